@@ -43,6 +43,9 @@ struct MoeConfig {
   enum class Score : uint8_t { softmax, sigmoid };
   // The score of a group of experts: its best choice score, or the sum of its two best.
   enum class GroupScore : uint8_t { best, two_best };
+  // The form in which files may hold all experts of a layer as one tensor, beside one tensor each:
+  // [experts, outputs, inputs] or [experts, inputs, outputs].
+  enum class Stacked : uint8_t { never, outputs_first, inputs_first };
 
   int num_experts = 0;
   int top_k = 0;
@@ -56,6 +59,7 @@ struct MoeConfig {
   GroupScore group_score = GroupScore::best;
   bool norm_topk_prob = false;  // divide the chosen weights by their sum
   double scaling_factor = 1;    // then multiply by this
+  Stacked stacked = Stacked::never;
 };
 
 // The format of quantized matrices in the files. Formulas: docs/models.md, "number formats".
@@ -90,7 +94,9 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   DType stored_dtype = DType::bf16;
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
-  bool qk_norm = false;      // RMSNorm on each head of q and k
+  bool qk_norm = false;  // RMSNorm on each head of q and k
+  bool qk_norm_over_heads =
+      false;                 // with qk_norm: one norm over all heads of q, one over those of k
   double softmax_scale = 0;  // for attention scores
   RopeConfig rope;
   MlaConfig mla;  // kv_rank == 0: grouped-query attention
@@ -100,6 +106,10 @@ struct ModelConfig {
   std::vector<bool> layer_is_moe;  // [num_layers]
   std::vector<TokenId> eos_ids;    // union of config.json and generation_config.json
   std::optional<TokenId> bos_id;
+  // Parts of the files that are not loaded, by their key in config.json ("vision_config"), and the
+  // tokens that stand for their input (an image, a video), which prompts may not hold.
+  std::vector<std::string> left_aside;
+  std::vector<TokenId> placeholder_ids;
 };
 
 // Sampling defaults of generation_config.json; an unset field has the default of SamplingParams.

@@ -70,8 +70,16 @@ Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
                       value(token), vocab_size)
                     .with_param(param));
   };
-  for (const TokenId token : input.prompt)
+  const std::vector<TokenId>& placeholders = info.model.placeholder_ids;
+  for (const TokenId token : input.prompt) {
     if (outside(token)) return refuse(token, "prompt");
+    if (std::ranges::find(placeholders, token) != placeholders.end())
+      return fail(error(ErrorCode::invalid_request,
+                        "token {} stands for an image, a video or a sound, and the model is served "
+                        "with text alone",
+                        value(token))
+                      .with_param("prompt"));
+  }
   for (const auto& [token, bias] : input.sampling.logit_bias)
     if (outside(token)) return refuse(token, "logit_bias");
   for (const TokenId token : input.sampling.allowed_ids)

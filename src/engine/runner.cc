@@ -132,7 +132,7 @@ Result<void> Runner::choose(const Options& options) {
 
 Result<void> Runner::open_files(const ModelSettings& settings) {
   if (settings.load_format == "auto") {
-    HOCKET_TRY(source_, open_model_weights(settings.model_path));
+    HOCKET_TRY(source_, open_model_weights(settings.model_path, choice_.model.moe));
   } else if (settings.load_format != "dummy") {
     return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy",
                 settings.load_format);
@@ -231,6 +231,11 @@ void Runner::keep_weights(const KeptWeights& kept) {
 }
 
 void Runner::announce_weights(const WeightLoader& loader) {
+  for (const std::string& part : choice_.model.left_aside)
+    info_.changes.push_back({.flag = "weights",
+                             .from = part,
+                             .to = "not loaded",
+                             .why = "the model is served with text alone"});
   if (const int mixed = loader.num_mixed(); mixed > 0)
     info_.changes.push_back(
         {.flag = "weights",

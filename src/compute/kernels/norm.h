@@ -1,6 +1,6 @@
 // RMSNorm: y = round( (x * inv) * w ), inv = 1 / sqrt(mean(x^2) + eps), all in fp32, one rounding.
 // The sum of squares runs in 16 lanes (element i in lane i mod 16, fma), then the tree 8-4-2-1.
-// Shapes: x [rows, n] fp32; w [n] fp32; y [rows, n] of the activation type.
+// Shapes: x [rows, n] fp32; w [n] fp32; y [rows, n] of the activation type, or x itself.
 // Thread: engine; workers split rows.
 // Source: docs/contracts/arithmetic.md, "reductions".
 #pragma once

@@ -6,6 +6,13 @@
 #include "compute/kernels/qkv.h"
 
 namespace hocket {
+namespace {
+
+void norm_in_place(Backend& backend, View<float> rows, std::span<const float> w, float eps) {
+  rms_norm(backend, rows, w, eps, MatrixView::of(rows));
+}
+
+}  // namespace
 
 void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
   const auto [begin, count] = half.rows;
@@ -15,11 +22,17 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
   rms_norm(site.backend, work.residual.slice_rows(begin, count), weights.input_norm, eps, normed);
   const View<float> qkv = work.qkv.slice_rows(begin, count);
   linear(site.backend, normed, weights.qkv, qkv);
+  const bool over_heads = site.model.qk_norm_over_heads;
+  if (over_heads) {
+    const auto q_columns = std::ssize(weights.q_norm), k_columns = std::ssize(weights.k_norm);
+    norm_in_place(site.backend, qkv.slice_cols(0, q_columns), weights.q_norm, eps);
+    norm_in_place(site.backend, qkv.slice_cols(q_columns, k_columns), weights.k_norm, eps);
+  }
   const MatrixView q = work.q.slice_rows(begin, count);
   finish_qkv(site.backend, {.qkv = qkv,
                             .num_heads = site.model.num_heads,
-                            .q_norm = weights.q_norm,
-                            .k_norm = weights.k_norm,
+                            .q_norm = over_heads ? std::span<const float>() : weights.q_norm,
+                            .k_norm = over_heads ? std::span<const float>() : weights.k_norm,
                             .style = site.model.rope.style,
                             .norm_eps = eps,
                             .cos = work.cos.slice_rows(begin, count),

@@ -13,10 +13,12 @@
 namespace hocket {
 
 struct GqaWeights {
-  std::span<const float> input_norm;      // [hidden]
-  PackedWeight qkv;                       // n = (heads + 2 kv heads) * head_dim, perhaps with bias
-  std::span<const float> q_norm, k_norm;  // [head_dim], or empty
-  PackedWeight output;                    // k = heads * head_dim
+  std::span<const float> input_norm;  // [hidden]
+  PackedWeight qkv;                   // n = (heads + 2 kv heads) * head_dim, perhaps with bias
+  // [head_dim]; with ModelConfig::qk_norm_over_heads [heads * head_dim], [kv heads * head_dim]; or
+  // empty.
+  std::span<const float> q_norm, k_norm;
+  PackedWeight output;  // k = heads * head_dim
 };
 
 // The objects that one layer of a pass works on.

@@ -23,8 +23,9 @@ GqaWeights load_gqa(const ModelConfig& model, const std::string& prefix, WeightL
   out.input_norm = loader.vector(prefix + "input_layernorm.weight", model.hidden_size);
   out.qkv = loader.stacked(qkv, model.hidden_size, bias_if(model.qkv_bias));
   if (model.qk_norm) {
-    out.q_norm = loader.vector(self + "q_norm.weight", model.head_dim);
-    out.k_norm = loader.vector(self + "k_norm.weight", model.head_dim);
+    const bool over_heads = model.qk_norm_over_heads;
+    out.q_norm = loader.vector(self + "q_norm.weight", over_heads ? q : model.head_dim);
+    out.k_norm = loader.vector(self + "k_norm.weight", over_heads ? kv : model.head_dim);
   }
   out.output =
       loader.matrix(self + "o_proj.weight", model.hidden_size, q, bias_if(model.output_bias));
@@ -54,31 +55,36 @@ MlaWeights load_mla(const ModelConfig& model, const std::string& prefix, WeightL
   return out;
 }
 
-ExpertWeights load_swiglu(const ModelConfig& model, const std::string& prefix, int intermediate,
-                          WeightLoader& loader) {
-  return loader.swiglu(
-      {prefix + "gate_proj.weight", prefix + "up_proj.weight", prefix + "down_proj.weight"},
-      model.hidden_size, intermediate, bias_if(model.mlp_bias));
+// A dense MLP and shared experts have the usual names in every family.
+ExpertWeights load_swiglu(const ModelConfig& model, const TensorNames& names,
+                          const std::string& prefix, int intermediate, WeightLoader& loader) {
+  const auto weight = [&](std::string_view part) {
+    return fmt::format("{}{}.weight", prefix, part);
+  };
+  return loader.swiglu({weight(names.gate), weight(names.up), weight(names.down)},
+                       model.hidden_size, intermediate, bias_if(model.mlp_bias));
 }
 
-void load_moe(const ModelConfig& model, const std::string& mlp, std::span<const int> experts,
-              WeightLoader& loader, LayerWeights& out) {
+void load_moe(const ModelConfig& model, const TensorNames& names, const std::string& layer,
+              std::span<const int> experts, WeightLoader& loader, LayerWeights& out) {
+  const std::string mlp = fmt::format("{}{}", layer, names.moe);
   const MoeConfig& moe = model.moe;
   out.gate.gate = loader.plain_matrix(mlp + "gate.weight", moe.num_experts, model.hidden_size);
   if (moe.correction_bias)
-    out.gate.bias = loader.vector(mlp + "gate.e_score_correction_bias", moe.num_experts);
+    out.gate.bias = loader.vector(fmt::format("{}{}", mlp, names.correction_bias), moe.num_experts);
   for (const int e : experts)
-    out.experts.push_back(
-        load_swiglu(model, fmt::format("{}experts.{}.", mlp, e), moe.intermediate_size, loader));
+    out.experts.push_back(load_swiglu(model, names, fmt::format("{}experts.{}.", mlp, e),
+                                      moe.intermediate_size, loader));
   if (moe.shared_intermediate_size > 0)
-    out.shared = load_swiglu(model, mlp + "shared_experts.", moe.shared_intermediate_size, loader);
+    out.shared =
+        load_swiglu(model, {}, mlp + "shared_experts.", moe.shared_intermediate_size, loader);
 }
 
 }  // namespace
 
-Layer load_decoder_layer(const ModelConfig& model, int index, std::span<const int> experts,
-                         WeightLoader& loader) {
-  const std::string prefix = fmt::format("model.layers.{}.", index);
+Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int index,
+                         std::span<const int> experts, WeightLoader& loader) {
+  const std::string prefix = fmt::format("{}layers.{}.", names.model, index);
   Layer layer;
   Attending attending = Attending::gqa;
   if (model.mla.kv_rank > 0) {
@@ -94,13 +100,13 @@ Layer load_decoder_layer(const ModelConfig& model, int index, std::span<const in
   if (!model.layer_is_moe[index]) {
     layer.weights.mlp = {
         .norm = post_norm,
-        .mlp = load_swiglu(model, prefix + "mlp.", model.intermediate_size, loader),
+        .mlp = load_swiglu(model, {}, prefix + "mlp.", model.intermediate_size, loader),
         .intermediate = model.intermediate_size};
   } else {
     transforming = model.moe.shared_intermediate_size > 0 ? Transforming::experts_and_shared
                                                           : Transforming::experts;
     layer.weights.gate.norm = post_norm;
-    load_moe(model, prefix + "mlp.", experts, loader, layer.weights);
+    load_moe(model, names, prefix, experts, loader, layer.weights);
   }
   layer.kind = &decoder_kind(attending, transforming);
   return layer;

@@ -2,13 +2,12 @@
 // model.layers.{i}.self_attn.q_proj.weight and so on. The config says which of them a layer has.
 #pragma once
 
-#include "compute/models/layer.h"
-#include "compute/weights/loader.h"
+#include "compute/models/family.h"
 
 namespace hocket {
 
 // Does what ModelFamily::load_layer says.
-Layer load_decoder_layer(const ModelConfig& model, int index, std::span<const int> experts,
-                         WeightLoader& loader);
+Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int index,
+                         std::span<const int> experts, WeightLoader& loader);
 
 }  // namespace hocket

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,12 +14,26 @@
 
 namespace hocket {
 
+// The parts of a family's tensor names that differ from those of other families.
+struct TensorNames {
+  std::string_view model = "model.";  // before embed_tokens, layers and norm
+  std::string_view head = "lm_head.weight";
+  std::string_view moe = "mlp.";  // in a layer: before the gate and the experts
+  std::string_view correction_bias = "gate.e_score_correction_bias";        // after `moe`
+  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";  // of an expert
+};
+
 struct ModelFamily {
   std::string_view architecture;  // its name in config.json
   // Asks the loader for the weights of layer `index` (only for these of its experts) and sets the
   // layer's kind. Errors stay in the loader.
-  Layer (*load_layer)(const ModelConfig& model, int index, std::span<const int> experts,
-                      WeightLoader& loader);
+  Layer (*load_layer)(const ModelConfig& model, const TensorNames& names, int index,
+                      std::span<const int> experts, WeightLoader& loader);
+  TensorNames names = {};
+
+  std::string embedding_name() const { return std::string(names.model) + "embed_tokens.weight"; }
+  std::string final_norm_name() const { return std::string(names.model) + "norm.weight"; }
+  std::string head_name() const { return std::string(names.head); }
 };
 
 // Returns the ids of all experts of a layer, for a rank that holds all.   Thread: any.

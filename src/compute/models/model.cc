@@ -44,16 +44,16 @@ Result<Model> Model::load(const ModelConfig& config, std::span<const int> expert
   model.config_ = config;
   model.rope_ = rope_frequencies(config.rope);
   model.embedding_ =
-      loader.plain_matrix("model.embed_tokens.weight", config.vocab_size, config.hidden_size);
+      loader.plain_matrix(family->embedding_name(), config.vocab_size, config.hidden_size);
   for (int i = 0; i < config.num_layers; ++i)
-    model.layers_.push_back(family->load_layer(config, i, experts, loader));
+    model.layers_.push_back(family->load_layer(config, family->names, i, experts, loader));
   HOCKET_TRY_VOID(loader.status());
   for (int i = 0; i < config.num_layers; ++i)
     HOCKET_TRY_VOID(check_experts(model.layers_[i], i, experts));
-  model.final_norm_ = loader.vector("model.norm.weight", config.hidden_size);
+  model.final_norm_ = loader.vector(family->final_norm_name(), config.hidden_size);
   model.head_ = config.tie_word_embeddings
                     ? model.embedding_
-                    : loader.head("lm_head.weight", config.vocab_size, config.hidden_size);
+                    : loader.head(family->head_name(), config.vocab_size, config.hidden_size);
   HOCKET_TRY_VOID(loader.status());
   return model;
 }

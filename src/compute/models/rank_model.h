@@ -36,7 +36,7 @@ struct LoadedModel {
   static LoadedModel load(const std::filesystem::path& folder, DType dtype,
                           std::span<const int> experts) {
     const ModelConfig config = value_of(read_hf_config(folder));
-    const std::unique_ptr<WeightSource> source = value_of(open_model_weights(folder));
+    const std::unique_ptr<WeightSource> source = value_of(open_model_weights(folder, config.moe));
     WorkerPool workers({});
     WeightLoader::Options options = {
         .source = source.get(), .dtype = dtype, .stored = config.quant, .workers = &workers};

@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-constexpr std::array<ModelFamily, 8> kFamilies = {{
+constexpr std::array<ModelFamily, 13> kFamilies = {{
     {"LlamaForCausalLM", load_decoder_layer},
     {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
@@ -17,6 +17,21 @@ constexpr std::array<ModelFamily, 8> kFamilies = {{
     {"DeepseekV2ForCausalLM", load_decoder_layer},
     {"DeepseekV3ForCausalLM", load_decoder_layer},
     {"Glm4MoeForCausalLM", load_decoder_layer},
+    {"Glm4MoeLiteForCausalLM", load_decoder_layer},
+    {"KimiK25ForConditionalGeneration",
+     load_decoder_layer,
+     {.model = "language_model.model.", .head = "language_model.lm_head.weight"}},
+    {"Qwen3VLMoeForConditionalGeneration", load_decoder_layer, {.model = "model.language_model."}},
+    {"MiniMaxM2ForCausalLM",
+     load_decoder_layer,
+     {.moe = "block_sparse_moe.",
+      .correction_bias = "e_score_correction_bias",
+      .gate = "w1",
+      .up = "w3",
+      .down = "w2"}},
+    {"Ernie4_5_MoeForCausalLM",
+     load_decoder_layer,
+     {.correction_bias = "moe_statics.e_score_correction_bias"}},
 }};
 
 }  // namespace

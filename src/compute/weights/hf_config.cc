@@ -144,34 +144,71 @@ void add_eos(std::vector<TokenId>& ids, const std::vector<int64_t>& more) {
   }
 }
 
+// Reads the language model from `text`. Keys that describe the whole folder may stand there or in
+// `top`, which is the same object unless the family is nested.
+void read_text_model(JsonFields& text, JsonFields& top, const HfFamily& family,
+                     ModelConfig& model) {
+  const auto either = [&](std::string_view key) -> JsonFields& {
+    return text.has(key) ? text : top;
+  };
+  model.vocab_size = text.integer("vocab_size", kVocab);
+  model.hidden_size = text.integer("hidden_size", kHidden);
+  model.num_layers = text.integer("num_hidden_layers", kLayers);
+  model.num_heads = text.integer("num_attention_heads", kHeads);
+  model.max_position_embeddings = text.integer("max_position_embeddings", kPositions);
+  const std::string_view eps = text.has("rms_norm_eps") ? "rms_norm_eps" : "layernorm_epsilon";
+  model.rms_norm_eps = text.number(eps, {0, 0.1}, 1e-6);
+  model.tie_word_embeddings = either("tie_word_embeddings").flag("tie_word_embeddings", false);
+  model.stored_dtype = read_dtype(text.has("dtype") || text.has("torch_dtype") ? text : top);
+  const bool own_quant = text.has("quantization_config") || text.has("compression_config");
+  model.quant = read_quant_config(own_quant ? text : top);
+  if (!text.status() || !top.status()) return;
+
+  model.layer_is_moe.assign(model.num_layers, false);
+  family.read(text, model);
+  if (text.status()) refuse_other_arithmetic(text, model);
+  // A model whose layers are all MoE has no dense MLP, and may omit its width.
+  const bool has_dense = std::ranges::count(model.layer_is_moe, false) != 0;
+  model.intermediate_size = has_dense ? text.integer("intermediate_size", kIntermediate)
+                                      : text.integer("intermediate_size", {0, 1 << 19}, 0);
+  const Range ids{0, double(model.vocab_size - 1)};
+  add_eos(model.eos_ids, text.integers("eos_token_id", ids));
+  JsonFields& begins = either("bos_token_id");
+  if (begins.has("bos_token_id"))
+    model.bos_id = TokenId{static_cast<int32_t>(begins.integer("bos_token_id", ids))};
+}
+
+// Reads what stands beside text_config: parts that are not loaded, and the tokens of their input.
+void read_other_parts(JsonFields& top, ModelConfig& model) {
+  for (const std::string_view part : {"vision_config", "audio_config"})
+    if (top.object(part)) model.left_aside.emplace_back(part);
+  const Range ids{0, double(model.vocab_size - 1)};
+  for (const std::string_view key :
+       {"image_token_id", "video_token_id", "audio_token_id", "media_placeholder_token_id"})
+    if (top.has(key))
+      model.placeholder_ids.push_back(TokenId{static_cast<int32_t>(top.integer(key, ids))});
+  add_eos(model.eos_ids, top.integers("eos_token_id", ids));
+  if (top.status()) refuse_other_arithmetic(top, model);
+}
+
 ModelConfig read_model(JsonFields& config) {
   ModelConfig model;
   const HfFamily* family = read_family(config);
   if (!family) return model;
   model.architecture = family->architecture;
-  model.vocab_size = config.integer("vocab_size", kVocab);
-  model.hidden_size = config.integer("hidden_size", kHidden);
-  model.num_layers = config.integer("num_hidden_layers", kLayers);
-  model.num_heads = config.integer("num_attention_heads", kHeads);
-  model.max_position_embeddings = config.integer("max_position_embeddings", kPositions);
-  const std::string_view eps = config.has("rms_norm_eps") ? "rms_norm_eps" : "layernorm_epsilon";
-  model.rms_norm_eps = config.number(eps, {0, 0.1}, 1e-6);
-  model.tie_word_embeddings = config.flag("tie_word_embeddings", false);
-  model.stored_dtype = read_dtype(config);
-  model.quant = read_quant_config(config);
-  if (!config.status()) return model;
-
-  model.layer_is_moe.assign(model.num_layers, false);
-  family->read(config, model);
-  if (config.status()) refuse_other_arithmetic(config, model);
-  // A model whose layers are all MoE has no dense MLP, and may omit its width.
-  const bool has_dense = std::ranges::count(model.layer_is_moe, false) != 0;
-  model.intermediate_size = has_dense ? config.integer("intermediate_size", kIntermediate)
-                                      : config.integer("intermediate_size", {0, 1 << 19}, 0);
-  const Range ids{0, double(model.vocab_size - 1)};
-  add_eos(model.eos_ids, config.integers("eos_token_id", ids));
-  if (config.has("bos_token_id"))
-    model.bos_id = TokenId{static_cast<int32_t>(config.integer("bos_token_id", ids))};
+  if (!family->nested) {
+    read_text_model(config, config, *family, model);
+    return model;
+  }
+  std::optional<JsonFields> text = config.object("text_config");
+  if (!text) {
+    config.refuse(error(ErrorCode::bad_config, "config.json: text_config is missing")
+                      .with_fix("take the file from the model's publisher again"));
+    return model;
+  }
+  read_text_model(*text, config, *family, model);
+  config.absorb(*text);
+  if (config.status()) read_other_parts(config, model);
   return model;
 }
 

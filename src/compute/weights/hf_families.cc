@@ -47,10 +47,17 @@ void read_head_sizes(JsonFields& config, ModelConfig& model) {
 
 // Grouped-query attention. `share` is the rotated part of a head's dims if partial_rotary_factor is
 // absent.
-void read_gqa(JsonFields& config, ModelConfig& model, double share = 1) {
+struct Rotation {
+  double share = 1;
+  bool three_axes = false;
+};
+void read_gqa(JsonFields& config, ModelConfig& model, Rotation rotation = {}) {
   read_head_sizes(config, model);
   if (!config.status()) return;
-  model.rope = read_rope(config, {model.head_dim, share, model.max_position_embeddings});
+  model.rope = read_rope(config, {.dims = model.head_dim,
+                                  .share = rotation.share,
+                                  .positions = model.max_position_embeddings,
+                                  .three_axes = rotation.three_axes});
   model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
 }
 
@@ -81,14 +88,20 @@ void read_mla(JsonFields& config, ModelConfig& model) {
   }
 }
 
-// Reads the keys that every family with experts has. Returns true if the model has experts.
-bool read_expert_sizes(JsonFields& config, ModelConfig& model, std::string_view count_key) {
+// The keys of the sizes that every family with experts has.
+struct ExpertKeys {
+  std::string_view count;
+  std::string_view per_token = "num_experts_per_tok";
+  std::string_view width = "moe_intermediate_size";
+};
+// Returns true if the model has experts.
+bool read_expert_sizes(JsonFields& config, ModelConfig& model, const ExpertKeys& keys) {
   MoeConfig& moe = model.moe;
-  const int64_t count = config.integer(count_key, kExperts);
+  const int64_t count = config.integer(keys.count, kExperts);
   if (!config.status() || count == 0) return false;
   moe.num_experts = static_cast<int>(count);
-  moe.top_k = static_cast<int>(config.integer("num_experts_per_tok", {1, double(count)}));
-  moe.intermediate_size = static_cast<int>(config.integer("moe_intermediate_size", kIntermediate));
+  moe.top_k = static_cast<int>(config.integer(keys.per_token, {1, double(count)}));
+  moe.intermediate_size = static_cast<int>(config.integer(keys.width, kIntermediate));
   return config.status().has_value();
 }
 
@@ -109,19 +122,41 @@ void read_expert_groups(JsonFields& config, MoeConfig& moe) {
                       .with_param("n_group"));
 }
 
+// The shared experts are one MLP of `count_key` times the width of an expert.
+void read_shared_experts(JsonFields& config, MoeConfig& moe, std::string_view count_key) {
+  const int64_t shared = config.integer(count_key, kSharedExperts, 0) * moe.intermediate_size;
+  if (shared > kIntermediate.max)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: {} times moe_intermediate_size is {}, but must "
+                        "be {:.0f} at most",
+                        count_key, shared, kIntermediate.max)
+                      .with_param(std::string(count_key)));
+  moe.shared_intermediate_size = static_cast<int>(std::min(shared, int64_t(kIntermediate.max)));
+}
+
+// mlp_layer_types: "dense" or "sparse" for each layer.
+void read_mlp_layer_types(JsonFields& config, ModelConfig& model) {
+  const std::vector<std::string> kinds = config.texts("mlp_layer_types");
+  if (static_cast<int>(kinds.size()) != model.num_layers)
+    return config.refuse(error(ErrorCode::bad_config,
+                               "config.json: mlp_layer_types has {} entries for {} layers",
+                               kinds.size(), model.num_layers));
+  for (int layer = 0; layer < model.num_layers; ++layer) {
+    model.layer_is_moe[layer] = kinds[layer] == "sparse";
+    if (!model.layer_is_moe[layer] && kinds[layer] != "dense")
+      config.refuse(unsupported(
+          fmt::format("config.json: mlp_layer_types holds {}; supported are \"dense\" and "
+                      "\"sparse\"",
+                      shown(kinds[layer]))));
+  }
+}
+
 // The first layers are dense; the others have experts, and shared experts beside them.
 void read_deepseek_layers(JsonFields& config, ModelConfig& model) {
   MoeConfig& moe = model.moe;
   moe.scaling_factor = config.number("routed_scaling_factor", {1e-6, 1e6});
-  const int64_t shared =
-      config.integer("n_shared_experts", kSharedExperts, 0) * moe.intermediate_size;
-  if (shared > kIntermediate.max)
-    config.refuse(error(ErrorCode::bad_config,
-                        "config.json: n_shared_experts times moe_intermediate_size is {}, but must "
-                        "be {:.0f} at most",
-                        shared, kIntermediate.max)
-                      .with_param("n_shared_experts"));
-  moe.shared_intermediate_size = static_cast<int>(std::min(shared, int64_t(kIntermediate.max)));
+  read_shared_experts(config, moe, "n_shared_experts");
+  if (config.has("mlp_layer_types")) return read_mlp_layer_types(config, model);
   const int64_t dense = config.integer("first_k_dense_replace", {0, kLayers.max});
   const int64_t step = config.integer("moe_layer_freq", kLayers, 1);
   if (!config.status()) return;
@@ -139,7 +174,7 @@ void read_sigmoid_experts(JsonFields& config, ModelConfig& model) {
   only(config, "scoring_func", "sigmoid");
   only(config, "topk_method", "noaux_tc");
   read_mtp(config, model);
-  if (!read_expert_sizes(config, model, "n_routed_experts")) return;
+  if (!read_expert_sizes(config, model, {.count = "n_routed_experts"})) return;
   model.moe.score = MoeConfig::Score::sigmoid;
   model.moe.correction_bias = true;
   model.moe.group_score = MoeConfig::GroupScore::two_best;
@@ -172,29 +207,44 @@ void read_qwen2(JsonFields& config, ModelConfig& model) {
   config.flag("attention_bias", true);  // ignored: the biases always exist
 }
 
-void read_qwen3(JsonFields& config, ModelConfig& model) {
-  read_gqa(config, model);
+void read_qwen3(JsonFields& config, ModelConfig& model, Rotation rotation) {
+  read_gqa(config, model, rotation);
   model.qk_norm = true;
   model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
 }
 
-void read_qwen3_moe(JsonFields& config, ModelConfig& model) {
-  read_qwen3(config, model);
+void read_qwen3_dense(JsonFields& config, ModelConfig& model) {
+  read_qwen3(config, model, {});
+}
+
+void read_qwen3_experts(JsonFields& config, ModelConfig& model) {
   const std::vector<int64_t> dense = config.integers("mlp_only_layers", {0, 1 << 20});
   const int64_t step = config.integer("decoder_sparse_step", kLayers, 1);
-  if (!read_expert_sizes(config, model,
-                         config.has("num_experts") ? "num_experts" : "num_local_experts"))
+  if (!read_expert_sizes(
+          config, model,
+          {.count = config.has("num_experts") ? "num_experts" : "num_local_experts"}))
     return;
   model.moe.norm_topk_prob = config.flag("norm_topk_prob", false);
   for (int layer = 0; layer < model.num_layers; ++layer)
     model.layer_is_moe[layer] = (layer + 1) % step == 0 && !std::ranges::count(dense, layer);
 }
 
+void read_qwen3_moe(JsonFields& config, ModelConfig& model) {
+  read_qwen3(config, model, {});
+  read_qwen3_experts(config, model);
+}
+
+void read_qwen3_vl_moe(JsonFields& config, ModelConfig& model) {
+  read_qwen3(config, model, {.three_axes = true});
+  read_qwen3_experts(config, model);
+  model.moe.stacked = MoeConfig::Stacked::inputs_first;
+}
+
 void read_deepseek_v2(JsonFields& config, ModelConfig& model) {
   read_mla(config, model);
   only(config, "scoring_func", "softmax");
   read_mtp(config, model);
-  if (!read_expert_sizes(config, model, "n_routed_experts")) return;
+  if (!read_expert_sizes(config, model, {.count = "n_routed_experts"})) return;
   const std::string method = config.text("topk_method", "greedy");
   if (method == "group_limited_greedy") {
     read_expert_groups(config, model.moe);
@@ -219,20 +269,77 @@ void read_deepseek_v3(JsonFields& config, ModelConfig& model) {
 }
 
 void read_glm4_moe(JsonFields& config, ModelConfig& model) {
-  read_gqa(config, model, 0.5);
+  read_gqa(config, model, {.share = 0.5});
   model.qkv_bias = config.flag("attention_bias", false);
   model.qk_norm = config.flag("use_qk_norm", false);
   read_sigmoid_experts(config, model);
 }
 
-constexpr std::array<HfFamily, 8> kFamilies = {{{"LlamaForCausalLM", read_llama},
-                                                {"MistralForCausalLM", read_mistral},
-                                                {"Qwen2ForCausalLM", read_qwen2},
-                                                {"Qwen3ForCausalLM", read_qwen3},
-                                                {"Qwen3MoeForCausalLM", read_qwen3_moe},
-                                                {"DeepseekV2ForCausalLM", read_deepseek_v2},
-                                                {"DeepseekV3ForCausalLM", read_deepseek_v3},
-                                                {"Glm4MoeForCausalLM", read_glm4_moe}}};
+// rotary_dim, the number of rotated dims, is the older form of partial_rotary_factor.
+void read_minimax_m2(JsonFields& config, ModelConfig& model) {
+  double share = 1;
+  if (config.has("rotary_dim")) {
+    const int dims = static_cast<int>(config.integer("head_dim", kHeadDim));
+    share =
+        double(config.integer("rotary_dim", {2, double(std::max(dims, 2))})) / std::max(dims, 2);
+  }
+  read_gqa(config, model, {.share = share});
+  only(config, "scoring_func", "sigmoid");
+  model.qk_norm = config.flag("use_qk_norm", true);
+  only(config, "qk_norm_type", "per_layer");
+  model.qk_norm_over_heads = model.qk_norm;
+  for (const int64_t kind : config.integers("attn_type_list", {0, 1}))
+    if (kind != 1)
+      config.refuse(unsupported(
+          "config.json: attn_type_list holds 0, linear attention; supported is 1, attention"));
+  if (!config.flag("use_routing_bias", true))
+    config.refuse(
+        unsupported("config.json: use_routing_bias is false, but supported is true here"));
+  if (!read_expert_sizes(config, model,
+                         {.count = "num_local_experts", .width = "intermediate_size"}))
+    return;
+  model.moe.score = MoeConfig::Score::sigmoid;
+  model.moe.correction_bias = true;
+  model.moe.norm_topk_prob = true;
+  model.layer_is_moe.assign(model.num_layers, true);
+}
+
+// Softmax scores, and a correction bias for the choice alone. The layers from moe_layer_start_index
+// to moe_layer_end_index (-1: the last) have experts, every moe_layer_interval-th of them.
+void read_ernie4_5_moe(JsonFields& config, ModelConfig& model) {
+  read_gqa(config, model);
+  model.rope.style = RopeConfig::Style::interleaved;
+  only(config, "moe_gate", "topk");
+  if (!config.flag("moe_use_aux_free", true))
+    config.refuse(
+        unsupported("config.json: moe_use_aux_free is false, but supported is true here"));
+  if (!read_expert_sizes(config, model, {.count = "moe_num_experts", .per_token = "moe_k"})) return;
+  model.moe.correction_bias = true;
+  model.moe.norm_topk_prob = true;
+  read_shared_experts(config, model.moe, "moe_num_shared_experts");
+  const int64_t interval = config.integer("moe_layer_interval", kLayers, 1);
+  const int64_t first = config.integer("moe_layer_start_index", {0, kLayers.max}, 0);
+  const int64_t last = config.integer("moe_layer_end_index", {-1, kLayers.max}, -1);
+  if (!config.status()) return;
+  for (int layer = 0; layer < model.num_layers; ++layer)
+    model.layer_is_moe[layer] =
+        (layer + 1) % interval == 0 && layer >= first && (last < 0 || layer <= last);
+}
+
+constexpr std::array<HfFamily, 13> kFamilies = {
+    {{"LlamaForCausalLM", read_llama},
+     {"MistralForCausalLM", read_mistral},
+     {"Qwen2ForCausalLM", read_qwen2},
+     {"Qwen3ForCausalLM", read_qwen3_dense},
+     {"Qwen3MoeForCausalLM", read_qwen3_moe},
+     {"DeepseekV2ForCausalLM", read_deepseek_v2},
+     {"DeepseekV3ForCausalLM", read_deepseek_v3},
+     {"Glm4MoeForCausalLM", read_glm4_moe},
+     {"Glm4MoeLiteForCausalLM", read_deepseek_v3},
+     {"KimiK25ForConditionalGeneration", read_deepseek_v3, true},
+     {"Qwen3VLMoeForConditionalGeneration", read_qwen3_vl_moe, true},
+     {"MiniMaxM2ForCausalLM", read_minimax_m2},
+     {"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe}}};
 
 }  // namespace
 

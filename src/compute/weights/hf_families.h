@@ -18,6 +18,8 @@ struct HfFamily {
   // Fills attention, rope, MLA and experts. The caller has set the sizes of the model, num_heads
   // and layer_is_moe (all dense) before. Errors are kept in `config`.
   void (*read)(JsonFields& config, ModelConfig& model);
+  // The language model is described by text_config, beside the configs of other parts.
+  bool nested = false;
 };
 std::span<const HfFamily> hf_families();
 

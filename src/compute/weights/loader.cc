@@ -222,7 +222,7 @@ void WeightLoader::State::fill_bias(const PlacedPart& part, float* to) {
 
 void WeightLoader::State::read_vector(const std::string& name, int n, float* out) {
   if (options.source == nullptr) return random_rows(options.seed, name, 0, {out, 1, n});
-  if (const auto stored = keep(find_plain(*options.source, name, {n}))) {
+  if (const auto stored = keep(find_vector(*options.source, name, n))) {
     convert_stored(stored->type, stored->data, n, out);
     options.source->done_with(*stored);
   }
@@ -347,7 +347,7 @@ std::span<const float> WeightLoader::vector(const std::string& name, int n) {
   if (s.filling()) {
     s.read_vector(name, n, out);
   } else if (s.options.source != nullptr) {
-    s.keep(find_plain(*s.options.source, name, {n}));
+    s.keep(find_vector(*s.options.source, name, n));
   }
   if (s.measuring || s.error) return {};
   s.finish_claim();

@@ -1,6 +1,7 @@
 #include "compute/weights/matrix_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "compute/weights/quant_config.h"
@@ -95,6 +96,10 @@ std::string module_of(const std::string& name) {
 Result<StoredTensor> find_plain(const WeightSource& source, const std::string& name,
                                 const std::vector<int64_t>& shape) {
   return find_plain_of(source, name, {shape});
+}
+
+Result<StoredTensor> find_vector(const WeightSource& source, const std::string& name, int n) {
+  return find_plain_of(source, name, {{n}, {1, n}});
 }
 
 Result<MatrixReader> MatrixReader::open(const WeightSource& source, const QuantConfig& quant,
@@ -280,12 +285,29 @@ Result<void> MatrixReader::check_contents() const {
   return {};
 }
 
+// Turns stored columns into rows, some rows at a time.
+template <class T>
+void MatrixReader::read_columns(int row_begin, View<T> out) const {
+  constexpr int64_t kRowsAtOnce = 64;
+  std::array<T, kRowsAtOnce> column;
+  const int size = stored_type_size(numbers_.type);
+  for (int64_t begin = 0; begin < out.rows; begin += kRowsAtOnce) {
+    const int64_t rows = std::min(kRowsAtOnce, out.rows - begin);
+    for (int col = 0; col < k_; ++col) {
+      const int64_t at = col * numbers_.column_step + row_begin + begin;
+      convert_stored(numbers_.type, numbers_.data + at * size, rows, column.data());
+      for (int64_t row = 0; row < rows; ++row) out.row(begin + row)[col] = column[row];
+    }
+  }
+}
+
 template <class T>
 void MatrixReader::read(int row_begin, View<T> out) const {
   if constexpr (std::is_same_v<T, float>) {
     if (kind_ == Kind::random) return random_rows(seed_, name_, row_begin, out);
   }
   HOCKET_CHECK(kind_ == Kind::plain);
+  if (numbers_.column_step > 0) return read_columns(row_begin, out);
   for (int64_t row = 0; row < out.rows; ++row)
     convert_stored(numbers_.type, numbers_.data + (row_begin + row) * row_bytes(), k_,
                    out.row(row));
@@ -340,7 +362,8 @@ bool MatrixReader::read(int row_begin, const ScaledRows& out) const {
 void MatrixReader::done_with(int begin, int end) const {
   if (kind_ == Kind::random) return;
   const bool row_by_row =
-      !nibbles_ || (nibbles_->along == Nibbles::Along::columns && nibbles_->column_stride == 1);
+      (!nibbles_ && numbers_.column_step == 0) ||
+      (nibbles_ && nibbles_->along == Nibbles::Along::columns && nibbles_->column_stride == 1);
   if (row_by_row) {
     const int64_t bytes = row_bytes();
     source_->done_with(

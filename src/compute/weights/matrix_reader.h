@@ -23,6 +23,8 @@ std::string module_of(const std::string& name);
 // missing_tensor, wrong_shape, unsupported_model (the type).
 Result<StoredTensor> find_plain(const WeightSource& source, const std::string& name,
                                 const std::vector<int64_t>& shape);
+// The same for a vector, stored as [n] or [1, n].
+Result<StoredTensor> find_vector(const WeightSource& source, const std::string& name, int n);
 
 class MatrixReader {
  public:
@@ -63,6 +65,8 @@ class MatrixReader {
  private:
   enum class Zeros : uint8_t { constant, bytes, nibbles };
 
+  template <class T>
+  void read_columns(int row_begin, View<T> out) const;
   Result<bool> find_numbers(const QuantConfig& quant);
   Result<void> find_fp8_or_int8(const QuantConfig& quant);
   Result<void> find_int4(const QuantConfig& quant);

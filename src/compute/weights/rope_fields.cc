@@ -8,7 +8,7 @@ namespace {
 constexpr Range kPositive{1e-12, 1e12};
 constexpr Range kThetas{1.0001, 1e15};
 
-RopeConfig::Scaling read_scaling_kind(JsonFields& rope) {
+RopeConfig::Scaling read_scaling_kind(JsonFields& rope, bool three_axes) {
   const std::string kind =
       rope.has("rope_type") ? rope.text("rope_type", "default") : rope.text("type", "default");
   if (kind == "linear") return RopeConfig::Scaling::linear;
@@ -19,16 +19,16 @@ RopeConfig::Scaling read_scaling_kind(JsonFields& rope) {
         unsupported(fmt::format("config.json: rope scaling of type {} is not supported; "
                                 "supported are default, linear, llama3, yarn",
                                 shown(kind))));
-  if (rope.has("mrope_section"))
+  if (!three_axes && rope.has("mrope_section"))
     rope.refuse(
         unsupported("config.json: rope positions in three axes (mrope_section) are not "
                     "supported"));
   return RopeConfig::Scaling::none;
 }
 
-void read_scaling(JsonFields& rope, int positions, RopeConfig& out) {
+void read_scaling(JsonFields& rope, const RopeQuestion& question, RopeConfig& out) {
   using Scaling = RopeConfig::Scaling;
-  out.scaling = read_scaling_kind(rope);
+  out.scaling = read_scaling_kind(rope, question.three_axes);
   if (out.scaling == Scaling::none) return;
   out.factor = rope.number("factor", {1, 1e6});
   if (out.scaling == Scaling::llama3) {
@@ -41,7 +41,8 @@ void read_scaling(JsonFields& rope, int positions, RopeConfig& out) {
                         out.high_freq_factor, out.low_freq_factor));
   }
   if (out.scaling == Scaling::yarn) {
-    out.original_context = rope.number("original_max_position_embeddings", {1, 1e12}, positions);
+    out.original_context =
+        rope.number("original_max_position_embeddings", {1, 1e12}, question.positions);
     out.beta_fast = rope.number("beta_fast", kPositive, 32);
     out.beta_slow = rope.number("beta_slow", kPositive, 1);
     out.truncate = rope.flag("truncate", true);
@@ -68,7 +69,7 @@ RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
   if (rope) {
     out.theta = rope->number("rope_theta", kThetas, out.theta);
     share = rope->number("partial_rotary_factor", {0, 1}, share);
-    read_scaling(*rope, question.positions, out);
+    read_scaling(*rope, question, out);
     config.absorb(*rope);
   }
   out.rotary_dim = static_cast<int>(question.dims * share);

@@ -11,6 +11,9 @@ struct RopeQuestion {
   int dims = 0;      // dims of a head; for latent attention, of its rotary part
   double share = 1;  // rotated share of them if partial_rotary_factor is absent
   int positions = 0;
+  // The model has positions on three axes (mrope_section). They are equal for text, which makes
+  // them one.
+  bool three_axes = false;
 };
 // Errors, kept in `config`: unsupported_model (kind of scaling), bad_config.
 RopeConfig read_rope(JsonFields& config, const RopeQuestion& question);

@@ -37,6 +37,9 @@ struct StoredTensor {
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;  // mapped; valid as long as the source lives
   int64_t bytes = 0;
+  // 0: row after row. Else the data holds columns: element (row, column) is number
+  // column * column_step + row of it.
+  int64_t column_step = 0;
 };
 
 // Converts `count` numbers of type f32, f16 or bf16, which may be unaligned, to T: Bf16 (nearest

@@ -33,13 +33,12 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
 
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
   const int rows = model.vocab_size, cols = model.hidden_size;
-  cost.add_matrix(WeightPart::embedding,
-                  loader.plain_matrix("model.embed_tokens.weight", rows, cols));
+  cost.add_matrix(WeightPart::embedding, loader.plain_matrix(family->embedding_name(), rows, cols));
   for (int i = 0; i < model.num_layers; ++i)
-    cost.add_layer(family->load_layer(model, i, all_experts(model), loader));
-  loader.vector("model.norm.weight", model.hidden_size);
+    cost.add_layer(family->load_layer(model, family->names, i, all_experts(model), loader));
+  loader.vector(family->final_norm_name(), model.hidden_size);
   if (!model.tie_word_embeddings)
-    cost.add_matrix(WeightPart::head, loader.head("lm_head.weight", rows, cols));
+    cost.add_matrix(WeightPart::head, loader.head(family->head_name(), rows, cols));
   HOCKET_TRY_VOID(loader.status());
   cost.add_vectors(loader.bytes());
   if (model.num_mtp_layers > 0) {
@@ -55,7 +54,8 @@ Result<PartSize> ModelCost::measure_mtp(const ModelChoice& choice, const ModelFa
   module.model_ = model;
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
   const std::string prefix = fmt::format("model.layers.{}.", model.num_layers);
-  module.add_layer(family.load_layer(model, model.num_layers - 1, all_experts(model), loader));
+  module.add_layer(
+      family.load_layer(model, family.names, model.num_layers - 1, all_experts(model), loader));
   module.add_matrix(
       WeightPart::attention,
       loader.plain_matrix(prefix + "eh_proj.weight", model.hidden_size, 2 * model.hidden_size));

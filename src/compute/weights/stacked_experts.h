@@ -1,0 +1,35 @@
+// Offers the experts of a layer one by one where the files hold all of them in one tensor:
+//
+//   ...experts.gate_up_proj  [experts, 2 width, hidden], or [experts, hidden, 2 width]
+//   ...experts.down_proj     [experts, hidden, width], or [experts, width, hidden]
+//
+// are found as ...experts.{e}.gate_proj.weight, up_proj and down_proj; the first half of
+// gate_up_proj is the gate. Nothing is copied. A tensor that the files hold for one expert is
+// found as it is.   Thread: any (const).
+#pragma once
+
+#include <memory>
+
+#include "compute/weights/weight_source.h"
+#include "core/model_config.h"
+
+namespace hocket {
+
+class StackedExperts final : public WeightSource {
+ public:
+  StackedExperts(std::unique_ptr<WeightSource> files, MoeConfig::Stacked form);
+
+  // Errors: those of the files; wrong_shape: a stacked tensor without three axes, with too few
+  // experts, or with an odd number of rows of gate and up.
+  Result<StoredTensor> find(std::string_view name) const override;
+  bool has(std::string_view name) const override;
+  std::vector<std::string> names() const override { return files_->names(); }
+  void done_with(const StoredTensor& tensor) const override { files_->done_with(tensor); }
+  std::optional<uint64_t> identity() const override { return files_->identity(); }
+
+ private:
+  std::unique_ptr<WeightSource> files_;
+  MoeConfig::Stacked form_;
+};
+
+}  // namespace hocket
