@@ -28,6 +28,8 @@ struct RopeConfig {
   bool truncate = true;                              // for yarn
   std::optional<double> attention_factor;            // for yarn
   double mscale = 0, mscale_all_dim = 0;             // for yarn
+  // Queries at position p are multiplied by 1 + query_beta * ln(1 + floor(p / original_context)).
+  double query_beta = 0;  // for yarn; 0: queries are not scaled
 };
 
 // Multi-head latent attention: keys and values of all heads come from one latent per token, which

@@ -27,5 +27,21 @@ TEST(InputCheck, PromptLogprobsAreBounded) {
   EXPECT_NE(refused.error().message.find("2097152 at most"), std::string::npos);
 }
 
+TEST(InputCheck, TokensOfImagesAreRefused) {
+  EngineInfo info;
+  info.model.vocab_size = 8;
+  info.model.placeholder_ids = {TokenId{5}};
+  info.context_length = info.max_total_tokens = 16;
+  RequestInput input;
+  input.sampling.max_new_tokens = 1;
+  input.prompt = {TokenId{4}, TokenId{6}};
+  EXPECT_TRUE(check_input(input, info));
+  input.prompt[1] = TokenId{5};
+  const Result<void> refused = check_input(input, info);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "prompt");
+  EXPECT_NE(refused.error().message.find("token 5 stands for an image"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace hocket

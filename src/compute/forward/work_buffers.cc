@@ -51,6 +51,7 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
   normed = layout.matrix(dtype, rows, model.hidden_size);
   cos = floats(layout, rows, model.rope.rotary_dim / 2);
   sin = floats(layout, rows, model.rope.rotary_dim / 2);
+  if (model.rope.query_beta > 0) query_factors = floats(layout, rows, 1);
   qkv = floats(layout, rows, qkv_columns(model));
   q = layout.matrix(dtype, rows, heads * round_up(model.head_dim, kBlockK));
   attended = layout.matrix(dtype, rows, attended_columns(model));

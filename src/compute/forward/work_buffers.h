@@ -45,19 +45,20 @@ struct WorkBuffers {
   static int64_t bytes_for(const ModelConfig& model, DType dtype, WorkLimits limits);
 
   WorkLimits limits;
-  View<float> residual;     // [rows, hidden]
-  MatrixView normed;        // [rows, hidden]
-  View<float> cos, sin;     // [rows, rotary / 2]
-  View<float> qkv;          // [rows, qkv_columns(model)]
-  MatrixView q;             // [rows, heads * round_up(head_dim, 32)]
-  MatrixView attended;      // [rows, heads * value_dim]
-  MatrixView q_latent;      // [rows, q_rank]; only where queries have a rank
-  View<float> q_heads;      // [rows, heads * head_dim]; only where queries have a rank
-  MatrixView q_absorbed;    // [rows, heads * kv row elements]; latents only
-  MatrixView y_absorbed;    // [rows, heads * round_up(kv_rank, 32)]
-  View<float> mlp_out;      // [rows, hidden]; dense layers only
-  View<float> shared_out;   // [rows, hidden]; shared experts only
-  View<float> gate_logits;  // [rows, experts]
+  View<float> residual;       // [rows, hidden]
+  MatrixView normed;          // [rows, hidden]
+  View<float> cos, sin;       // [rows, rotary / 2]
+  View<float> query_factors;  // [rows, 1]; only where queries are scaled by their position
+  View<float> qkv;            // [rows, qkv_columns(model)]
+  MatrixView q;               // [rows, heads * round_up(head_dim, 32)]
+  MatrixView attended;        // [rows, heads * value_dim]
+  MatrixView q_latent;        // [rows, q_rank]; only where queries have a rank
+  View<float> q_heads;        // [rows, heads * head_dim]; only where queries have a rank
+  MatrixView q_absorbed;      // [rows, heads * kv row elements]; latents only
+  MatrixView y_absorbed;      // [rows, heads * round_up(kv_rank, 32)]
+  View<float> mlp_out;        // [rows, hidden]; dense layers only
+  View<float> shared_out;     // [rows, hidden]; shared experts only
+  View<float> gate_logits;    // [rows, experts]
   View<int32_t> expert_ids, expert_position;  // [rows, k]
   View<float> expert_weights;                 // [rows, k]
   MatrixView leaving;                         // [rows, hidden]: normed; or, of int8,

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "compute/kernels/ref/lane.h"
 #include "compute/kernels/row_kernels.h"
 #include "compute/kernels/row_ranges.h"
 
@@ -91,6 +92,24 @@ void rope_angles(Backend& backend, const RopeFrequencies& frequencies,
       backend.rows().angles(static_cast<float>(positions[r]), frequencies.inv_freq.data(), n,
                             frequencies.attention_factor, out);
     }
+  });
+}
+
+void query_factors(const RopeConfig& config, std::span<const int32_t> positions,
+                   View<float> factors) {
+  HOCKET_CHECK(factors.rows == std::ssize(positions) && factors.cols == 1);
+  HOCKET_CHECK(config.original_context >= 1);
+  for (int64_t r = 0; r < factors.rows; ++r) {
+    const auto steps = static_cast<float>(std::floor(positions[r] / config.original_context));
+    const float ln = math::log(ref::Lane{1 + steps}).x;
+    *factors.row(r) = std::fma(static_cast<float>(config.query_beta), ln, 1.0f);
+  }
+}
+
+void scale_rows(Backend& backend, View<const float> factors, View<float> x) {
+  HOCKET_CHECK(factors.rows == x.rows && factors.cols == 1);
+  for_row_ranges(backend, x.rows, x.cols, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r) backend.rows().scale(*factors.row(r), x.cols, x.row(r));
   });
 }
 

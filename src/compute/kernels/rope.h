@@ -22,4 +22,13 @@ RopeFrequencies rope_frequencies(const RopeConfig& config);
 void rope_angles(Backend& backend, const RopeFrequencies& frequencies,
                  std::span<const int32_t> positions, View<float> cos, View<float> sin);
 
+// The factor of the queries of each row: 1 + query_beta * ln(1 + floor(p / original_context)), ln
+// that of math.h, in fp32.   Shapes: positions, factors [rows].   Thread: any.
+void query_factors(const RopeConfig& config, std::span<const int32_t> positions,
+                   View<float> factors);
+
+// Multiplies each row of x by its factor, in fp32.
+// Shapes: factors [rows, 1]; x [rows, n].   Thread: engine; workers split rows.
+void scale_rows(Backend& backend, View<const float> factors, View<float> x);
+
 }  // namespace hocket

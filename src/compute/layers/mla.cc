@@ -4,6 +4,7 @@
 #include "compute/kernels/latent_kv.h"
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
+#include "compute/kernels/rope.h"
 
 namespace hocket {
 
@@ -27,6 +28,8 @@ void mla_in(const AttentionSite& site, const MlaWeights& weights, Half& half) {
     q_heads = work.q_heads.slice_rows(begin, count);
     linear(site.backend, q_latent, weights.q_up, q_heads);
   }
+  if (model.rope.query_beta > 0)
+    scale_rows(site.backend, work.query_factors.slice_rows(begin, count), q_heads);
   const MatrixView q = work.q.slice_rows(begin, count);
   finish_latent(site.backend, {.q = q_heads,
                                .latent = down.slice_cols(q_columns, latent_columns),

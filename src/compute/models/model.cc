@@ -88,6 +88,8 @@ void Model::begin_rows(const ForwardBatch& batch, const Pass& pass) const {
   embed(pass.backend, batch.ids, embedding_, pass.work.residual.slice_rows(0, rows));
   rope_angles(pass.backend, rope_, batch.positions, pass.work.cos.slice_rows(0, rows),
               pass.work.sin.slice_rows(0, rows));
+  if (config_.rope.query_beta > 0)
+    query_factors(config_.rope, batch.positions, pass.work.query_factors.slice_rows(0, rows));
   split_batch(batch, pass.split, config_.num_heads, pass.pages.shape(), pass.halves);
   pass.dispatcher.begin_pass(pass.id, rows);
   if (pass.ledger == nullptr) return;

@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-constexpr std::array<ModelFamily, 13> kFamilies = {{
+constexpr std::array<ModelFamily, 14> kFamilies = {{
     {"LlamaForCausalLM", load_decoder_layer},
     {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
@@ -22,6 +22,7 @@ constexpr std::array<ModelFamily, 13> kFamilies = {{
      load_decoder_layer,
      {.model = "language_model.model.", .head = "language_model.lm_head.weight"}},
     {"Qwen3VLMoeForConditionalGeneration", load_decoder_layer, {.model = "model.language_model."}},
+    {"Mistral4ForCausalLM", load_decoder_layer},
     {"MiniMaxM2ForCausalLM",
      load_decoder_layer,
      {.moe = "block_sparse_moe.",

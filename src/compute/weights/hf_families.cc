@@ -63,7 +63,7 @@ void read_gqa(JsonFields& config, ModelConfig& model, Rotation rotation = {}) {
 
 // Multi-head latent attention. num_key_value_heads has no meaning here: every head has its own
 // keys.
-void read_mla(JsonFields& config, ModelConfig& model) {
+void read_mla(JsonFields& config, ModelConfig& model, bool scaled_queries = false) {
   MlaConfig& mla = model.mla;
   mla.q_rank = static_cast<int>(config.integer("q_lora_rank", kRank, 0));
   mla.kv_rank = static_cast<int>(config.integer("kv_lora_rank", {1, kRank.max}));
@@ -73,7 +73,9 @@ void read_mla(JsonFields& config, ModelConfig& model) {
   model.num_kv_heads = model.num_heads;
   model.head_dim = mla.nope_dim + mla.rope_dim;
   if (!config.status()) return;
-  model.rope = read_rope(config, {mla.rope_dim, 1, model.max_position_embeddings});
+  model.rope = read_rope(config, {.dims = mla.rope_dim,
+                                  .positions = model.max_position_embeddings,
+                                  .scaled_queries = scaled_queries});
   if (config.status() && model.rope.rotary_dim != mla.rope_dim)
     config.refuse(
         unsupported(fmt::format("config.json: with partial_rotary_factor, {} of the {} dimensions "
@@ -275,6 +277,19 @@ void read_glm4_moe(JsonFields& config, ModelConfig& model) {
   read_sigmoid_experts(config, model);
 }
 
+// DeepSeek-V3's layers with softmax scores, no correction bias, and queries scaled by position. Its
+// files repeat V3's scoring_func and topk_method, which have no meaning here.
+void read_mistral4(JsonFields& config, ModelConfig& model) {
+  read_mla(config, model, true);
+  for (const std::string_view key : {"scoring_func", "topk_method"}) config.text(key, "");
+  if (!read_expert_sizes(config, model, {.count = "n_routed_experts"})) return;
+  model.moe.group_score = MoeConfig::GroupScore::two_best;
+  model.moe.norm_topk_prob = config.flag("norm_topk_prob", {});
+  model.moe.stacked = MoeConfig::Stacked::outputs_first;
+  read_expert_groups(config, model.moe);
+  read_deepseek_layers(config, model);
+}
+
 // rotary_dim, the number of rotated dims, is the older form of partial_rotary_factor.
 void read_minimax_m2(JsonFields& config, ModelConfig& model) {
   double share = 1;
@@ -326,7 +341,7 @@ void read_ernie4_5_moe(JsonFields& config, ModelConfig& model) {
         (layer + 1) % interval == 0 && layer >= first && (last < 0 || layer <= last);
 }
 
-constexpr std::array<HfFamily, 13> kFamilies = {
+constexpr std::array<HfFamily, 14> kFamilies = {
     {{"LlamaForCausalLM", read_llama},
      {"MistralForCausalLM", read_mistral},
      {"Qwen2ForCausalLM", read_qwen2},
@@ -339,7 +354,8 @@ constexpr std::array<HfFamily, 13> kFamilies = {
      {"KimiK25ForConditionalGeneration", read_deepseek_v3, true},
      {"Qwen3VLMoeForConditionalGeneration", read_qwen3_vl_moe, true},
      {"MiniMaxM2ForCausalLM", read_minimax_m2},
-     {"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe}}};
+     {"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe},
+     {"Mistral4ForCausalLM", read_mistral4}}};
 
 }  // namespace
 

@@ -7,6 +7,7 @@ namespace {
 
 constexpr Range kPositive{1e-12, 1e12};
 constexpr Range kThetas{1.0001, 1e15};
+constexpr std::string_view kQueryBeta = "llama_4_scaling_beta";
 
 RopeConfig::Scaling read_scaling_kind(JsonFields& rope, bool three_axes) {
   const std::string kind =
@@ -49,6 +50,7 @@ void read_scaling(JsonFields& rope, const RopeQuestion& question, RopeConfig& ou
     out.attention_factor = rope.number_if("attention_factor", kPositive);
     out.mscale = rope.number("mscale", {0, 1e6}, 0);
     out.mscale_all_dim = rope.number("mscale_all_dim", {0, 1e6}, 0);
+    out.query_beta = question.scaled_queries ? rope.number(kQueryBeta, {0, 1e3}, 0) : 0;
   }
 }
 
@@ -70,6 +72,11 @@ RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
     out.theta = rope->number("rope_theta", kThetas, out.theta);
     share = rope->number("partial_rotary_factor", {0, 1}, share);
     read_scaling(*rope, question, out);
+    if (rope->has(kQueryBeta) && !rope->was_read(kQueryBeta))
+      config.refuse(unsupported(fmt::format(
+          "config.json: {} is {}, queries scaled by their position, which is supported with yarn "
+          "in Mistral 4 only",
+          kQueryBeta, rope->show(kQueryBeta))));
     config.absorb(*rope);
   }
   out.rotary_dim = static_cast<int>(question.dims * share);

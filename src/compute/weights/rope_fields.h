@@ -14,6 +14,7 @@ struct RopeQuestion {
   // The model has positions on three axes (mrope_section). They are equal for text, which makes
   // them one.
   bool three_axes = false;
+  bool scaled_queries = false;  // llama_4_scaling_beta is read
 };
 // Errors, kept in `config`: unsupported_model (kind of scaling), bad_config.
 RopeConfig read_rope(JsonFields& config, const RopeQuestion& question);

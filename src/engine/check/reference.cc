@@ -132,8 +132,10 @@ Result<Reference> Reference::read(const std::filesystem::path& folder, const Mod
     reference.rope_factor =
         json.at("rope_factors_on_cos_and_sin").at("rope.inv_freq").get<double>();
     steps = json.at("greedy_steps").get<int64_t>();
-    for (const auto& [name, prompt] : json.at("prompts").items())
+    for (const auto& [name, prompt] : json.at("prompts").items()) {
+      if (!prompt.is_object() || prompt.contains("images")) continue;  // images are not computed
       reference.prompts.push_back({.name = name, .ids = tokens_of(prompt.at("ids"))});
+    }
   }));
   for (const ReferencePrompt& prompt : reference.prompts)
     for (const TokenId id : prompt.ids)

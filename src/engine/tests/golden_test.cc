@@ -56,13 +56,15 @@ TEST_P(GoldenModel, Bf16) {
   check_model(GetParam(), "bfloat16", 1 + 3 * 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Golden, GoldenModel,
-    ::testing::Values("llama", "llama_bf16", "qwen2", "qwen3", "qwen3_moe", "qwen3_moe_bf16",
-                      "qwen3_moe_sparse2", "deepseek_v2_lite", "deepseek_v2", "deepseek_v3",
-                      "deepseek_v3_bf16", "deepseek_v3_plain", "deepseek_v3_fp8", "glm4_moe",
-                      "glm4_moe_lite", "kimi_k25", "qwen3_vl_moe", "minimax_m2", "ernie4_5_moe"),
-    [](const auto& param) { return std::string(param.param); });
+INSTANTIATE_TEST_SUITE_P(Golden, GoldenModel,
+                         ::testing::Values("llama", "llama_bf16", "qwen2", "qwen3", "qwen3_moe",
+                                           "qwen3_moe_bf16", "qwen3_moe_sparse2",
+                                           "deepseek_v2_lite", "deepseek_v2", "deepseek_v3",
+                                           "deepseek_v3_bf16", "deepseek_v3_plain",
+                                           "deepseek_v3_fp8", "glm4_moe", "glm4_moe_lite",
+                                           "kimi_k25", "qwen3_vl_moe", "minimax_m2", "ernie4_5_moe",
+                                           "mistral4"),
+                         [](const auto& param) { return std::string(param.param); });
 
 // Families that are not supported yet: their config.json alone is refused, naming the reason.
 class RefusedModel : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};

@@ -1,0 +1,115 @@
+// Experts in one tensor are read like experts in a tensor each, in both orders and in every type.
+#include "compute/weights/stacked_experts.h"
+
+#include <gtest/gtest.h>
+
+#include "compute/weights/matrix_reader.h"
+#include "compute/weights/safetensors.h"
+#include "compute/weights/test_folder.h"
+
+namespace hocket {
+namespace {
+
+using Stacked = MoeConfig::Stacked;
+
+constexpr int kNumExperts = 3, kHidden = 5, kWidth = 70;  // more rows than are turned at once
+
+// The element of expert e's matrix of `part`: gate 0, up 1, down 2. Exact in every type.
+float element(int e, int part, int row, int col) {
+  return static_cast<float>((e * 31 + part * 17 + row * 7 + col * 3) % 101 - 50);
+}
+
+// Returns [experts, parts of n x k] as the files hold them.
+std::vector<float> stacked(Stacked form, int first_part, int num_parts, int n, int k) {
+  std::vector<float> all;
+  const int outputs = num_parts * n;
+  const auto add = [&](int e, int output, int input) {
+    all.push_back(element(e, first_part + output / n, output % n, input));
+  };
+  for (int e = 0; e < kNumExperts; ++e) {
+    if (form == Stacked::outputs_first) {
+      for (int o = 0; o < outputs; ++o)
+        for (int i = 0; i < k; ++i) add(e, o, i);
+    } else {
+      for (int i = 0; i < k; ++i)
+        for (int o = 0; o < outputs; ++o) add(e, o, i);
+    }
+  }
+  return all;
+}
+
+void add_stacked(TestFolder& folder, Stacked form, const std::string& name, int first_part,
+                 int num_parts, int n, int k) {
+  const bool rows = form == Stacked::outputs_first;
+  const int outputs = num_parts * n;
+  folder.add(name, "F32", {kNumExperts, rows ? outputs : k, rows ? k : outputs},
+             stacked(form, first_part, num_parts, n, k));
+}
+
+std::unique_ptr<WeightSource> opened(TestFolder& folder, Stacked form) {
+  folder.finish();
+  MoeConfig moe;
+  moe.stacked = form;
+  auto source = open_model_weights(folder.path(), moe);
+  EXPECT_TRUE(source.has_value()) << describe(source.error());
+  return source ? *std::move(source) : nullptr;
+}
+
+class StackedForms : public ::testing::TestWithParam<Stacked> {};
+
+TEST_P(StackedForms, EachExpertIsFoundByItsName) {
+  TestFolder folder;
+  add_stacked(folder, GetParam(), "m.experts.gate_up_proj", 0, 2, kWidth, kHidden);
+  add_stacked(folder, GetParam(), "m.experts.down_proj", 2, 1, kHidden, kWidth);
+  const auto source = opened(folder, GetParam());
+  ASSERT_NE(source, nullptr);
+  const char* const names[] = {"gate_proj", "up_proj", "down_proj"};
+  for (int e = 0; e < kNumExperts; ++e)
+    for (int part = 0; part < 3; ++part) {
+      const std::string name = "m.experts." + std::to_string(e) + "." + names[part] + ".weight";
+      EXPECT_TRUE(source->has(name));
+      const int n = part == 2 ? kHidden : kWidth, k = part == 2 ? kWidth : kHidden;
+      const auto reader = MatrixReader::open(*source, {}, name, n, k);
+      ASSERT_TRUE(reader.has_value()) << describe(reader.error());
+      std::vector<float> memory(n * k);
+      const View<float> rows(memory.data(), n - 1, k);
+      reader->read(1, rows);
+      for (int r = 0; r < rows.rows; ++r)
+        for (int c = 0; c < k; ++c) ASSERT_EQ(rows.row(r)[c], element(e, part, r + 1, c));
+      reader->done_with(0, n);
+    }
+}
+
+TEST_P(StackedForms, AnExpertOfItsOwnComesFirst) {
+  TestFolder folder;
+  add_stacked(folder, GetParam(), "m.experts.down_proj", 2, 1, kHidden, kWidth);
+  folder.add("m.experts.1.down_proj.weight", "F32", {1, 2}, std::vector<float>{7, 8});
+  const auto source = opened(folder, GetParam());
+  ASSERT_NE(source, nullptr);
+  EXPECT_EQ(source->find("m.experts.1.down_proj.weight")->shape, (std::vector<int64_t>{1, 2}));
+}
+
+TEST_P(StackedForms, ImpossibleOnesAreRefused) {
+  TestFolder folder;
+  folder.add("flat.experts.down_proj", "F32", {2, 2}, std::vector<float>(4));
+  folder.add("odd.experts.gate_up_proj", "F32", {1, 3, 3}, std::vector<float>(9));
+  const auto source = opened(folder, GetParam());
+  ASSERT_NE(source, nullptr);
+  const auto code = [&](const char* name) { return source->find(name).error().code; };
+  EXPECT_EQ(code("flat.experts.0.down_proj.weight"), ErrorCode::wrong_shape);
+  EXPECT_EQ(code("odd.experts.0.up_proj.weight"), ErrorCode::wrong_shape);
+  EXPECT_EQ(code("odd.experts.0.down_proj.weight"), ErrorCode::missing_tensor);
+  EXPECT_EQ(code("odd.experts.99999999999999999999.up_proj.weight"), ErrorCode::missing_tensor);
+  EXPECT_EQ(code("odd.experts.-1.up_proj.weight"), ErrorCode::missing_tensor);
+  EXPECT_FALSE(source->has("odd.experts.0.down_proj.weight"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, StackedForms,
+                         ::testing::Values(Stacked::outputs_first, Stacked::inputs_first),
+                         [](const auto& param) {
+                           return param.param == Stacked::outputs_first ? "outputs_first"
+                                                                        : "inputs_first";
+                         });
+
+}  // namespace
+}  // namespace hocket
