@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "compute/weights/hf_config.h"
@@ -14,6 +15,10 @@ inline ModelConfig parsed(const std::string& json) {
   const auto model = parse_hf_config(json);
   EXPECT_TRUE(model.has_value()) << describe(model.error());
   return model.value_or(ModelConfig{});
+}
+
+inline int64_t moe_layers(const ModelConfig& model) {
+  return std::ranges::count(model.layer_is_moe, true);
 }
 
 // Returns why `json` is refused; the test fails if it is not.

@@ -47,7 +47,7 @@ void add_stacked(TestFolder& folder, Stacked form, const std::string& name, int 
 }
 
 std::unique_ptr<WeightSource> opened(TestFolder& folder, Stacked form) {
-  folder.finish();
+  folder.write_file();
   MoeConfig moe;
   moe.stacked = form;
   auto source = open_model_weights(folder.path(), moe);
