@@ -15,7 +15,7 @@
 #include "compute/moe/expert_parallel.h"
 #include "compute/moe/local_dispatcher.h"
 #include "compute/weights/hf_config.h"
-#include "compute/weights/safetensors.h"
+#include "compute/weights/stacked_experts.h"
 #include "engine/plan/scheduler_settings.h"
 
 namespace hocket {

@@ -65,8 +65,16 @@ ExpertWeights load_swiglu(const ModelConfig& model, const TensorNames& names,
                        model.hidden_size, intermediate, bias_if(model.mlp_bias));
 }
 
-void load_moe(const ModelConfig& model, const TensorNames& names, const std::string& layer,
-              std::span<const int> experts, WeightLoader& loader, LayerWeights& out) {
+// The arguments that all parts of a layer are loaded with.
+struct Family {
+  const ModelConfig& model;
+  const TensorNames& names;
+  WeightLoader& loader;
+};
+
+void load_moe(const Family& family, const std::string& layer, std::span<const int> experts,
+              LayerWeights& out) {
+  const auto& [model, names, loader] = family;
   const std::string mlp = fmt::format("{}{}", layer, names.moe);
   const MoeConfig& moe = model.moe;
   out.gate.gate = loader.plain_matrix(mlp + "gate.weight", moe.num_experts, model.hidden_size);
@@ -106,7 +114,7 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
     transforming = model.moe.shared_intermediate_size > 0 ? Transforming::experts_and_shared
                                                           : Transforming::experts;
     layer.weights.gate.norm = post_norm;
-    load_moe(model, names, prefix, experts, loader, layer.weights);
+    load_moe({model, names, loader}, prefix, experts, layer.weights);
   }
   layer.kind = &decoder_kind(attending, transforming);
   return layer;

@@ -16,11 +16,15 @@ namespace hocket {
 
 // The parts of a family's tensor names that differ from those of other families.
 struct TensorNames {
-  std::string_view model = "model.";  // before embed_tokens, layers and norm
+  // Before embed_tokens, layers and norm.
+  std::string_view model = "model.";
   std::string_view head = "lm_head.weight";
-  std::string_view moe = "mlp.";  // in a layer: before the gate and the experts
-  std::string_view correction_bias = "gate.e_score_correction_bias";        // after `moe`
-  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";  // of an expert
+  // In a layer, before the gate and the experts.
+  std::string_view moe = "mlp.";
+  // After `moe`.
+  std::string_view correction_bias = "gate.e_score_correction_bias";
+  // The matrices of an expert.
+  std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
 };
 
 struct ModelFamily {

@@ -14,7 +14,7 @@
 #include "compute/models/model.h"
 #include "compute/moe/placement.h"
 #include "compute/weights/hf_config.h"
-#include "compute/weights/safetensors.h"
+#include "compute/weights/stacked_experts.h"
 
 namespace hocket::testing {
 

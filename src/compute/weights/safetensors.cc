@@ -16,7 +16,6 @@
 #include "base/nearest.h"
 #include "compute/weights/fingerprint.h"
 #include "compute/weights/json_fields.h"
-#include "compute/weights/stacked_experts.h"
 
 namespace hocket {
 namespace {
@@ -389,13 +388,6 @@ Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::
                             "--load-format dummy"));
 } catch (const std::exception& e) {
   return broken("{}: {}", folder.string(), e.what());
-}
-
-Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder,
-                                                         const MoeConfig& moe) {
-  HOCKET_TRY(std::unique_ptr<WeightSource> files, open_model_weights(folder));
-  if (moe.stacked == MoeConfig::Stacked::never) return files;
-  return std::make_unique<StackedExperts>(std::move(files), moe.stacked);
 }
 
 }  // namespace hocket

@@ -13,7 +13,6 @@
 #include "base/mapped_files.h"
 #include "base/result.h"
 #include "compute/weights/weight_source.h"
-#include "core/model_config.h"
 
 namespace hocket {
 
@@ -60,8 +59,5 @@ class SafetensorsFile final : public WeightSource {
 // Opens a model folder: a single file, or shards by index. Errors: as above; the message names a
 // missing shard or index entry.
 Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder);
-// The same, with the experts of a stacked tensor offered one by one (stacked_experts.h).
-Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder,
-                                                         const MoeConfig& moe);
 
 }  // namespace hocket

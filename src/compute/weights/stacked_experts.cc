@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "compute/weights/safetensors.h"
+
 namespace hocket {
 namespace {
 
@@ -72,6 +74,13 @@ Result<StoredTensor> StackedExperts::find(std::string_view name) const {
     one.column_step = outputs;
   }
   return one;
+}
+
+Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder,
+                                                         const MoeConfig& moe) {
+  HOCKET_TRY(std::unique_ptr<WeightSource> files, open_model_weights(folder));
+  if (moe.stacked == MoeConfig::Stacked::never) return files;
+  return std::make_unique<StackedExperts>(std::move(files), moe.stacked);
 }
 
 }  // namespace hocket

@@ -8,6 +8,7 @@
 // found as it is.   Thread: any (const).
 #pragma once
 
+#include <filesystem>
 #include <memory>
 
 #include "compute/weights/weight_source.h"
@@ -31,5 +32,10 @@ class StackedExperts final : public WeightSource {
   std::unique_ptr<WeightSource> files_;
   MoeConfig::Stacked form_;
 };
+
+// Opens a model folder (safetensors.h). Where its files may hold stacked experts, these are offered
+// one by one. Errors: those of open_model_weights(folder).
+Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder,
+                                                         const MoeConfig& moe);
 
 }  // namespace hocket

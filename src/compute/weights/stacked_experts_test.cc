@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "compute/weights/matrix_reader.h"
-#include "compute/weights/safetensors.h"
 #include "compute/weights/test_folder.h"
 
 namespace hocket {
