@@ -14,17 +14,16 @@ from pathlib import Path
 
 from asking import ask, judge
 from cases import CHAT, COMPLETIONS, HI
-from server import BINARY, MODEL, Broken, Server, need
+from server import ADDRESS_LIMIT, BINARY, MODEL, Broken, Server, need
 
 STATUSES = range(0, 8)  # of the program: anything but death by a signal
-ADDRESS_KIB = 8 << 20  # limit of a command's address space, so that one that leaks ends early
 MOST_MIB = 1500  # resident memory of a command that reads a hostile file
 SMALL = json.dumps({"prompt": "a cat", "max_tokens": 3})
 
 
 def run(words, limit_s=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, refused=False):
     """Runs a command that must end by itself and not by a signal. Returns its status and output."""
-    shell = ["sh", "-c", f'ulimit -v {ADDRESS_KIB}; exec "$@"', "sh", str(BINARY)] + [str(word) for word in words]
+    shell = ["sh", "-c", f'{ADDRESS_LIMIT}exec "$@"', "sh", str(BINARY)] + [str(word) for word in words]
     shown = " ".join(map(str, words))[:200]
     try:
         done = subprocess.run(shell, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, timeout=limit_s, check=False)

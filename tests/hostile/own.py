@@ -19,8 +19,8 @@ from pathlib import Path
 
 from asking import ask, judge
 from cases import CHAT, COMPLETIONS, RESPONSES, chat
-from files import ADDRESS_KIB, SMALL, model_with, run
-from server import BINARY, MODEL, Broken, Server, free_port, need, stack_environment
+from files import SMALL, model_with, run
+from server import ADDRESS_LIMIT, BINARY, MODEL, SANITIZED, Broken, Server, free_port, need, stack_environment
 
 
 
@@ -298,8 +298,10 @@ def c_api(stack):
     library = BINARY.parent / "libhocket.so.0"
     if not library.exists():
         return f"skipped: no {library.name} beside the program"
+    if SANITIZED:
+        return "skipped: the library has a sanitizer, which Python would have to be built with too"
     limited = f"ulimit -s {stack}; " if stack else ""
-    command = ["sh", "-c", f'{limited}ulimit -v {ADDRESS_KIB}; exec "$@"', "sh", sys.executable, str(Path(__file__).with_name("c_api.py")), "1", "5"]
+    command = ["sh", "-c", f'{limited}{ADDRESS_LIMIT}exec "$@"', "sh", sys.executable, str(Path(__file__).with_name("c_api.py")), "1", "5"]
     with changed_environment({"HOCKET_LIBRARY": str(library), "HOSTILE_STACK_KIB": str(stack)} | stack_environment(stack)):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     need(done.returncode == 0, f"status {done.returncode}: {done.stderr[-500:]}")
