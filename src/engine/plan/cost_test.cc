@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "compute/weights/hf_config.h"
-#include "compute/weights/safetensors.h"
+#include "compute/weights/stacked_experts.h"
 #include "engine/plan/testing.h"
 
 namespace hocket {
@@ -48,7 +48,7 @@ TEST(Cost, PartsAddUpToWhatLoadingAsksFor) {
 TEST(Cost, FilesAskForTheSame) {
   int compared = 0;
   for (const auto& folder : runnable_folders()) {
-    const auto source = open_model_weights(folder);
+    const auto source = open_model_weights(folder, choice_of(folder, {}).model.moe);
     if (!source) continue;
     for (const char* dtype : {"bfloat16", "float32"}) {
       const ModelChoice choice = choice_of(folder, {.model = {.dtype = dtype}});
