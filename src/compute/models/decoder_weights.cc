@@ -55,7 +55,7 @@ MlaWeights load_mla(const ModelConfig& model, const std::string& prefix, WeightL
   return out;
 }
 
-// A dense MLP and shared experts have the usual names in every family.
+// `names` are those of the experts; a dense MLP and shared experts have the usual ones, {}.
 ExpertWeights load_swiglu(const ModelConfig& model, const TensorNames& names,
                           const std::string& prefix, int intermediate, WeightLoader& loader) {
   const auto weight = [&](std::string_view part) {

@@ -45,12 +45,12 @@ void read_head_sizes(JsonFields& config, ModelConfig& model) {
                       .with_param("head_dim"));
 }
 
-// Grouped-query attention. `share` is the rotated part of a head's dims if partial_rotary_factor is
-// absent.
 struct Rotation {
-  double share = 1;
-  bool three_axes = false;
+  double share = 1;         // rotated part of a head's dims if partial_rotary_factor is absent
+  bool three_axes = false;  // as RopeQuestion::three_axes
 };
+
+// Reads grouped-query attention.
 void read_gqa(JsonFields& config, ModelConfig& model, Rotation rotation = {}) {
   read_head_sizes(config, model);
   if (!config.status()) return;

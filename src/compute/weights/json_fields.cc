@@ -174,6 +174,9 @@ std::optional<JsonFields> JsonFields::object(std::string_view key) {
     wrong(key, "an object");
     return std::nullopt;
   }
+  if (const auto twice = repeated_key(inner))
+    refuse(
+        error(ErrorCode::bad_config, "{}: {} holds the key {} twice", where_, key, shown(*twice)));
   return JsonFields(inner, where_ + ": " + std::string(key));
 }
 

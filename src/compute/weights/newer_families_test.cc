@@ -144,6 +144,10 @@ TEST(NewerFamilies, ATextModelMayBeNested) {
   EXPECT_THAT(m.left_aside, ElementsAre("vision_config"));
   EXPECT_THAT(m.placeholder_ids, ElementsAre(TokenId{163605}));
   EXPECT_THAT(m.eos_ids, Contains(TokenId{163586}));
+  EXPECT_THAT(
+      refused(with(kKimiK25, R"("kv_lora_rank":512)", R"("kv_lora_rank":8,"kv_lora_rank":512)"))
+          .message,
+      HasSubstr("text_config holds the key \"kv_lora_rank\" twice"));
   EXPECT_THAT(refused(R"({"architectures":["KimiK25ForConditionalGeneration"]})").message,
               HasSubstr("text_config is missing"));
   EXPECT_THAT(
