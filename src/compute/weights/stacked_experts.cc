@@ -51,7 +51,7 @@ bool StackedExperts::has(std::string_view name) const {
 Result<StoredTensor> StackedExperts::find(std::string_view name) const {
   const std::optional<Place> place = files_->has(name) ? std::nullopt : place_of(name);
   if (!place || !files_->has(place->tensor)) return files_->find(name);
-  HOCKET_TRY(const StoredTensor all, files_->find(place->tensor));
+  HOCKET_TRY(StoredTensor all, files_->find(place->tensor));
   const bool outputs_first = form_ == MoeConfig::Stacked::outputs_first;
   if (all.shape.size() != 3 || place->expert >= all.shape[0] ||
       all.shape[outputs_first ? 1 : 2] % place->num_parts != 0)
