@@ -2,6 +2,7 @@
 // the files).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,6 +42,25 @@ struct MlaConfig {
   double norm_eps = 1e-6;  // for the norms of the ranks
 };
 
+// Rows that the convolution of a delta net adds up: a token's own and those before it.
+inline constexpr int kConvTaps = 4;
+
+// Linear attention by a gated delta net (compute/kernels/delta_net.h). In place of keys and values
+// of all tokens, a layer keeps a state [key_dim, value_dim] for each value head.
+struct DeltaNetConfig {
+  int num_key_heads = 0;    // 0: no layer is of this kind
+  int num_value_heads = 0;  // a multiple of num_key_heads: neighbours share a key head
+  int key_dim = 0, value_dim = 0;
+  // True if the columns of the projections are sorted by key head, [q k v z] and [b a] of each.
+  bool grouped = false;
+
+  int values_a_key() const { return num_value_heads / num_key_heads; }
+  int key_columns() const { return num_key_heads * key_dim; }
+  int value_columns() const { return num_value_heads * value_dim; }
+  // Channels of the convolution: queries, keys and values of all heads.
+  int channels() const { return 2 * key_columns() + value_columns(); }
+};
+
 struct MoeConfig {
   enum class Score : uint8_t { softmax, sigmoid };
   // The score of a group of experts: its best choice score, or the sum of its two best.
@@ -53,6 +73,7 @@ struct MoeConfig {
   int top_k = 0;
   int intermediate_size = 0;         // size of one expert
   int shared_intermediate_size = 0;  // size of all shared experts as one MLP; 0: none
+  bool shared_gate = false;          // their output is multiplied by sigmoid(gate . row)
   Score score = Score::softmax;
   bool correction_bias = false;  // choice score = score + bias; the weights do not use the bias
   // Groups of neighbouring experts; experts are chosen from the best top_groups only.
@@ -98,10 +119,14 @@ struct ModelConfig {
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
   bool qk_norm = false;  // RMSNorm on each head of q and k
   bool qk_norm_over_heads =
-      false;                 // with qk_norm: one norm over all heads of q, one over those of k
-  double softmax_scale = 0;  // for attention scores
+      false;                    // with qk_norm: one norm over all heads of q, one over those of k
+  bool attention_gate = false;  // attention's result is multiplied by the sigmoid of a projection
+  bool centred_norms = false;   // files hold w - 1 of norms, except those of delta nets
+  double softmax_scale = 0;     // for attention scores
   RopeConfig rope;
   MlaConfig mla;  // kv_rank == 0: grouped-query attention
+  DeltaNetConfig delta_net;
+  std::vector<bool> layer_is_linear;  // [num_layers]: a delta net instead of attention; or empty
   QuantConfig quant;
   int num_mtp_layers = 0;          // multi-token-prediction modules in the files; not loaded
   MoeConfig moe;                   // num_experts == 0: a dense model
@@ -112,6 +137,13 @@ struct ModelConfig {
   // tokens that stand for their input (an image, a video), which prompts may not hold.
   std::vector<std::string> left_aside;
   std::vector<TokenId> placeholder_ids;
+
+  bool is_linear(int layer) const { return !layer_is_linear.empty() && layer_is_linear[layer]; }
+  int num_linear_layers() const {
+    return static_cast<int>(std::ranges::count(layer_is_linear, true));
+  }
+  // Layers whose keys and values are kept for each token.
+  int num_kv_layers() const { return num_layers - num_linear_layers(); }
 };
 
 // Sampling defaults of generation_config.json; an unset field has the default of SamplingParams.

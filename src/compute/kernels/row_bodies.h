@@ -5,16 +5,17 @@
 
 namespace hocket {
 struct AttentionCall;
+struct DeltaNetCall;
 struct LatentAttentionCall;
 class Backend;
 }  // namespace hocket
 
 namespace hocket::ref {
 extern const RowKernels kRows;
-// attention() and latent_attention() as their contracts define them, one query and one key at a
-// time.
+// Operations as their contracts define them, one row and one key at a time.
 void attention(Backend& backend, const AttentionCall& call);
 void latent_attention(Backend& backend, const LatentAttentionCall& call);
+void delta_net(Backend& backend, const DeltaNetCall& call);
 }  // namespace hocket::ref
 
 namespace hocket::cpu {

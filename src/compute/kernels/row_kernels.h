@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "base/machine.h"
+#include "compute/kernels/delta_rows.h"
 #include "compute/tensor/bf16.h"
 #include "core/model_config.h"
 
@@ -138,6 +139,10 @@ struct RowKernels {
   void (*row_stats)(const float* x, int64_t n, RowStats* stats);
   // p = exp(x - max).
   void (*exp_row)(const float* x, int64_t n, float max, float* p);
+  DeltaKernels<Bf16> delta_bf16;
+  DeltaKernels<float> delta_f32;
+  void (*convolve)(const ConvolutionRow& row);
+  void (*decay_gates)(const DecayGates& gates);
 
   template <class T>
   const ActivationKernels<T>& of() const {
@@ -145,6 +150,14 @@ struct RowKernels {
       return bf16;
     } else {
       return f32;
+    }
+  }
+  template <class T>
+  const DeltaKernels<T>& delta() const {
+    if constexpr (sizeof(T) == sizeof(Bf16)) {
+      return delta_bf16;
+    } else {
+      return delta_f32;
     }
   }
 };

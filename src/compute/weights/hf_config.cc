@@ -116,6 +116,7 @@ void refuse_other_arithmetic(JsonFields& config, const ModelConfig& model) {
       config.integer("v_head_dim", kHeadDim, model.head_dim) != model.head_dim)
     config.refuse(unsupported(fmt::format("config.json: v_head_dim {} differs from head_dim {}",
                                           config.show("v_head_dim"), model.head_dim)));
+  if (config.was_read("layer_types")) return;
   const std::vector<std::string> kinds = config.texts("layer_types");
   for (const std::string& kind : kinds)
     if (kind != "full_attention")

@@ -2,139 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
-#include "compute/weights/rope_fields.h"
+#include "compute/weights/hf_parts.h"
 
 namespace hocket {
 namespace {
-
-constexpr Range kRank{0, 1 << 16};
-constexpr Range kSharedExperts{0, 1024};
-
-// Refuses the config if the key is present with another value.
-void only(JsonFields& config, std::string_view key, std::string_view supported) {
-  const std::string value = config.text(key, supported);
-  if (config.status() && value != supported)
-    config.refuse(unsupported(fmt::format("config.json: {} is {}, but supported is \"{}\" here",
-                                          key, shown(value), supported)));
-}
-
-void read_head_sizes(JsonFields& config, ModelConfig& model) {
-  model.num_kv_heads = config.integer("num_key_value_heads", kHeads, model.num_heads);
-  if (!config.status()) return;
-  if (model.num_heads % model.num_kv_heads != 0)
-    config.refuse(
-        error(ErrorCode::bad_config,
-              "config.json: num_key_value_heads {} does not divide num_attention_heads {}",
-              model.num_kv_heads, model.num_heads)
-            .with_param("num_key_value_heads"));
-  if (!config.has("head_dim") && model.hidden_size % model.num_heads != 0)
-    config.refuse(error(ErrorCode::bad_config,
-                        "config.json: head_dim is missing, and num_attention_heads {} does not "
-                        "divide hidden_size {}",
-                        model.num_heads, model.hidden_size)
-                      .with_param("head_dim"));
-  model.head_dim = config.integer("head_dim", kHeadDim, model.hidden_size / model.num_heads);
-  if (model.head_dim < kHeadDim.min || model.head_dim > kHeadDim.max)
-    config.refuse(error(ErrorCode::bad_config,
-                        "config.json: head_dim is missing, and hidden_size {} over "
-                        "num_attention_heads {} would make it {}, not {:.0f} to {:.0f}",
-                        model.hidden_size, model.num_heads, model.head_dim, kHeadDim.min,
-                        kHeadDim.max)
-                      .with_param("head_dim"));
-}
-
-struct Rotation {
-  double share = 1;         // rotated part of a head's dims if partial_rotary_factor is absent
-  bool three_axes = false;  // as RopeQuestion::three_axes
-};
-
-// Reads grouped-query attention.
-void read_gqa(JsonFields& config, ModelConfig& model, Rotation rotation = {}) {
-  read_head_sizes(config, model);
-  if (!config.status()) return;
-  model.rope = read_rope(config, {.dims = model.head_dim,
-                                  .share = rotation.share,
-                                  .positions = model.max_position_embeddings,
-                                  .three_axes = rotation.three_axes});
-  model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
-}
-
-// Multi-head latent attention. num_key_value_heads has no meaning here: every head has its own
-// keys.
-void read_mla(JsonFields& config, ModelConfig& model, bool scaled_queries = false) {
-  MlaConfig& mla = model.mla;
-  mla.q_rank = static_cast<int>(config.integer("q_lora_rank", kRank, 0));
-  mla.kv_rank = static_cast<int>(config.integer("kv_lora_rank", {1, kRank.max}));
-  mla.nope_dim = static_cast<int>(config.integer("qk_nope_head_dim", {1, kHeadDim.max}));
-  mla.rope_dim = static_cast<int>(config.integer("qk_rope_head_dim", kHeadDim));
-  mla.value_dim = static_cast<int>(config.integer("v_head_dim", {1, kHeadDim.max}));
-  model.num_kv_heads = model.num_heads;
-  model.head_dim = mla.nope_dim + mla.rope_dim;
-  if (!config.status()) return;
-  model.rope = read_rope(config, {.dims = mla.rope_dim,
-                                  .positions = model.max_position_embeddings,
-                                  .scaled_queries = scaled_queries});
-  if (config.status() && model.rope.rotary_dim != mla.rope_dim)
-    config.refuse(
-        unsupported(fmt::format("config.json: with partial_rotary_factor, {} of the {} dimensions "
-                                "of qk_rope_head_dim would turn; supported is all of them",
-                                model.rope.rotary_dim, mla.rope_dim)));
-  model.rope.style = config.flag("rope_interleave", true) ? RopeConfig::Style::interleaved
-                                                          : RopeConfig::Style::half;
-  model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
-  if (model.rope.scaling == RopeConfig::Scaling::yarn && model.rope.factor > 1) {
-    const double m = 0.1 * model.rope.mscale_all_dim * std::log(model.rope.factor) + 1;
-    model.softmax_scale *= m * m;
-  }
-}
-
-// The keys of the sizes that every family with experts has.
-struct ExpertKeys {
-  std::string_view count;
-  std::string_view per_token = "num_experts_per_tok";
-  std::string_view width = "moe_intermediate_size";
-};
-// Returns true if the model has experts.
-bool read_expert_sizes(JsonFields& config, ModelConfig& model, const ExpertKeys& keys) {
-  MoeConfig& moe = model.moe;
-  const int64_t count = config.integer(keys.count, kExperts);
-  if (!config.status() || count == 0) return false;
-  moe.num_experts = static_cast<int>(count);
-  moe.top_k = static_cast<int>(config.integer(keys.per_token, {1, double(count)}));
-  moe.intermediate_size = static_cast<int>(config.integer(keys.width, kIntermediate));
-  return config.status().has_value();
-}
-
-// n_group and topk_group: only experts of the best groups are chosen.
-void read_expert_groups(JsonFields& config, MoeConfig& moe) {
-  const Range counts{1, double(moe.num_experts)};
-  moe.num_groups = static_cast<int>(config.integer("n_group", counts));
-  moe.top_groups = static_cast<int>(config.integer("topk_group", counts));
-  if (!config.status()) return;
-  const int group_size = moe.num_experts / moe.num_groups;
-  if (moe.num_experts % moe.num_groups != 0 || moe.top_groups > moe.num_groups ||
-      moe.top_groups * group_size < moe.top_k ||
-      (moe.group_score == MoeConfig::GroupScore::two_best && group_size < 2))
-    config.refuse(error(ErrorCode::bad_config,
-                        "config.json: {} experts in n_group {} of which topk_group {} are kept "
-                        "cannot give num_experts_per_tok {}",
-                        moe.num_experts, moe.num_groups, moe.top_groups, moe.top_k)
-                      .with_param("n_group"));
-}
-
-// The shared experts are one MLP of `count_key` times the width of an expert.
-void read_shared_experts(JsonFields& config, MoeConfig& moe, std::string_view count_key) {
-  const int64_t shared = config.integer(count_key, kSharedExperts, 0) * moe.intermediate_size;
-  if (shared > kIntermediate.max)
-    config.refuse(error(ErrorCode::bad_config,
-                        "config.json: {} times moe_intermediate_size is {}, but must "
-                        "be {:.0f} at most",
-                        count_key, shared, kIntermediate.max)
-                      .with_param(std::string(count_key)));
-  moe.shared_intermediate_size = static_cast<int>(std::min(shared, int64_t(kIntermediate.max)));
-}
 
 // mlp_layer_types: "dense" or "sparse" for each layer.
 void read_mlp_layer_types(JsonFields& config, ModelConfig& model) {
@@ -341,7 +213,92 @@ void read_ernie4_5_moe(JsonFields& config, ModelConfig& model) {
         (layer + 1) % interval == 0 && layer >= first && (last < 0 || layer <= last);
 }
 
-constexpr std::array<HfFamily, 14> kFamilies = {
+// layer_types names the kind of each layer; without it every full_attention_interval-th attends.
+void read_linear_layers(JsonFields& config, ModelConfig& model) {
+  const int64_t interval = config.integer("full_attention_interval", kLayers, 4);
+  const std::vector<std::string> kinds = config.texts("layer_types");
+  if (!config.status()) return;
+  if (!kinds.empty() && static_cast<int>(kinds.size()) != model.num_layers)
+    return config.refuse(error(ErrorCode::bad_config,
+                               "config.json: layer_types has {} entries for {} layers",
+                               kinds.size(), model.num_layers));
+  model.layer_is_linear.assign(model.num_layers, false);
+  for (int layer = 0; layer < model.num_layers; ++layer) {
+    model.layer_is_linear[layer] =
+        kinds.empty() ? (layer + 1) % interval != 0 : kinds[layer] == "linear_attention";
+    if (!kinds.empty() && !model.layer_is_linear[layer] && kinds[layer] != "full_attention")
+      config.refuse(unsupported(
+          fmt::format("config.json: layer_types holds {}; supported are \"linear_attention\" and "
+                      "\"full_attention\" here",
+                      shown(kinds[layer]))));
+  }
+  if (model.num_kv_layers() == 0)
+    config.refuse(
+        unsupported("config.json: every layer is linear; supported are models with at least one "
+                    "layer of full attention"));
+}
+
+void read_delta_net(JsonFields& config, ModelConfig& model) {
+  DeltaNetConfig& net = model.delta_net;
+  const Range heads{1, 256}, dims{1, 256};
+  net.num_key_heads = static_cast<int>(config.integer("linear_num_key_heads", heads));
+  net.num_value_heads = static_cast<int>(config.integer("linear_num_value_heads", heads));
+  net.key_dim = static_cast<int>(config.integer("linear_key_head_dim", dims));
+  net.value_dim = static_cast<int>(config.integer("linear_value_head_dim", dims));
+  const int64_t taps = config.integer("linear_conv_kernel_dim", {1, 64});
+  if (!config.status()) return;
+  if (taps != kConvTaps)
+    config.refuse(unsupported(fmt::format(
+        "config.json: linear_conv_kernel_dim is {}, but supported is {}", taps, kConvTaps)));
+  if (net.num_value_heads % net.num_key_heads != 0)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: linear_num_key_heads {} does not divide "
+                        "linear_num_value_heads {}",
+                        net.num_key_heads, net.num_value_heads)
+                      .with_param("linear_num_key_heads"));
+}
+
+// Gated attention beside gated delta nets.
+void read_hybrid(JsonFields& config, ModelConfig& model, Rotation rotation) {
+  read_gqa(config, model, rotation);
+  model.qk_norm = true;
+  model.centred_norms = true;
+  model.attention_gate = config.flag("attn_output_gate", true);
+  model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
+  if (config.status()) read_delta_net(config, model);
+  if (config.status()) read_linear_layers(config, model);
+  model.num_mtp_layers =
+      static_cast<int>(config.integer("mtp_num_hidden_layers", {0, kLayers.max}, 0));
+}
+
+void read_shared_expert_with_gate(JsonFields& config, MoeConfig& moe) {
+  moe.shared_intermediate_size =
+      static_cast<int>(config.integer("shared_expert_intermediate_size", kIntermediate));
+  moe.shared_gate = true;
+}
+
+void read_qwen3_next(JsonFields& config, ModelConfig& model) {
+  read_hybrid(config, model, {.share = 0.25});
+  model.delta_net.grouped = true;
+  read_qwen3_experts(config, model);
+  if (model.moe.num_experts > 0) read_shared_expert_with_gate(config, model.moe);
+}
+
+void read_qwen3_5(JsonFields& config, ModelConfig& model) {
+  read_hybrid(config, model, {.share = 0.25, .three_axes = true});
+  only(config, "output_gate_type", "swish");
+}
+
+void read_qwen3_5_moe(JsonFields& config, ModelConfig& model) {
+  read_qwen3_5(config, model);
+  if (!read_expert_sizes(config, model, {.count = "num_experts"})) return;
+  model.moe.norm_topk_prob = true;
+  model.moe.stacked = MoeConfig::Stacked::outputs_first;
+  model.layer_is_moe.assign(model.num_layers, true);
+  read_shared_expert_with_gate(config, model.moe);
+}
+
+constexpr std::array<HfFamily, 19> kFamilies = {
     {{"LlamaForCausalLM", read_llama},
      {"MistralForCausalLM", read_mistral},
      {"Qwen2ForCausalLM", read_qwen2},
@@ -355,7 +312,12 @@ constexpr std::array<HfFamily, 14> kFamilies = {
      {"Qwen3VLMoeForConditionalGeneration", read_qwen3_vl_moe, true},
      {"MiniMaxM2ForCausalLM", read_minimax_m2},
      {"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe},
-     {"Mistral4ForCausalLM", read_mistral4}}};
+     {"Mistral4ForCausalLM", read_mistral4},
+     {"Qwen3NextForCausalLM", read_qwen3_next},
+     {"Qwen3_5ForCausalLM", read_qwen3_5},
+     {"Qwen3_5ForConditionalGeneration", read_qwen3_5, true},
+     {"Qwen3_5MoeForCausalLM", read_qwen3_5_moe},
+     {"Qwen3_5MoeForConditionalGeneration", read_qwen3_5_moe, true}}};
 
 }  // namespace
 

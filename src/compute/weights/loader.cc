@@ -19,7 +19,6 @@ constexpr int64_t kAlignment = 64;
 // loading needs beyond the packed bytes; it may be more, to keep all workers busy.
 constexpr int64_t kReleaseBytes = int64_t{8} << 20;
 constexpr int kTasksAWorker = 2;
-constexpr int kOnTheFlyInt4Group = 64;
 constexpr std::chrono::milliseconds kProgressEvery{50};
 
 constexpr bool is_integer(WeightFormat format) {
@@ -48,14 +47,20 @@ struct WeightLoader::State {
   template <class Value>
   std::optional<Value> keep(Result<Value> result);
   std::optional<MatrixReader> open(const std::string& name, int n, int k);
-  MatrixFormat format_of(const MatrixReader& reader, Product::Quantized quantized) const;
   PackedWeight claim(MatrixFormat format, int n, int k);
   PackedWeight load(const Product& product);
   bool sound(const MatrixReader& reader);
   int at_once(int64_t task_bytes, int tasks) const;
   void fill(const MatrixReader& reader, const PlacedPart& part, const PackedWeight& to);
   void fill_bias(const PlacedPart& part, float* to);
-  void read_vector(const std::string& name, int n, float* out);
+  struct Floats {
+    const std::string& name;
+    std::vector<std::vector<int64_t>> shapes;  // in which the files may hold them
+    int n;
+  };
+  void read_floats(const Floats& floats, float* out);
+  template <class Change>
+  std::span<const float> load_floats(const Floats& floats, Change&& change);
   void note_narrowing(const MatrixReader& reader, WeightFormat to);
   LatentHeadWeights claim_heads(int heads, int nope, int value, int rank);
   void fill_heads(const MatrixReader& reader, const LatentHeadWeights& to);
@@ -114,20 +119,6 @@ std::optional<MatrixReader> WeightLoader::State::open(const std::string& name, i
                   : MatrixReader::open(*options.source, options.stored, name, n, k));
 }
 
-MatrixFormat WeightLoader::State::format_of(const MatrixReader& reader,
-                                            Product::Quantized quantized) const {
-  if (options.dtype == DType::f32) return {WeightFormat::f32, 0};
-  if (quantized == Product::Quantized::never) return {};
-  if (quantized == Product::Quantized::to_int8) {
-    if (options.quantize == WeightFormat::bf16) return {};
-    return {WeightFormat::int8, whole_group(reader.k())};
-  }
-  if (reader.format().is_scaled()) return reader.format();
-  if (options.quantize == WeightFormat::int8) return {WeightFormat::int8, whole_group(reader.k())};
-  if (options.quantize == WeightFormat::int4) return {WeightFormat::int4, kOnTheFlyInt4Group};
-  return {};
-}
-
 PackedWeight WeightLoader::State::claim(MatrixFormat format, int n, int k) {
   HOCKET_CHECK(n > 0 && k > 0);
   PackedWeight packed{.format = format.format, .n = n, .k = k, .group = format.group};
@@ -154,7 +145,7 @@ PackedWeight WeightLoader::State::load(const Product& product) {
   for (const PlacedPart& part : product.parts) {
     std::optional<MatrixReader> reader = open(part.name, part.n, product.k);
     if (!reader) return {};
-    const MatrixFormat own = format_of(*reader, product.quantized);
+    const MatrixFormat own = format_in_memory(options, *reader, product.quantized);
     if (!format) format = own;
     mixed |= *format != own;
     readers.push_back(*std::move(reader));
@@ -215,17 +206,39 @@ void WeightLoader::State::fill(const MatrixReader& reader, const PlacedPart& par
 
 void WeightLoader::State::fill_bias(const PlacedPart& part, float* to) {
   std::vector<float> bias(part.n);
-  read_vector(module_of(part.name) + ".bias", part.n, bias.data());
+  const std::string name = module_of(part.name) + ".bias";
+  read_floats({name, {{part.n}, {1, part.n}}, part.n}, bias.data());
   for (int row = 0; row < part.n; ++row)
     to[part.row_begin + row / kPanelN * part.rows_apart + row % kPanelN] = bias[row];
 }
 
-void WeightLoader::State::read_vector(const std::string& name, int n, float* out) {
+void WeightLoader::State::read_floats(const Floats& floats, float* out) {
+  const auto& [name, shapes, n] = floats;
   if (options.source == nullptr) return random_rows(options.seed, name, 0, {out, 1, n});
-  if (const auto stored = keep(find_vector(*options.source, name, n))) {
+  if (const auto stored = keep(find_plain(*options.source, name, shapes))) {
     convert_stored(stored->type, stored->data, n, out);
     options.source->done_with(*stored);
   }
+}
+
+// Loads numbers as fp32 and passes them to change().
+template <class Change>
+std::span<const float> WeightLoader::State::load_floats(const Floats& floats, Change&& change) {
+  const int n = floats.n;
+  HOCKET_CHECK(n > 0);
+  claimed.add(floats.name);
+  claimed.add_all(n);
+  auto* const out = static_cast<float*>(take(int64_t{n} * 4));
+  if (error) return {};
+  if (filling()) {
+    read_floats(floats, out);
+    change(std::span(out, static_cast<size_t>(n)));
+  } else if (options.source != nullptr) {
+    keep(find_plain(*options.source, floats.name, floats.shapes));
+  }
+  if (measuring || error) return {};
+  finish_claim();
+  return {out, static_cast<size_t>(n)};
 }
 
 LatentHeadWeights WeightLoader::State::claim_heads(int heads, int nope, int value, int rank) {
@@ -288,19 +301,19 @@ PackedWeight WeightLoader::matrix(const std::string& name, int n, int k, Bias bi
 }
 
 PackedWeight WeightLoader::stacked(std::span<const Part> parts, int k, Bias bias) {
-  std::vector<PlacedPart> placed;
-  int n = 0;
-  for (const Part& part : parts) {
-    placed.push_back({part.name, part.n, n, kPanelN});
-    n += part.n;
-  }
-  return state_->load({.parts = placed, .n = n, .k = k, .bias = bias});
+  const Stack stack = stack_of(parts);
+  return state_->load({.parts = stack.parts, .n = stack.n, .k = k, .bias = bias});
 }
 
 PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k) {
-  const PlacedPart part{name, n, 0, kPanelN};
+  const Part part{name, n};
+  return plain_stacked({&part, 1}, k);
+}
+
+PackedWeight WeightLoader::plain_stacked(std::span<const Part> parts, int k) {
+  const Stack stack = stack_of(parts);
   return state_->load(
-      {.parts = {&part, 1}, .n = n, .k = k, .quantized = Product::Quantized::never});
+      {.parts = stack.parts, .n = stack.n, .k = k, .quantized = Product::Quantized::never});
 }
 
 PackedWeight WeightLoader::head(const std::string& name, int n, int k) {
@@ -337,21 +350,19 @@ LatentHeadWeights WeightLoader::latent_heads(const std::string& name, int heads,
   return out;
 }
 
-std::span<const float> WeightLoader::vector(const std::string& name, int n) {
-  State& s = *state_;
-  HOCKET_CHECK(n > 0);
-  s.claimed.add(name);
-  s.claimed.add_all(n);
-  auto* out = static_cast<float*>(s.take(int64_t{n} * 4));
-  if (s.error) return {};
-  if (s.filling()) {
-    s.read_vector(name, n, out);
-  } else if (s.options.source != nullptr) {
-    s.keep(find_vector(*s.options.source, name, n));
-  }
-  if (s.measuring || s.error) return {};
-  s.finish_claim();
-  return {out, static_cast<size_t>(n)};
+std::span<const float> WeightLoader::vector(const std::string& name, int n, float added) {
+  state_->claimed.add_all(added != 0);
+  return state_->load_floats({name, {{n}, {1, n}}, n}, [=](std::span<float> numbers) {
+    for (float& x : numbers) x += added;
+  });
+}
+
+std::span<const float> WeightLoader::taps(const std::string& name, int channels, int num_taps) {
+  const int n = channels * num_taps;
+  return state_->load_floats({name, {{channels, 1, num_taps}}, n}, [=](std::span<float> numbers) {
+    const std::vector<float> by_channel(numbers.begin(), numbers.end());
+    for (int i = 0; i < n; ++i) numbers[i % num_taps * channels + i / num_taps] = by_channel[i];
+  });
 }
 
 int64_t WeightLoader::bytes() const {

@@ -76,8 +76,9 @@ class WeightLoader {
     int n = 0;
   };
   PackedWeight stacked(std::span<const Part> parts, int k, Bias bias = Bias::none);
-  // Loads a matrix that is never quantized in memory: embedding, gate.
+  // Load a matrix that is never quantized in memory: embedding, gate; or several, stacked.
   PackedWeight plain_matrix(const std::string& name, int n, int k);
+  PackedWeight plain_stacked(std::span<const Part> parts, int k);
   // Loads the output head: int8 if `quantize` is int8 or int4, else not quantized.
   PackedWeight head(const std::string& name, int n, int k);
   // Loads gate [i, k], up [i, k] and down [k, i] in the layout of experts.h.
@@ -88,8 +89,11 @@ class WeightLoader {
                        Bias bias = Bias::none);
   // Loads kv_b_proj [heads * (nope + value), rank], never quantized in memory.
   LatentHeadWeights latent_heads(const std::string& name, int heads, int nope, int value, int rank);
-  // Loads a vector as fp32.
-  std::span<const float> vector(const std::string& name, int n);
+  // Loads a vector as fp32, and adds `added` to each number, in fp32.
+  std::span<const float> vector(const std::string& name, int n, float added = 0);
+  // Loads the taps of a convolution of each channel by itself, [channels, 1, num_taps] in the
+  // files, as fp32 [num_taps][channels].
+  std::span<const float> taps(const std::string& name, int channels, int num_taps);
 
   int64_t bytes() const;  // bytes measured or filled so far
   // Returns the first error: missing_tensor, wrong_shape (name, shape found, shape expected),

@@ -43,13 +43,6 @@ bool is_plain(StoredType type) {
   return type == StoredType::f32 || type == StoredType::f16 || type == StoredType::bf16;
 }
 
-Result<StoredTensor> find_plain_of(const WeightSource& source, const std::string& name,
-                                   const std::vector<std::vector<int64_t>>& shapes) {
-  HOCKET_TRY(StoredTensor found, find_shaped(source, name, shapes));
-  if (!is_plain(found.type)) return wrong_type(name, found.type, "bfloat16, float16 or float32");
-  return found;
-}
-
 float plain_at(const StoredTensor& tensor, int64_t i) {
   float value;
   convert_stored(tensor.type, tensor.data + i * stored_type_size(tensor.type), 1, &value);
@@ -94,12 +87,10 @@ std::string module_of(const std::string& name) {
 }
 
 Result<StoredTensor> find_plain(const WeightSource& source, const std::string& name,
-                                const std::vector<int64_t>& shape) {
-  return find_plain_of(source, name, {shape});
-}
-
-Result<StoredTensor> find_vector(const WeightSource& source, const std::string& name, int n) {
-  return find_plain_of(source, name, {{n}, {1, n}});
+                                const std::vector<std::vector<int64_t>>& shapes) {
+  HOCKET_TRY(StoredTensor found, find_shaped(source, name, shapes));
+  if (!is_plain(found.type)) return wrong_type(name, found.type, "bfloat16, float16 or float32");
+  return found;
 }
 
 Result<MatrixReader> MatrixReader::open(const WeightSource& source, const QuantConfig& quant,
@@ -110,7 +101,7 @@ Result<MatrixReader> MatrixReader::open(const WeightSource& source, const QuantC
   reader.n_ = n, reader.k_ = k;
   HOCKET_TRY(const bool quantized, reader.find_numbers(quant));
   if (!quantized) {
-    HOCKET_TRY(reader.numbers_, find_plain(source, name, {n, k}));
+    HOCKET_TRY(reader.numbers_, find_plain(source, name, {{n, k}}));
     return reader;
   }
   reader.kind_ = Kind::scaled;
@@ -177,7 +168,7 @@ Result<StoredTensor> MatrixReader::find_also(const std::string& suffix, StoredTy
 
 Result<void> MatrixReader::find_scales(const std::string& suffix,
                                        const std::vector<std::vector<int64_t>>& shapes) {
-  HOCKET_TRY(scales_, find_plain_of(*source_, module_ + suffix, shapes));
+  HOCKET_TRY(scales_, find_plain(*source_, module_ + suffix, shapes));
   small_.push_back(scales_);
   return {};
 }

@@ -19,12 +19,10 @@ namespace hocket {
 // Removes ".weight": returns "model.norm" for "model.norm.weight".
 std::string module_of(const std::string& name);
 
-// Finds a tensor of the given shape and of type float32, float16 or bfloat16. Errors:
+// Finds a tensor of one of the given shapes and of type float32, float16 or bfloat16. Errors:
 // missing_tensor, wrong_shape, unsupported_model (the type).
 Result<StoredTensor> find_plain(const WeightSource& source, const std::string& name,
-                                const std::vector<int64_t>& shape);
-// The same for a vector, stored as [n] or [1, n].
-Result<StoredTensor> find_vector(const WeightSource& source, const std::string& name, int n);
+                                const std::vector<std::vector<int64_t>>& shapes);
 
 class MatrixReader {
  public:

@@ -1,6 +1,34 @@
 #include "compute/weights/product.h"
 
 namespace hocket {
+namespace {
+
+constexpr int kOnTheFlyInt4Group = 64;
+
+}  // namespace
+
+Stack stack_of(std::span<const WeightLoader::Part> parts) {
+  Stack stack;
+  for (const WeightLoader::Part& part : parts) {
+    stack.parts.push_back({part.name, part.n, stack.n, kPanelN});
+    stack.n += part.n;
+  }
+  return stack;
+}
+
+MatrixFormat format_in_memory(const WeightLoader::Options& options, const MatrixReader& reader,
+                              Product::Quantized quantized) {
+  if (options.dtype == DType::f32) return {WeightFormat::f32, 0};
+  if (quantized == Product::Quantized::never) return {};
+  if (quantized == Product::Quantized::to_int8) {
+    if (options.quantize == WeightFormat::bf16) return {};
+    return {WeightFormat::int8, whole_group(reader.k())};
+  }
+  if (reader.format().is_scaled()) return reader.format();
+  if (options.quantize == WeightFormat::int8) return {WeightFormat::int8, whole_group(reader.k())};
+  if (options.quantize == WeightFormat::int4) return {WeightFormat::int4, kOnTheFlyInt4Group};
+  return {};
+}
 
 void describe_to(Fingerprint& out, const Product& product, MatrixFormat format) {
   out.add_all(product.n, product.k, format.format, format.group, product.quantized, product.bias,

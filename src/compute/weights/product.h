@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "compute/weights/fingerprint.h"
@@ -19,6 +20,17 @@ struct Product {
   enum class Quantized : uint8_t { never, to_int8, allowed } quantized = Quantized::allowed;
   Bias bias = Bias::none;
 };
+
+// Matrices of the same k, one below the other.
+struct Stack {
+  std::vector<PlacedPart> parts;
+  int n = 0;
+};
+Stack stack_of(std::span<const WeightLoader::Part> parts);
+
+// Returns the format that a matrix gets in memory (loader.h gives the rule).
+MatrixFormat format_in_memory(const WeightLoader::Options& options, const MatrixReader& reader,
+                              Product::Quantized quantized);
 
 // Adds everything that decides how the product is packed in `format`.
 void describe_to(Fingerprint& out, const Product& product, MatrixFormat format);

@@ -1,7 +1,7 @@
 // Row bodies on pairs of 256-bit registers: lanes 0-7 and lanes 8-15.
 #include <immintrin.h>
 
-#include "compute/kernels/cpu/rows.inl.h"
+#include "compute/kernels/cpu/delta_rows.inl.h"
 #include "compute/kernels/row_bodies.h"
 
 namespace hocket::cpu {
@@ -198,6 +198,6 @@ struct Lanes {
 
 }  // namespace
 
-constinit const RowKernels kAvx2Rows = Rows<Lanes>::table(Isa::avx2);
+constinit const RowKernels kAvx2Rows = Rows<Lanes>::table<DeltaRows<Lanes>>(Isa::avx2);
 
 }  // namespace hocket::cpu

@@ -2,11 +2,11 @@
 // False positive of g++ 12 on the undefined registers of its own intrinsics.
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include "compute/kernels/cpu/avx512_lanes.h"
-#include "compute/kernels/cpu/rows.inl.h"
+#include "compute/kernels/cpu/delta_rows.inl.h"
 #include "compute/kernels/row_bodies.h"
 
 namespace hocket::cpu {
 
-constinit const RowKernels kAvx512Rows = Rows<Lanes>::table(Isa::avx512);
+constinit const RowKernels kAvx512Rows = Rows<Lanes>::table<DeltaRows<Lanes>>(Isa::avx512);
 
 }  // namespace hocket::cpu

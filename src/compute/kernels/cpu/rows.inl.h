@@ -370,9 +370,21 @@ struct Rows {
     return {rms_norm<T>, swiglu<T>,  round<T>,    head<T>,      softmax<T>,
             divide<T>,   combine<T>, quantize<T>, dequantize<T>};
   }
+  template <class D>  // DeltaRows<V>
   static constexpr RowKernels table(Isa isa) {
-    return {isa,    activation<Bf16>(), activation<float>(), scale, merge, angles, top_k, row_stats,
-            exp_row};
+    return {isa,
+            activation<Bf16>(),
+            activation<float>(),
+            scale,
+            merge,
+            angles,
+            top_k,
+            row_stats,
+            exp_row,
+            D::template table<Bf16>(),
+            D::template table<float>(),
+            D::convolve,
+            D::decay_gates};
   }
 };
 

@@ -46,6 +46,9 @@ inline float log(float x) {
 inline float sigmoid(float x) {
   return math::sigmoid(Lane{x}).x;
 }
+inline float softplus(float x) {
+  return math::softplus(Lane{x}).x;
+}
 inline float silu(float x) {
   return math::silu(Lane{x}).x;
 }

@@ -34,11 +34,23 @@ float row_max(const float* x, int64_t n) {
   return lanes[0];
 }
 
-float inverse_rms(const float* x, int64_t n, float eps) {
+float sum_of_squares(const float* x, int64_t n) {
   Sixteen squares{};
   for (int64_t i = 0; i < n; ++i) squares[i % 16] = std::fma(x[i], x[i], squares[i % 16]);
-  return 1.0f / std::sqrt(tree_sum(squares) / static_cast<float>(n) + eps);
+  return tree_sum(squares);
 }
+
+float inverse_rms(const float* x, int64_t n, float eps) {
+  return 1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + eps);
+}
+
+}  // namespace
+}  // namespace hocket::ref
+
+#include "compute/kernels/ref/delta_rows_ref.h"
+
+namespace hocket::ref {
+namespace {
 
 template <class T>
 void rms_norm(const float* x, const float* w, int64_t n, float eps, T* y) {
@@ -256,8 +268,18 @@ constexpr ActivationKernels<T> activation() {
 
 }  // namespace
 
-constinit const RowKernels kRows = {
-    Isa::ref, activation<Bf16>(), activation<float>(), scale, merge, angles, top_k, row_stats,
-    exp_row};
+constinit const RowKernels kRows = {Isa::ref,
+                                    activation<Bf16>(),
+                                    activation<float>(),
+                                    scale,
+                                    merge,
+                                    angles,
+                                    top_k,
+                                    row_stats,
+                                    exp_row,
+                                    delta<Bf16>(),
+                                    delta<float>(),
+                                    convolve,
+                                    decay_gates};
 
 }  // namespace hocket::ref

@@ -1,0 +1,53 @@
+#include "compute/kernels/delta_net.h"
+
+#include "compute/kernels/delta_item.h"
+#include "compute/kernels/row_bodies.h"
+
+namespace hocket {
+namespace {
+
+void check_shapes(const DeltaNetCall& call) {
+  const DeltaNetConfig& net = call.layer.shape.net;
+  HOCKET_CHECK((net.num_key_heads > 0 && net.num_value_heads % net.num_key_heads == 0));
+  HOCKET_CHECK(call.x.cols == net.channels() + net.value_columns());
+  HOCKET_CHECK(call.gates.rows == call.x.rows && call.gates.cols == 2 * net.num_value_heads);
+  HOCKET_CHECK(std::ssize(call.taps) == int64_t{kConvTaps} * net.channels());
+  HOCKET_CHECK(std::ssize(call.a_log) == net.num_value_heads);
+  HOCKET_CHECK(std::ssize(call.dt_bias) == net.num_value_heads);
+  HOCKET_CHECK(std::ssize(call.norm) == net.value_dim);
+  HOCKET_CHECK(call.out.rows == call.x.rows && call.out.cols == net.value_columns());
+  HOCKET_CHECK(call.out.dtype == call.layer.shape.dtype);
+  for (const DeltaSequence& sequence : call.sequences) {
+    HOCKET_CHECK((sequence.block >= 0 && sequence.num_rows > 0));
+    HOCKET_CHECK(sequence.row_begin + sequence.num_rows <= call.x.rows);
+    HOCKET_CHECK((sequence.opens_at < 0 || sequence.opens_at % kDeltaBlock == 0));
+  }
+}
+
+}  // namespace
+
+void delta_net(Backend& backend, const DeltaNetCall& call) {
+  check_shapes(call);
+  if (backend.isa() == Isa::ref) return ref::delta_net(backend, call);
+  const DeltaShape& shape = call.layer.shape;
+  const int key_heads = shape.net.num_key_heads;
+  const int num_items = static_cast<int>(call.sequences.size()) * key_heads;
+  with_dtype(shape.dtype, [&](auto t) {
+    using T = decltype(t);
+    backend.workers().run(num_items, [&](int index, int worker) {
+      Layout layout(backend.scratch<std::byte>(worker, delta_net_scratch_bytes(shape)));
+      DeltaScratch<T> scratch;
+      scratch.lay(layout, shape);
+      DeltaItem<T>(backend, call, scratch, call.sequences[index / key_heads], index % key_heads)
+          .run();
+    });
+  });
+}
+
+int64_t delta_net_scratch_bytes(const DeltaShape& shape) {
+  Layout layout;
+  with_dtype(shape.dtype, [&](auto t) { DeltaScratch<decltype(t)>().lay(layout, shape); });
+  return layout.bytes();
+}
+
+}  // namespace hocket

@@ -1,0 +1,271 @@
+#include "compute/kernels/delta_net.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <random>
+
+#include "compute/kernels/cases/row_cases.h"
+#include "compute/kernels/delta_columns.h"
+
+namespace hocket {
+namespace {
+
+using cases::random_row;
+
+struct Form {
+  const char* name;
+  DeltaNetConfig net;
+  DType dtype;
+};
+std::ostream& operator<<(std::ostream& out, const Form& form) {
+  return out << form.name;
+}
+
+constexpr DeltaNetConfig kOdd = {
+    .num_key_heads = 2, .num_value_heads = 4, .key_dim = 18, .value_dim = 24};
+constexpr DeltaNetConfig kGrouped = {.num_key_heads = 2,
+                                     .num_value_heads = 2,
+                                     .key_dim = 16,
+                                     .value_dim = 24,
+                                     .grouped = true};
+constexpr DeltaNetConfig kReal = {
+    .num_key_heads = 1, .num_value_heads = 2, .key_dim = 128, .value_dim = 128};
+constexpr Form kForms[] = {{"odd_bf16", kOdd, DType::bf16},
+                           {"odd_f32", kOdd, DType::f32},
+                           {"grouped_bf16", kGrouped, DType::bf16},
+                           {"real_bf16", kReal, DType::bf16}};
+
+// The rows of a call: one sequence's tokens from its first on.
+struct Inputs {
+  Inputs(const DeltaNetConfig& net, int tokens, unsigned seed) {
+    std::mt19937 random(seed);
+    x = random_row(int64_t{tokens} * (net.channels() + net.value_columns()), 1, random);
+    gates = random_row(int64_t{tokens} * 2 * net.num_value_heads, 1, random);
+    taps = random_row(int64_t{kConvTaps} * net.channels(), 0.5, random);
+    a_log = random_row(net.num_value_heads, 0.5, random);
+    dt_bias = random_row(net.num_value_heads, 1, random);
+    norm = random_row(net.value_dim, 1, random);
+  }
+  std::vector<float> x, gates, taps, a_log, dt_bias, norm;
+};
+
+// The slots of one layer: three states and two blocks, filled with numbers that must not matter.
+struct Slots {
+  explicit Slots(const DeltaShape& shape)
+      : states(3 * shape.state_bytes() / sizeof(float), 7.0f),
+        blocks(2 * shape.block_bytes() / sizeof(float), 3.0f),
+        layer{shape, reinterpret_cast<std::byte*>(states.data()),
+              reinterpret_cast<std::byte*>(blocks.data())} {}
+  std::vector<float> states, blocks;
+  DeltaLayer layer;
+};
+
+// Plays tokens [0, inputs) cut into runs, with states kept in the slots of `places`.
+std::vector<float> play(Isa isa, const Form& form, const Inputs& in, std::span<const int> runs,
+                        std::span<const StatePlace> places, Slots& slots) {
+  WorkerPool workers({.num_workers = isa == Isa::ref ? 1 : 2});
+  const DeltaShape& shape = slots.layer.shape;
+  Backend backend = *Backend::create(isa, workers, delta_net_scratch_bytes(shape));
+  const DeltaNetConfig& net = form.net;
+  const int64_t x_columns = net.channels() + net.value_columns();
+  const auto tokens = static_cast<int64_t>(in.x.size()) / x_columns;
+  std::vector<float> all;
+  int position = 0;
+  for (const int count : runs) {
+    Buffer memory = *Buffer::allocate(count * net.value_columns() * 4 + 64);
+    Layout layout(memory.data());
+    const MatrixView out = layout.matrix(form.dtype, count, net.value_columns());
+    const DeltaSequence sequence = {.row_begin = 0,
+                                    .num_rows = count,
+                                    .first_position = position,
+                                    .block = 1,
+                                    .opens_at = position == 0 ? 0 : -1,
+                                    .places = places};
+    delta_net(backend,
+              {.x = View<const float>(in.x.data(), tokens, x_columns).slice_rows(position, count),
+               .gates = View<const float>(in.gates.data(), tokens, 2 * net.num_value_heads)
+                            .slice_rows(position, count),
+               .taps = in.taps,
+               .a_log = in.a_log,
+               .dt_bias = in.dt_bias,
+               .norm = in.norm,
+               .norm_eps = 1e-6f,
+               .layer = slots.layer,
+               .sequences = {&sequence, 1},
+               .out = out});
+    for (int row = 0; row < count; ++row)
+      for (int c = 0; c < net.value_columns(); ++c)
+        all.push_back(form.dtype == DType::bf16 ? to_float(out.as<Bf16>().row(row)[c])
+                                                : out.as<float>().row(row)[c]);
+    position += count;
+  }
+  return all;
+}
+
+class DeltaNet : public testing::TestWithParam<Form> {
+ protected:
+  void SetUp() override { flush_denormals(); }
+};
+
+constexpr StatePlace kOneSlot[] = {{1 << 20, 2}};
+
+TEST_P(DeltaNet, EveryBodyHasTheBitsOfTheReference) {
+  const Form& form = GetParam();
+  constexpr int kRuns[] = {70, 1, 1, 58, 63, 1, 6};
+  const Inputs in(form.net, 200, 1);
+  Slots slots({form.net, form.dtype});
+  const std::vector<float> want = play(Isa::ref, form, in, kRuns, kOneSlot, slots);
+  for (const Isa isa : cases::vector_isas()) {
+    Slots own({form.net, form.dtype});
+    EXPECT_TRUE(cases::same_bits(play(isa, form, in, kRuns, kOneSlot, own), want))
+        << isa_name(isa);
+    const int64_t state = slots.layer.shape.state_bytes() / int64_t{sizeof(float)};
+    EXPECT_EQ(std::memcmp(own.states.data() + 2 * state, slots.states.data() + 2 * state,
+                          state * sizeof(float)),
+              0)
+        << isa_name(isa);
+  }
+}
+
+TEST_P(DeltaNet, NoCutChangesABit) {
+  const Form& form = GetParam();
+  const Inputs in(form.net, 200, 2);
+  const Isa isa = cases::vector_isas().front();
+  const int whole[] = {200};
+  Slots slots({form.net, form.dtype});
+  const std::vector<float> want = play(isa, form, in, whole, kOneSlot, slots);
+  const std::vector<int> ones(200, 1);
+  Slots by_one({form.net, form.dtype});
+  EXPECT_TRUE(cases::same_bits(play(isa, form, in, ones, kOneSlot, by_one), want));
+  std::mt19937 random(3);
+  for (int round = 0; round < 5; ++round) {
+    std::vector<int> cuts;
+    for (int left = 200; left > 0; left -= cuts.back())
+      cuts.push_back(std::min<int>(left, 1 + random() % 90));
+    Slots own({form.net, form.dtype});
+    EXPECT_TRUE(cases::same_bits(play(isa, form, in, cuts, kOneSlot, own), want));
+  }
+}
+
+TEST_P(DeltaNet, AStateThatIsKeptGivesTheSameBits) {
+  const Form& form = GetParam();
+  const Inputs in(form.net, 200, 4);
+  const DeltaNetConfig& net = form.net;
+  const Isa isa = cases::vector_isas().front();
+  constexpr StatePlace kKept[] = {{64, 0}, {1 << 20, 2}};
+  const int whole[] = {200};
+  Slots slots({net, form.dtype});
+  const std::vector<float> want = play(isa, form, in, whole, kKept, slots);
+
+  // Another sequence begins at the border of token 64 from slot 0, in a slot of its own.
+  WorkerPool workers({});
+  const DeltaShape shape{net, form.dtype};
+  Backend backend = *Backend::create(isa, workers, delta_net_scratch_bytes(shape));
+  const int64_t x_columns = net.channels() + net.value_columns(), count = 136;
+  Buffer memory = *Buffer::allocate(count * net.value_columns() * 4 + 64);
+  Layout layout(memory.data());
+  const MatrixView out = layout.matrix(form.dtype, count, net.value_columns());
+  constexpr StatePlace kFrom[] = {{64, 0}, {1 << 20, 1}};
+  const DeltaSequence sequence = {.num_rows = static_cast<int>(count),
+                                  .first_position = 64,
+                                  .block = 0,
+                                  .opens_at = 64,
+                                  .places = kFrom};
+  delta_net(backend,
+            {.x = View<const float>(in.x.data(), 200, x_columns).slice_rows(64, count),
+             .gates = View<const float>(in.gates.data(), 200, 2 * net.num_value_heads)
+                          .slice_rows(64, count),
+             .taps = in.taps,
+             .a_log = in.a_log,
+             .dt_bias = in.dt_bias,
+             .norm = in.norm,
+             .norm_eps = 1e-6f,
+             .layer = slots.layer,
+             .sequences = {&sequence, 1},
+             .out = out});
+  std::vector<float> got;
+  for (int row = 0; row < count; ++row)
+    for (int c = 0; c < net.value_columns(); ++c)
+      got.push_back(form.dtype == DType::bf16 ? to_float(out.as<Bf16>().row(row)[c])
+                                              : out.as<float>().row(row)[c]);
+  const std::vector<float> rest(want.begin() + 64 * net.value_columns(), want.end());
+  EXPECT_TRUE(cases::same_bits(got, rest));
+  const int64_t state = shape.state_bytes() / int64_t{sizeof(float)};
+  EXPECT_EQ(std::memcmp(slots.states.data() + state, slots.states.data() + 2 * state,
+                        state * sizeof(float)),
+            0);
+}
+
+// Computes the recurrence itself in double, one token after the other.
+std::vector<double> recurrence(const Form& form, const Inputs& in, int tokens) {
+  const DeltaNetConfig& net = form.net;
+  const int dk = net.key_dim, dv = net.value_dim, columns = net.channels() + net.value_columns();
+  std::vector<double> out;
+  std::vector<double> states(int64_t{net.num_value_heads} * dk * dv, 0.0);
+  const auto convolved = [&](int t, int column, int channel) {
+    double sum = 0;
+    for (int tap = 0; tap < kConvTaps; ++tap)
+      if (const int from = t - (kConvTaps - 1) + tap; from >= 0)
+        sum += double{in.x[int64_t{from} * columns + column]} *
+               in.taps[int64_t{tap} * net.channels() + channel];
+    return sum / (1 + std::exp(-sum));
+  };
+  const auto unit = [&](int t, int column, int channel, double factor) {
+    std::vector<double> y;
+    for (int d = 0; d < dk; ++d) y.push_back(convolved(t, column + d, channel + d));
+    const double norm = std::sqrt(std::inner_product(y.begin(), y.end(), y.begin(), 0.0) + 1e-6);
+    for (double& v : y) v = v / norm * factor;
+    return y;
+  };
+  for (int t = 0; t < tokens; ++t)
+    for (int head = 0; head < net.num_value_heads; ++head) {
+      const int group = net.values_a_key(), j = head % group;
+      const DeltaColumns at = DeltaColumns::of(net, head / group);
+      const auto q = unit(t, at.query, at.query_channel, 1 / std::sqrt(double(dk)));
+      const auto k = unit(t, at.key, at.key_channel, 1);
+      const float* const gates = in.gates.data() + int64_t{t} * 2 * net.num_value_heads;
+      const double beta = 1 / (1 + std::exp(-double{gates[at.b + j]}));
+      const double step = std::log1p(std::exp(double{gates[at.a + j]} + in.dt_bias[head]));
+      const double decay = std::exp(-std::exp(double{in.a_log[head]}) * step);
+      double* const state = states.data() + int64_t{head} * dk * dv;
+      std::vector<double> o(dv, 0.0);
+      for (int n = 0; n < dv; ++n) {
+        double read = 0;
+        for (int d = 0; d < dk; ++d) read += (state[d * dv + n] *= decay) * k[d];
+        const double v = convolved(t, at.value + j * dv + n, at.value_channel + j * dv + n);
+        for (int d = 0; d < dk; ++d) {
+          state[d * dv + n] += k[d] * beta * (v - read);
+          o[n] += state[d * dv + n] * q[d];
+        }
+      }
+      const double mean = std::inner_product(o.begin(), o.end(), o.begin(), 0.0) / dv;
+      for (int n = 0; n < dv; ++n) {
+        const double z = in.x[int64_t{t} * columns + at.z + j * dv + n];
+        out.push_back(o[n] / std::sqrt(mean + 1e-6) * in.norm[n] * z / (1 + std::exp(-z)));
+      }
+    }
+  return out;
+}
+
+TEST_P(DeltaNet, TheReferenceIsTheRecurrence) {
+  const Form& form = GetParam();
+  const Inputs in(form.net, 150, 5);
+  Slots slots({form.net, form.dtype});
+  const int whole[] = {150};
+  const std::vector<float> got = play(Isa::ref, form, in, whole, kOneSlot, slots);
+  const std::vector<double> want = recurrence(form, in, 150);
+  double error = 0, size = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += (got[i] - want[i]) * (got[i] - want[i]);
+    size += want[i] * want[i];
+  }
+  EXPECT_LT(std::sqrt(error / size), form.dtype == DType::f32 ? 2e-5 : 2e-2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, DeltaNet, testing::ValuesIn(kForms),
+                         [](const auto& form) { return form.param.name; });
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,142 @@
+// The memory of gated delta nets, one layer of it. Two kinds of slots, both numbered from 0:
+//
+//   state slot   a sequence up to a border, a multiple of kDeltaBlock tokens. Requests and the
+//                prefix cache share these, so most are only read.
+//     states  fp32 [value heads][key_dim][value_dim padded to 16]
+//     tail    fp32 [3][channels]: the last inputs of the convolution before the border
+//
+//   block slot   the tokens of a running sequence from its last border on, at most kDeltaBlock
+//     tail    fp32 [3][channels]: the last inputs of the convolution so far
+//     sums    fp32 [value heads][kDeltaBlock]: decays, added up from the border
+//     base    T [value heads] the state at the border, rounded: a packed weight, n = value, k = key
+//     keys    T [key heads] a packed weight with n = token of the block, k = key
+//     values  T [value heads] a packed weight with n = value, k = token of the block
+//
+// T is the type of activations. Packed weights are those of packed_weight.h, so the products of
+// delta_net.h read all of it in place.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "compute/kernels/packed_weight.h"
+#include "core/model_config.h"
+
+namespace hocket {
+
+// Tokens between two borders. Borders are at absolute positions.
+inline constexpr int kDeltaBlock = 64;
+inline constexpr int kDeltaBlocksOfK = kDeltaBlock / kBlockK;
+
+constexpr int delta_border(int position) {
+  return position / kDeltaBlock * kDeltaBlock;
+}
+
+struct DeltaShape {
+  DeltaNetConfig net;
+  DType dtype = DType::bf16;  // type of activations
+
+  int key_blocks() const { return static_cast<int>(round_up(net.key_dim, kBlockK) / kBlockK); }
+  int padded_key() const { return key_blocks() * kBlockK; }
+  int value_panels() const { return static_cast<int>(round_up(net.value_dim, kPanelN) / kPanelN); }
+  int padded_value() const { return value_panels() * kPanelN; }
+
+  // Elements of one head.
+  int64_t state_elements() const { return int64_t{net.key_dim} * padded_value(); }
+  int64_t base_elements() const { return int64_t{value_panels()} * key_blocks() * kTileElements; }
+  int64_t keys_elements() const {
+    return int64_t{kDeltaBlock / kPanelN} * key_blocks() * kTileElements;
+  }
+  int64_t values_elements() const {
+    return int64_t{value_panels()} * kDeltaBlocksOfK * kTileElements;
+  }
+  int64_t tail_bytes() const {
+    return round_up((kConvTaps - 1) * int64_t{net.channels()} * size_of(DType::f32), 64);
+  }
+  // Bytes of one slot, in one layer.
+  int64_t state_bytes() const {
+    return tail_bytes() +
+           round_up(net.num_value_heads * state_elements() * size_of(DType::f32), 64);
+  }
+  int64_t block_bytes() const { return keys_at() + net.num_key_heads * keys_elements() * size(); }
+
+  // Offsets in bytes, inside a block slot.
+  int64_t sums_at() const { return tail_bytes(); }
+  int64_t base_at() const {
+    return sums_at() + int64_t{net.num_value_heads} * kDeltaBlock * size_of(DType::f32);
+  }
+  int64_t values_at() const { return base_at() + net.num_value_heads * base_elements() * size(); }
+  int64_t keys_at() const { return values_at() + net.num_value_heads * values_elements() * size(); }
+
+ private:
+  int64_t size() const { return size_of(dtype); }
+};
+
+// All slots of one layer.
+struct DeltaLayer {
+  DeltaShape shape;
+  std::byte* states = nullptr;  // [state slots][state_bytes]
+  std::byte* blocks = nullptr;  // [block slots][block_bytes]
+
+  float* state_tail(int slot) const { return floats(states + slot * shape.state_bytes()); }
+  float* state(int slot, int value_head) const {
+    return floats(states + slot * shape.state_bytes() + shape.tail_bytes()) +
+           value_head * shape.state_elements();
+  }
+  float* tail(int slot) const { return floats(block(slot)); }
+  float* sums(int slot, int value_head) const {
+    return floats(block(slot) + shape.sums_at()) + int64_t{value_head} * kDeltaBlock;
+  }
+  template <class T>
+  T* base(int slot, int value_head) const {
+    return at<T>(slot, shape.base_at()) + value_head * shape.base_elements();
+  }
+  template <class T>
+  T* keys(int slot, int key_head) const {
+    return at<T>(slot, shape.keys_at()) + key_head * shape.keys_elements();
+  }
+  template <class T>
+  T* values(int slot, int value_head) const {
+    return at<T>(slot, shape.values_at()) + value_head * shape.values_elements();
+  }
+
+ private:
+  static float* floats(std::byte* at) { return reinterpret_cast<float*>(at); }
+  std::byte* block(int slot) const { return blocks + slot * shape.block_bytes(); }
+  template <class T>
+  T* at(int slot, int64_t offset) const {
+    HOCKET_CHECK(shape.dtype == dtype_of<T>);
+    return reinterpret_cast<T*>(block(slot) + offset);
+  }
+};
+
+// Says that the states at borders up to `end` are in state slot `slot`.
+struct StatePlace {
+  int end = 0;
+  int slot = -1;
+};
+
+// Rows [row_begin, row_begin + num_rows) of a batch are the tokens from first_position on of one
+// sequence. A sequence comes once in a call.
+struct DeltaSequence {
+  int row_begin = 0;
+  int num_rows = 0;
+  int first_position = 0;
+  int block = -1;  // its block slot
+  // If it is among the rows: the block slot is filled anew at this border, from the state there (at
+  // position 0: empty). Every sequence begins with this.
+  int opens_at = -1;
+  // By rising `end`: the state before the first row, if there is one, and those that are made. Each
+  // border's state is computed from the one before, in place if both have one slot.
+  std::span<const StatePlace> places;
+
+  // Returns the slot of the state at a border.
+  int slot_at(int border) const {
+    for (const StatePlace& place : places)
+      if (border <= place.end) return place.slot;
+    HOCKET_CHECK(false);
+    return -1;
+  }
+};
+
+}  // namespace hocket

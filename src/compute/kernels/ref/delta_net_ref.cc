@@ -1,0 +1,233 @@
+// The reference for delta_net.h: one token and one value head at a time, every sum written out.
+#include <cmath>
+#include <vector>
+
+#include "compute/kernels/delta_columns.h"
+#include "compute/kernels/delta_net.h"
+#include "compute/kernels/ref/lane.h"
+#include "compute/kernels/row_bodies.h"
+
+namespace hocket::ref {
+namespace {
+
+// Adds k-blocks [0, blocks) of sum over k of a(k) * b(k) to `start`, in the order of the canonical
+// product.
+template <class A, class B>
+float add_k_blocks(float start, int blocks, A&& a, B&& b) {
+  float c = start;
+  for (int block = 0; block < blocks; ++block) {
+    float e = 0, o = 0;
+    for (int k = block * kBlockK; k < (block + 1) * kBlockK; k += 2) {
+      e = std::fma(a(k), b(k), e);
+      o = std::fma(a(k + 1), b(k + 1), o);
+    }
+    c = c + (e + o);
+  }
+  return c;
+}
+
+template <class T>
+float rounded(float x) {
+  return to_float(from_float<T>(x));
+}
+
+template <class T>
+class DeltaHead {
+ public:
+  DeltaHead(Backend& backend, const DeltaNetCall& call, const DeltaSequence& sequence, int head)
+      : rows_(backend.rows()),
+        call_(call),
+        layer_(call.layer),
+        shape_(call.layer.shape),
+        net_(shape_.net),
+        sequence_(sequence),
+        head_(head),
+        key_head_(head / net_.values_a_key()),
+        at_(DeltaColumns::of(net_, key_head_)) {}
+
+  // Computes row `row` of the sequence; the block holds the tokens before it.
+  void run(int row) {
+    const int position = sequence_.first_position + row, token = position % kDeltaBlock;
+    if (position == sequence_.opens_at) open(position);
+    if (token == 0) std::fill_n(values(), shape_.values_elements(), T{});
+    const std::vector<T> key = unit_of(at_.key, at_.key_channel, row, 1);
+    const std::vector<T> query =
+        unit_of(at_.query, at_.query_channel, row, 1 / std::sqrt(static_cast<float>(net_.key_dim)));
+    for (int d = 0; d < shape_.padded_key(); ++d)
+      keys()[packed_offset(token, d, shape_.key_blocks())] = key[d];
+    add_decay(row, token);
+    const std::vector<float> v =
+        convolved(at_.value, at_.value_channel, row, net_.values_a_key() * net_.value_dim);
+    const float* const own = v.data() + index() * net_.value_dim;
+    for (int n = 0; n < net_.value_dim; ++n) {
+      const float r = read(key, n, token, token);
+      values()[packed_offset(n, token, kDeltaBlocksOfK)] = from_float<T>(beta_ * (own[n] - r));
+    }
+    std::vector<float> o(net_.value_dim);
+    for (int n = 0; n < net_.value_dim; ++n) o[n] = read(query, n, token, token + 1);
+    const int64_t out_row = sequence_.row_begin + row;
+    rows_.delta<T>().gated_norm({.x = o.data(),
+                                 .w = call_.norm.data(),
+                                 .z = call_.x.row(out_row) + at_.z + index() * net_.value_dim,
+                                 .n = net_.value_dim,
+                                 .eps = call_.norm_eps,
+                                 .y = call_.out.as<T>().row(out_row) + head_ * net_.value_dim});
+    if (token == kDeltaBlock - 1) close(position + 1);
+  }
+
+ private:
+  int index() const { return head_ % net_.values_a_key(); }
+  float* sums() const { return layer_.sums(sequence_.block, head_); }
+  T* base() const { return layer_.base<T>(sequence_.block, head_); }
+  T* keys() const { return layer_.keys<T>(sequence_.block, key_head_); }
+  T* values() const { return layer_.values<T>(sequence_.block, head_); }
+  float key_at(int token, int d) const {
+    return to_float(keys()[packed_offset(token, d, shape_.key_blocks())]);
+  }
+
+  void open(int border) {
+    for (int n = 0; n < shape_.padded_value(); ++n)
+      for (int d = 0; d < shape_.padded_key(); ++d) {
+        const bool stored = border > 0 && d < net_.key_dim;
+        base()[packed_offset(n, d, shape_.key_blocks())] = from_float<T>(
+            stored ? layer_.state(sequence_.slot_at(border), head_)[d * shape_.padded_value() + n]
+                   : 0.0f);
+      }
+  }
+
+  // The sum over the state at the border and tokens [0, count) of the block, for column n.
+  float read(const std::vector<T>& x, int n, int token, int count) const {
+    const auto x_at = [&](int d) { return to_float(x[d]); };
+    const float from_base =
+        add_k_blocks(
+            0, shape_.key_blocks(), x_at,
+            [&](int d) { return to_float(base()[packed_offset(n, d, shape_.key_blocks())]); }) *
+        exp(sums()[token]);
+    const auto weight = [&](int j) {
+      if (j >= count) return 0.0f;
+      const float score =
+          add_k_blocks(0, shape_.key_blocks(), x_at, [&](int d) { return key_at(j, d); });
+      return rounded<T>(score * exp(sums()[token] - sums()[j]));
+    };
+    return add_k_blocks(from_base, token / kBlockK + 1, weight, [&](int j) {
+      return to_float(values()[packed_offset(n, j, kDeltaBlocksOfK)]);
+    });
+  }
+
+  std::vector<float> convolved(int column, int channel, int row, int count) const {
+    std::vector<float> y(count);
+    ConvolutionRow conv{
+        .taps = call_.taps.data() + channel, .step = net_.channels(), .n = count, .y = y.data()};
+    for (int tap = 0; tap < kConvTaps; ++tap) {
+      const int from = row - (kConvTaps - 1) + tap;
+      conv.rows[tap] = from >= 0 ? call_.x.row(sequence_.row_begin + from) + column
+                                 : layer_.tail(sequence_.block) +
+                                       (kConvTaps - 1 + from) * int64_t{net_.channels()} + channel;
+    }
+    rows_.convolve(conv);
+    return y;
+  }
+  std::vector<T> unit_of(int column, int channel, int row, float factor) const {
+    const std::vector<float> x = convolved(column, channel, row, net_.key_dim);
+    std::vector<T> y(shape_.padded_key(), T{});
+    rows_.delta<T>().unit(x.data(), net_.key_dim, factor, y.data());
+    return y;
+  }
+
+  void add_decay(int row, int token) {
+    const float* const gates = call_.gates.row(sequence_.row_begin + row);
+    float g = 0;
+    rows_.decay_gates({.a = gates + at_.a + index(),
+                       .b = gates + at_.b + index(),
+                       .a_log = &call_.a_log[head_],
+                       .dt_bias = &call_.dt_bias[head_],
+                       .n = 1,
+                       .g = &g,
+                       .beta = &beta_});
+    sums()[token] = token == 0 ? g : sums()[token - 1] + g;
+  }
+
+  void close(int border) {
+    constexpr int kLast = kDeltaBlock - 1;
+    float* const state = layer_.state(sequence_.slot_at(border), head_);
+    const float* const before = border == kDeltaBlock
+                                    ? nullptr
+                                    : layer_.state(sequence_.slot_at(border - kDeltaBlock), head_);
+    for (int d = 0; d < net_.key_dim; ++d)
+      for (int n = 0; n < shape_.padded_value(); ++n) {
+        const int64_t at = int64_t{d} * shape_.padded_value() + n;
+        const float start = before == nullptr ? 0.0f : before[at] * exp(sums()[kLast]);
+        state[at] = add_k_blocks(
+            start, kDeltaBlocksOfK,
+            [&](int j) { return rounded<T>(key_at(j, d) * exp(sums()[kLast] - sums()[j])); },
+            [&](int j) { return to_float(values()[packed_offset(n, j, kDeltaBlocksOfK)]); });
+        base()[packed_offset(n, d, shape_.key_blocks())] = from_float<T>(state[at]);
+      }
+  }
+
+  const RowKernels& rows_;
+  const DeltaNetCall& call_;
+  const DeltaLayer& layer_;
+  const DeltaShape& shape_;
+  const DeltaNetConfig& net_;
+  const DeltaSequence& sequence_;
+  const int head_, key_head_;
+  const DeltaColumns at_;
+  float beta_ = 0;
+};
+
+// Copies the inputs of the three tokens before row `end`, in the sequence of the channels.
+void copy_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int end, float* to) {
+  const DeltaNetConfig& net = call.layer.shape.net;
+  const int before = kConvTaps - 1;
+  std::vector<float> tail(int64_t{before} * net.channels());
+  for (int i = 0; i < before; ++i) {
+    const int row = end - before + i;
+    float* const out = tail.data() + int64_t{i} * net.channels();
+    if (row < 0) {
+      std::copy_n(call.layer.tail(sequence.block) + int64_t{before + row} * net.channels(),
+                  net.channels(), out);
+      continue;
+    }
+    const float* const x = call.x.row(sequence.row_begin + row);
+    for (int h = 0; h < net.num_key_heads; ++h) {
+      const DeltaColumns at = DeltaColumns::of(net, h);
+      std::copy_n(x + at.query, net.key_dim, out + at.query_channel);
+      std::copy_n(x + at.key, net.key_dim, out + at.key_channel);
+      std::copy_n(x + at.value, net.values_a_key() * net.value_dim, out + at.value_channel);
+    }
+  }
+  std::ranges::copy(tail, to);
+}
+
+void open_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int border) {
+  const int64_t count = (kConvTaps - 1) * int64_t{call.layer.shape.net.channels()};
+  float* const tail = call.layer.tail(sequence.block);
+  if (border == 0) {
+    std::fill_n(tail, count, 0.0f);
+  } else {
+    std::copy_n(call.layer.state_tail(sequence.slot_at(border)), count, tail);
+  }
+}
+
+}  // namespace
+
+void delta_net(Backend& backend, const DeltaNetCall& call) {
+  with_dtype(call.layer.shape.dtype, [&](auto t) {
+    using T = decltype(t);
+    backend.workers().run(static_cast<int>(call.sequences.size()), [&](int index, int) {
+      const DeltaSequence& sequence = call.sequences[index];
+      for (int row = 0; row < sequence.num_rows; ++row) {
+        const int position = sequence.first_position + row;
+        if (position == sequence.opens_at) open_tail(call, sequence, position);
+        for (int head = 0; head < call.layer.shape.net.num_value_heads; ++head)
+          DeltaHead<T>(backend, call, sequence, head).run(row);
+        if ((position + 1) % kDeltaBlock == 0)
+          copy_tail(call, sequence, row + 1, call.layer.state_tail(sequence.slot_at(position + 1)));
+      }
+      copy_tail(call, sequence, sequence.num_rows, call.layer.tail(sequence.block));
+    });
+  });
+}
+
+}  // namespace hocket::ref

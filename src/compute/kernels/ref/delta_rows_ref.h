@@ -1,0 +1,61 @@
+// The reference for delta_rows.h: plain loops, straight from the contract. Included by rows_ref.cc
+// alone, whose sums over rows it uses.
+#pragma once
+
+#include "compute/kernels/delta_rows.h"
+
+namespace hocket::ref {
+namespace {
+
+void convolve(const ConvolutionRow& row) {
+  for (int64_t c = 0; c < row.n; ++c) {
+    float sum = row.rows[0][c] * row.taps[c];
+    for (int tap = 1; tap < 4; ++tap)
+      sum = std::fma(row.rows[tap][c], row.taps[tap * row.step + c], sum);
+    row.y[c] = silu(sum);
+  }
+}
+
+void decay_gates(const DecayGates& gates) {
+  for (int64_t h = 0; h < gates.n; ++h) {
+    gates.g[h] = -(exp(gates.a_log[h]) * softplus(gates.a[h] + gates.dt_bias[h]));
+    gates.beta[h] = sigmoid(gates.b[h]);
+  }
+}
+
+template <class T>
+void unit(const float* x, int64_t n, float factor, T* y) {
+  const float inv = 1.0f / std::sqrt(sum_of_squares(x, n) + kUnitEps);
+  for (int64_t i = 0; i < n; ++i) y[i] = from_float<T>((x[i] * inv) * factor);
+}
+
+template <class T>
+void decayed(const DecayedRow<T>& row) {
+  for (int j = 0; j < row.padded; ++j)
+    row.y[j] = from_float<T>(j < row.count ? row.x[j] * exp(row.sum - row.sums[j]) : 0.0f);
+}
+
+template <class T>
+void correction(const float* v, const float* r, float beta, int64_t n, T* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = from_float<T>(beta * (v[i] - r[i]));
+}
+
+template <class T>
+void gated_norm(const GatedNormRow<T>& row) {
+  const float inv = inverse_rms(row.x, row.n, row.eps);
+  for (int64_t i = 0; i < row.n; ++i)
+    row.y[i] = from_float<T>(((row.x[i] * inv) * row.w[i]) * silu(row.z[i]));
+}
+
+template <class T>
+void sigmoid_gate(const float* gate, int64_t n, T* x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = from_float<T>(to_float(x[i]) * sigmoid(gate[i]));
+}
+
+template <class T>
+constexpr DeltaKernels<T> delta() {
+  return {unit<T>, decayed<T>, correction<T>, gated_norm<T>, sigmoid_gate<T>};
+}
+
+}  // namespace
+}  // namespace hocket::ref

@@ -1,0 +1,123 @@
+#include "compute/weights/hf_parts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compute/weights/hf_families.h"
+#include "compute/weights/rope_fields.h"
+
+namespace hocket {
+namespace {
+
+constexpr Range kRank{0, 1 << 16};
+constexpr Range kSharedExperts{0, 1024};
+
+void read_head_sizes(JsonFields& config, ModelConfig& model) {
+  model.num_kv_heads = config.integer("num_key_value_heads", kHeads, model.num_heads);
+  if (!config.status()) return;
+  if (model.num_heads % model.num_kv_heads != 0)
+    config.refuse(
+        error(ErrorCode::bad_config,
+              "config.json: num_key_value_heads {} does not divide num_attention_heads {}",
+              model.num_kv_heads, model.num_heads)
+            .with_param("num_key_value_heads"));
+  if (!config.has("head_dim") && model.hidden_size % model.num_heads != 0)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: head_dim is missing, and num_attention_heads {} does not "
+                        "divide hidden_size {}",
+                        model.num_heads, model.hidden_size)
+                      .with_param("head_dim"));
+  model.head_dim = config.integer("head_dim", kHeadDim, model.hidden_size / model.num_heads);
+  if (model.head_dim < kHeadDim.min || model.head_dim > kHeadDim.max)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: head_dim is missing, and hidden_size {} over "
+                        "num_attention_heads {} would make it {}, not {:.0f} to {:.0f}",
+                        model.hidden_size, model.num_heads, model.head_dim, kHeadDim.min,
+                        kHeadDim.max)
+                      .with_param("head_dim"));
+}
+
+}  // namespace
+
+void only(JsonFields& config, std::string_view key, std::string_view supported) {
+  const std::string value = config.text(key, supported);
+  if (config.status() && value != supported)
+    config.refuse(unsupported(fmt::format("config.json: {} is {}, but supported is \"{}\" here",
+                                          key, shown(value), supported)));
+}
+
+void read_gqa(JsonFields& config, ModelConfig& model, Rotation rotation) {
+  read_head_sizes(config, model);
+  if (!config.status()) return;
+  model.rope = read_rope(config, {.dims = model.head_dim,
+                                  .share = rotation.share,
+                                  .positions = model.max_position_embeddings,
+                                  .three_axes = rotation.three_axes});
+  model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
+}
+
+void read_mla(JsonFields& config, ModelConfig& model, bool scaled_queries) {
+  MlaConfig& mla = model.mla;
+  mla.q_rank = static_cast<int>(config.integer("q_lora_rank", kRank, 0));
+  mla.kv_rank = static_cast<int>(config.integer("kv_lora_rank", {1, kRank.max}));
+  mla.nope_dim = static_cast<int>(config.integer("qk_nope_head_dim", {1, kHeadDim.max}));
+  mla.rope_dim = static_cast<int>(config.integer("qk_rope_head_dim", kHeadDim));
+  mla.value_dim = static_cast<int>(config.integer("v_head_dim", {1, kHeadDim.max}));
+  model.num_kv_heads = model.num_heads;
+  model.head_dim = mla.nope_dim + mla.rope_dim;
+  if (!config.status()) return;
+  model.rope = read_rope(config, {.dims = mla.rope_dim,
+                                  .positions = model.max_position_embeddings,
+                                  .scaled_queries = scaled_queries});
+  if (config.status() && model.rope.rotary_dim != mla.rope_dim)
+    config.refuse(
+        unsupported(fmt::format("config.json: with partial_rotary_factor, {} of the {} dimensions "
+                                "of qk_rope_head_dim would turn; supported is all of them",
+                                model.rope.rotary_dim, mla.rope_dim)));
+  model.rope.style = config.flag("rope_interleave", true) ? RopeConfig::Style::interleaved
+                                                          : RopeConfig::Style::half;
+  model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
+  if (model.rope.scaling == RopeConfig::Scaling::yarn && model.rope.factor > 1) {
+    const double m = 0.1 * model.rope.mscale_all_dim * std::log(model.rope.factor) + 1;
+    model.softmax_scale *= m * m;
+  }
+}
+
+bool read_expert_sizes(JsonFields& config, ModelConfig& model, const ExpertKeys& keys) {
+  MoeConfig& moe = model.moe;
+  const int64_t count = config.integer(keys.count, kExperts);
+  if (!config.status() || count == 0) return false;
+  moe.num_experts = static_cast<int>(count);
+  moe.top_k = static_cast<int>(config.integer(keys.per_token, {1, double(count)}));
+  moe.intermediate_size = static_cast<int>(config.integer(keys.width, kIntermediate));
+  return config.status().has_value();
+}
+
+void read_expert_groups(JsonFields& config, MoeConfig& moe) {
+  const Range counts{1, double(moe.num_experts)};
+  moe.num_groups = static_cast<int>(config.integer("n_group", counts));
+  moe.top_groups = static_cast<int>(config.integer("topk_group", counts));
+  if (!config.status()) return;
+  const int group_size = moe.num_experts / moe.num_groups;
+  if (moe.num_experts % moe.num_groups != 0 || moe.top_groups > moe.num_groups ||
+      moe.top_groups * group_size < moe.top_k ||
+      (moe.group_score == MoeConfig::GroupScore::two_best && group_size < 2))
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: {} experts in n_group {} of which topk_group {} are kept "
+                        "cannot give num_experts_per_tok {}",
+                        moe.num_experts, moe.num_groups, moe.top_groups, moe.top_k)
+                      .with_param("n_group"));
+}
+
+void read_shared_experts(JsonFields& config, MoeConfig& moe, std::string_view count_key) {
+  const int64_t shared = config.integer(count_key, kSharedExperts, 0) * moe.intermediate_size;
+  if (shared > kIntermediate.max)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: {} times moe_intermediate_size is {}, but must "
+                        "be {:.0f} at most",
+                        count_key, shared, kIntermediate.max)
+                      .with_param(std::string(count_key)));
+  moe.shared_intermediate_size = static_cast<int>(std::min(shared, int64_t(kIntermediate.max)));
+}
+
+}  // namespace hocket

@@ -1,0 +1,40 @@
+// Parts of config.json that several families read alike. Errors are kept in `config`. Private to
+// the room. Source: docs/models.md, "keys".   Thread: any.
+#pragma once
+
+#include <string_view>
+
+#include "compute/weights/json_fields.h"
+#include "core/model_config.h"
+
+namespace hocket {
+
+// Refuses the config if the key is present with another value.
+void only(JsonFields& config, std::string_view key, std::string_view supported);
+
+struct Rotation {
+  double share = 1;         // rotated part of a head's dims if partial_rotary_factor is absent
+  bool three_axes = false;  // as RopeQuestion::three_axes
+};
+
+// Reads grouped-query attention.
+void read_gqa(JsonFields& config, ModelConfig& model, Rotation rotation = {});
+
+// Reads multi-head latent attention. num_key_value_heads has no meaning there: every head has its
+// own keys.
+void read_mla(JsonFields& config, ModelConfig& model, bool scaled_queries = false);
+
+// The keys of the sizes that every family with experts has.
+struct ExpertKeys {
+  std::string_view count;
+  std::string_view per_token = "num_experts_per_tok";
+  std::string_view width = "moe_intermediate_size";
+};
+// Returns true if the model has experts.
+bool read_expert_sizes(JsonFields& config, ModelConfig& model, const ExpertKeys& keys);
+// Reads n_group and topk_group: only experts of the best groups are chosen.
+void read_expert_groups(JsonFields& config, MoeConfig& moe);
+// Reads the number of shared experts: one MLP of `count_key` times the width of an expert.
+void read_shared_experts(JsonFields& config, MoeConfig& moe, std::string_view count_key);
+
+}  // namespace hocket
