@@ -52,6 +52,7 @@ std::vector<Option> make_options() {
       {"grammar-trials", [](EmbeddedSettings& s) { return Target(&s.grammar_trials); }},
       option("mem-fraction-static", kMemory, &Memory::mem_fraction_static),
       option("max-total-tokens", kMemory, &Memory::max_total_tokens),
+      option("mamba-full-memory-ratio", kMemory, &Memory::mamba_full_memory_ratio),
       option("max-running-requests", kMemory, &Memory::max_running_requests),
       option("max-queued-requests", kMemory, &Memory::max_queued_requests),
       option("kv-cache-dtype", kMemory, &Memory::kv_cache_dtype),

@@ -138,6 +138,8 @@ struct ModelConfig {
   std::vector<std::string> left_aside;
   std::vector<TokenId> placeholder_ids;
 
+  // Columns of a query head in the projection of grouped-query attention.
+  int query_columns() const { return attention_gate ? 2 * head_dim : head_dim; }
   bool is_linear(int layer) const { return !layer_is_linear.empty() && layer_is_linear[layer]; }
   int num_linear_layers() const {
     return static_cast<int>(std::ranges::count(layer_is_linear, true));

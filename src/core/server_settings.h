@@ -27,7 +27,9 @@ struct ModelSettings {
 struct MemorySettings {
   double mem_fraction_static = 0;  // share of memory for weights and KV; 0: planned
   int64_t max_total_tokens = 0;    // KV capacity; 0: planned
-  int max_running_requests = 0;    // 0: planned
+  // Models with delta nets: memory of states, as a multiple of that of KV pages; 0: planned.
+  double mamba_full_memory_ratio = 0;
+  int max_running_requests = 0;  // 0: planned
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;        // 0: no limit
   int page_size = 32;                   // tokens; a power of two, 1 to 128

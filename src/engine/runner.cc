@@ -149,7 +149,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
                                  .dtype = choice_.dtype,
                                  .dispatch_dtype = choice_.dispatch_dtype,
                                  .weight_bytes = weights.bytes,
-                                 .page_bytes = kv.page_bytes() * choice_.model.num_layers,
+                                 .page_bytes = kv.page_bytes() * choice_.model.num_kv_layers(),
                                  .total_bytes = machine_.memory_bytes,
                                  .available_bytes = machine_.memory_available_bytes,
                                  .scratch = choice_.scratch_need(0, settings.memory.page_size),
@@ -293,7 +293,13 @@ std::string Runner::terms() const {
 
 Result<void> Runner::make_memory(int page_tokens) {
   const KvShape kv = choice_.kv_shape(page_tokens);
-  HOCKET_TRY(pages_, PagePool::create(kv, choice_.model.num_layers, plan_.num_pages));
+  HOCKET_TRY(pages_, PagePool::create(kv, choice_.model.num_kv_layers(), plan_.num_pages));
+  if (plan_.num_states > 0) {
+    HOCKET_TRY(states_, StatePool::create({.shape = delta_shape_of(choice_.model, choice_.dtype),
+                                           .num_layers = choice_.model.num_linear_layers(),
+                                           .num_states = plan_.num_states,
+                                           .num_blocks = plan_.num_blocks}));
+  }
   HOCKET_TRY(work_, WorkBuffers::create(choice_.model, choice_.dtype, plan_.work));
   const ScratchNeed need = choice_.scratch_need(most_rows(plan_.work), page_tokens);
   HOCKET_TRY(backend_, Backend::create(info_.isa, *workers_, scratch_bytes_for(need)));
@@ -326,6 +332,8 @@ void Runner::describe(const ServerSettings& settings) {
   info_.max_total_tokens = int64_t{info_.num_pages} * info_.page_tokens;
   info_.weight_bytes = plan_.weight_bytes;
   info_.kv_bytes = plan_.kv_bytes;
+  info_.num_states = plan_.num_states;
+  info_.state_bytes = plan_.state_bytes;
   info_.work_bytes = plan_.work_bytes;
   info_.overlap = overlap_.name;
   info_.num_orders = overlap_.orders->size();
@@ -364,6 +372,7 @@ Result<void> Runner::forward_together(const ForwardBatch& batch, const PassWish&
   return model_->forward(batch, {.backend = *backend_,
                                  .work = work_,
                                  .pages = *pages_,
+                                 .states = states_ ? &*states_ : nullptr,
                                  .dispatcher = *dispatcher_,
                                  .order = order,
                                  .halves = std::span(halves_).first(order.num_halves),

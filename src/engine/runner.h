@@ -137,6 +137,7 @@ class Runner {
   std::unique_ptr<AllToAll> exchange_;  // null for the only rank
   std::unique_ptr<Dispatcher> dispatcher_;
   std::optional<PagePool> pages_;
+  std::optional<StatePool> states_;  // models with delta nets
   WorkBuffers work_;
   std::array<Half, kMaxHalves> halves_;
 };

@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "compute/kernels/attention.h"
+#include "compute/kernels/delta_state.h"
 #include "compute/kernels/kv_layout.h"
 #include "compute/kv/page_pool.h"
 #include "core/forward_mode.h"
@@ -23,6 +24,9 @@ struct ForwardBatch {
   // The sequences: which rows attend to which pages. Spans point into page lists that live until
   // the step is committed.
   std::vector<AttentionSequence> sequences;
+  // Models with delta nets: the same sequences, each once, and the places that they point to.
+  std::vector<DeltaSequence> delta;
+  std::vector<StatePlace> state_places;
   // The rows whose logits are wanted, in the sequence of the logits.
   std::vector<int32_t> output_rows;
   // Pages that get their first token in this step, and page copies to make first.
@@ -43,11 +47,14 @@ struct ForwardBatch {
     mode = ForwardMode::idle;
     first_half_rows = 0;
     ids.clear(), positions.clear(), slots.clear(), sequences.clear();
+    delta.clear(), state_places.clear();
     output_rows.clear(), fresh_pages.clear(), copies.clear();
   }
   void reserve(int max_rows, int max_sequences) {
     ids.reserve(max_rows), positions.reserve(max_rows), slots.reserve(max_rows);
-    sequences.reserve(max_sequences), output_rows.reserve(max_rows);
+    sequences.reserve(max_sequences), delta.reserve(max_sequences);
+    state_places.reserve(kMaxStatePlaces * max_sequences);
+    output_rows.reserve(max_rows);
     fresh_pages.reserve(max_rows), copies.reserve(max_sequences);
   }
 };

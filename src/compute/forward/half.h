@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "compute/forward/forward_batch.h"
 #include "compute/forward/once.h"
@@ -57,6 +58,7 @@ struct Half {
   RowRange rows;
   AttentionPlan attention;
   std::span<const KvSlot> slots;
+  std::vector<DeltaSequence> delta;  // models with delta nets only
   LayerState state;
 };
 

@@ -95,12 +95,23 @@ void split_batch(const ForwardBatch& batch, SplitRule rule, int num_heads, const
            .pages = sequence.pages});
     }
     half.attention.build(num_heads, shape);
+    half.delta.clear();
+    for (const DeltaSequence& sequence : batch.delta) {
+      const int begin = std::max(sequence.row_begin, half.rows.begin);
+      const int end = std::min(sequence.row_begin + sequence.num_rows, half_end);
+      if (begin >= end) continue;
+      DeltaSequence& part = half.delta.emplace_back(sequence);
+      part.row_begin = begin - half.rows.begin;
+      part.num_rows = end - begin;
+      part.first_position += begin - sequence.row_begin;
+    }
   }
 }
 
 void reserve_halves(std::span<Half> halves, int max_rows, int max_sequences) {
   for (Half& half : halves) {
     half.attention.sequences.reserve(max_sequences);
+    half.delta.reserve(max_sequences);
     half.attention.reserve(max_sequences, max_rows);
   }
 }

@@ -19,7 +19,12 @@ View<int32_t> ints(Layout& layout, int64_t rows, int64_t cols) {
 
 int qkv_columns(const ModelConfig& model) {
   const MlaConfig& mla = model.mla;
-  if (mla.kv_rank == 0) return (model.num_heads + 2 * model.num_kv_heads) * model.head_dim;
+  if (mla.kv_rank == 0) {
+    const int attention =
+        model.num_heads * model.query_columns() + 2 * model.num_kv_heads * model.head_dim;
+    const DeltaNetConfig& net = model.delta_net;
+    return std::max(attention, net.channels() + net.value_columns());
+  }
   const int q = mla.q_rank > 0 ? mla.q_rank : model.num_heads * model.head_dim;
   return q + mla.kv_rank + mla.rope_dim;
 }
@@ -44,6 +49,10 @@ KvShape kv_shape_of(const ModelConfig& model, DType dtype, int page_tokens) {
           .page_tokens = page_tokens};
 }
 
+DeltaShape delta_shape_of(const ModelConfig& model, DType dtype) {
+  return {.net = model.delta_net, .dtype = dtype};
+}
+
 void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout) {
   const int rows = limits.max_rows;
   const int heads = model.num_heads;
@@ -55,6 +64,10 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
   qkv = floats(layout, rows, qkv_columns(model));
   q = layout.matrix(dtype, rows, heads * round_up(model.head_dim, kBlockK));
   attended = layout.matrix(dtype, rows, attended_columns(model));
+  if (model.num_linear_layers() > 0) {
+    delta_gates = floats(layout, rows, 2 * model.delta_net.num_value_heads);
+    delta_out = layout.matrix(dtype, rows, model.delta_net.value_columns());
+  }
   if (model.mla.q_rank > 0) {
     q_latent = layout.matrix(dtype, rows, model.mla.q_rank);
     q_heads = floats(layout, rows, heads * model.head_dim);
@@ -101,6 +114,7 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
         std::max(middle_elements, expert_rows * round_up(model.moe.intermediate_size, kBlockK));
     if (const int shared = model.moe.shared_intermediate_size; shared > 0) {
       shared_out = floats(layout, rows, model.hidden_size);
+      if (model.moe.shared_gate) shared_gates = floats(layout, rows, 1);
       middle_elements = std::max(middle_elements, rows * round_up(shared, kBlockK));
     }
   }

@@ -6,6 +6,7 @@
 //   qkv, q_heads                fp32 projections
 //   q, attended                 operand and result of attention
 //   q_latent, *_absorbed        only latent attention
+//   delta_*                     only gated delta nets
 //   gate_logits, expert_*       routing
 //   leaving                     the rows as they leave for experts
 //   expert_x, middle, expert_y  rows sorted by expert
@@ -18,6 +19,7 @@
 #include <cstdint>
 
 #include "compute/forward/exchange_buffers.h"
+#include "compute/kernels/delta_state.h"
 #include "compute/kernels/kv_layout.h"
 #include "compute/tensor/buffer.h"
 #include "core/model_config.h"
@@ -32,11 +34,14 @@ struct WorkLimits {
   bool int8_dispatch = false;  // rows are rounded to int8 on their way to experts
 };
 
-// Return the columns of a layer's first projection, and of attention's result.
+// Return the columns of a layer's first projection (the widest of all kinds), and of attention's
+// result.
 int qkv_columns(const ModelConfig& model);
 int attended_columns(const ModelConfig& model);
 // Returns the geometry of a layer's pages.
 KvShape kv_shape_of(const ModelConfig& model, DType dtype, int page_tokens);
+// Returns the geometry of the states of layers with a delta net.
+DeltaShape delta_shape_of(const ModelConfig& model, DType dtype);
 
 struct WorkBuffers {
   // Allocates all buffers. Errors: out_of_memory.
@@ -52,12 +57,15 @@ struct WorkBuffers {
   View<float> qkv;            // [rows, qkv_columns(model)]
   MatrixView q;               // [rows, heads * round_up(head_dim, 32)]
   MatrixView attended;        // [rows, heads * value_dim]
+  View<float> delta_gates;    // [rows, 2 * value heads]; delta nets only, as the next
+  MatrixView delta_out;       // [rows, value columns]
   MatrixView q_latent;        // [rows, q_rank]; only where queries have a rank
   View<float> q_heads;        // [rows, heads * head_dim]; only where queries have a rank
   MatrixView q_absorbed;      // [rows, heads * kv row elements]; latents only
   MatrixView y_absorbed;      // [rows, heads * round_up(kv_rank, 32)]
   View<float> mlp_out;        // [rows, hidden]; dense layers only
   View<float> shared_out;     // [rows, hidden]; shared experts only
+  View<float> shared_gates;   // [rows, 1]; shared experts with a gate only
   View<float> gate_logits;    // [rows, experts]
   View<int32_t> expert_ids, expert_position;  // [rows, k]
   View<float> expert_weights;                 // [rows, k]

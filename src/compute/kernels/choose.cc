@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compute/kernels/delta_net.h"
 #include "compute/kernels/latent_attention.h"
 #include "compute/kernels/product_bodies.h"
 #include "compute/kernels/product_kernels.h"
@@ -71,7 +72,9 @@ int64_t scratch_bytes_for(const ScratchNeed& need) {
                                                                   .kv = need.kv,
                                                                   .dtype = need.dtype})
                                 : attention_scratch_bytes(need.num_heads, need.kv);
-  return std::max({rows + results + products, attention, router});
+  const int64_t delta =
+      need.delta_net.num_key_heads == 0 ? 0 : delta_net_scratch_bytes({need.delta_net, need.dtype});
+  return std::max({rows + results + products, attention, router, delta});
 }
 
 }  // namespace hocket

@@ -46,6 +46,7 @@ struct ScratchNeed {
   DType dtype = DType::bf16;  // type of activations
   MlaConfig mla;              // set for models with latents
   int num_experts = 0;
+  DeltaNetConfig delta_net;  // set for models with delta nets
 };
 // Returns the bytes that Backend::create must reserve for each worker.
 int64_t scratch_bytes_for(const ScratchNeed& need);

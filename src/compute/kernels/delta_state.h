@@ -110,6 +110,9 @@ struct DeltaLayer {
   }
 };
 
+// Most places of one sequence in a step: its state so far, and those that a prompt leaves behind.
+inline constexpr int kMaxStatePlaces = 4;
+
 // Says that the states at borders up to `end` are in state slot `slot`.
 struct StatePlace {
   int end = 0;

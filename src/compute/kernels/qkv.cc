@@ -43,11 +43,19 @@ struct QkvRows {
 
   int dim() const { return call.kv.shape.key_dim; }
   int64_t padded_dim() const { return round_up(dim(), kBlockK); }
+  // Returns the first column of a query, and that of a key (kv 0) or value (kv 1).
+  int64_t query_column(int head) const { return int64_t{head} * query_step(call); }
+  int64_t column(int kv, int head) const {
+    return query_column(call.num_heads) + int64_t{kv * call.kv.shape.num_heads + head} * dim();
+  }
+  static int query_step(const QkvCall& call) {
+    return call.query_step > 0 ? call.query_step : call.kv.shape.key_dim;
+  }
 
-  // Norms, rotates and rounds head `head` of the row into y, and writes zeros after it.
+  // Norms, rotates and rounds the head at `column` of the row into y, and writes zeros after it.
   template <class T>
-  void finish_head(int64_t row, int head, std::span<const float> norm, T* y) const {
-    rows.of<T>().head({.x = call.qkv.row(row) + int64_t{head} * dim(),
+  void finish_head(int64_t row, int64_t column, std::span<const float> norm, T* y) const {
+    rows.of<T>().head({.x = call.qkv.row(row) + column,
                        .dim = dim(),
                        .norm = norm.empty() ? nullptr : norm.data(),
                        .eps = call.norm_eps,
@@ -58,15 +66,13 @@ struct QkvRows {
                        .y = y});
     std::fill(y + dim(), y + padded_dim(), T{});
   }
-  const float* value(int64_t row, int head) const {
-    const int before = call.num_heads + call.kv.shape.num_heads;
-    return call.qkv.row(row) + int64_t{before + head} * dim();
-  }
+  const float* value(int64_t row, int head) const { return call.qkv.row(row) + column(1, head); }
 
   template <class T>
   void finish_queries(int64_t row) const {
     T* const q = call.q.as<T>().row(row);
-    for (int h = 0; h < call.num_heads; ++h) finish_head(row, h, call.q_norm, q + h * padded_dim());
+    for (int h = 0; h < call.num_heads; ++h)
+      finish_head(row, query_column(h), call.q_norm, q + h * padded_dim());
   }
 
   // Stores k and v of one head. buffer [padded dim] holds one head at a time.
@@ -74,7 +80,7 @@ struct QkvRows {
   void store(int64_t row, int head, T* buffer) const {
     const KvLayer& kv = call.kv;
     const KvSlot slot = call.slots[row];
-    finish_head(row, call.num_heads + head, call.k_norm, buffer);
+    finish_head(row, column(0, head), call.k_norm, buffer);
     store_key(buffer, kv.shape, slot.offset, kv.keys<T>(slot.page, head));
     rows.of<T>().round(value(row, head), dim(), buffer);
     store_value(buffer, kv.shape, slot.offset, kv.values<T>(slot.page, head));
@@ -94,7 +100,7 @@ struct QkvRows {
                          .scales = scale,
                          .sums = nullptr});
     };
-    finish_head(row, call.num_heads + head, call.k_norm, buffer);
+    finish_head(row, column(0, head), call.k_norm, buffer);
     quantize(buffer, scales);
     store_key(q, kv.shape, slot.offset, kv.keys<int8_t>(slot.page, head));
     quantize(value(row, head), scales + kv.shape.page_tokens);
@@ -108,7 +114,9 @@ void finish_qkv(Backend& backend, const QkvCall& call) {
   const KvShape& shape = call.kv.shape;
   const int64_t rows = call.qkv.rows, padded = round_up(shape.key_dim, kBlockK);
   HOCKET_CHECK(shape.key_dim == shape.value_dim);
-  HOCKET_CHECK(call.qkv.cols == int64_t{call.num_heads + 2 * shape.num_heads} * shape.key_dim);
+  HOCKET_CHECK(QkvRows::query_step(call) >= shape.key_dim);
+  HOCKET_CHECK(call.qkv.cols == int64_t{call.num_heads} * QkvRows::query_step(call) +
+                                    int64_t{2 * shape.num_heads} * shape.key_dim);
   HOCKET_CHECK(call.q.rows == rows && call.q.cols == call.num_heads * padded);
   HOCKET_CHECK(static_cast<int64_t>(call.slots.size()) == rows);
   HOCKET_CHECK(call.cos.rows == rows && call.sin.rows == rows && call.cos.cols == call.sin.cols);

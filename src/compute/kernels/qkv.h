@@ -11,13 +11,14 @@
 
 namespace hocket {
 
-// Shapes: qkv [rows, (num_heads + 2 kv_heads) * head_dim] fp32, q heads, then k, then v; norms
-// [head_dim] or empty; cos, sin [rows, rotary_dim / 2]; slots [rows]; q, the output, [rows,
-// num_heads * round_up(head_dim, 32)], heads padded with zeros, of the type of the pages unless
-// they hold int8.
+// Shapes: qkv [rows, num_heads * query_step + 2 kv_heads * head_dim] fp32, q heads, then k, then v;
+// a q head has its first head_dim columns for the query; norms [head_dim] or empty; cos, sin [rows,
+// rotary_dim / 2]; slots [rows]; q, the output, [rows, num_heads * round_up(head_dim, 32)], heads
+// padded with zeros, of the type of the pages unless they hold int8.
 struct QkvCall {
   View<const float> qkv;
   int num_heads = 0;
+  int query_step = 0;  // columns from one q head to the next; 0: head_dim
   std::span<const float> q_norm, k_norm;
   RopeConfig::Style style{};
   float norm_eps = 0;

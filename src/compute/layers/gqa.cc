@@ -1,6 +1,7 @@
 #include "compute/layers/gqa.h"
 
 #include "compute/kernels/attention.h"
+#include "compute/kernels/attention_gate.h"
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
 #include "compute/kernels/qkv.h"
@@ -12,6 +13,11 @@ void norm_in_place(Backend& backend, View<float> rows, std::span<const float> w,
   rms_norm(backend, rows, w, eps, MatrixView::of(rows));
 }
 
+// Returns the columns of q, k and v of a half's rows, and of gates where the model has them.
+View<float> qkv_of(const AttentionSite& site, const GqaWeights& weights, const Half& half) {
+  return site.work.qkv.slice_rows(half.rows.begin, half.rows.count).slice_cols(0, weights.qkv.n);
+}
+
 }  // namespace
 
 void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
@@ -20,7 +26,7 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
   const float eps = static_cast<float>(site.model.rms_norm_eps);
   const MatrixView normed = work.normed.slice_rows(begin, count);
   rms_norm(site.backend, work.residual.slice_rows(begin, count), weights.input_norm, eps, normed);
-  const View<float> qkv = work.qkv.slice_rows(begin, count);
+  const View<float> qkv = qkv_of(site, weights, half);
   linear(site.backend, normed, weights.qkv, qkv);
   const bool over_heads = site.model.qk_norm_over_heads;
   if (over_heads) {
@@ -31,6 +37,7 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
   const MatrixView q = work.q.slice_rows(begin, count);
   finish_qkv(site.backend, {.qkv = qkv,
                             .num_heads = site.model.num_heads,
+                            .query_step = site.model.query_columns(),
                             .q_norm = over_heads ? std::span<const float>() : weights.q_norm,
                             .k_norm = over_heads ? std::span<const float>() : weights.k_norm,
                             .style = site.model.rope.style,
@@ -51,6 +58,14 @@ void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half) 
                            .plan = half.attention,
                            .scale = static_cast<float>(site.model.softmax_scale),
                            .out = attended});
+  if (site.model.attention_gate)
+    gate_attention(site.backend, {.gates = qkv_of(site, weights, half)
+                                               .slice_cols(site.model.head_dim,
+                                                           weights.qkv.n - site.model.head_dim),
+                                  .num_heads = site.model.num_heads,
+                                  .dim = site.model.head_dim,
+                                  .step = site.model.query_columns(),
+                                  .x = attended});
   linear(site.backend, attended, weights.output, site.work.residual.slice_rows(begin, count),
          Store::add);
 }

@@ -14,7 +14,9 @@ namespace hocket {
 
 struct GqaWeights {
   std::span<const float> input_norm;  // [hidden]
-  PackedWeight qkv;                   // n = (heads + 2 kv heads) * head_dim, perhaps with bias
+  // n = (heads + 2 kv heads) * head_dim, perhaps with bias; with ModelConfig::attention_gate each q
+  // head has its head_dim gates behind it.
+  PackedWeight qkv;
   // [head_dim]; with ModelConfig::qk_norm_over_heads [heads * head_dim], [kv heads * head_dim]; or
   // empty.
   std::span<const float> q_norm, k_norm;
@@ -31,7 +33,7 @@ struct AttentionSite {
 
 // Reads the residual rows of `half`, stores their keys and values, sets half.state.q.
 void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half);
-// Takes half.state.q, adds the result to the residual rows of `half`.
+// Takes half.state.q, adds the result to the residual rows of `half`. Gates are read from work.qkv.
 void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half);
 
 }  // namespace hocket

@@ -16,7 +16,7 @@ void mla_in(const AttentionSite& site, const MlaWeights& weights, Half& half) {
   const MatrixView normed = work.normed.slice_rows(begin, count);
   rms_norm(site.backend, work.residual.slice_rows(begin, count), weights.input_norm,
            static_cast<float>(model.rms_norm_eps), normed);
-  const View<float> down = work.qkv.slice_rows(begin, count);
+  const View<float> down = work.qkv.slice_rows(begin, count).slice_cols(0, weights.down.n);
   linear(site.backend, normed, weights.down, down);
 
   const int latent_columns = mla.kv_rank + mla.rope_dim;

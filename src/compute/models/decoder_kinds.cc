@@ -10,7 +10,14 @@ constexpr size_t at(Op op) {
 }
 
 void attend(Attending attending, LayerKind& kind) {
-  if (attending == Attending::gqa) {
+  if (attending == Attending::delta_net) {
+    kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
+      gated_delta_in(c.delta_site(), c.weights.delta, c.half);
+    };
+    kind.run[at(Op::attn_core)] = [](const LayerCall& c) {
+      gated_delta_core(c.delta_site(), c.weights.delta, c.half);
+    };
+  } else if (attending == Attending::gqa) {
     kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
       gqa_in(c.attention_site(), c.weights.gqa, c.half);
     };
@@ -81,7 +88,7 @@ void transform(Transforming transforming, LayerKind& kind) {
   if (transforming == Transforming::experts) return;
   kind.graph = &shared_moe_graph();
   kind.run[at(Op::shared)] = [](const LayerCall& c) {
-    shared_experts(c.backend, c.model, c.weights.shared, c.work, c.half);
+    shared_experts(c.backend, c.model, {c.weights.shared, c.weights.shared_gate}, c.work, c.half);
   };
 }
 
@@ -97,11 +104,14 @@ LayerKind make_kind(std::string_view name, Attending attending, Transforming tra
 const LayerKind& decoder_kind(Attending attending, Transforming transforming) {
   using enum Attending;
   using enum Transforming;
-  static const LayerKind kinds[2][3] = {
+  static const LayerKind kinds[3][3] = {
       {make_kind("gqa, dense", gqa, dense), make_kind("gqa, experts", gqa, experts),
        make_kind("gqa, shared", gqa, experts_and_shared)},
       {make_kind("mla, dense", mla, dense), make_kind("mla, experts", mla, experts),
-       make_kind("mla, shared", mla, experts_and_shared)}};
+       make_kind("mla, shared", mla, experts_and_shared)},
+      {make_kind("delta net, dense", delta_net, dense),
+       make_kind("delta net, experts", delta_net, experts),
+       make_kind("delta net, shared", delta_net, experts_and_shared)}};
   return kinds[static_cast<size_t>(attending)][static_cast<size_t>(transforming)];
 }
 

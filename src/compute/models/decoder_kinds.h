@@ -6,7 +6,7 @@
 
 namespace hocket {
 
-enum class Attending : uint8_t { gqa, mla };
+enum class Attending : uint8_t { gqa, mla, delta_net };
 enum class Transforming : uint8_t { dense, experts, experts_and_shared };
 
 const LayerKind& decoder_kind(Attending attending, Transforming transforming);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <array>
+#include <vector>
 
 #include "compute/models/decoder_kinds.h"
 
@@ -13,19 +14,27 @@ Bias bias_if(bool present) {
   return present ? Bias::present : Bias::none;
 }
 
+// Loads a norm of the residual stream, or of heads.
+std::span<const float> load_norm(const ModelConfig& model, const std::string& name, int n,
+                                 WeightLoader& loader) {
+  return loader.vector(name, n, model.centred_norms ? 1.0f : 0.0f);
+}
+
 GqaWeights load_gqa(const ModelConfig& model, const std::string& prefix, WeightLoader& loader) {
   const std::string self = prefix + "self_attn.";
   const int q = model.num_heads * model.head_dim;
   const int kv = model.num_kv_heads * model.head_dim;
   const std::array<WeightLoader::Part, 3> qkv = {
-      {{self + "q_proj.weight", q}, {self + "k_proj.weight", kv}, {self + "v_proj.weight", kv}}};
+      {{self + "q_proj.weight", model.num_heads * model.query_columns()},
+       {self + "k_proj.weight", kv},
+       {self + "v_proj.weight", kv}}};
   GqaWeights out;
-  out.input_norm = loader.vector(prefix + "input_layernorm.weight", model.hidden_size);
+  out.input_norm = load_norm(model, prefix + "input_layernorm.weight", model.hidden_size, loader);
   out.qkv = loader.stacked(qkv, model.hidden_size, bias_if(model.qkv_bias));
   if (model.qk_norm) {
     const bool over_heads = model.qk_norm_over_heads;
-    out.q_norm = loader.vector(self + "q_norm.weight", over_heads ? q : model.head_dim);
-    out.k_norm = loader.vector(self + "k_norm.weight", over_heads ? kv : model.head_dim);
+    out.q_norm = load_norm(model, self + "q_norm.weight", over_heads ? q : model.head_dim, loader);
+    out.k_norm = load_norm(model, self + "k_norm.weight", over_heads ? kv : model.head_dim, loader);
   }
   out.output =
       loader.matrix(self + "o_proj.weight", model.hidden_size, q, bias_if(model.output_bias));
@@ -52,6 +61,31 @@ MlaWeights load_mla(const ModelConfig& model, const std::string& prefix, WeightL
                                   mla.value_dim, mla.kv_rank);
   out.output =
       loader.matrix(self + "o_proj.weight", model.hidden_size, model.num_heads * mla.value_dim);
+  return out;
+}
+
+GatedDeltaWeights load_gated_delta(const ModelConfig& model, const std::string& prefix,
+                                   WeightLoader& loader) {
+  const std::string self = prefix + "linear_attn.";
+  const DeltaNetConfig& net = model.delta_net;
+  const int channels = net.channels(), values = net.value_columns(), heads = net.num_value_heads;
+  std::vector<WeightLoader::Part> in = {{self + "in_proj_qkv.weight", channels},
+                                        {self + "in_proj_z.weight", values}};
+  std::vector<WeightLoader::Part> gates = {{self + "in_proj_b.weight", heads},
+                                           {self + "in_proj_a.weight", heads}};
+  if (net.grouped) {
+    in = {{self + "in_proj_qkvz.weight", channels + values}};
+    gates = {{self + "in_proj_ba.weight", 2 * heads}};
+  }
+  GatedDeltaWeights out;
+  out.input_norm = load_norm(model, prefix + "input_layernorm.weight", model.hidden_size, loader);
+  out.in = loader.stacked(in, model.hidden_size);
+  out.gates = loader.plain_stacked(gates, model.hidden_size);
+  out.taps = loader.taps(self + "conv1d.weight", channels, kConvTaps);
+  out.a_log = loader.vector(self + "A_log", heads);
+  out.dt_bias = loader.vector(self + "dt_bias", heads);
+  out.norm = loader.vector(self + "norm.weight", net.value_dim);
+  out.output = loader.matrix(self + "out_proj.weight", model.hidden_size, values);
   return out;
 }
 
@@ -84,8 +118,10 @@ void load_moe(const Family& family, const std::string& layer, std::span<const in
     out.experts.push_back(load_swiglu(model, names, fmt::format("{}experts.{}.", mlp, e),
                                       moe.intermediate_size, loader));
   if (moe.shared_intermediate_size > 0)
-    out.shared =
-        load_swiglu(model, {}, mlp + "shared_experts.", moe.shared_intermediate_size, loader);
+    out.shared = load_swiglu(model, {}, fmt::format("{}{}", mlp, names.shared),
+                             moe.shared_intermediate_size, loader);
+  if (moe.shared_gate)
+    out.shared_gate = loader.plain_matrix(mlp + "shared_expert_gate.weight", 1, model.hidden_size);
 }
 
 }  // namespace
@@ -95,7 +131,10 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
   const std::string prefix = fmt::format("{}layers.{}.", names.model, index);
   Layer layer;
   Attending attending = Attending::gqa;
-  if (model.mla.kv_rank > 0) {
+  if (model.is_linear(index)) {
+    attending = Attending::delta_net;
+    layer.weights.delta = load_gated_delta(model, prefix, loader);
+  } else if (model.mla.kv_rank > 0) {
     attending = Attending::mla;
     layer.weights.mla = load_mla(model, prefix, loader);
   } else {
@@ -103,7 +142,7 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
   }
 
   const std::span<const float> post_norm =
-      loader.vector(prefix + "post_attention_layernorm.weight", model.hidden_size);
+      load_norm(model, prefix + "post_attention_layernorm.weight", model.hidden_size, loader);
   Transforming transforming = Transforming::dense;
   if (!model.layer_is_moe[index]) {
     layer.weights.mlp = {

@@ -25,6 +25,8 @@ struct TensorNames {
   std::string_view correction_bias = "gate.e_score_correction_bias";
   // The matrices of an expert.
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
+  // After `moe`, before the matrices of the shared experts.
+  std::string_view shared = "shared_experts.";
 };
 
 struct ModelFamily {

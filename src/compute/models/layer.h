@@ -10,6 +10,7 @@
 #include "compute/kernels/backend.h"
 #include "compute/kernels/experts.h"
 #include "compute/kernels/kv_layout.h"
+#include "compute/layers/gated_delta.h"
 #include "compute/layers/gqa.h"
 #include "compute/layers/mla.h"
 #include "compute/layers/mlp.h"
@@ -23,11 +24,13 @@ namespace hocket {
 // The weights of all kinds of layers; each kind uses some of them.
 struct LayerWeights {
   GqaWeights gqa;                      // grouped-query attention, or
-  MlaWeights mla;                      // latent attention
+  MlaWeights mla;                      // latent attention, or
+  GatedDeltaWeights delta;             // a gated delta net
   MlpWeights mlp;                      // dense layers
   GateWeights gate;                    // MoE layers
   std::vector<ExpertWeights> experts;  // experts that this rank holds, ascending
   ExpertWeights shared;                // models with shared experts
+  PackedWeight shared_gate;            // n = 1; with MoeConfig::shared_gate
 };
 
 // The arguments of one operation, borrowed for the call.
@@ -36,13 +39,15 @@ struct LayerCall {
   const ModelConfig& model;
   const LayerWeights& weights;
   WorkBuffers& work;
-  const KvLayer& kv;
+  const KvLayer& kv;         // of layers with attention
+  const DeltaLayer& states;  // of layers with a delta net
   Dispatcher& dispatcher;
   int layer;
   Half& half;
   std::span<uint32_t> expert_counts = {};  // [experts] choices of this layer; empty: not counted
 
   AttentionSite attention_site() const { return {backend, model, work, kv}; }
+  DeltaSite delta_site() const { return {backend, model, work, states}; }
   ExchangeSite exchange_site() const { return {backend, work, layer}; }
 };
 

@@ -45,12 +45,15 @@ Result<Model> Model::load(const ModelConfig& config, std::span<const int> expert
   model.rope_ = rope_frequencies(config.rope);
   model.embedding_ =
       loader.plain_matrix(family->embedding_name(), config.vocab_size, config.hidden_size);
-  for (int i = 0; i < config.num_layers; ++i)
+  for (int i = 0, num_linear = 0; i < config.num_layers; ++i) {
     model.layers_.push_back(family->load_layer(config, family->names, i, experts, loader));
+    model.index_of_kind_.push_back(config.is_linear(i) ? num_linear++ : i - num_linear);
+  }
   HOCKET_TRY_VOID(loader.status());
   for (int i = 0; i < config.num_layers; ++i)
     HOCKET_TRY_VOID(check_experts(model.layers_[i], i, experts));
-  model.final_norm_ = loader.vector(family->final_norm_name(), config.hidden_size);
+  model.final_norm_ = loader.vector(family->final_norm_name(), config.hidden_size,
+                                    config.centred_norms ? 1.0f : 0.0f);
   model.head_ = config.tie_word_embeddings
                     ? model.embedding_
                     : loader.head(family->head_name(), config.vocab_size, config.hidden_size);
@@ -67,8 +70,12 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
     const OpFn run = layer.kind->run[static_cast<size_t>(op)];
     if (run == nullptr) return;
     if (pass.ledger != nullptr) pass.ledger->begin_op(index, op, half.index);
-    run({pass.backend, config_, layer.weights, pass.work, pass.pages.layer(index), pass.dispatcher,
-         index, half, counts_of(pass.expert_counts, index)});
+    const bool linear = config_.is_linear(index);
+    const int number = index_of_kind_[index];
+    run({pass.backend, config_, layer.weights, pass.work,
+         linear ? KvLayer() : pass.pages.layer(number),
+         linear ? pass.states->layer(number) : DeltaLayer(), pass.dispatcher, index, half,
+         counts_of(pass.expert_counts, index)});
     pass.dispatcher.progress();
     if (pass.probe != nullptr) pass.probe->after(index, op, half);
     if (pass.ledger != nullptr) pass.ledger->end_op();

@@ -11,6 +11,7 @@
 #include "compute/forward/work_buffers.h"
 #include "compute/kernels/rope.h"
 #include "compute/kv/page_pool.h"
+#include "compute/kv/state_pool.h"
 #include "compute/models/layer.h"
 #include "compute/overlap/executor.h"
 #include "compute/overlap/ledger.h"
@@ -32,8 +33,9 @@ class Model {
   struct Pass {
     Backend& backend;
     WorkBuffers& work;
-    PagePool& pages;
-    Dispatcher& dispatcher;  // dispatcher for the experts that load() was given
+    PagePool& pages;          // of the layers with attention
+    const StatePool* states;  // of the layers with delta nets; null: there are none
+    Dispatcher& dispatcher;   // dispatcher for the experts that load() was given
     const Order& order;
     std::span<Half> halves;  // order.num_halves elements
     SplitRule split;         // where the batch is cut into two halves
@@ -62,6 +64,8 @@ class Model {
   PackedWeight embedding_, head_;
   std::span<const float> final_norm_;
   std::vector<Layer> layers_;
+  std::vector<int>
+      index_of_kind_;  // [layers] number among the layers with, or without, a delta net
 };
 
 }  // namespace hocket

@@ -56,27 +56,34 @@ struct RankMachine {
       : workers({}),
         backend(value_of(Backend::create(value_of(choose_isa()), workers,
                                          scratch_bytes_for(scratch_need(model, dtype, limits))))),
-        pages(value_of(
-            PagePool::create(kv_shape_of(model, dtype, kPageTokens), model.num_layers, num_pages))),
+        pages(value_of(PagePool::create(kv_shape_of(model, dtype, kPageTokens),
+                                        model.num_kv_layers(), num_pages))),
+        states(make_states(model, dtype)),
         work(value_of(WorkBuffers::create(model, dtype, limits))) {
     reserve_halves(halves, limits.max_rows, limits.max_rows);
     batch.reserve(limits.max_rows, limits.max_rows);
   }
   static ScratchNeed scratch_need(const ModelConfig& model, DType dtype, const WorkLimits& limits) {
     return {.max_rows = limits.max_rows * std::max(1, limits.exchange.num_ranks),
-            .max_k = std::max({model.hidden_size, attended_columns(model), model.mla.q_rank,
-                               model.mla.kv_rank, model.intermediate_size,
-                               model.moe.intermediate_size, model.moe.shared_intermediate_size}),
+            .max_k = std::max({model.hidden_size, attended_columns(model),
+                               model.delta_net.value_columns(), model.mla.q_rank, model.mla.kv_rank,
+                               model.intermediate_size, model.moe.intermediate_size,
+                               model.moe.shared_intermediate_size}),
             .num_heads = model.num_heads,
             .kv = kv_shape_of(model, dtype, kPageTokens),
             .dtype = dtype,
             .mla = model.mla,
-            .num_experts = model.moe.num_experts};
+            .num_experts = model.moe.num_experts,
+            .delta_net = model.delta_net};
   }
+
+  // One state and one block for each sequence of the script.
+  static std::optional<StatePool> make_states(const ModelConfig& model, DType dtype);
 
   WorkerPool workers;
   Backend backend;
   PagePool pages;
+  std::optional<StatePool> states;
   WorkBuffers work;
   std::array<Half, kMaxHalves> halves;
   ForwardBatch batch;
@@ -119,6 +126,14 @@ struct Script {
            .first_position = begin,
            .role = begin < kPromptLens[sequence] ? TokenRole::prompt : TokenRole::generated,
            .pages = own});
+      static constexpr std::array<StatePlace, kSequences> kPlaces = {
+          {{1 << 20, 0}, {1 << 20, 1}, {1 << 20, 2}, {1 << 20, 3}, {1 << 20, 4}}};
+      batch.delta.push_back({.row_begin = batch.num_rows(),
+                             .num_rows = rows,
+                             .first_position = begin,
+                             .block = sequence,
+                             .opens_at = begin == 0 ? 0 : -1,
+                             .places = std::span(kPlaces).subspan(sequence, 1)});
       for (int i = begin; i < begin + rows; ++i) {
         const PageId page = own[i / kPageTokens];
         batch.output_rows.push_back(batch.num_rows());
@@ -131,6 +146,14 @@ struct Script {
     batch.mode = batch.num_rows() == 0 ? ForwardMode::idle : ForwardMode::mixed;
   }
 };
+
+inline std::optional<StatePool> RankMachine::make_states(const ModelConfig& model, DType dtype) {
+  if (model.num_linear_layers() == 0) return std::nullopt;
+  return value_of(StatePool::create({.shape = delta_shape_of(model, dtype),
+                                     .num_layers = model.num_linear_layers(),
+                                     .num_states = Script::kSequences,
+                                     .num_blocks = Script::kSequences}));
+}
 
 // The plan of a step; all but first_rows is equal on all ranks.
 struct Manner {
@@ -160,6 +183,7 @@ struct Player {
         {.backend = machine.backend,
          .work = machine.work,
          .pages = machine.pages,
+         .states = machine.states ? &*machine.states : nullptr,
          .dispatcher = dispatcher,
          .order = *how.order,
          .halves = std::span(machine.halves).first(how.order->num_halves),

@@ -8,7 +8,10 @@
 namespace hocket {
 namespace {
 
-constexpr std::array<ModelFamily, 14> kFamilies = {{
+constexpr TensorNames kQwen3Next = {.shared = "shared_expert."};
+constexpr TensorNames kQwen3_5 = {.model = "model.language_model.", .shared = "shared_expert."};
+
+constexpr std::array<ModelFamily, 19> kFamilies = {{
     {"LlamaForCausalLM", load_decoder_layer},
     {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
@@ -33,6 +36,11 @@ constexpr std::array<ModelFamily, 14> kFamilies = {{
     {"Ernie4_5_MoeForCausalLM",
      load_decoder_layer,
      {.correction_bias = "moe_statics.e_score_correction_bias"}},
+    {"Qwen3NextForCausalLM", load_decoder_layer, kQwen3Next},
+    {"Qwen3_5ForCausalLM", load_decoder_layer},
+    {"Qwen3_5ForConditionalGeneration", load_decoder_layer, kQwen3_5},
+    {"Qwen3_5MoeForCausalLM", load_decoder_layer, kQwen3Next},
+    {"Qwen3_5MoeForConditionalGeneration", load_decoder_layer, kQwen3_5},
 }};
 
 }  // namespace

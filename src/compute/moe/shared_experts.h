@@ -9,8 +9,13 @@
 
 namespace hocket {
 
+struct SharedWeights {
+  const ExpertWeights& mlp;
+  // With MoeConfig::shared_gate: n = 1. A row's result is multiplied by sigmoid(gate . row).
+  const PackedWeight& gate;
+};
 // Computes them. Takes half.state.shared_x, sets half.state.shared_y.
-void shared_experts(Backend& backend, const ModelConfig& model, const ExpertWeights& weights,
+void shared_experts(Backend& backend, const ModelConfig& model, const SharedWeights& weights,
                     WorkBuffers& work, Half& half);
 
 }  // namespace hocket

@@ -86,13 +86,14 @@ class Judge {
                     named(half, first))};
   }
 
-  std::optional<OrderFault> keys_are_stored(int half) const {
-    if (when(half - 1, Op::attn_in) < when(half, Op::attn_core)) return std::nullopt;
-    const std::string reader = named(half, Op::attn_core), writer = named(half - 1, Op::attn_in);
-    return OrderFault{index(half, Op::attn_core),
-                      fmt::format("{} reads keys that {} has not stored yet", reader, writer),
-                      fmt::format("move {} behind {}, or write one '-' more at all slots of {}",
-                                  reader, writer, static_cast<char>('a' + half))};
+  std::optional<OrderFault> earlier_half_leads(int half) const {
+    if (when(half - 1, Op::attn_core) < when(half, Op::attn_core)) return std::nullopt;
+    const std::string reader = named(half, Op::attn_core), writer = named(half - 1, Op::attn_core);
+    return OrderFault{
+        index(half, Op::attn_core),
+        fmt::format("{} reads keys and states that are not there before {}", reader, writer),
+        fmt::format("move {} behind {}, or write one '-' more at all slots of {}", reader, writer,
+                    static_cast<char>('a' + half))};
   }
 
  private:
@@ -148,7 +149,7 @@ std::optional<OrderFault> find_fault(const Order& order, const OpGraph& graph) {
     if (auto fault = judge.layers_follow(half)) return fault;
   }
   for (int half = 1; half < order.num_halves; ++half)
-    if (auto fault = judge.keys_are_stored(half)) return fault;
+    if (auto fault = judge.earlier_half_leads(half)) return fault;
   return std::nullopt;
 }
 

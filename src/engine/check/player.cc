@@ -53,6 +53,7 @@ class Player final : public ForwardProbe {
   struct Sequence {
     const Script* script = nullptr;
     int computed = 0;
+    StatePlace state;  // models with delta nets: its slot, in which all its states are made
     std::vector<PageId> pages;
     bool done() const { return computed == script->num_tokens(); }
     TokenId token(int i) const {
@@ -104,6 +105,15 @@ class Player final : public ForwardProbe {
       batch_.output_rows.push_back(static_cast<int32_t>(rows_.size()));
       rows_.push_back({s, i});
     }
+    if (runner_.choice().model.num_linear_layers() > 0) {
+      HOCKET_TRY_VOID(take_slot(sequence));
+      batch_.delta.push_back({.row_begin = row_begin,
+                              .num_rows = count,
+                              .first_position = sequence.computed,
+                              .block = sequence.state.slot,
+                              .opens_at = sequence.computed == 0 ? 0 : -1,
+                              .places = {&sequence.state, 1}});
+    }
     add_sequence({.row_begin = row_begin,
                   .begin = sequence.computed,
                   .end = sequence.computed + count,
@@ -111,6 +121,22 @@ class Player final : public ForwardProbe {
                   .pages = sequence.pages},
                  runner_.info().prompt_role, batch_);
     sequence.computed += count;
+    return {};
+  }
+
+  // Gives the sequence the number of a state slot and a block slot, if it has none yet.
+  Result<void> take_slot(Sequence& sequence) {
+    if (sequence.state.slot >= 0) return {};
+    std::vector<bool> taken(runner_.plan().num_blocks);
+    for (const Sequence& other : sequences_)
+      if (other.state.slot >= 0 && !other.done()) taken[other.state.slot] = true;
+    const auto free = std::ranges::find(taken, false);
+    if (free == taken.end())
+      return fail(error(ErrorCode::kv_does_not_fit,
+                        "the check's scripts need more than the {} states that fit", taken.size())
+                      .with_fix("a larger --max-running-requests"));
+    sequence.state = {.end = sequence.script->num_tokens(),
+                      .slot = static_cast<int>(free - taken.begin())};
     return {};
   }
 

@@ -27,7 +27,7 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   cost.num_moe_layers_ = static_cast<int>(std::ranges::count(model.layer_is_moe, true));
   constexpr int kTokens = 32;
   cost.kv_bytes_per_token_ =
-      choice.kv_shape(kTokens).page_bytes() / kTokens * int64_t{model.num_layers};
+      choice.kv_shape(kTokens).page_bytes() / kTokens * int64_t{model.num_kv_layers()};
   if (choice.kv_dtype == DType::int8)
     cost.widened_kv_bytes_ = static_cast<double>(cost.kv_bytes_per_token_);
 
@@ -122,9 +122,11 @@ void ModelCost::add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int in
 
 void ModelCost::add_layer(const Layer& layer) {
   const LayerWeights& weights = layer.weights;
-  for (const PackedWeight* matrix : {&weights.gqa.qkv, &weights.mla.down, &weights.mla.q_up})
+  for (const PackedWeight* matrix : {&weights.gqa.qkv, &weights.mla.down, &weights.mla.q_up,
+                                     &weights.delta.in, &weights.delta.gates})
     add_stage_matrix(WeightPart::attention, Op::attn_in, *matrix);
-  for (const PackedWeight* matrix : {&weights.gqa.output, &weights.mla.output})
+  for (const PackedWeight* matrix :
+       {&weights.gqa.output, &weights.mla.output, &weights.delta.output})
     add_stage_matrix(WeightPart::attention, Op::attn_core, *matrix);
   const LatentHeadWeights& heads = weights.mla.heads;
   const int64_t before = part(WeightPart::attention).parameters;
@@ -144,6 +146,7 @@ void ModelCost::add_layer(const Layer& layer) {
     add_mlp(WeightPart::experts, Op::experts, expert, model_.moe.intermediate_size);
   add_mlp(WeightPart::shared_experts, Op::shared, weights.shared,
           model_.moe.shared_intermediate_size);
+  add_stage_matrix(WeightPart::shared_experts, Op::shared, weights.shared_gate);
 }
 
 void ModelCost::add_vectors(int64_t all_bytes) {
@@ -201,7 +204,7 @@ double ModelCost::attention_operations(const PassShape& pass) const {
         expanded ? mla.nope_dim + mla.rope_dim + mla.value_dim : 2.0 * mla.kv_rank + mla.rope_dim;
     latent_rows = expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
   }
-  const double scores = score * model_.num_layers * model_.num_heads * pass.pairs;
+  const double scores = score * model_.num_kv_layers() * model_.num_heads * pass.pairs;
   return 2 * (latent_rows * static_cast<double>(latent_parameters_) + scores);
 }
 

@@ -1,7 +1,7 @@
 // Plans memory from sizes alone, before anything is loaded. Pure, so that it can be tested with
 // numbers.
 //
-//   budget = weights + work buffers + KV pages
+//   budget = weights + work buffers + states of delta nets + KV pages
 //
 // One request of the whole context must fit in the pages.
 #pragma once
@@ -14,6 +14,7 @@
 #include "compute/comm/all_to_all.h"
 #include "compute/forward/work_buffers.h"
 #include "compute/kernels/choose.h"
+#include "compute/kv/state_pool.h"
 #include "compute/moe/expert_parallel.h"
 #include "compute/moe/placement.h"
 #include "core/dtype.h"
@@ -29,9 +30,11 @@ struct MemoryPlan {
   int max_prefill_tokens = 0;
   int num_pages = 0;
   int64_t fitting_pages = 0;  // pages for which there is memory; requests may need fewer
+  // Models with delta nets: slots of states and of running requests (kernels/delta_state.h).
+  int num_states = 0, num_blocks = 0;
   WorkLimits work;
   // work_bytes: buffers of passes, and scratch of the workers.
-  int64_t weight_bytes = 0, work_bytes = 0, kv_bytes = 0, budget_bytes = 0;
+  int64_t weight_bytes = 0, work_bytes = 0, kv_bytes = 0, state_bytes = 0, budget_bytes = 0;
   std::vector<SettingChange> changes;
 };
 
@@ -57,6 +60,10 @@ inline constexpr int kTileChunk = 2048, kLaneChunk = 512;
 
 // Share of the available memory that is planned if --mem-fraction-static is not given.
 inline constexpr double kDefaultMemoryShare = 0.85;
+// Memory of states as a multiple of that of pages, if --mamba-full-memory-ratio is not given.
+inline constexpr double kDefaultStateRatio = 0.9;
+// State slots that a running request may hold: its own, and the one that it began with.
+inline constexpr int kStatesOfARequest = 2;
 inline constexpr int kDefaultRunningRequests = 128;
 inline constexpr int kLogitsRows = 128;  // rows of logits computed at a time
 

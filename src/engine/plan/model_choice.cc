@@ -139,16 +139,18 @@ WeightFormat ModelChoice::weight_format() const {
 }
 
 ScratchNeed ModelChoice::scratch_need(int max_rows, int page_tokens) const {
-  const int max_k = std::max({model.hidden_size, attended_columns(model), model.mla.q_rank,
-                              model.mla.kv_rank, model.intermediate_size,
-                              model.moe.intermediate_size, model.moe.shared_intermediate_size});
+  const int max_k =
+      std::max({model.hidden_size, attended_columns(model), model.delta_net.value_columns(),
+                model.mla.q_rank, model.mla.kv_rank, model.intermediate_size,
+                model.moe.intermediate_size, model.moe.shared_intermediate_size});
   return {.max_rows = max_rows,
           .max_k = max_k,
           .num_heads = model.num_heads,
           .kv = kv_shape(page_tokens),
           .dtype = dtype,
           .mla = model.mla,
-          .num_experts = model.moe.num_experts};
+          .num_experts = model.moe.num_experts,
+          .delta_net = model.delta_net};
 }
 
 Result<ModelChoice> choose_model_form(const ServerSettings& settings) {

@@ -1,0 +1,39 @@
+// A gated delta net as two operations, like those of attention: in (norm, projections) and core
+// (convolution, the net itself, output projection, residual). core changes the states of its
+// sequences, so the rows of a sequence must pass through it in their order.
+#pragma once
+
+#include <span>
+
+#include "compute/forward/half.h"
+#include "compute/kernels/backend.h"
+#include "compute/kernels/delta_state.h"
+#include "compute/kernels/packed_weight.h"
+#include "core/model_config.h"
+
+namespace hocket {
+
+struct GatedDeltaWeights {
+  std::span<const float> input_norm;      // [hidden]
+  PackedWeight in;                        // n = channels + value_columns: q, k, v, z
+  PackedWeight gates;                     // n = 2 * value heads: b, a
+  std::span<const float> taps;            // [4][channels]
+  std::span<const float> a_log, dt_bias;  // [value heads]
+  std::span<const float> norm;            // [value_dim]
+  PackedWeight output;                    // k = value_columns
+};
+
+// The objects that one layer of a pass works on.
+struct DeltaSite {
+  Backend& backend;
+  const ModelConfig& model;
+  WorkBuffers& work;
+  const DeltaLayer& states;
+};
+
+// Reads the residual rows of `half`, and leaves their projections in work.qkv and work.delta_gates.
+void gated_delta_in(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half);
+// Adds the result to the residual rows of `half`, and moves the states of half.delta on.
+void gated_delta_core(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half);
+
+}  // namespace hocket
