@@ -106,6 +106,7 @@ class PassBench {
   struct Sequence {
     std::vector<PageId> pages;
     int len = 0;
+    StatePlace state;  // models with delta nets: the slot of all its states
   };
 
   void start_sequences(int count, int num_pages) {
@@ -113,6 +114,8 @@ class PassBench {
     sequences_.assign(count, {});
     for (int i = 0; i < count * num_pages; ++i)
       sequences_[i / num_pages].pages.push_back(PageId{i});
+    for (int i = 0; i < count; ++i)
+      sequences_[i].state = {.end = num_pages * runner_.info().page_tokens, .slot = i};
   }
 
   // Gives the sequence the shared pages of the first one; it continues behind them.
@@ -128,6 +131,13 @@ class PassBench {
                                 .first_position = sequence.len,
                                 .role = role,
                                 .pages = sequence.pages});
+    if (runner_.info().num_states > 0)
+      batch_.delta.push_back({.row_begin = batch_.num_rows(),
+                              .num_rows = rows,
+                              .first_position = sequence.len,
+                              .block = sequence.state.slot,
+                              .opens_at = sequence.len == 0 ? 0 : -1,
+                              .places = {&sequence.state, 1}});
     std::uniform_int_distribution<int32_t> token(0, runner_.info().model.vocab_size - 1);
     for (int i = 0; i < rows; ++i, ++sequence.len) {
       const PageId page = sequence.pages[sequence.len / page_tokens];
@@ -328,6 +338,22 @@ void fit_settings(const BenchOneBatchOptions& options, ServerSettings& settings)
   settings.memory.max_total_tokens = std::max(int64_t{len_max}, int64_t{batch_max} * sequence);
 }
 
+// Checks what only the loaded model tells.
+Result<void> check_states(const BenchOneBatchOptions& options, const Runner& runner) {
+  if (runner.info().num_states == 0) return {};
+  if (options.shared_prefix > 0)
+    return fail(error(ErrorCode::bad_value,
+                      "--shared-prefix {}: each sequence of this model needs a state of its own",
+                      options.shared_prefix)
+                    .with_param("shared-prefix"));
+  for (const int batch : options.batches)
+    if (batch > runner.plan().num_blocks)
+      return fail(error(ErrorCode::bad_value, "--batch {}: the states of {} sequences fit", batch,
+                        runner.plan().num_blocks)
+                      .with_param("batch"));
+  return {};
+}
+
 void measure_limits(Runner& runner, PassLimits& limits) {
   // Activations of fp32 are multiplied by FMA on every level.
   const Isa isa = runner.info().dtype == DType::bf16 ? runner.info().isa : Isa::avx512;
@@ -361,6 +387,7 @@ Result<void> run(BenchOneBatchOptions& options) {
              Runner::create({.settings = settings,
                              .progress = [&](const LoadProgress& p) { bar.update(p); },
                              .tokenizer_eos = std::nullopt}));
+  HOCKET_TRY_VOID(check_states(options, *runner));
   runner->workers().adopt_caller();
   HOCKET_TRY(const ModelChoice choice, choose_model_form(settings));
   HOCKET_TRY(const ModelCost cost, ModelCost::measure(choice));

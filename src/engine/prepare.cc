@@ -36,6 +36,21 @@ std::span<const PageId> copy_pages(const Slice& slice, int page_tokens, Flight& 
   return std::span(flight.pages).subspan(at);
 }
 
+// Adds where the slice's states are. The list of places has room for all, so the spans stay valid.
+void add_states(const Slice& slice, int row_begin, ForwardBatch& forward) {
+  const auto places = std::span(slice.places).first(static_cast<size_t>(slice.num_places));
+  std::vector<StatePlace>& all = forward.state_places;
+  HOCKET_CHECK(all.capacity() - all.size() >= places.size());
+  const size_t at = all.size();
+  all.insert(all.end(), places.begin(), places.end());
+  forward.delta.push_back({.row_begin = row_begin,
+                           .num_rows = slice.len,
+                           .first_position = slice.begin,
+                           .block = slice.block,
+                           .opens_at = slice.opens_at,
+                           .places = std::span(all).subspan(at)});
+}
+
 void add_rows(int index, const PrepareOptions& options, Flight& flight) {
   const Slice& slice = flight.batch->slices[static_cast<size_t>(index)];
   const int page_tokens = options.page_tokens;
@@ -58,6 +73,7 @@ void add_rows(int index, const PrepareOptions& options, Flight& flight) {
                 .prompt_len = request.prompt_len,
                 .pages = pages},
                options.prompt_role, forward);
+  if (slice.block >= 0) add_states(slice, row_begin, forward);
 }
 
 // Puts prompts between the decode rows of the two halves, so that a cut in the middle gives each

@@ -21,11 +21,10 @@
 
 #include "compute/kernels/packed_weight.h"
 #include "core/model_config.h"
+#include "core/state_place.h"
 
 namespace hocket {
 
-// Tokens between two borders. Borders are at absolute positions.
-inline constexpr int kDeltaBlock = 64;
 inline constexpr int kDeltaBlocksOfK = kDeltaBlock / kBlockK;
 
 constexpr int delta_border(int position) {
@@ -108,15 +107,6 @@ struct DeltaLayer {
     HOCKET_CHECK(shape.dtype == dtype_of<T>);
     return reinterpret_cast<T*>(block(slot) + offset);
   }
-};
-
-// Most places of one sequence in a step: its state so far, and those that a prompt leaves behind.
-inline constexpr int kMaxStatePlaces = 4;
-
-// Says that the states at borders up to `end` are in state slot `slot`.
-struct StatePlace {
-  int end = 0;
-  int slot = -1;
 };
 
 // Rows [row_begin, row_begin + num_rows) of a batch are the tokens from first_position on of one

@@ -6,6 +6,8 @@ namespace hocket {
 namespace {
 
 constexpr double kPromptShare = 0.5;
+// Tokens of a long prompt between two kept states.
+constexpr int kMinStateInterval = 512, kMaxStateInterval = 8192;
 
 PriorityOptions priority_options(const SchedulerSettings& settings) {
   return {.enabled = settings.enable_priority_scheduling,
@@ -79,6 +81,16 @@ Result<bool> choose_overlap_schedule(const SchedulerSettings& settings) {
   return asked == "on";
 }
 
+// Returns how many tokens of a long prompt stand between two kept states: so many that all states
+// of a full KV cache take half of the slots that running requests leave.
+int kept_state_interval(const MemoryPlan& plan, int page_tokens) {
+  const int64_t spare = plan.num_states - int64_t{kStatesOfARequest} * plan.num_blocks;
+  const int64_t tokens = int64_t{plan.num_pages} * page_tokens;
+  if (spare <= 0) return kMaxStateInterval;
+  const int64_t wanted = round_up(2 * tokens / spare, kDeltaBlock);
+  return static_cast<int>(std::clamp<int64_t>(wanted, kMinStateInterval, kMaxStateInterval));
+}
+
 Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const MemoryPlan& plan,
                                            const EngineInfo& info) {
   const SchedulerSettings& s = settings.scheduler;
@@ -88,6 +100,8 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
   HOCKET_TRY_VOID(check_useful(s));
   SchedulerOptions options{.num_pages = plan.num_pages,
                            .page_tokens = info.page_tokens,
+                           .num_states = plan.num_states,
+                           .kept_state_interval = kept_state_interval(plan, info.page_tokens),
                            .max_running_requests = plan.max_running_requests,
                            .max_queued_requests = settings.memory.max_queued_requests,
                            .max_queued_tokens = settings.memory.max_queued_tokens,

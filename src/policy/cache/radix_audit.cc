@@ -9,7 +9,7 @@ namespace hocket {
 void RadixCache::Tree::check_integrity() const {
   std::vector<bool> seen(static_cast<size_t>(pages.num_pages()));
   std::vector<const RadixNode*> todo;
-  int cached = 0, evictable = 0, leases = 0;
+  int cached = 0, evictable = 0, leases = 0, num_states = 0;
   size_t num_leaves = 0;
   for (const auto& [name_space, top] : roots) {
     HOCKET_CHECK(!top->children.empty());
@@ -35,6 +35,12 @@ void RadixCache::Tree::check_integrity() const {
         node.parent->is_root() || node.parent->hashes.size() == node.parent->pages.size();
     HOCKET_CHECK((node.hashes.empty() || all_told));
     HOCKET_CHECK(node.is_evictable_leaf() == (node.eviction_slot >= 0));
+    if (node.state >= 0) {
+      ++num_states;
+      HOCKET_CHECK(states.node_of(node.state) == &node);
+    }
+    HOCKET_CHECK(node.num_state_leases == 0 || node.state >= 0);
+    HOCKET_CHECK(node.num_state_leases <= node.num_leases);
     leases += node.num_leases - leases_below;
     cached += node.num_pages();
     if (node.num_leases == 0) evictable += node.num_pages();
@@ -47,6 +53,7 @@ void RadixCache::Tree::check_integrity() const {
   HOCKET_CHECK(cached == num_cached);
   HOCKET_CHECK(evictable == num_evictable);
   HOCKET_CHECK(leases == num_leases);
+  HOCKET_CHECK(num_states == states.num_kept());
   HOCKET_CHECK(num_leaves == evictable_leaves.size());
   HOCKET_CHECK(num_cached + pages.num_free() <= pages.num_pages());
 }

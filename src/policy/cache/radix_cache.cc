@@ -21,7 +21,9 @@ RadixCache::~RadixCache() {
 
 PrefixMatch RadixCache::match(const CacheNamespace& name_space, Tokens tokens) {
   PrefixMatch match;
-  const RadixPlace place = tree_->walk(name_space, tokens);
+  RadixPlace place = tree_->walk(name_space, tokens);
+  match.longest_len = place.num_pages * tree_->pages.page_tokens() + place.partial_len;
+  if (tree_->states.enabled()) tree_->limit_to_state(place);
   if (place.num_pages == 0 && place.partial_len == 0) return match;
 
   RadixNode* end = place.partial_len > 0 ? place.source : place.node;
@@ -32,6 +34,10 @@ PrefixMatch RadixCache::match(const CacheNamespace& name_space, Tokens tokens) {
   }
   if (end_pages < end->num_pages()) end = tree_->split(*end, end_pages);
   match.lease = Lease(this, end);
+  if (tree_->states.enabled()) {
+    tree_->states.use(*end, tree_->pages.page_tokens());
+    match.state = StateLease(Lease(this, end));
+  }
   for (RadixNode* node = end; !node->is_root(); node = node->parent) ++node->num_uses;
 
   match.pages.resize(static_cast<size_t>(place.num_pages));
@@ -44,7 +50,8 @@ PrefixMatch RadixCache::match(const CacheNamespace& name_space, Tokens tokens) {
 }
 
 int RadixCache::match_len(const CacheNamespace& name_space, Tokens tokens) const {
-  const RadixPlace place = tree_->walk(name_space, tokens);
+  RadixPlace place = tree_->walk(name_space, tokens);
+  if (tree_->states.enabled()) tree_->limit_to_state(place);
   return place.num_pages * tree_->pages.page_tokens() + place.partial_len;
 }
 
@@ -73,6 +80,28 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
     n->priority = std::max(n->priority, priority);
   if (tree_->options.events != nullptr) tree_->tell_stored(*node);
   return lease;
+}
+
+StateLease RadixCache::keep_state(const Lease& path, int len, int slot) {
+  const int num_pages = len / tree_->pages.page_tokens();
+  HOCKET_CHECK(static_cast<bool>(path));
+  HOCKET_CHECK(len == num_pages * tree_->pages.page_tokens());
+  RadixNode* node = path.node_;
+  HOCKET_CHECK(num_pages > 0 && num_pages <= node->end_pages);
+  while (node->end_pages - node->num_pages() >= num_pages) node = node->parent;
+  if (node->end_pages > num_pages)
+    node = tree_->split(*node, num_pages - (node->end_pages - node->num_pages()));
+  if (node->state >= 0) {
+    tree_->options.states->give_back(slot);
+    tree_->states.use(*node, tree_->pages.page_tokens());
+  } else {
+    tree_->states.keep(*node, slot, tree_->pages.page_tokens());
+  }
+  return StateLease(Lease(this, node));
+}
+
+bool RadixCache::evict_state() {
+  return tree_->states.evict_one();
 }
 
 // Trims the last pages of a leaf where that is enough, so that no more is evicted than asked for.
@@ -109,6 +138,16 @@ uint64_t RadixCache::num_evicted_total() const {
   return tree_->num_evicted;
 }
 
+int RadixCache::num_states() const {
+  return tree_->states.num_kept();
+}
+int RadixCache::num_evictable_states() const {
+  return tree_->states.num_evictable();
+}
+uint64_t RadixCache::num_evicted_states_total() const {
+  return tree_->states.num_evicted_total();
+}
+
 void RadixCache::check_integrity() const {
   tree_->check_integrity();
 }
@@ -129,6 +168,26 @@ Lease& Lease::operator=(Lease&& other) noexcept {
 
 Lease::~Lease() {
   if (node_ != nullptr) cache_->tree_->unpin(*node_);
+}
+
+StateLease::StateLease(Lease path) : path_(std::move(path)) {
+  path_.cache_->tree_->states.pin(*path_.node_);
+}
+
+StateLease::StateLease(StateLease&& other) noexcept = default;
+
+StateLease& StateLease::operator=(StateLease&& other) noexcept {
+  std::swap(path_, other.path_);
+  StateLease released = std::move(other);
+  return *this;
+}
+
+StateLease::~StateLease() {
+  if (path_) path_.cache_->tree_->states.unpin(*path_.node_);
+}
+
+int StateLease::slot() const {
+  return path_ ? path_.node_->state : -1;
 }
 
 int Lease::len() const {

@@ -20,6 +20,7 @@
 #include "policy/cache/eviction.h"
 #include "policy/cache/kv_events.h"
 #include "policy/cache/page_allocator.h"
+#include "policy/cache/slot_allocator.h"
 
 namespace hocket {
 
@@ -42,9 +43,30 @@ class Lease {
 
  private:
   friend class RadixCache;
+  friend class StateLease;
   Lease(RadixCache* cache, RadixNode* node);
   RadixCache* cache_ = nullptr;
   RadixNode* node_ = nullptr;
+};
+
+// Pins the state of a node, and the path to it; a default lease pins nothing. Must not outlive its
+// cache.
+class StateLease {
+ public:
+  StateLease() = default;
+  StateLease(StateLease&& other) noexcept;
+  StateLease& operator=(StateLease&& other) noexcept;
+  ~StateLease();
+
+  // Returns the tokens that the state stands for, and its slot.
+  int len() const { return path_.len(); }
+  int slot() const;
+  explicit operator bool() const { return static_cast<bool>(path_); }
+
+ private:
+  friend class RadixCache;
+  explicit StateLease(Lease path);
+  Lease path_;
 };
 
 struct PrefixMatch {
@@ -54,6 +76,10 @@ struct PrefixMatch {
   // page of its own (copy on write).
   PageId partial_source = kNoPage;
   int partial_len = 0;
+  // Models with delta nets: the match ends where a state is kept, which this pins, and no page is
+  // matched in part. longest_len: the tokens whose pages were found, with or without a state.
+  StateLease state;
+  int longest_len = 0;
   int len(int page_tokens) const {
     return static_cast<int>(pages.size()) * page_tokens + partial_len;
   }
@@ -65,6 +91,8 @@ class RadixCache {
     bool enabled = true;  // false: match() finds nothing and insert() keeps nothing
     EvictionPolicy eviction = EvictionPolicy::lru;
     KvEventChannel* events = nullptr;  // null: no events; otherwise it outlives the cache
+    // Models with delta nets: the slots of states; outlive the cache.
+    SlotAllocator* states = nullptr;
   };
   RadixCache(PageAllocator& pages, Options options);
   ~RadixCache();
@@ -83,6 +111,14 @@ class RadixCache {
   Lease insert(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                std::span<PageId> pages, int priority = 0);
 
+  // Keeps the state of the first `len` tokens of the lease's path, a multiple of the page size; the
+  // caller owned its slot. If the tree has that state already, the caller's slot is given back and
+  // the tree's is pinned: both hold the same bits.
+  StateLease keep_state(const Lease& path, int len, int slot);
+  // Gives the slot of the state that is worth least back to the allocator. Returns false if there
+  // is none that nothing pins.
+  bool evict_state();
+
   // Frees `num_pages` pages, or all evictable ones if those are fewer, leaves in the order of the
   // eviction policy. Returns the number of freed pages.
   int evict(int num_pages);
@@ -95,12 +131,16 @@ class RadixCache {
   int num_cached_pages() const;     // pages in the tree
   int num_evictable_pages() const;  // those of them that no lease pins
   uint64_t num_evicted_total() const;
+  int num_states() const;            // states in the tree
+  int num_evictable_states() const;  // those of them that nothing pins
+  uint64_t num_evicted_states_total() const;
 
   // Recounts the whole tree; a counter that disagrees is a bug. Called when idle.
   void check_integrity() const;
 
  private:
   friend class Lease;
+  friend class StateLease;
   struct Tree;
   std::unique_ptr<Tree> tree_;
 };

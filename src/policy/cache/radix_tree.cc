@@ -45,6 +45,15 @@ RadixPlace RadixCache::Tree::walk(const CacheNamespace& name_space, Tokens token
   return place;
 }
 
+// Ends a match where a state is kept: at the end of a node whose pages all match.
+void RadixCache::Tree::limit_to_state(RadixPlace& place) const {
+  RadixNode* node = place.node;
+  if (node == nullptr) return;
+  if (!node->is_root() && place.node_pages < node->num_pages()) node = node->parent;
+  while (!node->is_root() && node->state < 0) node = node->parent;
+  place = {.node = node, .node_pages = node->num_pages(), .num_pages = node->end_pages};
+}
+
 // Called when no child begins with the whole `key`: finds the child that shares most tokens with
 // it.
 void RadixCache::Tree::look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const {
@@ -158,6 +167,7 @@ void RadixCache::Tree::unpin(RadixNode& node) {
 // Evicts the last `count` pages of an evictable leaf; removes the leaf if those are all.
 void RadixCache::Tree::trim_leaf(RadixNode& leaf, int count) {
   if (options.events != nullptr) tell_removed(leaf, count);
+  if (leaf.state >= 0) states.drop(leaf);  // it stood for the end of the leaf
   pages.give_back(std::span(leaf.pages).last(static_cast<size_t>(count)));
   num_cached -= count;
   num_evictable -= count;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "policy/cache/eviction.h"
+#include "policy/cache/kept_states.h"
 #include "policy/cache/kv_events.h"
 #include "policy/cache/radix_cache.h"
 #include "policy/cache/radix_node.h"
@@ -39,8 +40,10 @@ struct RadixCache::Tree {
   Tree(PageAllocator& allocator, Options tree_options)
       : pages(allocator),
         options(tree_options),
+        states(tree_options.states),
         evictable_leaves(tree_options.eviction, allocator.num_pages()) {}
 
+  void limit_to_state(RadixPlace& place) const;
   RadixPlace walk(const CacheNamespace& name_space, Tokens tokens) const;
   void look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const;
   RadixNode* split(RadixNode& node, int num_front_pages);
@@ -63,6 +66,7 @@ struct RadixCache::Tree {
 
   PageAllocator& pages;
   Options options;
+  KeptStates states;
   std::unordered_map<CacheNamespace, std::unique_ptr<RadixNode>> roots;
   EvictionOrder evictable_leaves;
   PageHasher hash_page;

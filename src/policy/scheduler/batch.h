@@ -2,6 +2,7 @@
 // and lengths.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,6 +26,13 @@ struct Slice {
   // If >= 0: the token of the only row is not known yet; it is the sample of this index in the
   // batch before this one.
   int future = -1;
+  // Models with delta nets: its block slot, and where its states are
+  // (compute/kernels/delta_state.h). opens_at: the border at which the block slot is filled anew;
+  // -1: it goes on.
+  int block = -1;
+  int opens_at = -1;
+  std::array<StatePlace, kMaxStatePlaces> places{};
+  int num_places = 0;
   bool accepted = false;  // set by commit(): the sampled token became the request's next one
   int num_forced = 0;     // set by commit(): forced tokens that were appended after it
 };

@@ -37,7 +37,9 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
     const bool was_prefilling = request.state == Request::State::prefilling;
     if (token != nullptr) slice.num_forced = accept_forced(request, *token);
     slice.accepted = token != nullptr && request.finish != FinishReason::error;
-    if (was_prefilling && request.finish != FinishReason::error) share(request, end);
+    if (request.finish == FinishReason::error) continue;
+    if (was_prefilling) share(request, end);
+    if (has_states()) keep_states(request, end);
   }
   HOCKET_CHECK(num_used == sampled.size());
 
@@ -137,6 +139,7 @@ void Scheduler::State::share(Request& request, int num_tokens) {
 }
 
 void Scheduler::State::free_pages(Request& request) {
+  free_states(request);
   pages.give_back(std::span(request.pages).subspan(static_cast<size_t>(request.leased_pages)));
   request.pages.clear();
   request.lease = Lease();
@@ -149,6 +152,7 @@ void Scheduler::State::free_pages(Request& request) {
 void Scheduler::State::finish(std::unique_ptr<Request> request) {
   if (request->finish == FinishReason::stop || request->finish == FinishReason::length)
     share(*request, std::min(request->computed_len, static_cast<int>(request->tokens.size()) - 1));
+  end_states(*request);
   if (request->num_batches == 0) return close(std::move(request));
   request->times.finished = now;  // set already, since clients may read it before the rows are done
   leaving.push_back(std::move(request));

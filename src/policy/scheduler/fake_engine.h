@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "policy/scheduler/fake_states.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -40,6 +41,7 @@ class FakeEngine {
         sample_(std::move(sample)),
         overlapped_(overlapped),
         page_tokens_(options.page_tokens),
+        states_(options),
         memory_(static_cast<size_t>(options.num_pages * options.page_tokens), TokenId{-1}) {}
 
   Scheduler& scheduler() { return scheduler_; }
@@ -73,6 +75,7 @@ class FakeEngine {
   }
   void check(const Slice& slice, int end, std::string_view when);
   void forward(Step& step);
+  void compute_states(const Batch& batch);
   void commit(Step step);
   void check_pages();
   void report(std::string text) {
@@ -84,6 +87,7 @@ class FakeEngine {
   std::function<Duration(const Batch&)> step_time_;
   bool overlapped_;
   int page_tokens_;
+  FakeStates states_;
   std::vector<TokenId> memory_;  // [num_pages * page_tokens]
   Step last_;                    // if overlapped: computed, but not committed
   std::string problem_;
@@ -120,6 +124,7 @@ inline void FakeEngine::forward(Step& step) {
       memory_[static_cast<size_t>(value(copy.to) * page_tokens_ + i)] =
           memory_[static_cast<size_t>(value(copy.from) * page_tokens_ + i)];
   for (const Slice& slice : batch.slices) check(slice, slice.begin, "before the step");
+  if (states_.enabled()) compute_states(batch);
   for (const Slice& slice : batch.slices) {
     const Request& request = *slice.request;
     num_rows += slice.len;
@@ -143,6 +148,17 @@ inline void FakeEngine::forward(Step& step) {
   }
   if (num_rows != batch.num_rows)
     report(fmt::format("{} rows, but the batch says {}", num_rows, batch.num_rows));
+}
+
+inline void FakeEngine::compute_states(const Batch& batch) {
+  const std::string wrong = states_.check(batch);
+  if (!wrong.empty()) report(wrong);
+  for (const Slice& slice : batch.slices) {
+    std::vector<TokenId> history;
+    for (int i = 0; i < slice.begin + slice.len; ++i) history.push_back(token(slice, i));
+    const std::string problem = states_.forward(slice, history);
+    if (!problem.empty()) report(fmt::format("request {}: {}", value(slice.request->id), problem));
+  }
 }
 
 inline void FakeEngine::check(const Slice& slice, int end, std::string_view when) {

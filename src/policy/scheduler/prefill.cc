@@ -122,8 +122,13 @@ bool PrefillPass::prefix_is_under_way(const Request& request) const {
   if (reusable.size() < least) return false;
   size_t common = 0;
   const auto compare = [&](const Request& other) {
-    if (other.cache_namespace == request.cache_namespace)
-      common = std::max(common, common_len(other.tokens, reusable));
+    if (other.cache_namespace != request.cache_namespace) return;
+    size_t same = common_len(other.tokens, reusable);
+    if (s_.has_states()) {  // the other prompt leaves its pages behind, but a state at one border
+      const auto border = static_cast<size_t>(s_.last_kept_border(other));
+      same = border <= same ? border : 0;
+    }
+    common = std::max(common, same);
   };
   for (const auto& other : s_.chunked) compare(*other);
   // Requests whose last chunk is not committed are the newest of `running`.
@@ -218,6 +223,7 @@ bool Scheduler::State::reserve_lists(Request& request) {
   try {
     request.tokens.reserve(static_cast<size_t>(most_tokens));
     request.pages.reserve(static_cast<size_t>(pages_for(most_tokens, page_tokens())));
+    if (has_states()) request.states.kept.reserve(kMaxStatePlaces);
     return true;
   } catch (const std::bad_alloc&) {
     fail_request(request, error(ErrorCode::out_of_memory,
@@ -244,6 +250,11 @@ AddResult PrefillPass::admit() {
   const Request& head = *s_.waiting.head();
   const auto reusable = head.reusable_tokens();
   PrefixMatch match = s_.cache.match(head.cache_namespace, reusable);
+  if (!s_.has_room_for_states()) {
+    if (!adder_.alone()) return AddResult::no_tokens;
+    match = PrefixMatch();  // it pinned the last state slot
+    HOCKET_CHECK(s_.has_room_for_states());
+  }
   pace(match.len(s_.page_tokens()));
   const int spare = rows_of_others(num_parts(0));
   Admission admission = adder_.add(candidate(head, match, spare), s_.available_tokens());
@@ -271,9 +282,12 @@ void PrefillPass::start(PrefixMatch match, int len) {
   s_.batch->cached_tokens += request.computed_len;
   request.lease = std::move(match.lease);
   request.state = Request::State::prefilling;
+  s_.begin_states(request, match);
   if (request.num_retractions == 0) {
     request.times.first_scheduled = s_.now;
     request.cached_len = request.computed_len;
+    request.recomputed_len = std::max(0, match.longest_len - request.computed_len);
+    s_.counters.recomputed_tokens_total += static_cast<uint64_t>(request.recomputed_len);
     s_.counters.prompt_tokens_total += static_cast<uint64_t>(request.prompt_len);
     s_.counters.cached_tokens_total += static_cast<uint64_t>(request.cached_len);
   }

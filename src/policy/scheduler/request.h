@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "core/sampling_params.h"
 #include "policy/cache/radix_cache.h"
+#include "policy/scheduler/request_states.h"
 
 namespace hocket {
 
@@ -74,9 +75,12 @@ struct Request {
   int leased_pages = 0;
   std::vector<PageId> pages;
   Lease lease;
+  RequestStates states;
 
   // Prompt tokens found in the cache when first admitted (reported as cached_tokens).
   int cached_len = 0;
+  // Prompt tokens behind those whose pages were found, too, but without a state to go on from.
+  int recomputed_len = 0;
   int num_retractions = 0;
   int logprobs_done = 0;  // prompt rows before this one have reported their log-probabilities
   FinishReason finish = FinishReason::none;

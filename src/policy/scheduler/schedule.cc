@@ -131,8 +131,9 @@ void Scheduler::State::add_decode_rows() {
 void Scheduler::State::launch() {
   int num_samples = 0, num_done = 0;
   const auto num_prompts = std::ssize(batch->slices) - batch->num_answers();
-  for (const Slice& slice : batch->slices) {
+  for (Slice& slice : batch->slices) {
     Request& request = *slice.request;
+    place_states(slice);
     request.computed_len = slice.begin + slice.len;
     ++request.num_batches;
     if (!slice.samples) continue;

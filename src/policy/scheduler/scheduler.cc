@@ -15,9 +15,12 @@ namespace hocket {
 Scheduler::State::State(SchedulerOptions scheduler_options)
     : options(std::move(scheduler_options)),
       pages(options.num_pages, options.page_tokens),
+      states(options.num_states),
+      blocks(options.num_states > 0 ? options.max_running_requests : 0),
       cache(pages, {.enabled = options.prefix_cache,
                     .eviction = options.eviction,
-                    .events = options.kv_events}),
+                    .events = options.kv_events,
+                    .states = options.num_states > 0 ? &states : nullptr}),
       waiting({.policy = options.policy,
                .max_requests = options.max_queued_requests,
                .max_tokens = options.max_queued_tokens,
@@ -72,6 +75,8 @@ Result<void> check(const SchedulerOptions& o) {
                     .with_param(flag));
   };
   HOCKET_TRY_VOID(at_least("--max-running-requests", o.max_running_requests, 1));
+  if (o.num_states > 0)
+    HOCKET_TRY_VOID(at_least("states", o.num_states, 2 * int64_t{o.max_running_requests}));
   HOCKET_TRY_VOID(at_least("--max-queued-requests", o.max_queued_requests, 1));
   HOCKET_TRY_VOID(at_least("--max-queued-tokens", o.max_queued_tokens, 0));
   if (o.chunk_tokens != -1)
@@ -245,6 +250,10 @@ SchedulerStats Scheduler::stats() const {
   stats.num_free_pages = s.pages.num_free();
   stats.num_cached_pages = s.cache.num_cached_pages();
   stats.num_private_pages = s.num_private_pages();
+  stats.num_states = s.states.num_slots();
+  stats.num_free_states = s.states.num_free();
+  stats.num_cached_states = s.cache.num_states();
+  stats.num_evicted_states_total = s.cache.num_evicted_states_total();
   stats.num_used_tokens = s.num_used_tokens();
   stats.token_usage = s.token_usage();
   stats.new_token_ratio = s.ratio.now();
@@ -290,6 +299,7 @@ bool Scheduler::flush_cache() {
 void Scheduler::check_integrity() const {
   const State& s = *state_;
   s.cache.check_integrity();
+  if (s.has_states()) s.check_states();
   HOCKET_CHECK(s.pages.num_free() + s.cache.num_cached_pages() + s.num_private_pages() ==
                s.pages.num_pages());
   if (idle()) HOCKET_CHECK(s.cache.num_evictable_pages() == s.cache.num_cached_pages());

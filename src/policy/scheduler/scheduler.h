@@ -38,6 +38,11 @@ struct PriorityOptions {
 struct SchedulerOptions {
   int num_pages = 0;
   int page_tokens = 32;
+  // Models with delta nets: slots of states, at least two for each running request; 0: no such
+  // model. A slot for the tokens behind the last state comes with each running request.
+  int num_states = 0;
+  int state_tokens = kDeltaBlock;  // tokens between two states; a power of two
+  int kept_state_interval = 4096;  // a long prompt leaves a state about every so many tokens
   int max_running_requests = 256;
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;   // 0: no limit
@@ -78,6 +83,9 @@ struct SchedulerStats : SchedulerCounters {
   int num_held = 0;  // not ready to stand in line (SchedulerHooks::ready); not in num_waiting
   int64_t num_waiting_tokens = 0;  // prompt tokens, held requests included
   int num_pages = 0, num_free_pages = 0, num_cached_pages = 0, num_private_pages = 0;
+  // Slots of states: all, free ones, and those in the tree.
+  int num_states = 0, num_free_states = 0, num_cached_states = 0;
+  uint64_t num_evicted_states_total = 0;
   int64_t num_used_tokens = 0;  // tokens in pages that are neither free nor evictable
   double token_usage = 0;       // num_used_tokens as a share of the pool
   double new_token_ratio = 0;

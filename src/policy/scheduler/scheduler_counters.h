@@ -17,6 +17,9 @@ struct SchedulerCounters {
   // Times that a prompt waited a pass because its beginning was being computed.
   uint64_t num_prefix_waits_total = 0;
   uint64_t prompt_tokens_total = 0, cached_tokens_total = 0, generated_tokens_total = 0;
+  // Prompt tokens that were computed although their pages were found, since no state was kept there
+  // (models with delta nets).
+  uint64_t recomputed_tokens_total = 0;
   // The part of generated_tokens_total that took no step of its own.
   uint64_t forced_tokens_total = 0;
 
@@ -32,6 +35,7 @@ struct SchedulerCounters {
     prompt_tokens_total += other.prompt_tokens_total;
     cached_tokens_total += other.cached_tokens_total;
     generated_tokens_total += other.generated_tokens_total;
+    recomputed_tokens_total += other.recomputed_tokens_total;
     forced_tokens_total += other.forced_tokens_total;
   }
 };

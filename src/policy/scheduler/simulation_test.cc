@@ -49,6 +49,11 @@ class Simulation final : SchedulerHooks {
     options_.vocab_size = kVocab;
     options_.eos_ids = {kEos};
     if (pick(0, 2) == 0) options_.hooks = this;
+    if (pick(0, 2) == 0) {
+      options_.state_tokens = 1 << pick(0, 4);
+      options_.num_states = 2 * options_.max_running_requests + pick(0, 12);
+      options_.kept_state_interval = options_.state_tokens * pick(1, 6);
+    }
   }
 
   // Returns an empty string if all went well.
@@ -101,8 +106,9 @@ class Simulation final : SchedulerHooks {
   uint64_t num_retracted = 0, num_copied = 0, num_cached_tokens = 0, num_evicted = 0;
   uint64_t num_preempted = 0, num_timed_out = 0, num_displaced = 0, num_prefix_waits = 0;
   int num_finished = 0, num_refused = 0;
-  uint64_t num_forced = 0, num_cut = 0;
-  uint64_t num_held = 0, num_broken = 0, num_skips = 0, num_idle_steps = 0, num_closed = 0;
+  uint64_t num_forced = 0, num_cut = 0, num_from_states = 0, num_recomputed = 0;
+  uint64_t num_evicted_states = 0, num_held = 0, num_broken = 0, num_skips = 0, num_idle_steps = 0,
+           num_closed = 0;
 
  private:
   Result<bool> ready(const Request& request) override {
@@ -253,6 +259,7 @@ class Simulation final : SchedulerHooks {
       wanted_.erase(found);
       ++num_finished;
       num_cached_tokens += static_cast<uint64_t>(request->cached_len);
+      num_from_states += static_cast<uint64_t>(options_.num_states > 0 && request->cached_len > 0);
     }
   }
 
@@ -293,11 +300,14 @@ class Simulation final : SchedulerHooks {
     num_forced = stats.forced_tokens_total;
     num_evicted = stats.num_evicted_pages_total;
     num_preempted = stats.num_preempted_total;
+    num_recomputed = stats.recomputed_tokens_total;
+    num_evicted_states = stats.num_evicted_states_total;
     if (stats.num_timed_out_total != num_timed_out || stats.num_displaced_total != num_displaced)
       return "timeouts or displacements were counted wrongly";
-    if (stats.num_free_pages != stats.num_pages)
-      return fmt::format("{} of {} pages are free at the end", stats.num_free_pages,
-                         stats.num_pages);
+    if (stats.num_free_pages != stats.num_pages || stats.num_free_states != stats.num_states)
+      return fmt::format("{} of {} pages and {} of {} states are free at the end",
+                         stats.num_free_pages, stats.num_pages, stats.num_free_states,
+                         stats.num_states);
     return {};
   }
 
@@ -306,9 +316,8 @@ class Simulation final : SchedulerHooks {
   FakeEngine* engine_ = nullptr;
   std::map<RequestId, Wanted> wanted_;
   std::string problem_;
-  // The tokens forced by a request's newest sample.
-  std::map<RequestId, std::vector<TokenId>> forced_;
-  std::vector<RequestId> skipped_;  // in this step
+  std::map<RequestId, std::vector<TokenId>> forced_;  // tokens forced by the newest sample
+  std::vector<RequestId> skipped_;                    // in this step
   int num_requests_ = pick(5, 40), num_added_ = 0, num_started_ = 0;
   // Forecasts of this rank for the step to come and for the one being made; and whether any rank
   // announced prompts. Not used for overlapped steps, which no other rank computes.
@@ -329,8 +338,8 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   log::set_level(log::Level::error);
   const uint64_t num_seeds = seeds_wanted();
   uint64_t retracted = 0, copied = 0, cached = 0, evicted = 0;
-  uint64_t preempted = 0, timed_out = 0, displaced = 0, prefix_waits = 0;
-  uint64_t forced = 0, cut = 0;
+  uint64_t preempted = 0, timed_out = 0, displaced = 0, prefix_waits = 0, forced = 0, cut = 0;
+  uint64_t from_states = 0, recomputed = 0, evicted_states = 0;
   uint64_t held = 0, broken = 0, skips = 0, idle_steps = 0, closed = 0;
   int finished = 0, refused = 0;
   ASSERT_GT(num_seeds, 0u);
@@ -347,6 +356,9 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
     prefix_waits += simulation.num_prefix_waits;
     forced += simulation.num_forced;
     cut += simulation.num_cut;
+    from_states += simulation.num_from_states;
+    recomputed += simulation.num_recomputed;
+    evicted_states += simulation.num_evicted_states;
     held += simulation.num_held;
     broken += simulation.num_broken;
     skips += simulation.num_skips;
@@ -358,9 +370,11 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   fmt::print(
       "{} seeds: {} requests, {} refused, {} retractions, {} preemptions, {} timeouts, {} "
       "displaced, {} copies, {} cached tokens, {} evicted pages; held for {} steps, {} broken, {} "
-      "skips, {} idle steps, {} closed, {} prefix waits, {} forced tokens, {} cut rows of them\n",
+      "skips, {} idle steps, {} closed, {} prefix waits, {} forced tokens, {} cut rows of them; {} "
+      "began from a state, {} tokens computed again, {} evicted states\n",
       num_seeds, finished, refused, retracted, preempted, timed_out, displaced, copied, cached,
-      evicted, held, broken, skips, idle_steps, closed, prefix_waits, forced, cut);
+      evicted, held, broken, skips, idle_steps, closed, prefix_waits, forced, cut, from_states,
+      recomputed, evicted_states);
   // Events that never happened were not tested; a few seeds cannot show them all.
   if (num_seeds < 200) return;
   const auto in_1500 = [&](uint64_t count) { return count * 1500 / num_seeds; };
@@ -378,6 +392,8 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   EXPECT_GT(in_1500(idle_steps), 1000u);
   EXPECT_GT(in_1500(closed), 500u);
   EXPECT_GT(in_1500(prefix_waits), 200u);
+  EXPECT_GT(in_1500(from_states), 500u);
+  EXPECT_GT(in_1500(evicted_states), 500u);
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+// The states of one request, in models with delta nets. A state stands for the tokens up to a
+// border; each is computed from the one before it, in another slot or in place.
+//
+//   tokens   |------- kept, the tree's -------| last |-- open: in the block slot --|
+//            0                          borders                             computed_len
+#pragma once
+
+#include <vector>
+
+#include "core/state_place.h"
+#include "policy/cache/radix_cache.h"
+
+namespace hocket {
+
+struct RequestStates {
+  int block = -1;  // its block slot, while it is prefilling or running
+  int own = -1;    // a state slot that only this request reads and writes, likewise
+  // The state at the last border of the rows scheduled so far; end 0: none. It is in `own`, in a
+  // slot of `kept`, or in the slot that `leased` pins.
+  StatePlace last;
+  // An earlier state that the tree gets if the request ends before the rows that made `last` are
+  // committed; slot -1: none.
+  StatePlace before;
+  StateLease leased;   // until the rows that read the state last are committed
+  bool opens = false;  // the next rows fill the block slot anew
+  // States of prompts that the tree gets when their rows are committed, by rising `end`.
+  std::vector<StatePlace> kept;
+  int kept_to = 0;      // end of the last state that the tree has or gets
+  int branches_at = 0;  // border at which other prompts went another way; 0: none is known
+};
+
+}  // namespace hocket
