@@ -99,6 +99,10 @@ void print_memory(const CapacityPlan& plan) {
   print_row("KV cache", gb(memory.kv_bytes),
             fmt::format("{} tokens of {}, {}{}", tokens, gb(f.cost.kv_bytes_per_token()),
                         dtype_name(f.choice.kv_dtype), f.fits() ? "" : ": one whole request"));
+  if (memory.num_states > 0)
+    print_row("states", gb(memory.state_bytes),
+              fmt::format("{} slots, two for each of {} running requests, the others for prefixes",
+                          memory.num_states, memory.num_blocks));
   print_row("total", gb(f.total_bytes()));
   print_row("budget", gb(memory.budget_bytes),
             fmt::format("of {} available", gb(plan.question.available_bytes)));
@@ -199,6 +203,8 @@ void print_json(const CapacityPlan& plan) {
               {"weight_bytes", memory.weight_bytes},
               {"kv_bytes_per_token", f.cost.kv_bytes_per_token()},
               {"kv_bytes", memory.kv_bytes},
+              {"num_states", memory.num_states},
+              {"state_bytes", memory.state_bytes},
               {"work_bytes", memory.work_bytes},
               {"total_bytes", f.total_bytes()},
               {"budget_bytes", memory.budget_bytes},

@@ -55,6 +55,9 @@ void tell_start(const EngineInfo& info, const ServerSettings& settings, int firs
   log::info("kv: {} tokens in {} pages, {:.2f} GB; weights {:.2f} GB; loaded in {:.2f} s",
             info.max_total_tokens, info.num_pages, static_cast<double>(info.kv_bytes) / 1e9,
             static_cast<double>(info.weight_bytes) / 1e9, info.load_seconds);
+  if (info.num_states > 0)
+    log::info("states: {} slots, {:.2f} GB", info.num_states,
+              static_cast<double>(info.state_bytes) / 1e9);
   const SchedulerSettings& schedule = settings.scheduler;
   const bool chosen = schedule.overlap_schedule == "auto" && !schedule.disable_overlap_schedule;
   log::info("overlap schedule: {}{}", info.overlap_schedule ? "on" : "off",

@@ -12,7 +12,8 @@ struct StatePlace {
   int end = 0;
   int slot = -1;
 };
-// Most places of one sequence in a step: its state so far, and those that a prompt leaves behind.
-inline constexpr int kMaxStatePlaces = 4;
+// Most places of one sequence in a step: its state so far, three that a prompt leaves behind, and
+// its state afterwards.
+inline constexpr int kMaxStatePlaces = 5;
 
 }  // namespace hocket

@@ -41,6 +41,7 @@ struct RequestSummary {
   Error error;               // set if finish is error or abort
   int prompt_tokens = 0;
   int cached_tokens = 0;
+  int recomputed_tokens = 0;  // the prompt's, although their pages were found (Request)
   int generated_tokens = 0;
   int num_retractions = 0;
   int rank = 0;                                 // rank that computed it

@@ -57,6 +57,7 @@ std::unique_ptr<RequestSummary> Rank::summarise(Request& request) {
   summary->error = std::move(request.error);
   summary->prompt_tokens = request.prompt_len;
   summary->cached_tokens = request.cached_len;
+  summary->recomputed_tokens = request.recomputed_len;
   summary->generated_tokens = request.generated();
   summary->num_retractions = request.num_retractions;
   summary->rank = rank_index();

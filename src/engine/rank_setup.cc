@@ -190,6 +190,8 @@ EngineInfo join_infos(std::span<const std::unique_ptr<Runner>> runners) {
     all.max_total_tokens += one.max_total_tokens;
     all.weight_bytes += one.weight_bytes;
     all.kv_bytes += one.kv_bytes;
+    all.num_states += one.num_states;
+    all.state_bytes += one.state_bytes;
     all.work_bytes += one.work_bytes;
     all.load_seconds = std::max(all.load_seconds, one.load_seconds);
     all.ranks.push_back(one.ranks.front());

@@ -347,6 +347,7 @@ void Runner::describe(const ServerSettings& settings) {
                   .max_total_tokens = info_.max_total_tokens,
                   .weight_bytes = info_.weight_bytes,
                   .kv_bytes = info_.kv_bytes,
+                  .state_bytes = info_.state_bytes,
                   .work_bytes = info_.work_bytes}};
 }
 

@@ -105,7 +105,8 @@ int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
       settings.model.context_length > 0 ? settings.model.context_length : kShortContext;
   const int64_t kv = pages_for(context, settings.memory.page_size) * settings.memory.page_size *
                      f.cost.kv_bytes_per_token();
-  const auto used = static_cast<double>(f.memory.weight_bytes + f.memory.work_bytes + kv);
+  const auto used =
+      static_cast<double>(f.memory.weight_bytes + f.memory.work_bytes + f.memory.state_bytes + kv);
   return static_cast<int64_t>(std::ceil(used / kDefaultMemoryShare)) + 1;
 }
 

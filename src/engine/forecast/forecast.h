@@ -47,7 +47,9 @@ struct Forecast {
   bool fits() const { return !refusal; }
   double decode_seconds(int batch, const MachineSpeed& speed) const;
   double prefill_seconds(int tokens, const MachineSpeed& speed) const;
-  int64_t total_bytes() const { return memory.weight_bytes + memory.work_bytes + memory.kv_bytes; }
+  int64_t total_bytes() const {
+    return memory.weight_bytes + memory.work_bytes + memory.state_bytes + memory.kv_bytes;
+  }
 };
 
 // Forecasts for the wanted batch: --max-running-requests, or 1 without it. kv_len 0 means half the

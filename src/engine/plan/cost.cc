@@ -31,6 +31,7 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   if (choice.kv_dtype == DType::int8)
     cost.widened_kv_bytes_ = static_cast<double>(cost.kv_bytes_per_token_);
 
+  cost.add_states(choice.dtype);
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
   const int rows = model.vocab_size, cols = model.hidden_size;
   cost.add_matrix(WeightPart::embedding, loader.plain_matrix(family->embedding_name(), rows, cols));
@@ -95,6 +96,29 @@ void ModelCost::add_row_operations(Op op, const PackedWeight& weight, double par
       of_row.integers += 2 * parameters;
       break;
   }
+}
+
+// On average half of a block is open: its keys and values are read and multiplied.
+void ModelCost::add_states(DType dtype) {
+  const DeltaNetConfig& net = model_.delta_net;
+  const double layers = model_.num_linear_layers();
+  if (layers == 0) return;
+  const DeltaShape shape = delta_shape_of(model_, dtype);
+  const auto element = static_cast<double>(size_of(dtype));
+  const double keys = net.num_key_heads * static_cast<double>(shape.keys_elements());
+  const double values = net.num_value_heads * static_cast<double>(shape.values_elements());
+  const double base = net.num_value_heads * static_cast<double>(shape.base_elements());
+  block_bytes_ = layers * element * (base + 0.5 * (keys + values));
+  state_bytes_of_row_ =
+      layers / kDeltaBlock *
+      (2 * static_cast<double>(shape.state_bytes()) + element * (base + keys + values));
+  // The base answers a query and a key, and the state takes a key's value in; then the keys and
+  // values of half a block.
+  const double state = 3.0 * net.num_value_heads * net.key_dim * net.value_dim;
+  const double open =
+      0.5 * kDeltaBlock *
+      (2.0 * net.num_key_heads * net.key_dim + 2.0 * net.num_value_heads * net.value_dim);
+  state_operations_of_row_ = 2 * layers * (state + open);
 }
 
 void ModelCost::add_matrix(WeightPart part, const PackedWeight& weight) {
@@ -186,7 +210,7 @@ double ModelCost::bytes(const PassShape& pass) const {
   const int64_t layers =
       weight_bytes() - embedding.bytes - part(WeightPart::head).bytes - experts.bytes;
   double all = static_cast<double>(layers - unread_bytes_ + (pass.outputs > 0 ? head : 0)) +
-               pass.kv_tokens * static_cast<double>(kv_bytes_per_token_);
+               pass.kv_tokens * static_cast<double>(kv_bytes_per_token_) + state_bytes(pass);
   if (num_moe_layers_ > 0)
     all += pass.experts_hit * static_cast<double>(experts.bytes) /
            (double{1} * num_moe_layers_ * model_.moe.num_experts);
@@ -205,7 +229,8 @@ double ModelCost::attention_operations(const PassShape& pass) const {
     latent_rows = expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
   }
   const double scores = score * model_.num_kv_layers() * model_.num_heads * pass.pairs;
-  return 2 * (latent_rows * static_cast<double>(latent_parameters_) + scores);
+  return 2 * (latent_rows * static_cast<double>(latent_parameters_) + scores) +
+         pass.rows * state_operations_of_row_;
 }
 
 Operations ModelCost::head_operations(const PassShape& pass) const {
@@ -228,6 +253,7 @@ Operations ModelCost::operations(const PassShape& pass) const {
 
 PassShape ModelCost::decode(double batch, double context) const {
   return {.rows = batch,
+          .sequences = batch,
           .experts_hit = expected_experts(batch),
           .kv_tokens = batch * context,
           .pairs = batch * context,
@@ -237,6 +263,7 @@ PassShape ModelCost::decode(double batch, double context) const {
 
 PassShape ModelCost::prefill(double rows, double context) const {
   return {.rows = rows,
+          .sequences = 1,
           .experts_hit = expected_experts(rows),
           .kv_tokens = context + rows,
           .pairs = rows * (context + 0.5 * (rows + 1)),

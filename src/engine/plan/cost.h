@@ -36,6 +36,7 @@ struct PartSize {
 // The size of one forward pass.
 struct PassShape {
   double rows = 0;
+  double sequences = 0;
   double experts_hit = 0;  // distinct ones, summed over layers
   double kv_tokens = 0;    // keys read, summed over sequences
   double pairs = 0;        // queries times the keys that each sees, of one layer
@@ -92,14 +93,20 @@ class ModelCost {
   double expected_experts(double rows) const;
   // Returns the bytes of weights and keys that a pass must read; the head only if it has outputs.
   double bytes(const PassShape& pass) const;
-  // Returns the operations of the weights, the scores and the head.
+  // Returns the operations of the weights, the scores, the states and the head.
   Operations operations(const PassShape& pass) const;
-  // Return the operations of scores and latents alone, and of the head alone.
+  // Return the operations of scores, latents and states alone, and of the head alone.
   double attention_operations(const PassShape& pass) const;
   Operations head_operations(const PassShape& pass) const;
-  // Returns the bytes that take as long to read as the keys do, in all layers.
+  // Returns the bytes that take as long to read as keys and states do, in all layers.
   double kv_bytes(const PassShape& pass) const {
-    return pass.kv_tokens * (static_cast<double>(kv_bytes_per_token_) + widened_kv_bytes_);
+    return pass.kv_tokens * (static_cast<double>(kv_bytes_per_token_) + widened_kv_bytes_) +
+           state_bytes(pass);
+  }
+  // Returns the bytes of states that a pass reads and writes, in all layers: each sequence reads
+  // its block slot, and each block of tokens makes a state from the one before.
+  double state_bytes(const PassShape& pass) const {
+    return pass.sequences * block_bytes_ + pass.rows * state_bytes_of_row_;
   }
   // Returns a pass with one token of each of `batch` sequences that hold `context` tokens.
   PassShape decode(double batch, double context) const;
@@ -124,6 +131,7 @@ class ModelCost {
   void add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int intermediate);
   void add_layer(const Layer& layer);
   void add_vectors(int64_t all_bytes);
+  void add_states(DType dtype);
 
   ModelConfig model_;
   TokenRole prompt_role_ = TokenRole::prompt;
@@ -137,6 +145,9 @@ class ModelCost {
   double widened_kv_bytes_ = 0;
   // Parameters of kv_b_proj: prompts expand each key once, generated tokens use it once per row.
   int64_t latent_parameters_ = 0;
+  // Delta nets, in all layers: bytes of a block slot of average length, bytes of states for a row,
+  // and operations of a row.
+  double block_bytes_ = 0, state_bytes_of_row_ = 0, state_operations_of_row_ = 0;
   int64_t unread_bytes_ = 0;  // the form of a latent's keys that a pass does not read
 };
 

@@ -38,6 +38,7 @@ PassShape StageForecast::pass_of(const Bucket& bucket) const {
   const auto pairs = static_cast<double>(bucket.kv_tokens);
   if (bucket.phase == Phase::decode)
     return {.rows = rows,
+            .sequences = rows,
             .kv_tokens = pairs,
             .pairs = pairs,
             .outputs = rows,
@@ -45,6 +46,7 @@ PassShape StageForecast::pass_of(const Bucket& bucket) const {
   // Rows of a chunk after c others attend to c + 1, ... c + rows keys.
   const double context = std::max(0.0, pairs / std::max(1.0, rows) - 0.5 * (rows + 1));
   return {.rows = rows,
+          .sequences = rows > 0 ? 1.0 : 0.0,
           .kv_tokens = context + rows,
           .pairs = pairs,
           .outputs = rows > 0 ? 1.0 : 0.0,

@@ -38,9 +38,10 @@ const StoredFormat kStoredFormats[] = {{"float16", nullptr, 5e-4},
                                        {"awq", "quantized/awq", 5e-4},
                                        {"gptq", "quantized/gptq", 5e-4},
                                        {"packed", "quantized/packed", 5e-4}};
-const char* const kFamilies[] = {"llama",       "qwen2",       "qwen3",       "qwen3_moe",
-                                 "deepseek_v2", "deepseek_v3", "glm4_moe",    "glm4_moe_lite",
-                                 "kimi_k25",    "minimax_m2",  "ernie4_5_moe"};
+const char* const kFamilies[] = {"llama",       "qwen2",       "qwen3",        "qwen3_moe",
+                                 "deepseek_v2", "deepseek_v3", "glm4_moe",     "glm4_moe_lite",
+                                 "kimi_k25",    "minimax_m2",  "ernie4_5_moe", "qwen3_next",
+                                 "qwen3_5"};
 
 uint16_t f16_bits(float x) {
   return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);

@@ -24,14 +24,16 @@ inline const Form kDense = {"dense", kGolden / "qwen3"};
 inline const Form kMla = {"mla", kGolden / "deepseek_v3_bf16"};    // groups of experts
 inline const Form kMiniMax = {"minimax", kGolden / "minimax_m2"};  // norm over all heads
 inline const Form kMistral4 = {"mistral4", kGolden / "mistral4"};  // queries scaled by position
+inline const Form kDelta = {"delta", kGolden / "qwen3_5_moe"};     // delta nets, gated attention
+inline const Form kDeltaInt8 = {"delta_int8", kGolden / "qwen3_next", "int8"};
 inline const Form kFp8 = {"fp8", kGolden / "deepseek_v3_fp8"};
 inline const Form kInt8 = {"int8", kBundledFolder, "int8"};
 inline const Form kInt4 = {"int4", kBundledFolder, "int4"};
 inline const Form kAwq = {"awq", kGolden / "quantized/awq"};  // groups of 32
 inline const Form kInt8Kv = {"int8_kv", kBundledFolder, "none", "int8"};
 inline const Form kMlaInt8Kv = {"mla_int8_kv", kGolden / "deepseek_v3_bf16", "none", "int8"};
-inline const Form kForms[] = {kBundled, kMoe,  kDense, kMla, kMiniMax, kMistral4,
-                              kFp8,     kInt8, kInt4,  kAwq, kInt8Kv,  kMlaInt8Kv};
+inline const Form kForms[] = {kBundled,   kMoe, kDense, kMla,  kMiniMax, kMistral4, kDelta,
+                              kDeltaInt8, kFp8, kInt8,  kInt4, kAwq,     kInt8Kv,   kMlaInt8Kv};
 inline constexpr int kVocabulary = 512;  // the smallest of these models
 
 inline std::vector<int> random_tokens(int seed, int count) {

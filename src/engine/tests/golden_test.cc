@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Golden, GoldenModel,
                                            "deepseek_v3_bf16", "deepseek_v3_plain",
                                            "deepseek_v3_fp8", "glm4_moe", "glm4_moe_lite",
                                            "kimi_k25", "qwen3_vl_moe", "minimax_m2", "ernie4_5_moe",
-                                           "mistral4"),
+                                           "mistral4", "qwen3_next", "qwen3_5", "qwen3_5_moe"),
                          [](const auto& param) { return std::string(param.param); });
 
 // Families that are not supported yet: their config.json alone is refused, naming the reason.
@@ -81,12 +81,12 @@ TEST_P(RefusedModel, ByTheNameOfItsArchitecture) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, RefusedModel,
-                         ::testing::Values(std::pair("qwen3_next", "Qwen3NextForCausalLM"),
-                                           std::pair("qwen3_5", "Qwen3_5ForCausalLM"),
-                                           std::pair("qwen3_5_moe",
-                                                     "Qwen3_5MoeForConditionalGeneration"),
-                                           std::pair("mimo_v2_flash", "MiMoV2FlashForCausalLM"),
-                                           std::pair("gpt_oss", "GptOssForCausalLM")),
+                         ::testing::Values(std::pair("mimo_v2_flash", "MiMoV2FlashForCausalLM"),
+                                           std::pair("gpt_oss", "GptOssForCausalLM"),
+                                           std::pair("deepseek_v32", "DeepseekV32ForCausalLM"),
+                                           std::pair("deepseek_v4", "DeepseekV4ForCausalLM"),
+                                           std::pair("glm_moe_dsa", "GlmMoeDsaForCausalLM"),
+                                           std::pair("bailing_hybrid", "BailingHybridForCausalLM")),
                          [](const auto& param) { return std::string(param.param.first); });
 
 // Finds the rows whose router chose other experts in bf16: the only rows that the check forgives.

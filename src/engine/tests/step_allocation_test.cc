@@ -11,12 +11,18 @@ namespace {
 
 using namespace testing;
 
-class StepAllocation : public ::testing::TestWithParam<const char*> {};
+struct AllocationCase {
+  const char* name;
+  const char* model;
+  const char* overlap_schedule;
+};
+
+class StepAllocation : public ::testing::TestWithParam<AllocationCase> {};
 
 TEST_P(StepAllocation, OfADecodeStepIsNone) {
   log::set_level(log::Level::off);
-  ServerSettings settings = settings_for("tests/golden/qwen3_moe");
-  settings.scheduler.overlap_schedule = GetParam();
+  ServerSettings settings = settings_for(GetParam().model);
+  settings.scheduler.overlap_schedule = GetParam().overlap_schedule;
   auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
   // Recording of expert statistics allocates nothing either.
@@ -49,12 +55,17 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
   EXPECT_EQ(num_allocations - before, 0);
   EXPECT_EQ(engine->stats().steps.num_decode - decode_steps, kSteps);
   EXPECT_EQ(engine->stats().scheduler.num_running, 8);
-  EXPECT_EQ(engine->stats().steps.num_overlapped > 0, GetParam() == std::string("on"));
+  EXPECT_EQ(engine->stats().steps.num_overlapped > 0,
+            GetParam().overlap_schedule == std::string("on"));
   log::set_level(log::Level::info);
 }
 
-INSTANTIATE_TEST_SUITE_P(OverlapSchedule, StepAllocation, ::testing::Values("off", "on"),
-                         [](const auto& param) { return std::string(param.param); });
+INSTANTIATE_TEST_SUITE_P(OverlapSchedule, StepAllocation,
+                         ::testing::Values(AllocationCase{"off", "tests/golden/qwen3_moe", "off"},
+                                           AllocationCase{"on", "tests/golden/qwen3_moe", "on"},
+                                           AllocationCase{"delta_nets", "tests/golden/qwen3_next",
+                                                          "on"}),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 // Nothing is allocated by idle steps, agreements, exchanges, booking and planning, in any plan; a
 // change of plan allocates only its log line. With one request, one of the ranks has no rows.

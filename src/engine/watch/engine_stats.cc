@@ -19,6 +19,10 @@ void add(const SchedulerStats& s, SchedulerStats& sum) {
   sum.num_free_pages += s.num_free_pages;
   sum.num_cached_pages += s.num_cached_pages;
   sum.num_private_pages += s.num_private_pages;
+  sum.num_states += s.num_states;
+  sum.num_free_states += s.num_free_states;
+  sum.num_cached_states += s.num_cached_states;
+  sum.num_evicted_states_total += s.num_evicted_states_total;
   sum.num_used_tokens += s.num_used_tokens;
   sum.new_token_ratio = std::max(sum.new_token_ratio, s.new_token_ratio);
   sum.num_evicted_pages_total += s.num_evicted_pages_total;

@@ -223,7 +223,7 @@ bool Scheduler::State::reserve_lists(Request& request) {
   try {
     request.tokens.reserve(static_cast<size_t>(most_tokens));
     request.pages.reserve(static_cast<size_t>(pages_for(most_tokens, page_tokens())));
-    if (has_states()) request.states.kept.reserve(kMaxStatePlaces);
+    if (has_states()) request.states.kept.reserve(2 * kMaxStatePlaces);
     return true;
   } catch (const std::bad_alloc&) {
     fail_request(request, error(ErrorCode::out_of_memory,

@@ -74,7 +74,7 @@ struct Scheduler::State {
   int take_state();
   void begin_states(Request& request, PrefixMatch& match);
   int last_kept_border(const Request& request) const;
-  std::array<int, 2> borders_to_keep(const Slice& slice) const;
+  std::array<int, 3> borders_to_keep(const Slice& slice) const;
   void place_states(Slice& slice);
   void save_last(RequestStates& own);
   void keep_states(Request& request, int end);

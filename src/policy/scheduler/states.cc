@@ -46,22 +46,27 @@ int Scheduler::State::last_kept_border(const Request& request) const {
   return (static_cast<int>(request.tokens.size()) - 1) / kept_step() * kept_step();
 }
 
-// Returns the borders of a slice at which a state is to be kept, ascending, at most two: where
-// prompts branch, and at the end of the prompt but before its last token, so that an equal prompt
-// hits it. A long prompt also leaves one every kept_interval tokens.
-std::array<int, 2> Scheduler::State::borders_to_keep(const Slice& slice) const {
+// Returns the borders of a slice at which a state is to be kept, ascending, 0 for none: where
+// prompts branch, where the last message begins, since that is what gets edited, and at the end of
+// the prompt but before its last token, so that an equal prompt hits it. A long prompt also leaves
+// one every kept_state_interval tokens.
+std::array<int, 3> Scheduler::State::borders_to_keep(const Slice& slice) const {
   const Request& request = *slice.request;
   if (!options.prefix_cache || is_answer(slice)) return {};
   const RequestStates& own = request.states;
   const int end = slice.begin + slice.len, last = last_kept_border(request);
-  const auto in_slice = [&](int border) { return border > own.last.end && border <= end; };
-  std::array<int, 2> borders = {};
-  if (in_slice(own.branches_at) && own.branches_at < last) borders[0] = own.branches_at;
-  if (in_slice(last)) borders[1] = last;
+  const int message = request.last_message_at / kept_step() * kept_step();
+  std::array<int, 3> borders = {std::min(own.branches_at, last), std::min(message, last), last};
+  std::ranges::sort(borders);
+  int before = own.last.end;
+  for (int& border : borders) {
+    if (border <= before || border > end) border = 0;
+    before = std::max(before, border);
+  }
   const int here = end / kept_step() * kept_step();
-  if (borders == std::array<int, 2>{} && in_slice(here) &&
+  if (borders == std::array<int, 3>{} && here > own.last.end &&
       here - own.kept_to >= options.kept_state_interval)
-    borders[1] = here;
+    borders.back() = here;
   return borders;
 }
 

@@ -115,20 +115,23 @@ double ms_between(TimePoint from, TimePoint to) {
 Json usage_json(const Answer& answer) {
   size_t prompt = 0, completion = 0;
   for (const auto& ids : answer.prompts) prompt += ids.size();
-  int64_t cached = 0, reasoning = 0;
+  int64_t cached = 0, recomputed = 0, reasoning = 0;
   std::vector<bool> seen(answer.prompts.size());
   for (const ChoiceAnswer& choice : answer.choices) {
     completion += choice.ids.size();
     reasoning += choice.reasoning_tokens;
     // The prompt's later choices find it in the cache because of the first, so only that one
     // counts.
-    if (!seen[static_cast<size_t>(choice.prompt)]) cached += choice.cached_tokens;
+    if (seen[static_cast<size_t>(choice.prompt)]) continue;
+    cached += choice.cached_tokens;
+    recomputed += choice.recomputed_tokens;
     seen[static_cast<size_t>(choice.prompt)] = true;
   }
   Json usage = {{"prompt_tokens", prompt},
                 {"completion_tokens", completion},
                 {"total_tokens", prompt + completion},
                 {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+  if (recomputed > 0) usage["prompt_tokens_details"]["recomputed_tokens"] = recomputed;
   if (answer.request.reading.reasoning)
     usage["completion_tokens_details"] = {{"reasoning_tokens", reasoning}};
   return usage;

@@ -39,7 +39,7 @@ struct ChoiceAnswer {
   bool ended = false;
   FinishReason finish = FinishReason::none;
   std::variant<std::monostate, TokenId, std::string> matched_stop;
-  int cached_tokens = 0, num_retractions = 0;
+  int cached_tokens = 0, recomputed_tokens = 0, num_retractions = 0;
   int rank = 0;              // the rank that computed it
   int reasoning_tokens = 0;  // number of ids that are thoughts
   RequestTimes times;

@@ -145,6 +145,7 @@ Json ranks_json(const EngineInfo& info) {
                     {"max_total_num_tokens", rank.max_total_tokens},
                     {"weight_bytes", rank.weight_bytes},
                     {"kv_bytes", rank.kv_bytes},
+                    {"state_bytes", rank.state_bytes},
                     {"work_bytes", rank.work_bytes}});
   return list;
 }
@@ -287,9 +288,11 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
           {"max_total_num_tokens", info.max_total_tokens},
           {"num_pages", info.num_pages},
           {"page_size", info.page_tokens},
+          {"num_states", info.num_states},
           {"memory",
            {{"weight_bytes", info.weight_bytes},
             {"kv_bytes", info.kv_bytes},
+            {"state_bytes", info.state_bytes},
             {"work_bytes", info.work_bytes}}},
           {"load_seconds", info.load_seconds},
           {"num_ranks", info.num_ranks},

@@ -1,0 +1,280 @@
+// Conversations with a model of delta nets: each turn computes its new tokens, and at most a block
+// of 64 tokens and one page of those that were computed before.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <random>
+
+#include "base/log.h"
+#include "policy/scheduler/fake_engine.h"
+
+namespace hocket {
+namespace {
+
+using Tokens = std::vector<TokenId>;
+
+constexpr int kTurns = 20;
+constexpr TokenId kAssistant{1};  // begins the message that the model is to write
+
+// The text of one conversation as its client keeps it, and the prompts made of it.
+class Conversation {
+ public:
+  explicit Conversation(int seed) : random_(static_cast<uint32_t>(seed)) {
+    history_ = words(100 + 40 * (seed % 5));  // system prompt and tools
+  }
+
+  Tokens words(int count) {
+    Tokens made;
+    for (int i = 0; i < count; ++i)
+      made.push_back(TokenId{10 + static_cast<int>(random_() % 5000)});
+    return made;
+  }
+  int pick(int low, int high) {
+    return low + static_cast<int>(random_() % static_cast<uint32_t>(high - low + 1));
+  }
+
+  // The next prompt, once a message stands at its end.
+  void say(Tokens message) {
+    message_at_ = static_cast<int>(history_.size());
+    append(message);
+  }
+  // Replaces the end of the last message.
+  void edit_last_message() {
+    const auto length = std::ssize(history_) - message_at_;
+    history_.resize(static_cast<size_t>(message_at_ + length / 2));
+    append(words(30));
+  }
+  void append(const Tokens& more) { history_.insert(history_.end(), more.begin(), more.end()); }
+  Tokens prompt() const {
+    Tokens tokens = history_;
+    tokens.push_back(kAssistant);
+    return tokens;
+  }
+  int message_at() const { return message_at_; }
+  // Puts an answer into the history, without its first `num_thoughts` tokens.
+  void answer(const Tokens& tokens, int num_thoughts) {
+    history_.push_back(kAssistant);
+    history_.insert(history_.end(), tokens.begin() + num_thoughts, tokens.end());
+  }
+
+ private:
+  std::mt19937 random_;
+  Tokens history_;
+  int message_at_ = 0;
+};
+
+struct ChatSettings {
+  int page_tokens = 32;
+  bool overlapped = false;
+  int num_states = 400;
+};
+
+// A server with one model, and what it computed twice.
+class Chat {
+ public:
+  explicit Chat(const ChatSettings& settings)
+      : page_tokens_(settings.page_tokens),
+        engine_(
+            options_of(settings),
+            [](const Request&, auto history) {
+              const auto last = static_cast<size_t>(value(history.back()));
+              return SampledToken{
+                  TokenId{6000 + static_cast<int>((history.size() * 31 + last) % 900)}};
+            },
+            settings.overlapped) {}
+
+  void begin(Conversation& conversation, int new_tokens) {
+    RequestInput input;
+    input.id = RequestId{++num_asked_};
+    input.prompt = conversation.prompt();
+    input.last_message_at = conversation.message_at();
+    input.sampling.max_new_tokens = new_tokens;
+    const auto added = engine_.scheduler().add(std::move(input));
+    EXPECT_TRUE(added.has_value());
+    asked_[RequestId{num_asked_}] = &conversation;
+  }
+
+  // Runs until all have ended. Returns the answers by conversation.
+  std::map<Conversation*, Tokens> finish() {
+    std::map<Conversation*, Tokens> answers;
+    while (engine_.step()) {
+      for (const auto& request : engine_.scheduler().take_finished()) {
+        const auto tokens = std::span(request->tokens);
+        count(*request);
+        answers[asked_.at(request->id)].assign(tokens.begin() + request->prompt_len, tokens.end());
+        seen_.emplace_back(tokens.begin(), tokens.end());
+      }
+    }
+    EXPECT_EQ(engine_.problem(), "");
+    return answers;
+  }
+
+  SchedulerStats stats() { return engine_.scheduler().stats(); }
+  // Most tokens that one request computed although they had been computed before.
+  int most_again() const { return most_again_; }
+  int64_t all_again() const { return all_again_; }
+  int least_promised() const { return kDeltaBlock + page_tokens_; }
+
+ private:
+  static SchedulerOptions options_of(const ChatSettings& settings) {
+    SchedulerOptions options;
+    options.page_tokens = settings.page_tokens;
+    options.num_pages = 120000 / settings.page_tokens;
+    options.max_running_requests = 16;
+    options.chunk_tokens = 512;
+    options.num_states = settings.num_states;
+    options.context_length = 32768;
+    return options;
+  }
+
+  // The tokens that were computed before end where the prompt leaves every earlier sequence.
+  void count(const Request& request) {
+    const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
+    int64_t known = 0;
+    for (const Tokens& other : seen_) {
+      const auto differs = std::ranges::mismatch(prompt, other).in1;
+      known = std::max<int64_t>(known, differs - prompt.begin());
+    }
+    const auto again = static_cast<int>(known) - request.cached_len;
+    most_again_ = std::max(most_again_, again);
+    all_again_ += std::max(again, 0);
+  }
+
+  int page_tokens_;
+  FakeEngine engine_;
+  uint64_t num_asked_ = 0;
+  std::map<RequestId, Conversation*> asked_;
+  std::vector<Tokens> seen_;
+  int most_again_ = 0;
+  int64_t all_again_ = 0;
+};
+
+class ConversationTest : public ::testing::TestWithParam<ChatSettings> {
+ protected:
+  void SetUp() override { log::set_level(log::Level::error); }
+  void expect_promise(Chat& chat) const {
+    EXPECT_LE(chat.most_again(), chat.least_promised());
+    EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
+    EXPECT_EQ(chat.stats().num_evicted_pages_total, 0u);
+  }
+};
+
+TEST_P(ConversationTest, OfTwentyTurns) {
+  Chat chat(GetParam());
+  Conversation talk(1);
+  for (int turn = 0; turn < kTurns; ++turn) {
+    talk.say(talk.words(talk.pick(5, 300)));
+    chat.begin(talk, talk.pick(1, 260));
+    talk.answer(chat.finish().at(&talk), 0);
+  }
+  expect_promise(chat);
+}
+
+// A template leaves the thoughts out as soon as the user speaks again; between calls of tools it
+// keeps them.
+TEST_P(ConversationTest, WithToolsAndThoughtsThatAreDropped) {
+  Chat chat(GetParam());
+  Conversation talk(2);
+  for (int turn = 0; turn < kTurns; ++turn) {
+    talk.say(talk.words(talk.pick(5, 200)));
+    Conversation with_thoughts = talk;
+    for (int call = talk.pick(0, 3); call >= 0; --call) {
+      chat.begin(with_thoughts, 200);
+      const Tokens answer = chat.finish().at(&with_thoughts);
+      with_thoughts.answer(answer, 0);
+      talk.answer(answer, 120);
+      if (call == 0) break;
+      const Tokens result = talk.words(talk.pick(10, 400));
+      with_thoughts.say(result);
+      talk.append(result);
+    }
+  }
+  EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
+  EXPECT_LE(chat.most_again(), chat.least_promised());
+}
+
+TEST_P(ConversationTest, WithAnEditedLastMessage) {
+  Chat chat(GetParam());
+  Conversation talk(3);
+  for (int turn = 0; turn < kTurns; ++turn) {
+    talk.say(talk.words(talk.pick(60, 300)));
+    for (int edit = talk.pick(0, 2); edit >= 0; --edit) {
+      chat.begin(talk, talk.pick(1, 200));
+      const Tokens answer = chat.finish().at(&talk);
+      if (edit > 0)
+        talk.edit_last_message();
+      else
+        talk.answer(answer, static_cast<int>(answer.size()) / 2);
+    }
+  }
+  EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
+  EXPECT_LE(chat.most_again(), chat.least_promised() + 150) << "half a message may be its own";
+}
+
+TEST_P(ConversationTest, InTwoBranches) {
+  Chat chat(GetParam());
+  Conversation one(4);
+  for (int turn = 0; turn < kTurns / 2; ++turn) {
+    one.say(one.words(one.pick(5, 300)));
+    chat.begin(one, one.pick(1, 200));
+    one.answer(chat.finish().at(&one), 0);
+  }
+  Conversation other = one;
+  for (int turn = 0; turn < kTurns / 2; ++turn) {
+    for (Conversation* branch : {&one, &other}) {
+      const Tokens message = branch->words(branch->pick(5, 300));
+      branch->say(message);
+      if (branch == &other) branch->append({TokenId{9}, TokenId{turn + 20}});
+      chat.begin(*branch, branch->pick(1, 200));
+    }
+    auto answers = chat.finish();
+    one.answer(answers.at(&one), 0);
+    other.answer(answers.at(&other), 0);
+  }
+  expect_promise(chat);
+}
+
+TEST_P(ConversationTest, AnEqualPromptHits) {
+  Chat chat(GetParam());
+  Conversation talk(5);
+  talk.say(talk.words(1000));
+  for (int i = 0; i < 3; ++i) {
+    chat.begin(talk, 5);
+    chat.finish();
+  }
+  expect_promise(chat);
+}
+
+// There is room for about ten conversations: some turns compute more again, and none gives another
+// conversation's state to a request.
+TEST_P(ConversationTest, SixteenInAPoolForTen) {
+  ChatSettings settings = GetParam();
+  settings.num_states = 32 + 30;
+  Chat chat(settings);
+  std::deque<Conversation> talks;
+  for (int i = 0; i < 16; ++i) talks.emplace_back(100 + i);
+  int64_t all = 0;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (Conversation& talk : talks) {
+      talk.say(talk.words(talk.pick(5, 200)));
+      all += std::ssize(talk.prompt());
+      chat.begin(talk, talk.pick(1, 150));
+    }
+    for (auto& [talk, answer] : chat.finish()) talk->answer(answer, 0);
+  }
+  EXPECT_GT(chat.stats().num_evicted_states_total, 0u);
+  EXPECT_LT(chat.all_again(), all / 4) << "of " << all << " tokens of prompts";
+}
+
+INSTANTIATE_TEST_SUITE_P(Pages, ConversationTest,
+                         ::testing::Values(ChatSettings{1, false}, ChatSettings{32, false},
+                                           ChatSettings{32, true}, ChatSettings{128, true}),
+                         [](const auto& param) {
+                           return std::to_string(param.param.page_tokens) +
+                                  (param.param.overlapped ? "_overlapped" : "");
+                         });
+
+}  // namespace
+}  // namespace hocket
