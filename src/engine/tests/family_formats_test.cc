@@ -20,9 +20,12 @@ using Json = nlohmann::json;
 constexpr int kBlock = 128;  // edge of an fp8 block
 
 // deepseek_v2 multiplies the weights of experts by 16, and with them the error when two experts of
-// nearly equal scores change places.
+// nearly equal scores change places. The delta nets of these tiny models carry an error on from
+// token to token: the reference library's own logits are off by 0.4 in bfloat16, and by 0.03 to 0.1
+// for the others.
 double allowance(std::string_view family) {
-  return family == "deepseek_v2" ? 16 : 1;
+  const bool has_delta_nets = family == "qwen3_next" || family == "qwen3_5";
+  return family == "deepseek_v2" || has_delta_nets ? 16 : 1;
 }
 
 struct StoredFormat {
