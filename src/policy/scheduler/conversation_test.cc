@@ -17,12 +17,14 @@ using Tokens = std::vector<TokenId>;
 
 constexpr int kTurns = 20;
 constexpr TokenId kAssistant{1};  // begins the message that the model is to write
+constexpr TokenId kEnd{2};        // ends a message
 
 // The text of one conversation as its client keeps it, and the prompts made of it.
 class Conversation {
  public:
   explicit Conversation(int seed) : random_(static_cast<uint32_t>(seed)) {
     history_ = words(100 + 40 * (seed % 5));  // system prompt and tools
+    append({kEnd});
   }
 
   Tokens words(int count) {
@@ -35,16 +37,20 @@ class Conversation {
     return low + static_cast<int>(random_() % static_cast<uint32_t>(high - low + 1));
   }
 
+  void say_other_words() { random_.seed(77); }
+
   // The next prompt, once a message stands at its end.
   void say(Tokens message) {
     message_at_ = static_cast<int>(history_.size());
     append(message);
+    append({kEnd});
   }
   // Replaces the end of the last message.
   void edit_last_message() {
     const auto length = std::ssize(history_) - message_at_;
     history_.resize(static_cast<size_t>(message_at_ + length / 2));
     append(words(30));
+    append({kEnd});
   }
   void append(const Tokens& more) { history_.insert(history_.end(), more.begin(), more.end()); }
   Tokens prompt() const {
@@ -52,11 +58,11 @@ class Conversation {
     tokens.push_back(kAssistant);
     return tokens;
   }
-  int message_at() const { return message_at_; }
   // Puts an answer into the history, without its first `num_thoughts` tokens.
   void answer(const Tokens& tokens, int num_thoughts) {
     history_.push_back(kAssistant);
     history_.insert(history_.end(), tokens.begin() + num_thoughts, tokens.end());
+    append({kEnd});
   }
 
  private:
@@ -89,7 +95,6 @@ class Chat {
     RequestInput input;
     input.id = RequestId{++num_asked_};
     input.prompt = conversation.prompt();
-    input.last_message_at = conversation.message_at();
     input.sampling.max_new_tokens = new_tokens;
     const auto added = engine_.scheduler().add(std::move(input));
     EXPECT_TRUE(added.has_value());
@@ -126,6 +131,7 @@ class Chat {
     options.chunk_tokens = 512;
     options.num_states = settings.num_states;
     options.context_length = 32768;
+    options.eos_ids = {kEnd};
     return options;
   }
 
@@ -222,11 +228,11 @@ TEST_P(ConversationTest, InTwoBranches) {
     one.answer(chat.finish().at(&one), 0);
   }
   Conversation other = one;
+  other.say_other_words();
   for (int turn = 0; turn < kTurns / 2; ++turn) {
     for (Conversation* branch : {&one, &other}) {
       const Tokens message = branch->words(branch->pick(5, 300));
       branch->say(message);
-      if (branch == &other) branch->append({TokenId{9}, TokenId{turn + 20}});
       chat.begin(*branch, branch->pick(1, 200));
     }
     auto answers = chat.finish();

@@ -31,9 +31,6 @@ struct RequestInput {
   uint64_t routing_key = 0;        // for the policy `routing_key`
   CacheNamespace cache_namespace;  // made of client, cache_salt and extra_key
   TimePoint arrived{};
-  // Token at which the prompt's last message begins, so that the next prompt may go another way
-  // there; 0: unknown.
-  int last_message_at = 0;
   int place_in_request = 0;  // texts of the same client's request that come before it
 };
 
@@ -52,7 +49,6 @@ struct Request {
   State state = State::waiting;
   std::vector<TokenId> tokens;  // the prompt, then generated tokens
   int prompt_len = 0;
-  int last_message_at = 0;  // token; 0: unknown
   SamplingParams sampling;
   int priority = 0;  // larger goes first; 0 for all unless priorities are on
   uint64_t client = 0, routing_key = 0;

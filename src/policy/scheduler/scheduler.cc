@@ -156,7 +156,6 @@ Result<void> Scheduler::State::add(RequestInput input) {
   request->id = input.id;
   request->tokens = std::move(input.prompt);
   request->prompt_len = prompt_len;
-  request->last_message_at = std::clamp(input.last_message_at, 0, prompt_len);
   request->sampling = std::move(input.sampling);
   request->priority = priority;
   request->client = input.client;

@@ -192,7 +192,6 @@ class Simulation final : SchedulerHooks {
     if (pick(0, 3) != 0) input.priority = pick(-6, 6);
     input.client = static_cast<uint64_t>(pick(0, 3));
     input.routing_key = static_cast<uint64_t>(pick(0, 3));
-    input.last_message_at = pick(-1, length + 1);
     input.arrived = engine_->now();
     input.cache_namespace = static_cast<uint64_t>(pick(0, 4) == 0);
     wanted_[input.id] = alone(input);

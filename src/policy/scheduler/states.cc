@@ -14,6 +14,17 @@ bool is_answer(const Slice& slice) {
   return slice.request->state == Request::State::running || slice.future >= 0;
 }
 
+// Returns where the last message of a prompt begins: behind the end token before the last one. 0 if
+// the prompt is no conversation.
+int last_message(std::span<const TokenId> prompt, const std::vector<TokenId>& end_ids) {
+  int num_ends = 0;
+  for (auto i = std::ssize(prompt) - 1; i >= 0; --i)
+    if (std::ranges::find(end_ids, prompt[static_cast<size_t>(i)]) != end_ids.end() &&
+        ++num_ends == 2)
+      return static_cast<int>(i) + 1;
+  return 0;
+}
+
 }  // namespace
 
 bool Scheduler::State::has_room_for_states() const {
@@ -40,6 +51,8 @@ void Scheduler::State::begin_states(Request& request, PrefixMatch& match) {
   own.kept_to = own.last.end;
   const int branch = match.longest_len / kept_step() * kept_step();
   own.branches_at = branch > own.last.end ? branch : 0;
+  const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
+  own.message_at = last_message(prompt, options.eos_ids) / kept_step() * kept_step();
 }
 
 int Scheduler::State::last_kept_border(const Request& request) const {
@@ -55,8 +68,7 @@ std::array<int, 3> Scheduler::State::borders_to_keep(const Slice& slice) const {
   if (!options.prefix_cache || is_answer(slice)) return {};
   const RequestStates& own = request.states;
   const int end = slice.begin + slice.len, last = last_kept_border(request);
-  const int message = request.last_message_at / kept_step() * kept_step();
-  std::array<int, 3> borders = {std::min(own.branches_at, last), std::min(message, last), last};
+  std::array<int, 3> borders = {own.branches_at, own.message_at, last};
   std::ranges::sort(borders);
   int before = own.last.end;
   for (int& border : borders) {
