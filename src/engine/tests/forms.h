@@ -34,12 +34,16 @@ inline const Form kInt8Kv = {"int8_kv", kBundledFolder, "none", "int8"};
 inline const Form kMlaInt8Kv = {"mla_int8_kv", kGolden / "deepseek_v3_bf16", "none", "int8"};
 inline const Form kForms[] = {kBundled,   kMoe, kDense, kMla,  kMiniMax, kMistral4, kDelta,
                               kDeltaInt8, kFp8, kInt8,  kInt4, kAwq,     kInt8Kv,   kMlaInt8Kv};
-inline constexpr int kVocabulary = 500;  // tokens of text that all of these models have
+inline constexpr int kVocabulary = 512;  // the smallest of these models
+inline constexpr int kImageTokens = 8;   // the last tokens may stand for images, which are refused
 
 inline std::vector<int> random_tokens(int seed, int count) {
   std::mt19937 random(static_cast<uint32_t>(seed));
   std::vector<int> tokens(count);
-  for (int& token : tokens) token = static_cast<int>(random() % kVocabulary);
+  for (int& token : tokens) {
+    token = static_cast<int>(random() % kVocabulary);
+    if (token >= kVocabulary - kImageTokens) token -= kImageTokens;
+  }
   return tokens;
 }
 

@@ -139,7 +139,7 @@ TEST_P(SameBits, AfterAPrefixHitInsideAPage) {
   RequestInput mate = inputs[4];
   mate.prompt.resize(45);
   for (const int token : random_tokens(7, 60)) mate.prompt.push_back(TokenId{token});
-  mate.prompt[45] = TokenId{(value(inputs[4].prompt[45]) + 1) % kVocabulary};
+  mate.prompt[45] = TokenId{(value(inputs[4].prompt[45]) + 1) % (kVocabulary - kImageTokens)};
   run_all(*engine, {mate});
   const std::vector<Answer> got = run_all(*engine, {inputs[4]});
   EXPECT_EQ(got[0].summary.cached_tokens, engine->info().num_states > 0 ? 0 : 45);
