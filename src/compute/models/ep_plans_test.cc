@@ -77,6 +77,7 @@ TEST(RandomPlans, ChangeNoBitOverTheExchange) {
   expect_same_bits(kQwen, 0, 60);
   expect_same_bits(kQwenInt8, 100, 30);
   expect_same_bits(kDeepseek, 200, 30);
+  expect_same_bits(kQwenNext, 300, 30);
 }
 
 TEST(RandomPlans, ChangeNoBitOverUcx) {
@@ -95,7 +96,7 @@ TEST(RandomPlans, ChangeNoBitOverUcx) {
 }
 
 TEST(RandomPlans, ChangeNoBitOnOneRank) {
-  for (const ModelCase& model : {kQwen, kDeepseek}) {
+  for (const ModelCase& model : {kQwen, kDeepseek, kQwenNext}) {
     const Script::Bits want = on_one_rank(model, 4);
     for (uint32_t seed = 0; seed < 30; ++seed) {
       const RandomPlans plans(seed);
@@ -206,6 +207,7 @@ void expect_no_allocations(const ModelCase& model) {
 
 TEST(ExpertParallelAllocation, AStepAllocatesNothing) {
   expect_no_allocations(kQwen);
+  expect_no_allocations(kQwenNext);
   expect_no_allocations(kQwenInt8);
 }
 

@@ -35,6 +35,7 @@ inline ModelConfig config_of(const ModelCase& model) {
 }
 
 inline constexpr ModelCase kQwen = {"qwen3_moe", "tests/golden/qwen3_moe", DType::bf16};
+inline constexpr ModelCase kQwenNext = {"qwen3_next", "tests/golden/qwen3_next", DType::bf16};
 inline constexpr ModelCase kQwenInt8 = {"qwen3_moe_int8", kQwen.folder, kQwen.dtype, true};
 // A model with latent attention, a dense layer and shared experts.
 inline constexpr ModelCase kDeepseek = {"deepseek_v3", "tests/golden/deepseek_v3_bf16",

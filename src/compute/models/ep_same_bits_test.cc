@@ -87,6 +87,8 @@ INSTANTIATE_TEST_SUITE_P(
                       ModelCase{"qwen3_moe_fp32", "tests/golden/qwen3_moe", DType::f32},
                       ModelCase{"deepseek_v3", "tests/golden/deepseek_v3_bf16", DType::bf16},
                       ModelCase{"deepseek_v3_fp32", "tests/golden/deepseek_v3", DType::f32},
+                      ModelCase{"qwen3_next", "tests/golden/qwen3_next", DType::bf16},
+                      ModelCase{"qwen3_5_moe_fp32", "tests/golden/qwen3_5_moe", DType::f32},
                       ModelCase{"bundled", "models/hocket-tiny-qwen3-moe", DType::bf16},
                       ModelCase{"qwen3_moe_int8", "tests/golden/qwen3_moe", DType::bf16, true},
                       ModelCase{"deepseek_v3_fp32_int8", "tests/golden/deepseek_v3", DType::f32,

@@ -25,11 +25,26 @@ constexpr std::array<Sequence, 2> kSequences = {
     {{Work::attend_in, Work::attend, Work::shared, Work::experts},
      {Work::attend_in, Work::attend, Work::experts, Work::shared}}};
 
+int place_of(const Circle& circle, Turn turn) {
+  int place = 0;
+  while (circle[place] != turn) ++place;
+  return place;
+}
 // Returns the place at which half b begins its layer; half a begins at place 0.
 int lead_of(const Circle& circle) {
-  int place = 0;
-  while (circle[place] != Turn{1, Work::attend_in}) ++place;
-  return place;
+  return place_of(circle, {1, Work::attend_in});
+}
+
+// Returns how many layers half b is behind, beside the one that it has not ended when half a begins
+// the next: 1 if its attend would come before half a's of the same layer.
+int layers_behind(const Circle& circle) {
+  const int place = place_of(circle, {1, Work::attend});
+  return place > lead_of(circle) && place < place_of(circle, {0, Work::attend}) ? 1 : 0;
+}
+
+// Returns by how many places half a leads.
+int distance_of(const Circle& circle) {
+  return lead_of(circle) + layers_behind(circle) * static_cast<int>(circle.size());
 }
 
 // Returns the same circle with the halves' names exchanged, beginning where the other half begins.
@@ -46,25 +61,27 @@ Circle mirror(const Circle& circle) {
 // True if this circle is used. A circle and its mirror are the same order with the halves' names
 // exchanged; the one in which half a leads by less is used:
 //
-//   place   0 1 2 3 4 5 6 7        lead = place of b's attend_in (here 1), mirror: 8 - lead
-//   half    a b a b a b a b
+//   place   0 1 2 3 4 5 6 7        half a leads to the place of b's attend_in (here 1); in the
+//   half    a b a b a b a b        mirror image by 7 places
 bool is_taken(const Circle& circle) {
-  const int lead = lead_of(circle), other = static_cast<int>(circle.size()) - lead;
-  return lead != other ? lead < other : circle <= mirror(circle);
+  const Circle mirrored = mirror(circle);
+  const int distance = distance_of(circle), other = distance_of(mirrored);
+  return distance != other ? distance < other : circle <= mirrored;
 }
 
 Order order_of(const Circle& circle) {
   Order order{{}, 2, {}};
-  const int lead = lead_of(circle);
+  const int lead = lead_of(circle), behind = layers_behind(circle);
   const auto add = [&](uint8_t half, int lag, std::initializer_list<Op> ops) {
     for (const Op op : ops) order.slots.push_back({half, op, static_cast<uint8_t>(lag)});
   };
   for (int i = 0; i < std::ssize(circle); ++i) {
     const auto [half, work] = circle[i];
-    const int lag = half == 1 && i < lead ? 1 : 0;  // before `lead`, b is still in the layer before
+    // Before `lead`, b is still in the layer before.
+    const int lag = half == 0 ? 0 : behind + (i < lead ? 1 : 0);
     switch (work) {
       case Work::attend_in:
-        if (half == 1) add(half, 1, {Op::combine_wait});
+        if (half == 1) add(half, behind + 1, {Op::combine_wait});
         add(half, lag, {Op::attn_in});
         break;
       case Work::attend:

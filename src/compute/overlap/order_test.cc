@@ -66,7 +66,7 @@ TEST(Order, EveryMistakeIsNamedWithWhatToChange) {
          for (Slot& slot : o.slots) slot.lag += slot.half == 0 ? 1 : 0;
        },
        "b.attn_core reads keys and states that are not there before a-.attn_core",
-       "move b.attn_core behind a-.attn_in, or write one '-' more at all slots of b"},
+       "move b.attn_core behind a-.attn_core, or write one '-' more at all slots of b"},
   };
   for (const Mistake& mistake : mistakes) {
     Order order = order_named(mistake.order);

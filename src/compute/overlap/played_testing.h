@@ -36,8 +36,8 @@ inline std::string late_when_played(const Order& order, std::span<const OpGraph*
         if (!done.contains({half.index, layer - 1, before}))
           say(layer, op, half.index, "the layer before");
     if (op == Op::attn_core && half.index > 0 &&
-        !done.contains({half.index - 1, layer, Op::attn_in}))
-      say(layer, op, half.index, "keys of the half before");
+        !done.contains({half.index - 1, layer, Op::attn_core}))
+      say(layer, op, half.index, "keys and states of the half before");
     if (!done.insert({half.index, layer, op}).second) say(layer, op, half.index, "twice");
   });
   for (int half = 0; half < order.num_halves; ++half)

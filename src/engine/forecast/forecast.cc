@@ -33,8 +33,10 @@ void plan_room(const ForecastQuestion& q, Forecast& f) {
   f.fitting_tokens = pages * page_tokens;
   f.largest_context = static_cast<int>(std::min<int64_t>(
       pages / wanted_batch(q.settings) * page_tokens, f.choice.model.max_position_embeddings));
+  // Each running request also needs slots for its states, where a model has them.
+  const int most = f.memory.num_states > 0 ? f.memory.num_states / kStatesOfARequest : 1 << 30;
   f.largest_batch = static_cast<int>(
-      std::min<int64_t>(pages / pages_for(f.memory.context_length, page_tokens), 1 << 30));
+      std::min<int64_t>(pages / pages_for(f.memory.context_length, page_tokens), most));
 }
 
 void foretell_speed(const ForecastQuestion& q, Forecast& f) {
