@@ -26,7 +26,7 @@ constexpr std::string_view dtype_name(DType t) {
 }
 
 // The format of a weight matrix in memory (compute/kernels/packed_weight.h).
-enum class WeightFormat : uint8_t { bf16, f32, fp8, int8, int4 };
+enum class WeightFormat : uint8_t { bf16, f32, fp8, int8, int4, mxfp4, mxfp8, nvfp4 };
 
 constexpr std::string_view weight_format_name(WeightFormat f) {
   switch (f) {
@@ -40,8 +40,18 @@ constexpr std::string_view weight_format_name(WeightFormat f) {
       return "int8";
     case WeightFormat::int4:
       return "int4";
+    case WeightFormat::mxfp4:
+      return "mxfp4";
+    case WeightFormat::mxfp8:
+      return "mxfp8";
+    case WeightFormat::nvfp4:
+      return "nvfp4";
   }
   return "?";
+}
+// Returns true for the formats whose numbers have a byte as scale of 16 or 32 neighbouring k.
+constexpr bool is_mx(WeightFormat f) {
+  return f == WeightFormat::mxfp4 || f == WeightFormat::mxfp8 || f == WeightFormat::nvfp4;
 }
 // Returns the type of the rows that are multiplied by such weights.
 constexpr DType activation_dtype(WeightFormat f) {

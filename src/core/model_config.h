@@ -95,6 +95,9 @@ struct QuantConfig {
     awq,           // qweight [k, n/8], qzeros, scales
     gptq,          // qweight [k/8, n], qzeros, scales, g_idx
     packed,        // compressed-tensors pack-quantized: weight_packed [n, k/8], weight_scale
+    mxfp4,         // weight_packed [n, k/2], weight_scale [n, k/32]; gpt-oss: _blocks, _scales
+    mxfp8,         // F8_E4M3 and weight_scale [n, k/32], or weight_scale_inv
+    nvfp4,         // weight_packed or weight [n, k/2], weight_scale [n, k/16], a scale of all
   };
   Layout layout = Layout::none;
   int group = 0;                  // values of k that share one scale; 0: all

@@ -88,13 +88,16 @@ TEST(Linear, SameBitsInEveryWeightFormat) {
                               {9, 256, 528},
                               {140, 96, 40},      // more rows than the scratch of one worker holds
                               {400, 160, 72}}) {  // more than the scratch of three
-    for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4})
-      for (int group : {32, 128, 0}) {
+    for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4,
+                                WeightFormat::mxfp4, WeightFormat::mxfp8, WeightFormat::nvfp4})
+      for (int group : {16, 32, 128, 0}) {
         if (format == WeightFormat::fp8 && group != kFp8Group) continue;
+        if (is_mx(format) ? group != cases::mx_group(format) : group == kNvfp4Group) continue;
         std::mt19937 random(++seed);
         cases::ScaledMatrix w = cases::scaled_matrix({format, group, c.rows, c.k, c.n}, random);
         const auto x = cases::padded_rows<Bf16>(c.rows, c.k, 16, Values::normal, random);
         if (seed % 2 == 0) w.weight.bias = w.bias.data();
+        if (format == WeightFormat::nvfp4) w.weight.column_scales = w.column_scales.data();
         const Store store = seed % 3 == 0 ? Store::add : Store::overwrite;
         expect_linear(MatrixView::of(x.view), w.weight, store, random);
         if (testing::Test::HasFatalFailure()) return;

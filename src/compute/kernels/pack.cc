@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "compute/kernels/packed_weight.h"
@@ -99,8 +101,27 @@ void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed
                     });
 }
 
+void pack_fp4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed) {
+  constexpr int kWordNumbers = 8, kWords = kBlockK / kWordNumbers;
+  const int64_t k_blocks = round_up(rows.cols, kBlockK) / kBlockK;
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    const int64_t n = row_begin + r;
+    uint8_t* const column = packed + n / kPanelN * k_blocks * tile_bytes(WeightFormat::mxfp4) +
+                            n % kPanelN * int64_t{sizeof(uint32_t)};
+    for (int64_t word = 0; word < k_blocks * kWords; ++word) {
+      uint32_t bits = 0;
+      const int64_t begin = word * kWordNumbers;
+      for (int64_t k = begin; k < std::min(begin + kWordNumbers, rows.cols); ++k)
+        bits |= uint32_t{rows.row(r)[k]} << 4 * (k - begin);
+      std::memcpy(column + word * kPanelN * int64_t{sizeof bits}, &bits, sizeof bits);
+    }
+  }
+}
+
 float scale_at(WeightFormat format, const std::byte* scales, int64_t at) {
   scales += at * scale_size(format);
+  if (format == WeightFormat::nvfp4) return fp8_to_float(static_cast<uint8_t>(*scales));
+  if (is_mx(format)) return e8m0_to_float(static_cast<uint8_t>(*scales));
   if (format == WeightFormat::int4) {
     uint16_t bits;
     std::memcpy(&bits, scales, sizeof bits);
@@ -113,7 +134,11 @@ float scale_at(WeightFormat format, const std::byte* scales, int64_t at) {
 
 void store_scale(WeightFormat format, float scale, std::byte* scales, int64_t at) {
   scales += at * scale_size(format);
-  if (format == WeightFormat::int4) {
+  if (format == WeightFormat::nvfp4) {
+    *scales = std::byte{float_to_fp8(scale)};
+  } else if (is_mx(format)) {
+    *scales = static_cast<std::byte>(std::bit_cast<uint32_t>(scale) >> 23);
+  } else if (format == WeightFormat::int4) {
     const uint16_t bits = float_to_f16(scale);
     std::memcpy(scales, &bits, sizeof bits);
   } else {
@@ -129,6 +154,31 @@ float fp8_to_float(uint8_t bits) {
                           ? static_cast<float>(magnitude) * 0x1p-9f
                           : std::bit_cast<float>((magnitude << 20) + (kExponentShift << 23));
   return std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
+}
+
+uint8_t float_to_fp8(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80u);
+  const float magnitude = std::abs(x);
+  uint32_t code;
+  if (magnitude < 0x1p-6f) {  // subnormal: eighths of 2^-6
+    code = static_cast<uint32_t>(std::nearbyint(magnitude * 0x1p9f));
+  } else {
+    const uint32_t m = bits & 0x7fffffffu;
+    const uint32_t rounded = (m + 0x7ffffu + (m >> 20 & 1u)) >> 20;  // 3 bits of mantissa stay
+    code = std::min(rounded - ((127u - 7u) << 3), 0x7eu);
+  }
+  return static_cast<uint8_t>(sign | code);
+}
+
+float e2m1_to_float(int bits) {
+  constexpr float kValues[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  const float value = kValues[bits & 7];
+  return (bits & 8) != 0 ? -value : value;
+}
+
+float e8m0_to_float(uint8_t bits) {
+  return std::bit_cast<float>(uint32_t{bits} << 23);
 }
 
 }  // namespace hocket

@@ -4,6 +4,9 @@
 //   int8             [n / 16 panels][k / 64 blocks][16 quads][16 columns][4]
 //   int4             [n / 16 panels][k / 64 blocks][8 quads][16 columns][4], two numbers per byte:
 //                    quad q in the low half, quad q + 8 in the high half
+//   mxfp8            as fp8
+//   mxfp4, nvfp4     [n / 16 panels][k / 32 blocks][4 words][16 columns], eight numbers per word
+//                    of 32 bits, ascending k from the lowest bits on
 //
 // In the first line, element (n, k) is at panel n/16, block k/32, pair (k%32)/2, column n%16, k%2.
 // n is padded to whole panels and k to whole blocks, with zeros; scales of padding columns are zero
@@ -13,8 +16,13 @@
 //   fp8   e4m3, times the scale of its column and group of 128 k
 //   int8  (number - zero) times the scale of its column and group; numbers 0..255
 //   int4  the same; numbers 0..15
+//   mxfp4   e2m1, times the scale of its column and group of 32 k, which is e8m0: 2^(byte - 127)
+//   mxfp8   e4m3, times such a scale
+//   nvfp4   e2m1, times the scale of its column and group of 16 k, which is e4m3; the finished
+//           product is multiplied by the column's scale
+// Number times group scale is a bf16, exactly; it is zero or not below 2^-126.
 //
-// Scales are fp32, or fp16 for int4.
+// Scales are bytes for the last three, fp16 for int4, else fp32.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +35,7 @@ inline constexpr int kPanelN = 16;
 inline constexpr int kTileElements = kPanelN * kBlockK;
 inline constexpr int kIntegerBlockK = 64;
 inline constexpr int kFp8Group = 128;
+inline constexpr int kMxGroup = 32, kNvfp4Group = 16;
 // Beyond this k the int32 sums of int8 and int4 weights may overflow.
 inline constexpr int kIntegerDepthMax = 65536;
 
@@ -35,12 +44,24 @@ constexpr int block_k(WeightFormat f) {
 }
 // Returns the bytes of one block of one panel.
 constexpr int tile_bytes(WeightFormat f) {
-  return f == WeightFormat::f32                               ? 2048
-         : f == WeightFormat::bf16 || f == WeightFormat::int8 ? 1024
-                                                              : 512;
+  switch (f) {
+    case WeightFormat::f32:
+      return 2048;
+    case WeightFormat::bf16:
+    case WeightFormat::int8:
+      return 1024;
+    case WeightFormat::fp8:
+    case WeightFormat::int4:
+    case WeightFormat::mxfp8:
+      return 512;
+    case WeightFormat::mxfp4:
+    case WeightFormat::nvfp4:
+      return 256;
+  }
+  return 0;
 }
 constexpr int scale_size(WeightFormat f) {
-  return f == WeightFormat::int4 ? 2 : 4;
+  return is_mx(f) ? 1 : f == WeightFormat::int4 ? 2 : 4;
 }
 
 // A matrix that the model's weight memory owns.
@@ -48,23 +69,28 @@ struct PackedWeight {
   const void* data = nullptr;
   WeightFormat format = WeightFormat::bf16;
   int n = 0, k = 0;  // logical: y[n] = sum over k
-  // Values of k under one scale: 128 in fp8; in int8 and int4 32, 64, 128 or all (a multiple of
-  // 64); 0: no scales.
+  // Values of k under one scale: 128 in fp8, 32 in mxfp4 and mxfp8, 16 in nvfp4; in int8 and int4
+  // 32, 64, 128 or all (a multiple of 64); 0: no scales.
   int group = 0;
-  const std::byte* scales = nullptr;  // [panels][groups][16 columns]
-  const uint8_t* zeros = nullptr;     // int8, int4: [panels][groups][16 columns]
-  const float* bias = nullptr;        // [n], added to every product; or null
+  const std::byte* scales = nullptr;     // [panels][groups][16 columns]
+  const uint8_t* zeros = nullptr;        // int8, int4: [panels][groups][16 columns]
+  const float* column_scales = nullptr;  // nvfp4: [n], each multiplies its finished products
+  const float* bias = nullptr;           // [n], added to every product; or null
 
   int panels() const { return static_cast<int>(round_up(n, kPanelN) / kPanelN); }
   int k_blocks() const { return static_cast<int>(round_up(k, block_k(format)) / block_k(format)); }
-  int groups() const { return group == 0 ? 0 : (k + group - 1) / group; }
+  // Groups cover k, and whole blocks of 32 if they are smaller.
+  int groups() const {
+    return group == 0 ? 0 : static_cast<int>((round_up(k, kBlockK) + group - 1) / group);
+  }
   int64_t panel_bytes() const { return int64_t{k_blocks()} * tile_bytes(format); }
   // Bytes of the numbers, the scales and the zeros, each padded to 64.
   int64_t data_bytes() const { return panels() * panel_bytes(); }
   int64_t num_scales() const { return int64_t{panels()} * groups() * kPanelN; }
   int64_t scale_bytes() const { return round_up(num_scales() * scale_size(format), 64); }
   int64_t zero_bytes() const {
-    return format == WeightFormat::fp8 ? 0 : round_up(num_scales(), 64);
+    const bool integers = format == WeightFormat::int8 || format == WeightFormat::int4;
+    return integers ? round_up(num_scales(), 64) : 0;
   }
   int64_t bytes() const { return data_bytes() + scale_bytes() + zero_bytes(); }
 
@@ -89,7 +115,7 @@ constexpr int64_t packed_offset(int64_t n, int64_t k, int64_t k_blocks) {
 }
 
 // Packs rows [row_begin, row_begin + rows.rows) of a matrix of k = rows.cols columns into `packed`;
-// padding columns are written as zero. T: Bf16, float, or uint8_t for fp8.
+// padding columns are written as zero. T: Bf16, float, or uint8_t for fp8 and mxfp8.
 // Thread: any, for disjoint panels.
 template <class T>
 void pack_rows(View<const T> rows, int64_t row_begin, T* packed);
@@ -97,12 +123,20 @@ void pack_rows(View<const T> rows, int64_t row_begin, T* packed);
 // activations of 0).
 void pack_int8_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
 void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
+void pack_fp4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);  // mxfp4, nvfp4
 
-// Read and write scale `at` of a matrix; a stored scale is rounded to the nearest of its format.
+// Read and write scale `at` of a matrix. A stored scale is rounded to the nearest of its format;
+// those of mxfp4, mxfp8 and nvfp4 must be numbers of it (0 is stored as the byte 0 of e8m0).
 float scale_at(WeightFormat format, const std::byte* scales, int64_t at);
 void store_scale(WeightFormat format, float scale, std::byte* scales, int64_t at);
 
 // Returns an e4m3 number as fp32, exactly; 0x7f and 0xff are NaN.
 float fp8_to_float(uint8_t bits);
+// Returns the nearest e4m3, ties to even; the largest for |x| beyond 448. x must not be NaN.
+uint8_t float_to_fp8(float x);
+// Returns an e2m1 number, of which the lowest four bits count, as fp32.
+float e2m1_to_float(int bits);
+// Returns the power of two that an e8m0 byte stands for, and 0 for the byte 0.
+float e8m0_to_float(uint8_t bits);
 
 }  // namespace hocket

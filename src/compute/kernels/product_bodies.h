@@ -9,6 +9,7 @@ namespace hocket::ref {
 void product_bf16(const Product<Bf16>& p);
 void product_f32(const Product<float>& p);
 void product_fp8(const ScaledProduct<Bf16>& p);
+void product_mx(const ScaledProduct<Bf16>& p);
 void product_int8(const ScaledProduct<int8_t>& p);
 void product_int4(const ScaledProduct<int8_t>& p);
 }  // namespace hocket::ref
@@ -34,6 +35,22 @@ struct Widening {
 };
 void widened_product_fp8(const ScaledProduct<Bf16>& p, const Widening& by);
 void avx2_widen_tile(const std::byte* from, Bf16* to);
+// The same for mxfp4, mxfp8 and nvfp4, some k at a time.
+struct MxTile {
+  WeightFormat format;
+  const std::byte* numbers;
+  const std::byte* scales;  // [1 or 2 groups][16 columns]
+};
+struct MxWidening {
+  void (*tile)(const MxTile& from, Bf16* to);
+  void (*bf16)(const Product<Bf16>&);
+};
+void widened_product_mx(const ScaledProduct<Bf16>& p, const MxWidening& by);
+void avx2_widen_mx_tile(const MxTile& from, Bf16* to);
+void avx512_widen_mx_tile(const MxTile& from, Bf16* to);
+void avx512_product_mx(const ScaledProduct<Bf16>& p);
+void avx512_bf16_product_mx(const ScaledProduct<Bf16>& p);
+
 void avx512_vbmi_widen_tile(const std::byte* from, Bf16* to);
 
 // Products of 8-bit numbers into int32 sums, one sum per group.
@@ -61,7 +78,8 @@ constexpr int rows_together(int k_blocks) {
   const int rows = kWideNumbers / (k_blocks * kBlockK);
   return rows < kLeast ? kLeast : rows < kMost ? rows : kMost;
 }
-// Scratch for fp8: the widened weights, their results, and the scratch of their product.
+// Scratch for fp8, mxfp4, mxfp8, nvfp4: the widened weights, their results, and the scratch of
+// their product.
 inline constexpr int64_t kWidenedScratchBytes = 64 << 10;
 
 }  // namespace hocket::cpu

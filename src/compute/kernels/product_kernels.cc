@@ -17,10 +17,12 @@ using IntegerBody = void (*)(const ScaledProduct<int8_t>&);
 struct Fma {
   static constexpr Bf16Body kBf16 = cpu::avx512_product_bf16;
   static constexpr Fp8Body kFp8 = cpu::avx512_vbmi_product_fp8;
+  static constexpr Fp8Body kMx = cpu::avx512_product_mx;
 };
 struct Bf16Pairs {
   static constexpr Bf16Body kBf16 = cpu::avx512_bf16_product;
   static constexpr Fp8Body kFp8 = cpu::avx512_bf16_vbmi_product_fp8;
+  static constexpr Fp8Body kMx = cpu::avx512_bf16_product_mx;
 };
 
 template <class P, void (*few)(const P&), void (*many)(const P&)>
@@ -40,6 +42,14 @@ void vbmi_fp8(const ScaledProduct<Bf16>& p) {
   p.rows < kTileRows ? few(p) : cpu::widened_product_fp8(p, {cpu::avx512_vbmi_widen_tile, tiles});
 }
 
+template <Bf16Body bf16, void (*tile)(const cpu::MxTile&, Bf16*)>
+void widened_mx(const ScaledProduct<Bf16>& p) {
+  cpu::widened_product_mx(p, {tile, bf16});
+}
+template <Fp8Body few, Bf16Body tiles>
+constexpr Fp8Body kMxByRows =
+    by_rows<ScaledProduct<Bf16>, few, widened_mx<tiles, cpu::avx512_widen_mx_tile>>;
+
 // An AVX-512 machine may lack VBMI and VNNI; an AMX machine may lack integer tiles.
 struct IntegerBodies {
   IntegerBody int8, int4;
@@ -53,7 +63,8 @@ ProductKernels vector_level(Isa isa, IntegerBodies integers) {
       cpu::avx512_product_f32,
       has_feature("avx512_vbmi") ? Vector::kFp8 : widened_fp8<Vector::kBf16, cpu::avx2_widen_tile>,
       integers.int8,
-      integers.int4};
+      integers.int4,
+      Vector::kMx};
 }
 
 template <class Vector, Bf16Body tiles>
@@ -65,7 +76,8 @@ ProductKernels tile_level_of(Isa isa, IntegerBodies integers) {
           has_feature("avx512_vbmi") ? vbmi_fp8<Vector::kFp8, kBf16>
                                      : widened_fp8<kBf16, cpu::avx2_widen_tile>,
           integers.int8,
-          integers.int4};
+          integers.int4,
+          kMxByRows<Vector::kMx, tiles>};
 }
 template <Bf16Body tiles>
 ProductKernels tile_level(Isa isa, IntegerBodies integers) {
@@ -91,10 +103,10 @@ std::array<ProductKernels, 6> make_kernels() {
   };
   return {{
       {Isa::ref, ref::product_bf16, ref::product_f32, ref::product_fp8, ref::product_int8,
-       ref::product_int4},
+       ref::product_int4, ref::product_mx},
       {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32,
        widened_fp8<cpu::avx2_product_bf16, cpu::avx2_widen_tile>, cpu::avx2_product_int8,
-       cpu::avx2_product_int4},
+       cpu::avx2_product_int4, widened_mx<cpu::avx2_product_bf16, cpu::avx2_widen_mx_tile>},
       vector_level<Fma>(Isa::avx512, integers),
       vector_level<Bf16Pairs>(Isa::avx512_bf16, integers),
       tile_level<cpu::amx_product_bf16>(Isa::amx, tiles ? on_tiles : integers),

@@ -44,10 +44,11 @@ struct Product {
 //               acc = fma(p, scale, acc)
 //   int8, int4  s = sum of x * number - zero * x_sum, exact in int32
 //               acc = fma(float(s), x_scale * scale, acc)
+//   mxfp4, mxfp8, nvfp4   the canonical product of x and number * scale, which are bf16, exactly
 //
-// fp8: x is bf16. int8, int4: x is int8 as QuantizeRow makes it (row_kernels.h), with rows padded
-// to 64 and a scale and a sum for each group. Source: docs/contracts/arithmetic.md, "integers",
-// "fp8".
+// fp8 and the last three: x is bf16. int8, int4: x is int8 as QuantizeRow makes it (row_kernels.h),
+// with rows padded to 64 and a scale and a sum for each group. Source:
+// docs/contracts/arithmetic.md, "integers", "fp8".
 template <class X>
 struct ScaledProduct {
   const X* x = nullptr;
@@ -59,9 +60,10 @@ struct ScaledProduct {
   int64_t panel_bytes = 0;  // bytes from one panel to the next
   int panels = 0;
   int k_blocks = 0;
-  int group_blocks = 0;  // k-blocks in a group; 0: half a block (groups of 32 in blocks of 64)
+  int group_blocks = 0;  // k-blocks in a group; 0: a group is half a block
   int groups = 0;
-  const std::byte* scales = nullptr;  // [panels][groups][16], fp16 for int4, else fp32
+  WeightFormat format = WeightFormat::fp8;
+  const std::byte* scales = nullptr;  // [panels][groups][16], as packed_weight.h says
   const uint8_t* zeros = nullptr;     // int8, int4: [panels][groups][16]
   float* y = nullptr;
   int64_t y_stride = 0;
@@ -75,6 +77,7 @@ struct ProductKernels {
   void (*fp8)(const ScaledProduct<Bf16>&);
   void (*int8)(const ScaledProduct<int8_t>&);
   void (*int4)(const ScaledProduct<int8_t>&);
+  void (*mx)(const ScaledProduct<Bf16>&);  // mxfp4, mxfp8, nvfp4
 
   template <class T>
   void run(const Product<T>& p) const {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 
 #include "base/worker_pool.h"
@@ -23,8 +24,9 @@ std::string name_of(const ScaledCase& c) {
          std::to_string(c.n);
 }
 
-void run(Isa isa, WeightFormat, const ScaledProduct<Bf16>& p) {
-  product_kernels(isa).fp8(p);
+void run(Isa isa, WeightFormat format, const ScaledProduct<Bf16>& p) {
+  const ProductKernels& kernels = product_kernels(isa);
+  (format == WeightFormat::fp8 ? kernels.fp8 : kernels.mx)(p);
 }
 void run(Isa isa, WeightFormat format, const ScaledProduct<int8_t>& p) {
   const ProductKernels& kernels = product_kernels(isa);
@@ -80,9 +82,9 @@ TEST_F(ScaledProductTest, EveryBodyGivesTheBitsOfRef) {
   uint32_t seed = 0;
   for (const ScaledCase& c : cases::scaled_cases()) {
     std::mt19937 random(++seed);
-    const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
-    if (c.format == WeightFormat::fp8) {
-      const Values kind = cases::kAllValues[seed % std::size(cases::kAllValues)];
+    const Values kind = cases::kAllValues[seed % std::size(cases::kAllValues)];
+    const cases::ScaledMatrix w = cases::scaled_matrix(c, random, kind);
+    if (cases::takes_bf16(c.format)) {
       const auto x = cases::padded_rows<Bf16>(c.rows, c.k, 8, kind, random);
       expect_same_bits(c, product_of(w.weight, x));
     } else {
@@ -121,6 +123,88 @@ TEST_F(ScaledProductTest, EveryFp8NumberIsWidenedExactly) {
   }
 }
 
+// Every number of mxfp4, mxfp8 and nvfp4 under scales from the least to the largest, alone in its
+// row, on every body: number times scale is exact. Groups beside it have other scales.
+TEST_F(ScaledProductTest, EveryMxNumberIsWidenedExactly) {
+  struct Kind {
+    WeightFormat format;
+    std::vector<int> scales;  // bytes
+  };
+  for (const Kind& kind : {Kind{WeightFormat::mxfp4, {2, 3, 100, 127, 200, 252}},
+                           Kind{WeightFormat::mxfp8, {10, 11, 100, 127, 200, 246}},
+                           Kind{WeightFormat::nvfp4, {1, 2, 7, 8, 0x38, 0x7d, 0x7e}}})
+    for (const int bits : kind.scales)
+      for (int rows : {1, 8, 16}) {
+        const int numbers = kind.format == WeightFormat::mxfp8 ? 256 : 16;
+        const ScaledCase c{kind.format, cases::mx_group(kind.format), rows, 96, numbers * 3};
+        std::mt19937 random(1);
+        cases::ScaledMatrix w = cases::scaled_matrix(c, random);
+        const bool fp8 = kind.format == WeightFormat::mxfp8;
+        const auto number_of = [&](int n) { return fp8 && (n & 0x7f) == 0x7f ? 0 : n; };
+        const auto place_of = [](int n) { return n * 7 % 96; };
+        for (int n = 0; n < c.n; ++n)
+          for (int k = 0; k < c.k; ++k)
+            w.numbers[n * c.k + k] =
+                static_cast<uint8_t>(k == place_of(n) ? number_of(n % numbers) : 0);
+        cases::pack_numbers(View<const uint8_t>(w.numbers.data(), c.n, c.k), 0, w.weight);
+        for (int n = 0; n < c.n; ++n)
+          for (int g = 0; g < w.weight.groups(); ++g)
+            const_cast<std::byte*>(w.weight.scales)[w.weight.scale_index(n, g)] =
+                static_cast<std::byte>(g == place_of(n) / c.group ? bits : 0x30);
+        auto x = cases::padded_rows<Bf16>(rows, c.k, 0, Values::normal, random);
+        std::fill(x.data.begin(), x.data.end(), to_bf16(1.0f));
+        std::vector<Isa> isas = cases::vector_isas();
+        isas.push_back(Isa::ref);
+        for (Isa isa : isas) {
+          const std::vector<float> y = result(isa, c, product_of(w.weight, x));
+          for (int n = 0; n < c.n; ++n) {
+            const int number = number_of(n % numbers);
+            const double value =
+                fp8 ? fp8_to_float(static_cast<uint8_t>(number))
+                    : std::array{0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0}[number & 7] *
+                          (number > 7 ? -1 : 1);
+            const double scale = kind.format == WeightFormat::nvfp4
+                                     ? fp8_to_float(static_cast<uint8_t>(bits))
+                                     : std::ldexp(1.0, bits - 127);
+            ASSERT_EQ(y[n], value * scale) << isa_name(isa) << " " << weight_format_name(c.format)
+                                           << " number " << number << " scale " << bits;
+          }
+        }
+      }
+}
+
+// Weights of mxfp4, mxfp8 and nvfp4 give the bits of their values as bf16 weights.
+TEST_F(ScaledProductTest, MxWeightsAreTheirDequantizedTwins) {
+  uint32_t seed = 300;
+  for (const ScaledCase& c : cases::scaled_cases()) {
+    if (!is_mx(c.format) || c.rows == 0) continue;
+    std::mt19937 random(++seed);
+    const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
+    std::vector<Bf16> values(int64_t{c.n} * c.k);
+    for (int64_t i = 0; i < std::ssize(values); ++i) {
+      const double value = w.value(static_cast<int>(i / c.k), static_cast<int>(i % c.k));
+      values[i] = to_bf16(static_cast<float>(value));
+      ASSERT_EQ(static_cast<double>(to_float(values[i])), value);
+    }
+    PackedWeight twin{.n = c.n, .k = c.k};
+    const Buffer memory = *Buffer::allocate(twin.bytes());
+    twin.data = memory.data();
+    pack_rows<Bf16>(View<const Bf16>(values.data(), c.n, c.k), 0,
+                    reinterpret_cast<Bf16*>(memory.data()));
+    const auto x = cases::padded_rows<Bf16>(c.rows, c.k, 8, Values::normal, random);
+    const std::vector<float> y = result(Isa::ref, c, product_of(w.weight, x));
+    const int64_t columns = int64_t{twin.panels()} * kPanelN;
+    std::vector<float> expected(c.rows * columns);
+    product_kernels(Isa::ref).bf16({x.view.data, x.view.stride, c.rows, twin.panel_as<Bf16>(0),
+                                    int64_t{twin.k_blocks()} * kTileElements, twin.panels(),
+                                    twin.k_blocks(), expected.data(), columns, false, nullptr});
+    const int64_t stride = static_cast<int64_t>(y.size()) / c.rows;
+    for (int row = 0; row < c.rows; ++row)
+      ASSERT_EQ(std::memcmp(&y[row * stride], &expected[row * columns], c.n * sizeof(float)), 0)
+          << name_of(c);
+  }
+}
+
 // Compares ref with a sum in double of the values that the stored numbers stand for. fp32 rounds
 // each of a few terms.
 TEST_F(ScaledProductTest, RefIsTheProductOfWhatTheNumbersMean) {
@@ -131,15 +215,16 @@ TEST_F(ScaledProductTest, RefIsTheProductOfWhatTheNumbersMean) {
     const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
     const auto bf16 = cases::padded_rows<Bf16>(c.rows, c.k, 8, Values::normal, random);
     const auto int8 = cases::quantized_rows(w.weight, c.rows, random);
-    const bool is_fp8 = c.format == WeightFormat::fp8;
-    const std::vector<float> y = is_fp8 ? result(Isa::ref, c, product_of(w.weight, bf16))
-                                        : result(Isa::ref, c, product_of(w.weight, int8, c.rows));
+    const bool bf16_rows = cases::takes_bf16(c.format);
+    const std::vector<float> y = bf16_rows
+                                     ? result(Isa::ref, c, product_of(w.weight, bf16))
+                                     : result(Isa::ref, c, product_of(w.weight, int8, c.rows));
     const int64_t stride = static_cast<int64_t>(y.size()) / c.rows;
     for (int row = 0; row < c.rows; ++row)
       for (int n = 0; n < c.n; ++n) {
         double sum = 0, size = 0;
         for (int k = 0; k < c.k; ++k) {
-          const double x = is_fp8
+          const double x = bf16_rows
                                ? static_cast<double>(to_float(bf16.view.row(row)[k]))
                                : int8.data[row * int8.stride + k] *
                                      static_cast<double>(

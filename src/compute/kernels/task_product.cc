@@ -13,6 +13,14 @@ bool is_integer(WeightFormat format) {
   return format == WeightFormat::int8 || format == WeightFormat::int4;
 }
 
+void scale_columns(const PackedWeight& w, const ProductRows::Part& part, float* y,
+                   int64_t y_stride) {
+  const int first = part.panel * kPanelN, count = std::min(part.panels * kPanelN, w.n - first);
+  for (int row = 0; row < part.rows; ++row)
+    for (int i = 0; i < count; ++i)
+      y[row * y_stride + i] = y[row * y_stride + i] * w.column_scales[first + i];
+}
+
 void add_bias(const PackedWeight& w, const ProductRows::Part& part, float* y, int64_t y_stride) {
   const int first = part.panel * kPanelN, count = std::min(part.panels * kPanelN, w.n - first);
   for (int row = 0; row < part.rows; ++row)
@@ -81,8 +89,8 @@ void ProductRows::multiply_plain(const PackedWeight& w, const Part& part, float*
   backend_->products().run(p);
 }
 
-void ProductRows::multiply_fp8(const PackedWeight& w, const Part& part, float* y,
-                               int64_t y_stride) const {
+void ProductRows::multiply_scaled(const PackedWeight& w, const Part& part, float* y,
+                                  int64_t y_stride) const {
   const View<const Bf16> x = x_.as<const Bf16>();
   auto p = scaled_product_of<Bf16>(w, part.panel, part.panels);
   p.x = x.row(part.row);
@@ -91,7 +99,8 @@ void ProductRows::multiply_fp8(const PackedWeight& w, const Part& part, float* y
   p.y = y;
   p.y_stride = y_stride;
   p.scratch = scratch(part.worker, results_at_ + kResultBytes, scaled_product_scratch_bytes(w.k));
-  backend_->products().fp8(p);
+  const ProductKernels& kernels = backend_->products();
+  (w.format == WeightFormat::fp8 ? kernels.fp8 : kernels.mx)(p);
 }
 
 // Rows in the scratch of different workers are multiplied one block after another.
@@ -128,12 +137,16 @@ void ProductRows::multiply(const PackedWeight& w, const Part& part, float* y,
       multiply_plain<float>(w, part, y, y_stride);
       break;
     case WeightFormat::fp8:
-      multiply_fp8(w, part, y, y_stride);
+    case WeightFormat::mxfp4:
+    case WeightFormat::mxfp8:
+    case WeightFormat::nvfp4:
+      multiply_scaled(w, part, y, y_stride);
       break;
     case WeightFormat::int8:
     case WeightFormat::int4:
       multiply_integers(w, part, y, y_stride);
   }
+  if (w.column_scales != nullptr) scale_columns(w, part, y, y_stride);
   if (w.bias != nullptr) add_bias(w, part, y, y_stride);
 }
 

@@ -27,6 +27,7 @@ template <class X>
 ScaledProduct<X> scaled_product_of(const PackedWeight& w, int panel, int panels) {
   const int64_t first = int64_t{panel} * w.groups() * kPanelN;
   ScaledProduct<X> p;
+  p.format = w.format;
   p.w = w.panel(panel);
   p.panel_bytes = w.panel_bytes();
   p.panels = panels;
@@ -53,7 +54,8 @@ class ProductRows {
   // last product.
   ProductRows(const Backend& backend, MatrixView x, const PackedWeight& w);
 
-  // y [part.rows, part.panels * 16] = product + bias.   Thread: worker part.worker.
+  // y [part.rows, part.panels * 16] = product * column scale + bias, where w has these.
+  // Thread: worker part.worker.
   void multiply(const PackedWeight& w, const Part& part, float* y, int64_t y_stride) const;
   // Multiplies into scratch, some rows at a time, and calls then(row, rows, results) for each;
   // results [rows, part.panels * 16] are those of the rows from `row` on.
@@ -84,7 +86,7 @@ class ProductRows {
   }
   template <class T>
   void multiply_plain(const PackedWeight& w, const Part& part, float* y, int64_t y_stride) const;
-  void multiply_fp8(const PackedWeight& w, const Part& part, float* y, int64_t y_stride) const;
+  void multiply_scaled(const PackedWeight& w, const Part& part, float* y, int64_t y_stride) const;
   void multiply_integers(const PackedWeight& w, const Part& part, float* y, int64_t y_stride) const;
 
   static constexpr int64_t kResultBytes = int64_t{kTaskResults} * sizeof(float);

@@ -204,21 +204,6 @@ bool quantize_rows(View<const float> rows, const ScaledRows& out) {
   return true;
 }
 
-uint8_t float_to_fp8(float x) {
-  const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const auto sign = static_cast<uint8_t>(bits >> 24 & 0x80u);
-  const float magnitude = std::abs(x);
-  uint32_t code;
-  if (magnitude < 0x1p-6f) {  // subnormal: eighths of 2^-6
-    code = static_cast<uint32_t>(std::nearbyint(magnitude * 0x1p9f));
-  } else {
-    const uint32_t m = bits & 0x7fffffffu;
-    const uint32_t rounded = (m + 0x7ffffu + (m >> 20 & 1u)) >> 20;  // 3 bits of mantissa stay
-    code = std::min(rounded - ((127u - 7u) << 3), 0x7eu);
-  }
-  return static_cast<uint8_t>(sign | code);
-}
-
 ScaledRows RowScratch::scaled(MatrixFormat format, int64_t rows, int64_t k) {
   HOCKET_CHECK(format.is_scaled());
   const int64_t groups = (k + format.group - 1) / format.group;

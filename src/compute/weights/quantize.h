@@ -56,9 +56,6 @@ void dequantize_rows(const ScaledRows& rows, View<float> out);
 // Returns false if a value is NaN or infinite.
 [[nodiscard]] bool quantize_rows(View<const float> rows, const ScaledRows& out);
 
-// Returns the nearest e4m3, ties to even; the largest for |x| beyond 448. x must not be NaN.
-uint8_t float_to_fp8(float x);
-
 // One worker's memory for the rows in progress; it grows and never shrinks. A view is valid until
 // the next call of the same function.
 class RowScratch {

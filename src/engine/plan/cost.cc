@@ -89,6 +89,9 @@ void ModelCost::add_row_operations(Op op, const PackedWeight& weight, double par
       of_row.floats += 2 * parameters;
       break;
     case WeightFormat::fp8:
+    case WeightFormat::mxfp4:
+    case WeightFormat::mxfp8:
+    case WeightFormat::nvfp4:
       of_row.fp8 += 2 * parameters;
       break;
     case WeightFormat::int8:

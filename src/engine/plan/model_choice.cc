@@ -134,6 +134,12 @@ WeightFormat ModelChoice::weight_format() const {
     case gptq:
     case packed:
       return WeightFormat::int4;
+    case mxfp4:
+      return WeightFormat::mxfp4;
+    case mxfp8:
+      return WeightFormat::mxfp8;
+    case nvfp4:
+      return WeightFormat::nvfp4;
   }
   return quantize;
 }

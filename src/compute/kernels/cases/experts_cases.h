@@ -28,17 +28,18 @@ inline std::vector<ExpertsCase> experts_cases() {
 // A packed matrix with its memory.
 struct OwnedWeight {
   Buffer memory;
-  std::vector<float> bias;
+  std::vector<float> bias, column_scales;
   PackedWeight weight;
 
   // Allocates room for n rows in the format of `like`.
-  OwnedWeight(int n, const PackedWeight& like) : bias(n), weight(like) {
+  OwnedWeight(int n, const PackedWeight& like) : bias(n), column_scales(n), weight(like) {
     weight.n = n;
     memory = *Buffer::allocate(weight.bytes());
     weight.data = memory.data();
     if (like.scales != nullptr) weight.scales = at_scales();
     if (like.zeros != nullptr) weight.zeros = reinterpret_cast<const uint8_t*>(at_zeros());
     weight.bias = like.bias == nullptr ? nullptr : bias.data();
+    weight.column_scales = like.column_scales == nullptr ? nullptr : column_scales.data();
   }
   OwnedWeight(OwnedWeight&&) = default;
   OwnedWeight& operator=(OwnedWeight&&) = default;
@@ -51,9 +52,13 @@ struct OwnedWeight {
       std::memcpy(at_scales() + to * bytes, from.scales + panel * bytes, bytes);
     if (from.zeros != nullptr)
       std::memcpy(at_zeros() + to * numbers, from.zeros + panel * numbers, numbers);
-    if (from.bias != nullptr)
-      std::copy(from.bias + panel * kPanelN, from.bias + std::min(from.n, (panel + 1) * kPanelN),
-                &bias[to * kPanelN]);
+    const auto copy_columns = [&](const float* all, std::vector<float>& out) {
+      if (all != nullptr)
+        std::copy(all + panel * kPanelN, all + std::min(from.n, (panel + 1) * kPanelN),
+                  &out[to * kPanelN]);
+    };
+    copy_columns(from.bias, bias);
+    copy_columns(from.column_scales, column_scales);
   }
 
  private:
@@ -69,6 +74,10 @@ inline OwnedWeight random_weight(WeightFormat format, int group, int n, int k,
     std::memcpy(w.memory.data(), memory.data(), weight.bytes());
     fill<float>(Values::normal, random, w.bias);
     w.weight.bias = w.bias.data();
+    if (weight.format == WeightFormat::nvfp4) {
+      fill<float>(Values::normal, random, w.column_scales);
+      w.weight.column_scales = w.column_scales.data();
+    }
     return w;
   };
   if (format == WeightFormat::bf16 || format == WeightFormat::f32) {

@@ -28,7 +28,7 @@ inline void plain_integers(View<const Bf16> x, const PackedWeight& w, ScaledProd
   (w.format == WeightFormat::int8 ? ref.int8 : ref.int4)(p);
 }
 
-// Returns x . w + bias as [rows, n].
+// Returns x . w * column scale + bias as [rows, n].
 inline std::vector<float> plain_product(MatrixView x, const PackedWeight& w) {
   const int columns = w.panels() * kPanelN, rows = static_cast<int>(x.rows);
   std::vector<float> whole(int64_t{rows} * columns + 1), y(int64_t{rows} * w.n);
@@ -53,14 +53,26 @@ inline std::vector<float> plain_product(MatrixView x, const PackedWeight& w) {
       ref.fp8(p);
       break;
     }
+    case WeightFormat::mxfp4:
+    case WeightFormat::mxfp8:
+    case WeightFormat::nvfp4: {
+      auto p = put_into(scaled_product_of<Bf16>(w, 0, w.panels()));
+      p.x = x.as<const Bf16>().data;
+      p.x_stride = x.stride;
+      ref.mx(p);
+      break;
+    }
     case WeightFormat::int8:
     case WeightFormat::int4:
       plain_integers(x.as<const Bf16>(), w, put_into(scaled_product_of<int8_t>(w, 0, w.panels())));
   }
   for (int64_t row = 0; row < rows; ++row)
-    for (int n = 0; n < w.n; ++n)
-      y[row * w.n + n] =
-          w.bias == nullptr ? whole[row * columns + n] : whole[row * columns + n] + w.bias[n];
+    for (int n = 0; n < w.n; ++n) {
+      float& to = y[row * w.n + n];
+      to = whole[row * columns + n];
+      if (w.column_scales != nullptr) to = to * w.column_scales[n];
+      if (w.bias != nullptr) to = to + w.bias[n];
+    }
   return y;
 }
 

@@ -14,12 +14,22 @@ struct ScaledCase {
   int rows, k, n;
 };
 
+constexpr int mx_group(WeightFormat format) {
+  return format == WeightFormat::nvfp4 ? kNvfp4Group : kMxGroup;
+}
+// Returns true if rows of bf16 are multiplied by such weights, false if they are quantized.
+constexpr bool takes_bf16(WeightFormat format) {
+  return format == WeightFormat::fp8 || is_mx(format);
+}
+
 // Every format and group, every count of rows that a body treats differently, k that ends inside
 // blocks and groups, n inside panels.
 inline std::vector<ScaledCase> scaled_cases() {
   std::vector<ScaledCase> list;
   const auto add = [&](int rows, int k, int n) {
     list.push_back({WeightFormat::fp8, kFp8Group, rows, k, n});
+    for (WeightFormat format : {WeightFormat::mxfp4, WeightFormat::mxfp8, WeightFormat::nvfp4})
+      list.push_back({format, mx_group(format), rows, k, n});
     for (WeightFormat format : {WeightFormat::int8, WeightFormat::int4})
       for (int group : {32, 64, 128, 0}) list.push_back({format, group, rows, k, n});
   };
@@ -35,16 +45,17 @@ inline std::vector<ScaledCase> scaled_cases() {
 struct ScaledMatrix {
   std::vector<uint8_t> numbers;  // [n, k]
   Buffer memory;
-  std::vector<float> bias;  // [n]
-  PackedWeight weight;      // has no bias
+  std::vector<float> bias, column_scales;  // [n]
+  PackedWeight weight;                     // has neither
 
-  // Returns the value that number (n, k) stands for.
+  // Returns the value that number (n, k) stands for, without the column's scale.
   double value(int n, int k) const {
     const uint8_t number = numbers[int64_t{n} * weight.k + k];
     const int64_t at = weight.scale_index(n, k / weight.group);
-    const double plain = weight.format == WeightFormat::fp8
-                             ? static_cast<double>(fp8_to_float(number))
-                             : number - weight.zeros[at];
+    const bool fp8 = weight.format == WeightFormat::fp8 || weight.format == WeightFormat::mxfp8;
+    const double plain = fp8                    ? static_cast<double>(fp8_to_float(number))
+                         : is_mx(weight.format) ? static_cast<double>(e2m1_to_float(number))
+                                                : number - weight.zeros[at];
     return plain * static_cast<double>(scale_at(weight.format, weight.scales, at));
   }
 };
@@ -52,20 +63,38 @@ struct ScaledMatrix {
 inline uint8_t random_number(WeightFormat format, std::mt19937& random) {
   while (true) {
     const auto byte = static_cast<uint8_t>(random());
-    if (format == WeightFormat::int4) return byte & 15;
+    if (format == WeightFormat::int4 || format == WeightFormat::mxfp4 ||
+        format == WeightFormat::nvfp4)
+      return byte & 15;
     if (format == WeightFormat::int8 || (byte & 0x7f) != 0x7f) return byte;
   }
+}
+
+// Returns one scale in the format; one of nine is zero. Those of mxfp4 and mxfp8 reach from the
+// least to the largest with which every number is zero or a normal bf16, if `kind` is heavy_tails.
+inline float random_scale(WeightFormat format, Values kind, std::mt19937& random) {
+  if (random() % 9 == 0) return 0;
+  std::normal_distribution<float> normal;
+  if (!is_mx(format)) return normal(random) * 0.03f;
+  if (format == WeightFormat::nvfp4) return fp8_to_float(static_cast<uint8_t>(random() % 0x7f));
+  const int least = format == WeightFormat::mxfp4 ? 2 : 10,
+            most = format == WeightFormat::mxfp4 ? 252 : 246;
+  return e8m0_to_float(static_cast<uint8_t>(
+      kind == Values::heavy_tails ? least + random() % (most - least + 1) : 118 + random() % 8));
 }
 
 inline void pack_numbers(View<const uint8_t> rows, int64_t row_begin, const PackedWeight& w) {
   auto* to = static_cast<uint8_t*>(const_cast<void*>(w.data));
   if (w.format == WeightFormat::int4) return pack_int4_rows(rows, row_begin, to);
   if (w.format == WeightFormat::int8) return pack_int8_rows(rows, row_begin, to);
+  if (w.format == WeightFormat::mxfp4 || w.format == WeightFormat::nvfp4)
+    return pack_fp4_rows(rows, row_begin, to);
   pack_rows<uint8_t>(rows, row_begin, to);
 }
 
 // Makes a random matrix in which one of nine scales is zero.
-inline ScaledMatrix scaled_matrix(const ScaledCase& c, std::mt19937& random) {
+inline ScaledMatrix scaled_matrix(const ScaledCase& c, std::mt19937& random,
+                                  Values scales_kind = Values::normal) {
   ScaledMatrix m;
   PackedWeight& w = m.weight;
   w.format = c.format;
@@ -77,10 +106,9 @@ inline ScaledMatrix scaled_matrix(const ScaledCase& c, std::mt19937& random) {
   auto* const zeros = reinterpret_cast<uint8_t*>(scales + w.scale_bytes());
   w.data = m.memory.data();
   w.scales = scales;
-  std::normal_distribution<float> normal;
   for (int64_t i = 0; i < w.num_scales(); ++i)
-    store_scale(w.format, random() % 9 == 0 ? 0.0f : normal(random) * 0.03f, scales, i);
-  if (c.format != WeightFormat::fp8) {
+    store_scale(w.format, random_scale(c.format, scales_kind, random), scales, i);
+  if (!takes_bf16(c.format)) {
     w.zeros = zeros;
     for (int64_t i = 0; i < w.num_scales(); ++i) zeros[i] = random_number(c.format, random);
   }
@@ -89,6 +117,8 @@ inline ScaledMatrix scaled_matrix(const ScaledCase& c, std::mt19937& random) {
   pack_numbers(View<const uint8_t>(m.numbers.data(), c.n, c.k), 0, w);
   m.bias.resize(c.n);
   fill<float>(Values::normal, random, m.bias);
+  m.column_scales.resize(c.n);
+  fill<float>(Values::normal, random, m.column_scales);
   return m;
 }
 

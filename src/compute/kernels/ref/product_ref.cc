@@ -42,6 +42,23 @@ void product(const Product<T>& p) {
   }
 }
 
+// Widens a tile of mxfp4, mxfp8 or nvfp4, whose groups have scales[group][16 columns].
+void widen_mx_tile(WeightFormat format, const std::byte* tile, const std::byte* scales, Bf16* to) {
+  const int group_k = format == WeightFormat::nvfp4 ? kNvfp4Group : kMxGroup;
+  for (int k = 0; k < kBlockK; ++k)
+    for (int column = 0; column < kPanelN; ++column) {
+      float number;
+      if (format == WeightFormat::mxfp8) {
+        number = fp8_to_float(static_cast<uint8_t>(tile[k / 2 * 32 + column * 2 + k % 2]));
+      } else {
+        const auto both = static_cast<int>(tile[k / 8 * 64 + column * 4 + k % 8 / 2]);
+        number = e2m1_to_float(k % 2 == 0 ? both : both >> 4);
+      }
+      const float scale = scale_at(format, scales, k / group_k * kPanelN + column);
+      to[k / 2 * 32 + column * 2 + k % 2] = from_float<Bf16>(number * scale);
+    }
+}
+
 // Return number k of one column of a panel.
 int int8_number(const uint8_t* panel, int k, int column) {
   return panel[k / 64 * 1024 + k % 64 / 4 * 64 + column * 4 + k % 4];
@@ -104,6 +121,23 @@ void product_fp8(const ScaledProduct<Bf16>& p) {
       std::copy(acc, acc + kPanelN, p.y + row * p.y_stride + panel * kPanelN);
     }
 }
+
+void product_mx(const ScaledProduct<Bf16>& p) {
+  Bf16 tile[kTileElements];
+  for (int panel = 0; panel < p.panels; ++panel) {
+    for (int row = 0; row < p.rows; ++row)
+      std::fill_n(p.y + row * p.y_stride + panel * kPanelN, kPanelN, 0.0f);
+    for (int block = 0; block < p.k_blocks; ++block) {
+      const int64_t group = int64_t{panel} * p.groups + block * (p.groups / p.k_blocks);
+      widen_mx_tile(p.format, p.w + panel * p.panel_bytes + block * int64_t{tile_bytes(p.format)},
+                    p.scales + group * kPanelN, tile);
+      for (int row = 0; row < p.rows; ++row)
+        add_blocks(p.x + row * p.x_stride + block * kBlockK, tile, 1,
+                   p.y + row * p.y_stride + panel * kPanelN);
+    }
+  }
+}
+
 void product_int8(const ScaledProduct<int8_t>& p) {
   integer_product<WeightFormat::int8>(p, int8_number);
 }
