@@ -83,6 +83,7 @@ struct MoeConfig {
   bool norm_topk_prob = false;  // divide the chosen weights by their sum
   double scaling_factor = 1;    // then multiply by this
   Stacked stacked = Stacked::never;
+  bool interleaved = false;  // in such tensors outputs of gate and up alternate, else gate is first
 };
 
 // The format of quantized matrices in the files. Formulas: docs/models.md, "number formats".

@@ -92,7 +92,12 @@ struct PackedWeight {
     const bool integers = format == WeightFormat::int8 || format == WeightFormat::int4;
     return integers ? round_up(num_scales(), 64) : 0;
   }
-  int64_t bytes() const { return data_bytes() + scale_bytes() + zero_bytes(); }
+  int64_t column_scale_bytes() const {
+    return format == WeightFormat::nvfp4 ? round_up(n, kPanelN) * int64_t{sizeof(float)} : 0;
+  }
+  int64_t bytes() const {
+    return data_bytes() + scale_bytes() + zero_bytes() + column_scale_bytes();
+  }
 
   // Returns the index of a column's scale in group g.
   int64_t scale_index(int64_t column, int64_t g) const {

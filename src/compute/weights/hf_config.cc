@@ -272,6 +272,14 @@ Result<GenerationFile> read_generation_file(const std::filesystem::path& folder)
   });
 }
 
+Result<QuantConfig> read_quant_file(const std::filesystem::path& folder) {
+  constexpr const char* kName = "hf_quant_config.json";
+  std::error_code ec;
+  if (!std::filesystem::exists(folder / kName, ec)) return QuantConfig{};
+  HOCKET_TRY(const std::string text, read_small_file(folder / kName, kConfigBytesMax));
+  return with_json<QuantConfig>(text, kName, read_modelopt_file);
+}
+
 }  // namespace
 
 std::vector<std::string_view> supported_architectures() {
@@ -291,6 +299,9 @@ Result<ModelConfig> read_hf_config(const std::filesystem::path& folder) {
                     .with_fix("--model-path must name a Hugging Face model folder"));
   HOCKET_TRY(const std::string text, read_small_file(folder / "config.json", kConfigBytesMax));
   HOCKET_TRY(ModelConfig model, parse_hf_config(text));
+  if (model.quant.layout == QuantConfig::Layout::none) {
+    HOCKET_TRY(model.quant, read_quant_file(folder));
+  }
   HOCKET_TRY(const GenerationFile generation, read_generation_file(folder));
   for (const int64_t id : generation.eos_ids)
     if (id >= model.vocab_size)

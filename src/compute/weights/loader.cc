@@ -125,6 +125,8 @@ PackedWeight WeightLoader::State::claim(MatrixFormat format, int n, int k) {
   packed.data = take(packed.data_bytes());
   packed.scales = static_cast<const std::byte*>(take(packed.scale_bytes()));
   packed.zeros = static_cast<const uint8_t*>(take(packed.zero_bytes()));
+  packed.column_scales = static_cast<const float*>(take(packed.column_scale_bytes()));
+  if (packed.column_scale_bytes() == 0) packed.column_scales = nullptr;
   if (packed.scale_bytes() == 0) packed.scales = nullptr;
   if (packed.zero_bytes() == 0) packed.zeros = nullptr;
   return packed;
@@ -216,7 +218,7 @@ void WeightLoader::State::read_floats(const Floats& floats, float* out) {
   const auto& [name, shapes, n] = floats;
   if (options.source == nullptr) return random_rows(options.seed, name, 0, {out, 1, n});
   if (const auto stored = keep(find_plain(*options.source, name, shapes))) {
-    convert_stored(stored->type, stored->data, n, out);
+    read_vector(*stored, n, out);
     options.source->done_with(*stored);
   }
 }

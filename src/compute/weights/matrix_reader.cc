@@ -1,11 +1,8 @@
 #include "compute/weights/matrix_reader.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 
 #include "compute/weights/quant_config.h"
-#include "compute/weights/random_weights.h"
 
 namespace hocket {
 namespace {
@@ -43,21 +40,18 @@ bool is_plain(StoredType type) {
   return type == StoredType::f32 || type == StoredType::f16 || type == StoredType::bf16;
 }
 
-float plain_at(const StoredTensor& tensor, int64_t i) {
-  float value;
-  convert_stored(tensor.type, tensor.data + i * stored_type_size(tensor.type), 1, &value);
-  return value;
-}
-
-int64_t integer_at(const StoredTensor& tensor, int64_t i) {
-  if (tensor.type == StoredType::i64) {
-    int64_t value;
-    std::memcpy(&value, tensor.data + i * 8, 8);
-    return value;
+// Returns bf16 for other layouts.
+WeightFormat mx_format(QuantLayout layout) {
+  switch (layout) {
+    case QuantLayout::mxfp4:
+      return WeightFormat::mxfp4;
+    case QuantLayout::mxfp8:
+      return WeightFormat::mxfp8;
+    case QuantLayout::nvfp4:
+      return WeightFormat::nvfp4;
+    default:
+      return WeightFormat::bf16;
   }
-  int32_t value;
-  std::memcpy(&value, tensor.data + i * 4, 4);
-  return value;
 }
 
 // Returns the format of a quantized module under `quant`.
@@ -67,6 +61,15 @@ Result<MatrixFormat> format_of(const QuantConfig& quant, const std::string& modu
     return MatrixFormat{WeightFormat::fp8, kFp8Group};
   if (quant.layout == QuantLayout::int8_channel)
     return MatrixFormat{WeightFormat::int8, whole_group(k)};
+  if (is_mx(mx_format(quant.layout))) {
+    const WeightFormat format = mx_format(quant.layout);
+    const int group = format == WeightFormat::nvfp4 ? kNvfp4Group : kMxGroup;
+    if (k % group == 0) return MatrixFormat{format, group};
+    return fail(error(ErrorCode::unsupported_model,
+                      "{} has {} inputs, which are not whole groups of {}, as {} has", module, k,
+                      group, weight_format_name(format))
+                    .with_fix("use a copy of the model in bfloat16"));
+  }
   const int group = quant.group;
   if (group == 0 || group >= k) return MatrixFormat{WeightFormat::int4, whole_group(k)};
   if (group != 32 && group != 64 && group != 128)
@@ -139,7 +142,14 @@ Result<bool> MatrixReader::find_numbers(const QuantConfig& quant) {
       mark = ".qweight";
       break;
     case QuantLayout::packed:
+    case QuantLayout::mxfp4:
       mark = ".weight_packed";
+      break;
+    case QuantLayout::mxfp8:
+      mark = source_->has(module_ + ".weight_scale_inv") ? ".weight_scale_inv" : ".weight_scale";
+      break;
+    case QuantLayout::nvfp4:
+      mark = ".weight_scale";
       break;
   }
   const std::string marking = module_ + std::string(mark);
@@ -154,7 +164,9 @@ Result<bool> MatrixReader::find_numbers(const QuantConfig& quant) {
   }
   HOCKET_TRY(format_, format_of(quant, module_, k_));
   const bool four_bits = format_.format == WeightFormat::int4;
-  HOCKET_TRY_VOID(four_bits ? find_int4(quant) : find_fp8_or_int8(quant));
+  HOCKET_TRY_VOID(is_mx(format_.format) ? find_mx(quant)
+                  : four_bits           ? find_int4(quant)
+                                        : find_fp8_or_int8(quant));
   return true;
 }
 
@@ -255,114 +267,44 @@ Result<void> MatrixReader::find_int4_zeros(const QuantConfig& quant) {
   return {};
 }
 
-int64_t MatrixReader::row_bytes() const {
-  if (kind_ == Kind::random) return int64_t{k_} * 4;
-  return nibbles_ ? nibble_words(k_) * 4 : int64_t{k_} * stored_type_size(numbers_.type);
+Result<void> MatrixReader::find_mx(const QuantConfig& quant) {
+  const WeightFormat format = format_.format;
+  scale_row_stride_ = groups();
+  const std::vector<int64_t> shape = {n_, scale_row_stride_};
+  if (format == WeightFormat::mxfp8) {
+    HOCKET_TRY(numbers_, find_also(".weight", StoredType::f8_e4m3, {n_, k_}));
+  } else {
+    // ModelOpt names the numbers of nvfp4 like a plain matrix.
+    const bool packed = source_->has(module_ + ".weight_packed");
+    HOCKET_TRY(numbers_,
+               find_also(packed ? ".weight_packed" : ".weight", StoredType::u8, {n_, k_ / 2}));
+    const int64_t row_step = numbers_.row_step == 0 ? k_ / 2 : numbers_.row_step;
+    nibbles_ = Nibbles{numbers_.data, Nibbles::Along::columns, Nibbles::Order::sequential,
+                       row_step / 4, 1};
+  }
+  const std::string scale =
+      quant.layout == QuantLayout::mxfp8 && source_->has(module_ + ".weight_scale_inv")
+          ? ".weight_scale_inv"
+          : ".weight_scale";
+  HOCKET_TRY(scales_, find_shaped(*source_, module_ + scale, {shape}));
+  if (format == WeightFormat::nvfp4) {
+    if (scales_.type != StoredType::f8_e4m3)
+      return wrong_type(module_ + scale, scales_.type, stored_type_name(StoredType::f8_e4m3));
+  } else if (scales_.type != StoredType::u8 && scales_.type != StoredType::f8_e8m0) {
+    return wrong_type(module_ + scale, scales_.type, "uint8 or float8_e8m0");
+  }
+  if (scales_.row_step != 0) scale_row_stride_ = scales_.row_step;
+  small_.push_back(scales_);
+  return format == WeightFormat::nvfp4 ? find_column_scale() : Result<void>();
 }
 
-Result<void> MatrixReader::check_contents() const {
-  if (shape_ && (integer_at(*shape_, 0) != n_ || integer_at(*shape_, 1) != k_))
-    return fail(
-        error(ErrorCode::wrong_shape, "{}.weight_shape is [{}, {}], but config.json asks for {}",
-              module_, integer_at(*shape_, 0), integer_at(*shape_, 1), shape_text({n_, k_}))
-            .with_fix("config.json and the weights are of different models: download both again"));
-  for (int i = 0; order_ && i < k_; ++i)
-    if (integer_at(*order_, i) != i / format_.group)
-      return fail(error(ErrorCode::unsupported_model,
-                        "{} is quantized with its columns out of order (act-order): column {} is "
-                        "of group {}, not {}",
-                        module_, i, integer_at(*order_, i), i / format_.group)
-                      .with_fix("use a copy quantized with desc_act false"));
+// compressed-tensors stores a divisor, ModelOpt a factor.
+Result<void> MatrixReader::find_column_scale() {
+  is_divisor_ = source_->has(module_ + ".weight_global_scale");
+  const std::string name = module_ + (is_divisor_ ? ".weight_global_scale" : ".weight_scale_2");
+  HOCKET_TRY(column_scale_, find_plain(*source_, name, {{1}, {}}));
+  small_.push_back(*column_scale_);
   return {};
-}
-
-// Turns stored columns into rows, some rows at a time.
-template <class T>
-void MatrixReader::read_columns(int row_begin, View<T> out) const {
-  constexpr int64_t kRowsAtOnce = 64;
-  std::array<T, kRowsAtOnce> column;
-  const int size = stored_type_size(numbers_.type);
-  for (int64_t begin = 0; begin < out.rows; begin += kRowsAtOnce) {
-    const int64_t rows = std::min(kRowsAtOnce, out.rows - begin);
-    for (int col = 0; col < k_; ++col) {
-      const int64_t at = col * numbers_.column_step + row_begin + begin;
-      convert_stored(numbers_.type, numbers_.data + at * size, rows, column.data());
-      for (int64_t row = 0; row < rows; ++row) out.row(begin + row)[col] = column[row];
-    }
-  }
-}
-
-template <class T>
-void MatrixReader::read(int row_begin, View<T> out) const {
-  if constexpr (std::is_same_v<T, float>) {
-    if (kind_ == Kind::random) return random_rows(seed_, name_, row_begin, out);
-  }
-  HOCKET_CHECK(kind_ == Kind::plain);
-  if (numbers_.column_step > 0) return read_columns(row_begin, out);
-  for (int64_t row = 0; row < out.rows; ++row)
-    convert_stored(numbers_.type, numbers_.data + (row_begin + row) * row_bytes(), k_,
-                   out.row(row));
-}
-template void MatrixReader::read<float>(int, View<float>) const;
-template void MatrixReader::read<Bf16>(int, View<Bf16>) const;
-
-uint8_t MatrixReader::zero_at(int64_t row, int64_t group) const {
-  int zero = zero_add_;
-  if (zeros_ == Zeros::nibbles) zero += zero_nibbles_.at(row, group);
-  if (zeros_ == Zeros::bytes) zero += static_cast<int8_t>(zero_bytes_.data[row]);
-  return static_cast<uint8_t>(zero);
-}
-
-bool MatrixReader::read(int row_begin, const ScaledRows& out) const {
-  HOCKET_CHECK(kind_ == Kind::scaled && out.format == format_);
-  for (int64_t row = 0; row < out.scales.rows; ++row) {
-    const int64_t first = (row_begin + row) / scale_rows_ * scale_row_stride_;
-    if (scale_group_stride_ == 1) {
-      convert_stored(scales_.type, scales_.data + first * stored_type_size(scales_.type),
-                     out.scales.cols, out.scales.row(row));
-      continue;
-    }
-    for (int64_t g = 0; g < out.scales.cols; ++g)
-      out.scales.row(row)[g] = plain_at(scales_, first + g * scale_group_stride_);
-  }
-  for (int64_t row = 0; row < out.zeros.rows; ++row)
-    for (int64_t g = 0; g < out.zeros.cols; ++g)
-      out.zeros.row(row)[g] = zero_at(row_begin + row, g);
-  if (nibbles_) {
-    nibbles_->read(row_begin, out.numbers);
-    return true;
-  }
-  bool sound = true;
-  const bool fp8 = format_.format == WeightFormat::fp8;
-  for (int64_t row = 0; row < out.numbers.rows; ++row) {
-    uint8_t* const to = out.numbers.row(row);
-    std::memcpy(to, numbers_.data + (row_begin + row) * k_, k_);
-    int nans = 0;
-    for (int i = 0; i < k_; ++i) {
-      if (fp8) {
-        nans += (to[i] & 0x7f) == 0x7f;
-      } else {
-        to[i] ^= kInt8Zero;  // a signed byte plus 128
-      }
-    }
-    sound = sound && nans == 0;
-  }
-  return sound;
-}
-
-void MatrixReader::done_with(int begin, int end) const {
-  if (kind_ == Kind::random) return;
-  const bool row_by_row =
-      (!nibbles_ && numbers_.column_step == 0) ||
-      (nibbles_ && nibbles_->along == Nibbles::Along::columns && nibbles_->column_stride == 1);
-  if (row_by_row) {
-    const int64_t bytes = row_bytes();
-    source_->done_with(
-        {numbers_.type, {end - begin}, numbers_.data + begin * bytes, (end - begin) * bytes});
-  }
-  if (end < n_) return;
-  if (!row_by_row) source_->done_with(numbers_);
-  for (const StoredTensor& tensor : small_) source_->done_with(tensor);
 }
 
 }  // namespace hocket

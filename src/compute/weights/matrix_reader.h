@@ -24,6 +24,9 @@ std::string module_of(const std::string& name);
 Result<StoredTensor> find_plain(const WeightSource& source, const std::string& name,
                                 const std::vector<std::vector<int64_t>>& shapes);
 
+// Reads the numbers of a tensor that find_plain found with the shape [n] or [1, n].
+void read_vector(const StoredTensor& tensor, int n, float* out);
+
 class MatrixReader {
  public:
   enum class Kind : uint8_t { plain, scaled, random };
@@ -54,6 +57,7 @@ class MatrixReader {
   template <class T>
   void read(int row_begin, View<T> out) const;
   // Reads rows of kind scaled. Returns false if a number is NaN.
+  // mxfp4, mxfp8: also if a scale is NaN, or its products are beyond the normal numbers of bf16.
   [[nodiscard]] bool read(int row_begin, const ScaledRows& out) const;
 
   // Rows [begin, end) will not be read again: gives their file pages back. The pages of scales, and
@@ -69,6 +73,10 @@ class MatrixReader {
   Result<void> find_fp8_or_int8(const QuantConfig& quant);
   Result<void> find_int4(const QuantConfig& quant);
   Result<void> find_int4_zeros(const QuantConfig& quant);
+  Result<void> find_mx(const QuantConfig& quant);
+  Result<void> find_column_scale();
+  bool read_mx(int row_begin, const ScaledRows& out) const;
+  float column_scale() const;
   Result<StoredTensor> find_also(const std::string& suffix, StoredType type,
                                  const std::vector<int64_t>& shape);
   Result<void> find_scales(const std::string& suffix,
@@ -83,7 +91,7 @@ class MatrixReader {
   uint64_t seed_ = 0;
   const WeightSource* source_ = nullptr;
   StoredTensor numbers_;
-  std::optional<Nibbles> nibbles_;  // set for int4; else each number is a byte
+  std::optional<Nibbles> nibbles_;  // set for int4, mxfp4, nvfp4; else each number is a byte
   StoredTensor scales_;
   int scale_rows_ = 1;  // number of neighbouring rows under one scale
   int64_t scale_row_stride_ = 0, scale_group_stride_ = 0;
@@ -92,7 +100,9 @@ class MatrixReader {
   Nibbles zero_nibbles_;
   int zero_add_ = 0;  // added to the stored zero
   std::optional<StoredTensor> order_, shape_;
-  std::vector<StoredTensor> small_;  // all tensors except the numbers
+  std::optional<StoredTensor> column_scale_;  // nvfp4: one number for the matrix
+  bool is_divisor_ = false;                   // its reciprocal is the scale
+  std::vector<StoredTensor> small_;           // all tensors except the numbers
 };
 
 }  // namespace hocket

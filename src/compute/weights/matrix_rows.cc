@@ -18,12 +18,17 @@ bool pack_plain(const MatrixReader& from, const RowMove& move, const PackedWeigh
 bool pack_scaled(const ScaledRows& rows, int packed_row, const PackedWeight& to) {
   auto* const data = static_cast<uint8_t*>(const_cast<void*>(to.data));
   const View<const uint8_t> numbers = rows.numbers;
-  if (to.format == WeightFormat::fp8) pack_rows<uint8_t>(numbers, packed_row, data);
+  if (to.format == WeightFormat::fp8 || to.format == WeightFormat::mxfp8)
+    pack_rows<uint8_t>(numbers, packed_row, data);
   if (to.format == WeightFormat::int8) pack_int8_rows(numbers, packed_row, data);
   if (to.format == WeightFormat::int4) pack_int4_rows(numbers, packed_row, data);
+  if (to.format == WeightFormat::mxfp4 || to.format == WeightFormat::nvfp4)
+    pack_fp4_rows(numbers, packed_row, data);
+  for (size_t row = 0; row < rows.column_scales.size(); ++row)
+    const_cast<float*>(to.column_scales)[packed_row + row] = rows.column_scales[row];
   bool finite = true;
   for (int64_t row = 0; row < rows.scales.rows; ++row)
-    for (int64_t g = 0; g < to.groups(); ++g) {
+    for (int64_t g = 0; g < rows.scales.cols; ++g) {
       const int64_t at = to.scale_index(packed_row + row, g);
       store_scale(to.format, rows.scales.row(row)[g], const_cast<std::byte*>(to.scales), at);
       finite &= std::isfinite(scale_at(to.format, to.scales, at));

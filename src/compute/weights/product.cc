@@ -56,7 +56,9 @@ Error too_deep(const Product& product) {
 Error not_finite(const MatrixReader& reader) {
   const char* what = "an infinity or NaN, or a number too large to be quantized";
   if (reader.kind() == MatrixReader::Kind::scaled)
-    what = reader.format().format == WeightFormat::fp8
+    what = is_mx(reader.format().format)
+               ? "a number or a scale that is NaN, or a scale whose products bfloat16 cannot hold"
+           : reader.format().format == WeightFormat::fp8
                ? "a float8 that is not a number, or a scale that is not finite"
                : "a scale that is not finite, or beyond float16, as which scales of int4 are kept";
   return error(ErrorCode::unsupported_model, "{} holds {}", reader.name(), what)

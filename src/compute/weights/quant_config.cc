@@ -6,24 +6,20 @@
 #include <array>
 #include <initializer_list>
 #include <optional>
-#include <regex>
-#include <unordered_map>
 
 namespace hocket {
 namespace {
 
 using QuantLayout = QuantConfig::Layout;
 
-constexpr std::string_view kPattern = "re:";
-constexpr size_t kPatternChars = 500;
-constexpr size_t kPatterns = 64;
+constexpr int kMxfpGroup = 32, kNvfpGroup = 16;
 
 Error unsupported_form(const std::string& message) {
   return error(ErrorCode::unsupported_model, "{}", message)
       .with_fix(
-          "use a folder of fp8 in blocks of 128 x 128, of 4 bits by AWQ or GPTQ, or of "
-          "compressed-tensors (int-quantized W8A8, float-quantized per channel, pack-quantized of "
-          "4 bits); or the unquantized model with --quantization int8 or int4");
+          "use a folder of fp8 in blocks of 128 x 128, of 4 bits by AWQ or GPTQ, of MXFP4, MXFP8 "
+          "or NVFP4, or of compressed-tensors (int-quantized W8A8, float-quantized per channel, "
+          "pack-quantized of 4 bits); or the unquantized model with --quantization int8 or int4");
 }
 
 // Refuses the config if the field is there with a value (as JSON) other than these.
@@ -60,18 +56,6 @@ int read_group(JsonFields& quant, std::string_view key) {
   return 0;
 }
 
-// Returns nothing if the pattern is invalid or needs backtracking. It is compiled for the
-// polynomial matcher, because names and patterns from foreign files must not take exponential time.
-std::optional<std::regex> compile(const std::string& pattern) try {
-  if (pattern.size() > kPatternChars) return std::nullopt;
-  int digits = 0;  // length of a number in a count, which would overflow in the library
-  for (const char c : pattern)
-    if ((digits = c >= '0' && c <= '9' ? digits + 1 : 0) > 4) return std::nullopt;
-  return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
-} catch (const std::regex_error&) {
-  return std::nullopt;
-}
-
 void skip(JsonFields& quant, std::string_view key, QuantConfig& out) {
   for (const std::string& entry : quant.texts(key)) out.skipped.push_back(entry);
 }
@@ -83,7 +67,7 @@ void check_patterns(JsonFields& quant, const QuantConfig& read) {
     if (++patterns > kPatterns)
       return quant.refuse(error(ErrorCode::bad_config, "{}: more than {} patterns of modules",
                                 quant.where(), kPatterns));
-    if (!compile(entry.substr(kPattern.size())))
+    if (!can_be_read(entry.substr(kPattern.size())))
       return quant.refuse(error(ErrorCode::bad_config,
                                 "{}: {} is not a regular expression that can be read",
                                 quant.where(), shown(entry)));
@@ -134,12 +118,57 @@ QuantConfig read_gptq(JsonFields& quant) {
   return out;
 }
 
+// Adds names in which a star stands for anything, as patterns.
+void skip_globs(JsonFields& quant, std::string_view key, QuantConfig& out) {
+  for (const std::string& entry : quant.texts(key)) {
+    if (!entry.contains('*')) {
+      out.skipped.push_back(entry);
+      continue;
+    }
+    std::string pattern(kPattern);
+    for (const char c : entry)
+      pattern += c == '*'                                                  ? ".*"
+                 : std::isalnum(static_cast<unsigned char>(c)) || c == '_' ? std::string(1, c)
+                                                                           : std::string("\\") + c;
+    out.skipped.push_back(pattern + "($|\\.)");
+  }
+}
+
+QuantConfig read_mxfp4(JsonFields& quant) {
+  QuantConfig out = {.layout = QuantLayout::mxfp4, .group = kMxfpGroup};
+  skip_globs(quant, "modules_to_not_convert", out);
+  return out;
+}
+
+QuantConfig read_mxfp8(JsonFields& quant) {
+  QuantConfig out = {.layout = QuantLayout::mxfp8, .group = kMxfpGroup};
+  only(quant, "fmt", {R"("e4m3")"});
+  only(quant, "weight_block_size", {"[1,32]"});
+  skip(quant, "modules_to_not_convert", out);
+  skip(quant, "ignored_layers", out);
+  return out;
+}
+
+// Fields of ModelOpt, in quantization_config or in hf_quant_config.json. They say in which format
+// keys and values were meant to be kept, which --kv-cache-dtype decides here.
+QuantConfig read_modelopt(JsonFields& quant) {
+  QuantConfig out = {.layout = QuantLayout::nvfp4, .group = kNvfpGroup};
+  if (!quant.has("quant_algo"))
+    quant.refuse(unsupported_form(fmt::format("{}: quant_algo is missing", quant.where())));
+  only(quant, "quant_algo", {R"("NVFP4")"});
+  only(quant, "group_size", {"16"});
+  skip_globs(quant, "ignore", out);
+  skip_globs(quant, "exclude_modules", out);
+  return out;
+}
+
 // The description of its modules by one group of compressed-tensors.
 struct Scheme {
   std::string format, type, strategy;
   int64_t bits = 0;
   bool symmetric = true;
-  enum class Activations : uint8_t { plain, int8_token, fp8_token, other } activations = {};
+  enum class Activations : uint8_t { plain, int8_token, fp8_token, floats, other };
+  Activations activations = {};
 };
 
 Scheme::Activations read_activations(JsonFields& group) {
@@ -150,6 +179,7 @@ Scheme::Activations read_activations(JsonFields& group) {
   const std::string type = part->text("type", "int");
   if (token && type == "int") return Scheme::Activations::int8_token;
   if (token && type == "float") return Scheme::Activations::fp8_token;
+  if (type == "float") return Scheme::Activations::floats;
   return Scheme::Activations::other;
 }
 
@@ -166,6 +196,33 @@ Scheme read_scheme(JsonFields& group, JsonFields& weights, const std::string& fo
   only(weights, "dynamic", {"false"});
   only(group, "output_activations", {});
   return out;
+}
+
+// Returns nothing if the scheme is none of numbers in groups of 16 or 32. Such rows stay bf16,
+// whatever floats the tool meant them to become.
+std::optional<QuantConfig> mx_layout_of(const Scheme& s, JsonFields& weights) {
+  struct MxScheme {
+    std::string_view format, strategy;
+    int64_t bits;
+    QuantConfig layout;
+  };
+  const MxScheme schemes[] = {
+      {"mxfp4-pack-quantized", "group", 4, {.layout = QuantLayout::mxfp4, .group = kMxfpGroup}},
+      {"mxfp8-quantized", "group", 8, {.layout = QuantLayout::mxfp8, .group = kMxfpGroup}},
+      {"nvfp4-pack-quantized",
+       "tensor_group",
+       4,
+       {.layout = QuantLayout::nvfp4, .group = kNvfpGroup}}};
+  const bool floats = s.type == "float" && s.symmetric &&
+                      s.activations != Scheme::Activations::int8_token &&
+                      s.activations != Scheme::Activations::other;
+  for (const MxScheme& mx : schemes)
+    if (floats && s.format == mx.format && s.strategy == mx.strategy && s.bits == mx.bits) {
+      const std::string group = std::to_string(mx.layout.group);
+      only(weights, "group_size", {group});
+      return mx.layout;
+    }
+  return std::nullopt;
 }
 
 QuantConfig layout_of(const Scheme& s, JsonFields& weights) {
@@ -186,8 +243,9 @@ QuantConfig layout_of(const Scheme& s, JsonFields& weights) {
     if (s.strategy == "group")
       return {.layout = QuantLayout::packed, .group = read_group(weights, "group_size")};
   }
-  const std::array<std::string_view, 4> activations = {"plain", "int8 a token", "fp8 a token",
-                                                       "other"};
+  if (const std::optional<QuantConfig> mx = mx_layout_of(s, weights)) return *mx;
+  const std::array<std::string_view, 5> activations = {"plain", "int8 a token", "fp8 a token",
+                                                       "other float", "other"};
   weights.refuse(unsupported_form(fmt::format(
       "{}: {} of {} bits, type {}, strategy {}, {}, with {} activations, is not supported",
       weights.where(), shown(s.format), s.bits, shown(s.type), shown(s.strategy),
@@ -257,32 +315,15 @@ struct Method {
   QuantConfig (*read)(JsonFields&);
 };
 // Names with "marlin" denote a kernel; the files are those of the plain method.
-constexpr std::array<Method, 6> kMethods = {{{"fp8", read_fp8},
+constexpr std::array<Method, 9> kMethods = {{{"fp8", read_fp8},
+                                             {"mxfp4", read_mxfp4},
+                                             {"mxfp8", read_mxfp8},
+                                             {"modelopt", read_modelopt},
                                              {"compressed-tensors", read_compressed_tensors},
                                              {"awq", read_awq},
                                              {"awq_marlin", read_awq},
                                              {"gptq", read_gptq},
                                              {"gptq_marlin", read_gptq}}};
-
-bool has_run_of_components(std::string_view module, std::string_view entry) {
-  for (size_t at = module.find(entry); at != module.npos; at = module.find(entry, at + 1)) {
-    const size_t end = at + entry.size();
-    if ((at == 0 || module[at - 1] == '.') && (end == module.size() || module[end] == '.'))
-      return true;
-  }
-  return false;
-}
-
-// Returns true if the pattern matches. Patterns are few and modules many thousands, so compiled
-// patterns are kept.
-bool matches(const std::string& pattern, std::string_view module) {
-  thread_local std::unordered_map<std::string, std::optional<std::regex>> compiled;
-  if (compiled.size() > kPatterns) compiled.clear();
-  auto [at, is_new] = compiled.try_emplace(pattern);
-  if (is_new) at->second = compile(pattern);
-  return at->second && std::regex_search(module.begin(), module.end(), *at->second,
-                                         std::regex_constants::match_continuous);
-}
 
 }  // namespace
 
@@ -296,7 +337,7 @@ QuantConfig read_quant_config(JsonFields& config) {
   if (method != kMethods.end()) {
     out = method->read(*quant);
     check_patterns(*quant, out);
-    only(*quant, "kv_cache_scheme", {});
+    if (method->read != read_modelopt) only(*quant, "kv_cache_scheme", {});
   } else if (quant->status()) {
     quant->refuse(unsupported_form(name.empty()
                                        ? fmt::format("{}: quant_method is missing", quant->where())
@@ -307,21 +348,13 @@ QuantConfig read_quant_config(JsonFields& config) {
   return out;
 }
 
-bool is_quantized(const QuantConfig& quant, std::string_view module) {
-  if (quant.layout == QuantLayout::none) return false;
-  for (const std::string& entry : quant.skipped) {
-    std::string_view name = entry;
-    if (name.starts_with(kPattern)) {
-      if (matches(entry.substr(kPattern.size()), module)) return false;
-      continue;
-    }
-    if (name.ends_with('.') && quant.layout != QuantLayout::awq) name.remove_suffix(1);
-    if (name.empty()) continue;
-    if (quant.layout == QuantLayout::awq ? module.find(name) != module.npos
-                                         : has_run_of_components(module, name))
-      return false;
-  }
-  return true;
+QuantConfig read_modelopt_file(JsonFields& file) {
+  std::optional<JsonFields> quant = file.object("quantization");
+  if (!quant) return {};
+  const QuantConfig out = read_modelopt(*quant);
+  check_patterns(*quant, out);
+  file.absorb(*quant);
+  return out;
 }
 
 }  // namespace hocket

@@ -17,12 +17,20 @@ constexpr float kRoundToInt = 0x1.8p23f;  // x + this - this is x to the nearest
 constexpr float kTiny = 0x1p-60f;
 constexpr float kFp8Max = 448;
 constexpr float kInt4Max = 15;
+constexpr float kFp4Max = 6;
+constexpr float kNvfp4ColumnScale = 0x1p-9f;
 constexpr float kWidths[] =  // widths of the grid tried; 1 is the extent of the values
     {1.0f, 1.04f, 0.96f, 0.92f, 0.88f, 0.84f, 0.8f};
 
 const std::array<float, 256> kFp8Values = [] {
   std::array<float, 256> values{};
   for (int i = 0; i < 256; ++i) values[i] = fp8_to_float(static_cast<uint8_t>(i));
+  return values;
+}();
+
+const std::array<float, 16> kFp4Values = [] {
+  std::array<float, 16> values{};
+  for (int i = 0; i < 16; ++i) values[i] = e2m1_to_float(i);
   return values;
 }();
 
@@ -161,10 +169,48 @@ float quantize_fp8_group(const float* x, int count, uint8_t* numbers) {
   return scale;
 }
 
+// Returns the nearest e2m1, ties to even; the largest for |x| beyond 6.
+uint8_t float_to_e2m1(float x) {
+  const float magnitude = std::abs(x);
+  uint32_t code;
+  if (magnitude < 1) {  // halves
+    code = static_cast<uint32_t>(std::nearbyint(magnitude * 2));
+  } else {
+    const uint32_t bits = std::bit_cast<uint32_t>(magnitude);
+    const uint32_t rounded = (bits + 0x1fffffu + (bits >> 22 & 1u)) >> 22;  // one bit stays
+    code = std::min(rounded - ((127u - 1u) << 1), 7u);
+  }
+  return static_cast<uint8_t>((std::signbit(x) ? 8u : 0u) | code);
+}
+
+// Returns the least power of two that is not below `least`, within the range of mxfp4 and mxfp8.
+float power_of_two_from(float least) {
+  int exponent;
+  const float fraction = std::frexp(least, &exponent);
+  return std::ldexp(1.0f, std::min(fraction == 0.5f ? exponent - 1 : exponent, 119));
+}
+
+float quantize_mx_group(WeightFormat format, const float* x, int count, uint8_t* numbers) {
+  const float amax = extent_of(x, count).amax();
+  std::fill_n(numbers, count, uint8_t{0});
+  if (amax < kTiny) return 0;
+  const bool fp8 = format == WeightFormat::mxfp8, nvfp4 = format == WeightFormat::nvfp4;
+  const float outer = nvfp4 ? kNvfp4ColumnScale : 1, wanted = amax / (fp8 ? kFp8Max : kFp4Max);
+  const float scale =
+      nvfp4 ? fp8_to_float(float_to_fp8(wanted / outer)) : power_of_two_from(wanted);
+  if (scale == 0) return 0;
+  for (int i = 0; i < count; ++i) {
+    const float number = x[i] / (scale * outer);
+    numbers[i] = fp8 ? float_to_fp8(number) : float_to_e2m1(number);
+  }
+  return scale;
+}
+
 }  // namespace
 
 void dequantize_rows(const ScaledRows& rows, View<float> out) {
-  const bool fp8 = rows.format.format == WeightFormat::fp8;
+  const WeightFormat format = rows.format.format;
+  const bool fp8 = format == WeightFormat::fp8 || format == WeightFormat::mxfp8;
   for (int64_t r = 0; r < out.rows; ++r)
     for (int64_t g = 0; g < rows.scales.cols; ++g) {
       const uint8_t* const numbers = rows.numbers.row(r);
@@ -173,6 +219,11 @@ void dequantize_rows(const ScaledRows& rows, View<float> out) {
       const int begin = rows.group_begin(g), end = rows.group_end(g);
       if (fp8) {
         for (int i = begin; i < end; ++i) to[i] = kFp8Values[numbers[i]] * scale;
+      } else if (format == WeightFormat::mxfp4) {
+        for (int i = begin; i < end; ++i) to[i] = kFp4Values[numbers[i]] * scale;
+      } else if (format == WeightFormat::nvfp4) {
+        for (int i = begin; i < end; ++i)
+          to[i] = kFp4Values[numbers[i]] * scale * rows.column_scales[r];
       } else {
         const int zero = rows.zeros.row(r)[g];
         for (int i = begin; i < end; ++i) to[i] = static_cast<float>(numbers[i] - zero) * scale;
@@ -183,6 +234,7 @@ void dequantize_rows(const ScaledRows& rows, View<float> out) {
 bool quantize_rows(View<const float> rows, const ScaledRows& out) {
   for (int64_t r = 0; r < rows.rows; ++r) {
     if (!all_finite(rows.row(r), rows.cols)) return false;
+    if (out.format.format == WeightFormat::nvfp4) out.column_scales[r] = kNvfp4ColumnScale;
     for (int64_t g = 0; g < out.scales.cols; ++g) {
       const int begin = out.group_begin(g), count = out.group_end(g) - begin;
       const float* const x = rows.row(r) + begin;
@@ -194,6 +246,11 @@ bool quantize_rows(View<const float> rows, const ScaledRows& out) {
           break;
         case WeightFormat::int8:
           scale = quantize_int8_group(x, count, numbers, out.zeros.row(r) + g);
+          break;
+        case WeightFormat::mxfp4:
+        case WeightFormat::mxfp8:
+        case WeightFormat::nvfp4:
+          scale = quantize_mx_group(out.format.format, x, count, numbers);
           break;
         default:
           HOCKET_CHECK(out.format.format == WeightFormat::int4);
@@ -210,8 +267,13 @@ ScaledRows RowScratch::scaled(MatrixFormat format, int64_t rows, int64_t k) {
   if (std::ssize(numbers_) < rows * k) numbers_.resize(rows * k);
   if (std::ssize(scales_) < rows * groups)
     scales_.resize(rows * groups), zeros_.resize(rows * groups);
-  ScaledRows out{format, {numbers_.data(), rows, k}, {scales_.data(), rows, groups}, {}};
-  if (format.format != WeightFormat::fp8) out.zeros = {zeros_.data(), rows, groups};
+  ScaledRows out{format, {numbers_.data(), rows, k}, {scales_.data(), rows, groups}, {}, {}};
+  if (format.format == WeightFormat::int8 || format.format == WeightFormat::int4)
+    out.zeros = {zeros_.data(), rows, groups};
+  if (format.format == WeightFormat::nvfp4) {
+    if (std::ssize(column_scales_) < rows) column_scales_.resize(rows);
+    out.column_scales = {column_scales_.data(), static_cast<size_t>(rows)};
+  }
   return out;
 }
 

@@ -2,6 +2,9 @@
 //
 //   fp8          number (e4m3) * scale
 //   int8, int4   (number - zero) * scale
+//   mxfp4        number (e2m1) * scale, a power of two
+//   mxfp8        number (e4m3) * scale, a power of two
+//   nvfp4        number (e2m1) * scale (e4m3), exactly, then * column_scale
 //
 // Groups of neighbouring k in a row share scale and zero, as in packed_weight.h. Private to the
 // room.   Thread: any; every function is pure, and gives equal results in threads with and without
@@ -9,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "compute/kernels/packed_weight.h"
@@ -32,9 +36,10 @@ constexpr int whole_group(int k) {
 // Views of scaled rows; the caller owns the memory.
 struct ScaledRows {
   MatrixFormat format;
-  View<uint8_t> numbers;  // [rows, k]
-  View<float> scales;     // [rows, groups]
-  View<uint8_t> zeros;    // [rows, groups]; empty for fp8
+  View<uint8_t> numbers;           // [rows, k]
+  View<float> scales;              // [rows, groups]
+  View<uint8_t> zeros;             // [rows, groups]; int8, int4
+  std::span<float> column_scales;  // [rows]; nvfp4
 
   int group_begin(int64_t g) const { return static_cast<int>(g) * format.group; }
   int group_end(int64_t g) const {
@@ -43,7 +48,7 @@ struct ScaledRows {
   }
 };
 
-// Uses one multiplication per element. Shapes: out [rows, k].
+// Uses one multiplication per element, two for nvfp4. Shapes: out [rows, k].
 void dequantize_rows(const ScaledRows& rows, View<float> out);
 
 // Chooses scales, zeros and numbers of `out`:
@@ -52,6 +57,8 @@ void dequantize_rows(const ScaledRows& rows, View<float> out);
 //   int4   asymmetric; tries a few widths of the grid, each with the scale of least squares, and
 //          keeps the one with the least squared error; then rounds the scale to the nearest
 //          float16, which is infinite beyond its range
+//   mxfp4, mxfp8   scale = the least power of two that reaches amax, nearest even
+//   nvfp4  column_scale = 2^-9; scale = amax / 6 / column_scale as e4m3, nearest even, at most 448
 // Groups whose amax is below 2^-60 become zeros; in int4 also those whose scale rounds to 0.
 // Returns false if a value is NaN or infinite.
 [[nodiscard]] bool quantize_rows(View<const float> rows, const ScaledRows& out);
@@ -71,7 +78,7 @@ class RowScratch {
  private:
   std::vector<float>& memory_of(float) { return floats_; }
   std::vector<Bf16>& memory_of(Bf16) { return halves_; }
-  std::vector<float> floats_, scales_;
+  std::vector<float> floats_, scales_, column_scales_;
   std::vector<Bf16> halves_;
   std::vector<uint8_t> numbers_, zeros_;
 };

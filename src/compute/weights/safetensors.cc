@@ -49,7 +49,7 @@ constexpr FileType kFileTypes[] = {
     {"U32", 32, StoredType::other},
     {"U64", 64, StoredType::other},
     {"C64", 64, StoredType::other},
-    {"F8_E8M0", 8, StoredType::other},
+    {"F8_E8M0", 8, StoredType::f8_e8m0},
     {"F8_E4M3FNUZ", 8, StoredType::other},
     {"F8_E5M2FNUZ", 8, StoredType::other},
     {"F4", 4, StoredType::other},

@@ -1,5 +1,6 @@
 #include "compute/weights/stacked_experts.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "compute/weights/safetensors.h"
@@ -9,9 +10,21 @@ namespace {
 
 constexpr std::string_view kExpertsFolder = "experts.";
 
-// The place of one expert's matrix in a stacked tensor.
+// One kind of tensor of an expert, and that of all experts.
+struct TensorKind {
+  std::string_view of_one, of_all;  // ends of the names
+  size_t axes;
+  bool outputs_first;  // whatever the form is
+};
+constexpr TensorKind kTensorKinds[] = {{".weight", "", 3, false},
+                                       {".weight_packed", "_blocks", 4, true},
+                                       {".weight_scale", "_scales", 3, true},
+                                       {".bias", "_bias", 2, true}};
+
+// The place of one expert's tensor in a stacked one.
 struct Place {
   std::string tensor;  // name of the stacked tensor
+  const TensorKind* kind = nullptr;
   int64_t expert = 0;
   int part = 0, num_parts = 1;  // gate and up are halves of one tensor
 };
@@ -25,22 +38,47 @@ std::optional<Place> place_of(std::string_view name) {
   const char* const end = name.data() + name.size();
   const auto [rest, problem] = std::from_chars(name.data() + number, end, place.expert);
   if (problem != std::errc() || place.expert < 0) return std::nullopt;
-  const std::string_view module(rest, end);
-  if (module == ".gate_proj.weight" || module == ".up_proj.weight") {
-    place.part = module == ".up_proj.weight" ? 1 : 0;
+  const std::string_view tensor(rest, end), module = tensor.substr(0, tensor.rfind('.'));
+  for (const TensorKind& kind : kTensorKinds)
+    if (tensor.substr(module.size()) == kind.of_one) place.kind = &kind;
+  if (module == ".gate_proj" || module == ".up_proj") {
+    place.part = module == ".up_proj" ? 1 : 0;
     place.num_parts = 2;
-  } else if (module != ".down_proj.weight") {
+  } else if (module != ".down_proj") {
     return std::nullopt;
   }
-  place.tensor =
-      std::string(name.substr(0, number)) + (place.num_parts == 2 ? "gate_up_proj" : "down_proj");
+  if (place.kind == nullptr) return std::nullopt;
+  place.tensor = std::string(name.substr(0, number)) +
+                 (place.num_parts == 2 ? "gate_up_proj" : "down_proj") +
+                 std::string(place.kind->of_all);
   return place;
+}
+
+// Returns the expert's matrix in numbers that stand as [experts, outputs, k] or [experts, k,
+// outputs].
+StoredTensor part_of(const StoredTensor& all, const Place& place, bool outputs_first,
+                     bool interleaved) {
+  const int64_t outputs = all.shape[outputs_first ? 1 : 2];
+  int64_t k = outputs_first ? 1 : all.shape[1];
+  for (size_t axis = 2; outputs_first && axis < all.shape.size(); ++axis) k *= all.shape[axis];
+  const int64_t rows = outputs / place.num_parts, size = stored_type_size(all.type);
+  const int64_t apart = interleaved ? place.num_parts : 1;  // from one row to the next
+  const int64_t first = place.part * (interleaved ? 1 : rows);
+  const int64_t row_step = outputs_first ? k : 1, column_step = outputs_first ? 1 : outputs;
+  StoredTensor one{.type = all.type, .shape = {rows, k}};
+  if (all.shape.size() == 2) one.shape = {rows};
+  one.data = all.data + (place.expert * outputs * k + first * row_step) * size;
+  one.bytes = ((rows - 1) * apart * row_step + (k - 1) * column_step + 1) * size;
+  if (!outputs_first) one.column_step = outputs;
+  if (apart > 1) one.row_step = apart * row_step;
+  return one;
 }
 
 }  // namespace
 
-StackedExperts::StackedExperts(std::unique_ptr<WeightSource> files, MoeConfig::Stacked form)
-    : files_(std::move(files)), form_(form) {}
+StackedExperts::StackedExperts(std::unique_ptr<WeightSource> files, MoeConfig::Stacked form,
+                               bool interleaved)
+    : files_(std::move(files)), form_(form), interleaved_(interleaved) {}
 
 bool StackedExperts::has(std::string_view name) const {
   if (files_->has(name)) return true;
@@ -52,35 +90,25 @@ Result<StoredTensor> StackedExperts::find(std::string_view name) const {
   const std::optional<Place> place = files_->has(name) ? std::nullopt : place_of(name);
   if (!place || !files_->has(place->tensor)) return files_->find(name);
   HOCKET_TRY(StoredTensor all, files_->find(place->tensor));
-  const bool outputs_first = form_ == MoeConfig::Stacked::outputs_first;
-  if (all.shape.size() != 3 || place->expert >= all.shape[0] ||
-      all.shape[outputs_first ? 1 : 2] % place->num_parts != 0)
+  const bool outputs_first =
+      place->kind->outputs_first || form_ == MoeConfig::Stacked::outputs_first;
+  if (all.shape.size() != place->kind->axes || place->expert >= all.shape[0] ||
+      all.shape[outputs_first ? 1 : 2] % place->num_parts != 0 ||
+      std::ranges::find(all.shape, 0) != all.shape.end())
     return fail(error(ErrorCode::wrong_shape,
                       "{} has {} axes or sizes that do not hold expert {} of gate, up and down",
                       place->tensor, all.shape.size(), place->expert)
                     .with_fix("config.json and the weights are of different models: download both "
                               "again"));
   if (all.type == StoredType::other) return all;  // the reader refuses the type by name
-  const int64_t outputs = all.shape[outputs_first ? 1 : 2], k = all.shape[outputs_first ? 2 : 1];
-  const int64_t rows = outputs / place->num_parts, size = stored_type_size(all.type);
-  const int64_t expert_begin = place->expert * outputs * k;
-  StoredTensor one{.type = all.type, .shape = {rows, k}};
-  if (outputs_first) {
-    one.data = all.data + (expert_begin + place->part * rows * k) * size;
-    one.bytes = rows * k * size;
-  } else {
-    one.data = all.data + (expert_begin + place->part * rows) * size;
-    one.bytes = ((k - 1) * outputs + rows) * size;
-    one.column_step = outputs;
-  }
-  return one;
+  return part_of(all, *place, outputs_first, interleaved_ && place->num_parts > 1);
 }
 
 Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder,
                                                          const MoeConfig& moe) {
   HOCKET_TRY(std::unique_ptr<WeightSource> files, open_model_weights(folder));
   if (moe.stacked == MoeConfig::Stacked::never) return files;
-  return std::make_unique<StackedExperts>(std::move(files), moe.stacked);
+  return std::make_unique<StackedExperts>(std::move(files), moe.stacked, moe.interleaved);
 }
 
 }  // namespace hocket

@@ -4,8 +4,18 @@
 //   ...experts.down_proj     [experts, hidden, width], or [experts, width, hidden]
 //
 // are found as ...experts.{e}.gate_proj.weight, up_proj and down_proj; the first half of
-// gate_up_proj is the gate. Nothing is copied. A tensor that the files hold for one expert is
-// found as it is.   Thread: any (const).
+// gate_up_proj is the gate, or every other output from the first on where they are interleaved.
+// In the same way mxfp4's blocks and scales, and biases, are found under the names that a matrix of
+// its own would have, and always with outputs first:
+//
+//   ...experts.down_proj_blocks  [experts, hidden, width / 32, 16]   .weight_packed [hidden, width
+//   / 2]
+//   ...experts.down_proj_scales  [experts, hidden, width / 32]       .weight_scale  [hidden, width
+//   / 32]
+//   ...experts.down_proj_bias    [experts, hidden]                   .bias          [hidden]
+//
+// Nothing is copied. A tensor that the files hold for one expert is found as it is.
+// Thread: any (const).
 #pragma once
 
 #include <filesystem>
@@ -18,9 +28,9 @@ namespace hocket {
 
 class StackedExperts final : public WeightSource {
  public:
-  StackedExperts(std::unique_ptr<WeightSource> files, MoeConfig::Stacked form);
+  StackedExperts(std::unique_ptr<WeightSource> files, MoeConfig::Stacked form, bool interleaved);
 
-  // Errors: those of the files; wrong_shape: a stacked tensor without three axes, with too few
+  // Errors: those of the files; wrong_shape: a stacked tensor with other axes, with too few
   // experts, or with an odd number of rows of gate and up.
   Result<StoredTensor> find(std::string_view name) const override;
   bool has(std::string_view name) const override;
@@ -31,6 +41,7 @@ class StackedExperts final : public WeightSource {
  private:
   std::unique_ptr<WeightSource> files_;
   MoeConfig::Stacked form_;
+  bool interleaved_;
 };
 
 // Opens a model folder (safetensors.h). Where its files may hold stacked experts, these are offered

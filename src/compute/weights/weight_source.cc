@@ -33,6 +33,8 @@ std::string_view stored_type_name(StoredType t) {
       return "float8_e4m3";
     case StoredType::f8_e5m2:
       return "float8_e5m2";
+    case StoredType::f8_e8m0:
+      return "float8_e8m0";
     case StoredType::other:
       return "a type without a name here";
   }
@@ -56,6 +58,7 @@ int stored_type_size(StoredType t) {
     case StoredType::boolean:
     case StoredType::f8_e4m3:
     case StoredType::f8_e5m2:
+    case StoredType::f8_e8m0:
       return 1;
     case StoredType::other:
       break;

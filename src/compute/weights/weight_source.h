@@ -27,6 +27,7 @@ enum class StoredType : uint8_t {
   f64,
   f8_e4m3,
   f8_e5m2,
+  f8_e8m0,
   other
 };
 std::string_view stored_type_name(StoredType t);
@@ -40,6 +41,9 @@ struct StoredTensor {
   // 0: row after row. Else the data holds columns: element (row, column) is number
   // column * column_step + row of it.
   int64_t column_step = 0;
+  // Numbers from the beginning of a row to that of the next; 0: no gap. With columns: 1 without
+  // gap.
+  int64_t row_step = 0;
 };
 
 // Converts `count` numbers of type f32, f16 or bf16, which may be unaligned, to T: Bf16 (nearest

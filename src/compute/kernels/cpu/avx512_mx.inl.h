@@ -40,9 +40,10 @@ struct Mx {
       const __m256i words = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
       return _mm512_mul_ps(e4m3_times_2_to_minus_8(words), _mm512_set1_ps(0x1p8f));
     } else {
-      constexpr int kExponent = kFp8 ? 8 : 0;
+      const __m512i stored = _mm512_cvtepu8_epi32(bytes);
+      const __mmask16 nonzero = _mm512_test_epi32_mask(stored, stored);
       const __m512i exponents =
-          _mm512_add_epi32(_mm512_cvtepu8_epi32(bytes), _mm512_set1_epi32(kExponent));
+          _mm512_maskz_add_epi32(nonzero, stored, _mm512_set1_epi32(kFp8 ? 8 : 0));
       return _mm512_castsi512_ps(_mm512_slli_epi32(exponents, 23));
     }
   }

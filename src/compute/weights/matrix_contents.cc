@@ -1,0 +1,218 @@
+// Bodies of MatrixReader that read the contents of tensors; matrix_reader.cc finds the tensors.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "compute/weights/matrix_reader.h"
+#include "compute/weights/random_weights.h"
+
+namespace hocket {
+namespace {
+
+float plain_at(const StoredTensor& tensor, int64_t i) {
+  float value;
+  convert_stored(tensor.type, tensor.data + i * stored_type_size(tensor.type), 1, &value);
+  return value;
+}
+
+int64_t integer_at(const StoredTensor& tensor, int64_t i) {
+  if (tensor.type == StoredType::i64) {
+    int64_t value;
+    std::memcpy(&value, tensor.data + i * 8, 8);
+    return value;
+  }
+  int32_t value;
+  std::memcpy(&value, tensor.data + i * 4, 4);
+  return value;
+}
+
+// The e8m0 scales whose products with every number of the format are zero or normal in bf16.
+struct ScaleBytes {
+  int least, most;
+};
+constexpr ScaleBytes e8m0_bytes(WeightFormat format) {
+  return format == WeightFormat::mxfp4 ? ScaleBytes{2, 252} : ScaleBytes{10, 246};
+}
+
+bool all_zero(const uint8_t* numbers, int count, int magnitude_bits) {
+  return std::all_of(numbers, numbers + count, [&](int x) { return (x & magnitude_bits) == 0; });
+}
+
+}  // namespace
+
+void read_vector(const StoredTensor& tensor, int n, float* out) {
+  if (tensor.row_step <= 1) return convert_stored(tensor.type, tensor.data, n, out);
+  for (int i = 0; i < n; ++i) out[i] = plain_at(tensor, i * tensor.row_step);
+}
+
+int64_t MatrixReader::row_bytes() const {
+  if (kind_ == Kind::random) return int64_t{k_} * 4;
+  const int64_t dense =
+      nibbles_ ? nibble_words(k_) * 4 : int64_t{k_} * stored_type_size(numbers_.type);
+  const bool gaps = numbers_.row_step != 0 && numbers_.column_step == 0;
+  return gaps ? numbers_.row_step * stored_type_size(numbers_.type) : dense;
+}
+
+float MatrixReader::column_scale() const {
+  const float stored = plain_at(*column_scale_, 0);
+  return is_divisor_ ? 1 / stored : stored;
+}
+
+Result<void> MatrixReader::check_contents() const {
+  if (shape_ && (integer_at(*shape_, 0) != n_ || integer_at(*shape_, 1) != k_))
+    return fail(
+        error(ErrorCode::wrong_shape,
+              "{}.weight_shape is [{}, {}], but config.json asks for [{}, {}]", module_,
+              integer_at(*shape_, 0), integer_at(*shape_, 1), n_, k_)
+            .with_fix("config.json and the weights are of different models: download both again"));
+  for (int i = 0; order_ && i < k_; ++i)
+    if (integer_at(*order_, i) != i / format_.group)
+      return fail(error(ErrorCode::unsupported_model,
+                        "{} is quantized with its columns out of order (act-order): column {} is "
+                        "of group {}, not {}",
+                        module_, i, integer_at(*order_, i), i / format_.group)
+                      .with_fix("use a copy quantized with desc_act false"));
+  if (column_scale_) {
+    const float scale = column_scale();
+    if (!std::isfinite(scale) || scale <= 0)
+      return fail(error(ErrorCode::unsupported_model,
+                        "{} has {} as the scale of all its numbers; it must be above 0 and finite",
+                        module_, plain_at(*column_scale_, 0))
+                      .with_fix("the files are damaged: download them again"));
+  }
+  return {};
+}
+
+// Turns stored columns into rows, some rows at a time.
+template <class T>
+void MatrixReader::read_columns(int row_begin, View<T> out) const {
+  constexpr int64_t kRowsAtOnce = 64;
+  std::array<T, kRowsAtOnce> column;
+  const int size = stored_type_size(numbers_.type);
+  if (numbers_.row_step > 1) {
+    for (int64_t row = 0; row < out.rows; ++row)
+      for (int col = 0; col < k_; ++col) {
+        const int64_t at = col * numbers_.column_step + (row_begin + row) * numbers_.row_step;
+        convert_stored(numbers_.type, numbers_.data + at * size, 1, out.row(row) + col);
+      }
+    return;
+  }
+  for (int64_t begin = 0; begin < out.rows; begin += kRowsAtOnce) {
+    const int64_t rows = std::min(kRowsAtOnce, out.rows - begin);
+    for (int col = 0; col < k_; ++col) {
+      const int64_t at = col * numbers_.column_step + row_begin + begin;
+      convert_stored(numbers_.type, numbers_.data + at * size, rows, column.data());
+      for (int64_t row = 0; row < rows; ++row) out.row(begin + row)[col] = column[row];
+    }
+  }
+}
+
+template <class T>
+void MatrixReader::read(int row_begin, View<T> out) const {
+  if constexpr (std::is_same_v<T, float>) {
+    if (kind_ == Kind::random) return random_rows(seed_, name_, row_begin, out);
+  }
+  HOCKET_CHECK(kind_ == Kind::plain);
+  if (numbers_.column_step > 0) return read_columns(row_begin, out);
+  for (int64_t row = 0; row < out.rows; ++row)
+    convert_stored(numbers_.type, numbers_.data + (row_begin + row) * row_bytes(), k_,
+                   out.row(row));
+}
+template void MatrixReader::read<float>(int, View<float>) const;
+template void MatrixReader::read<Bf16>(int, View<Bf16>) const;
+
+uint8_t MatrixReader::zero_at(int64_t row, int64_t group) const {
+  int zero = zero_add_;
+  if (zeros_ == Zeros::nibbles) zero += zero_nibbles_.at(row, group);
+  if (zeros_ == Zeros::bytes) zero += static_cast<int8_t>(zero_bytes_.data[row]);
+  return static_cast<uint8_t>(zero);
+}
+
+bool MatrixReader::read(int row_begin, const ScaledRows& out) const {
+  HOCKET_CHECK(kind_ == Kind::scaled && out.format == format_);
+  if (is_mx(format_.format)) return read_mx(row_begin, out);
+  for (int64_t row = 0; row < out.scales.rows; ++row) {
+    const int64_t first = (row_begin + row) / scale_rows_ * scale_row_stride_;
+    if (scale_group_stride_ == 1) {
+      convert_stored(scales_.type, scales_.data + first * stored_type_size(scales_.type),
+                     out.scales.cols, out.scales.row(row));
+      continue;
+    }
+    for (int64_t g = 0; g < out.scales.cols; ++g)
+      out.scales.row(row)[g] = plain_at(scales_, first + g * scale_group_stride_);
+  }
+  for (int64_t row = 0; row < out.zeros.rows; ++row)
+    for (int64_t g = 0; g < out.zeros.cols; ++g)
+      out.zeros.row(row)[g] = zero_at(row_begin + row, g);
+  if (nibbles_) {
+    nibbles_->read(row_begin, out.numbers);
+    return true;
+  }
+  bool sound = true;
+  const bool fp8 = format_.format == WeightFormat::fp8;
+  for (int64_t row = 0; row < out.numbers.rows; ++row) {
+    uint8_t* const to = out.numbers.row(row);
+    std::memcpy(to, numbers_.data + (row_begin + row) * k_, k_);
+    int nans = 0;
+    for (int i = 0; i < k_; ++i) {
+      if (fp8) {
+        nans += (to[i] & 0x7f) == 0x7f;
+      } else {
+        to[i] ^= kInt8Zero;  // a signed byte plus 128
+      }
+    }
+    sound = sound && nans == 0;
+  }
+  return sound;
+}
+
+bool MatrixReader::read_mx(int row_begin, const ScaledRows& out) const {
+  const bool nvfp4 = format_.format == WeightFormat::nvfp4;
+  const bool fp8 = format_.format == WeightFormat::mxfp8;
+  const int magnitude_bits = fp8 ? 0x7f : 7;
+  if (nibbles_) nibbles_->read(row_begin, out.numbers);
+  bool sound = true;
+  for (int64_t row = 0; row < out.numbers.rows; ++row) {
+    uint8_t* const numbers = out.numbers.row(row);
+    if (fp8) {
+      std::memcpy(numbers, numbers_.data + (row_begin + row) * row_bytes(), k_);
+      sound &= std::none_of(numbers, numbers + k_, [](int x) { return (x & 0x7f) == 0x7f; });
+    }
+    const std::byte* const scales = scales_.data + (row_begin + row) * scale_row_stride_;
+    for (int64_t g = 0; g < out.scales.cols; ++g) {
+      const auto byte = static_cast<uint8_t>(scales[g]);
+      float& scale = out.scales.row(row)[g];
+      if (nvfp4) {
+        scale = fp8_to_float(byte);
+        sound &= (byte & 0x7f) != 0x7f;
+        continue;
+      }
+      const auto [least, most] = e8m0_bytes(format_.format);
+      const bool fits = byte >= least && byte <= most;
+      scale = fits ? e8m0_to_float(byte) : 0;
+      sound &= fits || (byte != 0xff &&
+                        all_zero(numbers + g * format_.group, format_.group, magnitude_bits));
+    }
+    if (nvfp4) out.column_scales[row] = column_scale();
+  }
+  return sound;
+}
+
+void MatrixReader::done_with(int begin, int end) const {
+  if (kind_ == Kind::random) return;
+  const bool row_by_row =
+      numbers_.row_step == 0 &&
+      ((!nibbles_ && numbers_.column_step == 0) ||
+       (nibbles_ && nibbles_->along == Nibbles::Along::columns && nibbles_->column_stride == 1));
+  if (row_by_row) {
+    const int64_t bytes = row_bytes();
+    source_->done_with(
+        {numbers_.type, {end - begin}, numbers_.data + begin * bytes, (end - begin) * bytes});
+  }
+  if (end < n_) return;
+  if (!row_by_row) source_->done_with(numbers_);
+  for (const StoredTensor& tensor : small_) source_->done_with(tensor);
+}
+
+}  // namespace hocket
