@@ -17,7 +17,7 @@ using testing::HasSubstr;
 struct StoredCase {
   std::string name;
   QuantConfig quant;
-  bool symmetric = true;
+  bool symmetric = true, modelopt = false;
 };
 std::vector<StoredCase> all_cases() {
   return {{"fp8_block", {.layout = QuantLayout::fp8_block}},
@@ -30,15 +30,22 @@ std::vector<StoredCase> all_cases() {
           {"gptq_all", {.layout = QuantLayout::gptq, .group = 0}},
           {"packed_32", {.layout = QuantLayout::packed, .group = 32}},
           {"packed_all", {.layout = QuantLayout::packed, .group = 0}},
-          {"packed_asymmetric", {.layout = QuantLayout::packed, .group = 128}, false}};
+          {"packed_asymmetric", {.layout = QuantLayout::packed, .group = 128}, false},
+          {"mxfp4", {.layout = QuantLayout::mxfp4}},
+          {"mxfp8", {.layout = QuantLayout::mxfp8}},
+          {"nvfp4", {.layout = QuantLayout::nvfp4}},
+          {"nvfp4_modelopt", {.layout = QuantLayout::nvfp4}, true, true}};
 }
 WeightFormat format_of(const QuantConfig& quant) {
   if (quant.layout == QuantLayout::fp8_block || quant.layout == QuantLayout::fp8_channel)
     return WeightFormat::fp8;
+  if (quant.layout == QuantLayout::mxfp4) return WeightFormat::mxfp4;
+  if (quant.layout == QuantLayout::mxfp8) return WeightFormat::mxfp8;
+  if (quant.layout == QuantLayout::nvfp4) return WeightFormat::nvfp4;
   return quant.layout == QuantLayout::int8_channel ? WeightFormat::int8 : WeightFormat::int4;
 }
 TestMatrix matrix_of(const StoredCase& c, const std::string& module, int n, int k) {
-  return {module, n, k, c.quant, c.symmetric};
+  return {module, n, k, c.quant, c.symmetric, c.modelopt};
 }
 
 // A loader with the memory of its weights, and the source that it read.
@@ -87,7 +94,8 @@ void expect_row(const PackedWeight& w, int row, const TestMatrix& m, int from) {
   for (int col = 0; col < m.k; ++col) {
     ASSERT_EQ(got.number(row, col), m.number(from, col)) << m.module << " " << row << " " << col;
     ASSERT_EQ(got.scale(row, col), m.scale(from, col / m.group())) << m.module << " " << row;
-    if (w.format != WeightFormat::fp8) {
+    ASSERT_EQ(got.value(row, col), m.value(from, col)) << m.module << " " << row;
+    if (w.zeros != nullptr) {
       ASSERT_EQ(got.zero(row, col), m.zero(from, col / m.group())) << m.module << " " << row;
     }
   }
@@ -140,9 +148,10 @@ TEST_P(StoredFormat, InFloat32ItIsDequantizedExactly) {
 TEST_P(StoredFormat, PartsOfOneProductStandWhereItSays) {
   const TestMatrix q = matrix_of(GetParam(), "q", 24, 192), k = matrix_of(GetParam(), "k", 8, 192),
                    v = matrix_of(GetParam(), "v", 40, 192);
-  const TestMatrix gate = matrix_of(GetParam(), "gate", 40, 192),
-                   up = matrix_of(GetParam(), "up", 40, 192),
-                   down = matrix_of(GetParam(), "down", 192, 40);
+  const int width = is_mx(format_of(q.quant)) ? 64 : 40;  // a multiple of mx groups
+  const TestMatrix gate = matrix_of(GetParam(), "gate", width, 192),
+                   up = matrix_of(GetParam(), "up", width, 192),
+                   down = matrix_of(GetParam(), "down", 192, width);
   TestFolder folder;
   for (const TestMatrix& m : {q, k, v, gate, up, down}) add_quantized(folder, m);
   folder.write_file();
@@ -151,7 +160,7 @@ TEST_P(StoredFormat, PartsOfOneProductStandWhereItSays) {
   ExpertWeights expert;
   const LoadOutcome loaded = load(folder.path(), {.stored = q.quant}, [&](WeightLoader& l) {
     qkv = l.stacked(parts, 192);
-    expert = l.swiglu({"gate.weight", "up.weight", "down.weight"}, 192, 40);
+    expert = l.swiglu({"gate.weight", "up.weight", "down.weight"}, 192, width);
   });
   ASSERT_TRUE(loaded.status.has_value()) << loaded.status.error().message;
   for (int row = 0; row < 72; ++row)
@@ -162,7 +171,7 @@ TEST_P(StoredFormat, PartsOfOneProductStandWhereItSays) {
                row - (row < 24   ? 0
                       : row < 32 ? 24
                                  : 32));
-  for (int row = 0; row < 40; ++row) {
+  for (int row = 0; row < width; ++row) {
     expect_row(expert.gate_up, row / 16 * 32 + row % 16, gate, row);
     expect_row(expert.gate_up, row / 16 * 32 + 16 + row % 16, up, row);
   }
@@ -220,13 +229,7 @@ TEST_P(StoredFormat, RandomWeightsHaveTheFormatOfTheConfig) {
   EXPECT_EQ(std::memcmp(one.data, two.data, a.bytes()), 0);
   double power = 0;
   for (int row = 0; row < 72; ++row)
-    for (int col = 0; col < 320; ++col) {
-      const int number = Unpacked{one}.number(row, col);
-      const float x = one.format == WeightFormat::fp8
-                          ? fp8_to_float(static_cast<uint8_t>(number))
-                          : static_cast<float>(number - Unpacked{one}.zero(row, col));
-      power += std::pow(x * Unpacked{one}.scale(row, col), 2);
-    }
+    for (int col = 0; col < 320; ++col) power += std::pow(Unpacked{one}.value(row, col), 2);
   EXPECT_NEAR(std::sqrt(power / (72 * 320)), 0.05, 0.002);  // deviation as in random_weights.h
 }
 

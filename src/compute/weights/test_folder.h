@@ -79,8 +79,11 @@ struct TestMatrix {
   int n = 0, k = 0;
   QuantConfig quant;
   bool symmetric = true;  // layout packed only: the matrix has no zero points
+  bool modelopt = false;  // layout nvfp4 only: the tensors have the names of ModelOpt
 
   int group() const {
+    if (quant.layout == Layout::mxfp4 || quant.layout == Layout::mxfp8) return kMxGroup;
+    if (quant.layout == Layout::nvfp4) return kNvfp4Group;
     const bool fp8 = quant.layout == Layout::fp8_block || quant.layout == Layout::fp8_channel;
     return fp8 ? 128 : quant.group == 0 ? k : quant.group;
   }
@@ -95,6 +98,7 @@ struct TestMatrix {
     switch (quant.layout) {
       case Layout::fp8_block:
       case Layout::fp8_channel:
+      case Layout::mxfp8:
         return (bits & 127) == 127 ? 0 : bits;
       case Layout::int8_channel:
         return bits;
@@ -102,7 +106,17 @@ struct TestMatrix {
         return bits & 15;
     }
   }
+  // The byte of a scale of mxfp4, mxfp8 and nvfp4.
+  uint8_t scale_byte(int row, int g) const {
+    const uint64_t bits = draw(2, row, g);
+    return static_cast<uint8_t>(quant.layout == Layout::nvfp4 ? 1 + bits % 126 : 112 + bits % 20);
+  }
+  // What compressed-tensors stores for all of an nvfp4 matrix; ModelOpt stores its reciprocal.
+  float divisor() const { return static_cast<float>(100 + draw(4, 0, 0) % 1000); }
   float scale(int row, int g) const {
+    if (quant.layout == Layout::nvfp4) return fp8_to_float(scale_byte(row, g));
+    if (quant.layout == Layout::mxfp4 || quant.layout == Layout::mxfp8)
+      return std::ldexp(1.0f, scale_byte(row, g) - 127);
     if (quant.layout == Layout::fp8_block) row /= 128;
     if (quant.layout == Layout::fp8_channel) g = 0;
     return static_cast<float>(1 + draw(2, row, g) % 1000) * 0x1p-12f;  // exact in float16
@@ -115,6 +129,10 @@ struct TestMatrix {
   }
   float value(int row, int col) const {
     const float s = scale(row, col / group());
+    if (quant.layout == Layout::mxfp4) return e2m1_to_float(number(row, col)) * s;
+    if (quant.layout == Layout::nvfp4) return e2m1_to_float(number(row, col)) * s * (1 / divisor());
+    if (quant.layout == Layout::mxfp8)
+      return fp8_to_float(static_cast<uint8_t>(number(row, col))) * s;
     if (quant.layout == Layout::fp8_block || quant.layout == Layout::fp8_channel)
       return fp8_to_float(static_cast<uint8_t>(number(row, col))) * s;
     return static_cast<float>(number(row, col) - zero(row, col / group())) * s;
@@ -132,11 +150,11 @@ struct Unpacked {
     return scale_at(w.format, w.scales, group_index(row, col));
   }
   int zero(int row, int col) const { return w.zeros[group_index(row, col)]; }
+  float value(int row, int col) const;
 
  private:
   int64_t group_index(int row, int col) const {
-    const int groups = (w.k + w.group - 1) / w.group;
-    return (int64_t{row / 16} * groups + col / w.group) * 16 + row % 16;
+    return (int64_t{row / 16} * w.groups() + col / w.group) * 16 + row % 16;
   }
 };
 

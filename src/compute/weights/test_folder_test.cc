@@ -98,6 +98,28 @@ void add_packed(TestFolder& folder, const TestMatrix& m) {
   folder.add(m.module + ".weight_zero_point", "I32", {(m.n + 7) / 8, m.groups()}, zeros);
 }
 
+void add_mx(TestFolder& folder, const TestMatrix& m) {
+  std::vector<uint8_t> bytes, scales;
+  const bool fp8 = m.quant.layout == QuantLayout::mxfp8;
+  for (int row = 0; row < m.n; ++row) {
+    for (int col = 0; col < m.k; col += fp8 ? 1 : 2)
+      bytes.push_back(static_cast<uint8_t>(fp8 ? m.number(row, col)
+                                               : m.number(row, col) | m.number(row, col + 1) << 4));
+    for (int g = 0; g < m.groups(); ++g) scales.push_back(m.scale_byte(row, g));
+  }
+  const bool nvfp4 = m.quant.layout == QuantLayout::nvfp4, plain_name = fp8 || m.modelopt;
+  folder.add(m.module + (plain_name ? ".weight" : ".weight_packed"), fp8 ? "F8_E4M3" : "U8",
+             {m.n, fp8 ? m.k : m.k / 2}, bytes);
+  folder.add(m.module + ".weight_scale", nvfp4 ? "F8_E4M3" : "U8", {m.n, m.groups()}, scales);
+  if (!nvfp4) return;
+  if (m.modelopt) {
+    folder.add(m.module + ".weight_scale_2", "F32", {}, std::vector<float>{1 / m.divisor()});
+    folder.add(m.module + ".input_scale", "F32", {}, std::vector<float>{0.01f});
+  } else {
+    folder.add(m.module + ".weight_global_scale", "F32", {1}, std::vector<float>{m.divisor()});
+  }
+}
+
 }  // namespace
 
 void add_quantized(TestFolder& folder, const TestMatrix& m) {
@@ -126,13 +148,23 @@ void add_quantized(TestFolder& folder, const TestMatrix& m) {
     case QuantLayout::packed:
       add_packed(folder, m);
       break;
+    case QuantLayout::mxfp4:
+    case QuantLayout::mxfp8:
+    case QuantLayout::nvfp4:
+      add_mx(folder, m);
+      break;
   }
 }
 
 int Unpacked::number(int row, int col) const {
   const auto* bytes = static_cast<const uint8_t*>(w.data);
   const int64_t panel = row / 16, column = row % 16;
-  if (w.format == WeightFormat::fp8) {
+  if (w.format == WeightFormat::mxfp4 || w.format == WeightFormat::nvfp4) {
+    const int64_t tile = panel * ((w.k + 31) / 32) + col / 32;
+    const uint8_t pair = bytes[tile * 256 + col % 32 / 8 * 64 + column * 4 + col % 8 / 2];
+    return col % 2 == 0 ? pair & 15 : pair >> 4;
+  }
+  if (w.format == WeightFormat::fp8 || w.format == WeightFormat::mxfp8) {
     const int64_t blocks = (w.k + 31) / 32, tile = panel * blocks + col / 32;
     return bytes[tile * 512 + col % 32 / 2 * 32 + column * 2 + col % 2];
   }
@@ -141,6 +173,16 @@ int Unpacked::number(int row, int col) const {
   if (w.format == WeightFormat::int8) return bytes[tile * 1024 + quad * 64 + column * 4 + inside];
   const uint8_t pair = bytes[tile * 512 + quad % 8 * 64 + column * 4 + inside];
   return quad < 8 ? pair & 15 : pair >> 4;
+}
+
+float Unpacked::value(int row, int col) const {
+  const int x = number(row, col);
+  const float s = scale(row, col);
+  if (w.format == WeightFormat::fp8 || w.format == WeightFormat::mxfp8)
+    return fp8_to_float(static_cast<uint8_t>(x)) * s;
+  if (w.format == WeightFormat::mxfp4) return e2m1_to_float(x) * s;
+  if (w.format == WeightFormat::nvfp4) return e2m1_to_float(x) * s * w.column_scales[row];
+  return static_cast<float>(x - zero(row, col)) * s;
 }
 
 }  // namespace hocket
