@@ -55,6 +55,27 @@ def e4m3_floats(bits):
     return np.where(bits & 0x80, -size, size).astype(np.float32)
 
 
+E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+
+
+def e2m1_bits(x):
+    """Rounds float32 to e2m1, to nearest, ties to even, clamped to +-6; returns the bits, one number a byte."""
+    size = np.minimum(np.abs(x.astype(np.float64)), 6)
+    above = np.clip(np.searchsorted(E2M1, size), 1, 7)
+    low, high = size - E2M1[above - 1], E2M1[above] - size
+    take_low = (low < high) | ((low == high) & ((above - 1) % 2 == 0))
+    return np.where(take_low, above - 1, above).astype(np.uint8) | np.where(np.signbit(x), 8, 0).astype(np.uint8)
+
+
+def e2m1_floats(bits):
+    return np.where(bits & 8, -E2M1[bits & 7], E2M1[bits & 7]).astype(np.float32)
+
+
+def pairs(bits):
+    """Packs two 4-bit numbers of a row into a byte, the first in the low half."""
+    return bits[:, 0::2] | bits[:, 1::2] << np.uint8(4)
+
+
 # Files ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -221,6 +242,60 @@ def fp8_block(name, w, _options):
     return {name: Stored(bits, "F8_E4M3"), name + "_scale_inv": stored}, e4m3_floats(bits) * spread
 
 
+def power_of_two_scales(parts, largest):
+    """Returns the least power of two that reaches the largest number of each group, as e8m0 bits and as float32."""
+    amax = np.maximum(np.abs(parts).max(-1), 1e-6).astype(np.float64)
+    exponent = np.ceil(np.log2(amax / largest))
+    return (exponent + 127).astype(np.uint8), np.exp2(exponent).astype(np.float32)
+
+
+def mxfp4(name, w, _options):
+    parts = grouped(w, 32)
+    bits, scale = power_of_two_scales(parts, 6)
+    numbers = e2m1_bits(parts / scale[..., None])
+    values = (e2m1_floats(numbers) * scale[..., None]).reshape(w.shape)
+    return {name + "_packed": Stored(pairs(numbers.reshape(w.shape)), "U8"), name + "_scale": Stored(bits, "U8")}, values
+
+
+def mxfp8(name, w, _options):
+    parts = grouped(w, 32)
+    bits, scale = power_of_two_scales(parts, 448)
+    numbers = e4m3_bits(parts / scale[..., None])
+    values = (e4m3_floats(numbers) * scale[..., None]).reshape(w.shape)
+    return {name: Stored(numbers.reshape(w.shape), "F8_E4M3"), name + "_scale": Stored(bits, "U8")}, values
+
+
+def nvfp4_numbers(w, factor):
+    """Returns numbers and scales of nvfp4, both as bits, and the values, where all scales are multiplied by `factor`."""
+    parts = grouped(w, 16)
+    scale = e4m3_bits(np.abs(parts).max(-1) / 6 / factor)
+    steps = e4m3_floats(scale)[..., None]
+    numbers = e2m1_bits(parts / np.maximum(steps * factor, np.float32(1e-30)))
+    values = (e2m1_floats(numbers) * steps * factor).reshape(w.shape)
+    return pairs(numbers.reshape(w.shape)), scale, values
+
+
+def nvfp4(name, w, _options):
+    divisor = np.float32(448 * 6 / np.abs(w).max())
+    numbers, scale, values = nvfp4_numbers(w, np.float32(1) / divisor)
+    return {
+        name + "_packed": Stored(numbers, "U8"),
+        name + "_scale": Stored(scale, "F8_E4M3"),
+        name + "_global_scale": Stored(np.array([divisor], np.float32)),
+    }, values
+
+
+def modelopt(name, w, _options):
+    factor = np.float32(np.abs(w).max() / (448 * 6))
+    numbers, scale, values = nvfp4_numbers(w, factor)
+    return {
+        name: Stored(numbers, "U8"),
+        name + "_scale": Stored(scale, "F8_E4M3"),
+        name + "_scale_2": Stored(np.array(factor, np.float32)),
+        name.removesuffix("weight") + "input_scale": Stored(np.array(1, np.float32)),
+    }, values
+
+
 def compressed_tensors(form, weights, activations):
     group = {"targets": ["Linear"], "weights": weights, "input_activations": activations, "output_activations": None}
     return {
@@ -242,6 +317,11 @@ def per_channel(form, kind):
     weights = {"num_bits": 8, "type": kind, "strategy": "channel", "symmetric": True, "dynamic": False}
     activations = {"num_bits": 8, "type": kind, "strategy": "token", "symmetric": True, "dynamic": True}
     return compressed_tensors(form, weights, activations)
+
+
+def float_groups(form, strategy, bits, group):
+    weights = {"num_bits": bits, "type": "float", "strategy": strategy, "group_size": group, "symmetric": True}
+    return compressed_tensors(form, weights | {"dynamic": False, "actorder": None}, None)
 
 
 def gates(tensors):
@@ -281,6 +361,19 @@ FORMATS = {
     "packed_zero": (packed_zero, "BF16", lambda o, t: pack_quantized(o, False)),
     "w8a8": (w8a8, "BF16", lambda o, t: per_channel("int-quantized", "int")),
     "fp8_channel": (fp8_channel, "BF16", lambda o, t: per_channel("float-quantized", "float")),
+    "mxfp4": (mxfp4, "BF16", lambda o, t: float_groups("mxfp4-pack-quantized", "group", 4, 32)),
+    "mxfp8": (mxfp8, "BF16", lambda o, t: float_groups("mxfp8-quantized", "group", 8, 32)),
+    "nvfp4": (nvfp4, "BF16", lambda o, t: float_groups("nvfp4-pack-quantized", "tensor_group", 4, 16)),
+    "modelopt": (
+        modelopt,
+        "BF16",
+        lambda o, t: {
+            "quant_method": "modelopt",
+            "quant_algo": "NVFP4",
+            "producer": {"name": "modelopt", "version": "0.29.0"},
+            "ignore": ["lm_head", "model.layers.*.mlp.gate"],
+        },
+    ),
     "fp8_block": (
         fp8_block,
         "BF16",

@@ -132,6 +132,8 @@ TEST(HfConfig, ReadsEveryGoldenModel) {
       {"deepseek_v3_plain", {"DeepseekV3ForCausalLM", Layout::none}},
       {"deepseek_v3_fp8", {"DeepseekV3ForCausalLM", Layout::fp8_block}},
       {"glm4_moe", {"Glm4MoeForCausalLM", Layout::none}},
+      {"qwen3_moe_mxfp4", {"Qwen3MoeForCausalLM", Layout::mxfp4}},
+      {"qwen3_moe_nvfp4", {"Qwen3MoeForCausalLM", Layout::nvfp4}},
       {"quantized/awq", {"Qwen3MoeForCausalLM", Layout::awq}},
       {"quantized/gptq", {"Qwen3MoeForCausalLM", Layout::gptq}},
       {"quantized/packed", {"Qwen3MoeForCausalLM", Layout::packed}},

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "compute/weights/config_testing.h"
+#include "compute/weights/hf_config.h"
 #include "compute/weights/loader.h"
+#include "compute/weights/quant_config.h"
 #include "compute/weights/stacked_experts.h"
 #include "compute/weights/test_folder.h"
 
@@ -148,6 +151,33 @@ TEST(MxFormats, ShapesAndTypesAreNamed) {
   d.add("x.weight", "U8", {16, 32}, std::vector<uint8_t>(512));
   d.add("x.weight_scale", "F8_E4M3", {16, 4}, std::vector<uint8_t>(64));
   EXPECT_THAT(load_x(d, MxLayout::nvfp4).error, HasSubstr("x.weight_scale_2"));
+}
+
+// ModelOpt may describe a folder in a file of its own.
+TEST(MxFormats, HfQuantConfigIsRead) {
+  TestFolder folder;
+  const auto write = [&](const char* name, const std::string& text) {
+    std::ofstream(folder.path() / name) << text;
+  };
+  write("config.json", R"({"architectures":["LlamaForCausalLM"],"vocab_size":512,"hidden_size":64,
+      "intermediate_size":96,"num_hidden_layers":2,"num_attention_heads":4,
+      "max_position_embeddings":1024})");
+  EXPECT_EQ(read_hf_config(folder.path())->quant.layout, MxLayout::none);
+  const std::string text = R"({"producer":{"name":"modelopt"},"quantization":{"quant_algo":"NVFP4",
+      "kv_cache_quant_algo":"FP8","group_size":16,"exclude_modules":["lm_head","*.q_proj"]}})";
+  write("hf_quant_config.json", text);
+  const auto model = read_hf_config(folder.path());
+  ASSERT_TRUE(model.has_value()) << describe(model.error());
+  EXPECT_EQ(model->quant.layout, MxLayout::nvfp4);
+  EXPECT_FALSE(is_quantized(model->quant, "model.layers.0.self_attn.q_proj"));
+  EXPECT_TRUE(is_quantized(model->quant, "model.layers.0.self_attn.k_proj"));
+  write("hf_quant_config.json", with(text, "NVFP4", "FP8"));
+  const auto other = read_hf_config(folder.path());
+  ASSERT_FALSE(other.has_value());
+  EXPECT_EQ(other.error().code, ErrorCode::unsupported_model);
+  EXPECT_THAT(other.error().message, HasSubstr("hf_quant_config.json"));
+  write("hf_quant_config.json", "[]");
+  EXPECT_EQ(read_hf_config(folder.path()).error().code, ErrorCode::bad_config);
 }
 
 // The experts of gpt-oss: all of a layer in one tensor, gate and up interleaved, with biases.

@@ -117,6 +117,66 @@ TEST(QuantConfig, CompressedTensors) {
   EXPECT_EQ(older->quant.layout, QuantLayout::int8_channel);
 }
 
+std::string mx_weights(int bits, const std::string& strategy, int group) {
+  return R"("num_bits":)" + std::to_string(bits) +
+         R"(,"type":"float","symmetric":true,"group_size":)" + std::to_string(group) +
+         R"(,"strategy":")" + strategy + '"';
+}
+const std::string kFp4Rows =
+    R"({"num_bits":4,"type":"float","strategy":"tensor_group","group_size":16,"dynamic":"local"})";
+
+TEST(QuantConfig, MxFormatsOfCompressedTensors) {
+  for (const std::string& rows : {std::string("null"), kFp4Rows, kFp8Token}) {
+    const QuantConfig mxfp4 =
+        read(compressed("mxfp4-pack-quantized", mx_weights(4, "group", 32), rows));
+    EXPECT_EQ(mxfp4.layout, QuantLayout::mxfp4);
+    EXPECT_EQ(read(compressed("mxfp8-quantized", mx_weights(8, "group", 32), rows)).layout,
+              QuantLayout::mxfp8);
+    EXPECT_EQ(
+        read(compressed("nvfp4-pack-quantized", mx_weights(4, "tensor_group", 16), rows)).layout,
+        QuantLayout::nvfp4);
+    EXPECT_THAT(mxfp4.skipped, ElementsAre("lm_head"));
+  }
+  const std::string good =
+      compressed("nvfp4-pack-quantized", mx_weights(4, "tensor_group", 16), "null");
+  for (const auto& [from, to] : {std::pair(R"("group_size":16)", R"("group_size":32)"),
+                                 {R"("num_bits":4)", R"("num_bits":8)"},
+                                 {R"("type":"float")", R"("type":"int")"},
+                                 {R"("symmetric":true)", R"("symmetric":false)"},
+                                 {"tensor_group", "group"}})
+    EXPECT_EQ(refused_quant(with(good, from, to)).code, ErrorCode::unsupported_model) << to;
+  EXPECT_THAT(
+      refused_quant(compressed("mxfp4-pack-quantized", mx_weights(4, "group", 32), kInt8Token))
+          .message,
+      HasSubstr("int8 a token"));
+}
+
+TEST(QuantConfig, MxFormatsOfOtherTools) {
+  const QuantConfig gpt_oss = read(R"({"quant_method":"mxfp4","modules_to_not_convert":
+      ["model.layers.*.self_attn","model.layers.*.mlp.router","model.embed_tokens","lm_head"]})");
+  EXPECT_EQ(gpt_oss.layout, QuantLayout::mxfp4);
+  EXPECT_FALSE(is_quantized(gpt_oss, "model.layers.11.self_attn.q_proj"));
+  EXPECT_FALSE(is_quantized(gpt_oss, "lm_head"));
+  EXPECT_TRUE(is_quantized(gpt_oss, "model.layers.11.mlp.experts.3.gate_proj"));
+  EXPECT_TRUE(is_quantized(gpt_oss, "model.layers.11.self_attn_of_more"));
+  const std::string mxfp8 = R"({"quant_method":"mxfp8","weight_block_size":[1,32]})";
+  EXPECT_EQ(read(mxfp8).layout, QuantLayout::mxfp8);
+  EXPECT_THAT(refused_quant(with(mxfp8, "[1,32]", "[1,16]")).message, HasSubstr("[1,16]"));
+  const std::string modelopt = R"({"quant_method":"modelopt","quant_algo":"NVFP4",
+      "kv_cache_scheme":{"num_bits":8,"type":"float"},"ignore":["lm_head","model.layers.*.mlp.gate",
+      "*.self_attn*","mtp.fc"]})";
+  const QuantConfig nvfp4 = read(modelopt);
+  EXPECT_EQ(nvfp4.layout, QuantLayout::nvfp4);
+  EXPECT_FALSE(is_quantized(nvfp4, "model.layers.3.mlp.gate"));
+  EXPECT_TRUE(is_quantized(nvfp4, "model.layers.3.mlp.gate_proj"));
+  EXPECT_FALSE(is_quantized(nvfp4, "model.layers.3.self_attn.q_proj"));
+  EXPECT_FALSE(is_quantized(nvfp4, "mtp.fc"));
+  for (const char* algo : {"FP8", "W4A8_AWQ", "MIXED_PRECISION", "NVFP4_AWQ"})
+    EXPECT_THAT(refused_quant(with(modelopt, "NVFP4", algo)).message, HasSubstr(algo));
+  EXPECT_THAT(refused_quant(R"({"quant_method":"modelopt"})").message,
+              HasSubstr("quant_algo is missing"));
+}
+
 TEST(QuantConfig, FormatMayStandInTheGroup) {
   const std::string mixed = with(compressed("mixed-precision", kInt4Group, "null"), R"("targets")",
                                  R"("format":"pack-quantized","targets")");
@@ -173,9 +233,8 @@ TEST(QuantConfig, Gptq) {
 }
 
 TEST(QuantConfig, OtherMethodsAreRefusedByNameWithAWayOut) {
-  for (const std::string method :
-       {"bitsandbytes", "mxfp4", "aqlm", "hqq", "quark", "modelopt", "eetq", "torchao",
-        "fbgemm_fp8", "auto-round", "vptq", "higgs", "bitnet", "spqr"}) {
+  for (const std::string method : {"bitsandbytes", "aqlm", "hqq", "quark", "eetq", "torchao",
+                                   "fbgemm_fp8", "auto-round", "vptq", "higgs", "bitnet", "spqr"}) {
     const Error e = refused_quant("{\"quant_method\":\"" + method + "\",\"bits\":4}");
     EXPECT_EQ(e.code, ErrorCode::unsupported_model);
     EXPECT_THAT(e.message, AllOf(HasSubstr("quantization_config"), HasSubstr(method)));

@@ -79,6 +79,38 @@ TEST_P(StackedForms, EachExpertIsFoundByItsName) {
     }
 }
 
+// Gate and up alternate: output 2 i is row i of gate, output 2 i + 1 row i of up.
+TEST_P(StackedForms, InterleavedOutputsAreTakenApart) {
+  TestFolder folder;
+  const bool rows_first = GetParam() == Stacked::outputs_first;
+  std::vector<float> all;
+  for (int e = 0; e < kNumExperts; ++e)
+    for (int i = 0; i < 2 * kWidth * kHidden; ++i) {
+      const int output = rows_first ? i / kHidden : i % (2 * kWidth);
+      const int input = rows_first ? i % kHidden : i / (2 * kWidth);
+      all.push_back(element(e, output % 2, output / 2, input));
+    }
+  folder.add("m.experts.gate_up_proj", "F32",
+             {kNumExperts, rows_first ? 2 * kWidth : kHidden, rows_first ? kHidden : 2 * kWidth},
+             all);
+  folder.write_file();
+  const auto source =
+      *open_model_weights(folder.path(), {.stacked = GetParam(), .interleaved = true});
+  for (int e = 0; e < kNumExperts; ++e)
+    for (int part = 0; part < 2; ++part) {
+      const std::string name =
+          "m.experts." + std::to_string(e) + (part == 0 ? ".gate_proj.weight" : ".up_proj.weight");
+      const auto reader = MatrixReader::open(*source, {}, name, kWidth, kHidden);
+      ASSERT_TRUE(reader.has_value()) << describe(reader.error());
+      std::vector<float> memory(kWidth * kHidden);
+      const View<float> rows(memory.data(), kWidth - 1, kHidden);
+      reader->read(1, rows);
+      for (int r = 0; r < rows.rows; ++r)
+        for (int c = 0; c < kHidden; ++c) ASSERT_EQ(rows.row(r)[c], element(e, part, r + 1, c));
+      reader->done_with(0, kWidth);
+    }
+}
+
 TEST_P(StackedForms, AnExpertOfItsOwnComesFirst) {
   TestFolder folder;
   add_stacked(folder, GetParam(), "m.experts.down_proj", 2, 1, kHidden, kWidth);

@@ -17,7 +17,8 @@ namespace {
 using namespace testing;
 using Json = nlohmann::json;
 
-constexpr int kBlock = 128;  // edge of an fp8 block
+constexpr int kBlock = 128;              // edge of an fp8 block
+constexpr float kColumnScale = 0x1p-9f;  // multiplies all numbers of an nvfp4 matrix
 
 // deepseek_v2 multiplies the weights of experts by 16, and with them the error when two experts of
 // nearly equal scores change places. The delta nets of these tiny models carry an error on from
@@ -40,7 +41,9 @@ const StoredFormat kStoredFormats[] = {{"float16", nullptr, 5e-4},
                                        {"w8a8", "quantized/w8a8", 5e-4},
                                        {"awq", "quantized/awq", 5e-4},
                                        {"gptq", "quantized/gptq", 5e-4},
-                                       {"packed", "quantized/packed", 5e-4}};
+                                       {"packed", "quantized/packed", 5e-4},
+                                       {"mxfp4", "qwen3_moe_mxfp4", 5e-4},
+                                       {"nvfp4", "qwen3_moe_nvfp4", 5e-4}};
 const char* const kFamilies[] = {"llama",       "qwen2",       "qwen3",        "qwen3_moe",
                                  "deepseek_v2", "deepseek_v3", "glm4_moe",     "glm4_moe_lite",
                                  "kimi_k25",    "minimax_m2",  "ernie4_5_moe", "qwen3_next",
@@ -50,11 +53,13 @@ uint16_t f16_bits(float x) {
   return _cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
 }
 
-// A matrix as numbers with scales: value = (number - zero) * scale, or e4m3(number) * scale.
+// A matrix as numbers with scales: value = (number - zero) * scale, e4m3(number) * scale, or
+// e2m1(number) * scale * outer.
 struct Rounded {
   int64_t n = 0, k = 0;
   int64_t group_n = 1, group_k = 1;  // elements that share a scale
-  bool e4m3 = false;
+  bool e4m3 = false, e2m1 = false;
+  float outer = 1;
   std::vector<int> numbers;   // [n, k]
   std::vector<int> zeros;     // [groups of n, groups of k]
   std::vector<float> scales;  // same shape as zeros; exact in float16 and bfloat16
@@ -67,6 +72,7 @@ struct Rounded {
   float value(int64_t row, int64_t col) const {
     const float scale = scales[group(row, col)];
     const int x = number(row, col);
+    if (e2m1) return e2m1_to_float(x) * scale * outer;
     return (e4m3 ? fp8_to_float(static_cast<uint8_t>(x))
                  : static_cast<float>(x - zeros[group(row, col)])) *
            scale;
@@ -85,12 +91,30 @@ int nearest_e4m3(float x) {
   return x < 0 ? bits | 128 : bits;
 }
 
+int nearest_e2m1(float x) {
+  int best = 0;
+  for (int bits = 1; bits < 8; ++bits)
+    if (std::abs(e2m1_to_float(bits) - std::abs(x)) < std::abs(e2m1_to_float(best) - std::abs(x)))
+      best = bits;
+  return x < 0 ? best | 8 : best;
+}
+
+// Returns the scale of a group of mxfp4 or nvfp4 whose largest number is amax.
+float e2m1_scale(float amax, std::string_view format) {
+  const float wanted = std::max(amax, 1e-3f) / 6;
+  if (format == "mxfp4") return std::exp2(std::ceil(std::log2(wanted)));
+  return fp8_to_float(static_cast<uint8_t>(nearest_e4m3(wanted / kColumnScale)));
+}
+
 Rounded rounded(const std::vector<float>& w, int64_t n, int64_t k, std::string_view format) {
   Rounded r{.n = n, .k = k, .group_k = kInt4GroupSize};
   r.e4m3 = format.starts_with("fp8");
   const bool int8 = format == "w8a8";
   if (format == "fp8_block") r.group_n = r.group_k = kBlock;
   if (format == "fp8_channel" || int8) r.group_k = k;
+  r.e2m1 = format == "mxfp4" || format == "nvfp4";
+  if (r.e2m1) r.group_k = format == "mxfp4" ? kMxGroup : kNvfp4Group;
+  if (format == "nvfp4") r.outer = kColumnScale;
   const int64_t groups = (n + r.group_n - 1) / r.group_n * r.groups_k();
   std::vector<float> low(groups), high(groups);
   for (int64_t i = 0; i < n * k; ++i) {
@@ -103,18 +127,20 @@ Rounded rounded(const std::vector<float>& w, int64_t n, int64_t k, std::string_v
     float scale = r.e4m3 ? amax / 448 : int8 ? amax / 127 : (high[g] - low[g]) / 15;
     // The "packed" format is symmetric.
     if (format == "packed") scale = amax / 7.5f;
-    r.scales.push_back(to_float(from_float<Bf16>(std::max(scale, 1e-3f))));
+    if (r.e2m1) scale = e2m1_scale(amax, format);
+    r.scales.push_back(r.e2m1 ? scale : to_float(from_float<Bf16>(std::max(scale, 1e-3f))));
     const bool zero = format == "awq" || format == "gptq";
     const auto middle = static_cast<int>(std::lround(-low[g] / r.scales[g]));
     r.zeros.push_back(zero ? std::clamp(middle, 1, 15) : int8 || r.e4m3 ? 0 : 8);
   }
   for (int64_t i = 0; i < n * k; ++i) {
     const int64_t g = r.group(i / k, i % k);
-    const float x = w[i] / r.scales[g];
+    const float x = w[i] / (r.scales[g] * r.outer);
     const auto whole = static_cast<int>(std::lround(x));
-    r.numbers.push_back(r.e4m3 ? nearest_e4m3(x)
-                        : int8 ? std::clamp(whole, -128, 127)
-                               : std::clamp(whole + r.zeros[g], 0, 15));
+    r.numbers.push_back(r.e2m1   ? nearest_e2m1(x)
+                        : r.e4m3 ? nearest_e4m3(x)
+                        : int8   ? std::clamp(whole, -128, 127)
+                                 : std::clamp(whole + r.zeros[g], 0, 15));
   }
   return r;
 }
@@ -143,8 +169,22 @@ std::vector<float> turned(const std::vector<float>& x, int64_t rows, int64_t col
   return made;
 }
 
+void add_e2m1(TestFolder& folder, const std::string& module, const Rounded& r) {
+  std::vector<uint8_t> numbers, scales;
+  for (int64_t i = 0; i < r.n * r.k; i += 2)
+    numbers.push_back(static_cast<uint8_t>(r.numbers[i] | r.numbers[i + 1] << 4));
+  const bool nvfp4 = r.group_k == kNvfp4Group;
+  for (const float scale : r.scales)
+    scales.push_back(static_cast<uint8_t>(nvfp4 ? nearest_e4m3(scale) : std::ilogb(scale) + 127));
+  folder.add(module + ".weight_packed", "U8", {r.n, r.k / 2}, numbers);
+  folder.add(module + ".weight_scale", nvfp4 ? "F8_E4M3" : "U8", {r.n, r.groups_k()}, scales);
+  if (nvfp4)
+    folder.add(module + ".weight_global_scale", "F32", {1}, std::vector<float>{1 / r.outer});
+}
+
 void add_rounded(TestFolder& folder, const std::string& module, const Rounded& r,
                  std::string_view format) {
+  if (r.e2m1) return add_e2m1(folder, module, r);
   const int64_t n = r.n, k = r.k, groups = r.groups_k();
   const auto zero = [&](int64_t row, int64_t g) { return r.zeros[row * groups + g]; };
   const auto order = [](int i) { return std::array{0, 2, 4, 6, 1, 3, 5, 7}[i]; };

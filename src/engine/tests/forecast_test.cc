@@ -62,7 +62,9 @@ TEST(Forecast, SaysWhatTheEngineUses) {
                         {"golden/qwen3_moe", "int4", "int8"},
                         {"golden/deepseek_v3", "none", "int8"},
                         {"golden/deepseek_v3", "int8", "auto"},
-                        {"golden/deepseek_v3_fp8", "none", "auto"}}) {
+                        {"golden/deepseek_v3_fp8", "none", "auto"},
+                        {"golden/qwen3_moe_mxfp4", "none", "auto"},
+                        {"golden/qwen3_moe_nvfp4", "none", "auto"}}) {
     ForecastQuestion q = question(c.model, kGb);
     q.settings.memory.max_total_tokens = 4096;
     q.settings.model.quantization = c.quantization;

@@ -30,10 +30,13 @@ inline const Form kFp8 = {"fp8", kGolden / "deepseek_v3_fp8"};
 inline const Form kInt8 = {"int8", kBundledFolder, "int8"};
 inline const Form kInt4 = {"int4", kBundledFolder, "int4"};
 inline const Form kAwq = {"awq", kGolden / "quantized/awq"};  // groups of 32
+inline const Form kMxfp4 = {"mxfp4", kGolden / "qwen3_moe_mxfp4"};
+inline const Form kNvfp4 = {"nvfp4", kGolden / "qwen3_moe_nvfp4"};
 inline const Form kInt8Kv = {"int8_kv", kBundledFolder, "none", "int8"};
 inline const Form kMlaInt8Kv = {"mla_int8_kv", kGolden / "deepseek_v3_bf16", "none", "int8"};
-inline const Form kForms[] = {kBundled,   kMoe, kDense, kMla,  kMiniMax, kMistral4, kDelta,
-                              kDeltaInt8, kFp8, kInt8,  kInt4, kAwq,     kInt8Kv,   kMlaInt8Kv};
+inline const Form kForms[] = {kBundled, kMoe,       kDense,  kMla,      kMiniMax, kMistral4,
+                              kDelta,   kDeltaInt8, kFp8,    kInt8,     kInt4,    kAwq,
+                              kMxfp4,   kNvfp4,     kInt8Kv, kMlaInt8Kv};
 inline constexpr int kVocabulary = 512;  // the smallest of these models
 inline constexpr int kImageTokens = 8;   // the last tokens may stand for images, which are refused
 

@@ -63,7 +63,8 @@ INSTANTIATE_TEST_SUITE_P(Golden, GoldenModel,
                                            "deepseek_v3_bf16", "deepseek_v3_plain",
                                            "deepseek_v3_fp8", "glm4_moe", "glm4_moe_lite",
                                            "kimi_k25", "qwen3_vl_moe", "minimax_m2", "ernie4_5_moe",
-                                           "mistral4", "qwen3_next", "qwen3_5", "qwen3_5_moe"),
+                                           "mistral4", "qwen3_next", "qwen3_5", "qwen3_5_moe",
+                                           "qwen3_moe_mxfp4", "qwen3_moe_nvfp4"),
                          [](const auto& param) { return std::string(param.param); });
 
 // Families that are not supported yet: their config.json alone is refused, naming the reason.
