@@ -60,9 +60,10 @@ double relative_error(const PackedWeight& want, const PackedWeight& got) {
 
 TEST(GoldenFormats, QuantizedCopiesAreNearTheirOriginal) {
   const LoadedGolden original = load(kGolden / "qwen3_moe_bf16", DType::f32);
-  const std::pair<std::string, double> copies[] = {{"awq", 0.12},          {"gptq", 0.12},
-                                                   {"packed", 0.14},       {"packed_zero", 0.12},
-                                                   {"fp8_channel", 0.035}, {"w8a8", 0.015}};
+  const std::pair<std::string, double> copies[] = {
+      {"awq", 0.12},          {"gptq", 0.12},    {"packed", 0.14}, {"packed_zero", 0.12},
+      {"fp8_channel", 0.035}, {"w8a8", 0.015},   {"mxfp4", 0.16},  {"mxfp8", 0.04},
+      {"nvfp4", 0.13},        {"modelopt", 0.13}};
   for (const auto& [name, bound] : copies) {
     const LoadedGolden copy = load(kGolden / "quantized" / name, DType::f32);
     const double q = relative_error(original.q, copy.q),

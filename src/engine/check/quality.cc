@@ -72,6 +72,12 @@ QualityBound bound_of(Rounding rounding) {
       return {.kl_mean = 0.007, .sure_changed = 0.005, .diff_mean = 0.15, .diff_max = 12};
     case Rounding::int4:
       return {.kl_mean = 0.18, .sure_changed = 0.04, .diff_mean = 0.9, .diff_max = 20};
+    case Rounding::mxfp4:
+      return {.kl_mean = 0.3, .sure_changed = 0.06, .diff_mean = 1.2, .diff_max = 25};
+    case Rounding::mxfp8:
+      return {.kl_mean = 0.02, .sure_changed = 0.005, .diff_mean = 0.3, .diff_max = 15};
+    case Rounding::nvfp4:
+      return {.kl_mean = 0.18, .sure_changed = 0.04, .diff_mean = 0.9, .diff_max = 20};
     case Rounding::int8_kv:
       return {.kl_mean = 0.005, .sure_changed = 0.005, .diff_mean = 0.12, .diff_max = 13};
     case Rounding::int8_dispatch:
@@ -88,6 +94,12 @@ std::string name_of(Rounding rounding) {
       return "int8";
     case Rounding::int4:
       return "int4";
+    case Rounding::mxfp4:
+      return "mxfp4";
+    case Rounding::mxfp8:
+      return "mxfp8";
+    case Rounding::nvfp4:
+      return "nvfp4";
     case Rounding::int8_kv:
       return "int8 KV";
     case Rounding::int8_dispatch:
@@ -122,6 +134,9 @@ std::optional<Rounding> rounding_of(WeightFormat format) {
   if (format == WeightFormat::fp8) return Rounding::fp8;
   if (format == WeightFormat::int8) return Rounding::int8;
   if (format == WeightFormat::int4) return Rounding::int4;
+  if (format == WeightFormat::mxfp4) return Rounding::mxfp4;
+  if (format == WeightFormat::mxfp8) return Rounding::mxfp8;
+  if (format == WeightFormat::nvfp4) return Rounding::nvfp4;
   return std::nullopt;
 }
 

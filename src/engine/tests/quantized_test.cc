@@ -44,6 +44,7 @@ class Stored {
         return 0;
     }
   }
+  int byte(int64_t r, int64_t c) const { return at<uint8_t>(r * cols() + c); }
   // Returns nibble i of the word at [r, c], the lowest first.
   int nibble(int64_t r, int64_t c, int64_t i) const {
     return at<uint32_t>(r * cols() + c) >> (4 * i) & 15;
@@ -112,6 +113,40 @@ Meaning per_channel(const WeightSource& source, const std::string& module) {
           [=](int64_t n, int64_t k) { return weight.number(n, k) * scales.number(n, 0); }};
 }
 
+float e2m1(int bits) {
+  const float size = std::array{0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f}[bits & 7];
+  return bits & 8 ? -size : size;
+}
+// Returns number k of a row of two numbers a byte.
+float e2m1_at(const Stored& pairs, int64_t n, int64_t k) {
+  return e2m1(pairs.byte(n, k / 2) >> (k % 2 * 4) & 15);
+}
+
+Meaning mxfp4(const WeightSource& source, const std::string& module) {
+  const Stored weight(source, module + ".weight_packed"), scales(source, module + ".weight_scale");
+  return {weight.rows(), weight.cols() * 2, [=](int64_t n, int64_t k) {
+            return std::ldexp(e2m1_at(weight, n, k), scales.byte(n, k / 32) - 127);
+          }};
+}
+
+Meaning mxfp8(const WeightSource& source, const std::string& module) {
+  const Stored weight(source, module + ".weight"), scales(source, module + ".weight_scale");
+  return {weight.rows(), weight.cols(), [=](int64_t n, int64_t k) {
+            return std::ldexp(weight.number(n, k), scales.byte(n, k / 32) - 127);
+          }};
+}
+
+Meaning nvfp4(const WeightSource& source, const std::string& module) {
+  const bool modelopt = !source.has(module + ".weight_packed");
+  const Stored weight(source, module + (modelopt ? ".weight" : ".weight_packed")),
+      scales(source, module + ".weight_scale"),
+      all(source, module + (modelopt ? ".weight_scale_2" : ".weight_global_scale"));
+  const float factor = modelopt ? all.number(0, 0) : 1 / all.number(0, 0);
+  return {weight.rows(), weight.cols() * 2, [=](int64_t n, int64_t k) {
+            return e2m1_at(weight, n, k) * scales.number(n, k / 16) * factor;
+          }};
+}
+
 struct QuantizedFormat {
   const char* name;
   const char* mark;  // suffix of a quantized module's tensor name
@@ -126,6 +161,10 @@ const QuantizedFormat kQuantizedFormats[] = {
     {"packed_zero", ".weight_packed", packed, WeightFormat::int4, 1e-4},
     {"w8a8", ".weight_scale", per_channel, WeightFormat::int8, 1e-4},
     {"fp8_channel", ".weight_scale", per_channel, WeightFormat::fp8, 1e-4},
+    {"mxfp4", ".weight_scale", mxfp4, WeightFormat::mxfp4, 1e-4},
+    {"mxfp8", ".weight_scale", mxfp8, WeightFormat::mxfp8, 1e-4},
+    {"nvfp4", ".weight_scale", nvfp4, WeightFormat::nvfp4, 1e-4},
+    {"modelopt", ".weight_scale", nvfp4, WeightFormat::nvfp4, 1e-4},
 };
 
 // Writes float32 tensors into one file, with their header.
