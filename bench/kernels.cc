@@ -69,8 +69,9 @@ struct LinearShape {
   WeightFormat format = WeightFormat::bf16;
 
   // Returns the values of k that share a scale: all k of a channel for int8, 128 for fp8 and int4,
-  // 0 for bf16.
+  // 16 for nvfp4, 0 for bf16.
   int group() const {
+    if (format == WeightFormat::nvfp4) return kNvfp4Group;
     return format == WeightFormat::bf16 ? 0 : format == WeightFormat::int8 ? k : kFp8Group;
   }
   std::string name() const {
@@ -257,7 +258,9 @@ std::vector<KernelCase> KernelBench::cases() {
   std::vector<KernelCase> list;
   for (int rows : {1, 2, 4, 8, 16, 64, 256, 512}) list.push_back(linear_case({rows, 2048, 2048}));
   for (int rows : {1, 512}) list.push_back(linear_case({rows, 1024, 4096}));
-  for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4})
+  // mxfp4 is widened as nvfp4 is; the bytes of these weights would overflow as its scales.
+  for (WeightFormat format :
+       {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4, WeightFormat::nvfp4})
     for (int rows : {1, 4, 16, 256}) list.push_back(linear_case({rows, 2048, 2048, format}));
   for (int tokens : {1, 4, 16, 64, 512}) list.push_back(experts_case(tokens));
   return list;

@@ -2,6 +2,7 @@
 //
 //   bf16, f32    the canonical product
 //   fp8          canonical within each group of k, then its scale
+//   mxfp4, mxfp8, nvfp4   the canonical product, then w's column scales
 //   int8, int4   rows of x are quantized by w's groups; sums are exact, then scales
 //
 // product_kernels.h defines each in full. Shapes: x [rows, k] of activation_dtype(w.format),

@@ -47,7 +47,7 @@ struct PassShape {
 // Additions and multiplications, by the kind of unit that multiplies.
 struct Operations {
   double floats = 0;    // bf16, fp32 and attention
-  double fp8 = 0;       // fp8 weights, widened before they are multiplied
+  double fp8 = 0;       // fp8, mxfp4, mxfp8 and nvfp4 weights, widened before they are multiplied
   double integers = 0;  // int8 and int4 weights
 
   double all() const { return floats + fp8 + integers; }
