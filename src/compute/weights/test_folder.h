@@ -111,7 +111,7 @@ struct TestMatrix {
     const uint64_t bits = draw(2, row, g);
     return static_cast<uint8_t>(quant.layout == Layout::nvfp4 ? 1 + bits % 126 : 112 + bits % 20);
   }
-  // What compressed-tensors stores for all of an nvfp4 matrix; ModelOpt stores its reciprocal.
+  // compressed-tensors stores this number for all of an nvfp4 matrix, ModelOpt its reciprocal.
   float divisor() const { return static_cast<float>(100 + draw(4, 0, 0) % 1000); }
   float scale(int row, int g) const {
     if (quant.layout == Layout::nvfp4) return fp8_to_float(scale_byte(row, g));

@@ -73,11 +73,11 @@ QualityBound bound_of(Rounding rounding) {
     case Rounding::int4:
       return {.kl_mean = 0.18, .sure_changed = 0.04, .diff_mean = 0.9, .diff_max = 20};
     case Rounding::mxfp4:
-      return {.kl_mean = 0.3, .sure_changed = 0.06, .diff_mean = 1.2, .diff_max = 25};
+      return {.kl_mean = 0.33, .sure_changed = 0.12, .diff_mean = 1.3, .diff_max = 22};
     case Rounding::mxfp8:
-      return {.kl_mean = 0.02, .sure_changed = 0.005, .diff_mean = 0.3, .diff_max = 15};
+      return {.kl_mean = 0.023, .sure_changed = 0.005, .diff_mean = 0.32, .diff_max = 15};
     case Rounding::nvfp4:
-      return {.kl_mean = 0.18, .sure_changed = 0.04, .diff_mean = 0.9, .diff_max = 20};
+      return {.kl_mean = 0.18, .sure_changed = 0.06, .diff_mean = 1, .diff_max = 19};
     case Rounding::int8_kv:
       return {.kl_mean = 0.005, .sure_changed = 0.005, .diff_mean = 0.12, .diff_max = 13};
     case Rounding::int8_dispatch:

@@ -31,7 +31,7 @@ struct Mx {
   static constexpr bool kFp8 = kFormat == WeightFormat::mxfp8;
   static constexpr int kGroups = kFormat == WeightFormat::nvfp4 ? 2 : 1;  // in a block
   static constexpr int kFoursAGroup = kFours / kGroups;
-  static constexpr int kBytes = kFp8 ? kTileElements : kTileElements / 2;  // of a tile
+  static constexpr int kBytes = kFp8 ? kTileElements : kTileElements / 2;  // a tile
 
   // Returns the factors of sixteen columns: their scales, times 2^8 for mxfp8.
   static __m512 factors(const std::byte* scales) {
