@@ -7,6 +7,7 @@
 #include "compute/weights/hf_config.h"
 #include "compute/weights/loader.h"
 #include "compute/weights/quant_config.h"
+#include "compute/weights/quantize.h"
 #include "compute/weights/stacked_experts.h"
 #include "compute/weights/test_folder.h"
 
@@ -151,6 +152,33 @@ TEST(MxFormats, ShapesAndTypesAreNamed) {
   d.add("x.weight", "U8", {16, 32}, std::vector<uint8_t>(512));
   d.add("x.weight_scale", "F8_E4M3", {16, 4}, std::vector<uint8_t>(64));
   EXPECT_THAT(load_x(d, MxLayout::nvfp4).error, HasSubstr("x.weight_scale_2"));
+}
+
+// Numbers that the format has stay as they are; ties go to the even number.
+TEST(MxFormats, QuantizingTakesTheNearestNumbers) {
+  const float numbers[16] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5, 6,
+                             -0.5f, -1,    -1.5f, -2,    -3,   -4,   0, 0.26f};
+  const uint8_t nearest[16] = {0, 2, 2, 4, 4, 6, 6, 7, 9, 10, 11, 12, 13, 14, 0, 1};
+  RowScratch scratch;
+  for (const WeightFormat format : {WeightFormat::mxfp4, WeightFormat::nvfp4}) {
+    const bool nvfp4 = format == WeightFormat::nvfp4;
+    std::vector<float> x(64);
+    for (int i = 0; i < 64; ++i) x[i] = numbers[i % 16] * (i < 32 ? 0.25f : 0.125f);
+    std::fill(x.begin() + 32, x.begin() + 48, 0.0f);
+    const ScaledRows rows = scratch.scaled({format, nvfp4 ? kNvfp4Group : kMxGroup}, 1, 64);
+    ASSERT_TRUE(quantize_rows(View<const float>(x.data(), 1, 64), rows));
+    for (int i = 0; i < 64; ++i) {
+      const bool zero = i >= 32 && i < 48;
+      EXPECT_EQ(rows.numbers.row(0)[i], zero ? 0 : nearest[i % 16]) << i;
+    }
+    const float outer = nvfp4 ? rows.column_scales[0] : 1;
+    EXPECT_EQ(rows.scales.row(0)[0] * outer, 0.25f);
+    EXPECT_EQ(rows.scales.row(0)[rows.scales.cols - 1] * outer, 0.125f);
+    std::vector<float> back(64);
+    dequantize_rows(rows, View<float>(back.data(), 1, 64));
+    EXPECT_EQ(back[7], 1.5f);
+    EXPECT_EQ(back[8], -0.125f);
+  }
 }
 
 // ModelOpt may describe a folder in a file of its own.

@@ -180,6 +180,9 @@ const Asked kAsked[] = {
     {"awq", DType::bf16, {.layout = QuantLayout::awq, .group = 32}},
     {"gptq", DType::bf16, {.layout = QuantLayout::gptq, .group = 32}},
     {"packed", DType::bf16, {.layout = QuantLayout::packed, .group = 32}},
+    {"mxfp4", DType::bf16, {.layout = QuantLayout::mxfp4}},
+    {"mxfp8", DType::bf16, {.layout = QuantLayout::mxfp8}},
+    {"nvfp4", DType::bf16, {.layout = QuantLayout::nvfp4}},
 };
 constexpr int kN = 64, kK = 128, kHeads = 2, kNope = 16, kValue = 16, kRank = 32;
 
@@ -296,6 +299,8 @@ TEST_P(PackedWeights, AreTheBytesOfThisLevel) {
       {"fp8_block", 0xfc74787650ad39ad}, {"fp8_channel", 0xd3ab096f7b24685f},
       {"w8a8", 0x2ede6e77cf3b0b59},      {"awq", 0x600f4f2a80bcfcfd},
       {"gptq", 0xbfbc24e58bbf0f62},      {"packed", 0x48988e6bd8bdaac3},
+      {"mxfp4", 0x7d7ee1a7ac76a806},     {"mxfp8", 0x726f6a0fe443ee5b},
+      {"nvfp4", 0xc39f27031000193f},
   };
   measure(options_);
   WeightLoader loader = *WeightLoader::loading(options_);
