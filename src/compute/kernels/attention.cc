@@ -174,13 +174,16 @@ auto with_sources(const AttentionForm<T>& form, const KvLayer& kv, F&& f) {
 }
 
 void check_shapes(const AttentionCall& call) {
-  const auto& [q, kv, plan, scale, out] = call;
-  const KvShape& shape = kv.shape;
+  const MatrixView &q = call.q, &out = call.out;
+  const AttentionPlan& plan = call.plan;
+  const KvShape& shape = call.kv.shape;
   const int64_t q_dim = round_up(shape.key_dim, kBlockK);
   HOCKET_CHECK(shape.kind == KvShape::Kind::heads);
   HOCKET_CHECK(q.dtype == out.dtype && (q.dtype == shape.dtype || shape.dtype == DType::int8));
   HOCKET_CHECK(q.cols % (q_dim * shape.num_heads) == 0);
   HOCKET_CHECK(out.cols == q.cols / q_dim * shape.value_dim);
+  HOCKET_CHECK((call.sinks.empty() || std::ssize(call.sinks) == q.cols / q_dim));
+  HOCKET_CHECK((call.reach.window >= 0 && call.reach.chunk >= 0 && call.soft_cap >= 0));
   HOCKET_CHECK(shape.has_known_pages());
   for (const AttentionSequence& s : plan.sequences) {
     HOCKET_CHECK(s.row_begin + s.num_rows <= q.rows && s.row_begin + s.num_rows <= out.rows);
@@ -216,6 +219,9 @@ void attention(Backend& backend, const AttentionCall& call) {
     form.q = call.q.as<T>();
     form.out = call.out.as<T>();
     form.scale = call.scale;
+    form.reach = call.reach;
+    form.soft_cap = call.soft_cap;
+    form.sinks = call.sinks;
     with_sources(form, call.kv, [&](const auto& sources) {
       BatchRun(backend, call.plan, std::span(call.plan.tasks), form, sources).run();
     });

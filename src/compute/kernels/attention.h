@@ -3,16 +3,19 @@
 // The order of additions is fixed by absolute key positions, so the bits of a query do not depend
 // on how its rows were cut. Keys are taken in segments of 1024, each from a fresh (m, l, o); in a
 // segment, in softmax blocks of 128, ascending:
-//   s = canonical(q, k) * scale;  m' = max(m, max s);  alpha = exp(m - m')
+//   s = canonical(q, k) * scale, perhaps soft-capped;  m' = max(m, max s);  alpha = exp(m - m')
 //   p = round(exp(s - m')), masked: +0;  l = fma(l, alpha, sum16(p))
 //   o = o * alpha, then the canonical k-blocks of 32 keys added
 // Segments are merged ascending:
 //   m' = max(m, m_next);  a = exp(m - m');  b = exp(m_next - m')
 //   l = fma(l_next, b, l * a);  o = fma(o_next, b, o * a)
-// The result is round(o / l + 0), so that a zero is +0. Source: docs/contracts/arithmetic.md,
-// "attention".
+// A sink joins after the last segment, as one with m = sink, l = 1, o = 0. The result is round(o /
+// l
+// + 0), so that a zero is +0. Keys that a query does not see, and blocks and segments without a key
+// that it sees, change no bit. Source: docs/contracts/arithmetic.md, "attention".
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -24,6 +27,20 @@ namespace hocket {
 
 inline constexpr int kSoftmaxBlock = 128;
 inline constexpr int kAttentionSegment = 1024;
+
+// The first key that a query sees; the last is its own. Without bounds the first is key 0.
+//   window 4:  position 6 sees keys 3 4 5 6        chunk 4:  position 6 sees keys 4 5 6
+struct KeyReach {
+  int window = 0;  // at most this many keys are seen, the query's own included; 0: no bound
+  int chunk = 0;  // keys before the query's own chunk of this many tokens are not seen; 0: no bound
+
+  bool bounded() const { return window > 0 || chunk > 0; }
+  // Never falls from one position to the next.
+  int first_key(int position) const {
+    const int in_window = window > 0 ? std::max(0, position - window + 1) : 0;
+    return chunk > 0 ? std::max(in_window, position - position % chunk) : in_window;
+  }
+};
 
 // Says if a row's token came with the prompt or was generated. Latent attention computes the two
 // differently (latent_attention.h), so the role must not depend on the batch.
@@ -62,8 +79,10 @@ struct AttentionPlan {
   void reserve(int max_sequences, int max_rows);
   // Returns the rows of one member of a task, index < num_members, as a task of its own.
   Task member(const Task& task, int index) const;
-  // Returns the number of keys that the task's last row sees; of several members, the largest.
+  // Returns the end of the keys that the task's last row sees; of several members, the largest.
   int num_keys(const Task& task) const;
+  // Returns the first key that any row of the task sees.
+  int first_key(const Task& task, const KeyReach& reach) const;
 };
 
 // Shapes: q [rows, num_heads * round_up(key_dim, 32)]; out [rows, num_heads * value_dim]. Both have
@@ -73,6 +92,9 @@ struct AttentionCall {
   KvLayer kv;
   const AttentionPlan& plan;
   float scale = 1;
+  KeyReach reach = {};
+  float soft_cap = 0;                 // s = cap * tanh(s / cap); 0: scores have no cap
+  std::span<const float> sinks = {};  // [num_heads] a logit without a value; or empty
   MatrixView out;
 };
 // Errors: none; shapes are checked.   Thread: engine; workers take (task, KV head).

@@ -23,9 +23,13 @@ struct BlockRows {
   const float* q = nullptr;  // words of BlockBody::query_words, rows q_stride words apart
   int64_t q_stride = 0;
   int k_blocks = 0;
-  const int* visible = nullptr;  // [rows] keys that a row sees, 1..128, non-decreasing
+  // [rows] a row sees keys [hidden, visible) of the block, 0 <= hidden < visible <= 128; neither
+  // falls from one row to the next.
+  const int* hidden = nullptr;
+  const int* visible = nullptr;
   float scale = 1;
-  // Start of each unit's tiles. Units beyond the last row's visible keys are not read.
+  float soft_cap = 0;  // 0: none
+  // Start of each unit's tiles. Units without a visible key are not read.
   const T* keys[kBlockUnits] = {};
   int64_t key_stride = 0;  // elements from one panel of 16 keys to the next
   const T* values[kBlockUnits] = {};

@@ -19,6 +19,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "compute/kernels/attention.h"
@@ -54,7 +55,10 @@ struct AttentionForm {
   int q_dim = 0;                   // a multiple of 32
   int value_dim = 0, out_dim = 0;  // out_dim >= value_dim; the rest of out is zero
   float scale = 1;
-  int rows_max = 0;  // query rows of the largest item
+  KeyReach reach;
+  float soft_cap = 0;            // 0: none
+  std::span<const float> sinks;  // [num_heads], or empty
+  int rows_max = 0;              // query rows of the largest item
 
   int v_dim() const { return static_cast<int>(round_up(value_dim, kPanelN)); }
   int items_per_task() const { return (num_heads + group - 1) / group; }
@@ -131,12 +135,13 @@ class ItemRun {
   // Computes the segment that starts at key `begin`, for the rows that see it:
   //   keys     begin ... shared_keys ... begin + 1024
   //   rows     | of all members  | of each member |
+  // If the reach is bounded, each member runs all its blocks, as their first keys differ.
   void run_segment(int begin, const SoftmaxState& state) {
     const int v_dim = form_.v_dim(), end = begin + kAttentionSegment;
     std::fill(state.m, state.m + num_rows_, -std::numeric_limits<float>::infinity());
     std::fill(state.l, state.l + num_rows_, 0.0f);
     std::fill(state.o, state.o + int64_t{num_rows_} * v_dim, 0.0f);
-    const int shared = place_.task.shared_keys;
+    const int shared = form_.reach.bounded() ? 0 : place_.task.shared_keys;
     if (begin < shared) {
       const Member everyone = {.sequence = &sequence_of(place_.task),
                                .num_tokens = place_.task.num_rows,
@@ -144,15 +149,18 @@ class ItemRun {
       run_blocks(everyone, begin, std::min(end, shared), state);
     }
     for_members([&](const Member& member) {
-      run_blocks(member, std::max(begin, shared), std::min(end, member.num_keys()), state);
+      const int first = form_.reach.first_key(member.first_position);
+      run_blocks(member, std::max({begin, shared, first / kSoftmaxBlock * kSoftmaxBlock}),
+                 std::min(end, member.num_keys()), state);
     });
   }
 
-  // Merges the segment that starts at key `begin` into `all`, for the rows that see it.
+  // Merges the segment that starts at key `begin` into `all`, for the rows that see it. A row that
+  // sees no segment before it has the state of no keys in `all`, which changes no bit.
   void merge(int begin, const SoftmaxState& all, const SoftmaxState& next) {
-    const int v_dim = form_.v_dim();
+    const int v_dim = form_.v_dim(), end = begin + kAttentionSegment;
     for_members([&](const Member& member) {
-      for (int i = first_row(member, begin); i < end_of(member); ++i) {
+      for (int i = first_row(member, begin); i < end_row(member, end); ++i) {
         rows_.merge({.m = all.m + i,
                      .l = all.l + i,
                      .o = all.o + int64_t{i} * v_dim,
@@ -166,8 +174,10 @@ class ItemRun {
 
   void run_all_segments() {
     const int num_keys = place_.plan.num_keys(place_.task);
-    run_segment(0, scratch_.all);
-    for (int begin = kAttentionSegment; begin < num_keys; begin += kAttentionSegment) {
+    int begin = place_.plan.first_key(place_.task, form_.reach);
+    begin = begin / kAttentionSegment * kAttentionSegment;
+    run_segment(begin, scratch_.all);
+    while ((begin += kAttentionSegment) < num_keys) {
       run_segment(begin, scratch_.next);
       merge(begin, scratch_.all, scratch_.next);
     }
@@ -176,6 +186,7 @@ class ItemRun {
 
   void finish(const SoftmaxState& all) {
     const int value_dim = form_.value_dim, out_dim = form_.out_dim;
+    if (!form_.sinks.empty()) join_sinks(all);
     for_members([&](const Member& member) {
       for (int i = member.query_row; i < end_of(member); ++i) {
         const int in_member = i - member.query_row;
@@ -236,10 +247,39 @@ class ItemRun {
     const int tokens = std::clamp(token - member.first_position, 0, member.num_tokens);
     return member.query_row + tokens * num_heads_;
   }
-  // Returns how many keys of the block that starts at `block` a row sees, at most 128.
+  // Returns the end of the query rows that see a key before `token`, if each sees keys from `token`
+  // on or before it; all rows after it see none.
+  int end_row(const Member& member, int token) const {
+    int end = member.num_tokens;
+    if (form_.reach.bounded())
+      while (end > 0 && form_.reach.first_key(member.first_position + end - 1) >= token) --end;
+    return member.query_row + end * num_heads_;
+  }
+  int position_of(const Member& member, int row) const {
+    return member.first_position + (row - member.query_row) / num_heads_;
+  }
+  // Returns the end of the keys that a row sees in the block that starts at `block`, at most 128,
+  // counted from there; and their begin.
   int visible(const Member& member, int row, int block) const {
-    const int token = (row - member.query_row) / num_heads_;
-    return std::min(member.first_position + token + 1 - block, kSoftmaxBlock);
+    return std::min(position_of(member, row) + 1 - block, kSoftmaxBlock);
+  }
+  int first_visible(const Member& member, int row, int block) const {
+    return std::max(form_.reach.first_key(position_of(member, row)) - block, 0);
+  }
+
+  // Each head's sink joins its rows as a segment with m = sink, l = 1, o = 0.
+  void join_sinks(const SoftmaxState& all) {
+    const int v_dim = form_.v_dim();
+    float* const zeros = scratch_.next.o;
+    std::fill(zeros, zeros + v_dim, 0.0f);
+    for (int i = 0; i < num_rows_; ++i)
+      rows_.merge({.m = all.m + i,
+                   .l = all.l + i,
+                   .o = all.o + int64_t{i} * v_dim,
+                   .m_next = form_.sinks[head_begin_ + i % num_heads_],
+                   .l_next = 1,
+                   .o_next = zeros,
+                   .dim = v_dim});
   }
 
   // Prepares the query rows: makes their words if a block has a body; else sets q_ to the rows in
@@ -284,8 +324,9 @@ class ItemRun {
         run_body(source, member, keys, state);
         continue;
       }
-      for (int row = first_row(member, block); row < end_of(member); row += kQueryRows) {
-        const Rows rows = {row, std::min(row + kQueryRows, end_of(member))};
+      const int end_rows = end_row(member, keys.end);
+      for (int row = first_row(member, block); row < end_rows; row += kQueryRows) {
+        const Rows rows = {row, std::min(row + kQueryRows, end_rows)};
         score(source, member, rows, keys);
         softmax(member, rows, keys, state);
         add_values(source, member, rows, keys, state);
@@ -296,13 +337,15 @@ class ItemRun {
   // Runs one block with the body for this instruction set.
   void run_body(Source& source, const Member& member, Keys keys, const SoftmaxState& state) {
     const int v_dim = form_.v_dim(), block = keys.begin;
-    int seen[kBlockRows];
+    int hidden[kBlockRows], seen[kBlockRows];
     const T* next_keys[kBlockUnits] = {};
     BlockRows<T> b;
     b.q_stride = words_of(form_.q_dim);
     b.k_blocks = form_.q_dim / kBlockK;
+    b.hidden = hidden;
     b.visible = seen;
     b.scale = form_.scale;
+    b.soft_cap = form_.soft_cap;
     b.v_panels = v_dim / kPanelN;
     b.scores = scratch_.scores;
     b.key_stride = set_keys(source, keys, b.keys);
@@ -320,9 +363,13 @@ class ItemRun {
         set_keys(source, {next, std::min(next + kSoftmaxBlock, keys_end)}, next_keys);
       b.next_keys = next_keys;
     }
-    for (int row = first_row(member, block); row < end_of(member); row += b.rows) {
-      b.rows = std::min(kBlockRows, end_of(member) - row);
-      for (int i = 0; i < b.rows; ++i) seen[i] = visible(member, row + i, block);
+    const int end_rows = end_row(member, keys.end);
+    for (int row = first_row(member, block); row < end_rows; row += b.rows) {
+      b.rows = std::min(kBlockRows, end_rows - row);
+      for (int i = 0; i < b.rows; ++i) {
+        hidden[i] = first_visible(member, row + i, block);
+        seen[i] = visible(member, row + i, block);
+      }
       b.q = scratch_.q_words + row * b.q_stride;
       b.m = state.m + row;
       b.l = state.l + row;
@@ -343,13 +390,18 @@ class ItemRun {
     return stride;
   }
 
-  // scores = q . keys, only for rows that see a key of the run.
+  // scores = q . keys, only for rows that see a key of the run or one behind it.
   void score(Source& source, const Member& member, Rows rows, Keys block) {
     const int k_blocks = form_.q_dim / kBlockK;
+    const int hidden_end = block.begin + first_visible(member, rows.begin, block.begin);
     for (int token = block.begin; token < block.end;) {
       const TileRun<T> keys = source.keys(token, block.end);
       const int row = std::max(rows.begin, first_row(member, token));
       if (row >= rows.end) return;
+      if (keys.end <= hidden_end) {
+        token = keys.end;
+        continue;
+      }
       products_.run<T>(
           {.x = q_ + row * q_stride_,
            .x_stride = q_stride_,
@@ -366,18 +418,23 @@ class ItemRun {
     }
   }
 
+  // Keys before a row's first have the score -inf, which gives the probability +0.
   void softmax(const Member& member, Rows rows, Keys keys, const SoftmaxState& state) {
     const auto padded = static_cast<int>(round_up(keys.end - keys.begin, kBlockK));
+    const bool capped = form_.soft_cap > 0;
     for (int i = rows.begin; i < rows.end; ++i) {
       const int seen = visible(member, i, keys.begin);
       T* const p = scratch_.p + (i - rows.begin) * kSoftmaxBlock;
-      const float alpha =
-          rows_.of<T>().softmax({.scores = scratch_.scores + (i - rows.begin) * kSoftmaxBlock,
-                                 .visible = seen,
-                                 .scale = form_.scale,
-                                 .m = state.m + i,
-                                 .l = state.l + i,
-                                 .p = p});
+      float* const scores = scratch_.scores + (i - rows.begin) * kSoftmaxBlock;
+      if (capped) rows_.soft_cap(form_.scale, form_.soft_cap, seen, scores);
+      std::fill_n(scores, first_visible(member, i, keys.begin),
+                  -std::numeric_limits<float>::infinity());
+      const float alpha = rows_.of<T>().softmax({.scores = scores,
+                                                 .visible = seen,
+                                                 .scale = capped ? 1 : form_.scale,
+                                                 .m = state.m + i,
+                                                 .l = state.l + i,
+                                                 .p = p});
       for (auto k = round_up(seen, kBlockK); k < padded; ++k) p[k] = T{};
       if (alpha != 1) rows_.scale(alpha, form_.v_dim(), state.o + int64_t{i} * form_.v_dim());
     }
@@ -387,10 +444,15 @@ class ItemRun {
   void add_values(Source& source, const Member& member, Rows rows, Keys keys,
                   const SoftmaxState& state) {
     const int v_dim = form_.v_dim();
+    const int hidden_end = keys.begin + first_visible(member, rows.begin, keys.begin);
     for (int token = keys.begin; token < keys.end;) {
       const TileRun<T> values = source.values(token, keys.end);
       const int row = std::max(rows.begin, first_row(member, token));
       if (row >= rows.end) return;
+      if (values.end <= hidden_end) {
+        token = values.end;
+        continue;
+      }
       products_.run<T>({.x = scratch_.p + (row - rows.begin) * kSoftmaxBlock + token - keys.begin,
                         .x_stride = kSoftmaxBlock,
                         .rows = rows.end - row,

@@ -141,4 +141,14 @@ int AttentionPlan::num_keys(const Task& task) const {
   return most;
 }
 
+int AttentionPlan::first_key(const Task& task, const KeyReach& reach) const {
+  int least = num_keys(task);
+  for (int i = 0; i < task.num_members; ++i) {
+    const Task rows = member(task, i);
+    const int position = sequences[rows.sequence].first_position + rows.row_begin;
+    least = std::min(least, reach.first_key(position));
+  }
+  return least;
+}
+
 }  // namespace hocket

@@ -19,9 +19,16 @@ inline constexpr int kExpandedTokens = 1024;
 // workers share the segments of a task.
 inline constexpr int kSharedStates = 8;
 
-// Returns the number of key segments that the rows of a task see.
-inline int num_segments(const AttentionPlan& plan, const AttentionPlan::Task& task) {
-  return (plan.num_keys(task) - 1) / kAttentionSegment + 1;
+// Returns the number of the first key segment that the rows of a task see.
+inline int first_segment(const AttentionPlan& plan, const AttentionPlan::Task& task,
+                         const KeyReach& reach) {
+  return plan.first_key(task, reach) / kAttentionSegment;
+}
+// Returns how many key segments the rows of a task see.
+inline int num_segments(const AttentionPlan& plan, const AttentionPlan::Task& task,
+                        const KeyReach& reach = {}) {
+  const int end = (plan.num_keys(task) - 1) / kAttentionSegment + 1;
+  return end - first_segment(plan, task, reach);
 }
 
 // One run of all items of some tasks.
@@ -65,7 +72,7 @@ class BatchRun {
     if (num_workers == 1 || num_items() >= 4 * num_workers) return false;
     int num_units = 0, rows = 0;
     for (const AttentionPlan::Task& task : tasks_) {
-      num_units += num_segments(plan_, task) * form_.items_per_task();
+      num_units += segments(task) * form_.items_per_task();
       rows = std::max(rows, task.num_rows * form_.group);
     }
     const int64_t state_bytes = SoftmaxState::bytes(rows, form_.v_dim());
@@ -88,9 +95,9 @@ class BatchRun {
       int unit = first_unit(index);
       with_item(index, worker, [&](Item& item) {
         const SoftmaxState all = state_of(unit);
-        const int num_keys = plan_.num_keys(task_of(index));
-        for (int begin = kAttentionSegment; begin < num_keys; begin += kAttentionSegment)
-          item.merge(begin, all, state_of(++unit));
+        const int first = first_segment(plan_, task_of(index), form_.reach);
+        for (int i = 1; i < segments(task_of(index)); ++i)
+          item.merge((first + i) * kAttentionSegment, all, state_of(++unit));
         item.finish(all);
       });
     });
@@ -105,16 +112,18 @@ class BatchRun {
   const AttentionPlan::Task& task_of(int item) const {
     return tasks_[item / form_.items_per_task()];
   }
+  int segments(const AttentionPlan::Task& task) const {
+    return num_segments(plan_, task, form_.reach);
+  }
   int first_unit(int item) const {
     int unit = 0;
-    for (int i = 0; i < item; ++i) unit += num_segments(plan_, task_of(i));
+    for (int i = 0; i < item; ++i) unit += segments(task_of(i));
     return unit;
   }
   Segment segment_of(int unit) const {
     int item = 0;
-    for (; unit >= num_segments(plan_, task_of(item)); ++item)
-      unit -= num_segments(plan_, task_of(item));
-    return {item, unit * kAttentionSegment};
+    for (; unit >= segments(task_of(item)); ++item) unit -= segments(task_of(item));
+    return {item, (first_segment(plan_, task_of(item), form_.reach) + unit) * kAttentionSegment};
   }
 
   static int64_t item_bytes(const AttentionForm<T>& form, const Sources& sources) {

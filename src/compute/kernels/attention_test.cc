@@ -33,6 +33,9 @@ std::vector<T> run(Isa isa, AttentionBatch<T>& b, std::span<const AttentionSeque
                       .kv = b.kv,
                       .plan = plan,
                       .scale = b.scale,
+                      .reach = b.reach,
+                      .soft_cap = b.soft_cap,
+                      .sinks = b.sinks,
                       .out = MatrixView::of(View<T>(out.data(), b.num_rows, b.out_cols()))});
   return out;
 }
@@ -47,13 +50,18 @@ std::vector<double> plain_attention(AttentionBatch<T>& b, const AttentionSequenc
       b.q_view().template as<T>().row(s.row_begin + row) + head * round_up(shape.key_dim, kBlockK);
   const int num_keys = s.first_position + row + 1;
   std::vector<double> p(num_keys), out(shape.value_dim);
-  double total = 0;
+  double total = b.sinks.empty() ? 0 : std::exp(double{b.sinks[head]});
   for (int t = 0; t < num_keys; ++t) {
+    const int position = num_keys - 1;
+    if (b.reach.window > 0 && t <= position - b.reach.window) continue;
+    if (b.reach.chunk > 0 && t / b.reach.chunk != position / b.reach.chunk) continue;
     const PageId page = s.pages[t / shape.page_tokens];
     double score = 0;
     for (int d = 0; d < shape.key_dim; ++d)
       score += double{to_float(q[d])} * b.key(page, t % shape.page_tokens, kv_head, d);
-    total += p[t] = std::exp(score * b.scale);
+    score *= b.scale;
+    if (b.soft_cap > 0) score = b.soft_cap * std::tanh(score / b.soft_cap);
+    total += p[t] = std::exp(score);
   }
   for (int t = 0; t < num_keys; ++t) {
     const PageId page = s.pages[t / shape.page_tokens];
@@ -120,6 +128,8 @@ TEST(AttentionTest, RandomMixesGiveTheSameBits) {
     const int kv_heads = pick({1, 2});
     AttentionCase c = {
         kv_heads * pick({1, 2, 3, 8}), kv_heads, pick({16, 32, 48, 64}), pick({32, 64, 128}), {}};
+    c.reach = {.window = pick({0, 0, 1, 31, 100}), .chunk = pick({0, 0, 64, 100})};
+    c.sinks = pick({0, 1}) == 1;
     for (int s = pick({1, 2, 5}); s > 0; --s)
       c.sequences.push_back({pick({1, 1, 2, 7, 33}), static_cast<int>(random() % 260)});
     expect_same_everywhere<Bf16>(c, seed, seed % 3 == 0 ? DType::int8 : DType::bf16);
@@ -180,7 +190,8 @@ void expect_same_in_pages_of_every_size(const AttentionCase& c, DType stored) {
 
 TEST(AttentionTest, PageSizesChangeNoBit) {
   const AttentionCase all[] = {{4, 2, 16, 32, {{5, 0}, {1, 31}, {1, 128}, {3, 300}}},
-                               {8, 2, 80, 64, {{40, 100}, {1, 1}, {3, 1022}}}};
+                               {8, 2, 80, 64, {{40, 100}, {1, 1}, {3, 1022}}},
+                               {4, 2, 32, 32, {{40, 100}, {3, 1100}}, 0, {.window = 70}}};
   for (const AttentionCase& c : all) {
     expect_same_in_pages_of_every_size<Bf16>(c, DType::bf16);
     expect_same_in_pages_of_every_size<Bf16>(c, DType::int8);
@@ -226,6 +237,60 @@ TEST(AttentionTest, WhatStandsBehindTheLastTokenDoesNotMatter) {
       ASSERT_TRUE(same_bits(run(isa, b, b.sequences), before)) << isa_name(isa);
     }
   }
+}
+
+// The test writes other random numbers over the keys that no row of the sequence sees.
+TEST(AttentionTest, KeysOutOfReachDoNotMatter) {
+  std::mt19937 random(2);
+  int written = 0;
+  for (const AttentionCase& c : cases::attention_cases()) {
+    auto b = cases::attention_batch<Bf16>(c, 12, c.page_tokens == 64 ? DType::int8 : DType::bf16);
+    for (Isa isa : kAllIsas) {
+      if (!runs_here(isa)) continue;
+      const std::vector<Bf16> before = run(isa, b, b.sequences);
+      for (const AttentionSequence& s : b.sequences)
+        for (int t = 0; t < b.reach.first_key(s.first_position); ++t, ++written)
+          for (int head = 0; head < c.kv_heads; ++head)
+            b.write_token(s.pages[t / c.page_tokens], t % c.page_tokens, head, random);
+      ASSERT_TRUE(same_bits(run(isa, b, b.sequences), before)) << isa_name(isa);
+    }
+  }
+  EXPECT_GT(written, 10'000);
+}
+
+// Keys in whole units of 32 that no row sees are not read, whatever they hold.
+TEST(AttentionTest, KeysFarOutOfReachAreNotRead) {
+  AttentionCase c = {8, 2, 32, 32, {{1, 700}, {40, 1100}}};
+  c.reach.window = 64;
+  for (Isa isa : kAllIsas) {
+    if (!runs_here(isa)) continue;
+    auto b = cases::attention_batch<Bf16>(c, 13);
+    const std::vector<Bf16> before = run(isa, b, b.sequences);
+    for (const AttentionSequence& s : b.sequences)
+      for (int t = 0; t < b.reach.first_key(s.first_position) / 32 * 32; ++t)
+        for (int head = 0; head < c.kv_heads; ++head) {
+          const PageId page = s.pages[t / 32];
+          b.kv.keys<Bf16>(page, head)[b.kv.shape.key_offset(t % 32, 0)] = {0x7fc0};
+          b.kv.values<Bf16>(page, head)[b.kv.shape.value_offset(t % 32, 0)] = {0x7fc0};
+        }
+    ASSERT_TRUE(same_bits(run(isa, b, b.sequences), before)) << isa_name(isa);
+  }
+}
+
+TEST(KeyReachTest, TheFirstKeyIsThatOfWindowAndChunk) {
+  EXPECT_EQ(KeyReach{}.first_key(5000), 0);
+  EXPECT_FALSE(KeyReach{}.bounded());
+  const KeyReach window = {.window = 4};
+  EXPECT_TRUE(window.bounded());
+  EXPECT_EQ(window.first_key(0), 0);
+  EXPECT_EQ(window.first_key(3), 0);
+  EXPECT_EQ(window.first_key(4), 1);
+  const KeyReach chunk = {.chunk = 4};
+  EXPECT_EQ(chunk.first_key(3), 0);
+  EXPECT_EQ(chunk.first_key(4), 4);
+  EXPECT_EQ(chunk.first_key(7), 4);
+  EXPECT_EQ((KeyReach{.window = 2, .chunk = 4}).first_key(4), 4);
+  EXPECT_EQ((KeyReach{.window = 2, .chunk = 4}).first_key(7), 6);
 }
 
 TEST(AttentionTest, NotANumberStaysInItsSequence) {
@@ -274,7 +339,10 @@ std::vector<SharedCase> shared_cases() {
     if (i > 0) many.prefixes.push_back({i, 0, 128});
   }
   SharedCase rows = {{8, 2, 80, 16, {{1, 200}, {3, 190}, {1, 260}}}, {{1, 0, 128}, {2, 0, 192}}};
-  return {two, tree, many, rows};
+  SharedCase window = tree;
+  window.all.reach.window = 300;
+  window.all.sinks = true;
+  return {two, tree, many, rows, window};
 }
 
 template <class T>

@@ -1,10 +1,10 @@
-// exp, log, sigmoid, silu, softplus, sine and cosine: one polynomial each, for any number of lanes,
-// so that scalar and vector bodies agree in every bit. Every rounding is explicit: an fma is used
-// where it is written and nowhere else.
+// exp, log, sigmoid, silu, softplus, tanh, sine and cosine: one polynomial each, for any number of
+// lanes, so that scalar and vector bodies agree in every bit. Every rounding is explicit: an fma is
+// used where it is written and nowhere else.
 //
-// Accuracy (math_test.cc): exp, log, silu, sin, cos within 2 ulp, sigmoid 2.1, softplus 4; sin and
-// cos where |x| <= 3e5. Results below 2^-126 are +0, also without FTZ; NaN gives NaN. Source:
-// docs/contracts/arithmetic.md; polynomials fitted at Chebyshev nodes.
+// Accuracy (math_test.cc): exp, log, silu, sin, cos within 2 ulp, sigmoid 2.1, softplus 4, tanh 3;
+// sin and cos where |x| <= 3e5. Results below 2^-126 are +0, also without FTZ; NaN gives NaN.
+// Source: docs/contracts/arithmetic.md; polynomials fitted at Chebyshev nodes.
 //
 // V is a struct of fp32 lanes, local to the unit that uses it: its functions must not be shared
 // between units compiled for different instruction sets. It has  V::all(float),
@@ -83,6 +83,27 @@ template <class V>
   const V u = V::all(1) + e;
   const V y = select(u == V::all(1), e, log(u) * (e / (u - V::all(1))));
   return select(V::all(20) < x, x, y);
+}
+
+template <class V>
+[[gnu::always_inline]] inline V tanh(V x) {
+  const V sign = and_bits(x, V::all_bits(0x80000000u));
+  const V size = xor_bits(x, sign);
+  const V z = x * x;
+  V small = V::all(-0x1.8f8de4p-8f);
+  small = fma(small, z, V::all(0x1.58048ep-6f));
+  small = fma(small, z, V::all(-0x1.b9258ap-5f));
+  small = fma(small, z, V::all(0x1.110e1cp-3f));
+  small = fma(small, z, V::all(-0x1.555552p-2f));
+  small = fma(small * z, size, size);
+  const V large = V::all(1) - V::all(2) / (exp(size + size) + V::all(1));
+  return or_bits(select(size < V::all(0.625f), small, large), sign);
+}
+
+// Returns cap * tanh(x / cap), which is near x where |x| is far below cap, and never above cap.
+template <class V>
+[[gnu::always_inline]] inline V soft_cap(V x, V cap) {
+  return cap * tanh(x / cap);
 }
 
 template <class V>

@@ -82,6 +82,19 @@ TEST_F(MathTest, SineAndCosineAreWithinTwoUlpToThreeHundredThousand) {
   }
 }
 
+TEST_F(MathTest, TanhIsWithinThreeUlp) {
+  const auto tanh = [](float x) { return math::tanh(ref::Lane{x}).x; };
+  const auto exact = [](double x) { return std::tanh(x); };
+  EXPECT_LE(worst_error({1e-30f, 100.0f}, tanh, exact), 3);
+  EXPECT_LE(worst_error({-1e-30f, -100.0f}, tanh, exact), 3);
+  EXPECT_LE(worst_error({0.5f, 2.0f}, tanh, exact), 3);
+  const float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(tanh(inf), 1);
+  EXPECT_EQ(tanh(-inf), -1);
+  EXPECT_EQ(std::bit_cast<uint32_t>(tanh(-0.0f)), 0x80000000u);
+  EXPECT_TRUE(std::isnan(tanh(std::nanf(""))));
+}
+
 TEST_F(MathTest, EdgesAreExact) {
   const float inf = std::numeric_limits<float>::infinity();
   EXPECT_EQ(ref::exp(0.0f), 1.0f);
@@ -106,7 +119,9 @@ TEST_F(MathTest, ScalarAndVectorsAgreeInEveryBit) {
   std::vector<float> x(kBatch);
   const RowKernels& ref = row_kernels(Isa::ref);
   const auto functions = [&](const RowKernels& rows) {
-    std::vector<float> y(4 * kBatch);
+    std::vector<float> y(5 * kBatch);
+    std::copy(x.begin(), x.end(), &y[4 * kBatch]);
+    rows.soft_cap(0.5f, 30, kBatch, &y[4 * kBatch]);
     float* const angles[2] = {&y[2 * kBatch], &y[3 * kBatch]};
     rows.exp_row(x.data(), kBatch, 0, &y[0]);
     rows.f32.swiglu(x.data(), ones.data(), kBatch, &y[kBatch]);

@@ -132,6 +132,8 @@ struct RowKernels {
   // o *= alpha.
   void (*scale)(float alpha, int64_t n, float* o);
   void (*merge)(const SegmentMerge& merge);
+  // x = cap * tanh((x * scale) / cap).
+  void (*soft_cap)(float scale, float cap, int64_t n, float* x);
   // a = float(position) * inv_freq[i];  cos[i] = cos(a) * factor;  sin[i] = sin(a) * factor. out[0]
   // is cos [n], out[1] is sin [n].
   void (*angles)(float position, const float* inv_freq, int n, float factor, float* const out[2]);

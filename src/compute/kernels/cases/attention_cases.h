@@ -18,6 +18,10 @@ struct AttentionCase {
     int num_rows, first_position;
   };
   std::vector<Sequence> sequences;
+  int value_dim = 0;  // 0: as dim
+  KeyReach reach = {};
+  float soft_cap = 0;
+  bool sinks = false;
 };
 
 inline std::vector<AttentionCase> attention_cases() {
@@ -32,6 +36,21 @@ inline std::vector<AttentionCase> attention_cases() {
       {16, 1, 64, 32, {{6, 1020}, {1, 50}}},
       {4, 2, 16, 1, {{1, 0}, {5, 30}, {1, 140}}},
       {8, 2, 80, 16, {{40, 100}, {1, 1}, {1, 1022}, {3, 1022}}},
+      // Values of another size; a sink; a cap that acts.
+      {4, 2, 24, 32, {{70, 90}, {1, 0}, {1, 1030}}, 16, {}, 0, true},
+      {16, 2, 64, 64, {{9, 120}, {1, 300}}, 32, {}, 0.5f},
+      // Windows of one key, of parts of a block, over the border of a segment, of whole blocks, and
+      // longer than the sequence.
+      {4, 4, 16, 32, {{40, 100}, {1, 0}}, 0, {.window = 1}},
+      {16, 2, 32, 32, {{70, 0}, {70, 90}, {1, 63}, {3, 1100}, {9, 1020}}, 0, {.window = 9}},
+      {8, 1, 64, 64, {{200, 0}, {1, 1150}, {70, 2000}}, 48, {.window = 128}, 0, true},
+      {4, 2, 80, 16, {{40, 300}, {1, 700}, {2, 2046}}, 0, {.window = 500}, 2.0f, true},
+      {4, 2, 16, 32, {{20, 1300}, {1, 2500}}, 0, {.window = 1100}},
+      {4, 2, 32, 32, {{33, 95}, {1, 200}}, 0, {.window = 4096}, 0, true},
+      // Chunks shorter than a block, of whole segments, and of no such size.
+      {4, 2, 16, 32, {{70, 0}, {1, 127}, {1, 128}, {3, 1022}}, 0, {.chunk = 32}},
+      {8, 2, 32, 64, {{9, 1020}, {1, 2047}, {1, 2048}}, 0, {.chunk = 1024}},
+      {2, 1, 32, 128, {{150, 1000}, {1, 2300}}, 0, {.chunk = 700}, 0, true},
   };
 }
 
@@ -45,6 +64,9 @@ struct AttentionBatch {
   std::vector<T> q;
   int num_rows = 0, num_heads = 0;
   float scale = 1;
+  KeyReach reach;
+  float soft_cap = 0;
+  std::vector<float> sinks;
 
   int64_t q_cols() const { return num_heads * round_up(kv.shape.key_dim, kBlockK); }
   int64_t out_cols() const { return int64_t{num_heads} * kv.shape.value_dim; }
@@ -92,10 +114,15 @@ AttentionBatch<T> attention_batch(const AttentionCase& c, uint32_t seed,
   AttentionBatch<T> b;
   b.num_heads = c.num_heads;
   b.scale = 1 / std::sqrt(static_cast<float>(c.dim));
+  b.reach = c.reach;
+  b.soft_cap = c.soft_cap;
+  if (c.sinks)
+    for (int head = 0; head < c.num_heads; ++head)
+      b.sinks.push_back(std::normal_distribution<float>(0, 3)(random));
   b.kv.shape = {.dtype = stored,
                 .num_heads = c.kv_heads,
                 .key_dim = c.dim,
-                .value_dim = c.dim,
+                .value_dim = c.value_dim > 0 ? c.value_dim : c.dim,
                 .page_tokens = c.page_tokens};
   int num_pages = 0;
   for (const auto& s : c.sequences)

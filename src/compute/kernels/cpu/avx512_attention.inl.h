@@ -110,9 +110,9 @@ void add_values(const BlockRows<typename Step::Number>& b, const float* alpha, i
     for (int p = 0; p < P; ++p)
       sums.c[r][p] = _mm512_mul_ps(_mm512_loadu_ps(o + r * v_dim + p * kPanelN),
                                    _mm512_set1_ps(alpha[row + r]));
-  const float* p = b.scores + row * kSoftmaxBlock;
-  const int count = units(b.visible[row + R - 1]);
-  for (int unit = 0; unit < count; ++unit, p += kWords<Step>) {
+  const int first = b.hidden[row] / kBlockK, count = units(b.visible[row + R - 1]);
+  const float* p = b.scores + row * kSoftmaxBlock + first * kWords<Step>;
+  for (int unit = first; unit < count; ++unit, p += kWords<Step>) {
     const char* fetch = nullptr;
     if constexpr (kLines > 0)
       fetch = reinterpret_cast<const char*>(b.next_keys[unit]) + panel * kPanelN * kLine +
@@ -168,6 +168,19 @@ inline float probabilities(float* s, int visible, int end, float m) {
   return sum.sum();
 }
 
+// Caps the scores of the rows, and gives keys before a row's first the score -inf, which makes
+// their probabilities +0.
+template <class T>
+void cap_and_hide(const BlockRows<T>& b) {
+  for (int r = 0; r < b.rows; ++r) {
+    float* const s = b.scores + r * kSoftmaxBlock;
+    if (b.soft_cap > 0)
+      for (int i = b.hidden[r] / kPanelN * kPanelN; i < b.visible[r]; i += kPanelN)
+        math::soft_cap(Lanes::load(s + i), Lanes::all(b.soft_cap)).store(s + i);
+    for (int i = 0; i < b.hidden[r]; ++i) s[i] = -math::kInfinity;
+  }
+}
+
 // Updates m, l and alpha of all rows; scores become words of probabilities.
 template <class Step>
 void softmax(const BlockRows<typename Step::Number>& b, float* alpha) {
@@ -196,9 +209,11 @@ void run(const BlockRows<typename Step::Number>& b) {
   for (int unit = 0; unit < count; ++unit)
     for_each_rows<kRows>(b.rows, [&](auto rows, int row) {
       if (unit * kBlockK >= b.visible[row + rows() - 1]) return;
+      if ((unit + 1) * kBlockK <= b.hidden[row]) return;
       row < fetching ? score<Step, rows(), kLines>(b, row, unit)
                      : score<Step, rows(), 0>(b, row, unit);
     });
+  if (b.soft_cap > 0 || b.hidden[b.rows - 1] > 0) cap_and_hide(b);
   alignas(kLine) float alpha[kBlockRows];
   softmax<Step>(b, alpha);
   const auto add = [&](auto panels, int panel) {

@@ -233,6 +233,12 @@ struct Rows {
     });
   }
 
+  static void soft_cap(float scale, float cap, int64_t n, float* x) {
+    blocks(n, [&](int64_t i, auto lanes) {
+      store_rounded(math::soft_cap(load(x + i, lanes) * V::all(scale), V::all(cap)), x + i, lanes);
+    });
+  }
+
   static void merge(const SegmentMerge& s) {
     const V m = max(V::all(*s.m), V::all(s.m_next));
     const V a = math::exp(V::all(*s.m) - m), b = math::exp(V::all(s.m_next) - m);
@@ -377,6 +383,7 @@ struct Rows {
             activation<float>(),
             scale,
             merge,
+            soft_cap,
             angles,
             top_k,
             row_stats,

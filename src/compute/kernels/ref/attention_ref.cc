@@ -60,7 +60,10 @@ void attention(Backend& backend, const AttentionCall& call) {
                                         .first_position = sequence.first_position + task.row_begin,
                                         .key_dim = shape.key_dim,
                                         .value_dim = shape.value_dim,
-                                        .scale = call.scale};
+                                        .scale = call.scale,
+                                        .reach = call.reach,
+                                        .soft_cap = call.soft_cap};
+        if (!call.sinks.empty()) queries.sink = call.sinks[head];
         queries.run(backend.scratch<float>(worker, queries.scratch_floats()));
       }
     });

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "compute/kernels/attention.h"
 #include "compute/kernels/ref/lane.h"
@@ -48,6 +49,9 @@ struct Queries {
   int num = 0, first_position = 0;
   int key_dim = 0, value_dim = 0;
   float scale = 1;
+  KeyReach reach = {};
+  float soft_cap = 0;  // 0: none
+  std::optional<float> sink = {};
 
   // Returns the floats of scratch that run() needs: two states per query.
   int64_t scratch_floats() const { return num * 2 * state_floats(); }
@@ -55,11 +59,19 @@ struct Queries {
   void run(float* scratch) {
     const auto all = [&](int i) { return state(scratch + i * 2 * state_floats()); };
     const auto next = [&](int i) { return state(scratch + (i * 2 + 1) * state_floats()); };
-    run_segment(0, all);
-    for (int begin = kAttentionSegment; begin < first_position + num; begin += kAttentionSegment) {
+    int begin = reach.first_key(first_position) / kAttentionSegment * kAttentionSegment;
+    run_segment(begin, all);
+    while ((begin += kAttentionSegment) < first_position + num) {
       run_segment(begin, next);
       for (int i = 0; i < num; ++i)
-        if (begin <= first_position + i) merge(all(i), next(i));
+        if (sees(i, begin, begin + kAttentionSegment)) merge(all(i), next(i));
+    }
+    for (int i = 0; sink && i < num; ++i) {
+      const State joining = next(i);
+      joining.m = *sink;
+      joining.l = 1;
+      std::fill_n(joining.o, value_dim, 0.0f);
+      merge(all(i), joining);
     }
     for (int i = 0; i < num; ++i)
       for (int d = 0; d < value_dim; ++d)
@@ -69,6 +81,12 @@ struct Queries {
  private:
   int64_t state_floats() const { return 2 + int64_t{value_dim}; }
   static State state(float* at) { return {at[0], at[1], at + 2}; }
+
+  // Returns true if the query sees one of the keys [begin, end).
+  bool sees(int query, int begin, int end) const {
+    const int position = first_position + query;
+    return begin <= position && reach.first_key(position) < end;
+  }
 
   template <class States>
   void run_segment(int segment, States&& states) {
@@ -82,33 +100,36 @@ struct Queries {
     for (int block = segment; block < end; block += kSoftmaxBlock) {
       keys.load(block, std::min(block + kSoftmaxBlock, end));
       for (int i = 0; i < num; ++i)
-        if (block <= first_position + i) add_block(i, block, states(i));
+        if (sees(i, block, block + kSoftmaxBlock)) add_block(i, block, states(i));
     }
   }
 
   void add_block(int query, int block, const State& state) {
-    // The query sees this many keys; the others have probability +0.
+    // The query sees keys [hidden, visible); the others have probability +0.
     const int visible = std::min(first_position + query + 1 - block, kSoftmaxBlock);
+    const int hidden = std::max(reach.first_key(first_position + query) - block, 0);
     const T* const row = q + query * q_stride;
     float s[kSoftmaxBlock], p[kSoftmaxBlock] = {}, lanes[16] = {};
     float m = state.m;
-    for (int j = 0; j < visible; ++j) {
+    for (int j = hidden; j < visible; ++j) {
       const auto q_of = [&](int d) { return to_float(row[d]); };
       const auto key_of = [&](int d) { return keys.key(block + j, d); };
       s[j] = product(key_dim, 0, q_of, key_of) * scale;
+      if (soft_cap > 0) s[j] = ref::soft_cap(s[j], soft_cap);
       m = s[j] > m ? s[j] : m;
     }
-    for (int j = 0; j < visible; ++j) p[j] = to_float(from_float<T>(exp(s[j] - m)));
+    for (int j = hidden; j < visible; ++j) p[j] = to_float(from_float<T>(exp(s[j] - m)));
     for (int j = 0; j < kSoftmaxBlock; ++j) lanes[j % 16] = lanes[j % 16] + p[j];
     for (int width : {8, 4, 2, 1})
       for (int i = 0; i < width; ++i) lanes[i] = lanes[i] + lanes[i + width];
     const float alpha = exp(state.m - m);
     state.l = std::fma(state.l, alpha, lanes[0]);
     state.m = m;
+    const int first = hidden / kBlockK * kBlockK;  // k-blocks before it hold hidden keys alone
     for (int d = 0; d < value_dim; ++d) {
-      const auto p_of = [&](int j) { return p[j]; };
-      const auto value_of = [&](int j) { return keys.value(block + j, d); };
-      state.o[d] = product(visible, state.o[d] * alpha, p_of, value_of);
+      const auto p_of = [&](int j) { return p[first + j]; };
+      const auto value_of = [&](int j) { return keys.value(block + first + j, d); };
+      state.o[d] = product(visible - first, state.o[d] * alpha, p_of, value_of);
     }
   }
 

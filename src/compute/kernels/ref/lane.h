@@ -49,6 +49,9 @@ inline float sigmoid(float x) {
 inline float softplus(float x) {
   return math::softplus(Lane{x}).x;
 }
+inline float soft_cap(float x, float cap) {
+  return math::soft_cap(Lane{x}, Lane{cap}).x;
+}
 inline float silu(float x) {
   return math::silu(Lane{x}).x;
 }

@@ -155,6 +155,10 @@ void scale(float alpha, int64_t n, float* o) {
   for (int64_t i = 0; i < n; ++i) o[i] = o[i] * alpha;
 }
 
+void soft_cap_row(float scale, float cap, int64_t n, float* x) {
+  for (int64_t i = 0; i < n; ++i) x[i] = soft_cap(x[i] * scale, cap);
+}
+
 void merge(const SegmentMerge& s) {
   const float m = larger(*s.m, s.m_next);
   const float a = exp(*s.m - m), b = exp(s.m_next - m);
@@ -273,6 +277,7 @@ constinit const RowKernels kRows = {Isa::ref,
                                     activation<float>(),
                                     scale,
                                     merge,
+                                    soft_cap_row,
                                     angles,
                                     top_k,
                                     row_stats,
