@@ -20,7 +20,7 @@ struct RopeConfig {
   enum class Style : uint8_t { half, interleaved };
   Scaling scaling = Scaling::none;
   double theta = 10000;
-  int rotary_dim = 0;  // even; dims beyond it are not rotated
+  int rotary_dim = 0;  // even; dims beyond it are not rotated; 0: none is
   Style style = Style::half;
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;  // for llama3
@@ -40,6 +40,16 @@ struct MlaConfig {
   int kv_rank = 0;  // 0: the model has no latent
   int nope_dim = 0, rope_dim = 0, value_dim = 0;
   double norm_eps = 1e-6;  // for the norms of the ranks
+};
+
+// Grouped-query attention of one kind of layers.
+struct AttentionConfig {
+  int num_heads = 0;  // 0: no layer is of this kind
+  int num_kv_heads = 0;
+  int key_dim = 0, value_dim = 0;  // of a head; queries have key_dim
+  int window = 0;                  // keys that a query sees, its own included; 0: no bound
+  int chunk = 0;       // a query sees keys of its own chunk of this many tokens; 0: no bound
+  bool sinks = false;  // the softmax of each head has a learned logit that has no value
 };
 
 // Rows that the convolution of a delta net adds up: a token's own and those before it.
@@ -115,6 +125,7 @@ struct ModelConfig {
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;           // for q and k; need not be hidden_size / num_heads
+  int value_dim = 0;          // for v of grouped-query attention; 0: head_dim
   int intermediate_size = 0;  // for dense MLPs
   int max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
@@ -127,8 +138,14 @@ struct ModelConfig {
   bool attention_gate = false;  // attention's result is multiplied by the sigmoid of a projection
   bool centred_norms = false;   // files hold w - 1 of norms, except those of delta nets
   double softmax_scale = 0;     // for attention scores
+  bool sinks = false;           // as AttentionConfig::sinks, in layers that are not local
+  double value_scale = 1;       // values are multiplied by it before they are rounded and stored
   RopeConfig rope;
-  MlaConfig mla;  // kv_rank == 0: grouped-query attention
+  // Layers that see near keys only have heads and angles of their own; softmax_scale is for all.
+  AttentionConfig local;
+  RopeConfig local_rope;
+  std::vector<bool> layer_is_local;  // [num_layers]; or empty
+  MlaConfig mla;                     // kv_rank == 0: grouped-query attention
   DeltaNetConfig delta_net;
   std::vector<bool> layer_is_linear;  // [num_layers]: a delta net instead of attention; or empty
   QuantConfig quant;
@@ -142,8 +159,19 @@ struct ModelConfig {
   std::vector<std::string> left_aside;
   std::vector<TokenId> placeholder_ids;
 
-  // Columns of a query head in the projection of grouped-query attention.
-  int query_columns() const { return attention_gate ? 2 * head_dim : head_dim; }
+  bool is_local(int layer) const { return !layer_is_local.empty() && layer_is_local[layer]; }
+  // Return the heads and the angles of a layer with grouped-query attention.
+  AttentionConfig attention(int layer) const { return is_local(layer) ? local : far_attention(); }
+  AttentionConfig far_attention() const {
+    return {.num_heads = num_heads,
+            .num_kv_heads = num_kv_heads,
+            .key_dim = head_dim,
+            .value_dim = value_dim > 0 ? value_dim : head_dim,
+            .sinks = sinks};
+  }
+  const RopeConfig& rope_of(int layer) const { return is_local(layer) ? local_rope : rope; }
+  // Columns of a query head of `key_dim` in the projection of grouped-query attention.
+  int query_columns(int key_dim) const { return attention_gate ? 2 * key_dim : key_dim; }
   bool is_linear(int layer) const { return !layer_is_linear.empty() && layer_is_linear[layer]; }
   int num_linear_layers() const {
     return static_cast<int>(std::ranges::count(layer_is_linear, true));

@@ -143,13 +143,12 @@ Result<void> Runner::open_files(const ModelSettings& settings) {
 Result<void> Runner::make_plan(const ServerSettings& settings) {
   HOCKET_TRY(const MeasuredWeights weights, measure_weights(choice_, source_.get()));
   weight_fingerprint_ = weights.fingerprint;
-  const KvShape kv = choice_.kv_shape(settings.memory.page_size);
   HOCKET_TRY(plan_, plan_memory({.settings = settings,
                                  .model = choice_.model,
                                  .dtype = choice_.dtype,
                                  .dispatch_dtype = choice_.dispatch_dtype,
                                  .weight_bytes = weights.bytes,
-                                 .page_bytes = kv.page_bytes() * choice_.model.num_kv_layers(),
+                                 .page_bytes = choice_.kv_page_bytes(settings.memory.page_size),
                                  .total_bytes = machine_.memory_bytes,
                                  .available_bytes = machine_.memory_available_bytes,
                                  .scratch = choice_.scratch_need(0, settings.memory.page_size),
@@ -292,8 +291,7 @@ std::string Runner::terms() const {
 }
 
 Result<void> Runner::make_memory(int page_tokens) {
-  const KvShape kv = choice_.kv_shape(page_tokens);
-  HOCKET_TRY(pages_, PagePool::create(kv, choice_.model.num_kv_layers(), plan_.num_pages));
+  HOCKET_TRY(pages_, PagePool::create(choice_.kv_shapes(page_tokens), plan_.num_pages));
   if (plan_.num_states > 0) {
     HOCKET_TRY(states_, StatePool::create({.shape = delta_shape_of(choice_.model, choice_.dtype),
                                            .num_layers = choice_.model.num_linear_layers(),

@@ -15,38 +15,70 @@ View<int32_t> ints(Layout& layout, int64_t rows, int64_t cols) {
   return {layout.array<int32_t>(rows * cols), rows, cols};
 }
 
+KvShape latent_shape_of(const MlaConfig& mla, DType dtype, int page_tokens) {
+  return {.kind = KvShape::Kind::latent,
+          .dtype = dtype,
+          .num_heads = 1,
+          .key_dim = mla.kv_rank + mla.rope_dim,
+          .value_dim = mla.kv_rank,
+          .page_tokens = page_tokens};
+}
+
+// Returns the columns that the queries of one kind of attention take.
+int64_t padded_query_columns(const AttentionConfig& attention) {
+  return attention.num_heads * round_up(attention.key_dim, kBlockK);
+}
+
 }  // namespace
 
 int qkv_columns(const ModelConfig& model) {
   const MlaConfig& mla = model.mla;
   if (mla.kv_rank == 0) {
-    const int attention =
-        model.num_heads * model.query_columns() + 2 * model.num_kv_heads * model.head_dim;
+    const auto columns = [&](const AttentionConfig& a) {
+      return a.num_heads * model.query_columns(a.key_dim) +
+             a.num_kv_heads * (a.key_dim + a.value_dim);
+    };
     const DeltaNetConfig& net = model.delta_net;
-    return std::max(attention, net.channels() + net.value_columns());
+    return std::max({columns(model.far_attention()), columns(model.local),
+                     net.channels() + net.value_columns()});
   }
   const int q = mla.q_rank > 0 ? mla.q_rank : model.num_heads * model.head_dim;
   return q + mla.kv_rank + mla.rope_dim;
 }
 
 int attended_columns(const ModelConfig& model) {
-  return model.num_heads * (model.mla.kv_rank > 0 ? model.mla.value_dim : model.head_dim);
+  if (model.mla.kv_rank > 0) return model.num_heads * model.mla.value_dim;
+  const AttentionConfig far = model.far_attention();
+  return std::max(far.num_heads * far.value_dim, model.local.num_heads * model.local.value_dim);
 }
 
-KvShape kv_shape_of(const ModelConfig& model, DType dtype, int page_tokens) {
-  const MlaConfig& mla = model.mla;
-  if (mla.kv_rank > 0)
-    return {.kind = KvShape::Kind::latent,
-            .dtype = dtype,
-            .num_heads = 1,
-            .key_dim = mla.kv_rank + mla.rope_dim,
-            .value_dim = mla.kv_rank,
-            .page_tokens = page_tokens};
+KvShape kv_shape_of(const AttentionConfig& attention, DType dtype, int page_tokens) {
   return {.dtype = dtype,
-          .num_heads = model.num_kv_heads,
-          .key_dim = model.head_dim,
-          .value_dim = model.head_dim,
+          .num_heads = attention.num_kv_heads,
+          .key_dim = attention.key_dim,
+          .value_dim = attention.value_dim,
           .page_tokens = page_tokens};
+}
+
+std::vector<KvShape> kv_shapes_of(const ModelConfig& model, DType dtype, int page_tokens) {
+  std::vector<KvShape> shapes;
+  for (int layer = 0; layer < model.num_layers; ++layer) {
+    if (model.is_linear(layer)) continue;
+    shapes.push_back(model.mla.kv_rank > 0
+                         ? latent_shape_of(model.mla, dtype, page_tokens)
+                         : kv_shape_of(model.attention(layer), dtype, page_tokens));
+  }
+  return shapes;
+}
+
+void set_attention_need(const ModelConfig& model, DType kv_dtype, int page_tokens,
+                        ScratchNeed& need) {
+  need.mla = model.mla;
+  need.num_heads = model.num_heads;
+  need.kv = model.mla.kv_rank > 0 ? latent_shape_of(model.mla, kv_dtype, page_tokens)
+                                  : kv_shape_of(model.far_attention(), kv_dtype, page_tokens);
+  need.local_heads = model.local.num_heads;
+  need.local_kv = kv_shape_of(model.local, kv_dtype, page_tokens);
 }
 
 DeltaShape delta_shape_of(const ModelConfig& model, DType dtype) {
@@ -60,9 +92,15 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
   normed = layout.matrix(dtype, rows, model.hidden_size);
   cos = floats(layout, rows, model.rope.rotary_dim / 2);
   sin = floats(layout, rows, model.rope.rotary_dim / 2);
+  if (model.local.num_heads > 0) {
+    local_cos = floats(layout, rows, model.local_rope.rotary_dim / 2);
+    local_sin = floats(layout, rows, model.local_rope.rotary_dim / 2);
+  }
   if (model.rope.query_beta > 0) query_factors = floats(layout, rows, 1);
   qkv = floats(layout, rows, qkv_columns(model));
-  q = layout.matrix(dtype, rows, heads * round_up(model.head_dim, kBlockK));
+  q = layout.matrix(
+      dtype, rows,
+      std::max(padded_query_columns(model.far_attention()), padded_query_columns(model.local)));
   attended = layout.matrix(dtype, rows, attended_columns(model));
   if (model.num_linear_layers() > 0) {
     delta_gates = floats(layout, rows, 2 * model.delta_net.num_value_heads);
@@ -73,7 +111,7 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
     q_heads = floats(layout, rows, heads * model.head_dim);
   }
   if (model.mla.kv_rank > 0) {
-    const KvShape kv = kv_shape_of(model, dtype, kBlockK);
+    const KvShape kv = latent_shape_of(model.mla, dtype, kBlockK);
     q_absorbed = layout.matrix(dtype, rows, heads * kv.row_elements());
     y_absorbed = layout.matrix(dtype, rows, heads * kv.rope_offset());
   }

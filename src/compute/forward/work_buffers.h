@@ -17,8 +17,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "compute/forward/exchange_buffers.h"
+#include "compute/kernels/choose.h"
 #include "compute/kernels/delta_state.h"
 #include "compute/kernels/kv_layout.h"
 #include "compute/tensor/buffer.h"
@@ -34,12 +36,16 @@ struct WorkLimits {
   bool int8_dispatch = false;  // rows are rounded to int8 on their way to experts
 };
 
-// Return the columns of a layer's first projection (the widest of all kinds), and of attention's
-// result.
+// Return the columns of a layer's first projection, and of attention's result: the most of any kind
+// of layers.
 int qkv_columns(const ModelConfig& model);
 int attended_columns(const ModelConfig& model);
-// Returns the geometry of a layer's pages.
-KvShape kv_shape_of(const ModelConfig& model, DType dtype, int page_tokens);
+// Returns the geometry of the pages of one kind of attention, and of all layers that have pages.
+KvShape kv_shape_of(const AttentionConfig& attention, DType dtype, int page_tokens);
+std::vector<KvShape> kv_shapes_of(const ModelConfig& model, DType dtype, int page_tokens);
+// Sets the parts of `need` that depend on the kinds of attention and on their pages of `kv_dtype`.
+void set_attention_need(const ModelConfig& model, DType kv_dtype, int page_tokens,
+                        ScratchNeed& need);
 // Returns the geometry of the states of layers with a delta net.
 DeltaShape delta_shape_of(const ModelConfig& model, DType dtype);
 
@@ -50,23 +56,24 @@ struct WorkBuffers {
   static int64_t bytes_for(const ModelConfig& model, DType dtype, WorkLimits limits);
 
   WorkLimits limits;
-  View<float> residual;       // [rows, hidden]
-  MatrixView normed;          // [rows, hidden]
-  View<float> cos, sin;       // [rows, rotary / 2]
-  View<float> query_factors;  // [rows, 1]; only where queries are scaled by their position
-  View<float> qkv;            // [rows, qkv_columns(model)]
-  MatrixView q;               // [rows, heads * round_up(head_dim, 32)]
-  MatrixView attended;        // [rows, heads * value_dim]
-  View<float> delta_gates;    // [rows, 2 * value heads]; delta nets only, as the next
-  MatrixView delta_out;       // [rows, value columns]
-  MatrixView q_latent;        // [rows, q_rank]; only where queries have a rank
-  View<float> q_heads;        // [rows, heads * head_dim]; only where queries have a rank
-  MatrixView q_absorbed;      // [rows, heads * kv row elements]; latents only
-  MatrixView y_absorbed;      // [rows, heads * round_up(kv_rank, 32)]
-  View<float> mlp_out;        // [rows, hidden]; dense layers only
-  View<float> shared_out;     // [rows, hidden]; shared experts only
-  View<float> shared_gates;   // [rows, 1]; shared experts with a gate only
-  View<float> gate_logits;    // [rows, experts]
+  View<float> residual;              // [rows, hidden]
+  MatrixView normed;                 // [rows, hidden]
+  View<float> cos, sin;              // [rows, rotary / 2]
+  View<float> local_cos, local_sin;  // the same of ModelConfig::local_rope; local layers only
+  View<float> query_factors;         // [rows, 1]; only where queries are scaled by their position
+  View<float> qkv;                   // [rows, qkv_columns(model)]
+  MatrixView q;                      // [rows, heads * round_up(head_dim, 32)]
+  MatrixView attended;               // [rows, heads * value_dim]
+  View<float> delta_gates;           // [rows, 2 * value heads]; delta nets only, as the next
+  MatrixView delta_out;              // [rows, value columns]
+  MatrixView q_latent;               // [rows, q_rank]; only where queries have a rank
+  View<float> q_heads;               // [rows, heads * head_dim]; only where queries have a rank
+  MatrixView q_absorbed;             // [rows, heads * kv row elements]; latents only
+  MatrixView y_absorbed;             // [rows, heads * round_up(kv_rank, 32)]
+  View<float> mlp_out;               // [rows, hidden]; dense layers only
+  View<float> shared_out;            // [rows, hidden]; shared experts only
+  View<float> shared_gates;          // [rows, 1]; shared experts with a gate only
+  View<float> gate_logits;           // [rows, experts]
   View<int32_t> expert_ids, expert_position;  // [rows, k]
   View<float> expert_weights;                 // [rows, k]
   MatrixView leaving;                         // [rows, hidden]: normed; or, of int8,

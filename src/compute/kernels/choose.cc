@@ -72,9 +72,11 @@ int64_t scratch_bytes_for(const ScratchNeed& need) {
                                                                   .kv = need.kv,
                                                                   .dtype = need.dtype})
                                 : attention_scratch_bytes(need.num_heads, need.kv);
+  const int64_t local =
+      need.local_heads == 0 ? 0 : attention_scratch_bytes(need.local_heads, need.local_kv);
   const int64_t delta =
       need.delta_net.num_key_heads == 0 ? 0 : delta_net_scratch_bytes({need.delta_net, need.dtype});
-  return std::max({rows + results + products, attention, router, delta});
+  return std::max({rows + results + products, attention, local, router, delta});
 }
 
 }  // namespace hocket

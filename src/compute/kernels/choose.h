@@ -47,6 +47,8 @@ struct ScratchNeed {
   MlaConfig mla;              // set for models with latents
   int num_experts = 0;
   DeltaNetConfig delta_net;  // set for models with delta nets
+  int local_heads = 0;       // set for models with local layers, as local_kv
+  KvShape local_kv = {};
 };
 // Returns the bytes that Backend::create must reserve for each worker.
 int64_t scratch_bytes_for(const ScratchNeed& need);

@@ -43,10 +43,15 @@ struct QkvRows {
 
   int dim() const { return call.kv.shape.key_dim; }
   int64_t padded_dim() const { return round_up(dim(), kBlockK); }
-  // Returns the first column of a query, and that of a key (kv 0) or value (kv 1).
+  int64_t buffer_floats() const { return round_up(std::max(dim(), value_dim()), kBlockK); }
+  int value_dim() const { return call.kv.shape.value_dim; }
+  // Return the first column of a query, a key or a value.
   int64_t query_column(int head) const { return int64_t{head} * query_step(call); }
-  int64_t column(int kv, int head) const {
-    return query_column(call.num_heads) + int64_t{kv * call.kv.shape.num_heads + head} * dim();
+  int64_t key_column(int head) const {
+    return query_column(call.num_heads) + int64_t{head} * dim();
+  }
+  int64_t value_column(int head) const {
+    return key_column(call.kv.shape.num_heads) + int64_t{head} * value_dim();
   }
   static int query_step(const QkvCall& call) {
     return call.query_step > 0 ? call.query_step : call.kv.shape.key_dim;
@@ -66,7 +71,14 @@ struct QkvRows {
                        .y = y});
     std::fill(y + dim(), y + padded_dim(), T{});
   }
-  const float* value(int64_t row, int head) const { return call.qkv.row(row) + column(1, head); }
+  // Returns the value of a head, which lies in `scaled` if it has a scale.
+  const float* value(int64_t row, int head, float* scaled) const {
+    const float* const from = call.qkv.row(row) + value_column(head);
+    if (call.value_scale == 1) return from;
+    std::copy_n(from, value_dim(), scaled);
+    rows.scale(call.value_scale, value_dim(), scaled);
+    return scaled;
+  }
 
   template <class T>
   void finish_queries(int64_t row) const {
@@ -75,35 +87,37 @@ struct QkvRows {
       finish_head(row, query_column(h), call.q_norm, q + h * padded_dim());
   }
 
-  // Stores k and v of one head. buffer [padded dim] holds one head at a time.
+  // Stores k and v of one head. buffer [2 * buffer_floats()] holds one head at a time, and behind
+  // it a scaled value.
   template <class T>
-  void store(int64_t row, int head, T* buffer) const {
+  void store(int64_t row, int head, float* floats) const {
     const KvLayer& kv = call.kv;
     const KvSlot slot = call.slots[row];
-    finish_head(row, column(0, head), call.k_norm, buffer);
+    T* const buffer = reinterpret_cast<T*>(floats);
+    finish_head(row, key_column(head), call.k_norm, buffer);
     store_key(buffer, kv.shape, slot.offset, kv.keys<T>(slot.page, head));
-    rows.of<T>().round(value(row, head), dim(), buffer);
+    rows.of<T>().round(value(row, head, floats + buffer_floats()), value_dim(), buffer);
     store_value(buffer, kv.shape, slot.offset, kv.values<T>(slot.page, head));
   }
-  // The same for int8 pages; the key is rotated in fp32. buffer [2 * padded dim].
+  // The same for int8 pages; the key is rotated in fp32.
   void store_int8(int64_t row, int head, float* buffer) const {
     const KvLayer& kv = call.kv;
     const KvSlot slot = call.slots[row];
-    auto* const q = reinterpret_cast<int8_t*>(buffer + padded_dim());
+    auto* const q = reinterpret_cast<int8_t*>(buffer + buffer_floats());
     float* const scales = kv.scales(slot.page, head) + slot.offset;
-    const auto quantize = [&](const float* x, float* scale) {
+    const auto quantize = [&](const float* x, int n, float* scale) {
       rows.f32.quantize({.x = x,
-                         .n = dim(),
-                         .group = dim(),
-                         .padded = padded_dim(),
+                         .n = n,
+                         .group = n,
+                         .padded = round_up(n, kBlockK),
                          .q = q,
                          .scales = scale,
                          .sums = nullptr});
     };
-    finish_head(row, column(0, head), call.k_norm, buffer);
-    quantize(buffer, scales);
+    finish_head(row, key_column(head), call.k_norm, buffer);
+    quantize(buffer, dim(), scales);
     store_key(q, kv.shape, slot.offset, kv.keys<int8_t>(slot.page, head));
-    quantize(value(row, head), scales + kv.shape.page_tokens);
+    quantize(value(row, head, buffer), value_dim(), scales + kv.shape.page_tokens);
     store_value(q, kv.shape, slot.offset, kv.values<int8_t>(slot.page, head));
   }
 };
@@ -113,10 +127,9 @@ struct QkvRows {
 void finish_qkv(Backend& backend, const QkvCall& call) {
   const KvShape& shape = call.kv.shape;
   const int64_t rows = call.qkv.rows, padded = round_up(shape.key_dim, kBlockK);
-  HOCKET_CHECK(shape.key_dim == shape.value_dim);
   HOCKET_CHECK(QkvRows::query_step(call) >= shape.key_dim);
   HOCKET_CHECK(call.qkv.cols == int64_t{call.num_heads} * QkvRows::query_step(call) +
-                                    int64_t{2 * shape.num_heads} * shape.key_dim);
+                                    int64_t{shape.num_heads} * (shape.key_dim + shape.value_dim));
   HOCKET_CHECK(call.q.rows == rows && call.q.cols == call.num_heads * padded);
   HOCKET_CHECK(static_cast<int64_t>(call.slots.size()) == rows);
   HOCKET_CHECK(call.cos.rows == rows && call.sin.rows == rows && call.cos.cols == call.sin.cols);
@@ -129,7 +142,7 @@ void finish_qkv(Backend& backend, const QkvCall& call) {
   with_dtype(call.q.dtype, [&](auto t) {
     using T = decltype(t);
     for_row_ranges(backend, rows, call.qkv.cols, [&](int64_t begin, int64_t end, int worker) {
-      float* const buffer = backend.scratch<float>(worker, 2 * padded);
+      float* const buffer = backend.scratch<float>(worker, 2 * body.buffer_floats());
       for (int64_t r = begin; r < end; ++r) {
         const KvSlot slot = call.slots[r];
         HOCKET_CHECK(slot.page != kNoPage && slot.offset >= 0 && slot.offset < shape.page_tokens);
@@ -138,7 +151,7 @@ void finish_qkv(Backend& backend, const QkvCall& call) {
           if (shape.dtype == DType::int8) {
             body.store_int8(r, h, buffer);
           } else {
-            body.store<T>(r, h, reinterpret_cast<T*>(buffer));
+            body.store<T>(r, h, buffer);
           }
         }
       }

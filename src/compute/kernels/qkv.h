@@ -11,10 +11,11 @@
 
 namespace hocket {
 
-// Shapes: qkv [rows, num_heads * query_step + 2 kv_heads * head_dim] fp32, q heads, then k, then v;
-// a q head has its first head_dim columns for the query; norms [head_dim] or empty; cos, sin [rows,
-// rotary_dim / 2]; slots [rows]; q, the output, [rows, num_heads * round_up(head_dim, 32)], heads
-// padded with zeros, of the type of the pages unless they hold int8.
+// Shapes: qkv [rows, num_heads * query_step + kv_heads * (head_dim + value_dim)] fp32, q heads,
+// then k, then v; a q head has its first head_dim columns for the query; norms [head_dim] or empty;
+// cos, sin [rows, rotary_dim / 2], perhaps of no columns; slots [rows]; q, the output, [rows,
+// num_heads * round_up(head_dim, 32)], heads padded with zeros, of the type of the pages unless
+// they hold int8.
 struct QkvCall {
   View<const float> qkv;
   int num_heads = 0;
@@ -22,6 +23,7 @@ struct QkvCall {
   std::span<const float> q_norm, k_norm;
   RopeConfig::Style style{};
   float norm_eps = 0;
+  float value_scale = 1;  // multiplies v before it is rounded
   View<const float> cos, sin;
   std::span<const KvSlot> slots;
   MatrixView q;

@@ -13,11 +13,14 @@ namespace {
 
 struct QkvCase {
   int num_heads, kv_heads, dim, rotary_dim, page_tokens, rows;
+  int value_dim = 0;  // 0: dim
+  float value_scale = 1;
 };
-constexpr QkvCase kQkvCases[] = {{4, 2, 16, 16, 32, 1},   {4, 2, 32, 32, 32, 40},
-                                 {16, 4, 64, 64, 64, 70}, {8, 8, 128, 64, 128, 5},
-                                 {4, 2, 80, 80, 32, 33},  {4, 1, 48, 16, 96, 100},
-                                 {4, 2, 80, 16, 8, 20},   {4, 2, 16, 16, 1, 9}};
+constexpr QkvCase kQkvCases[] = {
+    {4, 2, 16, 16, 32, 1},      {4, 2, 32, 32, 32, 40}, {16, 4, 64, 64, 64, 70},
+    {8, 8, 128, 64, 128, 5},    {4, 2, 80, 80, 32, 33}, {4, 1, 48, 16, 96, 100},
+    {4, 2, 80, 16, 8, 20},      {4, 2, 16, 16, 1, 9},   {4, 2, 24, 8, 32, 9, 16, 0.707f},
+    {4, 2, 32, 0, 32, 9, 48, 1}};
 
 // The inputs of finish_qkv(), and zeroed pages for its output: tokens 5, 6, ... of a sequence on
 // shuffled pages.
@@ -27,11 +30,11 @@ struct QkvFixture {
       : shape{.dtype = stored,
               .num_heads = c.kv_heads,
               .key_dim = c.dim,
-              .value_dim = c.dim,
+              .value_dim = c.value_dim > 0 ? c.value_dim : c.dim,
               .page_tokens = c.page_tokens} {
     std::mt19937 random(seed);
-    const int heads = c.num_heads + 2 * c.kv_heads;
-    qkv = cases::random_row(int64_t{c.rows} * heads * c.dim, 2, random);
+    const int columns = (c.num_heads + c.kv_heads) * c.dim + c.kv_heads * shape.value_dim;
+    qkv = cases::random_row(int64_t{c.rows} * columns, 2, random);
     q_norm = cases::random_row(c.dim, 1, random);
     k_norm = cases::random_row(c.dim, 1, random);
     cos = cases::random_row(c.rows * c.rotary_dim / 2, 1, random);
@@ -44,12 +47,13 @@ struct QkvFixture {
     pages.resize(num_pages * shape.page_bytes());
     q.resize(c.rows * c.num_heads * round_up(c.dim, kBlockK));
     std::ranges::fill(q, from_float<T>(3));
-    call = {.qkv = View<const float>(qkv.data(), c.rows, heads * c.dim),
+    call = {.qkv = View<const float>(qkv.data(), c.rows, columns),
             .num_heads = c.num_heads,
             .q_norm = seed % 2 == 0 ? std::span<const float>(q_norm) : std::span<const float>(),
             .k_norm = seed % 2 == 0 ? std::span<const float>(k_norm) : std::span<const float>(),
             .style = seed % 4 < 2 ? RopeConfig::Style::half : RopeConfig::Style::interleaved,
             .norm_eps = 1e-6f,
+            .value_scale = c.value_scale,
             .cos = View<const float>(cos.data(), c.rows, c.rotary_dim / 2),
             .sin = View<const float>(sin.data(), c.rows, c.rotary_dim / 2),
             .slots = slots,
@@ -104,7 +108,10 @@ void store_row(const QkvFixture<T>& f, int row, const KvLayer& kv) {
   const auto [page, offset] = f.slots[row];
   for (int h = 0; h < shape.num_heads; ++h) {
     const int before = f.call.num_heads + shape.num_heads, dim = shape.key_dim;
-    const std::span v(f.call.qkv.row(row) + (before + h) * dim, static_cast<size_t>(dim));
+    const int value_dim = shape.value_dim;
+    const float* const stored = f.call.qkv.row(row) + before * dim + h * value_dim;
+    std::vector<float> v(stored, stored + value_dim);
+    for (float& x : v) x *= f.call.value_scale;
     if (shape.dtype == DType::int8) {
       const std::vector<float> key =
           f.template head<float>(row, f.call.num_heads + h, f.call.k_norm);
@@ -112,15 +119,14 @@ void store_row(const QkvFixture<T>& f, int row, const KvLayer& kv) {
       kv.scales(page, h)[offset] = quantized(std::span(key).first(dim), q);
       for (int d = 0; d < dim; ++d) kv.keys<int8_t>(page, h)[shape.key_offset(offset, d)] = q[d];
       kv.scales(page, h)[shape.page_tokens + offset] = quantized(v, q);
-      for (int d = 0; d < dim; ++d)
+      for (int d = 0; d < value_dim; ++d)
         kv.values<int8_t>(page, h)[shape.value_offset(offset, d)] = q[d];
       continue;
     }
     const std::vector<T> key = f.template head<T>(row, f.call.num_heads + h, f.call.k_norm);
-    for (int d = 0; d < dim; ++d) {
-      kv.keys<T>(page, h)[shape.key_offset(offset, d)] = key[d];
+    for (int d = 0; d < dim; ++d) kv.keys<T>(page, h)[shape.key_offset(offset, d)] = key[d];
+    for (int d = 0; d < value_dim; ++d)
       kv.values<T>(page, h)[shape.value_offset(offset, d)] = from_float<T>(v[d]);
-    }
   }
 }
 

@@ -53,7 +53,7 @@ double yarn_attention_factor(const RopeConfig& config) {
 }  // namespace
 
 RopeFrequencies rope_frequencies(const RopeConfig& config) {
-  HOCKET_CHECK(config.rotary_dim >= 2 && config.rotary_dim % 2 == 0);
+  HOCKET_CHECK((config.rotary_dim >= 0 && config.rotary_dim % 2 == 0));
   RopeFrequencies out;
   const bool yarn = config.scaling == RopeConfig::Scaling::yarn;
   const YarnRange range = yarn ? yarn_range(config) : YarnRange{};

@@ -4,34 +4,47 @@
 
 namespace hocket {
 
-Result<PagePool> PagePool::create(const KvShape& shape, int num_layers, int num_pages) {
-  HOCKET_CHECK(num_layers > 0 && num_pages > 0);
-  HOCKET_CHECK(shape.num_heads > 0 && shape.key_dim > 0 && shape.value_dim > 0);
-  HOCKET_CHECK(shape.has_known_pages());
-  int64_t bytes = shape.page_bytes();
-  if (__builtin_mul_overflow(bytes, num_layers, &bytes) ||
-      __builtin_mul_overflow(bytes, num_pages, &bytes))
+Result<PagePool> PagePool::create(std::span<const KvShape> layers, int num_pages) {
+  HOCKET_CHECK(num_pages > 0);
+  HOCKET_CHECK(!layers.empty());
+  int64_t bytes = 0;
+  bool fits = true;
+  std::vector<int64_t> begins;
+  for (const KvShape& shape : layers) {
+    HOCKET_CHECK(shape.num_heads > 0 && shape.key_dim > 0 && shape.value_dim > 0);
+    HOCKET_CHECK(shape.has_known_pages());
+    HOCKET_CHECK(shape.page_tokens == layers[0].page_tokens);
+    int64_t of_layer = 0;
+    begins.push_back(bytes);
+    fits = fits && !__builtin_mul_overflow(shape.page_bytes(), num_pages, &of_layer) &&
+           !__builtin_add_overflow(bytes, of_layer, &bytes);
+  }
+  if (!fits)
     return fail(error(ErrorCode::out_of_memory,
-                      "{} KV pages of {} bytes in {} layers are more than any memory", num_pages,
-                      shape.page_bytes(), num_layers)
+                      "{} KV pages of {} bytes or so in {} layers are more than any memory",
+                      num_pages, layers[0].page_bytes(), layers.size())
                     .with_fix("lower --max-total-tokens"));
   HOCKET_TRY(Buffer memory, Buffer::allocate(bytes));
-  return PagePool(shape, num_layers, num_pages, std::move(memory));
+  std::vector<KvLayer> placed;
+  for (size_t i = 0; i < layers.size(); ++i)
+    placed.push_back({layers[i], memory.data() + begins[i]});
+  return PagePool(std::move(placed), num_pages, std::move(memory));
 }
 
-PagePool::PagePool(const KvShape& shape, int num_layers, int num_pages, Buffer memory)
-    : shape_(shape), num_layers_(num_layers), num_pages_(num_pages), memory_(std::move(memory)) {}
+PagePool::PagePool(std::vector<KvLayer> layers, int num_pages, Buffer memory)
+    : layers_(std::move(layers)), num_pages_(num_pages), memory_(std::move(memory)) {}
 
 KvLayer PagePool::layer(int layer) const {
-  HOCKET_CHECK(layer >= 0 && layer < num_layers_);
-  return {shape_, page(layer, PageId{0})};
+  HOCKET_CHECK(layer >= 0 && layer < num_layers());
+  return layers_[layer];
 }
 
 void PagePool::clear_pages(WorkerPool& workers, std::span<const PageId> pages) {
   for (const PageId id : pages) HOCKET_CHECK(value(id) >= 0 && value(id) < num_pages_);
   if (pages.empty()) return;
-  workers.run(num_layers_, [&](int layer, int) {
-    for (const PageId id : pages) std::memset(page(layer, id), 0, shape_.page_bytes());
+  workers.run(num_layers(), [&](int layer, int) {
+    for (const PageId id : pages)
+      std::memset(page(layer, id), 0, layers_[layer].shape.page_bytes());
   });
 }
 
@@ -42,14 +55,14 @@ void PagePool::copy_pages(WorkerPool& workers, std::span<const PagePair> copies)
     HOCKET_CHECK(copy.from != copy.to);
   }
   if (copies.empty()) return;
-  workers.run(num_layers_, [&](int layer, int) {
+  workers.run(num_layers(), [&](int layer, int) {
     for (const PagePair& copy : copies)
-      std::memcpy(page(layer, copy.to), page(layer, copy.from), shape_.page_bytes());
+      std::memcpy(page(layer, copy.to), page(layer, copy.from), layers_[layer].shape.page_bytes());
   });
 }
 
 std::byte* PagePool::page(int layer, PageId id) const {
-  return memory_.data() + (int64_t{layer} * num_pages_ + value(id)) * shape_.page_bytes();
+  return layers_[layer].head(id, 0);
 }
 
 }  // namespace hocket

@@ -3,6 +3,7 @@
 //
 //   layer 0: page 0, page 1, ... | layer 1: page 0, page 1, ... | ...
 //
+// A layer's pages have the shape of that layer; all shapes have the same tokens in a page.
 // A page id means the same page in every layer. Invariant: a page is cleared before its first token
 // is written, so its padding is zero and every number in it is finite.   Thread: engine; workers
 // split layers.
@@ -10,6 +11,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "base/worker_pool.h"
@@ -25,13 +27,12 @@ struct PagePair {
 
 class PagePool {
  public:
-  // Reserves all of the memory at once; the kernel backs a page when it is first written. Errors:
-  // out_of_memory.
-  static Result<PagePool> create(const KvShape& shape, int num_layers, int num_pages);
+  // Reserves all of the memory at once; the kernel backs a page when it is first written. layers:
+  // the shape of each. Errors: out_of_memory.
+  static Result<PagePool> create(std::span<const KvShape> layers, int num_pages);
 
   KvLayer layer(int layer) const;
-  const KvShape& shape() const { return shape_; }
-  int num_layers() const { return num_layers_; }
+  int num_layers() const { return static_cast<int>(layers_.size()); }
   int num_pages() const { return num_pages_; }
   int64_t bytes() const { return memory_.bytes(); }
 
@@ -41,11 +42,11 @@ class PagePool {
   void copy_pages(WorkerPool& workers, std::span<const PagePair> copies);
 
  private:
-  PagePool(const KvShape& shape, int num_layers, int num_pages, Buffer memory);
+  PagePool(std::vector<KvLayer> layers, int num_pages, Buffer memory);
   std::byte* page(int layer, PageId page) const;
 
-  KvShape shape_;
-  int num_layers_ = 0, num_pages_ = 0;
+  std::vector<KvLayer> layers_;
+  int num_pages_ = 0;
   Buffer memory_;
 };
 

@@ -17,7 +17,7 @@ constexpr KvShape kShape{.dtype = DType::int8,  // both dims need padding
 constexpr int kLayers = 3, kPages = 5;
 
 PagePool make_pool() {
-  auto pool = PagePool::create(kShape, kLayers, kPages);
+  auto pool = PagePool::create(std::vector(kLayers, kShape), kPages);
   EXPECT_TRUE(pool.has_value());
   return *std::move(pool);
 }
@@ -130,9 +130,34 @@ TEST(PagePool, ImpossibleSizesAreAnErrorOfMemory) {
   KvShape huge = kShape;
   huge.num_heads = 1024;
   huge.page_tokens = 1 << 20;
-  const auto pool = PagePool::create(huge, 512, 2'000'000'000);
+  const auto pool = PagePool::create(std::vector(512, huge), 2'000'000'000);
   ASSERT_FALSE(pool.has_value());
   EXPECT_EQ(pool.error().code, ErrorCode::out_of_memory);
+}
+
+TEST(PagePool, EachLayerHasPagesOfItsOwnShape) {
+  KvShape wide = kShape;
+  wide.num_heads = 4;
+  wide.value_dim = 64;
+  PagePool pool = *PagePool::create(std::vector{kShape, wide, kShape}, kPages);
+  EXPECT_EQ(pool.num_layers(), 3);
+  EXPECT_EQ(pool.bytes(), kPages * (2 * kShape.page_bytes() + wide.page_bytes()));
+  EXPECT_EQ(pool.layer(1).shape.num_heads, 4);
+  const auto bytes = [&](int layer, int page) {
+    const KvLayer of = pool.layer(layer);
+    return std::span(of.head(PageId{page}, 0), static_cast<size_t>(of.shape.page_bytes()));
+  };
+  for (int layer = 0; layer < 3; ++layer)
+    for (int page = 0; page < kPages; ++page)
+      std::ranges::fill(bytes(layer, page), mark(layer, page));
+  WorkerPool workers({.num_workers = 1, .cpus = {}});
+  pool.copy_pages(workers, std::vector<PagePair>{{PageId{0}, PageId{2}}});
+  pool.clear_pages(workers, std::vector{PageId{4}});
+  const int holds[kPages] = {0, 1, 0, 3, -1};
+  for (int layer = 0; layer < 3; ++layer)
+    for (int page = 0; page < kPages; ++page)
+      EXPECT_TRUE(
+          all_are(bytes(layer, page), holds[page] < 0 ? std::byte{0} : mark(layer, holds[page])));
 }
 
 TEST(PagePoolDeathTest, AForeignPageIsABug) {

@@ -34,16 +34,20 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
     norm_in_place(site.backend, qkv.slice_cols(0, q_columns), weights.q_norm, eps);
     norm_in_place(site.backend, qkv.slice_cols(q_columns, k_columns), weights.k_norm, eps);
   }
-  const MatrixView q = work.q.slice_rows(begin, count);
+  const AttentionConfig heads = site.model.attention(site.layer);
+  const bool local = site.model.is_local(site.layer);
+  const MatrixView q = work.q.slice_rows(begin, count)
+                           .first_cols(heads.num_heads * round_up(heads.key_dim, kBlockK));
   finish_qkv(site.backend, {.qkv = qkv,
-                            .num_heads = site.model.num_heads,
-                            .query_step = site.model.query_columns(),
+                            .num_heads = heads.num_heads,
+                            .query_step = site.model.query_columns(heads.key_dim),
                             .q_norm = over_heads ? std::span<const float>() : weights.q_norm,
                             .k_norm = over_heads ? std::span<const float>() : weights.k_norm,
-                            .style = site.model.rope.style,
+                            .style = site.model.rope_of(site.layer).style,
                             .norm_eps = eps,
-                            .cos = work.cos.slice_rows(begin, count),
-                            .sin = work.sin.slice_rows(begin, count),
+                            .value_scale = static_cast<float>(site.model.value_scale),
+                            .cos = (local ? work.local_cos : work.cos).slice_rows(begin, count),
+                            .sin = (local ? work.local_sin : work.sin).slice_rows(begin, count),
                             .slots = half.slots,
                             .q = q,
                             .kv = site.kv});
@@ -52,20 +56,25 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
 
 void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half) {
   const auto [begin, count] = half.rows;
-  const MatrixView attended = site.work.attended.slice_rows(begin, count);
+  const AttentionConfig heads = site.model.attention(site.layer);
+  const MatrixView attended = site.work.attended.slice_rows(begin, count)
+                                  .first_cols(heads.num_heads * int64_t{heads.value_dim});
   attention(site.backend, {.q = half.state.q.take(),
                            .kv = site.kv,
                            .plan = half.attention,
                            .scale = static_cast<float>(site.model.softmax_scale),
+                           .reach = {.window = heads.window, .chunk = heads.chunk},
+                           .sinks = weights.sinks,
                            .out = attended});
   if (site.model.attention_gate)
-    gate_attention(site.backend, {.gates = qkv_of(site, weights, half)
-                                               .slice_cols(site.model.head_dim,
-                                                           weights.qkv.n - site.model.head_dim),
-                                  .num_heads = site.model.num_heads,
-                                  .dim = site.model.head_dim,
-                                  .step = site.model.query_columns(),
-                                  .x = attended});
+    gate_attention(
+        site.backend,
+        {.gates =
+             qkv_of(site, weights, half).slice_cols(heads.key_dim, weights.qkv.n - heads.key_dim),
+         .num_heads = heads.num_heads,
+         .dim = heads.key_dim,
+         .step = site.model.query_columns(heads.key_dim),
+         .x = attended});
   linear(site.backend, attended, weights.output, site.work.residual.slice_rows(begin, count),
          Store::add);
 }

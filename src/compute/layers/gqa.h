@@ -14,13 +14,14 @@ namespace hocket {
 
 struct GqaWeights {
   std::span<const float> input_norm;  // [hidden]
-  // n = (heads + 2 kv heads) * head_dim, perhaps with bias; with ModelConfig::attention_gate each q
-  // head has its head_dim gates behind it.
+  // n = heads * key_dim + kv heads * (key_dim + value_dim), perhaps with bias; with
+  // ModelConfig::attention_gate each q head has its key_dim gates behind it.
   PackedWeight qkv;
   // [head_dim]; with ModelConfig::qk_norm_over_heads [heads * head_dim], [kv heads * head_dim]; or
   // empty.
   std::span<const float> q_norm, k_norm;
-  PackedWeight output;  // k = heads * head_dim
+  std::span<const float> sinks;  // [heads]; or empty
+  PackedWeight output;           // k = heads * value_dim
 };
 
 // The objects that one layer of a pass works on.
@@ -29,6 +30,7 @@ struct AttentionSite {
   const ModelConfig& model;
   WorkBuffers& work;
   const KvLayer& kv;
+  int layer;
 };
 
 // Reads the residual rows of `half`, stores their keys and values, sets half.state.q.

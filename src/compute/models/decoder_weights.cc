@@ -10,6 +10,13 @@
 namespace hocket {
 namespace {
 
+// The arguments that all parts of a layer are loaded with.
+struct Family {
+  const ModelConfig& model;
+  const TensorNames& names;
+  WeightLoader& loader;
+};
+
 Bias bias_if(bool present) {
   return present ? Bias::present : Bias::none;
 }
@@ -20,24 +27,25 @@ std::span<const float> load_norm(const ModelConfig& model, const std::string& na
   return loader.vector(name, n, model.centred_norms ? 1.0f : 0.0f);
 }
 
-GqaWeights load_gqa(const ModelConfig& model, const std::string& prefix, WeightLoader& loader) {
+GqaWeights load_gqa(const Family& family, const AttentionConfig& heads, const std::string& prefix) {
+  const auto& [model, names, loader] = family;
   const std::string self = prefix + "self_attn.";
-  const int q = model.num_heads * model.head_dim;
-  const int kv = model.num_kv_heads * model.head_dim;
+  const int q = heads.num_heads * heads.key_dim, k = heads.num_kv_heads * heads.key_dim;
   const std::array<WeightLoader::Part, 3> qkv = {
-      {{self + "q_proj.weight", model.num_heads * model.query_columns()},
-       {self + "k_proj.weight", kv},
-       {self + "v_proj.weight", kv}}};
+      {{self + "q_proj.weight", heads.num_heads * model.query_columns(heads.key_dim)},
+       {self + "k_proj.weight", k},
+       {self + "v_proj.weight", heads.num_kv_heads * heads.value_dim}}};
   GqaWeights out;
   out.input_norm = load_norm(model, prefix + "input_layernorm.weight", model.hidden_size, loader);
   out.qkv = loader.stacked(qkv, model.hidden_size, bias_if(model.qkv_bias));
   if (model.qk_norm) {
     const bool over_heads = model.qk_norm_over_heads;
-    out.q_norm = load_norm(model, self + "q_norm.weight", over_heads ? q : model.head_dim, loader);
-    out.k_norm = load_norm(model, self + "k_norm.weight", over_heads ? kv : model.head_dim, loader);
+    out.q_norm = load_norm(model, self + "q_norm.weight", over_heads ? q : heads.key_dim, loader);
+    out.k_norm = load_norm(model, self + "k_norm.weight", over_heads ? k : heads.key_dim, loader);
   }
-  out.output =
-      loader.matrix(self + "o_proj.weight", model.hidden_size, q, bias_if(model.output_bias));
+  if (heads.sinks) out.sinks = loader.vector(self + std::string(names.sinks), heads.num_heads);
+  out.output = loader.matrix(self + "o_proj.weight", model.hidden_size,
+                             heads.num_heads * heads.value_dim, bias_if(model.output_bias));
   return out;
 }
 
@@ -99,13 +107,6 @@ ExpertWeights load_swiglu(const ModelConfig& model, const TensorNames& names,
                        model.hidden_size, intermediate, bias_if(model.mlp_bias));
 }
 
-// The arguments that all parts of a layer are loaded with.
-struct Family {
-  const ModelConfig& model;
-  const TensorNames& names;
-  WeightLoader& loader;
-};
-
 void load_moe(const Family& family, const std::string& layer, std::span<const int> experts,
               LayerWeights& out) {
   const auto& [model, names, loader] = family;
@@ -138,7 +139,7 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
     attending = Attending::mla;
     layer.weights.mla = load_mla(model, prefix, loader);
   } else {
-    layer.weights.gqa = load_gqa(model, prefix, loader);
+    layer.weights.gqa = load_gqa({model, names, loader}, model.attention(index), prefix);
   }
 
   const std::span<const float> post_norm =

@@ -19,6 +19,8 @@ struct TensorNames {
   // Before embed_tokens, layers and norm.
   std::string_view model = "model.";
   std::string_view head = "lm_head.weight";
+  // In self_attn, the logits of the heads' sinks.
+  std::string_view sinks = "sinks";
   // In a layer, before the gate and the experts.
   std::string_view moe = "mlp.";
   // After `moe`.

@@ -46,7 +46,7 @@ struct LayerCall {
   Half& half;
   std::span<uint32_t> expert_counts = {};  // [experts] choices of this layer; empty: not counted
 
-  AttentionSite attention_site() const { return {backend, model, work, kv}; }
+  AttentionSite attention_site() const { return {backend, model, work, kv, layer}; }
   DeltaSite delta_site() const { return {backend, model, work, states}; }
   ExchangeSite exchange_site() const { return {backend, work, layer}; }
 };

@@ -26,6 +26,17 @@ Result<void> check_experts(const Layer& layer, int index, std::span<const int> i
   return {};
 }
 
+int most_shared_layer(const ModelConfig& config) {
+  const auto shared = [&](int layer) {
+    const AttentionConfig heads = config.attention(layer);
+    return config.is_linear(layer) ? 0 : heads.num_heads / heads.num_kv_heads;
+  };
+  int most = 0;
+  for (int layer = 1; layer < config.num_layers; ++layer)
+    if (shared(layer) > shared(most)) most = layer;
+  return most;
+}
+
 std::span<uint32_t> counts_of(View<uint32_t> counts, int layer) {
   if (counts.rows == 0) return {};
   return {counts.row(layer), static_cast<size_t>(counts.cols)};
@@ -43,12 +54,14 @@ Result<Model> Model::load(const ModelConfig& config, std::span<const int> expert
   Model model;
   model.config_ = config;
   model.rope_ = rope_frequencies(config.rope);
+  model.local_rope_ = rope_frequencies(config.local_rope);
   model.embedding_ =
       loader.plain_matrix(family->embedding_name(), config.vocab_size, config.hidden_size);
   for (int i = 0, num_linear = 0; i < config.num_layers; ++i) {
     model.layers_.push_back(family->load_layer(config, family->names, i, experts, loader));
     model.index_of_kind_.push_back(config.is_linear(i) ? num_linear++ : i - num_linear);
   }
+  model.planned_layer_ = most_shared_layer(config);
   HOCKET_TRY_VOID(loader.status());
   for (int i = 0; i < config.num_layers; ++i)
     HOCKET_TRY_VOID(check_experts(model.layers_[i], i, experts));
@@ -95,9 +108,13 @@ void Model::begin_rows(const ForwardBatch& batch, const Pass& pass) const {
   embed(pass.backend, batch.ids, embedding_, pass.work.residual.slice_rows(0, rows));
   rope_angles(pass.backend, rope_, batch.positions, pass.work.cos.slice_rows(0, rows),
               pass.work.sin.slice_rows(0, rows));
+  if (config_.local.num_heads > 0)
+    rope_angles(pass.backend, local_rope_, batch.positions, pass.work.local_cos.slice_rows(0, rows),
+                pass.work.local_sin.slice_rows(0, rows));
   if (config_.rope.query_beta > 0)
     query_factors(config_.rope, batch.positions, pass.work.query_factors.slice_rows(0, rows));
-  split_batch(batch, pass.split, config_.num_heads, pass.pages.shape(), pass.halves);
+  split_batch(batch, pass.split, config_.attention(planned_layer_).num_heads,
+              pass.pages.layer(index_of_kind_[planned_layer_]).shape, pass.halves);
   pass.dispatcher.begin_pass(pass.id, rows);
   if (pass.ledger == nullptr) return;
   std::array<int, kMaxHalves> half_rows{};

@@ -60,12 +60,15 @@ class Model {
   void finish_rows(const ForwardBatch& batch, const Pass& pass) const;
 
   ModelConfig config_;
-  RopeFrequencies rope_;
+  RopeFrequencies rope_, local_rope_;
   PackedWeight embedding_, head_;
   std::span<const float> final_norm_;
   std::vector<Layer> layers_;
   std::vector<int>
       index_of_kind_;  // [layers] number among the layers with, or without, a delta net
+  // The layer with attention in which most query heads share a key head: the rows of its tasks are
+  // few enough for all layers.
+  int planned_layer_ = 0;
 };
 
 }  // namespace hocket

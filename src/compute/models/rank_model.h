@@ -56,25 +56,24 @@ struct RankMachine {
       : workers({}),
         backend(value_of(Backend::create(value_of(choose_isa()), workers,
                                          scratch_bytes_for(scratch_need(model, dtype, limits))))),
-        pages(value_of(PagePool::create(kv_shape_of(model, dtype, kPageTokens),
-                                        model.num_kv_layers(), num_pages))),
+        pages(value_of(PagePool::create(kv_shapes_of(model, dtype, kPageTokens), num_pages))),
         states(make_states(model, dtype)),
         work(value_of(WorkBuffers::create(model, dtype, limits))) {
     reserve_halves(halves, limits.max_rows, limits.max_rows);
     batch.reserve(limits.max_rows, limits.max_rows);
   }
   static ScratchNeed scratch_need(const ModelConfig& model, DType dtype, const WorkLimits& limits) {
-    return {.max_rows = limits.max_rows * std::max(1, limits.exchange.num_ranks),
-            .max_k = std::max({model.hidden_size, attended_columns(model),
-                               model.delta_net.value_columns(), model.mla.q_rank, model.mla.kv_rank,
-                               model.intermediate_size, model.moe.intermediate_size,
-                               model.moe.shared_intermediate_size}),
-            .num_heads = model.num_heads,
-            .kv = kv_shape_of(model, dtype, kPageTokens),
-            .dtype = dtype,
-            .mla = model.mla,
-            .num_experts = model.moe.num_experts,
-            .delta_net = model.delta_net};
+    ScratchNeed need = {
+        .max_rows = limits.max_rows * std::max(1, limits.exchange.num_ranks),
+        .max_k =
+            std::max({model.hidden_size, attended_columns(model), model.delta_net.value_columns(),
+                      model.mla.q_rank, model.mla.kv_rank, model.intermediate_size,
+                      model.moe.intermediate_size, model.moe.shared_intermediate_size}),
+        .dtype = dtype,
+        .num_experts = model.moe.num_experts,
+        .delta_net = model.delta_net};
+    set_attention_need(model, dtype, kPageTokens, need);
+    return need;
   }
 
   // One state and one block for each sequence of the script.

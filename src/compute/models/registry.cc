@@ -11,7 +11,7 @@ namespace {
 constexpr TensorNames kQwen3Next = {.shared = "shared_expert."};
 constexpr TensorNames kQwen3_5 = {.model = "model.language_model.", .shared = "shared_expert."};
 
-constexpr std::array<ModelFamily, 19> kFamilies = {{
+constexpr std::array<ModelFamily, 20> kFamilies = {{
     {"LlamaForCausalLM", load_decoder_layer},
     {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
@@ -36,6 +36,7 @@ constexpr std::array<ModelFamily, 19> kFamilies = {{
     {"Ernie4_5_MoeForCausalLM",
      load_decoder_layer,
      {.correction_bias = "moe_statics.e_score_correction_bias"}},
+    {"MiMoV2FlashForCausalLM", load_decoder_layer, {.sinks = "attention_sink_bias"}},
     {"Qwen3NextForCausalLM", load_decoder_layer, kQwen3Next},
     {"Qwen3_5ForCausalLM", load_decoder_layer},
     {"Qwen3_5ForConditionalGeneration", load_decoder_layer, kQwen3_5},

@@ -58,6 +58,10 @@ struct MatrixView {
     return {static_cast<std::byte*>(data) + begin * stride * size_of(dtype), dtype, count, cols,
             stride};
   }
+  MatrixView first_cols(int64_t count) const {
+    HOCKET_CHECK((count >= 0 && count <= cols));
+    return {data, dtype, rows, count, stride};
+  }
 };
 
 // Calls f with a value of the element type:

@@ -3,27 +3,11 @@
 #include <algorithm>
 #include <array>
 
+#include "compute/weights/hf_local.h"
 #include "compute/weights/hf_parts.h"
 
 namespace hocket {
 namespace {
-
-// mlp_layer_types: "dense" or "sparse" for each layer.
-void read_mlp_layer_types(JsonFields& config, ModelConfig& model) {
-  const std::vector<std::string> kinds = config.texts("mlp_layer_types");
-  if (static_cast<int>(kinds.size()) != model.num_layers)
-    return config.refuse(error(ErrorCode::bad_config,
-                               "config.json: mlp_layer_types has {} entries for {} layers",
-                               kinds.size(), model.num_layers));
-  for (int layer = 0; layer < model.num_layers; ++layer) {
-    model.layer_is_moe[layer] = kinds[layer] == "sparse";
-    if (!model.layer_is_moe[layer] && kinds[layer] != "dense")
-      config.refuse(unsupported(
-          fmt::format("config.json: mlp_layer_types holds {}; supported are \"dense\" and "
-                      "\"sparse\"",
-                      shown(kinds[layer]))));
-  }
-}
 
 // The first layers are dense; the others have experts, and shared experts beside them.
 void read_deepseek_layers(JsonFields& config, ModelConfig& model) {
@@ -298,7 +282,7 @@ void read_qwen3_5_moe(JsonFields& config, ModelConfig& model) {
   read_shared_expert_with_gate(config, model.moe);
 }
 
-constexpr std::array<HfFamily, 19> kFamilies = {
+constexpr std::array<HfFamily, 20> kFamilies = {
     {{"LlamaForCausalLM", read_llama},
      {"MistralForCausalLM", read_mistral},
      {"Qwen2ForCausalLM", read_qwen2},
@@ -313,6 +297,7 @@ constexpr std::array<HfFamily, 19> kFamilies = {
      {"MiniMaxM2ForCausalLM", read_minimax_m2},
      {"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe},
      {"Mistral4ForCausalLM", read_mistral4},
+     {"MiMoV2FlashForCausalLM", read_mimo_v2},
      {"Qwen3NextForCausalLM", read_qwen3_next},
      {"Qwen3_5ForCausalLM", read_qwen3_5},
      {"Qwen3_5ForConditionalGeneration", read_qwen3_5, true},

@@ -83,6 +83,22 @@ void read_mla(JsonFields& config, ModelConfig& model, bool scaled_queries) {
   }
 }
 
+void read_mlp_layer_types(JsonFields& config, ModelConfig& model) {
+  const std::vector<std::string> kinds = config.texts("mlp_layer_types");
+  if (static_cast<int>(kinds.size()) != model.num_layers)
+    return config.refuse(error(ErrorCode::bad_config,
+                               "config.json: mlp_layer_types has {} entries for {} layers",
+                               kinds.size(), model.num_layers));
+  for (int layer = 0; layer < model.num_layers; ++layer) {
+    model.layer_is_moe[layer] = kinds[layer] == "sparse";
+    if (!model.layer_is_moe[layer] && kinds[layer] != "dense")
+      config.refuse(unsupported(
+          fmt::format("config.json: mlp_layer_types holds {}; supported are \"dense\" and "
+                      "\"sparse\"",
+                      shown(kinds[layer]))));
+  }
+}
+
 bool read_expert_sizes(JsonFields& config, ModelConfig& model, const ExpertKeys& keys) {
   MoeConfig& moe = model.moe;
   const int64_t count = config.integer(keys.count, kExperts);

@@ -12,6 +12,9 @@ namespace hocket {
 // Refuses the config if the key is present with another value.
 void only(JsonFields& config, std::string_view key, std::string_view supported);
 
+// Reads mlp_layer_types: "dense" or "sparse" for each layer.
+void read_mlp_layer_types(JsonFields& config, ModelConfig& model);
+
 struct Rotation {
   double share = 1;         // rotated part of a head's dims if partial_rotary_factor is absent
   bool three_axes = false;  // as RopeQuestion::three_axes

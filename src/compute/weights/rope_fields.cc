@@ -60,13 +60,12 @@ RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
   RopeConfig out;
   std::optional<JsonFields> rope = config.object("rope_parameters");
   if (rope) {
-    // Models with several layer types hold one dictionary for each; here all layers are of one
-    // type.
-    if (std::optional<JsonFields> inner = rope->object("full_attention")) rope = std::move(inner);
+    // Models with several layer types hold one dictionary for each.
+    if (std::optional<JsonFields> inner = rope->object(question.layers)) rope = std::move(inner);
   } else {
     rope = config.object("rope_scaling");
   }
-  out.theta = config.number("rope_theta", kThetas, 10000);
+  out.theta = config.number(question.theta_key, kThetas, 10000);
   double share = config.number("partial_rotary_factor", {0, 1}, question.share);
   if (rope) {
     out.theta = rope->number("rope_theta", kThetas, out.theta);

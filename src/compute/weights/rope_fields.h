@@ -2,6 +2,8 @@
 // beside the other keys. Private to the room.   Source: docs/models.md, "rope".   Thread: any.
 #pragma once
 
+#include <string_view>
+
 #include "compute/weights/json_fields.h"
 #include "core/model_config.h"
 
@@ -15,6 +17,9 @@ struct RopeQuestion {
   // them one.
   bool three_axes = false;
   bool scaled_queries = false;  // llama_4_scaling_beta is read
+  // The dictionary in rope_parameters where layers differ, and the key beside the other keys.
+  std::string_view layers = "full_attention";
+  std::string_view theta_key = "rope_theta";
 };
 // Errors, kept in `config`: unsupported_model (kind of scaling), bad_config.
 RopeConfig read_rope(JsonFields& config, const RopeQuestion& question);

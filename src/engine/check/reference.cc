@@ -108,6 +108,16 @@ void read_prompt(Arrays& arrays, const ModelConfig& model, int64_t steps, Refere
   }
 }
 
+// Returns the name of the angles of one kind of layers: its own, or that of all layers.
+std::string rope_name(const WeightSource& source, std::string_view kind) {
+  const std::string own = fmt::format("rope.{}_attention.inv_freq", kind);
+  return source.find(own).has_value() ? own : "rope.inv_freq";
+}
+
+void read_factor(const Json& json, const std::string& name, ReferenceRope& rope) {
+  rope.factor = json.at("rope_factors_on_cos_and_sin").at(name).get<double>();
+}
+
 }  // namespace
 
 std::vector<TokenId> tokens_of(const nlohmann::json& json) {
@@ -129,8 +139,8 @@ Result<Reference> Reference::read(const std::filesystem::path& folder, const Mod
     reference.expert_weights = tolerance_of(tolerance.at("expert_weights"));
     reference.bf16_logits_max_abs =
         json.at("measured").at("bf16_compute_logits_max_abs").get<double>();
-    reference.rope_factor =
-        json.at("rope_factors_on_cos_and_sin").at("rope.inv_freq").get<double>();
+    read_factor(json, rope_name(*source, "full"), reference.rope);
+    read_factor(json, rope_name(*source, "sliding"), reference.local_rope);
     steps = json.at("greedy_steps").get<int64_t>();
     for (const auto& [name, prompt] : json.at("prompts").items()) {
       if (!prompt.is_object() || prompt.contains("images")) continue;  // images are not computed
@@ -144,9 +154,14 @@ Result<Reference> Reference::read(const std::filesystem::path& folder, const Mod
                     file.string(), prompt.name, value(id), model.vocab_size);
 
   Arrays arrays(*source);
-  Array<float> inv_freq;
-  arrays.read("rope.inv_freq", {model.rope.rotary_dim / 2}, inv_freq);
-  reference.inv_freq = std::move(inv_freq.values);
+  const auto read_angles = [&](std::string_view kind, const RopeConfig& config, ReferenceRope& to) {
+    if (config.rotary_dim == 0) return;
+    Array<float> inv_freq;
+    arrays.read(rope_name(*source, kind), {config.rotary_dim / 2}, inv_freq);
+    to.inv_freq = std::move(inv_freq.values);
+  };
+  read_angles("full", model.rope, reference.rope);
+  if (model.local.num_heads > 0) read_angles("sliding", model.local_rope, reference.local_rope);
   for (ReferencePrompt& prompt : reference.prompts) read_prompt(arrays, model, steps, prompt);
   HOCKET_TRY_VOID(arrays.status());
   return reference;

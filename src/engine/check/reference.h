@@ -52,11 +52,16 @@ struct ReferencePrompt {
   std::map<int, ReferenceRouting> routing;  // routing by layer
 };
 
+struct ReferenceRope {
+  std::vector<float> inv_freq;  // [rotary_dim / 2]
+  double factor = 1;            // on cos and sin
+};
+
 struct Reference {
   Tolerance logits, hidden, expert_weights;
   double bf16_logits_max_abs = 0;  // the reference's own error in bf16
-  std::vector<float> inv_freq;
-  double rope_factor = 1;  // factor on cos and sin
+  // The angles of layers that see all keys and of local ones; empty where nothing is rotated.
+  ReferenceRope rope, local_rope;
   std::vector<ReferencePrompt> prompts;
 
   // Reads a reference. Errors: model_not_found (no such files), bad_config (JSON), missing_tensor,

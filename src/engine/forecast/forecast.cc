@@ -180,8 +180,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
     weight_bytes = held_weights.bytes;
   }
   const int page_tokens = q.settings.memory.page_size;
-  const int64_t page_bytes =
-      choice.kv_shape(page_tokens).page_bytes() * choice.model.num_kv_layers();
+  const int64_t page_bytes = choice.kv_page_bytes(page_tokens);
   const MemoryQuestion memory = {.settings = q.settings,
                                  .model = choice.model,
                                  .dtype = choice.dtype,

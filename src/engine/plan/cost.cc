@@ -26,10 +26,10 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   cost.prompt_role_ = choice.prompt_role;
   cost.num_moe_layers_ = static_cast<int>(std::ranges::count(model.layer_is_moe, true));
   constexpr int kTokens = 32;
-  cost.kv_bytes_per_token_ =
-      choice.kv_shape(kTokens).page_bytes() / kTokens * int64_t{model.num_kv_layers()};
-  if (choice.kv_dtype == DType::int8)
-    cost.widened_kv_bytes_ = static_cast<double>(cost.kv_bytes_per_token_);
+  cost.kv_bytes_per_token_ = choice.kv_page_bytes(kTokens) / kTokens;
+  cost.local_kv_bytes_ = kv_shape_of(model.local, choice.kv_dtype, kTokens).page_bytes() / kTokens *
+                         std::ranges::count(model.layer_is_local, true);
+  if (choice.kv_dtype == DType::int8) cost.kv_widening_ = 1;
 
   cost.add_states(choice.dtype);
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
@@ -213,25 +213,42 @@ double ModelCost::bytes(const PassShape& pass) const {
   const int64_t layers =
       weight_bytes() - embedding.bytes - part(WeightPart::head).bytes - experts.bytes;
   double all = static_cast<double>(layers - unread_bytes_ + (pass.outputs > 0 ? head : 0)) +
-               pass.kv_tokens * static_cast<double>(kv_bytes_per_token_) + state_bytes(pass);
+               key_bytes_read(pass) + state_bytes(pass);
   if (num_moe_layers_ > 0)
     all += pass.experts_hit * static_cast<double>(experts.bytes) /
            (double{1} * num_moe_layers_ * model_.moe.num_experts);
   return all;
 }
 
+double ModelCost::local_reach() const {
+  return std::max(model_.local.window, model_.local.chunk);
+}
+
+// A local layer reads the keys of the rows, and those that the first row of each sequence sees.
+double ModelCost::key_bytes_read(const PassShape& pass) const {
+  const auto local = static_cast<double>(local_kv_bytes_);
+  const double near = std::min(pass.kv_tokens, pass.rows + pass.outputs * local_reach());
+  return pass.kv_tokens * (static_cast<double>(kv_bytes_per_token_) - local) + near * local;
+}
+
 double ModelCost::attention_operations(const PassShape& pass) const {
   const MlaConfig& mla = model_.mla;
-  // Multiplications per head for a query and one of its keys.
-  double score = 2.0 * model_.head_dim;
+  // Multiplications of all heads and layers for a query and one of its keys.
+  const auto of_heads = [](const AttentionConfig& heads) {
+    return double{1} * heads.num_heads * (heads.key_dim + heads.value_dim);
+  };
+  const auto num_local = static_cast<double>(std::ranges::count(model_.layer_is_local, true));
+  double score = (model_.num_kv_layers() - num_local) * of_heads(model_.far_attention());
   double latent_rows = 0;
   if (mla.kv_rank > 0) {
     const bool expanded = pass.role == TokenRole::prompt;
     score =
-        expanded ? mla.nope_dim + mla.rope_dim + mla.value_dim : 2.0 * mla.kv_rank + mla.rope_dim;
+        model_.num_kv_layers() * model_.num_heads *
+        (expanded ? mla.nope_dim + mla.rope_dim + mla.value_dim : 2.0 * mla.kv_rank + mla.rope_dim);
     latent_rows = expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
   }
-  const double scores = score * model_.num_kv_layers() * model_.num_heads * pass.pairs;
+  const double scores = score * pass.pairs + num_local * of_heads(model_.local) *
+                                                 std::min(pass.pairs, pass.rows * local_reach());
   return 2 * (latent_rows * static_cast<double>(latent_parameters_) + scores) +
          pass.rows * state_operations_of_row_;
 }

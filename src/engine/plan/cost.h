@@ -100,8 +100,7 @@ class ModelCost {
   Operations head_operations(const PassShape& pass) const;
   // Returns the bytes that take as long to read as keys and states do, in all layers.
   double kv_bytes(const PassShape& pass) const {
-    return pass.kv_tokens * (static_cast<double>(kv_bytes_per_token_) + widened_kv_bytes_) +
-           state_bytes(pass);
+    return key_bytes_read(pass) * (1 + kv_widening_) + state_bytes(pass);
   }
   // Returns the bytes of states that a pass reads and writes, in all layers: each sequence reads
   // its block slot, and each block of tokens makes a state from the one before.
@@ -116,7 +115,7 @@ class ModelCost {
   // every pass of docs/results.md within 14 %; the larger of the two alone misses by 40 %.
   static double seconds(double bytes, const Operations& operations, const MachineSpeed& speed);
   double seconds(const PassShape& pass, const MachineSpeed& speed) const {
-    return seconds(bytes(pass) + pass.kv_tokens * widened_kv_bytes_, operations(pass), speed);
+    return seconds(bytes(pass) + key_bytes_read(pass) * kv_widening_, operations(pass), speed);
   }
 
  private:
@@ -132,6 +131,8 @@ class ModelCost {
   void add_layer(const Layer& layer);
   void add_vectors(int64_t all_bytes);
   void add_states(DType dtype);
+  double local_reach() const;  // keys that a query of a local layer sees at most
+  double key_bytes_read(const PassShape& pass) const;
 
   ModelConfig model_;
   TokenRole prompt_role_ = TokenRole::prompt;
@@ -140,9 +141,10 @@ class ModelCost {
   std::array<StageSize, kNumOps> stages_{};
   int num_moe_layers_ = 0;
   int64_t kv_bytes_per_token_ = 0;
-  // Extra time of int8 keys, in bytes: they are widened first, so they are no faster than bf16
-  // keys.
-  double widened_kv_bytes_ = 0;
+  int64_t local_kv_bytes_ = 0;  // the part of them in local layers
+  // Extra time of int8 keys, as a share of their bytes: they are widened first, so they are no
+  // faster than bf16 keys.
+  double kv_widening_ = 0;
   // Parameters of kv_b_proj: prompts expand each key once, generated tokens use it once per row.
   int64_t latent_parameters_ = 0;
   // Delta nets, in all layers: bytes of a block slot of average length, bytes of states for a row,

@@ -111,8 +111,14 @@ Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& m
 
 }  // namespace
 
-KvShape ModelChoice::kv_shape(int page_tokens) const {
-  return kv_shape_of(model, kv_dtype, page_tokens);
+std::vector<KvShape> ModelChoice::kv_shapes(int page_tokens) const {
+  return kv_shapes_of(model, kv_dtype, page_tokens);
+}
+
+int64_t ModelChoice::kv_page_bytes(int page_tokens) const {
+  int64_t bytes = 0;
+  for (const KvShape& shape : kv_shapes(page_tokens)) bytes += shape.page_bytes();
+  return bytes;
 }
 
 WeightLoader::Options ModelChoice::loader_options() const {
@@ -149,14 +155,13 @@ ScratchNeed ModelChoice::scratch_need(int max_rows, int page_tokens) const {
       std::max({model.hidden_size, attended_columns(model), model.delta_net.value_columns(),
                 model.mla.q_rank, model.mla.kv_rank, model.intermediate_size,
                 model.moe.intermediate_size, model.moe.shared_intermediate_size});
-  return {.max_rows = max_rows,
-          .max_k = max_k,
-          .num_heads = model.num_heads,
-          .kv = kv_shape(page_tokens),
-          .dtype = dtype,
-          .mla = model.mla,
-          .num_experts = model.moe.num_experts,
-          .delta_net = model.delta_net};
+  ScratchNeed need = {.max_rows = max_rows,
+                      .max_k = max_k,
+                      .dtype = dtype,
+                      .num_experts = model.moe.num_experts,
+                      .delta_net = model.delta_net};
+  set_attention_need(model, kv_dtype, page_tokens, need);
+  return need;
 }
 
 Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
