@@ -30,7 +30,8 @@ struct RopeConfig {
   std::optional<double> attention_factor;            // for yarn
   double mscale = 0, mscale_all_dim = 0;             // for yarn
   // Queries at position p are multiplied by 1 + query_beta * ln(1 + floor(p / original_context)).
-  double query_beta = 0;  // for yarn; 0: queries are not scaled
+  double query_beta = 0;  // 0: queries are not scaled
+  int query_shift = 0;    // added to p there
 };
 
 // Multi-head latent attention: keys and values of all heads come from one latent per token, which
@@ -50,6 +51,20 @@ struct AttentionConfig {
   int window = 0;                  // keys that a query sees, its own included; 0: no bound
   int chunk = 0;       // a query sees keys of its own chunk of this many tokens; 0: no bound
   bool sinks = false;  // the softmax of each head has a learned logit that has no value
+  // q and k of each head are divided by their root mean square after the rotation.
+  bool unit_norms = false;
+};
+
+// The function between the two products of an MLP, of its gate g and its up u. u' is u within
+// [-limit, limit].
+struct Activation {
+  enum class Kind : uint8_t {
+    silu,          // silu(g) * u
+    limited_silu,  // min(silu(g), limit) * u'
+    limited_gate,  // (u' + 1) * (g' * sigmoid(1.702 g')), g' = min(g, limit)
+  };
+  Kind kind = Kind::silu;
+  float limit = 0;  // above 0, but for silu
 };
 
 // Rows that the convolution of a delta net adds up: a token's own and those before it.
@@ -76,8 +91,9 @@ struct MoeConfig {
   // The score of a group of experts: its best choice score, or the sum of its two best.
   enum class GroupScore : uint8_t { best, two_best };
   // The form in which files may hold all experts of a layer as one tensor, beside one tensor each:
-  // [experts, outputs, inputs] or [experts, inputs, outputs].
-  enum class Stacked : uint8_t { never, outputs_first, inputs_first };
+  // [experts, outputs, inputs] or [experts, inputs, outputs], gate and up in one. apart: [experts,
+  // outputs, inputs], gate and up in one tensor each.
+  enum class Stacked : uint8_t { never, outputs_first, inputs_first, apart };
 
   int num_experts = 0;
   int top_k = 0;
@@ -92,8 +108,26 @@ struct MoeConfig {
   GroupScore group_score = GroupScore::best;
   bool norm_topk_prob = false;  // divide the chosen weights by their sum
   double scaling_factor = 1;    // then multiply by this
+  double output_scale = 1;      // multiplies the sum over experts, without the shared experts
+  bool gate_bias = false;       // the gate's product has a bias, which the weights do use
+  // The weight multiplies the row that the expert gets, not the one that it gives; needs top_k 1.
+  bool weighted_inputs = false;
+  Activation activation;  // of the experts
+  // [num_layers] the limits of limited_silu in experts and in shared experts, 0: none; or empty.
+  std::vector<float> limits, shared_limits;
   Stacked stacked = Stacked::never;
   bool interleaved = false;  // in such tensors outputs of gate and up alternate, else gate is first
+
+  Activation activation_in(int layer) const {
+    return limits.empty() ? activation : limited(limits[layer]);
+  }
+  Activation shared_activation_in(int layer) const {
+    return shared_limits.empty() ? Activation() : limited(shared_limits[layer]);
+  }
+  static Activation limited(float limit) {
+    if (limit == 0) return {};
+    return {Activation::Kind::limited_silu, limit};
+  }
 };
 
 // The format of quantized matrices in the files. Formulas: docs/models.md, "number formats".
@@ -136,6 +170,7 @@ struct ModelConfig {
   bool qk_norm_over_heads =
       false;                    // with qk_norm: one norm over all heads of q, one over those of k
   bool attention_gate = false;  // attention's result is multiplied by the sigmoid of a projection
+  bool head_gates = false;      // each head's result is multiplied by a sigmoid of its own
   bool centred_norms = false;   // files hold w - 1 of norms, except those of delta nets
   double softmax_scale = 0;     // for attention scores
   bool sinks = false;           // as AttentionConfig::sinks, in layers that are not local

@@ -102,6 +102,8 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
       dtype, rows,
       std::max(padded_query_columns(model.far_attention()), padded_query_columns(model.local)));
   attended = layout.matrix(dtype, rows, attended_columns(model));
+  if (model.head_gates)
+    head_gates = floats(layout, rows, std::max(model.num_heads, model.local.num_heads));
   if (model.num_linear_layers() > 0) {
     delta_gates = floats(layout, rows, 2 * model.delta_net.num_value_heads);
     delta_out = layout.matrix(dtype, rows, model.delta_net.value_columns());
@@ -129,9 +131,11 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
     expert_ids = ints(layout, rows, top_k);
     expert_position = ints(layout, rows, top_k);
     expert_weights = {layout.array<float>(int64_t{rows} * top_k), rows, top_k};
+    if (model.moe.weighted_inputs) weighted = layout.matrix(dtype, rows, model.hidden_size);
     leaving = limits.int8_dispatch
                   ? layout.matrix(DType::int8, rows, quantized_columns(model.hidden_size))
-                  : normed;
+              : model.moe.weighted_inputs ? weighted
+                                          : normed;
     int64_t expert_rows = int64_t{rows} * top_k;
     if (limits.exchange.num_ranks > 0) {
       exchange.lay_out({.limits = limits.exchange,

@@ -64,6 +64,7 @@ struct WorkBuffers {
   View<float> qkv;                   // [rows, qkv_columns(model)]
   MatrixView q;                      // [rows, heads * round_up(head_dim, 32)]
   MatrixView attended;               // [rows, heads * value_dim]
+  View<float> head_gates;            // [rows, heads]; ModelConfig::head_gates only
   View<float> delta_gates;           // [rows, 2 * value heads]; delta nets only, as the next
   MatrixView delta_out;              // [rows, value columns]
   MatrixView q_latent;               // [rows, q_rank]; only where queries have a rank
@@ -76,7 +77,8 @@ struct WorkBuffers {
   View<float> gate_logits;           // [rows, experts]
   View<int32_t> expert_ids, expert_position;  // [rows, k]
   View<float> expert_weights;                 // [rows, k]
-  MatrixView leaving;                         // [rows, hidden]: normed; or, of int8,
+  MatrixView weighted;                        // [rows, hidden]; MoeConfig::weighted_inputs only
+  MatrixView leaving;                         // [rows, hidden]: normed or weighted; or, of int8,
                                               // [rows, quantized_columns(hidden)]
   int32_t* sorted_rows = nullptr;             // [rows * k] token row of each expert row
   int32_t* expert_offsets = nullptr;          // [2 halves][experts + 1]

@@ -21,6 +21,24 @@ void gate_attention(Backend& backend, const AttentionGateCall& call) {
   });
 }
 
+void gate_heads(Backend& backend, View<const float> gates, MatrixView x) {
+  HOCKET_CHECK((gates.rows == x.rows && x.cols % gates.cols == 0));
+  const int64_t dim = x.cols / gates.cols;
+  with_dtype(x.dtype, [&](auto t) {
+    using T = decltype(t);
+    const View<T> of = x.as<T>();
+    for_row_ranges(backend, x.rows, x.cols, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r)
+        for (int64_t h = 0; h < gates.cols; ++h) {
+          float factor = 1;
+          backend.rows().delta<float>().sigmoid_gate(gates.row(r) + h, 1, &factor);
+          T* const head = of.row(r) + h * dim;
+          backend.rows().of<T>().weigh(head, factor, dim, head);
+        }
+    });
+  });
+}
+
 void sigmoid_rows(Backend& backend, View<const float> gates, View<float> x) {
   HOCKET_CHECK(gates.rows == x.rows && gates.cols == 1);
   for_row_ranges(backend, x.rows, x.cols, [&](int64_t begin, int64_t end, int) {

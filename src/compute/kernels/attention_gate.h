@@ -18,6 +18,10 @@ struct AttentionGateCall {
 // body.
 void gate_attention(Backend& backend, const AttentionGateCall& call);
 
+// One gate a head: x = round(x * sigmoid(gate)). Shapes: gates [rows, heads] fp32; x [rows, heads *
+// any] of the activation type.   Errors, thread and bits: as above.
+void gate_heads(Backend& backend, View<const float> gates, MatrixView x);
+
 // x *= sigmoid(gate), one gate a row. Shapes: gates [rows, 1]; x [rows, any].
 void sigmoid_rows(Backend& backend, View<const float> gates, View<float> x);
 

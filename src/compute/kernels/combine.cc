@@ -102,6 +102,7 @@ void combine_rows(Backend& backend, const CombineCall& call) {
         }
         slots.close();
         CombineRow<T> row = slots.row(0, slots.count, rows.cols, call.residual.row(token));
+        row.scale = call.output_scale;
         if (call.shared.rows > 0) row.shared = call.shared.row(token);
         kernels.combine(row);
       }
@@ -166,6 +167,7 @@ void combine_placed(Backend& backend, const PlacedCombineCall& call) {
                       call.weights.rows > 0 ? call.weights.row(token)[s] : 1.0f);
         slots.close();
         CombineRow<T> row = slots.row(0, slots.count, cols, call.residual.row(token));
+        row.scale = call.output_scale;
         if (call.shared.rows > 0) row.shared = call.shared.row(token);
         kernels.combine(row);
       }

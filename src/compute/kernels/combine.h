@@ -19,16 +19,18 @@ void gather_rows(Backend& backend, std::span<const std::byte* const> rows, Matri
 // residual[t, :] += sum over combine groups g, ascending, of round( part(t, g) ), where
 //   part(t, g) = sum over slots s of t in g, ascending, of weights[t, s] * y[position[t, s], :]
 // in fp32. The inner sum is fma(weight, y, acc) from +0, the outer sum plain additions from +0;
-// then the shared experts' row (if any) is added, and the total is added to the residual. The group
-// of a slot is ids[t, s] / (num_experts / num_groups); round is to y's type (none in fp32). Shapes:
-// y [rows, cols]; ids, position, weights [tokens, k]; shared, residual [tokens, cols] fp32. Source:
-// docs/contracts/arithmetic.md, "combine groups".   Thread: engine; workers split tokens.
+// the sum is multiplied by output_scale; then the shared experts' row (if any) is added, and the
+// total is added to the residual. The group of a slot is ids[t, s] / (num_experts / num_groups);
+// round is to y's type (none in fp32). Shapes: y [rows, cols]; ids, position, weights [tokens, k];
+// shared, residual [tokens, cols] fp32. Source: docs/contracts/arithmetic.md, "combine groups".
+// Thread: engine; workers split tokens.
 struct CombineCall {
   MatrixView y;
   View<const int32_t> ids;
   View<const int32_t> position;
   View<const float> weights;
   int num_experts = 0, num_groups = 1;
+  float output_scale = 1;
   View<const float> shared;  // no rows if there are no shared experts
   View<float> residual;
 };
@@ -58,6 +60,7 @@ struct PlacedCombineCall {
   View<const int32_t> ids;
   View<const float> weights;  // no rows: all 1
   int group_size = 1;
+  float output_scale = 1;
   View<const float> shared;  // no rows if there are no shared experts
   View<float> residual;
 };

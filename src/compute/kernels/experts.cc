@@ -54,7 +54,12 @@ void for_each_part(Backend& backend, const Pass& pass, PackedWeight ExpertWeight
 template <class T>
 void run_gate_up(Backend& backend, const Pass& pass) {
   const ExpertsCall& call = pass.call;
-  const auto swiglu = backend.rows().of<T>().swiglu;
+  const ActivationKernels<T>& rows_of = backend.rows().of<T>();
+  const auto middle_of = [&](const float* gate, const float* up, T* to) {
+    if (call.activation.kind == Activation::Kind::silu)
+      return rows_of.swiglu(gate, up, kPanelN, to);
+    rows_of.glu({.gate = gate, .up = up, .n = kPanelN, .activation = call.activation, .y = to});
+  };
   const View<T> middle = call.middle.as<T>();
   const ProductRows x(backend, call.x.slice_rows(pass.begin, pass.end - pass.begin),
                       call.experts[0].gate_up);
@@ -65,7 +70,7 @@ void run_gate_up(Backend& backend, const Pass& pass) {
               for (int i = 0; i < rows; ++i) {
                 T* to = middle.row(pass.begin + row + i) + part.panel / 2 * kPanelN;
                 for (int pair = 0; pair < part.panels; pair += 2, results += 2 * kPanelN)
-                  swiglu(results, results + kPanelN, kPanelN, to + pair / 2 * kPanelN);
+                  middle_of(results, results + kPanelN, to + pair / 2 * kPanelN);
               }
             });
       });

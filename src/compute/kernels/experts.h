@@ -1,7 +1,7 @@
-// SwiGLU MLPs over rows sorted by expert: y = down( silu(gate x) * up x ), with the product of silu
-// and up rounded to the activation type. Products and biases are those of linear.h: gate's bias is
-// added before silu, up's before the multiplication, down's before y is rounded. A dense MLP is the
-// case of one expert.
+// Gated MLPs over rows sorted by expert: y = down( silu(gate x) * up x ), or with another
+// activation, with the product of silu and up rounded to the activation type. Products and biases
+// are those of linear.h: gate's bias is added before silu, up's before the multiplication, down's
+// before y is rounded. A dense MLP is the case of one expert.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "compute/kernels/backend.h"
 #include "compute/kernels/packed_weight.h"
+#include "core/model_config.h"
 
 namespace hocket {
 
@@ -29,6 +30,7 @@ struct ExpertsCall {
   std::span<const int32_t> offsets;
   std::span<const ExpertWeights> experts;
   int intermediate = 0;
+  Activation activation = {};
   MatrixView middle;
   MatrixView y;
 };

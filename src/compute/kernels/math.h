@@ -106,6 +106,23 @@ template <class V>
   return cap * tanh(x / cap);
 }
 
+// Activation::Kind::limited_silu and limited_gate (core/model_config.h).
+template <class V>
+[[gnu::always_inline]] inline V within(V x, V limit) {
+  const V least = V::all(0) - limit;
+  return select(limit < x, limit, select(x < least, least, x));
+}
+template <class V>
+[[gnu::always_inline]] inline V limited_silu(V g, V u, V limit) {
+  const V s = silu(g);
+  return select(limit < s, limit, s) * within(u, limit);
+}
+template <class V>
+[[gnu::always_inline]] inline V limited_gate(V g, V u, V limit) {
+  const V s = select(limit < g, limit, g);
+  return (within(u, limit) + V::all(1)) * (s * sigmoid(V::all(1.702f) * s));
+}
+
 template <class V>
 struct SinCos {
   V sin, cos;

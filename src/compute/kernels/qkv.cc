@@ -1,6 +1,7 @@
 #include "compute/kernels/qkv.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "compute/kernels/row_kernels.h"
@@ -37,6 +38,13 @@ void store_value(const T* v, const KvShape& shape, int token, T* values) {
     first[dim / kPanelN * kTileElements + dim % kPanelN * 2] = v[dim];
 }
 
+constexpr int kMaxHeadDim = 1024;
+constexpr auto kOnes = [] {
+  std::array<float, kMaxHeadDim> ones{};
+  ones.fill(1);
+  return ones;
+}();
+
 struct QkvRows {
   const RowKernels& rows;
   const QkvCall& call;
@@ -57,9 +65,8 @@ struct QkvRows {
     return call.query_step > 0 ? call.query_step : call.kv.shape.key_dim;
   }
 
-  // Norms, rotates and rounds the head at `column` of the row into y, and writes zeros after it.
   template <class T>
-  void finish_head(int64_t row, int64_t column, std::span<const float> norm, T* y) const {
+  void rotate_head(int64_t row, int64_t column, std::span<const float> norm, T* y) const {
     rows.of<T>().head({.x = call.qkv.row(row) + column,
                        .dim = dim(),
                        .norm = norm.empty() ? nullptr : norm.data(),
@@ -69,6 +76,17 @@ struct QkvRows {
                        .rotary_dim = static_cast<int>(2 * call.cos.cols),
                        .style = call.style,
                        .y = y});
+  }
+  // Norms, rotates and rounds the head at `column` of the row into y, and writes zeros after it.
+  template <class T>
+  void finish_head(int64_t row, int64_t column, std::span<const float> norm, T* y) const {
+    if (call.unit_norms) {
+      std::array<float, kMaxHeadDim> rotated;
+      rotate_head(row, column, norm, rotated.data());
+      rows.of<T>().rms_norm(rotated.data(), kOnes.data(), dim(), call.norm_eps, y);
+    } else {
+      rotate_head(row, column, norm, y);
+    }
     std::fill(y + dim(), y + padded_dim(), T{});
   }
   // Returns the value of a head, which lies in `scaled` if it has a scale.
@@ -134,6 +152,7 @@ void finish_qkv(Backend& backend, const QkvCall& call) {
   HOCKET_CHECK(static_cast<int64_t>(call.slots.size()) == rows);
   HOCKET_CHECK(call.cos.rows == rows && call.sin.rows == rows && call.cos.cols == call.sin.cols);
   HOCKET_CHECK(2 * call.cos.cols <= shape.key_dim);
+  if (call.unit_norms) HOCKET_CHECK(shape.key_dim <= kMaxHeadDim);
   for (std::span<const float> norm : {call.q_norm, call.k_norm})
     HOCKET_CHECK((norm.empty() || static_cast<int>(norm.size()) == shape.key_dim));
   HOCKET_CHECK(shape.kind == KvShape::Kind::heads);

@@ -1,6 +1,6 @@
 // Turns the fp32 projections of a layer into the inputs of attention: per-head RMSNorm of q and k
-// (if the model has it), rotation, one rounding. k and v are stored into their pages; in int8 pages
-// with one scale per token and head (kv_layout.h).
+// (if the model has it) before the rotation or after it, rotation, one rounding. k and v are stored
+// into their pages; in int8 pages with one scale per token and head (kv_layout.h).
 #pragma once
 
 #include <span>
@@ -23,7 +23,8 @@ struct QkvCall {
   std::span<const float> q_norm, k_norm;
   RopeConfig::Style style{};
   float norm_eps = 0;
-  float value_scale = 1;  // multiplies v before it is rounded
+  float value_scale = 1;    // multiplies v before it is rounded
+  bool unit_norms = false;  // q and k are normed after the rotation, with weights of 1
   View<const float> cos, sin;
   std::span<const KvSlot> slots;
   MatrixView q;

@@ -100,7 +100,8 @@ void query_factors(const RopeConfig& config, std::span<const int32_t> positions,
   HOCKET_CHECK(factors.rows == std::ssize(positions) && factors.cols == 1);
   HOCKET_CHECK(config.original_context >= 1);
   for (int64_t r = 0; r < factors.rows; ++r) {
-    const auto steps = static_cast<float>(std::floor(positions[r] / config.original_context));
+    const auto steps = static_cast<float>(
+        std::floor((positions[r] + config.query_shift) / config.original_context));
     const float ln = math::log(ref::Lane{1 + steps}).x;
     *factors.row(r) = std::fma(static_cast<float>(config.query_beta), ln, 1.0f);
   }

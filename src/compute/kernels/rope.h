@@ -22,8 +22,9 @@ RopeFrequencies rope_frequencies(const RopeConfig& config);
 void rope_angles(Backend& backend, const RopeFrequencies& frequencies,
                  std::span<const int32_t> positions, View<float> cos, View<float> sin);
 
-// The factor of the queries of each row: 1 + query_beta * ln(1 + floor(p / original_context)), ln
-// that of math.h, in fp32.   Shapes: positions, factors [rows].   Thread: any.
+// The factor of the queries of each row: 1 + query_beta * ln(1 + floor((p + query_shift) /
+// original_context)), ln that of math.h, in fp32.   Shapes: positions, factors [rows].   Thread:
+// any.
 void query_factors(const RopeConfig& config, std::span<const int32_t> positions,
                    View<float> factors);
 

@@ -61,8 +61,18 @@ struct SegmentMerge {
   int dim = 0;
 };
 
-// residual += sum over groups of round(sum in the group of fma(weight, y, acc) from +0), outer
-// additions from +0, plus shared.
+// y = round(the activation of gate and up); silu is swiglu of the table.
+template <class T>
+struct GluRow {
+  const float* gate = nullptr;  // [n]
+  const float* up = nullptr;
+  int64_t n = 0;
+  Activation activation;
+  T* y = nullptr;
+};
+
+// residual += scale * (sum over groups of round(sum in the group of fma(weight, y, acc) from +0),
+// outer additions from +0), plus shared.
 template <class T>
 struct CombineRow {
   const T* const* y = nullptr;      // [num_slots] rows of `cols`, groups ascending
@@ -70,6 +80,7 @@ struct CombineRow {
   const uint8_t* closes = nullptr;  // [num_slots] 1 at the last slot of a group
   int num_slots = 0;
   int64_t cols = 0;
+  float scale = 1;
   const float* shared = nullptr;  // [cols], or null
   float* residual = nullptr;      // [cols]
 };
@@ -113,6 +124,9 @@ struct ActivationKernels {
   void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, T* y);
   // y = round(silu(gate) * up), silu(g) = g / (1 + exp(-g)).
   void (*swiglu)(const float* gate, const float* up, int64_t n, T* y);
+  void (*glu)(const GluRow<T>& row);
+  // y = round(x * weight); y may be x.
+  void (*weigh)(const T* x, float weight, int64_t n, T* y);
   // y = round(x).
   void (*round)(const float* x, int64_t n, T* y);
   void (*head)(const HeadRow<T>& row);

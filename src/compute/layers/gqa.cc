@@ -5,6 +5,7 @@
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
 #include "compute/kernels/qkv.h"
+#include "compute/kernels/rope.h"
 
 namespace hocket {
 namespace {
@@ -16,6 +17,11 @@ void norm_in_place(Backend& backend, View<float> rows, std::span<const float> w,
 // Returns the columns of q, k and v of a half's rows, and of gates where the model has them.
 View<float> qkv_of(const AttentionSite& site, const GqaWeights& weights, const Half& half) {
   return site.work.qkv.slice_rows(half.rows.begin, half.rows.count).slice_cols(0, weights.qkv.n);
+}
+
+View<float> head_gates_of(const AttentionSite& site, const GqaWeights& weights, const Half& half) {
+  return site.work.head_gates.slice_rows(half.rows.begin, half.rows.count)
+      .slice_cols(0, weights.head_gates.n);
 }
 
 }  // namespace
@@ -35,7 +41,13 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
     norm_in_place(site.backend, qkv.slice_cols(q_columns, k_columns), weights.k_norm, eps);
   }
   const AttentionConfig heads = site.model.attention(site.layer);
+  const RopeConfig& rope = site.model.rope_of(site.layer);
   const bool local = site.model.is_local(site.layer);
+  if (site.model.head_gates)
+    linear(site.backend, normed, weights.head_gates, head_gates_of(site, weights, half));
+  if (rope.query_beta > 0)
+    scale_rows(site.backend, work.query_factors.slice_rows(begin, count),
+               qkv.slice_cols(0, heads.num_heads * int64_t{heads.key_dim}));
   const MatrixView q = work.q.slice_rows(begin, count)
                            .first_cols(heads.num_heads * round_up(heads.key_dim, kBlockK));
   finish_qkv(site.backend, {.qkv = qkv,
@@ -43,9 +55,10 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
                             .query_step = site.model.query_columns(heads.key_dim),
                             .q_norm = over_heads ? std::span<const float>() : weights.q_norm,
                             .k_norm = over_heads ? std::span<const float>() : weights.k_norm,
-                            .style = site.model.rope_of(site.layer).style,
+                            .style = rope.style,
                             .norm_eps = eps,
                             .value_scale = static_cast<float>(site.model.value_scale),
+                            .unit_norms = heads.unit_norms,
                             .cos = (local ? work.local_cos : work.cos).slice_rows(begin, count),
                             .sin = (local ? work.local_sin : work.sin).slice_rows(begin, count),
                             .slots = half.slots,
@@ -75,6 +88,7 @@ void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half) 
          .dim = heads.key_dim,
          .step = site.model.query_columns(heads.key_dim),
          .x = attended});
+  if (site.model.head_gates) gate_heads(site.backend, head_gates_of(site, weights, half), attended);
   linear(site.backend, attended, weights.output, site.work.residual.slice_rows(begin, count),
          Store::add);
 }

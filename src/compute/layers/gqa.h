@@ -21,6 +21,7 @@ struct GqaWeights {
   // empty.
   std::span<const float> q_norm, k_norm;
   std::span<const float> sinks;  // [heads]; or empty
+  PackedWeight head_gates;       // n = heads; with ModelConfig::head_gates
   PackedWeight output;           // k = heads * value_dim
 };
 

@@ -43,6 +43,7 @@ void compute_arrived(const LayerCall& c) {
        .offsets = rows.offsets,
        .experts = std::span(c.weights.experts).subspan(rows.first_expert, rows.offsets.size() - 1),
        .intermediate = intermediate,
+       .activation = c.model.moe.activation_in(c.layer),
        .middle = c.work.middle_rows(0, rows.x.rows, intermediate),
        .y = rows.y});
   c.half.state.computed.set(rows);
@@ -73,6 +74,7 @@ void transform(Transforming transforming, LayerKind& kind) {
     if (!c.expert_counts.empty()) count_choices(c.half.state.routing.peek().ids, c.expert_counts);
   };
   kind.run[at(Op::dispatch_start)] = [](const LayerCall& c) {
+    if (c.model.moe.weighted_inputs) weigh_inputs(c.backend, c.work, c.half);
     c.dispatcher.dispatch_start(c.exchange_site(), c.half);
   };
   kind.run[at(Op::dispatch_wait)] = [](const LayerCall& c) {
@@ -88,7 +90,9 @@ void transform(Transforming transforming, LayerKind& kind) {
   if (transforming == Transforming::experts) return;
   kind.graph = &shared_moe_graph();
   kind.run[at(Op::shared)] = [](const LayerCall& c) {
-    shared_experts(c.backend, c.model, {c.weights.shared, c.weights.shared_gate}, c.work, c.half);
+    const Activation activation = c.model.moe.shared_activation_in(c.layer);
+    shared_experts(c.backend, c.model, {c.weights.shared, c.weights.shared_gate, activation},
+                   c.work, c.half);
   };
 }
 

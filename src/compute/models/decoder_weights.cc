@@ -43,6 +43,9 @@ GqaWeights load_gqa(const Family& family, const AttentionConfig& heads, const st
     out.q_norm = load_norm(model, self + "q_norm.weight", over_heads ? q : heads.key_dim, loader);
     out.k_norm = load_norm(model, self + "k_norm.weight", over_heads ? k : heads.key_dim, loader);
   }
+  if (model.head_gates)
+    out.head_gates =
+        loader.plain_matrix(self + "g_proj.weight", heads.num_heads, model.hidden_size);
   if (heads.sinks) out.sinks = loader.vector(self + std::string(names.sinks), heads.num_heads);
   out.output = loader.matrix(self + "o_proj.weight", model.hidden_size,
                              heads.num_heads * heads.value_dim, bias_if(model.output_bias));
@@ -112,14 +115,15 @@ void load_moe(const Family& family, const std::string& layer, std::span<const in
   const auto& [model, names, loader] = family;
   const std::string mlp = fmt::format("{}{}", layer, names.moe);
   const MoeConfig& moe = model.moe;
-  out.gate.gate = loader.plain_matrix(mlp + "gate.weight", moe.num_experts, model.hidden_size);
+  out.gate.gate = loader.plain_matrix(fmt::format("{}{}", mlp, names.router), moe.num_experts,
+                                      model.hidden_size, bias_if(moe.gate_bias));
   if (moe.correction_bias)
     out.gate.bias = loader.vector(fmt::format("{}{}", mlp, names.correction_bias), moe.num_experts);
   for (const int e : experts)
     out.experts.push_back(load_swiglu(model, names, fmt::format("{}experts.{}.", mlp, e),
                                       moe.intermediate_size, loader));
   if (moe.shared_intermediate_size > 0)
-    out.shared = load_swiglu(model, {}, fmt::format("{}{}", mlp, names.shared),
+    out.shared = load_swiglu(model, {}, fmt::format("{}{}", layer, names.shared),
                              moe.shared_intermediate_size, loader);
   if (moe.shared_gate)
     out.shared_gate = loader.plain_matrix(mlp + "shared_expert_gate.weight", 1, model.hidden_size);
@@ -146,10 +150,10 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
       load_norm(model, prefix + "post_attention_layernorm.weight", model.hidden_size, loader);
   Transforming transforming = Transforming::dense;
   if (!model.layer_is_moe[index]) {
-    layer.weights.mlp = {
-        .norm = post_norm,
-        .mlp = load_swiglu(model, {}, prefix + "mlp.", model.intermediate_size, loader),
-        .intermediate = model.intermediate_size};
+    layer.weights.mlp = {.norm = post_norm,
+                         .mlp = load_swiglu(model, {}, fmt::format("{}{}", prefix, names.dense),
+                                            model.intermediate_size, loader),
+                         .intermediate = model.intermediate_size};
   } else {
     transforming = model.moe.shared_intermediate_size > 0 ? Transforming::experts_and_shared
                                                           : Transforming::experts;

@@ -21,14 +21,16 @@ struct TensorNames {
   std::string_view head = "lm_head.weight";
   // In self_attn, the logits of the heads' sinks.
   std::string_view sinks = "sinks";
-  // In a layer, before the gate and the experts.
-  std::string_view moe = "mlp.";
+  // In a layer, before the matrices of a dense MLP, and before the gate and the experts.
+  std::string_view dense = "mlp.", moe = "mlp.";
+  // After `moe`.
+  std::string_view router = "gate.weight";
   // After `moe`.
   std::string_view correction_bias = "gate.e_score_correction_bias";
   // The matrices of an expert.
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
-  // After `moe`, before the matrices of the shared experts.
-  std::string_view shared = "shared_experts.";
+  // In a layer, before the matrices of the shared experts.
+  std::string_view shared = "mlp.shared_experts.";
 };
 
 struct ModelFamily {

@@ -8,10 +8,23 @@
 namespace hocket {
 namespace {
 
-constexpr TensorNames kQwen3Next = {.shared = "shared_expert."};
-constexpr TensorNames kQwen3_5 = {.model = "model.language_model.", .shared = "shared_expert."};
+constexpr TensorNames kQwen3Next = {.shared = "mlp.shared_expert."};
+constexpr TensorNames kQwen3_5 = {.model = "model.language_model.", .shared = "mlp.shared_expert."};
 
-constexpr std::array<ModelFamily, 20> kFamilies = {{
+constexpr TensorNames kLlama4 = {.dense = "feed_forward.",
+                                 .moe = "feed_forward.",
+                                 .router = "router.weight",
+                                 .shared = "feed_forward.shared_expert."};
+constexpr TensorNames kLlama4Nested = {.model = "language_model.model.",
+                                       .head = "language_model.lm_head.weight",
+                                       .dense = "feed_forward.",
+                                       .moe = "feed_forward.",
+                                       .router = "router.weight",
+                                       .shared = "feed_forward.shared_expert."};
+constexpr TensorNames kStep3p5 = {
+    .moe = "moe.", .correction_bias = "router_bias", .shared = "share_expert."};
+
+constexpr std::array<ModelFamily, 25> kFamilies = {{
     {"LlamaForCausalLM", load_decoder_layer},
     {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
@@ -37,6 +50,11 @@ constexpr std::array<ModelFamily, 20> kFamilies = {{
      load_decoder_layer,
      {.correction_bias = "moe_statics.e_score_correction_bias"}},
     {"MiMoV2FlashForCausalLM", load_decoder_layer, {.sinks = "attention_sink_bias"}},
+    {"GptOssForCausalLM", load_decoder_layer, {.router = "router.weight"}},
+    {"Llama4ForCausalLM", load_decoder_layer, kLlama4},
+    {"Llama4ForConditionalGeneration", load_decoder_layer, kLlama4Nested},
+    {"Step3p5ForCausalLM", load_decoder_layer, kStep3p5},
+    {"Step3p7ForConditionalGeneration", load_decoder_layer, kStep3p5},
     {"Qwen3NextForCausalLM", load_decoder_layer, kQwen3Next},
     {"Qwen3_5ForCausalLM", load_decoder_layer},
     {"Qwen3_5ForConditionalGeneration", load_decoder_layer, kQwen3_5},

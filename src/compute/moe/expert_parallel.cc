@@ -87,6 +87,7 @@ ExpertParallelDispatcher::ExpertParallelDispatcher(const Options& options, AllTo
       num_ranks_(exchange.num_ranks()),
       top_k_(options.model.moe.top_k),
       group_size_(options.model.moe.num_experts / options.combine_groups),
+      output_scale_(static_cast<float>(options.model.moe.output_scale)),
       limits_(options.limits),
       dtype_(options.dtype),
       row_bytes_(row_bytes_of(options.model, options.dtype)),
@@ -282,6 +283,7 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
          .ids = of_rows(routing.ids),
          .weights = counted() ? View<const float>() : View<const float>(of_rows(routing.weights)),
          .group_size = group_size_,
+         .output_scale = output_scale_,
          .shared = of_rows(shared),
          .residual = site.work.residual.slice_rows(half.rows.begin + rows.begin, rows.count)});
   };

@@ -139,6 +139,7 @@ class ExpertParallelDispatcher final : public Dispatcher {
 
   const Placement placement_;
   const int rank_, num_ranks_, top_k_, group_size_;
+  const float output_scale_;
   const WorkLimits limits_;
   const DType dtype_;  // type of activations
   // Bytes of a row that comes from the experts, and of a row that leaves for them.

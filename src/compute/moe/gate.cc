@@ -3,6 +3,7 @@
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
 #include "compute/kernels/router.h"
+#include "compute/kernels/row_ranges.h"
 
 namespace hocket {
 
@@ -24,6 +25,23 @@ void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights
   half.state.normed.set(normed);
   if (model.moe.shared_intermediate_size > 0) half.state.shared_x.set(normed);
   half.state.routing.set(routing);
+}
+
+void weigh_inputs(Backend& backend, WorkBuffers& work, Half& half) {
+  const View<float> weights = half.state.routing.peek().weights;
+  const MatrixView normed = half.state.normed.take();
+  const MatrixView weighted = work.weighted.slice_rows(half.rows.begin, half.rows.count);
+  with_dtype(normed.dtype, [&](auto t) {
+    using T = decltype(t);
+    const View<T> from = normed.as<T>(), to = weighted.as<T>();
+    for_row_ranges(backend, from.rows, from.cols, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r) {
+        backend.rows().of<T>().weigh(from.row(r), *weights.row(r), from.cols, to.row(r));
+        *weights.row(r) = 1;
+      }
+    });
+  });
+  half.state.normed.set(weighted);
 }
 
 void count_choices(View<const int32_t> ids, std::span<uint32_t> counts) {

@@ -22,6 +22,10 @@ struct GateWeights {
 void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights, WorkBuffers& work,
           Half& half);
 
+// Replaces half.state.normed by rows that are multiplied by their weights (rounded), and the
+// weights by 1: MoeConfig::weighted_inputs.
+void weigh_inputs(Backend& backend, WorkBuffers& work, Half& half);
+
 // Adds to counts[e] how often e occurs in `ids`.   Shapes: ids [rows, k], counts [experts].
 // Thread: engine; one addition per chosen expert.
 void count_choices(View<const int32_t> ids, std::span<uint32_t> counts);

@@ -32,6 +32,7 @@ class LocalDispatcher final : public Dispatcher {
   int num_experts_;
   int top_k_;
   int combine_groups_;
+  float output_scale_;
 };
 
 }  // namespace hocket

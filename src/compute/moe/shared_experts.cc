@@ -18,6 +18,7 @@ void shared_experts(Backend& backend, const ModelConfig& model, const SharedWeig
                         .offsets = offsets,
                         .experts = std::span(&weights.mlp, 1),
                         .intermediate = intermediate,
+                        .activation = weights.activation,
                         .middle = work.middle_rows(begin, count, intermediate),
                         .y = MatrixView::of(out)});
   if (model.moe.shared_gate) {

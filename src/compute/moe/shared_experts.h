@@ -13,6 +13,7 @@ struct SharedWeights {
   const ExpertWeights& mlp;
   // With MoeConfig::shared_gate: n = 1. A row's result is multiplied by sigmoid(gate . row).
   const PackedWeight& gate;
+  Activation activation = {};
 };
 // Computes them. Takes half.state.shared_x, sets half.state.shared_y.
 void shared_experts(Backend& backend, const ModelConfig& model, const SharedWeights& weights,

@@ -109,7 +109,7 @@ void refuse_other_arithmetic(JsonFields& config, const ModelConfig& model) {
           entry.key, value, model.architecture)));
   }
   for (const std::string_view key : {"use_qk_norm", "qk_norm"})
-    if (config.has(key) && config.flag(key, {}) != model.qk_norm)
+    if (config.has(key) && !config.was_read(key) && config.flag(key, {}) != model.qk_norm)
       config.refuse(unsupported(fmt::format("config.json: {} is {}, which {} does not have", key,
                                             config.show(key), model.architecture)));
   if (!config.was_read("v_head_dim") &&
@@ -173,8 +173,9 @@ void read_text_model(JsonFields& text, JsonFields& top, const HfFamily& family,
   if (text.status()) refuse_other_arithmetic(text, model);
   // A model whose layers are all MoE has no dense MLP, and may omit its width.
   const bool has_dense = std::ranges::count(model.layer_is_moe, false) != 0;
-  model.intermediate_size = has_dense ? text.integer("intermediate_size", kIntermediate)
-                                      : text.integer("intermediate_size", {0, 1 << 19}, 0);
+  if (model.intermediate_size == 0)
+    model.intermediate_size = has_dense ? text.integer("intermediate_size", kIntermediate)
+                                        : text.integer("intermediate_size", {0, 1 << 19}, 0);
   const Range ids{0, double(model.vocab_size - 1)};
   add_eos(model.eos_ids, text.integers("eos_token_id", ids));
   JsonFields& begins = either("bos_token_id");

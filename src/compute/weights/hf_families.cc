@@ -282,7 +282,7 @@ void read_qwen3_5_moe(JsonFields& config, ModelConfig& model) {
   read_shared_expert_with_gate(config, model.moe);
 }
 
-constexpr std::array<HfFamily, 20> kFamilies = {
+constexpr std::array<HfFamily, 25> kFamilies = {
     {{"LlamaForCausalLM", read_llama},
      {"MistralForCausalLM", read_mistral},
      {"Qwen2ForCausalLM", read_qwen2},
@@ -298,6 +298,11 @@ constexpr std::array<HfFamily, 20> kFamilies = {
      {"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe},
      {"Mistral4ForCausalLM", read_mistral4},
      {"MiMoV2FlashForCausalLM", read_mimo_v2},
+     {"GptOssForCausalLM", read_gpt_oss},
+     {"Llama4ForCausalLM", read_llama4},
+     {"Llama4ForConditionalGeneration", read_llama4, true},
+     {"Step3p5ForCausalLM", read_step3p5},
+     {"Step3p7ForConditionalGeneration", read_step3p5, true},
      {"Qwen3NextForCausalLM", read_qwen3_next},
      {"Qwen3_5ForCausalLM", read_qwen3_5},
      {"Qwen3_5ForConditionalGeneration", read_qwen3_5, true},

@@ -1,6 +1,9 @@
 #include "compute/weights/hf_local.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
 #include <ranges>
 #include <utility>
 
@@ -13,6 +16,7 @@ namespace {
 
 // A window or a chunk, in tokens.
 constexpr Range kReach{1, 1 << 30};
+constexpr Range kLimits{1e-6, 1e6};
 
 // layer_types names the kind of each layer: "full_attention", or `local`.
 void read_local_layers(JsonFields& config, ModelConfig& model, std::string_view local) {
@@ -86,6 +90,119 @@ void read_mimo_experts(JsonFields& config, ModelConfig& model) {
   }
 }
 
+// no_rope_layers holds 1 for each layer with rotation; if it is missing or empty, every fourth
+// layer has none. layer_types may say the same again.
+void read_rotated_layers(JsonFields& config, ModelConfig& model) {
+  const std::vector<int64_t> marks = config.integers("no_rope_layers", {0, 1});
+  if (!marks.empty()) {
+    model.layer_is_local = read_marks(config, model, "no_rope_layers");
+  } else {
+    for (int layer = 0; layer < model.num_layers; ++layer)
+      model.layer_is_local.push_back((layer + 1) % 4 != 0);
+  }
+  if (!config.has("layer_types")) return;
+  const std::vector<bool> rotated = std::exchange(model.layer_is_local, {});
+  read_local_layers(config, model, "chunked_attention");
+  if (config.status() && rotated != model.layer_is_local)
+    config.refuse(unsupported(
+        "config.json: layer_types names other layers \"chunked_attention\" than no_rope_layers "
+        "marks as rotated; supported are the same"));
+}
+
+// Returns the one number that all layers of a kind have in a list of one number a layer.
+std::optional<double> only_number(JsonFields& config, const ModelConfig& model,
+                                  std::string_view key, bool local) {
+  const std::vector<double> list = config.numbers(key, {0, 1e15});
+  if (!config.status()) return std::nullopt;
+  if (list.empty()) return std::nullopt;
+  if (static_cast<int>(list.size()) < model.num_layers) {
+    config.refuse(error(ErrorCode::bad_config, "config.json: {} has {} entries for {} layers", key,
+                        list.size(), model.num_layers));
+    return std::nullopt;
+  }
+  std::optional<double> found;
+  for (int layer = 0; layer < model.num_layers; ++layer) {
+    if (model.is_local(layer) != local) continue;
+    if (found && *found != list[layer])
+      config.refuse(unsupported(
+          fmt::format("config.json: {} differs among layers of one kind, {} and {}; supported is "
+                      "one number for each kind",
+                      key, *found, list[layer])));
+    found = list[layer];
+  }
+  return found;
+}
+
+void read_listed_angles(JsonFields& config, ModelConfig& model) {
+  const auto angles = [&](bool local) {
+    const double theta = only_number(config, model, "rope_theta", local).value_or(10000);
+    const double share = only_number(config, model, "partial_rotary_factors", local).value_or(1);
+    if (config.status() && (theta < kThetas.min || theta > kThetas.max || share > 1))
+      config.refuse(error(ErrorCode::bad_config,
+                          "config.json: rope_theta holds {} and partial_rotary_factors {}; they "
+                          "must be {} to {:.0f} and 1 at most",
+                          theta, share, kThetas.min, kThetas.max));
+    return std::pair(theta, share);
+  };
+  const auto [theta, share] = angles(false);
+  const auto [local_theta, local_share] = angles(true);
+  if (!config.status()) return;
+  model.rope = read_rope(config, {.dims = model.head_dim,
+                                  .share = share,
+                                  .positions = model.max_position_embeddings,
+                                  .theta = theta});
+  model.local_rope.theta = local_theta;
+  model.local_rope.rotary_dim = static_cast<int>(model.local.key_dim * local_share);
+  if (config.status() && (model.local_rope.rotary_dim < 2 || model.local_rope.rotary_dim % 2 != 0))
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: partial_rotary_factors {} of head_dim {} rotates {} "
+                        "dimensions in sliding layers, but must rotate an even number of 2 or more",
+                        local_share, model.local.key_dim, model.local_rope.rotary_dim));
+}
+
+// Limits of activations, one for each layer; 0: none.
+std::vector<float> read_limits(JsonFields& config, const ModelConfig& model, std::string_view key) {
+  const std::vector<double> limits = config.numbers(key, {0, kLimits.max});
+  if (config.status() && !limits.empty() && static_cast<int>(limits.size()) < model.num_layers)
+    config.refuse(error(ErrorCode::bad_config, "config.json: {} has {} entries for {} layers", key,
+                        limits.size(), model.num_layers));
+  return {limits.begin(), limits.end()};
+}
+
+// moe_layers_enum lists the layers with experts as text: "1,2,3".
+void read_listed_experts(JsonFields& config, ModelConfig& model) {
+  const std::string list = config.text("moe_layers_enum", {});
+  for (const auto part : list | std::views::split(',')) {
+    const std::string_view text(part.begin(), part.end());
+    int layer = 0;
+    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), layer);
+    if (problem != std::errc() || end != text.data() + text.size() || layer < 0 ||
+        layer >= kLayers.max)
+      return config.refuse(error(ErrorCode::bad_config,
+                                 "config.json: moe_layers_enum holds {}, which is no layer; it "
+                                 "must hold numbers with commas between them",
+                                 shown(text)));
+    if (layer < model.num_layers) model.layer_is_moe[layer] = true;
+  }
+}
+
+void read_step3p5_experts(JsonFields& config, ModelConfig& model) {
+  only(config, "moe_router_activation", "sigmoid");
+  if (!read_expert_sizes(config, model, {.count = "moe_num_experts", .per_token = "moe_top_k"}))
+    return;
+  MoeConfig& moe = model.moe;
+  moe.score = MoeConfig::Score::sigmoid;
+  moe.correction_bias = config.flag("use_moe_router_bias", false);
+  moe.norm_topk_prob = config.flag("norm_expert_weight", true);
+  moe.output_scale = config.number("moe_router_scaling_factor", {1e-6, 1e6}, 1);
+  moe.shared_intermediate_size =
+      static_cast<int>(config.integer("share_expert_dim", kIntermediate));
+  moe.stacked = MoeConfig::Stacked::apart;
+  moe.limits = read_limits(config, model, "swiglu_limits");
+  moe.shared_limits = read_limits(config, model, "swiglu_limits_shared");
+  if (config.status()) read_listed_experts(config, model);
+}
+
 }  // namespace
 
 // Sliding layers have heads, angles and sinks of their own. sliding_window_size, unlike
@@ -128,6 +245,101 @@ void read_mimo_v2(JsonFields& config, ModelConfig& model) {
     config.refuse(error(ErrorCode::bad_config,
                         "config.json: layer_types and hybrid_layer_pattern are both missing"));
   read_mimo_experts(config, model);
+}
+
+// Every second layer is sliding; all have sinks.
+void read_gpt_oss(JsonFields& config, ModelConfig& model) {
+  read_gqa(config, model);
+  model.qkv_bias = model.output_bias = config.flag("attention_bias", true);
+  model.sinks = true;
+  if (!config.status()) return;
+  read_local_layers(config, model, "sliding_attention");
+  model.local = model.far_attention();
+  model.local.window = static_cast<int>(config.integer("sliding_window", kReach));
+  model.local_rope = model.rope;
+  if (!read_expert_sizes(config, model,
+                         {.count = "num_local_experts", .width = "intermediate_size"}))
+    return;
+  MoeConfig& moe = model.moe;
+  moe.norm_topk_prob = true;  // softmax over the chosen experts alone
+  moe.gate_bias = true;
+  moe.stacked = MoeConfig::Stacked::inputs_first;
+  moe.interleaved = true;
+  moe.activation = {Activation::Kind::limited_gate,
+                    static_cast<float>(config.number("swiglu_limit", kLimits, 7))};
+  model.mlp_bias = true;
+  model.layer_is_moe.assign(model.num_layers, true);
+}
+
+// Layers with rotation see chunks, and norm queries and keys after it; the others see all keys, and
+// scale queries by their position.
+void read_llama4(JsonFields& config, ModelConfig& model) {
+  read_gqa(config, model);
+  if (!config.status()) return;
+  read_rotated_layers(config, model);
+  model.local = model.far_attention();
+  model.local.chunk = static_cast<int>(config.integer("attention_chunk_size", {0, kReach.max}, 0));
+  model.local.unit_norms = config.flag("use_qk_norm", true);
+  model.rope.style = RopeConfig::Style::interleaved;
+  model.local_rope = std::exchange(model.rope, RopeConfig());
+  if (config.flag("attn_temperature_tuning", true)) {
+    model.rope.query_beta = config.number("attn_scale", {0, 1e3}, 0.1);
+    model.rope.original_context = config.number("floor_scale", {1, 1e12}, 8192);
+    model.rope.query_shift = 1;
+  }
+  model.intermediate_size =
+      static_cast<int>(config.integer("intermediate_size_mlp", kIntermediate));
+  if (!read_expert_sizes(config, model,
+                         {.count = "num_local_experts", .width = "intermediate_size"}))
+    return;
+  MoeConfig& moe = model.moe;
+  moe.score = MoeConfig::Score::sigmoid;
+  moe.weighted_inputs = true;
+  moe.shared_intermediate_size = moe.intermediate_size;
+  moe.stacked = MoeConfig::Stacked::inputs_first;
+  if (moe.top_k != 1)
+    config.refuse(unsupported(fmt::format(
+        "config.json: num_experts_per_tok is {}; supported is 1 where the weight multiplies what "
+        "an expert gets",
+        moe.top_k)));
+  const int64_t step = config.integer("interleave_moe_layer_step", kLayers, 1);
+  const std::vector<int64_t> listed = config.integers("moe_layers", {0, kLayers.max});
+  if (!config.status()) return;
+  for (int layer = 0; layer < model.num_layers; ++layer)
+    model.layer_is_moe[layer] =
+        listed.empty() ? (layer + 1) % step == 0 : std::ranges::count(listed, layer) > 0;
+}
+
+// Sliding layers have another number of heads, and angles without scaling. Lists with one entry for
+// each layer may go on with those of prediction layers.
+void read_step3p5(JsonFields& config, ModelConfig& model) {
+  model.num_kv_heads = static_cast<int>(config.integer("num_attention_groups", kHeads));
+  model.head_dim = static_cast<int>(config.integer("head_dim", kHeadDim));
+  model.centred_norms = model.qk_norm = true;
+  model.head_gates = config.flag("use_head_wise_attn_gate", false);
+  if (!config.status()) return;
+  model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
+  read_local_layers(config, model, "sliding_attention");
+  if (std::optional<JsonFields> other = config.object("attention_other_setting")) {
+    read_local_heads(*other, model,
+                     {.heads = "num_attention_heads",
+                      .kv_heads = "num_attention_groups",
+                      .key_dim = "head_dim",
+                      .value_dim = "v_head_dim"});
+    config.absorb(*other);
+  } else {
+    model.local = model.far_attention();
+  }
+  model.local.window = static_cast<int>(config.integer("sliding_window", kReach));
+  if (!config.status()) return;
+  if (model.num_heads % model.num_kv_heads != 0)
+    return config.refuse(
+        error(ErrorCode::bad_config,
+              "config.json: num_attention_groups {} does not divide num_attention_heads {}",
+              model.num_kv_heads, model.num_heads)
+            .with_param("num_attention_groups"));
+  read_listed_angles(config, model);
+  read_step3p5_experts(config, model);
 }
 
 }  // namespace hocket

@@ -8,5 +8,8 @@
 namespace hocket {
 
 void read_mimo_v2(JsonFields& config, ModelConfig& model);
+void read_gpt_oss(JsonFields& config, ModelConfig& model);
+void read_llama4(JsonFields& config, ModelConfig& model);
+void read_step3p5(JsonFields& config, ModelConfig& model);
 
 }  // namespace hocket

@@ -149,6 +149,23 @@ std::vector<int64_t> JsonFields::integers(std::string_view key, Range range) {
   return numbers;
 }
 
+std::vector<double> JsonFields::numbers(std::string_view key, Range range) {
+  const auto value = take(key);
+  if (!value) return {};
+  simdjson::dom::array list;
+  std::vector<double> numbers;
+  bool good = value->get(list) == simdjson::SUCCESS;
+  if (good) {
+    for (const simdjson::dom::element item : list) {
+      double x = 0;
+      good = good && item.get(x) == simdjson::SUCCESS && x >= range.min && x <= range.max;
+      numbers.push_back(x);
+    }
+  }
+  if (!good) wrong(key, fmt::format("a list of numbers from {} to {}", range.min, range.max));
+  return good ? numbers : std::vector<double>{};
+}
+
 std::vector<std::string> JsonFields::texts(std::string_view key) {
   const auto value = take(key);
   if (!value) return {};

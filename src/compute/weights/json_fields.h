@@ -39,6 +39,7 @@ class JsonFields {
   std::string text(std::string_view key, std::optional<std::string_view> fallback);
   // Return an empty list if the key is absent. integers() reads a single integer as a list of one.
   std::vector<int64_t> integers(std::string_view key, Range range);
+  std::vector<double> numbers(std::string_view key, Range range);
   std::vector<std::string> texts(std::string_view key);
   std::optional<JsonFields> object(std::string_view key);
   // Returns the value as JSON text, shortened; empty if the key is absent.

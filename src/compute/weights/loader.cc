@@ -307,15 +307,18 @@ PackedWeight WeightLoader::stacked(std::span<const Part> parts, int k, Bias bias
   return state_->load({.parts = stack.parts, .n = stack.n, .k = k, .bias = bias});
 }
 
-PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k) {
+PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k, Bias bias) {
   const Part part{name, n};
-  return plain_stacked({&part, 1}, k);
+  return plain_stacked({&part, 1}, k, bias);
 }
 
-PackedWeight WeightLoader::plain_stacked(std::span<const Part> parts, int k) {
+PackedWeight WeightLoader::plain_stacked(std::span<const Part> parts, int k, Bias bias) {
   const Stack stack = stack_of(parts);
-  return state_->load(
-      {.parts = stack.parts, .n = stack.n, .k = k, .quantized = Product::Quantized::never});
+  return state_->load({.parts = stack.parts,
+                       .n = stack.n,
+                       .k = k,
+                       .quantized = Product::Quantized::never,
+                       .bias = bias});
 }
 
 PackedWeight WeightLoader::head(const std::string& name, int n, int k) {

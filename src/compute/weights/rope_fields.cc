@@ -6,7 +6,6 @@ namespace hocket {
 namespace {
 
 constexpr Range kPositive{1e-12, 1e12};
-constexpr Range kThetas{1.0001, 1e15};
 constexpr std::string_view kQueryBeta = "llama_4_scaling_beta";
 
 RopeConfig::Scaling read_scaling_kind(JsonFields& rope, bool three_axes) {
@@ -65,7 +64,7 @@ RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
   } else {
     rope = config.object("rope_scaling");
   }
-  out.theta = config.number(question.theta_key, kThetas, 10000);
+  out.theta = question.theta ? *question.theta : config.number(question.theta_key, kThetas, 10000);
   double share = config.number("partial_rotary_factor", {0, 1}, question.share);
   if (rope) {
     out.theta = rope->number("rope_theta", kThetas, out.theta);

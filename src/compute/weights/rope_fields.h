@@ -2,12 +2,15 @@
 // beside the other keys. Private to the room.   Source: docs/models.md, "rope".   Thread: any.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "compute/weights/json_fields.h"
 #include "core/model_config.h"
 
 namespace hocket {
+
+inline constexpr Range kThetas{1.0001, 1e15};
 
 struct RopeQuestion {
   int dims = 0;      // dims of a head; for latent attention, of its rotary part
@@ -20,6 +23,7 @@ struct RopeQuestion {
   // The dictionary in rope_parameters where layers differ, and the key beside the other keys.
   std::string_view layers = "full_attention";
   std::string_view theta_key = "rope_theta";
+  std::optional<double> theta = {};  // if the caller has read it; theta_key is not read then
 };
 // Errors, kept in `config`: unsupported_model (kind of scaling), bad_config.
 RopeConfig read_rope(JsonFields& config, const RopeQuestion& question);

@@ -30,7 +30,7 @@ struct Place {
 };
 
 // Returns the place of "...experts.{e}.gate_proj.weight" and its like; empty for any other name.
-std::optional<Place> place_of(std::string_view name) {
+std::optional<Place> place_of(std::string_view name, MoeConfig::Stacked form) {
   const size_t folder = name.rfind(kExpertsFolder);
   if (folder == name.npos) return std::nullopt;
   const size_t number = folder + kExpertsFolder.size();
@@ -41,13 +41,14 @@ std::optional<Place> place_of(std::string_view name) {
   const std::string_view tensor(rest, end), module = tensor.substr(0, tensor.rfind('.'));
   for (const TensorKind& kind : kTensorKinds)
     if (tensor.substr(module.size()) == kind.of_one) place.kind = &kind;
-  if (module == ".gate_proj" || module == ".up_proj") {
-    place.part = module == ".up_proj" ? 1 : 0;
-    place.num_parts = 2;
-  } else if (module != ".down_proj") {
-    return std::nullopt;
+  const bool gate = module == ".gate_proj", up = module == ".up_proj";
+  if (place.kind == nullptr || (!gate && !up && module != ".down_proj")) return std::nullopt;
+  if (form == MoeConfig::Stacked::apart) {
+    place.tensor = std::string(name.substr(0, folder)) + std::string(tensor.substr(1));
+    return place;
   }
-  if (place.kind == nullptr) return std::nullopt;
+  place.part = up ? 1 : 0;
+  place.num_parts = gate || up ? 2 : 1;
   place.tensor = std::string(name.substr(0, number)) +
                  (place.num_parts == 2 ? "gate_up_proj" : "down_proj") +
                  std::string(place.kind->of_all);
@@ -82,16 +83,16 @@ StackedExperts::StackedExperts(std::unique_ptr<WeightSource> files, MoeConfig::S
 
 bool StackedExperts::has(std::string_view name) const {
   if (files_->has(name)) return true;
-  const std::optional<Place> place = place_of(name);
+  const std::optional<Place> place = place_of(name, form_);
   return place && files_->has(place->tensor);
 }
 
 Result<StoredTensor> StackedExperts::find(std::string_view name) const {
-  const std::optional<Place> place = files_->has(name) ? std::nullopt : place_of(name);
+  const std::optional<Place> place = files_->has(name) ? std::nullopt : place_of(name, form_);
   if (!place || !files_->has(place->tensor)) return files_->find(name);
   HOCKET_TRY(StoredTensor all, files_->find(place->tensor));
   const bool outputs_first =
-      place->kind->outputs_first || form_ == MoeConfig::Stacked::outputs_first;
+      place->kind->outputs_first || form_ != MoeConfig::Stacked::inputs_first;
   if (all.shape.size() != place->kind->axes || place->expert >= all.shape[0] ||
       all.shape[outputs_first ? 1 : 2] % place->num_parts != 0 ||
       std::ranges::find(all.shape, 0) != all.shape.end())

@@ -8,14 +8,13 @@
 // In the same way mxfp4's blocks and scales, and biases, are found under the names that a matrix of
 // its own would have, and always with outputs first:
 //
-//   ...experts.down_proj_blocks  [experts, hidden, width / 32, 16]   .weight_packed [hidden, width
-//   / 2]
-//   ...experts.down_proj_scales  [experts, hidden, width / 32]       .weight_scale  [hidden, width
-//   / 32]
-//   ...experts.down_proj_bias    [experts, hidden]                   .bias          [hidden]
+//   ...down_proj_blocks  [experts, hidden, width / 32, 16]  .weight_packed [hidden, width / 2]
+//   ...down_proj_scales  [experts, hidden, width / 32]      .weight_scale  [hidden, width / 32]
+//   ...down_proj_bias    [experts, hidden]                  .bias          [hidden]
 //
-// Nothing is copied. A tensor that the files hold for one expert is found as it is.
-// Thread: any (const).
+// Experts that are stacked apart have tensors ...gate_proj.weight, up_proj and down_proj without
+// "experts." in the name. Nothing is copied. A tensor that the files hold for one expert is found
+// as it is.   Thread: any (const).
 #pragma once
 
 #include <filesystem>

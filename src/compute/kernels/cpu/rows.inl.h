@@ -94,6 +94,34 @@ struct Rows {
   }
 
   template <class T>
+  static void glu(const GluRow<T>& row) {
+    const V limit = V::all(row.activation.limit);
+    blocks(row.n, [&](int64_t i, auto lanes) {
+      const V g = load(row.gate + i, lanes), u = load(row.up + i, lanes);
+      V y = V::all(0);
+      switch (row.activation.kind) {
+        case Activation::Kind::silu:
+          y = math::silu(g) * u;
+          break;
+        case Activation::Kind::limited_silu:
+          y = math::limited_silu(g, u, limit);
+          break;
+        case Activation::Kind::limited_gate:
+          y = math::limited_gate(g, u, limit);
+          break;
+      }
+      store_rounded(y, row.y + i, lanes);
+    });
+  }
+
+  template <class T>
+  static void weigh(const T* x, float weight, int64_t n, T* y) {
+    blocks(n, [&](int64_t i, auto lanes) {
+      store_rounded(load(x + i, lanes) * V::all(weight), y + i, lanes);
+    });
+  }
+
+  template <class T>
   static void round(const float* x, int64_t n, T* y) {
     blocks(n, [&](int64_t i, auto lanes) { store_rounded(load(x + i, lanes), y + i, lanes); });
   }
@@ -175,6 +203,7 @@ struct Rows {
         total = total + rounded<T>(group);
         group = V::all(0);
       }
+      total = total * V::all(row.scale);
       if (row.shared != nullptr) total = total + load(row.shared + i, lanes);
       store_rounded(load(row.residual + i, lanes) + total, row.residual + i, lanes);
     });
@@ -373,8 +402,8 @@ struct Rows {
 
   template <class T>
   static constexpr ActivationKernels<T> activation() {
-    return {rms_norm<T>, swiglu<T>,  round<T>,    head<T>,      softmax<T>,
-            divide<T>,   combine<T>, quantize<T>, dequantize<T>};
+    return {rms_norm<T>, swiglu<T>, glu<T>,     weigh<T>,    round<T>,     head<T>,
+            softmax<T>,  divide<T>, combine<T>, quantize<T>, dequantize<T>};
   }
   template <class D>  // DeltaRows<V>
   static constexpr RowKernels table(Isa isa) {

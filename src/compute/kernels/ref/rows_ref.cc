@@ -64,6 +64,30 @@ void swiglu(const float* gate, const float* up, int64_t n, T* y) {
 }
 
 template <class T>
+void glu(const GluRow<T>& row) {
+  const Lane limit{row.activation.limit};
+  for (int64_t i = 0; i < row.n; ++i) {
+    const Lane g{row.gate[i]}, u{row.up[i]};
+    switch (row.activation.kind) {
+      case Activation::Kind::silu:
+        row.y[i] = from_float<T>((math::silu(g) * u).x);
+        break;
+      case Activation::Kind::limited_silu:
+        row.y[i] = from_float<T>(math::limited_silu(g, u, limit).x);
+        break;
+      case Activation::Kind::limited_gate:
+        row.y[i] = from_float<T>(math::limited_gate(g, u, limit).x);
+        break;
+    }
+  }
+}
+
+template <class T>
+void weigh(const T* x, float weight, int64_t n, T* y) {
+  for (int64_t i = 0; i < n; ++i) y[i] = from_float<T>(to_float(x[i]) * weight);
+}
+
+template <class T>
 void round(const float* x, int64_t n, T* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = from_float<T>(x[i]);
 }
@@ -116,6 +140,7 @@ void combine(const CombineRow<T>& row) {
       total = total + to_float(from_float<T>(group));
       group = 0;
     }
+    total = total * row.scale;
     if (row.shared != nullptr) total = total + row.shared[i];
     row.residual[i] = row.residual[i] + total;
   }
@@ -266,8 +291,8 @@ void top_k(const TopKRow& row) {
 
 template <class T>
 constexpr ActivationKernels<T> activation() {
-  return {rms_norm<T>, swiglu<T>,  round<T>,    head<T>,      softmax<T>,
-          divide<T>,   combine<T>, quantize<T>, dequantize<T>};
+  return {rms_norm<T>, swiglu<T>, glu<T>,     weigh<T>,    round<T>,     head<T>,
+          softmax<T>,  divide<T>, combine<T>, quantize<T>, dequantize<T>};
 }
 
 }  // namespace
