@@ -30,9 +30,9 @@ struct ExpertsCall {
   std::span<const int32_t> offsets;
   std::span<const ExpertWeights> experts;
   int intermediate = 0;
-  Activation activation = {};
   MatrixView middle;
   MatrixView y;
+  Activation activation = {};
 };
 void run_experts(Backend& backend, const ExpertsCall& call);
 

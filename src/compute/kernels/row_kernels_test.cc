@@ -81,6 +81,15 @@ TEST_F(RowKernelsTest, NormSwigluRoundDivideScaleAndExp) {
         });
         expect_same<T>(
             n, [&](const RowKernels& k, T* y) { k.of<T>().swiglu(a.data(), b.data(), n, y); });
+        using enum Activation::Kind;
+        for (const auto kind : {silu, limited_silu, limited_gate})
+          expect_same<T>(n, [&](const RowKernels& k, T* y) {
+            k.of<T>().glu({a.data(), b.data(), n, {kind, 0.7f}, y});
+          });
+        expect_same<T>(n, [&](const RowKernels& k, T* y) {
+          k.of<T>().round(a.data(), n, y);
+          k.of<T>().weigh(y, 0.3f, n, y);
+        });
         expect_same<T>(n, [&](const RowKernels& k, T* y) { k.of<T>().round(a.data(), n, y); });
         expect_same<T>(n,
                        [&](const RowKernels& k, T* y) { k.of<T>().divide(a.data(), 1.7f, n, y); });
@@ -95,6 +104,31 @@ TEST_F(RowKernelsTest, NormSwigluRoundDivideScaleAndExp) {
                          [&](const RowKernels& k, float* y) { k.exp_row(a.data(), n, 1.25f, y); });
     }
   }
+}
+
+TEST_F(RowKernelsTest, ActivationsAreTheirFormulas) {
+  const std::vector<float> gate = {-9, -1.5f, -0.25f, 0, 0.5f, 1.5f, 9, 1};
+  const std::vector<float> up = {-3, 3, 0.5f, 1, -0.5f, -2, 2, std::nanf("")};
+  const auto n = std::ssize(gate);
+  std::vector<float> y(n);
+  const auto expect = [&](Activation activation, auto&& formula) {
+    for (Isa isa : kAllIsas) {
+      if (!runs_here(isa)) continue;
+      row_kernels(isa).f32.glu({gate.data(), up.data(), n, activation, y.data()});
+      for (int i = 0; i + 1 < n; ++i)
+        EXPECT_NEAR(y[i], formula(double{gate[i]}, double{up[i]}), 1e-5) << isa_name(isa) << i;
+      EXPECT_TRUE(std::isnan(y[n - 1]));
+    }
+  };
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  expect({}, [&](double g, double u) { return g * sigmoid(g) * u; });
+  expect({Activation::Kind::limited_silu, 1.25f}, [&](double g, double u) {
+    return std::min(g * sigmoid(g), 1.25) * std::clamp(u, -1.25, 1.25);
+  });
+  expect({Activation::Kind::limited_gate, 1.25f}, [&](double g, double u) {
+    const double s = std::min(g, 1.25);
+    return (std::clamp(u, -1.25, 1.25) + 1) * s * sigmoid(1.702 * s);
+  });
 }
 
 TEST_F(RowKernelsTest, NormIsTheFormula) {

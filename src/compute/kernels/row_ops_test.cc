@@ -132,7 +132,7 @@ enum class Shared : uint8_t { none, added };
 
 // The contract of combine_rows(), word by word: groups ascending, and slots ascending in a group.
 template <class T>
-void expect_combined(int num_groups, Shared kind) {
+void expect_combined(int num_groups, Shared kind, float output_scale = 1) {
   std::mt19937 random(5);
   const int tokens = 40, k = 4, cols = 90, experts = 16;
   const auto numbers = cases::random_row(tokens * k * cols, 1, random);
@@ -161,6 +161,7 @@ void expect_combined(int num_groups, Shared kind) {
             sum = std::fma(weights[s], to_float(y[position[s] * cols + c]), sum);
         total = total + to_float(from_float<T>(sum));
       }
+      total = total * output_scale;
       if (kind == Shared::added) total = total + shared[t * cols + c];
       expected[t * cols + c] = before[t * cols + c] + total;
     }
@@ -174,6 +175,7 @@ void expect_combined(int num_groups, Shared kind) {
                   .weights = View<const float>(weights.data(), tokens, k),
                   .num_experts = experts,
                   .num_groups = num_groups,
+                  .output_scale = output_scale,
                   .shared = kind == Shared::added ? View<const float>(shared.data(), tokens, cols)
                                                   : View<const float>(),
                   .residual = View<float>(residual.data(), tokens, cols)});
@@ -186,6 +188,8 @@ TEST(RowOpsTest, CombineInGroups) {
     for (Shared shared : {Shared::none, Shared::added}) {
       expect_combined<Bf16>(num_groups, shared);
       expect_combined<float>(num_groups, shared);
+      expect_combined<Bf16>(num_groups, shared, 2.5f);
+      expect_combined<float>(num_groups, shared, 2.5f);
     }
   }
 }

@@ -43,9 +43,9 @@ void compute_arrived(const LayerCall& c) {
        .offsets = rows.offsets,
        .experts = std::span(c.weights.experts).subspan(rows.first_expert, rows.offsets.size() - 1),
        .intermediate = intermediate,
-       .activation = c.model.moe.activation_in(c.layer),
        .middle = c.work.middle_rows(0, rows.x.rows, intermediate),
-       .y = rows.y});
+       .y = rows.y,
+       .activation = c.model.moe.activation_in(c.layer)});
   c.half.state.computed.set(rows);
 }
 

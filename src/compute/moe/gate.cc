@@ -3,6 +3,7 @@
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
 #include "compute/kernels/router.h"
+#include "compute/kernels/row_kernels.h"
 #include "compute/kernels/row_ranges.h"
 
 namespace hocket {

@@ -4,10 +4,40 @@
 
 #include <array>
 
+#include "compute/moe/testing.h"
+
 namespace hocket {
 namespace {
 
 using ::testing::ElementsAre;
+
+// Rows are multiplied by their weights and rounded; the outputs then have the weight 1.
+TEST(WeighInputs, TheWeightMovesFromTheOutputToTheInput) {
+  ModelConfig model = one_moe_layer(4, 1, 32);
+  model.moe.weighted_inputs = true;
+  WorkBuffers work = *WorkBuffers::create(model, DType::bf16, {4, 4, 4});
+  WorkerPool workers({});
+  Backend backend = *Backend::create(Isa::ref, workers, 0);
+  Half half;
+  half.rows = {1, 2};
+  const MatrixView normed = work.normed.slice_rows(1, 2);
+  for (int r = 0; r < 2; ++r) {
+    for (int c = 0; c < 32; ++c) normed.as<Bf16>().row(r)[c] = from_float<Bf16>(c - 7.0f);
+    *work.expert_weights.row(1 + r) = 0.3f + r;
+  }
+  half.state.normed.set(normed);
+  half.state.routing.set(
+      {.ids = {}, .weights = work.expert_weights.slice_rows(1, 2), .logits = {}});
+  weigh_inputs(backend, work, half);
+  const View<Bf16> got = half.state.normed.take().as<Bf16>();
+  for (int r = 0; r < 2; ++r) {
+    for (int c = 0; c < 32; ++c)
+      EXPECT_EQ(got.row(r)[c].bits, from_float<Bf16>((c - 7.0f) * (0.3f + r)).bits);
+    EXPECT_EQ(*work.expert_weights.row(1 + r), 1);
+  }
+  EXPECT_EQ(got.data, work.leaving.slice_rows(1, 2).as<Bf16>().data);
+  half.state.routing.take();
+}
 
 TEST(CountChoices, AddsUpEveryChoiceOfEveryRow) {
   // Rows have a stride of 4: the numbers between them are not choices.

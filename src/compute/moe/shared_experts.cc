@@ -18,9 +18,9 @@ void shared_experts(Backend& backend, const ModelConfig& model, const SharedWeig
                         .offsets = offsets,
                         .experts = std::span(&weights.mlp, 1),
                         .intermediate = intermediate,
-                        .activation = weights.activation,
                         .middle = work.middle_rows(begin, count, intermediate),
-                        .y = MatrixView::of(out)});
+                        .y = MatrixView::of(out),
+                        .activation = weights.activation});
   if (model.moe.shared_gate) {
     const View<float> gates = work.shared_gates.slice_rows(begin, count);
     linear(backend, x, weights.gate, gates);

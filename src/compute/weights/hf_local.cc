@@ -18,10 +18,16 @@ namespace {
 constexpr Range kReach{1, 1 << 30};
 constexpr Range kLimits{1e-6, 1e6};
 
+// If a list of one entry a layer may go on with those of layers that are not loaded.
+enum class Longer : uint8_t { refused, allowed };
+
 // layer_types names the kind of each layer: "full_attention", or `local`.
-void read_local_layers(JsonFields& config, ModelConfig& model, std::string_view local) {
-  const std::vector<std::string> kinds = config.texts("layer_types");
+void read_local_layers(JsonFields& config, ModelConfig& model, std::string_view local,
+                       Longer longer = Longer::refused) {
+  std::vector<std::string> kinds = config.texts("layer_types");
   if (!config.status()) return;
+  if (longer == Longer::allowed && static_cast<int>(kinds.size()) > model.num_layers)
+    kinds.resize(model.num_layers);
   if (static_cast<int>(kinds.size()) != model.num_layers)
     return config.refuse(error(ErrorCode::bad_config,
                                "config.json: layer_types has {} entries for {} layers",
@@ -42,9 +48,9 @@ std::vector<bool> read_marks(JsonFields& config, const ModelConfig& model, std::
   if (config.status() && static_cast<int>(marks.size()) != model.num_layers)
     config.refuse(error(ErrorCode::bad_config, "config.json: {} has {} entries for {} layers", key,
                         marks.size(), model.num_layers));
-  std::vector<bool> marked(model.num_layers);
-  std::ranges::transform(marks | std::views::take(model.num_layers), marked.begin(),
-                         [](int64_t mark) { return mark == 1; });
+  std::vector<bool> marked;
+  for (const int64_t mark : marks) marked.push_back(mark == 1);
+  marked.resize(model.num_layers);
   return marked;
 }
 
@@ -319,7 +325,7 @@ void read_step3p5(JsonFields& config, ModelConfig& model) {
   model.head_gates = config.flag("use_head_wise_attn_gate", false);
   if (!config.status()) return;
   model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
-  read_local_layers(config, model, "sliding_attention");
+  read_local_layers(config, model, "sliding_attention", Longer::allowed);
   if (std::optional<JsonFields> other = config.object("attention_other_setting")) {
     read_local_heads(*other, model,
                      {.heads = "num_attention_heads",

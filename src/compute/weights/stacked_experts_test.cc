@@ -23,7 +23,10 @@ std::vector<float> stacked(Stacked form, int first_part, int num_parts, int n, i
   std::vector<float> all;
   const int outputs = num_parts * n;
   const auto add = [&](int e, int output, int input) {
-    all.push_back(element(e, first_part + output / n, output % n, input));
+    const bool alternate = form == Stacked::interleaved;
+    const int part = alternate ? output % num_parts : output / n;
+    const int row = alternate ? output / num_parts : output % n;
+    all.push_back(element(e, first_part + part, row, input));
   };
   for (int e = 0; e < kNumExperts; ++e) {
     if (form == Stacked::outputs_first) {
@@ -136,11 +139,58 @@ TEST_P(StackedForms, ImpossibleOnesAreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Weights, StackedForms,
-                         ::testing::Values(Stacked::outputs_first, Stacked::inputs_first),
+                         ::testing::Values(Stacked::outputs_first, Stacked::inputs_first,
+                                           Stacked::interleaved),
                          [](const auto& param) {
-                           return param.param == Stacked::outputs_first ? "outputs_first"
-                                                                        : "inputs_first";
+                           return param.param == Stacked::outputs_first  ? "outputs_first"
+                                  : param.param == Stacked::inputs_first ? "inputs_first"
+                                                                         : "interleaved";
                          });
+
+// Biases have one axis less; those of gate and up lie as the matrices' outputs do.
+TEST(StackedBiases, EachExpertHasItsOwn) {
+  for (const Stacked form : {Stacked::outputs_first, Stacked::interleaved}) {
+    TestFolder folder;
+    std::vector<float> gate_up, down;
+    for (int i = 0; i < kNumExperts * 2 * kWidth; ++i) gate_up.push_back(float(i));
+    for (int i = 0; i < kNumExperts * kHidden; ++i) down.push_back(float(1000 + i));
+    folder.add("m.experts.gate_up_proj_bias", "F32", {kNumExperts, 2 * kWidth}, gate_up);
+    folder.add("m.experts.down_proj_bias", "F32", {kNumExperts, kHidden}, down);
+    const auto source = opened(folder, form);
+    ASSERT_NE(source, nullptr);
+    const auto number = [&](const StoredTensor& tensor, int64_t i) {
+      float x = 0;
+      convert_stored(tensor.type, tensor.data + i * tensor.row_step * 4, 1, &x);
+      return x;
+    };
+    const StoredTensor up = *source->find("m.experts.1.up_proj.bias");
+    EXPECT_EQ(up.shape, (std::vector<int64_t>{kWidth}));
+    EXPECT_EQ(number(up, 0), 2 * kWidth + (form == Stacked::interleaved ? 1 : kWidth));
+    EXPECT_EQ(number(up, 3) - number(up, 2), form == Stacked::interleaved ? 2 : 1);
+    const StoredTensor last = *source->find("m.experts.2.down_proj.bias");
+    EXPECT_EQ(number(last, 4), 1000 + 2 * kHidden + 4);
+    EXPECT_EQ(last.bytes, kHidden * 4);
+    EXPECT_EQ(source->find("m.experts.3.down_proj.bias").error().code, ErrorCode::wrong_shape);
+  }
+}
+
+TEST(StackedApart, EachMatrixHasATensorBesideTheGate) {
+  TestFolder folder;
+  add_stacked(folder, Stacked::outputs_first, "m.moe.gate_proj.weight", 0, 1, kWidth, kHidden);
+  add_stacked(folder, Stacked::outputs_first, "m.moe.down_proj.weight", 2, 1, kHidden, kWidth);
+  const auto source = opened(folder, Stacked::apart);
+  ASSERT_NE(source, nullptr);
+  for (int e = 0; e < kNumExperts; ++e) {
+    const std::string name = "m.moe.experts." + std::to_string(e) + ".gate_proj.weight";
+    const auto reader = MatrixReader::open(*source, {}, name, kWidth, kHidden);
+    ASSERT_TRUE(reader.has_value()) << describe(reader.error());
+    std::vector<float> memory(kWidth * kHidden);
+    reader->read(0, View<float>(memory.data(), kWidth, kHidden));
+    for (int r = 0; r < kWidth; ++r)
+      for (int c = 0; c < kHidden; ++c) ASSERT_EQ(memory[r * kHidden + c], element(e, 0, r, c));
+  }
+  EXPECT_FALSE(source->has("m.moe.experts.0.up_proj.weight"));
+}
 
 }  // namespace
 }  // namespace hocket
