@@ -74,7 +74,9 @@ Result<int> one_batch(const Arguments& arguments) {
   groups.insert(
       groups.begin(),
       {"Bench",
-       {{"shape", &o.shape, "small or mid: random weights, where no --model-path is given", ""},
+       {{"shape", &o.shape,
+         "small, mid, hybrid, hybrid-small, gptoss: random weights, where no --model-path is given",
+         ""},
         {"input-len", &input_lens, "tokens of the prefills, as 512,2048", ""},
         {"batch", &batches, "sequences of the decodes, as 1,4,16,32", ""},
         {"context-len", &o.context_len, "tokens of a sequence before decoding", ""},
@@ -124,7 +126,9 @@ Result<int> serving(const Arguments& arguments) {
         {"temperature", &load.temperature, "of the answers", ""},
         {"seed", &load.seed, "of prompts, lengths and gaps", ""},
         {"timeout", &load.server.timeout_s, "seconds of silence that fail a request", ""},
-        {"shape", &shape, "small or mid: serve random weights, with --endpoint generate", ""},
+        {"shape", &shape,
+         "small, mid, hybrid, hybrid-small, gptoss: serve random weights, with --endpoint generate",
+         ""},
         {"log", &o.log, "writes the requests to this file, for hocket simulate --trace", ""},
         {"json", &o.json, "one object", ""}}});
   HOCKET_TRY(const bool go, parse_flags({.command = "bench serving",
@@ -189,15 +193,18 @@ Result<int> grammar(const Arguments& arguments) {
   BenchGrammarOptions o;
   std::string shape;
   std::vector<FlagGroup> groups = model_flags(o.settings);
-  groups.insert(groups.begin(),
-                {"Bench",
-                 {{"shape", &shape, "small or mid: random weights, the bundled model's tokens", ""},
-                  {"masks", &o.only_masks, "only these, of any --tokenizer-path, no answers", ""},
-                  {"schemas", &o.num_schemas, "random ones, compiled and walked through", ""},
-                  {"rows", &o.rows, "answers at a time", ""},
-                  {"output-len", &o.output_len, "tokens of an answer", ""},
-                  {"rounds", &o.rounds, "counted rounds", ""},
-                  {"json", &o.json, "one object a line", ""}}});
+  groups.insert(
+      groups.begin(),
+      {"Bench",
+       {{"shape", &shape,
+         "small, mid, hybrid, hybrid-small, gptoss: random weights, the bundled model's tokens",
+         ""},
+        {"masks", &o.only_masks, "only these, of any --tokenizer-path, no answers", ""},
+        {"schemas", &o.num_schemas, "random ones, compiled and walked through", ""},
+        {"rows", &o.rows, "answers at a time", ""},
+        {"output-len", &o.output_len, "tokens of an answer", ""},
+        {"rounds", &o.rounds, "counted rounds", ""},
+        {"json", &o.json, "one object a line", ""}}});
   HOCKET_TRY(const bool go,
              parse_flags({.command = "bench grammar",
                           .about = "compiling and masks; answers with a schema beside free text",
@@ -297,7 +304,7 @@ Result<int> peers(const Arguments& arguments) {
                   {"ik-random-tokens", &o.ik_random_tokens,
                    "that was changed to feed random tokens, not one and the same", ""},
                   {"peer-model", &o.models,
-                   "SHAPE-FORM=FILE, several: a GGUF file of shape small or mid and form bf16, "
+                   "SHAPE-FORM=FILE, several: a GGUF file of that shape and form bf16, "
                    "int8 or int4",
                    ""}}},
                 {"Bench",

@@ -18,7 +18,7 @@ struct BenchPeersOptions {
   // ik_llama.cpp's bench for batches feeds the same token to all sequences, which then share their
   // experts. True if it was changed to feed random tokens.
   bool ik_random_tokens = false;
-  // Each is SHAPE-FORM=FILE: a GGUF file of that shape (small or mid, dummy_shape.h) and weight
+  // Each is SHAPE-FORM=FILE: a GGUF file of that shape (dummy_shape.h) and weight
   // precision (bf16, int8, int4). hocket runs the same shape and precision beside it.
   std::vector<std::string> models;
   std::vector<int> input_lens = {512, 2048};

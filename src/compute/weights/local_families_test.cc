@@ -101,7 +101,8 @@ TEST(LocalFamilies, GptOssHasSinksEverywhereAndLimitsItsGates) {
   EXPECT_EQ(m.moe.num_experts, 32);
   EXPECT_EQ(m.moe.intermediate_size, 2880);
   EXPECT_TRUE(m.moe.norm_topk_prob);
-  EXPECT_EQ(m.moe.stacked, MoeConfig::Stacked::interleaved);
+  EXPECT_EQ(m.moe.stacked, MoeConfig::Stacked::inputs_first);
+  EXPECT_TRUE(m.moe.interleaved);
   EXPECT_EQ(m.moe.activation_in(1).kind, Activation::Kind::limited_gate);
   EXPECT_EQ(m.moe.activation_in(1).limit, 7);
   EXPECT_EQ(moe_layers(m), 2);

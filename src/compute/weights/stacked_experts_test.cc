@@ -9,7 +9,8 @@
 namespace hocket {
 namespace {
 
-using Stacked = MoeConfig::Stacked;
+// The layouts in files; interleaved: inputs first, and gates and ups alternate.
+enum class Stacked : uint8_t { outputs_first, inputs_first, interleaved, apart };
 
 constexpr int kNumExperts = 3, kHidden = 5, kWidth = 70;  // more rows than are turned at once
 
@@ -48,11 +49,18 @@ void add_stacked(TestFolder& folder, Stacked form, const std::string& name, int 
              stacked(form, first_part, num_parts, n, k));
 }
 
+MoeConfig config_of(Stacked form) {
+  MoeConfig moe;
+  moe.stacked = form == Stacked::outputs_first ? MoeConfig::Stacked::outputs_first
+                : form == Stacked::apart       ? MoeConfig::Stacked::apart
+                                               : MoeConfig::Stacked::inputs_first;
+  moe.interleaved = form == Stacked::interleaved;
+  return moe;
+}
+
 std::unique_ptr<WeightSource> opened(TestFolder& folder, Stacked form) {
   folder.write_file();
-  MoeConfig moe;
-  moe.stacked = form;
-  auto source = open_model_weights(folder.path(), moe);
+  auto source = open_model_weights(folder.path(), config_of(form));
   EXPECT_TRUE(source.has_value()) << describe(source.error());
   return source ? *std::move(source) : nullptr;
 }
@@ -97,8 +105,9 @@ TEST_P(StackedForms, InterleavedOutputsAreTakenApart) {
              {kNumExperts, rows_first ? 2 * kWidth : kHidden, rows_first ? kHidden : 2 * kWidth},
              all);
   folder.write_file();
-  const auto source =
-      *open_model_weights(folder.path(), {.stacked = GetParam(), .interleaved = true});
+  MoeConfig moe = config_of(GetParam());
+  moe.interleaved = true;
+  const auto source = *open_model_weights(folder.path(), moe);
   for (int e = 0; e < kNumExperts; ++e)
     for (int part = 0; part < 2; ++part) {
       const std::string name =
@@ -160,7 +169,8 @@ TEST(StackedBiases, EachExpertHasItsOwn) {
     ASSERT_NE(source, nullptr);
     const auto number = [&](const StoredTensor& tensor, int64_t i) {
       float x = 0;
-      convert_stored(tensor.type, tensor.data + i * tensor.row_step * 4, 1, &x);
+      const int64_t step = std::max<int64_t>(tensor.row_step, 1);
+      convert_stored(tensor.type, tensor.data + i * step * 4, 1, &x);
       return x;
     };
     const StoredTensor up = *source->find("m.experts.1.up_proj.bias");
