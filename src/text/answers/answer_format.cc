@@ -36,6 +36,8 @@ constexpr std::array kTools = {
     NamedTool{"llama4_pythonic", ToolFormat::pythonic},
     NamedTool{"glm45", ToolFormat::glm45},
     NamedTool{"glm", ToolFormat::glm45},
+    NamedTool{"glm47", ToolFormat::glm47},
+    NamedTool{"kimi_k2", ToolFormat::kimi_k2},
     NamedTool{"mistral", ToolFormat::mistral},
     NamedTool{"mimo", ToolFormat::mimo},
     NamedTool{"json", ToolFormat::json},
@@ -53,6 +55,7 @@ constexpr std::array kReasoning = {
     NamedReasoning{"deepseek-v3", "<think>", "</think>"},
     NamedReasoning{"glm45", "<think>", "</think>"},
     NamedReasoning{"mimo", "<think>", "</think>"},
+    NamedReasoning{"kimi-k2", "<think>", "</think>"},
     NamedReasoning{"deepseek-r1", "<think>", "</think>", true},
     NamedReasoning{"qwen3-thinking", "<think>", "</think>", true},
     NamedReasoning{"mistral", "[THINK]", "[/THINK]"},
@@ -73,7 +76,9 @@ ToolFormat tool_format_of(std::string_view source) {
   const auto has = [&](std::string_view text) { return source.contains(text); };
   if (has("<｜tool▁call▁begin｜>"))
     return has("```json") ? ToolFormat::deepseek_v3 : ToolFormat::deepseek_v31;
-  if (has("<arg_key>")) return ToolFormat::glm45;
+  if (has("<|tool_call_argument_begin|>")) return ToolFormat::kimi_k2;
+  if (has("<arg_key>"))  // only GLM 4.5 and 4.6 write a key and its value on two lines
+    return has("</arg_key><arg_value>") ? ToolFormat::glm47 : ToolFormat::glm45;
   if (has("<function=") && has("<parameter="))  // only Qwen3-Coder puts values on their own lines
     return has("\\n</parameter>") || has("\n</parameter>") ? ToolFormat::qwen3_coder
                                                            : ToolFormat::mimo;
@@ -145,7 +150,10 @@ std::vector<std::string_view> opening_marks(ToolFormat format) {
   switch (format) {
     case ToolFormat::hermes:
     case ToolFormat::glm45:
+    case ToolFormat::glm47:
       return {"<tool_call>"};
+    case ToolFormat::kimi_k2:
+      return {"<|tool_calls_section_begin|>", "<|tool_call_begin|>"};
     case ToolFormat::qwen3_coder:
     case ToolFormat::mimo:
       return {"<tool_call>", "<function="};
@@ -174,6 +182,7 @@ std::vector<std::string_view> marks_of(ToolFormat format) {
       marks.push_back("</tool_call>");
       break;
     case ToolFormat::glm45:
+    case ToolFormat::glm47:
       for (const char* mark :
            {"</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"})
         marks.emplace_back(mark);
@@ -181,6 +190,11 @@ std::vector<std::string_view> marks_of(ToolFormat format) {
     case ToolFormat::deepseek_v3:
     case ToolFormat::deepseek_v31:
       for (const char* mark : {"<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"})
+        marks.emplace_back(mark);
+      break;
+    case ToolFormat::kimi_k2:
+      for (const char* mark :
+           {"<|tool_calls_section_end|>", "<|tool_call_end|>", "<|tool_call_argument_begin|>"})
         marks.emplace_back(mark);
       break;
     case ToolFormat::pythonic:
@@ -206,10 +220,12 @@ std::unique_ptr<CallReader> make_call_reader(ToolFormat format, CallContext cont
     case ToolFormat::qwen3_coder:
     case ToolFormat::mimo:
     case ToolFormat::glm45:
+    case ToolFormat::glm47:
       return make_tagged_reader(format, context);
     case ToolFormat::deepseek_v3:
     case ToolFormat::deepseek_v31:
-      return make_deepseek_reader(context);
+    case ToolFormat::kimi_k2:
+      return make_section_reader(format, context);
     case ToolFormat::llama3_json:
     case ToolFormat::mistral:
     case ToolFormat::json:

@@ -21,7 +21,9 @@ enum class ToolFormat : uint8_t {
   deepseek_v31,  // <｜tool▁call▁begin｜>f<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
   llama3_json,   // <|python_tag|>{"name": ..., "parameters": {...}}, or the JSON alone
   pythonic,      // [f(a=1), g(b="x")]
-  glm45,         // <tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>
+  glm45,         // <tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>, on lines
+  glm47,         // the same without line ends
+  kimi_k2,       // <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{...}
   mistral,       // [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]f[ARGS]{...}
   mimo,          // as qwen3_coder, or JSON as in hermes
   // The whole answer is {"name": ..., "arguments": {...}}, or a list of these; a grammar makes any

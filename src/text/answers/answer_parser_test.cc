@@ -112,7 +112,12 @@ TEST(AnswerFormat, ChosenByNameOrTemplate) {
       ToolFormat::qwen3_coder);
   EXPECT_EQ(choose_tool_format("auto", "<tool_call><function=f><parameter=p>v</parameter>"),
             ToolFormat::mimo);
-  EXPECT_EQ(choose_tool_format("auto", "<tool_call>f\n<arg_key>"), ToolFormat::glm45);
+  EXPECT_EQ(choose_tool_format("auto", "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>"),
+            ToolFormat::glm45);
+  EXPECT_EQ(choose_tool_format("auto", "<tool_call>f<arg_key>a</arg_key><arg_value>"),
+            ToolFormat::glm47);
+  EXPECT_EQ(choose_tool_format("auto", "<|tool_call_begin|>f:0<|tool_call_argument_begin|>"),
+            ToolFormat::kimi_k2);
   EXPECT_EQ(choose_tool_format("auto", "<｜tool▁call▁begin｜>x```json"), ToolFormat::deepseek_v3);
   EXPECT_EQ(choose_tool_format("auto", "<｜tool▁call▁begin｜>x"), ToolFormat::deepseek_v31);
   EXPECT_EQ(choose_tool_format("auto", "[TOOL_CALLS]"), ToolFormat::mistral);
@@ -148,12 +153,14 @@ TEST(AnswerFormat, WhereThoughtsBegin) {
 
 TEST(AnswerFormat, ShapesOfCallsAreReadBack) {
   for (const ToolFormat format :
-       {ToolFormat::hermes, ToolFormat::deepseek_v3, ToolFormat::deepseek_v31,
+       {ToolFormat::hermes, ToolFormat::deepseek_v3, ToolFormat::deepseek_v31, ToolFormat::kimi_k2,
         ToolFormat::llama3_json, ToolFormat::mistral, ToolFormat::json}) {
     const CallShape shape = call_shape(format).value();
     const auto call = [&](std::string_view name, std::string_view arguments) {
       std::string text;
-      for (const std::string_view part : {shape.open, name, shape.middle, arguments, shape.close})
+      const std::string_view number = shape.numbered ? ":3" : "";
+      for (const std::string_view part :
+           {shape.open, name, number, shape.middle, arguments, shape.close})
         text += part;
       return text;
     };

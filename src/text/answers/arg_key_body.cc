@@ -1,10 +1,11 @@
-// Reads calls as GLM 4.5 writes them:
+// Reads calls as GLM writes them:
 //
 //   <tool_call>f
 //   <arg_key>a</arg_key>
 //   <arg_value>value</arg_value>
 //   </tool_call>
 //
+// GLM 4.5 writes the line ends, GLM 4.7 does not; both are read whichever format is chosen.
 // An end mark inside a value is part of its text (value_end.h).
 #include <utility>
 

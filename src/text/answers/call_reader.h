@@ -36,7 +36,7 @@ std::unique_ptr<CallReader> make_call_reader(ToolFormat format, CallContext cont
 
 // One function for each group of families:
 std::unique_ptr<CallReader> make_tagged_reader(ToolFormat format, CallContext context);
-std::unique_ptr<CallReader> make_deepseek_reader(CallContext context);
+std::unique_ptr<CallReader> make_section_reader(ToolFormat format, CallContext context);
 std::unique_ptr<CallReader> make_json_calls_reader(ToolFormat format, CallContext context);
 std::unique_ptr<CallReader> make_pythonic_reader(CallContext context);
 

@@ -21,6 +21,9 @@ constexpr CallShape kGlm = {.open = "<tool_call>",
                             .close = "</tool_call>",
                             .between = "\n",
                             .arguments = ArgumentStyle::arg_keys};
+constexpr CallShape kGlm47 = {.open = "<tool_call>",
+                              .close = "</tool_call>",
+                              .arguments = ArgumentStyle::arg_keys_on_one_line};
 constexpr CallShape kDeepseekV3 = {.first = "<｜tool▁calls▁begin｜>",
                                    .open = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
                                    .middle = "\n```json\n",
@@ -32,6 +35,12 @@ constexpr CallShape kDeepseekV31 = {.first = "<｜tool▁calls▁begin｜>",
                                     .middle = "<｜tool▁sep｜>",
                                     .close = "<｜tool▁call▁end｜>",
                                     .last = "<｜tool▁calls▁end｜>"};
+constexpr CallShape kKimiK2 = {.first = "<|tool_calls_section_begin|>",
+                               .open = "<|tool_call_begin|>functions.",
+                               .middle = "<|tool_call_argument_begin|>",
+                               .close = "<|tool_call_end|>",
+                               .last = "<|tool_calls_section_end|>",
+                               .numbered = true};
 constexpr CallShape kLlama3 = {
     .open = kName, .middle = "\", \"parameters\": ", .close = "}", .between = "; "};
 constexpr CallShape kPythonic = {.first = "[",
@@ -61,6 +70,10 @@ std::optional<CallShape> call_shape(ToolFormat format) {
       return xml_shape(ArgumentStyle::entities);
     case ToolFormat::glm45:
       return kGlm;
+    case ToolFormat::glm47:
+      return kGlm47;
+    case ToolFormat::kimi_k2:
+      return kKimiK2;
     case ToolFormat::deepseek_v3:
       return kDeepseekV3;
     case ToolFormat::deepseek_v31:

@@ -1,5 +1,5 @@
-// The text around a call's arguments, for grammars: open + name + middle + arguments + close;
-// several calls are first + call + between + call + last.
+// The text around a call's arguments, for grammars: open + name + middle + arguments + close, with
+// a number before middle in some families; several calls are first + call + between + call + last.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,15 @@ enum class ArgumentStyle : uint8_t {
   json,      // one object
   lines,     // each value on lines of its own between <parameter=a> and </parameter>
   entities,  // <parameter=a>value</parameter>, with &lt; for <
-  arg_keys,  // <arg_key>a</arg_key> and <arg_value>value</arg_value>
+  arg_keys,  // <arg_key>a</arg_key> and <arg_value>value</arg_value>, each on a line
+  arg_keys_on_one_line,
   keywords,  // a=1, b="x"
 };
 
 struct CallShape {
   std::string_view first = {}, open = {}, middle = {}, close = {}, between = {}, last = {};
   ArgumentStyle arguments = ArgumentStyle::json;
+  bool numbered = false;  // true: a colon and a number stand between name and middle
 };
 
 // Returns nullopt for ToolFormat::none.

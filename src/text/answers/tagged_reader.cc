@@ -1,5 +1,5 @@
 // Reads families that put each call between <tool_call> and </tool_call>: Hermes and Qwen,
-// Qwen3-Coder, MiMo, GLM 4.5. They differ in the text between.
+// Qwen3-Coder, MiMo, GLM. They differ in the text between.
 #include <utility>
 
 #include "text/answers/answer_parser.h"
@@ -59,7 +59,8 @@ class TaggedReader final : public CallReader {
   std::unique_ptr<CallBody> make_body(char c) {
     if (c == '{' || format_ == ToolFormat::hermes)
       return std::make_unique<JsonCallBody>(context_, CallNames::any);
-    if (format_ == ToolFormat::glm45) return make_arg_key_body(context_);
+    if (format_ == ToolFormat::glm45 || format_ == ToolFormat::glm47)
+      return make_arg_key_body(context_);
     return make_xml_body(format_, context_, XmlBegin::tag);
   }
 

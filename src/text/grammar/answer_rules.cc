@@ -20,6 +20,8 @@ using Kind = ToolChoice::Kind;
 
 // A model may write these blanks between its thoughts and its answer.
 constexpr std::string_view kGap = "[ \\n\\r\\t]{1,8}";
+// The number of a call in its conversation.
+constexpr std::string_view kCallNumber = "0|[1-9][0-9]{0,3}";
 // Text that no reader of bare calls takes for the beginning of a call.
 constexpr std::string_view kNotBare = "[ \\n\\r\\t]*(?:[^\\[{ \\n\\r\\t](?s:.*))?";
 
@@ -100,15 +102,21 @@ class AnswerRuleWriter {
       HOCKET_TRY(const std::string arguments,
                  argument_rules(tool, shape.arguments,
                                 free ? ArgumentWill::any : ArgumentWill::schema, lark_, visits_));
-      const std::string opening = fmt::format("{}{}{}", open, name, shape.middle);
-      all += fmt::format("{}{} {} {}", all.empty() ? "" : " | ", lark_.text(opening), arguments,
-                         said(shape.close));
+      all += fmt::format("{}{} {} {}", all.empty() ? "" : " | ", head_of(shape, open, name),
+                         arguments, said(shape.close));
     }
     if (all.empty())
       return fail(error(ErrorCode::invalid_request, "there is no tool named {}",
                         wish_.choice.name.substr(0, 64))
                       .with_param("tool_choice"));
     return lark_.rule(all);
+  }
+
+  // Returns a piece for the text of a call before its arguments.
+  std::string head_of(const CallShape& shape, std::string_view open, std::string_view name) const {
+    if (!shape.numbered) return lark_.text(fmt::format("{}{}{}", open, name, shape.middle));
+    return fmt::format("{} {} {}", lark_.text(fmt::format("{}{}:", open, name)),
+                       lark_.regex(kCallNumber), lark_.text(shape.middle));
   }
 
   Result<std::string> written_name(const Tool& tool, const CallShape& shape) const {

@@ -41,6 +41,8 @@ Style style_of(ArgumentStyle style) {
       return {"<parameter=", ">", "</parameter>", "</parameter>", "\n"};
     case ArgumentStyle::arg_keys:
       return {"<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>", "</arg_value>", "\n"};
+    case ArgumentStyle::arg_keys_on_one_line:
+      return {"<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</arg_value>", ""};
     case ArgumentStyle::keywords:
     case ArgumentStyle::json:
       break;
@@ -211,7 +213,8 @@ class ArgumentWriter {
 
   Result<std::string> value_of(const std::string& name, const Json& schema) {
     if (kind_ == ArgumentStyle::keywords) return python_value(name, schema);
-    const bool glm = kind_ == ArgumentStyle::arg_keys;
+    const bool glm =
+        kind_ == ArgumentStyle::arg_keys || kind_ == ArgumentStyle::arg_keys_on_one_line;
     const ValueKinds unknown = glm ? ValueKinds::any() : ValueKinds::only_string();
     const ValueKinds kinds = kinds_->of(name, unknown);
     const Plain& plain = plain_root_["properties"][name];

@@ -129,8 +129,9 @@ std::string folder_with(const char* tokenizer_name, const std::vector<const char
                         Flagged flagged) {
   namespace fs = std::filesystem;
   const fs::path from = fs::path(HOCKET_SOURCE_DIR) / "tests/golden/tokenizers" / tokenizer_name;
+  const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   const fs::path to =
-      fs::path(::testing::TempDir()) / (std::string(tokenizer_name) + "_with_marks");
+      fs::path(::testing::TempDir()) / (std::string(tokenizer_name) + "_" + test->name());
   fs::create_directories(to);
   fs::copy_file(from / "tokenizer_config.json", to / "tokenizer_config.json",
                 fs::copy_options::overwrite_existing);
@@ -237,6 +238,49 @@ TEST(CallGrammar, OfGlm) {
           {call("now", "") + "\n" + call("now", ""), {"{}", "{}"}}},
          {call("book", a("city", "x")), call("book", least + a("day", "sun")),
           call("book", least + a("fast", "maybe")), call("fly", "")});
+}
+
+TEST(CallGrammar, OfGlmOnOneLine) {
+  const TestVocabulary v;
+  const auto call = [](const std::string& name, const std::string& arguments) {
+    return "<tool_call>" + name + arguments + "</tool_call>";
+  };
+  const auto a = [](const std::string& name, const std::string& value) {
+    return "<arg_key>" + name + "</arg_key><arg_value>" + value + "</arg_value>";
+  };
+  const std::string least = a("city", "北京 <b>\n") + a("days", "2");
+  const std::string least_json = R"({"city":"北京 <b>\n","days":2})";
+  expect(v, ToolFormat::glm47,
+         {{call("book", least), {least_json}},
+          {call("now", "") + call("book", least), {"{}", least_json}}},
+         {call("book", a("city", "x")), call("book", least + a("day", "sun")), call("fly", ""),
+          call("now", "\n"), call("now", "") + "\n" + call("now", "")});
+}
+
+TEST(CallGrammar, OfKimi) {
+  const TestVocabulary text,
+      tokens(
+          folder_with("qwen2",
+                      {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>",
+                       "<|tool_call_begin|>", "<|tool_call_end|>", "<|tool_call_argument_begin|>"},
+                      Flagged::yes)
+              .c_str());
+  const auto call = [](const std::string& id, const std::string& arguments) {
+    return "<|tool_call_begin|>" + id + "<|tool_call_argument_begin|>" + arguments +
+           "<|tool_call_end|>";
+  };
+  const std::string begin = "<|tool_calls_section_begin|>", end = "<|tool_calls_section_end|>";
+  const std::string book = R"({"city": "Paris", "days": 3})";
+  for (const TestVocabulary* v : {&text, &tokens})
+    expect(
+        *v, ToolFormat::kimi_k2,
+        {{begin + call("functions.book:0", book) + end, {book}},
+         {begin + call("functions.now:17", "{}") + call("functions.book:18", book) + end,
+          {"{}", book}}},
+        {begin + end, call("functions.now:0", "{}"), begin + call("functions.now:0", "{}"),
+         begin + call("now:0", "{}") + end, begin + call("functions.now", "{}") + end,
+         begin + call("functions.now:007", "{}") + end, begin + call("functions.fly:0", "{}") + end,
+         begin + call("functions.book:0", "{}") + end});
 }
 
 TEST(CallGrammar, OfPythonicModels) {

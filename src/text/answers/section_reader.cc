@@ -1,4 +1,4 @@
-// Reads calls as DeepSeek writes them. V3 and R1:
+// Reads families that put calls into a section. DeepSeek V3 and R1:
 //
 //   <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f
 //   ```json
@@ -7,6 +7,10 @@
 //
 // V3.1: ...<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": 1}<｜tool▁call▁end｜>... Both forms are read
 // whichever format is chosen, because the text after the separator shows which it is.
+//
+// Kimi K2: <|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>
+// {"a": 1}<|tool_call_end|> ... <|tool_calls_section_end|>, where 0 counts the conversation's
+// calls.
 #include <utility>
 
 #include "text/answers/answer_parser.h"
@@ -20,14 +24,38 @@
 namespace hocket {
 namespace {
 
-constexpr std::string_view kBeginAll = "<｜tool▁calls▁begin｜>", kEndAll = "<｜tool▁calls▁end｜>",
-                           kBegin = "<｜tool▁call▁begin｜>", kEnd = "<｜tool▁call▁end｜>",
-                           kSeparator = "<｜tool▁sep｜>";
+struct SectionMarks {
+  std::string_view begin_all, begin, separator, end, end_all;
+};
 
-class DeepseekReader final : public CallReader {
+constexpr SectionMarks kDeepseekMarks = {.begin_all = "<｜tool▁calls▁begin｜>",
+                                         .begin = "<｜tool▁call▁begin｜>",
+                                         .separator = "<｜tool▁sep｜>",
+                                         .end = "<｜tool▁call▁end｜>",
+                                         .end_all = "<｜tool▁calls▁end｜>"};
+constexpr SectionMarks kKimiMarks = {.begin_all = "<|tool_calls_section_begin|>",
+                                     .begin = "<|tool_call_begin|>",
+                                     .separator = "<|tool_call_argument_begin|>",
+                                     .end = "<|tool_call_end|>",
+                                     .end_all = "<|tool_calls_section_end|>"};
+
+// Returns the name in "functions.f:0"; the prefix and the number may be missing.
+std::string_view name_in_id(std::string_view id) {
+  constexpr std::string_view kPrefix = "functions.";
+  if (id.starts_with(kPrefix)) id.remove_prefix(kPrefix.size());
+  const size_t last = id.find_last_not_of("0123456789");
+  const bool numbered = last != id.npos && id[last] == ':' && last + 1 < id.size();
+  return numbered ? id.substr(0, last) : id;
+}
+
+class SectionReader final : public CallReader {
  public:
-  explicit DeepseekReader(CallContext context)
-      : context_(context), prose_(context.writer, {kBeginAll, kBegin}), separator_({kSeparator}) {}
+  SectionReader(ToolFormat format, CallContext context)
+      : ids_(format == ToolFormat::kimi_k2),
+        marks_(ids_ ? kKimiMarks : kDeepseekMarks),
+        context_(context),
+        prose_(context.writer, {marks_.begin_all, marks_.begin}),
+        separator_({marks_.separator}) {}
 
   void step(char c) override {
     if (at_ != At::prose && writer().num_kept() >= AnswerParser::kHeldMax)
@@ -43,7 +71,7 @@ class DeepseekReader final : public CallReader {
         return take_name(c);
       case At::fence:
         if (c == '{') return begin_arguments(c);
-        if (!is_blank(c) && !std::string_view("`json").contains(c))
+        if (!is_blank(c) && (ids_ || !std::string_view("`json").contains(c)))
           return give_up(c, "no arguments follow its name");
         return writer().keep(c);
       case At::arguments:
@@ -72,7 +100,7 @@ class DeepseekReader final : public CallReader {
 
   void give_up(char c, std::string_view why) {
     writer().broken(why);
-    separator_ = MarkFinder({kSeparator});
+    separator_ = MarkFinder({marks_.separator});
     go(At::prose);
     take_prose(c);
   }
@@ -82,19 +110,19 @@ class DeepseekReader final : public CallReader {
     if (mark.empty()) return;
     writer().open(mark);
     later_ = false;
-    go(mark == kBegin ? At::head : At::section);
+    go(mark == marks_.begin ? At::head : At::section);
   }
 
   // Takes a byte before the first call, between two calls, or after the last.
   void take_section(char c) {
     if (held_.empty() && is_blank(c)) return writer().keep(c);
     held_ += c;
-    if (held_ == kEndAll) {
+    if (held_ == marks_.end_all) {
       writer().open("");
       return go(At::prose);
     }
-    const bool begins = held_ == kBegin;
-    if (begins || kBegin.starts_with(held_) || kEndAll.starts_with(held_)) {
+    const bool begins = held_ == marks_.begin;
+    if (begins || marks_.begin.starts_with(held_) || marks_.end_all.starts_with(held_)) {
       writer().keep(c);
       if (begins) go(At::head);
       return;
@@ -105,14 +133,14 @@ class DeepseekReader final : public CallReader {
     take_prose(c);
   }
 
-  // Takes the name of the function, or the word "function".
+  // Takes the name of the function, the id with the name in it, or the word "function".
   void take_head(char c) {
     const int mark = separator_.step(c, held_);
     writer().keep(c);
     if (held_.size() > kCallNameBytesMax) return give_up_kept("a name in it does not end");
     if (mark == MarkFinder::kNone) return;
-    name_ = trimmed(held_);
-    go(At::name);
+    name_ = ids_ ? name_in_id(trimmed(held_)) : trimmed(held_);
+    go(ids_ ? At::fence : At::name);
   }
 
   // Takes the name if the head was the word "function"; else the arguments begin.
@@ -160,8 +188,8 @@ class DeepseekReader final : public CallReader {
       return;
     }
     const std::string_view rest = std::string_view(held_).substr(num_loose_);
-    if (kEnd.starts_with(rest) && rest != kEnd) return;
-    const std::string again = rest == kEnd ? "" : std::exchange(held_, {});
+    if (marks_.end.starts_with(rest) && rest != marks_.end) return;
+    const std::string again = rest == marks_.end ? "" : std::exchange(held_, {});
     writer().open("");
     later_ = true;
     go(At::section);
@@ -170,10 +198,12 @@ class DeepseekReader final : public CallReader {
 
   void give_up_kept(std::string_view why) {
     writer().broken(why);
-    separator_ = MarkFinder({kSeparator});
+    separator_ = MarkFinder({marks_.separator});
     go(At::prose);
   }
 
+  bool ids_;  // true: names stand in ids, and arguments behind the separator at once
+  SectionMarks marks_;
   CallContext context_;
   At at_ = At::prose;
   ProseScan prose_;
@@ -187,8 +217,8 @@ class DeepseekReader final : public CallReader {
 
 }  // namespace
 
-std::unique_ptr<CallReader> make_deepseek_reader(CallContext context) {
-  return std::make_unique<DeepseekReader>(context);
+std::unique_ptr<CallReader> make_section_reader(ToolFormat format, CallContext context) {
+  return std::make_unique<SectionReader>(format, context);
 }
 
 }  // namespace hocket
