@@ -37,6 +37,8 @@ constexpr std::array kTools = {
     NamedTool{"glm45", ToolFormat::glm45},
     NamedTool{"glm", ToolFormat::glm45},
     NamedTool{"glm47", ToolFormat::glm47},
+    NamedTool{"minimax_m2", ToolFormat::minimax_m2},
+    NamedTool{"minimax-m2", ToolFormat::minimax_m2},
     NamedTool{"kimi_k2", ToolFormat::kimi_k2},
     NamedTool{"mistral", ToolFormat::mistral},
     NamedTool{"mimo", ToolFormat::mimo},
@@ -58,6 +60,8 @@ constexpr std::array kReasoning = {
     NamedReasoning{"kimi-k2", "<think>", "</think>"},
     NamedReasoning{"deepseek-r1", "<think>", "</think>", true},
     NamedReasoning{"qwen3-thinking", "<think>", "</think>", true},
+    NamedReasoning{"minimax", "<think>", "</think>", true},
+    NamedReasoning{"minimax-m2", "<think>", "</think>", true},
     NamedReasoning{"mistral", "[THINK]", "[/THINK]"},
     NamedReasoning{"kimi", "◁think▷", "◁/think▷"},
 };
@@ -76,6 +80,7 @@ ToolFormat tool_format_of(std::string_view source) {
   const auto has = [&](std::string_view text) { return source.contains(text); };
   if (has("<｜tool▁call▁begin｜>"))
     return has("```json") ? ToolFormat::deepseek_v3 : ToolFormat::deepseek_v31;
+  if (has("<minimax:tool_call>")) return ToolFormat::minimax_m2;
   if (has("<|tool_call_argument_begin|>")) return ToolFormat::kimi_k2;
   if (has("<arg_key>"))  // only GLM 4.5 and 4.6 write a key and its value on two lines
     return has("</arg_key><arg_value>") ? ToolFormat::glm47 : ToolFormat::glm45;
@@ -152,6 +157,8 @@ std::vector<std::string_view> opening_marks(ToolFormat format) {
     case ToolFormat::glm45:
     case ToolFormat::glm47:
       return {"<tool_call>"};
+    case ToolFormat::minimax_m2:
+      return {"<minimax:tool_call>"};
     case ToolFormat::kimi_k2:
       return {"<|tool_calls_section_begin|>", "<|tool_call_begin|>"};
     case ToolFormat::qwen3_coder:
@@ -192,6 +199,9 @@ std::vector<std::string_view> marks_of(ToolFormat format) {
       for (const char* mark : {"<｜tool▁calls▁end｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"})
         marks.emplace_back(mark);
       break;
+    case ToolFormat::minimax_m2:
+      marks.push_back("</minimax:tool_call>");
+      break;
     case ToolFormat::kimi_k2:
       for (const char* mark :
            {"<|tool_calls_section_end|>", "<|tool_call_end|>", "<|tool_call_argument_begin|>"})
@@ -221,6 +231,7 @@ std::unique_ptr<CallReader> make_call_reader(ToolFormat format, CallContext cont
     case ToolFormat::mimo:
     case ToolFormat::glm45:
     case ToolFormat::glm47:
+    case ToolFormat::minimax_m2:
       return make_tagged_reader(format, context);
     case ToolFormat::deepseek_v3:
     case ToolFormat::deepseek_v31:

@@ -23,6 +23,7 @@ enum class ToolFormat : uint8_t {
   pythonic,      // [f(a=1), g(b="x")]
   glm45,         // <tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>, on lines
   glm47,         // the same without line ends
+  minimax_m2,    // <invoke name="f"><parameter name="p">value</parameter></invoke>
   kimi_k2,       // <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{...}
   mistral,       // [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]f[ARGS]{...}
   mimo,          // as qwen3_coder, or JSON as in hermes

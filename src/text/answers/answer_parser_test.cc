@@ -116,6 +116,8 @@ TEST(AnswerFormat, ChosenByNameOrTemplate) {
             ToolFormat::glm45);
   EXPECT_EQ(choose_tool_format("auto", "<tool_call>f<arg_key>a</arg_key><arg_value>"),
             ToolFormat::glm47);
+  EXPECT_EQ(choose_tool_format("auto", "'<minimax:tool_call>' <invoke name="),
+            ToolFormat::minimax_m2);
   EXPECT_EQ(choose_tool_format("auto", "<|tool_call_begin|>f:0<|tool_call_argument_begin|>"),
             ToolFormat::kimi_k2);
   EXPECT_EQ(choose_tool_format("auto", "<｜tool▁call▁begin｜>x```json"), ToolFormat::deepseek_v3);
@@ -133,6 +135,8 @@ TEST(AnswerFormat, ChosenByNameOrTemplate) {
   EXPECT_EQ(choose_reasoning_format("auto", "a</think>b").value().open, "<think>");
   EXPECT_EQ(choose_reasoning_format("auto", "[THINK][/THINK]").value().close, "[/THINK]");
   EXPECT_TRUE(choose_reasoning_format("deepseek_r1", "").value().implied);
+  EXPECT_TRUE(choose_reasoning_format("minimax_m2", "").value().implied);
+  EXPECT_FALSE(choose_reasoning_format("kimi_k2", "").value().implied);
   for (const std::string_view name : reasoning_format_names()) {
     const auto format = choose_reasoning_format(name, "");
     ASSERT_TRUE(format.has_value()) << name;

@@ -9,8 +9,7 @@
 
 namespace hocket {
 
-// Marks of several families.
-inline constexpr std::string_view kFunctionMark = "<function=", kEndCallMark = "</tool_call>";
+inline constexpr std::string_view kEndCallMark = "</tool_call>";  // in several families
 
 class CallBody {
  public:
@@ -37,8 +36,15 @@ class CallBody {
   std::string_view why_ = "the answer ends within it";
 };
 
+// The marks of families that write calls in the manner of XML.
+struct XmlMarks {
+  std::string_view function, parameter, end_function, end_call;
+  // Marks that end a value at the beginning of a line, because its own end mark was forgotten.
+  std::string_view parameter_line, end_function_line;
+};
+const XmlMarks& xml_marks(ToolFormat format);
 // Reads <function=f> <parameter=p>value</parameter> ... </function>, from "<function=" on or after
-// it.
+// it; likewise <invoke name="f"> <parameter name="p">...</invoke>.
 enum class XmlBegin : uint8_t { tag, name };
 std::unique_ptr<CallBody> make_xml_body(ToolFormat format, CallContext context, XmlBegin begin);
 // Reads f <arg_key>k</arg_key> <arg_value>v</arg_value> ... </tool_call>.

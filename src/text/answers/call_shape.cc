@@ -35,6 +35,12 @@ constexpr CallShape kDeepseekV31 = {.first = "<｜tool▁calls▁begin｜>",
                                     .middle = "<｜tool▁sep｜>",
                                     .close = "<｜tool▁call▁end｜>",
                                     .last = "<｜tool▁calls▁end｜>"};
+constexpr CallShape kMinimaxM2 = {.first = "<minimax:tool_call>\n",
+                                  .open = "<invoke name=\"",
+                                  .middle = "\">\n",
+                                  .close = "</invoke>\n",
+                                  .last = "</minimax:tool_call>",
+                                  .arguments = ArgumentStyle::named};
 constexpr CallShape kKimiK2 = {.first = "<|tool_calls_section_begin|>",
                                .open = "<|tool_call_begin|>functions.",
                                .middle = "<|tool_call_argument_begin|>",
@@ -72,6 +78,8 @@ std::optional<CallShape> call_shape(ToolFormat format) {
       return kGlm;
     case ToolFormat::glm47:
       return kGlm47;
+    case ToolFormat::minimax_m2:
+      return kMinimaxM2;
     case ToolFormat::kimi_k2:
       return kKimiK2;
     case ToolFormat::deepseek_v3:

@@ -15,6 +15,7 @@ enum class ArgumentStyle : uint8_t {
   json,      // one object
   lines,     // each value on lines of its own between <parameter=a> and </parameter>
   entities,  // <parameter=a>value</parameter>, with &lt; for <
+  named,     // <parameter name="a">value</parameter>
   arg_keys,  // <arg_key>a</arg_key> and <arg_value>value</arg_value>, each on a line
   arg_keys_on_one_line,
   keywords,  // a=1, b="x"

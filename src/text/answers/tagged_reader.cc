@@ -1,5 +1,6 @@
 // Reads families that put each call between <tool_call> and </tool_call>: Hermes and Qwen,
-// Qwen3-Coder, MiMo, GLM. They differ in the text between.
+// Qwen3-Coder, MiMo, GLM. They differ in the text between. MiniMax puts all calls between two
+// marks.
 #include <utility>
 
 #include "text/answers/answer_parser.h"
@@ -14,7 +15,10 @@ namespace {
 class TaggedReader final : public CallReader {
  public:
   TaggedReader(ToolFormat format, CallContext context)
-      : format_(format), context_(context), prose_(context.writer, opening_marks(format)) {}
+      : format_(format),
+        marks_(xml_marks(format)),
+        context_(context),
+        prose_(context.writer, opening_marks(format)) {}
 
   void step(char c) override {
     switch (at_) {
@@ -51,7 +55,10 @@ class TaggedReader final : public CallReader {
     if (mark.empty()) return;
     writer().open(mark);
     at_ = At::opened;
-    if (mark != kFunctionMark) return;
+    if (mark == marks_.function) begin_named();
+  }
+
+  void begin_named() {
     body_ = make_xml_body(format_, context_, XmlBegin::name);
     at_ = At::body;
   }
@@ -92,7 +99,8 @@ class TaggedReader final : public CallReader {
     num_loose_ = 0;
   }
 
-  // Takes superfluous braces, then the end mark; all of these may be missing.
+  // Takes superfluous braces, then the end mark; all of these may be missing. Between the marks of
+  // MiniMax another call may follow.
   void take_after(char c) {
     held_ += c;
     if (num_loose_ + 1 == held_.size() && (is_blank(c) || c == '}')) {
@@ -100,15 +108,21 @@ class TaggedReader final : public CallReader {
       return;
     }
     const std::string_view mark = std::string_view(held_).substr(num_loose_);
-    if (kEndCallMark.starts_with(mark)) {
-      if (mark == kEndCallMark) at_ = At::prose;
+    if (marks_.end_call.starts_with(mark)) {
+      if (mark == marks_.end_call) at_ = At::prose;
       return;
+    }
+    if (format_ == ToolFormat::minimax_m2 && marks_.function.starts_with(mark)) {
+      if (mark != marks_.function) return;
+      writer().open(held_);
+      return begin_named();
     }
     at_ = At::prose;
     for (const char again : std::exchange(held_, {})) take_prose(again);
   }
 
   ToolFormat format_;
+  const XmlMarks& marks_;
   CallContext context_;
   At at_ = At::prose;
   ProseScan prose_;

@@ -1,12 +1,12 @@
-// Reads calls as Qwen3-Coder and MiMo write them:
+// Reads calls as Qwen3-Coder, MiMo and MiniMax write them:
 //
-//   <function=f>
-//   <parameter=a>
-//   value
+//   <function=f>                            <invoke name="f">
+//   <parameter=a>                           <parameter name="a">value</parameter>
+//   value                                   </invoke>
 //   </parameter>
 //   </function>
 //
-// Qwen3-Coder puts line ends around a value, MiMo does not, and MiMo writes &lt; for <. If the
+// Qwen3-Coder puts line ends around a value, the others do not, and MiMo writes &lt; for <. If the
 // model forgot an end mark, the next mark at the beginning of a line ends the value; an end mark
 // inside the value is text (value_end.h).
 #include <utility>
@@ -20,13 +20,34 @@
 namespace hocket {
 namespace {
 
-constexpr std::string_view kParameter = "<parameter=", kEndParameter = "</parameter>",
-                           kEndFunction = "</function>";
+constexpr std::string_view kEndParameter = "</parameter>";
+constexpr XmlMarks kFunctionMarks = {.function = "<function=",
+                                     .parameter = "<parameter=",
+                                     .end_function = "</function>",
+                                     .end_call = kEndCallMark,
+                                     .parameter_line = "\n<parameter=",
+                                     .end_function_line = "\n</function>"};
+constexpr XmlMarks kInvokeMarks = {.function = "<invoke name=",
+                                   .parameter = "<parameter name=",
+                                   .end_function = "</invoke>",
+                                   .end_call = "</minimax:tool_call>",
+                                   .parameter_line = "\n<parameter name=",
+                                   .end_function_line = "\n</invoke>"};
 
 std::vector<std::string_view> ends_of_value(ToolFormat format) {
-  std::vector<std::string_view> marks = {kEndParameter, "\n<parameter=", "\n</function>"};
-  if (format != ToolFormat::mimo) marks.push_back("\n</parameter>");
-  return marks;
+  const XmlMarks& marks = xml_marks(format);
+  std::vector<std::string_view> ends = {kEndParameter, marks.parameter_line,
+                                        marks.end_function_line};
+  if (format == ToolFormat::qwen3_coder) ends.push_back("\n</parameter>");
+  return ends;
+}
+
+// Returns the name without the quotes that MiniMax puts around it.
+std::string_view without_quotes(std::string_view name) {
+  for (const char quote : {'"', '\''})
+    if (name.size() >= 2 && name.front() == quote && name.back() == quote)
+      return name.substr(1, name.size() - 2);
+  return name;
 }
 
 std::string without_entities(std::string_view text) {
@@ -52,18 +73,19 @@ class XmlBody final : public CallBody {
  public:
   XmlBody(ToolFormat format, CallContext context, XmlBegin begin)
       : format_(format),
+        marks_(xml_marks(format)),
         arguments_(context, ValueKinds::only_string()),
         at_(begin == XmlBegin::tag ? At::tag : At::name),
         finder_(ends_of_value(format)),
-        end_({kParameter, kEndFunction, kEndCallMark}) {}
+        end_({marks_.parameter, marks_.end_function, marks_.end_call}) {}
 
   Step step(char c) override {
     switch (at_) {
       case At::tag:
         if (held_.empty() && is_blank(c)) return Step::more;
         held_ += c;
-        if (!kFunctionMark.starts_with(held_)) return fail("no function follows the mark");
-        if (held_ == kFunctionMark) go(At::name);
+        if (!marks_.function.starts_with(held_)) return fail("no function follows the mark");
+        if (held_ == marks_.function) go(At::name);
         return Step::more;
       case At::name:
       case At::key:
@@ -94,7 +116,8 @@ class XmlBody final : public CallBody {
       const bool too_long = held_.size() > kCallNameBytesMax || c == '<';
       return too_long ? fail("a name in it does not end") : Step::more;
     }
-    const std::string_view name = trimmed(held_);
+    std::string_view name = trimmed(held_);
+    if (format_ == ToolFormat::minimax_m2) name = without_quotes(name);
     if (at_ == At::name) {
       if (!arguments_.begin(name)) return fail("its name is none");
       go(At::between);
@@ -110,15 +133,16 @@ class XmlBody final : public CallBody {
   Step take_between(char c) {
     if (held_.empty() && is_blank(c)) return Step::more;
     held_ += c;
-    if (held_ == kParameter) return go(At::key), Step::more;
-    if (held_ == kEndFunction || held_ == kEndCallMark) return arguments_.end(), Step::done;
-    for (const std::string_view mark : {kParameter, kEndFunction, kEndCallMark})
+    if (held_ == marks_.parameter) return go(At::key), Step::more;
+    if (held_ == marks_.end_function || held_ == marks_.end_call)
+      return arguments_.end(), Step::done;
+    for (const std::string_view mark : {marks_.parameter, marks_.end_function, marks_.end_call})
       if (mark.starts_with(held_)) return Step::more;
     return fail("something that is no parameter follows its name");
   }
 
   Step take_value(char c) {
-    if (std::exchange(first_of_value_, false) && c == '\n' && format_ != ToolFormat::mimo)
+    if (std::exchange(first_of_value_, false) && c == '\n' && format_ == ToolFormat::qwen3_coder)
       return Step::more;
     std::string free;
     const int mark = finder_.step(c, free);
@@ -157,12 +181,13 @@ class XmlBody final : public CallBody {
       arguments_.end_text();
     else
       arguments_.value(format_ == ToolFormat::mimo ? without_entities(held_) : held_);
-    if (follower == kParameter) return go(At::key), Step::more;
+    if (follower == marks_.parameter) return go(At::key), Step::more;
     arguments_.end();
     return Step::done;
   }
 
   ToolFormat format_;
+  const XmlMarks& marks_;
   TypedArguments arguments_;
   At at_;
   MarkFinder finder_;
@@ -172,6 +197,10 @@ class XmlBody final : public CallBody {
 };
 
 }  // namespace
+
+const XmlMarks& xml_marks(ToolFormat format) {
+  return format == ToolFormat::minimax_m2 ? kInvokeMarks : kFunctionMarks;
+}
 
 std::unique_ptr<CallBody> make_xml_body(ToolFormat format, CallContext context, XmlBegin begin) {
   return std::make_unique<XmlBody>(format, context, begin);

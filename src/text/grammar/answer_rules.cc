@@ -132,7 +132,7 @@ class AnswerRuleWriter {
                         "this model cannot write the name of the tool {}", tool.name.substr(0, 64))
                       .with_fix("use letters, digits and underscores")
                       .with_param("tools"));
-    if (!shape.open.ends_with('"')) return tool.name;
+    if (!shape.open.ends_with("\"name\": \"")) return tool.name;
     const std::string quoted = quoted_json(tool.name);
     return quoted.substr(1, quoted.size() - 2);
   }

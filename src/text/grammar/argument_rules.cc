@@ -13,6 +13,7 @@
 
 #include "core/ordered_tree.h"
 #include "text/answers/typed_value.h"
+#include "text/grammar/argument_style.h"
 #include "text/grammar/spellings.h"
 
 namespace hocket {
@@ -25,43 +26,6 @@ constexpr int kSchemaDepthMax = 16;
 constexpr std::string_view kAnything = "(?s:.*)";
 constexpr std::string_view kAnyKey = "[A-Za-z_][A-Za-z0-9_\\-]{0,63}";
 constexpr std::string_view kNoParameters = R"({"type":"object","additionalProperties":false})";
-
-// The texts around one argument: `open` before its name, `middle` between name and value, then the
-// end of the value, and `after`. A value ends with `close` if it may be any text, else with
-// `exact_close`.
-struct Style {
-  std::string_view open, middle, close, exact_close, after;
-};
-
-Style style_of(ArgumentStyle style) {
-  switch (style) {
-    case ArgumentStyle::lines:
-      return {"<parameter=", ">\n", "</parameter>", "\n</parameter>", "\n"};
-    case ArgumentStyle::entities:
-      return {"<parameter=", ">", "</parameter>", "</parameter>", "\n"};
-    case ArgumentStyle::arg_keys:
-      return {"<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>", "</arg_value>", "\n"};
-    case ArgumentStyle::arg_keys_on_one_line:
-      return {"<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</arg_value>", ""};
-    case ArgumentStyle::keywords:
-    case ArgumentStyle::json:
-      break;
-  }
-  return {"", "=", "", "", ""};
-}
-
-// Regexes of texts that cannot be a value: a parser would end them too early or not read them back.
-std::vector<std::string> texts_that_end(ArgumentStyle style) {
-  switch (style) {
-    case ArgumentStyle::lines:
-      return {"(?s:.*)\\n<(parameter=|/function>)(?s:.*)", "(?s:.*)[^\\n]</parameter>(?s:.+)",
-              "</parameter>(?s:.+)"};
-    case ArgumentStyle::entities:
-      return {"(?s:.*)<(?s:.*)</parameter>"};
-    default:
-      return {};
-  }
-}
 
 std::string with_entities(std::string_view text) {
   std::string out;
@@ -89,7 +53,7 @@ struct TextRegex {
 class ArgumentWriter {
  public:
   ArgumentWriter(const Tool& tool, ArgumentStyle style, LarkWriter& lark, SchemaVisits& visits)
-      : tool_(tool), kind_(style), style_(style_of(style)), lark_(lark), visits_(visits) {}
+      : tool_(tool), kind_(style), style_(argument_marks(style)), lark_(lark), visits_(visits) {}
 
   Result<std::string> any() {
     const std::string key = lark_.regex(kAnyKey);
@@ -167,6 +131,7 @@ class ArgumentWriter {
     const bool python = kind_ == ArgumentStyle::keywords;
     const bool bad = name.empty() || name.size() > 256 ||
                      name.find_first_of("<>\n=") != name.npos ||
+                     (kind_ == ArgumentStyle::named && name.find('"') != name.npos) ||
                      (python && name.find_first_of(" ()[]{},'\"") != name.npos);
     if (bad) return refuse("have a name that this model cannot write: " + name.substr(0, 64));
     HOCKET_TRY(const std::string value, value_of(name, schema));
@@ -366,7 +331,7 @@ class ArgumentWriter {
 
   const Tool& tool_;
   ArgumentStyle kind_;
-  Style style_;
+  ArgumentMarks style_;
   LarkWriter& lark_;
   Json root_;
   Plain plain_root_;

@@ -10,7 +10,6 @@
 #include "text/answers/answer_parser.h"
 #include "text/answers/call_shape.h"
 #include "text/grammar/answer_rules.h"
-#include "text/grammar/argument_rules.h"
 #include "text/grammar/testing.h"
 
 namespace hocket {
@@ -257,6 +256,39 @@ TEST(CallGrammar, OfGlmOnOneLine) {
           call("now", "\n"), call("now", "") + "\n" + call("now", "")});
 }
 
+TEST(CallGrammar, OfMiniMax) {
+  const TestVocabulary text,
+      tokens(folder_with("qwen2", {"<minimax:tool_call>", "</minimax:tool_call>"}, Flagged::yes)
+                 .c_str());
+  const auto calls = [](const std::string& invokes) {
+    return "<minimax:tool_call>\n" + invokes + "</minimax:tool_call>";
+  };
+  const auto invoke = [](const std::string& name, const std::string& parameters) {
+    return "<invoke name=\"" + name + "\">\n" + parameters + "</invoke>\n";
+  };
+  const auto p = [](const std::string& name, const std::string& value) {
+    return "<parameter name=\"" + name + "\">" + value + "</parameter>\n";
+  };
+  const std::string least = p("city", "\nParis <b> & \"x\"\n") + p("days", "3");
+  const std::string least_json = R"({"city":"\nParis <b> & \"x\"\n","days":3})";
+  for (const TestVocabulary* v : {&text, &tokens})
+    expect(*v, ToolFormat::minimax_m2,
+           {{calls(invoke("book", least)), {least_json}},
+            {calls(invoke("now", "") + invoke("book", least)), {"{}", least_json}},
+            {calls(invoke("book", p("city", "") + p("days", "1") + p("day", "tue/wed") +
+                                      p("note", "null") + p("code", "FR") + p("short", "abc") +
+                                      p("fast", "true") + p("with", "[{\"age\": 7}]"))),
+             {R"({"city":"","days":1,"day":"tue/wed","note":null,"code":"FR","short":"abc",
+                  "fast":true,"with":[{"age":7}]})"}}},
+           {calls(""), invoke("now", ""), "<minimax:tool_call>\n" + invoke("now", ""),
+            calls(invoke("book", p("city", "x"))),
+            calls(invoke("book", p("city", "x") + p("days", "x"))),
+            calls(invoke("book", least + p("day", "sun"))),
+            calls(invoke("book", least + p("code", "fr"))), calls(invoke("fly", "")),
+            calls(invoke("book", p("city", "x\n</invoke>") + p("days", "1"))),
+            calls(invoke("now", p("a", "b")))});
+}
+
 TEST(CallGrammar, OfKimi) {
   const TestVocabulary text,
       tokens(
@@ -327,82 +359,6 @@ TEST(CallGrammar, ArgumentsPartedByCommasMayBeLeftOut) {
         << chosen;
   for (unsigned chosen = 0; chosen < 4; ++chosen)
     EXPECT_TRUE(v.takes(**grammar, "[g(" + text(chosen, "ab") + ")]")) << chosen;
-}
-
-Tool tool_of(const PlainJson& schema) {
-  return {.name = "f", .description = {}, .parameters = schema.dump()};
-}
-
-// The limit on written lists is for the whole tool, not for each property that leads to them.
-TEST(CallGrammar, AllPropertiesOfAToolShareOneBound) {
-  const auto rules = [](PlainJson definition, int num_properties) -> Result<std::string> {
-    PlainJson schema = {{"$defs", {{"h", std::move(definition)}}}};
-    for (int i = 0; i < num_properties; ++i)
-      schema["properties"][std::to_string(i)]["$ref"] = "#/$defs/h";
-    const Tool tool = tool_of(schema);
-    LarkWriter lark;
-    SchemaVisits visits;
-    HOCKET_TRY(const std::string start,
-               argument_rules(tool, ArgumentStyle::lines, ArgumentWill::schema, lark, visits));
-    return lark.finish(start);
-  };
-  PlainJson types(140'000, "");
-  types[0] = "integer";
-  const auto long_list = rules({{"type", std::move(types)}}, 2);
-  ASSERT_TRUE(long_list) << long_list.error().message;
-  EXPECT_NE(long_list->find("%json"), std::string::npos);
-  EXPECT_EQ(long_list->find("%json"), long_list->rfind("%json"));
-  const PlainJson dropped = {
-      {"anyOf", {{{"enum", {std::string(1'000'000, 'a')}}}, {{"title", "t"}}}}};
-  EXPECT_TRUE(rules(dropped, 1));
-  const auto often = rules(dropped, 9);
-  ASSERT_FALSE(often);
-  EXPECT_TRUE(often.error().message.contains("more than 65536 schemas")) << often.error().message;
-}
-
-TEST(CallGrammar, AllToolsOfARequestShareOneBound) {
-  const PlainJson dropped = {
-      {"anyOf", {{{"enum", {std::string(1'000'000, 'a')}}}, {{"title", "t"}}}}};
-  const Tool tool = tool_of({{"properties", {{"a", dropped}}}});
-  LarkWriter lark;
-  SchemaVisits visits;
-  const auto add = [&] {
-    return argument_rules(tool, ArgumentStyle::lines, ArgumentWill::schema, lark, visits);
-  };
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(add()) << i;
-  const auto fifth = add();
-  ASSERT_FALSE(fifth);
-  EXPECT_TRUE(fifth.error().message.contains("with all tools before it")) << fifth.error().message;
-}
-
-TEST(CallGrammar, SaysWhatAFamilyCannotWrite) {
-  const TestVocabulary v;
-  struct Refusal {
-    ToolFormat format;
-    Tool tool;
-    const char* words;
-  };
-  const auto tool = [](const char* name, const char* parameters) {
-    return Tool{.name = name, .description = {}, .parameters = parameters, .strict = true};
-  };
-  const Refusal refusals[] = {
-      {ToolFormat::qwen3_coder, tool("f", R"({"anyOf":[{"type":"object"}]})"), "anyOf"},
-      {ToolFormat::glm45, tool("f", R"({"properties":{"a<":{}}})"), "a name"},
-      {ToolFormat::mimo,
-       tool("f", R"({"properties":{"a":{"type":"string","pattern":"x","maxLength":3}}})"), "of a"},
-      {ToolFormat::pythonic, tool("f:g", R"({"type":"object"})"), "f:g"},
-      {ToolFormat::none, tool("f", R"({"type":"object"})"), "how this model writes"}};
-  for (const auto& [format, one, words] : refusals) {
-    const auto made = grammar_of_answer({.tools = std::span(&one, 1),
-                                         .choice = {.kind = ToolChoice::Kind::required, .name = {}},
-                                         .format = format,
-                                         .text = nullptr,
-                                         .reasoning = {}},
-                                        v.tokenizer());
-    ASSERT_FALSE(made) << words;
-    EXPECT_EQ(made.error().code, ErrorCode::invalid_request);
-    EXPECT_TRUE(made.error().message.contains(words)) << made.error().message;
-  }
 }
 
 }  // namespace
