@@ -38,6 +38,17 @@ std::string budgets_in_words() {
   return words;
 }
 
+// The calls of other families do not come in channels.
+Result<void> check_pair(const AnswerFormats& formats) {
+  const ToolFormat tools = formats.tools;
+  if (!formats.reasoning.channels || tools == ToolFormat::gpt_oss || tools == ToolFormat::none)
+    return {};
+  return fail(error(ErrorCode::bad_value,
+                    "--reasoning-parser {} does not go with --tool-call-parser {}",
+                    reasoning_format_name(formats.reasoning), tool_format_name(tools))
+                  .with_fix("--tool-call-parser gpt_oss, or none"));
+}
+
 void tell(const AnswerFormats& formats) {
   const auto why = [](bool by_flag) { return by_flag ? "by flag" : "by the chat template"; };
   log::info("answers: tool calls as {} ({}), reasoning as {} ({})", tool_format_name(formats.tools),
@@ -69,6 +80,7 @@ Result<AnswerFormats> choose_answer_formats(const AnswerSettings& settings,
   const std::string source = chat_template == nullptr ? "" : chat_template->source();
   HOCKET_TRY(formats.tools, choose_tool_format(settings.tool_call_parser, source));
   HOCKET_TRY(formats.reasoning, choose_reasoning_format(settings.reasoning_parser, source));
+  HOCKET_TRY_VOID(check_pair(formats));
   HOCKET_TRY(formats.reasoning_field, read_field(settings.reasoning_field));
   formats.tools_by_flag = settings.tool_call_parser != "auto";
   formats.reasoning_by_flag = settings.reasoning_parser != "auto";

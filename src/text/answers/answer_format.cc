@@ -8,6 +8,7 @@
 
 #include "text/answers/blank.h"
 #include "text/answers/call_reader.h"
+#include "text/answers/harmony.h"
 
 namespace hocket {
 namespace {
@@ -42,12 +43,19 @@ constexpr std::array kTools = {
     NamedTool{"kimi_k2", ToolFormat::kimi_k2},
     NamedTool{"mistral", ToolFormat::mistral},
     NamedTool{"mimo", ToolFormat::mimo},
+    NamedTool{"gpt_oss", ToolFormat::gpt_oss},
+    NamedTool{"gpt-oss", ToolFormat::gpt_oss},
+    NamedTool{"openai", ToolFormat::gpt_oss},
     NamedTool{"json", ToolFormat::json},
 };
 
 struct NamedReasoning {
   std::string_view name, open, close;
-  bool implied = false;
+  bool implied = false, channels = false;
+
+  ReasoningFormat format() const {
+    return {std::string(open), std::string(close), implied, channels};
+  }
 };
 
 constexpr std::array kReasoning = {
@@ -64,6 +72,8 @@ constexpr std::array kReasoning = {
     NamedReasoning{"minimax-m2", "<think>", "</think>", true},
     NamedReasoning{"mistral", "[THINK]", "[/THINK]"},
     NamedReasoning{"kimi", "◁think▷", "◁/think▷"},
+    NamedReasoning{"gpt-oss", harmony::kThoughts, harmony::kEnd, false, true},
+    NamedReasoning{"openai-gptoss", harmony::kThoughts, harmony::kEnd, false, true},
 };
 
 template <class Table>
@@ -87,6 +97,7 @@ ToolFormat tool_format_of(std::string_view source) {
   if (has("<function=") && has("<parameter="))  // only Qwen3-Coder puts values on their own lines
     return has("\\n</parameter>") || has("\n</parameter>") ? ToolFormat::qwen3_coder
                                                            : ToolFormat::mimo;
+  if (has("<|channel|>commentary")) return ToolFormat::gpt_oss;
   if (has("<tool_call>")) return ToolFormat::hermes;
   if (has("[TOOL_CALLS]")) return ToolFormat::mistral;
   if (has("<|python_start|>") || has("[func_name1(")) return ToolFormat::pythonic;
@@ -97,8 +108,9 @@ ToolFormat tool_format_of(std::string_view source) {
 
 ReasoningFormat reasoning_format_of(std::string_view source) {
   for (const NamedReasoning& one : kReasoning)
-    if (!one.close.empty() && !one.implied && source.contains(one.close))
-      return {std::string(one.open), std::string(one.close)};
+    if (!one.close.empty() && !one.implied &&
+        source.contains(one.channels ? one.open : one.close))  // other families have this close
+      return one.format();
   return {};
 }
 
@@ -118,8 +130,7 @@ Result<ReasoningFormat> choose_reasoning_format(std::string_view flag,
   std::string name(flag);
   std::ranges::replace(name, '_', '-');
   const auto found = std::ranges::find(kReasoning, name, &NamedReasoning::name);
-  if (found != kReasoning.end())
-    return ReasoningFormat{std::string(found->open), std::string(found->close), found->implied};
+  if (found != kReasoning.end()) return found->format();
   return fail(error(ErrorCode::bad_value, "--reasoning-parser {} is none that there is", flag)
                   .with_fix(fmt::format("auto, {}", fmt::join(kReasoningNames, ", "))));
 }
@@ -148,7 +159,8 @@ bool begins_with_reasoning(const ReasoningFormat& format, std::string_view promp
 }
 
 bool ends_reasoning(const ReasoningFormat& format, std::string_view prompt) {
-  return format && trimmed(prompt).ends_with(format.close);
+  return format && trimmed(prompt).ends_with(format.channels ? harmony::kFinal
+                                                             : std::string_view(format.close));
 }
 
 std::vector<std::string_view> opening_marks(ToolFormat format) {
@@ -173,6 +185,7 @@ std::vector<std::string_view> opening_marks(ToolFormat format) {
       return {"<|python_start|>"};
     case ToolFormat::mistral:
       return {"[TOOL_CALLS]"};
+    case ToolFormat::gpt_oss:  // its reader tells thoughts and calls apart by itself
     case ToolFormat::json:
     case ToolFormat::none:
       return {};
@@ -210,6 +223,8 @@ std::vector<std::string_view> marks_of(ToolFormat format) {
     case ToolFormat::pythonic:
       marks.push_back("<|python_end|>");
       break;
+    case ToolFormat::gpt_oss:
+      return {harmony::kMarks.begin(), harmony::kMarks.end()};
     case ToolFormat::mistral:
       for (const char* mark : {"[ARGS]", "[CALL_ID]"}) marks.emplace_back(mark);
       break;
@@ -221,6 +236,7 @@ std::vector<std::string_view> marks_of(ToolFormat format) {
 
 std::vector<std::string_view> marks_of(const ReasoningFormat& format) {
   if (!format) return {};
+  if (format.channels) return {harmony::kMarks.begin(), harmony::kMarks.end()};
   return {format.open, format.close};
 }
 
@@ -243,6 +259,8 @@ std::unique_ptr<CallReader> make_call_reader(ToolFormat format, CallContext cont
       return make_json_calls_reader(format, context);
     case ToolFormat::pythonic:
       return make_pythonic_reader(context);
+    case ToolFormat::gpt_oss:
+      return make_harmony_reader({.calls = true}, context);
     case ToolFormat::none:
       break;
   }

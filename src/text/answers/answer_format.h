@@ -27,6 +27,7 @@ enum class ToolFormat : uint8_t {
   kimi_k2,       // <|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{...}
   mistral,       // [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]f[ARGS]{...}
   mimo,          // as qwen3_coder, or JSON as in hermes
+  gpt_oss,       // <|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}
   // The whole answer is {"name": ..., "arguments": {...}}, or a list of these; a grammar makes any
   // model write so.
   json,
@@ -38,6 +39,8 @@ struct ReasoningFormat {
   // True: answers begin with thoughts even without a mark. False: only if the prompt ends with an
   // open mark or the answer begins with one.
   bool implied = false;
+  // True: the answer is messages of channels (harmony.h), and these are the marks of one channel.
+  bool channels = false;
 
   explicit operator bool() const { return !close.empty(); }
   bool operator==(const ReasoningFormat&) const = default;

@@ -1,11 +1,13 @@
 #include "text/answers/answer_parser.h"
 
-#include <optional>
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/mix.h"
 #include "text/answers/call_reader.h"
 #include "text/answers/event_writer.h"
+#include "text/answers/harmony.h"
 #include "text/answers/reasoning.h"
 
 namespace hocket {
@@ -16,17 +18,36 @@ std::span<const Tool> tools_of(const AnswerParser::Options& options) {
   return *options.tools;
 }
 
+// The reader of channels tells thoughts from the answer by itself.
+ReasoningFormat split_off(const AnswerParser::Options& options) {
+  return options.reasoning.channels ? ReasoningFormat() : options.reasoning;
+}
+
+std::unique_ptr<CallReader> reader_of(const AnswerParser::Options& options, EventWriter* writer) {
+  const CallContext context = {.writer = writer, .tools = tools_of(options)};
+  if (!options.reasoning.channels) return make_call_reader(options.tools_as, context);
+  return make_harmony_reader({.thoughts = true,
+                              .calls = options.tools_as == ToolFormat::gpt_oss,
+                              .open = options.reasoning_open},
+                             context);
+}
+
+// gpt-oss ends its turn with a call.
+int most_calls(const AnswerParser::Options& options) {
+  return options.tools_as == ToolFormat::gpt_oss ? std::min(options.calls_max, 1)
+                                                 : options.calls_max;
+}
+
 }  // namespace
 
 struct AnswerParser::State {
   explicit State(Options given)
       : options(std::move(given)),
         writer(options.tools_as, options.id_seed),
-        splitter(options.reasoning, options.reasoning_open, opening_marks(options.tools_as)),
-        reader(
-            make_call_reader(options.tools_as, {.writer = &writer, .tools = tools_of(options)})) {}
+        splitter(split_off(options), options.reasoning_open, opening_marks(options.tools_as)),
+        reader(reader_of(options, &writer)) {}
 
-  bool done() const { return writer.num_whole() >= options.calls_max; }
+  bool done() const { return writer.num_whole() >= most_calls(options); }
 
   void read(std::string_view rest) {
     for (const char c : rest) {
@@ -73,7 +94,7 @@ void AnswerParser::finish(std::vector<AnswerEvent>& out) {
 }
 
 bool AnswerParser::in_reasoning() const {
-  return state_->splitter.in_reasoning();
+  return state_->splitter.in_reasoning() || (state_->reader && state_->reader->in_reasoning());
 }
 
 bool AnswerParser::done() const {

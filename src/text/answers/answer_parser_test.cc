@@ -92,6 +92,36 @@ TEST(AnswerParser, IdsAreTheSameEachTimeAndUnlikeEachOther) {
     }
 }
 
+// Heads of messages have a bound, and the text of one that passes it is not lost.
+TEST(AnswerParser, EndlessHeadsAndMarksOfChannelsAreText) {
+  const auto prose_of = [](const std::string& text, size_t num_warnings) {
+    AnswerParser parser(options_of({.format = ToolFormat::gpt_oss}));
+    std::vector<AnswerEvent> events;
+    parser.push(text, events);
+    parser.finish(events);
+    EXPECT_EQ(parser.warnings().size(), num_warnings);
+    std::string prose;
+    for (const AnswerPart& part : parts_of(events)) {
+      EXPECT_EQ(part.kind, AnswerPart::Kind::text);
+      prose += part.text;
+    }
+    return prose;
+  };
+  const std::string name(size_t{1} << 20, 'x');
+  const std::string endless = "<|channel|>commentary to=functions." + name;
+  EXPECT_EQ(prose_of(endless, 1), endless);
+  const std::string message = endless + "<|message|>{}<|call|>";
+  EXPECT_EQ(prose_of(message, 1), endless + "<|message|>{}");
+  const std::string long_name =
+      "<|channel|>a to=functions." + name.substr(0, 400) + "<|message|>{}<|call|>";
+  EXPECT_EQ(prose_of(long_name, 1), long_name);
+  std::string starts, ends;
+  for (int i = 0; i < 100'000; ++i) starts += "<|start|><|channel|>", ends += "<|end|> \n";
+  EXPECT_EQ(prose_of(ends, 0), "");
+  std::string blanks_only = prose_of(starts, AnswerParser::kWarningsMax);
+  EXPECT_GT(blanks_only.size(), starts.size() - 1024);
+}
+
 TEST(AnswerParser, TellsWhetherItThinks) {
   AnswerParser parser(options_of({.format = ToolFormat::hermes}));
   std::vector<AnswerEvent> events;
@@ -101,6 +131,11 @@ TEST(AnswerParser, TellsWhetherItThinks) {
   parser.push("</think>", events);
   EXPECT_FALSE(parser.in_reasoning());
   EXPECT_TRUE(AnswerParser(options_of({.reasoning_open = true})).in_reasoning());
+  AnswerParser channels(options_of({.format = ToolFormat::gpt_oss}));
+  channels.push("<|channel|>analysis<|message|>a", events);
+  EXPECT_TRUE(channels.in_reasoning());
+  channels.push("<|end|>", events);
+  EXPECT_FALSE(channels.in_reasoning());
 }
 
 TEST(AnswerFormat, ChosenByNameOrTemplate) {
@@ -123,6 +158,8 @@ TEST(AnswerFormat, ChosenByNameOrTemplate) {
   EXPECT_EQ(choose_tool_format("auto", "<｜tool▁call▁begin｜>x```json"), ToolFormat::deepseek_v3);
   EXPECT_EQ(choose_tool_format("auto", "<｜tool▁call▁begin｜>x"), ToolFormat::deepseek_v31);
   EXPECT_EQ(choose_tool_format("auto", "[TOOL_CALLS]"), ToolFormat::mistral);
+  EXPECT_EQ(choose_tool_format("auto", "<|channel|>commentary json<|message|>"),
+            ToolFormat::gpt_oss);
   EXPECT_EQ(choose_tool_format("auto", "<|python_tag|>"), ToolFormat::llama3_json);
   EXPECT_EQ(choose_tool_format("auto", "<|python_start|>"), ToolFormat::pythonic);
   const auto bad = choose_tool_format("qwn", "");
@@ -134,6 +171,9 @@ TEST(AnswerFormat, ChosenByNameOrTemplate) {
   EXPECT_FALSE(choose_reasoning_format("auto", "no marks").value());
   EXPECT_EQ(choose_reasoning_format("auto", "a</think>b").value().open, "<think>");
   EXPECT_EQ(choose_reasoning_format("auto", "[THINK][/THINK]").value().close, "[/THINK]");
+  EXPECT_FALSE(choose_reasoning_format("auto", "<|user|>{{ content }}<|end|>").value());
+  EXPECT_TRUE(
+      choose_reasoning_format("auto", "<|channel|>analysis<|message|>a<|end|>").value().channels);
   EXPECT_TRUE(choose_reasoning_format("deepseek_r1", "").value().implied);
   EXPECT_TRUE(choose_reasoning_format("minimax_m2", "").value().implied);
   EXPECT_FALSE(choose_reasoning_format("kimi_k2", "").value().implied);
@@ -153,6 +193,11 @@ TEST(AnswerFormat, WhereThoughtsBegin) {
   EXPECT_TRUE(begins_with_reasoning(format, "<|assistant|>"));
   EXPECT_FALSE(begins_with_reasoning(format, "<think>\n\n</think>\n\n"));
   EXPECT_FALSE(begins_with_reasoning({}, "<think>"));
+  const ReasoningFormat channels = choose_reasoning_format("gpt-oss", "").value();
+  EXPECT_FALSE(begins_with_reasoning(channels, "<|end|><|start|>assistant"));
+  EXPECT_TRUE(begins_with_reasoning(channels, "<|start|>assistant<|channel|>analysis<|message|>"));
+  EXPECT_FALSE(ends_reasoning(channels, "<|start|>user<|message|>Hi<|end|>"));
+  EXPECT_TRUE(ends_reasoning(channels, "<|start|>assistant<|channel|>final<|message|>"));
 }
 
 TEST(AnswerFormat, ShapesOfCallsAreReadBack) {

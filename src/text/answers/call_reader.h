@@ -23,6 +23,8 @@ class CallReader {
   virtual void step(char c) = 0;
   // Call when the answer has ended.
   virtual void finish() = 0;
+  // Returns true if the text so far ends within thoughts that the reader tells from the answer.
+  virtual bool in_reasoning() const { return false; }
 };
 
 // A reader works with these; both outlive it.

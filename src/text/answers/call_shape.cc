@@ -61,6 +61,8 @@ constexpr CallShape kMistral = {.first = "[TOOL_CALLS][",
                                 .close = "}",
                                 .between = ", ",
                                 .last = "]"};
+constexpr CallShape kGptOss = {.open = "<|channel|>commentary to=functions.",
+                               .middle = " <|constrain|>json<|message|>"};
 constexpr CallShape kJson = {
     .first = "[", .open = kName, .middle = kArguments, .close = "}", .between = ", ", .last = "]"};
 
@@ -92,6 +94,8 @@ std::optional<CallShape> call_shape(ToolFormat format) {
       return kPythonic;
     case ToolFormat::mistral:
       return kMistral;
+    case ToolFormat::gpt_oss:
+      return kGptOss;
     case ToolFormat::json:
       return kJson;
     case ToolFormat::none:

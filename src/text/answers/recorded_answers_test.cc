@@ -26,7 +26,8 @@ std::vector<RecordedAnswer> recorded_answers() {
                        .text = one["text"],
                        .parts = {},
                        .reasoning_open = one.value("reasoning_open", false),
-                       .warns = one.value("warns", false)});
+                       .warns = one.value("warns", false),
+                       .reasoning = one.value("reasoning", "")});
     for (const nlohmann::json& part : one["parts"]) answer.parts.push_back(part_of(part));
   }
   return all;
@@ -41,11 +42,12 @@ std::vector<RecordedAnswer> plain_answers() {
                    f,
                    " Plain < text, a <tool, [x] and {y}.\n\n",
                    {text_part(" Plain < text, a <tool, [x] and {y}.\n\n")}});
+    all.push_back({"nothing" + of, f, "", {}});
+    if (f == ToolFormat::gpt_oss) continue;  // its thoughts have other marks
     all.push_back({"thoughts" + of,
                    f,
                    "<think>\nOne\n\ntwo </thin\n</think>\n\nThree\n",
                    {thought("One\n\ntwo </thin"), text_part("Three\n")}});
-    all.push_back({"nothing" + of, f, "", {}});
     all.push_back({"thoughts only" + of, f, "Never done \n", {thought("Never done")}, true});
     all.push_back(
         {"opened twice" + of, f, "<think>a</think>b", {thought("a"), text_part("b")}, true});

@@ -21,6 +21,7 @@ struct RecordedAnswer {
   std::vector<AnswerPart> parts;  // without ids
   bool reasoning_open = false;
   bool warns = false;
+  std::string reasoning = {};  // a name of a format; empty: the usual one
 };
 
 inline nlohmann::json recorded_file() {
@@ -42,9 +43,16 @@ inline std::shared_ptr<const std::vector<Tool>> recorded_tools() {
   return tools;
 }
 
+inline ReasoningFormat reasoning_of(const RecordedAnswer& answer) {
+  const std::string_view usual = answer.format == ToolFormat::gpt_oss ? "gpt-oss" : "think";
+  return choose_reasoning_format(
+             answer.reasoning.empty() ? usual : std::string_view(answer.reasoning), "")
+      .value();
+}
+
 inline AnswerParser::Options options_of(const RecordedAnswer& answer) {
   return {.tools_as = answer.format,
-          .reasoning = {.open = "<think>", .close = "</think>", .implied = false},
+          .reasoning = reasoning_of(answer),
           .reasoning_open = answer.reasoning_open,
           .tools = recorded_tools(),
           .calls_max = AnswerParser::kCallsMax,

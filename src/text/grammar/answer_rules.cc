@@ -9,6 +9,7 @@
 
 #include "text/answers/call_reader.h"
 #include "text/answers/call_shape.h"
+#include "text/answers/harmony.h"
 #include "text/answers/json_text.h"
 #include "text/grammar/argument_rules.h"
 #include "text/grammar/lark_writer.h"
@@ -68,18 +69,53 @@ class AnswerRuleWriter {
 
  private:
   bool calls() const { return !wish_.tools.empty() && wish_.choice.kind != Kind::none; }
-  bool several() const { return wish_.parallel && wish_.choice.kind != Kind::named; }
+  bool several() const {  // a call of gpt-oss is the last message of its turn
+    return wish_.parallel && wish_.choice.kind != Kind::named &&
+           wish_.format != ToolFormat::gpt_oss;
+  }
   // Returns a piece for `text`; nothing for an empty text.
   std::string said(std::string_view text) const { return text.empty() ? "" : lark_.text(text); }
 
   // A call among the thoughts would be read as a call and end them, so its marks are excluded.
   std::string thoughts() {
-    const auto& [open, close, implied] = wish_.reasoning;
+    const auto& [open, close, implied, channels] = wish_.reasoning;
     if (wish_.thoughts == ThoughtsAhead::none) return "";
+    if (channels) {
+      const std::string rest = message_up_to_next();
+      return wish_.thoughts == ThoughtsAhead::open
+                 ? rest
+                 : fmt::format("({} {})?", lark_.text(open), rest);
+    }
     const std::string blanks = fmt::format("{}?", lark_.regex(kGap));
     std::string up_to_end = fmt::format("{} {}", lark_.text_up_to(close, marks_), blanks);
     if (wish_.thoughts == ThoughtsAhead::open) return up_to_end;
     return fmt::format("({} {} {})?", blanks, lark_.text(open), up_to_end);
+  }
+
+  // Returns a piece for the rest of a message of a channel, and the beginning of the next.
+  std::string message_up_to_next() {
+    std::vector<std::string> others = harmony_marks();
+    std::erase(others, harmony::kEnd);
+    return fmt::format("{} {}", lark_.text_up_to(harmony::kEnd, others),
+                       lark_.text(harmony::kNext));
+  }
+
+  static std::vector<std::string> harmony_marks() {
+    return strings({harmony::kMarks.begin(), harmony::kMarks.end()});
+  }
+
+  // Returns a piece for a call, or for text in the channel of answers, perhaps after words about
+  // the call. A prompt that has begun the text leaves no thoughts ahead, and no head.
+  Result<std::string> call_or_channel() {
+    std::string text =
+        wish_.text ? lark_.grammar(*wish_.text) : lark_.text_without(harmony_marks());
+    const bool begun = wish_.thoughts == ThoughtsAhead::none;
+    if (!begun) text = fmt::format("{} {}", lark_.text(harmony::kFinal), text);
+    if (!calls()) return text;
+    HOCKET_TRY(const std::string call, only_calls());
+    if (wish_.text || begun) return fmt::format("({} | {})", lark_.rule(call), text);
+    return fmt::format("({} {})? ({} | {})", lark_.text(harmony::kPreamble), message_up_to_next(),
+                       lark_.rule(call), text);
   }
 
   Result<CallShape> shape() const {
@@ -152,6 +188,7 @@ class AnswerRuleWriter {
   }
 
   Result<std::string> calls_or_text() {
+    if (wish_.reasoning.channels) return call_or_channel();
     if (!calls()) return lark_.grammar(*wish_.text);
     if (wish_.text == nullptr)
       return may_be_bare(wish_.format) ? calls_or_other_text() : calls_in_text();
@@ -212,7 +249,13 @@ class AnswerRuleWriter {
 
 Result<std::shared_ptr<const GrammarSpec>> grammar_of_answer(const AnswerWish& wish,
                                                              const Tokenizer& tokenizer) {
-  return AnswerRuleWriter(wish, tokenizer).write();
+  if (wish.format != ToolFormat::gpt_oss || wish.reasoning.channels)
+    return AnswerRuleWriter(wish, tokenizer).write();
+  // The model writes channels even if nobody wants to see them apart.
+  AnswerWish told = wish;
+  HOCKET_TRY(told.reasoning, choose_reasoning_format("gpt-oss", ""));
+  told.thoughts = ThoughtsAhead::possible;
+  return AnswerRuleWriter(told, tokenizer).write();
 }
 
 }  // namespace hocket

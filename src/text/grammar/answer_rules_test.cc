@@ -155,6 +155,70 @@ TEST(AnswerRules, ThoughtsComeFirst) {
          {"<tool_call>Hi"});
 }
 
+TEST(AnswerRules, ChannelsHoldThoughtsCallsAndText) {
+  const TestVocabulary v;
+  AnswerWish wish = wish_for(ToolFormat::gpt_oss, Kind::required);
+  wish.reasoning = choose_reasoning_format("gpt-oss", "").value();
+  wish.thoughts = ThoughtsAhead::possible;
+  const auto call = [](const std::string& name, const std::string& arguments) {
+    return "<|channel|>commentary to=functions." + name + " <|constrain|>json<|message|>" +
+           arguments;
+  };
+  const std::string next = "<|end|><|start|>assistant", final = "<|channel|>final<|message|>",
+                    thoughts = "<|channel|>analysis<|message|>I <b>add.\n" + next,
+                    preamble = "<|channel|>commentary<|message|>Adding." + next,
+                    add = call("add", "{\"n\": 1}"), now = call("now", "{}");
+  expect(v, wish, {add, thoughts + add, now},
+         {"", thoughts, add + next + add, final + "x", call("sub", "{}"), call("add", "{}"),
+          call("now", "{\"a\": 1}"), thoughts + thoughts + add, preamble + add,
+          "<|channel|>analysis<|message|><|channel|>x" + next + add});
+  wish.choice = {.kind = Kind::named, .name = "now"};
+  expect(v, wish, {now, thoughts + now}, {add});
+  wish.choice = {.kind = Kind::automatic, .name = {}};
+  expect(v, wish,
+         {add, thoughts + add, preamble + add, thoughts + preamble + now, final, final + "Hi <b>",
+          thoughts + final + "Hi", call("now", "{\"any\": [1]}")},
+         {"Hi", call("add", "{\"n\": \"x\"}"), final + "a<|end|>", final + "<|channel|>"});
+  wish.text = std::make_shared<const GrammarSpec>(boolean_text());
+  expect(v, wish, {add, thoughts + add, final + "true", thoughts + final + "true"},
+         {"true", final, final + "yes", preamble + add});
+  wish.tools = {};
+  expect(v, wish, {final + "true", thoughts + final + "true"}, {"true", add, thoughts + "true"});
+  wish.thoughts = ThoughtsAhead::open;
+  expect(v, wish, {"So." + next + final + "true"}, {final + "true", "true"});
+  wish.thoughts = ThoughtsAhead::none;
+  EXPECT_EQ(*grammar_of_answer(wish, v.tokenizer()), wish.text);
+  // Channels come even if thoughts are not told from the answer.
+  AnswerWish untold = wish_for(ToolFormat::gpt_oss, Kind::required);
+  untold.reasoning = {};
+  expect(v, untold, {add, thoughts + add}, {final + "x", "x"});
+}
+
+TEST(AnswerRules, StrictToolsAreFollowedInTextOfEveryFamilyWithMarks) {
+  const TestVocabulary v;
+  const std::pair<ToolFormat, std::string> calls[] = {
+      {ToolFormat::qwen3_coder,
+       "<tool_call>\n<function=add>\n<parameter=n>\nNUM\n</parameter>\n</function>\n</tool_call>"},
+      {ToolFormat::glm47,
+       "<tool_call>add<arg_key>n</arg_key><arg_value>NUM</arg_value></tool_call>"},
+      {ToolFormat::minimax_m2,
+       "<minimax:tool_call>\n<invoke name=\"add\">\n<parameter name=\"n\">NUM</parameter>\n"
+       "</invoke>\n</minimax:tool_call>"},
+      {ToolFormat::kimi_k2,
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:2<|tool_call_argument_begin|>"
+       "{\"n\": NUM}<|tool_call_end|><|tool_calls_section_end|>"}};
+  for (const auto& [format, call] : calls) {
+    SCOPED_TRACE(tool_format_name(format));
+    const auto with = [&call](const std::string& number) {
+      std::string text = call;
+      return text.replace(text.find("NUM"), 3, number);
+    };
+    expect(v, wish_for(format, Kind::automatic),
+           {"", "no < call", with("1"), "Let me see.\n" + with("22"), with("1") + "\nDone."},
+           {with("\"x\""), with(""), "x" + call.substr(0, call.find("add")) + "sub"});
+  }
+}
+
 TEST(AnswerRules, ThoughtsComeBeforeEveryForm) {
   const TestVocabulary v;
   AnswerWish wish = {.choice = {}, .text = nullptr, .reasoning = kThink};

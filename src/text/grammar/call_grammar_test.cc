@@ -315,6 +315,25 @@ TEST(CallGrammar, OfKimi) {
          begin + call("functions.book:0", "{}") + end});
 }
 
+TEST(CallGrammar, OfGptOss) {
+  const TestVocabulary text,
+      tokens(folder_with("qwen2",
+                         {"<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|constrain|>",
+                          "<|call|>", "<|return|>"},
+                         Flagged::yes)
+                 .c_str());
+  const auto call = [](const std::string& name, const std::string& arguments) {
+    return "<|channel|>commentary to=functions." + name + " <|constrain|>json<|message|>" +
+           arguments;
+  };
+  const std::string book = R"({"city": "Paris", "days": 3, "note": "<b>"})";
+  for (const TestVocabulary* v : {&text, &tokens})
+    expect(*v, ToolFormat::gpt_oss, {{call("book", book), {book}}, {call("now", "{}"), {"{}"}}},
+           {"", book, call("fly", "{}"), call("book", "{}"), call("now", "{\"a\": 1}"),
+            call("now", "{}") + "<|call|>",
+            call("now", "{}") + "<|start|>assistant" + call("now", "{}")});
+}
+
 TEST(CallGrammar, OfPythonicModels) {
   const TestVocabulary v;
   expect(v, ToolFormat::pythonic,
