@@ -30,7 +30,7 @@ Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, int64_t most, const
   if (!traits.arguments_as_text)
     HOCKET_TRY_VOID(held.grow(kConversationCopies * arguments.tree_bytes));
   ChatInput fitted = chat;
-  fit_calls(fitted, traits);
+  fit_messages(fitted, traits);
   HOCKET_TRY(const RenderedPrompt rendered, model.chat_template->render(fitted));
   HOCKET_TRY_VOID(model.tokenizer->check_length(rendered.marked, most));
   return model.tokenizer->encode(rendered);

@@ -1,12 +1,14 @@
 #include "text/answers/template_traits.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "core/bounded_json.h"
 #include "text/answers/answer_parser.h"
+#include "text/answers/call_reader.h"
 
 namespace hocket {
 namespace {
@@ -15,8 +17,8 @@ using Json = nlohmann::ordered_json;
 
 // No template writes these words by itself.
 constexpr const char *kProbeTool = "probe_tool_name", *kProbeKey = "probe_key",
-                     *kProbeValue = "probe_value", *kShortId = "Abcdefgh1",
-                     *kLongId = "call_0123456789abcdefghijklmn";
+                     *kProbeValue = "probe_value", *kProbeThought = "probe_thought",
+                     *kShortId = "Abcdefgh1", *kLongId = "call_0123456789abcdefghijklmn";
 
 Json probe_tools() {
   return Json::array(
@@ -44,6 +46,21 @@ ChatInput conversation(Json arguments, const char* id) {
 std::string rendered(const ChatTemplate& chat_template, const ChatInput& chat) {
   const auto prompt = chat_template.render(chat);
   return prompt ? prompt->text() : std::string();
+}
+
+bool shows_thought(const ChatTemplate& chat_template, const char* field) {
+  ChatInput chat = conversation({{kProbeKey, kProbeValue}}, kLongId);
+  chat.messages[1][field] = kProbeThought;
+  return rendered(chat_template, chat).contains(kProbeThought);
+}
+
+// Returns true if the id of a call is all that shows which function it calls.
+bool shows_only_ids(const ChatTemplate& chat_template) {
+  ChatInput chat = conversation({{kProbeKey, kProbeValue}}, kLongId);
+  chat.tools = Json::array();
+  chat.messages[2].erase("name");
+  const std::string prompt = rendered(chat_template, chat);
+  return prompt.contains(kLongId) && prompt.contains(kProbeValue) && !prompt.contains(kProbeTool);
 }
 
 // Returns true if the prompt has the arguments as JSON, not escaped and without Python's quotes.
@@ -88,6 +105,62 @@ void fit_call(Json& call, const TemplateTraits& traits) {
   }
 }
 
+// Gives calls ids of the form functions.f:0, counted through the conversation, and their answers
+// the same.
+class CallIds {
+ public:
+  void name(Json& call) {
+    const int number = next_++;
+    if (!call.is_object()) return;
+    const auto function = call.find("function");
+    if (function == call.end() || !function->is_object()) return;
+    const auto name = function->find("name");
+    if (name == function->end() || !name->is_string()) return;
+    // Many answers may name one call, so a long name would make much of a short message.
+    if (name->get_ref<const std::string&>().size() > kCallNameBytesMax) return;
+    const std::string stem = "functions." + name->get<std::string>() + ":";
+    Json& id = call["id"];
+    const std::string given = id.is_string() ? id.get<std::string>() : std::string();
+    const bool fits = given.size() > stem.size() && given.starts_with(stem) &&
+                      given.find_first_not_of("0123456789", stem.size()) == given.npos;
+    const std::string fitting = fits ? given : stem + std::to_string(number);
+    if (!given.empty()) fitting_[given] = fitting;
+    id = fitting;
+  }
+
+  void answer(Json& message) const {
+    const auto id = message.find("tool_call_id");
+    if (id == message.end() || !id->is_string()) return;
+    const auto found = fitting_.find(id->get_ref<const std::string&>());
+    if (found != fitting_.end()) *id = found->second;
+  }
+
+ private:
+  int next_ = 0;
+  std::map<std::string, std::string, std::less<>> fitting_;  // by the id as given, the newest
+};
+
+// Moves thoughts into the field `thinking`. Beside a call the template takes thoughts or text, and
+// shows either as thoughts.
+void fit_thoughts(Json& message) {
+  for (const char* field : {"reasoning_content", "reasoning"}) {
+    const auto thoughts = message.find(field);
+    if (message.contains("thinking") || thoughts == message.end() || !thoughts->is_string())
+      continue;
+    Json moved = std::move(*thoughts);
+    message["thinking"] = std::move(moved);
+  }
+  const auto thinking = message.find("thinking"), content = message.find("content");
+  if (!message.contains("tool_calls") || thinking == message.end() || content == message.end())
+    return;
+  if (!thinking->is_string() || !content->is_string()) return;
+  auto& words = content->get_ref<std::string&>();
+  auto& thoughts = thinking->get_ref<std::string&>();
+  if (words.empty() || thoughts.empty()) return;
+  thoughts += "\n" + words;
+  words.clear();
+}
+
 }  // namespace
 
 TemplateTraits traits_of(const ChatTemplate& chat_template) {
@@ -102,6 +175,10 @@ TemplateTraits traits_of(const ChatTemplate& chat_template) {
     return rendered(chat_template, question);
   };
   traits.tells_effort = with_effort("low") != with_effort("high");
+
+  traits.ids_name_functions = shows_only_ids(chat_template);
+  traits.reads_thinking = shows_thought(chat_template, "thinking") &&
+                          !shows_thought(chat_template, "reasoning_content");
 
   const Json object = {{kProbeKey, kProbeValue}};
   const Json text = std::string("{\"") + kProbeKey + "\": \"" + kProbeValue + "\"}";
@@ -137,13 +214,19 @@ ArgumentTexts argument_texts(const Json& messages) {
   return sum;
 }
 
-void fit_calls(ChatInput& chat, const TemplateTraits& traits) {
+void fit_messages(ChatInput& chat, const TemplateTraits& traits) {
+  CallIds ids;
   for (Json& message : chat.messages) {
     if (!message.is_object()) continue;
     if (traits.short_ids) shorten(message, "tool_call_id");
+    if (traits.ids_name_functions) ids.answer(message);
+    if (traits.reads_thinking) fit_thoughts(message);
     const auto calls = message.find("tool_calls");
     if (calls == message.end() || !calls->is_array()) continue;
-    for (Json& call : *calls) fit_call(call, traits);
+    for (Json& call : *calls) {
+      fit_call(call, traits);
+      if (traits.ids_name_functions) ids.name(call);
+    }
   }
 }
 

@@ -7,10 +7,12 @@
 namespace hocket {
 
 struct TemplateTraits {
-  bool shows_tools = false;        // the prompt tells the model about its tools
-  bool arguments_as_text = false;  // arguments of earlier calls must be JSON text, not an object
-  bool tells_effort = false;       // the prompt changes with reasoning_effort
-  bool short_ids = false;          // ids of calls must have nine letters and digits, or it refuses
+  bool shows_tools = false;         // the prompt tells the model about its tools
+  bool arguments_as_text = false;   // arguments of earlier calls must be JSON text, not an object
+  bool tells_effort = false;        // the prompt changes with reasoning_effort
+  bool short_ids = false;           // ids of calls must have nine letters and digits, or it refuses
+  bool ids_name_functions = false;  // of a call it shows the id and not the name
+  bool reads_thinking = false;      // thoughts of earlier messages must be in the field `thinking`
 };
 
 TemplateTraits traits_of(const ChatTemplate& chat_template);
@@ -25,8 +27,9 @@ ArgumentTexts argument_texts(const nlohmann::ordered_json& messages);
 // Limit of num_bytes in one conversation.
 inline constexpr int64_t kArgumentsBytesMax = 8 << 20;
 
-// Rewrites the earlier calls of a conversation as the template wants them: arguments as an object
-// or as text, and ids that it accepts (equal ids stay equal).
-void fit_calls(ChatInput& chat, const TemplateTraits& traits);
+// Rewrites the earlier messages of a conversation as the template wants them: arguments as an
+// object or as text, ids that it accepts (equal ids stay equal) or that tell the function and the
+// number of the call, functions.f:0, and thoughts where it reads them.
+void fit_messages(ChatInput& chat, const TemplateTraits& traits);
 
 }  // namespace hocket

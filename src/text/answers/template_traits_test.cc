@@ -69,7 +69,7 @@ ChatInput conversation(const nlohmann::ordered_json& arguments) {
 TEST(TemplateTraits, CallsAreFitted) {
   const auto fitted = [](const nlohmann::ordered_json& arguments, TemplateTraits traits) {
     ChatInput chat = conversation(arguments);
-    fit_calls(chat, traits);
+    fit_messages(chat, traits);
     return chat.messages;
   };
   const nlohmann::ordered_json object = {{"b", 1}, {"a", "ä"}};
@@ -90,11 +90,88 @@ TEST(TemplateTraits, CallsAreFitted) {
   EXPECT_EQ(shortened[2]["tool_call_id"], id);
   const auto prompt = compiled(kShort).render([&] {
     ChatInput chat = conversation(object);
-    fit_calls(chat, traits_of(compiled(kShort)));
+    fit_messages(chat, traits_of(compiled(kShort)));
     return chat;
   }());
   ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
   EXPECT_NE(prompt->text().find(id + id), std::string::npos);
+}
+
+// As Kimi K2 and gpt-oss write messages, cut down.
+constexpr const char* kIdsOnly =
+    "{{ tools | tojson }}{% for m in messages %}{% for c in m.tool_calls or [] %}[{{ c.id }}]{{ "
+    "c.function.arguments | tojson }}{% endfor %}{% if m.role == 'tool' %}{{ m.name }} of ({{ "
+    "m.tool_call_id }}){% endif %}{% endfor %}";
+constexpr const char* kThinking =
+    "{% for m in messages %}{% if m.thinking %}{% if m.content and m.tool_calls %}{{ "
+    "raise_exception('both') }}{% endif %}({{ m.thinking }}){% endif %}{{ m.content }}{% for c in "
+    "m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% "
+    "endfor %}";
+
+TEST(TemplateTraits, IdsNameTheFunctionWhereNothingElseDoes) {
+  EXPECT_FALSE(traits_of(compiled(kObject)).ids_name_functions);
+  EXPECT_FALSE(traits_of(compiled(kThinking)).ids_name_functions);
+  const TemplateTraits traits = traits_of(compiled(kIdsOnly));
+  EXPECT_TRUE(traits.ids_name_functions);
+  const auto call = [](const nlohmann::ordered_json& id, const char* name) {
+    return nlohmann::ordered_json(
+        {{"id", id}, {"function", {{"name", name}, {"arguments", {{"a", 1}}}}}});
+  };
+  const auto answer = [](const char* id) {
+    return nlohmann::ordered_json({{"role", "tool"}, {"tool_call_id", id}, {"content", "."}});
+  };
+  ChatInput chat;
+  chat.messages = {
+      {{"role", "assistant"}, {"tool_calls", {call("call_1", "f"), call("functions.g:7", "g")}}},
+      answer("call_1"),
+      answer("functions.g:7"),
+      {{"role", "assistant"},
+       {"tool_calls", {call("call_1", "g"), call(nullptr, "f"), call("functions.g:x", "g")}}},
+      answer("call_1"),
+      answer("unknown")};
+  fit_messages(chat, traits);
+  const auto prompt = compiled(kIdsOnly).render(chat);
+  ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
+  EXPECT_EQ(prompt->text(),
+            "null[functions.f:0]{\"a\": 1}[functions.g:7]{\"a\": 1} of (functions.f:0) of "
+            "(functions.g:7)[functions.g:2]{\"a\": 1}[functions.f:3]{\"a\": "
+            "1}[functions.g:4]{\"a\": 1} of (functions.g:2) of (unknown)");
+}
+
+TEST(TemplateTraits, ALongNameStandsInNoId) {
+  ChatInput chat;
+  for (const size_t size : {256, 257})
+    chat.messages.push_back(
+        {{"role", "assistant"},
+         {"tool_calls",
+          {{{"id", "c"}, {"function", {{"name", std::string(size, 'f')}, {"arguments", "{}"}}}}}}});
+  fit_messages(chat, {.ids_name_functions = true});
+  EXPECT_EQ(chat.messages[0]["tool_calls"][0]["id"], "functions." + std::string(256, 'f') + ":0");
+  EXPECT_EQ(chat.messages[1]["tool_calls"][0]["id"], "c");
+}
+
+TEST(TemplateTraits, ThoughtsLieWhereTheTemplateReadsThem) {
+  EXPECT_FALSE(traits_of(compiled(kObject)).reads_thinking);
+  EXPECT_FALSE(traits_of(compiled("{% for m in messages %}{{ m.reasoning_content }}{% endfor %}"))
+                   .reads_thinking);
+  const TemplateTraits traits = traits_of(compiled(kThinking));
+  EXPECT_TRUE(traits.reads_thinking);
+  const auto prompt_of = [&](nlohmann::ordered_json message) {
+    ChatInput chat;
+    chat.messages = nlohmann::ordered_json::array({std::move(message)});
+    fit_messages(chat, traits);
+    const auto prompt = compiled(kThinking).render(chat);
+    return prompt ? std::string(prompt->text()) : prompt.error().message;
+  };
+  const nlohmann::ordered_json calls = {
+      {{"id", "1"}, {"function", {{"name", "f"}, {"arguments", {{"a", 1}}}}}}};
+  EXPECT_EQ(prompt_of({{"content", "Hi"}, {"reasoning_content", "Hm"}}), "(Hm)Hi");
+  EXPECT_EQ(prompt_of({{"content", "Hi"}, {"reasoning", "Hm"}}), "(Hm)Hi");
+  EXPECT_EQ(prompt_of({{"content", "Hi"}, {"thinking", "A"}, {"reasoning_content", "B"}}), "(A)Hi");
+  EXPECT_EQ(prompt_of({{"content", "Hi"}, {"reasoning_content", "Hm"}, {"tool_calls", calls}}),
+            "(Hm\nHi)f{\"a\": 1}");
+  EXPECT_EQ(prompt_of({{"content", nullptr}, {"reasoning_content", "Hm"}, {"tool_calls", calls}}),
+            "(Hm)f{\"a\": 1}");
 }
 
 }  // namespace
