@@ -26,6 +26,10 @@ PARSERS = {
         "qwen3_coder": ("qwen3_coder_detector", "Qwen3CoderDetector"),
         "mimo": ("mimo_detector", "MiMoDetector"),
         "glm45": ("glm4_moe_detector", "Glm4MoeDetector"),
+        "glm47": ("glm47_moe_detector", "Glm47MoeDetector"),
+        "minimax_m2": ("minimax_m2", "MinimaxM2Detector"),
+        "kimi_k2": ("kimik2_detector", "KimiK2Detector"),
+        "gpt_oss": ("gpt_oss_detector", "GptOssDetector"),
         "deepseek_v3": ("deepseekv3_detector", "DeepSeekV3Detector"),
         "deepseek_v31": ("deepseekv31_detector", "DeepSeekV31Detector"),
         "llama3_json": ("llama32_detector", "Llama32Detector"),
@@ -64,6 +68,22 @@ DISAGREEMENTS = [
     (("sglang",), "Mistral, by name", "they stop at the second call"),
     (("sglang",), "cut in a value", "half a value is handed on as if it were whole"),
     (("sglang",), "prose between parameters", "the call is handed on without what follows the prose"),
+    (("sglang",), "GLM 4.7 writes lines", "line ends at the end of a value are dropped there"),
+    (("sglang",), "GLM 4.7 on lines after all", "the older family's form is not read there"),
+    (("sglang",), "text where a value should be", "the call is handed on without the argument"),
+    (("sglang",), "Kimi, ids in short", "an id without a number is none there"),
+    (("sglang",), "Kimi, marks forgotten", "they need every mark"),
+    (("sglang",), "MiniMax, every type", "a $ref is not followed there"),
+    (("sglang",), "MiniMax writes code", "a value ends at its first end mark there, and loses line ends at its ends"),
+    (("sglang",), "MiniMax on one line, other quotes", "they need double quotes"),
+    (("sglang",), "MiniMax, forgotten ends", "they need every mark"),
+    (("sglang",), "MiniMax, a tool that is none", "dropped there"),
+    (("sglang",), "MiniMax, prose in a call", "the call is handed on without the prose"),
+    (("sglang",), "gpt-oss calls at once", "they look for the head that the prompt has begun"),
+    (("sglang",), "gpt-oss, the recipient first", "a recipient before the channel is not read there"),
+    (("sglang",), "gpt-oss, a call without arguments", "they need arguments"),
+    (("sglang",), "gpt-oss, a tool that is none", "dropped there"),
+    (("sglang",), "gpt-oss, a known tool without its space", "they need the word functions"),
     (("sglang",), "no value", "a call whose argument has no value is handed on without it"),
 ]
 
@@ -108,6 +128,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports the parsers of one package unchanged, and stand-ins for the rest of it and for large libraries."""
 
     LARGE = ("openai", "torch", "transformers", "xgrammar")
+    SHARED = ("sglang.srt.parser.harmony_parser",)  # parsers use it and it imports nothing large
 
     def __init__(self, package, folder):
         self.package, self.folder = package, folder
@@ -116,7 +137,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name.split(".")[0] not in (self.package.split(".")[0], *self.LARGE):
             return None
         file = self.folder / (name.replace(".", "/") + ".py")
-        if name.startswith(self.package + ".") and file.exists():
+        if (name.startswith(self.package + ".") or name in self.SHARED) and file.exists():
             return importlib.util.spec_from_file_location(name, file)
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
