@@ -127,12 +127,14 @@ def test_responses(client):
 
 
 # Formats of calls by model family: the bundled model knows one, and a grammar makes it write the others.
-FAMILIES = ["qwen3_coder", "mimo", "glm45", "deepseek_v3", "deepseek_v31", "llama3_json", "pythonic", "mistral", "json"]
+FAMILIES = ["qwen3_coder", "mimo", "glm45", "glm47", "minimax_m2", "kimi_k2", "gpt_oss",
+            "deepseek_v3", "deepseek_v31", "llama3_json", "pythonic", "mistral", "json"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family(start, family):
-    server = start("--tool-call-parser", family)
+    channels = ("--reasoning-parser", "gpt-oss") if family == "gpt_oss" else ()
+    server = start("--tool-call-parser", family, *channels)
     client = server.client()
 
     def one(seed):

@@ -226,6 +226,47 @@ TEST(Answers, TheFamilyIsChosenByFlag) {
   EXPECT_EQ(info["reasoning_parser"], "none");
 }
 
+TEST(Answers, ChannelsAreToldApart) {
+  ServerSettings settings;
+  settings.answers.tool_call_parser = "gpt-oss";
+  settings.answers.reasoning_parser = "gpt-oss";
+  TestServer server(TestServer::Text::bundled, settings);
+  say(server,
+      "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>42");
+  const Json answer = server.post("/v1/chat/completions", chat_body());
+  const Json& message = answer["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "Hm.");
+  EXPECT_EQ(message["content"], "42");
+  EXPECT_GT(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 0);
+  Json body = chat_body();
+  body["separate_reasoning"] = false;
+  EXPECT_EQ(
+      server.post("/v1/chat/completions", body)["choices"][0]["message"]["content"],
+      "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>42");
+  say(server,
+      "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
+      "to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"Bern\"}<|call|>more");
+  const Json called = server.post("/v1/chat/completions", body_with_tools())["choices"][0];
+  EXPECT_EQ(called["finish_reason"], "tool_calls");
+  EXPECT_EQ(called["message"]["reasoning_content"], "Hm.");
+  EXPECT_EQ(called["message"]["content"], nullptr);
+  EXPECT_EQ(called["message"]["tool_calls"][0]["function"]["arguments"], R"({"city": "Bern"})");
+  EXPECT_EQ(server.get("/get_server_info")["answers"]["reasoning_parser"], "gpt-oss");
+}
+
+TEST(Answers, ChannelsGoWithTheirOwnCallsOnly) {
+  const auto chosen = [](const char* tools) {
+    return choose_answer_formats({.tool_call_parser = tools, .reasoning_parser = "gpt-oss"},
+                                 nullptr, nullptr);
+  };
+  for (const char* tools : {"auto", "none", "openai"}) EXPECT_TRUE(chosen(tools)) << tools;
+  const auto bad = chosen("hermes");
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().message,
+            "--reasoning-parser gpt-oss does not go with --tool-call-parser "
+            "hermes");
+}
+
 // Each tool needs some hundreds of visits, which is allowed for one tool alone.
 TEST(Answers, AllToolsShareOneBoundOfVisits) {
   TestServer server;
