@@ -79,16 +79,6 @@ Result<Json> count_tokens(const Json& body, const ServedModel& model, HeldBytes&
   return Json{{"input_tokens", ids.size()}};
 }
 
-// Returns the text that the model would read.
-Result<std::string> text_of(const Prompt& prompt, const std::vector<TokenId>& ids,
-                            const ServedModel& model) {
-  if (const auto* text = std::get_if<std::string>(&prompt.input)) return *text;
-  const auto* chat = std::get_if<ChatInput>(&prompt.input);
-  if (chat == nullptr) return model.tokenizer->decode(ids, SpecialTokens::keep);
-  HOCKET_TRY(const RenderedPrompt rendered, model.chat_template->render(*chat));
-  return rendered.text();
-}
-
 // Returns a request as it would be computed: each prompt's text and tokens, and the limit of the
 // answer.
 template <Parse parse>
@@ -100,7 +90,7 @@ Result<Json> render(const Json& body, const ServedModel& model, HeldBytes& held)
     TextPool::give_way();
     HOCKET_TRY(const std::vector<TokenId> ids, prompt_ids(prompt, request, model));
     HOCKET_TRY_VOID(fit_to_context(prompt, static_cast<int>(ids.size()), request, model));
-    HOCKET_TRY(std::string text, text_of(prompt, ids, model));
+    HOCKET_TRY(std::string text, prompt_text(prompt, request, model));
     HOCKET_TRY_VOID(held.grow(std::ssize(ids) * kToldTokenBytes + std::ssize(text)));
     prompts.push_back({{"prompt", std::move(text)},
                        {"token_ids", ids_json(ids)},

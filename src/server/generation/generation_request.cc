@@ -17,10 +17,10 @@
 namespace hocket {
 namespace {
 
-// `most`: limit on the prompt's tokens. `held` counts the trees that arguments of tool calls
-// become.
-Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, int64_t most, const ServedModel& model,
-                                      HeldBytes& held) {
+// Renders a chat, its earlier messages as the template needs them. `most`: limit on the prompt's
+// tokens. `held` counts the trees that arguments of tool calls become.
+Result<RenderedPrompt> rendered_chat(const ChatInput& chat, int64_t most, const ServedModel& model,
+                                     HeldBytes& held) {
   if (model.chat_template == nullptr)
     return fail(error(ErrorCode::template_failed, "the model has no chat template")
                     .with_fix("start with --chat-template FILE, or use /v1/completions"));
@@ -31,9 +31,11 @@ Result<std::vector<TokenId>> chat_ids(const ChatInput& chat, int64_t most, const
     HOCKET_TRY_VOID(held.grow(kConversationCopies * arguments.tree_bytes));
   ChatInput fitted = chat;
   fit_messages(fitted, traits);
-  HOCKET_TRY(const RenderedPrompt rendered, model.chat_template->render(fitted));
-  HOCKET_TRY_VOID(model.tokenizer->check_length(rendered.marked, most));
-  return model.tokenizer->encode(rendered);
+  return model.chat_template->render(fitted);
+}
+
+int64_t most_tokens(const GenerationRequest& request, const ServedModel& model) {
+  return std::max<int64_t>(request.most_tokens, model.info->context_length);
 }
 
 }  // namespace
@@ -48,12 +50,14 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
                                         const ServedModel& model) {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt.input)) return *ids;
   if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
-  const int64_t most = std::max<int64_t>(request.most_tokens, model.info->context_length);
+  const int64_t most = most_tokens(request, model);
   const auto* chat = std::get_if<ChatInput>(&prompt.input);
   const auto encoded = [&]() -> Result<std::vector<TokenId>> {
     if (chat != nullptr) {
       HeldBytes held(request.memory);
-      return chat_ids(*chat, most, model, held);
+      HOCKET_TRY(const RenderedPrompt rendered, rendered_chat(*chat, most, model, held));
+      HOCKET_TRY_VOID(model.tokenizer->check_length(rendered.marked, most));
+      return model.tokenizer->encode(rendered);
     }
     const auto& text = std::get<std::string>(prompt.input);
     HOCKET_TRY_VOID(model.tokenizer->check_length(text, most));
@@ -66,6 +70,18 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
   if (!ids && is_of_the_text(ids.error().code) && ids.error().param.empty())
     ids.error().param = request.api->fields.prompt;
   return ids;
+}
+
+Result<std::string> prompt_text(const Prompt& prompt, const GenerationRequest& request,
+                                const ServedModel& model) {
+  if (const auto* text = std::get_if<std::string>(&prompt.input)) return *text;
+  if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt.input))
+    return model.tokenizer->decode(*ids, SpecialTokens::keep);
+  HeldBytes held(request.memory);
+  HOCKET_TRY(
+      const RenderedPrompt rendered,
+      rendered_chat(std::get<ChatInput>(prompt.input), most_tokens(request, model), model, held));
+  return rendered.text();
 }
 
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,

@@ -103,6 +103,10 @@ struct GenerationRequest {
 // context_length_exceeded if the text is so long that it cannot fit, before it is encoded.
 Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRequest& request,
                                         const ServedModel& model);
+// Returns the text of these tokens. The model has a tokenizer. Errors: template_failed,
+// invalid_request.
+Result<std::string> prompt_text(const Prompt& prompt, const GenerationRequest& request,
+                                const ServedModel& model);
 // Sets max_new_tokens so that prompt and answer fit the context. Errors: invalid_request (no
 // token), and context_length_exceeded with both numbers. A prompt is never truncated.
 Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationRequest& request,

@@ -29,6 +29,26 @@ TEST(Render, IsWhatTheModelReads) {
   EXPECT_EQ(server.post("/apply-template", body, 400)["error"]["param"], "temperature");
 }
 
+// Arguments come as text and the template wants objects, so the prompt is not what was sent.
+TEST(TextRoutes, ARenderedPromptIsTheTextOfItsTokens) {
+  TestServer server;
+  Json body = chat_body();
+  body["messages"].push_back(
+      {{"role", "assistant"},
+       {"tool_calls",
+        {{{"id", "c"},
+          {"type", "function"},
+          {"function", {{"name", "f"}, {"arguments", "{\"a\": \"Köln\"}"}}}}}}});
+  body["messages"].push_back({{"role", "tool"}, {"tool_call_id", "c"}, {"content", "So."}});
+  const Json rendered = server.post("/v1/chat/completions/render", body);
+  const auto ids = rendered["token_ids"].get<std::vector<int>>();
+  std::vector<TokenId> tokens;
+  for (const int id : ids) tokens.push_back(TokenId(id));
+  const std::string prompt = rendered["prompt"];
+  EXPECT_EQ(prompt, bundled_text().tokenizer.decode(tokens, SpecialTokens::keep).value());
+  EXPECT_NE(prompt.find("{\"a\": \"Köln\"}"), prompt.npos) << prompt;
+}
+
 TEST(Loads, TellOfEachRank) {
   TestServer server;
   const Json loads = server.get("/v1/loads");

@@ -70,6 +70,13 @@ bool says_arguments(std::string_view prompt) {
   return false;
 }
 
+// Returns true if the prompt has the arguments in a form of the family's own, such as XML, and not
+// only as Python prints an object.
+bool writes_out_arguments(std::string_view prompt) {
+  return prompt.contains(kProbeValue) &&
+         !prompt.contains(std::string("{'") + kProbeKey + "': '" + kProbeValue + "'}");
+}
+
 bool is_short_id(std::string_view id) {
   return id.size() == 9 && std::ranges::all_of(id, [](unsigned char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -183,7 +190,8 @@ TemplateTraits traits_of(const ChatTemplate& chat_template) {
   const Json object = {{kProbeKey, kProbeValue}};
   const Json text = std::string("{\"") + kProbeKey + "\": \"" + kProbeValue + "\"}";
   for (const char* id : {kLongId, kShortId}) {
-    const bool as_object = says_arguments(rendered(chat_template, conversation(object, id)));
+    const std::string prompt = rendered(chat_template, conversation(object, id));
+    const bool as_object = says_arguments(prompt) || writes_out_arguments(prompt);
     const bool as_text =
         !as_object && says_arguments(rendered(chat_template, conversation(text, id)));
     if (!as_object && !as_text) continue;

@@ -37,6 +37,20 @@ TEST(TemplateTraits, AreFoundByRendering) {
   EXPECT_FALSE(traits_of(compiled("{{ messages[0].content }}")).shows_tools);
 }
 
+// Qwen3.5's template in some folders also takes text, which it prints as it is.
+constexpr const char* kParameters =
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.function.arguments is string "
+    "%}{{ c.function.arguments }}{% else %}{% for k, v in c.function.arguments | items "
+    "%}<parameter={{ k }}>{{ v }}</parameter>{% endfor %}{% endif %}{% endfor %}{% endfor %}";
+constexpr const char* kPrinted =
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c.function.arguments }}{% endfor "
+    "%}{% endfor %}";
+
+TEST(TemplateTraits, ArgumentsWrittenOutAreObjects) {
+  EXPECT_FALSE(traits_of(compiled(kParameters)).arguments_as_text);
+  EXPECT_TRUE(traits_of(compiled(kPrinted)).arguments_as_text);
+}
+
 TEST(TemplateTraits, OfRealTemplates) {
   const std::filesystem::path root = HOCKET_SOURCE_DIR;
   const auto tokenizer = Tokenizer::load(root / "models/hocket-tiny-qwen3-moe").value();
