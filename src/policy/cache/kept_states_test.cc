@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kPage = 4;
+constexpr int kTokensOfAPage = 4;
 
 std::vector<TokenId> tokens_of(int first, int count) {
   std::vector<TokenId> tokens;
@@ -21,10 +21,10 @@ class KeptStatesTest : public ::testing::Test {
  protected:
   // Puts a sequence into the tree, with a state at `border` of it if that is not 0.
   void insert(const std::vector<TokenId>& tokens, int border = 0) {
-    std::vector<PageId> ids(tokens.size() / kPage);
+    std::vector<PageId> ids(tokens.size() / kTokensOfAPage);
     ASSERT_TRUE(pages.take(ids));
     const Lease lease = cache.insert(0, tokens, ids);
-    ASSERT_EQ(lease.len(), static_cast<int>(ids.size()) * kPage);
+    ASSERT_EQ(lease.len(), static_cast<int>(ids.size()) * kTokensOfAPage);
     if (border > 0) cache.keep_state(lease, border, slots.take());
     cache.check_integrity();
   }
@@ -34,7 +34,7 @@ class KeptStatesTest : public ::testing::Test {
     return found;
   }
 
-  PageAllocator pages{64, kPage};
+  PageAllocator pages{64, kTokensOfAPage};
   SlotAllocator slots{4};
   RadixCache cache{pages, {.states = &slots}};
 };
@@ -42,7 +42,7 @@ class KeptStatesTest : public ::testing::Test {
 TEST_F(KeptStatesTest, AMatchEndsWhereAStateIsKept) {
   insert(tokens_of(0, 40), 16);
   const PrefixMatch found = match(tokens_of(0, 39));
-  EXPECT_EQ(found.len(kPage), 16);
+  EXPECT_EQ(found.len(kTokensOfAPage), 16);
   EXPECT_EQ(found.longest_len, 39);
   EXPECT_EQ(found.state.len(), 16);
   EXPECT_GE(found.state.slot(), 0);
@@ -53,7 +53,7 @@ TEST_F(KeptStatesTest, AMatchEndsWhereAStateIsKept) {
 TEST_F(KeptStatesTest, WithoutAStateNothingIsMatched) {
   insert(tokens_of(0, 40));
   const PrefixMatch found = match(tokens_of(0, 40));
-  EXPECT_EQ(found.len(kPage), 0);
+  EXPECT_EQ(found.len(kTokensOfAPage), 0);
   EXPECT_EQ(found.longest_len, 40);
   EXPECT_FALSE(found.state);
 }
@@ -89,7 +89,8 @@ TEST_F(KeptStatesTest, AnOldStateGivesWayToNewOnes) {
   insert(tokens_of(0, 40), 20);
   for (int i = 1; i <= 3; ++i) {  // each saves less, and they are evicted in turn
     insert(tokens_of(100 * i, 12), 12);
-    if (slots.num_free() == 0) EXPECT_TRUE(cache.evict_state());
+    if (slots.num_free() > 0) continue;
+    EXPECT_TRUE(cache.evict_state());
   }
   for (int i = 4; i <= 6; ++i) {
     EXPECT_EQ(slots.num_free(), 1);
