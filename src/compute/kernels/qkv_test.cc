@@ -15,12 +15,19 @@ struct QkvCase {
   int num_heads, kv_heads, dim, rotary_dim, page_tokens, rows;
   int value_dim = 0;  // 0: dim
   float value_scale = 1;
+  bool unit_norms = false;
 };
-constexpr QkvCase kQkvCases[] = {
-    {4, 2, 16, 16, 32, 1},      {4, 2, 32, 32, 32, 40}, {16, 4, 64, 64, 64, 70},
-    {8, 8, 128, 64, 128, 5},    {4, 2, 80, 80, 32, 33}, {4, 1, 48, 16, 96, 100},
-    {4, 2, 80, 16, 8, 20},      {4, 2, 16, 16, 1, 9},   {4, 2, 24, 8, 32, 9, 16, 0.707f},
-    {4, 2, 32, 0, 32, 9, 48, 1}};
+constexpr QkvCase kQkvCases[] = {{4, 2, 16, 16, 32, 1},
+                                 {4, 2, 32, 32, 32, 40},
+                                 {16, 4, 64, 64, 64, 70},
+                                 {8, 8, 128, 64, 128, 5},
+                                 {4, 2, 80, 80, 32, 33},
+                                 {4, 1, 48, 16, 96, 100},
+                                 {4, 2, 80, 16, 8, 20},
+                                 {4, 2, 16, 16, 1, 9},
+                                 {4, 2, 24, 8, 32, 9, 16, 0.707f},
+                                 {4, 2, 32, 0, 32, 9, 48, 1},
+                                 {4, 2, 48, 32, 32, 40, 0, 1, true}};
 
 // The inputs of finish_qkv(), and zeroed pages for its output: tokens 5, 6, ... of a sequence on
 // shuffled pages.
@@ -54,6 +61,7 @@ struct QkvFixture {
             .style = seed % 4 < 2 ? RopeConfig::Style::half : RopeConfig::Style::interleaved,
             .norm_eps = 1e-6f,
             .value_scale = c.value_scale,
+            .unit_norms = c.unit_norms,
             .cos = View<const float>(cos.data(), c.rows, c.rotary_dim / 2),
             .sin = View<const float>(sin.data(), c.rows, c.rotary_dim / 2),
             .slots = slots,
@@ -71,6 +79,18 @@ struct QkvFixture {
   template <class Y>
   std::vector<Y> head(int row, int head, std::span<const float> norm) const {
     std::vector<Y> y(round_up(shape.key_dim, kBlockK));
+    if (!call.unit_norms) {
+      rotate(row, head, norm, y.data());
+      return y;
+    }
+    std::vector<float> rotated(shape.key_dim), ones(shape.key_dim, 1.0f);
+    rotate(row, head, norm, rotated.data());
+    row_kernels(Isa::ref).of<Y>().rms_norm(rotated.data(), ones.data(), shape.key_dim,
+                                           call.norm_eps, y.data());
+    return y;
+  }
+  template <class Y>
+  void rotate(int row, int head, std::span<const float> norm, Y* y) const {
     row_kernels(Isa::ref).of<Y>().head({.x = call.qkv.row(row) + head * shape.key_dim,
                                         .dim = shape.key_dim,
                                         .norm = norm.empty() ? nullptr : norm.data(),
@@ -79,8 +99,7 @@ struct QkvFixture {
                                         .sin = call.sin.row(row),
                                         .rotary_dim = static_cast<int>(2 * call.cos.cols),
                                         .style = call.style,
-                                        .y = y.data()});
-    return y;
+                                        .y = y});
   }
 
   KvShape shape;

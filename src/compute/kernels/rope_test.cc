@@ -120,6 +120,19 @@ TEST(RopeTest, LinearDividesByTheFactor) {
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_EQ(scaled[i], plain[i] / 4);
 }
 
+TEST(RopeTest, QueriesAreScaledByTheirShiftedPosition) {
+  const RopeConfig config{
+      .rotary_dim = 0, .original_context = 16, .query_beta = 0.1, .query_shift = 1};
+  EXPECT_TRUE(rope_frequencies(config).inv_freq.empty());
+  const std::vector<int32_t> positions = {0, 14, 15, 47};
+  std::vector<float> factors(positions.size());
+  query_factors(config, positions, View<float>(factors.data(), 4, 1));
+  EXPECT_EQ(factors[0], 1);
+  EXPECT_EQ(factors[1], 1);
+  EXPECT_NEAR(factors[2], 1 + 0.1 * std::log(2.0), 1e-6);
+  EXPECT_NEAR(factors[3], 1 + 0.1 * std::log(4.0), 1e-6);
+}
+
 TEST(RopeTest, AnglesOfEveryRow) {
   WorkerPool workers({.num_workers = 2});
   Backend backend = *Backend::create(detect_isa(), workers, 64);
