@@ -47,7 +47,7 @@ struct MlaConfig {
 struct AttentionConfig {
   int num_heads = 0;  // 0: no layer is of this kind
   int num_kv_heads = 0;
-  int key_dim = 0, value_dim = 0;  // of a head; queries have key_dim
+  int key_dim = 0, value_dim = 0;  // sizes of a head; queries have key_dim
   int window = 0;                  // keys that a query sees, its own included; 0: no bound
   int chunk = 0;       // a query sees keys of its own chunk of this many tokens; 0: no bound
   bool sinks = false;  // the softmax of each head has a learned logit that has no value
@@ -112,7 +112,7 @@ struct MoeConfig {
   bool gate_bias = false;       // the gate's product has a bias, which the weights do use
   // The weight multiplies the row that the expert gets, not the one that it gives; needs top_k 1.
   bool weighted_inputs = false;
-  Activation activation;  // of the experts
+  Activation activation;  // that of the experts
   // [num_layers] the limits of limited_silu in experts and in shared experts, 0: none; or empty.
   std::vector<float> limits, shared_limits;
   Stacked stacked = Stacked::never;

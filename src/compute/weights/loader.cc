@@ -314,11 +314,7 @@ PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k, B
 
 PackedWeight WeightLoader::plain_stacked(std::span<const Part> parts, int k, Bias bias) {
   const Stack stack = stack_of(parts);
-  return state_->load({.parts = stack.parts,
-                       .n = stack.n,
-                       .k = k,
-                       .quantized = Product::Quantized::never,
-                       .bias = bias});
+  return state_->load({stack.parts, stack.n, k, Product::Quantized::never, bias});
 }
 
 PackedWeight WeightLoader::head(const std::string& name, int n, int k) {
