@@ -34,6 +34,27 @@ bool is_ascii(std::string_view text) {
   return std::ranges::none_of(text, [](unsigned char c) { return c >= 128; });
 }
 
+// Shortens numbers, which nlohmann refuses beyond the range of double though they are JSON. No
+// digit of an escape in a string is lost.
+std::string with_small_numbers(std::string_view json) {
+  constexpr int kDigitsMax = 16, kExponentMax = 2;
+  std::string out;
+  int num_digits = 0, most = kDigitsMax;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c >= '0' && c <= '9') {
+      if (++num_digits > most) continue;
+    } else {
+      const bool signs = (c == '+' || c == '-') && most == kExponentMax && num_digits == 0;
+      const bool after_number = i > 0 && (json[i - 1] == '.' || num_digits > 0);
+      if (!signs) most = (c == 'e' || c == 'E') && after_number ? kExponentMax : kDigitsMax;
+      num_digits = 0;
+    }
+    out += c;
+  }
+  return out;
+}
+
 std::vector<AnswerPart> parts_of(const AnswerParser::Options& options, std::string_view text,
                                  size_t piece) {
   AnswerParser parser(options);
@@ -72,7 +93,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (part.kind == AnswerPart::Kind::text) prose += part.text;
     // Only ASCII is checked: JSON cannot hold invalid UTF-8, which no detokenizer produces.
     if (part.kind != AnswerPart::Kind::call || !is_ascii(text)) continue;
-    HOCKET_CHECK(nlohmann::json::parse(part.text, nullptr, false).is_object());
+    const auto arguments = nlohmann::json::parse(with_small_numbers(part.text), nullptr, false);
+    HOCKET_CHECK(arguments.is_object());
   }
   if (options.tools_as == ToolFormat::none && !options.reasoning) HOCKET_CHECK(prose == text);
   return 0;
