@@ -64,7 +64,7 @@ class HarmonyReader final : public CallReader {
  private:
   enum class At : uint8_t {
     between,   // before a message: at the beginning, or behind an end mark
-    head,      // of a message
+    head,      // in the head of a message
     thoughts,  // this and those below: the text of a message
     prose,
     verbatim,  // prose whose end mark is part of it

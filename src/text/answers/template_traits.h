@@ -11,7 +11,7 @@ struct TemplateTraits {
   bool arguments_as_text = false;   // arguments of earlier calls must be JSON text, not an object
   bool tells_effort = false;        // the prompt changes with reasoning_effort
   bool short_ids = false;           // ids of calls must have nine letters and digits, or it refuses
-  bool ids_name_functions = false;  // of a call it shows the id and not the name
+  bool ids_name_functions = false;  // it shows the id of a call and not the name
   bool reads_thinking = false;      // thoughts of earlier messages must be in the field `thinking`
 };
 
