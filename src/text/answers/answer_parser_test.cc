@@ -47,6 +47,13 @@ TEST(AnswerParser, EndlessBlanksCostWhatTheyAreLong) {
   EXPECT_EQ(thoughts, (std::vector{thought("x")}));
   EXPECT_EQ(events_behind(call, {.format = ToolFormat::hermes}).size(), 2u);
   EXPECT_EQ(events_behind(deepseek, {.format = ToolFormat::deepseek_v3}).size(), 2u);
+  const std::string minimax = "<minimax:tool_call><invoke name=\"now\"></invoke>";
+  EXPECT_EQ(events_behind(minimax, {.format = ToolFormat::minimax_m2}).size(), 2u);
+  const std::string kimi = "<|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{}";
+  EXPECT_EQ(events_behind(kimi, {.format = ToolFormat::kimi_k2}).size(), 2u);
+  const std::string gpt_oss = "<|channel|>commentary to=functions.now<|message|>";
+  EXPECT_EQ(events_behind(gpt_oss, {.format = ToolFormat::gpt_oss}),
+            (std::vector{text_part(gpt_oss + blanks + "x")}));
 }
 
 TEST(AnswerParser, EndsAfterTheCallsThatAreAllowed) {
