@@ -44,8 +44,7 @@ std::string_view name_in_id(std::string_view id) {
   constexpr std::string_view kPrefix = "functions.";
   if (id.starts_with(kPrefix)) id.remove_prefix(kPrefix.size());
   const size_t last = id.find_last_not_of("0123456789");
-  const bool numbered = last != id.npos && id[last] == ':' && last + 1 < id.size();
-  return numbered ? id.substr(0, last) : id;
+  return last != id.npos && id[last] == ':' ? id.substr(0, last) : id;
 }
 
 class SectionReader final : public CallReader {
