@@ -234,7 +234,7 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
         {"max-total-tokens", &s.memory.max_total_tokens, "KV capacity, of each rank; 0: planned",
          ""},
         {"mamba-full-memory-ratio", &s.memory.mamba_full_memory_ratio,
-         "memory for states of linear attention, as a multiple of that for KV pages; 0: planned",
+         "memory for states of delta nets, as a multiple of that for KV pages; 0: planned (0.9)",
          ""},
         {"max-running-requests", &s.memory.max_running_requests,
          "requests decoded together, of each rank; 0: planned", ""},

@@ -20,10 +20,11 @@ Result<PagePool> PagePool::create(std::span<const KvShape> layers, int num_pages
            !__builtin_add_overflow(bytes, of_layer, &bytes);
   }
   if (!fits)
-    return fail(error(ErrorCode::out_of_memory,
-                      "{} KV pages of {} bytes or so in {} layers are more than any memory",
-                      num_pages, layers[0].page_bytes(), layers.size())
-                    .with_fix("lower --max-total-tokens"));
+    return fail(
+        error(ErrorCode::out_of_memory,
+              "{} KV pages, of {} bytes in the first of {} layers, are more than any memory",
+              num_pages, layers[0].page_bytes(), layers.size())
+            .with_fix("lower --max-total-tokens"));
   HOCKET_TRY(Buffer memory, Buffer::allocate(bytes));
   std::vector<KvLayer> placed;
   for (size_t i = 0; i < layers.size(); ++i)

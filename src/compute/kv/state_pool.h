@@ -26,7 +26,6 @@ class StatePool {
 
   // layer: among those that have a delta net.
   DeltaLayer layer(int layer) const;
-  const Sizes& sizes() const { return sizes_; }
 
  private:
   StatePool(const Sizes& sizes, Buffer memory) : sizes_(sizes), memory_(std::move(memory)) {}

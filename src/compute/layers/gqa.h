@@ -14,8 +14,9 @@ namespace hocket {
 
 struct GqaWeights {
   std::span<const float> input_norm;  // [hidden]
-  // n = heads * key_dim + kv heads * (key_dim + value_dim), perhaps with bias; with
-  // ModelConfig::attention_gate each q head has its key_dim gates behind it.
+  // n = heads * key_dim + kv heads * (key_dim + value_dim), perhaps with bias. With
+  // ModelConfig::attention_gate each q head has its key_dim gates behind it, so that n is larger by
+  // heads * key_dim.
   PackedWeight qkv;
   // [head_dim]; with ModelConfig::qk_norm_over_heads [heads * head_dim], [kv heads * head_dim]; or
   // empty.
@@ -36,7 +37,8 @@ struct AttentionSite {
 
 // Reads the residual rows of `half`, stores their keys and values, sets half.state.q.
 void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half);
-// Takes half.state.q, adds the result to the residual rows of `half`. Gates are read from work.qkv.
+// Takes half.state.q, adds the result to the residual rows of `half`. Gates are read
+// from work.qkv, those of whole heads from work.head_gates.
 void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half);
 
 }  // namespace hocket

@@ -91,7 +91,7 @@ class Judge {
     const std::string reader = named(half, Op::attn_core), writer = named(half - 1, Op::attn_core);
     return OrderFault{
         index(half, Op::attn_core),
-        fmt::format("{} reads keys and states that are not there before {}", reader, writer),
+        fmt::format("{} needs the keys and states of {}, which comes later", reader, writer),
         fmt::format("move {} behind {}, or write one '-' more at all slots of {}", reader, writer,
                     static_cast<char>('a' + half))};
   }

@@ -65,7 +65,7 @@ TEST(Order, EveryMistakeIsNamedWithWhatToChange) {
        [](Order& o) {
          for (Slot& slot : o.slots) slot.lag += slot.half == 0 ? 1 : 0;
        },
-       "b.attn_core reads keys and states that are not there before a-.attn_core",
+       "b.attn_core needs the keys and states of a-.attn_core, which comes later",
        "move b.attn_core behind a-.attn_core, or write one '-' more at all slots of b"},
   };
   for (const Mistake& mistake : mistakes) {

@@ -76,7 +76,7 @@ void read_local_heads(JsonFields& config, ModelConfig& model, const LocalKeys& k
         keys.key_dim, local.key_dim, far.key_dim)));
 }
 
-// Experts with sigmoid scores and a correction bias, without shared experts.
+// Reads the experts of MiMo-V2: sigmoid scores, a correction bias, perhaps shared experts.
 void read_mimo_experts(JsonFields& config, ModelConfig& model) {
   only(config, "scoring_func", "sigmoid");
   only(config, "topk_method", "noaux_tc");
@@ -110,9 +110,10 @@ void read_rotated_layers(JsonFields& config, ModelConfig& model) {
   const std::vector<bool> rotated = std::exchange(model.layer_is_local, {});
   read_local_layers(config, model, "chunked_attention");
   if (config.status() && rotated != model.layer_is_local)
-    config.refuse(unsupported(
-        "config.json: layer_types names other layers \"chunked_attention\" than no_rope_layers "
-        "marks as rotated; supported are the same"));
+    config.refuse(
+        unsupported("config.json: layer_types and no_rope_layers disagree; layers of "
+                    "\"chunked_attention\" must "
+                    "be those that no_rope_layers marks as rotated"));
 }
 
 // Returns the one number that all layers of a kind have in a list of one number a layer.
@@ -305,9 +306,7 @@ void read_llama4(JsonFields& config, ModelConfig& model) {
   moe.stacked = MoeConfig::Stacked::inputs_first;
   if (moe.top_k != 1)
     config.refuse(unsupported(fmt::format(
-        "config.json: num_experts_per_tok is {}; supported is 1 where the weight multiplies what "
-        "an expert gets",
-        moe.top_k)));
+        "config.json: num_experts_per_tok is {}; this family runs with 1 only", moe.top_k)));
   const int64_t step = config.integer("interleave_moe_layer_step", kLayers, 1);
   const std::vector<int64_t> listed = config.integers("moe_layers", {0, kLayers.max});
   if (!config.status()) return;

@@ -90,9 +90,9 @@ struct ForcingWay {
 };
 
 void make_memory_short(ServerSettings& s) {
-  s.memory.max_total_tokens = 256;
+  s.memory.max_total_tokens = 176;
   s.memory.page_size = 16;
-  s.model.context_length = 256;
+  s.model.context_length = 176;
   s.scheduler.schedule_conservativeness = 0.01;
 }
 

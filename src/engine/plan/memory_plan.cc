@@ -31,8 +31,10 @@ Result<void> check_settings(const ServerSettings& s) {
                       s.scheduler.max_prefill_tokens, page)
                     .with_fix(fmt::format("--max-prefill-tokens {} or more", page)));
   if (!(s.memory.mamba_full_memory_ratio >= 0 && s.memory.mamba_full_memory_ratio <= 1e6))
-    return fail(error(ErrorCode::bad_value, "--mamba-full-memory-ratio {} is not in (0, 1000000]",
+    return fail(error(ErrorCode::bad_value,
+                      "--mamba-full-memory-ratio {} is not in 0 (planned) to 1000000",
                       s.memory.mamba_full_memory_ratio)
+                    .with_fix("--mamba-full-memory-ratio 0")
                     .with_param("mamba-full-memory-ratio"));
   if (s.memory.mem_fraction_static < 0 || s.memory.mem_fraction_static > 1)
     return fail(ErrorCode::bad_value, "--mem-fraction-static {} is not in (0, 1]",
@@ -88,11 +90,11 @@ Result<void> plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
                     .with_fix("--quantization int4 | a larger --mamba-full-memory-ratio | a larger "
                               "--mem-fraction-static"));
   if (running < plan.max_running_requests)
-    plan.changes.push_back({.flag = "--max-running-requests",
-                            .from = std::to_string(plan.max_running_requests),
-                            .to = std::to_string(running),
-                            .why = fmt::format("each needs {} for the states of {} linear layers",
-                                               gb(request), layers)});
+    plan.changes.push_back(
+        {.flag = "--max-running-requests",
+         .from = std::to_string(plan.max_running_requests),
+         .to = std::to_string(running),
+         .why = fmt::format("each needs {} for the states of {} delta nets", gb(request), layers)});
   plan.max_running_requests = plan.num_blocks = running;
   const int64_t tokens = s.memory.max_total_tokens > 0 ? s.memory.max_total_tokens
                                                        : int64_t{running} * plan.context_length;

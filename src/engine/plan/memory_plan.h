@@ -62,7 +62,8 @@ inline constexpr int kTileChunk = 2048, kLaneChunk = 512;
 inline constexpr double kDefaultMemoryShare = 0.85;
 // Memory of states as a multiple of that of pages, if --mamba-full-memory-ratio is not given.
 inline constexpr double kDefaultStateRatio = 0.9;
-// State slots that a running request may hold: its own, and the one that it began with.
+// State slots that are planned for each running request: its own, and the one that it began with.
+// It takes more while others are free.
 inline constexpr int kStatesOfARequest = 2;
 inline constexpr int kDefaultRunningRequests = 128;
 inline constexpr int kLogitsRows = 128;  // rows of logits computed at a time

@@ -59,7 +59,7 @@ struct RadixNode {
   uint32_t num_uses = 0;         // 1 for the insert, plus 1 for each match
   int32_t priority = INT32_MIN;  // largest priority of the requests that inserted the pages
   // Models with delta nets: the state slot of the sequence up to the end of this node; -1: no state
-  // is kept here. kept_states.h gives the other two.
+  // is kept here. Then how many leases pin it, and its worth (kept_states.h).
   int state = -1;
   int num_state_leases = 0;
   uint64_t state_worth = 0;

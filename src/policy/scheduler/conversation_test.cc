@@ -101,6 +101,11 @@ class Chat {
     asked_[RequestId{num_asked_}] = &conversation;
   }
 
+  ~Chat() {
+    fmt::print("{} prompts of {} tokens, {} computed again, at most {} in a turn\n", num_asked_,
+               num_prompt_tokens_, all_again_, most_again_);
+  }
+
   // Runs until all have ended. Returns the answers by conversation.
   std::map<Conversation*, Tokens> finish() {
     std::map<Conversation*, Tokens> answers;
@@ -144,6 +149,7 @@ class Chat {
       known = std::max<int64_t>(known, differs - prompt.begin());
     }
     const auto again = static_cast<int>(known) - request.cached_len;
+    num_prompt_tokens_ += request.prompt_len;
     most_again_ = std::max(most_again_, again);
     all_again_ += std::max(again, 0);
   }
@@ -154,7 +160,7 @@ class Chat {
   std::map<RequestId, Conversation*> asked_;
   std::vector<Tokens> seen_;
   int most_again_ = 0;
-  int64_t all_again_ = 0;
+  int64_t all_again_ = 0, num_prompt_tokens_ = 0;
 };
 
 class ConversationTest : public ::testing::TestWithParam<ChatSettings> {

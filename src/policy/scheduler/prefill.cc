@@ -223,6 +223,7 @@ bool Scheduler::State::reserve_lists(Request& request) {
   try {
     request.tokens.reserve(static_cast<size_t>(most_tokens));
     request.pages.reserve(static_cast<size_t>(pages_for(most_tokens, page_tokens())));
+    // Two steps may be in flight.
     if (has_states()) request.states.kept.reserve(2 * kMaxStatePlaces);
     return true;
   } catch (const std::bad_alloc&) {

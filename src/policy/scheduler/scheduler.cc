@@ -75,8 +75,7 @@ Result<void> check(const SchedulerOptions& o) {
                     .with_param(flag));
   };
   HOCKET_TRY_VOID(at_least("--max-running-requests", o.max_running_requests, 1));
-  if (o.num_states > 0)
-    HOCKET_TRY_VOID(at_least("states", o.num_states, 2 * int64_t{o.max_running_requests}));
+  HOCKET_CHECK((o.num_states == 0 || o.num_states >= 2 * int64_t{o.max_running_requests}));
   HOCKET_TRY_VOID(at_least("--max-queued-requests", o.max_queued_requests, 1));
   HOCKET_TRY_VOID(at_least("--max-queued-tokens", o.max_queued_tokens, 0));
   if (o.chunk_tokens != -1)

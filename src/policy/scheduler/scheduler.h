@@ -41,7 +41,7 @@ struct SchedulerOptions {
   // Models with delta nets: slots of states, at least two for each running request; 0: no such
   // model. A slot for the tokens behind the last state comes with each running request.
   int num_states = 0;
-  int state_tokens = kDeltaBlock;  // tokens between two states; a power of two
+  int state_tokens = kDeltaBlock;  // tokens between two states; others in tests only
   int kept_state_interval = 4096;  // a long prompt leaves a state about every so many tokens
   int max_running_requests = 256;
   int max_queued_requests = 1024;

@@ -69,8 +69,7 @@ void add_load(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("num_free_pages", "KV pages that hold nothing", s.num_free_pages);
   out.gauge("num_cached_pages", "KV pages of the prefix cache", s.num_cached_pages);
   out.gauge("num_private_pages", "KV pages of single requests", s.num_private_pages);
-  if (s.num_states == 0) return;
-  out.gauge("num_states", "Slots for states of linear layers", s.num_states);
+  out.gauge("num_states", "Slots for states of delta nets", s.num_states);
   out.gauge("num_free_states", "Slots for states that hold nothing", s.num_free_states);
   out.gauge("num_cached_states", "States of the prefix cache", s.num_cached_states);
 }
@@ -98,9 +97,8 @@ void add_retractions(MetricSnapshot& out, const RankStats& engine) {
               s.num_prefix_waits_total);
   out.counter("num_evicted_pages_total", "KV pages taken from the prefix cache for other use",
               s.num_evicted_pages_total);
-  if (s.num_states > 0)
-    out.counter("num_evicted_states_total", "States taken from the prefix cache for other use",
-                s.num_evicted_states_total);
+  out.counter("num_evicted_states_total", "States taken from the prefix cache for other use",
+              s.num_evicted_states_total);
 }
 
 void add_steps(MetricSnapshot& out, const RankStats& engine) {
@@ -174,11 +172,10 @@ void add_totals(MetricSnapshot& out, const EngineStats& engine) {
   out.counter("prompt_tokens_total", "Prompt tokens taken in", s.prompt_tokens_total);
   out.counter("cached_tokens_total", "Prompt tokens that were not computed again",
               s.cached_tokens_total, {"cache_source", "device"});
-  if (s.num_states > 0)
-    out.counter("recomputed_tokens_total",
-                "Prompt tokens that were computed again although their pages were in the prefix "
-                "cache, because no state was kept there",
-                s.recomputed_tokens_total);
+  out.counter("recomputed_tokens_total",
+              "Prompt tokens that were computed again although their pages were in the prefix "
+              "cache, because no state was kept there",
+              s.recomputed_tokens_total);
   out.counter("generation_tokens_total", "Tokens generated", s.generated_tokens_total);
   out.counter("grammar_forced_tokens_total",
               "Tokens that a grammar forced, each of which saved its request a step",
