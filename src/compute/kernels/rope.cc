@@ -18,6 +18,7 @@ double llama3_frequency(const RopeConfig& config, double f) {
   const double turns = config.original_context * f / kTwoPi;  // turns over the original context
   if (turns > config.high_freq_factor) return f;
   if (turns < config.low_freq_factor) return f / config.factor;
+  if (config.high_freq_factor == config.low_freq_factor) return f;
   const double keep =
       (turns - config.low_freq_factor) / (config.high_freq_factor - config.low_freq_factor);
   return (1 - keep) * f / config.factor + keep * f;

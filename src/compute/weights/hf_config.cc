@@ -189,7 +189,8 @@ void read_other_parts(JsonFields& top, ModelConfig& model) {
     if (top.object(part)) model.left_aside.emplace_back(part);
   const Range ids{0, double(model.vocab_size - 1)};
   for (const std::string_view key :
-       {"image_token_id", "video_token_id", "audio_token_id", "media_placeholder_token_id"})
+       {"image_token_id", "video_token_id", "audio_token_id", "image_token_index",
+        "video_token_index", "audio_token_index", "media_placeholder_token_id"})
     if (top.has(key))
       model.placeholder_ids.push_back(TokenId{static_cast<int32_t>(top.integer(key, ids))});
   add_eos(model.eos_ids, top.integers("eos_token_id", ids));

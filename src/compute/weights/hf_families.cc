@@ -265,6 +265,7 @@ void read_qwen3_next(JsonFields& config, ModelConfig& model) {
   read_hybrid(config, model, {.share = 0.25});
   model.delta_net.grouped = true;
   read_qwen3_experts(config, model);
+  if (!config.has("norm_topk_prob")) model.moe.norm_topk_prob = true;
   if (model.moe.num_experts > 0) read_shared_expert_with_gate(config, model.moe);
 }
 

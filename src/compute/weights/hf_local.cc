@@ -278,6 +278,13 @@ void read_gpt_oss(JsonFields& config, ModelConfig& model) {
   model.layer_is_moe.assign(model.num_layers, true);
 }
 
+// Reads true or false, or a number of which 0 is false, as published files hold both.
+bool read_switch(JsonFields& config, std::string_view key, bool fallback) {
+  const std::string shown = config.has(key) ? config.show(key) : "";
+  const bool is_number = !shown.empty() && shown[0] >= '0' && shown[0] <= '9';
+  return is_number ? config.integer(key, {0, 1e6}) != 0 : config.flag(key, fallback);
+}
+
 // Layers with rotation see chunks, and norm queries and keys after it; the others see all keys, and
 // scale queries by their position.
 void read_llama4(JsonFields& config, ModelConfig& model) {
@@ -285,11 +292,12 @@ void read_llama4(JsonFields& config, ModelConfig& model) {
   if (!config.status()) return;
   read_rotated_layers(config, model);
   model.local = model.far_attention();
-  model.local.chunk = static_cast<int>(config.integer("attention_chunk_size", {0, kReach.max}, 0));
+  model.local.chunk =
+      static_cast<int>(config.integer("attention_chunk_size", {0, kReach.max}, 8192));
   model.local.unit_norms = config.flag("use_qk_norm", true);
   model.rope.style = RopeConfig::Style::interleaved;
   model.local_rope = std::exchange(model.rope, RopeConfig());
-  if (config.flag("attn_temperature_tuning", true)) {
+  if (read_switch(config, "attn_temperature_tuning", true)) {
     model.rope.query_beta = config.number("attn_scale", {0, 1e3}, 0.1);
     model.rope.original_context = config.number("floor_scale", {1, 1e12}, 8192);
     model.rope.query_shift = 1;

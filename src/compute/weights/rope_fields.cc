@@ -35,10 +35,11 @@ void read_scaling(JsonFields& rope, const RopeQuestion& question, RopeConfig& ou
     out.low_freq_factor = rope.number("low_freq_factor", kPositive);
     out.high_freq_factor = rope.number("high_freq_factor", kPositive);
     out.original_context = rope.number("original_max_position_embeddings", {1, 1e12});
-    if (out.high_freq_factor <= out.low_freq_factor)
+    if (out.high_freq_factor < out.low_freq_factor)
       rope.refuse(error(ErrorCode::bad_config,
-                        "config.json: high_freq_factor {} is not above low_freq_factor {}",
-                        out.high_freq_factor, out.low_freq_factor));
+                        "config.json: high_freq_factor {} is below low_freq_factor {}",
+                        out.high_freq_factor, out.low_freq_factor)
+                      .with_fix("the config.json that was published with the weights"));
   }
   if (out.scaling == Scaling::yarn) {
     out.original_context =
@@ -58,16 +59,22 @@ void read_scaling(JsonFields& rope, const RopeQuestion& question, RopeConfig& ou
 RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
   RopeConfig out;
   std::optional<JsonFields> rope = config.object("rope_parameters");
+  // A key of its own for these layers wins over the theta that all layers share.
+  bool has_own_theta = question.theta_key != "rope_theta" && config.has(question.theta_key);
   if (rope) {
     // Models with several layer types hold one dictionary for each.
-    if (std::optional<JsonFields> inner = rope->object(question.layers)) rope = std::move(inner);
+    if (std::optional<JsonFields> inner = rope->object(question.layers)) {
+      rope = std::move(inner);
+      has_own_theta = false;
+    }
   } else {
     rope = config.object("rope_scaling");
   }
   out.theta = question.theta ? *question.theta : config.number(question.theta_key, kThetas, 10000);
   double share = config.number("partial_rotary_factor", {0, 1}, question.share);
   if (rope) {
-    out.theta = rope->number("rope_theta", kThetas, out.theta);
+    const double theta = rope->number("rope_theta", kThetas, out.theta);
+    if (!has_own_theta) out.theta = theta;
     share = rope->number("partial_rotary_factor", {0, 1}, share);
     read_scaling(*rope, question, out);
     if (rope->has(kQueryBeta) && !rope->was_read(kQueryBeta))

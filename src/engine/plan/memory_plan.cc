@@ -64,31 +64,37 @@ int64_t exchange_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
   return static_cast<int64_t>(AllToAll::bytes_for(q.placement->num_ranks(), options));
 }
 
-// Plans the slots of states. Each running request needs a block slot, and a state slot beside the
-// one of the prefix that it began with; further states serve the prefix cache, at most one for each
-// border in the KV pages.
-Result<void> plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
-  const ServerSettings& s = q.settings;
-  const int layers = q.model.num_linear_layers();
-  if (layers == 0) return {};
-  const double ratio =
-      s.memory.mamba_full_memory_ratio > 0 ? s.memory.mamba_full_memory_ratio : kDefaultStateRatio;
+// The memory of states: what they may take, and what one running request needs.
+struct StateRoom {
+  int64_t left = 0, room = 0, request = 0;
+};
+StateRoom state_room(const MemoryQuestion& q, const MemoryPlan& plan) {
+  const double asked = q.settings.memory.mamba_full_memory_ratio;
+  const double ratio = asked > 0 ? asked : kDefaultStateRatio;
   const DeltaShape shape = delta_shape_of(q.model, q.dtype);
   const int64_t left =
       std::max<int64_t>(0, plan.budget_bytes - plan.weight_bytes - plan.work_bytes);
-  const auto room = static_cast<int64_t>(static_cast<double>(left) * (ratio / (1 + ratio)));
-  const int64_t state = layers * shape.state_bytes();
-  const int64_t request = layers * shape.block_bytes() + kStatesOfARequest * state;
+  return {.left = left,
+          .room = static_cast<int64_t>(static_cast<double>(left) * (ratio / (1 + ratio))),
+          .request = q.model.num_linear_layers() *
+                     (shape.block_bytes() + kStatesOfARequest * shape.state_bytes())};
+}
+
+// Plans the slots of states. Each running request needs a block slot, and a state slot beside the
+// one of the prefix that it began with; further states serve the prefix cache, at most one for each
+// border in the KV pages. If not even one request fits, there are no slots, and state_bytes is what
+// it needs.
+void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
+  const int layers = q.model.num_linear_layers();
+  if (layers == 0) return;
+  const DeltaShape shape = delta_shape_of(q.model, q.dtype);
+  const auto [left, room, request] = state_room(q, plan);
   const auto running =
       static_cast<int>(std::min<int64_t>(plan.max_running_requests, room / request));
-  if (running == 0)
-    return fail(error(ErrorCode::out_of_memory,
-                      "the states of one request do not fit\n  weights {} + work buffers {} of {} "
-                      "leave {}, of which states get {}; one request needs {}",
-                      gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes), gb(left),
-                      gb(room), gb(request))
-                    .with_fix("--quantization int4 | a larger --mamba-full-memory-ratio | a larger "
-                              "--mem-fraction-static"));
+  if (running == 0) {
+    plan.state_bytes = request;
+    return;
+  }
   if (running < plan.max_running_requests)
     plan.changes.push_back(
         {.flag = "--max-running-requests",
@@ -96,13 +102,24 @@ Result<void> plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
          .to = std::to_string(running),
          .why = fmt::format("each needs {} for the states of {} delta nets", gb(request), layers)});
   plan.max_running_requests = plan.num_blocks = running;
-  const int64_t tokens = s.memory.max_total_tokens > 0 ? s.memory.max_total_tokens
-                                                       : int64_t{running} * plan.context_length;
+  const int64_t asked = q.settings.memory.max_total_tokens;
+  const int64_t tokens = asked > 0 ? asked : int64_t{running} * plan.context_length;
+  const int64_t state = layers * shape.state_bytes();
   const int64_t kept = std::min((room - running * request) / state, tokens / kDeltaBlock);
   plan.num_states =
       static_cast<int>(std::min<int64_t>(running * kStatesOfARequest + kept, 1 << 24));
   plan.state_bytes = StatePool::Sizes{shape, layers, plan.num_states, plan.num_blocks}.bytes();
-  return {};
+}
+
+Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
+  const auto [left, room, request] = state_room(q, plan);
+  const std::string_view ratio = left > request ? " | a larger --mamba-full-memory-ratio" : "";
+  return error(ErrorCode::out_of_memory,
+               "the states of one request do not fit\n  weights {} + work buffers {} of {} leave "
+               "{}, of which states get {}; one request needs {}",
+               gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes), gb(left),
+               gb(room), gb(request))
+      .with_fix(fmt::format("--quantization int4{} | a larger --mem-fraction-static", ratio));
 }
 
 // Returns the largest context, a multiple of 1024, that `pages` can hold for one request.
@@ -157,7 +174,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
       static_cast<int64_t>(s.memory.mem_fraction_static > 0
                                ? s.memory.mem_fraction_static * static_cast<double>(q.total_bytes)
                                : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
-  HOCKET_TRY_VOID(plan_states(q, plan));
+  plan_states(q, plan);
   const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
   plan.fitting_pages = std::max<int64_t>(0, left) / q.page_bytes;
   return plan;
@@ -168,6 +185,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   const ServerSettings& s = q.settings;
   const int page_tokens = s.memory.page_size;
   const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
+  if (plan.state_bytes > 0 && plan.num_states == 0) return fail(no_room_for_states(q, plan));
   if (plan.fitting_pages == 0)
     return fail(error(ErrorCode::out_of_memory,
                       "the model does not fit\n  weights {} + work buffers {} of {} leave no room "

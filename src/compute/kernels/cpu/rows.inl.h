@@ -380,7 +380,7 @@ struct Rows {
     float* const choice = score + n;
     const float sum = scores(row, score);
     blocks(n, [&](int64_t i, auto lanes) {
-      const V s = load(score + i, lanes);
+      const V s = load((moe.weighted_inputs ? row.logits : score) + i, lanes);
       const V c = row.bias == nullptr ? s : s + load(row.bias + i, lanes);
       store_rounded(max(c, V::all(kLeastChoice)), choice + i, lanes);
     });

@@ -271,7 +271,8 @@ void top_k(const TopKRow& row) {
   float* const choice = score + n;
   const float sum = scores(row, score);
   for (int i = 0; i < n; ++i) {
-    choice[i] = row.bias == nullptr ? score[i] : score[i] + row.bias[i];
+    const float base = moe.weighted_inputs ? row.logits[i] : score[i];
+    choice[i] = row.bias == nullptr ? base : base + row.bias[i];
     if (!(choice[i] > kLeastChoice)) choice[i] = kLeastChoice;
   }
   if (moe.num_groups > 1) exclude_groups(moe, choice, choice + n);
