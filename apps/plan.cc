@@ -110,7 +110,8 @@ void print_memory(const CapacityPlan& plan) {
   for (const SettingChange& change : memory.changes)
     print_row("changed", "",
               fmt::format("{} {} -> {}: {}", change.flag, change.from, change.to, change.why));
-  const int wanted = std::max(1, plan.question.settings.memory.max_running_requests);
+  const int asked = std::max(1, plan.question.settings.memory.max_running_requests);
+  const int wanted = std::min(asked, std::max(1, memory.max_running_requests));
   print_row("largest context", fmt::format("{}", f.largest_context),
             fmt::format("tokens, of {} request{} at once", wanted, wanted == 1 ? "" : "s"));
   print_row("largest batch", fmt::format("{}", f.largest_batch),

@@ -9,9 +9,10 @@ namespace hocket {
 // First columns of a key head. Its value heads are neighbours: `value`, `z`, `b` and `a` have
 // values_a_key() of them.
 struct DeltaColumns {
-  int query = 0, key = 0, value = 0, z = 0;  // of DeltaNetCall::x
-  int b = 0, a = 0;                          // of DeltaNetCall::gates
-  // Of the channels of the convolution, which are always queries, keys, values of all heads.
+  int query = 0, key = 0, value = 0, z = 0;  // columns of DeltaNetCall::x
+  int b = 0, a = 0;                          // columns of DeltaNetCall::gates
+  // Columns among the channels of the convolution, which are always queries, keys, values of all
+  // heads.
   int query_channel = 0, key_channel = 0, value_channel = 0;
 
   static DeltaColumns of(const DeltaNetConfig& net, int key_head) {

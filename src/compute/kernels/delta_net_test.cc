@@ -25,11 +25,8 @@ std::ostream& operator<<(std::ostream& out, const Form& form) {
 
 constexpr DeltaNetConfig kOdd = {
     .num_key_heads = 2, .num_value_heads = 4, .key_dim = 18, .value_dim = 24};
-constexpr DeltaNetConfig kGrouped = {.num_key_heads = 2,
-                                     .num_value_heads = 2,
-                                     .key_dim = 16,
-                                     .value_dim = 24,
-                                     .grouped = true};
+constexpr DeltaNetConfig kGrouped = {
+    .num_key_heads = 2, .num_value_heads = 2, .key_dim = 16, .value_dim = 24, .grouped = true};
 constexpr DeltaNetConfig kReal = {
     .num_key_heads = 1, .num_value_heads = 2, .key_dim = 128, .value_dim = 128};
 constexpr Form kForms[] = {{"odd_bf16", kOdd, DType::bf16},
@@ -119,8 +116,7 @@ TEST_P(DeltaNet, EveryBodyHasTheBitsOfTheReference) {
   const std::vector<float> want = play(Isa::ref, form, in, kRuns, kOneSlot, slots);
   for (const Isa isa : cases::vector_isas()) {
     Slots own({form.net, form.dtype});
-    EXPECT_TRUE(cases::same_bits(play(isa, form, in, kRuns, kOneSlot, own), want))
-        << isa_name(isa);
+    EXPECT_TRUE(cases::same_bits(play(isa, form, in, kRuns, kOneSlot, own), want)) << isa_name(isa);
     const int64_t state = slots.layer.shape.state_bytes() / int64_t{sizeof(float)};
     EXPECT_EQ(std::memcmp(own.states.data() + 2 * state, slots.states.data() + 2 * state,
                           state * sizeof(float)),
@@ -173,18 +169,19 @@ TEST_P(DeltaNet, AStateThatIsKeptGivesTheSameBits) {
                                   .block = 0,
                                   .opens_at = 64,
                                   .places = kFrom};
-  delta_net(backend,
-            {.x = View<const float>(in.x.data(), 200, x_columns).slice_rows(64, count),
-             .gates = View<const float>(in.gates.data(), 200, 2 * net.num_value_heads)
-                          .slice_rows(64, count),
-             .taps = in.taps,
-             .a_log = in.a_log,
-             .dt_bias = in.dt_bias,
-             .norm = in.norm,
-             .norm_eps = 1e-6f,
-             .layer = slots.layer,
-             .sequences = {&sequence, 1},
-             .out = out});
+  delta_net(
+      backend,
+      {.x = View<const float>(in.x.data(), 200, x_columns).slice_rows(64, count),
+       .gates =
+           View<const float>(in.gates.data(), 200, 2 * net.num_value_heads).slice_rows(64, count),
+       .taps = in.taps,
+       .a_log = in.a_log,
+       .dt_bias = in.dt_bias,
+       .norm = in.norm,
+       .norm_eps = 1e-6f,
+       .layer = slots.layer,
+       .sequences = {&sequence, 1},
+       .out = out});
   std::vector<float> got;
   for (int row = 0; row < count; ++row)
     for (int c = 0; c < net.value_columns(); ++c)

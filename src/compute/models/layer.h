@@ -39,8 +39,8 @@ struct LayerCall {
   const ModelConfig& model;
   const LayerWeights& weights;
   WorkBuffers& work;
-  const KvLayer& kv;         // of layers with attention
-  const DeltaLayer& states;  // of layers with a delta net
+  const KvLayer& kv;         // set in layers with attention
+  const DeltaLayer& states;  // set in layers with a delta net
   Dispatcher& dispatcher;
   int layer;
   Half& half;

@@ -33,8 +33,8 @@ class Model {
   struct Pass {
     Backend& backend;
     WorkBuffers& work;
-    PagePool& pages;          // of the layers with attention
-    const StatePool* states;  // of the layers with delta nets; null: there are none
+    PagePool& pages;          // serves the layers with attention
+    const StatePool* states;  // serves the layers with delta nets; null: there are none
     Dispatcher& dispatcher;   // dispatcher for the experts that load() was given
     const Order& order;
     std::span<Half> halves;  // order.num_halves elements

@@ -152,7 +152,7 @@ TEST(LocalFamilies, Llama4IsRefusedWhereItsKeysDoNotFit) {
               HasSubstr("2 entries for 4 layers"));
   EXPECT_THAT(why("{", R"({"layer_types":["chunked_attention","chunked_attention",
                           "full_attention","full_attention"],)"),
-              HasSubstr("layer_types names other layers"));
+              HasSubstr("layer_types and no_rope_layers disagree"));
   const ModelConfig m =
       parsed(with(kLlama4, R"("no_rope_layers":[1,1,1,0])", R"("no_rope_layers":[])"));
   EXPECT_EQ(m.layer_is_local, (std::vector<bool>{true, true, true, false}));

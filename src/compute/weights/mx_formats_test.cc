@@ -248,6 +248,7 @@ TEST(MxFormats, StackedExpertsAreReadOneByOne) {
   TestFolder folder;
   files.add_to(folder);
   MoeConfig moe;
+  moe.num_experts = GptOss::kExperts;
   moe.stacked = MoeConfig::Stacked::inputs_first;  // the form of unquantized copies
   moe.interleaved = true;
   const auto source = *open_model_weights(folder.path(), moe);

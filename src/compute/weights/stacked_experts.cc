@@ -77,9 +77,11 @@ StoredTensor part_of(const StoredTensor& all, const Place& place, bool outputs_f
 
 }  // namespace
 
-StackedExperts::StackedExperts(std::unique_ptr<WeightSource> files, MoeConfig::Stacked form,
-                               bool interleaved)
-    : files_(std::move(files)), form_(form), interleaved_(interleaved) {}
+StackedExperts::StackedExperts(std::unique_ptr<WeightSource> files, const MoeConfig& moe)
+    : files_(std::move(files)),
+      form_(moe.stacked),
+      interleaved_(moe.interleaved),
+      num_experts_(moe.num_experts) {}
 
 bool StackedExperts::has(std::string_view name) const {
   if (files_->has(name)) return true;
@@ -93,12 +95,14 @@ Result<StoredTensor> StackedExperts::find(std::string_view name) const {
   HOCKET_TRY(StoredTensor all, files_->find(place->tensor));
   const bool outputs_first =
       place->kind->outputs_first || form_ != MoeConfig::Stacked::inputs_first;
-  if (all.shape.size() != place->kind->axes || place->expert >= all.shape[0] ||
-      all.shape[outputs_first ? 1 : 2] % place->num_parts != 0 ||
+  if (all.shape.size() != place->kind->axes || all.shape[0] != num_experts_ ||
+      place->expert >= num_experts_ || all.shape[outputs_first ? 1 : 2] % place->num_parts != 0 ||
       std::ranges::find(all.shape, 0) != all.shape.end())
     return fail(error(ErrorCode::wrong_shape,
-                      "{} has {} axes or sizes that do not hold expert {} of gate, up and down",
-                      place->tensor, all.shape.size(), place->expert)
+                      "{} has {} axes, the first of {}, which does not hold expert {} of {} with "
+                      "its gate, up and down",
+                      place->tensor, all.shape.size(), all.shape.empty() ? 0 : all.shape[0],
+                      place->expert, num_experts_)
                     .with_fix("config.json and the weights are of different models: download both "
                               "again"));
   if (all.type == StoredType::other) return all;  // the reader refuses the type by name
@@ -109,7 +113,7 @@ Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::
                                                          const MoeConfig& moe) {
   HOCKET_TRY(std::unique_ptr<WeightSource> files, open_model_weights(folder));
   if (moe.stacked == MoeConfig::Stacked::never) return files;
-  return std::make_unique<StackedExperts>(std::move(files), moe.stacked, moe.interleaved);
+  return std::make_unique<StackedExperts>(std::move(files), moe);
 }
 
 }  // namespace hocket

@@ -27,10 +27,10 @@ namespace hocket {
 
 class StackedExperts final : public WeightSource {
  public:
-  StackedExperts(std::unique_ptr<WeightSource> files, MoeConfig::Stacked form, bool interleaved);
+  StackedExperts(std::unique_ptr<WeightSource> files, const MoeConfig& moe);
 
-  // Errors: those of the files; wrong_shape: a stacked tensor with other axes, with too few
-  // experts, or with an odd number of rows of gate and up.
+  // Errors: those of the files; wrong_shape: a stacked tensor with other axes, with another number
+  // of experts, or with an odd number of rows of gate and up.
   Result<StoredTensor> find(std::string_view name) const override;
   bool has(std::string_view name) const override;
   std::vector<std::string> names() const override { return files_->names(); }
@@ -41,6 +41,7 @@ class StackedExperts final : public WeightSource {
   std::unique_ptr<WeightSource> files_;
   MoeConfig::Stacked form_;
   bool interleaved_;
+  int num_experts_;
 };
 
 // Opens a model folder (safetensors.h). Where its files may hold stacked experts, these are offered

@@ -51,6 +51,7 @@ void add_stacked(TestFolder& folder, Stacked form, const std::string& name, int 
 
 MoeConfig config_of(Stacked form) {
   MoeConfig moe;
+  moe.num_experts = kNumExperts;
   moe.stacked = form == Stacked::outputs_first ? MoeConfig::Stacked::outputs_first
                 : form == Stacked::apart       ? MoeConfig::Stacked::apart
                                                : MoeConfig::Stacked::inputs_first;

@@ -32,7 +32,8 @@ void plan_room(const ForecastQuestion& q, Forecast& f) {
   const int64_t pages = f.memory.fitting_pages;
   f.fitting_tokens = pages * page_tokens;
   f.largest_context = static_cast<int>(std::min<int64_t>(
-      pages / wanted_batch(q.settings) * page_tokens, f.choice.model.max_position_embeddings));
+      pages / std::clamp(f.memory.max_running_requests, 1, wanted_batch(q.settings)) * page_tokens,
+      f.choice.model.max_position_embeddings));
   // Each running request also needs slots for its states, where a model has them.
   const int most = f.memory.num_states > 0 ? f.memory.num_states / kStatesOfARequest : 1 << 30;
   f.largest_batch = static_cast<int>(

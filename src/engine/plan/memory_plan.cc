@@ -122,6 +122,14 @@ Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
       .with_fix(fmt::format("--quantization int4{} | a larger --mem-fraction-static", ratio));
 }
 
+// Names the memory that is not left for pages.
+std::string taken(const MemoryPlan& plan) {
+  const std::string states =
+      plan.state_bytes > 0 ? fmt::format(" + states {}", gb(plan.state_bytes)) : "";
+  return fmt::format("weights {} + work buffers {}{}", gb(plan.weight_bytes), gb(plan.work_bytes),
+                     states);
+}
+
 // Returns the largest context, a multiple of 1024, that `pages` can hold for one request.
 int fitting_context(int64_t pages, int page_tokens) {
   return static_cast<int>(std::max<int64_t>(0, pages) * page_tokens / 1024 * 1024);
@@ -188,9 +196,9 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   if (plan.state_bytes > 0 && plan.num_states == 0) return fail(no_room_for_states(q, plan));
   if (plan.fitting_pages == 0)
     return fail(error(ErrorCode::out_of_memory,
-                      "the model does not fit\n  weights {} + work buffers {} of {} leave no room "
+                      "the model does not fit\n  {} of {} leave no room "
                       "for a page of the KV cache",
-                      gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes))
+                      taken(plan), gb(plan.budget_bytes))
                     .with_fix("--quantization int4 | --chunked-prefill-size 512 | a larger "
                               "--mem-fraction-static | more memory (hocket plan compares them)"));
 
@@ -202,10 +210,10 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   if (s.memory.max_total_tokens > 0 && plan.fitting_pages < wanted_pages)
     return fail(
         error(ErrorCode::kv_does_not_fit,
-              "--max-total-tokens {} does not fit\n  weights {} + work buffers {} of {} "
+              "--max-total-tokens {} does not fit\n  {} of {} "
               "leave {}, room for {} tokens",
-              s.memory.max_total_tokens, gb(plan.weight_bytes), gb(plan.work_bytes),
-              gb(plan.budget_bytes), gb(left), plan.fitting_pages * page_tokens)
+              s.memory.max_total_tokens, taken(plan), gb(plan.budget_bytes), gb(left),
+              plan.fitting_pages * page_tokens)
             .with_fix(fmt::format("--max-total-tokens {}", plan.fitting_pages * page_tokens)));
 
   const int64_t one_request = pages_for(plan.context_length, page_tokens);
@@ -214,10 +222,10 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
     if (s.model.context_length > 0 || fitting < 1024)
       return fail(
           error(ErrorCode::kv_does_not_fit,
-                "the KV cache does not fit\n  weights {} + work buffers {} of {} leave {}; "
+                "the KV cache does not fit\n  {} of {} leave {}; "
                 "one {}-token request needs {}",
-                gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes), gb(left),
-                plan.context_length, gb(one_request * q.page_bytes))
+                taken(plan), gb(plan.budget_bytes), gb(left), plan.context_length,
+                gb(one_request * q.page_bytes))
               .with_fix(fmt::format("--context-length {} | --kv-cache-dtype int8 | a larger "
                                     "--mem-fraction-static (hocket plan compares them)",
                                     std::max(fitting, page_tokens))));

@@ -1,8 +1,12 @@
 // The reference for delta_rows.h: plain loops, straight from the contract. Included by rows_ref.cc
-// alone, whose sums over rows it uses.
+// alone.
 #pragma once
 
+#include <cmath>
+
 #include "compute/kernels/delta_rows.h"
+#include "compute/kernels/ref/lane.h"
+#include "compute/kernels/ref/row_sums.h"
 
 namespace hocket::ref {
 namespace {

@@ -5,49 +5,12 @@
 #include <cmath>
 #include <limits>
 
+#include "compute/kernels/ref/delta_rows_ref.h"
 #include "compute/kernels/ref/lane.h"
+#include "compute/kernels/ref/row_sums.h"
 #include "compute/kernels/router.h"
 #include "compute/kernels/row_bodies.h"
 #include "compute/kernels/row_stats.h"
-
-namespace hocket::ref {
-namespace {
-
-using Sixteen = std::array<float, 16>;
-
-float tree_sum(Sixteen lanes) {
-  for (int width : {8, 4, 2, 1})
-    for (int i = 0; i < width; ++i) lanes[i] = lanes[i] + lanes[i + width];
-  return lanes[0];
-}
-
-float larger(float a, float b) {
-  return a > b ? a : b;
-}
-
-float row_max(const float* x, int64_t n) {
-  Sixteen lanes;
-  lanes.fill(-math::kInfinity);
-  for (int64_t i = 0; i < n; ++i) lanes[i % 16] = larger(x[i], lanes[i % 16]);
-  for (int width : {8, 4, 2, 1})
-    for (int i = 0; i < width; ++i) lanes[i] = larger(lanes[i], lanes[i + width]);
-  return lanes[0];
-}
-
-float sum_of_squares(const float* x, int64_t n) {
-  Sixteen squares{};
-  for (int64_t i = 0; i < n; ++i) squares[i % 16] = std::fma(x[i], x[i], squares[i % 16]);
-  return tree_sum(squares);
-}
-
-float inverse_rms(const float* x, int64_t n, float eps) {
-  return 1.0f / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + eps);
-}
-
-}  // namespace
-}  // namespace hocket::ref
-
-#include "compute/kernels/ref/delta_rows_ref.h"
 
 namespace hocket::ref {
 namespace {
