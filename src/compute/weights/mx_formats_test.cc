@@ -290,17 +290,19 @@ TEST(MxFormats, StackedExpertsAreReadOneByOne) {
 
 TEST(MxFormats, StackedBlocksOfOtherShapesAreRefused) {
   for (const std::vector<int64_t>& shape :
-       {std::vector<int64_t>{2, 64, 32}, {1, 64, 2, 16}, {2, 63, 2, 16}}) {
+       {std::vector<int64_t>{2, 64, 32}, {1, 64, 2, 16}, {3, 64, 2, 16}, {2, 63, 2, 16}}) {
     TestFolder folder;
     int64_t bytes = 1;
     for (const int64_t length : shape) bytes *= length;
     folder.add("mlp.experts.gate_up_proj_blocks", "U8", shape, std::vector<uint8_t>(bytes));
     folder.write_file();
-    const auto source =
-        *open_model_weights(folder.path(), {.stacked = MoeConfig::Stacked::inputs_first});
+    MoeConfig moe;
+    moe.num_experts = 2;
+    moe.stacked = MoeConfig::Stacked::inputs_first;
+    const auto source = *open_model_weights(folder.path(), moe);
     const auto found = source->find("mlp.experts.1.up_proj.weight_packed");
     ASSERT_FALSE(found.has_value());
-    EXPECT_THAT(found.error().message, HasSubstr("do not hold expert 1"));
+    EXPECT_THAT(found.error().message, HasSubstr("does not hold expert 1 of 2"));
   }
 }
 
