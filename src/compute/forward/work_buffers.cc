@@ -85,11 +85,9 @@ DeltaShape delta_shape_of(const ModelConfig& model, DType dtype) {
   return {.net = model.delta_net, .dtype = dtype};
 }
 
-void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout) {
+void WorkBuffers::lay_out_attention(const ModelConfig& model, DType dtype, Layout& layout) {
   const int rows = limits.max_rows;
   const int heads = model.num_heads;
-  residual = floats(layout, rows, model.hidden_size);
-  normed = layout.matrix(dtype, rows, model.hidden_size);
   cos = floats(layout, rows, model.rope.rotary_dim / 2);
   sin = floats(layout, rows, model.rope.rotary_dim / 2);
   if (model.local.num_heads > 0) {
@@ -117,7 +115,13 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
     q_absorbed = layout.matrix(dtype, rows, heads * kv.row_elements());
     y_absorbed = layout.matrix(dtype, rows, heads * kv.rope_offset());
   }
+}
 
+void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout) {
+  const int rows = limits.max_rows;
+  residual = floats(layout, rows, model.hidden_size);
+  normed = layout.matrix(dtype, rows, model.hidden_size);
+  lay_out_attention(model, dtype, layout);
   const bool any_moe = std::ranges::count(model.layer_is_moe, true) > 0;
   const bool any_dense = std::ranges::count(model.layer_is_moe, false) > 0;
   int64_t middle_elements = 0;

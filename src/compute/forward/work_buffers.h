@@ -94,6 +94,7 @@ struct WorkBuffers {
 
  private:
   void lay_out(const ModelConfig& model, DType dtype, Layout& layout);
+  void lay_out_attention(const ModelConfig& model, DType dtype, Layout& layout);
   Buffer memory_;
 };
 

@@ -9,7 +9,7 @@ namespace hocket {
 namespace {
 
 constexpr TensorNames kQwen3Next = {.shared = "mlp.shared_expert."};
-constexpr TensorNames kQwen3_5 = {.model = "model.language_model.", .shared = "mlp.shared_expert."};
+constexpr TensorNames kQwen35 = {.model = "model.language_model.", .shared = "mlp.shared_expert."};
 
 constexpr TensorNames kLlama4 = {.dense = "feed_forward.",
                                  .moe = "feed_forward.",
@@ -57,9 +57,9 @@ constexpr std::array<ModelFamily, 25> kFamilies = {{
     {"Step3p7ForConditionalGeneration", load_decoder_layer, kStep3p5},
     {"Qwen3NextForCausalLM", load_decoder_layer, kQwen3Next},
     {"Qwen3_5ForCausalLM", load_decoder_layer},
-    {"Qwen3_5ForConditionalGeneration", load_decoder_layer, kQwen3_5},
+    {"Qwen3_5ForConditionalGeneration", load_decoder_layer, kQwen35},
     {"Qwen3_5MoeForCausalLM", load_decoder_layer, kQwen3Next},
-    {"Qwen3_5MoeForConditionalGeneration", load_decoder_layer, kQwen3_5},
+    {"Qwen3_5MoeForConditionalGeneration", load_decoder_layer, kQwen35},
 }};
 
 }  // namespace

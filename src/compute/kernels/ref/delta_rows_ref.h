@@ -7,6 +7,7 @@
 #include "compute/kernels/delta_rows.h"
 #include "compute/kernels/ref/lane.h"
 #include "compute/kernels/ref/row_sums.h"
+#include "compute/tensor/bf16.h"
 
 namespace hocket::ref {
 namespace {
