@@ -76,7 +76,7 @@ struct Scheduler::State {
   int last_kept_border(const Request& request) const;
   std::array<int, 3> borders_to_keep(const Slice& slice) const;
   void place_states(Slice& slice);
-  void save_last(RequestStates& own);
+  void save_last(RequestStates& held);
   void keep_states(Request& request, int end);
   void end_states(Request& request);
   void free_states(Request& request);

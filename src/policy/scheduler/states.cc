@@ -41,18 +41,18 @@ int Scheduler::State::take_state() {
 // Gives the slots to a request that begins behind its match. Pre: has_room_for_states().
 void Scheduler::State::begin_states(Request& request, PrefixMatch& match) {
   if (!has_states()) return;
-  RequestStates& own = request.states;
-  own.block = blocks.take();
-  own.own = take_state();
-  HOCKET_CHECK(own.own >= 0);
-  own.opens = true;
-  own.last = {match.state.len(), match.state.slot()};
-  own.leased = std::move(match.state);
-  own.kept_to = own.last.end;
+  RequestStates& held = request.states;
+  held.block = blocks.take();
+  held.own = take_state();
+  HOCKET_CHECK(held.own >= 0);
+  held.opens = true;
+  held.last = {match.state.len(), match.state.slot()};
+  held.leased = std::move(match.state);
+  held.kept_to = held.last.end;
   const int branch = match.longest_len / kept_step() * kept_step();
-  own.branches_at = branch > own.last.end ? branch : 0;
+  held.branches_at = branch > held.last.end ? branch : 0;
   const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
-  own.message_at = last_message(prompt, options.eos_ids) / kept_step() * kept_step();
+  held.message_at = last_message(prompt, options.eos_ids) / kept_step() * kept_step();
 }
 
 int Scheduler::State::last_kept_border(const Request& request) const {
@@ -66,18 +66,18 @@ int Scheduler::State::last_kept_border(const Request& request) const {
 std::array<int, 3> Scheduler::State::borders_to_keep(const Slice& slice) const {
   const Request& request = *slice.request;
   if (!options.prefix_cache || is_answer(slice)) return {};
-  const RequestStates& own = request.states;
+  const RequestStates& held = request.states;
   const int end = slice.begin + slice.len, last = last_kept_border(request);
-  std::array<int, 3> borders = {own.branches_at, own.message_at, last};
+  std::array<int, 3> borders = {held.branches_at, held.message_at, last};
   std::ranges::sort(borders);
-  int before = own.last.end;
+  int before = held.last.end;
   for (int& border : borders) {
     if (border <= before || border > end) border = 0;
     before = std::max(before, border);
   }
   const int here = end / kept_step() * kept_step();
-  if (borders == std::array<int, 3>{} && here > own.last.end &&
-      here - own.kept_to >= options.kept_state_interval)
+  if (borders == std::array<int, 3>{} && here > held.last.end &&
+      here - held.kept_to >= options.kept_state_interval)
     borders.back() = here;
   return borders;
 }
@@ -87,96 +87,96 @@ std::array<int, 3> Scheduler::State::borders_to_keep(const Slice& slice) const {
 // request's; if there is none, the state is not kept.
 void Scheduler::State::place_states(Slice& slice) {
   if (!has_states()) return;
-  RequestStates& own = slice.request->states;
+  RequestStates& held = slice.request->states;
   const auto add = [&](StatePlace place) {
     slice.places[static_cast<size_t>(slice.num_places++)] = place;
   };
-  slice.block = own.block;
-  slice.opens_at = std::exchange(own.opens, false) ? slice.begin : -1;
-  if (own.last.end > 0) add(own.last);
+  slice.block = held.block;
+  slice.opens_at = std::exchange(held.opens, false) ? slice.begin : -1;
+  if (held.last.end > 0) add(held.last);
   const int last = (slice.begin + slice.len) / options.state_tokens * options.state_tokens;
   for (const int border : borders_to_keep(slice)) {
     if (border == 0) continue;
     const int spare = take_state();
     if (spare < 0) break;
-    own.last = {border, std::exchange(own.own, spare)};
-    own.kept.push_back(own.last);
-    own.kept_to = border;
-    add(own.last);
+    held.last = {border, std::exchange(held.own, spare)};
+    held.kept.push_back(held.last);
+    held.kept_to = border;
+    add(held.last);
   }
-  if (own.last.end == last) return;
-  if (is_answer(slice)) save_last(own);
-  own.last = {last, own.own};
-  add(own.last);
+  if (held.last.end == last) return;
+  if (is_answer(slice)) save_last(held);
+  held.last = {last, held.own};
+  add(held.last);
 }
 
 // Leaves the last state of an answer where it is, if the tree could take it, because the rows that
 // make the next one may turn out to be behind the answer's end.
-void Scheduler::State::save_last(RequestStates& own) {
-  if (own.last.end == 0 || own.last.slot != own.own || own.last.end % kept_step() != 0) return;
+void Scheduler::State::save_last(RequestStates& held) {
+  if (held.last.end == 0 || held.last.slot != held.own || held.last.end % kept_step() != 0) return;
   const int spare = take_state();
   if (spare < 0) return;
-  if (own.before.slot >= 0) states.give_back(own.before.slot);
-  own.before = {own.last.end, std::exchange(own.own, spare)};
+  if (held.before.slot >= 0) states.give_back(held.before.slot);
+  held.before = {held.last.end, std::exchange(held.own, spare)};
 }
 
 // Hands the states of a prompt, up to token `end` of the committed rows, over to the tree. Pre: the
 // request's lease covers them.
 void Scheduler::State::keep_states(Request& request, int end) {
-  RequestStates& own = request.states;
-  while (!own.kept.empty() && own.kept.front().end <= end) {
-    const StatePlace kept = own.kept.front();
-    own.kept.erase(own.kept.begin());
+  RequestStates& held = request.states;
+  while (!held.kept.empty() && held.kept.front().end <= end) {
+    const StatePlace kept = held.kept.front();
+    held.kept.erase(held.kept.begin());
     StateLease lease = cache.keep_state(request.lease, kept.end, kept.slot);
-    if (own.last.end == kept.end) {
-      own.last.slot = lease.slot();
-      own.leased = std::move(lease);
+    if (held.last.end == kept.end) {
+      held.last.slot = lease.slot();
+      held.leased = std::move(lease);
     }
   }
-  if (own.leased && end - own.leased.len() >= options.state_tokens) own.leased = StateLease();
-  if (own.before.slot >= 0 && end - own.before.end >= kept_step())
-    states.give_back(std::exchange(own.before, {}).slot);
+  if (held.leased && end - held.leased.len() >= options.state_tokens) held.leased = StateLease();
+  if (held.before.slot >= 0 && end - held.before.end >= kept_step())
+    states.give_back(std::exchange(held.before, {}).slot);
 }
 
 // Keeps the last state of a request that ended, as far as its pages are the tree's, because the
 // next turn of a conversation begins with it.
 void Scheduler::State::end_states(Request& request) {
   if (!has_states() || request.states.block < 0) return;
-  RequestStates& own = request.states;
+  RequestStates& held = request.states;
   const int shared = request.lease.len();
   const auto keep = [&](int end, int& slot) {
     if (slot < 0 || end == 0 || end > shared || end % kept_step() != 0) return false;
     cache.keep_state(request.lease, end, std::exchange(slot, -1));
     return true;
   };
-  const bool is_own = own.last.slot == own.own;
-  if (!is_own || !keep(own.last.end, own.own)) keep(own.before.end, own.before.slot);
+  const bool is_own = held.last.slot == held.own;
+  if (!is_own || !keep(held.last.end, held.own)) keep(held.before.end, held.before.slot);
   free_states(request);
 }
 
 // Gives all slots back. Rows in flight may still use them: who gets them next writes there later.
 void Scheduler::State::free_states(Request& request) {
-  RequestStates& own = request.states;
-  if (own.block < 0) return;
-  blocks.give_back(own.block);
-  for (const int slot : {own.own, own.before.slot})
+  RequestStates& held = request.states;
+  if (held.block < 0) return;
+  blocks.give_back(held.block);
+  for (const int slot : {held.own, held.before.slot})
     if (slot >= 0) states.give_back(slot);
-  for (const StatePlace& kept : own.kept) states.give_back(kept.slot);
-  own.kept.clear();
-  own.block = own.own = -1;
-  own.last = own.before = {};
-  own.leased = StateLease();
-  own.opens = false;
+  for (const StatePlace& kept : held.kept) states.give_back(kept.slot);
+  held.kept.clear();
+  held.block = held.own = -1;
+  held.last = held.before = {};
+  held.leased = StateLease();
+  held.opens = false;
 }
 
 // Recounts the slots: each is free, in the tree, or a request's.
 void Scheduler::State::check_states() const {
   int num_states = states.num_free() + cache.num_states(), num_blocks = blocks.num_free();
   const auto count = [&](const Request& request) {
-    const RequestStates& own = request.states;
-    num_states += (own.own >= 0 ? 1 : 0) + (own.before.slot >= 0 ? 1 : 0);
-    num_states += static_cast<int>(own.kept.size());
-    num_blocks += own.block >= 0 ? 1 : 0;
+    const RequestStates& held = request.states;
+    num_states += (held.own >= 0 ? 1 : 0) + (held.before.slot >= 0 ? 1 : 0);
+    num_states += static_cast<int>(held.kept.size());
+    num_blocks += held.block >= 0 ? 1 : 0;
   };
   for (const auto& request : chunked) count(*request);
   for (const auto& request : running.requests()) count(*request);
