@@ -14,7 +14,7 @@ namespace {
 
 // This variable gives the cluster token to the ranks that this process starts.
 constexpr const char* kTokenVariable = "HOCKET_SPAWNED_TOKEN";
-constexpr Duration kTellEvery = std::chrono::seconds(2);
+constexpr Duration kLogEvery = std::chrono::seconds(2);
 constexpr Duration kRankEndMargin = std::chrono::seconds(5);
 constexpr double kMostRankWaitSeconds = 7 * 86400;
 
@@ -95,7 +95,7 @@ Result<void> ClusterProcess::take_cores(ServerSettings& settings) {
   const bool bound = std::ssize(machine.cpus) < sysconf(_SC_NPROCESSORS_ONLN);
   if (plan_.num_local == 1 && bind == "auto" && bound) return {};
   num_numa_nodes_ = machine.num_numa_nodes;
-  cores_ = share_cores(read_cpu_places(machine), plan_.ranks_per_node);
+  cores_ = share_cores(read_cpu_locations(machine), plan_.ranks_per_node);
   const CoreSet& own = cores_[static_cast<size_t>(plan_.local_rank)];
   if (own.cpus.empty()) return {};
   bind = "auto";
@@ -130,19 +130,19 @@ Result<void> ClusterProcess::start_others(const ControlPlane& plane) {
   return {};
 }
 
-void ClusterProcess::tell_loading() {
+void ClusterProcess::log_loading() {
   if (plan_.rank != 0 || plane_ == nullptr) return;
   const TimePoint now = RealClock().now();
-  if (now - told_at_ < kTellEvery) return;
-  told_at_ = now;
+  if (now - logged_at_ < kLogEvery) return;
+  logged_at_ = now;
   std::string line = loading_line(plane_->status());
-  if (line == told_) return;
-  told_ = std::move(line);
-  log::info("loading: {}", told_);
+  if (line == last_line_) return;
+  last_line_ = std::move(line);
+  log::info("loading: {}", last_line_);
 }
 
 Result<void> ClusterProcess::watch() {
-  tell_loading();
+  log_loading();
   if (!others_) return {};
   const std::optional<LocalRanks::End> end = others_->poll();
   if (!end) return {};

@@ -39,8 +39,8 @@ class ClusterProcess {
   // another rank started shows none.
   bool shows_own_loading() const { return plan_.rank != 0 && !plan_.spawned(); }
   // Logs on rank 0 how far all ranks have loaded: at most every 2 s, and only if it changed.
-  void tell_loading();
-  // Calls tell_loading() and looks after the ranks that this process started; call it a few times a
+  void log_loading();
+  // Calls log_loading() and looks after the ranks that this process started; call it a few times a
   // second. Errors: lost_rank, if one of these ranks has ended.
   Result<void> watch();
   // Sends the signal to the ranks that this process started.
@@ -63,8 +63,8 @@ class ClusterProcess {
   int num_numa_nodes_ = 1;
   Duration patience_{};  // see patience()
   const ControlPlane* plane_ = nullptr;
-  TimePoint told_at_{};
-  std::string told_;
+  TimePoint logged_at_{};
+  std::string last_line_;
   std::optional<LocalRanks> others_;
 };
 

@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-Result<int> tell_crash(Arguments arguments) {
+Result<int> print_crash(Arguments arguments) {
   std::string path;
   if (!arguments.empty() && !arguments.front().starts_with('-')) {
     path = arguments.front();
@@ -42,7 +42,7 @@ Result<int> tell_crash(Arguments arguments) {
 }  // namespace
 
 int crash(const Arguments& arguments) {
-  const Result<int> done = tell_crash(arguments);
+  const Result<int> done = print_crash(arguments);
   return done ? *done : report(done.error());
 }
 

@@ -46,22 +46,22 @@ Result<int> choose_port(const std::string& host, int asked) {
   return 0;
 }
 
-struct Told {
+struct Reply {
   std::string text;
   int prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;
   double seconds = 0;
 };
 
-enum class Show { text, nothing };
+enum class Print { text, nothing };
 
 // Asks one chat question as a stream; with Show::text prints the answer as it arrives.
 // Errors: those of the client; internal, with the server's message.
-Result<Told> ask(BlockingHttpClient& client, const char* question, Show show) {
+Result<Reply> ask(BlockingHttpClient& client, const char* question, Print print) {
   const Json body = {{"messages", {{{"role", "user"}, {"content", question}}}},
                      {"temperature", 0},
                      {"stream", true},
                      {"stream_options", {{"include_usage", true}}}};
-  Told told;
+  Reply reply;
   std::string trouble;
   const TimePoint start = RealClock().now();
   const auto event = [&](std::string_view data) {
@@ -73,34 +73,34 @@ Result<Told> ask(BlockingHttpClient& client, const char* question, Show show) {
     }
     const Json piece = block.value("/choices/0/delta/content"_json_pointer, Json());
     if (piece.is_string()) {
-      told.text += piece.get_ref<const std::string&>();
-      if (show == Show::text) fmt::print("{}", piece.get_ref<const std::string&>());
+      reply.text += piece.get_ref<const std::string&>();
+      if (print == Print::text) fmt::print("{}", piece.get_ref<const std::string&>());
       std::fflush(stdout);
     }
     if (const Json usage = block.value("usage", Json()); usage.is_object()) {
-      told.prompt_tokens = usage.value("prompt_tokens", 0);
-      told.output_tokens = usage.value("completion_tokens", 0);
-      told.cached_tokens = usage.value("/prompt_tokens_details/cached_tokens"_json_pointer, 0);
+      reply.prompt_tokens = usage.value("prompt_tokens", 0);
+      reply.output_tokens = usage.value("completion_tokens", 0);
+      reply.cached_tokens = usage.value("/prompt_tokens_details/cached_tokens"_json_pointer, 0);
     }
   };
   HOCKET_TRY(const HttpAnswer answer, client.stream("/v1/chat/completions", body.dump(), event));
-  told.seconds = to_seconds(RealClock().now() - start);
+  reply.seconds = to_seconds(RealClock().now() - start);
   if (answer.status != 200) trouble = answer.body;
-  if (trouble.empty() && told.text.empty()) trouble = "an empty answer";
+  if (trouble.empty() && reply.text.empty()) trouble = "an empty answer";
   if (!trouble.empty())
     return fail(ErrorCode::internal, "the demo's question got status {}: {}", answer.status,
                 trouble);
-  return told;
+  return reply;
 }
 
 Result<void> converse(BlockingHttpClient& client) {
-  Told story;
+  Reply story;
   for (const char* question : {kSum, kStory}) {
     fmt::print("\nyou    {}\nmodel  ", question);
-    HOCKET_TRY(story, ask(client, question, Show::text));
+    HOCKET_TRY(story, ask(client, question, Print::text));
     fmt::print("\n");
   }
-  HOCKET_TRY(const Told again, ask(client, kStory, Show::nothing));
+  HOCKET_TRY(const Reply again, ask(client, kStory, Print::nothing));
   fmt::print("\n{} tokens in {:.2f} s, {:.0f} tokens/s for one reader\n", story.output_tokens,
              story.seconds, story.output_tokens / story.seconds);
   fmt::print("Cache  the story asked again: {} of {} prompt tokens were not computed twice; {}\n",

@@ -30,11 +30,11 @@ constexpr std::array kQuestions = {"What is 17 + 25?",
                                    "Tell me a story about a mouse and a map."};
 
 // One answer: its tokens with their log-probabilities, as the server wrote them.
-struct Heard {
+struct AnswerTokens {
   Result<Json> tokens = fail(ErrorCode::internal, "not asked");
 };
 
-struct Trial {
+struct DemoRun {
   std::vector<std::string> answers;  // tokens and log-probabilities as JSON
   double seconds = 0;                // all rounds without round 0
   double hidden = 0, exposed = 0;    // seconds of transfers, summed over ranks and rounds 1 to 5
@@ -63,41 +63,41 @@ Result<Json> ask(int port, const ServerSettings& settings, const char* question)
 }
 
 // Asks all questions at once, each from a thread and connection of its own.
-Result<void> ask_all(int port, const ServerSettings& settings, Trial& trial) {
-  std::array<Heard, kQuestions.size()> heard;
+Result<void> ask_all(int port, const ServerSettings& settings, DemoRun& run) {
+  std::array<AnswerTokens, kQuestions.size()> answers;
   {
     std::vector<std::jthread> clients;
     for (size_t i = 0; i < kQuestions.size(); ++i)
-      clients.emplace_back([&, i] { heard[i].tokens = ask(port, settings, kQuestions[i]); });
+      clients.emplace_back([&, i] { answers[i].tokens = ask(port, settings, kQuestions[i]); });
   }
-  for (Heard& one : heard) {
+  for (AnswerTokens& one : answers) {
     if (!one.tokens) return fail(std::move(one.tokens.error()));
-    trial.answers.push_back(one.tokens->dump());
+    run.answers.push_back(one.tokens->dump());
   }
   return {};
 }
 
-void add_transfers(const OverlapView& view, int sign, Trial& trial) {
+void add_transfers(const OverlapView& view, int sign, DemoRun& run) {
   for (const OverlapView::OfRank& rank : view.ranks) {
-    trial.hidden += sign * rank.stats.hidden_seconds;
-    trial.exposed += sign * rank.stats.exposed_seconds;
+    run.hidden += sign * rank.stats.hidden_seconds;
+    run.exposed += sign * rank.stats.exposed_seconds;
   }
 }
 
-void name_plan(const OverlapView& view, Trial& trial) {
+void name_plan(const OverlapView& view, DemoRun& run) {
   if (!view.planner) return;
   const OverlapDecision* most = nullptr;
   for (const OverlapDecision& decision : view.planner->decisions)
     if (decision.bucket.phase == Phase::decode &&
         (most == nullptr || decision.num_steps > most->num_steps))
       most = &decision;
-  if (most != nullptr) trial.plan = describe(most->plan, OrderTable::builtin());
+  if (most != nullptr) run.plan = describe(most->plan, OrderTable::builtin());
 }
 
 // One of the two services that are compared; both run beside the one that the demo shows.
 struct ComparedService {
   RunningServer running;
-  Trial trial;
+  DemoRun run;
 
   const Engine& engine() const { return *running.model->engine; }
 };
@@ -110,8 +110,8 @@ Result<ComparedService> start_with(ServerSettings settings, const char* overlap)
 
 Result<void> play_round(ComparedService& service, const ServerSettings& settings) {
   const TimePoint start = RealClock().now();
-  HOCKET_TRY_VOID(ask_all(service.running.server->port(), settings, service.trial));
-  service.trial.seconds += to_seconds(RealClock().now() - start);
+  HOCKET_TRY_VOID(ask_all(service.running.server->port(), settings, service.run));
+  service.run.seconds += to_seconds(RealClock().now() - start);
   return {};
 }
 
@@ -122,22 +122,22 @@ Result<void> play_all(ComparedService& plain, ComparedService& overlapped,
     HOCKET_TRY_VOID(play_round(plain, settings));
     HOCKET_TRY_VOID(play_round(overlapped, settings));
     if (round > 0) continue;
-    plain.trial.seconds = overlapped.trial.seconds = 0;
-    add_transfers(overlapped.engine().overlap(), -1, overlapped.trial);
+    plain.run.seconds = overlapped.run.seconds = 0;
+    add_transfers(overlapped.engine().overlap(), -1, overlapped.run);
   }
   const OverlapView view = overlapped.engine().overlap();
-  add_transfers(view, 1, overlapped.trial);
-  name_plan(view, overlapped.trial);
+  add_transfers(view, 1, overlapped.run);
+  name_plan(view, overlapped.run);
   return {};
 }
 
-Result<std::array<Trial, 2>> compare(const ServerSettings& settings) {
+Result<std::array<DemoRun, 2>> compare(const ServerSettings& settings) {
   HOCKET_TRY(ComparedService plain, start_with(settings, "none"));
   HOCKET_TRY(ComparedService overlapped, start_with(settings, "auto"));
   HOCKET_TRY_VOID(play_all(plain, overlapped, settings));
   for (ComparedService* service : {&plain, &overlapped})
     service->running.server->drain(from_seconds(kDemoPatienceSeconds));
-  return std::array{std::move(plain.trial), std::move(overlapped.trial)};
+  return std::array{std::move(plain.run), std::move(overlapped.run)};
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ bool takes_flags(const Command& command) {
 
 // Lets a command print its own flags in `form`; returns its exit status. bench prints those of all
 // benches.
-int tell_flags(const Command& command, const std::string& form) {
+int print_flags(const Command& command, const std::string& form) {
   const std::string help = "--help=" + form;
   if (command.name != "bench") return command.run({help});
   int status = 0;
@@ -32,10 +32,10 @@ int tell_flags(const Command& command, const std::string& form) {
   return status;
 }
 
-int tell_all_flags(const std::string& form) {
+int print_all_flags(const std::string& form) {
   int status = 0;
   for (const Command& command : commands())
-    if (takes_flags(command)) status = std::max(status, tell_flags(command, form));
+    if (takes_flags(command)) status = std::max(status, print_flags(command, form));
   return status;
 }
 
@@ -51,7 +51,7 @@ int flags() {
       "the file. A switch takes no value on the command line, and `true` or `false` elsewhere. "
       "Names of other servers' flags\n"
       "are refused with the name that they have here.\n\n");
-  return tell_all_flags("markdown");
+  return print_all_flags("markdown");
 }
 
 int man() {
@@ -68,7 +68,7 @@ int man() {
   for (const Command& command : commands())
     fmt::print(".TP\n.B {}\n{}.\n", command.name, command.about);
   fmt::print(".SH OPTIONS\n");
-  const int status = tell_all_flags("man");
+  const int status = print_all_flags("man");
   fmt::print(
       ".SH ENVIRONMENT\n"
       "Each flag may be a variable: \\-\\-context\\-length is HOCKET_CONTEXT_LENGTH.\n"
@@ -102,7 +102,7 @@ int completion() {
     fmt::print("    {})\n      names='\n", command.name);
     if (command.name == "bench")
       for (const char* bench : kBenches) fmt::print("{} ", bench);
-    status = std::max(status, tell_flags(command, "words"));
+    status = std::max(status, print_flags(command, "words"));
     fmt::print("      ' ;;\n");
   }
   fmt::print(

@@ -81,10 +81,10 @@ Result<int> examine_machine(const Arguments& arguments) {
            .groups = {{"Output", {{"json", &options.json, "one object a line", ""}}},
                       {"Server",
                        {{"host", &options.http.host, "where it would listen", ""},
-                        {"port", &options.http.port, "looked at: is it free", ""},
-                        {"api-key", &options.http.api_key, "looked at: would it ask for one", ""},
+                        {"port", &options.http.port, "checked: is it free", ""},
+                        {"api-key", &options.http.api_key, "checked: would it ask for one", ""},
                         {"api-key-file", &options.http.api_key_file,
-                         "looked at: would it ask for a key", ""}}}},
+                         "checked: would it ask for a key", ""}}}},
            .takes_config = false},
           arguments));
   if (!go) return 0;

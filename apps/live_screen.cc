@@ -84,8 +84,8 @@ bool LiveScreen::wait(double seconds) const {
                     {t.keys_before ? STDIN_FILENO : -1, POLLIN, 0}};  // poll() ignores -1
   const double ms = std::clamp(std::ceil(seconds * 1e3), 0.0, 1e9);
   if (poll(files, std::size(files), static_cast<int>(ms)) <= 0) return true;
-  signalfd_siginfo told{};
-  if (read(t.signal_file, &told, sizeof told) == sizeof told) return told.ssi_signo == SIGWINCH;
+  signalfd_siginfo info{};
+  if (read(t.signal_file, &info, sizeof info) == sizeof info) return info.ssi_signo == SIGWINCH;
   char key = 0;
   if (files[1].revents == 0) return true;
   return read(STDIN_FILENO, &key, 1) == 1 && key != 'q' && key != 'Q';

@@ -30,7 +30,7 @@ FlagGroup observe_flags(ServerSettings& s) {
         "are written if absent",
         ""},
        {"metrics-compat", &o.metrics_compat,
-        "names that /metrics tells besides its own: sglang, vllm, or sglang,vllm", ""}}};
+        "names that /metrics has besides its own: sglang, vllm, or sglang,vllm", ""}}};
 }
 
 }  // namespace hocket

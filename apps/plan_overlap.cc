@@ -18,7 +18,7 @@ constexpr double kLinks[] = {0.2, 1, 2.5, 10, 25, 100};  // Gbit/s
 constexpr double kLatencyUs = 20;
 constexpr int kMostKeys = 2048;  // keys that a decode row attends to, at most
 // With several links, only the points of these numbers of rows are explained.
-constexpr int kToldPrefill = 2048, kToldDecode = 64;
+constexpr int kShownPrefill = 2048, kShownDecode = 64;
 
 // Returns "-" for the plan none, else "one" or "two" halves, and the parts behind a slash: "two/4".
 std::string short_name(const Plan& plan) {
@@ -111,9 +111,9 @@ void print_overlap(const std::vector<OverlapPoint>& points, int num_ranks) {
   }
   fmt::print("why{}\n", num_links > 1 ? "       (of all sizes: --ep-link-gbit X)" : "");
   for (const OverlapPoint& point : points) {
-    const bool told =
-        point.bucket.rows == (point.bucket.phase == Phase::prefill ? kToldPrefill : kToldDecode);
-    if (num_links == 1 || told) print_reason(point);
+    const bool shown =
+        point.bucket.rows == (point.bucket.phase == Phase::prefill ? kShownPrefill : kShownDecode);
+    if (num_links == 1 || shown) print_reason(point);
   }
 }
 

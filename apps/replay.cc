@@ -62,7 +62,7 @@ Result<bool> parse(ReplayFlags& f, Arguments arguments) {
   return true;
 }
 
-void tell(const ReplayFlags& f, const Dump& dump, const ReplayResult& r) {
+void print_result(const ReplayFlags& f, const Dump& dump, const ReplayResult& r) {
   fmt::print("replay   {} | {} requests | {:.1f} s, {:g} times as fast as it was\n",
              text_of(f.options.server), dump.requests.size(), r.seconds, f.options.speed);
   if (dump.num_left_out > 0)
@@ -91,7 +91,7 @@ Result<int> run_replay(const Arguments& arguments) {
   if (!goes_on) return 0;
   HOCKET_TRY(const Dump dump, read_dump(f.files));
   const ReplayResult result = replay_dump(dump, f.options);
-  tell(f, dump, result);
+  print_result(f, dump, result);
   return result.num_failed == 0 && result.num_different == 0 ? 0 : 1;
 }
 

@@ -23,7 +23,7 @@ Result<RunningServer> start_server(const ServerSettings& settings, ClusterProces
                      "long are refused",
                      model.tokenizer->slow_pattern()),
          "ask the model's publisher for a pattern that takes linear time"});
-  HOCKET_TRY_VOID(tell_or_refuse(info, report, settings));
+  HOCKET_TRY_VOID(report_or_refuse(info, report, settings));
   if (cluster != nullptr && cluster->open_to_strangers())  // ClusterProcess has logged this path
     report.slow_paths.push_back(*cluster->open_to_strangers());
   running.model = std::make_unique<LoadedModel>(std::move(model));

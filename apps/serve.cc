@@ -34,7 +34,7 @@ std::string show_list(const std::vector<int>& numbers) {
 }
 
 // Logs a line for the service and one for each rank of this process; info.ranks[0] is rank `first`.
-void tell_ranks(const EngineInfo& info, const ParallelSettings& parallel, int first) {
+void log_ranks(const EngineInfo& info, const ParallelSettings& parallel, int first) {
   log::info("ranks: {} over {}, {} combine groups, routing {}, overlap {} ({} orders)",
             parallel.ep_size, info.network, info.combine_groups, parallel.dp_routing, info.overlap,
             info.num_orders);
@@ -47,11 +47,11 @@ void tell_ranks(const EngineInfo& info, const ParallelSettings& parallel, int fi
   }
 }
 
-void tell_start(const EngineInfo& info, const ServerSettings& settings, int first_rank) {
+void log_start(const EngineInfo& info, const ServerSettings& settings, int first_rank) {
   const bool several = settings.parallel.ep_size > 1;
   log::info("machine: {}", describe(inspect_machine()));
   log::info("form: {}", form_of(info));
-  if (several) tell_ranks(info, settings.parallel, first_rank);
+  if (several) log_ranks(info, settings.parallel, first_rank);
   log::info("kv: {} tokens in {} pages, {:.2f} GB; weights {:.2f} GB; loaded in {:.2f} s",
             info.max_total_tokens, info.num_pages, static_cast<double>(info.kv_bytes) / 1e9,
             static_cast<double>(info.weight_bytes) / 1e9, info.load_seconds);
@@ -91,19 +91,19 @@ Result<void> open_black_box(const ServerSettings& settings, const LaunchPlan& pl
   return {};
 }
 
-// Tells the log and systemd when the service becomes ready, and when it stops being ready.
+// Reports to the log and systemd when the service becomes ready, and when it stops being ready.
 class Readiness {
  public:
   explicit Readiness(std::string url) : url_(std::move(url)) {}
-  void tell(const Generator& generator) {
-    tell_service_manager("WATCHDOG=1");
+  void update(const Generator& generator) {
+    notify_service_manager("WATCHDOG=1");
     const std::optional<Error> lost = generator.stats().lost;
     if (ready_ == !lost.has_value()) return;
     const std::string& model = generator.info().served_model_name;
-    tell_service_manager(lost ? fmt::format("STATUS=not ready: {}", lost->message)
-                              : fmt::format("READY=1\nSTATUS={} serving {}", url_, model));
+    notify_service_manager(lost ? fmt::format("STATUS=not ready: {}", lost->message)
+                                : fmt::format("READY=1\nSTATUS={} serving {}", url_, model));
     if (!lost)
-      tell_ready(model);
+      log_ready(model);
     else if (!ready_)
       log::info("listening: {}, not ready yet: {}", url_, lost->message);
     else
@@ -112,7 +112,7 @@ class Readiness {
   }
 
  private:
-  void tell_ready(const std::string& model) const {
+  void log_ready(const std::string& model) const {
     log::info("ready: {} serving {}", url_, model);
     log::info("page: {}/ in a browser: chat, requests, experts, steps, settings", url_);
   }
@@ -156,17 +156,17 @@ Result<int> serve_model(const Arguments& arguments) {
   // From here on a signal does not end the process at once: serve_until_signal() handles it.
   const auto loaded = [&] { signals.hand_over(limits_of_end(settings.http, cluster.get())); };
   HOCKET_TRY(const RunningServer running, start_server(settings, cluster.get(), loaded));
-  tell_start(running.model->engine->info(), settings, plan.rank);
+  log_start(running.model->engine->info(), settings, plan.rank);
   const char* scheme = settings.http.ssl_certfile.empty() ? "http" : "https";
   Readiness readiness(
       fmt::format("{}://{}:{}", scheme, settings.http.host, running.server->port()));
-  readiness.tell(*running.generator);
+  readiness.update(*running.generator);
   const auto poll = [&]() -> Result<void> {
-    readiness.tell(*running.generator);
+    readiness.update(*running.generator);
     return cluster ? cluster->watch() : Result<void>{};
   };
   const auto on_signal = [&](int number) {
-    tell_service_manager("STOPPING=1");
+    notify_service_manager("STOPPING=1");
     if (cluster) cluster->forward_signal(number);
   };
   return serve_until_signal(

@@ -10,7 +10,7 @@
 
 namespace hocket {
 
-void tell_service_manager(std::string_view words) {
+void notify_service_manager(std::string_view words) {
   const char* const path = std::getenv("NOTIFY_SOCKET");
   if (path == nullptr) return;
   sockaddr_un address{};

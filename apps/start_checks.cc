@@ -81,23 +81,23 @@ std::vector<SlowPath> find_slow_paths(const EngineInfo& info, const ServerSettin
   return paths;
 }
 
-Result<void> tell_or_refuse(const EngineInfo& info, const StartReport& report,
-                            const ServerSettings& settings) {
+Result<void> report_or_refuse(const EngineInfo& info, const StartReport& report,
+                              const ServerSettings& settings) {
   std::string all;
   const auto line_of = [](const SettingChange& change) {
     return fmt::format("changed: {} {} -> {} because {}", change.flag, change.from, change.to,
                        change.why);
   };
-  const auto tell = [&](const std::string& line) {
+  const auto warn = [&](const std::string& line) {
     log::warning("{}", line);
     all += "\n  " + line;
   };
   for (const SettingChange& change : info.changes) all += "\n  " + line_of(change);
-  for (const SettingChange& change : report.changes) tell(line_of(change));
+  for (const SettingChange& change : report.changes) warn(line_of(change));
   for (const SlowPath& path : report.slow_paths)
-    tell(fmt::format("slow: {}: {}; {}", path.what, path.why, path.fix));
+    warn(fmt::format("slow: {}: {}; {}", path.what, path.why, path.fix));
   if (!settings.strict || all.empty()) return {};
-  return fail(error(ErrorCode::bad_value, "--strict, and not all is as it was asked for{}", all)
+  return fail(error(ErrorCode::bad_value, "--strict allows none of these:{}", all)
                   .with_fix("ask for what is there, change the machine, or leave out --strict"));
 }
 

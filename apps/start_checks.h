@@ -29,7 +29,7 @@ std::optional<SlowPath> open_to_all(const HttpSettings& http);
 std::vector<SlowPath> find_slow_paths(const EngineInfo& info, const ServerSettings& settings);
 // Logs the report; load_model() has logged the engine's changes already. Errors, with
 // settings.strict: bad_value, which lists the report and the engine's changes.
-Result<void> tell_or_refuse(const EngineInfo& info, const StartReport& report,
-                            const ServerSettings& settings);
+Result<void> report_or_refuse(const EngineInfo& info, const StartReport& report,
+                              const ServerSettings& settings);
 
 }  // namespace hocket

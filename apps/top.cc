@@ -24,15 +24,16 @@ struct TopFlags {
 };
 
 Result<bool> parse(TopFlags& f, const Arguments& arguments) {
-  HOCKET_TRY(const bool goes_on,
-             parse_flags({.command = "top",
-                          .about = "a live view of a server; one look where the output is a file",
-                          .groups = {server_flags(f.server, f.url),
-                                     {"View",
-                                      {{"interval", &f.interval_s, "seconds between looks", ""},
-                                       {"once", &f.once, "one look, and the end", ""}}}},
-                          .takes_config = false},
-                         arguments));
+  HOCKET_TRY(
+      const bool goes_on,
+      parse_flags({.command = "top",
+                   .about = "a live view of a server; drawn once where the output is no terminal",
+                   .groups = {server_flags(f.server, f.url),
+                              {"View",
+                               {{"interval", &f.interval_s, "seconds between two drawings", ""},
+                                {"once", &f.once, "draws once and ends", ""}}}},
+                   .takes_config = false},
+                  arguments));
   if (goes_on && !(f.interval_s >= 0.1))
     return fail(ErrorCode::bad_value, "--interval is 0.1 seconds at least");
   HOCKET_TRY_VOID(take_url(f.url, f.server));
@@ -60,12 +61,12 @@ Result<std::string> title_of(BlockingHttpClient& client, const TopFlags& f) {
 }
 
 // Fetches a server's metrics and draws them; keeps those of the previous call for differences.
-class Looker {
+class ServerView {
  public:
-  explicit Looker(const TopFlags& f) : flags_(f), client_(f.server) {}
+  explicit ServerView(const TopFlags& f) : flags_(f), client_(f.server) {}
 
   // Returns a page about the time since the previous call.
-  Result<std::string> look(TopFrame frame) {
+  Result<std::string> draw(TopFrame frame) {
     if (!title_) {
       HOCKET_TRY(title_, title_of(client_, flags_));
     }
@@ -90,9 +91,9 @@ class Looker {
 };
 
 Result<void> watch(const TopFlags& f) {
-  Looker looker(f);
+  ServerView view(f);
   if (isatty(STDOUT_FILENO) == 0 || f.once) {
-    HOCKET_TRY(const std::string page, looker.look({.columns = 0}));
+    HOCKET_TRY(const std::string page, view.draw({.columns = 0}));
     fmt::print("{}", page);
     return {};
   }
@@ -100,7 +101,7 @@ Result<void> watch(const TopFlags& f) {
   do {
     const LiveScreen::Size size = LiveScreen::size();
     const Result<std::string> page =
-        looker.look({.columns = size.columns, .rows = size.rows, .style = TopFrame::Style::color});
+        view.draw({.columns = size.columns, .rows = size.rows, .style = TopFrame::Style::color});
     screen.draw(page ? *page : describe(page.error()));  // goes on: the server may come back
   } while (screen.wait(f.interval_s));
   return {};

@@ -16,7 +16,8 @@ constexpr Duration kLastWords = std::chrono::seconds(2);  // requests get the er
 
 void reload(Server& server) {
   if (const Result<void> done = server.reload(); !done)
-    log::error("reload: {}; what was read before goes on", describe(done.error()));
+    log::error("reload: {}; the keys and certificates read before stay in use",
+               describe(done.error()));
   else
     log::info("reload: keys and certificates are read again");
 }
@@ -29,13 +30,13 @@ bool hung_up(bool had_terminal) {
 }  // namespace
 
 int serve_until_signal(Server& server, SignalListener& signals, double shutdown_seconds,
-                       const Meanwhile& meanwhile) {
+                       const ServeHooks& hooks) {
   int signal = 0;
   const bool had_terminal = isatty(STDIN_FILENO) != 0;
   while ((signal = signals.wait(kPoll)) == 0 || (signal == SIGHUP && !hung_up(had_terminal))) {
     if (signal == SIGHUP) {
       reload(server);
-      if (meanwhile.on_signal) meanwhile.on_signal(signal);
+      if (hooks.on_signal) hooks.on_signal(signal);
     }
     if (const Result<void> alive = server.watchdog(); !alive) {
       const int status = exit_status(alive.error().code);
@@ -46,10 +47,10 @@ int serve_until_signal(Server& server, SignalListener& signals, double shutdown_
       log::flush();
       std::_Exit(status);
     }
-    if (!meanwhile.poll) continue;
-    if (const Result<void> good = meanwhile.poll(); !good) {
+    if (!hooks.poll) continue;
+    if (const Result<void> good = hooks.poll(); !good) {
       const int status = exit_status(good.error().code);
-      signals.end_within(kLastWords + meanwhile.others + kEndMargin, status);
+      signals.end_within(kLastWords + hooks.others + kEndMargin, status);
       log::error("{}", describe(good.error()));
       server.drain(kLastWords);
       return status;
@@ -57,11 +58,11 @@ int serve_until_signal(Server& server, SignalListener& signals, double shutdown_
   }
   log::info("signal {}: draining, up to {:.0f} s; a second one exits at once", signal,
             shutdown_seconds);
-  if (meanwhile.on_signal) meanwhile.on_signal(signal);
+  if (hooks.on_signal) hooks.on_signal(signal);
   const bool complete = server.drain(from_seconds(shutdown_seconds));
   log::info("stopped: {}", complete ? "every request was answered" : "some requests were aborted");
   const int status = complete ? 0 : 1;
-  signals.end_within(meanwhile.others + kEndMargin, status);
+  signals.end_within(hooks.others + kEndMargin, status);
   return status;
 }
 

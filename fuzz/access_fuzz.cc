@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "server/access/access_check.h"
 #include "server/access/auth.h"
-#include "server/access/gate.h"
 #include "server/http/error_map.h"
 
 using namespace hocket;

@@ -16,7 +16,7 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "server/access/gate.h"
+#include "server/access/access_check.h"
 #include "server/http/error_map.h"
 #include "server/http/http.h"
 #include "server/http/request_target.h"
@@ -40,15 +40,15 @@ void handle(HttpRequest&& request, const std::shared_ptr<HttpExchange>& exchange
 }
 
 HttpServer& server() {
-  static const std::unique_ptr<Gate> gate =
-      *Gate::create({.cors_origins = "https://a.example", .allowed_hosts = "*"});
+  static const std::unique_ptr<AccessCheck> check =
+      *AccessCheck::create({.cors_origins = "https://a.example", .allowed_hosts = "*"});
   static const std::unique_ptr<HttpServer> one = [] {
     HttpOptions options;
     options.max_body_bytes = 64 << 10;
     options.max_header_bytes = 8 << 10;
     options.header_timeout = options.body_timeout = std::chrono::milliseconds(200);
     options.idle_timeout = std::chrono::milliseconds(200);
-    options.admit = [](const HttpRequest& head) { return gate->admit(head); };
+    options.admit = [](const HttpRequest& head) { return check->admit(head); };
     return *HttpServer::create(std::move(options), handle);
   }();
   return *one;

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import check_floors
+import check_words
 import docs_map
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -330,6 +331,7 @@ def main():
     checks = (
         ("floors", lambda: check_floors.check(ROOT)),
         ("text", lambda: check_text(files)),
+        ("words", lambda: check_words.check(files)),
         ("map", lambda: docs_map.check(ROOT)),
         ("scripts", lambda: check_scripts(files)),
         ("page", lambda: check_page(files)),

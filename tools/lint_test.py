@@ -5,6 +5,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import check_words
 import lint
 
 
@@ -66,6 +67,45 @@ class LintTest(unittest.TestCase):
         self.assertEqual(self.faults(guide, "`engine/step.cc`, src/engine/step.cc, [recipes](docs/adding.md#a-kernel)"), [])
         self.assertIn("there is no engine/gone.h", self.faults(guide, "`engine/gone.h`")[0])
         self.assertEqual(self.faults("src/engine/README.md", "`engine/gone.h`"), [])
+
+    def word_faults(self, name, text):
+        self.write(
+            "docs/words.md",
+            "| **lane** | exchanges of a half |\n| **delta net**, net | a linear layer |\n| **row** | one token in a step |\n"
+            "| lane | `compute/comm` `engine` |\n| delta net | `compute` |\n",
+        )
+        self.write(name, text)
+        return check_words.check([name], self.root)
+
+    def test_a_term_names_types_of_its_rooms_only(self):
+        text = "struct HttpLane {\n};\nclass Lanes final : public A {\n};\n  enum class DeltaNetKind : uint8_t { a };\n"
+        self.assertEqual(
+            self.word_faults("src/server/http/a.h", text),
+            [
+                "src/server/http/a.h: HttpLane gives 'lane' another meaning than docs/words.md",
+                "src/server/http/a.h: Lanes gives 'lane' another meaning than docs/words.md",
+                "src/server/http/a.h: DeltaNetKind gives 'delta net' another meaning than docs/words.md",
+            ],
+        )
+        self.assertEqual(self.word_faults("src/compute/comm/a.h", text), [])
+        self.assertEqual(len(self.word_faults("src/engine/ranks/a.h", text)), 1)
+
+    def test_a_term_may_name_what_is_no_type_of_src(self):
+        sound = "struct Lane;\nvoid lane();\nstruct Planet {};\nstruct RowLanes;\nclass DeltaOfNets {};\nstruct Row {};\n"
+        self.assertEqual(self.word_faults("src/server/a.h", sound), [])
+        self.assertEqual(self.word_faults("src/server/a_test.cc", "struct Lane {};"), [])
+        self.assertEqual(self.word_faults("bench/a.cc", "struct Lane {};"), [])
+
+    def test_a_term_of_types_has_a_meaning(self):
+        self.write("docs/words.md", "| lane | `compute` |\n")
+        self.assertEqual(check_words.check([], self.root), ["docs/words.md: 'lane' has no meaning there"])
+
+    def test_riddles_name_neither_types_nor_files(self):
+        self.assertIn("'teller' in the name PartTeller", self.word_faults("bench/a.cc", "class PartTeller {};")[0])
+        self.assertIn("'story' in the name request_story", self.word_faults("apps/request_story.h", "")[0])
+        self.assertIn("'news' in the name News", self.word_faults("rust/src/a.rs", "pub struct News {")[0])
+        self.assertEqual(self.word_faults("src/base/history.cc", "struct Telling {};\nint story;\n"), [])
+        self.assertEqual(self.word_faults("docs/" + "story.md", "struct Story {};"), [])
 
     def test_binary_files_are_passed_over(self):
         (self.root / "blob").write_bytes(b"\xff\xfe/" + b"work/")

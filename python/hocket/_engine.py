@@ -22,7 +22,7 @@ Prompt = Union[str, Sequence[int], Sequence[Message]]  # text as it stands, toke
 
 
 class ChatTokens(list[int]):
-    """A chat as the model reads it. It remembers whether an answer that has a form begins with thoughts."""
+    """A chat as the model reads it. It remembers whether an answer that has a form begins with reasoning."""
 
     thoughts: int = 0  # as the library counts; what is cut from the list or joined to it is a plain list
 

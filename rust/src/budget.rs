@@ -1,7 +1,7 @@
 //! Limits the cost of the rendering that runs on this thread.
 //!
 //! The engine's fuel limits the number of steps, but one step may copy, compare or repeat values of
-//! any size. So there are two accounts in bytes: reading is charged to limit the time, making to
+//! any size. So there are two budgets in bytes: reading is charged to limit the time, making to
 //! limit the memory. A value counts as `VALUE` bytes plus its content.
 use minijinja::{Error, ErrorKind};
 use std::cell::Cell;
@@ -12,13 +12,13 @@ const MADE_BASE: u64 = 128 << 20;
 const PER_BYTE: u64 = 64;
 pub const VALUE: u64 = 32;
 
-struct Account {
+struct Budget {
     left: Cell<u64>,
     limit: Cell<u64>,
 }
-impl Account {
+impl Budget {
     const fn new() -> Self {
-        Account { left: Cell::new(0), limit: Cell::new(0) }
+        Budget { left: Cell::new(0), limit: Cell::new(0) }
     }
     fn begin(&self, limit: u64) {
         self.left.set(limit);
@@ -35,22 +35,22 @@ impl Account {
 }
 
 thread_local! {
-    static READ: Account = const { Account::new() };
-    static MADE: Account = const { Account::new() };
+    static READ: Budget = const { Budget::new() };
+    static MADE: Budget = const { Budget::new() };
 }
 
 /// Begins a rendering; `context_bytes` is the size of its context as JSON.
 pub fn begin(context_bytes: usize) {
     let more = PER_BYTE.saturating_mul(context_bytes as u64);
-    READ.with(|account| account.begin(READ_BASE.saturating_add(more)));
-    MADE.with(|account| account.begin(MADE_BASE.saturating_add(more)));
+    READ.with(|budget| budget.begin(READ_BASE.saturating_add(more)));
+    MADE.with(|budget| budget.begin(MADE_BASE.saturating_add(more)));
 }
 
-/// Takes `bytes` from the account of reading. Callers do so before they read.
+/// Takes `bytes` from the budget of reading. Callers do so before they read.
 pub fn read(bytes: u64) -> Result<(), Error> {
-    READ.with(|account| account.take(bytes, "reads"))
+    READ.with(|budget| budget.take(bytes, "reads"))
 }
-/// Takes `bytes` from the account of making. Callers do so before they allocate.
+/// Takes `bytes` from the budget of making. Callers do so before they allocate.
 pub fn make(bytes: u64) -> Result<(), Error> {
-    MADE.with(|account| account.take(bytes, "makes"))
+    MADE.with(|budget| budget.take(bytes, "makes"))
 }

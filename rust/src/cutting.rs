@@ -48,7 +48,7 @@ struct Meter {
     allowed: Duration,
     until: Duration, // on this thread's processor time
     began: Instant,
-    looked_ms: AtomicU64,
+    checked_ms: AtomicU64,
     grown: AtomicUsize, // bytes of the sections that the normalizers have finished
     failed: OnceLock<String>,
 }
@@ -64,7 +64,7 @@ impl Meter {
             allowed,
             until: processor_time() + allowed,
             began: Instant::now(),
-            looked_ms: AtomicU64::new(0),
+            checked_ms: AtomicU64::new(0),
             grown: AtomicUsize::new(0),
             failed: OnceLock::new(),
         }
@@ -73,7 +73,7 @@ impl Meter {
     fn check_time(&self) -> Res<()> {
         // Reading the clock is cheap, reading the processor time is not.
         let now_ms = self.began.elapsed().as_millis() as u64;
-        if self.looked_ms.swap(now_ms, Relaxed) == now_ms || processor_time() < self.until {
+        if self.checked_ms.swap(now_ms, Relaxed) == now_ms || processor_time() < self.until {
             return Ok(());
         }
         Err(format!(

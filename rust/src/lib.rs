@@ -10,13 +10,13 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
 
 mod budget;
+mod charges;
 mod cutting;
 mod grammar;
 mod grammar_bounds;
 mod held_bytes;
 mod marks;
 mod nested;
-mod paid;
 mod program;
 mod python;
 mod stop_regex;

@@ -1,8 +1,8 @@
 //! Turns a chat template into a program of the engine in which everything is charged (budget.rs):
-//! its operators become filters of paid.rs, its own text is printed like any value, and the values
+//! its operators become filters of charges.rs, its own text is printed like any value, and the values
 //! it stores become plain (nested.rs). This uses the engine's internal machinery, so its version is
 //! pinned.
-use crate::paid;
+use crate::charges;
 use minijinja::machinery::ast::{
     self, BinOpKind, CallArg, CompareOpKind, Expr, Spanned, Stmt, UnaryOpKind,
 };
@@ -105,7 +105,7 @@ fn filter<'a>(name: &'a str, of: Expr<'a>, args: Vec<Expr<'a>>, span: Span) -> E
     let args = args.into_iter().map(CallArg::Pos).collect();
     Expr::Filter(Spanned::new(ast::Filter { name, expr: Some(of), args }, span))
 }
-fn paid<'a>(name: &'a str, of: &Expr<'a>) -> Expr<'a> {
+fn charged<'a>(name: &'a str, of: &Expr<'a>) -> Expr<'a> {
     filter(name, expr(of), vec![], of.span())
 }
 
@@ -152,8 +152,8 @@ fn stmt<'a>(s: &Stmt<'a>) -> Stmt<'a> {
         }),
         Stmt::Set(s) => {
             let into_namespace = matches!(s.target, Expr::GetAttr(_));
-            let name = if into_namespace { paid::STORE_IN_NAMESPACE } else { paid::STORE };
-            node!(Set, s, { target: target(&s.target), expr: paid(name, &s.expr) })
+            let name = if into_namespace { charges::STORE_IN_NAMESPACE } else { charges::STORE };
+            node!(Set, s, { target: target(&s.target), expr: charged(name, &s.expr) })
         }
         Stmt::SetBlock(s) => node!(SetBlock, s, {
             target: target(&s.target),
@@ -201,7 +201,7 @@ fn a_macro<'a>(m: &ast::Macro<'a>) -> ast::Macro<'a> {
 fn call<'a>(c: &ast::Call<'a>) -> ast::Call<'a> {
     // `loop.changed` compares its arguments with those of the call before.
     let compares = matches!(&c.expr, Expr::GetAttr(attr) if attr.name == "changed");
-    let arg = |e: &Expr<'a>| if compares { paid(paid::READ_ALL, e) } else { expr(e) };
+    let arg = |e: &Expr<'a>| if compares { charged(charges::READ_ALL, e) } else { expr(e) };
     ast::Call { expr: expr(&c.expr), args: args_with(&c.args, arg) }
 }
 
@@ -213,9 +213,11 @@ fn args_with<'a>(list: &[CallArg<'a>], arg: impl Fn(&Expr<'a>) -> Expr<'a>) -> V
         .map(|a| match a {
             CallArg::Pos(e) => CallArg::Pos(arg(e)),
             CallArg::Kwarg(name, e) => CallArg::Kwarg(name, arg(e)),
-            CallArg::PosSplat(e) => CallArg::PosSplat(filter(paid::COPY, arg(e), vec![], e.span())),
+            CallArg::PosSplat(e) => {
+                CallArg::PosSplat(filter(charges::COPY, arg(e), vec![], e.span()))
+            }
             CallArg::KwargSplat(e) => {
-                CallArg::KwargSplat(filter(paid::COPY, arg(e), vec![], e.span()))
+                CallArg::KwargSplat(filter(charges::COPY, arg(e), vec![], e.span()))
             }
         })
         .collect()
@@ -252,10 +254,10 @@ fn compare<'a>(c: &ast::Compare<'a>, span: Span) -> Expr<'a> {
     let [only] = &c.ops[..] else {
         let op = |o: &ast::CompareOp<'a>| ast::CompareOp {
             op: o.op,
-            expr: paid(paid::READ_ALL, &o.expr),
+            expr: charged(charges::READ_ALL, &o.expr),
         };
         let ops = c.ops.iter().map(op).collect();
-        let first = paid(paid::READ_ALL, &c.expr);
+        let first = charged(charges::READ_ALL, &c.expr);
         return Expr::Compare(Spanned::new(ast::Compare { expr: first, ops }, span));
     };
     let (name, negated) = match only.op {
@@ -291,12 +293,12 @@ fn expr<'a>(e: &Expr<'a>) -> Expr<'a> {
         Expr::Const(e) => node!(Const, { value: e.value.clone() }),
         Expr::Slice(e) => {
             let slice = node!(Slice, {
-                expr: paid(paid::READ, &e.expr),
+                expr: charged(charges::READ, &e.expr),
                 start: maybe(&e.start),
                 stop: maybe(&e.stop),
                 step: maybe(&e.step),
             });
-            filter(paid::LIST, slice, vec![], span)
+            filter(charges::LIST, slice, vec![], span)
         }
         Expr::UnaryOp(e) => {
             #[allow(clippy::needless_match)] // it cannot be copied
@@ -322,14 +324,16 @@ fn expr<'a>(e: &Expr<'a>) -> Expr<'a> {
         Expr::Test(e) => node!(Test, { name: e.name, expr: expr(&e.expr), args: args(&e.args) }),
         Expr::GetAttr(e) => node!(GetAttr, { expr: expr(&e.expr), name: e.name }),
         Expr::GetItem(e) => node!(GetItem, {
-            expr: paid(paid::ITEM, &e.expr),
+            expr: charged(charges::ITEM, &e.expr),
             subscript_expr: expr(&e.subscript_expr),
         }),
         Expr::Call(e) => Expr::Call(Spanned::new(call(e), span)),
-        Expr::List(e) => filter(paid::LIST, node!(List, { items: exprs(&e.items) }), vec![], span),
+        Expr::List(e) => {
+            filter(charges::LIST, node!(List, { items: exprs(&e.items) }), vec![], span)
+        }
         Expr::Map(e) => {
             let map = node!(Map, { keys: exprs(&e.keys), values: exprs(&e.values) });
-            filter(paid::MAP, map, vec![], span)
+            filter(charges::MAP, map, vec![], span)
         }
     }
 }

@@ -82,7 +82,7 @@ fn environment() -> Environment<'static> {
     let mut e = Environment::new();
     e.set_fuel(Some(FUEL));
     e.set_formatter(python::print);
-    paid::add_all(&mut e);
+    charges::add_all(&mut e);
     e.add_filter("tojson", python::tojson);
     e.add_function("raise_exception", raise_exception);
     e.add_function("strftime_now", strftime_now);

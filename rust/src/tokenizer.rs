@@ -255,17 +255,17 @@ impl HkDetok {
     /// Gives up tokens that have waited too long: bytes that no character ends any more are
     /// returned as they are, and tokens without a text are dropped.
     fn let_go(&mut self) -> Res<String> {
-        let told = if self.prefix.is_empty() { 0 } else { self.index };
-        if self.ids.len() - told <= WAITING_MAX {
+        let given = if self.prefix.is_empty() { 0 } else { self.index };
+        if self.ids.len() - given <= WAITING_MAX {
             return Ok(String::new());
         }
         let all = self.parts.tokenizer.decode(&self.ids, self.skip_special)?;
         // The same as in hk_detok_flush.
         let rest = all.strip_prefix(self.prefix.as_str()).unwrap_or("\u{FFFD}").to_string();
         if rest.is_empty() {
-            self.ids.truncate(told);
+            self.ids.truncate(given);
         } else {
-            self.ids.drain(..told);
+            self.ids.drain(..given);
             self.prefix = self.parts.tokenizer.decode(&self.ids, self.skip_special)?;
         }
         self.index = self.ids.len();

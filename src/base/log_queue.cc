@@ -55,9 +55,10 @@ void Queue::start() {
   const std::lock_guard lock(mutex_);
   if (mode_ == Mode::queued) return;
   mode_ = Mode::queued;
-  // Lines that are lost before the thread runs are among those that it tells of.
-  thread_ = Thread({.name = "log"},
-                   [this, turn = ++turn_, num_told = num_lost_.load()] { run(turn, num_told); });
+  // Lines that are lost before the thread runs are among those that it reports.
+  thread_ = Thread({.name = "log"}, [this, turn = ++turn_, num_reported = num_lost_.load()] {
+    run(turn, num_reported);
+  });
 }
 
 void Queue::stop(Duration patience) {
@@ -98,7 +99,7 @@ std::string_view Queue::take(std::span<char> piece) {
   return bytes.substr(0, count);
 }
 
-void Queue::run(int turn, int64_t num_told) {
+void Queue::run(int turn, int64_t num_reported) {
   std::array<char, kPieceBytes> piece;
   std::unique_lock lock(mutex_);
   while (true) {
@@ -113,9 +114,9 @@ void Queue::run(int turn, int64_t num_told) {
     num_unwritten -= std::ssize(lines);
     num_lost_ += lines_in(rest);
     // Logged only when new lines arrive and have room; otherwise this line would be lost as well.
-    if (const int64_t lost = num_lost_ - num_told;
+    if (const int64_t lost = num_lost_ - num_reported;
         rest.empty() && lost > 0 && num_bytes_ <= kQueueBytes / 2) {
-      num_told += lost;
+      num_reported += lost;
       lock.unlock();
       warning("log: {} lines are lost: stderr failed or took them too slowly", lost);
       lock.lock();

@@ -35,7 +35,7 @@ class Queue {
 
  private:
   enum class Mode : uint8_t { direct, queued, abandoned };
-  void run(int turn, int64_t num_told);
+  void run(int turn, int64_t num_reported);
   std::string_view take(std::span<char> piece);
   bool wait_written(std::unique_lock<std::mutex>& lock, Duration patience);
   static std::string_view write_out(std::string_view lines);

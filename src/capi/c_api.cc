@@ -98,8 +98,8 @@ Result<void> generate(hocket_engine* engine, const hocket_request* request,
   std::promise<Result<void>> promise;
   std::future<Result<void>> outcome = promise.get_future();
   auto listen = [promise = std::move(promise),
-                 teller = Teller(on_event, user)](const TextEvent& event) mutable {
-    const bool goes_on = teller(event);
+                 caller = HandlerCaller(on_event, user)](const TextEvent& event) mutable {
+    const bool goes_on = caller(event);
     if (event.ending == nullptr) return goes_on;
     const bool failed = event.ending->finish == FinishReason::error;
     promise.set_value(failed ? Result<void>(fail(event.ending->error)) : Result<void>());
@@ -221,7 +221,7 @@ int hocket_chat_prompt(const hocket_engine* engine, const char* messages_json,
     HOCKET_TRY_VOID(need(tokens, "tokens"));
     HOCKET_TRY(const ChatTokens chat, engine->offline->chat_tokens(
                                           messages_json, extra_json == nullptr ? "" : extra_json));
-    if (thoughts != nullptr) *thoughts = static_cast<int32_t>(chat.thoughts);
+    if (thoughts != nullptr) *thoughts = static_cast<int32_t>(chat.reasoning_start);
     return hand_out(chat.ids, tokens);
   });
 }
@@ -267,7 +267,7 @@ int hocket_submit(hocket_engine* engine, const hocket_request* request,
                   hocket_event_handler on_event, void* user, uint64_t* id) {
   return guarded([&]() -> Result<void> {
     if (on_event == nullptr) return fail(ErrorCode::bad_value, "on_event is NULL");
-    return submit(engine, request, Teller(on_event, user), id);
+    return submit(engine, request, HandlerCaller(on_event, user), id);
   });
 }
 

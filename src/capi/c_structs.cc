@@ -42,16 +42,16 @@ int finish_code(const TextEnding* ending) {
   return HOCKET_FAILED;
 }
 
-void tell_ending(const TextEnding& ending, hocket_event& told) {
-  told.prompt_tokens = ending.prompt_tokens;
-  told.cached_tokens = ending.cached_tokens;
-  told.generated_tokens = ending.generated_tokens;
-  told.stop_token = value(ending.stop_token);
-  told.stop_text = ending.stop_text ? ending.stop_text->c_str() : nullptr;
-  if (told.finish != HOCKET_FAILED) return;
-  told.error = static_cast<int32_t>(ending.error.code);
-  told.error_message = ending.error.message.c_str();
-  told.error_fix = ending.error.fix.c_str();
+void fill_ending(const TextEnding& ending, hocket_event& out) {
+  out.prompt_tokens = ending.prompt_tokens;
+  out.cached_tokens = ending.cached_tokens;
+  out.generated_tokens = ending.generated_tokens;
+  out.stop_token = value(ending.stop_token);
+  out.stop_text = ending.stop_text ? ending.stop_text->c_str() : nullptr;
+  if (out.finish != HOCKET_FAILED) return;
+  out.error = static_cast<int32_t>(ending.error.code);
+  out.error_message = ending.error.message.c_str();
+  out.error_fix = ending.error.fix.c_str();
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ Result<TextRequest> read_request(const OfflineEngine& engine, const hocket_reque
   s.seed = r.seed;
   s.num_top_logprobs = r.logprobs;
   if (r.priority != HOCKET_NO_PRIORITY) out.priority = r.priority;
-  HOCKET_TRY(out.thoughts, read_thoughts(r.thoughts));
+  HOCKET_TRY(out.reasoning_start, read_reasoning_start(r.thoughts));
   HOCKET_TRY_VOID(read_lists(r, out));
   if (r.grammar_kind == HOCKET_FREE_TEXT && r.grammar == nullptr) return out;
   HOCKET_TRY_VOID(need(r.grammar, "grammar"));
@@ -105,33 +105,33 @@ Result<TextRequest> read_request(const OfflineEngine& engine, const hocket_reque
   return out;
 }
 
-bool Teller::operator()(const TextEvent& event) {
-  hocket_event told{};
-  told.struct_size = sizeof told;
-  told.request = value(event.id);
-  told.token = value(event.token);
-  told.finish = finish_code(event.ending);
+bool HandlerCaller::operator()(const TextEvent& event) {
+  hocket_event out{};
+  out.struct_size = sizeof out;
+  out.request = value(event.id);
+  out.token = value(event.token);
+  out.finish = finish_code(event.ending);
   text_ = event.text;
-  told.text = text_.c_str();
-  told.text_length = text_.size();
-  told.logprob = std::numeric_limits<float>::quiet_NaN();
-  told.stop_token = -1;
-  if (event.logprobs != nullptr) tell_logprobs(*event.logprobs, told);
-  if (event.ending != nullptr) tell_ending(*event.ending, told);
-  return handler_(&told, user_) == 0;
+  out.text = text_.c_str();
+  out.text_length = text_.size();
+  out.logprob = std::numeric_limits<float>::quiet_NaN();
+  out.stop_token = -1;
+  if (event.logprobs != nullptr) fill_logprobs(*event.logprobs, out);
+  if (event.ending != nullptr) fill_ending(*event.ending, out);
+  return handler_(&out, user_) == 0;
 }
 
-void Teller::tell_logprobs(const PositionLogprobs& logprobs, hocket_event& told) {
+void HandlerCaller::fill_logprobs(const PositionLogprobs& logprobs, hocket_event& out) {
   top_tokens_.clear();
   top_logprobs_.clear();
   for (const TokenLogprob& one : logprobs.top) {
     top_tokens_.push_back(value(one.token));
     top_logprobs_.push_back(one.logprob);
   }
-  told.logprob = logprobs.logprob;
-  told.top_count = static_cast<int32_t>(top_tokens_.size());
-  told.top_tokens = top_tokens_.data();
-  told.top_logprobs = top_logprobs_.data();
+  out.logprob = logprobs.logprob;
+  out.top_count = static_cast<int32_t>(top_tokens_.size());
+  out.top_tokens = top_tokens_.data();
+  out.top_logprobs = top_logprobs_.data();
 }
 
 }  // namespace hocket

@@ -45,15 +45,15 @@ hocket_request default_request(const OfflineEngine& engine);
 Result<TextRequest> read_request(const OfflineEngine& engine, const hocket_request* theirs);
 
 // Calls the C handler with each event, and keeps the memory that the event's pointers point to.
-class Teller {
+class HandlerCaller {
  public:
-  Teller(hocket_event_handler handler, void* user) : handler_(handler), user_(user) {}
+  HandlerCaller(hocket_event_handler handler, void* user) : handler_(handler), user_(user) {}
 
   // Returns false if the handler wants to cancel the request.
   bool operator()(const TextEvent& event);
 
  private:
-  void tell_logprobs(const PositionLogprobs& logprobs, hocket_event& told);
+  void fill_logprobs(const PositionLogprobs& logprobs, hocket_event& out);
 
   hocket_event_handler handler_;
   void* user_;

@@ -18,13 +18,14 @@ using ::testing::HasSubstr;
 
 TEST_F(Capi, AnswersASum) {
   const hocket_request request = ask(kSum);
-  Heard heard;
-  ASSERT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_OK) << hocket_error_message();
-  EXPECT_EQ(heard.text, "42");
-  EXPECT_EQ(heard.finish, HOCKET_STOP);
-  EXPECT_EQ(heard.num_last, 1);
-  EXPECT_EQ(heard.generated_tokens, static_cast<int>(heard.tokens.size()));
-  for (const float logprob : heard.logprobs) EXPECT_TRUE(std::isnan(logprob));
+  EventRecord record;
+  ASSERT_EQ(hocket_generate(engine, &request, record_event, &record), HOCKET_OK)
+      << hocket_error_message();
+  EXPECT_EQ(record.text, "42");
+  EXPECT_EQ(record.finish, HOCKET_STOP);
+  EXPECT_EQ(record.num_last, 1);
+  EXPECT_EQ(record.generated_tokens, static_cast<int>(record.tokens.size()));
+  for (const float logprob : record.logprobs) EXPECT_TRUE(std::isnan(logprob));
 }
 
 TEST_F(Capi, TheModelIsDescribed) {
@@ -56,13 +57,14 @@ TEST_F(Capi, TokensAndTextAreTheSameThing) {
 TEST_F(Capi, PiecesOfTextJoinToTheTextOfTheTokens) {
   hocket_request request = ask(kStory);
   request.ignore_eos = 1;
-  Heard heard;
-  ASSERT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_OK);
-  EXPECT_EQ(heard.finish, HOCKET_LENGTH);
-  ASSERT_EQ(heard.tokens.size(), 64u);
+  EventRecord record;
+  ASSERT_EQ(hocket_generate(engine, &request, record_event, &record), HOCKET_OK);
+  EXPECT_EQ(record.finish, HOCKET_LENGTH);
+  ASSERT_EQ(record.tokens.size(), 64u);
   hocket_text whole{};
-  ASSERT_EQ(hocket_detokenize(engine, heard.tokens.data(), heard.tokens.size(), &whole), HOCKET_OK);
-  EXPECT_EQ(heard.text, std::string(whole.data, whole.length));
+  ASSERT_EQ(hocket_detokenize(engine, record.tokens.data(), record.tokens.size(), &whole),
+            HOCKET_OK);
+  EXPECT_EQ(record.text, std::string(whole.data, whole.length));
   hocket_text_free(&whole);
 }
 
@@ -70,22 +72,22 @@ TEST_F(Capi, ManyThreadsGetTheAnswersThatOneGets) {
   hocket_request request = ask(kStory);
   request.temperature = 1;
   request.seed = 7;
-  Heard alone;
-  ASSERT_EQ(hocket_generate(engine, &request, hear, &alone), HOCKET_OK);
-  std::vector<Heard> heard(8);
+  EventRecord alone;
+  ASSERT_EQ(hocket_generate(engine, &request, record_event, &alone), HOCKET_OK);
+  std::vector<EventRecord> record(8);
   std::vector<std::thread> threads;
-  for (Heard& one : heard)
+  for (EventRecord& one : record)
     threads.emplace_back([&, own = request]() mutable {
-      own.seed = 7 + static_cast<uint64_t>(&one - heard.data()) % 2;
-      EXPECT_EQ(hocket_generate(engine, &own, hear, &one), HOCKET_OK);
+      own.seed = 7 + static_cast<uint64_t>(&one - record.data()) % 2;
+      EXPECT_EQ(hocket_generate(engine, &own, record_event, &one), HOCKET_OK);
     });
   for (std::thread& thread : threads) thread.join();
   std::set<std::string> others;
-  for (size_t i = 0; i < heard.size(); ++i) {
+  for (size_t i = 0; i < record.size(); ++i) {
     if (i % 2 == 1) {
-      others.insert(heard[i].text);
+      others.insert(record[i].text);
     } else {
-      EXPECT_EQ(heard[i].text, alone.text);
+      EXPECT_EQ(record[i].text, alone.text);
     }
   }
   EXPECT_EQ(others.size(), 1u);
@@ -94,30 +96,30 @@ TEST_F(Capi, ManyThreadsGetTheAnswersThatOneGets) {
 
 TEST_F(Capi, AStopTextEndsTheAnswerAndIsNoPartOfIt) {
   hocket_request request = ask(kStory);
-  Heard whole;
-  ASSERT_EQ(hocket_generate(engine, &request, hear, &whole), HOCKET_OK);
+  EventRecord whole;
+  ASSERT_EQ(hocket_generate(engine, &request, record_event, &whole), HOCKET_OK);
   const std::string stop = whole.text.substr(10, 9);
   const char* stops[] = {"never to be seen", stop.c_str()};
   request.stop_texts = stops;
   request.stop_text_count = 2;
-  Heard heard;
-  ASSERT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_OK);
-  EXPECT_EQ(heard.text, whole.text.substr(0, whole.text.find(stop)));
-  EXPECT_EQ(heard.finish, HOCKET_STOP);
-  EXPECT_EQ(heard.stop_text, stop);
+  EventRecord record;
+  ASSERT_EQ(hocket_generate(engine, &request, record_event, &record), HOCKET_OK);
+  EXPECT_EQ(record.text, whole.text.substr(0, whole.text.find(stop)));
+  EXPECT_EQ(record.finish, HOCKET_STOP);
+  EXPECT_EQ(record.stop_text, stop);
 }
 
 TEST_F(Capi, LogprobsAndBias) {
   hocket_request request = ask(kSum);
   request.max_new_tokens = 1;
   request.logprobs = 3;
-  struct Seen {
+  struct LastEvent {
     int32_t token = -1;
     std::vector<int32_t> top;
     std::vector<float> logprobs;
   } seen;
   const auto see = [](const hocket_event* event, void* user) {
-    Seen& out = *static_cast<Seen*>(user);
+    LastEvent& out = *static_cast<LastEvent*>(user);
     if (event->token < 0) return 0;
     out.token = event->token;
     out.top.assign(event->top_tokens, event->top_tokens + event->top_count);
@@ -143,28 +145,28 @@ TEST_F(Capi, ARequestCanBeCancelled) {
   hocket_request request = ask(kStory);
   request.ignore_eos = 1;
   request.max_new_tokens = 4000;
-  Heard heard;
+  EventRecord record;
   uint64_t id = 0;
-  ASSERT_EQ(hocket_submit(engine, &request, hear, &heard, &id), HOCKET_OK);
+  ASSERT_EQ(hocket_submit(engine, &request, record_event, &record, &id), HOCKET_OK);
   hocket_cancel(engine, id);
   hocket_cancel(engine, id + 1'000'000);
-  wait_for(heard);
-  EXPECT_EQ(heard.finish, HOCKET_CANCELLED);
-  EXPECT_LT(heard.tokens.size(), 4000u);
+  wait_for(record);
+  EXPECT_EQ(record.finish, HOCKET_CANCELLED);
+  EXPECT_LT(record.tokens.size(), 4000u);
 }
 
 TEST_F(Capi, AHandlerCanCancelToo) {
   hocket_request request = ask(kStory);
   request.ignore_eos = 1;
   request.max_new_tokens = 4000;
-  Heard heard;
+  EventRecord record;
   const auto enough = [](const hocket_event* event, void* user) {
-    hear(event, user);
-    return static_cast<int>(static_cast<Heard*>(user)->tokens.size() >= 3);
+    record_event(event, user);
+    return static_cast<int>(static_cast<EventRecord*>(user)->tokens.size() >= 3);
   };
-  ASSERT_EQ(hocket_generate(engine, &request, enough, &heard), HOCKET_OK);
-  EXPECT_EQ(heard.finish, HOCKET_CANCELLED);
-  EXPECT_EQ(heard.num_last, 1);
+  ASSERT_EQ(hocket_generate(engine, &request, enough, &record), HOCKET_OK);
+  EXPECT_EQ(record.finish, HOCKET_CANCELLED);
+  EXPECT_EQ(record.num_last, 1);
 }
 
 TEST_F(Capi, AHandlerMaySubmitButNotWait) {
@@ -174,14 +176,14 @@ TEST_F(Capi, AHandlerMaySubmitButNotWait) {
     const hocket_request* request;
     int generate = -1, close = -1;
     bool submitted = false;
-    Heard second;
+    EventRecord second;
   } chain{.engine = engine, .request = &request, .second = {}};
   const auto on_event = [](const hocket_event* event, void* user) {
     Chain& c = *static_cast<Chain*>(user);
     if (event->finish == HOCKET_GOES_ON) return 0;
-    c.generate = hocket_generate(c.engine, c.request, hear, &c.second);
+    c.generate = hocket_generate(c.engine, c.request, record_event, &c.second);
     c.close = hocket_engine_close(c.engine);
-    c.submitted = hocket_submit(c.engine, c.request, hear, &c.second, nullptr) == HOCKET_OK;
+    c.submitted = hocket_submit(c.engine, c.request, record_event, &c.second, nullptr) == HOCKET_OK;
     return 0;
   };
   ASSERT_EQ(hocket_generate(engine, &request, on_event, &chain), HOCKET_OK);
@@ -193,11 +195,11 @@ TEST_F(Capi, AHandlerMaySubmitButNotWait) {
 }
 
 TEST_F(Capi, WhatCannotBeIsRefusedWithASentence) {
-  Heard heard;
+  EventRecord record;
   const auto refused = [&](auto change, int code, const char* sentence) {
     hocket_request request = ask(kSum);
     change(request);
-    EXPECT_EQ(hocket_generate(engine, &request, hear, &heard), code) << sentence;
+    EXPECT_EQ(hocket_generate(engine, &request, record_event, &record), code) << sentence;
     EXPECT_THAT(hocket_error_message(), HasSubstr(sentence));
   };
   using R = hocket_request;
@@ -217,7 +219,7 @@ TEST_F(Capi, WhatCannotBeIsRefusedWithASentence) {
           "stop_tokens are 1025, at most 1024 may be");
   const int32_t outside = 1 << 30;
   refused([&](R& r) { r.prompt = &outside, r.prompt_count = 1; }, kInvalid, "outside");
-  EXPECT_EQ(heard.num_last, 0) << "no event follows an error";
+  EXPECT_EQ(record.num_last, 0) << "no event follows an error";
   hocket_tokens tokens{};
   EXPECT_EQ(hocket_chat_tokens(engine, "{", nullptr, &tokens), kInvalid);
   EXPECT_EQ(hocket_chat_tokens(engine, "[]", nullptr, &tokens), kInvalid);
@@ -252,12 +254,12 @@ TEST_F(Capi, ChatsAreBoundedAsInTheServer) {
 
 TEST_F(Capi, AnOlderHeadersStructIsReadAsFarAsItGoes) {
   hocket_request request = ask(kSum);
-  Heard heard;
+  EventRecord record;
   request.logprobs = 5;
   request.struct_size = offsetof(hocket_request, logprobs);
-  ASSERT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_OK);
-  EXPECT_EQ(heard.text, "42");
-  for (const float logprob : heard.logprobs) EXPECT_TRUE(std::isnan(logprob));
+  ASSERT_EQ(hocket_generate(engine, &request, record_event, &record), HOCKET_OK);
+  EXPECT_EQ(record.text, "42");
+  for (const float logprob : record.logprobs) EXPECT_TRUE(std::isnan(logprob));
 }
 
 TEST(CapiOptions, NamesAreThoseOfTheFlags) {
@@ -313,12 +315,12 @@ TEST(CapiOpen, ClosingEndsWhatRuns) {
   request.prompt_count = prompt.count;
   request.ignore_eos = 1;
   request.max_new_tokens = 3000;
-  std::vector<Heard> heard(3);
-  for (Heard& one : heard)
-    ASSERT_EQ(hocket_submit(engine, &request, hear, &one, nullptr), HOCKET_OK);
+  std::vector<EventRecord> record(3);
+  for (EventRecord& one : record)
+    ASSERT_EQ(hocket_submit(engine, &request, record_event, &one, nullptr), HOCKET_OK);
   hocket_tokens_free(&prompt);
   EXPECT_EQ(hocket_engine_close(engine), HOCKET_OK);
-  for (const Heard& one : heard) {
+  for (const EventRecord& one : record) {
     EXPECT_EQ(one.finish, HOCKET_CANCELLED);
     EXPECT_EQ(one.num_last, 1);
   }

@@ -28,18 +28,18 @@ class CapiForm : public Capi {
     request.seed = seed;
     request.grammar_kind = kind;
     request.grammar = grammar;
-    Heard heard;
-    EXPECT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_OK)
+    EventRecord record;
+    EXPECT_EQ(hocket_generate(engine, &request, record_event, &record), HOCKET_OK)
         << grammar << ": " << hocket_error_message();
-    EXPECT_EQ(heard.finish, HOCKET_STOP) << grammar;
-    return heard.text;
+    EXPECT_EQ(record.finish, HOCKET_STOP) << grammar;
+    return record.text;
   }
   int refusal(int kind, const char* grammar) {
     hocket_request request = ask(kSum);
     request.grammar_kind = kind;
     request.grammar = grammar;
-    Heard heard;
-    return hocket_generate(engine, &request, hear, &heard);
+    EventRecord record;
+    return hocket_generate(engine, &request, record_event, &record);
   }
 };
 
@@ -97,14 +97,14 @@ int answer_tried_by(const char* program, hocket_request request) {
   if (opened != HOCKET_OK) return opened;
   request.grammar_kind = HOCKET_REGEX;
   request.grammar = "4[2]";
-  Heard heard;
-  const int said = hocket_generate(tried, &request, hear, &heard);
+  EventRecord record;
+  const int status = hocket_generate(tried, &request, record_event, &record);
   const std::string message = hocket_error_message();
   EXPECT_EQ(hocket_engine_close(tried), HOCKET_OK);
-  if (said != HOCKET_OK) {
+  if (status != HOCKET_OK) {
     EXPECT_THAT(message, HasSubstr("the process that tries grammars"));
   }
-  return said;
+  return status;
 }
 
 TEST_F(CapiForm, AProgramTriesGrammarsWhereItIsNamed) {
@@ -119,20 +119,20 @@ TEST_F(CapiForm, AProgramBuiltForVersion1HasNone) {
   request.grammar = "nonsense";
   request.grammar_kind = 99;
   request.struct_size = offsetof(hocket_request, grammar);
-  Heard heard;
-  ASSERT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_OK);
-  EXPECT_EQ(heard.text, "42");
+  EventRecord record;
+  ASSERT_EQ(hocket_generate(engine, &request, record_event, &record), HOCKET_OK);
+  EXPECT_EQ(record.text, "42");
 }
 
-class CapiThoughts : public CapiForm {
+class CapiReasoning : public CapiForm {
  protected:
-  // Returns an answer of two digits, asked for with `extra`, and the thoughts that came before it.
-  std::string answer(const char* messages, const char* extra, int* told) {
+  // Returns an answer of two digits, asked for with `extra`, and the reasoning that came before it.
+  std::string answer(const char* messages, const char* extra, int* start) {
     hocket_tokens prompt{};
     int32_t thoughts = -1;
-    Heard heard;
+    EventRecord record;
     EXPECT_EQ(hocket_chat_prompt(engine, messages, extra, &prompt, &thoughts), HOCKET_OK);
-    *told = thoughts;
+    *start = thoughts;
     hocket_request request = ask(kSum);
     request.prompt = prompt.data;
     request.prompt_count = prompt.count;
@@ -140,42 +140,43 @@ class CapiThoughts : public CapiForm {
     request.grammar = "[0-9]{2}";
     request.thoughts = thoughts;
     request.max_new_tokens = 200;
-    EXPECT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_OK) << hocket_error_message();
+    EXPECT_EQ(hocket_generate(engine, &request, record_event, &record), HOCKET_OK)
+        << hocket_error_message();
     hocket_tokens_free(&prompt);
-    return heard.text;
+    return record.text;
   }
 };
 
-TEST_F(CapiThoughts, ComeBeforeTheFormWhereTheModelIsAskedToThink) {
-  int told = -1;
+TEST_F(CapiReasoning, ComesBeforeTheFormWhereTheModelIsAskedToThink) {
+  int start = -1;
   const std::string asked =
-      answer(kSum, R"({"chat_template_kwargs": {"enable_thinking": true}})", &told);
-  EXPECT_EQ(told, HOCKET_THOUGHTS_POSSIBLE);
+      answer(kSum, R"({"chat_template_kwargs": {"enable_thinking": true}})", &start);
+  EXPECT_EQ(start, HOCKET_THOUGHTS_POSSIBLE);
   EXPECT_TRUE(std::regex_match(asked, std::regex(R"(\s*<think>[^]*[^\s][^]*</think>\s*[0-9]{2})")))
       << asked;
   // The bundled model thinks only when asked to.
   for (const char* extra : {static_cast<const char*>(nullptr),
                             R"({"chat_template_kwargs": {"enable_thinking": false}})"}) {
-    EXPECT_EQ(answer(kSum, extra, &told), "42");
-    EXPECT_EQ(told, HOCKET_NO_THOUGHTS);
+    EXPECT_EQ(answer(kSum, extra, &start), "42");
+    EXPECT_EQ(start, HOCKET_NO_THOUGHTS);
   }
 }
 
-TEST_F(CapiThoughts, GoOnWhereThePromptLeftThemOpen) {
-  int told = -1;
+TEST_F(CapiReasoning, GoesOnWhereThePromptLeftItOpen) {
+  int start = -1;
   const std::string text = answer(R"([{"role": "user", "content": "What is 17 + 25?"},)"
                                   R"( {"role": "assistant", "content": "<think>\n17 + 25"}])",
-                                  R"({"continue_final_message": true})", &told);
-  EXPECT_EQ(told, HOCKET_THOUGHTS_OPEN);
+                                  R"({"continue_final_message": true})", &start);
+  EXPECT_EQ(start, HOCKET_THOUGHTS_OPEN);
   EXPECT_TRUE(std::regex_match(text, std::regex(R"([^]*</think>\s*[0-9]{2})"))) << text;
 }
 
-TEST_F(CapiThoughts, OfNoneThatThereIsAreRefused) {
+TEST_F(CapiReasoning, OfAnUnknownKindIsRefused) {
   hocket_request request = ask(kSum);
   EXPECT_EQ(request.thoughts, HOCKET_NO_THOUGHTS);
   request.thoughts = 3;
-  Heard heard;
-  EXPECT_EQ(hocket_generate(engine, &request, hear, &heard), HOCKET_ERROR_INVALID_REQUEST);
+  EventRecord record;
+  EXPECT_EQ(hocket_generate(engine, &request, record_event, &record), HOCKET_ERROR_INVALID_REQUEST);
   EXPECT_THAT(hocket_error_message(), HasSubstr("thoughts is 3"));
 }
 
@@ -199,8 +200,9 @@ TEST_F(Capi, AnEngineWithoutGrammarsSaysSo) {
   hocket_request request = ask(kSum);
   request.grammar_kind = HOCKET_REGEX;
   request.grammar = "a";
-  Heard heard;
-  EXPECT_EQ(hocket_generate(free_text, &request, hear, &heard), HOCKET_ERROR_INVALID_REQUEST);
+  EventRecord record;
+  EXPECT_EQ(hocket_generate(free_text, &request, record_event, &record),
+            HOCKET_ERROR_INVALID_REQUEST);
   EXPECT_THAT(hocket_error_message(), HasSubstr("no structured output"));
   EXPECT_EQ(hocket_engine_close(free_text), HOCKET_OK);
 }
@@ -217,37 +219,37 @@ TEST_F(Capi, ALargerPriorityGoesFirst) {
     std::atomic<int> num_ended = 0;
     bool is_full = false;
   } line{.engine = narrow, .request = &request, .order = {}};
-  struct Place {
+  struct Waiter {
     Line* line;
     char name;
   };
   static constexpr auto kNote = [](const hocket_event* event, void* user) {
-    const Place& place = *static_cast<Place*>(user);
+    const Waiter& waiter = *static_cast<Waiter*>(user);
     if (event->finish == HOCKET_GOES_ON) return 0;
-    place.line->order += place.name;
-    ++place.line->num_ended;
+    waiter.line->order += waiter.name;
+    ++waiter.line->num_ended;
     return 0;
   };
   // The first request has the only place; at its first token the others arrive, the least urgent
   // first.
-  Place others[] = {{&line, 'n'}, {&line, '1'}, {&line, '5'}};
+  Waiter others[] = {{&line, 'n'}, {&line, '1'}, {&line, '5'}};
   struct First {
-    Place place;
-    Place* others;
-  } first{.place = {&line, 'f'}, .others = others};
+    Waiter waiter;
+    Waiter* others;
+  } first{.waiter = {&line, 'f'}, .others = others};
   const auto begin = [](const hocket_event* event, void* user) {
     First& f = *static_cast<First*>(user);
-    if (!std::exchange(f.place.line->is_full, true)) {
+    if (!std::exchange(f.waiter.line->is_full, true)) {
       for (int i = 0; i < 3; ++i) {
-        hocket_request next = *f.place.line->request;
+        hocket_request next = *f.waiter.line->request;
         next.max_new_tokens = 4;
         next.priority = i == 0 ? HOCKET_NO_PRIORITY : f.others[i].name - '0';
-        const int taken = hocket_submit(f.place.line->engine, &next, kNote, f.others + i, nullptr);
+        const int taken = hocket_submit(f.waiter.line->engine, &next, kNote, f.others + i, nullptr);
         EXPECT_EQ(taken, HOCKET_OK);
-        if (taken != HOCKET_OK) ++f.place.line->num_ended;
+        if (taken != HOCKET_OK) ++f.waiter.line->num_ended;
       }
     }
-    return kNote(event, &f.place);
+    return kNote(event, &f.waiter);
   };
   hocket_request longest = request;
   longest.ignore_eos = 1;

@@ -55,10 +55,10 @@ Result<std::vector<std::string>> trials_command(const std::string& program) {
 class OfflineEngine::Table {
  public:
   // The engine, the tokenizer and the marks must outlive this object.
-  Table(Engine& engine, const Tokenizer* tokenizer, std::span<const TokenId> thought_marks)
+  Table(Engine& engine, const Tokenizer* tokenizer, std::span<const TokenId> reasoning_marks)
       : engine_(engine),
         tokenizer_(tokenizer),
-        thought_marks_(thought_marks),
+        reasoning_marks_(reasoning_marks),
         outbox_(outbox_size(engine.info())) {
     thread_ = Thread({.name = "events"}, [this] { run(); });
     engine_.start(outbox_);
@@ -78,9 +78,9 @@ class OfflineEngine::Table {
     auto entry = std::make_unique<Entry>();
     entry->listener = std::move(listener);
     if (tokenizer_ != nullptr) {
-      const bool thinks = request.thoughts != ThoughtsAhead::none;
+      const bool thinks = request.reasoning_start != ReasoningStart::none;
       entry->detokenizer.emplace(*tokenizer_, request.special,
-                                 thinks ? thought_marks_ : std::span<const TokenId>());
+                                 thinks ? reasoning_marks_ : std::span<const TokenId>());
       entry->matcher.emplace(request.sampling.stop, StopText::trim);
     }
     std::lock_guard lock(mutex_);
@@ -129,13 +129,13 @@ class OfflineEngine::Table {
       }
     }
     entry->text.clear();
-    const bool told = add_token(*entry, output);
+    const bool has_token = add_token(*entry, output);
     if (ended) end(*entry, *output.summary);
-    if (!told && !ended) return;
+    if (!has_token && !ended) return;
     const bool goes_on = entry->listener({.id = output.id,
-                                          .token = told ? output.token : TokenId{-1},
+                                          .token = has_token ? output.token : TokenId{-1},
                                           .text = entry->text,
-                                          .logprobs = told ? output.logprobs.get() : nullptr,
+                                          .logprobs = has_token ? output.logprobs.get() : nullptr,
                                           .ending = ended ? &ended->ending : nullptr});
     if (!goes_on && !ended) engine_.abort(output.id);
   }
@@ -174,7 +174,7 @@ class OfflineEngine::Table {
 
   Engine& engine_;
   const Tokenizer* const tokenizer_;
-  const std::span<const TokenId> thought_marks_;
+  const std::span<const TokenId> reasoning_marks_;
   Outbox outbox_;
   std::atomic<bool> stopping_ = false;
   std::mutex mutex_;  // guards entries_
@@ -214,13 +214,13 @@ Result<void> OfflineEngine::load(const EmbeddedSettings& settings) {
     HOCKET_TRY(reasoning_, choose_reasoning_format(
                                settings.answers.reasoning_parser,
                                chat_template_ ? std::string_view(chat_template_->source()) : ""));
-    thought_marks_ = control_tokens_of(marks_of(reasoning_), *tokenizer_);
+    reasoning_marks_ = control_tokens_of(marks_of(reasoning_), *tokenizer_);
   }
   HOCKET_TRY(engine_, Engine::create(std::move(options)));
   for (const SettingChange& change : engine_->info().changes)
     log::warning("changed: {} {} -> {} because {}", change.flag, change.from, change.to,
                  change.why);
-  table_ = std::make_unique<Table>(*engine_, tokenizer(), thought_marks_);
+  table_ = std::make_unique<Table>(*engine_, tokenizer(), reasoning_marks_);
   return {};
 }
 
@@ -254,8 +254,8 @@ Result<ChatTokens> OfflineEngine::chat_tokens(std::string_view messages_json,
   HOCKET_TRY_VOID(tokenizer_->check_length(rendered.marked, most));
   ChatTokens chat;
   HOCKET_TRY(chat.ids, tokenizer_->encode(rendered));
-  chat.thoughts = thoughts_before_structure(
-      thoughts_ahead(input, chat.ids, reasoning_, *tokenizer_), input, *chat_template_);
+  chat.reasoning_start = reasoning_before_structure(
+      reasoning_start(input, chat.ids, reasoning_, *tokenizer_), input, *chat_template_);
   return chat;
 }
 
@@ -264,19 +264,19 @@ Result<std::string> OfflineEngine::detokenize(std::span<const TokenId> tokens) c
   return tokenizer_->decode(tokens, SpecialTokens::skip);
 }
 
-Result<void> OfflineEngine::settle_thoughts(TextRequest& request) const {
-  if (request.thoughts == ThoughtsAhead::none) return {};
+Result<void> OfflineEngine::settle_reasoning(TextRequest& request) const {
+  if (request.reasoning_start == ReasoningStart::none) return {};
   if (!tokenizer_ || !reasoning_)
     return fail(error(ErrorCode::invalid_request,
-                      "thoughts are to come first, but nothing tells how this model thinks")
+                      "reasoning is to come first, but nothing says how this model marks it")
                     .with_fix("HOCKET_NO_THOUGHTS, or what hocket_chat_prompt says")
                     .with_param("thoughts"));
   if (request.sampling.grammar == nullptr) return {};
-  const AnswerWish wish{.choice = {},
+  const AnswerSpec spec{.choice = {},
                         .text = request.sampling.grammar,
-                        .thoughts = request.thoughts,
+                        .reasoning_start = request.reasoning_start,
                         .reasoning = reasoning_};
-  HOCKET_TRY(request.sampling.grammar, grammar_of_answer(wish, *tokenizer_));
+  HOCKET_TRY(request.sampling.grammar, grammar_of_answer(spec, *tokenizer_));
   return {};
 }
 
@@ -285,7 +285,7 @@ Result<void> OfflineEngine::settle(TextRequest& request) const {
   SamplingParams& sampling = request.sampling;
   HOCKET_TRY_VOID(check_sampling(sampling, info().model.vocab_size));
   if (!tokenizer_ && !sampling.stop.empty()) return fail(no_tokenizer());
-  HOCKET_TRY_VOID(settle_thoughts(request));
+  HOCKET_TRY_VOID(settle_reasoning(request));
   if (sampling.max_new_tokens > 0) return {};
   const auto used = static_cast<int64_t>(request.prompt.size());
   const int64_t room = std::min<int64_t>(info().context_length, info().max_total_tokens) - used;

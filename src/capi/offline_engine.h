@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "capi/options.h"
 #include "engine/engine.h"
-#include "text/answers/thoughts_ahead.h"
+#include "text/answers/reasoning_start.h"
 #include "text/tokens/chat_template.h"
 #include "text/tokens/detokenizer.h"
 #include "text/tokens/tokenizer.h"
@@ -26,13 +26,13 @@ struct TextRequest {
   SamplingParams sampling;  // with stop strings; max_new_tokens 0: the rest of the context
   SpecialTokens special = SpecialTokens::skip;
   std::optional<int> priority;
-  ThoughtsAhead thoughts = ThoughtsAhead::none;  // thoughts that the grammar must allow
+  ReasoningStart reasoning_start = ReasoningStart::none;  // reasoning that the grammar must allow
 };
 
 // The prompt of a chat.
 struct ChatTokens {
   std::vector<TokenId> ids;
-  ThoughtsAhead thoughts = ThoughtsAhead::none;  // as before an answer that has a form
+  ReasoningStart reasoning_start = ReasoningStart::none;  // as before an answer that has a form
 };
 
 // The end of a request.
@@ -93,12 +93,12 @@ class OfflineEngine {
   OfflineEngine() = default;
   Result<void> load(const EmbeddedSettings& settings);
   Result<void> settle(TextRequest& request) const;
-  Result<void> settle_thoughts(TextRequest& request) const;
+  Result<void> settle_reasoning(TextRequest& request) const;
 
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
   ReasoningFormat reasoning_;
-  std::vector<TokenId> thought_marks_;  // marks of thoughts that are control tokens
+  std::vector<TokenId> reasoning_marks_;  // marks of reasoning that are control tokens
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Table> table_;  // requests under way, and the thread that reports their events
 };

@@ -5,7 +5,7 @@
 
 #include "base/result.h"
 #include "core/sampling_params.h"
-#include "text/answers/thoughts_ahead.h"
+#include "text/answers/reasoning_start.h"
 #include "text/tokens/chat_template.h"
 
 namespace hocket {
@@ -16,7 +16,7 @@ Result<void> check_sampling(const SamplingParams& sampling, int vocab_size);
 // that only the grammar compiler finds ends the request later, with the same code.
 Result<std::shared_ptr<const GrammarSpec>> read_grammar(int kind, std::string_view text);
 // `thoughts`: HOCKET_NO_THOUGHTS and so on. Errors: invalid_request.
-Result<ThoughtsAhead> read_thoughts(int thoughts);
+Result<ReasoningStart> read_reasoning_start(int thoughts);
 // `messages_json`: an array of objects. `extra_json`: empty, or an object with any of tools,
 // chat_template_kwargs, add_generation_prompt, continue_final_message; other keys are refused.
 // Sizes and depths are limited as in the server's requests. Errors: invalid_request.

@@ -18,7 +18,7 @@ inline constexpr const char* kStory =
     R"([{"role": "user", "content": "Tell me a story about a fox and a lantern."}])";
 
 // A record of one request's events.
-struct Heard {
+struct EventRecord {
   std::string text, stop_text;
   std::vector<int32_t> tokens;
   std::vector<float> logprobs;
@@ -26,27 +26,27 @@ struct Heard {
   std::atomic<bool> ended = false;
 };
 
-inline int hear(const hocket_event* event, void* user) {
-  Heard& heard = *static_cast<Heard*>(user);
-  EXPECT_EQ(heard.num_last, 0) << "an event after the last";
+inline int record_event(const hocket_event* event, void* user) {
+  EventRecord& record = *static_cast<EventRecord*>(user);
+  EXPECT_EQ(record.num_last, 0) << "an event after the last";
   EXPECT_EQ(event->struct_size, sizeof *event);
   EXPECT_EQ(event->text[event->text_length], 0);
-  heard.text.append(event->text, event->text_length);
-  if (event->token >= 0) heard.tokens.push_back(event->token);
-  if (event->token >= 0) heard.logprobs.push_back(event->logprob);
+  record.text.append(event->text, event->text_length);
+  if (event->token >= 0) record.tokens.push_back(event->token);
+  if (event->token >= 0) record.logprobs.push_back(event->logprob);
   if (event->finish == HOCKET_GOES_ON) return 0;
-  heard.finish = event->finish;
-  heard.cached_tokens = event->cached_tokens;
-  heard.generated_tokens = event->generated_tokens;
-  if (event->stop_text != nullptr) heard.stop_text = event->stop_text;
-  heard.error = event->error;
-  ++heard.num_last;
-  heard.ended = true;
+  record.finish = event->finish;
+  record.cached_tokens = event->cached_tokens;
+  record.generated_tokens = event->generated_tokens;
+  if (event->stop_text != nullptr) record.stop_text = event->stop_text;
+  record.error = event->error;
+  ++record.num_last;
+  record.ended = true;
   return 0;
 }
 
-inline void wait_for(const Heard& heard) {
-  while (!heard.ended) std::this_thread::yield();
+inline void wait_for(const EventRecord& record) {
+  while (!record.ended) std::this_thread::yield();
 }
 
 class Capi : public ::testing::Test {

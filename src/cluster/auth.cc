@@ -52,13 +52,13 @@ Nonce make_nonce() {
 }
 
 Proof prove(std::string_view token, Side side, const Nonce& theirs, const Nonce& own) {
-  std::string said = side == Side::rank_0 ? "hocket rank 0" : "hocket rank";
-  said.append(reinterpret_cast<const char*>(theirs.data()), theirs.size());
-  said.append(reinterpret_cast<const char*>(own.data()), own.size());
+  std::string text = side == Side::rank_0 ? "hocket rank 0" : "hocket rank";
+  text.append(reinterpret_cast<const char*>(theirs.data()), theirs.size());
+  text.append(reinterpret_cast<const char*>(own.data()), own.size());
   Proof proof{};
   unsigned int length = 0;
-  const auto* bytes = reinterpret_cast<const unsigned char*>(said.data());
-  HOCKET_CHECK(HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), bytes, said.size(),
+  const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
+  HOCKET_CHECK(HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()), bytes, text.size(),
                     proof.data(), &length) != nullptr);
   HOCKET_CHECK(length == proof.size());
   return proof;

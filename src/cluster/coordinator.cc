@@ -222,12 +222,12 @@ void Coordinator::refuse(Session& session, const Error& why, bool may_retry, Tim
 
 void Coordinator::warn_of_stranger(const Session& session, const std::string& why, TimePoint now) {
   if (now < quiet_until_) {
-    ++num_unsaid_;
+    ++num_unlogged_;
     return;
   }
   quiet_until_ = now + kWarnPause;
   log::warning("cluster: closed a connection from {}: {} ({} more since the last such line)",
-               session.peer, why, std::exchange(num_unsaid_, 0));
+               session.peer, why, std::exchange(num_unlogged_, 0));
 }
 
 void Coordinator::drop(uint64_t token, TimePoint now) {
@@ -257,7 +257,7 @@ void Coordinator::on_tick(TimePoint now) {
   if (next_beat_ <= now) beat(now);
   membership_.tick(now);
   store_.expire(now);
-  tell_all();
+  send_changes();
   for (auto it = sessions_.begin(); it != sessions_.end();) {
     const auto [token, session] = std::pair(it->first, &it->second);
     ++it;
@@ -277,9 +277,9 @@ void Coordinator::beat(TimePoint now) {
   shared_.publish_status(membership_.status(now));
 }
 
-void Coordinator::tell_all() {
-  if (told_version_ != membership_.version()) {
-    told_version_ = membership_.version();
+void Coordinator::send_changes() {
+  if (sent_version_ != membership_.version()) {
+    sent_version_ = membership_.version();
     for (auto& [token, session] : sessions_)
       if (session.phase == Phase::member) session.connection->send(ViewMessage{membership_.view()});
     shared_.publish(membership_.view());

@@ -52,7 +52,7 @@ class Coordinator final : public ControlRole {
   void refuse(Session& session, const Error& why, bool may_retry, TimePoint now);
   void warn_of_stranger(const Session& session, const std::string& why, TimePoint now);
   void drop(uint64_t token, TimePoint now);
-  void tell_all();
+  void send_changes();
   void beat(TimePoint now);
 
   const ClusterOptions options_;
@@ -61,7 +61,7 @@ class Coordinator final : public ControlRole {
   Fd listener_;
   TimePoint accept_again_ = TimePoint::max();  // set after the process ran out of descriptors
   Membership membership_;
-  uint64_t told_version_ = 0;
+  uint64_t sent_version_ = 0;
   Store store_;
   StoreCalls calls_;                       // store calls of this rank
   std::map<uint64_t, Session> sessions_;   // sorted by token, so oldest first
@@ -69,7 +69,7 @@ class Coordinator final : public ControlRole {
   uint64_t next_token_ = kFirstSessionToken;
   TimePoint next_beat_{};
   TimePoint quiet_until_{};  // no warnings of strangers until then
-  int64_t num_unsaid_ = 0;
+  int64_t num_unlogged_ = 0;
 };
 
 }  // namespace hocket

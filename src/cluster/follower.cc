@@ -183,7 +183,7 @@ void Follower::promote(const ClusterView& view, TimePoint now) {
   current_token_ = candidate_->token;
   candidate_.reset();
   cut_at_ = TimePoint::max();
-  heard_ = now;
+  last_heard_ = now;
   next_beat_ = now;
   if (lost_)
     log::info("cluster: joined rank 0 at {} as {}", to_text(options_.init_addr), name_of(self_));
@@ -201,7 +201,7 @@ void Follower::read_current(TimePoint now) {
       return end_current(now);
     }
     if (!message->has_value()) break;
-    heard_ = now;
+    last_heard_ = now;
     if (!handle_current(**message, now) && current_) return end_current(now);
   }
   if (current_ && current_->ended()) end_current(now);
@@ -224,7 +224,7 @@ bool Follower::handle_current(const Message& message, TimePoint now) {
 
 bool Follower::apply(const ClusterView& view) {
   if (view.members.size() != static_cast<size_t>(self_.num_ranks)) {
-    log::error("cluster: rank 0 tells of {} ranks, there are {}", view.members.size(),
+    log::error("cluster: rank 0 names {} ranks, there are {}", view.members.size(),
                self_.num_ranks);
     return false;
   }
@@ -283,7 +283,7 @@ void Follower::announce(TimePoint now) {
 
 bool Follower::may_dial(TimePoint now) const {
   if (candidate_ || gave_up_) return false;
-  return !current_ || now - heard_ >= options_.limits.suspect_after;
+  return !current_ || now - last_heard_ >= options_.limits.suspect_after;
 }
 
 void Follower::on_command(ControlCommand command, TimePoint) {
@@ -302,8 +302,8 @@ void Follower::on_command(ControlCommand command, TimePoint) {
 
 void Follower::on_tick(TimePoint now) {
   if (current_ && current_->ended()) end_current(now);
-  if (!lost_ && now - heard_ >= options_.limits.lost_after)
-    lose_rank_0(fmt::format("is silent for {:.1f} s", to_seconds(now - heard_)), now);
+  if (!lost_ && now - last_heard_ >= options_.limits.lost_after)
+    lose_rank_0(fmt::format("is silent for {:.1f} s", to_seconds(now - last_heard_)), now);
   else if (!lost_ && cut_at_ != TimePoint::max() && now - cut_at_ >= options_.limits.reconnect)
     lose_rank_0("ended its connection", now);
   if (candidate_ && candidate_->until <= now)
@@ -328,7 +328,7 @@ void Follower::on_tick(TimePoint now) {
 TimePoint Follower::next_deadline() const {
   TimePoint next = TimePoint::max();
   if (!lost_) {
-    next = heard_ + options_.limits.lost_after;
+    next = last_heard_ + options_.limits.lost_after;
     if (cut_at_ != TimePoint::max()) next = std::min(next, cut_at_ + options_.limits.reconnect);
   } else if (!gave_up_) {
     next = std::min(lost_since_ + options_.rank_wait, next_announcement_);
@@ -340,7 +340,7 @@ TimePoint Follower::next_deadline() const {
 }
 
 TimePoint Follower::dial_at() const {
-  return current_ ? std::max(next_dial_, heard_ + options_.limits.suspect_after) : next_dial_;
+  return current_ ? std::max(next_dial_, last_heard_ + options_.limits.suspect_after) : next_dial_;
 }
 
 void Follower::leave(TimePoint) {

@@ -77,7 +77,7 @@ class Follower final : public ControlRole {
   bool lost_ = true;     // true while rank 0 is lost or not found yet, since lost_since_
   bool was_in_ = false;  // true after it joined a rank 0 that proved itself
   bool gave_up_ = false;
-  TimePoint lost_since_, heard_{};
+  TimePoint lost_since_, last_heard_{};
   TimePoint cut_at_ = TimePoint::max();
   TimePoint next_beat_{}, next_dial_{}, next_announcement_{};
   std::string last_problem_ = "nothing answered yet";

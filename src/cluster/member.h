@@ -60,7 +60,7 @@ struct Beat {
   uint32_t expected_ms = 0;  // expected time of the whole open step
   uint64_t loaded = 0, to_load = 0;
 
-  bool same_place(const Beat& other) const {
+  bool same_progress(const Beat& other) const {
     return step == other.step && stage == other.stage && state == other.state;
   }
   bool operator==(const Beat&) const = default;

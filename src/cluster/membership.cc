@@ -23,7 +23,7 @@ Membership::Membership(Identity rank_0, const LivenessLimits& limits, TimePoint 
   for (int rank = 0; rank < num_ranks(); ++rank) member(rank).identity.rank = rank;
   member(0).identity = std::move(rank_0);
   slot(0).connected = true;
-  slot(0).heard = slot(0).moved = now;
+  slot(0).last_heard = slot(0).last_moved = now;
   member(0).presence = Presence::out;
   let_in(0, now);
 }
@@ -39,7 +39,7 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   Slot& s = slot(identity.rank);
   const bool same_process = m.identity.boot_id == identity.boot_id;
   if (m.presence != Presence::absent && !same_process) {
-    const bool alive = s.connected && since(s.heard, now) < limits_.suspect_after;
+    const bool alive = s.connected && since(s.last_heard, now) < limits_.suspect_after;
     if (alive)
       return fail(error(ErrorCode::queue_full, "{} is there already, as process {}",
                         name_of(m.identity), m.identity.boot_id)
@@ -52,7 +52,7 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   view_.epoch = std::max(view_.epoch, join.last_epoch);
   s.connected = true;
   s.cut_at = TimePoint::max();
-  s.heard = s.moved = now;
+  s.last_heard = s.last_moved = now;
   s.beat = join.beat;
   if (m.presence == Presence::absent) m.presence = Presence::out;
   m.identity = identity;
@@ -64,8 +64,8 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
 void Membership::beat(int rank, const Beat& beat, TimePoint now) {
   Slot& s = slot(rank);
   if (!s.connected) return;
-  s.heard = now;
-  if (!s.beat.same_place(beat)) s.moved = now;
+  s.last_heard = now;
+  if (!s.beat.same_progress(beat)) s.last_moved = now;
   s.beat = beat;
   let_in(rank, now);
 }
@@ -103,12 +103,12 @@ void Membership::report(const Report& report, TimePoint now) {
 }
 
 Duration Membership::silence(const Slot& s, TimePoint now) const {
-  return since(s.heard, now);
+  return since(s.last_heard, now);
 }
 
 Duration Membership::stuck(const Slot& s, TimePoint now) const {
   if (s.beat.state != EngineState::computing) return {};
-  return since(s.moved + std::chrono::milliseconds(s.beat.expected_ms), now);
+  return since(s.last_moved + std::chrono::milliseconds(s.beat.expected_ms), now);
 }
 
 void Membership::judge_silence(int rank, TimePoint now) {
@@ -127,16 +127,16 @@ void Membership::judge_silence(int rank, TimePoint now) {
 }
 
 void Membership::judge_stuck(TimePoint now) {
-  using Place = std::tuple<uint64_t, uint32_t>;
+  using Progress = std::tuple<uint64_t, uint32_t>;
   std::vector<int> found;
-  Place furthest_behind{};
+  Progress furthest_behind{};
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const Slot& s = slot(rank);
     if (member(rank).presence != Presence::in || stuck(s, now) < limits_.lost_after) continue;
-    const Place place{s.beat.step, s.beat.stage};
-    if (!found.empty() && place > furthest_behind) continue;
-    if (!found.empty() && place < furthest_behind) found.clear();
-    furthest_behind = place;
+    const Progress progress{s.beat.step, s.beat.stage};
+    if (!found.empty() && progress > furthest_behind) continue;
+    if (!found.empty() && progress < furthest_behind) found.clear();
+    furthest_behind = progress;
     found.push_back(rank);
   }
   for (const int rank : found) {
@@ -178,10 +178,11 @@ TimePoint Membership::next_deadline() const {
     const Presence presence = view_.members[i].presence;
     if (presence == Presence::absent) continue;
     consider(s.cut_at, limits_.reconnect);
-    if (i > 0) consider(s.heard, limits_.lost_after);
-    if (i > 0 && presence == Presence::in && !s.suspect) consider(s.heard, limits_.suspect_after);
+    if (i > 0) consider(s.last_heard, limits_.lost_after);
+    if (i > 0 && presence == Presence::in && !s.suspect)
+      consider(s.last_heard, limits_.suspect_after);
     if (presence == Presence::in && s.beat.state == EngineState::computing) {
-      const TimePoint late = s.moved + std::chrono::milliseconds(s.beat.expected_ms);
+      const TimePoint late = s.last_moved + std::chrono::milliseconds(s.beat.expected_ms);
       consider(late, limits_.lost_after);
       if (!s.suspect) consider(late, limits_.suspect_after);
     }

@@ -77,7 +77,8 @@ class Membership {
     bool connected = false;
     bool suspect = false;
     Beat beat;
-    TimePoint heard{}, moved{};  // times of the last beat, and of the last beat in another place
+    TimePoint last_heard{};               // time of the last beat
+    TimePoint last_moved{};               // time of the last beat that showed another step
     TimePoint cut_at = TimePoint::max();  // when the connection of a member ended
     TimePoint in_since{}, pause_until{};
     Duration pause{};
@@ -86,7 +87,7 @@ class Membership {
   const Member& member(int rank) const { return view_.members[static_cast<size_t>(rank)]; }
   Slot& slot(int rank) { return slots_[static_cast<size_t>(rank)]; }
   int num_ranks() const { return static_cast<int>(slots_.size()); }
-  // Return how long the rank is silent, or computes in one place beyond its expected step time.
+  // Return how long the rank is silent, or makes no progress beyond its expected step time.
   Duration silence(const Slot& s, TimePoint now) const;
   Duration stuck(const Slot& s, TimePoint now) const;
   void judge_silence(int rank, TimePoint now);

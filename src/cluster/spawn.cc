@@ -70,7 +70,7 @@ int node_of(const std::string& folder) {
   return 0;
 }
 
-using Core = std::vector<CpuPlace>;  // the logical processors of one core
+using Core = std::vector<CpuLocation>;  // the logical processors of one core
 
 CoreSet set_of(std::span<const Core> cores) {
   CoreSet set;
@@ -158,17 +158,17 @@ Result<pid_t> start(const std::string& path, const RankProgram& program, int num
 
 }  // namespace
 
-std::vector<CpuPlace> read_cpu_places(const Machine& machine) {
-  std::vector<CpuPlace> places;
+std::vector<CpuLocation> read_cpu_locations(const Machine& machine) {
+  std::vector<CpuLocation> locations;
   for (const int cpu : machine.cpus) {
-    if (static_cast<int>(places.size()) == machine.num_cores) break;
+    if (static_cast<int>(locations.size()) == machine.num_cores) break;
     const std::string folder = fmt::format("/sys/devices/system/cpu/cpu{}", cpu);
-    places.push_back({.cpu = cpu,
-                      .node = node_of(folder),
-                      .package = read_int(folder + "/topology/physical_package_id", 0),
-                      .core = read_int(folder + "/topology/core_id", cpu)});
+    locations.push_back({.cpu = cpu,
+                         .node = node_of(folder),
+                         .package = read_int(folder + "/topology/physical_package_id", 0),
+                         .core = read_int(folder + "/topology/core_id", cpu)});
   }
-  return places;
+  return locations;
 }
 
 // Divides the cores in one of three ways; with fewer cores than ranks, ranks share cores in turn.
@@ -176,19 +176,21 @@ std::vector<CpuPlace> read_cpu_places(const Machine& machine) {
 //   2 nodes, 4 ranks   | 0 : 1 | 2 : 3 |           each node is divided among its ranks
 //   4 nodes, 2 ranks   | 0 | 0 | 1 | 1 |           each rank gets whole nodes
 //   2 nodes, 3 ranks   | 0 :  1 | 1  : 2 |         all cores are divided, across nodes
-std::vector<CoreSet> share_cores(std::vector<CpuPlace> places, int num_ranks) {
-  std::ranges::sort(places, {},
-                    [](const CpuPlace& p) { return std::tuple(p.node, p.package, p.core, p.cpu); });
+std::vector<CoreSet> share_cores(std::vector<CpuLocation> locations, int num_ranks) {
+  std::ranges::sort(locations, {}, [](const CpuLocation& p) {
+    return std::tuple(p.node, p.package, p.core, p.cpu);
+  });
   std::vector<Core> cores;
   std::vector<size_t> first_of_node;  // index of each node's first core
-  const CpuPlace* last = nullptr;
-  for (const CpuPlace& place : places) {
-    const bool same_node = last != nullptr && last->node == place.node;
-    const bool same_core = same_node && last->package == place.package && last->core == place.core;
+  const CpuLocation* last = nullptr;
+  for (const CpuLocation& location : locations) {
+    const bool same_node = last != nullptr && last->node == location.node;
+    const bool same_core =
+        same_node && last->package == location.package && last->core == location.core;
     if (!same_node) first_of_node.push_back(cores.size());
     if (!same_core) cores.emplace_back();
-    cores.back().push_back(place);
-    last = &place;
+    cores.back().push_back(location);
+    last = &location;
   }
   const std::span<const Core> all = cores;
   const auto ranks = static_cast<size_t>(num_ranks);
@@ -254,7 +256,7 @@ std::optional<LocalRanks::End> LocalRanks::poll() {
 }
 
 void LocalRanks::signal(int number) {
-  told_to_end_ |= number == SIGTERM || number == SIGINT;
+  was_signaled_ |= number == SIGTERM || number == SIGINT;
   for (const Child& child : children_)
     if (child.pid > 0) kill(child.pid, number);
 }
@@ -265,7 +267,7 @@ pid_t LocalRanks::pid(int rank) const {
 }
 
 LocalRanks::~LocalRanks() {
-  if (!told_to_end_) signal(SIGTERM);  // a second SIGTERM would end them at once
+  if (!was_signaled_) signal(SIGTERM);  // a second SIGTERM would end them at once
   const auto alive = [&] {
     return std::ranges::any_of(children_, [](const Child& child) { return child.pid > 0; });
   };

@@ -17,13 +17,13 @@
 
 namespace hocket {
 
-// The place of a logical processor.
-struct CpuPlace {
+// Where a logical processor is.
+struct CpuLocation {
   int cpu = 0, node = 0, package = 0, core = 0;
 };
-// Returns the places of the processors that this process may use at once (Machine::num_cores of
+// Returns the locations of the processors that this process may use at once (Machine::num_cores of
 // them). If the system does not say where one is, it counts as a core of node 0.
-std::vector<CpuPlace> read_cpu_places(const Machine& machine);
+std::vector<CpuLocation> read_cpu_locations(const Machine& machine);
 
 // The processors of one rank, one of each core first, and the NUMA nodes they are on.
 struct CoreSet {
@@ -34,7 +34,7 @@ struct CoreSet {
 // Returns one set per rank. The sets do not overlap if there are as many cores as ranks; else ranks
 // share cores in turn. A set is whole nodes, or an equal part of one, where the numbers divide;
 // else an equal part of all cores.
-std::vector<CoreSet> share_cores(std::vector<CpuPlace> places, int num_ranks);
+std::vector<CoreSet> share_cores(std::vector<CpuLocation> locations, int num_ranks);
 
 // Pins the calling thread, and threads that it makes later, to the set. Binds its memory too if
 // `num_nodes` > 1 and the set is on one node. Errors: io.
@@ -81,7 +81,7 @@ class LocalRanks {
   };
   LocalRanks() = default;
   std::vector<Child> children_;
-  bool told_to_end_ = false;
+  bool was_signaled_ = false;
 };
 
 // Returns the file of the running program.

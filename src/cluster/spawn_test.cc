@@ -18,12 +18,13 @@ using testing::HasSubstr;
 
 // Returns `nodes` nodes of `cores` cores, two threads per core: cpus n and n + nodes * cores share
 // one.
-std::vector<CpuPlace> machine_of(int nodes, int cores) {
-  std::vector<CpuPlace> places;
+std::vector<CpuLocation> machine_of(int nodes, int cores) {
+  std::vector<CpuLocation> locations;
   for (int thread = 0; thread < 2; ++thread)
     for (int i = 0; i < nodes * cores; ++i)
-      places.push_back({.cpu = thread * nodes * cores + i, .node = i / cores, .core = i % cores});
-  return places;
+      locations.push_back(
+          {.cpu = thread * nodes * cores + i, .node = i / cores, .core = i % cores});
+  return locations;
 }
 
 TEST(ShareCores, ThreadsOfACoreStayTogether) {
@@ -61,10 +62,10 @@ TEST(ShareCores, MoreRanksThanCoresShareThem) {
 
 TEST(ShareCores, ThisMachineIsRead) {
   const Machine machine = inspect_machine();
-  const auto places = read_cpu_places(machine);
-  EXPECT_EQ(static_cast<int>(places.size()),
+  const auto locations = read_cpu_locations(machine);
+  EXPECT_EQ(static_cast<int>(locations.size()),
             std::min(machine.num_cores, static_cast<int>(machine.cpus.size())));
-  EXPECT_FALSE(share_cores(places, 1).front().cpus.empty());
+  EXPECT_FALSE(share_cores(locations, 1).front().cpus.empty());
 }
 
 class LocalRanksTest : public testing::Test {

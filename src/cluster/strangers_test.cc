@@ -88,7 +88,7 @@ class StrangersTest : public Ranks {
   // sent.
   struct FalseJoin {
     Error refusal;
-    std::string told;
+    std::string received;
   };
   FalseJoin join_false_rank_0(std::string_view bytes) {
     const auto listener = listen_on(TestProxy::loopback(0));
@@ -100,11 +100,11 @@ class StrangersTest : public Ranks {
     const Fd fd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
     EXPECT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
     const auto result = joined.get();
-    char told[256];
-    const ssize_t length = recv(fd.get(), told, sizeof told, 0);
+    char received[256];
+    const ssize_t length = recv(fd.get(), received, sizeof received, 0);
     EXPECT_FALSE(result.has_value());
     return {result ? Error() : result.error(),
-            std::string(told, static_cast<size_t>(std::max<ssize_t>(length, 0)))};
+            std::string(received, static_cast<size_t>(std::max<ssize_t>(length, 0)))};
   }
 };
 
@@ -155,8 +155,8 @@ TEST_F(StrangersTest, AFalseRankZeroDoesNotEndARankThatWasIn) {
       ASSERT_EQ(poll(&what, 1, 5000), 1) << "it dials no more";
       const Fd fd(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
       EXPECT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), std::ssize(bytes));
-      char told[256];
-      while (recv(fd.get(), told, sizeof told, 0) > 0) {
+      char received[256];
+      while (recv(fd.get(), received, sizeof received, 0) > 0) {
       }
     }
   }
@@ -274,8 +274,8 @@ TEST_F(StrangersTest, AnotherVersionIsNamedByTheRank) {
   EXPECT_EQ(join.refusal.code, ErrorCode::lost_rank);
   EXPECT_THAT(join.refusal.message, HasSubstr("version 2"));
   // The rank also tells the other side, in its own version.
-  ASSERT_GT(join.told.size(), 6u);
-  EXPECT_EQ(join.told[4], static_cast<char>(kClusterProtocol));
+  ASSERT_GT(join.received.size(), 6u);
+  EXPECT_EQ(join.received[4], static_cast<char>(kClusterProtocol));
 }
 
 TEST_F(StrangersTest, AMemberThatSpeaksNonsenseIsLost) {

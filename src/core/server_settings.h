@@ -83,7 +83,7 @@ struct HttpSettings {
   double shutdown_timeout_s = 30;
   double watchdog_timeout_s = 300;
   int64_t max_body_bytes = 32 << 20;
-  // Limits of the memory that requests hold, in MiB (server/account/request_memory.h).
+  // Limits of the memory that requests hold, in MiB (server/usage/request_memory.h).
   int request_memory_mib = 256, key_memory_mib = 512, total_request_memory_mib = 1024;
   int response_store_mib = 64;  // for kept answers of /v1/responses; 0: none is kept
   std::string log_level = "info";

@@ -118,7 +118,7 @@ std::string network_name(const ParallelSettings& settings) {
 
 std::vector<Machine> share_machine(const Machine& machine, int num_ranks) {
   std::vector<Machine> shares;
-  for (CoreSet& cores : share_cores(read_cpu_places(machine), num_ranks)) {
+  for (CoreSet& cores : share_cores(read_cpu_locations(machine), num_ranks)) {
     Machine& share = shares.emplace_back(machine);
     if (!cores.cpus.empty()) share.cpus = std::move(cores.cpus);
     share.num_cores = static_cast<int>(share.cpus.size());

@@ -197,7 +197,7 @@ std::vector<Json> openings(const Json& what) {
 Json fields_of(const PathOfBodies& one) {
   FieldRecorder::Known known;
   std::vector<std::string> unopened;
-  const auto look = [&](const Json& body) {
+  const auto record = [&](const Json& body) {
     FieldRecorder recorder(body);
     one.parse(body);
     for (auto& [path, what] : recorder.known()) {
@@ -207,13 +207,13 @@ Json fields_of(const PathOfBodies& one) {
       if (before == "any" || before == "ignored") field->second = what;
     }
   };
-  for (const char* example : one.examples) look(Json::parse(example));
+  for (const char* example : one.examples) record(Json::parse(example));
   while (!unopened.empty()) {
     const std::string path = std::move(unopened.back());
     unopened.pop_back();
     for (const char* example : one.examples)
       for (const Json& value : openings(known.at(path)))
-        look(with(Json::parse(example), path, value));
+        record(with(Json::parse(example), path, value));
   }
   return known;
 }

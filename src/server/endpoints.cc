@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "server/access/client_key.h"
-#include "server/account/codes.h"
-#include "server/account/request_meter.h"
 #include "server/apis/apis.h"
 #include "server/apis/responses/responses_api.h"
 #include "server/apis/sglang/generate_request.h"
 #include "server/http/error_map.h"
 #include "server/text_routes.h"
+#include "server/usage/codes.h"
+#include "server/usage/request_meter.h"
 #include "server/views/expert_distribution.h"
 #include "server/views/info_json.h"
 #include "server/views/overlap_view.h"
@@ -28,12 +28,12 @@ void respond_json(HttpExchange& exchange, const Result<Json>& answer) {
     respond_error(exchange, answer.error());
 }
 
-Result<Json> aborted_together(Json here, const std::vector<PeerAnswer>& there) {
+Result<Json> join_aborts(Json here, const std::vector<PeerAnswer>& there) {
   auto total = here["aborted"].get<size_t>();
   for (const PeerAnswer& peer : there) {
-    const Json said = parse_bounded_json(peer.body);
-    if (peer.status == 200 && said.is_object())
-      total += said.value("aborted", size_t{0});
+    const Json theirs = parse_bounded_json(peer.body);
+    if (peer.status == 200 && theirs.is_object())
+      total += theirs.value("aborted", size_t{0});
     else
       here["failed"].push_back(complaint_of(peer));
   }
@@ -42,13 +42,13 @@ Result<Json> aborted_together(Json here, const std::vector<PeerAnswer>& there) {
 }
 
 // Adds to this rank's answer the ranks that refused the settings.
-Result<Json> configured_together(Json here, const std::vector<PeerAnswer>& there) {
+Result<Json> join_settings(Json here, const std::vector<PeerAnswer>& there) {
   for (const PeerAnswer& peer : there)
     if (peer.status != 200) here["failed"].push_back(complaint_of(peer));
   return here;
 }
 
-Result<Json> flushed_together(Json here, const std::vector<PeerAnswer>& there) {
+Result<Json> join_flushes(Json here, const std::vector<PeerAnswer>& there) {
   std::string complaints;
   for (const PeerAnswer& peer : there)
     if (peer.status != 200) complaints += (complaints.empty() ? "" : "; ") + complaint_of(peer);
@@ -60,23 +60,23 @@ Result<Json> flushed_together(Json here, const std::vector<PeerAnswer>& there) {
 
 }  // namespace
 
-Result<Json> profiled_together(Json here, const std::vector<PeerAnswer>& there) {
+Result<Json> join_profiles(Json here, const std::vector<PeerAnswer>& there) {
   for (const PeerAnswer& peer : there) {
-    const Json said = parse_bounded_json(peer.body);
-    if (peer.status == 200 && said.is_object() && said.contains("files"))
-      for (const Json& file : said["files"]) here["files"].push_back(file);
+    const Json theirs = parse_bounded_json(peer.body);
+    if (peer.status == 200 && theirs.is_object() && theirs.contains("files"))
+      for (const Json& file : theirs["files"]) here["files"].push_back(file);
     else
       here["failed"].push_back(complaint_of(peer));
   }
   return here;
 }
 
-Endpoints::Endpoints(Parts parts)
-    : parts_(std::move(parts)),
-      responses_({.model = parts_.model,
-                  .reply = parts_.reply,
-                  .door = parts_.door,
-                  .store = parts_.responses,
+Endpoints::Endpoints(Options options)
+    : options_(std::move(options)),
+      responses_({.model = options_.model,
+                  .reply = options_.reply,
+                  .rank_router = options_.rank_router,
+                  .store = options_.responses,
                   .create = [this](const HttpRequest& r, const Exchange& e,
                                    TimePoint arrived) { generate(kResponsesApi, r, e, arrived); }}),
       created_(unix_seconds()) {}
@@ -86,18 +86,19 @@ Result<Answer> Endpoints::prepare(const Api& api, const HttpRequest& request) co
   HOCKET_TRY(const Json json, parse_json_object(request.body, held, api.num_copies));
   RequestContext context = responses_.context_of(request);
   context.held = &held;
-  HOCKET_TRY(GenerationRequest asked, api.parse(json, parts_.model, context));
-  return prepare_answer(std::move(asked), parts_.model, request.memory);
+  HOCKET_TRY(GenerationRequest asked, api.parse(json, options_.model, context));
+  return prepare_answer(std::move(asked), options_.model, request.memory);
 }
 
 void Endpoints::generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
   // If ranks run in other processes, this check finds a lost rank before any work and any call.
-  auto ready = parts_.door == nullptr ? parts_.health->ready()
-                                      : parts_.health->ready(parts_.generator->stats());
-  const auto story = parts_.observer->begin(request, arrived);
+  auto ready = options_.rank_router == nullptr
+                   ? options_.health->ready()
+                   : options_.health->ready(options_.generator->stats());
+  const auto recorder = options_.observer->begin(request, arrived);
   const auto refuse = [&](const Error& why) {
-    if (story) story->failed(why);
+    if (recorder) recorder->failed(why);
     respond_error(*exchange, why);
   };
   if (!ready) return refuse(ready.error());
@@ -105,33 +106,33 @@ void Endpoints::generate(const Api& api, const HttpRequest& request, const Excha
   if (!answer) return refuse(answer.error());
   answer->received = arrived;
   GenerationRequest& asked = answer->request;
-  asked.client = request.from_rank ? told_client(request) : client_key(request, asked.user);
+  asked.client = request.from_rank ? client_from_rank(request) : client_key(request, asked.user);
   asked.who = request.who();
-  // Counts of cached tokens would tell one client how another client's prompts begin.
+  // Counts of cached tokens would show one client how another client's prompts begin.
   if (request.principal != nullptr && request.principal->alone &&
-      !parts_.settings->http.share_prefixes)
+      !options_.settings->http.share_prefixes)
     asked.cache_owner = asked.who;
   asked.meter = request.meter;
   asked.memory = request.memory;
   if (asked.meter != nullptr)
     for (const auto& prompt : answer->prompts) asked.meter->take_tokens(std::ssize(prompt));
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
-  if (story) story->began(*answer);
-  answer->story = story;
+  if (recorder) recorder->began(*answer);
+  answer->recorder = recorder;
   // A conversation that continues from an earlier answer stays on this rank, which keeps that
   // answer.
   const bool stays = asked.responses != nullptr && asked.responses->goes_on;
-  if (parts_.door != nullptr && !request.from_rank && !stays)
-    parts_.door->begin(request, exchange, *std::move(answer));
+  if (options_.rank_router != nullptr && !request.from_rank && !stays)
+    options_.rank_router->begin(request, exchange, *std::move(answer));
   else
-    parts_.reply->begin(exchange, *std::move(answer));
+    options_.reply->begin(exchange, *std::move(answer));
 }
 
 Result<Json> Endpoints::model_named(std::string_view path) const {
   const std::string_view name = path.substr(kModelsPath.size());
-  if (name == parts_.model.info->served_model_name) return model_card(parts_.model, created_);
+  if (name == options_.model.info->served_model_name) return model_card(options_.model, created_);
   return fail(error(ErrorCode::not_found, "there is no model '{}'", name.substr(0, 128))
-                  .with_fix(fmt::format("'{}' is served", parts_.model.info->served_model_name))
+                  .with_fix(fmt::format("'{}' is served", options_.model.info->served_model_name))
                   .with_param("model"));
 }
 
@@ -147,22 +148,22 @@ Result<Json> Endpoints::abort(const HttpRequest& asked) {
           error(kForbidden, "abort_all is for an admin's key, and {}'s is a user's", asked.who())
               .with_fix("{\"rid\": ...} ends one of your own requests")
               .with_param("abort_all"));
-    aborted = parts_.reply->num_live();
-    parts_.generator->abort_all();
+    aborted = options_.reply->num_live();
+    options_.generator->abort_all();
   } else {
-    aborted = parts_.reply->abort(request.rid, is_admin ? std::string_view() : asked.who());
+    aborted = options_.reply->abort(request.rid, is_admin ? std::string_view() : asked.who());
   }
   return Json{{"aborted", aborted}};
 }
 
 Result<Json> Endpoints::configure_logging(std::string_view body) {
   HOCKET_TRY(const Json json, parse_json_object(body));
-  return parts_.observer->configure(json);
+  return options_.observer->configure(json);
 }
 
 Result<Json> Endpoints::flush_cache() {
-  if (parts_.generator->flush_cache()) {
-    if (parts_.door != nullptr) parts_.door->forget_prefixes();
+  if (options_.generator->flush_cache()) {
+    if (options_.rank_router != nullptr) options_.rank_router->forget_prefixes();
     return Json{{"flushed", true}};
   }
   return fail(error(ErrorCode::invalid_request,
@@ -171,68 +172,71 @@ Result<Json> Endpoints::flush_cache() {
 }
 
 void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
-                           Together together) {
-  if (parts_.door == nullptr || request.from_rank || !here) return respond_json(*exchange, here);
-  parts_.door->ask_all(request,
-                       [exchange, together, here = *std::move(here)](auto&& there) mutable {
-                         respond_json(*exchange, together(std::move(here), there));
-                       });
+                           Join join) {
+  if (options_.rank_router == nullptr || request.from_rank || !here)
+    return respond_json(*exchange, here);
+  options_.rank_router->ask_all(request,
+                                [exchange, join, here = *std::move(here)](auto&& there) mutable {
+                                  respond_json(*exchange, join(std::move(here), there));
+                                });
 }
 
 // The other ranks write files with the same id.
 void Endpoints::start_profile_everywhere(const HttpRequest& request, const Exchange& exchange) {
-  auto begun = start_profile(parts_.generator->profiler(), parts_.settings->observe.admin_folder,
-                             request.body);
+  auto begun = start_profile(options_.generator->profiler(),
+                             options_.settings->observe.admin_folder, request.body);
   if (!begun) return respond_json(*exchange, std::unexpected(std::move(begun).error()));
   HttpRequest others = request;
   others.body = std::move(begun->others);
-  everywhere(others, exchange, std::move(begun->answer), profiled_together);
+  everywhere(others, exchange, std::move(begun->answer), join_profiles);
 }
 
 Json Endpoints::load() const {
-  const EngineStats stats = parts_.generator->stats();
-  if (parts_.door == nullptr) return load_json(stats);
-  return load_json(stats, parts_.generator->loads(), parts_.door->rank());
+  const EngineStats stats = options_.generator->stats();
+  if (options_.rank_router == nullptr) return load_json(stats);
+  return load_json(stats, options_.generator->loads(), options_.rank_router->rank());
 }
 
 Json Endpoints::server_info() const {
-  Json info = server_info_json(parts_.model, *parts_.settings, parts_.generator->stats());
-  if (parts_.changes != nullptr)
-    for (const SettingChange& change : *parts_.changes) info["changes"].push_back(to_json(change));
+  Json info = server_info_json(options_.model, *options_.settings, options_.generator->stats());
+  if (options_.changes != nullptr)
+    for (const SettingChange& change : *options_.changes)
+      info["changes"].push_back(to_json(change));
   info["slow_paths"] = Json::array();
-  if (parts_.slow_paths != nullptr)
-    for (const SlowPath& path : *parts_.slow_paths) info["slow_paths"].push_back(to_json(path));
-  if (parts_.door == nullptr) return info;
-  info.update(parts_.door->describe());
-  for (Json& rank : info["ranks"]) rank["dp_rank"] = parts_.door->rank();
+  if (options_.slow_paths != nullptr)
+    for (const SlowPath& path : *options_.slow_paths) info["slow_paths"].push_back(to_json(path));
+  if (options_.rank_router == nullptr) return info;
+  info.update(options_.rank_router->describe());
+  for (Json& rank : info["ranks"]) rank["dp_rank"] = options_.rank_router->rank();
   return info;
 }
 
 void Endpoints::listen(const Exchange& exchange) {
-  if (parts_.kv_events == nullptr)
-    respond_error(*exchange, error(ErrorCode::not_found, "nobody tells of the prefix cache")
-                                 .with_fix("start the server with --kv-events"));
-  else if (!parts_.kv_events->add(exchange))
+  if (options_.kv_events == nullptr)
+    respond_error(*exchange,
+                  error(ErrorCode::not_found, "events of the prefix cache are not recorded")
+                      .with_fix("start the server with --kv-events"));
+  else if (!options_.kv_events->add(exchange))
     respond_error(*exchange,
                   error(ErrorCode::queue_full, "{} listen already", KvEventFeed::kMaxListeners)
                       .with_fix("one listener can serve many"));
 }
 
 void Endpoints::add_probes(std::vector<Route>& routes) {
-  const auto probe = [&](std::string_view path, Result<void> (*check)(const Parts&)) {
+  const auto probe = [&](std::string_view path, Result<void> (*check)(const Options&)) {
     routes.push_back({"GET", path, RunOn::http,
                       [this, check](const HttpRequest&, const Exchange& exchange, TimePoint) {
-                        if (const auto well = check(parts_); !well)
+                        if (const auto well = check(options_); !well)
                           respond_error(*exchange, well.error());
                         else
                           exchange->respond(200, kJsonType, R"({"status":"ok"})");
                       },
                       Access::open});
   };
-  probe("/livez", [](const Parts&) { return Result<void>(); });
-  probe("/readyz", [](const Parts& p) { return p.health->ready(p.generator->stats()); });
+  probe("/livez", [](const Options&) { return Result<void>(); });
+  probe("/readyz", [](const Options& p) { return p.health->ready(p.generator->stats()); });
   for (const char* path : {"/health", "/health_generate"})
-    probe(path, [](const Parts& p) { return p.health->healthy(p.generator->stats()); });
+    probe(path, [](const Options& p) { return p.health->healthy(p.generator->stats()); });
 }
 
 void Endpoints::add_admin(std::vector<Route>& routes) {
@@ -248,24 +252,24 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
           [answer](const HttpRequest& r, const Exchange& e) { respond_json(*e, answer(r)); });
   };
   admin("POST", "/configure_logging", [this](const HttpRequest& r, const Exchange& e) {
-    everywhere(r, e, configure_logging(r.body), configured_together);
+    everywhere(r, e, configure_logging(r.body), join_settings);
   });
   admin("GET, POST", "/start_profile",
         [this](const HttpRequest& r, const Exchange& e) { start_profile_everywhere(r, e); });
   admin("GET, POST", "/stop_profile", [this](const HttpRequest& r, const Exchange& e) {
-    everywhere(r, e, stop_profile(parts_.generator->profiler()), profiled_together);
+    everywhere(r, e, stop_profile(options_.generator->profiler()), join_profiles);
   });
   admin("GET, POST", "/flush_cache", [this](const HttpRequest& r, const Exchange& e) {
-    everywhere(r, e, flush_cache(), flushed_together);
+    everywhere(r, e, flush_cache(), join_flushes);
   });
   experts("/start_expert_distribution_record", [this](const HttpRequest& r) {
-    return start_expert_record(parts_.generator->expert_stats(), r.body);
+    return start_expert_record(options_.generator->expert_stats(), r.body);
   });
   experts("/stop_expert_distribution_record", [this](const HttpRequest&) {
-    return stop_expert_record(parts_.generator->expert_stats());
+    return stop_expert_record(options_.generator->expert_stats());
   });
   experts("/dump_expert_distribution_record", [this](const HttpRequest&) {
-    return dump_expert_record(parts_.generator->expert_stats());
+    return dump_expert_record(options_.generator->expert_stats());
   });
   // This path is for admins, since its events show the tokens of all clients' prompts.
   admin(
@@ -288,41 +292,41 @@ std::vector<Route> Endpoints::routes() {
                           generate(*api, r, e, arrived);
                         }});
   responses_.add_routes(routes);
-  add_text_routes(routes, parts_.model);
+  add_text_routes(routes, options_.model);
   routes.push_back({"POST", "/abort_request", RunOn::control,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint) {
-                      everywhere(r, e, abort(r), aborted_together);
+                      everywhere(r, e, abort(r), join_aborts);
                     }});
   json("GET", "/v1/models", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
-    return Json{{"object", "list"}, {"data", Json::array({model_card(parts_.model, created_)})}};
+    return Json{{"object", "list"}, {"data", Json::array({model_card(options_.model, created_)})}};
   });
   json("GET", kModelsPath, RunOn::http,
        [this](const HttpRequest& r) { return model_named(r.path); });
   for (const char* path : {"/get_model_info", "/model_info"})
     json("GET", path, RunOn::http, [this](const HttpRequest&) -> Result<Json> {
-      return model_info_json(parts_.model, *parts_.settings);
+      return model_info_json(options_.model, *options_.settings);
     });
   for (const char* path : {"/get_server_info", "/server_info"})
     json("GET", path, RunOn::http,
          [this](const HttpRequest&) -> Result<Json> { return server_info(); });
   json("GET", "/v1/loads", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
-    return loads_json(parts_.generator->stats(), *parts_.model.info,
-                      parts_.door == nullptr ? 0 : parts_.door->rank());
+    return loads_json(options_.generator->stats(), *options_.model.info,
+                      options_.rank_router == nullptr ? 0 : options_.rank_router->rank());
   });
   json("GET", "/get_load", RunOn::http,
        [this](const HttpRequest&) -> Result<Json> { return load(); });
   json("GET", "/overlap", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
-    return overlap_json(parts_.generator->overlap());
+    return overlap_json(options_.generator->overlap());
   });
   routes.push_back({"GET", "/metrics", RunOn::http,
                     [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
                       ClusterCounts cluster;
-                      if (parts_.door != nullptr) cluster = parts_.door->counts();
-                      exchange->respond(
-                          200, kMetricsContentType,
-                          parts_.metrics->render(parts_.generator->stats(), parts_.http_counts(),
-                                                 parts_.observer->counts(),
-                                                 parts_.door != nullptr ? &cluster : nullptr));
+                      if (options_.rank_router != nullptr) cluster = options_.rank_router->counts();
+                      exchange->respond(200, kMetricsContentType,
+                                        options_.metrics->render(
+                                            options_.generator->stats(), options_.http_counts(),
+                                            options_.observer->counts(),
+                                            options_.rank_router != nullptr ? &cluster : nullptr));
                     }});
   add_admin(routes);
   add_probes(routes);

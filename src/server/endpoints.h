@@ -9,7 +9,7 @@
 #include "server/generation/answer.h"
 #include "server/generation/prepare_answer.h"
 #include "server/observe/observer.h"
-#include "server/ranks/front_door.h"
+#include "server/ranks/rank_router.h"
 #include "server/reply/generator.h"
 #include "server/reply/reply.h"
 #include "server/responses_endpoints.h"
@@ -23,7 +23,7 @@ namespace hocket {
 // All pointers in Parts are borrowed. The Server owns the object.   Thread: any.
 class Endpoints {
  public:
-  struct Parts {
+  struct Options {
     const ServerSettings* settings = nullptr;
     ServedModel model;
     Generator* generator = nullptr;
@@ -34,11 +34,11 @@ class Endpoints {
     const std::vector<SettingChange>* changes = nullptr;  // besides the generator's; null: none
     const std::vector<SlowPath>* slow_paths = nullptr;    // null: none
     KvEventFeed* kv_events = nullptr;                     // null: not offered
-    FrontDoor* door = nullptr;                            // null: all ranks are in this process
+    RankRouter* rank_router = nullptr;                    // null: all ranks are in this process
     ResponseStore* responses = nullptr;
     std::function<HttpCounts()> http_counts;
   };
-  explicit Endpoints(Parts parts);
+  explicit Endpoints(Options options);
 
   std::vector<Route> routes();
 
@@ -56,10 +56,10 @@ class Endpoints {
   Result<Json> configure_logging(std::string_view body);
   void start_profile_everywhere(const HttpRequest& request, const Exchange& exchange);
   // Answers with `here`; if a client sent the request, it is also sent to all other ranks, and
-  // `together` makes one answer from theirs and `here`.
-  using Together = Result<Json> (*)(Json here, const std::vector<PeerAnswer>& there);
+  // `join` makes one answer from theirs and `here`.
+  using Join = Result<Json> (*)(Json here, const std::vector<PeerAnswer>& there);
   void everywhere(const HttpRequest& request, const Exchange& exchange, Result<Json> here,
-                  Together together);
+                  Join join);
   Json load() const;
   Json server_info() const;
   Json live() const;
@@ -69,13 +69,13 @@ class Endpoints {
   // Adds the paths that only admins may use.
   void add_admin(std::vector<Route>& routes);
 
-  Parts parts_;
+  Options options_;
   ResponsesEndpoints responses_;
   int64_t created_ = 0;  // start of this server, seconds since 1970
 };
 
 // Joins the answers of all ranks to /start_profile or /stop_profile: all files, and the ranks that
 // failed.
-Result<Json> profiled_together(Json here, const std::vector<PeerAnswer>& there);
+Result<Json> join_profiles(Json here, const std::vector<PeerAnswer>& there);
 
 }  // namespace hocket

@@ -1,8 +1,8 @@
 #include "server/responses_endpoints.h"
 
-#include "server/account/request_memory.h"
 #include "server/apis/responses/input_page.h"
 #include "server/http/error_map.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 namespace {
@@ -27,22 +27,22 @@ Result<std::string> body_of(const ResponseStore::Record& record) {
 }  // namespace
 
 RequestContext ResponsesEndpoints::context_of(const HttpRequest& request) const {
-  return {.store = parts_.store,
+  return {.store = options_.store,
           .who = request.who(),
-          .rank = parts_.door == nullptr ? -1 : parts_.door->rank()};
+          .rank = options_.rank_router == nullptr ? -1 : options_.rank_router->rank()};
 }
 
 bool ResponsesEndpoints::is_elsewhere(const std::string& id, const HttpRequest& request,
                                       const Exchange& exchange) const {
-  if (parts_.door == nullptr || request.from_rank) return false;
+  if (options_.rank_router == nullptr || request.from_rank) return false;
   const int rank = rank_of_response(id);
-  if (rank < 0 || rank == parts_.door->rank()) return false;
-  return parts_.door->pass_on(rank, request, exchange);
+  if (rank < 0 || rank == options_.rank_router->rank()) return false;
+  return options_.rank_router->forward_to(rank, request, exchange);
 }
 
 void ResponsesEndpoints::create(const HttpRequest& request, const Exchange& exchange,
                                 TimePoint arrived) const {
-  if (parts_.door != nullptr && !request.from_rank) {
+  if (options_.rank_router != nullptr && !request.from_rank) {
     HeldBytes held(request.memory);
     auto body = parse_json_object(request.body, held);
     if (!body) return respond(*exchange, std::unexpected(std::move(body).error()));
@@ -51,7 +51,7 @@ void ResponsesEndpoints::create(const HttpRequest& request, const Exchange& exch
         is_elsewhere(previous->get<std::string>(), request, exchange))
       return;
   }
-  parts_.create(request, exchange, arrived);
+  options_.create(request, exchange, arrived);
 }
 
 Result<std::string> ResponsesEndpoints::do_with(const HttpRequest& request, const std::string& id,
@@ -59,8 +59,8 @@ Result<std::string> ResponsesEndpoints::do_with(const HttpRequest& request, cons
   const RequestContext context = context_of(request);
   if (request.method == "DELETE" && what.empty()) {
     HOCKET_TRY_VOID(find_response(context, id, "response_id"));
-    const auto gone = parts_.store->erase(id, context.who);
-    if (gone != nullptr && gone->running) parts_.reply->abort(id);
+    const auto gone = options_.store->erase(id, context.who);
+    if (gone != nullptr && gone->running) options_.reply->abort(id);
     return to_text({{"id", id}, {"object", "response.deleted"}, {"deleted", true}});
   }
   HOCKET_TRY(auto record, find_response(context, id, "response_id"));
@@ -79,8 +79,8 @@ Result<std::string> ResponsesEndpoints::do_with(const HttpRequest& request, cons
                         "only answers made with \"background\": true can be cancelled")
                       .with_fix("to end another one, close its connection"));
     if (record->running) {
-      record = parts_.store->cancel(id, context.who);
-      parts_.reply->abort(id);
+      record = options_.store->cancel(id, context.who);
+      options_.reply->abort(id);
     }
     if (record != nullptr) return body_of(*record);
   }
@@ -94,8 +94,8 @@ Result<std::string> ResponsesEndpoints::count_input(const HttpRequest& request) 
   HOCKET_TRY(const Json body, parse_json_object(request.body, held, kConversationCopies));
   RequestContext context = context_of(request);
   context.held = &held;
-  HOCKET_TRY(const GenerationRequest asked, parse_responses(body, parts_.model, context));
-  HOCKET_TRY(const auto ids, prompt_ids(asked.prompts.front(), asked, parts_.model));
+  HOCKET_TRY(const GenerationRequest asked, parse_responses(body, options_.model, context));
+  HOCKET_TRY(const auto ids, prompt_ids(asked.prompts.front(), asked, options_.model));
   return to_text({{"object", "response.input_tokens"}, {"input_tokens", ids.size()}});
 }
 

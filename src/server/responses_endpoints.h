@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "server/apis/responses/responses_request.h"
-#include "server/ranks/front_door.h"
+#include "server/ranks/rank_router.h"
 #include "server/reply/reply.h"
 #include "server/routes.h"
 
@@ -17,14 +17,14 @@ class ResponsesEndpoints {
  public:
   using Exchange = std::shared_ptr<HttpExchange>;
   using Create = std::function<void(const HttpRequest&, const Exchange&, TimePoint arrived)>;
-  struct Parts {
+  struct Options {
     ServedModel model;
     ReplyService* reply = nullptr;
-    FrontDoor* door = nullptr;  // null: all ranks are in this process
+    RankRouter* rank_router = nullptr;  // null: all ranks are in this process
     ResponseStore* store = nullptr;
-    Create create;  // creates an answer here, or where the door sends it
+    Create create;  // creates an answer here, or on the rank that the router chooses
   };
-  explicit ResponsesEndpoints(Parts parts) : parts_(std::move(parts)) {}
+  explicit ResponsesEndpoints(Options options) : options_(std::move(options)) {}
 
   void add_routes(std::vector<Route>& routes);
   // Returns what is known of a request before its body is read.
@@ -41,7 +41,7 @@ class ResponsesEndpoints {
   bool is_elsewhere(const std::string& id, const HttpRequest& request,
                     const Exchange& exchange) const;
 
-  Parts parts_;
+  Options options_;
 };
 
 }  // namespace hocket

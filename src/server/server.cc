@@ -9,13 +9,13 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/access/access_check.h"
 #include "server/access/client_key.h"
-#include "server/access/gate.h"
-#include "server/account/request_memory.h"
 #include "server/apis/apis.h"
 #include "server/endpoints.h"
 #include "server/generation/text_pool.h"
 #include "server/http/error_map.h"
+#include "server/usage/request_memory.h"
 #include "server/views/info_json.h"
 
 namespace hocket {
@@ -42,17 +42,17 @@ RequestMemoryLimits memory_limits(const HttpSettings& settings) {
           .total_bytes = int64_t{settings.total_request_memory_mib} << 20};
 }
 
-std::unique_ptr<FrontDoor> make_door(const Server::Options& options, ReplyService& reply) {
+std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, ReplyService& reply) {
   Generator& generator = *options.generator;
   if (generator.cluster() == nullptr) return nullptr;
   // The engine has already refused unknown names.
   const auto routing = parse_routing_policy(options.settings.parallel.dp_routing);
-  return std::make_unique<FrontDoor>(
-      FrontDoor::Parts{.cluster = generator.cluster(),
-                       .generator = &generator,
-                       .reply = &reply,
-                       .routing = routing.value_or(RoutingPolicy::cache_aware),
-                       .max_forwards = live_max(options.settings, generator.info())});
+  return std::make_unique<RankRouter>(
+      RankRouter::Options{.cluster = generator.cluster(),
+                          .generator = &generator,
+                          .reply = &reply,
+                          .routing = routing.value_or(RoutingPolicy::cache_aware),
+                          .max_forwards = live_max(options.settings, generator.info())});
 }
 
 size_t outbox_size(const EngineInfo& info) {
@@ -77,11 +77,11 @@ Result<std::unique_ptr<Observer>> make_observer(const Server::Options& options) 
 
 // Members stand in the order in which they are made; drain() ends them along the data's path.
 struct Server::State {
-  State(Options given, AnswerFormats chosen, std::unique_ptr<Observer> teller)
+  State(Options given, ModelFormats chosen, std::unique_ptr<Observer> given_observer)
       : options(std::move(given)),
         formats(std::move(chosen)),
-        accounts(RequestAccounts::create(memory_limits(options.settings.http))),
-        observer(std::move(teller)),
+        memory_budget(MemoryBudget::create(memory_limits(options.settings.http))),
+        observer(std::move(given_observer)),
         generator(*options.generator),
         metrics(
             generator.info(), first_rank(generator),
@@ -98,7 +98,7 @@ struct Server::State {
                       ? nullptr
                       : std::make_unique<KvEventFeed>(*generator.kv_events(),
                                                       generator.info().page_tokens)),
-        door(make_door(options, reply)),
+        rank_router(make_rank_router(options, reply)),
         endpoints({.settings = &options.settings,
                    .model = {.info = &generator.info(),
                              .tokenizer = options.tokenizer,
@@ -112,7 +112,7 @@ struct Server::State {
                    .changes = &options.changes,
                    .slow_paths = &options.slow_paths,
                    .kv_events = kv_events.get(),
-                   .door = door.get(),
+                   .rank_router = rank_router.get(),
                    .responses = &responses,
                    .http_counts =
                        [this] {
@@ -131,22 +131,22 @@ struct Server::State {
   Result<void> open_door();
 
   Options options;
-  const AnswerFormats formats;
-  const std::shared_ptr<RequestAccounts> accounts;
-  const std::unique_ptr<Observer> observer;  // must outlive all stories of requests
+  const ModelFormats formats;
+  const std::shared_ptr<MemoryBudget> memory_budget;
+  const std::unique_ptr<Observer> observer;  // must outlive all recorders of requests
   Generator& generator;
   Metrics metrics;
   Health health;
   Outbox outbox;
   ResponseStore responses;
   ReplyService reply;
-  std::unique_ptr<KvEventFeed> kv_events;  // null: not offered
-  std::unique_ptr<FrontDoor> door;         // null: all ranks are in this process
+  std::unique_ptr<KvEventFeed> kv_events;   // null: not offered
+  std::unique_ptr<RankRouter> rank_router;  // null: all ranks are in this process
   Endpoints endpoints;
   const std::vector<Route> routes;
-  std::unique_ptr<Gate> gate;  // guards the port for clients
+  std::unique_ptr<AccessCheck> access_check;  // guards the port for clients
   std::optional<TextPool> text, control;
-  std::unique_ptr<HttpServer> http, rank_http;  // for clients; for other ranks, if there is a door
+  std::unique_ptr<HttpServer> http, rank_http;  // for clients; for other ranks, if there are any
   std::atomic<const HttpServer*> counted = nullptr;  // http, when its threads may see it
   bool drained = false;
 };
@@ -193,7 +193,7 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
 
 size_t Server::State::num_under_way() const {
   // The order matters: a request that another rank refuses moves to the second count.
-  const size_t elsewhere = door ? door->num_forwards() : 0;
+  const size_t elsewhere = rank_router ? rank_router->num_forwards() : 0;
   return elsewhere + reply.num_live();
 }
 
@@ -212,7 +212,7 @@ HttpOptions Server::State::http_options() const {
   out.host = settings.host;
   out.port = settings.port;
   out.num_threads = options.num_http_threads;
-  out.accounts = accounts;
+  out.memory_budget = memory_budget;
   out.max_connections = settings.max_connections;
   out.probes = {"/livez", "/readyz", "/health"};
   out.error_format_of = error_format_of;
@@ -232,8 +232,9 @@ PathNeeds Server::State::needs_of(const HttpRequest& head) const {
 
 Result<void> Server::State::open_gate() {
   const HttpSettings& settings = options.settings.http;
-  HOCKET_TRY(gate,
-             Gate::create({.keys = {.api_key = settings.api_key,
+  HOCKET_TRY(
+      access_check,
+      AccessCheck::create({.keys = {.api_key = settings.api_key,
                                     .admin_api_key = settings.admin_api_key,
                                     .file = settings.api_key_file},
                            .cors_origins = settings.cors_origins,
@@ -260,7 +261,7 @@ Result<void> Server::State::open_door() {
   };
   const std::string host = ranks.host;
   HOCKET_TRY(rank_http, HttpServer::create(std::move(ranks), take));
-  door->open({.host = host, .port = static_cast<uint16_t>(rank_http->port())}, key);
+  rank_router->open({.host = host, .port = static_cast<uint16_t>(rank_http->port())}, key);
   return {};
 }
 
@@ -269,9 +270,8 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   if (auto known = parse_metric_compat(options.settings.observe.metrics_compat); !known)
     return fail(known.error());
   HOCKET_TRY(auto observer, make_observer(options));
-  HOCKET_TRY(
-      AnswerFormats formats,
-      choose_answer_formats(options.settings.answers, options.chat_template, options.tokenizer));
+  HOCKET_TRY(ModelFormats formats, choose_model_formats(options.settings.answers,
+                                                        options.chat_template, options.tokenizer));
   auto state = std::make_unique<State>(std::move(options), std::move(formats), std::move(observer));
   State& s = *state;
   HOCKET_TRY_VOID(s.open_gate());
@@ -281,11 +281,11 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   HttpOptions http = s.http_options();
   http.tls = {.certificate = s.options.settings.http.ssl_certfile,
               .key = s.options.settings.http.ssl_keyfile};
-  http.admit = [&s](const HttpRequest& head) { return s.gate->admit(head); };
+  http.admit = [&s](const HttpRequest& head) { return s.access_check->admit(head); };
   http.on_status = [&s](int status) { s.metrics.count_http(status); };
   s.health.set_loaded();
   std::unique_ptr<Server> server(new Server(std::move(state)));
-  if (s.door) HOCKET_TRY_VOID(s.open_door());
+  if (s.rank_router) HOCKET_TRY_VOID(s.open_door());
   HOCKET_TRY(s.http, HttpServer::create(std::move(http),
                                         [&s](HttpRequest&& request,
                                              const std::shared_ptr<HttpExchange>& exchange) {
@@ -311,7 +311,7 @@ Result<void> Server::watchdog() const {
 }
 
 Result<void> Server::reload() {
-  HOCKET_TRY_VOID(state_->gate->reload());
+  HOCKET_TRY_VOID(state_->access_check->reload());
   return state_->http->reload_tls();
 }
 
@@ -330,11 +330,11 @@ bool Server::drain(Duration patience) {
         "finish",
         s.num_under_way(), to_seconds(patience));
     s.generator.abort_all();
-    if (s.door) s.door->cut_off();
+    if (s.rank_router) s.rank_router->cut_off();
     s.wait_idle(kAbortPatience);
   }
   s.generator.stop();
-  if (s.door) s.door->stop();
+  if (s.rank_router) s.rank_router->stop();
   s.reply.stop();
   if (s.kv_events) s.kv_events->stop();
   for (HttpServer* port : {s.http.get(), s.rank_http.get()})

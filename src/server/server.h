@@ -33,9 +33,9 @@ class Server {
     int num_text_threads = 2;
   };
   // Starts the generator and listens. When it returns, the server is ready. Errors: those of
-  // HttpServer::create and of choose_answer_formats.
+  // HttpServer::create and of choose_model_formats.
   static Result<std::unique_ptr<Server>> create(Options options);
-  // Calls drain() without patience.
+  // Calls drain() with a patience of 0.
   ~Server();
 
   int port() const;

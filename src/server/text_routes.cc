@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "server/account/request_memory.h"
 #include "server/apis/anthropic/messages_request.h"
 #include "server/apis/openai/openai_api.h"
 #include "server/apis/openai/openai_request.h"
@@ -10,11 +9,12 @@
 #include "server/generation/answer.h"
 #include "server/generation/text_pool.h"
 #include "server/http/error_map.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 namespace {
 
-constexpr int64_t kToldTokenBytes = 128;      // bytes per token: a number in a tree, and its text
+constexpr int64_t kTokenTextBytes = 128;      // bytes per token: a number in a tree, and its text
 constexpr int64_t kCountedTokens = 64 << 10;  // limit of /tokenize, above the context's too
 constexpr size_t kDetokenizedBytesMax = 8 << 20;
 
@@ -40,7 +40,7 @@ Result<Json> tokenize(const Json& body, const ServedModel& model, HeldBytes& hel
     prompt.input = std::move(std::get<std::string>(request.input));
   }
   HOCKET_TRY(const std::vector<TokenId> ids, prompt_ids(prompt, like, model));
-  HOCKET_TRY_VOID(held.grow(std::ssize(ids) * kToldTokenBytes));
+  HOCKET_TRY_VOID(held.grow(std::ssize(ids) * kTokenTextBytes));
   Json out = {{"tokens", ids_json(ids)},
               {"count", ids.size()},
               {"max_model_len", model.info->context_length}};
@@ -91,7 +91,7 @@ Result<Json> render(const Json& body, const ServedModel& model, HeldBytes& held)
     HOCKET_TRY(const std::vector<TokenId> ids, prompt_ids(prompt, request, model));
     HOCKET_TRY_VOID(fit_to_context(prompt, static_cast<int>(ids.size()), request, model));
     HOCKET_TRY(std::string text, prompt_text(prompt, request, model));
-    HOCKET_TRY_VOID(held.grow(std::ssize(ids) * kToldTokenBytes + std::ssize(text)));
+    HOCKET_TRY_VOID(held.grow(std::ssize(ids) * kTokenTextBytes + std::ssize(text)));
     prompts.push_back({{"prompt", std::move(text)},
                        {"token_ids", ids_json(ids)},
                        {"count", ids.size()},

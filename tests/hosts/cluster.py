@@ -1,4 +1,4 @@
-"""Runs `hocket serve` as several processes, in hosts of their own or on this machine, with the bundled model or a hybrid one.
+"""Runs `hocket serve` as several processes, in hosts of their own or on this machine, with the bundled model.
 
     with Cluster(2) as ranks:                         two processes here
     with Hosts(2) as hosts, Cluster(2, hosts) as ranks:     one a host
@@ -36,18 +36,6 @@ COMMON = {"--model-path": MODEL, "--max-total-tokens": 32768, "--max-running-req
 COMMON |= {"--cpu-bind": "none", "--dp-routing": "round-robin"}
 ANIMALS = ("cat", "dragon", "small bear", "bird", "fox", "dog", "old owl", "mouse")
 QUESTIONS = [f"{'Once upon a time, ' * (i % 3)}there was a {animal} who" for i, animal in enumerate(ANIMALS)]
-# Gated delta nets beside attention. The folder has no tokenizer, so its prompts are ids.
-HYBRID = {"--model-path": ROOT / "tests/golden/qwen3_next", "--tokenizer-path": MODEL}
-HYBRID_PREFIX, HYBRID_VOCAB = 150, 512
-
-
-def hybrid_prompts():
-    """Returns two conversations, begun and continued: the second prompt of each finds the first in the prefix cache."""
-    prompts = []
-    for conversation in range(2):
-        ids = [3 + (97 * i + 41 * conversation) % (HYBRID_VOCAB - 3) for i in range(HYBRID_PREFIX + 90)]
-        prompts += [ids[:HYBRID_PREFIX], ids]
-    return prompts
 
 
 def free_port(count=1):
@@ -272,11 +260,11 @@ class Cluster:
             assert time.monotonic() < deadline, f"rank {rank} after {limit_s} s: {told}"
             time.sleep(0.1)
 
-    def generate(self, rank, prompt):
-        """Returns tokens and log-probabilities of a greedy answer to a text or ids, and of one sampled with a seed."""
-        told, name = [], "text" if isinstance(prompt, str) else "input_ids"
+    def generate(self, rank, text):
+        """Returns tokens and log-probabilities of a greedy answer, and of one sampled with a seed."""
+        told = []
         for sampling in ({"temperature": 0}, {"temperature": 0.8, "sampling_seed": 5}):
-            body = {name: prompt, "return_logprob": True, "sampling_params": {"max_new_tokens": 24, "ignore_eos": True, **sampling}}
+            body = {"text": text, "return_logprob": True, "sampling_params": {"max_new_tokens": 24, "ignore_eos": True, **sampling}}
             status, _, answer = self.call(rank, "/generate", body)
             assert status == 200, answer
             told.append((json.loads(answer)["output_ids"], json.loads(answer)["meta_info"]["output_token_logprobs"]))
@@ -290,21 +278,15 @@ class Cluster:
 class OneRank(Cluster):
     """One process without a network, which computes the sums as `groups` ranks do."""
 
-    def __init__(self, groups, model=None):
+    def __init__(self, groups):
         super().__init__(1)
-        self.processes[0].flags = COMMON | (model or {}) | {"--port": self._ports[0], "--combine-groups": groups}
+        self.processes[0].flags = COMMON | {"--port": self._ports[0], "--combine-groups": groups}
 
 
 @functools.cache
 def answers_of_one_rank(groups):
     with OneRank(groups) as one:
         return one.answers(0)
-
-
-@functools.cache
-def hybrid_answers_of_one_rank(groups):
-    with OneRank(groups, HYBRID) as one:
-        return one.answers(0, hybrid_prompts())
 
 
 @functools.cache

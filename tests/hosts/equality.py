@@ -8,7 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import harness
-from cluster import HYBRID, QUESTIONS, Cluster, answers_of_one_rank, hybrid_answers_of_one_rank, hybrid_prompts, texts_of_one_rank
+from cluster import QUESTIONS, Cluster, answers_of_one_rank, texts_of_one_rank
 from netns import Hosts
 
 STREAM_TOKENS = 64
@@ -44,33 +44,6 @@ def check_aborts(ranks):
         ranks.check_pages(rank)
 
 
-def check_hybrid(ranks):
-    """Asks a model with delta nets at every port, in turn and at once: states of prefixes travel with no rank and change no bit."""
-    ranks.wait_doors()
-    expected, prompts = hybrid_answers_of_one_rank(ranks.num_ranks), hybrid_prompts()
-    for rank in range(ranks.num_ranks):
-        assert ranks.answers(rank, prompts) == expected, f"rank {rank} answers otherwise"
-    with ThreadPoolExecutor(ranks.num_ranks) as pool:
-        for answers in pool.map(lambda rank: ranks.answers(rank, prompts), range(ranks.num_ranks)):
-            assert answers == expected, "together they answer otherwise"
-    hits = sum(ranks.metric(rank, "cached_tokens_total") for rank in range(ranks.num_ranks))
-    assert hits > 0, "no rank found a prefix"
-    for rank in range(ranks.num_ranks):
-        ranks.check_pages(rank)
-    return f"{hits:.0f} prompt tokens from the cache"
-
-
-def hybrid_on_one_machine(num_ranks):
-    with Cluster(num_ranks, flags=HYBRID) as ranks:
-        return check_hybrid(ranks)
-
-
-def hybrid_on_hosts(num_ranks, ranks_per_node=1):
-    harness.need_hosts()
-    with Hosts(num_ranks // ranks_per_node, "1gbit") as hosts, Cluster(num_ranks, hosts, ranks_per_node, HYBRID) as ranks:
-        return check_hybrid(ranks)
-
-
 def on_one_machine(num_ranks, style):
     with Cluster(num_ranks, style=style) as ranks:
         check_answers(ranks)
@@ -92,9 +65,6 @@ CASES = (
     ("2 ranks, 2 hosts", lambda: on_hosts(2)),
     ("4 ranks, 4 hosts", lambda: on_hosts(4)),
     ("4 ranks, 2 hosts, 2 ranks a node", lambda: on_hosts(4, 2)),
-    ("2 ranks, one machine, hybrid model", lambda: hybrid_on_one_machine(2)),
-    ("2 ranks, 2 hosts, hybrid model", lambda: hybrid_on_hosts(2)),
-    ("4 ranks, 2 hosts, 2 ranks a node, hybrid model", lambda: hybrid_on_hosts(4, 2)),
 )
 
 if __name__ == "__main__":

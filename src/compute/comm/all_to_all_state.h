@@ -109,14 +109,14 @@ struct AllToAll::State {
 };
 
 // Reports a wait to the watch from its first sleep until the object is destroyed.
-struct ToldWait {
+struct ReportedWait {
   ExchangeWatch* watch;
-  bool is_told = false;
+  bool is_reported = false;
   void sleeps() {
-    if (watch != nullptr && !std::exchange(is_told, true)) watch->waits();
+    if (watch != nullptr && !std::exchange(is_reported, true)) watch->waits();
   }
-  ~ToldWait() {
-    if (is_told) watch->goes_on();
+  ~ReportedWait() {
+    if (is_reported) watch->goes_on();
   }
 };
 
@@ -126,7 +126,7 @@ struct ToldWait {
 template <class Done>
 Result<void> AllToAll::State::until(Exchanges of, Done done) {
   const TimePoint deadline = transport.now() + options.stall_timeout;
-  ToldWait told{options.watch};
+  ReportedWait wait{options.watch};
   for (;;) {
     transport.progress();
     auto is_done = done();
@@ -142,7 +142,7 @@ Result<void> AllToAll::State::until(Exchanges of, Done done) {
                            to_seconds(options.stall_timeout)),
                      first_owing(of));
     }
-    told.sleeps();
+    wait.sleeps();
     transport.wait(options.abort == nullptr ? left : std::min(left, kLookForAbort));
   }
 }

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 // All times count from the begin of the step.
 class LateLedgerTest : public ::testing::Test {
  protected:
-  struct Told {
+  struct Times {
     Duration pushed, there, wait_in;
     int64_t bytes = 0;
     MessageKind kind = MessageKind::dispatch;
@@ -28,17 +28,17 @@ class LateLedgerTest : public ::testing::Test {
     clock_.advance(compute);
     ledger_.end_op();
   }
-  void waited(int part, const Told& told) {
+  void waited(int part, const Times& times) {
     ledger_.begin_op(0, Op::dispatch_wait, 0);
-    clock_.advance(base_ + told.there - clock_.now());
-    ledger_.heard(part, told.kind, {},
+    clock_.advance(base_ + times.there - clock_.now());
+    ledger_.heard(part, times.kind, {},
                   {.start = base_,
                    .posted = base_,
-                   .peers_posted = base_ + told.pushed,
-                   .last_byte = base_ + told.there,
-                   .wait_in = base_ + told.wait_in,
-                   .wait_out = base_ + told.there,
-                   .in_bytes = static_cast<uint64_t>(told.bytes)});
+                   .peers_posted = base_ + times.pushed,
+                   .last_byte = base_ + times.there,
+                   .wait_in = base_ + times.wait_in,
+                   .wait_out = base_ + times.there,
+                   .in_bytes = static_cast<uint64_t>(times.bytes)});
     ledger_.end_op();
   }
   // Plays a step that computes until `at`, then looks for `count` messages of `bytes` each, which

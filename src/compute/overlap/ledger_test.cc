@@ -33,26 +33,27 @@ class LedgerTest : public ::testing::Test {
     ledger_.end_op();
   }
   // The times that an exchange would report, from the begin of the step.
-  struct Told {
+  struct Times {
     Duration pushed, there, wait_in, wait_out;
     int64_t in_bytes = 0, out_bytes = 0;
   };
-  void waited(int lane, MessageKind kind, const Told& told, int layer = 0) {
+  void waited(int lane, MessageKind kind, const Times& times, int layer = 0) {
     ledger_.heard(lane, kind, {.step = 7, .layer = static_cast<uint16_t>(layer)},
                   {.start = base_,
                    .posted = base_,
-                   .peers_posted = base_ + told.pushed,
-                   .last_byte = base_ + told.there,
-                   .wait_in = base_ + told.wait_in,
-                   .wait_out = base_ + told.wait_out,
-                   .out_bytes = static_cast<uint64_t>(told.out_bytes),
-                   .in_bytes = static_cast<uint64_t>(told.in_bytes)});
+                   .peers_posted = base_ + times.pushed,
+                   .last_byte = base_ + times.there,
+                   .wait_in = base_ + times.wait_in,
+                   .wait_out = base_ + times.wait_out,
+                   .out_bytes = static_cast<uint64_t>(times.out_bytes),
+                   .in_bytes = static_cast<uint64_t>(times.in_bytes)});
   }
   // Waits within the operation `op` and computes before and after it.
-  void wait_in_op(int layer, Op op, int lane, MessageKind kind, const Told& told, Duration after) {
+  void wait_in_op(int layer, Op op, int lane, MessageKind kind, const Times& times,
+                  Duration after) {
     ledger_.begin_op(layer, op, lane / kMaxParts);
-    go(told.wait_out - now());
-    waited(lane, kind, told, layer);
+    go(times.wait_out - now());
+    waited(lane, kind, times, layer);
     go(after);
     ledger_.end_op();
   }

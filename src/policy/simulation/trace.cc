@@ -172,24 +172,24 @@ Result<TraceRequest> read_request(const Json& j, int row) {
 }
 
 // The record of one text in a dump: when it was asked for, and how long it took.
-struct Told {
+struct TextTimes {
   double due_ms, ttft_ms, e2e_ms;
   int input_len, output_len, cached_len;
 };
 
-std::optional<Told> read_told(const Json& j, const TraceRequest& request) {
+std::optional<TextTimes> read_times(const Json& j, const TraceRequest& request) {
   if (!j.contains("e2e_ms") || !j.contains("ttft_ms")) return std::nullopt;
   const double cached =
       std::clamp(number(j, "cached_tokens"), 0.0, static_cast<double>(request.input_len));
-  return Told{request.due_ms,    number(j, "ttft_ms"), number(j, "e2e_ms"),
-              request.input_len, request.output_len,   static_cast<int>(cached)};
+  return TextTimes{request.due_ms,    number(j, "ttft_ms"), number(j, "e2e_ms"),
+                   request.input_len, request.output_len,   static_cast<int>(cached)};
 }
 
 // A dump has no gaps between single tokens, so each text's mean stands for all of its gaps.
-RunFigures figures_of(const std::vector<Told>& all) {
+RunFigures figures_of(const std::vector<TextTimes>& all) {
   double begin = all.front().due_ms, end = 0, prompt = 0, cached = 0, output = 0;
   std::vector<double> ttft, itl, e2e;
-  for (const Told& t : all) {
+  for (const TextTimes& t : all) {
     begin = std::min(begin, t.due_ms);
     end = std::max(end, t.due_ms + t.e2e_ms);
     prompt += t.input_len;
@@ -225,7 +225,7 @@ Result<Trace> read_trace(const std::string& path) {
 Result<Trace> read_trace(std::istream& lines, const std::string& name) {
   Trace trace;
   trace.name = name;
-  std::vector<Told> told;
+  std::vector<TextTimes> times;
   bool is_dump = false;
   std::string line;
   size_t num_blocks = 0, num_outputs = 0;
@@ -245,8 +245,8 @@ Result<Trace> read_trace(std::istream& lines, const std::string& name) {
         if (head) continue;
         what = head.error().message;
       } else if (Result<TraceRequest> request = read_request(j, row)) {
-        if (const auto seen = is_dump ? read_told(j, *request) : std::nullopt)
-          told.push_back(*seen);
+        if (const auto seen = is_dump ? read_times(j, *request) : std::nullopt)
+          times.push_back(*seen);
         num_blocks += request->blocks.size();
         num_outputs += static_cast<size_t>(request->output_len);
         if (num_blocks > kTraceBlocksMax || num_outputs > kTraceOutputsMax ||
@@ -267,7 +267,7 @@ Result<Trace> read_trace(std::istream& lines, const std::string& name) {
   }
   if (trace.requests.empty())
     return fail(ErrorCode::bad_value, "the trace {} has no requests", name);
-  if (!told.empty()) trace.measured = figures_of(told);
+  if (!times.empty()) trace.measured = figures_of(times);
   std::ranges::stable_sort(trace.requests, {}, &TraceRequest::due_ms);
   return trace;
 }

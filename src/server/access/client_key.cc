@@ -35,7 +35,7 @@ uint64_t client_key(const HttpRequest& request, std::string_view user) {
   return client_name(address, user.empty() ? address : name_key("user", user));
 }
 
-uint64_t told_client(const HttpRequest& request) {
+uint64_t client_from_rank(const HttpRequest& request) {
   const std::string_view text = request.header(kClientHeader);
   uint64_t key = 0;
   std::from_chars(text.data(), text.data() + text.size(), key);
@@ -43,8 +43,8 @@ uint64_t told_client(const HttpRequest& request) {
 }
 
 uint64_t proven_asker(const HttpRequest& request) {
-  const uint64_t told = request.from_rank ? told_client(request) : 0;
-  return proven_client(told != 0 ? told : client_key(request, ""));
+  const uint64_t from_rank = request.from_rank ? client_from_rank(request) : 0;
+  return proven_client(from_rank != 0 ? from_rank : client_key(request, ""));
 }
 
 }  // namespace hocket

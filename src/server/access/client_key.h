@@ -23,7 +23,7 @@ uint64_t client_key(const HttpRequest& request, std::string_view user);
 
 // Returns the value of kClientHeader; 0 without it. Only for requests that came through the port
 // for ranks.
-uint64_t told_client(const HttpRequest& request);
+uint64_t client_from_rank(const HttpRequest& request);
 
 // Returns the proven half of a client's name, known before the body is read. If another rank
 // forwarded the request, the name comes from that rank's header.

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "server/account/principal.h"
+#include "server/usage/principal.h"
 
 namespace hocket {
 

@@ -3,20 +3,21 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/account/codes.h"
+#include "server/usage/codes.h"
 
 namespace hocket {
 
 namespace {
 
-void tell(HttpHeaders& headers, std::string_view kind, int64_t limit, double left) {
+void add_limit_headers(HttpHeaders& headers, std::string_view kind, int64_t limit, double left) {
   headers.emplace_back(fmt::format("x-ratelimit-limit-{}", kind), std::to_string(limit));
   headers.emplace_back(fmt::format("x-ratelimit-remaining-{}", kind),
                        std::to_string(std::max<int64_t>(0, static_cast<int64_t>(left))));
 }
 
-void tell(HttpHeaders& headers, std::string_view kind, int64_t limit, const TokenBucket& bucket) {
-  tell(headers, kind, limit, bucket.level);
+void add_limit_headers(HttpHeaders& headers, std::string_view kind, int64_t limit,
+                       const TokenBucket& bucket) {
+  add_limit_headers(headers, kind, limit, bucket.level);
   headers.emplace_back(
       fmt::format("x-ratelimit-reset-{}", kind),
       fmt::format("{:.3f}s", bucket.seconds_until(static_cast<double>(limit), limit)));
@@ -33,52 +34,52 @@ RateLimits::Admission RateLimits::begin(const Principal& who) {
   Admission out;
   const KeyLimits& limits = who.limits;
   if (limits == KeyLimits{}) return out;
-  std::shared_ptr<RequestMeter::Account> account;
+  std::shared_ptr<RequestMeter::Usage> usage;
   {
     std::lock_guard lock(mutex_);
-    auto& known = accounts_[who.name];
-    if (known == nullptr) known = std::make_shared<RequestMeter::Account>();
-    account = known;
+    auto& known = usages_[who.name];
+    if (known == nullptr) known = std::make_shared<RequestMeter::Usage>();
+    usage = known;
   }
-  std::unique_lock lock(account->mutex);
+  std::unique_lock lock(usage->mutex);
   const TimePoint now = clock_->now();
-  const Duration since = now - account->filled;
-  account->filled = now;
+  const Duration since = now - usage->filled;
+  usage->filled = now;
   double wait = 0;
   if (limits.requests_per_minute > 0) {
-    account->requests.fill(limits.requests_per_minute, since);
-    wait = account->requests.seconds_until(1, limits.requests_per_minute);
+    usage->requests.fill(limits.requests_per_minute, since);
+    wait = usage->requests.seconds_until(1, limits.requests_per_minute);
     if (wait > 0) out.refusal = too_much(who, limits.requests_per_minute, "requests a minute");
   }
   if (limits.tokens_per_minute > 0) {
-    account->tokens.fill(limits.tokens_per_minute, since);
-    const double longer = account->tokens.seconds_until(1, limits.tokens_per_minute);
+    usage->tokens.fill(limits.tokens_per_minute, since);
+    const double longer = usage->tokens.seconds_until(1, limits.tokens_per_minute);
     if (longer > wait) {
       wait = longer;
       out.refusal = too_much(who, limits.tokens_per_minute, "tokens a minute");
     }
   }
-  if (!out.refusal && limits.concurrency > 0 && account->num_running >= limits.concurrency) {
+  if (!out.refusal && limits.concurrency > 0 && usage->num_running >= limits.concurrency) {
     wait = 1;
     out.refusal = too_much(who, limits.concurrency, "requests at once");
   }
   if (!out.refusal) {
-    account->requests.level -= 1;
-    ++account->num_running;
+    usage->requests.level -= 1;
+    ++usage->num_running;
   }
   if (limits.requests_per_minute > 0)
-    tell(out.headers, "requests", limits.requests_per_minute, account->requests);
+    add_limit_headers(out.headers, "requests", limits.requests_per_minute, usage->requests);
   if (limits.tokens_per_minute > 0)
-    tell(out.headers, "tokens", limits.tokens_per_minute, account->tokens);
+    add_limit_headers(out.headers, "tokens", limits.tokens_per_minute, usage->tokens);
   if (limits.concurrency > 0)
-    tell(out.headers, "concurrency", limits.concurrency,
-         static_cast<double>(limits.concurrency - account->num_running));
+    add_limit_headers(out.headers, "concurrency", limits.concurrency,
+                      static_cast<double>(limits.concurrency - usage->num_running));
   lock.unlock();
   if (out.refusal)
     out.headers.emplace_back("Retry-After",
                              std::to_string(std::max(1, static_cast<int>(std::ceil(wait)))));
   else
-    out.meter = std::make_shared<RequestMeter>(std::move(account));
+    out.meter = std::make_shared<RequestMeter>(std::move(usage));
   return out;
 }
 

@@ -14,9 +14,9 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "server/account/principal.h"
-#include "server/account/request_meter.h"
 #include "server/http/http.h"
+#include "server/usage/principal.h"
+#include "server/usage/request_meter.h"
 
 namespace hocket {
 
@@ -35,9 +35,9 @@ class RateLimits {
  private:
   std::shared_ptr<const Clock> clock_;
   std::mutex mutex_;
-  // Accounts by the principal's name. None is removed, so there is one for each name that a key
+  // Usage by the principal's name. None is removed, so there is one for each name that a key
   // file had.
-  std::unordered_map<std::string, std::shared_ptr<RequestMeter::Account>> accounts_;
+  std::unordered_map<std::string, std::shared_ptr<RequestMeter::Usage>> usages_;
 };
 
 }  // namespace hocket

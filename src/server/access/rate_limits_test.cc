@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "server/account/codes.h"
+#include "server/usage/codes.h"
 
 namespace hocket {
 namespace {
@@ -64,7 +64,7 @@ TEST_F(RateLimitsTest, TokensAreTakenAsTheyComeAndMayBeOwed) {
   first.meter->take_tokens(90);
   const auto refused = limits_.begin(ann);
   ASSERT_TRUE(refused.refusal);
-  EXPECT_EQ(header(refused, "Retry-After"), "31");  // the account is at -30 and needs 1
+  EXPECT_EQ(header(refused, "Retry-After"), "31");  // the bucket holds -30 and needs 1
   EXPECT_EQ(header(refused, "x-ratelimit-remaining-tokens"), "0");
   clock_->advance(31s);
   EXPECT_FALSE(limits_.begin(ann).refusal);

@@ -9,7 +9,7 @@
 namespace hocket {
 
 std::span<const Api* const> all_apis();
-// Returns the form in which errors of `path` are written: that of the API whose path it begins
+// Returns the format in which errors of `path` are written: that of the API whose path it begins
 // with, or kServerErrors.
 const ErrorFormat& error_format_of(std::string_view path);
 

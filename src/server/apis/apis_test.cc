@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-// Pages, limits and clients tell APIs apart by these.
+// Pages, limits and clients emit APIs apart by these.
 TEST(Apis, NamesPathsAndPrefixesDiffer) {
   for (const Api* a : all_apis())
     for (const Api* b : all_apis())

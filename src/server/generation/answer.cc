@@ -21,27 +21,28 @@ void add_event(std::vector<AnswerEvent>& events, AnswerEvent event) {
     events.push_back(std::move(event));
 }
 
-bool say_logprobs(const AnswerForm& form, const Answer& answer, ChoiceAnswer& choice, size_t most) {
+bool write_logprobs(const ApiFormat& format, const Answer& answer, ChoiceAnswer& choice,
+                    size_t most) {
   const auto p = static_cast<size_t>(choice.prompt);
   const SamplingParams& sampling = answer.request.prompts[p].sampling;
   if (sampling.num_top_logprobs < 0) return true;
   if (sampling.prompt_logprobs_from >= 0) {
     const std::vector<TokenId>& prompt = answer.prompts[p];
     const auto from = static_cast<size_t>(sampling.prompt_logprobs_from);
-    LogprobColumns& to = choice.prompt_said;
+    LogprobColumns& to = choice.prompt_columns;
     for (; from + to.num < prompt.size(); ++to.num, --most) {
       if (most == 0) return false;
       const size_t i = from + to.num;
       const bool known = i > 0 && to.num < choice.prompt_logprobs.size();
-      form.say_position(answer, choice, to, prompt[i],
-                        known ? &choice.prompt_logprobs[to.num] : nullptr);
+      format.write_position(answer, choice, to, prompt[i],
+                            known ? &choice.prompt_logprobs[to.num] : nullptr);
     }
     std::vector<PositionLogprobs>().swap(choice.prompt_logprobs);
   }
-  const size_t end = std::min(form.num_sayable(choice), choice.logprobs.size());
-  for (LogprobColumns& to = choice.said; to.num < end; ++to.num, --most) {
+  const size_t end = std::min(format.num_writable(choice), choice.logprobs.size());
+  for (LogprobColumns& to = choice.columns; to.num < end; ++to.num, --most) {
     if (most == 0) return false;
-    form.say_position(answer, choice, to, choice.ids[to.num], &choice.logprobs[to.num]);
+    format.write_position(answer, choice, to, choice.ids[to.num], &choice.logprobs[to.num]);
     std::vector<TokenLogprob>().swap(choice.logprobs[to.num].top);
   }
   return true;

@@ -1,5 +1,5 @@
-// One answer under way: what has come out of the generator so far, and the forms in which the APIs
-// write it. The thread `reply` fills it, under the answer's lock.
+// One answer under way: what has come out of the generator so far, and the formats in which the
+// APIs write it. The thread `reply` fills it, under the answer's lock.
 #pragma once
 
 #include <cstdint>
@@ -10,38 +10,38 @@
 
 #include "base/clock.h"
 #include "engine/messages.h"
-#include "server/account/request_memory.h"
 #include "server/generation/generation_request.h"
 #include "server/generation/logprob_columns.h"
 #include "server/http/json_body.h"
+#include "server/usage/request_memory.h"
 #include "text/answers/answer_event.h"
 
 namespace hocket {
 
-class RequestStory;
+class RequestRecorder;
 
 // One of the texts that the request asks for; there are prompts x n.
 struct ChoiceAnswer {
   int index = 0;   // in the answer
   int prompt = 0;  // in the request
   std::string text;
-  std::vector<AnswerEvent> events;         // text, thoughts and calls, by add_event()
+  std::vector<AnswerEvent> events;         // text, reasoning and calls, by add_event()
   std::vector<TokenId> ids;                // all generated ids with the end token
-  std::vector<PositionLogprobs> logprobs;  // one per id, if asked for; emptied by say_logprobs()
+  std::vector<PositionLogprobs> logprobs;  // one per id, if asked for; emptied by write_logprobs()
   size_t num_shown = 0;                    // ids, from the first, whose text is part of `text`
   size_t shown_bytes = 0;                  // bytes of `text` that those ids cover
   std::vector<PositionLogprobs> prompt_logprobs;
-  LogprobColumns said, prompt_said;  // written by say_logprobs()
-  size_t said_chars = 0;             // characters of the tokens in both: text_offset
-  std::string escaped;               // `text` as it stands in a JSON string, if the form keeps it
-  std::string ids_said;              // `ids` as JSON, joined by commas, if the form keeps it
+  LogprobColumns columns, prompt_columns;  // written by write_logprobs()
+  size_t column_chars = 0;                 // characters of the tokens in both: text_offset
+  std::string escaped;     // `text` as it stands in a JSON string, if the format keeps it
+  std::string joined_ids;  // `ids` as JSON, joined by commas, if the format keeps it
 
   bool ended = false;
   FinishReason finish = FinishReason::none;
   std::variant<std::monostate, TokenId, std::string> matched_stop;
   int cached_tokens = 0, recomputed_tokens = 0, num_retractions = 0;
   int rank = 0;              // the rank that computed it
-  int reasoning_tokens = 0;  // number of ids that are thoughts
+  int reasoning_tokens = 0;  // number of ids that are reasoning
   RequestTimes times;
   std::shared_ptr<const RoutedExperts> routed;  // null unless asked for
 
@@ -69,8 +69,8 @@ struct Answer {
   std::vector<std::string> echoes;            // text of prompts that came as ids, if `echo` is set
   std::vector<ChoiceAnswer> choices;
   TimePoint received{}, first_token{}, ended{};
-  size_t last_ended = 0;                // index of the choice that ended last
-  std::shared_ptr<RequestStory> story;  // null: nothing is observed
+  size_t last_ended = 0;                      // index of the choice that ended last
+  std::shared_ptr<RequestRecorder> recorder;  // null: nothing is observed
 };
 
 // The framing of a stream. data: each block is the JSON of one `data:` event, and [DONE] ends the
@@ -78,11 +78,11 @@ struct Answer {
 // is the last.
 enum class StreamStyle : uint8_t { data, named };
 
-// The form in which one API writes an answer: JSON text, without SSE framing unless style() is
+// The format in which one API writes an answer: JSON text, without SSE framing unless style() is
 // `named`.   Thread: that of the answer.
-class AnswerForm {
+class ApiFormat {
  public:
-  virtual ~AnswerForm() = default;
+  virtual ~ApiFormat() = default;
 
   // Returns the next block of a stream, with what `choice` has beyond choice.sent, and advances
   // choice.sent; empty when there is nothing to send. The block after the last text says how the
@@ -99,17 +99,17 @@ class AnswerForm {
   // True if each choice repeats its prompt; false: each prompt is repeated once.
   virtual bool repeats_prompt_in_choices(const GenerationRequest&) const { return false; }
   // Adds one position to the columns. `found` is null if the position has no log-probability.
-  virtual void say_position(const Answer&, ChoiceAnswer&, LogprobColumns&, TokenId,
-                            const PositionLogprobs* /*found*/) const {}
+  virtual void write_position(const Answer&, ChoiceAnswer&, LogprobColumns&, TokenId,
+                              const PositionLogprobs* /*found*/) const {}
   // Returns the number of choice.ids whose log-probabilities may be written.
-  virtual size_t num_sayable(const ChoiceAnswer& choice) const { return choice.num_shown; }
+  virtual size_t num_writable(const ChoiceAnswer& choice) const { return choice.num_shown; }
   virtual StreamStyle style() const { return StreamStyle::data; }
   // True if each block repeats what the blocks before it said, so that any but a choice's last may
   // be left out.
   virtual bool repeats() const { return false; }
-  // True if the form reads the choices' events, not their text.
-  virtual bool tells_events() const { return false; }
-  // Returns the last events of a stream that has begun and fails; empty: the API's error form is
+  // True if the format reads the choices' events, not their text.
+  virtual bool reads_events() const { return false; }
+  // Returns the last events of a stream that has begun and fails; empty: the API's error format is
   // used.
   virtual std::string failure_block(const Answer&, ChoiceAnswer&, const Error&) const { return ""; }
   // Returns the body that is sent at once if the client does not wait for the answer; empty: it
@@ -120,15 +120,16 @@ class AnswerForm {
   virtual void ended(const Answer&, const Error* /*why*/) const {}
 };
 
-// Functions that the forms share.
+// Functions that the formats share.
 
-// Appends an event. Neighbouring pieces of text, of thoughts, or of one call's arguments are
+// Appends an event. Neighbouring pieces of text, of reasoning, or of one call's arguments are
 // joined, so a text of any length is one event whose text grows.
 void add_event(std::vector<AnswerEvent>& events, AnswerEvent event);
 
 // Writes log-probabilities as JSON text, at most `most` positions: first those of the prompt, if
 // asked for. Returns false if more are due; write them before the next block.
-bool say_logprobs(const AnswerForm& form, const Answer& answer, ChoiceAnswer& choice, size_t most);
+bool write_logprobs(const ApiFormat& format, const Answer& answer, ChoiceAnswer& choice,
+                    size_t most);
 
 // Returns the token's text; if its bytes are not UTF-8, "bytes:\xe2\x96" as OpenAI spells it.
 std::string token_text(const Tokenizer& tokenizer, TokenId id);

@@ -38,7 +38,7 @@ AnswerText::AnswerText(const Answer& answer, size_t index) {
   matcher_.emplace(request.prompts[prompt].sampling.stop, request.stop_text);
   if (const auto& regex = request.prompts[prompt].stop_regex) regex_.emplace(regex);
   by_tokens_ = request.prompts[prompt].sampling.num_top_logprobs >= 0;
-  tells_events_ = request.api->form().tells_events();
+  reads_events_ = request.api->format().reads_events();
   if (!request.reading.plain()) parser_.emplace(parser_options(answer, index));
 }
 
@@ -51,7 +51,7 @@ void AnswerText::grow(std::string_view piece) {
 // Adds text that the client may see.
 void AnswerText::show(std::string_view text, ChoiceAnswer& choice) {
   choice.text += text;
-  if (parser_ || !tells_events_) return;
+  if (parser_ || !reads_events_) return;
   AnswerEvent piece;
   piece.text = text;
   add_event(choice.events, std::move(piece));

@@ -1,5 +1,5 @@
 // Turns the tokens of one answer into what its client sees: text, cut at stop strings, and events
-// of thoughts and tool calls if the request asks for them.
+// of reasoning and tool calls if the request asks for them.
 //
 //   id -> Detokenizer -> StopMatcher, StopRegexSearch -> choice.text
 //                                                     -> AnswerParser -> choice.events
@@ -51,7 +51,7 @@ class AnswerText {
   std::optional<StopMatcher> matcher_;
   std::optional<StopRegexSearch> regex_;
   std::optional<AnswerParser> parser_;  // empty: all text is plain text
-  bool tells_events_ = false;
+  bool reads_events_ = false;
   bool by_tokens_ = false;  // true: with log-probabilities text is shown by whole tokens
   size_t num_read_ = 0;     // bytes of choice.text that the parser has
   bool whole_ = false;

@@ -26,7 +26,7 @@ struct PromptFields {
 
 struct Api {
   std::string_view name;       // "chat"; the page shows it
-  std::string_view path;       // a POST to it asks for an answer; errors below it have its form
+  std::string_view path;       // a POST to it asks for an answer; errors below it have its format
   std::string_view id_prefix;  // begins the ids of answers: "chatcmpl-"
   PromptFields fields;
   bool needs_tokenizer = true;  // false: prompts may be token ids alone
@@ -34,7 +34,7 @@ struct Api {
   // Errors: invalid_request and others, naming the field.
   Result<GenerationRequest> (*parse)(const Json& body, const ServedModel& model,
                                      const RequestContext& context);
-  const AnswerForm& (*form)();
+  const ApiFormat& (*format)();
   const ErrorFormat* errors = &kServerErrors;
 };
 

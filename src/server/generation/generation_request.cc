@@ -10,9 +10,9 @@
 
 #include "base/check.h"
 #include "base/mix.h"
-#include "server/account/request_memory.h"
 #include "server/generation/api.h"
 #include "server/http/json_body.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/result.h"
 #include "core/sampling_params.h"
 #include "engine/engine.h"
-#include "server/generation/answer_formats.h"
+#include "server/generation/model_formats.h"
 #include "text/answers/answer_format.h"
 #include "text/answers/tool.h"
 #include "text/tokens/chat_template.h"
@@ -32,7 +32,7 @@ struct ServedModel {
   const EngineInfo* info = nullptr;
   const Tokenizer* tokenizer = nullptr;         // null: the model folder has no tokenizer
   const ChatTemplate* chat_template = nullptr;  // null: none
-  const AnswerFormats* formats = nullptr;       // null: answers are plain text
+  const ModelFormats* formats = nullptr;        // null: answers are plain text
 };
 
 struct Api;  // api.h
@@ -46,22 +46,22 @@ struct Prompt {
   std::optional<int> max_tokens;  // as the client set it; 0: only the prompt is computed
   bool seeded = false;            // true: sampling.seed is the client's
   std::shared_ptr<const StopRegex> stop_regex;  // null: none
-  bool reasoning_open = false;                  // true: the answer begins with thoughts
+  bool reasoning_open = false;                  // true: the answer begins with reasoning
   int n = 1;
   std::string rid;  // empty: the answer's id is used
 };
 
 struct ResponsesRequest;  // apis/responses/responses_request.h
 
-// Settings for reading the answers of a conversation: which text is thoughts, which is tool calls.
+// Settings for reading the answers of a conversation: which text is reasoning, which is tool calls.
 struct AnswerReading {
   ToolFormat tools_as = ToolFormat::none;  // none: calls stay text
   std::shared_ptr<const std::vector<Tool>> tools;
   ToolChoice choice;
   bool parallel = true;                // true: several calls in one answer
-  ReasoningFormat reasoning;           // none: thoughts stay text
+  ReasoningFormat reasoning;           // none: reasoning stays text
   std::optional<int> thinking_budget;  // tokens; nullopt: no limit
-  bool include_reasoning = true;       // false: thoughts are not sent
+  bool include_reasoning = true;       // false: reasoning is not sent
   bool stream_reasoning = true;        // true: sent token by token; false: once complete
 
   bool plain() const { return tools_as == ToolFormat::none && !reasoning; }

@@ -1,4 +1,4 @@
-// Log-probabilities of an answer's positions as JSON text, in the columns of an API's form. Each
+// Log-probabilities of an answer's positions as JSON text, in the columns of an API's format. Each
 // position is written once, even if many blocks repeat it.   Thread: one at a time.
 #pragma once
 

@@ -15,12 +15,12 @@ std::vector<TokenId> ids_of(std::string_view mark, const Tokenizer& tokenizer) {
   return tokenizer.encode(mark, {.add_special_tokens = false}).value_or(std::vector<TokenId>());
 }
 
-std::shared_ptr<const ThoughtLimit> limit_of(ThoughtsAhead thoughts, const AnswerReading& reading,
+std::shared_ptr<const ThoughtLimit> limit_of(ReasoningStart start, const AnswerReading& reading,
                                              const ServedModel& model) {
-  if (!reading.thinking_budget || thoughts == ThoughtsAhead::none) return nullptr;
+  if (!reading.thinking_budget || start == ReasoningStart::none) return nullptr;
   const ReasoningFormat& format = model.formats->reasoning;
   ThoughtLimit limit{.tokens = *reading.thinking_budget, .open = {}, .ends = {}};
-  if (thoughts == ThoughtsAhead::possible) limit.open = ids_of(format.open, *model.tokenizer);
+  if (start == ReasoningStart::possible) limit.open = ids_of(format.open, *model.tokenizer);
   limit.ends.push_back(ids_of(format.close, *model.tokenizer));
   if (reading.tools)  // a call ends them too
     for (const std::string_view mark : opening_marks(reading.tools_as))
@@ -30,7 +30,7 @@ std::shared_ptr<const ThoughtLimit> limit_of(ThoughtsAhead thoughts, const Answe
   return std::make_shared<const ThoughtLimit>(std::move(limit));
 }
 
-// Returns the prompt's chat; null if the prompt is no chat, since its answer's form is then
+// Returns the prompt's chat; null if the prompt is no chat, since its answer's structure is then
 // unknown.
 const ChatInput* thinking_chat(const Prompt& prompt, const ServedModel& model) {
   if (model.formats == nullptr || model.chat_template == nullptr) return nullptr;
@@ -43,29 +43,29 @@ Result<void> settle_structure(Prompt& prompt, std::span<const TokenId> ids,
                               const AnswerReading& reading, const ServedModel& model) {
   if (model.tokenizer == nullptr) return {};
   const ChatInput* chat = thinking_chat(prompt, model);
-  const ThoughtsAhead thoughts =
-      chat == nullptr ? ThoughtsAhead::none
-                      : thoughts_ahead(*chat, ids, model.formats->reasoning, *model.tokenizer);
-  prompt.reasoning_open = thoughts == ThoughtsAhead::open && reading.reasoning;
+  const ReasoningStart start =
+      chat == nullptr ? ReasoningStart::none
+                      : reasoning_start(*chat, ids, model.formats->reasoning, *model.tokenizer);
+  prompt.reasoning_open = start == ReasoningStart::open && reading.reasoning;
   SamplingParams& sampling = prompt.sampling;
-  sampling.thoughts = limit_of(thoughts, reading, model);
+  sampling.thoughts = limit_of(start, reading, model);
   const bool forced =
       reading.choice.kind == ChoiceKind::required || reading.choice.kind == ChoiceKind::named;
   // Without a grammar backend strict tools are a preference, as other tools are.
   const bool can = model.info->grammar_backend != "none" || forced || sampling.grammar != nullptr;
   if (!can || (!reading.tools && sampling.grammar == nullptr)) return {};
-  AnswerWish wish{.tools = {},
+  AnswerSpec spec{.tools = {},
                   .choice = reading.choice,
                   .format = reading.tools_as,
                   .parallel = reading.parallel,
                   .text = sampling.grammar,
-                  .thoughts = thoughts,
+                  .reasoning_start = start,
                   .reasoning = {}};
-  if (reading.tools) wish.tools = *reading.tools;
-  if (model.formats != nullptr) wish.reasoning = model.formats->reasoning;
+  if (reading.tools) spec.tools = *reading.tools;
+  if (model.formats != nullptr) spec.reasoning = model.formats->reasoning;
   if (chat != nullptr)
-    wish.thoughts = thoughts_before_structure(thoughts, *chat, *model.chat_template);
-  HOCKET_TRY(sampling.grammar, grammar_of_answer(wish, *model.tokenizer));
+    spec.reasoning_start = reasoning_before_structure(start, *chat, *model.chat_template);
+  HOCKET_TRY(sampling.grammar, grammar_of_answer(spec, *model.tokenizer));
   return {};
 }
 

@@ -1,4 +1,4 @@
-// Decides the structure of an answer once its prompt is known: thoughts before structured output,
+// Decides the structure of an answer once its prompt is known: reasoning before structured output,
 // tool calls that the request asks for, the thinking budget.   Thread: any.
 #pragma once
 

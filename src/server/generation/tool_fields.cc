@@ -123,9 +123,9 @@ void keep_named(const Names& names, std::vector<Tool>& read, Json& tools) {
 }
 
 void check_served(Fields& fields, const ServedModel& model) {
-  const AnswerFormats* formats = model.formats;
+  const ModelFormats* formats = model.formats;
   if (formats == nullptr || formats->tools == ToolFormat::none)
-    return fields.fail_field("tools", "tools: nothing tells how this model writes calls of tools",
+    return fields.fail_field("tools", "tools: how this model writes tool calls is not known",
                              "start with --tool-call-parser NAME, or set \"tool_choice\": "
                              "\"none\"");
   if (!formats->traits.shows_tools)
@@ -212,8 +212,8 @@ void read_reasoning(Fields& fields, const ServedModel& model, AnswerReading& rea
   if (separate && model.formats != nullptr) reading.reasoning = model.formats->reasoning;
   if (std::string effort; fields.read("reasoning_effort", effort))
     take_effort(fields, effort, model, reading, chat);
-  // A budget in tokens overrides the effort. It has no effect if the model has no known form of
-  // thoughts.
+  // A budget in tokens overrides the effort. It has no effect if the model has no known format of
+  // reasoning.
   for (const char* name : {"thinking_budget", "thinking_token_budget", "max_thinking_tokens"})
     if (int budget = 0; fields.read(name, budget, 0, INT32_MAX)) reading.thinking_budget = budget;
 }

@@ -1,4 +1,4 @@
-// Reads a conversation's fields about tools and thoughts. Errors: 400, with the field.
+// Reads a conversation's fields about tools and reasoning. Errors: 400, with the field.
 // Thread: any.
 #pragma once
 

@@ -4,9 +4,9 @@
 #include <new>
 
 #include "base/log.h"
-#include "server/account/codes.h"
 #include "server/http/json_body.h"
 #include "server/http/sse.h"
+#include "server/usage/codes.h"
 
 namespace hocket {
 namespace {
@@ -48,7 +48,7 @@ constexpr bool all_differ() {
       if (&a != &b && a.code == b.code) return false;
   return true;
 }
-static_assert(all_differ(), "a number has two meanings: base/result.h and account/codes.h");
+static_assert(all_differ(), "a number has two meanings: base/result.h and usage/codes.h");
 
 const Mapping& mapping_of(ErrorCode code) {
   for (const Mapping& m : kMappings)

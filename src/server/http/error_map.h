@@ -1,6 +1,6 @@
 // Maps an Error to an HTTP status, headers and a body. No other file knows status codes.
 //
-//   {"error": {"message", "type", "param", "code", "hint", "doc"}}: OpenAI's form, plus hint and
+//   {"error": {"message", "type", "param", "code", "hint", "doc"}}: OpenAI's format, plus hint and
 //   doc; in a stream a block with it, then [DONE]
 //
 // Thread: any.
@@ -18,7 +18,7 @@ namespace hocket {
 int http_status(ErrorCode code);
 // Returns a stable word for programs: "context_length_exceeded", "queue_full", ...
 std::string_view error_slug(ErrorCode code);
-// Returns {"message", "type", "param", "code", "hint", "doc"} for an API's own form. Bytes of the
+// Returns {"message", "type", "param", "code", "hint", "doc"} for an API's own format. Bytes of the
 // message that are not UTF-8 are replaced when it is written.
 Json error_json(const Error& error, std::string_view type);
 // Returns Retry-After for 429 and 503, WWW-Authenticate for 401.

@@ -22,7 +22,7 @@ bool is_any(const Json& what) {
   return what["kind"] == "any";
 }
 
-// Returns how much a record tells of a field; a parser may leave a field to another one.
+// Returns how precise a record of a field is; a parser may leave a field to another one.
 int weight(const Json& what) {
   return what["kind"] == "ignored" ? 0 : is_any(what) ? 1 : 2;
 }

@@ -11,9 +11,9 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "server/account/request_memory.h"
 #include "server/http/http_exchange.h"
 #include "server/http/into_code.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 namespace {
@@ -22,38 +22,38 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using Code = boost::system::error_code;
 
-// Posts the connection to its lane's thread, which gives it a place and closes another one if
+// Posts the connection to its loop's thread, which gives it a place and closes another one if
 // needed.
-void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Lane& lane, tcp::socket socket) {
+void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Loop& loop, tcp::socket socket) {
   ++core->num_accepted;
   ++core->num_connections;
   HttpSeat seat(core.get());
   // The limit counts spare connections twice, since connections that were just closed may not have
   // ended yet.
-  const auto most = core->options.max_connections + 2 * kMaxSpare * core->lanes.size();
+  const auto most = core->options.max_connections + 2 * kMaxSpare * core->loops.size();
   if (core->num_connections > static_cast<int64_t>(most)) {
     ++core->num_refused;
     return;
   }
   Code ignored;
   socket.set_option(tcp::no_delay(true), ignored);
-  asio::post(lane.context, [core, &lane, s = std::move(socket), seat = std::move(seat)]() mutable {
-    start_connection(core, lane, std::move(s), std::move(seat));
+  asio::post(loop.context, [core, &loop, s = std::move(socket), seat = std::move(seat)]() mutable {
+    start_connection(core, loop, std::move(s), std::move(seat));
   });
 }
 
 // Returns false if the server accepts no more connections.
-asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane) {
-  tcp::socket socket(lane.context);
+asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Loop& loop) {
+  tcp::socket socket(loop.context);
   Code code;
   co_await core->acceptor->async_accept(socket, into(code));
   if (code == asio::error::operation_aborted) co_return false;
   if (!code) {
-    hand_over(core, lane, std::move(socket));
+    hand_over(core, loop, std::move(socket));
     co_return true;
   }
   // Most likely there are no file descriptors left; some will be closed soon.
-  if (core->tells_accept_failed(RealClock().now()))
+  if (core->may_log_accept_failed(RealClock().now()))
     log::warning("accept_failed what=\"{}\" retry_ms=50", code.message());
   asio::steady_timer pause(co_await asio::this_coro::executor, std::chrono::milliseconds(50));
   co_await pause.async_wait(into(code));
@@ -63,10 +63,10 @@ asio::awaitable<bool> accept_one(std::shared_ptr<HttpCore> core, HttpCore::Lane&
 asio::awaitable<void> accept_loop(std::shared_ptr<HttpCore> core) {
   for (size_t turn = 0; core->acceptor->is_open(); ++turn) {
     try {
-      const bool goes_on = co_await accept_one(core, *core->lanes[turn % core->lanes.size()]);
+      const bool goes_on = co_await accept_one(core, *core->loops[turn % core->loops.size()]);
       if (!goes_on) break;
     } catch (const std::exception& e) {
-      tell_failure("http_accept_failed", e);
+      log_failure("http_accept_failed", e);
     }
   }
 }
@@ -117,10 +117,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, Http
   core->options = std::move(options);
   core->handler = std::move(handler);
   for (int i = 0; i < core->options.num_threads; ++i) {
-    core->lanes.push_back(std::make_unique<HttpCore::Lane>());
-    core->lanes.back()->work.emplace(core->lanes.back()->context.get_executor());
+    core->loops.push_back(std::make_unique<HttpCore::Loop>());
+    core->loops.back()->work.emplace(core->loops.back()->context.get_executor());
   }
-  asio::io_context& first = core->lanes.front()->context;
+  asio::io_context& first = core->loops.front()->context;
   if (!core->options.tls.empty()) {
     HOCKET_TRY(TlsIdentity identity, load_tls_identity(core->options.tls));
     core->tls = std::move(identity.context);
@@ -129,10 +129,10 @@ Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, Http
   HOCKET_TRY(core->acceptor, listen(first, endpoint));
   core->port = core->acceptor->local_endpoint().port();
   asio::co_spawn(first, accept_loop(core), asio::detached);
-  for (size_t i = 0; i < core->lanes.size(); ++i) {
-    HttpCore::Lane& lane = *core->lanes[i];
-    lane.thread = Thread({.name = fmt::format("{}{}", core->options.thread_name, i)},
-                         [&lane] { run_whatever_fails([&lane] { lane.context.run(); }); });
+  for (size_t i = 0; i < core->loops.size(); ++i) {
+    HttpCore::Loop& loop = *core->loops[i];
+    loop.thread = Thread({.name = fmt::format("{}{}", core->options.thread_name, i)},
+                         [&loop] { run_whatever_fails([&loop] { loop.context.run(); }); });
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(core)));
 }
@@ -154,11 +154,11 @@ HttpCounts HttpServer::counts() const {
                     .num_refused_total = core_->num_refused,
                     .num_dropped_total = core_->num_dropped,
                     .num_slow_total = core_->num_slow};
-  if (const auto& accounts = core_->options.accounts) {
-    counts.memory_bytes = accounts->held_bytes();
-    counts.most_memory_bytes = accounts->most_held_bytes();
-    counts.memory_limit_bytes = accounts->limits().total_bytes;
-    counts.num_memory_refused_total = accounts->num_refused();
+  if (const auto& memory_budget = core_->options.memory_budget) {
+    counts.memory_bytes = memory_budget->held_bytes();
+    counts.most_memory_bytes = memory_budget->most_held_bytes();
+    counts.memory_limit_bytes = memory_budget->limits().total_bytes;
+    counts.num_memory_refused_total = memory_budget->num_refused();
   }
   return counts;
 }
@@ -173,9 +173,9 @@ Result<void> HttpServer::reload_tls() {
 
 void HttpServer::begin_drain() {
   if (core_->draining.exchange(true)) return;
-  for (auto& lane : core_->lanes) {
-    asio::post(lane->context, [&lane = *lane] {
-      for (HttpConnection* connection : lane.connections) close_if_idle(*connection);
+  for (auto& loop : core_->loops) {
+    asio::post(loop->context, [&loop = *loop] {
+      for (HttpConnection* connection : loop.connections) close_if_idle(*connection);
     });
   }
 }
@@ -184,15 +184,15 @@ void HttpServer::stop_accepting() {
   begin_drain();
   if (core_->closed.exchange(true)) return;
   std::promise<void> closed;
-  asio::post(core_->lanes.front()->context, [&] {
+  asio::post(core_->loops.front()->context, [&] {
     Code ignored;
     core_->acceptor->close(ignored);
     closed.set_value();
   });
   closed.get_future().wait();
-  for (auto& lane : core_->lanes) {  // connections that came while it drained
-    asio::post(lane->context, [&lane = *lane] {
-      for (HttpConnection* connection : lane.connections) close_if_idle(*connection);
+  for (auto& loop : core_->loops) {  // connections that came while it drained
+    asio::post(loop->context, [&loop = *loop] {
+      for (HttpConnection* connection : loop.connections) close_if_idle(*connection);
     });
   }
 }
@@ -204,13 +204,13 @@ bool HttpServer::stop(Duration patience) {
   if (std::exchange(core_->stopped, true)) return true;
   lock.unlock();
   const bool none_cut = core_->num_active == 0;
-  for (auto& lane : core_->lanes) {
-    asio::post(lane->context, [&lane = *lane] {
-      for (HttpConnection* connection : lane.connections) cut_off(*connection);
-      lane.work.reset();
+  for (auto& loop : core_->loops) {
+    asio::post(loop->context, [&loop = *loop] {
+      for (HttpConnection* connection : loop.connections) cut_off(*connection);
+      loop.work.reset();
     });
   }
-  for (auto& lane : core_->lanes) lane->thread.join();
+  for (auto& loop : core_->loops) loop->thread.join();
   core_->handler = nullptr;
   core_->options.admit = nullptr;
   core_->options.on_status = nullptr;

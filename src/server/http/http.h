@@ -19,13 +19,13 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "server/account/principal.h"
 #include "server/http/tls_identity.h"
+#include "server/usage/principal.h"
 
 namespace hocket {
 
 class HeldBytes;
-class RequestAccounts;
+class MemoryBudget;
 class RequestMemory;
 class RequestMeter;
 
@@ -40,7 +40,7 @@ struct HttpRequest {
   HttpHeaders headers;
   std::string body;
   std::string client;                     // "127.0.0.1:41234"
-  PrincipalPtr principal;                 // its key's; null only in requests that no server let in
+  PrincipalPtr principal;                 // that of its key; null until it is let in
   std::shared_ptr<RequestMeter> meter;    // counts the tokens; null: no limits
   std::shared_ptr<RequestMemory> memory;  // counts its bytes and its answer's; null: not counted
   std::shared_ptr<HeldBytes> held_body;   // the part of `memory` that its body takes
@@ -52,12 +52,12 @@ struct HttpRequest {
   std::string_view who() const;
 };
 
-// The form in which an API writes errors.
+// The format in which an API writes errors.
 struct ErrorFormat {
   std::string (*body)(const Error&);    // JSON
   std::string (*events)(const Error&);  // the last bytes of a stream that fails
 };
-// The server's own form, where no API has another: that of OpenAI's API, plus hint and doc
+// The server's own format, where no API has another: that of OpenAI's API, plus hint and doc
 // (error_map.h).
 extern const ErrorFormat kServerErrors;
 
@@ -125,7 +125,7 @@ struct HttpOptions {
   // Called for each head before its body is read, on an http thread. Null: every request is let in.
   std::function<HttpAdmission(const HttpRequest&)> admit;
   // Counts the memory of each request that was let in, its body and its answer. Null: not counted.
-  std::shared_ptr<RequestAccounts> accounts;
+  std::shared_ptr<MemoryBudget> memory_budget;
   TlsFiles tls;
   // If this many are open, a new connection replaces the one that has waited longest for its
   // client. If none waits, the new one gets 503, unless it asks for one of `probes`.
@@ -169,7 +169,7 @@ class HttpServer {
  public:
   // Listens and starts. Errors: port_in_use with a fix; bad_value (host, TLS); io.
   static Result<std::unique_ptr<HttpServer>> create(HttpOptions options, HttpHandler handler);
-  // Calls stop() without patience.
+  // Calls stop() with a patience of 0.
   ~HttpServer();
 
   int port() const;

@@ -3,8 +3,8 @@
 
 #include <thread>
 
-#include "server/account/request_memory.h"
 #include "server/http/http_fixture.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 namespace {
@@ -20,7 +20,7 @@ class HttpBoundsTest : public HttpTest {
     c.send(begin);
     std::string piece;
     while (piece.size() < 64 << 10) piece += more;
-    for (int i = 0; i < 128 && !c.has_news(); ++i)
+    for (int i = 0; i < 128 && !c.has_input(); ++i)
       if (!c.send(piece)) break;
     return c.receive();
   }
@@ -123,12 +123,13 @@ TEST_F(HttpBoundsTest, IdleStrangersDoNotLockClientsOut) {
 // A connection whose body comes slowly counts as waiting; one whose body makes progress does not.
 TEST_F(HttpBoundsTest, DrippingBodiesDoNotLockClientsOut) {
   HttpOptions options{.max_connections = 2};
-  const auto accounts = options.accounts = RequestAccounts::create({});
+  const auto memory_budget = options.memory_budget = MemoryBudget::create({});
   start(options);
   const std::string half(150'000, 'x');
   TestClient comes = client();
   comes.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n" + half);
-  while (accounts->held_bytes() < 256 << 10) std::this_thread::sleep_for(1ms);  // 128 KiB were read
+  while (memory_budget->held_bytes() < 256 << 10)
+    std::this_thread::sleep_for(1ms);  // 128 KiB were read
   TestClient drips = client();
   drips.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\nx");
   while (server_->counts().num_connections < 2) std::this_thread::sleep_for(1ms);

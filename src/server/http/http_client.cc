@@ -141,7 +141,7 @@ asio::awaitable<bool> HttpClient::State::receive_head(CallPtr call, ReadBuffer& 
   Code code;
   for (;;) {
     const std::string_view bytes(static_cast<const char*>(buffer.data().data()), buffer.size());
-    const auto length = scan.look(bytes);
+    const auto length = scan.find_end(bytes);
     if (!length || (*length == 0 && bytes.size() >= kMaxHead)) {
       call->why = length ? fmt::format("its head is larger than {} bytes", kMaxHead)
                          : length.error().message;
@@ -248,7 +248,7 @@ void HttpClient::State::finish(Call& call, HttpEnd end) {
   try {
     call.sink->end(end, call.why);
   } catch (const std::exception& e) {
-    tell_failure("http_call_failed", e);
+    log_failure("http_call_failed", e);
   }
   {
     std::lock_guard lock(mutex);

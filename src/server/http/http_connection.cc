@@ -47,36 +47,37 @@ std::string head_lines(const HttpHeaders& headers, const HttpHeaders& others = {
 
 }  // namespace
 
-// One socket, from accept to close. All functions run on the lane's thread.
+// One socket, from accept to close. All functions run on the loop's thread.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  HttpConnection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane, tcp::socket socket,
+  HttpConnection(std::shared_ptr<HttpCore> core, HttpCore::Loop& loop, tcp::socket socket,
                  HttpSeat seat, std::list<HttpConnection*>& line)
       : core_(std::move(core)),
-        lane_(lane),
+        loop_(loop),
         seat_(std::move(seat)),
-        spare_(&line == &lane.spare),
+        spare_(&line == &loop.spare),
         wire_(std::make_shared<HttpWire>(std::move(socket), core_->tls_now())),
         reader_(wire_, core_->options),
-        wake_(lane.context) {
-    lane_.connections.insert(this);
-    stand_in(line);
+        wake_(loop.context) {
+    loop_.connections.insert(this);
+    join_line(line);
   }
   ~HttpConnection() {
     leave_line();
-    lane_.connections.erase(this);
+    loop_.connections.erase(this);
   }
 
   static asio::awaitable<void> run(std::shared_ptr<HttpConnection> self);
 
   bool waits_long() const { return RealClock().now() - waits_since_ >= kMinWait; }
-  // Returns the longest waiter, null before kMinWait. Moves each with a growing body to the end.
-  static HttpConnection* longest_waiting(HttpCore::Lane& lane) {
-    for (size_t i = lane.waiting.size(); i > 0; --i) {
-      HttpConnection* const first = lane.waiting.front();
+  // Returns the connection that has waited longest, null if that is less than kMinWait. Moves each
+  // one whose body grows to the end.
+  static HttpConnection* longest_waiting(HttpCore::Loop& loop) {
+    for (size_t i = loop.waiting.size(); i > 0; --i) {
+      HttpConnection* const first = loop.waiting.front();
       if (first->reader_.num_body_bytes() - first->num_read_before_ < kBodyProgress)
         return first->waits_long() ? first : nullptr;
-      first->stand_in(lane.waiting);
+      first->join_line(loop.waiting);
     }
     return nullptr;
   }
@@ -91,8 +92,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   }
 
  private:
-  // Puts it at the end of a line, whose first may be closed. A spare connection stays in `spare`.
-  void stand_in(std::list<HttpConnection*>& line) {
+  // Puts this at the end of a line, whose first connection may be closed for a new one. A spare
+  // connection stays in `spare`.
+  void join_line(std::list<HttpConnection*>& line) {
     leave_line();
     line.splice(line.end(), node_);
     line_ = &line;
@@ -103,10 +105,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     if (line_ != nullptr) node_.splice(node_.end(), *line_, in_line_);
     line_ = nullptr;
   }
-  void waits_for_client() {
-    if (!spare_ && wire_->is_open()) stand_in(lane_.waiting);
+  void begin_wait() {
+    if (!spare_ && wire_->is_open()) join_line(loop_.waiting);
   }
-  void works() {
+  void end_wait() {
     if (!spare_) leave_line();
   }
   Duration patience(Duration usual) const {
@@ -122,11 +124,11 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   asio::awaitable<void> refuse(Refusal refusal, HttpFraming framing);
   void watch();
   void half_closed();
-  void look();
+  void check_exchange();
   asio::awaitable<void> end_watch();
 
   std::shared_ptr<HttpCore> core_;
-  HttpCore::Lane& lane_;
+  HttpCore::Loop& loop_;
   const HttpSeat seat_;
   const bool spare_;
   std::list<HttpConnection*> node_{this};  // holds this connection while it is in no line
@@ -136,7 +138,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   uint64_t num_read_before_ = 0;  // body bytes that had been read at waits_since_
   const std::shared_ptr<HttpWire> wire_;
   HttpReader reader_;
-  asio::steady_timer wake_;  // cancelled when the exchange or the watch has news
+  asio::steady_timer wake_;  // cancelled when the exchange or the watch changes
   std::string batch_;        // bytes that are being sent
   HttpAdmission admission_;  // for the request being read
   bool idle_ = false;
@@ -188,7 +190,8 @@ asio::awaitable<void> HttpConnection::end_watch() {
   }
 }
 
-// Sends and tells `exchange` (may be null) what was sent. Returns false if the client is too slow.
+// Sends, and reports each piece to `exchange` (may be null). Returns false if the client is too
+// slow.
 asio::awaitable<bool> HttpConnection::send(std::string_view bytes, HttpExchange::State* exchange) {
   const HttpOptions& options = core_->options;
   const TimePoint end =
@@ -224,7 +227,7 @@ std::optional<Refusal> HttpConnection::admit(HttpRequest& request) {
     request.meter = admission_.meter;
     if (admission_.refusal) return refusal(*std::exchange(admission_.refusal, std::nullopt));
   }
-  if (options.accounts) request.memory = options.accounts->open(request.principal);
+  if (options.memory_budget) request.memory = options.memory_budget->open(request.principal);
   request.held_body = std::make_shared<HeldBytes>(request.memory);
   return std::nullopt;
 }
@@ -250,7 +253,7 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read(HttpRequest& reques
 // Serves one request and its answer. Returns false if the connection ends with it.
 asio::awaitable<bool> HttpConnection::serve_one() {
   idle_ = !reader_.has_bytes();
-  waits_for_client();
+  begin_wait();
   const Duration limit = core_->draining ? Duration(kLinger) : core_->options.idle_timeout;
   const bool begun = co_await reader_.wait(patience(limit));
   idle_ = false;
@@ -282,27 +285,27 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   exchange->meter = std::move(admission_.meter);
   exchange->held = HeldBytes(request.memory);
   exchange->max_buffered_bytes = static_cast<size_t>(core_->options.max_buffered_bytes);
-  // Only the lane's thread may hold the connection, so that the connection is destroyed there.
-  exchange->wake = [core = core_, &lane = lane_, weak = weak_from_this()] {
-    asio::post(lane.context, [weak] {
-      if (const auto connection = weak.lock()) connection->look();
+  // Only the loop's thread may hold the connection, so that the connection is destroyed there.
+  exchange->wake = [core = core_, &loop = loop_, weak = weak_from_this()] {
+    asio::post(loop.context, [weak] {
+      if (const auto connection = weak.lock()) connection->check_exchange();
     });
   };
   std::shared_ptr<HttpExchange> holder(new HttpExchange(exchange));
-  works();
+  end_wait();
   const ActiveRequest active(core_->num_active);
   exchange_ = exchange.get();
   if (half_closed_) half_closed();
   try {
     core_->handler(std::move(request), std::move(holder));
   } catch (const std::exception& e) {
-    tell_failure("http_handler_failed", e);
+    log_failure("http_handler_failed", e);
   }
   bool whole = false;
   try {
     whole = co_await send_all(*exchange);
   } catch (const std::exception& e) {
-    tell_failure("http_answer_failed", e);
+    log_failure("http_answer_failed", e);
   }
   exchange_ = nullptr;
   if (!whole) {
@@ -318,7 +321,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
 }
 
 // Called when the exchange has bytes to send, or must end.
-void HttpConnection::look() {
+void HttpConnection::check_exchange() {
   if (exchange_ != nullptr && exchange_->is_cut()) return cut();  // ends a write that hangs, too
   wake_.cancel();
 }
@@ -345,9 +348,9 @@ asio::awaitable<bool> HttpConnection::send_all(HttpExchange::State& exchange) {
 asio::awaitable<void> HttpConnection::serve() {
   // Has a name, since g++ 12 destroys unnamed arguments of a coroutine twice.
   const HttpFraming framing;
-  const auto greeting = co_await wire_->greet(patience(core_->options.header_timeout));
-  if (greeting == HttpWire::Greeting::failed) co_return;
-  if (greeting == HttpWire::Greeting::plain) {
+  const auto handshake = co_await wire_->shake_hands(patience(core_->options.header_timeout));
+  if (handshake == HttpWire::Handshake::failed) co_return;
+  if (handshake == HttpWire::Handshake::plain) {
     wire_->go_plain();
     Refusal plain = refusal(error(ErrorCode::invalid_request, "this port speaks HTTPS")
                                 .with_fix("https:// in place of http://"));
@@ -356,32 +359,32 @@ asio::awaitable<void> HttpConnection::serve() {
     while (co_await serve_one()) {
     }
   }
-  waits_for_client();
-  if (wire_->is_open()) co_await wire_->farewell(kLinger);
+  begin_wait();
+  if (wire_->is_open()) co_await wire_->linger(kLinger);
 }
 
 asio::awaitable<void> HttpConnection::run(std::shared_ptr<HttpConnection> self) {
   try {
     co_await self->serve();
   } catch (const std::exception& e) {  // most likely out of memory: only this connection ends
-    tell_failure("http_connection_failed", e);
+    log_failure("http_connection_failed", e);
   }
   self->cut();
 }
 
-void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane, tcp::socket socket,
+void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Loop& loop, tcp::socket socket,
                       HttpSeat seat) {
   const bool full = core->num_connections > core->options.max_connections;
-  HttpConnection* const leaves = full ? HttpConnection::longest_waiting(lane) : nullptr;
+  HttpConnection* const leaves = full ? HttpConnection::longest_waiting(loop) : nullptr;
   const bool spare = full && leaves == nullptr;
   if (leaves != nullptr) {
     ++core->num_dropped;
     leaves->cut();
   }
-  if (spare && lane.spare.size() >= kMaxSpare) lane.spare.front()->cut();
+  if (spare && loop.spare.size() >= kMaxSpare) loop.spare.front()->cut();
   auto connection = std::make_shared<HttpConnection>(
-      std::move(core), lane, std::move(socket), std::move(seat), spare ? lane.spare : lane.waiting);
-  asio::co_spawn(lane.context, HttpConnection::run(std::move(connection)), asio::detached);
+      std::move(core), loop, std::move(socket), std::move(seat), spare ? loop.spare : loop.waiting);
+  asio::co_spawn(loop.context, HttpConnection::run(std::move(connection)), asio::detached);
 }
 
 void close_if_idle(HttpConnection& connection) {

@@ -22,11 +22,11 @@ namespace hocket {
 class HttpConnection;
 
 struct HttpCore {
-  // One http thread and its connections.
-  struct Lane {
+  // One event loop: an http thread and its connections.
+  struct Loop {
     boost::asio::io_context context{1};
     std::optional<boost::asio::executor_work_guard<boost::asio::io_context::executor_type>> work;
-    // Used by the lane's thread only.
+    // Used by the loop's thread only.
     std::unordered_set<HttpConnection*> connections;
     // waiting: connections that wait for their client, the longest wait first; if max_connections
     // are open, the first one is closed for a new one. spare: connections beyond max_connections,
@@ -37,7 +37,7 @@ struct HttpCore {
 
   HttpOptions options;
   HttpHandler handler;
-  std::vector<std::unique_ptr<Lane>> lanes;
+  std::vector<std::unique_ptr<Loop>> loops;
   std::optional<boost::asio::ip::tcp::acceptor> acceptor;
   std::shared_ptr<boost::asio::ssl::context> tls;  // null: no TLS; guarded by the mutex
   int port = 0;
@@ -47,7 +47,8 @@ struct HttpCore {
   std::mutex mutex;
   std::condition_variable fewer;  // notified when a connection ends
   bool stopped = false;
-  TimePoint next_tell{};  // next time to log accept_failed; used by the acceptor's thread only
+  TimePoint
+      next_accept_log{};  // next time to log accept_failed; used by the acceptor's thread only
 
   std::shared_ptr<boost::asio::ssl::context> tls_now() {
     std::lock_guard lock(mutex);
@@ -60,9 +61,9 @@ struct HttpCore {
   }
   // Returns true once per second: a failed accept is tried 20 times a second, but logged less
   // often.
-  bool tells_accept_failed(TimePoint now) {
-    if (now < next_tell) return false;
-    next_tell = now + std::chrono::seconds(1);
+  bool may_log_accept_failed(TimePoint now) {
+    if (now < next_accept_log) return false;
+    next_accept_log = now + std::chrono::seconds(1);
     return true;
   }
   void count_status(int status) {
@@ -90,12 +91,12 @@ class ActiveRequest {
   std::atomic<int64_t>& num_active_;
 };
 
-// Limit of spare connections of one lane (beyond max_connections, for probes).
+// Limit of spare connections of one loop (beyond max_connections, for probes).
 inline constexpr size_t kMaxSpare = 64;
 
 // start_connection() begins a connection, the others end it. `core` must outlive it. Call them on
-// the lane's thread.
-void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Lane& lane,
+// the loop's thread.
+void start_connection(std::shared_ptr<HttpCore> core, HttpCore::Loop& loop,
                       boost::asio::ip::tcp::socket socket, HttpSeat seat);
 void close_if_idle(HttpConnection& connection);
 void cut_off(HttpConnection& connection);

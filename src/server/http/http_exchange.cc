@@ -9,9 +9,9 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "server/account/request_meter.h"
 #include "server/http/error_map.h"
 #include "server/http/request_target.h"
+#include "server/usage/request_meter.h"
 
 namespace hocket {
 namespace {
@@ -71,7 +71,7 @@ std::string answer_head(const HttpFraming& framing, int status, std::string_view
 
 }  // namespace
 
-void tell_failure(const char* event, const std::exception& e) noexcept {
+void log_failure(const char* event, const std::exception& e) noexcept {
   try {
     log::error("{} what=\"{}\"", event, e.what());
   } catch (...) {
@@ -84,7 +84,7 @@ void run_whatever_fails(const std::function<void()>& run) {
     try {
       return run();
     } catch (const std::exception& e) {
-      tell_failure("http_thread_failed", e);
+      log_failure("http_thread_failed", e);
     }
   }
 }

@@ -9,14 +9,14 @@
 #include <string>
 #include <string_view>
 
-#include "server/account/request_memory.h"
 #include "server/http/http.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 
 // Logs an exception of an http thread, most likely out of memory. The caller ends only the
 // connection or the call that it served.
-void tell_failure(const char* event, const std::exception& e) noexcept;
+void log_failure(const char* event, const std::exception& e) noexcept;
 // Calls `run` until it returns without an exception, and logs each exception.
 void run_whatever_fails(const std::function<void()>& run);
 
@@ -46,7 +46,7 @@ struct HttpExchange::State {
   const ErrorFormat* error_format = &kServerErrors;
   std::shared_ptr<RequestMeter> meter;  // ends before the client can see the end of the answer
   size_t max_buffered_bytes = 0;
-  std::function<void()> wake;  // tells the connection to look at this state; any thread
+  std::function<void()> wake;  // makes the connection read this state again; any thread
 
   std::mutex mutex;
   // Ends the meter because nothing more will be answered.   mutex is held.

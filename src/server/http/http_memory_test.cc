@@ -4,9 +4,9 @@
 
 #include <thread>
 
-#include "server/account/request_memory.h"
 #include "server/http/http_fixture.h"
 #include "server/http/sse.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 namespace {
@@ -17,13 +17,13 @@ using testing::HasSubstr;
 class HttpMemoryTest : public HttpTest {
  protected:
   void start_within(RequestMemoryLimits limits, HttpOptions options = {}) {
-    accounts_ = options.accounts = RequestAccounts::create(limits);
+    memory_budget_ = options.memory_budget = MemoryBudget::create(limits);
     start(std::move(options));
   }
   // Returns false after 5 s.
   bool held_becomes(const std::function<bool(int64_t)>& right) {
     const auto since = std::chrono::steady_clock::now();
-    while (!right(accounts_->held_bytes())) {
+    while (!right(memory_budget_->held_bytes())) {
       if (std::chrono::steady_clock::now() > since + 5s) return false;
       std::this_thread::sleep_for(1ms);
     }
@@ -33,7 +33,7 @@ class HttpMemoryTest : public HttpTest {
     return held_becomes([](int64_t bytes) { return bytes == 0; });
   }
 
-  std::shared_ptr<RequestAccounts> accounts_;
+  std::shared_ptr<MemoryBudget> memory_budget_;
 };
 
 TEST_F(HttpMemoryTest, RefusesABodyForWhichOthersLeaveNoRoom) {
@@ -77,7 +77,7 @@ TEST_F(HttpMemoryTest, AnAnswerIsHeldUntilItHasLeft) {
   ASSERT_TRUE(exchange);
   const std::string big(16 << 20, 'x');  // more than the sockets' buffers hold
   EXPECT_TRUE(exchange->respond(200, "text/plain", big));
-  EXPECT_GE(accounts_->held_bytes(), int64_t{16} << 20);
+  EXPECT_GE(memory_budget_->held_bytes(), int64_t{16} << 20);
   EXPECT_EQ(c.receive().body.size(), big.size());
   EXPECT_TRUE(nothing_is_held());
 }
@@ -151,8 +151,8 @@ TEST_F(HttpMemoryTest, AStreamThatNobodyReadsGivesItsMemoryBack) {
   const std::string piece(100'000, 'x');
   while (exchange->write(piece)) {
   }
-  EXPECT_GT(accounts_->most_held_bytes(), 1 << 20);
-  EXPECT_LT(accounts_->most_held_bytes(), 3 << 20);
+  EXPECT_GT(memory_budget_->most_held_bytes(), 1 << 20);
+  EXPECT_LT(memory_budget_->most_held_bytes(), 3 << 20);
   EXPECT_TRUE(nothing_is_held());
 }
 

@@ -100,7 +100,7 @@ asio::awaitable<std::optional<Refusal>> HttpReader::read_head(HttpRequest& reque
   HeadScan scan;
   wire_->arm(limit);
   for (;;) {
-    const auto length = scan.look(bytes());
+    const auto length = scan.find_end(bytes());
     if (!length || *length > 0 || buffer_.size() >= most) {
       wire_->disarm();
       if (!length && length.error().code == ErrorCode::payload_too_large)

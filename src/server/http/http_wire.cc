@@ -41,8 +41,8 @@ void HttpWire::disarm() {
   deadline_.cancel();
 }
 
-asio::awaitable<HttpWire::Greeting> HttpWire::greet(Duration limit) {
-  if (!stream_) co_return Greeting::done;
+asio::awaitable<HttpWire::Handshake> HttpWire::shake_hands(Duration limit) {
+  if (!stream_) co_return Handshake::done;
   Code code;
   unsigned char first = 0;
   arm(limit);
@@ -51,8 +51,8 @@ asio::awaitable<HttpWire::Greeting> HttpWire::greet(Duration limit) {
   if (!code && speaks_tls)
     co_await stream_->async_handshake(asio::ssl::stream_base::server, into(code));
   disarm();
-  if (code) co_return Greeting::failed;
-  co_return speaks_tls ? Greeting::done : Greeting::plain;
+  if (code) co_return Handshake::failed;
+  co_return speaks_tls ? Handshake::done : Handshake::plain;
 }
 
 asio::awaitable<bool> HttpWire::write(std::string_view bytes, Duration limit) {
@@ -63,7 +63,7 @@ asio::awaitable<bool> HttpWire::write(std::string_view bytes, Duration limit) {
   co_return !code;
 }
 
-asio::awaitable<void> HttpWire::farewell(Duration limit) {
+asio::awaitable<void> HttpWire::linger(Duration limit) {
   Code code;
   arm(limit);
   if (stream_) co_await stream_->async_shutdown(into(code));

@@ -77,16 +77,16 @@ class HttpWire : public std::enable_shared_from_this<HttpWire> {
   bool timed_out() const { return timed_out_; }
 
   // plain: the client does not speak TLS, and its bytes have not been read.
-  enum class Greeting : uint8_t { done, plain, failed };
+  enum class Handshake : uint8_t { done, plain, failed };
   // Makes the TLS handshake; without TLS it does nothing.
-  boost::asio::awaitable<Greeting> greet(Duration limit);
+  boost::asio::awaitable<Handshake> shake_hands(Duration limit);
   // Reads and writes plain bytes after this call.
   void go_plain() { stream_.reset(); }
   // Writes all of `bytes` within `limit`. Returns false if they could not be sent.
   boost::asio::awaitable<bool> write(std::string_view bytes, Duration limit);
   // Lets the client read the last bytes: if a socket is closed while it has unread bytes, the
   // client may lose them.
-  boost::asio::awaitable<void> farewell(Duration limit);
+  boost::asio::awaitable<void> linger(Duration limit);
 
   void cancel();
   void close();

@@ -21,11 +21,11 @@ TEST(HttpWire, ALimitThatIsReachedBetweenTwoReadsEndsTheNext) {
   asio::write(client, asio::buffer("more", 4));
 
   char bytes[8];
-  HttpWire::Code said;
+  HttpWire::Code got;
   size_t num_read = 0;
   const auto read = [&] {
     wire->async_read_some(asio::buffer(bytes), [&](HttpWire::Code code, size_t count) {
-      said = code;
+      got = code;
       num_read = count;
     });
     context.restart();
@@ -35,12 +35,12 @@ TEST(HttpWire, ALimitThatIsReachedBetweenTwoReadsEndsTheNext) {
   context.run();
   ASSERT_TRUE(wire->timed_out());
   read();
-  EXPECT_EQ(said, asio::error::operation_aborted);
+  EXPECT_EQ(got, asio::error::operation_aborted);
   EXPECT_EQ(num_read, 0u);
 
   wire->disarm();
   read();
-  EXPECT_FALSE(said);
+  EXPECT_FALSE(got);
   EXPECT_EQ(num_read, 4u);
 }
 
@@ -52,22 +52,22 @@ TEST(HttpWire, AnEndThatWasReadIsReadAgain) {
   const auto wire = std::make_shared<HttpWire>(door.accept(), nullptr);
 
   char bytes[8];
-  HttpWire::Code said;
+  HttpWire::Code got;
   const auto begin = [&] {
-    said = {};
-    wire->async_read_some(asio::buffer(bytes), [&](HttpWire::Code code, size_t) { said = code; });
+    got = {};
+    wire->async_read_some(asio::buffer(bytes), [&](HttpWire::Code code, size_t) { got = code; });
   };
   begin();
   context.poll();  // the read begins before the end comes
   client.shutdown(tcp::socket::shutdown_send);
   context.restart();
   context.run();
-  ASSERT_EQ(said, asio::error::eof);
+  ASSERT_EQ(got, asio::error::eof);
   wire->saw_end();
   begin();
   context.restart();
   context.run_for(std::chrono::seconds(5));
-  EXPECT_EQ(said, asio::error::eof);
+  EXPECT_EQ(got, asio::error::eof);
 }
 
 }  // namespace

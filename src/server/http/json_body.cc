@@ -5,8 +5,8 @@
 
 #include "base/check.h"
 #include "base/nearest.h"
-#include "server/account/request_memory.h"
 #include "server/http/field_recorder.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 namespace {
@@ -19,7 +19,7 @@ std::string shown_part(std::string_view text) {
   return std::string(text.substr(0, kShownBytes)) + "...";
 }
 
-// Builds the tree, and keeps the error that tells what is wrong with the body.
+// Builds the tree, and keeps the error that says what is wrong with the body.
 class BodyBuilder final : public OrderedTreeBuilder {
  public:
   std::optional<Error> failure;

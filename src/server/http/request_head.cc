@@ -14,7 +14,7 @@ Error bad_head(std::string_view why) {
 }
 
 // Refuses a target whose host differs from Host. RFC 9112 §3.2.2 puts the target's host in the
-// place of Host, which the gate and the origin checks read. Only HTTP/1.0 may lack Host.
+// place of Host, which the access check reads. Only HTTP/1.0 may lack Host.
 std::optional<Refusal> refused_host(std::string_view target, std::string_view host) {
   const std::string_view authority = authority_of(target);
   if (authority.empty() || same_name(authority, host)) return std::nullopt;
@@ -54,7 +54,7 @@ Refusal refusal(Error e) {
   return {.status = http_status(e.code), .error = std::move(e)};
 }
 
-Result<size_t> HeadScan::look(std::string_view bytes) {
+Result<size_t> HeadScan::find_end(std::string_view bytes) {
   for (; num_seen_ < bytes.size(); ++num_seen_) {
     const auto c = static_cast<unsigned char>(bytes[num_seen_]);
     const bool after_return = num_seen_ > line_begin_ && bytes[num_seen_ - 1] == '\r';

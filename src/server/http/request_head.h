@@ -30,7 +30,7 @@ class HeadScan {
   // Returns the number of bytes of the head with its empty line; 0 if it is not complete. `bytes`
   // must begin with the bytes of the call before. Errors: invalid_request; payload_too_large for
   // more than kMaxHeaderFields lines.
-  Result<size_t> look(std::string_view bytes);
+  Result<size_t> find_end(std::string_view bytes);
 
  private:
   Result<void> end_line(std::string_view line);

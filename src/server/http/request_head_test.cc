@@ -11,10 +11,10 @@ TEST(HeadScan, FindsTheEndWhereverTheBytesAreCut) {
   const std::string bytes = std::string(kHead) + "and a body";
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {
     HeadScan scan;
-    const auto first = scan.look(std::string_view(bytes).substr(0, cut));
+    const auto first = scan.find_end(std::string_view(bytes).substr(0, cut));
     ASSERT_TRUE(first);
     EXPECT_EQ(*first, cut < kHead.size() ? 0 : kHead.size());
-    EXPECT_EQ(scan.look(bytes), kHead.size());
+    EXPECT_EQ(scan.find_end(bytes), kHead.size());
   }
 }
 
@@ -22,18 +22,18 @@ TEST(HeadScan, RefusesWhatNoHeadHas) {
   for (const std::string_view bad :
        {"GET / HTTP/1.1\r\nX: y\r\n z\r\n", "GET / HTTP/1.1\r\nX: y\r\n\tz\r\n", "GET / HTTP/1.1\n",
         "GET / HTTP/1.1\rX", "GET /\x01", "GET /\x7f"}) {
-    const auto refused = HeadScan().look(bad);
+    const auto refused = HeadScan().find_end(bad);
     ASSERT_FALSE(refused) << bad;
     EXPECT_EQ(refused.error().code, ErrorCode::invalid_request);
   }
-  EXPECT_FALSE(HeadScan().look(std::string_view("GET /\0", 6)));
+  EXPECT_FALSE(HeadScan().find_end(std::string_view("GET /\0", 6)));
 }
 
 TEST(HeadScan, TakesSoManyFieldsAndNoMore) {
   std::string bytes = "GET / HTTP/1.1\r\n";
   for (size_t i = 0; i < kMaxHeaderFields; ++i) bytes += "X: y\r\n";
-  EXPECT_EQ(HeadScan().look(bytes + "\r\n"), bytes.size() + 2);
-  const auto refused = HeadScan().look(bytes + "X: y\r\n");
+  EXPECT_EQ(HeadScan().find_end(bytes + "\r\n"), bytes.size() + 2);
+  const auto refused = HeadScan().find_end(bytes + "X: y\r\n");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::payload_too_large);
 }

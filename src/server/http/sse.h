@@ -1,4 +1,4 @@
-// Writes and reads server-sent events, the form of streamed answers.
+// Writes and reads server-sent events, the format of streamed answers.
 //
 //   data: {json}\n\n   ...   data: [DONE]\n\n
 //
@@ -36,7 +36,7 @@ class SseWriter {
   // Ends the stream without [DONE].
   bool finish();
   // Before the first event: sends a plain answer with the error's status. After it: sends the
-  // events of the API's error form and ends the stream.
+  // events of the API's error format and ends the stream.
   bool error(const Error& error);
   bool started() const { return started_; }
   // Returns the number of bytes that are written and not sent.

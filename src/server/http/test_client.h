@@ -100,7 +100,7 @@ class TestClient {
   }
 
   // True if bytes, or the end of the connection, can be read.
-  bool has_news() const {
+  bool has_input() const {
     pollfd p{fd_, POLLIN, 0};
     return poll(&p, 1, 0) > 0;
   }

@@ -98,7 +98,7 @@ Result<Crash> read(std::istream& file) {
 
 using Out = std::back_insert_iterator<std::string>;
 
-void tell_head(const Crash& crash, Out out) {
+void print_head(const Crash& crash, Out out) {
   const Json& h = crash.head;
   const Json about = h.value("about", Json::object());
   fmt::format_to(out, "why      {}\n", h.value("why", ""));
@@ -114,7 +114,7 @@ void tell_head(const Crash& crash, Out out) {
     fmt::format_to(out, "note     {} events were too long, or being written\n", crash.num_broken);
 }
 
-void tell_requests(const Crash& crash, Out out) {
+void print_requests(const Crash& crash, Out out) {
   std::vector<std::string> ended;
   for (const Json& e : crash.ended) ended.push_back(e.value("id", ""));
   std::ranges::sort(ended);
@@ -139,7 +139,7 @@ void tell_requests(const Crash& crash, Out out) {
 }
 
 // Prints the steps of the time before the end, in kParts parts.
-void tell_pace(const std::vector<Step>& steps, const Crash& crash, double seconds, Out out) {
+void print_pace(const std::vector<Step>& steps, const Crash& crash, double seconds, Out out) {
   const double begin = std::max(0.0, crash.end_s - seconds), part = (crash.end_s - begin) / kParts;
   fmt::format_to(out, "  {:>14} {:>7} {:>8} {:>10} {:>10}\n", "s before end", "steps", "rows",
                  "mean ms", "longest ms");
@@ -160,7 +160,7 @@ void tell_pace(const std::vector<Step>& steps, const Crash& crash, double second
   }
 }
 
-void tell_steps(const Crash& crash, const CrashReportOptions& options, Out out) {
+void print_steps(const Crash& crash, const CrashReportOptions& options, Out out) {
   for (const auto& [rank, steps] : crash.steps) {
     fmt::format_to(out, "\nrank {}: the last {} of {} steps that are known\n", rank,
                    std::min<size_t>(steps.size(), static_cast<size_t>(options.num_steps)),
@@ -174,7 +174,7 @@ void tell_steps(const Crash& crash, const CrashReportOptions& options, Out out) 
                      s.number, s.rows, s.decode_rows, s.took_ms, s.running, s.waiting,
                      s.used_tokens, crash.end_s - s.at_s);
     }
-    tell_pace(steps, crash, options.seconds, out);
+    print_pace(steps, crash, options.seconds, out);
   }
   if (crash.steps.empty()) fmt::format_to(out, "\nno step was made\n");
 }
@@ -187,9 +187,9 @@ Result<std::string> crash_report(std::istream& file, const CrashReportOptions& o
   Crash crash;
   try {
     HOCKET_TRY(crash, read(file));
-    tell_head(crash, out);
-    tell_requests(crash, out);
-    tell_steps(crash, options, out);
+    print_head(crash, out);
+    print_requests(crash, out);
+    print_steps(crash, options, out);
   } catch (const Json::exception& e) {
     return fail(ErrorCode::bad_value, "the file of the black box is broken: {}", e.what());
   }

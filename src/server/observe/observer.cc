@@ -47,23 +47,23 @@ Observer::~Observer() {
   stop();
 }
 
-std::shared_ptr<RequestStory> Observer::begin(const HttpRequest& request, TimePoint arrived) {
+std::shared_ptr<RequestRecorder> Observer::begin(const HttpRequest& request, TimePoint arrived) {
   const bool texts = level_.load() >= RequestLogLevel::beginnings;
-  ObserverWants wants{.log = logs_, .texts = logs_ && texts, .dump = dumps_};
+  ObserverOutputs outputs{.log = logs_, .texts = logs_ && texts, .dump = dumps_};
   const auto parent = spans_ ? parse_traceparent(request.header("traceparent")) : std::nullopt;
-  wants.trace = spans_ != nullptr && (!parent || parent->sampled);
-  wants.black_box = black_box::is_open();
-  if (!wants.any()) return nullptr;
+  outputs.trace = spans_ != nullptr && (!parent || parent->sampled);
+  outputs.black_box = black_box::is_open();
+  if (!outputs.any()) return nullptr;
   RequestRecord record;
   record.path = request.path;
   record.model = options_.model;
   record.to_unix = steady_to_unix();
   record.received = arrived;
-  if (wants.trace) record.trace = parent ? span_under(*parent) : begin_trace();
-  if (wants.trace && parent) record.parent_span = parent->span;
-  if (wants.dump && std::ssize(request.body) <= kDumpedBodyMax)
+  if (outputs.trace) record.trace = parent ? span_under(*parent) : begin_trace();
+  if (outputs.trace && parent) record.parent_span = parent->span;
+  if (outputs.dump && std::ssize(request.body) <= kDumpedBodyMax)
     record.body = record.share.keep(inbox_.budget, request.body);
-  return std::make_shared<RequestStory>(inbox_, wants, std::move(record));
+  return std::make_shared<RequestRecorder>(inbox_, outputs, std::move(record));
 }
 
 void Observer::run() {
@@ -164,12 +164,12 @@ Result<Json> Observer::configure(const Json& body) {
   if (!log_level.empty()) log::set_level(*log::parse_level(log_level));
   level_ = static_cast<RequestLogLevel>(level);
   logs_ = logs;
-  Json now = told();
+  Json now = settings_json();
   log::info("logging: {}", now.dump());
   return now;
 }
 
-Json Observer::told() const {
+Json Observer::settings_json() const {
   std::lock_guard lock(mutex_);
   return {{"log_requests", logs_.load()},
           {"log_requests_level", static_cast<int>(level_.load())},

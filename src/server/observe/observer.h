@@ -2,7 +2,8 @@
 // here; the thread "observe" does the rest, so that neither the engine nor an answer waits for a
 // disk, a terminal or a collector.
 //
-//   RequestStory -> inbox (bounded) -> observe: log lines, spans to the collector, the dump's file
+//   RequestRecorder -> inbox (bounded) -> observe: log lines, spans to the collector, the dump's
+//   file
 //
 // The Server owns the object.
 #pragma once
@@ -20,7 +21,7 @@
 #include "server/observe/observer_counts.h"
 #include "server/observe/request_dump.h"
 #include "server/observe/request_log.h"
-#include "server/observe/request_story.h"
+#include "server/observe/request_recorder.h"
 #include "server/observe/span_sender.h"
 
 namespace hocket {
@@ -38,14 +39,14 @@ class Observer {
   static Result<std::unique_ptr<Observer>> create(Options options);
   ~Observer();
 
-  // Begins the story of a request. Null if nothing is observed.   Thread: any.
-  std::shared_ptr<RequestStory> begin(const HttpRequest& request, TimePoint arrived);
+  // Begins to record a request. Null if nothing is observed.   Thread: any.
+  std::shared_ptr<RequestRecorder> begin(const HttpRequest& request, TimePoint arrived);
   // Handles POST /configure_logging: changes what is logged and dumped from then on, and returns
   // all settings. Errors: invalid_request, naming the field.   Thread: any.
   Result<Json> configure(const Json& body);
   ObserverCounts counts() const;
   // Writes the notes that are left, sends spans for at most two seconds, and ends the thread. Call
-  // it after the last story.
+  // it after the last recorder is destroyed.
   void stop();
 
  private:
@@ -54,7 +55,7 @@ class Observer {
   void take(const RequestNote& note);
   void take_or_lose(const RequestNote& note);
   Result<void> set_dump(const std::string& folder, int64_t requests_of_file);
-  Json told() const;
+  Json settings_json() const;
 
   const Options options_;
   ObserverInbox inbox_;

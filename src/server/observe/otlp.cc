@@ -72,7 +72,7 @@ Json request_attributes(const RequestRecord& record) {
   add(a, "gen_ai.response.id", text_value(record.id));
   add(a, "hocket.who", text_value(record.who));
   if (!record.error_code.empty()) add(a, "error.type", text_value(record.error_code));
-  if (!record.handed_on_to.empty()) add(a, "hocket.handed_on_to", text_value(record.handed_on_to));
+  if (!record.forwarded_to.empty()) add(a, "hocket.handed_on_to", text_value(record.forwarded_to));
   if (!record.prompts.empty()) {
     const SamplingParams& s = record.prompts.front().sampling;
     add(a, "gen_ai.usage.input_tokens", record.num_prompt_tokens());

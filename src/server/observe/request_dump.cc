@@ -145,7 +145,7 @@ void RequestDump::forget_old_files() const {
 }
 
 bool RequestDump::takes(const RequestRecord& record) {
-  return !record.choices.empty() && record.handed_on_to.empty();
+  return !record.choices.empty() && record.forwarded_to.empty();
 }
 
 void RequestDump::add(const RequestRecord& record) {

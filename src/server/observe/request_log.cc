@@ -85,11 +85,11 @@ void log_texts(const RequestRecord& record, const List& list, std::string_view e
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string_view all = list[i].text;
     if (all.empty()) continue;
-    const std::string_view told = level == RequestLogLevel::texts ? all : beginning_of(all);
+    const std::string_view shown = level == RequestLogLevel::texts ? all : beginning_of(all);
     const log::Field fields[] = {{"id", std::string_view(record.id)},
                                  {"index", static_cast<int64_t>(i)},
                                  {"bytes", static_cast<int64_t>(all.size())},
-                                 {"text", told}};
+                                 {"text", shown}};
     log::record(log::Level::info, event, fields);
   }
 }
@@ -123,8 +123,8 @@ void log_ended(const RequestRecord& record, RequestLogLevel level) {
   if (!record.error_param.empty())
     fields.push_back({"param", std::string_view(record.error_param)});
   if (!record.error.empty()) fields.push_back({"error", std::string_view(record.error)});
-  if (!record.handed_on_to.empty())
-    fields.push_back({"handed_on_to", std::string_view(record.handed_on_to)});
+  if (!record.forwarded_to.empty())
+    fields.push_back({"handed_on_to", std::string_view(record.forwarded_to)});
   if (!record.choices.empty()) add_end(fields, record);
   fields.push_back({"total_ms", elapsed_ms(record.received, record.ended)});
   log::record(log::Level::info, "request_ended", fields);

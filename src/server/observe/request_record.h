@@ -52,7 +52,7 @@ struct RequestRecord {
   int status = 0;  // HTTP status that the client got; 499: it had left; 0: not ended
   std::string error_code, error_param;
   std::string error;                  // in words, if they cannot quote the request
-  std::string handed_on_to;           // name of the rank that answers instead of this one
+  std::string forwarded_to;           // name of the rank that answers instead of this one
   std::string body;                   // set only if requests are dumped
   std::optional<TraceContext> trace;  // set only if spans are sent: the request's own span
   uint64_t parent_span = 0;           // 0: the request began the trace

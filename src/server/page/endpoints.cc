@@ -26,13 +26,13 @@ Result<std::string> text_of(const Result<Json>& json) {
 }  // namespace
 
 Json Endpoints::live() const {
-  LiveView view{.stats = parts_.generator->stats(),
-                .first_rank = parts_.door == nullptr ? 0 : parts_.door->rank(),
-                .places = parts_.generator->request_snapshots(),
-                .texts = parts_.reply->look(kMostLiveTexts),
-                .num_texts = parts_.reply->num_live(),
-                .ended = parts_.reply->ended()};
-  if (const auto ready = parts_.health->ready(view.stats); !ready) {
+  LiveView view{.stats = options_.generator->stats(),
+                .first_rank = options_.rank_router == nullptr ? 0 : options_.rank_router->rank(),
+                .places = options_.generator->request_snapshots(),
+                .texts = options_.reply->live_texts(kMostLiveTexts),
+                .num_texts = options_.reply->num_live(),
+                .ended = options_.reply->ended()};
+  if (const auto ready = options_.health->ready(view.stats); !ready) {
     view.is_ready = false;
     view.not_ready = ready.error();
   }
@@ -55,13 +55,13 @@ void Endpoints::add_page(std::vector<Route>& routes) {
   text("/live", RunOn::http,
        [this](const HttpRequest&) -> Result<std::string> { return to_text(live()); });
   text("/steps", RunOn::http, [this](const HttpRequest&) -> Result<std::string> {
-    return to_text(steps_json(parts_.generator->recent_steps()));
+    return to_text(steps_json(options_.generator->recent_steps()));
   });
   text(kStepsPath, RunOn::text, [this](const HttpRequest& r) {
-    return step_text(parts_.generator->recent_steps(), r.path);
+    return step_text(options_.generator->recent_steps(), r.path);
   });
   text("/expert_distribution", RunOn::text, [this](const HttpRequest&) {
-    return text_of(look_at_expert_record(parts_.generator->expert_stats()));
+    return text_of(look_at_expert_record(options_.generator->expert_stats()));
   });
 }
 

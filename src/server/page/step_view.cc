@@ -158,9 +158,9 @@ Json steps_json(const RecentSteps* recent) {
 
 Result<std::string> step_text(const RecentSteps* recent, std::string_view path) {
   if (recent == nullptr)
-    return fail(error(ErrorCode::invalid_request,
-                      "steps are not booked while their scheduling overlaps them")
-                    .with_fix("start the server with --disable-overlap-schedule"));
+    return fail(
+        error(ErrorCode::invalid_request, "steps are not recorded while scheduling overlaps them")
+            .with_fix("start the server with --disable-overlap-schedule"));
   const std::string_view name = path.substr(kStepsPath.size());
   if (name == "trace") return recent->trace();
   if (name == "all") return all_text(*recent);

@@ -20,7 +20,7 @@
 
 namespace hocket {
 
-struct PeerPlace {
+struct PeerEndpoint {
   SocketAddress address;
   std::string key;  // known to the ranks only
 };
@@ -32,7 +32,7 @@ class PeerBook {
   ~PeerBook();
 
   // Returns nullopt until the entry of the peer's current process is known.
-  std::optional<PeerPlace> place(const Identity& peer) const;
+  std::optional<PeerEndpoint> endpoint(const Identity& peer) const;
   // The rank did not answer at its address: forgets the address and looks it up again.
   void forget(int rank);
   void stop();
@@ -40,7 +40,7 @@ class PeerBook {
  private:
   struct Entry {
     std::string boot_id;
-    std::optional<PeerPlace> place;
+    std::optional<PeerEndpoint> endpoint;
     TimePoint asked{};
   };
   void run();

@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
-#include "server/account/request_memory.h"
 #include "server/http/http_client.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 
@@ -24,7 +24,7 @@ class Relay final : public HttpSink {
  public:
   static constexpr size_t kHeldMax = 256 << 20;  // bytes of an event, or of an unstreamed answer
 
-  // The account of the request. body: the bytes of its body, held until they are sent to the rank.
+  // The memory of the request. body: the bytes of its body, held until they are sent to the rank.
   // of_request: counts the answer that comes back.
   struct Memory {
     std::shared_ptr<RequestMemory> of_request;

@@ -40,7 +40,7 @@ void EndedTexts::note(const Answer& answer, size_t choice, const RequestSummary&
   texts_[ended.number % kKept] = std::move(ended);
 }
 
-std::vector<EndedText> EndedTexts::look() const {
+std::vector<EndedText> EndedTexts::texts() const {
   std::vector<EndedText> texts;
   const std::lock_guard lock(mutex_);
   for (uint64_t i = 1; i <= kKept; ++i)

@@ -46,7 +46,7 @@ class EndedTexts {
   // Adds the choice. `summary` is what the generator reported at its end.   Thread: one at a time.
   void note(const Answer& answer, size_t choice, const RequestSummary& summary);
   // Returns the choices, oldest first.   Thread: any.
-  std::vector<EndedText> look() const;
+  std::vector<EndedText> texts() const;
 
  private:
   mutable std::mutex mutex_;

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "server/access/client_key.h"
 #include "server/http/error_map.h"
-#include "server/observe/request_story.h"
+#include "server/observe/request_recorder.h"
 #include "server/reply/reply_job.h"
 
 namespace hocket {
@@ -29,7 +29,7 @@ void ReplyService::stop() {
   std::vector<std::shared_ptr<Job>> left;
   {
     std::lock_guard lock(mutex_);
-    for (auto& [id, place] : table_) left.push_back(place.job);
+    for (auto& [id, to] : table_) left.push_back(to.job);
   }
   for (const auto& job : left) {
     std::lock_guard lock(job->mutex);
@@ -42,19 +42,19 @@ size_t ReplyService::num_live() const {
   return table_.size();
 }
 
-std::vector<LiveText> ReplyService::look(size_t most) const {
-  std::vector<std::pair<RequestId, Place>> places;
+std::vector<LiveText> ReplyService::live_texts(size_t most) const {
+  std::vector<std::pair<RequestId, JobChoice>> entries;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& entry : table_) places.push_back(entry);
+    for (const auto& entry : table_) entries.push_back(entry);
   }
-  const auto oldest = places.begin() + static_cast<ptrdiff_t>(std::min(most, places.size()));
-  std::ranges::partial_sort(places, oldest, {}, [](const auto& entry) { return entry.first; });
+  const auto oldest = entries.begin() + static_cast<ptrdiff_t>(std::min(most, entries.size()));
+  std::ranges::partial_sort(entries, oldest, {}, [](const auto& entry) { return entry.first; });
   std::vector<LiveText> texts;
-  for (auto entry = places.begin(); entry != oldest; ++entry) {
-    const Place& place = entry->second;
-    const int generated = place.job->generated[place.choice];
-    texts.push_back(live_text(place.job->answer, place.choice, entry->first, generated));
+  for (auto entry = entries.begin(); entry != oldest; ++entry) {
+    const JobChoice& to = entry->second;
+    const int generated = to.job->generated[to.choice];
+    texts.push_back(live_text(to.job->answer, to.choice, entry->first, generated));
   }
   return texts;
 }
@@ -68,7 +68,7 @@ Result<void> ReplyService::enter(const JobPtr& job) {
     return fail(error(ErrorCode::queue_full, "{} texts are under way", options_.max_live)
                     .with_fix("try again after the time in Retry-After"));
   try {
-    for (size_t i = 0; i < job->ids.size(); ++i) table_.emplace(job->ids[i], Place{job, i});
+    for (size_t i = 0; i < job->ids.size(); ++i) table_.emplace(job->ids[i], JobChoice{job, i});
   } catch (...) {
     for (const RequestId id : job->ids) table_.erase(id);
     throw;
@@ -79,7 +79,7 @@ Result<void> ReplyService::enter(const JobPtr& job) {
 void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer) {
   const auto job = std::make_shared<Job>(exchange, std::move(answer));
   if (auto entered = enter(job); !entered) {
-    if (job->answer.story) job->answer.story->failed(entered.error());
+    if (job->answer.recorder) job->answer.recorder->failed(entered.error());
     respond_error(*exchange, entered.error());
     return;
   }
@@ -88,7 +88,7 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
     std::lock_guard lock(job->mutex);
     try {
       if (auto taken = submit(*job); !taken) return fail_job(*job, taken.error());
-      accepted = job->answer.request.api->form().accepted(job->answer);
+      accepted = job->answer.request.api->format().accepted(job->answer);
     } catch (...) {
       return fail_by_exception(*job);
     }
@@ -145,9 +145,9 @@ size_t ReplyService::abort(std::string_view rid, std::string_view who) {
   std::vector<RequestId> ids;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [id, place] : table_) {
-      const Answer& answer = place.job->answer;
-      const bool named = answer.id == rid || place.job->prompt_of(place.choice).rid == rid;
+    for (const auto& [id, to] : table_) {
+      const Answer& answer = to.job->answer;
+      const bool named = answer.id == rid || to.job->prompt_of(to.choice).rid == rid;
       if (named && (who.empty() || answer.request.who == who)) ids.push_back(id);
     }
   }
@@ -160,9 +160,9 @@ void ReplyService::fail_job(Job& job, const Error& failure) {
   job.end_meter();
   abort_all_of(job);
   forget(job);
-  const AnswerForm& form = job.answer.request.api->form();
-  form.ended(job.answer, &failure);
-  if (job.answer.story) job.answer.story->failed(failure);
+  const ApiFormat& format = job.answer.request.api->format();
+  format.ended(job.answer, &failure);
+  if (job.answer.recorder) job.answer.recorder->failed(failure);
   job.held.release();  // makes room for the error
   if (job.exchange == nullptr) return;
   if (!job.stream) {
@@ -171,7 +171,7 @@ void ReplyService::fail_job(Job& job, const Error& failure) {
   }
   std::string last;
   if (job.stream->started())
-    last = form.failure_block(job.answer, job.answer.choices.front(), failure);
+    last = format.failure_block(job.answer, job.answer.choices.front(), failure);
   if (last.empty())
     job.stream->error(failure);
   else if (job.stream->events(last))
@@ -182,7 +182,7 @@ void ReplyService::drop_job(Job& job) {
   job.over = true;
   abort_all_of(job);
   forget(job);
-  if (job.answer.story) job.answer.story->ended(job.answer, kClientLeft);
+  if (job.answer.recorder) job.answer.recorder->ended(job.answer, kClientLeft);
 }
 
 void ReplyService::fail_by_exception(Job& job) {

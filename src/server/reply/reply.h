@@ -54,10 +54,10 @@ class ReplyService {
   size_t abort(std::string_view rid, std::string_view who = {});
   // Returns the number of texts under way.   Thread: any.
   size_t num_live() const;
-  // look() returns the oldest texts under way, at most `most`; ended() the texts that ended last.
+  // live_texts() returns the oldest texts under way, at most `most`; ended() those that ended last.
   // Neither waits for a job's lock.   Thread: any.
-  std::vector<LiveText> look(size_t most) const;
-  std::vector<EndedText> ended() const { return ended_.look(); }
+  std::vector<LiveText> live_texts(size_t most) const;
+  std::vector<EndedText> ended() const { return ended_.texts(); }
   // Answers the requests that are left with shutting_down and ends the thread. Precondition: the
   // generator has stopped.
   void stop();
@@ -65,7 +65,7 @@ class ReplyService {
  private:
   struct Job;
   using JobPtr = std::shared_ptr<Job>;
-  struct Place {
+  struct JobChoice {
     JobPtr job;
     size_t choice = 0;
   };
@@ -90,14 +90,14 @@ class ReplyService {
   void take(Job& job, size_t index, RequestOutput&& output);
   void add_token(Job& job, size_t index, RequestOutput& output);
   void end_choice(Job& job, size_t index, RequestSummary& summary);
-  void tell(Job& job, size_t index);
-  void send_block(Job& job, const AnswerForm& form, const std::string& block);
-  void finish(Job& job, const AnswerForm& form);
+  void send_next(Job& job, size_t index);
+  void send_block(Job& job, const ApiFormat& format, const std::string& block);
+  void finish(Job& job, const ApiFormat& format);
   void observe_end(const RequestSummary& summary);
 
   Options options_;
   mutable std::mutex mutex_;  // guards table_ only; locked after a job's mutex, never before it
-  std::unordered_map<RequestId, Place> table_;
+  std::unordered_map<RequestId, JobChoice> table_;
   EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
   // Lines of jobs: those with new outputs, those that used up a turn, and those that another thread

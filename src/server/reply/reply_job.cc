@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/account/request_meter.h"
 #include "server/generation/api.h"
+#include "server/usage/request_meter.h"
 
 namespace hocket {
 namespace {
 
 constexpr int64_t kChoiceBytes = 4096;    // a choice without text: its objects, its parser
 constexpr int64_t kHeldStep = 16 << 10;   // bytes that are counted at once
-constexpr size_t kRoomForNews = 64;       // outputs that are counted at once
+constexpr size_t kPendingRoom = 64;       // outputs that are counted at once
 constexpr int64_t kIdTextBytes = 8;       // one token's id, as digits and a comma
 constexpr int64_t kRoutedTextBytes = 16;  // one expert's number, as bytes and in base64
 
@@ -51,7 +51,7 @@ int64_t repeated_bytes(const Answer& answer, size_t p) {
     const auto* text = std::get_if<std::string>(&prompt.input);
     bytes += std::ssize(text != nullptr ? *text : answer.echoes.at(p));
   }
-  const bool in_each = request.api->form().repeats_prompt_in_choices(request);
+  const bool in_each = request.api->format().repeats_prompt_in_choices(request);
   return 2 * bytes * (in_each ? prompt.n : 1);
 }
 
@@ -63,7 +63,7 @@ ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, Answer&& given)
       held(answer.request.memory),
       bytes_of(static_cast<size_t>(num_choices(answer))),
       generated(bytes_of.size()),
-      held_news(answer.request.memory) {
+      held_pending(answer.request.memory) {
   const GenerationRequest& request = answer.request;
   if (request.stream) stream.emplace(exchange);
   for (size_t p = 0; p < request.prompts.size(); ++p) {
@@ -79,7 +79,7 @@ ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, Answer&& given)
 }
 
 int64_t ReplyService::Job::bytes_at_begin() const {
-  int64_t sum = answer.request.api->form().repeated_bytes(answer.request);
+  int64_t sum = answer.request.api->format().repeated_bytes(answer.request);
   for (size_t p = 0; p < answer.prompts.size(); ++p) {
     const Prompt& prompt = answer.request.prompts[p];
     sum += prompt.n * bytes_at_begin_of(prompt, std::ssize(answer.prompts[p]));
@@ -90,15 +90,15 @@ int64_t ReplyService::Job::bytes_at_begin() const {
 
 Result<void> ReplyService::Job::count(size_t index) {
   const ChoiceAnswer& choice = answer.choices[index];
-  const size_t num_unsaid = choice.logprobs.size() - choice.said.num;
+  const size_t num_unwritten = choice.logprobs.size() - choice.columns.num;
   // The text is also in events and in the part that a parser holds back.
-  size_t sum = 3 * choice.text.size() + choice.escaped.size() + choice.ids_said.size() +
+  size_t sum = 3 * choice.text.size() + choice.escaped.size() + choice.joined_ids.size() +
                choice.ids.size() * (sizeof(TokenId) + sizeof(size_t)) +
-               choice.said.num * sizeof(PositionLogprobs) + choice.said.bytes() +
-               choice.prompt_said.bytes();
+               choice.columns.num * sizeof(PositionLogprobs) + choice.columns.bytes() +
+               choice.prompt_columns.bytes();
   if (choice.routed != nullptr) sum += choice.routed->ids.size() * kRoutedTextBytes;
   int64_t now = static_cast<int64_t>(sum) +
-                static_cast<int64_t>(num_unsaid) * logprob_bytes(prompt_of(index).sampling);
+                static_cast<int64_t>(num_unwritten) * logprob_bytes(prompt_of(index).sampling);
   // At the end the whole answer exists beside the parts that it is made of.
   const bool repeats = !stream || answer.request.responses != nullptr;
   if (choice.ended && repeats) now *= 2;
@@ -112,17 +112,17 @@ void ReplyService::Job::end_meter() const {
     meter->end();
 }
 
-void ReplyService::Job::add_news(size_t choice, RequestOutput&& output) {
+void ReplyService::Job::add_pending(size_t choice, RequestOutput&& output) {
   if (refused) return;
-  if (news.size() == room_for_news) {
+  if (pending.size() == pending_room) {
     const auto each =
-        static_cast<int64_t>(sizeof(News)) + logprob_bytes(prompt_of(choice).sampling);
-    if (auto room = held_news.grow(static_cast<int64_t>(kRoomForNews) * each); !room)
+        static_cast<int64_t>(sizeof(PendingOutput)) + logprob_bytes(prompt_of(choice).sampling);
+    if (auto room = held_pending.grow(static_cast<int64_t>(kPendingRoom) * each); !room)
       refused = std::move(room).error();
     else
-      room_for_news += kRoomForNews;
+      pending_room += kPendingRoom;
   }
-  if (!refused) news.push_back({choice, std::move(output)});
+  if (!refused) pending.push_back({choice, std::move(output)});
 }
 
 }  // namespace hocket

@@ -12,10 +12,10 @@
 #include <optional>
 #include <vector>
 
-#include "server/account/request_memory.h"
 #include "server/generation/answer_text.h"
 #include "server/http/sse.h"
 #include "server/reply/reply.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 
@@ -27,21 +27,21 @@ struct ReplyService::Job {
   }
   // Returns the bytes that the answer holds before its first token, besides Answer::held.
   int64_t bytes_at_begin() const;
-  // Counts the bytes of this choice in the account. Errors: those of RequestMemory::take.
+  // Counts the bytes of this choice in the request's memory. Errors: those of RequestMemory::take.
   Result<void> count(size_t index);
   // Ends the request's meter if the client was answered when the request was accepted
   // (HttpExchange::leave_meter). Otherwise the exchange ends it.
   void end_meter() const;
 
   std::mutex mutex;
-  std::shared_ptr<HttpExchange> exchange;  // null: no client waits (AnswerForm::accepted)
+  std::shared_ptr<HttpExchange> exchange;  // null: no client waits (ApiFormat::accepted)
   std::optional<SseWriter> stream;
   Answer answer;                      // its request, prompts and id never change
   std::vector<AnswerText> texts;      // one for each of answer.choices
   std::vector<RequestId> ids;         // one for each of answer.choices; never change
   std::vector<TimePoint> last_token;  // one for each of answer.choices
   size_t num_ended = 0;
-  std::optional<size_t> telling;  // the choice whose last output is not fully sent
+  std::optional<size_t> sending;  // the choice whose last output is not fully sent
   bool over = false;              // true: answered, or the client has left
   HeldBytes held;
   int64_t bytes = 0;                        // bytes in use; `held` grows in larger steps
@@ -49,16 +49,16 @@ struct ReplyService::Job {
   std::vector<std::atomic<int>> generated;  // one per choice: tokens.   Thread: any
 
   // Only the thread `reply` uses the members below, without the lock.
-  struct News {  // an output of the generator that waits for the job's turn
+  struct PendingOutput {  // it waits for the job's turn
     size_t choice;
     RequestOutput output;
   };
-  void add_news(size_t choice, RequestOutput&& output);
-  std::deque<News> news;
-  HeldBytes held_news;
-  size_t room_for_news = 0;      // number of news that held_news covers
-  std::optional<Error> refused;  // set: the account has no room for more news
-  bool news_lost = false;        // an allocation failed; the next turn fails the job
+  void add_pending(size_t choice, RequestOutput&& output);
+  std::deque<PendingOutput> pending;
+  HeldBytes held_pending;
+  size_t pending_room = 0;       // number of outputs that held_pending covers
+  std::optional<Error> refused;  // set: the request may hold no more memory
+  bool pending_lost = false;     // an allocation failed; the next turn fails the job
   bool in_line = false;          // in one of the service's three lines
 };
 

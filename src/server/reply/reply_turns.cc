@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "base/log.h"
-#include "server/account/request_meter.h"
 #include "server/generation/api.h"
-#include "server/observe/request_story.h"
+#include "server/observe/request_recorder.h"
 #include "server/reply/reply_job.h"
+#include "server/usage/request_meter.h"
 
 namespace hocket {
 namespace {
@@ -37,25 +37,25 @@ void ReplyService::collect() {
 }
 
 void ReplyService::hand_out(RequestOutput&& output) {
-  Place place;
+  JobChoice to;
   {
     std::lock_guard lock(mutex_);
     const auto found = table_.find(output.id);
     if (found == table_.end()) return;  // its job was dropped
-    place = found->second;
+    to = found->second;
   }
-  Job& job = *place.job;
+  Job& job = *to.job;
   try {
-    job.add_news(place.choice, std::move(output));
+    job.add_pending(to.choice, std::move(output));
   } catch (...) {
-    job.news_lost = true;  // its next turn fails the job
+    job.pending_lost = true;  // its next turn fails the job
   }
   if (job.in_line) return;
   job.in_line = true;
   try {
-    first_line_.push_back(place.job);
+    first_line_.push_back(to.job);
   } catch (const std::bad_alloc&) {
-    turn(place.job);  // it is in no line, and there may be no later output
+    turn(to.job);  // it is in no line, and there may be no later output
   }
 }
 
@@ -94,7 +94,7 @@ void ReplyService::turn(const JobPtr& job) {
       if (now() >= end) return second_line_.push_back(job);
   } catch (...) {
     fail_by_exception(*job);
-    job->news.clear();
+    job->pending.clear();
   }
   job->in_line = false;
 }
@@ -102,19 +102,19 @@ void ReplyService::turn(const JobPtr& job) {
 // Does a small piece of a job's work. Returns false if there was none.
 bool ReplyService::step(Job& job) {
   if (!job.over && job.refused) fail_job(job, *job.refused);
-  if (!job.over && job.news_lost) throw std::bad_alloc();
+  if (!job.over && job.pending_lost) throw std::bad_alloc();
   if (job.over) {
-    job.news.clear();
+    job.pending.clear();
     return false;
   }
-  if (job.telling) {
-    tell(job, *job.telling);
+  if (job.sending) {
+    send_next(job, *job.sending);
     return true;
   }
-  if (job.news.empty()) return false;
-  Job::News news = std::move(job.news.front());
-  job.news.pop_front();
-  take(job, news.choice, std::move(news.output));
+  if (job.pending.empty()) return false;
+  Job::PendingOutput pending = std::move(job.pending.front());
+  job.pending.pop_front();
+  take(job, pending.choice, std::move(pending.output));
   return true;
 }
 
@@ -138,7 +138,7 @@ void ReplyService::take(Job& job, size_t index, RequestOutput&& output) {
     end_choice(job, index, *output.summary);
     if (job.over) return;
   }
-  job.telling = index;
+  job.sending = index;
 }
 
 void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
@@ -205,53 +205,54 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
 
 // Writes some log-probabilities as JSON, or sends one block of the stream. When all is sent or left
 // out, the job may take its next output.
-void ReplyService::tell(Job& job, size_t index) {
-  const AnswerForm& form = job.answer.request.api->form();
+void ReplyService::send_next(Job& job, size_t index) {
+  const ApiFormat& format = job.answer.request.api->format();
   ChoiceAnswer& choice = job.answer.choices[index];
   job.texts[index].count_shown(choice);
-  const bool all_said = say_logprobs(form, job.answer, choice, kPositionsAtOnce);
+  const bool all_written = write_logprobs(format, job.answer, choice, kPositionsAtOnce);
   if (auto counted = job.count(index); !counted) return fail_job(job, counted.error());
-  if (!all_said) return;
+  if (!all_written) return;
   const bool left_out =
-      job.stream && form.repeats() && !choice.ended && job.stream->num_waiting() > kWaitingMax;
+      job.stream && format.repeats() && !choice.ended && job.stream->num_waiting() > kWaitingMax;
   if (job.stream && !left_out) {
-    const std::string block = form.next_block(job.answer, choice);
-    if (!block.empty()) return send_block(job, form, block);
+    const std::string block = format.next_block(job.answer, choice);
+    if (!block.empty()) return send_block(job, format, block);
   }
-  job.telling.reset();
+  job.sending.reset();
   if (choice.ended) {
     std::lock_guard lock(mutex_);
     table_.erase(job.ids[index]);
   }
-  if (job.num_ended == job.answer.choices.size()) finish(job, form);
+  if (job.num_ended == job.answer.choices.size()) finish(job, format);
 }
 
-// Sends the block. If the account has no room for it, the stream ends with the error event of the
-// answer's form, since the exchange's own error event would know only the API and not this answer.
-void ReplyService::send_block(Job& job, const AnswerForm& form, const std::string& block) {
+// Sends the block. If the request may hold no more memory, the stream ends with the error event of
+// the answer's format, since the exchange's own error event would know only the API and not this
+// answer.
+void ReplyService::send_block(Job& job, const ApiFormat& format, const std::string& block) {
   if (auto room = HeldBytes(job.answer.request.memory).grow(std::ssize(block)); !room)
     return fail_job(job, room.error());
-  const bool named = form.style() == StreamStyle::named;
+  const bool named = format.style() == StreamStyle::named;
   if (!(named ? job.stream->events(block) : job.stream->data(block))) drop_job(job);
 }
 
-void ReplyService::finish(Job& job, const AnswerForm& form) {
+void ReplyService::finish(Job& job, const ApiFormat& format) {
   if (job.stream) {
-    const std::string block = form.closing_block(job.answer);
-    if (!block.empty()) send_block(job, form, block);
+    const std::string block = format.closing_block(job.answer);
+    if (!block.empty()) send_block(job, format, block);
     if (job.over) return;
   }
   job.over = true;
   job.end_meter();
-  form.ended(job.answer, nullptr);
-  if (job.answer.story) {
+  format.ended(job.answer, nullptr);
+  if (job.answer.recorder) {
     const bool left = job.exchange != nullptr && job.exchange->is_closed();
-    job.answer.story->ended(job.answer, left ? kClientLeft : 200);
+    job.answer.recorder->ended(job.answer, left ? kClientLeft : 200);
   }
   if (job.exchange == nullptr) return;
   if (!job.stream)
-    job.exchange->respond(200, kJsonType, form.whole(job.answer));
-  else if (form.style() == StreamStyle::named)
+    job.exchange->respond(200, kJsonType, format.whole(job.answer));
+  else if (format.style() == StreamStyle::named)
     job.stream->finish();
   else
     job.stream->done();

@@ -154,7 +154,7 @@ TEST_F(AccessTest, PromptsAndAnswersTakeTokens) {
   const TestAnswer refused = ask(server, "POST", "/generate", body, "cat-key");
   EXPECT_EQ(refused.status, 429);
   EXPECT_THAT(refused.body, HasSubstr("cat may use 100 tokens a minute"));
-  // The account is at -53 and needs 1, at 100 a minute; a second may have passed.
+  // The bucket holds -53 and needs 1, at 100 a minute; a second may have passed.
   EXPECT_THAT(refused.head,
               testing::AnyOf(HasSubstr("Retry-After: 33\r\n"), HasSubstr("Retry-After: 32\r\n")));
 }

@@ -1,4 +1,4 @@
-// Tool calls and thoughts in answers of /v1/chat/completions, over real sockets, with a fake model
+// Tool calls and reasoning in answers of /v1/chat/completions, over real sockets, with a fake model
 // that returns given texts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ Json joined_message(const Events& events, int choice = 0) {
   return message;
 }
 
-TEST(Answers, CallsAndThoughtsInOnePiece) {
+TEST(Answers, CallsAndReasoningInOnePiece) {
   TestServer server;
   say(server, kTwoCalls);
   const Json answer = server.post("/v1/chat/completions", body_with_tools());
@@ -73,9 +73,9 @@ TEST(Answers, CallsAndThoughtsInOnePiece) {
   EXPECT_EQ(first["function"]["arguments"], R"({"city": "Köln", "days": 2})");
   EXPECT_THAT(first["id"].get<std::string>(), ::testing::MatchesRegex("call_[0-9A-Za-z]+"));
   EXPECT_NE(first["id"], message["tool_calls"][1]["id"]);
-  const int thoughts = answer["usage"]["completion_tokens_details"]["reasoning_tokens"];
-  EXPECT_GT(thoughts, 3);
-  EXPECT_LT(thoughts, answer["usage"]["completion_tokens"].get<int>() / 2);
+  const int reasoning = answer["usage"]["completion_tokens_details"]["reasoning_tokens"];
+  EXPECT_GT(reasoning, 3);
+  EXPECT_LT(reasoning, answer["usage"]["completion_tokens"].get<int>() / 2);
 }
 
 TEST(Answers, AStreamJoinsToTheSameMessage) {
@@ -160,7 +160,7 @@ TEST(Answers, WithoutToolsCallsAreText) {
                 .value());
 }
 
-TEST(Answers, ThoughtsAsTheRequestWantsThem) {
+TEST(Answers, ReasoningAsTheRequestWantsIt) {
   TestServer server;
   say(server, "<think>\nHm.\n\nSo.\n</think>\n\n42");
   const auto message = [&](const Json& fields) {
@@ -187,7 +187,7 @@ TEST(Answers, ThoughtsAsTheRequestWantsThem) {
   EXPECT_EQ(num_pieces({{"include_reasoning", false}}), 0);
 }
 
-TEST(Answers, ThoughtsThatThePromptOpens) {
+TEST(Answers, ReasoningThatThePromptOpens) {
   ServerSettings settings;
   settings.answers.reasoning_field = "both";
   TestServer server(TestServer::Text::bundled, settings);
@@ -199,7 +199,7 @@ TEST(Answers, ThoughtsThatThePromptOpens) {
   EXPECT_EQ(message["reasoning"], "so it is");
   EXPECT_EQ(message["reasoning_content"], "so it is");
   EXPECT_EQ(message["content"], "42");
-  // If the prompt closes the thoughts, all text after it is the answer.
+  // If the prompt closes the reasoning, all text after it is the answer.
   body = chat_body();
   body["reasoning_effort"] = "none";
   say(server, "42</think>");
@@ -256,8 +256,8 @@ TEST(Answers, ChannelsAreToldApart) {
 
 TEST(Answers, ChannelsGoWithTheirOwnCallsOnly) {
   const auto chosen = [](const char* tools) {
-    return choose_answer_formats({.tool_call_parser = tools, .reasoning_parser = "gpt-oss"},
-                                 nullptr, nullptr);
+    return choose_model_formats({.tool_call_parser = tools, .reasoning_parser = "gpt-oss"}, nullptr,
+                                nullptr);
   };
   for (const char* tools : {"auto", "none", "openai"}) EXPECT_TRUE(chosen(tools)) << tools;
   const auto bad = chosen("hermes");

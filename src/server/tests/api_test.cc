@@ -1,4 +1,4 @@
-// The API over real sockets, with a fake model: wire forms, streams, stops.
+// The API over real sockets, with a fake model: wire formats, streams, stops.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -81,14 +81,14 @@ TEST(Api, StreamsWithoutUsageCarryTimingsAtTheEnd) {
 
 TEST(Api, CompletionAnswerAndStream) {
   TestServer server;
-  say(server, kSaying);
+  say(server, kSentence);
   const Json body = {{"prompt", "Say it"}, {"max_tokens", 500}};
   const Json answer = server.post("/v1/completions", body);
   EXPECT_EQ(answer["object"], "text_completion");
   EXPECT_TRUE(answer["id"].get<std::string>().starts_with("cmpl-"));
-  EXPECT_EQ(answer["choices"][0]["text"], kSaying);
+  EXPECT_EQ(answer["choices"][0]["text"], kSentence);
   const Events events = server.stream("/v1/completions", body);
-  EXPECT_EQ(joined(events, 0, "text"), kSaying);
+  EXPECT_EQ(joined(events, 0, "text"), kSentence);
   EXPECT_EQ(events.blocks.back()["choices"][0]["finish_reason"], "stop");
   // Blocks hold whole characters only.
   for (const Json& block : events.blocks)
@@ -98,7 +98,7 @@ TEST(Api, CompletionAnswerAndStream) {
 
 TEST(Api, LengthEndsTheAnswer) {
   TestServer server;
-  say(server, kSaying);
+  say(server, kSentence);
   const Json answer = server.post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 2}});
   EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(answer["usage"]["completion_tokens"], 2);
@@ -107,7 +107,7 @@ TEST(Api, LengthEndsTheAnswer) {
 
 TEST(Api, StopStringsAcrossTokenBorders) {
   TestServer server;
-  say(server, kSaying);
+  say(server, kSentence);
   server.generator.pace_us = 200;
   for (const bool stream : {false, true}) {
     Json body = {{"prompt", "x"}, {"stop", Json::array({"zzz", "ris. It"})}};
@@ -175,7 +175,7 @@ TEST(Api, SeveralChoicesAndPrompts) {
 
 TEST(Api, ChatLogprobsCoverTheTextByteByByte) {
   TestServer server;
-  say(server, kSaying);
+  say(server, kSentence);
   Json body = chat_body();
   body["logprobs"] = true;
   body["top_logprobs"] = 2;
@@ -190,7 +190,7 @@ TEST(Api, ChatLogprobsCoverTheTextByteByByte) {
     return bytes;
   };
   const Json choice = server.post("/v1/chat/completions", body)["choices"][0];
-  EXPECT_EQ(bytes_of(choice["logprobs"]["content"]), kSaying);
+  EXPECT_EQ(bytes_of(choice["logprobs"]["content"]), kSentence);
   // In a stream each chunk's entries match its text, even if stop strings hold text back.
   body["stop"] = "Paris is";
   std::string streamed;
@@ -201,7 +201,7 @@ TEST(Api, ChatLogprobsCoverTheTextByteByByte) {
     EXPECT_EQ(bytes, c["delta"].value("content", ""));
     streamed += bytes;
   }
-  EXPECT_EQ(streamed, kSaying);
+  EXPECT_EQ(streamed, kSentence);
 }
 
 TEST(Api, LogprobsEndWithTheCutText) {
@@ -351,12 +351,12 @@ TEST(Api, FoldersWithoutTokenizerAreServedByIds) {
 
 TEST(Api, TokenizeRoundTrip) {
   TestServer server;
-  const Json tokens = server.post("/tokenize", {{"prompt", kSaying}});
+  const Json tokens = server.post("/tokenize", {{"prompt", kSentence}});
   EXPECT_EQ(tokens["count"], tokens["tokens"].size());
   EXPECT_EQ(tokens["max_model_len"], 4096);
-  EXPECT_EQ(server.post("/tokenize", {{"text", kSaying}})["tokens"], tokens["tokens"]);
+  EXPECT_EQ(server.post("/tokenize", {{"text", kSentence}})["tokens"], tokens["tokens"]);
   EXPECT_EQ(server.post("/detokenize", {{"tokens", tokens["tokens"]}}),
-            (Json{{"text", kSaying}, {"prompt", kSaying}}));
+            (Json{{"text", kSentence}, {"prompt", kSentence}}));
   EXPECT_EQ(server.post("/tokenize", chat_body())["count"], 9);
   server.post("/tokenize", Json::object(), 400);
   server.post("/tokenize", {{"prompt", "x"}, {"text", "y"}}, 400);

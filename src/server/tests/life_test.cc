@@ -179,7 +179,7 @@ TEST(Life, DrainWithoutPatienceAborts) {
 TEST(Life, SixtyFourStreamsAtOnce) {
   TestServer server;
   server.generator.script = [](const RequestInput& r) {
-    return ids_of(fmt::format("{} {}", r.sampling.seed, kSaying));
+    return ids_of(fmt::format("{} {}", r.sampling.seed, kSentence));
   };
   server.generator.pace_us = 300;
   std::vector<std::thread> clients;
@@ -189,7 +189,7 @@ TEST(Life, SixtyFourStreamsAtOnce) {
       Json body = chat_body();
       body["seed"] = i;
       const Events events = server.stream("/v1/chat/completions", body);
-      if (events.done && joined(events, 0, "delta") == fmt::format("{} {}", i, kSaying)) ++good;
+      if (events.done && joined(events, 0, "delta") == fmt::format("{} {}", i, kSentence)) ++good;
     });
   for (std::thread& t : clients) t.join();
   EXPECT_EQ(good, 64);

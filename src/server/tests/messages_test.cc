@@ -5,7 +5,7 @@
 #include "server/apis/anthropic/content_blocks.h"
 #include "server/apis/anthropic/messages_request.h"
 #include "server/apis/anthropic/messages_response.h"
-#include "server/generation/told_answer.h"
+#include "server/generation/answer_testing.h"
 #include "server/tests/test_server.h"
 
 namespace hocket {
@@ -113,7 +113,7 @@ TEST(Messages, Answer) {
 
 TEST(Messages, HowAnswersEnd) {
   TestServer server;
-  say(server, kSaying);
+  say(server, kSentence);
   Json request = hello();
   request["max_tokens"] = 3;
   EXPECT_EQ(server.post("/v1/messages", request)["stop_reason"], "max_tokens");
@@ -162,7 +162,7 @@ TEST(Messages, EventsHaveNames) {
 
 TEST(Messages, AStreamThatFailsSaysSo) {
   TestServer server;
-  say(server, kSaying);
+  say(server, kSentence);
   server.generator.late_error = error(ErrorCode::bad_logits, "not a number");
   const Events events = server.stream("/v1/messages", hello());
   EXPECT_EQ(events.blocks.back()["type"], "error");
@@ -190,10 +190,10 @@ TEST(Messages, AnAnswerThatWasBegunGoesOn) {
   EXPECT_THAT(*text, testing::EndsWith("The sum is"));
 }
 
-// Thoughts, text and calls, as an answer's parser reports them.
+// Reasoning, text and calls, as an answer's parser reports them.
 TEST(Messages, BlocksOfAllKinds) {
-  ToldAnswer told("msg_1");
-  using Kind = ToldAnswer::Kind;
+  ScriptedAnswer told("msg_1");
+  using Kind = ScriptedAnswer::Kind;
   told.add(Kind::reasoning, "hm");
   told.add(Kind::text, "Look:");
   told.add(Kind::call, "", "f");
@@ -201,13 +201,13 @@ TEST(Messages, BlocksOfAllKinds) {
   told.add(Kind::arguments, "1}");
   told.add(Kind::call_end, "");
   told.end();
-  const Json message = told.whole(messages_form());
+  const Json message = told.whole(messages_format());
   EXPECT_EQ(message["stop_reason"], "tool_use");
   EXPECT_EQ(message["content"], body(R"([{"type":"thinking","thinking":"hm","signature":""},
       {"type":"text","text":"Look:"},
       {"type":"tool_use","id":"call_f","name":"f","input":{"a":1}}])"));
   std::string json, types;
-  for (const Json& e : told.streamed(messages_form())) {
+  for (const Json& e : told.streamed(messages_format())) {
     if (e["type"] == "content_block_start")
       types += e["content_block"]["type"].get<std::string>() + " ";
     if (e["type"] == "content_block_delta") json += e["delta"].value("partial_json", "");

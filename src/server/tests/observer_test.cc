@@ -96,7 +96,7 @@ TEST(RequestLog, RefusalsAreToldWithoutWhatTheySayOfTheBody) {
 TEST(RequestLog, AClientThatLeavesIs499) {
   const std::string text = logged({.log_requests = true}, [](TestServer& s) {
     s.generator.pace_us = 20000;
-    s.generator.script = [](const RequestInput&) { return ids_of(kSaying); };
+    s.generator.script = [](const RequestInput&) { return ids_of(kSentence); };
     {
       TestClient client(s.server->port());
       client.send(TestServer::request_text("POST", "/v1/chat/completions", secret_body().dump()));
@@ -109,10 +109,10 @@ TEST(RequestLog, AClientThatLeavesIs499) {
 
 TEST(ConfigureLogging, ChangesWhatIsLoggedFromThenOn) {
   const std::string text = logged({}, [](TestServer& s) {
-    const Json told =
+    const Json got =
         s.post("/configure_logging", {{"log_requests", true}, {"log_requests_level", 0}});
-    EXPECT_EQ(told["log_requests"], true);
-    EXPECT_EQ(told["log_requests_level"], 0);
+    EXPECT_EQ(got["log_requests"], true);
+    EXPECT_EQ(got["log_requests_level"], 0);
     s.post("/v1/chat/completions", secret_body());
   });
   EXPECT_THAT(text, HasSubstr("request_ended"));
@@ -230,10 +230,10 @@ TEST_F(Dump, BeginsAndEndsByConfigureLogging) {
   settings.observe.admin_folder = folder_.parent_path();
   TestServer server(TestServer::Text::bundled, settings);
   server.post("/v1/chat/completions", secret_body());
-  const Json told = server.post(
+  const Json got = server.post(
       "/configure_logging",
       {{"dump_requests_folder", folder_.filename().string()}, {"dump_requests_threshold", 2}});
-  EXPECT_EQ(told["dump_requests_folder"], folder_.string());
+  EXPECT_EQ(got["dump_requests_folder"], folder_.string());
   for (int i = 0; i < 3; ++i) server.post("/v1/chat/completions", secret_body());
   ASSERT_TRUE(eventually([&] { return files().size() == 2; }));
   EXPECT_EQ(
@@ -279,9 +279,9 @@ TEST_F(Dump, WhileNothingCanBeWrittenAllAreLostAndThenItGoesOn) {
   EXPECT_EQ(counts.written, 3u);
   EXPECT_EQ(counts.lost, 3u);
   EXPECT_EQ(files().size(), 2u);
-  const size_t told = log.find("dump: requests are lost");
-  ASSERT_NE(told, log.npos);
-  EXPECT_EQ(log.find("dump: requests are lost", told + 1), log.npos) << log;
+  const size_t got = log.find("dump: requests are lost");
+  ASSERT_NE(got, log.npos);
+  EXPECT_EQ(log.find("dump: requests are lost", got + 1), log.npos) << log;
   EXPECT_THAT(log, HasSubstr("dump: requests are kept again"));
 }
 
@@ -315,7 +315,7 @@ TEST_F(Dump, AFileThatCouldNotBeWrittenEndsWithAWholeLine) {
   EXPECT_EQ(lines[1]["body"]["x"], 1);
 }
 
-TEST(RequestStory, WhatWaitsHoldsNumbersAndNoLists) {
+TEST(RequestRecorder, WhatWaitsHoldsNumbersAndNoLists) {
   Answer answer;
   answer.prompts = {{TokenId{1}}};
   Prompt& prompt = answer.request.prompts.emplace_back();
@@ -324,15 +324,15 @@ TEST(RequestStory, WhatWaitsHoldsNumbersAndNoLists) {
   prompt.sampling.stop_ids = std::vector<TokenId>(1000, TokenId{7});
   prompt.sampling.allowed_ids = prompt.sampling.stop_ids;
   ObserverInbox inbox;
-  RequestStory(inbox, {.log = true}, {}).began(answer);
+  RequestRecorder(inbox, {.log = true}, {}).began(answer);
   const auto note = inbox.notes.pop();
   ASSERT_TRUE(note.has_value());
-  const PromptRecord& told = note->record.prompts.front();
-  EXPECT_EQ(told.sampling.temperature, 0.5);
-  EXPECT_EQ(told.num_stops, 1001);
-  EXPECT_TRUE(told.sampling.stop.empty());
-  EXPECT_TRUE(told.sampling.stop_ids.empty());
-  EXPECT_TRUE(told.sampling.allowed_ids.empty());
+  const PromptRecord& got = note->record.prompts.front();
+  EXPECT_EQ(got.sampling.temperature, 0.5);
+  EXPECT_EQ(got.num_stops, 1001);
+  EXPECT_TRUE(got.sampling.stop.empty());
+  EXPECT_TRUE(got.sampling.stop_ids.empty());
+  EXPECT_TRUE(got.sampling.allowed_ids.empty());
 }
 
 }  // namespace

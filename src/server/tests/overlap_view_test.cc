@@ -68,14 +68,14 @@ TEST(OverlapView, IsAnsweredAsJson) {
   EXPECT_EQ(nothing["planner"], Json());
   EXPECT_EQ(nothing["hidden_share"], 0.0);
   server.generator.overlapped.write(some_view());
-  const Json said = server.get("/overlap");
-  const Json decisions = said["planner"]["decisions"];
-  EXPECT_EQ(said["overlap"], "auto");
-  EXPECT_EQ(said["hidden_seconds"], 6.0);
-  EXPECT_EQ(said["exposed_seconds"], 1.0);
-  EXPECT_EQ(said["waiting_seconds"], 4.0);
-  EXPECT_EQ(said["hidden_share"], 6.0 / 7);
-  EXPECT_EQ(said["ranks"][0], Json::parse(R"({
+  const Json view = server.get("/overlap");
+  const Json decisions = view["planner"]["decisions"];
+  EXPECT_EQ(view["overlap"], "auto");
+  EXPECT_EQ(view["hidden_seconds"], 6.0);
+  EXPECT_EQ(view["exposed_seconds"], 1.0);
+  EXPECT_EQ(view["waiting_seconds"], 4.0);
+  EXPECT_EQ(view["hidden_share"], 6.0 / 7);
+  EXPECT_EQ(view["ranks"][0], Json::parse(R"({
     "dp_rank": 0, "plan": {"prefill": "two-batch, four-phase", "decode": "none"},
     "hidden_share": 0.75, "hidden_is_estimate": false,
     "seconds": {"step": 20.0, "compute": {"attn_in": 0.25, "attn_core": 0.5, "mlp": 0.75,
@@ -84,11 +84,11 @@ TEST(OverlapView, IsAnsweredAsJson) {
       "waiting": 2.0, "idle": 0.125, "hidden": 3.0},
     "steps": {"none": 5, "single-batch": 6, "two-batch": 7}, "shadow_steps": 2,
     "unknown_plans": 4, "half_imbalance": 1.25})"));
-  EXPECT_EQ(said["ranks"][1]["dp_rank"], 1);
-  EXPECT_EQ(said["ranks"][1]["hidden_share"], 1.0);
-  EXPECT_EQ(said["ranks"][1]["hidden_is_estimate"], true);
-  EXPECT_EQ(said["planner"]["steps"], 900);
-  EXPECT_EQ(said["planner"]["searches"], 30);
+  EXPECT_EQ(view["ranks"][1]["dp_rank"], 1);
+  EXPECT_EQ(view["ranks"][1]["hidden_share"], 1.0);
+  EXPECT_EQ(view["ranks"][1]["hidden_is_estimate"], true);
+  EXPECT_EQ(view["planner"]["steps"], 900);
+  EXPECT_EQ(view["planner"]["searches"], 30);
   EXPECT_EQ(decisions[0], Json::parse(R"({
     "phase": "prefill", "rows": 1024, "kv_tokens": 2048,
     "plan": {"name": "two-batch, an order", "order": 3, "parts": 2, "share": 31},

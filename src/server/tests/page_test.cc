@@ -134,7 +134,7 @@ TEST(Page, TheNewestThatEndedAreKept) {
   answer.choices.resize(1);
   for (int i = 1; i <= 70; ++i)
     ended.note(answer, 0, {.finish = FinishReason::length, .generated_tokens = i});
-  const auto texts = ended.look();
+  const auto texts = ended.texts();
   ASSERT_EQ(texts.size(), EndedTexts::kKept);
   EXPECT_EQ(texts.front().number, 7u);
   EXPECT_EQ(texts.back().generated_tokens, 70);

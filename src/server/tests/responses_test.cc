@@ -5,7 +5,7 @@
 #include "server/apis/responses/response_items.h"
 #include "server/apis/responses/responses_request.h"
 #include "server/apis/responses/responses_response.h"
-#include "server/generation/told_answer.h"
+#include "server/generation/answer_testing.h"
 #include "server/tests/test_server.h"
 
 namespace hocket {
@@ -154,7 +154,7 @@ TEST(Responses, AStreamRepeatsWhatWasAskedForHoweverLong) {
 
 TEST(Responses, HowAnswersEnd) {
   TestServer server;
-  say(server, kSaying);
+  say(server, kSentence);
   const Json cut = server.post("/v1/responses", {{"input", "x"}, {"max_output_tokens", 2}});
   EXPECT_EQ(cut["status"], "incomplete");
   EXPECT_EQ(cut["incomplete_details"]["reason"], "max_output_tokens");
@@ -282,12 +282,12 @@ TEST(Responses, InputIsCounted) {
   EXPECT_EQ(server.generator.num_seen(), 0u);
 }
 
-// Thoughts, text and calls, as an answer's parser reports them.
+// Reasoning, text and calls, as an answer's parser reports them.
 TEST(Responses, ItemsOfAllKinds) {
-  ToldAnswer told("resp_1");
+  ScriptedAnswer told("resp_1");
   told.answer.request.responses = std::make_shared<ResponsesRequest>(
       ResponsesRequest{.id = "resp_1", .repeated = {}, .who = {}, .turns = {}});
-  using Kind = ToldAnswer::Kind;
+  using Kind = ScriptedAnswer::Kind;
   told.add(Kind::reasoning, "hm");
   told.add(Kind::call, "", "f");
   told.add(Kind::arguments, "{\"a\":1}");
@@ -297,7 +297,7 @@ TEST(Responses, ItemsOfAllKinds) {
   told.add(Kind::call_broken, "");
   told.add(Kind::text, "g{");
   told.end();
-  const Json output = told.whole(responses_form())["output"];
+  const Json output = told.whole(responses_format())["output"];
   EXPECT_EQ(output, json(R"([
     {"id":"rs_1_0","type":"reasoning","status":"completed","summary":[],
      "content":[{"type":"reasoning_text","text":"hm"}]},
@@ -308,7 +308,7 @@ TEST(Responses, ItemsOfAllKinds) {
     {"id":"msg_1_3","type":"message","status":"completed","role":"assistant",
      "content":[{"type":"output_text","text":"g{","annotations":[],"logprobs":[]}]}])"));
   std::vector<std::string> types;
-  for (const Json& e : told.streamed(responses_form())) {
+  for (const Json& e : told.streamed(responses_format())) {
     if (e["type"] == "response.output_item.done") {
       EXPECT_EQ(e["item"], output[e["output_index"].get<size_t>()]);
     }

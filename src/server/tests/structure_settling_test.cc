@@ -1,4 +1,4 @@
-// Requests' demands on their answers, settled once the prompt is known: calls, thoughts before
+// Requests' demands on their answers, settled once the prompt is known: calls, reasoning before
 // structured output, thinking budgets. The three APIs of conversations have different fields for
 // them.
 #include "server/generation/structure_settling.h"
@@ -19,9 +19,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const AnswerFormats& formats() {
-  static const AnswerFormats kFormats =
-      choose_answer_formats({}, &bundled_text().chat_template, &bundled_text().tokenizer).value();
+const ModelFormats& formats() {
+  static const ModelFormats kFormats =
+      choose_model_formats({}, &bundled_text().chat_template, &bundled_text().tokenizer).value();
   return kFormats;
 }
 
@@ -61,7 +61,7 @@ std::string grammar(const SamplingParams& sampling) {
   R"("tools":[{"type":"function","function":{"name":"f","parameters":)" \
   R"({"type":"object","properties":{"a":{"type":"integer"}}}}},)"       \
   R"({"type":"function","function":{"name":"g"}}])"
-#define NO_THOUGHTS R"("chat_template_kwargs":{"enable_thinking":false})"
+#define NO_REASONING R"("chat_template_kwargs":{"enable_thinking":false})"
 
 TEST(StructureSettling, ACallThatIsAskedForIsAGrammar) {
   const SamplingParams any = chat("{" TOOLS R"(,"tool_choice":"required"})");
@@ -110,12 +110,12 @@ TEST(StructureSettling, EveryApiSaysIt) {
   EXPECT_EQ(responses(R"({"reasoning":{"effort":"low"}})").thoughts->tokens, 1024);
 }
 
-TEST(StructureSettling, ThoughtsComeBeforeStructureUnlessThePromptClosedThem) {
+TEST(StructureSettling, ReasoningComesBeforeStructureUnlessThePromptClosedIt) {
   const char* format = R"("response_format":{"type":"json_object"})";
   const auto with_format = [&](const std::string& more) {
     return chat(fmt::format("{{{}{}}}", format, more).c_str());
   };
-  const SamplingParams closed = with_format("," NO_THOUGHTS);
+  const SamplingParams closed = with_format("," NO_REASONING);
   EXPECT_EQ(closed.grammar->kind, GrammarKind::json_schema);
   EXPECT_EQ(grammar(closed), R"({"type":"object"})");
   EXPECT_EQ(grammar(with_format("")), grammar(closed));  // the model thinks only if asked to
@@ -124,7 +124,7 @@ TEST(StructureSettling, ThoughtsComeBeforeStructureUnlessThePromptClosedThem) {
   EXPECT_EQ(possible.grammar->kind, GrammarKind::lark);
   EXPECT_EQ(possible.grammar->field, "response_format.type");
   EXPECT_THAT(grammar(possible), HasSubstr("\"<think>\""));
-  // The prompt has begun the thoughts, so no mark opens them.
+  // The prompt has begun the reasoning, so no mark opens it.
   Json body = with(chat_body(), R"({"continue_final_message":true,
                                     "response_format":{"type":"json_object"}})");
   body["messages"].push_back({{"role", "assistant"}, {"content", "<think>\nWell, "}});
@@ -135,7 +135,7 @@ TEST(StructureSettling, ThoughtsComeBeforeStructureUnlessThePromptClosedThem) {
   EXPECT_EQ(grammar(settled(parse_chat(body, served_with_grammars())).value()), grammar(open));
 }
 
-TEST(StructureSettling, BudgetsEndThoughts) {
+TEST(StructureSettling, BudgetsEndReasoning) {
   const SamplingParams with_tools = chat("{" TOOLS R"(,"thinking_budget":7})");
   ASSERT_NE(with_tools.thoughts, nullptr);
   const ThoughtLimit& limit = *with_tools.thoughts;
@@ -146,7 +146,7 @@ TEST(StructureSettling, BudgetsEndThoughts) {
   EXPECT_EQ(limit.ends[1], ids_of("<tool_call>"));
   EXPECT_EQ(chat(R"({"max_thinking_tokens":0})").thoughts->tokens, 0);
   EXPECT_EQ(chat("{}").thoughts, nullptr);
-  EXPECT_EQ(chat(R"({"thinking_budget":7,)" NO_THOUGHTS "}").thoughts, nullptr);
+  EXPECT_EQ(chat(R"({"thinking_budget":7,)" NO_REASONING "}").thoughts, nullptr);
   EXPECT_EQ(parse_chat(with(chat_body(), R"({"thinking_budget":-1})"), served_with_grammars())
                 .error()
                 .param,
@@ -154,20 +154,20 @@ TEST(StructureSettling, BudgetsEndThoughts) {
 }
 
 TEST(StructureSettling, EffortIsABudgetWhereTheTemplateHasNoWordsForIt) {
-  EXPECT_FALSE(formats().traits.tells_effort);
+  EXPECT_FALSE(formats().traits.uses_effort);
   EXPECT_EQ(chat(R"({"reasoning_effort":"medium"})").thoughts->tokens, 8192);
   EXPECT_EQ(chat(R"({"reasoning_effort":"max"})").thoughts, nullptr);
-  EXPECT_EQ(chat(R"({"reasoning_effort":"none"})").thoughts, nullptr);  // the prompt closes them
+  EXPECT_EQ(chat(R"({"reasoning_effort":"none"})").thoughts, nullptr);  // the prompt closes it
   EXPECT_EQ(chat(R"({"reasoning_effort":"high","thinking_budget":9})").thoughts->tokens, 9);
   const auto odd =
       parse_chat(with(chat_body(), R"({"reasoning_effort":"some"})"), served_with_grammars());
   EXPECT_EQ(odd.error().param, "reasoning_effort");
   EXPECT_THAT(odd.error().message, HasSubstr("minimal, low, medium"));
-  EXPECT_EQ(answer_formats_json(formats())["reasoning_effort_budgets"]["low"], 1024);
+  EXPECT_EQ(model_formats_json(formats())["reasoning_effort_budgets"]["low"], 1024);
 }
 
 #undef TOOLS
-#undef NO_THOUGHTS
+#undef NO_REASONING
 
 }  // namespace
 }  // namespace hocket

@@ -326,7 +326,7 @@ inline std::vector<TokenId> ids_of(std::string_view text) {
   return bundled_text().tokenizer.encode(text, {.add_special_tokens = false}).value();
 }
 
-inline const char* const kSaying = "The capital of France is Paris. It has 2 rivers – né? 你好!";
+inline const char* const kSentence = "The capital of France is Paris. It has 2 rivers – né? 你好!";
 
 inline Json chat_body() {
   return {{"messages", Json::array({{{"role", "user"}, {"content", "Hi"}}})}};

@@ -71,7 +71,7 @@ TEST(TokenizerInfo, NamesItsTokens) {
 
 TEST(StopRegex, EndsAnswersWhereverTheTokensEnd) {
   TestServer server;
-  say(server, kSaying);
+  say(server, kSentence);
   server.generator.pace_us = 200;
   Json body = {{"prompt", "x"}, {"stop_regex", Json::array({"zz+", "Par[a-z]s"})}};
   const Json choice = server.post("/v1/completions", body)["choices"][0];
@@ -90,7 +90,7 @@ TEST(StopRegex, EndsAnswersWhereverTheTokensEnd) {
   // A pattern that needs the end of the text matches when the answer ends.
   body = {{"prompt", "x"}, {"stop_regex", "!$"}, {"return_token_ids", true}};
   const Json whole = server.post("/v1/completions", body)["choices"][0];
-  EXPECT_EQ(whole["text"], kSaying);
+  EXPECT_EQ(whole["text"], kSentence);
   EXPECT_EQ(whole["matched_stop"], "!$");
   const Json native =
       server.post("/generate", {{"text", "x"}, {"sampling_params", {{"stop_regex", "[A-Z]ar"}}}});

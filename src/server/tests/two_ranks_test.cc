@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cluster/test_ranks.h"
-#include "server/ranks/front_door.h"
+#include "server/ranks/rank_router.h"
 #include "server/tests/test_server.h"
 
 namespace hocket {

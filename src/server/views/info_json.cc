@@ -215,7 +215,7 @@ Result<Json> scheduler_json(const Json& info) {
       if (set.contains(key)) scheduler[key] = set.at(key);
     return scheduler;
   } catch (const Json::exception& e) {
-    return fail(ErrorCode::io, "/get_server_info does not tell the scheduler: {}", e.what());
+    return fail(ErrorCode::io, "/get_server_info does not describe the scheduler: {}", e.what());
   }
 }
 
@@ -273,7 +273,7 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
   return {{"version", kVersion},
           {"settings", settings_json(settings)},
           {"changes", std::move(changes)},
-          {"answers", model.formats == nullptr ? Json() : answer_formats_json(*model.formats)},
+          {"answers", model.formats == nullptr ? Json() : model_formats_json(*model.formats)},
           {"isa", isa_name(info.isa)},
           {"num_threads", info.num_workers},
           {"dtype", dtype_name(info.dtype)},

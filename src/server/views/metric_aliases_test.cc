@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-std::string told(MetricCompat compat) {
+std::string rendered(MetricCompat compat) {
   EngineInfo info;
   info.served_model_name = "tiny";
   Metrics metrics(info, 0, compat);
@@ -27,12 +27,12 @@ std::string told(MetricCompat compat) {
 }
 
 TEST(MetricAliases, AreNotThereUnlessAskedFor) {
-  EXPECT_THAT(told({}), Not(HasSubstr("sglang:")));
-  EXPECT_THAT(told({}), Not(HasSubstr("vllm:")));
+  EXPECT_THAT(rendered({}), Not(HasSubstr("sglang:")));
+  EXPECT_THAT(rendered({}), Not(HasSubstr("vllm:")));
 }
 
 TEST(MetricAliases, SglangsNamesHaveItsPrefixAndOurLabels) {
-  const std::string text = told({.sglang = true});
+  const std::string text = rendered({.sglang = true});
   EXPECT_THAT(text, HasSubstr("# TYPE sglang:num_running_reqs gauge\n"));
   EXPECT_THAT(text, HasSubstr("sglang:num_running_reqs{dp_rank=\"0\",engine_type=\"unified\""));
   EXPECT_THAT(text, HasSubstr("sglang:time_to_first_token_seconds_bucket{model_name=\"tiny\""));
@@ -41,7 +41,7 @@ TEST(MetricAliases, SglangsNamesHaveItsPrefixAndOurLabels) {
 }
 
 TEST(MetricAliases, VllmsNamesHaveItsLabels) {
-  const std::string text = told({.vllm = true});
+  const std::string text = rendered({.vllm = true});
   for (const char* line :
        {"vllm:num_requests_running{model_name=\"tiny\",engine=\"0\"} 3\n",
         "vllm:kv_cache_usage_perc{model_name=\"tiny\",engine=\"0\"} 0.25\n",

@@ -204,8 +204,8 @@ void add_cluster(MetricSnapshot& out, const ClusterCounts& cluster) {
   out.gauge("cluster_epoch", "How often it changed who is there", cluster.epoch);
   out.gauge("cluster_ranks_in", "Ranks that are there",
             static_cast<double>(std::ranges::count(cluster.up, true)));
-  const auto each = [&](auto&& tell) {
-    for (size_t rank = 0; rank < cluster.up.size(); ++rank) tell(rank, std::to_string(rank));
+  const auto each = [&](auto&& visit) {
+    for (size_t rank = 0; rank < cluster.up.size(); ++rank) visit(rank, std::to_string(rank));
   };
   each([&](size_t rank, std::string name) {
     out.gauge("cluster_rank_up", "1 where the rank is there", cluster.up[rank] ? 1 : 0,
@@ -214,9 +214,9 @@ void add_cluster(MetricSnapshot& out, const ClusterCounts& cluster) {
   out.counter("cluster_lost_ranks_total", "Times a rank was lost", cluster.num_lost);
   out.gauge("forwarded_requests", "Requests that came here and another rank has",
             static_cast<double>(cluster.num_forwards));
-  const auto each_other = [&](auto&& tell) {
+  const auto each_other = [&](auto&& visit) {
     each([&](size_t rank, std::string name) {
-      if (static_cast<int>(rank) != cluster.rank) tell(rank, std::move(name));
+      if (static_cast<int>(rank) != cluster.rank) visit(rank, std::move(name));
     });
   };
   each_other([&](size_t rank, std::string name) {

@@ -18,7 +18,7 @@ namespace hocket {
 
 inline constexpr const char* kMetricsContentType = "text/plain; version=0.0.4; charset=utf-8";
 
-// The facts that a rank knows of ranks in other processes (front_door.h). Vectors are by rank.
+// The facts that a rank knows of ranks in other processes (rank_router.h). Vectors are by rank.
 struct ClusterCounts {
   int rank = 0;  // this rank
   uint32_t epoch = 0;

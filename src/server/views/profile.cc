@@ -29,8 +29,8 @@ Json json_of(const Profiler::Status& status) {
 
 }  // namespace
 
-Result<AskedProfile> parse_start_profile(const Json& json) {
-  AskedProfile asked;
+Result<ProfileRequest> parse_start_profile(const Json& json) {
+  ProfileRequest asked;
   Profiler::Start& start = asked.start;
   Fields fields(json);
   fields.read("output_dir", asked.folder);
@@ -48,18 +48,18 @@ Result<AskedProfile> parse_start_profile(const Json& json) {
   return fields.finish_with(std::move(asked));
 }
 
-Result<BegunProfile> start_profile(Profiler* profiler, const std::string& admin_root,
-                                   std::string_view body) {
+Result<StartedProfile> start_profile(Profiler* profiler, const std::string& admin_root,
+                                     std::string_view body) {
   HOCKET_TRY_VOID(check_profiler(profiler));
   Json json = Json::object();
   if (!body.empty()) {
     HOCKET_TRY(json, parse_json_object(body));
   }
-  HOCKET_TRY(AskedProfile asked, parse_start_profile(json));
+  HOCKET_TRY(ProfileRequest asked, parse_start_profile(json));
   HOCKET_TRY(asked.start.dir, admin_folder(admin_root, asked.folder, "output_dir"));
   if (asked.start.id.empty()) asked.start.id = Profiler::fresh_id();
   HOCKET_TRY(const Profiler::Status status, profiler->start(asked.start));
-  BegunProfile begun{.answer = json_of(status)};
+  StartedProfile begun{.answer = json_of(status)};
   begun.answer["num_steps"] =
       asked.start.num_steps > 0 ? Json(asked.start.num_steps) : Json(nullptr);
   if (!asked.ignored.empty()) begun.answer["ignored"] = asked.ignored;

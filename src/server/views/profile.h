@@ -11,22 +11,22 @@
 
 namespace hocket {
 
-struct AskedProfile {
+struct ProfileRequest {
   Profiler::Start start;             // without its folder
   std::string folder;                // name of a folder below --admin-folder
   std::vector<std::string> ignored;  // names of ignored fields
 };
 // Errors: as json_body.h.
-Result<AskedProfile> parse_start_profile(const Json& json);
+Result<ProfileRequest> parse_start_profile(const Json& json);
 
-struct BegunProfile {
+struct StartedProfile {
   Json answer;         // {"profiling", "files", "num_steps", "ignored"}
   std::string others;  // the body for other ranks, so that all files have the same id
 };
 // profiler: null if steps cannot be profiled. admin_root: the value of --admin-folder.
 // Errors: those of Profiler and of admin_folder(); for a body, as json_body.h.
-Result<BegunProfile> start_profile(Profiler* profiler, const std::string& admin_root,
-                                   std::string_view body);
+Result<StartedProfile> start_profile(Profiler* profiler, const std::string& admin_root,
+                                     std::string_view body);
 // Waits until the file is written, a fraction of a second.
 Result<Json> stop_profile(Profiler* profiler);
 

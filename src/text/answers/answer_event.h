@@ -1,4 +1,4 @@
-// The parts of a model's answer: prose, thoughts, calls of tools. Each API writes them in its own
+// The parts of a model's answer: prose, reasoning, tool calls. Each API writes them in its own
 // way.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace hocket {
 struct AnswerEvent {
   enum class Kind : uint8_t {
     text,       // `text`: a piece of prose
-    reasoning,  // `text`: a piece of the thoughts before the answer
+    reasoning,  // `text`: a piece of the reasoning before the answer
     call,       // `call`, `id`, `name`: a call begins
     arguments,  // `call`, `text`: a piece of its arguments' JSON
     call_end,   // `call`: the pieces join to one JSON object
@@ -32,7 +32,7 @@ struct AnswerEvent {
 struct AnswerPart {
   enum class Kind : uint8_t { text, reasoning, call };
   Kind kind = Kind::text;
-  std::string text;      // prose, thoughts, or the arguments' JSON
+  std::string text;      // prose, reasoning, or the arguments' JSON
   std::string id, name;  // only for calls
 
   bool operator==(const AnswerPart&) const = default;

@@ -72,8 +72,8 @@ constexpr std::array kReasoning = {
     NamedReasoning{"minimax-m2", "<think>", "</think>", true},
     NamedReasoning{"mistral", "[THINK]", "[/THINK]"},
     NamedReasoning{"kimi", "◁think▷", "◁/think▷"},
-    NamedReasoning{"gpt-oss", harmony::kThoughts, harmony::kEnd, false, true},
-    NamedReasoning{"openai-gptoss", harmony::kThoughts, harmony::kEnd, false, true},
+    NamedReasoning{"gpt-oss", harmony::kReasoning, harmony::kEnd, false, true},
+    NamedReasoning{"openai-gptoss", harmony::kReasoning, harmony::kEnd, false, true},
 };
 
 template <class Table>
@@ -120,7 +120,7 @@ Result<ToolFormat> choose_tool_format(std::string_view flag, std::string_view ch
   if (flag == "auto") return tool_format_of(chat_template);
   const auto found = std::ranges::find(kTools, flag, &NamedTool::name);
   if (found != kTools.end()) return found->format;
-  return fail(error(ErrorCode::bad_value, "--tool-call-parser {} is none that there is", flag)
+  return fail(error(ErrorCode::bad_value, "--tool-call-parser {} is unknown", flag)
                   .with_fix(fmt::format("auto, {}", fmt::join(kToolNames, ", "))));
 }
 
@@ -131,7 +131,7 @@ Result<ReasoningFormat> choose_reasoning_format(std::string_view flag,
   std::ranges::replace(name, '_', '-');
   const auto found = std::ranges::find(kReasoning, name, &NamedReasoning::name);
   if (found != kReasoning.end()) return found->format();
-  return fail(error(ErrorCode::bad_value, "--reasoning-parser {} is none that there is", flag)
+  return fail(error(ErrorCode::bad_value, "--reasoning-parser {} is unknown", flag)
                   .with_fix(fmt::format("auto, {}", fmt::join(kReasoningNames, ", "))));
 }
 
@@ -185,7 +185,7 @@ std::vector<std::string_view> opening_marks(ToolFormat format) {
       return {"<|python_start|>"};
     case ToolFormat::mistral:
       return {"[TOOL_CALLS]"};
-    case ToolFormat::gpt_oss:  // its reader tells thoughts and calls apart by itself
+    case ToolFormat::gpt_oss:  // its reader separates reasoning and calls itself
     case ToolFormat::json:
     case ToolFormat::none:
       return {};

@@ -1,5 +1,5 @@
-// The ways in which model families write calls and thoughts, and the choice between them by flag or
-// chat template.
+// The ways in which model families write calls and reasoning, and the choice between them by flag
+// or chat template.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,10 @@ enum class ToolFormat : uint8_t {
   json,
 };
 
-// The two marks around thoughts.
+// The two marks around reasoning.
 struct ReasoningFormat {
-  std::string open, close;  // close is empty if the model writes no thoughts
-  // True: answers begin with thoughts even without a mark. False: only if the prompt ends with an
+  std::string open, close;  // close is empty if the model writes no reasoning
+  // True: answers begin with reasoning even without a mark. False: only if the prompt ends with an
   // open mark or the answer begins with one.
   bool implied = false;
   // True: the answer is messages of channels (harmony.h), and these are the marks of one channel.
@@ -58,10 +58,10 @@ std::string_view reasoning_format_name(const ReasoningFormat& format);
 std::span<const std::string_view> tool_format_names();
 std::span<const std::string_view> reasoning_format_names();
 
-// Returns true if the answer to `prompt` (its end is enough) begins with thoughts: the prompt
-// leaves them open, or they are implied and the prompt does not close them.
+// Returns true if the answer to `prompt` (its end is enough) begins with reasoning: the prompt
+// leaves it open, or it is implied and the prompt does not close it.
 bool begins_with_reasoning(const ReasoningFormat& format, std::string_view prompt);
-// Returns true if the prompt closes the thoughts, so that the answer has none.
+// Returns true if the prompt closes the reasoning, so that the answer has none.
 bool ends_reasoning(const ReasoningFormat& format, std::string_view prompt);
 
 // Return the marks of a format. Marks that are control tokens must be kept in an answer's text.

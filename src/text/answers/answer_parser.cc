@@ -18,7 +18,7 @@ std::span<const Tool> tools_of(const AnswerParser::Options& options) {
   return *options.tools;
 }
 
-// The reader of channels tells thoughts from the answer by itself.
+// The reader of channels separates reasoning from the answer itself.
 ReasoningFormat split_off(const AnswerParser::Options& options) {
   return options.reasoning.channels ? ReasoningFormat() : options.reasoning;
 }
@@ -26,7 +26,7 @@ ReasoningFormat split_off(const AnswerParser::Options& options) {
 std::unique_ptr<CallReader> reader_of(const AnswerParser::Options& options, EventWriter* writer) {
   const CallContext context = {.writer = writer, .tools = tools_of(options)};
   if (!options.reasoning.channels) return make_call_reader(options.tools_as, context);
-  return make_harmony_reader({.thoughts = true,
+  return make_harmony_reader({.reasoning = true,
                               .calls = options.tools_as == ToolFormat::gpt_oss,
                               .open = options.reasoning_open},
                              context);

@@ -1,6 +1,6 @@
-// Turns one answer's text, piece by piece as it is generated, into events: prose, thoughts, calls.
+// Turns one answer's text, piece by piece as it is generated, into events: prose, reasoning, calls.
 //
-//   text -> ReasoningSplitter -> thoughts | rest -> CallReader of the family -> prose | calls
+//   text -> ReasoningSplitter -> reasoning | rest -> CallReader of the family -> prose | calls
 //
 // Invariants, for any text cut anywhere:
 // * the events do not depend on the cuts, except for where pieces of one kind are divided;
@@ -33,7 +33,7 @@ class AnswerParser {
 
   struct Options {
     ToolFormat tools_as = ToolFormat::none;          // none: calls stay text
-    ReasoningFormat reasoning;                       // none: thoughts stay text
+    ReasoningFormat reasoning;                       // none: reasoning stays text
     bool reasoning_open = false;                     // see begins_with_reasoning()
     std::shared_ptr<const std::vector<Tool>> tools;  // types of values, names of bare calls
     int calls_max = kCallsMax;                       // 1: no parallel calls
@@ -50,7 +50,7 @@ class AnswerParser {
   // Ends the answer, complete or not; appends the events of held text.
   void finish(std::vector<AnswerEvent>& out);
 
-  // Returns true if the text so far ends within the thoughts.
+  // Returns true if the text so far ends within the reasoning.
   bool in_reasoning() const;
   // Returns true if calls_max calls are whole; text after them is not read.
   bool done() const;

@@ -43,8 +43,8 @@ TEST(AnswerParser, EndlessBlanksCostWhatTheyAreLong) {
     return parts_of(events);
   };
   EXPECT_EQ(events_behind("", {.format = ToolFormat::none}).size(), 1u);
-  const auto thoughts = events_behind("", {.format = ToolFormat::none, .reasoning_open = true});
-  EXPECT_EQ(thoughts, (std::vector{thought("x")}));
+  const auto reasoning = events_behind("", {.format = ToolFormat::none, .reasoning_open = true});
+  EXPECT_EQ(reasoning, (std::vector{reasoning_part("x")}));
   EXPECT_EQ(events_behind(call, {.format = ToolFormat::hermes}).size(), 2u);
   EXPECT_EQ(events_behind(deepseek, {.format = ToolFormat::deepseek_v3}).size(), 2u);
   const std::string minimax = "<minimax:tool_call><invoke name=\"now\"></invoke>";
@@ -192,7 +192,7 @@ TEST(AnswerFormat, ChosenByNameOrTemplate) {
   EXPECT_FALSE(choose_reasoning_format("deep", "").has_value());
 }
 
-TEST(AnswerFormat, WhereThoughtsBegin) {
+TEST(AnswerFormat, WhereReasoningBegins) {
   ReasoningFormat format{.open = "<think>", .close = "</think>", .implied = false};
   EXPECT_TRUE(begins_with_reasoning(format, "<|assistant|><think>\n"));
   EXPECT_FALSE(begins_with_reasoning(format, "<|assistant|>"));

@@ -1,4 +1,4 @@
-// Reads one call between its marks, in one of the forms that families use.
+// Reads one call between its marks, in one of the formats that families use.
 #pragma once
 
 #include <cstdint>

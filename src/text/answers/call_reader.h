@@ -23,7 +23,7 @@ class CallReader {
   virtual void step(char c) = 0;
   // Call when the answer has ended.
   virtual void finish() = 0;
-  // Returns true if the text so far ends within thoughts that the reader tells from the answer.
+  // Returns true if the text so far ends within reasoning that this reader separates itself.
   virtual bool in_reasoning() const { return false; }
 };
 

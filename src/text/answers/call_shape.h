@@ -29,7 +29,7 @@ struct CallShape {
 
 // Returns nullopt for ToolFormat::none.
 std::optional<CallShape> call_shape(ToolFormat format);
-// Returns the form of newer Mistral models: [TOOL_CALLS]f[ARGS]{...}.
+// Returns the shape of calls of newer Mistral models: [TOOL_CALLS]f[ARGS]{...}.
 CallShape named_call_shape();
 
 }  // namespace hocket

@@ -18,11 +18,11 @@ constexpr size_t kBlanksMax = 4096;
 void EventWriter::append(AnswerEvent::Kind kind, std::string_view piece) {
   if (piece.empty()) return;
   const bool goes_on = !out_->empty() && out_->back().kind == kind;
-  if (!goes_on) tell(kind);
+  if (!goes_on) emit(kind);
   out_->back().text += piece;
 }
 
-void EventWriter::tell(AnswerEvent::Kind kind) {
+void EventWriter::emit(AnswerEvent::Kind kind) {
   HOCKET_CHECK(out_ != nullptr);
   AnswerEvent& event = out_->emplace_back();
   event.kind = kind;
@@ -50,13 +50,13 @@ void EventWriter::open(std::string_view text) {
 
 void EventWriter::begin(std::string_view name) {
   begun_ = true;
-  tell(AnswerEvent::Kind::call);
+  emit(AnswerEvent::Kind::call);
   out_->back().id = call_id(format_, id_seed_, next_call_);
   out_->back().name = name;
 }
 
 void EventWriter::end() {
-  tell(AnswerEvent::Kind::call_end);
+  emit(AnswerEvent::Kind::call_end);
   ++next_call_;
   ++num_whole_;
   begun_ = false;
@@ -65,7 +65,7 @@ void EventWriter::end() {
 
 void EventWriter::broken(std::string_view why) {
   if (begun_) {
-    tell(AnswerEvent::Kind::call_broken);
+    emit(AnswerEvent::Kind::call_broken);
     ++next_call_;
   }
   begun_ = false;

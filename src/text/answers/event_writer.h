@@ -51,7 +51,7 @@ class EventWriter {
 
  private:
   void append(AnswerEvent::Kind kind, std::string_view piece);
-  void tell(AnswerEvent::Kind kind);
+  void emit(AnswerEvent::Kind kind);
 
   ToolFormat format_;
   uint64_t id_seed_;

@@ -1,7 +1,7 @@
-// The form of gpt-oss's answers: messages of channels. The names of the marks stand here once, for
-// the reader and for grammars.
+// The format of gpt-oss's answers: messages of channels. The names of the marks stand here once,
+// for the reader and for grammars.
 //
-//   <|channel|>analysis<|message|>thoughts<|end|>
+//   <|channel|>analysis<|message|>reasoning<|end|>
 //   <|start|>assistant<|channel|>commentary to=functions.f
 //   <|constrain|>json<|message|>{...}<|call|>
 //   <|start|>assistant<|channel|>final<|message|>text<|return|>
@@ -23,7 +23,7 @@ inline constexpr std::string_view kStart = "<|start|>", kChannel = "<|channel|>"
                                   kEnd = "<|end|>", kCall = "<|call|>", kReturn = "<|return|>";
 inline constexpr std::array kMarks = {kStart, kChannel, kMessage, kConstrain, kEnd, kCall, kReturn};
 // Heads of messages, as the model writes them.
-inline constexpr std::string_view kThoughts = "<|channel|>analysis<|message|>",
+inline constexpr std::string_view kReasoning = "<|channel|>analysis<|message|>",
                                   kPreamble = "<|channel|>commentary<|message|>",
                                   kFinal = "<|channel|>final<|message|>",
                                   kNext = "<|start|>assistant";
@@ -33,9 +33,9 @@ inline constexpr size_t kHeadBytesMax = 512;
 }  // namespace harmony
 
 struct HarmonyOptions {
-  bool thoughts = false;  // true: channels are told apart; false: their text stays as it is
-  bool calls = false;     // false: calls stay as they are
-  bool open = false;      // true: the text begins within thoughts
+  bool reasoning = false;  // true: channels are separated; false: their text stays as it is
+  bool calls = false;      // false: calls stay as they are
+  bool open = false;       // true: the text begins within reasoning
 };
 std::unique_ptr<CallReader> make_harmony_reader(HarmonyOptions options, CallContext context);
 

@@ -1,4 +1,4 @@
-// Reads the messages of gpt-oss (harmony.h). Analysis is thoughts; a message to a function is a
+// Reads the messages of gpt-oss (harmony.h). Analysis is reasoning; a message to a function is a
 // call, in whatever channel; the text of all others is prose. A call's recipient may also stand
 // before its channel.
 #include <string>
@@ -42,7 +42,7 @@ class HarmonyReader final : public CallReader {
       : options_(options),
         context_(context),
         finder_({harmony::kMarks.begin(), harmony::kMarks.end()}) {
-    if (options.open) at_ = options.thoughts ? At::thoughts : At::verbatim;
+    if (options.open) at_ = options.reasoning ? At::reasoning : At::verbatim;
   }
 
   void step(char c) override {
@@ -55,17 +55,17 @@ class HarmonyReader final : public CallReader {
     finder_.flush(free_);
     for (const char f : std::exchange(free_, {})) take(f);
     if (at_ == At::head) give_up_head("the answer ends within the head of a message");
-    if (at_ == At::between && !(options_.thoughts && trimmed(held_).empty())) tell(held_);
+    if (at_ == At::between && !(options_.reasoning && trimmed(held_).empty())) emit_prose(held_);
     if (at_ == At::call) writer().broken("the answer ends within it");
   }
 
-  bool in_reasoning() const override { return at_ == At::thoughts; }
+  bool in_reasoning() const override { return at_ == At::reasoning; }
 
  private:
   enum class At : uint8_t {
-    between,   // before a message: at the beginning, or behind an end mark
-    head,      // in the head of a message
-    thoughts,  // this and those below: the text of a message
+    between,    // before a message: at the beginning, or behind an end mark
+    head,       // in the head of a message
+    reasoning,  // this and those below: the text of a message
     prose,
     verbatim,  // prose whose end mark is part of it
     call,
@@ -73,10 +73,10 @@ class HarmonyReader final : public CallReader {
 
   EventWriter& writer() { return *context_.writer; }
 
-  void tell(std::string_view text) {
+  void emit_prose(std::string_view text) {
     if (text.empty()) return;
     if (std::exchange(parts_prose_, false)) writer().prose('\n');
-    told_prose_ = true;
+    has_prose_ = true;
     writer().prose(text);
   }
 
@@ -89,13 +89,13 @@ class HarmonyReader final : public CallReader {
         if (held_.size() > harmony::kHeadBytesMax)
           give_up_head("the head of a message does not end");
         return;
-      case At::thoughts:
-        if (std::exchange(parts_thoughts_, false)) writer().reasoning("\n");
-        told_thoughts_ = true;
+      case At::reasoning:
+        if (std::exchange(parts_reasoning_, false)) writer().reasoning("\n");
+        has_reasoning_ = true;
         return writer().reasoning(std::string_view(&c, 1));
       case At::prose:
       case At::verbatim:
-        return tell(std::string_view(&c, 1));
+        return emit_prose(std::string_view(&c, 1));
       case At::call:
         return take_call(c);
     }
@@ -106,8 +106,8 @@ class HarmonyReader final : public CallReader {
     held_ += c;
     const std::string_view begun = trimmed(held_);
     if (held_.size() > harmony::kHeadBytesMax || !kRecipient.starts_with(begun)) {
-      at_ = options_.thoughts ? At::prose : At::verbatim;
-      tell(std::exchange(held_, {}));
+      at_ = options_.reasoning ? At::prose : At::verbatim;
+      emit_prose(std::exchange(held_, {}));
     } else if (begun == kRecipient) {
       at_ = At::head;
     }
@@ -128,11 +128,11 @@ class HarmonyReader final : public CallReader {
         if (writer().begun() || !ends_message(mark)) return take_text(mark);
         end_empty_call();
         return go_between();
-      case At::thoughts:
+      case At::reasoning:
       case At::prose:
       case At::verbatim:
         if (ends_message(mark)) {
-          if (at_ == At::verbatim) tell(mark);
+          if (at_ == At::verbatim) emit_prose(mark);
           return go_between();
         }
         if (mark == harmony::kMessage || mark == harmony::kConstrain) return take_text(mark);
@@ -156,29 +156,29 @@ class HarmonyReader final : public CallReader {
   void end_without_message() {
     if (at_ == At::head)
       give_up_head("a message ends within its head");
-    else if (!options_.thoughts)
-      tell(held_);
+    else if (!options_.reasoning)
+      emit_prose(held_);
     go_between();
   }
 
   void give_up_head(std::string_view why) {
     writer().warn(std::string(why));
-    at_ = options_.thoughts ? At::prose : At::verbatim;
-    tell(std::exchange(held_, {}));
+    at_ = options_.reasoning ? At::prose : At::verbatim;
+    emit_prose(std::exchange(held_, {}));
   }
 
   void begin_message() {
     const std::string head = std::exchange(held_, {});
     const std::string_view recipient = recipient_in(head);
     if (!recipient.empty() && options_.calls && begin_call(recipient, head)) return;
-    if (!options_.thoughts || !recipient.empty()) {
+    if (!options_.reasoning || !recipient.empty()) {
       at_ = At::verbatim;
-      return tell(head);
+      return emit_prose(head);
     }
     const bool thinks = word_behind(harmony::kChannel, head) == "analysis";
-    at_ = thinks ? At::thoughts : At::prose;
-    parts_thoughts_ = told_thoughts_;
-    parts_prose_ = told_prose_;
+    at_ = thinks ? At::reasoning : At::prose;
+    parts_reasoning_ = has_reasoning_;
+    parts_prose_ = has_prose_;
   }
 
   // Returns true if the recipient is a function.
@@ -242,7 +242,7 @@ class HarmonyReader final : public CallReader {
 
   void give_up_call(std::string_view why) {
     writer().broken(why);
-    told_prose_ = true;
+    has_prose_ = true;
     at_ = At::verbatim;
   }
 
@@ -255,8 +255,8 @@ class HarmonyReader final : public CallReader {
   std::string name_;
   JsonCopier copier_;
   // A line's end parts the texts of two messages of one kind.
-  bool told_thoughts_ = false, told_prose_ = false;
-  bool parts_thoughts_ = false, parts_prose_ = false;
+  bool has_reasoning_ = false, has_prose_ = false;
+  bool parts_reasoning_ = false, parts_prose_ = false;
 };
 
 }  // namespace

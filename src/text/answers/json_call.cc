@@ -118,7 +118,7 @@ JsonCallBody::Step JsonCallBody::take_value(char c) {
     if (step == JsonCopier::Step::done) at_ = At::colon;
     return Step::more;
   }
-  if (value_ == Value::arguments && !as_text_) tell_arguments();
+  if (value_ == Value::arguments && !as_text_) emit_arguments();
   if (step == JsonCopier::Step::more) {
     if (value_ == Value::other) text_.clear();
     return Step::more;
@@ -129,7 +129,7 @@ JsonCallBody::Step JsonCallBody::take_value(char c) {
 }
 
 // Passes on the arguments as far as copied; without a name yet, keeps them.
-void JsonCallBody::tell_arguments() {
+void JsonCallBody::emit_arguments() {
   if (writer_->begun())
     writer_->arguments(text_);
   else
@@ -148,18 +148,18 @@ JsonCallBody::Step JsonCallBody::end_value() {
     return begin_named();
   }
   if (value == Value::arguments) {
-    if (as_text_) return tell_text_arguments();
+    if (as_text_) return emit_text_arguments();
     arguments_whole_ = true;
   }
   return Step::more;
 }
 
-JsonCallBody::Step JsonCallBody::tell_text_arguments() {
+JsonCallBody::Step JsonCallBody::emit_text_arguments() {
   auto object = text_ == "null" ? std::string("{}") : object_in(unquoted(text_));
   if (!object) return refuse("its arguments are no object");
   arguments_whole_ = true;
   text_ = *std::move(object);
-  tell_arguments();
+  emit_arguments();
   return Step::more;
 }
 

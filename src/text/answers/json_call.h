@@ -37,8 +37,8 @@ class JsonCallBody final : public CallBody {
   Step end_value();
   Step end_call();
   Step begin_named();
-  Step tell_text_arguments();
-  void tell_arguments();
+  Step emit_text_arguments();
+  void emit_arguments();
 
   EventWriter* writer_;
   std::span<const Tool> tools_;

@@ -25,10 +25,10 @@ ReasoningSplitter::ReasoningSplitter(const ReasoningFormat& format, bool open,
 void ReasoningSplitter::think(std::string_view text, EventWriter& writer) {
   for (const char c : text) {
     if (is_blank(c)) {
-      if (thought_) blanks_ += c;
+      if (has_reasoning_) blanks_ += c;
       continue;
     }
-    thought_ = true;
+    has_reasoning_ = true;
     writer.reasoning(std::exchange(blanks_, {}));
     writer.reasoning(std::string_view(&c, 1));
   }
@@ -37,7 +37,7 @@ void ReasoningSplitter::think(std::string_view text, EventWriter& writer) {
 // Called when the answer does not begin with an open mark, or not with a second one.
 void ReasoningSplitter::settle(EventWriter& writer, std::string& rest) {
   std::string held = std::exchange(held_, {});
-  at_ = open_ ? At::thoughts : At::answer;
+  at_ = open_ ? At::reasoning : At::answer;
   if (!open_) {
     rest += held;
     return;
@@ -56,13 +56,13 @@ void ReasoningSplitter::step(char c, EventWriter& writer, std::string& rest) {
       const std::string_view begun = std::string_view(held_).substr(num_blanks_);
       if (begun == format_.open) {
         held_.clear();
-        at_ = At::thoughts;
+        at_ = At::reasoning;
       } else if (!std::string_view(format_.open).starts_with(begun)) {
         settle(writer, rest);
       }
       return;
     }
-    case At::thoughts: {
+    case At::reasoning: {
       const int mark = finder_.step(c, free_);
       think(std::exchange(free_, {}), writer);
       if (mark == MarkFinder::kNone) return;

@@ -1,4 +1,4 @@
-// Separates thoughts from the answer, byte by byte, and drops blanks beside the marks. Thoughts
+// Separates reasoning from the answer, byte by byte, and drops blanks beside the marks. Reasoning
 // come first or not at all: a mark later in the answer is text.
 #pragma once
 
@@ -15,20 +15,20 @@ namespace hocket {
 
 class ReasoningSplitter {
  public:
-  // `calls`: marks that begin a call; one that comes before the thoughts are closed ends them.
+  // `calls`: marks that begin a call; one that comes before the reasoning is closed ends them.
   ReasoningSplitter(const ReasoningFormat& format, bool open,
                     const std::vector<std::string_view>& calls);
 
-  // Passes thoughts to the writer and appends text of the answer to `rest`.
+  // Passes reasoning to the writer and appends text of the answer to `rest`.
   void step(char c, EventWriter& writer, std::string& rest);
   void finish(EventWriter& writer, std::string& rest);
 
-  bool in_reasoning() const { return at_ == At::thoughts || (at_ == At::begin && open_); }
+  bool in_reasoning() const { return at_ == At::reasoning || (at_ == At::begin && open_); }
 
  private:
   enum class At : uint8_t {
     begin,  // blanks, perhaps an open mark
-    thoughts,
+    reasoning,
     closed,  // blanks before the answer
     answer,
   };
@@ -40,10 +40,10 @@ class ReasoningSplitter {
   At at_ = At::begin;
   std::string held_;       // at the beginning: blanks and perhaps a part of the open mark
   size_t num_blanks_ = 0;  // blanks at the beginning of held_
-  MarkFinder finder_;      // mark 0 closes the thoughts, the others begin calls
+  MarkFinder finder_;      // mark 0 closes the reasoning, the others begin calls
   std::string free_;
-  std::string blanks_;  // blanks at the end of the thoughts so far
-  bool thought_ = false;
+  std::string blanks_;  // blanks at the end of the reasoning so far
+  bool has_reasoning_ = false;
 };
 
 }  // namespace hocket

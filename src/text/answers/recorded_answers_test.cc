@@ -14,7 +14,7 @@ namespace {
 std::vector<RecordedAnswer> recorded_answers() {
   const auto part_of = [](const nlohmann::json& part) {
     if (part.contains("text")) return text_part(part["text"]);
-    if (part.contains("thought")) return thought(part["thought"]);
+    if (part.contains("thought")) return reasoning_part(part["thought"]);
     return call_part(part["call"], part["arguments"]);
   };
   const nlohmann::json file = recorded_file();
@@ -43,14 +43,14 @@ std::vector<RecordedAnswer> plain_answers() {
                    " Plain < text, a <tool, [x] and {y}.\n\n",
                    {text_part(" Plain < text, a <tool, [x] and {y}.\n\n")}});
     all.push_back({"nothing" + of, f, "", {}});
-    if (f == ToolFormat::gpt_oss) continue;  // its thoughts have other marks
+    if (f == ToolFormat::gpt_oss) continue;  // its reasoning has other marks
     all.push_back({"thoughts" + of,
                    f,
                    "<think>\nOne\n\ntwo </thin\n</think>\n\nThree\n",
-                   {thought("One\n\ntwo </thin"), text_part("Three\n")}});
-    all.push_back({"thoughts only" + of, f, "Never done \n", {thought("Never done")}, true});
+                   {reasoning_part("One\n\ntwo </thin"), text_part("Three\n")}});
+    all.push_back({"thoughts only" + of, f, "Never done \n", {reasoning_part("Never done")}, true});
     all.push_back(
-        {"opened twice" + of, f, "<think>a</think>b", {thought("a"), text_part("b")}, true});
+        {"opened twice" + of, f, "<think>a</think>b", {reasoning_part("a"), text_part("b")}, true});
   }
   return all;
 }

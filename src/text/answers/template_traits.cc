@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 // No template writes these words by itself.
 constexpr const char *kProbeTool = "probe_tool_name", *kProbeKey = "probe_key",
-                     *kProbeValue = "probe_value", *kProbeThought = "probe_thought",
+                     *kProbeValue = "probe_value", *kProbeReasoning = "probe_thought",
                      *kShortId = "Abcdefgh1", *kLongId = "call_0123456789abcdefghijklmn";
 
 Json probe_tools() {
@@ -48,10 +48,10 @@ std::string rendered(const ChatTemplate& chat_template, const ChatInput& chat) {
   return prompt ? prompt->text() : std::string();
 }
 
-bool shows_thought(const ChatTemplate& chat_template, const char* field) {
+bool shows_reasoning(const ChatTemplate& chat_template, const char* field) {
   ChatInput chat = conversation({{kProbeKey, kProbeValue}}, kLongId);
-  chat.messages[1][field] = kProbeThought;
-  return rendered(chat_template, chat).contains(kProbeThought);
+  chat.messages[1][field] = kProbeReasoning;
+  return rendered(chat_template, chat).contains(kProbeReasoning);
 }
 
 // Returns true if the id of a call is all that shows which function it calls.
@@ -64,7 +64,7 @@ bool shows_only_ids(const ChatTemplate& chat_template) {
 }
 
 // Returns true if the prompt has the arguments as JSON, not escaped and without Python's quotes.
-bool says_arguments(std::string_view prompt) {
+bool shows_arguments(std::string_view prompt) {
   for (const char* gap : {"\": \"", "\":\""})
     if (prompt.contains(std::string("{\"") + kProbeKey + gap + kProbeValue + "\"}")) return true;
   return false;
@@ -147,14 +147,14 @@ class CallIds {
   std::map<std::string, std::string, std::less<>> fitting_;  // by the id as given, the newest
 };
 
-// Moves thoughts into the field `thinking`. Beside a call the template takes thoughts or text, and
-// shows either as thoughts.
-void fit_thoughts(Json& message) {
+// Moves reasoning into the field `thinking`. Beside a call the template takes reasoning or text,
+// and shows either as reasoning.
+void fit_reasoning(Json& message) {
   for (const char* field : {"reasoning_content", "reasoning"}) {
-    const auto thoughts = message.find(field);
-    if (message.contains("thinking") || thoughts == message.end() || !thoughts->is_string())
+    const auto reasoning = message.find(field);
+    if (message.contains("thinking") || reasoning == message.end() || !reasoning->is_string())
       continue;
-    Json moved = std::move(*thoughts);
+    Json moved = std::move(*reasoning);
     message["thinking"] = std::move(moved);
   }
   const auto thinking = message.find("thinking"), content = message.find("content");
@@ -162,9 +162,9 @@ void fit_thoughts(Json& message) {
     return;
   if (!thinking->is_string() || !content->is_string()) return;
   auto& words = content->get_ref<std::string&>();
-  auto& thoughts = thinking->get_ref<std::string&>();
-  if (words.empty() || thoughts.empty()) return;
-  thoughts += "\n" + words;
+  auto& reasoning = thinking->get_ref<std::string&>();
+  if (words.empty() || reasoning.empty()) return;
+  reasoning += "\n" + words;
   words.clear();
 }
 
@@ -181,19 +181,19 @@ TemplateTraits traits_of(const ChatTemplate& chat_template) {
     question.kwargs["reasoning_effort"] = effort;
     return rendered(chat_template, question);
   };
-  traits.tells_effort = with_effort("low") != with_effort("high");
+  traits.uses_effort = with_effort("low") != with_effort("high");
 
   traits.ids_name_functions = shows_only_ids(chat_template);
-  traits.reads_thinking = shows_thought(chat_template, "thinking") &&
-                          !shows_thought(chat_template, "reasoning_content");
+  traits.reads_thinking = shows_reasoning(chat_template, "thinking") &&
+                          !shows_reasoning(chat_template, "reasoning_content");
 
   const Json object = {{kProbeKey, kProbeValue}};
   const Json text = std::string("{\"") + kProbeKey + "\": \"" + kProbeValue + "\"}";
   for (const char* id : {kLongId, kShortId}) {
     const std::string prompt = rendered(chat_template, conversation(object, id));
-    const bool as_object = says_arguments(prompt) || writes_out_arguments(prompt);
+    const bool as_object = shows_arguments(prompt) || writes_out_arguments(prompt);
     const bool as_text =
-        !as_object && says_arguments(rendered(chat_template, conversation(text, id)));
+        !as_object && shows_arguments(rendered(chat_template, conversation(text, id)));
     if (!as_object && !as_text) continue;
     traits.arguments_as_text = as_text;
     traits.short_ids = id == kShortId;
@@ -228,7 +228,7 @@ void fit_messages(ChatInput& chat, const TemplateTraits& traits) {
     if (!message.is_object()) continue;
     if (traits.short_ids) shorten(message, "tool_call_id");
     if (traits.ids_name_functions) ids.answer(message);
-    if (traits.reads_thinking) fit_thoughts(message);
+    if (traits.reads_thinking) fit_reasoning(message);
     const auto calls = message.find("tool_calls");
     if (calls == message.end() || !calls->is_array()) continue;
     for (Json& call : *calls) {

@@ -9,10 +9,10 @@ namespace hocket {
 struct TemplateTraits {
   bool shows_tools = false;         // the prompt tells the model about its tools
   bool arguments_as_text = false;   // arguments of earlier calls must be JSON text, not an object
-  bool tells_effort = false;        // the prompt changes with reasoning_effort
+  bool uses_effort = false;         // the prompt changes with reasoning_effort
   bool short_ids = false;           // ids of calls must have nine letters and digits, or it refuses
   bool ids_name_functions = false;  // it shows the id of a call and not the name
-  bool reads_thinking = false;      // thoughts of earlier messages must be in the field `thinking`
+  bool reads_thinking = false;      // reasoning of earlier messages must be in the field `thinking`
 };
 
 TemplateTraits traits_of(const ChatTemplate& chat_template);
@@ -28,8 +28,8 @@ ArgumentTexts argument_texts(const nlohmann::ordered_json& messages);
 inline constexpr int64_t kArgumentsBytesMax = 8 << 20;
 
 // Rewrites the earlier messages of a conversation as the template wants them: arguments as an
-// object or as text, ids that it accepts (equal ids stay equal) or that tell the function and the
-// number of the call, functions.f:0, and thoughts where it reads them.
+// object or as text, ids that it accepts (equal ids stay equal) or that name the function and the
+// number of the call, functions.f:0, and reasoning where it reads them.
 void fit_messages(ChatInput& chat, const TemplateTraits& traits);
 
 }  // namespace hocket

@@ -164,7 +164,7 @@ TEST(TemplateTraits, ALongNameStandsInNoId) {
   EXPECT_EQ(chat.messages[1]["tool_calls"][0]["id"], "c");
 }
 
-TEST(TemplateTraits, ThoughtsLieWhereTheTemplateReadsThem) {
+TEST(TemplateTraits, ReasoningLiesWhereTheTemplateReadsThem) {
   EXPECT_FALSE(traits_of(compiled(kObject)).reads_thinking);
   EXPECT_FALSE(traits_of(compiled("{% for m in messages %}{{ m.reasoning_content }}{% endfor %}"))
                    .reads_thinking);

@@ -62,7 +62,7 @@ inline AnswerParser::Options options_of(const RecordedAnswer& answer) {
 inline AnswerPart text_part(std::string text) {
   return {.kind = AnswerPart::Kind::text, .text = std::move(text), .id = {}, .name = {}};
 }
-inline AnswerPart thought(std::string text) {
+inline AnswerPart reasoning_part(std::string text) {
   return {.kind = AnswerPart::Kind::reasoning, .text = std::move(text), .id = {}, .name = {}};
 }
 inline AnswerPart call_part(std::string name, std::string arguments) {

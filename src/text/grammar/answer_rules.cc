@@ -19,7 +19,7 @@ namespace {
 
 using Kind = ToolChoice::Kind;
 
-// A model may write these blanks between its thoughts and its answer.
+// A model may write these blanks between its reasoning and its answer.
 constexpr std::string_view kGap = "[ \\n\\r\\t]{1,8}";
 // The number of a call in its conversation.
 constexpr std::string_view kCallNumber = "0|[1-9][0-9]{0,3}";
@@ -38,24 +38,24 @@ std::vector<std::string> strings(const std::vector<std::string_view>& views) {
 
 class AnswerRuleWriter {
  public:
-  AnswerRuleWriter(const AnswerWish& wish, const Tokenizer& tokenizer)
-      : wish_(wish),
+  AnswerRuleWriter(const AnswerSpec& spec, const Tokenizer& tokenizer)
+      : spec_(spec),
         tokenizer_(tokenizer),
         lark_(&tokenizer, 'u'),
-        marks_(wish.tools.empty() ? std::vector<std::string>()
-                                  : strings(opening_marks(wish.format))) {}
+        marks_(spec.tools.empty() ? std::vector<std::string>()
+                                  : strings(opening_marks(spec.format))) {}
 
   Result<std::shared_ptr<const GrammarSpec>> write() {
-    const Kind kind = wish_.choice.kind;
+    const Kind kind = spec_.choice.kind;
     const bool forced = calls() && (kind == Kind::required || kind == Kind::named);
-    const bool strict = calls() && std::ranges::any_of(wish_.tools, &Tool::strict);
-    if (!forced && !strict && wish_.text == nullptr) return nullptr;
-    if (!calls() && wish_.thoughts == ThoughtsAhead::none) return wish_.text;
+    const bool strict = calls() && std::ranges::any_of(spec_.tools, &Tool::strict);
+    if (!forced && !strict && spec_.text == nullptr) return nullptr;
+    if (!calls() && spec_.reasoning_start == ReasoningStart::none) return spec_.text;
     HOCKET_TRY(const std::string answer, forced ? only_calls() : calls_or_text());
     const std::string field = forced                  ? "tool_choice"
-                              : wish_.text != nullptr ? wish_.text->field
+                              : spec_.text != nullptr ? spec_.text->field
                                                       : "tools";
-    std::string text = lark_.finish(fmt::format("{} {}", thoughts(), answer));
+    std::string text = lark_.finish(fmt::format("{} {}", reasoning(), answer));
     if (text.size() > kGrammarBytesMax)
       return fail(error(ErrorCode::invalid_request,
                         "what the answer may hold comes to a grammar of {} bytes, at most {} are "
@@ -68,27 +68,27 @@ class AnswerRuleWriter {
   }
 
  private:
-  bool calls() const { return !wish_.tools.empty() && wish_.choice.kind != Kind::none; }
+  bool calls() const { return !spec_.tools.empty() && spec_.choice.kind != Kind::none; }
   bool several() const {  // a call of gpt-oss is the last message of its turn
-    return wish_.parallel && wish_.choice.kind != Kind::named &&
-           wish_.format != ToolFormat::gpt_oss;
+    return spec_.parallel && spec_.choice.kind != Kind::named &&
+           spec_.format != ToolFormat::gpt_oss;
   }
   // Returns a piece for `text`; nothing for an empty text.
-  std::string said(std::string_view text) const { return text.empty() ? "" : lark_.text(text); }
+  std::string literal(std::string_view text) const { return text.empty() ? "" : lark_.text(text); }
 
-  // A call among the thoughts would be read as a call and end them, so its marks are excluded.
-  std::string thoughts() {
-    const auto& [open, close, implied, channels] = wish_.reasoning;
-    if (wish_.thoughts == ThoughtsAhead::none) return "";
+  // A call within the reasoning would be read as a call and end it, so its marks are excluded.
+  std::string reasoning() {
+    const auto& [open, close, implied, channels] = spec_.reasoning;
+    if (spec_.reasoning_start == ReasoningStart::none) return "";
     if (channels) {
       const std::string rest = message_up_to_next();
-      return wish_.thoughts == ThoughtsAhead::open
+      return spec_.reasoning_start == ReasoningStart::open
                  ? rest
                  : fmt::format("({} {})?", lark_.text(open), rest);
     }
     const std::string blanks = fmt::format("{}?", lark_.regex(kGap));
     std::string up_to_end = fmt::format("{} {}", lark_.text_up_to(close, marks_), blanks);
-    if (wish_.thoughts == ThoughtsAhead::open) return up_to_end;
+    if (spec_.reasoning_start == ReasoningStart::open) return up_to_end;
     return fmt::format("({} {} {})?", blanks, lark_.text(open), up_to_end);
   }
 
@@ -105,45 +105,44 @@ class AnswerRuleWriter {
   }
 
   // Returns a piece for a call, or for text in the channel of answers, perhaps after words about
-  // the call. A prompt that has begun the text leaves no thoughts ahead, and no head.
+  // the call. After a prompt that has begun the text come no reasoning and no head.
   Result<std::string> call_or_channel() {
     std::string text =
-        wish_.text ? lark_.grammar(*wish_.text) : lark_.text_without(harmony_marks());
-    const bool begun = wish_.thoughts == ThoughtsAhead::none;
+        spec_.text ? lark_.grammar(*spec_.text) : lark_.text_without(harmony_marks());
+    const bool begun = spec_.reasoning_start == ReasoningStart::none;
     if (!begun) text = fmt::format("{} {}", lark_.text(harmony::kFinal), text);
     if (!calls()) return text;
     HOCKET_TRY(const std::string call, only_calls());
-    if (wish_.text || begun) return fmt::format("({} | {})", lark_.rule(call), text);
+    if (spec_.text || begun) return fmt::format("({} | {})", lark_.rule(call), text);
     return fmt::format("({} {})? ({} | {})", lark_.text(harmony::kPreamble), message_up_to_next(),
                        lark_.rule(call), text);
   }
 
   Result<CallShape> shape() const {
     // Newer models of Mistral have a token for this.
-    if (wish_.format == ToolFormat::mistral && tokenizer_.find("[ARGS]")) return named_call_shape();
-    if (const auto known = call_shape(wish_.format)) return *known;
-    return fail(
-        error(ErrorCode::invalid_request, "nothing tells how this model writes calls of tools")
-            .with_fix("start with --tool-call-parser NAME")
-            .with_param("tool_choice"));
+    if (spec_.format == ToolFormat::mistral && tokenizer_.find("[ARGS]")) return named_call_shape();
+    if (const auto known = call_shape(spec_.format)) return *known;
+    return fail(error(ErrorCode::invalid_request, "how this model writes tool calls is not known")
+                    .with_fix("start with --tool-call-parser NAME")
+                    .with_param("tool_choice"));
   }
 
   // Returns a rule for one call of any tool; the text before its name is `open`, not shape.open.
   Result<std::string> any_call(const CallShape& shape, std::string_view open) {
     std::string all;
-    for (const Tool& tool : wish_.tools) {
-      if (wish_.choice.kind == Kind::named && tool.name != wish_.choice.name) continue;
-      const bool free = wish_.choice.kind == Kind::automatic && !tool.strict;
+    for (const Tool& tool : spec_.tools) {
+      if (spec_.choice.kind == Kind::named && tool.name != spec_.choice.name) continue;
+      const bool free = spec_.choice.kind == Kind::automatic && !tool.strict;
       HOCKET_TRY(const std::string name, written_name(tool, shape));
       HOCKET_TRY(const std::string arguments,
                  argument_rules(tool, shape.arguments,
-                                free ? ArgumentWill::any : ArgumentWill::schema, lark_, visits_));
+                                free ? ArgumentCheck::any : ArgumentCheck::schema, lark_, visits_));
       all += fmt::format("{}{} {} {}", all.empty() ? "" : " | ", head_of(shape, open, name),
-                         arguments, said(shape.close));
+                         arguments, literal(shape.close));
     }
     if (all.empty())
       return fail(error(ErrorCode::invalid_request, "there is no tool named {}",
-                        wish_.choice.name.substr(0, 64))
+                        spec_.choice.name.substr(0, 64))
                       .with_param("tool_choice"));
     return lark_.rule(all);
   }
@@ -175,27 +174,27 @@ class AnswerRuleWriter {
 
   std::string list_of(const CallShape& shape, std::string_view first, std::string_view call) const {
     const std::string more =
-        several() ? fmt::format("({} {})*", said(shape.between), call) : std::string();
-    return fmt::format("{} {} {} {}", first, call, more, said(shape.last));
+        several() ? fmt::format("({} {})*", literal(shape.between), call) : std::string();
+    return fmt::format("{} {} {} {}", first, call, more, literal(shape.last));
   }
 
   // Returns a piece for an answer of calls and nothing else.
   Result<std::string> only_calls() {
     HOCKET_TRY(CallShape shape, this->shape());
-    if (wish_.format == ToolFormat::json && !several()) shape.first = shape.last = {};
+    if (spec_.format == ToolFormat::json && !several()) shape.first = shape.last = {};
     HOCKET_TRY(const std::string call, any_call(shape, shape.open));
-    return list_of(shape, said(shape.first), call);
+    return list_of(shape, literal(shape.first), call);
   }
 
   Result<std::string> calls_or_text() {
-    if (wish_.reasoning.channels) return call_or_channel();
-    if (!calls()) return lark_.grammar(*wish_.text);
-    if (wish_.text == nullptr)
-      return may_be_bare(wish_.format) ? calls_or_other_text() : calls_in_text();
-    std::string text = lark_.grammar(*wish_.text);
+    if (spec_.reasoning.channels) return call_or_channel();
+    if (!calls()) return lark_.grammar(*spec_.text);
+    if (spec_.text == nullptr)
+      return may_be_bare(spec_.format) ? calls_or_other_text() : calls_in_text();
+    std::string text = lark_.grammar(*spec_.text);
     // Without a mark, a call looks like text that begins in the same way.
     std::string begun;
-    if (may_be_bare(wish_.format)) {
+    if (may_be_bare(spec_.format)) {
       if (marks_.empty() || !tokenizer_.special_at(marks_.front())) return text;
       begun = lark_.text(marks_.front());
     }
@@ -219,10 +218,10 @@ class AnswerRuleWriter {
     std::string more;
     if (several() && !shape.last.empty()) {  // several calls follow one mark
       HOCKET_TRY(const std::string call, any_call(shape, shape.open));
-      more = fmt::format("({} {})*", said(shape.between), call);
+      more = fmt::format("({} {})*", literal(shape.between), call);
     }
     const std::string calls = fmt::format("{} {} {} {} {}", lark_.text_up_to(mark, others),
-                                          said(head), begun, more, said(shape.last));
+                                          literal(head), begun, more, literal(shape.last));
     return fmt::format("({}){} {}", calls, several() ? "*" : "?", lark_.text_without(marks_));
   }
 
@@ -233,12 +232,12 @@ class AnswerRuleWriter {
     std::string all = rule;
     for (const std::string& mark : marks_)
       if (tokenizer_.special_at(mark)) all += fmt::format(" | {} {}", lark_.text(mark), rule);
-    TextForm other{.regex = std::string(kNotBare), .but_for = {}};
+    TextPattern other{.regex = std::string(kNotBare), .but_for = {}};
     if (!marks_.empty()) other.but_for.push_back(regex_of_texts_with(marks_));
     return fmt::format("({} | {})", all, lark_.text_of(other));
   }
 
-  const AnswerWish& wish_;
+  const AnswerSpec& spec_;
   const Tokenizer& tokenizer_;
   LarkWriter lark_;
   SchemaVisits visits_;
@@ -247,15 +246,15 @@ class AnswerRuleWriter {
 
 }  // namespace
 
-Result<std::shared_ptr<const GrammarSpec>> grammar_of_answer(const AnswerWish& wish,
+Result<std::shared_ptr<const GrammarSpec>> grammar_of_answer(const AnswerSpec& spec,
                                                              const Tokenizer& tokenizer) {
-  if (wish.format != ToolFormat::gpt_oss || wish.reasoning.channels)
-    return AnswerRuleWriter(wish, tokenizer).write();
+  if (spec.format != ToolFormat::gpt_oss || spec.reasoning.channels)
+    return AnswerRuleWriter(spec, tokenizer).write();
   // The model writes channels even if nobody wants to see them apart.
-  AnswerWish told = wish;
-  HOCKET_TRY(told.reasoning, choose_reasoning_format("gpt-oss", ""));
-  told.thoughts = ThoughtsAhead::possible;
-  return AnswerRuleWriter(told, tokenizer).write();
+  AnswerSpec own = spec;
+  HOCKET_TRY(own.reasoning, choose_reasoning_format("gpt-oss", ""));
+  own.reasoning_start = ReasoningStart::possible;
+  return AnswerRuleWriter(own, tokenizer).write();
 }
 
 }  // namespace hocket

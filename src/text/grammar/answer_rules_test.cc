@@ -23,7 +23,7 @@ const std::vector<Tool> kTools = {
 
 const ReasoningFormat kThink = {.open = "<think>", .close = "</think>", .implied = false};
 
-AnswerWish wish_for(ToolFormat format, Kind kind, std::span<const Tool> tools = kTools) {
+AnswerSpec spec_for(ToolFormat format, Kind kind, std::span<const Tool> tools = kTools) {
   return {.tools = tools,
           .choice = {.kind = kind, .name = {}},
           .format = format,
@@ -31,8 +31,8 @@ AnswerWish wish_for(ToolFormat format, Kind kind, std::span<const Tool> tools = 
           .reasoning = kThink};
 }
 
-std::shared_ptr<const Grammar> grammar_of(const TestVocabulary& v, const AnswerWish& wish) {
-  const auto made = grammar_of_answer(wish, v.tokenizer());
+std::shared_ptr<const Grammar> grammar_of(const TestVocabulary& v, const AnswerSpec& spec) {
+  const auto made = grammar_of_answer(spec, v.tokenizer());
   if (!made || *made == nullptr) {
     ADD_FAILURE() << (made ? "it is free" : made.error().message);
     return nullptr;
@@ -43,9 +43,9 @@ std::shared_ptr<const Grammar> grammar_of(const TestVocabulary& v, const AnswerW
   return nullptr;
 }
 
-void expect(const TestVocabulary& v, const AnswerWish& wish, const std::vector<std::string>& good,
+void expect(const TestVocabulary& v, const AnswerSpec& spec, const std::vector<std::string>& good,
             const std::vector<std::string>& bad) {
-  const auto grammar = grammar_of(v, wish);
+  const auto grammar = grammar_of(v, spec);
   ASSERT_NE(grammar, nullptr);
   for (const std::string& text : good) EXPECT_TRUE(v.takes(*grammar, text)) << text;
   for (const std::string& text : bad) EXPECT_FALSE(v.takes(*grammar, text)) << text;
@@ -62,16 +62,16 @@ GrammarSpec boolean_text() {
 
 TEST(AnswerRules, RequiredIsOneCallOrMore) {
   const TestVocabulary v;
-  AnswerWish wish = wish_for(ToolFormat::hermes, Kind::required);
+  AnswerSpec spec = spec_for(ToolFormat::hermes, Kind::required);
   const std::string add = hermes("add", "{\"n\": 1}"), now = hermes("now", "{}");
-  expect(v, wish, {add, now, add + "\n" + now},
+  expect(v, spec, {add, now, add + "\n" + now},
          {"", "I add.", hermes("sub", "{}"), hermes("add", "{}"), hermes("now", "{\"a\": 1}"),
           add + " and"});
-  wish.parallel = false;
-  expect(v, wish, {add, now}, {add + "\n" + now});
+  spec.parallel = false;
+  expect(v, spec, {add, now}, {add + "\n" + now});
   // The answer must be a call, so the form of its text has no effect.
-  wish.text = std::make_shared<const GrammarSpec>(boolean_text());
-  expect(v, wish, {add}, {"true"});
+  spec.text = std::make_shared<const GrammarSpec>(boolean_text());
+  expect(v, spec, {add}, {"true"});
 }
 
 TEST(AnswerRules, ArgumentsAreThoseThatTheSchemaNames) {
@@ -86,7 +86,7 @@ TEST(AnswerRules, ArgumentsAreThoseThatTheSchemaNames) {
        .description = {},
        .parameters = R"({"properties":{"n":{}},"additionalProperties":true})",
        .strict = false}};
-  expect(v, wish_for(ToolFormat::hermes, Kind::required, open),
+  expect(v, spec_for(ToolFormat::hermes, Kind::required, open),
          {hermes("add", "{}"), hermes("add", "{\"n\": 1}"), hermes("any", "{\"a\": 1}"),
           hermes("more", "{\"a\": 1}")},
          {hermes("add", "{\"a\": 1}"), hermes("add", "{\"n\": 1, \"a\": 1}")});
@@ -94,104 +94,104 @@ TEST(AnswerRules, ArgumentsAreThoseThatTheSchemaNames) {
 
 TEST(AnswerRules, NamedIsThatOneOnce) {
   const TestVocabulary v;
-  AnswerWish wish = wish_for(ToolFormat::hermes, Kind::named);
-  wish.choice.name = "now";
+  AnswerSpec spec = spec_for(ToolFormat::hermes, Kind::named);
+  spec.choice.name = "now";
   const std::string now = hermes("now", "{}");
-  expect(v, wish, {now}, {hermes("add", "{\"n\": 1}"), "", now + "\n" + now});
-  wish.choice.name = "gone";
-  EXPECT_EQ(grammar_of_answer(wish, v.tokenizer()).error().param, "tool_choice");
+  expect(v, spec, {now}, {hermes("add", "{\"n\": 1}"), "", now + "\n" + now});
+  spec.choice.name = "gone";
+  EXPECT_EQ(grammar_of_answer(spec, v.tokenizer()).error().param, "tool_choice");
 }
 
 TEST(AnswerRules, StrictToolsAreFollowedInFreeText) {
   const TestVocabulary v;
-  AnswerWish wish = wish_for(ToolFormat::hermes, Kind::automatic);
+  AnswerSpec spec = spec_for(ToolFormat::hermes, Kind::automatic);
   const std::string add = hermes("add", "{\"n\": 1}"), now = hermes("now", "{\"any\": [1]}");
-  expect(v, wish, {"", "no call", add, "Let me see.\n" + add, now, add + "\n" + now + "\nDone."},
+  expect(v, spec, {"", "no call", add, "Let me see.\n" + add, now, add + "\n" + now + "\nDone."},
          {hermes("add", "{\"n\": \"x\"}"), hermes("sub", "{}"), "<tool_call>", "a <tool_call> b"});
   const std::vector<Tool> loose = {kTools[1]};
-  wish.tools = loose;
-  EXPECT_EQ(*grammar_of_answer(wish, v.tokenizer()), nullptr);
-  wish.tools = kTools;
-  wish.choice.kind = Kind::none;
-  EXPECT_EQ(*grammar_of_answer(wish, v.tokenizer()), nullptr);
+  spec.tools = loose;
+  EXPECT_EQ(*grammar_of_answer(spec, v.tokenizer()), nullptr);
+  spec.tools = kTools;
+  spec.choice.kind = Kind::none;
+  EXPECT_EQ(*grammar_of_answer(spec, v.tokenizer()), nullptr);
 }
 
 TEST(AnswerRules, BareCallsOfStrictToolsAreToldFromTextByTheirBegin) {
   const TestVocabulary qwen, llama("llama3");
   const std::string call = R"({"name": "add", "parameters": {"n": 7}})";
-  expect(llama, wish_for(ToolFormat::llama3_json, Kind::automatic),
+  expect(llama, spec_for(ToolFormat::llama3_json, Kind::automatic),
          {"", "It is 7, {so}.\n", "\n7", call, "<|python_tag|>" + call, call + "; " + call},
          {R"({"name": "add", "parameters": {}})", "{\"a\": 1}", " [1]", "x <|python_tag|>"});
-  expect(qwen, wish_for(ToolFormat::pythonic, Kind::automatic),
+  expect(qwen, spec_for(ToolFormat::pythonic, Kind::automatic),
          {"seven", "[add(n=7)]", "[add(n=7), now()]"}, {"[add(n=\"7\")]", "[1]", "[add()]"});
 }
 
 TEST(AnswerRules, ATextOfAFormLeavesRoomForCalls) {
   const TestVocabulary v, llama("llama3");
-  AnswerWish wish = wish_for(ToolFormat::hermes, Kind::automatic);
-  wish.text = std::make_shared<const GrammarSpec>(boolean_text());
+  AnswerSpec spec = spec_for(ToolFormat::hermes, Kind::automatic);
+  spec.text = std::make_shared<const GrammarSpec>(boolean_text());
   const std::string add = hermes("add", "{\"n\": 1}");
-  expect(v, wish, {"true", add, add + "\n" + add}, {"", "yes", hermes("add", "{}"), add + "true"});
-  EXPECT_EQ((*grammar_of_answer(wish, v.tokenizer()))->field, "f");
-  wish.format = ToolFormat::llama3_json;
+  expect(v, spec, {"true", add, add + "\n" + add}, {"", "yes", hermes("add", "{}"), add + "true"});
+  EXPECT_EQ((*grammar_of_answer(spec, v.tokenizer()))->field, "f");
+  spec.format = ToolFormat::llama3_json;
   const std::string call = R"({"name": "add", "parameters": {"n": 7}})";
-  expect(llama, wish, {"true", "<|python_tag|>" + call}, {"", call});
-  wish.tools = {};
-  EXPECT_EQ(*grammar_of_answer(wish, v.tokenizer()), wish.text);
+  expect(llama, spec, {"true", "<|python_tag|>" + call}, {"", call});
+  spec.tools = {};
+  EXPECT_EQ(*grammar_of_answer(spec, v.tokenizer()), spec.text);
 }
 
-TEST(AnswerRules, ThoughtsComeFirst) {
+TEST(AnswerRules, ReasoningComesFirst) {
   const TestVocabulary v;
-  AnswerWish wish = wish_for(ToolFormat::hermes, Kind::required);
+  AnswerSpec spec = spec_for(ToolFormat::hermes, Kind::required);
   const std::string now = hermes("now", "{}");
-  wish.thoughts = ThoughtsAhead::open;
-  expect(v, wish, {"hm <b>\n</think>\n\n" + now, "</think>" + now},
+  spec.reasoning_start = ReasoningStart::open;
+  expect(v, spec, {"hm <b>\n</think>\n\n" + now, "</think>" + now},
          {now, "</think>\nx", "<tool_call></think>" + now});
-  wish.thoughts = ThoughtsAhead::possible;
-  expect(v, wish, {now, "<think>\nhm\n</think>\n\n" + now, "\n<think></think>" + now},
+  spec.reasoning_start = ReasoningStart::possible;
+  expect(v, spec, {now, "<think>\nhm\n</think>\n\n" + now, "\n<think></think>" + now},
          {"hm</think>" + now, "<think>hm" + now});
-  wish.choice.kind = Kind::automatic;
-  expect(v, wish, {"", "\nHi", "<think>x</think>\n\nHi", "<think>x</think>\n" + now + "\n", now},
+  spec.choice.kind = Kind::automatic;
+  expect(v, spec, {"", "\nHi", "<think>x</think>\n\nHi", "<think>x</think>\n" + now + "\n", now},
          {"<tool_call>Hi"});
 }
 
-TEST(AnswerRules, ChannelsHoldThoughtsCallsAndText) {
+TEST(AnswerRules, ChannelsHoldReasoningCallsAndText) {
   const TestVocabulary v;
-  AnswerWish wish = wish_for(ToolFormat::gpt_oss, Kind::required);
-  wish.reasoning = choose_reasoning_format("gpt-oss", "").value();
-  wish.thoughts = ThoughtsAhead::possible;
+  AnswerSpec spec = spec_for(ToolFormat::gpt_oss, Kind::required);
+  spec.reasoning = choose_reasoning_format("gpt-oss", "").value();
+  spec.reasoning_start = ReasoningStart::possible;
   const auto call = [](const std::string& name, const std::string& arguments) {
     return "<|channel|>commentary to=functions." + name + " <|constrain|>json<|message|>" +
            arguments;
   };
   const std::string next = "<|end|><|start|>assistant", final = "<|channel|>final<|message|>",
-                    thoughts = "<|channel|>analysis<|message|>I <b>add.\n" + next,
+                    reasoning = "<|channel|>analysis<|message|>I <b>add.\n" + next,
                     preamble = "<|channel|>commentary<|message|>Adding." + next,
                     add = call("add", "{\"n\": 1}"), now = call("now", "{}");
-  expect(v, wish, {add, thoughts + add, now},
-         {"", thoughts, add + next + add, final + "x", call("sub", "{}"), call("add", "{}"),
-          call("now", "{\"a\": 1}"), thoughts + thoughts + add, preamble + add,
+  expect(v, spec, {add, reasoning + add, now},
+         {"", reasoning, add + next + add, final + "x", call("sub", "{}"), call("add", "{}"),
+          call("now", "{\"a\": 1}"), reasoning + reasoning + add, preamble + add,
           "<|channel|>analysis<|message|><|channel|>x" + next + add});
-  wish.choice = {.kind = Kind::named, .name = "now"};
-  expect(v, wish, {now, thoughts + now}, {add});
-  wish.choice = {.kind = Kind::automatic, .name = {}};
-  expect(v, wish,
-         {add, thoughts + add, preamble + add, thoughts + preamble + now, final, final + "Hi <b>",
-          thoughts + final + "Hi", call("now", "{\"any\": [1]}")},
+  spec.choice = {.kind = Kind::named, .name = "now"};
+  expect(v, spec, {now, reasoning + now}, {add});
+  spec.choice = {.kind = Kind::automatic, .name = {}};
+  expect(v, spec,
+         {add, reasoning + add, preamble + add, reasoning + preamble + now, final, final + "Hi <b>",
+          reasoning + final + "Hi", call("now", "{\"any\": [1]}")},
          {"Hi", call("add", "{\"n\": \"x\"}"), final + "a<|end|>", final + "<|channel|>"});
-  wish.text = std::make_shared<const GrammarSpec>(boolean_text());
-  expect(v, wish, {add, thoughts + add, final + "true", thoughts + final + "true"},
+  spec.text = std::make_shared<const GrammarSpec>(boolean_text());
+  expect(v, spec, {add, reasoning + add, final + "true", reasoning + final + "true"},
          {"true", final, final + "yes", preamble + add});
-  wish.tools = {};
-  expect(v, wish, {final + "true", thoughts + final + "true"}, {"true", add, thoughts + "true"});
-  wish.thoughts = ThoughtsAhead::open;
-  expect(v, wish, {"So." + next + final + "true"}, {final + "true", "true"});
-  wish.thoughts = ThoughtsAhead::none;
-  EXPECT_EQ(*grammar_of_answer(wish, v.tokenizer()), wish.text);
-  // Channels come even if thoughts are not told from the answer.
-  AnswerWish untold = wish_for(ToolFormat::gpt_oss, Kind::required);
-  untold.reasoning = {};
-  expect(v, untold, {add, thoughts + add}, {final + "x", "x"});
+  spec.tools = {};
+  expect(v, spec, {final + "true", reasoning + final + "true"}, {"true", add, reasoning + "true"});
+  spec.reasoning_start = ReasoningStart::open;
+  expect(v, spec, {"So." + next + final + "true"}, {final + "true", "true"});
+  spec.reasoning_start = ReasoningStart::none;
+  EXPECT_EQ(*grammar_of_answer(spec, v.tokenizer()), spec.text);
+  // Channels come even if reasoning is not separated from the answer.
+  AnswerSpec other = spec_for(ToolFormat::gpt_oss, Kind::required);
+  other.reasoning = {};
+  expect(v, other, {add, reasoning + add}, {final + "x", "x"});
 }
 
 TEST(AnswerRules, StrictToolsAreFollowedInTextOfEveryFamilyWithMarks) {
@@ -213,34 +213,34 @@ TEST(AnswerRules, StrictToolsAreFollowedInTextOfEveryFamilyWithMarks) {
       std::string text = call;
       return text.replace(text.find("NUM"), 3, number);
     };
-    expect(v, wish_for(format, Kind::automatic),
+    expect(v, spec_for(format, Kind::automatic),
            {"", "no < call", with("1"), "Let me see.\n" + with("22"), with("1") + "\nDone."},
            {with("\"x\""), with(""), "x" + call.substr(0, call.find("add")) + "sub"});
   }
 }
 
-TEST(AnswerRules, ThoughtsComeBeforeEveryForm) {
+TEST(AnswerRules, ReasoningComesBeforeEveryForm) {
   const TestVocabulary v;
-  AnswerWish wish = {.choice = {}, .text = nullptr, .reasoning = kThink};
+  AnswerSpec spec = {.choice = {}, .text = nullptr, .reasoning = kThink};
   const GrammarSpec forms[] = {boolean_text(),
                                {.kind = GrammarKind::regex, .text = "true|false/?", .field = "f"},
                                {.kind = GrammarKind::lark,
                                 .text = "start: u0\nu0: \"true\" | \"false\" | \"(\" start \")\"",
                                 .field = "f"}};
   for (const GrammarSpec& form : forms) {
-    wish.text = std::make_shared<const GrammarSpec>(form);
-    wish.thoughts = ThoughtsAhead::open;
-    expect(v, wish, {"so\n it is</think>true", "</think>\n\nfalse"},
+    spec.text = std::make_shared<const GrammarSpec>(form);
+    spec.reasoning_start = ReasoningStart::open;
+    expect(v, spec, {"so\n it is</think>true", "</think>\n\nfalse"},
            {"true", "</think>tru", "x</think> so true"});
-    wish.thoughts = ThoughtsAhead::possible;
-    expect(v, wish, {"true", "<think>\nso\n</think>\n\nfalse"}, {"so</think>true", "<think>true"});
-    wish.thoughts = ThoughtsAhead::none;
-    EXPECT_EQ(*grammar_of_answer(wish, v.tokenizer()), wish.text);
+    spec.reasoning_start = ReasoningStart::possible;
+    expect(v, spec, {"true", "<think>\nso\n</think>\n\nfalse"}, {"so</think>true", "<think>true"});
+    spec.reasoning_start = ReasoningStart::none;
+    EXPECT_EQ(*grammar_of_answer(spec, v.tokenizer()), spec.text);
   }
   expect(v,
          {.choice = {},
           .text = std::make_shared<const GrammarSpec>(forms[2]),
-          .thoughts = ThoughtsAhead::open,
+          .reasoning_start = ReasoningStart::open,
           .reasoning = kThink},
          {"</think>((true))"}, {"</think>((true)"});
 }

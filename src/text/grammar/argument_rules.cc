@@ -187,7 +187,7 @@ class ArgumentWriter {
       const auto text = text_regex(plain, 0);
       if (visits_.used_up()) return refuse_so_many();
       if (!text)
-        return refuse(fmt::format("ask of {} what no text without quotes can be held to",
+        return refuse(fmt::format("limit {} in a way that cannot be checked on text without quotes",
                                   name.substr(0, 64)));
       return text_with(*text);
     }
@@ -345,15 +345,15 @@ class ArgumentWriter {
 
 }  // namespace
 
-Result<std::string> argument_rules(const Tool& tool, ArgumentStyle style, ArgumentWill will,
+Result<std::string> argument_rules(const Tool& tool, ArgumentStyle style, ArgumentCheck will,
                                    LarkWriter& lark, SchemaVisits& visits) {
   if (style == ArgumentStyle::json) {
-    if (will == ArgumentWill::any) return lark.schema(R"({"type":"object"})");
+    if (will == ArgumentCheck::any) return lark.schema(R"({"type":"object"})");
     if (tool.parameters.empty()) return lark.schema(kNoParameters);
     return lark.schema(with_named_properties_only(tool.parameters));
   }
   ArgumentWriter writer(tool, style, lark, visits);
-  return will == ArgumentWill::any ? writer.any() : writer.of_schema();
+  return will == ArgumentCheck::any ? writer.any() : writer.of_schema();
 }
 
 }  // namespace hocket

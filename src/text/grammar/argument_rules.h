@@ -18,14 +18,14 @@
 
 namespace hocket {
 
-enum class ArgumentWill : uint8_t {
+enum class ArgumentCheck : uint8_t {
   schema,  // as the tool's parameters demand
   any,     // any arguments
 };
 
 // Counts what it reads in `visits`, which all tools of a request share. Errors: invalid_request,
 // with the tool's name, if the style cannot write the arguments or the visits are used up.
-Result<std::string> argument_rules(const Tool& tool, ArgumentStyle style, ArgumentWill will,
+Result<std::string> argument_rules(const Tool& tool, ArgumentStyle style, ArgumentCheck will,
                                    LarkWriter& lark, SchemaVisits& visits);
 
 }  // namespace hocket

@@ -28,7 +28,7 @@ TEST(CallBounds, AllPropertiesOfAToolShareOneBound) {
     LarkWriter lark;
     SchemaVisits visits;
     HOCKET_TRY(const std::string start,
-               argument_rules(tool, ArgumentStyle::lines, ArgumentWill::schema, lark, visits));
+               argument_rules(tool, ArgumentStyle::lines, ArgumentCheck::schema, lark, visits));
     return lark.finish(start);
   };
   PlainJson types(140'000, "");
@@ -52,7 +52,7 @@ TEST(CallBounds, AllToolsOfARequestShareOneBound) {
   LarkWriter lark;
   SchemaVisits visits;
   const auto add = [&] {
-    return argument_rules(tool, ArgumentStyle::lines, ArgumentWill::schema, lark, visits);
+    return argument_rules(tool, ArgumentStyle::lines, ArgumentCheck::schema, lark, visits);
   };
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(add()) << i;
   const auto fifth = add();
@@ -74,7 +74,8 @@ TEST(CallBounds, SaysWhatAFamilyCannotWrite) {
       {ToolFormat::qwen3_coder, tool("f", R"({"anyOf":[{"type":"object"}]})"), "anyOf"},
       {ToolFormat::glm45, tool("f", R"({"properties":{"a<":{}}})"), "a name"},
       {ToolFormat::mimo,
-       tool("f", R"({"properties":{"a":{"type":"string","pattern":"x","maxLength":3}}})"), "of a"},
+       tool("f", R"({"properties":{"a":{"type":"string","pattern":"x","maxLength":3}}})"),
+       "limit a in a way"},
       {ToolFormat::minimax_m2, tool("f", R"({"properties":{"a\"b":{}}})"), "a name"},
       {ToolFormat::pythonic, tool("f:g", R"({"type":"object"})"), "f:g"},
       {ToolFormat::none, tool("f", R"({"type":"object"})"), "how this model writes"}};

@@ -42,9 +42,9 @@ std::string without(std::span<const std::string> words) {
   return fmt::format(" & ~/{}/", regex_of_texts_with(words));
 }
 
-std::string but_for(const TextForm& form) {
+std::string but_for(const TextPattern& pattern) {
   std::string out;
-  for (const std::string& regex : form.but_for) out += " & ~" + between_slashes(regex);
+  for (const std::string& regex : pattern.but_for) out += " & ~" + between_slashes(regex);
   return out;
 }
 
@@ -114,17 +114,17 @@ std::string LarkWriter::regex(std::string_view regex) const {
   return between_slashes(regex_without_anchors(regex));
 }
 
-std::string LarkWriter::text_of(const TextForm& form) {
+std::string LarkWriter::text_of(const TextPattern& pattern) {
   const std::string name =
       fmt::format("{}{}", static_cast<char>(letter_ - 'a' + 'A'), num_rules_++);
-  rules_ += fmt::format("{}: {}{}\n", name, between_slashes(form.regex), but_for(form));
+  rules_ += fmt::format("{}: {}{}\n", name, between_slashes(pattern.regex), but_for(pattern));
   return name;
 }
 
 std::string LarkWriter::text_without(std::span<const std::string> words) {
-  TextForm form{.regex = "(?s:.*)", .but_for = {}};
-  if (!words.empty()) form.but_for.push_back(regex_of_texts_with(words));
-  return text_of(form);
+  TextPattern pattern{.regex = "(?s:.*)", .but_for = {}};
+  if (!words.empty()) pattern.but_for.push_back(regex_of_texts_with(words));
+  return text_of(pattern);
 }
 
 // A control token is not text, so free text ends before it without more rules.
@@ -136,12 +136,12 @@ std::string LarkWriter::text_up_to(std::string_view end, std::span<const std::st
   return name;
 }
 
-std::string LarkWriter::text_then(const TextForm& form, std::string_view end) {
+std::string LarkWriter::text_then(const TextPattern& pattern, std::string_view end) {
   if (tokenizer_ != nullptr && tokenizer_->special_at(end))
-    return fmt::format("{} {}", text_of(form), text(end));
+    return fmt::format("{} {}", text_of(pattern), text(end));
   const std::string name = fmt::format("{}{}", letter_, num_rules_++);
-  const std::string whole = fmt::format("(?:{}){}", form.regex, regex_of_text(end));
-  rules_ += fmt::format("{}[lazy]: {}{}\n", name, between_slashes(whole), but_for(form));
+  const std::string whole = fmt::format("(?:{}){}", pattern.regex, regex_of_text(end));
+  rules_ += fmt::format("{}[lazy]: {}{}\n", name, between_slashes(whole), but_for(pattern));
   return name;
 }
 

@@ -13,7 +13,7 @@
 namespace hocket {
 
 // The texts that `regex` matches, except those that a regex of `but_for` matches.
-struct TextForm {
+struct TextPattern {
   std::string regex;
   std::vector<std::string> but_for;
 };
@@ -33,9 +33,9 @@ class LarkWriter {
   std::string text_without(std::span<const std::string> words);
   // Any text up to the first `end`, which is included; none of `others` occurs before it.
   std::string text_up_to(std::string_view end, std::span<const std::string> others = {});
-  std::string text_of(const TextForm& form);
-  // A text of this form, then `end`, whose first occurrence ends the text.
-  std::string text_then(const TextForm& form, std::string_view end);
+  std::string text_of(const TextPattern& pattern);
+  // A text of this pattern, then `end`, whose first occurrence ends the text.
+  std::string text_then(const TextPattern& pattern, std::string_view end);
   // Another whole grammar, whose rules have names of their own.
   std::string grammar(const GrammarSpec& spec);
   std::string rule(std::string_view body);

@@ -71,7 +71,7 @@ class TagReader {
   }
 
  private:
-  // Converts the older form to the newer one.
+  // Converts the older format to the newer one.
   static Json older(const Json& root) {
     Json triggered = {{"triggers", root.value("triggers", Json())}, {"tags", Json::array()}};
     if (const auto list = root.find("structures"); list != root.end() && list->is_array())

@@ -1,6 +1,6 @@
-// Structural tags: free text in which certain words begin parts of a given form, such as calls of
-// tools. Reads SGLang's older form (structures, triggers), and those parts of xgrammar's newer form
-// (format) that a grammar can express exactly.
+// Structural tags: free text in which certain words begin parts of a given structure, such as tool
+// calls. Reads SGLang's older format (structures, triggers), and those parts of xgrammar's newer
+// format (format) that a grammar can express exactly.
 //
 //   {"type": "structural_tag", "triggers": ["<function="],
 //    "structures": [{"begin": "<function=f>", "schema": {...}, "end": "</function>"}]}

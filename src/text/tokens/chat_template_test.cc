@@ -235,7 +235,7 @@ TEST(ChatTemplate, WhatAPublisherWritesIsAnError) {
   }
 }
 
-// rust/src/paid.rs replaces the operators of minijinja; they must give Jinja's results.
+// rust/src/charges.rs replaces the operators of minijinja; they must give Jinja's results.
 TEST(ChatTemplate, OperatorsAreJinjas) {
   const std::pair<const char*, const char*> cases[] = {
       {"{{ 1 + 2 }} {{ 1 + 2.5 }} {{ 3 * 4 }} {{ 2 * 0.5 }} {{ true + 1 }}", "3 3.5 12 1.0 2"},

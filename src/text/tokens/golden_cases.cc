@@ -93,10 +93,10 @@ class TokenizerCases {
     expect(lines_[3], about, want, text ? *text : text.error().message);
   }
 
-  struct Want {
+  struct Expected {
     Json pieces, flush, joined;  // flush is null if the case does not give it
   };
-  void stream(const std::string& about, const std::vector<TokenId>& ids, const Want& want,
+  void stream(const std::string& about, const std::vector<TokenId>& ids, const Expected& want,
               SpecialTokens special) {
     Detokenizer detokenizer(tokenizer_, special);
     Json pieces = Json::array();

@@ -84,7 +84,7 @@ class BlockConversation {
   }
 
   Result<void> add_assistant(const Json& content, const std::string& at) {
-    std::string text, thoughts;
+    std::string text, reasoning;
     Json calls = Json::array();
     const auto take = [&](const std::string& type, const Json& block,
                           const std::string& where) -> Result<void> {
@@ -93,7 +93,7 @@ class BlockConversation {
         text += words;
       } else if (type == "thinking") {
         HOCKET_TRY(const std::string words, string_member(block, "thinking", where));
-        thoughts += words;
+        reasoning += words;
       } else if (type == "tool_use") {
         HOCKET_TRY_VOID(add_call(block, where, calls));
       } else if (type != "redacted_thinking") {  // only Anthropic can read it
@@ -103,7 +103,7 @@ class BlockConversation {
     };
     HOCKET_TRY_VOID(for_each_block(content, at, take));
     Json message = {{"role", "assistant"}, {"content", std::move(text)}};
-    if (!thoughts.empty()) message["reasoning_content"] = std::move(thoughts);
+    if (!reasoning.empty()) message["reasoning_content"] = std::move(reasoning);
     if (!calls.empty()) message["tool_calls"] = std::move(calls);
     out_.push_back(std::move(message));
     return {};

@@ -50,7 +50,7 @@ constinit const Api kMessagesApi = {.name = "messages",
                                     .fields = {"messages", "max_tokens", "min_tokens"},
                                     .num_copies = kConversationCopies,
                                     .parse = parse,
-                                    .form = messages_form,
+                                    .format = messages_format,
                                     .errors = &kErrors};
 
 }  // namespace hocket

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "server/generation/part_teller.h"
+#include "server/generation/part_emitter.h"
 #include "server/http/sse.h"
 
 namespace hocket {
@@ -121,10 +121,10 @@ class MessageEventWriter final : public PartSink {
   }
 };
 
-class MessagesForm final : public AnswerForm {
+class MessagesFormat final : public ApiFormat {
  public:
   StreamStyle style() const override { return StreamStyle::named; }
-  bool tells_events() const override { return true; }
+  bool reads_events() const override { return true; }
 
   std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
     MessageEventWriter events;
@@ -134,7 +134,7 @@ class MessagesForm final : public AnswerForm {
       begun.update({{"stop_reason", nullptr}, {"stop_sequence", nullptr}});
       events.add("message_start", ",\"message\":" + to_text(begun));
     }
-    tell_news(choice, choice.sent, events);
+    emit_new_parts(choice, choice.sent, events);
     if (choice.ended && !choice.sent.end) {
       choice.sent.end = true;
       const Json delta = {{"stop_reason", stop_reason(choice)},
@@ -150,7 +150,7 @@ class MessagesForm final : public AnswerForm {
 
   std::string whole(const Answer& answer) const override {
     BlockList list;
-    tell_all(answer.choices.front(), list);
+    emit_all_parts(answer.choices.front(), list);
     Json message = message_json(answer, std::move(list.blocks));
     message["timings"] = timings_json(answer);
     return to_text(message);
@@ -159,9 +159,9 @@ class MessagesForm final : public AnswerForm {
 
 }  // namespace
 
-const AnswerForm& messages_form() {
-  static const MessagesForm form;
-  return form;
+const ApiFormat& messages_format() {
+  static const MessagesFormat format;
+  return format;
 }
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// Writes answers in the form of Anthropic's /v1/messages: content blocks, and the events of
+// Writes answers in the format of Anthropic's /v1/messages: content blocks, and the events of
 // streams.
 #pragma once
 
@@ -6,6 +6,6 @@
 
 namespace hocket {
 
-const AnswerForm& messages_form();
+const ApiFormat& messages_format();
 
 }  // namespace hocket

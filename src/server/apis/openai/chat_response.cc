@@ -1,4 +1,4 @@
-// Writes answers of /v1/chat/completions: message and delta, with thoughts and tool calls.
+// Writes answers of /v1/chat/completions: message and delta, with reasoning and tool calls.
 #include <fmt/format.h>
 
 #include "server/apis/openai/openai_blocks.h"
@@ -24,10 +24,10 @@ Json logprob_json(const Tokenizer& tokenizer, TokenId id, float logprob) {
 }
 
 std::string logprobs_text(const ChoiceAnswer& choice) {
-  return fmt::format(R"({{"content":{},"refusal":null}})", column_text(choice.said, 0));
+  return fmt::format(R"({{"content":{},"refusal":null}})", column_text(choice.columns, 0));
 }
 
-// Returns the names of the fields that hold the thoughts.
+// Returns the names of the fields that hold the reasoning.
 std::vector<std::string_view> reasoning_names(const Answer& answer) {
   switch (answer.model.formats->reasoning_field) {
     case ReasoningField::reasoning_content:
@@ -70,14 +70,15 @@ std::string next_delta(const Answer& answer, ChoiceAnswer& choice) {
   while (sent.events < choice.events.size()) {
     const AnswerEvent& event = choice.events[sent.events];
     const bool grows = sent.events + 1 == choice.events.size() && !choice.ended;
-    const bool thought = event.kind == Kind::reasoning;
+    const bool is_reasoning = event.kind == Kind::reasoning;
     if (event.kind == Kind::call) {
       pass();
       return delta_of_call(event);
     }
-    if (thought && grows && !(reading.include_reasoning && reading.stream_reasoning)) return "";
+    if (is_reasoning && grows && !(reading.include_reasoning && reading.stream_reasoning))
+      return "";
     const bool silent = event.kind == Kind::call_end || event.kind == Kind::call_broken ||
-                        (thought && !reading.include_reasoning);
+                        (is_reasoning && !reading.include_reasoning);
     const std::string_view piece =
         silent ? std::string_view() : std::string_view(event.text).substr(sent.event_text);
     if (!piece.empty()) {
@@ -105,15 +106,15 @@ Json message_json(const Answer& answer, const ChoiceAnswer& choice) {
                        {"function", {{"name", part.name}, {"arguments", part.text}}}});
   const bool only_calls = content.empty() && !calls.empty();
   message["content"] = only_calls ? Json() : Json(std::move(content));
-  const std::string thoughts = all.text_of(AnswerPart::Kind::reasoning);
-  if (!thoughts.empty() && reading.include_reasoning)
+  const std::string reasoning = all.text_of(AnswerPart::Kind::reasoning);
+  if (!reasoning.empty() && reading.include_reasoning)
     for (const std::string_view name : reasoning_names(answer))
-      message[std::string(name)] = thoughts;
+      message[std::string(name)] = reasoning;
   if (!calls.empty()) message["tool_calls"] = std::move(calls);
   return message;
 }
 
-class ChatForm final : public AnswerForm {
+class ChatFormat final : public ApiFormat {
  public:
   std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
     OpenaiPiece piece;
@@ -125,10 +126,10 @@ class ChatForm final : public AnswerForm {
         piece.of_answer = ",\"prompt_token_ids\":" + ids_text(answer.prompts[0]);
       return openai_block(answer, choice, kChunk, piece);
     }
-    const bool news = answer.request.reading.plain() ? add_text(answer, choice, piece)
-                                                     : add_delta(answer, choice, piece);
-    if (!news && (!choice.ended || choice.sent.end)) return "";
-    if (!news) choice.sent.end = true;
+    const bool has_text = answer.request.reading.plain() ? add_text(answer, choice, piece)
+                                                         : add_delta(answer, choice, piece);
+    if (!has_text && (!choice.ended || choice.sent.end)) return "";
+    if (!has_text) choice.sent.end = true;
     add_tokens(answer, choice, piece);
     return openai_block(answer, choice, kChunk, piece);
   }
@@ -154,8 +155,8 @@ class ChatForm final : public AnswerForm {
     return openai_whole(answer, "chat.completion", choices, prompt);
   }
 
-  void say_position(const Answer& answer, ChoiceAnswer&, LogprobColumns& to, TokenId id,
-                    const PositionLogprobs* found) const override {
+  void write_position(const Answer& answer, ChoiceAnswer&, LogprobColumns& to, TokenId id,
+                      const PositionLogprobs* found) const override {
     const Tokenizer& tokenizer = *answer.model.tokenizer;
     Json one = logprob_json(tokenizer, id, found->logprob);
     Json& top = one["top_logprobs"] = Json::array();
@@ -167,7 +168,7 @@ class ChatForm final : public AnswerForm {
  private:
   // Each function adds what was not sent, and returns true if there was anything.
   static bool add_text(const Answer& answer, ChoiceAnswer& choice, OpenaiPiece& piece) {
-    if (next_part(answer, choice) != StreamPart::text) return false;
+    if (next_block_kind(answer, choice) != BlockKind::text) return false;
     piece.content = fmt::format(R"("delta":{{"content":{}}})", new_text(answer, choice));
     return true;
   }
@@ -182,7 +183,7 @@ class ChatForm final : public AnswerForm {
     if (!has_new_tokens(answer, choice)) return;
     if (wants_logprobs(answer, choice)) {
       piece.logprobs = logprobs_text(choice);
-      choice.said.clear();
+      choice.columns.clear();
       choice.sent.logprobs = choice.num_shown;
     }
     piece.ids = token_ids_note(answer, choice);
@@ -191,9 +192,9 @@ class ChatForm final : public AnswerForm {
 
 }  // namespace
 
-const AnswerForm& chat_form() {
-  static const ChatForm form;
-  return form;
+const ApiFormat& chat_format() {
+  static const ChatFormat format;
+  return format;
 }
 
 }  // namespace hocket

@@ -23,13 +23,13 @@ constinit const Api kChatApi = {.name = "chat",
                                 .fields = {"messages", "max_tokens", "min_tokens"},
                                 .num_copies = kConversationCopies,
                                 .parse = chat,
-                                .form = chat_form};
+                                .format = chat_format};
 
 constinit const Api kCompletionsApi = {.name = "completions",
                                        .path = "/v1/completions",
                                        .id_prefix = "cmpl-",
                                        .fields = {"prompt", "max_tokens", "min_tokens"},
                                        .parse = completions,
-                                       .form = completions_form};
+                                       .format = completions_format};
 
 }  // namespace hocket

@@ -21,13 +21,13 @@ std::string usage_note(const Answer& answer) {
   return answer.request.include_usage ? ",\"usage\":null" : "";
 }
 
-bool all_told(const Answer& answer) {
+bool all_ends_sent(const Answer& answer) {
   return std::ranges::all_of(answer.choices, [](const auto& c) { return c.sent.end; });
 }
 
 // Returns the timings, with the end of the last choice, if no usage block follows that has them.
 std::string end_note(const Answer& answer) {
-  if (answer.request.include_usage || !all_told(answer)) return "";
+  if (answer.request.include_usage || !all_ends_sent(answer)) return "";
   return ",\"timings\":" + to_text(timings_json(answer));
 }
 
@@ -52,12 +52,12 @@ Json openai_finish_reason(const ChoiceAnswer& choice) {
   return finish_reason_json(choice.finish);
 }
 
-StreamPart next_part(const Answer& answer, const ChoiceAnswer& choice) {
+BlockKind next_block_kind(const Answer& answer, const ChoiceAnswer& choice) {
   const auto& sent = choice.sent;
-  if (!sent.opening) return StreamPart::opening;
+  if (!sent.opening) return BlockKind::opening;
   if (sendable(answer, choice) > sent.text || has_new_tokens(answer, choice))
-    return StreamPart::text;
-  return choice.ended && !sent.end ? StreamPart::end : StreamPart::none;
+    return BlockKind::text;
+  return choice.ended && !sent.end ? BlockKind::end : BlockKind::none;
 }
 
 std::string token_ids_note(const Answer& answer, ChoiceAnswer& choice) {
@@ -102,14 +102,14 @@ std::string openai_whole(const Answer& answer, std::string_view object, std::str
 std::string openai_block(const Answer& answer, const ChoiceAnswer& choice, std::string_view object,
                          const OpenaiPiece& piece) {
   const bool end = choice.sent.end;
-  const std::string said = fmt::format(
+  const std::string head = fmt::format(
       R"({{"index":{},{},"logprobs":{},{}{}}})", choice.index, piece.content, piece.logprobs,
       end ? end_of_choice(choice) : R"("finish_reason":null)", piece.ids);
   return fmt::format(R"({{"id":{},"object":"{}","created":{},"model":{},)"
                      R"("system_fingerprint":"{}","choices":[{}]{}{}{}}})",
                      json_string(answer.id), object, answer.created,
                      json_string(answer.model.info->served_model_name),
-                     system_fingerprint(*answer.model.info), said, usage_note(answer),
+                     system_fingerprint(*answer.model.info), head, usage_note(answer),
                      end ? end_note(answer) : "", piece.of_answer);
 }
 

@@ -19,8 +19,8 @@ struct OpenaiPiece {
 
 bool wants_logprobs(const Answer& answer, const ChoiceAnswer& choice);
 // The kind of a stream's next block: the opening, more text, or the end of the choice.
-enum class StreamPart : uint8_t { none, opening, text, end };
-StreamPart next_part(const Answer& answer, const ChoiceAnswer& choice);
+enum class BlockKind : uint8_t { none, opening, text, end };
+BlockKind next_block_kind(const Answer& answer, const ChoiceAnswer& choice);
 // Returns the part of choice.text that was not sent, as a JSON string, and marks it as sent.
 std::string new_text(const Answer& answer, ChoiceAnswer& choice);
 // Returns ,"token_ids":[...] with the ids that were not sent; empty unless asked for.

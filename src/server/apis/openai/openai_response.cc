@@ -12,7 +12,7 @@ namespace {
 // Indices of the columns of log-probabilities.
 constexpr size_t kTokens = 0, kLogprobs = 1, kTops = 2, kOffsets = 3;
 
-class CompletionsForm final : public AnswerForm {
+class CompletionsFormat final : public ApiFormat {
  public:
   bool repeats_prompt_in_choices(const GenerationRequest& request) const override {
     return !request.stream;
@@ -20,10 +20,10 @@ class CompletionsForm final : public AnswerForm {
   std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
     OpenaiPiece piece;
     piece.content = R"("text":"")";
-    switch (next_part(answer, choice)) {
-      case StreamPart::none:
+    switch (next_block_kind(answer, choice)) {
+      case BlockKind::none:
         return "";
-      case StreamPart::opening:
+      case BlockKind::opening:
         choice.sent.opening = true;
         if (answer.request.return_token_ids)
           piece.ids = ",\"prompt_token_ids\":" + ids_text(prompt_ids_of(answer, choice));
@@ -31,21 +31,21 @@ class CompletionsForm final : public AnswerForm {
         if (answer.request.echo) {
           piece.content = "\"text\":" + json_string(prompt_text(answer, choice.prompt));
           if (wants_logprobs(answer, choice)) {
-            piece.logprobs = logprobs_text(answer, choice, choice.prompt_said, {});
-            choice.prompt_said.clear();
+            piece.logprobs = logprobs_text(answer, choice, choice.prompt_columns, {});
+            choice.prompt_columns.clear();
           }
         }
         break;
-      case StreamPart::text:
+      case BlockKind::text:
         piece.content = "\"text\":" + new_text(answer, choice);
         if (wants_logprobs(answer, choice)) {
-          piece.logprobs = logprobs_text(answer, choice, {}, choice.said);
-          choice.said.clear();
+          piece.logprobs = logprobs_text(answer, choice, {}, choice.columns);
+          choice.columns.clear();
           choice.sent.logprobs = choice.num_shown;
         }
         piece.ids = token_ids_note(answer, choice);
         break;
-      case StreamPart::end:
+      case BlockKind::end:
         choice.sent.end = true;
         break;
     }
@@ -62,7 +62,7 @@ class CompletionsForm final : public AnswerForm {
       const std::string echo = answer.request.echo ? prompt_text(answer, choice.prompt) : "";
       const std::string logprobs =
           wants_logprobs(answer, choice)
-              ? logprobs_text(answer, choice, choice.prompt_said, choice.said)
+              ? logprobs_text(answer, choice, choice.prompt_columns, choice.columns)
               : "null";
       choices += fmt::format(
           R"({}{{"index":{},"text":{},"logprobs":{},"finish_reason":{},"matched_stop":{})",
@@ -76,12 +76,12 @@ class CompletionsForm final : public AnswerForm {
     return openai_whole(answer, kObject, choices);
   }
 
-  void say_position(const Answer& answer, ChoiceAnswer& choice, LogprobColumns& to, TokenId id,
-                    const PositionLogprobs* found) const override {
+  void write_position(const Answer& answer, ChoiceAnswer& choice, LogprobColumns& to, TokenId id,
+                      const PositionLogprobs* found) const override {
     const Tokenizer& tokenizer = *answer.model.tokenizer;
     to.add(kTokens, json_string(token_text(tokenizer, id)));
-    to.add(kOffsets, std::to_string(choice.said_chars));
-    choice.said_chars += num_chars(tokenizer.token_bytes(id));
+    to.add(kOffsets, std::to_string(choice.column_chars));
+    choice.column_chars += num_chars(tokenizer.token_bytes(id));
     to.add(kLogprobs, found != nullptr ? to_text(finite_logprob(found->logprob)) : "null");
     if (num_top(answer, choice) == 0) return;
     if (found == nullptr) return to.add(kTops, "null");
@@ -119,9 +119,9 @@ std::string system_fingerprint(const EngineInfo& info) {
   return fmt::format("hocket-{}-{}", kVersion, form_of(info));
 }
 
-const AnswerForm& completions_form() {
-  static const CompletionsForm form;
-  return form;
+const ApiFormat& completions_format() {
+  static const CompletionsFormat format;
+  return format;
 }
 
 }  // namespace hocket

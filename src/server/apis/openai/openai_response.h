@@ -9,8 +9,8 @@
 
 namespace hocket {
 
-const AnswerForm& chat_form();
-const AnswerForm& completions_form();
+const ApiFormat& chat_format();
+const ApiFormat& completions_format();
 
 // Returns version and number format; it is equal for servers that compute the same numbers.
 std::string system_fingerprint(const EngineInfo& info);

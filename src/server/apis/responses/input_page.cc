@@ -19,14 +19,14 @@ Error bad_query(std::string_view name, std::string_view must) {
       .with_param(std::string(name));
 }
 
-struct Wanted {
+struct PageQuery {
   size_t limit = 20;
   bool newest_first = true;
   std::string after;  // an id as JSON; empty: from the beginning
 };
 
-Result<Wanted> read_query(std::string_view query) {
-  Wanted out;
+Result<PageQuery> read_query(std::string_view query) {
+  PageQuery out;
   if (const auto text = query_value(query, "limit"); !text.empty()) {
     const auto read = std::from_chars(text.data(), text.data() + text.size(), out.limit);
     if (read.ec != std::errc() || read.ptr != text.data() + text.size() || out.limit < 1 ||
@@ -78,7 +78,7 @@ void cut_items(std::string_view list, std::vector<Item>& out) {
 // complete.
 class PageWriter {
  public:
-  PageWriter(Wanted wanted, HeldBytes held)
+  PageWriter(PageQuery wanted, HeldBytes held)
       : wanted_(std::move(wanted)), held_(std::move(held)), found_(wanted_.after.empty()) {}
 
   Result<void> add_turn(std::string_view turn) {
@@ -119,7 +119,7 @@ class PageWriter {
     return {};
   }
 
-  const Wanted wanted_;
+  const PageQuery wanted_;
   HeldBytes held_;
   std::vector<Item> items_;  // items of one turn
   std::string data_;
@@ -142,7 +142,7 @@ std::string_view query_value(std::string_view query, std::string_view name) {
 
 Result<std::string> input_page(const ResponseStore::Record& record, std::string_view query,
                                HeldBytes held) {
-  HOCKET_TRY(Wanted wanted, read_query(query));
+  HOCKET_TRY(PageQuery wanted, read_query(query));
   const bool newest_first = wanted.newest_first;
   PageWriter page(std::move(wanted), std::move(held));
   const auto& turns = record.turns;

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "server/account/request_memory.h"
 #include "server/apis/responses/response_store.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 

@@ -77,7 +77,7 @@ Json whole_item(const Answer& answer, const AnswerEvent& first, int index, std::
 
 Json output_items(const Answer& answer) {
   ItemList list(answer);
-  tell_all(answer.choices.front(), list);
+  emit_all_parts(answer.choices.front(), list);
   return std::move(list.items);
 }
 

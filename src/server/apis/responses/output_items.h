@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "server/generation/part_teller.h"
+#include "server/generation/part_emitter.h"
 
 namespace hocket {
 
@@ -14,7 +14,8 @@ Json empty_item(const Answer& answer, const AnswerEvent& first, int index);
 // Returns an item as it is at its end.
 Json whole_item(const Answer& answer, const AnswerEvent& first, int index, std::string_view text,
                 PartEnd how);
-// Returns the content part that holds the text of a message or a thought; null for a call.
+// Returns the content part that holds the text of a message or a piece of reasoning; null for a
+// call.
 Json content_part(const AnswerEvent& first, std::string_view text);
 
 // Returns all items of the answer so far.

@@ -118,8 +118,8 @@ class ItemConversation {
     return {};
   }
 
-  // Adds thoughts. Encrypted thoughts of another server (encrypted_content) cannot be read, so they
-  // are left out.
+  // Adds reasoning. Encrypted reasoning of another server (encrypted_content) cannot be read, so it
+  // is left out.
   Result<void> add_reasoning(const Json& item, const std::string& at) {
     std::string text;
     for (const char* name : {"content", "summary"}) {
@@ -130,9 +130,9 @@ class ItemConversation {
     if (text.empty()) return {};
     if (open_ && (has_text(out_.back()) || out_.back().contains("tool_calls"))) open_ = false;
     Json& message = assistant();
-    Json& thoughts = message["reasoning_content"];
-    if (thoughts.is_null()) thoughts = "";
-    thoughts.get_ref<std::string&>() += text;
+    Json& reasoning = message["reasoning_content"];
+    if (reasoning.is_null()) reasoning = "";
+    reasoning.get_ref<std::string&>() += text;
     return {};
   }
 

@@ -6,7 +6,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kOverhead = 256;  // bytes of a text's object and its place
+constexpr size_t kOverhead = 256;  // bytes of a text's object and its entry
 
 // Returns the bytes that an answer adds to its conversation; earlier turns are shared with other
 // answers.
@@ -34,69 +34,69 @@ void ResponseStore::put(const std::string& id, Record record) {
   if (!keeps()) return;
   auto kept = std::make_shared<const Record>(std::move(record));
   std::lock_guard lock(mutex_);
-  if (places_.contains(id)) forget(id);
+  if (entries_.contains(id)) forget(id);
   Owner& owner = owners_[kept->who];
   const auto used = owner.used.insert(owner.used.end(), id);
-  set(places_.emplace(id, Place{nullptr, &owner, used}).first->second, std::move(kept));
+  set(entries_.emplace(id, Entry{nullptr, &owner, used}).first->second, std::move(kept));
   make_room();
 }
 
 void ResponseStore::finish(const std::string& id, Record record) {
   std::lock_guard lock(mutex_);
-  const auto place = places_.find(id);
-  if (place == places_.end()) return;
-  record.cancelled = place->second.record->cancelled;
-  set(place->second, std::make_shared<const Record>(std::move(record)));
+  const auto entry = entries_.find(id);
+  if (entry == entries_.end()) return;
+  record.cancelled = entry->second.record->cancelled;
+  set(entry->second, std::make_shared<const Record>(std::move(record)));
   make_room();
 }
 
 // Precondition: mutex_ is held.
-void ResponseStore::set(Place& place, RecordPtr record) {
-  if (place.record != nullptr) place.owner->bytes -= bytes_of(*place.record);
-  place.owner->bytes += bytes_of(*record);
-  place.record = std::move(record);
+void ResponseStore::set(Entry& entry, RecordPtr record) {
+  if (entry.record != nullptr) entry.owner->bytes -= bytes_of(*entry.record);
+  entry.owner->bytes += bytes_of(*record);
+  entry.record = std::move(record);
 }
 
 // Preconditions: mutex_ is held, and there is an answer with this id.
 void ResponseStore::forget(const std::string& id) {
-  const auto place = places_.find(id);
-  Owner& owner = *place->second.owner;
-  owner.bytes -= bytes_of(*place->second.record);
-  owner.used.erase(place->second.used);
-  places_.erase(place);
+  const auto entry = entries_.find(id);
+  Owner& owner = *entry->second.owner;
+  owner.bytes -= bytes_of(*entry->second.record);
+  owner.used.erase(entry->second.used);
+  entries_.erase(entry);
 }
 
-ResponseStore::Place* ResponseStore::place_of(const std::string& id, std::string_view who) {
-  const auto place = places_.find(id);
-  if (place == places_.end() || place->second.record->who != who) return nullptr;
-  std::list<std::string>& used = place->second.owner->used;
-  used.splice(used.end(), used, place->second.used);
-  return &place->second;
+ResponseStore::Entry* ResponseStore::entry_of(const std::string& id, std::string_view who) {
+  const auto entry = entries_.find(id);
+  if (entry == entries_.end() || entry->second.record->who != who) return nullptr;
+  std::list<std::string>& used = entry->second.owner->used;
+  used.splice(used.end(), used, entry->second.used);
+  return &entry->second;
 }
 
 ResponseStore::RecordPtr ResponseStore::find(const std::string& id, std::string_view who) {
   std::lock_guard lock(mutex_);
-  const Place* place = place_of(id, who);
-  return place == nullptr ? nullptr : place->record;
+  const Entry* entry = entry_of(id, who);
+  return entry == nullptr ? nullptr : entry->record;
 }
 
 ResponseStore::RecordPtr ResponseStore::cancel(const std::string& id, std::string_view who) {
   std::lock_guard lock(mutex_);
-  Place* place = place_of(id, who);
-  if (place == nullptr) return nullptr;
-  if (place->record->running) {
-    Record changed = *place->record;
+  Entry* entry = entry_of(id, who);
+  if (entry == nullptr) return nullptr;
+  if (entry->record->running) {
+    Record changed = *entry->record;
     changed.cancelled = true;
-    set(*place, std::make_shared<const Record>(std::move(changed)));
+    set(*entry, std::make_shared<const Record>(std::move(changed)));
   }
-  return place->record;
+  return entry->record;
 }
 
 ResponseStore::RecordPtr ResponseStore::erase(const std::string& id, std::string_view who) {
   std::lock_guard lock(mutex_);
-  Place* place = place_of(id, who);
-  if (place == nullptr) return nullptr;
-  RecordPtr record = place->record;
+  Entry* entry = entry_of(id, who);
+  if (entry == nullptr) return nullptr;
+  RecordPtr record = entry->record;
   forget(id);
   return record;
 }
@@ -105,7 +105,7 @@ ResponseStore::RecordPtr ResponseStore::erase(const std::string& id, std::string
 // answers stay, since a client waits for them; the engine's queue limits their number.
 // Precondition: mutex_ is held.
 const std::string* ResponseStore::least_used() const {
-  const auto at_rest = [&](const std::string& id) { return !places_.at(id).record->running; };
+  const auto at_rest = [&](const std::string& id) { return !entries_.at(id).record->running; };
   const std::string* found = nullptr;
   size_t most_bytes = 0;
   for (const auto& [name, owner] : owners_) {
@@ -121,7 +121,7 @@ const std::string* ResponseStore::least_used() const {
 // Deletes answers until the limits hold. Texts that requests under way hold still count, so answers
 // are deleted for them too. Precondition: mutex_ is held.
 void ResponseStore::make_room() {
-  while (places_.size() > limits_.count_max || *total_ > limits_.bytes_max) {
+  while (entries_.size() > limits_.count_max || *total_ > limits_.bytes_max) {
     const std::string* id = least_used();
     if (id == nullptr) return;
     forget(std::string(*id));
@@ -130,7 +130,7 @@ void ResponseStore::make_room() {
 
 ResponseStore::Counts ResponseStore::counts() const {
   std::lock_guard lock(mutex_);
-  return {.num_records = places_.size(), .bytes = *total_};
+  return {.num_records = entries_.size(), .bytes = *total_};
 }
 
 }  // namespace hocket

@@ -81,14 +81,14 @@ class ResponseStore {
     std::list<std::string> used;  // ids, the least recently used first
     size_t bytes = 0;
   };
-  struct Place {
+  struct Entry {
     RecordPtr record;
     Owner* owner;
     std::list<std::string>::iterator used;
   };
-  void set(Place& place, RecordPtr record);
+  void set(Entry& entry, RecordPtr record);
   void forget(const std::string& id);
-  Place* place_of(const std::string& id, std::string_view who);
+  Entry* entry_of(const std::string& id, std::string_view who);
   const std::string* least_used() const;  // null: all answers run
   void make_room();
 
@@ -96,7 +96,7 @@ class ResponseStore {
   const std::shared_ptr<std::atomic<size_t>> total_ = std::make_shared<std::atomic<size_t>>(0);
   mutable std::mutex mutex_;
   std::unordered_map<std::string, Owner> owners_;  // by name; one per principal
-  std::unordered_map<std::string, Place> places_;
+  std::unordered_map<std::string, Entry> entries_;
 };
 
 }  // namespace hocket

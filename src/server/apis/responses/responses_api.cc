@@ -29,7 +29,7 @@ constinit const Api kResponsesApi = {.name = "responses",
                                      .fields = {"input", "max_output_tokens", "min_tokens"},
                                      .num_copies = kConversationCopies,
                                      .parse = parse_responses,
-                                     .form = responses_form,
+                                     .format = responses_format,
                                      .errors = &kErrors};
 
 }  // namespace hocket

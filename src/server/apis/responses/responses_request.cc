@@ -7,10 +7,10 @@
 #include <charconv>
 #include <utility>
 
-#include "server/account/request_memory.h"
 #include "server/apis/openai/chat_translation.h"
 #include "server/apis/responses/response_items.h"
 #include "server/apis/responses/responses_api.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 namespace {
@@ -109,7 +109,7 @@ void read_reasoning(Fields& fields, Json& chat) {
   Fields inner(*reasoning, "reasoning");
   std::string effort;
   if (inner.read("effort", effort)) chat["reasoning_effort"] = effort;
-  inner.ignore({"summary", "generate_summary", "context"});  // thoughts are never summarized
+  inner.ignore({"summary", "generate_summary", "context"});  // reasoning is never summarized
   if (auto done = inner.finish(); !done) fields.fail(std::move(done).error());
 }
 
@@ -117,9 +117,9 @@ void read_include(Fields& fields) {
   const Json* include = fields.array("include", 16);
   if (include == nullptr) return;
   for (const Json& one : *include) {
-    if (one == "reasoning.encrypted_content") continue;  // thoughts are sent in plain text
+    if (one == "reasoning.encrypted_content") continue;  // reasoning is sent in plain text
     if (one == "message.output_text.logprobs")
-      return fields.fail_field("include", "include: log-probabilities are not said in this API",
+      return fields.fail_field("include", "include: this API sends no log-probabilities",
                                "ask /v1/chat/completions, with logprobs");
     return fields.fail_field("include", fmt::format("include: there is no {} here: the server runs "
                                                     "no tools itself",
@@ -133,7 +133,7 @@ void refuse_what_is_not_offered(Fields& fields) {
   fields.refuse("context_management", "is not supported: the server edits no prompts");
   fields.refuse("moderation", "is not supported");
   if (int top = 0; fields.read("top_logprobs", top, 0, 20) && top > 0)
-    fields.fail_field("top_logprobs", "top_logprobs: log-probabilities are not said in this API",
+    fields.fail_field("top_logprobs", "top_logprobs: this API sends no log-probabilities",
                       "ask /v1/chat/completions, with logprobs");
   if (std::string how; fields.read("truncation", how) && how != "disabled")
     fields.fail_field("truncation", "truncation must be \"disabled\": prompts are never cut");
@@ -217,32 +217,32 @@ Result<Json> messages_of(const Json& body, const RequestContext& context,
 // written as text once.
 std::string repeated(const Json& body, const GenerationRequest& request,
                      const ResponsesRequest& responses) {
-  const auto said = [&](const char* name, const Json& otherwise = nullptr) {
+  const auto field_or = [&](const char* name, const Json& otherwise = nullptr) {
     const auto found = body.find(name);
     return found == body.end() || found->is_null() ? otherwise : *found;
   };
   const SamplingParams& sampling = request.prompts.front().sampling;
-  Json text = said("text", Json::object());
+  Json text = field_or("text", Json::object());
   if (!text.contains("format")) text["format"] = {{"type", "text"}};
   std::string members =
       to_text({{"background", responses.background},
-               {"instructions", said("instructions")},
-               {"max_output_tokens", said("max_output_tokens")},
-               {"max_tool_calls", said("max_tool_calls")},
-               {"metadata", said("metadata", Json::object())},
-               {"parallel_tool_calls", said("parallel_tool_calls", true)},
-               {"previous_response_id", said("previous_response_id")},
-               {"reasoning", said("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
+               {"instructions", field_or("instructions")},
+               {"max_output_tokens", field_or("max_output_tokens")},
+               {"max_tool_calls", field_or("max_tool_calls")},
+               {"metadata", field_or("metadata", Json::object())},
+               {"parallel_tool_calls", field_or("parallel_tool_calls", true)},
+               {"previous_response_id", field_or("previous_response_id")},
+               {"reasoning", field_or("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
                {"service_tier", "default"},
                {"store", responses.store},
                {"temperature", sampling.temperature},
                {"text", std::move(text)},
-               {"tool_choice", said("tool_choice", "auto")},
-               {"tools", said("tools", Json::array())},
+               {"tool_choice", field_or("tool_choice", "auto")},
+               {"tools", field_or("tools", Json::array())},
                {"top_logprobs", 0},
                {"top_p", sampling.top_p},
                {"truncation", "disabled"},
-               {"user", said("user")}});
+               {"user", field_or("user")}});
   members.front() = ',';
   members.pop_back();
   return members;

@@ -63,12 +63,12 @@ Json responses_usage(const Answer& answer) {
 }
 
 // begun: the response as it was at its beginning. now: with all that has come since.
-enum class Told : uint8_t { begun, now };
+enum class AsOf : uint8_t { begun, now };
 
 // `output` is the list of items, as JSON.
-std::string response_text(const Answer& answer, std::string_view output, Told told,
+std::string response_text(const Answer& answer, std::string_view output, AsOf as_of,
                           const Error* why = nullptr) {
-  const bool begun = told == Told::begun;
+  const bool begun = as_of == AsOf::begun;
   const std::string_view status = begun ? "in_progress" : status_of(answer, why);
   std::string text =
       fmt::format(R"({{"id":{},"object":"response","created_at":{},"status":"{}","error":{},)"
@@ -153,10 +153,10 @@ class ResponseEventWriter final : public PartSink {
   int& num_events_;
 };
 
-class ResponsesForm final : public AnswerForm {
+class ResponsesFormat final : public ApiFormat {
  public:
   StreamStyle style() const override { return StreamStyle::named; }
-  bool tells_events() const override { return true; }
+  bool reads_events() const override { return true; }
   // Kept once, and in two events.
   int64_t repeated_bytes(const GenerationRequest& request) const override {
     return 3 * std::ssize(request.responses->repeated);
@@ -166,15 +166,15 @@ class ResponsesForm final : public AnswerForm {
     ResponseEventWriter events(answer, choice.sent.blocks);
     if (!choice.sent.opening) {
       choice.sent.opening = true;
-      const std::string begun = response_text(answer, "[]", Told::begun);
+      const std::string begun = response_text(answer, "[]", AsOf::begun);
       events.add_response("response.created", begun);
       events.add_response("response.in_progress", begun);
     }
-    tell_news(choice, choice.sent, events);
+    emit_new_parts(choice, choice.sent, events);
     if (choice.ended && !choice.sent.end) {
       choice.sent.end = true;
       events.add_response(fmt::format("response.{}", status_of(answer, nullptr)),
-                          response_text(answer, to_text(output_items(answer)), Told::now));
+                          response_text(answer, to_text(output_items(answer)), AsOf::now));
     }
     return std::move(events.out);
   }
@@ -184,18 +184,18 @@ class ResponsesForm final : public AnswerForm {
                             const Error& why) const override {
     ResponseEventWriter events(answer, choice.sent.blocks);
     events.add_response("response.failed",
-                        response_text(answer, to_text(output_items(answer)), Told::now, &why));
+                        response_text(answer, to_text(output_items(answer)), AsOf::now, &why));
     return std::move(events.out);
   }
 
   std::string whole(const Answer& answer) const override {
-    return response_text(answer, to_text(output_items(answer)), Told::now);
+    return response_text(answer, to_text(output_items(answer)), AsOf::now);
   }
 
   std::string accepted(const Answer& answer) const override {
     if (!asked(answer).background) return "";
     ResponseStore& store = *asked(answer).responses;
-    std::string body = response_text(answer, "[]", Told::now);
+    std::string body = response_text(answer, "[]", AsOf::now);
     store.put(answer.id, record_of(answer, keep_body(answer, body), nullptr));
     return body;
   }
@@ -205,7 +205,7 @@ class ResponsesForm final : public AnswerForm {
     if (!request.store || (why != nullptr && !request.background)) return;
     ResponseStore& store = *request.responses;
     std::string output = to_text(output_items(answer));
-    auto body = keep_body(answer, response_text(answer, output, Told::now, why));
+    auto body = keep_body(answer, response_text(answer, output, AsOf::now, why));
     auto record = record_of(answer, std::move(body), why ? nullptr : store.keep(std::move(output)));
     record.running = false;
     if (request.background)
@@ -237,9 +237,9 @@ class ResponsesForm final : public AnswerForm {
 
 }  // namespace
 
-const AnswerForm& responses_form() {
-  static const ResponsesForm form;
-  return form;
+const ApiFormat& responses_format() {
+  static const ResponsesFormat format;
+  return format;
 }
 
 }  // namespace hocket

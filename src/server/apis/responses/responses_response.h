@@ -1,10 +1,10 @@
-// Writes answers in the form of OpenAI's /v1/responses: items, and the events of its streams.
+// Writes answers in the format of OpenAI's /v1/responses: items, and the events of its streams.
 #pragma once
 
 #include "server/generation/answer.h"
 
 namespace hocket {
 
-const AnswerForm& responses_form();
+const ApiFormat& responses_format();
 
 }  // namespace hocket

@@ -18,6 +18,6 @@ constinit const Api kGenerateApi = {.name = "generate",
                                     .fields = {"text", "max_new_tokens", "min_new_tokens"},
                                     .needs_tokenizer = false,
                                     .parse = parse,
-                                    .form = generate_form};
+                                    .format = generate_format};
 
 }  // namespace hocket

@@ -43,15 +43,15 @@ Json row_json(const Answer& answer, TokenId id, Json logprob) {
 
 std::string logprobs_text(const ChoiceAnswer& choice, const SamplingParams& sampling) {
   std::string text;
-  const auto add = [&](std::string_view name, const LogprobColumns& said, size_t column) {
+  const auto add = [&](std::string_view name, const LogprobColumns& columns, size_t column) {
     text += fmt::format(",\"{}\":[", name);
-    text.append(said.lists[column]).append("]");
+    text.append(columns.lists[column]).append("]");
   };
-  add("input_token_logprobs", choice.prompt_said, kRows);
-  add("output_token_logprobs", choice.said, kRows);
+  add("input_token_logprobs", choice.prompt_columns, kRows);
+  add("output_token_logprobs", choice.columns, kRows);
   if (sampling.num_top_logprobs == 0) return text;
-  add("input_top_logprobs", choice.prompt_said, kTopRows);
-  add("output_top_logprobs", choice.said, kTopRows);
+  add("input_top_logprobs", choice.prompt_columns, kTopRows);
+  add("output_top_logprobs", choice.columns, kTopRows);
   return text;
 }
 
@@ -95,29 +95,29 @@ std::string choice_text(const Answer& answer, const ChoiceAnswer& choice, std::s
   return text += "}}";
 }
 
-// Appends the text and ids that were not sent to `escaped` and `ids_said`.
-void escape_news(ChoiceAnswer& choice) {
-  const std::string news = json_string(std::string_view(choice.text).substr(choice.sent.text));
-  choice.escaped.append(news, 1, news.size() - 2);
+// Appends the text and ids that were not sent to `escaped` and `joined_ids`.
+void escape_new_text(ChoiceAnswer& choice) {
+  const std::string has_more = json_string(std::string_view(choice.text).substr(choice.sent.text));
+  choice.escaped.append(has_more, 1, has_more.size() - 2);
   choice.sent.text = choice.text.size();
-  append_ids(choice.ids_said, std::span(choice.ids).subspan(choice.sent.ids));
+  append_ids(choice.joined_ids, std::span(choice.ids).subspan(choice.sent.ids));
   choice.sent.ids = choice.ids.size();
 }
 
-class GenerateForm final : public AnswerForm {
+class GenerateFormat final : public ApiFormat {
  public:
   std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
     const size_t num_new = choice.ids.size() - choice.sent.ids;
-    const bool news = num_new > 0 || choice.text.size() > choice.sent.text;
-    if (choice.sent.end || (!news && !choice.ended)) return "";
-    const size_t bytes = choice.text.size() + choice.ids_said.size() + choice.said.bytes();
+    const bool has_more = num_new > 0 || choice.text.size() > choice.sent.text;
+    if (choice.sent.end || (!has_more && !choice.ended)) return "";
+    const size_t bytes = choice.text.size() + choice.joined_ids.size() + choice.columns.bytes();
     const bool far_enough = bytes <= num_new * kBlockBytesPerToken;
     if (choice.sent.opening && !choice.ended && !far_enough) return "";
-    escape_news(choice);
+    escape_new_text(choice);
     choice.sent.opening = true;
     choice.sent.end = choice.ended;
-    std::string block = choice_text(answer, choice, choice.escaped, choice.ids_said);
-    choice.prompt_said.clear();
+    std::string block = choice_text(answer, choice, choice.escaped, choice.joined_ids);
+    choice.prompt_columns.clear();
     if (!is_list(answer)) return block;
     block.pop_back();
     return block += fmt::format(",\"index\":{}}}", choice.index);
@@ -134,8 +134,8 @@ class GenerateForm final : public AnswerForm {
     return is_list(answer) ? "[" + all + "]" : all;
   }
 
-  void say_position(const Answer& answer, ChoiceAnswer& choice, LogprobColumns& to, TokenId id,
-                    const PositionLogprobs* found) const override {
+  void write_position(const Answer& answer, ChoiceAnswer& choice, LogprobColumns& to, TokenId id,
+                      const PositionLogprobs* found) const override {
     const auto p = static_cast<size_t>(choice.prompt);
     const Json logprob = found != nullptr ? Json(finite_logprob(found->logprob)) : Json();
     to.add(kRows, to_text(row_json(answer, id, logprob)));
@@ -146,7 +146,7 @@ class GenerateForm final : public AnswerForm {
       rows.push_back(row_json(answer, t.token, finite_logprob(t.logprob)));
     to.add(kTopRows, to_text(rows));
   }
-  size_t num_sayable(const ChoiceAnswer& choice) const override { return choice.ids.size(); }
+  size_t num_writable(const ChoiceAnswer& choice) const override { return choice.ids.size(); }
 
  private:
   static std::string_view inside(std::string_view json) { return json.substr(1, json.size() - 2); }
@@ -154,9 +154,9 @@ class GenerateForm final : public AnswerForm {
 
 }  // namespace
 
-const AnswerForm& generate_form() {
-  static const GenerateForm form;
-  return form;
+const ApiFormat& generate_format() {
+  static const GenerateFormat format;
+  return format;
 }
 
 }  // namespace hocket

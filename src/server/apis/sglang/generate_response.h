@@ -1,10 +1,10 @@
-// Writes answers in the form of SGLang's /generate.
+// Writes answers in the format of SGLang's /generate.
 #pragma once
 
 #include "server/generation/answer.h"
 
 namespace hocket {
 
-const AnswerForm& generate_form();
+const ApiFormat& generate_format();
 
 }  // namespace hocket

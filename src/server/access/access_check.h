@@ -27,7 +27,7 @@ struct PathNeeds {
   bool counted = false;  // true: its requests count in the limits of a key (Route::takes_work)
 };
 
-class Gate {
+class AccessCheck {
  public:
   struct Options {
     KeySources keys = {};
@@ -38,7 +38,7 @@ class Gate {
     std::shared_ptr<const Clock> clock = std::make_shared<RealClock>();
   };
   // Errors: those of KeyRing::load, Origins::parse and HostNames::parse.
-  static Result<std::unique_ptr<Gate>> create(Options options);
+  static Result<std::unique_ptr<AccessCheck>> create(Options options);
 
   HttpAdmission admit(const HttpRequest& head);
   // Reads the key file again. On an error the old keys stay.
@@ -46,7 +46,7 @@ class Gate {
   size_t num_keys() const;
 
  private:
-  explicit Gate(Options options);
+  explicit AccessCheck(Options options);
   std::shared_ptr<const KeyRing> keys() const;
   // True if Host must be checked. Without keys, or if only this machine reaches the port, a web
   // page with a rebound name (host_names.h) would otherwise be served.

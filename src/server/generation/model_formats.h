@@ -1,4 +1,4 @@
-// Settles once, at the start, how the served model writes tool calls and thoughts.
+// Settles once, at the start, how the served model writes tool calls and reasoning.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace hocket {
 
-// The field of chat answers that holds the thoughts.
+// The field of chat answers that holds the reasoning.
 enum class ReasoningField : uint8_t { reasoning_content, reasoning, both };
 
 // The thinking budget that stands for a reasoning_effort if the template does not handle efforts.
@@ -33,7 +33,7 @@ inline constexpr std::array kEffortBudgets = {
     EffortBudget{"max", -1},      EffortBudget{"default", -1}};
 std::vector<std::string_view> effort_names();
 
-struct AnswerFormats {
+struct ModelFormats {
   ToolFormat tools = ToolFormat::none;
   ReasoningFormat reasoning;
   ReasoningField reasoning_field = ReasoningField::reasoning_content;
@@ -42,15 +42,15 @@ struct AnswerFormats {
   std::optional<TokenId> reasoning_close;  // set if the closing mark is one token
   bool tools_by_flag = false, reasoning_by_flag = false;
 
-  bool effort_is_budget() const { return reasoning && !traits.tells_effort; }
+  bool effort_is_budget() const { return reasoning && !traits.uses_effort; }
 };
 
 // Chooses by flags, then by the template. `chat_template` and `tokenizer` may be null.
 // Errors: bad_value.
-Result<AnswerFormats> choose_answer_formats(const AnswerSettings& settings,
-                                            const ChatTemplate* chat_template,
-                                            const Tokenizer* tokenizer);
+Result<ModelFormats> choose_model_formats(const AnswerSettings& settings,
+                                          const ChatTemplate* chat_template,
+                                          const Tokenizer* tokenizer);
 // Returns the formats as /get_server_info shows them.
-Json answer_formats_json(const AnswerFormats& formats);
+Json model_formats_json(const ModelFormats& formats);
 
 }  // namespace hocket

@@ -1,24 +1,24 @@
-#include "server/generation/part_teller.h"
+#include "server/generation/part_emitter.h"
 
 namespace hocket {
 namespace {
 
 using Kind = AnswerEvent::Kind;
 
-class Teller {
+class Emitter {
  public:
-  Teller(const ChoiceAnswer& choice, ChoiceAnswer::Sent& sent, PartSink& sink)
+  Emitter(const ChoiceAnswer& choice, ChoiceAnswer::Sent& sent, PartSink& sink)
       : choice_(choice), sent_(sent), sink_(sink) {}
 
   void run() {
     while (sent_.events < choice_.events.size())
-      if (!tell(choice_.events[sent_.events])) return;
+      if (!emit(choice_.events[sent_.events])) return;
     if (choice_.ended) close(first().kind == Kind::call ? PartEnd::cut : PartEnd::whole);
   }
 
  private:
   // Reports one event. Returns false if the event may still grow.
-  bool tell(const AnswerEvent& event) {
+  bool emit(const AnswerEvent& event) {
     switch (event.kind) {
       case Kind::text:
       case Kind::reasoning:
@@ -26,13 +26,13 @@ class Teller {
           close(PartEnd::whole);
           open();
         }
-        return tell_text(event);
+        return emit_text(event);
       case Kind::call:
         close(PartEnd::whole);
         open();
         break;
       case Kind::arguments:
-        return tell_text(event);
+        return emit_text(event);
       case Kind::call_end:
         close(PartEnd::whole);
         break;
@@ -44,10 +44,10 @@ class Teller {
     return true;
   }
 
-  bool tell_text(const AnswerEvent& event) {
-    const std::string_view news = std::string_view(event.text).substr(sent_.event_text);
+  bool emit_text(const AnswerEvent& event) {
+    const std::string_view added = std::string_view(event.text).substr(sent_.event_text);
     sent_.event_text = event.text.size();
-    if (!news.empty()) sink_.piece(first(), sent_.parts - 1, news);
+    if (!added.empty()) sink_.piece(first(), sent_.parts - 1, added);
     if (sent_.events + 1 == choice_.events.size() && !choice_.ended) return false;
     ++sent_.events;
     sent_.event_text = 0;
@@ -83,13 +83,13 @@ class Teller {
 
 }  // namespace
 
-void tell_news(const ChoiceAnswer& choice, ChoiceAnswer::Sent& sent, PartSink& sink) {
-  Teller(choice, sent, sink).run();
+void emit_new_parts(const ChoiceAnswer& choice, ChoiceAnswer::Sent& sent, PartSink& sink) {
+  Emitter(choice, sent, sink).run();
 }
 
-void tell_all(const ChoiceAnswer& choice, PartSink& sink) {
+void emit_all_parts(const ChoiceAnswer& choice, PartSink& sink) {
   ChoiceAnswer::Sent from_first;
-  tell_news(choice, from_first, sink);
+  emit_new_parts(choice, from_first, sink);
 }
 
 }  // namespace hocket

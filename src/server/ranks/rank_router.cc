@@ -1,4 +1,4 @@
-#include "server/ranks/front_door.h"
+#include "server/ranks/rank_router.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,17 +6,17 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "server/access/access_check.h"
 #include "server/access/client_key.h"
-#include "server/access/gate.h"
 #include "server/http/error_map.h"
 #include "server/http/request_target.h"
-#include "server/ranks/relayed_story.h"
+#include "server/ranks/relayed_request.h"
 
 namespace hocket {
 namespace {
 
 constexpr Duration kAvoid = std::chrono::seconds(1);            // after a refusal
-constexpr Duration kTellsLate = std::chrono::milliseconds(20);  // no load counts a request earlier
+constexpr Duration kLoadDelay = std::chrono::milliseconds(20);  // no load counts a request earlier
 constexpr Duration kAskAllPatience = std::chrono::seconds(5);
 constexpr size_t kPeerAnswerMax = 64 << 10;
 // This is Engine's block size too: a prompt that is sent again finds the rank that has it cached.
@@ -38,7 +38,7 @@ bool same(const RankLoad& a, const RankLoad& b) {
 }
 
 // Returns the error for requests of an epoch that has ended.
-Error over(const ClusterView& view) {
+Error epoch_ended(const ClusterView& view) {
   const std::string why = view.whole() ? view.why : missing(view);
   return error(ErrorCode::lost_rank, "{}", why.empty() ? "the ranks began anew" : why)
       .with_fix("ask again after the time in Retry-After");
@@ -79,7 +79,7 @@ class PollSink final : public HttpSink {
         answer.status = status_;
         answer.body = std::move(body_);
       } else {
-        answer.why = why.empty() ? "the question was given up" : why;
+        answer.why = why.empty() ? "the call was cancelled" : why;
       }
     }
     poll_->close_one();
@@ -95,75 +95,75 @@ class PollSink final : public HttpSink {
 }  // namespace
 
 std::string complaint_of(const PeerAnswer& peer) {
-  const Json said = parse_bounded_json(peer.body);
+  const Json body = parse_bounded_json(peer.body);
   std::string why = peer.status == 0 ? peer.why : fmt::format("it answered {}", peer.status);
-  if (peer.status != 0 && said.is_object() && said.contains("error") && said["error"].is_object())
-    why = said["error"].value("message", why);
+  if (peer.status != 0 && body.is_object() && body.contains("error") && body["error"].is_object())
+    why = body["error"].value("message", why);
   return fmt::format("{}: {}", peer.name, why);
 }
 
-FrontDoor::FrontDoor(const Parts& parts)
-    : parts_(parts),
-      router_(parts_.cluster->self().num_ranks,
-              {.policy = parts_.routing, .block_tokens = kRoutingBlockTokens}),
-      told_(static_cast<size_t>(parts_.cluster->self().num_ranks)),
-      avoid_until_(told_.size()),
-      counts_{.up = std::vector<bool>(told_.size()),
-              .forwarded = std::vector<uint64_t>(told_.size()),
-              .failed = std::vector<uint64_t>(told_.size())} {
+RankRouter::RankRouter(const Options& options)
+    : options_(options),
+      router_(options_.cluster->self().num_ranks,
+              {.policy = options_.routing, .block_tokens = kRoutingBlockTokens}),
+      last_loads_(static_cast<size_t>(options_.cluster->self().num_ranks)),
+      avoid_until_(last_loads_.size()),
+      counts_{.up = std::vector<bool>(last_loads_.size()),
+              .forwarded = std::vector<uint64_t>(last_loads_.size()),
+              .failed = std::vector<uint64_t>(last_loads_.size())} {
   refresh();
-  client_ = std::make_unique<HttpClient>(
-      HttpClient::Options{.max_calls = parts_.max_forwards, .on_tick = [this] { look(); }});
+  client_ = std::make_unique<HttpClient>(HttpClient::Options{
+      .max_calls = options_.max_forwards, .on_tick = [this] { check_cluster(); }});
 }
 
-FrontDoor::~FrontDoor() {
+RankRouter::~RankRouter() {
   stop();
 }
 
-void FrontDoor::open(const HostPort& own, std::string_view key) {
-  auto book = std::make_unique<PeerBook>(*parts_.cluster, own, key);
+void RankRouter::open(const HostPort& own, std::string_view key) {
+  auto book = std::make_unique<PeerBook>(*options_.cluster, own, key);
   std::lock_guard lock(mutex_);
   HOCKET_CHECK(book_ == nullptr);
   book_ = std::move(book);
 }
 
-void FrontDoor::begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-                      Answer answer) {
+void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
+                       Answer answer) {
   {
     std::unique_lock lock(mutex_);
     refresh();
     const auto rank = choose(answer);
-    const auto story = answer.story;
+    const auto recorder = answer.recorder;
     if (!rank) {
       lock.unlock();
-      if (story) story->failed(rank.error());
+      if (recorder) recorder->failed(rank.error());
       respond_error(*exchange, rank.error());
       return;
     }
     if (*rank != this->rank()) {
       if (send(*rank, request, exchange, std::move(answer))) return;
       lock.unlock();
-      if (story) story->failed(error(ErrorCode::queue_full, "too many are with other ranks"));
+      if (recorder) recorder->failed(error(ErrorCode::queue_full, "too many are with other ranks"));
       refuse_more(*exchange);
       return;
     }
   }
-  parts_.reply->begin(exchange, std::move(answer));
+  options_.reply->begin(exchange, std::move(answer));
 }
 
-void FrontDoor::refuse_more(HttpExchange& exchange) const {
+void RankRouter::refuse_more(HttpExchange& exchange) const {
   respond_error(exchange, error(ErrorCode::queue_full, "{} requests are with other ranks",
                                 client_->num_calls())
                               .with_fix("try again after the time in Retry-After"));
 }
 
-bool FrontDoor::pass_on(int rank, const HttpRequest& request,
-                        const std::shared_ptr<HttpExchange>& exchange) {
+bool RankRouter::forward_to(int rank, const HttpRequest& request,
+                            const std::shared_ptr<HttpExchange>& exchange) {
   std::unique_lock lock(mutex_);
   refresh();
-  if (rank < 0 || rank >= std::ssize(told_) || rank == this->rank()) return false;
-  if (!view_.whole() || !place(rank)) {
-    const Error why = over(view_);
+  if (rank < 0 || rank >= std::ssize(last_loads_) || rank == this->rank()) return false;
+  if (!view_.whole() || !endpoint_of(rank)) {
+    const Error why = epoch_ended(view_);
     lock.unlock();
     respond_error(*exchange, why);
   } else if (!send(rank, request, exchange, std::nullopt)) {
@@ -173,39 +173,39 @@ bool FrontDoor::pass_on(int rank, const HttpRequest& request,
   return true;
 }
 
-Result<int> FrontDoor::choose(const Answer& answer) {
-  if (!view_.whole()) return fail(over(view_));
+Result<int> RankRouter::choose(const Answer& answer) {
+  if (!view_.whole()) return fail(epoch_ended(view_));
   return router_.choose(cache_namespace_of(answer.request), answer.prompts.front(), loads());
 }
 
 // Returns the loads of all ranks. A forwarded request is added here until its rank's load includes
-// it: until another load came at least kTellsLate after the request.
-std::vector<RankLoad> FrontDoor::loads() {
-  std::vector<RankLoad> loads = parts_.generator->loads();
-  loads.resize(told_.size());
+// it: until another load came at least kLoadDelay after the request.
+std::vector<RankLoad> RankRouter::loads() {
+  std::vector<RankLoad> loads = options_.generator->loads();
+  loads.resize(last_loads_.size());
   const TimePoint now = RealClock().now();
-  std::vector<bool> news(loads.size());
+  std::vector<bool> changed(loads.size());
   for (size_t r = 0; r < loads.size(); ++r) {
-    news[r] = !same(loads[r], told_[r]);
-    told_[r] = loads[r];
+    changed[r] = !same(loads[r], last_loads_[r]);
+    last_loads_[r] = loads[r];
     if (static_cast<int>(r) == rank()) continue;
-    if (!place(static_cast<int>(r)) || now < avoid_until_[r]) loads[r].takes_requests = false;
+    if (!endpoint_of(static_cast<int>(r)) || now < avoid_until_[r]) loads[r].takes_requests = false;
   }
   for (auto& [ticket, forward] : forwards_) {
     const auto r = static_cast<size_t>(forward.rank);
-    if (news[r] && now - forward.since >= kTellsLate) forward.heard = true;
-    if (forward.heard) continue;
+    if (changed[r] && now - forward.since >= kLoadDelay) forward.in_load = true;
+    if (forward.in_load) continue;
     loads[r].num_requests += forward.load.num_requests;
     loads[r].num_tokens += forward.load.num_tokens;
   }
   return loads;
 }
 
-std::optional<PeerPlace> FrontDoor::place(int rank) const {
-  return book_ ? book_->place(view_.members[static_cast<size_t>(rank)].identity) : std::nullopt;
+std::optional<PeerEndpoint> RankRouter::endpoint_of(int rank) const {
+  return book_ ? book_->endpoint(view_.members[static_cast<size_t>(rank)].identity) : std::nullopt;
 }
 
-HttpCall FrontDoor::call_to(const PeerPlace& to, const HttpRequest& asked) const {
+HttpCall RankRouter::call_to(const PeerEndpoint& to, const HttpRequest& asked) const {
   HttpCall call{.to = to.address, .target = encode_path(asked.path)};
   if (!asked.query.empty()) call.target += "?" + asked.query;
   call.body = asked.body;
@@ -216,9 +216,9 @@ HttpCall FrontDoor::call_to(const PeerPlace& to, const HttpRequest& asked) const
   return call;
 }
 
-bool FrontDoor::send(int rank, const HttpRequest& request,
-                     const std::shared_ptr<HttpExchange>& exchange, std::optional<Answer> answer) {
-  const auto to = place(rank);
+bool RankRouter::send(int rank, const HttpRequest& request,
+                      const std::shared_ptr<HttpExchange>& exchange, std::optional<Answer> answer) {
+  const auto to = endpoint_of(rank);
   HOCKET_CHECK(to.has_value());
   HttpCall call = call_to(*to, request);
   call.method = request.method;
@@ -229,8 +229,8 @@ bool FrontDoor::send(int rank, const HttpRequest& request,
     if (const auto value = request.header(name); !value.empty())
       call.headers.emplace_back(name, value);
 
-  const auto story = answer ? answer->story : nullptr;
-  add_trace(request, story.get(), call.headers);
+  const auto recorder = answer ? answer->recorder : nullptr;
+  add_trace(request, recorder.get(), call.headers);
   const RankLoad load = answer ? load_of(*answer) : RankLoad{.num_requests = 0, .num_tokens = 0};
   const uint64_t ticket = ++last_ticket_;
   auto relay = std::make_shared<Relay>(
@@ -239,7 +239,7 @@ bool FrontDoor::send(int rank, const HttpRequest& request,
       [this, ticket](RelayEnd how, const std::string& why) { ended(ticket, how, why); });
   const uint64_t id = client_->start(std::move(call), relay);
   if (id == 0) return false;
-  if (story) story->handed_on(name_of(view_.members[static_cast<size_t>(rank)].identity));
+  if (recorder) recorder->forwarded_to(name_of(view_.members[static_cast<size_t>(rank)].identity));
   forwards_.emplace(ticket, Forward{.rank = rank,
                                     .epoch = view_.epoch,
                                     .call = id,
@@ -252,7 +252,7 @@ bool FrontDoor::send(int rank, const HttpRequest& request,
   return true;
 }
 
-void FrontDoor::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
+void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
   std::unique_lock lock(mutex_);
   const auto found = forwards_.find(ticket);
   HOCKET_CHECK(found != forwards_.end());
@@ -264,7 +264,7 @@ void FrontDoor::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
                how == RelayEnd::failed ? "broke off an answer" : "took no request, this one does",
                why.empty() ? "" : ": ", why);
   }
-  if (found->second.answer) tell_relayed(how, *found->second.relay, *found->second.answer);
+  if (found->second.answer) record_relayed(how, *found->second.relay, *found->second.answer);
   if (how == RelayEnd::refused) {
     avoid_until_[index] = RealClock().now() + kAvoid;
     if (!why.empty() && book_) book_->forget(rank);
@@ -273,7 +273,7 @@ void FrontDoor::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
     lock.unlock();
     try {
       if (answer)
-        parts_.reply->begin(exchange, *std::move(answer));
+        options_.reply->begin(exchange, *std::move(answer));
       else
         respond_error(*exchange,
                       error(ErrorCode::lost_rank, "rank {} takes no requests now", rank));
@@ -287,12 +287,12 @@ void FrontDoor::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
 
 // Reads the cluster's view if it has changed. Requests of an older epoch are ended.   mutex_ is
 // held.
-void FrontDoor::refresh() {
-  const uint64_t changes = parts_.cluster->num_changes();
+void RankRouter::refresh() {
+  const uint64_t changes = options_.cluster->num_changes();
   if (changes == num_changes_) return;
   num_changes_ = changes;
   const uint32_t epoch = view_.epoch;
-  view_ = parts_.cluster->view();
+  view_ = options_.cluster->view();
   counts_.epoch = view_.epoch;
   for (size_t r = 0; r < view_.members.size(); ++r) {
     const bool up = view_.members[r].presence == Presence::in;
@@ -300,42 +300,41 @@ void FrontDoor::refresh() {
     counts_.up[r] = up;
   }
   if (view_.epoch != epoch) {  // ranks begin an epoch with empty caches
-    for (size_t r = 0; r < told_.size(); ++r) router_.forget(static_cast<int>(r));
+    for (size_t r = 0; r < last_loads_.size(); ++r) router_.forget(static_cast<int>(r));
     std::ranges::fill(avoid_until_, TimePoint{});
   }
   if (forwards_.empty() || (view_.whole() && view_.epoch == epoch)) return;
-  const Error why = over(view_);
+  const Error why = epoch_ended(view_);
   log::warning("forward: {} requests that other ranks had are over: {}", forwards_.size(),
                why.message);
-  give_up_all(why);
+  end_forwards(why);
 }
 
-void FrontDoor::give_up_all(const Error& why) {
+void RankRouter::end_forwards(const Error& why) {
   for (const auto& [ticket, forward] : forwards_) {
     forward.relay->give_up(why);
     client_->cancel(forward.call);
   }
 }
 
-void FrontDoor::look() {
+void RankRouter::check_cluster() {
   std::lock_guard lock(mutex_);
   refresh();
 }
 
-void FrontDoor::ask_all(const HttpRequest& asked,
-                        std::function<void(std::vector<PeerAnswer>&&)> done) {
+void RankRouter::ask_all(const HttpRequest& asked,
+                         std::function<void(std::vector<PeerAnswer>&&)> done) {
   auto poll = std::make_shared<Poll>();
   poll->done = std::move(done);
-  std::vector<std::optional<PeerPlace>> to;
+  std::vector<std::optional<PeerEndpoint>> to;
   {
     std::lock_guard lock(mutex_);
     for (const Member& member : view_.members) {
       if (member.identity.rank == rank()) continue;
       const bool there = member.presence == Presence::in;
-      to.push_back(there ? place(member.identity.rank) : std::nullopt);
-      poll->answers.push_back(
-          {.name = name_of(member.identity),
-           .why = there ? "where it takes requests is not known yet" : "it is not there"});
+      to.push_back(there ? endpoint_of(member.identity.rank) : std::nullopt);
+      poll->answers.push_back({.name = name_of(member.identity),
+                               .why = there ? "its address is not known yet" : "it is not there"});
     }
   }
   poll->num_open += to.size();
@@ -353,17 +352,17 @@ void FrontDoor::ask_all(const HttpRequest& asked,
   poll->close_one();
 }
 
-void FrontDoor::forget_prefixes() {
+void RankRouter::forget_prefixes() {
   std::lock_guard lock(mutex_);
-  for (size_t r = 0; r < told_.size(); ++r) router_.forget(static_cast<int>(r));
+  for (size_t r = 0; r < last_loads_.size(); ++r) router_.forget(static_cast<int>(r));
 }
 
-size_t FrontDoor::num_forwards() const {
+size_t RankRouter::num_forwards() const {
   std::lock_guard lock(mutex_);
   return forwards_.size();
 }
 
-ClusterCounts FrontDoor::counts() const {
+ClusterCounts RankRouter::counts() const {
   std::lock_guard lock(mutex_);
   ClusterCounts counts = counts_;
   counts.rank = rank();
@@ -371,11 +370,11 @@ ClusterCounts FrontDoor::counts() const {
   return counts;
 }
 
-Json FrontDoor::describe() const {
+Json RankRouter::describe() const {
   std::lock_guard lock(mutex_);
   Json peers = Json::array();
   for (const Member& member : view_.members) {
-    const auto to = place(member.identity.rank);
+    const auto to = endpoint_of(member.identity.rank);
     peers.push_back({{"rank", member.identity.rank},
                      {"host", member.identity.host},
                      {"there", member.presence == Presence::in},
@@ -384,12 +383,12 @@ Json FrontDoor::describe() const {
   return {{"rank", rank()}, {"epoch", view_.epoch}, {"peers", std::move(peers)}};
 }
 
-void FrontDoor::cut_off() {
+void RankRouter::cut_off() {
   std::lock_guard lock(mutex_);
-  give_up_all(error(ErrorCode::shutting_down, "the server is shutting down"));
+  end_forwards(error(ErrorCode::shutting_down, "the server is shutting down"));
 }
 
-void FrontDoor::stop() {
+void RankRouter::stop() {
   cut_off();
   client_->stop();
   std::unique_lock lock(mutex_);

@@ -1,4 +1,4 @@
-#include "server/observe/request_story.h"
+#include "server/observe/request_recorder.h"
 
 #include <algorithm>
 #include <span>
@@ -105,87 +105,88 @@ uint64_t hash_of_ids(std::span<const TokenId> ids) {
   return hash;
 }
 
-RequestStory::RequestStory(ObserverInbox& inbox, ObserverWants wants, RequestRecord record)
-    : inbox_(inbox), wants_(wants), record_(std::move(record)) {}
+RequestRecorder::RequestRecorder(ObserverInbox& inbox, ObserverOutputs outputs,
+                                 RequestRecord record)
+    : inbox_(inbox), outputs_(outputs), record_(std::move(record)) {}
 
-RequestStory::~RequestStory() {
-  if (told_) return;
-  if (!record_.handed_on_to.empty())
-    tell();
+RequestRecorder::~RequestRecorder() {
+  if (reported_) return;
+  if (!record_.forwarded_to.empty())
+    report();
   else
     failed(error(ErrorCode::internal, "the request was dropped without an answer"));
 }
 
-void RequestStory::began(const Answer& answer) {
+void RequestRecorder::began(const Answer& answer) {
   record_.id = answer.id;
   record_.who = answer.request.who;
   record_.stream = answer.request.stream;
   record_.tokenized = RealClock().now();
   record_.prompts = prompts_of(answer);
-  if (wants_.dump) {
+  if (outputs_.dump) {
     const uint64_t space = cache_namespace_of(answer.request).low;
     for (size_t i = 0; i < record_.prompts.size(); ++i)
       record_.prompts[i].blocks = blocks_of(answer.prompts[i], space);
   }
-  if (wants_.black_box)
+  if (outputs_.black_box)
     black_box::note(black_box::Ring::requests,
                     R"("request":"began","id":"{}","path":"{}","prompt_tokens":{},"texts":{})",
                     record_.id, record_.path, record_.num_prompt_tokens(), num_texts(answer));
-  if (!wants_.log) return;
+  if (!outputs_.log) return;
   RequestNote note{.kind = RequestNote::Kind::began};
-  RequestRecord& told = note.record;
-  told.path = record_.path;
-  told.id = record_.id;
-  told.who = record_.who;
-  told.stream = record_.stream;
-  told.prompts = prompts_of(answer);
-  const bool texts = wants_.texts && answer.model.tokenizer != nullptr;
-  for (size_t i = 0; texts && i < told.prompts.size(); ++i)
-    told.prompts[i].text = told.share.keep(inbox_.budget, prompt_text(answer, static_cast<int>(i)));
+  RequestRecord& out = note.record;
+  out.path = record_.path;
+  out.id = record_.id;
+  out.who = record_.who;
+  out.stream = record_.stream;
+  out.prompts = prompts_of(answer);
+  const bool texts = outputs_.texts && answer.model.tokenizer != nullptr;
+  for (size_t i = 0; texts && i < out.prompts.size(); ++i)
+    out.prompts[i].text = out.share.keep(inbox_.budget, prompt_text(answer, static_cast<int>(i)));
   inbox_.push(std::move(note));
 }
 
-void RequestStory::failed(const Error& why) {
+void RequestRecorder::failed(const Error& why) {
   record_.status = http_status(why.code);
   record_.error_code = error_slug(why.code);
   if (why.param.size() <= kParamMax) record_.error_param = why.param;
   const bool may_quote =
       why.code == ErrorCode::invalid_request || why.code == ErrorCode::template_failed;
-  if (wants_.texts || !may_quote) record_.error = why.message;
-  tell();
+  if (outputs_.texts || !may_quote) record_.error = why.message;
+  report();
 }
 
-void RequestStory::ended(const Answer& answer, int status) {
+void RequestRecorder::ended(const Answer& answer, int status) {
   record_.status = status;
   record_.first_token = answer.first_token;
-  record_.handed_on_to.clear();
+  record_.forwarded_to.clear();
   record_.choices.clear();
   for (const ChoiceAnswer& choice : answer.choices) {
-    ChoiceRecord& told = record_.choices.emplace_back(choice_of(choice));
-    if (wants_.texts) told.text = record_.share.keep(inbox_.budget, choice.text);
+    ChoiceRecord& out = record_.choices.emplace_back(choice_of(choice));
+    if (outputs_.texts) out.text = record_.share.keep(inbox_.budget, choice.text);
   }
   if (status == kClientLeft) record_.error_code = "client_left";
-  tell();
+  report();
 }
 
-void RequestStory::handed_on(std::string to) {
-  record_.handed_on_to = std::move(to);
+void RequestRecorder::forwarded_to(std::string to) {
+  record_.forwarded_to = std::move(to);
 }
 
-std::string RequestStory::traceparent() const {
+std::string RequestRecorder::traceparent() const {
   return record_.trace ? to_traceparent(*record_.trace) : "";
 }
 
-void RequestStory::tell() {
-  if (std::exchange(told_, true)) return;
+void RequestRecorder::report() {
+  if (std::exchange(reported_, true)) return;
   record_.ended = RealClock().now();
-  if (wants_.black_box) tell_black_box();
-  if (!wants_.notes()) return;
+  if (outputs_.black_box) note_in_black_box();
+  if (!outputs_.notes()) return;
   inbox_.push({.kind = RequestNote::Kind::ended, .record = std::move(record_)});
 }
 
 // Nothing in the names that are written here needs to be escaped.
-void RequestStory::tell_black_box() const {
+void RequestRecorder::note_in_black_box() const {
   int64_t generated = 0;
   for (const ChoiceRecord& choice : record_.choices) generated += choice.generated_tokens;
   black_box::note(

@@ -43,17 +43,17 @@ struct PeerAnswer {
 // Returns the rank's complaint in words: "rank 1 (h1): it is not there".
 std::string complaint_of(const PeerAnswer& peer);
 
-class FrontDoor {
+class RankRouter {
  public:
-  struct Parts {
+  struct Options {
     ControlPlane* cluster = nullptr;
     Generator* generator = nullptr;
     ReplyService* reply = nullptr;
     RoutingPolicy routing = RoutingPolicy::cache_aware;
     size_t max_forwards = 1024;  // under way; beyond it begin() answers queue_full
   };
-  explicit FrontDoor(const Parts& parts);
-  ~FrontDoor();
+  explicit RankRouter(const Options& options);
+  ~RankRouter();
 
   // Publishes the address `own` and the `key` of this rank, and looks up those of the others. Call
   // it once.
@@ -64,14 +64,15 @@ class FrontDoor {
              Answer answer);
   // Forwards a request to `rank`; if that rank is lost, answers with an error. Returns false, and
   // does nothing, if `rank` is this rank or no rank of the service.
-  bool pass_on(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange);
+  bool forward_to(int rank, const HttpRequest& request,
+                  const std::shared_ptr<HttpExchange>& exchange);
   // POSTs path and body to all other ranks, in the name of the same principal. Calls `done` with
   // their answers within 5 s, on this thread or the thread forward.
   void ask_all(const HttpRequest& asked, std::function<void(std::vector<PeerAnswer>&&)> done);
   // Forgets which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
 
-  int rank() const { return parts_.cluster->self().rank; }
+  int rank() const { return options_.cluster->self().rank; }
   size_t num_forwards() const;
   ClusterCounts counts() const;
   // {"rank", "epoch", "peers": [{"rank", "host", "there", "address"}]}
@@ -92,29 +93,29 @@ class FrontDoor {
     std::optional<Answer> answer;  // for this rank if the other refuses; nullopt: it may not
     RankLoad load;
     TimePoint since{};
-    bool heard = false;  // true: the load that its rank sends includes it
+    bool in_load = false;  // true: the load that its rank sends includes it
   };
 
   Result<int> choose(const Answer& answer);
   bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
             std::optional<Answer> answer);
-  HttpCall call_to(const PeerPlace& to, const HttpRequest& asked) const;
+  HttpCall call_to(const PeerEndpoint& to, const HttpRequest& asked) const;
   std::vector<RankLoad> loads();
-  std::optional<PeerPlace> place(int rank) const;
+  std::optional<PeerEndpoint> endpoint_of(int rank) const;
   void refuse_more(HttpExchange& exchange) const;
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
-  void give_up_all(const Error& why);
-  void look();
+  void end_forwards(const Error& why);
+  void check_cluster();
   void refresh();
 
-  const Parts parts_;
+  const Options options_;
   mutable std::mutex mutex_;  // guards the members below, except the client
   RequestRouter router_;
   ClusterView view_;
   uint64_t num_changes_ = 0;
   std::unordered_map<uint64_t, Forward> forwards_;  // by ticket
   uint64_t last_ticket_ = 0;
-  std::vector<RankLoad> told_;          // by rank: the load it sent last
+  std::vector<RankLoad> last_loads_;    // by rank: the load it sent last
   std::vector<TimePoint> avoid_until_;  // by rank: until when it is avoided after a refusal
   ClusterCounts counts_;
   std::unique_ptr<PeerBook> book_;

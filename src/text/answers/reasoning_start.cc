@@ -1,4 +1,4 @@
-#include "text/answers/thoughts_ahead.h"
+#include "text/answers/reasoning_start.h"
 
 #include <algorithm>
 #include <string>
@@ -8,7 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-bool leaves_thoughts_open(const Json& message, const ReasoningFormat& format) {
+bool leaves_reasoning_open(const Json& message, const ReasoningFormat& format) {
   const auto content = message.find("content");
   if (content == message.end() || !content->is_string()) return false;
   const auto& text = content->get_ref<const std::string&>();
@@ -29,23 +29,23 @@ bool thinks_unasked(const ChatInput& chat, const ChatTemplate& chat_template) {
 
 }  // namespace
 
-ThoughtsAhead thoughts_ahead(const ChatInput& chat, std::span<const TokenId> ids,
-                             const ReasoningFormat& format, const Tokenizer& tokenizer) {
-  if (!format) return ThoughtsAhead::none;
+ReasoningStart reasoning_start(const ChatInput& chat, std::span<const TokenId> ids,
+                               const ReasoningFormat& format, const Tokenizer& tokenizer) {
+  if (!format) return ReasoningStart::none;
   if (chat.continue_final_message)
-    return leaves_thoughts_open(chat.messages.back(), format) ? ThoughtsAhead::open
-                                                              : ThoughtsAhead::none;
+    return leaves_reasoning_open(chat.messages.back(), format) ? ReasoningStart::open
+                                                               : ReasoningStart::none;
   constexpr size_t kTail = 16;  // tokens; any mark and the blanks behind it fit into them
   const auto end = ids.last(std::min(kTail, ids.size()));
   const std::string text = tokenizer.decode(end, SpecialTokens::keep).value_or("");
-  if (begins_with_reasoning(format, text)) return ThoughtsAhead::open;
-  return ends_reasoning(format, text) ? ThoughtsAhead::none : ThoughtsAhead::possible;
+  if (begins_with_reasoning(format, text)) return ReasoningStart::open;
+  return ends_reasoning(format, text) ? ReasoningStart::none : ReasoningStart::possible;
 }
 
-ThoughtsAhead thoughts_before_structure(ThoughtsAhead thoughts, const ChatInput& chat,
-                                        const ChatTemplate& chat_template) {
-  const bool unwanted = thoughts == ThoughtsAhead::possible && !thinks_unasked(chat, chat_template);
-  return unwanted ? ThoughtsAhead::none : thoughts;
+ReasoningStart reasoning_before_structure(ReasoningStart start, const ChatInput& chat,
+                                          const ChatTemplate& chat_template) {
+  const bool unwanted = start == ReasoningStart::possible && !thinks_unasked(chat, chat_template);
+  return unwanted ? ReasoningStart::none : start;
 }
 
 std::vector<TokenId> control_tokens_of(std::span<const std::string_view> marks,

@@ -1,11 +1,11 @@
-#include "server/generation/answer_formats.h"
+#include "server/generation/model_formats.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/log.h"
-#include "text/answers/thoughts_ahead.h"
+#include "text/answers/reasoning_start.h"
 
 namespace hocket {
 namespace {
@@ -14,7 +14,7 @@ Result<ReasoningField> read_field(const std::string& name) {
   if (name == "reasoning_content") return ReasoningField::reasoning_content;
   if (name == "reasoning") return ReasoningField::reasoning;
   if (name == "both") return ReasoningField::both;
-  return fail(error(ErrorCode::bad_value, "--reasoning-field {} is none that there is", name)
+  return fail(error(ErrorCode::bad_value, "--reasoning-field {} is unknown", name)
                   .with_fix("reasoning_content, reasoning or both"));
 }
 
@@ -39,7 +39,7 @@ std::string budgets_in_words() {
 }
 
 // The calls of other families do not come in channels.
-Result<void> check_pair(const AnswerFormats& formats) {
+Result<void> check_pair(const ModelFormats& formats) {
   const ToolFormat tools = formats.tools;
   if (!formats.reasoning.channels || tools == ToolFormat::gpt_oss || tools == ToolFormat::none)
     return {};
@@ -49,7 +49,7 @@ Result<void> check_pair(const AnswerFormats& formats) {
                   .with_fix("--tool-call-parser gpt_oss, or none"));
 }
 
-void tell(const AnswerFormats& formats) {
+void log_formats(const ModelFormats& formats) {
   const auto why = [](bool by_flag) { return by_flag ? "by flag" : "by the chat template"; };
   log::info("answers: tool calls as {} ({}), reasoning as {} ({})", tool_format_name(formats.tools),
             why(formats.tools_by_flag), reasoning_format_name(formats.reasoning),
@@ -57,7 +57,7 @@ void tell(const AnswerFormats& formats) {
   if (formats.effort_is_budget())
     log::info(
         "answers: the chat template has no words for reasoning_effort; it limits the tokens of "
-        "thoughts instead: {}",
+        "reasoning instead: {}",
         budgets_in_words());
   if (formats.tools != ToolFormat::none && !formats.traits.shows_tools)
     log::warning(
@@ -73,10 +73,10 @@ std::vector<std::string_view> effort_names() {
   return names;
 }
 
-Result<AnswerFormats> choose_answer_formats(const AnswerSettings& settings,
-                                            const ChatTemplate* chat_template,
-                                            const Tokenizer* tokenizer) {
-  AnswerFormats formats;
+Result<ModelFormats> choose_model_formats(const AnswerSettings& settings,
+                                          const ChatTemplate* chat_template,
+                                          const Tokenizer* tokenizer) {
+  ModelFormats formats;
   const std::string source = chat_template == nullptr ? "" : chat_template->source();
   HOCKET_TRY(formats.tools, choose_tool_format(settings.tool_call_parser, source));
   HOCKET_TRY(formats.reasoning, choose_reasoning_format(settings.reasoning_parser, source));
@@ -90,11 +90,11 @@ Result<AnswerFormats> choose_answer_formats(const AnswerSettings& settings,
   for (const std::string_view mark : marks_of(formats.reasoning)) marks.push_back(mark);
   formats.kept = control_tokens_of(marks, *tokenizer);
   if (formats.reasoning) formats.reasoning_close = tokenizer->find(formats.reasoning.close);
-  tell(formats);
+  log_formats(formats);
   return formats;
 }
 
-Json answer_formats_json(const AnswerFormats& formats) {
+Json model_formats_json(const ModelFormats& formats) {
   Json budgets = Json::object();
   if (formats.effort_is_budget())
     for (const auto& [effort, tokens] : kEffortBudgets)
@@ -105,7 +105,7 @@ Json answer_formats_json(const AnswerFormats& formats) {
           {"reasoning_parser_from", formats.reasoning_by_flag ? "flag" : "chat template"},
           {"reasoning_field", field_name(formats.reasoning_field)},
           {"reasoning_effort_budgets", std::move(budgets)},
-          {"template_tells_reasoning_effort", formats.traits.tells_effort},
+          {"template_tells_reasoning_effort", formats.traits.uses_effort},
           {"template_shows_tools", formats.traits.shows_tools}};
 }
 

@@ -1,5 +1,5 @@
-// An answer with one choice, for tests of the APIs' forms: the test adds events as a parser would,
-// and reads what a form makes of them.
+// An answer with one choice, for tests of the APIs' formats: the test adds events as a parser
+// would, and reads what a format makes of them.
 #pragma once
 
 #include <string>
@@ -11,18 +11,18 @@
 
 namespace hocket {
 
-class ToldAnswer {
+class ScriptedAnswer {
  public:
   using Kind = AnswerEvent::Kind;
-  explicit ToldAnswer(std::string id) {
+  explicit ScriptedAnswer(std::string id) {
     info_.served_model_name = "tiny";
     answer.id = std::move(id);
     answer.model.info = &info_;
     answer.prompts = {{TokenId{1}, TokenId{2}}};
     answer.choices.emplace_back();
   }
-  ToldAnswer(const ToldAnswer&) = delete;
-  ToldAnswer& operator=(const ToldAnswer&) = delete;
+  ScriptedAnswer(const ScriptedAnswer&) = delete;
+  ScriptedAnswer& operator=(const ScriptedAnswer&) = delete;
 
   // `name` is the name of a call, whose id becomes "call_NAME".
   void add(Kind kind, std::string text, const std::string& name = "") {
@@ -37,11 +37,11 @@ class ToldAnswer {
     choice().finish = FinishReason::stop;
     choice().ended = true;
   }
-  Json whole(const AnswerForm& form) const { return Json::parse(form.whole(answer)); }
+  Json whole(const ApiFormat& format) const { return Json::parse(format.whole(answer)); }
   // Returns the events of a stream that has sent nothing yet.
-  std::vector<Json> streamed(const AnswerForm& form) {
+  std::vector<Json> streamed(const ApiFormat& format) {
     std::vector<Json> events;
-    for (const std::string& data : SseReader().feed(form.next_block(answer, choice())))
+    for (const std::string& data : SseReader().feed(format.next_block(answer, choice())))
       events.push_back(Json::parse(data));
     return events;
   }

@@ -1,10 +1,10 @@
-#include "server/account/request_memory.h"
+#include "server/usage/request_memory.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
-#include "server/account/codes.h"
+#include "server/usage/codes.h"
 
 namespace hocket {
 namespace {
@@ -40,11 +40,9 @@ void raise_to(std::atomic<int64_t>& most, int64_t bytes) {
 
 }  // namespace
 
-RequestMemory::RequestMemory(std::shared_ptr<RequestAccounts> accounts, PrincipalPtr who,
+RequestMemory::RequestMemory(std::shared_ptr<MemoryBudget> budget, PrincipalPtr who,
                              std::shared_ptr<Sum> of_principal)
-    : accounts_(std::move(accounts)),
-      who_(std::move(who)),
-      of_principal_(std::move(of_principal)) {}
+    : budget_(std::move(budget)), who_(std::move(who)), of_principal_(std::move(of_principal)) {}
 
 RequestMemory::~RequestMemory() {
   give_back(held_bytes_);
@@ -52,7 +50,7 @@ RequestMemory::~RequestMemory() {
 
 Result<void> RequestMemory::take(int64_t bytes) {
   HOCKET_CHECK(bytes >= 0);
-  const RequestMemoryLimits& limits = accounts_->limits_;
+  const RequestMemoryLimits& limits = budget_->limits_;
   Error why;
   if (!add_within(held_bytes_, bytes, limits.request_bytes)) {
     why = error(ErrorCode::payload_too_large,
@@ -69,16 +67,16 @@ Result<void> RequestMemory::take(int64_t bytes) {
               .with_fix(
                   "try again when some of them are answered, or start the server with a "
                   "larger --key-memory-mib");
-  } else if (const int64_t shared = limits.shared_with(held_bytes_);
-             !add_within(accounts_->held_bytes_, bytes, shared)) {
+  } else if (const int64_t shared = limits.total_limit_for(held_bytes_);
+             !add_within(budget_->held_bytes_, bytes, shared)) {
     held_bytes_ -= bytes;
     if (of_principal_ != nullptr) *of_principal_ -= bytes;
     why = all_hold_too_much(shared, limits.total_bytes);
   } else {
-    raise_to(accounts_->most_held_bytes_, accounts_->held_bytes_);
+    raise_to(budget_->most_held_bytes_, budget_->held_bytes_);
     return {};
   }
-  ++accounts_->num_refused_;
+  ++budget_->num_refused_;
   return fail(std::move(why));
 }
 
@@ -86,14 +84,14 @@ void RequestMemory::give_back(int64_t bytes) {
   HOCKET_CHECK((bytes >= 0 && bytes <= held_bytes_));
   held_bytes_ -= bytes;
   if (of_principal_ != nullptr) *of_principal_ -= bytes;
-  accounts_->held_bytes_ -= bytes;
+  budget_->held_bytes_ -= bytes;
 }
 
-std::shared_ptr<RequestAccounts> RequestAccounts::create(RequestMemoryLimits limits) {
-  return std::shared_ptr<RequestAccounts>(new RequestAccounts(limits));
+std::shared_ptr<MemoryBudget> MemoryBudget::create(RequestMemoryLimits limits) {
+  return std::shared_ptr<MemoryBudget>(new MemoryBudget(limits));
 }
 
-std::shared_ptr<RequestMemory> RequestAccounts::open(PrincipalPtr who) {
+std::shared_ptr<RequestMemory> MemoryBudget::open(PrincipalPtr who) {
   std::shared_ptr<RequestMemory::Sum> sum;
   if (who != nullptr && who->alone) {
     const std::lock_guard lock(mutex_);

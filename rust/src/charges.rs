@@ -1,4 +1,4 @@
-//! Everything that a chat template can call. Each call is charged to the template's accounts
+//! Everything that a chat template can call. Each call is charged to the budgets of the rendering
 //! (budget.rs) before it does its work: the operators, which program.rs turns into filters, and the
 //! engine's filters, tests, functions and methods.
 use crate::budget::{make, read, VALUE};
@@ -45,17 +45,17 @@ fn largest(args: &[Value]) -> u64 {
 fn texts(args: &[Value]) -> Result<(), Error> {
     read(sum(args, |v| VALUE + v.as_str().map_or(0, str::len) as u64))
 }
-/// Charges for calls that read texts and go through lists, but not into the items.
-fn across(args: &[Value]) -> Result<(), Error> {
+/// Charges for calls that read texts and lists, but not the content of the items.
+fn shallow(args: &[Value]) -> Result<(), Error> {
     read(sum(args, width))
 }
 /// Charges for calls that read their arguments with all of their content.
-fn into(args: &[Value]) -> Result<(), Error> {
+fn deep(args: &[Value]) -> Result<(), Error> {
     read(sum(args, weight))
 }
 /// Charges for calls that read each value several times: sorting compares it with some others, and
 /// printing puts blanks before it.
-fn often(args: &[Value]) -> Result<(), Error> {
+fn repeated(args: &[Value]) -> Result<(), Error> {
     read(sum(args, weight).saturating_mul(32))
 }
 /// Charges for a comparison of two values, which ends with the smaller one.
@@ -78,12 +78,12 @@ fn trimmed(args: &[Value]) -> Result<(), Error> {
     read(args.first().map_or(0, width).saturating_mul(set))
 }
 fn replaced(args: &[Value]) -> Result<(), Error> {
-    across(args)?;
+    shallow(args)?;
     let places = text_at(args, 0).matches(text_at(args, 1)).count() as u64;
     make(places.saturating_mul(text_at(args, 2).len() as u64))
 }
 fn split(args: &[Value]) -> Result<(), Error> {
-    across(args)?;
+    shallow(args)?;
     let text = text_at(args, 0);
     let places = match args.get(1).and_then(|v| v.as_str()).filter(|s| !s.is_empty()) {
         Some(at) => text.matches(at).count(),
@@ -92,12 +92,12 @@ fn split(args: &[Value]) -> Result<(), Error> {
     make(places as u64 * VALUE)
 }
 fn lines(args: &[Value]) -> Result<(), Error> {
-    across(args)?;
+    shallow(args)?;
     make((1 + text_at(args, 0).matches('\n').count() as u64).saturating_mul(VALUE + largest(args)))
 }
 /// Charges for putting a text between items, which are those of a list or the characters of a text.
 fn joined(args: &[Value]) -> Result<(), Error> {
-    into(args)?;
+    deep(args)?;
     let texts = args.iter().filter_map(|v| v.as_str()).map(str::len);
     let (items, between) = match args.iter().find(|v| is_list(v)) {
         Some(list) => (list.len().unwrap_or(0), texts.max()),
@@ -107,7 +107,7 @@ fn joined(args: &[Value]) -> Result<(), Error> {
 }
 /// Charges for `batch` and `slice`, which divide a list into several.
 fn dealt(args: &[Value]) -> Result<(), Error> {
-    across(args)?;
+    shallow(args)?;
     let lists = largest(args);
     if lists > LISTS_MAX {
         return Err(wrong(format!("batch and slice take up to {LISTS_MAX}, not {lists}")));
@@ -132,7 +132,7 @@ fn formatted_in_braces(args: &[Value]) -> Result<(), Error> {
     formatted_at(args, '{', wide)
 }
 fn formatted_at(args: &[Value], mark: char, wide: impl Fn(&str) -> bool) -> Result<(), Error> {
-    into(args)?;
+    deep(args)?;
     let format = text_at(args, 0);
     if format.split(mark).skip(1).any(wide) {
         return Err(wrong("a format asks for '*' or for more than three digits of width"));
@@ -144,7 +144,7 @@ fn has_long_number(spec: &str) -> bool {
     spec.split(|c: char| !c.is_ascii_digit()).any(|digits| digits.len() > FORMAT_DIGITS_MAX)
 }
 fn numbers_only(args: &[Value]) -> Result<(), Error> {
-    across(args)?;
+    shallow(args)?;
     let all = args.first().and_then(|v| v.try_iter().ok()).into_iter().flatten();
     match all.into_iter().find(|v| v.kind() != ValueKind::Number) {
         Some(other) => Err(wrong(format!("sum takes numbers, not a {}", other.kind()))),
@@ -300,9 +300,9 @@ fn add_filters(e: &mut Environment<'static>) {
     }
     filters! {
         texts: upper lower title capitalize length first last attr default abs int float bool round;
-        across: items reverse list zip select reject selectattr rejectattr map;
-        into: string escape safe;
-        often: sort unique dictsort min max pprint;
+        shallow: items reverse list zip select reject selectattr rejectattr map;
+        deep: string escape safe;
+        repeated: sort unique dictsort min max pprint;
         trimmed: trim;
         replaced: replace;
         split: split;
@@ -314,16 +314,16 @@ fn add_filters(e: &mut Environment<'static>) {
     }
     filter(e, "count", texts, Value::from_function(filters::length));
     filter(e, "d", texts, Value::from_function(filters::default));
-    filter(e, "e", into, Value::from_function(filters::escape));
+    filter(e, "e", deep, Value::from_function(filters::escape));
     let chain = Value::from_function(filters::chain);
     e.add_filter("chain", move |state: &State, args: Rest<Value>| {
-        across(&args)?;
+        shallow(&args)?;
         mapped(chain.call(state, &args)?)
     });
     // The result's items are lists with names for their two parts.
     let groupby = Value::from_function(filters::groupby);
     e.add_filter("groupby", move |state: &State, args: Rest<Value>| {
-        often(&args)?;
+        repeated(&args)?;
         list_of(groupby.call(state, &args)?.try_iter()?, Ok)
     });
 }
@@ -358,12 +358,12 @@ fn add_functions(e: &mut Environment<'static>) {
     });
     let dict = Value::from_function(functions::dict);
     e.add_function("dict", move |state: &State, args: Rest<Value>| {
-        across(&args)?;
+        shallow(&args)?;
         mapped(dict.call(state, &args)?)
     });
     let namespace = Value::from_function(functions::namespace);
     e.add_function("namespace", move |state: &State, args: Rest<Value>| -> Answer {
-        across(&args)?;
+        shallow(&args)?;
         let pairs = args.iter().filter_map(|v| v.as_object()?.try_iter_pairs()).flatten();
         let values = map(pairs)?;
         namespace.call(state, &[still(values)?])
@@ -380,7 +380,7 @@ fn call_method(state: &State, v: &Value, method: &str, args: &[Value]) -> Answer
         "splitlines" => lines,
         "join" => joined,
         "format" => formatted_in_braces,
-        "count" if is_list(v) => into,
+        "count" if is_list(v) => deep,
         _ => texts,
     };
     cost(&all)?;

@@ -1,4 +1,4 @@
-#include "server/generation/part_teller.h"
+#include "server/generation/part_emitter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,18 +30,18 @@ class Notes final : public PartSink {
   }
   void piece(const AnswerEvent&, int index, std::string_view text) override {
     EXPECT_EQ(index, num_begun_ - 1);
-    told_ += text;
+    text_ += text;
     all += text;
   }
   void end(const AnswerEvent&, int, std::string_view text, PartEnd how) override {
-    EXPECT_EQ(text, told_);
-    told_.clear();
+    EXPECT_EQ(text, text_);
+    text_.clear();
     all += how == PartEnd::whole ? "}" : how == PartEnd::broken ? "!" : "...";
   }
 
  private:
   int num_begun_ = 0;
-  std::string told_;
+  std::string text_;
 };
 
 std::vector<AnswerEvent> an_answer() {
@@ -61,17 +61,17 @@ std::vector<AnswerEvent> an_answer() {
 
 constexpr const char* kTold = "think{hmm}text{a}call{{\"x\":1}}call{}call{{!text{rest}";
 
-TEST(PartTeller, TellsEachPartToItsEnd) {
+TEST(PartEmitter, TellsEachPartToItsEnd) {
   ChoiceAnswer choice;
   for (AnswerEvent& e : an_answer()) add_event(choice.events, std::move(e));
   choice.ended = true;
   Notes notes;
-  tell_all(choice, notes);
+  emit_all_parts(choice, notes);
   EXPECT_EQ(notes.all, kTold);
 }
 
 // The parts are the same, however often they are reported and however long the pieces are.
-TEST(PartTeller, NewsJoinToTheSame) {
+TEST(PartEmitter, NewsJoinToTheSame) {
   ChoiceAnswer choice;
   Notes notes;
   for (const AnswerEvent& e : an_answer()) {
@@ -80,34 +80,34 @@ TEST(PartTeller, NewsJoinToTheSame) {
       AnswerEvent piece = e;
       piece.text = c;
       add_event(choice.events, std::move(piece));
-      tell_news(choice, choice.sent, notes);
-      tell_news(choice, choice.sent, notes);
+      emit_new_parts(choice, choice.sent, notes);
+      emit_new_parts(choice, choice.sent, notes);
     }
   }
   choice.ended = true;
-  tell_news(choice, choice.sent, notes);
-  tell_news(choice, choice.sent, notes);
+  emit_new_parts(choice, choice.sent, notes);
+  emit_new_parts(choice, choice.sent, notes);
   EXPECT_EQ(notes.all, kTold);
 }
 
-TEST(PartTeller, ACallThatIsCutSaysSo) {
+TEST(PartEmitter, ACallThatIsCutSaysSo) {
   ChoiceAnswer choice;
   add_event(choice.events, event(EventKind::call));
   add_event(choice.events, event(EventKind::arguments, "{\"x"));
   Notes notes;
-  tell_news(choice, choice.sent, notes);
+  emit_new_parts(choice, choice.sent, notes);
   EXPECT_EQ(notes.all, "call{{\"x");
   choice.ended = true;
-  tell_news(choice, choice.sent, notes);
+  emit_new_parts(choice, choice.sent, notes);
   EXPECT_EQ(notes.all, "call{{\"x...");
 }
 
-TEST(PartTeller, NothingIsNoPart) {
+TEST(PartEmitter, NothingIsNoPart) {
   ChoiceAnswer choice;
   add_event(choice.events, event(EventKind::text, ""));
   choice.ended = true;
   Notes notes;
-  tell_all(choice, notes);
+  emit_all_parts(choice, notes);
   EXPECT_EQ(notes.all, "");
 }
 

@@ -1,5 +1,6 @@
-// The gate's decisions: origins, keys, admins, limits, and keys that change while the server runs.
-#include "server/access/gate.h"
+// The decisions of AccessCheck: origins, keys, admins, limits, and keys that change while the
+// server runs.
+#include "server/access/access_check.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -8,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "server/account/codes.h"
+#include "server/usage/codes.h"
 
 namespace hocket {
 namespace {
@@ -38,25 +39,25 @@ PathNeeds needs_of(const HttpRequest& request) {
   return {.access = Access::user, .counted = true};
 }
 
-std::unique_ptr<Gate> make(KeySources keys, std::string origins = "") {
-  auto gate = Gate::create({.keys = std::move(keys),
-                            .cors_origins = std::move(origins),
-                            .allowed_hosts = "llm.example",
-                            .host = "127.0.0.1",
-                            .needs = needs_of});
-  EXPECT_TRUE(gate) << gate.error().message;
-  return *std::move(gate);
+std::unique_ptr<AccessCheck> make(KeySources keys, std::string origins = "") {
+  auto check = AccessCheck::create({.keys = std::move(keys),
+                                    .cors_origins = std::move(origins),
+                                    .allowed_hosts = "llm.example",
+                                    .host = "127.0.0.1",
+                                    .needs = needs_of});
+  EXPECT_TRUE(check) << check.error().message;
+  return *std::move(check);
 }
 
-ErrorCode refusal(Gate& gate, const HttpRequest& request) {
-  const HttpAdmission admission = gate.admit(request);
+ErrorCode refusal(AccessCheck& check, const HttpRequest& request) {
+  const HttpAdmission admission = check.admit(request);
   return admission.refusal ? admission.refusal->code : ErrorCode{};
 }
 
-TEST(Gate, WithoutKeysEverybodyMayDoEverything) {
-  const auto gate = make({});
+TEST(AccessCheck, WithoutKeysEverybodyMayDoEverything) {
+  const auto check = make({});
   for (const char* path : {"/livez", "/generate", "/flush_cache"}) {
-    const HttpAdmission admission = gate->admit(head(path));
+    const HttpAdmission admission = check->admit(head(path));
     EXPECT_FALSE(admission.refusal) << path;
     EXPECT_EQ(admission.principal->name, "anonymous");
     EXPECT_EQ(admission.principal->role, Role::admin);
@@ -64,21 +65,21 @@ TEST(Gate, WithoutKeysEverybodyMayDoEverything) {
   }
 }
 
-TEST(Gate, AsksForAKeyAndForAnAdmins) {
-  const auto gate = make({.api_key = "user", .admin_api_key = "boss", .file = ""});
-  EXPECT_EQ(refusal(*gate, head("/livez")), ErrorCode{});
-  EXPECT_EQ(gate->admit(head("/livez")).principal->role, Role::user);
-  EXPECT_EQ(refusal(*gate, head("/generate")), ErrorCode::unauthorized);
-  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("wrong")})), ErrorCode::unauthorized);
-  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("user")})), ErrorCode{});
-  EXPECT_EQ(refusal(*gate, head("/generate", {{"x-api-key", "boss"}})), ErrorCode{});
-  EXPECT_EQ(refusal(*gate, head("/flush_cache")), ErrorCode::unauthorized);
-  EXPECT_EQ(refusal(*gate, head("/flush_cache", {bearer("user")})), kForbidden);
-  EXPECT_EQ(refusal(*gate, head("/flush_cache", {bearer("boss")})), ErrorCode{});
-  EXPECT_EQ(refusal(*gate, head("/nothing/here", {bearer("nobody")})), ErrorCode::unauthorized);
+TEST(AccessCheck, AsksForAKeyAndForAnAdmins) {
+  const auto check = make({.api_key = "user", .admin_api_key = "boss", .file = ""});
+  EXPECT_EQ(refusal(*check, head("/livez")), ErrorCode{});
+  EXPECT_EQ(check->admit(head("/livez")).principal->role, Role::user);
+  EXPECT_EQ(refusal(*check, head("/generate")), ErrorCode::unauthorized);
+  EXPECT_EQ(refusal(*check, head("/generate", {bearer("wrong")})), ErrorCode::unauthorized);
+  EXPECT_EQ(refusal(*check, head("/generate", {bearer("user")})), ErrorCode{});
+  EXPECT_EQ(refusal(*check, head("/generate", {{"x-api-key", "boss"}})), ErrorCode{});
+  EXPECT_EQ(refusal(*check, head("/flush_cache")), ErrorCode::unauthorized);
+  EXPECT_EQ(refusal(*check, head("/flush_cache", {bearer("user")})), kForbidden);
+  EXPECT_EQ(refusal(*check, head("/flush_cache", {bearer("boss")})), ErrorCode{});
+  EXPECT_EQ(refusal(*check, head("/nothing/here", {bearer("nobody")})), ErrorCode::unauthorized);
 }
 
-TEST(Gate, OnlyOwnPagesAndListedOnesMayAsk) {
+TEST(AccessCheck, OnlyOwnPagesAndListedOnesMayAsk) {
   const auto closed = make({});
   const auto ask = [](const std::string& origin, HttpHeaders more = {}) {
     more.emplace_back("Origin", origin);
@@ -117,7 +118,7 @@ TEST(Gate, OnlyOwnPagesAndListedOnesMayAsk) {
 }
 
 // DNS rebinding: if evil.example resolves to this machine, its page looks like the server's own.
-TEST(Gate, ANameThatLeadsHereIsNotEnough) {
+TEST(AccessCheck, ANameThatLeadsHereIsNotEnough) {
   const auto ask = [](const std::string& host, const std::string& path = "/generate") {
     HttpRequest request = head(path, {{"Host", host}});
     request.headers.emplace_back("Origin", "http://" + host);
@@ -125,16 +126,16 @@ TEST(Gate, ANameThatLeadsHereIsNotEnough) {
   };
   const KeySources none, one = {.api_key = "k", .admin_api_key = "", .file = ""};
   const auto at = [](const KeySources& keys, const char* host, bool tls) {
-    auto gate = Gate::create({.keys = keys,
-                              .allowed_hosts = "llm.example",
-                              .host = host,
-                              .tls = tls,
-                              .needs = needs_of});
-    EXPECT_TRUE(gate) << gate.error().message;
-    return *std::move(gate);
+    auto check = AccessCheck::create({.keys = keys,
+                                      .allowed_hosts = "llm.example",
+                                      .host = host,
+                                      .tls = tls,
+                                      .needs = needs_of});
+    EXPECT_TRUE(check) << check.error().message;
+    return *std::move(check);
   };
-  for (const auto& gate : {at(none, "127.0.0.1", false), at(none, "0.0.0.0", false)}) {
-    const HttpAdmission refused = gate->admit(ask("evil.example:30000", "/flush_cache"));
+  for (const auto& check : {at(none, "127.0.0.1", false), at(none, "0.0.0.0", false)}) {
+    const HttpAdmission refused = check->admit(ask("evil.example:30000", "/flush_cache"));
     ASSERT_TRUE(refused.refusal);
     EXPECT_EQ(refused.refusal->code, kForbidden);
     EXPECT_THAT(refused.refusal->fix, HasSubstr("--allowed-hosts evil.example"));
@@ -142,15 +143,15 @@ TEST(Gate, ANameThatLeadsHereIsNotEnough) {
          {"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "llm.example.evil",
           "notlocalhost", "evil", "localhost:x", "localhost:80x", "[::1]x", "[::1].evil.example",
           "[::1]:80x", "[::1", "[]"})
-      EXPECT_EQ(refusal(*gate, ask(evil)), kForbidden) << evil;
+      EXPECT_EQ(refusal(*check, ask(evil)), kForbidden) << evil;
     for (const char* own :
          {"localhost:30000", "LocalHost.", "app.localhost", "127.0.0.1:30000", "10.1.2.3",
           "[::1]:30000", "[fe80::1%25eth0]", "llm.example", "LLM.example:443"})
-      EXPECT_EQ(refusal(*gate, ask(own)), ErrorCode{}) << own;
+      EXPECT_EQ(refusal(*check, ask(own)), ErrorCode{}) << own;
     std::array<char, 256> machine{};
     ASSERT_EQ(gethostname(machine.data(), machine.size() - 1), 0);
-    EXPECT_EQ(refusal(*gate, ask(machine.data())), ErrorCode{}) << machine.data();
-    EXPECT_EQ(refusal(*gate, ask("evil.example", "/livez")), ErrorCode{});
+    EXPECT_EQ(refusal(*check, ask(machine.data())), ErrorCode{}) << machine.data();
+    EXPECT_EQ(refusal(*check, ask("evil.example", "/livez")), ErrorCode{});
   }
   const HttpRequest keyed = [&] {
     HttpRequest request = ask("evil.example");
@@ -161,52 +162,52 @@ TEST(Gate, ANameThatLeadsHereIsNotEnough) {
   EXPECT_EQ(refusal(*at(one, "0.0.0.0", false), keyed), ErrorCode{});
   EXPECT_EQ(refusal(*at(none, "0.0.0.0", true), ask("evil.example")), ErrorCode{});
   for (const char* bad : {"http://a.example", "a:80", "a/b"})
-    EXPECT_EQ(Gate::create({.allowed_hosts = bad}).error().param, "allowed-hosts") << bad;
+    EXPECT_EQ(AccessCheck::create({.allowed_hosts = bad}).error().param, "allowed-hosts") << bad;
 }
 
-TEST(Gate, APreflightNeedsNoKey) {
-  const auto gate = make({.api_key = "k", .admin_api_key = "", .file = ""}, "https://a.example");
+TEST(AccessCheck, APreflightNeedsNoKey) {
+  const auto check = make({.api_key = "k", .admin_api_key = "", .file = ""}, "https://a.example");
   HttpHeaders headers = {{"Origin", "https://a.example"},
                          {"Access-Control-Request-Method", "POST"},
                          {"Access-Control-Request-Headers", "authorization, x-stainless-os"}};
-  const HttpAdmission asked = gate->admit(head("/generate", headers, "OPTIONS"));
+  const HttpAdmission asked = check->admit(head("/generate", headers, "OPTIONS"));
   EXPECT_FALSE(asked.refusal);
   EXPECT_THAT(asked.headers,
               Contains(Pair("Access-Control-Allow-Headers", "authorization, x-stainless-os")));
   EXPECT_THAT(asked.headers, Contains(Pair("Access-Control-Allow-Methods", HasSubstr("POST"))));
   // A page that is let in may read the reason for a refusal.
-  const HttpAdmission refused = gate->admit(head("/generate", headers));
+  const HttpAdmission refused = check->admit(head("/generate", headers));
   EXPECT_EQ(refused.refusal->code, ErrorCode::unauthorized);
   EXPECT_THAT(refused.headers, Contains(Key("Access-Control-Allow-Origin")));
 }
 
-TEST(Gate, RefusesListsThatAreNone) {
+TEST(AccessCheck, RefusesListsThatAreNone) {
   for (const char* bad : {"a.example", "https://a.example/", "https://", "https://a.example/x"})
-    EXPECT_EQ(Gate::create({.keys = {}, .cors_origins = bad, .needs = {}}).error().param,
+    EXPECT_EQ(AccessCheck::create({.keys = {}, .cors_origins = bad, .needs = {}}).error().param,
               "cors-origins")
         << bad;
 }
 
-TEST(Gate, ReadsTheFileAgain) {
+TEST(AccessCheck, ReadsTheFileAgain) {
   const std::string file =
       (std::filesystem::path(testing::TempDir()) / ("hocket_gate_" + std::to_string(getpid())))
           .string();
   std::ofstream(file) << "ann old requests_per_minute=1\n";
-  const auto gate = make({.api_key = "", .admin_api_key = "", .file = file});
-  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("old")})), ErrorCode{});
-  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("old")})), kRateLimited);
+  const auto check = make({.api_key = "", .admin_api_key = "", .file = file});
+  EXPECT_EQ(refusal(*check, head("/generate", {bearer("old")})), ErrorCode{});
+  EXPECT_EQ(refusal(*check, head("/generate", {bearer("old")})), kRateLimited);
 
   std::ofstream(file) << "ann concurrency=1 what is this\n";
-  EXPECT_FALSE(gate->reload());
-  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("old")})), kRateLimited);
+  EXPECT_FALSE(check->reload());
+  EXPECT_EQ(refusal(*check, head("/generate", {bearer("old")})), kRateLimited);
 
   std::ofstream(file) << "ann new requests_per_minute=1\nbob his\n";
-  EXPECT_TRUE(gate->reload());
-  EXPECT_EQ(gate->num_keys(), 2u);
-  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("old")})), ErrorCode::unauthorized);
+  EXPECT_TRUE(check->reload());
+  EXPECT_EQ(check->num_keys(), 2u);
+  EXPECT_EQ(refusal(*check, head("/generate", {bearer("old")})), ErrorCode::unauthorized);
   // The use of ann's limits is still counted.
-  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("new")})), kRateLimited);
-  EXPECT_EQ(refusal(*gate, head("/generate", {bearer("his")})), ErrorCode{});
+  EXPECT_EQ(refusal(*check, head("/generate", {bearer("new")})), kRateLimited);
+  EXPECT_EQ(refusal(*check, head("/generate", {bearer("his")})), ErrorCode{});
   std::filesystem::remove(file);
 }
 
@@ -217,18 +218,18 @@ TEST(RankKey, IsNewEachTime) {
   EXPECT_NE(fresh_rank_key(), key);
 }
 
-TEST(Gate, RanksAreBelievedWhoAsks) {
+TEST(AccessCheck, RanksAreBelievedWhoAsks) {
   HttpRequest request = head("/generate", {bearer("rank key")});
   EXPECT_EQ(admit_rank(request, "rank key").principal->role, Role::user);
   for (const Role role : {Role::user, Role::admin}) {
-    HttpRequest said = request;
+    HttpRequest asked = request;
     const bool alone = role == Role::user;
     for (auto& header : principal_headers({.name = "ann", .role = role, .alone = alone}))
-      said.headers.push_back(header);
-    const HttpAdmission told = admit_rank(said, "rank key");
-    EXPECT_EQ(told.principal->name, "ann");
-    EXPECT_EQ(told.principal->role, role);
-    EXPECT_EQ(told.principal->alone, alone);
+      asked.headers.push_back(header);
+    const HttpAdmission admitted = admit_rank(asked, "rank key");
+    EXPECT_EQ(admitted.principal->name, "ann");
+    EXPECT_EQ(admitted.principal->role, role);
+    EXPECT_EQ(admitted.principal->alone, alone);
   }
   EXPECT_TRUE(admit_rank(request, "another").refusal);
   EXPECT_TRUE(admit_rank(request, "").refusal);

@@ -1,7 +1,7 @@
 // Counts the memory that requests hold, from the first byte of a request to the last byte of its
 // answer: bodies, parsed copies, prompts, log-probabilities, events that wait for their client.
 //
-//   HeldBytes -> RequestMemory (one request) -> its principal's sum -> RequestAccounts (the server)
+//   HeldBytes -> RequestMemory (one request) -> its principal's sum -> MemoryBudget (the server)
 //
 // Each arrow adds the bytes to the next count: one part of a request, one request, all requests of
 // a client with its own key, all requests of the server. Bytes are counted before they are
@@ -18,7 +18,7 @@
 #include <unordered_map>
 
 #include "base/result.h"
-#include "server/account/principal.h"
+#include "server/usage/principal.h"
 
 namespace hocket {
 
@@ -31,7 +31,7 @@ struct RequestMemoryLimits {
   // `request` bytes: the larger the request, the lower the limit. So large requests leave room for
   // middle ones, and both leave room for small ones. 4,096 connections of small_bytes() each fit in
   // the last quarter, which is for small requests only.
-  int64_t shared_with(int64_t request) const {
+  int64_t total_limit_for(int64_t request) const {
     if (request <= small_bytes()) return total_bytes;
     return request <= middle_bytes() ? total_bytes / 4 * 3 : total_bytes / 8 * 5;
   }
@@ -40,9 +40,9 @@ struct RequestMemoryLimits {
   static constexpr int64_t kSmallPart = 16'384, kMiddlePart = 1024;  // 64 KiB, 1 MiB of 1 GiB
 };
 
-class RequestAccounts;
+class MemoryBudget;
 
-// The account of one request. The destructor gives back the bytes that are still held.
+// The bytes that one request holds. The destructor gives back those that are still held.
 class RequestMemory {
  public:
   ~RequestMemory();
@@ -51,30 +51,30 @@ class RequestMemory {
 
   // Adds `bytes`. On an error nothing is added. Errors: payload_too_large for this request,
   // rate_limited for its principal, out_of_memory for all requests together
-  // (RequestMemoryLimits::shared_with). Each names the limit and its flag.
+  // (RequestMemoryLimits::total_limit_for). Each names the limit and its flag.
   Result<void> take(int64_t bytes);
   // Precondition: at least `bytes` are held.
   void give_back(int64_t bytes);
   int64_t held_bytes() const { return held_bytes_; }
 
  private:
-  friend class RequestAccounts;
+  friend class MemoryBudget;
   using Sum = std::atomic<int64_t>;
-  RequestMemory(std::shared_ptr<RequestAccounts> accounts, PrincipalPtr who,
+  RequestMemory(std::shared_ptr<MemoryBudget> budget, PrincipalPtr who,
                 std::shared_ptr<Sum> of_principal);
 
-  const std::shared_ptr<RequestAccounts> accounts_;
+  const std::shared_ptr<MemoryBudget> budget_;
   const PrincipalPtr who_;
   const std::shared_ptr<Sum> of_principal_;  // null: clients share the key, or there is none
   std::atomic<int64_t> held_bytes_{0};
 };
 
-// The accounts of all requests. There is one object per server.
-class RequestAccounts : public std::enable_shared_from_this<RequestAccounts> {
+// The budget of all requests. There is one object per server.
+class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
  public:
-  static std::shared_ptr<RequestAccounts> create(RequestMemoryLimits limits);
+  static std::shared_ptr<MemoryBudget> create(RequestMemoryLimits limits);
 
-  // Opens the account of a request of `who` that was let in.
+  // Begins to count the bytes of a request of `who` that was let in.
   std::shared_ptr<RequestMemory> open(PrincipalPtr who);
 
   const RequestMemoryLimits& limits() const { return limits_; }
@@ -84,7 +84,7 @@ class RequestAccounts : public std::enable_shared_from_this<RequestAccounts> {
 
  private:
   friend class RequestMemory;
-  explicit RequestAccounts(RequestMemoryLimits limits) : limits_(limits) {}
+  explicit MemoryBudget(RequestMemoryLimits limits) : limits_(limits) {}
 
   const RequestMemoryLimits limits_;
   std::atomic<int64_t> held_bytes_{0}, most_held_bytes_{0};

@@ -1,4 +1,4 @@
-// Reports an answer part by part, for APIs that put each piece of text, of thoughts, and each tool
+// Reports an answer part by part, for APIs that put each piece of text, of reasoning, and each tool
 // call into an item of its own.
 //
 //   events: text text call arguments call_end text  ->  begin piece.. end | begin piece.. end | ...
@@ -26,8 +26,8 @@ class PartSink {
 
 // Reports the events of choice.events beyond `sent`, and advances `sent`. Once the choice has
 // ended, the last part is reported to its end too.
-void tell_news(const ChoiceAnswer& choice, ChoiceAnswer::Sent& sent, PartSink& sink);
+void emit_new_parts(const ChoiceAnswer& choice, ChoiceAnswer::Sent& sent, PartSink& sink);
 // Reports all events of the choice, from the first.
-void tell_all(const ChoiceAnswer& choice, PartSink& sink);
+void emit_all_parts(const ChoiceAnswer& choice, PartSink& sink);
 
 }  // namespace hocket

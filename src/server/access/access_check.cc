@@ -1,4 +1,4 @@
-#include "server/access/gate.h"
+#include "server/access/access_check.h"
 
 #include <fmt/ranges.h>
 #include <openssl/rand.h>
@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "server/access/auth.h"
-#include "server/account/codes.h"
+#include "server/usage/codes.h"
 
 namespace hocket {
 namespace {
@@ -37,19 +37,19 @@ Error no_key(std::string_view given) {
 
 }  // namespace
 
-Gate::Gate(Options options) : options_(std::move(options)), limits_(options_.clock) {}
+AccessCheck::AccessCheck(Options options) : options_(std::move(options)), limits_(options_.clock) {}
 
-Result<std::unique_ptr<Gate>> Gate::create(Options options) {
-  std::unique_ptr<Gate> gate(new Gate(std::move(options)));
-  const Options& given = gate->options_;
-  HOCKET_TRY(gate->origins_, Origins::parse(given.cors_origins));
-  HOCKET_TRY(gate->names_, HostNames::parse(given.allowed_hosts, given.host));
-  gate->local_ = is_loopback_host(given.host);
-  HOCKET_TRY_VOID(gate->reload());
-  return gate;
+Result<std::unique_ptr<AccessCheck>> AccessCheck::create(Options options) {
+  std::unique_ptr<AccessCheck> check(new AccessCheck(std::move(options)));
+  const Options& given = check->options_;
+  HOCKET_TRY(check->origins_, Origins::parse(given.cors_origins));
+  HOCKET_TRY(check->names_, HostNames::parse(given.allowed_hosts, given.host));
+  check->local_ = is_loopback_host(given.host);
+  HOCKET_TRY_VOID(check->reload());
+  return check;
 }
 
-Result<void> Gate::reload() {
+Result<void> AccessCheck::reload() {
   HOCKET_TRY(KeyRing ring, KeyRing::load(options_.keys));
   auto fresh = std::make_shared<const KeyRing>(std::move(ring));
   std::lock_guard lock(mutex_);
@@ -57,20 +57,20 @@ Result<void> Gate::reload() {
   return {};
 }
 
-std::shared_ptr<const KeyRing> Gate::keys() const {
+std::shared_ptr<const KeyRing> AccessCheck::keys() const {
   std::lock_guard lock(mutex_);
   return keys_;
 }
 
-size_t Gate::num_keys() const {
+size_t AccessCheck::num_keys() const {
   return keys()->size();
 }
 
-bool Gate::checks_names() const {
+bool AccessCheck::checks_names() const {
   return !options_.tls && (local_ || keys()->empty());
 }
 
-Result<PrincipalPtr> Gate::identify(const HttpRequest& head, Access access) const {
+Result<PrincipalPtr> AccessCheck::identify(const HttpRequest& head, Access access) const {
   const auto ring = keys();
   if (ring->empty()) return anybody();
   if (access == Access::open) return stranger();
@@ -85,7 +85,7 @@ Result<PrincipalPtr> Gate::identify(const HttpRequest& head, Access access) cons
   return who;
 }
 
-HttpAdmission Gate::admit(const HttpRequest& head) {
+HttpAdmission AccessCheck::admit(const HttpRequest& head) {
   HttpAdmission out;
   origins_.add_headers(head, out.headers);
   if (head.method == "OPTIONS") {

@@ -1,4 +1,4 @@
-#include "server/account/request_meter.h"
+#include "server/usage/request_meter.h"
 
 #include <algorithm>
 
@@ -14,17 +14,17 @@ double TokenBucket::seconds_until(double wanted, int64_t per_minute) const {
   return std::max(0.0, (wanted - level) * 60 / static_cast<double>(per_minute));
 }
 
-RequestMeter::RequestMeter(std::shared_ptr<Account> account) : account_(std::move(account)) {}
+RequestMeter::RequestMeter(std::shared_ptr<Usage> usage) : usage_(std::move(usage)) {}
 
 void RequestMeter::end() {
   if (ended_.exchange(true)) return;
-  std::lock_guard lock(account_->mutex);
-  --account_->num_running;
+  std::lock_guard lock(usage_->mutex);
+  --usage_->num_running;
 }
 
 void RequestMeter::take_tokens(int64_t num_tokens) {
-  std::lock_guard lock(account_->mutex);
-  account_->tokens.level -= static_cast<double>(num_tokens);
+  std::lock_guard lock(usage_->mutex);
+  usage_->tokens.level -= static_cast<double>(num_tokens);
 }
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// Counts the tokens and the end of one request in its principal's account. It is made when the
+// Counts the tokens and the end of one request against its principal's limits. It is made when the
 // request is let in.
 // Thread: any.
 #pragma once
@@ -24,13 +24,13 @@ struct TokenBucket {
 class RequestMeter {
  public:
   // The counts of one principal, for all of its requests (access/rate_limits.h).
-  struct Account {
+  struct Usage {
     std::mutex mutex;  // guards the members below
     TokenBucket requests, tokens;
     TimePoint filled{};
     int64_t num_running = 0;
   };
-  explicit RequestMeter(std::shared_ptr<Account> account);
+  explicit RequestMeter(std::shared_ptr<Usage> usage);
   ~RequestMeter() { end(); }
   RequestMeter(const RequestMeter&) = delete;
   RequestMeter& operator=(const RequestMeter&) = delete;
@@ -40,7 +40,7 @@ class RequestMeter {
   void end();
 
  private:
-  const std::shared_ptr<Account> account_;
+  const std::shared_ptr<Usage> usage_;
   std::atomic<bool> ended_ = false;
 };
 

@@ -1,5 +1,5 @@
-// The front door of one rank and another rank, whose answers the test gives: bytes, faults, limits.
-#include "server/ranks/front_door.h"
+// The router of one rank and another rank, whose answers the test gives: bytes, faults, limits.
+#include "server/ranks/rank_router.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "cluster/test_ranks.h"
+#include "server/access/access_check.h"
 #include "server/access/client_key.h"
-#include "server/access/gate.h"
 #include "server/http/error_map.h"
 #include "server/tests/test_server.h"
 
@@ -23,9 +23,9 @@ constexpr const char* kKeyOfRank1 = "the-key-of-rank-1";
 
 // Rank 0 is a whole server that counts itself as full; rank 1 is a port behind a link that can
 // fail.
-class FrontDoorTest : public Ranks {
+class RankRouterTest : public Ranks {
  protected:
-  struct Asked {
+  struct ForwardedRequest {
     HttpRequest request;
     std::shared_ptr<HttpExchange> exchange;
   };
@@ -78,11 +78,11 @@ class FrontDoorTest : public Ranks {
     return client;
   }
   // Returns the request that rank 0 forwarded to rank 1; stops the test after 5 s without one.
-  Asked take() {
+  ForwardedRequest take() {
     std::unique_lock lock(mutex_);
     const bool came = news_.wait_for(lock, seconds(5), [&] { return !held_.empty(); });
     HOCKET_CHECK(came);
-    Asked asked = std::move(held_.front());
+    ForwardedRequest asked = std::move(held_.front());
     held_.pop_front();
     return asked;
   }
@@ -104,17 +104,17 @@ class FrontDoorTest : public Ranks {
   std::unique_ptr<TestProxy> link_;
   std::mutex mutex_;
   std::condition_variable news_;
-  std::deque<Asked> held_;
+  std::deque<ForwardedRequest> held_;
 };
 
-TEST_F(FrontDoorTest, TheRequestGoesAsItCame) {
+TEST_F(RankRouterTest, TheRequestGoesAsItCame) {
   TestClient client(rank_0_->server->port());
   const std::string body = R"({"input_ids" : [1,2],   "sampling_params":{"max_new_tokens":3}})";
   client.send(
       fmt::format("POST /generate HTTP/1.1\r\nHost: x\r\nX-Request-Id: r 7\r\n"
                   "Content-Length: {}\r\n\r\n{}",
                   body.size(), body));
-  const Asked asked = take();
+  const ForwardedRequest asked = take();
   EXPECT_EQ(asked.request.method, "POST");
   EXPECT_EQ(asked.request.path, "/generate");
   EXPECT_EQ(asked.request.body, body);
@@ -132,44 +132,44 @@ TEST_F(FrontDoorTest, TheRequestGoesAsItCame) {
 }
 
 // The client gets the same bytes for pieces of any size, in whole events.
-TEST_F(FrontDoorTest, StreamsAreRelayedByteByByte) {
-  std::string said;
+TEST_F(RankRouterTest, StreamsAreRelayedByteByByte) {
+  std::string events;
   for (int i = 0; i < 300; ++i)
-    append_sse(said, fmt::format("{{\"n\":{},\"text\":\"{}\"}}", i, std::string(i % 97, 'x')));
-  append_sse(said, kSseDone);
+    append_sse(events, fmt::format("{{\"n\":{},\"text\":\"{}\"}}", i, std::string(i % 97, 'x')));
+  append_sse(events, kSseDone);
   TestClient client = ask(stream_);
-  const Asked asked = take();
+  const ForwardedRequest asked = take();
   ASSERT_TRUE(asked.exchange->start_stream("text/event-stream", {{"Cache-Control", "no-cache"}}));
-  for (size_t at = 0; at < said.size(); at += 613) {
-    ASSERT_TRUE(asked.exchange->write(std::string_view(said).substr(at, 613)));
+  for (size_t at = 0; at < events.size(); at += 613) {
+    ASSERT_TRUE(asked.exchange->write(std::string_view(events).substr(at, 613)));
     if (at % 7 == 0) std::this_thread::sleep_for(milliseconds(2));
   }
   ASSERT_TRUE(asked.exchange->finish());
   const TestAnswer answer = client.receive();
   EXPECT_EQ(answer.status, 200);
-  EXPECT_EQ(answer.body, said);
+  EXPECT_EQ(answer.body, events);
   EXPECT_NE(answer.head.find("Content-Type: text/event-stream"), std::string::npos);
   EXPECT_NE(answer.head.find("Cache-Control: no-cache"), std::string::npos);
 }
 
-TEST_F(FrontDoorTest, ALargeEventIsPassedOn) {
-  std::string said;
-  append_sse(said, std::string(3 << 20, 'x'));
-  append_sse(said, kSseDone);
+TEST_F(RankRouterTest, ALargeEventIsPassedOn) {
+  std::string events;
+  append_sse(events, std::string(3 << 20, 'x'));
+  append_sse(events, kSseDone);
   TestClient client = ask(stream_);
-  const Asked asked = take();
+  const ForwardedRequest asked = take();
   ASSERT_TRUE(asked.exchange->start_stream("text/event-stream"));
-  ASSERT_TRUE(asked.exchange->write(said));
+  ASSERT_TRUE(asked.exchange->write(events));
   ASSERT_TRUE(asked.exchange->finish());
   const TestAnswer answer = client.receive();
   EXPECT_EQ(answer.status, 200);
-  EXPECT_TRUE(answer.body == said) << answer.body.size() << " bytes of " << said.size();
+  EXPECT_TRUE(answer.body == events) << answer.body.size() << " bytes of " << events.size();
   EXPECT_TRUE(eventually([&] { return metric("request_memory_bytes") == 0; }));
 }
 
-TEST_F(FrontDoorTest, EventsArriveWhenTheyAreSaid) {
+TEST_F(RankRouterTest, EventsArriveWhenTheyAreSaid) {
   TestClient client = ask(stream_);
-  const Asked asked = take();
+  const ForwardedRequest asked = take();
   asked.exchange->start_stream("text/event-stream");
   for (int i = 0; i < 3; ++i) {
     asked.exchange->write(fmt::format("data: {}\n\n", i));
@@ -178,9 +178,9 @@ TEST_F(FrontDoorTest, EventsArriveWhenTheyAreSaid) {
   asked.exchange->finish();
 }
 
-TEST_F(FrontDoorTest, ErrorsOfTheRankAreTheClients) {
+TEST_F(RankRouterTest, ErrorsOfTheRankAreTheClients) {
   TestClient client = ask(body_);
-  const Asked asked = take();
+  const ForwardedRequest asked = take();
   respond_error(*asked.exchange, error(ErrorCode::queue_full, "1024 requests wait"));
   const TestAnswer answer = client.receive();
   EXPECT_EQ(answer.status, 429);
@@ -188,20 +188,20 @@ TEST_F(FrontDoorTest, ErrorsOfTheRankAreTheClients) {
   EXPECT_EQ(error_of(answer)["code"], "queue_full");
 }
 
-TEST_F(FrontDoorTest, ConnectionsAreUsedAgain) {
+TEST_F(RankRouterTest, ConnectionsAreUsedAgain) {
   for (int i = 0; i < 20; ++i) {
     TestClient client = ask(body_);
-    const Asked asked = take();
+    const ForwardedRequest asked = take();
     asked.exchange->respond(200, "application/json", "{}");
     ASSERT_EQ(client.receive().status, 200);
   }
   EXPECT_EQ(rank_1_->counts().num_accepted_total, 1u);
 }
 
-TEST_F(FrontDoorTest, AKeptConnectionThatEndedIsReplaced) {
+TEST_F(RankRouterTest, AKeptConnectionThatEndedIsReplaced) {
   for (int i = 0; i < 3; ++i) {
     TestClient client = ask(body_);
-    const Asked asked = take();
+    const ForwardedRequest asked = take();
     asked.exchange->respond(200, "application/json", "{}");
     ASSERT_EQ(client.receive().status, 200);
     link_->set(TestProxy::Link::cut);
@@ -213,10 +213,10 @@ TEST_F(FrontDoorTest, AKeptConnectionThatEndedIsReplaced) {
   EXPECT_EQ(metric("forwarded_requests_failed_total"), 0u);
 }
 
-TEST_F(FrontDoorTest, AClientThatLeavesIsGoneThereToo) {
+TEST_F(RankRouterTest, AClientThatLeavesIsGoneThereToo) {
   for (const Json& body : {stream_, body_}) {
     TestClient client = ask(body);
-    const Asked asked = take();
+    const ForwardedRequest asked = take();
     std::atomic<bool> left = false;
     asked.exchange->on_close([&] { left = true; });
     if (body == stream_) {
@@ -231,9 +231,9 @@ TEST_F(FrontDoorTest, AClientThatLeavesIsGoneThereToo) {
   EXPECT_EQ(metric("forwarded_requests_failed_total"), 0u);
 }
 
-TEST_F(FrontDoorTest, ASlowClientIsDroppedThereToo) {
+TEST_F(RankRouterTest, ASlowClientIsDroppedThereToo) {
   const TestClient client = ask(stream_, "/generate", 4096);
-  const Asked asked = take();
+  const ForwardedRequest asked = take();
   asked.exchange->start_stream("text/event-stream");
   std::atomic<bool> left = false;
   asked.exchange->on_close([&] { left = true; });
@@ -248,15 +248,15 @@ TEST_F(FrontDoorTest, ASlowClientIsDroppedThereToo) {
   EXPECT_TRUE(eventually([&] { return metric("http_slow_clients_total") == 1; }));
 }
 
-TEST_F(FrontDoorTest, ARankThatEndsInMidAnswerIsNamed) {
+TEST_F(RankRouterTest, ARankThatEndsInMidAnswerIsNamed) {
   TestClient streaming = ask(stream_);
-  const Asked first = take();
+  const ForwardedRequest first = take();
   ASSERT_NE(first.exchange, nullptr);
   first.exchange->start_stream("text/event-stream");
   first.exchange->write("data: {\"text\":\"whole\"}\n\ndata: {\"text\":\"ha");
   ASSERT_TRUE(streaming.until("whole\"}\n\n", seconds(3)).second);
   TestClient plain = ask(body_);
-  const Asked second = take();
+  const ForwardedRequest second = take();
   ASSERT_NE(second.exchange, nullptr);
   link_->set(TestProxy::Link::cut);
 
@@ -274,15 +274,15 @@ TEST_F(FrontDoorTest, ARankThatEndsInMidAnswerIsNamed) {
 }
 
 // The connection reports nothing; the control plane does.
-TEST_F(FrontDoorTest, ABlackHoleIsLeftWhenTheRankIsLost) {
+TEST_F(RankRouterTest, ABlackHoleIsLeftWhenTheRankIsLost) {
   TestClient streaming = ask(stream_);
-  const Asked first = take();
+  const ForwardedRequest first = take();
   ASSERT_NE(first.exchange, nullptr);
   first.exchange->start_stream("text/event-stream");
   first.exchange->write("data: 1\n\n");
   ASSERT_TRUE(streaming.until("data: 1\n\n", seconds(3)).second);
   TestClient plain = ask(body_);
-  const Asked second = take();
+  const ForwardedRequest second = take();
   ASSERT_NE(second.exchange, nullptr);
   link_->set(TestProxy::Link::frozen);
   plane(0).report_lost(1, "is silent for 3.0 s");
@@ -296,7 +296,7 @@ TEST_F(FrontDoorTest, ABlackHoleIsLeftWhenTheRankIsLost) {
   EXPECT_THAT(rest.first, testing::HasSubstr("lost_rank"));
 }
 
-TEST_F(FrontDoorTest, ALostRankIsNeverAsked) {
+TEST_F(RankRouterTest, ALostRankIsNeverAsked) {
   planes_[1].reset();
   ASSERT_TRUE(eventually([&] { return metric("cluster_ranks_in") == 1; }));
   EXPECT_EQ(metric("cluster_lost_ranks_total"), 1u);
@@ -307,9 +307,9 @@ TEST_F(FrontDoorTest, ALostRankIsNeverAsked) {
   EXPECT_TRUE(rank_0_->generator.seen.empty());
 }
 
-TEST_F(FrontDoorTest, ARankThatShutsDownOrIsNotReachedLeavesItToThisOne) {
+TEST_F(RankRouterTest, ARankThatShutsDownOrIsNotReachedLeavesItToThisOne) {
   TestClient client = ask({{"text", "x"}, {"sampling_params", {{"max_new_tokens", 9}}}});
-  const Asked asked = take();
+  const ForwardedRequest asked = take();
   respond_error(*asked.exchange, error(ErrorCode::shutting_down, "the server is shutting down"));
   TestAnswer answer = client.receive();
   EXPECT_EQ(answer.status, 200);
@@ -325,7 +325,7 @@ TEST_F(FrontDoorTest, ARankThatShutsDownOrIsNotReachedLeavesItToThisOne) {
   EXPECT_TRUE(eventually([&] { return metric("forwarded_requests_failed_total") == 2; }));
 }
 
-TEST_F(FrontDoorTest, WhatWasHandedOverCounts) {
+TEST_F(RankRouterTest, WhatWasHandedOverCounts) {
   rank_0_->generator.rank_loads.write({{}, {}});
   std::vector<TestClient> clients;
   const Json body = {{"input_ids", std::vector<int>(40, 7)},
@@ -341,9 +341,9 @@ TEST_F(FrontDoorTest, WhatWasHandedOverCounts) {
   EXPECT_TRUE(eventually([&] { return metric("forwarded_requests_total") == 2; }));
 }
 
-TEST_F(FrontDoorTest, ADrainWaitsForWhatOtherRanksHave) {
+TEST_F(RankRouterTest, ADrainWaitsForWhatOtherRanksHave) {
   TestClient client = ask(body_);
-  const Asked asked = take();
+  const ForwardedRequest asked = take();
   auto drained =
       std::async(std::launch::async, [&] { return rank_0_->server->drain(seconds(10)); });
   EXPECT_EQ(drained.wait_for(milliseconds(100)), std::future_status::timeout);
@@ -352,9 +352,9 @@ TEST_F(FrontDoorTest, ADrainWaitsForWhatOtherRanksHave) {
   EXPECT_TRUE(drained.get());
 }
 
-TEST_F(FrontDoorTest, ADrainWithoutPatienceSaysSo) {
+TEST_F(RankRouterTest, ADrainWithoutPatienceSaysSo) {
   TestClient client = ask(body_);
-  const Asked asked = take();
+  const ForwardedRequest asked = take();
   EXPECT_FALSE(rank_0_->server->drain(Duration{}));
   const TestAnswer answer = client.receive();
   EXPECT_EQ(answer.status, 503);
@@ -369,7 +369,7 @@ class TakesAll final : public HttpSink {
   std::promise<HttpEnd> done;
 };
 
-TEST_F(FrontDoorTest, CallsHaveLimits) {
+TEST_F(RankRouterTest, CallsHaveLimits) {
   HttpClient client({.max_calls = 2, .max_body_bytes = 100});
   const SocketAddress to = TestProxy::loopback(link_->port());
   const HttpHeaders key = {{"Authorization", fmt::format("Bearer {}", kKeyOfRank1)}};

@@ -1,11 +1,11 @@
-#include "server/account/request_memory.h"
+#include "server/usage/request_memory.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 #include <vector>
 
-#include "server/account/codes.h"
+#include "server/usage/codes.h"
 
 namespace hocket {
 namespace {
@@ -15,11 +15,11 @@ PrincipalPtr client(const char* name) {
 }
 
 TEST(RequestMemory, EachLimitHasItsOwnAnswer) {
-  const auto accounts =
-      RequestAccounts::create({.request_bytes = 100, .principal_bytes = 150, .total_bytes = 288});
+  const auto budget =
+      MemoryBudget::create({.request_bytes = 100, .principal_bytes = 150, .total_bytes = 288});
   const auto ann = client("ann");
-  const auto first = accounts->open(ann), second = accounts->open(ann);
-  const auto other = accounts->open(client("bob"));
+  const auto first = budget->open(ann), second = budget->open(ann);
+  const auto other = budget->open(client("bob"));
   ASSERT_TRUE(first->take(100));
   const auto request = first->take(1);
   ASSERT_FALSE(request);
@@ -32,15 +32,15 @@ TEST(RequestMemory, EachLimitHasItsOwnAnswer) {
   const auto all = other->take(1);
   ASSERT_FALSE(all);
   EXPECT_EQ(all.error().code, ErrorCode::out_of_memory);
-  EXPECT_EQ(accounts->held_bytes(), 180);
-  EXPECT_EQ(accounts->num_refused(), 3U);
+  EXPECT_EQ(budget->held_bytes(), 180);
+  EXPECT_EQ(budget->num_refused(), 3U);
 }
 
 TEST(RequestMemory, TheLastParts) {
   // With 64 KiB in total, small requests hold up to 4 bytes and middle ones up to 64; large ones
   // share 40 KiB.
-  const auto accounts = RequestAccounts::create({.total_bytes = 64 << 10});
-  const auto large = accounts->open(nullptr);
+  const auto budget = MemoryBudget::create({.total_bytes = 64 << 10});
+  const auto large = budget->open(nullptr);
   ASSERT_TRUE(large->take(40 << 10));
   const auto refused = large->take(1);
   ASSERT_FALSE(refused);
@@ -49,13 +49,13 @@ TEST(RequestMemory, TheLastParts) {
   EXPECT_NE(refused.error().fix.find("--total-request-memory-mib"), std::string::npos);
   std::vector<std::shared_ptr<RequestMemory>> kept;
   const auto opens = [&](int64_t bytes) {
-    return kept.emplace_back(accounts->open(nullptr))->take(bytes).has_value();
+    return kept.emplace_back(budget->open(nullptr))->take(bytes).has_value();
   };
   for (int i = 0; i < 128; ++i) ASSERT_TRUE(opens(64));
   EXPECT_FALSE(opens(64));
   EXPECT_FALSE(opens(5));
   for (int i = 0; i < 4096; ++i) ASSERT_TRUE(opens(4));  // as many as there may be connections
-  EXPECT_EQ(accounts->held_bytes(), 64 << 10);
+  EXPECT_EQ(budget->held_bytes(), 64 << 10);
   EXPECT_FALSE(opens(1));
   EXPECT_TRUE(large->take(0));
   large->give_back(30 << 10);
@@ -63,45 +63,45 @@ TEST(RequestMemory, TheLastParts) {
 }
 
 TEST(RequestMemory, WhatDiesGivesBack) {
-  const auto accounts = RequestAccounts::create({});
+  const auto budget = MemoryBudget::create({});
   {
-    const auto request = accounts->open(client("ann"));
+    const auto request = budget->open(client("ann"));
     HeldBytes body(request), copy(request);
     ASSERT_TRUE(body.grow(10));
     ASSERT_TRUE(copy.resize(30));
-    EXPECT_EQ(accounts->held_bytes(), 40);
+    EXPECT_EQ(budget->held_bytes(), 40);
     ASSERT_TRUE(copy.resize(5));
     HeldBytes moved = std::move(body);
     EXPECT_EQ(moved.bytes(), 10);
-    EXPECT_EQ(accounts->held_bytes(), 15);
+    EXPECT_EQ(budget->held_bytes(), 15);
     moved = HeldBytes();
-    EXPECT_EQ(accounts->held_bytes(), 5);
+    EXPECT_EQ(budget->held_bytes(), 5);
     ASSERT_TRUE(request->take(7));
   }
-  EXPECT_EQ(accounts->held_bytes(), 0);
-  EXPECT_EQ(accounts->most_held_bytes(), 40);
+  EXPECT_EQ(budget->held_bytes(), 0);
+  EXPECT_EQ(budget->most_held_bytes(), 40);
 }
 
 TEST(RequestMemory, ClientsOfOneSharedKeyHaveNoLimitOfTheirs) {
-  const auto accounts = RequestAccounts::create({.request_bytes = 100, .principal_bytes = 10});
+  const auto budget = MemoryBudget::create({.request_bytes = 100, .principal_bytes = 10});
   const auto shared = std::make_shared<const Principal>();
-  ASSERT_TRUE(accounts->open(shared)->take(100));
+  ASSERT_TRUE(budget->open(shared)->take(100));
 }
 
 TEST(RequestMemory, AddsUpFromManyThreads) {
-  const auto accounts = RequestAccounts::create({.total_bytes = 1000});
+  const auto budget = MemoryBudget::create({.total_bytes = 1000});
   const auto who = client("ann");
   std::vector<std::jthread> threads;
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
       for (int k = 0; k < 2000; ++k) {
-        HeldBytes held(accounts->open(who));
+        HeldBytes held(budget->open(who));
         (void)held.grow(400);
-        EXPECT_LE(accounts->held_bytes(), 625);
+        EXPECT_LE(budget->held_bytes(), 625);
       }
     });
   threads.clear();
-  EXPECT_EQ(accounts->held_bytes(), 0);
+  EXPECT_EQ(budget->held_bytes(), 0);
 }
 
 TEST(RequestMemory, WithoutARequestNobodyCounts) {

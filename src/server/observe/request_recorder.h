@@ -1,6 +1,6 @@
-// The story of one request. The threads that serve it report its events; the observer gets a note
-// when the prompts are tokenized and another when the request has ended. A story that is destroyed
-// before its end was reported counts as a failure of the server.
+// Records one request. The threads that serve it report its events; the observer gets a note
+// when the prompts are tokenized and another when the request has ended. A recorder that is
+// destroyed before its end was reported counts as a failure of the server.
 //
 //   Endpoints: begin, began | failed -> ReplyService: ended | failed -> the observer's thread
 //
@@ -24,7 +24,7 @@ inline constexpr int kClientLeft = 499;
 
 // The outputs that need data of each request: the log, the dump, traces and the black box. texts:
 // the log also needs the texts of prompts and answers.
-struct ObserverWants {
+struct ObserverOutputs {
   bool log = false, texts = false, dump = false, trace = false;
   bool black_box = false;
   bool notes() const { return log || dump || trace; }
@@ -49,14 +49,14 @@ struct ObserverInbox {
   void push(RequestNote&& note);
 };
 
-class RequestStory {
+class RequestRecorder {
  public:
-  // `record` holds what is known when the request arrives. The inbox must outlive the story.
-  RequestStory(ObserverInbox& inbox, ObserverWants wants, RequestRecord record);
+  // `record` holds what is known when the request arrives. The inbox must outlive the recorder.
+  RequestRecorder(ObserverInbox& inbox, ObserverOutputs outputs, RequestRecord record);
   // If no end was reported, reports a failure of the server.
-  ~RequestStory();
-  RequestStory(const RequestStory&) = delete;
-  RequestStory& operator=(const RequestStory&) = delete;
+  ~RequestRecorder();
+  RequestRecorder(const RequestRecorder&) = delete;
+  RequestRecorder& operator=(const RequestRecorder&) = delete;
 
   // The prompts are tokenized and fit the context.
   void began(const Answer& answer);
@@ -64,21 +64,21 @@ class RequestStory {
   // The answer was sent to its end with `status`, or the client had left (499).
   void ended(const Answer& answer, int status);
   // Another rank answers. If that rank refuses, this rank answers, and ended() follows.
-  void handed_on(std::string to);
+  void forwarded_to(std::string to);
   // Sets the status that the client got from the other rank.
-  void answered_there(int status) { record_.status = status; }
+  void set_remote_status(int status) { record_.status = status; }
 
   // Returns the header traceparent for a request that is forwarded; empty: none is sent.
   std::string traceparent() const;
 
  private:
-  void tell();
-  void tell_black_box() const;
+  void report();
+  void note_in_black_box() const;
 
   ObserverInbox& inbox_;
-  const ObserverWants wants_;
+  const ObserverOutputs outputs_;
   RequestRecord record_;
-  bool told_ = false;
+  bool reported_ = false;
 };
 
 }  // namespace hocket

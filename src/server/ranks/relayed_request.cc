@@ -1,0 +1,26 @@
+#include "server/ranks/relayed_request.h"
+
+#include <utility>
+
+#include "server/generation/answer.h"
+
+namespace hocket {
+
+void add_trace(const HttpRequest& request, const RequestRecorder* recorder, HttpHeaders& headers) {
+  std::string parent = recorder != nullptr ? recorder->traceparent() : "";
+  if (parent.empty()) parent = request.header("traceparent");
+  if (parent.empty()) return;
+  headers.emplace_back("traceparent", std::move(parent));
+  if (const auto state = request.header("tracestate"); !state.empty())
+    headers.emplace_back("tracestate", state);
+}
+
+void record_relayed(RelayEnd how, const Relay& relay, const Answer& answer) {
+  if (answer.recorder == nullptr) return;
+  if (how == RelayEnd::answered) answer.recorder->set_remote_status(relay.status());
+  if (how == RelayEnd::left) answer.recorder->ended(answer, kClientLeft);
+  if (how == RelayEnd::failed)
+    answer.recorder->failed(error(ErrorCode::lost_rank, "another rank broke off its answer"));
+}
+
+}  // namespace hocket
