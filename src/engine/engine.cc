@@ -169,23 +169,23 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
   }
   const LayerCounts layers = forecast->layers({});
   if (!profiler) make_profiler(*runner, network.get());
-  ranks.push_back(std::make_unique<Rank>(
-      Rank::Parts{.runner = std::move(runner),
-                  .kv_events = std::move(events),
-                  .experts = experts ? &*experts : nullptr,
-                  .scheduler = std::move(scheduler),
-                  .log_interval = options.settings.scheduler.decode_log_interval,
-                  .clock = options.clock,
-                  .grammars = grammars.get(),
-                  .network = std::move(network),
-                  .stall_timeout = options.stall_timeout,
-                  .max_delayed_passes =
-                      parallel.enable_prefill_delayer ? parallel.prefill_delayer_max_passes : 0,
-                  .prior = forecast,
-                  .layers = layers,
-                  .profiler = &*profiler,
-                  .recent = &*recent,
-                  .farewell = from_seconds(options.settings.http.shutdown_timeout_s)}));
+  ranks.push_back(std::make_unique<RankLoop>(
+      RankParts{.runner = std::move(runner),
+                .kv_events = std::move(events),
+                .experts = experts ? &*experts : nullptr,
+                .scheduler = std::move(scheduler),
+                .log_interval = options.settings.scheduler.decode_log_interval,
+                .clock = options.clock,
+                .grammars = grammars.get(),
+                .network = std::move(network),
+                .stall_timeout = options.stall_timeout,
+                .max_delayed_passes =
+                    parallel.enable_prefill_delayer ? parallel.prefill_delayer_max_passes : 0,
+                .prior = forecast,
+                .layers = layers,
+                .profiler = &*profiler,
+                .recent = &*recent,
+                .farewell = from_seconds(options.settings.http.shutdown_timeout_s)}));
   return {};
 }
 
@@ -212,9 +212,9 @@ void Engine::State::make_profiler(const Runner& runner, const RankNetwork* netwo
 std::vector<RankLoad> Engine::State::loads() const {
   std::vector<RankLoad> all;
   if (control) {
-    const Rank& here = *ranks.front();
+    const RankLoop& here = *ranks.front();
     all = here.heard_loads();
-    all[static_cast<size_t>(here.rank_index())] = here.load();
+    all[static_cast<size_t>(here.rank())] = here.load();
     return all;
   }
   for (const auto& rank : ranks) all.push_back(rank->load());
@@ -223,10 +223,9 @@ std::vector<RankLoad> Engine::State::loads() const {
 
 // Returns an error also if a rank is about to leave, so that it gets no request that it would cut.
 std::optional<Error> Engine::State::lost() const {
-  const Rank& rank = *ranks.front();
-  if (!rank.network) return std::nullopt;
-  if (auto lost = rank.network->lost()) return lost;
-  const int leaver = rank.lockstep->leaver();
+  const RankLoop& rank = *ranks.front();
+  if (auto lost = rank.lost()) return lost;
+  const int leaver = rank.leaver();
   if (leaver < 0 || !control) return std::nullopt;
   return error(ErrorCode::lost_rank, "{} is shutting down",
                name_of(control->view().members[static_cast<size_t>(leaver)].identity));
@@ -243,7 +242,7 @@ const EngineInfo& Engine::info() const {
 }
 
 KvEventChannel* Engine::kv_events() {
-  return state_->ranks.front()->kv_events.get();
+  return state_->ranks.front()->kv_events();
 }
 
 RequestId Engine::next_request_id() {
@@ -276,7 +275,7 @@ Result<void> Engine::submit(RequestInput input) {
   if (auto lost = s.lost()) return fail(*std::move(lost));
   HOCKET_TRY_VOID(check_input(input, info()));
   int queued = 0;
-  for (const auto& rank : s.ranks) queued += rank->num_handed_over + rank->num_waiting;
+  for (const auto& rank : s.ranks) queued += rank->num_queued();
   HOCKET_TRY_VOID(check_queue(input, queued, s.max_queued_requests, s.priorities));
   int chosen = 0;
   if (s.router) {
@@ -342,7 +341,7 @@ bool Engine::flush_cache() {
 
 EngineStats Engine::stats() const {
   std::vector<RankStats> ranks;
-  for (const auto& rank : state_->ranks) ranks.push_back(rank->read_stats());
+  for (const auto& rank : state_->ranks) ranks.push_back(rank->stats());
   EngineStats all = add_up(std::move(ranks));
   if (state_->experts) all.experts = state_->experts->balance();
   if (state_->grammars) all.grammars = state_->grammars->stats();
@@ -357,8 +356,8 @@ std::vector<RankLoad> Engine::loads() const {
 OverlapView Engine::overlap() const {
   OverlapView view{.choice = info().overlap};
   for (const auto& rank : state_->ranks)
-    view.ranks.push_back({.rank = rank->rank_index(), .stats = rank->overlap.stats()});
-  view.planner = state_->ranks.front()->overlap.planner_state();
+    view.ranks.push_back({.rank = rank->rank(), .stats = rank->overlap().stats()});
+  view.planner = state_->ranks.front()->overlap().planner_state();
   return view;
 }
 
@@ -373,8 +372,8 @@ const RecentSteps& Engine::recent_steps() const {
 std::vector<RequestAt> Engine::request_snapshots() const {
   std::vector<RequestAt> all;
   for (const auto& rank : state_->ranks)
-    for (const RequestSnapshot& seen : rank->board.look(rank->clock.now()))
-      all.push_back({.rank = rank->rank_index(), .seen = seen});
+    for (const RequestSnapshot& seen : rank->requests())
+      all.push_back({.rank = rank->rank(), .seen = seen});
   return all;
 }
 
@@ -387,8 +386,7 @@ ControlPlane* Engine::cluster() {
 }
 
 std::optional<Error> Engine::failure() const {
-  const Rank& rank = *state_->ranks.front();
-  return rank.network ? rank.network->failure() : std::nullopt;
+  return state_->ranks.front()->failure();
 }
 
 bool Engine::step(Outbox& outbox) {

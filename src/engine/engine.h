@@ -1,6 +1,7 @@
 // The engine computes the tokens, as one rank or as several that share the experts and serve as
-// one. Each rank has a scheduler, a model, KV pages and a thread that runs its steps (rank.h;
-// step.cc shows one step); a request stays on one rank from its first token to its last.
+// one. Each rank has a scheduler, a model, KV pages and a thread that runs its steps
+// (rank_loop.h; step.cc shows one step); a request stays on one rank from its first token to its
+// last.
 #pragma once
 
 #include <cstdint>

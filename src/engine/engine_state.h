@@ -9,7 +9,7 @@
 
 #include "compute/comm/loopback.h"
 #include "engine/engine.h"
-#include "engine/rank.h"
+#include "engine/rank_loop.h"
 #include "engine/ranks/loopback_network.h"
 #include "engine/watch/expert_stats.h"
 #include "policy/routing/request_router.h"
@@ -43,7 +43,7 @@ struct Engine::State {
   std::shared_ptr<const OrderTable> orders;
   std::optional<Profiler> profiler;
   std::optional<RecentSteps> recent;
-  std::vector<std::unique_ptr<Rank>> ranks;
+  std::vector<std::unique_ptr<RankLoop>> ranks;
   // Destroyed before the ranks, because it wakes them; null: no request can ask for a grammar.
   std::unique_ptr<GrammarCompiler> grammars;
   EngineInfo info;

@@ -1,56 +1,92 @@
-// Results that a rank keeps for its requests' answers, and how it sends them.
-#include <algorithm>
-#include <thread>
+#include "engine/rank_answers.h"
 
-#include "engine/rank.h"
+#include <algorithm>
+#include <new>
+#include <thread>
 
 namespace hocket {
 
-void Rank::keep_prompt_logprobs(Flight& flight) {
+bool RankAnswers::add(const RequestInput& input) {
+  const int from = input.sampling.prompt_logprobs_from;
+  const size_t prompt_len = input.prompt.size();
+  try {
+    live_.insert(input.id);
+    if (from >= 0)
+      prompt_logprobs_[input.id].resize(prompt_len - std::min<size_t>(from, prompt_len));
+    return true;
+  } catch (const std::bad_alloc&) {
+    forget(input.id);
+    return false;
+  }
+}
+
+void RankAnswers::forget(RequestId id) {
+  live_.erase(id);
+  prompt_logprobs_.erase(id);
+}
+
+void RankAnswers::keep(Flight& flight) {
+  keep_prompt_logprobs(flight);
+  if (flight.wants_routed) keep_routed(flight);
+}
+
+void RankAnswers::keep_prompt_logprobs(Flight& flight) {
   for (PromptRow& row : flight.prompt_rows) {
-    const auto kept = prompt_logprobs.find(row.request);
-    if (kept == prompt_logprobs.end()) continue;  // its request has been answered
+    const auto kept = prompt_logprobs_.find(row.request);
+    if (kept == prompt_logprobs_.end()) continue;  // its request has been answered
     HOCKET_CHECK(static_cast<size_t>(row.index) < kept->second.size());
     kept->second[row.index] = std::move(row.found);
   }
 }
 
 // Skips a row of an answer that has ended meanwhile.
-void Rank::keep_routed(const Flight& flight) {
-  const ModelConfig& model = runner->info().model;
+void RankAnswers::keep_routed(const Flight& flight) {
   const auto ids_of = [&](int rows) {
-    return num_routed_ids(rows, model.num_layers, model.moe.top_k);
+    return num_routed_ids(rows, model_.num_layers, model_.moe.top_k);
   };
   for (size_t i = 0; i < flight.batch->slices.size(); ++i) {
     const Slice& slice = flight.batch->slices[i];
     const Request& request = *slice.request;
-    if (!request.sampling.return_routed_experts || !live.contains(request.id)) continue;
-    std::vector<uint16_t>& kept = routed[request.id];
+    if (!request.sampling.return_routed_experts || !live_.contains(request.id)) continue;
+    std::vector<uint16_t>& kept = routed_[request.id];
     kept.resize(std::max(kept.size(), ids_of(slice.begin + slice.len)));
     std::ranges::copy(flight.routed.rows(flight.row_begins[i], slice.len),
                       kept.begin() + static_cast<std::ptrdiff_t>(ids_of(slice.begin)));
   }
 }
 
-// Answers requests that ended without a token of this step: aborted, failed, or out of memory.
-void Rank::send_finished() {
-  if (!scheduler.has_finished()) return;
-  for (const std::unique_ptr<Request>& request : scheduler.take_finished()) {
-    if (live.contains(request->id)) send({.id = request->id, .summary = summarise(*request)});
-    grammars.forget(request->id);  // its last row is done
+void RankAnswers::send_tokens(Flight& flight) {
+  size_t next = 0;
+  for (const Slice& slice : flight.batch->slices) {
+    if (!slice.samples) continue;
+    const size_t i = next++;
+    // No token was accepted: the request had ended, or send_end() sends its summary with the error.
+    if (!slice.accepted) continue;
+    Request& request = *slice.request;
+    RequestOutput output{.id = request.id, .token = flight.sampled[i].token};
+    output.logprobs = std::move(flight.logprobs[i]);
+    if (request.generated() == 1 + slice.num_forced) {
+      if (auto node = prompt_logprobs_.extract(request.id); !node.empty())
+        output.prompt_logprobs =
+            std::make_unique<std::vector<PositionLogprobs>>(std::move(node.mapped()));
+    }
+    for (const TokenId forced : flight.sampled[i].forced.first(slice.num_forced)) {
+      send(std::move(output));
+      output = {.id = request.id, .token = forced};
+    }
+    if (request.finish != FinishReason::none) output.summary = summarise(request);
+    send(std::move(output));
   }
 }
 
-std::unique_ptr<RequestSummary> Rank::summarise(Request& request) {
-  live.erase(request.id);
-  prompt_logprobs.erase(request.id);
-  auto chosen = routed.extract(request.id);
-  {
-    std::lock_guard lock(stats_mutex);
-    ++(request.finish == FinishReason::abort   ? stats.num_requests_aborted
-       : request.finish == FinishReason::error ? stats.num_requests_failed
-                                               : stats.num_requests_finished);
-  }
+void RankAnswers::send_end(Request& request) {
+  if (live_.contains(request.id)) send({.id = request.id, .summary = summarise(request)});
+}
+
+std::unique_ptr<RequestSummary> RankAnswers::summarise(Request& request) {
+  forget(request.id);
+  auto chosen = routed_.extract(request.id);
+  report_.count_end(request.finish);
   auto summary = std::make_unique<RequestSummary>();
   summary->finish = request.finish;
   summary->matched_stop = request.matched_stop;
@@ -60,35 +96,31 @@ std::unique_ptr<RequestSummary> Rank::summarise(Request& request) {
   summary->recomputed_tokens = request.recomputed_len;
   summary->generated_tokens = request.generated();
   summary->num_retractions = request.num_retractions;
-  summary->rank = rank_index();
+  summary->rank = rank_;
   summary->times = request.times;
   if (!chosen.empty()) {
-    const ModelConfig& model = runner->info().model;
     const int num_rows = static_cast<int>(request.tokens.size()) - 1;
     std::vector<uint16_t>& ids = chosen.mapped();
-    ids.resize(std::min(ids.size(), num_routed_ids(num_rows, model.num_layers, model.moe.top_k)));
+    ids.resize(std::min(ids.size(), num_routed_ids(num_rows, model_.num_layers, model_.moe.top_k)));
     summary->routed = std::make_shared<RoutedExperts>(
-        RoutedExperts{model.num_layers, model.moe.top_k, std::move(ids)});
+        RoutedExperts{model_.num_layers, model_.moe.top_k, std::move(ids)});
   }
   return summary;
 }
 
-void Rank::refuse(RequestId id, Error why) {
+void RankAnswers::refuse(RequestId id, Error why) {
   auto summary = std::make_unique<RequestSummary>();
   summary->finish = FinishReason::error;
   summary->error = std::move(why);
-  {
-    std::lock_guard lock(stats_mutex);
-    ++stats.num_requests_failed;
-  }
+  report_.count_end(FinishReason::error);
   send({.id = id, .summary = std::move(summary)});
 }
 
 // The reader is faster than a step; if it still falls behind, the step waits and no token is lost.
-void Rank::send(RequestOutput&& output) {
-  while (!outbox->push(output)) {
-    if (outbox->closed()) return;
-    HOCKET_CHECK(threaded.load());
+void RankAnswers::send(RequestOutput&& output) {
+  while (!outbox_->push(output)) {
+    if (outbox_->closed()) return;
+    HOCKET_CHECK(may_wait_);
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
 }

@@ -21,6 +21,8 @@ constexpr StageLink kGuessedLink{
 // Limits of a simulated network: on a slower one a rank would look lost.
 constexpr double kSlowestLinkGbit = 0.001, kMostLatencyUs = 1e6;
 
+static_assert(kMaxRanks <= kMostExpertRanks);
+
 Error refused(const char* flag, std::string why, std::string fix) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag).with_fix(std::move(fix));
 }

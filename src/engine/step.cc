@@ -1,13 +1,6 @@
-// One step of the engine: intake, schedule, prepare, forward, sample, commit, reply, always in this
-// order. Several ranks agree on the step before schedule(), and exchange that agreement while the
-// step before samples:
-//
-//   rank 0   intake settle schedule prepare forward  intake open(next)  sample commit reply
-//   rank 1   intake settle schedule prepare forward  intake open(next)  sample commit reply
-#include <algorithm>
-#include <new>
+#include "engine/step.h"
 
-#include "engine/rank.h"
+#include <algorithm>
 
 namespace hocket {
 namespace {
@@ -15,21 +8,32 @@ namespace {
 // Limits the rows that forced tokens add to a decode step, so that it does not become a prefill.
 constexpr int kMostForcedTokens = 32;
 
+SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, SchedulerHooks* hooks) {
+  options.kv_events = events;
+  options.hooks = hooks;
+  return options;
+}
+
 }  // namespace
 
-bool Rank::step(Outbox& box) {
-  outbox = &box;
-  if (forward_thread) return step_overlapped();
-  overlap.begin();
+// One step: intake, schedule, prepare, forward, sample, commit, reply, always in this order.
+// Several ranks agree on the step before schedule(), and exchange that agreement while the step
+// before samples:
+//
+//   rank 0   intake finish_agreement schedule prepare forward  intake begin_agreement  sample ...
+//   rank 1   intake finish_agreement schedule prepare forward  intake begin_agreement  sample ...
+bool RankStep::run() {
+  if (forward_thread_) return run_overlapped();
+  overlap_.begin();
   Flight* const flight = compute_next();
   if (flight == nullptr) return false;
   const Ledger::Beside beside(ledger(), "sample, answer");
-  overlap.end();
-  if (lockstep) {
+  overlap_.end();
+  if (lockstep_) {
     intake();  // requests that just came count in the next step
-    lockstep->open(wish());
+    lockstep_->begin_agreement(propose());
   }
-  at(Verb::sample);
+  report_.at(Verb::sample);
   sample(*flight, tools());
   commit(*flight);
   reply(*flight);
@@ -37,210 +41,295 @@ bool Rank::step(Outbox& box) {
 }
 
 // Runs intake to forward. Returns null if there was nothing to compute, or ranks were lost.
-Flight* Rank::compute_next() {
+Flight* RankStep::compute_next() {
   const Ledger::Beside beside(ledger(), "schedule");
   intake();
-  at(Verb::agree);
-  if (lockstep && !lockstep->settle(wish())) return give_up({}), nullptr;
-  if (lockstep) overlap.heard(*lockstep);
-  at(Verb::schedule);
-  const Batch& batch = scheduler.schedule(clock.now());
-  busy = !batch.empty();
-  if (batch.empty()) return rest(), nullptr;
-  pending_prompt_rows = batch.pending_tokens;
+  report_.at(Verb::agree);
+  if (lockstep_ && !lockstep_->finish_agreement(propose())) return abort_step({}), nullptr;
+  if (lockstep_) overlap_.heard(*lockstep_);
+  report_.at(Verb::schedule);
+  const Batch& batch = scheduler_.schedule(clock_.now());
+  report_.set_busy(!batch.empty());
+  if (batch.empty()) return publish_idle(), nullptr;
+  pending_prompt_rows_ = batch.pending_tokens;
   Flight& flight = take_flight();
-  at(Verb::prepare);
+  report_.at(Verb::prepare);
   prepare(batch, prepare_options(), flight);
-  agreement_waited += watch.take_waited();
-  at(Verb::forward);
+  report_.add_agreement_wait(watch_.take_waited());
+  report_.at(Verb::forward);
   forward(flight, {}, tools());
-  exchange_waited += watch.take_waited();
+  report_.add_exchange_wait(watch_.take_waited());
   if (!flight.lost) return &flight;
-  lockstep->fail_with(*flight.lost);
-  return give_up(batch), nullptr;
-}
-
-// Returns this rank's wish for the next step. It asks for as many prompt rows as wait or are left
-// of cut prompts, up to the size of a step.
-StepWish Rank::wish() {
-  StepWish wish{.work = scheduler.forecast_next_step(), .load = load()};
-  if (!lockstep) return wish;
-  int64_t rows = wish.work.num_decoding;
-  if (wish.work.begins || wish.work.continues) {
-    if (!mixes) rows = 0;
-    rows += std::max(scheduler.stats().num_waiting_tokens, pending_prompt_rows);
-  }
-  wish.prompt_step_rows = static_cast<int>(std::min<int64_t>(rows, runner->plan().work.max_rows));
-  overlap.tell(*lockstep, wish);
-  return wish;
-}
-
-// Ranks were lost, so the results that they computed together cannot be used, nor the pages cached
-// from them: every request of this rank ends with the error that names them.
-void Rank::give_up(const Batch& batch) {
-  network->pulse().end();
-  network->lose(lockstep->lost_peer(), *lockstep->lost());
-  const Error why = network->lost().value_or(*lockstep->lost());
-  for (const RequestId id : live) scheduler.abort(id, FinishReason::error, why);
-  if (!batch.empty()) {
-    const auto num_samples = std::ranges::count_if(batch.slices, &Slice::samples);
-    const std::vector<SampledToken> none(static_cast<size_t>(num_samples), {.failed = true});
-    scheduler.commit(batch, none, clock.now());
-  }
-  busy = false;
-  rest();
-  scheduler.flush_cache();
-  leave();
+  lockstep_->fail_with(*flight.lost);
+  return abort_step(batch), nullptr;
 }
 
 // Runs the same verbs one step apart: step n is committed and answered while step n + 1 computes.
 //
 //   engine thread    prepare(n + 1) launch | wait(n) commit(n) reply(n) | prepare(n + 2) launch ...
 //   forward thread   .... forward, sample(n) ....| .... forward, sample(n + 1) ....
-bool Rank::step_overlapped() {
+bool RankStep::run_overlapped() {
   intake();
-  at(Verb::schedule);
-  const bool one_computes = forward_thread->num_under_way() > 0;
-  const Batch& batch = scheduler.schedule(clock.now());
-  busy = one_computes || !batch.empty();
-  if (!busy) return rest(), false;
+  report_.at(Verb::schedule);
+  const bool one_computes = forward_thread_->num_under_way() > 0;
+  const Batch& batch = scheduler_.schedule(clock_.now());
+  const bool busy = one_computes || !batch.empty();
+  report_.set_busy(busy);
+  if (!busy) return publish_idle(), false;
   if (!batch.empty()) {
-    at(Verb::prepare);
+    report_.at(Verb::prepare);
     Flight& flight = take_flight();
     prepare(batch, prepare_options(), flight);
-    forward_thread->launch(flight);  // forward, sample
+    forward_thread_->launch(flight);  // forward, sample
   }
-  at(Verb::forward);                               // the forward thread samples, too
-  if (one_computes) land(forward_thread->wait());  // commit, reply
+  report_.at(Verb::forward);                          // the forward thread samples, too
+  if (one_computes) finish(forward_thread_->wait());  // commit, reply
   return true;
 }
 
-void Rank::land(Flight& flight) {
+void RankStep::intake() {
+  report_.at(Verb::intake);
+  while (auto command = commands_.pop()) handle(*command);
+}
+
+void RankStep::commit(Flight& flight) {
+  report_.at(Verb::commit);
+  answers_.keep(flight);
+  const Batch& batch = *flight.batch;
+  scheduler_.note_duration(batch, flight.took());
+  const TimePoint now = clock_.now();
+  scheduler_.commit(batch, flight.sampled, now);
+  if (experts_ != nullptr) experts_->note(flight.experts);
+  std::optional<StepTransfers> transfers;
+  if (lockstep_) {
+    const StepAccount& a = overlap_.account();
+    transfers = {a.hidden, a.exposed, a.hidden_is_bound};
+  }
+  report_.publish(flight, scheduler_, now, transfers);  // reads requests, which end with reply()
+}
+
+void RankStep::reply(Flight& flight) {
+  report_.at(Verb::reply);
+  answers_.send_tokens(flight);
+  send_finished();
+}
+
+void RankStep::finish(Flight& flight) {
   commit(flight);
   reply(flight);
 }
 
-void Rank::land_all() {
-  while (forward_thread && forward_thread->num_under_way() > 0) land(forward_thread->wait());
+void RankStep::finish_all() {
+  while (forward_thread_ && forward_thread_->num_under_way() > 0) finish(forward_thread_->wait());
 }
 
-// Returns the flight that was used two steps ago.
-Flight& Rank::take_flight() {
-  next_flight = (next_flight + 1) % flights.size();
-  return flights[next_flight];
+RankStep::RankStep(RankParts parts, const Surroundings& around)
+    : clock_(around.clock),
+      network_(around.network),
+      commands_(around.commands),
+      report_(around.report),
+      watch_(network_ != nullptr ? &network_->pulse() : nullptr),
+      stall_timeout_(parts.stall_timeout),
+      runner_(std::move(parts.runner)),
+      kv_events_(std::move(parts.kv_events)),
+      experts_(parts.experts),
+      lockstep_(network_ != nullptr
+                    ? std::make_optional<Lockstep>(
+                          network_->num_ranks(),
+                          Lockstep::Options{.pulse = &network_->pulse(),
+                                            .max_delayed_passes = parts.max_delayed_passes,
+                                            .orders = runner_->overlap().orders.get(),
+                                            .may_leave_others = network_->may_leave_others()})
+                    : std::nullopt),
+      overlap_({.rank = rank_index(),
+                .num_ranks = network_ != nullptr ? network_->num_ranks() : 1,
+                .layers = parts.layers,
+                .settings = &runner_->overlap(),
+                .prior = std::move(parts.prior),
+                .row_tile = runner_->row_tile(),
+                .clock = network_ != nullptr ? &real_clock_ : &clock_,
+                .profiler = parts.profiler,
+                .recent = parts.recent}),
+      grammars_(parts.grammars, around.wake,
+                static_cast<size_t>(parts.scheduler.max_running_requests)),
+      hooks_(grammars_, lockstep()),
+      mixes_(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
+      scheduler_(with(parts.scheduler, kv_events_.get(), &hooks_)),
+      sampler_(runner_->info().model.vocab_size, runner_->plan().work.max_logits_rows),
+      answers_(runner_->info().model, rank_index(), report_) {
+  const int max_requests = parts.scheduler.max_running_requests + 1;
+  for (Flight& flight : flights_) {
+    flight.reserve(runner_->plan().work, max_requests, parts.scheduler.num_pages);
+    flight.experts.rank = rank_index();
+    flight.experts.counts.resize(experts_ != nullptr ? experts_->num_counts() : 0);
+  }
+  if (runner_->info().overlap_schedule) forward_thread_.emplace(tools());
 }
 
-PrepareOptions Rank::prepare_options() const {
-  const EngineInfo& info = runner->info();
-  return {.page_tokens = info.page_tokens,
-          .prompt_role = info.prompt_role,
-          .eos_ids = info.model.eos_ids,
-          .packing = lockstep ? overlap.packing(lockstep->plan()) : std::nullopt,
-          .grammars = &grammars,
-          .most_forced = info.overlap_schedule ? 0 : kMostForcedTokens};
+void RankStep::adopt_thread() {
+  answers_.wait_if_full();
+  if (!forward_thread_) runner_->workers().adopt_caller();
+}
+
+bool RankStep::has_work() {
+  return !scheduler_.idle() || commands_.size() > 0 || (lockstep_ && lockstep_->peer_waiting());
 }
 
 // Handles a step with nothing to run: aborts may have ended the last requests. An idle rank also
 // checks invariants, because that is cheap then.
-void Rank::rest() {
-  at(Verb::rest);
-  overlap.drop();
+void RankStep::publish_idle() {
+  report_.at(Verb::rest);
+  overlap_.drop();
   send_finished();
-  const SchedulerStats now = scheduler.stats();
-  publish_load(now);
-  board.note_rest(scheduler, clock.now());
-  last_turn_ns = clock.now().time_since_epoch().count();
-  {
-    std::lock_guard lock(stats_mutex);
-    stats.scheduler = now;
-    stats.gen_throughput = 0;
+  report_.publish_idle(scheduler_);
+  if (scheduler_.idle() && std::exchange(integrity_unchecked_, false)) scheduler_.check_integrity();
+}
+
+void RankStep::end_all(const Error& why) {
+  finish_all();
+  intake();
+  abort_live(FinishReason::abort, why);
+  send_finished();
+}
+
+Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
+  HOCKET_TRY(AllToAll* const exchange, runner_->attach({.transport = *link.transport,
+                                                        .epoch = link.epoch,
+                                                        .abort = &network_->abort(),
+                                                        .watch = &watch_,
+                                                        .stall_timeout = stall_timeout_}));
+  lockstep_->rebind(*link.transport, *exchange);
+  overlap_.rebind(link.transport->caps().exact_arrival);
+  watch_.book_in(&overlap_.ledger());
+  joined_ = true;
+  // The first messages between two ranks open their connection: better here than in the first
+  // request.
+  if (!lockstep_->finish_agreement({})) abort_step({});
+  return {};
+}
+
+void RankStep::leave_epoch() {
+  joined_ = false;
+  runner_->detach();
+  network_->part();
+}
+
+// Ranks were lost, so the results that they computed together cannot be used, nor the pages cached
+// from them: every request of this rank ends with the error that names them.
+void RankStep::abort_step(const Batch& batch) {
+  network_->pulse().end();
+  network_->lose(lockstep_->lost_peer(), *lockstep_->lost());
+  abort_live(FinishReason::error, network_->lost().value_or(*lockstep_->lost()));
+  if (!batch.empty()) {
+    const auto num_samples = std::ranges::count_if(batch.slices, &Slice::samples);
+    const std::vector<SampledToken> none(static_cast<size_t>(num_samples), {.failed = true});
+    scheduler_.commit(batch, none, clock_.now());
   }
-  if (scheduler.idle() && std::exchange(integrity_unchecked, false)) scheduler.check_integrity();
+  report_.set_busy(false);
+  publish_idle();
+  scheduler_.flush_cache();
+  leave_epoch();
 }
 
-void Rank::intake() {
-  at(Verb::intake);
-  while (auto command = commands.pop()) std::visit([this](auto& c) { handle(c); }, *command);
+// Proposes this rank's part of the next step. It asks for as many prompt rows as wait or are left
+// of cut prompts, up to the size of a step.
+StepProposal RankStep::propose() {
+  StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
+  if (!lockstep_) return proposal;
+  const NextStepForecast& work = proposal.work;
+  int64_t rows = work.num_decoding;
+  if (work.begins || work.continues) {
+    if (!mixes_) rows = 0;
+    rows += std::max(scheduler_.stats().num_waiting_tokens, pending_prompt_rows_);
+  }
+  proposal.prompt_step_rows =
+      static_cast<int>(std::min<int64_t>(rows, runner_->plan().work.max_rows));
+  overlap_.tell(*lockstep_, proposal);
+  return proposal;
 }
 
-void Rank::handle(RequestInput& input) {
-  --num_handed_over;
-  ++new_requests;
-  new_tokens += std::ssize(input.prompt);
-  if (network && !met) return refuse(input.id, why_not_met());
-  integrity_unchecked = true;
+Ledger* RankStep::ledger() {
+  return runner_->info().overlap_schedule ? nullptr : &overlap_.ledger();
+}
+
+StepTools RankStep::tools() {
+  return {.runner = *runner_,
+          .sampler = sampler_,
+          .clock = clock_,
+          .pass = lockstep_ ? lockstep_->pass() : PassId{},
+          .plan = lockstep_ ? lockstep_->plan() : Plan{},
+          .is_shadow = lockstep_ && lockstep_->is_shadow(),
+          .ledger = ledger(),
+          .experts = experts_,
+          .grammars = &grammars_};
+}
+
+// Returns the flight that was used two steps ago.
+Flight& RankStep::take_flight() {
+  next_flight_ = (next_flight_ + 1) % flights_.size();
+  return flights_[next_flight_];
+}
+
+PrepareOptions RankStep::prepare_options() const {
+  const EngineInfo& info = runner_->info();
+  return {.page_tokens = info.page_tokens,
+          .prompt_role = info.prompt_role,
+          .eos_ids = info.model.eos_ids,
+          .packing = lockstep_ ? overlap_.packing(lockstep_->plan()) : std::nullopt,
+          .grammars = &grammars_,
+          .most_forced = info.overlap_schedule ? 0 : kMostForcedTokens};
+}
+
+void RankStep::handle(Command& command) {
+  std::visit([this](auto& one) { take_in(one); }, command);
+}
+
+void RankStep::take_in(RequestInput& input) {
+  report_.took_in(std::ssize(input.prompt));
+  if (network_ != nullptr && !joined_)
+    return answers_.refuse(
+        input.id,
+        network_->lost().value_or(
+            error(ErrorCode::lost_rank, "the ranks are being joined").with_fix("ask again")));
+  integrity_unchecked_ = true;
   const RequestId id = input.id;
-  const int from = input.sampling.prompt_logprobs_from;
-  const size_t prompt_len = input.prompt.size();
-  const auto forget = [&] {
-    live.erase(id);
-    prompt_logprobs.erase(id);
-  };
-  try {
-    live.insert(id);
-    if (from >= 0) prompt_logprobs[id].resize(prompt_len - std::min<size_t>(from, prompt_len));
-  } catch (const std::bad_alloc&) {
-    forget();
-    return refuse(id, error(ErrorCode::out_of_memory, "no memory is left to take the request in")
-                          .with_fix("ask again later, or for fewer log-probabilities"));
-  }
-  if (auto added = scheduler.add(std::move(input)); !added) {
-    forget();
-    grammars.forget(id);
-    return refuse(id, std::move(added.error()));
+  if (!answers_.add(input))
+    return answers_.refuse(
+        id, error(ErrorCode::out_of_memory, "no memory is left to take the request in")
+                .with_fix("ask again later, or for fewer log-probabilities"));
+  if (auto added = scheduler_.add(std::move(input)); !added) {
+    answers_.forget(id);
+    grammars_.forget(id);
+    answers_.refuse(id, std::move(added.error()));
   }
 }
 
-void Rank::handle(AbortRequest& abort) {
-  scheduler.abort(abort.id, abort.reason, std::move(abort.why));
+void RankStep::take_in(AbortRequest& abort) {
+  scheduler_.abort(abort.id, abort.reason, std::move(abort.why));
 }
 
-void Rank::handle(AbortAll& abort) {
-  for (const RequestId id : live) scheduler.abort(id, FinishReason::abort, abort.why);
+void RankStep::take_in(AbortAll& abort) {
+  abort_live(FinishReason::abort, abort.why);
 }
 
-// If no request is live, only rows of ended requests can be under way: land them before the flush.
-void Rank::handle(FlushCache& flush) {
-  if (live.empty()) land_all();
-  flush.answer.set_value(scheduler.flush_cache());
+// If no request is live, only rows of ended requests can be under way: they are finished before the
+// flush.
+void RankStep::take_in(FlushCache& flush) {
+  if (answers_.live().empty()) finish_all();
+  flush.answer.set_value(scheduler_.flush_cache());
 }
 
-void Rank::commit(Flight& flight) {
-  at(Verb::commit);
-  keep_prompt_logprobs(flight);
-  if (flight.wants_routed) keep_routed(flight);
-  const Batch& batch = *flight.batch;
-  scheduler.note_duration(batch, flight.took());
-  const TimePoint now = clock.now();
-  scheduler.commit(batch, flight.sampled, now);
-  if (experts != nullptr) experts->note(flight.experts);
-  publish(flight, now);  // reads requests, which end with reply()
+void RankStep::abort_live(FinishReason reason, const Error& why) {
+  for (const RequestId id : answers_.live()) scheduler_.abort(id, reason, why);
 }
 
-void Rank::reply(Flight& flight) {
-  at(Verb::reply);
-  size_t next = 0;
-  for (const Slice& slice : flight.batch->slices) {
-    if (!slice.samples) continue;
-    const size_t i = next++;
-    // No token was accepted: the request had ended, or its summary, sent below, has the error.
-    if (!slice.accepted) continue;
-    Request& request = *slice.request;
-    RequestOutput output{.id = request.id, .token = flight.sampled[i].token};
-    output.logprobs = std::move(flight.logprobs[i]);
-    if (request.generated() == 1 + slice.num_forced) {
-      if (auto node = prompt_logprobs.extract(request.id); !node.empty())
-        output.prompt_logprobs =
-            std::make_unique<std::vector<PositionLogprobs>>(std::move(node.mapped()));
-    }
-    for (const TokenId forced : flight.sampled[i].forced.first(slice.num_forced)) {
-      send(std::move(output));
-      output = {.id = request.id, .token = forced};
-    }
-    if (request.finish != FinishReason::none) output.summary = summarise(request);
-    send(std::move(output));
+// Answers requests that ended without a token of this step: aborted, failed, or out of memory.
+void RankStep::send_finished() {
+  if (!scheduler_.has_finished()) return;
+  for (const std::unique_ptr<Request>& request : scheduler_.take_finished()) {
+    answers_.send_end(*request);
+    grammars_.forget(request->id);  // its last row is done
   }
-  send_finished();
 }
 
 }  // namespace hocket

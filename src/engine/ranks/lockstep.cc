@@ -60,9 +60,9 @@ Lockstep::Lockstep(int num_ranks, const Options& options)
       sizes_(static_cast<size_t>(num_ranks)),
       reports_(static_cast<size_t>(num_ranks)),
       parts_(static_cast<size_t>(num_ranks)) {
-  static_assert(sizeof(Word) == kAgreementBytes);
-  // Word has no padding, so every byte that is sent was written.
-  static_assert(sizeof(Word) == 36 + sizeof(StepReport));
+  static_assert(sizeof(StepVote) == kAgreementBytes);
+  // A vote has no padding, so every byte that is sent was written.
+  static_assert(sizeof(StepVote) == 36 + sizeof(StepReport));
 }
 
 void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
@@ -77,7 +77,7 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   under_way_ = computes_ = may_begin_ = extends_ = has_asked_ = ends_ = false;
   leaver_ = -1;
   error_.reset();
-  liar_ = -1;
+  bad_peer_ = -1;
   delayer_ = PrefillDelayer(options_.max_delayed_passes);
   begun_.reset();
 }
@@ -87,13 +87,13 @@ void Lockstep::fail_with(Error why) {
   if (options_.pulse != nullptr) options_.pulse->end();
 }
 
-// The exchange keeps an error of start(), and settle() returns it.
-void Lockstep::open(const StepWish& wish) {
+// The exchange keeps an error of start(), and finish_agreement() returns it.
+void Lockstep::begin_agreement(const StepProposal& mine) {
   if (ends_ && options_.pulse != nullptr) options_.pulse->end();
-  if (!error_ && !ends_) static_cast<void>(start(wish));
+  if (!error_ && !ends_) static_cast<void>(start(mine));
 }
 
-bool Lockstep::settle(const StepWish& now) {
+bool Lockstep::finish_agreement(const StepProposal& now) {
   if (error_) return false;
   note_took();
   const bool is_early = under_way_;
@@ -111,21 +111,22 @@ bool Lockstep::settle(const StepWish& now) {
   return true;
 }
 
-Result<void> Lockstep::start(const StepWish& wish) {
-  const NextStepForecast& work = wish.work;
-  mine_ = {
-      .rows = static_cast<uint32_t>(work.num_decoding),
-      .begins = work.begins,
-      .continues = work.continues,
-      .ends = asks_to_end_,
-      .shadows = static_cast<uint8_t>(wish.plans[0].is_shadow | wish.plans[1].is_shadow << 1),
-      .votes = work.token_usage < options_.low_usage,
-      .takes_requests = wish.load.takes_requests && !asks_to_end_,
-      .load_requests = wish.load.num_requests,
-      .load_tokens = wish.load.num_tokens,
-      .prompt_step_rows = static_cast<uint32_t>(std::max(0, wish.prompt_step_rows)),
-      .plans = {static_cast<uint32_t>(wish.plans[0].id), static_cast<uint32_t>(wish.plans[1].id)},
-      .report = wish.report};
+Result<void> Lockstep::start(const StepProposal& proposal) {
+  const NextStepForecast& work = proposal.work;
+  mine_ = {.rows = static_cast<uint32_t>(work.num_decoding),
+           .begins = work.begins,
+           .continues = work.continues,
+           .ends = asks_to_end_,
+           .shadows =
+               static_cast<uint8_t>(proposal.plans[0].is_shadow | proposal.plans[1].is_shadow << 1),
+           .votes = work.token_usage < options_.low_usage,
+           .takes_requests = proposal.load.takes_requests && !asks_to_end_,
+           .load_requests = proposal.load.num_requests,
+           .load_tokens = proposal.load.num_tokens,
+           .prompt_step_rows = static_cast<uint32_t>(std::max(0, proposal.prompt_step_rows)),
+           .plans = {static_cast<uint32_t>(proposal.plans[0].id),
+                     static_cast<uint32_t>(proposal.plans[1].id)},
+           .report = proposal.report};
   const std::array<std::span<const std::byte>, 1> piece = {std::as_bytes(std::span(&mine_, 1))};
   std::ranges::fill(parts_, AllToAll::Parts(piece));
   HOCKET_TRY_VOID(exchange_->start(kLane, MessageKind::agree, {.step = pass_.step + 1}, parts_));
@@ -133,20 +134,20 @@ Result<void> Lockstep::start(const StepWish& wish) {
   return {};
 }
 
-Result<void> Lockstep::hear(const StepWish& now) {
+Result<void> Lockstep::hear(const StepProposal& now) {
   if (!under_way_) HOCKET_TRY_VOID(start(now));
   under_way_ = false;
   ++pass_.step;
   HOCKET_TRY_VOID(exchange_->wait(kLane, MessageKind::agree, {.step = pass_.step}));
   bool all_end = true;
   int leaver = -1;
-  Word planner;
+  StepVote planner;
   for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
-    HOCKET_TRY(const Word said, word_of(rank));
-    all_end &= said.ends != 0;
-    if (said.ends != 0 && rank != exchange_->rank()) leaver = rank;
-    if (rank == kPlanner) planner = said;
-    take_in(rank, said);
+    HOCKET_TRY(const StepVote vote, vote_of(rank));
+    all_end &= vote.ends != 0;
+    if (vote.ends != 0 && rank != exchange_->rank()) leaver = rank;
+    if (rank == kPlanner) planner = vote;
+    take_in(rank, vote);
   }
   exchange_->release(kLane, MessageKind::agree);
   conclude();
@@ -160,36 +161,36 @@ Result<void> Lockstep::hear(const StepWish& now) {
   return {};
 }
 
-Result<Lockstep::Word> Lockstep::word_of(int rank) {
-  Word said = mine_;
-  if (rank == exchange_->rank()) return said;
+Result<Lockstep::StepVote> Lockstep::vote_of(int rank) {
+  StepVote vote = mine_;
+  if (rank == exchange_->rank()) return vote;
   const std::span<const std::byte> bytes = exchange_->from(kLane, MessageKind::agree, rank);
-  if (bytes.size() != sizeof said) {
-    liar_ = rank;
+  if (bytes.size() != sizeof vote) {
+    bad_peer_ = rank;
     return fail(error(ErrorCode::lost_rank,
                       "rank {} sent {} bytes as its agreement on step {}, not {}", rank,
-                      bytes.size(), pass_.step, sizeof said));
+                      bytes.size(), pass_.step, sizeof vote));
   }
-  std::memcpy(&said, bytes.data(), sizeof said);
-  return said;
+  std::memcpy(&vote, bytes.data(), sizeof vote);
+  return vote;
 }
 
-void Lockstep::take_in(int rank, const Word& said) {
+void Lockstep::take_in(int rank, const StepVote& vote) {
   const auto at = static_cast<size_t>(rank);
-  votes_[at] = {.begins = said.begins != 0,
-                .continues = said.continues != 0,
-                .decodes = said.rows > 0,
-                .starves = (said.votes & 1) != 0};
-  sizes_[at] = {.rows = to_rows(said.rows), .prompt_step_rows = to_rows(said.prompt_step_rows)};
-  reports_[at] = sane(said.report);
+  votes_[at] = {.begins = vote.begins != 0,
+                .continues = vote.continues != 0,
+                .decodes = vote.rows > 0,
+                .starves = (vote.votes & 1) != 0};
+  sizes_[at] = {.rows = to_rows(vote.rows), .prompt_step_rows = to_rows(vote.prompt_step_rows)};
+  reports_[at] = sane(vote.report);
   Load& load = loads_[at];
-  load.takes_requests.store(said.takes_requests != 0, std::memory_order_relaxed);
-  load.num_requests.store(std::max(0, said.load_requests), std::memory_order_relaxed);
-  load.num_tokens.store(std::max(int64_t{0}, said.load_tokens), std::memory_order_relaxed);
+  load.takes_requests.store(vote.takes_requests != 0, std::memory_order_relaxed);
+  load.num_requests.store(std::max(0, vote.load_requests), std::memory_order_relaxed);
+  load.num_tokens.store(std::max(int64_t{0}, vote.load_tokens), std::memory_order_relaxed);
 }
 
 // All ranks have equal tables, so either all know a plan or none does.
-void Lockstep::adopt(const Word& planner) {
+void Lockstep::adopt(const StepVote& planner) {
   const auto phase = static_cast<size_t>(phase_of(pass_.mode));
   const uint32_t id = planner.plans.at(phase);
   const std::optional<Plan> plan = plan_of(PlanId{id}, *options_.orders);
@@ -205,7 +206,7 @@ void Lockstep::adopt(const Word& planner) {
         kPlanner, id, options_.orders->size());
 }
 
-int Lockstep::foresee(Phase phase, const StepWish& mine) const {
+int Lockstep::foresee(Phase phase, const StepProposal& mine) const {
   int most = 0;
   for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) {
     Size size = sizes_[static_cast<size_t>(rank)];
@@ -216,7 +217,7 @@ int Lockstep::foresee(Phase phase, const StepWish& mine) const {
   return most;
 }
 
-// Sets all loads to 0. A rank without rows has at most requests that just ended, and its next word
+// Sets all loads to 0. A rank without rows has at most requests that just ended, and its next vote
 // may come much later.
 void Lockstep::forget_loads() {
   for (Load& load : loads_) {
@@ -225,7 +226,7 @@ void Lockstep::forget_loads() {
   }
 }
 
-// Concludes the step from the words alone, so every rank comes to the same result.
+// Concludes the step from the votes alone, so every rank comes to the same result.
 //
 //   any rank continues a chunk, or begins and is allowed   prompts    ExchangeMode::counted
 //   else any rank has decode rows                          decode     ExchangeMode::slotted
@@ -263,12 +264,12 @@ Duration Lockstep::expected() const {
   return last ? kSlack + kPatience * *last : kFirstSteps;
 }
 
-bool Lockstep::called() {
+bool Lockstep::peer_waiting() {
   return error_ || under_way_ || exchange_->called(kLane, MessageKind::agree);
 }
 
 void Lockstep::wait(Duration most) {
-  if (!called()) transport_->wait(most);
+  if (!peer_waiting()) transport_->wait(most);
 }
 
 }  // namespace hocket

@@ -1,18 +1,18 @@
-// Keeps ranks that share the experts in step. Before each step every rank sends a word: its wish
-// for that step. From all words each rank concludes which ranks compute and how rows travel. While
-// the ranks sample, the words of the next step are already on their way:
+// Keeps ranks that share the experts in step. Before each step every rank sends a vote: its
+// proposal for that step. From all votes each rank concludes which ranks compute and how rows
+// travel. While the ranks sample, the votes of the next step are already on their way:
 //
-//   rank 0   forward 6 | open: 3 answers | sample 6, commit, reply | settle -.- schedule 7, slotted
-//   rank 1   forward 6 | open: nothing   |                         | settle -+- 7, no rows
-//   rank 2   forward 6 | open: nothing   |                         | settle -'- 7, no rows
+//   rank 0   forward 6 | begin: 3 answers | sample 6, commit, reply | finish -.- schedule 7,
+//   slotted rank 1   forward 6 | begin: nothing   |                         | finish -+- 7, no rows
+//   rank 2   forward 6 | begin: nothing   |                         | finish -'- 7, no rows
 //
-// In its word each rank also reports on the step that it has just played, and rank 0 proposes how
+// In its vote each rank also reports on the step that it has just played, and rank 0 proposes how
 // to play the next one: one plan if prompts are computed, another if not. All ranks play what rank
 // 0 proposed, so a plan changes between two steps, on all ranks together.
-// The agreement binds. A request that comes after open() waits for the step after, unless a rank
-// begins prompts anyway; if all requests of a rank end after open(), it runs a step without rows.
-// If no rank has rows, no rank runs, and each sleeps until it has work or another rank begins an
-// agreement. So no rank waits for a message that another decided not to send.
+// The agreement binds. A request that comes after begin_agreement() waits for the step after,
+// unless a rank begins prompts anyway; if all requests of a rank end after it, the rank runs a step
+// without rows. If no rank has rows, no rank runs, and each sleeps until it has work or another
+// rank begins an agreement. So no rank waits for a message that another decided not to send.
 // Source: docs/contracts/expert_parallel.md, "Lockstep".
 #pragma once
 
@@ -46,8 +46,8 @@ struct PlanProposal {
   bool operator==(const PlanProposal&) const = default;
 };
 
-// A rank's wish for the next step, and its report on the last one.
-struct StepWish {
+// A rank's proposal for the next step, and its report on the last one.
+struct StepProposal {
   NextStepForecast work;
   RankLoad load;
   int prompt_step_rows = 0;  // rows of prompts and answers, if prompts are computed
@@ -73,20 +73,20 @@ class Lockstep final : public SchedulerHooks {
 
   int rank() const { return exchange_->rank(); }
 
-  // Called between forward and sample: sends this rank's word for the next step without waiting.
+  // Called between forward and sample: sends this rank's vote for the next step without waiting.
   // Does nothing after an error, or if this step is the last.
-  void open(const StepWish& wish);
-  // Called before schedule(): waits for the words of all ranks. The wish given to open() counts. If
-  // no agreement is under way, or it found no rows and this rank has some since, another agreement
-  // is made with `now`. Returns false if a rank was lost, see lost().
-  bool settle(const StepWish& now);
+  void begin_agreement(const StepProposal& mine);
+  // Called before schedule(): waits for the votes of all ranks. The proposal given to
+  // begin_agreement() counts. If no agreement is under way, or it found no rows and this rank has
+  // some since, another agreement is made with `now`. Returns false if a rank was lost, see lost().
+  bool finish_agreement(const StepProposal& now);
 
-  // Answer the scheduler by the settled agreement.
+  // Answer the scheduler by the finished agreement.
   bool may_begin() override { return may_begin_; }
   bool agree(const Batch& mine) override;
-  // Return how to play the settled step. ends() is true if this rank stops after it: all ranks
-  // asked to stop, or this rank may leave alone, said so one agreement before, and no rank has
-  // rows.
+  // Return how to play the step that was agreed on. ends() is true if this rank stops after it: all
+  // ranks asked to stop, or this rank may leave alone, said so one agreement before, and no rank
+  // has rows.
   const PassId& pass() const { return pass_; }
   const Plan& plan() const { return plan_; }  // its parts are those of the pass
   bool is_shadow() const { return is_shadow_; }
@@ -96,33 +96,33 @@ class Lockstep final : public SchedulerHooks {
   // Returns the reports of all ranks on the step before the last agreement; some may be invalid.
   std::span<const StepReport> reports() const { return reports_; }
   // Returns the rows of the next step, if it is of this phase, on the rank that has most. This
-  // rank's are taken from `mine`, the others' from their last words. 0 if none are expected.
-  int foresee(Phase phase, const StepWish& mine) const;
+  // rank's are taken from `mine`, the others' from their last votes. 0 if none are expected.
+  int foresee(Phase phase, const StepProposal& mine) const;
 
   // Returns another rank that asks to stop, so that no request should begin; -1: none. Thread: any.
   int leaver() const { return leaver_.load(std::memory_order_relaxed); }
-  // Returns the load in the last word of `rank`. Thread: any.
+  // Returns the load in the last vote of `rank`. Thread: any.
   RankLoad heard(int rank) const;
 
   // Returns the first failed exchange; no agreement is made after it.
   const std::optional<Error>& lost() const { return error_; }
   // Returns the rank at fault; -1 if no single rank is.
-  int lost_peer() const { return liar_ >= 0 ? liar_ : exchange_->lost_peer(); }
+  int lost_peer() const { return bad_peer_ >= 0 ? bad_peer_ : exchange_->lost_peer(); }
   void fail_with(Error why);
 
   // Makes this rank ask to stop, from the next agreement on.
   void ask_to_end() { asks_to_end_ = true; }
-  // True between open() and settle().
-  bool is_open() const { return under_way_; }
-  // True if settle() should run: an agreement is under way here or another rank began one, or an
-  // error prevents all.
-  bool called();
-  // Waits for called(), Transport::wake() or until `most` is over.
+  // True between begin_agreement() and finish_agreement().
+  bool is_under_way() const { return under_way_; }
+  // True if finish_agreement() should run: an agreement is under way here or another rank began
+  // one, or an error prevents all.
+  bool peer_waiting();
+  // Waits for peer_waiting(), Transport::wake() or until `most` is over.
   void wait(Duration most);
 
  private:
   // A rank's message in an agreement. In host byte order: ranks of other orders are not supported.
-  struct Word {
+  struct StepVote {
     uint32_t rows = 0;      // decode rows
     uint8_t begins = 0;     // a prompt may begin
     uint8_t continues = 0;  // a chunked prompt goes on
@@ -146,12 +146,12 @@ class Lockstep final : public SchedulerHooks {
     std::atomic<int64_t> num_tokens{0};
   };
 
-  Result<void> start(const StepWish& wish);
-  Result<void> hear(const StepWish& now);
-  Result<Word> word_of(int rank);
-  void take_in(int rank, const Word& said);
+  Result<void> start(const StepProposal& proposal);
+  Result<void> hear(const StepProposal& now);
+  Result<StepVote> vote_of(int rank);
+  void take_in(int rank, const StepVote& vote);
   void conclude();
-  void adopt(const Word& planner);
+  void adopt(const StepVote& planner);
   void forget_loads();
   void note_took();
   Duration expected() const;
@@ -162,7 +162,7 @@ class Lockstep final : public SchedulerHooks {
   const Options options_;
   Transport* transport_ = nullptr;
   AllToAll* exchange_ = nullptr;
-  PassId pass_;  // settled, as are the next two
+  PassId pass_;  // agreed on, as are the next two
   Plan plan_;
   bool is_shadow_ = false;
   uint64_t num_unknown_plans_ = 0;
@@ -170,8 +170,8 @@ class Lockstep final : public SchedulerHooks {
   bool asks_to_end_ = false, has_asked_ = false, ends_ = false;
   std::atomic<int> leaver_{-1};
   std::optional<Error> error_;
-  int liar_ = -1;  // rank whose word could not be read
-  Word mine_;      // word of the agreement under way
+  int bad_peer_ = -1;  // rank whose vote could not be read
+  StepVote mine_;      // vote of the agreement under way
   PrefillDelayer delayer_;
   std::vector<PrefillVote> votes_;               // [ranks]
   std::vector<Load> loads_;                      // [ranks]

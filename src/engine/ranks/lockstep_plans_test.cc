@@ -16,37 +16,37 @@ using namespace testing;
 TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
   const Plan slow{.order = 1, .parts = 2}, fast{.order = 3, .parts = 4, .share = 30};
   on_voices(3, [&](Voice& v) {
-    const auto saying = [&](StepWish wish, PlanProposal prompts, PlanProposal answers) {
+    const auto saying = [&](StepProposal proposal, PlanProposal prompts, PlanProposal answers) {
       // Proposals of other ranks are ignored.
       const PlanProposal other{.id = id_of({.order = 2}), .is_shadow = true};
       if (v.lockstep.rank() == 0)
-        wish.plans = {prompts, answers};
+        proposal.plans = {prompts, answers};
       else
-        wish.plans = {other, other};
-      return wish;
+        proposal.plans = {other, other};
+      return proposal;
     };
     const PlanProposal none, first{.id = id_of(slow)};
     const PlanProposal second{.id = id_of(fast), .is_shadow = true};
     EXPECT_EQ(v.lockstep.plan(), Plan{});
-    ASSERT_TRUE(v.lockstep.settle(saying(kDecode, second, none)));
+    ASSERT_TRUE(v.lockstep.finish_agreement(saying(kDecode, second, none)));
     EXPECT_EQ(v.lockstep.plan(), Plan{});
     EXPECT_EQ(v.lockstep.pass().parts, 1);
     EXPECT_FALSE(v.lockstep.is_shadow());
-    v.lockstep.open(saying(kDecode, first, second));
+    v.lockstep.begin_agreement(saying(kDecode, first, second));
     EXPECT_EQ(v.lockstep.plan(), Plan{});  // until all have heard it
-    ASSERT_TRUE(v.lockstep.settle(saying(kDecode, none, none)));
+    ASSERT_TRUE(v.lockstep.finish_agreement(saying(kDecode, none, none)));
     EXPECT_EQ(v.lockstep.plan(), fast);
     EXPECT_EQ(v.lockstep.pass().parts, 4);
     EXPECT_TRUE(v.lockstep.is_shadow());
     // The rank that begins a prompt need not be rank 0.
-    const StepWish mine = v.lockstep.rank() == 2 ? kPrompt : kDecode;
-    v.lockstep.open(saying(mine, first, second));
-    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    const StepProposal mine = v.lockstep.rank() == 2 ? kPrompt : kDecode;
+    v.lockstep.begin_agreement(saying(mine, first, second));
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_EQ(v.lockstep.plan(), slow);
     EXPECT_EQ(v.lockstep.pass().parts, 2);
     EXPECT_FALSE(v.lockstep.is_shadow());
-    v.lockstep.open(saying(kNothing, first, second));
-    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    v.lockstep.begin_agreement(saying(kNothing, first, second));
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_EQ(v.lockstep.plan(), Plan{});  // no rank has rows
     EXPECT_EQ(v.lockstep.num_unknown_plans(), 0u);
   });
@@ -55,15 +55,15 @@ TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
 TEST(LockstepPlans, AnUnknownPlanIsNoneOnAllRanks) {
   log::set_level(log::Level::error);
   on_voices(2, [](Voice& v) {
-    StepWish wish = kDecode;
-    wish.plans.fill({.id = PlanId{0xffff'ffff}, .is_shadow = true});
+    StepProposal proposal = kDecode;
+    proposal.plans.fill({.id = PlanId{0xffff'ffff}, .is_shadow = true});
     for (uint64_t step = 1; step <= 3; ++step) {
-      ASSERT_TRUE(v.lockstep.settle(wish));
+      ASSERT_TRUE(v.lockstep.finish_agreement(proposal));
       EXPECT_EQ(v.lockstep.plan(), Plan{});
       EXPECT_FALSE(v.lockstep.is_shadow());
       EXPECT_EQ(v.lockstep.num_unknown_plans(), step);
     }
-    ASSERT_TRUE(v.lockstep.settle(kDecode));
+    ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     EXPECT_EQ(v.lockstep.num_unknown_plans(), 3u);
   });
   log::set_level(log::Level::info);
@@ -72,11 +72,11 @@ TEST(LockstepPlans, AnUnknownPlanIsNoneOnAllRanks) {
 TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
   on_voices(3, [](Voice& v) {
     const int rank = v.lockstep.rank();
-    StepWish wish = kDecode;
-    wish.work.num_decoding = 10 + rank;
-    wish.prompt_step_rows = rank == 1 ? 512 : 0;
-    wish.report = {.rows = 100U + static_cast<uint32_t>(rank), .is_valid = 1, .step_us = 12.5F};
-    ASSERT_TRUE(v.lockstep.settle(wish));
+    StepProposal proposal = kDecode;
+    proposal.work.num_decoding = 10 + rank;
+    proposal.prompt_step_rows = rank == 1 ? 512 : 0;
+    proposal.report = {.rows = 100U + static_cast<uint32_t>(rank), .is_valid = 1, .step_us = 12.5F};
+    ASSERT_TRUE(v.lockstep.finish_agreement(proposal));
     ASSERT_EQ(v.lockstep.reports().size(), 3u);
     for (int other = 0; other < 3; ++other) {
       const StepReport& heard = v.lockstep.reports()[static_cast<size_t>(other)];
@@ -84,8 +84,8 @@ TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
       EXPECT_EQ(heard.step_us, 12.5F);
       EXPECT_EQ(heard.is_valid, 1);
     }
-    // A rank takes its own rows from `now`, not from its last word.
-    StepWish now = kDecode;
+    // A rank takes its own rows from `now`, not from its last vote.
+    StepProposal now = kDecode;
     now.work.num_decoding = 40 - 20 * rank;
     now.prompt_step_rows = 3;
     EXPECT_EQ(v.lockstep.foresee(Phase::decode, now), rank == 0 ? 40 : rank == 1 ? 20 : 11);
@@ -93,7 +93,7 @@ TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
   });
 }
 
-// Any bytes in a word do no harm: the step still has a plan of the table, and reports are valid
+// Any bytes in a vote do no harm: the step still has a plan of the table, and reports are valid
 // times or none.
 TEST(LockstepPlans, WordsOfAnyBytesDoNoHarm) {
   log::set_level(log::Level::error);
@@ -101,15 +101,15 @@ TEST(LockstepPlans, WordsOfAnyBytesDoNoHarm) {
     on_voices(2, [&](Voice& v) {
       if (v.lockstep.rank() == 0) {
         std::mt19937 random(seed);
-        std::array<std::byte, kAgreementBytes> word{};
-        for (std::byte& byte : word) byte = static_cast<std::byte>(random());
-        const std::array<std::span<const std::byte>, 1> piece = {word};
+        std::array<std::byte, kAgreementBytes> vote{};
+        for (std::byte& byte : vote) byte = static_cast<std::byte>(random());
+        const std::array<std::span<const std::byte>, 1> piece = {vote};
         const std::array<AllToAll::Parts, 2> parts = {piece, piece};
         ASSERT_TRUE(v.exchange->start(0, MessageKind::agree, {.step = 1}, parts));
         ASSERT_TRUE(v.exchange->wait(0, MessageKind::agree, {.step = 1}));
         return;
       }
-      ASSERT_TRUE(v.lockstep.settle(kDecode));
+      ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
       const Plan plan = v.lockstep.plan();
       EXPECT_LT(plan.order, OrderTable::builtin().size());
       EXPECT_EQ(plan_of(id_of(plan), OrderTable::builtin()), plan);

@@ -19,7 +19,7 @@ Duration step_time(Duration rest) {
   on_voices(3, [&](Voice& v) {
     TimePoint before;
     for (int step = 1; step <= 6; ++step) {
-      ASSERT_TRUE(v.lockstep.settle(kDecode));
+      ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
       EXPECT_EQ(v.lockstep.pass().step, static_cast<uint64_t>(step));
       EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::slotted);
       const TimePoint now = v.end.now();
@@ -30,10 +30,10 @@ Duration step_time(Duration rest) {
       before = now;
       EXPECT_TRUE(v.lockstep.agree(kAnswers));
       v.spend(microseconds(1000));
-      v.lockstep.open(kDecode);
+      v.lockstep.begin_agreement(kDecode);
       v.spend(rest);
     }
-    ASSERT_TRUE(v.lockstep.settle(kDecode));
+    ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
   });
   return took;
 }
@@ -47,21 +47,21 @@ TEST(Lockstep, TheAgreementIsHiddenBehindSampling) {
 TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
   on_voices(3, [](Voice& v) {
     const int rank = v.lockstep.rank();
-    ASSERT_TRUE(v.lockstep.settle(rank == 2 ? kDecode : kNothing));
+    ASSERT_TRUE(v.lockstep.finish_agreement(rank == 2 ? kDecode : kNothing));
     EXPECT_TRUE(v.lockstep.agree(rank == 2 ? kAnswers : kNobody));
-    v.lockstep.open(kNothing);
-    EXPECT_TRUE(v.lockstep.called());  // settle() is due
-    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    v.lockstep.begin_agreement(kNothing);
+    EXPECT_TRUE(v.lockstep.peer_waiting());  // finish_agreement() is due
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_FALSE(v.lockstep.agree(kNobody));
     EXPECT_EQ(v.lockstep.pass().step, 2u);
     // After a second of sleep, one of them has work.
     if (rank == 1) {
       v.spend(seconds(1));
-      EXPECT_FALSE(v.lockstep.called());
-      ASSERT_TRUE(v.lockstep.settle(kPrompt));
+      EXPECT_FALSE(v.lockstep.peer_waiting());
+      ASSERT_TRUE(v.lockstep.finish_agreement(kPrompt));
     } else {
-      v.wait_until_called();
-      ASSERT_TRUE(v.lockstep.settle(kNothing));
+      v.wait_until_peer_waits();
+      ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     }
     EXPECT_EQ(v.lockstep.pass().step, 3u);
     EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
@@ -73,14 +73,14 @@ TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
 TEST(Lockstep, WhoHasNewsAfterAnEmptyAgreementSaysSoAtOnce) {
   on_voices(3, [](Voice& v) {
     const int rank = v.lockstep.rank();
-    ASSERT_TRUE(v.lockstep.settle(kDecode));
-    v.lockstep.open(kNothing);
+    ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
+    v.lockstep.begin_agreement(kNothing);
     v.spend(microseconds(300));
-    ASSERT_TRUE(v.lockstep.settle(rank == 0 ? kPrompt : kNothing));
+    ASSERT_TRUE(v.lockstep.finish_agreement(rank == 0 ? kPrompt : kNothing));
     if (rank != 0) {
       EXPECT_FALSE(v.lockstep.agree(kNobody));
-      v.wait_until_called();
-      ASSERT_TRUE(v.lockstep.settle(kNothing));
+      v.wait_until_peer_waits();
+      ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     }
     EXPECT_EQ(v.lockstep.pass().step, 3u);
     EXPECT_TRUE(v.lockstep.agree(kNobody));
@@ -91,16 +91,16 @@ TEST(Lockstep, WhoHasNewsAfterAnEmptyAgreementSaysSoAtOnce) {
 TEST(Lockstep, WhatWasAgreedBinds) {
   on_voices(2, [](Voice& v) {
     const bool first = v.lockstep.rank() == 0;
-    ASSERT_TRUE(v.lockstep.settle(first ? kPrompt : kNothing));
+    ASSERT_TRUE(v.lockstep.finish_agreement(first ? kPrompt : kNothing));
     EXPECT_TRUE(v.lockstep.may_begin());
-    // A prompt comes to rank 1 after its word; that of rank 0 has ended by then.
-    v.lockstep.open(first ? kDecode : kNothing);
-    ASSERT_TRUE(v.lockstep.settle(first ? kNothing : kPrompt));
+    // A prompt comes to rank 1 after its vote; that of rank 0 has ended by then.
+    v.lockstep.begin_agreement(first ? kDecode : kNothing);
+    ASSERT_TRUE(v.lockstep.finish_agreement(first ? kNothing : kPrompt));
     EXPECT_FALSE(v.lockstep.may_begin());
     EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::slotted);
     EXPECT_TRUE(v.lockstep.agree(kNobody));  // played without rows
-    v.lockstep.open(first ? kNothing : kPrompt);
-    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    v.lockstep.begin_agreement(first ? kNothing : kPrompt);
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_TRUE(v.lockstep.may_begin());  // any rank may begin
     EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
   });
@@ -111,20 +111,20 @@ TEST(LockstepDeathTest, ABatchBeyondWhatWasAgreedIsABug) {
   LoopbackHub hub(1, {}, LoopbackHub::Time::virtual_time);
   const auto end = hub.join(0);
   Voice v(hub, *end);
-  ASSERT_TRUE(v.lockstep.settle(kDecode));
+  ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
   EXPECT_DEATH(v.lockstep.agree({.mode = ForwardMode::extend, .num_rows = 3}), "extends_");
-  ASSERT_TRUE(v.lockstep.settle(kNothing));
+  ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
   EXPECT_DEATH(v.lockstep.agree(kAnswers), "computes_");
 }
 
 TEST(Lockstep, AllStopWhenAllAskTo) {
   on_voices(3, [](Voice& v) {
     const int rank = v.lockstep.rank();
-    ASSERT_TRUE(v.lockstep.settle(kDecode));
+    ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     for (int step = 0; step < 4; ++step) {
       if (step == rank) v.lockstep.ask_to_end();
-      v.lockstep.open(kDecode);
-      ASSERT_TRUE(v.lockstep.settle(kDecode));
+      v.lockstep.begin_agreement(kDecode);
+      ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
       EXPECT_EQ(v.lockstep.ends(), step >= 2) << step;
       for (int other = 0; other < 3; ++other)
         EXPECT_EQ(v.lockstep.heard(other).takes_requests, other > step);
@@ -133,7 +133,7 @@ TEST(Lockstep, AllStopWhenAllAskTo) {
     EXPECT_TRUE(v.lockstep.agree(kAnswers));  // the last step is played
     const TimePoint posted = v.exchange->times(0, MessageKind::agree).posted;
     v.spend(microseconds(10));
-    v.lockstep.open(kDecode);  // no agreement begins, because no rank would read it
+    v.lockstep.begin_agreement(kDecode);  // no agreement begins, because no rank would read it
     EXPECT_EQ(v.exchange->times(0, MessageKind::agree).posted, posted);
     EXPECT_EQ(v.pulse.beat().state, EngineState::closed);
   });
@@ -141,10 +141,10 @@ TEST(Lockstep, AllStopWhenAllAskTo) {
 
 TEST(Lockstep, WhoAsksToStopSaysSoThoughNobodyRuns) {
   on_voices(2, [](Voice& v) {
-    ASSERT_TRUE(v.lockstep.settle(kDecode));
-    v.lockstep.open(kNothing);
+    ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
+    v.lockstep.begin_agreement(kNothing);
     v.lockstep.ask_to_end();
-    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_TRUE(v.lockstep.ends());
     EXPECT_EQ(v.lockstep.pass().step, 3u);
   });
@@ -156,25 +156,25 @@ TEST(Lockstep, WhoMayNotLeaveTheOthersStopsWhenAllAskTo) {
     lockstep.rebind(v.end, *v.exchange);
     if (v.end.rank() == 0) lockstep.ask_to_end();
     for (int step = 1; step <= 3; ++step) {
-      ASSERT_TRUE(lockstep.settle(kNothing));
+      ASSERT_TRUE(lockstep.finish_agreement(kNothing));
       EXPECT_FALSE(lockstep.ends()) << step;
     }
     if (v.end.rank() == 1) lockstep.ask_to_end();
-    ASSERT_TRUE(lockstep.settle(kNothing));
+    ASSERT_TRUE(lockstep.finish_agreement(kNothing));
     EXPECT_TRUE(lockstep.ends());
   });
 }
 
 TEST(Lockstep, LoadsOfAllAreHeard) {
   on_voices(3, [](Voice& v) {
-    const auto wish = [](int rank) {
-      return StepWish{.work = {.num_decoding = 1},
-                      .load = {.takes_requests = rank != 1,
-                               .num_requests = 10 + rank,
-                               .num_tokens = (int64_t{1} << 40) + rank}};
+    const auto proposal = [](int rank) {
+      return StepProposal{.work = {.num_decoding = 1},
+                          .load = {.takes_requests = rank != 1,
+                                   .num_requests = 10 + rank,
+                                   .num_tokens = (int64_t{1} << 40) + rank}};
     };
     for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(v.lockstep.heard(rank).num_requests, 0);
-    ASSERT_TRUE(v.lockstep.settle(wish(v.lockstep.rank())));
+    ASSERT_TRUE(v.lockstep.finish_agreement(proposal(v.lockstep.rank())));
     for (int rank = 0; rank < 3; ++rank) {
       const RankLoad heard = v.lockstep.heard(rank);
       EXPECT_EQ(heard.takes_requests, rank != 1);
@@ -190,7 +190,7 @@ TEST(Lockstep, PromptsAreDelayedAlikeOnAllRanks) {
     const bool first = v.lockstep.rank() == 0;
     std::vector<bool> begins;
     for (int step = 0; step < 10; ++step) {
-      ASSERT_TRUE(v.lockstep.settle(first ? kPrompt : kDecode));
+      ASSERT_TRUE(v.lockstep.finish_agreement(first ? kPrompt : kDecode));
       EXPECT_TRUE(v.lockstep.agree(first ? kNobody : kAnswers));
       EXPECT_EQ(v.lockstep.pass().mode,
                 v.lockstep.may_begin() ? ExchangeMode::counted : ExchangeMode::slotted);
@@ -198,7 +198,7 @@ TEST(Lockstep, PromptsAreDelayedAlikeOnAllRanks) {
     }
     EXPECT_EQ(begins, (std::vector<bool>{0, 0, 0, 0, 1, 0, 0, 0, 0, 1}));
     // A continued chunk makes the step a counted one, but no other prompt may begin.
-    ASSERT_TRUE(v.lockstep.settle(first ? kDecode : kChunk));
+    ASSERT_TRUE(v.lockstep.finish_agreement(first ? kDecode : kChunk));
     EXPECT_FALSE(v.lockstep.may_begin());
     EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
   };
@@ -209,24 +209,24 @@ TEST(Lockstep, ThePulseBeatsWithTheSteps) {
   on_voices(2, [](Voice& v) {
     const auto state = [&] { return v.pulse.beat().state; };
     EXPECT_EQ(state(), EngineState::closed);
-    ASSERT_TRUE(v.lockstep.settle(kDecode));
+    ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     EXPECT_EQ(state(), EngineState::computing);
     EXPECT_EQ(v.pulse.beat().step, 1u);
     EXPECT_EQ(v.pulse.beat().expected_ms, 30'000u);
     v.spend(microseconds(70'000));
-    v.lockstep.open(kPrompt);
-    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    v.lockstep.begin_agreement(kPrompt);
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_EQ(v.pulse.beat().expected_ms, 30'000u);  // the first step of its mode
     v.spend(microseconds(400'000));
-    v.lockstep.open(kDecode);
-    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    v.lockstep.begin_agreement(kDecode);
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_EQ(v.pulse.beat().step, 3u);
     EXPECT_EQ(v.pulse.beat().expected_ms, 1'700u);
-    v.lockstep.open(kNothing);
-    ASSERT_TRUE(v.lockstep.settle(kNothing));
+    v.lockstep.begin_agreement(kNothing);
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_EQ(state(), EngineState::closed);
     v.spend(seconds(9));  // sleep is no step
-    ASSERT_TRUE(v.lockstep.settle(kPrompt));
+    ASSERT_TRUE(v.lockstep.finish_agreement(kPrompt));
     EXPECT_EQ(v.pulse.beat().expected_ms, 5'000u);
     v.lockstep.fail_with(error(ErrorCode::lost_rank, "rank 9 is lost"));
     EXPECT_EQ(state(), EngineState::closed);
@@ -237,36 +237,36 @@ TEST(Lockstep, ALostRankIsNamed) {
   LoopbackHub hub(2, {}, LoopbackHub::Time::virtual_time);
   testing::on_ranks(hub, 2, [&](Transport& end) {
     Voice v(hub, end);
-    ASSERT_TRUE(v.lockstep.settle(kDecode));
+    ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     if (end.rank() == 1) {
-      v.lockstep.open(kDecode);
+      v.lockstep.begin_agreement(kDecode);
       return v.spend(seconds(5));  // hangs
     }
     v.spend(microseconds(1));
-    v.lockstep.open(kDecode);
-    ASSERT_TRUE(v.lockstep.settle(kDecode));  // rank 1's word was there already
-    v.lockstep.open(kDecode);
+    v.lockstep.begin_agreement(kDecode);
+    ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));  // rank 1's vote was there already
+    v.lockstep.begin_agreement(kDecode);
     EXPECT_FALSE(v.lockstep.lost());
-    EXPECT_FALSE(v.lockstep.settle(kDecode));
+    EXPECT_FALSE(v.lockstep.finish_agreement(kDecode));
     ASSERT_TRUE(v.lockstep.lost());
     EXPECT_EQ(v.lockstep.lost()->code, ErrorCode::lost_rank);
     EXPECT_NE(v.lockstep.lost()->message.find("rank 1"), std::string::npos);
     EXPECT_EQ(v.lockstep.lost_peer(), 1);
-    EXPECT_TRUE(v.lockstep.called());
-    v.lockstep.open(kDecode);
-    EXPECT_FALSE(v.lockstep.settle(kDecode));
+    EXPECT_TRUE(v.lockstep.peer_waiting());
+    v.lockstep.begin_agreement(kDecode);
+    EXPECT_FALSE(v.lockstep.finish_agreement(kDecode));
     EXPECT_EQ(v.pulse.beat().state, EngineState::closed);
   });
 }
 
 TEST(Lockstep, ARebindStartsFromStepOne) {
   on_voices(2, [](Voice& v) {
-    StepWish planned = kDecode;
+    StepProposal planned = kDecode;
     planned.plans.fill({.id = id_of({.order = 3})});
     planned.report.is_valid = 1;
-    for (int i = 0; i < 3; ++i) ASSERT_TRUE(v.lockstep.settle(planned));
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(v.lockstep.finish_agreement(planned));
     EXPECT_NE(v.lockstep.plan(), Plan{});
-    v.lockstep.open(planned);  // under way when the epoch ends
+    v.lockstep.begin_agreement(planned);  // under way when the epoch ends
     v.spend(microseconds(500));
     v.lockstep.fail_with(error(ErrorCode::lost_rank, "rank 1 went away"));
     v.exchange.reset();
@@ -279,7 +279,7 @@ TEST(Lockstep, ARebindStartsFromStepOne) {
     EXPECT_FALSE(v.lockstep.lost());
     EXPECT_EQ(v.lockstep.lost_peer(), -1);
     v.spend(microseconds(500));
-    ASSERT_TRUE(v.lockstep.settle(kPrompt));
+    ASSERT_TRUE(v.lockstep.finish_agreement(kPrompt));
     EXPECT_EQ(v.lockstep.pass().step, 1u);
     EXPECT_TRUE(v.lockstep.may_begin());
   });
@@ -288,14 +288,14 @@ TEST(Lockstep, ARebindStartsFromStepOne) {
 TEST(Lockstep, AWordOfAnotherLengthIsRefused) {
   on_voices(2, [](Voice& v) {
     if (v.lockstep.rank() == 1) {
-      const std::array<std::byte, 8> word{};
-      const std::array<std::span<const std::byte>, 1> piece = {word};
+      const std::array<std::byte, 8> vote{};
+      const std::array<std::span<const std::byte>, 1> piece = {vote};
       const std::array<AllToAll::Parts, 2> parts = {piece, piece};
       ASSERT_TRUE(v.exchange->start(0, MessageKind::agree, {.step = 1}, parts));
       ASSERT_TRUE(v.exchange->wait(0, MessageKind::agree, {.step = 1}));
       return;
     }
-    EXPECT_FALSE(v.lockstep.settle(kDecode));
+    EXPECT_FALSE(v.lockstep.finish_agreement(kDecode));
     EXPECT_EQ(v.lockstep.lost()->message,
               "rank 1 sent 8 bytes as its agreement on step 1, not 128");
     EXPECT_EQ(v.lockstep.lost_peer(), 1);

@@ -1,4 +1,5 @@
-// Ranks that agree on steps over a loopback in virtual time, and their possible wishes. Tests only.
+// Ranks that agree on steps over a loopback in virtual time, and their possible proposals. Tests
+// only.
 #pragma once
 
 #include <functional>
@@ -10,10 +11,10 @@
 
 namespace hocket::testing {
 
-inline constexpr StepWish kNothing;
-inline constexpr StepWish kDecode{.work = {.num_decoding = 3}, .load = {.num_requests = 3}};
-inline constexpr StepWish kPrompt{.work = {.begins = true}, .load = {.num_requests = 1}};
-inline constexpr StepWish kChunk{.work = {.continues = true}, .load = {.num_requests = 1}};
+inline constexpr StepProposal kNothing;
+inline constexpr StepProposal kDecode{.work = {.num_decoding = 3}, .load = {.num_requests = 3}};
+inline constexpr StepProposal kPrompt{.work = {.begins = true}, .load = {.num_requests = 1}};
+inline constexpr StepProposal kChunk{.work = {.continues = true}, .load = {.num_requests = 1}};
 
 inline const Batch kAnswers{.mode = ForwardMode::decode, .num_rows = 3, .num_decode_rows = 3};
 inline const Batch kNobody;
@@ -30,8 +31,8 @@ struct Voice {
     lockstep.rebind(end, *exchange);
   }
   void spend(Duration duration) { hub.spend(end.rank(), duration); }
-  void wait_until_called() {
-    while (!lockstep.called()) lockstep.wait(std::chrono::seconds(1));
+  void wait_until_peer_waits() {
+    while (!lockstep.peer_waiting()) lockstep.wait(std::chrono::seconds(1));
   }
 
   LoopbackHub& hub;

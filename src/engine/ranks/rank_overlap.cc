@@ -97,14 +97,15 @@ void RankOverlap::heard(const Lockstep& lockstep) {
   if (const auto news = planner_->take_news()) log::line(level, "overlap: {}", *news);
 }
 
-void RankOverlap::tell(const Lockstep& lockstep, StepWish& wish) {
-  if (!lockstep.is_open()) {
-    wish.report = std::exchange(report_, {});
+void RankOverlap::tell(const Lockstep& lockstep, StepProposal& proposal) {
+  if (!lockstep.is_under_way()) {
+    proposal.report = std::exchange(report_, {});
     for (const Phase phase : {Phase::prefill, Phase::decode})
       if (planner_)
-        proposed_.at(static_cast<size_t>(phase)) = propose(phase, lockstep.foresee(phase, wish));
+        proposed_.at(static_cast<size_t>(phase)) =
+            propose(phase, lockstep.foresee(phase, proposal));
   }
-  wish.plans = proposed_;
+  proposal.plans = proposed_;
 }
 
 // If no prompt is in sight, assumes one as long as the last, because one may still come.

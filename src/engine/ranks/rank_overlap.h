@@ -1,14 +1,15 @@
 // Handles overlap on one rank: books the time of its steps, reports it to the other ranks, and on
 // rank 0 plans the next step for all.
 //
-//   begin  intake  settle --.  heard  schedule  prepare  forward  end   intake  open  sample ...
+//   begin  intake  finish --.  heard  schedule  prepare  forward  end   intake  begin  sample ...
 //   |------- step n --------+---------------------------------------|---------- step n + 1 ------
 //                           '- reports of n - 1, of all ranks         '- report of n, plans of n+1
 //
-// A step is booked from the end of one forward pass to the end of the next, so that its report is
-// complete when the next agreement begins: sampling and answering of step n count to step n + 1. A
-// step that does not run is dropped, as is the time after the last one.
-// Source: docs/contracts/overlap.md, "Agreement". Thread: engine, except where marked "any".
+// (finish and begin are those of the agreement, lockstep.h.) A step is booked from the end of one
+// forward pass to the end of the next, so that its report is complete when the next agreement
+// begins: sampling and answering of step n count to step n + 1. A step that does not run is
+// dropped, as is the time after the last one. Source: docs/contracts/overlap.md, "Agreement".
+// Thread: engine, except where marked "any".
 #pragma once
 
 #include <array>
@@ -59,10 +60,11 @@ class RankOverlap {
   // Returns the times of the last booked step.
   const StepAccount& account() const { return account_; }
 
-  // Takes in the reports of all ranks, after settle().
+  // Takes in the reports of all ranks, after finish_agreement().
   void heard(const Lockstep& lockstep);
-  // Fills this rank's report, once per step, and on rank 0 the plans, for open() or settle().
-  void tell(const Lockstep& lockstep, StepWish& wish);
+  // Fills this rank's report, once per step, and on rank 0 the plans, for begin_agreement() or
+  // finish_agreement().
+  void tell(const Lockstep& lockstep, StepProposal& proposal);
   // Returns how to pack decode rows for this plan; nullopt if it has one half.
   std::optional<HalfPacking> packing(const Plan& plan) const;
 

@@ -1,5 +1,5 @@
 // Tests that the agreement binds although schedulers change meanwhile: requests come, end by a
-// token, are aborted, cut in chunks, or retracted between the word and the step. A batch beyond the
+// token, are aborted, cut in chunks, or retracted between the vote and the step. A batch beyond the
 // agreement would stop the process; answers must equal those of one rank alone.
 #include <functional>
 #include <random>

@@ -1,4 +1,4 @@
-// Tests the planner in a service in virtual time: two ranks step as rank.h does, operations take
+// Tests the planner in a service in virtual time: two ranks step as step.h does, operations take
 // known times, and the network becomes slow. The plan must change on all ranks at one step, and no
 // token may change.
 #include <gmock/gmock.h>
@@ -83,7 +83,7 @@ class TimedRank final : public ForwardProbe {
 
   void step() {
     overlap_.begin();
-    HOCKET_CHECK(lockstep_.settle(wish()));
+    HOCKET_CHECK(lockstep_.finish_agreement(proposal()));
     overlap_.heard(lockstep_);
     fill();
     const auto done = runner_.forward_together(batch_, {.id = lockstep_.pass(),
@@ -93,7 +93,7 @@ class TimedRank final : public ForwardProbe {
                                                         .probe = this});
     HOCKET_CHECK(done.has_value());
     overlap_.end();
-    lockstep_.open(wish());
+    lockstep_.begin_agreement(proposal());
     const Ledger::Beside beside(&overlap_.ledger(), "sample");
     sample();
     played.plans.push_back(id_of(lockstep_.plan()));
@@ -109,10 +109,10 @@ class TimedRank final : public ForwardProbe {
   Played played;
 
  private:
-  StepWish wish() {
-    StepWish wish{.work = {.num_decoding = kDecodeRows}};
-    overlap_.tell(lockstep_, wish);
-    return wish;
+  StepProposal proposal() {
+    StepProposal proposal{.work = {.num_decoding = kDecodeRows}};
+    overlap_.tell(lockstep_, proposal);
+    return proposal;
   }
   void fill() {
     const int page_tokens = runner_.info().page_tokens, own = kKeys / page_tokens;

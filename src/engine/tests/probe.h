@@ -8,8 +8,8 @@ namespace hocket {
 class EngineProbe {
  public:
   // Returns the overlap state of rank 0, which plans.
-  static RankOverlap& overlap(Engine& engine) { return engine.state_->ranks.front()->overlap; }
-  static Rank& rank(Engine& engine, size_t i) { return *engine.state_->ranks.at(i); }
+  static RankOverlap& overlap(Engine& engine) { return engine.state_->ranks.front()->overlap(); }
+  static RankLoop& rank(Engine& engine, size_t i) { return *engine.state_->ranks.at(i); }
   // Returns the network of several ranks.
   static LoopbackHub& hub(Engine& engine) { return *engine.state_->hub; }
 };

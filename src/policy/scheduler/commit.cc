@@ -39,7 +39,7 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
     slice.accepted = token != nullptr && request.finish != FinishReason::error;
     if (request.finish == FinishReason::error) continue;
     if (was_prefilling) share(request, end);
-    if (has_states()) keep_states(request, end);
+    states.keep(request, end);
   }
   HOCKET_CHECK(num_used == sampled.size());
 
@@ -139,7 +139,7 @@ void Scheduler::State::share(Request& request, int num_tokens) {
 }
 
 void Scheduler::State::free_pages(Request& request) {
-  free_states(request);
+  states.free(request);
   pages.give_back(std::span(request.pages).subspan(static_cast<size_t>(request.leased_pages)));
   request.pages.clear();
   request.lease = Lease();
@@ -152,7 +152,7 @@ void Scheduler::State::free_pages(Request& request) {
 void Scheduler::State::finish(std::unique_ptr<Request> request) {
   if (request->finish == FinishReason::stop || request->finish == FinishReason::length)
     share(*request, std::min(request->computed_len, static_cast<int>(request->tokens.size()) - 1));
-  end_states(*request);
+  states.end(*request);
   if (request->num_batches == 0) return close(std::move(request));
   request->times.finished = now;  // set already, since clients may read it before the rows are done
   leaving.push_back(std::move(request));

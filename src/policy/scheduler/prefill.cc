@@ -124,8 +124,9 @@ bool PrefillPass::prefix_is_under_way(const Request& request) const {
   const auto compare = [&](const Request& other) {
     if (other.cache_namespace != request.cache_namespace) return;
     size_t same = common_len(other.tokens, reusable);
-    if (s_.has_states()) {  // the other prompt leaves its pages behind, but a state at one border
-      const auto border = static_cast<size_t>(s_.last_kept_border(other));
+    if (s_.states
+            .enabled()) {  // the other prompt leaves its pages behind, but a state at one border
+      const auto border = static_cast<size_t>(s_.states.last_kept_border(other));
       same = border <= same ? border : 0;
     }
     common = std::max(common, same);
@@ -224,7 +225,7 @@ bool Scheduler::State::reserve_lists(Request& request) {
     request.tokens.reserve(static_cast<size_t>(most_tokens));
     request.pages.reserve(static_cast<size_t>(pages_for(most_tokens, page_tokens())));
     // Two steps may be in flight.
-    if (has_states()) request.states.kept.reserve(2 * kMaxStatePlaces);
+    if (states.enabled()) request.states.kept.reserve(2 * kMaxStatePlaces);
     return true;
   } catch (const std::bad_alloc&) {
     fail_request(request, error(ErrorCode::out_of_memory,
@@ -251,10 +252,10 @@ AddResult PrefillPass::admit() {
   const Request& head = *s_.waiting.head();
   const auto reusable = head.reusable_tokens();
   PrefixMatch match = s_.cache.match(head.cache_namespace, reusable);
-  if (!s_.has_room_for_states()) {
+  if (!s_.states.has_room()) {
     if (!adder_.alone()) return AddResult::no_tokens;
     match = PrefixMatch();  // it pinned the last state slot
-    HOCKET_CHECK(s_.has_room_for_states());
+    HOCKET_CHECK(s_.states.has_room());
   }
   pace(match.len(s_.page_tokens()));
   const int spare = rows_of_others(num_parts(0));
@@ -283,7 +284,7 @@ void PrefillPass::start(PrefixMatch match, int len) {
   s_.batch->cached_tokens += request.computed_len;
   request.lease = std::move(match.lease);
   request.state = Request::State::prefilling;
-  s_.begin_states(request, match);
+  s_.states.begin(request, match);
   if (request.num_retractions == 0) {
     request.times.first_scheduled = s_.now;
     request.cached_len = request.computed_len;

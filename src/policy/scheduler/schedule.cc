@@ -133,7 +133,7 @@ void Scheduler::State::launch() {
   const auto num_prompts = std::ssize(batch->slices) - batch->num_answers();
   for (Slice& slice : batch->slices) {
     Request& request = *slice.request;
-    place_states(slice);
+    states.place(slice);
     request.computed_len = slice.begin + slice.len;
     ++request.num_batches;
     if (!slice.samples) continue;

@@ -15,12 +15,11 @@ namespace hocket {
 Scheduler::State::State(SchedulerOptions scheduler_options)
     : options(std::move(scheduler_options)),
       pages(options.num_pages, options.page_tokens),
-      states(options.num_states),
-      blocks(options.num_states > 0 ? options.max_running_requests : 0),
+      states(options, cache),
       cache(pages, {.enabled = options.prefix_cache,
                     .eviction = options.eviction,
                     .events = options.kv_events,
-                    .states = options.num_states > 0 ? &states : nullptr}),
+                    .states = states.allocator()}),
       waiting({.policy = options.policy,
                .max_requests = options.max_queued_requests,
                .max_tokens = options.max_queued_tokens,
@@ -64,6 +63,14 @@ int Scheduler::State::num_private_pages() const {
   for (const auto& request : running.requests()) count += own(*request);
   for (const auto& request : leaving) count += own(*request);
   return count;
+}
+
+StateSlots::Held Scheduler::State::held_states() const {
+  StateSlots::Held all;
+  for (const auto& request : chunked) all.add(*request);
+  for (const auto& request : running.requests()) all.add(*request);
+  for (const auto& request : leaving) all.add(*request);
+  return all;
 }
 
 // A chunk shorter than a page, or a pass shorter than a chunk, would let prompts wait for ever.
@@ -298,7 +305,7 @@ bool Scheduler::flush_cache() {
 void Scheduler::check_integrity() const {
   const State& s = *state_;
   s.cache.check_integrity();
-  if (s.has_states()) s.check_states();
+  s.states.check(s.held_states());
   HOCKET_CHECK(s.pages.num_free() + s.cache.num_cached_pages() + s.num_private_pages() ==
                s.pages.num_pages());
   if (idle()) HOCKET_CHECK(s.cache.num_evictable_pages() == s.cache.num_cached_pages());

@@ -17,11 +17,11 @@
 
 #include "policy/cache/page_allocator.h"
 #include "policy/cache/radix_cache.h"
-#include "policy/cache/slot_allocator.h"
 #include "policy/scheduler/new_token_ratio.h"
 #include "policy/scheduler/prefill_adder.h"
 #include "policy/scheduler/running_batch.h"
 #include "policy/scheduler/scheduler.h"
+#include "policy/scheduler/state_slots.h"
 #include "policy/scheduler/step_times.h"
 #include "policy/scheduler/waiting_queue.h"
 
@@ -66,22 +66,6 @@ struct Scheduler::State {
   Error prepare_displacement(const Request& worse);
   void displace(std::unique_ptr<Request> request, Error why);
 
-  // states.cc
-  bool has_states() const { return options.num_states > 0; }
-  // States are kept at borders that are the ends of pages, too.
-  int kept_step() const { return std::max(options.state_tokens, page_tokens()); }
-  bool has_room_for_states() const;
-  int take_state();
-  void begin_states(Request& request, PrefixMatch& match);
-  int last_kept_border(const Request& request) const;
-  std::array<int, 3> borders_to_keep(const Slice& slice) const;
-  void place_states(Slice& slice);
-  void save_last(RequestStates& held);
-  void keep_states(Request& request, int end);
-  void end_states(Request& request);
-  void free_states(Request& request);
-  void check_states() const;
-
   // commit.cc
   void commit(std::span<const SampledToken> sampled);
   void accept(Request& request, const SampledToken& sampled);
@@ -108,10 +92,11 @@ struct Scheduler::State {
            (static_cast<double>(pages.num_pages()) * page_tokens());
   }
   int num_private_pages() const;
+  StateSlots::Held held_states() const;
 
   SchedulerOptions options;
   PageAllocator pages;
-  SlotAllocator states, blocks;
+  StateSlots states;
   RadixCache cache;
   WaitingQueue waiting;
   // Requests whose prefill is partly computed or under way, in order of admission.

@@ -1,9 +1,10 @@
-// The states of requests, in models with delta nets: who has which slot, and which states are kept.
+#include "policy/scheduler/state_slots.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
-#include "policy/scheduler/scheduler_state.h"
+#include "policy/scheduler/scheduler.h"
 
 namespace hocket {
 namespace {
@@ -27,22 +28,32 @@ int last_message(std::span<const TokenId> prompt, const std::vector<TokenId>& en
 
 }  // namespace
 
-bool Scheduler::State::has_room_for_states() const {
-  return !has_states() ||
-         (blocks.num_free() > 0 && states.num_free() + cache.num_evictable_states() > 0);
+StateSlots::StateSlots(const SchedulerOptions& options, RadixCache& cache)
+    : options_(options),
+      states_(options.num_states),
+      blocks_(options.num_states > 0 ? options.max_running_requests : 0),
+      cache_(cache) {}
+
+// States are kept at borders that are the ends of pages, too.
+int StateSlots::kept_step() const {
+  return std::max(options_.state_tokens, options_.page_tokens);
+}
+
+bool StateSlots::has_room() const {
+  return !enabled() ||
+         (blocks_.num_free() > 0 && states_.num_free() + cache_.num_evictable_states() > 0);
 }
 
 // Takes a state slot, a kept state's if none is free. Returns -1 if there is none.
-int Scheduler::State::take_state() {
-  if (states.num_free() == 0 && !cache.evict_state()) return -1;
-  return states.take();
+int StateSlots::take_state() {
+  if (states_.num_free() == 0 && !cache_.evict_state()) return -1;
+  return states_.take();
 }
 
-// Gives the slots to a request that begins behind its match. Pre: has_room_for_states().
-void Scheduler::State::begin_states(Request& request, PrefixMatch& match) {
-  if (!has_states()) return;
+void StateSlots::begin(Request& request, PrefixMatch& match) {
+  if (!enabled()) return;
   RequestStates& held = request.states;
-  held.block = blocks.take();
+  held.block = blocks_.take();
   held.own = take_state();
   HOCKET_CHECK(held.own >= 0);
   held.opens = true;
@@ -52,10 +63,10 @@ void Scheduler::State::begin_states(Request& request, PrefixMatch& match) {
   const int branch = match.longest_len / kept_step() * kept_step();
   held.branches_at = branch > held.last.end ? branch : 0;
   const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
-  held.message_at = last_message(prompt, options.eos_ids) / kept_step() * kept_step();
+  held.message_at = last_message(prompt, options_.eos_ids) / kept_step() * kept_step();
 }
 
-int Scheduler::State::last_kept_border(const Request& request) const {
+int StateSlots::last_kept_border(const Request& request) const {
   return (static_cast<int>(request.tokens.size()) - 1) / kept_step() * kept_step();
 }
 
@@ -63,9 +74,9 @@ int Scheduler::State::last_kept_border(const Request& request) const {
 // prompts branch, where the last message begins, since that is what gets edited, and at the end of
 // the prompt but before its last token, so that an equal prompt hits it. A long prompt also leaves
 // one every kept_state_interval tokens.
-std::array<int, 3> Scheduler::State::borders_to_keep(const Slice& slice) const {
+std::array<int, 3> StateSlots::borders_to_keep(const Slice& slice) const {
   const Request& request = *slice.request;
-  if (!options.prefix_cache || is_answer(slice)) return {};
+  if (!options_.prefix_cache || is_answer(slice)) return {};
   const RequestStates& held = request.states;
   const int end = slice.begin + slice.len, last = last_kept_border(request);
   std::array<int, 3> borders = {held.branches_at, held.message_at, last};
@@ -77,16 +88,15 @@ std::array<int, 3> Scheduler::State::borders_to_keep(const Slice& slice) const {
   }
   const int here = end / kept_step() * kept_step();
   if (borders == std::array<int, 3>{} && here > held.last.end &&
-      here - held.kept_to >= options.kept_state_interval)
+      here - held.kept_to >= options_.kept_state_interval)
     borders.back() = here;
   return borders;
 }
 
-// Says where the slice finds its last state and where it puts those that it computes. A state to be
-// kept is computed into the request's own slot, which the tree gets, and another slot becomes the
-// request's; if there is none, the state is not kept.
-void Scheduler::State::place_states(Slice& slice) {
-  if (!has_states()) return;
+// A state to be kept is computed into the request's own slot, which the tree gets, and another slot
+// becomes the request's; if there is none, the state is not kept.
+void StateSlots::place(Slice& slice) {
+  if (!enabled()) return;
   RequestStates& held = slice.request->states;
   const auto add = [&](StatePlace place) {
     slice.places[static_cast<size_t>(slice.num_places++)] = place;
@@ -94,7 +104,7 @@ void Scheduler::State::place_states(Slice& slice) {
   slice.block = held.block;
   slice.opens_at = std::exchange(held.opens, false) ? slice.begin : -1;
   if (held.last.end > 0) add(held.last);
-  const int last = (slice.begin + slice.len) / options.state_tokens * options.state_tokens;
+  const int last = (slice.begin + slice.len) / options_.state_tokens * options_.state_tokens;
   for (const int border : borders_to_keep(slice)) {
     if (border == 0) continue;
     const int spare = take_state();
@@ -112,56 +122,52 @@ void Scheduler::State::place_states(Slice& slice) {
 
 // Leaves the last state of an answer where it is, if the tree could take it, because the rows that
 // make the next one may turn out to be behind the answer's end.
-void Scheduler::State::save_last(RequestStates& held) {
+void StateSlots::save_last(RequestStates& held) {
   if (held.last.end == 0 || held.last.slot != held.own || held.last.end % kept_step() != 0) return;
   const int spare = take_state();
   if (spare < 0) return;
-  if (held.before.slot >= 0) states.give_back(held.before.slot);
+  if (held.before.slot >= 0) states_.give_back(held.before.slot);
   held.before = {held.last.end, std::exchange(held.own, spare)};
 }
 
-// Hands the states of a prompt, up to token `end` of the committed rows, over to the tree. Pre: the
-// request's lease covers them.
-void Scheduler::State::keep_states(Request& request, int end) {
+void StateSlots::keep(Request& request, int end) {
+  if (!enabled()) return;
   RequestStates& held = request.states;
   while (!held.kept.empty() && held.kept.front().end <= end) {
     const StatePlace kept = held.kept.front();
     held.kept.erase(held.kept.begin());
-    StateLease lease = cache.keep_state(request.lease, kept.end, kept.slot);
+    StateLease lease = cache_.keep_state(request.lease, kept.end, kept.slot);
     if (held.last.end == kept.end) {
       held.last.slot = lease.slot();
       held.leased = std::move(lease);
     }
   }
-  if (held.leased && end - held.leased.len() >= options.state_tokens) held.leased = StateLease();
+  if (held.leased && end - held.leased.len() >= options_.state_tokens) held.leased = StateLease();
   if (held.before.slot >= 0 && end - held.before.end >= kept_step())
-    states.give_back(std::exchange(held.before, {}).slot);
+    states_.give_back(std::exchange(held.before, {}).slot);
 }
 
-// Keeps the last state of a request that ended, as far as its pages are the tree's, because the
-// next turn of a conversation begins with it.
-void Scheduler::State::end_states(Request& request) {
-  if (!has_states() || request.states.block < 0) return;
+void StateSlots::end(Request& request) {
+  if (!enabled() || request.states.block < 0) return;
   RequestStates& held = request.states;
   const int shared = request.lease.len();
   const auto keep = [&](int end, int& slot) {
     if (slot < 0 || end == 0 || end > shared || end % kept_step() != 0) return false;
-    cache.keep_state(request.lease, end, std::exchange(slot, -1));
+    cache_.keep_state(request.lease, end, std::exchange(slot, -1));
     return true;
   };
   const bool is_own = held.last.slot == held.own;
   if (!is_own || !keep(held.last.end, held.own)) keep(held.before.end, held.before.slot);
-  free_states(request);
+  free(request);
 }
 
-// Gives all slots back. Rows in flight may still use them: who gets them next writes there later.
-void Scheduler::State::free_states(Request& request) {
+void StateSlots::free(Request& request) {
   RequestStates& held = request.states;
   if (held.block < 0) return;
-  blocks.give_back(held.block);
+  blocks_.give_back(held.block);
   for (const int slot : {held.own, held.before.slot})
-    if (slot >= 0) states.give_back(slot);
-  for (const StatePlace& kept : held.kept) states.give_back(kept.slot);
+    if (slot >= 0) states_.give_back(slot);
+  for (const StatePlace& kept : held.kept) states_.give_back(kept.slot);
   held.kept.clear();
   held.block = held.own = -1;
   held.last = held.before = {};
@@ -169,20 +175,17 @@ void Scheduler::State::free_states(Request& request) {
   held.opens = false;
 }
 
-// Recounts the slots: each is free, in the tree, or a request's.
-void Scheduler::State::check_states() const {
-  int num_states = states.num_free() + cache.num_states(), num_blocks = blocks.num_free();
-  const auto count = [&](const Request& request) {
-    const RequestStates& held = request.states;
-    num_states += (held.own >= 0 ? 1 : 0) + (held.before.slot >= 0 ? 1 : 0);
-    num_states += static_cast<int>(held.kept.size());
-    num_blocks += held.block >= 0 ? 1 : 0;
-  };
-  for (const auto& request : chunked) count(*request);
-  for (const auto& request : running.requests()) count(*request);
-  for (const auto& request : leaving) count(*request);
-  HOCKET_CHECK(num_states == states.num_slots());
-  HOCKET_CHECK(num_blocks == blocks.num_slots());
+void StateSlots::Held::add(const Request& request) {
+  const RequestStates& held = request.states;
+  num_states += (held.own >= 0 ? 1 : 0) + (held.before.slot >= 0 ? 1 : 0);
+  num_states += static_cast<int>(held.kept.size());
+  num_blocks += held.block >= 0 ? 1 : 0;
+}
+
+void StateSlots::check(const Held& by_requests) const {
+  HOCKET_CHECK(states_.num_free() + cache_.num_states() + by_requests.num_states ==
+               states_.num_slots());
+  HOCKET_CHECK(blocks_.num_free() + by_requests.num_blocks == blocks_.num_slots());
 }
 
 }  // namespace hocket

@@ -1,0 +1,184 @@
+#include "compute/moe/counted_exchange.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "compute/kernels/combine.h"
+
+namespace hocket {
+
+RowExchange::Range CountedExchange::experts_of(int rank, int /*part*/) const {
+  return {0, static_cast<int>(config_.placement.experts_of(rank).size())};
+}
+
+// Returns the rows of a part, as places in the half.
+RowExchange::Range CountedExchange::rows_of(const Part& part) const {
+  const auto cut = [&](int64_t p) { return static_cast<int>(p * part.half.rows.count / parts_); };
+  return {cut(part.index), cut(part.index + 1) - cut(part.index)};
+}
+
+// Returns where the rows of a part begin in the lists of leaving rows.
+int64_t CountedExchange::first_sent(const Part& part) const {
+  return (int64_t{part.half.rows.begin} + rows_of(part).begin) *
+         std::min(config_.num_ranks, config_.top_k);
+}
+
+// Returns the begins of a part's leaving rows for each rank, the next rank first, from
+// first_sent().
+std::span<int32_t> CountedExchange::offsets_of(const Part& part) const {
+  const int number = part.half.index * config_.limits.exchange.max_parts + part.index;
+  return {part.site.work.exchange.sent_offsets.row(number),
+          static_cast<size_t>(config_.num_ranks + 1)};
+}
+
+RowExchange::Range CountedExchange::leaving(const Part& part, int rank) const {
+  const std::span<const int32_t> offsets = offsets_of(part);
+  const int turn = turn_of(rank);
+  return {first_sent(part) + offsets[turn], offsets[turn + 1] - offsets[turn]};
+}
+
+RowExchange::SlotLists CountedExchange::slots_of(const WorkBuffers& work, const Range& rows) const {
+  return {work.exchange.sent_ids.slice_rows(rows.begin, rows.count),
+          work.exchange.sent_weights.slice_rows(rows.begin, rows.count)};
+}
+
+// Lists the leaving rows rank by rank, each row once, with its slots there:
+//
+//   sent_from     | rank 2: t0 t3 t4 | rank 0: t1 t3 | own: t0 t2 ...      of rank 1 of 3
+//   sent_offsets  0                  3               5
+void CountedExchange::list_leaving(const Part& part, const MatrixView& normed) {
+  const ExchangeBuffers& lists = part.site.work.exchange;
+  const Routing& routing = part.half.state.routing.peek();
+  const Placement& placement = config_.placement;
+  const Range rows = rows_of(part);
+  const int64_t first = first_sent(part);
+  const std::span<int32_t> offsets = offsets_of(part);
+  round_leaving(part, normed, rows);
+  std::array<uint32_t*, kMostExpertRanks> counts;  // the rows of each rank's experts
+  for (int rank = 0; rank < config_.num_ranks; ++rank) {
+    const std::span<uint32_t> here = counts_for(part, rank);
+    std::ranges::fill(here, 0u);
+    counts[rank] = here.data();
+  }
+
+  std::array<int64_t, kMostExpertRanks> last_listed;  // the last row that was listed for each turn
+  last_listed.fill(-1);
+  std::ranges::fill(offsets, 0);
+  for (int64_t t = rows.begin; t < rows.end(); ++t)
+    for (int s = 0; s < config_.top_k; ++s) {
+      const int turn = turn_of(placement.rank_of(routing.ids.row(t)[s]));
+      offsets[turn + 1] += std::exchange(last_listed[turn], t) == t ? 0 : 1;
+    }
+  for (int turn = 0; turn < config_.num_ranks; ++turn) offsets[turn + 1] += offsets[turn];
+
+  last_listed.fill(-1);
+  for (int64_t t = rows.begin; t < rows.end(); ++t)
+    for (int s = 0; s < config_.top_k; ++s) {
+      const int id = routing.ids.row(t)[s], rank = placement.rank_of(id);
+      const int turn = turn_of(rank);
+      if (std::exchange(last_listed[turn], t) != t) {
+        const int32_t row = offsets[turn]++;
+        lists.sent_from[first + row] = static_cast<int32_t>(t);
+        std::fill_n(lists.sent_ids.row(first + row), config_.top_k, -1);
+        std::fill_n(lists.sent_weights.row(first + row), config_.top_k, 0.0f);
+      }
+      const int64_t row = first + offsets[turn] - 1;
+      lists.sent_ids.row(row)[s] = placement.local_of(id);
+      lists.sent_weights.row(row)[s] = routing.weights.row(t)[s];
+      ++counts[rank][placement.local_of(id)];
+    }
+  move_back(offsets);
+}
+
+// Lists for every arrived row, source by source, its slots here and where their expert rows are
+// placed. The lists are kept until the sums are made; the messages are not.
+void CountedExchange::list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
+                                   std::span<int32_t> segments) {
+  const ExchangeBuffers& lists = part.site.work.exchange;
+  const int half = part.half.index, top_k = config_.top_k;
+  Range& all = arrived_[half];
+  all.count = 0;
+  for (const ArrivedRows& rows : arrived) all.count += rows.num_rows;
+  all.begin = ExchangeBuffers::region_begin(half, lists.shape.arriving_rows(), 0, all.count);
+  std::vector<int32_t>& first = returned_of(part).first;
+  int64_t row = all.begin;
+  int32_t sum = 0;
+  for (int peer = 0; peer < config_.num_ranks; ++peer) {
+    const ArrivedRows& rows = arrived[peer];
+    first[peer] = sum;
+    for (int64_t i = 0; i < rows.num_rows; ++i, ++row) {
+      const int32_t* const ids = rows.ids.row(i);
+      std::copy_n(ids, top_k, lists.ids.row(row));
+      std::copy_n(rows.weights.row(i), top_k, lists.weights.row(row));
+      lists.first_sum[row] = sum;
+      for (int s = 0; s < top_k; ++s) {
+        lists.position.row(row)[s] = -1;
+        if (ids[s] < 0) continue;
+        const int32_t place = segments[ids[s] * config_.num_ranks + peer]++;
+        lists.position.row(row)[s] = place;
+        lists.sources[place] = rows.row(i);
+        const auto same_group = [&](int32_t id) {
+          return id >= 0 && id / config_.group_size == ids[s] / config_.group_size;
+        };
+        sum += std::any_of(ids, ids + s, same_group) ? 0 : 1;
+      }
+    }
+  }
+  first[config_.num_ranks] = sum;
+  move_back(segments);
+}
+
+// Writes one row for each combine group of each row that came; list_arrived() has counted them.
+void CountedExchange::write_results(const Part& part, const ExpertRows& rows, Returned&) {
+  const ExchangeBuffers& lists = part.site.work.exchange;
+  const auto [begin, count] = arrived_[part.half.index];
+  combine_partly(part.site.backend, {.y = rows.y,
+                                     .ids = lists.ids.slice_rows(begin, count),
+                                     .position = lists.position.slice_rows(begin, count),
+                                     .weights = lists.weights.slice_rows(begin, count),
+                                     .first = {lists.first_sum + begin, static_cast<size_t>(count)},
+                                     .group_size = config_.group_size,
+                                     .out = rows.x});
+}
+
+// Numbers the partial sums of a part's rows as the ranks send them: token by token, groups
+// ascending. Sets work.expert_position (-1 for all slots of a group but one):
+//
+//   token   experts (group)     sums from the rank of group 0 and 1, of group 2
+//   t0      5 (2), 1 (0), 0(0)  0: t0 group 0                       0: t0 group 2
+//   t1      2 (1), 1 (0), 4(2)  1: t1 group 0, 2: t1 group 1        1: t1 group 2
+void CountedExchange::expect_results(const Part& part, const Routing& routing, std::span<int> due) {
+  const Range rows = rows_of(part);
+  std::ranges::fill(due, 0);
+  for (int64_t t = rows.begin; t < rows.end(); ++t) {
+    const int32_t* const ids = routing.ids.row(t);
+    int32_t* const place = part.site.work.expert_position.row(part.half.rows.begin + t);
+    std::fill_n(place, config_.top_k, -1);
+    std::array<int, kMaxSlots> slots;  // one slot of each group, groups ascending
+    int num_groups = 0;
+    for (int s = 0; s < config_.top_k; ++s) {
+      const auto of_group = [&](int slot) { return ids[slot] / config_.group_size; };
+      int* const end = slots.data() + num_groups;
+      int* const at = std::lower_bound(slots.data(), end, of_group(s),
+                                       [&](int slot, int g) { return of_group(slot) < g; });
+      if (at != end && of_group(*at) == of_group(s)) continue;
+      std::copy_backward(at, end, end + 1);
+      *at = s;
+      ++num_groups;
+    }
+    for (const int slot : std::span(slots.data(), num_groups))
+      place[slot] = due[config_.placement.rank_of(ids[slot])]++;
+  }
+}
+
+// The experts' ranks have weighted the rows. One slot of a group has the group's sum, its other
+// slots none.
+void CountedExchange::add_up(const Part& part, const Sum& sum) {
+  const Range rows = rows_of(part);
+  const int first_message = part.index * config_.num_ranks;
+  find_results(part, rows, sum,
+               [&](int id) { return first_message + config_.placement.rank_of(id); });
+  add_found(part, rows, sum, {});
+}
+
+}  // namespace hocket

@@ -1,0 +1,45 @@
+// The exchange of prefill: each row travels once to every rank that holds one of its experts, and
+// one partial sum for each of its combine groups there comes back. Parts are shares of the rows.
+// The way of row t3 of rank 1, with 4 experts a rank and 2 in a combine group:
+//
+//   chosen              experts 8 2 3, weights a b c             8 is expert 0 of rank 2
+//   to rank 0, once     ids -1 2 3,  weights 0 b c,  row t3      at its experts 2 and 3: y2, y3
+//   to rank 2, once     ids 0 -1 -1, weights a 0 0,  row t3      at its expert 0: y8
+//   from rank 0         b y2 + c y3                              both are of group 1
+//   from rank 2         a y8                                     of group 4
+//   residual[t3]        += (b y2 + c y3) + (a y8)                groups ascending
+#pragma once
+
+#include <array>
+
+#include "compute/moe/row_exchange.h"
+
+namespace hocket {
+
+class CountedExchange final : public RowExchange {
+ public:
+  explicit CountedExchange(const Config& config) : RowExchange(config, ExchangeMode::counted) {}
+
+  int most_rows(int) const override { return config_.limits.max_rows; }
+  void list_leaving(const Part& part, const MatrixView& normed) override;
+  void expect_results(const Part& part, const Routing& routing, std::span<int> due) override;
+  bool adds_up(int) const override { return true; }
+  void add_up(const Part& part, const Sum& sum) override;
+
+ private:
+  Range experts_of(int rank, int part) const override;
+  Range leaving(const Part& part, int rank) const override;
+  SlotLists slots_of(const WorkBuffers& work, const Range& rows) const override;
+  void list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
+                    std::span<int32_t> segments) override;
+  void write_results(const Part& part, const ExpertRows& rows, Returned& returned) override;
+
+  Range rows_of(const Part& part) const;
+  int64_t first_sent(const Part& part) const;
+  std::span<int32_t> offsets_of(const Part& part) const;
+
+  // The rows that arrived in a half's last part, as places in the lists of arrived rows.
+  std::array<Range, kMaxHalves> arrived_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,185 @@
+#include "compute/moe/row_exchange.h"
+
+#include <algorithm>
+
+#include "compute/kernels/combine.h"
+#include "compute/kernels/quantized_rows.h"
+
+namespace hocket {
+namespace {
+
+template <class T>
+std::span<const std::byte> bytes_of(const View<T>& rows) {
+  return {reinterpret_cast<const std::byte*>(rows.data),
+          static_cast<size_t>(rows.rows * rows.cols) * sizeof(T)};
+}
+
+}  // namespace
+
+RowExchange::RowExchange(const Config& config, ExchangeMode mode) : config_(config), mode_(mode) {
+  for (auto& half : returned_)
+    for (Returned& part : half) part.first.resize(config.num_ranks + 1);
+}
+
+MessageFormat RowExchange::dispatch_format(int rank, int part) const {
+  const int num_experts = experts_of(rank, part).count;
+  return {.mode = mode_,
+          .dtype = config_.limits.int8_dispatch ? DType::int8 : config_.dtype,
+          .num_experts = num_experts,
+          .top_k = config_.top_k,
+          .most_rows = most_rows(num_experts),
+          .row_bytes = config_.leaving_bytes};
+}
+
+MessageFormat RowExchange::combine_format() const {
+  return {.mode = mode_,
+          .dtype = config_.dtype,
+          .top_k = config_.top_k,
+          .row_bytes = config_.row_bytes};
+}
+
+// Returns the memory for the head of a combine; that for a dispatch follows it.
+std::byte* RowExchange::head_of(const Part& part, int rank) const {
+  const int number = part.half.index * config_.limits.exchange.max_parts + part.index;
+  return part.site.work.exchange.heads.row(number * config_.num_ranks + rank);
+}
+
+std::span<uint32_t> RowExchange::counts_for(const Part& part, int rank) const {
+  std::byte* const head = head_of(part, rank) + kMessageHeadBytes;
+  return {reinterpret_cast<uint32_t*>(head + kMessageHeadBytes),
+          static_cast<size_t>(experts_of(rank, part.index).count)};
+}
+
+void RowExchange::round_leaving(const Part& part, const MatrixView& normed,
+                                const Range& rows) const {
+  if (!config_.limits.int8_dispatch) return;
+  quantize_rows(part.site.backend, normed.slice_rows(rows.begin, rows.count),
+                part.site.work.leaving.slice_rows(part.half.rows.begin + rows.begin, rows.count));
+}
+
+void RowExchange::gather_leaving(const Part& part) const {
+  const WorkBuffers& work = part.site.work;
+  const ExchangeBuffers& lists = work.exchange;
+  const int64_t begin = leaving(part, (config_.rank + 1) % config_.num_ranks).begin;
+  const int64_t end = leaving(part, config_.rank).begin;
+  gather_rows(
+      part.site.backend, work.leaving.slice_rows(part.half.rows.begin, part.half.rows.count),
+      {lists.sent_from + begin, lists.sent_from + end}, lists.sent.slice_rows(begin, end - begin));
+}
+
+RowExchange::Pieces RowExchange::dispatch_to(const Part& part, int rank) const {
+  const ExchangeBuffers& lists = part.site.work.exchange;
+  const Range rows = leaving(part, rank);
+  const MessageFormat format = dispatch_format(rank, part.index);
+  std::byte* const head = head_of(part, rank) + kMessageHeadBytes;
+  write_head(format, rows.count, head);
+  const SlotLists slots = slots_of(part.site.work, rows);
+  const auto* const sent = static_cast<const std::byte*>(lists.sent.data);
+  return {std::span<const std::byte>(head,
+                                     static_cast<size_t>(dispatch_head_bytes(format.num_experts))),
+          bytes_of(slots.ids), bytes_of(slots.weights),
+          std::span(sent + rows.begin * config_.leaving_bytes,
+                    static_cast<size_t>(rows.count * config_.leaving_bytes))};
+}
+
+ArrivedRows RowExchange::own_rows(const Part& part) const {
+  const WorkBuffers& work = part.site.work;
+  const Range rows = leaving(part, config_.rank);
+  const SlotLists slots = slots_of(work, rows);
+  return {.num_rows = rows.count,
+          .counts = counts_for(part, config_.rank),
+          .ids = slots.ids,
+          .weights = slots.weights,
+          .rows = static_cast<const std::byte*>(
+              work.leaving.slice_rows(part.half.rows.begin, part.half.rows.count).data),
+          .row_bytes = config_.leaving_bytes,
+          .index = work.exchange.sent_from + rows.begin};
+}
+
+// The begins of the arrived rows:
+//
+//   segments    e0: r0 | r1 | r2   e1: r0 | r1 | r2   ...   begin of each source's rows
+//   offsets     ^ e0               ^ e1                     begin of each expert's rows
+ExpertRows RowExchange::arrange(const Part& part, std::span<const ArrivedRows> arrived) {
+  const WorkBuffers& work = part.site.work;
+  const ExchangeBuffers& lists = work.exchange;
+  const auto [first_expert, experts] = experts_of(config_.rank, part.index);
+  const std::span<int32_t> segments(lists.segments.row(part.half.index),
+                                    experts * config_.num_ranks + 1);
+  const std::span<int32_t> offsets(lists.expert_offsets.row(part.half.index), experts + 1);
+  int32_t at = 0;
+  for (int e = 0; e < experts; ++e) {
+    offsets[e] = at;
+    for (int peer = 0; peer < config_.num_ranks; ++peer) {
+      segments[e * config_.num_ranks + peer] = at;
+      if (!arrived.empty()) at += static_cast<int32_t>(arrived[peer].counts[e]);
+    }
+  }
+  offsets[experts] = segments.back() = at;
+  if (!arrived.empty()) list_arrived(part, arrived, segments);
+
+  // Results of earlier parts are still being sent from x, so each part takes its own place. y is
+  // read before the next part comes, so parts share it.
+  int64_t& taken = num_arrived_[part.half.index];
+  const auto region = [&](MatrixView all, int64_t used) {
+    const int64_t capacity = lists.shape.expert_rows();
+    return all.slice_rows(ExchangeBuffers::region_begin(part.half.index, capacity, used, at), at);
+  };
+  const ExpertRows rows = {.x = region(work.expert_x, taken),
+                           .y = region(work.expert_y, 0),
+                           .offsets = offsets,
+                           .first_expert = static_cast<int>(first_expert)};
+  taken += at;
+  const std::span<const std::byte* const> sources(lists.sources, at);
+  if (config_.limits.int8_dispatch) {
+    dequantize_rows(part.site.backend, sources, rows.x);
+  } else {
+    gather_rows(part.site.backend, sources, rows.x);
+  }
+  return rows;
+}
+
+void RowExchange::make_results(const Part& part, const ExpertRows& rows) {
+  Returned& back = returned_of(part);
+  back.rows = static_cast<const std::byte*>(rows.x.data);
+  write_results(part, rows, back);
+}
+
+RowExchange::Pieces RowExchange::combine_to(const Part& part, int rank) const {
+  const Returned& back = returned_[part.half.index][part.index];
+  const int first = back.first[rank], count = back.first[rank + 1] - first;
+  std::byte* const head = head_of(part, rank);
+  write_head(combine_format(), count, head);
+  return {std::span<const std::byte>(head, kMessageHeadBytes),
+          std::span(back.rows + first * config_.row_bytes,
+                    static_cast<size_t>(count * config_.row_bytes))};
+}
+
+const std::byte* RowExchange::own_results(const Part& part) const {
+  const Returned& back = returned_[part.half.index][part.index];
+  return back.rows + back.first[config_.rank] * config_.row_bytes;
+}
+
+void RowExchange::add_found(const Part& part, const Range& rows, const Sum& sum,
+                            View<const float> weights) const {
+  const WorkBuffers& work = part.site.work;
+  const auto of_rows = [&](auto view) {
+    return view.rows > 0 ? view.slice_rows(rows.begin, rows.count) : view;
+  };
+  combine_placed(part.site.backend, {.dtype = config_.dtype,
+                                     .rows = {work.exchange.results, rows.count, config_.top_k},
+                                     .ids = of_rows(sum.routing.ids),
+                                     .weights = of_rows(weights),
+                                     .group_size = config_.group_size,
+                                     .output_scale = config_.output_scale,
+                                     .shared = of_rows(sum.shared),
+                                     .residual = work.residual.slice_rows(
+                                         part.half.rows.begin + rows.begin, rows.count)});
+}
+
+void RowExchange::move_back(std::span<int32_t> starts) {
+  std::shift_right(starts.begin(), starts.end(), 1);
+  starts[0] = 0;
+}
+
+}  // namespace hocket

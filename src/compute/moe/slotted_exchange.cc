@@ -1,0 +1,133 @@
+#include "compute/moe/slotted_exchange.h"
+
+#include <algorithm>
+
+#include "compute/kernels/combine.h"
+
+namespace hocket {
+
+SlottedExchange::SlottedExchange(const Config& config)
+    : RowExchange(config, ExchangeMode::slotted),
+      leaving_(config.placement.num_experts()),
+      message_first_(config.limits.exchange.max_parts * config.num_ranks) {}
+
+void SlottedExchange::begin_pass(int parts) {
+  RowExchange::begin_pass(parts);
+  if (parts != placed_parts_) place_experts();
+}
+
+int SlottedExchange::most_rows(int num_experts) const {
+  return config_.limits.exchange.max_slotted_rows * std::min(config_.top_k, num_experts);
+}
+
+RowExchange::Range SlottedExchange::experts_of(int rank, int part) const {
+  const int all = static_cast<int>(config_.placement.experts_of(rank).size());
+  const int begin = part * all / parts_;
+  return {begin, (part + 1) * all / parts_ - begin};
+}
+
+// Gives the experts of all ranks their places in the sequence in which rows leave.
+void SlottedExchange::place_experts() {
+  int32_t place = 0;
+  for (int part = 0; part < parts_; ++part)
+    for (int turn = 1; turn <= config_.num_ranks; ++turn) {
+      const int rank = (config_.rank + turn) % config_.num_ranks;
+      const int message = part * config_.num_ranks + rank;
+      const Range experts = experts_of(rank, part);
+      message_first_[message] = place;
+      for (const int id : config_.placement.experts_of(rank).subspan(experts.begin, experts.count))
+        leaving_[id] = {place++, message};
+    }
+  placed_parts_ = parts_;
+}
+
+// Returns the begins of the half's leaving rows in all parts: [experts by their place + 1].
+int32_t* SlottedExchange::offsets_of(const Part& part) const {
+  return part.site.work.exchange.sent_offsets.row(part.half.index *
+                                                  config_.limits.exchange.max_parts);
+}
+
+RowExchange::Range SlottedExchange::leaving(const Part& part, int rank) const {
+  const int32_t* const offsets =
+      offsets_of(part) + message_first_[part.index * config_.num_ranks + rank];
+  return {int64_t{part.half.rows.begin} * config_.top_k + offsets[0],
+          offsets[experts_of(rank, part.index).count] - offsets[0]};
+}
+
+// Lists the leaving rows of all parts at once: by part, rank and expert, one row for every slot.
+// Sets work.expert_position to the number of a slot's row in its message.
+void SlottedExchange::list_leaving(const Part& part, const MatrixView& normed) {
+  if (part.index > 0) return;
+  const WorkBuffers& work = part.site.work;
+  const ExchangeBuffers& lists = work.exchange;
+  const RowRange rows = part.half.rows;
+  const Routing& routing = part.half.state.routing.peek();
+  const int64_t first = int64_t{rows.begin} * config_.top_k;
+  const int num_experts = config_.placement.num_experts();
+  const std::span<int32_t> offsets(offsets_of(part), num_experts + 1);
+  const View<int32_t> position = work.expert_position.slice_rows(rows.begin, rows.count);
+  round_leaving(part, normed, {0, rows.count});
+
+  std::ranges::fill(offsets, 0);
+  for (int t = 0; t < rows.count; ++t)
+    for (int s = 0; s < config_.top_k; ++s) ++offsets[leaving_[routing.ids.row(t)[s]].place + 1];
+  for (int e = 0; e < num_experts; ++e) offsets[e + 1] += offsets[e];
+  std::array<int32_t, size_t{kMaxParts} * kMostExpertRanks> begins;  // the begin of each message
+  for (int p = 0; p < parts_; ++p)
+    for (int rank = 0; rank < config_.num_ranks; ++rank) {
+      const int message = p * config_.num_ranks + rank;
+      const int32_t* const starts = offsets.data() + message_first_[message];
+      const std::span<uint32_t> counts = counts_for({part.site, part.half, p}, rank);
+      for (size_t e = 0; e < counts.size(); ++e) counts[e] = starts[e + 1] - starts[e];
+      begins[message] = *starts;
+    }
+  for (int t = 0; t < rows.count; ++t)
+    for (int s = 0; s < config_.top_k; ++s) {
+      const Leaving& to = leaving_[routing.ids.row(t)[s]];
+      const int32_t row = offsets[to.place]++;
+      lists.sent_from[first + row] = t;
+      position.row(t)[s] = row - begins[to.message];
+    }
+  move_back(offsets);
+}
+
+void SlottedExchange::list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
+                                   std::span<int32_t> segments) {
+  const ExchangeBuffers& lists = part.site.work.exchange;
+  const int experts = experts_of(config_.rank, part.index).count;
+  for (int peer = 0; peer < config_.num_ranks; ++peer)
+    for (int e = 0, row = 0; e < experts; ++e) {
+      const int32_t* const segment = segments.data() + e * config_.num_ranks + peer;
+      for (int32_t i = segment[0]; i < segment[1]; ++i) lists.sources[i] = arrived[peer].row(row++);
+    }
+}
+
+// Copies the result rows, rank by rank, in the sequence in which their rows came.
+void SlottedExchange::write_results(const Part& part, const ExpertRows& rows, Returned& returned) {
+  const ExchangeBuffers& lists = part.site.work.exchange;
+  const int32_t* const segments = lists.segments.row(part.half.index);
+  const int experts = static_cast<int>(rows.offsets.size()) - 1;
+  int32_t at = 0;
+  for (int peer = 0; peer < config_.num_ranks; ++peer) {
+    returned.first[peer] = at;
+    for (int e = 0; e < experts; ++e) {
+      const int32_t* const segment = segments + e * config_.num_ranks + peer;
+      for (int32_t row = segment[0]; row < segment[1]; ++row)
+        lists.sources[at++] = static_cast<const std::byte*>(rows.y.data) + row * config_.row_bytes;
+    }
+  }
+  returned.first[config_.num_ranks] = at;
+  gather_rows(part.site.backend, std::span(lists.sources, at), rows.x);
+}
+
+void SlottedExchange::expect_results(const Part& part, const Routing&, std::span<int> due) {
+  for (int rank = 0; rank < config_.num_ranks; ++rank) due[rank] = leaving(part, rank).count;
+}
+
+void SlottedExchange::add_up(const Part& part, const Sum& sum) {
+  const Range rows = {0, part.half.rows.count};
+  find_results(part, rows, sum, [&](int id) { return leaving_[id].message; });
+  add_found(part, rows, sum, sum.routing.weights);
+}
+
+}  // namespace hocket

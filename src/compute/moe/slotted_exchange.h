@@ -1,0 +1,53 @@
+// The exchange of decode: each row travels once for every one of its experts, and every expert's
+// row comes back as it is. Parts are shares of each rank's experts. The way of row t3 of rank 1,
+// with 4 experts a rank and 2 in a combine group:
+//
+//   chosen         experts 8 2 3, weights a b c              8 is expert 0 of rank 2
+//   to rank 0      rows of its expert 2: t3, of 3: t3        the bytes of t3 travel twice
+//   to rank 2      rows of its expert 0: t3
+//   from rank 0    y2, y3                                    in the order in which they were sent
+//   from rank 2    y8
+//   residual[t3]   += (b y2 + c y3) + (a y8)                 groups ascending
+#pragma once
+
+#include <vector>
+
+#include "compute/moe/row_exchange.h"
+
+namespace hocket {
+
+class SlottedExchange final : public RowExchange {
+ public:
+  explicit SlottedExchange(const Config& config);
+
+  void begin_pass(int parts) override;
+  int most_rows(int num_experts) const override;
+  void list_leaving(const Part& part, const MatrixView& normed) override;
+  void expect_results(const Part& part, const Routing& routing, std::span<int> due) override;
+  // The sum of a row needs every part.
+  bool adds_up(int num_due) const override { return num_due == 0; }
+  void add_up(const Part& part, const Sum& sum) override;
+
+ private:
+  // The place of an expert's rows among the leaving rows, which are sorted by part, rank in turn
+  // and expert, and the message that they are in: part * num_ranks + rank.
+  struct Leaving {
+    int32_t place = 0;
+    int32_t message = 0;
+  };
+
+  Range experts_of(int rank, int part) const override;
+  Range leaving(const Part& part, int rank) const override;
+  void list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
+                    std::span<int32_t> segments) override;
+  void write_results(const Part& part, const ExpertRows& rows, Returned& returned) override;
+
+  void place_experts();
+  int32_t* offsets_of(const Part& part) const;
+
+  std::vector<Leaving> leaving_;        // [experts]
+  std::vector<int32_t> message_first_;  // [parts * ranks] place of a message's first expert
+  int placed_parts_ = 0;                // the number of parts that the two hold for
+};
+
+}  // namespace hocket

@@ -1,0 +1,190 @@
+#include "engine/rank_loop.h"
+
+#include <thread>
+#include <utility>
+
+#include "base/log.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kControlCommands = 4096;  // room for aborts and flushes beside queued requests
+constexpr Duration kControlWait = std::chrono::seconds(2);
+constexpr auto kIdleWait = std::chrono::milliseconds(100);
+constexpr auto kJoinWait = std::chrono::milliseconds(200);
+
+// Returns the prefix of the log lines if there are several ranks, in SGLang's form.
+std::string log_prefix(const RankNetwork* network) {
+  if (network == nullptr) return "";
+  return fmt::format("DP{0} EP{0} ", network->rank());
+}
+
+// Leaves room for the aborts of other ranks' requests too, because each abort goes to all ranks.
+size_t command_room(const SchedulerOptions& scheduler, const RankNetwork* network) {
+  const int others = network == nullptr ? 0 : network->num_ranks() - 1;
+  return static_cast<size_t>(scheduler.max_queued_requests) + kControlCommands +
+         2 * static_cast<size_t>(others) * static_cast<size_t>(scheduler.max_running_requests);
+}
+
+}  // namespace
+
+RankLoop::RankLoop(RankParts parts)
+    : clock_(parts.clock != nullptr ? *parts.clock : real_clock_),
+      network_(std::move(parts.network)),
+      farewell_(parts.farewell),
+      commands_(command_room(parts.scheduler, network_.get())),
+      report_({.rank = rank(),
+               .log_interval = parts.log_interval,
+               .log_prefix = log_prefix(network_.get()),
+               .clock = &clock_,
+               .pulse = network_ ? &network_->pulse() : nullptr}),
+      step_(std::move(parts), {.clock = clock_,
+                               .network = network_.get(),
+                               .commands = commands_,
+                               .report = report_,
+                               .wake = [this] { wake(); }}) {}
+
+void RankLoop::start(Outbox& outbox) {
+  HOCKET_CHECK(!threaded_.load());
+  threaded_ = true;
+  thread_ = Thread({.name = network_ ? fmt::format("engine{}", rank()) : "engine"},
+                   [this, &outbox] { run(outbox); });
+}
+
+void RankLoop::run(Outbox& outbox) {
+  step_.adopt_thread();
+  step_.send_to(outbox);
+  if (network_) join_epoch();  // returns at once if all ranks are in this process
+  while (!should_exit()) {
+    if (network_ && !step_.joined()) {
+      join_epoch();
+      continue;
+    }
+    const bool turns = has_work();
+    if (turns && step_.run()) continue;
+    if (!turns && report_.set_busy(false)) step_.publish_idle();
+    if (!should_exit()) wait_for_work();
+  }
+  step_.end_all(error(ErrorCode::shutting_down, "the server is shutting down"));
+  if (network_) step_.leave_epoch();
+}
+
+bool RankLoop::step(Outbox& outbox) {
+  step_.send_to(outbox);
+  return step_.run();
+}
+
+// Several ranks stop together, after the step that they agreed to be the last. Exceptions: they
+// cannot agree any more, or this rank may leave the others and `farewell` is over.
+bool RankLoop::should_exit() const {
+  if (!step_.connected()) return stopping_;
+  return step_.lockstep()->ends() || (stopping_ && network_->may_leave_others() &&
+                                      clock_.now().time_since_epoch().count() > stop_by_ns_.load());
+}
+
+// Looks for the other ranks; requests that arrive meanwhile are refused, naming the missing ranks.
+void RankLoop::join_epoch() {
+  const auto link = network_->join(kJoinWait);
+  if (!link) return wait_for_work();  // it failed for good
+  if (!*link) return step_.intake();
+  if (const auto joined = step_.join_epoch(**link); !joined) {
+    network_->lose(-1, joined.error());
+    return network_->part();
+  }
+  if (step_.connected())
+    log::info("rank {}: {} ranks in epoch {} over {}", rank(), network_->num_ranks(),
+              (*link)->epoch, network_->describe());
+}
+
+// A single rank may always try a step. With several ranks a step costs an agreement, so there must
+// be a reason: work here, or work on another rank.
+bool RankLoop::has_work() {
+  if (!step_.connected()) return true;
+  const Ledger::Beside beside(step_.ledger(), "look for work");
+  if (stopping_) step_.lockstep()->ask_to_end();
+  return stopping_ || step_.has_work();
+}
+
+void RankLoop::wait_for_work() {
+  if (step_.connected()) {
+    // A request that came while this rank waited for an agreement has used up its wake-up already.
+    if (commands_.size() == 0) step_.lockstep()->wait(kIdleWait);
+    report_.note_turn();
+    return;
+  }
+  if (auto command = commands_.wait_pop(kIdleWait)) step_.handle(*command);
+}
+
+void RankLoop::ask_to_stop() {
+  stop_by_ns_ = (clock_.now() + farewell_).time_since_epoch().count();
+  stopping_ = true;
+  wake();
+}
+
+void RankLoop::wake() {
+  commands_.wake();
+  if (network_) network_->wake();
+}
+
+void RankLoop::join() {
+  if (!thread_.joinable()) return;
+  thread_.join();
+  commands_.close();
+}
+
+bool RankLoop::submit(RequestInput& input) {
+  const int64_t num_tokens = std::ssize(input.prompt);
+  report_.hand_over(num_tokens);
+  Command command = std::move(input);
+  if (commands_.push(command)) {
+    if (network_) network_->wake();
+    return true;
+  }
+  input = std::get<RequestInput>(std::move(command));
+  report_.take_back(num_tokens);
+  return false;
+}
+
+// The caller may be the very thread that the rank waits for, as the reader of a full outbox. So the
+// wait has a limit, which all callers that find the mailbox full share.
+void RankLoop::push_control(Command command) {
+  while (!commands_.push(command)) {
+    if (commands_.closed()) return;
+    if (!waits_for_room()) {
+      if (!drops_.exchange(true))
+        log::warning(
+            "rank {}: its mailbox has been full for {:.0f} s, so aborts and flushes are dropped "
+            "until it has room, and requests that were to be aborted run to their ends. If it "
+            "does not go on, restart the server",
+            rank(), to_seconds(kControlWait));
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  full_since_ns_ = 0;
+  drops_ = false;
+  if (network_) network_->wake();
+}
+
+// A rank without a thread is stepped by its caller, so waiting would be in vain.
+bool RankLoop::waits_for_room() {
+  const int64_t now = real_clock_.now().time_since_epoch().count();
+  int64_t since = 0;
+  if (full_since_ns_.compare_exchange_strong(since, now)) since = now;
+  return threaded_ && Duration(now - since) < kControlWait;
+}
+
+RankStats RankLoop::stats() const {
+  RankStats stats = report_.stats();
+  stats.overlap = step_.overlap().stats();
+  return stats;
+}
+
+std::vector<RankLoad> RankLoop::heard_loads() const {
+  std::vector<RankLoad> all;
+  for (int rank = 0; network_ && rank < network_->num_ranks(); ++rank)
+    all.push_back(step_.lockstep()->heard(rank));
+  return all;
+}
+
+}  // namespace hocket

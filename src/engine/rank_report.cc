@@ -1,0 +1,120 @@
+#include "engine/rank_report.h"
+
+#include <algorithm>
+
+#include "base/black_box.h"
+
+namespace hocket {
+
+RankReport::RankReport(const Options& options)
+    : rank_(options.rank),
+      clock_(*options.clock),
+      pulse_(options.pulse),
+      step_log_(options.log_interval, options.log_prefix),
+      last_turn_ns_(clock_.now().time_since_epoch().count()) {}
+
+void RankReport::hand_over(int64_t num_tokens) {
+  ++num_handed_over_;
+  ++load_requests_;
+  load_tokens_ += num_tokens;
+}
+
+void RankReport::take_back(int64_t num_tokens) {
+  --num_handed_over_;
+  --load_requests_;
+  load_tokens_ -= num_tokens;
+}
+
+void RankReport::took_in(int64_t num_tokens) {
+  --num_handed_over_;
+  ++new_requests_;
+  new_tokens_ += num_tokens;
+}
+
+StepPlace RankReport::place() const {
+  StepPlace place{.verb = verb_.load(std::memory_order_relaxed)};
+  if (pulse_ == nullptr) return place;
+  const Beat beat = pulse_->beat();
+  const bool open = beat.state != EngineState::closed;
+  if (open && beat.stage > 0) place.layer = static_cast<int>(beat.stage) / kNumMessageKinds;
+  place.waits = place.verb == Verb::agree || beat.state == EngineState::waiting;
+  return place;
+}
+
+RankStats RankReport::stats() const {
+  RankStats copy;
+  {
+    std::lock_guard lock(mutex_);
+    copy = stats_;
+  }
+  const int handed_over = num_handed_over_;  // they wait already, though no step has seen them
+  copy.scheduler.num_waiting += handed_over;
+  copy.busy = busy_ || handed_over > 0;
+  copy.place = place();
+  if (copy.busy) {
+    const Duration since = clock_.now().time_since_epoch() - Duration(last_turn_ns_.load());
+    copy.seconds_since_last_step = std::max(0.0, to_seconds(since));
+  }
+  return copy;
+}
+
+void RankReport::count_end(FinishReason finish) {
+  std::lock_guard lock(mutex_);
+  ++(finish == FinishReason::abort   ? stats_.num_requests_aborted
+     : finish == FinishReason::error ? stats_.num_requests_failed
+                                     : stats_.num_requests_finished);
+}
+
+// Requests that were handed over stay counted until a step has counted them.
+void RankReport::publish_load(const SchedulerStats& now) {
+  num_waiting_ = now.num_waiting;
+  const int requests = now.num_running + now.num_waiting + now.num_held;
+  const int64_t tokens = now.num_waiting_tokens + now.num_running;
+  load_requests_ += requests - published_requests_ - new_requests_;
+  load_tokens_ += tokens - published_tokens_ - new_tokens_;
+  published_requests_ = requests;
+  published_tokens_ = tokens;
+  new_requests_ = 0;
+  new_tokens_ = 0;
+}
+
+// Writes the step into the black box, to be read after a crash.
+void RankReport::note_step(const Flight& flight, const SchedulerStats& now) const {
+  const Batch& batch = *flight.batch;
+  black_box::note(black_box::Ring::steps,
+                  R"("step":{},"rank":{},"rows":{},"decode_rows":{},"seqs":{},"running":{},)"
+                  R"("waiting":{},"used_tokens":{},"took_us":{:.0f})",
+                  step_log_.num_steps(), rank_, batch.num_rows, batch.num_answer_rows(),
+                  batch.slices.size(), now.num_running, now.num_waiting, now.num_used_tokens,
+                  to_us(flight.took()));
+}
+
+void RankReport::publish(const Flight& flight, const Scheduler& scheduler, TimePoint now,
+                         const std::optional<StepTransfers>& transfers) {
+  const SchedulerStats counts = scheduler.stats();
+  step_log_.note(*flight.batch, counts, flight.end, flight.took(), transfers);
+  publish_load(counts);
+  board_.note(scheduler, now);
+  note_step(flight, counts);
+  last_turn_ns_ = now.time_since_epoch().count();
+  std::lock_guard lock(mutex_);
+  stats_.scheduler = counts;
+  stats_.steps = step_log_.counts();
+  stats_.gen_throughput = flight.batch->slices.empty() ? 0 : step_log_.gen_throughput();
+  stats_.last_step_seconds = to_seconds(flight.took());
+  stats_.step_seconds_total += to_seconds(flight.took());
+  stats_.exchange_wait_seconds_total = to_seconds(exchange_waited_);
+  stats_.agreement_wait_seconds_total = to_seconds(agreement_waited_);
+}
+
+void RankReport::publish_idle(const Scheduler& scheduler) {
+  const SchedulerStats now = scheduler.stats();
+  publish_load(now);
+  board_.note_rest(scheduler, clock_.now());
+  note_turn();
+  std::lock_guard lock(mutex_);
+  stats_.scheduler = now;
+  stats_.gen_throughput = 0;
+}
+
+}  // namespace hocket

@@ -1,0 +1,89 @@
+// The figures of a rank: its load, its counters, the place of its step and its requests. The
+// engine's thread writes them, at the latest after each step; other threads read copies, so no
+// reader ever waits for a step. Thread: engine, except for the parts marked "any".
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "cluster/pulse.h"
+#include "engine/flight.h"
+#include "engine/watch/engine_stats.h"
+#include "engine/watch/request_board.h"
+#include "engine/watch/step_log.h"
+#include "policy/routing/request_router.h"
+#include "policy/scheduler/scheduler.h"
+
+namespace hocket {
+
+class RankReport {
+ public:
+  struct Options {
+    int rank = 0;
+    int log_interval = 1;          // StepLog's decode_interval
+    std::string log_prefix;        // StepLog's prefix
+    const Clock* clock = nullptr;  // outlives it
+    const Pulse* pulse = nullptr;  // outlives it; null for the only rank
+  };
+  explicit RankReport(const Options& options);
+
+  // These may be called by any thread.
+  // Counts a request as handed over, until took_in(); take_back() undoes it.
+  void hand_over(int64_t num_tokens);
+  void take_back(int64_t num_tokens);
+  RankLoad load() const { return {.num_requests = load_requests_, .num_tokens = load_tokens_}; }
+  // Returns how many requests are handed over, or waited after the last step.
+  int num_queued() const { return num_handed_over_ + num_waiting_; }
+  // Returns all stats but those of overlap.
+  RankStats stats() const;
+  std::vector<RequestSnapshot> requests() { return board_.look(clock_.now()); }
+
+  void took_in(int64_t num_tokens);
+  // Notes the verb that begins, for the watchdog.
+  void at(Verb next) { verb_.store(next, std::memory_order_relaxed); }
+  // Says whether the rank has work. Returns the answer before.
+  bool set_busy(bool busy) { return busy_.exchange(busy); }
+  // Notes that the rank found nothing to do a moment ago, so it is not stuck.
+  void note_turn() { last_turn_ns_ = clock_.now().time_since_epoch().count(); }
+  // Adds waits for other ranks, in steps in which any rank has rows.
+  void add_agreement_wait(Duration waited) { agreement_waited_ += waited; }
+  void add_exchange_wait(Duration waited) { exchange_waited_ += waited; }
+  void count_end(FinishReason finish);
+  // Publishes a step after its commit. transfers: set if there are several ranks.
+  void publish(const Flight& flight, const Scheduler& scheduler, TimePoint now,
+               const std::optional<StepTransfers>& transfers);
+  // Publishes that there is nothing to run.
+  void publish_idle(const Scheduler& scheduler);
+
+ private:
+  StepPlace place() const;
+  void publish_load(const SchedulerStats& now);
+  void note_step(const Flight& flight, const SchedulerStats& now) const;
+
+  const int rank_;
+  const Clock& clock_;
+  const Pulse* const pulse_;
+  StepLog step_log_;
+  RequestBoard board_;
+  Duration exchange_waited_{}, agreement_waited_{};
+  // Requests and prompt tokens: taken in since the last publish_load(), and published by it.
+  int new_requests_ = 0, published_requests_ = 0;
+  int64_t new_tokens_ = 0, published_tokens_ = 0;
+
+  std::atomic<int> num_handed_over_{0};  // requests in the mailbox
+  std::atomic<int> num_waiting_{0};      // in the scheduler's queue after the last step
+  std::atomic<int> load_requests_{0};    // handed over, waiting or running
+  std::atomic<int64_t> load_tokens_{0};  // RankLoad::num_tokens of these
+  std::atomic<int64_t> last_turn_ns_;    // end of the last step, or of the last note_turn()
+  std::atomic<bool> busy_{false};
+  std::atomic<Verb> verb_{Verb::rest};
+  mutable std::mutex mutex_;
+  RankStats stats_;  // guarded by mutex_
+};
+
+}  // namespace hocket

@@ -1,0 +1,163 @@
+// The steps of one rank: the verbs, one function each, and all that they work on: scheduler, cache,
+// model, pages, the agreement with other ranks. rank_loop.h has the thread that calls run().
+//
+//   join_epoch() .. run(), run(), .. -> leave_epoch(), also if a step is given up (several ranks)
+//
+// Thread: engine, except for the parts marked "any".
+#pragma once
+
+#include <array>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "base/mailbox.h"
+#include "engine/flight.h"
+#include "engine/forward_thread.h"
+#include "engine/grammar/rank_grammars.h"
+#include "engine/prepare.h"
+#include "engine/rank_answers.h"
+#include "engine/rank_hooks.h"
+#include "engine/rank_report.h"
+#include "engine/ranks/lockstep.h"
+#include "engine/ranks/network.h"
+#include "engine/ranks/rank_overlap.h"
+#include "engine/runner.h"
+#include "engine/sampler.h"
+#include "policy/scheduler/scheduler.h"
+
+namespace hocket {
+
+struct AbortRequest {
+  RequestId id{};
+  FinishReason reason = FinishReason::abort;
+  Error why;
+};
+struct AbortAll {
+  Error why;
+};
+struct FlushCache {
+  std::promise<bool> answer;
+};
+using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache>;
+
+// The parts that a rank is made of.
+struct RankParts {
+  std::unique_ptr<Runner> runner;
+  std::unique_ptr<KvEventChannel> kv_events;  // null without --kv-events
+  ExpertStats* experts = nullptr;             // outlives the rank; null for a dense model
+  SchedulerOptions scheduler;                 // the rank itself sets `hooks` and `kv_events`
+  int log_interval = 1;                       // StepLog's decode_interval
+  const Clock* clock = nullptr;               // null: the real clock
+  GrammarCompiler* grammars = nullptr;        // lives from start() to join(); null: free text only
+  std::unique_ptr<RankNetwork> network;       // null for the only rank
+  Duration stall_timeout = AllToAll::Options().stall_timeout;
+  int max_delayed_passes = 0;  // passes that prompts may wait for other ranks' decode rows
+  std::shared_ptr<const StageModel> prior;  // option of RankOverlap, as the next three
+  LayerCounts layers;
+  Profiler* profiler = nullptr;
+  RecentSteps* recent = nullptr;
+  Duration farewell{};  // longest time to serve others' requests after ask_to_stop()
+};
+
+class RankStep {
+ public:
+  // The objects around the steps; all outlive it.
+  struct Surroundings {
+    const Clock& clock;
+    RankNetwork* network = nullptr;  // null for the only rank
+    Mailbox<Command>& commands;
+    RankReport& report;
+    std::function<void()> wake;  // makes the rank look for work; any thread may call it
+  };
+  RankStep(RankParts parts, const Surroundings& around);
+
+  // Called by the thread that will run the steps, before the first of them; without it run()'s
+  // caller does both.
+  void adopt_thread();
+  void send_to(Outbox& outbox) { answers_.send_to(outbox); }
+  // Runs a step. Returns false if there was nothing to run, or ranks were lost.
+  bool run();
+  // The verb intake: takes in all commands that have come.
+  void intake();
+  void handle(Command& command);
+  // Returns true if a request waits or runs, a command has come, or another rank begins a step.
+  bool has_work();
+  // Publishes the figures of a rank with nothing to run.
+  void publish_idle();
+  // Ends all requests with `why`.
+  void end_all(const Error& why);
+
+  // Makes this rank part of an epoch. Errors: out_of_memory.
+  Result<void> join_epoch(const RankNetwork::Link& link);
+  void leave_epoch();
+  // True between the two.
+  bool joined() const { return joined_; }
+  // True if steps can run with the other ranks; false for the only rank.
+  bool connected() const { return joined_ && !lockstep_->lost(); }
+  // Returns the agreement with the other ranks; null for the only rank.
+  Lockstep* lockstep() { return lockstep_ ? &*lockstep_ : nullptr; }
+  const Lockstep* lockstep() const { return lockstep_ ? &*lockstep_ : nullptr; }
+  // Returns the ledger of the open step; null if another thread computes.
+  Ledger* ledger();
+
+  // Thread: any, for the functions that are marked so there.
+  RankOverlap& overlap() { return overlap_; }
+  const RankOverlap& overlap() const { return overlap_; }
+  KvEventChannel* kv_events() const { return kv_events_.get(); }
+
+ private:
+  Flight* compute_next();
+  bool run_overlapped();
+  void commit(Flight& flight);
+  void reply(Flight& flight);
+  void finish(Flight& flight);
+  void finish_all();
+  void abort_step(const Batch& batch);
+
+  void take_in(RequestInput& input);
+  void take_in(AbortRequest& abort);
+  void take_in(AbortAll& abort);
+  void take_in(FlushCache& flush);
+  void abort_live(FinishReason reason, const Error& why);
+  void send_finished();
+
+  StepProposal propose();
+  PrepareOptions prepare_options() const;
+  StepTools tools();
+  Flight& take_flight();
+  int rank_index() const { return network_ != nullptr ? network_->rank() : 0; }
+
+  const RealClock real_clock_;
+  const Clock& clock_;
+  RankNetwork* const network_;
+  Mailbox<Command>& commands_;
+  RankReport& report_;
+  PulseWatch watch_;
+  const Duration stall_timeout_;
+  const std::unique_ptr<Runner> runner_;
+  const std::unique_ptr<KvEventChannel> kv_events_;
+  ExpertStats* const experts_;
+  bool joined_ = false;
+  std::optional<Lockstep> lockstep_;
+  RankOverlap overlap_;
+  RankGrammars grammars_;
+  RankHooks hooks_;
+  const bool mixes_;                  // prompts and decode rows may share a step
+  int64_t pending_prompt_rows_ = 0;   // rows that the step before left to compute
+  bool integrity_unchecked_ = false;  // a request came since the last check
+  Scheduler scheduler_;
+  Sampler sampler_;
+  RankAnswers answers_;
+  // Two flights, which the steps use in turn.
+  std::array<Flight, ForwardThread::kMaxSteps> flights_;
+  size_t next_flight_ = 0;
+  // Set with overlapped scheduling only. It is last because it uses the runner, sampler and
+  // flights.
+  std::optional<ForwardThread> forward_thread_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,69 @@
+// The slots of the states of all requests, in models with delta nets: who has which slot, and which
+// states the prefix cache keeps. A request has a block slot and a state slot of its own while it
+// runs, and more state slots while states wait to be handed to the tree (request_states.h).
+//
+//   admitted -> begin() .. each step: place() before it runs, keep() after its commit .. -> end()
+//
+// In models without delta nets there are no slots, and all functions do nothing. Thread: engine.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "policy/cache/radix_cache.h"
+#include "policy/cache/slot_allocator.h"
+#include "policy/scheduler/batch.h"
+#include "policy/scheduler/request.h"
+
+namespace hocket {
+
+struct SchedulerOptions;
+
+class StateSlots {
+ public:
+  // Both outlive it. `cache` keeps states in slots of allocator(), so it may be made later.
+  StateSlots(const SchedulerOptions& options, RadixCache& cache);
+
+  bool enabled() const { return states_.num_slots() > 0; }
+  // Returns the state slots for the cache; null if there are none.
+  SlotAllocator* allocator() { return enabled() ? &states_ : nullptr; }
+  int num_slots() const { return states_.num_slots(); }
+  int num_free() const { return states_.num_free(); }
+
+  // Returns true if a request can begin.
+  bool has_room() const;
+  // Gives the slots to a request that begins behind its match. Pre: has_room().
+  void begin(Request& request, PrefixMatch& match);
+  // Returns the last border of a prompt whose state is kept.
+  int last_kept_border(const Request& request) const;
+  // Says where the slice finds its last state and where it puts those that it computes.
+  void place(Slice& slice);
+  // Hands the states of a prompt, up to token `end` of the committed rows, over to the tree. Pre:
+  // the request's lease covers them.
+  void keep(Request& request, int end);
+  // Keeps the last state of a request that ended, as far as its pages are the tree's, because the
+  // next turn of a conversation begins with it; gives all slots back.
+  void end(Request& request);
+  // Gives all slots back. Rows in flight may still use them: who gets them next writes there later.
+  void free(Request& request);
+
+  struct Held {
+    int num_states = 0, num_blocks = 0;
+    void add(const Request& request);
+  };
+  // Recounts the slots: each is free, in the tree, or a request's.
+  void check(const Held& by_requests) const;
+
+ private:
+  int kept_step() const;
+  int take_state();
+  std::array<int, 3> borders_to_keep(const Slice& slice) const;
+  void save_last(RequestStates& held);
+
+  const SchedulerOptions& options_;
+  SlotAllocator states_, blocks_;
+  RadixCache& cache_;
+};
+
+}  // namespace hocket
