@@ -50,12 +50,11 @@ cp "$work/all/bin/hocket" "$prefix/bin/"
 cp -L "$work"/all/lib*/libhocket.so.0 "$prefix/lib/"
 cp -r "$work/all/share/hocket" "$prefix/share/"
 
-# What auditwheel takes along is what no system of this glibc must have.
 cp -r "$root/python" "$work/source"
 rm -rf "$work/source/build" # of a build beside the source
 cp "$root/LICENSE" "$work/source/"
 libraries=$(ldd "$prefix/bin/hocket" "$prefix/lib/libhocket.so.0" | sed -n 's,.* => \(/[^ ]*\) .*,\1,p' | sort -u |
-  grep -vE '/lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so')
+  grep -vE '/lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so') # those of every system, which auditwheel leaves out, too
 python3 "$root/deploy/licences.py" "$build" $libraries >"$work/source/LICENSES-of-others.txt"
 
 export HOCKET_PREFIX=$prefix
