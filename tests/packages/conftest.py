@@ -1,6 +1,7 @@
 """Installs from a built tree: the folder that holds HOCKET_BIN, else build/release."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,8 @@ def library_folder(installed):
 @pytest.fixture(scope="session")
 def make_wheel():
     """Returns a function that makes the wheel in a folder, with the packages of this Python, and returns its path."""
+    if not shutil.which("dpkg-query"):
+        pytest.skip("licences of libraries are known on Debian alone")
 
     def make(folder):
         run(ROOT / "deploy/wheel.sh", "-b", BUILD, "-o", folder, env=dict(os.environ, PYTHON=sys.executable), timeout=400)
