@@ -1,6 +1,6 @@
-"""A wheel with the library inside where HOCKET_LIBRARY names it at build time, and one that finds an installed library otherwise:
+"""Builds the package alone, or around an installation, for a wheel that needs nothing else (deploy/wheel.sh):
 
-    HOCKET_LIBRARY=build/release/libhocket.so pip wheel --no-deps python/
+    HOCKET_PREFIX=PREFIX pip wheel --no-deps python/      PREFIX has bin/hocket, lib/libhocket.so.0 and share/hocket
 """
 
 import os
@@ -10,23 +10,23 @@ from pathlib import Path
 from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
-LIBRARY = os.environ.get("HOCKET_LIBRARY")
+PREFIX = os.environ.get("HOCKET_PREFIX")
 
 
-class BuildWithLibrary(build_py):
+class BuildAroundPrefix(build_py):
     def run(self):
         super().run()
-        if LIBRARY:
-            shutil.copy(Path(LIBRARY).resolve(), Path(self.build_lib) / "hocket" / "libhocket.so.0")
+        if PREFIX:
+            shutil.copytree(PREFIX, Path(self.build_lib) / "hocket", dirs_exist_ok=True)
 
 
 class OneMachine(Distribution):
     def has_ext_modules(self):
-        return bool(LIBRARY)
+        return bool(PREFIX)
 
 
-options = {"cmdclass": {"build_py": BuildWithLibrary}, "distclass": OneMachine}
-if LIBRARY:
+options = {"cmdclass": {"build_py": BuildAroundPrefix}, "distclass": OneMachine}
+if PREFIX:
     try:
         from setuptools.command.bdist_wheel import bdist_wheel
     except ImportError:  # setuptools before 70.1
@@ -39,4 +39,5 @@ if LIBRARY:
             return "py3", "none", super().get_tag()[2]
 
     options["cmdclass"]["bdist_wheel"] = AnyPython
+    options["scripts"] = ["bin/hocket"]
 setup(**options)

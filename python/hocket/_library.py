@@ -130,8 +130,8 @@ SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 
 
 def _open() -> ctypes.CDLL:
-    beside = Path(__file__).parent / NAME
-    place = os.environ.get("HOCKET_LIBRARY") or (str(beside) if beside.exists() else NAME)
+    inside = Path(__file__).parent / "lib" / NAME
+    place = os.environ.get("HOCKET_LIBRARY") or (str(inside) if inside.exists() else NAME)
     try:
         library = ctypes.CDLL(place)
     except OSError as why:

@@ -1,7 +1,9 @@
 """Installs from a built tree: the folder that holds HOCKET_BIN, else build/release."""
 
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,31 @@ def installed(tmp_path_factory):
 def library_folder(installed):
     (library,) = installed.glob("lib*/**/libhocket.so.0")
     return library.parent
+
+
+@pytest.fixture(scope="session")
+def make_wheel():
+    """Returns a function that makes the wheel in a folder, with the packages of this Python, and returns its path."""
+    if not shutil.which("dpkg-query"):
+        pytest.skip("licences of libraries are known on Debian alone")
+
+    def make(folder):
+        run(ROOT / "deploy/wheel.sh", "-b", BUILD, "-o", folder, env=dict(os.environ, PYTHON=sys.executable), timeout=400)
+        (made,) = folder.glob("hocket-*.whl")
+        return made
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def wheel(make_wheel, tmp_path_factory):
+    return make_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def python(wheel, tmp_path_factory):
+    """Returns the Python of a venv into which the wheel alone is installed."""
+    venv = tmp_path_factory.mktemp("venv")
+    run(sys.executable, "-m", "venv", venv)
+    run(venv / "bin/pip", "install", "-q", "--no-index", wheel)
+    return venv / "bin/python"

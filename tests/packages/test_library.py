@@ -111,3 +111,10 @@ def test_the_man_page_is_read_without_a_warning():
     command = ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", str(BUILD / "pages/hocket.1")]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def test_no_library_is_looked_for_in_the_current_folder(installed, library_folder):
+    """An empty name in a RUNPATH is the current folder."""
+    for file in (BUILD / "hocket", BUILD / "libhocket.so", installed / "bin/hocket", library_folder / "libhocket.so.0"):
+        (path,) = re.findall(r"RUNPATH.*\[(.*)\]", run("readelf", "-d", file))
+        assert path and all(name.startswith("$ORIGIN/") for name in path.split(":")), file

@@ -1,38 +1,12 @@
-"""The Python package: built as a wheel with the library inside, installed into a venv, and used as in docs/embedding.md."""
+"""The Python package: installed from the wheel into a venv, and used as in docs/embedding.md."""
 
 import json
 import os
 import re
 import subprocess
-import sys
 import textwrap
 
-import pytest
-from conftest import BINARY, BUILD, MODEL, ROOT, run
-
-PACKAGE = ROOT / "python"
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory):
-    """Builds the wheel with the installed setuptools, so that nothing is downloaded; returns its path."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    run("cp", "-r", PACKAGE, source)  # a build would leave files beside the source
-    run(
-        sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source,
-        env=dict(os.environ, HOCKET_LIBRARY=str(BUILD / "libhocket.so")),
-    )  # fmt: skip
-    (made,) = folder.glob("hocket-*.whl")
-    return made
-
-
-@pytest.fixture(scope="session")
-def python(wheel, tmp_path_factory):
-    venv = tmp_path_factory.mktemp("venv")
-    run(sys.executable, "-m", "venv", venv)
-    run(venv / "bin/pip", "install", "-q", "--no-index", wheel)
-    return venv / "bin/python"
+from conftest import BINARY, MODEL, ROOT, run
 
 
 def play(python, script, **options):
@@ -47,10 +21,6 @@ STORY = [{{"role": "user", "content": "Tell me a story about a fox and a lantern
 """ + textwrap.dedent(script)
     environment = {k: v for k, v in os.environ.items() if k != "HOCKET_LIBRARY"}
     return run(python, "-c", text, cwd="/", env=environment, **options)
-
-
-def test_the_wheel_is_for_every_python_of_this_platform(wheel):
-    assert re.fullmatch(r"hocket-0\.1\.0-py3-none-linux_x86_64\.whl", wheel.name)
 
 
 def test_a_sum(python):
