@@ -9,6 +9,7 @@
 #include "apps/start_checks.h"
 #include "base/host_findings.h"
 #include "compute/comm/ucx_settings.h"
+#include "compute/kernels/choose.h"
 #include "server/http/http.h"
 
 namespace hocket {
@@ -46,15 +47,18 @@ Finding access_finding(const HttpSettings& http) {
   return {"access", "only clients with a key, or only this machine", "", Weight::fine};
 }
 
-Finding isa_finding() {
+void add_level(std::vector<Finding>& findings) {
   const Result<Isa> chosen = choose_isa();
-  if (!chosen) return {"HOCKET_ISA", chosen.error().message, chosen.error().fix, Weight::bad};
-  Finding finding{"HOCKET_ISA", std::string(isa_name(*chosen)), "", Weight::fine};
-  if (*chosen < detect_isa()) {
-    finding.weight = Weight::slow;
-    finding.remedy = fmt::format("unset HOCKET_ISA: this processor has {}", isa_name(detect_isa()));
+  if (!chosen) {
+    findings.push_back({"HOCKET_ISA", chosen.error().message, chosen.error().fix, Weight::bad});
+    return;
   }
-  return finding;
+  findings.push_back(judge_level(*chosen, detect_isa()));
+  if (*chosen >= Isa::amx)  // tiles
+    findings.push_back({"few rows",
+                        fmt::format("below {} rows bf16 is multiplied by {}", kTileRows,
+                                    pairs_bf16(*chosen) ? "pairs (avx512_bf16)" : "FMA"),
+                        "", Weight::fine});
 }
 
 void print(const Finding& finding, bool json) {
@@ -92,7 +96,7 @@ Result<int> examine_machine(const Arguments& arguments) {
   findings.push_back(port_finding(options.http));
   findings.push_back(access_finding(options.http));
   findings.push_back(ucx_finding());
-  findings.push_back(isa_finding());
+  add_level(findings);
   bool works = true;
   for (const Finding& finding : findings) {
     print(finding, options.json);

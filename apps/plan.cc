@@ -241,7 +241,7 @@ Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool:
   speed = {flags.read_gbs * 1e9, flags.peak_gflops * 1e9,
            (flags.peak_gops > 0 ? flags.peak_gops : 2 * flags.peak_gflops) * 1e9};
   HOCKET_TRY(const Isa isa, choose_isa());
-  const Isa level = flags.settings.model.dtype == "float32" ? Isa::avx512 : isa;
+  const Isa level = flags.settings.model.dtype == "float32" ? std::min(isa, Isa::avx512) : isa;
   const std::string_view name = flags.peak_gflops > 0 ? "peak" : bf16_peak_name(level);
   if (speed.read_bytes_per_s > 0 && speed.operations_per_s > 0 &&
       speed.integer_operations_per_s > 0)
@@ -250,7 +250,7 @@ Result<std::string_view> measure_speed(const PlanFlags& flags, const WorkerPool:
   workers.adopt_caller();
   if (speed.operations_per_s == 0) speed.operations_per_s = measured_bf16_peak(level, workers);
   if (speed.integer_operations_per_s == 0)
-    speed.integer_operations_per_s = measured_integer_peak(workers);
+    speed.integer_operations_per_s = measured_integer_peak(isa, workers);
   if (speed.read_bytes_per_s == 0) speed.read_bytes_per_s = measured_read_bandwidth(workers);
   if (speed.read_bytes_per_s == 0)
     return fail(error(ErrorCode::out_of_memory, "no memory to measure its read bandwidth with")

@@ -61,14 +61,11 @@ std::optional<SlowPath> open_to_all(const HttpSettings& http) {
 
 std::vector<SlowPath> find_slow_paths(const EngineInfo& info, const ServerSettings& settings) {
   std::vector<SlowPath> paths;
-  for (const Finding& finding : judge(inspect_machine(), read_host_facts()))
+  std::vector<Finding> findings = judge(inspect_machine(), read_host_facts());
+  findings.push_back(judge_level(info.isa, detect_isa()));
+  for (const Finding& finding : findings)
     if (finding.weight == Weight::slow)
       paths.push_back({finding.name, finding.value, finding.remedy});
-  if (info.isa < detect_isa())
-    paths.push_back({"HOCKET_ISA",
-                     fmt::format("{} is used, and this processor has {}", isa_name(info.isa),
-                                 isa_name(detect_isa())),
-                     "unset HOCKET_ISA"});
 #ifndef __OPTIMIZE__
   paths.push_back(
       {"build", "this program was built without optimisation", "./hocket build release"});

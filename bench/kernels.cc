@@ -365,7 +365,7 @@ int bench_kernels(const BenchKernelsOptions& options) {
   for (int round = 0; round < rounds; ++round) {
     limits.read = std::max(limits.read, measured_read_bandwidth(workers));
     limits.bf16 = std::max(limits.bf16, measured_bf16_peak(*isa, workers));
-    limits.int8 = std::max(limits.int8, measured_integer_peak(workers));
+    limits.int8 = std::max(limits.int8, measured_integer_peak(*isa, workers));
     for (KernelCase& c : cases)
       for (int i = 0; i < c.calls; ++i) {
         Sample sample;

@@ -194,15 +194,8 @@ double measured_read_bandwidth(WorkerPool& workers) {
   });
 }
 
-double measured_fma_peak(WorkerPool& workers) {
-  if (detect_isa() >= Isa::avx512)
-    return best_rate(workers, 2.0 * 16 * kChains * kLoops, [](int, int) { multiply_avx512(); });
-  return best_rate(workers, 2.0 * 8 * 12 * kLoops, [](int, int) { multiply_avx2(); });
-}
-
-double measured_integer_peak(WorkerPool& workers) {
-  const Isa isa = detect_isa();
-  if (isa >= Isa::amx && has_feature("amx_int8"))
+double measured_integer_peak(Isa isa, WorkerPool& workers) {
+  if (isa == Isa::amx && has_feature("amx_int8"))
     return best_rate(workers, 2.0 * 16 * 16 * 64 * 4 * kTileLoops,
                      [](int, int) { multiply_integer_tiles(); });
   if (isa >= Isa::avx512 && has_feature("avx512_vnni"))
@@ -220,7 +213,9 @@ double measured_bf16_peak(Isa isa, WorkerPool& workers) {
                      [](int, int) { multiply_tiles(); });
   if (isa == Isa::avx512_bf16)
     return best_rate(workers, 2.0 * 32 * kChains * kLoops, [](int, int) { multiply_bf16(); });
-  return measured_fma_peak(workers);
+  if (isa >= Isa::avx512)
+    return best_rate(workers, 2.0 * 16 * kChains * kLoops, [](int, int) { multiply_avx512(); });
+  return best_rate(workers, 2.0 * 8 * 12 * kLoops, [](int, int) { multiply_avx2(); });
 }
 
 }  // namespace hocket

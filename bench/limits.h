@@ -13,19 +13,16 @@ namespace hocket {
 // each, from 2 MiB pages. 0: there is not enough memory.
 double measured_read_bandwidth(WorkerPool& workers);
 
-// Returns the fp32 operations a second (two a multiply-add) of all workers together, in the widest
-// registers of this machine.
-double measured_fma_peak(WorkerPool& workers);
-
 // Returns the int8 operations a second (two a multiply-add) of all workers together, on the units
-// that integer products use: tiles, VNNI, or 16-bit words in AVX2 registers.
-double measured_integer_peak(WorkerPool& workers);
+// that integer products of a level use: tiles, VNNI, or 16-bit words in AVX2 registers. The machine
+// must have the level; `ref`, which has no units of its own, is compared with avx2.
+double measured_integer_peak(Isa isa, WorkerPool& workers);
 
 // Returns the name of the instruction that multiplies bf16 on a level where there are many rows:
 // "AMX", "bf16" (VDPBF16PS) or "FMA".
 std::string_view bf16_peak_name(Isa isa);
-// Returns the operations a second of that instruction, of all workers together. The machine must
-// have the level.
+// Returns the operations a second (two a multiply-add) of that instruction, in the widest registers
+// of the level, of all workers together. The machine must have the level, as above.
 double measured_bf16_peak(Isa isa, WorkerPool& workers);
 
 }  // namespace hocket

@@ -202,7 +202,8 @@ Result<void> check_states(const BenchOneBatchOptions& options, const Runner& run
 
 void measure_limits(Runner& runner, PassLimits& limits) {
   // Activations of fp32 are multiplied by FMA on every level.
-  const Isa isa = runner.info().dtype == DType::bf16 ? runner.info().isa : Isa::avx512;
+  const Isa level = runner.info().isa;
+  const Isa isa = runner.info().dtype == DType::bf16 ? level : std::min(level, Isa::avx512);
   limits.peak_name = bf16_peak_name(isa);
   MachineSpeed& speed = limits.speed;
   speed.read_bytes_per_s =
@@ -210,7 +211,7 @@ void measure_limits(Runner& runner, PassLimits& limits) {
   speed.operations_per_s =
       std::max(speed.operations_per_s, measured_bf16_peak(isa, runner.workers()));
   speed.integer_operations_per_s =
-      std::max(speed.integer_operations_per_s, measured_integer_peak(runner.workers()));
+      std::max(speed.integer_operations_per_s, measured_integer_peak(level, runner.workers()));
 }
 
 Result<void> run(BenchOneBatchOptions& options) {

@@ -24,6 +24,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import check_units
+
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "clients", "manifests", "packages", "page", "hosts", "hostile")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
@@ -250,6 +252,14 @@ def run_tools(tally):
         tally.fail("tools (unittest itself)", "\n".join(rest[-40:]), status)
 
 
+def run_units(build, tally):
+    name = "kernels units of different instruction sets share no vector code"
+    if not check_units.is_optimised(build):
+        return tally.skip(name, "only in a Release build")
+    faults = check_units.check(build)
+    return tally.fail(name, "\n".join(faults)) if faults else tally.ok(name)
+
+
 CARGO_LINE = re.compile(r"^test (\S+)(?: - .+)? \.\.\. (ok|FAILED|ignored)\b")
 
 
@@ -383,6 +393,8 @@ def jobs_of(build, wanted):
             suites = [SUITES[part] for part in wanted if part in SUITES]
             if suites:
                 beside.append(partial(run_gtest, program, only=":".join(suites)))
+    if "kernels" in wanted:
+        beside.append(partial(run_units, build))
     if "unit" in wanted:
         beside += [run_tools, partial(run_rust, build)]
     if "golden" in wanted:

@@ -220,4 +220,14 @@ std::vector<Finding> judge(const Machine& machine, const HostFacts& facts) {
   return out;
 }
 
+Finding judge_level(Isa used, Isa detected) {
+  Finding out = fine("HOCKET_ISA", std::string(isa_name(used)));
+  if (used != detected) {
+    out.weight = Weight::slow;
+    out.value += fmt::format(" is used, not {}", isa_name(detected));
+    out.remedy = fmt::format("unset HOCKET_ISA: {} is the fastest level here", isa_name(detected));
+  }
+  return out;
+}
+
 }  // namespace hocket

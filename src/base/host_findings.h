@@ -27,5 +27,7 @@ struct Finding {
 
 // Pure.   Thread: any.
 std::vector<Finding> judge(const Machine& machine, const HostFacts& facts);
+// Judges the level in use, which HOCKET_ISA may have forced. Pure.
+Finding judge_level(Isa used, Isa detected);
 
 }  // namespace hocket

@@ -90,6 +90,30 @@ TEST_F(HostFindings, MemoryThatIsMissing) {
   EXPECT_EQ(find("swap").weight, Weight::fine);
 }
 
+TEST_F(HostFindings, AnInstructionThatIsNoFasterIsNamed) {
+  EXPECT_EQ(find("instruction set").value, "avx512");
+  machine_.features = {"avx512f", "avx512_bf16"};
+  EXPECT_EQ(find("instruction set").value,
+            "avx512; avx512_bf16 is not used, as it multiplies no faster here");
+  machine_.isa = Isa::avx512_bf16;
+  EXPECT_EQ(find("instruction set").value, "avx512_bf16");
+  EXPECT_EQ(find("instruction set").weight, Weight::fine);
+  machine_.isa = Isa::avx2;
+  EXPECT_EQ(find("instruction set").weight, Weight::slow);
+}
+
+TEST_F(HostFindings, AForcedLevelIsSlowInBothDirections) {
+  const Finding chosen = judge_level(Isa::avx512, Isa::avx512);
+  EXPECT_EQ(chosen.value, "avx512");
+  EXPECT_EQ(chosen.weight, Weight::fine);
+  for (const Isa forced : {Isa::avx2, Isa::avx512_bf16, Isa::amx_emulated}) {
+    const Finding finding = judge_level(forced, Isa::avx512);
+    EXPECT_EQ(finding.value, fmt::format("{} is used, not avx512", isa_name(forced)));
+    EXPECT_EQ(finding.weight, Weight::slow);
+    EXPECT_EQ(finding.remedy, "unset HOCKET_ISA: avx512 is the fastest level here");
+  }
+}
+
 TEST_F(HostFindings, QuotasHugePagesAndBacklogs) {
   machine_.num_cores = 3;
   write("proc/self/cgroup", "0::/a");

@@ -177,8 +177,7 @@ constexpr std::pair<Isa, std::string_view> kIsaNames[] = {
     {Isa::amx, "amx"},       {Isa::amx_emulated, "amx_emulated"},
 };
 
-// Returns the highest level whose registers and instructions are there; never avx512_bf16, which
-// detect_isa() chooses by its speed.
+// Returns the highest level whose registers and instructions are there, but never avx512_bf16.
 Isa highest_level() {
   static const Isa best = [] {
     const std::vector<std::string> features = cpu_features();
@@ -198,6 +197,10 @@ Isa highest_level() {
   return best;
 }
 
+IsaFacts facts_here() {
+  return {highest_level(), has_feature("avx512_bf16"), is_bf16_faster_than_fma()};
+}
+
 }  // namespace
 
 std::string_view isa_name(Isa isa) {
@@ -213,15 +216,22 @@ Result<Isa> parse_isa(std::string_view name) {
                   .with_param("HOCKET_ISA"));
 }
 
+Isa detect_isa(const IsaFacts& facts) {
+  const bool pairs = facts.highest == Isa::avx512 && facts.has_bf16 && facts.is_bf16_faster;
+  return pairs ? Isa::avx512_bf16 : facts.highest;
+}
+
+bool runs_with(const IsaFacts& facts, Isa isa) {
+  if (isa == Isa::avx512_bf16) return facts.highest >= Isa::avx512 && facts.has_bf16;
+  return isa == Isa::amx_emulated ? facts.highest >= Isa::avx512 : isa <= facts.highest;
+}
+
 Isa detect_isa() {
-  const Isa highest = highest_level();
-  return highest == Isa::avx512 && is_bf16_faster_than_fma() ? Isa::avx512_bf16 : highest;
+  return detect_isa(facts_here());
 }
 
 bool runs_here(Isa isa) {
-  const Isa highest = highest_level();
-  if (isa == Isa::avx512_bf16) return highest >= Isa::avx512 && has_feature("avx512_bf16");
-  return isa == Isa::amx_emulated ? highest >= Isa::avx512 : isa <= highest;
+  return runs_with({.highest = highest_level(), .has_bf16 = has_feature("avx512_bf16")}, isa);
 }
 
 bool has_feature(std::string_view name) {
@@ -229,21 +239,31 @@ bool has_feature(std::string_view name) {
   return std::ranges::find(features, name) != features.end();
 }
 
+Result<Isa> choose_isa(const IsaFacts& facts, std::string_view wanted) {
+  const Isa best = detect_isa(facts);
+  if (wanted.empty()) return best;
+  HOCKET_TRY(const Isa isa, parse_isa(wanted));
+  if (runs_with(facts, isa)) return isa;
+  const Isa needed = isa == Isa::amx_emulated ? Isa::avx512 : isa;
+  return fail(error(ErrorCode::unknown_isa,
+                    "HOCKET_ISA={}: this processor or its kernel lacks {}; the fastest level here "
+                    "is {}",
+                    wanted, isa_name(needed), isa_name(best))
+                  .with_fix(fmt::format("HOCKET_ISA={}", isa_name(best)))
+                  .with_param("HOCKET_ISA"));
+}
+
 Result<Isa> choose_isa() {
   const char* wanted = std::getenv("HOCKET_ISA");
-  if (wanted == nullptr || *wanted == '\0') return detect_isa();
-  HOCKET_TRY(const Isa isa, parse_isa(wanted));
-  if (runs_here(isa)) return isa;
-  return fail(error(ErrorCode::unknown_isa, "HOCKET_ISA={} is more than this processor has ({})",
-                    wanted, isa_name(detect_isa()))
-                  .with_fix(fmt::format("HOCKET_ISA={}", isa_name(detect_isa())))
-                  .with_param("HOCKET_ISA"));
+  return choose_isa(facts_here(), wanted == nullptr ? "" : wanted);
 }
 
 Machine inspect_machine() {
   Machine machine;
   machine.cpu_name = brand();
   machine.isa = detect_isa();
+  if (const Result<Isa> used = choose_isa(); used && *used != machine.isa)
+    machine.forced_isa = *used;
   machine.features = cpu_features();
   machine.cpus = affinity();
   if (const Topology topology = load_topology()) {
@@ -264,10 +284,16 @@ Machine inspect_machine() {
 }
 
 std::string describe(const Machine& machine) {
-  std::string isa(isa_name(machine.isa));
-  std::ranges::transform(isa, isa.begin(), [](char c) {
-    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-  });
+  const auto upper = [](Isa level) {
+    std::string name(isa_name(level));
+    std::ranges::transform(name, name.begin(), [](char c) {
+      return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+    });
+    return name;
+  };
+  std::string isa = upper(machine.isa);
+  if (machine.forced_isa)
+    isa = fmt::format("{} by HOCKET_ISA, else {}", upper(*machine.forced_isa), isa);
   const auto plural = [](int n, std::string_view word) {
     return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s");
   };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,10 +11,10 @@
 
 namespace hocket {
 
-// Levels in rising order; each includes the needs of the lower ones, but `amx_emulated` those up to
-// avx512 only. `ref` is plain loops, the reference for testing the others. `amx_emulated` runs the
-// AMX kernels on a software tile unit (slow), so that they can be tested without AMX hardware; it
-// is never chosen by default.
+// Levels in rising order. Each needs all that the lower ones need, except that `amx` does not need
+// avx512_bf16 and `amx_emulated` needs no more than avx512. `ref` is plain loops, the reference for
+// testing the others. `amx_emulated` runs the AMX kernels on a software tile unit (slow), so that
+// they can be tested without AMX hardware; it is never chosen by default.
 enum class Isa : uint8_t { ref, avx2, avx512, avx512_bf16, amx, amx_emulated };
 inline constexpr Isa kAllIsas[] = {Isa::ref,         Isa::avx2, Isa::avx512,
                                    Isa::avx512_bf16, Isa::amx,  Isa::amx_emulated};
@@ -30,16 +31,32 @@ bool runs_here(Isa isa);
 // missing. Processors differ: on some both have one rate. Measured once, in less than a
 // millisecond.
 bool is_bf16_faster_than_fma();
-// Returns true if the processor has a feature that no level needs: "avx512_vnni", "amx_int8", ...
-// as in Machine::features. It may be used only with a level that includes its registers.
+// Returns true if the processor has a feature, named as in Machine::features: "avx512_vnni", ...
+// It may be used only with a level that includes its registers.
 bool has_feature(std::string_view name);
 // Returns HOCKET_ISA if set, else detect_isa(). Errors: unknown_isa for an unknown name, or a level
 // that this processor lacks.
 Result<Isa> choose_isa();
 
+// The facts of a processor and its kernel that decide which levels run, and the pure functions of
+// them that the functions above call. `wanted` is the value of HOCKET_ISA.
+struct IsaFacts {
+  Isa highest = Isa::ref;  // of ref, avx2, avx512 and amx
+  bool has_bf16 = false;   // avx512_bf16
+  bool is_bf16_faster = false;
+};
+Isa detect_isa(const IsaFacts& facts);
+bool runs_with(const IsaFacts& facts, Isa isa);
+Result<Isa> choose_isa(const IsaFacts& facts, std::string_view wanted);
+// Returns true if bf16 by its instruction is faster, given the times that equally many FMAs and
+// bf16 instructions took. A time of FMA that is not positive, as a coarse clock may show it,
+// decides for FMA.
+bool is_bf16_faster_than_fma(int64_t fma_ns, int64_t bf16_ns);
+
 struct Machine {
   std::string cpu_name;
   Isa isa;                            // detect_isa()
+  std::optional<Isa> forced_isa;      // HOCKET_ISA, where it chooses another level
   std::vector<std::string> features;  // "avx512f", "avx512_bf16", "amx_bf16", ... as cpuid says
   // Logical processors on which this process may run (affinity); one of each physical core comes
   // first.
@@ -53,7 +70,8 @@ struct Machine {
 
 Machine inspect_machine();
 
-// Returns a line such as "AMD EPYC | AVX512 | 2 cores | 23.4 GB, 22.0 GB free | 1 NUMA node".
+// Returns a line such as "AMD EPYC | AVX512_BF16 | 2 cores | 23.4 GB, 22.0 GB free | 1 NUMA node".
+// A forced level stands beside the one that detect_isa() returns.
 std::string describe(const Machine& machine);
 
 }  // namespace hocket

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <optional>
 #include <set>
+#include <vector>
 
 namespace hocket {
 namespace {
@@ -56,32 +57,63 @@ TEST(Isa, AnEmptyVariableMeansTheBest) {
   EXPECT_EQ(choose_isa().value(), detect_isa());
 }
 
-TEST(Isa, WhatTheProcessorLacksIsRefused) {
-  if (detect_isa() == Isa::amx) {
-    const IsaVariable variable("amx");
-    EXPECT_EQ(choose_isa().value(), Isa::amx);
-  } else {
-    const IsaVariable variable("amx");
-    const Result<Isa> isa = choose_isa();
-    ASSERT_FALSE(isa);
-    EXPECT_EQ(isa.error().code, ErrorCode::unknown_isa);
-    EXPECT_THAT(isa.error().fix, HasSubstr(isa_name(detect_isa())));
+// Processors of each kind, and the level that each gets.
+TEST(Isa, TheFastestLevelIsChosenAndNoneWhoseInstructionsAreMissing) {
+  using enum Isa;
+  struct Case {
+    IsaFacts facts;
+    Isa best;
+    std::vector<Isa> lacking;
+  };
+  const std::vector<Case> cases = {
+      {{ref, false, false}, ref, {avx2, avx512, avx512_bf16, amx, amx_emulated}},
+      {{avx2, false, false}, avx2, {avx512, avx512_bf16, amx, amx_emulated}},
+      {{avx512, false, false}, avx512, {avx512_bf16, amx}},
+      {{avx512, true, false}, avx512, {amx}},
+      {{avx512, true, true}, avx512_bf16, {amx}},
+      {{amx, false, false}, amx, {avx512_bf16}},
+      {{amx, true, true}, amx, {}},
+  };
+  for (const Case& c : cases) {
+    EXPECT_EQ(choose_isa(c.facts, "").value(), c.best);
+    for (Isa isa : kAllIsas) {
+      const Result<Isa> chosen = choose_isa(c.facts, isa_name(isa));
+      EXPECT_EQ(chosen.has_value(), std::ranges::count(c.lacking, isa) == 0)
+          << isa_name(isa) << " where " << isa_name(c.best) << " is the fastest";
+      EXPECT_EQ(chosen.value_or(isa), isa);
+    }
   }
 }
 
-TEST(Isa, EmulatedTilesNeedAvx512AndAreNeverChosen) {
+TEST(Isa, WhatTheProcessorLacksIsNamed) {
+  const auto refusal = [](Isa highest, std::string_view wanted) {
+    return describe(choose_isa({.highest = highest}, wanted).error());
+  };
+  const std::string pairs = refusal(Isa::amx, "avx512_bf16");
+  EXPECT_THAT(pairs, HasSubstr("HOCKET_ISA=avx512_bf16: this processor or its kernel lacks "
+                               "avx512_bf16; the fastest level here is amx"));
+  EXPECT_THAT(pairs, HasSubstr("fix: HOCKET_ISA=amx"));
+  EXPECT_THAT(refusal(Isa::avx512, "amx"),
+              HasSubstr("lacks amx; the fastest level here is avx512"));
+  EXPECT_THAT(refusal(Isa::avx2, "amx_emulated"), HasSubstr("lacks avx512;"));
+}
+
+TEST(Isa, ThisProcessorRunsTheLevelThatItGets) {
+  EXPECT_TRUE(runs_here(detect_isa()));
   EXPECT_NE(detect_isa(), Isa::amx_emulated);
-  const IsaVariable variable("amx_emulated");
-  EXPECT_EQ(choose_isa().has_value(), detect_isa() >= Isa::avx512);
+  if (!has_feature("avx512_bf16")) {
+    EXPECT_FALSE(is_bf16_faster_than_fma());
+    EXPECT_FALSE(runs_here(Isa::avx512_bf16));
+  }
 }
 
-TEST(Isa, PairsOfBf16NeedTheirInstructionAndAreChosenWhereTheyAreFaster) {
-  EXPECT_EQ(runs_here(Isa::avx512_bf16), detect_isa() >= Isa::avx512 && has_feature("avx512_bf16"));
-  if (is_bf16_faster_than_fma()) {
-    EXPECT_GE(detect_isa(), Isa::avx512_bf16);
-  }
-  const IsaVariable variable("avx512_bf16");
-  EXPECT_EQ(choose_isa().has_value(), runs_here(Isa::avx512_bf16));
+TEST(Isa, PairsAreChosenUnlessTheyTakeHalfAsLongAgain) {
+  EXPECT_TRUE(is_bf16_faster_than_fma(5000, 5000));  // AMD: one rate, twice the numbers
+  EXPECT_TRUE(is_bf16_faster_than_fma(5000, 7400));
+  EXPECT_FALSE(is_bf16_faster_than_fma(5000, 7600));
+  EXPECT_FALSE(is_bf16_faster_than_fma(5000, 10000));  // Intel: half the rate
+  EXPECT_FALSE(is_bf16_faster_than_fma(0, 0));
+  EXPECT_FALSE(is_bf16_faster_than_fma(-2, -4));
 }
 
 TEST(Machine, ItsPartsAgree) {
@@ -101,15 +133,24 @@ TEST(Machine, ItsPartsAgree) {
 }
 
 TEST(Machine, IsDescribedInOneLine) {
-  const Machine m{.cpu_name = "AMD EPYC",
-                  .isa = Isa::avx512,
-                  .features = {},
-                  .cpus = {0, 1},
-                  .num_cores = 2,
-                  .memory_bytes = 23'400'000'000,
-                  .memory_available_bytes = 22'000'000'000,
-                  .huge_pages = "madvise"};
-  EXPECT_EQ(describe(m), "AMD EPYC | AVX512 | 2 cores | 23.4 GB, 22.0 GB free | 1 NUMA node");
+  Machine m{.cpu_name = "AMD EPYC",
+            .isa = Isa::avx512_bf16,
+            .features = {},
+            .cpus = {0, 1},
+            .num_cores = 2,
+            .memory_bytes = 23'400'000'000,
+            .memory_available_bytes = 22'000'000'000,
+            .huge_pages = "madvise"};
+  EXPECT_EQ(describe(m), "AMD EPYC | AVX512_BF16 | 2 cores | 23.4 GB, 22.0 GB free | 1 NUMA node");
+  m.forced_isa = Isa::avx512;
+  EXPECT_THAT(describe(m), HasSubstr(" | AVX512 by HOCKET_ISA, else AVX512_BF16 | "));
+}
+
+TEST(Machine, ALevelIsForcedWhereTheVariableNamesAnother) {
+  const IsaVariable other("amx_emulated");
+  EXPECT_EQ(inspect_machine().forced_isa.has_value(), runs_here(Isa::amx_emulated));
+  const IsaVariable same(std::string(isa_name(detect_isa())).c_str());
+  EXPECT_FALSE(inspect_machine().forced_isa);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -235,3 +236,19 @@ def test_doctor_finds_what_is_in_the_way():
         assert (finding["remedy"] == "") == (finding["weight"] == "fine"), finding
     free = run("doctor", "--port", str(free_port()))
     assert "is free" in free.stdout
+
+
+def test_a_forced_level_is_named():
+    def findings(isa):
+        return {f["name"]: f for f in map(json.loads, run("doctor", "--json", HOCKET_ISA=isa).stdout.splitlines())}
+
+    assert "REF by HOCKET_ISA, else AVX" in run("version", HOCKET_ISA="ref").stdout
+    assert " by HOCKET_ISA" not in run("version", HOCKET_ISA="").stdout
+    low = findings("ref")
+    assert low["HOCKET_ISA"]["weight"] == "slow" and low["HOCKET_ISA"]["value"].startswith("ref is used, not ")
+    assert "few rows" not in low
+    tiles = findings("amx_emulated")
+    if tiles["HOCKET_ISA"]["weight"] == "bad":
+        pytest.skip(tiles["HOCKET_ISA"]["value"])
+    assert tiles["HOCKET_ISA"]["weight"] == "slow" and tiles["HOCKET_ISA"]["value"].startswith("amx_emulated is used, not ")
+    assert re.fullmatch(r"below 8 rows bf16 is multiplied by (FMA|pairs \(avx512_bf16\))", tiles["few rows"]["value"])

@@ -195,7 +195,7 @@ TEST(LatentAttentionTest, RandomMixesGiveTheSameBits) {
 TEST(LatentAttentionTest, CutsAndWorkersChangeNoBit) {
   for (const LatentAttentionCase& c : cases::latent_attention_cases()) {
     auto b = cases::latent_attention_batch<Bf16>(c, 5, stored_as(c));
-    for (Isa isa : {Isa::avx2, detect_isa()}) {
+    for (Isa isa : cases::vector_isas()) {
       const std::vector<Bf16> whole = run(isa, b, b.sequences);
       for (int rows : {1, 17, 64}) {
         if (b.num_rows / rows >= 100) continue;  // slow: each piece expands all keys
@@ -211,15 +211,18 @@ TEST(LatentAttentionTest, CutsAndWorkersChangeNoBit) {
 TEST(LatentAttentionTest, CompanyChangesNoBit) {
   const LatentAttentionCase c = cases::latent_attention_cases()[1];
   auto b = cases::latent_attention_batch<Bf16>(c, 6);
-  const std::vector<Bf16> together = run(detect_isa(), b, b.sequences);
-  for (const AttentionSequence& s : b.sequences) {
-    const std::vector<Bf16> alone = run(detect_isa(), b, std::span(&s, 1));
-    const int64_t begin = s.row_begin * b.out_cols(), count = s.num_rows * b.out_cols();
-    EXPECT_EQ(std::memcmp(&alone[begin], &together[begin], count * sizeof(Bf16)), 0);
+  for (Isa isa : cases::vector_isas()) {
+    const std::vector<Bf16> together = run(isa, b, b.sequences);
+    for (const AttentionSequence& s : b.sequences) {
+      const std::vector<Bf16> alone = run(isa, b, std::span(&s, 1));
+      const int64_t begin = s.row_begin * b.out_cols(), count = s.num_rows * b.out_cols();
+      EXPECT_EQ(std::memcmp(&alone[begin], &together[begin], count * sizeof(Bf16)), 0)
+          << isa_name(isa);
+    }
+    auto other = b.sequences;
+    for (AttentionSequence& s : other) s.role = TokenRole::generated;
+    EXPECT_FALSE(same_bits(run(isa, b, other), together)) << isa_name(isa);
   }
-  auto other = b.sequences;
-  for (AttentionSequence& s : other) s.role = TokenRole::generated;
-  EXPECT_FALSE(same_bits(run(detect_isa(), b, other), together));
 }
 
 // The test writes other random numbers after the last token of every sequence.
@@ -244,7 +247,9 @@ TEST(LatentAttentionTest, NotANumberStaysInItsSequence) {
                  {5, 20, TokenRole::prompt},
                  {1, 20, TokenRole::generated},
                  {2, 9, TokenRole::prompt}};
-  for (Isa isa : {Isa::ref, Isa::avx2, detect_isa()}) {
+  std::vector<Isa> isas = cases::vector_isas();
+  isas.push_back(Isa::ref);
+  for (Isa isa : isas) {
     for (size_t poisoned : {0u, 1u}) {
       auto b = cases::latent_attention_batch<Bf16>(c, 8);
       const std::vector<Bf16> before = run(isa, b, b.sequences);

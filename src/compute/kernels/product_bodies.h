@@ -1,6 +1,7 @@
 // The bodies that product_kernels() returns. Each unit is compiled for its instruction set and
 // keeps everything but these functions to itself, because the linker could take an inline function
-// that units share from the unit with the higher instruction set.
+// that units share from the unit with the higher instruction set. HOCKET_CHECK may bring in such a
+// function, so callers check formats; tools/check_units.py looks for all.
 #pragma once
 
 #include "compute/kernels/product_kernels.h"

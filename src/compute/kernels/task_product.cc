@@ -100,6 +100,9 @@ void ProductRows::multiply_scaled(const PackedWeight& w, const Part& part, float
   p.y_stride = y_stride;
   p.scratch = scratch(part.worker, results_at_ + kResultBytes, scaled_product_scratch_bytes(w.k));
   const ProductKernels& kernels = backend_->products();
+  // Checked here, since a check in a body may share its code (product_bodies.h).
+  HOCKET_CHECK(w.format == WeightFormat::fp8 || is_mx(w.format));
+  HOCKET_CHECK(w.group == kFp8Group || is_mx(w.format));
   (w.format == WeightFormat::fp8 ? kernels.fp8 : kernels.mx)(p);
 }
 

@@ -208,8 +208,7 @@ void product_mx(const ScaledProduct<Bf16>& p) {
       return MxProduct<Step, WeightFormat::mxfp4>::run(p);
     case WeightFormat::mxfp8:
       return MxProduct<Step, WeightFormat::mxfp8>::run(p);
-    default:
-      HOCKET_CHECK(p.format == WeightFormat::nvfp4);
+    default:  // nvfp4
       return MxProduct<Step, WeightFormat::nvfp4>::run(p);
   }
 }

@@ -28,8 +28,7 @@ void avx512_widen_mx_tile(const MxTile& from, Bf16* to) {
       return widen_tile<WeightFormat::mxfp4>(from, to);
     case WeightFormat::mxfp8:
       return widen_tile<WeightFormat::mxfp8>(from, to);
-    default:
-      HOCKET_CHECK(from.format == WeightFormat::nvfp4);
+    default:  // nvfp4
       return widen_tile<WeightFormat::nvfp4>(from, to);
   }
 }
