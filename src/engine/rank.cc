@@ -70,7 +70,8 @@ Rank::Rank(Parts parts)
       commands(command_room(parts.scheduler, network.get())) {
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights) {
-    flight.reserve(runner->plan().work, max_requests, parts.scheduler.num_pages);
+    flight.reserve(runner->plan().work, max_requests,
+                   parts.scheduler.num_pages * (parts.scheduler.window_tokens > 0 ? 2 : 1));
     flight.experts.rank = rank_index();
     flight.experts.counts.resize(experts != nullptr ? experts->num_counts() : 0);
   }

@@ -13,7 +13,6 @@ namespace hocket {
 namespace {
 
 // Limits the rows that forced tokens add to a decode step, so that it does not become a prefill.
-constexpr int kMostForcedTokens = 32;
 
 }  // namespace
 
@@ -133,6 +132,7 @@ Flight& Rank::take_flight() {
 PrepareOptions Rank::prepare_options() const {
   const EngineInfo& info = runner->info();
   return {.page_tokens = info.page_tokens,
+          .unseen_page = runner->unseen_page(),
           .prompt_role = info.prompt_role,
           .eos_ids = info.model.eos_ids,
           .packing = lockstep ? overlap.packing(lockstep->plan()) : std::nullopt,

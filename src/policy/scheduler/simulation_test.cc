@@ -53,6 +53,8 @@ class Simulation final : SchedulerHooks {
       options_.state_tokens = 1 << pick(0, 4);
       options_.num_states = 2 * options_.max_running_requests + pick(0, 12);
       options_.kept_state_interval = options_.state_tokens * pick(1, 6);
+    } else if (pick(0, 1) == 0) {
+      add_windows();
     }
   }
 
@@ -107,6 +109,7 @@ class Simulation final : SchedulerHooks {
   uint64_t num_preempted = 0, num_timed_out = 0, num_displaced = 0, num_prefix_waits = 0;
   int num_finished = 0, num_refused = 0;
   uint64_t num_forced = 0, num_cut = 0, num_from_states = 0, num_recomputed = 0;
+  uint64_t num_evicted_windows = 0, num_from_windows = 0;
   uint64_t num_evicted_states = 0, num_held = 0, num_broken = 0, num_skips = 0, num_idle_steps = 0,
            num_closed = 0;
 
@@ -161,6 +164,14 @@ class Simulation final : SchedulerHooks {
     const auto answers = std::span(batch.slices).last(static_cast<size_t>(batch.num_answers()));
     num_cut += static_cast<uint64_t>(
         std::ranges::count_if(answers, [](const Slice& slice) { return !slice.samples; }));
+  }
+
+  void add_windows() {
+    options_.window_tokens = pick(1, 4 * options_.page_tokens);
+    options_.most_forced = kSimulatedForced;
+    const int least = 2 * window_pages_of_request(options_);
+    options_.num_pages = std::max(options_.num_pages, least) + pick(0, 40);
+    options_.num_window_pages = std::min(options_.num_pages, least + pick(0, 12));
   }
 
   int pick(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
@@ -260,6 +271,8 @@ class Simulation final : SchedulerHooks {
       ++num_finished;
       num_cached_tokens += static_cast<uint64_t>(request->cached_len);
       num_from_states += static_cast<uint64_t>(options_.num_states > 0 && request->cached_len > 0);
+      num_from_windows += static_cast<uint64_t>(request->cached_len >= options_.window_tokens &&
+                                                options_.window_tokens > 0);
     }
   }
 
@@ -302,6 +315,10 @@ class Simulation final : SchedulerHooks {
     num_preempted = stats.num_preempted_total;
     num_recomputed = stats.recomputed_tokens_total;
     num_evicted_states = stats.num_evicted_states_total;
+    num_evicted_windows = stats.num_evicted_window_pages_total;
+    if (stats.num_free_window_pages != stats.num_window_pages)
+      return fmt::format("{} of {} pages of windows are free at the end",
+                         stats.num_free_window_pages, stats.num_window_pages);
     if (stats.num_timed_out_total != num_timed_out || stats.num_displaced_total != num_displaced)
       return "timeouts or displacements were counted wrongly";
     if (stats.num_free_pages != stats.num_pages || stats.num_free_states != stats.num_states)
@@ -340,6 +357,7 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   uint64_t retracted = 0, copied = 0, cached = 0, evicted = 0;
   uint64_t preempted = 0, timed_out = 0, displaced = 0, prefix_waits = 0, forced = 0, cut = 0;
   uint64_t from_states = 0, recomputed = 0, evicted_states = 0;
+  uint64_t from_windows = 0, evicted_windows = 0;
   uint64_t held = 0, broken = 0, skips = 0, idle_steps = 0, closed = 0;
   int finished = 0, refused = 0;
   ASSERT_GT(num_seeds, 0u);
@@ -359,6 +377,8 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
     from_states += simulation.num_from_states;
     recomputed += simulation.num_recomputed;
     evicted_states += simulation.num_evicted_states;
+    from_windows += simulation.num_from_windows;
+    evicted_windows += simulation.num_evicted_windows;
     held += simulation.num_held;
     broken += simulation.num_broken;
     skips += simulation.num_skips;
@@ -371,10 +391,11 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
       "{} seeds: {} requests, {} refused, {} retractions, {} preemptions, {} timeouts, {} "
       "displaced, {} copies, {} cached tokens, {} evicted pages; held for {} steps, {} broken, {} "
       "skips, {} idle steps, {} closed, {} prefix waits, {} forced tokens, {} cut rows of them; {} "
-      "began from a state, {} tokens computed again, {} evicted states\n",
+      "began from a state, {} tokens computed again, {} evicted states; {} began behind a window, "
+      "{} evicted pages of windows\n",
       num_seeds, finished, refused, retracted, preempted, timed_out, displaced, copied, cached,
       evicted, held, broken, skips, idle_steps, closed, prefix_waits, forced, cut, from_states,
-      recomputed, evicted_states);
+      recomputed, evicted_states, from_windows, evicted_windows);
   // Events that never happened were not tested; a few seeds cannot show them all.
   if (num_seeds < 200) return;
   const auto in_1500 = [&](uint64_t count) { return count * 1500 / num_seeds; };
@@ -394,6 +415,8 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   EXPECT_GT(in_1500(prefix_waits), 200u);
   EXPECT_GT(in_1500(from_states), 500u);
   EXPECT_GT(in_1500(evicted_states), 500u);
+  EXPECT_GT(in_1500(from_windows), 500u);
+  EXPECT_GT(in_1500(evicted_windows), 1000u);
 }
 
 }  // namespace

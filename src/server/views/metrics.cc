@@ -69,6 +69,11 @@ void add_load(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("num_free_pages", "KV pages that hold nothing", s.num_free_pages);
   out.gauge("num_cached_pages", "KV pages of the prefix cache", s.num_cached_pages);
   out.gauge("num_private_pages", "KV pages of single requests", s.num_private_pages);
+  out.gauge("num_window_pages", "Pages of window layers", s.num_window_pages);
+  out.gauge("num_free_window_pages", "Pages of window layers that hold nothing",
+            s.num_free_window_pages);
+  out.gauge("num_cached_window_pages", "Pages of window layers of the prefix cache",
+            s.num_cached_window_pages);
   out.gauge("num_states", "Slots for states of delta nets", s.num_states);
   out.gauge("num_free_states", "Slots for states that hold nothing", s.num_free_states);
   out.gauge("num_cached_states", "States of the prefix cache", s.num_cached_states);
@@ -97,6 +102,9 @@ void add_retractions(MetricSnapshot& out, const RankStats& engine) {
               s.num_prefix_waits_total);
   out.counter("num_evicted_pages_total", "KV pages taken from the prefix cache for other use",
               s.num_evicted_pages_total);
+  out.counter("num_evicted_window_pages_total",
+              "Pages of window layers taken from the prefix cache for other use",
+              s.num_evicted_window_pages_total);
   out.counter("num_evicted_states_total", "States taken from the prefix cache for other use",
               s.num_evicted_states_total);
 }
