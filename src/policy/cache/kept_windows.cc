@@ -4,12 +4,12 @@
 
 namespace hocket {
 
-void KeptWindows::append(int index) {
-  const int last = at(ends_).before;
+void KeptWindows::append(int index, int ends) {
+  const int last = at(ends).before;
   at(index).before = last;
-  at(index).after = ends_;
+  at(index).after = ends;
   at(last).after = index;
-  at(ends_).before = index;
+  at(ends).before = index;
 }
 
 void KeptWindows::take_out(int index) {
@@ -17,28 +17,29 @@ void KeptWindows::take_out(int index) {
   at(at(index).after).before = at(index).before;
 }
 
-void KeptWindows::keep(RadixNode& node, int place, PageId page) {
+void KeptWindows::keep(RadixNode& node, int place, PageId page, bool again) {
   Kept& kept = at(page);
   HOCKET_CHECK(kept.node == nullptr);
   PageId& of_node = node.window_page(place);
   HOCKET_CHECK(of_node == kNoPage);
   of_node = page;
-  kept = {.node = &node, .place = place};
-  append(value(page));
+  kept = {.node = &node, .place = place, .wanted = again};
+  append(value(page), passed_);
   ++num_kept_;
 }
 
-void KeptWindows::pin(PageId page) {
+void KeptWindows::pin(PageId page, bool matched) {
   HOCKET_CHECK(at(page).node != nullptr);
+  at(page).wanted |= matched;
   if (at(page).num_leases++ > 0) return;
   take_out(value(page));
   ++num_pinned_;
 }
 
-void KeptWindows::unpin(PageId page) {
+void KeptWindows::unpin(PageId page, bool passed) {
   HOCKET_CHECK(at(page).num_leases > 0);
   if (--at(page).num_leases > 0) return;
-  append(value(page));
+  append(value(page), passed && !at(page).wanted ? passed_ : wanted_);
   --num_pinned_;
 }
 
@@ -54,8 +55,9 @@ void KeptWindows::drop(PageId page) {
 }
 
 bool KeptWindows::evict_one() {
-  const int first = at(ends_).after;
-  if (first == ends_) return false;
+  int first = at(passed_).after;
+  if (first == passed_) first = at(wanted_).after;
+  if (first == wanted_) return false;
   drop(PageId{first});
   ++num_evicted_;
   return true;

@@ -65,7 +65,7 @@ void RadixCache::pin_match(PrefixMatch& match) {
     while (place < node->begin_pages()) node = node->parent;
     seen[static_cast<size_t>(place - begin)] = node->window_page(place);
   }
-  match.window = pin_window(begin, seen);
+  match.window = WindowLease(this, begin, seen, true);
   if (match.partial_len > 0) {
     match.window_partial_source = seen.back();
     seen.pop_back();
@@ -90,7 +90,8 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
     const auto child = node->children.find(tokens.first(tree_->page_tokens()));
     if (child == node->children.end()) {
       node = &tree_->append_leaf(*node, tokens, pages);
-      if (tree_->windows.enabled()) tree_->adopt_windows(*node, node->num_pages(), window_pages);
+      if (tree_->windows.enabled())
+        tree_->adopt_windows(*node, node->num_pages(), window_pages, false);
       break;
     }
     node = child->get();
@@ -101,7 +102,7 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
     tokens = tokens.subspan(static_cast<size_t>(shared) * tree_->page_tokens());
     pages = pages.subspan(static_cast<size_t>(shared));
     if (tree_->windows.enabled()) {
-      tree_->adopt_windows(*node, shared, window_pages);
+      tree_->adopt_windows(*node, shared, window_pages, true);
       window_pages = window_pages.subspan(static_cast<size_t>(shared));
     }
   }
@@ -134,7 +135,7 @@ bool RadixCache::evict_state() {
 }
 
 WindowLease RadixCache::pin_window(int begin, std::span<const PageId> pages) {
-  return {this, begin, pages};
+  return {this, begin, pages, false};
 }
 
 void RadixCache::evict_window(int num_pages) {
@@ -237,9 +238,13 @@ int StateLease::slot() const {
   return path_ ? path_.node_->state : -1;
 }
 
-WindowLease::WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages)
+WindowLease::WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, bool matched)
     : cache_(cache), begin_(begin), pages_(pages.begin(), pages.end()) {
-  for (const PageId page : pages_) cache_->tree_->windows.pin(page);
+  for (const PageId page : pages_) cache_->tree_->windows.pin(page, matched);
+}
+
+WindowLease::~WindowLease() {
+  for (const PageId page : pages_) cache_->tree_->windows.unpin(page, false);
 }
 
 WindowLease::WindowLease(WindowLease&& other) noexcept
@@ -257,7 +262,8 @@ WindowLease& WindowLease::operator=(WindowLease&& other) noexcept {
 
 void WindowLease::release_before(int place) {
   const int count = std::clamp(place - begin_, 0, static_cast<int>(pages_.size()));
-  for (int i = 0; i < count; ++i) cache_->tree_->windows.unpin(pages_[static_cast<size_t>(i)]);
+  for (const PageId page : std::span(pages_).first(static_cast<size_t>(count)))
+    cache_->tree_->windows.unpin(page, true);
   pages_.erase(pages_.begin(), pages_.begin() + count);
   begin_ += count;
 }

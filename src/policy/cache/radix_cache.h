@@ -75,18 +75,19 @@ class WindowLease {
   WindowLease() = default;
   WindowLease(WindowLease&& other) noexcept;
   WindowLease& operator=(WindowLease&& other) noexcept;
-  ~WindowLease() { release_before(end()); }
+  ~WindowLease();
 
   // Pinned are the pages at places [begin(), end()) from the root.
   int begin() const { return begin_; }
   int end() const { return begin_ + static_cast<int>(pages_.size()); }
+  // Unpins the pages before a place: their request went on and sees them no more.
   void release_before(int place);
   // Returns how many of the pages nothing else pins.
   int num_alone() const;
 
  private:
   friend class RadixCache;
-  WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages);
+  WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, bool matched);
   RadixCache* cache_ = nullptr;
   int begin_ = 0;
   std::vector<PageId> pages_;

@@ -13,11 +13,12 @@
 
 namespace hocket {
 
-// Returns the most pages of a window, of the rows that a request computes at a time while others
-// wait, and of what its window shares with them.
+// Counts the tokens of a window, those behind the border of pages where it is kept, and the rows
+// that a request computes at a time while others wait.
 int window_pages_of_request(const SchedulerOptions& options) {
   const int rows = std::max(1 + options.most_forced, options.page_tokens);
-  return (options.window_tokens + rows + options.page_tokens - 3) / options.page_tokens + 1;
+  const int tokens = options.window_tokens - 1 + options.page_tokens - 1 + rows;
+  return (tokens + options.page_tokens - 2) / options.page_tokens + 1;
 }
 
 // Refuses a request whose prompt can never be in the window layers whole, if prompts are not cut.
@@ -95,12 +96,14 @@ void Scheduler::State::begin_window(Request& request, PrefixMatch& match) {
   request.window.lease = std::move(match.window);
 }
 
-// Gives up the pages that no row behind the first `end` tokens sees. Rows in flight are behind
+// Gives up the pages that nothing behind the first `end` tokens sees, nor what begins at the last
+// border of pages, since the tree gets no more when the request ends. Rows in flight are behind
 // them, too.
 void Scheduler::State::slide_window(Request& request, int end) {
   if (!has_windows()) return;
   RequestWindow& window = request.window;
-  const int begin = first_seen_page(end, options.window_tokens, page_tokens());
+  const int border = end / page_tokens() * page_tokens();
+  const int begin = first_seen_page(border, options.window_tokens, page_tokens());
   for (; window.begin < begin; ++window.begin) {
     PageId& page = window.pages[static_cast<size_t>(window.begin)];
     if (window.begin >= request.leased_pages) windows.give_back({&page, 1});
