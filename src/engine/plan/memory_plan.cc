@@ -174,7 +174,8 @@ int64_t window_pages_beside(const MemoryQuestion& q, const MemoryPlan& plan, int
                                  .window_tokens = q.model.window_tokens()};
   const int64_t request = window_pages_of_request(options);
   const bool whole = plan.chunk_tokens < 0;
-  const int64_t least = whole ? pages_for(plan.context_length, options.page_tokens) : 2 * request;
+  int64_t least = 2 * request;
+  if (whole) least = std::max<int64_t>(least, pages_for(plan.context_length, options.page_tokens));
   const double asked = q.settings.memory.swa_full_tokens_ratio;
   int64_t wanted = static_cast<int64_t>(std::ceil(asked * static_cast<double>(pages)));
   if (asked == 0) {
