@@ -177,7 +177,10 @@ class Simulation final : SchedulerHooks {
   int pick(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
 
   void arrive() {
-    const int pool = options_.num_pages * options_.page_tokens;
+    // Whole prompts also have to fit into the window layers.
+    const bool whole = options_.window_tokens > 0 && options_.chunk_tokens < 0;
+    const int pool =
+        (whole ? options_.num_window_pages : options_.num_pages) * options_.page_tokens;
     RequestInput input;
     input.id = RequestId{static_cast<uint64_t>(++num_added_)};
     input.sampling.max_new_tokens = pick(1, std::max(1, pool / (hungry_ ? 2 : 5)));
