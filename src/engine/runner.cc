@@ -143,22 +143,21 @@ Result<void> Runner::open_files(const ModelSettings& settings) {
 Result<void> Runner::make_plan(const ServerSettings& settings) {
   HOCKET_TRY(const MeasuredWeights weights, measure_weights(choice_, source_.get()));
   weight_fingerprint_ = weights.fingerprint;
-  HOCKET_TRY(
-      plan_,
-      plan_memory({.settings = settings,
-                   .model = choice_.model,
-                   .dtype = choice_.dtype,
-                   .dispatch_dtype = choice_.dispatch_dtype,
-                   .weight_bytes = weights.bytes,
-                   .page_bytes = choice_.kv_full_page_bytes(settings.memory.page_size),
-                   .window_page_bytes = choice_.kv_window_page_bytes(settings.memory.page_size),
-                   .total_bytes = machine_.memory_bytes,
-                   .available_bytes = machine_.memory_available_bytes,
-                   .scratch = choice_.scratch_need(0, settings.memory.page_size),
-                   .num_workers = workers_->size(),
-                   .placement = placement_ ? &*placement_ : nullptr,
-                   .combine_groups = choice_.combine_groups,
-                   .isa = info_.isa}));
+  const int page_tokens = settings.memory.page_size;
+  HOCKET_TRY(plan_, plan_memory({.settings = settings,
+                                 .model = choice_.model,
+                                 .dtype = choice_.dtype,
+                                 .dispatch_dtype = choice_.dispatch_dtype,
+                                 .weight_bytes = weights.bytes,
+                                 .page_bytes = choice_.kv_full_page_bytes(page_tokens),
+                                 .window_page_bytes = choice_.kv_window_page_bytes(page_tokens),
+                                 .total_bytes = machine_.memory_bytes,
+                                 .available_bytes = machine_.memory_available_bytes,
+                                 .scratch = choice_.scratch_need(0, page_tokens),
+                                 .num_workers = workers_->size(),
+                                 .placement = placement_ ? &*placement_ : nullptr,
+                                 .combine_groups = choice_.combine_groups,
+                                 .isa = info_.isa}));
   info_.changes = plan_.changes;
   return {};
 }
