@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kTokensOfOne = 4;  // of a page
+constexpr int kTokensOfOne = 4;  // tokens of a page
 constexpr int kWindow = 6;       // the token behind n others sees the last 5 of them
 
 std::vector<TokenId> numbered(int first, int count) {

@@ -105,7 +105,7 @@ class Simulation final : SchedulerHooks {
     return "not done after 20000 steps";
   }
 
-  std::map<std::string_view, uint64_t> counts;  // what happened how often
+  std::map<std::string_view, uint64_t> counts;  // events, by name
 
  private:
   Result<bool> ready(const Request& request) override {
