@@ -236,6 +236,10 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
         {"mamba-full-memory-ratio", &s.memory.mamba_full_memory_ratio,
          "memory for states of delta nets, as a multiple of that for KV pages; 0: planned (0.9)",
          ""},
+        {"swa-full-tokens-ratio", &s.memory.swa_full_tokens_ratio,
+         "tokens that layers with sliding windows hold, as a share of those of full attention; 0: "
+         "planned",
+         ""},
         {"max-running-requests", &s.memory.max_running_requests,
          "requests decoded together, of each rank; 0: planned", ""},
         {"kv-cache-dtype", &s.memory.kv_cache_dtype, "auto (that of --dtype) or int8", ""},

@@ -99,6 +99,11 @@ void print_memory(const CapacityPlan& plan) {
   print_row("KV cache", gb(memory.kv_bytes),
             fmt::format("{} tokens of {}, {}{}", tokens, gb(f.cost.kv_bytes_per_token()),
                         dtype_name(f.choice.kv_dtype), f.fits() ? "" : ": one whole request"));
+  if (memory.num_window_pages > 0)
+    print_row("  window layers", gb(memory.window_bytes),
+              fmt::format("of these, for {} tokens: {} are seen by each running request",
+                          int64_t{memory.num_window_pages} * page_tokens,
+                          f.choice.model.window_tokens()));
   if (memory.num_states > 0)
     print_row("states", gb(memory.state_bytes),
               fmt::format("{} slots, two for each of {} running requests, the others for prefixes",
@@ -204,6 +209,8 @@ void print_json(const CapacityPlan& plan) {
               {"weight_bytes", memory.weight_bytes},
               {"kv_bytes_per_token", f.cost.kv_bytes_per_token()},
               {"kv_bytes", memory.kv_bytes},
+              {"num_window_pages", memory.num_window_pages},
+              {"window_bytes", memory.window_bytes},
               {"num_states", memory.num_states},
               {"state_bytes", memory.state_bytes},
               {"work_bytes", memory.work_bytes},

@@ -55,6 +55,10 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
   log::info("kv: {} tokens in {} pages, {:.2f} GB; weights {:.2f} GB; loaded in {:.2f} s",
             info.max_total_tokens, info.num_pages, static_cast<double>(info.kv_bytes) / 1e9,
             static_cast<double>(info.weight_bytes) / 1e9, info.load_seconds);
+  if (info.num_window_pages > 0)
+    log::info("window layers: {} of the kv pages' tokens, {} pages, {:.2f} GB of that memory",
+              int64_t{info.num_window_pages} * info.page_tokens, info.num_window_pages,
+              static_cast<double>(info.window_bytes) / 1e9);
   if (info.num_states > 0)
     log::info("states: {} slots, {:.2f} GB", info.num_states,
               static_cast<double>(info.state_bytes) / 1e9);

@@ -180,6 +180,7 @@ void fit_settings(const BenchOneBatchOptions& options, ServerSettings& settings)
   for (const int batch : options.batches) batch_max = std::max(batch_max, batch);
   for (const int len : options.input_lens) len_max = std::max(len_max, pages_for(len, page) * page);
   settings.memory.max_running_requests = batch_max;
+  settings.memory.swa_full_tokens_ratio = 1;  // passes give a page the same number in all layers
   settings.model.context_length = len_max;
   settings.memory.max_total_tokens = std::max(int64_t{len_max}, int64_t{batch_max} * sequence);
 }

@@ -52,6 +52,7 @@ Result<void> OverlapRig::load(const Options& options) {
   settings.model.context_length = 2 * kOverlapPrompt;
   settings.parallel.ep_size = seat_.num_ranks;
   settings.memory.max_running_requests = options.decode_rows;
+  settings.memory.swa_full_tokens_ratio = 1;  // passes give a page the same number in all layers
   settings.scheduler.chunked_prefill_size =
       std::max({options.prefill_rows, options.decode_rows, kOverlapPrompt});
   settings.scheduler.max_prefill_tokens = settings.scheduler.chunked_prefill_size;

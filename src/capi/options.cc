@@ -53,6 +53,7 @@ std::vector<Option> make_options() {
       option("mem-fraction-static", kMemory, &Memory::mem_fraction_static),
       option("max-total-tokens", kMemory, &Memory::max_total_tokens),
       option("mamba-full-memory-ratio", kMemory, &Memory::mamba_full_memory_ratio),
+      option("swa-full-tokens-ratio", kMemory, &Memory::swa_full_tokens_ratio),
       option("max-running-requests", kMemory, &Memory::max_running_requests),
       option("max-queued-requests", kMemory, &Memory::max_queued_requests),
       option("kv-cache-dtype", kMemory, &Memory::kv_cache_dtype),

@@ -211,6 +211,13 @@ struct ModelConfig {
   int num_linear_layers() const {
     return static_cast<int>(std::ranges::count(layer_is_linear, true));
   }
+  // Returns how many tokens the layers with a sliding window see, if their keys and values are kept
+  // apart from those of other layers; else 0. Layers that see chunks keep all tokens.
+  int window_tokens() const {
+    const bool all = std::ranges::count(layer_is_local, true) == num_layers;
+    return layer_is_local.empty() || all ? 0 : local.window;
+  }
+  bool is_windowed(int layer) const { return is_local(layer) && window_tokens() > 0; }
   // Layers whose keys and values are kept for each token.
   int num_kv_layers() const { return num_layers - num_linear_layers(); }
 };

@@ -29,6 +29,9 @@ struct MemorySettings {
   int64_t max_total_tokens = 0;    // KV capacity; 0: planned
   // Models with delta nets: memory of states, as a multiple of that of KV pages; 0: planned.
   double mamba_full_memory_ratio = 0;
+  // Models with sliding windows: tokens that the window layers hold, as a share of those that the
+  // others hold; 0: planned.
+  double swa_full_tokens_ratio = 0;
   int max_running_requests = 0;  // 0: planned
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;        // 0: no limit

@@ -22,10 +22,16 @@ void clear(Flight& flight) {
   flight.wants_routed = false;
 }
 
+bool has_windows(const PrepareOptions& options) {
+  return options.unseen_page != kNoPage;
+}
+
 // Reserves the list before spans into it are made, so that they stay valid.
-void make_room_for_pages(const Batch& batch, int page_tokens, std::vector<PageId>& pages) {
+void make_room_for_pages(const Batch& batch, const PrepareOptions& options,
+                         std::vector<PageId>& pages) {
   size_t needed = 0;
-  for (const Slice& slice : batch.slices) needed += num_pages(slice, page_tokens);
+  for (const Slice& slice : batch.slices) needed += num_pages(slice, options.page_tokens);
+  if (has_windows(options)) needed *= 2;
   if (needed > pages.capacity()) pages.reserve(2 * needed);
 }
 
@@ -33,6 +39,19 @@ std::span<const PageId> copy_pages(const Slice& slice, int page_tokens, Flight& 
   const auto from = std::span(slice.request->pages).first(num_pages(slice, page_tokens));
   const size_t at = flight.pages.size();
   flight.pages.insert(flight.pages.end(), from.begin(), from.end());
+  return std::span(flight.pages).subspan(at);
+}
+
+// Copies the list of the window layers' pages. Their kernels read some pages before the first token
+// that a row sees, and ignore what is there if it is finite.
+std::span<const PageId> copy_window_pages(const Slice& slice, const PrepareOptions& options,
+                                          Flight& flight) {
+  if (!has_windows(options)) return {};
+  const auto from =
+      std::span(slice.request->window.pages).first(num_pages(slice, options.page_tokens));
+  const size_t at = flight.pages.size();
+  for (const PageId page : from)
+    flight.pages.push_back(page == kNoPage ? options.unseen_page : page);
   return std::span(flight.pages).subspan(at);
 }
 
@@ -59,6 +78,7 @@ void add_rows(int index, const PrepareOptions& options, Flight& flight) {
   const int row_begin = forward.num_rows();
   flight.row_begins[static_cast<size_t>(index)] = row_begin;
   const std::span<const PageId> pages = copy_pages(slice, page_tokens, flight);
+  const std::span<const PageId> window_pages = copy_window_pages(slice, options, flight);
   for (int i = slice.begin; i < slice.begin + slice.len; ++i) {
     const PageId page = pages[i / page_tokens];
     const int offset = i % page_tokens;
@@ -66,12 +86,16 @@ void add_rows(int index, const PrepareOptions& options, Flight& flight) {
     forward.positions.push_back(i);
     forward.slots.push_back({page, offset});
     if (offset == 0) forward.fresh_pages.push_back(page);
+    if (window_pages.empty()) continue;
+    forward.window_slots.push_back({window_pages[i / page_tokens], offset});
+    if (offset == 0) forward.fresh_window_pages.push_back(window_pages[i / page_tokens]);
   }
   add_sequence({.row_begin = row_begin,
                 .begin = slice.begin,
                 .end = slice.begin + slice.len,
                 .prompt_len = request.prompt_len,
-                .pages = pages},
+                .pages = pages,
+                .window_pages = window_pages},
                options.prompt_role, forward);
   if (slice.block >= 0) add_states(slice, row_begin, forward);
 }
@@ -163,6 +187,7 @@ void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch&
                                  .first_position = begin,
                                  .role = role,
                                  .pages = rows.pages});
+    if (!rows.window_pages.empty()) forward.window_pages.push_back(rows.window_pages);
   };
   add(rows.begin, cut, prompt_role);
   add(cut, rows.end, TokenRole::generated);
@@ -172,8 +197,12 @@ void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight) 
   clear(flight);
   flight.batch = &batch;
   flight.forward.mode = batch.mode;
-  for (const PageCopy& copy : batch.copies) flight.forward.copies.push_back({copy.from, copy.to});
-  make_room_for_pages(batch, options.page_tokens, flight.pages);
+  for (const PageCopy& copy : batch.copies) {
+    flight.forward.copies.push_back({copy.from, copy.to});
+    if (has_windows(options))
+      flight.forward.window_copies.push_back({copy.window_from, copy.window_to});
+  }
+  make_room_for_pages(batch, options, flight.pages);
   add_all_rows(options, flight);
   for (size_t i = 0; i < batch.slices.size(); ++i) {
     const Slice& slice = batch.slices[i];

@@ -17,6 +17,9 @@ namespace hocket {
 
 struct PrepareOptions {
   int page_tokens = 0;
+  // Models with sliding windows: the page of window layers that no request has; it stands, cleared,
+  // for those that were given up. Else kNoPage.
+  PageId unseen_page = kNoPage;
   TokenRole prompt_role = TokenRole::prompt;  // role of prompt tokens
   std::span<const TokenId> eos_ids;           // end tokens of the model; outlive the flight
   std::optional<HalfPacking> packing;         // set if the step is played in two halves
@@ -37,6 +40,7 @@ struct SequenceRows {
   int begin = 0, end = 0;  // token positions
   int prompt_len = 0;
   std::span<const PageId> pages;
+  std::span<const PageId> window_pages = {};  // empty: the model has no pages of window layers
 };
 void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch& forward);
 

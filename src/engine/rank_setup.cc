@@ -192,6 +192,8 @@ EngineInfo join_infos(std::span<const std::unique_ptr<Runner>> runners) {
     all.max_total_tokens += one.max_total_tokens;
     all.weight_bytes += one.weight_bytes;
     all.kv_bytes += one.kv_bytes;
+    all.num_window_pages += one.num_window_pages;
+    all.window_bytes += one.window_bytes;
     all.num_states += one.num_states;
     all.state_bytes += one.state_bytes;
     all.work_bytes += one.work_bytes;

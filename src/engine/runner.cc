@@ -143,15 +143,17 @@ Result<void> Runner::open_files(const ModelSettings& settings) {
 Result<void> Runner::make_plan(const ServerSettings& settings) {
   HOCKET_TRY(const MeasuredWeights weights, measure_weights(choice_, source_.get()));
   weight_fingerprint_ = weights.fingerprint;
+  const int page_tokens = settings.memory.page_size;
   HOCKET_TRY(plan_, plan_memory({.settings = settings,
                                  .model = choice_.model,
                                  .dtype = choice_.dtype,
                                  .dispatch_dtype = choice_.dispatch_dtype,
                                  .weight_bytes = weights.bytes,
-                                 .page_bytes = choice_.kv_page_bytes(settings.memory.page_size),
+                                 .page_bytes = choice_.kv_full_page_bytes(page_tokens),
+                                 .window_page_bytes = choice_.kv_window_page_bytes(page_tokens),
                                  .total_bytes = machine_.memory_bytes,
                                  .available_bytes = machine_.memory_available_bytes,
-                                 .scratch = choice_.scratch_need(0, settings.memory.page_size),
+                                 .scratch = choice_.scratch_need(0, page_tokens),
                                  .num_workers = workers_->size(),
                                  .placement = placement_ ? &*placement_ : nullptr,
                                  .combine_groups = choice_.combine_groups,
@@ -291,7 +293,11 @@ std::string Runner::terms() const {
 }
 
 Result<void> Runner::make_memory(int page_tokens) {
-  HOCKET_TRY(pages_, PagePool::create(choice_.kv_shapes(page_tokens), plan_.num_pages));
+  const KvShapes shapes = choice_.kv_shapes(page_tokens);
+  HOCKET_TRY(pages_, PagePool::create(shapes.full, plan_.num_pages));
+  if (!shapes.windowed.empty()) {
+    HOCKET_TRY(window_pages_, PagePool::create(shapes.windowed, plan_.num_window_pages + 1));
+  }
   if (plan_.num_states > 0) {
     HOCKET_TRY(states_, StatePool::create({.shape = delta_shape_of(choice_.model, choice_.dtype),
                                            .num_layers = choice_.model.num_linear_layers(),
@@ -302,7 +308,8 @@ Result<void> Runner::make_memory(int page_tokens) {
   const ScratchNeed need = choice_.scratch_need(most_rows(plan_.work), page_tokens);
   HOCKET_TRY(backend_, Backend::create(info_.isa, *workers_, scratch_bytes_for(need)));
   reserve_halves(halves_, plan_.work.max_rows, 2 * (plan_.max_running_requests + 1));
-  for (Half& half : halves_) half.attention.num_workers = workers_->size();
+  for (Half& half : halves_)
+    half.attention.num_workers = half.window_attention.num_workers = workers_->size();
   if (!placement_)
     dispatcher_ = std::make_unique<LocalDispatcher>(choice_.model, choice_.combine_groups);
   return {};
@@ -330,6 +337,8 @@ void Runner::describe(const ServerSettings& settings) {
   info_.max_total_tokens = int64_t{info_.num_pages} * info_.page_tokens;
   info_.weight_bytes = plan_.weight_bytes;
   info_.kv_bytes = plan_.kv_bytes;
+  info_.num_window_pages = plan_.num_window_pages;
+  info_.window_bytes = plan_.window_bytes;
   info_.num_states = plan_.num_states;
   info_.state_bytes = plan_.state_bytes;
   info_.work_bytes = plan_.work_bytes;
@@ -345,6 +354,7 @@ void Runner::describe(const ServerSettings& settings) {
                   .max_total_tokens = info_.max_total_tokens,
                   .weight_bytes = info_.weight_bytes,
                   .kv_bytes = info_.kv_bytes,
+                  .window_bytes = info_.window_bytes,
                   .state_bytes = info_.state_bytes,
                   .work_bytes = info_.work_bytes}};
 }
@@ -371,6 +381,7 @@ Result<void> Runner::forward_together(const ForwardBatch& batch, const PassWish&
   return model_->forward(batch, {.backend = *backend_,
                                  .work = work_,
                                  .pages = *pages_,
+                                 .window_pages = window_pages_ ? &*window_pages_ : nullptr,
                                  .states = states_ ? &*states_ : nullptr,
                                  .dispatcher = *dispatcher_,
                                  .order = order,

@@ -86,6 +86,9 @@ class Runner {
   // Returns the logits [count, vocabulary] of output rows [begin, begin + count), count <=
   // plan().work.max_logits_rows; valid until the next call.
   View<float> logits(int begin, int count);
+  // Returns the page of window layers that stays clear, behind those that are planned; kNoPage if
+  // such layers have no pages of their own.
+  PageId unseen_page() const { return window_pages_ ? PageId{plan_.num_window_pages} : kNoPage; }
 
   WorkBuffers& work() { return work_; }
   // Makes the exchange of rows with the other ranks, before passes together. Errors: out_of_memory.
@@ -136,8 +139,8 @@ class Runner {
   std::optional<Placement> placement_;  // null for the only rank
   std::unique_ptr<AllToAll> exchange_;  // null for the only rank
   std::unique_ptr<Dispatcher> dispatcher_;
-  std::optional<PagePool> pages_;
-  std::optional<StatePool> states_;  // models with delta nets
+  std::optional<PagePool> pages_, window_pages_;  // the latter for models with sliding windows
+  std::optional<StatePool> states_;               // models with delta nets
   WorkBuffers work_;
   std::array<Half, kMaxHalves> halves_;
 };

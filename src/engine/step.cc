@@ -5,9 +5,6 @@
 namespace hocket {
 namespace {
 
-// Limits the rows that forced tokens add to a decode step, so that it does not become a prefill.
-constexpr int kMostForcedTokens = 32;
-
 SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, SchedulerHooks* hooks) {
   options.kv_events = events;
   options.hooks = hooks;
@@ -159,7 +156,8 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
       answers_(runner_->info().model, rank_index(), report_) {
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights_) {
-    flight.reserve(runner_->plan().work, max_requests, parts.scheduler.num_pages);
+    flight.reserve(runner_->plan().work, max_requests,
+                   parts.scheduler.num_pages * (parts.scheduler.window_tokens > 0 ? 2 : 1));
     flight.experts.rank = rank_index();
     flight.experts.counts.resize(experts_ != nullptr ? experts_->num_counts() : 0);
   }
@@ -273,6 +271,7 @@ Flight& RankStep::take_flight() {
 PrepareOptions RankStep::prepare_options() const {
   const EngineInfo& info = runner_->info();
   return {.page_tokens = info.page_tokens,
+          .unseen_page = runner_->unseen_page(),
           .prompt_role = info.prompt_role,
           .eos_ids = info.model.eos_ids,
           .packing = lockstep_ ? overlap_.packing(lockstep_->plan()) : std::nullopt,

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -24,6 +25,10 @@ struct ForwardBatch {
   // The sequences: which rows attend to which pages. Spans point into page lists that live until
   // the step is committed.
   std::vector<AttentionSequence> sequences;
+  // Models with sliding windows: the same slots and page lists for the window layers, whose pages
+  // are of their own. If both are empty, these layers use pages of the same numbers.
+  std::vector<KvSlot> window_slots;
+  std::vector<std::span<const PageId>> window_pages;  // one for each of `sequences`
   // Models with delta nets: the same sequences, each once, and the places that they point to.
   std::vector<DeltaSequence> delta;
   std::vector<StatePlace> state_places;
@@ -32,6 +37,8 @@ struct ForwardBatch {
   // Pages that get their first token in this step, and page copies to make first.
   std::vector<PageId> fresh_pages;
   std::vector<PagePair> copies;
+  std::vector<PageId> fresh_window_pages;  // the same of window layers
+  std::vector<PagePair> window_copies;
   // In a step of answers only: how many of the first rows make a good half, if the rows were sorted
   // for that; 0: they were not.
   int first_half_rows = 0;
@@ -48,7 +55,9 @@ struct ForwardBatch {
     first_half_rows = 0;
     ids.clear(), positions.clear(), slots.clear(), sequences.clear();
     delta.clear(), state_places.clear();
+    window_slots.clear(), window_pages.clear();
     output_rows.clear(), fresh_pages.clear(), copies.clear();
+    fresh_window_pages.clear(), window_copies.clear();
   }
   void reserve(int max_rows, int max_sequences) {
     ids.reserve(max_rows), positions.reserve(max_rows), slots.reserve(max_rows);
@@ -56,6 +65,8 @@ struct ForwardBatch {
     state_places.reserve(kMaxStatePlaces * max_sequences);
     output_rows.reserve(max_rows);
     fresh_pages.reserve(max_rows), copies.reserve(max_sequences);
+    window_slots.reserve(max_rows), window_pages.reserve(max_sequences);
+    fresh_window_pages.reserve(max_rows), window_copies.reserve(max_sequences);
   }
 };
 

@@ -58,6 +58,9 @@ struct Half {
   RowRange rows;
   AttentionPlan attention;
   std::span<const KvSlot> slots;
+  // Models with sliding windows: the same for the window layers.
+  AttentionPlan window_attention;
+  std::span<const KvSlot> window_slots;
   std::vector<DeltaSequence> delta;  // models with delta nets only
   LayerState state;
 };

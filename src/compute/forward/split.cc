@@ -48,6 +48,27 @@ int extend_cut(const ForwardBatch& batch, const SplitWish& wish) {
   return border > 0 && num_before + 1 > wanted ? border : wanted;
 }
 
+// Puts those parts of the sequences that are in a half's rows into its plan, with other pages than
+// the sequences' own if `pages` is not empty.
+void cut_sequences(const ForwardBatch& batch, std::span<const std::span<const PageId>> pages,
+                   RowRange rows, AttentionPlan& plan) {
+  plan.sequences.clear();
+  for (size_t s = 0; s < batch.sequences.size(); ++s) {
+    //  sequence   |-----------------|
+    //  half            |------------------|      begin .. end: its rows in this half
+    const AttentionSequence& sequence = batch.sequences[s];
+    const int begin = std::max(sequence.row_begin, rows.begin);
+    const int end = std::min(sequence.row_begin + sequence.num_rows, rows.begin + rows.count);
+    if (begin >= end) continue;
+    plan.sequences.push_back(
+        {.row_begin = begin - rows.begin,
+         .num_rows = end - begin,
+         .first_position = sequence.first_position + (begin - sequence.row_begin),
+         .role = sequence.role,
+         .pages = pages.empty() ? sequence.pages : pages[s]});
+  }
+}
+
 }  // namespace
 
 int nearest_multiple(int wanted, int tile, int rows) {
@@ -70,32 +91,28 @@ SplitRule split_for(const ForwardBatch& batch, const SplitWish& wish) {
   return {batch.first_half_rows > 0 ? batch.first_half_rows : wished_rows(rows, wish)};
 }
 
-void split_batch(const ForwardBatch& batch, SplitRule rule, int num_heads, const KvShape& shape,
-                 std::span<Half> halves) {
+void split_batch(const ForwardBatch& batch, SplitRule rule, const PlannedLayers& layers,
+                 const PlannedLayers* windows, std::span<Half> halves) {
   const int num_rows = batch.num_rows();
   const int cut = halves.size() == 1 ? num_rows : std::clamp(rule.first_rows, 0, num_rows);
+  const bool apart = !batch.window_slots.empty();
   for (size_t i = 0; i < halves.size(); ++i) {
     Half& half = halves[i];
     half.index = static_cast<int>(i);
     half.rows = i == 0 ? RowRange{0, cut} : RowRange{cut, num_rows - cut};
-    half.slots = std::span(batch.slots).subspan(half.rows.begin, half.rows.count);
-    half.attention.sequences.clear();
-    const int half_end = half.rows.begin + half.rows.count;
-    for (const AttentionSequence& sequence : batch.sequences) {
-      //  sequence   |-----------------|
-      //  half            |------------------|      begin .. end: its rows in this half
-      const int begin = std::max(sequence.row_begin, half.rows.begin);
-      const int end = std::min(sequence.row_begin + sequence.num_rows, half_end);
-      if (begin >= end) continue;
-      half.attention.sequences.push_back(
-          {.row_begin = begin - half.rows.begin,
-           .num_rows = end - begin,
-           .first_position = sequence.first_position + (begin - sequence.row_begin),
-           .role = sequence.role,
-           .pages = sequence.pages});
+    const auto own = [&](const std::vector<KvSlot>& slots) {
+      return std::span(slots).subspan(half.rows.begin, half.rows.count);
+    };
+    half.slots = own(batch.slots);
+    half.window_slots = own(apart ? batch.window_slots : batch.slots);
+    cut_sequences(batch, {}, half.rows, half.attention);
+    half.attention.build(layers.num_heads, layers.shape);
+    if (windows != nullptr) {
+      cut_sequences(batch, batch.window_pages, half.rows, half.window_attention);
+      half.window_attention.build(windows->num_heads, windows->shape);
     }
-    half.attention.build(num_heads, shape);
     half.delta.clear();
+    const int half_end = half.rows.begin + half.rows.count;
     for (const DeltaSequence& sequence : batch.delta) {
       const int begin = std::max(sequence.row_begin, half.rows.begin);
       const int end = std::min(sequence.row_begin + sequence.num_rows, half_end);
@@ -110,9 +127,9 @@ void split_batch(const ForwardBatch& batch, SplitRule rule, int num_heads, const
 
 void reserve_halves(std::span<Half> halves, int max_rows, int max_sequences) {
   for (Half& half : halves) {
-    half.attention.sequences.reserve(max_sequences);
     half.delta.reserve(max_sequences);
     half.attention.reserve(max_sequences, max_rows);
+    half.window_attention.reserve(max_sequences, max_rows);
   }
 }
 

@@ -36,10 +36,17 @@ int wished_rows(int rows, const SplitWish& wish);
 // only sequence must not be cut; a single row goes to the first half. Pure.
 SplitRule split_for(const ForwardBatch& batch, const SplitWish& wish);
 
+// The layers that a half's attention is planned for.
+struct PlannedLayers {
+  int num_heads = 0;  // query heads
+  KvShape shape;
+};
+
 // Fills halves[0 .. n): one half takes all rows; two are cut by `rule`. Plans each half's
-// attention. Allocates nothing after reserve_halves().   Thread: engine.
-void split_batch(const ForwardBatch& batch, SplitRule rule, int num_heads, const KvShape& shape,
-                 std::span<Half> halves);
+// attention, and that of window layers if there are any (not null). Allocates nothing after
+// reserve_halves().   Thread: engine.
+void split_batch(const ForwardBatch& batch, SplitRule rule, const PlannedLayers& layers,
+                 const PlannedLayers* windows, std::span<Half> halves);
 void reserve_halves(std::span<Half> halves, int max_rows, int max_sequences);
 
 }  // namespace hocket

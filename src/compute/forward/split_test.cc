@@ -30,7 +30,7 @@ ForwardBatch batch_of(std::initializer_list<std::pair<int, int>> rows_and_positi
 TEST(Split, OneHalfTakesAllRows) {
   const ForwardBatch batch = batch_of({{5, 0}, {1, 40}});
   std::array<Half, 1> halves;
-  split_batch(batch, split_for(batch, {}), 4, kShape, halves);
+  split_batch(batch, split_for(batch, {}), {4, kShape}, nullptr, halves);
   EXPECT_EQ(halves[0].rows.count, 6);
   EXPECT_EQ(halves[0].attention.sequences.size(), 2u);
 }
@@ -39,7 +39,7 @@ TEST(Split, ASequenceOnTheCutBecomesTwoNeighbouringRanges) {
   //  rows   |0 1 2 3 4|5 6 7 8 9 10|      cut at 6
   const ForwardBatch batch = batch_of({{5, 0}, {6, 100}});
   std::array<Half, 2> halves;
-  split_batch(batch, {.first_rows = 6}, 4, kShape, halves);
+  split_batch(batch, {.first_rows = 6}, {4, kShape}, nullptr, halves);
   ASSERT_EQ(halves[0].attention.sequences.size(), 2u);
   EXPECT_EQ(halves[0].attention.sequences[1].row_begin, 5);
   EXPECT_EQ(halves[0].attention.sequences[1].num_rows, 1);
@@ -55,7 +55,7 @@ TEST(Split, EveryCutKeepsEveryRowOnce) {
   const ForwardBatch batch = batch_of({{1, 7}, {4, 0}, {1, 3}, {9, 32}, {1, 0}});
   for (int cut = 0; cut <= batch.num_rows(); ++cut) {
     std::array<Half, 2> halves;
-    split_batch(batch, {.first_rows = cut}, 4, kShape, halves);
+    split_batch(batch, {.first_rows = cut}, {4, kShape}, nullptr, halves);
     std::vector<int> positions;
     for (const Half& half : halves)
       for (const AttentionSequence& s : half.attention.sequences)

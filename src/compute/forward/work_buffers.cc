@@ -24,6 +24,11 @@ KvShape latent_shape_of(const MlaConfig& mla, DType dtype, int page_tokens) {
           .page_tokens = page_tokens};
 }
 
+KvShape shape_of_layer(const ModelConfig& model, int layer, DType dtype, int page_tokens) {
+  return model.mla.kv_rank > 0 ? latent_shape_of(model.mla, dtype, page_tokens)
+                               : kv_shape_of(model.attention(layer), dtype, page_tokens);
+}
+
 // Returns the columns that the queries of one kind of attention take.
 int64_t padded_query_columns(const AttentionConfig& attention) {
   return attention.num_heads * round_up(attention.key_dim, kBlockK);
@@ -62,12 +67,17 @@ KvShape kv_shape_of(const AttentionConfig& attention, DType dtype, int page_toke
 
 std::vector<KvShape> kv_shapes_of(const ModelConfig& model, DType dtype, int page_tokens) {
   std::vector<KvShape> shapes;
-  for (int layer = 0; layer < model.num_layers; ++layer) {
-    if (model.is_linear(layer)) continue;
-    shapes.push_back(model.mla.kv_rank > 0
-                         ? latent_shape_of(model.mla, dtype, page_tokens)
-                         : kv_shape_of(model.attention(layer), dtype, page_tokens));
-  }
+  for (int layer = 0; layer < model.num_layers; ++layer)
+    if (!model.is_linear(layer)) shapes.push_back(shape_of_layer(model, layer, dtype, page_tokens));
+  return shapes;
+}
+
+KvShapes kv_shapes_apart(const ModelConfig& model, DType dtype, int page_tokens) {
+  KvShapes shapes;
+  for (int layer = 0; layer < model.num_layers; ++layer)
+    if (!model.is_linear(layer))
+      (model.is_windowed(layer) ? shapes.windowed : shapes.full)
+          .push_back(shape_of_layer(model, layer, dtype, page_tokens));
   return shapes;
 }
 

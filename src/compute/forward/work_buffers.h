@@ -40,9 +40,14 @@ struct WorkLimits {
 // of layers.
 int qkv_columns(const ModelConfig& model);
 int attended_columns(const ModelConfig& model);
-// Returns the geometry of the pages of one kind of attention, and of all layers that have pages.
+// Returns the geometry of the pages of one kind of attention, of all layers that have pages, and of
+// those of them that have a window or have none (ModelConfig::is_windowed).
 KvShape kv_shape_of(const AttentionConfig& attention, DType dtype, int page_tokens);
 std::vector<KvShape> kv_shapes_of(const ModelConfig& model, DType dtype, int page_tokens);
+struct KvShapes {
+  std::vector<KvShape> full, windowed;
+};
+KvShapes kv_shapes_apart(const ModelConfig& model, DType dtype, int page_tokens);
 // Sets the parts of `need` that depend on the kinds of attention and on their pages of `kv_dtype`.
 void set_attention_need(const ModelConfig& model, DType kv_dtype, int page_tokens,
                         ScratchNeed& need);

@@ -61,7 +61,7 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
                             .unit_norms = heads.unit_norms,
                             .cos = (local ? work.local_cos : work.cos).slice_rows(begin, count),
                             .sin = (local ? work.local_sin : work.sin).slice_rows(begin, count),
-                            .slots = half.slots,
+                            .slots = site.windowed ? half.window_slots : half.slots,
                             .q = q,
                             .kv = site.kv});
   half.state.q.set(q);
@@ -74,7 +74,7 @@ void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half) 
                                   .first_cols(heads.num_heads * int64_t{heads.value_dim});
   attention(site.backend, {.q = half.state.q.take(),
                            .kv = site.kv,
-                           .plan = half.attention,
+                           .plan = site.windowed ? half.window_attention : half.attention,
                            .scale = static_cast<float>(site.model.softmax_scale),
                            .reach = {.window = heads.window, .chunk = heads.chunk},
                            .sinks = weights.sinks,

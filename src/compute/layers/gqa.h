@@ -33,6 +33,7 @@ struct AttentionSite {
   WorkBuffers& work;
   const KvLayer& kv;
   int layer;
+  bool windowed = false;  // its pages are those of window layers (Half::window_slots)
 };
 
 // Reads the residual rows of `half`, stores their keys and values, sets half.state.q.

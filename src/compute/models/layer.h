@@ -45,8 +45,9 @@ struct LayerCall {
   int layer;
   Half& half;
   std::span<uint32_t> expert_counts = {};  // [experts] choices of this layer; empty: not counted
+  bool windowed = false;                   // as AttentionSite::windowed
 
-  AttentionSite attention_site() const { return {backend, model, work, kv, layer}; }
+  AttentionSite attention_site() const { return {backend, model, work, kv, layer, windowed}; }
   DeltaSite delta_site() const { return {backend, model, work, states}; }
   ExchangeSite exchange_site() const { return {backend, work, layer}; }
 };

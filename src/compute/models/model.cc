@@ -57,8 +57,9 @@ Result<Model> Model::load(const ModelConfig& config, std::span<const int> expert
   model.local_rope_ = rope_frequencies(config.local_rope);
   model.embedding_ =
       loader.plain_matrix(family->embedding_name(), config.vocab_size, config.hidden_size);
-  for (int i = 0, num_linear = 0; i < config.num_layers; ++i) {
+  for (int i = 0, num_linear = 0, num_local = 0; i < config.num_layers; ++i) {
     model.layers_.push_back(family->load_layer(config, family->names, i, experts, loader));
+    model.index_apart_.push_back(config.is_local(i) ? num_local++ : i - num_local - num_linear);
     model.index_of_kind_.push_back(config.is_linear(i) ? num_linear++ : i - num_linear);
   }
   model.planned_layer_ = most_shared_layer(config);
@@ -86,9 +87,9 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
     const bool linear = config_.is_linear(index);
     const int number = index_of_kind_[index];
     run({pass.backend, config_, layer.weights, pass.work,
-         linear ? KvLayer() : pass.pages.layer(number),
+         linear ? KvLayer() : kv_layer(pass, index),
          linear ? pass.states->layer(number) : DeltaLayer(), pass.dispatcher, index, half,
-         counts_of(pass.expert_counts, index)});
+         counts_of(pass.expert_counts, index), is_apart(pass, index)});
     pass.dispatcher.progress();
     if (pass.probe != nullptr) pass.probe->after(index, op, half);
     if (pass.ledger != nullptr) pass.ledger->end_op();
@@ -104,6 +105,13 @@ void Model::begin_rows(const ForwardBatch& batch, const Pass& pass) const {
   HOCKET_CHECK(rows <= pass.work.limits.max_rows);
   pass.pages.clear_pages(pass.backend.workers(), batch.fresh_pages);
   pass.pages.copy_pages(pass.backend.workers(), batch.copies);
+  if (pass.window_pages != nullptr) {
+    const bool apart = !batch.window_slots.empty();
+    pass.window_pages->clear_pages(pass.backend.workers(),
+                                   apart ? batch.fresh_window_pages : batch.fresh_pages);
+    pass.window_pages->copy_pages(pass.backend.workers(),
+                                  apart ? batch.window_copies : batch.copies);
+  }
 
   embed(pass.backend, batch.ids, embedding_, pass.work.residual.slice_rows(0, rows));
   rope_angles(pass.backend, rope_, batch.positions, pass.work.cos.slice_rows(0, rows),
@@ -113,13 +121,27 @@ void Model::begin_rows(const ForwardBatch& batch, const Pass& pass) const {
                 pass.work.local_sin.slice_rows(0, rows));
   if (config_.rope.query_beta > 0)
     query_factors(config_.rope, batch.positions, pass.work.query_factors.slice_rows(0, rows));
-  split_batch(batch, pass.split, config_.attention(planned_layer_).num_heads,
-              pass.pages.layer(index_of_kind_[planned_layer_]).shape, pass.halves);
+  split_rows(batch, pass);
   pass.dispatcher.begin_pass(pass.id, rows);
   if (pass.ledger == nullptr) return;
   std::array<int, kMaxHalves> half_rows{};
   for (size_t i = 0; i < pass.halves.size(); ++i) half_rows.at(i) = pass.halves[i].rows.count;
   pass.ledger->cut_into(std::span(half_rows).first(pass.halves.size()));
+}
+
+KvLayer Model::kv_layer(const Pass& pass, int layer) const {
+  if (pass.window_pages == nullptr) return pass.pages.layer(index_of_kind_[layer]);
+  const bool local = config_.is_local(layer);
+  return (local ? *pass.window_pages : pass.pages).layer(index_apart_[layer]);
+}
+
+void Model::split_rows(const ForwardBatch& batch, const Pass& pass) const {
+  const PlannedLayers layers{config_.attention(planned_layer_).num_heads,
+                             kv_layer(pass, planned_layer_).shape};
+  if (pass.window_pages == nullptr)
+    return split_batch(batch, pass.split, layers, nullptr, pass.halves);
+  const PlannedLayers windows{config_.local.num_heads, pass.window_pages->layer(0).shape};
+  split_batch(batch, pass.split, layers, &windows, pass.halves);
 }
 
 void Model::finish_rows(const ForwardBatch& batch, const Pass& pass) const {

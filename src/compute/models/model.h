@@ -34,6 +34,7 @@ class Model {
     Backend& backend;
     WorkBuffers& work;
     PagePool& pages;          // serves the layers with attention
+    PagePool* window_pages;   // serves those of them that have a window; null: `pages` does
     const StatePool* states;  // serves the layers with delta nets; null: there are none
     Dispatcher& dispatcher;   // dispatcher for the experts that load() was given
     const Order& order;
@@ -58,6 +59,11 @@ class Model {
   Model() = default;
   void begin_rows(const ForwardBatch& batch, const Pass& pass) const;
   void finish_rows(const ForwardBatch& batch, const Pass& pass) const;
+  void split_rows(const ForwardBatch& batch, const Pass& pass) const;
+  bool is_apart(const Pass& pass, int layer) const {
+    return pass.window_pages != nullptr && config_.is_local(layer);
+  }
+  KvLayer kv_layer(const Pass& pass, int layer) const;
 
   ModelConfig config_;
   RopeFrequencies rope_, local_rope_;
@@ -65,7 +71,8 @@ class Model {
   std::span<const float> final_norm_;
   std::vector<Layer> layers_;
   std::vector<int>
-      index_of_kind_;  // [layers] number among the layers with, or without, a delta net
+      index_of_kind_;             // [layers] number among the layers with, or without, a delta net
+  std::vector<int> index_apart_;  // [layers] number among the local layers, or the others
   // The layer with attention in which most query heads share a key head: the rows of its tasks are
   // few enough for all layers.
   int planned_layer_ = 0;

@@ -182,6 +182,7 @@ struct Player {
         {.backend = machine.backend,
          .work = machine.work,
          .pages = machine.pages,
+         .window_pages = nullptr,
          .states = machine.states ? &*machine.states : nullptr,
          .dispatcher = dispatcher,
          .order = *how.order,

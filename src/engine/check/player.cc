@@ -91,7 +91,7 @@ class Player final : public ForwardProbe {
     const int row_begin = batch_.num_rows();
     for (int i = sequence.computed; i < sequence.computed + count; ++i) {
       if (i % page_tokens == 0) {
-        if (pages_used_ == runner_.info().num_pages)
+        if (pages_used_ == num_pages())
           return fail(error(ErrorCode::kv_does_not_fit,
                             "the check's prompts need more than the {} pages of the KV cache",
                             pages_used_)
@@ -122,6 +122,13 @@ class Player final : public ForwardProbe {
                  runner_.info().prompt_role, batch_);
     sequence.computed += count;
     return {};
+  }
+
+  // Returns how many pages sequences may use; each page has the same number in all layers.
+  int num_pages() const {
+    const EngineInfo& info = runner_.info();
+    return info.num_window_pages > 0 ? std::min(info.num_pages, info.num_window_pages)
+                                     : info.num_pages;
   }
 
   // Gives the sequence the number of a state slot and a block slot, if it has none yet.

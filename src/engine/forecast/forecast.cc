@@ -106,8 +106,12 @@ std::vector<Change> changes(const ServerSettings& settings, const Forecast& now)
 int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
   const int context =
       settings.model.context_length > 0 ? settings.model.context_length : kShortContext;
-  const int64_t kv = pages_for(context, settings.memory.page_size) * settings.memory.page_size *
-                     f.cost.kv_bytes_per_token();
+  const int page_tokens = settings.memory.page_size;
+  const MemoryQuestion pages{.settings = settings,
+                             .model = f.choice.model,
+                             .page_bytes = f.choice.kv_full_page_bytes(page_tokens),
+                             .window_page_bytes = f.choice.kv_window_page_bytes(page_tokens)};
+  const int64_t kv = kv_bytes_of(pages, f.memory, pages_for(context, page_tokens));
   const auto used =
       static_cast<double>(f.memory.weight_bytes + f.memory.work_bytes + f.memory.state_bytes + kv);
   return static_cast<int64_t>(std::ceil(used / kDefaultMemoryShare)) + 1;
@@ -181,13 +185,13 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
     weight_bytes = held_weights.bytes;
   }
   const int page_tokens = q.settings.memory.page_size;
-  const int64_t page_bytes = choice.kv_page_bytes(page_tokens);
   const MemoryQuestion memory = {.settings = q.settings,
                                  .model = choice.model,
                                  .dtype = choice.dtype,
                                  .dispatch_dtype = choice.dispatch_dtype,
                                  .weight_bytes = weight_bytes,
-                                 .page_bytes = page_bytes,
+                                 .page_bytes = choice.kv_full_page_bytes(page_tokens),
+                                 .window_page_bytes = choice.kv_window_page_bytes(page_tokens),
                                  .total_bytes = q.total_bytes,
                                  .available_bytes = q.available_bytes,
                                  .scratch = choice.scratch_need(0, page_tokens),
@@ -211,7 +215,8 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
   } else {
     f.refusal = std::move(planned).error();
     // The KV cache that one request of the whole context would need.
-    f.memory.kv_bytes = pages_for(f.memory.context_length, page_tokens) * page_bytes;
+    f.memory.kv_bytes =
+        kv_bytes_of(memory, f.memory, pages_for(f.memory.context_length, page_tokens));
   }
   f.kv_len = kv_len > 0 ? std::min(kv_len, f.memory.context_length)
                         : std::max(1, f.memory.context_length / 2);

@@ -26,7 +26,8 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   cost.prompt_role_ = choice.prompt_role;
   cost.num_moe_layers_ = static_cast<int>(std::ranges::count(model.layer_is_moe, true));
   constexpr int kTokens = 32;
-  cost.kv_bytes_per_token_ = choice.kv_page_bytes(kTokens) / kTokens;
+  cost.kv_bytes_per_token_ =
+      (choice.kv_full_page_bytes(kTokens) + choice.kv_window_page_bytes(kTokens)) / kTokens;
   cost.local_kv_bytes_ = kv_shape_of(model.local, choice.kv_dtype, kTokens).page_bytes() / kTokens *
                          std::ranges::count(model.layer_is_local, true);
   if (choice.kv_dtype == DType::int8) cost.kv_widening_ = 1;

@@ -20,7 +20,7 @@ struct RankInfo {
   int max_running_requests = 0;
   int num_pages = 0;
   int64_t max_total_tokens = 0;
-  int64_t weight_bytes = 0, kv_bytes = 0, state_bytes = 0, work_bytes = 0;
+  int64_t weight_bytes = 0, kv_bytes = 0, window_bytes = 0, state_bytes = 0, work_bytes = 0;
 };
 
 // The sizes add up all ranks, except context_length.
@@ -45,8 +45,10 @@ struct EngineInfo {
   int chunk_tokens = 0;  // most tokens in a chunk; -1: prompts are never cut
   int num_pages = 0, page_tokens = 0;
   int64_t max_total_tokens = 0;  // num_pages * page_tokens
-  int64_t weight_bytes = 0, kv_bytes = 0, state_bytes = 0, work_bytes = 0;
-  int num_states = 0;  // slots of states; models with delta nets only
+  // window_bytes: the part of kv_bytes that window layers take.
+  int64_t weight_bytes = 0, kv_bytes = 0, window_bytes = 0, state_bytes = 0, work_bytes = 0;
+  int num_window_pages = 0;  // pages of window layers; models with sliding windows only
+  int num_states = 0;        // slots of states; models with delta nets only
   int num_ranks = 1;
   std::vector<RankInfo> ranks;
   std::string overlap = "none";  // --overlap as it counts: "auto", "two-batch", "four-phase"

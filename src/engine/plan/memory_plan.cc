@@ -1,10 +1,12 @@
 #include "engine/plan/memory_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "engine/plan/scheduler_settings.h"
 #include "policy/cache/page_allocator.h"
+#include "policy/scheduler/scheduler.h"
 
 namespace hocket {
 namespace {
@@ -36,6 +38,11 @@ Result<void> check_settings(const ServerSettings& s) {
                       s.memory.mamba_full_memory_ratio)
                     .with_fix("--mamba-full-memory-ratio 0")
                     .with_param("mamba-full-memory-ratio"));
+  if (!(s.memory.swa_full_tokens_ratio >= 0 && s.memory.swa_full_tokens_ratio <= 1))
+    return fail(error(ErrorCode::bad_value, "--swa-full-tokens-ratio {} is not in 0 (planned) to 1",
+                      s.memory.swa_full_tokens_ratio)
+                    .with_fix("--swa-full-tokens-ratio 0")
+                    .with_param("swa-full-tokens-ratio"));
   if (s.memory.mem_fraction_static < 0 || s.memory.mem_fraction_static > 1)
     return fail(ErrorCode::bad_value, "--mem-fraction-static {} is not in (0, 1]",
                 s.memory.mem_fraction_static);
@@ -122,6 +129,17 @@ Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
       .with_fix(fmt::format("--quantization int4{} | a larger --mem-fraction-static", ratio));
 }
 
+// Returns the most pages whose keys and values, in all layers, take at most `bytes`.
+int64_t most_pages_in(const MemoryQuestion& q, const MemoryPlan& plan, int64_t bytes) {
+  if (bytes <= 0) return 0;
+  int64_t fits = 0, too_many = bytes / q.page_bytes + 1;
+  while (too_many - fits > 1) {
+    const int64_t middle = fits + (too_many - fits) / 2;
+    (kv_bytes_of(q, plan, middle) <= bytes ? fits : too_many) = middle;
+  }
+  return fits;
+}
+
 // Names the memory that is not left for pages.
 std::string taken(const MemoryPlan& plan) {
   const std::string states =
@@ -145,6 +163,32 @@ AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& disp
 
 int most_rows(const WorkLimits& limits) {
   return limits.max_rows * std::max(1, limits.exchange.num_ranks);
+}
+
+// A request needs its window and a page while it decodes, and a prompt the rows of a chunk beside
+// them; the remaining pages serve the prefix cache. More pages than the other layers have are never
+// of use.
+int64_t window_pages_beside(const MemoryQuestion& q, const MemoryPlan& plan, int64_t pages) {
+  if (q.window_page_bytes == 0) return 0;
+  const SchedulerOptions options{.page_tokens = q.settings.memory.page_size,
+                                 .window_tokens = q.model.window_tokens()};
+  const int64_t request = window_pages_of_request(options);
+  const bool whole = plan.chunk_tokens < 0;
+  int64_t least = 2 * request;
+  if (whole) least = std::max<int64_t>(least, pages_for(plan.context_length, options.page_tokens));
+  const double asked = q.settings.memory.swa_full_tokens_ratio;
+  int64_t wanted = static_cast<int64_t>(std::ceil(asked * static_cast<double>(pages)));
+  if (asked == 0) {
+    const int64_t kept = pages * options.page_tokens / kTokensOfAWindow + 1;
+    const int rows = whole ? 0 : std::min(plan.chunk_tokens, plan.max_prefill_tokens);
+    wanted = (plan.max_running_requests + kept) * request + pages_for(rows, options.page_tokens);
+  }
+  return std::min(pages, std::max(least, wanted));
+}
+
+int64_t kv_bytes_of(const MemoryQuestion& q, const MemoryPlan& plan, int64_t pages) {
+  if (q.window_page_bytes == 0) return pages * q.page_bytes;
+  return pages * q.page_bytes + (window_pages_beside(q, plan, pages) + 1) * q.window_page_bytes;
 }
 
 Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
@@ -184,7 +228,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
                                : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
   plan_states(q, plan);
   const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
-  plan.fitting_pages = std::max<int64_t>(0, left) / q.page_bytes;
+  plan.fitting_pages = most_pages_in(q, plan, left);
   return plan;
 }
 
@@ -225,7 +269,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
                 "the KV cache does not fit\n  {} of {} leave {}; "
                 "one {}-token request needs {}",
                 taken(plan), gb(plan.budget_bytes), gb(left), plan.context_length,
-                gb(one_request * q.page_bytes))
+                gb(kv_bytes_of(q, plan, one_request)))
               .with_fix(fmt::format("--context-length {} | --kv-cache-dtype int8 | a larger "
                                     "--mem-fraction-static (hocket plan compares them)",
                                     std::max(fitting, page_tokens))));
@@ -237,7 +281,9 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
     plan.context_length = fitting;
   }
   plan.num_pages = static_cast<int>(pages);
-  plan.kv_bytes = pages * q.page_bytes;
+  plan.kv_bytes = kv_bytes_of(q, plan, pages);
+  plan.window_bytes = plan.kv_bytes - pages * q.page_bytes;
+  plan.num_window_pages = static_cast<int>(window_pages_beside(q, plan, pages));
   return plan;
 }
 

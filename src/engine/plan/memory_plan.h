@@ -1,7 +1,7 @@
 // Plans memory from sizes alone, before anything is loaded. Pure, so that it can be tested with
 // numbers.
 //
-//   budget = weights + work buffers + states of delta nets + KV pages
+//   budget = weights + work buffers + states of delta nets + KV pages, those of window layers apart
 //
 // One request of the whole context must fit in the pages.
 #pragma once
@@ -30,9 +30,12 @@ struct MemoryPlan {
   int max_prefill_tokens = 0;
   int num_pages = 0;
   int64_t fitting_pages = 0;  // pages for which there is memory; requests may need fewer
+  // Models with sliding windows: pages of the window layers, beside one that stays clear.
+  int num_window_pages = 0;
   // Models with delta nets: slots of states and of running requests (kernels/delta_state.h).
   int num_states = 0, num_blocks = 0;
   WorkLimits work;
+  int64_t window_bytes = 0;  // the part of kv_bytes that window layers take
   // work_bytes: buffers of passes, and scratch of the workers.
   int64_t weight_bytes = 0, work_bytes = 0, kv_bytes = 0, state_bytes = 0, budget_bytes = 0;
   std::vector<SettingChange> changes;
@@ -43,7 +46,8 @@ struct MemoryQuestion {
   const ModelConfig& model;
   DType dtype = DType::bf16, dispatch_dtype = DType::bf16;
   int64_t weight_bytes = 0;
-  int64_t page_bytes = 0;  // one page in all layers
+  int64_t page_bytes = 0;         // one page in all layers, window layers excepted
+  int64_t window_page_bytes = 0;  // one page in all window layers; 0: the model has none
   int64_t total_bytes = 0, available_bytes = 0;
   ScratchNeed scratch;  // its max_rows is set by the plan
   int num_workers = 0;  // 0: no scratch
@@ -65,6 +69,9 @@ inline constexpr double kDefaultStateRatio = 0.9;
 // State slots that are planned for each running request: its own, and the one that it began with.
 // It takes more while others are free.
 inline constexpr int kStatesOfARequest = 2;
+// The prefix cache can keep one window for so many tokens of the KV cache, if
+// --swa-full-tokens-ratio is not given.
+inline constexpr int kTokensOfAWindow = 2048;
 inline constexpr int kDefaultRunningRequests = 128;
 inline constexpr int kLogitsRows = 128;  // rows of logits computed at a time
 
@@ -79,6 +86,10 @@ inline constexpr size_t kAgreementBytes = 128;
 // Plans all sizes except pages and what depends on them, even if the model does not fit. Errors:
 // bad_value (settings that contradict each other).
 Result<MemoryPlan> size_memory(const MemoryQuestion& question);
+
+// Returns how many pages window layers get beside `pages` of the others, and what all those take.
+int64_t window_pages_beside(const MemoryQuestion& question, const MemoryPlan& plan, int64_t pages);
+int64_t kv_bytes_of(const MemoryQuestion& question, const MemoryPlan& plan, int64_t pages);
 
 // Plans everything. Errors: those of size_memory; out_of_memory (weights do not fit),
 // kv_does_not_fit.

@@ -185,6 +185,54 @@ TEST(MemoryPlan, AskedTokensThatDoNotFitAreRefused) {
   EXPECT_THAT(plan.error().fix, HasSubstr("--max-total-tokens"));
 }
 
+// A model whose second layer has a window of 128 tokens; a page takes as much in both layers.
+Result<MemoryPlan> plan_with_windows(const ServerSettings& settings) {
+  static const ModelConfig m = [] {
+    ModelConfig windowed = model();
+    windowed.local = windowed.far_attention();
+    windowed.local.window = 128;
+    windowed.layer_is_local = {false, true};
+    return windowed;
+  }();
+  return plan_memory({.settings = settings,
+                      .model = m,
+                      .dtype = DType::bf16,
+                      .weight_bytes = 1 * kGb,
+                      .page_bytes = 1'000'000,
+                      .window_page_bytes = 1'000'000,
+                      .total_bytes = 10 * kGb,
+                      .available_bytes = 8 * kGb});
+}
+
+TEST(MemoryPlan, WindowLayersTakeWhatRequestsAndPrefixesNeed) {
+  ServerSettings settings;
+  settings.memory.max_running_requests = 8;
+  const auto plan = plan_with_windows(settings);
+  ASSERT_TRUE(plan.has_value()) << describe(plan.error());
+  EXPECT_LT(plan->num_window_pages, plan->num_pages / 4);
+  EXPECT_GT(plan->num_window_pages, 8 * 6 + plan->chunk_tokens / 32);
+  EXPECT_EQ(plan->window_bytes, (plan->num_window_pages + 1) * int64_t{1'000'000});
+  EXPECT_EQ(plan->kv_bytes, plan->num_pages * int64_t{1'000'000} + plan->window_bytes);
+  EXPECT_LE(plan->weight_bytes + plan->work_bytes + plan->kv_bytes, plan->budget_bytes);
+  // All memory that is left becomes pages.
+  EXPECT_GT(plan->weight_bytes + plan->work_bytes + plan->kv_bytes + 9'000'000, plan->budget_bytes);
+}
+
+TEST(MemoryPlan, TheShareOfWindowLayersCanBeAsked) {
+  ServerSettings settings;
+  settings.memory.max_total_tokens = settings.model.context_length = 32000;
+  settings.memory.swa_full_tokens_ratio = 0.5;
+  EXPECT_EQ(plan_with_windows(settings)->num_window_pages, 500);
+  settings.memory.swa_full_tokens_ratio = 1;
+  EXPECT_EQ(plan_with_windows(settings)->num_window_pages, 1000);
+  settings.memory.swa_full_tokens_ratio = 0.001;
+  const auto least = plan_with_windows(settings);
+  EXPECT_GE(least->num_window_pages, 2 * 7) << "two requests";
+  EXPECT_LT(least->num_window_pages, 30);
+  settings.scheduler.chunked_prefill_size = -1;
+  EXPECT_EQ(plan_with_windows(settings)->num_window_pages, 1000) << "a whole prompt of the context";
+}
+
 TEST(MemoryPlan, ContradictionsAreNamed) {
   const auto code = [](auto change) {
     PlanCase c;
@@ -197,6 +245,7 @@ TEST(MemoryPlan, ContradictionsAreNamed) {
   EXPECT_EQ(code([](auto& s) { s.scheduler.max_prefill_tokens = 16; }), ErrorCode::bad_value);
   EXPECT_EQ(code([](auto& s) { s.memory.mem_fraction_static = 1.5; }), ErrorCode::bad_value);
   EXPECT_EQ(code([](auto& s) { s.model.context_length = 40000; }), ErrorCode::bad_value);
+  EXPECT_EQ(code([](auto& s) { s.memory.swa_full_tokens_ratio = 1.5; }), ErrorCode::bad_value);
 }
 
 }  // namespace

@@ -109,16 +109,24 @@ Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& m
   return groups;
 }
 
-}  // namespace
-
-std::vector<KvShape> ModelChoice::kv_shapes(int page_tokens) const {
-  return kv_shapes_of(model, kv_dtype, page_tokens);
+int64_t page_bytes(std::span<const KvShape> layers) {
+  int64_t bytes = 0;
+  for (const KvShape& shape : layers) bytes += shape.page_bytes();
+  return bytes;
 }
 
-int64_t ModelChoice::kv_page_bytes(int page_tokens) const {
-  int64_t bytes = 0;
-  for (const KvShape& shape : kv_shapes(page_tokens)) bytes += shape.page_bytes();
-  return bytes;
+}  // namespace
+
+KvShapes ModelChoice::kv_shapes(int page_tokens) const {
+  return kv_shapes_apart(model, kv_dtype, page_tokens);
+}
+
+int64_t ModelChoice::kv_full_page_bytes(int page_tokens) const {
+  return page_bytes(kv_shapes(page_tokens).full);
+}
+
+int64_t ModelChoice::kv_window_page_bytes(int page_tokens) const {
+  return page_bytes(kv_shapes(page_tokens).windowed);
 }
 
 WeightLoader::Options ModelChoice::loader_options() const {

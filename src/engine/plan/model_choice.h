@@ -24,8 +24,10 @@ struct ModelChoice {
   int combine_groups = 1;
   std::vector<int> experts;  // this rank's experts in each MoE layer, ascending; empty: all
 
-  std::vector<KvShape> kv_shapes(int page_tokens) const;  // for all layers that have pages
-  int64_t kv_page_bytes(int page_tokens) const;           // one page in all layers
+  KvShapes kv_shapes(int page_tokens) const;
+  // Return the bytes of one page in all layers without a window, and in those with one.
+  int64_t kv_full_page_bytes(int page_tokens) const;
+  int64_t kv_window_page_bytes(int page_tokens) const;
   WeightLoader::Options loader_options() const;
   // Returns the format of the layers' matrices, unless config.json makes an exception.
   WeightFormat weight_format() const;

@@ -63,6 +63,7 @@ TEST(Forecast, SaysWhatTheEngineUses) {
                         {"golden/deepseek_v3", "none", "int8"},
                         {"golden/deepseek_v3", "int8", "auto"},
                         {"golden/deepseek_v3_fp8", "none", "auto"},
+                        {"golden/mimo_v2_flash", "none", "int8"},
                         {"golden/qwen3_moe_mxfp4", "none", "auto"},
                         {"golden/qwen3_moe_nvfp4", "none", "auto"}}) {
     ForecastQuestion q = question(c.model, kGb);

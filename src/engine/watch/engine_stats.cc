@@ -19,6 +19,10 @@ void add(const SchedulerStats& s, SchedulerStats& sum) {
   sum.num_free_pages += s.num_free_pages;
   sum.num_cached_pages += s.num_cached_pages;
   sum.num_private_pages += s.num_private_pages;
+  sum.num_window_pages += s.num_window_pages;
+  sum.num_free_window_pages += s.num_free_window_pages;
+  sum.num_cached_window_pages += s.num_cached_window_pages;
+  sum.num_evicted_window_pages_total += s.num_evicted_window_pages_total;
   sum.num_states += s.num_states;
   sum.num_free_states += s.num_free_states;
   sum.num_cached_states += s.num_cached_states;

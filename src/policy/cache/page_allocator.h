@@ -34,4 +34,10 @@ constexpr int pages_for(int tokens, int page_tokens) {
   return (tokens + page_tokens - 1) / page_tokens;
 }
 
+// Returns the page of the first token that a window layer sees from behind num_tokens tokens: a
+// token sees itself and window_tokens - 1 before it.
+constexpr int first_seen_page(int num_tokens, int window_tokens, int page_tokens) {
+  return (num_tokens < window_tokens ? 0 : num_tokens - window_tokens + 1) / page_tokens;
+}
+
 }  // namespace hocket

@@ -11,7 +11,10 @@ namespace hocket {
 using Tokens = std::span<const TokenId>;
 
 RadixCache::RadixCache(PageAllocator& pages, Options options)
-    : tree_(std::make_unique<Tree>(pages, options)) {}
+    : tree_(std::make_unique<Tree>(pages, options)) {
+  HOCKET_CHECK((options.states == nullptr || options.windows == nullptr));
+  HOCKET_CHECK((options.windows == nullptr || options.window_tokens > 0));
+}
 
 // Flushes the tree bottom up first, so that destroying a deep tree does not recurse.
 RadixCache::~RadixCache() {
@@ -23,7 +26,7 @@ PrefixMatch RadixCache::match(const CacheNamespace& name_space, Tokens tokens) {
   PrefixMatch match;
   RadixPlace place = tree_->walk(name_space, tokens);
   match.longest_len = place.num_pages * tree_->pages.page_tokens() + place.partial_len;
-  if (tree_->states.enabled()) tree_->limit_to_state(place);
+  tree_->limit(place);
   if (place.num_pages == 0 && place.partial_len == 0) return match;
 
   RadixNode* end = place.partial_len > 0 ? place.source : place.node;
@@ -46,18 +49,40 @@ PrefixMatch RadixCache::match(const CacheNamespace& name_space, Tokens tokens) {
     const int count = std::min(node->end_pages, place.num_pages) - begin;
     if (count > 0) std::copy_n(node->pages.begin(), count, match.pages.begin() + begin);
   }
+  if (tree_->windows.enabled()) pin_match(match);
   return match;
+}
+
+// Adds the pages of window layers that the token behind the match sees. Pre: the match is leased.
+void RadixCache::pin_match(PrefixMatch& match) {
+  const int num_pages = static_cast<int>(match.pages.size());
+  const int begin = tree_->first_seen(match.len(tree_->pages.page_tokens()));
+  match.window_pages.assign(match.pages.size(), kNoPage);
+  const int end = num_pages + (match.partial_len > 0 ? 1 : 0);
+  std::vector<PageId> seen(static_cast<size_t>(end - begin), kNoPage);
+  const RadixNode* node = match.lease.node_;
+  for (int place = end - 1; place >= begin; --place) {
+    while (place < node->begin_pages()) node = node->parent;
+    seen[static_cast<size_t>(place - begin)] = node->window_page(place);
+  }
+  match.window = WindowLease(this, begin, seen, true);
+  if (match.partial_len > 0) {
+    match.window_partial_source = seen.back();
+    seen.pop_back();
+  }
+  std::ranges::copy(seen, match.window_pages.begin() + begin);
 }
 
 int RadixCache::match_len(const CacheNamespace& name_space, Tokens tokens) const {
   RadixPlace place = tree_->walk(name_space, tokens);
-  if (tree_->states.enabled()) tree_->limit_to_state(place);
+  tree_->limit(place);
   return place.num_pages * tree_->pages.page_tokens() + place.partial_len;
 }
 
 Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::span<PageId> pages,
-                         int priority) {
+                         int priority, std::span<PageId> window_pages) {
   HOCKET_CHECK(tokens.size() == pages.size() * tree_->page_tokens());
+  HOCKET_CHECK(window_pages.size() == (tree_->windows.enabled() ? pages.size() : 0));
   if (!tree_->options.enabled || pages.empty()) return {};
   RadixNode* node = &tree_->root(name_space);
   ++tree_->tick;
@@ -65,6 +90,8 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
     const auto child = node->children.find(tokens.first(tree_->page_tokens()));
     if (child == node->children.end()) {
       node = &tree_->append_leaf(*node, tokens, pages);
+      if (tree_->windows.enabled())
+        tree_->adopt_windows(*node, node->num_pages(), window_pages, false);
       break;
     }
     node = child->get();
@@ -74,6 +101,10 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
     if (shared < node->num_pages()) node = tree_->split(*node, shared);
     tokens = tokens.subspan(static_cast<size_t>(shared) * tree_->page_tokens());
     pages = pages.subspan(static_cast<size_t>(shared));
+    if (tree_->windows.enabled()) {
+      tree_->adopt_windows(*node, shared, window_pages, true);
+      window_pages = window_pages.subspan(static_cast<size_t>(shared));
+    }
   }
   Lease lease(this, node);
   for (RadixNode* n = node; !n->is_root(); n = n->parent)
@@ -88,9 +119,8 @@ StateLease RadixCache::keep_state(const Lease& path, int len, int slot) {
   HOCKET_CHECK(len == num_pages * tree_->pages.page_tokens());
   RadixNode* node = path.node_;
   HOCKET_CHECK(num_pages > 0 && num_pages <= node->end_pages);
-  while (node->end_pages - node->num_pages() >= num_pages) node = node->parent;
-  if (node->end_pages > num_pages)
-    node = tree_->split(*node, num_pages - (node->end_pages - node->num_pages()));
+  while (node->begin_pages() >= num_pages) node = node->parent;
+  if (node->end_pages > num_pages) node = tree_->split(*node, num_pages - node->begin_pages());
   if (node->state >= 0) {
     tree_->options.states->give_back(slot);
     tree_->states.use(*node, tree_->pages.page_tokens());
@@ -102,6 +132,14 @@ StateLease RadixCache::keep_state(const Lease& path, int len, int slot) {
 
 bool RadixCache::evict_state() {
   return tree_->states.evict_one();
+}
+
+WindowLease RadixCache::pin_window(int begin, std::span<const PageId> pages) {
+  return {this, begin, pages, false};
+}
+
+void RadixCache::evict_window(int num_pages) {
+  while (num_pages > 0 && tree_->windows.evict_one()) --num_pages;
 }
 
 // Trims the last pages of a leaf where that is enough, so that no more is evicted than asked for.
@@ -148,6 +186,16 @@ uint64_t RadixCache::num_evicted_states_total() const {
   return tree_->states.num_evicted_total();
 }
 
+int RadixCache::num_window_pages() const {
+  return tree_->windows.num_kept();
+}
+int RadixCache::num_evictable_window_pages() const {
+  return tree_->windows.num_evictable();
+}
+uint64_t RadixCache::num_evicted_window_pages_total() const {
+  return tree_->windows.num_evicted_total();
+}
+
 void RadixCache::check_integrity() const {
   tree_->check_integrity();
 }
@@ -188,6 +236,41 @@ StateLease::~StateLease() {
 
 int StateLease::slot() const {
   return path_ ? path_.node_->state : -1;
+}
+
+WindowLease::WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, bool matched)
+    : cache_(cache), begin_(begin), pages_(pages.begin(), pages.end()) {
+  for (const PageId page : pages_) cache_->tree_->windows.pin(page, matched);
+}
+
+WindowLease::~WindowLease() {
+  for (const PageId page : pages_) cache_->tree_->windows.unpin(page, false);
+}
+
+WindowLease::WindowLease(WindowLease&& other) noexcept
+    : cache_(std::exchange(other.cache_, nullptr)),
+      begin_(std::exchange(other.begin_, 0)),
+      pages_(std::exchange(other.pages_, {})) {}
+
+WindowLease& WindowLease::operator=(WindowLease&& other) noexcept {
+  std::swap(cache_, other.cache_);
+  std::swap(begin_, other.begin_);
+  std::swap(pages_, other.pages_);
+  WindowLease released = std::move(other);
+  return *this;
+}
+
+void WindowLease::release_before(int place) {
+  const int count = std::clamp(place - begin_, 0, static_cast<int>(pages_.size()));
+  for (const PageId page : std::span(pages_).first(static_cast<size_t>(count)))
+    cache_->tree_->windows.unpin(page, true);
+  pages_.erase(pages_.begin(), pages_.begin() + count);
+  begin_ += count;
+}
+
+int WindowLease::num_alone() const {
+  return static_cast<int>(std::ranges::count_if(
+      pages_, [&](PageId page) { return cache_->tree_->windows.num_leases(page) == 1; }));
 }
 
 int Lease::len() const {

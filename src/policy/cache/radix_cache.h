@@ -69,6 +69,30 @@ class StateLease {
   Lease path_;
 };
 
+// Pins a run of pages of window layers. The lease of the path they belong to must live as long.
+class WindowLease {
+ public:
+  WindowLease() = default;
+  WindowLease(WindowLease&& other) noexcept;
+  WindowLease& operator=(WindowLease&& other) noexcept;
+  ~WindowLease();
+
+  // Pinned are the pages at places [begin(), end()) from the root.
+  int begin() const { return begin_; }
+  int end() const { return begin_ + static_cast<int>(pages_.size()); }
+  // Unpins the pages before a place: their request went on and sees them no more.
+  void release_before(int place);
+  // Returns how many of the pages nothing else pins.
+  int num_alone() const;
+
+ private:
+  friend class RadixCache;
+  WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, bool matched);
+  RadixCache* cache_ = nullptr;
+  int begin_ = 0;
+  std::vector<PageId> pages_;
+};
+
 struct PrefixMatch {
   Lease lease;                // pins `pages` and the page partial_source
   std::vector<PageId> pages;  // whole pages of the match, in order; read only while leased
@@ -76,10 +100,17 @@ struct PrefixMatch {
   // page of its own (copy on write).
   PageId partial_source = kNoPage;
   int partial_len = 0;
-  // Models with delta nets: the match ends where a state is kept, which this pins, and no page is
-  // matched in part. longest_len: the tokens whose pages were found, with or without a state.
-  StateLease state;
+  // The tokens whose pages were found, whether or not a model can go on behind all of them.
   int longest_len = 0;
+  // Models with delta nets: the match ends where a state is kept, which this pins, and no page is
+  // matched in part.
+  StateLease state;
+  // Models with sliding windows: the match ends where the pages that the next token sees are kept.
+  // window_pages has as many pages as `pages`; those before window.begin() are kNoPage. `window`
+  // pins the others, and window_partial_source, which is copied like partial_source.
+  std::vector<PageId> window_pages;
+  PageId window_partial_source = kNoPage;
+  WindowLease window;
   int len(int page_tokens) const {
     return static_cast<int>(pages.size()) * page_tokens + partial_len;
   }
@@ -93,6 +124,11 @@ class RadixCache {
     KvEventChannel* events = nullptr;  // null: no events; otherwise it outlives the cache
     // Models with delta nets: the slots of states; outlive the cache.
     SlotAllocator* states = nullptr;
+    // Models with sliding windows: the pages of the window layers, of the same page_tokens, and how
+    // many tokens such a layer sees, a token's own included; outlive the cache. No model has both
+    // states and windows.
+    PageAllocator* windows = nullptr;
+    int window_tokens = 0;
   };
   RadixCache(PageAllocator& pages, Options options);
   ~RadixCache();
@@ -107,9 +143,14 @@ class RadixCache {
   // Hands computed whole pages over to the tree. tokens.size() == pages.size() * page_tokens. Where
   // the tree already has the same tokens in another page, the caller's page is a duplicate and goes
   // back to the allocator. On return `pages` holds the tree's ids, and the lease covers the whole
-  // range. Every node of the path gets at least `priority`.
+  // range. Every node of the path gets at least `priority`. window_pages: the same for the pages of
+  // window layers; kNoPage where the caller has none. The caller pins them before it evicts any.
   Lease insert(const CacheNamespace& name_space, std::span<const TokenId> tokens,
-               std::span<PageId> pages, int priority = 0);
+               std::span<PageId> pages, int priority = 0, std::span<PageId> window_pages = {});
+  // Pins the tree's pages of window layers, the first of which is at place `begin` from the root.
+  WindowLease pin_window(int begin, std::span<const PageId> pages);
+  // Frees `num_pages` pages of window layers, or all evictable ones if those are fewer.
+  void evict_window(int num_pages);
 
   // Keeps the state of the first `len` tokens of the lease's path, a multiple of the page size; the
   // caller owned its slot. If the tree has that state already, the caller's slot is given back and
@@ -134,6 +175,10 @@ class RadixCache {
   int num_states() const;            // states in the tree
   int num_evictable_states() const;  // those of them that nothing pins
   uint64_t num_evicted_states_total() const;
+  // The same for pages of window layers.
+  int num_window_pages() const;
+  int num_evictable_window_pages() const;
+  uint64_t num_evicted_window_pages_total() const;
 
   // Recounts the whole tree; a counter that disagrees is a bug. Called when idle.
   void check_integrity() const;
@@ -141,6 +186,8 @@ class RadixCache {
  private:
   friend class Lease;
   friend class StateLease;
+  friend class WindowLease;
+  void pin_match(PrefixMatch& match);
   struct Tree;
   std::unique_ptr<Tree> tree_;
 };

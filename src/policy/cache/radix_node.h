@@ -47,6 +47,9 @@ struct RadixNode {
   CacheNamespace name_space;    // set in roots only
   std::vector<TokenId> tokens;  // length: pages.size() * page_tokens
   std::vector<PageId> pages;
+  // Models with sliding windows: for each page the one of the window layers; kNoPage: dropped.
+  // Empty without such layers.
+  std::vector<PageId> window_pages;
   // Hashes of the first pages, as far as listeners were told of them. All pages of a parent are
   // told before any page of its children.
   std::vector<PageHash> hashes;
@@ -66,6 +69,14 @@ struct RadixNode {
   Children children;
 
   int num_pages() const { return static_cast<int>(pages.size()); }
+  int begin_pages() const { return end_pages - num_pages(); }  // pages from the root to its begin
+  // Return the page of the window layers that `place` pages from the root precede.
+  PageId& window_page(int place) {
+    return window_pages[static_cast<size_t>(place - begin_pages())];
+  }
+  PageId window_page(int place) const {
+    return window_pages[static_cast<size_t>(place - begin_pages())];
+  }
   bool is_root() const { return parent == nullptr; }
   bool is_evictable_leaf() const { return !is_root() && num_leases == 0 && children.empty(); }
 };

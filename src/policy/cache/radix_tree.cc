@@ -54,6 +54,34 @@ void RadixCache::Tree::limit_to_state(RadixPlace& place) const {
   place = {.node = node, .node_pages = node->num_pages(), .num_pages = node->end_pages};
 }
 
+// Ends a match where the next token's window is kept: walks back over the pages that it would see,
+// and begins anew at each that was dropped.
+void RadixCache::Tree::limit_to_window(RadixPlace& place) const {
+  const RadixNode* at = place.node;
+  if (at == nullptr) return;
+  const auto source = static_cast<size_t>(place.source_page);
+  if (place.partial_len > 0 && place.source->window_pages[source] == kNoPage) place.partial_len = 0;
+  int end = place.num_pages;
+  int first = first_seen(end * pages.page_tokens() + place.partial_len);
+  for (int page = end - 1; page >= first; --page) {
+    while (page < at->begin_pages()) at = at->parent;
+    if (at->window_page(page) != kNoPage) continue;
+    end = page;
+    place.partial_len = 0;
+    first = first_seen(end * pages.page_tokens());
+  }
+  RadixNode* node = place.node;
+  while (!node->is_root() && node->begin_pages() >= end) node = node->parent;
+  place.node = node;
+  place.node_pages = end - node->begin_pages();
+  place.num_pages = end;
+}
+
+void RadixCache::Tree::limit(RadixPlace& place) const {
+  if (states.enabled()) limit_to_state(place);
+  if (windows.enabled()) limit_to_window(place);
+}
+
 // Called when no child begins with the whole `key`: finds the child that shares most tokens with
 // it.
 void RadixCache::Tree::look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const {
@@ -83,7 +111,7 @@ RadixNode* RadixCache::Tree::split(RadixNode& node, int num_front_pages) {
   RadixNode* result = front.get();
   front->tokens.assign(node.tokens.begin(), node.tokens.begin() + cut_tokens);
   front->pages.assign(node.pages.begin(), node.pages.begin() + cut_pages);
-  front->end_pages = node.end_pages - node.num_pages() + num_front_pages;
+  front->end_pages = node.begin_pages() + num_front_pages;
   front->num_leases = node.num_leases;
   front->created = node.created;
   front->last_used = node.last_used;
@@ -100,6 +128,13 @@ RadixNode* RadixCache::Tree::split(RadixNode& node, int num_front_pages) {
   siblings.insert(std::move(handle));
   node.tokens.erase(node.tokens.begin(), node.tokens.begin() + cut_tokens);
   node.pages.erase(node.pages.begin(), node.pages.begin() + cut_pages);
+  if (windows.enabled()) {
+    const auto cut = node.window_pages.begin() + cut_pages;
+    result->window_pages.assign(node.window_pages.begin(), cut);
+    node.window_pages.erase(node.window_pages.begin(), cut);
+    for (const PageId page : result->window_pages)
+      if (page != kNoPage) windows.move(page, *result);
+  }
   node.parent = result;
   result->children.insert(std::move(front));
   return result;
@@ -120,6 +155,7 @@ RadixNode& RadixCache::Tree::append_leaf(RadixNode& parent, Tokens tokens,
   RadixNode& result = *leaf;
   leaf->tokens.assign(tokens.begin(), tokens.end());
   leaf->pages.assign(new_pages.begin(), new_pages.end());
+  if (windows.enabled()) leaf->window_pages.assign(new_pages.size(), kNoPage);
   leaf->end_pages = parent.end_pages + leaf->num_pages();
   leaf->created = tick;
   leaf->num_uses = 1;
@@ -137,6 +173,24 @@ void RadixCache::Tree::adopt(RadixNode& node, int num_pages, std::span<PageId> c
     if (callers_page == node.pages[i]) continue;
     pages.give_back({&callers_page, 1});
     callers_page = node.pages[i];
+  }
+}
+
+// The same for pages of window layers, of which the caller or the tree may lack some. A page that
+// only the caller has is the tree's from then on. again: the node was there before.
+void RadixCache::Tree::adopt_windows(RadixNode& node, int num_pages, std::span<PageId> callers,
+                                     bool again) {
+  for (int i = 0; i < num_pages; ++i) {
+    PageId& callers_page = callers[static_cast<size_t>(i)];
+    const int place = node.begin_pages() + i;
+    const PageId trees_page = node.window_page(place);
+    if (callers_page == kNoPage || callers_page == trees_page) continue;
+    if (trees_page == kNoPage) {
+      windows.keep(node, place, callers_page, again);
+    } else {
+      windows.give_back(callers_page);
+      callers_page = trees_page;
+    }
   }
 }
 
@@ -169,11 +223,16 @@ void RadixCache::Tree::trim_leaf(RadixNode& leaf, int count) {
   if (options.events != nullptr) tell_removed(leaf, count);
   if (leaf.state >= 0) states.drop(leaf);  // it stood for the end of the leaf
   pages.give_back(std::span(leaf.pages).last(static_cast<size_t>(count)));
+  if (windows.enabled()) {
+    for (int place = leaf.end_pages - count; place < leaf.end_pages; ++place)
+      if (const PageId page = leaf.window_page(place); page != kNoPage) windows.drop(page);
+  }
   num_cached -= count;
   num_evictable -= count;
   num_evicted += static_cast<uint64_t>(count);
   if (count == leaf.num_pages()) return drop_leaf(leaf);
   leaf.pages.resize(leaf.pages.size() - static_cast<size_t>(count));
+  if (windows.enabled()) leaf.window_pages.resize(leaf.pages.size());
   leaf.tokens.resize(leaf.pages.size() * page_tokens());
   leaf.hashes.resize(std::min(leaf.hashes.size(), leaf.pages.size()));
   leaf.end_pages -= count;

@@ -10,6 +10,7 @@
 
 #include "policy/cache/eviction.h"
 #include "policy/cache/kept_states.h"
+#include "policy/cache/kept_windows.h"
 #include "policy/cache/kv_events.h"
 #include "policy/cache/radix_cache.h"
 #include "policy/cache/radix_node.h"
@@ -41,20 +42,28 @@ struct RadixCache::Tree {
       : pages(allocator),
         options(tree_options),
         states(tree_options.states),
+        windows(tree_options.windows),
         evictable_leaves(tree_options.eviction, allocator.num_pages()) {}
 
+  void limit(RadixPlace& place) const;
   void limit_to_state(RadixPlace& place) const;
+  void limit_to_window(RadixPlace& place) const;
+  int first_seen(int num_tokens) const {
+    return first_seen_page(num_tokens, options.window_tokens, pages.page_tokens());
+  }
   RadixPlace walk(const CacheNamespace& name_space, Tokens tokens) const;
   void look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const;
   RadixNode* split(RadixNode& node, int num_front_pages);
   RadixNode& root(const CacheNamespace& name_space);
   RadixNode& append_leaf(RadixNode& parent, Tokens tokens, std::span<const PageId> new_pages);
   void adopt(RadixNode& node, int num_pages, std::span<PageId> callers);
+  void adopt_windows(RadixNode& node, int num_pages, std::span<PageId> callers, bool again);
   void pin(RadixNode& node);
   void unpin(RadixNode& node);
   void trim_leaf(RadixNode& leaf, int num_pages);
   void drop_leaf(RadixNode& leaf);
   void check_integrity() const;
+  void check_windows() const;
 
   // Events for listeners (radix_audit.cc).
   void tell_stored(RadixNode& node);
@@ -67,6 +76,7 @@ struct RadixCache::Tree {
   PageAllocator& pages;
   Options options;
   KeptStates states;
+  KeptWindows windows;
   std::unordered_map<CacheNamespace, std::unique_ptr<RadixNode>> roots;
   EvictionOrder evictable_leaves;
   PageHasher hash_page;

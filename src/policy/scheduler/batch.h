@@ -37,11 +37,16 @@ struct Slice {
   int num_forced = 0;     // set by commit(): forced tokens that were appended after it
 };
 
-// Copies the first `tokens` tokens of page `from` to page `to` before the forward pass.
+// Copies the first `tokens` tokens of page `from` to page `to` before the forward pass; in models
+// with sliding windows also those of two pages of window layers.
 struct PageCopy {
   PageId from = kNoPage, to = kNoPage;
   int tokens = 0;
+  PageId window_from = kNoPage, window_to = kNoPage;
 };
+
+// Most tokens that a grammar forces at once (SampledToken::forced).
+inline constexpr int kMostForcedTokens = 32;
 
 struct Batch {
   ForwardMode mode = ForwardMode::idle;

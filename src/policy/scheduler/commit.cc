@@ -40,6 +40,7 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
     if (request.finish == FinishReason::error) continue;
     if (was_prefilling) share(request, end);
     states.keep(request, end);
+    slide_window(request, end);
   }
   HOCKET_CHECK(num_used == sampled.size());
 
@@ -132,14 +133,18 @@ int Scheduler::State::accept_forced(Request& request, const SampledToken& sample
 void Scheduler::State::share(Request& request, int num_tokens) {
   const auto num_whole = static_cast<size_t>(num_tokens / page_tokens());
   const auto num_shared = num_whole * static_cast<size_t>(page_tokens());
-  request.lease = cache.insert(request.cache_namespace, std::span(request.tokens).first(num_shared),
-                               std::span(request.pages).first(num_whole), request.priority);
+  request.lease =
+      cache.insert(request.cache_namespace, std::span(request.tokens).first(num_shared),
+                   std::span(request.pages).first(num_whole), request.priority,
+                   std::span(request.window.pages).first(has_windows() ? num_whole : 0));
   request.leased_pages = request.lease.len() / page_tokens();
+  lease_window(request);
   ++cache_generation;
 }
 
 void Scheduler::State::free_pages(Request& request) {
   states.free(request);
+  free_window(request);
   pages.give_back(std::span(request.pages).subspan(static_cast<size_t>(request.leased_pages)));
   request.pages.clear();
   request.lease = Lease();

@@ -1,5 +1,5 @@
-// Conversations with a model of delta nets: each turn computes its new tokens, and at most a block
-// of 64 tokens and one page of those that were computed before.
+// Conversations with a model of delta nets, and with one of sliding windows: each turn computes its
+// new tokens, and at most a block of 64 tokens and one page of those that were computed before.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,6 +75,8 @@ struct ChatSettings {
   int page_tokens = 32;
   bool overlapped = false;
   int num_states = 400;
+  int window_tokens = 0;     // above 0: a model of sliding windows in place of delta nets
+  int num_window_pages = 0;  // 0: as many as others
 };
 
 // A server with one model, and what it computed twice.
@@ -134,7 +136,13 @@ class Chat {
     options.num_pages = 120000 / settings.page_tokens;
     options.max_running_requests = 16;
     options.chunk_tokens = 512;
-    options.num_states = settings.num_states;
+    if (settings.window_tokens > 0) {
+      options.window_tokens = settings.window_tokens;
+      options.num_window_pages =
+          settings.num_window_pages > 0 ? settings.num_window_pages : options.num_pages;
+    } else {
+      options.num_states = settings.num_states;
+    }
     options.context_length = 32768;
     options.eos_ids = {kEnd};
     return options;
@@ -170,6 +178,7 @@ class ConversationTest : public ::testing::TestWithParam<ChatSettings> {
     EXPECT_LE(chat.most_again(), chat.least_promised());
     EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
     EXPECT_EQ(chat.stats().num_evicted_pages_total, 0u);
+    EXPECT_EQ(chat.stats().num_evicted_window_pages_total, 0u);
   }
 };
 
@@ -222,7 +231,9 @@ TEST_P(ConversationTest, WithAnEditedLastMessage) {
     }
   }
   EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
-  EXPECT_LE(chat.most_again(), chat.least_promised() + 150) << "half a message may be its own";
+  // A message has a state at its beginning, but windows everywhere.
+  const int of_message = GetParam().window_tokens > 0 ? 0 : 150;
+  EXPECT_LE(chat.most_again(), chat.least_promised() + of_message);
 }
 
 TEST_P(ConversationTest, InTwoBranches) {
@@ -260,10 +271,12 @@ TEST_P(ConversationTest, AnEqualPromptHits) {
 }
 
 // There is room for about ten conversations: some turns compute more again, and none gives another
-// conversation's state to a request.
+// conversation's state or window to a request.
 TEST_P(ConversationTest, SixteenInAPoolForTen) {
   ChatSettings settings = GetParam();
   settings.num_states = 32 + 30;
+  const int pages_each = settings.window_tokens / settings.page_tokens + 3;
+  settings.num_window_pages = 16 * pages_each + 1024 / settings.page_tokens + 10 * pages_each;
   Chat chat(settings);
   std::deque<Conversation> talks;
   for (int i = 0; i < 16; ++i) talks.emplace_back(100 + i);
@@ -276,16 +289,24 @@ TEST_P(ConversationTest, SixteenInAPoolForTen) {
     }
     for (auto& [talk, answer] : chat.finish()) talk->answer(answer, 0);
   }
-  EXPECT_GT(chat.stats().num_evicted_states_total, 0u);
+  EXPECT_GT(chat.stats().num_evicted_states_total + chat.stats().num_evicted_window_pages_total,
+            0u);
   EXPECT_LT(chat.all_again(), all / 4) << "of " << all << " tokens of prompts";
 }
 
 INSTANTIATE_TEST_SUITE_P(Pages, ConversationTest,
                          ::testing::Values(ChatSettings{1, false}, ChatSettings{32, false},
-                                           ChatSettings{32, true}, ChatSettings{128, true}),
+                                           ChatSettings{32, true}, ChatSettings{128, true},
+                                           ChatSettings{1, false, 0, 128},
+                                           ChatSettings{32, false, 0, 128},
+                                           ChatSettings{32, true, 0, 512},
+                                           ChatSettings{128, true, 0, 128}),
                          [](const auto& param) {
-                           return std::to_string(param.param.page_tokens) +
-                                  (param.param.overlapped ? "_overlapped" : "");
+                           const ChatSettings& settings = param.param;
+                           const int window = settings.window_tokens;
+                           return std::to_string(settings.page_tokens) +
+                                  (settings.overlapped ? "_overlapped" : "") +
+                                  (window > 0 ? "_window_" + std::to_string(window) : "");
                          });
 
 }  // namespace

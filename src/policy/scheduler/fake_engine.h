@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "policy/scheduler/fake_states.h"
+#include "policy/scheduler/fake_windows.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -42,6 +43,7 @@ class FakeEngine {
         overlapped_(overlapped),
         page_tokens_(options.page_tokens),
         states_(options),
+        windows_(options),
         memory_(static_cast<size_t>(options.num_pages * options.page_tokens), TokenId{-1}) {}
 
   Scheduler& scheduler() { return scheduler_; }
@@ -76,6 +78,7 @@ class FakeEngine {
   void check(const Slice& slice, int end, std::string_view when);
   void forward(Step& step);
   void compute_states(const Batch& batch);
+  void compute_windows(const Batch& batch);
   void commit(Step step);
   void check_pages();
   void report(std::string text) {
@@ -88,6 +91,7 @@ class FakeEngine {
   bool overlapped_;
   int page_tokens_;
   FakeStates states_;
+  FakeWindows windows_;
   std::vector<TokenId> memory_;  // [num_pages * page_tokens]
   Step last_;                    // if overlapped: computed, but not committed
   std::string problem_;
@@ -125,6 +129,7 @@ inline void FakeEngine::forward(Step& step) {
           memory_[static_cast<size_t>(value(copy.from) * page_tokens_ + i)];
   for (const Slice& slice : batch.slices) check(slice, slice.begin, "before the step");
   if (states_.enabled()) compute_states(batch);
+  if (windows_.enabled()) compute_windows(batch);
   for (const Slice& slice : batch.slices) {
     const Request& request = *slice.request;
     num_rows += slice.len;
@@ -159,6 +164,17 @@ inline void FakeEngine::compute_states(const Batch& batch) {
     const std::string problem = states_.forward(slice, history);
     if (!problem.empty()) report(fmt::format("request {}: {}", value(slice.request->id), problem));
   }
+}
+
+inline void FakeEngine::compute_windows(const Batch& batch) {
+  windows_.copy(batch);
+  std::vector<std::vector<TokenId>> histories;
+  for (const Slice& slice : batch.slices) {
+    std::vector<TokenId>& history = histories.emplace_back();
+    for (int i = 0; i < slice.begin + slice.len; ++i) history.push_back(token(slice, i));
+  }
+  const std::string problem = windows_.forward(batch, histories, overlapped_);
+  if (!problem.empty()) report(problem);
 }
 
 inline void FakeEngine::check(const Slice& slice, int end, std::string_view when) {

@@ -83,18 +83,24 @@ bool PrefillPass::preempt_for_head() {
     return s_.ratio.now() * std::min(r.new_tokens_left(), kMaxReservedNewTokens);
   };
   double need = 0;
+  int window_need = 0;
   {
     const PrefixMatch match = s_.cache.match(head.cache_namespace, head.reusable_tokens());
-    need = adder_.shortfall(candidate(head, match, 0), s_.available_tokens());
+    const PrefillCandidate wanted = candidate(head, match, 0);
+    need = adder_.shortfall(wanted, s_.available_tokens());
+    window_need = wanted.window_need - wanted.window_room;
   }
-  if (need <= 0 && s_.num_active() < s_.options.max_running_requests) return false;
+  if (need <= 0 && window_need <= 0 && s_.num_active() < s_.options.max_running_requests)
+    return false;
   size_t num_victims = 0;
-  while (num_victims < victims.size() && (num_victims == 0 || need > 0)) {
+  const auto lacks = [&] { return need > 0 || window_need > 0; };
+  while (num_victims < victims.size() && (num_victims == 0 || lacks())) {
     const Request& victim = *victims[num_victims++];
     const int num_own = static_cast<int>(victim.pages.size()) - victim.leased_pages;
     need -= reserve(victim) + num_own * s_.page_tokens();
+    window_need -= s_.num_window_pages_alone(victim) + s_.reserved_window_pages(victim);
   }
-  if (need > 0) return false;
+  if (lacks()) return false;
   if (s_.rows_in_flight()) {
     s_.retraction_pending = true;
     return false;

@@ -158,7 +158,8 @@ bool PrefillPass::continue_chunked() {
   });
   if (!has_room) {
     // Otherwise no page would ever be freed: a prompt begins only if prompts in chunks can finish.
-    const bool others_hold_pages = !s_.batch->empty() || !s_.running.empty() || !s_.leaving.empty();
+    const bool others_hold_pages =
+        !s_.batch->empty() || !s_.running.empty() || !s_.leaving.empty() || s_.rows_in_flight();
     HOCKET_CHECK(others_hold_pages);
     return false;
   }
@@ -188,7 +189,8 @@ bool PrefillPass::continue_chunk(Request& request, int parts) {
                                .prefix_len = request.computed_len,
                                .prefix_pages = static_cast<int>(request.pages.size()),
                                .new_tokens_left = request.new_tokens_left(),
-                               .spare_rows = std::max(shorter, rows_of_others(parts))},
+                               .spare_rows = std::max(shorter, rows_of_others(parts)),
+                               .window_room = s_.window_room(&request)},
                               s_.available_tokens());
   if (admission.result != AddResult::added) return false;
   s_.add_rows(request, admission.len);
@@ -207,7 +209,8 @@ void PrefillPass::lengthen_chunks() {
         adder_.continue_chunked({.total_len = static_cast<int>(request->tokens.size()),
                                  .prefix_len = slice->begin + slice->len,
                                  .prefix_pages = static_cast<int>(request->pages.size()),
-                                 .new_tokens_left = request->new_tokens_left()},
+                                 .new_tokens_left = request->new_tokens_left(),
+                                 .window_room = s_.window_room(request.get())},
                                 s_.available_tokens());
     if (admission.result != AddResult::added) return false;
     s_.lengthen(*slice, admission.len);
@@ -224,6 +227,7 @@ bool Scheduler::State::reserve_lists(Request& request) {
   try {
     request.tokens.reserve(static_cast<size_t>(most_tokens));
     request.pages.reserve(static_cast<size_t>(pages_for(most_tokens, page_tokens())));
+    if (has_windows()) request.window.pages.reserve(request.pages.capacity());
     // Two steps may be in flight.
     if (states.enabled()) request.states.kept.reserve(2 * kMaxStatePlaces);
     return true;
@@ -243,7 +247,9 @@ PrefillCandidate PrefillPass::candidate(const Request& request, const PrefixMatc
           .new_tokens_left = request.new_tokens_left(),
           .ignore_eos = request.sampling.ignore_eos,
           .spare_rows = spare,
-          .may_be_cut = std::ssize(s_.chunked) < s_.options.max_chunked_requests};
+          .may_be_cut = std::ssize(s_.chunked) < s_.options.max_chunked_requests,
+          .window_room = s_.window_room(nullptr),
+          .window_need = s_.most_window_pages(request, static_cast<int>(match.pages.size()))};
 }
 
 // Tries the head of the queue. The first that does not fit ends the pass, so that a big request is
@@ -285,6 +291,7 @@ void PrefillPass::start(PrefixMatch match, int len) {
   request.lease = std::move(match.lease);
   request.state = Request::State::prefilling;
   s_.states.begin(request, match);
+  s_.begin_window(request, match);
   if (request.num_retractions == 0) {
     request.times.first_scheduled = s_.now;
     request.cached_len = request.computed_len;
@@ -296,7 +303,9 @@ void PrefillPass::start(PrefixMatch match, int len) {
   s_.add_rows(request, len);
   if (match.partial_len > 0)
     s_.batch->copies.push_back(
-        {match.partial_source, request.pages[match.pages.size()], match.partial_len});
+        {match.partial_source, request.pages[match.pages.size()], match.partial_len,
+         match.window_partial_source,
+         s_.has_windows() ? request.window.pages[match.pages.size()] : kNoPage});
   if (s_.batch->slices.back().samples) {
     s_.running.add(std::move(owned));
   } else {

@@ -19,6 +19,13 @@ int PrefillAdder::limit() const {
   return std::min({rem_chunk_, rem_input_, allowed_});
 }
 
+// Returns how many rows the pages of window layers allow.
+int PrefillAdder::window_rows(const PrefillCandidate& candidate) const {
+  const int64_t pages = int64_t{candidate.prefix_pages} + candidate.window_room;
+  const int64_t rows = pages * budget_.page_tokens - candidate.prefix_len;
+  return static_cast<int>(std::min<int64_t>(rows, std::numeric_limits<int>::max()));
+}
+
 Admission PrefillAdder::charge(const PrefillCandidate& candidate, int len) {
   const int rows = ceil_page(len);
   ++num_added_;
@@ -41,7 +48,8 @@ Admission PrefillAdder::continue_chunked(const PrefillCandidate& candidate,
   const double room =
       std::max(0.0, static_cast<double>(available_tokens) - budget_.reserved_tokens);
   const int rows = candidate.total_len - candidate.prefix_len;
-  const int most_rows = std::max(limit() - candidate.spare_rows, budget_.page_tokens);
+  const int most_rows = std::min(std::max(limit() - candidate.spare_rows, budget_.page_tokens),
+                                 window_rows(candidate));
   if (rows <= most_rows && ceil_page(rows) <= room) return charge(candidate, rows);
   const int most = static_cast<int>(std::min<double>(most_rows, room));
   const int len = floor_page(candidate.prefix_len + most) - candidate.prefix_len;
@@ -89,15 +97,19 @@ Admission PrefillAdder::add(const PrefillCandidate& candidate, int64_t available
   }
 
   const int rows = candidate.total_len - candidate.prefix_len;
+  const int window = window_rows(candidate);
+  if (candidate.window_need > candidate.window_room) return {AddResult::no_tokens, 0};
   if (budget_.chunk_tokens < 0) {
+    if (rows > window) return {AddResult::no_tokens, 0};
     // The first prompt may exceed the cap, since it can never be cut.
     if (num_added_ > 0 && ceil_page(rows) >= rem_input_) return {AddResult::other, 0};
     return charge(candidate, rows);
   }
   const int most_rows = std::max(limit() - candidate.spare_rows, budget_.page_tokens);
-  if (ceil_page(rows) <= std::min(most_rows, limit())) return charge(candidate, rows);
+  const int whole_rows = std::min(most_rows, limit());
+  if (ceil_page(rows) <= whole_rows && rows <= window) return charge(candidate, rows);
   if (!candidate.may_be_cut) return {AddResult::other, 0};
-  const int len = floor_page(candidate.prefix_len + floor_page(std::min(most_rows, limit()))) -
+  const int len = floor_page(candidate.prefix_len + std::min(floor_page(whole_rows), window)) -
                   candidate.prefix_len;
   return len > 0 ? charge(candidate, len) : Admission{AddResult::other, 0};
 }

@@ -27,8 +27,7 @@ struct Growth {
   int occupied = 0;
 };
 
-// Limits of one pass. A pool besides the pages (sliding windows, recurrent states) belongs here:
-// its free room, and what a candidate takes of it, as one more reason for no_tokens.
+// Limits of one pass.
 struct PrefillBudget {
   int page_tokens = 1;
   int chunk_tokens = -1;  // -1: prompts are never cut
@@ -53,6 +52,10 @@ struct PrefillCandidate {
   bool ignore_eos = false;
   int spare_rows = 0;      // rows of this pass to leave to others, but at least a page is taken
   bool may_be_cut = true;  // false: admitted whole or not at all
+  // Models with sliding windows: the pages of window layers that it may take now, and those without
+  // which it does not begin.
+  int window_room = std::numeric_limits<int>::max();
+  int window_need = 0;
 };
 
 struct Admission {
@@ -93,6 +96,7 @@ class PrefillAdder {
   bool outlives_all(const PrefillCandidate& candidate, int64_t available_tokens) const;
   int floor_page(int tokens) const { return tokens / budget_.page_tokens * budget_.page_tokens; }
   int ceil_page(int tokens) const { return floor_page(tokens + budget_.page_tokens - 1); }
+  int window_rows(const PrefillCandidate& candidate) const;
   Admission charge(const PrefillCandidate& candidate, int len);
 
   PrefillBudget budget_;

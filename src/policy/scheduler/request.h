@@ -15,6 +15,7 @@
 #include "core/sampling_params.h"
 #include "policy/cache/radix_cache.h"
 #include "policy/scheduler/request_states.h"
+#include "policy/scheduler/request_window.h"
 
 namespace hocket {
 
@@ -76,6 +77,7 @@ struct Request {
   std::vector<PageId> pages;
   Lease lease;
   RequestStates states;
+  RequestWindow window;
 
   // Prompt tokens found in the cache when first admitted (reported as cached_tokens).
   int cached_len = 0;

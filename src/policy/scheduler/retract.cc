@@ -26,7 +26,7 @@ const Request& retraction_victim(std::span<const std::unique_ptr<Request>> runni
 int Scheduler::State::retract_until_decode_fits() {
   const int pages_before = num_available_pages();
   int num_retracted = 0;
-  while (running.num_pages_needed() > num_available_pages()) {
+  while (running.num_pages_needed() > num_takeable_pages()) {
     if (!chunked.empty()) {
       retract_for_memory(take_newest_chunked());
     } else if (running.size() > 1) {

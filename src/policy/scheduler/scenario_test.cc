@@ -254,24 +254,28 @@ class Scenario {
 
   std::string look(const std::string& key) {
     const SchedulerStats s = engine_->scheduler().stats();
-    const std::map<std::string, int64_t> numbers = {{"free", s.num_free_pages},
-                                                    {"cached", s.num_cached_pages},
-                                                    {"private", s.num_private_pages},
-                                                    {"running", s.num_running},
-                                                    {"waiting", s.num_waiting},
-                                                    {"held", s.num_held},
-                                                    {"waiting_tokens", s.num_waiting_tokens},
-                                                    {"used_tokens", s.num_used_tokens},
-                                                    {"retracted", s.num_retracted_total},
-                                                    {"evicted", s.num_evicted_pages_total},
-                                                    {"fallbacks", s.num_policy_fallbacks_total},
-                                                    {"preempted", s.num_preempted_total},
-                                                    {"timed_out", s.num_timed_out_total},
-                                                    {"displaced", s.num_displaced_total},
-                                                    {"prompt_tokens", s.prompt_tokens_total},
-                                                    {"cached_tokens", s.cached_tokens_total},
-                                                    {"forced", s.forced_tokens_total},
-                                                    {"itl_chunk", s.itl_chunk_tokens}};
+    const std::map<std::string, int64_t> numbers = {
+        {"free", s.num_free_pages},
+        {"cached", s.num_cached_pages},
+        {"private", s.num_private_pages},
+        {"running", s.num_running},
+        {"waiting", s.num_waiting},
+        {"held", s.num_held},
+        {"waiting_tokens", s.num_waiting_tokens},
+        {"used_tokens", s.num_used_tokens},
+        {"retracted", s.num_retracted_total},
+        {"evicted", s.num_evicted_pages_total},
+        {"free_window", s.num_free_window_pages},
+        {"cached_window", s.num_cached_window_pages},
+        {"evicted_window", s.num_evicted_window_pages_total},
+        {"fallbacks", s.num_policy_fallbacks_total},
+        {"preempted", s.num_preempted_total},
+        {"timed_out", s.num_timed_out_total},
+        {"displaced", s.num_displaced_total},
+        {"prompt_tokens", s.prompt_tokens_total},
+        {"cached_tokens", s.cached_tokens_total},
+        {"forced", s.forced_tokens_total},
+        {"itl_chunk", s.itl_chunk_tokens}};
     if (key == "ratio") return fmt::format("{:.3f}", s.new_token_ratio);
     const auto found = numbers.find(key);
     return found == numbers.end() ? "unknown" : std::to_string(found->second);
@@ -284,6 +288,8 @@ class Scenario {
     if (key == "finish") return std::string(finish_name(request->finish));
     if (key == "generated") return std::to_string(request->generated());
     if (key == "cached") return std::to_string(request->cached_len);
+    if (key == "window")
+      return std::to_string(std::ssize(request->window.pages) - request->window.begin);
     if (key == "retractions") return std::to_string(request->num_retractions);
     if (key == "matched") return std::to_string(value(request->matched_stop));
     if (key == "error") return error_name(request->error.code);

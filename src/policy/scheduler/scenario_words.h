@@ -85,6 +85,9 @@ inline std::string read_setup(const Words& words, ScenarioSetup& setup) {
       {"in_batch_common", &options.in_batch.least_common},
       {"overtaken", &options.max_overtaken},
       {"chunked_requests", &options.max_chunked_requests},
+      {"window", &options.window_tokens},
+      {"window_pages", &options.num_window_pages},
+      {"most_forced", &options.most_forced},
       {"fixed_us", &setup.fixed_us},
       {"row_us", &setup.row_us},
   };

@@ -177,6 +177,7 @@ void Scheduler::State::take_pages(Request& request, int num_pages) {
   const size_t held = request.pages.size();
   request.pages.resize(held + static_cast<size_t>(num_pages), kNoPage);
   HOCKET_CHECK(pages.take(std::span(request.pages).subspan(held)));
+  take_window_pages(request, num_pages);
 }
 
 // Takes the pages for the next rows of every running request that decodes. Returns how many of
@@ -185,7 +186,7 @@ int Scheduler::State::prepare_decode() {
   const auto requests = running.requests();
   if (std::ranges::none_of(requests, [](const auto& request) { return request->decodes(); }))
     return 0;
-  if (rows_in_flight() && running.num_pages_needed() > num_available_pages()) {
+  if (rows_in_flight() && running.num_pages_needed() > num_takeable_pages()) {
     retraction_pending = true;
     return 0;
   }

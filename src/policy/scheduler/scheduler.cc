@@ -15,11 +15,14 @@ namespace hocket {
 Scheduler::State::State(SchedulerOptions scheduler_options)
     : options(std::move(scheduler_options)),
       pages(options.num_pages, options.page_tokens),
+      windows(std::max(options.num_window_pages, 1), options.page_tokens),
       states(options, cache),
       cache(pages, {.enabled = options.prefix_cache,
                     .eviction = options.eviction,
                     .events = options.kv_events,
-                    .states = states.allocator()}),
+                    .states = states.allocator(),
+                    .windows = options.window_tokens > 0 ? &windows : nullptr,
+                    .window_tokens = options.window_tokens}),
       waiting({.policy = options.policy,
                .max_requests = options.max_queued_requests,
                .max_tokens = options.max_queued_tokens,
@@ -83,6 +86,10 @@ Result<void> check(const SchedulerOptions& o) {
   };
   HOCKET_TRY_VOID(at_least("--max-running-requests", o.max_running_requests, 1));
   HOCKET_CHECK((o.num_states == 0 || o.num_states >= 2 * int64_t{o.max_running_requests}));
+  if (o.window_tokens > 0) {
+    const int least = std::min(o.num_pages, 2 * window_pages_of_request(o));
+    HOCKET_CHECK((o.num_states == 0 && o.num_window_pages >= least));
+  }
   HOCKET_TRY_VOID(at_least("--max-queued-requests", o.max_queued_requests, 1));
   HOCKET_TRY_VOID(at_least("--max-queued-tokens", o.max_queued_tokens, 0));
   if (o.chunk_tokens != -1)
@@ -149,6 +156,7 @@ Result<void> Scheduler::State::add(RequestInput input) {
                           ? fmt::format("max_tokens of at most {}", pool_tokens + 1 - prompt_len)
                           : std::string("a shorter prompt, or more memory for the KV cache"))
             .with_param("max_tokens"));
+  HOCKET_TRY_VOID(check_window(prompt_len, max_new_tokens));
   if (input.priority && !options.priorities.enabled && options.priorities.refuse_when_disabled)
     return fail(error(ErrorCode::invalid_request,
                       "the request has priority {}, but priorities are off", *input.priority)
@@ -260,6 +268,12 @@ SchedulerStats Scheduler::stats() const {
   stats.num_free_states = s.states.num_free();
   stats.num_cached_states = s.cache.num_states();
   stats.num_evicted_states_total = s.cache.num_evicted_states_total();
+  if (s.has_windows()) {
+    stats.num_window_pages = s.windows.num_pages();
+    stats.num_free_window_pages = s.windows.num_free();
+    stats.num_cached_window_pages = s.cache.num_window_pages();
+    stats.num_evicted_window_pages_total = s.cache.num_evicted_window_pages_total();
+  }
   stats.num_used_tokens = s.num_used_tokens();
   stats.token_usage = s.token_usage();
   stats.new_token_ratio = s.ratio.now();
@@ -306,6 +320,7 @@ void Scheduler::check_integrity() const {
   const State& s = *state_;
   s.cache.check_integrity();
   s.states.check(s.held_states());
+  if (s.has_windows()) s.check_windows();
   HOCKET_CHECK(s.pages.num_free() + s.cache.num_cached_pages() + s.num_private_pages() ==
                s.pages.num_pages());
   if (idle()) HOCKET_CHECK(s.cache.num_evictable_pages() == s.cache.num_cached_pages());

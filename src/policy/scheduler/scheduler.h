@@ -43,6 +43,11 @@ struct SchedulerOptions {
   int num_states = 0;
   int state_tokens = kDeltaBlock;  // tokens between two states; others in tests only
   int kept_state_interval = 4096;  // a long prompt leaves a state about every so many tokens
+  // Models with sliding windows: pages of the window layers, and how many tokens such a layer sees,
+  // a token's own included; 0: no such model. They hold two requests, or all that the pages hold.
+  int num_window_pages = 0;
+  int window_tokens = 0;
+  int most_forced = kMostForcedTokens;  // tokens that a grammar forces at once
   int max_running_requests = 256;
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;   // 0: no limit
@@ -86,6 +91,9 @@ struct SchedulerStats : SchedulerCounters {
   // Slots of states: all, free ones, and those in the tree.
   int num_states = 0, num_free_states = 0, num_cached_states = 0;
   uint64_t num_evicted_states_total = 0;
+  // Pages of window layers: all, free ones, and those in the tree.
+  int num_window_pages = 0, num_free_window_pages = 0, num_cached_window_pages = 0;
+  uint64_t num_evicted_window_pages_total = 0;
   int64_t num_used_tokens = 0;  // tokens in pages that are neither free nor evictable
   double token_usage = 0;       // num_used_tokens as a share of the pool
   double new_token_ratio = 0;
@@ -96,6 +104,10 @@ struct SchedulerStats : SchedulerCounters {
   int itl_chunk_tokens = 0;
   double step_time_error = 0;
 };
+
+// Returns the most pages of window layers that a request holds while it decodes, or prefills by a
+// page at a time.
+int window_pages_of_request(const SchedulerOptions& options);
 
 // A forecast of the next schedule(). If asked while a step is under way, it looks past that step's
 // commit, but foresees neither a request that a token ends there nor one that arrives.

@@ -66,6 +66,22 @@ struct Scheduler::State {
   Error prepare_displacement(const Request& worse);
   void displace(std::unique_ptr<Request> request, Error why);
 
+  // windows.cc
+  bool has_windows() const { return options.window_tokens > 0; }
+  int num_available_window_pages() const;
+  Result<void> check_window(int prompt_len, int max_new_tokens) const;
+  int most_window_pages(const Request& request, int num_matched = 0) const;
+  static int first_own_window_page(const Request& request);
+  static int num_window_pages_alone(const Request& request);
+  int reserved_window_pages(const Request& request) const;
+  int window_room(const Request* request) const;
+  void take_window_pages(Request& request, int num_pages);
+  void begin_window(Request& request, PrefixMatch& match);
+  void slide_window(Request& request, int end);
+  void lease_window(Request& request);
+  void free_window(Request& request);
+  void check_windows() const;
+
   // commit.cc
   void commit(std::span<const SampledToken> sampled);
   void accept(Request& request, const SampledToken& sampled);
@@ -81,6 +97,11 @@ struct Scheduler::State {
   int num_active() const { return running.size() + static_cast<int>(chunked.size()); }
   bool mixes() const { return options.prefill_policy != PrefillPolicy::prefill_first; }
   int num_available_pages() const { return pages.num_free() + cache.num_evictable_pages(); }
+  // Returns how many pages can be taken of every kind.
+  int num_takeable_pages() const {
+    const int available = num_available_pages();
+    return has_windows() ? std::min(available, num_available_window_pages()) : available;
+  }
   int64_t available_tokens() const {
     return static_cast<int64_t>(num_available_pages()) * page_tokens();
   }
@@ -95,7 +116,7 @@ struct Scheduler::State {
   StateSlots::Held held_states() const;
 
   SchedulerOptions options;
-  PageAllocator pages;
+  PageAllocator pages, windows;
   StateSlots states;
   RadixCache cache;
   WaitingQueue waiting;

@@ -12,6 +12,7 @@ namespace hocket {
 
 inline constexpr int kVocab = 40;
 inline constexpr TokenId kEos{3};
+inline constexpr int kSimulatedForced = 8;  // most tokens that the simulated grammar forces at once
 
 // The model of the simulation: the next token is a hash of all tokens so far, so one wrong token
 // anywhere changes all that follow.
@@ -55,10 +56,9 @@ inline Wanted alone(const RequestInput& input) {
 // Appends the tokens that must follow `token`, drawn after `history`; perhaps beyond the end.
 inline void add_forced(const Request& request, std::span<const TokenId> history, TokenId token,
                        std::vector<TokenId>& forced) {
-  constexpr int kMost = 8;
   std::vector<TokenId> all(history.begin(), history.end());
   all.push_back(token);
-  while (std::ssize(forced) < kMost && is_forced(request, all)) {
+  while (std::ssize(forced) < kSimulatedForced && is_forced(request, all)) {
     forced.push_back(next_token(all, 0));
     all.push_back(forced.back());
   }

@@ -53,6 +53,8 @@ class Simulation final : SchedulerHooks {
       options_.state_tokens = 1 << pick(0, 4);
       options_.num_states = 2 * options_.max_running_requests + pick(0, 12);
       options_.kept_state_interval = options_.state_tokens * pick(1, 6);
+    } else if (pick(0, 1) == 0) {
+      add_windows();
     }
   }
 
@@ -103,18 +105,13 @@ class Simulation final : SchedulerHooks {
     return "not done after 20000 steps";
   }
 
-  uint64_t num_retracted = 0, num_copied = 0, num_cached_tokens = 0, num_evicted = 0;
-  uint64_t num_preempted = 0, num_timed_out = 0, num_displaced = 0, num_prefix_waits = 0;
-  int num_finished = 0, num_refused = 0;
-  uint64_t num_forced = 0, num_cut = 0, num_from_states = 0, num_recomputed = 0;
-  uint64_t num_evicted_states = 0, num_held = 0, num_broken = 0, num_skips = 0, num_idle_steps = 0,
-           num_closed = 0;
+  std::map<std::string_view, uint64_t> counts;  // events, by name
 
  private:
   Result<bool> ready(const Request& request) override {
     Wanted& wanted = wanted_.at(request.id);
     if (wanted.num_not_ready-- > 0) {
-      ++num_held;
+      ++counts["held"];
       return false;
     }
     if (wanted.breaks) return fail(ErrorCode::invalid_request, "its grammar does not compile");
@@ -124,13 +121,13 @@ class Simulation final : SchedulerHooks {
 
   bool may_join(const Request& head) override {
     if (pick(0, 2) != 0) return true;
-    ++num_skips;
+    ++counts["skips"];
     skipped_.push_back(head.id);
     return false;
   }
 
   bool may_begin() override {
-    num_closed += static_cast<uint64_t>(!extends_);
+    counts["closed"] += static_cast<uint64_t>(!extends_);
     return extends_;
   }
 
@@ -144,7 +141,7 @@ class Simulation final : SchedulerHooks {
     num_rows_agreed_ = mine.num_rows;
     const bool done = num_added_ == num_requests_ && engine_->scheduler().idle();
     const bool others_compute = (others_always_ && !done) || pick(0, 1) == 0;
-    num_idle_steps += static_cast<uint64_t>(others_compute && mine.num_rows == 0);
+    counts["idle_steps"] += static_cast<uint64_t>(others_compute && mine.num_rows == 0);
     return others_compute;
   }
 
@@ -159,14 +156,25 @@ class Simulation final : SchedulerHooks {
     if (batch.num_answer_rows() > options_.max_running_requests)
       problem_ = fmt::format("{} rows of answers", batch.num_answer_rows());
     const auto answers = std::span(batch.slices).last(static_cast<size_t>(batch.num_answers()));
-    num_cut += static_cast<uint64_t>(
+    counts["cut"] += static_cast<uint64_t>(
         std::ranges::count_if(answers, [](const Slice& slice) { return !slice.samples; }));
+  }
+
+  void add_windows() {
+    options_.window_tokens = pick(1, 4 * options_.page_tokens);
+    options_.most_forced = kSimulatedForced;
+    const int least = 2 * window_pages_of_request(options_);
+    options_.num_pages = std::max(options_.num_pages, least) + pick(0, 40);
+    options_.num_window_pages = std::min(options_.num_pages, least + pick(0, 12));
   }
 
   int pick(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
 
   void arrive() {
-    const int pool = options_.num_pages * options_.page_tokens;
+    // Whole prompts also have to fit into the window layers.
+    const bool whole = options_.window_tokens > 0 && options_.chunk_tokens < 0;
+    const int pool =
+        (whole ? options_.num_window_pages : options_.num_pages) * options_.page_tokens;
     RequestInput input;
     input.id = RequestId{static_cast<uint64_t>(++num_added_)};
     input.sampling.max_new_tokens = pick(1, std::max(1, pool / (hungry_ ? 2 : 5)));
@@ -203,7 +211,7 @@ class Simulation final : SchedulerHooks {
       const bool broke = wanted.breaks && added.error().code == ErrorCode::invalid_request;
       if (!broke && added.error().code != ErrorCode::queue_full) problem_ = describe(added.error());
       wanted_.erase(input.id);
-      ++num_refused;
+      ++counts["refused"];
     }
   }
 
@@ -227,14 +235,14 @@ class Simulation final : SchedulerHooks {
       ++num_started_;
     }
     const uint64_t waits = engine_->scheduler().stats().num_prefix_waits_total;
-    if (std::exchange(num_prefix_waits, waits) == waits) return;
+    if (std::exchange(counts["prefix_waits"], waits) == waits) return;
     for (auto& [id, wanted] : wanted_)  // some of them were skipped
       if (!wanted.started) allow_as_if_new(wanted);
   }
 
   // Checks that every prompt row that was asked for reports once and in order, despite retractions.
   void note_reports(const Batch& batch) {
-    num_copied += batch.copies.size();
+    counts["copied"] += batch.copies.size();
     for (const Slice& slice : batch.slices) {
       if (slice.logprobs_from < 0) continue;
       Wanted& wanted = wanted_[slice.request->id];
@@ -257,9 +265,12 @@ class Simulation final : SchedulerHooks {
       }
       judge(found->second, *request);
       wanted_.erase(found);
-      ++num_finished;
-      num_cached_tokens += static_cast<uint64_t>(request->cached_len);
-      num_from_states += static_cast<uint64_t>(options_.num_states > 0 && request->cached_len > 0);
+      ++counts["finished"];
+      counts["cached_tokens"] += static_cast<uint64_t>(request->cached_len);
+      counts["from_states"] +=
+          static_cast<uint64_t>(options_.num_states > 0 && request->cached_len > 0);
+      counts["from_windows"] += static_cast<uint64_t>(
+          request->cached_len >= options_.window_tokens && options_.window_tokens > 0);
     }
   }
 
@@ -272,7 +283,7 @@ class Simulation final : SchedulerHooks {
     const bool broke = wanted.breaks && code == ErrorCode::invalid_request;
     const bool lost = request.finish == FinishReason::error &&
                       (code == ErrorCode::timed_out || code == ErrorCode::queue_full || broke);
-    if (lost) ++(broke ? num_broken : code == ErrorCode::timed_out ? num_timed_out : num_displaced);
+    if (lost) ++counts[broke ? "broken" : code == ErrorCode::timed_out ? "timed_out" : "displaced"];
     const FinishReason reason = wanted.aborted ? FinishReason::abort
                                 : lost         ? FinishReason::error
                                                : wanted.finish;
@@ -296,13 +307,18 @@ class Simulation final : SchedulerHooks {
     if (!wanted_.empty()) return fmt::format("request {} was lost", value(wanted_.begin()->first));
     if (!engine_->scheduler().flush_cache()) return "the cache could not be emptied";
     const SchedulerStats stats = engine_->scheduler().stats();
-    num_retracted = stats.num_retracted_total;
-    num_forced = stats.forced_tokens_total;
-    num_evicted = stats.num_evicted_pages_total;
-    num_preempted = stats.num_preempted_total;
-    num_recomputed = stats.recomputed_tokens_total;
-    num_evicted_states = stats.num_evicted_states_total;
-    if (stats.num_timed_out_total != num_timed_out || stats.num_displaced_total != num_displaced)
+    counts["retracted"] = stats.num_retracted_total;
+    counts["forced"] = stats.forced_tokens_total;
+    counts["evicted"] = stats.num_evicted_pages_total;
+    counts["preempted"] = stats.num_preempted_total;
+    counts["recomputed"] = stats.recomputed_tokens_total;
+    counts["evicted_states"] = stats.num_evicted_states_total;
+    counts["evicted_windows"] = stats.num_evicted_window_pages_total;
+    if (stats.num_free_window_pages != stats.num_window_pages)
+      return fmt::format("{} of {} pages of windows are free at the end",
+                         stats.num_free_window_pages, stats.num_window_pages);
+    if (stats.num_timed_out_total != counts["timed_out"] ||
+        stats.num_displaced_total != counts["displaced"])
       return "timeouts or displacements were counted wrongly";
     if (stats.num_free_pages != stats.num_pages || stats.num_free_states != stats.num_states)
       return fmt::format("{} of {} pages and {} of {} states are free at the end",
@@ -337,63 +353,28 @@ uint64_t seeds_wanted() {
 TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   log::set_level(log::Level::error);
   const uint64_t num_seeds = seeds_wanted();
-  uint64_t retracted = 0, copied = 0, cached = 0, evicted = 0;
-  uint64_t preempted = 0, timed_out = 0, displaced = 0, prefix_waits = 0, forced = 0, cut = 0;
-  uint64_t from_states = 0, recomputed = 0, evicted_states = 0;
-  uint64_t held = 0, broken = 0, skips = 0, idle_steps = 0, closed = 0;
-  int finished = 0, refused = 0;
   ASSERT_GT(num_seeds, 0u);
+  std::map<std::string_view, uint64_t> counts;
   for (uint64_t seed = 0; seed < num_seeds; ++seed) {
     Simulation simulation(seed);
     ASSERT_EQ(simulation.run(), "") << "seed " << seed;
-    retracted += simulation.num_retracted;
-    copied += simulation.num_copied;
-    cached += simulation.num_cached_tokens;
-    evicted += simulation.num_evicted;
-    preempted += simulation.num_preempted;
-    timed_out += simulation.num_timed_out;
-    displaced += simulation.num_displaced;
-    prefix_waits += simulation.num_prefix_waits;
-    forced += simulation.num_forced;
-    cut += simulation.num_cut;
-    from_states += simulation.num_from_states;
-    recomputed += simulation.num_recomputed;
-    evicted_states += simulation.num_evicted_states;
-    held += simulation.num_held;
-    broken += simulation.num_broken;
-    skips += simulation.num_skips;
-    idle_steps += simulation.num_idle_steps;
-    closed += simulation.num_closed;
-    finished += simulation.num_finished;
-    refused += simulation.num_refused;
+    for (const auto& [what, count] : simulation.counts) counts[what] += count;
   }
-  fmt::print(
-      "{} seeds: {} requests, {} refused, {} retractions, {} preemptions, {} timeouts, {} "
-      "displaced, {} copies, {} cached tokens, {} evicted pages; held for {} steps, {} broken, {} "
-      "skips, {} idle steps, {} closed, {} prefix waits, {} forced tokens, {} cut rows of them; {} "
-      "began from a state, {} tokens computed again, {} evicted states\n",
-      num_seeds, finished, refused, retracted, preempted, timed_out, displaced, copied, cached,
-      evicted, held, broken, skips, idle_steps, closed, prefix_waits, forced, cut, from_states,
-      recomputed, evicted_states);
+  fmt::print("{} seeds:", num_seeds);
+  for (const auto& [what, count] : counts) fmt::print(" {} {}", what, count);
+  fmt::print("\n");
   // Events that never happened were not tested; a few seeds cannot show them all.
   if (num_seeds < 200) return;
-  const auto in_1500 = [&](uint64_t count) { return count * 1500 / num_seeds; };
-  EXPECT_GT(in_1500(retracted), 100u);
-  EXPECT_GT(in_1500(preempted), 100u);
-  EXPECT_GT(in_1500(timed_out), 100u);
-  EXPECT_GT(in_1500(displaced), 100u);
-  EXPECT_GT(in_1500(copied), 2000u);
-  EXPECT_GT(in_1500(evicted), 20000u);
-  EXPECT_GT(in_1500(forced), 10000u);
-  EXPECT_GT(in_1500(cut), 1000u);
-  EXPECT_GT(in_1500(held), 2000u);
-  EXPECT_GT(in_1500(broken), 100u);
-  EXPECT_GT(in_1500(skips), 2000u);
-  EXPECT_GT(in_1500(idle_steps), 1000u);
-  EXPECT_GT(in_1500(closed), 500u);
-  EXPECT_GT(in_1500(prefix_waits), 200u);
-  EXPECT_GT(in_1500(from_states), 500u);
-  EXPECT_GT(in_1500(evicted_states), 500u);
+  const std::pair<std::string_view, uint64_t> least_in_1500[] = {
+      {"retracted", 100},      {"preempted", 100},    {"timed_out", 100},
+      {"displaced", 100},      {"copied", 2000},      {"evicted", 20000},
+      {"forced", 10000},       {"cut", 1000},         {"held", 2000},
+      {"broken", 100},         {"skips", 2000},       {"idle_steps", 1000},
+      {"closed", 500},         {"prefix_waits", 200}, {"from_states", 400},
+      {"evicted_states", 500}, {"from_windows", 500}, {"evicted_windows", 1000},
+  };
+  for (const auto& [what, least] : least_in_1500)
+    EXPECT_GT(counts[what] * 1500 / num_seeds, least) << what;
 }
 
 }  // namespace

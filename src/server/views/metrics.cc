@@ -61,14 +61,16 @@ void add_load(MetricSnapshot& out, const RankStats& engine) {
   out.gauge("new_token_ratio", "Share of the tokens still to come that admission reserves",
             s.new_token_ratio);
   out.gauge("cache_hit_rate",
-            "Share of all prompt tokens so far that came from the prefix cache; what is computed "
-            "again after a retraction does not count",
+            "Share of all prompt tokens so far that came from the cache; retractions do not count",
             share(s.cached_tokens_total, s.prompt_tokens_total));
   out.gauge("gen_throughput", "Tokens a second, of late", engine.gen_throughput);
   out.gauge("num_pages", "KV pages", s.num_pages);
   out.gauge("num_free_pages", "KV pages that hold nothing", s.num_free_pages);
   out.gauge("num_cached_pages", "KV pages of the prefix cache", s.num_cached_pages);
   out.gauge("num_private_pages", "KV pages of single requests", s.num_private_pages);
+  out.gauge("num_window_pages", "Pages of window layers", s.num_window_pages);
+  out.gauge("num_free_window_pages", "Those that hold nothing", s.num_free_window_pages);
+  out.gauge("num_cached_window_pages", "Those of the prefix cache", s.num_cached_window_pages);
   out.gauge("num_states", "Slots for states of delta nets", s.num_states);
   out.gauge("num_free_states", "Slots for states that hold nothing", s.num_free_states);
   out.gauge("num_cached_states", "States of the prefix cache", s.num_cached_states);
@@ -88,8 +90,7 @@ void add_retractions(MetricSnapshot& out, const RankStats& engine) {
               "Times a running request gave way to a larger priority", s.num_preempted_total);
   out.counter("num_timed_out_requests_total", "Requests that waited or ran too long",
               s.num_timed_out_total);
-  out.counter("num_displaced_requests_total",
-              "Requests that lost their place in a full queue to a larger priority",
+  out.counter("num_displaced_requests_total", "Requests displaced in a full queue by a priority",
               s.num_displaced_total);
   out.counter("num_policy_fallbacks_total", "Passes in which the policy fell back to fcfs",
               s.num_policy_fallbacks_total);
@@ -97,6 +98,8 @@ void add_retractions(MetricSnapshot& out, const RankStats& engine) {
               s.num_prefix_waits_total);
   out.counter("num_evicted_pages_total", "KV pages taken from the prefix cache for other use",
               s.num_evicted_pages_total);
+  out.counter("num_evicted_window_pages_total", "The same of window layers",
+              s.num_evicted_window_pages_total);
   out.counter("num_evicted_states_total", "States taken from the prefix cache for other use",
               s.num_evicted_states_total);
 }
@@ -173,8 +176,7 @@ void add_totals(MetricSnapshot& out, const EngineStats& engine) {
   out.counter("cached_tokens_total", "Prompt tokens that were not computed again",
               s.cached_tokens_total, {"cache_source", "device"});
   out.counter("recomputed_tokens_total",
-              "Prompt tokens that were computed again although their pages were in the prefix "
-              "cache, because no state was kept there",
+              "Prompt tokens computed again although their pages were cached: no state, no window",
               s.recomputed_tokens_total);
   out.counter("generation_tokens_total", "Tokens generated", s.generated_tokens_total);
   out.counter("grammar_forced_tokens_total",
@@ -191,8 +193,7 @@ void add_totals(MetricSnapshot& out, const EngineStats& engine) {
 // has them.
 void add_experts(MetricSnapshot& out, const ExpertBalance& experts) {
   out.gauge("expert_balancedness",
-            "Mean / largest load of the ranks' experts, of the record so far and the mean of its "
-            "layers; 0: nothing is recorded",
+            "Mean / largest load of the ranks' experts, mean of the record's layers; 0: no record",
             experts.balancedness);
   for (size_t rank = 0; rank < experts.rank_tokens.size(); ++rank)
     out.counter("expert_tokens_total", "Times an expert of this rank was chosen while recording",

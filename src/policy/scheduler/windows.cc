@@ -1,0 +1,157 @@
+// The pages of window layers, in models with sliding windows: which of them a request holds, and
+// how many it may still need.
+//
+// A request needs at most most_window_pages(), however long it becomes. What it lacks of them is
+// reserved from its admission on, so that a running request finds a page whenever it grows, and a
+// prompt in chunks can always go on by a page.
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "policy/scheduler/scheduler_state.h"
+
+namespace hocket {
+
+// Counts the tokens of a window, those behind the border of pages where it is kept, and the rows
+// that a request computes at a time while others wait.
+int window_pages_of_request(const SchedulerOptions& options) {
+  const int rows = std::max(1 + options.most_forced, options.page_tokens);
+  const int tokens = options.window_tokens - 1 + options.page_tokens - 1 + rows;
+  return (tokens + options.page_tokens - 2) / options.page_tokens + 1;
+}
+
+// Refuses a request whose prompt can never be in the window layers whole, if prompts are not cut.
+// After a retraction its answer so far is computed like a prompt.
+Result<void> Scheduler::State::check_window(int prompt_len, int max_new_tokens) const {
+  const int64_t most_tokens = int64_t{prompt_len} + max_new_tokens - 1;
+  const int64_t held = int64_t{options.num_window_pages} * page_tokens();
+  if (!has_windows() || chunk_tokens() >= 0 || most_tokens <= held) return {};
+  return fail(
+      error(ErrorCode::request_too_big,
+            "{} prompt tokens and {} new ones can never fit: prompts are computed whole, and the "
+            "window layers hold {} tokens in all",
+            prompt_len, max_new_tokens, held)
+          .with_fix("a shorter prompt, or a server with another --chunked-prefill-size than -1")
+          .with_param("max_tokens"));
+}
+
+// Returns the most pages that a request holds at a time behind the first num_matched of all.
+int Scheduler::State::most_window_pages(const Request& request, int num_matched) const {
+  if (!has_windows()) return 0;
+  const int most_tokens = request.prompt_len + request.sampling.max_new_tokens - 1;
+  return std::min(window_pages_of_request(options),
+                  pages_for(most_tokens, page_tokens()) - num_matched);
+}
+
+int Scheduler::State::first_own_window_page(const Request& request) {
+  return std::max(request.window.begin, request.leased_pages);
+}
+
+// Returns how many pages the request would give to others if it ended.
+int Scheduler::State::num_window_pages_alone(const Request& request) {
+  const int held = static_cast<int>(request.window.pages.size());
+  return held - std::min(held, first_own_window_page(request)) + request.window.lease.num_alone();
+}
+
+int Scheduler::State::reserved_window_pages(const Request& request) const {
+  if (!has_windows()) return 0;
+  return std::max(0, most_window_pages(request) - num_window_pages_alone(request));
+}
+
+int Scheduler::State::num_available_window_pages() const {
+  return windows.num_free() + cache.num_evictable_window_pages();
+}
+
+// Returns the pages that a request may take without taking what others reserve: a prompt that goes
+// on, at least its own reserve; or one that would begin (null).
+int Scheduler::State::window_room(const Request* request) const {
+  if (!has_windows()) return std::numeric_limits<int>::max();
+  int reserved = 0;
+  const auto add = [&](const Request& other) {
+    if (&other != request) reserved += reserved_window_pages(other);
+  };
+  for (const auto& other : chunked)
+    if (other) add(*other);
+  for (const auto& other : running.requests()) add(*other);
+  const int available = num_available_window_pages();
+  const int own = request == nullptr ? 0 : std::min(available, reserved_window_pages(*request));
+  return std::max(own, available - reserved);
+}
+
+void Scheduler::State::take_window_pages(Request& request, int num_pages) {
+  if (!has_windows()) return;
+  cache.evict_window(num_pages - windows.num_free());
+  std::vector<PageId>& held = request.window.pages;
+  const size_t before = held.size();
+  held.resize(before + static_cast<size_t>(num_pages), kNoPage);
+  HOCKET_CHECK(windows.take(std::span(held).subspan(before)));
+}
+
+// Gives the pages of its match to a request that begins.
+void Scheduler::State::begin_window(Request& request, PrefixMatch& match) {
+  if (!has_windows()) return;
+  request.window.pages.assign(match.window_pages.begin(), match.window_pages.end());
+  request.window.begin = match.window.begin();
+  request.window.lease = std::move(match.window);
+}
+
+// Gives up the pages that nothing behind the first `end` tokens sees, nor what begins at the last
+// border of pages, since the tree gets no more when the request ends. Rows in flight are behind
+// them, too.
+void Scheduler::State::slide_window(Request& request, int end) {
+  if (!has_windows()) return;
+  RequestWindow& window = request.window;
+  const int border = end / page_tokens() * page_tokens();
+  const int begin = first_seen_page(border, options.window_tokens, page_tokens());
+  for (; window.begin < begin; ++window.begin) {
+    PageId& page = window.pages[static_cast<size_t>(window.begin)];
+    if (window.begin >= request.leased_pages) windows.give_back({&page, 1});
+    page = kNoPage;
+  }
+  window.lease.release_before(begin);
+}
+
+// Pins what the tree got. Pre: the request's lease covers its first leased_pages.
+void Scheduler::State::lease_window(Request& request) {
+  if (!has_windows()) return;
+  RequestWindow& window = request.window;
+  const int end = std::max(window.begin, request.leased_pages);
+  window.lease = cache.pin_window(window.begin, std::span(window.pages)
+                                                    .first(static_cast<size_t>(end))
+                                                    .subspan(static_cast<size_t>(window.begin)));
+}
+
+void Scheduler::State::free_window(Request& request) {
+  if (!has_windows()) return;
+  RequestWindow& window = request.window;
+  const auto own =
+      std::min(window.pages.size(), static_cast<size_t>(first_own_window_page(request)));
+  windows.give_back(std::span(window.pages).subspan(own));
+  window.pages.clear();
+  window.lease = WindowLease();
+  window.begin = 0;
+}
+
+// Recounts the pages: each is free, in the tree, or a request's; and a request has as many of them
+// as of others.
+void Scheduler::State::check_windows() const {
+  int sum = windows.num_free() + cache.num_window_pages();
+  const auto count = [&](const Request& request) {
+    const RequestWindow& window = request.window;
+    const auto held = static_cast<int>(window.pages.size());
+    HOCKET_CHECK(window.pages.size() == request.pages.size());
+    HOCKET_CHECK(window.begin <= held);
+    for (int i = 0; i < held; ++i)
+      HOCKET_CHECK((window.pages[static_cast<size_t>(i)] == kNoPage) == (i < window.begin));
+    sum += held - std::min(held, first_own_window_page(request));
+  };
+  for (const auto& request : chunked) count(*request);
+  for (const auto& request : running.requests()) count(*request);
+  for (const auto& request : leaving) count(*request);
+  HOCKET_CHECK(sum == windows.num_pages());
+  if (num_active() == 0 && leaving.empty())
+    HOCKET_CHECK(cache.num_evictable_window_pages() == cache.num_window_pages());
+}
+
+}  // namespace hocket
