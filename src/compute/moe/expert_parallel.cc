@@ -285,7 +285,7 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
          .group_size = group_size_,
          .output_scale = output_scale_,
          .shared = of_rows(shared),
-         .residual = site.work.residual.slice_rows(half.rows.begin + rows.begin, rows.count)});
+         .residual = site.work.results.slice_rows(half.rows.begin + rows.begin, rows.count)});
   };
   HalfState& state = halves_[half.index];
   all_due(half);
