@@ -84,7 +84,7 @@ std::vector<float> play(Isa isa, const Form& form, const Inputs& in, std::span<c
   std::vector<float> all;
   int position = 0;
   for (const int count : runs) {
-    Buffer memory = *Buffer::allocate(count * net.value_columns() * 4 + 64);
+    Buffer memory = *Buffer::allocate(count * round_up(net.value_columns(), kBlockK) * 4 + 64);
     Layout layout(memory.data());
     const MatrixView out = layout.matrix(form.dtype, count, net.value_columns());
     const DeltaSequence sequence = {.row_begin = 0,
@@ -173,7 +173,7 @@ TEST_P(DeltaNet, AStateThatIsKeptGivesTheSameBits) {
   const DeltaShape shape{net, form.dtype};
   Backend backend = *Backend::create(isa, workers, delta_net_scratch_bytes(shape));
   const int64_t x_columns = net.channels() + net.value_columns(), count = 136;
-  Buffer memory = *Buffer::allocate(count * net.value_columns() * 4 + 64);
+  Buffer memory = *Buffer::allocate(count * round_up(net.value_columns(), kBlockK) * 4 + 64);
   Layout layout(memory.data());
   const MatrixView out = layout.matrix(form.dtype, count, net.value_columns());
   constexpr StatePlace kFrom[] = {{64, 0}, {1 << 20, 1}};
