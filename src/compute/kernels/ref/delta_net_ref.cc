@@ -58,12 +58,13 @@ class DeltaHead {
     const std::vector<float> v =
         convolved(at_.value, at_.value_channel, row, net_.values_a_key() * net_.value_dim);
     const float* const own = v.data() + index() * net_.value_dim;
+    const Reader by_key = reader(key, token, token), by_query = reader(query, token, token + 1);
     for (int n = 0; n < net_.value_dim; ++n) {
-      const float r = read(key, n, token, token);
+      const float r = read(by_key, n, token);
       values()[packed_offset(n, token, kDeltaBlocksOfK)] = from_float<T>(beta_ * (own[n] - r));
     }
     std::vector<float> o(net_.value_dim);
-    for (int n = 0; n < net_.value_dim; ++n) o[n] = read(query, n, token, token + 1);
+    for (int n = 0; n < net_.value_dim; ++n) o[n] = read(by_query, n, token);
     finish(o, sequence_.row_begin + row);
     if (token == kDeltaBlock - 1) close(position + 1);
   }
@@ -109,39 +110,50 @@ class DeltaHead {
       }
   }
 
-  // The sum over the state at the border and tokens [0, count) of the block, for column n.
-  float read(const std::vector<T>& x, int n, int token, int count) const {
+  // A key or query as it meets the state at the border, and the tokens [0, count) of the block.
+  struct Reader {
+    std::vector<float> x;  // [padded key]
+    float factor = 1;      // of the product with the state
+    std::vector<float> weights = std::vector<float>(kDeltaBlock, 0.0f);
+  };
+  Reader reader(const std::vector<T>& of, int token, int count) const {
     const bool by_channel = net_.channel_decay;
-    const auto x_at = [&](int d) { return to_float(x[d]); };
-    // An operand that decays from one token to another, if channels have decays of their own.
-    const auto decayed = [&](float v, int d, int from, int to) {
-      return by_channel ? rounded<T>(v * exp(sum_at(to, d) - sum_at(from, d))) : v;
+    const int dims = shape_.padded_key();
+    // Operands that decay from one token to another, if channels have decays of their own.
+    const auto decayed = [&](auto&& at, int from, int to) {
+      std::vector<float> y(dims);
+      for (int d = 0; d < dims; ++d)
+        y[d] = by_channel ? rounded<T>(at(d) * exp(sum_at(to, d) - sum_at(from, d))) : at(d);
+      return y;
     };
-    const auto product = [&](auto&& a, auto&& b) {
-      return add_k_blocks(0, shape_.key_blocks(), a, b);
-    };
-    const float from_base =
-        product([&](int d) { return decayed(x_at(d), d, -1, token); },
-                [&](int d) { return to_float(base()[packed_offset(n, d, shape_.key_blocks())]); }) *
-        (by_channel ? 1 : exp(sums()[token]));
+    const auto x_at = [&](int d) { return to_float(of[d]); };
     const int before = token / kPanelN * kPanelN - 1;
-    const auto weight = [&](int j) {
-      if (j >= count) return 0.0f;
-      if (j <= before)
-        return score_of(product([&](int d) { return decayed(x_at(d), d, before, token); },
-                                [&](int d) { return decayed(key_at(j, d), d, j, before); }),
-                        token, j);
-      return score_of(product(x_at, [&](int d) { return decayed(key_at(j, d), d, j, token); }),
-                      token, j);
-    };
-    return add_k_blocks(from_base, token / kBlockK + 1, weight, [&](int j) {
-      return to_float(values()[packed_offset(n, j, kDeltaBlocksOfK)]);
-    });
+    Reader out{.x = decayed(x_at, -1, token)};
+    if (!by_channel) out.factor = exp(sums()[token]);
+    std::vector<float> plain(dims);
+    for (int d = 0; d < dims; ++d) plain[d] = x_at(d);
+    const std::vector<float> far = decayed(x_at, before, token);
+    for (int j = 0; j < count; ++j) {
+      const std::vector<float>& row = j <= before ? far : plain;
+      const std::vector<float> key =
+          decayed([&](int d) { return key_at(j, d); }, j, j <= before ? before : token);
+      const float score = add_k_blocks(
+          0, shape_.key_blocks(), [&](int d) { return row[d]; }, [&](int d) { return key[d]; });
+      out.weights[j] = rounded<T>(by_channel ? score : score * exp(sums()[token] - sums()[j]));
+    }
+    return out;
   }
 
-  float score_of(float product, int token, int j) const {
-    if (net_.channel_decay) return rounded<T>(product);
-    return rounded<T>(product * exp(sums()[token] - sums()[j]));
+  // Column n of the sum over the state at the border and the tokens of the block.
+  float read(const Reader& by, int n, int token) const {
+    const float from_base =
+        add_k_blocks(
+            0, shape_.key_blocks(), [&](int d) { return by.x[d]; },
+            [&](int d) { return to_float(base()[packed_offset(n, d, shape_.key_blocks())]); }) *
+        by.factor;
+    return add_k_blocks(
+        from_base, token / kBlockK + 1, [&](int j) { return by.weights[j]; },
+        [&](int j) { return to_float(values()[packed_offset(n, j, kDeltaBlocksOfK)]); });
   }
 
   std::vector<float> convolved(int column, int channel, int row, int count) const {
