@@ -20,8 +20,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   HOCKET_CHECK(model->vocab_size > 0);
   HOCKET_CHECK(model->num_heads % model->num_kv_heads == 0);
-  HOCKET_CHECK(model->rope.rotary_dim >= 2);
+  for (const hocket::RopeConfig* rope : {&model->rope, &model->local_rope}) {
+    HOCKET_CHECK((rope->rotary_dim >= 0 && rope->rotary_dim % 2 == 0));
+    HOCKET_CHECK(rope->turning_dim <= rope->rotary_dim);
+  }
   HOCKET_CHECK(model->rope.rotary_dim <= model->head_dim);
+  HOCKET_CHECK(model->local_rope.rotary_dim <= model->local.key_dim);
   HOCKET_CHECK(static_cast<int>(model->layer_is_moe.size()) == model->num_layers);
   const hocket::MoeConfig& moe = model->moe;
   HOCKET_CHECK(moe.top_k <= moe.num_experts);
@@ -36,6 +40,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (mla.kv_rank > 0) {
     HOCKET_CHECK(mla.nope_dim + mla.rope_dim == model->head_dim);
     HOCKET_CHECK(mla.value_dim > 0);
+  }
+  for (const auto& of_layers : {model->layer_is_local, model->layer_is_linear})
+    HOCKET_CHECK(of_layers.empty() || static_cast<int>(of_layers.size()) == model->num_layers);
+  HOCKET_CHECK(model->num_kv_layers() > 0);
+  const hocket::DeltaNetConfig& net = model->delta_net;
+  if (model->num_linear_layers() > 0) {
+    HOCKET_CHECK(net.num_key_heads > 0);
+    HOCKET_CHECK(net.num_value_heads % net.num_key_heads == 0);
+    HOCKET_CHECK((net.key_dim > 0 && net.value_dim > 0));
   }
   HOCKET_CHECK(model->softmax_scale > 0);
   HOCKET_CHECK(std::isfinite(model->softmax_scale));

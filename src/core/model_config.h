@@ -15,13 +15,15 @@ namespace hocket {
 
 // Rotary embedding and its scaling; the formulas are in compute/kernels/rope.h.
 struct RopeConfig {
-  enum class Scaling : uint8_t { none, linear, llama3, yarn };
+  // proportional: of the rotary_dim / 2 pairs, the first turning_dim / 2 are rotated.
+  enum class Scaling : uint8_t { none, linear, llama3, yarn, proportional };
   // half: dim i is rotated with dim i + rotary_dim / 2. interleaved: dim 2i with 2i + 1.
   enum class Style : uint8_t { half, interleaved };
   Scaling scaling = Scaling::none;
   double theta = 10000;
   int rotary_dim = 0;  // even; dims beyond it are not rotated; 0: none is
   Style style = Style::half;
+  int turning_dim = 0;  // for proportional
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;  // for llama3
   double original_context = 0;                       // for llama3 and yarn
@@ -53,6 +55,7 @@ struct AttentionConfig {
   bool sinks = false;  // the softmax of each head has a learned logit that has no value
   // q and k of each head are divided by their root mean square after the rotation.
   bool unit_norms = false;
+  bool values_are_keys = false;  // values are the projection of keys, without their norm
 };
 
 // The function between the two products of an MLP, of its gate g and its up u. u' is u within
@@ -62,9 +65,10 @@ struct Activation {
     silu,          // silu(g) * u
     limited_silu,  // min(silu(g), limit) * u'
     limited_gate,  // (u' + 1) * (g' * sigmoid(1.702 g')), g' = min(g, limit)
+    gelu_tanh,     // 0.5 g * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))) * u
   };
   Kind kind = Kind::silu;
-  float limit = 0;  // above 0, but for silu
+  float limit = 0;  // above 0 for the limited ones
 };
 
 // Rows that the convolution of a delta net adds up: a token's own and those before it.
@@ -78,12 +82,20 @@ struct DeltaNetConfig {
   int key_dim = 0, value_dim = 0;
   // True if the columns of the projections are sorted by key head, [q k v z] and [b a] of each.
   bool grouped = false;
+  // Each channel of a key has a decay of its own, and the result's gate is a sigmoid (KDA). Both
+  // come from two products in a row, of which the first gives key_dim numbers. One value head a
+  // key.
+  bool channel_decay = false;
 
   int values_a_key() const { return num_value_heads / num_key_heads; }
   int key_columns() const { return num_key_heads * key_dim; }
   int value_columns() const { return num_value_heads * value_dim; }
   // Channels of the convolution: queries, keys and values of all heads.
   int channels() const { return 2 * key_columns() + value_columns(); }
+  // Columns that decays and the strengths of corrections are made from.
+  int gate_columns() const {
+    return (channel_decay ? key_columns() : num_value_heads) + num_value_heads;
+  }
 };
 
 struct MoeConfig {
@@ -109,10 +121,12 @@ struct MoeConfig {
   bool norm_topk_prob = false;  // divide the chosen weights by their sum
   double scaling_factor = 1;    // then multiply by this
   double output_scale = 1;      // multiplies the sum over experts, without the shared experts
+  bool expert_scales = false;   // at last, a weight is multiplied by a number of its expert
+  double logit_scale = 1;       // multiplies the gate's product
   bool gate_bias = false;       // the gate's product has a bias, which the weights do use
   // The weight multiplies the row that the expert gets, not the one that it gives; needs top_k 1.
   bool weighted_inputs = false;
-  Activation activation;  // that of the experts
+  Activation activation, shared_activation;
   // [num_layers] the limits of limited_silu in experts and in shared experts, 0: none; or empty.
   std::vector<float> limits, shared_limits;
   Stacked stacked = Stacked::never;
@@ -122,7 +136,7 @@ struct MoeConfig {
     return limits.empty() ? activation : limited(limits[layer]);
   }
   Activation shared_activation_in(int layer) const {
-    return shared_limits.empty() ? Activation() : limited(shared_limits[layer]);
+    return shared_limits.empty() ? shared_activation : limited(shared_limits[layer]);
   }
   static Activation limited(float limit) {
     if (limit == 0) return {};
@@ -168,13 +182,20 @@ struct ModelConfig {
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
   bool qk_norm = false;  // RMSNorm on each head of q and k
   bool qk_norm_over_heads =
-      false;                    // with qk_norm: one norm over all heads of q, one over those of k
-  bool attention_gate = false;  // attention's result is multiplied by the sigmoid of a projection
-  bool head_gates = false;      // each head's result is multiplied by a sigmoid of its own
-  bool centred_norms = false;   // files hold w - 1 of norms, except those of delta nets
-  double softmax_scale = 0;     // for attention scores
-  bool sinks = false;           // as AttentionConfig::sinks, in layers that are not local
-  double value_scale = 1;       // values are multiplied by it before they are rounded and stored
+      false;                     // with qk_norm: one norm over all heads of q, one over those of k
+  bool attention_gate = false;   // attention's result is multiplied by the sigmoid of a projection
+  bool head_gates = false;       // each head's result is multiplied by a sigmoid of its own
+  bool centred_norms = false;    // files hold w - 1 of norms, except those of delta nets
+  double softmax_scale = 0;      // for attention scores
+  bool sinks = false;            // as AttentionConfig::sinks, in layers that are not local
+  double value_scale = 1;        // values are multiplied by it before they are rounded and stored
+  bool value_norm = false;       // v of each head is divided by its root mean square
+  bool values_are_keys = false;  // as that of AttentionConfig, in layers that are not local
+  // The results of attention and of MLPs pass norms before they are added, routed and shared
+  // experts have norms of their own before them, and a layer's output is multiplied by a number.
+  bool result_norms = false;
+  double embedding_scale = 1;  // multiplies the rows of the embedding, as fp32
+  double logit_cap = 0;        // logits l become cap * tanh(l / cap); 0: no cap
   RopeConfig rope;
   // Layers that see near keys only have heads and angles of their own; softmax_scale is for all.
   AttentionConfig local;
@@ -202,7 +223,8 @@ struct ModelConfig {
             .num_kv_heads = num_kv_heads,
             .key_dim = head_dim,
             .value_dim = value_dim > 0 ? value_dim : head_dim,
-            .sinks = sinks};
+            .sinks = sinks,
+            .values_are_keys = values_are_keys};
   }
   const RopeConfig& rope_of(int layer) const { return is_local(layer) ? local_rope : rope; }
   // Columns of a query head of `key_dim` in the projection of grouped-query attention.

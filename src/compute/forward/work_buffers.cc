@@ -38,17 +38,16 @@ int64_t padded_query_columns(const AttentionConfig& attention) {
 
 int qkv_columns(const ModelConfig& model) {
   const MlaConfig& mla = model.mla;
+  const int delta = model.delta_net.channels() + model.delta_net.value_columns();
   if (mla.kv_rank == 0) {
     const auto columns = [&](const AttentionConfig& a) {
       return a.num_heads * model.query_columns(a.key_dim) +
              a.num_kv_heads * (a.key_dim + a.value_dim);
     };
-    const DeltaNetConfig& net = model.delta_net;
-    return std::max({columns(model.far_attention()), columns(model.local),
-                     net.channels() + net.value_columns()});
+    return std::max({columns(model.far_attention()), columns(model.local), delta});
   }
   const int q = mla.q_rank > 0 ? mla.q_rank : model.num_heads * model.head_dim;
-  return q + mla.kv_rank + mla.rope_dim;
+  return std::max(q + mla.kv_rank + mla.rope_dim, delta);
 }
 
 int attended_columns(const ModelConfig& model) {
@@ -113,8 +112,11 @@ void WorkBuffers::lay_out_attention(const ModelConfig& model, DType dtype, Layou
   if (model.head_gates)
     head_gates = floats(layout, rows, std::max(model.num_heads, model.local.num_heads));
   if (model.num_linear_layers() > 0) {
-    delta_gates = floats(layout, rows, 2 * model.delta_net.num_value_heads);
-    delta_out = layout.matrix(dtype, rows, model.delta_net.value_columns());
+    const DeltaNetConfig& net = model.delta_net;
+    delta_gates =
+        floats(layout, rows, net.gate_columns() + (net.channel_decay ? 2 * net.key_dim : 0));
+    if (net.channel_decay) delta_narrow = layout.matrix(dtype, rows, net.key_dim);
+    delta_out = layout.matrix(dtype, rows, net.value_columns());
   }
   if (model.mla.q_rank > 0) {
     q_latent = layout.matrix(dtype, rows, model.mla.q_rank);
@@ -131,6 +133,11 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
   const int rows = limits.max_rows;
   residual = floats(layout, rows, model.hidden_size);
   normed = layout.matrix(dtype, rows, model.hidden_size);
+  results = residual;
+  if (model.result_norms) {
+    results = floats(layout, rows, model.hidden_size);
+    shared_normed = layout.matrix(dtype, rows, model.hidden_size);
+  }
   lay_out_attention(model, dtype, layout);
   const bool any_moe = std::ranges::count(model.layer_is_moe, true) > 0;
   const bool any_dense = std::ranges::count(model.layer_is_moe, false) > 0;

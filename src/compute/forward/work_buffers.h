@@ -62,7 +62,10 @@ struct WorkBuffers {
 
   WorkLimits limits;
   View<float> residual;              // [rows, hidden]
+  View<float> results;               // [rows, hidden] to which experts add: residual; with
+                                     // ModelConfig::result_norms a place before the norm
   MatrixView normed;                 // [rows, hidden]
+  MatrixView shared_normed;          // [rows, hidden]; with result_norms: for the shared experts
   View<float> cos, sin;              // [rows, rotary / 2]
   View<float> local_cos, local_sin;  // the same of ModelConfig::local_rope; local layers only
   View<float> query_factors;         // [rows, 1]; only where queries are scaled by their position
@@ -70,7 +73,9 @@ struct WorkBuffers {
   MatrixView q;                      // [rows, heads * round_up(head_dim, 32)]
   MatrixView attended;               // [rows, heads * value_dim]
   View<float> head_gates;            // [rows, heads]; ModelConfig::head_gates only
-  View<float> delta_gates;           // [rows, 2 * value heads]; delta nets only, as the next
+  View<float> delta_gates;           // [rows, gate_columns]; delta nets only, as the next two. With
+                                     // channel_decay 2 * key_dim columns behind them
+  MatrixView delta_narrow;           // [rows, key_dim]; with channel_decay only
   MatrixView delta_out;              // [rows, value columns]
   MatrixView q_latent;               // [rows, q_rank]; only where queries have a rank
   View<float> q_heads;               // [rows, heads * head_dim]; only where queries have a rank

@@ -66,6 +66,19 @@ class DeltaItem {
         at_(DeltaColumns::of(net_, key_head)) {}
 
   void run() {
+    run_blocks([&](const Rows& rows) { run_rows(rows); },
+               [&](int end, int border_before) { close(end, border_before); });
+  }
+
+ protected:
+  // Rows [row, row + count) of the sequence, which are the tokens from `first` on of a block.
+  struct Rows {
+    int row, first, count;
+  };
+
+  // Calls run_rows() for the rows of each block, and close() behind a full one.
+  template <class RunRows, class Close>
+  void run_blocks(RunRows&& run_rows, Close&& close) {
     for (int row = 0; row < sequence_.num_rows;) {
       const int position = sequence_.first_position + row;
       if (position == sequence_.opens_at) open(position);
@@ -77,12 +90,6 @@ class DeltaItem {
     }
     copy_inputs(sequence_.num_rows, call_.layer.tail(sequence_.block));
   }
-
- private:
-  // Rows [row, row + count) of the sequence, which are the tokens from `first` on of a block.
-  struct Rows {
-    int row, first, count;
-  };
 
   int group() const { return net_.values_a_key(); }
   int value_head(int j) const { return key_head_ * group() + j; }
@@ -164,9 +171,9 @@ class DeltaItem {
     for (int j = 0; j < group(); ++j) run_head(rows, j);
   }
 
-  // Makes query, key, values and gates of a token, and puts its key and decay into the block.
-  void project(const Rows& rows, int i) {
-    const int row = rows.row + i, token = rows.first + i;
+  // Makes query, key and values of a token from its row of the sequence.
+  void project_row(const Rows& rows, int i) {
+    const int row = rows.row + i;
     const auto convolve = [&](int column, int channel, int count, float* y) {
       ConvolutionRow conv{
           .taps = call_.taps.data() + channel, .step = net_.channels(), .n = count, .y = y};
@@ -180,17 +187,22 @@ class DeltaItem {
       std::fill(y + dim, y + padded, T{});
     };
     convolve(at_.key, at_.key_channel, dim, scratch_.projected);
-    T* const key = scratch_.x + int64_t{i} * padded;
-    unit(1, key);
-    T* const keys = call_.layer.keys<T>(sequence_.block, key_head_);
-    for (int pair = 0; pair < padded / 2; ++pair)
-      std::memcpy(keys + packed_offset(token, 2 * pair, shape_.key_blocks()), key + 2 * pair,
-                  2 * sizeof(T));
+    unit(1, scratch_.x + int64_t{i} * padded);
     convolve(at_.query, at_.query_channel, dim, scratch_.projected);
     unit(1 / std::sqrt(static_cast<float>(dim)), scratch_.x + int64_t{rows.count + i} * padded);
     convolve(at_.value, at_.value_channel, group() * net_.value_dim,
              scratch_.values + int64_t{i} * group() * net_.value_dim);
+  }
 
+  // Makes query, key, values and gates of a token, and puts its key and decay into the block.
+  void project(const Rows& rows, int i) {
+    project_row(rows, i);
+    const int row = rows.row + i, token = rows.first + i, padded = shape_.padded_key();
+    const T* const key = scratch_.x + int64_t{i} * padded;
+    T* const keys = call_.layer.keys<T>(sequence_.block, key_head_);
+    for (int pair = 0; pair < padded / 2; ++pair)
+      std::memcpy(keys + packed_offset(token, 2 * pair, shape_.key_blocks()), key + 2 * pair,
+                  2 * sizeof(T));
     const float* const gates = call_.gates.row(sequence_.row_begin + row);
     rows_.decay_gates({.a = gates + at_.a,
                        .b = gates + at_.b,

@@ -1,6 +1,6 @@
 #include "compute/kernels/delta_net.h"
 
-#include "compute/kernels/delta_item.h"
+#include "compute/kernels/channel_delta_item.h"
 #include "compute/kernels/row_bodies.h"
 
 namespace hocket {
@@ -9,11 +9,12 @@ namespace {
 void check_shapes(const DeltaNetCall& call) {
   const DeltaNetConfig& net = call.layer.shape.net;
   HOCKET_CHECK((net.num_key_heads > 0 && net.num_value_heads % net.num_key_heads == 0));
+  if (net.channel_decay) HOCKET_CHECK((net.num_value_heads == net.num_key_heads && !net.grouped));
   HOCKET_CHECK(call.x.cols == net.channels() + net.value_columns());
-  HOCKET_CHECK(call.gates.rows == call.x.rows && call.gates.cols == 2 * net.num_value_heads);
+  HOCKET_CHECK(call.gates.rows == call.x.rows && call.gates.cols == net.gate_columns());
   HOCKET_CHECK(std::ssize(call.taps) == int64_t{kConvTaps} * net.channels());
   HOCKET_CHECK(std::ssize(call.a_log) == net.num_value_heads);
-  HOCKET_CHECK(std::ssize(call.dt_bias) == net.num_value_heads);
+  HOCKET_CHECK(std::ssize(call.dt_bias) == net.gate_columns() - net.num_value_heads);
   HOCKET_CHECK(std::ssize(call.norm) == net.value_dim);
   HOCKET_CHECK(call.out.rows == call.x.rows && call.out.cols == net.value_columns());
   HOCKET_CHECK(call.out.dtype == call.layer.shape.dtype);
@@ -35,18 +36,23 @@ void delta_net(Backend& backend, const DeltaNetCall& call) {
   with_dtype(shape.dtype, [&](auto t) {
     using T = decltype(t);
     backend.workers().run(num_items, [&](int index, int worker) {
+      const DeltaSequence& sequence = call.sequences[index / key_heads];
+      const int head = index % key_heads;
       Layout layout(backend.scratch<std::byte>(worker, delta_net_scratch_bytes(shape)));
-      DeltaScratch<T> scratch;
+      ChannelScratch<T> scratch;
       scratch.lay(layout, shape);
-      DeltaItem<T>(backend, call, scratch, call.sequences[index / key_heads], index % key_heads)
-          .run();
+      if (shape.net.channel_decay) {
+        ChannelDeltaItem<T>(backend, call, scratch, sequence, head).run();
+      } else {
+        DeltaItem<T>(backend, call, scratch.delta, sequence, head).run();
+      }
     });
   });
 }
 
 int64_t delta_net_scratch_bytes(const DeltaShape& shape) {
   Layout layout;
-  with_dtype(shape.dtype, [&](auto t) { DeltaScratch<decltype(t)>().lay(layout, shape); });
+  with_dtype(shape.dtype, [&](auto t) { ChannelScratch<decltype(t)>().lay(layout, shape); });
   return layout.bytes();
 }
 

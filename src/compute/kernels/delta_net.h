@@ -24,6 +24,16 @@
 //
 //   S = S * exp(c[n]), then the two k-blocks of  sum over j of round(k[j] * D[n][j]) v'[j]^T  added
 //
+// With channel_decay (KDA) exp(g) has a number for each channel of a key, which multiplies the row
+// of S. All c and exp are then such numbers, inside the products, and the kPanelN tokens of a
+// panel, whose first is f, share c[f-1] (+0 for f = 0), which keeps every exponent at 0 or below:
+//
+//   score(x, i, j) = round(x * exp(c[i] - c[f-1])) . round(k[j] * exp(c[f-1] - c[j]))  for j < f
+//                    x . round(k[j] * exp(c[i] - c[j]))                                for j >= f
+//   r = product(round(k[i] * exp(c[i])), round(S)), then those of round(score(k[i], i, j)) * v'[j]
+//   o = product(round(q[i] * exp(c[i])), round(S)), then those of round(score(q[i], i, j)) * v'[j]
+//   y = round(rms_norm(o) * sigmoid(z))
+//
 // Source: docs/contracts/arithmetic.md, "Gated delta nets".
 #pragma once
 
@@ -34,9 +44,10 @@
 
 namespace hocket {
 
-// Shapes: x [rows, channels + value_columns]: q, k, v, z; gates [rows, 2 * value heads]: b, a; both
-// sorted by key head if the config says so. taps [4][channels], the oldest row first; a_log,
-// dt_bias [value heads]; norm [value_dim]; out [rows, value_columns] of the type of activations.
+// Shapes: x [rows, channels + value_columns]: q, k, v, z; gates [rows, gate_columns]: b, a; both
+// sorted by key head if the config says so; with channel_decay a, b, where a and dt_bias are those
+// of all channels of keys. taps [4][channels], the oldest row first; a_log, dt_bias [value heads];
+// norm [value_dim]; out [rows, value_columns] of the type of activations.
 struct DeltaNetCall {
   View<const float> x, gates;
   std::span<const float> taps, a_log, dt_bias, norm;

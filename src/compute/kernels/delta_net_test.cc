@@ -29,20 +29,33 @@ constexpr DeltaNetConfig kGrouped = {
     .num_key_heads = 2, .num_value_heads = 2, .key_dim = 16, .value_dim = 24, .grouped = true};
 constexpr DeltaNetConfig kReal = {
     .num_key_heads = 1, .num_value_heads = 2, .key_dim = 128, .value_dim = 128};
+constexpr DeltaNetConfig kChannels = {.num_key_heads = 2,
+                                      .num_value_heads = 2,
+                                      .key_dim = 18,
+                                      .value_dim = 24,
+                                      .channel_decay = true};
+constexpr DeltaNetConfig kRealChannels = {.num_key_heads = 1,
+                                          .num_value_heads = 1,
+                                          .key_dim = 128,
+                                          .value_dim = 128,
+                                          .channel_decay = true};
 constexpr Form kForms[] = {{"odd_bf16", kOdd, DType::bf16},
                            {"odd_f32", kOdd, DType::f32},
                            {"grouped_bf16", kGrouped, DType::bf16},
-                           {"real_bf16", kReal, DType::bf16}};
+                           {"real_bf16", kReal, DType::bf16},
+                           {"channels_bf16", kChannels, DType::bf16},
+                           {"channels_f32", kChannels, DType::f32},
+                           {"real_channels_bf16", kRealChannels, DType::bf16}};
 
 // The rows of a call: one sequence's tokens from its first on.
 struct Inputs {
   Inputs(const DeltaNetConfig& net, int tokens, unsigned seed) {
     std::mt19937 random(seed);
     x = random_row(int64_t{tokens} * (net.channels() + net.value_columns()), 1, random);
-    gates = random_row(int64_t{tokens} * 2 * net.num_value_heads, 1, random);
+    gates = random_row(int64_t{tokens} * net.gate_columns(), 1, random);
     taps = random_row(int64_t{kConvTaps} * net.channels(), 0.5, random);
     a_log = random_row(net.num_value_heads, 0.5, random);
-    dt_bias = random_row(net.num_value_heads, 1, random);
+    dt_bias = random_row(net.gate_columns() - net.num_value_heads, 1, random);
     norm = random_row(net.value_dim, 1, random);
   }
   std::vector<float> x, gates, taps, a_log, dt_bias, norm;
@@ -71,7 +84,7 @@ std::vector<float> play(Isa isa, const Form& form, const Inputs& in, std::span<c
   std::vector<float> all;
   int position = 0;
   for (const int count : runs) {
-    Buffer memory = *Buffer::allocate(count * net.value_columns() * 4 + 64);
+    Buffer memory = *Buffer::allocate(count * round_up(net.value_columns(), kBlockK) * 4 + 64);
     Layout layout(memory.data());
     const MatrixView out = layout.matrix(form.dtype, count, net.value_columns());
     const DeltaSequence sequence = {.row_begin = 0,
@@ -82,7 +95,7 @@ std::vector<float> play(Isa isa, const Form& form, const Inputs& in, std::span<c
                                     .places = places};
     delta_net(backend,
               {.x = View<const float>(in.x.data(), tokens, x_columns).slice_rows(position, count),
-               .gates = View<const float>(in.gates.data(), tokens, 2 * net.num_value_heads)
+               .gates = View<const float>(in.gates.data(), tokens, net.gate_columns())
                             .slice_rows(position, count),
                .taps = in.taps,
                .a_log = in.a_log,
@@ -160,7 +173,7 @@ TEST_P(DeltaNet, AStateThatIsKeptGivesTheSameBits) {
   const DeltaShape shape{net, form.dtype};
   Backend backend = *Backend::create(isa, workers, delta_net_scratch_bytes(shape));
   const int64_t x_columns = net.channels() + net.value_columns(), count = 136;
-  Buffer memory = *Buffer::allocate(count * net.value_columns() * 4 + 64);
+  Buffer memory = *Buffer::allocate(count * round_up(net.value_columns(), kBlockK) * 4 + 64);
   Layout layout(memory.data());
   const MatrixView out = layout.matrix(form.dtype, count, net.value_columns());
   constexpr StatePlace kFrom[] = {{64, 0}, {1 << 20, 1}};
@@ -172,8 +185,7 @@ TEST_P(DeltaNet, AStateThatIsKeptGivesTheSameBits) {
   delta_net(
       backend,
       {.x = View<const float>(in.x.data(), 200, x_columns).slice_rows(64, count),
-       .gates =
-           View<const float>(in.gates.data(), 200, 2 * net.num_value_heads).slice_rows(64, count),
+       .gates = View<const float>(in.gates.data(), 200, net.gate_columns()).slice_rows(64, count),
        .taps = in.taps,
        .a_log = in.a_log,
        .dt_bias = in.dt_bias,
@@ -222,15 +234,22 @@ std::vector<double> recurrence(const Form& form, const Inputs& in, int tokens) {
       const DeltaColumns at = DeltaColumns::of(net, head / group);
       const auto q = unit(t, at.query, at.query_channel, 1 / std::sqrt(double(dk)));
       const auto k = unit(t, at.key, at.key_channel, 1);
-      const float* const gates = in.gates.data() + int64_t{t} * 2 * net.num_value_heads;
-      const double beta = 1 / (1 + std::exp(-double{gates[at.b + j]}));
-      const double step = std::log1p(std::exp(double{gates[at.a + j]} + in.dt_bias[head]));
-      const double decay = std::exp(-std::exp(double{in.a_log[head]}) * step);
+      const float* const gates = in.gates.data() + int64_t{t} * net.gate_columns();
+      const auto decay_of = [&](int gate, int bias) {
+        const double step = std::log1p(std::exp(double{gates[gate]} + in.dt_bias[bias]));
+        return std::exp(-std::exp(double{in.a_log[head]}) * step);
+      };
+      const int b = net.channel_decay ? net.key_columns() + head : at.b + j;
+      const double beta = 1 / (1 + std::exp(-double{gates[b]}));
+      std::vector<double> decay(dk);
+      for (int d = 0; d < dk; ++d)
+        decay[d] =
+            net.channel_decay ? decay_of(head * dk + d, head * dk + d) : decay_of(at.a + j, head);
       double* const state = states.data() + int64_t{head} * dk * dv;
       std::vector<double> o(dv, 0.0);
       for (int n = 0; n < dv; ++n) {
         double read = 0;
-        for (int d = 0; d < dk; ++d) read += (state[d * dv + n] *= decay) * k[d];
+        for (int d = 0; d < dk; ++d) read += (state[d * dv + n] *= decay[d]) * k[d];
         const double v = convolved(t, at.value + j * dv + n, at.value_channel + j * dv + n);
         for (int d = 0; d < dk; ++d) {
           state[d * dv + n] += k[d] * beta * (v - read);
@@ -240,7 +259,8 @@ std::vector<double> recurrence(const Form& form, const Inputs& in, int tokens) {
       const double mean = std::inner_product(o.begin(), o.end(), o.begin(), 0.0) / dv;
       for (int n = 0; n < dv; ++n) {
         const double z = in.x[int64_t{t} * columns + at.z + j * dv + n];
-        out.push_back(o[n] / std::sqrt(mean + 1e-6) * in.norm[n] * z / (1 + std::exp(-z)));
+        const double gate = (net.channel_decay ? 1 : z) / (1 + std::exp(-z));
+        out.push_back(o[n] / std::sqrt(mean + 1e-6) * in.norm[n] * gate);
       }
     }
   return out;

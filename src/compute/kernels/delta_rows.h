@@ -27,6 +27,23 @@ struct DecayGates {
   float *g = nullptr, *beta = nullptr;
 };
 
+// The same g for the n channels of a head, which have one a_log.
+struct ChannelGates {
+  const float *a = nullptr, *dt_bias = nullptr;
+  float a_log = 0;
+  int64_t n = 0;
+  float* g = nullptr;
+};
+
+// y[c] = round(x[c] * exp(sums[c] - from[c])), n channels; without `from` it is exp(sums[c]).
+template <class T>
+struct ChannelDecay {
+  const T* x = nullptr;
+  const float *sums = nullptr, *from = nullptr;
+  int64_t n = 0;
+  T* y = nullptr;
+};
+
 // y[j] = round(x[j] * exp(sum - sums[j])) for j < count; +0 up to `padded`, a multiple of 16.
 template <class T>
 struct DecayedRow {
@@ -51,6 +68,7 @@ struct DeltaKernels {
   // y = round((x * (1 / sqrt(sum(x^2) + kUnitEps))) * factor), the sum by fma.
   void (*unit)(const float* x, int64_t n, float factor, T* y);
   void (*decayed)(const DecayedRow<T>& row);
+  void (*channel_decay)(const ChannelDecay<T>& row);
   // y = round(beta * (v - r)).
   void (*correction)(const float* v, const float* r, float beta, int64_t n, T* y);
   void (*gated_norm)(const GatedNormRow<T>& row);

@@ -7,10 +7,14 @@
 //
 //   block slot   the tokens of a running sequence from its last border on, at most kDeltaBlock
 //     tail    fp32 [3][channels]: the last inputs of the convolution so far
-//     sums    fp32 [value heads][kDeltaBlock]: decays, added up from the border
+//     sums    fp32 [value heads][kDeltaBlock]: decays, added up from the border; with
+//             channel_decay [value heads][kDeltaBlock][padded key]
 //     base    T [value heads] the state at the border, rounded: a packed weight, n = value, k = key
 //     keys    T [key heads] a packed weight with n = token of the block, k = key
 //     values  T [value heads] a packed weight with n = value, k = token of the block
+//   and with channel_decay, whose keys are T [key heads][kDeltaBlock][padded key]:
+//     far     T [key heads] packed weights like keys, one for each panel of the block: the panels
+//             before it, decayed up to its first token
 //
 // T is the type of activations. Packed weights are those of packed_weight.h, so the products of
 // delta_net.h read all of it in place.
@@ -26,6 +30,8 @@
 namespace hocket {
 
 inline constexpr int kDeltaBlocksOfK = kDeltaBlock / kBlockK;
+
+inline constexpr int kDeltaPanels = kDeltaBlock / kPanelN;
 
 constexpr int delta_border(int position) {
   return position / kDeltaBlock * kDeltaBlock;
@@ -49,6 +55,11 @@ struct DeltaShape {
   int64_t values_elements() const {
     return int64_t{value_panels()} * kDeltaBlocksOfK * kTileElements;
   }
+  int sums_elements() const { return kDeltaBlock * (net.channel_decay ? padded_key() : 1); }
+  int64_t panel_elements() const { return int64_t{key_blocks()} * kTileElements; }
+  int64_t far_elements() const {
+    return net.channel_decay ? kDeltaPanels * (kDeltaPanels - 1) / 2 * panel_elements() : 0;
+  }
   int64_t tail_bytes() const {
     return round_up((kConvTaps - 1) * int64_t{net.channels()} * size_of(DType::f32), 64);
   }
@@ -57,15 +68,16 @@ struct DeltaShape {
     return tail_bytes() +
            round_up(net.num_value_heads * state_elements() * size_of(DType::f32), 64);
   }
-  int64_t block_bytes() const { return keys_at() + net.num_key_heads * keys_elements() * size(); }
+  int64_t block_bytes() const { return far_at() + net.num_key_heads * far_elements() * size(); }
 
   // Offsets in bytes, inside a block slot.
   int64_t sums_at() const { return tail_bytes(); }
   int64_t base_at() const {
-    return sums_at() + int64_t{net.num_value_heads} * kDeltaBlock * size_of(DType::f32);
+    return sums_at() + int64_t{net.num_value_heads} * sums_elements() * size_of(DType::f32);
   }
   int64_t values_at() const { return base_at() + net.num_value_heads * base_elements() * size(); }
   int64_t keys_at() const { return values_at() + net.num_value_heads * values_elements() * size(); }
+  int64_t far_at() const { return keys_at() + net.num_key_heads * keys_elements() * size(); }
 
  private:
   int64_t size() const { return size_of(dtype); }
@@ -84,7 +96,7 @@ struct DeltaLayer {
   }
   float* tail(int slot) const { return floats(block(slot)); }
   float* sums(int slot, int value_head) const {
-    return floats(block(slot) + shape.sums_at()) + int64_t{value_head} * kDeltaBlock;
+    return floats(block(slot) + shape.sums_at()) + int64_t{value_head} * shape.sums_elements();
   }
   template <class T>
   T* base(int slot, int value_head) const {
@@ -93,6 +105,12 @@ struct DeltaLayer {
   template <class T>
   T* keys(int slot, int key_head) const {
     return at<T>(slot, shape.keys_at()) + key_head * shape.keys_elements();
+  }
+  // Returns the panels before `panel` of the block, decayed up to its first token.
+  template <class T>
+  T* far(int slot, int key_head, int panel) const {
+    return at<T>(slot, shape.far_at()) + key_head * shape.far_elements() +
+           panel * (panel - 1) / 2 * shape.panel_elements();
   }
   template <class T>
   T* values(int slot, int value_head) const {

@@ -22,7 +22,7 @@ struct LatentKvWriter {
                        .dim = rope_dim(),
                        .cos = call.cos.row(row),
                        .sin = call.sin.row(row),
-                       .rotary_dim = rope_dim(),
+                       .rotary_dim = static_cast<int>(2 * call.cos.cols),
                        .style = call.style,
                        .y = y});
   }
@@ -79,7 +79,8 @@ void check(const LatentKvCall& call) {
   HOCKET_CHECK(call.q_out.cols == call.num_heads * round_up(head_dim, kBlockK));
   HOCKET_CHECK((call.latent.rows == rows && call.latent.cols == shape.key_dim));
   HOCKET_CHECK(static_cast<int>(call.kv_norm.size()) == rank);
-  HOCKET_CHECK((call.cos.rows == rows && 2 * call.cos.cols == rope_dim));
+  HOCKET_CHECK(call.cos.rows == rows);
+  HOCKET_CHECK((call.cos.cols == 0 || 2 * call.cos.cols == rope_dim));
   HOCKET_CHECK((call.sin.rows == rows && call.sin.cols == call.cos.cols));
   HOCKET_CHECK(static_cast<int64_t>(call.slots.size()) == rows);
 }

@@ -14,9 +14,9 @@ namespace hocket {
 
 // Shapes: q [rows, num_heads * (nope_dim + rope_dim)] fp32; latent [rows, kv_rank + rope_dim] fp32,
 // with c before its norm, then the key part before its rotation; kv_norm [kv_rank]; cos, sin [rows,
-// rope_dim / 2]; slots [rows], all different; q_out [rows, num_heads * round_up(nope_dim +
-// rope_dim, 32)], heads padded with zeros, of the type of the pages unless they hold int8; kv of
-// kind latent.
+// rope_dim / 2], or of no columns: nothing is rotated; slots [rows], all different; q_out [rows,
+// num_heads * round_up(nope_dim + rope_dim, 32)], heads padded with zeros, of the type of the pages
+// unless they hold int8; kv of kind latent.
 struct LatentKvCall {
   View<const float> q, latent;
   int num_heads = 0, nope_dim = 0;

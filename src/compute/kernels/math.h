@@ -123,6 +123,13 @@ template <class V>
   return (within(u, limit) + V::all(1)) * (s * sigmoid(V::all(1.702f) * s));
 }
 
+// Activation::Kind::gelu_tanh.
+template <class V>
+[[gnu::always_inline]] inline V gelu_tanh(V x) {
+  const V inner = fma(V::all(0.044715f), x * x * x, x);
+  return (V::all(0.5f) * x) * (V::all(1) + tanh(V::all(0x1.988454p-1f) * inner));
+}
+
 template <class V>
 struct SinCos {
   V sin, cos;

@@ -21,4 +21,18 @@ void rms_norm(Backend& backend, View<const float> x, std::span<const float> w, f
   });
 }
 
+void rms_norm_in_place(Backend& backend, View<float> x, std::span<const float> w, float eps) {
+  rms_norm(backend, x, w, eps, MatrixView::of(x));
+}
+
+void add_rms_norm(Backend& backend, View<float> x, std::span<const float> w, float eps,
+                  View<float> y) {
+  rms_norm_in_place(backend, x, w, eps);
+  HOCKET_CHECK((y.rows == x.rows && y.cols == x.cols));
+  for_row_ranges(backend, x.rows, x.cols, [&](int64_t begin, int64_t end, int) {
+    for (int64_t r = begin; r < end; ++r)
+      for (int64_t i = 0; i < x.cols; ++i) y.row(r)[i] += x.row(r)[i];
+  });
+}
+
 }  // namespace hocket

@@ -14,4 +14,9 @@ namespace hocket {
 void rms_norm(Backend& backend, View<const float> x, std::span<const float> w, float eps,
               MatrixView y);
 
+// The same with y = x, and y += that, both in fp32; x is overwritten.
+void rms_norm_in_place(Backend& backend, View<float> x, std::span<const float> w, float eps);
+void add_rms_norm(Backend& backend, View<float> x, std::span<const float> w, float eps,
+                  View<float> y);
+
 }  // namespace hocket

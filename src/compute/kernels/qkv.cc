@@ -89,13 +89,17 @@ struct QkvRows {
     }
     std::fill(y + dim(), y + padded_dim(), T{});
   }
-  // Returns the value of a head, which lies in `scaled` if it has a scale.
-  const float* value(int64_t row, int head, float* scaled) const {
+  // Returns the value of a head, which lies in `changed` if it has a norm or a scale.
+  const float* value(int64_t row, int head, float* changed) const {
     const float* const from = call.qkv.row(row) + value_column(head);
-    if (call.value_scale == 1) return from;
-    std::copy_n(from, value_dim(), scaled);
-    rows.scale(call.value_scale, value_dim(), scaled);
-    return scaled;
+    if (!call.value_norm && call.value_scale == 1) return from;
+    if (call.value_norm) {
+      rows.f32.rms_norm(from, kOnes.data(), value_dim(), call.norm_eps, changed);
+    } else {
+      std::copy_n(from, value_dim(), changed);
+    }
+    rows.scale(call.value_scale, value_dim(), changed);
+    return changed;
   }
 
   template <class T>
@@ -153,6 +157,7 @@ void finish_qkv(Backend& backend, const QkvCall& call) {
   HOCKET_CHECK(call.cos.rows == rows && call.sin.rows == rows && call.cos.cols == call.sin.cols);
   HOCKET_CHECK(2 * call.cos.cols <= shape.key_dim);
   if (call.unit_norms) HOCKET_CHECK(shape.key_dim <= kMaxHeadDim);
+  if (call.value_norm) HOCKET_CHECK(shape.value_dim <= kMaxHeadDim);
   for (std::span<const float> norm : {call.q_norm, call.k_norm})
     HOCKET_CHECK((norm.empty() || static_cast<int>(norm.size()) == shape.key_dim));
   HOCKET_CHECK(shape.kind == KvShape::Kind::heads);

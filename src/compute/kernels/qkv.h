@@ -25,6 +25,7 @@ struct QkvCall {
   float norm_eps = 0;
   float value_scale = 1;    // multiplies v before it is rounded
   bool unit_norms = false;  // q and k are normed after the rotation, with weights of 1
+  bool value_norm = false;  // v is normed with weights of 1, before its scale
   View<const float> cos, sin;
   std::span<const KvSlot> slots;
   MatrixView q;

@@ -15,7 +15,7 @@ struct QkvCase {
   int num_heads, kv_heads, dim, rotary_dim, page_tokens, rows;
   int value_dim = 0;  // 0: dim
   float value_scale = 1;
-  bool unit_norms = false;
+  bool unit_norms = false, value_norm = false;
 };
 constexpr QkvCase kQkvCases[] = {{4, 2, 16, 16, 32, 1},
                                  {4, 2, 32, 32, 32, 40},
@@ -27,7 +27,9 @@ constexpr QkvCase kQkvCases[] = {{4, 2, 16, 16, 32, 1},
                                  {4, 2, 16, 16, 1, 9},
                                  {4, 2, 24, 8, 32, 9, 16, 0.707f},
                                  {4, 2, 32, 0, 32, 9, 48, 1},
-                                 {4, 2, 48, 32, 32, 40, 0, 1, true}};
+                                 {4, 2, 48, 32, 32, 40, 0, 1, true},
+                                 {4, 2, 48, 48, 32, 40, 0, 1, false, true},
+                                 {4, 2, 32, 32, 32, 9, 24, 0.5f, false, true}};
 
 // The inputs of finish_qkv(), and zeroed pages for its output: tokens 5, 6, ... of a sequence on
 // shuffled pages.
@@ -62,6 +64,7 @@ struct QkvFixture {
             .norm_eps = 1e-6f,
             .value_scale = c.value_scale,
             .unit_norms = c.unit_norms,
+            .value_norm = c.value_norm,
             .cos = View<const float>(cos.data(), c.rows, c.rotary_dim / 2),
             .sin = View<const float>(sin.data(), c.rows, c.rotary_dim / 2),
             .slots = slots,
@@ -130,6 +133,10 @@ void store_row(const QkvFixture<T>& f, int row, const KvLayer& kv) {
     const int value_dim = shape.value_dim;
     const float* const stored = f.call.qkv.row(row) + before * dim + h * value_dim;
     std::vector<float> v(stored, stored + value_dim);
+    if (f.call.value_norm) {
+      const std::vector<float> ones(value_dim, 1.0f);
+      row_kernels(Isa::ref).f32.rms_norm(stored, ones.data(), value_dim, f.call.norm_eps, v.data());
+    }
     for (float& x : v) x *= f.call.value_scale;
     if (shape.dtype == DType::int8) {
       const std::vector<float> key =

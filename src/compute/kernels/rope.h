@@ -13,7 +13,7 @@ struct RopeFrequencies {
   std::vector<float> inv_freq;  // [rotary_dim / 2]
   float attention_factor = 1;   // multiplies cos and sin
 };
-// Supports default, linear, llama3 and yarn scaling. Errors: none; the config was validated before.
+// Supports every RopeConfig::Scaling. Errors: none; the config was validated before.
 // Source: docs/contracts/arithmetic.md, "rope".
 RopeFrequencies rope_frequencies(const RopeConfig& config);
 

@@ -12,7 +12,7 @@ namespace {
 using Scaling = RopeConfig::Scaling;
 
 // Frequencies of the reference implementation, for the golden models llama, qwen3, qwen3_moe,
-// gpt_oss and deepseek_v2_lite.
+// gpt_oss, deepseek_v2_lite and gemma4_moe.
 struct Golden {
   RopeConfig config;
   std::vector<float> inv_freq;
@@ -65,6 +65,9 @@ const Golden kGolden[] = {
       .mscale_all_dim = 0.707},
      {1.0f, 0.2569350600242615f, 0.0625f, 0.013834965415298939f, 0.0024999999441206455f,
       0.0007905694656074047f, 0.0002500000118743628f, 7.905694656074047e-05f},
+     1},
+    {{.scaling = Scaling::proportional, .theta = 1e6, .rotary_dim = 32, .turning_dim = 8},
+     {1.0f, 0.421696514f, 0.177827939f, 0.0749894157f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
      1},
 };
 

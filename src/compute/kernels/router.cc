@@ -6,9 +6,10 @@
 namespace hocket {
 
 void select_experts(Backend& backend, const ExpertChoice& choice) {
-  const auto& [logits, bias, moe, ids, weights] = choice;
+  const auto& [logits, bias, scales, moe, ids, weights] = choice;
   HOCKET_CHECK(logits.cols == moe.num_experts);
   HOCKET_CHECK((bias.empty() || std::ssize(bias) == logits.cols));
+  HOCKET_CHECK((scales.empty() || std::ssize(scales) == logits.cols));
   HOCKET_CHECK(ids.rows == logits.rows);
   HOCKET_CHECK(weights.rows == logits.rows);
   HOCKET_CHECK(ids.cols == moe.top_k);
@@ -31,6 +32,8 @@ void select_experts(Backend& backend, const ExpertChoice& choice) {
                             .scratch = scratch,
                             .ids = choice.ids.row(r),
                             .weights = choice.weights.row(r)});
+      for (int s = 0; s < choice.moe.top_k && !choice.scales.empty(); ++s)
+        choice.weights.row(r)[s] *= choice.scales[choice.ids.row(r)[s]];
     }
   });
 }

@@ -63,11 +63,12 @@ struct Routing {
 };
 
 Routing routed(Backend& backend, const std::vector<float>& logits, std::span<const float> bias,
-               const MoeConfig& moe) {
+               const MoeConfig& moe, std::span<const float> scales = {}) {
   const int64_t rows = std::ssize(logits) / moe.num_experts, k = moe.top_k;
   Routing r = {std::vector<int32_t>(rows * k, -1), std::vector<float>(rows * k, -1)};
   select_experts(backend, {.logits = View<const float>(logits.data(), rows, moe.num_experts),
                            .bias = bias,
+                           .scales = scales,
                            .moe = moe,
                            .ids = View<int32_t>(r.ids.data(), rows, k),
                            .weights = View<float>(r.weights.data(), rows, k)});
@@ -254,6 +255,20 @@ TEST(RouterTest, SpecialNumbersStillChooseDifferentExperts) {
       });
     }
   }
+}
+
+TEST(RouterTest, ScalesOfExpertsMultiplyTheWeightsAndChooseNone) {
+  const MoeConfig moe = {.num_experts = 12, .top_k = 4, .norm_topk_prob = true};
+  std::mt19937 random(6);
+  const auto logits = cases::random_row(3 * moe.num_experts, 1, random);
+  const auto scales = cases::random_row(moe.num_experts, 1, random);
+  on_every_backend([&](Backend& backend) {
+    const Routing plain = routed(backend, logits, {}, moe);
+    const Routing got = routed(backend, logits, {}, moe, scales);
+    EXPECT_EQ(got.ids, plain.ids);
+    for (size_t i = 0; i < got.ids.size(); ++i)
+      EXPECT_EQ(got.weights[i], plain.weights[i] * scales[got.ids[i]]);
+  });
 }
 
 TEST(RouterTest, SigmoidScoresOfZeroGiveWeightsOfZero) {

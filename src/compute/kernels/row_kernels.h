@@ -159,6 +159,7 @@ struct RowKernels {
   DeltaKernels<float> delta_f32;
   void (*convolve)(const ConvolutionRow& row);
   void (*decay_gates)(const DecayGates& gates);
+  void (*channel_gates)(const ChannelGates& gates);
 
   template <class T>
   const ActivationKernels<T>& of() const {

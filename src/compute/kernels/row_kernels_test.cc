@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <numbers>
 
 #include "base/worker_pool.h"
 #include "compute/kernels/cases/row_cases.h"
@@ -82,7 +83,7 @@ TEST_F(RowKernelsTest, NormSwigluRoundDivideScaleAndExp) {
         expect_same<T>(
             n, [&](const RowKernels& k, T* y) { k.of<T>().swiglu(a.data(), b.data(), n, y); });
         using enum Activation::Kind;
-        for (const auto kind : {silu, limited_silu, limited_gate})
+        for (const auto kind : {silu, limited_silu, limited_gate, gelu_tanh})
           expect_same<T>(n, [&](const RowKernels& k, T* y) {
             k.of<T>().glu({a.data(), b.data(), n, {kind, 0.7f}, y});
           });
@@ -122,6 +123,10 @@ TEST_F(RowKernelsTest, ActivationsAreTheirFormulas) {
   };
   const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
   expect({}, [&](double g, double u) { return g * sigmoid(g) * u; });
+  expect({Activation::Kind::gelu_tanh}, [](double g, double u) {
+    return 0.5 * g * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (g + 0.044715 * g * g * g))) *
+           u;
+  });
   expect({Activation::Kind::limited_silu, 1.25f}, [&](double g, double u) {
     return std::min(g * sigmoid(g), 1.25) * std::clamp(u, -1.25, 1.25);
   });

@@ -3,8 +3,44 @@
 #include "compute/kernels/delta_net.h"
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
+#include "compute/kernels/row_kernels.h"
+#include "compute/kernels/row_ranges.h"
 
 namespace hocket {
+namespace {
+
+void round_rows(Backend& backend, View<const float> from, MatrixView to) {
+  with_dtype(to.dtype, [&](auto t) {
+    using T = decltype(t);
+    const View<T> rounded = to.as<T>();
+    for_row_ranges(backend, from.rows, from.cols, [&](int64_t begin, int64_t end, int) {
+      for (int64_t r = begin; r < end; ++r)
+        backend.rows().of<T>().round(from.row(r), from.cols, rounded.row(r));
+    });
+  });
+}
+
+// Projects the normed rows to the decays of channels and to b, which stand in work.delta_gates, and
+// to z behind the channels. The rows of key_dim numbers between the products are rounded.
+void project_channel_gates(const DeltaSite& site, const GatedDeltaWeights& weights,
+                           const Half& half, MatrixView normed) {
+  const auto [begin, count] = half.rows;
+  const DeltaNetConfig& net = site.model.delta_net;
+  const WorkBuffers& work = site.work;
+  const View<float> gates = work.delta_gates.slice_rows(begin, count);
+  linear(site.backend, normed, weights.gates, gates.slice_cols(net.key_columns(), weights.gates.n));
+  const auto up = [&](int part, const PackedWeight& weight, View<float> to) {
+    const MatrixView narrow = work.delta_narrow.slice_rows(begin, count);
+    round_rows(site.backend, gates.slice_cols(net.gate_columns() + part * net.key_dim, net.key_dim),
+               narrow);
+    linear(site.backend, narrow, weight, to);
+  };
+  up(0, weights.decay_up, gates.slice_cols(0, net.key_columns()));
+  up(1, weights.z_up,
+     work.qkv.slice_rows(begin, count).slice_cols(net.channels(), net.value_columns()));
+}
+
+}  // namespace
 
 void gated_delta_in(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half) {
   const auto [begin, count] = half.rows;
@@ -14,23 +50,30 @@ void gated_delta_in(const DeltaSite& site, const GatedDeltaWeights& weights, Hal
            static_cast<float>(site.model.rms_norm_eps), normed);
   linear(site.backend, normed, weights.in,
          work.qkv.slice_rows(begin, count).slice_cols(0, weights.in.n));
-  linear(site.backend, normed, weights.gates, work.delta_gates.slice_rows(begin, count));
+  if (site.model.delta_net.channel_decay) {
+    project_channel_gates(site, weights, half, normed);
+  } else {
+    linear(site.backend, normed, weights.gates, work.delta_gates.slice_rows(begin, count));
+  }
 }
 
 void gated_delta_core(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half) {
   const auto [begin, count] = half.rows;
   WorkBuffers& work = site.work;
+  const DeltaNetConfig& net = site.model.delta_net;
   const MatrixView out = work.delta_out.slice_rows(begin, count);
-  delta_net(site.backend, {.x = work.qkv.slice_rows(begin, count).slice_cols(0, weights.in.n),
-                           .gates = work.delta_gates.slice_rows(begin, count),
-                           .taps = weights.taps,
-                           .a_log = weights.a_log,
-                           .dt_bias = weights.dt_bias,
-                           .norm = weights.norm,
-                           .norm_eps = static_cast<float>(site.model.rms_norm_eps),
-                           .layer = site.states,
-                           .sequences = half.delta,
-                           .out = out});
+  delta_net(
+      site.backend,
+      {.x = work.qkv.slice_rows(begin, count).slice_cols(0, net.channels() + net.value_columns()),
+       .gates = work.delta_gates.slice_rows(begin, count).slice_cols(0, net.gate_columns()),
+       .taps = weights.taps,
+       .a_log = weights.a_log,
+       .dt_bias = weights.dt_bias,
+       .norm = weights.norm,
+       .norm_eps = static_cast<float>(site.model.rms_norm_eps),
+       .layer = site.states,
+       .sequences = half.delta,
+       .out = out});
   linear(site.backend, out, weights.output, work.residual.slice_rows(begin, count), Store::add);
 }
 

@@ -14,13 +14,16 @@
 namespace hocket {
 
 struct GatedDeltaWeights {
-  std::span<const float> input_norm;      // [hidden]
-  PackedWeight in;                        // n = channels + value_columns: q, k, v, z
-  PackedWeight gates;                     // n = 2 * value heads: b, a
-  std::span<const float> taps;            // [4][channels]
-  std::span<const float> a_log, dt_bias;  // [value heads]
-  std::span<const float> norm;            // [value_dim]
-  PackedWeight output;                    // k = value_columns
+  std::span<const float> input_norm;  // [hidden]
+  PackedWeight in;     // n = channels + value_columns: q, k, v, z; with channel_decay without z
+  PackedWeight gates;  // n = 2 * value heads: b, a; with channel_decay value heads + 2 * key_dim:
+                       // b, and the rows that the next two multiply
+  PackedWeight decay_up, z_up;   // with channel_decay: n = key columns, value columns; k = key_dim
+  std::span<const float> taps;   // [4][channels]
+  std::span<const float> a_log;  // [value heads]
+  std::span<const float> dt_bias;  // [value heads], with channel_decay [key columns]
+  std::span<const float> norm;     // [value_dim]
+  PackedWeight output;             // k = value_columns
 };
 
 // The objects that one layer of a pass works on.

@@ -10,10 +10,6 @@
 namespace hocket {
 namespace {
 
-void norm_in_place(Backend& backend, View<float> rows, std::span<const float> w, float eps) {
-  rms_norm(backend, rows, w, eps, MatrixView::of(rows));
-}
-
 // Returns the columns of q, k and v of a half's rows, and of gates where the model has them.
 View<float> qkv_of(const AttentionSite& site, const GqaWeights& weights, const Half& half) {
   return site.work.qkv.slice_rows(half.rows.begin, half.rows.count).slice_cols(0, weights.qkv.n);
@@ -37,8 +33,8 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
   const bool over_heads = site.model.qk_norm_over_heads;
   if (over_heads) {
     const auto q_columns = std::ssize(weights.q_norm), k_columns = std::ssize(weights.k_norm);
-    norm_in_place(site.backend, qkv.slice_cols(0, q_columns), weights.q_norm, eps);
-    norm_in_place(site.backend, qkv.slice_cols(q_columns, k_columns), weights.k_norm, eps);
+    rms_norm_in_place(site.backend, qkv.slice_cols(0, q_columns), weights.q_norm, eps);
+    rms_norm_in_place(site.backend, qkv.slice_cols(q_columns, k_columns), weights.k_norm, eps);
   }
   const AttentionConfig heads = site.model.attention(site.layer);
   const RopeConfig& rope = site.model.rope_of(site.layer);
@@ -59,6 +55,7 @@ void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half) {
                             .norm_eps = eps,
                             .value_scale = static_cast<float>(site.model.value_scale),
                             .unit_norms = heads.unit_norms,
+                            .value_norm = site.model.value_norm,
                             .cos = (local ? work.local_cos : work.cos).slice_rows(begin, count),
                             .sin = (local ? work.local_sin : work.sin).slice_rows(begin, count),
                             .slots = site.windowed ? half.window_slots : half.slots,
@@ -89,8 +86,13 @@ void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half) 
          .step = site.model.query_columns(heads.key_dim),
          .x = attended});
   if (site.model.head_gates) gate_heads(site.backend, head_gates_of(site, weights, half), attended);
-  linear(site.backend, attended, weights.output, site.work.residual.slice_rows(begin, count),
-         Store::add);
+  const View<float> residual = site.work.residual.slice_rows(begin, count);
+  if (!site.model.result_norms)
+    return linear(site.backend, attended, weights.output, residual, Store::add);
+  const View<float> result = site.work.results.slice_rows(begin, count);
+  linear(site.backend, attended, weights.output, result);
+  add_rms_norm(site.backend, result, weights.result_norm,
+               static_cast<float>(site.model.rms_norm_eps), residual);
 }
 
 }  // namespace hocket

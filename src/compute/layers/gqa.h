@@ -21,9 +21,10 @@ struct GqaWeights {
   // [head_dim]; with ModelConfig::qk_norm_over_heads [heads * head_dim], [kv heads * head_dim]; or
   // empty.
   std::span<const float> q_norm, k_norm;
-  std::span<const float> sinks;  // [heads]; or empty
-  PackedWeight head_gates;       // n = heads; with ModelConfig::head_gates
-  PackedWeight output;           // k = heads * value_dim
+  std::span<const float> sinks;        // [heads]; or empty
+  PackedWeight head_gates;             // n = heads; with ModelConfig::head_gates
+  PackedWeight output;                 // k = heads * value_dim
+  std::span<const float> result_norm;  // [hidden]; with ModelConfig::result_norms
 };
 
 // The objects that one layer of a pass works on.
@@ -38,8 +39,8 @@ struct AttentionSite {
 
 // Reads the residual rows of `half`, stores their keys and values, sets half.state.q.
 void gqa_in(const AttentionSite& site, const GqaWeights& weights, Half& half);
-// Takes half.state.q, adds the result to the residual rows of `half`. Gates are read
-// from work.qkv, those of whole heads from work.head_gates.
+// Takes half.state.q, adds the result, perhaps normed, to the residual rows of `half`. Gates are
+// read from work.qkv, those of whole heads from work.head_gates.
 void gqa_core(const AttentionSite& site, const GqaWeights& weights, Half& half);
 
 }  // namespace hocket

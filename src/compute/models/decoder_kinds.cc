@@ -60,6 +60,14 @@ void run_chosen_experts(const LayerCall& c) {
   }
 }
 
+void combine_normed(const LayerCall& c) {
+  const View<float> shared = c.half.state.shared_y.take();
+  clear_results(c.backend, c.work, c.half);
+  c.dispatcher.combine_wait(c.exchange_site(), c.half);
+  add_results(c.backend, {shared, c.weights.result_norms, static_cast<float>(c.model.rms_norm_eps)},
+              c.work, c.half);
+}
+
 void transform(Transforming transforming, LayerKind& kind) {
   if (transforming == Transforming::dense) {
     kind.graph = &dense_graph();
@@ -85,6 +93,7 @@ void transform(Transforming transforming, LayerKind& kind) {
     c.dispatcher.combine_start(c.exchange_site(), c.half);
   };
   kind.run[at(Op::combine_wait)] = [](const LayerCall& c) {
+    if (c.model.result_norms) return combine_normed(c);
     c.dispatcher.combine_wait(c.exchange_site(), c.half);
   };
   if (transforming == Transforming::experts) return;

@@ -34,7 +34,8 @@ GqaWeights load_gqa(const Family& family, const AttentionConfig& heads, const st
   const std::array<WeightLoader::Part, 3> qkv = {
       {{self + "q_proj.weight", heads.num_heads * model.query_columns(heads.key_dim)},
        {self + "k_proj.weight", k},
-       {self + "v_proj.weight", heads.num_kv_heads * heads.value_dim}}};
+       {self + (heads.values_are_keys ? "k_proj.weight" : "v_proj.weight"),
+        heads.num_kv_heads * heads.value_dim}}};
   GqaWeights out;
   out.input_norm = load_norm(model, prefix + "input_layernorm.weight", model.hidden_size, loader);
   out.qkv = loader.stacked(qkv, model.hidden_size, bias_if(model.qkv_bias));
@@ -49,6 +50,9 @@ GqaWeights load_gqa(const Family& family, const AttentionConfig& heads, const st
   if (heads.sinks) out.sinks = loader.vector(self + std::string(names.sinks), heads.num_heads);
   out.output = loader.matrix(self + "o_proj.weight", model.hidden_size,
                              heads.num_heads * heads.value_dim, bias_if(model.output_bias));
+  if (model.result_norms)
+    out.result_norm =
+        load_norm(model, prefix + "post_attention_layernorm.weight", model.hidden_size, loader);
   return out;
 }
 
@@ -75,6 +79,36 @@ MlaWeights load_mla(const ModelConfig& model, const std::string& prefix, WeightL
   return out;
 }
 
+// Kimi's names for a delta net whose decays are those of channels.
+GatedDeltaWeights load_channel_delta(const ModelConfig& model, const std::string& prefix,
+                                     WeightLoader& loader) {
+  using Parts = std::vector<WeightLoader::Part>;
+  const std::string self = prefix + "self_attn.";
+  const DeltaNetConfig& net = model.delta_net;
+  const int keys = net.key_columns(), values = net.value_columns(), heads = net.num_value_heads;
+  GatedDeltaWeights out;
+  out.input_norm = load_norm(model, prefix + "input_layernorm.weight", model.hidden_size, loader);
+  out.in = loader.stacked(Parts{{self + "q_proj.weight", keys},
+                                {self + "k_proj.weight", keys},
+                                {self + "v_proj.weight", values}},
+                          model.hidden_size);
+  out.gates = loader.plain_stacked(Parts{{self + "b_proj.weight", heads},
+                                         {self + "f_a_proj.weight", net.key_dim},
+                                         {self + "g_a_proj.weight", net.key_dim}},
+                                   model.hidden_size);
+  out.decay_up = loader.plain_matrix(self + "f_b_proj.weight", keys, net.key_dim);
+  out.z_up = loader.plain_matrix(self + "g_b_proj.weight", values, net.key_dim);
+  out.taps = loader.taps(Parts{{self + "q_conv1d.weight", keys},
+                               {self + "k_conv1d.weight", keys},
+                               {self + "v_conv1d.weight", values}},
+                         kConvTaps);
+  out.a_log = loader.vector(self + "A_log", heads);
+  out.dt_bias = loader.vector(self + "dt_bias", keys);
+  out.norm = loader.vector(self + "o_norm.weight", net.value_dim);
+  out.output = loader.matrix(self + "o_proj.weight", model.hidden_size, values);
+  return out;
+}
+
 GatedDeltaWeights load_gated_delta(const ModelConfig& model, const std::string& prefix,
                                    WeightLoader& loader) {
   const std::string self = prefix + "linear_attn.";
@@ -92,7 +126,8 @@ GatedDeltaWeights load_gated_delta(const ModelConfig& model, const std::string& 
   out.input_norm = load_norm(model, prefix + "input_layernorm.weight", model.hidden_size, loader);
   out.in = loader.stacked(in, model.hidden_size);
   out.gates = loader.plain_stacked(gates, model.hidden_size);
-  out.taps = loader.taps(self + "conv1d.weight", channels, kConvTaps);
+  const WeightLoader::Part taps{self + "conv1d.weight", channels};
+  out.taps = loader.taps({&taps, 1}, kConvTaps);
   out.a_log = loader.vector(self + "A_log", heads);
   out.dt_bias = loader.vector(self + "dt_bias", heads);
   out.norm = loader.vector(self + "norm.weight", net.value_dim);
@@ -119,6 +154,8 @@ void load_moe(const Family& family, const std::string& layer, std::span<const in
                                       model.hidden_size, bias_if(moe.gate_bias));
   if (moe.correction_bias)
     out.gate.bias = loader.vector(fmt::format("{}{}", mlp, names.correction_bias), moe.num_experts);
+  if (moe.expert_scales)
+    out.gate.scales = loader.vector(mlp + "router.per_expert_scale", moe.num_experts);
   for (const int e : experts)
     out.experts.push_back(load_swiglu(model, names, fmt::format("{}experts.{}.", mlp, e),
                                       moe.intermediate_size, loader));
@@ -127,6 +164,21 @@ void load_moe(const Family& family, const std::string& layer, std::span<const in
                              moe.shared_intermediate_size, loader);
   if (moe.shared_gate)
     out.shared_gate = loader.plain_matrix(mlp + "shared_expert_gate.weight", 1, model.hidden_size);
+}
+
+// Gemma's names for the norms around routed and shared experts.
+void load_result_norms(const ModelConfig& model, const std::string& layer, WeightLoader& loader,
+                       LayerWeights& out) {
+  const auto norm = [&](std::string_view name) {
+    return loader.vector(fmt::format("{}{}.weight", layer, name), model.hidden_size);
+  };
+  out.gate.norm = norm("pre_feedforward_layernorm_2");
+  out.gate.shared_norm = norm("pre_feedforward_layernorm");
+  out.gate.gate_norm = loader.vector(layer + "router.scale", model.hidden_size);
+  out.result_norms = {.shared = norm("post_feedforward_layernorm_1"),
+                      .experts = norm("post_feedforward_layernorm_2"),
+                      .both = norm("post_feedforward_layernorm"),
+                      .scale = loader.vector(layer + "layer_scalar", 1)};
 }
 
 }  // namespace
@@ -138,7 +190,8 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
   Attending attending = Attending::gqa;
   if (model.is_linear(index)) {
     attending = Attending::delta_net;
-    layer.weights.delta = load_gated_delta(model, prefix, loader);
+    layer.weights.delta = model.delta_net.channel_decay ? load_channel_delta(model, prefix, loader)
+                                                        : load_gated_delta(model, prefix, loader);
   } else if (model.mla.kv_rank > 0) {
     attending = Attending::mla;
     layer.weights.mla = load_mla(model, prefix, loader);
@@ -146,8 +199,13 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
     layer.weights.gqa = load_gqa({model, names, loader}, model.attention(index), prefix);
   }
 
-  const std::span<const float> post_norm =
-      load_norm(model, prefix + "post_attention_layernorm.weight", model.hidden_size, loader);
+  std::span<const float> post_norm;
+  if (model.result_norms) {
+    load_result_norms(model, prefix, loader, layer.weights);
+  } else {
+    post_norm =
+        load_norm(model, prefix + "post_attention_layernorm.weight", model.hidden_size, loader);
+  }
   Transforming transforming = Transforming::dense;
   if (!model.layer_is_moe[index]) {
     layer.weights.mlp = {.norm = post_norm,
@@ -157,7 +215,7 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
   } else {
     transforming = model.moe.shared_intermediate_size > 0 ? Transforming::experts_and_shared
                                                           : Transforming::experts;
-    layer.weights.gate.norm = post_norm;
+    if (!model.result_norms) layer.weights.gate.norm = post_norm;
     load_moe({model, names, loader}, prefix, experts, layer.weights);
   }
   layer.kind = &decoder_kind(attending, transforming);

@@ -16,6 +16,7 @@
 #include "compute/layers/mlp.h"
 #include "compute/moe/dispatcher.h"
 #include "compute/moe/gate.h"
+#include "compute/moe/result_norms.h"
 #include "compute/overlap/op.h"
 #include "core/model_config.h"
 
@@ -31,6 +32,7 @@ struct LayerWeights {
   std::vector<ExpertWeights> experts;  // experts that this rank holds, ascending
   ExpertWeights shared;                // models with shared experts
   PackedWeight shared_gate;            // n = 1; with MoeConfig::shared_gate
+  ResultNorms result_norms;            // with ModelConfig::result_norms
 };
 
 // The arguments of one operation, borrowed for the call.

@@ -3,6 +3,7 @@
 #include "compute/kernels/embedding.h"
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
+#include "compute/kernels/row_kernels.h"
 #include "compute/models/family.h"
 
 namespace hocket {
@@ -113,7 +114,13 @@ void Model::begin_rows(const ForwardBatch& batch, const Pass& pass) const {
                                   apart ? batch.window_copies : batch.copies);
   }
 
-  embed(pass.backend, batch.ids, embedding_, pass.work.residual.slice_rows(0, rows));
+  const View<float> residual = pass.work.residual.slice_rows(0, rows);
+  embed(pass.backend, batch.ids, embedding_, residual);
+  if (config_.embedding_scale != 1)
+    pass.backend.workers().run(rows, [&](int row, int) {
+      pass.backend.rows().scale(static_cast<float>(config_.embedding_scale), residual.cols,
+                                residual.row(row));
+    });
   rope_angles(pass.backend, rope_, batch.positions, pass.work.cos.slice_rows(0, rows),
               pass.work.sin.slice_rows(0, rows));
   if (config_.local.num_heads > 0)
@@ -162,6 +169,10 @@ void Model::finish_rows(const ForwardBatch& batch, const Pass& pass) const {
 View<float> Model::logits(Backend& backend, WorkBuffers& work, int begin, int count) const {
   const View<float> out = work.logits.slice_rows(0, count);
   linear(backend, work.hidden.slice_rows(begin, count), head_, out);
+  if (config_.logit_cap > 0)
+    backend.workers().run(count, [&](int row, int) {
+      backend.rows().soft_cap(1, static_cast<float>(config_.logit_cap), out.cols, out.row(row));
+    });
   return out;
 }
 

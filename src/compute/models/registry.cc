@@ -8,23 +8,38 @@
 namespace hocket {
 namespace {
 
+// The names of a text model inside another model.
+constexpr TensorNames nested(TensorNames names, std::string_view model,
+                             std::string_view head = "lm_head.weight") {
+  names.model = model;
+  names.head = head;
+  return names;
+}
+constexpr std::string_view kTextModel = "model.language_model.";
+constexpr std::string_view kInnerModel = "language_model.model.";
+constexpr std::string_view kInnerHead = "language_model.lm_head.weight";
+
 constexpr TensorNames kQwen3Next = {.shared = "mlp.shared_expert."};
-constexpr TensorNames kQwen35 = {.model = "model.language_model.", .shared = "mlp.shared_expert."};
 
 constexpr TensorNames kLlama4 = {.dense = "feed_forward.",
                                  .moe = "feed_forward.",
                                  .router = "router.weight",
                                  .shared = "feed_forward.shared_expert."};
-constexpr TensorNames kLlama4Nested = {.model = "language_model.model.",
-                                       .head = "language_model.lm_head.weight",
-                                       .dense = "feed_forward.",
-                                       .moe = "feed_forward.",
-                                       .router = "router.weight",
-                                       .shared = "feed_forward.shared_expert."};
+constexpr TensorNames kMiniMaxM2 = {.moe = "block_sparse_moe.",
+                                    .correction_bias = "e_score_correction_bias",
+                                    .gate = "w1",
+                                    .up = "w3",
+                                    .down = "w2"};
+constexpr TensorNames kKimiLinear = {.moe = "block_sparse_moe.",
+                                     .gate = "w1",
+                                     .up = "w3",
+                                     .down = "w2",
+                                     .shared = "block_sparse_moe.shared_experts."};
+constexpr TensorNames kGemma4 = {.moe = "", .router = "router.proj.weight", .shared = "mlp."};
 constexpr TensorNames kStep3p5 = {
     .moe = "moe.", .correction_bias = "router_bias", .shared = "share_expert."};
 
-constexpr std::array<ModelFamily, 25> kFamilies = {{
+constexpr std::array<ModelFamily, 28> kFamilies = {{
     {"LlamaForCausalLM", load_decoder_layer},
     {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
@@ -34,32 +49,28 @@ constexpr std::array<ModelFamily, 25> kFamilies = {{
     {"DeepseekV3ForCausalLM", load_decoder_layer},
     {"Glm4MoeForCausalLM", load_decoder_layer},
     {"Glm4MoeLiteForCausalLM", load_decoder_layer},
-    {"KimiK25ForConditionalGeneration",
-     load_decoder_layer,
-     {.model = "language_model.model.", .head = "language_model.lm_head.weight"}},
-    {"Qwen3VLMoeForConditionalGeneration", load_decoder_layer, {.model = "model.language_model."}},
+    {"KimiK25ForConditionalGeneration", load_decoder_layer, nested({}, kInnerModel, kInnerHead)},
+    {"Qwen3VLMoeForConditionalGeneration", load_decoder_layer, nested({}, kTextModel)},
     {"Mistral4ForCausalLM", load_decoder_layer},
-    {"MiniMaxM2ForCausalLM",
-     load_decoder_layer,
-     {.moe = "block_sparse_moe.",
-      .correction_bias = "e_score_correction_bias",
-      .gate = "w1",
-      .up = "w3",
-      .down = "w2"}},
+    {"MiniMaxM2ForCausalLM", load_decoder_layer, kMiniMaxM2},
     {"Ernie4_5_MoeForCausalLM",
      load_decoder_layer,
      {.correction_bias = "moe_statics.e_score_correction_bias"}},
     {"MiMoV2FlashForCausalLM", load_decoder_layer, {.sinks = "attention_sink_bias"}},
     {"GptOssForCausalLM", load_decoder_layer, {.router = "router.weight"}},
     {"Llama4ForCausalLM", load_decoder_layer, kLlama4},
-    {"Llama4ForConditionalGeneration", load_decoder_layer, kLlama4Nested},
+    {"Llama4ForConditionalGeneration", load_decoder_layer,
+     nested(kLlama4, kInnerModel, kInnerHead)},
     {"Step3p5ForCausalLM", load_decoder_layer, kStep3p5},
     {"Step3p7ForConditionalGeneration", load_decoder_layer, kStep3p5},
+    {"Gemma4ForCausalLM", load_decoder_layer, kGemma4},
+    {"Gemma4ForConditionalGeneration", load_decoder_layer, nested(kGemma4, kTextModel)},
+    {"KimiLinearForCausalLM", load_decoder_layer, kKimiLinear},
     {"Qwen3NextForCausalLM", load_decoder_layer, kQwen3Next},
     {"Qwen3_5ForCausalLM", load_decoder_layer},
-    {"Qwen3_5ForConditionalGeneration", load_decoder_layer, kQwen35},
+    {"Qwen3_5ForConditionalGeneration", load_decoder_layer, nested(kQwen3Next, kTextModel)},
     {"Qwen3_5MoeForCausalLM", load_decoder_layer, kQwen3Next},
-    {"Qwen3_5MoeForConditionalGeneration", load_decoder_layer, kQwen35},
+    {"Qwen3_5MoeForConditionalGeneration", load_decoder_layer, nested(kQwen3Next, kTextModel)},
 }};
 
 }  // namespace

@@ -5,7 +5,7 @@
 //   dispatch_start   takes normed, peeks at routing, sets dispatched; rows leave
 //   dispatch_wait    takes dispatched, sets arrived: rows of all ranks, sorted by the experts here
 //   combine_start    takes computed, sets combining; results leave
-//   combine_wait     takes combining, routing and shared_y; adds to the residual
+//   combine_wait     takes combining, routing and shared_y, if it is set; adds to work.results
 //
 // If rows travel in parts, each dispatch_wait returns one part and each combine_start sends one
 // back. The first dispatch_wait takes `dispatched`, the last combine_start sets `combining`.

@@ -12,19 +12,35 @@ void gate(Backend& backend, const ModelConfig& model, const GateWeights& weights
           Half& half) {
   const auto [begin, count] = half.rows;
   const MatrixView normed = work.normed.slice_rows(begin, count);
-  rms_norm(backend, work.residual.slice_rows(begin, count), weights.norm,
-           static_cast<float>(model.rms_norm_eps), normed);
+  const auto norm = [&](std::span<const float> w, MatrixView to) {
+    rms_norm(backend, work.residual.slice_rows(begin, count), w,
+             static_cast<float>(model.rms_norm_eps), to);
+  };
+  norm(model.result_norms ? weights.gate_norm : weights.norm, normed);
   const Routing routing = {.ids = work.expert_ids.slice_rows(begin, count),
                            .weights = work.expert_weights.slice_rows(begin, count),
                            .logits = work.gate_logits.slice_rows(begin, count)};
   linear(backend, normed, weights.gate, routing.logits);
+  if (model.moe.logit_scale != 1)
+    for_row_ranges(backend, count, routing.logits.cols, [&](int64_t first, int64_t end, int) {
+      for (int64_t r = first; r < end; ++r)
+        backend.rows().scale(static_cast<float>(model.moe.logit_scale), routing.logits.cols,
+                             routing.logits.row(r));
+    });
   select_experts(backend, {.logits = routing.logits,
                            .bias = weights.bias,
+                           .scales = weights.scales,
                            .moe = model.moe,
                            .ids = routing.ids,
                            .weights = routing.weights});
+  MatrixView shared = normed;
+  if (model.result_norms) {
+    norm(weights.norm, normed);
+    shared = work.shared_normed.slice_rows(begin, count);
+    norm(weights.shared_norm, shared);
+  }
   half.state.normed.set(normed);
-  if (model.moe.shared_intermediate_size > 0) half.state.shared_x.set(normed);
+  if (model.moe.shared_intermediate_size > 0) half.state.shared_x.set(shared);
   half.state.routing.set(routing);
 }
 

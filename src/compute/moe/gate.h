@@ -12,9 +12,13 @@
 namespace hocket {
 
 struct GateWeights {
-  std::span<const float> norm;  // [hidden]
-  PackedWeight gate;            // n = experts
-  std::span<const float> bias;  // [experts] bias for the choice only, or empty
+  std::span<const float> norm;    // [hidden]
+  PackedWeight gate;              // n = experts
+  std::span<const float> bias;    // [experts] bias for the choice only, or empty
+  std::span<const float> scales;  // [experts]; with MoeConfig::expert_scales
+  // [hidden] with ModelConfig::result_norms: of the rows that the gate and the shared experts get,
+  // where `norm` is that of the routed experts.
+  std::span<const float> gate_norm, shared_norm;
 };
 
 // Computes the norm and the choice. Sets half.state.normed and half.state.routing, and

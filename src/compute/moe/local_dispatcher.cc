@@ -78,7 +78,7 @@ void LocalDispatcher::combine_wait(const ExchangeSite& site, Half& half) {
                 .num_groups = combine_groups_,
                 .output_scale = output_scale_,
                 .shared = shared,
-                .residual = site.work.residual.slice_rows(half.rows.begin, half.rows.count)});
+                .residual = site.work.results.slice_rows(half.rows.begin, half.rows.count)});
 }
 
 }  // namespace hocket

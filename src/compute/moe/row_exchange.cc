@@ -173,7 +173,7 @@ void RowExchange::add_found(const Part& part, const Range& rows, const Sum& sum,
                                      .group_size = config_.group_size,
                                      .output_scale = config_.output_scale,
                                      .shared = of_rows(sum.shared),
-                                     .residual = work.residual.slice_rows(
+                                     .residual = work.results.slice_rows(
                                          part.half.rows.begin + rows.begin, rows.count)});
 }
 

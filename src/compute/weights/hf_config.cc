@@ -69,6 +69,8 @@ const std::vector<ArithmeticKey>& arithmetic_keys() {
       {"shared_intermediate_size", {"0"}},
       {"moe_num_experts", {"0"}},
       {"moe_num_shared_experts", {"0"}},
+      {"linear_attn_config", {}},
+      {"num_expert_group", {"0", "1"}},
       {"routed_scaling_factor", {"1"}},
       {"n_group", {"0", "1"}},
       {"topk_group", {"0", "1"}},
@@ -159,10 +161,13 @@ void read_text_model(JsonFields& text, JsonFields& top, const HfFamily& family,
   model.hidden_size = text.integer("hidden_size", kHidden);
   model.num_layers = text.integer("num_hidden_layers", kLayers);
   model.num_heads = text.integer("num_attention_heads", kHeads);
-  model.max_position_embeddings = text.integer("max_position_embeddings", kPositions);
+  const bool kimi = !text.has("max_position_embeddings") && text.has("model_max_length");
+  model.max_position_embeddings =
+      text.integer(kimi ? "model_max_length" : "max_position_embeddings", kPositions);
   const std::string_view eps = text.has("rms_norm_eps") ? "rms_norm_eps" : "layernorm_epsilon";
-  model.rms_norm_eps = text.number(eps, {0, 0.1}, 1e-6);
-  model.tie_word_embeddings = either("tie_word_embeddings").flag("tie_word_embeddings", false);
+  model.rms_norm_eps = text.number(eps, {0, 0.1}, family.defaults.eps);
+  model.tie_word_embeddings =
+      either("tie_word_embeddings").flag("tie_word_embeddings", family.defaults.tied);
   model.stored_dtype = read_dtype(text.has("dtype") || text.has("torch_dtype") ? text : top);
   const bool own_quant = text.has("quantization_config") || text.has("compression_config");
   model.quant = read_quant_config(own_quant ? text : top);

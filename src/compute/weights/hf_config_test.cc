@@ -223,7 +223,7 @@ TEST(HfConfig, ReadsEveryRopeScaling) {
 
 TEST(HfConfig, UnknownArchitecturesAreNamedWithWhatIsSupported) {
   for (const char* name :
-       {"DeepseekV32ForCausalLM", "Glm4ForCausalLM", "Gemma3ForCausalLM", "Gemma4ForCausalLM"}) {
+       {"DeepseekV32ForCausalLM", "Glm4ForCausalLM", "Gemma3ForCausalLM", "Gemma3nForCausalLM"}) {
     const Error e = refused_with(Keys{{"architectures", "[\"" + std::string(name) + "\"]"}});
     EXPECT_EQ(e.code, ErrorCode::unsupported_model);
     EXPECT_THAT(e.message, HasSubstr(name));
@@ -231,9 +231,9 @@ TEST(HfConfig, UnknownArchitecturesAreNamedWithWhatIsSupported) {
       EXPECT_THAT(e.message, HasSubstr(std::string(supported)));
   }
   // The architecture is named even if all sizes are nested elsewhere.
-  const Error nested = refused(R"({"architectures":["Gemma4ForConditionalGeneration"],
+  const Error nested = refused(R"({"architectures":["Gemma3ForConditionalGeneration"],
       "text_config":{"hidden_size":64},"vision_config":{"depth":4}})");
-  EXPECT_THAT(nested.message, HasSubstr("Gemma4ForConditionalGeneration"));
+  EXPECT_THAT(nested.message, HasSubstr("Gemma3ForConditionalGeneration"));
 }
 
 TEST(HfConfig, FieldsThatChangeTheArithmeticAreRefusedByName) {

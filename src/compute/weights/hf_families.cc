@@ -3,29 +3,13 @@
 #include <algorithm>
 #include <array>
 
+#include "compute/weights/hf_gemma4.h"
+#include "compute/weights/hf_hybrid.h"
 #include "compute/weights/hf_local.h"
 #include "compute/weights/hf_parts.h"
 
 namespace hocket {
 namespace {
-
-// The first layers are dense; the others have experts, and shared experts beside them.
-void read_deepseek_layers(JsonFields& config, ModelConfig& model) {
-  MoeConfig& moe = model.moe;
-  moe.scaling_factor = config.number("routed_scaling_factor", {1e-6, 1e6});
-  read_shared_experts(config, moe, "n_shared_experts");
-  if (config.has("mlp_layer_types")) return read_mlp_layer_types(config, model);
-  const int64_t dense = config.integer("first_k_dense_replace", {0, kLayers.max});
-  const int64_t step = config.integer("moe_layer_freq", kLayers, 1);
-  if (!config.status()) return;
-  for (int layer = 0; layer < model.num_layers; ++layer)
-    model.layer_is_moe[layer] = layer >= dense && layer % step == 0;
-}
-
-void read_mtp(JsonFields& config, ModelConfig& model) {
-  model.num_mtp_layers =
-      static_cast<int>(config.integer("num_nextn_predict_layers", {0, kLayers.max}, 0));
-}
 
 // Experts with sigmoid scores, which are chosen with a correction bias.
 void read_sigmoid_experts(JsonFields& config, ModelConfig& model) {
@@ -73,18 +57,6 @@ void read_qwen3(JsonFields& config, ModelConfig& model, Rotation rotation) {
 
 void read_qwen3_dense(JsonFields& config, ModelConfig& model) {
   read_qwen3(config, model, {});
-}
-
-void read_qwen3_experts(JsonFields& config, ModelConfig& model) {
-  const std::vector<int64_t> dense = config.integers("mlp_only_layers", {0, 1 << 20});
-  const int64_t step = config.integer("decoder_sparse_step", kLayers, 1);
-  if (!read_expert_sizes(
-          config, model,
-          {.count = config.has("num_experts") ? "num_experts" : "num_local_experts"}))
-    return;
-  model.moe.norm_topk_prob = config.flag("norm_topk_prob", false);
-  for (int layer = 0; layer < model.num_layers; ++layer)
-    model.layer_is_moe[layer] = (layer + 1) % step == 0 && !std::ranges::count(dense, layer);
 }
 
 void read_qwen3_moe(JsonFields& config, ModelConfig& model) {
@@ -197,93 +169,7 @@ void read_ernie4_5_moe(JsonFields& config, ModelConfig& model) {
         (layer + 1) % interval == 0 && layer >= first && (last < 0 || layer <= last);
 }
 
-// layer_types names the kind of each layer; without it every full_attention_interval-th attends.
-void read_linear_layers(JsonFields& config, ModelConfig& model) {
-  const int64_t interval = config.integer("full_attention_interval", kLayers, 4);
-  const std::vector<std::string> kinds = config.texts("layer_types");
-  if (!config.status()) return;
-  if (!kinds.empty() && static_cast<int>(kinds.size()) != model.num_layers)
-    return config.refuse(error(ErrorCode::bad_config,
-                               "config.json: layer_types has {} entries for {} layers",
-                               kinds.size(), model.num_layers));
-  model.layer_is_linear.assign(model.num_layers, false);
-  for (int layer = 0; layer < model.num_layers; ++layer) {
-    model.layer_is_linear[layer] =
-        kinds.empty() ? (layer + 1) % interval != 0 : kinds[layer] == "linear_attention";
-    if (!kinds.empty() && !model.layer_is_linear[layer] && kinds[layer] != "full_attention")
-      config.refuse(unsupported(
-          fmt::format("config.json: layer_types holds {}; supported are \"linear_attention\" and "
-                      "\"full_attention\" here",
-                      shown(kinds[layer]))));
-  }
-  if (model.num_kv_layers() == 0)
-    config.refuse(
-        unsupported("config.json: every layer is linear; supported are models with at least one "
-                    "layer of full attention"));
-}
-
-void read_delta_net(JsonFields& config, ModelConfig& model) {
-  DeltaNetConfig& net = model.delta_net;
-  const Range heads{1, 256}, dims{1, 256};
-  net.num_key_heads = static_cast<int>(config.integer("linear_num_key_heads", heads));
-  net.num_value_heads = static_cast<int>(config.integer("linear_num_value_heads", heads));
-  net.key_dim = static_cast<int>(config.integer("linear_key_head_dim", dims));
-  net.value_dim = static_cast<int>(config.integer("linear_value_head_dim", dims));
-  const int64_t taps = config.integer("linear_conv_kernel_dim", {1, 64});
-  if (!config.status()) return;
-  if (taps != kConvTaps)
-    config.refuse(unsupported(fmt::format(
-        "config.json: linear_conv_kernel_dim is {}, but supported is {}", taps, kConvTaps)));
-  if (net.num_value_heads % net.num_key_heads != 0)
-    config.refuse(error(ErrorCode::bad_config,
-                        "config.json: linear_num_key_heads {} does not divide "
-                        "linear_num_value_heads {}",
-                        net.num_key_heads, net.num_value_heads)
-                      .with_param("linear_num_key_heads"));
-}
-
-// Gated attention beside gated delta nets.
-void read_hybrid(JsonFields& config, ModelConfig& model, Rotation rotation) {
-  read_gqa(config, model, rotation);
-  model.qk_norm = true;
-  model.centred_norms = true;
-  model.attention_gate = config.flag("attn_output_gate", true);
-  model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
-  if (config.status()) read_delta_net(config, model);
-  if (config.status()) read_linear_layers(config, model);
-  model.num_mtp_layers =
-      static_cast<int>(config.integer("mtp_num_hidden_layers", {0, kLayers.max}, 0));
-}
-
-void read_shared_expert_with_gate(JsonFields& config, MoeConfig& moe) {
-  moe.shared_intermediate_size =
-      static_cast<int>(config.integer("shared_expert_intermediate_size", kIntermediate));
-  moe.shared_gate = true;
-}
-
-void read_qwen3_next(JsonFields& config, ModelConfig& model) {
-  read_hybrid(config, model, {.share = 0.25});
-  model.delta_net.grouped = true;
-  read_qwen3_experts(config, model);
-  if (!config.has("norm_topk_prob")) model.moe.norm_topk_prob = true;
-  if (model.moe.num_experts > 0) read_shared_expert_with_gate(config, model.moe);
-}
-
-void read_qwen3_5(JsonFields& config, ModelConfig& model) {
-  read_hybrid(config, model, {.share = 0.25, .three_axes = true});
-  only(config, "output_gate_type", "swish");
-}
-
-void read_qwen3_5_moe(JsonFields& config, ModelConfig& model) {
-  read_qwen3_5(config, model);
-  if (!read_expert_sizes(config, model, {.count = "num_experts"})) return;
-  model.moe.norm_topk_prob = true;
-  model.moe.stacked = MoeConfig::Stacked::outputs_first;
-  model.layer_is_moe.assign(model.num_layers, true);
-  read_shared_expert_with_gate(config, model.moe);
-}
-
-constexpr std::array<HfFamily, 25> kFamilies = {
+constexpr std::array<HfFamily, 28> kFamilies = {
     {{"LlamaForCausalLM", read_llama},
      {"MistralForCausalLM", read_mistral},
      {"Qwen2ForCausalLM", read_qwen2},
@@ -298,12 +184,15 @@ constexpr std::array<HfFamily, 25> kFamilies = {
      {"MiniMaxM2ForCausalLM", read_minimax_m2},
      {"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe},
      {"Mistral4ForCausalLM", read_mistral4},
-     {"MiMoV2FlashForCausalLM", read_mimo_v2},
-     {"GptOssForCausalLM", read_gpt_oss},
-     {"Llama4ForCausalLM", read_llama4},
-     {"Llama4ForConditionalGeneration", read_llama4, true},
-     {"Step3p5ForCausalLM", read_step3p5},
-     {"Step3p7ForConditionalGeneration", read_step3p5, true},
+     {"MiMoV2FlashForCausalLM", read_mimo_v2, false, {.eps = 1e-5}},
+     {"GptOssForCausalLM", read_gpt_oss, false, {.eps = 1e-5}},
+     {"Llama4ForCausalLM", read_llama4, false, {.eps = 1e-5}},
+     {"Llama4ForConditionalGeneration", read_llama4, true, {.eps = 1e-5}},
+     {"Step3p5ForCausalLM", read_step3p5, false, {.eps = 1e-5}},
+     {"Step3p7ForConditionalGeneration", read_step3p5, true, {.eps = 1e-5}},
+     {"Gemma4ForCausalLM", read_gemma4, false, {.tied = true}},
+     {"Gemma4ForConditionalGeneration", read_gemma4, true, {.tied = true}},
+     {"KimiLinearForCausalLM", read_kimi_linear, false, {.eps = 1e-5}},
      {"Qwen3NextForCausalLM", read_qwen3_next},
      {"Qwen3_5ForCausalLM", read_qwen3_5},
      {"Qwen3_5ForConditionalGeneration", read_qwen3_5, true},
@@ -317,11 +206,8 @@ std::span<const HfFamily> hf_families() {
 }
 
 Error unsupported(const std::string& message) {
-  std::string names;
-  for (const HfFamily& family : kFamilies)
-    names += (names.empty() ? "" : ", ") + std::string(family.architecture);
   return error(ErrorCode::unsupported_model, "{}", message)
-      .with_fix("choose a model of a supported form: " + names);
+      .with_fix("choose a model whose config.json has a supported value there");
 }
 
 }  // namespace hocket

@@ -20,6 +20,11 @@ struct HfFamily {
   void (*read)(JsonFields& config, ModelConfig& model);
   // The language model is described by text_config, beside the configs of other parts.
   bool nested = false;
+  // Values of keys that are missing: rms_norm_eps, tie_word_embeddings.
+  struct Defaults {
+    double eps = 1e-6;
+    bool tied = false;
+  } defaults = {};
 };
 std::span<const HfFamily> hf_families();
 
@@ -31,7 +36,7 @@ inline constexpr Range kHeadDim{2, 1024};
 inline constexpr Range kIntermediate{1, 1 << 19};
 inline constexpr Range kExperts{0, 4096};
 
-// Returns unsupported_model with `message` and the supported architectures.
+// Returns unsupported_model with `message`, which says what is supported.
 Error unsupported(const std::string& message);
 
 }  // namespace hocket

@@ -14,33 +14,7 @@
 namespace hocket {
 namespace {
 
-// A window or a chunk, in tokens.
-constexpr Range kReach{1, 1 << 30};
 constexpr Range kLimits{1e-6, 1e6};
-
-// If a list of one entry a layer may go on with those of layers that are not loaded.
-enum class Longer : uint8_t { refused, allowed };
-
-// layer_types names the kind of each layer: "full_attention", or `local`.
-void read_local_layers(JsonFields& config, ModelConfig& model, std::string_view local,
-                       Longer longer = Longer::refused) {
-  std::vector<std::string> kinds = config.texts("layer_types");
-  if (!config.status()) return;
-  if (longer == Longer::allowed && static_cast<int>(kinds.size()) > model.num_layers)
-    kinds.resize(model.num_layers);
-  if (static_cast<int>(kinds.size()) != model.num_layers)
-    return config.refuse(error(ErrorCode::bad_config,
-                               "config.json: layer_types has {} entries for {} layers",
-                               kinds.size(), model.num_layers));
-  for (const std::string& kind : kinds) {
-    model.layer_is_local.push_back(kind == local);
-    if (kind != local && kind != "full_attention")
-      config.refuse(unsupported(
-          fmt::format("config.json: layer_types holds {}; supported are \"full_attention\" and "
-                      "\"{}\" here",
-                      shown(kind), local)));
-  }
-}
 
 // A list of 0 and 1, one for each layer.
 std::vector<bool> read_marks(JsonFields& config, const ModelConfig& model, std::string_view key) {
@@ -96,15 +70,17 @@ void read_mimo_experts(JsonFields& config, ModelConfig& model) {
   }
 }
 
-// no_rope_layers holds 1 for each layer with rotation; if it is missing or empty, every fourth
-// layer has none. layer_types may say the same again.
+// no_rope_layers holds 1 for each layer with rotation; if it is missing or empty, every
+// no_rope_layer_interval-th layer has none. layer_types may say the same again.
 void read_rotated_layers(JsonFields& config, ModelConfig& model) {
   const std::vector<int64_t> marks = config.integers("no_rope_layers", {0, 1});
+  const int64_t interval = config.integer("no_rope_layer_interval", kLayers, 4);
+  if (!config.status()) return;
   if (!marks.empty()) {
     model.layer_is_local = read_marks(config, model, "no_rope_layers");
   } else {
     for (int layer = 0; layer < model.num_layers; ++layer)
-      model.layer_is_local.push_back((layer + 1) % 4 != 0);
+      model.layer_is_local.push_back((layer + 1) % interval != 0);
   }
   if (!config.has("layer_types")) return;
   const std::vector<bool> rotated = std::exchange(model.layer_is_local, {});
@@ -122,6 +98,7 @@ std::optional<double> only_number(JsonFields& config, const ModelConfig& model,
   const std::vector<double> list = config.numbers(key, {0, 1e15});
   if (!config.status()) return std::nullopt;
   if (list.empty()) return std::nullopt;
+  if (list.size() == 1) return list[0];
   if (static_cast<int>(list.size()) < model.num_layers) {
     config.refuse(error(ErrorCode::bad_config, "config.json: {} has {} entries for {} layers", key,
                         list.size(), model.num_layers));
@@ -158,6 +135,15 @@ void read_listed_angles(JsonFields& config, ModelConfig& model) {
                                   .share = share,
                                   .positions = model.max_position_embeddings,
                                   .theta = theta});
+  const std::optional<JsonFields> kinds = config.object("rope_parameters");
+  if (kinds && kinds->has("sliding_attention")) {
+    model.local_rope = read_rope(config, {.dims = model.local.key_dim,
+                                          .share = local_share,
+                                          .positions = model.max_position_embeddings,
+                                          .layers = "sliding_attention",
+                                          .theta = local_theta});
+    return;
+  }
   model.local_rope.theta = local_theta;
   model.local_rope.rotary_dim = static_cast<int>(model.local.key_dim * local_share);
   if (config.status() && (model.local_rope.rotary_dim < 2 || model.local_rope.rotary_dim % 2 != 0))
@@ -176,8 +162,13 @@ std::vector<float> read_limits(JsonFields& config, const ModelConfig& model, std
   return {limits.begin(), limits.end()};
 }
 
-// moe_layers_enum lists the layers with experts as text: "1,2,3".
+// moe_layers_enum lists the layers with experts as text: "1,2,3". Without it they begin with the
+// fourth.
 void read_listed_experts(JsonFields& config, ModelConfig& model) {
+  if (!config.has("moe_layers_enum")) {
+    for (int layer = 3; layer < model.num_layers; ++layer) model.layer_is_moe[layer] = true;
+    return;
+  }
   const std::string list = config.text("moe_layers_enum", {});
   for (const auto part : list | std::views::split(',')) {
     const std::string_view text(part.begin(), part.end());
@@ -199,7 +190,7 @@ void read_step3p5_experts(JsonFields& config, ModelConfig& model) {
     return;
   MoeConfig& moe = model.moe;
   moe.score = MoeConfig::Score::sigmoid;
-  moe.correction_bias = config.flag("use_moe_router_bias", false);
+  moe.correction_bias = config.flag("use_moe_router_bias", true);
   moe.norm_topk_prob = config.flag("norm_expert_weight", true);
   moe.output_scale = config.number("moe_router_scaling_factor", {1e-6, 1e6}, 1);
   moe.shared_intermediate_size =
@@ -215,9 +206,11 @@ void read_step3p5_experts(JsonFields& config, ModelConfig& model) {
 // Sliding layers have heads, angles and sinks of their own. sliding_window_size, unlike
 // sliding_window, does not count the query's own key.
 void read_mimo_v2(JsonFields& config, ModelConfig& model) {
-  read_gqa(config, model);
+  constexpr double kShare = 0.334;
+  read_gqa(config, model, {.share = kShare, .theta = 5e6});
   model.value_dim = static_cast<int>(config.integer("v_head_dim", kHeadDim, model.head_dim));
-  model.value_scale = config.number("attention_value_scale", {1e-6, 1e6}, 1);
+  const bool unscaled = config.is_null("attention_value_scale");
+  model.value_scale = config.number("attention_value_scale", {1e-6, 1e6}, unscaled ? 1 : 0.707);
   model.sinks = config.flag("add_full_attention_sink_bias", false);
   if (config.text("attention_projection_layout", "split") == "fused_qkv")
     config.refuse(
@@ -229,11 +222,12 @@ void read_mimo_v2(JsonFields& config, ModelConfig& model) {
                     .kv_heads = "swa_num_key_value_heads",
                     .key_dim = "swa_head_dim",
                     .value_dim = "swa_v_head_dim"});
-  model.local.sinks = config.flag("add_swa_attention_sink_bias", false);
+  model.local.sinks = config.flag("add_swa_attention_sink_bias", true);
   model.local.window = static_cast<int>(config.has("sliding_window_size")
                                             ? config.integer("sliding_window_size", kReach) + 1
-                                            : config.integer("sliding_window", kReach));
+                                            : config.integer("sliding_window", kReach, 128));
   model.local_rope = read_rope(config, {.dims = model.local.key_dim,
+                                        .share = kShare,
                                         .positions = model.max_position_embeddings,
                                         .layers = "sliding_attention",
                                         .theta_key = "swa_rope_theta"});
@@ -254,9 +248,15 @@ void read_mimo_v2(JsonFields& config, ModelConfig& model) {
   read_mimo_experts(config, model);
 }
 
-// Every second layer is sliding; all have sinks.
+// Every second layer is sliding; all have sinks. Without any key of rotation it is YaRN's.
 void read_gpt_oss(JsonFields& config, ModelConfig& model) {
-  read_gqa(config, model);
+  read_gqa(config, model, {.theta = 150000});
+  if (!config.has("rope_parameters") && !config.has("rope_scaling")) {
+    model.rope.scaling = RopeConfig::Scaling::yarn;
+    model.rope.factor = 32;
+    model.rope.original_context = 4096;
+    model.rope.truncate = false;
+  }
   model.qkv_bias = model.output_bias = config.flag("attention_bias", true);
   model.sinks = true;
   if (!config.status()) return;
@@ -288,7 +288,7 @@ bool read_switch(JsonFields& config, std::string_view key, bool fallback) {
 // Layers with rotation see chunks, and norm queries and keys after it; the others see all keys, and
 // scale queries by their position.
 void read_llama4(JsonFields& config, ModelConfig& model) {
-  read_gqa(config, model);
+  read_gqa(config, model, {.theta = 500000});
   if (!config.status()) return;
   read_rotated_layers(config, model);
   model.local = model.far_attention();
@@ -329,7 +329,7 @@ void read_step3p5(JsonFields& config, ModelConfig& model) {
   model.num_kv_heads = static_cast<int>(config.integer("num_attention_groups", kHeads));
   model.head_dim = static_cast<int>(config.integer("head_dim", kHeadDim));
   model.centred_norms = model.qk_norm = true;
-  model.head_gates = config.flag("use_head_wise_attn_gate", false);
+  model.head_gates = config.flag("use_head_wise_attn_gate", true);
   if (!config.status()) return;
   model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
   read_local_layers(config, model, "sliding_attention", Longer::allowed);

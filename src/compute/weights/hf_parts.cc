@@ -52,7 +52,8 @@ void read_gqa(JsonFields& config, ModelConfig& model, Rotation rotation) {
   model.rope = read_rope(config, {.dims = model.head_dim,
                                   .share = rotation.share,
                                   .positions = model.max_position_embeddings,
-                                  .three_axes = rotation.three_axes});
+                                  .three_axes = rotation.three_axes,
+                                  .default_theta = rotation.theta});
   model.softmax_scale = 1 / std::sqrt(double(model.head_dim));
 }
 
@@ -109,9 +110,9 @@ bool read_expert_sizes(JsonFields& config, ModelConfig& model, const ExpertKeys&
   return config.status().has_value();
 }
 
-void read_expert_groups(JsonFields& config, MoeConfig& moe) {
+void read_expert_groups(JsonFields& config, MoeConfig& moe, std::string_view count_key) {
   const Range counts{1, double(moe.num_experts)};
-  moe.num_groups = static_cast<int>(config.integer("n_group", counts));
+  moe.num_groups = static_cast<int>(config.integer(count_key, counts));
   moe.top_groups = static_cast<int>(config.integer("topk_group", counts));
   if (!config.status()) return;
   const int group_size = moe.num_experts / moe.num_groups;
@@ -119,10 +120,10 @@ void read_expert_groups(JsonFields& config, MoeConfig& moe) {
       moe.top_groups * group_size < moe.top_k ||
       (moe.group_score == MoeConfig::GroupScore::two_best && group_size < 2))
     config.refuse(error(ErrorCode::bad_config,
-                        "config.json: {} experts in n_group {} of which topk_group {} are kept "
-                        "cannot give num_experts_per_tok {}",
-                        moe.num_experts, moe.num_groups, moe.top_groups, moe.top_k)
-                      .with_param("n_group"));
+                        "config.json: {} experts in {} {} of which topk_group {} are kept "
+                        "cannot give {} of them to a token",
+                        moe.num_experts, count_key, moe.num_groups, moe.top_groups, moe.top_k)
+                      .with_param(std::string(count_key)));
 }
 
 void read_shared_experts(JsonFields& config, MoeConfig& moe, std::string_view count_key) {
@@ -134,6 +135,55 @@ void read_shared_experts(JsonFields& config, MoeConfig& moe, std::string_view co
                         count_key, shared, kIntermediate.max)
                       .with_param(std::string(count_key)));
   moe.shared_intermediate_size = static_cast<int>(std::min(shared, int64_t(kIntermediate.max)));
+}
+
+void read_deepseek_layers(JsonFields& config, ModelConfig& model, std::string_view shared_key) {
+  MoeConfig& moe = model.moe;
+  moe.scaling_factor = config.number("routed_scaling_factor", {1e-6, 1e6});
+  read_shared_experts(config, moe, shared_key);
+  if (config.has("mlp_layer_types")) return read_mlp_layer_types(config, model);
+  const int64_t dense = config.integer("first_k_dense_replace", {0, kLayers.max});
+  const int64_t step = config.integer("moe_layer_freq", kLayers, 1);
+  if (!config.status()) return;
+  for (int layer = 0; layer < model.num_layers; ++layer)
+    model.layer_is_moe[layer] = layer >= dense && layer % step == 0;
+}
+
+void read_mtp(JsonFields& config, ModelConfig& model) {
+  model.num_mtp_layers =
+      static_cast<int>(config.integer("num_nextn_predict_layers", {0, kLayers.max}, 0));
+}
+
+void read_qwen3_experts(JsonFields& config, ModelConfig& model) {
+  const std::vector<int64_t> dense = config.integers("mlp_only_layers", {0, 1 << 20});
+  const int64_t step = config.integer("decoder_sparse_step", kLayers, 1);
+  if (!read_expert_sizes(
+          config, model,
+          {.count = config.has("num_experts") ? "num_experts" : "num_local_experts"}))
+    return;
+  model.moe.norm_topk_prob = config.flag("norm_topk_prob", false);
+  for (int layer = 0; layer < model.num_layers; ++layer)
+    model.layer_is_moe[layer] = (layer + 1) % step == 0 && !std::ranges::count(dense, layer);
+}
+
+void read_local_layers(JsonFields& config, ModelConfig& model, std::string_view local,
+                       Longer longer) {
+  std::vector<std::string> kinds = config.texts("layer_types");
+  if (!config.status()) return;
+  if (longer == Longer::allowed && static_cast<int>(kinds.size()) > model.num_layers)
+    kinds.resize(model.num_layers);
+  if (static_cast<int>(kinds.size()) != model.num_layers)
+    return config.refuse(error(ErrorCode::bad_config,
+                               "config.json: layer_types has {} entries for {} layers",
+                               kinds.size(), model.num_layers));
+  for (const std::string& kind : kinds) {
+    model.layer_is_local.push_back(kind == local);
+    if (kind != local && kind != "full_attention")
+      config.refuse(unsupported(
+          fmt::format("config.json: layer_types holds {}; supported are \"full_attention\" and "
+                      "\"{}\" here",
+                      shown(kind), local)));
+  }
 }
 
 }  // namespace hocket

@@ -2,6 +2,7 @@
 // the room. Source: docs/models.md, "keys".   Thread: any.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "compute/weights/json_fields.h"
@@ -18,6 +19,7 @@ void read_mlp_layer_types(JsonFields& config, ModelConfig& model);
 struct Rotation {
   double share = 1;         // rotated part of a head's dims if partial_rotary_factor is absent
   bool three_axes = false;  // as RopeQuestion::three_axes
+  double theta = 10000;     // if rope_theta is absent
 };
 
 // Reads grouped-query attention.
@@ -35,9 +37,27 @@ struct ExpertKeys {
 };
 // Returns true if the model has experts.
 bool read_expert_sizes(JsonFields& config, ModelConfig& model, const ExpertKeys& keys);
-// Reads n_group and topk_group: only experts of the best groups are chosen.
-void read_expert_groups(JsonFields& config, MoeConfig& moe);
+// Reads the number of groups and topk_group: only experts of the best groups are chosen.
+void read_expert_groups(JsonFields& config, MoeConfig& moe, std::string_view count_key = "n_group");
 // Reads the number of shared experts: one MLP of `count_key` times the width of an expert.
 void read_shared_experts(JsonFields& config, MoeConfig& moe, std::string_view count_key);
+
+// Reads which layers have experts where the first are dense, and the shared experts beside them.
+void read_deepseek_layers(JsonFields& config, ModelConfig& model,
+                          std::string_view shared_key = "n_shared_experts");
+// Reads the experts of Qwen3 and its successors.
+void read_qwen3_experts(JsonFields& config, ModelConfig& model);
+// Reads the number of prediction modules.
+void read_mtp(JsonFields& config, ModelConfig& model);
+
+// A window or a chunk, in tokens.
+inline constexpr Range kReach{1, 1 << 30};
+
+// If a list of one entry a layer may go on with those of layers that are not loaded.
+enum class Longer : uint8_t { refused, allowed };
+
+// Reads layer_types, which names the kind of each layer: "full_attention", or `local`.
+void read_local_layers(JsonFields& config, ModelConfig& model, std::string_view local,
+                       Longer longer = Longer::refused);
 
 }  // namespace hocket

@@ -154,6 +154,7 @@ std::vector<double> JsonFields::numbers(std::string_view key, Range range) {
   if (!value) return {};
   simdjson::dom::array list;
   std::vector<double> numbers;
+  if (value->is_number()) return {number(key, range)};
   bool good = value->get(list) == simdjson::SUCCESS;
   if (good) {
     for (const simdjson::dom::element item : list) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "compute/weights/matrix_rows.h"
 #include "compute/weights/product.h"
@@ -20,10 +20,6 @@ constexpr int64_t kAlignment = 64;
 constexpr int64_t kReleaseBytes = int64_t{8} << 20;
 constexpr int kTasksAWorker = 2;
 constexpr std::chrono::milliseconds kProgressEvery{50};
-
-constexpr bool is_integer(WeightFormat format) {
-  return format == WeightFormat::int8 || format == WeightFormat::int4;
-}
 
 }  // namespace
 
@@ -53,14 +49,9 @@ struct WeightLoader::State {
   int at_once(int64_t task_bytes, int tasks) const;
   void fill(const MatrixReader& reader, const PlacedPart& part, const PackedWeight& to);
   void fill_bias(const PlacedPart& part, float* to);
-  struct Floats {
-    const std::string& name;
-    std::vector<std::vector<int64_t>> shapes;  // in which the files may hold them
-    int n;
-  };
   void read_floats(const Floats& floats, float* out);
   template <class Change>
-  std::span<const float> load_floats(const Floats& floats, Change&& change);
+  std::span<const float> load_floats(std::span<const Floats> parts, Change&& change);
   void note_narrowing(const MatrixReader& reader, WeightFormat to);
   LatentHeadWeights claim_heads(int heads, int nope, int value, int rank);
   void fill_heads(const MatrixReader& reader, const LatentHeadWeights& to);
@@ -154,7 +145,7 @@ PackedWeight WeightLoader::State::load(const Product& product) {
   }
   if (mixed) format = MatrixFormat{};
   num_mixed += mixed ? 1 : 0;
-  if (is_integer(format->format) && product.k > kIntegerDepthMax) {
+  if (block_k(format->format) == kIntegerBlockK && product.k > kIntegerDepthMax) {
     error = too_deep(product);
     return {};
   }
@@ -223,21 +214,27 @@ void WeightLoader::State::read_floats(const Floats& floats, float* out) {
   }
 }
 
-// Loads numbers as fp32 and passes them to change().
+// Loads the numbers of one or several tensors as fp32 and passes them to change().
 template <class Change>
-std::span<const float> WeightLoader::State::load_floats(const Floats& floats, Change&& change) {
-  const int n = floats.n;
+std::span<const float> WeightLoader::State::load_floats(std::span<const Floats> parts,
+                                                        Change&& change) {
+  int n = 0;
+  for (const Floats& part : parts) {
+    claimed.add(part.name);
+    claimed.add_all(part.n);
+    n += part.n;
+  }
   HOCKET_CHECK(n > 0);
-  claimed.add(floats.name);
-  claimed.add_all(n);
   auto* const out = static_cast<float*>(take(int64_t{n} * 4));
   if (error) return {};
-  if (filling()) {
-    read_floats(floats, out);
-    change(std::span(out, static_cast<size_t>(n)));
-  } else if (options.source != nullptr) {
-    keep(find_plain(*options.source, floats.name, floats.shapes));
-  }
+  float* next = out;
+  for (const Floats& part : parts)
+    if (filling()) {
+      read_floats(part, std::exchange(next, next + part.n));
+    } else if (options.source != nullptr) {
+      keep(find_plain(*options.source, part.name, part.shapes));
+    }
+  if (filling()) change(std::span(out, static_cast<size_t>(n)));
   if (measuring || error) return {};
   finish_claim();
   return {out, static_cast<size_t>(n)};
@@ -353,16 +350,20 @@ LatentHeadWeights WeightLoader::latent_heads(const std::string& name, int heads,
 
 std::span<const float> WeightLoader::vector(const std::string& name, int n, float added) {
   state_->claimed.add_all(added != 0);
-  return state_->load_floats({name, {{n}, {1, n}}, n}, [=](std::span<float> numbers) {
+  const Floats all{name, {{n}, {1, n}, {1, 1, n, 1}}, n};
+  return state_->load_floats({&all, 1}, [=](std::span<float> numbers) {
     for (float& x : numbers) x += added;
   });
 }
 
-std::span<const float> WeightLoader::taps(const std::string& name, int channels, int num_taps) {
-  const int n = channels * num_taps;
-  return state_->load_floats({name, {{channels, 1, num_taps}}, n}, [=](std::span<float> numbers) {
+std::span<const float> WeightLoader::taps(std::span<const Part> parts, int num_taps) {
+  std::vector<Floats> all;
+  for (const auto& [name, n] : parts) all.push_back({name, {{n, 1, num_taps}}, n * num_taps});
+  return state_->load_floats(all, [=](std::span<float> numbers) {
     const std::vector<float> by_channel(numbers.begin(), numbers.end());
-    for (int i = 0; i < n; ++i) numbers[i % num_taps * channels + i / num_taps] = by_channel[i];
+    const size_t channels = numbers.size() / num_taps;
+    for (size_t i = 0; i < numbers.size(); ++i)
+      numbers[i % num_taps * channels + i / num_taps] = by_channel[i];
   });
 }
 

@@ -89,11 +89,12 @@ class WeightLoader {
                        Bias bias = Bias::none);
   // Loads kv_b_proj [heads * (nope + value), rank], never quantized in memory.
   LatentHeadWeights latent_heads(const std::string& name, int heads, int nope, int value, int rank);
-  // Loads a vector as fp32, and adds `added` to each number, in fp32.
+  // Loads a vector as fp32 (in files perhaps with further dims of 1), and adds `added` to each
+  // number, in fp32.
   std::span<const float> vector(const std::string& name, int n, float added = 0);
-  // Loads the taps of a convolution of each channel by itself, [channels, 1, num_taps] in the
-  // files, as fp32 [num_taps][channels].
-  std::span<const float> taps(const std::string& name, int channels, int num_taps);
+  // Loads the taps of a convolution of each channel by itself, parts of [channels, 1, num_taps] in
+  // the files, as fp32 [num_taps][all channels].
+  std::span<const float> taps(std::span<const Part> parts, int num_taps);
 
   int64_t bytes() const;  // bytes measured or filled so far
   // Returns the first error: missing_tensor, wrong_shape (name, shape found, shape expected),

@@ -55,7 +55,6 @@ TEST(LocalFamilies, SlidingLayersOfMimoHaveHeadsOfTheirOwn) {
 TEST(LocalFamilies, AWindowSizeDoesNotCountTheQueriesOwnKey) {
   const std::string key = R"("sliding_window":128)";
   EXPECT_EQ(parsed(with(kMimoV2, key, R"("sliding_window_size":128)")).local.window, 129);
-  EXPECT_THAT(refused(with(kMimoV2, key, R"("x":1)")).message, HasSubstr("sliding_window"));
   EXPECT_THAT(refused(with(kMimoV2, key, R"("sliding_window":0)")).message,
               HasSubstr("sliding_window"));
 }
@@ -195,6 +194,60 @@ TEST(LocalFamilies, StepHasListsForItsLayers) {
   EXPECT_EQ(m.moe.activation_in(3).kind, Activation::Kind::limited_silu);
   EXPECT_EQ(m.moe.activation_in(3).limit, 7);
   EXPECT_EQ(m.moe.shared_activation_in(2).limit, 16);
+}
+
+TEST(LocalFamilies, StepMayNameTheAnglesOfEachKindInstead) {
+  std::string json = with(kStep37, R"("rope_theta":[5000000.0,10000.0,10000.0,5000000.0,10000.0],)",
+                          R"("rope_parameters":{"full_attention":{"rope_theta":4e6},
+                          "sliding_attention":{"rope_theta":3e4,"partial_rotary_factor":0.25}},)");
+  const ModelConfig m =
+      parsed(with(json, R"("partial_rotary_factors":[0.5,1.0,1.0,0.5,1.0],)", ""));
+  EXPECT_EQ(m.rope_of(0).theta, 4e6);
+  EXPECT_EQ(m.rope_of(0).rotary_dim, 128);
+  EXPECT_EQ(m.rope_of(1).theta, 3e4);
+  EXPECT_EQ(m.rope_of(1).rotary_dim, 32);
+  // One theta is that of all layers.
+  const ModelConfig one =
+      parsed(with(kStep37, "[5000000.0,10000.0,10000.0,5000000.0,10000.0]", "70000"));
+  EXPECT_EQ(one.rope_of(0).theta, 7e4);
+  EXPECT_EQ(one.rope_of(1).theta, 7e4);
+}
+
+TEST(LocalFamilies, MissingKeysHaveTheLibrarysValues) {
+  std::string step = kStep37;
+  for (const char* key :
+       {R"("use_head_wise_attn_gate":true,)", R"("use_moe_router_bias":true,)",
+        R"("moe_layers_enum":"2,3",)", R"("rms_norm_eps":1e-05,)"})
+    step = with(step, key, "");
+  ModelConfig m = parsed(step);
+  EXPECT_TRUE(m.head_gates && m.moe.correction_bias);
+  EXPECT_EQ(m.layer_is_moe, (std::vector<bool>{false, false, false, true}));
+  EXPECT_EQ(m.rms_norm_eps, 1e-5);
+  m = parsed(with(kLlama4, R"("no_rope_layers":[1,1,1,0])", R"("no_rope_layer_interval":2)"));
+  EXPECT_EQ(m.layer_is_local, (std::vector<bool>{true, false, true, false}));
+  m = parsed(with(kGptOss, R"("rope_theta":150000,)", ""));
+  EXPECT_EQ(m.rope.theta, 150000);
+  m = parsed(with(with(kGptOss, R"("rope_scaling")", R"("x")"), R"("rope_theta":150000,)", ""));
+  EXPECT_EQ(m.rope.scaling, RopeConfig::Scaling::yarn);
+  EXPECT_EQ(m.local_rope.factor, 32);
+  std::string mimo = kMimoV2;
+  for (const char* key :
+       {R"("rope_theta":5000000,)", R"("partial_rotary_factor":0.334,)",
+        R"("attention_value_scale":0.707,)", R"("add_swa_attention_sink_bias":true,)",
+        R"("sliding_window":128,)", R"("swa_rope_theta":10000,)"})
+    mimo = with(mimo, key, "");
+  m = parsed(mimo);
+  EXPECT_EQ(m.rope_of(0).theta, 5e6);
+  EXPECT_EQ(m.rope_of(1).theta, 1e4);
+  EXPECT_EQ(m.rope_of(0).rotary_dim, 64);
+  EXPECT_EQ(m.rope_of(1).rotary_dim, 64);
+  EXPECT_EQ(m.value_scale, 0.707);
+  EXPECT_EQ(m.local.window, 128);
+  EXPECT_TRUE(m.local.sinks && !m.sinks);
+  EXPECT_EQ(parsed(with(kMimoV2, R"("attention_value_scale":0.707)",
+                        R"("attention_value_scale":null)"))
+                .value_scale,
+            1);
 }
 
 TEST(LocalFamilies, StepIsRefusedWhereItsListsDoNotFit) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -19,6 +20,13 @@ struct Product {
   int n = 0, k = 0;
   enum class Quantized : uint8_t { never, to_int8, allowed } quantized = Quantized::allowed;
   Bias bias = Bias::none;
+};
+
+// A tensor that is read as fp32 numbers.
+struct Floats {
+  std::string name;
+  std::vector<std::vector<int64_t>> shapes;  // in which the files may hold it
+  int n = 0;
 };
 
 // Matrices of the same k, one below the other.

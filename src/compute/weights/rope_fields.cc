@@ -1,5 +1,7 @@
 #include "compute/weights/rope_fields.h"
 
+#include <utility>
+
 #include "compute/weights/hf_families.h"
 
 namespace hocket {
@@ -8,18 +10,19 @@ namespace {
 constexpr Range kPositive{1e-12, 1e12};
 constexpr std::string_view kQueryBeta = "llama_4_scaling_beta";
 
-RopeConfig::Scaling read_scaling_kind(JsonFields& rope, bool three_axes) {
+RopeConfig::Scaling read_scaling_kind(JsonFields& rope, const RopeQuestion& question) {
   const std::string kind =
       rope.has("rope_type") ? rope.text("rope_type", "default") : rope.text("type", "default");
   if (kind == "linear") return RopeConfig::Scaling::linear;
   if (kind == "llama3") return RopeConfig::Scaling::llama3;
   if (kind == "yarn") return RopeConfig::Scaling::yarn;
+  if (kind == "proportional" && question.proportional) return RopeConfig::Scaling::proportional;
   if (kind != "default")
     rope.refuse(
         unsupported(fmt::format("config.json: rope scaling of type {} is not supported; "
                                 "supported are default, linear, llama3, yarn",
                                 shown(kind))));
-  if (!three_axes && rope.has("mrope_section"))
+  if (!question.three_axes && rope.has("mrope_section"))
     rope.refuse(
         unsupported("config.json: rope positions in three axes (mrope_section) are not "
                     "supported"));
@@ -28,8 +31,15 @@ RopeConfig::Scaling read_scaling_kind(JsonFields& rope, bool three_axes) {
 
 void read_scaling(JsonFields& rope, const RopeQuestion& question, RopeConfig& out) {
   using Scaling = RopeConfig::Scaling;
-  out.scaling = read_scaling_kind(rope, question.three_axes);
+  out.scaling = read_scaling_kind(rope, question);
   if (out.scaling == Scaling::none) return;
+  if (out.scaling == Scaling::proportional) {
+    if (rope.number("factor", {1, 1e6}, 1) != 1)
+      rope.refuse(unsupported(
+          fmt::format("config.json: proportional rope scaling has the factor {}; supported is 1",
+                      rope.show("factor"))));
+    return;
+  }
   out.factor = rope.number("factor", {1, 1e6});
   if (out.scaling == Scaling::llama3) {
     out.low_freq_factor = rope.number("low_freq_factor", kPositive);
@@ -70,7 +80,8 @@ RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
   } else {
     rope = config.object("rope_scaling");
   }
-  out.theta = question.theta ? *question.theta : config.number(question.theta_key, kThetas, 10000);
+  out.theta = question.theta ? *question.theta
+                             : config.number(question.theta_key, kThetas, question.default_theta);
   double share = config.number("partial_rotary_factor", {0, 1}, question.share);
   if (rope) {
     const double theta = rope->number("rope_theta", kThetas, out.theta);
@@ -90,6 +101,8 @@ RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
                         "config.json: the rotary part of a head has {} of {} dimensions (head_dim, "
                         "qk_rope_head_dim, partial_rotary_factor), but must be even and at least 2",
                         out.rotary_dim, question.dims));
+  if (out.scaling == RopeConfig::Scaling::proportional)
+    out.turning_dim = std::exchange(out.rotary_dim, question.dims);
   return out;
 }
 

@@ -20,9 +20,11 @@ struct RopeQuestion {
   // them one.
   bool three_axes = false;
   bool scaled_queries = false;  // llama_4_scaling_beta is read
+  bool proportional = false;    // that kind of scaling is allowed: it turns a share of all pairs
   // The dictionary in rope_parameters where layers differ, and the key beside the other keys.
   std::string_view layers = "full_attention";
   std::string_view theta_key = "rope_theta";
+  double default_theta = 10000;
   std::optional<double> theta = {};  // if the caller has read it; theta_key is not read then
 };
 // Errors, kept in `config`: unsupported_model (kind of scaling), bad_config.

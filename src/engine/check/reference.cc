@@ -139,8 +139,9 @@ Result<Reference> Reference::read(const std::filesystem::path& folder, const Mod
     reference.expert_weights = tolerance_of(tolerance.at("expert_weights"));
     reference.bf16_logits_max_abs =
         json.at("measured").at("bf16_compute_logits_max_abs").get<double>();
-    read_factor(json, rope_name(*source, "full"), reference.rope);
-    read_factor(json, rope_name(*source, "sliding"), reference.local_rope);
+    if (model.rope.rotary_dim > 0) read_factor(json, rope_name(*source, "full"), reference.rope);
+    if (model.local_rope.rotary_dim > 0)
+      read_factor(json, rope_name(*source, "sliding"), reference.local_rope);
     steps = json.at("greedy_steps").get<int64_t>();
     for (const auto& [name, prompt] : json.at("prompts").items()) {
       if (!prompt.is_object() || prompt.contains("images")) continue;  // images are not computed

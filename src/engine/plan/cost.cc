@@ -150,8 +150,9 @@ void ModelCost::add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int in
 
 void ModelCost::add_layer(const Layer& layer) {
   const LayerWeights& weights = layer.weights;
-  for (const PackedWeight* matrix : {&weights.gqa.qkv, &weights.mla.down, &weights.mla.q_up,
-                                     &weights.delta.in, &weights.delta.gates})
+  for (const PackedWeight* matrix :
+       {&weights.gqa.qkv, &weights.mla.down, &weights.mla.q_up, &weights.delta.in,
+        &weights.delta.gates, &weights.delta.decay_up, &weights.delta.z_up})
     add_stage_matrix(WeightPart::attention, Op::attn_in, *matrix);
   for (const PackedWeight* matrix :
        {&weights.gqa.output, &weights.mla.output, &weights.delta.output})

@@ -31,6 +31,10 @@ inline const Form kMimoInt8Kv = {"mimo_int8_kv", kGolden / "mimo_v2_flash", "non
 inline const Form kGptOss = {"gpt_oss", kGolden / "gpt_oss"};   // limited activations
 inline const Form kLlama4 = {"llama4", kGolden / "llama4"};     // chunks, weighted inputs
 inline const Form kStep3p7 = {"step3p7", kGolden / "step3p7"};  // gates of heads
+inline const Form kKimiLinear = {"kimi_linear", kGolden / "kimi_linear"};  // decays of channels
+inline const Form kKimiLinearInt8 = {"kimi_linear_int8", kGolden / "kimi_linear", "int8", "int8"};
+inline const Form kGemma4 = {"gemma4", kGolden / "gemma4_moe"};  // norms of results, scaled rows
+inline const Form kGemma4Int8Kv = {"gemma4_int8_kv", kGolden / "gemma4_moe", "none", "int8"};
 inline const Form kFp8 = {"fp8", kGolden / "deepseek_v3_fp8"};
 inline const Form kInt8 = {"int8", kBundledFolder, "int8"};
 inline const Form kInt4 = {"int4", kBundledFolder, "int4"};
@@ -39,10 +43,11 @@ inline const Form kMxfp4 = {"mxfp4", kGolden / "qwen3_moe_mxfp4"};
 inline const Form kNvfp4 = {"nvfp4", kGolden / "qwen3_moe_nvfp4"};
 inline const Form kInt8Kv = {"int8_kv", kBundledFolder, "none", "int8"};
 inline const Form kMlaInt8Kv = {"mla_int8_kv", kGolden / "deepseek_v3_bf16", "none", "int8"};
-inline const Form kForms[] = {kBundled, kMoe,       kDense,    kMla,        kMiniMax, kMistral4,
-                              kDelta,   kDeltaInt8, kMimo,     kMimoInt8Kv, kGptOss,  kLlama4,
-                              kStep3p7, kFp8,       kInt8,     kInt4,       kAwq,     kMxfp4,
-                              kNvfp4,   kInt8Kv,    kMlaInt8Kv};
+inline const Form kForms[] = {kBundled,  kMoe,          kDense,     kMla,        kMiniMax,
+                              kMistral4, kDelta,        kDeltaInt8, kMimo,       kMimoInt8Kv,
+                              kGptOss,   kLlama4,       kStep3p7,   kKimiLinear, kKimiLinearInt8,
+                              kGemma4,   kGemma4Int8Kv, kFp8,       kInt8,       kInt4,
+                              kAwq,      kMxfp4,        kNvfp4,     kInt8Kv,     kMlaInt8Kv};
 inline constexpr int kVocabulary = 512;  // the smallest of these models
 inline constexpr int kImageTokens = 8;   // the last tokens may stand for images, which are refused
 

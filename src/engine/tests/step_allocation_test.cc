@@ -64,6 +64,10 @@ INSTANTIATE_TEST_SUITE_P(OverlapSchedule, StepAllocation,
                          ::testing::Values(AllocationCase{"off", "tests/golden/qwen3_moe", "off"},
                                            AllocationCase{"on", "tests/golden/qwen3_moe", "on"},
                                            AllocationCase{"delta_nets", "tests/golden/qwen3_next",
+                                                          "on"},
+                                           AllocationCase{"kimi_linear",
+                                                          "tests/golden/kimi_linear", "on"},
+                                           AllocationCase{"gemma4", "tests/golden/gemma4_moe",
                                                           "on"}),
                          [](const auto& param) { return std::string(param.param.name); });
 

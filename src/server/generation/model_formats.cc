@@ -38,15 +38,17 @@ std::string budgets_in_words() {
   return words;
 }
 
-// The calls of other families do not come in channels.
+// Calls in channels go with reasoning in channels, and others with others.
 Result<void> check_pair(const ModelFormats& formats) {
   const ToolFormat tools = formats.tools;
-  if (!formats.reasoning.channels || tools == ToolFormat::gpt_oss || tools == ToolFormat::none)
+  const bool channels = tools == ToolFormat::gpt_oss;
+  if (!formats.reasoning || tools == ToolFormat::none || channels == formats.reasoning.channels)
     return {};
   return fail(error(ErrorCode::bad_value,
                     "--reasoning-parser {} does not go with --tool-call-parser {}",
                     reasoning_format_name(formats.reasoning), tool_format_name(tools))
-                  .with_fix("--tool-call-parser gpt_oss, or none"));
+                  .with_fix(channels ? "--reasoning-parser gpt-oss, or none"
+                                     : "--tool-call-parser gpt_oss, or none"));
 }
 
 void log_formats(const ModelFormats& formats) {

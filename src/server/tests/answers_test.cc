@@ -255,8 +255,8 @@ TEST(Answers, ChannelsAreToldApart) {
 }
 
 TEST(Answers, ChannelsGoWithTheirOwnCallsOnly) {
-  const auto chosen = [](const char* tools) {
-    return choose_model_formats({.tool_call_parser = tools, .reasoning_parser = "gpt-oss"}, nullptr,
+  const auto chosen = [](const char* tools, const char* reasoning = "gpt-oss") {
+    return choose_model_formats({.tool_call_parser = tools, .reasoning_parser = reasoning}, nullptr,
                                 nullptr);
   };
   for (const char* tools : {"auto", "none", "openai"}) EXPECT_TRUE(chosen(tools)) << tools;
@@ -265,6 +265,12 @@ TEST(Answers, ChannelsGoWithTheirOwnCallsOnly) {
   EXPECT_EQ(bad.error().message,
             "--reasoning-parser gpt-oss does not go with --tool-call-parser "
             "hermes");
+  EXPECT_TRUE(chosen("openai", "none"));
+  const auto thoughts = chosen("openai", "think");
+  ASSERT_FALSE(thoughts);
+  EXPECT_EQ(thoughts.error().message,
+            "--reasoning-parser think does not go with --tool-call-parser gpt_oss");
+  EXPECT_EQ(thoughts.error().fix, "--reasoning-parser gpt-oss, or none");
 }
 
 // Each tool needs some hundreds of visits, which is allowed for one tool alone.

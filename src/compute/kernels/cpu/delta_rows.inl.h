@@ -29,6 +29,14 @@ struct DeltaRows {
     });
   }
 
+  static void channel_gates(const ChannelGates& gates) {
+    const V rate = math::exp(V::all(gates.a_log));
+    R::blocks(gates.n, [&](int64_t i, auto lanes) {
+      const V x = R::load(gates.a + i, lanes) + R::load(gates.dt_bias + i, lanes);
+      R::store_rounded(R::negative(rate * math::softplus(x)), gates.g + i, lanes);
+    });
+  }
+
   template <class T>
   static void unit(const float* x, int64_t n, float factor, T* y) {
     V squares = V::all(0);
@@ -54,6 +62,15 @@ struct DeltaRows {
           R::template rounded<T>(value(i, lanes)).keep(lanes, 0).store(row.y + i);
         });
     for (int i = (row.count + 15) / 16 * 16; i < row.padded; i += 16) V::all(0).store(row.y + i);
+  }
+
+  template <class T>
+  static void channel_decay(const ChannelDecay<T>& row) {
+    R::blocks(row.n, [&](int64_t i, auto lanes) {
+      V sum = R::load(row.sums + i, lanes);
+      if (row.from != nullptr) sum = sum - R::load(row.from + i, lanes);
+      R::store_rounded(R::load(row.x + i, lanes) * math::exp(sum), row.y + i, lanes);
+    });
   }
 
   template <class T>
@@ -83,7 +100,7 @@ struct DeltaRows {
 
   template <class T>
   static constexpr DeltaKernels<T> table() {
-    return {unit<T>, decayed<T>, correction<T>, gated_norm<T>, sigmoid_gate<T>};
+    return {unit<T>, decayed<T>, channel_decay<T>, correction<T>, gated_norm<T>, sigmoid_gate<T>};
   }
 };
 

@@ -109,6 +109,9 @@ struct Rows {
         case Activation::Kind::limited_gate:
           y = math::limited_gate(g, u, limit);
           break;
+        case Activation::Kind::gelu_tanh:
+          y = math::gelu_tanh(g) * u;
+          break;
       }
       store_rounded(y, row.y + i, lanes);
     });
@@ -420,7 +423,8 @@ struct Rows {
             D::template table<Bf16>(),
             D::template table<float>(),
             D::convolve,
-            D::decay_gates};
+            D::decay_gates,
+            D::channel_gates};
   }
 };
 

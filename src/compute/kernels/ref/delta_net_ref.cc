@@ -53,25 +53,19 @@ class DeltaHead {
     const std::vector<T> key = unit_of(at_.key, at_.key_channel, row, 1);
     const std::vector<T> query =
         unit_of(at_.query, at_.query_channel, row, 1 / std::sqrt(static_cast<float>(net_.key_dim)));
-    for (int d = 0; d < shape_.padded_key(); ++d)
-      keys()[packed_offset(token, d, shape_.key_blocks())] = key[d];
+    for (int d = 0; d < shape_.padded_key(); ++d) keys()[key_offset(token, d)] = key[d];
     add_decay(row, token);
     const std::vector<float> v =
         convolved(at_.value, at_.value_channel, row, net_.values_a_key() * net_.value_dim);
     const float* const own = v.data() + index() * net_.value_dim;
+    const Reader by_key = reader(key, token, token), by_query = reader(query, token, token + 1);
     for (int n = 0; n < net_.value_dim; ++n) {
-      const float r = read(key, n, token, token);
+      const float r = read(by_key, n, token);
       values()[packed_offset(n, token, kDeltaBlocksOfK)] = from_float<T>(beta_ * (own[n] - r));
     }
     std::vector<float> o(net_.value_dim);
-    for (int n = 0; n < net_.value_dim; ++n) o[n] = read(query, n, token, token + 1);
-    const int64_t out_row = sequence_.row_begin + row;
-    rows_.delta<T>().gated_norm({.x = o.data(),
-                                 .w = call_.norm.data(),
-                                 .z = call_.x.row(out_row) + at_.z + index() * net_.value_dim,
-                                 .n = net_.value_dim,
-                                 .eps = call_.norm_eps,
-                                 .y = call_.out.as<T>().row(out_row) + head_ * net_.value_dim});
+    for (int n = 0; n < net_.value_dim; ++n) o[n] = read(by_query, n, token);
+    finish(o, sequence_.row_begin + row);
     if (token == kDeltaBlock - 1) close(position + 1);
   }
 
@@ -81,8 +75,29 @@ class DeltaHead {
   T* base() const { return layer_.base<T>(sequence_.block, head_); }
   T* keys() const { return layer_.keys<T>(sequence_.block, key_head_); }
   T* values() const { return layer_.values<T>(sequence_.block, head_); }
-  float key_at(int token, int d) const {
-    return to_float(keys()[packed_offset(token, d, shape_.key_blocks())]);
+  int64_t key_offset(int token, int d) const {
+    return net_.channel_decay ? int64_t{token} * shape_.padded_key() + d
+                              : packed_offset(token, d, shape_.key_blocks());
+  }
+  float key_at(int token, int d) const { return to_float(keys()[key_offset(token, d)]); }
+  // The decays of a channel, added up from the border to a token; without tokens none.
+  float sum_at(int token, int d) const {
+    if (token < 0) return 0;
+    return net_.channel_decay ? sums()[int64_t{token} * shape_.padded_key() + d] : sums()[token];
+  }
+
+  void finish(std::vector<float>& o, int64_t row) const {
+    const float* const z = call_.x.row(row) + at_.z + index() * net_.value_dim;
+    T* const y = call_.out.as<T>().row(row) + head_ * net_.value_dim;
+    if (!net_.channel_decay)
+      return rows_.delta<T>().gated_norm({.x = o.data(),
+                                          .w = call_.norm.data(),
+                                          .z = z,
+                                          .n = net_.value_dim,
+                                          .eps = call_.norm_eps,
+                                          .y = y});
+    rows_.f32.rms_norm(o.data(), call_.norm.data(), net_.value_dim, call_.norm_eps, o.data());
+    for (int n = 0; n < net_.value_dim; ++n) y[n] = from_float<T>(o[n] * sigmoid(z[n]));
   }
 
   void open(int border) {
@@ -95,23 +110,50 @@ class DeltaHead {
       }
   }
 
-  // The sum over the state at the border and tokens [0, count) of the block, for column n.
-  float read(const std::vector<T>& x, int n, int token, int count) const {
-    const auto x_at = [&](int d) { return to_float(x[d]); };
+  // A key or query as it meets the state at the border, and the tokens [0, count) of the block.
+  struct Reader {
+    std::vector<float> x;  // [padded key]
+    float factor = 1;      // of the product with the state
+    std::vector<float> weights = std::vector<float>(kDeltaBlock, 0.0f);
+  };
+  Reader reader(const std::vector<T>& of, int token, int count) const {
+    const bool by_channel = net_.channel_decay;
+    const int dims = shape_.padded_key();
+    // Operands that decay from one token to another, if channels have decays of their own.
+    const auto decayed = [&](auto&& at, int from, int to) {
+      std::vector<float> y(dims);
+      for (int d = 0; d < dims; ++d)
+        y[d] = by_channel ? rounded<T>(at(d) * exp(sum_at(to, d) - sum_at(from, d))) : at(d);
+      return y;
+    };
+    const auto x_at = [&](int d) { return to_float(of[d]); };
+    const int before = token / kPanelN * kPanelN - 1;
+    Reader out{.x = decayed(x_at, -1, token)};
+    if (!by_channel) out.factor = exp(sums()[token]);
+    std::vector<float> plain(dims);
+    for (int d = 0; d < dims; ++d) plain[d] = x_at(d);
+    const std::vector<float> far = decayed(x_at, before, token);
+    for (int j = 0; j < count; ++j) {
+      const std::vector<float>& row = j <= before ? far : plain;
+      const std::vector<float> key =
+          decayed([&](int d) { return key_at(j, d); }, j, j <= before ? before : token);
+      const float score = add_k_blocks(
+          0, shape_.key_blocks(), [&](int d) { return row[d]; }, [&](int d) { return key[d]; });
+      out.weights[j] = rounded<T>(by_channel ? score : score * exp(sums()[token] - sums()[j]));
+    }
+    return out;
+  }
+
+  // Column n of the sum over the state at the border and the tokens of the block.
+  float read(const Reader& by, int n, int token) const {
     const float from_base =
         add_k_blocks(
-            0, shape_.key_blocks(), x_at,
+            0, shape_.key_blocks(), [&](int d) { return by.x[d]; },
             [&](int d) { return to_float(base()[packed_offset(n, d, shape_.key_blocks())]); }) *
-        exp(sums()[token]);
-    const auto weight = [&](int j) {
-      if (j >= count) return 0.0f;
-      const float score =
-          add_k_blocks(0, shape_.key_blocks(), x_at, [&](int d) { return key_at(j, d); });
-      return rounded<T>(score * exp(sums()[token] - sums()[j]));
-    };
-    return add_k_blocks(from_base, token / kBlockK + 1, weight, [&](int j) {
-      return to_float(values()[packed_offset(n, j, kDeltaBlocksOfK)]);
-    });
+        by.factor;
+    return add_k_blocks(
+        from_base, token / kBlockK + 1, [&](int j) { return by.weights[j]; },
+        [&](int j) { return to_float(values()[packed_offset(n, j, kDeltaBlocksOfK)]); });
   }
 
   std::vector<float> convolved(int column, int channel, int row, int count) const {
@@ -134,8 +176,22 @@ class DeltaHead {
     return y;
   }
 
+  void add_channel_decays(const float* gates, int token) {
+    const int dim = net_.key_dim;
+    std::vector<float> g(shape_.padded_key(), 0.0f);
+    rows_.channel_gates({.a = gates + head_ * dim,
+                         .dt_bias = &call_.dt_bias[head_ * dim],
+                         .a_log = call_.a_log[head_],
+                         .n = dim,
+                         .g = g.data()});
+    float* const to = sums() + int64_t{token} * shape_.padded_key();
+    for (int d = 0; d < shape_.padded_key(); ++d)
+      to[d] = token == 0 ? g[d] : sum_at(token - 1, d) + g[d];
+    beta_ = sigmoid(gates[net_.key_columns() + head_]);
+  }
   void add_decay(int row, int token) {
     const float* const gates = call_.gates.row(sequence_.row_begin + row);
+    if (net_.channel_decay) return add_channel_decays(gates, token);
     float g = 0;
     rows_.decay_gates({.a = gates + at_.a + index(),
                        .b = gates + at_.b + index(),
@@ -156,10 +212,10 @@ class DeltaHead {
     for (int d = 0; d < net_.key_dim; ++d)
       for (int n = 0; n < shape_.padded_value(); ++n) {
         const int64_t at = int64_t{d} * shape_.padded_value() + n;
-        const float start = before == nullptr ? 0.0f : before[at] * exp(sums()[kLast]);
+        const float start = before == nullptr ? 0.0f : before[at] * exp(sum_at(kLast, d));
         state[at] = add_k_blocks(
             start, kDeltaBlocksOfK,
-            [&](int j) { return rounded<T>(key_at(j, d) * exp(sums()[kLast] - sums()[j])); },
+            [&](int j) { return rounded<T>(key_at(j, d) * exp(sum_at(kLast, d) - sum_at(j, d))); },
             [&](int j) { return to_float(values()[packed_offset(n, j, kDeltaBlocksOfK)]); });
         base()[packed_offset(n, d, shape_.key_blocks())] = from_float<T>(state[at]);
       }

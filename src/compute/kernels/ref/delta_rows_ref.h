@@ -28,6 +28,11 @@ void decay_gates(const DecayGates& gates) {
   }
 }
 
+void channel_gates(const ChannelGates& gates) {
+  for (int64_t c = 0; c < gates.n; ++c)
+    gates.g[c] = -(exp(gates.a_log) * softplus(gates.a[c] + gates.dt_bias[c]));
+}
+
 template <class T>
 void unit(const float* x, int64_t n, float factor, T* y) {
   const float inv = 1.0f / std::sqrt(sum_of_squares(x, n) + kUnitEps);
@@ -38,6 +43,12 @@ template <class T>
 void decayed(const DecayedRow<T>& row) {
   for (int j = 0; j < row.padded; ++j)
     row.y[j] = from_float<T>(j < row.count ? row.x[j] * exp(row.sum - row.sums[j]) : 0.0f);
+}
+
+template <class T>
+void channel_decay(const ChannelDecay<T>& row) {
+  for (int64_t c = 0; c < row.n; ++c)
+    row.y[c] = from_float<T>(to_float(row.x[c]) * exp(row.sums[c] - (row.from ? row.from[c] : 0)));
 }
 
 template <class T>
@@ -59,7 +70,7 @@ void sigmoid_gate(const float* gate, int64_t n, T* x) {
 
 template <class T>
 constexpr DeltaKernels<T> delta() {
-  return {unit<T>, decayed<T>, correction<T>, gated_norm<T>, sigmoid_gate<T>};
+  return {unit<T>, decayed<T>, channel_decay<T>, correction<T>, gated_norm<T>, sigmoid_gate<T>};
 }
 
 }  // namespace

@@ -41,6 +41,9 @@ void glu(const GluRow<T>& row) {
       case Activation::Kind::limited_gate:
         row.y[i] = from_float<T>(math::limited_gate(g, u, limit).x);
         break;
+      case Activation::Kind::gelu_tanh:
+        row.y[i] = from_float<T>((math::gelu_tanh(g) * u).x);
+        break;
     }
   }
 }
@@ -274,6 +277,7 @@ constinit const RowKernels kRows = {Isa::ref,
                                     delta<Bf16>(),
                                     delta<float>(),
                                     convolve,
-                                    decay_gates};
+                                    decay_gates,
+                                    channel_gates};
 
 }  // namespace hocket::ref

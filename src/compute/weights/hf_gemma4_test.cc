@@ -1,0 +1,114 @@
+// Gemma 4's config.json: the important fields as published, with fewer layers.
+#include "compute/weights/hf_gemma4.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "compute/weights/config_testing.h"
+
+namespace hocket {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kGemma4 = R"({"architectures":["Gemma4ForConditionalGeneration"],
+  "audio_config":null,"audio_token_id":258881,"eos_token_id":[1,106],"image_token_id":258880,
+  "text_config":{"attention_bias":false,"attention_k_eq_v":true,"bos_token_id":2,
+  "dtype":"bfloat16","enable_moe_block":true,"eos_token_id":1,"final_logit_softcapping":30.0,
+  "global_head_dim":512,"head_dim":256,"hidden_activation":"gelu_pytorch_tanh",
+  "hidden_size":2816,"hidden_size_per_layer_input":0,"intermediate_size":2112,
+  "layer_types":["sliding_attention","full_attention"],"max_position_embeddings":262144,
+  "moe_intermediate_size":704,"num_attention_heads":16,"num_experts":128,
+  "num_global_key_value_heads":2,"num_hidden_layers":2,"num_key_value_heads":8,
+  "num_kv_shared_layers":0,"rms_norm_eps":1e-06,
+  "rope_parameters":{"full_attention":{"partial_rotary_factor":0.25,"rope_theta":1000000.0,
+  "rope_type":"proportional"},"sliding_attention":{"rope_theta":10000.0,"rope_type":"default"}},
+  "sliding_window":1024,"tie_word_embeddings":true,"top_k_experts":8,
+  "use_bidirectional_attention":"vision","vocab_size":262144},"video_token_id":258884,
+  "vision_config":{"depth":27}})";
+
+TEST(Gemma4, HasHeadsAndAnglesForEachKindOfLayers) {
+  const ModelConfig m = parsed(kGemma4);
+  EXPECT_EQ(m.attention(0).num_kv_heads, 8);
+  EXPECT_EQ(m.attention(0).key_dim, 256);
+  EXPECT_EQ(m.attention(0).value_dim, 256);
+  EXPECT_EQ(m.attention(0).window, 1024);
+  EXPECT_FALSE(m.attention(0).values_are_keys);
+  EXPECT_EQ(m.attention(1).num_kv_heads, 2);
+  EXPECT_EQ(m.attention(1).key_dim, 512);
+  EXPECT_EQ(m.attention(1).value_dim, 512);
+  EXPECT_EQ(m.attention(1).window, 0);
+  EXPECT_TRUE(m.attention(1).values_are_keys);
+  EXPECT_TRUE(m.qk_norm && m.value_norm);
+  EXPECT_EQ(m.softmax_scale, 1);
+  EXPECT_EQ(m.rope_of(0).theta, 1e4);
+  EXPECT_EQ(m.rope_of(0).rotary_dim, 256);
+  EXPECT_EQ(m.rope_of(1).theta, 1e6);
+  EXPECT_EQ(m.rope_of(1).scaling, RopeConfig::Scaling::proportional);
+  EXPECT_EQ(m.rope_of(1).rotary_dim, 512);
+  EXPECT_EQ(m.rope_of(1).turning_dim, 128);
+}
+
+TEST(Gemma4, HasExpertsBesideADenseMlp) {
+  const ModelConfig m = parsed(kGemma4);
+  EXPECT_TRUE(m.result_norms);
+  EXPECT_EQ(m.moe.num_experts, 128);
+  EXPECT_EQ(m.moe.top_k, 8);
+  EXPECT_EQ(m.moe.intermediate_size, 704);
+  EXPECT_EQ(m.moe.shared_intermediate_size, 2112);
+  EXPECT_EQ(m.moe.activation_in(1).kind, Activation::Kind::gelu_tanh);
+  EXPECT_EQ(m.moe.shared_activation_in(1).kind, Activation::Kind::gelu_tanh);
+  EXPECT_TRUE(m.moe.norm_topk_prob && m.moe.expert_scales);
+  EXPECT_EQ(m.moe.logit_scale, 1 / std::sqrt(2816.0));
+  EXPECT_EQ(moe_layers(m), 2);
+  EXPECT_EQ(m.embedding_scale, 53);  // the root of 2816 in bfloat16
+  EXPECT_EQ(m.logit_cap, 30);
+  EXPECT_TRUE(m.tie_word_embeddings);
+  EXPECT_THAT(m.left_aside, ElementsAre("vision_config"));
+  EXPECT_EQ(m.placeholder_ids.size(), 3);
+}
+
+TEST(Gemma4, MissingKeysHaveTheLibrarysValues) {
+  std::string few = with(kGemma4, R"("layer_types":["sliding_attention","full_attention"],)", "");
+  few = with(few, R"("num_hidden_layers":2)", R"("num_hidden_layers":8)");
+  few = with(few, R"("tie_word_embeddings":true,)", "");
+  const size_t begin = few.find(R"("rope_parameters")"), end = few.find(R"("sliding_window")");
+  const ModelConfig m = parsed(few.erase(begin, end - begin));
+  EXPECT_EQ(m.layer_is_local,
+            (std::vector<bool>{true, true, true, true, true, false, true, false}));
+  EXPECT_TRUE(m.tie_word_embeddings);
+  EXPECT_EQ(m.rope_of(0).theta, 1e4);
+  EXPECT_EQ(m.rope_of(5).theta, 1e6);
+  EXPECT_EQ(m.rope_of(5).rotary_dim, 512);
+  EXPECT_EQ(m.rope_of(5).turning_dim, 128);
+}
+
+TEST(Gemma4, IsRefusedWhereItWouldBeAnotherModel) {
+  const auto why = [&](const std::string& from, const std::string& to) {
+    return refused(with(kGemma4, from, to)).message;
+  };
+  EXPECT_THAT(why(R"("hidden_size_per_layer_input":0,)", ""),
+              HasSubstr("hidden_size_per_layer_input"));
+  EXPECT_THAT(why(R"("num_kv_shared_layers":0)", R"("num_kv_shared_layers":1)"),
+              HasSubstr("num_kv_shared_layers"));
+  EXPECT_THAT(why(R"("enable_moe_block":true)", R"("enable_moe_block":false)"),
+              HasSubstr("enable_moe_block"));
+  EXPECT_THAT(why(R"("vision","vocab)", R"("all","vocab)"),
+              HasSubstr("use_bidirectional_attention is \"all\""));
+  EXPECT_THAT(why("gelu_pytorch_tanh", "silu"), HasSubstr("hidden_activation"));
+  EXPECT_THAT(why(R"(["sliding_attention","full_attention"])",
+                  R"(["full_attention","sliding_attention"])"),
+              HasSubstr("the last of layer_types"));
+  EXPECT_THAT(why(R"("rope_type":"proportional")", R"("factor":8,"rope_type":"proportional")"),
+              HasSubstr("proportional rope scaling has the factor 8"));
+  EXPECT_THAT(why(R"("num_global_key_value_heads":2)", R"("num_global_key_value_heads":3)"),
+              HasSubstr("no multiple of the 3 heads"));
+}
+
+}  // namespace
+}  // namespace hocket
