@@ -34,6 +34,7 @@ Result<void> check(const BenchOverlapOptions& o) {
   if (o.rank >= o.num_ranks) return bad_flag("rank", "is less than --num-ranks");
   if ((o.rank >= 0) != !o.addr.empty()) return bad_flag("rank", "and --addr come together");
   if (o.rank >= 0 && (!o.real || o.quick)) return bad_flag("rank", "is of --real, without --quick");
+  if (o.search && o.real) return bad_flag("search", "is of virtual time, without --real");
   if (!are_rows(o.decode_rows)) return bad_flag("decode-rows", "are 1 to 65536 each");
   if (!are_rows(o.prefill_rows)) return bad_flag("prefill-rows", "are 1 to 65536 each");
   if (!std::ranges::all_of(o.link_gbit, [](double g) { return g > 0 && g <= 1e4; }))
@@ -59,7 +60,7 @@ Result<void> play_points(const BenchOverlapOptions& o, const OverlapShape& shape
                                  : or_else(o.prefill_rows, few ? kFewPrefillRows : kPrefillRows);
     for (const double gbit : links)
       for (const int n : rows) {
-        HOCKET_TRY(PlayedPoint point, play_virtual({shape, phase, n, gbit, ranks}));
+        HOCKET_TRY(PlayedPoint point, play_virtual({shape, phase, n, gbit, ranks, o.search}));
         report.add(std::move(point));
       }
   }

@@ -16,8 +16,9 @@ namespace hocket {
 
 struct BenchOverlapOptions {
   bool real = false;
-  bool quick = false;  // plays virtual and real, few points, within two minutes
-  bool json = false;   // one object for each order at each point
+  bool search = false;  // virtual: compares with the best of all orders, not only of named ones
+  bool quick = false;   // plays virtual and real, few points, within two minutes
+  bool json = false;    // one object for each order at each point
   // Empty lists mean those of docs/performance.md.
   std::vector<int> decode_rows, prefill_rows;  // rows of a rank
   std::vector<double> link_gbit;

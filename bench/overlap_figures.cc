@@ -10,7 +10,7 @@ namespace hocket {
 namespace {
 
 // Goals, in the order of docs/performance.md.
-constexpr double kBestShare = 0.99, kEta = 0.95, kEtaUpTo = 0.8;
+constexpr double kBestShare = 0.99, kAllShare = 0.98, kEta = 0.95, kEtaUpTo = 0.8;
 constexpr double kOverTax = 1.05, kTaxFrom = 0.25, kTaxUpTo = 1, kTaxGbit = 1;
 constexpr double kForcedShare = 0.98, kSerialShare = 0.99;
 constexpr double kBeaten = 0.20, kAhead = 0.02;
@@ -58,7 +58,7 @@ Duration common(std::span<const Piece> a, std::span<const Piece> b) {
 }
 
 bool is_answer(std::string_view order) {
-  return order == "auto";
+  return order == "auto" || order == kBestOfAll;
 }
 
 }  // namespace
@@ -158,6 +158,12 @@ double PlayedPoint::auto_over_best() const {
   return ratio(best_us, chosen->runs.overlapped_us);
 }
 
+double PlayedPoint::auto_over_all() const {
+  const OverlapRow *chosen = find("auto"), *all = find(kBestOfAll);
+  if (chosen == nullptr || all == nullptr) return 0;
+  return ratio(all->runs.overlapped_us, chosen->runs.overlapped_us);
+}
+
 const OverlapRow* PlayedPoint::best_forced() const {
   return fastest_forced(*this, [](const OverlapRow& row) { return row.runs.overlapped_us; });
 }
@@ -187,6 +193,7 @@ std::vector<OverlapVerdict> verdicts_of(const PlayedPoint& point) {
   const double share = ratio(chosen->runs.exchange_us, chosen->runs.compute_us);
   if (point.clock == "virtual") {
     at_least("auto/best >= 0.99", point.auto_over_best(), kBestShare);
+    if (point.auto_over_all() > 0) at_least("auto/all >= 0.98", point.auto_over_all(), kAllShare);
     if (point.free_split && share <= kEtaUpTo && point.rows > 1)
       at_least("eta >= 0.95", f.eta, kEta);
     return all;

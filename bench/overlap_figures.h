@@ -40,6 +40,9 @@ OverlapFigures figures_of(const SixRuns& runs);
 // Returns kappa of one rank's step from its spans; 0 if nothing was on the wire.
 double coverage_of(std::span<const LedgerSpan> spans);
 
+// The row of `bench overlap --search`: the best of all orders. It competes with no other row.
+inline constexpr std::string_view kBestOfAll = "best of all orders";
+
 // A point is a phase, a number of rows and a link; each order played there is a row.
 struct OverlapRow {
   std::string order;  // its name; "auto", "best", "best single-batch" are answers of a search
@@ -58,11 +61,11 @@ struct PlayedPoint {
   double link_gbit = 0;
   bool free_split = false;                     // the shape loses no time when a batch is halved
   double lower_bound_us = 0;                   // no order of one or two halves beats it; 0: unknown
-  double three_halves_us = 0;                  // predicted time of three equal parts; 0: unknown
   double tax_us = 0;                           // core time to move the bytes; 0 in virtual time
   double idle_share = 0;                       // share of a step that the ledger cannot explain
   double ledger_share = 0, planner_share = 0;  // share of steps spent on booking, on planning
   std::string why;                             // the search's reason for its choice
+  std::string found_order;                     // YAML of kBestOfAll, if that order has no name
   std::map<std::string, int> played_by_auto;   // real: number of rounds by the plan of auto
   std::vector<OverlapRow> rows_of_orders;      // with "serial", and with "auto" if it was played
 
@@ -72,6 +75,7 @@ struct PlayedPoint {
   // second round and timed by the rounds between, and the other way round, and the mean counts: the
   // least of a dozen noisy medians is less than any of the rows really takes.
   double auto_over_best() const;
+  double auto_over_all() const;  // compares with kBestOfAll; 0 without --search
   double auto_over_serial() const;
   // Returns one standard error of the ratio to `order`, relative to it, from the spread of the
   // rounds; 0 in virtual time.

@@ -82,6 +82,17 @@ TEST(OverlapFigures, AutoIsComparedWithTheFastestOther) {
   EXPECT_TRUE(verdicts_of(point("virtual", 100, 150, 99.5))[0].is_met);
 }
 
+TEST(OverlapFigures, TheBestOfAllOrdersCompetesWithAutoAlone) {
+  PlayedPoint p = point("virtual", 100, 150, 99.5);
+  EXPECT_EQ(p.auto_over_all(), 0);
+  p.rows_of_orders.push_back({.order = std::string(kBestOfAll), .runs = {.overlapped_us = 97}});
+  EXPECT_DOUBLE_EQ(p.auto_over_all(), 0.97);
+  EXPECT_DOUBLE_EQ(p.auto_over_best(), 0.995);
+  ASSERT_EQ(verdicts_of(p).size(), 2u);
+  EXPECT_TRUE(verdicts_of(p)[0].is_met);
+  EXPECT_FALSE(verdicts_of(p)[1].is_met);
+}
+
 // Two orders are equally fast: by chance, one of them is faster in even rounds, the other in odd
 // rounds.
 TEST(OverlapFigures, LuckInSomeRoundsMakesNoBest) {

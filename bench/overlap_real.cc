@@ -141,7 +141,7 @@ void MeasuredPoint::add_forced(int rows) {
         {.name = fmt::format("single-batch, {} parts", parts), .plan = {.parts = parts}});
   if (rows < 2) return;
   // Other orders with one half only move shared experts, which this model does not have.
-  for (int order = 0; order < orders_.found_begin(); ++order)
+  for (int order = 0; order < orders_.user_begin(); ++order)
     if (orders_.at(order).num_halves == 2)
       forced_.push_back({.name = orders_.at(order).name, .plan = {.order = order}});
   const int four_phase = orders_.find("four-phase");
@@ -258,7 +258,6 @@ PlayedPoint MeasuredPoint::result(Phase phase, int rows, double gbit) const {
                     .planner_share = planner_share_};
   if (const auto decision = rig_.decision()) {
     point.lower_bound_us = decision->lower_bound_us;
-    point.three_halves_us = decision->three_halves_us;
     point.why = decision->text;
     point.played_by_auto = played_by_auto_;
   }

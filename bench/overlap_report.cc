@@ -56,6 +56,8 @@ void OverlapReport::print(const PlayedPoint& p) const {
     if (row.plan != row.order) fmt::print(" | {}", row.plan);
     fmt::print("\n");
   }
+  if (!p.found_order.empty())
+    fmt::print("  {}, for --overlap-plan:\n{}", kBestOfAll, p.found_order);
   for (const OverlapVerdict& v : verdicts_of(p)) {
     fmt::print("  {} {} ({:.3f}", v.is_met ? "ok  " : "MISS", v.goal, v.value);
     if (v.error > 0) fmt::print(" +- {:.3f}", v.error);
@@ -94,10 +96,11 @@ void OverlapReport::print_json(const PlayedPoint& p) const {
         {"ledger_share", p.ledger_share},
         {"planner_share", p.planner_share},
         {"spread_us", row.spread_us}};
+    if (row.order == kBestOfAll && !p.found_order.empty()) line["found_order"] = p.found_order;
     if (row.order == "auto") {
       line["why"] = p.why;
       if (!p.played_by_auto.empty()) line["played"] = p.played_by_auto;
-      line["three_halves_ratio"] = p.three_halves_us / step_of(row);
+      if (p.auto_over_all() > 0) line["auto_over_all"] = p.auto_over_all();
       for (const OverlapVerdict& v : verdicts_of(p))
         line["goals"].push_back(
             {{"goal", v.goal}, {"value", v.value}, {"met", v.is_met}, {"error", v.error}});

@@ -5,9 +5,11 @@
 #include <thread>
 
 #include "base/check.h"
+#include "bench/wide_search.h"
 #include "compute/comm/loopback.h"
 #include "compute/comm/transport_clock.h"
-#include "compute/overlap/search.h"
+#include "compute/overlap/explain.h"
+#include "compute/overlap/order_yaml.h"
 #include "compute/overlap/stage_player.h"
 
 namespace hocket {
@@ -65,14 +67,14 @@ class VirtualBench {
     return plan.order == 0 || layers_.has_shared;
   }
   double exchange_us() const;
-  Plan best_of_all() const;
   Result<PlayedStep> play(const Plan& plan) const;
   Result<PlayedStep> play_rank(const PlanTimes& times, LoopbackHub& hub, int rank,
                                double longest_us) const;
   Result<void> add(std::string name, const Plan& plan, PlayedPoint& to) const;
 
   const VirtualPoint& point_;
-  const OrderTable& orders_ = OrderTable::builtin();
+  // With found orders behind the built-in ones, which have the same numbers in both tables.
+  const OrderTable& orders_ = all_orders();
   const LayerCounts layers_;
   const ShapeTimes model_;
   const Bucket bucket_;
@@ -91,33 +93,6 @@ double VirtualBench::exchange_us() const {
   StageTimes wire = whole_;
   wire.compute = {};
   return predict({.order = serial_order(), .halves = std::span(&wire, 1)}, layers_).step_us;
-}
-
-Plan VirtualBench::best_of_all() const {
-  Plan best;
-  double best_us = Predictor::kNoLimit;
-  const auto try_all = [&](int num_halves, Plan plan) {
-    plan.order = num_halves == 1 ? 0 : orders_.found_begin();
-    const std::vector<StageTimes> halves = times_of_halves(plan);
-    const Predictor predictor(halves, plan.parts, layers_);
-    if (predictor.lower_bound_us() >= best_us) return;
-    for (plan.order = 0; plan.order < orders_.size(); ++plan.order) {
-      if (order_of(plan).num_halves != num_halves) continue;
-      const double us = predictor.step_us(order_of(plan), best_us);
-      if (us < best_us) best = plan, best_us = us;
-    }
-  };
-  for (int parts = 1; parts <= kMaxParts; parts *= 2) {
-    try_all(1, {.parts = parts});
-    int last_first = 0;
-    for (int share = 1; share < kWholeShare; ++share) {
-      const auto halves = halves_of(bucket_, share, 1);
-      if (!halves || (*halves)[0].rows == last_first) continue;  // the same halves again
-      last_first = (*halves)[0].rows;
-      try_all(2, {.parts = parts, .share = share});
-    }
-  }
-  return best;
 }
 
 Result<PlayedStep> VirtualBench::play_rank(const PlanTimes& times, LoopbackHub& hub, int rank,
@@ -208,19 +183,26 @@ Result<PlayedPoint> VirtualBench::run() {
                   .rows = point_.rows,
                   .link_gbit = point_.link_gbit,
                   .free_split = point_.shape.free_split};
-  for (int order = 0; order < orders_.found_begin(); ++order)
+  const SearchQuestion named{
+      .model = model_, .orders = OrderTable::builtin(), .layers = layers_, .bucket = bucket_};
+  const SearchQuestion all{
+      .model = model_, .orders = orders_, .layers = layers_, .bucket = bucket_};
+  for (int order = 0; order < named.orders.size(); ++order)
     if (can_play({.order = order})) {
       HOCKET_TRY_VOID(add(orders_.at(order).name, {.order = order}, out));
     }
-  const SearchAnswer answer =
-      search({.model = model_, .orders = orders_, .layers = layers_, .bucket = bucket_});
-  if (answer.best_single.step_us > 0)
-    HOCKET_TRY_VOID(add("best single-batch", answer.best_single.plan, out));
-  HOCKET_TRY_VOID(add("best", best_of_all(), out));
-  HOCKET_TRY_VOID(add("auto", answer.best.plan, out));
+  const SearchAnswer answer = search(named);
+  const Candidate& single = answer.best_of[static_cast<size_t>(PlanKind::single_batch)];
+  if (single.step_us > 0) HOCKET_TRY_VOID(add("best single-batch", single.plan, out));
+  HOCKET_TRY_VOID(add("best", best_of_all(named).plan, out));
+  if (point_.search) {
+    const Plan best = best_of_all(all).plan;
+    HOCKET_TRY_VOID(add(std::string(kBestOfAll), best, out));
+    if (best.order >= orders_.user_begin()) out.found_order = to_yaml(order_of(best));
+  }
+  HOCKET_TRY_VOID(add("auto", answer.best().plan, out));
   out.lower_bound_us = answer.lower_bound_us;
-  out.three_halves_us = answer.three_halves_us;
-  out.why = answer.why;
+  out.why = explain(answer);
   return out;
 }
 

@@ -14,10 +14,12 @@ struct VirtualPoint {
   int rows = 0;
   double link_gbit = 1;
   int ranks = 2;
+  bool search = false;  // plays the best of all orders, too
 };
 
-// Plays every named order at an even share and in one part, the best of all orders, shares and
-// parts by prediction, and the plan that search() chooses. Errors: lost_rank, out_of_memory.
+// Plays every named order at an even share and in one part; by prediction, the best of them at all
+// shares and in all parts, and the best of all_orders(); and the plan that search() chooses.
+// Errors: lost_rank, out_of_memory.
 Result<PlayedPoint> play_virtual(const VirtualPoint& point);
 
 }  // namespace hocket

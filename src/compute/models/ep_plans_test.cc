@@ -22,10 +22,10 @@ struct RandomPlans {
     for (Manner& manner : steps) {
       switch (random() % 4) {
         case 0:
-          orders.push_back(table.at(static_cast<int>(random() % table.found_begin())));
+          orders.push_back(table.at(static_cast<int>(random() % table.size())));
           break;
         case 1:
-          orders.push_back(table.at(static_cast<int>(random() % table.size())));
+          orders.push_back(tight_order(random));
           break;
         default:
           orders.push_back(random_order(random));

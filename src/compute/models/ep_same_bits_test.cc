@@ -57,7 +57,7 @@ class ExpertParallel : public ::testing::TestWithParam<ModelCase> {
     const int experts = config_of(GetParam()).moe.num_experts;
     SameBits same(GetParam(), num_ranks, time, links);
     const OrderTable& orders = OrderTable::builtin();
-    for (int i = 0; i < orders.found_begin() && !HasFailure(); ++i) {
+    for (int i = 0; i < orders.size() && !HasFailure(); ++i) {
       same.expect(4, static_cast<Travel>(i % kTravels), orders.at(i), 1 << i / 3 % 3);
       same.expect(experts, static_cast<Travel>((i + 1) % kTravels), orders.at(i),
                   1 << (i + i / 3) % 3);
@@ -108,7 +108,7 @@ TEST(ExpertParallelPlans, EveryOrderWithAnyTravelAndParts) {
   const OrderTable& orders = OrderTable::builtin();
   for (const int num_ranks : {1, 2, 4}) {
     SameBits same(kQwen, num_ranks, LoopbackHub::Time::real, {});
-    for (int i = 0; i < orders.found_begin() && !HasFailure(); ++i)
+    for (int i = 0; i < orders.size() && !HasFailure(); ++i)
       for (const Travel travel : {Travel::counted, Travel::slotted, Travel::by_step})
         for (const int parts : {1, 2, 4}) same.expect(4, travel, orders.at(i), parts);
   }

@@ -43,7 +43,7 @@ class AnyTimes final : public StageModel {
   }
 };
 
-// The run includes searches, changes of plan, shadow runs, and buckets that are made and forgotten.
+// The run includes searches, changes of plan, trials, and buckets that are made and forgotten.
 TEST(PlannerAllocations, AStepMakesNone) {
   FakeClock clock;
   const OrderTable& orders = OrderTable::builtin();
@@ -57,7 +57,7 @@ TEST(PlannerAllocations, AStepMakesNone) {
   report.dispatch_kb = report.combine_kb = report.dispatch_busy_us = report.combine_busy_us = 500;
   const auto play = [&](int step) {
     const int rows = 1 + step % 100 * step % 977;
-    const auto phase = static_cast<Phase>(step % 2);
+    const auto phase = static_cast<Phase>(step / 4 % 2);
     report.plan = static_cast<uint32_t>(id_of(planner.choose({phase, rows, rows * step}).plan));
     report.rows = static_cast<uint32_t>(rows), report.phase = static_cast<uint8_t>(phase);
     report.kv_tokens = static_cast<uint32_t>(rows * step);
@@ -70,7 +70,7 @@ TEST(PlannerAllocations, AStepMakesNone) {
   EXPECT_EQ(num_allocations - before, 0);
   const PlannerState state = planner.state();
   EXPECT_GT(state.num_searches, 100u);
-  EXPECT_GT(state.num_shadow_steps, 3u);
+  EXPECT_GT(state.num_trial_steps, 3u);
 }
 
 }  // namespace

@@ -1,32 +1,32 @@
-// Learns from steps how long each operation takes at each size. Rows and keys fall into classes
-// (powers of two and the sizes halfway between); each class of a phase keeps a running median,
-// which forgets slowly. Between and beyond the classes that were seen, the medians are divided by a
-// shape, and this ratio is interpolated. The shape is that of a prior, else a line through the
-// medians (floor + a rows + b keys). A transfer is learned as bytes by rows and as time by bytes;
-// the latter uses the last steps only, because links change. The memory is bounded and allocated at
-// construction.
+// Learns from steps how long each operation takes at each size. Sizes fall into buckets; for each
+// bucket of a half a cell keeps running medians, which forget slowly:
+//
+//   cell                  8 rows | 32 rows | 64 rows
+//   median / prior's time r1     | r2      | r3
+//
+// The times at any size are the prior's there, times the mean of the ratios, of which the nearest
+// count most. So only the shape of the prior counts, and not its level. A transfer whose time is
+// far off in some steps in a row shows that its link has changed; then all cells forget it. The
+// memory is bounded and allocated at construction.
 // Thread: engine.   Source: docs/contracts/overlap.md, "Planner".
 #pragma once
 
 #include <memory>
+#include <vector>
 
+#include "compute/overlap/measured_ratio.h"
 #include "compute/overlap/step_report.h"
 
 namespace hocket {
 
-// The sizes of the classes are the powers of two and halfway between: 1, 2, 3, 4, 6, 8, 12, ...
-int size_class(int64_t size);         // the smallest class that holds `size`; 0 for size 0
-int64_t size_of_class(int of_class);  // the largest size in the class
+// Returns the upper border of the bucket that a step of this size belongs to: rows are powers of
+// two and halfway between (1, 2, 3, 4, 6, 8, 12, ...), keys a row 1,024 times powers of four.
+Bucket border_of(const Bucket& bucket);
 
-// The prior is what is known of the model and the machine before anything was measured. Only its
-// shape counts, not its level. It may be null; where only one size was seen, each time is then
-// assumed to be half constant, half proportional to rows (attention: to keys).
 class FittedTimes final : public StageModel {
  public:
+  // prior: what is known of the model and the machine before anything was measured.
   FittedTimes(const LayerCounts& layers, std::shared_ptr<const StageModel> prior);
-  FittedTimes(FittedTimes&&) noexcept;
-  FittedTimes& operator=(FittedTimes&&) noexcept;
-  ~FittedTimes() override;
 
   // Learns from one step, as slowest_of() reports it. `plan` is the plan that the step was played
   // by, num_halves the number of halves of its order; the sizes of the halves follow from
@@ -36,17 +36,43 @@ class FittedTimes final : public StageModel {
   StageTimes at(const Bucket& bucket) const override;
   // Returns the time beside the layers [us]: embedding, head, sampling, the engine's work.
   double beside_us(const Bucket& bucket) const;
-  // Returns how many steps or halves of this size class were learned; with 0, at() is a guess
-  // there.
+  // Returns how many steps or halves of this bucket were learned; with 0, at() is a guess there.
   int num_seen(const Bucket& bucket) const;
-  // Returns the same for all sizes of a phase; with 0 and without a prior, at() returns 0.
-  int num_seen(Phase phase) const;
   // Returns how often a link was found to have changed its speed.
-  uint32_t num_link_shifts() const;
+  uint32_t num_link_shifts() const { return num_link_shifts_; }
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  // The indices of what is learned of one half and layer: the operations come first.
+  enum : size_t { kBeside = kNumOps, kPart, kDispatch, kCombine, kNumFitted };
+  using Values = std::array<double, kNumFitted>;
+  using Median = RunningMedian<kTuning.remembered>;
+  struct Cell {
+    Bucket border, centre;  // the bucket; the size that its medians stand for
+    Values prior{};         // the prior's times at `centre`; 0: unknown
+    std::array<Median, kNumFitted> medians;
+    int num_seen = 0;
+    uint64_t last_used = 0;
+  };
+
+  std::vector<Cell>& of(Phase phase) { return cells_[static_cast<size_t>(phase)]; }
+  const std::vector<Cell>& of(Phase phase) const { return cells_[static_cast<size_t>(phase)]; }
+  const Cell* find(const Bucket& bucket) const;
+  Cell& cell_for(const Bucket& bucket);
+  Values prior_at(const Bucket& bucket) const;
+  static double shape(const Values& prior, const Bucket& bucket, size_t quantity);
+  Values values(const Bucket& bucket) const;
+  Values measured_of(const StepReport& step) const;
+  void judge_links(const StepReport& step, const Values& known, bool is_known, Values& measured);
+  static void take_parts_out(Values& measured, const Values& expected, bool is_known, int more);
+  void learn(const Bucket& bucket, const Values& measured);
+
+  LayerCounts layers_;
+  std::shared_ptr<const StageModel> prior_;
+  std::array<std::vector<Cell>, kNumPhases> cells_;
+  Median latency_;
+  std::array<ShiftWatch, 2> watches_;  // one for dispatch, one for combine
+  uint32_t num_link_shifts_ = 0;
+  uint64_t clock_ = 0;
 };
 
 }  // namespace hocket

@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "compute/comm/all_to_all.h"
-#include "compute/overlap/medians.h"
+#include "compute/overlap/robust_line.h"
 #include "compute/overlap/step_report.h"
 
 namespace hocket {

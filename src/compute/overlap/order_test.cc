@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "compute/overlap/order_yaml.h"
 #include "compute/overlap/played_testing.h"
 #include "compute/overlap/testing.h"
 

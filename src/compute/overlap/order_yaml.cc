@@ -4,11 +4,12 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <array>
+#include <fstream>
 #include <sstream>
 
 #include "base/nearest.h"
 #include "compute/forward/half.h"
-#include "compute/overlap/order_table.h"
 
 namespace hocket {
 namespace {
@@ -200,6 +201,21 @@ Result<std::vector<OrderDocument>> parse_orders(std::string_view yaml, std::stri
     return fail(error(ErrorCode::bad_value, "{}:{}: {}", where, e.mark.line + 1, e.msg)
                     .with_fix("YAML as docs/contracts/overlap.md shows"));
   }
+}
+
+Result<std::vector<OrderDocument>> read_orders(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  if (file) {
+    // One byte more than the limit, so that a longer file is noticed.
+    text.resize(kMostOrderBytes + 1);
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<size_t>(file.gcount()));
+  }
+  if (!file.is_open() || file.bad())
+    return fail(error(ErrorCode::io, "cannot read {}", path)
+                    .with_fix("--overlap-plan with the path of a file of orders"));
+  return parse_orders(text, path);
 }
 
 Result<Order> parse_order(std::string_view yaml, std::string_view where) {

@@ -1,5 +1,4 @@
-// Reads orders from text. The orders that it accepts are legal for every kind of layer.   Thread:
-// any.
+// Orders as text. The orders that are read are legal for every kind of layer.   Thread: any.
 #pragma once
 
 #include <string>
@@ -21,5 +20,18 @@ struct OrderDocument {
 // Returns all documents of a text. `where` names the text in errors: "my.yaml". Errors: bad_value,
 // with line, slots and what to change.
 Result<std::vector<OrderDocument>> parse_orders(std::string_view yaml, std::string_view where);
+
+// Returns all documents of a file. Errors: io (it cannot be read), those of parse_orders().
+Result<std::vector<OrderDocument>> read_orders(const std::string& path);
+// Reads one document as in orders/*.yaml. The order must be legal for every kind of layer: each
+// operation stands in it once for each half. `where` names the text in errors: "my.yaml". Errors:
+// bad_value.
+//
+//   name: four-phase
+//   halves: 2
+//   slots: [a.attn_in, a.attn_core, a.mlp, b-.combine_wait, ...]   # `b-`: one layer behind
+Result<Order> parse_order(std::string_view yaml, std::string_view where);
+// Returns the order as text that parse_order() reads.
+std::string to_yaml(const Order& order);
 
 }  // namespace hocket

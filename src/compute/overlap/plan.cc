@@ -62,13 +62,35 @@ PlanKind kind_of(const Plan& plan, const OrderTable& orders) {
   return plan.order == 0 && plan.parts == 1 ? PlanKind::none : PlanKind::single_batch;
 }
 
-bool is_common(const Plan& plan, const OrderTable& orders) {
-  return orders.at(plan.order).num_halves == 1 ||
-         (plan.share == kEvenShare && plan.order < orders.found_begin());
+bool allows(const OverlapChoice& choice, PlanKind kind) {
+  using enum OverlapChoice::Mode;
+  return choice.mode == automatic ||
+         (choice.mode == single_batch && kind == PlanKind::single_batch) ||
+         (choice.mode == two_batch && kind == PlanKind::two_batch);
+}
+
+Plan first_plan(const OverlapChoice& choice, const OrderTable& orders) {
+  switch (choice.mode) {
+    case OverlapChoice::Mode::single_batch:
+      return {.order = orders.find("single-batch-combine")};
+    case OverlapChoice::Mode::two_batch:
+      return {.order = orders.find("four-phase")};
+    case OverlapChoice::Mode::order:
+      return {.order = choice.order};
+    default:
+      return {};
+  }
+}
+
+std::string flag_of(const OverlapChoice& choice, const OrderTable& orders) {
+  if (choice.mode == OverlapChoice::Mode::order) return "--overlap " + orders.at(choice.order).name;
+  return choice.mode == OverlapChoice::Mode::two_batch ? "--enable-two-batch-overlap"
+                                                       : "--enable-single-batch-overlap";
 }
 
 std::string_view plan_kind_name(PlanKind kind) {
-  static constexpr std::array<std::string_view, 3> kNames = {"none", "single-batch", "two-batch"};
+  static constexpr std::array<std::string_view, kNumPlanKinds> kNames = {"none", "single-batch",
+                                                                         "two-batch"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -26,6 +26,7 @@ constexpr int lane_of(int half, int part) {
 }
 
 enum class PlanKind : uint8_t { none, single_batch, two_batch };
+inline constexpr size_t kNumPlanKinds = 3;
 
 struct Plan {
   int order = 0;  // index in the table; 0 is serial
@@ -46,9 +47,25 @@ PlanId id_of(const Plan& plan);
 // `none`.
 std::optional<Plan> plan_of(PlanId id, const OrderTable& orders);
 
+// The value of --overlap: what the user allows or forces.
+struct OverlapChoice {
+  enum class Mode : uint8_t {
+    automatic,     // auto
+    none,          // none
+    single_batch,  // --enable-single-batch-overlap: the best of its kind
+    two_batch,     // --enable-two-batch-overlap: the best of its kind
+    order,         // the name of an order, of the table or of --overlap-plan
+  };
+  Mode mode = Mode::automatic;
+  int order = 0;  // only Mode::order: index in the table
+};
+bool allows(const OverlapChoice& choice, PlanKind kind);
+// Returns the plan that is played before anything is known.
+Plan first_plan(const OverlapChoice& choice, const OrderTable& orders);
+// Returns the flag and value of a choice that forces a plan: "--enable-two-batch-overlap".
+std::string flag_of(const OverlapChoice& choice, const OrderTable& orders);
+
 PlanKind kind_of(const Plan& plan, const OrderTable& orders);
-// True if the plan has one half, or an embedded order in even halves.
-bool is_common(const Plan& plan, const OrderTable& orders);
 std::string_view plan_kind_name(PlanKind kind);  // "none", "single-batch", "two-batch"
 // Returns the plan in words: "none", "single-batch, shared under combine", "two-batch, four-phase,
 // 4 parts, 31 of 64 first".

@@ -51,7 +51,10 @@ TEST(Plan, IsSaidInWords) {
             "single-batch, shared under combine, 2 parts");
   EXPECT_EQ(said(plan_with("four-phase")), "two-batch, four-phase");
   EXPECT_EQ(said(plan_with("four-phase", 4, 31)), "two-batch, four-phase, 4 parts, 31 of 64 first");
-  EXPECT_EQ(said({.order = table().size() - 1}), "two-batch, found-0287");
+  Order mine = serial_order();
+  mine.name = "mine";
+  const OrderTable more = OrderTable::with({mine});
+  EXPECT_EQ(describe({.order = table().size(), .parts = 2}, more), "single-batch, mine, 2 parts");
 }
 
 TEST(Plan, HasAKind) {

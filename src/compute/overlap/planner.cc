@@ -1,207 +1,171 @@
 #include "compute/overlap/planner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
-#include "compute/overlap/planner_state.h"
 
 namespace hocket {
-namespace {
 
-constexpr int kCalm = 512;   // steps without a change after which less patience is needed
-constexpr int kUntold = 16;  // steps until the first decision is logged
-// The added time at which uncommon orders are assumed, so that none is tried for a small gain.
-constexpr double kUncommonMargin = 0.05;
+Planner::Planner(const Options& options) : options_(options), fit_(options.layers, options.prior) {
+  HOCKET_CHECK(options.orders != nullptr && options.clock != nullptr);
+  records_.reserve(kTuning.most_buckets);
+  for (int i = 0; i < kTuning.most_buckets; ++i)
+    records_.emplace_back(most_candidates(*options.orders), &ratios_);
+}
 
-}  // namespace
-
-SearchQuestion Planner::State::question(const Bucket& bucket) const {
-  LayerCounts layers = options.layers;
-  layers.beside_us = fit.beside_us(bucket);
-  return {.model = fit,
-          .orders = *options.orders,
+SearchQuestion Planner::question(const Bucket& bucket) const {
+  LayerCounts layers = options_.layers;
+  layers.beside_us = fit_.beside_us(bucket);
+  return {.model = fit_,
+          .orders = *options_.orders,
           .layers = layers,
           .bucket = bucket,
-          .row_tile = options.row_tile,
-          .most_parts = options.most_parts};
+          .row_tile = options_.row_tile};
 }
 
-Bucket Planner::State::size_of(const PlannerRecord& record) const {
-  return {record.border.phase, std::max(static_cast<int>(std::lround(record.rows)), 1),
-          std::llround(record.keys)};
-}
-
-// Returns the record of the bucket and makes it where there is none. Of kMostRecords, the one that
-// was used longest ago is replaced.
-PlannerRecord& Planner::State::record_for(const Bucket& bucket) {
+// Returns the record of the bucket; if there is none, the one that was used longest ago begins anew
+// for it.
+PlanRecord& Planner::record_for(const Bucket& bucket) {
   const Bucket border = border_of(bucket);
-  auto found = std::ranges::find(records, border, &PlannerRecord::border);
-  if (found == records.end()) {
-    if (records.size() < kMostRecords) {
-      records.emplace_back();
-      found = records.end() - 1;
-    } else {
-      found = std::ranges::min_element(records, {}, &PlannerRecord::last_used);
-      if (searched == &*found) searched = nullptr;
-      num_news = static_cast<size_t>(
-          std::remove(news.begin(), news.begin() + static_cast<std::ptrdiff_t>(num_news), &*found) -
-          news.begin());
-      *found = {};
-    }
-    found->border = border;
-    found->rows = bucket.rows, found->keys = static_cast<double>(bucket.kv_tokens);
-    found->plan = forced_plan(*found);
+  auto found = std::ranges::find_if(records_, [&](const PlanRecord& record) {
+    return record.last_used > 0 && record.border == border;
+  });
+  if (found == records_.end()) {
+    found = std::ranges::min_element(records_, {}, &PlanRecord::last_used);
+    const Plan plan = first_plan(options_.choice, *options_.orders);
+    found->begin(bucket, {plan, kind_of(plan, *options_.orders)});
   }
-  found->last_used = ++clock;
+  found->last_used = ++clock_;
   return *found;
 }
 
-// Returns the relative spread of single steps: the largest of all kinds, because the machine causes
-// it and not the kind.
-double Planner::State::noise(const PlannerRecord& record) const {
-  double spread = 0;
-  for (const MeasuredRatio& any : phases[static_cast<size_t>(record.border.phase)].ratios)
-    spread = std::max(spread, any.spread());
-  return spread;
+// A bucket is searched often at first and after each change, later less and less often.
+void Planner::search_for(PlanRecord& record) {
+  const bool is_due = record.found.candidates.empty() ||
+                      record.searched_ago >= std::min(1 + record.calm / 2, kTuning.most_between);
+  if (!is_due || credit_us_ <= 0) return;
+  const TimePoint begin = options_.clock->now();
+  const bool is_first = record.found.candidates.empty();
+  const SearchQuestion asked = question(record.size());
+  search_into(asked, record.found);
+  record.played.step_us = predict_plan(asked, record.played.plan).step_us;
+  record.searched_ago = 0;
+  if (is_first) decide(record, true);
+  const double took_us = to_us(options_.clock->now() - begin);
+  credit_us_ -= took_us;
+  ++totals_.num_searches, totals_.search_seconds += took_us / 1e6;
 }
 
-Expected Planner::State::expected(const PlannerRecord& record, const Candidate& candidate) const {
-  const auto& [plan, us] = candidate;
-  if (us <= 0) return {};
-  const size_t of = index_of(kind(plan));
-  const MeasuredRatio& near = phases[static_cast<size_t>(record.border.phase)].ratios[of];
-  const MeasuredRatio& here = record.ratios[of];
-  // A kind that was never measured is assumed to deviate from its prediction as the played plan
-  // does, because both predictions are made of the same times.
-  const double as_played = record.ratios[index_of(kind(record.plan))].value(1);
-  const double of_kind = here.value(near.count() >= kFew ? near.value(1) : as_played);
-  if (const MeasuredRatio* own = record.ratio_of(plan))
-    return {us * own->value(of_kind), own->error(noise(record))};
-  return {us * of_kind * (is_common(plan, *options.orders) ? 1 : 1 + kUncommonMargin),
-          here.error(noise(record))};
-}
-
-Expected Planner::State::expected_now(const PlannerRecord& record) const {
-  return expected(record, {record.plan, record.found.plan_us});
-}
-
-RecordTimes Planner::State::times_of(const PlannerRecord& record) const {
-  RecordTimes times;
-  const auto look_at = [&](const Candidate& candidate) {
-    double& least = times.expected_us[index_of(kind(candidate.plan))];
-    const double us = expected(record, candidate).us;
-    if (us > 0 && (least == 0 || us < least)) least = us;
-  };
-  for (const Candidate& candidate : record.finalists()) look_at(candidate);
-  times.plan_us = expected_now(record).us;
-  return times;
-}
-
-std::vector<Finalist> Planner::State::finalists_of(const PlannerRecord& record) const {
-  std::vector<Finalist> out;
-  for (const Candidate& candidate : record.finalists()) {
-    const MeasuredRatio* own = record.ratio_of(candidate.plan);
-    out.push_back({.plan = candidate.plan,
-                   .name = describe(candidate.plan, *options.orders),
-                   .predicted_us = candidate.step_us,
-                   .expected_us = expected(record, candidate).us,
-                   .num_measured = own != nullptr ? own->count() : 0});
+// Adopts the plan that is expected to be fastest, if it is better by enough for long enough. The
+// errors of two plans of one kind are much alike, so they count only if both plans were measured.
+void Planner::decide(PlanRecord& record, bool at_once) {
+  const Correction correction(record);
+  const Candidate* best = nullptr;
+  Expected then;
+  for (const Candidate& candidate : record.found.candidates) {
+    if (candidate.plan == record.played.plan || !allows(options_.choice, candidate.kind)) continue;
+    // Where little is left of what was measured of another kind, a trial must come first.
+    const int of_kind = correction.num_measured(candidate.kind);
+    if (candidate.kind != record.played.kind && of_kind > 0 && of_kind < kTuning.few) continue;
+    const Expected expected = correction.of(candidate);
+    if (best == nullptr || expected.us < then.us) best = &candidate, then = expected;
   }
-  std::ranges::sort(out, {}, &Finalist::expected_us);
-  return out;
+  if (best == nullptr) return;
+  const Expected now = correction.of(record.played);
+  const bool are_known = std::min(now.num_measured, then.num_measured) >= kTuning.few;
+  const bool are_alike = best->kind == record.played.kind;
+  const bool is_guess = are_alike && !are_known;
+  const double margin = are_alike ? kTuning.same_kind : kTuning.other_kind;
+  const double errors = is_guess ? 0 : std::hypot(now.error, then.error);
+  if (then.us >= now.us * (1 - margin - kTuning.errors * errors)) {
+    record.streak = 0;
+    return;
+  }
+  record.streak += is_guess ? 1 : 1 + static_cast<int>((1 - then.us / now.us) / margin);
+  if (!at_once && record.streak < kTuning.patience) return;
+  record.adopt(*best);
+  record.has_news = is_automatic();
 }
 
-// The planner.
-
-Planner::Planner(const Options& options) : state_(std::make_unique<State>(options)) {
-  HOCKET_CHECK(options.orders != nullptr && options.clock != nullptr);
+void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& plan) {
+  const Bucket bucket{record.border.phase, static_cast<int>(step.rows), step.kv_tokens};
+  const int num_halves = options_.orders->at(plan.order).num_halves;
+  const auto halves = num_halves == 2 ? halves_of(bucket, plan.share, 1) : std::nullopt;
+  if (trials_.is_cold(step)) return;
+  // Sizes that the fit has not seen say nothing about plans.
+  if (fit_.num_seen(halves ? (*halves)[0] : bucket) >= kTuning.few) {
+    const double predicted_us = predict_plan(question(bucket), plan).step_us;
+    const double ratio = predicted_us > 0 ? static_cast<double>(step.step_us) / predicted_us : 0;
+    const PlanKind kind = kind_of(plan, *options_.orders);
+    if (ratio > 0) {
+      record.note_ratio({plan, kind}, ratio);
+      ratios_[static_cast<size_t>(bucket.phase)][index_of(kind)].add(ratio);
+    }
+  }
+  fit_.note(step, plan, num_halves);
+  if (plan == record.played.plan) record.measured.add(step.step_us);
+  if (std::exchange(num_link_shifts_, fit_.num_link_shifts()) == fit_.num_link_shifts()) return;
+  if (std::exchange(shifted_at_, totals_.num_steps) + kTuning.links_apart > totals_.num_steps)
+    return;
+  for (KindRatios& of_phase : ratios_)
+    for (MeasuredRatio& ratio : of_phase) ratio.weaken(kTuning.guess);
+  for (PlanRecord& each : records_) each.weaken();
 }
-Planner::~Planner() = default;
 
 void Planner::note(std::span<const StepReport> reports) {
-  State& s = *state_;
   const StepReport step = slowest_of(reports);
-  const auto plan = plan_of(static_cast<PlanId>(step.plan), *s.options.orders);
+  const auto plan = plan_of(static_cast<PlanId>(step.plan), *options_.orders);
   if (step.is_valid == 0 || step.rows == 0 || !plan) return;
-  const std::lock_guard lock(s.mutex);
-  ++s.num_steps;
-  s.credit_us =
-      std::min(s.credit_us + kSearchShare * static_cast<double>(step.step_us), kMostCreditUs);
-  PlannerRecord& record =
-      s.record_for({static_cast<Phase>(step.phase), static_cast<int>(step.rows), step.kv_tokens});
-  const double weight = std::max(0.1, 1.0 / static_cast<double>(++record.num_steps));
-  record.rows += weight * (step.rows - record.rows);
-  record.keys += weight * (step.kv_tokens - record.keys);
-  ++record.searched_ago;
-  if (++record.calm >= kCalm) {
-    record.calm = 0;
-    record.patience_shift = std::max(record.patience_shift - 1, 0);
-  }
-  s.measure(record, step, *plan);
-  s.note_shadow(record, step);
-  s.drop_if_it_lies(record);
-  if (s.is_automatic() && record.is_searched && !record.is_told && record.num_steps >= kUntold)
-    s.tell(record);
+  const std::lock_guard lock(mutex_);
+  if (++totals_.num_steps % kTuning.ageing == 0)
+    for (KindRatios& of_phase : ratios_)
+      for (MeasuredRatio& ratio : of_phase) ratio.age();
+  credit_us_ = std::min(credit_us_ + kTuning.search_share * step.step_us, kTuning.most_credit_us);
+  PlanRecord& record =
+      record_for({static_cast<Phase>(step.phase), static_cast<int>(step.rows), step.kv_tokens});
+  record.note_size(step);
+  measure(record, step, *plan);
+  const uint64_t before = record.num_trial_steps;
+  trials_.note(record, step);
+  totals_.num_trial_steps += record.num_trial_steps - before;
+  if (record.found.candidates.empty()) return;
+  if (record.measured.count() >= kTuning.few) decide(record, false);
+  // The first decision is logged once it has settled; a forced plan, if it costs time.
+  if (record.is_told || options_.choice.mode == OverlapChoice::Mode::none) return;
+  record.has_news |=
+      record.num_steps >= kTuning.untold && (is_automatic() || record.cost() > kTuning.cost_told);
 }
 
 Planner::Choice Planner::choose(const Bucket& next) {
-  State& s = *state_;
   if (next.rows <= 0) return {};
-  const std::lock_guard lock(s.mutex);
-  PlannerRecord& record = s.record_for(next);
-  s.search_on(record);
-  if (const auto shadow = s.shadow_for(record, next.phase)) return {*shadow, true};
-  return {s.plan_near(record), false};
+  const std::lock_guard lock(mutex_);
+  PlanRecord& record = record_for(next);
+  search_for(record);
+  const auto trial = is_automatic() ? trials_.next(record) : std::nullopt;
+  return {trial.value_or(record.played.plan), trial.has_value()};
 }
 
 std::optional<std::string> Planner::take_news() {
-  State& s = *state_;
-  if (s.num_news == 0) return std::nullopt;
-  const PlannerRecord& record = *s.news[0];
-  std::rotate(s.news.begin(), s.news.begin() + 1, s.news.end());
-  --s.num_news;
-  const RecordTimes times = s.times_of(record);
-  if (s.is_automatic()) return decision_text(record, times, *s.options.orders);
-  return forced_text(record, times, *s.options.orders, s.options.choice);
+  const auto record = std::ranges::find_if(records_, &PlanRecord::has_news);
+  if (record == records_.end()) return std::nullopt;
+  record->has_news = false, record->is_told = true;
+  if (is_automatic()) return decision_text(*record, *options_.orders);
+  return forced_text(*record, flag_of(options_.choice, *options_.orders));
 }
 
 PlannerState Planner::state() const {
-  const State& s = *state_;
   PlannerState out;
-  std::vector<PlannerRecord> records;
-  std::vector<RecordTimes> times;
-  std::vector<std::vector<Finalist>> finalists;
-  records.reserve(kMostRecords), times.reserve(kMostRecords), finalists.reserve(kMostRecords);
+  std::vector<PlanRecord> records;
   {
-    const std::lock_guard lock(s.mutex);
-    records.assign(s.records.begin(), s.records.end());
-    for (const PlannerRecord& record : s.records) {
-      times.push_back(s.times_of(record));
-      finalists.push_back(s.finalists_of(record));
-    }
-    out.num_steps = s.num_steps, out.num_shadow_steps = s.num_shadow_steps;
-    out.num_trial_steps = s.num_trial_steps;
-    out.num_searches = s.num_searches, out.search_seconds = s.search_us / 1e6;
+    const std::lock_guard lock(mutex_);
+    out = totals_;
+    for (const PlanRecord& record : records_)
+      if (record.last_used > 0) records.push_back(record);
   }
-  for (size_t i = 0; i < records.size(); ++i) {
-    const PlannerRecord& record = records[i];
-    out.decisions.push_back({.bucket = record.border,
-                             .plan = record.plan,
-                             .name = describe(record.plan, *s.options.orders),
-                             .finalists = std::move(finalists[i]),
-                             .text = decision_text(record, times[i], *s.options.orders),
-                             .predicted_us = times[i].plan_us,
-                             .measured_us = record.measured.median(),
-                             .none_us = times[i].expected_us[0],
-                             .lower_bound_us = record.found.lower_bound_us,
-                             .three_halves_us = record.found.three_halves_us,
-                             .num_steps = record.num_steps,
-                             .num_shadow_steps = record.num_shadow_steps,
-                             .num_trial_steps = static_cast<uint64_t>(record.num_trial_steps),
-                             .num_changes = record.num_changes});
-  }
+  for (const PlanRecord& record : records)
+    out.decisions.push_back(decision_of(record, *options_.orders));
   std::ranges::sort(out.decisions, {}, [](const OverlapDecision& d) {
     return std::tuple(d.bucket.phase, d.bucket.rows, d.bucket.kv_tokens);
   });

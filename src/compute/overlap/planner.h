@@ -1,90 +1,38 @@
 // Chooses the plan of every step from measured times, and says why. The lowest rank plans for all;
 // the plan that it chose travels with the agreement.
 //
-//   note(reports of the last step) -> fits -> search, now and then -> choose(next bucket)
+//   note(reports of the last step) -> fit -> is another plan better? -> adopt it
+//   choose(next bucket)            -> search, now and then -> a trial, or the plan of the bucket
 //
-// A bucket's plan is changed when another one is predicted more than kMargin faster in kPatience
-// searches in a row. The margin is half of that if both plans were measured, and smaller between
-// plans of one kind. Each change doubles the patience, unless trials caused it; calm steps halve
-// it. A plan that was adopted lately and takes longer than expected is dropped at once.
-//
-// Predictions are corrected by what was measured: by the ratio of the plan in this bucket, or of
-// its kind if the plan was not played here. Finalists are measured in bursts of a few steps. In a
-// bucket without trials yet these are all that could be the best in view of the errors of
-// predictions (trials: at most kMostTrialSteps until the links change); later it is one now and
-// then (shadow runs: at most four in any 400 steps).
-//
-// Searching takes at most kSearchShare of the time, apart from the first 5 ms. Thread: engine,
-// except state(). After warm-up choose() and note() allocate nothing.
+// A bucket's plan is changed when another one is expected to be faster, by a margin and the error
+// of what is known, for some steps in a row; a large gain needs fewer. All numbers are in tuning.h.
+// Thread: engine, except state(). After construction choose() and note() allocate nothing.
 #pragma once
 
-#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "compute/overlap/explain.h"
 #include "compute/overlap/fit.h"
-#include "compute/overlap/search.h"
+#include "compute/overlap/trial.h"
 
 namespace hocket {
-
-// The value of --overlap: what the user allows or forces.
-struct OverlapChoice {
-  enum class Mode : uint8_t {
-    automatic,     // auto
-    none,          // none
-    single_batch,  // --enable-single-batch-overlap: the best of its kind
-    two_batch,     // --enable-two-batch-overlap: the best of its kind
-    order,         // the name of an order, of the table or of --overlap-plan
-  };
-  Mode mode = Mode::automatic;
-  int order = 0;  // only Mode::order: index in the table
-};
-
-// A plan that may prove to be the best of a bucket.
-struct Finalist {
-  Plan plan;
-  std::string name;                          // describe()
-  double predicted_us = 0, expected_us = 0;  // expected: corrected by what was measured
-  int num_measured = 0;                      // how many of its last steps count, at most 31
-};
-
-// The decision for one bucket, as /overlap and log lines show it.
-struct OverlapDecision {
-  Bucket bucket;  // the upper border of the bucket
-  Plan plan;
-  std::string name;                 // describe() of the plan
-  std::vector<Finalist> finalists;  // sorted, the one expected to be fastest first
-  std::string text;                 // "decode, 64 rows: none (two halves predicted -4 %: ...)"
-  double predicted_us = 0, measured_us = 0, none_us = 0;
-  double lower_bound_us = 0, three_halves_us = 0;
-  uint64_t num_steps = 0, num_shadow_steps = 0, num_trial_steps = 0, num_changes = 0;
-};
-
-struct PlannerState {
-  std::vector<OverlapDecision> decisions;  // prefill first, rows ascending
-  uint64_t num_steps = 0, num_shadow_steps = 0, num_trial_steps = 0, num_searches = 0;
-  double search_seconds = 0;
-};
 
 class Planner {
  public:
   struct Options {
     const OrderTable* orders = nullptr;  // outlives it
     LayerCounts layers;
-    std::shared_ptr<const StageModel> prior;  // may be null
+    std::shared_ptr<const StageModel> prior;  // not null; FittedTimes
     OverlapChoice choice;
     int row_tile = 1;
-    int most_parts = kMaxParts;
     const Clock* clock = nullptr;  // outlives it
   };
-  static constexpr double kMargin = 0.03, kShadowShare = 0.01, kSearchShare = 0.003;
-  static constexpr int kPatience = 3, kMostTrialSteps = 128;
-
   explicit Planner(const Options& options);
-  ~Planner();
 
   // Learns from the reports of all ranks on the last step; invalid ones are passed over.
   void note(std::span<const StepReport> reports);
@@ -92,7 +40,7 @@ class Planner {
   // for both phases before it is known which of them is played: the reports show which one it was.
   struct Choice {
     Plan plan;
-    bool is_shadow = false;  // it is the turn of a finalist
+    bool is_shadow = false;  // a trial
   };
   Choice choose(const Bucket& next);
   // Returns a line for the log about a plan that changed, or about a forced plan that costs time;
@@ -102,8 +50,23 @@ class Planner {
   PlannerState state() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  bool is_automatic() const { return options_.choice.mode == OverlapChoice::Mode::automatic; }
+  SearchQuestion question(const Bucket& bucket) const;
+  PlanRecord& record_for(const Bucket& bucket);
+  void search_for(PlanRecord& record);
+  void decide(PlanRecord& record, bool at_once);
+  void measure(PlanRecord& record, const StepReport& step, const Plan& plan);
+
+  const Options options_;
+  FittedTimes fit_;
+  std::array<KindRatios, kNumPhases> ratios_;  // over all buckets
+  Trials trials_;
+  double credit_us_ = kTuning.first_credit_us;  // time that searches may still take
+  uint32_t num_link_shifts_ = 0;
+  uint64_t clock_ = 0, shifted_at_ = 0;
+  mutable std::mutex mutex_;  // protects the two below
+  std::vector<PlanRecord> records_;
+  PlannerState totals_;  // without decisions
 };
 
 }  // namespace hocket

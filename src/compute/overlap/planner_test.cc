@@ -14,6 +14,7 @@
 namespace hocket {
 namespace {
 
+using testing::Guess;
 using testing::kServedLayers;
 using testing::Machine;
 using testing::Server;
@@ -31,7 +32,7 @@ class CountingClock final : public Clock {
 
 class PlannerTest : public ::testing::Test {
  protected:
-  Planner::Options options(std::shared_ptr<const StageModel> prior = nullptr) {
+  Planner::Options options(std::shared_ptr<const StageModel> prior = std::make_shared<Guess>()) {
     return {.orders = &OrderTable::builtin(),
             .layers = kServedLayers,
             .prior = std::move(prior),
@@ -46,8 +47,8 @@ class PlannerTest : public ::testing::Test {
   }
   // Returns how much slower the chosen plan is than the best one, as a fraction.
   static double regret(Server& server, const Bucket& bucket) {
-    const double best = search(server.truth(bucket)).best.step_us;
-    return server.true_us(bucket, server.plan_now(bucket)) / best - 1;
+    const double best_us = search(server.truth(bucket)).best().step_us;
+    return server.true_us(bucket, server.plan_now(bucket)) / best_us - 1;
   }
 
   FakeClock clock_;
@@ -57,24 +58,24 @@ class PlannerTest : public ::testing::Test {
 class PlannerAmidNoise : public PlannerTest, public ::testing::WithParamInterface<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, PlannerAmidNoise, ::testing::Range(1u, 5u));
 
-TEST_P(PlannerAmidNoise, FindsTheBestPlanWithAPriorAndWithout) {
+TEST_P(PlannerAmidNoise, FindsTheBestPlanWithAGoodPriorAndWithAGuess) {
   double sum = 0;
   int count = 0;
-  for (const bool has_prior : {true, false})
+  for (const bool is_good : {true, false})
     for (const double gbit : {0.2, 2.5, 1000.0})
       for (const double weights : {0.0, 0.9})
         for (const int rows : {2, 64}) {
           Machine machine;
           machine.link_gbit = gbit, machine.weights_share = weights;
-          Server server(machine, options(has_prior ? prior_like(machine) : nullptr), 0.1,
+          Server server(machine, is_good ? options(prior_like(machine)) : options(), 0.1,
                         GetParam());
           for (int step = 0; step < 1200; ++step) server.step(decode(rows));
           const double lost = regret(server, decode(rows));
-          EXPECT_LE(lost, 0.1) << (has_prior ? "prior " : "no prior ") << gbit << " Gbit/s, "
+          EXPECT_LE(lost, 0.1) << (is_good ? "a good prior " : "a guess ") << gbit << " Gbit/s, "
                                << weights << ", " << rows
                                << " rows: " << server.planner().state().decisions[0].text
                                << " best "
-                               << describe(search(server.truth(decode(rows))).best.plan,
+                               << describe(search(server.truth(decode(rows))).best().plan,
                                            OrderTable::builtin());
           sum += lost, ++count;
         }
@@ -85,61 +86,33 @@ TEST_F(PlannerTest, PredictsAtOnceWhereAPriorIsRight) {
   Machine machine;
   machine.link_gbit = 1;
   Server server(machine, options(std::make_shared<Machine>(machine)), 0);
-  const Candidate best = search(server.truth(decode(64))).best;
+  const Candidate best = search(server.truth(decode(64))).best();
   EXPECT_LE(server.true_us(decode(64), server.planner().choose(decode(64)).plan),
             1.011 * best.step_us);
 }
 
-TEST_F(PlannerTest, PlaysAnUncommonOrderForMoreThanFivePercentAlone) {
-  int common = 0, uncommon = 0;
-  std::mt19937 random(9);
-  for (double gbit = 0.3; gbit < 20; gbit *= 1.1) {
-    Machine machine;
-    machine.link_gbit = gbit, machine.weights_share = 0.1 * (random() % 10);
-    const int rows = 3 << random() % 5;
-    const Bucket bucket{Phase::decode, rows,
-                        static_cast<int64_t>(rows * 500 * (1 + random() % 20))};
-    Server server(machine, options(std::make_shared<Machine>(machine)), 0);
-    const Plan plan = server.planner().choose(bucket).plan;
-    if (kind_of(plan, OrderTable::builtin()) != PlanKind::two_batch) continue;
-    SearchQuestion question = server.truth(bucket);
-    question.layers.beside_us = 0;  // the planner does not know it yet
-    const SearchAnswer best = search(question);
-    const Candidate* plain = nullptr;
-    for (const Candidate& c : best.common)
-      if (kind_of(c.plan, OrderTable::builtin()) == PlanKind::two_batch &&
-          (plain == nullptr || c.step_us < plain->step_us))
-        plain = &c;
-    ASSERT_NE(plain, nullptr);
-    const bool is_common = plain->step_us <= 1.05 * best.best_two.step_us;
-    EXPECT_EQ(plan, is_common ? plain->plan : best.best_two.plan) << gbit;
-    ++(is_common ? common : uncommon);
+// The bound of docs/decisions/0017: the plan after 300 steps is at most 0.3 % slower than the best,
+// on average over 108 servers; with a good prior, and with one that knows nothing.
+TEST_F(PlannerTest, FindsAGoodPlanInThreeHundredSteps) {
+  for (const bool is_good : {true, false}) {
+    double sum = 0;
+    int count = 0;
+    for (const double gbit : {0.2, 1.0, 2.5, 10.0})
+      for (const double weights : {0.0, 0.4, 0.9})
+        for (const int rows : {2, 16, 64})
+          for (const uint32_t seed : {1u, 2u, 3u}) {
+            Machine machine;
+            machine.link_gbit = gbit, machine.weights_share = weights;
+            Server server(machine, is_good ? options(prior_like(machine)) : options(), 0.03, seed);
+            for (int step = 0; step < 300; ++step) server.step(decode(rows));
+            const double lost = regret(server, decode(rows));
+            EXPECT_LE(lost, 0.1) << gbit << " Gbit/s, " << weights << ", " << rows << " rows";
+            sum += lost, ++count;
+          }
+    fmt::print("mean regret after 300 steps, {}: {:.3f} %\n", is_good ? "a good prior" : "a guess",
+               100 * sum / count);
+    EXPECT_LE(sum / count, 0.003);
   }
-  EXPECT_GT(common, 0);
-  EXPECT_GT(uncommon, 0);
-}
-
-TEST_F(PlannerTest, WithoutAPriorItBeginsWithNone) {
-  const Machine machine;
-  Server server(machine, options(), 0);
-  for (int step = 0; step < 99; ++step) {
-    EXPECT_EQ(server.planner().choose(decode(64)).plan, Plan{}) << step;
-    server.step(decode(64));
-  }
-}
-
-// The planner need not wait for a shadow run to learn that halves pay.
-TEST_F(PlannerTest, WithoutAPriorItTriesEachKindSoon) {
-  for (const double gbit : {0.2, 1.0, 2.5, 10.0})
-    for (const double weights : {0.0, 0.4, 0.9})
-      for (const int rows : {2, 16, 64}) {
-        Machine machine;
-        machine.link_gbit = gbit, machine.weights_share = weights;
-        Server server(machine, options(), 0.03);
-        for (int step = 0; step < 200; ++step) server.step(decode(rows));
-        EXPECT_LE(regret(server, decode(rows)), 0.05)
-            << gbit << " Gbit/s, " << weights << ", " << rows << " rows";
-      }
 }
 
 // Where two kinds are equally fast, noise must not change plans often.
@@ -149,8 +122,9 @@ TEST_P(PlannerAmidNoise, HardlyEverChangesItsMind) {
   double closest = 1, gbit_there = 0;
   for (double gbit = 0.3; gbit < 30; gbit *= 1.03) {
     machine.link_gbit = gbit;
-    const SearchAnswer best = search(Server(machine, options(), 0).truth(decode(62)));
-    const double apart = std::abs(best.best_two.step_us / best.best_single.step_us - 1);
+    const SearchAnswer answer = search(Server(machine, options(), 0).truth(decode(62)));
+    const auto [none, single, two] = answer.best_of;
+    const double apart = std::abs(two.step_us / single.step_us - 1);
     if (apart < closest) closest = apart, gbit_there = gbit;
   }
   ASSERT_LT(closest, 0.01);
@@ -159,11 +133,11 @@ TEST_P(PlannerAmidNoise, HardlyEverChangesItsMind) {
   std::mt19937 random(5);
   for (int step = 0; step < 10'000; ++step)
     server.step(decode(60 + static_cast<int>(random() % 5)));
-  EXPECT_LE(server.num_changes(), 15u);
+  EXPECT_LE(server.num_changes(), 20u);
   EXPECT_LE(regret(server, decode(64)), 0.05);
 }
 
-TEST_F(PlannerTest, ShadowRunsAreFew) {
+TEST_F(PlannerTest, TrialsAreFewOnceABucketIsKnown) {
   Machine machine;
   machine.link_gbit = 2;
   for (const bool asks_both : {false, true}) {
@@ -176,19 +150,18 @@ TEST_F(PlannerTest, ShadowRunsAreFew) {
         server.step({is_prompt ? Phase::prefill : Phase::decode, is_prompt ? 512 : 64, 50'000});
       }
     };
-    // The trials come first: of one bucket, or of two.
-    play(2000);
+    // Those of a new bucket come first: of one bucket, or of two.
+    play(3000);
     const PlannerState tried = server.planner().state();
     EXPECT_GT(tried.num_trial_steps, 0u);
-    EXPECT_LE(tried.num_trial_steps, (asks_both ? 2 : 1) * (Planner::kMostTrialSteps + 3));
+    EXPECT_LE(tried.num_trial_steps, (asks_both ? 2 : 1) * (kTuning.first_trials + 3) + 30);
     server.forget_shadows();
     play(5000);
     const PlannerState later = server.planner().state();
-    EXPECT_EQ(later.num_trial_steps, tried.num_trial_steps);
     EXPECT_LE(server.most_shadows_of(400), 4);
     EXPECT_LE(server.most_shadows_of(5000), 50 + 3);  // the last burst is not over
     EXPECT_GE(server.most_shadows_of(5000), 20);      // but there are some
-    EXPECT_EQ(later.num_shadow_steps - tried.num_shadow_steps,
+    EXPECT_EQ(later.num_trial_steps - tried.num_trial_steps,
               static_cast<uint64_t>(server.most_shadows_of(5000)));
   }
 }
@@ -196,7 +169,7 @@ TEST_F(PlannerTest, ShadowRunsAreFew) {
 // The prior says that two halves are best, but they are not.
 TEST_P(PlannerAmidNoise, LeavesAPlanThatLiesWithinAFewSteps) {
   Machine machine;
-  machine.link_gbit = 1;
+  machine.link_gbit = 2;
   Server server(machine, options(std::make_shared<Machine>(machine)), 0.02, GetParam());
   server.lie = 2;
   server.step(decode(64));
@@ -212,7 +185,7 @@ TEST_P(PlannerAmidNoise, LeavesAPlanThatLiesWithinAFewSteps) {
   for (int step = 0; step < 3000; ++step) server.step(decode(64));
   EXPECT_NE(kind_of(server.plan_now(decode(64)), orders), PlanKind::two_batch);
   EXPECT_LE(server.num_changes() - changes, 4u);  // changes between numbers of parts of one half
-  // Halves have become fast again, which shadow runs find out.
+  // Halves have become fast again, which trials find out.
   server.lie = 1;
   for (int step = 0; step < 3000; ++step) server.step(decode(64));
   EXPECT_EQ(kind_of(server.plan_now(decode(64)), orders), PlanKind::two_batch);
@@ -245,7 +218,7 @@ TEST_F(PlannerTest, SearchesForASmallShareOfTheTime) {
   for (int step = 0; step < 3000; ++step) server.step(decode(1 + static_cast<int>(random() % 500)));
   const PlannerState state = server.planner().state();
   EXPECT_GT(state.num_searches, 10u);
-  EXPECT_LE(state.search_seconds, Planner::kSearchShare * server.all_us / 1e6 + 0.006);
+  EXPECT_LE(state.search_seconds, kTuning.search_share * server.all_us / 1e6 + 0.006);
 }
 
 TEST_F(PlannerTest, KnowsSoManyBucketsAndNoMore) {
@@ -256,7 +229,7 @@ TEST_F(PlannerTest, KnowsSoManyBucketsAndNoMore) {
     server.step({static_cast<Phase>(random() % 2), static_cast<int>(1 + random() % 10'000),
                  static_cast<int64_t>(random())});
   const PlannerState state = server.planner().state();
-  EXPECT_EQ(state.decisions.size(), 64u);
+  EXPECT_EQ(state.decisions.size(), static_cast<size_t>(kTuning.most_buckets));
   EXPECT_EQ(state.num_steps, 599u);
   EXPECT_TRUE(std::ranges::is_sorted(state.decisions, {}, [](const OverlapDecision& d) {
     return std::tuple(d.bucket.phase, d.bucket.rows, d.bucket.kv_tokens);
@@ -349,7 +322,9 @@ TEST_F(PlannerTest, SaysWhatItDoesAndWhy) {
   EXPECT_NEAR(decision.measured_us / plan_us, 1, 1e-6);
   EXPECT_NEAR(decision.none_us / none_us, 1, 0.01);
   EXPECT_LT(decision.lower_bound_us, decision.predicted_us);
-  EXPECT_GT(decision.three_halves_us, 0);
+  ASSERT_EQ(decision.finalists.size(), OverlapDecision::kMostFinalists);
+  EXPECT_EQ(decision.finalists[0].plan, decision.plan);
+  EXPECT_TRUE(std::ranges::is_sorted(decision.finalists, {}, &Finalist::expected_us));
 
   Machine fast;
   fast.link_gbit = 10'000, fast.latency_us = 0, fast.weights_share = 1;

@@ -8,16 +8,12 @@
 // Source: docs/contracts/overlap.md, "Prediction".
 #pragma once
 
-#include <limits>
 #include <span>
 
 #include "compute/overlap/order.h"
 #include "compute/overlap/stage_times.h"
 
 namespace hocket {
-
-// The most halves of a prediction; fewer are played.
-inline constexpr int kMostPredictedHalves = 3;
 
 // A plan in numbers: stage times of each half.
 struct PlanTimes {
@@ -28,32 +24,26 @@ struct PlanTimes {
 
 struct Prediction {
   double step_us = 0;     // all layers, and what is beside them
-  double period_us = 0;   // one MoE layer in the steady state
   double exposed_us = 0;  // part of step_us that waits for transfers; the sum of the next two
   double dispatch_exposed_us = 0, combine_exposed_us = 0;
   double compute_us = 0;  // part of step_us on the cores, without what is beside the layers
-  double link_us = 0;     // how long the link is busy in a step
 };
 
 Prediction predict(const PlanTimes& plan, const LayerCounts& layers);
 
-// Returns a bound [us] that no order of these halves can beat, with shared experts at any place. It
-// is the largest of: the cores' work; the link's work with what must come before and after it; the
-// longest chain of one half that has core and link to itself. The time beside the layers is added.
-double lower_bound_us(std::span<const StageTimes> halves, const LayerCounts& layers, int parts = 1);
-
 // Predicts many orders over the same halves.
 class Predictor {
  public:
-  static constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-
-  // halves: 1 .. kMostPredictedHalves; parts: 1 .. kMaxParts.
+  // One half or two; parts: 1 .. kMaxParts.
   Predictor(std::span<const StageTimes> halves, int parts, const LayerCounts& layers);
 
-  // Returns the step time [us] of an order with as many halves; kNoLimit if it is `limit_us` or
-  // more.
-  double step_us(const Order& order, double limit_us = kNoLimit) const;
+  // Returns the step time [us] of an order with as many halves.
+  double step_us(const Order& order) const;
   Prediction predict(const Order& order) const;
+  // Returns a bound [us] that no order of these halves can beat, with shared experts at any place.
+  // It is the largest of: the cores' work; the link's work with what must come before and after it;
+  // the longest chain of one half that has core and link to itself. The time beside the layers is
+  // added.
   double lower_bound_us() const;
 
  private:
@@ -68,14 +58,10 @@ class Predictor {
   };
   struct Core;  // the state of a rank in a step
 
-  // Returns false if it gave up at the limit.
-  bool play(Core& core, const Order& order, Picoseconds limit) const;
+  Core play(const Order& order) const;
   void play_slot(Core& core, int half, Op op) const;
-  void play_tick(Core& core, const Order& order, int tick, int num_layers) const;
-  bool play_steady(Core& core, const Order& order, int num_ticks, Picoseconds limit) const;
-  double steady_period_us(const Order& order) const;
 
-  std::array<Half, kMostPredictedHalves> halves_{};
+  std::array<Half, 2> halves_{};
   int num_halves_ = 0, parts_ = 1;
   LayerCounts layers_;
   Picoseconds compute_ = 0;  // compute time of a step, the same for every order

@@ -41,6 +41,19 @@ class Machine final : public StageModel {
   static double kb(double rows) { return 0.1 + rows * 6; }
 };
 
+// A prior that knows nothing of the machine: half of each time is constant at 50 rows.
+class Guess final : public StageModel {
+ public:
+  StageTimes at(const Bucket& bucket) const override {
+    StageTimes times;
+    times.compute.fill(50 + bucket.rows);
+    times.of(Op::attn_core) += 0.001 * static_cast<double>(bucket.kv_tokens);
+    times.dispatch = times.combine = {10.0 * bucket.rows, 10};
+    times.part_us = 5;
+    return times;
+  }
+};
+
 inline constexpr LayerCounts kServedLayers{.num_dense = 1, .num_moe = 24, .has_shared = true};
 inline constexpr double kBesideUs = 500;
 

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "compute/overlap/order_table.h"
+#include "compute/overlap/order_yaml.h"
 
 namespace hocket::testing {
 
@@ -59,6 +60,40 @@ inline Order random_order(std::mt19937& random) {
     const auto is_legal = [&](const OpGraph* graph) { return !find_fault(order, *graph); };
     if (is_legal(&shared_moe_graph()) && is_legal(&dense_graph())) return order;
   }
+}
+
+// Returns such an order in which each transfer starts right behind what makes its rows, and is
+// waited for right before what needs them.
+inline Order tight_order(std::mt19937& random) {
+  const Order loose = random_order(random);
+  Order tight{"tight", 2, {}};
+  for (const Slot& slot : loose.slots) {
+    const auto add = [&](Op op, int lag) {
+      tight.slots.push_back({slot.half, op, static_cast<uint8_t>(lag)});
+    };
+    switch (slot.op) {
+      case Op::attn_in:
+        add(Op::combine_wait, slot.lag + 1), add(Op::attn_in, slot.lag);
+        break;
+      case Op::gate:
+        add(Op::gate, slot.lag), add(Op::dispatch_start, slot.lag);
+        break;
+      case Op::experts:
+        add(Op::dispatch_wait, slot.lag), add(Op::experts, slot.lag);
+        add(Op::combine_start, slot.lag);
+        break;
+      case Op::dispatch_start:
+      case Op::dispatch_wait:
+      case Op::combine_start:
+      case Op::combine_wait:
+        break;
+      default:
+        add(slot.op, slot.lag);
+    }
+  }
+  return std::ranges::any_of(tight.slots, [](const Slot& s) { return s.lag > kMaxLag; })
+             ? tight_order(random)
+             : tight;
 }
 
 }  // namespace hocket::testing

@@ -1,5 +1,7 @@
 #include "engine/forecast/overlap_forecast.h"
 
+#include "compute/overlap/explain.h"
+
 namespace hocket {
 namespace {
 
@@ -9,15 +11,15 @@ OverlapPoint best_at(const StageForecast& stages, const Bucket& bucket, int row_
                                 .layers = stages.layers(bucket),
                                 .bucket = bucket,
                                 .row_tile = row_tile};
-  SearchAnswer answer = search(question);
+  const SearchAnswer answer = search(question);
   OverlapPoint point{.bucket = bucket,
-                     .plan = answer.best.plan,
-                     .none_us = answer.none.step_us,
-                     .step_us = answer.best.step_us,
+                     .plan = answer.best().plan,
+                     .none_us = answer.best_of[0].step_us,
+                     .step_us = answer.best().step_us,
                      .lower_bound_us = answer.lower_bound_us,
-                     .exposed_us = predict_plan(question, answer.none.plan).exposed_us,
-                     .why = std::move(answer.why)};
-  const double exposed_us = predict_plan(question, answer.best.plan).exposed_us;
+                     .exposed_us = answer.reason.none.exposed_us,
+                     .why = explain(answer)};
+  const double exposed_us = predict_plan(question, answer.best().plan).exposed_us;
   if (point.exposed_us > 0) point.hidden = 1 - exposed_us / point.exposed_us;
   return point;
 }

@@ -1,4 +1,5 @@
 #include "engine/ranks/overlap_settings.h"
+#include "compute/overlap/order_yaml.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

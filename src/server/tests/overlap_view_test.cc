@@ -40,7 +40,7 @@ OverlapView some_view() {
                 {.rank = 1, .stats = some_overlap_stats()}};
   view.ranks[1].stats.exposed_seconds = 0;
   view.ranks[1].stats.exact_arrival = false;
-  view.planner = PlannerState{.num_steps = 900, .num_shadow_steps = 9, .num_searches = 30};
+  view.planner = PlannerState{.num_steps = 900, .num_searches = 30};
   view.planner->search_seconds = 0.5;
   view.planner->decisions.push_back(
       {.bucket = {Phase::prefill, 1024, 2048},
@@ -52,9 +52,7 @@ OverlapView some_view() {
        .measured_us = 101,
        .none_us = 130,
        .lower_bound_us = 90,
-       .three_halves_us = 99,
        .num_steps = 40,
-       .num_shadow_steps = 1,
        .num_trial_steps = 5,
        .num_changes = 2});
   view.planner->decisions.push_back({.bucket = {Phase::decode, 64, 100}, .text = "decode: none"});
@@ -96,8 +94,7 @@ TEST(OverlapView, IsAnsweredAsJson) {
                    "predicted_us": 120.0, "expected_us": 130.0, "measured_steps": 9}],
     "text": "prefill, 1024 rows: two-batch",
     "predicted_us": 100.0, "measured_us": 101.0, "none_us": 130.0, "lower_bound_us": 90.0,
-    "three_halves_us": 99.0, "steps": 40, "shadow_steps": 1, "trial_steps": 5,
-    "changes": 2})"));
+    "steps": 40, "trial_steps": 5, "changes": 2})"));
   EXPECT_EQ(decisions[1]["phase"], "decode");
   EXPECT_EQ(server.ask("POST", "/overlap", "{}").status, 405);
 }

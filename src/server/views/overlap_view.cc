@@ -65,9 +65,7 @@ Json decision_json(const OverlapDecision& d) {
           {"measured_us", d.measured_us},
           {"none_us", d.none_us},
           {"lower_bound_us", d.lower_bound_us},
-          {"three_halves_us", d.three_halves_us},
           {"steps", d.num_steps},
-          {"shadow_steps", d.num_shadow_steps},
           {"trial_steps", d.num_trial_steps},
           {"changes", d.num_changes}};
 }
@@ -76,7 +74,6 @@ Json planner_json(const PlannerState& planner) {
   Json decisions = Json::array();
   for (const OverlapDecision& d : planner.decisions) decisions.push_back(decision_json(d));
   return {{"steps", planner.num_steps},
-          {"shadow_steps", planner.num_shadow_steps},
           {"trial_steps", planner.num_trial_steps},
           {"searches", planner.num_searches},
           {"search_seconds", planner.search_seconds},

@@ -1,7 +1,9 @@
+#include "bench/found_orders.h"
+
+#include <fmt/core.h>
+
 #include <array>
 #include <bit>
-
-#include "compute/overlap/order_table.h"
 
 namespace hocket {
 namespace {

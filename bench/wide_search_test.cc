@@ -1,0 +1,108 @@
+#include "bench/wide_search.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "bench/overlap_shape.h"
+#include "compute/overlap/stage_testing.h"
+#include "compute/overlap/testing.h"
+
+namespace hocket {
+namespace {
+
+// Returns what a layer takes in the steady state, where transfers share a link or have only
+// latency.
+double layer_us(const Order& order, const StageTimes& stages, bool as_latency) {
+  std::array halves = {stages, stages};
+  if (as_latency)
+    for (StageTimes& half : halves) {
+      half.dispatch = {0, half.dispatch.busy_us};
+      half.combine = {0, half.combine.busy_us};
+    }
+  const auto step_us = [&](int num_moe) {
+    return predict({order, halves}, {.num_moe = num_moe, .has_shared = true}).step_us;
+  };
+  return (step_us(120) - step_us(60)) / 60;
+}
+
+struct Least {
+  double named = 1e18, all = 1e18;
+};
+
+Least least_us(const StageTimes& stages, bool as_latency) {
+  Least least;
+  for (int order = 0; order < all_orders().size(); ++order) {
+    if (all_orders().at(order).num_halves != 2) continue;
+    const double us = layer_us(all_orders().at(order), stages, as_latency);
+    least.all = std::min(least.all, us);
+    if (order < all_orders().user_begin()) least.named = std::min(least.named, us);
+  }
+  return least;
+}
+
+TEST(WideSearch, GainsMostWhereTransfersFlyTogether) {
+  std::mt19937 random(3);
+  constexpr int kRounds = 60;
+  double link = 0, free = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const StageTimes stages = testing::StageDraw{}(random);
+    for (const bool as_latency : {false, true}) {
+      const Least least = least_us(stages, as_latency);
+      (as_latency ? free : link) += 100 * (least.named / least.all - 1) / kRounds;
+    }
+  }
+  fmt::print(
+      "the best of all beats the best published by {:.1f} % on one link, {:.1f} % where "
+      "transfers do not share one\n",
+      link, free);
+  EXPECT_GE(link, 0);
+  EXPECT_GT(free, link);
+}
+
+// Draws any legal orders, also unreasonable ones, to show that the table holds those worth having.
+TEST(WideSearch, HardlyAnyOrderBeatsTheTable) {
+  std::mt19937 random(4);
+  std::vector<Order> others;
+  for (int i = 0; i < 3000; ++i) others.push_back(testing::random_order(random));
+  double worst = 0;
+  for (int round = 0; round < 40; ++round) {
+    const StageTimes stages = testing::StageDraw{}(random);
+    const bool as_latency = round % 2 == 0;
+    double other = 1e18;
+    for (const Order& order : others) other = std::min(other, layer_us(order, stages, as_latency));
+    worst = std::max(worst, least_us(stages, as_latency).all / other - 1);
+  }
+  fmt::print("of 3,000 random orders the best beats the table by {:.1f} % at most\n", 100 * worst);
+  EXPECT_LT(worst, 0.01);
+}
+
+// Compares with all plans, one by one.
+TEST(WideSearch, FindsTheBestOfAll) {
+  std::mt19937 random(5);
+  for (const OverlapShape& shape : overlap_shapes())
+    for (const Phase phase : {Phase::decode, Phase::prefill}) {
+      const int rows = static_cast<int>(2 + random() % 30);
+      const ShapeTimes model(shape, 2, {.gbit = 1});
+      LayerCounts layers = shape.layers();
+      layers.num_moe = 3;
+      const SearchQuestion question{.model = model,
+                                    .orders = all_orders(),
+                                    .layers = layers,
+                                    .bucket = ShapeTimes::bucket_of(phase, rows)};
+      double least = 1e18;
+      for (int order = 0; order < all_orders().size(); ++order)
+        for (const int parts : {1, 2, 4})
+          for (int share = 1; share < kWholeShare; ++share)
+            if (all_orders().at(order).num_halves == 2 || share == kEvenShare)
+              least = std::min(least, predict_plan(question, {order, parts, share}).step_us);
+      const Candidate best = best_of_all(question);
+      EXPECT_EQ(best.step_us, least);
+      EXPECT_EQ(predict_plan(question, best.plan).step_us, least);
+      EXPECT_GE(search(question).best().step_us, least);
+    }
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,123 @@
+#include "compute/overlap/explain.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hocket {
+namespace {
+
+// If transfers take less than this fraction of a step, there is nothing to hide.
+constexpr double kLittle = 0.02;
+
+// Returns the gain as a fraction of the time of `none`: "+12 %", "-4 %", "0 %".
+std::string gain(double us, double none_us) {
+  const auto percent = none_us > 0 ? std::lround(100 * (none_us - us) / none_us) : 0;
+  return percent == 0 ? "0 %" : fmt::format("{:+} %", percent);
+}
+
+double per_cent(double us, double none_us) {
+  return none_us > 0 ? 100 * (us - none_us) / none_us : 0;
+}
+
+// Returns "decode, 64 rows", "prefill, 2048 rows of 4096 keys".
+std::string bucket_name(const Bucket& bucket) {
+  const int64_t keys = bucket.kv_tokens / std::max(bucket.rows, 1);
+  return fmt::format("{}, {} row{}{}", bucket.phase == Phase::prefill ? "prefill" : "decode",
+                     bucket.rows, bucket.rows == 1 ? "" : "s",
+                     keys > kTuning.few_keys ? fmt::format(" of {} keys", keys) : "");
+}
+
+}  // namespace
+
+OverlapDecision decision_of(const PlanRecord& record, const OrderTable& orders) {
+  const Correction correction(record);
+  OverlapDecision out{.bucket = record.border,
+                      .plan = record.played.plan,
+                      .name = describe(record.played.plan, orders),
+                      .text = decision_text(record, orders),
+                      .predicted_us = correction.of(record.played).us,
+                      .measured_us = record.measured.median(),
+                      .none_us = record.least_us()[0],
+                      .lower_bound_us = record.found.lower_bound_us,
+                      .num_steps = record.num_steps,
+                      .num_trial_steps = record.num_trial_steps,
+                      .num_changes = record.num_changes};
+  for (const Candidate& candidate : record.found.candidates) {
+    const Expected expected = correction.of(candidate);
+    out.finalists.push_back({.plan = candidate.plan,
+                             .predicted_us = candidate.step_us,
+                             .expected_us = expected.us,
+                             .num_measured = expected.num_measured});
+  }
+  std::ranges::sort(out.finalists, {}, &Finalist::expected_us);
+  out.finalists.resize(std::min(out.finalists.size(), OverlapDecision::kMostFinalists));
+  for (Finalist& finalist : out.finalists) finalist.name = describe(finalist.plan, orders);
+  return out;
+}
+
+std::string decision_text(const PlanRecord& record, const OrderTable& orders) {
+  const std::string is =
+      fmt::format("{}: {}", bucket_name(record.border), describe(record.played.plan, orders));
+  if (record.found.candidates.empty()) return is + " (nothing measured yet)";
+  const auto [none_us, single_us, two_us] = record.least_us();
+  if (record.played.kind != PlanKind::none) {
+    const double us = Correction(record).of(record.played).us, change = per_cent(us, none_us);
+    return fmt::format("{} (predicted {:.3g} ms, none {:.3g} ms: {:.0f} % {})", is, us / 1e3,
+                       none_us / 1e3, std::abs(change), change <= 0 ? "less" : "more");
+  }
+  if (two_us <= 0) return is + " (too few rows for two halves)";
+  const long gain = std::lround(-per_cent(two_us, none_us));
+  const bool by_measuring = gain <= 0 && record.found.best_of.back().step_us < none_us;
+  return fmt::format("{} (two halves predicted {}{} %: {})", is, gain > 0 ? "+" : "", gain,
+                     gain > 0       ? "too little to change for"
+                     : by_measuring ? "they took longer than they should"
+                                    : why_not_two(record.found.reason));
+}
+
+std::string forced_text(const PlanRecord& record, const std::string& flag) {
+  const std::array<double, kNumPlanKinds> least = record.least_us();
+  PlanKind best = record.played.kind;
+  for (const PlanKind kind : {PlanKind::none, PlanKind::single_batch, PlanKind::two_batch})
+    if (least[index_of(kind)] > 0 && least[index_of(kind)] < least[index_of(best)]) best = kind;
+  const bool is_two = flag.ends_with("two-batch-overlap") && best != PlanKind::two_batch;
+  return fmt::format("{} costs {:.0f} % at {}: {}", flag, 100 * record.cost(),
+                     bucket_name(record.border),
+                     is_two ? why_not_two(record.found.reason)
+                            : fmt::format("{} would be faster", plan_kind_name(best)));
+}
+
+std::string why_not_two(const SearchReason& reason) {
+  const auto& [none, two, latency_us, experts_us, attn_us] = reason;
+  if (none.exposed_us < kLittle * none.step_us)
+    return fmt::format("nothing to hide, the exchange is {:.1f} % of the step",
+                       100 * none.exposed_us / none.step_us);
+  const double costs = two.compute_us - none.compute_us, hides = none.exposed_us - two.exposed_us;
+  const double half = 0.5 * none.exposed_us;
+  if (costs > 0 && (costs >= half || hides >= half))
+    return fmt::format("splitting costs {:.0f} %, hides {:.0f} %", 100 * costs / none.step_us,
+                       100 * std::max(hides, 0.0) / none.step_us);
+  if (latency_us >= half)
+    return fmt::format("{:.0f} % of the exchange is latency", 100 * latency_us / none.exposed_us);
+  const bool is_dispatch = two.dispatch_exposed_us >= two.combine_exposed_us;
+  return fmt::format("{} too small to cover {}", experts_us < attn_us ? "experts" : "attention",
+                     is_dispatch ? "dispatch" : "combine");
+}
+
+std::string explain(const SearchAnswer& answer) {
+  const double none_us = answer.best_of[0].step_us;
+  const Candidate &best = answer.best(), &best_two = answer.best_of.back();
+  if (best.kind == PlanKind::two_batch) {
+    const Prediction &none = answer.reason.none, &two = answer.reason.two;
+    return fmt::format("the exchange is {:.0f} % of a step without overlap, {:.0f} % of it hidden",
+                       100 * none.exposed_us / none.step_us,
+                       100 * (none.exposed_us - two.exposed_us) / none.exposed_us);
+  }
+  std::string one;
+  if (best.kind == PlanKind::single_batch)
+    one = fmt::format("one half predicted {}, ", gain(best.step_us, none_us));
+  if (best_two.step_us == 0) return one + "too few rows for two halves";
+  return fmt::format("{}two halves predicted {}: {}", one, gain(best_two.step_us, none_us),
+                     why_not_two(answer.reason));
+}
+
+}  // namespace hocket

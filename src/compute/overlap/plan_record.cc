@@ -1,0 +1,108 @@
+#include "compute/overlap/plan_record.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace hocket {
+Correction::Correction(const PlanRecord& record) : record_(record) {
+  const KindRatios& near = (*record.of_phases_)[static_cast<size_t>(record.border.phase)];
+  const double as_played = record.of_kinds_[index_of(record.played.kind)].value(1);
+  double off = 0;
+  for (size_t i = 0; i < kNumPlanKinds; ++i) {
+    const MeasuredRatio& here = record.of_kinds_[i];
+    of_kind_[i] = here.value(near[i].count() >= kTuning.few ? near[i].value(1) : as_played);
+    if (here.count() > 0) off = std::max(off, std::abs(here.median() - 1));
+    // The machine causes the spread and not the kind, so the largest counts.
+    noise_ = std::max(noise_, near[i].spread());
+  }
+  doubt_ = std::min(kTuning.errors_in_doubt * std::max(off, noise_), kTuning.most_doubt);
+}
+
+int Correction::num_measured(PlanKind kind) const {
+  return record_.of_kinds_[index_of(kind)].count();
+}
+
+Expected Correction::of(const Candidate& candidate) const {
+  const size_t kind = index_of(candidate.kind);
+  for (const PlanRecord::OfPlan& own : record_.of_plans_)
+    if (own.plan == candidate.plan && own.ratio.count() > 0)
+      return {candidate.step_us * own.ratio.value(of_kind_[kind]), own.ratio.error(noise_),
+              own.ratio.count()};
+  return {candidate.step_us * of_kind_[kind], record_.of_kinds_[kind].error(noise_)};
+}
+
+PlanRecord::PlanRecord(size_t most_candidates, const std::array<KindRatios, kNumPhases>* of_phases)
+    : of_phases_(of_phases) {
+  found.candidates.reserve(most_candidates);
+}
+
+void PlanRecord::begin(const Bucket& size, const Candidate& first) {
+  std::vector<Candidate> kept = std::move(found.candidates);
+  kept.clear();
+  *this = PlanRecord(0, of_phases_);
+  found.candidates = std::move(kept);
+  border = border_of(size);
+  played = first;
+  rows_ = size.rows, keys_ = static_cast<double>(size.kv_tokens);
+}
+
+Bucket PlanRecord::size() const {
+  return {border.phase, std::max(static_cast<int>(std::lround(rows_)), 1), std::llround(keys_)};
+}
+
+void PlanRecord::note_size(const StepReport& step) {
+  const double weight = std::max(0.1, 1.0 / static_cast<double>(++num_steps));
+  rows_ += weight * (step.rows - rows_);
+  keys_ += weight * (step.kv_tokens - keys_);
+  ++calm, ++searched_ago;
+  if (num_steps % kTuning.ageing != 0) return;
+  for (OfPlan& own : of_plans_) own.ratio.age();
+  for (MeasuredRatio& ratio : of_kinds_) ratio.age();
+}
+
+void PlanRecord::note_ratio(const Candidate& candidate, double ratio) {
+  auto own = std::ranges::find(of_plans_, candidate.plan, &OfPlan::plan);
+  if (own == of_plans_.end()) {
+    own = std::ranges::min_element(of_plans_, {}, &OfPlan::last_used);
+    *own = {.plan = candidate.plan};
+  }
+  own->last_used = num_steps;
+  own->ratio.add(ratio);
+  of_kinds_[index_of(candidate.kind)].add(ratio);
+}
+
+void PlanRecord::weaken() {
+  for (OfPlan& own : of_plans_) own.ratio.weaken(kTuning.guess);
+  for (MeasuredRatio& ratio : of_kinds_) ratio.weaken(kTuning.guess);
+  measured.clear();
+  streak = calm = 0;
+  trials_left = kTuning.first_trials;
+}
+
+void PlanRecord::adopt(const Candidate& candidate) {
+  played = candidate;
+  measured.clear();
+  streak = calm = 0;
+  ++num_changes;
+}
+
+std::array<double, kNumPlanKinds> PlanRecord::least_us() const {
+  std::array<double, kNumPlanKinds> least{};
+  const Correction correction(*this);
+  for (const Candidate& candidate : found.candidates) {
+    double& of_kind = least[index_of(candidate.kind)];
+    const double us = correction.of(candidate).us;
+    if (of_kind == 0 || us < of_kind) of_kind = us;
+  }
+  return least;
+}
+
+double PlanRecord::cost() const {
+  const double us = Correction(*this).of(played).us;
+  double best_us = us;
+  for (const double least : least_us())
+    if (least > 0) best_us = std::min(best_us, least);
+  return best_us > 0 ? us / best_us - 1 : 0;
+}
+
+}  // namespace hocket

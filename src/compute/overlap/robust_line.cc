@@ -1,0 +1,55 @@
+#include "compute/overlap/robust_line.h"
+
+#include <algorithm>
+#include <span>
+
+namespace hocket {
+namespace {
+
+// X must differ by this factor, or the slope between two points means little.
+constexpr double kApart = 1.5;
+
+double middle_of(std::span<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+void RobustLine::add(double x, double y) {
+  if (count_ > 0 && watch_.add(y / at(x)) > 0) {  // keep only the values since the shift
+    constexpr int kLeft = kShiftRun - 1;
+    const auto old = points_;
+    for (int i = 0; i < kLeft; ++i)
+      points_[static_cast<size_t>(i)] =
+          old[static_cast<size_t>((next_ + kMost - kLeft + i) % kMost)];
+    count_ = next_ = kLeft;
+  }
+  points_[static_cast<size_t>(next_)] = {x, y};
+  next_ = (next_ + 1) % kMost;
+  count_ = std::min(count_ + 1, kMost);
+  fit();
+}
+
+void RobustLine::fit() {
+  std::array<double, kMost * kMost> values{};
+  const auto points = std::span(points_).first(static_cast<size_t>(count_));
+  size_t num = 0;
+  for (const auto& [x, y] : points)
+    for (const auto& [other_x, other_y] : points)
+      if (x > other_x * kApart) values[num++] = (y - other_y) / (x - other_x);
+  const double slope = num > 2 ? std::max(middle_of(std::span(values).first(num)), 0.0) : 0;
+  num = 0;
+  for (const auto& [x, y] : points) values[num++] = y - slope * x;
+  const double floor = middle_of(std::span(values).first(num));
+  if (slope > 0 && floor >= 0) {
+    slope_ = slope, floor_ = floor;
+    return;
+  }
+  num = 0;
+  for (const auto& [x, y] : points) values[num++] = y / x;
+  slope_ = middle_of(std::span(values).first(num)), floor_ = 0;
+}
+
+}  // namespace hocket
