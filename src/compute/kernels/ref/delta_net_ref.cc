@@ -113,7 +113,7 @@ class DeltaHead {
   // A key or query as it meets the state at the border, and the tokens [0, count) of the block.
   struct Reader {
     std::vector<float> x;  // [padded key]
-    float factor = 1;      // of the product with the state
+    float factor = 1;      // multiplies the product with the state
     std::vector<float> weights = std::vector<float>(kDeltaBlock, 0.0f);
   };
   Reader reader(const std::vector<T>& of, int token, int count) const {
