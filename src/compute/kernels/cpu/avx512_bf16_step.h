@@ -37,8 +37,7 @@ struct Bf16Step {
     _mm512_storeu_si512(words, _mm512_shuffle_epi8(numbers, _mm512_broadcast_i32x4(word_order())));
   }
   static Lanes store_words(Lanes lower, Lanes upper, float* row, int i, Lanes sum) {
-    const __m512i numbers =
-        __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(upper.x, lower.x));
+    const __m512i numbers = __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(upper.x, lower.x));
     _mm512_storeu_si512(row + i / 2, _mm512_permutexvar_epi16(words_of_row(), numbers));
     // A lane of sum gets number j, then number j + 16.
     const __m512i pairs = _mm512_permutexvar_epi16(pairs_of_lanes(), numbers);
