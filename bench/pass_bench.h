@@ -152,10 +152,7 @@ class PassBench {
     work.profile.add(found.profile);
     work.profile.add_work(pass, cost_, experts_all_);
     work.bytes += cost_.bytes(pass);
-    const Operations operations = cost_.operations(pass);
-    work.operations.floats += operations.floats;
-    work.operations.fp8 += operations.fp8;
-    work.operations.integers += operations.integers;
+    work.operations += cost_.operations(pass);
   }
 
   Runner& runner_;
@@ -165,7 +162,7 @@ class PassBench {
   std::mt19937 random_{1};
   ForwardBatch batch_;
   std::vector<Sequence> sequences_;
-  PassProbe probe_;
+  PassProbe probe_{runner_.info().model};
 };
 
 }  // namespace hocket

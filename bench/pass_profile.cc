@@ -10,16 +10,14 @@ namespace {
 void add(PassProfile::Stage& to, const PassProfile::Stage& from) {
   to.seconds += from.seconds;
   to.bytes += from.bytes;
-  to.operations.floats += from.operations.floats;
-  to.operations.fp8 += from.operations.fp8;
-  to.operations.integers += from.operations.integers;
+  to.operations += from.operations;
 }
 
 double read_share(const PassProfile::Stage& stage, const MachineSpeed& speed) {
   return stage.bytes / stage.seconds / speed.read_bytes_per_s;
 }
 double peak_share(const PassProfile::Stage& stage, const MachineSpeed& speed) {
-  const auto& [floats, fp8, integers] = stage.operations;
+  const auto& [floats, fp8, integers, probabilities] = stage.operations;
   return ((floats + fp8) / speed.operations_per_s + integers / speed.integer_operations_per_s) /
          stage.seconds;
 }
@@ -29,6 +27,7 @@ void for_each_stage(const PassProfile& profile, Visit&& visit) {
   for (int op = 0; op < kNumOps; ++op)
     if (const auto& stage = profile.stages[static_cast<size_t>(op)]; stage.seconds > 0)
       visit(op_name(static_cast<Op>(op)), stage);
+  if (profile.delta_core.seconds > 0) visit("delta_core", profile.delta_core);
   visit("head", profile.head);
 }
 
@@ -36,22 +35,33 @@ void for_each_stage(const PassProfile& profile, Visit&& visit) {
 
 void PassProfile::add(const PassProfile& other) {
   for (size_t op = 0; op < stages.size(); ++op) hocket::add(stages[op], other.stages[op]);
+  hocket::add(delta_core, other.delta_core);
   hocket::add(head, other.head);
 }
 
 void PassProfile::add_work(const PassShape& pass, const ModelCost& cost, int experts_all) {
+  const auto add_weights = [&](Stage& stage, const StageSize& size, double share) {
+    hocket::add(stage, {.bytes = share * size.bytes,
+                        .operations = {.floats = pass.rows * size.of_row.floats,
+                                       .fp8 = pass.rows * size.of_row.fp8,
+                                       .integers = pass.rows * size.of_row.integers}});
+  };
   for (int op = 0; op < kNumOps; ++op) {
-    const StageSize& size = cost.stage(static_cast<Op>(op));
-    const double read =
-        static_cast<Op>(op) == Op::experts && experts_all > 0 ? pass.experts_hit / experts_all : 1;
-    hocket::add(stages[static_cast<size_t>(op)],
-                {.bytes = read * size.bytes,
-                 .operations = {.floats = pass.rows * size.of_row.floats,
-                                .fp8 = pass.rows * size.of_row.fp8,
-                                .integers = pass.rows * size.of_row.integers}});
+    const bool some = static_cast<Op>(op) == Op::experts && experts_all > 0;
+    add_weights(stages[static_cast<size_t>(op)], cost.stage(static_cast<Op>(op)),
+                some ? pass.experts_hit / experts_all : 1);
   }
-  hocket::add(of(Op::attn_core), {.bytes = cost.kv_bytes(pass),
-                                  .operations = {.floats = cost.attention_operations(pass)}});
+  // Layers with delta nets leave attn_core.
+  const StageSize& nets = cost.delta_core();
+  const double states = cost.state_bytes(pass);
+  Operations of_attention = cost.attention_operations(pass);
+  of_attention.floats -= cost.delta_operations(pass).floats + pass.rows * nets.of_row.floats;
+  of_attention.fp8 -= pass.rows * nets.of_row.fp8;
+  of_attention.integers -= pass.rows * nets.of_row.integers;
+  hocket::add(of(Op::attn_core),
+              {.bytes = cost.kv_bytes(pass) - states - nets.bytes, .operations = of_attention});
+  add_weights(delta_core, nets, 1);
+  hocket::add(delta_core, {.bytes = states, .operations = cost.delta_operations(pass)});
   const int64_t head_bytes = pass.outputs > 0 ? cost.part(WeightPart::head).bytes : 0;
   hocket::add(head,
               {.bytes = static_cast<double>(head_bytes), .operations = cost.head_operations(pass)});
@@ -62,8 +72,9 @@ void PassProbe::book(PassProfile::Stage& stage) {
   stage.seconds += to_seconds(now - std::exchange(at_, now));
 }
 
-void PassProbe::after(int, Op op, const Half& half) {
-  book(found_.profile.of(op));
+void PassProbe::after(int layer, Op op, const Half& half) {
+  PassProfile& profile = found_.profile;
+  book(op == Op::attn_core && model_.is_linear(layer) ? profile.delta_core : profile.of(op));
   if (op != Op::dispatch_wait) return;
   const std::span<const int32_t> offsets = half.state.arrived.peek().offsets;
   for (size_t e = 1; e < offsets.size(); ++e)

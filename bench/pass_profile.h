@@ -11,14 +11,15 @@
 
 namespace hocket {
 
-// Time and work of each operation of the layers, and of `head`: final norm and output head.
+// Time and work of each operation of the layers, and of `head`: final norm and output head. Layers
+// with delta nets have an entry of their own for attn_core.
 struct PassProfile {
   struct Stage {
     double seconds = 0, bytes = 0;  // bytes are those of weights and keys that had to be read
     Operations operations;
   };
   std::array<Stage, kNumOps> stages{};
-  Stage head;
+  Stage delta_core, head;
 
   Stage& of(Op op) { return stages[static_cast<size_t>(op)]; }
   void add(const PassProfile& other);
@@ -30,6 +31,7 @@ struct PassProfile {
 // Reads the clock after each operation, and counts the distinct experts of each layer's rows.
 class PassProbe final : public ForwardProbe {
  public:
+  explicit PassProbe(const ModelConfig& model) : model_(model) {}
   void begin() { at_ = RealClock().now(); }
   void after(int layer, Op op, const Half& half) override;
   struct Found {
@@ -42,6 +44,7 @@ class PassProbe final : public ForwardProbe {
  private:
   void book(PassProfile::Stage& stage);
 
+  const ModelConfig& model_;
   TimePoint at_{};
   Found found_;
 };

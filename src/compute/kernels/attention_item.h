@@ -363,10 +363,16 @@ class ItemRun {
         set_keys(source, {next, std::min(next + kSoftmaxBlock, keys_end)}, next_keys);
       b.next_keys = next_keys;
     }
+    // Most blocks of a long prompt are seen whole by all rows.
+    const bool whole = !form_.reach.bounded() && block + kSoftmaxBlock <= member.first_position + 1;
+    if (whole) {
+      std::fill_n(hidden, kBlockRows, 0);
+      std::fill_n(seen, kBlockRows, kSoftmaxBlock);
+    }
     const int end_rows = end_row(member, keys.end);
     for (int row = first_row(member, block); row < end_rows; row += b.rows) {
       b.rows = std::min(kBlockRows, end_rows - row);
-      for (int i = 0; i < b.rows; ++i) {
+      for (int i = 0; i < b.rows && !whole; ++i) {
         hidden[i] = first_visible(member, row + i, block);
         seen[i] = visible(member, row + i, block);
       }

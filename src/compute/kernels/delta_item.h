@@ -144,15 +144,18 @@ class DeltaItem {
 
   // Packs a state, rounded: n = value, k = key.
   void round_state(const float* state, T* base) const {
+    const auto round = rows_.of<T>().round;
     const int width = shape_.padded_value(), blocks = shape_.key_blocks();
     for (int panel = 0; panel < shape_.value_panels(); ++panel)
       for (int pair = 0; pair < (net_.key_dim + 1) / 2; ++pair) {
+        T even[kPanelN], odd[kPanelN] = {};
+        const float* const from = state + int64_t{2 * pair} * width + panel * kPanelN;
+        round(from, kPanelN, even);
+        if (2 * pair + 1 < net_.key_dim) round(from + width, kPanelN, odd);
         T* const to = base + packed_offset(panel * kPanelN, 2 * pair, blocks);
-        const float* const even = state + int64_t{2 * pair} * width + panel * kPanelN;
-        const bool has_odd = 2 * pair + 1 < net_.key_dim;
         for (int n = 0; n < kPanelN; ++n) {
-          to[2 * n] = from_float<T>(even[n]);
-          to[2 * n + 1] = has_odd ? from_float<T>(even[width + n]) : T{};
+          to[2 * n] = even[n];
+          to[2 * n + 1] = odd[n];
         }
       }
   }
@@ -376,11 +379,19 @@ class DeltaItem {
   // columns[d][t] = round(key d of token t * factors[t])
   void decay_keys() const {
     const T* const keys = call_.layer.keys<T>(sequence_.block, key_head_);
-    for (int d = 0; d < net_.key_dim; ++d) {
+    for (int d = 0; d < net_.key_dim; d += 2) {
+      float even[kDeltaBlock], odd[kDeltaBlock];
+      for (int t = 0; t < kDeltaBlock; t += kPanelN) {
+        const T* const from = keys + packed_offset(t, d, shape_.key_blocks());
+        const float* const factors = scratch_.factors + t;
+        for (int n = 0; n < kPanelN; ++n) {
+          even[t + n] = to_float(from[2 * n]) * factors[n];
+          odd[t + n] = to_float(from[2 * n + 1]) * factors[n];
+        }
+      }
       T* const to = scratch_.columns + int64_t{d} * kDeltaBlock;
-      for (int t = 0; t < kDeltaBlock; ++t)
-        to[t] = from_float<T>(to_float(keys[packed_offset(t, d, shape_.key_blocks())]) *
-                              scratch_.factors[t]);
+      rows_.of<T>().round(even, kDeltaBlock, to);
+      if (d + 1 < net_.key_dim) rows_.of<T>().round(odd, kDeltaBlock, to + kDeltaBlock);
     }
   }
 

@@ -81,9 +81,9 @@ void ModelCost::add(WeightPart part, const PackedWeight& weight, int64_t paramet
   size.parameters += parameters;
 }
 
-void ModelCost::add_row_operations(Op op, const PackedWeight& weight, double parameters) {
+void ModelCost::add_row_operations(Operations& of_row, const PackedWeight& weight,
+                                   double parameters) {
   if (weight.n == 0) return;
-  Operations& of_row = stage_at(op).of_row;
   switch (weight.format) {
     case WeightFormat::bf16:
     case WeightFormat::f32:
@@ -131,7 +131,7 @@ void ModelCost::add_matrix(WeightPart part, const PackedWeight& weight) {
 
 void ModelCost::add_stage_matrix(WeightPart part, Op op, const PackedWeight& weight) {
   add_matrix(part, weight);
-  add_row_operations(op, weight, static_cast<double>(weight.n) * weight.k);
+  add_row_operations(stage_at(op).of_row, weight, static_cast<double>(weight.n) * weight.k);
   stage_at(op).bytes += static_cast<double>(weight.bytes());
 }
 
@@ -143,8 +143,9 @@ void ModelCost::add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int in
   const double visits = part == WeightPart::experts
                             ? static_cast<double>(model_.moe.top_k) / model_.moe.num_experts
                             : 1;
-  add_row_operations(op, mlp.gate_up, visits * static_cast<double>(2 * matrix));
-  add_row_operations(op, mlp.down, visits * static_cast<double>(matrix));
+  Operations& of_row = stage_at(op).of_row;
+  add_row_operations(of_row, mlp.gate_up, visits * static_cast<double>(2 * matrix));
+  add_row_operations(of_row, mlp.down, visits * static_cast<double>(matrix));
   stage_at(op).bytes += static_cast<double>(mlp.gate_up.bytes() + mlp.down.bytes());
 }
 
@@ -157,6 +158,11 @@ void ModelCost::add_layer(const Layer& layer) {
   for (const PackedWeight* matrix :
        {&weights.gqa.output, &weights.mla.output, &weights.delta.output})
     add_stage_matrix(WeightPart::attention, Op::attn_core, *matrix);
+  const PackedWeight& of_net = weights.delta.output;
+  if (of_net.n > 0) {
+    delta_core_.bytes += static_cast<double>(of_net.bytes());
+    add_row_operations(delta_core_.of_row, of_net, static_cast<double>(of_net.n) * of_net.k);
+  }
   const LatentHeadWeights& heads = weights.mla.heads;
   const int64_t before = part(WeightPart::attention).parameters;
   for (const auto* matrices : {&heads.key_up, &heads.value_up})
@@ -233,14 +239,15 @@ double ModelCost::key_bytes_read(const PassShape& pass) const {
   return pass.kv_tokens * (static_cast<double>(kv_bytes_per_token_) - local) + near * local;
 }
 
-double ModelCost::attention_operations(const PassShape& pass) const {
+Operations ModelCost::attention_operations(const PassShape& pass) const {
   const MlaConfig& mla = model_.mla;
   // Multiplications of all heads and layers for a query and one of its keys.
   const auto of_heads = [](const AttentionConfig& heads) {
     return double{1} * heads.num_heads * (heads.key_dim + heads.value_dim);
   };
   const auto num_local = static_cast<double>(std::ranges::count(model_.layer_is_local, true));
-  double score = (model_.num_kv_layers() - num_local) * of_heads(model_.far_attention());
+  const AttentionConfig far = model_.far_attention();
+  double score = (model_.num_kv_layers() - num_local) * of_heads(far);
   double latent_rows = 0;
   if (mla.kv_rank > 0) {
     const bool expanded = pass.role == TokenRole::prompt;
@@ -249,10 +256,12 @@ double ModelCost::attention_operations(const PassShape& pass) const {
         (expanded ? mla.nope_dim + mla.rope_dim + mla.value_dim : 2.0 * mla.kv_rank + mla.rope_dim);
     latent_rows = expanded ? std::max(pass.kv_tokens, pass.pairs / kRowsOfAnExpansion) : pass.rows;
   }
-  const double scores = score * pass.pairs + num_local * of_heads(model_.local) *
-                                                 std::min(pass.pairs, pass.rows * local_reach());
-  return 2 * (latent_rows * static_cast<double>(latent_parameters_) + scores) +
-         pass.rows * state_operations_of_row_;
+  const double near = num_local * std::min(pass.pairs, pass.rows * local_reach());
+  const double scores = score * pass.pairs + of_heads(model_.local) * near;
+  const double heads_far = (model_.num_kv_layers() - num_local) * far.num_heads;
+  return {.floats = 2 * (latent_rows * static_cast<double>(latent_parameters_) + scores) +
+                    pass.rows * state_operations_of_row_,
+          .probabilities = heads_far * pass.pairs + model_.local.num_heads * near};
 }
 
 Operations ModelCost::head_operations(const PassShape& pass) const {
@@ -264,7 +273,7 @@ Operations ModelCost::head_operations(const PassShape& pass) const {
 
 Operations ModelCost::operations(const PassShape& pass) const {
   Operations all = head_operations(pass);
-  all.floats += attention_operations(pass);
+  all += attention_operations(pass);
   for (const StageSize& stage : stages_) {
     all.floats += pass.rows * stage.of_row.floats;
     all.fp8 += pass.rows * stage.of_row.fp8;
@@ -294,7 +303,8 @@ PassShape ModelCost::prefill(double rows, double context) const {
 }
 
 double ModelCost::seconds(double bytes, const Operations& operations, const MachineSpeed& speed) {
-  const double floats = operations.floats + operations.fp8 / kFp8Efficiency;
+  const double floats = operations.floats + operations.fp8 / kFp8Efficiency +
+                        operations.probabilities * kProbabilityOperations;
   double seconds = bytes / speed.read_bytes_per_s + floats / speed.operations_per_s;
   if (operations.integers > 0) seconds += operations.integers / speed.integer_operations_per_s;
   return seconds / kPassEfficiency;

@@ -49,8 +49,14 @@ struct Operations {
   double floats = 0;    // bf16, fp32 and attention
   double fp8 = 0;       // fp8, mxfp4, mxfp8 and nvfp4 weights, widened before they are multiplied
   double integers = 0;  // int8 and int4 weights
+  double probabilities = 0;  // of softmax; time only, not among the operations
 
   double all() const { return floats + fp8 + integers; }
+  Operations& operator+=(const Operations& more) {
+    floats += more.floats, fp8 += more.fp8, integers += more.integers;
+    probabilities += more.probabilities;
+    return *this;
+  }
 };
 
 // The size of one operation, over all layers that have it; empty for transfers.
@@ -69,6 +75,9 @@ struct MachineSpeed {
 // when fp8 is widened; both from docs/performance.md.
 inline constexpr double kPassEfficiency = 0.93;
 inline constexpr double kFp8Efficiency = 0.65;
+// A probability of softmax, with the short products around it, takes the time of this many float
+// operations (docs/performance.md, "plan").
+inline constexpr double kProbabilityOperations = 160;
 
 class ModelCost {
  public:
@@ -88,6 +97,12 @@ class ModelCost {
   // Norms belong to no operation: the sum over all is that of the layers' matrices.
   const StageSize& stage(Op op) const { return stages_[static_cast<size_t>(op)]; }
 
+  // The part of Op::attn_core in layers with delta nets, and its operations without weights.
+  const StageSize& delta_core() const { return delta_core_; }
+  Operations delta_operations(const PassShape& pass) const {
+    return {.floats = pass.rows * state_operations_of_row_};
+  }
+
   // Returns how many distinct experts `rows` tokens hit under uniform routing, summed over layers:
   // E (1 - (1 - k / E)^rows) in each.
   double expected_experts(double rows) const;
@@ -96,7 +111,7 @@ class ModelCost {
   // Returns the operations of the weights, the scores, the states and the head.
   Operations operations(const PassShape& pass) const;
   // Return the operations of scores, latents and states alone, and of the head alone.
-  double attention_operations(const PassShape& pass) const;
+  Operations attention_operations(const PassShape& pass) const;
   Operations head_operations(const PassShape& pass) const;
   // Returns the bytes that take as long to read as keys and states do, in all layers.
   double kv_bytes(const PassShape& pass) const {
@@ -124,7 +139,7 @@ class ModelCost {
   PartSize& at(WeightPart part) { return parts_[static_cast<size_t>(part)]; }
   void add(WeightPart part, const PackedWeight& weight, int64_t parameters);
   StageSize& stage_at(Op op) { return stages_[static_cast<size_t>(op)]; }
-  void add_row_operations(Op op, const PackedWeight& weight, double parameters);
+  static void add_row_operations(Operations& of_row, const PackedWeight& weight, double parameters);
   void add_matrix(WeightPart part, const PackedWeight& weight);
   void add_stage_matrix(WeightPart part, Op op, const PackedWeight& weight);
   void add_mlp(WeightPart part, Op op, const ExpertWeights& mlp, int intermediate);
@@ -139,6 +154,7 @@ class ModelCost {
   std::array<PartSize, kNumWeightParts> parts_{};
   PartSize mtp_;
   std::array<StageSize, kNumOps> stages_{};
+  StageSize delta_core_;
   int num_moe_layers_ = 0;
   int64_t kv_bytes_per_token_ = 0;
   int64_t local_kv_bytes_ = 0;  // the part of them in local layers

@@ -126,10 +126,11 @@ StageTimes StageForecast::at(const Bucket& bucket) const {
   const double rows = bucket.rows;
   const PassShape pass = pass_of(bucket);
   const int layers = model_.num_layers;
+  Operations attention = cost_.attention_operations(pass);
+  attention.floats /= layers, attention.probabilities /= layers;
   times.of(Op::attn_in) = stage_us(Op::attn_in, rows, layers);
   times.of(Op::attn_core) =
-      stage_us(Op::attn_core, rows, layers) +
-      us(cost_.kv_bytes(pass) / layers, {.floats = cost_.attention_operations(pass) / layers});
+      stage_us(Op::attn_core, rows, layers) + us(cost_.kv_bytes(pass) / layers, attention);
   times.of(Op::mlp) = stage_us(Op::mlp, rows, layers - num_moe_);
   if (num_moe_ == 0) return times;
   times.of(Op::gate) = stage_us(Op::gate, rows, num_moe_);

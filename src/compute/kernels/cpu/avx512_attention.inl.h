@@ -33,6 +33,19 @@ struct Sums {
 template <class Step, int R, int P, int kLines>
 [[gnu::always_inline]] inline void add_block(Strided<float> x, Strided<typename Step::Number> w,
                                              const char* fetch, Sums<R, P>& to) {
+  // One register each, or gcc adds every step to every stride.
+  const float* row[R];
+  const typename Step::Number* panel[P];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    row[r] = x.data + r * x.stride;
+    asm("" : "+r"(row[r]));
+  }
+#pragma GCC unroll 2
+  for (int p = 0; p < P; ++p) {
+    panel[p] = w.data + p * w.stride;
+    asm("" : "+r"(panel[p]));
+  }
   __m512 e[R][P], o[R][P];
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r)
@@ -47,11 +60,10 @@ template <class Step, int R, int P, int kLines>
     }
     Columns b[P];
 #pragma GCC unroll 2
-    for (int p = 0; p < P; ++p)
-      b[p] = Step::columns(w.data + p * w.stride + step * Step::kDepth * kPanelN);
+    for (int p = 0; p < P; ++p) b[p] = Step::columns(panel[p] + step * Step::kDepth * kPanelN);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      const float* const a = x.data + r * x.stride + 2 * step;
+      const float* const a = row[r] + 2 * step;
       const __m512 even = _mm512_set1_ps(a[0]), odd = _mm512_set1_ps(a[1]);
 #pragma GCC unroll 2
       for (int p = 0; p < P; ++p) {
@@ -126,46 +138,59 @@ void add_values(const BlockRows<typename Step::Number>& b, const float* alpha, i
     for (int i = 0; i < P; ++i) _mm512_storeu_ps(o + r * v_dim + i * kPanelN, sums.c[r][i]);
 }
 
-// Rounds results of exp as rows.inl.h does. NaN needs no case of its own: a NaN here has zeros in
-// its low half, as its bits come from bf16 or from the processor, so rounding keeps it a NaN.
-template <class T>
-inline Lanes rounded(Lanes x) {
-  if constexpr (sizeof(T) == sizeof(float)) return x;
-  const Lanes odd = and_bits(shift_right<16>(x), Lanes::all_bits(1));
-  return and_bits(add_bits(add_bits(x, Lanes::all_bits(0x7fffu)), odd),
-                  Lanes::all_bits(0xffff0000u));
+// Folds the lanes of up to four rows by the tree 8-4-2-1 and puts the results, row by row, into the
+// lanes of `to` from `row` on.
+template <class F>
+inline void fold_rows(const Lanes (&x)[kRows], F&& f, int row, Lanes& to) {
+  constexpr int kLower = 0b01000100, kUpper = 0b11101110, kEven = 0b10001000, kOdd = 0b11011101;
+  const Lanes a = f(Lanes{_mm512_shuffle_f32x4(x[0].x, x[1].x, kLower)},
+                    Lanes{_mm512_shuffle_f32x4(x[0].x, x[1].x, kUpper)});
+  const Lanes b = f(Lanes{_mm512_shuffle_f32x4(x[2].x, x[3].x, kLower)},
+                    Lanes{_mm512_shuffle_f32x4(x[2].x, x[3].x, kUpper)});
+  const Lanes c = f(Lanes{_mm512_shuffle_f32x4(a.x, b.x, kEven)},  // a quarter for each row
+                    Lanes{_mm512_shuffle_f32x4(a.x, b.x, kOdd)});
+  const Lanes d = f(c, Lanes{_mm512_permute_ps(c.x, 0b01001110)});
+  const Lanes e = f(d, Lanes{_mm512_permute_ps(d.x, 0b10110001)});
+  const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+  to.x = _mm512_mask_permutexvar_ps(to.x, static_cast<__mmask16>(0xfu << row), firsts, e.x);
+}
+// The same for all rows of a block; lanes_of(row) is called once for each, in order.
+template <class LanesOf, class F>
+inline Lanes fold_rows(int rows, LanesOf&& lanes_of, F&& f) {
+  Lanes folded = Lanes::all(0);
+  for (int row = 0; row < rows; row += kRows) {
+    Lanes x[kRows];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) x[r] = row + r < rows ? lanes_of(row + r) : Lanes::all(0);
+    fold_rows(x, f, row, folded);
+  }
+  return folded;
 }
 
-inline float largest_score(const float* s, int visible) {
+inline Lanes largest_scores(const float* s, int visible) {
   Lanes largest = Lanes::all(-math::kInfinity);
   int i = 0;
   for (; i + 16 <= visible; i += 16) largest = max(Lanes::load(s + i), largest);
   if (i < visible) largest = max(Lanes::load(s + i, visible - i, -math::kInfinity), largest);
-  return largest.largest();
+  return largest;
 }
 
-// Turns scores s into the words of p = round(exp(s - m)), and of +0 from `visible` up to `end`.
-// Returns sum16(p).
+// Turns scores s into the words of p = round(exp(s - m)), and of +0 from `visible` up to `end`, a
+// multiple of 32. Returns the lanes of sum16(p).
 template <class Step>
-inline float probabilities(float* s, int visible, int end, float m) {
+inline Lanes probabilities(float* s, int visible, int end, float m) {
   const Lanes all_m = Lanes::all(m);
   Lanes sum = Lanes::all(0);
-  const auto add = [&](Lanes p, int i) {
-    Step::store_words(p, s, i);
-    sum = sum + p;
-  };
   int i = 0;
-  for (; i + 16 <= visible; i += 16)
-    add(rounded<typename Step::Number>(math::exp_not_large(Lanes::load(s + i) - all_m)), i);
-  if (i < visible) {
-    const int rest = visible - i;
-    add(rounded<typename Step::Number>(math::exp_not_large(Lanes::load(s + i, rest, m) - all_m))
-            .keep(rest, 0),
-        i);
-    i += 16;
-  }
-  for (; i < end; i += 16) Step::store_words(Lanes::all(0), s, i);
-  return sum.sum();
+  for (; i + kBlockK <= visible; i += kBlockK)
+    sum = Step::store_words(math::exp_not_large(Lanes::load(s + i) - all_m),
+                            math::exp_not_large(Lanes::load(s + i + 16) - all_m), s, i, sum);
+  const auto some = [&](int at) {
+    const int n = at < visible ? visible - at : 0, lanes = n < 16 ? n : 16;
+    return math::exp_not_large(Lanes::load(s + at, lanes, m) - all_m).keep(lanes, 0);
+  };
+  for (; i < end; i += kBlockK) sum = Step::store_words(some(i), some(i + 16), s, i, sum);
+  return sum;
 }
 
 // Caps the scores of the rows, and gives keys before a row's first the score -inf, which makes
@@ -184,21 +209,25 @@ void cap_and_hide(const BlockRows<T>& b) {
 // Updates m, l and alpha of all rows; scores become words of probabilities.
 template <class Step>
 void softmax(const BlockRows<typename Step::Number>& b, float* alpha) {
-  alignas(kLine) float largest[kBlockRows], m[kBlockRows], sum[kBlockRows];
-  for (int r = 0; r < b.rows; ++r)
-    largest[r] = largest_score(b.scores + r * kSoftmaxBlock, b.visible[r]);
-  const Lanes before = Lanes::load(b.m, b.rows, 0);
-  const Lanes after = max(before, Lanes::load(largest, b.rows, 0));
+  const auto scores = [&](int row) { return b.scores + row * kSoftmaxBlock; };
+  const Lanes largest = fold_rows(
+      b.rows, [&](int row) { return largest_scores(scores(row), b.visible[row]); },
+      [](Lanes x, Lanes y) { return max(x, y); });
+  const Lanes before = Lanes::load(b.m, b.rows, 0), after = max(before, largest);
   const Lanes factor = math::exp_not_large(before - after);
+  alignas(kLine) float m[kBlockRows];
   after.store(m);
   after.store(b.m, b.rows);
   factor.store(alpha);
-  for (int r = 0; r < b.rows; ++r) {
-    const int last = r / kRows * kRows + kRows - 1;  // last row of r's group in add_values
-    const int end = units(b.visible[last < b.rows ? last : b.rows - 1]) * kBlockK;
-    sum[r] = probabilities<Step>(b.scores + r * kSoftmaxBlock, b.visible[r], end, m[r]);
-  }
-  fma(Lanes::load(b.l, b.rows, 0), factor, Lanes::load(sum, b.rows, 0)).store(b.l, b.rows);
+  const Lanes sum = fold_rows(
+      b.rows,
+      [&](int row) {
+        const int last = row / kRows * kRows + kRows - 1;  // of its group in add_values
+        const int end = units(b.visible[last < b.rows ? last : b.rows - 1]) * kBlockK;
+        return probabilities<Step>(scores(row), b.visible[row], end, m[row]);
+      },
+      [](Lanes x, Lanes y) { return x + y; });
+  fma(Lanes::load(b.l, b.rows, 0), factor, sum).store(b.l, b.rows);
 }
 
 // kLines: how many of each two lines a group of rows prefetches.

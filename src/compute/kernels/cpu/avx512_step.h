@@ -53,8 +53,24 @@ struct FmaStep {
   static void block_words(const T* x, float* words) {
     for (int i = 0; i < kBlockK; i += 16) Lanes::load(x + i).store(words + i);
   }
-  // Stores the words of sixteen numbers of a row, which are rounded to T; i: the first one's k.
-  static void store_words(Lanes numbers, float* row, int i) { numbers.store(row + i); }
+  // Rounds 32 results of exp to T and stores their words; i: the first one's k in the row. Returns
+  // `sum` with both registers added to it, the lower first.
+  static Lanes store_words(Lanes lower, Lanes upper, float* row, int i, Lanes sum) {
+    const Lanes a = rounded(lower), b = rounded(upper);
+    a.store(row + i);
+    b.store(row + i + 16);
+    return (sum + a) + b;
+  }
+
+ private:
+  // Rounds as rows.inl.h does. NaN needs no case of its own: a NaN here has zeros in its low half,
+  // as its bits come from bf16 or from the processor, so rounding keeps it a NaN.
+  static Lanes rounded(Lanes x) {
+    if constexpr (sizeof(T) == sizeof(float)) return x;
+    const Lanes odd = and_bits(shift_right<16>(x), Lanes::all_bits(1));
+    return and_bits(add_bits(add_bits(x, Lanes::all_bits(0x7fffu)), odd),
+                    Lanes::all_bits(0xffff0000u));
+  }
 };
 
 }  // namespace
