@@ -41,7 +41,7 @@ Result<Isa> choose_isa();
 // The facts of a processor and its kernel that decide which levels run, and the pure functions of
 // them that the functions above call. `wanted` is the value of HOCKET_ISA.
 struct IsaFacts {
-  Isa highest = Isa::ref;  // of ref, avx2, avx512 and amx
+  Isa highest = Isa::ref;  // ref, avx2, avx512 or amx
   bool has_bf16 = false;   // avx512_bf16
   bool is_bf16_faster = false;
 };

@@ -15,9 +15,9 @@ void read_gemma4_layers(JsonFields& config, ModelConfig& model) {
   if (config.has("layer_types")) {
     read_local_layers(config, model, "sliding_attention");
     if (config.status() && model.layer_is_local.back())
-      config.refuse(unsupported(
-          "config.json: the last of layer_types is \"sliding_attention\"; supported is "
-          "\"full_attention\" there"));
+      config.refuse(
+          unsupported("config.json: the last of layer_types is \"sliding_attention\"; supported is "
+                      "\"full_attention\" there"));
     return;
   }
   for (int layer = 0; layer < model.num_layers; ++layer)

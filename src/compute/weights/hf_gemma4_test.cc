@@ -101,9 +101,9 @@ TEST(Gemma4, IsRefusedWhereItWouldBeAnotherModel) {
   EXPECT_THAT(why(R"("vision","vocab)", R"("all","vocab)"),
               HasSubstr("use_bidirectional_attention is \"all\""));
   EXPECT_THAT(why("gelu_pytorch_tanh", "silu"), HasSubstr("hidden_activation"));
-  EXPECT_THAT(why(R"(["sliding_attention","full_attention"])",
-                  R"(["full_attention","sliding_attention"])"),
-              HasSubstr("the last of layer_types"));
+  EXPECT_THAT(
+      why(R"(["sliding_attention","full_attention"])", R"(["full_attention","sliding_attention"])"),
+      HasSubstr("the last of layer_types"));
   EXPECT_THAT(why(R"("rope_type":"proportional")", R"("factor":8,"rope_type":"proportional")"),
               HasSubstr("proportional rope scaling has the factor 8"));
   EXPECT_THAT(why(R"("num_global_key_value_heads":2)", R"("num_global_key_value_heads":3)"),

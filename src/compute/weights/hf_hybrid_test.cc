@@ -79,9 +79,9 @@ TEST(KimiLinear, IsRefusedWhereItWouldBeAnotherModel) {
   EXPECT_THAT(why(R"("mla_use_nope":true)", R"("mla_use_nope":false)"), HasSubstr("mla_use_nope"));
   EXPECT_THAT(why(R"("mla_use_nope":true)", R"("mla_use_nope":true,"mla_use_output_gate":true)"),
               HasSubstr("mla_use_output_gate is true"));
-  EXPECT_THAT(why(R"("moe_router_activation_func":"sigmoid")",
-                  R"("moe_router_activation_func":"softmax")"),
-              HasSubstr("moe_router_activation_func"));
+  EXPECT_THAT(
+      why(R"("moe_router_activation_func":"sigmoid")", R"("moe_router_activation_func":"softmax")"),
+      HasSubstr("moe_router_activation_func"));
   EXPECT_THAT(why(R"("linear_attn_config")", R"("other_config")"),
               HasSubstr("linear_attn_config is missing"));
 }

@@ -215,9 +215,8 @@ TEST(LocalFamilies, StepMayNameTheAnglesOfEachKindInstead) {
 
 TEST(LocalFamilies, MissingKeysHaveTheLibrarysValues) {
   std::string step = kStep37;
-  for (const char* key :
-       {R"("use_head_wise_attn_gate":true,)", R"("use_moe_router_bias":true,)",
-        R"("moe_layers_enum":"2,3",)", R"("rms_norm_eps":1e-05,)"})
+  for (const char* key : {R"("use_head_wise_attn_gate":true,)", R"("use_moe_router_bias":true,)",
+                          R"("moe_layers_enum":"2,3",)", R"("rms_norm_eps":1e-05,)"})
     step = with(step, key, "");
   ModelConfig m = parsed(step);
   EXPECT_TRUE(m.head_gates && m.moe.correction_bias);
@@ -244,10 +243,10 @@ TEST(LocalFamilies, MissingKeysHaveTheLibrarysValues) {
   EXPECT_EQ(m.value_scale, 0.707);
   EXPECT_EQ(m.local.window, 128);
   EXPECT_TRUE(m.local.sinks && !m.sinks);
-  EXPECT_EQ(parsed(with(kMimoV2, R"("attention_value_scale":0.707)",
-                        R"("attention_value_scale":null)"))
-                .value_scale,
-            1);
+  EXPECT_EQ(
+      parsed(with(kMimoV2, R"("attention_value_scale":0.707)", R"("attention_value_scale":null)"))
+          .value_scale,
+      1);
 }
 
 TEST(LocalFamilies, StepIsRefusedWhereItsListsDoNotFit) {

@@ -49,7 +49,7 @@ struct Operations {
   double floats = 0;    // bf16, fp32 and attention
   double fp8 = 0;       // fp8, mxfp4, mxfp8 and nvfp4 weights, widened before they are multiplied
   double integers = 0;  // int8 and int4 weights
-  double probabilities = 0;  // of softmax; time only, not among the operations
+  double probabilities = 0;  // numbers of softmax: they take time and are not operations
 
   double all() const { return floats + fp8 + integers; }
   Operations& operator+=(const Operations& more) {

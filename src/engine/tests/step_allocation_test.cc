@@ -60,16 +60,14 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
   log::set_level(log::Level::info);
 }
 
-INSTANTIATE_TEST_SUITE_P(OverlapSchedule, StepAllocation,
-                         ::testing::Values(AllocationCase{"off", "tests/golden/qwen3_moe", "off"},
-                                           AllocationCase{"on", "tests/golden/qwen3_moe", "on"},
-                                           AllocationCase{"delta_nets", "tests/golden/qwen3_next",
-                                                          "on"},
-                                           AllocationCase{"kimi_linear",
-                                                          "tests/golden/kimi_linear", "on"},
-                                           AllocationCase{"gemma4", "tests/golden/gemma4_moe",
-                                                          "on"}),
-                         [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    OverlapSchedule, StepAllocation,
+    ::testing::Values(AllocationCase{"off", "tests/golden/qwen3_moe", "off"},
+                      AllocationCase{"on", "tests/golden/qwen3_moe", "on"},
+                      AllocationCase{"delta_nets", "tests/golden/qwen3_next", "on"},
+                      AllocationCase{"kimi_linear", "tests/golden/kimi_linear", "on"},
+                      AllocationCase{"gemma4", "tests/golden/gemma4_moe", "on"}),
+    [](const auto& param) { return std::string(param.param.name); });
 
 // Nothing is allocated by idle steps, agreements, exchanges, booking and planning, in any plan; a
 // change of plan allocates only its log line. With one request, one of the ranks has no rows.

@@ -222,7 +222,8 @@ void softmax(const BlockRows<typename Step::Number>& b, float* alpha) {
   const Lanes sum = fold_rows(
       b.rows,
       [&](int row) {
-        const int last = row / kRows * kRows + kRows - 1;  // of its group in add_values
+        const int last =
+            row / kRows * kRows + kRows - 1;  // the last row of its group in add_values
         const int end = units(b.visible[last < b.rows ? last : b.rows - 1]) * kBlockK;
         return probabilities<Step>(scores(row), b.visible[row], end, m[row]);
       },
