@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-class DumpFile : public testing::Test {
+class DumpFile : public ::testing::Test {
  protected:
   DumpFile() : path_(fs::temp_directory_path() / fmt::format("dump-{}.jsonl", getpid())) {}
   ~DumpFile() override { fs::remove(path_); }

@@ -6,8 +6,8 @@
 namespace hocket {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 MetricView view(std::string_view text) {
   auto samples = parse_metrics(text);
