@@ -7,7 +7,7 @@
 
 #include "compute/kernels/choose.h"
 #include "compute/kernels/packed_weight.h"
-#include "compute/overlap/planner.h"
+#include "compute/overlap/tuning.h"
 
 namespace hocket {
 namespace {
@@ -95,7 +95,7 @@ void print_overlap(const std::vector<OverlapPoint>& points, int num_ranks) {
   fmt::print(
       "          best plan and how much of a step it saves: - none, one half, two halves;\n"
       "          /2, /4: rows travel in so many messages; below {:g} % a server keeps none\n",
-      100 * Planner::kMargin);
+      100 * kTuning.other_kind);
   fmt::print("  {:<22}", "Gbit/s");
   for (size_t i = 0; i < num_links; ++i)
     fmt::print("{:>11}", fmt::format("{:g}", points[i * sizes.size()].link.gbit_per_s));
