@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "compute/overlap/plan.h"
 
@@ -18,7 +19,8 @@ constexpr Bucket kUsualAnswers{.phase = Phase::decode, .rows = 64, .kv_tokens = 
 
 RankOverlap::RankOverlap(const Options& options) : options_(options) {
   rebind(options.exact_arrival);
-  if (options.prior) keys_a_row_ = keys_a_row(*options.prior, kUsualAnswers);
+  HOCKET_CHECK(options.prior != nullptr);
+  keys_a_row_ = keys_a_row(*options.prior, kUsualAnswers);
   if (options.rank != 0 || options.num_ranks == 1) return;
   planner_.emplace(Planner::Options{.orders = options.settings->orders.get(),
                                     .layers = options.layers,

@@ -38,7 +38,7 @@ class RankOverlap {
     int rank = 0, num_ranks = 1;
     LayerCounts layers;
     const OverlapSettings* settings = nullptr;  // outlives it
-    std::shared_ptr<const StageModel> prior;    // may be null
+    std::shared_ptr<const StageModel> prior;    // not null
     int row_tile = 1;                           // Planner::Options::row_tile
     bool exact_arrival = false;                 // TransportCaps::exact_arrival, until rebind()
     const Clock* clock = nullptr;               // clock of the transport; outlives it

@@ -45,6 +45,20 @@ Duration time_of(Op op) {
   }
 }
 
+// The prior of the planner: the times above, and the fast link.
+class Expected final : public StageModel {
+ public:
+  StageTimes at(const Bucket& bucket) const override {
+    StageTimes times;
+    for (int op = 0; op < kNumOps; ++op)
+      times.of(static_cast<Op>(op)) =
+          to_us(time_of(static_cast<Op>(op))) * bucket.rows / kDecodeRows;
+    times.dispatch = times.combine = {0, to_us(kFastLink.latency)};
+    times.part_us = 1;
+    return times;
+  }
+};
+
 // The steps that a rank played.
 struct Played {
   std::vector<PlanId> plans;                 // plan of each step
@@ -63,6 +77,7 @@ class TimedRank final : public ForwardProbe {
                   .num_ranks = kRanks,
                   .layers = {.num_moe = runner.info().model.num_layers},
                   .settings = &settings,
+                  .prior = std::make_shared<Expected>(),
                   .exact_arrival = end.caps().exact_arrival,
                   .clock = &clock_}),
         lockstep_(kRanks, {.orders = settings.orders.get()}) {
