@@ -25,19 +25,11 @@ Option option(const char* name, Part ServerSettings::* part, T Part::* field) {
   return {name, [=](EmbeddedSettings& s) { return Target(&(s.*part.*field)); }};
 }
 
-// The flags of `hocket run` that choose the model and how to compute, and options that only an
-// embedding program needs; a test compares the names.
-std::vector<Option> make_options() {
+std::vector<Option> model_options() {
   constexpr auto kModel = &ServerSettings::model;
   constexpr auto kMemory = &ServerSettings::memory;
-  constexpr auto kScheduler = &ServerSettings::scheduler;
-  constexpr auto kCompute = &ServerSettings::compute;
-  constexpr auto kParallel = &ServerSettings::parallel;
   using Model = ModelSettings;
   using Memory = MemorySettings;
-  using Scheduler = SchedulerSettings;
-  using Compute = ComputeSettings;
-  using Parallel = ParallelSettings;
   return {
       option("model-path", kModel, &Model::model_path),
       option("tokenizer-path", kModel, &Model::tokenizer_path),
@@ -58,6 +50,13 @@ std::vector<Option> make_options() {
       option("max-queued-requests", kMemory, &Memory::max_queued_requests),
       option("kv-cache-dtype", kMemory, &Memory::kv_cache_dtype),
       option("page-size", kMemory, &Memory::page_size),
+  };
+}
+
+std::vector<Option> scheduler_options() {
+  constexpr auto kScheduler = &ServerSettings::scheduler;
+  using Scheduler = SchedulerSettings;
+  return {
       option("schedule-policy", kScheduler, &Scheduler::schedule_policy),
       option("chunked-prefill-size", kScheduler, &Scheduler::chunked_prefill_size),
       option("max-prefill-tokens", kScheduler, &Scheduler::max_prefill_tokens),
@@ -85,6 +84,15 @@ std::vector<Option> make_options() {
       option("in-batch-prefix-common", kScheduler, &Scheduler::in_batch_prefix_common),
       option("disable-radix-cache", kScheduler, &Scheduler::disable_radix_cache),
       option("radix-eviction-policy", kScheduler, &Scheduler::radix_eviction_policy),
+  };
+}
+
+std::vector<Option> compute_options() {
+  constexpr auto kCompute = &ServerSettings::compute;
+  constexpr auto kParallel = &ServerSettings::parallel;
+  using Compute = ComputeSettings;
+  using Parallel = ParallelSettings;
+  return {
       option("cpu-bind", kCompute, &Compute::cpu_bind),
       option("num-threads", kCompute, &Compute::num_threads),
       option("combine-groups", kCompute, &Compute::combine_groups),
@@ -100,8 +108,15 @@ std::vector<Option> make_options() {
   };
 }
 
+// The flags of `hocket run` that choose the model and how to compute, and options that only an
+// embedding program needs; a test compares the names.
 const std::vector<Option>& options() {
-  static const std::vector<Option> all = make_options();
+  static const std::vector<Option> all = [] {
+    std::vector<Option> each = model_options();
+    for (const auto& more : {scheduler_options(), compute_options()})
+      each.insert(each.end(), more.begin(), more.end());
+    return each;
+  }();
   return all;
 }
 

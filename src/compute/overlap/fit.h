@@ -43,7 +43,8 @@ class FittedTimes final : public StageModel {
 
  private:
   // The indices of what is learned of one half and layer: the operations come first.
-  enum : size_t { kBeside = kNumOps, kPart, kDispatch, kCombine, kNumFitted };
+  static constexpr size_t kBeside = kNumOps, kPart = kBeside + 1, kDispatch = kPart + 1,
+                          kCombine = kDispatch + 1, kNumFitted = kCombine + 1;
   using Values = std::array<double, kNumFitted>;
   using Median = RunningMedian<kTuning.remembered>;
   struct Cell {
