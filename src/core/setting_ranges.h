@@ -27,6 +27,7 @@ inline constexpr NumberRange kSeedRange{-0x1p63, 0x1p63};
 // The settings whose range is not default_range().
 inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"mem-fraction-static", kShareRange},
+    {"swa-full-tokens-ratio", kShareRange},
     {"max-total-tokens", kTokensRange},
     {"max-running-requests", kCountRange},
     {"max-queued-requests", kCountRange},

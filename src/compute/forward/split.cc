@@ -109,6 +109,7 @@ void split_batch(const ForwardBatch& batch, SplitRule rule, const PlannedLayers&
     half.attention.build(layers.num_heads, layers.shape);
     if (windows != nullptr) {
       cut_sequences(batch, batch.window_pages, half.rows, half.window_attention);
+      half.window_attention.shares_keys = false;
       half.window_attention.build(windows->num_heads, windows->shape);
     }
     half.delta.clear();

@@ -72,6 +72,8 @@ struct AttentionPlan {
   std::vector<Task> tasks;   // run once per KV head, or per group of heads (latents)
   std::vector<int> members;  // sequences of the tasks that have several members
   int num_workers = 1;  // workers that share the tasks; tasks stay small enough for all of them
+  // False for layers with a window: their rows see few keys, each its own.
+  bool shares_keys = true;
 
   // Cuts `sequences` into tasks of about equal work. Allocates nothing while the batch stays within
   // the limits given to reserve().

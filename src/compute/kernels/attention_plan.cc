@@ -41,7 +41,8 @@ class Cut {
     plan_.tasks.clear();
     members.clear();
     for (int s = 0; s < std::ssize(plan_.sequences); ++s)
-      may_share(plan_.sequences[s], group_, shape_) ? members.push_back(s) : add_one(s);
+      plan_.shares_keys&& may_share(plan_.sequences[s], group_, shape_) ? members.push_back(s)
+                                                                        : add_one(s);
     // Sorted by pages, neighbours share the most keys:
     //   members   a a a b b b b c
     //   tasks     |-----|-------| c     each run has its own number of shared keys

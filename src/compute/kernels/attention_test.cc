@@ -437,6 +437,16 @@ TEST(AttentionPlanTest, SequencesThatShareAPrefixAreOneTask) {
   EXPECT_EQ(rows, (std::vector<int>{35, 35}));
 }
 
+TEST(AttentionPlanTest, SequencesOfWindowLayersShareNoTask) {
+  AttentionBatch<Bf16> batch = shared_batch<Bf16>(shared_cases()[0], 1, DType::bf16);
+  AttentionPlan plan;
+  plan.shares_keys = false;
+  plan.sequences = batch.sequences;
+  plan.build(batch.num_heads, batch.kv.shape);
+  expect_each_row_once(plan, batch.num_rows);
+  for (const AttentionPlan::Task& task : plan.tasks) EXPECT_EQ(task.num_members, 1);
+}
+
 TEST(AttentionPlanTest, SharingLeavesNoWorkerIdle) {
   const SharedCase many = shared_cases()[2];  // 70 rows, two KV heads
   for (const int workers : {1, 8, 64}) {

@@ -95,7 +95,9 @@ class Player final : public ForwardProbe {
           return fail(error(ErrorCode::kv_does_not_fit,
                             "the check's prompts need more than the {} pages of the KV cache",
                             pages_used_)
-                          .with_fix("a larger --max-total-tokens"));
+                          .with_fix(runner_.info().num_window_pages > 0
+                                        ? "a larger --max-total-tokens; --swa-full-tokens-ratio 1"
+                                        : "a larger --max-total-tokens"));
         sequence.pages.push_back(PageId{pages_used_++});
         batch_.fresh_pages.push_back(sequence.pages.back());
       }

@@ -134,8 +134,11 @@ TEST(ForcedTokens, AreThoseThatSamplingDraws) {
     const auto engine = model.engine(settings);
     ASSERT_NE(engine, nullptr);
     // The first round runs while grammars compile, the second when all are cached, so that requests
-    // run side by side on a busy machine too.
-    for (int round = 0; round < 2; ++round)
+    // run side by side on a busy machine too. Some rounds of a very busy one need no retraction.
+    const auto misses = [&] {
+      return way.retracts && engine->stats().scheduler.num_retracted_total == 0;
+    };
+    for (int round = 0; round < 2 || (round < 10 && misses()); ++round)
       expect_same_tokens(run_patiently(*engine, forced_traffic(model, Forcing::allowed)), want);
     const SchedulerStats stats = engine->stats().scheduler;
     EXPECT_EQ(stats.forced_tokens_total > 150, way.forces) << stats.forced_tokens_total;
