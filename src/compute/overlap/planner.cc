@@ -148,6 +148,7 @@ Planner::Choice Planner::choose(const Bucket& next) {
 }
 
 std::optional<std::string> Planner::take_news() {
+  const std::lock_guard lock(mutex_);
   const auto record = std::ranges::find_if(records_, &PlanRecord::has_news);
   if (record == records_.end()) return std::nullopt;
   record->has_news = false, record->is_told = true;

@@ -1,6 +1,6 @@
 // Predicts the plans that a step may be played by, and finds the best: `none` and the other orders
 // of one half, and the table's orders of two halves at a few shares, each in 1, 2 and 4 parts. With
-// the built-in orders these are 99. Pure.
+// the built-in orders these are at most 99. Pure.
 #pragma once
 
 #include <array>
