@@ -4,8 +4,8 @@
 //   for each k-chunk of 512: for each two panels: for each 32 rows: C += A . B
 //
 // C is kept in y between chunks. With at most 32 rows the chunk is all of k. The hardware tiles and
-// the emulated ones share this code, so the emulated ones test it bit for bit without AMX. The order
-// of sums inside `C += A . B` is that of all bodies: product_kernels.h.
+// the emulated ones share this code, so the emulated ones test it bit for bit without AMX. The
+// order of sums inside `C += A . B` is that of all bodies: product_kernels.h.
 #include <immintrin.h>
 
 #include "compute/kernels/cpu/emulated_tiles.h"
