@@ -71,6 +71,7 @@ const std::vector<ArithmeticKey>& arithmetic_keys() {
       {"moe_num_shared_experts", {"0"}},
       {"linear_attn_config", {}},
       {"num_expert_group", {"0", "1"}},
+      {"per_layer_config", {"{}"}},
       {"routed_scaling_factor", {"1"}},
       {"n_group", {"0", "1"}},
       {"topk_group", {"0", "1"}},
@@ -164,7 +165,8 @@ void read_text_model(JsonFields& text, JsonFields& top, const HfFamily& family,
   const bool kimi = !text.has("max_position_embeddings") && text.has("model_max_length");
   model.max_position_embeddings =
       text.integer(kimi ? "model_max_length" : "max_position_embeddings", kPositions);
-  const std::string_view eps = text.has("rms_norm_eps") ? "rms_norm_eps" : "layernorm_epsilon";
+  const bool layernorm = !text.has("rms_norm_eps") && text.has("layernorm_epsilon");
+  const std::string_view eps = layernorm ? "layernorm_epsilon" : "rms_norm_eps";
   model.rms_norm_eps = text.number(eps, {0, 0.1}, family.defaults.eps);
   model.tie_word_embeddings =
       either("tie_word_embeddings").flag("tie_word_embeddings", family.defaults.tied);

@@ -192,7 +192,7 @@ constexpr std::array<HfFamily, 28> kFamilies = {
      {"Step3p7ForConditionalGeneration", read_step3p5, true, {.eps = 1e-5}},
      {"Gemma4ForCausalLM", read_gemma4, false, {.tied = true}},
      {"Gemma4ForConditionalGeneration", read_gemma4, true, {.tied = true}},
-     {"KimiLinearForCausalLM", read_kimi_linear, false, {.eps = 1e-5}},
+     {"KimiLinearForCausalLM", read_kimi_linear, false, {.eps = std::nullopt}},
      {"Qwen3NextForCausalLM", read_qwen3_next},
      {"Qwen3_5ForCausalLM", read_qwen3_5},
      {"Qwen3_5ForConditionalGeneration", read_qwen3_5, true},

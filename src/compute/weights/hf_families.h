@@ -4,6 +4,7 @@
 // docs/models.md, "keys".   Thread: any.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,9 +21,9 @@ struct HfFamily {
   void (*read)(JsonFields& config, ModelConfig& model);
   // The language model is described by text_config, beside the configs of other parts.
   bool nested = false;
-  // Values of keys that are missing: rms_norm_eps, tie_word_embeddings.
+  // Values of keys that are missing: rms_norm_eps (required if empty), tie_word_embeddings.
   struct Defaults {
-    double eps = 1e-6;
+    std::optional<double> eps = 1e-6;
     bool tied = false;
   } defaults = {};
 };

@@ -10,6 +10,8 @@
 namespace hocket {
 namespace {
 
+constexpr double kCapMin = 1e-3;  // a smaller cap makes the logits nearly equal
+
 // Every sixth layer and the last see all keys, unless layer_types says it.
 void read_gemma4_layers(JsonFields& config, ModelConfig& model) {
   if (config.has("layer_types")) {
@@ -56,7 +58,18 @@ void read_gemma4_angles(JsonFields& config, ModelConfig& model) {
                               .layers = layers,
                               .default_theta = theta});
   };
-  const bool known = config.has("rope_parameters");
+  for (const std::string_view key : {"rope_scaling", "partial_rotary_factor"})
+    if (config.has(key))
+      config.refuse(unsupported(fmt::format(
+          "config.json: {} is {}, but supported are the two dictionaries of rope_parameters here",
+          key, config.show(key))));
+  const std::optional<JsonFields> known = config.object("rope_parameters");
+  for (const std::string_view layers : {"sliding_attention", "full_attention"})
+    if (known && !known->has(layers))
+      config.refuse(error(ErrorCode::bad_config,
+                          "config.json: rope_parameters holds no dictionary for the layers of {}",
+                          layers)
+                        .with_fix("take the file from the model's publisher again"));
   model.local_rope = rope("sliding_attention", model.local.key_dim, 1, 10000);
   model.rope = rope("full_attention", model.head_dim, known ? 1 : 0.25, 1e6);
   if (known) return;
@@ -70,7 +83,8 @@ void read_gemma4_experts(JsonFields& config, ModelConfig& model) {
     config.refuse(
         unsupported("config.json: enable_moe_block is false or missing; supported is true"));
   if (!read_expert_sizes(config, model, {.count = "num_experts", .per_token = "top_k_experts"}))
-    return;
+    return config.refuse(
+        unsupported("config.json: num_experts is 0, but supported is at least 1 here"));
   MoeConfig& moe = model.moe;
   moe.norm_topk_prob = moe.expert_scales = true;
   moe.logit_scale = 1 / std::sqrt(double(model.hidden_size));
@@ -100,6 +114,11 @@ void read_gemma4(JsonFields& config, ModelConfig& model) {
   if (config.status()) read_gemma4_angles(config, model);
   model.result_norms = true;
   model.logit_cap = config.number("final_logit_softcapping", {0, 1e6}, 0);
+  if (model.logit_cap != 0 && model.logit_cap < kCapMin)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: final_logit_softcapping is {}, but must be 0 or {} to 1e6",
+                        config.show("final_logit_softcapping"), kCapMin)
+                      .with_param("final_logit_softcapping"));
   // Published weights were trained with a factor of their own type.
   const auto factor = static_cast<float>(std::sqrt(double(model.hidden_size)));
   model.embedding_scale =

@@ -108,6 +108,30 @@ TEST(Gemma4, IsRefusedWhereItWouldBeAnotherModel) {
               HasSubstr("proportional rope scaling has the factor 8"));
   EXPECT_THAT(why(R"("num_global_key_value_heads":2)", R"("num_global_key_value_heads":3)"),
               HasSubstr("no multiple of the 3 heads"));
+  EXPECT_THAT(why(R"("num_experts":128)", R"("num_experts":0)"), HasSubstr("num_experts is 0"));
+  EXPECT_THAT(
+      why(R"("attention_bias")", R"("per_layer_config":{"1":{"head_dim":512}},"attention_bias")"),
+      HasSubstr("per_layer_config is"));
+  for (const std::string cap : {"1e-60", "0.0009", "-1", "1e7"})
+    EXPECT_THAT(why(R"("final_logit_softcapping":30.0)", R"("final_logit_softcapping":)" + cap),
+                HasSubstr("final_logit_softcapping is"));
+  EXPECT_EQ(parsed(with(kGemma4, "softcapping\":30.0", "softcapping\":0.001")).logit_cap, 0.001);
+  EXPECT_EQ(parsed(with(kGemma4, "softcapping\":30.0", "softcapping\":0")).logit_cap, 0);
+}
+
+TEST(Gemma4, IsRefusedWithoutAnglesForEachKindOfLayers) {
+  const size_t begin = kGemma4.find(R"("rope_parameters")");
+  const std::string both = kGemma4.substr(begin, kGemma4.find(R"("sliding_window")") - begin);
+  const auto why = [&](const std::string& to) { return refused(with(kGemma4, both, to)).message; };
+  EXPECT_THAT(why(R"("rope_parameters":{"rope_theta":1e6,"rope_type":"default"},)"),
+              HasSubstr("no dictionary for the layers of sliding_attention"));
+  EXPECT_THAT(why(R"("rope_parameters":{"sliding_attention":{"rope_theta":1e4}},)"),
+              HasSubstr("no dictionary for the layers of full_attention"));
+  EXPECT_THAT(why(R"("rope_parameters":{"sliding_attention":{},"full_attention":1},)"),
+              HasSubstr("full_attention is 1, but must be an object"));
+  EXPECT_THAT(why(R"("rope_scaling":{"rope_type":"linear","factor":2},)"),
+              HasSubstr("rope_scaling is"));
+  EXPECT_THAT(why(R"("partial_rotary_factor":0.5,)"), HasSubstr("partial_rotary_factor is 0.5"));
 }
 
 }  // namespace

@@ -9,25 +9,32 @@
 namespace hocket {
 namespace {
 
-// layer_types names the kind of each layer; without it every full_attention_interval-th attends.
-void read_linear_layers(JsonFields& config, ModelConfig& model) {
-  const int64_t interval = config.integer("full_attention_interval", kLayers, 4);
+// Returns which layers are linear by layer_types; nothing if it is missing, empty or refused.
+std::vector<bool> linear_by_types(JsonFields& config, const ModelConfig& model) {
   const std::vector<std::string> kinds = config.texts("layer_types");
-  if (!config.status()) return;
   if (!kinds.empty() && static_cast<int>(kinds.size()) != model.num_layers)
-    return config.refuse(error(ErrorCode::bad_config,
-                               "config.json: layer_types has {} entries for {} layers",
-                               kinds.size(), model.num_layers));
-  model.layer_is_linear.assign(model.num_layers, false);
-  for (int layer = 0; layer < model.num_layers; ++layer) {
-    model.layer_is_linear[layer] =
-        kinds.empty() ? (layer + 1) % interval != 0 : kinds[layer] == "linear_attention";
-    if (!kinds.empty() && !model.layer_is_linear[layer] && kinds[layer] != "full_attention")
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: layer_types has {} entries for {} layers", kinds.size(),
+                        model.num_layers));
+  std::vector<bool> linear;
+  for (const std::string& kind : kinds) {
+    linear.push_back(kind == "linear_attention");
+    if (!linear.back() && kind != "full_attention")
       config.refuse(unsupported(
           fmt::format("config.json: layer_types holds {}; supported are \"linear_attention\" and "
                       "\"full_attention\" here",
-                      shown(kinds[layer]))));
+                      shown(kind))));
   }
+  return config.status() ? linear : std::vector<bool>{};
+}
+
+// layer_types names the kind of each layer; without it every full_attention_interval-th attends.
+void read_linear_layers(JsonFields& config, ModelConfig& model) {
+  const int64_t interval = config.integer("full_attention_interval", kLayers, 4);
+  model.layer_is_linear = linear_by_types(config, model);
+  if (!config.status() || !model.layer_is_linear.empty()) return;
+  for (int layer = 0; layer < model.num_layers; ++layer)
+    model.layer_is_linear.push_back((layer + 1) % interval != 0);
 }
 
 constexpr Range kNets{1, 256};  // heads of a delta net, and their dims
@@ -118,6 +125,11 @@ void read_kimi_delta(JsonFields& config, ModelConfig& model) {
       linear->refuse(unsupported(fmt::format(
           "config.json: linear_attn_config holds {}, which is not supported", shown(key))));
   config.absorb(*linear);
+  const std::vector<bool> kinds = linear_by_types(config, model);
+  if (!kinds.empty() && kinds != model.layer_is_linear)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: layer_types and the lists of linear_attn_config contradict "
+                        "each other"));
 }
 
 }  // namespace
@@ -135,6 +147,12 @@ void read_kimi_linear(JsonFields& config, ModelConfig& model) {
           unsupported(fmt::format("config.json: {} is true, but supported is false", key)));
   if (config.integer("attn_res_block_size", {0, kLayers.max}, 0) > 0)
     config.refuse(unsupported("config.json: attn_res_block_size is not 0, which is not supported"));
+  if (config.has("dense_ffn_hidden") &&
+      config.show("dense_ffn_hidden") != config.show("intermediate_size"))
+    config.refuse(unsupported(
+        fmt::format("config.json: dense_ffn_hidden is {}, but supported is only the value of "
+                    "intermediate_size",
+                    config.show("dense_ffn_hidden"))));
   if (config.status()) read_kimi_delta(config, model);
   refuse_no_attention(config, model);
   only(config, "moe_router_activation_func", "sigmoid");

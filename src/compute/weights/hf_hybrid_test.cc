@@ -24,9 +24,9 @@ const std::string kKimiLinear = R"({"architectures":["KimiLinearForCausalLM"],
   "moe_router_activation_func":"sigmoid","num_attention_heads":32,"num_expert_group":1,
   "num_experts":256,"num_experts_per_token":8,"num_hidden_layers":5,"num_key_value_heads":32,
   "num_nextn_predict_layers":0,"num_shared_experts":1,"q_lora_rank":null,"qk_nope_head_dim":128,
-  "qk_rope_head_dim":64,"rope_scaling":null,"rope_theta":10000.0,"routed_scaling_factor":2.446,
-  "tie_word_embeddings":false,"topk_group":1,"use_grouped_topk":true,"v_head_dim":128,
-  "vocab_size":163840})";
+  "qk_rope_head_dim":64,"rms_norm_eps":1e-05,"rope_scaling":null,"rope_theta":10000.0,
+  "routed_scaling_factor":2.446,"tie_word_embeddings":false,"topk_group":1,"use_grouped_topk":true,
+  "v_head_dim":128,"vocab_size":163840})";
 
 TEST(KimiLinear, HasDeltaNetsBesideAttentionWithoutRotation) {
   const ModelConfig m = parsed(kKimiLinear);
@@ -43,7 +43,7 @@ TEST(KimiLinear, HasDeltaNetsBesideAttentionWithoutRotation) {
   EXPECT_EQ(m.mla.rope_dim, 64);
   EXPECT_EQ(m.softmax_scale, 1 / std::sqrt(192.0));
   EXPECT_EQ(m.max_position_embeddings, 1048576);
-  EXPECT_EQ(m.rms_norm_eps, 1e-5);  // the key is missing
+  EXPECT_EQ(m.rms_norm_eps, 1e-5);
 }
 
 TEST(KimiLinear, RoutesAsDeepseekV3) {
@@ -83,6 +83,40 @@ TEST(KimiLinear, IsRefusedWhereItWouldBeAnotherModel) {
       why(R"("moe_router_activation_func":"sigmoid")", R"("moe_router_activation_func":"softmax")"),
       HasSubstr("moe_router_activation_func"));
   EXPECT_THAT(why(R"("linear_attn_config")", R"("other_config")"),
+              HasSubstr("linear_attn_config is missing"));
+  EXPECT_THAT(why(R"("rms_norm_eps":1e-05,)", ""), HasSubstr("rms_norm_eps is missing"));
+  EXPECT_THAT(why("{", R"({"dense_ffn_hidden":512,)"), HasSubstr("dense_ffn_hidden is 512"));
+  EXPECT_EQ(parsed(with(kKimiLinear, "{", R"({"dense_ffn_hidden":9216,)")).intermediate_size, 9216);
+}
+
+TEST(KimiLinear, RefusesListsOfLayersThatAreNoLists) {
+  for (const std::string value :
+       {R"("x")", "0", "-5", "6", "99999999", "true", "{}", "1.5", "[0]", "[6]", "[true]"}) {
+    const auto why = [&](const std::string& key, const std::string& list) {
+      return refused(with(kKimiLinear, '"' + key + "\":" + list, '"' + key + "\":" + value))
+          .message;
+    };
+    EXPECT_THAT(why("kda_layers", "[1,2,3,5]"), HasSubstr("kda_layers is " + value));
+    EXPECT_THAT(why("full_attn_layers", "[4]"), HasSubstr("full_attn_layers is " + value));
+  }
+  const std::string one = with(kKimiLinear, R"("full_attn_layers":[4])", R"("full_attn_layers":4)");
+  EXPECT_EQ(parsed(one).layer_is_linear, parsed(kKimiLinear).layer_is_linear);
+}
+
+TEST(KimiLinear, LayerTypesMaySayTheSameAgain) {
+  const auto typed = [](const std::string& fourth, const std::string& fifth) {
+    return with(kKimiLinear, "{",
+                R"({"layer_types":["linear_attention","linear_attention","linear_attention",)" +
+                    fourth + fifth + "],");
+  };
+  const std::string full = R"("full_attention")", linear = R"("linear_attention")";
+  EXPECT_EQ(parsed(typed(full + ",", linear)).layer_is_linear,
+            (std::vector<bool>{true, true, true, false, true}));
+  EXPECT_THAT(refused(typed(linear + ",", full)).message, HasSubstr("contradict each other"));
+  EXPECT_THAT(refused(typed(full, "")).message, HasSubstr("4 entries for 5 layers"));
+  EXPECT_THAT(refused(typed(full + ",", R"("x")")).message, HasSubstr("layer_types holds \"x\""));
+  const std::string same = typed(full + ",", linear);
+  EXPECT_THAT(refused(with(same, R"("linear_attn_config")", R"("other_config")")).message,
               HasSubstr("linear_attn_config is missing"));
 }
 

@@ -135,7 +135,11 @@ std::vector<int64_t> JsonFields::integers(std::string_view key, Range range) {
   const auto value = take(key);
   if (!value) return {};
   simdjson::dom::array list;
-  if (value->get(list) != simdjson::SUCCESS) return {integer(key, range)};
+  if (value->get(list) != simdjson::SUCCESS) {
+    const int64_t number = integer(key, range);
+    if (error_) return {};
+    return {number};
+  }
   std::vector<int64_t> numbers;
   for (const simdjson::dom::element item : list) {
     int64_t n = 0;
@@ -154,7 +158,10 @@ std::vector<double> JsonFields::numbers(std::string_view key, Range range) {
   if (!value) return {};
   simdjson::dom::array list;
   std::vector<double> numbers;
-  if (value->is_number()) return {number(key, range)};
+  if (value->is_number()) {
+    if (const auto one = number_if(key, range)) return {*one};
+    return {};
+  }
   bool good = value->get(list) == simdjson::SUCCESS;
   if (good) {
     for (const simdjson::dom::element item : list) {

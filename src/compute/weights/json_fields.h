@@ -37,7 +37,8 @@ class JsonFields {
   std::optional<double> number_if(std::string_view key, Range range);
   bool flag(std::string_view key, std::optional<bool> fallback);
   std::string text(std::string_view key, std::optional<std::string_view> fallback);
-  // Return an empty list if the key is absent. A single number is read as a list of one.
+  // Return an empty list if the key is absent or refused, so each entry is in `range`. A single
+  // number is read as a list of one.
   std::vector<int64_t> integers(std::string_view key, Range range);
   std::vector<double> numbers(std::string_view key, Range range);
   std::vector<std::string> texts(std::string_view key);

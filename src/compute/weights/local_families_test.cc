@@ -262,6 +262,8 @@ TEST(LocalFamilies, StepIsRefusedWhereItsListsDoNotFit) {
               HasSubstr("partial_rotary_factors has 2 entries"));
   EXPECT_THAT(why(R"("swiglu_limits":[0.0,0.0,0.0,7.0,0.0])", R"("swiglu_limits":[-1,0,0,0])"),
               HasSubstr("swiglu_limits"));
+  EXPECT_THAT(why(R"("swiglu_limits":[0.0,0.0,0.0,7.0,0.0])", R"("swiglu_limits":-1)"),
+              HasSubstr("swiglu_limits is -1"));
   EXPECT_THAT(why(R"("num_attention_heads":64)", R"("num_attention_heads":63)"),
               HasSubstr("num_attention_groups 8 does not divide"));
 }
