@@ -1,6 +1,6 @@
 // The figures of a rank: its load, its counters, the place of its step and its requests. The
 // engine's thread writes them, at the latest after each step; other threads read copies, so no
-// reader ever waits for a step. Thread: engine, except for the parts marked "any".
+// reader ever waits for a step. Thread: engine, except for the first group of functions.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ class RankReport {
   };
   explicit RankReport(const Options& options);
 
-  // These may be called by any thread.
+  // Any thread may call the functions of this group.
   // Counts a request as handed over, until took_in(); take_back() undoes it.
   void hand_over(int64_t num_tokens);
   void take_back(int64_t num_tokens);
@@ -43,6 +43,7 @@ class RankReport {
   RankStats stats() const;
   std::vector<RequestSnapshot> requests() { return board_.look(clock_.now()); }
 
+  // The engine's thread alone calls all that follow.
   void took_in(int64_t num_tokens);
   // Notes the verb that begins, for the watchdog.
   void at(Verb next) { verb_.store(next, std::memory_order_relaxed); }

@@ -3,7 +3,7 @@
 //
 //   join_epoch() .. run(), run(), .. -> leave_epoch(), also if a step is given up (several ranks)
 //
-// Thread: engine, except for the parts marked "any".
+// Thread: engine. Other threads may use what RankOverlap and KvEventChannel allow them.
 #pragma once
 
 #include <array>
@@ -104,7 +104,7 @@ class RankStep {
   // Returns the ledger of the open step; null if another thread computes.
   Ledger* ledger();
 
-  // Thread: any, for the functions that are marked so there.
+  // Other threads may call the functions of these two that say so.
   RankOverlap& overlap() { return overlap_; }
   const RankOverlap& overlap() const { return overlap_; }
   KvEventChannel* kv_events() const { return kv_events_.get(); }

@@ -66,7 +66,7 @@ void Planner::decide(PlanRecord& record, bool at_once) {
   Expected then;
   for (const Candidate& candidate : record.found.candidates) {
     if (candidate.plan == record.played.plan || !allows(options_.choice, candidate.kind)) continue;
-    // Where little is left of what was measured of another kind, a trial must come first.
+    // A kind of which one or two measurements are remembered is tried before it is chosen.
     const int of_kind = correction.num_measured(candidate.kind);
     if (candidate.kind != record.played.kind && of_kind > 0 && of_kind < kTuning.few) continue;
     const Expected expected = correction.of(candidate);

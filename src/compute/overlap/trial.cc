@@ -5,8 +5,8 @@
 namespace hocket {
 namespace {
 
-// Returns the candidate whose time would be the least if it were as much faster than expected as it
-// may be; nothing if even then another one is expected to be faster.
+// Returns the candidate with the lowest optimistic time, which is its expected time less its
+// uncertainty; nothing if another one is expected to be faster than even that.
 std::optional<Plan> most_promising(const PlanRecord& record) {
   const Correction correction(record);
   if (correction.doubt() < kTuning.certain) return std::nullopt;

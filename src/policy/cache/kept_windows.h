@@ -55,7 +55,7 @@ class KeptWindows {
   struct Kept {
     RadixNode* node = nullptr;  // null: the page is not kept
     int place = 0, num_leases = 0;
-    bool wanted = false;  // a second request came here
+    bool wanted = false;  // another request went on from here
     int before = -1, after = -1;
   };
   Kept& at(PageId page) { return kept_[static_cast<size_t>(value(page))]; }

@@ -13,8 +13,8 @@
 
 namespace hocket {
 
-// Counts the tokens of a window, those behind the border of pages where it is kept, and the rows
-// that a request computes at a time while others wait.
+// Returns the pages for a window, for the page in which it begins, and for the rows that a request
+// computes at a time while others wait.
 int window_pages_of_request(const SchedulerOptions& options) {
   const int rows = std::max(1 + options.most_forced, options.page_tokens);
   const int tokens = options.window_tokens - 1 + options.page_tokens - 1 + rows;
@@ -63,8 +63,8 @@ int Scheduler::State::num_available_window_pages() const {
   return windows.num_free() + cache.num_evictable_window_pages();
 }
 
-// Returns the pages that a request may take without taking what others reserve: a prompt that goes
-// on, at least its own reserve; or one that would begin (null).
+// Returns the pages that a request may take without taking what others reserve. A prompt that goes
+// on has at least its own reserve; null stands for a prompt that would begin.
 int Scheduler::State::window_room(const Request* request) const {
   if (!has_windows()) return std::numeric_limits<int>::max();
   int reserved = 0;
