@@ -42,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     HOCKET_CHECK(mla.value_dim > 0);
   }
   for (const auto& of_layers : {model->layer_is_local, model->layer_is_linear})
-    HOCKET_CHECK(of_layers.empty() || static_cast<int>(of_layers.size()) == model->num_layers);
+    HOCKET_CHECK((of_layers.empty() || static_cast<int>(of_layers.size()) == model->num_layers));
   HOCKET_CHECK(model->num_kv_layers() > 0);
   const hocket::DeltaNetConfig& net = model->delta_net;
   if (model->num_linear_layers() > 0) {
