@@ -34,6 +34,7 @@ CODE_FOLDERS = ("src", "include", "apps", "bench", "fuzz", "tests")
 COLUMNS, LINES, KERNEL_LINES = 100, 400, 700
 PROSE_COLUMNS = 120  # of Markdown; its tables, code and images may be wider
 TELL_S = 10
+FUZZER = "_fuzz.cc"
 TESTS_ONLY = "-DHOCKET_SOURCE_DIR"  # only test programs are compiled with it, so headers that use it are for tests only
 # Paths of the machine on which a file was written may not stay in it. The words are cut in two, so that this file passes too.
 PLACE = re.compile("/" + "work/|/" + r"home/\w|/" + r"root/|\b" + r"shared/(design|specs|golden|models|tools|prototypes)")
@@ -245,7 +246,8 @@ def flags_of(command):
 
 
 def check_headers(files, seen):
-    """Checks that each header compiles alone. Headers that their own .cc includes first are skipped: clang-tidy reads that .cc."""
+    """Checks that each header and each fuzzer, which no usual preset builds, compiles alone. Headers that their own .cc includes first
+    are skipped: clang-tidy reads that .cc."""
     by_file = commands()
 
     def work(name):
@@ -262,6 +264,8 @@ def check_headers(files, seen):
         flags = flags_of(by_file[near])
         if not any(flag.startswith(TESTS_ONLY) for flag in flags):
             flags.append(f'{TESTS_ONLY}="{ROOT}"')
+        if name.endswith(FUZZER):
+            flags.append('-DBUNDLED_MODEL=""')  # fuzz/CMakeLists.txt
         key = seen.key(name, "header", *flags)
         if seen.passed(key):
             return []
@@ -272,7 +276,7 @@ def check_headers(files, seen):
         seen.remember(key)
         return []
 
-    return each("headers", [f for f in files if is_code(f) and f.endswith(".h")], work)
+    return each("headers", [f for f in files if is_code(f) and f.endswith((".h", FUZZER))], work)
 
 
 def check_tidy(files, seen):
