@@ -11,7 +11,9 @@ set -eu
 
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
 build=$root/build/release out=$root/build
-epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || date +%s)}
+# The date of the newest commit; without git, of the newest source file.
+epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null ||
+  find "$root/src" -type f -printf '%T@\n' | sort -n | tail -1 | cut -d. -f1)}
 export SOURCE_DATE_EPOCH=$epoch
 while getopts b:o: option; do
   case $option in
