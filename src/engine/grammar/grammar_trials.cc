@@ -27,7 +27,7 @@ namespace hocket {
 namespace {
 
 constexpr int kFirstSocket = 3;
-constexpr int kNice = 5;  // leaves it a quarter of a core that a compute thread fills
+constexpr int kTrialNice = 5;  // leaves it a quarter of a core that a compute thread fills
 constexpr size_t kSlackBytes = 16 << 20;  // address space for stack guards and malloc's reserves
 // The longest wait for an answer of the process, however busy the machine is.
 constexpr timeval kAnswerWait{.tv_sec = 20, .tv_usec = 0};
@@ -298,7 +298,7 @@ int serve_grammar_trials() {
   const rlimit no_core{};
   setrlimit(RLIMIT_CORE, &no_core);
   // Compute threads have priority; if memory is short, the kernel ends this process first.
-  setpriority(PRIO_PROCESS, 0, kNice);
+  setpriority(PRIO_PROCESS, 0, kTrialNice);
   std::ofstream("/proc/self/oom_score_adj") << 1000;
   mallopt(M_ARENA_MAX, 1);  // a second arena reserves address space, of which trials have little
   const auto vocabulary = read_vocabulary(kFirstSocket);
