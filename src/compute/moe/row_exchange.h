@@ -129,9 +129,6 @@ class RowExchange {
     const int turn = rank - config_.rank - 1;
     return turn < 0 ? turn + config_.num_ranks : turn;
   }
-  int num_experts_here() const {
-    return static_cast<int>(config_.placement.experts_of(config_.rank).size());
-  }
   // Rounds neighbours of a half to int8, if rows travel so.
   void round_leaving(const Part& part, const MatrixView& normed, const Range& rows) const;
   // Returns the counts of the rows of each expert, in the head of the message for `rank`.

@@ -95,8 +95,7 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
       break;
     }
     node = child->get();
-    const auto shared =
-        static_cast<int>(common_prefix(node->tokens, tokens) / tree_->page_tokens());
+    const auto shared = static_cast<int>(common_len(node->tokens, tokens) / tree_->page_tokens());
     tree_->adopt(*node, shared, pages);
     if (shared < node->num_pages()) node = tree_->split(*node, shared);
     tokens = tokens.subspan(static_cast<size_t>(shared) * tree_->page_tokens());

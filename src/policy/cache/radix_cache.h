@@ -27,6 +27,9 @@ namespace hocket {
 class RadixCache;
 struct RadixNode;
 
+// Returns how many tokens at the beginning are the same in both.
+size_t common_len(std::span<const TokenId> a, std::span<const TokenId> b);
+
 // Pins the path from the root to one node; a default lease pins nothing. Must not outlive its
 // cache.
 class Lease {

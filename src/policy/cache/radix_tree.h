@@ -33,8 +33,6 @@ struct RadixPlace {
   int partial_len = 0;
 };
 
-size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b);
-
 struct RadixCache::Tree {
   using Tokens = std::span<const TokenId>;
 
