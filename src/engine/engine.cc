@@ -15,10 +15,6 @@
 namespace hocket {
 namespace {
 
-// Blocks are short, so that a repeated prompt finds the rank that has it cached; 1 M tokens in all.
-constexpr int kRoutingBlockTokens = 16;
-constexpr size_t kRoutingBlocks = 1 << 16;
-
 // Leaves room for one event per page and as many changes meanwhile, within limits.
 size_t kv_event_capacity(int num_pages) {
   return std::clamp<size_t>(2 * static_cast<size_t>(num_pages) + 64, 4096, 1 << 17);
@@ -102,9 +98,7 @@ Result<void> Engine::State::load_alone(Options& options) {
 Result<void> Engine::State::load_together(Options& options) {
   const ParallelSettings& parallel = options.settings.parallel;
   HOCKET_TRY(const RoutingPolicy policy, parse_routing_policy(parallel.dp_routing));
-  router.emplace(parallel.ep_size, RequestRouter::Options{.policy = policy,
-                                                          .block_tokens = kRoutingBlockTokens,
-                                                          .max_blocks = kRoutingBlocks});
+  router.emplace(parallel.ep_size, RequestRouter::Options{.policy = policy});
   HOCKET_TRY(auto runners, load_ranks({.settings = options.settings,
                                        .progress = std::move(options.progress),
                                        .tokenizer_eos = options.tokenizer_eos}));

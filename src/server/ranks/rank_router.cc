@@ -19,8 +19,6 @@ constexpr Duration kAvoid = std::chrono::seconds(1);            // after a refus
 constexpr Duration kLoadDelay = std::chrono::milliseconds(20);  // no load counts a request earlier
 constexpr Duration kAskAllPatience = std::chrono::seconds(5);
 constexpr size_t kPeerAnswerMax = 64 << 10;
-// This is Engine's block size too: a prompt that is sent again finds the rank that has it cached.
-constexpr int kRoutingBlockTokens = 16;
 
 RankLoad load_of(const Answer& answer) {
   RankLoad load{.num_requests = 0, .num_tokens = 0};
@@ -30,11 +28,6 @@ RankLoad load_of(const Answer& answer) {
     load.num_tokens += static_cast<int64_t>(n) * std::ssize(answer.prompts[i]);
   }
   return load;
-}
-
-bool same(const RankLoad& a, const RankLoad& b) {
-  return a.takes_requests == b.takes_requests && a.num_requests == b.num_requests &&
-         a.num_tokens == b.num_tokens;
 }
 
 // Returns the error for requests of an epoch that has ended.
@@ -104,8 +97,7 @@ std::string complaint_of(const PeerAnswer& peer) {
 
 RankRouter::RankRouter(const Options& options)
     : options_(options),
-      router_(options_.cluster->self().num_ranks,
-              {.policy = options_.routing, .block_tokens = kRoutingBlockTokens}),
+      router_(options_.cluster->self().num_ranks, {.policy = options_.routing}),
       last_loads_(static_cast<size_t>(options_.cluster->self().num_ranks)),
       avoid_until_(last_loads_.size()),
       counts_{.up = std::vector<bool>(last_loads_.size()),
@@ -186,7 +178,7 @@ std::vector<RankLoad> RankRouter::loads() {
   const TimePoint now = RealClock().now();
   std::vector<bool> changed(loads.size());
   for (size_t r = 0; r < loads.size(); ++r) {
-    changed[r] = !same(loads[r], last_loads_[r]);
+    changed[r] = loads[r] != last_loads_[r];
     last_loads_[r] = loads[r];
     if (static_cast<int>(r) == rank()) continue;
     if (!endpoint_of(static_cast<int>(r)) || now < avoid_until_[r]) loads[r].takes_requests = false;
