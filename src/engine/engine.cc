@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "compute/weights/hf_config.h"
+#include "core/queue_limits.h"
 #include "engine/engine_state.h"
 #include "engine/input_check.h"
 #include "engine/plan/scheduler_settings.h"
@@ -277,8 +278,7 @@ Result<void> Engine::submit(RequestInput input) {
     HOCKET_TRY(chosen, s.router->choose(input.cache_namespace, input.prompt, s.loads()));
   }
   if (!s.ranks[static_cast<size_t>(chosen)]->submit(input))
-    return fail(
-        error(ErrorCode::queue_full, "the engine's mailbox is full").with_fix("ask again later"));
+    return fail(queue_full(queue_limits::kMailbox));
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "core/queue_limits.h"
 #include "server/access/client_key.h"
 #include "server/apis/apis.h"
 #include "server/apis/responses/responses_api.h"
@@ -217,9 +218,7 @@ void Endpoints::listen(const Exchange& exchange) {
                   error(ErrorCode::not_found, "events of the prefix cache are not recorded")
                       .with_fix("start the server with --kv-events"));
   else if (!options_.kv_events->add(exchange))
-    respond_error(*exchange,
-                  error(ErrorCode::queue_full, "{} listen already", KvEventFeed::kMaxListeners)
-                      .with_fix("one listener can serve many"));
+    respond_error(*exchange, queue_full(queue_limits::kListeners, KvEventFeed::kMaxListeners));
 }
 
 void Endpoints::add_probes(std::vector<Route>& routes) {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/queue_limits.h"
 #include "server/access/access_check.h"
 #include "server/access/client_key.h"
 #include "server/http/error_map.h"
@@ -135,18 +136,17 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
     if (*rank != this->rank()) {
       if (send(*rank, request, exchange, std::move(answer))) return;
       lock.unlock();
-      if (recorder) recorder->failed(error(ErrorCode::queue_full, "too many are with other ranks"));
-      refuse_more(*exchange);
+      const Error full = too_many();
+      if (recorder) recorder->failed(full);
+      respond_error(*exchange, full);
       return;
     }
   }
   options_.reply->begin(exchange, std::move(answer));
 }
 
-void RankRouter::refuse_more(HttpExchange& exchange) const {
-  respond_error(exchange, error(ErrorCode::queue_full, "{} requests are with other ranks",
-                                client_->num_calls())
-                              .with_fix("try again after the time in Retry-After"));
+Error RankRouter::too_many() const {
+  return queue_full(queue_limits::kForwarded, client_->num_calls());
 }
 
 bool RankRouter::forward_to(int rank, const HttpRequest& request,
@@ -160,7 +160,7 @@ bool RankRouter::forward_to(int rank, const HttpRequest& request,
     respond_error(*exchange, why);
   } else if (!send(rank, request, exchange, std::nullopt)) {
     lock.unlock();
-    refuse_more(*exchange);
+    respond_error(*exchange, too_many());
   }
   return true;
 }

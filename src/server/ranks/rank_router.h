@@ -102,7 +102,7 @@ class RankRouter {
   HttpCall call_to(const PeerEndpoint& to, const HttpRequest& asked) const;
   std::vector<RankLoad> loads();
   std::optional<PeerEndpoint> endpoint_of(int rank) const;
-  void refuse_more(HttpExchange& exchange) const;
+  Error too_many() const;
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
   void end_forwards(const Error& why);
   void check_cluster();

@@ -1,4 +1,5 @@
 #include "server/reply/reply.h"
+#include "core/queue_limits.h"
 #include "server/generation/api.h"
 
 #include <algorithm>
@@ -65,8 +66,7 @@ Result<void> ReplyService::enter(const JobPtr& job) {
   HOCKET_TRY_VOID(job->held.grow(job->bytes));
   std::lock_guard lock(mutex_);
   if (table_.size() + job->ids.size() > options_.max_live)
-    return fail(error(ErrorCode::queue_full, "{} texts are under way", options_.max_live)
-                    .with_fix("try again after the time in Retry-After"));
+    return fail(queue_full(queue_limits::kLiveTexts, options_.max_live));
   try {
     for (size_t i = 0; i < job->ids.size(); ++i) table_.emplace(job->ids[i], JobChoice{job, i});
   } catch (...) {
