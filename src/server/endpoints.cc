@@ -94,9 +94,8 @@ Result<Answer> Endpoints::prepare(const Api& api, const HttpRequest& request) co
 void Endpoints::generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
   // If ranks run in other processes, this check finds a lost rank before any work and any call.
-  auto ready = options_.rank_router == nullptr
-                   ? options_.health->ready()
-                   : options_.health->ready(options_.generator->stats());
+  auto ready = options_.rank_router == nullptr ? options_.health->ready()
+                                               : options_.health->ready(options_.engine->stats());
   const auto recorder = options_.observer->begin(request, arrived);
   const auto refuse = [&](const Error& why) {
     if (recorder) recorder->failed(why);
@@ -150,7 +149,7 @@ Result<Json> Endpoints::abort(const HttpRequest& asked) {
               .with_fix("{\"rid\": ...} ends one of your own requests")
               .with_param("abort_all"));
     aborted = options_.reply->num_live();
-    options_.generator->abort_all();
+    options_.engine->abort_all();
   } else {
     aborted = options_.reply->abort(request.rid, is_admin ? std::string_view() : asked.who());
   }
@@ -163,7 +162,7 @@ Result<Json> Endpoints::configure_logging(std::string_view body) {
 }
 
 Result<Json> Endpoints::flush_cache() {
-  if (options_.generator->flush_cache()) {
+  if (options_.engine->flush_cache()) {
     if (options_.rank_router != nullptr) options_.rank_router->forget_prefixes();
     return Json{{"flushed", true}};
   }
@@ -184,7 +183,7 @@ void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange,
 
 // The other ranks write files with the same id.
 void Endpoints::start_profile_everywhere(const HttpRequest& request, const Exchange& exchange) {
-  auto begun = start_profile(options_.generator->profiler(),
+  auto begun = start_profile(options_.engine->parts().profiler,
                              options_.settings->observe.admin_folder, request.body);
   if (!begun) return respond_json(*exchange, std::unexpected(std::move(begun).error()));
   HttpRequest others = request;
@@ -193,13 +192,13 @@ void Endpoints::start_profile_everywhere(const HttpRequest& request, const Excha
 }
 
 Json Endpoints::load() const {
-  const EngineStats stats = options_.generator->stats();
+  const EngineStats stats = options_.engine->stats();
   if (options_.rank_router == nullptr) return load_json(stats);
-  return load_json(stats, options_.generator->loads(), options_.rank_router->rank());
+  return load_json(stats, options_.engine->loads(), options_.rank_router->rank());
 }
 
 Json Endpoints::server_info() const {
-  Json info = server_info_json(options_.model, *options_.settings, options_.generator->stats());
+  Json info = server_info_json(options_.model, *options_.settings, options_.engine->stats());
   if (options_.changes != nullptr)
     for (const SettingChange& change : *options_.changes)
       info["changes"].push_back(to_json(change));
@@ -233,9 +232,9 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
                       Access::open});
   };
   probe("/livez", [](const Options&) { return Result<void>(); });
-  probe("/readyz", [](const Options& p) { return p.health->ready(p.generator->stats()); });
+  probe("/readyz", [](const Options& p) { return p.health->ready(p.engine->stats()); });
   for (const char* path : {"/health", "/health_generate"})
-    probe(path, [](const Options& p) { return p.health->healthy(p.generator->stats()); });
+    probe(path, [](const Options& p) { return p.health->healthy(p.engine->stats()); });
 }
 
 void Endpoints::add_admin(std::vector<Route>& routes) {
@@ -256,19 +255,19 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
   admin("GET, POST", "/start_profile",
         [this](const HttpRequest& r, const Exchange& e) { start_profile_everywhere(r, e); });
   admin("GET, POST", "/stop_profile", [this](const HttpRequest& r, const Exchange& e) {
-    everywhere(r, e, stop_profile(options_.generator->profiler()), join_profiles);
+    everywhere(r, e, stop_profile(options_.engine->parts().profiler), join_profiles);
   });
   admin("GET, POST", "/flush_cache", [this](const HttpRequest& r, const Exchange& e) {
     everywhere(r, e, flush_cache(), join_flushes);
   });
   experts("/start_expert_distribution_record", [this](const HttpRequest& r) {
-    return start_expert_record(options_.generator->expert_stats(), r.body);
+    return start_expert_record(options_.engine->parts().expert_stats, r.body);
   });
   experts("/stop_expert_distribution_record", [this](const HttpRequest&) {
-    return stop_expert_record(options_.generator->expert_stats());
+    return stop_expert_record(options_.engine->parts().expert_stats);
   });
   experts("/dump_expert_distribution_record", [this](const HttpRequest&) {
-    return dump_expert_record(options_.generator->expert_stats());
+    return dump_expert_record(options_.engine->parts().expert_stats);
   });
   // This path is for admins, since its events show the tokens of all clients' prompts.
   admin(
@@ -309,13 +308,13 @@ std::vector<Route> Endpoints::routes() {
     json("GET", path, RunOn::http,
          [this](const HttpRequest&) -> Result<Json> { return server_info(); });
   json("GET", "/v1/loads", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
-    return loads_json(options_.generator->stats(), *options_.model.info,
+    return loads_json(options_.engine->stats(), *options_.model.info,
                       options_.rank_router == nullptr ? 0 : options_.rank_router->rank());
   });
   json("GET", "/get_load", RunOn::http,
        [this](const HttpRequest&) -> Result<Json> { return load(); });
   json("GET", "/overlap", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
-    return overlap_json(options_.generator->overlap());
+    return overlap_json(options_.engine->overlap());
   });
   routes.push_back({"GET", "/metrics", RunOn::http,
                     [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
@@ -323,7 +322,7 @@ std::vector<Route> Endpoints::routes() {
                       if (options_.rank_router != nullptr) cluster = options_.rank_router->counts();
                       exchange->respond(200, kMetricsContentType,
                                         options_.metrics->render(
-                                            options_.generator->stats(), options_.http_counts(),
+                                            options_.engine->stats(), options_.http_counts(),
                                             options_.observer->counts(),
                                             options_.rank_router != nullptr ? &cluster : nullptr));
                     }});

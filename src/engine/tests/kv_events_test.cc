@@ -58,7 +58,7 @@ TEST(EngineKvEvents, SayWhatIsCached) {
   const auto engine = make_engine(settings);
   const int page_tokens = engine->info().page_tokens;
   ASSERT_EQ(page_tokens, 32);
-  KvEventChannel& channel = *engine->kv_events();
+  KvEventChannel& channel = *engine->parts().kv_events;
   const RequestInput first = request(5);
   run_all(*engine, {first});
   Router router;

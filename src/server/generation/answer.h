@@ -1,4 +1,4 @@
-// One answer under way: what has come out of the generator so far, and the formats in which the
+// One answer under way: what has come out of the engine so far, and the formats in which the
 // APIs write it. The thread `reply` fills it, under the answer's lock.
 #pragma once
 
@@ -65,7 +65,7 @@ struct Answer {
   ServedModel model;
   GenerationRequest request;
   std::vector<std::vector<TokenId>> prompts;  // token ids, by index of request.prompts
-  HeldBytes held;                             // bytes of the prompts and of the generator's copies
+  HeldBytes held;                             // bytes of the prompts and of the engine's copies
   std::vector<std::string> echoes;            // text of prompts that came as ids, if `echo` is set
   std::vector<ChoiceAnswer> choices;
   TimePoint received{}, first_token{}, ended{};

@@ -173,7 +173,7 @@ Result<int> RankRouter::choose(const Answer& answer) {
 // Returns the loads of all ranks. A forwarded request is added here until its rank's load includes
 // it: until another load came at least kLoadDelay after the request.
 std::vector<RankLoad> RankRouter::loads() {
-  std::vector<RankLoad> loads = options_.generator->loads();
+  std::vector<RankLoad> loads = options_.engine->loads();
   loads.resize(last_loads_.size());
   const TimePoint now = RealClock().now();
   std::vector<bool> changed(loads.size());

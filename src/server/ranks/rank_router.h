@@ -1,6 +1,6 @@
 // Makes ranks in several processes one service: the HTTP port of any rank takes any request.
 //
-//   client -> this rank: parsed, tokens, fits -> rank? -> this one: generator -> client
+//   client -> this rank: parsed, tokens, fits -> rank? -> this one: engine -> client
 //                                                   \--> another: the request as it came, to that
 //                                                       rank's port for ranks; its answer -> client
 //
@@ -23,12 +23,12 @@
 #include <vector>
 
 #include "cluster/control_plane.h"
+#include "engine/engine.h"
 #include "policy/routing/request_router.h"
 #include "server/generation/answer.h"
 #include "server/http/http_client.h"
 #include "server/ranks/peer_book.h"
 #include "server/ranks/relay.h"
-#include "server/reply/generator.h"
 #include "server/reply/reply.h"
 #include "server/views/metrics.h"
 
@@ -47,7 +47,7 @@ class RankRouter {
  public:
   struct Options {
     ControlPlane* cluster = nullptr;
-    Generator* generator = nullptr;
+    Engine* engine = nullptr;
     ReplyService* reply = nullptr;
     RoutingPolicy routing = RoutingPolicy::cache_aware;
     size_t max_forwards = 1024;  // under way; beyond it begin() answers queue_full

@@ -14,7 +14,7 @@
 namespace hocket {
 
 ReplyService::ReplyService(Options options) : options_(options) {
-  HOCKET_CHECK(options_.generator != nullptr && options_.outbox != nullptr);
+  HOCKET_CHECK(options_.engine != nullptr && options_.outbox != nullptr);
   table_.reserve(options_.max_live);
   thread_ = Thread({.name = "reply"}, [this] { run(); });
 }
@@ -127,13 +127,13 @@ Result<void> ReplyService::submit(const Job& job) {
     input.cache_namespace = cache_namespace;
     input.arrived = RealClock().now();
     input.place_in_request = static_cast<int>(c);
-    HOCKET_TRY_VOID(options_.generator->submit(std::move(input)));
+    HOCKET_TRY_VOID(options_.engine->submit(std::move(input)));
   }
   return {};
 }
 
 void ReplyService::abort_all_of(const Job& job) {
-  for (const RequestId id : job.ids) options_.generator->abort(id);
+  for (const RequestId id : job.ids) options_.engine->abort(id);
 }
 
 void ReplyService::forget(const Job& job) {
@@ -151,7 +151,7 @@ size_t ReplyService::abort(std::string_view rid, std::string_view who) {
       if (named && (who.empty() || answer.request.who == who)) ids.push_back(id);
     }
   }
-  for (const RequestId id : ids) options_.generator->abort(id);
+  for (const RequestId id : ids) options_.engine->abort(id);
   return ids.size();
 }
 

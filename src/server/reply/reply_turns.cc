@@ -166,7 +166,7 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
   if (is_stop_token && job.answer.request.stop_text == StopText::trim) return;
   const auto ends = job.texts[index].add(output.token, choice);
   if (!ends) return fail_job(job, ends.error());
-  if (*ends && !output.summary) options_.generator->complete(job.ids[index]);
+  if (*ends && !output.summary) options_.engine->complete(job.ids[index]);
 }
 
 void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {

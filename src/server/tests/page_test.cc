@@ -66,7 +66,7 @@ TEST(Page, NeedsNoKeyButItsDataDoes) {
 
 TEST(Page, LiveTellsOfRequestsUnderWayAndEnded) {
   TestServer server;
-  server.generator.pace_us = 20'000;
+  server.engine.pace_us = 20'000;
   say(server, "42");
   Json live = server.get("/live");
   EXPECT_EQ(live["requests"], Json::array());

@@ -16,8 +16,8 @@ namespace hocket {
 namespace {
 
 ServedModel served() {
-  static const FakeGenerator generator;
-  return {&generator.info(), &bundled_text().tokenizer, &bundled_text().chat_template};
+  static const FakeEngine engine;
+  return {&engine.info(), &bundled_text().tokenizer, &bundled_text().chat_template};
 }
 
 Result<Answer> prepared(const Api& api, std::string_view body) {

@@ -26,9 +26,9 @@ const ModelFormats& formats() {
 }
 
 ServedModel served_with_grammars() {
-  static FakeGenerator generator;
+  static FakeEngine engine;
   static const EngineInfo info = [] {
-    EngineInfo with = generator.info();
+    EngineInfo with = engine.info();
     with.grammar_backend = "llguidance";
     return with;
   }();
