@@ -82,13 +82,13 @@ Endpoints::Endpoints(Options options)
                                    TimePoint arrived) { generate(kResponsesApi, r, e, arrived); }}),
       created_(unix_seconds()) {}
 
-Result<Answer> Endpoints::prepare(const Api& api, const HttpRequest& request) const {
+Result<PreparedRequest> Endpoints::prepare(const Api& api, const HttpRequest& request) const {
   HeldBytes held(request.memory);
   HOCKET_TRY(const Json json, parse_json_object(request.body, held, api.num_copies));
   RequestContext context = responses_.context_of(request);
   context.held = &held;
   HOCKET_TRY(GenerationRequest asked, api.parse(json, options_.model, context));
-  return prepare_answer(std::move(asked), options_.model, request.memory);
+  return prepare_request(std::move(asked), options_.model, request.memory);
 }
 
 void Endpoints::generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
@@ -102,10 +102,10 @@ void Endpoints::generate(const Api& api, const HttpRequest& request, const Excha
     respond_error(*exchange, why);
   };
   if (!ready) return refuse(ready.error());
-  auto answer = prepare(api, request);
-  if (!answer) return refuse(answer.error());
-  answer->received = arrived;
-  GenerationRequest& asked = answer->request;
+  auto prepared = prepare(api, request);
+  if (!prepared) return refuse(prepared.error());
+  prepared->received = arrived;
+  GenerationRequest& asked = prepared->request;
   asked.client = request.from_rank ? client_from_rank(request) : client_key(request, asked.user);
   asked.who = request.who();
   // Counts of cached tokens would show one client how another client's prompts begin.
@@ -115,17 +115,16 @@ void Endpoints::generate(const Api& api, const HttpRequest& request, const Excha
   asked.meter = request.meter;
   asked.memory = request.memory;
   if (asked.meter != nullptr)
-    for (const auto& prompt : answer->prompts) asked.meter->take_tokens(std::ssize(prompt));
+    for (const auto& prompt : prepared->prompts) asked.meter->take_tokens(std::ssize(prompt));
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
-  if (recorder) recorder->began(*answer);
-  answer->recorder = recorder;
+  if (recorder) recorder->began(*prepared);
   // A conversation that continues from an earlier answer stays on this rank, which keeps that
   // answer.
   const bool stays = asked.responses != nullptr && asked.responses->goes_on;
   if (options_.rank_router != nullptr && !request.from_rank && !stays)
-    options_.rank_router->begin(request, exchange, *std::move(answer));
+    options_.rank_router->begin(request, exchange, *std::move(prepared), recorder);
   else
-    options_.reply->begin(exchange, *std::move(answer));
+    options_.reply->begin(exchange, *std::move(prepared), recorder);
 }
 
 Result<Json> Endpoints::model_named(std::string_view path) const {

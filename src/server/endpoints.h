@@ -8,7 +8,7 @@
 #include "core/server_settings.h"
 #include "engine/engine.h"
 #include "server/generation/answer.h"
-#include "server/generation/prepare_answer.h"
+#include "server/generation/prepared_request.h"
 #include "server/observe/observer.h"
 #include "server/ranks/rank_router.h"
 #include "server/reply/reply.h"
@@ -49,7 +49,7 @@ class Endpoints {
                 TimePoint arrived);
   // Does all work before the engine: parses, applies the template, tokenizes, fits to the
   // context.
-  Result<Answer> prepare(const Api& api, const HttpRequest& request) const;
+  Result<PreparedRequest> prepare(const Api& api, const HttpRequest& request) const;
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(const HttpRequest& asked);
   Result<Json> flush_cache();

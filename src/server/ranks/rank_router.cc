@@ -21,12 +21,12 @@ constexpr Duration kLoadDelay = std::chrono::milliseconds(20);  // no load count
 constexpr Duration kAskAllPatience = std::chrono::seconds(5);
 constexpr size_t kPeerAnswerMax = 64 << 10;
 
-RankLoad load_of(const Answer& answer) {
+RankLoad load_of(const PreparedRequest& prepared) {
   RankLoad load{.num_requests = 0, .num_tokens = 0};
-  for (size_t i = 0; i < answer.prompts.size(); ++i) {
-    const int n = answer.request.prompts[i].n;
+  for (size_t i = 0; i < prepared.prompts.size(); ++i) {
+    const int n = prepared.request.prompts[i].n;
     load.num_requests += n;
-    load.num_tokens += static_cast<int64_t>(n) * std::ssize(answer.prompts[i]);
+    load.num_tokens += static_cast<int64_t>(n) * std::ssize(prepared.prompts[i]);
   }
   return load;
 }
@@ -121,12 +121,11 @@ void RankRouter::open(const HostPort& own, std::string_view key) {
 }
 
 void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-                       Answer answer) {
+                       PreparedRequest prepared, std::shared_ptr<RequestRecorder> recorder) {
   {
     std::unique_lock lock(mutex_);
     refresh();
-    const auto rank = choose(answer);
-    const auto recorder = answer.recorder;
+    const auto rank = choose(prepared);
     if (!rank) {
       lock.unlock();
       if (recorder) recorder->failed(rank.error());
@@ -134,7 +133,7 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
       return;
     }
     if (*rank != this->rank()) {
-      if (send(*rank, request, exchange, std::move(answer))) return;
+      if (send(*rank, request, exchange, std::move(prepared), recorder)) return;
       lock.unlock();
       const Error full = too_many();
       if (recorder) recorder->failed(full);
@@ -142,7 +141,7 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
       return;
     }
   }
-  options_.reply->begin(exchange, std::move(answer));
+  options_.reply->begin(exchange, std::move(prepared), std::move(recorder));
 }
 
 Error RankRouter::too_many() const {
@@ -158,16 +157,16 @@ bool RankRouter::forward_to(int rank, const HttpRequest& request,
     const Error why = epoch_ended(view_);
     lock.unlock();
     respond_error(*exchange, why);
-  } else if (!send(rank, request, exchange, std::nullopt)) {
+  } else if (!send(rank, request, exchange, std::nullopt, nullptr)) {
     lock.unlock();
     respond_error(*exchange, too_many());
   }
   return true;
 }
 
-Result<int> RankRouter::choose(const Answer& answer) {
+Result<int> RankRouter::choose(const PreparedRequest& prepared) {
   if (!view_.whole()) return fail(epoch_ended(view_));
-  return router_.choose(cache_namespace_of(answer.request), answer.prompts.front(), loads());
+  return router_.choose(cache_namespace_of(prepared.request), prepared.prompts.front(), loads());
 }
 
 // Returns the loads of all ranks. A forwarded request is added here until its rank's load includes
@@ -209,21 +208,23 @@ HttpCall RankRouter::call_to(const PeerEndpoint& to, const HttpRequest& asked) c
 }
 
 bool RankRouter::send(int rank, const HttpRequest& request,
-                      const std::shared_ptr<HttpExchange>& exchange, std::optional<Answer> answer) {
+                      const std::shared_ptr<HttpExchange>& exchange,
+                      std::optional<PreparedRequest> prepared,
+                      std::shared_ptr<RequestRecorder> recorder) {
   const auto to = endpoint_of(rank);
   HOCKET_CHECK(to.has_value());
   HttpCall call = call_to(*to, request);
   call.method = request.method;
   call.headers.emplace_back("Content-Type", kJsonType);
   call.headers.emplace_back(
-      kClientHeader, std::to_string(answer ? answer->request.client : client_key(request, "")));
+      kClientHeader, std::to_string(prepared ? prepared->request.client : client_key(request, "")));
   for (const char* name : {"X-Request-Id", "X-SMG-Routing-Key"})
     if (const auto value = request.header(name); !value.empty())
       call.headers.emplace_back(name, value);
 
-  const auto recorder = answer ? answer->recorder : nullptr;
   add_trace(request, recorder.get(), call.headers);
-  const RankLoad load = answer ? load_of(*answer) : RankLoad{.num_requests = 0, .num_tokens = 0};
+  const RankLoad load =
+      prepared ? load_of(*prepared) : RankLoad{.num_requests = 0, .num_tokens = 0};
   const uint64_t ticket = ++last_ticket_;
   auto relay = std::make_shared<Relay>(
       exchange, name_of(view_.members[static_cast<size_t>(rank)].identity),
@@ -236,7 +237,8 @@ bool RankRouter::send(int rank, const HttpRequest& request,
                                     .epoch = view_.epoch,
                                     .call = id,
                                     .relay = std::move(relay),
-                                    .answer = std::move(answer),
+                                    .prepared = std::move(prepared),
+                                    .recorder = std::move(recorder),
                                     .load = load,
                                     .since = RealClock().now()});
   ++counts_.forwarded[static_cast<size_t>(rank)];
@@ -256,16 +258,17 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
                how == RelayEnd::failed ? "broke off an answer" : "took no request, this one does",
                why.empty() ? "" : ": ", why);
   }
-  if (found->second.answer) record_relayed(how, *found->second.relay, *found->second.answer);
+  if (found->second.recorder) record_relayed(how, *found->second.relay, *found->second.recorder);
   if (how == RelayEnd::refused) {
     avoid_until_[index] = RealClock().now() + kAvoid;
     if (!why.empty() && book_) book_->forget(rank);
     const auto exchange = found->second.relay->exchange();
-    std::optional<Answer> answer = std::move(found->second.answer);
+    auto prepared = std::move(found->second.prepared);
+    auto recorder = std::move(found->second.recorder);
     lock.unlock();
     try {
-      if (answer)
-        options_.reply->begin(exchange, *std::move(answer));
+      if (prepared)
+        options_.reply->begin(exchange, *std::move(prepared), std::move(recorder));
       else
         respond_error(*exchange,
                       error(ErrorCode::lost_rank, "rank {} takes no requests now", rank));

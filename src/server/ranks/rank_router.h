@@ -25,7 +25,7 @@
 #include "cluster/control_plane.h"
 #include "engine/engine.h"
 #include "policy/routing/request_router.h"
-#include "server/generation/answer.h"
+#include "server/generation/prepared_request.h"
 #include "server/http/http_client.h"
 #include "server/ranks/peer_book.h"
 #include "server/ranks/relay.h"
@@ -61,7 +61,7 @@ class RankRouter {
   // Answers a request whose prompts are tokenized and fit, on this rank or another; answers an
   // error too.
   void begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-             Answer answer);
+             PreparedRequest prepared, std::shared_ptr<RequestRecorder> recorder);
   // Forwards a request to `rank`; if that rank is lost, answers with an error. Returns false, and
   // does nothing, if `rank` is this rank or no rank of the service.
   bool forward_to(int rank, const HttpRequest& request,
@@ -90,15 +90,17 @@ class RankRouter {
     uint32_t epoch = 0;
     uint64_t call = 0;
     std::shared_ptr<Relay> relay;
-    std::optional<Answer> answer;  // for this rank if the other refuses; nullopt: it may not
+    // For this rank if the other refuses; nullopt: it may not.
+    std::optional<PreparedRequest> prepared;
+    std::shared_ptr<RequestRecorder> recorder;  // null: nothing is observed
     RankLoad load;
     TimePoint since{};
     bool in_load = false;  // true: the load that its rank sends includes it
   };
 
-  Result<int> choose(const Answer& answer);
+  Result<int> choose(const PreparedRequest& prepared);
   bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-            std::optional<Answer> answer);
+            std::optional<PreparedRequest> prepared, std::shared_ptr<RequestRecorder> recorder);
   HttpCall call_to(const PeerEndpoint& to, const HttpRequest& asked) const;
   std::vector<RankLoad> loads();
   std::optional<PeerEndpoint> endpoint_of(int rank) const;

@@ -30,6 +30,8 @@
 
 namespace hocket {
 
+class RequestRecorder;
+
 class ReplyService {
  public:
   static constexpr Duration kTurn = std::chrono::milliseconds(1);
@@ -48,7 +50,9 @@ class ReplyService {
 
   // Takes a request whose prompts are tokenized and fit the context, hands it to the engine and
   // answers it. If the engine refuses the request, the answer is that error.   Thread: any.
-  void begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer);
+  // recorder: null if nothing is observed.
+  void begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
+             std::shared_ptr<RequestRecorder> recorder = nullptr);
   // Ends the texts with this rid or answer id, with finish_reason "abort"; if `who` is not empty,
   // only those of that principal. Returns how many were ended.   Thread: any.
   size_t abort(std::string_view rid, std::string_view who = {});

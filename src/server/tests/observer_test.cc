@@ -316,15 +316,15 @@ TEST_F(Dump, AFileThatCouldNotBeWrittenEndsWithAWholeLine) {
 }
 
 TEST(RequestRecorder, WhatWaitsHoldsNumbersAndNoLists) {
-  Answer answer;
-  answer.prompts = {{TokenId{1}}};
-  Prompt& prompt = answer.request.prompts.emplace_back();
+  PreparedRequest prepared;
+  prepared.prompts = {{TokenId{1}}};
+  Prompt& prompt = prepared.request.prompts.emplace_back();
   prompt.sampling.temperature = 0.5;
   prompt.sampling.stop = {std::string(1000, 'x')};
   prompt.sampling.stop_ids = std::vector<TokenId>(1000, TokenId{7});
   prompt.sampling.allowed_ids = prompt.sampling.stop_ids;
   ObserverInbox inbox;
-  RequestRecorder(inbox, {.log = true}, {}).began(answer);
+  RequestRecorder(inbox, {.log = true}, {}).began(prepared);
   const auto note = inbox.notes.pop();
   ASSERT_TRUE(note.has_value());
   const PromptRecord& got = note->record.prompts.front();

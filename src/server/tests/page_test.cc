@@ -130,7 +130,7 @@ TEST(Page, LiveSaysWhereTheEngineHasARequest) {
 TEST(Page, TheNewestThatEndedAreKept) {
   EndedTexts ended;
   Answer answer;
-  answer.request.api = &kChatApi;
+  answer.prepared.request.api = &kChatApi;
   answer.choices.resize(1);
   for (int i = 1; i <= 70; ++i)
     ended.note(answer, 0, {.finish = FinishReason::length, .generated_tokens = i});

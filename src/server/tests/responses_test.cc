@@ -283,7 +283,7 @@ TEST(Responses, InputIsCounted) {
 // Reasoning, text and calls, as an answer's parser reports them.
 TEST(Responses, ItemsOfAllKinds) {
   ScriptedAnswer told("resp_1");
-  told.answer.request.responses = std::make_shared<ResponsesRequest>(
+  told.answer.prepared.request.responses = std::make_shared<ResponsesRequest>(
       ResponsesRequest{.id = "resp_1", .repeated = {}, .who = {}, .turns = {}});
   using Kind = ScriptedAnswer::Kind;
   told.add(Kind::reasoning, "hm");

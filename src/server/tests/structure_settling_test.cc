@@ -37,8 +37,8 @@ ServedModel served_with_grammars() {
 
 Result<SamplingParams> settled(Result<GenerationRequest> request) {
   if (!request) return std::unexpected(request.error());
-  HOCKET_TRY(Answer answer, prepare_answer(*std::move(request), served_with_grammars()));
-  return std::move(answer.request.prompts.front().sampling);
+  HOCKET_TRY(auto prepared, prepare_request(*std::move(request), served_with_grammars()));
+  return std::move(prepared.request.prompts.front().sampling);
 }
 
 Json with(Json body, const char* more) {
