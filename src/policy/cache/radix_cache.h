@@ -90,7 +90,7 @@ class WindowLease {
 
  private:
   friend class RadixCache;
-  WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, bool matched);
+  WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages);
   RadixCache* cache_ = nullptr;
   int begin_ = 0;
   std::vector<PageId> pages_;
