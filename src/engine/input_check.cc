@@ -85,8 +85,8 @@ Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
     if (outside(token)) return refuse(token, "logit_bias");
   for (const TokenId token : input.sampling.allowed_ids)
     if (outside(token)) return refuse(token, "allowed_token_ids");
-  if (const ThoughtLimit* thoughts = input.sampling.thoughts.get()) {
-    for (const auto& end : thoughts->ends)
+  if (const ReasoningLimit* reasoning = input.sampling.reasoning_limit.get()) {
+    for (const auto& end : reasoning->ends)
       for (const TokenId token : end)
         if (outside(token)) return refuse(token, "thinking_budget");
   }

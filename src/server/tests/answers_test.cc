@@ -266,11 +266,11 @@ TEST(Answers, ChannelsGoWithTheirOwnCallsOnly) {
             "--reasoning-parser gpt-oss does not go with --tool-call-parser "
             "hermes");
   EXPECT_TRUE(chosen("openai", "none"));
-  const auto thoughts = chosen("openai", "think");
-  ASSERT_FALSE(thoughts);
-  EXPECT_EQ(thoughts.error().message,
+  const auto reasoning = chosen("openai", "think");
+  ASSERT_FALSE(reasoning);
+  EXPECT_EQ(reasoning.error().message,
             "--reasoning-parser think does not go with --tool-call-parser gpt_oss");
-  EXPECT_EQ(thoughts.error().fix, "--reasoning-parser gpt-oss, or none");
+  EXPECT_EQ(reasoning.error().fix, "--reasoning-parser gpt-oss, or none");
 }
 
 // Each tool needs some hundreds of visits, which is allowed for one tool alone.
