@@ -28,9 +28,9 @@ void KeptWindows::keep(RadixNode& node, int place, PageId page, WindowUse use) {
   ++num_kept_;
 }
 
-void KeptWindows::pin(PageId page) {
+void KeptWindows::pin(PageId page, WindowUse use) {
   HOCKET_CHECK(at(page).node != nullptr);
-  at(page).wanted = true;
+  at(page).wanted |= use == WindowUse::wanted;
   if (at(page).num_leases++ > 0) return;
   take_out(value(page));
   ++num_pinned_;

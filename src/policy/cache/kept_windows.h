@@ -32,9 +32,9 @@ class KeptWindows {
   void keep(RadixNode& node, int place, PageId page, WindowUse use);
   // Says that a page belongs to another node now, at the same place.
   void move(PageId page, RadixNode& node) { at(page).node = &node; }
-  // Pins a page for a request that goes on behind it.
-  void pin(PageId page);
-  // passed: the request no longer sees the page.
+  // wanted: a request that found the page goes on behind it. passed: its own request goes on.
+  void pin(PageId page, WindowUse use);
+  // passed: the request no longer sees the page. wanted: the request ends or is retracted here.
   void unpin(PageId page, WindowUse use);
   // Gives a page back to the allocator. Pre: nothing pins it.
   void drop(PageId page);

@@ -65,7 +65,7 @@ void RadixCache::pin_match(PrefixMatch& match) {
     while (place < node->begin_pages()) node = node->parent;
     seen[static_cast<size_t>(place - begin)] = node->window_page(place);
   }
-  match.window = WindowLease(this, begin, seen);
+  match.window = WindowLease(this, begin, seen, WindowUse::wanted);
   if (match.partial_len > 0) {
     match.window_partial_source = seen.back();
     seen.pop_back();
@@ -134,7 +134,7 @@ bool RadixCache::evict_state() {
 }
 
 WindowLease RadixCache::pin_window(int begin, std::span<const PageId> pages) {
-  return {this, begin, pages, false};
+  return {this, begin, pages, WindowUse::passed};
 }
 
 void RadixCache::evict_window(int num_pages) {
@@ -237,9 +237,9 @@ int StateLease::slot() const {
   return path_ ? path_.node_->state : -1;
 }
 
-WindowLease::WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages)
+WindowLease::WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, WindowUse use)
     : cache_(cache), begin_(begin), pages_(pages.begin(), pages.end()) {
-  for (const PageId page : pages_) cache_->tree_->windows.pin(page);
+  for (const PageId page : pages_) cache_->tree_->windows.pin(page, use);
 }
 
 WindowLease::~WindowLease() {
