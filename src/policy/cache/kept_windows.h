@@ -34,7 +34,7 @@ class KeptWindows {
   void move(PageId page, RadixNode& node) { at(page).node = &node; }
   // wanted: a request that found the page goes on behind it. passed: its own request goes on.
   void pin(PageId page, WindowUse use);
-  // passed: the request no longer sees the page. wanted: the request ends or is retracted here.
+  // passed: the request no longer sees the page. wanted: it saw the page to its end.
   void unpin(PageId page, WindowUse use);
   // Gives a page back to the allocator. Pre: nothing pins it.
   void drop(PageId page);
