@@ -48,7 +48,7 @@ struct Router {
 };
 
 TEST(EngineKvEvents, AreNotThereUnlessAskedFor) {
-  EXPECT_EQ(make_engine(settings_for("models/hocket-tiny-qwen3-moe"))->kv_events(), nullptr);
+  EXPECT_EQ(make_engine(settings_for("models/hocket-tiny-qwen3-moe"))->parts().kv_events, nullptr);
 }
 
 TEST(EngineKvEvents, SayWhatIsCached) {
