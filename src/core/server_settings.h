@@ -92,7 +92,7 @@ struct HttpSettings {
   std::string log_level = "info";
 };
 
-// Settings for reading calls and thoughts in answers (docs/api.md "Tools", "Reasoning").
+// Settings for reading calls and reasoning in answers (docs/api.md "Tools", "Reasoning").
 struct AnswerSettings {
   std::string tool_call_parser = "auto";  // auto, or a name of text/answers/answer_format.h
   std::string reasoning_parser = "auto";

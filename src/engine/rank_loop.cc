@@ -109,7 +109,7 @@ void RankLoop::wait_for_work() {
   if (step_.connected()) {
     // A request that came while this rank waited for an agreement has used up its wake-up already.
     if (commands_.size() == 0) step_.lockstep()->wait(kIdleWait);
-    report_.note_turn();
+    report_.note_alive();
     return;
   }
   if (auto command = commands_.wait_pop(kIdleWait)) step_.handle(*command);

@@ -30,7 +30,7 @@ bool RankStep::run() {
     intake();  // requests that just came count in the next step
     lockstep_->begin_agreement(propose());
   }
-  report_.at(Verb::sample);
+  report_.begin_verb(Verb::sample);
   sample(*flight, tools());
   commit(*flight);
   reply(*flight);
@@ -41,19 +41,19 @@ bool RankStep::run() {
 Flight* RankStep::compute_next() {
   const Ledger::Beside beside(ledger(), "schedule");
   intake();
-  report_.at(Verb::agree);
+  report_.begin_verb(Verb::agree);
   if (lockstep_ && !lockstep_->finish_agreement(propose())) return abort_step({}), nullptr;
   if (lockstep_) overlap_.heard(*lockstep_);
-  report_.at(Verb::schedule);
+  report_.begin_verb(Verb::schedule);
   const Batch& batch = scheduler_.schedule(clock_.now());
   report_.set_busy(!batch.empty());
   if (batch.empty()) return publish_idle(), nullptr;
   pending_prompt_rows_ = batch.pending_tokens;
   Flight& flight = take_flight();
-  report_.at(Verb::prepare);
+  report_.begin_verb(Verb::prepare);
   prepare(batch, prepare_options(), flight);
   report_.add_agreement_wait(watch_.take_waited());
-  report_.at(Verb::forward);
+  report_.begin_verb(Verb::forward);
   forward(flight, {}, tools());
   report_.add_exchange_wait(watch_.take_waited());
   if (!flight.lost) return &flight;
@@ -67,30 +67,30 @@ Flight* RankStep::compute_next() {
 //   forward thread   .... forward, sample(n) ....| .... forward, sample(n + 1) ....
 bool RankStep::run_overlapped() {
   intake();
-  report_.at(Verb::schedule);
+  report_.begin_verb(Verb::schedule);
   const bool one_computes = forward_thread_->num_under_way() > 0;
   const Batch& batch = scheduler_.schedule(clock_.now());
   const bool busy = one_computes || !batch.empty();
   report_.set_busy(busy);
   if (!busy) return publish_idle(), false;
   if (!batch.empty()) {
-    report_.at(Verb::prepare);
+    report_.begin_verb(Verb::prepare);
     Flight& flight = take_flight();
     prepare(batch, prepare_options(), flight);
     forward_thread_->launch(flight);  // forward, sample
   }
-  report_.at(Verb::forward);                          // the forward thread samples, too
+  report_.begin_verb(Verb::forward);                  // the forward thread samples, too
   if (one_computes) finish(forward_thread_->wait());  // commit, reply
   return true;
 }
 
 void RankStep::intake() {
-  report_.at(Verb::intake);
+  report_.begin_verb(Verb::intake);
   while (auto command = commands_.pop()) handle(*command);
 }
 
 void RankStep::commit(Flight& flight) {
-  report_.at(Verb::commit);
+  report_.begin_verb(Verb::commit);
   answers_.keep(flight);
   const Batch& batch = *flight.batch;
   scheduler_.note_duration(batch, flight.took());
@@ -106,7 +106,7 @@ void RankStep::commit(Flight& flight) {
 }
 
 void RankStep::reply(Flight& flight) {
-  report_.at(Verb::reply);
+  report_.begin_verb(Verb::reply);
   answers_.send_tokens(flight);
   send_finished();
 }
@@ -176,7 +176,7 @@ bool RankStep::has_work() {
 // Handles a step with nothing to run: aborts may have ended the last requests. An idle rank also
 // checks invariants, because that is cheap then.
 void RankStep::publish_idle() {
-  report_.at(Verb::rest);
+  report_.begin_verb(Verb::rest);
   overlap_.drop();
   send_finished();
   report_.publish_idle(scheduler_);
@@ -284,7 +284,7 @@ void RankStep::handle(Command& command) {
 }
 
 void RankStep::take_in(RequestInput& input) {
-  report_.took_in(std::ssize(input.prompt));
+  report_.count_intake(std::ssize(input.prompt));
   if (network_ != nullptr && !joined_)
     return answers_.refuse(
         input.id,

@@ -64,13 +64,6 @@ KvShape kv_shape_of(const AttentionConfig& attention, DType dtype, int page_toke
           .page_tokens = page_tokens};
 }
 
-std::vector<KvShape> kv_shapes_of(const ModelConfig& model, DType dtype, int page_tokens) {
-  std::vector<KvShape> shapes;
-  for (int layer = 0; layer < model.num_layers; ++layer)
-    if (!model.is_linear(layer)) shapes.push_back(shape_of_layer(model, layer, dtype, page_tokens));
-  return shapes;
-}
-
 KvShapes kv_shapes_apart(const ModelConfig& model, DType dtype, int page_tokens) {
   KvShapes shapes;
   for (int layer = 0; layer < model.num_layers; ++layer)

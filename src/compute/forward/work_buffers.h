@@ -40,10 +40,9 @@ struct WorkLimits {
 // of layers.
 int qkv_columns(const ModelConfig& model);
 int attended_columns(const ModelConfig& model);
-// Returns the geometry of the pages of one kind of attention, of all layers that have pages, and of
-// those of them that have a window or have none (ModelConfig::is_windowed).
+// Returns the geometry of the pages of one kind of attention; of the layers that have pages and no
+// window, and of those with a window (ModelConfig::is_windowed).
 KvShape kv_shape_of(const AttentionConfig& attention, DType dtype, int page_tokens);
-std::vector<KvShape> kv_shapes_of(const ModelConfig& model, DType dtype, int page_tokens);
 struct KvShapes {
   std::vector<KvShape> full, windowed;
 };

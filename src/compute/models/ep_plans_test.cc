@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/count_allocations.h"
-#include "compute/models/ep_ranks.h"
+#include "compute/models/ep_ranks_testing.h"
 #include "compute/overlap/testing.h"
 
 namespace hocket::testing {

@@ -1,7 +1,7 @@
 // Tests the promise of expert parallelism: the number of ranks that hold the experts, the rank that
 // computes a request's rows, and the way rows travel change no bit. Results must equal those of one
 // rank that holds all experts and has as many combine groups.
-#include "compute/models/ep_ranks.h"
+#include "compute/models/ep_ranks_testing.h"
 #include "compute/overlap/testing.h"
 
 namespace hocket::testing {

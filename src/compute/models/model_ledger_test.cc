@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "compute/models/family.h"
-#include "compute/models/rank_model.h"
+#include "compute/models/rank_model_testing.h"
 #include "compute/moe/local_dispatcher.h"
 #include "compute/overlap/testing.h"
-#include "compute/weights/golden_folder.h"
+#include "compute/weights/golden_folder_testing.h"
 
 namespace hocket {
 namespace {

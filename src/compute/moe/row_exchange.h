@@ -124,13 +124,10 @@ class RowExchange {
   // Writes the results to rows.x, rank by rank, and sets returned.first.
   virtual void write_results(const Part& part, const ExpertRows& rows, Returned& returned) = 0;
 
-  // Returns how many ranks after this one `rank` comes, less 1; this rank itself is the last.
-  int turn_of(int rank) const {
-    const int turn = rank - config_.rank - 1;
-    return turn < 0 ? turn + config_.num_ranks : turn;
-  }
-  int num_experts_here() const {
-    return static_cast<int>(config_.placement.experts_of(config_.rank).size());
+  // Returns the place of `rank` among those to which rows leave: the next rank is 0, this one last.
+  int leaving_order(int rank) const {
+    const int order = rank - config_.rank - 1;
+    return order < 0 ? order + config_.num_ranks : order;
   }
   // Rounds neighbours of a half to int8, if rows travel so.
   void round_leaving(const Part& part, const MatrixView& normed, const Range& rows) const;

@@ -29,7 +29,7 @@ class SlottedExchange final : public RowExchange {
   void add_up(const Part& part, const Sum& sum) override;
 
  private:
-  // The place of an expert's rows among the leaving rows, which are sorted by part, rank in turn
+  // The place of an expert's rows among the leaving rows, which are sorted by part, leaving order
   // and expert, and the message that they are in: part * num_ranks + rank.
   struct Leaving {
     int32_t place = 0;

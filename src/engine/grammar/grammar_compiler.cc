@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "core/queue_limits.h"
 
 namespace hocket {
 namespace {
@@ -85,10 +86,8 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const Gram
   ticket->asked_ = now();
   ticket->patience_ = options_.patience;
   if (!enter(lanes_[0], ticket))
-    settle(*ticket, fail(error(ErrorCode::queue_full,
-                               "{} grammars wait to be compiled already, or {} of this client",
-                               options_.max_waiting, lanes_[0].max_of_client)
-                             .with_fix("ask again later")));
+    settle(*ticket, fail(queue_full(queue_limits::kGrammars, options_.max_waiting,
+                                    lanes_[0].max_of_client)));
   return ticket;
 }
 
@@ -169,9 +168,7 @@ void GrammarCompiler::serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
   } else {
     ++counts_->num_too_slow;
     if (enter(lanes_[1], ticket)) return;
-    answer = fail(error(ErrorCode::queue_full, "{} large grammars wait to be compiled already",
-                        options_.max_slow)
-                      .with_fix("ask again later, or for a smaller grammar")
+    answer = fail(queue_full(queue_limits::kLargeGrammars, options_.max_slow)
                       .with_param(ticket->spec_->field));
   }
   settle(*ticket, std::move(answer));

@@ -119,7 +119,6 @@ Result<void> Lockstep::start(const StepProposal& proposal) {
            .ends = asks_to_end_,
            .shadows =
                static_cast<uint8_t>(proposal.plans[0].is_shadow | proposal.plans[1].is_shadow << 1),
-           .votes = work.token_usage < options_.low_usage,
            .takes_requests = proposal.load.takes_requests && !asks_to_end_,
            .load_requests = proposal.load.num_requests,
            .load_tokens = proposal.load.num_tokens,
@@ -177,10 +176,8 @@ Result<Lockstep::StepVote> Lockstep::vote_of(int rank) {
 
 void Lockstep::take_in(int rank, const StepVote& vote) {
   const auto at = static_cast<size_t>(rank);
-  votes_[at] = {.begins = vote.begins != 0,
-                .continues = vote.continues != 0,
-                .decodes = vote.rows > 0,
-                .starves = (vote.votes & 1) != 0};
+  votes_[at] = {
+      .begins = vote.begins != 0, .continues = vote.continues != 0, .decodes = vote.rows > 0};
   sizes_[at] = {.rows = to_rows(vote.rows), .prompt_step_rows = to_rows(vote.prompt_step_rows)};
   reports_[at] = sane(vote.report);
   Load& load = loads_[at];

@@ -61,7 +61,6 @@ class Lockstep final : public SchedulerHooks {
   struct Options {
     Pulse* pulse = nullptr;      // gets begin and end of steps; outlives it; may be null
     int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
-    double low_usage = 0;        // a rank with lower KV usage need not delay; 0: off
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
     bool may_leave_others = true;  // RankNetwork::may_leave_others()
@@ -128,9 +127,8 @@ class Lockstep final : public SchedulerHooks {
     uint8_t continues = 0;  // a chunked prompt goes on
     uint8_t ends = 0;       // asks to stop after this step
     uint8_t shadows = 0;    // is_shadow of plans: bit 0 with prompts, bit 1 decode
-    uint8_t votes = 0;      // bit 0: PrefillVote::starves
     uint8_t takes_requests = 0;
-    uint16_t zero = 0;  // reserved
+    std::array<uint8_t, 3> zero{};  // reserved
     int32_t load_requests = 0;
     int64_t load_tokens = 0;
     uint32_t prompt_step_rows = 0;

@@ -26,7 +26,7 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
   auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
   // Recording of expert statistics allocates nothing either.
-  ASSERT_TRUE(engine->expert_stats()->start({ExpertRecordMode::per_pass, 16}).has_value());
+  ASSERT_TRUE(engine->parts().expert_stats->start({ExpertRecordMode::per_pass, 16}).has_value());
   Outbox outbox(65536);
   for (int i = 0; i < 8; ++i) {
     std::vector<int> prompt(5 + 13 * i, 40 + i);

@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "core/queue_limits.h"
+
 namespace hocket {
 
 TextPool::TextPool(const Options& options) : options_(options) {
@@ -21,17 +23,14 @@ TextPool::~TextPool() {
 }
 
 Result<void> TextPool::push(Task&& task, uint64_t client) {
-  const auto full = [](size_t most, std::string_view whose) {
-    return fail(error(ErrorCode::queue_full, "{} requests {}wait to be read", most, whose)
-                    .with_fix("try again after the time in Retry-After"));
-  };
   {
     const std::lock_guard lock(mutex_);
     if (closing_) return fail(ErrorCode::shutting_down, "the server is shutting down");
     const auto mine = waiting_.find(client);
     if (mine != waiting_.end() && mine->second.size() >= options_.max_of_client)
-      return full(options_.max_of_client, "of this client ");
-    if (num_waiting_ >= options_.max_waiting) return full(options_.max_waiting, "");
+      return fail(queue_full(queue_limits::kUnreadOfClient, options_.max_of_client));
+    if (num_waiting_ >= options_.max_waiting)
+      return fail(queue_full(queue_limits::kUnread, options_.max_waiting));
     const auto place = waiting_.try_emplace(client).first;
     try {
       place->second.push_back(std::move(task));

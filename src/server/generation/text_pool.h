@@ -1,5 +1,5 @@
 // A pool of threads `text0`, `text1`, ... with one queue. They do the slow work before the
-// generator gets a request (JSON, templates, tokens), so that the http threads need not.
+// engine gets a request (JSON, templates, tokens), so that the http threads need not.
 //
 // Clients take turns: even if one client has many tasks, the first task of another client waits for
 // at most one task of each client.

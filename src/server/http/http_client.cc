@@ -96,7 +96,6 @@ struct HttpClient::State {
   uint64_t last_id = 0;
   int64_t body_bytes = 0;
   std::atomic<size_t> num_calls{0};
-  std::atomic<uint64_t> num_connections{0};
   Thread thread;
 };
 
@@ -109,7 +108,6 @@ asio::awaitable<bool> HttpClient::State::connect(CallPtr call) {
   disarm(call);
   if (!code) {
     call->socket.set_option(tcp::no_delay(true), code);
-    ++num_connections;
     co_return true;
   }
   call->why = call->timed_out.empty()
@@ -347,10 +345,6 @@ void HttpClient::cancel(uint64_t call) {
 
 size_t HttpClient::num_calls() const {
   return state_->num_calls;
-}
-
-uint64_t HttpClient::num_connections_total() const {
-  return state_->num_connections;
 }
 
 void HttpClient::stop() {

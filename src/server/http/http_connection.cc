@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "core/queue_limits.h"
 #include "server/http/error_map.h"
 #include "server/http/http_exchange.h"
 #include "server/http/http_reader.h"
@@ -240,8 +241,7 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read(HttpRequest& reques
   framing.keep_alive = framing.keep_alive && !core_->draining && !spare_;
   if (spare_ && std::ranges::find(options.probes, request.path) == options.probes.end()) {
     ++core_->num_refused;
-    Refusal full = refusal(
-        error(ErrorCode::queue_full, "all {} connections are in use", options.max_connections));
+    Refusal full = refusal(queue_full(queue_limits::kConnections, options.max_connections));
     full.status = 503;
     co_return full;
   }

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/queue_limits.h"
 #include "server/access/access_check.h"
 #include "server/access/client_key.h"
 #include "server/http/error_map.h"
@@ -19,22 +20,15 @@ constexpr Duration kAvoid = std::chrono::seconds(1);            // after a refus
 constexpr Duration kLoadDelay = std::chrono::milliseconds(20);  // no load counts a request earlier
 constexpr Duration kAskAllPatience = std::chrono::seconds(5);
 constexpr size_t kPeerAnswerMax = 64 << 10;
-// This is Engine's block size too: a prompt that is sent again finds the rank that has it cached.
-constexpr int kRoutingBlockTokens = 16;
 
-RankLoad load_of(const Answer& answer) {
+RankLoad load_of(const PreparedRequest& prepared) {
   RankLoad load{.num_requests = 0, .num_tokens = 0};
-  for (size_t i = 0; i < answer.prompts.size(); ++i) {
-    const int n = answer.request.prompts[i].n;
+  for (size_t i = 0; i < prepared.prompts.size(); ++i) {
+    const int n = prepared.request.prompts[i].n;
     load.num_requests += n;
-    load.num_tokens += static_cast<int64_t>(n) * std::ssize(answer.prompts[i]);
+    load.num_tokens += static_cast<int64_t>(n) * std::ssize(prepared.prompts[i]);
   }
   return load;
-}
-
-bool same(const RankLoad& a, const RankLoad& b) {
-  return a.takes_requests == b.takes_requests && a.num_requests == b.num_requests &&
-         a.num_tokens == b.num_tokens;
 }
 
 // Returns the error for requests of an epoch that has ended.
@@ -104,8 +98,7 @@ std::string complaint_of(const PeerAnswer& peer) {
 
 RankRouter::RankRouter(const Options& options)
     : options_(options),
-      router_(options_.cluster->self().num_ranks,
-              {.policy = options_.routing, .block_tokens = kRoutingBlockTokens}),
+      router_(options_.cluster->self().num_ranks, {.policy = options_.routing}),
       last_loads_(static_cast<size_t>(options_.cluster->self().num_ranks)),
       avoid_until_(last_loads_.size()),
       counts_{.up = std::vector<bool>(last_loads_.size()),
@@ -128,12 +121,11 @@ void RankRouter::open(const HostPort& own, std::string_view key) {
 }
 
 void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-                       Answer answer) {
+                       PreparedRequest prepared, std::shared_ptr<RequestRecorder> recorder) {
   {
     std::unique_lock lock(mutex_);
     refresh();
-    const auto rank = choose(answer);
-    const auto recorder = answer.recorder;
+    const auto rank = choose(prepared);
     if (!rank) {
       lock.unlock();
       if (recorder) recorder->failed(rank.error());
@@ -141,20 +133,19 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
       return;
     }
     if (*rank != this->rank()) {
-      if (send(*rank, request, exchange, std::move(answer))) return;
+      if (send(*rank, request, exchange, std::move(prepared), recorder)) return;
       lock.unlock();
-      if (recorder) recorder->failed(error(ErrorCode::queue_full, "too many are with other ranks"));
-      refuse_more(*exchange);
+      const Error full = too_many();
+      if (recorder) recorder->failed(full);
+      respond_error(*exchange, full);
       return;
     }
   }
-  options_.reply->begin(exchange, std::move(answer));
+  options_.reply->begin(exchange, std::move(prepared), std::move(recorder));
 }
 
-void RankRouter::refuse_more(HttpExchange& exchange) const {
-  respond_error(exchange, error(ErrorCode::queue_full, "{} requests are with other ranks",
-                                client_->num_calls())
-                              .with_fix("try again after the time in Retry-After"));
+Error RankRouter::too_many() const {
+  return queue_full(queue_limits::kForwarded, client_->num_calls());
 }
 
 bool RankRouter::forward_to(int rank, const HttpRequest& request,
@@ -166,27 +157,27 @@ bool RankRouter::forward_to(int rank, const HttpRequest& request,
     const Error why = epoch_ended(view_);
     lock.unlock();
     respond_error(*exchange, why);
-  } else if (!send(rank, request, exchange, std::nullopt)) {
+  } else if (!send(rank, request, exchange, std::nullopt, nullptr)) {
     lock.unlock();
-    refuse_more(*exchange);
+    respond_error(*exchange, too_many());
   }
   return true;
 }
 
-Result<int> RankRouter::choose(const Answer& answer) {
+Result<int> RankRouter::choose(const PreparedRequest& prepared) {
   if (!view_.whole()) return fail(epoch_ended(view_));
-  return router_.choose(cache_namespace_of(answer.request), answer.prompts.front(), loads());
+  return router_.choose(cache_namespace_of(prepared.request), prepared.prompts.front(), loads());
 }
 
 // Returns the loads of all ranks. A forwarded request is added here until its rank's load includes
 // it: until another load came at least kLoadDelay after the request.
 std::vector<RankLoad> RankRouter::loads() {
-  std::vector<RankLoad> loads = options_.generator->loads();
+  std::vector<RankLoad> loads = options_.engine->loads();
   loads.resize(last_loads_.size());
   const TimePoint now = RealClock().now();
   std::vector<bool> changed(loads.size());
   for (size_t r = 0; r < loads.size(); ++r) {
-    changed[r] = !same(loads[r], last_loads_[r]);
+    changed[r] = loads[r] != last_loads_[r];
     last_loads_[r] = loads[r];
     if (static_cast<int>(r) == rank()) continue;
     if (!endpoint_of(static_cast<int>(r)) || now < avoid_until_[r]) loads[r].takes_requests = false;
@@ -217,21 +208,23 @@ HttpCall RankRouter::call_to(const PeerEndpoint& to, const HttpRequest& asked) c
 }
 
 bool RankRouter::send(int rank, const HttpRequest& request,
-                      const std::shared_ptr<HttpExchange>& exchange, std::optional<Answer> answer) {
+                      const std::shared_ptr<HttpExchange>& exchange,
+                      std::optional<PreparedRequest> prepared,
+                      std::shared_ptr<RequestRecorder> recorder) {
   const auto to = endpoint_of(rank);
   HOCKET_CHECK(to.has_value());
   HttpCall call = call_to(*to, request);
   call.method = request.method;
   call.headers.emplace_back("Content-Type", kJsonType);
   call.headers.emplace_back(
-      kClientHeader, std::to_string(answer ? answer->request.client : client_key(request, "")));
+      kClientHeader, std::to_string(prepared ? prepared->request.client : client_key(request, "")));
   for (const char* name : {"X-Request-Id", "X-SMG-Routing-Key"})
     if (const auto value = request.header(name); !value.empty())
       call.headers.emplace_back(name, value);
 
-  const auto recorder = answer ? answer->recorder : nullptr;
   add_trace(request, recorder.get(), call.headers);
-  const RankLoad load = answer ? load_of(*answer) : RankLoad{.num_requests = 0, .num_tokens = 0};
+  const RankLoad load =
+      prepared ? load_of(*prepared) : RankLoad{.num_requests = 0, .num_tokens = 0};
   const uint64_t ticket = ++last_ticket_;
   auto relay = std::make_shared<Relay>(
       exchange, name_of(view_.members[static_cast<size_t>(rank)].identity),
@@ -244,7 +237,8 @@ bool RankRouter::send(int rank, const HttpRequest& request,
                                     .epoch = view_.epoch,
                                     .call = id,
                                     .relay = std::move(relay),
-                                    .answer = std::move(answer),
+                                    .prepared = std::move(prepared),
+                                    .recorder = std::move(recorder),
                                     .load = load,
                                     .since = RealClock().now()});
   ++counts_.forwarded[static_cast<size_t>(rank)];
@@ -264,16 +258,17 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
                how == RelayEnd::failed ? "broke off an answer" : "took no request, this one does",
                why.empty() ? "" : ": ", why);
   }
-  if (found->second.answer) record_relayed(how, *found->second.relay, *found->second.answer);
+  if (found->second.recorder) record_relayed(how, *found->second.relay, *found->second.recorder);
   if (how == RelayEnd::refused) {
     avoid_until_[index] = RealClock().now() + kAvoid;
     if (!why.empty() && book_) book_->forget(rank);
     const auto exchange = found->second.relay->exchange();
-    std::optional<Answer> answer = std::move(found->second.answer);
+    auto prepared = std::move(found->second.prepared);
+    auto recorder = std::move(found->second.recorder);
     lock.unlock();
     try {
-      if (answer)
-        options_.reply->begin(exchange, *std::move(answer));
+      if (prepared)
+        options_.reply->begin(exchange, *std::move(prepared), std::move(recorder));
       else
         respond_error(*exchange,
                       error(ErrorCode::lost_rank, "rank {} takes no requests now", rank));

@@ -43,7 +43,7 @@ class EndedTexts {
  public:
   static constexpr size_t kKept = 64;
 
-  // Adds the choice. `summary` is what the generator reported at its end.   Thread: one at a time.
+  // Adds the choice. `summary` is what the engine reported at its end.   Thread: one at a time.
   void note(const Answer& answer, size_t choice, const RequestSummary& summary);
   // Returns the choices, oldest first.   Thread: any.
   std::vector<EndedText> texts() const;

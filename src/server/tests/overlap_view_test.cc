@@ -65,7 +65,7 @@ TEST(OverlapView, IsAnsweredAsJson) {
   EXPECT_EQ(nothing["ranks"], Json::array());
   EXPECT_EQ(nothing["planner"], Json());
   EXPECT_EQ(nothing["hidden_share"], 0.0);
-  server.generator.overlapped.write(some_view());
+  server.engine.overlapped.write(some_view());
   const Json view = server.get("/overlap");
   const Json decisions = view["planner"]["decisions"];
   EXPECT_EQ(view["overlap"], "auto");

@@ -32,7 +32,7 @@ class KvEventFeed {
 
   // Adds a listener. Returns false if there are kMaxListeners already.   Thread: any.
   bool add(std::shared_ptr<HttpExchange> exchange);
-  // Ends all streams and the thread. Precondition: the generator has stopped.
+  // Ends all streams and the thread. Precondition: the engine has stopped.
   void stop();
 
   static constexpr size_t kMaxListeners = 16;

@@ -1,5 +1,5 @@
-// Ranks that share a model's experts and play the script of rank_model.h, each on its own thread.
-// Tests only.
+// Ranks that share a model's experts and play the script of rank_model_testing.h, each on its own
+// thread. Tests only.
 #pragma once
 
 #include <fmt/ranges.h>
@@ -12,7 +12,7 @@
 
 #include "compute/comm/testing.h"
 #include "compute/comm/ucx_testing.h"
-#include "compute/models/rank_model.h"
+#include "compute/models/rank_model_testing.h"
 #include "compute/moe/expert_parallel.h"
 #include "compute/moe/local_dispatcher.h"
 

@@ -56,7 +56,8 @@ struct RankMachine {
       : workers({}),
         backend(value_of(Backend::create(value_of(choose_isa()), workers,
                                          scratch_bytes_for(scratch_need(model, dtype, limits))))),
-        pages(value_of(PagePool::create(kv_shapes_of(model, dtype, kPageTokens), num_pages))),
+        pages(
+            value_of(PagePool::create(kv_shapes_apart(model, dtype, kPageTokens).full, num_pages))),
         states(make_states(model, dtype)),
         work(value_of(WorkBuffers::create(model, dtype, limits))) {
     reserve_halves(halves, limits.max_rows, limits.max_rows);
