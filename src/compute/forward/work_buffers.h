@@ -2,6 +2,7 @@
 // range of rows in every matrix.
 //
 //   residual                    fp32, the stream that layers add to
+//   joined                      only modules for multi-token prediction
 //   normed                      its norm, operand of products
 //   qkv, q_heads                fp32 projections
 //   q, attended                 operand and result of attention
@@ -64,6 +65,7 @@ struct WorkBuffers {
   View<float> residual;              // [rows, hidden]
   View<float> results;               // [rows, hidden] to which experts add: residual; with
                                      // ModelConfig::result_norms a place before the norm
+  MatrixView joined;                 // [rows, 2 * hidden] norms of a token and a hidden row
   MatrixView normed;                 // [rows, hidden]
   MatrixView shared_normed;          // [rows, hidden]; with result_norms: for the shared experts
   View<float> cos, sin;              // [rows, rotary / 2]

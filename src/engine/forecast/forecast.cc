@@ -174,7 +174,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
   const ParallelSettings& parallel = q.settings.parallel;
   HOCKET_TRY(ModelChoice choice, choose_model_form(q.settings));
   HOCKET_TRY(ModelCost cost, ModelCost::measure(choice));
-  int64_t weight_bytes = cost.weight_bytes();
+  int64_t weight_bytes = cost.loaded_bytes();
   std::optional<Placement> placement;
   if (parallel.ep_size > 1) {
     HOCKET_TRY(placement, Placement::contiguous(choice.model.moe.num_experts, parallel.ep_size));
