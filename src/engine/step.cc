@@ -156,8 +156,10 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
       answers_(runner_->info().model, rank_index(), report_) {
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights_) {
-    flight.reserve(runner_->plan().work, max_requests,
-                   parts.scheduler.num_pages * (parts.scheduler.window_tokens > 0 ? 2 : 1));
+    flight.reserve(runner_->plan().work, {.requests = max_requests,
+                                          .samples = max_requests + parts.scheduler.max_answer_rows,
+                                          .pages = parts.scheduler.num_pages *
+                                                   (parts.scheduler.window_tokens > 0 ? 2 : 1)});
     flight.experts.rank = rank_index();
     flight.experts.counts.resize(experts_ != nullptr ? experts_->num_counts() : 0);
   }
@@ -219,8 +221,8 @@ void RankStep::abort_step(const Batch& batch) {
   network_->lose(lockstep_->lost_peer(), *lockstep_->lost());
   abort_live(FinishReason::error, network_->lost().value_or(*lockstep_->lost()));
   if (!batch.empty()) {
-    const auto num_samples = std::ranges::count_if(batch.slices, &Slice::samples);
-    const std::vector<SampledToken> none(static_cast<size_t>(num_samples), {.failed = true});
+    const auto num_samples = static_cast<size_t>(batch.num_samples());
+    const std::vector<SampledToken> none(num_samples, {.failed = true});
     scheduler_.commit(batch, none, clock_.now());
   }
   report_.set_busy(false);
