@@ -69,6 +69,13 @@ struct SchedulerSettings {
   int decode_log_interval = 40;               // steps from one `Decode batch` line to the next
 };
 
+// Tokens that are guessed and checked together with the next one (docs/speculation.md).
+struct SpeculationSettings {
+  std::string algorithm = "none";  // auto, NGRAM, none
+  int num_steps = 0;               // drafts of an answer in each step; 0: chosen by measurement
+  int num_draft_tokens = 0;        // the same with the token before them; 0: not given
+};
+
 struct HttpSettings {
   std::string host = "127.0.0.1";
   int port = 30000;
@@ -159,6 +166,7 @@ struct ServerSettings {
   ModelSettings model;
   MemorySettings memory;
   SchedulerSettings scheduler;
+  SpeculationSettings speculation;
   HttpSettings http;
   AnswerSettings answers;
   ObserveSettings observe;

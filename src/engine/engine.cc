@@ -176,6 +176,8 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
                 .scheduler = std::move(scheduler),
                 .log_interval = options.settings.scheduler.decode_log_interval,
                 .clock = options.clock,
+                .speculation = choose_speculation(options.settings).value(),  // planned before
+                .drafter = options.drafter,
                 .grammars = grammars.get(),
                 .network = std::move(network),
                 .stall_timeout = options.stall_timeout,
@@ -339,42 +341,12 @@ bool Engine::flush_cache() {
   return flushed;
 }
 
-EngineStats Engine::stats() const {
-  std::vector<RankStats> ranks;
-  for (const auto& rank : state_->ranks) ranks.push_back(rank->stats());
-  EngineStats all = add_up(std::move(ranks));
-  if (state_->experts) all.experts = state_->experts->balance();
-  if (state_->grammars) all.grammars = state_->grammars->stats();
-  all.lost = state_->lost();
-  return all;
-}
-
-std::vector<RankLoad> Engine::loads() const {
-  return state_->loads();
-}
-
-OverlapView Engine::overlap() const {
-  OverlapView view{.choice = info().overlap};
-  for (const auto& rank : state_->ranks)
-    view.ranks.push_back({.rank = rank->rank(), .stats = rank->overlap().stats()});
-  view.planner = state_->ranks.front()->overlap().planner_state();
-  return view;
-}
-
 Profiler& Engine::profiler() {
   return *state_->profiler;
 }
 
 const RecentSteps& Engine::recent_steps() const {
   return *state_->recent;
-}
-
-std::vector<RequestAt> Engine::request_snapshots() const {
-  std::vector<RequestAt> all;
-  for (const auto& rank : state_->ranks)
-    for (const RequestSnapshot& seen : rank->requests())
-      all.push_back({.rank = rank->rank(), .seen = seen});
-  return all;
 }
 
 ExpertStats* Engine::expert_stats() {

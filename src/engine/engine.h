@@ -19,6 +19,7 @@
 #include "core/server_settings.h"
 #include "engine/messages.h"
 #include "engine/plan/engine_info.h"
+#include "engine/speculation.h"
 #include "engine/watch/engine_stats.h"
 #include "engine/watch/profile.h"
 #include "engine/watch/recent_steps.h"
@@ -58,6 +59,8 @@ class Engine {
     // The command of the process that tries grammars before they are compiled here
     // (grammar_trials.h). Empty: they are compiled untried, which is for trusted clients only.
     std::vector<std::string> grammar_trials;
+    // Makes the drafter of each rank, instead of the one that --speculative-algorithm names.
+    DrafterMaker drafter;
     // With several ranks: if a rank waits this long for another, the other is lost.
     Duration stall_timeout = std::chrono::seconds(30);
   };
@@ -101,6 +104,8 @@ class Engine {
   std::vector<RankLoad> loads() const;
   // Returns how much overlap hid here, and the plans with reasons. Thread: any.
   OverlapView overlap() const;
+  // Returns how many drafts steps have, and why. Thread: any.
+  SpeculationView speculation() const;
   // Records timelines of the ranks of this process. Thread: any.
   Profiler& profiler();
   // Returns the newest steps of the ranks of this process. Thread: any.

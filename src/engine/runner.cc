@@ -288,10 +288,9 @@ Result<void> Runner::make_memory(int page_tokens) {
     HOCKET_TRY(window_pages_, PagePool::create(shapes.windowed, plan_.num_window_pages + 1));
   }
   if (plan_.num_states > 0) {
-    HOCKET_TRY(states_, StatePool::create({.shape = delta_shape_of(choice_.model, choice_.dtype),
-                                           .num_layers = choice_.model.num_linear_layers(),
-                                           .num_states = plan_.num_states,
-                                           .num_blocks = plan_.num_blocks}));
+    const DeltaShape shape = delta_shape_of(choice_.model, choice_.dtype, plan_.most_drafts);
+    HOCKET_TRY(states_, StatePool::create({shape, choice_.model.num_linear_layers(),
+                                           plan_.num_states, plan_.num_blocks}));
   }
   HOCKET_TRY(work_, WorkBuffers::create(choice_.model, choice_.dtype, plan_.work));
   const ScratchNeed need = choice_.scratch_need(most_rows(plan_.work), page_tokens);
@@ -318,6 +317,7 @@ void Runner::describe(const ServerSettings& settings) {
           ? std::filesystem::weakly_canonical(settings.model.model_path).filename().string()
           : settings.model.served_model_name;
   info_.num_workers = workers_->size();
+  info_.speculation = {settings.speculation.algorithm, plan_.most_drafts};
   info_.context_length = plan_.context_length;
   info_.max_running_requests = plan_.max_running_requests;
   info_.chunk_tokens = plan_.chunk_tokens;

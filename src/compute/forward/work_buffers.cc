@@ -93,8 +93,8 @@ void set_attention_need(const ModelConfig& model, DType kv_dtype, int page_token
   need.local_kv = kv_shape_of(model.local, kv_dtype, page_tokens);
 }
 
-DeltaShape delta_shape_of(const ModelConfig& model, DType dtype) {
-  return {.net = model.delta_net, .dtype = dtype};
+DeltaShape delta_shape_of(const ModelConfig& model, DType dtype, int undone_rows) {
+  return {.net = model.delta_net, .dtype = dtype, .undone_rows = undone_rows};
 }
 
 void WorkBuffers::lay_out_attention(const ModelConfig& model, DType dtype, Layout& layout) {

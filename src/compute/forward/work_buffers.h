@@ -52,8 +52,8 @@ KvShapes kv_shapes_apart(const ModelConfig& model, DType dtype, int page_tokens)
 // Sets the parts of `need` that depend on the kinds of attention and on their pages of `kv_dtype`.
 void set_attention_need(const ModelConfig& model, DType kv_dtype, int page_tokens,
                         ScratchNeed& need);
-// Returns the geometry of the states of layers with a delta net.
-DeltaShape delta_shape_of(const ModelConfig& model, DType dtype);
+// Returns the geometry of the states of layers with a delta net (DeltaShape::undone_rows).
+DeltaShape delta_shape_of(const ModelConfig& model, DType dtype, int undone_rows = 0);
 
 struct WorkBuffers {
   // Allocates all buffers. Errors: out_of_memory.

@@ -88,7 +88,7 @@ class DeltaItem {
       row += count;
       if (first + count == kDeltaBlock) close(row, position - first);
     }
-    copy_inputs(sequence_.num_rows, call_.layer.tail(sequence_.block));
+    keep_inputs();
   }
 
   int group() const { return net_.values_a_key(); }
@@ -98,8 +98,7 @@ class DeltaItem {
   // sequence (row < 0), `channel` of the kept inputs.
   const float* input(int row, int column, int channel) const {
     if (row >= 0) return call_.x.row(sequence_.row_begin + row) + column;
-    return call_.layer.tail(sequence_.block) + int64_t{kConvTaps - 1 + row} * net_.channels() +
-           channel;
+    return call_.layer.tail(sequence_.block, sequence_.first_position + row) + channel;
   }
   // Calls f(column, channel, count) for the channels of this item.
   template <class F>
@@ -108,30 +107,40 @@ class DeltaItem {
     f(at_.key, at_.key_channel, net_.key_dim);
     f(at_.value, at_.value_channel, group() * net_.value_dim);
   }
-  // Copies the inputs of the three tokens before row `end` of the sequence; `to` may be the tail
-  // that input() reads.
+  // Copies the inputs of the three tokens before row `end` of the sequence to the tail of a state.
   void copy_inputs(int end, float* to) const {
     for (int i = 0; i < kConvTaps - 1; ++i)
       for_channels([&](int column, int channel, int count) {
         const float* const from = input(end - (kConvTaps - 1) + i, column, channel);
-        std::memmove(to + int64_t{i} * net_.channels() + channel, from, count * sizeof(float));
+        std::copy_n(from, count, to + int64_t{i} * net_.channels() + channel);
       });
+  }
+  // Keeps the inputs of the last rows in the block slot.
+  void keep_inputs() const {
+    for (int row = std::max(0, sequence_.num_rows - shape_.tail_rows()); row < sequence_.num_rows;
+         ++row) {
+      float* const to = call_.layer.tail(sequence_.block, sequence_.first_position + row);
+      for_channels([&](int column, int channel, int count) {
+        std::copy_n(input(row, column, channel), count, to + channel);
+      });
+    }
   }
 
   // Fills the block slot from the state at a border.
   void open(int border) {
     const DeltaLayer& layer = call_.layer;
-    float* const tail = layer.tail(sequence_.block);
     const int slot = border == 0 ? -1 : sequence_.slot_at(border);
-    for (int i = 0; i < kConvTaps - 1; ++i)
+    for (int i = 0; i < kConvTaps - 1; ++i) {
+      float* const to = layer.tail(sequence_.block, border - (kConvTaps - 1) + i);
       for_channels([&](int, int channel, int count) {
-        const int64_t at = int64_t{i} * net_.channels() + channel;
         if (border == 0) {
-          std::fill_n(tail + at, count, 0.0f);
+          std::fill_n(to + channel, count, 0.0f);
         } else {
-          std::copy_n(layer.state_tail(slot) + at, count, tail + at);
+          std::copy_n(layer.state_tail(slot) + int64_t{i} * net_.channels() + channel, count,
+                      to + channel);
         }
       });
+    }
     for (int j = 0; j < group(); ++j) {
       T* const base = layer.base<T>(sequence_.block, value_head(j));
       if (border == 0) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/plan/testing.h"
+#include "policy/scheduler/batch.h"
 
 namespace hocket {
 namespace {
@@ -113,6 +114,26 @@ TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
     before = several->work_bytes;
     EXPECT_LT(several->num_pages, alone->num_pages);
   }
+}
+
+// One answer finds the rows of all its drafts, however few requests may run.
+TEST(MemoryPlan, DraftsNeedRows) {
+  PlanCase c;
+  c.settings.speculation.algorithm = "NGRAM";
+  EXPECT_EQ(c.plan()->max_answer_rows, kDefaultRunningRequests);
+  c.settings.memory.max_running_requests = 2;
+  EXPECT_EQ(c.plan()->max_answer_rows, 1 + kMostDrafts);
+  const int64_t without = PlanCase{}.plan()->work.max_rows - kDefaultRunningRequests;
+  EXPECT_EQ(c.plan()->work.max_rows, without + 1 + kMostDrafts);
+  c.settings.speculation.num_steps = 3;
+  EXPECT_EQ(c.plan()->max_answer_rows, 4);
+  c.settings.scheduler.overlap_schedule = "on";
+  const auto off = c.plan();
+  ASSERT_TRUE(off.has_value());
+  EXPECT_EQ(off->most_drafts, 0);
+  EXPECT_EQ(off->max_answer_rows, 2);
+  ASSERT_EQ(off->changes.size(), 1u);
+  EXPECT_EQ(off->changes[0].flag, "--speculative-algorithm");
 }
 
 TEST(MemoryPlan, FractionIsOfTheWholeMemory) {

@@ -37,6 +37,7 @@ class Generator {
   // Like Engine::recent_steps, but null if steps are not recorded; and like
   // Engine::request_snapshots.
   virtual const RecentSteps* recent_steps() const { return nullptr; }
+  virtual SpeculationView speculation() const { return {}; }
   virtual std::vector<RequestAt> request_snapshots() const { return {}; }
   virtual std::vector<RankLoad> loads() const { return {RankLoad{}}; }
   virtual ControlPlane* cluster() { return nullptr; }
@@ -67,6 +68,7 @@ class EngineGenerator final : public Generator {
   const RecentSteps* recent_steps() const override {
     return engine_.info().overlap_schedule ? nullptr : &engine_.recent_steps();
   }
+  SpeculationView speculation() const override { return engine_.speculation(); }
   std::vector<RequestAt> request_snapshots() const override { return engine_.request_snapshots(); }
   std::vector<RankLoad> loads() const override { return engine_.loads(); }
   ControlPlane* cluster() override { return engine_.cluster(); }

@@ -162,9 +162,9 @@ class DeltaHead {
         .taps = call_.taps.data() + channel, .step = net_.channels(), .n = count, .y = y.data()};
     for (int tap = 0; tap < kConvTaps; ++tap) {
       const int from = row - (kConvTaps - 1) + tap;
-      conv.rows[tap] = from >= 0 ? call_.x.row(sequence_.row_begin + from) + column
-                                 : layer_.tail(sequence_.block) +
-                                       (kConvTaps - 1 + from) * int64_t{net_.channels()} + channel;
+      conv.rows[tap] =
+          from >= 0 ? call_.x.row(sequence_.row_begin + from) + column
+                    : layer_.tail(sequence_.block, sequence_.first_position + from) + channel;
     }
     rows_.convolve(conv);
     return y;
@@ -232,37 +232,46 @@ class DeltaHead {
   float beta_ = 0;
 };
 
-// Copies the inputs of the three tokens before row `end`, in the sequence of the channels.
-void copy_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int end, float* to) {
+// Copies the inputs of one row of the sequence, or of one before it (row < 0), in the sequence of
+// the channels.
+void copy_input(const DeltaNetCall& call, const DeltaSequence& sequence, int row, float* to) {
   const DeltaNetConfig& net = call.layer.shape.net;
-  const int before = kConvTaps - 1;
-  std::vector<float> tail(int64_t{before} * net.channels());
-  for (int i = 0; i < before; ++i) {
-    const int row = end - before + i;
-    float* const out = tail.data() + int64_t{i} * net.channels();
-    if (row < 0) {
-      std::copy_n(call.layer.tail(sequence.block) + int64_t{before + row} * net.channels(),
-                  net.channels(), out);
-      continue;
-    }
-    const float* const x = call.x.row(sequence.row_begin + row);
-    for (int h = 0; h < net.num_key_heads; ++h) {
-      const DeltaColumns at = DeltaColumns::of(net, h);
-      std::copy_n(x + at.query, net.key_dim, out + at.query_channel);
-      std::copy_n(x + at.key, net.key_dim, out + at.key_channel);
-      std::copy_n(x + at.value, net.values_a_key() * net.value_dim, out + at.value_channel);
-    }
+  if (row < 0) {
+    std::copy_n(call.layer.tail(sequence.block, sequence.first_position + row), net.channels(), to);
+    return;
   }
-  std::ranges::copy(tail, to);
+  const float* const x = call.x.row(sequence.row_begin + row);
+  for (int h = 0; h < net.num_key_heads; ++h) {
+    const DeltaColumns at = DeltaColumns::of(net, h);
+    std::copy_n(x + at.query, net.key_dim, to + at.query_channel);
+    std::copy_n(x + at.key, net.key_dim, to + at.key_channel);
+    std::copy_n(x + at.value, net.values_a_key() * net.value_dim, to + at.value_channel);
+  }
+}
+
+// Copies the inputs of the three tokens before row `end`.
+void copy_state_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int end, float* to) {
+  for (int i = 0; i < kConvTaps - 1; ++i)
+    copy_input(call, sequence, end - (kConvTaps - 1) + i,
+               to + int64_t{i} * call.layer.shape.net.channels());
+}
+
+void keep_tail(const DeltaNetCall& call, const DeltaSequence& sequence) {
+  const int first = std::max(0, sequence.num_rows - call.layer.shape.tail_rows());
+  for (int row = first; row < sequence.num_rows; ++row)
+    copy_input(call, sequence, row, call.layer.tail(sequence.block, sequence.first_position + row));
 }
 
 void open_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int border) {
-  const int64_t count = (kConvTaps - 1) * int64_t{call.layer.shape.net.channels()};
-  float* const tail = call.layer.tail(sequence.block);
-  if (border == 0) {
-    std::fill_n(tail, count, 0.0f);
-  } else {
-    std::copy_n(call.layer.state_tail(sequence.slot_at(border)), count, tail);
+  const int channels = call.layer.shape.net.channels();
+  for (int i = 0; i < kConvTaps - 1; ++i) {
+    float* const to = call.layer.tail(sequence.block, border - (kConvTaps - 1) + i);
+    if (border == 0) {
+      std::fill_n(to, channels, 0.0f);
+    } else {
+      std::copy_n(call.layer.state_tail(sequence.slot_at(border)) + int64_t{i} * channels, channels,
+                  to);
+    }
   }
 }
 
@@ -279,9 +288,10 @@ void delta_net(Backend& backend, const DeltaNetCall& call) {
         for (int head = 0; head < call.layer.shape.net.num_value_heads; ++head)
           DeltaHead<T>(backend, call, sequence, head).run(row);
         if ((position + 1) % kDeltaBlock == 0)
-          copy_tail(call, sequence, row + 1, call.layer.state_tail(sequence.slot_at(position + 1)));
+          copy_state_tail(call, sequence, row + 1,
+                          call.layer.state_tail(sequence.slot_at(position + 1)));
       }
-      copy_tail(call, sequence, sequence.num_rows, call.layer.tail(sequence.block));
+      keep_tail(call, sequence);
     });
   });
 }
