@@ -71,7 +71,7 @@ struct SchedulerSettings {
 
 // Tokens that are guessed and checked together with the next one (docs/speculation.md).
 struct SpeculationSettings {
-  std::string algorithm = "none";  // auto, NGRAM, none
+  std::string algorithm = "none";  // auto, NEXTN, NGRAM, none
   int num_steps = 0;               // drafts of an answer in each step; 0: chosen by measurement
   int num_draft_tokens = 0;        // the same with the token before them; 0: not given
 };

@@ -140,6 +140,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
                                  .weight_bytes = weights.bytes,
                                  .page_bytes = choice_.kv_full_page_bytes(page_tokens),
                                  .window_page_bytes = choice_.kv_window_page_bytes(page_tokens),
+                                 .module_page_bytes = choice_.module_page_bytes(page_tokens),
                                  .total_bytes = machine_.memory_bytes,
                                  .available_bytes = machine_.memory_available_bytes,
                                  .scratch = choice_.scratch_need(0, page_tokens),
@@ -283,7 +284,7 @@ std::string Runner::terms() const {
 
 Result<void> Runner::make_memory(int page_tokens) {
   const KvShapes shapes = choice_.kv_shapes(page_tokens);
-  HOCKET_TRY(pages_, PagePool::create(shapes.full, plan_.num_pages));
+  HOCKET_TRY(pages_, PagePool::create(shapes.full, plan_.num_pages, plan_.num_spare_pages));
   if (!shapes.windowed.empty()) {
     HOCKET_TRY(window_pages_, PagePool::create(shapes.windowed, plan_.num_window_pages + 1));
   }

@@ -85,6 +85,11 @@ class Runner {
   Result<void> forward_together(const ForwardBatch& batch, const PassWish& wish);
   // Runs a module for multi-token prediction over `batch`, like forward(); the only rank.
   void forward_module(int module, const ForwardBatch& batch, const Model::HiddenRows& hidden);
+  // Returns one of the spare pages of the only module (MemoryPlan::num_spare_pages).
+  PageId spare_page(int index) const {
+    HOCKET_CHECK(index < plan_.num_spare_pages);
+    return PageId{plan_.num_pages + index};
+  }
   // Returns the model, or one of its modules, for HiddenRows::of.
   const Model& model() const { return *model_; }
   // Returns the logits [count, vocabulary] of output rows [begin, begin + count), count <=

@@ -13,17 +13,26 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Schedule
   return options;
 }
 
-// Returns null if there are no drafts.
-std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank) {
+// Returns null if there are no drafts. Sets by_module if the model's own module guesses.
+std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, Runner& runner,
+                                              ModuleDrafter*& by_module) {
   const SpeculationChoice& choice = parts.speculation;
   if (choice.most_drafts == 0) return nullptr;
   const int num_seats = parts.scheduler.max_running_requests;
-  return std::make_unique<Speculation>(
-      Speculation::Options{.num_seats = num_seats,
-                           .most_drafts = choice.most_drafts,
-                           .fixed = choice.fixed,
-                           .drafter = parts.drafter ? parts.drafter(rank, num_seats)
-                                                    : std::make_unique<NgramDrafter>(num_seats)});
+  std::unique_ptr<Drafter> drafter;
+  if (parts.drafter) {
+    drafter = parts.drafter(rank, num_seats);
+  } else if (choice.by_module) {
+    auto own = std::make_unique<ModuleDrafter>(runner, num_seats, choice.most_drafts);
+    by_module = own.get();
+    drafter = std::move(own);
+  } else {
+    drafter = std::make_unique<NgramDrafter>(num_seats);
+  }
+  return std::make_unique<Speculation>(Speculation::Options{.num_seats = num_seats,
+                                                            .most_drafts = choice.most_drafts,
+                                                            .fixed = choice.fixed,
+                                                            .drafter = std::move(drafter)});
 }
 
 }  // namespace
@@ -49,6 +58,7 @@ bool RankStep::run() {
   sample(*flight, tools());
   commit(*flight);
   reply(*flight);
+  if (module_drafter_ != nullptr) module_drafter_->compute();
   return true;
 }
 
@@ -113,6 +123,7 @@ void RankStep::commit(Flight& flight) {
   const TimePoint now = clock_.now();
   scheduler_.commit(batch, flight.sampled, now);
   if (speculation_) speculation_->note(batch, now);
+  if (module_drafter_ != nullptr) module_drafter_->settle(flight, *speculation_);
   if (experts_ != nullptr) experts_->note(flight.experts);
   std::optional<StepTransfers> transfers;
   if (lockstep_) {
@@ -166,7 +177,7 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
                 .recent = parts.recent}),
       grammars_(parts.grammars, around.wake,
                 static_cast<size_t>(parts.scheduler.max_running_requests)),
-      speculation_(make_speculation(parts, rank_index())),
+      speculation_(make_speculation(parts, rank_index(), *runner_, module_drafter_)),
       hooks_(grammars_, speculation_.get(), lockstep()),
       mixes_(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
       scheduler_(with(parts.scheduler, kv_events_.get(), &hooks_)),

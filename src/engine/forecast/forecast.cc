@@ -110,7 +110,8 @@ int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
   const MemoryQuestion pages{.settings = settings,
                              .model = f.choice.model,
                              .page_bytes = f.choice.kv_full_page_bytes(page_tokens),
-                             .window_page_bytes = f.choice.kv_window_page_bytes(page_tokens)};
+                             .window_page_bytes = f.choice.kv_window_page_bytes(page_tokens),
+                             .module_page_bytes = f.choice.module_page_bytes(page_tokens)};
   const int64_t kv = kv_bytes_of(pages, f.memory, pages_for(context, page_tokens));
   const auto used =
       static_cast<double>(f.memory.weight_bytes + f.memory.work_bytes + f.memory.state_bytes + kv);
@@ -192,6 +193,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
                                  .weight_bytes = weight_bytes,
                                  .page_bytes = choice.kv_full_page_bytes(page_tokens),
                                  .window_page_bytes = choice.kv_window_page_bytes(page_tokens),
+                                 .module_page_bytes = choice.module_page_bytes(page_tokens),
                                  .total_bytes = q.total_bytes,
                                  .available_bytes = q.available_bytes,
                                  .scratch = choice.scratch_need(0, page_tokens),

@@ -4,6 +4,7 @@
 
 #include "compute/models/family.h"
 #include "compute/weights/hf_config.h"
+#include "engine/plan/scheduler_settings.h"
 
 namespace hocket {
 namespace {
@@ -112,7 +113,8 @@ Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& m
 
 // Only modules that read the model's own rows come in several; else one is used again and again.
 Result<int> choose_modules(const ServerSettings& settings, const ModelConfig& model) {
-  const int most = settings.model.most_mtp_modules;
+  HOCKET_TRY(const SpeculationChoice speculation, choose_speculation(settings));
+  const int most = std::max(settings.model.most_mtp_modules, speculation.by_module ? 1 : 0);
   if (most == 0) return 0;
   HOCKET_TRY(const ModelFamily* family, find_family(model.architecture));
   if (family->mtp == nullptr || model.num_mtp_layers == 0)
@@ -142,6 +144,10 @@ int64_t ModelChoice::kv_full_page_bytes(int page_tokens) const {
 
 int64_t ModelChoice::kv_window_page_bytes(int page_tokens) const {
   return page_bytes(kv_shapes(page_tokens).windowed);
+}
+
+int64_t ModelChoice::module_page_bytes(int page_tokens) const {
+  return model.num_mtp_loaded > 0 ? kv_shapes(page_tokens).full.back().page_bytes() : 0;
 }
 
 WeightLoader::Options ModelChoice::loader_options() const {
