@@ -289,6 +289,7 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
   std::vector<Flag>& ranks = groups.back().flags;
   ranks.front().help += "; 0: as many as are started";
   std::ranges::move(process_flags(s.parallel), std::back_inserter(ranks));
+  groups.push_back(speculation_flags(s));
   groups.push_back(overlap_flags(s));
   groups.push_back(
       {"HTTP",

@@ -38,6 +38,8 @@ std::vector<FlagGroup> settings_flags(ServerSettings& settings);
 std::vector<FlagGroup> model_flags(ServerSettings& settings);
 // Returns the flags for hiding exchanges between ranks.
 FlagGroup overlap_flags(ServerSettings& settings);
+// Returns the flags for guessing tokens.
+FlagGroup speculation_flags(ServerSettings& settings);
 
 // Returns the flags for parsing tool calls and reasoning in answers.
 FlagGroup answer_flags(ServerSettings& settings);

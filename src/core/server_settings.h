@@ -22,6 +22,7 @@ struct ModelSettings {
   std::string grammar_backend = "llguidance";  // for structured output; none: free text only
   uint64_t dummy_seed = 0;                     // for --load-format dummy
   std::string weight_cache;  // folder that keeps packed weights for the next start; empty: none
+  int most_mtp_modules = 0;  // no flag: modules for multi-token prediction that are needed
 };
 
 struct MemorySettings {
@@ -66,6 +67,13 @@ struct SchedulerSettings {
   std::string radix_eviction_policy = "lru";  // lru, lfu, fifo, mru, filo, slru, priority
   bool kv_events = false;                     // GET /kv_events
   int decode_log_interval = 40;               // steps from one `Decode batch` line to the next
+};
+
+// Tokens that are guessed and checked together with the next one (docs/speculation.md).
+struct SpeculationSettings {
+  std::string algorithm = "none";  // auto, NEXTN, NGRAM, none
+  int num_steps = 0;               // drafts of an answer in each step; 0: chosen by measurement
+  int num_draft_tokens = 0;        // the same with the token before them; 0: not given
 };
 
 struct HttpSettings {
@@ -158,6 +166,7 @@ struct ServerSettings {
   ModelSettings model;
   MemorySettings memory;
   SchedulerSettings scheduler;
+  SpeculationSettings speculation;
   HttpSettings http;
   AnswerSettings answers;
   ObserveSettings observe;

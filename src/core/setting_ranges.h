@@ -39,6 +39,8 @@ inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"schedule-conservativeness", {0, 1e6}},
     {"schedule-seed", kSeedRange},
     {"in-batch-prefix-check", {-1, 1e9}},
+    {"speculative-num-steps", {0, 8}},
+    {"speculative-num-draft-tokens", {0, 9}},
     {"num-threads", {0, 4096}},
     {"combine-groups", {0, 4096}},
     {"ep-size", {0, 65536}},

@@ -22,6 +22,7 @@
 #include "core/server_settings.h"
 #include "engine/messages.h"
 #include "engine/plan/engine_info.h"
+#include "engine/speculation.h"
 #include "engine/watch/engine_stats.h"
 #include "engine/watch/profile.h"
 #include "engine/watch/recent_steps.h"
@@ -62,7 +63,6 @@ struct EngineParts {
 
 class Engine {
  public:
- public:
   struct Options {
     ServerSettings settings;
     std::optional<ClusterLaunch> cluster;  // nullopt: all ranks are threads of this process
@@ -75,6 +75,8 @@ class Engine {
     // The command of the process that tries grammars before they are compiled here
     // (grammar_trials.h). Empty: they are compiled untried, which is for trusted clients only.
     std::vector<std::string> grammar_trials;
+    // Makes the drafter of each rank, instead of the one that --speculative-algorithm names.
+    DrafterMaker drafter;
     // With several ranks: if a rank waits this long for another, the other is lost.
     Duration stall_timeout = std::chrono::seconds(30);
   };
@@ -121,6 +123,8 @@ class Engine {
   virtual std::vector<RankLoad> loads() const = 0;
   // Returns how much overlap hid here, and the plans with reasons. Thread: any.
   virtual OverlapView overlap() const = 0;
+  // Returns how many drafts steps have, and why. Thread: any.
+  virtual SpeculationView speculation() const = 0;
   // Returns the requests of the ranks of this process, at most RequestBoard::kMostRows of each, as
   // of a moment ago; requests that no step has seen yet are left out. Thread: any.
   virtual std::vector<RequestAt> request_snapshots() const = 0;

@@ -12,24 +12,54 @@ void fill_in(Flight& flight, std::span<const SampledToken> before) {
   for (const FutureRow& future : flight.futures) {
     HOCKET_CHECK(future.index < std::ssize(before));
     const SampledToken& sampled = before[future.index];
-    const TokenId token = sampled.failed ? TokenId{0} : sampled.token;
-    flight.forward.ids[future.row] = token;
-    if (future.sample >= 0) flight.samples[future.sample].newest = token;
+    flight.forward.ids[future.row] = sampled.failed ? TokenId{0} : sampled.token;
+  }
+}
+
+// Returns the first sample from `next` on that is not behind a draft of the samples before it that
+// does not hold: a block of logits may end between drafts.
+size_t skip_failed_drafts(const Flight& flight, size_t next) {
+  const auto fails = [&](size_t i) {
+    return value(flight.samples[i].draft) >= 0 &&
+           !draft_holds(flight.samples[i], flight.sampled[i]);
+  };
+  while (next > 0 && next < flight.samples.size() && fails(next - 1)) ++next;
+  return next;
+}
+
+struct SampleRange {
+  size_t begin, end;
+};
+
+// Samples what belongs to a block of logits, whose logits_row counts from the block's begin.
+void sample_block(Flight& flight, View<const float> logits, SampleRange range,
+                  const StepTools& tools) {
+  const size_t count = range.end - range.begin;
+  tools.sampler.sample(tools.runner.backend(), logits,
+                       std::span<const SampleRow>(flight.samples).subspan(range.begin, count),
+                       std::span(flight.sampled).subspan(range.begin, count),
+                       std::span(flight.logprobs).subspan(range.begin, count));
+  for (size_t i = range.begin; i < range.end; ++i) {
+    const SampleRow& row = flight.samples[i];
+    const SampledToken& drawn = flight.sampled[i];
+    const bool goes_on = value(drawn.token) >= 0 && drawn.grammar == GrammarVerdict::goes_on;
+    if (row.grammar != nullptr && goes_on && !draft_holds(row, drawn))
+      tools.grammars->compute_ahead(*row.grammar);
   }
 }
 
 }  // namespace
 
-void Flight::reserve(const WorkLimits& work, int max_requests, int num_pages) {
-  forward.reserve(work.max_rows, 2 * max_requests);
-  pages.reserve(2 * static_cast<size_t>(num_pages));
-  futures.reserve(max_requests);
-  samples.reserve(max_requests);
-  sampled.reserve(max_requests);
-  logprobs.reserve(max_requests);
-  row_begins.reserve(max_requests);
-  keys.reserve(max_requests);
-  packer.reserve(max_requests);
+void Flight::reserve(const WorkLimits& work, const Limits& limits) {
+  forward.reserve(work.max_rows, 2 * limits.requests);
+  pages.reserve(2 * static_cast<size_t>(limits.pages));
+  futures.reserve(limits.requests);
+  samples.reserve(limits.samples);
+  sampled.reserve(limits.samples);
+  logprobs.reserve(limits.samples);
+  row_begins.reserve(limits.requests);
+  keys.reserve(limits.requests);
+  packer.reserve(limits.requests);
 }
 
 void forward(Flight& flight, std::span<const SampledToken> before, const StepTools& tools) {
@@ -62,10 +92,8 @@ void sample(Flight& flight, const StepTools& tools) {
   flight.logprobs.resize(flight.samples.size());
   const int num_outputs = static_cast<int>(flight.forward.output_rows.size());
   const int block = tools.runner.plan().work.max_logits_rows;
-  auto samples = std::span(flight.samples);
-  auto sampled = std::span(flight.sampled);
-  auto logprobs = std::span(flight.logprobs);
   auto prompt_rows = std::span(flight.prompt_rows);
+  size_t next = 0;  // next of the samples
   for (int begin = 0; begin < num_outputs; begin += block) {
     const int count = std::min(block, num_outputs - begin);
     const View<float> logits = tools.runner.logits(begin, count);
@@ -75,14 +103,11 @@ void sample(Flight& flight, const StepTools& tools) {
       row.found =
           Sampler::position_logprobs(backend, logits, row.output - begin, row.token, row.num_top);
     }
-    size_t n = 0;  // samples of this block; their logits_row then counts from `begin`
-    for (; n < samples.size() && samples[n].logits_row < begin + count; ++n)
-      samples[n].logits_row -= begin;
-    tools.sampler.sample(backend, logits, samples.first(n), sampled.first(n), logprobs.first(n));
-    for (size_t i = 0; i < n; ++i)
-      if (samples[i].grammar != nullptr && sampled[i].grammar == GrammarVerdict::goes_on)
-        tools.grammars->compute_ahead(*samples[i].grammar);
-    samples = samples.subspan(n), sampled = sampled.subspan(n), logprobs = logprobs.subspan(n);
+    next = skip_failed_drafts(flight, next);
+    const size_t first = next;
+    for (; next < flight.samples.size() && flight.samples[next].logits_row < begin + count; ++next)
+      flight.samples[next].logits_row -= begin;
+    sample_block(flight, logits, {first, next}, tools);
   }
   flight.end = tools.clock.now();
 }

@@ -29,9 +29,8 @@ namespace hocket {
 
 // A row whose token is not known yet, because the step before has to sample it first.
 struct FutureRow {
-  int row = 0;      // index of the row in this flight
-  int index = 0;    // index in `sampled` of the step before
-  int sample = -1;  // index in `samples` of the same request; -1: none
+  int row = 0;    // index of the row in this flight
+  int index = 0;  // index in `sampled` of the step before
 };
 
 // A prompt token whose log-probability the request asks for.
@@ -67,9 +66,13 @@ struct Flight {
   std::optional<Error> lost;
 
   Duration took() const { return end - begin; }
+  // The most of each that a step may have.
+  struct Limits {
+    int requests = 0, samples = 0, pages = 0;
+  };
   // Reserves memory for any step within these limits; `pages` grows beyond its share only if very
   // many requests share pages.
-  void reserve(const WorkLimits& work, int max_requests, int num_pages);
+  void reserve(const WorkLimits& work, const Limits& limits);
 };
 
 // The tools that compute a step. Thread: that of worker 0.

@@ -164,6 +164,8 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
                 .scheduler = std::move(scheduler),
                 .log_interval = options.settings.scheduler.decode_log_interval,
                 .clock = options.clock,
+                .speculation = choose_speculation(options.settings).value(),  // planned before
+                .drafter = options.drafter,
                 .grammars = grammars_.get(),
                 .network = std::move(network),
                 .stall_timeout = options.stall_timeout,
@@ -318,32 +320,6 @@ bool LocalEngine::flush_cache() {
     }
   }
   return flushed;
-}
-
-EngineStats LocalEngine::stats() const {
-  std::vector<RankStats> ranks;
-  for (const auto& rank : ranks_) ranks.push_back(rank->stats());
-  EngineStats all = add_up(std::move(ranks));
-  if (experts_) all.experts = experts_->balance();
-  if (grammars_) all.grammars = grammars_->stats();
-  all.lost = lost();
-  return all;
-}
-
-OverlapView LocalEngine::overlap() const {
-  OverlapView view{.choice = info().overlap};
-  for (const auto& rank : ranks_)
-    view.ranks.push_back({.rank = rank->rank(), .stats = rank->overlap().stats()});
-  view.planner = ranks_.front()->overlap().planner_state();
-  return view;
-}
-
-std::vector<RequestAt> LocalEngine::request_snapshots() const {
-  std::vector<RequestAt> all;
-  for (const auto& rank : ranks_)
-    for (const RequestSnapshot& seen : rank->requests())
-      all.push_back({.rank = rank->rank(), .seen = seen});
-  return all;
 }
 
 bool LocalEngine::step(Outbox& outbox) {

@@ -36,6 +36,7 @@ class LocalEngine final : public Engine {
   EngineStats stats() const override;
   std::vector<RankLoad> loads() const override;
   OverlapView overlap() const override;
+  SpeculationView speculation() const override;
   std::vector<RequestAt> request_snapshots() const override;
   std::optional<Error> failure() const override { return ranks_.front()->failure(); }
   bool step(Outbox& outbox) override;

@@ -82,7 +82,7 @@ void add_rows(int index, const PrepareOptions& options, Flight& flight) {
   for (int i = slice.begin; i < slice.begin + slice.len; ++i) {
     const PageId page = pages[i / page_tokens];
     const int offset = i % page_tokens;
-    forward.ids.push_back(slice.future < 0 ? request.tokens[i] : TokenId{0});
+    forward.ids.push_back(slice.future < 0 ? slice.token(i) : TokenId{0});
     forward.positions.push_back(i);
     forward.slots.push_back({page, offset});
     if (offset == 0) forward.fresh_pages.push_back(page);
@@ -131,15 +131,16 @@ void add_all_rows(const PrepareOptions& options, Flight& flight) {
   for (int i = 0; i < num_slices; ++i) add_rows(i, options, flight);
 }
 
-// Returns how many forced tokens the request may take in this step. 0 if it asks for logprobs or
-// routed experts, because a forced token has no logits and the last one no row; 0 with allowed_ids,
-// because then the grammar is not the only rule.
-int most_forced(const Request& request, const PrepareOptions& options) {
+// Returns how many forced tokens the request may take behind a row that has `num_drafts` drafts
+// before it. 0 if it asks for logprobs or routed experts, because a forced token has no logits and
+// the last one no row; 0 with allowed_ids, because then the grammar is not the only rule.
+int most_forced(const Request& request, int num_drafts, const PrepareOptions& options) {
   const SamplingParams& params = request.sampling;
   if (params.grammar == nullptr || params.num_top_logprobs >= 0 || !params.allowed_ids.empty() ||
       params.return_routed_experts)
     return 0;
-  return std::min(options.most_forced, params.max_new_tokens - request.generated() - 1);
+  const int left = params.max_new_tokens - request.generated() - num_drafts - 1;
+  return std::min(options.most_forced, left);
 }
 
 // Adds the rows whose logits are needed, for prompt logprobs or to sample. The last prompt token
@@ -150,9 +151,10 @@ void add_outputs(const Slice& slice, int row_begin, const PrepareOptions& option
   const SamplingParams& params = request.sampling;
   const int last = slice.begin + slice.len - 1;
   const bool logprobs = slice.logprobs_from >= 0;
-  for (int i = logprobs ? slice.logprobs_from : last; i <= last; ++i) {
+  for (int i = logprobs ? slice.logprobs_from : last - slice.num_drafts; i <= last; ++i) {
     const bool reports = logprobs && i + 1 < request.prompt_len;
-    const bool samples = slice.samples && i == last;
+    const int num_drafts = i - (last - slice.num_drafts);  // up to this row
+    const bool samples = slice.samples && num_drafts >= 0;
     if (!reports && !samples) continue;
     const int output = static_cast<int>(flight.forward.output_rows.size());
     flight.forward.output_rows.push_back(row_begin + (i - slice.begin));
@@ -163,15 +165,20 @@ void add_outputs(const Slice& slice, int row_begin, const PrepareOptions& option
                                     .num_top = std::max(params.num_top_logprobs, 0),
                                     .output = output,
                                     .found = {}});
-    if (samples)
-      flight.samples.push_back(
-          {.logits_row = output,
-           .params = &params,
-           .prompt = tokens.first(request.prompt_len),
-           .generated = tokens.subspan(request.prompt_len),
-           .end_ids = params.ignore_eos ? std::span<const TokenId>() : options.eos_ids,
-           .grammar = params.grammar == nullptr ? nullptr : options.grammars->find(request),
-           .most_forced = most_forced(request, options)});
+    if (!samples) continue;
+    const auto newer = slice.future >= 0
+                           ? std::span<const TokenId>(flight.forward.ids).subspan(row_begin, 1)
+                           : std::span<const TokenId>(slice.drafts).first(num_drafts);
+    flight.samples.push_back(
+        {.logits_row = output,
+         .params = &params,
+         .prompt = tokens.first(request.prompt_len),
+         .generated = tokens.subspan(request.prompt_len),
+         .newer = newer,
+         .draft = i < last ? slice.token(i + 1) : TokenId{-1},
+         .end_ids = params.ignore_eos ? std::span<const TokenId>() : options.eos_ids,
+         .grammar = params.grammar == nullptr ? nullptr : options.grammars->find(request),
+         .most_forced = most_forced(request, num_drafts, options)});
   }
 }
 
@@ -208,12 +215,10 @@ void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight) 
     const Slice& slice = batch.slices[i];
     const int row_begin = flight.row_begins[i];
     flight.wants_routed |= slice.request->sampling.return_routed_experts;
-    const int first_sample = static_cast<int>(flight.samples.size());
     add_outputs(slice, row_begin, options, flight);
     if (slice.future < 0) continue;
     HOCKET_CHECK(slice.len == 1);
-    flight.futures.push_back(
-        {.row = row_begin, .index = slice.future, .sample = slice.samples ? first_sample : -1});
+    flight.futures.push_back({.row = row_begin, .index = slice.future});
   }
 }
 

@@ -47,6 +47,23 @@ struct Step {
     batch.num_rows += rows;
   }
 
+  void add_answer_with_drafts(std::mt19937& random) {
+    const int length = 2 + static_cast<int>(random() % 60);
+    const int forced = static_cast<int>(random() % std::min(3, length - 1));
+    const int drafts = 1 + static_cast<int>(random() % kMostDrafts);
+    Request& request = add_request(length + drafts, 1, random);
+    Slice slice{.request = &request,
+                .begin = length - 1 - forced,
+                .len = 1 + forced + drafts,
+                .samples = true,
+                .num_drafts = drafts};
+    std::copy_n(request.tokens.begin() + length, drafts, slice.drafts.begin());
+    request.tokens.resize(static_cast<size_t>(length));
+    batch.slices.push_back(slice);
+    batch.num_rows += slice.len, batch.num_long_rows += slice.len;
+    ++batch.num_long_slices, batch.num_drafts += drafts;
+  }
+
   void add_answer(std::mt19937& random, bool future) {
     const int length = 2 + static_cast<int>(random() % (random() % 4 == 0 ? 120 : 20));
     Request& request = add_request(length, 1 + static_cast<int>(random() % (length - 1)), random);
@@ -66,6 +83,7 @@ Step random_step(int num_chunks, int num_answers, bool futures, uint32_t seed) {
                     : num_answers == 0 ? ForwardMode::extend
                                        : ForwardMode::mixed;
   for (int i = 0; i < num_chunks; ++i) step.add_chunk(random);
+  for (int i = 0; i < num_chunks * num_answers; i += 3) step.add_answer_with_drafts(random);
   for (int i = 0; i < num_answers; ++i) step.add_answer(random, futures && random() % 2 == 0);
   return step;
 }
@@ -103,6 +121,8 @@ void expect_same_outputs(const Flight& got, const Flight& want) {
   for (size_t i = 0; i < got.samples.size(); ++i) {
     EXPECT_EQ(got.samples[i].logits_row, want.samples[i].logits_row);
     EXPECT_EQ(got.samples[i].params, want.samples[i].params);
+    EXPECT_EQ(got.samples[i].draft, want.samples[i].draft);
+    EXPECT_EQ(got.samples[i].newer.size(), want.samples[i].newer.size());
   }
   ASSERT_EQ(got.prompt_rows.size(), want.prompt_rows.size());
   for (size_t i = 0; i < got.prompt_rows.size(); ++i) {
@@ -112,7 +132,6 @@ void expect_same_outputs(const Flight& got, const Flight& want) {
   ASSERT_EQ(got.futures.size(), want.futures.size());
   for (size_t i = 0; i < got.futures.size(); ++i) {
     EXPECT_EQ(got.futures[i].index, want.futures[i].index);
-    EXPECT_EQ(got.futures[i].sample, want.futures[i].sample);
     EXPECT_EQ(got.forward.positions[got.futures[i].row],
               want.forward.positions[want.futures[i].row]);
   }
@@ -140,6 +159,33 @@ TEST(Prepare, PackedStepsSayTheSameOfEveryRequest) {
       prepare(step.batch, options, got);
       EXPECT_EQ(got.row_begins, rows);
     }
+}
+
+TEST(Prepare, EachDraftIsARowAndIsSampled) {
+  std::mt19937 random(5);
+  Step step;
+  step.batch.mode = ForwardMode::decode;
+  for (int i = 0; i < 9; ++i) step.add_answer_with_drafts(random);
+  Flight flight;
+  prepare(step.batch, {.page_tokens = kPageTokens}, flight);
+  const std::vector<TokenId>& ids = flight.forward.ids;
+  size_t next = 0;
+  for (size_t i = 0; i < step.batch.slices.size(); ++i) {
+    const Slice& slice = step.batch.slices[i];
+    const int known = slice.begin + slice.len - slice.num_drafts, first = flight.row_begins[i];
+    for (int draft = 0; draft <= slice.num_drafts; ++draft, ++next) {
+      ASSERT_LT(next, flight.samples.size());
+      const SampleRow& sample = flight.samples[next];
+      const int row = flight.forward.output_rows[static_cast<size_t>(sample.logits_row)];
+      EXPECT_EQ(row, first + known + draft - 1 - slice.begin);
+      EXPECT_EQ(flight.forward.positions[static_cast<size_t>(row)], known + draft - 1);
+      EXPECT_EQ(sample.position(), known + draft);
+      const bool is_last = draft == slice.num_drafts;
+      EXPECT_EQ(sample.draft, is_last ? TokenId{-1} : ids[static_cast<size_t>(row + 1)]);
+      EXPECT_TRUE(std::ranges::equal(sample.newer, std::span(slice.drafts).first(draft)));
+    }
+  }
+  EXPECT_EQ(next, flight.samples.size());
 }
 
 // Checks rows and keys of the halves when decode rows are most of the step.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 #include <thread>
+#include <utility>
 
 namespace hocket {
 
@@ -58,25 +59,34 @@ void RankAnswers::keep_routed(const Flight& flight) {
 void RankAnswers::send_tokens(Flight& flight) {
   size_t next = 0;
   for (const Slice& slice : flight.batch->slices) {
-    if (!slice.samples) continue;
-    const size_t i = next++;
-    // No token was accepted: the request had ended, or send_end() sends its summary with the error.
-    if (!slice.accepted) continue;
-    Request& request = *slice.request;
-    RequestOutput output{.id = request.id, .token = flight.sampled[i].token};
-    output.logprobs = std::move(flight.logprobs[i]);
-    if (request.generated() == 1 + slice.num_forced) {
-      if (auto node = prompt_logprobs_.extract(request.id); !node.empty())
-        output.prompt_logprobs =
-            std::make_unique<std::vector<PositionLogprobs>>(std::move(node.mapped()));
-    }
-    for (const TokenId forced : flight.sampled[i].forced.first(slice.num_forced)) {
-      send(std::move(output));
-      output = {.id = request.id, .token = forced};
-    }
-    if (request.finish != FinishReason::none) output.summary = summarise(request);
-    send(std::move(output));
+    const size_t first = next;
+    next += static_cast<size_t>(slice.num_samples());
+    // No token was taken: the request had ended, or it ends with an error.
+    if (slice.num_taken > 0) send_tokens(slice, first, flight);
   }
+}
+
+// Sends the tokens that were sampled for a slice, from `first` on in flight.sampled. A summary with
+// an error comes from send_end().
+void RankAnswers::send_tokens(const Slice& slice, size_t first, Flight& flight) {
+  Request& request = *slice.request;
+  RequestOutput output{.id = request.id};
+  if (request.generated() == slice.num_taken + slice.num_forced) {
+    if (auto node = prompt_logprobs_.extract(request.id); !node.empty())
+      output.prompt_logprobs =
+          std::make_unique<std::vector<PositionLogprobs>>(std::move(node.mapped()));
+  }
+  const size_t last = first + static_cast<size_t>(slice.num_taken) - 1;
+  for (size_t i = first; i <= last; ++i) {
+    if (i > first) send(std::exchange(output, {.id = request.id}));
+    output.token = flight.sampled[i].token;
+    output.logprobs = std::move(flight.logprobs[i]);
+  }
+  for (const TokenId forced : flight.sampled[last].forced.first(slice.num_forced))
+    send(std::exchange(output, {.id = request.id, .token = forced}));
+  if (request.finish != FinishReason::none && request.finish != FinishReason::error)
+    output.summary = summarise(request);
+  send(std::move(output));
 }
 
 void RankAnswers::send_end(Request& request) {

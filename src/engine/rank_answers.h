@@ -47,6 +47,7 @@ class RankAnswers {
  private:
   void keep_prompt_logprobs(Flight& flight);
   void keep_routed(const Flight& flight);
+  void send_tokens(const Slice& slice, size_t first, Flight& flight);
   std::unique_ptr<RequestSummary> summarise(Request& request);
   void send(RequestOutput&& output);
 

@@ -51,6 +51,7 @@ class RankLoop {
   // Returns another rank that asks to stop, so that no request should begin; -1: none.
   int leaver() const { return step_.lockstep() != nullptr ? step_.lockstep()->leaver() : -1; }
   RankOverlap& overlap() { return step_.overlap(); }  // its functions say which thread may call
+  const Speculation* speculation() const { return step_.speculation(); }
   KvEventChannel* kv_events() const { return step_.kv_events(); }
 
  private:

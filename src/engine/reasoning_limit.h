@@ -9,13 +9,14 @@
 
 namespace hocket {
 
-// The tokens of an answer so far: `newest`, if >= 0, stands behind those of `generated`.
+// The tokens of an answer so far: those of `newer` stand behind those of `generated`.
 struct AnswerSoFar {
-  std::span<const TokenId> generated;
-  TokenId newest{-1};
+  std::span<const TokenId> generated, newer = {};
 
-  size_t size() const { return generated.size() + (value(newest) >= 0 ? 1 : 0); }
-  TokenId operator[](size_t i) const { return i < generated.size() ? generated[i] : newest; }
+  size_t size() const { return generated.size() + newer.size(); }
+  TokenId operator[](size_t i) const {
+    return i < generated.size() ? generated[i] : newer[i - generated.size()];
+  }
 };
 
 // Returns the token that the limit forces next; -1 if it forces none. Thread: any. Allocates

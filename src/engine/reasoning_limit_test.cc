@@ -17,12 +17,11 @@ std::vector<TokenId> ids(std::initializer_list<int> values) {
 std::vector<TokenId> played(const ReasoningLimit& limit, const std::vector<TokenId>& wanted) {
   std::vector<TokenId> answer;
   for (const TokenId token : wanted) {
-    const TokenId forced = forced_reasoning_end(limit, {answer, TokenId{-1}});
-    // Passing the newest token apart must give the same.
-    if (!answer.empty()) {
-      const std::span<const TokenId> before(answer.data(), answer.size() - 1);
-      EXPECT_EQ(forced_reasoning_end(limit, {before, answer.back()}), forced);
-    }
+    const TokenId forced = forced_reasoning_end(limit, {answer});
+    // Passing the newest tokens apart must give the same.
+    const std::span<const TokenId> all(answer);
+    for (size_t old = 0; old <= all.size(); ++old)
+      EXPECT_EQ(forced_reasoning_end(limit, {all.first(old), all.subspan(old)}), forced);
     answer.push_back(value(forced) >= 0 ? forced : token);
   }
   return answer;

@@ -83,6 +83,15 @@ class Runner {
   // Runs a pass of one of several ranks; all ranks run this pass, those without rows too. Errors:
   // lost_rank; then no result of the pass may be used.
   Result<void> forward_together(const ForwardBatch& batch, const PassWish& wish);
+  // Runs a module for multi-token prediction over `batch`, like forward(); the only rank.
+  void forward_module(int module, const ForwardBatch& batch, const Model::HiddenRows& hidden);
+  // Returns one of the spare pages of the only module (MemoryPlan::num_spare_pages).
+  PageId spare_page(int index) const {
+    HOCKET_CHECK(index < plan_.num_spare_pages);
+    return PageId{plan_.num_pages + index};
+  }
+  // Returns the model, or one of its modules, for HiddenRows::of.
+  const Model& model() const { return *model_; }
   // Returns the logits [count, vocabulary] of output rows [begin, begin + count), count <=
   // plan().work.max_logits_rows; valid until the next call.
   View<float> logits(int begin, int count);

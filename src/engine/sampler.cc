@@ -71,7 +71,7 @@ void penalise(const SampleRow& row, std::span<int32_t> counts, std::span<float> 
   const auto frequency = static_cast<float>(p.frequency_penalty);
   const auto presence = static_cast<float>(p.presence_penalty);
   for (const TokenId id : row.generated) ++counts[value(id)];
-  if (value(row.newest) >= 0) ++counts[value(row.newest)];
+  for (const TokenId id : row.newer) ++counts[value(id)];
   if (repetition != 1.0f)
     for (const TokenId id : row.prompt)
       if (int32_t& count = counts[value(id)]; count == 0) count = kPromptOnly;
@@ -84,7 +84,7 @@ void penalise(const SampleRow& row, std::span<int32_t> counts, std::span<float> 
     if (count != kPromptOnly) l -= frequency * static_cast<float>(count) + presence;
   };
   std::ranges::for_each(row.generated, settle);
-  if (value(row.newest) >= 0) settle(row.newest);
+  std::ranges::for_each(row.newer, settle);
   if (repetition != 1.0f) std::ranges::for_each(row.prompt, settle);
 }
 
@@ -186,7 +186,7 @@ struct Rules {
 int reasoning_end(const SampleRow& row, std::span<const uint32_t> allowed) {
   if (row.params->reasoning_limit == nullptr) return -1;
   const int id =
-      value(forced_reasoning_end(*row.params->reasoning_limit, {row.generated, row.newest}));
+      value(forced_reasoning_end(*row.params->reasoning_limit, {row.generated, row.newer}));
   return id >= 0 && !allowed.empty() && !mask_allows(allowed, id) ? -1 : id;
 }
 
@@ -233,6 +233,11 @@ PositionLogprobs make_logprobs(std::span<const float> logits, float logsumexp, T
 
 }  // namespace
 
+bool draft_holds(const SampleRow& row, const SampledToken& drawn) {
+  return value(row.draft) >= 0 && drawn.token == row.draft && !drawn.failed &&
+         drawn.grammar == GrammarVerdict::goes_on;
+}
+
 double uniform_at(uint64_t seed, uint64_t position) {
   const uint64_t bits = mix64(mix64(seed + kMixStep) ^ (position * 0xd1342543de82ef95ull));
   return static_cast<double>(bits >> 11) * 0x1p-53;
@@ -265,7 +270,7 @@ void Sampler::sample(Backend& backend, View<const float> logits, std::span<const
   state_->reserve_workers(backend.workers().size());
   const auto stats = std::span(state_->stats).first(logits.rows);
   row_stats(backend, logits, stats);
-  backend.workers().run(static_cast<int>(rows.size()), [&](int i, int worker) {
+  const auto sample_row = [&](size_t i, int worker) {
     const SampleRow& row = rows[i];
     const RowStats& facts = stats[row.logits_row];
     const std::span<const float> untouched_logits(logits.row(row.logits_row), logits.cols);
@@ -283,13 +288,20 @@ void Sampler::sample(Backend& backend, View<const float> logits, std::span<const
     if (token < 0) return;
     out[i] = {.token = TokenId{token}, .failed = false};
     if (row.grammar != nullptr) {
-      out[i].grammar = row.grammar->accept(TokenId{token}, row.most_forced);
+      const bool is_draft = TokenId{token} == row.draft;
+      out[i].grammar = row.grammar->accept(TokenId{token}, is_draft ? 0 : row.most_forced);
       out[i].forced = row.grammar->forced();
       out[i].failed = out[i].grammar == GrammarVerdict::failed;
     }
     if (row.params->num_top_logprobs >= 0)
       logprobs[i] = std::make_unique<PositionLogprobs>(make_logprobs(
           untouched_logits, facts.logsumexp, TokenId{token}, row.params->num_top_logprobs));
+  };
+  backend.workers().run(static_cast<int>(rows.size()), [&](int index, int worker) {
+    auto i = static_cast<size_t>(index);
+    if (i > 0 && value(rows[i - 1].draft) >= 0) return;  // sampled behind the row before it
+    sample_row(i, worker);
+    for (; i + 1 < rows.size() && draft_holds(rows[i], out[i]); ++i) sample_row(i + 1, worker);
   });
 }
 

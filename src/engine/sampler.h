@@ -28,20 +28,24 @@ struct SampleRow {
   int logits_row = 0;  // index in the logits that sample() gets
   const SamplingParams* params = nullptr;
   std::span<const TokenId> prompt;
-  std::span<const TokenId> generated;  // tokens so far, without the newest if that is set below
-  TokenId newest{-1};                  // if >= 0: the token after those of `generated`
+  std::span<const TokenId> generated;   // tokens so far, without those of `newer`
+  std::span<const TokenId> newer = {};  // those after them: drafts, or what another step sampled
+  // If >= 0: the token after this row is a draft. The next SampleRow is that of the draft; it is
+  // sampled only if this one draws the draft.
+  TokenId draft{-1};
   // The model's end tokens, empty with ignore_eos. They are masked, as params->stop_ids are, until
   // min_new_tokens.
   std::span<const TokenId> end_ids;
   AnswerGrammar* grammar = nullptr;  // grammar of the answer; accepts the drawn token
   int most_forced = 0;               // most forced tokens to take after the drawn one
 
-  int num_generated() const {
-    return static_cast<int>(generated.size()) + (value(newest) >= 0 ? 1 : 0);
-  }
+  int num_generated() const { return static_cast<int>(generated.size() + newer.size()); }
   // Returns the position of the drawn token in prompt and answer.
   int position() const { return static_cast<int>(prompt.size()) + num_generated(); }
 };
+
+// Returns true if the row after this one counts.
+bool draft_holds(const SampleRow& row, const SampledToken& drawn);
 
 // Returns a uniform number in [0, 1) from (seed, position) alone: the same on every machine.
 double uniform_at(uint64_t seed, uint64_t position);
@@ -51,9 +55,10 @@ class Sampler {
   Sampler(int vocab_size, int max_rows);
   ~Sampler();
 
-  // Samples all rows. out[i] belongs to rows[i]; logprobs[i] is filled if params->num_top_logprobs
-  // >= 0 (else left null). A row fails if its logits are not finite, before or after its rules are
-  // applied, or if its grammar allows no token.
+  // Samples all rows, except those behind a draft that does not hold, whose results are left alone.
+  // out[i] belongs to rows[i]; logprobs[i] is filled if params->num_top_logprobs >= 0 (else left
+  // null). The first row is sampled even if it is that of a draft. A row fails if its logits are
+  // not finite, before or after its rules are applied, or if its grammar allows no token.
   void sample(Backend& backend, View<const float> logits, std::span<const SampleRow> rows,
               std::span<SampledToken> out, std::span<std::unique_ptr<PositionLogprobs>> logprobs);
 

@@ -110,7 +110,7 @@ TEST_F(SamplerTest, TheNewestTokenMayStandApart) {
     SampleRow whole{.params = &params, .prompt = prompt_, .generated = generated, .end_ids = ends};
     SampleRow apart = whole;
     apart.generated = whole.generated.first(ids.size() - 1);
-    apart.newest = generated.back();
+    apart.newer = whole.generated.last(1);
     EXPECT_EQ(sampler_.distribution(backend_, logits_, apart).processed,
               sampler_.distribution(backend_, logits_, whole).processed);
     int num_differing = 0;
@@ -118,10 +118,50 @@ TEST_F(SamplerTest, TheNewestTokenMayStandApart) {
       params.seed = static_cast<uint64_t>(seed);
       EXPECT_EQ(value(sample(apart).token), value(sample(whole).token));
       SampleRow without = apart;
-      without.newest = TokenId{-1};
+      without.newer = {};
       num_differing += value(sample(without).token) != value(sample(whole).token);
     }
     EXPECT_GT(num_differing, 10);
+  }
+}
+
+// A row behind a draft draws what it would draw if the draft were a token; behind a draft that does
+// not hold, nothing is drawn.
+TEST_F(SamplerTest, DraftsAreFollowedUpToTheFirstThatFails) {
+  constexpr size_t kDrafts = 6;
+  const std::vector<TokenId> ends = {TokenId{4}, TokenId{7}};
+  SamplingParams params{.temperature = 1.5, .frequency_penalty = 0.7, .presence_penalty = 0.3};
+  params.repetition_penalty = 1.3;
+  params.min_new_tokens = 3;
+  params.num_top_logprobs = 2;
+  std::vector<TokenId> answer;
+  while (answer.size() < 2 + kDrafts + 1) {
+    params.seed = 11;
+    answer.push_back(sample(params, answer, ends).token);
+  }
+  const auto known = std::span<const TokenId>(answer).first(2);
+  for (size_t wrong = 0; wrong <= kDrafts; ++wrong) {
+    std::vector<TokenId> drafts(answer.begin() + 2, answer.end() - 1);
+    if (wrong < kDrafts) drafts[wrong] = TokenId{(value(drafts[wrong]) + 1) % kNumLogits};
+    std::vector<SampleRow> rows;
+    for (size_t i = 0; i <= kDrafts; ++i)
+      rows.push_back({.params = &params,
+                      .prompt = prompt_,
+                      .generated = known,
+                      .newer = std::span<const TokenId>(drafts).first(i),
+                      .draft = i < kDrafts ? drafts[i] : TokenId{-1},
+                      .end_ids = ends});
+    rows.push_back({.params = &params, .prompt = prompt_, .generated = known, .end_ids = ends});
+    std::vector<SampledToken> tokens(rows.size());
+    std::vector<std::unique_ptr<PositionLogprobs>> logprobs(rows.size());
+    sampler_.sample(backend_, View<const float>(logits_.data(), 1, kNumLogits), rows, tokens,
+                    logprobs);
+    for (size_t i = 0; i <= kDrafts; ++i) {
+      const bool counts = i <= wrong;
+      EXPECT_EQ(value(tokens[i].token), counts ? value(answer[2 + i]) : -1) << wrong << ' ' << i;
+      EXPECT_EQ(logprobs[i] != nullptr, counts) << wrong << ' ' << i;
+    }
+    EXPECT_EQ(tokens.back().token, answer[2]);  // the next request's row
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "policy/speculation/ngram_drafter.h"
+
 namespace hocket {
 namespace {
 
@@ -9,6 +11,28 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Schedule
   options.kv_events = events;
   options.hooks = hooks;
   return options;
+}
+
+// Returns null if there are no drafts. Sets by_module if the model's own module guesses.
+std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, Runner& runner,
+                                              ModuleDrafter*& by_module) {
+  const SpeculationChoice& choice = parts.speculation;
+  if (choice.most_drafts == 0) return nullptr;
+  const int num_seats = parts.scheduler.max_running_requests;
+  std::unique_ptr<Drafter> drafter;
+  if (parts.drafter) {
+    drafter = parts.drafter(rank, num_seats);
+  } else if (choice.by_module) {
+    auto own = std::make_unique<ModuleDrafter>(runner, num_seats, choice.most_drafts);
+    by_module = own.get();
+    drafter = std::move(own);
+  } else {
+    drafter = std::make_unique<NgramDrafter>(num_seats);
+  }
+  return std::make_unique<Speculation>(Speculation::Options{.num_seats = num_seats,
+                                                            .most_drafts = choice.most_drafts,
+                                                            .fixed = choice.fixed,
+                                                            .drafter = std::move(drafter)});
 }
 
 }  // namespace
@@ -34,6 +58,7 @@ bool RankStep::run() {
   sample(*flight, tools());
   commit(*flight);
   reply(*flight);
+  if (module_drafter_ != nullptr) module_drafter_->compute();
   return true;
 }
 
@@ -49,6 +74,7 @@ Flight* RankStep::compute_next() {
   report_.set_busy(!batch.empty());
   if (batch.empty()) return publish_idle(), nullptr;
   pending_prompt_rows_ = batch.pending_tokens;
+  if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
   Flight& flight = take_flight();
   report_.begin_verb(Verb::prepare);
   prepare(batch, prepare_options(), flight);
@@ -96,6 +122,8 @@ void RankStep::commit(Flight& flight) {
   scheduler_.note_duration(batch, flight.took());
   const TimePoint now = clock_.now();
   scheduler_.commit(batch, flight.sampled, now);
+  if (speculation_) speculation_->note(batch, now);
+  if (module_drafter_ != nullptr) module_drafter_->settle(flight, *speculation_);
   if (experts_ != nullptr) experts_->note(flight.experts);
   std::optional<StepTransfers> transfers;
   if (lockstep_) {
@@ -149,15 +177,18 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
                 .recent = parts.recent}),
       grammars_(parts.grammars, around.wake,
                 static_cast<size_t>(parts.scheduler.max_running_requests)),
-      hooks_(grammars_, lockstep()),
+      speculation_(make_speculation(parts, rank_index(), *runner_, module_drafter_)),
+      hooks_(grammars_, speculation_.get(), lockstep()),
       mixes_(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
       scheduler_(with(parts.scheduler, kv_events_.get(), &hooks_)),
       sampler_(runner_->info().model.vocab_size, runner_->plan().work.max_logits_rows),
       answers_(runner_->info().model, rank_index(), report_) {
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights_) {
-    flight.reserve(runner_->plan().work, max_requests,
-                   parts.scheduler.num_pages * (parts.scheduler.window_tokens > 0 ? 2 : 1));
+    flight.reserve(runner_->plan().work, {.requests = max_requests,
+                                          .samples = max_requests + parts.scheduler.max_answer_rows,
+                                          .pages = parts.scheduler.num_pages *
+                                                   (parts.scheduler.window_tokens > 0 ? 2 : 1)});
     flight.experts.rank = rank_index();
     flight.experts.counts.resize(experts_ != nullptr ? experts_->num_counts() : 0);
   }
@@ -177,6 +208,7 @@ bool RankStep::has_work() {
 // checks invariants, because that is cheap then.
 void RankStep::publish_idle() {
   report_.begin_verb(Verb::rest);
+  if (speculation_) speculation_->rest();
   overlap_.drop();
   send_finished();
   report_.publish_idle(scheduler_);
@@ -219,8 +251,8 @@ void RankStep::abort_step(const Batch& batch) {
   network_->lose(lockstep_->lost_peer(), *lockstep_->lost());
   abort_live(FinishReason::error, network_->lost().value_or(*lockstep_->lost()));
   if (!batch.empty()) {
-    const auto num_samples = std::ranges::count_if(batch.slices, &Slice::samples);
-    const std::vector<SampledToken> none(static_cast<size_t>(num_samples), {.failed = true});
+    const auto num_samples = static_cast<size_t>(batch.num_samples());
+    const std::vector<SampledToken> none(num_samples, {.failed = true});
     scheduler_.commit(batch, none, clock_.now());
   }
   report_.set_busy(false);
@@ -230,11 +262,12 @@ void RankStep::abort_step(const Batch& batch) {
 }
 
 // Proposes this rank's part of the next step. It asks for as many prompt rows as wait or are left
-// of cut prompts, up to the size of a step.
+// of cut prompts, up to the size of a step, and expects as many drafts as in the last one.
 StepProposal RankStep::propose() {
   StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
   if (!lockstep_) return proposal;
-  const NextStepForecast& work = proposal.work;
+  NextStepForecast& work = proposal.work;
+  if (work.num_decoding > 0) work.num_decoding += num_drafts_;
   int64_t rows = work.num_decoding;
   if (work.begins || work.continues) {
     if (!mixes_) rows = 0;
@@ -328,6 +361,7 @@ void RankStep::send_finished() {
   for (const std::unique_ptr<Request>& request : scheduler_.take_finished()) {
     answers_.send_end(*request);
     grammars_.forget(request->id);  // its last row is done
+    if (speculation_) speculation_->forget(request->id);
   }
 }
 

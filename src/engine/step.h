@@ -18,6 +18,8 @@
 #include "engine/flight.h"
 #include "engine/forward_thread.h"
 #include "engine/grammar/rank_grammars.h"
+#include "engine/module_drafter.h"
+#include "engine/plan/scheduler_settings.h"
 #include "engine/prepare.h"
 #include "engine/rank_answers.h"
 #include "engine/rank_hooks.h"
@@ -27,6 +29,7 @@
 #include "engine/ranks/rank_overlap.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
+#include "engine/speculation.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -52,8 +55,10 @@ struct RankParts {
   SchedulerOptions scheduler;                 // the rank itself sets `hooks` and `kv_events`
   int log_interval = 1;                       // StepLog's decode_interval
   const Clock* clock = nullptr;               // null: the real clock
-  GrammarCompiler* grammars = nullptr;        // lives from start() to join(); null: free text only
-  std::unique_ptr<RankNetwork> network;       // null for the only rank
+  SpeculationChoice speculation;
+  DrafterMaker drafter;                  // empty: that of --speculative-algorithm
+  GrammarCompiler* grammars = nullptr;   // lives from start() to join(); null: free text only
+  std::unique_ptr<RankNetwork> network;  // null for the only rank
   Duration stall_timeout = AllToAll::Options().stall_timeout;
   int max_delayed_passes = 0;  // passes that prompts may wait for other ranks' decode rows
   std::shared_ptr<const StageModel> prior;  // option of RankOverlap, as the next three
@@ -107,6 +112,8 @@ class RankStep {
   // Other threads may call the functions of these two that say so.
   RankOverlap& overlap() { return overlap_; }
   const RankOverlap& overlap() const { return overlap_; }
+  // Returns the drafts of this rank; null if there are none.
+  const Speculation* speculation() const { return speculation_.get(); }
   KvEventChannel* kv_events() const { return kv_events_.get(); }
 
  private:
@@ -145,8 +152,11 @@ class RankStep {
   std::optional<Lockstep> lockstep_;
   RankOverlap overlap_;
   RankGrammars grammars_;
+  ModuleDrafter* module_drafter_ = nullptr;  // the drafter, if it is one; speculation_ owns it
+  const std::unique_ptr<Speculation> speculation_;  // null: no drafts
   RankHooks hooks_;
   const bool mixes_;                  // prompts and decode rows may share a step
+  int num_drafts_ = 0;                // in the last step with answers
   int64_t pending_prompt_rows_ = 0;   // rows that the step before left to compute
   bool integrity_unchecked_ = false;  // a request came since the last check
   Scheduler scheduler_;

@@ -70,6 +70,9 @@ KvShapes kv_shapes_apart(const ModelConfig& model, DType dtype, int page_tokens)
     if (!model.is_linear(layer))
       (model.is_windowed(layer) ? shapes.windowed : shapes.full)
           .push_back(shape_of_layer(model, layer, dtype, page_tokens));
+  if (model.num_mtp_loaded > 0)
+    shapes.full.insert(shapes.full.end(), static_cast<size_t>(model.num_mtp_loaded),
+                       shape_of_layer(model.mtp_module(), 0, dtype, page_tokens));
   return shapes;
 }
 
@@ -83,8 +86,8 @@ void set_attention_need(const ModelConfig& model, DType kv_dtype, int page_token
   need.local_kv = kv_shape_of(model.local, kv_dtype, page_tokens);
 }
 
-DeltaShape delta_shape_of(const ModelConfig& model, DType dtype) {
-  return {.net = model.delta_net, .dtype = dtype};
+DeltaShape delta_shape_of(const ModelConfig& model, DType dtype, int undone_rows) {
+  return {.net = model.delta_net, .dtype = dtype, .undone_rows = undone_rows};
 }
 
 void WorkBuffers::lay_out_attention(const ModelConfig& model, DType dtype, Layout& layout) {
@@ -125,6 +128,7 @@ void WorkBuffers::lay_out_attention(const ModelConfig& model, DType dtype, Layou
 void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout) {
   const int rows = limits.max_rows;
   residual = floats(layout, rows, model.hidden_size);
+  if (model.num_mtp_loaded > 0) joined = layout.matrix(dtype, rows, 2 * model.hidden_size);
   normed = layout.matrix(dtype, rows, model.hidden_size);
   results = residual;
   if (model.result_norms) {

@@ -2,6 +2,7 @@
 // range of rows in every matrix.
 //
 //   residual                    fp32, the stream that layers add to
+//   joined                      only modules for multi-token prediction
 //   normed                      its norm, operand of products
 //   qkv, q_heads                fp32 projections
 //   q, attended                 operand and result of attention
@@ -50,8 +51,8 @@ KvShapes kv_shapes_apart(const ModelConfig& model, DType dtype, int page_tokens)
 // Sets the parts of `need` that depend on the kinds of attention and on their pages of `kv_dtype`.
 void set_attention_need(const ModelConfig& model, DType kv_dtype, int page_tokens,
                         ScratchNeed& need);
-// Returns the geometry of the states of layers with a delta net.
-DeltaShape delta_shape_of(const ModelConfig& model, DType dtype);
+// Returns the geometry of the states of layers with a delta net (DeltaShape::undone_rows).
+DeltaShape delta_shape_of(const ModelConfig& model, DType dtype, int undone_rows = 0);
 
 struct WorkBuffers {
   // Allocates all buffers. Errors: out_of_memory.
@@ -63,6 +64,7 @@ struct WorkBuffers {
   View<float> residual;              // [rows, hidden]
   View<float> results;               // [rows, hidden] to which experts add: residual; with
                                      // ModelConfig::result_norms a place before the norm
+  MatrixView joined;                 // [rows, 2 * hidden] norms of a token and a hidden row
   MatrixView normed;                 // [rows, hidden]
   MatrixView shared_normed;          // [rows, hidden]; with result_norms: for the shared experts
   View<float> cos, sin;              // [rows, rotary / 2]

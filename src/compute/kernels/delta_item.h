@@ -88,9 +88,7 @@ class DeltaItem {
       row += count;
       if (first + count == kDeltaBlock) close(row, position - first);
     }
-    for (int row = std::max(0, sequence_.num_rows - (kConvTaps - 1)); row < sequence_.num_rows;
-         ++row)
-      copy_inputs(row, call_.layer.tail(sequence_.block, sequence_.first_position + row));
+    keep_inputs();
   }
 
   int group() const { return net_.values_a_key(); }
@@ -109,16 +107,23 @@ class DeltaItem {
     f(at_.key, at_.key_channel, net_.key_dim);
     f(at_.value, at_.value_channel, group() * net_.value_dim);
   }
-  void copy_inputs(int row, float* to) const {
-    for_channels([&](int column, int channel, int count) {
-      std::copy_n(input(row, column, channel), count, to + channel);
-    });
-  }
-  // Keeps the inputs of the three tokens before row `end` with the state behind them.
-  void keep_tail(int end, int slot) const {
+  // Copies the inputs of the three tokens before row `end` of the sequence to the tail of a state.
+  void copy_inputs(int end, float* to) const {
     for (int i = 0; i < kConvTaps - 1; ++i)
-      copy_inputs(end - (kConvTaps - 1) + i,
-                  call_.layer.state_tail(slot) + int64_t{i} * net_.channels());
+      for_channels([&](int column, int channel, int count) {
+        const float* const from = input(end - (kConvTaps - 1) + i, column, channel);
+        std::copy_n(from, count, to + int64_t{i} * net_.channels() + channel);
+      });
+  }
+  // Keeps the inputs of the last rows in the block slot.
+  void keep_inputs() const {
+    for (int row = std::max(0, sequence_.num_rows - shape_.tail_rows()); row < sequence_.num_rows;
+         ++row) {
+      float* const to = call_.layer.tail(sequence_.block, sequence_.first_position + row);
+      for_channels([&](int column, int channel, int count) {
+        std::copy_n(input(row, column, channel), count, to + channel);
+      });
+    }
   }
 
   // Fills the block slot from the state at a border.
@@ -126,13 +131,13 @@ class DeltaItem {
     const DeltaLayer& layer = call_.layer;
     const int slot = border == 0 ? -1 : sequence_.slot_at(border);
     for (int i = 0; i < kConvTaps - 1; ++i) {
-      float* const tail = layer.tail(sequence_.block, border - (kConvTaps - 1) + i);
+      float* const to = layer.tail(sequence_.block, border - (kConvTaps - 1) + i);
       for_channels([&](int, int channel, int count) {
         if (border == 0) {
-          std::fill_n(tail + channel, count, 0.0f);
+          std::fill_n(to + channel, count, 0.0f);
         } else {
           std::copy_n(layer.state_tail(slot) + int64_t{i} * net_.channels() + channel, count,
-                      tail + channel);
+                      to + channel);
         }
       });
     }
@@ -379,7 +384,7 @@ class DeltaItem {
   void close(int end, int border_before) {
     const DeltaLayer& layer = call_.layer;
     const int border = border_before + kDeltaBlock, slot = sequence_.slot_at(border);
-    keep_tail(end, slot);
+    copy_inputs(end, layer.state_tail(slot));
     for (int j = 0; j < group(); ++j) {
       float* const state = layer.state(slot, value_head(j));
       const float* const sums = layer.sums(sequence_.block, value_head(j));

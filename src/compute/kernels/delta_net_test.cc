@@ -72,44 +72,113 @@ struct Slots {
   DeltaLayer layer;
 };
 
+// Rows of one call, the tokens from `position` on.
+struct Run {
+  int position = 0, count = 0;
+  const float *x = nullptr, *gates = nullptr;
+};
+
+// Plays runs of one sequence, with states in the slots of `places`.
+class Player {
+ public:
+  Player(Isa isa, const Form& form, const Inputs& in, std::span<const StatePlace> places,
+         Slots& slots)
+      : form_(form),
+        in_(in),
+        places_(places),
+        slots_(slots),
+        workers_({.num_workers = isa == Isa::ref ? 1 : 2}),
+        backend_(*Backend::create(isa, workers_, delta_net_scratch_bytes(slots.layer.shape))) {}
+
+  int64_t x_columns() const { return form_.net.channels() + form_.net.value_columns(); }
+  int64_t gate_columns() const { return form_.net.gate_columns(); }
+
+  // Returns the results of all rows.
+  std::vector<float> play(const Run& run) {
+    const DeltaNetConfig& net = form_.net;
+    Buffer memory = *Buffer::allocate(run.count * round_up(net.value_columns(), kBlockK) * 4 + 64);
+    Layout layout(memory.data());
+    const MatrixView out = layout.matrix(form_.dtype, run.count, net.value_columns());
+    const DeltaSequence sequence = {.row_begin = 0,
+                                    .num_rows = run.count,
+                                    .first_position = run.position,
+                                    .block = 1,
+                                    .opens_at = run.position == 0 ? 0 : -1,
+                                    .places = places_};
+    delta_net(backend_, {.x = View<const float>(run.x, run.count, x_columns()),
+                         .gates = View<const float>(run.gates, run.count, gate_columns()),
+                         .taps = in_.taps,
+                         .a_log = in_.a_log,
+                         .dt_bias = in_.dt_bias,
+                         .norm = in_.norm,
+                         .norm_eps = 1e-6f,
+                         .layer = slots_.layer,
+                         .sequences = {&sequence, 1},
+                         .out = out});
+    std::vector<float> all;
+    for (int row = 0; row < run.count; ++row)
+      for (int c = 0; c < net.value_columns(); ++c)
+        all.push_back(form_.dtype == DType::bf16 ? to_float(out.as<Bf16>().row(row)[c])
+                                                 : out.as<float>().row(row)[c]);
+    return all;
+  }
+
+ private:
+  const Form& form_;
+  const Inputs& in_;
+  std::span<const StatePlace> places_;
+  Slots& slots_;
+  WorkerPool workers_;
+  Backend backend_;
+};
+
 // Plays tokens [0, inputs) cut into runs, with states kept in the slots of `places`.
 std::vector<float> play(Isa isa, const Form& form, const Inputs& in, std::span<const int> runs,
                         std::span<const StatePlace> places, Slots& slots) {
-  WorkerPool workers({.num_workers = isa == Isa::ref ? 1 : 2});
-  const DeltaShape& shape = slots.layer.shape;
-  Backend backend = *Backend::create(isa, workers, delta_net_scratch_bytes(shape));
-  const DeltaNetConfig& net = form.net;
-  const int64_t x_columns = net.channels() + net.value_columns();
-  const auto tokens = static_cast<int64_t>(in.x.size()) / x_columns;
+  Player player(isa, form, in, places, slots);
   std::vector<float> all;
   int position = 0;
   for (const int count : runs) {
-    Buffer memory = *Buffer::allocate(count * round_up(net.value_columns(), kBlockK) * 4 + 64);
-    Layout layout(memory.data());
-    const MatrixView out = layout.matrix(form.dtype, count, net.value_columns());
-    const DeltaSequence sequence = {.row_begin = 0,
-                                    .num_rows = count,
-                                    .first_position = position,
-                                    .block = 1,
-                                    .opens_at = position == 0 ? 0 : -1,
-                                    .places = places};
-    delta_net(backend,
-              {.x = View<const float>(in.x.data(), tokens, x_columns).slice_rows(position, count),
-               .gates = View<const float>(in.gates.data(), tokens, net.gate_columns())
-                            .slice_rows(position, count),
-               .taps = in.taps,
-               .a_log = in.a_log,
-               .dt_bias = in.dt_bias,
-               .norm = in.norm,
-               .norm_eps = 1e-6f,
-               .layer = slots.layer,
-               .sequences = {&sequence, 1},
-               .out = out});
-    for (int row = 0; row < count; ++row)
-      for (int c = 0; c < net.value_columns(); ++c)
-        all.push_back(form.dtype == DType::bf16 ? to_float(out.as<Bf16>().row(row)[c])
-                                                : out.as<float>().row(row)[c]);
+    const std::vector<float> rows =
+        player.play({.position = position,
+                     .count = count,
+                     .x = in.x.data() + position * player.x_columns(),
+                     .gates = in.gates.data() + position * player.gate_columns()});
+    all.insert(all.end(), rows.begin(), rows.end());
     position += count;
+  }
+  return all;
+}
+
+// Plays tokens one or a few at a time, each time with rows of `wrong` behind them, which the next
+// run computes anew; no border is among those.
+std::vector<float> play_with_failures(Isa isa, const Form& form, const Inputs& in,
+                                      const Inputs& wrong, Slots& slots) {
+  constexpr StatePlace kPlace[] = {{1 << 20, 2}};
+  Player player(isa, form, in, kPlace, slots);
+  const int64_t x_columns = player.x_columns(), gate_columns = player.gate_columns();
+  const int tokens = static_cast<int>(std::ssize(in.x) / x_columns);
+  std::mt19937 random(7);
+  std::vector<float> all;
+  for (int position = 0; position < tokens;) {
+    const int right = std::min<int>(tokens - position, 1 + random() % 4);
+    const int end = position + right;
+    const int before_border = kDeltaBlock - 1 - end % kDeltaBlock;
+    const int fail = std::min({slots.layer.shape.undone_rows, before_border, tokens - end,
+                               static_cast<int>(random() % 10)});
+    const auto rows_of = [&](const std::vector<float>& from, const std::vector<float>& other,
+                             int64_t columns) {
+      std::vector<float> rows(from.begin() + position * columns, from.begin() + end * columns);
+      rows.insert(rows.end(), other.begin() + end * columns,
+                  other.begin() + (end + fail) * columns);
+      return rows;
+    };
+    const std::vector<float> x = rows_of(in.x, wrong.x, x_columns);
+    const std::vector<float> gates = rows_of(in.gates, wrong.gates, gate_columns);
+    std::vector<float> rows = player.play({position, right + fail, x.data(), gates.data()});
+    rows.resize(static_cast<size_t>(right * form.net.value_columns()));
+    all.insert(all.end(), rows.begin(), rows.end());
+    position = end;
   }
   return all;
 }
@@ -155,6 +224,24 @@ TEST_P(DeltaNet, NoCutChangesABit) {
       cuts.push_back(std::min<int>(left, 1 + random() % 90));
     Slots own({form.net, form.dtype});
     EXPECT_TRUE(cases::same_bits(play(isa, form, in, cuts, kOneSlot, own), want));
+  }
+}
+
+TEST_P(DeltaNet, RowsThatFailedLeaveNoTrace) {
+  const Form& form = GetParam();
+  const Inputs in(form.net, 200, 8), wrong(form.net, 200, 9);
+  const int whole[] = {200};
+  for (const Isa isa : {Isa::ref, cases::vector_isas().front()}) {
+    Slots slots({form.net, form.dtype});
+    const std::vector<float> want = play(isa, form, in, whole, kOneSlot, slots);
+    Slots own({.net = form.net, .dtype = form.dtype, .undone_rows = 8});
+    EXPECT_TRUE(cases::same_bits(play_with_failures(isa, form, in, wrong, own), want))
+        << isa_name(isa);
+    const int64_t state = slots.layer.shape.state_bytes() / int64_t{sizeof(float)};
+    EXPECT_EQ(std::memcmp(own.states.data() + 2 * state, slots.states.data() + 2 * state,
+                          state * sizeof(float)),
+              0)
+        << isa_name(isa);
   }
 }
 

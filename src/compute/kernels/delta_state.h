@@ -6,8 +6,8 @@
 //     tail    fp32 [3][channels]: the last inputs of the convolution before the border
 //
 //   block slot   the tokens of a running sequence from its last border on, at most kDeltaBlock
-//     tail    fp32 [3][channels]: the last inputs of the convolution so far, that of position p in
-//             row p mod 3
+//     tail    fp32 [3 + undone_rows][channels]: the last inputs of the convolution so far; that of
+//             a position stands at the position modulo the rows
 //     sums    fp32 [value heads][kDeltaBlock]: decays, added up from the border; with
 //             channel_decay [value heads][kDeltaBlock][padded key]
 //     base    T [value heads] the state at the border, rounded: a packed weight, n = value, k = key
@@ -41,6 +41,8 @@ constexpr int delta_border(int position) {
 struct DeltaShape {
   DeltaNetConfig net;
   DType dtype = DType::bf16;  // type of activations
+  // Most rows of one call that the next one may compute anew, as long as no border is among them.
+  int undone_rows = 0;
 
   int key_blocks() const { return static_cast<int>(round_up(net.key_dim, kBlockK) / kBlockK); }
   int padded_key() const { return key_blocks() * kBlockK; }
@@ -61,18 +63,20 @@ struct DeltaShape {
   int64_t far_elements() const {
     return net.channel_decay ? kDeltaPanels * (kDeltaPanels - 1) / 2 * panel_elements() : 0;
   }
-  int64_t tail_bytes() const {
-    return round_up((kConvTaps - 1) * int64_t{net.channels()} * size_of(DType::f32), 64);
+  int tail_rows() const { return kConvTaps - 1 + undone_rows; }
+  int64_t tail_bytes(int rows) const {
+    return round_up(rows * int64_t{net.channels()} * size_of(DType::f32), 64);
   }
+  int64_t state_tail_bytes() const { return tail_bytes(kConvTaps - 1); }
   // Bytes of one slot, in one layer.
   int64_t state_bytes() const {
-    return tail_bytes() +
+    return state_tail_bytes() +
            round_up(net.num_value_heads * state_elements() * size_of(DType::f32), 64);
   }
   int64_t block_bytes() const { return far_at() + net.num_key_heads * far_elements() * size(); }
 
   // Offsets in bytes, inside a block slot.
-  int64_t sums_at() const { return tail_bytes(); }
+  int64_t sums_at() const { return tail_bytes(tail_rows()); }
   int64_t base_at() const {
     return sums_at() + int64_t{net.num_value_heads} * sums_elements() * size_of(DType::f32);
   }
@@ -92,13 +96,13 @@ struct DeltaLayer {
 
   float* state_tail(int slot) const { return floats(states + slot * shape.state_bytes()); }
   float* state(int slot, int value_head) const {
-    return floats(states + slot * shape.state_bytes() + shape.tail_bytes()) +
+    return floats(states + slot * shape.state_bytes() + shape.state_tail_bytes()) +
            value_head * shape.state_elements();
   }
-  // Returns the inputs of the convolution at one of the last three positions.
+  // Returns the inputs at a position, -3 or more.
   float* tail(int slot, int position) const {
-    constexpr int kRows = kConvTaps - 1;
-    return floats(block(slot)) + (position + kRows) % kRows * int64_t{shape.net.channels()};
+    const int rows = shape.tail_rows();
+    return floats(block(slot)) + int64_t{(position + rows) % rows} * shape.net.channels();
   }
   float* sums(int slot, int value_head) const {
     return floats(block(slot) + shape.sums_at()) + int64_t{value_head} * shape.sums_elements();

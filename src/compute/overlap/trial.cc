@@ -34,36 +34,30 @@ std::optional<Plan> most_promising(const PlanRecord& record) {
 }  // namespace
 
 std::optional<Plan> Trials::next(const PlanRecord& record) {
-  if (proposals_left_ > 0 && record.border.phase == phase_) {
-    --proposals_left_;
+  if (pace_.proposes() && record.border.phase == phase_) {
+    pace_.propose();
     return plan_;
   }
-  const bool may_begin = notes_left_ == 0 && last_phase_ == record.border.phase &&
-                         record.measured.count() >= kTuning.few;
-  const bool is_rare = since_ * kTuning.trial_share >= kTuning.burst;
-  if (!may_begin || since_ < kTuning.trial_gap || (record.trials_left <= 0 && !is_rare))
+  if (last_phase_ != record.border.phase || record.measured.count() < kTuning.few ||
+      !pace_.may_begin(record.trials_left > 0))
     return std::nullopt;
   const auto plan = most_promising(record);
   if (!plan) return std::nullopt;
   plan_ = *plan, phase_ = record.border.phase;
-  proposals_left_ = kTuning.burst - 1, notes_left_ = kTuning.burst_notes, num_played_ = 0;
+  pace_.begin();
   return plan;
 }
 
 bool Trials::is_trial(const StepReport& step) const {
-  return notes_left_ > 0 && step.plan == static_cast<uint32_t>(id_of(plan_)) &&
+  return pace_.under_way() && step.plan == static_cast<uint32_t>(id_of(plan_)) &&
          step.phase == static_cast<uint8_t>(phase_);
 }
 
 void Trials::note(PlanRecord& record, const StepReport& step) {
   last_phase_ = record.border.phase;
-  ++since_;
-  if (notes_left_ == 0) return;
-  if (is_trial(step)) {
-    ++num_played_, ++record.num_trial_steps, --record.trials_left;
-    since_ = 0;
-  }
-  if (--notes_left_ == 0 || num_played_ == kTuning.burst) notes_left_ = proposals_left_ = 0;
+  const bool is_one = is_trial(step);
+  if (is_one) ++record.num_trial_steps, --record.trials_left;
+  pace_.note(is_one);
 }
 
 }  // namespace hocket

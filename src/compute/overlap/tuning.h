@@ -40,12 +40,8 @@ struct PlannerTuning {
   double cost_told = 0.03;  // share of the time from which the cost of a forced plan is logged
   int untold = 16;          // steps of a bucket until its first decision is logged
 
-  // Trials.
-  int burst = 4;               // steps of a trial; the first meets cold memory and does not count
-  int burst_notes = 8;         // reports after which a burst that is not played is given up
-  int trial_gap = 2;           // steps by the usual plan between two trials
+  // Trials; their pace is in base/trial_pace.h.
   int first_trials = 128;      // steps of trials in a new bucket, and after a change of the link
-  double trial_share = 0.01;   // share of steps that are trials once those are used up
   double doubt_of_kind = 0.4;  // how far a kind that was not measured may be off its prediction
   double errors_in_doubt = 1.5, most_doubt = 0.12;  // a plan: times the error seen so far, at most
   double certain = 0.005;                           // predictions with less doubt are not tried

@@ -23,6 +23,12 @@ struct RankInfo {
   int64_t weight_bytes = 0, kv_bytes = 0, window_bytes = 0, state_bytes = 0, work_bytes = 0;
 };
 
+// Drafts as they count: none if most_drafts is 0, whatever the algorithm was.
+struct SpeculationInfo {
+  std::string algorithm = "none";
+  int most_drafts = 0;  // of an answer in a step
+};
+
 // The sizes add up all ranks, except context_length.
 struct EngineInfo {
   ModelConfig model;
@@ -40,7 +46,8 @@ struct EngineInfo {
   std::string grammar_backend = "none";  // "llguidance" or "none"; makes structured output
   std::string why_no_grammar;            // set if the backend is "none"
   bool overlap_schedule = false;         // a step's results are handled while the next computes
-  int context_length = 0;                // tokens, prompt and answer together
+  SpeculationInfo speculation;
+  int context_length = 0;  // tokens, prompt and answer together
   int max_running_requests = 0;
   int chunk_tokens = 0;  // most tokens in a chunk; -1: prompts are never cut
   int num_pages = 0, page_tokens = 0;

@@ -54,8 +54,8 @@ WorkLimits work_limits(const MemoryPlan& plan, PrefillPolicy policy) {
                                ? std::min(plan.chunk_tokens, plan.max_prefill_tokens)
                                : std::max(plan.max_prefill_tokens, plan.context_length);
   const bool mixes = policy != PrefillPolicy::prefill_first;
-  const int rows = std::max(prefill_rows, 1) + (mixes ? plan.max_running_requests : 0);
-  const int max_rows = std::max(rows, plan.max_running_requests);
+  const int rows = std::max(prefill_rows, 1) + (mixes ? plan.max_answer_rows : 0);
+  const int max_rows = std::max(rows, plan.max_answer_rows);
   return {.max_rows = max_rows,
           .max_output_rows = max_rows,
           .max_logits_rows = std::min(kLogitsRows, max_rows)};
@@ -78,7 +78,7 @@ struct StateRoom {
 StateRoom state_room(const MemoryQuestion& q, const MemoryPlan& plan) {
   const double asked = q.settings.memory.mamba_full_memory_ratio;
   const double ratio = asked > 0 ? asked : kDefaultStateRatio;
-  const DeltaShape shape = delta_shape_of(q.model, q.dtype);
+  const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.most_drafts);
   const int64_t left =
       std::max<int64_t>(0, plan.budget_bytes - plan.weight_bytes - plan.work_bytes);
   return {.left = left,
@@ -94,7 +94,7 @@ StateRoom state_room(const MemoryQuestion& q, const MemoryPlan& plan) {
 void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
   const int layers = q.model.num_linear_layers();
   if (layers == 0) return;
-  const DeltaShape shape = delta_shape_of(q.model, q.dtype);
+  const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.most_drafts);
   const auto [left, room, request] = state_room(q, plan);
   const auto running =
       static_cast<int>(std::min<int64_t>(plan.max_running_requests, room / request));
@@ -191,14 +191,17 @@ int64_t window_pages_beside(const MemoryQuestion& q, const MemoryPlan& plan, int
 }
 
 int64_t kv_bytes_of(const MemoryQuestion& q, const MemoryPlan& plan, int64_t pages) {
-  if (q.window_page_bytes == 0) return pages * q.page_bytes;
-  return pages * q.page_bytes + (window_pages_beside(q, plan, pages) + 1) * q.window_page_bytes;
+  const int64_t windows =
+      q.window_page_bytes > 0 ? window_pages_beside(q, plan, pages) + 1 : int64_t{0};
+  return pages * q.page_bytes + windows * q.window_page_bytes +
+         plan.num_spare_pages * q.module_page_bytes;
 }
 
 Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   const ServerSettings& s = q.settings;
   HOCKET_TRY_VOID(check_settings(s));
   HOCKET_TRY(const PrefillChoice prefill, choose_prefill(s));
+  HOCKET_TRY(const SpeculationChoice speculation, choose_speculation(s));
   const int asked = s.model.context_length;
   if (asked > q.model.max_position_embeddings)
     return fail(error(ErrorCode::bad_value,
@@ -211,6 +214,13 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.context_length = asked > 0 ? asked : q.model.max_position_embeddings;
   plan.max_running_requests =
       s.memory.max_running_requests > 0 ? s.memory.max_running_requests : kDefaultRunningRequests;
+  plan.most_drafts = speculation.most_drafts;
+  plan.max_answer_rows = std::max(plan.max_running_requests, 1 + plan.most_drafts);
+  if (!speculation.why_off.empty())
+    plan.changes.push_back({.flag = "--speculative-algorithm",
+                            .from = s.speculation.algorithm,
+                            .to = "none",
+                            .why = speculation.why_off});
   plan.chunk_tokens = s.scheduler.chunked_prefill_size != 0 ? s.scheduler.chunked_prefill_size
                       : q.isa >= Isa::amx || q.placement != nullptr ? kTileChunk
                                                                     : kLaneChunk;
@@ -219,7 +229,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.work.int8_dispatch = q.dispatch_dtype == DType::int8;
   if (q.placement != nullptr)
     plan.work.exchange = ExpertParallelDispatcher::exchange_limits(
-        *q.placement, std::min(plan.max_running_requests, plan.work.max_rows));
+        *q.placement, std::min(plan.max_answer_rows, plan.work.max_rows));
   plan.work_bytes = WorkBuffers::bytes_for(q.model, q.dtype, plan.work) + exchange_bytes(q, plan);
   if (q.num_workers > 0) {
     ScratchNeed scratch = q.scratch;
@@ -231,6 +241,9 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
                                ? s.memory.mem_fraction_static * static_cast<double>(q.total_bytes)
                                : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
   plan_states(q, plan);
+  if (q.module_page_bytes > 0 && plan.most_drafts > 1)
+    plan.num_spare_pages =
+        plan.max_running_requests * pages_for(plan.most_drafts - 1, s.memory.page_size);
   const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
   plan.fitting_pages = most_pages_in(q, plan, left);
   return plan;
@@ -286,7 +299,8 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   }
   plan.num_pages = static_cast<int>(pages);
   plan.kv_bytes = kv_bytes_of(q, plan, pages);
-  plan.window_bytes = plan.kv_bytes - pages * q.page_bytes;
+  plan.window_bytes =
+      plan.kv_bytes - pages * q.page_bytes - plan.num_spare_pages * q.module_page_bytes;
   plan.num_window_pages = static_cast<int>(window_pages_beside(q, plan, pages));
   return plan;
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/plan/testing.h"
+#include "policy/scheduler/batch.h"
 
 namespace hocket {
 namespace {
@@ -27,7 +28,7 @@ ModelConfig model() {
 
 struct PlanCase {
   ServerSettings settings;
-  int64_t weight_bytes = 1 * kGb, page_bytes = 1'000'000;
+  int64_t weight_bytes = 1 * kGb, page_bytes = 1'000'000, module_page_bytes = 0;
   int64_t total_bytes = 10 * kGb, available_bytes = 8 * kGb;
 
   Result<MemoryPlan> plan() const {
@@ -37,6 +38,7 @@ struct PlanCase {
                         .dtype = DType::bf16,
                         .weight_bytes = weight_bytes,
                         .page_bytes = page_bytes,
+                        .module_page_bytes = module_page_bytes,
                         .total_bytes = total_bytes,
                         .available_bytes = available_bytes});
   }
@@ -113,6 +115,42 @@ TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
     before = several->work_bytes;
     EXPECT_LT(several->num_pages, alone->num_pages);
   }
+}
+
+// One answer finds the rows of all its drafts, however few requests may run.
+TEST(MemoryPlan, DraftsNeedRows) {
+  PlanCase c;
+  c.settings.speculation.algorithm = "NGRAM";
+  EXPECT_EQ(c.plan()->max_answer_rows, kDefaultRunningRequests);
+  c.settings.memory.max_running_requests = 2;
+  EXPECT_EQ(c.plan()->max_answer_rows, 1 + kMostDrafts);
+  const int64_t without = PlanCase{}.plan()->work.max_rows - kDefaultRunningRequests;
+  EXPECT_EQ(c.plan()->work.max_rows, without + 1 + kMostDrafts);
+  c.settings.speculation.num_steps = 3;
+  EXPECT_EQ(c.plan()->max_answer_rows, 4);
+  c.settings.scheduler.overlap_schedule = "on";
+  const auto off = c.plan();
+  ASSERT_TRUE(off.has_value());
+  EXPECT_EQ(off->most_drafts, 0);
+  EXPECT_EQ(off->max_answer_rows, 2);
+  ASSERT_EQ(off->changes.size(), 1u);
+  EXPECT_EQ(off->changes[0].flag, "--speculative-algorithm");
+}
+
+// Chains of guesses may go on where a request has no page yet.
+TEST(MemoryPlan, ModulesNeedSparePages) {
+  PlanCase c;
+  c.module_page_bytes = 50'000;
+  EXPECT_EQ(c.plan()->num_spare_pages, 0);
+  c.settings.speculation = {.algorithm = "NEXTN", .num_steps = 1};
+  EXPECT_EQ(c.plan()->num_spare_pages, 0);
+  c.settings.speculation.num_steps = 4;
+  c.settings.memory.page_size = 2;
+  const auto plan = c.plan();
+  ASSERT_TRUE(plan.has_value()) << describe(plan.error());
+  EXPECT_EQ(plan->num_spare_pages, 2 * kDefaultRunningRequests);
+  EXPECT_EQ(plan->kv_bytes, plan->num_pages * int64_t{1'000'000} + plan->num_spare_pages * 50'000);
+  EXPECT_EQ(plan->window_bytes, 0);
 }
 
 TEST(MemoryPlan, FractionIsOfTheWholeMemory) {

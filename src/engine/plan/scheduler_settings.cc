@@ -81,6 +81,67 @@ Result<bool> choose_overlap_schedule(const SchedulerSettings& settings) {
   return asked == "on";
 }
 
+namespace {
+
+// Returns how many drafts the flags ask for; 0: they leave it open.
+Result<int> drafts_asked(const SpeculationSettings& s) {
+  const auto refuse = [](std::string_view flag, std::string text) {
+    return fail(error(ErrorCode::bad_value, "{}", text).with_param(std::string(flag)));
+  };
+  if (s.num_steps < 0 || s.num_steps > kMostDrafts)
+    return refuse(
+        "speculative-num-steps",
+        fmt::format("--speculative-num-steps {} is not in 0 to {}", s.num_steps, kMostDrafts));
+  if (s.num_draft_tokens == 0) return s.num_steps;
+  if (s.num_draft_tokens < 2 || s.num_draft_tokens > 1 + kMostDrafts)
+    return refuse("speculative-num-draft-tokens",
+                  fmt::format("--speculative-num-draft-tokens {} is not 0 or in 2 to {}: it counts "
+                              "the token before the drafts, too",
+                              s.num_draft_tokens, 1 + kMostDrafts));
+  if (s.num_steps > 0 && s.num_draft_tokens != 1 + s.num_steps)
+    return refuse("speculative-num-draft-tokens",
+                  fmt::format("--speculative-num-draft-tokens {} and --speculative-num-steps {} "
+                              "contradict each other: {} drafts are {} tokens with the one before",
+                              s.num_draft_tokens, s.num_steps, s.num_steps, 1 + s.num_steps));
+  return s.num_draft_tokens - 1;
+}
+
+}  // namespace
+
+Result<SpeculationChoice> choose_speculation(const ServerSettings& settings) {
+  const SpeculationSettings& s = settings.speculation;
+  HOCKET_TRY(const int asked, drafts_asked(s));
+  if (s.algorithm == "none") {
+    if (asked == 0) return SpeculationChoice{};
+    return fail(error(ErrorCode::bad_value,
+                      "--speculative-num-steps and --speculative-num-draft-tokens change nothing "
+                      "with --speculative-algorithm none")
+                    .with_fix("--speculative-algorithm NGRAM")
+                    .with_param("speculative-num-steps"));
+  }
+  const bool by_module = s.algorithm == "NEXTN";
+  if (s.algorithm != "auto" && s.algorithm != "NGRAM" && !by_module)
+    return fail(error(ErrorCode::bad_value,
+                      "--speculative-algorithm {} is not one of auto, NEXTN, NGRAM, none; draft "
+                      "models "
+                      "and EAGLE's heads are not loaded",
+                      s.algorithm)
+                    .with_param("speculative-algorithm"));
+  HOCKET_TRY(const bool overlaps, choose_overlap_schedule(settings.scheduler));
+  if (overlaps)
+    return SpeculationChoice{.why_off =
+                                 "--overlap-schedule on makes the next step before the "
+                                 "drafts of this one are checked"};
+  if (by_module && settings.parallel.ep_size != 1)
+    return SpeculationChoice{.why_off = "the model's own module guesses on one rank only"};
+  // The module's rows have to be computed in every step, so its drafts are never left out.
+  if (by_module)
+    return SpeculationChoice{
+        .most_drafts = std::max(asked, 1), .fixed = std::max(asked, 1), .by_module = true};
+  return SpeculationChoice{.most_drafts = asked > 0 ? asked : kMostDrafts,
+                           .fixed = asked > 0 ? std::optional(asked) : std::nullopt};
+}
+
 // Returns how many tokens of a long prompt stand between two kept states: so many that all states
 // of a full KV cache take half of the slots that running requests leave.
 int kept_state_interval(const MemoryPlan& plan, int page_tokens) {
@@ -106,6 +167,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .num_window_pages = plan.num_window_pages,
       .window_tokens = plan.num_window_pages > 0 ? info.model.window_tokens() : 0,
       .max_running_requests = plan.max_running_requests,
+      .max_answer_rows = plan.max_answer_rows,
       .max_queued_requests = settings.memory.max_queued_requests,
       .max_queued_tokens = settings.memory.max_queued_tokens,
       .chunk_tokens = plan.chunk_tokens,

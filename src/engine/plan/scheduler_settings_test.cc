@@ -77,6 +77,69 @@ TEST(ChooseOverlapSchedule, RefusesNonsense) {
       {"--overlap-schedule on", "--disable-overlap-schedule"}));
 }
 
+ServerSettings speculating(SpeculationSettings speculation) {
+  return {.speculation = std::move(speculation)};
+}
+
+TEST(ChooseSpeculation, ByNameAndByEitherCount) {
+  EXPECT_EQ(choose_speculation(speculating({.algorithm = "none"}))->most_drafts, 0);
+  for (const char* algorithm : {"auto", "NGRAM"}) {
+    const auto open = choose_speculation(speculating({.algorithm = algorithm}));
+    ASSERT_TRUE(open.has_value());
+    EXPECT_EQ(open->most_drafts, kMostDrafts);
+    EXPECT_EQ(open->fixed, std::nullopt);
+    for (const SpeculationSettings& three :
+         {SpeculationSettings{.algorithm = algorithm, .num_steps = 3},
+          SpeculationSettings{.algorithm = algorithm, .num_draft_tokens = 4},
+          SpeculationSettings{.algorithm = algorithm, .num_steps = 3, .num_draft_tokens = 4}}) {
+      const auto fixed = choose_speculation(speculating(three));
+      ASSERT_TRUE(fixed.has_value());
+      EXPECT_EQ(fixed->most_drafts, 3);
+      EXPECT_EQ(fixed->fixed, 3);
+    }
+  }
+}
+
+// The module's rows are computed in any case, so the number is set; and by one rank only.
+TEST(ChooseSpeculation, ByTheModelsOwnModule) {
+  ServerSettings settings = speculating({.algorithm = "NEXTN"});
+  EXPECT_EQ(choose_speculation(settings)->fixed, 1);
+  EXPECT_TRUE(choose_speculation(settings)->by_module);
+  settings.speculation.num_steps = 3;
+  EXPECT_EQ(choose_speculation(settings)->fixed, 3);
+  settings.parallel.ep_size = 2;
+  const auto off = choose_speculation(settings);
+  ASSERT_TRUE(off.has_value());
+  EXPECT_EQ(off->most_drafts, 0);
+  EXPECT_FALSE(off->by_module);
+  EXPECT_NE(off->why_off.find("one rank"), std::string::npos);
+}
+
+TEST(ChooseSpeculation, IsOffWhereStepsOverlap) {
+  ServerSettings settings = speculating({.algorithm = "NGRAM", .num_steps = 3});
+  settings.scheduler.overlap_schedule = "on";
+  const auto choice = choose_speculation(settings);
+  ASSERT_TRUE(choice.has_value());
+  EXPECT_EQ(choice->most_drafts, 0);
+  EXPECT_NE(choice->why_off.find("--overlap-schedule on"), std::string::npos);
+}
+
+TEST(ChooseSpeculation, RefusesNonsense) {
+  const auto refused = [](SpeculationSettings s, std::initializer_list<std::string_view> names) {
+    return is_refused(choose_speculation(speculating(std::move(s))), names);
+  };
+  EXPECT_TRUE(refused({.algorithm = "EAGLE"}, {"--speculative-algorithm EAGLE", "auto", "NGRAM"}));
+  EXPECT_TRUE(refused({.algorithm = "none", .num_steps = 2}, {"--speculative-num-steps", "none"}));
+  for (const int steps : {-1, kMostDrafts + 1})
+    EXPECT_TRUE(
+        refused({.algorithm = "NGRAM", .num_steps = steps}, {"--speculative-num-steps", "0 to 8"}));
+  for (const int tokens : {-1, 1, kMostDrafts + 2})
+    EXPECT_TRUE(refused({.algorithm = "NGRAM", .num_draft_tokens = tokens},
+                        {"--speculative-num-draft-tokens", "2 to 9"}));
+  EXPECT_TRUE(refused({.algorithm = "NGRAM", .num_steps = 3, .num_draft_tokens = 3},
+                      {"--speculative-num-draft-tokens 3", "--speculative-num-steps 3"}));
+}
+
 TEST(SchedulerOptionsOf, TheFlags) {
   ServerSettings settings;
   SchedulerSettings& s = settings.scheduler;
@@ -86,6 +149,7 @@ TEST(SchedulerOptionsOf, TheFlags) {
   s.max_overtaken = 17;
   const MemoryPlan plan{.context_length = 1024,
                         .max_running_requests = 9,
+                        .max_answer_rows = 12,
                         .chunk_tokens = 64,
                         .max_prefill_tokens = 256,
                         .num_pages = 77};
@@ -98,6 +162,7 @@ TEST(SchedulerOptionsOf, TheFlags) {
   EXPECT_EQ(options->max_chunked_requests, 4);
   EXPECT_EQ(options->max_overtaken, 17);
   EXPECT_EQ(options->num_pages, 77);
+  EXPECT_EQ(options->max_answer_rows, 12);
 
   s.chunked_prefill_size = -1;
   EXPECT_TRUE(is_refused(scheduler_options(settings, plan, info),

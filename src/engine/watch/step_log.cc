@@ -52,7 +52,7 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
   if (batch.mode == ForwardMode::idle) return;
   uint64_t num_tokens = 0;
   for (const Slice& slice : batch.slices)
-    if (slice.accepted) num_tokens += static_cast<uint64_t>(1 + slice.num_forced);
+    num_tokens += static_cast<uint64_t>(slice.num_taken + slice.num_forced);
   const Duration passed = last_end_ == TimePoint{} ? took : now - last_end_;
   lately_.add(num_tokens, to_seconds(passed));
   since_line_.add(num_tokens, to_seconds(passed));

@@ -2,6 +2,7 @@
 // and lengths.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -13,13 +14,24 @@
 
 namespace hocket {
 
-// The rows for tokens [begin, begin + len) of `request`; pages for them are already assigned.
+// Most drafts of a request in a step.
+inline constexpr int kMostDrafts = 8;
+
+// The rows for tokens [begin, begin + len) of `request`; pages for them are already assigned. The
+// last num_drafts of them are drafts: guesses of the request's next tokens, which count if sampling
+// draws them, too.
+//
+//   tokens   | begin .... known | draft 0 | draft 1 | .. begin + len
+//   samples                  0         1         2        one behind each of these rows
 struct Slice {
   Request* request = nullptr;  // alive until this batch is committed
   int begin = 0;
   int len = 0;
-  // True: the last row's logits give the next token; false for a middle chunk.
+  // True: the logits of the last known token's row, and of each draft's, give the token after it;
+  // false for a middle chunk, which has no drafts.
   bool samples = false;
+  int num_drafts = 0;
+  std::array<TokenId, kMostDrafts> drafts{};
   // If >= begin: each row from this token on also reports the log-probability of the token after
   // it.
   int logprobs_from = -1;
@@ -33,8 +45,20 @@ struct Slice {
   int opens_at = -1;
   std::array<StatePlace, kMaxStatePlaces> places{};
   int num_places = 0;
-  bool accepted = false;  // set by commit(): the sampled token became the request's next one
-  int num_forced = 0;     // set by commit(): forced tokens that were appended after it
+  // Set by commit(): how many sampled tokens became the request's next ones, and how many forced
+  // ones were appended after them.
+  int num_taken = 0, num_forced = 0;
+
+  // Returns how many tokens are sampled: those after the first failed draft are left out.
+  int num_samples() const { return samples ? 1 + num_drafts : 0; }
+  // Returns how many drafts saved a step: a token was taken behind each of them.
+  int num_held() const { return std::max(0, num_taken - 1); }
+  // Returns the token of a row; pre: it is known or a draft.
+  TokenId token(int position) const {
+    const int draft = position - (begin + len - num_drafts);
+    return draft < 0 ? request->tokens[static_cast<size_t>(position)]
+                     : drafts[static_cast<size_t>(draft)];
+  }
 };
 
 // Copies the first `tokens` tokens of page `from` to page `to` before the forward pass; in models
@@ -54,8 +78,9 @@ struct Batch {
   std::vector<PageCopy> copies;
   int num_rows = 0;         // sum of len over all slices
   int num_decode_rows = 0;  // the last slices, one row each
-  // Answers with several rows, because a grammar forced tokens; and their rows.
-  int num_forced_slices = 0, num_forced_rows = 0;
+  // Answers with several rows, for forced tokens and drafts; their rows; and all drafts.
+  int num_long_slices = 0, num_long_rows = 0;
+  int num_drafts = 0;
 
   // The state when the batch was made, for logs and counters. cached_tokens: found in the cache by
   // prompts that begin, or begin again, in this batch.
@@ -69,8 +94,13 @@ struct Batch {
   // the others need not wait for this rank (SchedulerHooks::agree).
   bool idle_step = false;
 
-  int num_answers() const { return num_forced_slices + num_decode_rows; }
-  int num_answer_rows() const { return num_forced_rows + num_decode_rows; }
+  int num_answers() const { return num_long_slices + num_decode_rows; }
+  int num_answer_rows() const { return num_long_rows + num_decode_rows; }
+  int num_samples() const {
+    int sum = 0;
+    for (const Slice& slice : slices) sum += slice.num_samples();
+    return sum;
+  }
   // Returns true if there is nothing to run.
   bool empty() const { return slices.empty() && !idle_step; }
 };
@@ -82,7 +112,8 @@ enum class GrammarVerdict : uint8_t {
   failed,   // no token is allowed
 };
 
-// The sampler's choice for one slice with samples == true; the choices come in slice order.
+// The sampler's choice behind one row. The choices come in slice order, Slice::num_samples() for
+// each slice; those behind a draft that does not hold are left as they are here.
 struct SampledToken {
   TokenId token{-1};
   // The request ends with an error: the row's logits were not finite, or its grammar failed.
@@ -90,7 +121,7 @@ struct SampledToken {
   GrammarVerdict grammar = GrammarVerdict::goes_on;
   // Tokens that must follow and need not be sampled; the next slice has rows for all of them. With
   // forced tokens, `grammar` is the state after the last one. Borrowed until the commit; empty in
-  // overlapped steps.
+  // overlapped steps, and before a draft that holds.
   std::span<const TokenId> forced = {};
 };
 

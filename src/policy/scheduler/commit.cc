@@ -22,22 +22,21 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
   size_t num_used = 0;
   for (Slice& slice : done.slices) {
     Request& request = *slice.request;
-    const int end = slice.begin + slice.len;
+    int end = slice.begin + slice.len - slice.num_drafts;
     --request.num_batches;
-    const SampledToken* token = nullptr;
-    if (slice.samples) {
-      HOCKET_CHECK(num_used < sampled.size());
-      token = &sampled[num_used++];
-      --request.num_pending;
-    }
+    const auto num_samples = static_cast<size_t>(slice.num_samples());
+    HOCKET_CHECK(num_used + num_samples <= sampled.size());
+    const auto own = sampled.subspan(num_used, num_samples);
+    num_used += num_samples;
+    if (slice.samples) --request.num_pending;
     if (slice.logprobs_from >= 0) request.logprobs_done = std::min(end, request.prompt_len - 1);
     // The request ended earlier, or was aborted in flight.
     if (request.finish != FinishReason::none) continue;
 
     const bool was_prefilling = request.state == Request::State::prefilling;
-    if (token != nullptr) slice.num_forced = accept_forced(request, *token);
-    slice.accepted = token != nullptr && request.finish != FinishReason::error;
+    take_samples(slice, own);
     if (request.finish == FinishReason::error) continue;
+    end += slice.num_held();
     if (was_prefilling) share(request, end);
     states.keep(request, end);
     slide_window(request, end);
@@ -107,6 +106,27 @@ void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
   } else if (ends && request.generated() >= sampling.min_new_tokens) {
     request.finish = FinishReason::stop;
     request.matched_stop = sampled.token;
+  }
+}
+
+// Appends what was sampled, row by row, up to the end: the row of a draft counts if the token
+// before it is the draft. Rows of other drafts are computed anew by the next step.
+void Scheduler::State::take_samples(Slice& slice, std::span<const SampledToken> sampled) {
+  Request& request = *slice.request;
+  for (const SampledToken& token : sampled) {
+    slice.num_forced = accept_forced(request, token);
+    if (request.finish == FinishReason::error) break;
+    const auto draft = static_cast<size_t>(slice.num_taken++);
+    const bool holds = std::cmp_less(draft, slice.num_drafts) && token.token == slice.drafts[draft];
+    if (!holds || request.finish != FinishReason::none) break;
+    HOCKET_CHECK(token.forced.empty());
+  }
+  request.computed_len += slice.num_held();
+  if (slice.num_drafts == 0) return;
+  ++counters.num_verified_total;
+  for (size_t i = 0; std::cmp_less(i, slice.num_drafts); ++i) {
+    ++counters.drafted_total[i];
+    if (std::cmp_less(i, slice.num_held())) ++counters.held_total[i];
   }
 }
 

@@ -71,12 +71,13 @@ class FakeEngine {
     return static_cast<size_t>(value(page) * page_tokens_ + position % page_tokens_);
   }
   TokenId token(const Slice& slice, int position) const {
-    const auto& known = slice.request->tokens;
-    if (position < static_cast<int>(known.size())) return known[static_cast<size_t>(position)];
+    if (slice.future < 0 || position < static_cast<int>(slice.request->tokens.size()))
+      return slice.token(position);
     return last_.sampled.at(static_cast<size_t>(slice.future)).token;
   }
   void check(const Slice& slice, int end, std::string_view when);
   void forward(Step& step);
+  void sample(const Slice& slice, std::vector<SampledToken>& sampled);
   void compute_states(const Batch& batch);
   void compute_windows(const Batch& batch);
   void commit(Step step);
@@ -144,15 +145,30 @@ inline void FakeEngine::forward(Step& step) {
     const int end = slice.begin + slice.len;
     check(slice, end, "after the step");
     const int known = static_cast<int>(request.tokens.size()) + (slice.future >= 0 ? 1 : 0);
-    if (slice.samples != (end == known))
+    if (slice.samples != (end - slice.num_drafts == known))
       report(fmt::format("request {} samples in the wrong place", value(request.id)));
-    if (!slice.samples) continue;
-    std::vector<TokenId> history;
-    for (int i = 0; i < end; ++i) history.push_back(memory_[slot(request, i)]);
-    step.sampled.push_back(sample_(request, history));
+    if (slice.samples) sample(slice, step.sampled);
   }
   if (num_rows != batch.num_rows)
     report(fmt::format("{} rows, but the batch says {}", num_rows, batch.num_rows));
+}
+
+// Samples behind the last known token and behind each draft, up to the first that does not hold.
+inline void FakeEngine::sample(const Slice& slice, std::vector<SampledToken>& sampled) {
+  const int first = slice.begin + slice.len - slice.num_drafts;
+  std::vector<TokenId> history;
+  for (int i = 0; i < first; ++i) history.push_back(memory_[slot(*slice.request, i)]);
+  bool holds = true;
+  for (int i = 0; i <= slice.num_drafts; ++i) {
+    SampledToken& token = sampled.emplace_back();
+    if (!holds) continue;
+    token = sample_(*slice.request, history);
+    holds = i < slice.num_drafts && token.token == slice.token(first + i) &&
+            token.grammar == GrammarVerdict::goes_on && !token.failed;
+    if (!holds) continue;
+    token.forced = {};
+    history.push_back(memory_[slot(*slice.request, first + i)]);
+  }
 }
 
 inline void FakeEngine::compute_states(const Batch& batch) {

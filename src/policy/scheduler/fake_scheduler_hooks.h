@@ -1,7 +1,11 @@
 // SchedulerHooks whose answers are set by the test. Thread: any one.
 #pragma once
 
+#include <algorithm>
+#include <deque>
+#include <map>
 #include <set>
+#include <vector>
 
 #include "policy/scheduler/scheduler_hooks.h"
 
@@ -9,6 +13,8 @@ namespace hocket {
 
 struct FakeSchedulerHooks final : SchedulerHooks {
   std::set<RequestId> not_ready, broken, not_now;
+  std::map<RequestId, std::vector<TokenId>> drafts;  // for the next step of each
+  int most_rows_for_drafts = -1;                     // of the last offer_drafts()
   bool others_compute = false, nobody_begins = false;
   int num_agreements = 0, num_rows_agreed = 0;
   ForwardMode mode_agreed = ForwardMode::idle;  // mode of the last batch agreed on
@@ -20,12 +26,26 @@ struct FakeSchedulerHooks final : SchedulerHooks {
   }
   bool may_begin() override { return !nobody_begins; }
   bool may_join(const Request& head) override { return !not_now.contains(head.id); }
+  void offer_drafts(std::span<DraftOffer> answers, int most_rows) override {
+    most_rows_for_drafts = most_rows;
+    offered_.clear();
+    for (DraftOffer& answer : answers) {
+      const auto given = drafts.extract(answer.request->id);
+      if (given.empty()) continue;
+      const std::vector<TokenId>& mine = offered_.emplace_back(given.mapped());
+      answer.drafts =
+          std::span(mine).first(std::min(mine.size(), static_cast<size_t>(answer.most)));
+    }
+  }
   bool agree(const Batch& mine) override {
     ++num_agreements;
     num_rows_agreed += mine.num_rows;
     mode_agreed = mine.mode;
     return others_compute;
   }
+
+ private:
+  std::deque<std::vector<TokenId>> offered_;  // what the scheduler has yet to copy
 };
 
 }  // namespace hocket

@@ -53,9 +53,12 @@ class FakeStates {
         return fmt::format("it opens at {} instead of {}", slice.opens_at, slice.begin);
       if (slice.begin > 0 && !std::ranges::equal(at(slice, slice.begin), before))
         return fmt::format("its first state is not that of its {} tokens", slice.begin);
-    } else if (!std::ranges::equal(block, before)) {
+    } else if (block.size() < before.size() ||
+               !std::ranges::equal(std::span(block).first(before.size()), before)) {
       return "its block slot holds other tokens";
     }
+    const auto drafts_begin = std::ssize(tokens) - slice.num_drafts;
+    if (std::ssize(tokens) / step_ != drafts_begin / step_) return "a state is made of drafts";
     for (int border = (slice.begin / step_ + 1) * step_; border <= std::ssize(tokens);
          border += step_) {
       const auto source = static_cast<size_t>(border - step_);

@@ -70,7 +70,12 @@ class FakeWindows {
   // Checks that the request holds no page that none of its rows sees.
   std::string check_count(const Slice& slice) const {
     const RequestWindow& window = slice.request->window;
-    const auto held = static_cast<int>(window.pages.size()) - window.begin;
+    // Drafts that did not hold leave pages for the rows to come.
+    const int end = std::max(slice.begin + slice.len, slice.request->len());
+    const int used = std::min(static_cast<int>(window.pages.size()), pages_for(end, page_tokens_));
+    const int held = used - window.begin;
+    if (std::ssize(window.pages) > pages_for(end + kMostDrafts, page_tokens_))
+      return fmt::format("request {} holds pages beyond its drafts", value(slice.request->id));
     const bool answers = slice.request->state == Request::State::running;
     const int forced = answers ? slice.request->uncomputed() : 0;  // they have pages already
     const int tokens = window_tokens_ + page_tokens_ - 2 + forced + slice.len;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <numeric>
 
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
@@ -62,6 +63,7 @@ class Scenario {
     if (verb == "expect") return expect(words);
     if (verb == "others") return static_cast<void>(hooks_.others_compute = words[1] == "compute");
     if (verb == "begin") return static_cast<void>(hooks_.nobody_begins = words[1] == "nobody");
+    if (verb == "draft") return draft(words);
     if (auto* const guests = guests_of(verb)) return change(*guests, words);
     if (!claims_event) return differ("a known word", verb);
     const std::string event = events_.empty() ? "nothing" : events_.front();
@@ -154,6 +156,13 @@ class Scenario {
       differ("a welcome", describe(added.error()));
   }
 
+  // Executes "draft a 7,8": guesses for the next step with rows of a.
+  void draft(const Words& words) {
+    std::vector<TokenId>& drafts = hooks_.drafts[actors_[words[1]].id];
+    for (const std::string& token : split(words[2], ','))
+      drafts.push_back(TokenId{std::stoi(token)});
+  }
+
   // Executes "crowd r 3 ...": r1, r2 and r3 arrive.
   void crowd(Words words) {
     const int count = std::stoi(words[2]);
@@ -212,6 +221,7 @@ class Scenario {
         decodes += slice.len == 1 && slice.samples
                        ? " " + name
                        : fmt::format(" {}[{},{})", name, slice.begin, slice.begin + slice.len);
+      if (slice.num_drafts > 0) decodes += fmt::format("+{}", slice.num_drafts);
       if (slice.logprobs_from >= 0)
         logprobs += fmt::format(" logprobs {}:{}", name, slice.logprobs_from);
       for (const PageCopy& copy : batch.copies)
@@ -275,6 +285,9 @@ class Scenario {
         {"prompt_tokens", s.prompt_tokens_total},
         {"cached_tokens", s.cached_tokens_total},
         {"forced", s.forced_tokens_total},
+        {"verified", s.num_verified_total},
+        {"drafted", std::accumulate(s.drafted_total.begin(), s.drafted_total.end(), uint64_t{0})},
+        {"held_drafts", std::accumulate(s.held_total.begin(), s.held_total.end(), uint64_t{0})},
         {"itl_chunk", s.itl_chunk_tokens}};
     if (key == "ratio") return fmt::format("{:.3f}", s.new_token_ratio);
     const auto found = numbers.find(key);

@@ -18,7 +18,7 @@ constexpr int kStepsBetweenTries = 16;
 }  // namespace
 
 void Scheduler::State::schedule() {
-  HOCKET_CHECK(num_in_flight < 2);
+  HOCKET_CHECK((num_in_flight < 2 && (num_in_flight == 0 || in_flight[0]->num_drafts == 0)));
   begin_batch();
   choose();
   if (options.hooks != nullptr) batch->idle_step = options.hooks->agree(*batch) && batch->empty();
@@ -89,32 +89,36 @@ void Scheduler::State::begin_batch() {
   batch->slices.clear();
   batch->copies.clear();
   batch->num_rows = 0;
-  batch->num_decode_rows = batch->num_forced_slices = batch->num_forced_rows = 0;
+  batch->num_decode_rows = batch->num_long_slices = batch->num_long_rows = batch->num_drafts = 0;
   batch->cached_tokens = 0;
   batch->idle_step = false;
   num_decoding = 0;
 }
 
 // Adds the rows of answers. If not all rows of forced tokens have room, the others come in later
-// steps, and the request samples only after the last of them.
+// steps, and the request samples only after the last of them. Drafts get the room that is left.
 void Scheduler::State::add_decode_rows() {
   const auto requests = running.requests().first(static_cast<size_t>(num_decoding));
   const size_t num_prefill = batch->slices.size();
   const int num_prefill_rows = batch->num_rows;
-  const auto num_decode =
-      std::ranges::count_if(requests, [](const auto& request) { return request->decodes(); });
-  int spare = num_answer_rows() - static_cast<int>(num_decode);
+  list_answers();
+  int spare = options.max_answer_rows - num_answer_rows();
+  auto offer = offers.begin();
   for (const auto& request : requests) {
-    const int more = request->decodes() ? std::min(spare, request->uncomputed() - 1) : 0;
-    if (more == 0) continue;
-    add_rows(*request, 1 + more);
-    spare -= more;
+    if (!request->decodes()) continue;
+    const auto [_, rows, most, wanted] = *offer++;
+    HOCKET_CHECK(std::ssize(wanted) <= most);
+    const int count = std::min({static_cast<int>(wanted.size()), spare, most_drafts(*request)});
+    if (rows == 1 && count == 0) continue;
+    add_rows(*request, rows);
+    add_drafts(batch->slices.back(), wanted.first(static_cast<size_t>(count)));
+    spare -= batch->slices.back().num_drafts;
   }
-  batch->num_forced_slices = static_cast<int>(batch->slices.size() - num_prefill);
-  batch->num_forced_rows = batch->num_rows - num_prefill_rows;
+  batch->num_long_slices = static_cast<int>(batch->slices.size() - num_prefill);
+  batch->num_long_rows = batch->num_rows - num_prefill_rows;
   size_t next = num_prefill;  // next slice with several rows
   for (const auto& request : requests) {
-    if (next < num_prefill + static_cast<size_t>(batch->num_forced_slices) &&
+    if (next < num_prefill + static_cast<size_t>(batch->num_long_slices) &&
         batch->slices[next].request == request.get())
       ++next;
     else if (request->decodes())
@@ -127,18 +131,61 @@ void Scheduler::State::add_decode_rows() {
                                            : ForwardMode::extend;
 }
 
-// Counts the batch's rows as computed from here on, and the tokens that they sample as present.
+// Lists the answers with rows in this step, and asks for drafts.
+void Scheduler::State::list_answers() {
+  offers.clear();
+  for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding)))
+    if (request->decodes()) offers.push_back({.request = request.get(), .rows = 1});
+  if (offers.empty()) return;
+  const int num_rows = num_answer_rows();
+  int spare = num_rows - static_cast<int>(offers.size());
+  for (DraftOffer& offer : offers) {
+    const int wanted = offer.request->uncomputed(), more = std::min(spare, wanted - 1);
+    offer.rows += more;
+    spare -= more;
+    if (offer.rows == wanted) offer.most = most_drafts(*offer.request);
+  }
+  if (options.hooks != nullptr)
+    options.hooks->offer_drafts(offers, options.max_answer_rows - num_rows);
+}
+
+// Returns how many drafts the request may have: if all hold, it still ends by the token after them;
+// every answer finds a page for its next row, so that drafts cost no request its pages; and no
+// state is made of drafts.
+int Scheduler::State::most_drafts(const Request& request) const {
+  if (options.hooks == nullptr || request.num_pending > 0) return 0;
+  const int end = request.len();
+  const int spare_pages = num_takeable_pages() - static_cast<int>(offers.size());
+  const int64_t num_pages = std::ssize(request.pages) + std::max(0, spare_pages);
+  const int64_t in_pages = std::min<int64_t>(num_pages * page_tokens() - end, kMostDrafts);
+  return std::max(0,
+                  std::min({static_cast<int>(in_pages), request.new_tokens_left() - 1,
+                            states.rows_before_border(end), window_rows() - request.uncomputed()}));
+}
+
+void Scheduler::State::add_drafts(Slice& slice, std::span<const TokenId> drafts) {
+  std::ranges::copy(drafts, slice.drafts.begin());
+  slice.num_drafts = static_cast<int>(drafts.size());
+  slice.len += slice.num_drafts;
+  batch->num_rows += slice.num_drafts;
+  batch->num_drafts += slice.num_drafts;
+  take_pages_to(*slice.request, slice.begin + slice.len);
+}
+
+// Counts the batch's rows as computed from here on, and the tokens that they sample as present;
+// drafts count when they are committed.
 void Scheduler::State::launch() {
   int num_samples = 0, num_done = 0;
   const auto num_prompts = std::ssize(batch->slices) - batch->num_answers();
   for (Slice& slice : batch->slices) {
     Request& request = *slice.request;
     states.place(slice);
-    request.computed_len = slice.begin + slice.len;
+    request.computed_len = slice.begin + slice.len - slice.num_drafts;
     ++request.num_batches;
     if (!slice.samples) continue;
     ++request.num_pending;
-    request.future = num_samples++;
+    request.future = num_samples;
+    num_samples += slice.num_samples();
     num_done += &slice - batch->slices.data() < num_prompts ? 1 : 0;
   }
   batch->num_running = running.size() - num_done;
@@ -161,12 +208,17 @@ void Scheduler::State::lengthen(Slice& slice, int num_rows) {
   slice.len += num_rows;
   batch->num_rows += num_rows;
   const int end = slice.begin + slice.len;
-  const int missing = pages_for(end, page_tokens()) - static_cast<int>(request.pages.size());
-  if (missing > 0) take_pages(request, missing);
+  take_pages_to(request, end);
   slice.samples = end == request.len();
   const int from = std::max(request.logprobs_from(), slice.begin);
   const bool reports = request.logprobs_from() >= 0 && from < std::min(end, request.prompt_len - 1);
   slice.logprobs_from = reports ? from : -1;
+}
+
+// Takes the pages that the request lacks for its first `end` tokens.
+void Scheduler::State::take_pages_to(Request& request, int end) {
+  const int missing = pages_for(end, page_tokens()) - static_cast<int>(request.pages.size());
+  if (missing > 0) take_pages(request, missing);
 }
 
 void Scheduler::State::take_pages(Request& request, int num_pages) {
@@ -197,8 +249,7 @@ int Scheduler::State::prepare_decode() {
   return running.size();
 }
 
-// Returns one row for each answer, plus rows of forced tokens while there is room: answers never
-// have more rows than requests may run.
+// Returns one row for each answer, plus rows of forced tokens while there is room.
 int Scheduler::State::num_answer_rows() const {
   int num_answers = 0, rows = 0;
   for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding))) {
@@ -206,7 +257,7 @@ int Scheduler::State::num_answer_rows() const {
     ++num_answers;
     rows += request->uncomputed();
   }
-  return std::max(num_answers, std::min(rows, options.max_running_requests));
+  return std::max(num_answers, std::min(rows, options.max_answer_rows));
 }
 
 }  // namespace hocket

@@ -32,6 +32,7 @@ Scheduler::State::State(SchedulerOptions scheduler_options)
                .seed = options.seed}),
       running(options.max_running_requests, options.page_tokens),
       ratio(options.conservativeness) {
+  options.max_answer_rows = std::max(options.max_answer_rows, options.max_running_requests);
   const Result<void> sound = check(options);
   if (!sound) log::error("{}", sound.error().message);
   HOCKET_CHECK(sound.has_value());
@@ -40,6 +41,7 @@ Scheduler::State::State(SchedulerOptions scheduler_options)
     one.slices.reserve(most);
     one.copies.reserve(most);
   }
+  offers.reserve(most);
   chunked.reserve(static_cast<size_t>(options.max_chunked_requests));
   leaving.reserve(2 * most);
   finished.reserve(2 * most);

@@ -49,6 +49,7 @@ struct SchedulerOptions {
   int window_tokens = 0;
   int most_forced = kMostForcedTokens;  // tokens that a grammar forces at once
   int max_running_requests = 256;
+  int max_answer_rows = 0;  // of all answers in a step; 0, and at least: max_running_requests
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;   // 0: no limit
   int chunk_tokens = 2048;         // -1: prompts are never cut
@@ -157,8 +158,8 @@ class Scheduler {
   // Says how long the step took; call before its commit(). PrefillPolicy::latency learns from it.
   void note_duration(const Batch& batch, Duration took);
   // Appends sampled tokens, ends requests (abort, no usable token, length, end of grammar, stop
-  // token) and hands pages to the tree. sampled: one for each slice with samples == true, in slice
-  // order. Sets Slice::accepted and Slice::num_forced.
+  // token) and hands pages to the tree. sampled: Slice::num_samples() for each slice, in slice
+  // order. Sets Slice::num_taken and Slice::num_forced.
   void commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now);
 
   // Returns requests that ended since the last call, oldest first; they own no pages any more.

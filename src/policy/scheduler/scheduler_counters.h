@@ -2,7 +2,10 @@
 // counter needs a line here, one in add(), and the place that counts. Thread: engine.
 #pragma once
 
+#include <array>
 #include <cstdint>
+
+#include "policy/scheduler/batch.h"
 
 namespace hocket {
 
@@ -22,6 +25,9 @@ struct SchedulerCounters {
   uint64_t recomputed_tokens_total = 0;
   // The part of generated_tokens_total that took no step of its own.
   uint64_t forced_tokens_total = 0;
+  // Slices with drafts; their drafts, and those of them that saved a step, by place.
+  uint64_t num_verified_total = 0;
+  std::array<uint64_t, kMostDrafts> drafted_total{}, held_total{};
 
   // Adds the counts of another rank.
   void add(const SchedulerCounters& other) {
@@ -37,6 +43,11 @@ struct SchedulerCounters {
     generated_tokens_total += other.generated_tokens_total;
     recomputed_tokens_total += other.recomputed_tokens_total;
     forced_tokens_total += other.forced_tokens_total;
+    num_verified_total += other.num_verified_total;
+    for (size_t i = 0; i < drafted_total.size(); ++i) {
+      drafted_total[i] += other.drafted_total[i];
+      held_total[i] += other.held_total[i];
+    }
   }
 };
 

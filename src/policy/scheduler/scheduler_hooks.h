@@ -1,17 +1,28 @@
 // The questions that a step asks outside of the scheduler. Their order in schedule() is fixed:
 //
 //   timeouts -> ready (for each held request) -> may_begin -> prompts in chunks
-//     -> may_join (for each head of the queue) -> decode rows -> agree -> the batch is computed
+//     -> may_join (for each head of the queue) -> offer_drafts -> decode rows -> agree
+//     -> the batch is computed
 //
 // A function that is not overridden has no effect. One object answers for all parts. Owner: the
 // maker of the scheduler; it outlives the scheduler.   Thread: engine; must not block.
 #pragma once
+
+#include <span>
 
 #include "base/result.h"
 #include "policy/scheduler/batch.h"
 #include "policy/scheduler/request.h"
 
 namespace hocket {
+
+// An answer with rows in the step, and drafts for it.
+struct DraftOffer {
+  const Request* request = nullptr;
+  int rows = 0;  // without drafts
+  int most = 0;  // most drafts that have room; 0 also if a token is not known yet
+  std::span<const TokenId> drafts = {};
+};
 
 class SchedulerHooks {
  public:
@@ -32,6 +43,12 @@ class SchedulerHooks {
   // still prevent it. False: the head is skipped (waiting_queue.h) and asked again in the next
   // pass.
   virtual bool may_join(const Request& /*head*/) { return true; }
+
+  // Called once if answers have rows in the step, with all of them. Sets DraftOffer::drafts, where
+  // it has guesses of the request's next tokens; they are copied after the call. At most
+  // `most_rows` of all drafts are used, the first ones. A step with drafts must be committed before
+  // the next schedule(), so no overlapped step may have any.
+  virtual void offer_drafts(std::span<DraftOffer> /*answers*/, int /*most_rows*/) {}
 
   // Called exactly once in every schedule(), even when this rank has nothing to run. `mine` has all
   // its rows; its mode is idle if there are none. Returns true if any rank computes, as the ranks

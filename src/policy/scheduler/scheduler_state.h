@@ -42,8 +42,12 @@ struct Scheduler::State {
   NextStepForecast forecast_next_step() const;
   void add_decode_rows();
   void launch();
+  void list_answers();
+  int most_drafts(const Request& request) const;
+  void add_drafts(Slice& slice, std::span<const TokenId> drafts);
   void add_rows(Request& request, int len);
   void lengthen(Slice& slice, int num_rows);
+  void take_pages_to(Request& request, int end);
   void take_pages(Request& request, int num_pages);
   int prepare_decode();
   int num_answer_rows() const;
@@ -68,6 +72,7 @@ struct Scheduler::State {
 
   // windows.cc
   bool has_windows() const { return options.window_tokens > 0; }
+  int window_rows() const;
   int num_available_window_pages() const;
   Result<void> check_window(int prompt_len, int max_new_tokens) const;
   int most_window_pages(const Request& request, int num_matched = 0) const;
@@ -84,6 +89,7 @@ struct Scheduler::State {
 
   // commit.cc
   void commit(std::span<const SampledToken> sampled);
+  void take_samples(Slice& slice, std::span<const SampledToken> sampled);
   void accept(Request& request, const SampledToken& sampled);
   int accept_forced(Request& request, const SampledToken& sampled);
   void share(Request& request, int num_tokens);
@@ -137,7 +143,8 @@ struct Scheduler::State {
   // decode steps have lowered the ratio.
   bool admission_blocked = false;
   int steps_blocked = 0;
-  TimePoint now{};  // time of the last schedule() or commit()
+  TimePoint now{};                 // time of the last schedule() or commit()
+  std::vector<DraftOffer> offers;  // answers in the batch of the last schedule()
   // Length of the front part of `running` whose decoding requests have pages for their next rows.
   int num_decoding = 0;
   uint64_t cache_generation = 0;  // changes when the tree may have changed

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <random>
 #include <span>
 #include <vector>
 
@@ -62,6 +63,21 @@ inline void add_forced(const Request& request, std::span<const TokenId> history,
     forced.push_back(next_token(all, 0));
     all.push_back(forced.back());
   }
+}
+
+// Guesses the tokens behind the first `known` of an answer; behind its end, any.
+struct Guess {
+  int count = 0, right_of_ten = 0;
+};
+inline std::vector<TokenId> guess(const Wanted& wanted, size_t known, Guess how,
+                                  std::mt19937_64& random) {
+  std::vector<TokenId> drafts;
+  for (size_t at = known; std::ssize(drafts) < how.count; ++at) {
+    const bool right =
+        at < wanted.tokens.size() && static_cast<int>(random() % 10) < how.right_of_ten;
+    drafts.push_back(right ? wanted.tokens[at] : TokenId{static_cast<int>(random() % kVocab)});
+  }
+  return drafts;
 }
 
 }  // namespace hocket

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <optional>
 #include <random>
@@ -24,6 +25,7 @@ class Simulation final : SchedulerHooks {
     options_.num_pages = pick(4, 32);
     options_.page_tokens = 1 << pick(0, 3);
     options_.max_running_requests = pick(1, 12);
+    options_.max_answer_rows = options_.max_running_requests + pick(0, 1) * pick(0, 12);
     options_.eviction = static_cast<EvictionPolicy>(pick(0, kNumEvictionPolicies - 1));
     options_.chunk_tokens = pick(0, 4) == 0 ? -1 : options_.page_tokens * pick(1, 4) + pick(0, 3);
     options_.max_prefill_tokens =
@@ -60,15 +62,14 @@ class Simulation final : SchedulerHooks {
 
   // Returns an empty string if all went well.
   std::string run() {
-    const bool overlapped = pick(0, 1) == 1;
-    const auto sample = [this, overlapped](const Request& request, auto history) {
+    const auto sample = [this](const Request& request, auto history) {
       const TokenId token = next_token(history, 0);
       std::vector<TokenId>& forced = forced_[request.id];
       forced.clear();
-      if (!overlapped) add_forced(request, history, token, forced);
+      if (!overlapped_) add_forced(request, history, token, forced);
       return SampledToken{.token = token, .forced = forced};
     };
-    FakeEngine engine(options_, sample, overlapped);
+    FakeEngine engine(options_, sample, overlapped_);
     engine_ = &engine;
     engine.time_steps([this](const Batch& batch) {
       return std::chrono::microseconds(pick(50, 150) * (1 + batch.num_rows));
@@ -77,7 +78,7 @@ class Simulation final : SchedulerHooks {
       while (num_added_ < num_requests_ && pick(0, 3) == 0) arrive();
       if (pick(0, 15) == 0) abort_one();
       skipped_.clear();
-      if (!overlapped)
+      if (!overlapped_)
         foreseen_ = std::exchange(early_, {}).value_or(engine.scheduler().forecast_next_step());
       extends_ = !foreseen_ || foreseen_->begins || foreseen_->continues || pick(0, 3) == 0;
       const bool busy = engine.step([&](const Batch& batch) {
@@ -131,6 +132,17 @@ class Simulation final : SchedulerHooks {
     return extends_;
   }
 
+  void offer_drafts(std::span<DraftOffer> answers, int /*most_rows*/) override {
+    drafts_.clear();
+    for (DraftOffer& answer : answers) {
+      if (overlapped_ || pick(0, 3) == 0) continue;
+      drafts_.push_back(guess(wanted_.at(answer.request->id), answer.request->tokens.size(),
+                              {.count = pick(0, answer.most), .right_of_ten = right_of_ten_},
+                              random_));
+      answer.drafts = drafts_.back();
+    }
+  }
+
   // Checks the forecast that was made for this step while the step before it was under way.
   bool agree(const Batch& mine) override {
     ++num_agreements_;
@@ -153,7 +165,7 @@ class Simulation final : SchedulerHooks {
   }
 
   void note_answers(const Batch& batch) {
-    if (batch.num_answer_rows() > options_.max_running_requests)
+    if (batch.num_answer_rows() > options_.max_answer_rows)
       problem_ = fmt::format("{} rows of answers", batch.num_answer_rows());
     const auto answers = std::span(batch.slices).last(static_cast<size_t>(batch.num_answers()));
     counts["cut"] += static_cast<uint64_t>(
@@ -309,6 +321,8 @@ class Simulation final : SchedulerHooks {
     const SchedulerStats stats = engine_->scheduler().stats();
     counts["retracted"] = stats.num_retracted_total;
     counts["forced"] = stats.forced_tokens_total;
+    for (const uint64_t count : stats.drafted_total) counts["drafted"] += count;
+    for (const uint64_t count : stats.held_total) counts["held_drafts"] += count;
     counts["evicted"] = stats.num_evicted_pages_total;
     counts["preempted"] = stats.num_preempted_total;
     counts["recomputed"] = stats.recomputed_tokens_total;
@@ -333,12 +347,15 @@ class Simulation final : SchedulerHooks {
   std::map<RequestId, Wanted> wanted_;
   std::string problem_;
   std::map<RequestId, std::vector<TokenId>> forced_;  // tokens forced by the newest sample
+  std::deque<std::vector<TokenId>> drafts_;           // offered in this step
   std::vector<RequestId> skipped_;                    // in this step
   int num_requests_ = pick(5, 40), num_added_ = 0, num_started_ = 0;
   // Forecasts of this rank for the step to come and for the one being made; and whether any rank
   // announced prompts. Not used for overlapped steps, which no other rank computes.
   std::optional<NextStepForecast> early_, foreseen_;
   bool extends_ = true;
+  bool overlapped_ = pick(0, 1) == 1;
+  int right_of_ten_ = pick(0, 10);        // drafts that are right
   bool others_always_ = pick(0, 1) == 0;  // false: only now and then
   int num_agreements_ = 0, num_rows_agreed_ = 0;
   bool hungry_;  // short prompts and long answers: decode runs out of pages
@@ -367,11 +384,12 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   if (num_seeds < 200) return;
   const std::pair<std::string_view, uint64_t> least_in_1500[] = {
       {"retracted", 100},      {"preempted", 100},    {"timed_out", 100},
-      {"displaced", 100},      {"copied", 2000},      {"evicted", 20000},
+      {"displaced", 100},      {"copied", 1500},      {"evicted", 20000},
       {"forced", 10000},       {"cut", 1000},         {"held", 2000},
       {"broken", 100},         {"skips", 2000},       {"idle_steps", 1000},
       {"closed", 500},         {"prefix_waits", 200}, {"from_states", 400},
-      {"evicted_states", 500}, {"from_windows", 500}, {"evicted_windows", 1000},
+      {"evicted_states", 300}, {"from_windows", 500}, {"evicted_windows", 1000},
+      {"drafted", 5000},       {"held_drafts", 2000},
   };
   for (const auto& [what, least] : least_in_1500)
     EXPECT_GT(counts[what] * 1500 / num_seeds, least) << what;

@@ -1,6 +1,7 @@
 #include "policy/scheduler/state_slots.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -68,6 +69,11 @@ void StateSlots::begin(Request& request, PrefixMatch& match) {
 
 int StateSlots::last_kept_border(const Request& request) const {
   return (static_cast<int>(request.tokens.size()) - 1) / kept_step() * kept_step();
+}
+
+int StateSlots::rows_before_border(int end) const {
+  if (!enabled()) return std::numeric_limits<int>::max();
+  return options_.state_tokens - 1 - end % options_.state_tokens;
 }
 
 // Returns the borders of a slice at which a state is to be kept, ascending, 0 for none: where

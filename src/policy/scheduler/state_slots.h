@@ -37,6 +37,8 @@ class StateSlots {
   void begin(Request& request, PrefixMatch& match);
   // Returns the last border of a prompt whose state is kept.
   int last_kept_border(const Request& request) const;
+  // Returns how many rows behind the first `end` tokens can be undone: no state is made of them.
+  int rows_before_border(int end) const;
   // Says where the slice finds its last state and where it puts those that it computes.
   void place(Slice& slice);
   // Hands the states of a prompt, up to token `end` of the committed rows, over to the tree. Pre:

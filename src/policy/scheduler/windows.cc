@@ -13,12 +13,24 @@
 
 namespace hocket {
 
-// Returns the pages for a window, for the page in which it begins, and for the rows that a request
-// computes at a time while others wait.
+namespace {
+
+// Returns the most rows that a request computes at a time while others wait.
+int rows_at_a_time(const SchedulerOptions& options) {
+  return std::max(1 + options.most_forced, options.page_tokens);
+}
+
+}  // namespace
+
+// Returns the pages for a window, for the page in which it begins, and for the rows of a step.
 int window_pages_of_request(const SchedulerOptions& options) {
-  const int rows = std::max(1 + options.most_forced, options.page_tokens);
-  const int tokens = options.window_tokens - 1 + options.page_tokens - 1 + rows;
+  const int tokens = options.window_tokens - 1 + options.page_tokens - 1 + rows_at_a_time(options);
   return (tokens + options.page_tokens - 2) / options.page_tokens + 1;
+}
+
+// Returns the most rows of an answer that find pages of window layers.
+int Scheduler::State::window_rows() const {
+  return has_windows() ? rows_at_a_time(options) : std::numeric_limits<int>::max();
 }
 
 // Refuses a request whose prompt can never be in the window layers whole, if prompts are not cut.

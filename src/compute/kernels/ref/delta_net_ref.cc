@@ -236,8 +236,9 @@ class DeltaHead {
   float beta_ = 0;
 };
 
-// Copies the inputs of a row in the sequence of the channels; before row 0 they stand in the block.
-void copy_inputs(const DeltaNetCall& call, const DeltaSequence& sequence, int row, float* to) {
+// Copies the inputs of one row of the sequence, or of one before it (row < 0), in the sequence of
+// the channels.
+void copy_input(const DeltaNetCall& call, const DeltaSequence& sequence, int row, float* to) {
   const DeltaNetConfig& net = call.layer.shape.net;
   if (row < 0) {
     std::copy_n(call.layer.tail(sequence.block, sequence.first_position + row), net.channels(), to);
@@ -252,11 +253,17 @@ void copy_inputs(const DeltaNetCall& call, const DeltaSequence& sequence, int ro
   }
 }
 
-void keep_state_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int end, int border) {
-  float* const to = call.layer.state_tail(sequence.slot_at(border));
+// Copies the inputs of the three tokens before row `end`.
+void copy_state_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int end, float* to) {
   for (int i = 0; i < kConvTaps - 1; ++i)
-    copy_inputs(call, sequence, end - (kConvTaps - 1) + i,
-                to + int64_t{i} * call.layer.shape.net.channels());
+    copy_input(call, sequence, end - (kConvTaps - 1) + i,
+               to + int64_t{i} * call.layer.shape.net.channels());
+}
+
+void keep_tail(const DeltaNetCall& call, const DeltaSequence& sequence) {
+  const int first = std::max(0, sequence.num_rows - call.layer.shape.tail_rows());
+  for (int row = first; row < sequence.num_rows; ++row)
+    copy_input(call, sequence, row, call.layer.tail(sequence.block, sequence.first_position + row));
 }
 
 void open_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int border) {
@@ -285,12 +292,10 @@ void delta_net(Backend& backend, const DeltaNetCall& call) {
         for (int head = 0; head < call.layer.shape.net.num_value_heads; ++head)
           DeltaHead<T>(backend, call, sequence, head).run(row);
         if ((position + 1) % kDeltaBlock == 0)
-          keep_state_tail(call, sequence, row + 1, position + 1);
+          copy_state_tail(call, sequence, row + 1,
+                          call.layer.state_tail(sequence.slot_at(position + 1)));
       }
-      for (int row = std::max(0, sequence.num_rows - (kConvTaps - 1)); row < sequence.num_rows;
-           ++row)
-        copy_inputs(call, sequence, row,
-                    call.layer.tail(sequence.block, sequence.first_position + row));
+      keep_tail(call, sequence);
     });
   });
 }

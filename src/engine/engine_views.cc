@@ -1,0 +1,43 @@
+// The engine's functions that gather what its ranks show to other threads.
+#include "engine/local_engine.h"
+
+namespace hocket {
+
+EngineStats LocalEngine::stats() const {
+  std::vector<RankStats> ranks;
+  for (const auto& rank : ranks_) ranks.push_back(rank->stats());
+  EngineStats all = add_up(std::move(ranks));
+  if (experts_) all.experts = experts_->balance();
+  if (grammars_) all.grammars = grammars_->stats();
+  all.lost = lost();
+  return all;
+}
+
+OverlapView LocalEngine::overlap() const {
+  OverlapView view{.choice = info().overlap};
+  for (const auto& rank : ranks_)
+    view.ranks.push_back({.rank = rank->rank(), .stats = rank->overlap().stats()});
+  view.planner = ranks_.front()->overlap().planner_state();
+  return view;
+}
+
+SpeculationView LocalEngine::speculation() const {
+  const SpeculationInfo& settled = info().speculation;
+  SpeculationView view;
+  if (settled.most_drafts == 0) return view;
+  view = {.algorithm = settled.algorithm, .most_drafts = settled.most_drafts, .ranks = {}};
+  for (const auto& rank : ranks_)
+    if (const Speculation* drafts = rank->speculation(); drafts != nullptr)
+      view.ranks.push_back({.rank = rank->rank(), .gate = drafts->state()});
+  return view;
+}
+
+std::vector<RequestAt> LocalEngine::request_snapshots() const {
+  std::vector<RequestAt> all;
+  for (const auto& rank : ranks_)
+    for (const RequestSnapshot& seen : rank->requests())
+      all.push_back({.rank = rank->rank(), .seen = seen});
+  return all;
+}
+
+}  // namespace hocket

@@ -1,0 +1,86 @@
+#include "engine/speculation.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace hocket {
+
+static_assert(kMostDrafts == kDraftPositions);
+
+Speculation::Speculation(Options options)
+    : gate_({.drafter = std::move(options.drafter),
+             .num_seats = options.num_seats,
+             .most_drafts = options.most_drafts,
+             .fixed = options.fixed}) {
+  for (int seat = options.num_seats; seat-- > 0;) free_seats_.push_back(seat);
+  asks_.reserve(free_seats_.size());
+}
+
+int Speculation::seat_of(RequestId id) const {
+  const auto found = seats_.find(id);
+  return found == seats_.end() ? -1 : found->second;
+}
+
+// A request that was sent back to the queue keeps its seat. So seats may be short for a while; who
+// finds none has no drafts.
+void Speculation::seat(const Request& request) {
+  if (free_seats_.empty() || seats_.contains(request.id)) return;
+  const int seat = free_seats_.back();
+  free_seats_.pop_back();
+  seats_.emplace(request.id, seat);
+  gate_.begin(seat, request.prompt_len + request.sampling.max_new_tokens);
+}
+
+void Speculation::forget(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = seats_.find(id);
+  if (found == seats_.end()) return;
+  gate_.end(found->second);
+  free_seats_.push_back(found->second);
+  seats_.erase(found);
+}
+
+void Speculation::offer(std::span<DraftOffer> answers, int most_rows) {
+  const std::lock_guard lock(mutex_);
+  asks_.clear();
+  int64_t keys = 0;
+  for (const DraftOffer& answer : answers) {
+    const Request& request = *answer.request;
+    keys += request.len();
+    asks_.push_back({.seat = seat_of(request.id), .tokens = request.tokens, .most = answer.most});
+  }
+  gate_.offer(keys, asks_, most_rows);
+  for (size_t i = 0; i < answers.size(); ++i) answers[i].drafts = asks_[i].drafts;
+}
+
+void Speculation::note(const Batch& batch, TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  SpeculationGate::Step step{.num_answers = batch.num_answers(), .num_drafts = batch.num_drafts};
+  const size_t num_prompts = batch.slices.size() - static_cast<size_t>(step.num_answers);
+  for (size_t i = 0; i < batch.slices.size(); ++i) {
+    const Slice& slice = batch.slices[i];
+    const Request& request = *slice.request;
+    const bool goes_on = request.finish == FinishReason::none;
+    if (i < num_prompts) {
+      if (goes_on) seat(request);
+      continue;
+    }
+    step.num_tokens += slice.num_taken + slice.num_forced;
+    step.keys += slice.begin + slice.len - slice.num_drafts;
+    if (slice.num_drafts > 0 && goes_on)
+      gate_.note_answer(seat_of(request.id), slice.num_drafts, slice.num_held());
+  }
+  step.is_pure = num_prompts == 0 && last_end_.has_value() &&
+                 batch.num_rows == step.num_answers + step.num_drafts;
+  step.us = last_end_ ? to_us(now - *last_end_) : 0;
+  last_end_ = now;
+  if (step.num_answers > 0) gate_.note_step(step);
+}
+
+GateState Speculation::state() const {
+  const std::lock_guard lock(mutex_);
+  return gate_.state();
+}
+
+}  // namespace hocket

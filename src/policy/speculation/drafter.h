@@ -1,0 +1,43 @@
+// The interface of all that proposes drafts. A seat is the number by which drafters and gate know a
+// running request, from 0 up to a limit. Owner: a rank. Thread: engine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/ids.h"
+
+namespace hocket {
+
+inline constexpr int kDraftPositions = 8;  // drafts of one request in one step, at most
+inline constexpr int kDraftKinds = 4;
+
+// The caller sets the first three, the drafter the others.
+struct DraftAsk {
+  int seat = 0;
+  std::span<const TokenId> tokens;  // the prompt and all generated tokens
+  int most = 0;                     // most drafts; 0..kDraftPositions
+  // The tokens that may follow; valid until the next draft() or end() of this seat.
+  std::span<const TokenId> drafts;
+  int kind = 0;  // the drafter's own classes of trust, 0..kDraftKinds - 1
+};
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+  // A request takes the seat; it will have at most `most_len` tokens. May allocate.
+  virtual void begin(int seat, int most_len) = 0;
+  virtual void end(int seat) = 0;
+  // Drafts for each ask. Between two calls a seat's tokens only grow. Allocates nothing.
+  virtual void draft(std::span<DraftAsk> asks) = 0;
+  // True if drafts cost next to no time: then they are made in every step, whether they are
+  // verified or not, and their acceptance is known without a trial.
+  virtual bool is_free() const = 0;
+
+ protected:
+  Drafter() = default;
+  Drafter(const Drafter&) = default;
+  Drafter& operator=(const Drafter&) = default;
+};
+
+}  // namespace hocket

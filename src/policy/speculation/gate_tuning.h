@@ -1,0 +1,40 @@
+// The constants of the gate. docs/speculation.md explains the rules in which they stand; trials
+// keep the pace of base/trial_pace.h.
+#pragma once
+
+namespace hocket {
+
+struct GateTuning {
+  // Memory.
+  int most_records = 64;  // sizes of steps with costs of their own
+  int remembered = 15;    // steps in each median of times
+  int ageing = 512;       // steps of a size after which half of its measurements is forgotten
+  int few_keys = 1024;    // keys an answer; steps with fewer are of one size
+
+  // When a number is believed.
+  int few = 3;                    // measurements from which a cost counts as known
+  int guess = 2;                  // measurements that a guess counts as, beside measured ones
+  double growth = 0.7;            // a step of r times the rows takes r^growth, until measured
+  double doubt_unmeasured = 0.4,  // how far a cost may be off its guess if none is known near it
+      doubt_near = 0.12;          // and if one is
+  double certain = 0.005;         // costs with less doubt are not tried
+
+  // Choosing. Gains are shares of the time of a step without drafts.
+  double begin_gain = 0.03, keep_gain = 0;  // gain that is needed to begin, and to go on
+  double errors = 1.3;                      // standard errors that are needed on top, to begin
+  double value_rate = 1.0 / 32;             // weight of a step in the value of time
+
+  // Trials. Credit is in steps without drafts: what trials may lose.
+  int first_trials = 64;  // steps of trials at each size that need not be rare
+  double first_credit = 3, credit_share = 0.004;
+
+  // Acceptance.
+  double request_memory = 0.98, group_memory = 0.996;  // weight of what was known, each time
+  double group_weight = 10;  // drafts that the group counts as, beside a request's own
+  double before_weight = 4;  // drafts that the position before counts as
+  double first_weight = 2, first_acceptance = 0.5;  // before any draft was verified
+  double errors_hoped = 1.5;  // standard errors by which a trial hopes for more
+};
+inline constexpr GateTuning kGate;
+
+}  // namespace hocket

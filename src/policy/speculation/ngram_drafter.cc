@@ -1,0 +1,100 @@
+#include "policy/speculation/ngram_drafter.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/check.h"
+#include "base/mix.h"
+
+namespace hocket {
+namespace {
+
+// Returns how many tokens the chains of a seat remember.
+size_t remembered_tokens(int most_len) {
+  return std::bit_ceil(static_cast<size_t>(std::clamp(most_len, 16, NgramDrafter::kSpan)));
+}
+
+size_t hash_of(TokenId first, TokenId second) {
+  const auto pair = static_cast<uint64_t>(static_cast<uint32_t>(value(first))) << 32 |
+                    static_cast<uint32_t>(value(second));
+  return static_cast<size_t>(mix64(pair));
+}
+
+int kind_of_match(int len) {
+  return len < 4 ? len - 2 : len < 8 ? 2 : 3;
+}
+
+}  // namespace
+
+size_t NgramDrafter::bytes_per_seat(int most_len) {
+  return remembered_tokens(most_len) * 3 / 2 * sizeof(int32_t);
+}
+
+void NgramDrafter::begin(int seat, int most_len) {
+  Seat& mine = seats_[static_cast<size_t>(seat)];
+  const size_t num = remembered_tokens(most_len);
+  mine.newest.assign(num / 2, -1);
+  mine.before.assign(num, -1);
+  mine.indexed = 1;
+}
+
+void NgramDrafter::end(int seat) {
+  seats_[static_cast<size_t>(seat)] = {};
+}
+
+void NgramDrafter::index(Seat& seat, std::span<const TokenId> tokens) {
+  const auto len = static_cast<int>(tokens.size());
+  const auto num = static_cast<int>(seat.before.size());
+  const size_t newest_mask = seat.newest.size() - 1, before_mask = seat.before.size() - 1;
+  for (int i = std::max(seat.indexed, len - num + 1); i < len; ++i) {
+    const auto at = static_cast<size_t>(i);
+    int32_t& newest = seat.newest[hash_of(tokens[at - 1], tokens[at]) & newest_mask];
+    seat.before[at & before_mask] = newest;
+    newest = i;
+  }
+  seat.indexed = std::max(seat.indexed, len);
+}
+
+// Returns the longest match, among equals the latest; without one, its length is below 2.
+NgramDrafter::Match NgramDrafter::find(const Seat& seat, std::span<const TokenId> tokens) {
+  const auto last = static_cast<int>(tokens.size()) - 1;
+  const auto oldest = std::max(1, last + 1 - static_cast<int>(seat.before.size()));
+  Match best{.end = -1, .len = 1};
+  int end = last;
+  for (int step = 0; step < kMostSteps; ++step) {
+    const int next = seat.before[static_cast<size_t>(end) & (seat.before.size() - 1)];
+    if (next < oldest || next >= end) break;  // the end of the chain, or overwritten
+    end = next;
+    const int most = std::min(kLongest, end + 1);
+    int len = 0;
+    while (len < most &&
+           tokens[static_cast<size_t>(end - len)] == tokens[static_cast<size_t>(last - len)])
+      ++len;
+    if (len > best.len) best = {end, len};
+    if (len == kLongest) break;
+  }
+  return best;
+}
+
+void NgramDrafter::draft(std::span<DraftAsk> asks) {
+  for (DraftAsk& ask : asks) {
+    ask.drafts = {};
+    Seat& seat = seats_[static_cast<size_t>(ask.seat)];
+    HOCKET_CHECK(!seat.before.empty());
+    const size_t len = ask.tokens.size();
+    if (len < 3) continue;
+    index(seat, ask.tokens);
+    const Match match = find(seat, ask.tokens);
+    if (match.len < 2) continue;
+    // Behind the last token the drafts themselves go on, so that a loop is drafted at any length.
+    const auto most = static_cast<size_t>(std::clamp(ask.most, 0, kDraftPositions));
+    for (size_t i = 0; i < most; ++i) {
+      const size_t from = static_cast<size_t>(match.end) + 1 + i;
+      seat.drafts[i] = from < len ? ask.tokens[from] : seat.drafts[from - len];
+    }
+    ask.drafts = std::span(seat.drafts).first(most);
+    ask.kind = kind_of_match(match.len);
+  }
+}
+
+}  // namespace hocket

@@ -1,0 +1,52 @@
+// Drafts from a request's own tokens: it finds the latest place where the last tokens stood before,
+// the longest match first, and proposes what followed there.
+//
+//   tokens   .. a b c d e f .. x b c | d e f    drafts; the match is "b c"
+//
+// Places are found by chains of equal pairs of tokens. Per seat it remembers the last kSpan tokens
+// only, and follows a chain for kMostSteps places at most; both bound memory and work.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "policy/speculation/drafter.h"
+
+namespace hocket {
+
+class NgramDrafter final : public Drafter {
+ public:
+  static constexpr int kSpan = 16384;    // tokens behind the end that are searched
+  static constexpr int kMostSteps = 32;  // places that are looked at
+  static constexpr int kLongest = 16;    // longest match that is told from longer ones
+
+  explicit NgramDrafter(int num_seats) : seats_(static_cast<size_t>(num_seats)) {}
+
+  void begin(int seat, int most_len) override;
+  void end(int seat) override;
+  // kind: 0 for matches of 2 tokens, 1 of 3, 2 of 4 to 7, 3 of more.
+  void draft(std::span<DraftAsk> asks) override;
+  bool is_free() const override { return true; }
+  // Returns the memory of one seat whose request has at most `most_len` tokens.
+  static size_t bytes_per_seat(int most_len);
+
+ private:
+  struct Seat {
+    // Both are as long as powers of two, so that a mask finds an element. newest: by hash of a pair
+    // of tokens, the newest position at which it ends; before: by position, the one before it with
+    // an equal hash. -1: none.
+    std::vector<int32_t> newest, before;
+    int indexed = 1;  // pairs that end before this position are in the chains
+    std::array<TokenId, kDraftPositions> drafts{};
+  };
+  struct Match {
+    int end = -1;  // position of its last token
+    int len = 0;
+  };
+  static void index(Seat& seat, std::span<const TokenId> tokens);
+  static Match find(const Seat& seat, std::span<const TokenId> tokens);
+
+  std::vector<Seat> seats_;
+};
+
+}  // namespace hocket

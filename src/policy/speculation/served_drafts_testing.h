@@ -1,0 +1,147 @@
+// A made-up server with drafts, in virtual time: steps touch experts, drafts hold by chance.
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "policy/speculation/speculation_gate.h"
+
+namespace hocket::testing {
+
+// The time of a step: a fixed part, the experts that its rows touch, its rows, and its keys.
+struct DraftMachine {
+  double fixed_us = 1000, expert_us = 100, row_us = 5, key_us = 0.02;
+  int num_experts = 128, top_k = 8;
+
+  double step_us(int num_rows, int64_t keys) const {
+    const double untouched = std::pow(1 - static_cast<double>(top_k) / num_experts, num_rows);
+    return fixed_us + expert_us * num_experts * (1 - untouched) + row_us * num_rows +
+           key_us * static_cast<double>(keys);
+  }
+};
+
+// The token at position i of every request is i. A draft is that token by a chance, else none of
+// the vocabulary.
+class ChanceDrafter final : public Drafter {
+ public:
+  ChanceDrafter(std::vector<double> chances, bool is_free, uint32_t seed)
+      : chances_(std::move(chances)), drafts_(chances_.size()), is_free_(is_free), rng_(seed) {}
+
+  void begin(int /*seat*/, int /*most_len*/) override {}
+  void end(int /*seat*/) override {}
+  void draft(std::span<DraftAsk> asks) override {
+    for (DraftAsk& ask : asks) {
+      const auto seat = static_cast<size_t>(ask.seat);
+      for (int i = 0; i < ask.most; ++i) {
+        const bool holds = std::bernoulli_distribution(chances_[seat])(rng_);
+        const int token = static_cast<int>(ask.tokens.size()) + i;
+        drafts_[seat][static_cast<size_t>(i)] = TokenId{holds ? token : -1};
+      }
+      ask.drafts = std::span(drafts_[seat]).first(static_cast<size_t>(ask.most));
+    }
+  }
+  bool is_free() const override { return is_free_; }
+
+ private:
+  std::vector<double> chances_;
+  std::vector<std::array<TokenId, kDraftPositions>> drafts_;
+  bool is_free_;
+  std::mt19937 rng_;
+};
+
+struct DraftRun {
+  DraftMachine machine;
+  std::vector<double> chances;  // of each answer's drafts
+  int keys = 512;               // length of each answer
+  bool is_free = false;
+  double noise = 0.02;  // relative, of each step's time
+  uint32_t seed = 1;
+};
+
+// Serves all answers at once, endlessly, with drafts as a gate chooses them.
+class DraftServer {
+ public:
+  explicit DraftServer(const DraftRun& run)
+      : run_(run),
+        tokens_(static_cast<size_t>(run.keys) + 9 * kMostSteps),
+        lengths_(run.chances.size(), static_cast<size_t>(run.keys)),
+        asks_(run.chances.size()),
+        gate_({.drafter = std::make_unique<ChanceDrafter>(run.chances, run.is_free, run.seed),
+               .num_seats = static_cast<int>(run.chances.size())}),
+        rng_(run.seed + 1) {
+    for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = TokenId{static_cast<int>(i)};
+    for (int i = 0; i < num_answers(); ++i) gate_.begin(i, static_cast<int>(tokens_.size()));
+  }
+
+  int num_answers() const { return static_cast<int>(run_.chances.size()); }
+
+  // What a step is expected to bring, and the time that it takes without noise.
+  struct Taken {
+    double tokens = 0, us = 0;
+    int num_drafts = 0;
+  };
+  Taken step() {
+    for (size_t i = 0; i < asks_.size(); ++i)
+      asks_[i] = {.seat = static_cast<int>(i),
+                  .tokens = std::span(tokens_).first(lengths_[i]),
+                  .most = kDraftPositions};
+    const int64_t keys = static_cast<int64_t>(run_.keys) * num_answers();
+    gate_.offer(keys, asks_, num_answers() * kDraftPositions);
+    SpeculationGate::Step step{.num_answers = num_answers(), .keys = keys, .is_pure = true};
+    Taken taken;
+    for (size_t i = 0; i < asks_.size(); ++i) {
+      const auto num = static_cast<int>(asks_[i].drafts.size());
+      int num_held = 0;
+      while (num_held < num && value(asks_[i].drafts[static_cast<size_t>(num_held)]) >= 0)
+        ++num_held;
+      for (int j = 0; j <= num; ++j) taken.tokens += std::pow(run_.chances[i], j);
+      if (num > 0) gate_.note_answer(static_cast<int>(i), num, num_held);
+      lengths_[i] += static_cast<size_t>(1 + num_held);
+      step.num_drafts += num, step.num_tokens += 1 + num_held;
+    }
+    taken.us = run_.machine.step_us(num_answers() + step.num_drafts, keys);
+    taken.num_drafts = step.num_drafts;
+    step.us = taken.us * std::normal_distribution<double>(1, run_.noise)(rng_);
+    gate_.note_step(step);
+    return taken;
+  }
+  // Returns the tokens a microsecond of `num` steps.
+  double rate_of(int num) {
+    Taken sum;
+    for (int i = 0; i < num; ++i) {
+      const Taken taken = step();
+      sum.tokens += taken.tokens, sum.us += taken.us;
+    }
+    return sum.tokens / sum.us;
+  }
+  // Returns the tokens a microsecond if every answer always has `num` drafts.
+  double fixed_rate(int num) const {
+    double tokens = 0;
+    for (const double chance : run_.chances)
+      for (int j = 0; j <= num; ++j) tokens += std::pow(chance, j);
+    return tokens / run_.machine.step_us(num_answers() * (1 + num),
+                                         static_cast<int64_t>(run_.keys) * num_answers());
+  }
+  double best_fixed_rate() const {
+    double best = 0;
+    for (int num = 0; num <= kDraftPositions; ++num) best = std::max(best, fixed_rate(num));
+    return best;
+  }
+  const SpeculationGate& gate() const { return gate_; }
+  SpeculationGate& gate() { return gate_; }
+
+  static constexpr int kMostSteps = 4000;  // most that one server may take
+
+ private:
+  const DraftRun run_;
+  std::vector<TokenId> tokens_;
+  std::vector<size_t> lengths_;  // of the answers
+  std::vector<GateAsk> asks_;
+  SpeculationGate gate_;
+  std::mt19937 rng_;
+};
+
+}  // namespace hocket::testing

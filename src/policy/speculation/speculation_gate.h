@@ -1,0 +1,141 @@
+// Chooses how many drafts of each request a step verifies, from measured times and from how often
+// drafts held, and says why. None is a choice like others, and the first one.
+//
+//   offer(answers of the next step) -> drafts -> which number of rows is worth its time? -> drafts
+//   note_answer(), note_step()      -> what held, and how long it took
+//
+// It sees all answers of a step at once: a step of r times the rows takes less than r times as
+// long, so a few drafts may not pay where many do. Numbers that could be better than the usual one
+// are tried (base/trial_pace.h) as long as trials have lost less time than their credit. All
+// constants are in gate_tuning.h. Owner: a rank; ranks choose for themselves. Thread: engine. After
+// construction only begin() allocates.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/trial_pace.h"
+#include "policy/scheduler/step_times.h"
+#include "policy/speculation/acceptance.h"
+#include "policy/speculation/draft_costs.h"
+#include "policy/speculation/drafter.h"
+#include "policy/speculation/gate_state.h"
+
+namespace hocket {
+
+// An answer of the next step. The caller sets all but `drafts`.
+struct GateAsk {
+  int seat = -1;                    // -1: without a seat it gets no drafts
+  std::span<const TokenId> tokens;  // the prompt and all generated tokens
+  int most = 0;                     // most drafts that have room
+  std::span<const TokenId> drafts;  // valid until the next offer() or the end of the seat
+};
+
+class SpeculationGate {
+ public:
+  struct Options {
+    std::unique_ptr<Drafter> drafter;  // not null
+    int num_seats = 1;
+    int most_drafts = kDraftPositions;  // of one answer; 1..kDraftPositions
+    std::optional<int> fixed;  // so many drafts, if there are as many; null: the gate chooses
+  };
+  explicit SpeculationGate(Options options);
+
+  // A request of at most `most_len` tokens takes the seat.
+  void begin(int seat, int most_len);
+  void end(int seat);
+
+  // Sets the drafts of the next step, at most `most_rows` together. keys: the lengths of all
+  // answers together. `asks` has at most num_seats elements.
+  void offer(int64_t keys, std::span<GateAsk> asks, int most_rows);
+
+  // The first `num_held` of this seat's drafts held in the last step; it goes on.
+  void note_answer(int seat, int num_drafts, int num_held);
+  struct Step {
+    int num_answers = 0, num_drafts = 0, num_tokens = 0;
+    int64_t keys = 0;  // as in offer()
+    double us = 0;     // from the end of the step before to its end
+    // True if it had rows of answers and their drafts only, and began right after the step before.
+    bool is_pure = false;
+  };
+  void note_step(const Step& step);
+
+  GateState state() const;
+
+ private:
+  // What is expected of a number of drafts of all answers together.
+  struct Candidate {
+    int num_drafts = 0;
+    double held = 0, hoped = 0;  // drafts that will hold; that may hold at best
+  };
+  // Gains are in steps without drafts.
+  struct Judged {
+    int num_drafts = 0;
+    double gain = 0, hoped = 0;  // expected, and at best
+    double needed = 0;           // the gain from which it is chosen
+    double tokens = 1;           // of an answer
+    DraftCosts::Cost cost;
+  };
+  // One size of steps.
+  struct Record {
+    int num_answers = 0;  // the border; 0: the record is free
+    int64_t keys = 0;     // the border of keys an answer
+    DraftCosts costs;
+    double tokens_mean = 1, times_mean = 1;  // of its last choices, as in GateChoice
+    int trials_left = kGate.first_trials;    // steps of trials that need not be rare
+    double plain_us = 0;                     // time that its last step takes without drafts
+    uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
+    GateChoice usual, best;
+  };
+  // Drafts of a free drafter: whether they hold is seen in the tokens that follow.
+  struct Peek {
+    std::array<TokenId, kDraftPositions> tokens{};
+    int num = 0, kind = 0;
+    size_t at = 0;  // length of the request when they were made
+  };
+  // Drafts that an answer could have in the step that is being chosen.
+  struct Want {
+    size_t ask = 0;  // index among the caller's
+    int num = 0;
+    std::array<uint8_t, kDraftPositions> levels{};  // of the chance that each holds
+  };
+  static constexpr int kLevels = 128;
+
+  void make_drafts(std::span<GateAsk> asks);
+  void compare(Peek& peek, const DraftAsk& ask);
+  void list_candidates(int most_rows);
+  int choose(Record& record, int num_answers);
+  int try_one(Record& record, const Judged& usual, int num_answers);
+  Judged judge(const Record& record, int num_answers, const Candidate& candidate) const;
+  void share_out(int num_drafts, std::span<GateAsk> asks);
+  Record& record_for(int num_answers, int64_t keys);
+
+  const Options options_;
+  Acceptance acceptance_;
+  StepTimes plain_times_;  // of steps without drafts; the reference of all costs
+  std::vector<Record> records_;
+  uint64_t clock_ = 0;
+  double growth_ = kGate.growth;  // of the size that was measured last
+  GateTotals totals_;
+
+  TrialPace pace_;
+  const Record* trial_of_ = nullptr;  // the size of the burst under way
+  int trial_drafts_ = 0;              // its number of drafts
+  bool is_trial_ = false;             // the step that was offered is one
+  double credit_ = kGate.first_credit;
+
+  // For the step that is being chosen. asks_[i] belongs to wants_[i].
+  std::vector<DraftAsk> asks_;
+  std::vector<Want> wants_;
+  struct Level {
+    int num = 0;
+    double held = 0, hoped = 0;
+  };
+  std::array<Level, kLevels> levels_{};  // drafts by the chance that they hold
+  std::vector<Candidate> candidates_;
+  std::vector<Peek> peeks_;  // by seat
+  std::vector<int> kinds_;   // by seat, of its last drafts
+};
+
+}  // namespace hocket

@@ -1,0 +1,169 @@
+// Tests the gate on made-up servers: how many drafts it chooses, and what that costs.
+#include "policy/speculation/speculation_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "base/count_allocations.h"
+#include "policy/speculation/served_drafts_testing.h"
+
+namespace hocket {
+namespace {
+
+using testing::DraftMachine;
+using testing::DraftRun;
+using testing::DraftServer;
+
+std::vector<double> equal(int num_answers, double chance) {
+  return std::vector<double>(static_cast<size_t>(num_answers), chance);
+}
+
+// Machines on which rows cost much, little and next to nothing.
+std::vector<DraftMachine> machines() {
+  return {{.fixed_us = 100}, {}, {.fixed_us = 5000, .expert_us = 20}};
+}
+
+class EveryServer : public ::testing::TestWithParam<std::tuple<int, int, bool>> {
+ protected:
+  template <class Check>
+  void for_each_server(Check&& check) const {
+    const auto [num_answers, keys, is_free] = GetParam();
+    for (const double chance : {0.0, 0.3, 0.6, 0.8, 0.9})
+      for (const DraftMachine& machine : machines())
+        for (uint32_t seed = 1; seed <= 2; ++seed) {
+          SCOPED_TRACE(::testing::Message() << "chance " << chance << ", fixed " << machine.fixed_us
+                                            << " us, seed " << seed);
+          check(DraftRun{.machine = machine,
+                         .chances = equal(num_answers, chance),
+                         .keys = keys,
+                         .is_free = is_free,
+                         .seed = seed});
+        }
+  }
+};
+
+TEST_P(EveryServer, NeverLosesOnePercentAgainstNoDrafts) {
+  for_each_server([](const DraftRun& run) {
+    DraftServer server(run);
+    EXPECT_GE(server.rate_of(1000), 0.99 * server.fixed_rate(0));
+  });
+}
+
+TEST_P(EveryServer, ReachesTheBestFixedNumber) {
+  for_each_server([](const DraftRun& run) {
+    DraftServer server(run);
+    server.rate_of(500);
+    EXPECT_GE(server.rate_of(2000), 0.97 * server.best_fixed_rate());
+  });
+}
+
+TEST_P(EveryServer, FindsAGainOfFivePercentWithin200Steps) {
+  for_each_server([](const DraftRun& run) {
+    DraftServer server(run);
+    if (server.best_fixed_rate() < 1.05 * server.fixed_rate(0)) return;
+    server.rate_of(200);
+    EXPECT_GE(server.rate_of(100), 1.01 * server.fixed_rate(0));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryServer,
+                         ::testing::Combine(::testing::Values(1, 4, 16, 64),
+                                            ::testing::Values(512, 8192), ::testing::Bool()));
+
+TEST(Gate, BeginsWithoutDrafts) {
+  DraftServer server({.chances = equal(1, 0.9), .is_free = true});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(server.step().num_drafts, 0);
+}
+
+TEST(Gate, DraftsForTheRequestsWhoseDraftsHold) {
+  std::vector<double> chances = equal(8, 0.05);
+  chances.resize(16, 0.95);
+  DraftServer server({.machine = {.row_us = 100}, .chances = chances, .is_free = true});
+  const double off = server.fixed_rate(0), best = server.best_fixed_rate();
+  server.rate_of(500);
+  EXPECT_GT(server.rate_of(500), 1.05 * std::max(best, off));
+}
+
+TEST(Gate, AdaptsWhenDraftsBeginToHold) {
+  // The same gate, for a request that never repeats itself and then for one that does.
+  DraftServer dull({.chances = {0.02, 0.02}, .is_free = true});
+  for (int i = 0; i < 300; ++i) dull.step();
+  EXPECT_LT(dull.gate().state().totals.num_draft_steps, 30U);
+  DraftServer lively({.chances = {0.95, 0.95}, .is_free = true});
+  for (int i = 0; i < 300; ++i) lively.step();
+  EXPECT_GT(lively.gate().state().totals.num_draft_steps, 200U);
+}
+
+TEST(Gate, AFixedNumberIsKeptAsFarAsThereIsRoom) {
+  SpeculationGate gate({.drafter = std::make_unique<testing::ChanceDrafter>(equal(3, 1), true, 1),
+                        .num_seats = 3,
+                        .fixed = 3});
+  const std::vector<TokenId> tokens(10);
+  std::vector<GateAsk> asks;
+  for (int seat = 0; seat < 3; ++seat) {
+    gate.begin(seat, 100);
+    asks.push_back({.seat = seat, .tokens = tokens, .most = seat == 1 ? 2 : 8});
+  }
+  gate.offer(30, asks, 7);
+  EXPECT_EQ(asks[0].drafts.size(), 3U);
+  EXPECT_EQ(asks[1].drafts.size(), 2U);
+  EXPECT_EQ(asks[2].drafts.size(), 2U);
+  asks[1].seat = -1;
+  gate.offer(30, asks, 100);
+  EXPECT_EQ(asks[1].drafts.size(), 0U);
+  EXPECT_EQ(asks[2].drafts.size(), 3U);
+}
+
+TEST(Gate, NeverExceedsTheRoomForRows) {
+  DraftServer server({.chances = equal(4, 0.95), .is_free = true});
+  for (int i = 0; i < 200; ++i) server.step();
+  std::vector<TokenId> tokens(9000);
+  std::vector<GateAsk> asks;
+  for (int seat = 0; seat < 4; ++seat)
+    asks.push_back({.seat = seat, .tokens = tokens, .most = seat == 2 ? 1 : 8});
+  server.gate().offer(36000, asks, 5);
+  size_t sum = 0;
+  for (const GateAsk& ask : asks) sum += ask.drafts.size();
+  EXPECT_LE(sum, 5U);
+  EXPECT_LE(asks[2].drafts.size(), 1U);
+}
+
+TEST(Gate, TakesNoTimeFromTheWrongSteps) {
+  DraftServer server({.chances = equal(1, 0.5)});
+  for (int i = 0; i < 100; ++i) server.step();
+  const double before = server.gate().state().sizes.at(0).plain_us;
+  server.gate().note_step({.num_answers = 1, .num_tokens = 1, .keys = 512, .us = 1e9});
+  EXPECT_EQ(server.gate().state().sizes.at(0).plain_us, before);
+}
+
+TEST(Gate, SaysWhy) {
+  DraftServer good({.chances = equal(1, 0.95), .is_free = true});
+  for (int i = 0; i < 400; ++i) good.step();
+  const GateState state = good.gate().state();
+  ASSERT_EQ(state.sizes.size(), 1U);
+  EXPECT_GT(state.sizes[0].usual.num_drafts, 0);
+  EXPECT_TRUE(state.sizes[0].text.starts_with("1 answer of up to 1024 tokens: "));
+  EXPECT_GT(state.totals.gained_us, 0);
+  EXPECT_NEAR(state.acceptance[0][0], 0.95, 0.03);
+  EXPECT_GT(state.totals.accept_length(), 2);
+  DraftServer bad({.machine = {.fixed_us = 100}, .chances = equal(1, 0.1), .is_free = true});
+  for (int i = 0; i < 400; ++i) bad.step();
+  const GateState off = bad.gate().state();
+  EXPECT_EQ(off.sizes.at(0).usual.num_drafts, 0);
+  EXPECT_NE(off.sizes.at(0).text.find("none, because"), std::string::npos);
+}
+
+TEST(Gate, AStepAllocatesNothing) {
+  DraftServer server({.chances = equal(16, 0.7), .is_free = true});
+  for (int i = 0; i < 10; ++i) server.step();
+  const int64_t before = num_allocations;
+  for (int i = 0; i < 500; ++i) server.step();
+  EXPECT_EQ(num_allocations, before);
+}
+
+}  // namespace
+}  // namespace hocket
