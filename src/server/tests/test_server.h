@@ -116,6 +116,7 @@ class FakeGenerator final : public Generator {
   const EngineInfo& info() const override { return info_; }
   KvEventChannel* kv_events() override { return events ? &*events : nullptr; }
   OverlapView overlap() const override { return overlapped.read(); }
+  SpeculationView speculation() const override { return speculated.read(); }
   std::vector<RankLoad> loads() const override { return rank_loads.read(); }
   ControlPlane* cluster() override { return plane; }
   std::optional<Error> failure() const override { return failed.read(); }
@@ -142,6 +143,7 @@ class FakeGenerator final : public Generator {
   ControlPlane* plane = nullptr;  // set if it is one of several ranks
   Guarded<std::vector<RankLoad>> rank_loads{{RankLoad{}}};
   Guarded<OverlapView> overlapped;
+  Guarded<SpeculationView> speculated;
   Guarded<std::optional<Error>> lost, failed;
 
  private:
