@@ -1,11 +1,11 @@
-// hocket bench kernels | one-batch | serving | streams | scheduler | grammar | all2all | overlap |
-// peers, or --compare: finds the bench, reads its flags and runs it.
+// hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation |
+// all2all | overlap | peers, or --compare: finds the bench, reads its flags and runs it.
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
+#include "apps/bench_lists.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/running_server.h"
@@ -21,36 +21,15 @@
 #include "bench/peers.h"
 #include "bench/scheduler.h"
 #include "bench/serving.h"
+#include "bench/speculation.h"
 #include "bench/streams.h"
-#include "core/setting_ranges.h"
 
 namespace hocket {
 namespace {
 
 constexpr const char* kBenchUsage =
-    "hocket bench kernels | one-batch | serving | streams | scheduler | grammar | all2all | "
-    "overlap | peers, or --compare OLD [NEW]";
-
-// Returns the numbers of all values, each a list as "512,2048"; "" adds none. Errors: bad_value,
-// naming the flag.
-template <class Number = int>
-Result<std::vector<Number>> parse_list(const std::vector<std::string>& values, const char* flag) {
-  std::vector<Number> numbers;
-  for (const std::string& value : values)
-    for (size_t at = 0; !value.empty() && at <= value.size();) {
-      const size_t end = std::min(value.find(',', at), value.size());
-      Number number = 0;
-      const auto [stop, code] = std::from_chars(value.data() + at, value.data() + end, number);
-      if (code != std::errc() || stop != value.data() + end)
-        return fail(
-            error(ErrorCode::bad_value, "--{} {} is not a list of numbers as 1,4,16", flag, value)
-                .with_param(flag));
-      HOCKET_TRY_VOID(check_setting(flag, number));
-      numbers.push_back(number);
-      at = end + 1;
-    }
-  return numbers;
-}
+    "hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation | "
+    "all2all | overlap | peers, or --compare OLD [NEW]";
 
 Result<int> kernels(const Arguments& arguments) {
   BenchKernelsOptions o;
@@ -224,6 +203,43 @@ Result<int> grammar(const Arguments& arguments) {
   return bench_grammar(o);
 }
 
+Result<int> speculation(const Arguments& arguments) {
+  BenchSpeculationOptions o;
+  std::string shape;
+  std::vector<std::string> acceptances, answers, contexts, drafts;
+  std::vector<FlagGroup> groups = model_flags(o.settings);
+  groups.insert(groups.begin(),
+                {"Bench",
+                 {{"shape", &shape, "small, mid, hybrid, hybrid-small, gptoss: random weights", ""},
+                  {"acceptances", &acceptances, "percent of drafts that hold: 30,60,80,90", ""},
+                  {"answers", &answers, "at a time: 1,4,16", ""},
+                  {"contexts", &contexts, "tokens of a prompt: 512", ""},
+                  {"drafts", &drafts, "fixed numbers beside the gate's: 1,2,4,8", ""},
+                  {"output-len", &o.output_len, "tokens of an answer", ""},
+                  {"rounds", &o.rounds, "counted rounds", ""},
+                  {"json", &o.json, "one object a line", ""}}});
+  HOCKET_TRY(const bool go,
+             parse_flags({.command = "bench speculation",
+                          .about = "the gain of drafts, with an acceptance that is imposed",
+                          .groups = std::move(groups)},
+                         arguments));
+  if (!go) return 0;
+  HOCKET_TRY_VOID(replace_list(acceptances, "acceptances", o.acceptances));
+  HOCKET_TRY_VOID(replace_list(answers, "answers", o.answers));
+  HOCKET_TRY_VOID(replace_list(contexts, "contexts", o.contexts));
+  HOCKET_TRY_VOID(replace_list(drafts, "drafts", o.drafts));
+  std::optional<DummyShape> dummy;
+  if (shape.empty()) {
+    HOCKET_TRY_VOID(choose_model(o.settings));
+  } else {
+    HOCKET_TRY(dummy, DummyShape::create(shape));
+    o.settings.model.model_path = dummy->folder().string();
+    o.settings.model.load_format = "dummy";
+  }
+  log::set_level(log::Level::warning);
+  return bench_speculation(o);
+}
+
 Result<int> all2all(const Arguments& arguments) {
   BenchAllToAllOptions o;
   std::vector<std::string> bytes = {"4000", "64000", "500000", "2500000"};
@@ -353,30 +369,24 @@ Result<int> compare(const Arguments& arguments) {
   return compare_builds(o);
 }
 
+struct NamedBench {
+  std::string_view name;
+  Result<int> (*run)(const Arguments&);
+};
+constexpr NamedBench kBenchFunctions[] = {{"kernels", kernels},     {"one-batch", one_batch},
+                                          {"serving", serving},     {"streams", streams},
+                                          {"scheduler", scheduler}, {"grammar", grammar},
+                                          {"all2all", all2all},     {"overlap", overlap},
+                                          {"peers", peers},         {"speculation", speculation}};
+
 }  // namespace
 
 int bench(const Arguments& arguments) {
   const std::string name = arguments.empty() ? "" : arguments[0];
-  const Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
+  const auto found = std::ranges::find(kBenchFunctions, name, &NamedBench::name);
   Result<int> done = 0;
-  if (name == "kernels")
-    done = kernels(rest);
-  else if (name == "one-batch")
-    done = one_batch(rest);
-  else if (name == "serving")
-    done = serving(rest);
-  else if (name == "streams")
-    done = streams(rest);
-  else if (name == "scheduler")
-    done = scheduler(rest);
-  else if (name == "grammar")
-    done = grammar(rest);
-  else if (name == "all2all")
-    done = all2all(rest);
-  else if (name == "overlap")
-    done = overlap(rest);
-  else if (name == "peers")
-    done = peers(rest);
+  if (found != std::end(kBenchFunctions))
+    done = found->run(Arguments(arguments.begin() + 1, arguments.end()));
   else if (name.starts_with("--compare"))
     done = compare(arguments);
   else if (name == "--help" || name == "-h")

@@ -16,6 +16,7 @@
 #include "server/views/info_json.h"
 #include "server/views/overlap_view.h"
 #include "server/views/profile.h"
+#include "server/views/speculation_view.h"
 
 namespace hocket {
 namespace {
@@ -314,6 +315,9 @@ std::vector<Route> Endpoints::routes() {
        [this](const HttpRequest&) -> Result<Json> { return load(); });
   json("GET", "/overlap", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
     return overlap_json(options_.engine->overlap());
+  });
+  json("GET", "/speculation", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
+    return speculation_json(options_.engine->speculation());
   });
   routes.push_back({"GET", "/metrics", RunOn::http,
                     [this](const HttpRequest&, const Exchange& exchange, TimePoint) {

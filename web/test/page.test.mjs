@@ -294,6 +294,21 @@ onPage("setup tells of the model, the machine and the settings", "/#/setup", asy
   assert.match(await page.locator(".setting").innerText(), /--ep-size\s+2/);
 });
 
+test("setup tells of drafts where there are some", { timeout }, async () => {
+  const drafting = await startServer(["--speculative-algorithm", "NGRAM", "--speculative-num-steps", "2"], greedyModel());
+  try {
+    await drafting.ask({ max_tokens: 200 });
+    await onePage(drafting, { path: "/#/setup" }, async (page) => {
+      const card = page.locator("section[aria-label=Speculation]");
+      await card.waitFor();
+      assert.match(await card.innerText(), /Drafts from\s+NGRAM/);
+      assert.match(await card.innerText(), /Accepted\s+\d+ of \d+ drafts/);
+    });
+  } finally {
+    await drafting.stop();
+  }
+});
+
 onPage("keys go from page to page, and the focus is seen", "/", async (page) => {
   for (const [key, title] of [["2", "Live"], ["3", "Experts"], ["4", "Timeline"], ["5", "Setup"]]) {
     await page.keyboard.press(`Alt+${key}`);

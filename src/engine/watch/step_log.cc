@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "policy/scheduler/draft_figures.h"
 
 namespace hocket {
 namespace {
@@ -14,6 +15,13 @@ std::string overlap_text(const StepTransfers& t) {
   if (all <= 0) return "";
   return fmt::format(", overlap: {}{:.0f} %", t.hidden_is_bound ? "at most " : "",
                      100 * to_seconds(t.hidden) / all);
+}
+
+// Returns an empty text before the first draft.
+std::string drafts_text(const SchedulerStats& stats) {
+  if (stats.num_verified_total == 0) return "";
+  return fmt::format("accept len: {:.2f}, accept rate: {:.2f}, ", accept_length_of(stats),
+                     accept_rate_of(stats));
 }
 
 }  // namespace
@@ -80,10 +88,11 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
   if (batch.num_answers() > 0 && ++decode_steps_ >= decode_interval_) {
     decode_steps_ = 0;
     log::info(
-        "{}Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, cuda graph: False, "
+        "{}Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, {}cuda graph: False, "
         "gen throughput (token/s): {:.2f}, #queue-req: {}{}",
-        prefix_, batch.num_answers(), stats.num_used_tokens, stats.token_usage, since_line_.take(),
-        batch.num_waiting, overlap_text(std::exchange(transfers_since_line_, {})));
+        prefix_, batch.num_answers(), stats.num_used_tokens, stats.token_usage, drafts_text(stats),
+        since_line_.take(), batch.num_waiting,
+        overlap_text(std::exchange(transfers_since_line_, {})));
     line_printed(stats);
   }
 }

@@ -15,7 +15,7 @@
 // for each time a prompt begins. #running-req of a prefill leaves out the requests of #new-seq; of
 // a decode it is the number of rows. #pending-token counts prompt tokens left after this step.
 // Throughput is over the time with work; SGLang's is over the time since the last line, idle or
-// not.
+// not. With drafts, `accept len: 2.90, accept rate: 0.75` (of all so far) follow `token usage`.
 #pragma once
 
 #include <cstdint>

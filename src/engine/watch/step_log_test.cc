@@ -95,6 +95,22 @@ TEST_F(StepLogTest, ADecodeLineEverySoManySteps) {
   EXPECT_THAT(lines_of(6), ::testing::SizeIs(2));
 }
 
+TEST_F(StepLogTest, WithDraftsItSaysHowManyHeld) {
+  start({}, 1);
+  add(1, 8, 20);
+  lines_of(1);
+  const Batch& batch = schedule();
+  SchedulerStats stats = scheduler_->stats();
+  stats.num_verified_total = 10;
+  stats.drafted_total = {10, 10};
+  stats.held_total = {9, 6};
+  ::testing::internal::CaptureStderr();
+  step_log_.note(batch, stats, now_ + kStep, kStep);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("token usage: 0.05, accept len: 2.50, accept rate: 0.75, cuda "
+                                   "graph: False, gen throughput"));
+}
+
 // A prefill line has the overlap of its step, a decode line that of the decode steps since the last
 // line. It stands at the end, so that parsers of the other fields still work.
 TEST_F(StepLogTest, OfSeveralRanksItSaysWhatWasHidden) {

@@ -74,7 +74,7 @@ DraftCosts::Cost DraftCosts::of(int num_drafts) const {
             .is_near = true};
   const size_t mine = cell_of(num_drafts);
   const double at = log_rows(num_drafts);
-  std::optional<double> growth;  // of the measured cells beside mine, weighted by how near they are
+  std::optional<double> growth;  // the measured cells' beside mine, weighted by how near they are
   double below_at = 0, nearest = 1e9;
   const auto is_measured = [this](size_t i) { return cells_[i].ratio.count() > 0; };
   size_t below = mine, above = mine + 1;

@@ -12,7 +12,7 @@ namespace hocket {
 
 // A number of drafts for a step, and what is expected of it.
 struct GateChoice {
-  int num_drafts = 0;    // of all answers together
+  int num_drafts = 0;    // sum over all answers
   double tokens = 1;     // tokens that an answer gets from the step
   double times = 1;      // the step's time, as a multiple of the time without drafts
   int num_measured = 0;  // steps with about so many drafts that count
@@ -22,7 +22,6 @@ struct GateChoice {
 struct GateTotals {
   uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0;
   uint64_t num_verified = 0, num_drafts = 0, num_held = 0;
-  std::array<uint64_t, kDraftPositions> drafts_at{}, held_at{};  // by position
   double gained_us = 0;  // time that drafts have saved; negative: that they cost
   double trial_us = 0;   // the part of it that trials have saved or cost
 

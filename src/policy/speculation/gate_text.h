@@ -7,8 +7,8 @@
 
 namespace hocket {
 
-// Returns "4 answers, 1024 keys each: 4 drafts, 1.62 tokens an answer for 1.21 times the time", or
-// why there are none. is_fixed: a flag sets the number.
+// Returns "4 answers of up to 1024 tokens: 4 drafts give 1.62 tokens an answer in 1.21 times the
+// time of a step without", or why there are none. is_fixed: a flag sets the number.
 std::string text_of(const GateState::Size& size, bool is_fixed);
 
 }  // namespace hocket

@@ -20,17 +20,18 @@ struct GateTuning {
   double certain = 0.005;         // costs with less doubt are not tried
 
   // Choosing. Gains are shares of the time of a step without drafts.
-  double begin_gain = 0.03, keep_gain = 0;  // gain that is needed to begin, and to go on
-  double errors = 1.3;                      // standard errors that are needed on top, to begin
-  double value_rate = 1.0 / 32;             // weight of a step in the value of time
+  double begin_gain = 0.015, keep_gain = 0.005;  // gain that is needed to begin, and to go on
+  double errors = 1;                             // standard errors that are needed on top, to begin
+  double value_rate = 1.0 / 32;                  // weight of a step in the value of time
 
   // Trials. Credit is in steps without drafts: what trials may lose.
   int first_trials = 64;  // steps of trials at each size that need not be rare
-  double first_credit = 3, credit_share = 0.004;
+  double first_credit = 5, credit_share = 0.003;
+  double credit_in_burst = 0.3;  // share of the credit that one burst is expected to lose, at most
 
   // Acceptance.
   double request_memory = 0.98, group_memory = 0.996;  // weight of what was known, each time
-  double group_weight = 10;  // drafts that the group counts as, beside a request's own
+  double group_weight = 20;  // drafts that the group counts as, beside a request's own
   double before_weight = 4;  // drafts that the position before counts as
   double first_weight = 2, first_acceptance = 0.5;  // before any draft was verified
   double errors_hoped = 1.5;  // standard errors by which a trial hopes for more

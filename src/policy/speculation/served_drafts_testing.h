@@ -54,7 +54,7 @@ class ChanceDrafter final : public Drafter {
 
 struct DraftRun {
   DraftMachine machine;
-  std::vector<double> chances;  // of each answer's drafts
+  std::vector<double> chances;  // that a draft holds, for each answer
   int keys = 512;               // length of each answer
   bool is_free = false;
   double noise = 0.02;  // relative, of each step's time
@@ -78,7 +78,7 @@ class DraftServer {
 
   int num_answers() const { return static_cast<int>(run_.chances.size()); }
 
-  // What a step is expected to bring, and the time that it takes without noise.
+  // The tokens that a step is expected to bring, and the time that it takes without noise.
   struct Taken {
     double tokens = 0, us = 0;
     int num_drafts = 0;
@@ -138,7 +138,7 @@ class DraftServer {
  private:
   const DraftRun run_;
   std::vector<TokenId> tokens_;
-  std::vector<size_t> lengths_;  // of the answers
+  std::vector<size_t> lengths_;  // by answer
   std::vector<GateAsk> asks_;
   SpeculationGate gate_;
   std::mt19937 rng_;

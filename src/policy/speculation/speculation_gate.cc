@@ -201,7 +201,7 @@ int SpeculationGate::try_one(Record& record, const Judged& usual, int num_answer
     const Judged judged = judge(record, num_answers, candidate);
     const double loss = judged.cost.times - judged.tokens;
     if (candidate.num_drafts == usual.num_drafts || judged.hoped <= most_hoped ||
-        TrialPace::kBurst * loss > credit_)
+        TrialPace::kBurst * loss > kGate.credit_in_burst * credit_)
       continue;
     most_hoped = judged.hoped, tried = candidate.num_drafts;
   }
@@ -214,7 +214,7 @@ int SpeculationGate::try_one(Record& record, const Judged& usual, int num_answer
 
 // Gives the likeliest drafts to their answers.
 void SpeculationGate::share_out(int num_drafts, std::span<GateAsk> asks) {
-  int last = kLevels, left = num_drafts;  // of the drafts at the level `last`, so many are left
+  int last = kLevels, left = num_drafts;  // so many drafts of the level `last` are left
   if (!options_.fixed)
     while (last > 0 && left > 0) {
       const int num = levels_[static_cast<size_t>(last - 1)].num;
@@ -245,10 +245,6 @@ void SpeculationGate::note_answer(int seat, int num_drafts, int num_held) {
   ++totals_.num_verified;
   totals_.num_drafts += static_cast<uint64_t>(num_drafts);
   totals_.num_held += static_cast<uint64_t>(num_held);
-  for (int i = 0; i < num_drafts; ++i) {
-    ++totals_.drafts_at[static_cast<size_t>(i)];
-    totals_.held_at[static_cast<size_t>(i)] += i < num_held ? 1 : 0;
-  }
   if (!options_.drafter->is_free())
     acceptance_.note(seat, kinds_[static_cast<size_t>(seat)], num_drafts, num_held);
 }

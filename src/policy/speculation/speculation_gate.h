@@ -37,7 +37,7 @@ class SpeculationGate {
   struct Options {
     std::unique_ptr<Drafter> drafter;  // not null
     int num_seats = 1;
-    int most_drafts = kDraftPositions;  // of one answer; 1..kDraftPositions
+    int most_drafts = kDraftPositions;  // drafts of one answer; 1..kDraftPositions
     std::optional<int> fixed;  // so many drafts, if there are as many; null: the gate chooses
   };
   explicit SpeculationGate(Options options);
@@ -64,7 +64,7 @@ class SpeculationGate {
   GateState state() const;
 
  private:
-  // What is expected of a number of drafts of all answers together.
+  // A number of drafts of all answers together, and the expectation of it.
   struct Candidate {
     int num_drafts = 0;
     double held = 0, hoped = 0;  // drafts that will hold; that may hold at best
@@ -74,7 +74,7 @@ class SpeculationGate {
     int num_drafts = 0;
     double gain = 0, hoped = 0;  // expected, and at best
     double needed = 0;           // the gain from which it is chosen
-    double tokens = 1;           // of an answer
+    double tokens = 1;           // tokens of an answer
     DraftCosts::Cost cost;
   };
   // One size of steps.
@@ -82,7 +82,7 @@ class SpeculationGate {
     int num_answers = 0;  // the border; 0: the record is free
     int64_t keys = 0;     // the border of keys an answer
     DraftCosts costs;
-    double tokens_mean = 1, times_mean = 1;  // of its last choices, as in GateChoice
+    double tokens_mean = 1, times_mean = 1;  // means of its last choices, as in GateChoice
     int trials_left = kGate.first_trials;    // steps of trials that need not be rare
     double plain_us = 0;                     // time that its last step takes without drafts
     uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
@@ -98,7 +98,7 @@ class SpeculationGate {
   struct Want {
     size_t ask = 0;  // index among the caller's
     int num = 0;
-    std::array<uint8_t, kDraftPositions> levels{};  // of the chance that each holds
+    std::array<uint8_t, kDraftPositions> levels{};  // chances that each holds
   };
   static constexpr int kLevels = 128;
 
@@ -113,10 +113,10 @@ class SpeculationGate {
 
   const Options options_;
   Acceptance acceptance_;
-  StepTimes plain_times_;  // of steps without drafts; the reference of all costs
+  StepTimes plain_times_;  // times of steps without drafts; the reference of all costs
   std::vector<Record> records_;
   uint64_t clock_ = 0;
-  double growth_ = kGate.growth;  // of the size that was measured last
+  double growth_ = kGate.growth;  // that of the size that was measured last
   GateTotals totals_;
 
   TrialPace pace_;

@@ -118,6 +118,7 @@ class FakeEngine final : public Engine {
     return {.kv_events = events ? &*events : nullptr, .cluster = plane};
   }
   OverlapView overlap() const override { return overlapped.read(); }
+  SpeculationView speculation() const override { return speculated.read(); }
   std::vector<RankLoad> loads() const override { return rank_loads.read(); }
   std::vector<RequestAt> request_snapshots() const override { return {}; }
   std::optional<Error> failure() const override { return failed.read(); }
@@ -145,6 +146,7 @@ class FakeEngine final : public Engine {
   ControlPlane* plane = nullptr;  // set if it is one of several ranks
   Guarded<std::vector<RankLoad>> rank_loads{{RankLoad{}}};
   Guarded<OverlapView> overlapped;
+  Guarded<SpeculationView> speculated;
   Guarded<std::optional<Error>> lost, failed;
 
  private:

@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <sstream>
 
 #include "base/log.h"
 #include "server/views/grammar_metrics.h"
 #include "server/views/metric_snapshot.h"
 #include "server/views/overlap_view.h"
+#include "server/views/speculation_view.h"
 
 namespace hocket {
 namespace {
@@ -347,6 +347,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
     add_retractions(rank, stats);
     add_steps(rank, stats);
     add_overlap(rank, stats.overlap);
+    add_speculation(rank, stats.scheduler);
     add_constants(rank, info, info_of(info, i));
     if (ranks)
       ranks->append(std::move(rank));
@@ -365,9 +366,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
   front.move_to(families);
   std::ranges::move(state_->registry.Collect(), std::back_inserter(families));
   add_aliases(families, state_->compat);
-  std::ostringstream out;
-  prometheus::TextSerializer().Serialize(out, families);
-  return std::move(out).str();
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 void Metrics::observe_first_token(Duration since_arrival) {

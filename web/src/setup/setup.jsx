@@ -151,12 +151,47 @@ function Overlap({ overlap }) {
   );
 }
 
+function Speculation({ speculation }) {
+  const { ranks } = speculation;
+  const sum = (name) => ranks.reduce((all, rank) => all + rank[name], 0);
+  const gained = speculation.gained_seconds;
+  return (
+    <>
+      <Facts
+        rows={[
+          ["Drafts from", speculation.algorithm],
+          ["Accepted", sum("drafts") > 0 ? `${exact(sum("accepted"))} of ${exact(sum("drafts"))} drafts, ${percent(sum("accepted") / sum("drafts"))}` : "no draft was verified yet"],
+          ["Steps with drafts", `${exact(sum("draft_steps"))} of ${exact(sum("steps"))}, ${exact(sum("trial_steps"))} on trial`],
+          [gained < 0 ? "Time lost" : "Time gained", duration(1000 * Math.abs(gained))],
+        ]}
+      />
+      <div class="decisions">
+        {ranks.flatMap((rank) =>
+          rank.sizes.slice(0, 24).map((size) => (
+            <details key={`${rank.dp_rank}-${size.answers}-${size.keys}`}>
+              <summary>
+                <b>{size.usual.drafts === 0 ? "no drafts" : `${exact(size.usual.drafts)} drafts`}</b> {exact(size.answers)} answers, {exact(size.keys)} keys each
+                <span class="muted">
+                  {" "}
+                  {ranks.length > 1 ? `rank ${rank.dp_rank} · ` : ""}
+                  {exact(size.steps)} steps
+                </span>
+              </summary>
+              <p>{size.text}</p>
+            </details>
+          )),
+        )}
+      </div>
+    </>
+  );
+}
+
 export function SetupPage() {
   const [state, setState] = useState(null);
   const [error, setError] = useState(null);
   useEffect(() => {
-    Promise.all([getJson("/get_server_info"), getJson("/get_model_info"), getJson("/overlap")]).then(
-      ([server, model, overlap]) => setState({ server, model, overlap }),
+    Promise.all([getJson("/get_server_info"), getJson("/get_model_info"), getJson("/overlap"), getJson("/speculation")]).then(
+      ([server, model, overlap, speculation]) => setState({ server, model, overlap, speculation }),
       setError,
     );
   }, []);
@@ -167,7 +202,7 @@ export function SetupPage() {
         {error ? <Problem error={error} /> : <Empty title="Asking the server">One moment.</Empty>}
       </div>
     );
-  const { server, model, overlap } = state;
+  const { server, model, overlap, speculation } = state;
   const { machine } = server;
   return (
     <div class="page">
@@ -248,6 +283,11 @@ export function SetupPage() {
       {server.num_ranks > 1 && (
         <Card title="Overlap" note="what is played, and why">
           <Overlap overlap={overlap} />
+        </Card>
+      )}
+      {speculation.ranks.length > 0 && (
+        <Card title="Speculation" note="drafts, and why there are so many">
+          <Speculation speculation={speculation} />
         </Card>
       )}
       <Card title="Settings" note="as given, or the default">

@@ -1,0 +1,93 @@
+#include "server/views/speculation_view.h"
+
+#include <string>
+#include <utility>
+
+#include "policy/scheduler/draft_figures.h"
+
+namespace hocket {
+namespace {
+
+Json choice_json(const GateChoice& choice) {
+  return {{"drafts", choice.num_drafts},
+          {"tokens", choice.tokens},
+          {"times", choice.times},
+          {"measured_steps", choice.num_measured}};
+}
+
+Json size_json(const GateState::Size& size) {
+  return {{"answers", size.num_answers},
+          {"keys", size.keys},
+          {"steps", size.num_steps},
+          {"draft_steps", size.num_draft_steps},
+          {"trial_steps", size.num_trial_steps},
+          {"plain_us", size.plain_us},
+          {"usual", choice_json(size.usual)},
+          {"best", choice_json(size.best)},
+          {"text", size.text}};
+}
+
+// Lists the kinds of drafts that were made, each with its acceptance by position.
+Json acceptance_json(const GateState& gate) {
+  Json kinds = Json::array();
+  for (size_t kind = 0; kind < gate.acceptance.size(); ++kind) {
+    Json shares = Json::array();
+    for (size_t i = 0; i < gate.acceptance[kind].size() && gate.num_seen[kind][i] > 0; ++i)
+      shares.push_back(gate.acceptance[kind][i]);
+    if (!shares.empty()) kinds.push_back({{"kind", kind}, {"shares", std::move(shares)}});
+  }
+  return kinds;
+}
+
+Json rank_json(const SpeculationView::OfRank& rank) {
+  const GateTotals& totals = rank.gate.totals;
+  Json sizes = Json::array();
+  for (const GateState::Size& size : rank.gate.sizes) sizes.push_back(size_json(size));
+  return {{"dp_rank", rank.rank},
+          {"fixed", rank.gate.is_fixed},
+          {"steps", totals.num_steps},
+          {"draft_steps", totals.num_draft_steps},
+          {"trial_steps", totals.num_trial_steps},
+          {"drafts", totals.num_drafts},
+          {"accepted", totals.num_held},
+          {"accept_length", totals.accept_length()},
+          {"accept_rate", totals.accept_rate()},
+          {"gained_seconds", totals.gained_us / 1e6},
+          {"trial_seconds", totals.trial_us / 1e6},
+          {"acceptance", acceptance_json(rank.gate)},
+          {"sizes", std::move(sizes)}};
+}
+
+}  // namespace
+
+Json speculation_json(const SpeculationView& view) {
+  Json ranks = Json::array();
+  double gained_us = 0;
+  for (const SpeculationView::OfRank& rank : view.ranks) {
+    ranks.push_back(rank_json(rank));
+    gained_us += rank.gate.totals.gained_us;
+  }
+  return {{"algorithm", view.algorithm},
+          {"most_drafts", view.most_drafts},
+          {"gained_seconds", gained_us / 1e6},
+          {"ranks", std::move(ranks)}};
+}
+
+void add_speculation(MetricSnapshot& out, const SchedulerCounters& counts) {
+  out.gauge("spec_accept_length",
+            "Tokens that an answer with drafts gets from a step, mean of all so far; 0: no drafts",
+            accept_length_of(counts));
+  out.gauge("spec_accept_rate", "Share of all drafts so far that were accepted",
+            accept_rate_of(counts));
+  out.counter("spec_verified_total", "Times that an answer had drafts in a step",
+              counts.num_verified_total);
+  const char* drafts_help = "Drafts that steps verified, by position behind the known tokens";
+  for (size_t i = 0; i < counts.drafted_total.size(); ++i)
+    out.counter("spec_drafts_total", drafts_help, counts.drafted_total[i],
+                {"position", std::to_string(i)});
+  for (size_t i = 0; i < counts.held_total.size(); ++i)
+    out.counter("spec_accepted_total", "Those of them that were accepted: each saved a step",
+                counts.held_total[i], {"position", std::to_string(i)});
+}
+
+}  // namespace hocket

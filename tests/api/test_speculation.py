@@ -1,0 +1,47 @@
+"""Drafts, tested from outside: they change no answer, and the server says what they gained."""
+
+import json
+
+import pytest
+
+TEXT = "the fox and the lantern, the fox and the lantern, the fox and the"
+
+
+def generate(server, seed):
+    body = {"text": TEXT, "return_logprob": True,
+            "sampling_params": {"max_new_tokens": 96, "temperature": 0.7, "sampling_seed": seed, "ignore_eos": True}}
+    status, _, data = server.call("/generate", json.dumps(body).encode())
+    assert status == 200, data
+    answer = json.loads(data)
+    return answer["output_ids"], answer["meta_info"]["output_token_logprobs"]
+
+
+def speculation(server):
+    return json.loads(server.get("/speculation")[2])
+
+
+@pytest.mark.parametrize("flags", [[], ["--speculative-num-steps", "3"]], ids=["chosen", "fixed"])
+def test_answers_are_those_without_drafts(server, start, flags):
+    drafting = start("--speculative-algorithm", "NGRAM", *flags, "--decode-log-interval", "4")
+    for seed in range(6):
+        assert generate(drafting, seed) == generate(server, seed)
+    told = speculation(drafting)
+    assert told["algorithm"] == "NGRAM"
+    (rank,) = told["ranks"]
+    assert rank["fixed"] == bool(flags)
+    assert rank["steps"] > 0
+    if flags:
+        assert 0 < rank["accepted"] < rank["drafts"]
+        assert drafting.metric("spec_drafts_total") >= rank["drafts"]  # the gate does not count an answer's last step
+        assert drafting.metric("spec_accept_length") == pytest.approx(1 + drafting.metric("spec_accepted_total") / drafting.metric("spec_verified_total"))
+        assert "accept len: " in drafting.log_path.read_text()
+        # Drafts that were accepted took no step of their own.
+        assert rank["steps"] < 6 * 96
+    else:
+        assert any(size["text"] for size in rank["sizes"])
+    assert drafting.stop() == 0
+
+
+def test_a_server_without_drafts_says_so(server):
+    assert speculation(server) == {"algorithm": "none", "most_drafts": 0, "gained_seconds": 0, "ranks": []}
+    assert server.metric("spec_accept_length") == 0
