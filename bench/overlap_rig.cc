@@ -28,7 +28,7 @@ struct OverlapRig::Said {
   StepReport report;
   PlanId plan = PlanId::none;
   float took_us = 0;
-  uint32_t is_shadow = 0;
+  uint32_t is_trial = 0;
 };
 
 OverlapRig::OverlapRig(const Options& options)
@@ -204,7 +204,7 @@ Result<OverlapRig::Played> OverlapRig::play_planned() {
     if (!reports_.empty()) planner_->note(reports_);
     const Planner::Choice choice = planner_->choose(bucket_);
     wish.plan = id_of(choice.plan);
-    wish.is_shadow = choice.is_shadow ? 1 : 0;
+    wish.is_trial = choice.is_trial ? 1 : 0;
   }
   const double planned_us = to_us(kClock.now() - begin);
   HOCKET_TRY(const std::vector<Said> all, agree(wish));
@@ -212,7 +212,7 @@ Result<OverlapRig::Played> OverlapRig::play_planned() {
   HOCKET_TRY(Said mine, run(plan, Mode::live));
   mine.took_us += static_cast<float>(planned_us);
   HOCKET_TRY(Played played, finish(plan, mine));
-  played.is_shadow = all[0].is_shadow != 0;
+  played.is_trial = all[0].is_trial != 0;
   played.planner_us = planned_us;
   reports_ = heard_;
   return played;

@@ -100,7 +100,7 @@ void RankLoop::join_epoch() {
 // be a reason: work here, or work on another rank.
 bool RankLoop::has_work() {
   if (!step_.connected()) return true;
-  const Ledger::Beside beside(step_.ledger(), "look for work");
+  const Ledger::OtherWork other(step_.ledger(), "look for work");
   if (stopping_) step_.lockstep()->ask_to_end();
   return stopping_ || step_.has_work();
 }

@@ -375,7 +375,7 @@ Result<void> Runner::forward_together(const ForwardBatch& batch, const PassWish&
   if (wish.ledger != nullptr)
     wish.ledger->begin_pass(
         wish.id.step, wish.plan,
-        bucket_of(batch, placement_ ? std::optional(wish.id.mode) : std::nullopt), wish.is_shadow);
+        bucket_of(batch, placement_ ? std::optional(wish.id.mode) : std::nullopt), wish.is_trial);
   const SplitRule split = split_for(
       batch, {.share = wish.plan.share, .row_tile = row_tile(), .cut_threshold = cut_threshold_});
   return model_->forward(batch, {.backend = *backend_,

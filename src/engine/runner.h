@@ -48,7 +48,7 @@ struct Meeting {
 struct PassWish {
   PassId id;  // agreed by the ranks; its `parts` are the plan's
   Plan plan;  // agreed by the ranks, if there are several
-  bool is_shadow = false;
+  bool is_trial = false;
   Ledger* ledger = nullptr;           // books the times of the open step; null: they are not booked
   ForwardProbe* probe = nullptr;      // may be null
   View<uint32_t> expert_counts = {};  // see Model::Pass

@@ -24,7 +24,7 @@ bool RankStep::run() {
   overlap_.begin();
   Flight* const flight = compute_next();
   if (flight == nullptr) return false;
-  const Ledger::Beside beside(ledger(), "sample, answer");
+  const Ledger::OtherWork other(ledger(), "sample, answer");
   overlap_.end();
   if (lockstep_) {
     intake();  // requests that just came count in the next step
@@ -39,7 +39,7 @@ bool RankStep::run() {
 
 // Runs intake to forward. Returns null if there was nothing to compute, or ranks were lost.
 Flight* RankStep::compute_next() {
-  const Ledger::Beside beside(ledger(), "schedule");
+  const Ledger::OtherWork other(ledger(), "schedule");
   intake();
   report_.at(Verb::agree);
   if (lockstep_ && !lockstep_->finish_agreement(propose())) return abort_step({}), nullptr;
@@ -256,7 +256,7 @@ StepTools RankStep::tools() {
           .clock = clock_,
           .pass = lockstep_ ? lockstep_->pass() : PassId{},
           .plan = lockstep_ ? lockstep_->plan() : Plan{},
-          .is_shadow = lockstep_ && lockstep_->is_shadow(),
+          .is_trial = lockstep_ && lockstep_->is_trial(),
           .ledger = ledger(),
           .experts = experts_,
           .grammars = &grammars_};

@@ -21,7 +21,7 @@ TEST(LedgerAllocations, AStepMakesNone) {
     ledger.begin_step(tick());
     ledger.begin_pass(1, {}, {}, false);
     for (int i = 0; i < 1000; ++i) {
-      const Ledger::Beside beside(&ledger);
+      const Ledger::OtherWork other(&ledger);
       ledger.begin_op(i % 4, Op::dispatch_wait, i % 2);
       const TimePoint now = clock.now();
       ledger.heard(i % kMaxLanes, static_cast<MessageKind>(i % kNumMessageKinds), {},

@@ -18,9 +18,39 @@
 #include "base/clock.h"
 #include "compute/overlap/explain.h"
 #include "compute/overlap/fit.h"
-#include "compute/overlap/trial.h"
 
 namespace hocket {
+
+// Tries plans in order to measure them. A candidate that could be faster than all others, as far as
+// predictions and measurements may be off, is played for some steps, which are one trial:
+//
+//   next()     T T T T u u ..  T     T: the candidate, u: the usual plan
+//   note()       T T T T u u ..      the first T is not counted, because its memory is cold
+//
+// In a new bucket, and after a change of the links, the next trial begins trial_gap reports after
+// the last; once first_trial_steps are used up, trials are so rare that trial_share of all steps
+// belong to them. Measurements age, so a plan that is not played is tried again.
+class Trials {
+ public:
+  // Returns the plan to try in the next step of this bucket; nothing if the usual one is played.
+  std::optional<Plan> next(const PlanRecord& record);
+  // True if the step is the first of the trial under way.
+  bool is_cold(const StepReport& step) const { return is_tried(step) && num_played_ == 0; }
+  // Counts a step, and returns whether it belongs to a trial. A trial that is not played is given
+  // up after trial_reports.
+  bool note(PlanRecord& record, const StepReport& step);
+
+ private:
+  bool is_tried(const StepReport& step) const;
+
+  Plan plan_;
+  Phase phase_ = Phase::decode;
+  int proposals_left_ = 0;           // steps of the trial that are still to be proposed
+  int reports_left_ = 0;             // until the trial is given up; 0: no trial is under way
+  int num_played_ = 0;               // steps of this trial that were played
+  int steps_since_ = 0;              // steps since the last trial
+  std::optional<Phase> last_phase_;  // the last step's: only its trials are likely to be played
+};
 
 class Planner {
  public:
@@ -40,12 +70,12 @@ class Planner {
   // for both phases before it is known which of them is played: the reports show which one it was.
   struct Choice {
     Plan plan;
-    bool is_shadow = false;  // a trial
+    bool is_trial = false;
   };
   Choice choose(const Bucket& next);
   // Returns a line for the log about a plan that changed, or about a forced plan that costs time;
   // nothing if there is none.
-  std::optional<std::string> take_news();
+  std::optional<std::string> take_log_line();
   // Returns a copy of what the planner knows.   Thread: any.
   PlannerState state() const;
 

@@ -25,6 +25,10 @@ size_t bytes_of(double busy_us, double bytes_per_s, int num_messages) {
 
 }  // namespace
 
+Prediction predict(const PlanTimes& plan, const LayerCounts& layers) {
+  return Predictor(plan.halves, plan.parts, layers).predict(plan.order);
+}
+
 struct StagePlayer::Playing {
   const PlanTimes& plan;
   StageWork& work;

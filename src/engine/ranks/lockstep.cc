@@ -42,7 +42,7 @@ int to_rows(uint32_t number) {
 StepReport sane(StepReport report) {
   const auto is_time = [](float number) { return std::isfinite(number) && number >= 0; };
   bool fits = report.phase < kNumPhases && std::ranges::all_of(report.compute_us, is_time);
-  for (const float number : {report.beside_us, report.exposed_us, report.waiting_us, report.step_us,
+  for (const float number : {report.other_us, report.exposed_us, report.waiting_us, report.step_us,
                              report.dispatch_busy_us, report.combine_busy_us, report.dispatch_kb,
                              report.combine_kb, report.latency_us})
     fits &= is_time(number);
@@ -113,20 +113,20 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
 
 Result<void> Lockstep::start(const StepProposal& proposal) {
   const NextStepForecast& work = proposal.work;
-  mine_ = {.rows = static_cast<uint32_t>(work.num_decoding),
-           .begins = work.begins,
-           .continues = work.continues,
-           .ends = asks_to_end_,
-           .shadows =
-               static_cast<uint8_t>(proposal.plans[0].is_shadow | proposal.plans[1].is_shadow << 1),
-           .votes = work.token_usage < options_.low_usage,
-           .takes_requests = proposal.load.takes_requests && !asks_to_end_,
-           .load_requests = proposal.load.num_requests,
-           .load_tokens = proposal.load.num_tokens,
-           .prompt_step_rows = static_cast<uint32_t>(std::max(0, proposal.prompt_step_rows)),
-           .plans = {static_cast<uint32_t>(proposal.plans[0].id),
-                     static_cast<uint32_t>(proposal.plans[1].id)},
-           .report = proposal.report};
+  mine_ = {
+      .rows = static_cast<uint32_t>(work.num_decoding),
+      .begins = work.begins,
+      .continues = work.continues,
+      .ends = asks_to_end_,
+      .trials = static_cast<uint8_t>(proposal.plans[0].is_trial | proposal.plans[1].is_trial << 1),
+      .votes = work.token_usage < options_.low_usage,
+      .takes_requests = proposal.load.takes_requests && !asks_to_end_,
+      .load_requests = proposal.load.num_requests,
+      .load_tokens = proposal.load.num_tokens,
+      .prompt_step_rows = static_cast<uint32_t>(std::max(0, proposal.prompt_step_rows)),
+      .plans = {static_cast<uint32_t>(proposal.plans[0].id),
+                static_cast<uint32_t>(proposal.plans[1].id)},
+      .report = proposal.report};
   const std::array<std::span<const std::byte>, 1> piece = {std::as_bytes(std::span(&mine_, 1))};
   std::ranges::fill(parts_, AllToAll::Parts(piece));
   HOCKET_TRY_VOID(exchange_->start(kLane, MessageKind::agree, {.step = pass_.step + 1}, parts_));
@@ -196,7 +196,7 @@ void Lockstep::adopt(const StepVote& planner) {
   const std::optional<Plan> plan = plan_of(PlanId{id}, *options_.orders);
   const bool plays = computes_ && plan.has_value();
   plan_ = plays ? *plan : Plan{};
-  is_shadow_ = plays && (planner.shadows >> phase & 1) != 0;
+  is_shadow_ = plays && (planner.trials >> phase & 1) != 0;
   pass_.parts = plan_.parts;
   if (!computes_ || plan) return;
   if (num_unknown_plans_++ == 0)

@@ -41,7 +41,7 @@ namespace hocket {
 // A plan for the next step. Only rank 0's proposal counts.
 struct PlanProposal {
   PlanId id = PlanId::none;
-  bool is_shadow = false;  // played only to measure it (planner.h)
+  bool is_trial = false;  // played only to measure it (planner.h)
 
   bool operator==(const PlanProposal&) const = default;
 };
@@ -89,7 +89,7 @@ class Lockstep final : public SchedulerHooks {
   // has rows.
   const PassId& pass() const { return pass_; }
   const Plan& plan() const { return plan_; }  // its parts are those of the pass
-  bool is_shadow() const { return is_shadow_; }
+  bool is_trial() const { return is_shadow_; }
   bool ends() const { return ends_; }
   // Returns how many steps since the start had a plan that this rank does not know.
   uint64_t num_unknown_plans() const { return num_unknown_plans_; }
@@ -127,7 +127,7 @@ class Lockstep final : public SchedulerHooks {
     uint8_t begins = 0;     // a prompt may begin
     uint8_t continues = 0;  // a chunked prompt goes on
     uint8_t ends = 0;       // asks to stop after this step
-    uint8_t shadows = 0;    // is_shadow of plans: bit 0 with prompts, bit 1 decode
+    uint8_t trials = 0;     // is_trial of plans: bit 0 with prompts, bit 1 decode
     uint8_t votes = 0;      // bit 0: PrefillVote::starves
     uint8_t takes_requests = 0;
     uint16_t zero = 0;  // reserved

@@ -18,7 +18,7 @@ TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
   on_voices(3, [&](Voice& v) {
     const auto saying = [&](StepProposal proposal, PlanProposal prompts, PlanProposal answers) {
       // Proposals of other ranks are ignored.
-      const PlanProposal other{.id = id_of({.order = 2}), .is_shadow = true};
+      const PlanProposal other{.id = id_of({.order = 2}), .is_trial = true};
       if (v.lockstep.rank() == 0)
         proposal.plans = {prompts, answers};
       else
@@ -26,25 +26,25 @@ TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
       return proposal;
     };
     const PlanProposal none, first{.id = id_of(slow)};
-    const PlanProposal second{.id = id_of(fast), .is_shadow = true};
+    const PlanProposal second{.id = id_of(fast), .is_trial = true};
     EXPECT_EQ(v.lockstep.plan(), Plan{});
     ASSERT_TRUE(v.lockstep.finish_agreement(saying(kDecode, second, none)));
     EXPECT_EQ(v.lockstep.plan(), Plan{});
     EXPECT_EQ(v.lockstep.pass().parts, 1);
-    EXPECT_FALSE(v.lockstep.is_shadow());
+    EXPECT_FALSE(v.lockstep.is_trial());
     v.lockstep.begin_agreement(saying(kDecode, first, second));
     EXPECT_EQ(v.lockstep.plan(), Plan{});  // until all have heard it
     ASSERT_TRUE(v.lockstep.finish_agreement(saying(kDecode, none, none)));
     EXPECT_EQ(v.lockstep.plan(), fast);
     EXPECT_EQ(v.lockstep.pass().parts, 4);
-    EXPECT_TRUE(v.lockstep.is_shadow());
+    EXPECT_TRUE(v.lockstep.is_trial());
     // The rank that begins a prompt need not be rank 0.
     const StepProposal mine = v.lockstep.rank() == 2 ? kPrompt : kDecode;
     v.lockstep.begin_agreement(saying(mine, first, second));
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_EQ(v.lockstep.plan(), slow);
     EXPECT_EQ(v.lockstep.pass().parts, 2);
-    EXPECT_FALSE(v.lockstep.is_shadow());
+    EXPECT_FALSE(v.lockstep.is_trial());
     v.lockstep.begin_agreement(saying(kNothing, first, second));
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_EQ(v.lockstep.plan(), Plan{});  // no rank has rows
@@ -56,11 +56,11 @@ TEST(LockstepPlans, AnUnknownPlanIsNoneOnAllRanks) {
   log::set_level(log::Level::error);
   on_voices(2, [](Voice& v) {
     StepProposal proposal = kDecode;
-    proposal.plans.fill({.id = PlanId{0xffff'ffff}, .is_shadow = true});
+    proposal.plans.fill({.id = PlanId{0xffff'ffff}, .is_trial = true});
     for (uint64_t step = 1; step <= 3; ++step) {
       ASSERT_TRUE(v.lockstep.finish_agreement(proposal));
       EXPECT_EQ(v.lockstep.plan(), Plan{});
-      EXPECT_FALSE(v.lockstep.is_shadow());
+      EXPECT_FALSE(v.lockstep.is_trial());
       EXPECT_EQ(v.lockstep.num_unknown_plans(), step);
     }
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));

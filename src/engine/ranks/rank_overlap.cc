@@ -64,14 +64,14 @@ void RankOverlap::add_up() {
   s.step_seconds += to_seconds(a.took);
   for (size_t op = 0; op < a.compute.size(); ++op)
     s.compute_seconds[op] += to_seconds(a.compute[op]);
-  s.beside_seconds += to_seconds(a.beside);
+  s.other_seconds += to_seconds(a.other);
   s.exposed_seconds += to_seconds(a.exposed);
   s.waiting_seconds += to_seconds(a.waiting);
   s.idle_seconds += to_seconds(a.idle);
   s.hidden_seconds += to_seconds(a.hidden);
   const PlanKind kind = kind_of(a.plan, *options_.settings->orders);
   ++s.steps[static_cast<size_t>(kind)];
-  s.shadow_steps += a.is_shadow ? 1 : 0;
+  s.trial_steps += a.is_trial ? 1 : 0;
   if (kind == PlanKind::two_batch) s.half_imbalance = a.half_imbalance();
   s.exact_arrival = a.exact_arrival;
   last_plans_.at(static_cast<size_t>(a.bucket.phase)) = a.plan;
@@ -96,7 +96,7 @@ void RankOverlap::heard(const Lockstep& lockstep) {
   const bool is_automatic = options_.settings->choice.mode == OverlapChoice::Mode::automatic;
   const log::Level level = is_automatic ? log::Level::info : log::Level::warning;
   if (!log::enabled(level)) return;
-  if (const auto news = planner_->take_news()) log::line(level, "overlap: {}", *news);
+  if (const auto line = planner_->take_log_line()) log::line(level, "overlap: {}", *line);
 }
 
 void RankOverlap::tell(const Lockstep& lockstep, StepProposal& proposal) {
@@ -120,7 +120,7 @@ PlanProposal RankOverlap::propose(Phase phase, int rows) {
   const double keys = seen.rows > 0 ? seen.keys_a_row : before;
   const Planner::Choice choice = planner_->choose(
       {.phase = phase, .rows = rows, .kv_tokens = static_cast<int64_t>(keys * rows)});
-  return {.id = id_of(choice.plan), .is_shadow = choice.is_shadow};
+  return {.id = id_of(choice.plan), .is_trial = choice.is_trial};
 }
 
 std::optional<HalfPacking> RankOverlap::packing(const Plan& plan) const {

@@ -103,13 +103,13 @@ class TimedRank final : public ForwardProbe {
     fill();
     const auto done = runner_.forward_together(batch_, {.id = lockstep_.pass(),
                                                         .plan = lockstep_.plan(),
-                                                        .is_shadow = lockstep_.is_shadow(),
+                                                        .is_trial = lockstep_.is_trial(),
                                                         .ledger = &overlap_.ledger(),
                                                         .probe = this});
     HOCKET_CHECK(done.has_value());
     overlap_.end();
     lockstep_.begin_agreement(proposal());
-    const Ledger::Beside beside(&overlap_.ledger(), "sample");
+    const Ledger::OtherWork other(&overlap_.ledger(), "sample");
     sample();
     played.plans.push_back(id_of(lockstep_.plan()));
     played.tokens.push_back(newest_);
