@@ -113,12 +113,12 @@ Result<void> Engine::State::load_together(Options& options) {
   hub.emplace(parallel.ep_size, link_model(parallel), LoopbackHub::Time::real);
   std::vector<Transport*> ends;
   for (auto& runner : runners) {
-    auto network = std::make_unique<LoopbackNetwork>(hub->join(static_cast<int>(ends.size())), fate,
+    auto network = std::make_unique<LoopbackNetwork>(hub->join(static_cast<int>(ends.size())), loss,
                                                      info.network);
     ends.push_back(&network->end());
     HOCKET_TRY_VOID(add_rank(std::move(runner), options, std::move(network)));
   }
-  fate.bind(std::move(ends));
+  loss.bind(std::move(ends));
   return {};
 }
 
@@ -185,7 +185,7 @@ Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Optio
                 .layers = layers,
                 .profiler = &*profiler,
                 .recent = &*recent,
-                .farewell = from_seconds(options.settings.http.shutdown_timeout_s)}));
+                .drain_time = from_seconds(options.settings.http.shutdown_timeout_s)}));
   return {};
 }
 
@@ -225,10 +225,10 @@ std::vector<RankLoad> Engine::State::loads() const {
 std::optional<Error> Engine::State::lost() const {
   const RankLoop& rank = *ranks.front();
   if (auto lost = rank.lost()) return lost;
-  const int leaver = rank.leaver();
-  if (leaver < 0 || !control) return std::nullopt;
+  const int stopping_peer = rank.stopping_peer();
+  if (stopping_peer < 0 || !control) return std::nullopt;
   return error(ErrorCode::lost_rank, "{} is shutting down",
-               name_of(control->view().members[static_cast<size_t>(leaver)].identity));
+               name_of(control->view().members[static_cast<size_t>(stopping_peer)].identity));
 }
 
 // A rank that does not hold the request ignores the command.

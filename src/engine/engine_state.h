@@ -34,7 +34,7 @@ struct Engine::State {
   void tell_all(Make&& command);
 
   std::optional<LoopbackHub> hub;         // if several ranks are here
-  SharedFate fate;                        // if several ranks are here
+  SharedLoss loss;                        // if several ranks are here
   std::unique_ptr<ControlPlane> control;  // if ranks are in other processes
   std::optional<RequestRouter> router;    // if several ranks are here
   std::mutex router_mutex;

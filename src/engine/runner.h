@@ -45,7 +45,7 @@ struct Meeting {
 };
 
 // Options of one pass: plan, id, and observers.
-struct PassWish {
+struct PassOptions {
   PassId id;  // agreed by the ranks; its `parts` are the plan's
   Plan plan;  // agreed by the ranks, if there are several
   bool is_trial = false;
@@ -82,7 +82,7 @@ class Runner {
   void forward(const ForwardBatch& batch, const Plan& plan = {}, ForwardProbe* probe = nullptr);
   // Runs a pass of one of several ranks; all ranks run this pass, those without rows too. Errors:
   // lost_rank; then no result of the pass may be used.
-  Result<void> forward_together(const ForwardBatch& batch, const PassWish& wish);
+  Result<void> forward_together(const ForwardBatch& batch, const PassOptions& pass);
   // Returns the logits [count, vocabulary] of output rows [begin, begin + count), count <=
   // plan().work.max_logits_rows; valid until the next call.
   View<float> logits(int begin, int count);
@@ -125,7 +125,7 @@ class Runner {
   Machine machine_;
   ModelChoice choice_;
   OverlapSettings overlap_;
-  double cut_threshold_ = 0;              // SplitWish::cut_threshold
+  double cut_threshold_ = 0;              // SplitOptions::cut_threshold
   std::unique_ptr<WeightSource> source_;  // until the weights are loaded
   EngineInfo info_;
   MemoryPlan plan_;

@@ -43,7 +43,7 @@ Flight* RankStep::compute_next() {
   intake();
   report_.at(Verb::agree);
   if (lockstep_ && !lockstep_->finish_agreement(propose())) return abort_step({}), nullptr;
-  if (lockstep_) overlap_.heard(*lockstep_);
+  if (lockstep_) overlap_.note_reports(*lockstep_);
   report_.at(Verb::schedule);
   const Batch& batch = scheduler_.schedule(clock_.now());
   report_.set_busy(!batch.empty());
@@ -209,14 +209,14 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
 void RankStep::leave_epoch() {
   joined_ = false;
   runner_->detach();
-  network_->part();
+  network_->leave();
 }
 
 // Ranks were lost, so the results that they computed together cannot be used, nor the pages cached
 // from them: every request of this rank ends with the error that names them.
 void RankStep::abort_step(const Batch& batch) {
   network_->pulse().end();
-  network_->lose(lockstep_->lost_peer(), *lockstep_->lost());
+  network_->report_lost(lockstep_->lost_peer(), *lockstep_->lost());
   abort_live(FinishReason::error, network_->lost().value_or(*lockstep_->lost()));
   if (!batch.empty()) {
     const auto num_samples = std::ranges::count_if(batch.slices, &Slice::samples);
@@ -242,7 +242,7 @@ StepProposal RankStep::propose() {
   }
   proposal.prompt_step_rows =
       static_cast<int>(std::min<int64_t>(rows, runner_->plan().work.max_rows));
-  overlap_.tell(*lockstep_, proposal);
+  overlap_.fill(*lockstep_, proposal);
   return proposal;
 }
 

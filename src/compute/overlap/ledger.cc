@@ -122,7 +122,7 @@ Ledger::OtherWork::~OtherWork() {
             .what = what_});
 }
 
-void Ledger::heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
+void Ledger::finished(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
   if (!is_open_) return;
   if (kind == MessageKind::agree) note_latency(times);
   book_wait(lane, kind, stamp, times);

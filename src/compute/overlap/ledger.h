@@ -122,7 +122,7 @@ class Ledger final : public ExchangeWatch {
     TimePoint begin_{};
   };
   // The exchange calls it after a wait for rows or for an agreement.
-  void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override;
+  void finished(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override;
   // Ends the step. The returned account is valid until the next begin_step().
   const StepAccount& end_step(TimePoint now);
 

@@ -38,15 +38,15 @@ class LedgerTest : public ::testing::Test {
     int64_t in_bytes = 0, out_bytes = 0;
   };
   void waited(int lane, MessageKind kind, const Times& times, int layer = 0) {
-    ledger_.heard(lane, kind, {.step = 7, .layer = static_cast<uint16_t>(layer)},
-                  {.start = base_,
-                   .posted = base_,
-                   .peers_posted = base_ + times.pushed,
-                   .last_byte = base_ + times.there,
-                   .wait_in = base_ + times.wait_in,
-                   .wait_out = base_ + times.wait_out,
-                   .out_bytes = static_cast<uint64_t>(times.out_bytes),
-                   .in_bytes = static_cast<uint64_t>(times.in_bytes)});
+    ledger_.finished(lane, kind, {.step = 7, .layer = static_cast<uint16_t>(layer)},
+                     {.start = base_,
+                      .posted = base_,
+                      .peers_posted = base_ + times.pushed,
+                      .last_byte = base_ + times.there,
+                      .wait_in = base_ + times.wait_in,
+                      .wait_out = base_ + times.wait_out,
+                      .out_bytes = static_cast<uint64_t>(times.out_bytes),
+                      .in_bytes = static_cast<uint64_t>(times.in_bytes)});
   }
   // Waits within the operation `op` and computes before and after it.
   void wait_in_op(int layer, Op op, int lane, MessageKind kind, const Times& times,

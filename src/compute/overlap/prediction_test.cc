@@ -35,7 +35,7 @@ struct Played {
 
 class Waits final : public ExchangeWatch {
  public:
-  void heard(int, MessageKind, Stamp, const ExchangeTimes& times) override {
+  void finished(int, MessageKind, Stamp, const ExchangeTimes& times) override {
     exposed += times.wait_out - times.wait_in;
   }
   Duration exposed{};

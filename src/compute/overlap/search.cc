@@ -49,7 +49,7 @@ const Candidate& SearchAnswer::best() const {
 
 std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, int row_tile) {
   if (bucket.rows < 2) return std::nullopt;
-  const int first = wished_rows(bucket.rows, {.share = share, .row_tile = row_tile});
+  const int first = rows_by_share(bucket.rows, {.share = share, .row_tile = row_tile});
   std::array<Bucket, 2> halves = {bucket, bucket};
   halves[0].rows = first;
   halves[0].kv_tokens = bucket.kv_tokens * first / bucket.rows;

@@ -70,8 +70,8 @@ Result<void> StagePlayer::play(const PlanTimes& plan, StageWork& work) {
   HOCKET_CHECK(plan.halves.size() == static_cast<size_t>(plan.order.num_halves));
   ++step_;
   Playing playing{.plan = plan, .work = work};
-  const Passage passage{plan.order, options_.layers.num_layers(), EmptyHalves::played};
-  hocket::play(passage, std::span(halves_).first(plan.halves.size()),
+  const PlayedPass pass{plan.order, options_.layers.num_layers(), EmptyHalves::played};
+  hocket::play(pass, std::span(halves_).first(plan.halves.size()),
                [&](int layer, Op op, const Half& half) {
                  const bool is_dense = layer < options_.layers.num_dense;
                  const OpGraph& graph = is_dense                     ? dense_graph()

@@ -77,11 +77,11 @@ void RankOverlap::add_up() {
   last_plans_.at(static_cast<size_t>(a.bucket.phase)) = a.plan;
 }
 
-void RankOverlap::heard(const Lockstep& lockstep) {
+void RankOverlap::note_reports(const Lockstep& lockstep) {
   for (const StepReport& report : lockstep.reports()) {
     if (report.is_valid == 0 || report.rows == 0) continue;
-    Seen& seen = seen_.at(report.phase);
-    seen = {.rows = static_cast<int>(report.rows),
+    LastStep& last = last_steps_.at(report.phase);
+    last = {.rows = static_cast<int>(report.rows),
             .keys_a_row = static_cast<double>(report.kv_tokens) / report.rows};
   }
   if (const uint64_t unknown = lockstep.num_unknown_plans(); unknown != num_unknown_) {
@@ -99,13 +99,13 @@ void RankOverlap::heard(const Lockstep& lockstep) {
   if (const auto line = planner_->take_log_line()) log::line(level, "overlap: {}", *line);
 }
 
-void RankOverlap::tell(const Lockstep& lockstep, StepProposal& proposal) {
+void RankOverlap::fill(const Lockstep& lockstep, StepProposal& proposal) {
   if (!lockstep.is_under_way()) {
     proposal.report = std::exchange(report_, {});
     for (const Phase phase : {Phase::prefill, Phase::decode})
       if (planner_)
         proposed_.at(static_cast<size_t>(phase)) =
-            propose(phase, lockstep.foresee(phase, proposal));
+            propose(phase, lockstep.expected_rows(phase, proposal));
   }
   proposal.plans = proposed_;
 }
@@ -113,11 +113,11 @@ void RankOverlap::tell(const Lockstep& lockstep, StepProposal& proposal) {
 // If no prompt is in sight, assumes one as long as the last, because one may still come.
 PlanProposal RankOverlap::propose(Phase phase, int rows) {
   if (proposer_) return proposer_(phase);
-  const Seen& seen = seen_.at(static_cast<size_t>(phase));
-  if (rows == 0) rows = seen.rows;
+  const LastStep& last = last_steps_.at(static_cast<size_t>(phase));
+  if (rows == 0) rows = last.rows;
   if (rows == 0) return {};
   const double before = phase == Phase::prefill ? 0.5 * (rows + 1) : kFirstKeys;
-  const double keys = seen.rows > 0 ? seen.keys_a_row : before;
+  const double keys = last.rows > 0 ? last.keys_a_row : before;
   const Planner::Choice choice = planner_->choose(
       {.phase = phase, .rows = rows, .kv_tokens = static_cast<int64_t>(keys * rows)});
   return {.id = id_of(choice.plan), .is_trial = choice.is_trial};

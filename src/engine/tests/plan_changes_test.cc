@@ -99,7 +99,7 @@ class TimedRank final : public ForwardProbe {
   void step() {
     overlap_.begin();
     HOCKET_CHECK(lockstep_.finish_agreement(proposal()));
-    overlap_.heard(lockstep_);
+    overlap_.note_reports(lockstep_);
     fill();
     const auto done = runner_.forward_together(batch_, {.id = lockstep_.pass(),
                                                         .plan = lockstep_.plan(),
@@ -126,7 +126,7 @@ class TimedRank final : public ForwardProbe {
  private:
   StepProposal proposal() {
     StepProposal proposal{.work = {.num_decoding = kDecodeRows}};
-    overlap_.tell(lockstep_, proposal);
+    overlap_.fill(lockstep_, proposal);
     return proposal;
   }
   void fill() {
