@@ -126,7 +126,7 @@ class Readiness {
 };
 
 // Returns the limits for the signal thread. After its own drain a rank of several processes still
-// serves the other ranks (Rank::Parts::farewell), and ranks that it started may take patience().
+// serves the other ranks (Rank::Parts::drain_time), and ranks that it started may take patience().
 SignalListener::Limits limits_of_end(const HttpSettings& http, const ClusterProcess* cluster) {
   const Duration drain = from_seconds(http.shutdown_timeout_s);
   const Duration others = cluster == nullptr ? Duration{} : drain + cluster->patience();

@@ -56,7 +56,7 @@ cp -L "$work"/all/lib*/libhocket.so.0 "$prefix/lib/"
 cp -r "$work/all/share/hocket" "$prefix/share/"
 
 cp -r "$root/python" "$work/source"
-rm -rf "$work/source/build" # of a build beside the source
+rm -rf "$work/source/build" # a build beside the source left it
 cp "$root/LICENSE" "$work/source/"
 libraries=$(ldd "$prefix/bin/hocket" "$prefix/lib/libhocket.so.0" | sed -n 's,.* => \(/[^ ]*\) .*,\1,p' | sort -u |
   grep -vE '/lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so') # those of every system, which auditwheel leaves out, too

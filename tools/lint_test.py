@@ -34,11 +34,18 @@ class LintTest(unittest.TestCase):
             self.assertIn("begins with its subject", self.faults("src/base/a.cc", comment)[0])
         sound = '// The rows\n// of a half.\nint rows;  // rows of a half\nauto url = "http:// of nobody";\n'
         self.assertEqual(self.faults("src/base/a.cc", sound), [])
+        for name in ("web/src/a.js", "web/src/a.jsx", "web/test/a.mjs"):
+            self.assertIn("begins with its subject", self.faults(name, "let x; // what it holds\n")[0])
+        for comment in ("# What it holds.\n", "X = 1  # of a row\n", '    """Of the library."""\n'):
+            self.assertIn("begins with its subject", self.faults("tools/a.py", comment)[0])
+        self.assertEqual(self.faults("tools/a.py", '# The rows\n# of a half.\nprint("# of nobody", """What?""")\n'), [])
 
-    def test_prose_is_narrow_and_tables_and_code_need_not_be(self):
+    def test_pages_are_narrow_and_tables_need_not_be(self):
         wide = "a word " * 18
         self.assertIn("README.md:2: 126 columns", self.faults("README.md", f"# a\n{wide}\n")[0])
-        self.assertEqual(self.faults("README.md", f"| {wide}|\n\n    {wide}\n\n```\n{wide}\n```\n`{wide}`\n"), [])
+        self.assertIn("README.md:2: 130 columns", self.faults("README.md", f"# a\n    {wide}\n")[0])
+        self.assertIn("README.md:3: 126 columns", self.faults("README.md", f"# a\n```\n{wide}\n```\n")[0])
+        self.assertEqual(self.faults("README.md", f"| {wide}|\n\n`{wide}`\n"), [])
 
     def test_files_have_an_end_and_kernels_a_later_one(self):
         self.assertIn("401 lines", self.faults("src/base/a.cc", "\n" * 401)[0])

@@ -150,7 +150,7 @@ struct ParallelSettings {
   std::string overlap;
   std::string overlap_plan;  // a file of orders in addition to the built-in ones
   bool enable_two_batch_overlap = false, enable_single_batch_overlap = false;
-  double tbo_token_distribution_threshold = 0.48;  // SplitWish (compute/forward/split.h)
+  double tbo_token_distribution_threshold = 0.48;  // SplitOptions (compute/forward/split.h)
 
   // These settings are for ranks in processes of their own (cluster/launch.h). 0 and -1: not given.
   int nnodes = 0, node_rank = -1, ranks_per_node = 0;

@@ -102,11 +102,11 @@ Result<void> LocalEngine::load_together(Options& options) {
   std::vector<Transport*> ends;
   for (auto& runner : runners) {
     auto network = std::make_unique<LoopbackNetwork>(hub_->join(static_cast<int>(ends.size())),
-                                                     fate_, info_.network);
+                                                     loss_, info_.network);
     ends.push_back(&network->end());
     HOCKET_TRY_VOID(add_rank(std::move(runner), options, std::move(network)));
   }
-  fate_.bind(std::move(ends));
+  loss_.bind(std::move(ends));
   return {};
 }
 
@@ -175,7 +175,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
                 .layers = layers,
                 .profiler = &*profiler_,
                 .recent = &*recent_,
-                .farewell = from_seconds(options.settings.http.shutdown_timeout_s)}));
+                .drain_time = from_seconds(options.settings.http.shutdown_timeout_s)}));
   return {};
 }
 
@@ -215,10 +215,10 @@ std::vector<RankLoad> LocalEngine::loads() const {
 std::optional<Error> LocalEngine::lost() const {
   const RankLoop& rank = *ranks_.front();
   if (auto lost = rank.lost()) return lost;
-  const int leaver = rank.leaver();
-  if (leaver < 0 || !control_) return std::nullopt;
+  const int stopping_peer = rank.stopping_peer();
+  if (stopping_peer < 0 || !control_) return std::nullopt;
   return error(ErrorCode::lost_rank, "{} is shutting down",
-               name_of(control_->view().members[static_cast<size_t>(leaver)].identity));
+               name_of(control_->view().members[static_cast<size_t>(stopping_peer)].identity));
 }
 
 // A rank that does not hold the request ignores the command.

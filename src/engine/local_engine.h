@@ -59,7 +59,7 @@ class LocalEngine final : public Engine {
   // The members stand in the order in which they are made: ranks use networks, and these belong to
   // the hub or the control plane.
   std::optional<LoopbackHub> hub_;         // if several ranks are here
-  SharedFate fate_;                        // if several ranks are here
+  SharedLoss loss_;                        // if several ranks are here
   std::unique_ptr<ControlPlane> control_;  // if ranks are in other processes
   std::optional<RequestRouter> router_;    // if several ranks are here
   std::mutex router_mutex_;

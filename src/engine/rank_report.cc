@@ -110,7 +110,7 @@ void RankReport::publish(const Flight& flight, const Scheduler& scheduler, TimeP
 void RankReport::publish_idle(const Scheduler& scheduler) {
   const SchedulerStats now = scheduler.stats();
   publish_load(now);
-  board_.note_rest(scheduler, clock_.now());
+  board_.note_idle(scheduler, clock_.now());
   note_alive();
   std::lock_guard lock(mutex_);
   stats_.scheduler = now;

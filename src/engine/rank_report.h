@@ -41,7 +41,7 @@ class RankReport {
   int num_queued() const { return num_handed_over_ + num_waiting_; }
   // Returns all stats but those of overlap.
   RankStats stats() const;
-  std::vector<RequestSnapshot> requests() { return board_.look(clock_.now()); }
+  std::vector<RequestSnapshot> requests() { return board_.snapshot(clock_.now()); }
 
   // The engine's thread alone calls all that follow.
   void count_intake(int64_t num_tokens);

@@ -27,15 +27,15 @@ Placement Runner::placement() const {
   return placement_ ? *placement_ : *Placement::contiguous(choice_.model.moe.num_experts, 1);
 }
 
-Result<void> Runner::forward_together(const ForwardBatch& batch, const PassWish& wish) {
+Result<void> Runner::forward_together(const ForwardBatch& batch, const PassOptions& pass) {
   HOCKET_CHECK(dispatcher_ != nullptr);
-  const Order& order = overlap_.orders->at(wish.plan.order);
-  if (wish.ledger != nullptr)
-    wish.ledger->begin_pass(
-        wish.id.step, wish.plan,
-        bucket_of(batch, placement_ ? std::optional(wish.id.mode) : std::nullopt), wish.is_shadow);
+  const Order& order = overlap_.orders->at(pass.plan.order);
+  if (pass.ledger != nullptr)
+    pass.ledger->begin_pass(
+        pass.id.step, pass.plan,
+        bucket_of(batch, placement_ ? std::optional(pass.id.mode) : std::nullopt), pass.is_trial);
   const SplitRule split = split_for(
-      batch, {.share = wish.plan.share, .row_tile = row_tile(), .cut_threshold = cut_threshold_});
+      batch, {.share = pass.plan.share, .row_tile = row_tile(), .cut_threshold = cut_threshold_});
   return model_->forward(batch, {.backend = *backend_,
                                  .work = work_,
                                  .pages = *pages_,
@@ -45,10 +45,10 @@ Result<void> Runner::forward_together(const ForwardBatch& batch, const PassWish&
                                  .order = order,
                                  .halves = std::span(halves_).first(order.num_halves),
                                  .split = split,
-                                 .id = wish.id,
-                                 .probe = wish.probe,
-                                 .expert_counts = wish.expert_counts,
-                                 .ledger = wish.ledger});
+                                 .id = pass.id,
+                                 .probe = pass.probe,
+                                 .expert_counts = pass.expert_counts,
+                                 .ledger = pass.ledger});
 }
 
 void Runner::forward_module(int module, const ForwardBatch& batch,

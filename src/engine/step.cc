@@ -48,7 +48,7 @@ bool RankStep::run() {
   overlap_.begin();
   Flight* const flight = compute_next();
   if (flight == nullptr) return false;
-  const Ledger::Beside beside(ledger(), "sample, answer");
+  const Ledger::OtherWork other(ledger(), "sample, answer");
   overlap_.end();
   if (lockstep_) {
     intake();  // requests that just came count in the next step
@@ -64,11 +64,11 @@ bool RankStep::run() {
 
 // Runs intake to forward. Returns null if there was nothing to compute, or ranks were lost.
 Flight* RankStep::compute_next() {
-  const Ledger::Beside beside(ledger(), "schedule");
+  const Ledger::OtherWork other(ledger(), "schedule");
   intake();
   report_.begin_verb(Verb::agree);
   if (lockstep_ && !lockstep_->finish_agreement(propose())) return abort_step({}), nullptr;
-  if (lockstep_) overlap_.heard(*lockstep_);
+  if (lockstep_) overlap_.note_reports(*lockstep_);
   report_.begin_verb(Verb::schedule);
   const Batch& batch = scheduler_.schedule(clock_.now());
   report_.set_busy(!batch.empty());
@@ -241,14 +241,14 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
 void RankStep::leave_epoch() {
   joined_ = false;
   runner_->detach();
-  network_->part();
+  network_->leave();
 }
 
 // Ranks were lost, so the results that they computed together cannot be used, nor the pages cached
 // from them: every request of this rank ends with the error that names them.
 void RankStep::abort_step(const Batch& batch) {
   network_->pulse().end();
-  network_->lose(lockstep_->lost_peer(), *lockstep_->lost());
+  network_->report_lost(lockstep_->lost_peer(), *lockstep_->lost());
   abort_live(FinishReason::error, network_->lost().value_or(*lockstep_->lost()));
   if (!batch.empty()) {
     const auto num_samples = static_cast<size_t>(batch.num_samples());
@@ -275,7 +275,7 @@ StepProposal RankStep::propose() {
   }
   proposal.prompt_step_rows =
       static_cast<int>(std::min<int64_t>(rows, runner_->plan().work.max_rows));
-  overlap_.tell(*lockstep_, proposal);
+  overlap_.fill(*lockstep_, proposal);
   return proposal;
 }
 
@@ -289,7 +289,7 @@ StepTools RankStep::tools() {
           .clock = clock_,
           .pass = lockstep_ ? lockstep_->pass() : PassId{},
           .plan = lockstep_ ? lockstep_->plan() : Plan{},
-          .is_shadow = lockstep_ && lockstep_->is_shadow(),
+          .is_trial = lockstep_ && lockstep_->is_trial(),
           .ledger = ledger(),
           .experts = experts_,
           .grammars = &grammars_};

@@ -65,7 +65,7 @@ struct RankParts {
   LayerCounts layers;
   Profiler* profiler = nullptr;
   RecentSteps* recent = nullptr;
-  Duration farewell{};  // longest time to serve others' requests after ask_to_stop()
+  Duration drain_time{};  // longest time to serve others' requests after ask_to_stop()
 };
 
 class RankStep {

@@ -125,7 +125,7 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
 }
 
 void Model::begin_rows(const ForwardBatch& batch, const Pass& pass) const {
-  const Ledger::Beside beside(pass.ledger, "embedding");
+  const Ledger::OtherWork other(pass.ledger, "embedding");
   const int rows = batch.num_rows();
   HOCKET_CHECK(rows <= pass.work.limits.max_rows);
   pass.pages.clear_pages(pass.backend.workers(), batch.fresh_pages);
@@ -211,7 +211,7 @@ void Model::split_rows(const ForwardBatch& batch, const Pass& pass) const {
 }
 
 void Model::finish_rows(const ForwardBatch& batch, const Pass& pass) const {
-  const Ledger::Beside beside(pass.ledger, "final norm");
+  const Ledger::OtherWork other(pass.ledger, "final norm");
   const WorkBuffers& work = pass.work;
   HOCKET_CHECK(std::ssize(batch.output_rows) <= work.limits.max_output_rows);
   const float eps = static_cast<float>(config_.rms_norm_eps);

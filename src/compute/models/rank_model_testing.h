@@ -156,7 +156,7 @@ inline std::optional<StatePool> RankMachine::make_states(const ModelConfig& mode
 }
 
 // The plan of a step; all but first_rows is equal on all ranks.
-struct Manner {
+struct StepPlan {
   ExchangeMode mode = ExchangeMode::counted;
   const Order* order = &serial_order();
   int parts = 1;
@@ -176,7 +176,7 @@ struct Player {
     for (const int sequence : mine) rows += Script::kSteps[step][sequence];
     return rows;
   }
-  Result<void> play(int step, const Manner& how) const {
+  Result<void> play(int step, const StepPlan& how) const {
     Script::fill(step, mine, model.config().vocab_size, machine.batch);
     return model.forward(
         machine.batch,

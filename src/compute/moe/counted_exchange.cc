@@ -147,9 +147,10 @@ void CountedExchange::write_results(const Part& part, const ExpertRows& rows, Re
 //   token   experts (group)     sums from the rank of group 0 and 1, of group 2
 //   t0      5 (2), 1 (0), 0(0)  0: t0 group 0                       0: t0 group 2
 //   t1      2 (1), 1 (0), 4(2)  1: t1 group 0, 2: t1 group 1        1: t1 group 2
-void CountedExchange::expect_results(const Part& part, const Routing& routing, std::span<int> due) {
+void CountedExchange::expect_results(const Part& part, const Routing& routing,
+                                     std::span<int> counts) {
   const Range rows = rows_of(part);
-  std::ranges::fill(due, 0);
+  std::ranges::fill(counts, 0);
   for (int64_t t = rows.begin; t < rows.end(); ++t) {
     const int32_t* const ids = routing.ids.row(t);
     int32_t* const place = part.site.work.expert_position.row(part.half.rows.begin + t);
@@ -167,7 +168,7 @@ void CountedExchange::expect_results(const Part& part, const Routing& routing, s
       ++num_groups;
     }
     for (const int slot : std::span(slots.data(), num_groups))
-      place[slot] = due[config_.placement.rank_of(ids[slot])]++;
+      place[slot] = counts[config_.placement.rank_of(ids[slot])]++;
   }
 }
 

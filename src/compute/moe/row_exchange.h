@@ -88,10 +88,10 @@ class RowExchange {
   Pieces combine_to(const Part& part, int rank) const;
   const std::byte* own_results(const Part& part) const;
   MessageFormat combine_format() const;
-  // Sets due[rank] to the number of results that come from each rank.
-  virtual void expect_results(const Part& part, const Routing& routing, std::span<int> due) = 0;
-  // Returns true if rows can be added up when the results of all parts but num_due are here.
-  virtual bool adds_up(int num_due) const = 0;
+  // Sets counts[rank] to the number of results that come from each rank.
+  virtual void expect_results(const Part& part, const Routing& routing, std::span<int> counts) = 0;
+  // Returns true if rows can be added up when the results of all parts but num_pending are here.
+  virtual bool adds_up(int num_pending) const = 0;
   // Adds the results of the rows of this part to the residual.
   virtual void add_up(const Part& part, const Sum& sum) = 0;
 

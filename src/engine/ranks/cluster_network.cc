@@ -57,9 +57,9 @@ Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(Duration most) {
       if (opened.error().code != ErrorCode::lost_rank) return fail(std::move(opened).error());
       return not_yet(opened.error());
     }
-  const Result<bool> heard = hear_others(until);
-  if (!heard) return not_yet(heard.error());
-  if (!*heard) return std::nullopt;
+  const Result<bool> all_known = read_addresses(until);
+  if (!all_known) return not_yet(all_known.error());
+  if (!*all_known) return std::nullopt;
   const std::vector<std::span<const std::byte>> places = [this] {
     std::vector<std::span<const std::byte>> all;
     for (const std::string& address : addresses_) all.push_back(std::as_bytes(std::span(address)));
@@ -96,7 +96,7 @@ Result<void> ClusterNetwork::open(uint32_t epoch) {
               known.error().message);
 }
 
-Result<bool> ClusterNetwork::hear_others(TimePoint until) {
+Result<bool> ClusterNetwork::read_addresses(TimePoint until) {
   for (int rank = 0; rank < num_ranks(); ++rank) {
     std::string& address = addresses_[static_cast<size_t>(rank)];
     if (!address.empty()) continue;
@@ -149,11 +149,11 @@ void ClusterNetwork::close() {
   gone = std::move(transport_);
 }
 
-void ClusterNetwork::part() {
+void ClusterNetwork::leave() {
   close();
 }
 
-void ClusterNetwork::lose(int peer, const Error& why) {
+void ClusterNetwork::report_lost(int peer, const Error& why) {
   const TimePoint until = RealClock().now() + options_.verdict;
   while (control_.aborted().load(std::memory_order_acquire) == 0 && RealClock().now() < until)
     std::this_thread::sleep_for(kPoll);

@@ -35,8 +35,8 @@ class ClusterNetwork final : public RankNetwork {
   int num_ranks() const override { return control_.self().num_ranks; }
   std::string describe() const override;
   Result<std::optional<Link>> join(Duration most) override;
-  void part() override;
-  void lose(int peer, const Error& why) override;
+  void leave() override;
+  void report_lost(int peer, const Error& why) override;
   std::optional<Error> lost() const override;
   std::optional<Error> failure() const override;
   const std::atomic<uint32_t>& abort() const override { return control_.aborted(); }
@@ -49,7 +49,7 @@ class ClusterNetwork final : public RankNetwork {
   std::string key(uint32_t epoch, int rank) const;
   Result<void> open(uint32_t epoch);
   // True if all ranks have published their addresses.
-  Result<bool> hear_others(TimePoint until);
+  Result<bool> read_addresses(TimePoint until);
   Result<bool> refuse(int rank, std::string_view terms, TimePoint until);
   std::string name_of_rank(int rank) const;
   void close();

@@ -104,7 +104,7 @@ Result<ExpertRecord> ExpertStats::take() {
   return *std::move(record);
 }
 
-std::optional<ExpertRecord> ExpertStats::look() const {
+std::optional<ExpertRecord> ExpertStats::snapshot() const {
   std::lock_guard lock(mutex_);
   if (!kept_) return std::nullopt;
   ExpertRecord sums;

@@ -95,7 +95,7 @@ class ExpertStats {
   // none.
   Result<ExpertRecord> take();
   // Returns the sums of the record so far, which goes on; nullopt if there is none.
-  std::optional<ExpertRecord> look() const;
+  std::optional<ExpertRecord> snapshot() const;
   bool recording() const { return record_.load(std::memory_order_relaxed) != 0; }
   ExpertBalance balance() const;
 

@@ -51,7 +51,7 @@ struct Profiler::State {
   void arm(const Start& start);
   void write();
   uint64_t first_common_step() const;
-  Status look() const;
+  Status current_status() const;
 
   const Options options;
   std::vector<Tape> tapes;
@@ -133,7 +133,7 @@ Result<Profiler::Status> Profiler::start(const Start& start) {
     is_on_.store(false, std::memory_order_release);
     state.write();
   });
-  return s.look();
+  return s.current_status();
 }
 
 void Profiler::State::write() {
@@ -173,11 +173,11 @@ Result<Profiler::Status> Profiler::stop() {
                     .with_fix("/stop_profile again later; a disk that stays slow needs another "
                               "--admin-folder"));
   if (!s.failure.empty()) return fail(error(ErrorCode::io, "{}", s.failure));
-  return s.look();
+  return s.current_status();
 }
 
 // Requires the mutex.
-Profiler::Status Profiler::State::look() const {
+Profiler::Status Profiler::State::current_status() const {
   int fewest = kMostSteps;
   for (const Tape& tape : tapes) fewest = std::min(fewest, tape.num_steps.load());
   return {.running = is_running,
@@ -189,7 +189,7 @@ Profiler::Status Profiler::State::look() const {
 
 Profiler::Status Profiler::status() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->look();
+  return state_->current_status();
 }
 
 // Returns true if recording goes on.

@@ -6,7 +6,7 @@ void RequestBoard::note(const Scheduler& scheduler, TimePoint now) {
   if (is_watched(now) && now - last_ >= kPeriod) write(scheduler, now);
 }
 
-void RequestBoard::note_rest(const Scheduler& scheduler, TimePoint now) {
+void RequestBoard::note_idle(const Scheduler& scheduler, TimePoint now) {
   if (is_watched(now)) write(scheduler, now);
 }
 
@@ -17,7 +17,7 @@ void RequestBoard::write(const Scheduler& scheduler, TimePoint now) {
   noted_ = last_ = now;
 }
 
-std::vector<RequestSnapshot> RequestBoard::look(TimePoint now) {
+std::vector<RequestSnapshot> RequestBoard::snapshot(TimePoint now) {
   watched_until_ = (now + kInterest).time_since_epoch().count();
   const std::lock_guard lock(mutex_);
   if (now - noted_ > kInterest) return {};

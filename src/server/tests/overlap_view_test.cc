@@ -18,13 +18,13 @@ using ::testing::HasSubstr;
 
 OverlapStats some_overlap_stats() {
   OverlapStats s{.step_seconds = 20,
-                 .beside_seconds = 0.5,
+                 .other_seconds = 0.5,
                  .exposed_seconds = 1,
                  .waiting_seconds = 2,
                  .idle_seconds = 0.125,
                  .hidden_seconds = 3,
                  .steps = {5, 6, 7},
-                 .shadow_steps = 2,
+                 .trial_steps = 2,
                  .unknown_plans = 4,
                  .half_imbalance = 1.25,
                  .plan = {"two-batch, four-phase", "none"},
