@@ -282,11 +282,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   auto exchange = std::make_shared<HttpExchange::State>();
   exchange->framing = framing;
   exchange->error_format = &core_->options.error_format_of(request.path);
-  {
-    const MutexLock lock(exchange->mutex);
-    exchange->meter = std::move(admission_.meter);
-    exchange->held = HeldBytes(request.memory);
-  }
+  exchange->begin(std::move(admission_.meter), HeldBytes(request.memory));
   exchange->max_buffered_bytes = static_cast<size_t>(core_->options.max_buffered_bytes);
   // Only the loop's thread may hold the connection, so that the connection is destroyed there.
   exchange->wake = [core = core_, &loop = loop_, weak = weak_from_this()] {

@@ -116,6 +116,12 @@ std::string_view HttpRequest::who() const {
   return principal == nullptr ? std::string_view("anonymous") : principal->name;
 }
 
+void HttpExchange::State::begin(std::shared_ptr<RequestMeter> of_request, HeldBytes waiting) {
+  const MutexLock lock(mutex);
+  meter = std::move(of_request);
+  held = std::move(waiting);
+}
+
 HttpExchange::State::Next HttpExchange::State::take(std::string& batch) {
   MutexLock lock(mutex);
   woken = false;

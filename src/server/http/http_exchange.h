@@ -78,6 +78,7 @@ struct HttpExchange::State {
   std::function<void()> left HOCKET_GUARDED_BY(mutex);
 
   // Functions of the connection.
+  void begin(std::shared_ptr<RequestMeter> of_request, HeldBytes waiting);
   enum class Next { send, wait, done, cut };
   // Moves the waiting bytes into `batch` and returns send, or returns what to do instead.
   Next take(std::string& batch);

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "base/mutex.h"
 #include "server/access/access_check.h"
 #include "server/access/client_key.h"
 #include "server/http/error_map.h"
@@ -53,12 +52,10 @@ struct Poll {
   std::function<void(std::vector<PeerAnswer>&&)> done;
 
   void close_one() {
-    std::vector<PeerAnswer> all;
-    {
-      const MutexLock lock(mutex);
-      if (--num_open > 0) return;
-      all.swap(answers);
-    }
+    MutexLock lock(mutex);
+    if (--num_open > 0) return;
+    std::vector<PeerAnswer> all = std::move(answers);
+    lock.unlock();
     done(std::move(all));
   }
 };
