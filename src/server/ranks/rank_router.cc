@@ -328,7 +328,7 @@ void RankRouter::ask_all(const HttpRequest& asked,
   poll->done = std::move(done);
   std::vector<std::optional<PeerEndpoint>> to;
   {
-    MutexLock lock(mutex_);
+    const MutexLock lock(mutex_), of_poll(poll->mutex);
     for (const Member& member : view_.members) {
       if (member.identity.rank == rank()) continue;
       const bool there = member.presence == Presence::in;
@@ -336,8 +336,8 @@ void RankRouter::ask_all(const HttpRequest& asked,
       poll->answers.push_back({.name = name_of(member.identity),
                                .why = there ? "its address is not known yet" : "it is not there"});
     }
+    poll->num_open += to.size();
   }
-  poll->num_open += to.size();
   for (size_t i = 0; i < to.size(); ++i) {
     if (to[i]) {
       HttpCall call = call_to(*to[i], asked);
