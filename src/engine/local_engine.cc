@@ -265,7 +265,7 @@ Result<void> LocalEngine::submit(RequestInput input) {
   HOCKET_TRY_VOID(check_queue(input, queued, max_queued_requests_, priorities_));
   int chosen = 0;
   if (router_) {
-    std::lock_guard lock(router_mutex_);
+    MutexLock lock(router_mutex_);
     HOCKET_TRY(chosen, router_->choose(input.cache_namespace, input.prompt, loads()));
   }
   if (!ranks_[static_cast<size_t>(chosen)]->submit(input))
@@ -313,7 +313,7 @@ bool LocalEngine::flush_cache() {
       const bool here = answers[i].get();
       flushed &= here;
       if (!here || !router_) continue;
-      std::lock_guard lock(router_mutex_);
+      MutexLock lock(router_mutex_);
       router_->forget(static_cast<int>(i));
     } catch (const std::future_error&) {
       flushed = false;  // the engine stopped before it answered

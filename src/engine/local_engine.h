@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
 #include "compute/comm/loopback.h"
 #include "engine/engine.h"
 #include "engine/rank_loop.h"
@@ -61,8 +62,9 @@ class LocalEngine final : public Engine {
   std::optional<LoopbackHub> hub_;         // if several ranks are here
   SharedLoss loss_;                        // if several ranks are here
   std::unique_ptr<ControlPlane> control_;  // if ranks are in other processes
-  std::optional<RequestRouter> router_;    // if several ranks are here
-  std::mutex router_mutex_;
+  Mutex router_mutex_;
+  // If several ranks are here.
+  std::optional<RequestRouter> router_ HOCKET_PT_GUARDED_BY(router_mutex_);
   std::optional<ExpertStats> experts_;  // nullopt for a dense model
   std::shared_ptr<const StageForecast> forecast_;
   std::shared_ptr<const OrderTable> orders_;
