@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "compute/kernels/row_stats.h"
 #include "engine/prepare.h"
 #include "policy/cache/page_allocator.h"
 

@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "compute/kernels/row_stats.h"
 #include "engine/flight.h"
 #include "engine/runner.h"
 #include "engine/speculation.h"
