@@ -22,7 +22,7 @@ Result<int> print_crash(Arguments arguments) {
       parse_flags(
           {.command = "crash",
            .about = "FILE: what --crash-dump-folder kept of a crash, as text",
-           .groups = {{"What",
+           .groups = {{"Selection",
                        {{"steps", &options.num_steps, "the last ones, one by one", ""},
                         {"seconds", &options.seconds, "before the end, told in ten parts", ""}}}},
            .takes_config = false},

@@ -157,9 +157,10 @@ void print_table(const CapacityPlan& plan) {
     fmt::print(" | {} experts, top {}", model.moe.num_experts, model.moe.top_k);
   fmt::print("\n         {} parameters, {} active a token\n", parameters(f.cost.parameters()),
              parameters(f.cost.active_parameters()));
-  if (model.num_mtp_layers > 0)
-    fmt::print("         and not loaded: {} multi-token-prediction layer{}, {} parameters, {}\n",
-               model.num_mtp_layers, model.num_mtp_layers == 1 ? "" : "s",
+  if (const int loaded = model.num_mtp_loaded, modules = loaded > 0 ? loaded : model.num_mtp_layers;
+      f.cost.mtp().bytes > 0)
+    fmt::print("         and {} {} multi-token-prediction layer{}, {} parameters, {}\n",
+               loaded > 0 ? "besides" : "not loaded:", modules, modules == 1 ? "" : "s",
                parameters(f.cost.mtp().parameters), gb(f.cost.mtp().bytes));
   const MachineSpeed& speed = plan.question.speed;
   fmt::print("machine  {}\n         read {:.1f} GB/s | {} {:.0f} GFLOP/s | int8 {:.0f} Gop/s\n",

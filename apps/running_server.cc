@@ -27,16 +27,16 @@ Result<RunningServer> start_server(const ServerSettings& settings, ClusterProces
   if (cluster != nullptr && cluster->open_to_strangers())  // ClusterProcess has logged this path
     report.slow_paths.push_back(*cluster->open_to_strangers());
   running.model = std::make_unique<LoadedModel>(std::move(model));
-  running.generator = std::make_unique<EngineGenerator>(*running.model->engine);
   const auto& tokenizer = running.model->tokenizer;
   const auto& chat_template = running.model->chat_template;
   Server::Options options{.settings = effective,
-                          .generator = running.generator.get(),
+                          .engine = running.model->engine.get(),
                           .tokenizer = tokenizer ? &*tokenizer : nullptr,
                           .chat_template = chat_template ? &*chat_template : nullptr};
   options.changes = report.changes;
   options.slow_paths = report.slow_paths;
-  if (cluster != nullptr) options.internal_host = running.model->engine->cluster()->local_host();
+  if (cluster != nullptr)
+    options.internal_host = running.model->engine->parts().cluster->local_host();
   HOCKET_TRY(running.server, Server::create(std::move(options)));
   return running;
 }

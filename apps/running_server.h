@@ -12,7 +12,6 @@ namespace hocket {
 // Members are destroyed in reverse order: first the server, last the model.
 struct RunningServer {
   std::unique_ptr<LoadedModel> model;
-  std::unique_ptr<EngineGenerator> generator;
   std::unique_ptr<Server> server;
 };
 

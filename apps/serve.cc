@@ -99,11 +99,11 @@ Result<void> open_black_box(const ServerSettings& settings, const LaunchPlan& pl
 class Readiness {
  public:
   explicit Readiness(std::string url) : url_(std::move(url)) {}
-  void update(const Generator& generator) {
+  void update(const Engine& engine) {
     notify_service_manager("WATCHDOG=1");
-    const std::optional<Error> lost = generator.stats().lost;
+    const std::optional<Error> lost = engine.stats().lost;
     if (ready_ == !lost.has_value()) return;
-    const std::string& model = generator.info().served_model_name;
+    const std::string& model = engine.info().served_model_name;
     notify_service_manager(lost ? fmt::format("STATUS=not ready: {}", lost->message)
                                 : fmt::format("READY=1\nSTATUS={} serving {}", url_, model));
     if (!lost)
@@ -126,7 +126,7 @@ class Readiness {
 };
 
 // Returns the limits for the signal thread. After its own drain a rank of several processes still
-// serves the other ranks (Rank::Parts::farewell), and ranks that it started may take patience().
+// serves the other ranks (Rank::Parts::drain_time), and ranks that it started may take patience().
 SignalListener::Limits limits_of_end(const HttpSettings& http, const ClusterProcess* cluster) {
   const Duration drain = from_seconds(http.shutdown_timeout_s);
   const Duration others = cluster == nullptr ? Duration{} : drain + cluster->patience();
@@ -164,9 +164,9 @@ Result<int> serve_model(const Arguments& arguments) {
   const char* scheme = settings.http.ssl_certfile.empty() ? "http" : "https";
   Readiness readiness(
       fmt::format("{}://{}:{}", scheme, settings.http.host, running.server->port()));
-  readiness.update(*running.generator);
+  readiness.update(*running.model->engine);
   const auto poll = [&]() -> Result<void> {
-    readiness.update(*running.generator);
+    readiness.update(*running.model->engine);
     return cluster ? cluster->watch() : Result<void>{};
   };
   const auto on_signal = [&](int number) {

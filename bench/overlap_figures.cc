@@ -85,7 +85,7 @@ double coverage_of(std::span<const LedgerSpan> spans) {
         wire.push_back(piece);
         break;
       case LedgerSpan::Kind::op:
-      case LedgerSpan::Kind::beside:
+      case LedgerSpan::Kind::other:
         busy.push_back(piece);
         break;
       case LedgerSpan::Kind::exposed:

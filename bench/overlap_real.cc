@@ -27,7 +27,7 @@ constexpr int kLeastRounds = 3, kLeastAutoSteps = 100;
 // Long steps: kLeastLongSteps of auto and no warm-up round. Very long steps: one round at least.
 constexpr double kLongStepUs = 0.3e6, kVeryLongStepUs = 1.5e6;
 constexpr int kLeastLongSteps = 60;
-constexpr int kMostShadows = 8;         // shadow steps that play_chosen() skips, at most
+constexpr int kMostTrialSteps = 8;      // steps of trials that play_chosen() skips, at most
 constexpr double kLongestStepUs = 6e6;  // points with longer steps are left out
 constexpr double kQuickShare = 0.25;    // --quick takes this share of the times above
 constexpr Duration kLatency = std::chrono::microseconds(20);
@@ -190,11 +190,11 @@ Result<void> MeasuredPoint::play_rounds() {
   return {};
 }
 
-// Plays planned steps until one is no shadow step, and returns that one. At most one step in a
-// hundred is a shadow step, so a few rounds would count them too much.
+// Plays planned steps until one belongs to no trial, and returns that one. At most one step in a
+// hundred is one of a trial, so a few rounds would count them too much.
 Result<OverlapRig::Played> MeasuredPoint::play_chosen() {
   HOCKET_TRY(auto played, rig_.play_planned());
-  for (int i = 0; i < kMostShadows && played.is_shadow; ++i) {
+  for (int i = 0; i < kMostTrialSteps && played.is_trial; ++i) {
     HOCKET_TRY(played, rig_.play_planned());
   }
   return played;

@@ -28,7 +28,7 @@ struct OverlapRig::Said {
   StepReport report;
   PlanId plan = PlanId::none;
   float took_us = 0;
-  uint32_t is_shadow = 0;
+  uint32_t is_trial = 0;
 };
 
 OverlapRig::OverlapRig(const Options& options)
@@ -198,21 +198,21 @@ Result<OverlapRig::Played> OverlapRig::play(const Plan& plan, Mode mode) {
 }
 
 Result<OverlapRig::Played> OverlapRig::play_planned() {
-  Said wish;
+  Said proposal;
   const TimePoint begin = kClock.now();
   if (planner_ != nullptr) {
     if (!reports_.empty()) planner_->note(reports_);
     const Planner::Choice choice = planner_->choose(bucket_);
-    wish.plan = id_of(choice.plan);
-    wish.is_shadow = choice.is_shadow ? 1 : 0;
+    proposal.plan = id_of(choice.plan);
+    proposal.is_trial = choice.is_trial ? 1 : 0;
   }
   const double planned_us = to_us(kClock.now() - begin);
-  HOCKET_TRY(const std::vector<Said> all, agree(wish));
+  HOCKET_TRY(const std::vector<Said> all, agree(proposal));
   const Plan plan = plan_of(all[0].plan, OrderTable::builtin()).value_or(Plan{});
   HOCKET_TRY(Said mine, run(plan, Mode::live));
   mine.took_us += static_cast<float>(planned_us);
   HOCKET_TRY(Played played, finish(plan, mine));
-  played.is_shadow = all[0].is_shadow != 0;
+  played.is_trial = all[0].is_trial != 0;
   played.planner_us = planned_us;
   reports_ = heard_;
   return played;
@@ -266,15 +266,15 @@ Result<double> OverlapRig::booking_us(const Plan& plan) {
         other.end_op();
       } else if (span.kind == LedgerSpan::Kind::wire) {
         const TimePoint now = kClock.now();
-        other.heard(lane_of(span.half, span.part), span.message,
-                    {.step = step_, .layer = static_cast<uint16_t>(span.layer)},
-                    {.start = now,
-                     .posted = now,
-                     .peers_posted = now,
-                     .last_byte = now,
-                     .wait_in = now,
-                     .wait_out = now,
-                     .in_bytes = static_cast<uint64_t>(span.bytes)});
+        other.finished(lane_of(span.half, span.part), span.message,
+                       {.step = step_, .layer = static_cast<uint16_t>(span.layer)},
+                       {.start = now,
+                        .posted = now,
+                        .peers_posted = now,
+                        .last_byte = now,
+                        .wait_in = now,
+                        .wait_out = now,
+                        .in_bytes = static_cast<uint64_t>(span.bytes)});
       }
     }
     other.end_step(kClock.now());

@@ -36,11 +36,11 @@ class OverlapRig {
   // The result of a pass, over all ranks.
   struct Played {
     Plan plan;
-    bool is_shadow = false;  // play_planned() only: the planner tried a finalist
-    double took_us = 0;      // the slowest rank's time, without copying recorded messages
-    double waiting_us = 0;   // for slower ranks, mean over ranks
-    double idle_share = 0;   // share of this rank's step that its ledger cannot explain
-    double planner_us = 0;   // play_planned() only: time of this rank's planner
+    bool is_trial = false;  // play_planned() only: the planner tried a finalist
+    double took_us = 0;     // the slowest rank's time, without copying recorded messages
+    double waiting_us = 0;  // for slower ranks, mean over ranks
+    double idle_share = 0;  // share of this rank's step that its ledger cannot explain
+    double planner_us = 0;  // play_planned() only: time of this rank's planner
   };
   // Plays a pass; all ranks call it with the same arguments.
   // Errors: lost_rank; internal (a plan changed bits).

@@ -27,7 +27,7 @@ const OrderTable& all_orders() {
 Candidate best_of_all(const SearchQuestion& q) {
   Candidate best;
   const StageTimes whole = q.model.at(q.bucket);
-  for (int parts = 1; parts <= q.most_parts; parts *= 2) {
+  for (int parts = 1; parts <= kMaxParts; parts *= 2) {
     keep_better(q, std::span(&whole, 1), {.parts = parts}, best);
     int last_first = 0;
     for (int share = 1; share < kWholeShare; ++share) {

@@ -22,7 +22,7 @@ double layer_us(const Order& order, const StageTimes& stages, bool as_latency) {
       half.combine = {0, half.combine.busy_us};
     }
   const auto step_us = [&](int num_moe) {
-    return predict({order, halves}, {.num_moe = num_moe, .has_shared = true}).step_us;
+    return Predictor(halves, 1, {.num_moe = num_moe, .has_shared = true}).step_us(order);
   };
   return (step_us(120) - step_us(60)) / 60;
 }

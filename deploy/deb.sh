@@ -13,7 +13,9 @@ set -eu
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
 build=$root/build/release out=$root/build
 version=$(sed -n 's/^project(hocket VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
-epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || date +%s)}
+# The date of the newest commit; without git, of the newest source file.
+epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null ||
+  find "$root/src" -type f -printf '%T@\n' | sort -n | tail -1 | cut -d. -f1)}
 export SOURCE_DATE_EPOCH=$epoch
 level=2
 while getopts b:o:z: option; do

@@ -15,7 +15,7 @@ root=$(dirname "$(dirname "$(readlink -f "$0")")")
 suite=bookworm
 runtime='libfmt9 libhwloc15 libprometheus-cpp-core1.0 libsimdjson14 libspdlog1.10 libssl3 libucx0 libyaml-cpp0.7'
 also='base-files busybox ca-certificates'
-# What only the scripts of packages want, which have run by then.
+# Only the scripts of packages need these, and they have run by then.
 left_out='awk adduser debconf debconf-2.0 openssl dpkg debianutils passwd gcc-12-base'
 epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 0)}
 version=$(sed -n 's/^project(hocket VERSION \([0-9.]*\).*/\1/p' "$root/CMakeLists.txt")
@@ -91,7 +91,7 @@ printf 'root:x:0:\nhocket:x:10001:\n' >"$base/etc/group"
 for applet in $(chroot "$debian" busybox --list); do
   [ -e "$base/usr/bin/$applet" ] || [ -L "$base/usr/bin/$applet" ] || ln -s busybox "$base/usr/bin/$applet"
 done
-# Who scans images for known faults reads this.
+# Scanners that look for known faults in images read this.
 for package in $kept; do chroot "$debian" dpkg-query -s "$package"; echo; done >"$base/var/lib/dpkg/status"
 ldconfig -r "$base"
 rm -rf "$base/var/cache/ldconfig"

@@ -11,7 +11,9 @@ set -eu
 
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
 build=$root/build/release out=$root/build
-epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || date +%s)}
+# The date of the newest commit; without git, of the newest source file.
+epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null ||
+  find "$root/src" -type f -printf '%T@\n' | sort -n | tail -1 | cut -d. -f1)}
 export SOURCE_DATE_EPOCH=$epoch
 while getopts b:o: option; do
   case $option in
@@ -54,7 +56,7 @@ cp -L "$work"/all/lib*/libhocket.so.0 "$prefix/lib/"
 cp -r "$work/all/share/hocket" "$prefix/share/"
 
 cp -r "$root/python" "$work/source"
-rm -rf "$work/source/build" # of a build beside the source
+rm -rf "$work/source/build" # a build beside the source left it
 cp "$root/LICENSE" "$work/source/"
 libraries=$(ldd "$prefix/bin/hocket" "$prefix/lib/libhocket.so.0" | sed -n 's,.* => \(/[^ ]*\) .*,\1,p' | sort -u |
   grep -vE '/lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so') # those of every system, which auditwheel leaves out, too

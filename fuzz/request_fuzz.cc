@@ -55,13 +55,13 @@ void check_generation(Result<GenerationRequest> request, const ServedModel& mode
     answers += static_cast<size_t>(prompt.n);
   }
   HOCKET_CHECK((answers >= 1 && answers <= static_cast<size_t>(kPromptsMax)));
-  const auto answer = prepare_answer(*std::move(request), model);
-  if (!answer) return check_error(answer.error());
-  for (size_t i = 0; i < answer->prompts.size(); ++i) {
-    const SamplingParams& s = answer->request.prompts[i].sampling;
-    HOCKET_CHECK(!answer->prompts[i].empty());
+  const auto prepared = prepare_request(*std::move(request), model);
+  if (!prepared) return check_error(prepared.error());
+  for (size_t i = 0; i < prepared->prompts.size(); ++i) {
+    const SamplingParams& s = prepared->request.prompts[i].sampling;
+    HOCKET_CHECK(!prepared->prompts[i].empty());
     HOCKET_CHECK(s.max_new_tokens >= 1);
-    HOCKET_CHECK(answer->prompts[i].size() + static_cast<size_t>(s.max_new_tokens) <= 4096);
+    HOCKET_CHECK(prepared->prompts[i].size() + static_cast<size_t>(s.max_new_tokens) <= 4096);
   }
 }
 

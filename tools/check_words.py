@@ -16,7 +16,7 @@ WORDS = "docs/words.md"
 ROW = re.compile(r"\| ([\w ]+) \| ((?:`[\w/]+` ?)+)\|$")
 TYPE = re.compile(r"^[ \t]*(?:template <.*> *)?(?:pub )?(?:class|struct|union|enum(?: class)?) (?:alignas\(.*\) )?(\w+)(?! *;)\b", re.MULTILINE)
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
-RIDDLES = set("tell tells told teller news story look looks looker heard outside meanwhile door farewell liar prospect glance".split())
+RIDDLES = set("wish manner beside voice fate shadow burst streak tell tells told teller news story look looks looker heard outside meanwhile door farewell liar prospect glance".split())
 
 
 def terms_of(text):

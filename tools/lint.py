@@ -32,7 +32,7 @@ TIDIED = ROOT / "tools/tidied.txt"
 TIDY_RULES = (".clang-tidy", "tools/requirements.txt", "cmake/toolchain.cmake")
 CODE_FOLDERS = ("src", "include", "apps", "bench", "fuzz", "tests")
 COLUMNS, LINES, KERNEL_LINES = 100, 400, 700
-PROSE_COLUMNS = 120  # of Markdown; its tables, code and images may be wider
+PAGE_COLUMNS = 120  # in Markdown; its tables and images may be wider
 TELL_S = 10
 FUZZER = "_fuzz.cc"
 TESTS_ONLY = "-DHOCKET_SOURCE_DIR"  # only test programs are compiled with it, so headers that use it are for tests only
@@ -40,12 +40,15 @@ TESTS_ONLY = "-DHOCKET_SOURCE_DIR"  # only test programs are compiled with it, s
 PLACE = re.compile("/" + "work/|/" + r"home/\w|/" + r"root/|\b" + r"shared/(design|specs|golden|models|tools|prototypes)")
 LOOSE_END = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b")
 # A comment that opens so lacks its noun: the reader would have to find it in the code.
-NO_SUBJECT = re.compile(r"//[/!<]*\s+(what|of|who|whose|whom)\b", re.IGNORECASE)
+NO_SUBJECT = {
+    "//": re.compile(r"//[/!<]*\s+(what|of|who|whose|whom)\b", re.IGNORECASE),
+    "#": re.compile(r'(?:(?:^|\s)#\s+|^\s*"{3})(what|of|who|whose|whom)\b', re.IGNORECASE),
+}
 PAGE = re.compile(r"\bdocs/[\w/]+\.md\b")
 GUIDES = ("CONTRIBUTING.md", "src/README.md", "docs/architecture.md")  # pages for newcomers; all files that they name must exist
 FILE = re.compile(r"(?<![\w./-])[\w.-]+(?:/[\w.-]+)+\.(?:h|cc|rs|py|sh|txt|md|mjs|json)\b")
 PAGE_SOURCES = tuple(f"web/{name}" for name in ("index.html", "package.json", "package-lock.json", "vite.config.js", "public/", "src/"))
-TIDY_ARGUMENTS = ("--quiet", f"-p={BUILD}", "--extra-arg=-Wno-error") + tuple(
+TIDY_ARGUMENTS = ("--quiet", f"-p={BUILD}", "--extra-arg=-Wno-error", "--extra-arg=-Wthread-safety") + tuple(
     f"--extra-arg=-Wno-{name}" for name in ("unknown-warning-option", "ignored-optimization-argument", "deprecated-declarations")  # the last is for libstdc++
 )
 # Clippy need not ask for safety comments: the conditions of C functions are in rust/hocket_rs.h.
@@ -141,22 +144,26 @@ def check_format(files):
     return [f"{path}: not formatted; ./hocket fmt" for path in wrong]
 
 
-def wide_prose(lines):
-    """Numbers and lengths of the lines of Markdown that are wider than PROSE_COLUMNS."""
-    in_fence = False
+def wide_lines(lines):
+    """Numbers and lengths of the lines of Markdown that are wider than PAGE_COLUMNS and could be wrapped."""
     for number, line in enumerate(lines, 1):
-        in_fence ^= line.lstrip().startswith("```")
-        is_prose = not in_fence and not line.startswith(("|", "    ", "![")) and " " in re.sub("`[^`]*`", "", line)
-        if is_prose and len(line) > PROSE_COLUMNS:
+        if len(line) > PAGE_COLUMNS and not line.startswith(("|", "![")) and " " in re.sub("`[^`]*`", "", line):
             yield number, len(line)
 
 
-def comments_without_subject(lines):
+def comment_mark(name):
+    """The mark that begins comments in a file that we wrote; None if they are not checked."""
+    if is_code(name) or name.endswith((".js", ".jsx", ".mjs")) and not name.startswith("web/dist/"):
+        return "//"
+    return "#" if name.endswith((".py", ".sh")) or name == "hocket" else None
+
+
+def comments_without_subject(lines, mark="//"):
     """Numbers of the lines on which such a comment opens: a block, or behind code."""
     in_block = False
     for number, line in enumerate(lines, 1):
-        is_comment = line.lstrip().startswith("//")
-        found = None if is_comment and in_block else NO_SUBJECT.search(line)
+        is_comment = line.lstrip().startswith(mark)
+        found = None if is_comment and in_block else NO_SUBJECT[mark].search(line)
         if found and line[: found.start()].count('"') % 2 == 0:  # not within a text
             yield number
         in_block = is_comment
@@ -185,10 +192,11 @@ def check_text(files, root=ROOT):
                     faults.append(f"{name}:{number}: there is no {file}")
             if is_code(name) and len(line) > COLUMNS:
                 faults.append(f"{name}:{number}: {len(line)} columns; the limit is {COLUMNS}")
-        for number in comments_without_subject(lines) if is_code(name) else ():
+        mark = comment_mark(name)
+        for number in comments_without_subject(lines, mark) if mark else ():
             faults.append(f"{name}:{number}: a comment begins with its subject: {lines[number - 1].strip()[:80]}")
-        for number, length in wide_prose(lines) if name.endswith(".md") else ():
-            faults.append(f"{name}:{number}: {length} columns; the limit of prose is {PROSE_COLUMNS}")
+        for number, length in wide_lines(lines) if name.endswith(".md") else ():
+            faults.append(f"{name}:{number}: {length} columns; the limit of pages is {PAGE_COLUMNS}")
         limit = KERNEL_LINES if "/kernels/" in name else LINES
         if is_code(name) and len(lines) > limit:
             faults.append(f"{name}: {len(lines)} lines; the limit is {limit}")

@@ -29,7 +29,7 @@ import check_units
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "clients", "manifests", "packages", "page", "hosts", "hostile")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
-LIMIT_S = 900  # of one program, so that a hang is a failure
+LIMIT_S = 900  # for one program, so that a hang is a failure
 FORCED_ISAS = ("ref", "avx2", "avx512", "avx512_bf16", "amx", "amx_emulated")
 USAGE_STATUS = 2  # exit status of `hocket` for an instruction set that this machine lacks
 

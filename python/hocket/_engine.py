@@ -60,14 +60,14 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one step added. `text` may be empty: a character may still be incomplete."""
+    """The tokens and text that one step added. `text` may be empty: a character may still be incomplete."""
 
     text: str
     token: Optional[int]
     logprob: Optional[float]
     top_logprobs: dict[int, float]
-    finish_reason: Optional[str]  # of the last piece: "stop", "length", "abort"
-    prompt_tokens: int = 0  # of the last piece, as the rest
+    finish_reason: Optional[str]  # the last piece has it: "stop", "length", "abort"
+    prompt_tokens: int = 0  # the last piece has it, as the rest
     cached_tokens: int = 0
     stop_token: Optional[int] = None
     stop_text: Optional[str] = None
@@ -85,7 +85,7 @@ class Output:
     cached_tokens: int
     stop_token: Optional[int]
     stop_text: Optional[str]
-    logprobs: list[float]  # of `tokens`, where asked for
+    logprobs: list[float]  # one for each of `tokens`, where asked for
     top_logprobs: list[dict[int, float]]
 
 
@@ -359,7 +359,7 @@ class Engine:
                     raise piece.error
                 yield piece
         finally:
-            over = True  # what still comes cancels the request
+            over = True  # anything that still comes cancels the request
 
     # --- inside ---
 

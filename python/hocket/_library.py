@@ -15,7 +15,7 @@ FINISH = {1: "stop", 2: "length", 3: "abort", 4: "error"}
 
 
 class HocketError(Exception):
-    """What libhocket refused: `code` is the number of HKnnn, `fix` what to change, perhaps empty."""
+    """Raised when libhocket refuses a call: `code` is the number of HKnnn, `fix` what to change, perhaps empty."""
 
     def __init__(self, code: int, message: str, fix: str = "") -> None:
         super().__init__(f"HK{code:03}: {message}" + (f" (fix: {fix})" if fix else ""))
@@ -153,6 +153,6 @@ def check(code: int) -> None:
 
 
 def version() -> str:
-    """Of the library: "0.1.0"."""
+    """Returns the version of the library: "0.1.0"."""
     found: bytes = library.hocket_version()
     return found.decode()

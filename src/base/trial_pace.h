@@ -1,12 +1,12 @@
 // The pace of trials: steps in which something else than the usual is played, only to measure it.
-// A trial is a burst of steps:
+// A trial is a few steps:
 //
-//   may_begin(), begin(), proposes()..    T T T T u u ..     T: on trial, u: as usual
+//   may_begin(), begin(), proposes()..    T T T T u u ..     T: of the trial, u: as usual
 //   note()                                  T T T T u u ..   the first T is not counted, because
 //                                                            its memory is cold
 //
-// While trials may be frequent, the next burst begins kGap notes after the last; otherwise bursts
-// are so rare that kShare of all steps are trials. Owner: the one that chooses. Thread: its
+// While trials may be frequent, the next one begins kGap notes after the last; otherwise they are
+// so rare that kShare of all steps belong to them. Owner: the one that chooses. Thread: its
 // owner's.
 #pragma once
 
@@ -14,35 +14,35 @@ namespace hocket {
 
 class TrialPace {
  public:
-  static constexpr int kBurst = 4;        // steps of a trial
-  static constexpr int kBurstNotes = 8;   // notes after which a burst that is not played ends
-  static constexpr int kGap = 2;          // usual steps between two bursts
+  static constexpr int kSteps = 4;        // steps of a trial
+  static constexpr int kNotes = 8;        // notes after which a trial that is not played ends
+  static constexpr int kGap = 2;          // usual steps between two trials
   static constexpr double kShare = 0.01;  // share of steps that are trials once they are rare
 
   bool may_begin(bool may_be_frequent) const {
-    return !under_way() && since_ >= kGap && (may_be_frequent || since_ * kShare >= kBurst);
+    return !under_way() && since_ >= kGap && (may_be_frequent || since_ * kShare >= kSteps);
   }
-  // Begins a burst and proposes its first step.
-  void begin() { proposals_left_ = kBurst - 1, notes_left_ = kBurstNotes, num_played_ = 0; }
-  // True if a step of the burst is still to be proposed; the caller then calls propose().
+  // Begins a trial and proposes its first step.
+  void begin() { proposals_left_ = kSteps - 1, notes_left_ = kNotes, num_played_ = 0; }
+  // True if a step of the trial is still to be proposed; the caller then calls propose().
   bool proposes() const { return proposals_left_ > 0; }
   void propose() { --proposals_left_; }
   bool under_way() const { return notes_left_ > 0; }
-  // True if no step of the burst was played yet.
+  // True if no step of the trial was played yet.
   bool is_cold() const { return num_played_ == 0; }
-  // Counts a step that was played. is_trial: it belongs to the burst under way.
+  // Counts a step that was played. is_trial: it belongs to the trial under way.
   void note(bool is_trial) {
     ++since_;
     if (!under_way()) return;
     if (is_trial) ++num_played_, since_ = 0;
-    if (--notes_left_ == 0 || num_played_ == kBurst) notes_left_ = proposals_left_ = 0;
+    if (--notes_left_ == 0 || num_played_ == kSteps) notes_left_ = proposals_left_ = 0;
   }
 
  private:
   int proposals_left_ = 0;
-  int notes_left_ = 0;  // notes until the burst is given up; 0: no burst is under way
+  int notes_left_ = 0;  // notes until the trial is given up; 0: none is under way
   int num_played_ = 0;
-  int since_ = 0;  // steps since the last burst
+  int since_ = 0;  // steps since the last trial
 };
 
 }  // namespace hocket

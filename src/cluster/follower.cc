@@ -81,7 +81,7 @@ void Follower::drop_candidate(TimePoint, const std::string& why) {
   candidate_.reset();
 }
 
-void Follower::doubt_candidate(const Error& why, TimePoint now) {
+void Follower::reject_candidate(const Error& why, TimePoint now) {
   if (!was_in_) give_up(why);
   drop_candidate(now, why.message);
 }
@@ -108,7 +108,7 @@ void Follower::read_candidate(TimePoint now) {
       // The peer runs another version of hocket: both sides log it.
       if (message.error().code == ErrorCode::lost_rank) {
         candidate_->connection->send(LeaveMessage{cut_why(message.error().message)});
-        return doubt_candidate(message.error(), now);
+        return reject_candidate(message.error(), now);
       }
       return drop_candidate(now, message.error().message);
     }
@@ -138,7 +138,7 @@ void Follower::handle_candidate(const Message& message, TimePoint now) {
 
 void Follower::answer_hello(const HelloMessage& hello, TimePoint now) {
   if (hello.needs_token != !options_.token.empty())
-    return doubt_candidate(
+    return reject_candidate(
         error(ErrorCode::unauthorized, "rank 0 at {} runs {} a cluster token, this rank {}",
               to_text(options_.init_addr), hello.needs_token ? "with" : "without",
               hello.needs_token ? "without" : "with")
@@ -155,7 +155,7 @@ void Follower::check_welcome(const WelcomeMessage& welcome, TimePoint now) {
   const Proof expected =
       prove(options_.token, Side::rank_0, candidate_->nonce, candidate_->rank_0_nonce);
   if (!same_proof(welcome.proof, expected))
-    return doubt_candidate(
+    return reject_candidate(
         error(ErrorCode::unauthorized, "what answers at {} does not know the cluster token",
               to_text(options_.init_addr))
             .with_fix("give all ranks the same --cluster-token-file"),
@@ -172,7 +172,7 @@ void Follower::on_refused(const RefusedMessage& refused, TimePoint now) {
             "rank 0 refuses this rank: " + refused.text,
             refused.fix,
             {}};
-  if (!refused.may_retry && candidate_->phase != Phase::view) return doubt_candidate(why, now);
+  if (!refused.may_retry && candidate_->phase != Phase::view) return reject_candidate(why, now);
   if (!refused.may_retry) give_up(why);
   drop_candidate(now, why.message);
 }

@@ -50,7 +50,7 @@ class Follower final : public ControlRole {
   void promote(const ClusterView& view, TimePoint now);
   void drop_candidate(TimePoint now, const std::string& why);
   // Drops the candidate for an error before its proof; gives up if this rank was never a member.
-  void doubt_candidate(const Error& why, TimePoint now);
+  void reject_candidate(const Error& why, TimePoint now);
   void read_current(TimePoint now);
   // Returns false if the connection must be closed.
   bool handle_current(const Message& message, TimePoint now);

@@ -41,7 +41,6 @@ class Store {
 
   std::vector<Reply> take_replies() { return std::exchange(replies_, {}); }
   size_t num_entries() const { return entries_.size(); }
-  size_t num_waits() const { return waits_.size(); }
 
  private:
   struct Entry {

@@ -20,9 +20,6 @@ struct GrammarSpec {
   GrammarKind kind = GrammarKind::json_schema;
   std::string text;
   std::string field;  // request field that asks for it, for errors: "response_format"
-
-  // Returns true if both compile to the same grammar; the engine then compiles it once.
-  bool same_as(const GrammarSpec& other) const { return kind == other.kind && text == other.text; }
 };
 
 // Longer grammars are refused.

@@ -205,7 +205,11 @@ struct ModelConfig {
   DeltaNetConfig delta_net;
   std::vector<bool> layer_is_linear;  // [num_layers]: a delta net instead of attention; or empty
   QuantConfig quant;
-  int num_mtp_layers = 0;          // multi-token-prediction modules in the files; not loaded
+  int num_mtp_layers = 0;  // multi-token-prediction modules in the files
+  int num_mtp_loaded = 0;  // those of them that are loaded
+  // Such a module has local attention and a dense MLP, and takes the rows of the model before its
+  // final norm; else it is like the layers that see all keys, and takes them after it.
+  bool local_mtp = false;
   MoeConfig moe;                   // num_experts == 0: a dense model
   std::vector<bool> layer_is_moe;  // [num_layers]
   std::vector<TokenId> eos_ids;    // union of config.json and generation_config.json
@@ -242,6 +246,16 @@ struct ModelConfig {
   bool is_windowed(int layer) const { return is_local(layer) && window_tokens() > 0; }
   // Layers whose keys and values are kept for each token.
   int num_kv_layers() const { return num_layers - num_linear_layers(); }
+  // Returns the model of one layer that a module for multi-token prediction is.
+  ModelConfig mtp_module() const {
+    ModelConfig module = *this;
+    module.num_layers = 1;
+    module.num_mtp_layers = module.num_mtp_loaded = 0;
+    module.layer_is_linear.clear();
+    module.layer_is_local.assign(local_mtp ? 1 : 0, true);
+    module.layer_is_moe.assign(1, moe.num_experts > 0 && !local_mtp);
+    return module;
+  }
 };
 
 // Sampling defaults of generation_config.json; an unset field has the default of SamplingParams.

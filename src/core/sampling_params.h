@@ -14,13 +14,13 @@
 
 namespace hocket {
 
-// Limits the thoughts of an answer: once `tokens` tokens of thoughts have come without an end mark,
-// the first of `ends` is written for the model. Immutable once it is part of a request.
-struct ThoughtLimit {
+// Limits the reasoning of an answer: once `tokens` tokens of it have come without an end mark, the
+// first of `ends` is written for the model. Immutable once it is part of a request.
+struct ReasoningLimit {
   int tokens = 0;  // >= 0; tokens of the marks do not count
-  // Begins the thoughts in the answer; empty: the prompt has begun them.
+  // Begins the reasoning in the answer; empty: the prompt has begun it.
   std::vector<TokenId> open;
-  std::vector<std::vector<TokenId>> ends;  // each ends the thoughts; none is empty
+  std::vector<std::vector<TokenId>> ends;  // each ends the reasoning; none is empty
 };
 
 // Values that are added to the logits of tokens, in ascending order of id. All prompts and choices
@@ -54,9 +54,9 @@ struct SamplingParams {
   double presence_penalty = 0.0;
   double repetition_penalty = 1.0;
   LogitBias logit_bias;
-  std::vector<TokenId> allowed_ids;              // ascending; empty: all
-  std::shared_ptr<const GrammarSpec> grammar;    // form of the text; null: free text
-  std::shared_ptr<const ThoughtLimit> thoughts;  // null: no limit
+  std::vector<TokenId> allowed_ids;                       // ascending; empty: all
+  std::shared_ptr<const GrammarSpec> grammar;             // form of the text; null: free text
+  std::shared_ptr<const ReasoningLimit> reasoning_limit;  // null: no limit
 
   uint64_t seed = 0;  // keys the generator together with the token's position
 

@@ -22,6 +22,7 @@ struct ModelSettings {
   std::string grammar_backend = "llguidance";  // for structured output; none: free text only
   uint64_t dummy_seed = 0;                     // for --load-format dummy
   std::string weight_cache;  // folder that keeps packed weights for the next start; empty: none
+  int most_mtp_modules = 0;  // no flag: modules for multi-token prediction that are needed
 };
 
 struct MemorySettings {
@@ -70,7 +71,7 @@ struct SchedulerSettings {
 
 // Tokens that are guessed and checked together with the next one (docs/speculation.md).
 struct SpeculationSettings {
-  std::string algorithm = "none";  // auto, NGRAM, none
+  std::string algorithm = "none";  // auto, NEXTN, NGRAM, none
   int num_steps = 0;               // drafts of an answer in each step; 0: chosen by measurement
   int num_draft_tokens = 0;        // the same with the token before them; 0: not given
 };
@@ -99,7 +100,7 @@ struct HttpSettings {
   std::string log_level = "info";
 };
 
-// Settings for reading calls and thoughts in answers (docs/api.md "Tools", "Reasoning").
+// Settings for reading calls and reasoning in answers (docs/api.md "Tools", "Reasoning").
 struct AnswerSettings {
   std::string tool_call_parser = "auto";  // auto, or a name of text/answers/answer_format.h
   std::string reasoning_parser = "auto";
@@ -149,7 +150,7 @@ struct ParallelSettings {
   std::string overlap;
   std::string overlap_plan;  // a file of orders in addition to the built-in ones
   bool enable_two_batch_overlap = false, enable_single_batch_overlap = false;
-  double tbo_token_distribution_threshold = 0.48;  // SplitWish (compute/forward/split.h)
+  double tbo_token_distribution_threshold = 0.48;  // SplitOptions (compute/forward/split.h)
 
   // These settings are for ranks in processes of their own (cluster/launch.h). 0 and -1: not given.
   int nnodes = 0, node_rank = -1, ranks_per_node = 0;

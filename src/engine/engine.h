@@ -2,6 +2,9 @@
 // one. Each rank has a scheduler, a model, KV pages and a thread that runs its steps
 // (rank_loop.h; step.cc shows one step); a request stays on one rank from its first token to its
 // last.
+//
+// create() makes the engine that computes (local_engine.h). Tests of the server put one in its
+// place that plays a script.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +48,19 @@ struct ClusterLaunch {
   std::function<Result<void>(ControlPlane&)> joined;
 };
 
+// Parts of an engine that others use; they live as long as it does.   Thread: any, for all.
+struct EngineParts {
+  // The events of the prefix cache, for one reader; null without --kv-events.
+  KvEventChannel* kv_events = nullptr;
+  // The counts of chosen experts, over all that this process computed; null for a dense model.
+  ExpertStats* expert_stats = nullptr;
+  // Record timelines, and the newest steps, of the ranks of this process; null if steps are not
+  // recorded (overlap_schedule).
+  Profiler* profiler = nullptr;
+  const RecentSteps* recent_steps = nullptr;
+  ControlPlane* cluster = nullptr;  // null: all ranks are in this process
+};
+
 class Engine {
  public:
   struct Options {
@@ -68,70 +84,60 @@ class Engine {
   // out_of_memory and kv_does_not_fit (4) with the numbers and a remedy, unknown_isa and bad_value
   // (2). The ranks of --ep-size are loaded at the same time.
   static Result<std::unique_ptr<Engine>> create(Options options);
-  ~Engine();
+  virtual ~Engine() = default;
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
-  const EngineInfo& info() const;  // Thread: any
-  // Returns the events of the prefix cache, for one reader; null without --kv-events. Thread: any
-  KvEventChannel* kv_events();
+  static RequestId next_request_id();  // unique in this process
+
+  virtual const EngineInfo& info() const = 0;  // Thread: any
+  virtual EngineParts parts() = 0;             // Thread: any
 
   // Starts the engine threads; outputs go to `outbox`, which must outlive stop().
-  void start(Outbox& outbox);
+  virtual void start(Outbox& outbox) = 0;
   // Ends the threads after the step in flight; requests that still wait or run are answered with
   // shutting_down.
-  void stop();
+  virtual void stop() = 0;
 
   // Hands a request over to the rank that --dp-routing chooses. Thread: any. Errors at once:
   // queue_full (of all ranks together), shutting_down, lost_rank (no rank can serve until the
   // service is restarted; requests under way have ended with the same error),
   // context_length_exceeded, invalid_request (empty prompt, token out of vocabulary, limits of
   // SamplingParams); other refusals arrive as an output.
-  Result<void> submit(RequestInput input);
+  virtual Result<void> submit(RequestInput input) = 0;
   // Ends a request; its last output says `abort`. Unknown ids are ignored. Thread: any.
-  void abort(RequestId id);
-  void abort_all();
+  virtual void abort(RequestId id) = 0;
+  virtual void abort_all() = 0;
   // Ends a request whose answer is whole (a stop string was found) with `stop`; its pages stay
   // cached. Thread: any.
-  void complete(RequestId id);
+  virtual void complete(RequestId id) = 0;
   // Empties the prefix caches and waits for it. False while requests run or wait on any rank.
   // Thread: any.
-  bool flush_cache();
+  virtual bool flush_cache() = 0;
   // Refuses further submits (shutting_down); running requests go on. Thread: any.
-  void stop_accepting();
+  virtual void stop_accepting() = 0;
   // Returns counters of the ranks of this process, added up. Thread: any.
-  EngineStats stats() const;
+  virtual EngineStats stats() const = 0;
   // Returns the load of every rank of the service, by rank. Ranks in other processes send theirs
   // with each step. Thread: any.
-  std::vector<RankLoad> loads() const;
+  virtual std::vector<RankLoad> loads() const = 0;
   // Returns how much overlap hid here, and the plans with reasons. Thread: any.
-  OverlapView overlap() const;
+  virtual OverlapView overlap() const = 0;
   // Returns how many drafts steps have, and why. Thread: any.
-  SpeculationView speculation() const;
-  // Records timelines of the ranks of this process. Thread: any.
-  Profiler& profiler();
-  // Returns the newest steps of the ranks of this process. Thread: any.
-  const RecentSteps& recent_steps() const;
+  virtual SpeculationView speculation() const = 0;
   // Returns the requests of the ranks of this process, at most RequestBoard::kMostRows of each, as
   // of a moment ago; requests that no step has seen yet are left out. Thread: any.
-  std::vector<RequestAt> request_snapshots() const;
-  // Returns the counts of chosen experts, over all that this process computed; null for a dense
-  // model.
-  ExpertStats* expert_stats();
-  // Returns the control plane; null if all ranks are in this process. Thread: any.
-  ControlPlane* cluster();
+  virtual std::vector<RequestAt> request_snapshots() const = 0;
   // Returns why this process can never serve again: the other ranks refused it, or rank 0 stayed
   // away. Thread: any.
-  std::optional<Error> failure() const;
-  static RequestId next_request_id();  // unique in this process
+  virtual std::optional<Error> failure() const = 0;
 
   // Runs one step on the calling thread; false if there was nothing to do. For benches and tests;
   // not after start(), and for one rank only.
-  bool step(Outbox& outbox);
+  virtual bool step(Outbox& outbox) = 0;
 
- private:
-  friend class EngineProbe;
-  struct State;
-  explicit Engine(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+ protected:
+  Engine() = default;
 };
 
 }  // namespace hocket

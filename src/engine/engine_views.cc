@@ -1,44 +1,40 @@
-// What other threads may see of the engine's ranks, gathered.
-#include "engine/engine_state.h"
+// The engine's functions that gather what its ranks show to other threads.
+#include "engine/local_engine.h"
 
 namespace hocket {
 
-EngineStats Engine::stats() const {
+EngineStats LocalEngine::stats() const {
   std::vector<RankStats> ranks;
-  for (const auto& rank : state_->ranks) ranks.push_back(rank->stats());
+  for (const auto& rank : ranks_) ranks.push_back(rank->stats());
   EngineStats all = add_up(std::move(ranks));
-  if (state_->experts) all.experts = state_->experts->balance();
-  if (state_->grammars) all.grammars = state_->grammars->stats();
-  all.lost = state_->lost();
+  if (experts_) all.experts = experts_->balance();
+  if (grammars_) all.grammars = grammars_->stats();
+  all.lost = lost();
   return all;
 }
 
-std::vector<RankLoad> Engine::loads() const {
-  return state_->loads();
-}
-
-OverlapView Engine::overlap() const {
+OverlapView LocalEngine::overlap() const {
   OverlapView view{.choice = info().overlap};
-  for (const auto& rank : state_->ranks)
+  for (const auto& rank : ranks_)
     view.ranks.push_back({.rank = rank->rank(), .stats = rank->overlap().stats()});
-  view.planner = state_->ranks.front()->overlap().planner_state();
+  view.planner = ranks_.front()->overlap().planner_state();
   return view;
 }
 
-SpeculationView Engine::speculation() const {
+SpeculationView LocalEngine::speculation() const {
   const SpeculationInfo& settled = info().speculation;
   SpeculationView view;
   if (settled.most_drafts == 0) return view;
   view = {.algorithm = settled.algorithm, .most_drafts = settled.most_drafts, .ranks = {}};
-  for (const auto& rank : state_->ranks)
+  for (const auto& rank : ranks_)
     if (const Speculation* drafts = rank->speculation(); drafts != nullptr)
       view.ranks.push_back({.rank = rank->rank(), .gate = drafts->state()});
   return view;
 }
 
-std::vector<RequestAt> Engine::request_snapshots() const {
+std::vector<RequestAt> LocalEngine::request_snapshots() const {
   std::vector<RequestAt> all;
-  for (const auto& rank : state_->ranks)
+  for (const auto& rank : ranks_)
     for (const RequestSnapshot& seen : rank->requests())
       all.push_back({.rank = rank->rank(), .seen = seen});
   return all;

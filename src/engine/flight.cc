@@ -78,7 +78,7 @@ void forward(Flight& flight, std::span<const SampledToken> before, const StepToo
   auto done = tools.runner.forward_together(
       flight.forward, {.id = tools.pass,
                        .plan = tools.plan,
-                       .is_shadow = tools.is_shadow,
+                       .is_trial = tools.is_trial,
                        .ledger = tools.ledger,
                        .probe = flight.wants_routed ? &flight.routed : nullptr,
                        .expert_counts = expert_counts});

@@ -82,7 +82,7 @@ struct StepTools {
   const Clock& clock;
   PassId pass = {};          // agreed by the ranks, if there are several
   Plan plan = {};            // agreed by the ranks, if there are several
-  bool is_shadow = false;    // agreed by the ranks, if there are several
+  bool is_trial = false;     // agreed by the ranks, if there are several
   Ledger* ledger = nullptr;  // books the times of the open step; null: they are not booked
   const ExpertStats* experts = nullptr;  // null for a dense model
   RankGrammars* grammars = nullptr;      // matchers of the rows that follow a grammar

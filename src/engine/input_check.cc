@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/queue_limits.h"
 #include "engine/messages.h"
 
 namespace hocket {
@@ -84,8 +85,8 @@ Result<void> check_input(const RequestInput& input, const EngineInfo& info) {
     if (outside(token)) return refuse(token, "logit_bias");
   for (const TokenId token : input.sampling.allowed_ids)
     if (outside(token)) return refuse(token, "allowed_token_ids");
-  if (const ThoughtLimit* thoughts = input.sampling.thoughts.get()) {
-    for (const auto& end : thoughts->ends)
+  if (const ReasoningLimit* reasoning = input.sampling.reasoning_limit.get()) {
+    for (const auto& end : reasoning->ends)
       for (const TokenId token : end)
         if (outside(token)) return refuse(token, "thinking_budget");
   }
@@ -119,16 +120,9 @@ Result<void> check_queue(const RequestInput& input, int num_queued, int max_queu
                                           "a larger --max-queued-requests",
                                           share)));
   if (input.place_in_request > 0 && num_queued >= share)
-    return fail(error(ErrorCode::queue_full,
-                      "{} texts wait already; those of a request of several may fill half of the "
-                      "queue, {}",
-                      num_queued, share)
-                    .with_fix("ask again later, send fewer texts in a request, or raise "
-                              "--max-queued-requests"));
+    return fail(queue_full(queue_limits::kLaterTexts, num_queued, share));
   if (num_queued >= max_queued && !priorities)
-    return fail(error(ErrorCode::queue_full, "{} requests are waiting already, the limit is {}",
-                      num_queued, max_queued)
-                    .with_fix("ask again later, or raise --max-queued-requests"));
+    return fail(queue_full(queue_limits::kRequests, num_queued, max_queued));
   return {};
 }
 

@@ -31,7 +31,7 @@ size_t command_room(const SchedulerOptions& scheduler, const RankNetwork* networ
 RankLoop::RankLoop(RankParts parts)
     : clock_(parts.clock != nullptr ? *parts.clock : real_clock_),
       network_(std::move(parts.network)),
-      farewell_(parts.farewell),
+      drain_time_(parts.drain_time),
       commands_(command_room(parts.scheduler, network_.get())),
       report_({.rank = rank(),
                .log_interval = parts.log_interval,
@@ -75,7 +75,7 @@ bool RankLoop::step(Outbox& outbox) {
 }
 
 // Several ranks stop together, after the step that they agreed to be the last. Exceptions: they
-// cannot agree any more, or this rank may leave the others and `farewell` is over.
+// cannot agree any more, or this rank may leave the others and `drain_time` is over.
 bool RankLoop::should_exit() const {
   if (!step_.connected()) return stopping_;
   return step_.lockstep()->ends() || (stopping_ && network_->may_leave_others() &&
@@ -88,8 +88,8 @@ void RankLoop::join_epoch() {
   if (!link) return wait_for_work();  // it failed for good
   if (!*link) return step_.intake();
   if (const auto joined = step_.join_epoch(**link); !joined) {
-    network_->lose(-1, joined.error());
-    return network_->part();
+    network_->report_lost(-1, joined.error());
+    return network_->leave();
   }
   if (step_.connected())
     log::info("rank {}: {} ranks in epoch {} over {}", rank(), network_->num_ranks(),
@@ -100,7 +100,7 @@ void RankLoop::join_epoch() {
 // be a reason: work here, or work on another rank.
 bool RankLoop::has_work() {
   if (!step_.connected()) return true;
-  const Ledger::Beside beside(step_.ledger(), "look for work");
+  const Ledger::OtherWork other(step_.ledger(), "look for work");
   if (stopping_) step_.lockstep()->ask_to_end();
   return stopping_ || step_.has_work();
 }
@@ -109,14 +109,14 @@ void RankLoop::wait_for_work() {
   if (step_.connected()) {
     // A request that came while this rank waited for an agreement has used up its wake-up already.
     if (commands_.size() == 0) step_.lockstep()->wait(kIdleWait);
-    report_.note_turn();
+    report_.note_alive();
     return;
   }
   if (auto command = commands_.wait_pop(kIdleWait)) step_.handle(*command);
 }
 
 void RankLoop::ask_to_stop() {
-  stop_by_ns_ = (clock_.now() + farewell_).time_since_epoch().count();
+  stop_by_ns_ = (clock_.now() + drain_time_).time_since_epoch().count();
   stopping_ = true;
   wake();
 }
@@ -183,7 +183,7 @@ RankStats RankLoop::stats() const {
 std::vector<RankLoad> RankLoop::heard_loads() const {
   std::vector<RankLoad> all;
   for (int rank = 0; network_ && rank < network_->num_ranks(); ++rank)
-    all.push_back(step_.lockstep()->heard(rank));
+    all.push_back(step_.lockstep()->load_of(rank));
   return all;
 }
 

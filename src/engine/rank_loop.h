@@ -49,7 +49,9 @@ class RankLoop {
   // Returns why no step can ever run again.
   std::optional<Error> failure() const { return network_ ? network_->failure() : std::nullopt; }
   // Returns another rank that asks to stop, so that no request should begin; -1: none.
-  int leaver() const { return step_.lockstep() != nullptr ? step_.lockstep()->leaver() : -1; }
+  int stopping_peer() const {
+    return step_.lockstep() != nullptr ? step_.lockstep()->stopping_peer() : -1;
+  }
   RankOverlap& overlap() { return step_.overlap(); }  // its functions say which thread may call
   const Speculation* speculation() const { return step_.speculation(); }
   KvEventChannel* kv_events() const { return step_.kv_events(); }
@@ -66,7 +68,7 @@ class RankLoop {
   const RealClock real_clock_;
   const Clock& clock_;
   const std::unique_ptr<RankNetwork> network_;  // null for the only rank
-  const Duration farewell_;
+  const Duration drain_time_;
   Mailbox<Command> commands_;
   RankReport report_;
   RankStep step_;

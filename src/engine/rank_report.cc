@@ -11,7 +11,7 @@ RankReport::RankReport(const Options& options)
       clock_(*options.clock),
       pulse_(options.pulse),
       step_log_(options.log_interval, options.log_prefix),
-      last_turn_ns_(clock_.now().time_since_epoch().count()) {}
+      last_alive_ns_(clock_.now().time_since_epoch().count()) {}
 
 void RankReport::hand_over(int64_t num_tokens) {
   ++num_handed_over_;
@@ -25,7 +25,7 @@ void RankReport::take_back(int64_t num_tokens) {
   load_tokens_ -= num_tokens;
 }
 
-void RankReport::took_in(int64_t num_tokens) {
+void RankReport::count_intake(int64_t num_tokens) {
   --num_handed_over_;
   ++new_requests_;
   new_tokens_ += num_tokens;
@@ -44,7 +44,7 @@ StepPlace RankReport::place() const {
 RankStats RankReport::stats() const {
   RankStats copy;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     copy = stats_;
   }
   const int handed_over = num_handed_over_;  // they wait already, though no step has seen them
@@ -52,14 +52,14 @@ RankStats RankReport::stats() const {
   copy.busy = busy_ || handed_over > 0;
   copy.place = place();
   if (copy.busy) {
-    const Duration since = clock_.now().time_since_epoch() - Duration(last_turn_ns_.load());
+    const Duration since = clock_.now().time_since_epoch() - Duration(last_alive_ns_.load());
     copy.seconds_since_last_step = std::max(0.0, to_seconds(since));
   }
   return copy;
 }
 
 void RankReport::count_end(FinishReason finish) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++(finish == FinishReason::abort   ? stats_.num_requests_aborted
      : finish == FinishReason::error ? stats_.num_requests_failed
                                      : stats_.num_requests_finished);
@@ -96,8 +96,8 @@ void RankReport::publish(const Flight& flight, const Scheduler& scheduler, TimeP
   publish_load(counts);
   board_.note(scheduler, now);
   note_step(flight, counts);
-  last_turn_ns_ = now.time_since_epoch().count();
-  std::lock_guard lock(mutex_);
+  last_alive_ns_ = now.time_since_epoch().count();
+  MutexLock lock(mutex_);
   stats_.scheduler = counts;
   stats_.steps = step_log_.counts();
   stats_.gen_throughput = flight.batch->slices.empty() ? 0 : step_log_.gen_throughput();
@@ -110,9 +110,9 @@ void RankReport::publish(const Flight& flight, const Scheduler& scheduler, TimeP
 void RankReport::publish_idle(const Scheduler& scheduler) {
   const SchedulerStats now = scheduler.stats();
   publish_load(now);
-  board_.note_rest(scheduler, clock_.now());
-  note_turn();
-  std::lock_guard lock(mutex_);
+  board_.note_idle(scheduler, clock_.now());
+  note_alive();
+  MutexLock lock(mutex_);
   stats_.scheduler = now;
   stats_.gen_throughput = 0;
 }

@@ -5,12 +5,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "cluster/pulse.h"
 #include "engine/flight.h"
 #include "engine/watch/engine_stats.h"
@@ -33,7 +33,7 @@ class RankReport {
   explicit RankReport(const Options& options);
 
   // Any thread may call the functions of this group.
-  // Counts a request as handed over, until took_in(); take_back() undoes it.
+  // Counts a request as handed over, until count_intake(); take_back() undoes it.
   void hand_over(int64_t num_tokens);
   void take_back(int64_t num_tokens);
   RankLoad load() const { return {.num_requests = load_requests_, .num_tokens = load_tokens_}; }
@@ -41,16 +41,16 @@ class RankReport {
   int num_queued() const { return num_handed_over_ + num_waiting_; }
   // Returns all stats but those of overlap.
   RankStats stats() const;
-  std::vector<RequestSnapshot> requests() { return board_.look(clock_.now()); }
+  std::vector<RequestSnapshot> requests() { return board_.snapshot(clock_.now()); }
 
   // The engine's thread alone calls all that follow.
-  void took_in(int64_t num_tokens);
+  void count_intake(int64_t num_tokens);
   // Notes the verb that begins, for the watchdog.
-  void at(Verb next) { verb_.store(next, std::memory_order_relaxed); }
+  void begin_verb(Verb next) { verb_.store(next, std::memory_order_relaxed); }
   // Says whether the rank has work. Returns the answer before.
   bool set_busy(bool busy) { return busy_.exchange(busy); }
   // Notes that the rank found nothing to do a moment ago, so it is not stuck.
-  void note_turn() { last_turn_ns_ = clock_.now().time_since_epoch().count(); }
+  void note_alive() { last_alive_ns_ = clock_.now().time_since_epoch().count(); }
   // Adds waits for other ranks, in steps in which any rank has rows.
   void add_agreement_wait(Duration waited) { agreement_waited_ += waited; }
   void add_exchange_wait(Duration waited) { exchange_waited_ += waited; }
@@ -80,11 +80,11 @@ class RankReport {
   std::atomic<int> num_waiting_{0};      // in the scheduler's queue after the last step
   std::atomic<int> load_requests_{0};    // handed over, waiting or running
   std::atomic<int64_t> load_tokens_{0};  // RankLoad::num_tokens of these
-  std::atomic<int64_t> last_turn_ns_;    // end of the last step, or of the last note_turn()
+  std::atomic<int64_t> last_alive_ns_;   // end of the last step, or of the last note_alive()
   std::atomic<bool> busy_{false};
   std::atomic<Verb> verb_{Verb::rest};
-  mutable std::mutex mutex_;
-  RankStats stats_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  RankStats stats_ HOCKET_GUARDED_BY(mutex_);
 };
 
 }  // namespace hocket

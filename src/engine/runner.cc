@@ -47,17 +47,6 @@ Result<std::vector<int>> parse_cpus(std::string_view list) {
   return cpus;
 }
 
-// Returns this rank's work as the planner counts it. A step of several ranks counts as prefill if
-// one of them has prompts.
-Bucket bucket_of(const ForwardBatch& batch, std::optional<ExchangeMode> mode) {
-  const bool answers = mode ? *mode == ExchangeMode::slotted : batch.mode == ForwardMode::decode;
-  Bucket bucket{.phase = answers ? Phase::decode : Phase::prefill,
-                .rows = batch.num_rows(),
-                .kv_tokens = batch.num_rows()};
-  for (const int32_t position : batch.positions) bucket.kv_tokens += position;
-  return bucket;
-}
-
 }  // namespace
 
 Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings,
@@ -151,6 +140,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
                                  .weight_bytes = weights.bytes,
                                  .page_bytes = choice_.kv_full_page_bytes(page_tokens),
                                  .window_page_bytes = choice_.kv_window_page_bytes(page_tokens),
+                                 .module_page_bytes = choice_.module_page_bytes(page_tokens),
                                  .total_bytes = machine_.memory_bytes,
                                  .available_bytes = machine_.memory_available_bytes,
                                  .scratch = choice_.scratch_need(0, page_tokens),
@@ -294,7 +284,7 @@ std::string Runner::terms() const {
 
 Result<void> Runner::make_memory(int page_tokens) {
   const KvShapes shapes = choice_.kv_shapes(page_tokens);
-  HOCKET_TRY(pages_, PagePool::create(shapes.full, plan_.num_pages));
+  HOCKET_TRY(pages_, PagePool::create(shapes.full, plan_.num_pages, plan_.num_spare_pages));
   if (!shapes.windowed.empty()) {
     HOCKET_TRY(window_pages_, PagePool::create(shapes.windowed, plan_.num_window_pages + 1));
   }
@@ -357,44 +347,6 @@ void Runner::describe(const ServerSettings& settings) {
                   .window_bytes = info_.window_bytes,
                   .state_bytes = info_.state_bytes,
                   .work_bytes = info_.work_bytes}};
-}
-
-void Runner::forward(const ForwardBatch& batch, const Plan& plan, ForwardProbe* probe) {
-  HOCKET_CHECK(!placement_);
-  const Result<void> done = forward_together(batch, {.plan = plan, .probe = probe});
-  HOCKET_CHECK(done.has_value());  // a single rank can lose no other
-}
-
-Placement Runner::placement() const {
-  return placement_ ? *placement_ : *Placement::contiguous(choice_.model.moe.num_experts, 1);
-}
-
-Result<void> Runner::forward_together(const ForwardBatch& batch, const PassWish& wish) {
-  HOCKET_CHECK(dispatcher_ != nullptr);
-  const Order& order = overlap_.orders->at(wish.plan.order);
-  if (wish.ledger != nullptr)
-    wish.ledger->begin_pass(
-        wish.id.step, wish.plan,
-        bucket_of(batch, placement_ ? std::optional(wish.id.mode) : std::nullopt), wish.is_shadow);
-  const SplitRule split = split_for(
-      batch, {.share = wish.plan.share, .row_tile = row_tile(), .cut_threshold = cut_threshold_});
-  return model_->forward(batch, {.backend = *backend_,
-                                 .work = work_,
-                                 .pages = *pages_,
-                                 .window_pages = window_pages_ ? &*window_pages_ : nullptr,
-                                 .states = states_ ? &*states_ : nullptr,
-                                 .dispatcher = *dispatcher_,
-                                 .order = order,
-                                 .halves = std::span(halves_).first(order.num_halves),
-                                 .split = split,
-                                 .id = wish.id,
-                                 .probe = wish.probe,
-                                 .expert_counts = wish.expert_counts,
-                                 .ledger = wish.ledger});
-}
-
-View<float> Runner::logits(int begin, int count) {
-  return model_->logits(*backend_, work_, begin, count);
 }
 
 }  // namespace hocket

@@ -45,10 +45,10 @@ struct Meeting {
 };
 
 // Options of one pass: plan, id, and observers.
-struct PassWish {
+struct PassOptions {
   PassId id;  // agreed by the ranks; its `parts` are the plan's
   Plan plan;  // agreed by the ranks, if there are several
-  bool is_shadow = false;
+  bool is_trial = false;
   Ledger* ledger = nullptr;           // books the times of the open step; null: they are not booked
   ForwardProbe* probe = nullptr;      // may be null
   View<uint32_t> expert_counts = {};  // see Model::Pass
@@ -82,7 +82,16 @@ class Runner {
   void forward(const ForwardBatch& batch, const Plan& plan = {}, ForwardProbe* probe = nullptr);
   // Runs a pass of one of several ranks; all ranks run this pass, those without rows too. Errors:
   // lost_rank; then no result of the pass may be used.
-  Result<void> forward_together(const ForwardBatch& batch, const PassWish& wish);
+  Result<void> forward_together(const ForwardBatch& batch, const PassOptions& pass);
+  // Runs a module for multi-token prediction over `batch`, like forward(); the only rank.
+  void forward_module(int module, const ForwardBatch& batch, const Model::HiddenRows& hidden);
+  // Returns one of the spare pages of the only module (MemoryPlan::num_spare_pages).
+  PageId spare_page(int index) const {
+    HOCKET_CHECK(index < plan_.num_spare_pages);
+    return PageId{plan_.num_pages + index};
+  }
+  // Returns the model, or one of its modules, for HiddenRows::of.
+  const Model& model() const { return *model_; }
   // Returns the logits [count, vocabulary] of output rows [begin, begin + count), count <=
   // plan().work.max_logits_rows; valid until the next call.
   View<float> logits(int begin, int count);
@@ -125,7 +134,7 @@ class Runner {
   Machine machine_;
   ModelChoice choice_;
   OverlapSettings overlap_;
-  double cut_threshold_ = 0;              // SplitWish::cut_threshold
+  double cut_threshold_ = 0;              // SplitOptions::cut_threshold
   std::unique_ptr<WeightSource> source_;  // until the weights are loaded
   EngineInfo info_;
   MemoryPlan plan_;

@@ -9,7 +9,7 @@
 #include "base/mix.h"
 #include "compute/kernels/row_stats.h"
 #include "engine/candidates.h"
-#include "engine/thought_limit.h"
+#include "engine/reasoning_limit.h"
 
 namespace hocket {
 
@@ -182,10 +182,11 @@ struct Rules {
   std::span<const uint32_t> allowed;
 };
 
-// Returns the token that ends thoughts that reached their limit; -1 if none is forced.
-int thought_end(const SampleRow& row, std::span<const uint32_t> allowed) {
-  if (row.params->thoughts == nullptr) return -1;
-  const int id = value(forced_thought_end(*row.params->thoughts, {row.generated, row.newer}));
+// Returns the token that ends reasoning that reached its limit; -1 if none is forced.
+int reasoning_end(const SampleRow& row, std::span<const uint32_t> allowed) {
+  if (row.params->reasoning_limit == nullptr) return -1;
+  const int id =
+      value(forced_reasoning_end(*row.params->reasoning_limit, {row.generated, row.newer}));
   return id >= 0 && !allowed.empty() && !mask_allows(allowed, id) ? -1 : id;
 }
 
@@ -194,7 +195,7 @@ int thought_end(const SampleRow& row, std::span<const uint32_t> allowed) {
 int choose(const Backend& backend, const Rules& rules, int best, std::span<const float> logits,
            SamplingWorkspace& work) {
   const auto& [row, allowed] = rules;
-  if (const int end = thought_end(row, allowed); end >= 0) return end;
+  if (const int end = reasoning_end(row, allowed); end >= 0) return end;
   const bool greedy = row.params->greedy();
   if (greedy && untouched(row) && (allowed.empty() || mask_allows(allowed, best))) return best;
   std::ranges::copy(logits, work.logits.begin());

@@ -54,11 +54,12 @@ class Speculation {
   // There is nothing to run: the next step does not begin where the last one ended.
   void rest() { last_end_.reset(); }
   void forget(RequestId id);
+  // Returns the seat of a request that has rows; -1: it has none.
+  int seat_of(RequestId id) const;
   // Returns what the gate knows. Thread: any.
   GateState state() const;
 
  private:
-  int seat_of(RequestId id) const;
   void seat(const Request& request);
 
   mutable std::mutex mutex_;  // guards all but last_end_ against state()

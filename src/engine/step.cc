@@ -13,17 +13,26 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Schedule
   return options;
 }
 
-// Returns null if there are no drafts.
-std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank) {
+// Returns null if there are no drafts. Sets by_module if the model's own module guesses.
+std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, Runner& runner,
+                                              ModuleDrafter*& by_module) {
   const SpeculationChoice& choice = parts.speculation;
   if (choice.most_drafts == 0) return nullptr;
   const int num_seats = parts.scheduler.max_running_requests;
-  return std::make_unique<Speculation>(
-      Speculation::Options{.num_seats = num_seats,
-                           .most_drafts = choice.most_drafts,
-                           .fixed = choice.fixed,
-                           .drafter = parts.drafter ? parts.drafter(rank, num_seats)
-                                                    : std::make_unique<NgramDrafter>(num_seats)});
+  std::unique_ptr<Drafter> drafter;
+  if (parts.drafter) {
+    drafter = parts.drafter(rank, num_seats);
+  } else if (choice.by_module) {
+    auto own = std::make_unique<ModuleDrafter>(runner, num_seats, choice.most_drafts);
+    by_module = own.get();
+    drafter = std::move(own);
+  } else {
+    drafter = std::make_unique<NgramDrafter>(num_seats);
+  }
+  return std::make_unique<Speculation>(Speculation::Options{.num_seats = num_seats,
+                                                            .most_drafts = choice.most_drafts,
+                                                            .fixed = choice.fixed,
+                                                            .drafter = std::move(drafter)});
 }
 
 }  // namespace
@@ -39,37 +48,38 @@ bool RankStep::run() {
   overlap_.begin();
   Flight* const flight = compute_next();
   if (flight == nullptr) return false;
-  const Ledger::Beside beside(ledger(), "sample, answer");
+  const Ledger::OtherWork other(ledger(), "sample, answer");
   overlap_.end();
   if (lockstep_) {
     intake();  // requests that just came count in the next step
     lockstep_->begin_agreement(propose());
   }
-  report_.at(Verb::sample);
+  report_.begin_verb(Verb::sample);
   sample(*flight, tools());
   commit(*flight);
   reply(*flight);
+  if (module_drafter_ != nullptr) module_drafter_->compute();
   return true;
 }
 
 // Runs intake to forward. Returns null if there was nothing to compute, or ranks were lost.
 Flight* RankStep::compute_next() {
-  const Ledger::Beside beside(ledger(), "schedule");
+  const Ledger::OtherWork other(ledger(), "schedule");
   intake();
-  report_.at(Verb::agree);
+  report_.begin_verb(Verb::agree);
   if (lockstep_ && !lockstep_->finish_agreement(propose())) return abort_step({}), nullptr;
-  if (lockstep_) overlap_.heard(*lockstep_);
-  report_.at(Verb::schedule);
+  if (lockstep_) overlap_.note_reports(*lockstep_);
+  report_.begin_verb(Verb::schedule);
   const Batch& batch = scheduler_.schedule(clock_.now());
   report_.set_busy(!batch.empty());
   if (batch.empty()) return publish_idle(), nullptr;
   pending_prompt_rows_ = batch.pending_tokens;
   if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
   Flight& flight = take_flight();
-  report_.at(Verb::prepare);
+  report_.begin_verb(Verb::prepare);
   prepare(batch, prepare_options(), flight);
   report_.add_agreement_wait(watch_.take_waited());
-  report_.at(Verb::forward);
+  report_.begin_verb(Verb::forward);
   forward(flight, {}, tools());
   report_.add_exchange_wait(watch_.take_waited());
   if (!flight.lost) return &flight;
@@ -83,36 +93,37 @@ Flight* RankStep::compute_next() {
 //   forward thread   .... forward, sample(n) ....| .... forward, sample(n + 1) ....
 bool RankStep::run_overlapped() {
   intake();
-  report_.at(Verb::schedule);
+  report_.begin_verb(Verb::schedule);
   const bool one_computes = forward_thread_->num_under_way() > 0;
   const Batch& batch = scheduler_.schedule(clock_.now());
   const bool busy = one_computes || !batch.empty();
   report_.set_busy(busy);
   if (!busy) return publish_idle(), false;
   if (!batch.empty()) {
-    report_.at(Verb::prepare);
+    report_.begin_verb(Verb::prepare);
     Flight& flight = take_flight();
     prepare(batch, prepare_options(), flight);
     forward_thread_->launch(flight);  // forward, sample
   }
-  report_.at(Verb::forward);                          // the forward thread samples, too
+  report_.begin_verb(Verb::forward);                  // the forward thread samples, too
   if (one_computes) finish(forward_thread_->wait());  // commit, reply
   return true;
 }
 
 void RankStep::intake() {
-  report_.at(Verb::intake);
+  report_.begin_verb(Verb::intake);
   while (auto command = commands_.pop()) handle(*command);
 }
 
 void RankStep::commit(Flight& flight) {
-  report_.at(Verb::commit);
+  report_.begin_verb(Verb::commit);
   answers_.keep(flight);
   const Batch& batch = *flight.batch;
   scheduler_.note_duration(batch, flight.took());
   const TimePoint now = clock_.now();
   scheduler_.commit(batch, flight.sampled, now);
   if (speculation_) speculation_->note(batch, now);
+  if (module_drafter_ != nullptr) module_drafter_->settle(flight, *speculation_);
   if (experts_ != nullptr) experts_->note(flight.experts);
   std::optional<StepTransfers> transfers;
   if (lockstep_) {
@@ -123,7 +134,7 @@ void RankStep::commit(Flight& flight) {
 }
 
 void RankStep::reply(Flight& flight) {
-  report_.at(Verb::reply);
+  report_.begin_verb(Verb::reply);
   answers_.send_tokens(flight);
   send_finished();
 }
@@ -166,7 +177,7 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
                 .recent = parts.recent}),
       grammars_(parts.grammars, around.wake,
                 static_cast<size_t>(parts.scheduler.max_running_requests)),
-      speculation_(make_speculation(parts, rank_index())),
+      speculation_(make_speculation(parts, rank_index(), *runner_, module_drafter_)),
       hooks_(grammars_, speculation_.get(), lockstep()),
       mixes_(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
       scheduler_(with(parts.scheduler, kv_events_.get(), &hooks_)),
@@ -196,7 +207,7 @@ bool RankStep::has_work() {
 // Handles a step with nothing to run: aborts may have ended the last requests. An idle rank also
 // checks invariants, because that is cheap then.
 void RankStep::publish_idle() {
-  report_.at(Verb::rest);
+  report_.begin_verb(Verb::rest);
   if (speculation_) speculation_->rest();
   overlap_.drop();
   send_finished();
@@ -230,14 +241,14 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
 void RankStep::leave_epoch() {
   joined_ = false;
   runner_->detach();
-  network_->part();
+  network_->leave();
 }
 
 // Ranks were lost, so the results that they computed together cannot be used, nor the pages cached
 // from them: every request of this rank ends with the error that names them.
 void RankStep::abort_step(const Batch& batch) {
   network_->pulse().end();
-  network_->lose(lockstep_->lost_peer(), *lockstep_->lost());
+  network_->report_lost(lockstep_->lost_peer(), *lockstep_->lost());
   abort_live(FinishReason::error, network_->lost().value_or(*lockstep_->lost()));
   if (!batch.empty()) {
     const auto num_samples = static_cast<size_t>(batch.num_samples());
@@ -264,7 +275,7 @@ StepProposal RankStep::propose() {
   }
   proposal.prompt_step_rows =
       static_cast<int>(std::min<int64_t>(rows, runner_->plan().work.max_rows));
-  overlap_.tell(*lockstep_, proposal);
+  overlap_.fill(*lockstep_, proposal);
   return proposal;
 }
 
@@ -278,7 +289,7 @@ StepTools RankStep::tools() {
           .clock = clock_,
           .pass = lockstep_ ? lockstep_->pass() : PassId{},
           .plan = lockstep_ ? lockstep_->plan() : Plan{},
-          .is_shadow = lockstep_ && lockstep_->is_shadow(),
+          .is_trial = lockstep_ && lockstep_->is_trial(),
           .ledger = ledger(),
           .experts = experts_,
           .grammars = &grammars_};
@@ -306,7 +317,7 @@ void RankStep::handle(Command& command) {
 }
 
 void RankStep::take_in(RequestInput& input) {
-  report_.took_in(std::ssize(input.prompt));
+  report_.count_intake(std::ssize(input.prompt));
   if (network_ != nullptr && !joined_)
     return answers_.refuse(
         input.id,

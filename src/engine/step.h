@@ -18,6 +18,7 @@
 #include "engine/flight.h"
 #include "engine/forward_thread.h"
 #include "engine/grammar/rank_grammars.h"
+#include "engine/module_drafter.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/prepare.h"
 #include "engine/rank_answers.h"
@@ -64,7 +65,7 @@ struct RankParts {
   LayerCounts layers;
   Profiler* profiler = nullptr;
   RecentSteps* recent = nullptr;
-  Duration farewell{};  // longest time to serve others' requests after ask_to_stop()
+  Duration drain_time{};  // longest time to serve others' requests after ask_to_stop()
 };
 
 class RankStep {
@@ -151,6 +152,7 @@ class RankStep {
   std::optional<Lockstep> lockstep_;
   RankOverlap overlap_;
   RankGrammars grammars_;
+  ModuleDrafter* module_drafter_ = nullptr;  // the drafter, if it is one; speculation_ owns it
   const std::unique_ptr<Speculation> speculation_;  // null: no drafts
   RankHooks hooks_;
   const bool mixes_;                  // prompts and decode rows may share a step

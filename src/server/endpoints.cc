@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "core/queue_limits.h"
 #include "server/access/client_key.h"
 #include "server/apis/apis.h"
 #include "server/apis/responses/responses_api.h"
@@ -82,31 +83,30 @@ Endpoints::Endpoints(Options options)
                                    TimePoint arrived) { generate(kResponsesApi, r, e, arrived); }}),
       created_(unix_seconds()) {}
 
-Result<Answer> Endpoints::prepare(const Api& api, const HttpRequest& request) const {
+Result<PreparedRequest> Endpoints::prepare(const Api& api, const HttpRequest& request) const {
   HeldBytes held(request.memory);
   HOCKET_TRY(const Json json, parse_json_object(request.body, held, api.num_copies));
   RequestContext context = responses_.context_of(request);
   context.held = &held;
   HOCKET_TRY(GenerationRequest asked, api.parse(json, options_.model, context));
-  return prepare_answer(std::move(asked), options_.model, request.memory);
+  return prepare_request(std::move(asked), options_.model, request.memory);
 }
 
 void Endpoints::generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
   // If ranks run in other processes, this check finds a lost rank before any work and any call.
-  auto ready = options_.rank_router == nullptr
-                   ? options_.health->ready()
-                   : options_.health->ready(options_.generator->stats());
+  auto ready = options_.rank_router == nullptr ? options_.health->ready()
+                                               : options_.health->ready(options_.engine->stats());
   const auto recorder = options_.observer->begin(request, arrived);
   const auto refuse = [&](const Error& why) {
     if (recorder) recorder->failed(why);
     respond_error(*exchange, why);
   };
   if (!ready) return refuse(ready.error());
-  auto answer = prepare(api, request);
-  if (!answer) return refuse(answer.error());
-  answer->received = arrived;
-  GenerationRequest& asked = answer->request;
+  auto prepared = prepare(api, request);
+  if (!prepared) return refuse(prepared.error());
+  prepared->received = arrived;
+  GenerationRequest& asked = prepared->request;
   asked.client = request.from_rank ? client_from_rank(request) : client_key(request, asked.user);
   asked.who = request.who();
   // Counts of cached tokens would show one client how another client's prompts begin.
@@ -116,17 +116,16 @@ void Endpoints::generate(const Api& api, const HttpRequest& request, const Excha
   asked.meter = request.meter;
   asked.memory = request.memory;
   if (asked.meter != nullptr)
-    for (const auto& prompt : answer->prompts) asked.meter->take_tokens(std::ssize(prompt));
+    for (const auto& prompt : prepared->prompts) asked.meter->take_tokens(std::ssize(prompt));
   if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
-  if (recorder) recorder->began(*answer);
-  answer->recorder = recorder;
+  if (recorder) recorder->began(*prepared);
   // A conversation that continues from an earlier answer stays on this rank, which keeps that
   // answer.
   const bool stays = asked.responses != nullptr && asked.responses->goes_on;
   if (options_.rank_router != nullptr && !request.from_rank && !stays)
-    options_.rank_router->begin(request, exchange, *std::move(answer));
+    options_.rank_router->begin(request, exchange, *std::move(prepared), recorder);
   else
-    options_.reply->begin(exchange, *std::move(answer));
+    options_.reply->begin(exchange, *std::move(prepared), recorder);
 }
 
 Result<Json> Endpoints::model_named(std::string_view path) const {
@@ -150,7 +149,7 @@ Result<Json> Endpoints::abort(const HttpRequest& asked) {
               .with_fix("{\"rid\": ...} ends one of your own requests")
               .with_param("abort_all"));
     aborted = options_.reply->num_live();
-    options_.generator->abort_all();
+    options_.engine->abort_all();
   } else {
     aborted = options_.reply->abort(request.rid, is_admin ? std::string_view() : asked.who());
   }
@@ -163,7 +162,7 @@ Result<Json> Endpoints::configure_logging(std::string_view body) {
 }
 
 Result<Json> Endpoints::flush_cache() {
-  if (options_.generator->flush_cache()) {
+  if (options_.engine->flush_cache()) {
     if (options_.rank_router != nullptr) options_.rank_router->forget_prefixes();
     return Json{{"flushed", true}};
   }
@@ -184,7 +183,7 @@ void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange,
 
 // The other ranks write files with the same id.
 void Endpoints::start_profile_everywhere(const HttpRequest& request, const Exchange& exchange) {
-  auto begun = start_profile(options_.generator->profiler(),
+  auto begun = start_profile(options_.engine->parts().profiler,
                              options_.settings->observe.admin_folder, request.body);
   if (!begun) return respond_json(*exchange, std::unexpected(std::move(begun).error()));
   HttpRequest others = request;
@@ -193,13 +192,13 @@ void Endpoints::start_profile_everywhere(const HttpRequest& request, const Excha
 }
 
 Json Endpoints::load() const {
-  const EngineStats stats = options_.generator->stats();
+  const EngineStats stats = options_.engine->stats();
   if (options_.rank_router == nullptr) return load_json(stats);
-  return load_json(stats, options_.generator->loads(), options_.rank_router->rank());
+  return load_json(stats, options_.engine->loads(), options_.rank_router->rank());
 }
 
 Json Endpoints::server_info() const {
-  Json info = server_info_json(options_.model, *options_.settings, options_.generator->stats());
+  Json info = server_info_json(options_.model, *options_.settings, options_.engine->stats());
   if (options_.changes != nullptr)
     for (const SettingChange& change : *options_.changes)
       info["changes"].push_back(to_json(change));
@@ -218,9 +217,7 @@ void Endpoints::listen(const Exchange& exchange) {
                   error(ErrorCode::not_found, "events of the prefix cache are not recorded")
                       .with_fix("start the server with --kv-events"));
   else if (!options_.kv_events->add(exchange))
-    respond_error(*exchange,
-                  error(ErrorCode::queue_full, "{} listen already", KvEventFeed::kMaxListeners)
-                      .with_fix("one listener can serve many"));
+    respond_error(*exchange, queue_full(queue_limits::kListeners, KvEventFeed::kMaxListeners));
 }
 
 void Endpoints::add_probes(std::vector<Route>& routes) {
@@ -235,9 +232,9 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
                       Access::open});
   };
   probe("/livez", [](const Options&) { return Result<void>(); });
-  probe("/readyz", [](const Options& p) { return p.health->ready(p.generator->stats()); });
+  probe("/readyz", [](const Options& p) { return p.health->ready(p.engine->stats()); });
   for (const char* path : {"/health", "/health_generate"})
-    probe(path, [](const Options& p) { return p.health->healthy(p.generator->stats()); });
+    probe(path, [](const Options& p) { return p.health->healthy(p.engine->stats()); });
 }
 
 void Endpoints::add_admin(std::vector<Route>& routes) {
@@ -258,19 +255,19 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
   admin("GET, POST", "/start_profile",
         [this](const HttpRequest& r, const Exchange& e) { start_profile_everywhere(r, e); });
   admin("GET, POST", "/stop_profile", [this](const HttpRequest& r, const Exchange& e) {
-    everywhere(r, e, stop_profile(options_.generator->profiler()), join_profiles);
+    everywhere(r, e, stop_profile(options_.engine->parts().profiler), join_profiles);
   });
   admin("GET, POST", "/flush_cache", [this](const HttpRequest& r, const Exchange& e) {
     everywhere(r, e, flush_cache(), join_flushes);
   });
   experts("/start_expert_distribution_record", [this](const HttpRequest& r) {
-    return start_expert_record(options_.generator->expert_stats(), r.body);
+    return start_expert_record(options_.engine->parts().expert_stats, r.body);
   });
   experts("/stop_expert_distribution_record", [this](const HttpRequest&) {
-    return stop_expert_record(options_.generator->expert_stats());
+    return stop_expert_record(options_.engine->parts().expert_stats);
   });
   experts("/dump_expert_distribution_record", [this](const HttpRequest&) {
-    return dump_expert_record(options_.generator->expert_stats());
+    return dump_expert_record(options_.engine->parts().expert_stats);
   });
   // This path is for admins, since its events show the tokens of all clients' prompts.
   admin(
@@ -311,16 +308,16 @@ std::vector<Route> Endpoints::routes() {
     json("GET", path, RunOn::http,
          [this](const HttpRequest&) -> Result<Json> { return server_info(); });
   json("GET", "/v1/loads", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
-    return loads_json(options_.generator->stats(), *options_.model.info,
+    return loads_json(options_.engine->stats(), *options_.model.info,
                       options_.rank_router == nullptr ? 0 : options_.rank_router->rank());
   });
   json("GET", "/get_load", RunOn::http,
        [this](const HttpRequest&) -> Result<Json> { return load(); });
   json("GET", "/overlap", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
-    return overlap_json(options_.generator->overlap());
+    return overlap_json(options_.engine->overlap());
   });
   json("GET", "/speculation", RunOn::http, [this](const HttpRequest&) -> Result<Json> {
-    return speculation_json(options_.generator->speculation());
+    return speculation_json(options_.engine->speculation());
   });
   routes.push_back({"GET", "/metrics", RunOn::http,
                     [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
@@ -328,7 +325,7 @@ std::vector<Route> Endpoints::routes() {
                       if (options_.rank_router != nullptr) cluster = options_.rank_router->counts();
                       exchange->respond(200, kMetricsContentType,
                                         options_.metrics->render(
-                                            options_.generator->stats(), options_.http_counts(),
+                                            options_.engine->stats(), options_.http_counts(),
                                             options_.observer->counts(),
                                             options_.rank_router != nullptr ? &cluster : nullptr));
                     }});

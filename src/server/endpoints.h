@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "core/server_settings.h"
+#include "engine/engine.h"
 #include "server/generation/answer.h"
-#include "server/generation/prepare_answer.h"
+#include "server/generation/prepared_request.h"
 #include "server/observe/observer.h"
 #include "server/ranks/rank_router.h"
-#include "server/reply/generator.h"
 #include "server/reply/reply.h"
 #include "server/responses_endpoints.h"
 #include "server/routes.h"
@@ -26,12 +26,12 @@ class Endpoints {
   struct Options {
     const ServerSettings* settings = nullptr;
     ServedModel model;
-    Generator* generator = nullptr;
+    Engine* engine = nullptr;
     ReplyService* reply = nullptr;
     Metrics* metrics = nullptr;
     Health* health = nullptr;
     Observer* observer = nullptr;
-    const std::vector<SettingChange>* changes = nullptr;  // besides the generator's; null: none
+    const std::vector<SettingChange>* changes = nullptr;  // besides the engine's; null: none
     const std::vector<SlowPath>* slow_paths = nullptr;    // null: none
     KvEventFeed* kv_events = nullptr;                     // null: not offered
     RankRouter* rank_router = nullptr;                    // null: all ranks are in this process
@@ -47,9 +47,9 @@ class Endpoints {
 
   void generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
                 TimePoint arrived);
-  // Does all work before the generator: parses, applies the template, tokenizes, fits to the
+  // Does all work before the engine: parses, applies the template, tokenizes, fits to the
   // context.
-  Result<Answer> prepare(const Api& api, const HttpRequest& request) const;
+  Result<PreparedRequest> prepare(const Api& api, const HttpRequest& request) const;
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(const HttpRequest& asked);
   Result<Json> flush_cache();

@@ -32,8 +32,8 @@ size_t live_max(const ServerSettings& settings, const EngineInfo& info) {
          2 * static_cast<size_t>(info.max_running_requests);
 }
 
-int first_rank(Generator& generator) {
-  return generator.cluster() == nullptr ? 0 : generator.cluster()->self().rank;
+int first_rank(Engine& engine) {
+  return engine.parts().cluster == nullptr ? 0 : engine.parts().cluster->self().rank;
 }
 
 RequestMemoryLimits memory_limits(const HttpSettings& settings) {
@@ -43,16 +43,16 @@ RequestMemoryLimits memory_limits(const HttpSettings& settings) {
 }
 
 std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, ReplyService& reply) {
-  Generator& generator = *options.generator;
-  if (generator.cluster() == nullptr) return nullptr;
+  Engine& engine = *options.engine;
+  if (engine.parts().cluster == nullptr) return nullptr;
   // The engine has already refused unknown names.
   const auto routing = parse_routing_policy(options.settings.parallel.dp_routing);
   return std::make_unique<RankRouter>(
-      RankRouter::Options{.cluster = generator.cluster(),
-                          .generator = &generator,
+      RankRouter::Options{.cluster = engine.parts().cluster,
+                          .engine = &engine,
                           .reply = &reply,
                           .routing = routing.value_or(RoutingPolicy::cache_aware),
-                          .max_forwards = live_max(options.settings, generator.info())});
+                          .max_forwards = live_max(options.settings, engine.info())});
 }
 
 size_t outbox_size(const EngineInfo& info) {
@@ -60,15 +60,15 @@ size_t outbox_size(const EngineInfo& info) {
 }
 
 Result<std::unique_ptr<Observer>> make_observer(const Server::Options& options) {
-  const Generator& generator = *options.generator;
+  const Engine& engine = *options.engine;
   const HttpSettings& http = options.settings.http;
-  const auto scheduler = [settings = options.settings, &generator]() {
-    const ServedModel model{.info = &generator.info()};
-    return scheduler_json(server_info_json(model, settings, generator.stats())).value_or(Json());
+  const auto scheduler = [settings = options.settings, &engine]() {
+    const ServedModel model{.info = &engine.info()};
+    return scheduler_json(server_info_json(model, settings, engine.stats())).value_or(Json());
   };
   return Observer::create(
       {.settings = options.settings.observe,
-       .model = generator.info().served_model_name,
+       .model = engine.info().served_model_name,
        .instance = fmt::format("{}:{}", http.host == "0.0.0.0" ? own_host() : http.host, http.port),
        .scheduler = scheduler});
 }
@@ -82,29 +82,29 @@ struct Server::State {
         formats(std::move(chosen)),
         memory_budget(MemoryBudget::create(memory_limits(options.settings.http))),
         observer(std::move(given_observer)),
-        generator(*options.generator),
+        engine(*options.engine),
         metrics(
-            generator.info(), first_rank(generator),
+            engine.info(), first_rank(engine),
             parse_metric_compat(options.settings.observe.metrics_compat).value_or(MetricCompat())),
         health(Health::Limits{.watchdog_seconds = options.settings.http.watchdog_timeout_s}),
-        outbox(outbox_size(generator.info())),
+        outbox(outbox_size(engine.info())),
         responses(
             {.bytes_max = static_cast<size_t>(options.settings.http.response_store_mib) << 20}),
-        reply({.generator = &generator,
+        reply({.engine = &engine,
                .outbox = &outbox,
                .metrics = &metrics,
-               .max_live = live_max(options.settings, generator.info())}),
-        kv_events(generator.kv_events() == nullptr
+               .max_live = live_max(options.settings, engine.info())}),
+        kv_events(engine.parts().kv_events == nullptr
                       ? nullptr
-                      : std::make_unique<KvEventFeed>(*generator.kv_events(),
-                                                      generator.info().page_tokens)),
+                      : std::make_unique<KvEventFeed>(*engine.parts().kv_events,
+                                                      engine.info().page_tokens)),
         rank_router(make_rank_router(options, reply)),
         endpoints({.settings = &options.settings,
-                   .model = {.info = &generator.info(),
+                   .model = {.info = &engine.info(),
                              .tokenizer = options.tokenizer,
                              .chat_template = options.chat_template,
                              .formats = &formats},
-                   .generator = &generator,
+                   .engine = &engine,
                    .reply = &reply,
                    .metrics = &metrics,
                    .health = &health,
@@ -134,7 +134,7 @@ struct Server::State {
   const ModelFormats formats;
   const std::shared_ptr<MemoryBudget> memory_budget;
   const std::unique_ptr<Observer> observer;  // must outlive all recorders of requests
-  Generator& generator;
+  Engine& engine;
   Metrics metrics;
   Health health;
   Outbox outbox;
@@ -266,7 +266,7 @@ Result<void> Server::State::open_door() {
 }
 
 Result<std::unique_ptr<Server>> Server::create(Options options) {
-  HOCKET_CHECK(options.generator != nullptr);
+  HOCKET_CHECK(options.engine != nullptr);
   if (auto known = parse_metric_compat(options.settings.observe.metrics_compat); !known)
     return fail(known.error());
   HOCKET_TRY(auto observer, make_observer(options));
@@ -275,7 +275,7 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   auto state = std::make_unique<State>(std::move(options), std::move(formats), std::move(observer));
   State& s = *state;
   HOCKET_TRY_VOID(s.open_gate());
-  s.generator.start(s.outbox);
+  s.engine.start(s.outbox);
   s.text.emplace(TextPool::Options{.name = "text", .num_threads = s.options.num_text_threads});
   s.control.emplace(TextPool::Options{.name = "control"});
   HttpOptions http = s.http_options();
@@ -306,8 +306,8 @@ int Server::port() const {
 }
 
 Result<void> Server::watchdog() const {
-  if (auto failure = state_->generator.failure()) return fail(*std::move(failure));
-  return state_->health.watchdog(state_->generator.stats());
+  if (auto failure = state_->engine.failure()) return fail(*std::move(failure));
+  return state_->health.watchdog(state_->engine.stats());
 }
 
 Result<void> Server::reload() {
@@ -322,18 +322,18 @@ bool Server::drain(Duration patience) {
   // Clients still get the answer shutting_down; for ranks a closed port is enough.
   if (s.http) s.http->begin_drain();
   if (s.rank_http) s.rank_http->stop_accepting();
-  s.generator.stop_accepting();
+  s.engine.stop_accepting();
   const bool complete = s.wait_idle(patience);
   if (!complete) {
     log::warning(
         "shutdown: {} answers are cut off after {} s; a longer --shutdown-timeout lets them "
         "finish",
         s.num_under_way(), to_seconds(patience));
-    s.generator.abort_all();
+    s.engine.abort_all();
     if (s.rank_router) s.rank_router->cut_off();
     s.wait_idle(kAbortPatience);
   }
-  s.generator.stop();
+  s.engine.stop();
   if (s.rank_router) s.rank_router->stop();
   s.reply.stop();
   if (s.kv_events) s.kv_events->stop();

@@ -1,9 +1,8 @@
-// Connects the parts of the server around a generator: HTTP, text threads, replies, probes,
-// metrics.
+// Connects the parts of the server around an engine: HTTP, text threads, replies, probes, metrics.
 //
-//   http* -> route -> text*: JSON, template, tokens -> generator -> outbox -> reply -> exchange
+//   http* -> route -> text*: JSON, template, tokens -> engine -> outbox -> reply -> exchange
 //
-// apps owns it, and also the generator, the tokenizer and the template, which must outlive it.
+// apps owns it, and also the engine, the tokenizer and the template, which must outlive it.
 // Thread: any, one at a time.
 #pragma once
 
@@ -12,8 +11,8 @@
 #include <vector>
 
 #include "core/server_settings.h"
+#include "engine/engine.h"
 #include "server/generation/generation_request.h"
-#include "server/reply/generator.h"
 
 namespace hocket {
 
@@ -21,18 +20,18 @@ class Server {
  public:
   struct Options {
     ServerSettings settings;
-    Generator* generator = nullptr;
+    Engine* engine = nullptr;
     const Tokenizer* tokenizer = nullptr;         // null: text endpoints answer no_tokenizer
     const ChatTemplate* chat_template = nullptr;  // null: chat answers template_failed
     // If ranks run in several processes: the address at which the others reach this one.
     std::string internal_host;
-    // Changed settings that /get_server_info shows besides the generator's.
+    // Changed settings that /get_server_info shows besides the engine's.
     std::vector<SettingChange> changes;
     std::vector<SlowPath> slow_paths;
     int num_http_threads = 1;
     int num_text_threads = 2;
   };
-  // Starts the generator and listens. When it returns, the server is ready. Errors: those of
+  // Starts the engine and listens. When it returns, the server is ready. Errors: those of
   // HttpServer::create and of choose_model_formats.
   static Result<std::unique_ptr<Server>> create(Options options);
   // Calls drain() with a patience of 0.
@@ -49,8 +48,8 @@ class Server {
   // For SIGTERM, patience is settings.http.shutdown_timeout_s.
   bool drain(Duration patience);
 
-  // Returns the reason to end the process, if there is one. Errors: watchdog if the generator has
-  // been silent for too long; those of Generator::failure.
+  // Returns the reason to end the process, if there is one. Errors: watchdog if the engine has
+  // been silent for too long; those of Engine::failure.
   Result<void> watchdog() const;
 
  private:

@@ -1,4 +1,4 @@
-// Paths that return texts and tokens of prompts without the generator: /tokenize, /detokenize,
+// Paths that return texts and tokens of prompts without the engine: /tokenize, /detokenize,
 // /tokenizer_info, /apply-template, the render paths and count_tokens.   Thread: text*.
 #pragma once
 

@@ -20,6 +20,14 @@ BINARY = os.environ.get("HOCKET_BIN", str(ROOT / "build" / "release" / "hocket")
 MODEL = ROOT / "models" / "hocket-tiny-qwen3-moe"
 
 
+def until(what, patience_s=20):
+    deadline = time.monotonic() + patience_s
+    while not (found := what()):
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
+    return found
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

@@ -16,7 +16,7 @@ from google.protobuf import json_format
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 import conftest
-from conftest import BINARY, ROOT
+from conftest import BINARY, ROOT, until
 from test_processes import port_pair
 
 CHAT = {"messages": [{"role": "user", "content": "What is 17 + 25?"}], "temperature": 0, "max_tokens": 16}
@@ -29,14 +29,6 @@ def ask(server, path="/v1/chat/completions", body=None, headers=None):
 
 def hocket(*words, timeout=60):
     return subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True, timeout=timeout)
-
-
-def until(what, patience_s=20):
-    deadline = time.monotonic() + patience_s
-    while not (found := what()):
-        assert time.monotonic() < deadline, "it took too long"
-        time.sleep(0.05)
-    return found
 
 
 class Collector:

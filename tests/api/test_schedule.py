@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from conftest import BINARY
+from conftest import BINARY, until
 
-ONE_PLACE = ("--max-running-requests", "1", "--disable-radix-cache")
+ONE_PLACE = ("--max-running-requests", "1", "--disable-radix-cache", "--log-requests")
 
 
 def post(server, path, body):
@@ -19,13 +19,17 @@ def post(server, path, body):
 
 
 def order_of_answers(server, requests):
-    """Returns names in the order in which they are answered; `requests` are (name, user) in the order of arrival."""
-    order, threads = [], []
+    """Returns names in the order in which the server ended their answers, by its log; `requests` are (name, user) in the order of arrival."""
+    prompt_lens = {name: 10 + i for i, name in enumerate(["holder", *dict(requests)])}  # tell the lines of the log apart
+    threads = []
 
     def ask(name, user, max_new_tokens):
-        post(server, "/generate", {"text": f"{name} says:", "rid": name, "user": user,
+        post(server, "/generate", {"input_ids": [300] * prompt_lens[name], "rid": name, "user": user,
                                    "sampling_params": {"max_new_tokens": max_new_tokens, "ignore_eos": True}})
-        order.append(name)
+
+    def ended():
+        lens = re.findall(r"request_ended .* prompt_tokens=(\d+)", server.log_path.read_text())
+        return [name for n in lens for name in prompt_lens if prompt_lens[name] == int(n)]
 
     def begin(*args):
         threads.append(threading.Thread(target=ask, args=args))
@@ -39,7 +43,9 @@ def order_of_answers(server, requests):
     assert post(server, "/abort_request", {"rid": "holder"}) == {"aborted": 1}
     for thread in threads:
         thread.join(30)
-    assert order[0] == "holder" and len(order) == len(requests) + 1
+    until(lambda: len(ended()) == len(requests) + 1)  # a thread of its own writes the log
+    order = ended()
+    assert order[0] == "holder"
     return order[1:]
 
 

@@ -13,7 +13,7 @@ import struct
 MASK = (1 << 64) - 1
 MUL = 0xC6A4A7935BD1E995
 UNMUL = pow(MUL, -1, 1 << 64)
-SEED = 0xC70F6907  # of std::hash
+SEED = 0xC70F6907  # the seed of std::hash
 HIGHEST = 1 << 63  # a change of this bit alone stays one, whatever odd number multiplies it
 SIGNS = ((0x20, 0x7E), (0x20, 0x7E), (0x80, 0x7FF), (0x800, 0xD7FF), (0x10000, 0x10FFFF))  # UTF-8 of 1 to 4 bytes
 

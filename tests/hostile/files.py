@@ -16,7 +16,7 @@ from asking import ask, judge
 from cases import CHAT, COMPLETIONS, HI
 from server import ADDRESS_LIMIT, BINARY, MODEL, Broken, Server, need
 
-STATUSES = range(0, 8)  # of the program: anything but death by a signal
+STATUSES = range(0, 8)  # statuses of the program: anything but death by a signal
 MOST_MIB = 1500  # resident memory of a command that reads a hostile file
 SMALL = json.dumps({"prompt": "a cat", "max_tokens": 3})
 

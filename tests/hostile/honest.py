@@ -18,7 +18,7 @@ BODY = {"prompt": "Once upon a time, there was a cat who", "max_tokens": 400, "t
 
 class Honest:
     def __init__(self, port):
-        self.port, self.text = port, None  # of the first whole answer
+        self.port, self.text = port, None  # both from the first whole answer
         self.going = threading.Event()
         self.begin()
 

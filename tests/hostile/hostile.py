@@ -33,14 +33,14 @@ SAMPLE = (
     "H14 ", "H15 ", "H16 ", "H17 ", "H19 ", "H20 ", "H22 ", "H23 ", "H24 ", "H25 ", "A1 multipleOf 99", "A1 SIGTERM", "A2 ", "A3 ", "A5 ",
     "A7 ", "A8 ", "A12 ", "A13 odd", "A13 half", "A13 HEAD", "chunk extensions", "noise", "pipelined", "reset",
 )  # fmt: skip
-SAMPLE_S = 8  # of drawn requests, always the same
-PAUSE_S = 1.0  # of the honest stream, at most
+SAMPLE_S = 8  # time for drawn requests, always the same
+PAUSE_S = 1.0  # the longest pause of the honest stream
 # Until the tokens of a small text are counted beside drawn requests, at most. What may hold a text thread the longest is one
 # text: 192 KiB at the 4,096 tokens of the bundled model, which are cut for 0.5 s + 16 s a MB = 3.7 s at most (docs/contracts/requests.md).
 ANSWER_S = 5.0
 COUNT = "/tokenize"
 DRAWN_S = 10  # the client drops a drawn request that takes longer
-TWINS = 2  # of each drawn request at once: as many as there are text threads, so that none is left for others
+TWINS = 2  # copies of each drawn request at once: as many as there are text threads, so that none is left for others
 GROUP = 8  # drawn requests beside one honest stream
 
 
@@ -50,7 +50,7 @@ class Field:
     def __init__(self, given):
         self.given, self.server, self.honest = given, None, None
         self.worst_pause_s, self.slowest_start_s, self.highest_mib, self.passed, self.failed = 0.0, 0.0, 0.0, 0, 0
-        self.slowest_s = {COUNT: 0.0, COMPLETIONS: 0.0}  # of the small requests beside drawn ones
+        self.slowest_s = {COUNT: 0.0, COMPLETIONS: 0.0}  # times of the small requests beside drawn ones
 
     def ready(self):
         if self.server is None:

@@ -56,7 +56,7 @@ export async function startServer(flags, model = bundled) {
   const ended = new Promise((resolve) => child.on("exit", resolve)).then(() => running.delete(child));
   const stop = async () => {
     child.kill("SIGTERM");
-    const late = setTimeout(() => child.kill("SIGKILL"), 5000); // what a failed test asked for may still run
+    const late = setTimeout(() => child.kill("SIGKILL"), 5000); // a failed test may have left something that still runs
     await ended;
     clearTimeout(late);
   };

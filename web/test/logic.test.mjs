@@ -1,4 +1,4 @@
-// What needs no browser: trees of messages, blocks of a stream, numbers for people, steps in parts.
+// Tests the code that needs no browser: trees of messages, blocks of a stream, numbers for people, steps in parts.
 import assert from "node:assert/strict";
 import { webcrypto } from "node:crypto";
 import { test } from "node:test";
@@ -104,6 +104,6 @@ test("a step's parts are all of its time, and its lanes all of its spans", () =>
   const told = { columns, ranks: [{ dp_rank: 3, from_us: 0, took_us: 20, spans }] };
   const lanes = lanesOf(told);
   assert.deepEqual(lanes.map((lane) => [lane.rank, lane.name, lane.spans.length]), [[3, "compute", 2], [3, "waits", 1], [3, "wire b", 1]]);
-  assert.deepEqual(lanes[0].spans.map((span) => span.kind), ["beside", "op"]); // what holds others is drawn first
+  assert.deepEqual(lanes[0].spans.map((span) => span.kind), ["beside", "op"]); // spans that hold others are drawn first
   assert.deepEqual(rangeOf(told), [0, 20]);
 });

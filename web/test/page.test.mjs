@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { closeBrowser, greedyModel, onePage, openBrowser, say, startServer } from "./harness.mjs";
 
 let server;
-const timeout = 60_000; // of a test: a hang is a failure
+const timeout = 60_000; // for one test: a hang is a failure
 before(async () => {
   server = await startServer(["--ep-size", "2", "--num-threads", "1"], greedyModel());
   await openBrowser();

@@ -1,4 +1,4 @@
-// What the bundle in dist/ was built from: dist.sha256 has the hash of the sources and of each built file. `./hocket lint` compares them,
+// Records what the bundle in dist/ was built from: dist.sha256 has the hash of the sources and of each built file. `./hocket lint` compares them,
 // so that nobody changes one without the other.
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
@@ -17,7 +17,7 @@ const nameOf = (path) => relative(root, path).split(sep).join("/");
 const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 const sha = (bytes) => createHash("sha256").update(bytes).digest("hex");
 
-// Of names and contents, in the order of the names.
+// Returns a hash of names and contents, in the order of the names.
 function hashOf(paths) {
   const hash = createHash("sha256");
   for (const path of paths) hash.update(`${nameOf(path)}\0${sha(readFileSync(path))}\n`);

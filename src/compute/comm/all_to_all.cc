@@ -121,7 +121,7 @@ Result<void> AllToAll::wait(int lane, MessageKind kind, Stamp stamp) {
     e.times.wait_out = s.transport.now();
   }
   e.phase = State::Phase::done;
-  if (s.options.watch != nullptr) s.options.watch->heard(lane, kind, stamp, e.times);
+  if (s.options.watch != nullptr) s.options.watch->finished(lane, kind, stamp, e.times);
   return {};
 }
 
@@ -166,7 +166,7 @@ bool AllToAll::ready(int lane, MessageKind kind) {
   return !here || *here;
 }
 
-bool AllToAll::called(int lane, MessageKind kind) {
+bool AllToAll::peer_started(int lane, MessageKind kind) {
   State& s = *state_;
   if (s.failed) return true;
   State::Exchange& e = s.exchange(lane, kind);

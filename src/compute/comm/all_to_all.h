@@ -59,8 +59,8 @@ class ExchangeWatch {
   virtual void waits() {}
   virtual void goes_on() {}
   // Called after each wait that succeeded, also if it did not block.
-  virtual void heard(int /*lane*/, MessageKind /*kind*/, Stamp /*stamp*/,
-                     const ExchangeTimes& /*times*/) {}
+  virtual void finished(int /*lane*/, MessageKind /*kind*/, Stamp /*stamp*/,
+                        const ExchangeTimes& /*times*/) {}
 };
 
 using MessageSizes = std::array<size_t, kNumMessageKinds>;  // bytes, indexed by MessageKind
@@ -116,7 +116,7 @@ class AllToAll {
   bool ready(int lane, MessageKind kind);
   // To be called before start(). Returns true if a peer has begun the next exchange of this kind,
   // or if none can come any more, as start() or wait() will report. Drives transfers.
-  bool called(int lane, MessageKind kind);
+  bool peer_started(int lane, MessageKind kind);
   // Returns a peer's message between wait() and release(), without its head, aligned to 64 bytes;
   // empty for this rank itself.
   std::span<const std::byte> from(int lane, MessageKind kind, int peer) const;

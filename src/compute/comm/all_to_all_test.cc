@@ -93,9 +93,9 @@ TEST(AllToAll, ARankIsCalledByAPeer) {
       for (uint64_t step = 0; step < 5; ++step) {
         if (end.rank() == static_cast<int>(step % 3)) {
           hub.spend(end.rank(), 3ms);
-          EXPECT_FALSE((*made)->called(0, Kind::agree));
+          EXPECT_FALSE((*made)->peer_started(0, Kind::agree));
         }
-        while (end.rank() != static_cast<int>(step % 3) && !(*made)->called(0, Kind::agree))
+        while (end.rank() != static_cast<int>(step % 3) && !(*made)->peer_started(0, Kind::agree))
           end.wait(1h);
         check(talker.start(Kind::agree, {.step = step}));
         check(talker.finish(Kind::agree, {.step = step}));
@@ -110,7 +110,7 @@ TEST(AllToAll, ALostPeerCallsToo) {
     auto made = AllToAll::create(end, testing::talk_options());
     ASSERT_TRUE(made.has_value());
     if (end.rank() == 1) return hub.lose(1);
-    while (!(*made)->called(0, Kind::agree)) end.wait(1h);
+    while (!(*made)->peer_started(0, Kind::agree)) end.wait(1h);
     Talker talker(**made, 0);
     const auto started = talker.start(Kind::agree, {.step = 1});
     ASSERT_FALSE(started.has_value());

@@ -92,7 +92,7 @@ TEST_P(ExchangeEnds, AnAbortGoesBeforeThoseWhoLeftBecauseOfIt) {
       abort = 1;
       return;  // its end is closed
     }
-    while (!exchange->called(0, Kind::agree) || abort == 0) end.wait(1ms);
+    while (!exchange->peer_started(0, Kind::agree) || abort == 0) end.wait(1ms);
     expect_lost(exchange_once(*exchange, Kind::agree), HasSubstr("given up"));
     EXPECT_EQ(exchange->lost_peer(), -1);
   });

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "compute/comm/mortal_rank.h"
+#include "compute/comm/mortal_rank_testing.h"
 #include "compute/comm/testing.h"
 
 namespace hocket {

@@ -14,7 +14,7 @@
 #include "compute/comm/all_to_all.h"
 #include "compute/comm/exchange_faults_testing.h"
 #include "compute/comm/exchange_testing.h"
-#include "compute/comm/mortal_rank.h"
+#include "compute/comm/mortal_rank_testing.h"
 
 namespace hocket {
 namespace {

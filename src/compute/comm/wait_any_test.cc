@@ -44,7 +44,7 @@ class ArrivalNotes final : public ExchangeWatch {
  public:
   void waits() override { text += "waits, "; }
   void goes_on() override { text += "goes on, "; }
-  void heard(int lane, Kind kind, Stamp stamp, const ExchangeTimes& times) override {
+  void finished(int lane, Kind kind, Stamp stamp, const ExchangeTimes& times) override {
     text += fmt::format("{} of step {} on lane {}, ", static_cast<int>(kind), stamp.step, lane);
     last = times;
   }

@@ -44,12 +44,6 @@ struct ForwardBatch {
   int first_half_rows = 0;
 
   int num_rows() const { return static_cast<int>(ids.size()); }
-  // Returns the keys that each row attends to, summed over rows (Bucket::kv_tokens).
-  int64_t num_keys_read() const {
-    int64_t keys = 0;
-    for (const int32_t position : positions) keys += position + 1;
-    return keys;
-  }
   void clear() {
     mode = ForwardMode::idle;
     first_half_rows = 0;

@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kWhole = 64;  // unit of SplitWish::share
+constexpr int kWhole = 64;  // unit of SplitOptions::share
 
 // Returns the distance of `left` rows of `all` from the first half's share, times kWhole.
 int64_t distance(int64_t left, int64_t all, int share) {
@@ -29,19 +29,19 @@ int balanced_border(const ForwardBatch& batch, int share) {
   return best;
 }
 
-bool is_balanced(int left, int rows, const SplitWish& wish) {
-  const double slack = 0.5 - wish.cut_threshold;
-  return static_cast<double>(distance(left, rows, wish.share)) <= slack * kWhole * rows;
+bool is_balanced(int left, int rows, const SplitOptions& options) {
+  const double slack = 0.5 - options.cut_threshold;
+  return static_cast<double>(distance(left, rows, options.share)) <= slack * kWhole * rows;
 }
 
 // SGLang's rule for prompts ("two chunks"). Where that rule would give a half sequences without
 // rows, the cut is on the border before these sequences: a cut between rows can mean nothing else.
-int extend_cut(const ForwardBatch& batch, const SplitWish& wish) {
+int extend_cut(const ForwardBatch& batch, const SplitOptions& options) {
   const int rows = batch.num_rows();
-  const int border = balanced_border(batch, wish.share);
-  if (wish.cut_threshold <= 0) return border > 0 ? border : rows;
-  if (is_balanced(border, rows, wish)) return border;
-  const int wanted = wished_rows(rows, wish);
+  const int border = balanced_border(batch, options.share);
+  if (options.cut_threshold <= 0) return border > 0 ? border : rows;
+  if (is_balanced(border, rows, options)) return border;
+  const int wanted = rows_by_share(rows, options);
   int num_before = 0;  // sequences that end before the cut
   for (const AttentionSequence& s : batch.sequences)
     num_before += s.row_begin + s.num_rows <= wanted;
@@ -78,17 +78,17 @@ int nearest_multiple(int wanted, int tile, int rows) {
   return above >= rows || wanted - below <= above - wanted ? below : above;
 }
 
-int wished_rows(int rows, const SplitWish& wish) {
-  const int wanted = std::clamp(rows * wish.share / kWhole, 1, rows - 1);
-  return nearest_multiple(wanted, wish.row_tile, rows);
+int rows_by_share(int rows, const SplitOptions& options) {
+  const int wanted = std::clamp(rows * options.share / kWhole, 1, rows - 1);
+  return nearest_multiple(wanted, options.row_tile, rows);
 }
 
-SplitRule split_for(const ForwardBatch& batch, const SplitWish& wish) {
+SplitRule split_for(const ForwardBatch& batch, const SplitOptions& options) {
   const int rows = batch.num_rows();
   if (rows < 2) return {rows};
   const bool answers = batch.mode == ForwardMode::decode;
-  if (!answers) return {extend_cut(batch, wish)};
-  return {batch.first_half_rows > 0 ? batch.first_half_rows : wished_rows(rows, wish)};
+  if (!answers) return {extend_cut(batch, options)};
+  return {batch.first_half_rows > 0 ? batch.first_half_rows : rows_by_share(rows, options)};
 }
 
 void split_batch(const ForwardBatch& batch, SplitRule rule, const PlannedLayers& layers,

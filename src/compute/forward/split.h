@@ -16,7 +16,7 @@ struct SplitRule {
 };
 
 // The wanted cut of a batch.
-struct SplitWish {
+struct SplitOptions {
   int share = 32;  // the first half's rows in 64ths of all; 1 .. 63
   int row_tile = 1;
   // The cut is on a border between sequences if that leaves each half at least its share less (0.5
@@ -28,13 +28,13 @@ struct SplitWish {
 // lower of two equal ones; `wanted` if there is none.   rows >= 2, wanted in [1, rows - 1].
 int nearest_multiple(int wanted, int tile, int rows);
 // Returns the rows of the first half by share and row_tile alone, in [1, rows - 1].   rows >= 2.
-int wished_rows(int rows, const SplitWish& wish);
+int rows_by_share(int rows, const SplitOptions& options);
 
 // Returns where to cut. Answers are cut by the number of rows, or as they were packed
 // (ForwardBatch::first_half_rows). Prompts and mixed steps are cut at the border of sequences
 // nearest to the share, or within a sequence. With two rows or more no half is empty, except if the
 // only sequence must not be cut; a single row goes to the first half. Pure.
-SplitRule split_for(const ForwardBatch& batch, const SplitWish& wish);
+SplitRule split_for(const ForwardBatch& batch, const SplitOptions& options);
 
 // The layers that a half's attention is planned for.
 struct PlannedLayers {

@@ -74,8 +74,8 @@ ForwardBatch prompts_of(const std::vector<int>& lengths) {
   return batch;
 }
 
-int cut_of(const std::vector<int>& lengths, const SplitWish& wish = {}) {
-  return split_for(prompts_of(lengths), wish).first_rows;
+int cut_of(const std::vector<int>& lengths, const SplitOptions& options = {}) {
+  return split_for(prompts_of(lengths), options).first_rows;
 }
 
 // Returns the tokens of the first child by the rule as SGLang wrote it, for even halves.
@@ -142,34 +142,34 @@ TEST(SplitFor, NeverLeavesAHalfEmptyAndIsAsNearAsTheRuleAllows) {
     std::vector<int> lengths(1 + random() % 5);
     for (int& length : lengths) length = 1 + static_cast<int>(random() % (i % 3 == 0 ? 10 : 700));
     const int tiles[] = {1, 4, 16};
-    const SplitWish wish{.share = 16 + static_cast<int>(random() % 33),
-                         .row_tile = tiles[random() % 3],
-                         .cut_threshold = 0.3 + 0.05 * static_cast<double>(random() % 5)};
+    const SplitOptions options{.share = 16 + static_cast<int>(random() % 33),
+                               .row_tile = tiles[random() % 3],
+                               .cut_threshold = 0.3 + 0.05 * static_cast<double>(random() % 5)};
     const ForwardBatch batch = prompts_of(lengths);
-    const int rows = batch.num_rows(), cut = split_for(batch, wish).first_rows;
+    const int rows = batch.num_rows(), cut = split_for(batch, options).first_rows;
     if (rows < 2) continue;
-    SCOPED_TRACE(fmt::format("{} share {} tile {}", ::testing::PrintToString(lengths), wish.share,
-                             wish.row_tile));
+    SCOPED_TRACE(fmt::format("{} share {} tile {}", ::testing::PrintToString(lengths),
+                             options.share, options.row_tile));
     ASSERT_GT(cut, 0);
     ASSERT_LT(cut, rows);
-    const double off = std::abs(cut - rows * wish.share / 64.0);
+    const double off = std::abs(cut - rows * options.share / 64.0);
     bool at_border = false;
     for (const AttentionSequence& s : batch.sequences) at_border |= s.row_begin == cut;
-    const double for_border = (0.5 - wish.cut_threshold) * rows;
-    const double for_tile = wish.row_tile < rows ? 0.5 * wish.row_tile + 1 : 1;
+    const double for_border = (0.5 - options.cut_threshold) * rows;
+    const double for_tile = options.row_tile < rows ? 0.5 * options.row_tile + 1 : 1;
     // In very small batches, sequences of one row before the cut make the nearest border the best
     // cut.
-    const bool small = rows <= 2 * wish.row_tile + 4;
+    const bool small = rows <= 2 * options.row_tile + 4;
     EXPECT_LE(small ? 0 : off, std::max(at_border ? for_border : 0, for_tile));
-    EXPECT_EQ(at_border || wish.row_tile >= rows ? 0 : cut % wish.row_tile, 0);
+    EXPECT_EQ(at_border || options.row_tile >= rows ? 0 : cut % options.row_tile, 0);
   }
 }
 
 TEST(SplitFor, AThresholdOfZeroCutsNoSequence) {
-  const SplitWish wish{.cut_threshold = 0};
-  EXPECT_EQ(cut_of({100, 2000}, wish), 100);
-  EXPECT_EQ(cut_of({30, 10, 60}, wish), 40);
-  EXPECT_EQ(cut_of({500}, wish), 500);
+  const SplitOptions options{.cut_threshold = 0};
+  EXPECT_EQ(cut_of({100, 2000}, options), 100);
+  EXPECT_EQ(cut_of({30, 10, 60}, options), 40);
+  EXPECT_EQ(cut_of({500}, options), 500);
 }
 
 TEST(SplitFor, SharesAndTiles) {

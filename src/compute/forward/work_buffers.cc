@@ -64,19 +64,15 @@ KvShape kv_shape_of(const AttentionConfig& attention, DType dtype, int page_toke
           .page_tokens = page_tokens};
 }
 
-std::vector<KvShape> kv_shapes_of(const ModelConfig& model, DType dtype, int page_tokens) {
-  std::vector<KvShape> shapes;
-  for (int layer = 0; layer < model.num_layers; ++layer)
-    if (!model.is_linear(layer)) shapes.push_back(shape_of_layer(model, layer, dtype, page_tokens));
-  return shapes;
-}
-
 KvShapes kv_shapes_apart(const ModelConfig& model, DType dtype, int page_tokens) {
   KvShapes shapes;
   for (int layer = 0; layer < model.num_layers; ++layer)
     if (!model.is_linear(layer))
       (model.is_windowed(layer) ? shapes.windowed : shapes.full)
           .push_back(shape_of_layer(model, layer, dtype, page_tokens));
+  if (model.num_mtp_loaded > 0)
+    shapes.full.insert(shapes.full.end(), static_cast<size_t>(model.num_mtp_loaded),
+                       shape_of_layer(model.mtp_module(), 0, dtype, page_tokens));
   return shapes;
 }
 
@@ -132,6 +128,7 @@ void WorkBuffers::lay_out_attention(const ModelConfig& model, DType dtype, Layou
 void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout) {
   const int rows = limits.max_rows;
   residual = floats(layout, rows, model.hidden_size);
+  if (model.num_mtp_loaded > 0) joined = layout.matrix(dtype, rows, 2 * model.hidden_size);
   normed = layout.matrix(dtype, rows, model.hidden_size);
   results = residual;
   if (model.result_norms) {

@@ -2,6 +2,7 @@
 // range of rows in every matrix.
 //
 //   residual                    fp32, the stream that layers add to
+//   joined                      only modules for multi-token prediction
 //   normed                      its norm, operand of products
 //   qkv, q_heads                fp32 projections
 //   q, attended                 operand and result of attention
@@ -40,10 +41,9 @@ struct WorkLimits {
 // of layers.
 int qkv_columns(const ModelConfig& model);
 int attended_columns(const ModelConfig& model);
-// Returns the geometry of the pages of one kind of attention, of all layers that have pages, and of
-// those of them that have a window or have none (ModelConfig::is_windowed).
+// Returns the geometry of the pages of one kind of attention; of the layers that have pages and no
+// window, and of those with a window (ModelConfig::is_windowed).
 KvShape kv_shape_of(const AttentionConfig& attention, DType dtype, int page_tokens);
-std::vector<KvShape> kv_shapes_of(const ModelConfig& model, DType dtype, int page_tokens);
 struct KvShapes {
   std::vector<KvShape> full, windowed;
 };
@@ -64,6 +64,7 @@ struct WorkBuffers {
   View<float> residual;              // [rows, hidden]
   View<float> results;               // [rows, hidden] to which experts add: residual; with
                                      // ModelConfig::result_norms a place before the norm
+  MatrixView joined;                 // [rows, 2 * hidden] norms of a token and a hidden row
   MatrixView normed;                 // [rows, hidden]
   MatrixView shared_normed;          // [rows, hidden]; with result_norms: for the shared experts
   View<float> cos, sin;              // [rows, rotary / 2]

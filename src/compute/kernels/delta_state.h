@@ -12,7 +12,7 @@
 //             channel_decay [value heads][kDeltaBlock][padded key]
 //     base    T [value heads] the state at the border, rounded: a packed weight, n = value, k = key
 //     keys    T [key heads] a packed weight with n = token of the block, k = key
-//     values  T [value heads] a packed weight with n = value, k = token of the block
+//     values  T [value heads][2 k-blocks of tokens] packed weights with n = value, k = token
 //   and with channel_decay, whose keys are T [key heads][kDeltaBlock][padded key]:
 //     far     T [key heads] packed weights like keys, one for each panel of the block: the panels
 //             before it, decayed up to its first token
@@ -55,9 +55,9 @@ struct DeltaShape {
   int64_t keys_elements() const {
     return int64_t{kDeltaBlock / kPanelN} * key_blocks() * kTileElements;
   }
-  int64_t values_elements() const {
-    return int64_t{value_panels()} * kDeltaBlocksOfK * kTileElements;
-  }
+  // Values of the tokens of one k-block, and of the block.
+  int64_t value_block_elements() const { return int64_t{value_panels()} * kTileElements; }
+  int64_t values_elements() const { return kDeltaBlocksOfK * value_block_elements(); }
   int sums_elements() const { return kDeltaBlock * (net.channel_decay ? padded_key() : 1); }
   int64_t panel_elements() const { return int64_t{key_blocks()} * kTileElements; }
   int64_t far_elements() const {

@@ -4,7 +4,8 @@
 
 namespace hocket {
 
-Result<PagePool> PagePool::create(std::span<const KvShape> layers, int num_pages) {
+Result<PagePool> PagePool::create(std::span<const KvShape> layers, int num_pages, int num_spare) {
+  HOCKET_CHECK(num_spare >= 0);
   HOCKET_CHECK(num_pages > 0);
   HOCKET_CHECK(!layers.empty());
   int64_t bytes = 0;
@@ -19,6 +20,9 @@ Result<PagePool> PagePool::create(std::span<const KvShape> layers, int num_pages
     fits = fits && !__builtin_mul_overflow(shape.page_bytes(), num_pages, &of_layer) &&
            !__builtin_add_overflow(bytes, of_layer, &bytes);
   }
+  int64_t spare = 0;
+  fits = fits && !__builtin_mul_overflow(layers.back().page_bytes(), num_spare, &spare) &&
+         !__builtin_add_overflow(bytes, spare, &bytes);
   if (!fits)
     return fail(
         error(ErrorCode::out_of_memory,

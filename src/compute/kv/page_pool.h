@@ -28,8 +28,9 @@ struct PagePair {
 class PagePool {
  public:
   // Reserves all of the memory at once; the kernel backs a page when it is first written. layers:
-  // the shape of each. Errors: out_of_memory.
-  static Result<PagePool> create(std::span<const KvShape> layers, int num_pages);
+  // the shape of each. The last layer has `num_spare` pages more, which are not cleared or copied.
+  // Errors: out_of_memory.
+  static Result<PagePool> create(std::span<const KvShape> layers, int num_pages, int num_spare = 0);
 
   KvLayer layer(int layer) const;
   int num_layers() const { return static_cast<int>(layers_.size()); }

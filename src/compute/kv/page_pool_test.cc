@@ -160,6 +160,17 @@ TEST(PagePool, EachLayerHasPagesOfItsOwnShape) {
           all_are(bytes(layer, page), holds[page] < 0 ? std::byte{0} : mark(layer, holds[page])));
 }
 
+TEST(PagePool, OnlyTheLastLayerHasSparePages) {
+  const auto pool = PagePool::create(std::vector(2, kShape), kPages, 3);
+  ASSERT_TRUE(pool.has_value());
+  EXPECT_EQ(pool->num_pages(), kPages);
+  EXPECT_EQ(pool->bytes(), (2 * kPages + 3) * kShape.page_bytes());
+  const KvLayer last = pool->layer(1);
+  const std::span spare(last.head(PageId{kPages + 2}, 0), static_cast<size_t>(kShape.page_bytes()));
+  std::ranges::fill(spare, mark(0, 0));
+  EXPECT_TRUE(all_are(spare, mark(0, 0)));
+}
+
 TEST(PagePoolDeathTest, AForeignPageIsABug) {
   WorkerPool workers({.num_workers = 1, .cpus = {}});
   PagePool pool = make_pool();

@@ -185,7 +185,7 @@ void load_result_norms(const ModelConfig& model, const std::string& layer, Weigh
 
 Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int index,
                          std::span<const int> experts, WeightLoader& loader) {
-  const std::string prefix = fmt::format("{}layers.{}.", names.model, index);
+  const std::string prefix = fmt::format("{}layers.{}.", names.model, names.first_layer + index);
   Layer layer;
   Attending attending = Attending::gqa;
   if (model.is_linear(index)) {
@@ -203,8 +203,7 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
   if (model.result_norms) {
     load_result_norms(model, prefix, loader, layer.weights);
   } else {
-    post_norm =
-        load_norm(model, prefix + "post_attention_layernorm.weight", model.hidden_size, loader);
+    post_norm = load_norm(model, prefix + std::string(names.mlp_norm), model.hidden_size, loader);
   }
   Transforming transforming = Transforming::dense;
   if (!model.layer_is_moe[index]) {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "base/count_allocations.h"
-#include "compute/models/ep_ranks.h"
+#include "compute/models/ep_ranks_testing.h"
 #include "compute/overlap/testing.h"
 
 namespace hocket::testing {
@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 struct RandomPlans {
   explicit RandomPlans(uint32_t seed) : random(seed) {
     const OrderTable& table = OrderTable::builtin();
-    for (Manner& manner : steps) {
+    for (StepPlan& step_plan : steps) {
       switch (random() % 4) {
         case 0:
           orders.push_back(table.at(static_cast<int>(random() % table.size())));
@@ -30,21 +30,21 @@ struct RandomPlans {
         default:
           orders.push_back(random_order(random));
       }
-      manner.order = &orders.back();
-      manner.mode = random() % 2 == 0 ? ExchangeMode::counted : ExchangeMode::slotted;
-      manner.parts = 1 << random() % 3;
+      step_plan.order = &orders.back();
+      step_plan.mode = random() % 2 == 0 ? ExchangeMode::counted : ExchangeMode::slotted;
+      step_plan.parts = 1 << random() % 3;
       for (int& cut : cuts.emplace_back()) cut = static_cast<int>(random() % 1000);
     }
   }
-  Manner of(int step, const Player& player, int rank) const {
-    Manner manner = steps.at(step);
-    manner.first_rows = cuts.at(step).at(rank) % (player.num_rows(step) + 1);
-    return manner;
+  StepPlan of(int step, const Player& player, int rank) const {
+    StepPlan step_plan = steps.at(step);
+    step_plan.first_rows = cuts.at(step).at(rank) % (player.num_rows(step) + 1);
+    return step_plan;
   }
 
   std::mt19937 random;
   std::deque<Order> orders;
-  std::array<Manner, Script::kSteps.size()> steps;
+  std::array<StepPlan, Script::kSteps.size()> steps;
   std::vector<std::array<int, 4>> cuts;  // [step][rank]
 };
 
@@ -66,10 +66,10 @@ void expect_same_bits(const ModelCase& model, uint32_t first_seed, uint32_t num_
     Ranks ranks(model, num_ranks, groups);
     // Fewer parts than plans have.
     if (seed % 7 == 0) ranks.max_parts = 1 + static_cast<int>(seed % 2);
-    const auto manner = [&](int step, const Player& player, int rank) {
+    const auto step_plan = [&](int step, const Player& player, int rank) {
       return plans.of(step, player, rank);
     };
-    ASSERT_EQ(on_ranks_together(ranks, hub, manner), want.at(groups)) << "seed " << seed;
+    ASSERT_EQ(on_ranks_together(ranks, hub, step_plan), want.at(groups)) << "seed " << seed;
   }
 }
 
@@ -87,10 +87,10 @@ TEST(RandomPlans, ChangeNoBitOverUcx) {
     for (uint32_t seed = 0; seed < 4; ++seed) {
       const RandomPlans plans(seed);
       const Ranks ranks(kQwen, seed % 2 == 0 ? 2 : 4, 4);
-      const auto manner = [&](int step, const Player& player, int rank) {
+      const auto step_plan = [&](int step, const Player& player, int rank) {
         return plans.of(step, player, rank);
       };
-      ASSERT_EQ(on_ranks_together(ranks, ucx, manner), want) << ucx.tls << ", seed " << seed;
+      ASSERT_EQ(on_ranks_together(ranks, ucx, step_plan), want) << ucx.tls << ", seed " << seed;
     }
   }
 }
@@ -100,14 +100,14 @@ TEST(RandomPlans, ChangeNoBitOnOneRank) {
     const Script::Bits want = on_one_rank(model, 4);
     for (uint32_t seed = 0; seed < 30; ++seed) {
       const RandomPlans plans(seed);
-      const auto manner = [&](int step) {
-        Manner how = plans.steps.at(step);
+      const auto step_plan = [&](int step) {
+        StepPlan how = plans.steps.at(step);
         int rows = 0;
         for (const int of_sequence : Script::kSteps[step]) rows += of_sequence;
         how.first_rows = plans.cuts.at(step)[0] % (rows + 1);
         return how;
       };
-      ASSERT_EQ(on_one_rank(model, 4, manner), want) << "seed " << seed;
+      ASSERT_EQ(on_one_rank(model, 4, step_plan), want) << "seed " << seed;
     }
   }
 }
@@ -126,7 +126,7 @@ class Breaker final : public ForwardProbe {
 
 // Returns every rank's error after rank 2 was broken while rows were under way.
 std::vector<std::string> after(const std::function<void(LoopbackHub&)>& breaking,
-                               Duration stall_timeout, const Manner& manner, Duration& took) {
+                               Duration stall_timeout, const StepPlan& step_plan, Duration& took) {
   constexpr int kRanks = 4;
   Ranks ranks(kQwen, kRanks, 4);
   ranks.stall_timeout = stall_timeout;
@@ -141,11 +141,11 @@ std::vector<std::string> after(const std::function<void(LoopbackHub&)>& breaking
       broken = hub.now();
       breaking(hub);
     });
-    ASSERT_TRUE(player.play(0, manner).has_value());
+    ASSERT_TRUE(player.play(0, step_plan).has_value());
     if (rank == 2) player.probe = &breaker;
-    const Result<void> played = player.play(1, manner);
+    const Result<void> played = player.play(1, step_plan);
     if (!played && played.error().code == ErrorCode::lost_rank) said[rank] = played.error().message;
-    Manner other = manner;
+    StepPlan other = step_plan;
     other.parts = 2;
     const Result<void> again = player.play(2, other);  // ends at once, with the same error
     EXPECT_EQ(again.has_value() ? "" : again.error().message, said[rank]);
@@ -160,8 +160,9 @@ void expect_all_named(const std::function<void(LoopbackHub&)>& breaking, Duratio
   for (const int parts : {1, 4})
     for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
       Duration took{};
-      const Manner manner = {.mode = mode, .order = &order_named("four-phase"), .parts = parts};
-      const auto said = after(breaking, stall_timeout, manner, took);
+      const StepPlan step_plan = {
+          .mode = mode, .order = &order_named("four-phase"), .parts = parts};
+      const auto said = after(breaking, stall_timeout, step_plan, took);
       for (const int rank : {0, 1, 3})
         EXPECT_NE(said[rank].find("rank 2"), std::string::npos) << rank << ": " << said[rank];
       EXPECT_FALSE(said[2].empty());
@@ -187,16 +188,17 @@ void expect_no_allocations(const ModelCase& model) {
     std::barrier together(kRanks);
     int64_t made = -1;
     ranks.run(hub, [&](const Player& player, int rank) {
-      const std::array<Manner, 3> manners = {
+      const std::array<StepPlan, 3> step_plans = {
           {{.mode = mode, .order = &order_named("four-phase"), .parts = 4},
            {.mode = mode, .order = &order_named("single-batch-combine"), .parts = 2},
            {.mode = mode, .order = &order_named("sglang-decode")}}};
-      for (int step = 0; step < 2; ++step) EXPECT_TRUE(player.play(step, manners[0]).has_value());
+      for (int step = 0; step < 2; ++step)
+        EXPECT_TRUE(player.play(step, step_plans[0]).has_value());
       together.arrive_and_wait();
       const int64_t before = num_allocations;
       together.arrive_and_wait();
       for (int step = 2; step < std::ssize(Script::kSteps); ++step)
-        HOCKET_CHECK(player.play(step, manners[step % 3]).has_value());
+        HOCKET_CHECK(player.play(step, step_plans[step % 3]).has_value());
       together.arrive_and_wait();
       if (rank == 0) made = num_allocations - before;
       together.arrive_and_wait();

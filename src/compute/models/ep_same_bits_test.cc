@@ -1,7 +1,7 @@
 // Tests the promise of expert parallelism: the number of ranks that hold the experts, the rank that
 // computes a request's rows, and the way rows travel change no bit. Results must equal those of one
 // rank that holds all experts and has as many combine groups.
-#include "compute/models/ep_ranks.h"
+#include "compute/models/ep_ranks_testing.h"
 #include "compute/overlap/testing.h"
 
 namespace hocket::testing {
@@ -33,10 +33,10 @@ class SameBits {
     Ranks ranks(model_, num_ranks_, groups);
     if (travel == Travel::by_step) ranks.max_slotted_rows = Script::kSequences;
     LoopbackHub hub(num_ranks_, links_, time_);
-    const auto manner = [&](int step, const Player&, int) {
-      return Manner{.mode = mode_of(travel, step), .order = &order, .parts = parts};
+    const auto step_plan = [&](int step, const Player&, int) {
+      return StepPlan{.mode = mode_of(travel, step), .order = &order, .parts = parts};
     };
-    EXPECT_EQ(on_ranks_together(ranks, hub, manner), want)
+    EXPECT_EQ(on_ranks_together(ranks, hub, step_plan), want)
         << num_ranks_ << " ranks, " << groups << " groups, " << order.name << ", " << parts
         << " parts, travel " << static_cast<int>(travel);
   }
@@ -127,10 +127,10 @@ TEST(ExpertParallelPlacement, SingleExpertsMayBeAnywhere) {
     for (const int num_ranks : {2, 4}) {
       const Ranks ranks(model, num_ranks, experts, Places::scattered);
       LoopbackHub hub(num_ranks, {}, LoopbackHub::Time::real);
-      const auto manner = [](int step, const Player&, int) {
-        return Manner{.mode = mode_of(Travel::by_step, step)};
+      const auto step_plan = [](int step, const Player&, int) {
+        return StepPlan{.mode = mode_of(Travel::by_step, step)};
       };
-      EXPECT_EQ(on_ranks_together(ranks, hub, manner), want) << num_ranks;
+      EXPECT_EQ(on_ranks_together(ranks, hub, step_plan), want) << num_ranks;
     }
   }
   EXPECT_NE(placement_of(experts, 2, Places::scattered).fingerprint(),

@@ -18,6 +18,7 @@ namespace hocket {
 struct TensorNames {
   // Before embed_tokens, layers and norm.
   std::string_view model = "model.";
+  int first_layer = 0;  // number of the first layer
   std::string_view head = "lm_head.weight";
   // In self_attn, the logits of the heads' sinks.
   std::string_view sinks = "sinks";
@@ -31,6 +32,19 @@ struct TensorNames {
   std::string_view gate = "gate_proj", up = "up_proj", down = "down_proj";
   // In a layer, before the matrices of the shared experts.
   std::string_view shared = "mlp.shared_experts.";
+  // In a layer, the norm before its MLP.
+  std::string_view mlp_norm = "post_attention_layernorm.weight";
+};
+
+// The names of modules for multi-token prediction: each is a layer and four tensors beside it.
+struct MtpNames {
+  // Before "layers.{i}." of module i; empty: the modules are layers behind those of the model.
+  std::string_view model = {};
+  // True if the four are named like tensors of the layer; else they stand behind `model`.
+  bool in_layer = true;
+  std::string_view embedding_norm = "enorm.weight", hidden_norm = "hnorm.weight";
+  std::string_view projection = "eh_proj.weight", final_norm = "shared_head.norm.weight";
+  std::string_view mlp_norm = TensorNames().mlp_norm;
 };
 
 struct ModelFamily {
@@ -40,6 +54,7 @@ struct ModelFamily {
   Layer (*load_layer)(const ModelConfig& model, const TensorNames& names, int index,
                       std::span<const int> experts, WeightLoader& loader);
   TensorNames names = {};
+  const MtpNames* mtp = nullptr;  // null: modules for multi-token prediction are not known
 
   std::string embedding_name() const { return std::string(names.model) + "embed_tokens.weight"; }
   std::string final_norm_name() const { return std::string(names.model) + "norm.weight"; }

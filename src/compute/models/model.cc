@@ -72,8 +72,32 @@ Result<Model> Model::load(const ModelConfig& config, std::span<const int> expert
   model.head_ = config.tie_word_embeddings
                     ? model.embedding_
                     : loader.head(family->head_name(), config.vocab_size, config.hidden_size);
+  for (int i = 0; i < config.num_mtp_loaded; ++i)
+    model.modules_.push_back(model.module(*family, i, experts, loader));
   HOCKET_TRY_VOID(loader.status());
+  for (int i = 0; i < config.num_mtp_loaded; ++i)
+    HOCKET_TRY_VOID(check_experts(model.modules_[i].layers_[0], config.num_layers + i, experts));
   return model;
+}
+
+// Its pages are those of the layers that have no window, so it is numbered behind them.
+Model Model::module(const ModelFamily& family, int index, std::span<const int> experts,
+                    WeightLoader& loader) const {
+  Model module;
+  module.config_ = config_.mtp_module();
+  module.rope_ = rope_;
+  module.local_rope_ = local_rope_;
+  module.embedding_ = embedding_;
+  module.head_ = head_;
+  MtpModule loaded = load_mtp_module(config_, family, index, experts, loader);
+  module.join_ = loaded.join;
+  module.layers_.push_back(std::move(loaded.layer));
+  module.final_norm_ = loaded.final_norm;
+  int number = index;
+  for (int i = 0; i < config_.num_layers; ++i)
+    number += config_.is_linear(i) || config_.is_windowed(i) ? 0 : 1;
+  module.index_of_kind_ = module.index_apart_ = {number};
+  return module;
 }
 
 Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
@@ -101,7 +125,7 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
 }
 
 void Model::begin_rows(const ForwardBatch& batch, const Pass& pass) const {
-  const Ledger::Beside beside(pass.ledger, "embedding");
+  const Ledger::OtherWork other(pass.ledger, "embedding");
   const int rows = batch.num_rows();
   HOCKET_CHECK(rows <= pass.work.limits.max_rows);
   pass.pages.clear_pages(pass.backend.workers(), batch.fresh_pages);
@@ -114,13 +138,11 @@ void Model::begin_rows(const ForwardBatch& batch, const Pass& pass) const {
                                   apart ? batch.window_copies : batch.copies);
   }
 
-  const View<float> residual = pass.work.residual.slice_rows(0, rows);
-  embed(pass.backend, batch.ids, embedding_, residual);
-  if (config_.embedding_scale != 1)
-    pass.backend.workers().run(rows, [&](int row, int) {
-      pass.backend.rows().scale(static_cast<float>(config_.embedding_scale), residual.cols,
-                                residual.row(row));
-    });
+  if (join_.projection.n > 0) {
+    join_rows(batch, pass);
+  } else {
+    embed_rows(batch, pass);
+  }
   rope_angles(pass.backend, rope_, batch.positions, pass.work.cos.slice_rows(0, rows),
               pass.work.sin.slice_rows(0, rows));
   if (config_.local.num_heads > 0)
@@ -134,6 +156,43 @@ void Model::begin_rows(const ForwardBatch& batch, const Pass& pass) const {
   std::array<int, kMaxHalves> half_rows{};
   for (size_t i = 0; i < pass.halves.size(); ++i) half_rows.at(i) = pass.halves[i].rows.count;
   pass.ledger->cut_into(std::span(half_rows).first(pass.halves.size()));
+}
+
+void Model::embed_rows(const ForwardBatch& batch, const Pass& pass) const {
+  const int rows = batch.num_rows();
+  const View<float> residual = pass.work.residual.slice_rows(0, rows);
+  embed(pass.backend, batch.ids, embedding_, residual);
+  if (config_.embedding_scale != 1)
+    pass.backend.workers().run(rows, [&](int row, int) {
+      pass.backend.rows().scale(static_cast<float>(config_.embedding_scale), residual.cols,
+                                residual.row(row));
+    });
+}
+
+// The hidden rows are copied first, because they may stand in the residual rows that the embedding
+// overwrites.
+void Model::join_rows(const ForwardBatch& batch, const Pass& pass) const {
+  const int rows = batch.num_rows(), width = config_.hidden_size;
+  const HiddenRows& from = pass.hidden;
+  HOCKET_CHECK((from.of != nullptr && std::ssize(from.rows) == rows));
+  WorkBuffers& work = pass.work;
+  const float eps = static_cast<float>(config_.rms_norm_eps);
+  const View<float> hidden = work.output_residual.slice_rows(0, rows);
+  pass.backend.workers().run(rows, [&](int row, int) {
+    std::copy_n(from.residual.row(from.rows[row]), width, hidden.row(row));
+  });
+  if (!config_.local_mtp) rms_norm_in_place(pass.backend, hidden, from.of->final_norm_, eps);
+  embed_rows(batch, pass);
+  const View<float> residual = work.residual.slice_rows(0, rows);
+  const MatrixView joined = work.joined.slice_rows(0, rows);
+  with_dtype(joined.dtype, [&](auto t) {
+    const auto columns = joined.as<decltype(t)>();
+    rms_norm(pass.backend, residual, join_.embedding_norm, eps,
+             MatrixView::of(columns.slice_cols(0, width)));
+    rms_norm(pass.backend, hidden, join_.hidden_norm, eps,
+             MatrixView::of(columns.slice_cols(width, width)));
+  });
+  linear(pass.backend, joined, join_.projection, residual);
 }
 
 KvLayer Model::kv_layer(const Pass& pass, int layer) const {
@@ -152,7 +211,7 @@ void Model::split_rows(const ForwardBatch& batch, const Pass& pass) const {
 }
 
 void Model::finish_rows(const ForwardBatch& batch, const Pass& pass) const {
-  const Ledger::Beside beside(pass.ledger, "final norm");
+  const Ledger::OtherWork other(pass.ledger, "final norm");
   const WorkBuffers& work = pass.work;
   HOCKET_CHECK(std::ssize(batch.output_rows) <= work.limits.max_output_rows);
   const float eps = static_cast<float>(config_.rms_norm_eps);

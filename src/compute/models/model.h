@@ -13,6 +13,7 @@
 #include "compute/kv/page_pool.h"
 #include "compute/kv/state_pool.h"
 #include "compute/models/layer.h"
+#include "compute/models/mtp_module.h"
 #include "compute/overlap/executor.h"
 #include "compute/overlap/ledger.h"
 #include "compute/weights/loader.h"
@@ -29,6 +30,16 @@ class Model {
   static Result<Model> load(const ModelConfig& config, WeightLoader& loader);
 
   const ModelConfig& config() const { return config_; }
+  // The modules for multi-token prediction that config() says are loaded. Each is played like a
+  // model; their keys and values are in further layers of Pass::pages, behind the model's own.
+  std::span<const Model> modules() const { return modules_; }
+
+  // The hidden rows that a module joins with the tokens of a batch.
+  struct HiddenRows {
+    const Model* of = nullptr;      // a pass of this model or module made them
+    View<const float> residual;     // work.residual after that pass
+    std::span<const int32_t> rows;  // [batch rows] the row of it for each row of the batch
+  };
 
   struct Pass {
     Backend& backend;
@@ -45,6 +56,7 @@ class Model {
     // [layers, experts] counters to which the choices of these rows are added; empty: not counted.
     View<uint32_t> expert_counts = {};
     Ledger* ledger = nullptr;  // books the operations, if its step is open
+    HiddenRows hidden = {};    // only for a module
   };
   // Runs the layers over `batch`; afterwards work.hidden holds the final norm of batch.output_rows,
   // in this sequence. Pages are copied and fresh pages cleared first. Where ranks exchange rows, a
@@ -57,6 +69,10 @@ class Model {
 
  private:
   Model() = default;
+  Model module(const ModelFamily& family, int index, std::span<const int> experts,
+               WeightLoader& loader) const;
+  void embed_rows(const ForwardBatch& batch, const Pass& pass) const;
+  void join_rows(const ForwardBatch& batch, const Pass& pass) const;
   void begin_rows(const ForwardBatch& batch, const Pass& pass) const;
   void finish_rows(const ForwardBatch& batch, const Pass& pass) const;
   void split_rows(const ForwardBatch& batch, const Pass& pass) const;
@@ -70,6 +86,8 @@ class Model {
   PackedWeight embedding_, head_;
   std::span<const float> final_norm_;
   std::vector<Layer> layers_;
+  JoinWeights join_;  // a module only
+  std::vector<Model> modules_;
   std::vector<int>
       index_of_kind_;             // [layers] number among the layers with, or without, a delta net
   std::vector<int> index_apart_;  // [layers] number among the local layers, or the others

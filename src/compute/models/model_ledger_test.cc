@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "compute/models/family.h"
-#include "compute/models/rank_model.h"
+#include "compute/models/rank_model_testing.h"
 #include "compute/moe/local_dispatcher.h"
 #include "compute/overlap/testing.h"
-#include "compute/weights/golden_folder.h"
+#include "compute/weights/golden_folder_testing.h"
 
 namespace hocket {
 namespace {
@@ -60,8 +60,8 @@ TEST_F(ModelLedger, EveryOperationIsBookedAndAllOfTheStep) {
   ledger.keep_spans(true);
   for (const Order* order : {&serial_order(), &testing::order_named("four-phase")}) {
     const StepAccount& a = play(*order, ledger);
-    EXPECT_EQ(a.computed() + a.beside + a.idle, a.took);
-    EXPECT_GT(a.beside.count(), 0);
+    EXPECT_EQ(a.computed() + a.other + a.idle, a.took);
+    EXPECT_GT(a.other.count(), 0);
     EXPECT_EQ(a.exposed + a.waiting + a.hidden, Duration{});
     std::map<std::pair<int, int>, std::set<Op>> booked;  // key: layer and half
     for (const LedgerSpan& span : ledger.spans()) {

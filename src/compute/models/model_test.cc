@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "compute/models/family.h"
-#include "compute/weights/golden_folder.h"
+#include "compute/weights/golden_folder_testing.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/hf_families.h"
 

@@ -39,24 +39,36 @@ constexpr TensorNames kGemma4 = {.moe = "", .router = "router.proj.weight", .sha
 constexpr TensorNames kStep3p5 = {
     .moe = "moe.", .correction_bias = "router_bias", .shared = "share_expert."};
 
+constexpr MtpNames kLayersBehind = {};
+constexpr MtpNames kQwenMtp = {.model = "mtp.",
+                               .in_layer = false,
+                               .embedding_norm = "pre_fc_norm_embedding.weight",
+                               .hidden_norm = "pre_fc_norm_hidden.weight",
+                               .projection = "fc.weight",
+                               .final_norm = "norm.weight"};
+constexpr MtpNames kMimoMtp = {.model = "model.mtp.",
+                               .final_norm = "final_layernorm.weight",
+                               .mlp_norm = "pre_mlp_layernorm.weight"};
+
 constexpr std::array<ModelFamily, 28> kFamilies = {{
     {"LlamaForCausalLM", load_decoder_layer},
     {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
     {"Qwen3ForCausalLM", load_decoder_layer},
     {"Qwen3MoeForCausalLM", load_decoder_layer},
-    {"DeepseekV2ForCausalLM", load_decoder_layer},
-    {"DeepseekV3ForCausalLM", load_decoder_layer},
-    {"Glm4MoeForCausalLM", load_decoder_layer},
-    {"Glm4MoeLiteForCausalLM", load_decoder_layer},
-    {"KimiK25ForConditionalGeneration", load_decoder_layer, nested({}, kInnerModel, kInnerHead)},
+    {"DeepseekV2ForCausalLM", load_decoder_layer, {}, &kLayersBehind},
+    {"DeepseekV3ForCausalLM", load_decoder_layer, {}, &kLayersBehind},
+    {"Glm4MoeForCausalLM", load_decoder_layer, {}, &kLayersBehind},
+    {"Glm4MoeLiteForCausalLM", load_decoder_layer, {}, &kLayersBehind},
+    {"KimiK25ForConditionalGeneration", load_decoder_layer, nested({}, kInnerModel, kInnerHead),
+     &kLayersBehind},
     {"Qwen3VLMoeForConditionalGeneration", load_decoder_layer, nested({}, kTextModel)},
     {"Mistral4ForCausalLM", load_decoder_layer},
     {"MiniMaxM2ForCausalLM", load_decoder_layer, kMiniMaxM2},
     {"Ernie4_5_MoeForCausalLM",
      load_decoder_layer,
      {.correction_bias = "moe_statics.e_score_correction_bias"}},
-    {"MiMoV2FlashForCausalLM", load_decoder_layer, {.sinks = "attention_sink_bias"}},
+    {"MiMoV2FlashForCausalLM", load_decoder_layer, {.sinks = "attention_sink_bias"}, &kMimoMtp},
     {"GptOssForCausalLM", load_decoder_layer, {.router = "router.weight"}},
     {"Llama4ForCausalLM", load_decoder_layer, kLlama4},
     {"Llama4ForConditionalGeneration", load_decoder_layer,
@@ -66,11 +78,13 @@ constexpr std::array<ModelFamily, 28> kFamilies = {{
     {"Gemma4ForCausalLM", load_decoder_layer, kGemma4},
     {"Gemma4ForConditionalGeneration", load_decoder_layer, nested(kGemma4, kTextModel)},
     {"KimiLinearForCausalLM", load_decoder_layer, kKimiLinear},
-    {"Qwen3NextForCausalLM", load_decoder_layer, kQwen3Next},
-    {"Qwen3_5ForCausalLM", load_decoder_layer},
-    {"Qwen3_5ForConditionalGeneration", load_decoder_layer, nested(kQwen3Next, kTextModel)},
-    {"Qwen3_5MoeForCausalLM", load_decoder_layer, kQwen3Next},
-    {"Qwen3_5MoeForConditionalGeneration", load_decoder_layer, nested(kQwen3Next, kTextModel)},
+    {"Qwen3NextForCausalLM", load_decoder_layer, kQwen3Next, &kQwenMtp},
+    {"Qwen3_5ForCausalLM", load_decoder_layer, {}, &kQwenMtp},
+    {"Qwen3_5ForConditionalGeneration", load_decoder_layer, nested(kQwen3Next, kTextModel),
+     &kQwenMtp},
+    {"Qwen3_5MoeForCausalLM", load_decoder_layer, kQwen3Next, &kQwenMtp},
+    {"Qwen3_5MoeForConditionalGeneration", load_decoder_layer, nested(kQwen3Next, kTextModel),
+     &kQwenMtp},
 }};
 
 }  // namespace

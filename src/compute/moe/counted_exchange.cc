@@ -33,8 +33,8 @@ std::span<int32_t> CountedExchange::offsets_of(const Part& part) const {
 
 RowExchange::Range CountedExchange::leaving(const Part& part, int rank) const {
   const std::span<const int32_t> offsets = offsets_of(part);
-  const int turn = turn_of(rank);
-  return {first_sent(part) + offsets[turn], offsets[turn + 1] - offsets[turn]};
+  const int order = leaving_order(rank);
+  return {first_sent(part) + offsets[order], offsets[order + 1] - offsets[order]};
 }
 
 RowExchange::SlotLists CountedExchange::slots_of(const WorkBuffers& work, const Range& rows) const {
@@ -61,28 +61,28 @@ void CountedExchange::list_leaving(const Part& part, const MatrixView& normed) {
     counts[rank] = here.data();
   }
 
-  std::array<int64_t, kMostExpertRanks> last_listed;  // the last row that was listed for each turn
+  std::array<int64_t, kMostExpertRanks> last_listed;  // last row, by leaving order of its rank
   last_listed.fill(-1);
   std::ranges::fill(offsets, 0);
   for (int64_t t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < config_.top_k; ++s) {
-      const int turn = turn_of(placement.rank_of(routing.ids.row(t)[s]));
-      offsets[turn + 1] += std::exchange(last_listed[turn], t) == t ? 0 : 1;
+      const int order = leaving_order(placement.rank_of(routing.ids.row(t)[s]));
+      offsets[order + 1] += std::exchange(last_listed[order], t) == t ? 0 : 1;
     }
-  for (int turn = 0; turn < config_.num_ranks; ++turn) offsets[turn + 1] += offsets[turn];
+  for (int order = 0; order < config_.num_ranks; ++order) offsets[order + 1] += offsets[order];
 
   last_listed.fill(-1);
   for (int64_t t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < config_.top_k; ++s) {
       const int id = routing.ids.row(t)[s], rank = placement.rank_of(id);
-      const int turn = turn_of(rank);
-      if (std::exchange(last_listed[turn], t) != t) {
-        const int32_t row = offsets[turn]++;
+      const int order = leaving_order(rank);
+      if (std::exchange(last_listed[order], t) != t) {
+        const int32_t row = offsets[order]++;
         lists.sent_from[first + row] = static_cast<int32_t>(t);
         std::fill_n(lists.sent_ids.row(first + row), config_.top_k, -1);
         std::fill_n(lists.sent_weights.row(first + row), config_.top_k, 0.0f);
       }
-      const int64_t row = first + offsets[turn] - 1;
+      const int64_t row = first + offsets[order] - 1;
       lists.sent_ids.row(row)[s] = placement.local_of(id);
       lists.sent_weights.row(row)[s] = routing.weights.row(t)[s];
       ++counts[rank][placement.local_of(id)];
@@ -147,9 +147,10 @@ void CountedExchange::write_results(const Part& part, const ExpertRows& rows, Re
 //   token   experts (group)     sums from the rank of group 0 and 1, of group 2
 //   t0      5 (2), 1 (0), 0(0)  0: t0 group 0                       0: t0 group 2
 //   t1      2 (1), 1 (0), 4(2)  1: t1 group 0, 2: t1 group 1        1: t1 group 2
-void CountedExchange::expect_results(const Part& part, const Routing& routing, std::span<int> due) {
+void CountedExchange::expect_results(const Part& part, const Routing& routing,
+                                     std::span<int> counts) {
   const Range rows = rows_of(part);
-  std::ranges::fill(due, 0);
+  std::ranges::fill(counts, 0);
   for (int64_t t = rows.begin; t < rows.end(); ++t) {
     const int32_t* const ids = routing.ids.row(t);
     int32_t* const place = part.site.work.expert_position.row(part.half.rows.begin + t);
@@ -167,7 +168,7 @@ void CountedExchange::expect_results(const Part& part, const Routing& routing, s
       ++num_groups;
     }
     for (const int slot : std::span(slots.data(), num_groups))
-      place[slot] = due[config_.placement.rank_of(ids[slot])]++;
+      place[slot] = counts[config_.placement.rank_of(ids[slot])]++;
   }
 }
 

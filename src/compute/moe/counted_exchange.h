@@ -22,7 +22,7 @@ class CountedExchange final : public RowExchange {
 
   int most_rows(int) const override { return config_.limits.max_rows; }
   void list_leaving(const Part& part, const MatrixView& normed) override;
-  void expect_results(const Part& part, const Routing& routing, std::span<int> due) override;
+  void expect_results(const Part& part, const Routing& routing, std::span<int> counts) override;
   bool adds_up(int) const override { return true; }
   void add_up(const Part& part, const Sum& sum) override;
 

@@ -124,25 +124,25 @@ bool ExpertParallelDispatcher::keep(Result<void> result) {
 
 void ExpertParallelDispatcher::all_due(const Half& half) {
   HalfState& state = halves_[half.index];
-  state.num_due = pass_.parts;
-  for (int part = 0; part < pass_.parts; ++part) state.due[part] = lane_of(half.index, part);
+  state.num_pending = pass_.parts;
+  for (int part = 0; part < pass_.parts; ++part) state.pending[part] = lane_of(half.index, part);
 }
 
-// Waits for the first of the due parts to arrive and removes it from them. Returns its lane; -1
+// Waits for the first of the pending parts to arrive and removes it from them. Returns its lane; -1
 // after an error.
 int ExpertParallelDispatcher::take_first(HalfState& state, MessageKind kind, int layer) {
   if (error_) return -1;
   const Stamp stamp = {pass_.step, static_cast<uint16_t>(layer)};
-  const std::span<int> due(state.due.data(), static_cast<size_t>(state.num_due));
-  HOCKET_CHECK(!due.empty());
-  Result<int> lane = due.size() > 1 ? exchange_.wait_any(due, kind, stamp) : due[0];
+  const std::span<int> pending(state.pending.data(), static_cast<size_t>(state.num_pending));
+  HOCKET_CHECK(!pending.empty());
+  Result<int> lane = pending.size() > 1 ? exchange_.wait_any(pending, kind, stamp) : pending[0];
   if (lane)
     if (auto here = exchange_.wait(*lane, kind, stamp); !here) lane = fail(std::move(here).error());
   if (!lane) {
     keep(fail(std::move(lane).error()));
     return -1;
   }
-  state.num_due -= static_cast<int>(std::ranges::remove(due, *lane).size());
+  state.num_pending -= static_cast<int>(std::ranges::remove(pending, *lane).size());
   return *lane;
 }
 
@@ -182,7 +182,7 @@ void ExpertParallelDispatcher::dispatch_start(const ExchangeSite& site, Half& ha
 }
 
 bool ExpertParallelDispatcher::more_parts(const Half& half) const {
-  return !error_ && halves_[half.index].num_due > 0;
+  return !error_ && halves_[half.index].num_pending > 0;
 }
 
 void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& half) {
@@ -246,13 +246,13 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
   int num_lanes = 0;
   HalfState& state = halves_[half.index];
   all_due(half);
-  while (state.num_due > 0) {
+  while (state.num_pending > 0) {
     const int lane = take_first(state, MessageKind::combine, site.layer);
     if (lane < 0) return;
     const Part part = {site, half, lane - lane_of(half.index, 0)};
     if (!keep(read_results(part, routing, results))) return;
     lanes[num_lanes++] = lane;
-    if (!rows_->adds_up(state.num_due)) continue;
+    if (!rows_->adds_up(state.num_pending)) continue;
     rows_->add_up(part, {.routing = routing, .shared = shared, .results = results});
     for (; num_lanes > 0; --num_lanes)
       exchange_.release(lanes[num_lanes - 1], MessageKind::combine);
@@ -263,8 +263,8 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
 // (a message cannot be read).
 Result<void> ExpertParallelDispatcher::read_results(const Part& part, const Routing& routing,
                                                     std::span<const std::byte*> results) {
-  std::array<int, kMostExpertRanks> due;
-  rows_->expect_results(part, routing, std::span(due.data(), config_.num_ranks));
+  std::array<int, kMostExpertRanks> counts;
+  rows_->expect_results(part, routing, std::span(counts.data(), config_.num_ranks));
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
     const std::byte*& first = results[part.index * config_.num_ranks + peer];
     if (peer == config_.rank) {
@@ -272,7 +272,7 @@ Result<void> ExpertParallelDispatcher::read_results(const Part& part, const Rout
       continue;
     }
     HOCKET_TRY(first, read_combine(exchange_.from(part.lane(), MessageKind::combine, peer),
-                                   rows_->combine_format(), due[peer], peer));
+                                   rows_->combine_format(), counts[peer], peer));
   }
   return {};
 }

@@ -66,8 +66,8 @@ class ExpertParallelDispatcher final : public Dispatcher {
   using MessageTo = Pieces (RowExchange::*)(const Part& part, int rank) const;
   // The state of a half between operations.
   struct HalfState {
-    std::array<int, kMaxParts> due{};  // lanes whose part has not been waited for, ascending
-    int num_due = 0;
+    std::array<int, kMaxParts> pending{};  // lanes whose part has not been waited for, ascending
+    int num_pending = 0;
     int part = 0;                    // the part that was taken last
     std::vector<int32_t> rows_from;  // [ranks] rows that came from each, in all parts
   };

@@ -32,9 +32,7 @@ class Placement {
   std::span<const int> experts_of(int rank) const {
     return std::span(by_rank_).subspan(first_[rank], first_[rank + 1] - first_[rank]);
   }
-  // Returns the number of experts on lower ranks, so first_of(rank) + local numbers all experts
-  // rank by rank.
-  int first_of(int rank) const { return first_[rank]; }
+  // Returns the expert's number if all are counted rank by rank.
   int place_of(int expert) const { return first_[rank_of(expert)] + local_of(expert); }
   // Returns the number of experts of the rank that holds most.
   int most_experts() const;

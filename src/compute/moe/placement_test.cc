@@ -22,7 +22,6 @@ TEST(Placement, NeighboursShareARank) {
     EXPECT_EQ(placement.place_of(expert), expert);
     EXPECT_EQ(placement.experts_of(expert / 4)[expert % 4], expert);
   }
-  for (int rank = 0; rank <= 3; ++rank) EXPECT_EQ(placement.first_of(rank), 4 * rank);
 }
 
 TEST(Placement, RanksMustDivideTheExperts) {

@@ -88,10 +88,10 @@ class RowExchange {
   Pieces combine_to(const Part& part, int rank) const;
   const std::byte* own_results(const Part& part) const;
   MessageFormat combine_format() const;
-  // Sets due[rank] to the number of results that come from each rank.
-  virtual void expect_results(const Part& part, const Routing& routing, std::span<int> due) = 0;
-  // Returns true if rows can be added up when the results of all parts but num_due are here.
-  virtual bool adds_up(int num_due) const = 0;
+  // Sets counts[rank] to the number of results that come from each rank.
+  virtual void expect_results(const Part& part, const Routing& routing, std::span<int> counts) = 0;
+  // Returns true if rows can be added up when the results of all parts but num_pending are here.
+  virtual bool adds_up(int num_pending) const = 0;
   // Adds the results of the rows of this part to the residual.
   virtual void add_up(const Part& part, const Sum& sum) = 0;
 
@@ -124,13 +124,10 @@ class RowExchange {
   // Writes the results to rows.x, rank by rank, and sets returned.first.
   virtual void write_results(const Part& part, const ExpertRows& rows, Returned& returned) = 0;
 
-  // Returns how many ranks after this one `rank` comes, less 1; this rank itself is the last.
-  int turn_of(int rank) const {
-    const int turn = rank - config_.rank - 1;
-    return turn < 0 ? turn + config_.num_ranks : turn;
-  }
-  int num_experts_here() const {
-    return static_cast<int>(config_.placement.experts_of(config_.rank).size());
+  // Returns the place of `rank` among those to which rows leave: the next rank is 0, this one last.
+  int leaving_order(int rank) const {
+    const int order = rank - config_.rank - 1;
+    return order < 0 ? order + config_.num_ranks : order;
   }
   // Rounds neighbours of a half to int8, if rows travel so.
   void round_leaving(const Part& part, const MatrixView& normed, const Range& rows) const;

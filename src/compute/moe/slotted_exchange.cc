@@ -55,7 +55,12 @@ RowExchange::Range SlottedExchange::leaving(const Part& part, int rank) const {
 }
 
 // Lists the leaving rows of all parts at once: by part, rank and expert, one row for every slot.
-// Sets work.expert_position to the number of a slot's row in its message.
+// Sets work.expert_position to the number of a slot's row in its message. Rank 1 of 3, with two
+// experts a rank and one part:
+//
+//   sent_from   | e4: t0 t2 | e5: t1 | e0: t0 | e1: t2 | e2: | e3: t1 |
+//   offsets       0           2        3        4        5     5        6
+//   message     | to rank 2          | to rank 0       | own rows       |
 void SlottedExchange::list_leaving(const Part& part, const MatrixView& normed) {
   if (part.index > 0) return;
   const WorkBuffers& work = part.site.work;
@@ -120,8 +125,8 @@ void SlottedExchange::write_results(const Part& part, const ExpertRows& rows, Re
   gather_rows(part.site.backend, std::span(lists.sources, at), rows.x);
 }
 
-void SlottedExchange::expect_results(const Part& part, const Routing&, std::span<int> due) {
-  for (int rank = 0; rank < config_.num_ranks; ++rank) due[rank] = leaving(part, rank).count;
+void SlottedExchange::expect_results(const Part& part, const Routing&, std::span<int> counts) {
+  for (int rank = 0; rank < config_.num_ranks; ++rank) counts[rank] = leaving(part, rank).count;
 }
 
 void SlottedExchange::add_up(const Part& part, const Sum& sum) {

@@ -23,13 +23,13 @@ class SlottedExchange final : public RowExchange {
   void begin_pass(int parts) override;
   int most_rows(int num_experts) const override;
   void list_leaving(const Part& part, const MatrixView& normed) override;
-  void expect_results(const Part& part, const Routing& routing, std::span<int> due) override;
+  void expect_results(const Part& part, const Routing& routing, std::span<int> counts) override;
   // The sum of a row needs every part.
-  bool adds_up(int num_due) const override { return num_due == 0; }
+  bool adds_up(int num_pending) const override { return num_pending == 0; }
   void add_up(const Part& part, const Sum& sum) override;
 
  private:
-  // The place of an expert's rows among the leaving rows, which are sorted by part, rank in turn
+  // The place of an expert's rows among the leaving rows, which are sorted by part, leaving order
   // and expert, and the message that they are in: part * num_ranks + rank.
   struct Leaving {
     int32_t place = 0;

@@ -21,11 +21,11 @@ TEST(LedgerAllocations, AStepMakesNone) {
     ledger.begin_step(tick());
     ledger.begin_pass(1, {}, {}, false);
     for (int i = 0; i < 1000; ++i) {
-      const Ledger::Beside beside(&ledger);
+      const Ledger::OtherWork other(&ledger);
       ledger.begin_op(i % 4, Op::dispatch_wait, i % 2);
       const TimePoint now = clock.now();
-      ledger.heard(i % kMaxLanes, static_cast<MessageKind>(i % kNumMessageKinds), {},
-                   {.peers_posted = now, .last_byte = now, .wait_in = now, .wait_out = tick()});
+      ledger.finished(i % kMaxLanes, static_cast<MessageKind>(i % kNumMessageKinds), {},
+                      {.peers_posted = now, .last_byte = now, .wait_in = now, .wait_out = tick()});
       ledger.end_op();
     }
     ledger.end_step(tick());

@@ -22,7 +22,7 @@ class ForwardProbe {
 // `played`: other ranks wait for the messages of this half, and its experts work for their rows.
 enum class EmptyHalves : uint8_t { passed_over, played };
 
-struct Passage {
+struct PlayedPass {
   const Order& order;
   int num_layers = 0;
   EmptyHalves empty = EmptyHalves::passed_over;
@@ -36,8 +36,8 @@ struct Passage {
 // There are no errors; the order must be legal for every layer's graph (validate()). Thread:
 // engine.
 template <class RunOp>
-void play(const Passage& passage, std::span<Half> halves, RunOp&& run_op) {
-  const auto& [order, num_layers, empty] = passage;
+void play(const PlayedPass& pass, std::span<Half> halves, RunOp&& run_op) {
+  const auto& [order, num_layers, empty] = pass;
   HOCKET_CHECK(order.num_halves == static_cast<int>(halves.size()));
   const int ticks = num_layers + order.lag_max();
   for (int tick = 0; tick < ticks; ++tick)

@@ -6,17 +6,14 @@
 namespace hocket {
 namespace {
 
-// If transfers take less than this fraction of a step, there is nothing to hide.
-constexpr double kLittle = 0.02;
-
-// Returns the gain as a fraction of the time of `none`: "+12 %", "-4 %", "0 %".
-std::string gain(double us, double none_us) {
-  const auto percent = none_us > 0 ? std::lround(100 * (none_us - us) / none_us) : 0;
-  return percent == 0 ? "0 %" : fmt::format("{:+} %", percent);
+// Returns how much less time than `none` it is, in whole percent.
+long gain(double us, double none_us) {
+  return none_us > 0 ? std::lround(100 * (none_us - us) / none_us) : 0;
 }
 
-double per_cent(double us, double none_us) {
-  return none_us > 0 ? 100 * (us - none_us) / none_us : 0;
+// Returns "+12 %", "-4 %", "0 %".
+std::string with_sign(long gain) {
+  return fmt::format("{}{} %", gain > 0 ? "+" : "", gain);
 }
 
 // Returns "decode, 64 rows", "prefill, 2048 rows of 4096 keys".
@@ -44,14 +41,11 @@ OverlapDecision decision_of(const PlanRecord& record, const OrderTable& orders) 
                       .num_changes = record.num_changes};
   for (const Candidate& candidate : record.found.candidates) {
     const Expected expected = correction.of(candidate);
-    out.finalists.push_back({.plan = candidate.plan,
-                             .predicted_us = candidate.step_us,
-                             .expected_us = expected.us,
-                             .num_measured = expected.num_measured});
+    out.finalists.push_back({candidate.plan, describe(candidate.plan, orders), candidate.step_us,
+                             expected.us, expected.num_measured});
   }
   std::ranges::sort(out.finalists, {}, &Finalist::expected_us);
-  out.finalists.resize(std::min(out.finalists.size(), OverlapDecision::kMostFinalists));
-  for (Finalist& finalist : out.finalists) finalist.name = describe(finalist.plan, orders);
+  out.finalists.resize(std::min(out.finalists.size(), kTuning.most_finalists));
   return out;
 }
 
@@ -61,15 +55,15 @@ std::string decision_text(const PlanRecord& record, const OrderTable& orders) {
   if (record.found.candidates.empty()) return is + " (nothing measured yet)";
   const auto [none_us, single_us, two_us] = record.least_us();
   if (record.played.kind != PlanKind::none) {
-    const double us = Correction(record).of(record.played).us, change = per_cent(us, none_us);
-    return fmt::format("{} (predicted {:.3g} ms, none {:.3g} ms: {:.0f} % {})", is, us / 1e3,
-                       none_us / 1e3, std::abs(change), change <= 0 ? "less" : "more");
+    const double us = Correction(record).of(record.played).us;
+    return fmt::format("{} (predicted {:.3g} ms, none {:.3g} ms: {} % {})", is, us / 1e3,
+                       none_us / 1e3, std::abs(gain(us, none_us)), us <= none_us ? "less" : "more");
   }
   if (two_us <= 0) return is + " (too few rows for two halves)";
-  const long gain = std::lround(-per_cent(two_us, none_us));
-  const bool by_measuring = gain <= 0 && record.found.best_of.back().step_us < none_us;
-  return fmt::format("{} (two halves predicted {}{} %: {})", is, gain > 0 ? "+" : "", gain,
-                     gain > 0       ? "too little to change for"
+  const long of_two = gain(two_us, none_us);
+  const bool by_measuring = of_two <= 0 && record.found.best_of.back().step_us < none_us;
+  return fmt::format("{} (two halves predicted {}: {})", is, with_sign(of_two),
+                     of_two > 0     ? "too little to change for"
                      : by_measuring ? "they took longer than they should"
                                     : why_not_two(record.found.reason));
 }
@@ -88,15 +82,15 @@ std::string forced_text(const PlanRecord& record, const std::string& flag) {
 
 std::string why_not_two(const SearchReason& reason) {
   const auto& [none, two, latency_us, experts_us, attn_us] = reason;
-  if (none.exposed_us < kLittle * none.step_us)
+  if (none.exposed_us < kTuning.little_exchange * none.step_us)
     return fmt::format("nothing to hide, the exchange is {:.1f} % of the step",
                        100 * none.exposed_us / none.step_us);
   const double costs = two.compute_us - none.compute_us, hides = none.exposed_us - two.exposed_us;
-  const double half = 0.5 * none.exposed_us;
-  if (costs > 0 && (costs >= half || hides >= half))
+  const double much = kTuning.main_cause * none.exposed_us;
+  if (costs > 0 && (costs >= much || hides >= much))
     return fmt::format("splitting costs {:.0f} %, hides {:.0f} %", 100 * costs / none.step_us,
                        100 * std::max(hides, 0.0) / none.step_us);
-  if (latency_us >= half)
+  if (latency_us >= much)
     return fmt::format("{:.0f} % of the exchange is latency", 100 * latency_us / none.exposed_us);
   const bool is_dispatch = two.dispatch_exposed_us >= two.combine_exposed_us;
   return fmt::format("{} too small to cover {}", experts_us < attn_us ? "experts" : "attention",
@@ -104,20 +98,20 @@ std::string why_not_two(const SearchReason& reason) {
 }
 
 std::string explain(const SearchAnswer& answer) {
-  const double none_us = answer.best_of[0].step_us;
-  const Candidate &best = answer.best(), &best_two = answer.best_of.back();
-  if (best.kind == PlanKind::two_batch) {
-    const Prediction &none = answer.reason.none, &two = answer.reason.two;
+  const auto& [none, single, two] = answer.best_of;
+  const PlanKind best = answer.best().kind;
+  const Prediction &without = answer.reason.none, &with = answer.reason.two;
+  if (best == PlanKind::two_batch)
     return fmt::format("the exchange is {:.0f} % of a step without overlap, {:.0f} % of it hidden",
-                       100 * none.exposed_us / none.step_us,
-                       100 * (none.exposed_us - two.exposed_us) / none.exposed_us);
-  }
-  std::string one;
-  if (best.kind == PlanKind::single_batch)
-    one = fmt::format("one half predicted {}, ", gain(best.step_us, none_us));
-  if (best_two.step_us == 0) return one + "too few rows for two halves";
-  return fmt::format("{}two halves predicted {}: {}", one, gain(best_two.step_us, none_us),
-                     why_not_two(answer.reason));
+                       100 * without.exposed_us / without.step_us,
+                       100 * (without.exposed_us - with.exposed_us) / without.exposed_us);
+  const std::string one =
+      best == PlanKind::single_batch
+          ? fmt::format("one half predicted {}, ", with_sign(gain(single.step_us, none.step_us)))
+          : "";
+  if (two.step_us == 0) return one + "too few rows for two halves";
+  return fmt::format("{}two halves predicted {}: {}", one,
+                     with_sign(gain(two.step_us, none.step_us)), why_not_two(answer.reason));
 }
 
 }  // namespace hocket

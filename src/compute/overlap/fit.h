@@ -14,7 +14,8 @@
 #include <memory>
 #include <vector>
 
-#include "compute/overlap/measured_ratio.h"
+#include "base/running_median.h"
+#include "compute/overlap/robust_line.h"
 #include "compute/overlap/step_report.h"
 
 namespace hocket {
@@ -34,16 +35,16 @@ class FittedTimes final : public StageModel {
   void note(const StepReport& step, const Plan& plan, int num_halves);
   // A bucket without rows gets the times of one row.
   StageTimes at(const Bucket& bucket) const override;
-  // Returns the time beside the layers [us]: embedding, head, sampling, the engine's work.
-  double beside_us(const Bucket& bucket) const;
-  // Returns how many steps or halves of this bucket were learned; with 0, at() is a guess there.
-  int num_seen(const Bucket& bucket) const;
+  // Returns the time of other work [us]: embedding, head, sampling, the engine's work.
+  double other_us(const Bucket& bucket) const;
+  // Returns how many steps or halves of this bucket are remembered; with 0, at() is a guess there.
+  int num_seen(const Bucket& bucket) const { return num_learned(bucket, size_t{0}); }
   // Returns how often a link was found to have changed its speed.
   uint32_t num_link_shifts() const { return num_link_shifts_; }
 
  private:
   // The indices of what is learned of one half and layer: the operations come first.
-  static constexpr size_t kBeside = kNumOps, kPart = kBeside + 1, kDispatch = kPart + 1,
+  static constexpr size_t kOther = kNumOps, kPart = kOther + 1, kDispatch = kPart + 1,
                           kCombine = kDispatch + 1, kNumFitted = kCombine + 1;
   using Values = std::array<double, kNumFitted>;
   using Median = RunningMedian<kTuning.remembered>;
@@ -51,13 +52,11 @@ class FittedTimes final : public StageModel {
     Bucket border, centre;  // the bucket; the size that its medians stand for
     Values prior{};         // the prior's times at `centre`; 0: unknown
     std::array<Median, kNumFitted> medians;
-    int num_seen = 0;
-    uint64_t last_used = 0;
+    uint64_t last_used = 0;  // 0: free
   };
 
-  std::vector<Cell>& of(Phase phase) { return cells_[static_cast<size_t>(phase)]; }
-  const std::vector<Cell>& of(Phase phase) const { return cells_[static_cast<size_t>(phase)]; }
-  const Cell* find(const Bucket& bucket) const;
+  // Returns how many of the remembered steps taught this quantity at this size.
+  int num_learned(const Bucket& bucket, size_t quantity) const;
   Cell& cell_for(const Bucket& bucket);
   Values prior_at(const Bucket& bucket) const;
   static double shape(const Values& prior, const Bucket& bucket, size_t quantity);
@@ -69,7 +68,7 @@ class FittedTimes final : public StageModel {
 
   LayerCounts layers_;
   std::shared_ptr<const StageModel> prior_;
-  std::array<std::vector<Cell>, kNumPhases> cells_;
+  std::vector<Cell> cells_;  // for both phases
   Median latency_;
   std::array<ShiftWatch, 2> watches_;  // one for dispatch, one for combine
   uint32_t num_link_shifts_ = 0;

@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kMostBesides = 64;    // spans of Beside in one step
+constexpr int kMostOtherWork = 64;  // spans of OtherWork in one step
 constexpr int kMostAgreements = 8;  // agreements in one step
 
 size_t index_of(Op op) {
@@ -26,7 +26,7 @@ size_t most_exchanges(const Ledger::Limits& limits) {
 size_t Ledger::most_spans(const Limits& limits) {
   const size_t ops = static_cast<size_t>(limits.num_layers) * kMaxHalves * kNumOps;
   // Each exchange: exposed, waiting, push, wire.
-  return ops + 4 * most_exchanges(limits) + kMostBesides;
+  return ops + 4 * most_exchanges(limits) + kMostOtherWork;
 }
 
 Ledger::Ledger(const Limits& limits, const Clock& clock) : clock_(clock), limits_(limits) {
@@ -49,13 +49,13 @@ void Ledger::begin_step(TimePoint now) {
   waited_ = {};
 }
 
-void Ledger::begin_pass(uint64_t step, const Plan& plan, const Bucket& bucket, bool is_shadow,
+void Ledger::begin_pass(uint64_t step, const Plan& plan, const Bucket& bucket, bool is_trial,
                         std::span<const int> half_rows) {
   account_.has_pass = is_open_;
   account_.step = step;
   account_.plan = plan;
   account_.bucket = bucket;
-  account_.is_shadow = is_shadow;
+  account_.is_trial = is_trial;
   cut_into(half_rows);
 }
 
@@ -74,8 +74,8 @@ void Ledger::book(TimePoint now) {
     account_.compute[index_of(op_.op)] += spent;
     account_.half_compute[op_.half] += spent;
     if (LayerAccount* layer = layer_account(op_.layer)) layer->compute[index_of(op_.op)] += spent;
-  } else if (besides_ > 0) {
-    account_.beside += spent;
+  } else if (other_depth_ > 0) {
+    account_.other += spent;
   } else {
     account_.idle += spent;
   }
@@ -103,26 +103,26 @@ void Ledger::end_op() {
   keep(op_);
 }
 
-Ledger::Beside::Beside(Ledger* ledger, const char* what) : ledger_(ledger), what_(what) {
+Ledger::OtherWork::OtherWork(Ledger* ledger, const char* what) : ledger_(ledger), what_(what) {
   if (ledger_ == nullptr) return;
   if (ledger_->is_open_) ledger_->book(ledger_->clock_.now());
   begin_ = ledger_->since_;
-  ++ledger_->besides_;
+  ++ledger_->other_depth_;
 }
 
-Ledger::Beside::~Beside() {
+Ledger::OtherWork::~OtherWork() {
   if (ledger_ == nullptr) return;
   Ledger& l = *ledger_;
   if (l.is_open_) l.book(l.clock_.now());
-  --l.besides_;
+  --l.other_depth_;
   if (l.is_open_ && l.keeps_spans_)
-    l.keep({.kind = LedgerSpan::Kind::beside,
+    l.keep({.kind = LedgerSpan::Kind::other,
             .begin = std::max(begin_, l.begin_),
             .end = l.since_,
             .what = what_});
 }
 
-void Ledger::heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
+void Ledger::finished(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
   if (!is_open_) return;
   if (kind == MessageKind::agree) note_latency(times);
   book_wait(lane, kind, stamp, times);
@@ -225,7 +225,7 @@ void Ledger::estimate_arrivals() {
     const auto kind = static_cast<size_t>(m.kind);
     const TimePoint pushed = m.pushed + account_.latency, from = std::max(pushed, through);
     is_through_known = is_through_known || pushed >= through;
-    if (from < m.there && 2 * waited_in(from, m.there) >= m.there - from) {
+    if (from < m.there && waited_in(from, m.there) >= kTuning.seen_share * (m.there - from)) {
       if (is_through_known && m.bytes > 0) {
         seen[kind].us += to_us(m.there - from);
         seen[kind].bytes += static_cast<double>(m.bytes);
@@ -276,7 +276,7 @@ const StepAccount& Ledger::end_step(TimePoint now) {
   is_open_ = false;
   account_.took = now - begin_;
   settle_wire();
-  if (++latency_steps_ == kLatencySteps) {
+  if (++latency_steps_ == kTuning.latency_steps) {
     latency_steps_ = 0;
     least_[1] = least_[0];
     least_[0] = Duration::max();

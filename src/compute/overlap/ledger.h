@@ -1,6 +1,6 @@
 // Accounts for every microsecond of a rank's step, each booked once:
 //
-//   step = compute, by operation + beside (embedding, head, sampling, engine)
+//   step = compute, by operation + other (embedding, head, sampling, engine)
 //        + exposed (waited for a transfer that was under way)
 //        + waiting (waited for a rank that had not sent yet)
 //        + idle (the rest; at 1 % or more something is not booked)
@@ -35,11 +35,11 @@ struct StepAccount {
   uint64_t step = 0;
   Plan plan;
   Bucket bucket;  // this rank's rows and keys
-  bool is_shadow = false;
+  bool is_trial = false;
   TimePoint begin{};
   Duration took{};
   std::array<Duration, kNumOps> compute{};
-  Duration beside{}, exposed{}, waiting{}, idle{};
+  Duration other{}, exposed{}, waiting{}, idle{};
   // The time in which a message was under way, from the push of its last sender until its arrival,
   // while this rank waited neither for it nor for anything else. Several messages at once count
   // once. Where arrivals are noticed late, the arrival of a message that was not waited for is
@@ -70,17 +70,17 @@ struct StepAccount {
 
 // One bar of a timeline of the last step: an operation; a wait inside one; the messages of an
 // exchange as they left (push: while they were handed over, in an operation) or came (wire); or
-// work beside the layers.
+// other work.
 struct LedgerSpan {
-  enum class Kind : uint8_t { op, exposed, waiting, push, wire, beside };
+  enum class Kind : uint8_t { op, exposed, waiting, push, wire, other };
   Kind kind = Kind::op;
   Op op = Op::attn_in;                          // only Kind::op
-  MessageKind message = MessageKind::dispatch;  // all kinds except op and beside
+  MessageKind message = MessageKind::dispatch;  // all kinds except op and other
   uint8_t half = 0, part = 0;
   int16_t layer = -1;  // -1: it belongs to no layer
   TimePoint begin{}, end{};
   int64_t bytes = 0;            // only Kind::push and wire
-  const char* what = "beside";  // only Kind::beside
+  const char* what = "beside";  // only Kind::other
 };
 
 // Books one step after the other. It can be the watch of an exchange.
@@ -98,23 +98,23 @@ class Ledger final : public ExchangeWatch {
   void begin_step(TimePoint now);
   // Says which pass the step plays, once the ranks have agreed on it. half_rows: rows of each half,
   // if they are known already.
-  void begin_pass(uint64_t step, const Plan& plan, const Bucket& bucket, bool is_shadow,
+  void begin_pass(uint64_t step, const Plan& plan, const Bucket& bucket, bool is_trial,
                   std::span<const int> half_rows = {});
   // Says how the rows were cut into halves, as soon as that is known.
   void cut_into(std::span<const int> half_rows);
   // The time between two operations is booked to the second one.
   void begin_op(int layer, Op op, int half);
   void end_op();
-  // While an object lives, time is booked as work beside the layers (embedding, head, sampling, the
-  // engine's). Operations and other Beside objects may be nested in it; each moment is booked to
-  // the innermost.
-  class Beside {
+  // While an object lives, time is booked as work outside the layers (embedding, head, sampling,
+  // the engine's). Operations and more OtherWork may be nested in it; each moment is booked to the
+  // innermost.
+  class OtherWork {
    public:
     // `what` is a word for timelines; it outlives the ledger.
-    explicit Beside(Ledger* ledger, const char* what = "beside");
-    ~Beside();
-    Beside(const Beside&) = delete;
-    Beside& operator=(const Beside&) = delete;
+    explicit OtherWork(Ledger* ledger, const char* what = "beside");
+    ~OtherWork();
+    OtherWork(const OtherWork&) = delete;
+    OtherWork& operator=(const OtherWork&) = delete;
 
    private:
     Ledger* ledger_;  // may be null
@@ -122,7 +122,7 @@ class Ledger final : public ExchangeWatch {
     TimePoint begin_{};
   };
   // The exchange calls it after a wait for rows or for an agreement.
-  void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override;
+  void finished(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override;
   // Ends the step. The returned account is valid until the next begin_step().
   const StepAccount& end_step(TimePoint now);
 
@@ -166,15 +166,14 @@ class Ledger final : public ExchangeWatch {
 
   // The state of the open step: what is going on, and since when (since_) it is not booked.
   bool is_open_ = false, in_op_ = false, after_op_ = false;
-  int besides_ = 0;
+  int other_depth_ = 0;
   LedgerSpan op_;
   TimePoint begin_{}, since_{};
   Duration waited_{};  // waits after since_
   // The messages of this step, sorted by arrival, and its waits, sorted by time.
   std::vector<Message> messages_;
   std::vector<Wait> waits_;
-  // The least latency in the current and in the last window of kLatencySteps steps.
-  static constexpr int kLatencySteps = 64;
+  // The least latency in the current and in the last window of kTuning.latency_steps.
   Duration least_[2] = {Duration::max(), Duration::max()};
   int latency_steps_ = 0;
   // Microseconds on the link by bytes, for each MessageKind: each step adds its mean over the

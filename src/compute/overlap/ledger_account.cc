@@ -44,7 +44,7 @@ StepReport StepAccount::report() const {
   out.is_valid = has_pass;
   out.is_exact = exact_arrival;
   for (size_t op = 0; op < kNumOps; ++op) out.compute_us[op] = us(compute[op]);
-  out.beside_us = us(beside);
+  out.other_us = us(other);
   out.exposed_us = us(exposed);
   out.waiting_us = us(waiting);
   out.step_us = us(took);

@@ -31,14 +31,14 @@ class LateLedgerTest : public ::testing::Test {
   void waited(int part, const Times& times) {
     ledger_.begin_op(0, Op::dispatch_wait, 0);
     clock_.advance(base_ + times.there - clock_.now());
-    ledger_.heard(part, times.kind, {},
-                  {.start = base_,
-                   .posted = base_,
-                   .peers_posted = base_ + times.pushed,
-                   .last_byte = base_ + times.there,
-                   .wait_in = base_ + times.wait_in,
-                   .wait_out = base_ + times.there,
-                   .in_bytes = static_cast<uint64_t>(times.bytes)});
+    ledger_.finished(part, times.kind, {},
+                     {.start = base_,
+                      .posted = base_,
+                      .peers_posted = base_ + times.pushed,
+                      .last_byte = base_ + times.there,
+                      .wait_in = base_ + times.wait_in,
+                      .wait_out = base_ + times.there,
+                      .in_bytes = static_cast<uint64_t>(times.bytes)});
     ledger_.end_op();
   }
   // Plays a step that computes until `at`, then looks for `count` messages of `bytes` each, which
@@ -116,7 +116,7 @@ TEST_F(LateLedgerTest, AnEstimateLiesBelowTheBound) {
                                 .in_bytes = 100 * (1 + random() % 4)};
       clock_.advance(there - in);
       const auto kind = random() % 2 == 0 ? MessageKind::dispatch : MessageKind::combine;
-      for (Ledger* ledger : {&ledger_, &believer}) ledger->heard(i % kMaxLanes, kind, {}, times);
+      for (Ledger* ledger : {&ledger_, &believer}) ledger->finished(i % kMaxLanes, kind, {}, times);
     }
     const StepAccount &a = ledger_.end_step(clock_.now()), &b = believer.end_step(clock_.now());
     ASSERT_GE(a.hidden, 0ns);

@@ -130,7 +130,7 @@ std::array<Booked, 2> play_both(const Script& script) {
 }
 
 void expect_whole(const StepAccount& a) {
-  EXPECT_EQ(a.computed() + a.beside + a.exposed + a.waiting + a.idle, a.took);
+  EXPECT_EQ(a.computed() + a.other + a.exposed + a.waiting + a.idle, a.took);
   EXPECT_EQ(a.idle, 0us);
 }
 

@@ -38,15 +38,15 @@ class LedgerTest : public ::testing::Test {
     int64_t in_bytes = 0, out_bytes = 0;
   };
   void waited(int lane, MessageKind kind, const Times& times, int layer = 0) {
-    ledger_.heard(lane, kind, {.step = 7, .layer = static_cast<uint16_t>(layer)},
-                  {.start = base_,
-                   .posted = base_,
-                   .peers_posted = base_ + times.pushed,
-                   .last_byte = base_ + times.there,
-                   .wait_in = base_ + times.wait_in,
-                   .wait_out = base_ + times.wait_out,
-                   .out_bytes = static_cast<uint64_t>(times.out_bytes),
-                   .in_bytes = static_cast<uint64_t>(times.in_bytes)});
+    ledger_.finished(lane, kind, {.step = 7, .layer = static_cast<uint16_t>(layer)},
+                     {.start = base_,
+                      .posted = base_,
+                      .peers_posted = base_ + times.pushed,
+                      .last_byte = base_ + times.there,
+                      .wait_in = base_ + times.wait_in,
+                      .wait_out = base_ + times.wait_out,
+                      .out_bytes = static_cast<uint64_t>(times.out_bytes),
+                      .in_bytes = static_cast<uint64_t>(times.in_bytes)});
   }
   // Waits within the operation `op` and computes before and after it.
   void wait_in_op(int layer, Op op, int lane, MessageKind kind, const Times& times,
@@ -59,7 +59,7 @@ class LedgerTest : public ::testing::Test {
   }
   const StepAccount& end() { return ledger_.end_step(clock_.now()); }
   static Duration sum(const StepAccount& a) {
-    return a.computed() + a.beside + a.exposed + a.waiting + a.idle;
+    return a.computed() + a.other + a.exposed + a.waiting + a.idle;
   }
 
   FakeClock clock_;
@@ -71,11 +71,11 @@ TEST_F(LedgerTest, EachMomentIsBookedToTheInnermostThing) {
   begin();
   go(1us);
   {
-    const Ledger::Beside turn(&ledger_);
+    const Ledger::OtherWork turn(&ledger_);
     go(2us);
     pass();
     {
-      const Ledger::Beside embedding(&ledger_);
+      const Ledger::OtherWork embedding(&ledger_);
       go(4us);
     }
     op(0, Op::attn_in, 8us);
@@ -88,7 +88,7 @@ TEST_F(LedgerTest, EachMomentIsBookedToTheInnermostThing) {
   EXPECT_EQ(a.took, 255us);
   EXPECT_EQ(a.compute[static_cast<size_t>(Op::attn_in)], 56us);
   EXPECT_EQ(a.compute[static_cast<size_t>(Op::experts)], 64us);
-  EXPECT_EQ(a.beside, 6us);
+  EXPECT_EQ(a.other, 6us);
   EXPECT_EQ(a.idle, 129us);
   EXPECT_EQ(a.half_compute[0], 8us);
   EXPECT_EQ(a.half_compute[1], 112us);
@@ -210,7 +210,7 @@ TEST_F(LedgerTest, TheReportSaysWhatWasBooked) {
   EXPECT_FLOAT_EQ(r.dispatch_busy_us, 3);
   EXPECT_FLOAT_EQ(r.dispatch_kb, 5);
   EXPECT_FLOAT_EQ(r.step_us, 16);
-  EXPECT_TRUE(a.is_shadow);
+  EXPECT_TRUE(a.is_trial);
   begin();
   go(5us);
   EXPECT_EQ(end().report().is_valid, 0);  // no rank had rows
@@ -220,7 +220,7 @@ TEST_F(LedgerTest, NothingIsBookedWhileNoStepIsOpen) {
   op(0, Op::gate, 10us);
   waited(0, kDispatch, {.pushed = 0us, .there = 1us, .wait_in = 0us, .wait_out = 2us});
   {
-    const Ledger::Beside beside(&ledger_);
+    const Ledger::OtherWork other(&ledger_);
   }
   begin();
   pass();

@@ -1,9 +1,32 @@
 #include "compute/overlap/plan_record.h"
 
-#include <algorithm>
-#include <cmath>
+#include <utility>
 
 namespace hocket {
+
+void MeasuredRatio::add(double ratio) {
+  std::rotate(last_.begin(), last_.begin() + 1, last_.end());
+  last_.back() = static_cast<float>(ratio);
+  if (count() > 0) {
+    const double off = ratio / median(), far = kTuning.far_ratio;
+    const double weight = std::max(kTuning.newest_share, 1.0 / count());
+    if (off < far && off * far > 1)
+      spread_ += weight * (kTuning.spread_per_mean * std::abs(off - 1) - spread_);
+    if (const int since = watch_.add(off); since > 0) {
+      median_.clear();
+      for (int i = since; i > 1; --i) median_.add(*(last_.end() - i));
+    }
+  }
+  median_.add(last_.back());
+}
+
+void MeasuredRatio::weaken(int most) {
+  const auto median = static_cast<float>(median_.median());
+  const int kept = std::min(count(), most);
+  median_.clear();
+  for (int i = 0; i < kept; ++i) median_.add(median);
+}
+
 Correction::Correction(const PlanRecord& record) : record_(record) {
   const KindRatios& near = (*record.of_phases_)[static_cast<size_t>(record.border.phase)];
   const double as_played = record.of_kinds_[index_of(record.played.kind)].value(1);
@@ -16,10 +39,6 @@ Correction::Correction(const PlanRecord& record) : record_(record) {
     noise_ = std::max(noise_, near[i].spread());
   }
   doubt_ = std::min(kTuning.errors_in_doubt * std::max(off, noise_), kTuning.most_doubt);
-}
-
-int Correction::num_measured(PlanKind kind) const {
-  return record_.of_kinds_[index_of(kind)].count();
 }
 
 Expected Correction::of(const Candidate& candidate) const {
@@ -37,10 +56,10 @@ PlanRecord::PlanRecord(size_t most_candidates, const std::array<KindRatios, kNum
 }
 
 void PlanRecord::begin(const Bucket& size, const Candidate& first) {
-  std::vector<Candidate> kept = std::move(found.candidates);
-  kept.clear();
-  *this = PlanRecord(0, of_phases_);
-  found.candidates = std::move(kept);
+  PlanRecord fresh(0, of_phases_);
+  std::swap(fresh.found.candidates, found.candidates);  // keeps its memory
+  *this = std::move(fresh);
+  found.candidates.clear();
   border = border_of(size);
   played = first;
   rows_ = size.rows, keys_ = static_cast<double>(size.kv_tokens);
@@ -51,10 +70,10 @@ Bucket PlanRecord::size() const {
 }
 
 void PlanRecord::note_size(const StepReport& step) {
-  const double weight = std::max(0.1, 1.0 / static_cast<double>(++num_steps));
+  const double weight = std::max(kTuning.newest_share, 1.0 / static_cast<double>(++num_steps));
   rows_ += weight * (step.rows - rows_);
   keys_ += weight * (step.kv_tokens - keys_);
-  ++calm, ++searched_ago;
+  ++steps_since_change, ++steps_since_search;
   if (num_steps % kTuning.ageing != 0) return;
   for (OfPlan& own : of_plans_) own.ratio.age();
   for (MeasuredRatio& ratio : of_kinds_) ratio.age();
@@ -75,14 +94,14 @@ void PlanRecord::weaken() {
   for (OfPlan& own : of_plans_) own.ratio.weaken(kTuning.guess);
   for (MeasuredRatio& ratio : of_kinds_) ratio.weaken(kTuning.guess);
   measured.clear();
-  streak = calm = 0;
-  trials_left = kTuning.first_trials;
+  evidence = steps_since_change = 0;
+  trial_steps_left = kTuning.first_trial_steps;
 }
 
 void PlanRecord::adopt(const Candidate& candidate) {
   played = candidate;
   measured.clear();
-  streak = calm = 0;
+  evidence = steps_since_change = 0;
   ++num_changes;
 }
 

@@ -2,7 +2,9 @@
 // predicted, and how far predictions were off. Thread: engine.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <vector>
 
 #include "compute/overlap/fit.h"
@@ -13,8 +15,34 @@ namespace hocket {
 constexpr size_t index_of(PlanKind kind) {
   return static_cast<size_t>(kind);
 }
-// The ratio of measured to predicted time of each PlanKind.
-using KindRatios = std::array<MeasuredRatio, kNumPlanKinds>;
+
+// The median of measured / predicted times. After a shift the older values are forgotten.
+class MeasuredRatio {
+ public:
+  void add(double ratio);
+  // Makes the median count as `most` measurements at most, because conditions have changed.
+  void weaken(int most);
+  // Makes it count half, but not nothing: that it was measured once is not forgotten.
+  void age() { weaken(std::max(count() / 2, 1)); }
+  int count() const { return median_.count(); }
+  double median() const { return median_.median(); }  // 0 without values
+  // Returns the weighted mean of the median and a guess.
+  double value(double guess) const {
+    return (count() * median() + kTuning.guess * guess) / (count() + kTuning.guess);
+  }
+  // Returns the relative standard error of value(), if single measurements differ by `spread`.
+  double error(double spread) const {
+    return spread * std::sqrt(count()) / (count() + kTuning.guess);
+  }
+  double spread() const { return spread_; }  // relative, of single measurements
+
+ private:
+  RunningMedian<kTuning.ratios> median_;
+  std::array<float, kTuning.slower> last_{};
+  double spread_ = 0;
+  ShiftWatch watch_{kTuning.far_ratio, {kTuning.slower, kTuning.faster}};
+};
+using KindRatios = std::array<MeasuredRatio, kNumPlanKinds>;  // by PlanKind
 
 // The expected time of a plan: the prediction, corrected by what was measured.
 struct Expected {
@@ -23,27 +51,9 @@ struct Expected {
   int num_measured = 0;  // steps by this plan that count
 };
 
-// Corrects predictions in one bucket. A plan that was not played there is corrected by the ratio of
-// its kind; a kind that was not, by its ratio in other buckets, else by that of the played plan,
-// because both predictions are made of the same times.
-class PlanRecord;
-class Correction {
- public:
-  explicit Correction(const PlanRecord& record);
-  Expected of(const Candidate& candidate) const;
-  // Returns how far the prediction of an unmeasured plan may be off, as a share.
-  double doubt() const { return doubt_; }
-  int num_measured(PlanKind kind) const;
-
- private:
-  const PlanRecord& record_;
-  std::array<double, kNumPlanKinds> of_kind_{};
-  double noise_ = 0;  // relative spread of single steps
-  double doubt_ = 0;
-};
-
 class PlanRecord {
  public:
+  // of_phases: the ratios over all buckets, by Phase; they outlive it.
   PlanRecord(size_t most_candidates, const std::array<KindRatios, kNumPhases>* of_phases);
   // Forgets everything and begins with `plan`. Allocates nothing.
   void begin(const Bucket& size, const Candidate& first);
@@ -57,7 +67,6 @@ class PlanRecord {
 
   // Returns the least expected time of each kind [us]; 0: unknown.
   std::array<double, kNumPlanKinds> least_us() const;
-
   // Returns how much longer the played plan is expected to take than the best, as a share.
   double cost() const;
 
@@ -65,11 +74,11 @@ class PlanRecord {
   Candidate played;                            // the plan of all steps except trials, as predicted
   SearchAnswer found;                          // the last search; without candidates: none yet
   RunningMedian<kTuning.remembered> measured;  // step times of `played` since it was adopted [us]
-  int streak = 0;        // score of the steps in a row in which another plan was better
-  int calm = 0;          // steps since the plan or the links changed
-  int searched_ago = 0;  // steps since the last search
-  int trials_left = kTuning.first_trials;  // steps of trials that need not be rare
-  bool is_told = false, has_news = false;  // a line about it was logged; one is to be logged
+  int evidence = 0;            // that another plan is better: kTuning.evidence_needed steps
+  int steps_since_change = 0;  // since the plan or the links changed
+  int steps_since_search = 0;
+  int trial_steps_left = kTuning.first_trial_steps;  // they need not be rare
+  bool is_logged = false, has_log_line = false;  // a line about it was logged; one is to be logged
   uint64_t num_steps = 0, num_trial_steps = 0, num_changes = 0, last_used = 0;
 
  private:
@@ -82,7 +91,25 @@ class PlanRecord {
   double rows_ = 0, keys_ = 0;
   std::array<OfPlan, kTuning.ratios_of_plans> of_plans_{};
   KindRatios of_kinds_;
-  const std::array<KindRatios, kNumPhases>* of_phases_;  // over all buckets
+  const std::array<KindRatios, kNumPhases>* of_phases_;
+};
+
+// Corrects predictions in one bucket. A plan that was not played there is corrected by the ratio of
+// its kind; a kind that was not, by its ratio in other buckets, else by that of the played plan,
+// because both predictions are made of the same times.
+class Correction {
+ public:
+  explicit Correction(const PlanRecord& record);
+  Expected of(const Candidate& candidate) const;
+  // Returns how far the prediction of an unmeasured plan may be off, as a share.
+  double doubt() const { return doubt_; }
+  int num_measured(PlanKind kind) const { return record_.of_kinds_[index_of(kind)].count(); }
+
+ private:
+  const PlanRecord& record_;
+  std::array<double, kNumPlanKinds> of_kind_{};
+  double noise_ = 0;  // relative spread of single steps
+  double doubt_ = 0;
 };
 
 }  // namespace hocket

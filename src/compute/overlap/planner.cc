@@ -1,12 +1,68 @@
 #include "compute/overlap/planner.h"
 
 #include <algorithm>
-#include <tuple>
+#include <cmath>
+#include <ranges>
 #include <utility>
 
 #include "base/check.h"
 
 namespace hocket {
+namespace {
+
+// Returns the candidate with the lowest optimistic time, which is its expected time less its
+// uncertainty; nothing if another one is expected to be faster than even that.
+std::optional<Plan> most_promising(const PlanRecord& record) {
+  // Returns the part of a doubt that is left once n steps were measured.
+  const auto left = [](double doubt, int n) { return doubt * kTuning.guess / (n + kTuning.guess); };
+  const Correction correction(record);
+  if (correction.doubt() < kTuning.certain) return std::nullopt;
+  double best_us = correction.of(record.played).us, least_us = best_us;
+  const Candidate* best = nullptr;
+  for (const Candidate& candidate : record.found.candidates) {
+    const Expected expected = correction.of(candidate);
+    best_us = std::min(best_us, expected.us);
+    if (candidate.plan == record.played.plan) continue;
+    const int of_kind = correction.num_measured(candidate.kind);
+    const double reach = of_kind < kTuning.few
+                             ? left(kTuning.doubt_of_kind, of_kind)
+                             : left(correction.doubt(), expected.num_measured) +
+                                   (expected.num_measured > 0 ? expected.error : 0);
+    const double us = expected.us * (1 - reach);
+    if (best == nullptr || us < least_us) best = &candidate, least_us = us;
+  }
+  return best != nullptr && least_us < best_us ? std::optional(best->plan) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Plan> Trials::next(const PlanRecord& record) {
+  if (pace_.proposes() && record.border.phase == phase_) {
+    pace_.propose();
+    return plan_;
+  }
+  if (last_phase_ != record.border.phase || record.measured.count() < kTuning.few ||
+      !pace_.may_begin(record.trial_steps_left > 0))
+    return std::nullopt;
+  const auto plan = most_promising(record);
+  if (!plan) return std::nullopt;
+  plan_ = *plan, phase_ = record.border.phase;
+  pace_.begin();
+  return plan;
+}
+
+bool Trials::is_tried(const StepReport& step) const {
+  return pace_.under_way() && step.plan == static_cast<uint32_t>(id_of(plan_)) &&
+         step.phase == static_cast<uint8_t>(phase_);
+}
+
+bool Trials::note(PlanRecord& record, const StepReport& step) {
+  last_phase_ = record.border.phase;
+  const bool is_one = is_tried(step);
+  if (is_one) ++record.num_trial_steps, --record.trial_steps_left;
+  pace_.note(is_one);
+  return is_one;
+}
 
 Planner::Planner(const Options& options) : options_(options), fit_(options.layers, options.prior) {
   HOCKET_CHECK(options.orders != nullptr && options.clock != nullptr);
@@ -17,12 +73,8 @@ Planner::Planner(const Options& options) : options_(options), fit_(options.layer
 
 SearchQuestion Planner::question(const Bucket& bucket) const {
   LayerCounts layers = options_.layers;
-  layers.beside_us = fit_.beside_us(bucket);
-  return {.model = fit_,
-          .orders = *options_.orders,
-          .layers = layers,
-          .bucket = bucket,
-          .row_tile = options_.row_tile};
+  layers.other_us = fit_.other_us(bucket);
+  return {fit_, *options_.orders, layers, bucket, options_.row_tile};
 }
 
 // Returns the record of the bucket; if there is none, the one that was used longest ago begins anew
@@ -44,14 +96,15 @@ PlanRecord& Planner::record_for(const Bucket& bucket) {
 // A bucket is searched often at first and after each change, later less and less often.
 void Planner::search_for(PlanRecord& record) {
   const bool is_due = record.found.candidates.empty() ||
-                      record.searched_ago >= std::min(1 + record.calm / 2, kTuning.most_between);
+                      record.steps_since_search >=
+                          std::min(1 + record.steps_since_change / 2, kTuning.most_between);
   if (!is_due || credit_us_ <= 0) return;
   const TimePoint begin = options_.clock->now();
   const bool is_first = record.found.candidates.empty();
   const SearchQuestion asked = question(record.size());
-  search_into(asked, record.found);
+  record.found = search(asked, std::move(record.found));
   record.played.step_us = predict_plan(asked, record.played.plan).step_us;
-  record.searched_ago = 0;
+  record.steps_since_search = 0;
   if (is_first) decide(record, true);
   const double took_us = to_us(options_.clock->now() - begin);
   credit_us_ -= took_us;
@@ -80,13 +133,13 @@ void Planner::decide(PlanRecord& record, bool at_once) {
   const double margin = are_alike ? kTuning.same_kind : kTuning.other_kind;
   const double errors = is_guess ? 0 : std::hypot(now.error, then.error);
   if (then.us >= now.us * (1 - margin - kTuning.errors * errors)) {
-    record.streak = 0;
+    record.evidence = 0;
     return;
   }
-  record.streak += is_guess ? 1 : 1 + static_cast<int>((1 - then.us / now.us) / margin);
-  if (!at_once && record.streak < kTuning.patience) return;
+  record.evidence += is_guess ? 1 : 1 + static_cast<int>((1 - then.us / now.us) / margin);
+  if (!at_once && record.evidence < kTuning.evidence_needed) return;
   record.adopt(*best);
-  record.has_news = is_automatic();
+  record.has_log_line = is_automatic();
 }
 
 void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& plan) {
@@ -96,12 +149,11 @@ void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& pl
   if (trials_.is_cold(step)) return;
   // Sizes that the fit has not seen say nothing about plans.
   if (fit_.num_seen(halves ? (*halves)[0] : bucket) >= kTuning.few) {
-    const double predicted_us = predict_plan(question(bucket), plan).step_us;
-    const double ratio = predicted_us > 0 ? static_cast<double>(step.step_us) / predicted_us : 0;
     const PlanKind kind = kind_of(plan, *options_.orders);
-    if (ratio > 0) {
-      record.note_ratio({plan, kind}, ratio);
-      ratios_[static_cast<size_t>(bucket.phase)][index_of(kind)].add(ratio);
+    const double predicted_us = predict_plan(question(bucket), plan).step_us;
+    if (predicted_us > 0 && step.step_us > 0) {
+      record.note_ratio({plan, kind}, step.step_us / predicted_us);
+      ratios_[static_cast<size_t>(bucket.phase)][index_of(kind)].add(step.step_us / predicted_us);
     }
   }
   fit_.note(step, plan, num_halves);
@@ -109,8 +161,7 @@ void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& pl
   if (std::exchange(num_link_shifts_, fit_.num_link_shifts()) == fit_.num_link_shifts()) return;
   if (std::exchange(shifted_at_, totals_.num_steps) + kTuning.links_apart > totals_.num_steps)
     return;
-  for (KindRatios& of_phase : ratios_)
-    for (MeasuredRatio& ratio : of_phase) ratio.weaken(kTuning.guess);
+  for (MeasuredRatio& ratio : std::views::join(ratios_)) ratio.weaken(kTuning.guess);
   for (PlanRecord& each : records_) each.weaken();
 }
 
@@ -120,22 +171,19 @@ void Planner::note(std::span<const StepReport> reports) {
   if (step.is_valid == 0 || step.rows == 0 || !plan) return;
   const std::lock_guard lock(mutex_);
   if (++totals_.num_steps % kTuning.ageing == 0)
-    for (KindRatios& of_phase : ratios_)
-      for (MeasuredRatio& ratio : of_phase) ratio.age();
+    for (MeasuredRatio& ratio : std::views::join(ratios_)) ratio.age();
   credit_us_ = std::min(credit_us_ + kTuning.search_share * step.step_us, kTuning.most_credit_us);
   PlanRecord& record =
       record_for({static_cast<Phase>(step.phase), static_cast<int>(step.rows), step.kv_tokens});
   record.note_size(step);
   measure(record, step, *plan);
-  const uint64_t before = record.num_trial_steps;
-  trials_.note(record, step);
-  totals_.num_trial_steps += record.num_trial_steps - before;
+  totals_.num_trial_steps += trials_.note(record, step) ? 1 : 0;
   if (record.found.candidates.empty()) return;
   if (record.measured.count() >= kTuning.few) decide(record, false);
   // The first decision is logged once it has settled; a forced plan, if it costs time.
-  if (record.is_told || options_.choice.mode == OverlapChoice::Mode::none) return;
-  record.has_news |=
-      record.num_steps >= kTuning.untold && (is_automatic() || record.cost() > kTuning.cost_told);
+  if (record.is_logged || options_.choice.mode == OverlapChoice::Mode::none) return;
+  record.has_log_line |= record.num_steps >= kTuning.steps_until_logged &&
+                         (is_automatic() || record.cost() > kTuning.logged_cost);
 }
 
 Planner::Choice Planner::choose(const Bucket& next) {
@@ -147,11 +195,11 @@ Planner::Choice Planner::choose(const Bucket& next) {
   return {trial.value_or(record.played.plan), trial.has_value()};
 }
 
-std::optional<std::string> Planner::take_news() {
+std::optional<std::string> Planner::take_log_line() {
   const std::lock_guard lock(mutex_);
-  const auto record = std::ranges::find_if(records_, &PlanRecord::has_news);
+  const auto record = std::ranges::find_if(records_, &PlanRecord::has_log_line);
   if (record == records_.end()) return std::nullopt;
-  record->has_news = false, record->is_told = true;
+  record->has_log_line = false, record->is_logged = true;
   if (is_automatic()) return decision_text(*record, *options_.orders);
   return forced_text(*record, flag_of(options_.choice, *options_.orders));
 }
@@ -167,9 +215,7 @@ PlannerState Planner::state() const {
   }
   for (const PlanRecord& record : records)
     out.decisions.push_back(decision_of(record, *options_.orders));
-  std::ranges::sort(out.decisions, {}, [](const OverlapDecision& d) {
-    return std::tuple(d.bucket.phase, d.bucket.rows, d.bucket.kv_tokens);
-  });
+  std::ranges::sort(out.decisions, {}, &OverlapDecision::bucket);
   return out;
 }
 

@@ -16,11 +16,33 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/trial_pace.h"
 #include "compute/overlap/explain.h"
 #include "compute/overlap/fit.h"
-#include "compute/overlap/trial.h"
 
 namespace hocket {
+
+// Tries plans in order to measure them. A candidate that could be faster than all others, as far as
+// predictions and measurements may be off, is played for the steps of a trial (base/trial_pace.h).
+// In a new bucket, and after a change of the links, first_trial_steps may be frequent. Measurements
+// age, so a plan that is not played is tried again.
+class Trials {
+ public:
+  // Returns the plan to try in the next step of this bucket; nothing if the usual one is played.
+  std::optional<Plan> next(const PlanRecord& record);
+  // True if the step is the first of the trial under way.
+  bool is_cold(const StepReport& step) const { return is_tried(step) && pace_.is_cold(); }
+  // Counts a step, and returns whether it belongs to a trial.
+  bool note(PlanRecord& record, const StepReport& step);
+
+ private:
+  bool is_tried(const StepReport& step) const;
+
+  Plan plan_;
+  Phase phase_ = Phase::decode;
+  TrialPace pace_;
+  std::optional<Phase> last_phase_;  // the last step's: only its trials are likely to be played
+};
 
 class Planner {
  public:
@@ -40,12 +62,12 @@ class Planner {
   // for both phases before it is known which of them is played: the reports show which one it was.
   struct Choice {
     Plan plan;
-    bool is_shadow = false;  // a trial
+    bool is_trial = false;
   };
   Choice choose(const Bucket& next);
   // Returns a line for the log about a plan that changed, or about a forced plan that costs time;
   // nothing if there is none.
-  std::optional<std::string> take_news();
+  std::optional<std::string> take_log_line();
   // Returns a copy of what the planner knows.   Thread: any.
   PlannerState state() const;
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <limits>
 #include <random>
-#include <tuple>
 
 #include "compute/overlap/served_testing.h"
 
@@ -154,15 +153,15 @@ TEST_F(PlannerTest, TrialsAreFewOnceABucketIsKnown) {
     play(3000);
     const PlannerState tried = server.planner().state();
     EXPECT_GT(tried.num_trial_steps, 0u);
-    EXPECT_LE(tried.num_trial_steps, (asks_both ? 2 : 1) * (kTuning.first_trials + 3) + 30);
-    server.forget_shadows();
+    EXPECT_LE(tried.num_trial_steps, (asks_both ? 2 : 1) * (kTuning.first_trial_steps + 3) + 30);
+    server.forget_trials();
     play(5000);
     const PlannerState later = server.planner().state();
-    EXPECT_LE(server.most_shadows_of(400), 4);
-    EXPECT_LE(server.most_shadows_of(5000), 50 + 3);  // the last burst is not over
-    EXPECT_GE(server.most_shadows_of(5000), 20);      // but there are some
+    EXPECT_LE(server.most_trial_steps_of(400), 4);
+    EXPECT_LE(server.most_trial_steps_of(5000), 50 + 3);  // the last trial is not over
+    EXPECT_GE(server.most_trial_steps_of(5000), 20);      // but there are some
     EXPECT_EQ(later.num_trial_steps - tried.num_trial_steps,
-              static_cast<uint64_t>(server.most_shadows_of(5000)));
+              static_cast<uint64_t>(server.most_trial_steps_of(5000)));
   }
 }
 
@@ -211,9 +210,9 @@ TEST_P(PlannerAmidNoise, FollowsALinkThatChanges) {
 TEST_F(PlannerTest, SearchesForASmallShareOfTheTime) {
   const CountingClock clock(std::chrono::microseconds(500));
   const Machine machine;
-  Planner::Options wished = options(prior_like(machine));
-  wished.clock = &clock;
-  Server server(machine, wished, 0.1);
+  Planner::Options ticking = options(prior_like(machine));
+  ticking.clock = &clock;
+  Server server(machine, ticking, 0.1);
   std::mt19937 random(7);
   for (int step = 0; step < 3000; ++step) server.step(decode(1 + static_cast<int>(random() % 500)));
   const PlannerState state = server.planner().state();
@@ -231,9 +230,7 @@ TEST_F(PlannerTest, KnowsSoManyBucketsAndNoMore) {
   const PlannerState state = server.planner().state();
   EXPECT_EQ(state.decisions.size(), static_cast<size_t>(kTuning.most_buckets));
   EXPECT_EQ(state.num_steps, 599u);
-  EXPECT_TRUE(std::ranges::is_sorted(state.decisions, {}, [](const OverlapDecision& d) {
-    return std::tuple(d.bucket.phase, d.bucket.rows, d.bucket.kv_tokens);
-  }));
+  EXPECT_TRUE(std::ranges::is_sorted(state.decisions, {}, &OverlapDecision::bucket));
 }
 
 TEST_F(PlannerTest, PassesOverWhatCannotBe) {
@@ -281,7 +278,7 @@ TEST_F(PlannerTest, ForcedKindsArePlayedAndWhatTheyCostIsSaid) {
   using Mode = OverlapChoice::Mode;
   const OrderTable& orders = OrderTable::builtin();
   const int lightllm = orders.find("lightllm-decode");
-  const auto news_of = [&](OverlapChoice choice, PlanKind kind) {
+  const auto log_line_of = [&](OverlapChoice choice, PlanKind kind) {
     Planner::Options forced = options(prior_like(machine));
     forced.choice = choice;
     Server server(machine, forced, 0.02);
@@ -289,20 +286,20 @@ TEST_F(PlannerTest, ForcedKindsArePlayedAndWhatTheyCostIsSaid) {
       server.step(decode(64));
       EXPECT_EQ(kind_of(server.plan_now(decode(64)), orders), kind);
     }
-    EXPECT_EQ(server.most_shadows_of(300), 0);
-    EXPECT_LE(server.news.size(), 1u);
-    return server.news.empty() ? "" : server.news[0];
+    EXPECT_EQ(server.most_trial_steps_of(300), 0);
+    EXPECT_LE(server.log_lines.size(), 1u);
+    return server.log_lines.empty() ? "" : server.log_lines[0];
   };
-  EXPECT_EQ(news_of({.mode = Mode::none}, PlanKind::none), "");
-  EXPECT_THAT(news_of({.mode = Mode::two_batch}, PlanKind::two_batch),
+  EXPECT_EQ(log_line_of({.mode = Mode::none}, PlanKind::none), "");
+  EXPECT_THAT(log_line_of({.mode = Mode::two_batch}, PlanKind::two_batch),
               ::testing::MatchesRegex("--enable-two-batch-overlap costs [0-9]+ % at decode, 64 "
                                       "rows: .+"));
-  EXPECT_THAT(news_of({.mode = Mode::order, .order = lightllm}, PlanKind::two_batch),
+  EXPECT_THAT(log_line_of({.mode = Mode::order, .order = lightllm}, PlanKind::two_batch),
               ::testing::MatchesRegex("--overlap lightllm-decode costs [0-9]+ % at decode, 64 "
                                       "rows: .+ would be faster"));
   machine.link_gbit = 0.5, machine.weights_share = 0;
-  EXPECT_EQ(news_of({.mode = Mode::two_batch}, PlanKind::two_batch), "");
-  news_of({.mode = Mode::single_batch}, PlanKind::single_batch);
+  EXPECT_EQ(log_line_of({.mode = Mode::two_batch}, PlanKind::two_batch), "");
+  log_line_of({.mode = Mode::single_batch}, PlanKind::single_batch);
 }
 
 TEST_F(PlannerTest, SaysWhatItDoesAndWhy) {
@@ -310,19 +307,19 @@ TEST_F(PlannerTest, SaysWhatItDoesAndWhy) {
   machine.link_gbit = 1;
   Server server(machine, options(std::make_shared<Machine>(machine)), 0);
   for (int step = 0; step < 20; ++step) server.step(decode(64));
-  ASSERT_EQ(server.news.size(), 1u);
-  EXPECT_THAT(server.news[0],
+  ASSERT_EQ(server.log_lines.size(), 1u);
+  EXPECT_THAT(server.log_lines[0],
               ::testing::MatchesRegex("decode, 64 rows: two-batch, .+ \\(predicted [0-9.]+ ms, "
                                       "none [0-9.]+ ms: [0-9]+ % less\\)"));
   const OverlapDecision decision = server.planner().state().decisions.at(0);
-  EXPECT_EQ(decision.text.substr(0, 40), server.news[0].substr(0, 40));
+  EXPECT_EQ(decision.text.substr(0, 40), server.log_lines[0].substr(0, 40));
   const double plan_us = server.true_us(decode(64), decision.plan);
   const double none_us = server.true_us(decode(64), {});
   EXPECT_NEAR(decision.predicted_us / plan_us, 1, 0.01);
   EXPECT_NEAR(decision.measured_us / plan_us, 1, 1e-6);
   EXPECT_NEAR(decision.none_us / none_us, 1, 0.01);
   EXPECT_LT(decision.lower_bound_us, decision.predicted_us);
-  ASSERT_EQ(decision.finalists.size(), OverlapDecision::kMostFinalists);
+  ASSERT_EQ(decision.finalists.size(), kTuning.most_finalists);
   EXPECT_EQ(decision.finalists[0].plan, decision.plan);
   EXPECT_TRUE(std::ranges::is_sorted(decision.finalists, {}, &Finalist::expected_us));
 
@@ -330,8 +327,8 @@ TEST_F(PlannerTest, SaysWhatItDoesAndWhy) {
   fast.link_gbit = 10'000, fast.latency_us = 0, fast.weights_share = 1;
   Server none(fast, options(std::make_shared<Machine>(fast)), 0);
   for (int step = 0; step < 20; ++step) none.step({Phase::prefill, 2048, 2048 * 5000});
-  ASSERT_EQ(none.news.size(), 1u);
-  EXPECT_THAT(none.news[0], ::testing::MatchesRegex("prefill, 2048 rows of 16384 keys: .+"));
+  ASSERT_EQ(none.log_lines.size(), 1u);
+  EXPECT_THAT(none.log_lines[0], ::testing::MatchesRegex("prefill, 2048 rows of 16384 keys: .+"));
 }
 
 }  // namespace

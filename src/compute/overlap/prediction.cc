@@ -141,12 +141,12 @@ Predictor::Core Predictor::play(const Order& order) const {
 }
 
 double Predictor::step_us(const Order& order) const {
-  return us_of(play(order).now) + layers_.beside_us;
+  return us_of(play(order).now) + layers_.other_us;
 }
 
 Prediction Predictor::predict(const Order& order) const {
   const Core core = play(order);
-  return {.step_us = us_of(core.now) + layers_.beside_us,
+  return {.step_us = us_of(core.now) + layers_.other_us,
           .exposed_us = us_of(core.dispatch_exposed + core.combine_exposed),
           .dispatch_exposed_us = us_of(core.dispatch_exposed),
           .combine_exposed_us = us_of(core.combine_exposed),
@@ -174,11 +174,7 @@ double Predictor::lower_bound_us() const {
     after = std::min(after, half.combine.latency + moe(Op::combine_wait));
   }
   if (num_moe > 0) link += before + after;
-  return us_of(std::max({compute_, link, chain})) + layers_.beside_us;
-}
-
-Prediction predict(const PlanTimes& plan, const LayerCounts& layers) {
-  return Predictor(plan.halves, plan.parts, layers).predict(plan.order);
+  return us_of(std::max({compute_, link, chain})) + layers_.other_us;
 }
 
 }  // namespace hocket

@@ -15,21 +15,12 @@
 
 namespace hocket {
 
-// A plan in numbers: stage times of each half.
-struct PlanTimes {
-  const Order& order;
-  std::span<const StageTimes> halves;  // one for each of order.num_halves
-  int parts = 1;
-};
-
 struct Prediction {
-  double step_us = 0;     // all layers, and what is beside them
+  double step_us = 0;     // all layers and other work
   double exposed_us = 0;  // part of step_us that waits for transfers; the sum of the next two
   double dispatch_exposed_us = 0, combine_exposed_us = 0;
-  double compute_us = 0;  // part of step_us on the cores, without what is beside the layers
+  double compute_us = 0;  // part of step_us on the cores, without other work
 };
-
-Prediction predict(const PlanTimes& plan, const LayerCounts& layers);
 
 // Predicts many orders over the same halves.
 class Predictor {
@@ -42,7 +33,7 @@ class Predictor {
   Prediction predict(const Order& order) const;
   // Returns a bound [us] that no order of these halves can beat, with shared experts at any place.
   // It is the largest of: the cores' work; the link's work with what must come before and after it;
-  // the longest chain of one half that has core and link to itself. The time beside the layers is
+  // the longest chain of one half that has core and link to itself. The time of other work is
   // added.
   double lower_bound_us() const;
 

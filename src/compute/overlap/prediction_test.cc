@@ -35,7 +35,7 @@ struct Played {
 
 class Waits final : public ExchangeWatch {
  public:
-  void heard(int, MessageKind, Stamp, const ExchangeTimes& times) override {
+  void finished(int, MessageKind, Stamp, const ExchangeTimes& times) override {
     exposed += times.wait_out - times.wait_in;
   }
   Duration exposed{};
@@ -156,8 +156,6 @@ TEST(Prediction, WhatIsCountedIsWhatWouldBePlayed) {
   }
 }
 
-// Most of a long step is not played but multiplied, once it repeats itself. A cycle that is
-// detected too early, or multiplied wrongly, fails here.
 TEST(Prediction, ManyLayersTakeWhatOneByOneTakes) {
   std::mt19937 random(4);
   for (int round = 0; round < 12; ++round) {
@@ -172,7 +170,7 @@ TEST(Prediction, TheSerialStepIsTheSumOfItsParts) {
   std::mt19937 random(5);
   const Drawn drawn(random);
   const StageTimes& half = drawn.halves[0];
-  const LayerCounts layers{.num_dense = 2, .num_moe = 5, .has_shared = true, .beside_us = 77};
+  const LayerCounts layers{.num_dense = 2, .num_moe = 5, .has_shared = true, .other_us = 77};
   double dense = 0, moe = 0;
   for (const Op op : dense_graph().ops) dense += half.of(op);
   for (const Op op : shared_moe_graph().ops) moe += half.of(op);

@@ -6,9 +6,6 @@
 namespace hocket {
 namespace {
 
-// X must differ by this factor, or the slope between two points means little.
-constexpr double kApart = 1.5;
-
 double middle_of(std::span<double> values) {
   const auto middle = values.begin() + std::ssize(values) / 2;
   std::nth_element(values.begin(), middle, values.end());
@@ -18,13 +15,15 @@ double middle_of(std::span<double> values) {
 }  // namespace
 
 void RobustLine::add(double x, double y) {
-  if (count_ > 0 && watch_.add(y / at(x)) > 0) {  // keep only the values since the shift
-    constexpr int kLeft = kShiftRun - 1;
+  constexpr int kMost = kTuning.points;
+  if (const int since = count_ > 0 ? watch_.add(y / at(x)) : 0; since > 0) {
+    // Keep only the values since the shift.
+    const int kept = since - 1;
     const auto old = points_;
-    for (int i = 0; i < kLeft; ++i)
+    for (int i = 0; i < kept; ++i)
       points_[static_cast<size_t>(i)] =
-          old[static_cast<size_t>((next_ + kMost - kLeft + i) % kMost)];
-    count_ = next_ = kLeft;
+          old[static_cast<size_t>((next_ + kMost - kept + i) % kMost)];
+    count_ = next_ = kept;
   }
   points_[static_cast<size_t>(next_)] = {x, y};
   next_ = (next_ + 1) % kMost;
@@ -33,13 +32,14 @@ void RobustLine::add(double x, double y) {
 }
 
 void RobustLine::fit() {
-  std::array<double, kMost * kMost> values{};
+  std::array<double, kTuning.points * kTuning.points> values{};
   const auto points = std::span(points_).first(static_cast<size_t>(count_));
   size_t num = 0;
   for (const auto& [x, y] : points)
     for (const auto& [other_x, other_y] : points)
-      if (x > other_x * kApart) values[num++] = (y - other_y) / (x - other_x);
-  const double slope = num > 2 ? std::max(middle_of(std::span(values).first(num)), 0.0) : 0;
+      if (x > other_x * kTuning.slope_apart) values[num++] = (y - other_y) / (x - other_x);
+  const bool is_line = static_cast<int>(num) >= kTuning.few_slopes;
+  const double slope = is_line ? std::max(middle_of(std::span(values).first(num)), 0.0) : 0;
   num = 0;
   for (const auto& [x, y] : points) values[num++] = y - slope * x;
   const double floor = middle_of(std::span(values).first(num));

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "compute/overlap/tuning.h"
+
 namespace hocket {
 
 // Detects that a measured quantity has shifted: enough values in a row are far from what was
@@ -16,6 +18,8 @@ class ShiftWatch {
     int above, below;  // how many values in a row prove a shift
   };
   ShiftWatch(double far, Runs runs) : far_(far), runs_(runs) {}
+  // For times on a link.
+  ShiftWatch() : ShiftWatch(kTuning.far_link, {kTuning.link_changes, kTuning.link_changes}) {}
   // `ratio` is the measured value divided by the expected one. If this value proves a shift,
   // returns the number of values since it (this one included); else 0.
   int add(double ratio) {
@@ -41,13 +45,12 @@ class RobustLine {
   double at(double x) const { return floor_ + slope_ * x; }
 
  private:
-  static constexpr int kMost = 16, kShiftRun = 3;
   void fit();
 
-  std::array<std::array<double, 2>, kMost> points_{};
+  std::array<std::array<double, 2>, kTuning.points> points_{};
   int count_ = 0, next_ = 0;
   double floor_ = 0, slope_ = 0;
-  ShiftWatch watch_{1.4, {kShiftRun, kShiftRun}};
+  ShiftWatch watch_;
 };
 
 }  // namespace hocket

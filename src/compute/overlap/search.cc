@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "compute/forward/split.h"
 
@@ -11,7 +12,7 @@ namespace {
 // Predicts the table's orders of as many halves, in all parts.
 void predict_all(const SearchQuestion& q, std::span<const StageTimes> halves, int share,
                  SearchAnswer& answer) {
-  for (int parts = 1; parts <= q.most_parts; parts *= 2) {
+  for (int parts = 1; parts <= kMaxParts; parts *= 2) {
     const Predictor predictor(halves, parts, q.layers);
     answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
     for (int order = 0; order < q.orders.size(); ++order) {
@@ -48,7 +49,7 @@ const Candidate& SearchAnswer::best() const {
 
 std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, int row_tile) {
   if (bucket.rows < 2) return std::nullopt;
-  const int first = wished_rows(bucket.rows, {.share = share, .row_tile = row_tile});
+  const int first = rows_by_share(bucket.rows, {.share = share, .row_tile = row_tile});
   std::array<Bucket, 2> halves = {bucket, bucket};
   halves[0].rows = first;
   halves[0].kv_tokens = bucket.kv_tokens * first / bucket.rows;
@@ -70,28 +71,24 @@ Prediction predict_plan(const SearchQuestion& q, const Plan& plan) {
   return Predictor(used, plan.parts, q.layers).predict(order);
 }
 
-void search_into(const SearchQuestion& q, SearchAnswer& answer) {
+SearchAnswer search(const SearchQuestion& q, SearchAnswer used) {
+  SearchAnswer answer = std::move(used);
   answer.candidates.clear();
   answer.best_of = {};
   answer.lower_bound_us = std::numeric_limits<double>::infinity();
   const StageTimes whole = q.model.at(q.bucket);
   predict_all(q, std::span(&whole, 1), kEvenShare, answer);
   // If several shares give the same cut, only the first one is predicted.
-  std::array<int, kSearchShares.size()> cuts{};
+  std::array<int, kTuning.shares.size()> cuts{};
   for (size_t i = 0; i < cuts.size(); ++i) {
-    const auto halves = halves_of(q.bucket, kSearchShares[i], q.row_tile);
+    const auto halves = halves_of(q.bucket, kTuning.shares[i], q.row_tile);
     if (!halves) break;
     cuts[i] = (*halves)[0].rows;
     if (std::find(cuts.begin(), cuts.begin() + i, cuts[i]) != cuts.begin() + i) continue;
     const std::array times = {q.model.at((*halves)[0]), q.model.at((*halves)[1])};
-    predict_all(q, times, kSearchShares[i], answer);
+    predict_all(q, times, kTuning.shares[i], answer);
   }
   answer.reason = reason_of(q, whole, answer.best_of[static_cast<size_t>(PlanKind::two_batch)]);
-}
-
-SearchAnswer search(const SearchQuestion& question) {
-  SearchAnswer answer;
-  search_into(question, answer);
   return answer;
 }
 

@@ -9,6 +9,7 @@
 
 #include "compute/overlap/plan.h"
 #include "compute/overlap/prediction.h"
+#include "compute/overlap/tuning.h"
 
 namespace hocket {
 
@@ -17,8 +18,7 @@ struct SearchQuestion {
   const OrderTable& orders;
   LayerCounts layers;
   Bucket bucket;
-  int row_tile = 1;            // the cut is moved to a multiple of this number of rows
-  int most_parts = kMaxParts;  // 1: rows travel in one message
+  int row_tile = 1;  // the cut is moved to a multiple of this number of rows
 };
 
 struct Candidate {
@@ -43,14 +43,12 @@ struct SearchAnswer {
   const Candidate& best() const;
 };
 
-SearchAnswer search(const SearchQuestion& question);
-// The same. It allocates nothing if `answer` has room for most_candidates() already.
-void search_into(const SearchQuestion& question, SearchAnswer& answer);
+// Allocates nothing if `used`, an earlier answer whose memory it takes, has room for
+// most_candidates().
+SearchAnswer search(const SearchQuestion& question, SearchAnswer used = {});
 
-// The shares of the first half that are tried, in 1 / kWholeShare, the even one first.
-inline constexpr std::array kSearchShares = {32, 11, 63, 6, 2};
 inline size_t most_candidates(const OrderTable& orders) {
-  return static_cast<size_t>(orders.size()) * kSearchShares.size() * 3;  // 1, 2, 4 parts
+  return static_cast<size_t>(orders.size()) * kTuning.shares.size() * 3;  // 1, 2, 4 parts
 }
 // Returns the halves that the bucket is cut into by `share`; nothing if it cannot be cut in two.
 std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, int row_tile);

@@ -37,7 +37,7 @@ class ScaledTimes final : public StageModel {
   double floor_;
 };
 
-constexpr LayerCounts kLayers{.num_dense = 1, .num_moe = 16, .has_shared = true, .beside_us = 50};
+constexpr LayerCounts kLayers{.num_dense = 1, .num_moe = 16, .has_shared = true, .other_us = 50};
 
 const Candidate& best_of(const SearchAnswer& answer, PlanKind kind) {
   return answer.best_of[static_cast<size_t>(kind)];
@@ -56,13 +56,12 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
                                   .orders = table,
                                   .layers = kLayers,
                                   .bucket = {Phase::decode, rows, 1000},
-                                  .row_tile = round % 2 == 0 ? 1 : 16,
-                                  .most_parts = 1 << random() % 3};
+                                  .row_tile = round % 2 == 0 ? 1 : 16};
     const SearchAnswer found = search(question);
     std::array<double, kNumPlanKinds> least{};
-    for (int parts = 1; parts <= question.most_parts; parts *= 2)
+    for (int parts = 1; parts <= kMaxParts; parts *= 2)
       for (int order = 0; order < table.size(); ++order)
-        for (const int share : kSearchShares) {
+        for (const int share : kTuning.shares) {
           if (table.at(order).num_halves == 1 && share != kEvenShare) continue;
           const Plan plan{order, parts, share};
           const double us = predict_plan(question, plan).step_us;
@@ -111,7 +110,7 @@ TEST(Search, AnswersAreUsedAgain) {
   const ScaledTimes model(testing::StageDraw{}(random), 64, 0.3);
   SearchAnswer used = search(question_of(model));
   for (const int rows : {1, 64}) {
-    search_into(question_of(model, rows), used);
+    used = search(question_of(model, rows), std::move(used));
     const SearchAnswer fresh = search(question_of(model, rows));
     ASSERT_EQ(used.candidates.size(), fresh.candidates.size());
     EXPECT_EQ(used.best().plan, fresh.best().plan);
@@ -121,16 +120,16 @@ TEST(Search, AnswersAreUsedAgain) {
 }
 
 // The input of a search whose explanation is tested. In each case one cause alone decides.
-struct Said {
+struct WhyCase {
   StageTimes whole;
   double floor = 0;
   int rows = 64;
 };
 
-std::string said(const Said& given) {
+std::string why_of(const WhyCase& given) {
   const ScaledTimes model(given.whole, 64, given.floor);
   SearchQuestion question = question_of(model, given.rows);
-  question.layers.has_shared = false, question.most_parts = 1;  // so nothing else overlaps
+  question.layers.has_shared = false;  // so nothing of one half overlaps
   return explain(search(question));
 }
 
@@ -139,18 +138,19 @@ StageTimes times(double attn, double experts, TransferTime dispatch, TransferTim
   made.of(Op::attn_core) = attn;
   made.of(Op::experts) = experts;
   made.dispatch = dispatch, made.combine = combine;
+  made.part_us = 1e6;  // so rows travel in one message
   return made;
 }
 
 TEST(Search, SaysWhy) {
-  EXPECT_EQ(said({times(100, 100, {0.5, 0.1}, {0.5, 0.1}), 0.5}),
+  EXPECT_EQ(why_of({times(100, 100, {0.5, 0.1}, {0.5, 0.1}), 0.5}),
             "two halves predicted -48 %: nothing to hide, the exchange is 0.6 % of the step");
-  EXPECT_EQ(said({times(100, 100, {20, 0}, {20, 0}), 0.4}),
+  EXPECT_EQ(why_of({times(100, 100, {20, 0}, {20, 0}), 0.4}),
             "two halves predicted -17 %: splitting costs 33 %, hides 16 %");
-  EXPECT_EQ(said({times(20, 20, {1, 150}, {1, 150}), 0.98}),
+  EXPECT_EQ(why_of({times(20, 20, {1, 150}, {1, 150}), 0.98}),
             "two halves predicted 0 %: 99 % of the exchange is latency");
-  EXPECT_EQ(said({times(100, 100, {50, 0}, {50, 0}), 0, 1}), "too few rows for two halves");
-  EXPECT_EQ(said({times(100, 100, {50, 0}, {50, 0}), 0}),
+  EXPECT_EQ(why_of({times(100, 100, {50, 0}, {50, 0}), 0, 1}), "too few rows for two halves");
+  EXPECT_EQ(why_of({times(100, 100, {50, 0}, {50, 0}), 0}),
             "the exchange is 32 % of a step without overlap, 98 % of it hidden");
 }
 

@@ -55,7 +55,7 @@ class Guess final : public StageModel {
 };
 
 inline constexpr LayerCounts kServedLayers{.num_dense = 1, .num_moe = 24, .has_shared = true};
-inline constexpr double kBesideUs = 500;
+inline constexpr double kOtherUs = 500;
 
 class Server {
  public:
@@ -72,15 +72,15 @@ class Server {
     if (asks_both) planner_.choose(other);
     if (heard_) planner_.note(std::span(&*heard_, 1));
     heard_ = played(bucket, choice.plan);
-    is_shadow_.push_back(choice.is_shadow);
+    is_trial_.push_back(choice.is_trial);
     plan_ = choice.plan;
-    if (const auto line = planner_.take_news()) news.push_back(*line);
+    if (const auto line = planner_.take_log_line()) log_lines.push_back(*line);
     all_us += heard_->step_us;
   }
 
   SearchQuestion truth(const Bucket& bucket) const {
     LayerCounts layers = kServedLayers;
-    layers.beside_us = kBesideUs;
+    layers.other_us = kOtherUs;
     return {.model = machine_, .orders = *options_.orders, .layers = layers, .bucket = bucket};
   }
   double true_us(const Bucket& bucket, const Plan& plan) const {
@@ -112,29 +112,29 @@ class Server {
       report.dispatch_kb += static_cast<float>(24 * Machine::kb(half.rows));
       report.combine_kb += static_cast<float>(24 * Machine::kb(half.rows));
     }
-    report.beside_us = static_cast<float>(noisy(kBesideUs));
+    report.other_us = static_cast<float>(noisy(kOtherUs));
     report.latency_us = static_cast<float>(machine_.latency_us);
     report.exposed_us = static_cast<float>(took.exposed_us);
     const bool lies = kind_of(plan, *options_.orders) == PlanKind::two_batch;
     report.step_us = static_cast<float>(noisy(took.step_us * (lies ? lie : 1)));
     return report;
   }
-  // Forgets the shadow runs that were played so far.
-  void forget_shadows() { is_shadow_.clear(); }
-  // Returns the largest number of shadow runs (trials too) in any `window` steps in a row.
-  int64_t most_shadows_of(int64_t window) const {
+  // Forgets the trials that were played so far.
+  void forget_trials() { is_trial_.clear(); }
+  // Returns the largest number of steps of trials in any `window` steps in a row.
+  int64_t most_trial_steps_of(int64_t window) const {
     int64_t most = 0, now = 0;
-    for (int64_t i = 0; i < std::ssize(is_shadow_); ++i) {
-      now += is_shadow_[i] ? 1 : 0;
-      if (i >= window) now -= is_shadow_[i - window] ? 1 : 0;
+    for (int64_t i = 0; i < std::ssize(is_trial_); ++i) {
+      now += is_trial_[i] ? 1 : 0;
+      if (i >= window) now -= is_trial_[i - window] ? 1 : 0;
       most = std::max(most, now);
     }
     return most;
   }
-  // Returns the plan that is played apart from shadow runs.
+  // Returns the plan that is played apart from trials.
   Plan plan_now(const Bucket& bucket) {
     Planner::Choice choice = planner_.choose(bucket);
-    if (choice.is_shadow) choice = planner_.choose(bucket);
+    if (choice.is_trial) choice = planner_.choose(bucket);
     return choice.plan;
   }
   uint64_t num_changes() const {
@@ -147,7 +147,7 @@ class Server {
   double lie = 1;  // factor by which steps in two halves take longer than they should
   bool asks_both = false;
   double all_us = 0;
-  std::vector<std::string> news;
+  std::vector<std::string> log_lines;
 
  private:
   double noisy(double us) {
@@ -160,7 +160,7 @@ class Server {
   const double noise_;
   std::mt19937 random_;
   std::optional<StepReport> heard_;
-  std::deque<bool> is_shadow_;
+  std::deque<bool> is_trial_;
   Plan plan_;
   Planner planner_;
 };

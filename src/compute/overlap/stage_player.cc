@@ -25,6 +25,10 @@ size_t bytes_of(double busy_us, double bytes_per_s, int num_messages) {
 
 }  // namespace
 
+Prediction predict(const PlanTimes& plan, const LayerCounts& layers) {
+  return Predictor(plan.halves, plan.parts, layers).predict(plan.order);
+}
+
 struct StagePlayer::Playing {
   const PlanTimes& plan;
   StageWork& work;
@@ -66,8 +70,8 @@ Result<void> StagePlayer::play(const PlanTimes& plan, StageWork& work) {
   HOCKET_CHECK(plan.halves.size() == static_cast<size_t>(plan.order.num_halves));
   ++step_;
   Playing playing{.plan = plan, .work = work};
-  const Passage passage{plan.order, options_.layers.num_layers(), EmptyHalves::played};
-  hocket::play(passage, std::span(halves_).first(plan.halves.size()),
+  const PlayedPass pass{plan.order, options_.layers.num_layers(), EmptyHalves::played};
+  hocket::play(pass, std::span(halves_).first(plan.halves.size()),
                [&](int layer, Op op, const Half& half) {
                  const bool is_dense = layer < options_.layers.num_dense;
                  const OpGraph& graph = is_dense                     ? dense_graph()

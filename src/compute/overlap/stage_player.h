@@ -14,6 +14,14 @@
 
 namespace hocket {
 
+// A plan in numbers: stage times of each half.
+struct PlanTimes {
+  const Order& order;
+  std::span<const StageTimes> halves;  // one for each of order.num_halves
+  int parts = 1;
+};
+Prediction predict(const PlanTimes& plan, const LayerCounts& layers);
+
 // Makes time pass during operations; it may also watch what is played.
 class StageWork {
  public:
@@ -40,7 +48,7 @@ class StagePlayer {
   // The transport outlives the player. Errors: out_of_memory.
   static Result<std::unique_ptr<StagePlayer>> create(Transport& transport, const Options& options);
 
-  // Plays one step, without the work beside the layers. Errors: lost_rank.
+  // Plays one step, without other work. Errors: lost_rank.
   Result<void> play(const PlanTimes& plan, StageWork& work);
   AllToAll& exchange() { return *exchange_; }
   uint64_t num_steps() const { return step_; }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 
 #include "compute/overlap/op.h"
@@ -20,7 +21,7 @@ struct Bucket {
   // they divide rows.
   int64_t kv_tokens = 0;
 
-  bool operator==(const Bucket&) const = default;
+  auto operator<=>(const Bucket&) const = default;
 };
 
 // A transfer occupies the link for busy_us; its last byte arrives latency_us after that. If a
@@ -41,12 +42,12 @@ struct StageTimes {
   double of(Op op) const { return compute[static_cast<size_t>(op)]; }
 };
 
-// The layers of a model, and the time of a step beside them.
+// The layers of a model, and the time of a step outside them.
 struct LayerCounts {
   int num_dense = 0;  // before the first MoE layer
   int num_moe = 0;
   bool has_shared = false;
-  double beside_us = 0;  // embedding, head, sampling, the engine's own work
+  double other_us = 0;  // embedding, head, sampling, the engine's own work
 
   int num_layers() const { return num_dense + num_moe; }
 };

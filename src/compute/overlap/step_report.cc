@@ -15,7 +15,7 @@ bool is_sound(const StepReport& report) {
   return report.is_valid != 0 && report.phase < kNumPhases &&
          std::ranges::all_of(report.compute_us, is_time) &&
          std::ranges::all_of(
-             std::array{report.beside_us, report.exposed_us, report.waiting_us, report.step_us,
+             std::array{report.other_us, report.exposed_us, report.waiting_us, report.step_us,
                         report.dispatch_busy_us, report.combine_busy_us, report.dispatch_kb,
                         report.combine_kb, report.latency_us},
              is_time);
@@ -38,7 +38,7 @@ StepReport slowest_of(std::span<const StepReport> reports) {
     raise(all.kv_tokens, report.kv_tokens);
     for (size_t op = 0; op < kNumOps; ++op) raise(all.compute_us[op], report.compute_us[op]);
     for (float StepReport::* field :
-         {&StepReport::beside_us, &StepReport::exposed_us, &StepReport::waiting_us,
+         {&StepReport::other_us, &StepReport::exposed_us, &StepReport::waiting_us,
           &StepReport::step_us, &StepReport::dispatch_busy_us, &StepReport::combine_busy_us,
           &StepReport::dispatch_kb, &StepReport::combine_kb})
       raise(all.*field, report.*field);

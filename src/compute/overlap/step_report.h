@@ -23,7 +23,7 @@ struct StepReport {
   uint8_t is_exact = 0;    // 1: arrivals are exact; 0: the busy times are upper bounds
   uint8_t zero = 0;
   std::array<float, kNumOps> compute_us{};  // without waiting
-  float beside_us = 0;                      // embedding, head, sampling, engine
+  float other_us = 0;                       // embedding, head, sampling, engine
   float exposed_us = 0, waiting_us = 0;     // waits for transfers; waits for slower ranks
   float step_us = 0;
   // The link's work for all dispatches and all combines: how long it carried them, their bytes

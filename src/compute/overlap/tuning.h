@@ -1,26 +1,40 @@
-// The constants of the planner and of the times that it learns. docs/contracts/overlap.md,
-// "Planner", explains the rules in which they stand.
+// Every constant of the planner, of the times that it learns, and of the ledger's estimates. A
+// share is a fraction of 1. docs/contracts/overlap.md, "Planner", explains the rules in which they
+// stand.
 #pragma once
 
-#include <cstdint>
+#include <array>
+#include <cstddef>
 
 namespace hocket {
 
 struct PlannerTuning {
+  // The shares of the first half that are candidates [1 / kWholeShare], the even one first.
+  std::array<int, 5> shares = {32, 11, 63, 6, 2};
+
   // Memory.
   int most_buckets = 64;     // buckets with a plan of their own
-  int most_cells = 64;       // sizes of halves whose times are known, for each phase
+  int most_cells = 128;      // sizes of halves whose times are known, of both phases
   int remembered = 15;       // steps in each median of times
   int ratios = 31;           // steps in each median of measured / predicted
   int ratios_of_plans = 16;  // plans of a bucket that were measured and are remembered
   int ageing = 512;          // steps after which half of each count of ratios is forgotten
+  int points = 16;           // steps whose mean message makes a point of a line of transfer times
+  int latency_steps = 64;    // steps after which the least latency of a link is measured anew
 
-  int few_keys = 1024;       // keys a row; steps with fewer share one bucket
-  double part_share = 0.01;  // cost of a part until one was measured, of the time of its operations
+  // Learning times.
+  int few_keys = 1024;           // keys a row; steps with fewer share one bucket
+  double blur = 0.05;            // squared octaves that are added to the distance of two sizes
+  double part_share = 0.01;      // cost of a part until one was measured, of its operations' time
+  double seen_share = 0.5;       // a rank that waited for this share of a transfer saw it arrive
+  double newest_share = 0.1;     // weight of the newest step in a running mean, at least
+  double spread_per_mean = 1.5;  // standard deviation of noise / its mean absolute deviation
+  double slope_apart = 1.5;      // ratio of the bytes of two points from which their slope counts
+  int few_slopes = 3;            // slopes from which a line is more than a ratio
 
   // When a number is believed.
   int few = 3;                 // measurements from which a plan, a kind or a size counts as known
-  int guess = 2;               // measurements that a guess counts as, beside measured ones
+  int guess = 2;               // measurements that a guess counts as, next to measured ones
   double far_ratio = 1.25;     // a ratio this much off the median is no noise
   int slower = 8, faster = 3;  // so many in a row are a change; a stall too makes steps slower
   double far_link = 1.4;       // a transfer this much off what is known is no noise
@@ -28,23 +42,28 @@ struct PlannerTuning {
   int links_apart = 256;       // steps in which another change of the link is noise
 
   // Searching.
-  double search_share = 0.003;    // a share of the time that steps take
-  double first_credit_us = 5000;  // before the first step
-  double most_credit_us = 500;    // saved for later, so that no step is held up
+  double search_share = 0.003;    // share of the time that steps take
+  double first_credit_us = 5000;  // time for searches before the first step
+  double most_credit_us = 500;    // time saved for later, so that no step is held up
   int most_between = 64;          // steps between two searches of a bucket
 
   // Changing the plan of a bucket.
   double same_kind = 0.01, other_kind = 0.03;  // gain that is needed, as a share of the time
   double errors = 1.3;                         // standard errors that are needed on top
-  int patience = 12;        // steps in a row in which another plan must be better
-  double cost_told = 0.03;  // share of the time from which the cost of a forced plan is logged
-  int untold = 16;          // steps of a bucket until its first decision is logged
+  int evidence_needed = 12;     // steps in a row in which another plan must be better
+  double logged_cost = 0.03;    // share of the time from which the cost of a forced plan is logged
+  int steps_until_logged = 16;  // steps of a bucket until its first decision is logged
 
   // Trials; their pace is in base/trial_pace.h.
-  int first_trials = 128;      // steps of trials in a new bucket, and after a change of the link
-  double doubt_of_kind = 0.4;  // how far a kind that was not measured may be off its prediction
+  int first_trial_steps = 128;  // in a new bucket, and after a change of the link
+  double doubt_of_kind = 0.4;   // share by which a kind not measured may be off its prediction
   double errors_in_doubt = 1.5, most_doubt = 0.12;  // a plan: times the error seen so far, at most
   double certain = 0.005;                           // predictions with less doubt are not tried
+
+  // Reasons for people.
+  double little_exchange = 0.02;  // share of a step below which transfers are not worth hiding
+  double main_cause = 0.5;        // share of the transfers from which a cause is named
+  size_t most_finalists = 12;     // plans that /overlap lists for a bucket
 };
 inline constexpr PlannerTuning kTuning;
 

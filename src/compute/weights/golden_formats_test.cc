@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "compute/weights/golden_folder.h"
+#include "compute/weights/golden_folder_testing.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/loader.h"
 #include "compute/weights/safetensors.h"

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "compute/weights/config_testing.h"
-#include "compute/weights/golden_folder.h"
+#include "compute/weights/golden_folder_testing.h"
 
 namespace hocket {
 namespace {

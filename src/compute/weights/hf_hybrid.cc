@@ -170,6 +170,8 @@ void read_kimi_linear(JsonFields& config, ModelConfig& model) {
 
 void read_qwen3_next(JsonFields& config, ModelConfig& model) {
   read_hybrid(config, model, {.share = 0.25});
+  // The published files have a module of which config.json says nothing.
+  if (!config.has("mtp_num_hidden_layers")) model.num_mtp_layers = 1;
   model.delta_net.grouped = true;
   read_qwen3_experts(config, model);
   if (!config.has("norm_topk_prob")) model.moe.norm_topk_prob = true;

@@ -246,6 +246,8 @@ void read_mimo_v2(JsonFields& config, ModelConfig& model) {
     config.refuse(error(ErrorCode::bad_config,
                         "config.json: layer_types and hybrid_layer_pattern are both missing"));
   read_mimo_experts(config, model);
+  read_mtp(config, model, 3);
+  model.local_mtp = true;
 }
 
 // Every second layer is sliding; all have sinks. Without any key of rotation it is YaRN's.

@@ -149,9 +149,9 @@ void read_deepseek_layers(JsonFields& config, ModelConfig& model, std::string_vi
     model.layer_is_moe[layer] = layer >= dense && layer % step == 0;
 }
 
-void read_mtp(JsonFields& config, ModelConfig& model) {
+void read_mtp(JsonFields& config, ModelConfig& model, int missing) {
   model.num_mtp_layers =
-      static_cast<int>(config.integer("num_nextn_predict_layers", {0, kLayers.max}, 0));
+      static_cast<int>(config.integer("num_nextn_predict_layers", {0, kLayers.max}, missing));
 }
 
 void read_qwen3_experts(JsonFields& config, ModelConfig& model) {

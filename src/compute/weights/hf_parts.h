@@ -47,8 +47,8 @@ void read_deepseek_layers(JsonFields& config, ModelConfig& model,
                           std::string_view shared_key = "n_shared_experts");
 // Reads the experts of Qwen3 and its successors.
 void read_qwen3_experts(JsonFields& config, ModelConfig& model);
-// Reads the number of prediction modules.
-void read_mtp(JsonFields& config, ModelConfig& model);
+// Reads the number of prediction modules; `missing` if the key is.
+void read_mtp(JsonFields& config, ModelConfig& model, int missing = 0);
 
 // A window or a chunk, in tokens.
 inline constexpr Range kReach{1, 1 << 30};

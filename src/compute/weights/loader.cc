@@ -294,6 +294,10 @@ Result<WeightLoader> WeightLoader::loading(Options options) {
   return loader;
 }
 
+void WeightLoader::keep_eight_bits() {
+  if (state_->options.quantize == WeightFormat::int4) state_->options.quantize = WeightFormat::int8;
+}
+
 PackedWeight WeightLoader::matrix(const std::string& name, int n, int k, Bias bias) {
   const Part part{name, n};
   return stacked({&part, 1}, k, bias);

@@ -67,6 +67,8 @@ class WeightLoader {
   WeightLoader(WeightLoader&&) noexcept;
   ~WeightLoader();
 
+  // From here on `quantize` is int8 where it was int4.
+  void keep_eight_bits();
   // Loads one matrix [n, k]. Its name ends in ".weight"; the names of scales, zero points and bias
   // are derived from it.
   PackedWeight matrix(const std::string& name, int n, int k, Bias bias = Bias::none);

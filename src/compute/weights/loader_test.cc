@@ -9,7 +9,7 @@
 #include <limits>
 #include <map>
 
-#include "compute/weights/golden_folder.h"
+#include "compute/weights/golden_folder_testing.h"
 #include "compute/weights/random_weights.h"
 #include "compute/weights/safetensors.h"
 

@@ -29,6 +29,8 @@ const std::string kMimoV2 = R"({"architectures":["MiMoV2FlashForCausalLM"],
 
 TEST(LocalFamilies, SlidingLayersOfMimoHaveHeadsOfTheirOwn) {
   const ModelConfig m = parsed(kMimoV2);
+  EXPECT_EQ(m.num_mtp_layers, 3);
+  EXPECT_TRUE(m.local_mtp);
   EXPECT_EQ(m.layer_is_local, (std::vector<bool>{false, true, true}));
   EXPECT_EQ(m.layer_is_moe, (std::vector<bool>{false, true, true}));
   const AttentionConfig far = m.attention(0), local = m.attention(1);

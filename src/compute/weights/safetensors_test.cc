@@ -7,7 +7,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "compute/weights/golden_folder.h"
+#include "compute/weights/golden_folder_testing.h"
 
 namespace hocket {
 namespace {

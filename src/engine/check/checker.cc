@@ -66,6 +66,9 @@ class ReferenceReader final : public RowReader {
     greedy_top8_ = Quantity("greedy top8", reference.logits);
     weights_ = Quantity("expert weights", reference.expert_weights);
     router_logits_ = Quantity("router logits", reference.logits);
+    module_logits_ = Quantity("mtp logits_last", reference.logits);
+    module_top8_ = Quantity("mtp top8", reference.logits);
+    module_norm_ = Quantity("mtp final norm", reference.hidden);
   }
 
   void hidden(ScriptRow row, int layer, std::span<const float> values) override {
@@ -115,10 +118,40 @@ class ReferenceReader final : public RowReader {
     }
   }
 
+  void module_head(ScriptRow row, int module, const Head& got) override {
+    const ReferencePrompt& prompt = prompts_[row.script];
+    const int64_t behind = std::ssize(prompt.ids) - 1 - row.position;
+    if (!exact_ || module >= std::ssize(prompt.modules) || behind < 0) return;
+    const ReferenceModule& want = prompt.modules[module];
+    const Place place = {prompt.name, row.position};
+    module_argmax_.equal(argmax_of(got), want.argmax.values[row.position], place);
+    compare_top8(module_top8_, got.logits, want.top8_ids.row(row.position),
+                 want.top8_logits.row(row.position), place);
+    if (const int64_t last = want.logits_last.shape[0] - 1 - behind; last >= 0)
+      module_logits_.near(got.logits, want.logits_last.row(last), place);
+    if (behind == 0) module_norm_.near(got.final_norm, want.hidden_last.values, place);
+  }
+
+  // Modules that are not chained read rows of the model, so the reference's drafts are theirs only
+  // where it has computed all those rows: behind the prompt.
+  void drafts(ScriptRow row, std::span<const TokenId> tokens) override {
+    const ReferencePrompt& prompt = prompts_[row.script];
+    if (!exact_ || prompt.drafts.values.empty()) return;
+    const int64_t step = row.position + 1 - std::ssize(prompt.ids);
+    const int64_t steps = prompt.modules.size() == 1 ? prompt.drafts.shape[0] : 1;
+    if (step < 0 || step >= steps) return;
+    const std::span<const int32_t> want = prompt.drafts.row(step);
+    for (size_t i = 0; i < want.size(); ++i)
+      drafts_.equal(i < tokens.size() ? value(tokens[i]) : -1, want[i],
+                    {prompt.name, row.position});
+  }
+
   void report(std::vector<CheckLine>& lines, DType dtype, const std::string& way) const {
-    const std::array quantities = {&embeddings_, &layers_,        &final_norm_,  &experts_,
-                                   &weights_,    &router_logits_, &logits_last_, &logsumexp_,
-                                   &argmax_,     &top8_,          &greedy_ids_,  &greedy_top8_};
+    const std::array quantities = {&embeddings_,  &layers_,        &final_norm_,    &experts_,
+                                   &weights_,     &router_logits_, &logits_last_,   &logsumexp_,
+                                   &argmax_,      &top8_,          &greedy_ids_,    &greedy_top8_,
+                                   &module_norm_, &module_logits_, &module_argmax_, &module_top8_,
+                                   &drafts_};
     take(lines, quantities, name_of(dtype), way);
     if (exact_ || !routed_) return;
     const double share = static_cast<double>(rows_otherwise_) / static_cast<double>(rows_);
@@ -171,6 +204,8 @@ class ReferenceReader final : public RowReader {
   Quantity logsumexp_{"", {}}, top8_{"", {}}, greedy_top8_{"", {}}, weights_{"", {}};
   Quantity router_logits_{"", {}}, experts_{"chosen experts", {}}, argmax_{"argmax", {}};
   Quantity greedy_ids_{"greedy ids", {}};
+  Quantity module_logits_{"", {}}, module_top8_{"", {}}, module_norm_{"", {}};
+  Quantity module_argmax_{"mtp argmax", {}}, drafts_{"mtp drafts", {}};
   std::vector<int> order_;
   std::vector<float> largest_;
 };

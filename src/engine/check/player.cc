@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/check/module_player.h"
 #include "engine/prepare.h"
 
 namespace hocket {
@@ -12,7 +13,7 @@ constexpr int kFirstTogether = 3;
 class Player final : public ForwardProbe {
  public:
   Player(Runner& runner, std::span<const Script> scripts, PlayOptions options, RowReader& reader)
-      : runner_(runner), options_(options), reader_(reader) {
+      : runner_(runner), options_(options), reader_(reader), modules_(runner, scripts, reader) {
     for (const Script& script : scripts) sequences_.push_back({.script = &script});
   }
 
@@ -26,6 +27,7 @@ class Player final : public ForwardProbe {
       HOCKET_TRY_VOID(fill(joined));
       runner_.forward(batch_, options_.plan, this);
       show_heads();
+      show_modules();
       done = static_cast<int>(std::ranges::count_if(sequences_, &Sequence::done));
     }
     return {};
@@ -62,11 +64,6 @@ class Player final : public ForwardProbe {
     }
   };
 
-  template <class T>
-  static std::span<const T> row_of(View<T> view, int64_t row) {
-    return {view.row(row), static_cast<size_t>(view.cols)};
-  }
-
   // Fills the next pass with rows of every unfinished sequence among the first `joined`.
   Result<void> fill(int joined) {
     batch_.clear();
@@ -89,21 +86,12 @@ class Player final : public ForwardProbe {
     Sequence& sequence = sequences_[s];
     const int page_tokens = runner_.info().page_tokens;
     const int row_begin = batch_.num_rows();
-    for (int i = sequence.computed; i < sequence.computed + count; ++i) {
-      if (i % page_tokens == 0) {
-        if (pages_used_ == num_pages())
-          return fail(error(ErrorCode::kv_does_not_fit,
-                            "the check's prompts need more than the {} pages of the KV cache",
-                            pages_used_)
-                          .with_fix(runner_.info().num_window_pages > 0
-                                        ? "a larger --max-total-tokens; --swa-full-tokens-ratio 1"
-                                        : "a larger --max-total-tokens"));
-        sequence.pages.push_back(PageId{pages_used_++});
-        batch_.fresh_pages.push_back(sequence.pages.back());
-      }
+    if (sequence.pages.empty()) HOCKET_TRY_VOID(take_pages(sequence));
+    const int end = sequence.computed + count;
+    for (int i = sequence.computed; i < end; ++i) {
       batch_.ids.push_back(sequence.token(i));
       batch_.positions.push_back(i);
-      batch_.slots.push_back({sequence.pages.back(), i % page_tokens});
+      batch_.slots.push_back({sequence.pages[i / page_tokens], i % page_tokens});
       batch_.output_rows.push_back(static_cast<int32_t>(rows_.size()));
       rows_.push_back({s, i});
     }
@@ -118,11 +106,29 @@ class Player final : public ForwardProbe {
     }
     add_sequence({.row_begin = row_begin,
                   .begin = sequence.computed,
-                  .end = sequence.computed + count,
+                  .end = end,
                   .prompt_len = static_cast<int>(sequence.script->prompt.size()),
-                  .pages = sequence.pages},
+                  .pages = std::span(sequence.pages).first(pages_for(end, page_tokens))},
                  runner_.info().prompt_role, batch_);
-    sequence.computed += count;
+    sequence.computed = end;
+    return {};
+  }
+
+  // Gives the sequence the pages of all its tokens, and of those that a module writes behind them.
+  Result<void> take_pages(Sequence& sequence) {
+    const int behind = runner_.info().model.num_mtp_loaded > 0 ? kChainedTokens : 0;
+    const int count = static_cast<int>(
+        pages_for(sequence.script->num_tokens() + behind, runner_.info().page_tokens));
+    if (count > num_pages() - pages_used_)
+      return fail(error(ErrorCode::kv_does_not_fit,
+                        "the check's prompts need more than the {} pages of the KV cache",
+                        num_pages())
+                      .with_fix(runner_.info().num_window_pages > 0
+                                    ? "a larger --max-total-tokens; --swa-full-tokens-ratio 1"
+                                    : "a larger --max-total-tokens"));
+    for (int i = 0; i < count; ++i) sequence.pages.push_back(PageId{pages_used_++});
+    batch_.fresh_pages.insert(batch_.fresh_pages.end(), sequence.pages.begin(),
+                              sequence.pages.end());
     return {};
   }
 
@@ -157,19 +163,17 @@ class Player final : public ForwardProbe {
       const int n = std::min(block, count - begin);
       const View<float> logits = runner_.logits(begin, n);
       row_stats(runner_.backend(), logits, std::span(stats_).first(n));
-      for (int i = 0; i < n; ++i)
-        reader_.head(rows_[begin + i], {final_norm(begin + i), row_of(logits, i), stats_[i]});
+      for (int i = 0; i < n; ++i) {
+        const std::vector<float> norm = float_row(runner_.work().hidden, begin + i);
+        reader_.head(rows_[begin + i], {norm, row_of(logits, i), stats_[i]});
+      }
     }
   }
 
-  std::span<const float> final_norm(int row) {
-    const MatrixView& hidden = runner_.work().hidden;
-    with_dtype(hidden.dtype, [&](auto t) {
-      const auto values = row_of(hidden.as<decltype(t)>(), row);
-      final_norm_.resize(values.size());
-      std::ranges::transform(values, final_norm_.begin(), [](auto x) { return to_float(x); });
-    });
-    return final_norm_;
+  void show_modules() {
+    pages_.clear();
+    for (const Sequence& sequence : sequences_) pages_.emplace_back(sequence.pages);
+    modules_.play(batch_, rows_, pages_);
   }
 
   Runner& runner_;
@@ -179,11 +183,20 @@ class Player final : public ForwardProbe {
   ForwardBatch batch_;
   std::vector<ScriptRow> rows_;  // rows of batch_
   std::vector<RowStats> stats_;
-  std::vector<float> final_norm_;
+  std::vector<std::span<const PageId>> pages_;  // [scripts]
+  ModulePlayer modules_;
   int pages_used_ = 0;
 };
 
 }  // namespace
+
+std::vector<float> float_row(const MatrixView& matrix, int64_t row) {
+  std::vector<float> floats;
+  with_dtype(matrix.dtype, [&](auto t) {
+    for (const auto x : row_of(matrix.as<decltype(t)>(), row)) floats.push_back(to_float(x));
+  });
+  return floats;
+}
 
 Result<void> play_scripts(Runner& runner, std::span<const Script> scripts, PlayOptions options,
                           RowReader& reader) {

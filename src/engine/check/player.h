@@ -43,7 +43,20 @@ class RowReader {
     RowStats stats;
   };
   virtual void head(ScriptRow, const Head&) = 0;
+  // The head of a module for multi-token prediction, over its own final norm. It joined the row
+  // with the token that is `module` + 1 behind it.
+  virtual void module_head(ScriptRow, int /*module*/, const Head&) {}
+  // The likeliest tokens that modules see behind the token that follows the row: one for each
+  // module, or of a chain. Only for the newest row of a script in its pass.
+  virtual void drafts(ScriptRow, std::span<const TokenId> /*tokens*/) {}
 };
+
+// Return a row of a matrix; the second as float32.
+template <class T>
+std::span<const T> row_of(View<T> view, int64_t row) {
+  return {view.row(row), static_cast<size_t>(view.cols)};
+}
+std::vector<float> float_row(const MatrixView& matrix, int64_t row);
 
 struct PlayOptions {
   int chunk_tokens = 0;  // prompt rows of one pass; 0: the whole prompt

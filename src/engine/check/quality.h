@@ -38,7 +38,6 @@ LogitDistance distance(const LogitTable& plain, const LogitTable& rounded);
 
 // The part of a model that is rounded, and its format.
 enum class Rounding : uint8_t { fp8, int8, int4, mxfp4, mxfp8, nvfp4, int8_kv, int8_dispatch };
-std::string_view rounding_name(Rounding rounding);
 
 // The formats to which weights, keys and values, or rows for experts are rounded; nullopt if they
 // are not. `against` is as in QualityQuestion.

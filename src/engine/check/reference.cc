@@ -51,6 +51,11 @@ class Arrays {
   explicit Arrays(const WeightSource& source) : source_(source) {}
 
   bool has(const std::string& name) const { return source_.find(name).has_value(); }
+  // Reads an array of any number of rows of `width`; nothing if it is not there.
+  void read_rows(const std::string& name, int64_t width, Array<int32_t>& into) {
+    const Result<StoredTensor> found = source_.find(name);
+    if (found && found->shape.size() == 2) read(name, {found->shape[0], width}, into);
+  }
   template <class T>
   void read(const std::string& name, const std::vector<int64_t>& shape, Array<T>& into) {
     if (error_) return;
@@ -76,6 +81,23 @@ class Arrays {
   const WeightSource& source_;
   std::optional<Error> error_;
 };
+
+// The first module's arrays are named mtp, those of others mtp1, mtp2 and so on.
+void read_modules(Arrays& arrays, const ModelConfig& model, ReferencePrompt& prompt) {
+  const auto len = static_cast<int64_t>(prompt.ids.size());
+  for (int i = 0; i < model.num_mtp_layers; ++i) {
+    const std::string stem = fmt::format("{}.mtp{}.", prompt.name, i == 0 ? "" : std::to_string(i));
+    if (!arrays.has(stem + "argmax")) break;
+    ReferenceModule& module = prompt.modules.emplace_back();
+    arrays.read(stem + "logits_last", {std::min<int64_t>(len, 4), model.vocab_size},
+                module.logits_last);
+    arrays.read(stem + "hidden_last", {model.hidden_size}, module.hidden_last);
+    arrays.read(stem + "argmax", {len}, module.argmax);
+    arrays.read(stem + "top8_ids", {len, 8}, module.top8_ids);
+    arrays.read(stem + "top8_logits", {len, 8}, module.top8_logits);
+  }
+  arrays.read_rows(prompt.name + ".spec.drafts", kReferenceDrafts, prompt.drafts);
+}
 
 void read_prompt(Arrays& arrays, const ModelConfig& model, int64_t steps, ReferencePrompt& prompt) {
   const std::string dot = prompt.name + ".";
@@ -106,6 +128,7 @@ void read_prompt(Arrays& arrays, const ModelConfig& model, int64_t steps, Refere
     arrays.read(layer + "expert_weights", {len, model.moe.top_k}, routing.weights);
     arrays.read(layer + "router_logits", {len, model.moe.num_experts}, routing.router_logits);
   }
+  read_modules(arrays, model, prompt);
 }
 
 // Returns the name of the angles of one kind of layers: its own, or that of all layers.

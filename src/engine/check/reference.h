@@ -2,6 +2,7 @@
 // the expected.json of the bundled model. Format: tests/golden/README.md.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
@@ -15,6 +16,7 @@
 
 namespace hocket {
 
+inline constexpr int kReferenceDrafts = 3;  // drafts of a step in ReferencePrompt::drafts
 inline constexpr size_t kReferenceBytesMax = 64 << 20;
 
 // The tolerance of a comparison: |got - want| <= atol + rtol * |want|.
@@ -40,6 +42,12 @@ struct ReferenceRouting {
   Array<float> weights, router_logits;  // [T, k], [T, experts]
 };
 
+// Outputs of a module for multi-token prediction over a prompt.
+struct ReferenceModule {
+  Array<float> logits_last, top8_logits, hidden_last;  // [min(T, 4), vocabulary], [T, 8], [hidden]
+  Array<int32_t> argmax, top8_ids;                     // [T], [T, 8]
+};
+
 struct ReferencePrompt {
   std::string name;                     // "p0"
   std::vector<TokenId> ids;             // [T]
@@ -50,6 +58,9 @@ struct ReferencePrompt {
   Array<int32_t> greedy_ids, greedy_top8_ids;  // [G], [G, 8]
   Array<float> greedy_top8_logits;
   std::map<int, ReferenceRouting> routing;  // routing by layer
+  std::vector<ReferenceModule> modules;
+  // [steps, drafts]: row m - 1 holds what is drafted when m tokens have been generated.
+  Array<int32_t> drafts;
 };
 
 struct ReferenceRope {
@@ -64,6 +75,12 @@ struct Reference {
   ReferenceRope rope, local_rope;
   std::vector<ReferencePrompt> prompts;
 
+  // Returns of how many modules for multi-token prediction there are outputs.
+  int num_modules() const {
+    size_t most = 0;
+    for (const ReferencePrompt& prompt : prompts) most = std::max(most, prompt.modules.size());
+    return static_cast<int>(most);
+  }
   // Reads a reference. Errors: model_not_found (no such files), bad_config (JSON), missing_tensor,
   // wrong_shape.
   static Result<Reference> read(const std::filesystem::path& folder, const ModelConfig& model);

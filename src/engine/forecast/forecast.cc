@@ -59,7 +59,7 @@ void foretell_speed(const ForecastQuestion& q, Forecast& f) {
 
 double serial_seconds(const StageForecast& stages, const Bucket& bucket) {
   const StageTimes times = stages.at(bucket);
-  return 1e-6 * predict({serial_order(), std::span(&times, 1), 1}, stages.layers(bucket)).step_us;
+  return 1e-6 * Predictor(std::span(&times, 1), 1, stages.layers(bucket)).step_us(serial_order());
 }
 
 struct Change {
@@ -110,7 +110,8 @@ int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
   const MemoryQuestion pages{.settings = settings,
                              .model = f.choice.model,
                              .page_bytes = f.choice.kv_full_page_bytes(page_tokens),
-                             .window_page_bytes = f.choice.kv_window_page_bytes(page_tokens)};
+                             .window_page_bytes = f.choice.kv_window_page_bytes(page_tokens),
+                             .module_page_bytes = f.choice.module_page_bytes(page_tokens)};
   const int64_t kv = kv_bytes_of(pages, f.memory, pages_for(context, page_tokens));
   const auto used =
       static_cast<double>(f.memory.weight_bytes + f.memory.work_bytes + f.memory.state_bytes + kv);
@@ -174,7 +175,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
   const ParallelSettings& parallel = q.settings.parallel;
   HOCKET_TRY(ModelChoice choice, choose_model_form(q.settings));
   HOCKET_TRY(ModelCost cost, ModelCost::measure(choice));
-  int64_t weight_bytes = cost.weight_bytes();
+  int64_t weight_bytes = cost.loaded_bytes();
   std::optional<Placement> placement;
   if (parallel.ep_size > 1) {
     HOCKET_TRY(placement, Placement::contiguous(choice.model.moe.num_experts, parallel.ep_size));
@@ -192,6 +193,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
                                  .weight_bytes = weight_bytes,
                                  .page_bytes = choice.kv_full_page_bytes(page_tokens),
                                  .window_page_bytes = choice.kv_window_page_bytes(page_tokens),
+                                 .module_page_bytes = choice.module_page_bytes(page_tokens),
                                  .total_bytes = q.total_bytes,
                                  .available_bytes = q.available_bytes,
                                  .scratch = choice.scratch_need(0, page_tokens),

@@ -21,7 +21,7 @@ constexpr std::string_view kRegex =
     "The quick brown fox jumps over (the lazy dog|a wall of stones) [0-9]{2,4} times, and then "
     "it goes home\\.";
 
-// The limit of thoughts ends its first part if that has not ended before.
+// The limit of reasoning ends its first part if that has not ended before.
 constexpr std::string_view kThoughts =
     "[a-z ]{0,60}\\. So it is done: (yes|no), and nothing else is to be said\\.";
 
@@ -44,8 +44,8 @@ std::vector<RequestInput> forced_traffic(const GrammarModel& model, Forcing forc
     if (i % 6 == 4) {
       input.sampling.grammar = std::make_shared<const GrammarSpec>(
           GrammarSpec{.kind = GrammarKind::regex, .text = std::string(kThoughts)});
-      input.sampling.thoughts = std::make_shared<const ThoughtLimit>(
-          ThoughtLimit{.tokens = 6, .open = {}, .ends = {end_ids}});
+      input.sampling.reasoning_limit = std::make_shared<const ReasoningLimit>(
+          ReasoningLimit{.tokens = 6, .open = {}, .ends = {end_ids}});
     }
     if (i % 6 == 5) input = greedy_input(random_tokens(400 + i, 20), 60);
     SamplingParams& p = input.sampling;

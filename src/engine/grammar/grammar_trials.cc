@@ -27,7 +27,7 @@ namespace hocket {
 namespace {
 
 constexpr int kFirstSocket = 3;
-constexpr int kNice = 5;  // leaves it a quarter of a core that a compute thread fills
+constexpr int kTrialNice = 5;  // leaves it a quarter of a core that a compute thread fills
 constexpr size_t kSlackBytes = 16 << 20;  // address space for stack guards and malloc's reserves
 // The longest wait for an answer of the process, however busy the machine is.
 constexpr timeval kAnswerWait{.tv_sec = 20, .tv_usec = 0};
@@ -173,13 +173,13 @@ GrammarTrials::GrammarTrials(Options options) : options_(std::move(options)) {}
 GrammarTrials::~GrammarTrials() = default;
 
 void GrammarTrials::stop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stopped_ = true;
   if (process_ != nullptr) process_->interrupt();
 }
 
 Result<std::shared_ptr<GrammarTrials::Process>> GrammarTrials::running() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stopped_) return fail(ErrorCode::shutting_down, "no grammar is compiled any more");
   if (process_ == nullptr) {
     HOCKET_TRY(process_, Process::start(options_));
@@ -203,7 +203,7 @@ Result<TrialVerdict> GrammarTrials::attempt(int lane, const GrammarSpec& spec, T
         receive(process->socket(lane), verdict))
       return verdict;
     failure = errno;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (process_ == process) process_.reset();
     if (failure == EAGAIN) return TrialVerdict::too_slow;
   }
@@ -298,7 +298,7 @@ int serve_grammar_trials() {
   const rlimit no_core{};
   setrlimit(RLIMIT_CORE, &no_core);
   // Compute threads have priority; if memory is short, the kernel ends this process first.
-  setpriority(PRIO_PROCESS, 0, kNice);
+  setpriority(PRIO_PROCESS, 0, kTrialNice);
   std::ofstream("/proc/self/oom_score_adj") << 1000;
   mallopt(M_ARENA_MAX, 1);  // a second arena reserves address space, of which trials have little
   const auto vocabulary = read_vocabulary(kFirstSocket);

@@ -24,8 +24,8 @@ RankGrammars::~RankGrammars() {
 
 void RankGrammars::run() {
   // The priority is below the workers', but high enough that a worker never waits long for a mask.
-  constexpr int kNice = 10;
-  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+  constexpr int kMaskNice = 10;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kMaskNice);
   while (true) {
     auto grammar = ahead_.wait_pop(std::chrono::seconds(10));
     if (grammar)

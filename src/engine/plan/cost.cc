@@ -43,31 +43,28 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
     cost.add_matrix(WeightPart::head, loader.head(family->head_name(), rows, cols));
   HOCKET_TRY_VOID(loader.status());
   cost.add_vectors(loader.bytes());
-  if (model.num_mtp_layers > 0) {
+  if (model.num_mtp_layers > 0 && family->mtp != nullptr) {
     HOCKET_TRY(cost.mtp_, measure_mtp(choice, *family));
   }
   return cost;
 }
 
-// A module has a layer like the last, a projection of [embedding; hidden] and three norms.
 Result<PartSize> ModelCost::measure_mtp(const ModelChoice& choice, const ModelFamily& family) {
   const ModelConfig& model = choice.model;
-  ModelCost module;
-  module.model_ = model;
+  const int modules = model.num_mtp_loaded > 0 ? model.num_mtp_loaded : model.num_mtp_layers;
+  ModelCost cost;
+  cost.model_ = model.mtp_module();
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
-  const std::string prefix = fmt::format("model.layers.{}.", model.num_layers);
-  module.add_layer(
-      family.load_layer(model, family.names, model.num_layers - 1, all_experts(model), loader));
-  module.add_matrix(
-      WeightPart::attention,
-      loader.plain_matrix(prefix + "eh_proj.weight", model.hidden_size, 2 * model.hidden_size));
-  for (const char* norm : {"enorm", "hnorm", "shared_head.norm"})
-    loader.vector(prefix + norm + ".weight", model.hidden_size);
+  for (int i = 0; i < modules; ++i) {
+    const MtpModule module = load_mtp_module(model, family, i, all_experts(model), loader);
+    cost.add_layer(module.layer);
+    cost.add_matrix(WeightPart::attention, module.join.projection);
+  }
   HOCKET_TRY_VOID(loader.status());
-  module.add_vectors(loader.bytes());
-  return PartSize{
-      model.num_mtp_layers * module.weight_bytes(), model.num_mtp_layers * module.parameters(),
-      module.part(model.moe.num_experts > 0 ? WeightPart::experts : WeightPart::dense_mlp).format};
+  cost.add_vectors(loader.bytes());
+  const bool routed = cost.model_.layer_is_moe[0];
+  return PartSize{cost.weight_bytes(), cost.parameters(),
+                  cost.part(routed ? WeightPart::experts : WeightPart::dense_mlp).format};
 }
 
 void ModelCost::add(WeightPart part, const PackedWeight& weight, int64_t parameters) {

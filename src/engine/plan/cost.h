@@ -8,7 +8,7 @@
 #include <optional>
 #include <string_view>
 
-#include "compute/models/family.h"
+#include "compute/models/mtp_module.h"
 #include "compute/overlap/op.h"
 #include "engine/plan/model_choice.h"
 
@@ -85,13 +85,18 @@ class ModelCost {
   static Result<ModelCost> measure(const ModelChoice& choice);
 
   const PartSize& part(WeightPart part) const { return parts_[static_cast<size_t>(part)]; }
-  int64_t weight_bytes() const;  // equal to measure_weights()
+  int64_t weight_bytes() const;  // without modules for multi-token prediction
+  // Returns the bytes of all weights that are loaded: those of measure_weights().
+  int64_t loaded_bytes() const {
+    return weight_bytes() + (model_.num_mtp_loaded > 0 ? mtp_.bytes : 0);
+  }
   int64_t parameters() const;
   // Returns the parameters without the embedding, of which a token reads one row, and without the
   // experts that it does not choose.
   int64_t active_parameters() const;
-  // Returns the size of the multi-token-prediction layers, which are in the files and not loaded.
-  // They share embedding and head with the model, so those are not counted.
+  // Returns the size of the modules for multi-token prediction: of those that are loaded, or if
+  // none is, of all in the files. They share embedding and head with the model, so those are not
+  // counted.
   const PartSize& mtp() const { return mtp_; }
   int64_t kv_bytes_per_token() const { return kv_bytes_per_token_; }
   // Norms belong to no operation: the sum over all is that of the layers' matrices.

@@ -40,7 +40,7 @@ TEST(Cost, PartsAddUpToWhatLoadingAsksFor) {
       const ModelChoice choice = choice_of(folder, {.model = {.quantization = quantization}});
       const auto loaded = measure_weights(choice, nullptr);
       ASSERT_TRUE(loaded.has_value()) << folder << describe(loaded.error());
-      EXPECT_EQ(cost_of(choice).weight_bytes(), loaded->bytes) << folder << " " << quantization;
+      EXPECT_EQ(cost_of(choice).loaded_bytes(), loaded->bytes) << folder << " " << quantization;
     }
 }
 
@@ -54,11 +54,46 @@ TEST(Cost, FilesAskForTheSame) {
       const ModelChoice choice = choice_of(folder, {.model = {.dtype = dtype}});
       const auto loaded = measure_weights(choice, source->get());
       ASSERT_TRUE(loaded.has_value()) << folder << describe(loaded.error());
-      EXPECT_EQ(cost_of(choice).weight_bytes(), loaded->bytes) << folder << " " << dtype;
+      EXPECT_EQ(cost_of(choice).loaded_bytes(), loaded->bytes) << folder << " " << dtype;
       ++compared;
     }
   }
   EXPECT_GE(compared, 8);
+}
+
+// Modules for multi-token prediction: their bytes are planned, and they keep at least eight bits.
+TEST(Cost, LoadedModulesAreCounted) {
+  for (const char* name : {"deepseek_v3_mtp", "glm4_moe_mtp", "qwen3_next_mtp", "qwen3_5_moe_mtp",
+                           "mimo_v2_flash_mtp"})
+    for (const char* quantization : {"none", "int4"}) {
+      const std::string folder = std::string("golden/") + name;
+      const ModelChoice without = choice_of(folder, {.model = {.quantization = quantization}});
+      const ModelChoice with =
+          choice_of(folder, {.model = {.quantization = quantization, .most_mtp_modules = 8}});
+      const int modules = without.model.local_mtp ? 3 : 1;
+      EXPECT_EQ(without.model.num_mtp_loaded, 0) << folder;
+      EXPECT_EQ(with.model.num_mtp_loaded, modules) << folder;
+      const ModelCost cost = cost_of(with);
+      const auto loaded = measure_weights(with, nullptr);
+      ASSERT_TRUE(loaded.has_value()) << folder << describe(loaded.error());
+      EXPECT_EQ(cost.loaded_bytes(), loaded->bytes) << folder << " " << quantization;
+      EXPECT_EQ(cost.mtp().bytes, cost_of(without).mtp().bytes) << folder;
+      EXPECT_GT(cost.mtp().bytes, 0) << folder;
+      const bool quantized = with.quantize == WeightFormat::int4;
+      EXPECT_EQ(cost.mtp().format, quantized ? WeightFormat::int8 : WeightFormat::bf16) << folder;
+      const KvShape module = with.kv_shapes(32).full.back();
+      EXPECT_EQ(with.kv_full_page_bytes(32),
+                without.kv_full_page_bytes(32) + modules * module.page_bytes());
+    }
+}
+
+TEST(Cost, ModulesThatAModelDoesNotHaveAreRefused) {
+  ServerSettings settings = testing::settings_for("tests/golden/qwen3_moe");
+  settings.model.most_mtp_modules = 1;
+  const auto refused = choose_model_form(settings);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, ErrorCode::bad_value);
+  EXPECT_THAT(refused.error().message, ::testing::HasSubstr("Qwen3MoeForCausalLM"));
 }
 
 TEST(Cost, ParametersAreThoseThatPublishersCount) {

@@ -191,8 +191,10 @@ int64_t window_pages_beside(const MemoryQuestion& q, const MemoryPlan& plan, int
 }
 
 int64_t kv_bytes_of(const MemoryQuestion& q, const MemoryPlan& plan, int64_t pages) {
-  if (q.window_page_bytes == 0) return pages * q.page_bytes;
-  return pages * q.page_bytes + (window_pages_beside(q, plan, pages) + 1) * q.window_page_bytes;
+  const int64_t windows =
+      q.window_page_bytes > 0 ? window_pages_beside(q, plan, pages) + 1 : int64_t{0};
+  return pages * q.page_bytes + windows * q.window_page_bytes +
+         plan.num_spare_pages * q.module_page_bytes;
 }
 
 Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
@@ -239,6 +241,9 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
                                ? s.memory.mem_fraction_static * static_cast<double>(q.total_bytes)
                                : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
   plan_states(q, plan);
+  if (q.module_page_bytes > 0 && plan.most_drafts > 1)
+    plan.num_spare_pages =
+        plan.max_running_requests * pages_for(plan.most_drafts - 1, s.memory.page_size);
   const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
   plan.fitting_pages = most_pages_in(q, plan, left);
   return plan;
@@ -294,7 +299,8 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   }
   plan.num_pages = static_cast<int>(pages);
   plan.kv_bytes = kv_bytes_of(q, plan, pages);
-  plan.window_bytes = plan.kv_bytes - pages * q.page_bytes;
+  plan.window_bytes =
+      plan.kv_bytes - pages * q.page_bytes - plan.num_spare_pages * q.module_page_bytes;
   plan.num_window_pages = static_cast<int>(window_pages_beside(q, plan, pages));
   return plan;
 }

@@ -31,6 +31,9 @@ struct MemoryPlan {
   int chunk_tokens = 0;     // -1: prompts are never cut
   int max_prefill_tokens = 0;
   int num_pages = 0;
+  // Pages of the module for multi-token prediction alone, behind those: for guesses whose places
+  // the request has no page for yet.
+  int num_spare_pages = 0;
   int64_t fitting_pages = 0;  // pages for which there is memory; requests may need fewer
   // Models with sliding windows: pages of the window layers, beside one that stays clear.
   int num_window_pages = 0;
@@ -50,6 +53,7 @@ struct MemoryQuestion {
   int64_t weight_bytes = 0;
   int64_t page_bytes = 0;         // one page in all layers, window layers excepted
   int64_t window_page_bytes = 0;  // one page in all window layers; 0: the model has none
+  int64_t module_page_bytes = 0;  // one page in the module for multi-token prediction; 0: none
   int64_t total_bytes = 0, available_bytes = 0;
   ScratchNeed scratch;  // its max_rows is set by the plan
   int num_workers = 0;  // 0: no scratch

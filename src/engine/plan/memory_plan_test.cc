@@ -28,7 +28,7 @@ ModelConfig model() {
 
 struct PlanCase {
   ServerSettings settings;
-  int64_t weight_bytes = 1 * kGb, page_bytes = 1'000'000;
+  int64_t weight_bytes = 1 * kGb, page_bytes = 1'000'000, module_page_bytes = 0;
   int64_t total_bytes = 10 * kGb, available_bytes = 8 * kGb;
 
   Result<MemoryPlan> plan() const {
@@ -38,6 +38,7 @@ struct PlanCase {
                         .dtype = DType::bf16,
                         .weight_bytes = weight_bytes,
                         .page_bytes = page_bytes,
+                        .module_page_bytes = module_page_bytes,
                         .total_bytes = total_bytes,
                         .available_bytes = available_bytes});
   }
@@ -134,6 +135,22 @@ TEST(MemoryPlan, DraftsNeedRows) {
   EXPECT_EQ(off->max_answer_rows, 2);
   ASSERT_EQ(off->changes.size(), 1u);
   EXPECT_EQ(off->changes[0].flag, "--speculative-algorithm");
+}
+
+// Chains of guesses may go on where a request has no page yet.
+TEST(MemoryPlan, ModulesNeedSparePages) {
+  PlanCase c;
+  c.module_page_bytes = 50'000;
+  EXPECT_EQ(c.plan()->num_spare_pages, 0);
+  c.settings.speculation = {.algorithm = "NEXTN", .num_steps = 1};
+  EXPECT_EQ(c.plan()->num_spare_pages, 0);
+  c.settings.speculation.num_steps = 4;
+  c.settings.memory.page_size = 2;
+  const auto plan = c.plan();
+  ASSERT_TRUE(plan.has_value()) << describe(plan.error());
+  EXPECT_EQ(plan->num_spare_pages, 2 * kDefaultRunningRequests);
+  EXPECT_EQ(plan->kv_bytes, plan->num_pages * int64_t{1'000'000} + plan->num_spare_pages * 50'000);
+  EXPECT_EQ(plan->window_bytes, 0);
 }
 
 TEST(MemoryPlan, FractionIsOfTheWholeMemory) {

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "compute/models/family.h"
 #include "compute/weights/hf_config.h"
+#include "engine/plan/scheduler_settings.h"
 
 namespace hocket {
 namespace {
@@ -109,6 +111,21 @@ Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& m
   return groups;
 }
 
+// Only modules that read the model's own rows come in several; else one is used again and again.
+Result<int> choose_modules(const ServerSettings& settings, const ModelConfig& model) {
+  HOCKET_TRY(const SpeculationChoice speculation, choose_speculation(settings));
+  const int most = std::max(settings.model.most_mtp_modules, speculation.by_module ? 1 : 0);
+  if (most == 0) return 0;
+  HOCKET_TRY(const ModelFamily* family, find_family(model.architecture));
+  if (family->mtp == nullptr || model.num_mtp_layers == 0)
+    return fail(error(ErrorCode::bad_value,
+                      "{} has no module for multi-token prediction that hocket can load",
+                      model.architecture)
+                    .with_param("speculative-algorithm")
+                    .with_fix("--speculative-algorithm auto"));
+  return std::min(most, model.local_mtp ? model.num_mtp_layers : 1);
+}
+
 int64_t page_bytes(std::span<const KvShape> layers) {
   int64_t bytes = 0;
   for (const KvShape& shape : layers) bytes += shape.page_bytes();
@@ -127,6 +144,10 @@ int64_t ModelChoice::kv_full_page_bytes(int page_tokens) const {
 
 int64_t ModelChoice::kv_window_page_bytes(int page_tokens) const {
   return page_bytes(kv_shapes(page_tokens).windowed);
+}
+
+int64_t ModelChoice::module_page_bytes(int page_tokens) const {
+  return model.num_mtp_loaded > 0 ? kv_shapes(page_tokens).full.back().page_bytes() : 0;
 }
 
 WeightLoader::Options ModelChoice::loader_options() const {
@@ -159,10 +180,10 @@ WeightFormat ModelChoice::weight_format() const {
 }
 
 ScratchNeed ModelChoice::scratch_need(int max_rows, int page_tokens) const {
-  const int max_k =
-      std::max({model.hidden_size, attended_columns(model), model.delta_net.value_columns(),
-                model.mla.q_rank, model.mla.kv_rank, model.intermediate_size,
-                model.moe.intermediate_size, model.moe.shared_intermediate_size});
+  const int max_k = std::max(
+      {model.hidden_size, attended_columns(model), model.delta_net.value_columns(),
+       model.mla.q_rank, model.mla.kv_rank, model.intermediate_size, model.moe.intermediate_size,
+       model.moe.shared_intermediate_size, model.num_mtp_loaded > 0 ? 2 * model.hidden_size : 0});
   ScratchNeed need = {.max_rows = max_rows,
                       .max_k = max_k,
                       .dtype = dtype,
@@ -183,6 +204,7 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
              choose_dispatch_dtype(settings.parallel.dispatch_dtype, choice.dtype, choice.model));
   HOCKET_TRY(choice.combine_groups, choose_combine_groups(settings.compute.combine_groups,
                                                           settings.parallel.ep_size, choice.model));
+  HOCKET_TRY(choice.model.num_mtp_loaded, choose_modules(settings, choice.model));
   return choice;
 }
 

@@ -28,6 +28,8 @@ struct ModelChoice {
   // Return the bytes of one page in all layers without a window, and in those with one.
   int64_t kv_full_page_bytes(int page_tokens) const;
   int64_t kv_window_page_bytes(int page_tokens) const;
+  // Returns the part of the first in the last module for multi-token prediction; 0: none is loaded.
+  int64_t module_page_bytes(int page_tokens) const;
   WeightLoader::Options loader_options() const;
   // Returns the format of the layers' matrices, unless config.json makes an exception.
   WeightFormat weight_format() const;

@@ -119,9 +119,11 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings) {
                     .with_fix("--speculative-algorithm NGRAM")
                     .with_param("speculative-num-steps"));
   }
-  if (s.algorithm != "auto" && s.algorithm != "NGRAM")
+  const bool by_module = s.algorithm == "NEXTN";
+  if (s.algorithm != "auto" && s.algorithm != "NGRAM" && !by_module)
     return fail(error(ErrorCode::bad_value,
-                      "--speculative-algorithm {} is not one of auto, NGRAM, none; draft models "
+                      "--speculative-algorithm {} is not one of auto, NEXTN, NGRAM, none; draft "
+                      "models "
                       "and EAGLE's heads are not loaded",
                       s.algorithm)
                     .with_param("speculative-algorithm"));
@@ -130,6 +132,12 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings) {
     return SpeculationChoice{.why_off =
                                  "--overlap-schedule on makes the next step before the "
                                  "drafts of this one are checked"};
+  if (by_module && settings.parallel.ep_size != 1)
+    return SpeculationChoice{.why_off = "the model's own module guesses on one rank only"};
+  // The module's rows have to be computed in every step, so its drafts are never left out.
+  if (by_module)
+    return SpeculationChoice{
+        .most_drafts = std::max(asked, 1), .fixed = std::max(asked, 1), .by_module = true};
   return SpeculationChoice{.most_drafts = asked > 0 ? asked : kMostDrafts,
                            .fixed = asked > 0 ? std::optional(asked) : std::nullopt};
 }

@@ -100,6 +100,21 @@ TEST(ChooseSpeculation, ByNameAndByEitherCount) {
   }
 }
 
+// The module's rows are computed in any case, so the number is set; and by one rank only.
+TEST(ChooseSpeculation, ByTheModelsOwnModule) {
+  ServerSettings settings = speculating({.algorithm = "NEXTN"});
+  EXPECT_EQ(choose_speculation(settings)->fixed, 1);
+  EXPECT_TRUE(choose_speculation(settings)->by_module);
+  settings.speculation.num_steps = 3;
+  EXPECT_EQ(choose_speculation(settings)->fixed, 3);
+  settings.parallel.ep_size = 2;
+  const auto off = choose_speculation(settings);
+  ASSERT_TRUE(off.has_value());
+  EXPECT_EQ(off->most_drafts, 0);
+  EXPECT_FALSE(off->by_module);
+  EXPECT_NE(off->why_off.find("one rank"), std::string::npos);
+}
+
 TEST(ChooseSpeculation, IsOffWhereStepsOverlap) {
   ServerSettings settings = speculating({.algorithm = "NGRAM", .num_steps = 3});
   settings.scheduler.overlap_schedule = "on";

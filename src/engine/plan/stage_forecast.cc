@@ -150,7 +150,7 @@ double StageForecast::experts_us(double rows) const {
   return stage_us(Op::experts, rows, num_moe_, hit / question_.num_ranks);
 }
 
-double StageForecast::beside_us(const Bucket& bucket) const {
+double StageForecast::other_us(const Bucket& bucket) const {
   const PassShape pass = pass_of(bucket);
   if (pass.outputs == 0) return 0;
   return us(head_bytes_, cost_.head_operations(pass));
@@ -160,7 +160,7 @@ LayerCounts StageForecast::layers(const Bucket& bucket) const {
   return {.num_dense = model_.num_layers - num_moe_,
           .num_moe = num_moe_,
           .has_shared = model_.moe.shared_intermediate_size > 0,
-          .beside_us = beside_us(bucket)};
+          .other_us = other_us(bucket)};
 }
 
 double keys_a_row(const StageModel& model, const Bucket& bucket) {

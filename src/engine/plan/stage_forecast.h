@@ -46,7 +46,7 @@ class StageForecast final : public StageModel {
   // Returns the bytes of a bucket: prompts travel counted, decode rows slotted.
   StageBytes bytes(const Bucket& bucket) const;
   // Returns the time of a step outside of its layers: that of the head.
-  double beside_us(const Bucket& bucket) const;
+  double other_us(const Bucket& bucket) const;
   LayerCounts layers(const Bucket& bucket) const;
 
  private:

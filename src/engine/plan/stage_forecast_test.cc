@@ -19,7 +19,7 @@ constexpr Op kComputing[] = {Op::attn_in, Op::attn_core, Op::mlp,
 double computed_us(const StageForecast& forecast, const Bucket& bucket) {
   const StageTimes times = forecast.at(bucket);
   const LayerCounts layers = forecast.layers(bucket);
-  double all = layers.beside_us;
+  double all = layers.other_us;
   for (const Op op : kComputing) {
     const int count = op == Op::mlp                              ? layers.num_dense
                       : op == Op::attn_in || op == Op::attn_core ? layers.num_layers()

@@ -38,7 +38,7 @@ int HalfPacker::pack(std::span<const int32_t> keys, const HalfPacking& packing, 
     return count_;
   }
   if (counts == Counts::by_share) {
-    const int wanted = wished_rows(rows, {.share = packing.share, .row_tile = packing.row_tile});
+    const int wanted = rows_by_share(rows, {.share = packing.share, .row_tile = packing.row_tile});
     deal(wanted, rows - wanted);
   } else {
     deal(rows - 1, rows - 1);

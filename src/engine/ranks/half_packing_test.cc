@@ -72,7 +72,7 @@ TEST(HalfPacking, IsNearTheBestOfAllWays) {
     const double free = std::abs(excess(packer, keys, packing));
     lost_free += (free - least_excess(keys, packing, -1)) / all;
     const int first = packer.pack(keys, packing, Counts::by_share);
-    ASSERT_EQ(first, wished_rows(rows, {.share = packing.share}));
+    ASSERT_EQ(first, rows_by_share(rows, {.share = packing.share}));
     const HalfPacking keys_alone{.share = packing.share, .keys_a_row = 0};
     lost_by_share +=
         (std::abs(excess(packer, keys, keys_alone)) - least_excess(keys, keys_alone, first)) /

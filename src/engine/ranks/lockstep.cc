@@ -42,7 +42,7 @@ int to_rows(uint32_t number) {
 StepReport sane(StepReport report) {
   const auto is_time = [](float number) { return std::isfinite(number) && number >= 0; };
   bool fits = report.phase < kNumPhases && std::ranges::all_of(report.compute_us, is_time);
-  for (const float number : {report.beside_us, report.exposed_us, report.waiting_us, report.step_us,
+  for (const float number : {report.other_us, report.exposed_us, report.waiting_us, report.step_us,
                              report.dispatch_busy_us, report.combine_busy_us, report.dispatch_kb,
                              report.combine_kb, report.latency_us})
     fits &= is_time(number);
@@ -71,15 +71,15 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   exchange_ = &exchange;
   pass_ = {};
   plan_ = {};
-  is_shadow_ = false;
+  is_trial_ = false;
   std::ranges::fill(sizes_, Size{});
   std::ranges::fill(reports_, StepReport{});
   under_way_ = computes_ = may_begin_ = extends_ = has_asked_ = ends_ = false;
-  leaver_ = -1;
+  stopping_peer_ = -1;
   error_.reset();
   bad_peer_ = -1;
   delayer_ = PrefillDelayer(options_.max_delayed_passes);
-  begun_.reset();
+  step_begin_.reset();
 }
 
 void Lockstep::fail_with(Error why) {
@@ -95,16 +95,16 @@ void Lockstep::begin_agreement(const StepProposal& mine) {
 
 bool Lockstep::finish_agreement(const StepProposal& now) {
   if (error_) return false;
-  note_took();
+  note_step_time();
   const bool is_early = under_way_;
-  Result<void> heard = hear(now);
-  const bool has_news = has_rows(now.work) || asks_to_end_;
-  if (heard && is_early && has_news && !computes_ && !ends_) heard = hear(now);
-  if (!heard) return fail_with(std::move(heard).error()), false;
-  if (computes_) begun_ = transport_->now();
+  Result<void> agreed = exchange_votes(now);
+  const bool has_work = has_rows(now.work) || asks_to_end_;
+  if (agreed && is_early && has_work && !computes_ && !ends_) agreed = exchange_votes(now);
+  if (!agreed) return fail_with(std::move(agreed).error()), false;
+  if (computes_) step_begin_ = transport_->now();
   if (options_.pulse != nullptr) {
     if (computes_)
-      options_.pulse->begin(pass_.step, expected());
+      options_.pulse->begin(pass_.step, hung_after());
     else
       options_.pulse->end();
   }
@@ -113,20 +113,19 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
 
 Result<void> Lockstep::start(const StepProposal& proposal) {
   const NextStepForecast& work = proposal.work;
-  mine_ = {.rows = static_cast<uint32_t>(work.num_decoding),
-           .begins = work.begins,
-           .continues = work.continues,
-           .ends = asks_to_end_,
-           .shadows =
-               static_cast<uint8_t>(proposal.plans[0].is_shadow | proposal.plans[1].is_shadow << 1),
-           .votes = work.token_usage < options_.low_usage,
-           .takes_requests = proposal.load.takes_requests && !asks_to_end_,
-           .load_requests = proposal.load.num_requests,
-           .load_tokens = proposal.load.num_tokens,
-           .prompt_step_rows = static_cast<uint32_t>(std::max(0, proposal.prompt_step_rows)),
-           .plans = {static_cast<uint32_t>(proposal.plans[0].id),
-                     static_cast<uint32_t>(proposal.plans[1].id)},
-           .report = proposal.report};
+  mine_ = {
+      .rows = static_cast<uint32_t>(work.num_decoding),
+      .begins = work.begins,
+      .continues = work.continues,
+      .ends = asks_to_end_,
+      .trials = static_cast<uint8_t>(proposal.plans[0].is_trial | proposal.plans[1].is_trial << 1),
+      .takes_requests = proposal.load.takes_requests && !asks_to_end_,
+      .load_requests = proposal.load.num_requests,
+      .load_tokens = proposal.load.num_tokens,
+      .prompt_step_rows = static_cast<uint32_t>(std::max(0, proposal.prompt_step_rows)),
+      .plans = {static_cast<uint32_t>(proposal.plans[0].id),
+                static_cast<uint32_t>(proposal.plans[1].id)},
+      .report = proposal.report};
   const std::array<std::span<const std::byte>, 1> piece = {std::as_bytes(std::span(&mine_, 1))};
   std::ranges::fill(parts_, AllToAll::Parts(piece));
   HOCKET_TRY_VOID(exchange_->start(kLane, MessageKind::agree, {.step = pass_.step + 1}, parts_));
@@ -134,30 +133,30 @@ Result<void> Lockstep::start(const StepProposal& proposal) {
   return {};
 }
 
-Result<void> Lockstep::hear(const StepProposal& now) {
+Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   if (!under_way_) HOCKET_TRY_VOID(start(now));
   under_way_ = false;
   ++pass_.step;
   HOCKET_TRY_VOID(exchange_->wait(kLane, MessageKind::agree, {.step = pass_.step}));
   bool all_end = true;
-  int leaver = -1;
+  int stopping_peer = -1;
   StepVote planner;
   for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
     HOCKET_TRY(const StepVote vote, vote_of(rank));
     all_end &= vote.ends != 0;
-    if (vote.ends != 0 && rank != exchange_->rank()) leaver = rank;
+    if (vote.ends != 0 && rank != exchange_->rank()) stopping_peer = rank;
     if (rank == kPlanner) planner = vote;
-    take_in(rank, vote);
+    record_vote(rank, vote);
   }
   exchange_->release(kLane, MessageKind::agree);
-  conclude();
-  adopt(planner);
+  decide();
+  adopt_plan(planner);
   if (!computes_) forget_loads();
   // A rank that leaves alone has said so one agreement before, so requests that other ranks had
   // begun by then got their step.
   ends_ = all_end || (options_.may_leave_others && has_asked_ && !computes_);
   has_asked_ = mine_.ends != 0;
-  leaver_.store(leaver, std::memory_order_relaxed);
+  stopping_peer_.store(stopping_peer, std::memory_order_relaxed);
   return {};
 }
 
@@ -175,12 +174,10 @@ Result<Lockstep::StepVote> Lockstep::vote_of(int rank) {
   return vote;
 }
 
-void Lockstep::take_in(int rank, const StepVote& vote) {
+void Lockstep::record_vote(int rank, const StepVote& vote) {
   const auto at = static_cast<size_t>(rank);
-  votes_[at] = {.begins = vote.begins != 0,
-                .continues = vote.continues != 0,
-                .decodes = vote.rows > 0,
-                .starves = (vote.votes & 1) != 0};
+  votes_[at] = {
+      .begins = vote.begins != 0, .continues = vote.continues != 0, .decodes = vote.rows > 0};
   sizes_[at] = {.rows = to_rows(vote.rows), .prompt_step_rows = to_rows(vote.prompt_step_rows)};
   reports_[at] = sane(vote.report);
   Load& load = loads_[at];
@@ -190,13 +187,13 @@ void Lockstep::take_in(int rank, const StepVote& vote) {
 }
 
 // All ranks have equal tables, so either all know a plan or none does.
-void Lockstep::adopt(const StepVote& planner) {
+void Lockstep::adopt_plan(const StepVote& planner) {
   const auto phase = static_cast<size_t>(phase_of(pass_.mode));
   const uint32_t id = planner.plans.at(phase);
   const std::optional<Plan> plan = plan_of(PlanId{id}, *options_.orders);
   const bool plays = computes_ && plan.has_value();
   plan_ = plays ? *plan : Plan{};
-  is_shadow_ = plays && (planner.shadows >> phase & 1) != 0;
+  is_trial_ = plays && (planner.trials >> phase & 1) != 0;
   pass_.parts = plan_.parts;
   if (!computes_ || plan) return;
   if (num_unknown_plans_++ == 0)
@@ -206,7 +203,7 @@ void Lockstep::adopt(const StepVote& planner) {
         kPlanner, id, options_.orders->size());
 }
 
-int Lockstep::foresee(Phase phase, const StepProposal& mine) const {
+int Lockstep::expected_rows(Phase phase, const StepProposal& mine) const {
   int most = 0;
   for (int rank = 0; rank < static_cast<int>(sizes_.size()); ++rank) {
     Size size = sizes_[static_cast<size_t>(rank)];
@@ -231,7 +228,7 @@ void Lockstep::forget_loads() {
 //   any rank continues a chunk, or begins and is allowed   prompts    ExchangeMode::counted
 //   else any rank has decode rows                          decode     ExchangeMode::slotted
 //   else                                                   no rank computes
-void Lockstep::conclude() {
+void Lockstep::decide() {
   const bool allowed = delayer_.allows(votes_);
   const auto extends = [&](const PrefillVote& v) { return v.continues || (v.begins && allowed); };
   extends_ = std::ranges::any_of(votes_, extends);
@@ -246,26 +243,26 @@ bool Lockstep::agree(const Batch& mine) {
   return computes_;
 }
 
-RankLoad Lockstep::heard(int rank) const {
+RankLoad Lockstep::load_of(int rank) const {
   const Load& load = loads_.at(static_cast<size_t>(rank));
   return {.takes_requests = load.takes_requests.load(std::memory_order_relaxed),
           .num_requests = load.num_requests.load(std::memory_order_relaxed),
           .num_tokens = load.num_tokens.load(std::memory_order_relaxed)};
 }
 
-void Lockstep::note_took() {
-  if (!begun_) return;
-  took_[index_of(pass_.mode)] = transport_->now() - *begun_;
-  begun_.reset();
+void Lockstep::note_step_time() {
+  if (!step_begin_) return;
+  step_times_[index_of(pass_.mode)] = transport_->now() - *step_begin_;
+  step_begin_.reset();
 }
 
-Duration Lockstep::expected() const {
-  const std::optional<Duration>& last = took_[index_of(pass_.mode)];
+Duration Lockstep::hung_after() const {
+  const std::optional<Duration>& last = step_times_[index_of(pass_.mode)];
   return last ? kSlack + kPatience * *last : kFirstSteps;
 }
 
 bool Lockstep::peer_waiting() {
-  return error_ || under_way_ || exchange_->called(kLane, MessageKind::agree);
+  return error_ || under_way_ || exchange_->peer_started(kLane, MessageKind::agree);
 }
 
 void Lockstep::wait(Duration most) {

@@ -41,7 +41,7 @@ namespace hocket {
 // A plan for the next step. Only rank 0's proposal counts.
 struct PlanProposal {
   PlanId id = PlanId::none;
-  bool is_shadow = false;  // played only to measure it (planner.h)
+  bool is_trial = false;  // played only to measure it (planner.h)
 
   bool operator==(const PlanProposal&) const = default;
 };
@@ -55,13 +55,13 @@ struct StepProposal {
   StepReport report;
 };
 
-// One rank's side of the agreement. Thread: engine, except heard(). Allocates only in construction.
+// One rank's side of the agreement. Thread: engine, except stopping_peer() and load_of(). Allocates
+// only in construction.
 class Lockstep final : public SchedulerHooks {
  public:
   struct Options {
     Pulse* pulse = nullptr;      // gets begin and end of steps; outlives it; may be null
     int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
-    double low_usage = 0;        // a rank with lower KV usage need not delay; 0: off
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
     bool may_leave_others = true;  // RankNetwork::may_leave_others()
@@ -89,7 +89,7 @@ class Lockstep final : public SchedulerHooks {
   // has rows.
   const PassId& pass() const { return pass_; }
   const Plan& plan() const { return plan_; }  // its parts are those of the pass
-  bool is_shadow() const { return is_shadow_; }
+  bool is_trial() const { return is_trial_; }
   bool ends() const { return ends_; }
   // Returns how many steps since the start had a plan that this rank does not know.
   uint64_t num_unknown_plans() const { return num_unknown_plans_; }
@@ -97,12 +97,12 @@ class Lockstep final : public SchedulerHooks {
   std::span<const StepReport> reports() const { return reports_; }
   // Returns the rows of the next step, if it is of this phase, on the rank that has most. This
   // rank's are taken from `mine`, the others' from their last votes. 0 if none are expected.
-  int foresee(Phase phase, const StepProposal& mine) const;
+  int expected_rows(Phase phase, const StepProposal& mine) const;
 
   // Returns another rank that asks to stop, so that no request should begin; -1: none. Thread: any.
-  int leaver() const { return leaver_.load(std::memory_order_relaxed); }
+  int stopping_peer() const { return stopping_peer_.load(std::memory_order_relaxed); }
   // Returns the load in the last vote of `rank`. Thread: any.
-  RankLoad heard(int rank) const;
+  RankLoad load_of(int rank) const;
 
   // Returns the first failed exchange; no agreement is made after it.
   const std::optional<Error>& lost() const { return error_; }
@@ -127,10 +127,9 @@ class Lockstep final : public SchedulerHooks {
     uint8_t begins = 0;     // a prompt may begin
     uint8_t continues = 0;  // a chunked prompt goes on
     uint8_t ends = 0;       // asks to stop after this step
-    uint8_t shadows = 0;    // is_shadow of plans: bit 0 with prompts, bit 1 decode
-    uint8_t votes = 0;      // bit 0: PrefillVote::starves
+    uint8_t trials = 0;     // is_trial of plans: bit 0 with prompts, bit 1 decode
     uint8_t takes_requests = 0;
-    uint16_t zero = 0;  // reserved
+    std::array<uint8_t, 3> zero{};  // reserved
     int32_t load_requests = 0;
     int64_t load_tokens = 0;
     uint32_t prompt_step_rows = 0;
@@ -147,14 +146,14 @@ class Lockstep final : public SchedulerHooks {
   };
 
   Result<void> start(const StepProposal& proposal);
-  Result<void> hear(const StepProposal& now);
+  Result<void> exchange_votes(const StepProposal& now);
   Result<StepVote> vote_of(int rank);
-  void take_in(int rank, const StepVote& vote);
-  void conclude();
-  void adopt(const StepVote& planner);
+  void record_vote(int rank, const StepVote& vote);
+  void decide();
+  void adopt_plan(const StepVote& planner);
   void forget_loads();
-  void note_took();
-  Duration expected() const;
+  void note_step_time();
+  Duration hung_after() const;
   static bool has_rows(const NextStepForecast& work) {
     return work.num_decoding > 0 || work.begins || work.continues;
   }
@@ -164,22 +163,22 @@ class Lockstep final : public SchedulerHooks {
   AllToAll* exchange_ = nullptr;
   PassId pass_;  // agreed on, as are the next two
   Plan plan_;
-  bool is_shadow_ = false;
+  bool is_trial_ = false;
   uint64_t num_unknown_plans_ = 0;
   bool under_way_ = false, computes_ = false, may_begin_ = false, extends_ = false;
   bool asks_to_end_ = false, has_asked_ = false, ends_ = false;
-  std::atomic<int> leaver_{-1};
+  std::atomic<int> stopping_peer_{-1};
   std::optional<Error> error_;
   int bad_peer_ = -1;  // rank whose vote could not be read
   StepVote mine_;      // vote of the agreement under way
   PrefillDelayer delayer_;
-  std::vector<PrefillVote> votes_;               // [ranks]
-  std::vector<Load> loads_;                      // [ranks]
-  std::vector<Size> sizes_;                      // [ranks]
-  std::vector<StepReport> reports_;              // [ranks]
-  std::vector<AllToAll::Parts> parts_;           // [ranks]
-  std::optional<TimePoint> begun_;               // begin of the running step, if it has rows
-  std::array<std::optional<Duration>, 2> took_;  // time of the last step, by ExchangeMode
+  std::vector<PrefillVote> votes_;                     // [ranks]
+  std::vector<Load> loads_;                            // [ranks]
+  std::vector<Size> sizes_;                            // [ranks]
+  std::vector<StepReport> reports_;                    // [ranks]
+  std::vector<AllToAll::Parts> parts_;                 // [ranks]
+  std::optional<TimePoint> step_begin_;                // begin of the running step, if it has rows
+  std::array<std::optional<Duration>, 2> step_times_;  // time of the last step, by ExchangeMode
 };
 
 }  // namespace hocket

@@ -15,10 +15,10 @@ using namespace testing;
 // Rank 0 proposes one plan for steps with prompts and one for decode, and all play the same.
 TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
   const Plan slow{.order = 1, .parts = 2}, fast{.order = 3, .parts = 4, .share = 30};
-  on_voices(3, [&](Voice& v) {
+  on_lockstep_ranks(3, [&](LockstepRank& v) {
     const auto saying = [&](StepProposal proposal, PlanProposal prompts, PlanProposal answers) {
       // Proposals of other ranks are ignored.
-      const PlanProposal other{.id = id_of({.order = 2}), .is_shadow = true};
+      const PlanProposal other{.id = id_of({.order = 2}), .is_trial = true};
       if (v.lockstep.rank() == 0)
         proposal.plans = {prompts, answers};
       else
@@ -26,25 +26,25 @@ TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
       return proposal;
     };
     const PlanProposal none, first{.id = id_of(slow)};
-    const PlanProposal second{.id = id_of(fast), .is_shadow = true};
+    const PlanProposal second{.id = id_of(fast), .is_trial = true};
     EXPECT_EQ(v.lockstep.plan(), Plan{});
     ASSERT_TRUE(v.lockstep.finish_agreement(saying(kDecode, second, none)));
     EXPECT_EQ(v.lockstep.plan(), Plan{});
     EXPECT_EQ(v.lockstep.pass().parts, 1);
-    EXPECT_FALSE(v.lockstep.is_shadow());
+    EXPECT_FALSE(v.lockstep.is_trial());
     v.lockstep.begin_agreement(saying(kDecode, first, second));
     EXPECT_EQ(v.lockstep.plan(), Plan{});  // until all have heard it
     ASSERT_TRUE(v.lockstep.finish_agreement(saying(kDecode, none, none)));
     EXPECT_EQ(v.lockstep.plan(), fast);
     EXPECT_EQ(v.lockstep.pass().parts, 4);
-    EXPECT_TRUE(v.lockstep.is_shadow());
+    EXPECT_TRUE(v.lockstep.is_trial());
     // The rank that begins a prompt need not be rank 0.
     const StepProposal mine = v.lockstep.rank() == 2 ? kPrompt : kDecode;
     v.lockstep.begin_agreement(saying(mine, first, second));
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_EQ(v.lockstep.plan(), slow);
     EXPECT_EQ(v.lockstep.pass().parts, 2);
-    EXPECT_FALSE(v.lockstep.is_shadow());
+    EXPECT_FALSE(v.lockstep.is_trial());
     v.lockstep.begin_agreement(saying(kNothing, first, second));
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_EQ(v.lockstep.plan(), Plan{});  // no rank has rows
@@ -54,13 +54,13 @@ TEST(LockstepPlans, APlanIsAdoptedByAllAtTheBorderOfAStep) {
 
 TEST(LockstepPlans, AnUnknownPlanIsNoneOnAllRanks) {
   log::set_level(log::Level::error);
-  on_voices(2, [](Voice& v) {
+  on_lockstep_ranks(2, [](LockstepRank& v) {
     StepProposal proposal = kDecode;
-    proposal.plans.fill({.id = PlanId{0xffff'ffff}, .is_shadow = true});
+    proposal.plans.fill({.id = PlanId{0xffff'ffff}, .is_trial = true});
     for (uint64_t step = 1; step <= 3; ++step) {
       ASSERT_TRUE(v.lockstep.finish_agreement(proposal));
       EXPECT_EQ(v.lockstep.plan(), Plan{});
-      EXPECT_FALSE(v.lockstep.is_shadow());
+      EXPECT_FALSE(v.lockstep.is_trial());
       EXPECT_EQ(v.lockstep.num_unknown_plans(), step);
     }
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
@@ -70,7 +70,7 @@ TEST(LockstepPlans, AnUnknownPlanIsNoneOnAllRanks) {
 }
 
 TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
-  on_voices(3, [](Voice& v) {
+  on_lockstep_ranks(3, [](LockstepRank& v) {
     const int rank = v.lockstep.rank();
     StepProposal proposal = kDecode;
     proposal.work.num_decoding = 10 + rank;
@@ -79,17 +79,17 @@ TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
     ASSERT_TRUE(v.lockstep.finish_agreement(proposal));
     ASSERT_EQ(v.lockstep.reports().size(), 3u);
     for (int other = 0; other < 3; ++other) {
-      const StepReport& heard = v.lockstep.reports()[static_cast<size_t>(other)];
-      EXPECT_EQ(heard.rows, 100U + static_cast<uint32_t>(other));
-      EXPECT_EQ(heard.step_us, 12.5F);
-      EXPECT_EQ(heard.is_valid, 1);
+      const StepReport& got = v.lockstep.reports()[static_cast<size_t>(other)];
+      EXPECT_EQ(got.rows, 100U + static_cast<uint32_t>(other));
+      EXPECT_EQ(got.step_us, 12.5F);
+      EXPECT_EQ(got.is_valid, 1);
     }
     // A rank takes its own rows from `now`, not from its last vote.
     StepProposal now = kDecode;
     now.work.num_decoding = 40 - 20 * rank;
     now.prompt_step_rows = 3;
-    EXPECT_EQ(v.lockstep.foresee(Phase::decode, now), rank == 0 ? 40 : rank == 1 ? 20 : 11);
-    EXPECT_EQ(v.lockstep.foresee(Phase::prefill, now), rank == 1 ? 3 : 512);
+    EXPECT_EQ(v.lockstep.expected_rows(Phase::decode, now), rank == 0 ? 40 : rank == 1 ? 20 : 11);
+    EXPECT_EQ(v.lockstep.expected_rows(Phase::prefill, now), rank == 1 ? 3 : 512);
   });
 }
 
@@ -98,7 +98,7 @@ TEST(LockstepPlans, ReportsOfAllAreHeardAndTheLargestRankIsForeseen) {
 TEST(LockstepPlans, WordsOfAnyBytesDoNoHarm) {
   log::set_level(log::Level::error);
   for (uint32_t seed = 0; seed < 200; ++seed) {
-    on_voices(2, [&](Voice& v) {
+    on_lockstep_ranks(2, [&](LockstepRank& v) {
       if (v.lockstep.rank() == 0) {
         std::mt19937 random(seed);
         std::array<std::byte, kAgreementBytes> vote{};
@@ -114,13 +114,13 @@ TEST(LockstepPlans, WordsOfAnyBytesDoNoHarm) {
       EXPECT_LT(plan.order, OrderTable::builtin().size());
       EXPECT_EQ(plan_of(id_of(plan), OrderTable::builtin()), plan);
       EXPECT_EQ(v.lockstep.pass().parts, plan.parts);
-      const StepReport& heard = v.lockstep.reports()[0];
-      EXPECT_LT(heard.phase, kNumPhases);
-      EXPECT_TRUE(std::isfinite(heard.step_us) && heard.step_us >= 0);
-      for (const float time : heard.compute_us) EXPECT_TRUE(std::isfinite(time) && time >= 0);
+      const StepReport& got = v.lockstep.reports()[0];
+      EXPECT_LT(got.phase, kNumPhases);
+      EXPECT_TRUE(std::isfinite(got.step_us) && got.step_us >= 0);
+      for (const float time : got.compute_us) EXPECT_TRUE(std::isfinite(time) && time >= 0);
       for (const Phase phase : {Phase::prefill, Phase::decode})
-        EXPECT_GE(v.lockstep.foresee(phase, kDecode), 0);
-      EXPECT_GE(v.lockstep.heard(0).num_requests, 0);
+        EXPECT_GE(v.lockstep.expected_rows(phase, kDecode), 0);
+      EXPECT_GE(v.lockstep.load_of(0).num_requests, 0);
     });
   }
   log::set_level(log::Level::info);

@@ -16,7 +16,7 @@ using std::chrono::seconds;
 // the second on.
 Duration step_time(Duration rest) {
   Duration took{};
-  on_voices(3, [&](Voice& v) {
+  on_lockstep_ranks(3, [&](LockstepRank& v) {
     TimePoint before;
     for (int step = 1; step <= 6; ++step) {
       ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
@@ -45,14 +45,14 @@ TEST(Lockstep, TheAgreementIsHiddenBehindSampling) {
 }
 
 TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
-  on_voices(3, [](Voice& v) {
+  on_lockstep_ranks(3, [](LockstepRank& v) {
     const int rank = v.lockstep.rank();
     ASSERT_TRUE(v.lockstep.finish_agreement(rank == 2 ? kDecode : kNothing));
-    EXPECT_TRUE(v.lockstep.agree(rank == 2 ? kAnswers : kNobody));
+    EXPECT_TRUE(v.lockstep.agree(rank == 2 ? kAnswers : kNoRows));
     v.lockstep.begin_agreement(kNothing);
     EXPECT_TRUE(v.lockstep.peer_waiting());  // finish_agreement() is due
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_FALSE(v.lockstep.agree(kNobody));
+    EXPECT_FALSE(v.lockstep.agree(kNoRows));
     EXPECT_EQ(v.lockstep.pass().step, 2u);
     // After a second of sleep, one of them has work.
     if (rank == 1) {
@@ -65,31 +65,31 @@ TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
     }
     EXPECT_EQ(v.lockstep.pass().step, 3u);
     EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
-    EXPECT_TRUE(v.lockstep.agree(kNobody));
+    EXPECT_TRUE(v.lockstep.agree(kNoRows));
   });
 }
 
 // A rank that got work while an agreement found no rows begins another one at once.
 TEST(Lockstep, WhoHasNewsAfterAnEmptyAgreementSaysSoAtOnce) {
-  on_voices(3, [](Voice& v) {
+  on_lockstep_ranks(3, [](LockstepRank& v) {
     const int rank = v.lockstep.rank();
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     v.lockstep.begin_agreement(kNothing);
     v.spend(microseconds(300));
     ASSERT_TRUE(v.lockstep.finish_agreement(rank == 0 ? kPrompt : kNothing));
     if (rank != 0) {
-      EXPECT_FALSE(v.lockstep.agree(kNobody));
+      EXPECT_FALSE(v.lockstep.agree(kNoRows));
       v.wait_until_peer_waits();
       ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     }
     EXPECT_EQ(v.lockstep.pass().step, 3u);
-    EXPECT_TRUE(v.lockstep.agree(kNobody));
+    EXPECT_TRUE(v.lockstep.agree(kNoRows));
     EXPECT_TRUE(v.lockstep.may_begin());
   });
 }
 
 TEST(Lockstep, WhatWasAgreedBinds) {
-  on_voices(2, [](Voice& v) {
+  on_lockstep_ranks(2, [](LockstepRank& v) {
     const bool first = v.lockstep.rank() == 0;
     ASSERT_TRUE(v.lockstep.finish_agreement(first ? kPrompt : kNothing));
     EXPECT_TRUE(v.lockstep.may_begin());
@@ -98,7 +98,7 @@ TEST(Lockstep, WhatWasAgreedBinds) {
     ASSERT_TRUE(v.lockstep.finish_agreement(first ? kNothing : kPrompt));
     EXPECT_FALSE(v.lockstep.may_begin());
     EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::slotted);
-    EXPECT_TRUE(v.lockstep.agree(kNobody));  // played without rows
+    EXPECT_TRUE(v.lockstep.agree(kNoRows));  // played without rows
     v.lockstep.begin_agreement(first ? kNothing : kPrompt);
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_TRUE(v.lockstep.may_begin());  // any rank may begin
@@ -110,7 +110,7 @@ TEST(LockstepDeathTest, ABatchBeyondWhatWasAgreedIsABug) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   LoopbackHub hub(1, {}, LoopbackHub::Time::virtual_time);
   const auto end = hub.join(0);
-  Voice v(hub, *end);
+  LockstepRank v(hub, *end);
   ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
   EXPECT_DEATH(v.lockstep.agree({.mode = ForwardMode::extend, .num_rows = 3}), "extends_");
   ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
@@ -118,7 +118,7 @@ TEST(LockstepDeathTest, ABatchBeyondWhatWasAgreedIsABug) {
 }
 
 TEST(Lockstep, AllStopWhenAllAskTo) {
-  on_voices(3, [](Voice& v) {
+  on_lockstep_ranks(3, [](LockstepRank& v) {
     const int rank = v.lockstep.rank();
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     for (int step = 0; step < 4; ++step) {
@@ -127,7 +127,7 @@ TEST(Lockstep, AllStopWhenAllAskTo) {
       ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
       EXPECT_EQ(v.lockstep.ends(), step >= 2) << step;
       for (int other = 0; other < 3; ++other)
-        EXPECT_EQ(v.lockstep.heard(other).takes_requests, other > step);
+        EXPECT_EQ(v.lockstep.load_of(other).takes_requests, other > step);
       if (v.lockstep.ends()) break;
     }
     EXPECT_TRUE(v.lockstep.agree(kAnswers));  // the last step is played
@@ -140,7 +140,7 @@ TEST(Lockstep, AllStopWhenAllAskTo) {
 }
 
 TEST(Lockstep, WhoAsksToStopSaysSoThoughNobodyRuns) {
-  on_voices(2, [](Voice& v) {
+  on_lockstep_ranks(2, [](LockstepRank& v) {
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     v.lockstep.begin_agreement(kNothing);
     v.lockstep.ask_to_end();
@@ -151,7 +151,7 @@ TEST(Lockstep, WhoAsksToStopSaysSoThoughNobodyRuns) {
 }
 
 TEST(Lockstep, WhoMayNotLeaveTheOthersStopsWhenAllAskTo) {
-  on_voices(2, [](Voice& v) {
+  on_lockstep_ranks(2, [](LockstepRank& v) {
     Lockstep lockstep(2, {.may_leave_others = false});
     lockstep.rebind(v.end, *v.exchange);
     if (v.end.rank() == 0) lockstep.ask_to_end();
@@ -166,32 +166,32 @@ TEST(Lockstep, WhoMayNotLeaveTheOthersStopsWhenAllAskTo) {
 }
 
 TEST(Lockstep, LoadsOfAllAreHeard) {
-  on_voices(3, [](Voice& v) {
+  on_lockstep_ranks(3, [](LockstepRank& v) {
     const auto proposal = [](int rank) {
       return StepProposal{.work = {.num_decoding = 1},
                           .load = {.takes_requests = rank != 1,
                                    .num_requests = 10 + rank,
                                    .num_tokens = (int64_t{1} << 40) + rank}};
     };
-    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(v.lockstep.heard(rank).num_requests, 0);
+    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(v.lockstep.load_of(rank).num_requests, 0);
     ASSERT_TRUE(v.lockstep.finish_agreement(proposal(v.lockstep.rank())));
     for (int rank = 0; rank < 3; ++rank) {
-      const RankLoad heard = v.lockstep.heard(rank);
-      EXPECT_EQ(heard.takes_requests, rank != 1);
-      EXPECT_EQ(heard.num_requests, 10 + rank);
-      EXPECT_EQ(heard.num_tokens, (int64_t{1} << 40) + rank);
+      const RankLoad got = v.lockstep.load_of(rank);
+      EXPECT_EQ(got.takes_requests, rank != 1);
+      EXPECT_EQ(got.num_requests, 10 + rank);
+      EXPECT_EQ(got.num_tokens, (int64_t{1} << 40) + rank);
     }
   });
 }
 
 TEST(Lockstep, PromptsAreDelayedAlikeOnAllRanks) {
   constexpr int kMost = 4;
-  const auto body = [](Voice& v) {
+  const auto body = [](LockstepRank& v) {
     const bool first = v.lockstep.rank() == 0;
     std::vector<bool> begins;
     for (int step = 0; step < 10; ++step) {
       ASSERT_TRUE(v.lockstep.finish_agreement(first ? kPrompt : kDecode));
-      EXPECT_TRUE(v.lockstep.agree(first ? kNobody : kAnswers));
+      EXPECT_TRUE(v.lockstep.agree(first ? kNoRows : kAnswers));
       EXPECT_EQ(v.lockstep.pass().mode,
                 v.lockstep.may_begin() ? ExchangeMode::counted : ExchangeMode::slotted);
       begins.push_back(v.lockstep.may_begin());
@@ -202,11 +202,11 @@ TEST(Lockstep, PromptsAreDelayedAlikeOnAllRanks) {
     EXPECT_FALSE(v.lockstep.may_begin());
     EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
   };
-  on_voices(2, {}, body, kMost);
+  on_lockstep_ranks(2, {}, body, kMost);
 }
 
 TEST(Lockstep, ThePulseBeatsWithTheSteps) {
-  on_voices(2, [](Voice& v) {
+  on_lockstep_ranks(2, [](LockstepRank& v) {
     const auto state = [&] { return v.pulse.beat().state; };
     EXPECT_EQ(state(), EngineState::closed);
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
@@ -236,7 +236,7 @@ TEST(Lockstep, ThePulseBeatsWithTheSteps) {
 TEST(Lockstep, ALostRankIsNamed) {
   LoopbackHub hub(2, {}, LoopbackHub::Time::virtual_time);
   testing::on_ranks(hub, 2, [&](Transport& end) {
-    Voice v(hub, end);
+    LockstepRank v(hub, end);
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     if (end.rank() == 1) {
       v.lockstep.begin_agreement(kDecode);
@@ -260,7 +260,7 @@ TEST(Lockstep, ALostRankIsNamed) {
 }
 
 TEST(Lockstep, ARebindStartsFromStepOne) {
-  on_voices(2, [](Voice& v) {
+  on_lockstep_ranks(2, [](LockstepRank& v) {
     StepProposal planned = kDecode;
     planned.plans.fill({.id = id_of({.order = 3})});
     planned.report.is_valid = 1;
@@ -275,7 +275,7 @@ TEST(Lockstep, ARebindStartsFromStepOne) {
     v.lockstep.rebind(v.end, *v.exchange);
     EXPECT_EQ(v.lockstep.plan(), Plan{});  // the plan of the old epoch is gone
     EXPECT_EQ(v.lockstep.reports()[1].is_valid, 0);
-    EXPECT_EQ(v.lockstep.foresee(Phase::decode, kNothing), 0);
+    EXPECT_EQ(v.lockstep.expected_rows(Phase::decode, kNothing), 0);
     EXPECT_FALSE(v.lockstep.lost());
     EXPECT_EQ(v.lockstep.lost_peer(), -1);
     v.spend(microseconds(500));
@@ -286,7 +286,7 @@ TEST(Lockstep, ARebindStartsFromStepOne) {
 }
 
 TEST(Lockstep, AWordOfAnotherLengthIsRefused) {
-  on_voices(2, [](Voice& v) {
+  on_lockstep_ranks(2, [](LockstepRank& v) {
     if (v.lockstep.rank() == 1) {
       const std::array<std::byte, 8> vote{};
       const std::array<std::span<const std::byte>, 1> piece = {vote};

@@ -17,11 +17,11 @@ inline constexpr StepProposal kPrompt{.work = {.begins = true}, .load = {.num_re
 inline constexpr StepProposal kChunk{.work = {.continues = true}, .load = {.num_requests = 1}};
 
 inline const Batch kAnswers{.mode = ForwardMode::decode, .num_rows = 3, .num_decode_rows = 3};
-inline const Batch kNobody;
+inline const Batch kNoRows;
 
 // One rank's end of the hub, with its exchange, pulse and lockstep.
-struct Voice {
-  explicit Voice(LoopbackHub& hub_in, Transport& end_in, int max_delayed_passes = 0)
+struct LockstepRank {
+  explicit LockstepRank(LoopbackHub& hub_in, Transport& end_in, int max_delayed_passes = 0)
       : hub(hub_in),
         end(end_in),
         exchange(*AllToAll::create(end, {.most_bytes = on_lanes(1, {0, 0, kAgreementBytes}),
@@ -42,17 +42,18 @@ struct Voice {
   Lockstep lockstep;
 };
 
-inline void on_voices(int num_ranks, LinkModel links, const std::function<void(Voice&)>& body,
-                      int max_delayed_passes = 0) {
+inline void on_lockstep_ranks(int num_ranks, LinkModel links,
+                              const std::function<void(LockstepRank&)>& body,
+                              int max_delayed_passes = 0) {
   LoopbackHub hub(num_ranks, links, LoopbackHub::Time::virtual_time);
   on_ranks(hub, num_ranks, [&](Transport& end) {
-    Voice voice(hub, end, max_delayed_passes);
-    body(voice);
+    LockstepRank rank(hub, end, max_delayed_passes);
+    body(rank);
   });
 }
 
-inline void on_voices(int num_ranks, const std::function<void(Voice&)>& body) {
-  on_voices(num_ranks, {.latency = std::chrono::microseconds(200)}, body);
+inline void on_lockstep_ranks(int num_ranks, const std::function<void(LockstepRank&)>& body) {
+  on_lockstep_ranks(num_ranks, {.latency = std::chrono::microseconds(200)}, body);
 }
 
 }  // namespace hocket::testing

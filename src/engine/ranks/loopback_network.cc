@@ -2,9 +2,9 @@
 
 namespace hocket {
 
-void SharedFate::lose(Error why) {
+void SharedLoss::lose(Error why) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (why_) return;
     why_ = std::move(why);
     lost_.store(1, std::memory_order_release);
@@ -12,22 +12,22 @@ void SharedFate::lose(Error why) {
   for (Transport* end : ends_) end->wake();
 }
 
-std::optional<Error> SharedFate::lost() const {
+std::optional<Error> SharedLoss::lost() const {
   if (lost_.load(std::memory_order_acquire) == 0) return std::nullopt;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return why_;
 }
 
-LoopbackNetwork::LoopbackNetwork(std::unique_ptr<Transport> end, SharedFate& fate, std::string name)
-    : end_(std::move(end)), fate_(fate), name_(std::move(name)) {}
+LoopbackNetwork::LoopbackNetwork(std::unique_ptr<Transport> end, SharedLoss& loss, std::string name)
+    : end_(std::move(end)), loss_(loss), name_(std::move(name)) {}
 
 Result<std::optional<RankNetwork::Link>> LoopbackNetwork::join(Duration /*most*/) {
-  if (auto lost = fate_.lost()) return fail(*std::move(lost));
+  if (auto lost = loss_.lost()) return fail(*std::move(lost));
   return Link{.transport = end_.get()};
 }
 
-void LoopbackNetwork::lose(int /*peer*/, const Error& why) {
-  fate_.lose(why);
+void LoopbackNetwork::report_lost(int /*peer*/, const Error& why) {
+  loss_.lose(why);
 }
 
 }  // namespace hocket

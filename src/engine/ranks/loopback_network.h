@@ -1,18 +1,18 @@
-// The network of ranks that are threads of one process: ends of one hub, and a shared fate.
+// The network of ranks that are threads of one process: ends of one hub, and a shared loss.
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "engine/ranks/network.h"
 
 namespace hocket {
 
 // Ends the common work of all ranks of one process: the first error counts, and every rank returns
 // it. Thread: any.
-class SharedFate {
+class SharedLoss {
  public:
   // Sets the ends whose wait() an error ends. Call it before any thread starts.
   void bind(std::vector<Transport*> ends) { ends_ = std::move(ends); }
@@ -24,24 +24,24 @@ class SharedFate {
  private:
   std::vector<Transport*> ends_;
   std::atomic<uint32_t> lost_{0};
-  mutable std::mutex mutex_;
-  std::optional<Error> why_;
+  mutable Mutex mutex_;
+  std::optional<Error> why_ HOCKET_GUARDED_BY(mutex_);
 };
 
 // It has one link; after that is lost there is no other.
 class LoopbackNetwork final : public RankNetwork {
  public:
-  // The fate and the hub outlive it.
-  LoopbackNetwork(std::unique_ptr<Transport> end, SharedFate& fate, std::string name);
+  // The loss and the hub outlive it.
+  LoopbackNetwork(std::unique_ptr<Transport> end, SharedLoss& loss, std::string name);
 
   int rank() const override { return end_->rank(); }
   int num_ranks() const override { return end_->num_ranks(); }
   std::string describe() const override { return name_; }
   Result<std::optional<Link>> join(Duration most) override;
-  void part() override {}
-  void lose(int peer, const Error& why) override;
-  std::optional<Error> lost() const override { return fate_.lost(); }
-  const std::atomic<uint32_t>& abort() const override { return fate_.flag(); }
+  void leave() override {}
+  void report_lost(int peer, const Error& why) override;
+  std::optional<Error> lost() const override { return loss_.lost(); }
+  const std::atomic<uint32_t>& abort() const override { return loss_.flag(); }
   Pulse& pulse() override { return pulse_; }
   void wake() override { end_->wake(); }
   // The network cannot tell the others. All ranks are asked to stop, one soon after another, and
@@ -51,7 +51,7 @@ class LoopbackNetwork final : public RankNetwork {
 
  private:
   const std::unique_ptr<Transport> end_;
-  SharedFate& fate_;
+  SharedLoss& loss_;
   const std::string name_;
   Pulse pulse_;
 };

@@ -1,7 +1,7 @@
 // Connects a rank with the others, and again after one was lost.
 //
 //   join() -> Link .. steps of epoch 1 .. a rank is lost: abort() is non-zero, lost() says why
-//   part() -> join() -> Link .. steps of epoch 2 ..
+//   leave() -> join() -> Link .. steps of epoch 2 ..
 //
 // There are two implementations: ranks of one process over the loopback, where a lost rank stays
 // lost, and ranks in processes, found by the control plane and reached over UCX.
@@ -31,7 +31,7 @@ class RankNetwork {
   // any.
   virtual std::string describe() const = 0;
 
-  // The transport of an epoch; valid until part().
+  // The transport of an epoch; valid until leave().
   struct Link {
     Transport* transport = nullptr;
     uint32_t epoch = 0;
@@ -40,11 +40,11 @@ class RankNetwork {
   // Errors: lost_rank, which is final. Thread: engine.
   virtual Result<std::optional<Link>> join(Duration most) = 0;
   // Ends the link and its transport, if there is one. Thread: engine.
-  virtual void part() = 0;
+  virtual void leave() = 0;
 
   // Reports that a step of this rank failed because of `peer` (-1: no single rank). All ranks leave
   // the epoch. Thread: engine.
-  virtual void lose(int peer, const Error& why) = 0;
+  virtual void report_lost(int peer, const Error& why) = 0;
   // Returns why no step can run, naming the missing rank; nullopt while linked. Thread: any.
   virtual std::optional<Error> lost() const = 0;
   // Returns why no step can ever run again; the process should end. Thread: any.
@@ -80,8 +80,8 @@ class PulseWatch final : public ExchangeWatch {
     if (pulse_ != nullptr) pulse_->computing();
     waited_ += RealClock().now() - since_;
   }
-  void heard(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override {
-    if (ledger_ != nullptr) ledger_->heard(lane, kind, stamp, times);
+  void finished(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override {
+    if (ledger_ != nullptr) ledger_->finished(lane, kind, stamp, times);
   }
   // Returns the time of waits since the last call.
   Duration take_waited() { return std::exchange(waited_, {}); }

@@ -59,34 +59,34 @@ void RankOverlap::end() {
 void RankOverlap::add_up() {
   const StepAccount& a = account_;
   if (!a.has_pass) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   OverlapStats& s = stats_;
   s.step_seconds += to_seconds(a.took);
   for (size_t op = 0; op < a.compute.size(); ++op)
     s.compute_seconds[op] += to_seconds(a.compute[op]);
-  s.beside_seconds += to_seconds(a.beside);
+  s.other_seconds += to_seconds(a.other);
   s.exposed_seconds += to_seconds(a.exposed);
   s.waiting_seconds += to_seconds(a.waiting);
   s.idle_seconds += to_seconds(a.idle);
   s.hidden_seconds += to_seconds(a.hidden);
   const PlanKind kind = kind_of(a.plan, *options_.settings->orders);
   ++s.steps[static_cast<size_t>(kind)];
-  s.shadow_steps += a.is_shadow ? 1 : 0;
+  s.trial_steps += a.is_trial ? 1 : 0;
   if (kind == PlanKind::two_batch) s.half_imbalance = a.half_imbalance();
   s.exact_arrival = a.exact_arrival;
   last_plans_.at(static_cast<size_t>(a.bucket.phase)) = a.plan;
 }
 
-void RankOverlap::heard(const Lockstep& lockstep) {
+void RankOverlap::note_reports(const Lockstep& lockstep) {
   for (const StepReport& report : lockstep.reports()) {
     if (report.is_valid == 0 || report.rows == 0) continue;
-    Seen& seen = seen_.at(report.phase);
-    seen = {.rows = static_cast<int>(report.rows),
+    LastStep& last = last_steps_.at(report.phase);
+    last = {.rows = static_cast<int>(report.rows),
             .keys_a_row = static_cast<double>(report.kv_tokens) / report.rows};
   }
   if (const uint64_t unknown = lockstep.num_unknown_plans(); unknown != num_unknown_) {
     num_unknown_ = unknown;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stats_.unknown_plans = unknown;
   }
   if (!planner_) return;
@@ -96,16 +96,16 @@ void RankOverlap::heard(const Lockstep& lockstep) {
   const bool is_automatic = options_.settings->choice.mode == OverlapChoice::Mode::automatic;
   const log::Level level = is_automatic ? log::Level::info : log::Level::warning;
   if (!log::enabled(level)) return;
-  if (const auto news = planner_->take_news()) log::line(level, "overlap: {}", *news);
+  if (const auto line = planner_->take_log_line()) log::line(level, "overlap: {}", *line);
 }
 
-void RankOverlap::tell(const Lockstep& lockstep, StepProposal& proposal) {
+void RankOverlap::fill(const Lockstep& lockstep, StepProposal& proposal) {
   if (!lockstep.is_under_way()) {
     proposal.report = std::exchange(report_, {});
     for (const Phase phase : {Phase::prefill, Phase::decode})
       if (planner_)
         proposed_.at(static_cast<size_t>(phase)) =
-            propose(phase, lockstep.foresee(phase, proposal));
+            propose(phase, lockstep.expected_rows(phase, proposal));
   }
   proposal.plans = proposed_;
 }
@@ -113,14 +113,14 @@ void RankOverlap::tell(const Lockstep& lockstep, StepProposal& proposal) {
 // If no prompt is in sight, assumes one as long as the last, because one may still come.
 PlanProposal RankOverlap::propose(Phase phase, int rows) {
   if (proposer_) return proposer_(phase);
-  const Seen& seen = seen_.at(static_cast<size_t>(phase));
-  if (rows == 0) rows = seen.rows;
+  const LastStep& last = last_steps_.at(static_cast<size_t>(phase));
+  if (rows == 0) rows = last.rows;
   if (rows == 0) return {};
   const double before = phase == Phase::prefill ? 0.5 * (rows + 1) : kFirstKeys;
-  const double keys = seen.rows > 0 ? seen.keys_a_row : before;
+  const double keys = last.rows > 0 ? last.keys_a_row : before;
   const Planner::Choice choice = planner_->choose(
       {.phase = phase, .rows = rows, .kv_tokens = static_cast<int64_t>(keys * rows)});
-  return {.id = id_of(choice.plan), .is_shadow = choice.is_shadow};
+  return {.id = id_of(choice.plan), .is_trial = choice.is_trial};
 }
 
 std::optional<HalfPacking> RankOverlap::packing(const Plan& plan) const {
@@ -129,7 +129,7 @@ std::optional<HalfPacking> RankOverlap::packing(const Plan& plan) const {
 }
 
 OverlapStats RankOverlap::stats() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   OverlapStats copy = stats_;
   for (size_t phase = 0; phase < copy.plan.size(); ++phase)
     if (last_plans_[phase])

@@ -1,7 +1,7 @@
 // Handles overlap on one rank: books the time of its steps, reports it to the other ranks, and on
 // rank 0 plans the next step for all.
 //
-//   begin  intake  finish --.  heard  schedule  prepare  forward  end   intake  begin  sample ...
+//   begin  intake  finish --.  note   schedule  prepare  forward  end   intake  begin  sample ...
 //   |------- step n --------+---------------------------------------|---------- step n + 1 ------
 //                           '- reports of n - 1, of all ranks         '- report of n, plans of n+1
 //
@@ -16,10 +16,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/mutex.h"
 #include "compute/overlap/ledger.h"
 #include "compute/overlap/planner.h"
 #include "engine/plan/stage_forecast.h"
@@ -61,10 +61,10 @@ class RankOverlap {
   const StepAccount& account() const { return account_; }
 
   // Takes in the reports of all ranks, after finish_agreement().
-  void heard(const Lockstep& lockstep);
+  void note_reports(const Lockstep& lockstep);
   // Fills this rank's report, once per step, and on rank 0 the plans, for begin_agreement() or
   // finish_agreement().
-  void tell(const Lockstep& lockstep, StepProposal& proposal);
+  void fill(const Lockstep& lockstep, StepProposal& proposal);
   // Returns how to pack decode rows for this plan; nullopt if it has one half.
   std::optional<HalfPacking> packing(const Plan& plan) const;
 
@@ -89,17 +89,16 @@ class RankOverlap {
   StepAccount account_;
   StepReport report_;
   // The rows of the last step of each phase, as ranks reported them.
-  struct Seen {
+  struct LastStep {
     int rows = 0;
     double keys_a_row = 0;
   };
-  std::array<Seen, kNumPhases> seen_;
+  std::array<LastStep, kNumPhases> last_steps_;
   std::array<PlanProposal, kNumPhases> proposed_;
   uint64_t num_unknown_ = 0;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  OverlapStats stats_;  // `plan` is filled by stats()
-  std::array<std::optional<Plan>, kNumPhases> last_plans_;
+  mutable Mutex mutex_;
+  OverlapStats stats_ HOCKET_GUARDED_BY(mutex_);  // `plan` is filled by stats()
+  std::array<std::optional<Plan>, kNumPhases> last_plans_ HOCKET_GUARDED_BY(mutex_);
 };
 
 }  // namespace hocket

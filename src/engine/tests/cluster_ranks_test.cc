@@ -98,7 +98,7 @@ class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
 TEST_P(ClusterRanks, GiveTheAnswersOfOneRankAlone) {
   ASSERT_TRUE(all_met());
   ASSERT_NO_FATAL_FAILURE(expect_the_same_answers());
-  EXPECT_NE(service(0).engine().cluster(), nullptr);
+  EXPECT_NE(service(0).engine().parts().cluster, nullptr);
   EXPECT_EQ(std::ssize(service(0).engine().loads()), num_ranks());
 }
 

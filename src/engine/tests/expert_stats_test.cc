@@ -179,7 +179,7 @@ ExpertRecord record_of(const Form& form, int num_ranks, const char* overlap,
   settings.scheduler.overlap_schedule = overlap;
   const auto engine = make_engine(settings);
   HOCKET_CHECK(engine != nullptr);
-  ExpertStats& stats = *engine->expert_stats();
+  ExpertStats& stats = *engine->parts().expert_stats;
   HOCKET_CHECK(stats.start({ExpertRecordMode::per_pass}).has_value());
   Outbox outbox(65536);
   engine->start(outbox);
@@ -282,7 +282,7 @@ TEST(ExpertRecordOverlapped, ChangesNoBitAndCountsWhatWasComputed) {
 
 TEST(ExpertRecordOfADenseModel, IsNotThere) {
   const auto engine = make_engine(base_settings(kDense));
-  EXPECT_EQ(engine->expert_stats(), nullptr);
+  EXPECT_EQ(engine->parts().expert_stats, nullptr);
   EXPECT_FALSE(engine->stats().experts.has_value());
 }
 

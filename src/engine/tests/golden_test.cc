@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "compute/weights/hf_config.h"
 #include "engine/check/checker.h"
 #include "engine/tests/testing.h"
 
@@ -13,9 +14,11 @@ namespace {
 
 using namespace testing;
 
-std::unique_ptr<Runner> make_runner(const std::filesystem::path& model, const std::string& dtype) {
+std::unique_ptr<Runner> make_runner(const std::filesystem::path& model, const std::string& dtype,
+                                    int modules = 0) {
   ServerSettings settings = settings_for(model);
   settings.model.dtype = dtype;
+  settings.model.most_mtp_modules = modules;
   auto runner = Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}});
   if (!runner) {
     ADD_FAILURE() << describe(runner.error());
@@ -40,10 +43,12 @@ class GoldenModel : public ::testing::TestWithParam<const char*> {};
 
 void check_model(const std::string& name, const std::string& dtype, size_t num_lines_min) {
   const std::filesystem::path folder = std::filesystem::path("tests/golden") / name;
-  auto runner = make_runner(folder, dtype);
-  ASSERT_NE(runner, nullptr);
-  const auto reference = Reference::read(source_dir() / folder, runner->info().model);
+  const auto config = read_hf_config(source_dir() / folder);
+  ASSERT_TRUE(config.has_value()) << describe(config.error());
+  const auto reference = Reference::read(source_dir() / folder, *config);
   ASSERT_TRUE(reference.has_value()) << describe(reference.error());
+  auto runner = make_runner(folder, dtype, dtype == "float32" ? reference->num_modules() : 0);
+  ASSERT_NE(runner, nullptr);
   EXPECT_EQ(reference->prompts.size(), 6);
   expect_ok(check_reference(*runner, *reference), num_lines_min);
 }
@@ -64,8 +69,36 @@ INSTANTIATE_TEST_SUITE_P(
                       "glm4_moe_lite", "kimi_k25", "qwen3_vl_moe", "minimax_m2", "ernie4_5_moe",
                       "mistral4", "qwen3_next", "qwen3_5", "qwen3_5_moe", "qwen3_moe_mxfp4",
                       "qwen3_moe_nvfp4", "mimo_v2_flash", "gpt_oss", "gpt_oss_mxfp4", "llama4",
-                      "step3p7", "kimi_linear", "gemma4_moe"),
+                      "step3p7", "kimi_linear", "gemma4_moe", "deepseek_v3_mtp", "glm4_moe_mtp",
+                      "qwen3_next_mtp", "qwen3_5_moe_mtp", "mimo_v2_flash_mtp"),
     [](const auto& param) { return std::string(param.param); });
+
+// Returns the quantities of modules for multi-token prediction that a check compared, and how many
+// numbers of each.
+std::map<std::string, int64_t> module_lines(const std::string& name, int modules) {
+  const std::filesystem::path folder = std::filesystem::path("tests/golden") / name;
+  auto runner = make_runner(folder, "float32", modules);
+  const auto reference = Reference::read(source_dir() / folder, runner->info().model);
+  const auto lines = check_reference(*runner, *reference);
+  std::map<std::string, int64_t> found;
+  for (const CheckLine& line : *lines)
+    if (line.way == "chunks of 17" && line.quantity.starts_with("mtp "))
+      found[line.quantity] = line.compared;
+  return found;
+}
+
+TEST(GoldenModules, AreComparedIfTheyAreLoaded) {
+  EXPECT_TRUE(module_lines("qwen3_next_mtp", 0).empty());
+  // Rows of prompts of 5, 40 and 70 tokens; drafts of 15 rows of each.
+  const auto next = module_lines("qwen3_next_mtp", 1);
+  EXPECT_EQ(next.at("mtp argmax"), 5 + 40 + 70);
+  EXPECT_EQ(next.at("mtp logits_last"), 3 * 4 * 512);
+  EXPECT_EQ(next.at("mtp drafts"), 3 * 15 * 3);
+  // Three modules, whose drafts are compared behind the prompt only.
+  const auto mimo = module_lines("mimo_v2_flash_mtp", 3);
+  EXPECT_EQ(mimo.at("mtp argmax"), 3 * (5 + 40 + 70));
+  EXPECT_EQ(mimo.at("mtp drafts"), 3 * 3);
+}
 
 // Families that are not supported yet: their config.json alone is refused, naming the reason.
 class RefusedModel : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};

@@ -48,7 +48,7 @@ struct Router {
 };
 
 TEST(EngineKvEvents, AreNotThereUnlessAskedFor) {
-  EXPECT_EQ(make_engine(settings_for("models/hocket-tiny-qwen3-moe"))->kv_events(), nullptr);
+  EXPECT_EQ(make_engine(settings_for("models/hocket-tiny-qwen3-moe"))->parts().kv_events, nullptr);
 }
 
 TEST(EngineKvEvents, SayWhatIsCached) {
@@ -58,7 +58,7 @@ TEST(EngineKvEvents, SayWhatIsCached) {
   const auto engine = make_engine(settings);
   const int page_tokens = engine->info().page_tokens;
   ASSERT_EQ(page_tokens, 32);
-  KvEventChannel& channel = *engine->kv_events();
+  KvEventChannel& channel = *engine->parts().kv_events;
   const RequestInput first = request(5);
   run_all(*engine, {first});
   Router router;

@@ -75,7 +75,7 @@ void expect_serves(Service& service, const std::vector<Answer>& want) {
 // Expects that every moment of a step is booked once. ledger_test checks the idle time more
 // closely; here other processes may use these cores.
 void expect_adds_up(const OverlapStats& s) {
-  double sum = s.beside_seconds + s.exposed_seconds + s.waiting_seconds + s.idle_seconds;
+  double sum = s.other_seconds + s.exposed_seconds + s.waiting_seconds + s.idle_seconds;
   for (const double op : s.compute_seconds) sum += op;
   EXPECT_NEAR(sum, s.step_seconds, 1e-6 * s.step_seconds);
   EXPECT_LT(s.idle_seconds, 0.5 * s.step_seconds);
@@ -135,7 +135,7 @@ TEST_P(OverlapOfRanks, MayChangeAtEveryStep) {
       if (orders.at(plan.order).num_halves == 2) plan.share = 1 + static_cast<int>(random() % 63);
       if (random() % 16 == 0)
         return {.id = PlanId{0xffff'0000 + static_cast<uint32_t>(random() % 100)}};
-      return {.id = id_of(plan), .is_shadow = random() % 2 == 0};
+      return {.id = id_of(plan), .is_trial = random() % 2 == 0};
     };
     Service service({.settings = settings, .stall_timeout = kPatience},
                     [&](Engine& engine) { EngineProbe::overlap(engine).propose_by(any_plan); });
@@ -147,7 +147,7 @@ TEST_P(OverlapOfRanks, MayChangeAtEveryStep) {
       EXPECT_EQ(rank.overlap.steps, stats.ranks[0].overlap.steps);
       EXPECT_EQ(rank.overlap.unknown_plans, stats.ranks[0].overlap.unknown_plans);
       EXPECT_GT(rank.overlap.unknown_plans, 0u);
-      EXPECT_GT(rank.overlap.shadow_steps, 0u);
+      EXPECT_GT(rank.overlap.trial_steps, 0u);
       for (const uint64_t count : rank.overlap.steps) EXPECT_GT(count, 0u);
     }
   }

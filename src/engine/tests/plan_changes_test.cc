@@ -99,17 +99,17 @@ class TimedRank final : public ForwardProbe {
   void step() {
     overlap_.begin();
     HOCKET_CHECK(lockstep_.finish_agreement(proposal()));
-    overlap_.heard(lockstep_);
+    overlap_.note_reports(lockstep_);
     fill();
     const auto done = runner_.forward_together(batch_, {.id = lockstep_.pass(),
                                                         .plan = lockstep_.plan(),
-                                                        .is_shadow = lockstep_.is_shadow(),
+                                                        .is_trial = lockstep_.is_trial(),
                                                         .ledger = &overlap_.ledger(),
                                                         .probe = this});
     HOCKET_CHECK(done.has_value());
     overlap_.end();
     lockstep_.begin_agreement(proposal());
-    const Ledger::Beside beside(&overlap_.ledger(), "sample");
+    const Ledger::OtherWork other(&overlap_.ledger(), "sample");
     sample();
     played.plans.push_back(id_of(lockstep_.plan()));
     played.tokens.push_back(newest_);
@@ -126,7 +126,7 @@ class TimedRank final : public ForwardProbe {
  private:
   StepProposal proposal() {
     StepProposal proposal{.work = {.num_decoding = kDecodeRows}};
-    overlap_.tell(lockstep_, proposal);
+    overlap_.fill(lockstep_, proposal);
     return proposal;
   }
   void fill() {

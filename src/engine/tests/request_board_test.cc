@@ -32,17 +32,17 @@ class RequestBoardTest : public ::testing::Test {
 TEST_F(RequestBoardTest, NotesOnlyWhileSomebodyWatchesAndNotTooOften) {
   ASSERT_TRUE(scheduler_.add(input_of(1)));
   board_.note(scheduler_, clock_.now());
-  EXPECT_THAT(board_.look(clock_.now()), IsEmpty());  // it was not watched
+  EXPECT_THAT(board_.snapshot(clock_.now()), IsEmpty());  // it was not watched
   board_.note(scheduler_, clock_.now());
-  EXPECT_THAT(board_.look(clock_.now()), SizeIs(1));
+  EXPECT_THAT(board_.snapshot(clock_.now()), SizeIs(1));
   ASSERT_TRUE(scheduler_.add(input_of(2)));
   board_.note(scheduler_, clock_.now());
-  EXPECT_THAT(board_.look(clock_.now()), SizeIs(1));  // before kPeriod is over
-  board_.note_rest(scheduler_, clock_.now());
-  EXPECT_THAT(board_.look(clock_.now()), SizeIs(2));
+  EXPECT_THAT(board_.snapshot(clock_.now()), SizeIs(1));  // before kPeriod is over
+  board_.note_idle(scheduler_, clock_.now());
+  EXPECT_THAT(board_.snapshot(clock_.now()), SizeIs(2));
   clock_.advance(RequestBoard::kInterest + 1ms);
   board_.note(scheduler_, clock_.now());
-  EXPECT_THAT(board_.look(clock_.now()), IsEmpty());  // kInterest is over
+  EXPECT_THAT(board_.snapshot(clock_.now()), IsEmpty());  // kInterest is over
 }
 
 TEST(RequestBoard, AnEngineTellsWhereItsRequestsAre) {

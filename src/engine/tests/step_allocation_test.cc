@@ -15,6 +15,7 @@ struct AllocationCase {
   const char* name;
   const char* model;
   const char* overlap_schedule;
+  SpeculationSettings speculation = {};
 };
 
 class StepAllocation : public ::testing::TestWithParam<AllocationCase> {};
@@ -23,21 +24,22 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
   log::set_level(log::Level::off);
   ServerSettings settings = settings_for(GetParam().model);
   settings.scheduler.overlap_schedule = GetParam().overlap_schedule;
+  settings.speculation = GetParam().speculation;
   auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
   // Recording of expert statistics allocates nothing either.
-  ASSERT_TRUE(engine->expert_stats()->start({ExpertRecordMode::per_pass, 16}).has_value());
+  ASSERT_TRUE(engine->parts().expert_stats->start({ExpertRecordMode::per_pass, 16}).has_value());
   Outbox outbox(65536);
   for (int i = 0; i < 8; ++i) {
     std::vector<int> prompt(5 + 13 * i, 40 + i);
-    RequestInput input = greedy_input(prompt, 200);
+    RequestInput input = greedy_input(prompt, 400);
     input.id = Engine::next_request_id();
     SamplingParams& p = input.sampling;
     p.ignore_eos = true;
     p.temperature = i % 2;
     p.seed = i;
     if (i == 3) p.top_k = 10, p.top_p = 0.9, p.frequency_penalty = 0.1;
-    if (i == 5) p.stop_ids = {TokenId{511}}, p.min_new_tokens = 200;
+    if (i == 5) p.stop_ids = {TokenId{511}}, p.min_new_tokens = 400;
     ASSERT_TRUE(engine->submit(std::move(input)).has_value());
   }
   for (int i = 0; i < 40; ++i) ASSERT_TRUE(engine->step(outbox));
@@ -66,7 +68,11 @@ INSTANTIATE_TEST_SUITE_P(
                       AllocationCase{"on", "tests/golden/qwen3_moe", "on"},
                       AllocationCase{"delta_nets", "tests/golden/qwen3_next", "on"},
                       AllocationCase{"kimi_linear", "tests/golden/kimi_linear", "on"},
-                      AllocationCase{"gemma4", "tests/golden/gemma4_moe", "on"}),
+                      AllocationCase{"gemma4", "tests/golden/gemma4_moe", "on"},
+                      AllocationCase{"own_module",
+                                     "tests/golden/qwen3_next_mtp",
+                                     "off",
+                                     {.algorithm = "NEXTN", .num_steps = 3}}),
     [](const auto& param) { return std::string(param.param.name); });
 
 // Nothing is allocated by idle steps, agreements, exchanges, booking and planning, in any plan; a

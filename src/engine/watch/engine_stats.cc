@@ -53,13 +53,13 @@ void add(const OverlapStats& s, OverlapStats& sum) {
   sum.step_seconds += s.step_seconds;
   for (size_t op = 0; op < s.compute_seconds.size(); ++op)
     sum.compute_seconds[op] += s.compute_seconds[op];
-  sum.beside_seconds += s.beside_seconds;
+  sum.other_seconds += s.other_seconds;
   sum.exposed_seconds += s.exposed_seconds;
   sum.waiting_seconds += s.waiting_seconds;
   sum.idle_seconds += s.idle_seconds;
   sum.hidden_seconds += s.hidden_seconds;
   for (size_t kind = 0; kind < s.steps.size(); ++kind) sum.steps[kind] += s.steps[kind];
-  sum.shadow_steps += s.shadow_steps;
+  sum.trial_steps += s.trial_steps;
   sum.unknown_plans += s.unknown_plans;
   sum.half_imbalance = std::max(sum.half_imbalance, s.half_imbalance);
   for (size_t phase = 0; phase < s.plan.size(); ++phase)

@@ -16,13 +16,13 @@ struct OverlapStats {
   // within 1 %.
   double step_seconds = 0;
   std::array<double, kNumOps> compute_seconds{};  // indexed by Op
-  double beside_seconds = 0, exposed_seconds = 0, waiting_seconds = 0, idle_seconds = 0;
-  double hidden_seconds = 0;                     // on the wire while this rank computed
-  std::array<uint64_t, 3> steps{};               // steps played, indexed by PlanKind
-  uint64_t shadow_steps = 0, unknown_plans = 0;  // unknown plans are played as `none`
-  double half_imbalance = 0;                     // slower half / mean in the last two-batch step
-  std::array<std::string, kNumPhases> plan;      // plan of the last step of each phase
-  bool exact_arrival = false;                    // if false, hidden_seconds is an estimate
+  double other_seconds = 0, exposed_seconds = 0, waiting_seconds = 0, idle_seconds = 0;
+  double hidden_seconds = 0;                    // on the wire while this rank computed
+  std::array<uint64_t, 3> steps{};              // steps played, indexed by PlanKind
+  uint64_t trial_steps = 0, unknown_plans = 0;  // unknown plans are played as `none`
+  double half_imbalance = 0;                    // slower half / mean in the last two-batch step
+  std::array<std::string, kNumPhases> plan;     // plan of the last step of each phase
+  bool exact_arrival = false;                   // if false, hidden_seconds is an estimate
 
   double hidden_share() const {
     const double all = hidden_seconds + exposed_seconds;

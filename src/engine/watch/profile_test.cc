@@ -46,15 +46,15 @@ class ProfileTest : public ::testing::Test {
     ledger.end_op();
     ledger.begin_op(0, Op::dispatch_wait, 0);
     clock_.advance(40us);
-    ledger.heard(0, MessageKind::dispatch, {.step = number},
-                 {.start = begin + 10us,
-                  .posted = begin + 20us,
-                  .peers_posted = begin + 70us,
-                  .last_byte = begin + 90us,
-                  .wait_in = begin + 60us,
-                  .wait_out = begin + 90us,
-                  .out_bytes = 100,
-                  .in_bytes = 200});
+    ledger.finished(0, MessageKind::dispatch, {.step = number},
+                    {.start = begin + 10us,
+                     .posted = begin + 20us,
+                     .peers_posted = begin + 70us,
+                     .last_byte = begin + 90us,
+                     .wait_in = begin + 60us,
+                     .wait_out = begin + 90us,
+                     .out_bytes = 100,
+                     .in_bytes = 200});
     ledger.end_op();
     ledger.end_step(clock_.now());
     profiler_.note(rank, ledger);

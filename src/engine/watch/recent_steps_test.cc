@@ -90,7 +90,7 @@ TEST_F(RecentStepsTest, OneRankCountsForItself) {
   recent.note(0, ledger);
   EXPECT_THAT(numbers(recent.accounts()[0]), ElementsAre(1, 2, 3));
   const auto whole = recent.steps(std::nullopt);
-  EXPECT_THAT(whole[0].steps[0].spans, IsEmpty());  // the ledger was not told yet to keep spans
+  EXPECT_THAT(whole[0].steps[0].spans, IsEmpty());  // the ledger was not asked yet to keep spans
   EXPECT_THAT(whole[0].steps[1].spans, SizeIs(2));
 }
 

@@ -4,10 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -16,7 +16,7 @@ class RequestBoard {
  public:
   static constexpr size_t kMostRows = 256;
   static constexpr Duration kPeriod = std::chrono::milliseconds(100);
-  // One look() keeps notes going for this time.
+  // One snapshot() keeps notes going for this time.
   static constexpr Duration kInterest = std::chrono::seconds(5);
 
   RequestBoard() : rows_(kMostRows) {}
@@ -24,11 +24,11 @@ class RequestBoard {
   // Copies the requests after a step. Allocates nothing, blocks on no lock. Thread: engine.
   void note(const Scheduler& scheduler, TimePoint now);
   // Copies at once, without kPeriod, because no step follows. Thread: engine.
-  void note_rest(const Scheduler& scheduler, TimePoint now);
+  void note_idle(const Scheduler& scheduler, TimePoint now);
 
   // Returns the requests as of the last note (none if that is too old), and keeps notes going for
   // kInterest. Thread: any.
-  std::vector<RequestSnapshot> look(TimePoint now);
+  std::vector<RequestSnapshot> snapshot(TimePoint now);
 
  private:
   bool is_watched(TimePoint now) const {
@@ -38,11 +38,10 @@ class RequestBoard {
 
   std::atomic<int64_t> watched_until_{INT64_MIN};  // ns of the clock
   TimePoint last_{};                               // touched by the engine's thread only
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  std::vector<RequestSnapshot> rows_;
-  size_t num_rows_ = 0;
-  TimePoint noted_{};
+  Mutex mutex_;
+  std::vector<RequestSnapshot> rows_ HOCKET_GUARDED_BY(mutex_);
+  size_t num_rows_ HOCKET_GUARDED_BY(mutex_) = 0;
+  TimePoint noted_ HOCKET_GUARDED_BY(mutex_){};
 };
 
 }  // namespace hocket

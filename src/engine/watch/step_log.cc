@@ -50,8 +50,8 @@ void StepLog::count(const Batch& batch) {
 }
 
 void StepLog::line_printed(const SchedulerStats& stats) {
-  const uint64_t told = std::exchange(retracted_told_, stats.num_retracted_total);
-  counts_.num_retracted_lately = static_cast<int>(stats.num_retracted_total - told);
+  const uint64_t logged = std::exchange(retracted_logged_, stats.num_retracted_total);
+  counts_.num_retracted_lately = static_cast<int>(stats.num_retracted_total - logged);
 }
 
 void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint now, Duration took,

@@ -86,7 +86,7 @@ class StepLog {
   Rate lately_, since_line_;
   TimePoint last_end_{};                // end of the step before; unset after a pause
   StepTransfers transfers_since_line_;  // sums over decode steps
-  uint64_t retracted_told_ = 0;
+  uint64_t retracted_logged_ = 0;
   StepCounts counts_;
 };
 

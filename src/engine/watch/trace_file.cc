@@ -173,8 +173,8 @@ void Writer::write_step(int rank, const StepAccount& a) {
       R"("compute_us":{},"beside_us":{},"exposed_us":{},"waiting_us":{},"idle_us":{},)"
       R"("hidden_us":{},"hidden_share":{:.4f}}}}})",
       rank, kCompute, us(a.begin), us(a.took), a.step, a.step, phase, a.bucket.rows,
-      a.bucket.kv_tokens, json_string(plan), a.is_shadow, us(a.took), us(a.computed()),
-      us(a.beside), us(a.exposed), us(a.waiting), us(a.idle), us(a.hidden), a.hidden_share()));
+      a.bucket.kv_tokens, json_string(plan), a.is_trial, us(a.took), us(a.computed()), us(a.other),
+      us(a.exposed), us(a.waiting), us(a.idle), us(a.hidden), a.hidden_share()));
 }
 
 void Writer::write_span(int rank, uint64_t step, const LedgerSpan& span) {
@@ -188,7 +188,7 @@ void Writer::write_span(int rank, uint64_t step, const LedgerSpan& span) {
   switch (span.kind) {
     case SpanKind::op:
       return slice(kCompute, "compute", op_name(span.op));
-    case SpanKind::beside:
+    case SpanKind::other:
       return slice(kCompute, "beside", span.what);
     case SpanKind::exposed:
       return slice(kWaiting, "exposed", message_words(span));

@@ -33,7 +33,7 @@ Duration ns_of(const json& args, const char* name) {
 
 std::optional<SliceKind> kind_named(std::string_view name) {
   if (name == "compute") return SliceKind::compute;
-  if (name == "beside") return SliceKind::beside;
+  if (name == "beside") return SliceKind::other;
   if (name == "exposed") return SliceKind::exposed;
   if (name == "waiting") return SliceKind::waiting;
   if (name == "wire") return SliceKind::wire;
@@ -50,7 +50,7 @@ RankStep step_of(const json& event) {
           .begin = ns_of(event.at("ts").get<double>()),
           .took = ns_of(event.at("dur").get<double>()),
           .compute = ns_of(args, "compute_us"),
-          .beside = ns_of(args, "beside_us"),
+          .other = ns_of(args, "beside_us"),
           .exposed = ns_of(args, "exposed_us"),
           .waiting = ns_of(args, "waiting_us"),
           .idle = ns_of(args, "idle_us"),
@@ -158,7 +158,7 @@ void add_steps(StepTrace& trace) {
 char letter_of(const TraceSlice& slice) {
   static constexpr std::string_view kLetters = "qamgdswxkc";  // indexed by Op
   static_assert(kLetters.size() == kNumOps);
-  if (slice.kind == SliceKind::beside) return '-';
+  if (slice.kind == SliceKind::other) return '-';
   for (int op = 0; op < kNumOps; ++op)
     if (slice.name == op_name(static_cast<Op>(op)))
       return static_cast<char>(kLetters[static_cast<size_t>(op)] -
@@ -324,7 +324,7 @@ std::string draw_totals(const StepTrace& trace) {
   for (const RankStep& step : trace.steps) {
     RankStep& sum = sums[step.rank];
     ++counts[step.rank];
-    sum.took += step.took, sum.compute += step.compute, sum.beside += step.beside;
+    sum.took += step.took, sum.compute += step.compute, sum.other += step.other;
     sum.exposed += step.exposed, sum.waiting += step.waiting, sum.idle += step.idle;
     sum.hidden += step.hidden;
   }
@@ -336,7 +336,7 @@ std::string draw_totals(const StepTrace& trace) {
     const double share = moved.count() > 0 ? to_seconds(sum.hidden) / to_seconds(moved) : 0;
     text += fmt::format(
         "{:<6}{:>7}{:>12.3f}{:>12.3f}{:>12.3f}{:>12.3f}{:>12.3f}{:>10.3f}{:>12.3f}{:>8.1f}%\n",
-        rank, counts[rank], to_ms(sum.took), to_ms(sum.compute), to_ms(sum.beside),
+        rank, counts[rank], to_ms(sum.took), to_ms(sum.compute), to_ms(sum.other),
         to_ms(sum.exposed), to_ms(sum.waiting), to_ms(sum.idle), to_ms(sum.hidden), 100 * share);
   }
   return text;

@@ -24,7 +24,7 @@ namespace hocket {
 
 // A slice of a trace. Times count from the clock's zero.
 struct TraceSlice {
-  enum class Kind : uint8_t { compute, beside, exposed, waiting, wire };
+  enum class Kind : uint8_t { compute, other, exposed, waiting, wire };
   Kind kind = Kind::compute;
   int rank = 0, layer = -1, half = 0, part = 0;
   std::string name;
@@ -37,7 +37,7 @@ struct RankStep {
   int rank = 0, rows = 0;
   std::string phase, plan;
   Duration begin{}, took{};
-  Duration compute{}, beside{}, exposed{}, waiting{}, idle{}, hidden{};
+  Duration compute{}, other{}, exposed{}, waiting{}, idle{}, hidden{};
   std::vector<TraceSlice> slices;
 };
 

@@ -47,13 +47,13 @@ class TraceView : public ::testing::Test {
     for (const Piece& piece : pieces) tape.spans.push_back(span(piece, base));
     StepAccount account{.step = 7, .bucket = {Phase::decode, 64, 0}, .begin = base, .took = 100us};
     account.compute[0] = 60us;
-    account.exposed = 10us, account.waiting = 20us, account.beside = 10us, account.hidden = 30us;
+    account.exposed = 10us, account.waiting = 20us, account.other = 10us, account.hidden = 30us;
     tape.steps.push_back({.account = account, .end_span = tape.spans.size()});
     return tape;
   }
   TraceTape tape(int rank) {
-    return tape(rank, {{Kind::beside, {}, 0, -1, 0us, 100us},
-                       {Kind::beside, {}, 0, -1, 0us, 10us},
+    return tape(rank, {{Kind::other, {}, 0, -1, 0us, 100us},
+                       {Kind::other, {}, 0, -1, 0us, 10us},
                        {Kind::waiting, Op::gate, 0, -1, 2us, 6us},
                        {Kind::op, Op::attn_core, 0, 0, 10us, 30us},
                        {Kind::op, Op::dispatch_start, 0, 0, 30us, 32us},

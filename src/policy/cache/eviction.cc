@@ -26,10 +26,6 @@ Result<EvictionPolicy> parse_eviction_policy(std::string_view name) {
                   .with_param("radix-eviction-policy"));
 }
 
-std::string_view eviction_policy_name(EvictionPolicy policy) {
-  return kNames[static_cast<size_t>(policy)];
-}
-
 EvictionOrder::Entry EvictionOrder::entry_of(RadixNode& node) const {
   switch (policy_) {
     case EvictionPolicy::lru:

@@ -24,7 +24,6 @@ struct RadixNode;
 enum class EvictionPolicy : uint8_t { lru, lfu, fifo, mru, filo, slru, priority };
 // Errors: bad_value; its message lists all names.
 Result<EvictionPolicy> parse_eviction_policy(std::string_view name);
-std::string_view eviction_policy_name(EvictionPolicy policy);
 inline constexpr int kNumEvictionPolicies = 7;
 
 class EvictionOrder {

@@ -17,29 +17,29 @@ void KeptWindows::take_out(int index) {
   at(at(index).after).before = at(index).before;
 }
 
-void KeptWindows::keep(RadixNode& node, int place, PageId page, bool again) {
+void KeptWindows::keep(RadixNode& node, int place, PageId page, WindowUse use) {
   Kept& kept = at(page);
   HOCKET_CHECK(kept.node == nullptr);
   PageId& of_node = node.window_page(place);
   HOCKET_CHECK(of_node == kNoPage);
   of_node = page;
-  kept = {.node = &node, .place = place, .wanted = again};
+  kept = {.node = &node, .place = place, .wanted = use == WindowUse::wanted};
   append(value(page), passed_);
   ++num_kept_;
 }
 
-void KeptWindows::pin(PageId page, bool matched) {
+void KeptWindows::pin(PageId page, WindowUse use) {
   HOCKET_CHECK(at(page).node != nullptr);
-  at(page).wanted |= matched;
+  at(page).wanted |= use == WindowUse::wanted;
   if (at(page).num_leases++ > 0) return;
   take_out(value(page));
   ++num_pinned_;
 }
 
-void KeptWindows::unpin(PageId page, bool passed) {
+void KeptWindows::unpin(PageId page, WindowUse use) {
   HOCKET_CHECK(at(page).num_leases > 0);
   if (--at(page).num_leases > 0) return;
-  append(value(page), passed && !at(page).wanted ? passed_ : wanted_);
+  append(value(page), use == WindowUse::passed && !at(page).wanted ? passed_ : wanted_);
   --num_pinned_;
 }
 

@@ -14,6 +14,9 @@
 
 namespace hocket {
 
+// How the last request used a page: it passed on its way, or its sequence ended or went on there.
+enum class WindowUse : uint8_t { passed, wanted };
+
 class KeptWindows {
  public:
   explicit KeptWindows(PageAllocator* pages)
@@ -25,14 +28,14 @@ class KeptWindows {
   }
 
   bool enabled() const { return pages_ != nullptr; }
-  // Gives a page, which the caller owns, to the node's page that `place` pages precede. again: the
-  // node was there, but had lost it.
-  void keep(RadixNode& node, int place, PageId page, bool again);
+  // Gives a page, which the caller owns, to the node's page that `place` pages precede.
+  void keep(RadixNode& node, int place, PageId page, WindowUse use);
   // Says that a page belongs to another node now, at the same place.
   void move(PageId page, RadixNode& node) { at(page).node = &node; }
-  // matched: by a request that goes on behind it. passed: because the request no longer sees it.
-  void pin(PageId page, bool matched);
-  void unpin(PageId page, bool passed);
+  // wanted: a request that found the page goes on behind it. passed: its own request goes on.
+  void pin(PageId page, WindowUse use);
+  // passed: the request no longer sees the page. wanted: it saw the page to its end.
+  void unpin(PageId page, WindowUse use);
   // Gives a page back to the allocator. Pre: nothing pins it.
   void drop(PageId page);
   void give_back(PageId page) { pages_->give_back({&page, 1}); }

@@ -65,7 +65,7 @@ void RadixCache::pin_match(PrefixMatch& match) {
     while (place < node->begin_pages()) node = node->parent;
     seen[static_cast<size_t>(place - begin)] = node->window_page(place);
   }
-  match.window = WindowLease(this, begin, seen, true);
+  match.window = WindowLease(this, begin, seen, WindowUse::wanted);
   if (match.partial_len > 0) {
     match.window_partial_source = seen.back();
     seen.pop_back();
@@ -91,18 +91,17 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
     if (child == node->children.end()) {
       node = &tree_->append_leaf(*node, tokens, pages);
       if (tree_->windows.enabled())
-        tree_->adopt_windows(*node, node->num_pages(), window_pages, false);
+        tree_->adopt_windows(*node, node->num_pages(), window_pages, WindowUse::passed);
       break;
     }
     node = child->get();
-    const auto shared =
-        static_cast<int>(common_prefix(node->tokens, tokens) / tree_->page_tokens());
+    const auto shared = static_cast<int>(common_len(node->tokens, tokens) / tree_->page_tokens());
     tree_->adopt(*node, shared, pages);
     if (shared < node->num_pages()) node = tree_->split(*node, shared);
     tokens = tokens.subspan(static_cast<size_t>(shared) * tree_->page_tokens());
     pages = pages.subspan(static_cast<size_t>(shared));
     if (tree_->windows.enabled()) {
-      tree_->adopt_windows(*node, shared, window_pages, true);
+      tree_->adopt_windows(*node, shared, window_pages, WindowUse::wanted);
       window_pages = window_pages.subspan(static_cast<size_t>(shared));
     }
   }
@@ -135,7 +134,7 @@ bool RadixCache::evict_state() {
 }
 
 WindowLease RadixCache::pin_window(int begin, std::span<const PageId> pages) {
-  return {this, begin, pages, false};
+  return {this, begin, pages, WindowUse::passed};
 }
 
 void RadixCache::evict_window(int num_pages) {
@@ -238,13 +237,13 @@ int StateLease::slot() const {
   return path_ ? path_.node_->state : -1;
 }
 
-WindowLease::WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, bool matched)
+WindowLease::WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, WindowUse use)
     : cache_(cache), begin_(begin), pages_(pages.begin(), pages.end()) {
-  for (const PageId page : pages_) cache_->tree_->windows.pin(page, matched);
+  for (const PageId page : pages_) cache_->tree_->windows.pin(page, use);
 }
 
 WindowLease::~WindowLease() {
-  for (const PageId page : pages_) cache_->tree_->windows.unpin(page, false);
+  for (const PageId page : pages_) cache_->tree_->windows.unpin(page, WindowUse::wanted);
 }
 
 WindowLease::WindowLease(WindowLease&& other) noexcept
@@ -263,7 +262,7 @@ WindowLease& WindowLease::operator=(WindowLease&& other) noexcept {
 void WindowLease::release_before(int place) {
   const int count = std::clamp(place - begin_, 0, static_cast<int>(pages_.size()));
   for (const PageId page : std::span(pages_).first(static_cast<size_t>(count)))
-    cache_->tree_->windows.unpin(page, true);
+    cache_->tree_->windows.unpin(page, WindowUse::passed);
   pages_.erase(pages_.begin(), pages_.begin() + count);
   begin_ += count;
 }

@@ -26,6 +26,10 @@ namespace hocket {
 
 class RadixCache;
 struct RadixNode;
+enum class WindowUse : uint8_t;
+
+// Returns how many tokens at the beginning are the same in both.
+size_t common_len(std::span<const TokenId> a, std::span<const TokenId> b);
 
 // Pins the path from the root to one node; a default lease pins nothing. Must not outlive its
 // cache.
@@ -87,7 +91,7 @@ class WindowLease {
 
  private:
   friend class RadixCache;
-  WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, bool matched);
+  WindowLease(RadixCache* cache, int begin, std::span<const PageId> pages, WindowUse use);
   RadixCache* cache_ = nullptr;
   int begin_ = 0;
   std::vector<PageId> pages_;

@@ -219,8 +219,8 @@ TEST(RadixOracleTest, EveryPolicyAndPageSizeEvictsWhatAPlainModelEvicts) {
         for (int turn = 0; turn < 60; ++turn) {
           twins.turn();
           ASSERT_FALSE(::testing::Test::HasFatalFailure())
-              << eviction_policy_name(static_cast<EvictionPolicy>(policy)) << " page "
-              << page_tokens << " seed " << seed << " turn " << turn;
+              << "policy " << policy << " page " << page_tokens << " seed " << seed << " turn "
+              << turn;
         }
         twins.finish();
       }

@@ -7,11 +7,8 @@
 
 namespace hocket {
 
-size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b) {
-  const size_t limit = std::min(a.size(), b.size());
-  return static_cast<size_t>(
-      std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(limit), b.begin()).first -
-      a.begin());
+size_t common_len(std::span<const TokenId> a, std::span<const TokenId> b) {
+  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
 }
 
 // Finds the longest match. Children are ordered by their first page, so each level costs O(log
@@ -30,7 +27,7 @@ RadixPlace RadixCache::Tree::walk(const CacheNamespace& name_space, Tokens token
       break;
     }
     RadixNode& node = **child;
-    const size_t common = common_prefix(node.tokens, rest);
+    const size_t common = common_len(node.tokens, rest);
     place.node = &node;
     place.node_pages = static_cast<int>(common / page_tokens());
     place.num_pages += place.node_pages;
@@ -86,7 +83,7 @@ void RadixCache::Tree::limit(RadixPlace& place) const {
 // it.
 void RadixCache::Tree::look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const {
   auto consider = [&](RadixNode& child) {
-    const auto common = static_cast<int>(common_prefix(child.tokens, key));
+    const auto common = static_cast<int>(common_len(child.tokens, key));
     if (common <= place.partial_len) return;
     place.source = &child;
     place.source_page = 0;
@@ -177,16 +174,16 @@ void RadixCache::Tree::adopt(RadixNode& node, int num_pages, std::span<PageId> c
 }
 
 // The same for pages of window layers, of which the caller or the tree may lack some. A page that
-// only the caller has is the tree's from then on. again: the node was there before.
+// only the caller has is the tree's from then on. wanted: the node was there before.
 void RadixCache::Tree::adopt_windows(RadixNode& node, int num_pages, std::span<PageId> callers,
-                                     bool again) {
+                                     WindowUse use) {
   for (int i = 0; i < num_pages; ++i) {
     PageId& callers_page = callers[static_cast<size_t>(i)];
     const int place = node.begin_pages() + i;
     const PageId trees_page = node.window_page(place);
     if (callers_page == kNoPage || callers_page == trees_page) continue;
     if (trees_page == kNoPage) {
-      windows.keep(node, place, callers_page, again);
+      windows.keep(node, place, callers_page, use);
     } else {
       windows.give_back(callers_page);
       callers_page = trees_page;

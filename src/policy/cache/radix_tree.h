@@ -33,8 +33,6 @@ struct RadixPlace {
   int partial_len = 0;
 };
 
-size_t common_prefix(std::span<const TokenId> a, std::span<const TokenId> b);
-
 struct RadixCache::Tree {
   using Tokens = std::span<const TokenId>;
 
@@ -57,7 +55,7 @@ struct RadixCache::Tree {
   RadixNode& root(const CacheNamespace& name_space);
   RadixNode& append_leaf(RadixNode& parent, Tokens tokens, std::span<const PageId> new_pages);
   void adopt(RadixNode& node, int num_pages, std::span<PageId> callers);
-  void adopt_windows(RadixNode& node, int num_pages, std::span<PageId> callers, bool again);
+  void adopt_windows(RadixNode& node, int num_pages, std::span<PageId> callers, WindowUse use);
   void pin(RadixNode& node);
   void unpin(RadixNode& node);
   void trim_leaf(RadixNode& leaf, int num_pages);

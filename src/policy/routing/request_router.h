@@ -10,6 +10,9 @@
 // blocks before it, and the oldest are forgotten first. This is a guess of what the ranks' caches
 // hold; the ranks are never asked. A wrong guess costs time and changes no answer. Pure: the same
 // calls give the same answers.   Thread: the owner's.   Source: docs/contracts/expert_parallel.md.
+//
+// Ranks that are threads of one process have one router, in Engine. Ranks that are processes have
+// one each, in server/ranks/rank_router.h: any of them may be asked.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +37,18 @@ struct RankLoad {
   bool takes_requests = true;  // false: lost, or shutting down
   int num_requests = 0;        // requests that run or wait
   int64_t num_tokens = 0;      // prompt tokens that wait, plus one for each running request
+
+  bool operator==(const RankLoad&) const = default;
 };
 
 class RequestRouter {
  public:
   struct Options {
     RoutingPolicy policy = RoutingPolicy::cache_aware;
-    int block_tokens = 32;      // length of one remembered block
-    size_t max_blocks = 65536;  // blocks remembered for all ranks together
+    // The length of one remembered block, short, so that a repeated prompt finds the rank that has
+    // it cached; and the blocks that are remembered for all ranks together, of 1 M tokens.
+    int block_tokens = 16;
+    size_t max_blocks = 1 << 16;
     // cache_aware: loads are alike while the largest number of requests exceeds the smallest by at
     // most alike_requests, or is at most alike_ratio times the smallest. A remembered beginning
     // counts if it is at least least_share of the prompt.

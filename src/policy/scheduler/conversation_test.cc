@@ -58,10 +58,10 @@ class Conversation {
     tokens.push_back(kAssistant);
     return tokens;
   }
-  // Puts an answer into the history, without its first `num_thoughts` tokens.
-  void answer(const Tokens& tokens, int num_thoughts) {
+  // Puts an answer into the history, without its first `num_reasoning` tokens.
+  void answer(const Tokens& tokens, int num_reasoning) {
     history_.push_back(kAssistant);
-    history_.insert(history_.end(), tokens.begin() + num_thoughts, tokens.end());
+    history_.insert(history_.end(), tokens.begin() + num_reasoning, tokens.end());
     append({kEnd});
   }
 
@@ -193,22 +193,22 @@ TEST_P(ConversationTest, OfTwentyTurns) {
   expect_promise(chat);
 }
 
-// A template leaves the thoughts out as soon as the user speaks again; between calls of tools it
+// A template leaves the reasoning out as soon as the user speaks again; between calls of tools it
 // keeps them.
 TEST_P(ConversationTest, WithToolsAndThoughtsThatAreDropped) {
   Chat chat(GetParam());
   Conversation talk(2);
   for (int turn = 0; turn < kTurns; ++turn) {
     talk.say(talk.words(talk.pick(5, 200)));
-    Conversation with_thoughts = talk;
+    Conversation with_reasoning = talk;
     for (int call = talk.pick(0, 3); call >= 0; --call) {
-      chat.begin(with_thoughts, 200);
-      const Tokens answer = chat.finish().at(&with_thoughts);
-      with_thoughts.answer(answer, 0);
+      chat.begin(with_reasoning, 200);
+      const Tokens answer = chat.finish().at(&with_reasoning);
+      with_reasoning.answer(answer, 0);
       talk.answer(answer, 120);
       if (call == 0) break;
       const Tokens result = talk.words(talk.pick(10, 400));
-      with_thoughts.say(result);
+      with_reasoning.say(result);
       talk.append(result);
     }
   }

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/queue_limits.h"
 #include "policy/scheduler/prefill_pass.h"
 #include "policy/scheduler/scheduler_state.h"
 
@@ -45,11 +46,7 @@ void Scheduler::State::apply_timeouts() {
 // Does everything of a displacement that allocates; returns the error for the displaced request.
 Error Scheduler::State::prepare_displacement(const Request& worse) {
   if (finished.size() == finished.capacity()) finished.reserve(2 * finished.size() + 1);
-  Error why = error(ErrorCode::queue_full,
-                    "{} requests wait already, and this one gave its place to a request "
-                    "of larger priority",
-                    options.max_queued_requests)
-                  .with_fix("try again later, or raise --max-queued-requests");
+  Error why = queue_full(queue_limits::kDisplaced, options.max_queued_requests);
   log::info("displaced request={} priority={}", value(worse.id), worse.priority);
   return why;
 }

@@ -4,7 +4,6 @@
 //
 //   all ranks begin or continue a prompt, or none does   prompts may begin
 //   only some do                                         they wait, max_passes steps at most
-//   .. and one that begins has hardly any KV in use      prompts may begin: its memory lies idle
 //   .. and no rank decodes or continues a prompt         prompts may begin: no answer is held up
 //
 // Pure except for the count of steps.   Thread: engine.   Source: SGLang, prefill delayer.
@@ -19,7 +18,6 @@ struct PrefillVote {
   bool begins = false;     // a prompt may begin
   bool continues = false;  // a prompt in chunks goes on
   bool decodes = false;    // there are decode rows
-  bool starves = false;    // less of its KV pages is in use than the watermark
 };
 
 class PrefillDelayer {

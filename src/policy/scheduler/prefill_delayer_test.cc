@@ -31,15 +31,6 @@ TEST(PrefillDelayer, NobodyWaitsForNothing) {
   EXPECT_TRUE(first_verdict({kBegins, kNothing, kNothing}));
 }
 
-TEST(PrefillDelayer, WhoeverStarvesMayBegin) {
-  PrefillVote hungry = kBegins;
-  hungry.starves = true;
-  EXPECT_TRUE(first_verdict({hungry, kDecodes}));
-  PrefillVote idle = kNothing;  // it has nothing to begin
-  idle.starves = true;
-  EXPECT_FALSE(first_verdict({idle, kBegins, kDecodes}));
-}
-
 TEST(PrefillDelayer, ForSoManyPassesInARow) {
   const std::vector<PrefillVote> mixed = {kBegins, kDecodes}, alike = {kBegins, kBegins};
   PrefillDelayer delayer(3);

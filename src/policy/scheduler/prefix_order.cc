@@ -77,10 +77,6 @@ double key_of(SchedulePolicy policy, const PrefixCandidate& candidate, uint64_t 
 
 }  // namespace
 
-size_t common_len(std::span<const TokenId> a, std::span<const TokenId> b) {
-  return static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
-}
-
 void mark_in_batch_sharers(std::span<PrefixCandidate> candidates, const InBatchSharing& options) {
   if (options.most_cached < 0) return;
   const auto least = static_cast<size_t>(std::max(options.least_common, 1));

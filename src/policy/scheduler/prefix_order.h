@@ -35,9 +35,6 @@ struct PrefixCandidate {
   int uncached_len() const { return static_cast<int>(request->tokens.size()) - cached_len; }
 };
 
-// Returns how many tokens at the beginning are the same in both.
-size_t common_len(std::span<const TokenId> a, std::span<const TokenId> b);
-
 // Sets `last` in each candidate. They must be in order of arrival.
 void mark_in_batch_sharers(std::span<PrefixCandidate> candidates, const InBatchSharing& options);
 

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
 #include "policy/scheduler/fake_scheduler_hooks.h"
-#include "policy/scheduler/scenario_words.h"
+#include "policy/scheduler/scenario_words_testing.h"
 
 namespace hocket {
 namespace {

@@ -55,7 +55,7 @@ bool Scheduler::State::rows_in_flight() const {
 // Predicts `admission_blocked` after the next step: a request that surely ends clears it, and so do
 // enough steps.
 NextStepForecast Scheduler::State::forecast_next_step() const {
-  NextStepForecast next{.continues = !chunked.empty(), .token_usage = token_usage()};
+  NextStepForecast next{.continues = !chunked.empty()};
   for (const auto& request : running.requests()) next.num_decoding += request->decodes() ? 1 : 0;
   const bool tries = !admission_blocked || next.num_decoding < running.size() || running.empty() ||
                      steps_blocked + 1 >= kStepsBetweenTries;

@@ -43,9 +43,5 @@ constexpr bool is_cache_aware(SchedulePolicy policy) {
   return policy == SchedulePolicy::lpm || policy == SchedulePolicy::dfs_weight ||
          policy == SchedulePolicy::hrrn || policy == SchedulePolicy::shortest_prefill_first;
 }
-// Returns true if the policy orders groups of requests (request_groups.h).
-constexpr bool is_grouped(SchedulePolicy policy) {
-  return policy == SchedulePolicy::fair || policy == SchedulePolicy::routing_key;
-}
 
 }  // namespace hocket

@@ -116,7 +116,6 @@ struct NextStepForecast {
   int num_decoding = 0;    // running requests that decode on
   bool continues = false;  // a prompt in chunks goes on
   bool begins = false;     // a prompt may begin, as far as is known
-  double token_usage = 0;  // used tokens as a share of the pool
 };
 
 // The state of one request, for the server's page.

@@ -48,7 +48,7 @@ void StepTimes::begin(const Terms& terms, double us) {
   begun_ = true;
   const double row = us / std::max(1.0, terms[1] + terms[2]);
   const Terms most = {us, row, row, row};
-  for (size_t i = 0; i < kNumTerms; ++i) doubt_[i][i] = square(kPriorScale * most[i]);
+  for (size_t i = 0; i < kNumTerms; ++i) covariance_[i][i] = square(kPriorScale * most[i]);
 }
 
 void StepTimes::note(const StepShape& shape, Duration took) {
@@ -59,28 +59,28 @@ void StepTimes::note(const StepShape& shape, Duration took) {
   if (shape.decode_rows > 0)
     most_beside_decode_ = std::max(most_beside_decode_, shape.prefill_rows);
 
-  Terms towards{};  // doubt_ * terms
-  double doubt = 0;
+  Terms towards{};  // covariance_ * terms
+  double variance = 0;
   for (size_t i = 0; i < kNumTerms; ++i) {
-    for (size_t j = 0; j < kNumTerms; ++j) towards[i] += doubt_[i][j] * terms[j];
-    doubt += towards[i] * terms[i];
+    for (size_t j = 0; j < kNumTerms; ++j) towards[i] += covariance_[i][j] * terms[j];
+    variance += towards[i] * terms[i];
   }
   const double predicted = us(terms);
   const double deviation = kMeanToDeviation * std::max(error_, kLeastError);
   const double most_off =
-      kMostDeviations * std::sqrt(std::max(0.0, doubt) + square(deviation * predicted));
+      kMostDeviations * std::sqrt(std::max(0.0, variance) + square(deviation * predicted));
   const double off = std::clamp(taken - predicted, -most_off, most_off);
   const double scale = std::max(predicted, predicted + off);
   if (!(scale > 0)) return;
   const double noise = square(deviation * scale);
 
-  // Doubt along these terms becomes doubt * noise / (doubt + noise) / kMemory.
-  const double sum = std::max(0.0, doubt) + noise;
+  // The variance along these terms becomes variance * noise / (variance + noise) / kMemory.
+  const double sum = std::max(0.0, variance) + noise;
   const double shrink =
-      doubt > 0 ? (kMemory * doubt - (1 - kMemory) * noise) / (doubt * kMemory * sum) : 0;
+      variance > 0 ? (kMemory * variance - (1 - kMemory) * noise) / (variance * kMemory * sum) : 0;
   for (size_t i = 0; i < kNumTerms; ++i) {
     us_[i] += towards[i] * off / sum;
-    for (size_t j = 0; j < kNumTerms; ++j) doubt_[i][j] -= shrink * towards[i] * towards[j];
+    for (size_t j = 0; j < kNumTerms; ++j) covariance_[i][j] -= shrink * towards[i] * towards[j];
   }
   keep_above_zero();
   watch_speed(off / scale, noise / sum);
@@ -93,7 +93,7 @@ void StepTimes::watch_speed(double off, double share) {
   if (std::abs(bias_) < kBiasOfChange * std::max(error_, kLeastError)) return;
   const double change = 2 * bias_;
   for (size_t i = 0; i < kNumTerms; ++i)
-    for (size_t j = 0; j < kNumTerms; ++j) doubt_[i][j] += change * change * us_[i] * us_[j];
+    for (size_t j = 0; j < kNumTerms; ++j) covariance_[i][j] += change * change * us_[i] * us_[j];
   bias_ = 0;
 }
 
@@ -103,9 +103,9 @@ void StepTimes::keep_above_zero() {
     const auto lowest = std::ranges::min_element(us_);
     if (*lowest >= 0) return;
     const auto i = static_cast<size_t>(lowest - us_.begin());
-    if (doubt_[i][i] > 0) {
-      const double back = us_[i] / doubt_[i][i];
-      for (size_t j = 0; j < kNumTerms; ++j) us_[j] -= back * doubt_[j][i];
+    if (covariance_[i][i] > 0) {
+      const double back = us_[i] / covariance_[i][i];
+      for (size_t j = 0; j < kNumTerms; ++j) us_[j] -= back * covariance_[j][i];
     }
     us_[i] = 0;
   }

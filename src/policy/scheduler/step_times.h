@@ -59,8 +59,8 @@ class StepTimes {
   void watch_speed(double off, double share);
   void keep_above_zero();
 
-  Terms us_{};                            // estimate for each term
-  std::array<Terms, kNumTerms> doubt_{};  // covariance of the estimates, us^2
+  Terms us_{};                                 // estimate for each term
+  std::array<Terms, kNumTerms> covariance_{};  // covariance of the estimates, us^2
   double error_ = 0.1;
   double bias_ = 0;  // mean of taken / predicted - 1 over some eight steps
   int most_beside_decode_ = 0;

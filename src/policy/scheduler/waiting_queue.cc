@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "core/client_name.h"
+#include "core/queue_limits.h"
 
 namespace hocket {
 namespace {
@@ -27,15 +28,10 @@ WaitingQueue::WaitingQueue(const Options& options) : options_(options), random_(
 
 Result<void> WaitingQueue::check_room(int num_tokens, const Request* leaving) const {
   if (full() && leaving == nullptr)
-    return fail(error(ErrorCode::queue_full, "{} requests wait already, as many as are allowed",
-                      size() + num_held())
-                    .with_fix("try again later, or raise --max-queued-requests"));
+    return fail(queue_full(queue_limits::kRequestsOfRank, size() + num_held()));
   const int64_t there = num_tokens_ - (full() ? std::ssize(leaving->tokens) : 0);
   if (options_.max_tokens > 0 && there + num_tokens > options_.max_tokens)
-    return fail(error(ErrorCode::queue_full,
-                      "{} tokens wait already; {} more exceed the limit of {}", there, num_tokens,
-                      options_.max_tokens)
-                    .with_fix("try again later, or raise --max-queued-tokens"));
+    return fail(queue_full(queue_limits::kTokensOfRank, there, num_tokens, options_.max_tokens));
   return {};
 }
 

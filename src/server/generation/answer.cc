@@ -22,14 +22,14 @@ void add_event(std::vector<AnswerEvent>& events, AnswerEvent event) {
 }
 
 bool write_logprobs(const ApiFormat& format, const Answer& answer, ChoiceAnswer& choice,
-                    size_t most) {
+                    WrittenChoice& written, size_t most) {
   const auto p = static_cast<size_t>(choice.prompt);
-  const SamplingParams& sampling = answer.request.prompts[p].sampling;
+  const SamplingParams& sampling = answer.prepared.request.prompts[p].sampling;
   if (sampling.num_top_logprobs < 0) return true;
   if (sampling.prompt_logprobs_from >= 0) {
-    const std::vector<TokenId>& prompt = answer.prompts[p];
+    const std::vector<TokenId>& prompt = answer.prepared.prompts[p];
     const auto from = static_cast<size_t>(sampling.prompt_logprobs_from);
-    LogprobColumns& to = choice.prompt_columns;
+    LogprobColumns& to = written.prompt_columns;
     for (; from + to.num < prompt.size(); ++to.num, --most) {
       if (most == 0) return false;
       const size_t i = from + to.num;
@@ -40,7 +40,9 @@ bool write_logprobs(const ApiFormat& format, const Answer& answer, ChoiceAnswer&
     std::vector<PositionLogprobs>().swap(choice.prompt_logprobs);
   }
   const size_t end = std::min(format.num_writable(choice), choice.logprobs.size());
-  for (LogprobColumns& to = choice.columns; to.num < end; ++to.num, --most) {
+  LogprobColumns& to = written.columns;
+  if (to.num == 0) to.num_chars = written.prompt_columns.num_chars;
+  for (; to.num < end; ++to.num, --most) {
     if (most == 0) return false;
     format.write_position(answer, choice, to, choice.ids[to.num], &choice.logprobs[to.num]);
     std::vector<TokenLogprob>().swap(choice.logprobs[to.num].top);
@@ -115,9 +117,9 @@ double ms_between(TimePoint from, TimePoint to) {
 
 Json usage_json(const Answer& answer) {
   size_t prompt = 0, completion = 0;
-  for (const auto& ids : answer.prompts) prompt += ids.size();
+  for (const auto& ids : answer.prepared.prompts) prompt += ids.size();
   int64_t cached = 0, recomputed = 0, reasoning = 0;
-  std::vector<bool> seen(answer.prompts.size());
+  std::vector<bool> seen(answer.prepared.prompts.size());
   for (const ChoiceAnswer& choice : answer.choices) {
     completion += choice.ids.size();
     reasoning += choice.reasoning_tokens;
@@ -133,7 +135,7 @@ Json usage_json(const Answer& answer) {
                 {"total_tokens", prompt + completion},
                 {"prompt_tokens_details", {{"cached_tokens", cached}}}};
   if (recomputed > 0) usage["prompt_tokens_details"]["recomputed_tokens"] = recomputed;
-  if (answer.request.reading.reasoning)
+  if (answer.prepared.request.reading.reasoning)
     usage["completion_tokens_details"] = {{"reasoning_tokens", reasoning}};
   return usage;
 }
@@ -141,12 +143,12 @@ Json usage_json(const Answer& answer) {
 Json timings_json(const Answer& answer) {
   const RequestTimes& t = answer.choices[answer.last_ended].times;
   const double decode = ms_between(t.prefill_done, t.finished);
-  Json out = {{"text_ms", ms_between(answer.received, t.arrived)},
+  Json out = {{"text_ms", ms_between(answer.prepared.received, t.arrived)},
               {"queue_ms", ms_between(t.arrived, t.first_scheduled)},
               {"prefill_ms", ms_between(t.first_scheduled, t.prefill_done)},
               {"decode_ms", decode},
-              {"ttft_ms", ms_between(answer.received, answer.first_token)},
-              {"total_ms", ms_between(answer.received, answer.ended)}};
+              {"ttft_ms", ms_between(answer.prepared.received, answer.first_token)},
+              {"total_ms", ms_between(answer.prepared.received, answer.ended)}};
   const size_t tokens = answer.choices[answer.last_ended].ids.size();
   if (tokens > 1 && decode > 0)
     out["tokens_per_second"] = std::round(static_cast<double>(tokens - 1) / decode * 1e5) / 1e2;
@@ -157,13 +159,6 @@ int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-std::string prompt_text(const Answer& answer, int prompt) {
-  const auto i = static_cast<size_t>(prompt);
-  if (const auto* text = std::get_if<std::string>(&answer.request.prompts[i].input)) return *text;
-  if (i < answer.echoes.size()) return answer.echoes[i];
-  return answer.model.tokenizer->decode(answer.prompts[i], SpecialTokens::keep).value_or("");
 }
 
 }  // namespace hocket

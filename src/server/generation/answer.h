@@ -1,24 +1,22 @@
-// One answer under way: what has come out of the generator so far, and the formats in which the
-// APIs write it. The thread `reply` fills it, under the answer's lock.
+// One answer under way: what has come out of the engine so far, what was written of it, and the
+// formats in which the APIs write it. The thread `reply` fills both, under the answer's lock.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/messages.h"
-#include "server/generation/generation_request.h"
 #include "server/generation/logprob_columns.h"
+#include "server/generation/prepared_request.h"
 #include "server/http/json_body.h"
-#include "server/usage/request_memory.h"
 #include "text/answers/answer_event.h"
 
 namespace hocket {
-
-class RequestRecorder;
 
 // One of the texts that the request asks for; there are prompts x n.
 struct ChoiceAnswer {
@@ -31,10 +29,6 @@ struct ChoiceAnswer {
   size_t num_shown = 0;                    // ids, from the first, whose text is part of `text`
   size_t shown_bytes = 0;                  // bytes of `text` that those ids cover
   std::vector<PositionLogprobs> prompt_logprobs;
-  LogprobColumns columns, prompt_columns;  // written by write_logprobs()
-  size_t column_chars = 0;                 // characters of the tokens in both: text_offset
-  std::string escaped;     // `text` as it stands in a JSON string, if the format keeps it
-  std::string joined_ids;  // `ids` as JSON, joined by commas, if the format keeps it
 
   bool ended = false;
   FinishReason finish = FinishReason::none;
@@ -44,34 +38,35 @@ struct ChoiceAnswer {
   int reasoning_tokens = 0;  // number of ids that are reasoning
   RequestTimes times;
   std::shared_ptr<const RoutedExperts> routed;  // null unless asked for
-
-  // The part of the choice that the stream has sent.
-  struct Sent {
-    bool opening = false, end = false;
-    size_t text = 0, ids = 0, logprobs = 0;
-    size_t events = 0;      // events sent to their end
-    size_t event_text = 0;  // bytes sent of the next event
-    size_t open_part = 0;  // number, from 1, of the event that began the open part; 0: none is open
-    int parts = 0;         // parts that were begun
-    int blocks = 0;        // blocks that were written
-  };
-  Sent sent;
 };
 
 struct Answer {
-  std::string id;  // "chatcmpl-..."
-  int64_t created = 0;
-  uint64_t call_seed = 0;  // ids of calls are computed from it
-  ServedModel model;
-  GenerationRequest request;
-  std::vector<std::vector<TokenId>> prompts;  // token ids, by index of request.prompts
-  HeldBytes held;                             // bytes of the prompts and of the generator's copies
-  std::vector<std::string> echoes;            // text of prompts that came as ids, if `echo` is set
+  PreparedRequest prepared;  // never changes
   std::vector<ChoiceAnswer> choices;
-  TimePoint received{}, first_token{}, ended{};
-  size_t last_ended = 0;                      // index of the choice that ended last
-  std::shared_ptr<RequestRecorder> recorder;  // null: nothing is observed
+  TimePoint first_token{}, ended{};
+  size_t last_ended = 0;  // index of the choice that ended last
 };
+
+// The part of a choice that the stream has sent.
+struct StreamCursor {
+  bool opening = false, end = false;
+  size_t text = 0, ids = 0, logprobs = 0;
+  size_t events = 0;      // events sent to their end
+  size_t event_text = 0;  // bytes sent of the next event
+  size_t open_part = 0;   // number, from 1, of the event that began the open part; 0: none is open
+  int parts = 0;          // parts that were begun
+  int blocks = 0;         // blocks that were written
+};
+
+// The part of a choice that its format has written as JSON text.
+struct WrittenChoice {
+  StreamCursor sent;
+  LogprobColumns columns, prompt_columns;  // by write_logprobs()
+  std::string escaped;  // the choice's text as it stands in a JSON string, if the format keeps it
+  std::string joined_ids;  // its ids as JSON, joined by commas, if the format keeps it
+};
+// One for each choice of an answer.
+using WrittenChoices = std::span<WrittenChoice>;
 
 // The framing of a stream. data: each block is the JSON of one `data:` event, and [DONE] ends the
 // stream. named: each block holds complete SSE events with names, and the last event says that it
@@ -84,14 +79,15 @@ class ApiFormat {
  public:
   virtual ~ApiFormat() = default;
 
-  // Returns the next block of a stream, with what `choice` has beyond choice.sent, and advances
-  // choice.sent; empty when there is nothing to send. The block after the last text says how the
+  // Returns the next block of a stream, with what `choice` has beyond its StreamCursor, and
+  // advances that; empty when there is nothing to send. The block after the last text says how the
   // choice ended.
-  virtual std::string next_block(const Answer& answer, ChoiceAnswer& choice) const = 0;
+  virtual std::string next_block(const Answer& answer, const ChoiceAnswer& choice,
+                                 WrittenChoices written) const = 0;
   // Returns the last block of a stream before [DONE]; empty: none.
   virtual std::string closing_block(const Answer& answer) const = 0;
   // Returns the whole answer, for a client that does not stream.
-  virtual std::string whole(const Answer& answer) const = 0;
+  virtual std::string whole(const Answer& answer, WrittenChoices written) const = 0;
 
   // Returns the bytes of the request that the answer repeats besides its prompts, counting each
   // copy.
@@ -99,7 +95,7 @@ class ApiFormat {
   // True if each choice repeats its prompt; false: each prompt is repeated once.
   virtual bool repeats_prompt_in_choices(const GenerationRequest&) const { return false; }
   // Adds one position to the columns. `found` is null if the position has no log-probability.
-  virtual void write_position(const Answer&, ChoiceAnswer&, LogprobColumns&, TokenId,
+  virtual void write_position(const Answer&, const ChoiceAnswer&, LogprobColumns&, TokenId,
                               const PositionLogprobs* /*found*/) const {}
   // Returns the number of choice.ids whose log-probabilities may be written.
   virtual size_t num_writable(const ChoiceAnswer& choice) const { return choice.num_shown; }
@@ -111,7 +107,9 @@ class ApiFormat {
   virtual bool reads_events() const { return false; }
   // Returns the last events of a stream that has begun and fails; empty: the API's error format is
   // used.
-  virtual std::string failure_block(const Answer&, ChoiceAnswer&, const Error&) const { return ""; }
+  virtual std::string failure_block(const Answer&, WrittenChoices, const Error&) const {
+    return "";
+  }
   // Returns the body that is sent at once if the client does not wait for the answer; empty: it
   // waits.
   virtual std::string accepted(const Answer&) const { return ""; }
@@ -122,6 +120,10 @@ class ApiFormat {
 
 // Functions that the formats share.
 
+inline WrittenChoice& written_of(const ChoiceAnswer& choice, WrittenChoices written) {
+  return written[static_cast<size_t>(choice.index)];
+}
+
 // Appends an event. Neighbouring pieces of text, of reasoning, or of one call's arguments are
 // joined, so a text of any length is one event whose text grows.
 void add_event(std::vector<AnswerEvent>& events, AnswerEvent event);
@@ -129,7 +131,7 @@ void add_event(std::vector<AnswerEvent>& events, AnswerEvent event);
 // Writes log-probabilities as JSON text, at most `most` positions: first those of the prompt, if
 // asked for. Returns false if more are due; write them before the next block.
 bool write_logprobs(const ApiFormat& format, const Answer& answer, ChoiceAnswer& choice,
-                    size_t most);
+                    WrittenChoice& written, size_t most);
 
 // Returns the token's text; if its bytes are not UTF-8, "bytes:\xe2\x96" as OpenAI spells it.
 std::string token_text(const Tokenizer& tokenizer, TokenId id);
@@ -152,7 +154,5 @@ double ms_between(TimePoint from, TimePoint to);
 Json timings_json(const Answer& answer);
 // Returns the calendar time, seconds since 1970.
 int64_t unix_seconds();
-// Returns the prompt as text, for `echo`.
-std::string prompt_text(const Answer& answer, int prompt);
 
 }  // namespace hocket

@@ -16,9 +16,9 @@ class ScriptedAnswer {
   using Kind = AnswerEvent::Kind;
   explicit ScriptedAnswer(std::string id) {
     info_.served_model_name = "tiny";
-    answer.id = std::move(id);
-    answer.model.info = &info_;
-    answer.prompts = {{TokenId{1}, TokenId{2}}};
+    answer.prepared.id = std::move(id);
+    answer.prepared.model.info = &info_;
+    answer.prepared.prompts = {{TokenId{1}, TokenId{2}}};
     answer.choices.emplace_back();
   }
   ScriptedAnswer(const ScriptedAnswer&) = delete;
@@ -37,11 +37,12 @@ class ScriptedAnswer {
     choice().finish = FinishReason::stop;
     choice().ended = true;
   }
-  Json whole(const ApiFormat& format) const { return Json::parse(format.whole(answer)); }
+  Json whole(const ApiFormat& format) const { return Json::parse(format.whole(answer, {})); }
   // Returns the events of a stream that has sent nothing yet.
   std::vector<Json> streamed(const ApiFormat& format) {
+    std::vector<WrittenChoice> written(1);
     std::vector<Json> events;
-    for (const std::string& data : SseReader().feed(format.next_block(answer, choice())))
+    for (const std::string& data : SseReader().feed(format.next_block(answer, choice(), written)))
       events.push_back(Json::parse(data));
     return events;
   }

@@ -11,27 +11,28 @@ namespace {
 constexpr size_t kUnknown = std::numeric_limits<size_t>::max();
 
 std::span<const TokenId> kept_tokens(const Answer& answer) {
-  if (answer.request.reading.plain() || answer.model.formats == nullptr) return {};
-  return answer.model.formats->kept;
+  if (answer.prepared.request.reading.plain() || answer.prepared.model.formats == nullptr)
+    return {};
+  return answer.prepared.model.formats->kept;
 }
 
 AnswerParser::Options parser_options(const Answer& answer, size_t index) {
-  const AnswerReading& reading = answer.request.reading;
+  const AnswerReading& reading = answer.prepared.request.reading;
   const ChoiceAnswer& choice = answer.choices[index];
-  return {
-      .tools_as = reading.tools_as,
-      .reasoning = reading.reasoning,
-      .reasoning_open = answer.request.prompts[static_cast<size_t>(choice.prompt)].reasoning_open,
-      .tools = reading.tools,
-      .calls_max = reading.parallel ? AnswerParser::kCallsMax : 1,
-      .id_seed = choice_seed(answer.call_seed, static_cast<int>(index))};
+  return {.tools_as = reading.tools_as,
+          .reasoning = reading.reasoning,
+          .reasoning_open =
+              answer.prepared.request.prompts[static_cast<size_t>(choice.prompt)].reasoning_open,
+          .tools = reading.tools,
+          .calls_max = reading.parallel ? AnswerParser::kCallsMax : 1,
+          .id_seed = choice_seed(answer.prepared.call_seed, static_cast<int>(index))};
 }
 
 }  // namespace
 
 AnswerText::AnswerText(const Answer& answer, size_t index) {
-  const GenerationRequest& request = answer.request;
-  const Tokenizer* tokenizer = answer.model.tokenizer;
+  const GenerationRequest& request = answer.prepared.request;
+  const Tokenizer* tokenizer = answer.prepared.model.tokenizer;
   if (tokenizer == nullptr) return;
   const auto prompt = static_cast<size_t>(answer.choices[index].prompt);
   detokenizer_.emplace(*tokenizer, request.special, kept_tokens(answer));

@@ -1,5 +1,5 @@
 // A request for text from any API: what its parser has checked. The template, the tokens and the
-// fit to the context still follow before the generator can take it.
+// fit to the context still follow before the engine can take it.
 #pragma once
 
 #include <cstdint>

@@ -11,12 +11,13 @@ namespace hocket {
 struct LogprobColumns {
   std::array<std::string, 4> lists;  // entries of each column, joined by commas
   size_t num = 0;                    // positions added
+  size_t num_chars = 0;              // characters of their tokens and of those before: text_offset
 
   void add(size_t column, std::string_view json) {
     if (!lists[column].empty()) lists[column] += ',';
     lists[column] += json;
   }
-  // Frees the text after it has been sent; `num` stays.
+  // Frees the text after it has been sent; the numbers stay.
   void clear() {
     for (std::string& list : lists) std::string().swap(list);
   }

@@ -7,7 +7,7 @@ using Kind = AnswerEvent::Kind;
 
 class Emitter {
  public:
-  Emitter(const ChoiceAnswer& choice, ChoiceAnswer::Sent& sent, PartSink& sink)
+  Emitter(const ChoiceAnswer& choice, StreamCursor& sent, PartSink& sink)
       : choice_(choice), sent_(sent), sink_(sink) {}
 
   void run() {
@@ -77,18 +77,18 @@ class Emitter {
   }
 
   const ChoiceAnswer& choice_;
-  ChoiceAnswer::Sent& sent_;
+  StreamCursor& sent_;
   PartSink& sink_;
 };
 
 }  // namespace
 
-void emit_new_parts(const ChoiceAnswer& choice, ChoiceAnswer::Sent& sent, PartSink& sink) {
+void emit_new_parts(const ChoiceAnswer& choice, StreamCursor& sent, PartSink& sink) {
   Emitter(choice, sent, sink).run();
 }
 
 void emit_all_parts(const ChoiceAnswer& choice, PartSink& sink) {
-  ChoiceAnswer::Sent from_first;
+  StreamCursor from_first;
   emit_new_parts(choice, from_first, sink);
 }
 

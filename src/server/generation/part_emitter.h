@@ -26,7 +26,7 @@ class PartSink {
 
 // Reports the events of choice.events beyond `sent`, and advances `sent`. Once the choice has
 // ended, the last part is reported to its end too.
-void emit_new_parts(const ChoiceAnswer& choice, ChoiceAnswer::Sent& sent, PartSink& sink);
+void emit_new_parts(const ChoiceAnswer& choice, StreamCursor& sent, PartSink& sink);
 // Reports all events of the choice, from the first.
 void emit_all_parts(const ChoiceAnswer& choice, PartSink& sink);
 

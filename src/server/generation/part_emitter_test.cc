@@ -73,6 +73,7 @@ TEST(PartEmitter, TellsEachPartToItsEnd) {
 // The parts are the same, however often they are reported and however long the pieces are.
 TEST(PartEmitter, NewsJoinToTheSame) {
   ChoiceAnswer choice;
+  StreamCursor sent;
   Notes notes;
   for (const AnswerEvent& e : an_answer()) {
     if (e.text.empty()) add_event(choice.events, e);
@@ -80,13 +81,13 @@ TEST(PartEmitter, NewsJoinToTheSame) {
       AnswerEvent piece = e;
       piece.text = c;
       add_event(choice.events, std::move(piece));
-      emit_new_parts(choice, choice.sent, notes);
-      emit_new_parts(choice, choice.sent, notes);
+      emit_new_parts(choice, sent, notes);
+      emit_new_parts(choice, sent, notes);
     }
   }
   choice.ended = true;
-  emit_new_parts(choice, choice.sent, notes);
-  emit_new_parts(choice, choice.sent, notes);
+  emit_new_parts(choice, sent, notes);
+  emit_new_parts(choice, sent, notes);
   EXPECT_EQ(notes.all, kTold);
 }
 
@@ -94,11 +95,12 @@ TEST(PartEmitter, ACallThatIsCutSaysSo) {
   ChoiceAnswer choice;
   add_event(choice.events, event(EventKind::call));
   add_event(choice.events, event(EventKind::arguments, "{\"x"));
+  StreamCursor sent;
   Notes notes;
-  emit_new_parts(choice, choice.sent, notes);
+  emit_new_parts(choice, sent, notes);
   EXPECT_EQ(notes.all, "call{{\"x");
   choice.ended = true;
-  emit_new_parts(choice, choice.sent, notes);
+  emit_new_parts(choice, sent, notes);
   EXPECT_EQ(notes.all, "call{{\"x...");
 }
 

@@ -15,11 +15,11 @@ std::vector<TokenId> ids_of(std::string_view mark, const Tokenizer& tokenizer) {
   return tokenizer.encode(mark, {.add_special_tokens = false}).value_or(std::vector<TokenId>());
 }
 
-std::shared_ptr<const ThoughtLimit> limit_of(ReasoningStart start, const AnswerReading& reading,
-                                             const ServedModel& model) {
+std::shared_ptr<const ReasoningLimit> limit_of(ReasoningStart start, const AnswerReading& reading,
+                                               const ServedModel& model) {
   if (!reading.thinking_budget || start == ReasoningStart::none) return nullptr;
   const ReasoningFormat& format = model.formats->reasoning;
-  ThoughtLimit limit{.tokens = *reading.thinking_budget, .open = {}, .ends = {}};
+  ReasoningLimit limit{.tokens = *reading.thinking_budget, .open = {}, .ends = {}};
   if (start == ReasoningStart::possible) limit.open = ids_of(format.open, *model.tokenizer);
   limit.ends.push_back(ids_of(format.close, *model.tokenizer));
   if (reading.tools)  // a call ends them too
@@ -27,7 +27,7 @@ std::shared_ptr<const ThoughtLimit> limit_of(ReasoningStart start, const AnswerR
       limit.ends.push_back(ids_of(mark, *model.tokenizer));
   std::erase_if(limit.ends, [](const auto& end) { return end.empty(); });
   if (limit.ends.empty()) return nullptr;
-  return std::make_shared<const ThoughtLimit>(std::move(limit));
+  return std::make_shared<const ReasoningLimit>(std::move(limit));
 }
 
 // Returns the prompt's chat; null if the prompt is no chat, since its answer's structure is then
@@ -48,7 +48,7 @@ Result<void> settle_structure(Prompt& prompt, std::span<const TokenId> ids,
                       : reasoning_start(*chat, ids, model.formats->reasoning, *model.tokenizer);
   prompt.reasoning_open = start == ReasoningStart::open && reading.reasoning;
   SamplingParams& sampling = prompt.sampling;
-  sampling.thoughts = limit_of(start, reading, model);
+  sampling.reasoning_limit = limit_of(start, reading, model);
   const bool forced =
       reading.choice.kind == ChoiceKind::required || reading.choice.kind == ChoiceKind::named;
   // Without a grammar backend strict tools are a preference, as other tools are.

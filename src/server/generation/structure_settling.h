@@ -6,8 +6,8 @@
 
 namespace hocket {
 
-// Sets prompt.reasoning_open, prompt.sampling.grammar and prompt.sampling.thoughts. `ids` are those
-// of the prompt. Errors: invalid_request if the model's family cannot write such calls.
+// Sets prompt.reasoning_open, prompt.sampling.grammar and prompt.sampling.reasoning_limit. `ids`
+// are those of the prompt. Errors: invalid_request if the model's family cannot write such calls.
 Result<void> settle_structure(Prompt& prompt, std::span<const TokenId> ids,
                               const AnswerReading& reading, const ServedModel& model);
 

@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-thread_local FieldRecorder* recorder = nullptr;
+thread_local FieldRecorder* current_recorder = nullptr;
 
 // Returns "tools[].function" for "tools[3].function".
 std::string without_numbers(const std::string& path) {
@@ -30,8 +30,8 @@ int weight(const Json& what) {
 }  // namespace
 
 FieldRecorder::FieldRecorder(const Json& body) {
-  HOCKET_CHECK(recorder == nullptr);
-  recorder = this;
+  HOCKET_CHECK(current_recorder == nullptr);
+  current_recorder = this;
   std::vector<const Json*> left = {&body};
   while (!left.empty()) {
     const Json* one = left.back();
@@ -43,11 +43,11 @@ FieldRecorder::FieldRecorder(const Json& body) {
 }
 
 FieldRecorder::~FieldRecorder() {
-  recorder = nullptr;
+  current_recorder = nullptr;
 }
 
 FieldRecorder* FieldRecorder::current() {
-  return recorder;
+  return current_recorder;
 }
 
 void FieldRecorder::note(const Json& object, const std::string& path, Json what) {

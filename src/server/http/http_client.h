@@ -62,7 +62,6 @@ class HttpClient {
   // Ends the call soon; ignores a call that has ended.   Thread: any.
   void cancel(uint64_t call);
   size_t num_calls() const;
-  uint64_t num_connections_total() const;
   // Cancels the calls under way and ends the thread. After it start() returns 0.
   // Thread: any except forward.
   void stop();

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "core/queue_limits.h"
 #include "server/http/error_map.h"
 #include "server/http/http_exchange.h"
 #include "server/http/http_reader.h"
@@ -240,8 +241,7 @@ asio::awaitable<std::optional<Refusal>> HttpConnection::read(HttpRequest& reques
   framing.keep_alive = framing.keep_alive && !core_->draining && !spare_;
   if (spare_ && std::ranges::find(options.probes, request.path) == options.probes.end()) {
     ++core_->num_refused;
-    Refusal full = refusal(
-        error(ErrorCode::queue_full, "all {} connections are in use", options.max_connections));
+    Refusal full = refusal(queue_full(queue_limits::kConnections, options.max_connections));
     full.status = 503;
     co_return full;
   }
@@ -282,8 +282,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   auto exchange = std::make_shared<HttpExchange::State>();
   exchange->framing = framing;
   exchange->error_format = &core_->options.error_format_of(request.path);
-  exchange->meter = std::move(admission_.meter);
-  exchange->held = HeldBytes(request.memory);
+  exchange->begin(std::move(admission_.meter), HeldBytes(request.memory));
   exchange->max_buffered_bytes = static_cast<size_t>(core_->options.max_buffered_bytes);
   // Only the loop's thread may hold the connection, so that the connection is destroyed there.
   exchange->wake = [core = core_, &loop = loop_, weak = weak_from_this()] {
@@ -310,12 +309,12 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   exchange_ = nullptr;
   if (!whole) {
     exchange->leave();
-    if (exchange->slow) ++core_->num_slow;
+    if (exchange->is_slow()) ++core_->num_slow;
     cut();
   }
   co_await end_watch();
   if (batch_.capacity() > kUncountedBytes) batch_ = {};
-  core_->count_status(whole ? exchange->status : exchange->cut ? 500 : 499);
+  core_->count_status(exchange->end_status(whole));
   if (!whole || gone_ || core_->draining) co_return false;
   co_return framing.keep_alive;
 }

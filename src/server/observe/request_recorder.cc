@@ -59,12 +59,12 @@ int64_t bytes_of(const RequestRecord& record) {
   return static_cast<int64_t>(sum);
 }
 
-std::vector<PromptRecord> prompts_of(const Answer& answer) {
-  const GenerationRequest& request = answer.request;
+std::vector<PromptRecord> prompts_of(const PreparedRequest& prepared) {
+  const GenerationRequest& request = prepared.request;
   std::vector<PromptRecord> prompts;
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     const Prompt& prompt = request.prompts[i];
-    prompts.push_back({.num_tokens = static_cast<int>(answer.prompts[i].size()),
+    prompts.push_back({.num_tokens = static_cast<int>(prepared.prompts[i].size()),
                        .n = prompt.n,
                        .rid = prompt.rid,
                        .sampling = numbers_of(prompt.sampling),
@@ -75,9 +75,9 @@ std::vector<PromptRecord> prompts_of(const Answer& answer) {
   return prompts;
 }
 
-int num_texts(const Answer& answer) {
+int num_texts(const PreparedRequest& prepared) {
   int n = 0;
-  for (const Prompt& prompt : answer.request.prompts) n += prompt.n;
+  for (const Prompt& prompt : prepared.request.prompts) n += prompt.n;
   return n;
 }
 
@@ -117,21 +117,21 @@ RequestRecorder::~RequestRecorder() {
     failed(error(ErrorCode::internal, "the request was dropped without an answer"));
 }
 
-void RequestRecorder::began(const Answer& answer) {
-  record_.id = answer.id;
-  record_.who = answer.request.who;
-  record_.stream = answer.request.stream;
+void RequestRecorder::began(const PreparedRequest& prepared) {
+  record_.id = prepared.id;
+  record_.who = prepared.request.who;
+  record_.stream = prepared.request.stream;
   record_.tokenized = RealClock().now();
-  record_.prompts = prompts_of(answer);
+  record_.prompts = prompts_of(prepared);
   if (outputs_.dump) {
-    const uint64_t space = cache_namespace_of(answer.request).low;
+    const uint64_t space = cache_namespace_of(prepared.request).low;
     for (size_t i = 0; i < record_.prompts.size(); ++i)
-      record_.prompts[i].blocks = blocks_of(answer.prompts[i], space);
+      record_.prompts[i].blocks = blocks_of(prepared.prompts[i], space);
   }
   if (outputs_.black_box)
     black_box::note(black_box::Ring::requests,
                     R"("request":"began","id":"{}","path":"{}","prompt_tokens":{},"texts":{})",
-                    record_.id, record_.path, record_.num_prompt_tokens(), num_texts(answer));
+                    record_.id, record_.path, record_.num_prompt_tokens(), num_texts(prepared));
   if (!outputs_.log) return;
   RequestNote note{.kind = RequestNote::Kind::began};
   RequestRecord& out = note.record;
@@ -139,10 +139,10 @@ void RequestRecorder::began(const Answer& answer) {
   out.id = record_.id;
   out.who = record_.who;
   out.stream = record_.stream;
-  out.prompts = prompts_of(answer);
-  const bool texts = outputs_.texts && answer.model.tokenizer != nullptr;
+  out.prompts = prompts_of(prepared);
+  const bool texts = outputs_.texts && prepared.model.tokenizer != nullptr;
   for (size_t i = 0; texts && i < out.prompts.size(); ++i)
-    out.prompts[i].text = out.share.keep(inbox_.budget, prompt_text(answer, static_cast<int>(i)));
+    out.prompts[i].text = out.share.keep(inbox_.budget, prompt_text(prepared, static_cast<int>(i)));
   inbox_.push(std::move(note));
 }
 

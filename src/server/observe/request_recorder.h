@@ -18,6 +18,7 @@
 namespace hocket {
 
 struct Answer;
+struct PreparedRequest;
 
 // The status that is recorded for a request whose client left before the end.
 inline constexpr int kClientLeft = 499;
@@ -59,7 +60,7 @@ class RequestRecorder {
   RequestRecorder& operator=(const RequestRecorder&) = delete;
 
   // The prompts are tokenized and fit the context.
-  void began(const Answer& answer);
+  void began(const PreparedRequest& prepared);
   void failed(const Error& why);
   // The answer was sent to its end with `status`, or the client had left (499).
   void ended(const Answer& answer, int status);

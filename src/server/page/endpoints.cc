@@ -26,9 +26,9 @@ Result<std::string> text_of(const Result<Json>& json) {
 }  // namespace
 
 Json Endpoints::live() const {
-  LiveView view{.stats = options_.generator->stats(),
+  LiveView view{.stats = options_.engine->stats(),
                 .first_rank = options_.rank_router == nullptr ? 0 : options_.rank_router->rank(),
-                .places = options_.generator->request_snapshots(),
+                .places = options_.engine->request_snapshots(),
                 .texts = options_.reply->live_texts(kMostLiveTexts),
                 .num_texts = options_.reply->num_live(),
                 .ended = options_.reply->ended()};
@@ -55,13 +55,13 @@ void Endpoints::add_page(std::vector<Route>& routes) {
   text("/live", RunOn::http,
        [this](const HttpRequest&) -> Result<std::string> { return to_text(live()); });
   text("/steps", RunOn::http, [this](const HttpRequest&) -> Result<std::string> {
-    return to_text(steps_json(options_.generator->recent_steps()));
+    return to_text(steps_json(options_.engine->parts().recent_steps));
   });
   text(kStepsPath, RunOn::text, [this](const HttpRequest& r) {
-    return step_text(options_.generator->recent_steps(), r.path);
+    return step_text(options_.engine->parts().recent_steps, r.path);
   });
   text("/expert_distribution", RunOn::text, [this](const HttpRequest&) {
-    return text_of(look_at_expert_record(options_.generator->expert_stats()));
+    return text_of(look_at_expert_record(options_.engine->parts().expert_stats));
   });
 }
 

@@ -20,7 +20,7 @@ inline constexpr size_t kMostLiveTexts = 256;              // in one answer
 struct LiveView {
   EngineStats stats;
   int first_rank = 0;             // rank of stats.ranks[0]
-  std::vector<RequestAt> places;  // Generator::request_snapshots
+  std::vector<RequestAt> places;  // Engine::request_snapshots
   std::vector<LiveText> texts;    // the oldest, at most kMostLiveTexts
   size_t num_texts = 0;           // all texts under way
   std::vector<EndedText> ended;

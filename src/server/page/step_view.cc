@@ -33,9 +33,9 @@ Json account_json(const RecentSteps::Step& step) {
           {"rows", a.bucket.rows},
           {"kv_tokens", a.bucket.kv_tokens},
           {"plan", step.plan},
-          {"shadow", a.is_shadow},
+          {"shadow", a.is_trial},
           {"compute_us", std::move(compute)},
-          {"beside_us", us(a.beside)},
+          {"beside_us", us(a.other)},
           {"exposed_us", us(a.exposed)},
           {"waiting_us", us(a.waiting)},
           {"idle_us", us(a.idle)},
@@ -55,7 +55,7 @@ std::string_view kind_name(LedgerSpan::Kind kind) {
       return "push";
     case LedgerSpan::Kind::wire:
       return "wire";
-    case LedgerSpan::Kind::beside:
+    case LedgerSpan::Kind::other:
       return "beside";
   }
   return "beside";
@@ -63,7 +63,7 @@ std::string_view kind_name(LedgerSpan::Kind kind) {
 
 std::string_view what_of(const LedgerSpan& span) {
   if (span.kind == LedgerSpan::Kind::op) return op_name(span.op);
-  if (span.kind == LedgerSpan::Kind::beside) return span.what;
+  if (span.kind == LedgerSpan::Kind::other) return span.what;
   return span.message == MessageKind::dispatch  ? "dispatch"
          : span.message == MessageKind::combine ? "combine"
                                                 : "agreement";

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/queue_limits.h"
 #include "server/access/access_check.h"
 #include "server/access/client_key.h"
 #include "server/http/error_map.h"
@@ -19,22 +20,15 @@ constexpr Duration kAvoid = std::chrono::seconds(1);            // after a refus
 constexpr Duration kLoadDelay = std::chrono::milliseconds(20);  // no load counts a request earlier
 constexpr Duration kAskAllPatience = std::chrono::seconds(5);
 constexpr size_t kPeerAnswerMax = 64 << 10;
-// This is Engine's block size too: a prompt that is sent again finds the rank that has it cached.
-constexpr int kRoutingBlockTokens = 16;
 
-RankLoad load_of(const Answer& answer) {
+RankLoad load_of(const PreparedRequest& prepared) {
   RankLoad load{.num_requests = 0, .num_tokens = 0};
-  for (size_t i = 0; i < answer.prompts.size(); ++i) {
-    const int n = answer.request.prompts[i].n;
+  for (size_t i = 0; i < prepared.prompts.size(); ++i) {
+    const int n = prepared.request.prompts[i].n;
     load.num_requests += n;
-    load.num_tokens += static_cast<int64_t>(n) * std::ssize(answer.prompts[i]);
+    load.num_tokens += static_cast<int64_t>(n) * std::ssize(prepared.prompts[i]);
   }
   return load;
-}
-
-bool same(const RankLoad& a, const RankLoad& b) {
-  return a.takes_requests == b.takes_requests && a.num_requests == b.num_requests &&
-         a.num_tokens == b.num_tokens;
 }
 
 // Returns the error for requests of an epoch that has ended.
@@ -46,17 +40,17 @@ Error epoch_ended(const ClusterView& view) {
 
 // The answers of all ranks that were asked; `done` is called when the last has answered.
 struct Poll {
-  std::mutex mutex;
-  std::vector<PeerAnswer> answers;
-  size_t num_open = 1;  // one for ask_all() itself
+  Mutex mutex;
+  std::vector<PeerAnswer> answers HOCKET_GUARDED_BY(mutex);
+  size_t num_open HOCKET_GUARDED_BY(mutex) = 1;  // one for ask_all() itself
   std::function<void(std::vector<PeerAnswer>&&)> done;
 
   void close_one() {
-    {
-      std::lock_guard lock(mutex);
-      if (--num_open > 0) return;
-    }
-    done(std::move(answers));
+    MutexLock lock(mutex);
+    if (--num_open > 0) return;
+    std::vector<PeerAnswer> all = std::move(answers);
+    lock.unlock();
+    done(std::move(all));
   }
 };
 
@@ -73,7 +67,7 @@ class PollSink final : public HttpSink {
   }
   void end(HttpEnd how, const std::string& why) override {
     {
-      std::lock_guard lock(poll_->mutex);
+      MutexLock lock(poll_->mutex);
       PeerAnswer& answer = poll_->answers[index_];
       if (how == HttpEnd::whole) {
         answer.status = status_;
@@ -104,8 +98,7 @@ std::string complaint_of(const PeerAnswer& peer) {
 
 RankRouter::RankRouter(const Options& options)
     : options_(options),
-      router_(options_.cluster->self().num_ranks,
-              {.policy = options_.routing, .block_tokens = kRoutingBlockTokens}),
+      router_(options_.cluster->self().num_ranks, {.policy = options_.routing}),
       last_loads_(static_cast<size_t>(options_.cluster->self().num_ranks)),
       avoid_until_(last_loads_.size()),
       counts_{.up = std::vector<bool>(last_loads_.size()),
@@ -122,18 +115,17 @@ RankRouter::~RankRouter() {
 
 void RankRouter::open(const HostPort& own, std::string_view key) {
   auto book = std::make_unique<PeerBook>(*options_.cluster, own, key);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   HOCKET_CHECK(book_ == nullptr);
   book_ = std::move(book);
 }
 
 void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-                       Answer answer) {
+                       PreparedRequest prepared, std::shared_ptr<RequestRecorder> recorder) {
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     refresh();
-    const auto rank = choose(answer);
-    const auto recorder = answer.recorder;
+    const auto rank = choose(prepared);
     if (!rank) {
       lock.unlock();
       if (recorder) recorder->failed(rank.error());
@@ -141,52 +133,52 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
       return;
     }
     if (*rank != this->rank()) {
-      if (send(*rank, request, exchange, std::move(answer))) return;
+      if (send(*rank, request, exchange, std::move(prepared), recorder)) return;
       lock.unlock();
-      if (recorder) recorder->failed(error(ErrorCode::queue_full, "too many are with other ranks"));
-      refuse_more(*exchange);
+      const Error full = too_many();
+      if (recorder) recorder->failed(full);
+      respond_error(*exchange, full);
       return;
     }
   }
-  options_.reply->begin(exchange, std::move(answer));
+  options_.reply->begin(exchange, std::move(prepared), std::move(recorder));
 }
 
-void RankRouter::refuse_more(HttpExchange& exchange) const {
-  respond_error(exchange, error(ErrorCode::queue_full, "{} requests are with other ranks",
-                                client_->num_calls())
-                              .with_fix("try again after the time in Retry-After"));
+Error RankRouter::too_many() const {
+  return queue_full(queue_limits::kForwarded, client_->num_calls());
 }
 
 bool RankRouter::forward_to(int rank, const HttpRequest& request,
                             const std::shared_ptr<HttpExchange>& exchange) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   refresh();
   if (rank < 0 || rank >= std::ssize(last_loads_) || rank == this->rank()) return false;
   if (!view_.whole() || !endpoint_of(rank)) {
     const Error why = epoch_ended(view_);
     lock.unlock();
     respond_error(*exchange, why);
-  } else if (!send(rank, request, exchange, std::nullopt)) {
-    lock.unlock();
-    refuse_more(*exchange);
+    return true;
   }
+  const bool sent = send(rank, request, exchange, std::nullopt, nullptr);
+  lock.unlock();
+  if (!sent) respond_error(*exchange, too_many());
   return true;
 }
 
-Result<int> RankRouter::choose(const Answer& answer) {
+Result<int> RankRouter::choose(const PreparedRequest& prepared) {
   if (!view_.whole()) return fail(epoch_ended(view_));
-  return router_.choose(cache_namespace_of(answer.request), answer.prompts.front(), loads());
+  return router_.choose(cache_namespace_of(prepared.request), prepared.prompts.front(), loads());
 }
 
 // Returns the loads of all ranks. A forwarded request is added here until its rank's load includes
 // it: until another load came at least kLoadDelay after the request.
 std::vector<RankLoad> RankRouter::loads() {
-  std::vector<RankLoad> loads = options_.generator->loads();
+  std::vector<RankLoad> loads = options_.engine->loads();
   loads.resize(last_loads_.size());
   const TimePoint now = RealClock().now();
   std::vector<bool> changed(loads.size());
   for (size_t r = 0; r < loads.size(); ++r) {
-    changed[r] = !same(loads[r], last_loads_[r]);
+    changed[r] = loads[r] != last_loads_[r];
     last_loads_[r] = loads[r];
     if (static_cast<int>(r) == rank()) continue;
     if (!endpoint_of(static_cast<int>(r)) || now < avoid_until_[r]) loads[r].takes_requests = false;
@@ -217,21 +209,23 @@ HttpCall RankRouter::call_to(const PeerEndpoint& to, const HttpRequest& asked) c
 }
 
 bool RankRouter::send(int rank, const HttpRequest& request,
-                      const std::shared_ptr<HttpExchange>& exchange, std::optional<Answer> answer) {
+                      const std::shared_ptr<HttpExchange>& exchange,
+                      std::optional<PreparedRequest> prepared,
+                      std::shared_ptr<RequestRecorder> recorder) {
   const auto to = endpoint_of(rank);
   HOCKET_CHECK(to.has_value());
   HttpCall call = call_to(*to, request);
   call.method = request.method;
   call.headers.emplace_back("Content-Type", kJsonType);
   call.headers.emplace_back(
-      kClientHeader, std::to_string(answer ? answer->request.client : client_key(request, "")));
+      kClientHeader, std::to_string(prepared ? prepared->request.client : client_key(request, "")));
   for (const char* name : {"X-Request-Id", "X-SMG-Routing-Key"})
     if (const auto value = request.header(name); !value.empty())
       call.headers.emplace_back(name, value);
 
-  const auto recorder = answer ? answer->recorder : nullptr;
   add_trace(request, recorder.get(), call.headers);
-  const RankLoad load = answer ? load_of(*answer) : RankLoad{.num_requests = 0, .num_tokens = 0};
+  const RankLoad load =
+      prepared ? load_of(*prepared) : RankLoad{.num_requests = 0, .num_tokens = 0};
   const uint64_t ticket = ++last_ticket_;
   auto relay = std::make_shared<Relay>(
       exchange, name_of(view_.members[static_cast<size_t>(rank)].identity),
@@ -244,7 +238,8 @@ bool RankRouter::send(int rank, const HttpRequest& request,
                                     .epoch = view_.epoch,
                                     .call = id,
                                     .relay = std::move(relay),
-                                    .answer = std::move(answer),
+                                    .prepared = std::move(prepared),
+                                    .recorder = std::move(recorder),
                                     .load = load,
                                     .since = RealClock().now()});
   ++counts_.forwarded[static_cast<size_t>(rank)];
@@ -253,7 +248,7 @@ bool RankRouter::send(int rank, const HttpRequest& request,
 }
 
 void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = forwards_.find(ticket);
   HOCKET_CHECK(found != forwards_.end());
   const int rank = found->second.rank;
@@ -264,16 +259,17 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
                how == RelayEnd::failed ? "broke off an answer" : "took no request, this one does",
                why.empty() ? "" : ": ", why);
   }
-  if (found->second.answer) record_relayed(how, *found->second.relay, *found->second.answer);
+  if (found->second.recorder) record_relayed(how, *found->second.relay, *found->second.recorder);
   if (how == RelayEnd::refused) {
     avoid_until_[index] = RealClock().now() + kAvoid;
     if (!why.empty() && book_) book_->forget(rank);
     const auto exchange = found->second.relay->exchange();
-    std::optional<Answer> answer = std::move(found->second.answer);
+    auto prepared = std::move(found->second.prepared);
+    auto recorder = std::move(found->second.recorder);
     lock.unlock();
     try {
-      if (answer)
-        options_.reply->begin(exchange, *std::move(answer));
+      if (prepared)
+        options_.reply->begin(exchange, *std::move(prepared), std::move(recorder));
       else
         respond_error(*exchange,
                       error(ErrorCode::lost_rank, "rank {} takes no requests now", rank));
@@ -285,8 +281,7 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
   forwards_.erase(ticket);
 }
 
-// Reads the cluster's view if it has changed. Requests of an older epoch are ended.   mutex_ is
-// held.
+// Reads the cluster's view if it has changed. Requests of an older epoch are ended.
 void RankRouter::refresh() {
   const uint64_t changes = options_.cluster->num_changes();
   if (changes == num_changes_) return;
@@ -318,7 +313,7 @@ void RankRouter::end_forwards(const Error& why) {
 }
 
 void RankRouter::check_cluster() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   refresh();
 }
 
@@ -328,7 +323,7 @@ void RankRouter::ask_all(const HttpRequest& asked,
   poll->done = std::move(done);
   std::vector<std::optional<PeerEndpoint>> to;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_), of_poll(poll->mutex);
     for (const Member& member : view_.members) {
       if (member.identity.rank == rank()) continue;
       const bool there = member.presence == Presence::in;
@@ -336,15 +331,15 @@ void RankRouter::ask_all(const HttpRequest& asked,
       poll->answers.push_back({.name = name_of(member.identity),
                                .why = there ? "its address is not known yet" : "it is not there"});
     }
+    poll->num_open += to.size();
   }
-  poll->num_open += to.size();
   for (size_t i = 0; i < to.size(); ++i) {
     if (to[i]) {
       HttpCall call = call_to(*to[i], asked);
       call.headers.emplace_back("Content-Type", kJsonType);
       call.most = kAskAllPatience;
       if (client_->start(std::move(call), std::make_shared<PollSink>(poll, i)) != 0) continue;
-      std::lock_guard lock(poll->mutex);
+      MutexLock lock(poll->mutex);
       poll->answers[i].why = "too many requests are with other ranks";
     }
     poll->close_one();
@@ -353,17 +348,17 @@ void RankRouter::ask_all(const HttpRequest& asked,
 }
 
 void RankRouter::forget_prefixes() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (size_t r = 0; r < last_loads_.size(); ++r) router_.forget(static_cast<int>(r));
 }
 
 size_t RankRouter::num_forwards() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return forwards_.size();
 }
 
 ClusterCounts RankRouter::counts() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ClusterCounts counts = counts_;
   counts.rank = rank();
   counts.num_forwards = forwards_.size();
@@ -371,7 +366,7 @@ ClusterCounts RankRouter::counts() const {
 }
 
 Json RankRouter::describe() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Json peers = Json::array();
   for (const Member& member : view_.members) {
     const auto to = endpoint_of(member.identity.rank);
@@ -384,14 +379,14 @@ Json RankRouter::describe() const {
 }
 
 void RankRouter::cut_off() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   end_forwards(error(ErrorCode::shutting_down, "the server is shutting down"));
 }
 
 void RankRouter::stop() {
   cut_off();
   client_->stop();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto book = std::move(book_);
   lock.unlock();
 }

@@ -1,6 +1,6 @@
 // Makes ranks in several processes one service: the HTTP port of any rank takes any request.
 //
-//   client -> this rank: parsed, tokens, fits -> rank? -> this one: generator -> client
+//   client -> this rank: parsed, tokens, fits -> rank? -> this one: engine -> client
 //                                                   \--> another: the request as it came, to that
 //                                                       rank's port for ranks; its answer -> client
 //
@@ -15,20 +15,20 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cluster/control_plane.h"
+#include "engine/engine.h"
 #include "policy/routing/request_router.h"
-#include "server/generation/answer.h"
+#include "server/generation/prepared_request.h"
 #include "server/http/http_client.h"
 #include "server/ranks/peer_book.h"
 #include "server/ranks/relay.h"
-#include "server/reply/generator.h"
 #include "server/reply/reply.h"
 #include "server/views/metrics.h"
 
@@ -47,7 +47,7 @@ class RankRouter {
  public:
   struct Options {
     ControlPlane* cluster = nullptr;
-    Generator* generator = nullptr;
+    Engine* engine = nullptr;
     ReplyService* reply = nullptr;
     RoutingPolicy routing = RoutingPolicy::cache_aware;
     size_t max_forwards = 1024;  // under way; beyond it begin() answers queue_full
@@ -61,7 +61,7 @@ class RankRouter {
   // Answers a request whose prompts are tokenized and fit, on this rank or another; answers an
   // error too.
   void begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-             Answer answer);
+             PreparedRequest prepared, std::shared_ptr<RequestRecorder> recorder);
   // Forwards a request to `rank`; if that rank is lost, answers with an error. Returns false, and
   // does nothing, if `rank` is this rank or no rank of the service.
   bool forward_to(int rank, const HttpRequest& request,
@@ -90,35 +90,39 @@ class RankRouter {
     uint32_t epoch = 0;
     uint64_t call = 0;
     std::shared_ptr<Relay> relay;
-    std::optional<Answer> answer;  // for this rank if the other refuses; nullopt: it may not
+    // For this rank if the other refuses; nullopt: it may not.
+    std::optional<PreparedRequest> prepared;
+    std::shared_ptr<RequestRecorder> recorder;  // null: nothing is observed
     RankLoad load;
     TimePoint since{};
     bool in_load = false;  // true: the load that its rank sends includes it
   };
 
-  Result<int> choose(const Answer& answer);
+  Result<int> choose(const PreparedRequest& prepared) HOCKET_REQUIRES(mutex_);
   bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-            std::optional<Answer> answer);
+            std::optional<PreparedRequest> prepared, std::shared_ptr<RequestRecorder> recorder)
+      HOCKET_REQUIRES(mutex_);
   HttpCall call_to(const PeerEndpoint& to, const HttpRequest& asked) const;
-  std::vector<RankLoad> loads();
-  std::optional<PeerEndpoint> endpoint_of(int rank) const;
-  void refuse_more(HttpExchange& exchange) const;
+  std::vector<RankLoad> loads() HOCKET_REQUIRES(mutex_);
+  std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);
+  Error too_many() const;
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
-  void end_forwards(const Error& why);
+  void end_forwards(const Error& why) HOCKET_REQUIRES(mutex_);
   void check_cluster();
-  void refresh();
+  void refresh() HOCKET_REQUIRES(mutex_);
 
   const Options options_;
-  mutable std::mutex mutex_;  // guards the members below, except the client
-  RequestRouter router_;
-  ClusterView view_;
-  uint64_t num_changes_ = 0;
-  std::unordered_map<uint64_t, Forward> forwards_;  // by ticket
-  uint64_t last_ticket_ = 0;
-  std::vector<RankLoad> last_loads_;    // by rank: the load it sent last
-  std::vector<TimePoint> avoid_until_;  // by rank: until when it is avoided after a refusal
-  ClusterCounts counts_;
-  std::unique_ptr<PeerBook> book_;
+  mutable Mutex mutex_;
+  RequestRouter router_ HOCKET_GUARDED_BY(mutex_);
+  ClusterView view_ HOCKET_GUARDED_BY(mutex_);
+  uint64_t num_changes_ HOCKET_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<uint64_t, Forward> forwards_ HOCKET_GUARDED_BY(mutex_);  // by ticket
+  uint64_t last_ticket_ HOCKET_GUARDED_BY(mutex_) = 0;
+  // By rank: the load it sent last, and until when it is avoided after a refusal.
+  std::vector<RankLoad> last_loads_ HOCKET_GUARDED_BY(mutex_);
+  std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
+  ClusterCounts counts_ HOCKET_GUARDED_BY(mutex_);
+  std::unique_ptr<PeerBook> book_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<HttpClient> client_;
 };
 

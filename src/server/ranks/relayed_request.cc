@@ -15,12 +15,11 @@ void add_trace(const HttpRequest& request, const RequestRecorder* recorder, Http
     headers.emplace_back("tracestate", state);
 }
 
-void record_relayed(RelayEnd how, const Relay& relay, const Answer& answer) {
-  if (answer.recorder == nullptr) return;
-  if (how == RelayEnd::answered) answer.recorder->set_remote_status(relay.status());
-  if (how == RelayEnd::left) answer.recorder->ended(answer, kClientLeft);
+void record_relayed(RelayEnd how, const Relay& relay, RequestRecorder& recorder) {
+  if (how == RelayEnd::answered) recorder.set_remote_status(relay.status());
+  if (how == RelayEnd::left) recorder.ended(Answer(), kClientLeft);  // this rank knows no choice
   if (how == RelayEnd::failed)
-    answer.recorder->failed(error(ErrorCode::lost_rank, "another rank broke off its answer"));
+    recorder.failed(error(ErrorCode::lost_rank, "another rank broke off its answer"));
 }
 
 }  // namespace hocket

@@ -11,6 +11,6 @@ namespace hocket {
 // client's span if this rank sends no spans.
 void add_trace(const HttpRequest& request, const RequestRecorder* recorder, HttpHeaders& headers);
 // Records how the other rank's answer ended. A request that it refused continues on this rank.
-void record_relayed(RelayEnd how, const Relay& relay, const Answer& answer);
+void record_relayed(RelayEnd how, const Relay& relay, RequestRecorder& recorder);
 
 }  // namespace hocket

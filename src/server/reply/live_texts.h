@@ -2,11 +2,11 @@
 #pragma once
 
 #include <array>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "server/generation/answer.h"
 
 namespace hocket {
@@ -43,15 +43,15 @@ class EndedTexts {
  public:
   static constexpr size_t kKept = 64;
 
-  // Adds the choice. `summary` is what the generator reported at its end.   Thread: one at a time.
+  // Adds the choice. `summary` is what the engine reported at its end.   Thread: one at a time.
   void note(const Answer& answer, size_t choice, const RequestSummary& summary);
   // Returns the choices, oldest first.   Thread: any.
   std::vector<EndedText> texts() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::array<EndedText, kKept> texts_;
-  uint64_t num_ended_ = 0;
+  mutable Mutex mutex_;
+  std::array<EndedText, kKept> texts_ HOCKET_GUARDED_BY(mutex_);
+  uint64_t num_ended_ HOCKET_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hocket

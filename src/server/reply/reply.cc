@@ -1,4 +1,5 @@
 #include "server/reply/reply.h"
+#include "core/queue_limits.h"
 #include "server/generation/api.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace hocket {
 
 ReplyService::ReplyService(Options options) : options_(options) {
-  HOCKET_CHECK(options_.generator != nullptr && options_.outbox != nullptr);
+  HOCKET_CHECK(options_.engine != nullptr && options_.outbox != nullptr);
   table_.reserve(options_.max_live);
   thread_ = Thread({.name = "reply"}, [this] { run(); });
 }
@@ -28,24 +29,24 @@ void ReplyService::stop() {
   if (thread_.joinable()) thread_.join();
   std::vector<std::shared_ptr<Job>> left;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (auto& [id, to] : table_) left.push_back(to.job);
   }
   for (const auto& job : left) {
-    std::lock_guard lock(job->mutex);
+    MutexLock lock(job->mutex);
     if (!job->over) fail_job(*job, error(ErrorCode::shutting_down, "the server is shutting down"));
   }
 }
 
 size_t ReplyService::num_live() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return table_.size();
 }
 
 std::vector<LiveText> ReplyService::live_texts(size_t most) const {
   std::vector<std::pair<RequestId, JobChoice>> entries;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& entry : table_) entries.push_back(entry);
   }
   const auto oldest = entries.begin() + static_cast<ptrdiff_t>(std::min(most, entries.size()));
@@ -63,10 +64,9 @@ std::vector<LiveText> ReplyService::live_texts(size_t most) const {
 Result<void> ReplyService::enter(const JobPtr& job) {
   job->bytes = job->bytes_at_begin();
   HOCKET_TRY_VOID(job->held.grow(job->bytes));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (table_.size() + job->ids.size() > options_.max_live)
-    return fail(error(ErrorCode::queue_full, "{} texts are under way", options_.max_live)
-                    .with_fix("try again after the time in Retry-After"));
+    return fail(queue_full(queue_limits::kLiveTexts, options_.max_live));
   try {
     for (size_t i = 0; i < job->ids.size(); ++i) table_.emplace(job->ids[i], JobChoice{job, i});
   } catch (...) {
@@ -76,19 +76,20 @@ Result<void> ReplyService::enter(const JobPtr& job) {
   return {};
 }
 
-void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer) {
-  const auto job = std::make_shared<Job>(exchange, std::move(answer));
+void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
+                         std::shared_ptr<RequestRecorder> recorder) {
+  const auto job = std::make_shared<Job>(exchange, std::move(prepared), std::move(recorder));
   if (auto entered = enter(job); !entered) {
-    if (job->answer.recorder) job->answer.recorder->failed(entered.error());
+    if (job->recorder) job->recorder->failed(entered.error());
     respond_error(*exchange, entered.error());
     return;
   }
   std::string accepted;
   {
-    std::lock_guard lock(job->mutex);
+    MutexLock lock(job->mutex);
     try {
       if (auto taken = submit(*job); !taken) return fail_job(*job, taken.error());
-      accepted = job->answer.request.api->format().accepted(job->answer);
+      accepted = job->answer.prepared.request.api->format().accepted(job->answer);
     } catch (...) {
       return fail_by_exception(*job);
     }
@@ -109,7 +110,7 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
 }
 
 Result<void> ReplyService::submit(const Job& job) {
-  const GenerationRequest& request = job.answer.request;
+  const GenerationRequest& request = job.answer.prepared.request;
   const CacheNamespace cache_namespace = cache_namespace_of(request);
   int i = 0;
   for (size_t c = 0; c < job.ids.size(); ++c) {
@@ -118,7 +119,7 @@ Result<void> ReplyService::submit(const Job& job) {
     const Prompt& prompt = job.prompt_of(c);
     RequestInput input;
     input.id = job.ids[c];
-    input.prompt = job.answer.prompts[static_cast<size_t>(choice.prompt)];
+    input.prompt = job.answer.prepared.prompts[static_cast<size_t>(choice.prompt)];
     input.sampling = prompt.sampling;
     input.sampling.seed = choice_seed(prompt.sampling.seed, i);
     input.priority = request.priority;
@@ -127,31 +128,31 @@ Result<void> ReplyService::submit(const Job& job) {
     input.cache_namespace = cache_namespace;
     input.arrived = RealClock().now();
     input.place_in_request = static_cast<int>(c);
-    HOCKET_TRY_VOID(options_.generator->submit(std::move(input)));
+    HOCKET_TRY_VOID(options_.engine->submit(std::move(input)));
   }
   return {};
 }
 
 void ReplyService::abort_all_of(const Job& job) {
-  for (const RequestId id : job.ids) options_.generator->abort(id);
+  for (const RequestId id : job.ids) options_.engine->abort(id);
 }
 
 void ReplyService::forget(const Job& job) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const RequestId id : job.ids) table_.erase(id);
 }
 
 size_t ReplyService::abort(std::string_view rid, std::string_view who) {
   std::vector<RequestId> ids;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [id, to] : table_) {
       const Answer& answer = to.job->answer;
-      const bool named = answer.id == rid || to.job->prompt_of(to.choice).rid == rid;
-      if (named && (who.empty() || answer.request.who == who)) ids.push_back(id);
+      const bool named = answer.prepared.id == rid || to.job->prompt_of(to.choice).rid == rid;
+      if (named && (who.empty() || answer.prepared.request.who == who)) ids.push_back(id);
     }
   }
-  for (const RequestId id : ids) options_.generator->abort(id);
+  for (const RequestId id : ids) options_.engine->abort(id);
   return ids.size();
 }
 
@@ -160,9 +161,9 @@ void ReplyService::fail_job(Job& job, const Error& failure) {
   job.end_meter();
   abort_all_of(job);
   forget(job);
-  const ApiFormat& format = job.answer.request.api->format();
+  const ApiFormat& format = job.answer.prepared.request.api->format();
   format.ended(job.answer, &failure);
-  if (job.answer.recorder) job.answer.recorder->failed(failure);
+  if (job.recorder) job.recorder->failed(failure);
   job.held.release();  // makes room for the error
   if (job.exchange == nullptr) return;
   if (!job.stream) {
@@ -170,8 +171,7 @@ void ReplyService::fail_job(Job& job, const Error& failure) {
     return;
   }
   std::string last;
-  if (job.stream->started())
-    last = format.failure_block(job.answer, job.answer.choices.front(), failure);
+  if (job.stream->started()) last = format.failure_block(job.answer, job.written, failure);
   if (last.empty())
     job.stream->error(failure);
   else if (job.stream->events(last))
@@ -182,12 +182,12 @@ void ReplyService::drop_job(Job& job) {
   job.over = true;
   abort_all_of(job);
   forget(job);
-  if (job.answer.recorder) job.answer.recorder->ended(job.answer, kClientLeft);
+  if (job.recorder) job.recorder->ended(job.answer, kClientLeft);
 }
 
 void ReplyService::fail_by_exception(Job& job) {
   try {
-    fail_job(job, error_of_exception("answer " + job.answer.id));
+    fail_job(job, error_of_exception("answer " + job.answer.prepared.id));
   } catch (...) {  // no memory for the error either: without a holder the exchange ends by itself
     job.over = true;
     job.stream.reset();

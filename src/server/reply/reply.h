@@ -1,10 +1,10 @@
-// Turns the generator's tokens into answers on the wire. The thread `reply` empties the outbox,
+// Turns the engine's tokens into answers on the wire. The thread `reply` empties the outbox,
 // decodes text, finds stop strings, writes log-probabilities, blocks of streams and whole answers,
 // records times, and ends each answer.
 //
-//   text thread: begin() -> table -> generator ... outbox -> jobs -> turns -> exchange
+//   text thread: begin() -> table -> engine ... outbox -> jobs -> turns -> exchange
 //
-// The thread empties the whole outbox and gives each output to its job, so that the generator never
+// The thread empties the whole outbox and gives each output to its job, so that the engine never
 // waits for an answer. Then each job with outputs has one turn of kTurn. A job that needs more time
 // goes to a second line. After each round of the first line, one job of the second has a turn, so
 // long jobs delay only each other.
@@ -16,19 +16,21 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/thread.h"
+#include "engine/engine.h"
 #include "server/generation/answer.h"
 #include "server/http/http.h"
-#include "server/reply/generator.h"
 #include "server/reply/live_texts.h"
 #include "server/views/metrics.h"
 
 namespace hocket {
+
+class RequestRecorder;
 
 class ReplyService {
  public:
@@ -38,7 +40,7 @@ class ReplyService {
   static constexpr size_t kPositionsAtOnce = 64;
 
   struct Options {
-    Generator* generator = nullptr;
+    Engine* engine = nullptr;
     Outbox* outbox = nullptr;
     Metrics* metrics = nullptr;  // null: nothing is counted
     size_t max_live = 4096;      // texts under way; beyond it begin() answers queue_full
@@ -46,9 +48,11 @@ class ReplyService {
   explicit ReplyService(Options options);
   ~ReplyService();
 
-  // Takes a request whose prompts are tokenized and fit the context, hands it to the generator and
-  // answers it. If the generator refuses the request, the answer is that error.   Thread: any.
-  void begin(const std::shared_ptr<HttpExchange>& exchange, Answer answer);
+  // Takes a request whose prompts are tokenized and fit the context, hands it to the engine and
+  // answers it. If the engine refuses the request, the answer is that error.   Thread: any.
+  // recorder: null if nothing is observed.
+  void begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
+             std::shared_ptr<RequestRecorder> recorder = nullptr);
   // Ends the texts with this rid or answer id, with finish_reason "abort"; if `who` is not empty,
   // only those of that principal. Returns how many were ended.   Thread: any.
   size_t abort(std::string_view rid, std::string_view who = {});
@@ -59,7 +63,7 @@ class ReplyService {
   std::vector<LiveText> live_texts(size_t most) const;
   std::vector<EndedText> ended() const { return ended_.texts(); }
   // Answers the requests that are left with shutting_down and ends the thread. Precondition: the
-  // generator has stopped.
+  // engine has stopped.
   void stop();
 
  private:
@@ -96,8 +100,8 @@ class ReplyService {
   void observe_end(const RequestSummary& summary);
 
   Options options_;
-  mutable std::mutex mutex_;  // guards table_ only; locked after a job's mutex, never before it
-  std::unordered_map<RequestId, JobChoice> table_;
+  mutable Mutex mutex_;  // locked after a job's mutex, never before it
+  std::unordered_map<RequestId, JobChoice> table_ HOCKET_GUARDED_BY(mutex_);
   EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
   // Lines of jobs: those with new outputs, those that used up a turn, and those that another thread

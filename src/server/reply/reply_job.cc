@@ -15,9 +15,9 @@ constexpr size_t kPendingRoom = 64;       // outputs that are counted at once
 constexpr int64_t kIdTextBytes = 8;       // one token's id, as digits and a comma
 constexpr int64_t kRoutedTextBytes = 16;  // one expert's number, as bytes and in base64
 
-int64_t num_choices(const Answer& answer) {
+int64_t num_choices(const PreparedRequest& prepared) {
   int64_t sum = 0;
-  for (const Prompt& prompt : answer.request.prompts) sum += prompt.n;
+  for (const Prompt& prompt : prepared.request.prompts) sum += prompt.n;
   return sum;
 }
 
@@ -29,7 +29,7 @@ int64_t logprob_bytes(const SamplingParams& sampling) {
 }
 
 // Returns the bytes that one choice of the prompt holds before its first token, besides
-// Answer::held.
+// PreparedRequest::held.
 int64_t bytes_at_begin_of(const Prompt& prompt, int64_t prompt_tokens) {
   const SamplingParams& s = prompt.sampling;
   int64_t bytes = kChoiceBytes;
@@ -42,14 +42,14 @@ int64_t bytes_at_begin_of(const Prompt& prompt, int64_t prompt_tokens) {
 
 // Returns the bytes of a prompt that the answer repeats: once in its choices, and once in the whole
 // answer that is made of them.
-int64_t repeated_bytes(const Answer& answer, size_t p) {
-  const GenerationRequest& request = answer.request;
+int64_t repeated_bytes(const PreparedRequest& prepared, size_t p) {
+  const GenerationRequest& request = prepared.request;
   const Prompt& prompt = request.prompts[p];
   int64_t bytes = 0;
-  if (request.return_token_ids) bytes += std::ssize(answer.prompts[p]) * kIdTextBytes;
+  if (request.return_token_ids) bytes += std::ssize(prepared.prompts[p]) * kIdTextBytes;
   if (request.echo) {
     const auto* text = std::get_if<std::string>(&prompt.input);
-    bytes += std::ssize(text != nullptr ? *text : answer.echoes.at(p));
+    bytes += std::ssize(text != nullptr ? *text : prepared.echoes.at(p));
   }
   const bool in_each = request.api->format().repeats_prompt_in_choices(request);
   return 2 * bytes * (in_each ? prompt.n : 1);
@@ -57,14 +57,16 @@ int64_t repeated_bytes(const Answer& answer, size_t p) {
 
 }  // namespace
 
-ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, Answer&& given)
+ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, PreparedRequest&& prepared,
+                       std::shared_ptr<RequestRecorder> given_recorder)
     : exchange(to),
-      answer(std::move(given)),
-      held(answer.request.memory),
-      bytes_of(static_cast<size_t>(num_choices(answer))),
+      answer{.prepared = std::move(prepared)},
+      recorder(std::move(given_recorder)),
+      held(answer.prepared.request.memory),
+      bytes_of(static_cast<size_t>(num_choices(answer.prepared))),
       generated(bytes_of.size()),
-      held_pending(answer.request.memory) {
-  const GenerationRequest& request = answer.request;
+      held_pending(answer.prepared.request.memory) {
+  const GenerationRequest& request = answer.prepared.request;
   if (request.stream) stream.emplace(exchange);
   for (size_t p = 0; p < request.prompts.size(); ++p) {
     for (int i = 0; i < request.prompts[p].n; ++i) {
@@ -75,32 +77,34 @@ ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, Answer&& given)
       ids.push_back(Engine::next_request_id());
     }
   }
+  written.resize(ids.size());
   last_token.resize(ids.size());
 }
 
 int64_t ReplyService::Job::bytes_at_begin() const {
-  int64_t sum = answer.request.api->format().repeated_bytes(answer.request);
-  for (size_t p = 0; p < answer.prompts.size(); ++p) {
-    const Prompt& prompt = answer.request.prompts[p];
-    sum += prompt.n * bytes_at_begin_of(prompt, std::ssize(answer.prompts[p]));
-    sum += repeated_bytes(answer, p);
+  int64_t sum = answer.prepared.request.api->format().repeated_bytes(answer.prepared.request);
+  for (size_t p = 0; p < answer.prepared.prompts.size(); ++p) {
+    const Prompt& prompt = answer.prepared.request.prompts[p];
+    sum += prompt.n * bytes_at_begin_of(prompt, std::ssize(answer.prepared.prompts[p]));
+    sum += repeated_bytes(answer.prepared, p);
   }
   return sum;
 }
 
 Result<void> ReplyService::Job::count(size_t index) {
   const ChoiceAnswer& choice = answer.choices[index];
-  const size_t num_unwritten = choice.logprobs.size() - choice.columns.num;
+  const WrittenChoice& of_choice = written[index];
+  const size_t num_unwritten = choice.logprobs.size() - of_choice.columns.num;
   // The text is also in events and in the part that a parser holds back.
-  size_t sum = 3 * choice.text.size() + choice.escaped.size() + choice.joined_ids.size() +
+  size_t sum = 3 * choice.text.size() + of_choice.escaped.size() + of_choice.joined_ids.size() +
                choice.ids.size() * (sizeof(TokenId) + sizeof(size_t)) +
-               choice.columns.num * sizeof(PositionLogprobs) + choice.columns.bytes() +
-               choice.prompt_columns.bytes();
+               of_choice.columns.num * sizeof(PositionLogprobs) + of_choice.columns.bytes() +
+               of_choice.prompt_columns.bytes();
   if (choice.routed != nullptr) sum += choice.routed->ids.size() * kRoutedTextBytes;
   int64_t now = static_cast<int64_t>(sum) +
                 static_cast<int64_t>(num_unwritten) * logprob_bytes(prompt_of(index).sampling);
   // At the end the whole answer exists beside the parts that it is made of.
-  const bool repeats = !stream || answer.request.responses != nullptr;
+  const bool repeats = !stream || answer.prepared.request.responses != nullptr;
   if (choice.ended && repeats) now *= 2;
   bytes += now - std::exchange(bytes_of[index], now);
   if (bytes <= held.bytes()) return {};
@@ -108,7 +112,7 @@ Result<void> ReplyService::Job::count(size_t index) {
 }
 
 void ReplyService::Job::end_meter() const {
-  if (const auto& meter = answer.request.meter; meter != nullptr && exchange == nullptr)
+  if (const auto& meter = answer.prepared.request.meter; meter != nullptr && exchange == nullptr)
     meter->end();
 }
 

@@ -8,10 +8,10 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
 #include "server/generation/answer_text.h"
 #include "server/http/sse.h"
 #include "server/reply/reply.h"
@@ -20,12 +20,14 @@
 namespace hocket {
 
 struct ReplyService::Job {
-  Job(const std::shared_ptr<HttpExchange>& to, Answer&& given);
+  Job(const std::shared_ptr<HttpExchange>& to, PreparedRequest&& prepared,
+      std::shared_ptr<RequestRecorder> given_recorder);
 
   const Prompt& prompt_of(size_t index) const {
-    return answer.request.prompts[static_cast<size_t>(answer.choices[index].prompt)];
+    return answer.prepared.request.prompts[static_cast<size_t>(answer.choices[index].prompt)];
   }
-  // Returns the bytes that the answer holds before its first token, besides Answer::held.
+  // Returns the bytes that the answer holds before its first token, besides
+  // PreparedRequest::held.
   int64_t bytes_at_begin() const;
   // Counts the bytes of this choice in the request's memory. Errors: those of RequestMemory::take.
   Result<void> count(size_t index);
@@ -33,13 +35,15 @@ struct ReplyService::Job {
   // (HttpExchange::leave_meter). Otherwise the exchange ends it.
   void end_meter() const;
 
-  std::mutex mutex;
+  Mutex mutex;
   std::shared_ptr<HttpExchange> exchange;  // null: no client waits (ApiFormat::accepted)
   std::optional<SseWriter> stream;
-  Answer answer;                      // its request, prompts and id never change
-  std::vector<AnswerText> texts;      // one for each of answer.choices
-  std::vector<RequestId> ids;         // one for each of answer.choices; never change
-  std::vector<TimePoint> last_token;  // one for each of answer.choices
+  Answer answer;
+  std::vector<WrittenChoice> written;         // one for each of answer.choices
+  std::shared_ptr<RequestRecorder> recorder;  // null: nothing is observed
+  std::vector<AnswerText> texts;              // one for each of answer.choices
+  std::vector<RequestId> ids;                 // one for each of answer.choices; never change
+  std::vector<TimePoint> last_token;          // one for each of answer.choices
   size_t num_ended = 0;
   std::optional<size_t> sending;  // the choice whose last output is not fully sent
   bool over = false;              // true: answered, or the client has left

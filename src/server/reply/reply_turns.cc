@@ -39,7 +39,7 @@ void ReplyService::collect() {
 void ReplyService::hand_out(RequestOutput&& output) {
   JobChoice to;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = table_.find(output.id);
     if (found == table_.end()) return;  // its job was dropped
     to = found->second;
@@ -80,14 +80,14 @@ void ReplyService::give_turns() {
 }
 
 void ReplyService::turn(const JobPtr& job) {
-  std::unique_lock lock(job->mutex, std::try_to_lock);
-  if (!lock.owns_lock()) {
+  if (!job->mutex.try_lock()) {
     try {
       return locked_.push_back(job);
     } catch (const std::bad_alloc&) {  // no memory to come back later, so wait here:
-      lock.lock();                     // begin() holds the lock only briefly
+      job->mutex.lock();               // begin() holds the lock only briefly
     }
   }
+  const MutexLock lock(job->mutex, std::adopt_lock);
   try {
     const TimePoint end = now() + kTurn;
     while (step(*job))
@@ -147,12 +147,12 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
   if (job.answer.first_token == TimePoint{}) job.answer.first_token = t;
   if (options_.metrics != nullptr) {
     if (job.last_token[index] == TimePoint{})
-      options_.metrics->observe_first_token(t - job.answer.received);
+      options_.metrics->observe_first_token(t - job.answer.prepared.received);
     else
       options_.metrics->observe_inter_token(t - job.last_token[index]);
   }
   job.last_token[index] = t;
-  if (const auto& meter = job.answer.request.meter) meter->take_tokens(1);
+  if (const auto& meter = job.answer.prepared.request.meter) meter->take_tokens(1);
   const bool whole =
       std::holds_alternative<std::string>(choice.matched_stop) || job.texts[index].calls_done();
   if (whole || job.prompt_of(index).max_tokens == 0) return;
@@ -163,10 +163,10 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
     choice.logprobs.push_back(output.logprobs ? std::move(*output.logprobs) : PositionLogprobs{});
   const bool is_stop_token = output.summary && output.summary->finish == FinishReason::stop &&
                              output.summary->matched_stop == output.token;
-  if (is_stop_token && job.answer.request.stop_text == StopText::trim) return;
+  if (is_stop_token && job.answer.prepared.request.stop_text == StopText::trim) return;
   const auto ends = job.texts[index].add(output.token, choice);
   if (!ends) return fail_job(job, ends.error());
-  if (*ends && !output.summary) options_.generator->complete(job.ids[index]);
+  if (*ends && !output.summary) options_.engine->complete(job.ids[index]);
 }
 
 void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
@@ -174,7 +174,7 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   AnswerText& text = job.texts[index];
   const auto finished = text.finish(choice);
   for (const std::string& warning : text.warnings())
-    log::warning("answer {}: {}", job.answer.id, warning);
+    log::warning("answer {}: {}", job.answer.prepared.id, warning);
   if (!finished) {
     observe_end(summary);
     return fail_job(job, finished.error());
@@ -206,21 +206,22 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
 // Writes some log-probabilities as JSON, or sends one block of the stream. When all is sent or left
 // out, the job may take its next output.
 void ReplyService::send_next(Job& job, size_t index) {
-  const ApiFormat& format = job.answer.request.api->format();
+  const ApiFormat& format = job.answer.prepared.request.api->format();
   ChoiceAnswer& choice = job.answer.choices[index];
   job.texts[index].count_shown(choice);
-  const bool all_written = write_logprobs(format, job.answer, choice, kPositionsAtOnce);
+  const bool all_written =
+      write_logprobs(format, job.answer, choice, job.written[index], kPositionsAtOnce);
   if (auto counted = job.count(index); !counted) return fail_job(job, counted.error());
   if (!all_written) return;
   const bool left_out =
       job.stream && format.repeats() && !choice.ended && job.stream->num_waiting() > kWaitingMax;
   if (job.stream && !left_out) {
-    const std::string block = format.next_block(job.answer, choice);
+    const std::string block = format.next_block(job.answer, choice, job.written);
     if (!block.empty()) return send_block(job, format, block);
   }
   job.sending.reset();
   if (choice.ended) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     table_.erase(job.ids[index]);
   }
   if (job.num_ended == job.answer.choices.size()) finish(job, format);
@@ -230,7 +231,7 @@ void ReplyService::send_next(Job& job, size_t index) {
 // the answer's format, since the exchange's own error event would know only the API and not this
 // answer.
 void ReplyService::send_block(Job& job, const ApiFormat& format, const std::string& block) {
-  if (auto room = HeldBytes(job.answer.request.memory).grow(std::ssize(block)); !room)
+  if (auto room = HeldBytes(job.answer.prepared.request.memory).grow(std::ssize(block)); !room)
     return fail_job(job, room.error());
   const bool named = format.style() == StreamStyle::named;
   if (!(named ? job.stream->events(block) : job.stream->data(block))) drop_job(job);
@@ -245,13 +246,13 @@ void ReplyService::finish(Job& job, const ApiFormat& format) {
   job.over = true;
   job.end_meter();
   format.ended(job.answer, nullptr);
-  if (job.answer.recorder) {
+  if (job.recorder) {
     const bool left = job.exchange != nullptr && job.exchange->is_closed();
-    job.answer.recorder->ended(job.answer, left ? kClientLeft : 200);
+    job.recorder->ended(job.answer, left ? kClientLeft : 200);
   }
   if (job.exchange == nullptr) return;
   if (!job.stream)
-    job.exchange->respond(200, kJsonType, format.whole(job.answer));
+    job.exchange->respond(200, kJsonType, format.whole(job.answer, job.written));
   else if (format.style() == StreamStyle::named)
     job.stream->finish();
   else

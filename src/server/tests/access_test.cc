@@ -44,10 +44,10 @@ class AccessTest : public testing::Test {
     client.send(text(method, path, body, key, more));
     return client.receive();
   }
-  // Starts a stream that lasts until it is aborted, or the generator's pace is raised.
+  // Starts a stream that lasts until it is aborted, or the engine's pace is raised.
   static TestClient stream(TestServer& server, const char* rid, std::string_view key) {
-    server.generator.pace_us = 2000;
-    server.generator.script = [](const RequestInput&) { return std::vector(3000, TokenId{300}); };
+    server.engine.pace_us = 2000;
+    server.engine.script = [](const RequestInput&) { return std::vector(3000, TokenId{300}); };
     TestClient client(server.server->port());
     const Json body = {{"prompt", "hi"}, {"stream", true}, {"rid", rid}, {"max_tokens", 3000}};
     client.send(text("POST", "/v1/completions", body, key));
@@ -130,10 +130,8 @@ TEST_F(AccessTest, AnAnswerThatIsReadIsNoLongerUnderWay) {
 
 TEST_F(AccessTest, AnAnswerInTheBackgroundIsUnderWayUntilItEnds) {
   TestServer server(TestServer::Text::bundled, settings());
-  server.generator.pace_us = 5000;
-  server.generator.script = [](const RequestInput&) {
-    return std::vector<TokenId>(3000, TokenId{5});
-  };
+  server.engine.pace_us = 5000;
+  server.engine.script = [](const RequestInput&) { return std::vector<TokenId>(3000, TokenId{5}); };
   const Json body = {{"input", "x"}, {"background", true}};
   const TestAnswer begun = ask(server, "POST", "/v1/responses", body, "bob-key");
   ASSERT_EQ(begun.status, 200) << begun.body;
@@ -147,7 +145,7 @@ TEST_F(AccessTest, AnAnswerInTheBackgroundIsUnderWayUntilItEnds) {
 
 TEST_F(AccessTest, PromptsAndAnswersTakeTokens) {
   TestServer server(TestServer::Text::bundled, settings());
-  server.generator.script = [](const RequestInput&) { return std::vector(200, TokenId{300}); };
+  server.engine.script = [](const RequestInput&) { return std::vector(200, TokenId{300}); };
   const Json body = {{"input_ids", {1, 2, 3}}, {"sampling_params", {{"max_new_tokens", 150}}}};
   const TestAnswer first = ask(server, "POST", "/generate", body, "cat-key");
   EXPECT_EQ(first.status, 200);
@@ -167,7 +165,7 @@ TEST_F(AccessTest, PrefixesAreSharedBetweenClientsOnlyWhenAskedFor) {
     TestServer server(TestServer::Text::bundled, s);
     const auto space = [&](const char* key) {
       EXPECT_EQ(ask(server, "POST", "/generate", {{"text", "hi"}}, key).status, 200);
-      return server.generator.last_seen().cache_namespace;
+      return server.engine.last_seen().cache_namespace;
     };
     EXPECT_EQ(space("ann-key"), space("ann-key"));
     EXPECT_EQ(space("ann-key") == space("root-key"), share);
@@ -178,7 +176,7 @@ TEST_F(AccessTest, PrefixesAreSharedBetweenClientsOnlyWhenAskedFor) {
   shared.http.api_key = "k";
   TestServer server(TestServer::Text::bundled, shared);
   EXPECT_EQ(ask(server, "POST", "/generate", {{"text", "hi"}}, "k").status, 200);
-  EXPECT_EQ(server.generator.last_seen().cache_namespace, CacheNamespace());
+  EXPECT_EQ(server.engine.last_seen().cache_namespace, CacheNamespace());
 }
 
 TEST_F(AccessTest, PagesOfOthersMayNotAsk) {
@@ -209,7 +207,7 @@ TEST_F(AccessTest, ADrainingServerSaysSo) {
   EXPECT_THAT(refused.body, HasSubstr("shutting_down"));
   EXPECT_THAT(refused.head, HasSubstr("Connection: close"));
   EXPECT_THAT(refused.head, HasSubstr("Retry-After"));
-  server.generator.pace_us = 20;
+  server.engine.pace_us = 20;
   EXPECT_TRUE(running.until("[DONE]", 10s).second);
   EXPECT_TRUE(drained.get());
   EXPECT_FALSE(TestClient(server.server->port()).connected());

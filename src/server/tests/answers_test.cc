@@ -120,7 +120,7 @@ TEST(Answers, WithoutParallelCallsTheFirstEndsTheAnswer) {
   EXPECT_EQ(answer["choices"][0]["message"]["tool_calls"].size(), 1u);
   EXPECT_EQ(answer["choices"][0]["finish_reason"], "tool_calls");
   EXPECT_LT(answer["usage"]["completion_tokens"], 200);
-  EXPECT_EQ(server.generator.num_aborted, 1);
+  EXPECT_EQ(server.engine.num_aborted, 1);
 }
 
 TEST(Answers, CutAndBrokenCallsAreText) {
@@ -153,11 +153,11 @@ TEST(Answers, WithoutToolsCallsAreText) {
   body["tool_choice"] = "none";
   const Json none = server.post("/v1/chat/completions", body)["choices"][0];
   EXPECT_EQ(none["message"], plain["message"]);
-  EXPECT_EQ(server.generator.last_seen().prompt,
-            prompt_ids({.input = ChatInput{.messages = chat_body()["messages"]}}, {},
-                       {&server.generator.info(), &bundled_text().tokenizer,
-                        &bundled_text().chat_template})
-                .value());
+  EXPECT_EQ(
+      server.engine.last_seen().prompt,
+      prompt_ids({.input = ChatInput{.messages = chat_body()["messages"]}}, {},
+                 {&server.engine.info(), &bundled_text().tokenizer, &bundled_text().chat_template})
+          .value());
 }
 
 TEST(Answers, ReasoningAsTheRequestWantsIt) {
@@ -205,7 +205,7 @@ TEST(Answers, ReasoningThatThePromptOpens) {
   say(server, "42</think>");
   EXPECT_EQ(server.post("/v1/chat/completions", body)["choices"][0]["message"]["content"],
             "42</think>");
-  const auto& seen = server.generator.last_seen().prompt;
+  const auto& seen = server.engine.last_seen().prompt;
   EXPECT_THAT(bundled_text().tokenizer.decode(seen, SpecialTokens::keep).value(),
               ::testing::EndsWith("<think>\n\n</think>\n\n"));
 }
@@ -266,11 +266,11 @@ TEST(Answers, ChannelsGoWithTheirOwnCallsOnly) {
             "--reasoning-parser gpt-oss does not go with --tool-call-parser "
             "hermes");
   EXPECT_TRUE(chosen("openai", "none"));
-  const auto thoughts = chosen("openai", "think");
-  ASSERT_FALSE(thoughts);
-  EXPECT_EQ(thoughts.error().message,
+  const auto reasoning = chosen("openai", "think");
+  ASSERT_FALSE(reasoning);
+  EXPECT_EQ(reasoning.error().message,
             "--reasoning-parser think does not go with --tool-call-parser gpt_oss");
-  EXPECT_EQ(thoughts.error().fix, "--reasoning-parser gpt-oss, or none");
+  EXPECT_EQ(reasoning.error().fix, "--reasoning-parser gpt-oss, or none");
 }
 
 // Each tool needs some hundreds of visits, which is allowed for one tool alone.
@@ -332,10 +332,9 @@ TEST(Answers, AllowedToolsAloneAreShown) {
   body["tool_choice"] = Json::parse(R"({"type":"allowed_tools","allowed_tools":{"mode":"auto",
       "tools":[{"type":"function","function":{"name":"now"}}]}})");
   server.post("/v1/chat/completions", body);
-  const auto prompt =
-      bundled_text()
-          .tokenizer.decode(server.generator.last_seen().prompt, SpecialTokens::keep)
-          .value();
+  const auto prompt = bundled_text()
+                          .tokenizer.decode(server.engine.last_seen().prompt, SpecialTokens::keep)
+                          .value();
   EXPECT_THAT(prompt, ::testing::HasSubstr("\"now\""));
   EXPECT_THAT(prompt, ::testing::Not(::testing::HasSubstr("get_weather")));
 }

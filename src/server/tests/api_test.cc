@@ -108,7 +108,7 @@ TEST(Api, LengthEndsTheAnswer) {
 TEST(Api, StopStringsAcrossTokenBorders) {
   TestServer server;
   say(server, kSentence);
-  server.generator.pace_us = 200;
+  server.engine.pace_us = 200;
   for (const bool stream : {false, true}) {
     Json body = {{"prompt", "x"}, {"stop", Json::array({"zzz", "ris. It"})}};
     std::string text;
@@ -125,8 +125,8 @@ TEST(Api, StopStringsAcrossTokenBorders) {
     EXPECT_EQ(end["finish_reason"], "stop");
     EXPECT_EQ(end["matched_stop"], "ris. It");
   }
-  EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 0; }));
-  EXPECT_EQ(server.generator.num_aborted, 2);  // the stop string ended the generation too
+  EXPECT_TRUE(eventually([&] { return server.engine.num_running() == 0; }));
+  EXPECT_EQ(server.engine.num_aborted, 2);  // the stop string ended the generation too
   const Json kept =
       server.post("/v1/completions",
                   {{"prompt", "x"}, {"stop", "ris. It"}, {"include_stop_str_in_output", true}});
@@ -144,7 +144,7 @@ TEST(Api, HeldBackTextComesOutAtTheEnd) {
 TEST(Api, StopTokensAreNotShown) {
   TestServer server;
   const auto ids = ids_of("a b");
-  server.generator.script = [ids](const RequestInput&) { return ids; };
+  server.engine.script = [ids](const RequestInput&) { return ids; };
   const Json body = {{"prompt", "x"}, {"stop_token_ids", Json::array({value(ids.back())})}};
   const Json choice = server.post("/v1/completions", body)["choices"][0];
   EXPECT_EQ(choice["matched_stop"], value(ids.back()));
@@ -155,7 +155,7 @@ TEST(Api, StopTokensAreNotShown) {
 
 TEST(Api, SeveralChoicesAndPrompts) {
   TestServer server;
-  server.generator.script = [](const RequestInput& r) {
+  server.engine.script = [](const RequestInput& r) {
     return ids_of(fmt::format("seed {}", r.sampling.seed % 1000));
   };
   Json body = {{"prompt", Json::array({"one", "two"})}, {"n", 3}, {"seed", 7}};
@@ -287,7 +287,7 @@ TEST(Api, Generate) {
   EXPECT_EQ(meta["completion_tokens"], ids.size());
   EXPECT_EQ(meta["cached_tokens"], 5);
   EXPECT_GT(meta["e2e_latency"].get<double>(), 0);
-  EXPECT_EQ(server.generator.last_seen().sampling.seed, 3u);
+  EXPECT_EQ(server.engine.last_seen().sampling.seed, 3u);
 
   const Events events = server.stream("/generate", body);
   EXPECT_TRUE(events.done);

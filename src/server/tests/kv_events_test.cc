@@ -61,7 +61,7 @@ TEST(KvEventsApi, IsNotThereUnlessAskedFor) {
 TEST(KvEventsApi, TellsARouterWhatIsCached) {
   TestServer server(TestServer::Text::none, with_events());
   PageAllocator pages(8, 2);
-  RadixCache cache(pages, {.events = &*server.generator.events});
+  RadixCache cache(pages, {.events = &*server.engine.events});
   const auto insert = [&](std::vector<TokenId> tokens) {
     std::vector<PageId> ids(tokens.size() / 2);
     ASSERT_TRUE(pages.take(ids));
@@ -69,7 +69,7 @@ TEST(KvEventsApi, TellsARouterWhatIsCached) {
   };
   insert({TokenId{1}, TokenId{2}, TokenId{3}, TokenId{4}});
   Router first(server);
-  ASSERT_TRUE(eventually([&] { return server.generator.events->needs_all(); }));
+  ASSERT_TRUE(eventually([&] { return server.engine.events->needs_all(); }));
   cache.tell_listeners();
   EXPECT_TRUE(first.read_until([](Router& r) { return r.blocks.size() == 2; }));
   EXPECT_EQ(first.num_cleared, 1);
@@ -84,7 +84,7 @@ TEST(KvEventsApi, TellsARouterWhatIsCached) {
   EXPECT_EQ(first.num_cleared, 1);
 
   Router second(server);
-  ASSERT_TRUE(eventually([&] { return server.generator.events->needs_all(); }));
+  ASSERT_TRUE(eventually([&] { return server.engine.events->needs_all(); }));
   cache.tell_listeners();
   EXPECT_TRUE(second.read_until([](Router& r) { return r.blocks.size() == 2; }));
   EXPECT_TRUE(first.read_until([](Router& r) { return r.num_cleared == 2; }));
@@ -94,7 +94,7 @@ TEST(KvEventsApi, TellsARouterWhatIsCached) {
 
 TEST(KvEventsApi, NothingIsToldWhenTheLastListenerHasLeft) {
   TestServer server(TestServer::Text::none, with_events());
-  KvEventChannel& channel = *server.generator.events;
+  KvEventChannel& channel = *server.engine.events;
   {
     Router router(server);
     ASSERT_TRUE(eventually([&] { return channel.needs_all(); }));
@@ -107,7 +107,7 @@ TEST(KvEventsApi, NothingIsToldWhenTheLastListenerHasLeft) {
 TEST(KvEventsApi, AnOpenStreamDoesNotHoldUpTheEnd) {
   TestServer server(TestServer::Text::none, with_events());
   Router router(server);
-  ASSERT_TRUE(eventually([&] { return server.generator.events->needs_all(); }));
+  ASSERT_TRUE(eventually([&] { return server.engine.events->needs_all(); }));
   const TimePoint begin = RealClock().now();
   EXPECT_TRUE(server.server->drain(std::chrono::seconds(5)));
   EXPECT_LT(to_seconds(RealClock().now() - begin), 1.5);

@@ -40,7 +40,7 @@ TEST(Life, ErrorsNameTheField) {
 
 TEST(Life, RefusalsOfTheGeneratorBecomeStatuses) {
   TestServer server;
-  server.generator.refusal = error(ErrorCode::queue_full, "1024 requests wait");
+  server.engine.refusal = error(ErrorCode::queue_full, "1024 requests wait");
   const TestAnswer answer = server.ask("POST", "/v1/chat/completions", chat_body().dump());
   EXPECT_EQ(answer.status, 429);
   EXPECT_NE(answer.head.find("Retry-After"), std::string::npos);
@@ -49,12 +49,12 @@ TEST(Life, RefusalsOfTheGeneratorBecomeStatuses) {
 TEST(Life, ErrorsAfterTheFirstByteAreBlocks) {
   TestServer server;
   say(server, "one two three four");
-  server.generator.late_error = error(ErrorCode::bad_logits, "the logits are not finite");
+  server.engine.late_error = error(ErrorCode::bad_logits, "the logits are not finite");
   EXPECT_EQ(server.post("/v1/chat/completions", chat_body(), 500)["error"]["code"], "bad_logits");
   const Events events = server.stream("/v1/chat/completions", chat_body());
   EXPECT_EQ(events.status, 200);
   EXPECT_EQ(events.blocks.back()["error"]["code"], "bad_logits");
-  server.generator.late_error.reset();
+  server.engine.late_error.reset();
   EXPECT_EQ(server.stream("/v1/chat/completions", chat_body()).done, true);
 }
 
@@ -62,7 +62,7 @@ TEST(Life, ErrorsAfterTheFirstByteAreBlocks) {
 class HeldTextThreads {
  public:
   explicit HeldTextThreads(TestServer& server) {
-    server.generator.entering = [this] {
+    server.engine.entering = [this] {
       ++num_holding_;
       held_.wait();
     };
@@ -116,13 +116,13 @@ TEST(Life, WhatWaitsForATextThreadEndsWithItsClient) {
   EXPECT_TRUE(eventually([&] { return metric("status=\"499\"") == 1; }));
   held.release();
   EXPECT_EQ(server.ask("POST", "/v1/chat/completions", chat_body().dump()).status, 200);
-  EXPECT_EQ(server.generator.num_seen(), 3u);
+  EXPECT_EQ(server.engine.num_seen(), 3u);
 }
 
 // Starts a stream that lasts until it is aborted.
 TestClient long_stream(TestServer& server, const char* rid = "long") {
-  server.generator.pace_us = 2000;
-  server.generator.script = [](const RequestInput&) { return std::vector(4000, TokenId{300}); };
+  server.engine.pace_us = 2000;
+  server.engine.script = [](const RequestInput&) { return std::vector(4000, TokenId{300}); };
   TestClient client(server.server->port());
   Json body = chat_body();
   body["stream"] = true;
@@ -136,12 +136,12 @@ TEST(Life, AClientThatLeavesIsAborted) {
   TestServer server;
   TestClient streaming = long_stream(server);
   streaming.close();
-  EXPECT_TRUE(eventually([&] { return server.generator.num_aborted == 1; }));
+  EXPECT_TRUE(eventually([&] { return server.engine.num_aborted == 1; }));
   TestClient waiting(server.server->port());
   waiting.send(TestServer::request_text("POST", "/v1/chat/completions", chat_body().dump()));
-  EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 1; }));
+  EXPECT_TRUE(eventually([&] { return server.engine.num_running() == 1; }));
   waiting.close();
-  EXPECT_TRUE(eventually([&] { return server.generator.num_aborted == 2; }));
+  EXPECT_TRUE(eventually([&] { return server.engine.num_aborted == 2; }));
 }
 
 TEST(Life, AbortByRid) {
@@ -162,7 +162,7 @@ TEST(Life, AbortByRid) {
 TEST(Life, DrainLetsAStreamFinish) {
   TestServer server;
   TestClient client = long_stream(server);
-  server.generator.pace_us = 20;
+  server.engine.pace_us = 20;
   EXPECT_TRUE(server.server->drain(std::chrono::seconds(10)));
   EXPECT_TRUE(client.until("[DONE]", std::chrono::seconds(1)).second);
   EXPECT_FALSE(TestClient(server.server->port()).connected());
@@ -178,10 +178,10 @@ TEST(Life, DrainWithoutPatienceAborts) {
 
 TEST(Life, SixtyFourStreamsAtOnce) {
   TestServer server;
-  server.generator.script = [](const RequestInput& r) {
+  server.engine.script = [](const RequestInput& r) {
     return ids_of(fmt::format("{} {}", r.sampling.seed, kSentence));
   };
-  server.generator.pace_us = 300;
+  server.engine.pace_us = 300;
   std::vector<std::thread> clients;
   std::atomic<int> good = 0;
   for (int i = 0; i < 64; ++i)
@@ -193,7 +193,7 @@ TEST(Life, SixtyFourStreamsAtOnce) {
     });
   for (std::thread& t : clients) t.join();
   EXPECT_EQ(good, 64);
-  EXPECT_EQ(server.generator.num_running(), 0);
+  EXPECT_EQ(server.engine.num_running(), 0);
 }
 
 TEST(Life, VersionIsTheProjects) {

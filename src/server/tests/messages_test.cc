@@ -94,7 +94,7 @@ TEST(Messages, ErrorsOfAllKindsHaveAnthropicsForm) {
   TestServer server;
   EXPECT_EQ(server.get("/v1/messages", 405)["type"], "error");
   EXPECT_EQ(server.post("/v1/messages/nonsense", hello(), 404)["error"]["type"], "not_found_error");
-  server.generator.refusal = error(ErrorCode::queue_full, "1024 requests wait");
+  server.engine.refusal = error(ErrorCode::queue_full, "1024 requests wait");
   EXPECT_EQ(server.post("/v1/messages", hello(), 429)["error"]["type"], "rate_limit_error");
 }
 
@@ -163,7 +163,7 @@ TEST(Messages, EventsHaveNames) {
 TEST(Messages, AStreamThatFailsSaysSo) {
   TestServer server;
   say(server, kSentence);
-  server.generator.late_error = error(ErrorCode::bad_logits, "not a number");
+  server.engine.late_error = error(ErrorCode::bad_logits, "not a number");
   const Events events = server.stream("/v1/messages", hello());
   EXPECT_EQ(events.blocks.back()["type"], "error");
   EXPECT_EQ(events.blocks.back()["error"]["type"], "api_error");
@@ -177,7 +177,7 @@ TEST(Messages, TokensAreCounted) {
   EXPECT_EQ(server.post("/v1/messages/count_tokens", request), body(R"({"input_tokens":9})"));
   request["system"] = "Be brief.";
   EXPECT_GT(server.post("/v1/messages/count_tokens", request)["input_tokens"], 9);
-  EXPECT_EQ(server.generator.num_seen(), 0u);
+  EXPECT_EQ(server.engine.num_seen(), 0u);
 }
 
 TEST(Messages, AnAnswerThatWasBegunGoesOn) {
@@ -186,7 +186,7 @@ TEST(Messages, AnAnswerThatWasBegunGoesOn) {
   request["messages"].push_back({{"role", "assistant"}, {"content", "The sum is"}});
   server.post("/v1/messages", request);
   const auto text =
-      bundled_text().tokenizer.decode(server.generator.last_seen().prompt, SpecialTokens::keep);
+      bundled_text().tokenizer.decode(server.engine.last_seen().prompt, SpecialTokens::keep);
   EXPECT_THAT(*text, testing::EndsWith("The sum is"));
 }
 

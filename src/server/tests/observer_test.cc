@@ -84,7 +84,7 @@ TEST(RequestLog, RefusalsAreToldWithoutWhatTheySayOfTheBody) {
   const std::string text = logged({.log_requests = true}, [&](TestServer& s) {
     s.post("/v1/chat/completions", wrong, 400);
     s.ask("POST", "/v1/chat/completions", "{\"quince");
-    s.generator.refusal = error(ErrorCode::queue_full, "full");
+    s.engine.refusal = error(ErrorCode::queue_full, "full");
     s.post("/v1/chat/completions", secret_body(), 429);
   });
   EXPECT_THAT(text, HasSubstr("status=400 code=invalid_request"));
@@ -95,14 +95,14 @@ TEST(RequestLog, RefusalsAreToldWithoutWhatTheySayOfTheBody) {
 
 TEST(RequestLog, AClientThatLeavesIs499) {
   const std::string text = logged({.log_requests = true}, [](TestServer& s) {
-    s.generator.pace_us = 20000;
-    s.generator.script = [](const RequestInput&) { return ids_of(kSentence); };
+    s.engine.pace_us = 20000;
+    s.engine.script = [](const RequestInput&) { return ids_of(kSentence); };
     {
       TestClient client(s.server->port());
       client.send(TestServer::request_text("POST", "/v1/chat/completions", secret_body().dump()));
-      ASSERT_TRUE(eventually([&] { return s.generator.num_running() == 1; }));
+      ASSERT_TRUE(eventually([&] { return s.engine.num_running() == 1; }));
     }
-    ASSERT_TRUE(eventually([&] { return s.generator.num_running() == 0; }));
+    ASSERT_TRUE(eventually([&] { return s.engine.num_running() == 0; }));
   });
   EXPECT_THAT(text, HasSubstr("status=499 code=client_left finish=abort"));
 }
@@ -247,8 +247,8 @@ TEST_F(Dump, AFolderThatCannotBeWrittenStopsTheStart) {
   ServerSettings wrong;
   wrong.http.port = 0;
   wrong.observe.dump_requests_folder = "/proc/nowhere";
-  FakeGenerator generator;
-  const auto server = Server::create({.settings = wrong, .generator = &generator});
+  FakeEngine engine;
+  const auto server = Server::create({.settings = wrong, .engine = &engine});
   ASSERT_FALSE(server);
   EXPECT_EQ(server.error().code, ErrorCode::io);
 }
@@ -316,15 +316,15 @@ TEST_F(Dump, AFileThatCouldNotBeWrittenEndsWithAWholeLine) {
 }
 
 TEST(RequestRecorder, WhatWaitsHoldsNumbersAndNoLists) {
-  Answer answer;
-  answer.prompts = {{TokenId{1}}};
-  Prompt& prompt = answer.request.prompts.emplace_back();
+  PreparedRequest prepared;
+  prepared.prompts = {{TokenId{1}}};
+  Prompt& prompt = prepared.request.prompts.emplace_back();
   prompt.sampling.temperature = 0.5;
   prompt.sampling.stop = {std::string(1000, 'x')};
   prompt.sampling.stop_ids = std::vector<TokenId>(1000, TokenId{7});
   prompt.sampling.allowed_ids = prompt.sampling.stop_ids;
   ObserverInbox inbox;
-  RequestRecorder(inbox, {.log = true}, {}).began(answer);
+  RequestRecorder(inbox, {.log = true}, {}).began(prepared);
   const auto note = inbox.notes.pop();
   ASSERT_TRUE(note.has_value());
   const PromptRecord& got = note->record.prompts.front();

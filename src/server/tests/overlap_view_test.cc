@@ -18,13 +18,13 @@ using ::testing::HasSubstr;
 
 OverlapStats some_overlap_stats() {
   OverlapStats s{.step_seconds = 20,
-                 .beside_seconds = 0.5,
+                 .other_seconds = 0.5,
                  .exposed_seconds = 1,
                  .waiting_seconds = 2,
                  .idle_seconds = 0.125,
                  .hidden_seconds = 3,
                  .steps = {5, 6, 7},
-                 .shadow_steps = 2,
+                 .trial_steps = 2,
                  .unknown_plans = 4,
                  .half_imbalance = 1.25,
                  .plan = {"two-batch, four-phase", "none"},
@@ -65,7 +65,7 @@ TEST(OverlapView, IsAnsweredAsJson) {
   EXPECT_EQ(nothing["ranks"], Json::array());
   EXPECT_EQ(nothing["planner"], Json());
   EXPECT_EQ(nothing["hidden_share"], 0.0);
-  server.generator.overlapped.write(some_view());
+  server.engine.overlapped.write(some_view());
   const Json view = server.get("/overlap");
   const Json decisions = view["planner"]["decisions"];
   EXPECT_EQ(view["overlap"], "auto");

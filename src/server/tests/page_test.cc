@@ -66,7 +66,7 @@ TEST(Page, NeedsNoKeyButItsDataDoes) {
 
 TEST(Page, LiveTellsOfRequestsUnderWayAndEnded) {
   TestServer server;
-  server.generator.pace_us = 20'000;
+  server.engine.pace_us = 20'000;
   say(server, "42");
   Json live = server.get("/live");
   EXPECT_EQ(live["requests"], Json::array());
@@ -130,7 +130,7 @@ TEST(Page, LiveSaysWhereTheEngineHasARequest) {
 TEST(Page, TheNewestThatEndedAreKept) {
   EndedTexts ended;
   Answer answer;
-  answer.request.api = &kChatApi;
+  answer.prepared.request.api = &kChatApi;
   answer.choices.resize(1);
   for (int i = 1; i <= 70; ++i)
     ended.note(answer, 0, {.finish = FinishReason::length, .generated_tokens = i});

@@ -35,7 +35,7 @@ class RankRouterTest : public Ranks {
     ServerSettings settings;
     settings.parallel.dp_routing = "shortest";
     rank_0_ = std::make_unique<TestServer>(TestServer::Text::bundled, settings, &plane(0));
-    rank_0_->generator.rank_loads.write({{.num_requests = 9, .num_tokens = 900}, {}});
+    rank_0_->engine.rank_loads.write({{.num_requests = 9, .num_tokens = 900}, {}});
     say(*rank_0_, "here");
     start_rank_1();
   }
@@ -128,7 +128,7 @@ TEST_F(RankRouterTest, TheRequestGoesAsItCame) {
   EXPECT_EQ(answer.body, "{\"a\":  1}");
   EXPECT_NE(answer.head.find("X-What: this"), std::string::npos);
   EXPECT_EQ(metric("forwarded_requests_total"), 1u);
-  EXPECT_TRUE(rank_0_->generator.seen.empty());
+  EXPECT_TRUE(rank_0_->engine.seen.empty());
 }
 
 // The client gets the same bytes for pieces of any size, in whole events.
@@ -304,7 +304,7 @@ TEST_F(RankRouterTest, ALostRankIsNeverAsked) {
   EXPECT_EQ(answer.status, 503);
   EXPECT_EQ(error_of(answer)["code"], "lost_rank");
   EXPECT_THAT(answer.body, testing::HasSubstr("rank 1 (h1)"));
-  EXPECT_TRUE(rank_0_->generator.seen.empty());
+  EXPECT_TRUE(rank_0_->engine.seen.empty());
 }
 
 TEST_F(RankRouterTest, ARankThatShutsDownOrIsNotReachedLeavesItToThisOne) {
@@ -314,7 +314,7 @@ TEST_F(RankRouterTest, ARankThatShutsDownOrIsNotReachedLeavesItToThisOne) {
   TestAnswer answer = client.receive();
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(Json::parse(answer.body)["text"], "here");
-  EXPECT_EQ(rank_0_->generator.seen.size(), 1u);
+  EXPECT_EQ(rank_0_->engine.seen.size(), 1u);
 
   std::this_thread::sleep_for(milliseconds(1100));  // rank 1 is avoided for 1 s after a refusal
   link_.reset();
@@ -326,17 +326,17 @@ TEST_F(RankRouterTest, ARankThatShutsDownOrIsNotReachedLeavesItToThisOne) {
 }
 
 TEST_F(RankRouterTest, WhatWasHandedOverCounts) {
-  rank_0_->generator.rank_loads.write({{}, {}});
+  rank_0_->engine.rank_loads.write({{}, {}});
   std::vector<TestClient> clients;
   const Json body = {{"input_ids", std::vector<int>(40, 7)},
                      {"sampling_params", {{"max_new_tokens", 4}}}};
   for (int i = 0; i < 6; ++i) clients.push_back(ask(body));
   // Rank 1 reports no other load, so after the first request it counts as the longer queue.
-  EXPECT_TRUE(eventually([&] { return rank_0_->generator.num_seen() == 5; }));
+  EXPECT_TRUE(eventually([&] { return rank_0_->engine.num_seen() == 5; }));
   EXPECT_EQ(metric("forwarded_requests_total"), 1u);
   // Rank 1 reports another load, so that load includes the forwarded request.
   std::this_thread::sleep_for(milliseconds(30));
-  rank_0_->generator.rank_loads.write({{.num_requests = 1, .num_tokens = 30}, {.num_tokens = 1}});
+  rank_0_->engine.rank_loads.write({{.num_requests = 1, .num_tokens = 30}, {.num_tokens = 1}});
   clients.push_back(ask(body));
   EXPECT_TRUE(eventually([&] { return metric("forwarded_requests_total") == 2; }));
 }

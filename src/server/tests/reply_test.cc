@@ -53,7 +53,7 @@ TEST(Reply, PromptLogprobsComeOnceInAStream) {
 TEST(Reply, AStreamThatRepeatsItselfCostsSoMuchAToken) {
   constexpr size_t kTokens = 600, kBytesPerToken = 33 << 10;
   TestServer server;
-  server.generator.script = [](const RequestInput&) { return std::vector(kTokens, TokenId{300}); };
+  server.engine.script = [](const RequestInput&) { return std::vector(kTokens, TokenId{300}); };
   Json body = scored_body(1, 1);
   body["sampling_params"]["max_new_tokens"] = kTokens;
   const Json whole = server.post("/generate", body);
@@ -73,15 +73,15 @@ TEST(Reply, AStreamThatRepeatsItselfCostsSoMuchAToken) {
 TEST(Reply, AClientThatPausesMissesNothingOfAStreamThatRepeatsItself) {
   constexpr size_t kTokens = 600;
   TestServer server;
-  server.generator.script = [](const RequestInput&) { return std::vector(kTokens, TokenId{300}); };
+  server.engine.script = [](const RequestInput&) { return std::vector(kTokens, TokenId{300}); };
   Json body = scored_body(1, 1);
   body["sampling_params"]["max_new_tokens"] = kTokens;
   const Json whole = server.post("/generate", body);
   body["stream"] = true;
   TestClient client(server.server->port(), 32 << 10);
   ASSERT_TRUE(client.send(TestServer::request_text("POST", "/generate", body.dump())));
-  ASSERT_TRUE(eventually([&] { return server.generator.num_seen() == 2; }, seconds(10)));
-  ASSERT_TRUE(eventually([&] { return server.generator.num_running() == 0; }, seconds(10)));
+  ASSERT_TRUE(eventually([&] { return server.engine.num_seen() == 2; }, seconds(10)));
+  ASSERT_TRUE(eventually([&] { return server.engine.num_running() == 0; }, seconds(10)));
   const TestAnswer stream = client.receive(seconds(10));
   std::vector<std::string> events = SseReader().feed(stream.body);
   ASSERT_GE(events.size(), 2u);
@@ -93,10 +93,10 @@ TEST(Reply, AClientThatPausesMissesNothingOfAStreamThatRepeatsItself) {
 // A long answer is written as JSON while a stream begins after it.
 TEST(Reply, NobodyWaitsForAnothersLongAnswer) {
   TestServer server;
-  server.generator.script = [](const RequestInput&) { return std::vector(20, TokenId{300}); };
+  server.engine.script = [](const RequestInput&) { return std::vector(20, TokenId{300}); };
   TestClient long_answer(server.server->port());
   long_answer.send(TestServer::request_text("POST", "/generate", scored_body(4000, 8).dump()));
-  ASSERT_TRUE(eventually([&] { return server.generator.num_seen() == 8; }, seconds(10)));
+  ASSERT_TRUE(eventually([&] { return server.engine.num_seen() == 8; }, seconds(10)));
   Json body = chat_body();
   body["max_tokens"] = 20;
   EXPECT_TRUE(server.stream("/v1/chat/completions", body).done);
@@ -112,9 +112,9 @@ TEST(Reply, TheLongAnswerOfOneFailsAlone) {
   const Json at_once = server.post("/generate", scored_body(4000, 4), 413);
   EXPECT_EQ(at_once["error"]["code"], "payload_too_large");
   EXPECT_THAT(at_once["error"]["message"].get<std::string>(), testing::HasSubstr("1048576"));
-  EXPECT_TRUE(server.generator.seen.empty());
+  EXPECT_TRUE(server.engine.seen.empty());
   // Refused while the answer grows.
-  server.generator.script = [](const RequestInput&) { return std::vector(4000, TokenId{300}); };
+  server.engine.script = [](const RequestInput&) { return std::vector(4000, TokenId{300}); };
   Json body = {{"messages", chat_body()["messages"]}, {"logprobs", true}, {"top_logprobs", 20}};
   const Json later = server.post("/v1/chat/completions", body, 413);
   EXPECT_EQ(later["error"]["code"], "payload_too_large");
@@ -139,7 +139,7 @@ TEST(Reply, LookingWaitsForNoAnswer) {
   TestServer server;
   say(server, "ok");
   std::latch begun(1), looked(1);
-  server.generator.entering = [&] {
+  server.engine.entering = [&] {
     begun.count_down();
     looked.wait();
   };
@@ -156,22 +156,20 @@ TEST(Reply, AnExceptionEndsItsAnswerAlone) {
   TestServer server;
   say(server, "one two");
   const auto no_memory = [] { throw std::bad_alloc(); };
-  server.generator.entering = no_memory;
+  server.engine.entering = no_memory;
   EXPECT_EQ(server.post("/v1/chat/completions", chat_body(), 503)["error"]["code"],
             "out_of_memory");
-  server.generator.entering = nullptr;
-  // Fails on the thread `reply`, when a stop string is reported to the generator.
-  server.generator.completing = no_memory;
+  server.engine.entering = nullptr;
+  // Fails on the thread `reply`, when a stop string is reported to the engine.
+  server.engine.completing = no_memory;
   Json body = chat_body();
   body["stop"] = "two";
-  server.generator.script = [ids = ids_of("one two three four")](const RequestInput&) {
-    return ids;
-  };
+  server.engine.script = [ids = ids_of("one two three four")](const RequestInput&) { return ids; };
   EXPECT_EQ(server.post("/v1/chat/completions", body, 503)["error"]["code"], "out_of_memory");
   const Events events = server.stream("/v1/chat/completions", body);
   EXPECT_EQ(events.blocks.back()["error"]["code"], "out_of_memory");
   EXPECT_TRUE(events.done);
-  server.generator.completing = nullptr;
+  server.engine.completing = nullptr;
   EXPECT_TRUE(server.stream("/v1/chat/completions", body).done);
   EXPECT_TRUE(eventually([&] { return server.get("/live")["num_requests"] == 0; }));
 }

@@ -16,17 +16,17 @@ namespace hocket {
 namespace {
 
 ServedModel served() {
-  static const FakeGenerator generator;
-  return {&generator.info(), &bundled_text().tokenizer, &bundled_text().chat_template};
+  static const FakeEngine engine;
+  return {&engine.info(), &bundled_text().tokenizer, &bundled_text().chat_template};
 }
 
-Result<Answer> prepared(const Api& api, std::string_view body) {
+Result<PreparedRequest> prepared(const Api& api, std::string_view body) {
   HOCKET_TRY(const Json json, parse_json_object(body));
   auto request = &api == &kChatApi          ? parse_chat(json, served())
                  : &api == &kCompletionsApi ? parse_completions(json, served())
                                             : parse_generate(json, served());
   if (!request) return std::unexpected(request.error());
-  return prepare_answer(*std::move(request), served());
+  return prepare_request(*std::move(request), served());
 }
 
 struct RefusedFields {

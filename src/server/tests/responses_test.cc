@@ -161,7 +161,7 @@ TEST(Responses, HowAnswersEnd) {
   EXPECT_EQ(server.stream("/v1/responses", {{"input", "x"}, {"max_output_tokens", 2}})
                 .blocks.back()["type"],
             "response.incomplete");
-  server.generator.late_error = error(ErrorCode::bad_logits, "not a number");
+  server.engine.late_error = error(ErrorCode::bad_logits, "not a number");
   const Events failed = server.stream("/v1/responses", {{"input", "x"}});
   EXPECT_EQ(failed.blocks.back()["type"], "response.failed");
   EXPECT_EQ(failed.blocks.back()["response"]["status"], "failed");
@@ -177,7 +177,7 @@ TEST(Responses, ConversationsGoOn) {
   const Json second =
       server.post("/v1/responses", {{"input", "Twice?"}, {"previous_response_id", first["id"]}});
   EXPECT_EQ(second["previous_response_id"], first["id"]);
-  const std::string prompt = prompt_of(server.generator.last_seen());
+  const std::string prompt = prompt_of(server.engine.last_seen());
   EXPECT_THAT(prompt, testing::HasSubstr("What is 17 + 25?"));
   EXPECT_THAT(prompt, testing::HasSubstr("assistant\n42<|im_end|>\n<|im_start|>user\nTwice?"));
   EXPECT_THAT(prompt, testing::Not(testing::HasSubstr("Sums only.")));  // for one answer only
@@ -229,21 +229,19 @@ TEST(Responses, InTheBackground) {
 
 TEST(Responses, CanBeCancelledInTheBackground) {
   TestServer server;
-  server.generator.pace_us = 5000;
-  server.generator.script = [](const RequestInput&) {
-    return std::vector<TokenId>(3000, TokenId{5});
-  };
+  server.engine.pace_us = 5000;
+  server.engine.script = [](const RequestInput&) { return std::vector<TokenId>(3000, TokenId{5}); };
   const Json begun = server.post("/v1/responses", {{"input", "x"}, {"background", true}});
   const std::string path = "/v1/responses/" + begun["id"].get<std::string>();
   EXPECT_EQ(server.post(path + "/cancel", Json::object())["status"], "cancelled");
   EXPECT_EQ(server.get(path)["status"], "cancelled");
-  EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 0; }));
+  EXPECT_TRUE(eventually([&] { return server.engine.num_running() == 0; }));
   ASSERT_TRUE(eventually([&] { return !server.get(path)["usage"].is_null(); }));
   EXPECT_EQ(server.get(path)["status"], "cancelled");
   // An answer that is deleted is aborted too.
   const Json other = server.post("/v1/responses", {{"input", "x"}, {"background", true}});
   server.ask("DELETE", "/v1/responses/" + other["id"].get<std::string>());
-  EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 0; }));
+  EXPECT_TRUE(eventually([&] { return server.engine.num_running() == 0; }));
   // An answer that is not in the background cannot be cancelled; its client closes the connection.
   say(server, "42");
   const Json plain = server.post("/v1/responses", {{"input", "x"}});
@@ -279,13 +277,13 @@ TEST(Responses, InputIsCounted) {
   TestServer server;
   EXPECT_EQ(server.post("/v1/responses/input_tokens", {{"input", "Hi"}}),
             json(R"({"object":"response.input_tokens","input_tokens":9})"));
-  EXPECT_EQ(server.generator.num_seen(), 0u);
+  EXPECT_EQ(server.engine.num_seen(), 0u);
 }
 
 // Reasoning, text and calls, as an answer's parser reports them.
 TEST(Responses, ItemsOfAllKinds) {
   ScriptedAnswer told("resp_1");
-  told.answer.request.responses = std::make_shared<ResponsesRequest>(
+  told.answer.prepared.request.responses = std::make_shared<ResponsesRequest>(
       ResponsesRequest{.id = "resp_1", .repeated = {}, .who = {}, .turns = {}});
   using Kind = ScriptedAnswer::Kind;
   told.add(Kind::reasoning, "hm");

@@ -42,7 +42,7 @@ TEST(SpeculationView, IsAnsweredAsJson) {
   TestServer server;
   EXPECT_EQ(server.get("/speculation"), Json::parse(R"({
     "algorithm": "none", "most_drafts": 0, "gained_seconds": 0.0, "ranks": []})"));
-  server.generator.speculated.write(some_speculation());
+  server.engine.speculated.write(some_speculation());
   EXPECT_EQ(server.get("/speculation"), Json::parse(R"({
     "algorithm": "NGRAM", "most_drafts": 8, "gained_seconds": 2.0, "ranks": [{
       "dp_rank": 0, "fixed": false, "steps": 900, "draft_steps": 800, "trial_steps": 12,

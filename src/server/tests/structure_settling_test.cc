@@ -26,9 +26,9 @@ const ModelFormats& formats() {
 }
 
 ServedModel served_with_grammars() {
-  static FakeGenerator generator;
+  static FakeEngine engine;
   static const EngineInfo info = [] {
-    EngineInfo with = generator.info();
+    EngineInfo with = engine.info();
     with.grammar_backend = "llguidance";
     return with;
   }();
@@ -37,8 +37,8 @@ ServedModel served_with_grammars() {
 
 Result<SamplingParams> settled(Result<GenerationRequest> request) {
   if (!request) return std::unexpected(request.error());
-  HOCKET_TRY(Answer answer, prepare_answer(*std::move(request), served_with_grammars()));
-  return std::move(answer.request.prompts.front().sampling);
+  HOCKET_TRY(auto prepared, prepare_request(*std::move(request), served_with_grammars()));
+  return std::move(prepared.request.prompts.front().sampling);
 }
 
 Json with(Json body, const char* more) {
@@ -91,9 +91,10 @@ TEST(StructureSettling, EveryApiSaysIt) {
   EXPECT_THAT(grammar(claude(R"({"tool_choice":{"type":"tool","name":"g"}})")),
               Not(HasSubstr("\\\"f\\\"")));
   EXPECT_EQ(claude("{}").grammar, nullptr);
-  EXPECT_EQ(claude(R"({"thinking":{"type":"enabled","budget_tokens":1024}})").thoughts->tokens,
-            1024);
-  EXPECT_EQ(claude(R"({"thinking":{"type":"disabled"}})").thoughts, nullptr);
+  EXPECT_EQ(
+      claude(R"({"thinking":{"type":"enabled","budget_tokens":1024}})").reasoning_limit->tokens,
+      1024);
+  EXPECT_EQ(claude(R"({"thinking":{"type":"disabled"}})").reasoning_limit, nullptr);
 
   ResponseStore store({});
   const auto responses = [&](const char* more) {
@@ -107,7 +108,7 @@ TEST(StructureSettling, EveryApiSaysIt) {
   EXPECT_THAT(grammar(responses(R"({"tool_choice":{"type":"function","name":"g"}})")),
               Not(HasSubstr("\\\"f\\\"")));
   EXPECT_EQ(responses("{}").grammar->field, "tools");  // g is strict
-  EXPECT_EQ(responses(R"({"reasoning":{"effort":"low"}})").thoughts->tokens, 1024);
+  EXPECT_EQ(responses(R"({"reasoning":{"effort":"low"}})").reasoning_limit->tokens, 1024);
 }
 
 TEST(StructureSettling, ReasoningComesBeforeStructureUnlessThePromptClosedIt) {
@@ -137,16 +138,16 @@ TEST(StructureSettling, ReasoningComesBeforeStructureUnlessThePromptClosedIt) {
 
 TEST(StructureSettling, BudgetsEndReasoning) {
   const SamplingParams with_tools = chat("{" TOOLS R"(,"thinking_budget":7})");
-  ASSERT_NE(with_tools.thoughts, nullptr);
-  const ThoughtLimit& limit = *with_tools.thoughts;
+  ASSERT_NE(with_tools.reasoning_limit, nullptr);
+  const ReasoningLimit& limit = *with_tools.reasoning_limit;
   EXPECT_EQ(limit.tokens, 7);
   EXPECT_EQ(limit.open, ids_of("<think>"));
   ASSERT_EQ(limit.ends.size(), 2u);
   EXPECT_EQ(limit.ends[0], ids_of("</think>"));
   EXPECT_EQ(limit.ends[1], ids_of("<tool_call>"));
-  EXPECT_EQ(chat(R"({"max_thinking_tokens":0})").thoughts->tokens, 0);
-  EXPECT_EQ(chat("{}").thoughts, nullptr);
-  EXPECT_EQ(chat(R"({"thinking_budget":7,)" NO_REASONING "}").thoughts, nullptr);
+  EXPECT_EQ(chat(R"({"max_thinking_tokens":0})").reasoning_limit->tokens, 0);
+  EXPECT_EQ(chat("{}").reasoning_limit, nullptr);
+  EXPECT_EQ(chat(R"({"thinking_budget":7,)" NO_REASONING "}").reasoning_limit, nullptr);
   EXPECT_EQ(parse_chat(with(chat_body(), R"({"thinking_budget":-1})"), served_with_grammars())
                 .error()
                 .param,
@@ -155,10 +156,11 @@ TEST(StructureSettling, BudgetsEndReasoning) {
 
 TEST(StructureSettling, EffortIsABudgetWhereTheTemplateHasNoWordsForIt) {
   EXPECT_FALSE(formats().traits.uses_effort);
-  EXPECT_EQ(chat(R"({"reasoning_effort":"medium"})").thoughts->tokens, 8192);
-  EXPECT_EQ(chat(R"({"reasoning_effort":"max"})").thoughts, nullptr);
-  EXPECT_EQ(chat(R"({"reasoning_effort":"none"})").thoughts, nullptr);  // the prompt closes it
-  EXPECT_EQ(chat(R"({"reasoning_effort":"high","thinking_budget":9})").thoughts->tokens, 9);
+  EXPECT_EQ(chat(R"({"reasoning_effort":"medium"})").reasoning_limit->tokens, 8192);
+  EXPECT_EQ(chat(R"({"reasoning_effort":"max"})").reasoning_limit, nullptr);
+  EXPECT_EQ(chat(R"({"reasoning_effort":"none"})").reasoning_limit,
+            nullptr);  // the prompt closes it
+  EXPECT_EQ(chat(R"({"reasoning_effort":"high","thinking_budget":9})").reasoning_limit->tokens, 9);
   const auto odd =
       parse_chat(with(chat_body(), R"({"reasoning_effort":"some"})"), served_with_grammars());
   EXPECT_EQ(odd.error().param, "reasoning_effort");

@@ -12,8 +12,8 @@ namespace hocket {
 namespace {
 
 Result<GenerationRequest> parsed(const Api& api, const std::string& fields) {
-  static const FakeGenerator generator;
-  const ServedModel model = {&generator.info(), &bundled_text().tokenizer,
+  static const FakeEngine engine;
+  const ServedModel model = {&engine.info(), &bundled_text().tokenizer,
                              &bundled_text().chat_template};
   const std::string body =
       &api == &kChatApi          ? R"({"messages":[{"role":"user","content":"Hi"}],)" + fields + "}"

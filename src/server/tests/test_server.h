@@ -1,4 +1,4 @@
-// A whole server on a free port around a fake generator, for tests: the real tokenizer and template
+// A whole server on a free port around a fake engine, for tests: the real tokenizer and template
 // of the bundled model, and answers that the test chooses.
 #pragma once
 
@@ -45,11 +45,11 @@ class Guarded {
 };
 
 // Generates what `script` returns for a request, one token per tick, then the end token.
-class FakeGenerator final : public Generator {
+class FakeEngine final : public Engine {
  public:
   using Script = std::function<std::vector<TokenId>(const RequestInput&)>;
 
-  FakeGenerator() {
+  FakeEngine() {
     info_.served_model_name = "tiny";
     info_.model_path = "models/tiny";
     info_.model.vocab_size = 2048;
@@ -61,7 +61,7 @@ class FakeGenerator final : public Generator {
     info_.generation_defaults.top_p = 0.9;
     info_.changes = {{"--page-size", "16", "32", "pages are multiples of 32"}};
   }
-  ~FakeGenerator() override { stop(); }
+  ~FakeEngine() override { stop(); }
 
   void start(Outbox& outbox) override {
     outbox_ = &outbox;
@@ -114,12 +114,15 @@ class FakeGenerator final : public Generator {
     return s;
   }
   const EngineInfo& info() const override { return info_; }
-  KvEventChannel* kv_events() override { return events ? &*events : nullptr; }
+  EngineParts parts() override {
+    return {.kv_events = events ? &*events : nullptr, .cluster = plane};
+  }
   OverlapView overlap() const override { return overlapped.read(); }
   SpeculationView speculation() const override { return speculated.read(); }
   std::vector<RankLoad> loads() const override { return rank_loads.read(); }
-  ControlPlane* cluster() override { return plane; }
+  std::vector<RequestAt> request_snapshots() const override { return {}; }
   std::optional<Error> failure() const override { return failed.read(); }
+  bool step(Outbox&) override { return false; }
 
   int num_running() const {
     std::lock_guard lock(mutex_);
@@ -268,14 +271,14 @@ class TestServer {
                       ControlPlane* cluster = nullptr) {
     settings.http.port = 0;
     if (settings.http.allowed_hosts.empty()) settings.http.allowed_hosts = "x";
-    generator.plane = cluster;
+    engine.plane = cluster;
     if (settings.scheduler.kv_events) {
-      generator.info_.page_tokens = 2;
-      generator.events.emplace(64);
+      engine.info_.page_tokens = 2;
+      engine.events.emplace(64);
     }
     Server::Options options;
     options.settings = settings;
-    options.generator = &generator;
+    options.engine = &engine;
     if (text == Text::bundled) {
       options.tokenizer = &bundled_text().tokenizer;
       options.chat_template = &bundled_text().chat_template;
@@ -320,7 +323,7 @@ class TestServer {
     return events;
   }
 
-  FakeGenerator generator;
+  FakeEngine engine;
   std::unique_ptr<Server> server;
 };
 
@@ -349,7 +352,7 @@ inline std::string joined(const Events& events, int choice, const char* chat_or_
 
 // Makes `text` the answer to every request.
 inline void say(TestServer& server, std::string_view text) {
-  server.generator.script = [ids = ids_of(text)](const RequestInput&) { return ids; };
+  server.engine.script = [ids = ids_of(text)](const RequestInput&) { return ids; };
 }
 
 // Waits until `condition` holds, which another thread makes true. Returns false after `patience`.

@@ -13,10 +13,10 @@ TEST(Render, IsWhatTheModelReads) {
   const Json rendered = server.post("/v1/chat/completions/render", body);
   EXPECT_EQ(rendered["prompt"], "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
   EXPECT_EQ(server.post("/apply-template", body), (Json{{"prompt", rendered["prompt"]}}));
-  EXPECT_EQ(server.generator.num_seen(), 0u);
+  EXPECT_EQ(server.engine.num_seen(), 0u);
   server.post("/v1/chat/completions", body);
   Json ids = Json::array();
-  for (const TokenId id : server.generator.last_seen().prompt) ids.push_back(value(id));
+  for (const TokenId id : server.engine.last_seen().prompt) ids.push_back(value(id));
   EXPECT_EQ(rendered["token_ids"], ids);
   EXPECT_EQ(rendered["count"], ids.size());
   EXPECT_EQ(rendered["max_tokens"], 4096 - static_cast<int>(ids.size()));
@@ -72,7 +72,7 @@ TEST(TokenizerInfo, NamesItsTokens) {
 TEST(StopRegex, EndsAnswersWhereverTheTokensEnd) {
   TestServer server;
   say(server, kSentence);
-  server.generator.pace_us = 200;
+  server.engine.pace_us = 200;
   Json body = {{"prompt", "x"}, {"stop_regex", Json::array({"zz+", "Par[a-z]s"})}};
   const Json choice = server.post("/v1/completions", body)["choices"][0];
   EXPECT_EQ(choice["text"], "The capital of France is Paris");
@@ -80,8 +80,8 @@ TEST(StopRegex, EndsAnswersWhereverTheTokensEnd) {
   EXPECT_EQ(choice["matched_stop"], "Par[a-z]s");
   const Events events = server.stream("/v1/completions", body);
   EXPECT_EQ(choice["text"], joined(events, 0, "text"));
-  EXPECT_TRUE(eventually([&] { return server.generator.num_running() == 0; }));
-  EXPECT_EQ(server.generator.num_aborted, 2);  // the stop ended the generation too
+  EXPECT_TRUE(eventually([&] { return server.engine.num_running() == 0; }));
+  EXPECT_EQ(server.engine.num_aborted, 2);  // the stop ended the generation too
   // The text alone decides which of several stops ends the answer.
   body["stop"] = "of";
   EXPECT_EQ(server.post("/v1/completions", body)["choices"][0]["text"], "The capital ");

@@ -124,7 +124,7 @@ TEST(Traces, AFailureIsMarkedAndItsTraceBeginsHere) {
   TestCollector collector;
   {
     TestServer server(TestServer::Text::bundled, traced(collector));
-    server.generator.late_error = error(ErrorCode::bad_logits, "not finite");
+    server.engine.late_error = error(ErrorCode::bad_logits, "not finite");
     server.post("/v1/chat/completions", short_body(), 500);
   }
   const auto spans = collector.spans();

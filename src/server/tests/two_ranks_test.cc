@@ -27,7 +27,7 @@ class TwoRanks : public Ranks {
     // Each rank sees the other one idle and itself full.
     std::vector<RankLoad> loads(2);
     loads[static_cast<size_t>(rank)] = {.num_requests = 9, .num_tokens = 900};
-    servers_.back()->generator.rank_loads.write(loads);
+    servers_.back()->engine.rank_loads.write(loads);
   }
   TestServer& server(int rank) { return *servers_[static_cast<size_t>(rank)]; }
   Json peer_of(int rank, int peer) {
@@ -42,10 +42,8 @@ class TwoRanks : public Ranks {
   }
   // Starts a stream that lasts until it is aborted; rank 0 gets the request and rank 1 answers it.
   TestClient long_stream(const char* rid) {
-    server(1).generator.pace_us = 2000;
-    server(1).generator.script = [](const RequestInput&) {
-      return std::vector(4000, TokenId{300});
-    };
+    server(1).engine.pace_us = 2000;
+    server(1).engine.script = [](const RequestInput&) { return std::vector(4000, TokenId{300}); };
     TestClient client(server(0).server->port());
     Json body = text_body(rid);
     body["stream"] = true;
@@ -64,23 +62,23 @@ TEST_F(TwoRanks, AnyDoorLeadsToAnyRankAndNoFurther) {
   const Events events = server(0).stream("/v1/chat/completions", chat_body());
   EXPECT_TRUE(events.done);
   EXPECT_EQ(joined(events, 0, "delta"), "one");
-  EXPECT_EQ(server(0).generator.seen.size(), 1u);
-  EXPECT_EQ(server(1).generator.seen.size(), 2u);
+  EXPECT_EQ(server(0).engine.seen.size(), 1u);
+  EXPECT_EQ(server(1).engine.seen.size(), 2u);
   // The other rank sees the same client number.
   Json mine = text_body();
   mine["user"] = "somebody";
   server(0).post("/generate", mine);
-  const uint64_t there = server(1).generator.last_seen().client;
-  server(0).generator.rank_loads.write({{}, {.num_tokens = 900}});
+  const uint64_t there = server(1).engine.last_seen().client;
+  server(0).engine.rank_loads.write({{}, {.num_tokens = 900}});
   EXPECT_EQ(server(0).post("/generate", mine)["text"], "zero");
-  EXPECT_EQ(server(0).generator.last_seen().client, there);
+  EXPECT_EQ(server(0).engine.last_seen().client, there);
 }
 
 TEST_F(TwoRanks, ErrorsOfARequestAreFoundAtTheDoor) {
   const Json said = server(0).post("/generate", {{"text", 7}}, 400);
   EXPECT_EQ(said["error"]["param"], "text");
-  EXPECT_TRUE(server(1).generator.seen.empty());
-  server(1).generator.refusal = error(ErrorCode::queue_full, "1024 requests wait");
+  EXPECT_TRUE(server(1).engine.seen.empty());
+  server(1).engine.refusal = error(ErrorCode::queue_full, "1024 requests wait");
   EXPECT_EQ(server(0).post("/generate", text_body(), 429)["error"]["code"], "queue_full");
 }
 
@@ -100,9 +98,9 @@ TEST_F(TwoRanks, ThePortForRanksTakesTheirKeyOnly) {
   EXPECT_EQ(status(""), 401);
   EXPECT_EQ(status("guess"), 401);
   EXPECT_EQ(status(options(0).token), 401);
-  EXPECT_TRUE(server(1).generator.seen.empty());
+  EXPECT_TRUE(server(1).engine.seen.empty());
   EXPECT_EQ(status(told.substr(told.rfind(' ') + 1)), 200);
-  EXPECT_EQ(server(1).generator.seen.size(), 1u);
+  EXPECT_EQ(server(1).engine.seen.size(), 1u);
 }
 
 TEST_F(TwoRanks, AnAnswerThatIsKeptIsFoundFromAnyRank) {
@@ -139,7 +137,7 @@ TEST_F(TwoRanks, AbortsReachAllRanks) {
   TestClient again = long_stream("again");
   EXPECT_EQ(server(0).post("/abort_request", {{"abort_all", true}})["aborted"], 1);
   EXPECT_TRUE(again.until("[DONE]", seconds(3)).second);
-  EXPECT_EQ(server(1).generator.num_aborted, 2);
+  EXPECT_EQ(server(1).engine.num_aborted, 2);
 }
 
 TEST_F(TwoRanks, AFlushIsOfAllRanksAndSaysWhoRefuses) {
@@ -164,8 +162,8 @@ TEST_F(TwoRanks, InfosTellOfAllRanks) {
   EXPECT_EQ(info["peers"][0]["host"], "h0");
   EXPECT_EQ(info["peers"][0]["there"], true);
   // Each rank reports its own overlap; rank 0 also reports the planner, which works for all.
-  server(0).generator.overlapped.write({.ranks = {{.rank = 0}}, .planner = PlannerState{}});
-  server(1).generator.overlapped.write({.ranks = {{.rank = 1}}});
+  server(0).engine.overlapped.write({.ranks = {{.rank = 0}}, .planner = PlannerState{}});
+  server(1).engine.overlapped.write({.ranks = {{.rank = 1}}});
   for (int rank = 0; rank < 2; ++rank) {
     const Json overlap = server(rank).get("/overlap");
     ASSERT_EQ(overlap["ranks"].size(), 1u);
@@ -182,7 +180,7 @@ TEST_F(TwoRanks, InfosTellOfAllRanks) {
 }
 
 TEST_F(TwoRanks, ALostRankIsSaidEverywhereAndForgottenWhenItIsBack) {
-  server(0).generator.lost.write(
+  server(0).engine.lost.write(
       error(ErrorCode::lost_rank, "rank 1 (h1) is not there: silent for 3.0 s"));
   EXPECT_THAT(server(0).get("/readyz", 503)["error"]["message"].get<std::string>(),
               testing::HasSubstr("rank 1 (h1)"));
@@ -190,7 +188,7 @@ TEST_F(TwoRanks, ALostRankIsSaidEverywhereAndForgottenWhenItIsBack) {
   const TestAnswer refused = server(0).ask("POST", "/generate", text_body().dump());
   EXPECT_EQ(refused.status, 503);
   EXPECT_NE(refused.head.find("Retry-After"), std::string::npos);
-  server(0).generator.lost.write(std::nullopt);
+  server(0).engine.lost.write(std::nullopt);
 
   // Rank 1 is restarted: another process, another port.
   const Json old_address = peer_of(0, 1)["address"];
@@ -215,13 +213,13 @@ TEST_F(TwoRanks, ARankThatDrainsLeavesItsShareToOthers) {
     return Json::parse(server(0).ask("POST", "/generate", text_body().dump()).body)
                .value("text", "") == "zero";
   }));
-  server(1).generator.pace_us = 1;
+  server(1).engine.pace_us = 1;
   EXPECT_TRUE(drained.get());
 }
 
 TEST_F(TwoRanks, WhatEndsTheProcessIsSaidByTheWatchdog) {
   EXPECT_TRUE(server(1).server->watchdog());
-  server(1).generator.failed.write(error(ErrorCode::lost_rank, "rank 0 was away for 60 s"));
+  server(1).engine.failed.write(error(ErrorCode::lost_rank, "rank 0 was away for 60 s"));
   const auto over = server(1).server->watchdog();
   ASSERT_FALSE(over);
   EXPECT_EQ(exit_status(over.error().code), 5);

@@ -113,7 +113,7 @@ Result<Json> dump_expert_record(ExpertStats* stats) {
 
 Result<Json> look_at_expert_record(const ExpertStats* stats) {
   HOCKET_TRY_VOID(check_experts(stats));
-  const std::optional<ExpertRecord> record = stats->look();
+  const std::optional<ExpertRecord> record = stats->snapshot();
   return Json{{"recording", stats->recording()},
               {"record", record ? record_json(*stats, *record) : Json()}};
 }

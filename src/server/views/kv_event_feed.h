@@ -12,10 +12,10 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "policy/cache/kv_events.h"
 #include "server/http/sse.h"
@@ -32,7 +32,7 @@ class KvEventFeed {
 
   // Adds a listener. Returns false if there are kMaxListeners already.   Thread: any.
   bool add(std::shared_ptr<HttpExchange> exchange);
-  // Ends all streams and the thread. Precondition: the generator has stopped.
+  // Ends all streams and the thread. Precondition: the engine has stopped.
   void stop();
 
   static constexpr size_t kMaxListeners = 16;
@@ -45,8 +45,8 @@ class KvEventFeed {
   KvEventChannel& channel_;
   const int page_tokens_;
   std::atomic<bool> stopping_ = false;
-  std::mutex mutex_;  // guards listeners_
-  std::vector<std::shared_ptr<HttpExchange>> listeners_;
+  Mutex mutex_;
+  std::vector<std::shared_ptr<HttpExchange>> listeners_ HOCKET_GUARDED_BY(mutex_);
   Thread thread_;
 };
 

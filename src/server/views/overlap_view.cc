@@ -15,7 +15,7 @@ Json seconds_json(const OverlapStats& s) {
     compute[std::string(op_name(Op{static_cast<uint8_t>(op)}))] =
         s.compute_seconds[static_cast<size_t>(op)];
   return {{"step", s.step_seconds},       {"compute", std::move(compute)},
-          {"beside", s.beside_seconds},   {"exposed", s.exposed_seconds},
+          {"beside", s.other_seconds},    {"exposed", s.exposed_seconds},
           {"waiting", s.waiting_seconds}, {"idle", s.idle_seconds},
           {"hidden", s.hidden_seconds}};
 }
@@ -39,7 +39,7 @@ Json rank_json(const OverlapView::OfRank& rank) {
           {"hidden_is_estimate", !s.exact_arrival},
           {"seconds", seconds_json(s)},
           {"steps", steps_json(s)},
-          {"shadow_steps", s.shadow_steps},
+          {"shadow_steps", s.trial_steps},
           {"unknown_plans", s.unknown_plans},
           {"half_imbalance", s.half_imbalance}};
 }
@@ -119,7 +119,7 @@ void add_overlap(MetricSnapshot& out, const OverlapStats& overlap) {
     out.counter("step_compute_seconds_total", compute_help,
                 overlap.compute_seconds[static_cast<size_t>(op)],
                 {"op", std::string(op_name(Op{static_cast<uint8_t>(op)}))});
-  out.counter("step_compute_seconds_total", compute_help, overlap.beside_seconds, {"op", "beside"});
+  out.counter("step_compute_seconds_total", compute_help, overlap.other_seconds, {"op", "beside"});
   out.counter("step_idle_seconds_total", "Of steps, what none of these accounts for",
               overlap.idle_seconds);
   for (size_t kind = 0; kind < overlap.steps.size(); ++kind)
@@ -127,7 +127,7 @@ void add_overlap(MetricSnapshot& out, const OverlapStats& overlap) {
                 overlap.steps[kind],
                 {"plan", std::string(plan_kind_name(PlanKind{static_cast<uint8_t>(kind)}))});
   out.counter("overlap_shadow_steps_total", "Of them, those that tried the runner-up",
-              overlap.shadow_steps);
+              overlap.trial_steps);
   out.counter("overlap_plan_refused_total", "Plans of rank 0 played as none instead",
               overlap.unknown_plans, {"reason", "unknown"});
   out.gauge("overlap_half_imbalance",

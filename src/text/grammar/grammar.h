@@ -9,12 +9,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "core/grammar.h"
 #include "text/tokens/tokenizer.h"
@@ -63,13 +63,16 @@ class Grammar {
  public:
   GrammarMatcher begin() const;
   // Returns the bytes of memory that it holds; each matcher of begin() holds about as much.
-  size_t num_bytes() const { return fresh_.num_bytes(); }
+  size_t num_bytes() const {
+    const MutexLock lock(mutex_);
+    return fresh_.num_bytes();
+  }
 
  private:
   friend class GrammarVocabulary;
   explicit Grammar(HkMatcher* fresh) : fresh_(fresh) {}
-  mutable std::mutex mutex_;
-  const GrammarMatcher fresh_;
+  mutable Mutex mutex_;
+  const GrammarMatcher fresh_ HOCKET_GUARDED_BY(mutex_);
 };
 
 // The vocabulary for grammars: a trie of all tokens' bytes. Making it takes some 5 us per token.

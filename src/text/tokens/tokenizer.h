@@ -79,7 +79,6 @@ class Tokenizer {
 
   std::optional<TokenId> bos_id() const { return id_of("bos_token"); }
   std::optional<TokenId> eos_id() const { return id_of("eos_token"); }
-  std::optional<TokenId> pad_id() const { return id_of("pad_token"); }
   // Returns name and text of each token in tokenizer_config.json: {"bos_token", "<s>"}, ...
   const std::vector<std::pair<std::string, std::string>>& named_tokens() const { return named_; }
 

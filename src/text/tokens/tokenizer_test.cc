@@ -26,7 +26,6 @@ TEST(Tokenizer, KnowsItsVocabulary) {
   const Tokenizer t = load("qwen2");
   EXPECT_EQ(t.vocab_size(), 512);
   EXPECT_EQ(t.eos_id(), TokenId{504});
-  EXPECT_EQ(t.pad_id(), TokenId{502});
   EXPECT_EQ(t.bos_id(), std::nullopt);
   EXPECT_TRUE(t.is_special(TokenId{504}));
   EXPECT_FALSE(t.is_special(TokenId{510}));  // <think>

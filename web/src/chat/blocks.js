@@ -17,7 +17,7 @@ function tokenOf(entry) {
   return { text: entry.token, bytes: entry.bytes ?? null, logprob: entry.logprob, top: entry.top_logprobs.map((t) => ({ text: t.token, logprob: t.logprob })) };
 }
 
-// What is known after one more block.
+// Returns the answer as it is known after one more block.
 export function addBlock(answer, block) {
   const next = { ...answer };
   const choice = block.choices?.[0];

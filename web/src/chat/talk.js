@@ -7,14 +7,14 @@ import { streamAnswer } from "./stream.js";
 import { addNode, changeNode, messagesOf, newConversation, pathOf, removeNode, switchTo } from "./tree.js";
 
 export const talk = createStore({ all: [], current: newConversation(), streaming: null, problem: null, loaded: false });
-let control = null; // of the answer that is coming
+let control = null; // ends the answer that is coming
 
 const change = (part) => talk.set((old) => ({ ...old, ...part }));
 
 export async function load() {
   if (talk.get().loaded) return;
   const kept = await shelf.readAll();
-  // What was said meanwhile is newer than what was kept.
+  // Messages written meanwhile are newer than those that were kept.
   talk.set((old) => {
     const others = kept.filter((c) => !old.all.some((own) => own.id === c.id));
     return { ...old, loaded: true, all: [...old.all, ...others.sort((a, b) => b.changed - a.changed)] };

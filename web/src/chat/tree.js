@@ -99,7 +99,7 @@ export function asMarkdown(conversation) {
   return parts.join("\n");
 }
 
-// What was exported, or null. Every node must hang below another one, or be the first.
+// Returns the conversation that was exported, or null. Every node must hang below another one, or be the first.
 export function readExport(text) {
   let json;
   try {

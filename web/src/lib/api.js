@@ -1,4 +1,4 @@
-// What the page asks of its server: JSON, and streams of events. One key for all, asked for when the server wants one.
+// Requests of the page to its server: JSON, and streams of events. All carry one key, which the page asks for when the server wants one.
 
 const KEY = "hocket.key";
 let key = sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY) ?? "";

@@ -1,4 +1,4 @@
-// What the server is doing, asked again and again, and the last minutes of it.
+// Polls what the server is doing, and keeps the last minutes of it.
 import { getJson } from "./api.js";
 import { createStore } from "./store.js";
 

@@ -1,4 +1,4 @@
-// What is served; asked once, and again with a new key.
+// The model that is served; asked once, and again with a new key.
 import { useEffect, useState } from "preact/hooks";
 import { getJson } from "./api.js";
 

@@ -1,6 +1,6 @@
 // Steps as they are told (docs/api.md, "What the page reads"), in the parts that are drawn.
 
-// What a step's time is made of, in the order in which it is stacked.
+// The parts of a step's time, in the order in which they are stacked.
 export const parts = [
   { name: "attention", tone: "op-attention", ops: ["attn_in", "attn_core"] },
   { name: "dense layers", tone: "op-mlp", ops: ["mlp"] },
@@ -49,7 +49,7 @@ export function lanesOf(step) {
       else if (span.kind === "exposed" || span.kind === "waiting") lane("waits", 1).spans.push(span);
       else if (span.kind === "wire") lane(`wire ${span.half === 0 ? "a" : "b"}${span.part > 0 ? span.part : ""}`, 2 + 8 * span.half + span.part).spans.push(span);
     }
-    // What lies beside holds operations: they are drawn over it.
+    // Spans of other work contain operations, which are drawn over them.
     lane("compute", 0).spans.sort((a, b) => (a.kind === "beside" ? 0 : 1) - (b.kind === "beside" ? 0 : 1));
     lanes.push(...[...mine.values()].sort((a, b) => a.order - b.order));
   }

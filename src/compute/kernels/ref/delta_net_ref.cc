@@ -1,4 +1,5 @@
 // The reference for delta_net.h: one token and one value head at a time, every sum written out.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -61,7 +62,7 @@ class DeltaHead {
     const Reader by_key = reader(key, token, token), by_query = reader(query, token, token + 1);
     for (int n = 0; n < net_.value_dim; ++n) {
       const float r = read(by_key, n, token);
-      values()[packed_offset(n, token, kDeltaBlocksOfK)] = from_float<T>(beta_ * (own[n] - r));
+      values()[value_offset(n, token)] = from_float<T>(beta_ * (own[n] - r));
     }
     std::vector<float> o(net_.value_dim);
     for (int n = 0; n < net_.value_dim; ++n) o[n] = read(by_query, n, token);
@@ -78,6 +79,9 @@ class DeltaHead {
   int64_t key_offset(int token, int d) const {
     return net_.channel_decay ? int64_t{token} * shape_.padded_key() + d
                               : packed_offset(token, d, shape_.key_blocks());
+  }
+  int64_t value_offset(int n, int token) const {
+    return token / kBlockK * shape_.value_block_elements() + packed_offset(n, token % kBlockK, 1);
   }
   float key_at(int token, int d) const { return to_float(keys()[key_offset(token, d)]); }
   // The decays of a channel, added up from the border to a token; without tokens none.
@@ -153,7 +157,7 @@ class DeltaHead {
         by.factor;
     return add_k_blocks(
         from_base, token / kBlockK + 1, [&](int j) { return by.weights[j]; },
-        [&](int j) { return to_float(values()[packed_offset(n, j, kDeltaBlocksOfK)]); });
+        [&](int j) { return to_float(values()[value_offset(n, j)]); });
   }
 
   std::vector<float> convolved(int column, int channel, int row, int count) const {
@@ -216,7 +220,7 @@ class DeltaHead {
         state[at] = add_k_blocks(
             start, kDeltaBlocksOfK,
             [&](int j) { return rounded<T>(key_at(j, d) * exp(sum_at(kLast, d) - sum_at(j, d))); },
-            [&](int j) { return to_float(values()[packed_offset(n, j, kDeltaBlocksOfK)]); });
+            [&](int j) { return to_float(values()[value_offset(n, j)]); });
         base()[packed_offset(n, d, shape_.key_blocks())] = from_float<T>(state[at]);
       }
   }

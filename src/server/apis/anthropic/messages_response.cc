@@ -47,7 +47,7 @@ Json stop_sequence(const ChoiceAnswer& choice) {
 Json anthropic_usage(const Answer& answer) {
   const ChoiceAnswer& choice = answer.choices.front();
   const size_t cached = choice.ended ? static_cast<size_t>(choice.cached_tokens) : 0;
-  return {{"input_tokens", answer.prompts.front().size() - cached},
+  return {{"input_tokens", answer.prepared.prompts.front().size() - cached},
           {"cache_creation_input_tokens", 0},
           {"cache_read_input_tokens", cached},
           {"output_tokens", choice.ids.size()}};
@@ -55,10 +55,10 @@ Json anthropic_usage(const Answer& answer) {
 
 Json message_json(const Answer& answer, Json content) {
   const ChoiceAnswer& choice = answer.choices.front();
-  return {{"id", answer.id},
+  return {{"id", answer.prepared.id},
           {"type", "message"},
           {"role", "assistant"},
-          {"model", answer.model.info->served_model_name},
+          {"model", answer.prepared.model.info->served_model_name},
           {"content", std::move(content)},
           {"stop_reason", stop_reason(choice)},
           {"stop_sequence", stop_sequence(choice)},
@@ -126,17 +126,19 @@ class MessagesFormat final : public ApiFormat {
   StreamStyle style() const override { return StreamStyle::named; }
   bool reads_events() const override { return true; }
 
-  std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
+  std::string next_block(const Answer& answer, const ChoiceAnswer& choice,
+                         WrittenChoices written) const override {
+    StreamCursor& sent = written_of(choice, written).sent;
     MessageEventWriter events;
-    if (!choice.sent.opening) {
-      choice.sent.opening = true;
+    if (!sent.opening) {
+      sent.opening = true;
       Json begun = message_json(answer, Json::array());
       begun.update({{"stop_reason", nullptr}, {"stop_sequence", nullptr}});
       events.add("message_start", ",\"message\":" + to_text(begun));
     }
-    emit_new_parts(choice, choice.sent, events);
-    if (choice.ended && !choice.sent.end) {
-      choice.sent.end = true;
+    emit_new_parts(choice, sent, events);
+    if (choice.ended && !sent.end) {
+      sent.end = true;
       const Json delta = {{"stop_reason", stop_reason(choice)},
                           {"stop_sequence", stop_sequence(choice)}};
       events.add("message_delta",
@@ -148,7 +150,7 @@ class MessagesFormat final : public ApiFormat {
   }
   std::string closing_block(const Answer&) const override { return ""; }
 
-  std::string whole(const Answer& answer) const override {
+  std::string whole(const Answer& answer, WrittenChoices) const override {
     BlockList list;
     emit_all_parts(answer.choices.front(), list);
     Json message = message_json(answer, std::move(list.blocks));

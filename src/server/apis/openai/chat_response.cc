@@ -23,13 +23,13 @@ Json logprob_json(const Tokenizer& tokenizer, TokenId id, float logprob) {
           {"bytes", bytes_json(tokenizer.token_bytes(id))}};
 }
 
-std::string logprobs_text(const ChoiceAnswer& choice) {
-  return fmt::format(R"({{"content":{},"refusal":null}})", column_text(choice.columns, 0));
+std::string logprobs_text(const WrittenChoice& written) {
+  return fmt::format(R"({{"content":{},"refusal":null}})", column_text(written.columns, 0));
 }
 
 // Returns the names of the fields that hold the reasoning.
 std::vector<std::string_view> reasoning_names(const Answer& answer) {
-  switch (answer.model.formats->reasoning_field) {
+  switch (answer.prepared.model.formats->reasoning_field) {
     case ReasoningField::reasoning_content:
       return {"reasoning_content"};
     case ReasoningField::reasoning:
@@ -59,10 +59,9 @@ std::string delta_of_call(const AnswerEvent& event) {
                      event.call, json_string(event.id), json_string(event.name));
 }
 
-// Returns the next delta of what the choice has beyond choice.sent; empty if there is none.
-std::string next_delta(const Answer& answer, ChoiceAnswer& choice) {
-  const AnswerReading& reading = answer.request.reading;
-  auto& sent = choice.sent;
+// Returns the next delta of what the choice has beyond `sent`; empty if there is none.
+std::string next_delta(const Answer& answer, const ChoiceAnswer& choice, StreamCursor& sent) {
+  const AnswerReading& reading = answer.prepared.request.reading;
   const auto pass = [&] {
     ++sent.events;
     sent.event_text = 0;
@@ -93,7 +92,7 @@ std::string next_delta(const Answer& answer, ChoiceAnswer& choice) {
 
 Json message_json(const Answer& answer, const ChoiceAnswer& choice) {
   Json message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
-  const AnswerReading& reading = answer.request.reading;
+  const AnswerReading& reading = answer.prepared.request.reading;
   if (reading.plain()) return message;
   AnswerParts all;
   for (const AnswerEvent& event : choice.events) all.add(event);
@@ -116,48 +115,52 @@ Json message_json(const Answer& answer, const ChoiceAnswer& choice) {
 
 class ChatFormat final : public ApiFormat {
  public:
-  std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
+  std::string next_block(const Answer& answer, const ChoiceAnswer& choice,
+                         WrittenChoices all) const override {
+    WrittenChoice& written = written_of(choice, all);
     OpenaiPiece piece;
     piece.content = R"("delta":{})";
-    if (!choice.sent.opening) {
-      choice.sent.opening = true;
+    if (!written.sent.opening) {
+      written.sent.opening = true;
       piece.content = R"("delta":{"role":"assistant","content":""})";
-      if (answer.request.return_token_ids)
-        piece.of_answer = ",\"prompt_token_ids\":" + ids_text(answer.prompts[0]);
-      return openai_block(answer, choice, kChunk, piece);
+      if (answer.prepared.request.return_token_ids)
+        piece.of_answer = ",\"prompt_token_ids\":" + ids_text(answer.prepared.prompts[0]);
+      return openai_block(answer, choice, all, kChunk, piece);
     }
-    const bool has_text = answer.request.reading.plain() ? add_text(answer, choice, piece)
-                                                         : add_delta(answer, choice, piece);
-    if (!has_text && (!choice.ended || choice.sent.end)) return "";
-    if (!has_text) choice.sent.end = true;
-    add_tokens(answer, choice, piece);
-    return openai_block(answer, choice, kChunk, piece);
+    const bool has_text = answer.prepared.request.reading.plain()
+                              ? add_text(answer, choice, written.sent, piece)
+                              : add_delta(answer, choice, written.sent, piece);
+    if (!has_text && (!choice.ended || written.sent.end)) return "";
+    if (!has_text) written.sent.end = true;
+    add_tokens(answer, choice, written, piece);
+    return openai_block(answer, choice, all, kChunk, piece);
   }
 
   std::string closing_block(const Answer& answer) const override {
     return openai_usage_block(answer, kChunk);
   }
 
-  std::string whole(const Answer& answer) const override {
+  std::string whole(const Answer& answer, WrittenChoices all) const override {
     std::string choices;
     for (const ChoiceAnswer& choice : answer.choices) {
       choices += fmt::format(
           R"({}{{"index":{},"message":{},"logprobs":{},"finish_reason":{},"matched_stop":{})",
           choices.empty() ? "" : ",", choice.index, to_text(message_json(answer, choice)),
-          wants_logprobs(answer, choice) ? logprobs_text(choice) : "null",
+          wants_logprobs(answer, choice) ? logprobs_text(written_of(choice, all)) : "null",
           to_text(openai_finish_reason(choice)), to_text(matched_stop_json(choice)));
-      if (answer.request.return_token_ids) choices += ",\"token_ids\":" + ids_text(choice.ids);
+      if (answer.prepared.request.return_token_ids)
+        choices += ",\"token_ids\":" + ids_text(choice.ids);
       choices += '}';
     }
     std::string prompt;
-    if (answer.request.return_token_ids)
-      prompt = ",\"prompt_token_ids\":" + ids_text(answer.prompts[0]);
+    if (answer.prepared.request.return_token_ids)
+      prompt = ",\"prompt_token_ids\":" + ids_text(answer.prepared.prompts[0]);
     return openai_whole(answer, "chat.completion", choices, prompt);
   }
 
-  void write_position(const Answer& answer, ChoiceAnswer&, LogprobColumns& to, TokenId id,
+  void write_position(const Answer& answer, const ChoiceAnswer&, LogprobColumns& to, TokenId id,
                       const PositionLogprobs* found) const override {
-    const Tokenizer& tokenizer = *answer.model.tokenizer;
+    const Tokenizer& tokenizer = *answer.prepared.model.tokenizer;
     Json one = logprob_json(tokenizer, id, found->logprob);
     Json& top = one["top_logprobs"] = Json::array();
     for (const TokenLogprob& t : found->top)
@@ -167,26 +170,29 @@ class ChatFormat final : public ApiFormat {
 
  private:
   // Each function adds what was not sent, and returns true if there was anything.
-  static bool add_text(const Answer& answer, ChoiceAnswer& choice, OpenaiPiece& piece) {
-    if (next_block_kind(answer, choice) != BlockKind::text) return false;
-    piece.content = fmt::format(R"("delta":{{"content":{}}})", new_text(answer, choice));
+  static bool add_text(const Answer& answer, const ChoiceAnswer& choice, StreamCursor& sent,
+                       OpenaiPiece& piece) {
+    if (next_block_kind(answer, choice, sent) != BlockKind::text) return false;
+    piece.content = fmt::format(R"("delta":{{"content":{}}})", new_text(answer, choice, sent));
     return true;
   }
-  static bool add_delta(const Answer& answer, ChoiceAnswer& choice, OpenaiPiece& piece) {
-    const std::string delta = next_delta(answer, choice);
+  static bool add_delta(const Answer& answer, const ChoiceAnswer& choice, StreamCursor& sent,
+                        OpenaiPiece& piece) {
+    const std::string delta = next_delta(answer, choice, sent);
     if (!delta.empty()) piece.content = "\"delta\":" + delta;
     return !delta.empty();
   }
   // Tokens whose text is only part of a mark or of a call's frame are sent with the piece after
   // them.
-  static void add_tokens(const Answer& answer, ChoiceAnswer& choice, OpenaiPiece& piece) {
-    if (!has_new_tokens(answer, choice)) return;
+  static void add_tokens(const Answer& answer, const ChoiceAnswer& choice, WrittenChoice& written,
+                         OpenaiPiece& piece) {
+    if (!has_new_tokens(answer, choice, written.sent)) return;
     if (wants_logprobs(answer, choice)) {
-      piece.logprobs = logprobs_text(choice);
-      choice.columns.clear();
-      choice.sent.logprobs = choice.num_shown;
+      piece.logprobs = logprobs_text(written);
+      written.columns.clear();
+      written.sent.logprobs = choice.num_shown;
     }
-    piece.ids = token_ids_note(answer, choice);
+    piece.ids = token_ids_note(answer, choice, written.sent);
   }
 };
 

@@ -17,17 +17,17 @@ size_t sendable(const Answer& answer, const ChoiceAnswer& choice) {
 
 // Returns the member `usage` that each block of a stream has if usage is asked for.
 std::string usage_note(const Answer& answer) {
-  if (answer.request.continuous_usage) return ",\"usage\":" + to_text(usage_json(answer));
-  return answer.request.include_usage ? ",\"usage\":null" : "";
+  if (answer.prepared.request.continuous_usage) return ",\"usage\":" + to_text(usage_json(answer));
+  return answer.prepared.request.include_usage ? ",\"usage\":null" : "";
 }
 
-bool all_ends_sent(const Answer& answer) {
-  return std::ranges::all_of(answer.choices, [](const auto& c) { return c.sent.end; });
+bool all_ends_sent(WrittenChoices written) {
+  return std::ranges::all_of(written, [](const auto& w) { return w.sent.end; });
 }
 
 // Returns the timings, with the end of the last choice, if no usage block follows that has them.
-std::string end_note(const Answer& answer) {
-  if (answer.request.include_usage || !all_ends_sent(answer)) return "";
+std::string end_note(const Answer& answer, WrittenChoices written) {
+  if (answer.prepared.request.include_usage || !all_ends_sent(written)) return "";
   return ",\"timings\":" + to_text(timings_json(answer));
 }
 
@@ -39,12 +39,13 @@ std::string end_of_choice(const ChoiceAnswer& choice) {
 }  // namespace
 
 bool wants_logprobs(const Answer& answer, const ChoiceAnswer& choice) {
-  return answer.request.prompts[static_cast<size_t>(choice.prompt)].sampling.num_top_logprobs >= 0;
+  return answer.prepared.request.prompts[static_cast<size_t>(choice.prompt)]
+             .sampling.num_top_logprobs >= 0;
 }
 
-bool has_new_tokens(const Answer& answer, const ChoiceAnswer& choice) {
-  const bool logprobs = wants_logprobs(answer, choice) && choice.num_shown > choice.sent.logprobs;
-  return logprobs || (answer.request.return_token_ids && choice.ids.size() > choice.sent.ids);
+bool has_new_tokens(const Answer& answer, const ChoiceAnswer& choice, const StreamCursor& sent) {
+  const bool logprobs = wants_logprobs(answer, choice) && choice.num_shown > sent.logprobs;
+  return logprobs || (answer.prepared.request.return_token_ids && choice.ids.size() > sent.ids);
 }
 
 Json openai_finish_reason(const ChoiceAnswer& choice) {
@@ -52,26 +53,25 @@ Json openai_finish_reason(const ChoiceAnswer& choice) {
   return finish_reason_json(choice.finish);
 }
 
-BlockKind next_block_kind(const Answer& answer, const ChoiceAnswer& choice) {
-  const auto& sent = choice.sent;
+BlockKind next_block_kind(const Answer& answer, const ChoiceAnswer& choice,
+                          const StreamCursor& sent) {
   if (!sent.opening) return BlockKind::opening;
-  if (sendable(answer, choice) > sent.text || has_new_tokens(answer, choice))
+  if (sendable(answer, choice) > sent.text || has_new_tokens(answer, choice, sent))
     return BlockKind::text;
   return choice.ended && !sent.end ? BlockKind::end : BlockKind::none;
 }
 
-std::string token_ids_note(const Answer& answer, ChoiceAnswer& choice) {
-  if (!answer.request.return_token_ids) return "";
-  const auto fresh = std::span(choice.ids).subspan(choice.sent.ids);
-  choice.sent.ids = choice.ids.size();
+std::string token_ids_note(const Answer& answer, const ChoiceAnswer& choice, StreamCursor& sent) {
+  if (!answer.prepared.request.return_token_ids) return "";
+  const auto fresh = std::span(choice.ids).subspan(sent.ids);
+  sent.ids = choice.ids.size();
   return ",\"token_ids\":" + ids_text(fresh);
 }
 
-std::string new_text(const Answer& answer, ChoiceAnswer& choice) {
+std::string new_text(const Answer& answer, const ChoiceAnswer& choice, StreamCursor& sent) {
   const size_t end = sendable(answer, choice);
-  const std::string_view text =
-      std::string_view(choice.text).substr(choice.sent.text, end - choice.sent.text);
-  choice.sent.text = end;
+  const std::string_view text = std::string_view(choice.text).substr(sent.text, end - sent.text);
+  sent.text = end;
   return json_string(text);
 }
 
@@ -82,11 +82,11 @@ Json openai_closing(const Answer& answer, Json&& body) {
 }
 
 Json openai_head(const Answer& answer, std::string_view object) {
-  return {{"id", answer.id},
+  return {{"id", answer.prepared.id},
           {"object", object},
-          {"created", answer.created},
-          {"model", answer.model.info->served_model_name},
-          {"system_fingerprint", system_fingerprint(*answer.model.info)},
+          {"created", answer.prepared.created},
+          {"model", answer.prepared.model.info->served_model_name},
+          {"system_fingerprint", system_fingerprint(*answer.prepared.model.info)},
           {"choices", Json::array()}};
 }
 
@@ -99,22 +99,22 @@ std::string openai_whole(const Answer& answer, std::string_view object, std::str
                              to_text(timings_json(answer)));
 }
 
-std::string openai_block(const Answer& answer, const ChoiceAnswer& choice, std::string_view object,
-                         const OpenaiPiece& piece) {
-  const bool end = choice.sent.end;
+std::string openai_block(const Answer& answer, const ChoiceAnswer& choice, WrittenChoices written,
+                         std::string_view object, const OpenaiPiece& piece) {
+  const bool end = written_of(choice, written).sent.end;
   const std::string head = fmt::format(
       R"({{"index":{},{},"logprobs":{},{}{}}})", choice.index, piece.content, piece.logprobs,
       end ? end_of_choice(choice) : R"("finish_reason":null)", piece.ids);
   return fmt::format(R"({{"id":{},"object":"{}","created":{},"model":{},)"
                      R"("system_fingerprint":"{}","choices":[{}]{}{}{}}})",
-                     json_string(answer.id), object, answer.created,
-                     json_string(answer.model.info->served_model_name),
-                     system_fingerprint(*answer.model.info), head, usage_note(answer),
-                     end ? end_note(answer) : "", piece.of_answer);
+                     json_string(answer.prepared.id), object, answer.prepared.created,
+                     json_string(answer.prepared.model.info->served_model_name),
+                     system_fingerprint(*answer.prepared.model.info), head, usage_note(answer),
+                     end ? end_note(answer, written) : "", piece.of_answer);
 }
 
 std::string openai_usage_block(const Answer& answer, std::string_view object) {
-  if (!answer.request.include_usage) return "";
+  if (!answer.prepared.request.include_usage) return "";
   return to_text(openai_closing(answer, openai_head(answer, object)));
 }
 

@@ -26,7 +26,8 @@ class ItemList final : public PartSink {
 
 std::string item_id(const Answer& answer, const AnswerEvent& first, int index) {
   const char* kind = first.kind == Kind::call ? "fc" : first.kind == Kind::reasoning ? "rs" : "msg";
-  return fmt::format("{}_{}_{}", kind, std::string_view(answer.id).substr(answer.id.find('_') + 1),
+  return fmt::format("{}_{}_{}", kind,
+                     std::string_view(answer.prepared.id).substr(answer.prepared.id.find('_') + 1),
                      index);
 }
 

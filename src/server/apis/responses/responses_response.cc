@@ -13,7 +13,7 @@ namespace {
 using Kind = AnswerEvent::Kind;
 
 const ResponsesRequest& asked(const Answer& answer) {
-  return *answer.request.responses;
+  return *answer.prepared.request.responses;
 }
 
 std::string_view status_of(const Answer& answer, const Error* why) {
@@ -53,7 +53,7 @@ size_t reasoning_tokens(const Answer& answer) {
 Json responses_usage(const Answer& answer) {
   const ChoiceAnswer& choice = answer.choices.front();
   if (!choice.ended) return nullptr;
-  const size_t input = answer.prompts.front().size(), output = choice.ids.size();
+  const size_t input = answer.prepared.prompts.front().size(), output = choice.ids.size();
   return {{"input_tokens", input},
           {"input_tokens_details",
            {{"cached_tokens", choice.cached_tokens}, {"cache_write_tokens", 0}}},
@@ -73,9 +73,9 @@ std::string response_text(const Answer& answer, std::string_view output, AsOf as
   std::string text =
       fmt::format(R"({{"id":{},"object":"response","created_at":{},"status":"{}","error":{},)"
                   R"("incomplete_details":{},"model":{},"output":)",
-                  json_string(answer.id), answer.created, status, to_text(error_details(why)),
-                  to_text(incomplete_details(answer, status)),
-                  json_string(answer.model.info->served_model_name));
+                  json_string(answer.prepared.id), answer.prepared.created, status,
+                  to_text(error_details(why)), to_text(incomplete_details(answer, status)),
+                  json_string(answer.prepared.model.info->served_model_name));
   text.append(output)
       .append(",\"usage\":")
       .append(begun ? "null" : to_text(responses_usage(answer)));
@@ -162,17 +162,19 @@ class ResponsesFormat final : public ApiFormat {
     return 3 * std::ssize(request.responses->repeated);
   }
 
-  std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
-    ResponseEventWriter events(answer, choice.sent.blocks);
-    if (!choice.sent.opening) {
-      choice.sent.opening = true;
+  std::string next_block(const Answer& answer, const ChoiceAnswer& choice,
+                         WrittenChoices written) const override {
+    StreamCursor& sent = written_of(choice, written).sent;
+    ResponseEventWriter events(answer, sent.blocks);
+    if (!sent.opening) {
+      sent.opening = true;
       const std::string begun = response_text(answer, "[]", AsOf::begun);
       events.add_response("response.created", begun);
       events.add_response("response.in_progress", begun);
     }
-    emit_new_parts(choice, choice.sent, events);
-    if (choice.ended && !choice.sent.end) {
-      choice.sent.end = true;
+    emit_new_parts(choice, sent, events);
+    if (choice.ended && !sent.end) {
+      sent.end = true;
       events.add_response(fmt::format("response.{}", status_of(answer, nullptr)),
                           response_text(answer, to_text(output_items(answer)), AsOf::now));
     }
@@ -180,15 +182,15 @@ class ResponsesFormat final : public ApiFormat {
   }
   std::string closing_block(const Answer&) const override { return ""; }
 
-  std::string failure_block(const Answer& answer, ChoiceAnswer& choice,
+  std::string failure_block(const Answer& answer, WrittenChoices written,
                             const Error& why) const override {
-    ResponseEventWriter events(answer, choice.sent.blocks);
+    ResponseEventWriter events(answer, written.front().sent.blocks);
     events.add_response("response.failed",
                         response_text(answer, to_text(output_items(answer)), AsOf::now, &why));
     return std::move(events.out);
   }
 
-  std::string whole(const Answer& answer) const override {
+  std::string whole(const Answer& answer, WrittenChoices) const override {
     return response_text(answer, to_text(output_items(answer)), AsOf::now);
   }
 
@@ -196,7 +198,7 @@ class ResponsesFormat final : public ApiFormat {
     if (!asked(answer).background) return "";
     ResponseStore& store = *asked(answer).responses;
     std::string body = response_text(answer, "[]", AsOf::now);
-    store.put(answer.id, record_of(answer, keep_body(answer, body), nullptr));
+    store.put(answer.prepared.id, record_of(answer, keep_body(answer, body), nullptr));
     return body;
   }
 
@@ -209,9 +211,9 @@ class ResponsesFormat final : public ApiFormat {
     auto record = record_of(answer, std::move(body), why ? nullptr : store.keep(std::move(output)));
     record.running = false;
     if (request.background)
-      store.finish(answer.id, std::move(record));
+      store.finish(answer.prepared.id, std::move(record));
     else
-      store.put(answer.id, std::move(record));
+      store.put(answer.prepared.id, std::move(record));
   }
 
  private:

@@ -36,22 +36,23 @@ constexpr size_t kRows = 0, kTopRows = 1;
 
 // Returns [logprob, id, text]; text is null unless asked for.
 Json row_json(const Answer& answer, TokenId id, Json logprob) {
-  const Tokenizer* tokenizer = answer.request.logprob_text ? answer.model.tokenizer : nullptr;
+  const Tokenizer* tokenizer =
+      answer.prepared.request.logprob_text ? answer.prepared.model.tokenizer : nullptr;
   return Json::array({std::move(logprob), value(id),
                       tokenizer != nullptr ? Json(token_text(*tokenizer, id)) : Json()});
 }
 
-std::string logprobs_text(const ChoiceAnswer& choice, const SamplingParams& sampling) {
+std::string logprobs_text(const WrittenChoice& written, const SamplingParams& sampling) {
   std::string text;
   const auto add = [&](std::string_view name, const LogprobColumns& columns, size_t column) {
     text += fmt::format(",\"{}\":[", name);
     text.append(columns.lists[column]).append("]");
   };
-  add("input_token_logprobs", choice.prompt_columns, kRows);
-  add("output_token_logprobs", choice.columns, kRows);
+  add("input_token_logprobs", written.prompt_columns, kRows);
+  add("output_token_logprobs", written.columns, kRows);
   if (sampling.num_top_logprobs == 0) return text;
-  add("input_top_logprobs", choice.prompt_columns, kTopRows);
-  add("output_top_logprobs", choice.columns, kTopRows);
+  add("input_top_logprobs", written.prompt_columns, kTopRows);
+  add("output_top_logprobs", written.columns, kTopRows);
   return text;
 }
 
@@ -69,21 +70,23 @@ std::string routed_text(const RoutedExperts& routed) {
 }
 
 bool is_list(const Answer& answer) {
-  return answer.request.batch || answer.choices.size() > 1;
+  return answer.prepared.request.batch || answer.choices.size() > 1;
 }
 
 // `escaped` and `ids` are the choice's text and ids as JSON, without quotes and brackets.
-std::string choice_text(const Answer& answer, const ChoiceAnswer& choice, std::string_view escaped,
+std::string choice_text(const Answer& answer, const ChoiceAnswer& choice,
+                        const WrittenChoice& written, std::string_view escaped,
                         std::string_view ids) {
   const auto p = static_cast<size_t>(choice.prompt);
-  const Prompt& prompt = answer.request.prompts[p];
+  const Prompt& prompt = answer.prepared.request.prompts[p];
   Json meta = {{"id", prompt.rid},
                {"finish_reason", finish_json(choice)},
-               {"prompt_tokens", answer.prompts[p].size()},
+               {"prompt_tokens", answer.prepared.prompts[p].size()},
                {"completion_tokens", choice.ids.size()},
                {"cached_tokens", choice.cached_tokens}};
   if (choice.ended) {
-    meta["e2e_latency"] = to_seconds(std::max(Duration{}, choice.times.finished - answer.received));
+    meta["e2e_latency"] =
+        to_seconds(std::max(Duration{}, choice.times.finished - answer.prepared.received));
     meta["timings"] = timings_json(answer);
     if (choice.routed != nullptr) meta["routed_experts"] = routed_text(*choice.routed);
   }
@@ -91,55 +94,58 @@ std::string choice_text(const Answer& answer, const ChoiceAnswer& choice, std::s
   text.append(escaped).append("\",\"output_ids\":[").append(ids).append("],\"meta_info\":");
   text += to_text(meta);
   text.pop_back();
-  if (prompt.sampling.num_top_logprobs >= 0) text += logprobs_text(choice, prompt.sampling);
+  if (prompt.sampling.num_top_logprobs >= 0) text += logprobs_text(written, prompt.sampling);
   return text += "}}";
 }
 
 // Appends the text and ids that were not sent to `escaped` and `joined_ids`.
-void escape_new_text(ChoiceAnswer& choice) {
-  const std::string has_more = json_string(std::string_view(choice.text).substr(choice.sent.text));
-  choice.escaped.append(has_more, 1, has_more.size() - 2);
-  choice.sent.text = choice.text.size();
-  append_ids(choice.joined_ids, std::span(choice.ids).subspan(choice.sent.ids));
-  choice.sent.ids = choice.ids.size();
+void escape_new_text(const ChoiceAnswer& choice, WrittenChoice& written) {
+  StreamCursor& sent = written.sent;
+  const std::string fresh = json_string(std::string_view(choice.text).substr(sent.text));
+  written.escaped.append(fresh, 1, fresh.size() - 2);
+  sent.text = choice.text.size();
+  append_ids(written.joined_ids, std::span(choice.ids).subspan(sent.ids));
+  sent.ids = choice.ids.size();
 }
 
 class GenerateFormat final : public ApiFormat {
  public:
-  std::string next_block(const Answer& answer, ChoiceAnswer& choice) const override {
-    const size_t num_new = choice.ids.size() - choice.sent.ids;
-    const bool has_more = num_new > 0 || choice.text.size() > choice.sent.text;
-    if (choice.sent.end || (!has_more && !choice.ended)) return "";
-    const size_t bytes = choice.text.size() + choice.joined_ids.size() + choice.columns.bytes();
+  std::string next_block(const Answer& answer, const ChoiceAnswer& choice,
+                         WrittenChoices all) const override {
+    WrittenChoice& written = written_of(choice, all);
+    const size_t num_new = choice.ids.size() - written.sent.ids;
+    const bool has_more = num_new > 0 || choice.text.size() > written.sent.text;
+    if (written.sent.end || (!has_more && !choice.ended)) return "";
+    const size_t bytes = choice.text.size() + written.joined_ids.size() + written.columns.bytes();
     const bool far_enough = bytes <= num_new * kBlockBytesPerToken;
-    if (choice.sent.opening && !choice.ended && !far_enough) return "";
-    escape_new_text(choice);
-    choice.sent.opening = true;
-    choice.sent.end = choice.ended;
-    std::string block = choice_text(answer, choice, choice.escaped, choice.joined_ids);
-    choice.prompt_columns.clear();
+    if (written.sent.opening && !choice.ended && !far_enough) return "";
+    escape_new_text(choice, written);
+    written.sent.opening = true;
+    written.sent.end = choice.ended;
+    std::string block = choice_text(answer, choice, written, written.escaped, written.joined_ids);
+    written.prompt_columns.clear();
     if (!is_list(answer)) return block;
     block.pop_back();
     return block += fmt::format(",\"index\":{}}}", choice.index);
   }
   bool repeats() const override { return true; }
   std::string closing_block(const Answer&) const override { return ""; }
-  std::string whole(const Answer& answer) const override {
-    std::string all;
+  std::string whole(const Answer& answer, WrittenChoices all) const override {
+    std::string joined;
     for (const ChoiceAnswer& choice : answer.choices) {
       const std::string text = json_string(choice.text), ids = ids_text(choice.ids);
-      if (!all.empty()) all += ',';
-      all += choice_text(answer, choice, inside(text), inside(ids));
+      if (!joined.empty()) joined += ',';
+      joined += choice_text(answer, choice, written_of(choice, all), inside(text), inside(ids));
     }
-    return is_list(answer) ? "[" + all + "]" : all;
+    return is_list(answer) ? "[" + joined + "]" : joined;
   }
 
-  void write_position(const Answer& answer, ChoiceAnswer& choice, LogprobColumns& to, TokenId id,
-                      const PositionLogprobs* found) const override {
+  void write_position(const Answer& answer, const ChoiceAnswer& choice, LogprobColumns& to,
+                      TokenId id, const PositionLogprobs* found) const override {
     const auto p = static_cast<size_t>(choice.prompt);
     const Json logprob = found != nullptr ? Json(finite_logprob(found->logprob)) : Json();
     to.add(kRows, to_text(row_json(answer, id, logprob)));
-    if (answer.request.prompts[p].sampling.num_top_logprobs == 0) return;
+    if (answer.prepared.request.prompts[p].sampling.num_top_logprobs == 0) return;
     if (found == nullptr) return to.add(kTopRows, "null");
     Json rows = Json::array();
     for (const TokenLogprob& t : found->top)

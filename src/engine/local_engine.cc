@@ -1,11 +1,11 @@
-#include "engine/engine.h"
+#include "engine/local_engine.h"
 
 #include <algorithm>
 #include <thread>
 
 #include "base/log.h"
 #include "compute/weights/hf_config.h"
-#include "engine/engine_state.h"
+#include "core/queue_limits.h"
 #include "engine/input_check.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/rank_setup.h"
@@ -14,10 +14,6 @@
 
 namespace hocket {
 namespace {
-
-// Blocks are short, so that a repeated prompt finds the rank that has it cached; 1 M tokens in all.
-constexpr int kRoutingBlockTokens = 16;
-constexpr size_t kRoutingBlocks = 1 << 16;
 
 // Leaves room for one event per page and as many changes meanwhile, within limits.
 size_t kv_event_capacity(int num_pages) {
@@ -36,54 +32,48 @@ constexpr Duration kFlushWait = std::chrono::seconds(5);  // a rank answers afte
 
 }  // namespace
 
-Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
-
-Engine::~Engine() {
-  stop();
-}
-
 Result<std::unique_ptr<Engine>> Engine::create(Options options) {
   const int log_interval = options.settings.scheduler.decode_log_interval;
   if (log_interval < 1)
     return fail(ErrorCode::bad_value, "--decode-log-interval is {}, must be at least 1",
                 log_interval);
   HOCKET_TRY_VOID(check_parallel(options.settings));
-  auto state = std::make_unique<State>();
-  HOCKET_TRY_VOID(state->load(options));
-  return std::unique_ptr<Engine>(new Engine(std::move(state)));
+  auto engine = std::make_unique<LocalEngine>();
+  HOCKET_TRY_VOID(engine->load(options));
+  return engine;
 }
 
-Result<void> Engine::State::load(Options& options) {
-  max_queued_requests = options.settings.memory.max_queued_requests;
-  priorities = options.settings.scheduler.enable_priority_scheduling;
+Result<void> LocalEngine::load(Options& options) {
+  max_queued_requests_ = options.settings.memory.max_queued_requests;
+  priorities_ = options.settings.scheduler.enable_priority_scheduling;
   HOCKET_TRY_VOID(start_grammars(options));
   HOCKET_TRY_VOID(options.cluster                         ? load_one_of_cluster(options)
                   : options.settings.parallel.ep_size > 1 ? load_together(options)
                                                           : load_alone(options));
-  info.grammar_backend = grammars ? "llguidance" : "none";
-  info.why_no_grammar = why_no_grammar;
+  info_.grammar_backend = grammars_ ? "llguidance" : "none";
+  info_.why_no_grammar = why_no_grammar_;
   return {};
 }
 
 // Runs first, so that the vocabulary is made while the weights are loaded.
-Result<void> Engine::State::start_grammars(const Options& options) {
+Result<void> LocalEngine::start_grammars(const Options& options) {
   const std::string& backend = options.settings.model.grammar_backend;
   if (backend != "llguidance" && backend != "none")
     return fail(
         error(ErrorCode::bad_value, "--grammar-backend {} is not one of llguidance, none", backend)
             .with_param("grammar-backend"));
   if (!options.grammars)
-    why_no_grammar = "the model folder has no tokenizer.json";
+    why_no_grammar_ = "the model folder has no tokenizer.json";
   else if (backend == "none")
-    why_no_grammar = "it was started with --grammar-backend none";
-  if (!why_no_grammar.empty()) return {};
+    why_no_grammar_ = "it was started with --grammar-backend none";
+  if (!why_no_grammar_.empty()) return {};
   HOCKET_TRY(const ModelConfig model, read_hf_config(options.settings.model.model_path));
-  why_no_grammar = tell_tokenizer_misfit(options.tokenizer_size, model.vocab_size);
-  if (!why_no_grammar.empty()) return {};
+  why_no_grammar_ = tell_tokenizer_misfit(options.tokenizer_size, model.vocab_size);
+  if (!why_no_grammar_.empty()) return {};
   std::vector<TokenId> ends = model.eos_ids;
   if (options.tokenizer_eos && std::ranges::find(ends, *options.tokenizer_eos) == ends.end())
     ends.push_back(*options.tokenizer_eos);
-  grammars =
+  grammars_ =
       std::make_unique<GrammarCompiler>(GrammarCompiler::Options{.source = *options.grammars,
                                                                  .num_logits = model.vocab_size,
                                                                  .end_ids = std::move(ends),
@@ -91,46 +81,44 @@ Result<void> Engine::State::start_grammars(const Options& options) {
   return {};
 }
 
-Result<void> Engine::State::load_alone(Options& options) {
+Result<void> LocalEngine::load_alone(Options& options) {
   HOCKET_TRY(auto runner, Runner::create({.settings = options.settings,
                                           .progress = std::move(options.progress),
                                           .tokenizer_eos = options.tokenizer_eos}));
-  info = runner->info();
+  info_ = runner->info();
   return add_rank(std::move(runner), options);
 }
 
-Result<void> Engine::State::load_together(Options& options) {
+Result<void> LocalEngine::load_together(Options& options) {
   const ParallelSettings& parallel = options.settings.parallel;
   HOCKET_TRY(const RoutingPolicy policy, parse_routing_policy(parallel.dp_routing));
-  router.emplace(parallel.ep_size, RequestRouter::Options{.policy = policy,
-                                                          .block_tokens = kRoutingBlockTokens,
-                                                          .max_blocks = kRoutingBlocks});
+  router_.emplace(parallel.ep_size, RequestRouter::Options{.policy = policy});
   HOCKET_TRY(auto runners, load_ranks({.settings = options.settings,
                                        .progress = std::move(options.progress),
                                        .tokenizer_eos = options.tokenizer_eos}));
-  info = join_infos(runners);
-  info.network = network_name(parallel);
-  hub.emplace(parallel.ep_size, link_model(parallel), LoopbackHub::Time::real);
+  info_ = join_infos(runners);
+  info_.network = network_name(parallel);
+  hub_.emplace(parallel.ep_size, link_model(parallel), LoopbackHub::Time::real);
   std::vector<Transport*> ends;
   for (auto& runner : runners) {
-    auto network = std::make_unique<LoopbackNetwork>(hub->join(static_cast<int>(ends.size())), fate,
-                                                     info.network);
+    auto network = std::make_unique<LoopbackNetwork>(hub_->join(static_cast<int>(ends.size())),
+                                                     loss_, info_.network);
     ends.push_back(&network->end());
     HOCKET_TRY_VOID(add_rank(std::move(runner), options, std::move(network)));
   }
-  fate.bind(std::move(ends));
+  loss_.bind(std::move(ends));
   return {};
 }
 
 // Joins the other ranks before loading: a rank that does not fit is refused early, and all ranks
 // see how far the others have loaded.
-Result<void> Engine::State::load_one_of_cluster(Options& options) {
+Result<void> LocalEngine::load_one_of_cluster(Options& options) {
   const ClusterLaunch& cluster = *options.cluster;
   // Fails before anything is loaded if UCX is missing.
   HOCKET_TRY_VOID(ucx_version());
   HOCKET_TRY(Identity self, make_identity(options.settings, cluster.plan));
-  HOCKET_TRY(control, ControlPlane::join(cluster.control, std::move(self)));
-  if (cluster.joined) HOCKET_TRY_VOID(cluster.joined(*control));
+  HOCKET_TRY(control_, ControlPlane::join(cluster.control, std::move(self)));
+  if (cluster.joined) HOCKET_TRY_VOID(cluster.joined(*control_));
   HOCKET_TRY(Machine machine, machine_for(options.settings.compute));
   machine.memory_bytes /= cluster.plan.ranks_per_node;
   machine.memory_available_bytes /= cluster.plan.ranks_per_node;
@@ -138,8 +126,8 @@ Result<void> Engine::State::load_one_of_cluster(Options& options) {
                       .num_ranks = cluster.plan.num_ranks,
                       .machine = std::move(machine)};
   const auto tell = [&](const LoadProgress& now) {
-    control->pulse().progress(static_cast<uint64_t>(now.bytes_done),
-                              static_cast<uint64_t>(now.bytes_total));
+    control_->pulse().progress(static_cast<uint64_t>(now.bytes_done),
+                               static_cast<uint64_t>(now.bytes_total));
     if (options.progress) options.progress(now);
   };
   HOCKET_TRY(auto runner, Runner::create({.settings = options.settings,
@@ -147,104 +135,105 @@ Result<void> Engine::State::load_one_of_cluster(Options& options) {
                                           .tokenizer_eos = options.tokenizer_eos,
                                           .seat = &seat}));
   HOCKET_TRY(auto network,
-             ClusterNetwork::create(*control, {.ucx = ucx_of(options.settings.parallel, *control),
-                                               .terms = runner->terms()}));
-  info = runner->info();
-  info.network = network->describe();
+             ClusterNetwork::create(*control_, {.ucx = ucx_of(options.settings.parallel, *control_),
+                                                .terms = runner->terms()}));
+  info_ = runner->info();
+  info_.network = network->describe();
   return add_rank(std::move(runner), options, std::move(network));
 }
 
-Result<void> Engine::State::add_rank(std::unique_ptr<Runner> runner, const Options& options,
-                                     std::unique_ptr<RankNetwork> network) {
+Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options& options,
+                                   std::unique_ptr<RankNetwork> network) {
   HOCKET_TRY(SchedulerOptions scheduler,
              scheduler_options(options.settings, runner->plan(), runner->info()));
   const ParallelSettings& parallel = options.settings.parallel;
   std::unique_ptr<KvEventChannel> events;
   if (options.settings.scheduler.kv_events)
     events = std::make_unique<KvEventChannel>(kv_event_capacity(scheduler.num_pages));
-  if (const ModelConfig& model = runner->info().model; !experts && model.moe.num_experts > 0)
-    experts.emplace(model.num_layers, runner->placement(), network ? network->rank() : 0);
-  if (!forecast) {
-    HOCKET_TRY(forecast, forecast_stages(*runner, parallel));
+  if (const ModelConfig& model = runner->info().model; !experts_ && model.moe.num_experts > 0)
+    experts_.emplace(model.num_layers, runner->placement(), network ? network->rank() : 0);
+  if (!forecast_) {
+    HOCKET_TRY(forecast_, forecast_stages(*runner, parallel));
   }
-  const LayerCounts layers = forecast->layers({});
-  if (!profiler) make_profiler(*runner, network.get());
-  ranks.push_back(std::make_unique<RankLoop>(
+  const LayerCounts layers = forecast_->layers({});
+  if (!profiler_) make_profiler(*runner, network.get());
+  ranks_.push_back(std::make_unique<RankLoop>(
       RankParts{.runner = std::move(runner),
                 .kv_events = std::move(events),
-                .experts = experts ? &*experts : nullptr,
+                .experts = experts_ ? &*experts_ : nullptr,
                 .scheduler = std::move(scheduler),
                 .log_interval = options.settings.scheduler.decode_log_interval,
                 .clock = options.clock,
                 .speculation = choose_speculation(options.settings).value(),  // planned before
                 .drafter = options.drafter,
-                .grammars = grammars.get(),
+                .grammars = grammars_.get(),
                 .network = std::move(network),
                 .stall_timeout = options.stall_timeout,
                 .max_delayed_passes =
                     parallel.enable_prefill_delayer ? parallel.prefill_delayer_max_passes : 0,
-                .prior = forecast,
+                .prior = forecast_,
                 .layers = layers,
-                .profiler = &*profiler,
-                .recent = &*recent,
-                .farewell = from_seconds(options.settings.http.shutdown_timeout_s)}));
+                .profiler = &*profiler_,
+                .recent = &*recent_,
+                .drain_time = from_seconds(options.settings.http.shutdown_timeout_s)}));
   return {};
 }
 
 // Records all ranks of this process: the whole service, or one rank of it.
-void Engine::State::make_profiler(const Runner& runner, const RankNetwork* network) {
+void LocalEngine::make_profiler(const Runner& runner, const RankNetwork* network) {
   const int num_ranks = network != nullptr ? network->num_ranks() : 1;
   const Ledger::Limits limits{.num_layers = runner.info().model.num_layers, .num_ranks = num_ranks};
-  orders = runner.overlap().orders;
-  profiler.emplace(Profiler::Options{.first_rank = network != nullptr ? network->rank() : 0,
-                                     .num_here = control ? 1 : num_ranks,
-                                     .num_ranks = num_ranks,
-                                     .model = runner.info().served_model_name,
-                                     .orders = orders.get(),
-                                     .spans_per_step = Ledger::most_spans(limits)});
-  recent.emplace(RecentSteps::Options{.first_rank = network != nullptr ? network->rank() : 0,
-                                      .num_here = control ? 1 : num_ranks,
+  orders_ = runner.overlap().orders;
+  profiler_.emplace(Profiler::Options{.first_rank = network != nullptr ? network->rank() : 0,
+                                      .num_here = control_ ? 1 : num_ranks,
                                       .num_ranks = num_ranks,
                                       .model = runner.info().served_model_name,
-                                      .orders = orders.get(),
+                                      .orders = orders_.get(),
                                       .spans_per_step = Ledger::most_spans(limits)});
+  recent_.emplace(RecentSteps::Options{.first_rank = network != nullptr ? network->rank() : 0,
+                                       .num_here = control_ ? 1 : num_ranks,
+                                       .num_ranks = num_ranks,
+                                       .model = runner.info().served_model_name,
+                                       .orders = orders_.get(),
+                                       .spans_per_step = Ledger::most_spans(limits)});
 }
 
 // Returns the loads that ranks in other processes sent last.
-std::vector<RankLoad> Engine::State::loads() const {
+std::vector<RankLoad> LocalEngine::loads() const {
   std::vector<RankLoad> all;
-  if (control) {
-    const RankLoop& here = *ranks.front();
+  if (control_) {
+    const RankLoop& here = *ranks_.front();
     all = here.heard_loads();
     all[static_cast<size_t>(here.rank())] = here.load();
     return all;
   }
-  for (const auto& rank : ranks) all.push_back(rank->load());
+  for (const auto& rank : ranks_) all.push_back(rank->load());
   return all;
 }
 
 // Returns an error also if a rank is about to leave, so that it gets no request that it would cut.
-std::optional<Error> Engine::State::lost() const {
-  const RankLoop& rank = *ranks.front();
+std::optional<Error> LocalEngine::lost() const {
+  const RankLoop& rank = *ranks_.front();
   if (auto lost = rank.lost()) return lost;
-  const int leaver = rank.leaver();
-  if (leaver < 0 || !control) return std::nullopt;
+  const int stopping_peer = rank.stopping_peer();
+  if (stopping_peer < 0 || !control_) return std::nullopt;
   return error(ErrorCode::lost_rank, "{} is shutting down",
-               name_of(control->view().members[static_cast<size_t>(leaver)].identity));
+               name_of(control_->view().members[static_cast<size_t>(stopping_peer)].identity));
 }
 
 // A rank that does not hold the request ignores the command.
 template <class Make>
-void Engine::State::tell_all(Make&& command) {
-  for (const auto& rank : ranks) rank->push_control(command());
+void LocalEngine::tell_all(Make&& command) {
+  for (const auto& rank : ranks_) rank->push_control(command());
 }
 
-const EngineInfo& Engine::info() const {
-  return state_->info;
-}
-
-KvEventChannel* Engine::kv_events() {
-  return state_->ranks.front()->kv_events();
+EngineParts LocalEngine::parts() {
+  const bool records = !info_.overlap_schedule;
+  return {.kv_events = ranks_.front()->kv_events(),
+          .expert_stats = experts_ ? &*experts_ : nullptr,
+          .profiler = records ? &*profiler_ : nullptr,
+          .recent_steps = records ? &*recent_ : nullptr,
+          .cluster = control_.get()};
 }
 
 RequestId Engine::next_request_id() {
@@ -252,74 +241,66 @@ RequestId Engine::next_request_id() {
   return RequestId{next++};
 }
 
-void Engine::start(Outbox& outbox) {
-  HOCKET_CHECK(!state_->threaded.load());
-  state_->threaded = true;
-  for (const auto& rank : state_->ranks) rank->start(outbox);
+void LocalEngine::start(Outbox& outbox) {
+  HOCKET_CHECK(!threaded_.load());
+  threaded_ = true;
+  for (const auto& rank : ranks_) rank->start(outbox);
 }
 
-void Engine::stop() {
-  if (!state_->threaded) return;
-  state_->accepting = false;
-  for (const auto& rank : state_->ranks) rank->ask_to_stop();
-  for (const auto& rank : state_->ranks) rank->join();
+void LocalEngine::stop() {
+  if (!threaded_) return;
+  accepting_ = false;
+  for (const auto& rank : ranks_) rank->ask_to_stop();
+  for (const auto& rank : ranks_) rank->join();
 }
 
-void Engine::stop_accepting() {
-  state_->accepting = false;
-}
-
-Result<void> Engine::submit(RequestInput input) {
-  State& s = *state_;
-  if (!s.accepting)
+Result<void> LocalEngine::submit(RequestInput input) {
+  if (!accepting_)
     return fail(error(ErrorCode::shutting_down, "the server is shutting down")
                     .with_fix("ask another server, or again when this one is back"));
-  if (auto lost = s.lost()) return fail(*std::move(lost));
+  if (auto why = lost()) return fail(*std::move(why));
   HOCKET_TRY_VOID(check_input(input, info()));
   int queued = 0;
-  for (const auto& rank : s.ranks) queued += rank->num_queued();
-  HOCKET_TRY_VOID(check_queue(input, queued, s.max_queued_requests, s.priorities));
+  for (const auto& rank : ranks_) queued += rank->num_queued();
+  HOCKET_TRY_VOID(check_queue(input, queued, max_queued_requests_, priorities_));
   int chosen = 0;
-  if (s.router) {
-    std::lock_guard lock(s.router_mutex);
-    HOCKET_TRY(chosen, s.router->choose(input.cache_namespace, input.prompt, s.loads()));
+  if (router_) {
+    MutexLock lock(router_mutex_);
+    HOCKET_TRY(chosen, router_->choose(input.cache_namespace, input.prompt, loads()));
   }
-  if (!s.ranks[static_cast<size_t>(chosen)]->submit(input))
-    return fail(
-        error(ErrorCode::queue_full, "the engine's mailbox is full").with_fix("ask again later"));
+  if (!ranks_[static_cast<size_t>(chosen)]->submit(input))
+    return fail(queue_full(queue_limits::kMailbox));
   return {};
 }
 
-void Engine::abort(RequestId id) {
-  state_->tell_all([&] {
+void LocalEngine::abort(RequestId id) {
+  tell_all([&] {
     return AbortRequest{.id = id,
                         .reason = FinishReason::abort,
                         .why = error(ErrorCode::invalid_request, "the request was aborted")};
   });
 }
 
-void Engine::complete(RequestId id) {
-  state_->tell_all([&] { return AbortRequest{.id = id, .reason = FinishReason::stop, .why = {}}; });
+void LocalEngine::complete(RequestId id) {
+  tell_all([&] { return AbortRequest{.id = id, .reason = FinishReason::stop, .why = {}}; });
 }
 
-void Engine::abort_all() {
-  state_->tell_all(
-      [] { return AbortAll{error(ErrorCode::invalid_request, "all requests were aborted")}; });
+void LocalEngine::abort_all() {
+  tell_all([] { return AbortAll{error(ErrorCode::invalid_request, "all requests were aborted")}; });
 }
 
-bool Engine::flush_cache() {
-  State& s = *state_;
+bool LocalEngine::flush_cache() {
   // Checks first, so that no rank flushes while another runs (unless a request comes just here).
   const auto has_requests = [](const RankLoad& load) { return load.num_requests > 0; };
-  if (s.ranks.size() > 1 && std::ranges::any_of(s.loads(), has_requests)) return false;
+  if (ranks_.size() > 1 && std::ranges::any_of(loads(), has_requests)) return false;
   std::vector<std::future<bool>> answers;
-  s.tell_all([&] {
+  tell_all([&] {
     FlushCache flush;
     answers.push_back(flush.answer.get_future());
     return flush;
   });
-  if (!s.threaded)
-    for (const auto& rank : s.ranks) rank->intake();
+  if (!threaded_)
+    for (const auto& rank : ranks_) rank->intake();
   bool flushed = true;
   const auto deadline = std::chrono::steady_clock::now() + kFlushWait;
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -331,9 +312,9 @@ bool Engine::flush_cache() {
     try {
       const bool here = answers[i].get();
       flushed &= here;
-      if (!here || !s.router) continue;
-      std::lock_guard lock(s.router_mutex);
-      s.router->forget(static_cast<int>(i));
+      if (!here || !router_) continue;
+      MutexLock lock(router_mutex_);
+      router_->forget(static_cast<int>(i));
     } catch (const std::future_error&) {
       flushed = false;  // the engine stopped before it answered
     }
@@ -341,30 +322,10 @@ bool Engine::flush_cache() {
   return flushed;
 }
 
-Profiler& Engine::profiler() {
-  return *state_->profiler;
-}
-
-const RecentSteps& Engine::recent_steps() const {
-  return *state_->recent;
-}
-
-ExpertStats* Engine::expert_stats() {
-  return state_->experts ? &*state_->experts : nullptr;
-}
-
-ControlPlane* Engine::cluster() {
-  return state_->control.get();
-}
-
-std::optional<Error> Engine::failure() const {
-  return state_->ranks.front()->failure();
-}
-
-bool Engine::step(Outbox& outbox) {
-  HOCKET_CHECK(!state_->threaded.load());
-  HOCKET_CHECK(state_->ranks.size() == 1u);
-  return state_->ranks.front()->step(outbox);
+bool LocalEngine::step(Outbox& outbox) {
+  HOCKET_CHECK(!threaded_.load());
+  HOCKET_CHECK(ranks_.size() == 1u);
+  return ranks_.front()->step(outbox);
 }
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-#include "engine/thought_limit.h"
+#include "engine/reasoning_limit.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@ namespace hocket {
 namespace {
 
 constexpr TokenId kAny{-1};
-// Most blank tokens that may stand before the mark that opens thoughts.
+// Most blank tokens that may stand before the mark that opens reasoning.
 constexpr size_t kBlanksMax = 2;
 
 bool stands_at(const AnswerSoFar& answer, size_t at, std::span<const TokenId> mark) {
@@ -16,8 +16,8 @@ bool stands_at(const AnswerSoFar& answer, size_t at, std::span<const TokenId> ma
   return true;
 }
 
-// Returns the index where thoughts begin; an index beyond the answer if there are none.
-size_t thoughts_begin(const ThoughtLimit& limit, const AnswerSoFar& answer) {
+// Returns the index where reasoning begins; an index beyond the answer if there is none.
+size_t reasoning_begin(const ReasoningLimit& limit, const AnswerSoFar& answer) {
   for (size_t at = 0; at <= kBlanksMax; ++at)
     if (stands_at(answer, at, limit.open)) return at + limit.open.size();
   return answer.size() + 1;
@@ -25,14 +25,14 @@ size_t thoughts_begin(const ThoughtLimit& limit, const AnswerSoFar& answer) {
 
 }  // namespace
 
-//   open | thoughts, `tokens` of them | the forced end, token by token | the answer
-TokenId forced_thought_end(const ThoughtLimit& limit, const AnswerSoFar& answer) {
+//   open | reasoning, `limit.tokens` of it | the forced end, token by token | the answer
+TokenId forced_reasoning_end(const ReasoningLimit& limit, const AnswerSoFar& answer) {
   const auto tokens = static_cast<size_t>(limit.tokens);
   const std::vector<TokenId>& end = limit.ends.front();
   // Most answers are below the limit or far beyond it: they need no search.
   if (answer.size() < limit.open.size() + tokens) return kAny;
   if (answer.size() >= kBlanksMax + limit.open.size() + tokens + end.size()) return kAny;
-  const size_t begin = thoughts_begin(limit, answer);
+  const size_t begin = reasoning_begin(limit, answer);
   if (answer.size() < begin + tokens || answer.size() >= begin + tokens + end.size()) return kAny;
   for (size_t at = begin; at < begin + tokens; ++at)
     if (std::ranges::any_of(limit.ends,

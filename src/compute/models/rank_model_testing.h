@@ -56,7 +56,8 @@ struct RankMachine {
       : workers({}),
         backend(value_of(Backend::create(value_of(choose_isa()), workers,
                                          scratch_bytes_for(scratch_need(model, dtype, limits))))),
-        pages(value_of(PagePool::create(kv_shapes_of(model, dtype, kPageTokens), num_pages))),
+        pages(
+            value_of(PagePool::create(kv_shapes_apart(model, dtype, kPageTokens).full, num_pages))),
         states(make_states(model, dtype)),
         work(value_of(WorkBuffers::create(model, dtype, limits))) {
     reserve_halves(halves, limits.max_rows, limits.max_rows);
@@ -155,7 +156,7 @@ inline std::optional<StatePool> RankMachine::make_states(const ModelConfig& mode
 }
 
 // The plan of a step; all but first_rows is equal on all ranks.
-struct Manner {
+struct StepPlan {
   ExchangeMode mode = ExchangeMode::counted;
   const Order* order = &serial_order();
   int parts = 1;
@@ -175,7 +176,7 @@ struct Player {
     for (const int sequence : mine) rows += Script::kSteps[step][sequence];
     return rows;
   }
-  Result<void> play(int step, const Manner& how) const {
+  Result<void> play(int step, const StepPlan& how) const {
     Script::fill(step, mine, model.config().vocab_size, machine.batch);
     return model.forward(
         machine.batch,

@@ -1,4 +1,4 @@
-#include "server/generation/prepare_answer.h"
+#include "server/generation/prepared_request.h"
 
 #include <utility>
 
@@ -46,46 +46,54 @@ int64_t held_bytes(const Prompt& prompt) {
 
 // With `echo` each choice repeats its prompt as text. A prompt that came as ids is decoded once for
 // all of its choices.
-Result<void> spell_echoes(Answer& answer) {
-  if (!answer.request.echo) return {};
-  for (size_t i = 0; i < answer.prompts.size(); ++i) {
+Result<void> spell_echoes(PreparedRequest& prepared) {
+  if (!prepared.request.echo) return {};
+  for (size_t i = 0; i < prepared.prompts.size(); ++i) {
     const bool by_ids =
-        std::holds_alternative<std::vector<TokenId>>(answer.request.prompts[i].input);
-    answer.echoes.push_back(by_ids ? prompt_text(answer, static_cast<int>(i)) : "");
-    HOCKET_TRY_VOID(answer.held.grow(std::ssize(answer.echoes.back())));
+        std::holds_alternative<std::vector<TokenId>>(prepared.request.prompts[i].input);
+    prepared.echoes.push_back(by_ids ? prompt_text(prepared, static_cast<int>(i)) : "");
+    HOCKET_TRY_VOID(prepared.held.grow(std::ssize(prepared.echoes.back())));
   }
   return {};
 }
 
 }  // namespace
 
-Result<Answer> prepare_answer(GenerationRequest request, const ServedModel& model,
-                              std::shared_ptr<RequestMemory> memory) {
+Result<PreparedRequest> prepare_request(GenerationRequest request, const ServedModel& model,
+                                        std::shared_ptr<RequestMemory> memory) {
   HOCKET_TRY_VOID(check_text_needs(request, model));
-  Answer answer;
-  answer.model = model;
-  answer.held = HeldBytes(std::move(memory));
+  PreparedRequest prepared;
+  prepared.model = model;
+  prepared.held = HeldBytes(std::move(memory));
   for (Prompt& prompt : request.prompts) {
     TextPool::give_way();
-    HOCKET_TRY_VOID(answer.held.grow(held_bytes(prompt)));
+    HOCKET_TRY_VOID(prepared.held.grow(held_bytes(prompt)));
     HOCKET_TRY(std::vector<TokenId> ids, prompt_ids(prompt, request, model));
     const int num_ids = static_cast<int>(ids.size());
     const int64_t id_bytes = int64_t{num_ids} * static_cast<int64_t>(sizeof(TokenId));
-    HOCKET_TRY_VOID(answer.held.grow(id_bytes * (1 + prompt.n)));
+    HOCKET_TRY_VOID(prepared.held.grow(id_bytes * (1 + prompt.n)));
     HOCKET_TRY_VOID(fit_to_context(prompt, num_ids, request, model));
     HOCKET_TRY_VOID(check_logprob_start(prompt.sampling, num_ids));
     HOCKET_TRY_VOID(settle_structure(prompt, ids, request.reading, model));
-    answer.prompts.push_back(std::move(ids));
+    prepared.prompts.push_back(std::move(ids));
   }
-  answer.id = request.answer_id.empty() ? new_answer_id(request.api->id_prefix) : request.answer_id;
-  answer.created = unix_seconds();
-  answer.call_seed = fresh_seed();
+  prepared.id =
+      request.answer_id.empty() ? new_answer_id(request.api->id_prefix) : request.answer_id;
+  prepared.created = unix_seconds();
+  prepared.call_seed = fresh_seed();
   for (size_t i = 0; i < request.prompts.size(); ++i)
     if (std::string& rid = request.prompts[i].rid; rid.empty())
-      rid = request.batch ? fmt::format("{}-{}", answer.id, i) : answer.id;
-  answer.request = std::move(request);
-  HOCKET_TRY_VOID(spell_echoes(answer));
-  return answer;
+      rid = request.batch ? fmt::format("{}-{}", prepared.id, i) : prepared.id;
+  prepared.request = std::move(request);
+  HOCKET_TRY_VOID(spell_echoes(prepared));
+  return prepared;
+}
+
+std::string prompt_text(const PreparedRequest& prepared, int prompt) {
+  const auto i = static_cast<size_t>(prompt);
+  if (const auto* text = std::get_if<std::string>(&prepared.request.prompts[i].input)) return *text;
+  if (i < prepared.echoes.size()) return prepared.echoes[i];
+  return prepared.model.tokenizer->decode(prepared.prompts[i], SpecialTokens::keep).value_or("");
 }
 
 }  // namespace hocket

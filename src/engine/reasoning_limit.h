@@ -1,4 +1,4 @@
-// Ends thoughts that reach their limit. The result depends on the answer's own tokens alone, so it
+// Ends reasoning that reaches its limit. The result depends on the answer's own tokens alone, so it
 // is the same on every rank, in every schedule and batch.
 #pragma once
 
@@ -21,6 +21,6 @@ struct AnswerSoFar {
 
 // Returns the token that the limit forces next; -1 if it forces none. Thread: any. Allocates
 // nothing.
-TokenId forced_thought_end(const ThoughtLimit& limit, const AnswerSoFar& answer);
+TokenId forced_reasoning_end(const ReasoningLimit& limit, const AnswerSoFar& answer);
 
 }  // namespace hocket

@@ -1,5 +1,5 @@
-// Ranks that share a model's experts and play the script of rank_model.h, each on its own thread.
-// Tests only.
+// Ranks that share a model's experts and play the script of rank_model_testing.h, each on its own
+// thread. Tests only.
 #pragma once
 
 #include <fmt/ranges.h>
@@ -12,7 +12,7 @@
 
 #include "compute/comm/testing.h"
 #include "compute/comm/ucx_testing.h"
-#include "compute/models/rank_model.h"
+#include "compute/models/rank_model_testing.h"
 #include "compute/moe/expert_parallel.h"
 #include "compute/moe/local_dispatcher.h"
 
@@ -89,7 +89,7 @@ inline std::vector<int> sequences_of(int rank, int num_ranks) {
 
 // Returns the results of the script on one rank with all experts.
 inline Script::Bits on_one_rank(const ModelCase& model, int combine_groups,
-                                const std::function<Manner(int step)>& manner = {}) {
+                                const std::function<StepPlan(int step)>& step_plan = {}) {
   Script::Bits bits;
   const Model& whole = share_of(model, 1, 0).model;
   RankMachine machine(whole.config(), model.dtype,
@@ -102,7 +102,7 @@ inline Script::Bits on_one_rank(const ModelCase& model, int combine_groups,
   const std::vector<int> all = sequences_of(0, 1);
   const Player player = {whole, machine, dispatcher, all};
   for (int step = 0; step < std::ssize(Script::kSteps); ++step) {
-    EXPECT_TRUE(player.play(step, manner ? manner(step) : Manner{}).has_value());
+    EXPECT_TRUE(player.play(step, step_plan ? step_plan(step) : StepPlan{}).has_value());
     player.add_bits(bits);
   }
   return bits;
@@ -161,13 +161,13 @@ class Ranks {
 };
 
 // Returns the results of the script on all ranks together.
-using MannerOf = std::function<Manner(int step, const Player& player, int rank)>;
+using StepPlanOf = std::function<StepPlan(int step, const Player& player, int rank)>;
 template <class Network>
-Script::Bits on_ranks_together(const Ranks& ranks, Network& network, const MannerOf& manner) {
+Script::Bits on_ranks_together(const Ranks& ranks, Network& network, const StepPlanOf& step_plan) {
   Script::Bits bits;
   ranks.run(network, [&](const Player& player, int rank) {
     for (int step = 0; step < std::ssize(Script::kSteps); ++step) {
-      const Result<void> played = player.play(step, manner(step, player, rank));
+      const Result<void> played = player.play(step, step_plan(step, player, rank));
       ASSERT_TRUE(played.has_value()) << describe(played.error());
       player.add_bits(bits);  // the bits of its own sequences
     }

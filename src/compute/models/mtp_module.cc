@@ -1,0 +1,35 @@
+#include "compute/models/mtp_module.h"
+
+#include <fmt/core.h>
+
+namespace hocket {
+
+MtpModule load_mtp_module(const ModelConfig& model, const ModelFamily& family, int index,
+                          std::span<const int> experts, WeightLoader& loader) {
+  HOCKET_CHECK(family.mtp != nullptr);
+  const MtpNames& mtp = *family.mtp;
+  TensorNames names = family.names;
+  names.mlp_norm = mtp.mlp_norm;
+  names.first_layer = index;
+  if (mtp.model.empty())
+    names.first_layer += model.num_layers;
+  else
+    names.model = mtp.model;
+  const std::string beside = mtp.in_layer
+                                 ? fmt::format("{}layers.{}.", names.model, names.first_layer)
+                                 : std::string(names.model);
+  const int hidden = model.hidden_size;
+  const auto norm = [&](std::string_view name) {
+    return loader.vector(beside + std::string(name), hidden, model.centred_norms ? 1.0f : 0.0f);
+  };
+  loader.keep_eight_bits();
+  MtpModule module;
+  module.join.embedding_norm = norm(mtp.embedding_norm);
+  module.join.hidden_norm = norm(mtp.hidden_norm);
+  module.join.projection = loader.matrix(beside + std::string(mtp.projection), hidden, 2 * hidden);
+  module.layer = family.load_layer(model.mtp_module(), names, 0, experts, loader);
+  module.final_norm = norm(mtp.final_norm);
+  return module;
+}
+
+}  // namespace hocket

@@ -1,0 +1,73 @@
+// The limits at which a client's request is refused because others came before it, in the order in
+// which the request meets them. Each is answered with queue_full, which this header alone makes for
+// clients:
+//
+//   return fail(queue_full(queue_limits::kLiveTexts, options_.max_live));
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace hocket {
+
+template <class... Numbers>
+struct QueueLimit {
+  fmt::format_string<Numbers...> text;
+  std::string_view fix;
+};
+
+template <class... Numbers, class... Given>
+Error queue_full(const QueueLimit<Numbers...>& limit, Given... numbers) {
+  static_assert(sizeof...(Numbers) == sizeof...(Given));
+  return error(ErrorCode::queue_full, limit.text, static_cast<Numbers>(numbers)...)
+      .with_fix(std::string(limit.fix));
+}
+
+namespace queue_limits {
+
+using Plain = QueueLimit<>;
+using WithNumber = QueueLimit<int64_t>;
+using WithNumbers = QueueLimit<int64_t, int64_t>;
+
+inline constexpr std::string_view kRetryAfter = "try again after the time in Retry-After";
+
+// server/http
+inline constexpr WithNumber kConnections{"all {} connections are in use", ""};
+// server/generation/text_pool.h
+inline constexpr WithNumber kUnreadOfClient{"{} requests of this client wait to be read",
+                                            kRetryAfter};
+inline constexpr WithNumber kUnread{"{} requests wait to be read", kRetryAfter};
+// server/ranks
+inline constexpr WithNumber kForwarded{"{} requests are with other ranks", kRetryAfter};
+// server/reply
+inline constexpr WithNumber kLiveTexts{"{} texts are under way", kRetryAfter};
+// engine: --max-queued-requests of all ranks together, and half of it for a request's later texts
+inline constexpr WithNumbers kLaterTexts{
+    "{} texts wait already; those of a request of several may fill half of the queue, {}",
+    "ask again later, send fewer texts in a request, or raise --max-queued-requests"};
+inline constexpr WithNumbers kRequests{"{} requests are waiting already, the limit is {}",
+                                       "ask again later, or raise --max-queued-requests"};
+inline constexpr Plain kMailbox{"the engine's mailbox is full", "ask again later"};
+// engine/grammar
+inline constexpr WithNumbers kGrammars{
+    "{} grammars wait to be compiled already, or {} of this client", "ask again later"};
+inline constexpr WithNumber kLargeGrammars{"{} large grammars wait to be compiled already",
+                                           "ask again later, or for a smaller grammar"};
+// policy/scheduler: the same limit again, of one rank
+inline constexpr WithNumber kRequestsOfRank{"{} requests wait already, as many as are allowed",
+                                            "try again later, or raise --max-queued-requests"};
+inline constexpr QueueLimit<int64_t, int64_t, int64_t> kTokensOfRank{
+    "{} tokens wait already; {} more exceed the limit of {}",
+    "try again later, or raise --max-queued-tokens"};
+inline constexpr WithNumber kDisplaced{
+    "{} requests wait already, and this one gave its place to a request of larger priority",
+    "try again later, or raise --max-queued-requests"};
+// server/views/kv_event_feed.h
+inline constexpr WithNumber kListeners{"{} listen already", "one listener can serve many"};
+
+}  // namespace queue_limits
+
+}  // namespace hocket

@@ -1,0 +1,83 @@
+// The engine that computes: the ranks of this process, and the parts between them and the callers.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/mutex.h"
+#include "compute/comm/loopback.h"
+#include "engine/engine.h"
+#include "engine/rank_loop.h"
+#include "engine/ranks/loopback_network.h"
+#include "engine/watch/expert_stats.h"
+#include "policy/routing/request_router.h"
+
+namespace hocket {
+
+class LocalEngine final : public Engine {
+ public:
+  LocalEngine() = default;
+  ~LocalEngine() override { stop(); }
+  // Called once, before all else. Errors: those of Engine::create.
+  Result<void> load(Options& options);
+
+  const EngineInfo& info() const override { return info_; }
+  EngineParts parts() override;
+  void start(Outbox& outbox) override;
+  void stop() override;
+  Result<void> submit(RequestInput input) override;
+  void abort(RequestId id) override;
+  void abort_all() override;
+  void complete(RequestId id) override;
+  bool flush_cache() override;
+  void stop_accepting() override { accepting_ = false; }
+  EngineStats stats() const override;
+  std::vector<RankLoad> loads() const override;
+  OverlapView overlap() const override;
+  SpeculationView speculation() const override;
+  std::vector<RequestAt> request_snapshots() const override;
+  std::optional<Error> failure() const override { return ranks_.front()->failure(); }
+  bool step(Outbox& outbox) override;
+
+ private:
+  friend class EngineProbe;
+
+  // Load the only rank; all ranks, as threads; one rank of a cluster.
+  Result<void> load_alone(Options& options);
+  Result<void> load_together(Options& options);
+  Result<void> load_one_of_cluster(Options& options);
+  Result<void> start_grammars(const Options& options);
+  void make_profiler(const Runner& runner, const RankNetwork* network);
+  Result<void> add_rank(std::unique_ptr<Runner> runner, const Options& options,
+                        std::unique_ptr<RankNetwork> network = nullptr);
+  std::optional<Error> lost() const;
+  template <class Make>
+  void tell_all(Make&& command);
+
+  // The members stand in the order in which they are made: ranks use networks, and these belong to
+  // the hub or the control plane.
+  std::optional<LoopbackHub> hub_;         // if several ranks are here
+  SharedLoss loss_;                        // if several ranks are here
+  std::unique_ptr<ControlPlane> control_;  // if ranks are in other processes
+  Mutex router_mutex_;
+  // If several ranks are here.
+  std::optional<RequestRouter> router_ HOCKET_PT_GUARDED_BY(router_mutex_);
+  std::optional<ExpertStats> experts_;  // nullopt for a dense model
+  std::shared_ptr<const StageForecast> forecast_;
+  std::shared_ptr<const OrderTable> orders_;
+  std::optional<Profiler> profiler_;
+  std::optional<RecentSteps> recent_;
+  std::vector<std::unique_ptr<RankLoop>> ranks_;
+  // Destroyed before the ranks, because it wakes them; null: no request can ask for a grammar.
+  std::unique_ptr<GrammarCompiler> grammars_;
+  EngineInfo info_;
+  std::string why_no_grammar_;   // info_.why_no_grammar, kept while loading replaces info_
+  int max_queued_requests_ = 0;  // limit of all ranks together
+  bool priorities_ = false;      // true if requests have priorities
+  std::atomic<bool> accepting_{true}, threaded_{false};
+};
+
+}  // namespace hocket

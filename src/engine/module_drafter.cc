@@ -1,0 +1,174 @@
+#include "engine/module_drafter.h"
+
+#include <algorithm>
+
+#include "compute/kernels/row_stats.h"
+#include "engine/prepare.h"
+#include "policy/cache/page_allocator.h"
+
+namespace hocket {
+
+ModuleDrafter::ModuleDrafter(Runner& runner, int num_seats, int num_drafts)
+    : runner_(runner),
+      num_drafts_(runner.info().model.local_mtp ? 1 : num_drafts),
+      page_tokens_(runner.info().page_tokens),
+      followed_(static_cast<size_t>(num_seats)),
+      stats_(static_cast<size_t>(runner.plan().work.max_logits_rows)) {
+  HOCKET_CHECK(runner.info().model.num_mtp_loaded > 0);
+  HOCKET_CHECK((num_drafts >= 1 && num_drafts <= kMostDrafts));
+  const int max_rows = runner.plan().work.max_rows;
+  settled_.reserve(followed_.size());
+  drafting_.reserve(followed_.size());
+  pages_.reserve(static_cast<size_t>(runner.info().num_pages));
+  batch_.reserve(max_rows, 2 * num_seats);
+  hidden_rows_.reserve(static_cast<size_t>(max_rows));
+}
+
+void ModuleDrafter::begin(int seat, int /*most_len*/) {
+  followed_[static_cast<size_t>(seat)] = {};
+}
+
+void ModuleDrafter::draft(std::span<DraftAsk> asks) {
+  for (DraftAsk& ask : asks) {
+    const Followed& followed = followed_[static_cast<size_t>(ask.seat)];
+    const bool fits = followed.num_tokens == ask.tokens.size();
+    const int num = fits ? std::min(ask.most, followed.num_drafts) : 0;
+    ask.drafts = std::span(followed.drafts).first(static_cast<size_t>(num));
+  }
+}
+
+// A row is settled once the token after it is known: those of rejected drafts never are.
+void ModuleDrafter::settle(const Flight& flight, const Speculation& seats) {
+  settled_.clear();
+  const std::vector<Slice>& slices = flight.batch->slices;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const Request& request = *slices[i].request;
+    const int seat = request.finish == FinishReason::none ? seats.seat_of(request.id) : -1;
+    if (seat < 0) continue;
+    Followed& followed = followed_[static_cast<size_t>(seat)];
+    followed.num_drafts = 0;
+    const int known = static_cast<int>(request.tokens.size()) - 1;
+    const int begin = slices[i].begin, end = std::min(begin + slices[i].len, known);
+    if (begin >= end) continue;
+    const int wanted = std::min(num_drafts_, request.new_tokens_left() - 1);
+    settled_.push_back({.request = &request,
+                        .followed = &followed,
+                        .row_begin = flight.row_begins[i],
+                        .begin = begin,
+                        .end = end,
+                        .wanted = end == known ? std::max(wanted, 0) : 0});
+  }
+}
+
+void ModuleDrafter::compute() {
+  if (settled_.empty()) return;
+  compute_settled();
+  if (!drafting_.empty()) chain();
+  settled_.clear();
+}
+
+void ModuleDrafter::add_row(const Settled& of, TokenId token, int position) {
+  batch_.ids.push_back(token);
+  batch_.positions.push_back(position);
+  batch_.slots.push_back({of.pages[position / page_tokens_], position % page_tokens_});
+}
+
+void ModuleDrafter::compute_settled() {
+  batch_.clear();
+  batch_.mode = ForwardMode::mixed;
+  hidden_rows_.clear();
+  drafting_.clear();
+  for (Settled& one : settled_) {
+    const Request& request = *one.request;
+    one.pages = request.pages;
+    add_sequence({.row_begin = batch_.num_rows(),
+                  .begin = one.begin,
+                  .end = one.end,
+                  .prompt_len = request.prompt_len,
+                  .pages = one.pages.first(pages_for(one.end, page_tokens_))},
+                 runner_.info().prompt_role, batch_);
+    for (int i = one.begin; i < one.end; ++i) {
+      hidden_rows_.push_back(one.row_begin + (i - one.begin));
+      add_row(one, request.tokens[static_cast<size_t>(i) + 1], i);
+    }
+    if (one.wanted == 0) continue;
+    one.followed->num_tokens = request.tokens.size();
+    one.last_row = batch_.num_rows() - 1;
+    batch_.output_rows.push_back(one.last_row);
+    drafting_.push_back(&one);
+  }
+  play(runner_.model());
+}
+
+void ModuleDrafter::chain() {
+  size_t num_pages = 0;  // reserved before spans into the list are made, so that they stay valid
+  for (const Settled* one : drafting_)
+    if (const int needed = pages_needed(*one); needed > std::ssize(one->request->pages))
+      num_pages += static_cast<size_t>(needed);
+  if (num_pages > pages_.capacity()) pages_.reserve(2 * num_pages);
+  pages_.clear();
+  for (size_t i = 0; i < drafting_.size(); ++i) find_pages(*drafting_[i], static_cast<int>(i));
+  for (int step = 1; step < num_drafts_; ++step) {
+    std::erase_if(drafting_, [&](const Settled* one) {
+      return one->wanted <= step || one->followed->num_drafts < step;
+    });
+    if (drafting_.empty()) return;
+    batch_.clear();
+    batch_.mode = ForwardMode::decode;
+    hidden_rows_.clear();
+    for (Settled* one : drafting_) {
+      const int position = one->end - 1 + step, row = batch_.num_rows();
+      hidden_rows_.push_back(one->last_row);
+      one->last_row = row;
+      batch_.output_rows.push_back(row);
+      add_sequence({.row_begin = row,
+                    .begin = position,
+                    .end = position + 1,
+                    .prompt_len = one->request->prompt_len,
+                    .pages = one->pages.first(pages_for(position + 1, page_tokens_))},
+                   runner_.info().prompt_role, batch_);
+      add_row(*one, one->followed->drafts[static_cast<size_t>(step) - 1], position);
+    }
+    play(runner_.model().modules()[0]);
+  }
+}
+
+int ModuleDrafter::pages_needed(const Settled& one) const {
+  return pages_for(one.end - 1 + one.wanted, page_tokens_);
+}
+
+// Adds spare pages behind the request's own, if its chain goes beyond them.
+void ModuleDrafter::find_pages(Settled& one, int index) {
+  const int needed = pages_needed(one);
+  const std::span<const PageId> own = one.request->pages;
+  if (needed <= std::ssize(own)) return;
+  const size_t at = pages_.size();
+  pages_.insert(pages_.end(), own.begin(), own.end());
+  const int spares = pages_for(num_drafts_ - 1, page_tokens_);
+  for (int i = 0; i < needed - std::ssize(own); ++i)
+    pages_.push_back(runner_.spare_page(index * spares + i));
+  one.pages = std::span(pages_).subspan(at);
+}
+
+void ModuleDrafter::play(const Model& of) {
+  runner_.forward_module(0, batch_,
+                         {.of = &of, .residual = runner_.work().residual, .rows = hidden_rows_});
+  take_drafts();
+}
+
+void ModuleDrafter::take_drafts() {
+  const int block = static_cast<int>(stats_.size());
+  const int num_outputs = static_cast<int>(batch_.output_rows.size());
+  for (int begin = 0; begin < num_outputs; begin += block) {
+    const int count = std::min(block, num_outputs - begin);
+    row_stats(runner_.backend(), runner_.logits(begin, count), std::span(stats_).first(count));
+    for (int i = 0; i < count; ++i) {
+      Followed& followed = *drafting_[static_cast<size_t>(begin + i)]->followed;
+      if (!stats_[static_cast<size_t>(i)].finite) continue;  // its chain ends
+      followed.drafts[static_cast<size_t>(followed.num_drafts++)] =
+          TokenId{stats_[static_cast<size_t>(i)].argmax};
+    }
+  }
+}
+
+}  // namespace hocket

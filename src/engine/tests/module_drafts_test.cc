@@ -1,0 +1,164 @@
+// Tests drafts of the models' own modules for multi-token prediction: they are those of the
+// reference, and change no bit of an answer.
+#include <array>
+
+#include "base/log.h"
+#include "compute/weights/safetensors.h"
+#include "engine/check/reference.h"
+#include "engine/tests/service.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+ServerSettings nextn_settings(const std::string& model, int num_drafts) {
+  ServerSettings settings = settings_for("tests/golden/" + model);
+  settings.speculation = {.algorithm = num_drafts > 0 ? "NEXTN" : "none", .num_steps = num_drafts};
+  return settings;
+}
+
+// One prompt of a reference with its trace: how many drafts held in each step.
+struct Trace {
+  std::vector<int> prompt;
+  std::vector<int> greedy, accepted;
+};
+
+std::vector<int> ints(const WeightSource& source, const std::string& name) {
+  const auto found = source.find(name);
+  if (!found || found->type != StoredType::i32) {
+    ADD_FAILURE() << name;
+    return {};
+  }
+  std::vector<int32_t> values(static_cast<size_t>(found->bytes) / sizeof(int32_t));
+  std::memcpy(values.data(), found->data, found->bytes);
+  return {values.begin(), values.end()};
+}
+
+std::vector<Trace> traces(const std::string& model, int num_drafts) {
+  const auto file = source_dir() / "tests/golden" / model / "reference.safetensors";
+  const auto source = SafetensorsFile::open(file);
+  std::vector<Trace> found;
+  if (!source) {
+    ADD_FAILURE() << describe(source.error());
+    return found;
+  }
+  for (const char* name : {"p0", "p1", "p2"})
+    found.push_back(
+        {.prompt = ints(**source, fmt::format("{}.ids", name)),
+         .greedy = ints(**source, fmt::format("{}.spec.greedy_ids", name)),
+         .accepted = ints(**source, fmt::format("{}.spec{}.accepted", name, num_drafts))});
+  return found;
+}
+
+// Runs the prompts together. Returns how many tokens each step with any gave each of them.
+std::vector<std::vector<int>> tokens_of_steps(Engine& engine, const std::vector<Trace>& prompts,
+                                              std::map<RequestId, Answer>& answers) {
+  Outbox outbox(65536);
+  std::vector<RequestId> ids;
+  for (const Trace& trace : prompts) {
+    RequestInput input = greedy_input(trace.prompt, 40);
+    input.sampling.ignore_eos = true;
+    input.id = Engine::next_request_id();
+    ids.push_back(input.id);
+    EXPECT_TRUE(engine.submit(std::move(input)).has_value());
+  }
+  std::vector<std::vector<int>> counts(ids.size());
+  std::vector<size_t> before(ids.size());
+  while (engine.step(outbox)) {
+    collect(outbox, answers);
+    for (size_t i = 0; i < ids.size(); ++i)
+      if (const size_t now = answers[ids[i]].tokens.size(); now > before[i])
+        counts[i].push_back(static_cast<int>(now - std::exchange(before[i], now)));
+  }
+  return counts;
+}
+
+class ModuleDrafts : public ::testing::TestWithParam<const char*> {};
+
+// Greedy answers take as many tokens in each step as in the reference's own speculation. Pages of
+// four tokens end within most chains.
+TEST_P(ModuleDrafts, HoldWhereThoseOfTheReferenceDo) {
+  log::set_level(log::Level::error);
+  for (const int num_drafts : {1, 2, 3}) {
+    SCOPED_TRACE(num_drafts);
+    ServerSettings settings = nextn_settings(GetParam(), num_drafts);
+    settings.model.dtype = "float32";
+    settings.memory.page_size = num_drafts == 1 ? 32 : 4;
+    settings.scheduler.chunked_prefill_size = num_drafts == 2 ? 16 : 0;
+    const auto engine = make_engine(settings);
+    ASSERT_NE(engine, nullptr);
+    const std::vector<Trace> want = traces(GetParam(), num_drafts);
+    std::map<RequestId, Answer> answers;
+    const auto counts = tokens_of_steps(*engine, want, answers);
+    int num_held = 0;
+    auto answer = answers.begin();
+    for (size_t i = 0; i < want.size(); ++i, ++answer) {
+      std::vector<int> steps = {1};  // the prompt's step has no drafts
+      for (const int held : want[i].accepted) steps.push_back(1 + held), num_held += held;
+      ASSERT_GE(counts[i].size(), steps.size());
+      EXPECT_EQ(std::vector(counts[i].begin(), counts[i].begin() + std::ssize(steps)), steps) << i;
+      EXPECT_TRUE(
+          std::equal(want[i].greedy.begin(), want[i].greedy.end(), answer->second.tokens.begin()));
+    }
+    EXPECT_GT(num_held, 5);
+  }
+  log::set_level(log::Level::info);
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, ModuleDrafts,
+                         ::testing::Values("deepseek_v3_mtp", "glm4_moe_mtp", "qwen3_next_mtp",
+                                           "qwen3_5_moe_mtp"),
+                         [](const auto& param) { return std::string(param.param); });
+
+// Chunks, mixed steps, retractions and shared prefixes, in bf16, greedy and not.
+TEST(ModuleDraftsOfTraffic, ChangeNoBit) {
+  log::set_level(log::Level::error);
+  const std::vector<RequestInput> inputs = traffic(14);
+  for (const char* model : {"deepseek_v3_mtp", "glm4_moe_mtp", "qwen3_next_mtp", "qwen3_5_moe_mtp",
+                            "mimo_v2_flash_mtp"})
+    for (const int num_drafts : {1, 4}) {
+      SCOPED_TRACE(fmt::format("{}, {} drafts", model, num_drafts));
+      std::array<std::vector<Answer>, 2> answers;
+      for (const bool drafts : {false, true}) {
+        ServerSettings settings = nextn_settings(model, drafts ? num_drafts : 0);
+        settings.model.context_length = 192;
+        settings.memory.max_total_tokens = num_drafts == 4 ? 256 : 2048;
+        settings.memory.page_size = 16;
+        settings.memory.swa_full_tokens_ratio = 1;
+        settings.scheduler.schedule_conservativeness = 0.01;
+        settings.scheduler.chunked_prefill_size = 48;
+        settings.scheduler.prefill_policy = num_drafts == 4 ? "mixed" : "prefill-first";
+        const auto engine = make_engine(settings);
+        ASSERT_NE(engine, nullptr);
+        answers.at(drafts ? 1 : 0) = run_all(*engine, inputs);
+        const SchedulerStats stats = engine->stats().scheduler;
+        EXPECT_EQ(stats.num_verified_total > 20, drafts);
+        EXPECT_EQ(stats.num_private_pages, 0);
+      }
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        SCOPED_TRACE(i);
+        ASSERT_NO_FATAL_FAILURE(expect_same(answers[1][i], answers[0][i]));
+      }
+    }
+  log::set_level(log::Level::info);
+}
+
+// Its rows would have to be agreed with the other ranks, so there it is off, and says so.
+TEST(ModuleDraftsOfTraffic, AreOffOnSeveralRanks) {
+  log::set_level(log::Level::off);
+  ServerSettings settings = nextn_settings("deepseek_v3_mtp", 2);
+  settings.parallel.ep_size = 2;
+  const auto engine = make_engine(settings);
+  ASSERT_NE(engine, nullptr);
+  EXPECT_EQ(engine->info().model.num_mtp_loaded, 0);
+  const auto& changes = engine->info().changes;
+  const auto found = std::ranges::find(changes, "--speculative-algorithm", &SettingChange::flag);
+  ASSERT_NE(found, changes.end());
+  EXPECT_EQ(found->from, "NEXTN");
+  EXPECT_EQ(found->to, "none");
+  log::set_level(log::Level::info);
+}
+
+}  // namespace
+}  // namespace hocket
