@@ -39,7 +39,7 @@ Json acceptance_json(const GateState& gate) {
   return kinds;
 }
 
-Json rank_json(const SpeculationView::OfRank& rank) {
+Json drafts_json(const SpeculationView::OfRank& rank) {
   const GateTotals& totals = rank.gate.totals;
   Json sizes = Json::array();
   for (const GateState::Size& size : rank.gate.sizes) sizes.push_back(size_json(size));
@@ -64,7 +64,7 @@ Json speculation_json(const SpeculationView& view) {
   Json ranks = Json::array();
   double gained_us = 0;
   for (const SpeculationView::OfRank& rank : view.ranks) {
-    ranks.push_back(rank_json(rank));
+    ranks.push_back(drafts_json(rank));
     gained_us += rank.gate.totals.gained_us;
   }
   return {{"algorithm", view.algorithm},
