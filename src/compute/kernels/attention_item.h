@@ -22,13 +22,26 @@
 #include <span>
 #include <utility>
 
+#include "compute/kernels/arithmetic/attention_block.h"
 #include "compute/kernels/attention.h"
-#include "compute/kernels/attention_block.h"
+#include "compute/kernels/choose.h"
 #include "compute/kernels/product_kernels.h"
 #include "compute/kernels/row_kernels.h"
 #include "compute/tensor/buffer.h"
 
 namespace hocket {
+
+// Returns the body for items of `rows` query rows; null if such items run by separate products.
+template <class T>
+const BlockBody<T>* block_body(Isa isa, int rows) {
+  if (isa < Isa::avx512) return nullptr;
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return &cpu::kAvx512BlockF32;
+  } else {
+    if (isa >= Isa::amx && rows >= kTileRows) return nullptr;
+    return pairs_bf16(isa) ? &cpu::kAvx512Bf16Block : &cpu::kAvx512BlockBf16;
+  }
+}
 
 // Query rows (tokens times heads) that meet a block at a time: enough to reuse its tiles, few
 // enough to stay in cache.

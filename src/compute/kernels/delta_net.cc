@@ -1,7 +1,7 @@
 #include "compute/kernels/delta_net.h"
 
 #include "compute/kernels/channel_delta_item.h"
-#include "compute/kernels/row_bodies.h"
+#include "compute/kernels/reference.h"
 
 namespace hocket {
 namespace {

@@ -1,7 +1,7 @@
 // fp8 weights, widened to bf16 tiles: four panels of one group at a time, which all rows then use.
 #include <immintrin.h>
 
-#include "compute/kernels/product_bodies.h"
+#include "compute/kernels/arithmetic/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {

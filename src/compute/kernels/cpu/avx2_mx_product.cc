@@ -2,8 +2,8 @@
 // rows then use.
 #include <immintrin.h>
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx2_registers.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {

@@ -2,7 +2,6 @@
 #include <immintrin.h>
 
 #include "compute/kernels/cpu/delta_rows.inl.h"
-#include "compute/kernels/row_bodies.h"
 
 namespace hocket::cpu {
 namespace {

@@ -4,10 +4,10 @@
 
 // False positive of g++ 12 on the undefined registers of its own intrinsics.
 #pragma GCC diagnostic ignored "-Wuninitialized"
-#include "compute/kernels/attention_block.h"
+#include "compute/kernels/arithmetic/attention_block.h"
+#include "compute/kernels/arithmetic/math.h"
 #include "compute/kernels/cpu/avx512_step.h"
 #include "compute/kernels/cpu/row_counts.h"
-#include "compute/kernels/math.h"
 
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units

@@ -4,9 +4,9 @@
 //   more rows      two panels at a time, in chunks of k that are widened once for all rows
 #pragma once
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_product.inl.h"
 #include "compute/kernels/cpu/row_counts.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units

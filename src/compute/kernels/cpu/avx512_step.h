@@ -1,4 +1,4 @@
-// A step of the canonical product (product_kernels.h) on 512-bit registers: some neighbouring k,
+// A step of the canonical product (arithmetic/product.h) on 512-bit registers: some neighbouring k,
 // which sixteen columns add to their sums e and o. The product, attention and fp8 are written once
 // for any step:
 //
@@ -11,8 +11,8 @@
 
 #include <immintrin.h>
 
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/kernels/cpu/avx512_lanes.h"
-#include "compute/kernels/packed_weight.h"
 
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units

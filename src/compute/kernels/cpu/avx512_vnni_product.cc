@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_group.h"
 #include "compute/kernels/cpu/fetch.h"
 #include "compute/kernels/cpu/row_counts.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {

@@ -1,8 +1,8 @@
 // The bodies of delta_rows.h for 16 lanes V, in the manner of rows.inl.h.
 #pragma once
 
+#include "compute/kernels/arithmetic/delta_rows.h"
 #include "compute/kernels/cpu/rows.inl.h"
-#include "compute/kernels/delta_rows.h"
 
 namespace hocket::cpu {
 

@@ -2,9 +2,9 @@
 // blocks, because sixteen registers hold the sums of one block only.
 #include <immintrin.h>
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx2_registers.h"
 #include "compute/kernels/cpu/row_counts.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {

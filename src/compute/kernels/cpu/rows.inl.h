@@ -1,4 +1,4 @@
-// The row bodies for 16 lanes V, as row_kernels.h defines them. A unit for one instruction set
+// The row bodies for 16 lanes V, as arithmetic/rows.h defines them. A unit for one instruction set
 // defines V in an anonymous namespace and takes Rows<V>::table(): nothing here may be emitted as a
 // shared symbol, so no inline function of other headers is called.
 //
@@ -12,10 +12,8 @@
 //   store_bytes(int8_t*), store_bytes(int8_t*, int n) of lanes in [-128, 127], V::load_bytes.
 #pragma once
 
-#include "compute/kernels/math.h"
-#include "compute/kernels/router.h"
-#include "compute/kernels/row_kernels.h"
-#include "compute/kernels/row_stats.h"
+#include "compute/kernels/arithmetic/math.h"
+#include "compute/kernels/arithmetic/rows.h"
 
 namespace hocket::cpu {
 

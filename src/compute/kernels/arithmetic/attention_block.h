@@ -6,12 +6,12 @@
 
 #include <cstdint>
 
-#include "base/machine.h"
-#include "compute/kernels/attention.h"
-#include "compute/kernels/choose.h"
+#include "compute/tensor/bf16.h"
+#include "compute/tensor/view.h"
 
 namespace hocket {
 
+inline constexpr int kSoftmaxBlock = 128;
 // Rows that one call of a body takes; the block's keys stay in cache while they are processed.
 inline constexpr int kBlockRows = 16;
 // Units of 32 keys in a block. A unit is two panels of keys and one k-block of values.
@@ -57,17 +57,5 @@ extern const BlockBody<Bf16> kAvx512BlockBf16;
 extern const BlockBody<float> kAvx512BlockF32;
 extern const BlockBody<Bf16> kAvx512Bf16Block;
 }  // namespace cpu
-
-// Returns the body for items of `rows` query rows; null if such items run by separate products.
-template <class T>
-const BlockBody<T>* block_body(Isa isa, int rows) {
-  if (isa < Isa::avx512) return nullptr;
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return &cpu::kAvx512BlockF32;
-  } else {
-    if (isa >= Isa::amx && rows >= kTileRows) return nullptr;
-    return pairs_bf16(isa) ? &cpu::kAvx512Bf16Block : &cpu::kAvx512BlockBf16;
-  }
-}
 
 }  // namespace hocket

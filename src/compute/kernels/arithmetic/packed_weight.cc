@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "compute/kernels/packed_weight.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 
 namespace hocket {
 namespace {
