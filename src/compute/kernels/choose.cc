@@ -28,7 +28,7 @@ constexpr int ceil_div(int a, int b) {
 
 }  // namespace
 
-bool pairs_bf16(Isa isa) {
+bool uses_vdpbf16ps(Isa isa) {
   return isa == Isa::avx512_bf16 || (isa > Isa::avx512_bf16 && is_bf16_faster_than_fma());
 }
 

@@ -10,9 +10,9 @@
 
 namespace hocket {
 
-// Returns true if the vector bodies of bf16 multiply pairs by VDPBF16PS, false if they use FMA: on
-// the level avx512_bf16, and on a level with tiles where pairs are faster.
-bool pairs_bf16(Isa isa);
+// Returns true if the vector bodies of bf16 multiply by VDPBF16PS, false if they use FMA: on the
+// level avx512_bf16, and on a level with tiles where that is faster.
+bool uses_vdpbf16ps(Isa isa);
 
 // The shape of a product that workers share.
 struct TaskShape {

@@ -13,13 +13,13 @@ using Fp8Body = void (*)(const ScaledProduct<Bf16>&);
 using IntegerBody = void (*)(const ScaledProduct<int8_t>&);
 
 // AVX-512 bodies of bf16 and fp8: by FMA, and by VDPBF16PS.
-struct Fma {
+struct FmaBodies {
   static constexpr Bf16Body kBf16 = cpu::avx512_product_bf16;
   static constexpr Fp8Body kFp8 = cpu::avx512_vbmi_product_fp8;
   static constexpr Fp8Body kMx = cpu::avx512_product_mx;
 };
-struct Bf16Pairs {
-  static constexpr Bf16Body kBf16 = cpu::avx512_bf16_product;
+struct Vdpbf16psBodies {
+  static constexpr Bf16Body kBf16 = cpu::avx512_bf16_product_bf16;
   static constexpr Fp8Body kFp8 = cpu::avx512_bf16_vbmi_product_fp8;
   static constexpr Fp8Body kMx = cpu::avx512_bf16_product_mx;
 };
@@ -80,8 +80,8 @@ ProductKernels tile_level_of(Isa isa, IntegerBodies integers) {
 }
 template <Bf16Body tiles>
 ProductKernels tile_level(Isa isa, IntegerBodies integers) {
-  return pairs_bf16(isa) ? tile_level_of<Bf16Pairs, tiles>(isa, integers)
-                         : tile_level_of<Fma, tiles>(isa, integers);
+  return uses_vdpbf16ps(isa) ? tile_level_of<Vdpbf16psBodies, tiles>(isa, integers)
+                             : tile_level_of<FmaBodies, tiles>(isa, integers);
 }
 
 std::array<ProductKernels, 6> make_kernels() {
@@ -106,8 +106,8 @@ std::array<ProductKernels, 6> make_kernels() {
       {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32,
        widened_fp8<cpu::avx2_product_bf16, cpu::avx2_widen_tile>, cpu::avx2_product_int8,
        cpu::avx2_product_int4, widened_mx<cpu::avx2_product_bf16, cpu::avx2_widen_mx_tile>},
-      vector_level<Fma>(Isa::avx512, integers),
-      vector_level<Bf16Pairs>(Isa::avx512_bf16, integers),
+      vector_level<FmaBodies>(Isa::avx512, integers),
+      vector_level<Vdpbf16psBodies>(Isa::avx512_bf16, integers),
       tile_level<cpu::amx_product_bf16>(Isa::amx, tiles ? on_tiles : integers),
       tile_level<cpu::amx_emulated_product_bf16>(Isa::amx_emulated, emulated),
   }};

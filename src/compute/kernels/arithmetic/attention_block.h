@@ -1,6 +1,6 @@
 // A body for one softmax block: scores, softmax and values of some query rows, for instruction sets
-// whose product has no tiles of its own. Queries and probabilities are kept as the words that its
-// products read, so no number is prepared twice.   Private to attention; thread: any worker, FTZ
+// whose product has no tiles of its own. Queries and probabilities are kept as the row operands of
+// its products, so no number is prepared twice.   Private to attention; thread: any worker, FTZ
 // and DAZ set. Bits: those of attention.h.
 #pragma once
 
@@ -20,7 +20,7 @@ inline constexpr int kBlockUnits = kSoftmaxBlock / kBlockK;
 template <class T>
 struct BlockRows {
   int rows = 0;              // 1..kBlockRows
-  const float* q = nullptr;  // words of BlockBody::query_words, rows q_stride words apart
+  const float* q = nullptr;  // as BlockBody::prepare_queries makes them, rows q_stride apart
   int64_t q_stride = 0;
   int k_blocks = 0;
   // [rows] a row sees keys [hidden, visible) of the block, 0 <= hidden < visible <= 128; neither
@@ -45,17 +45,17 @@ struct BlockRows {
 
 template <class T>
 struct BlockBody {
-  // Turns n numbers of query rows, a multiple of 32, into words of 32 bits, whose meaning is the
-  // body's own.
-  void (*query_words)(const T* q, int64_t n, float* words);
-  int block_words;  // words of 32 numbers, at most 32
+  // Turns n numbers of query rows, a multiple of 32, into row operands of 32 bits, whose meaning is
+  // the body's own.
+  void (*prepare_queries)(const T* q, int64_t n, float* operands);
+  int block_operands;  // operands of 32 numbers, at most 32
   void (*run)(const BlockRows<T>&);
 };
 
 namespace cpu {
-extern const BlockBody<Bf16> kAvx512BlockBf16;
-extern const BlockBody<float> kAvx512BlockF32;
-extern const BlockBody<Bf16> kAvx512Bf16Block;
+extern const BlockBody<Bf16> kBf16BlockByFma;
+extern const BlockBody<float> kF32BlockByFma;
+extern const BlockBody<Bf16> kBf16BlockByVdpbf16ps;
 }  // namespace cpu
 
 }  // namespace hocket

@@ -17,14 +17,14 @@ void product_int4(const ScaledProduct<int8_t>& p);
 
 namespace hocket::cpu {
 
-// The vector bodies prepare rows in scratch: they are widened to fp32, or paired for VDPBF16PS
-// (cpu/avx512_bf16_step.h). Weights are prepared in registers; AVX-512 prepares them once for all
-// rows where there are more than kVectorRows.
+// Names: instruction set, `product`, format. The vector bodies prepare rows in scratch: they are
+// widened to fp32, or put in the order of VDPBF16PS (cpu/avx512_bf16_step.h). Weights are prepared
+// in registers; AVX-512 prepares them once for all rows where there are more than kVectorRows.
 void avx2_product_bf16(const Product<Bf16>& p);
 void avx2_product_f32(const Product<float>& p);
 void avx512_product_bf16(const Product<Bf16>& p);
 void avx512_product_f32(const Product<float>& p);
-void avx512_bf16_product(const Product<Bf16>& p);
+void avx512_bf16_product_bf16(const Product<Bf16>& p);
 void avx512_vbmi_product_fp8(const ScaledProduct<Bf16>& p);
 void avx512_bf16_vbmi_product_fp8(const ScaledProduct<Bf16>& p);
 
