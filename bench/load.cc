@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <thread>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "server/http/sse.h"
 
 namespace hocket {
@@ -112,7 +112,7 @@ class Arrivals {
     TimePoint due;
   };
   std::optional<Arrival> next() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     TimePoint due = RealClock().now();
     if (options_.request_rate > 0) {
       gaps_ += std::exponential_distribution<double>(options_.request_rate)(random_);
@@ -127,10 +127,10 @@ class Arrivals {
  private:
   const LoadOptions& options_;
   const TimePoint start_ = RealClock().now();
-  std::mutex mutex_;
-  std::mt19937_64 random_;
-  double gaps_ = 0;
-  int index_ = 0;
+  Mutex mutex_;
+  std::mt19937_64 random_ HOCKET_GUARDED_BY(mutex_);
+  double gaps_ HOCKET_GUARDED_BY(mutex_) = 0;
+  int index_ HOCKET_GUARDED_BY(mutex_) = 0;
 };
 
 // Reads one streamed answer, event by event.

@@ -1,6 +1,8 @@
 """Tests the faults that text rules find, and when a remembered pass is no longer valid."""
 
 import hashlib
+import shutil
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -53,6 +55,29 @@ class LintTest(unittest.TestCase):
     def test_loose_ends_and_missing_guards(self):
         self.assertIn("a loose end", self.faults("src/base/a.cc", "// TO" + "DO later")[0])
         self.assertIn("no #pragma once", self.faults("src/base/a.h", "int x;\n")[0])
+
+    @unittest.skipUnless(shutil.which(lint.CLANG), f"{lint.CLANG} is not installed")
+    def test_clang_finds_a_guarded_member_that_is_used_without_its_mutex(self):
+        body = """#include "base/mutex.h"
+struct Counts {
+  hocket::Mutex mutex;
+  int num HOCKET_GUARDED_BY(mutex) = 0;
+  void grow() HOCKET_REQUIRES(mutex) { ++num; }
+  int look() { %s return num; }
+  void count() { %s grow(); }
+};
+"""
+        lock = "const hocket::MutexLock lock(mutex);"
+        self.assertIn("--extra-arg=-Wthread-safety", lint.TIDY_ARGUMENTS)
+        for first, second, fault in (
+            (lock, lock, None),
+            ("", lock, "reading variable 'num' requires holding mutex"),
+            (lock, "", "calling function 'grow' requires holding mutex"),
+        ):
+            self.write("a.cc", body % (first, second))
+            command = [lint.CLANG, "-std=c++23", "-fsyntax-only", "-Wthread-safety", f"-I{lint.ROOT / 'src'}", self.root / "a.cc"]
+            found = subprocess.run(command, capture_output=True, text=True).stderr
+            self.assertIn(fault, found) if fault else self.assertEqual(found, "")
 
     def test_a_page_that_is_cited_exists(self):
         gone, here = "docs" + "/gone.md", "docs" + "/here.md"  # cut in two, so that this file passes too

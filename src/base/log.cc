@@ -9,11 +9,11 @@
 #include <cmath>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "base/json_text.h"
 #include "base/log_queue.h"
+#include "base/mutex.h"
 
 namespace hocket::log {
 namespace {
@@ -120,7 +120,7 @@ class QueueSink final : public spdlog::sinks::sink {
   void log(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       formatter_->format(message, line);
     }
     queue().put({line.data(), line.size()});
@@ -130,13 +130,13 @@ class QueueSink final : public spdlog::sinks::sink {
     set_formatter(std::make_unique<spdlog::pattern_formatter>(text));
   }
   void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     formatter_ = std::move(formatter);
   }
 
  private:
-  std::mutex mutex_;
-  std::unique_ptr<spdlog::formatter> formatter_;
+  Mutex mutex_;
+  std::unique_ptr<spdlog::formatter> formatter_ HOCKET_GUARDED_BY(mutex_);
 };
 
 // The logger is never destroyed, like the queue.

@@ -36,7 +36,7 @@ Queue& queue() {
 
 void Queue::put(std::string_view line) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (mode_ != Mode::direct) {
       if (mode_ == Mode::abandoned || line.size() > kQueueBytes - num_bytes_) {
         ++num_lost_;
@@ -52,7 +52,7 @@ void Queue::put(std::string_view line) {
 }
 
 void Queue::start() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (mode_ == Mode::queued) return;
   mode_ = Mode::queued;
   // Lines that are lost before the thread runs are among those that it reports.
@@ -62,7 +62,7 @@ void Queue::start() {
 }
 
 void Queue::stop(Duration patience) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (mode_ != Mode::queued) return;
   const bool all = wait_written(lock, patience);
   mode_ = all ? Mode::direct : Mode::abandoned;
@@ -80,12 +80,14 @@ void Queue::stop(Duration patience) {
 }
 
 bool Queue::flush(Duration patience) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   return mode_ != Mode::queued || wait_written(lock, patience);
 }
 
-bool Queue::wait_written(std::unique_lock<std::mutex>& lock, Duration patience) {
-  return written_.wait_for(lock, patience, [this] { return num_bytes_ == 0 && num_writing_ == 0; });
+bool Queue::wait_written(MutexLock& lock, Duration patience) {
+  return written_.wait_for(lock, patience, [this]() HOCKET_REQUIRES(mutex_) {
+    return num_bytes_ == 0 && num_writing_ == 0;
+  });
 }
 
 // Takes the oldest whole lines, or the beginning of one that is longer than a piece.
@@ -101,9 +103,9 @@ std::string_view Queue::take(std::span<char> piece) {
 
 void Queue::run(int turn, int64_t num_reported) {
   std::array<char, kPieceBytes> piece;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    arrived_.wait(lock, [&] { return turn != turn_ || num_bytes_ > 0; });
+    arrived_.wait(lock, [&]() HOCKET_REQUIRES(mutex_) { return turn != turn_ || num_bytes_ > 0; });
     if (turn != turn_) return;
     const std::string_view lines = take(piece);
     num_writing_ = std::max<int64_t>(1, lines_in(lines));

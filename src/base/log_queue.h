@@ -11,11 +11,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 
 namespace hocket::log {
@@ -36,17 +36,20 @@ class Queue {
  private:
   enum class Mode : uint8_t { direct, queued, abandoned };
   void run(int turn, int64_t num_reported);
-  std::string_view take(std::span<char> piece);
-  bool wait_written(std::unique_lock<std::mutex>& lock, Duration patience);
+  std::string_view take(std::span<char> piece) HOCKET_REQUIRES(mutex_);
+  bool wait_written(MutexLock& lock, Duration patience) HOCKET_REQUIRES(mutex_);
   static std::string_view write_out(std::string_view lines);
 
-  std::mutex mutex_;  // guards all members but num_lost_
+  Mutex mutex_;
   std::condition_variable arrived_, written_;
-  Mode mode_ = Mode::direct;
-  int turn_ = 0;  // counts start() and stop(): a thread that began with another value ends
-  const std::unique_ptr<char[]> ring_ = std::make_unique_for_overwrite<char[]>(kQueueBytes);
-  size_t first_ = 0, num_bytes_ = 0;
-  int64_t num_writing_ = 0;  // lines that the thread has taken
+  Mode mode_ HOCKET_GUARDED_BY(mutex_) = Mode::direct;
+  // Counts start() and stop(): a thread that began with another value ends.
+  int turn_ HOCKET_GUARDED_BY(mutex_) = 0;
+  const std::unique_ptr<char[]> ring_ HOCKET_GUARDED_BY(mutex_) =
+      std::make_unique_for_overwrite<char[]>(kQueueBytes);
+  size_t first_ HOCKET_GUARDED_BY(mutex_) = 0;
+  size_t num_bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
+  int64_t num_writing_ HOCKET_GUARDED_BY(mutex_) = 0;  // lines that the thread has taken
   Thread thread_;
   std::atomic<int64_t> num_lost_{0};
 };

@@ -5,27 +5,29 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/mutex.h"
 
 namespace hocket {
 
 template <class T>
 class Mailbox {
  public:
-  explicit Mailbox(size_t capacity) : ring_(capacity) { HOCKET_CHECK(capacity > 0u); }
+  explicit Mailbox(size_t capacity) : capacity_(capacity), ring_(capacity) {
+    HOCKET_CHECK(capacity > 0u);
+  }
 
   // Moves from `item`. Returns false and leaves `item` untouched when full or closed, so that it
   // can be tried again.   Thread: any.
   [[nodiscard]] bool push(T& item) {
     {
-      std::lock_guard lock(mutex_);
-      if (closed_ || count_ == ring_.size()) return false;
-      ring_[(head_ + count_) % ring_.size()].emplace(std::move(item));
+      MutexLock lock(mutex_);
+      if (closed_ || count_ == capacity_) return false;
+      ring_[(head_ + count_) % capacity_].emplace(std::move(item));
       ++count_;
     }
     arrived_.notify_one();
@@ -35,7 +37,7 @@ class Mailbox {
 
   // Returns the oldest item, if any; never waits.   Thread: the reader.
   std::optional<T> pop() {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return take();
   }
 
@@ -43,8 +45,9 @@ class Mailbox {
   // closed and empty.   Thread: the reader.
   template <class Rep, class Period>
   std::optional<T> wait_pop(std::chrono::duration<Rep, Period> timeout) {
-    std::unique_lock lock(mutex_);
-    arrived_.wait_for(lock, timeout, [&] { return count_ > 0 || closed_ || woken_; });
+    MutexLock lock(mutex_);
+    arrived_.wait_for(lock, timeout,
+                      [&]() HOCKET_REQUIRES(mutex_) { return count_ > 0 || closed_ || woken_; });
     woken_ = false;
     return take();
   }
@@ -52,7 +55,7 @@ class Mailbox {
   // Makes a waiting reader return.   Thread: any.
   void wake() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       woken_ = true;
     }
     arrived_.notify_one();
@@ -61,37 +64,40 @@ class Mailbox {
   // Refuses further pushes; items inside can still be popped.   Thread: any.
   void close() {
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       closed_ = true;
     }
     arrived_.notify_all();
   }
 
   bool closed() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return closed_;
   }
   size_t size() const {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     return count_;
   }
-  size_t capacity() const { return ring_.size(); }
+  size_t capacity() const { return capacity_; }
 
  private:
-  std::optional<T> take() {
+  std::optional<T> take() HOCKET_REQUIRES(mutex_) {
     if (count_ == 0) return std::nullopt;
     std::optional<T> item = std::move(ring_[head_]);
     ring_[head_].reset();
-    head_ = (head_ + 1) % ring_.size();
+    head_ = (head_ + 1) % capacity_;
     --count_;
     return item;
   }
 
-  mutable std::mutex mutex_;
+  const size_t capacity_;
+  mutable Mutex mutex_;
   std::condition_variable arrived_;
-  std::vector<std::optional<T>> ring_;
-  size_t head_ = 0, count_ = 0;
-  bool closed_ = false, woken_ = false;
+  std::vector<std::optional<T>> ring_ HOCKET_GUARDED_BY(mutex_);
+  size_t head_ HOCKET_GUARDED_BY(mutex_) = 0;
+  size_t count_ HOCKET_GUARDED_BY(mutex_) = 0;
+  bool closed_ HOCKET_GUARDED_BY(mutex_) = false;
+  bool woken_ HOCKET_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace hocket

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <random>
 #include <span>
 #include <unordered_map>
 #include <utility>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "capi/request_rules.h"
 #include "engine/grammar/grammar_trials.h"
@@ -83,12 +83,12 @@ class OfflineEngine::Table {
                                  thinks ? reasoning_marks_ : std::span<const TokenId>());
       entry->matcher.emplace(request.sampling.stop, StopText::trim);
     }
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     entries_.emplace(id, std::move(entry));
   }
 
   void forget(RequestId id) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     entries_.erase(id);
   }
 
@@ -119,7 +119,7 @@ class OfflineEngine::Table {
     std::unique_ptr<Entry> ended;
     Entry* entry = nullptr;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       const auto found = entries_.find(output.id);
       if (found == entries_.end()) return;
       entry = found->second.get();
@@ -177,8 +177,8 @@ class OfflineEngine::Table {
   const std::span<const TokenId> reasoning_marks_;
   Outbox outbox_;
   std::atomic<bool> stopping_ = false;
-  std::mutex mutex_;  // guards entries_
-  std::unordered_map<RequestId, std::unique_ptr<Entry>> entries_;
+  Mutex mutex_;
+  std::unordered_map<RequestId, std::unique_ptr<Entry>> entries_ HOCKET_GUARDED_BY(mutex_);
   Thread thread_;
 };
 

@@ -16,28 +16,28 @@ void Shared::set(const ClusterView& view) {
 }
 
 void Shared::publish(const ClusterView& view) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   set(view);
 }
 
 void Shared::publish_over(const ClusterView& view) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   over_ = std::max(over_, view.epoch);
   set(view);
 }
 
 void Shared::publish_status(std::vector<RankStatus> status) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   status_ = std::move(status);
 }
 
 void Shared::publish_local_host(std::string host) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   local_host_ = std::move(host);
 }
 
 void Shared::give_up(const Error& why) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!failure_) failure_ = why;
   entered_ = 0;
   abort.store(1, std::memory_order_release);
@@ -46,27 +46,27 @@ void Shared::give_up(const Error& why) {
 }
 
 ClusterView Shared::view() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return view_;
 }
 
 std::optional<Error> Shared::failure() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return failure_;
 }
 
 std::vector<RankStatus> Shared::status() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return status_;
 }
 
 std::string Shared::local_host() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return local_host_;
 }
 
 Result<void> Shared::enter(uint32_t epoch) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (failure_) return fail(*failure_);
   if (!view_.whole()) return fail(ErrorCode::lost_rank, "{}", missing(view_));
   if (view_.epoch != epoch || epoch <= over_)
@@ -78,15 +78,17 @@ Result<void> Shared::enter(uint32_t epoch) {
 }
 
 uint32_t Shared::leave_epoch() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   abort.store(1, std::memory_order_release);
   over_ = std::max(over_, entered_);
   return std::exchange(entered_, 0);
 }
 
 Result<ClusterView> Shared::wait_whole(Duration most) {
-  std::unique_lock lock(mutex_);
-  const auto ready = [&] { return failure_ || (view_.whole() && view_.epoch > over_); };
+  MutexLock lock(mutex_);
+  const auto ready = [&]() HOCKET_REQUIRES(mutex_) {
+    return failure_ || (view_.whole() && view_.epoch > over_);
+  };
   const bool in_time = changed_.wait_for(lock, most, ready);
   if (failure_) return fail(*failure_);
   if (in_time) return view_;
@@ -96,8 +98,8 @@ Result<ClusterView> Shared::wait_whole(Duration most) {
 }
 
 Result<void> Shared::wait_view(Duration most) {
-  std::unique_lock lock(mutex_);
-  const auto ready = [&] { return failure_ || !view_.members.empty(); };
+  MutexLock lock(mutex_);
+  const auto ready = [&]() HOCKET_REQUIRES(mutex_) { return failure_ || !view_.members.empty(); };
   const bool in_time = changed_.wait_for(lock, most, ready);
   if (failure_) return fail(*failure_);
   if (!in_time) return fail(ErrorCode::timed_out, "rank 0 did not answer in time");

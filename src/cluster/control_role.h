@@ -7,12 +7,12 @@
 #include <condition_variable>
 #include <future>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cluster/connection.h"
 #include "cluster/membership.h"
 #include "cluster/pulse.h"
@@ -65,16 +65,16 @@ class Shared {
   Result<void> wait_view(Duration most);
 
  private:
-  void set(const ClusterView& view);
+  void set(const ClusterView& view) HOCKET_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   std::condition_variable changed_;
-  ClusterView view_;
-  std::optional<Error> failure_;
-  std::vector<RankStatus> status_;
-  std::string local_host_;
-  uint32_t entered_ = 0;  // epoch that the engine entered; 0 if none
-  uint32_t over_ = 0;     // epochs up to this one cannot be entered
+  ClusterView view_ HOCKET_GUARDED_BY(mutex_);
+  std::optional<Error> failure_ HOCKET_GUARDED_BY(mutex_);
+  std::vector<RankStatus> status_ HOCKET_GUARDED_BY(mutex_);
+  std::string local_host_ HOCKET_GUARDED_BY(mutex_);
+  uint32_t entered_ HOCKET_GUARDED_BY(mutex_) = 0;  // epoch that the engine entered; 0 if none
+  uint32_t over_ HOCKET_GUARDED_BY(mutex_) = 0;     // epochs up to this one cannot be entered
 };
 
 // A command of another thread to the control thread.

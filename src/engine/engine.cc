@@ -279,7 +279,7 @@ Result<void> Engine::submit(RequestInput input) {
   HOCKET_TRY_VOID(check_queue(input, queued, s.max_queued_requests, s.priorities));
   int chosen = 0;
   if (s.router) {
-    std::lock_guard lock(s.router_mutex);
+    MutexLock lock(s.router_mutex);
     HOCKET_TRY(chosen, s.router->choose(input.cache_namespace, input.prompt, s.loads()));
   }
   if (!s.ranks[static_cast<size_t>(chosen)]->submit(input))
@@ -330,7 +330,7 @@ bool Engine::flush_cache() {
       const bool here = answers[i].get();
       flushed &= here;
       if (!here || !s.router) continue;
-      std::lock_guard lock(s.router_mutex);
+      MutexLock lock(s.router_mutex);
       s.router->forget(static_cast<int>(i));
     } catch (const std::future_error&) {
       flushed = false;  // the engine stopped before it answered

@@ -3,10 +3,10 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
 #include "compute/comm/loopback.h"
 #include "engine/engine.h"
 #include "engine/rank_loop.h"
@@ -36,8 +36,9 @@ struct Engine::State {
   std::optional<LoopbackHub> hub;         // if several ranks are here
   SharedFate fate;                        // if several ranks are here
   std::unique_ptr<ControlPlane> control;  // if ranks are in other processes
-  std::optional<RequestRouter> router;    // if several ranks are here
-  std::mutex router_mutex;
+  Mutex router_mutex;
+  // If several ranks are here.
+  std::optional<RequestRouter> router HOCKET_PT_GUARDED_BY(router_mutex);
   std::optional<ExpertStats> experts;  // nullopt for a dense model
   std::shared_ptr<const StageForecast> forecast;
   std::shared_ptr<const OrderTable> orders;

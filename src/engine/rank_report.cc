@@ -44,7 +44,7 @@ StepPlace RankReport::place() const {
 RankStats RankReport::stats() const {
   RankStats copy;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     copy = stats_;
   }
   const int handed_over = num_handed_over_;  // they wait already, though no step has seen them
@@ -59,7 +59,7 @@ RankStats RankReport::stats() const {
 }
 
 void RankReport::count_end(FinishReason finish) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ++(finish == FinishReason::abort   ? stats_.num_requests_aborted
      : finish == FinishReason::error ? stats_.num_requests_failed
                                      : stats_.num_requests_finished);
@@ -97,7 +97,7 @@ void RankReport::publish(const Flight& flight, const Scheduler& scheduler, TimeP
   board_.note(scheduler, now);
   note_step(flight, counts);
   last_turn_ns_ = now.time_since_epoch().count();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   stats_.scheduler = counts;
   stats_.steps = step_log_.counts();
   stats_.gen_throughput = flight.batch->slices.empty() ? 0 : step_log_.gen_throughput();
@@ -112,7 +112,7 @@ void RankReport::publish_idle(const Scheduler& scheduler) {
   publish_load(now);
   board_.note_rest(scheduler, clock_.now());
   note_turn();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   stats_.scheduler = now;
   stats_.gen_throughput = 0;
 }

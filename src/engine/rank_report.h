@@ -5,12 +5,12 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "cluster/pulse.h"
 #include "engine/flight.h"
 #include "engine/watch/engine_stats.h"
@@ -83,8 +83,8 @@ class RankReport {
   std::atomic<int64_t> last_turn_ns_;    // end of the last step, or of the last note_turn()
   std::atomic<bool> busy_{false};
   std::atomic<Verb> verb_{Verb::rest};
-  mutable std::mutex mutex_;
-  RankStats stats_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  RankStats stats_ HOCKET_GUARDED_BY(mutex_);
 };
 
 }  // namespace hocket

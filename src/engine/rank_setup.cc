@@ -1,8 +1,8 @@
 #include "engine/rank_setup.h"
 
 #include <algorithm>
-#include <mutex>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "cluster/member.h"
 #include "cluster/spawn.h"
@@ -34,7 +34,7 @@ class SharedProgress {
       : of_(num_ranks), tell_(tell) {}
 
   void report(size_t rank, const LoadProgress& progress) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     of_[rank] = progress;
     LoadProgress sum;
     for (const LoadProgress& one : of_) {
@@ -46,8 +46,8 @@ class SharedProgress {
   }
 
  private:
-  std::mutex mutex_;
-  std::vector<LoadProgress> of_;
+  Mutex mutex_;
+  std::vector<LoadProgress> of_ HOCKET_GUARDED_BY(mutex_);
   const std::function<void(const LoadProgress&)>& tell_;
 };
 

@@ -4,12 +4,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/check.h"
+#include "base/mutex.h"
 #include "compute/comm/wire.h"
 
 namespace hocket {
@@ -22,9 +22,9 @@ constexpr Duration kLongestWait = std::chrono::hours(24 * 365);
 
 }  // namespace
 
-// One lock protects everything. In virtual time a rank is `running` unless it is inside pause();
-// the last rank that stops turns the clock. A rank that has not joined yet holds the clock; one
-// that left does not.
+// The mutex guards everything that changes. In virtual time a rank is `running` unless it is inside
+// pause(); the last rank that stops turns the clock. A rank that has not joined yet holds the
+// clock; one that left does not.
 struct LoopbackHub::State {
   enum class Activity : uint8_t { absent, running, waiting, spending };
   struct Rank {
@@ -39,8 +39,8 @@ struct LoopbackHub::State {
     bool lose = false, leave = false;
   };
 
-  State(int num_ranks, const LinkModel& links, Time mode)
-      : wire(num_ranks, links), is_virtual(mode == Time::virtual_time) {
+  State(int num_ranks_in, const LinkModel& links, Time mode)
+      : num_ranks(num_ranks_in), is_virtual(mode == Time::virtual_time), wire(num_ranks_in, links) {
     for (int i = 0; i < num_ranks; ++i) ranks.emplace_back();
   }
 
@@ -49,19 +49,19 @@ struct LoopbackHub::State {
   }
 
   // Real time: carries out everything up to now and wakes the ranks that it concerns.
-  void settle() {
+  void settle() HOCKET_REQUIRES(mutex) {
     if (is_virtual) return;
     const TimePoint time = now();
     wire.commit(time);
     wire.advance(time);
-    for (int i = 0; i < wire.num_ranks(); ++i) {
+    for (int i = 0; i < num_ranks; ++i) {
       if (ranks[i].activity == Activity::waiting && wire.has_news(i)) ranks[i].wake.notify_one();
     }
   }
 
-  void apply_faults() {
+  void apply_faults() HOCKET_REQUIRES(mutex) {
     if (new_links) wire.set_links(*std::exchange(new_links, std::nullopt));
-    for (int i = 0; i < wire.num_ranks(); ++i) {
+    for (int i = 0; i < num_ranks; ++i) {
       Rank& rank = ranks[i];
       if (rank.cut) wire.cut(i, *std::exchange(rank.cut, std::nullopt));
       if (rank.stall.count() > 0) wire.stall(i, now() + std::exchange(rank.stall, Duration{}));
@@ -71,20 +71,20 @@ struct LoopbackHub::State {
   }
 
   // Called after a fault was noted.
-  void faults_noted() {
+  void faults_noted() HOCKET_REQUIRES(mutex) {
     if (is_virtual) return turn();
     apply_faults();
     settle();
   }
 
-  bool may_turn() const {
+  bool may_turn() const HOCKET_REQUIRES(mutex) {
     return std::ranges::all_of(ranks, [](const Rank& rank) {
       return rank.has_joined && rank.activity != Activity::running;
     });
   }
 
   // Virtual time: if all ranks wait, goes from event to event until one of them runs.
-  void turn() {
+  void turn() HOCKET_REQUIRES(mutex) {
     if (!may_turn()) return;
     for (;;) {
       apply_faults();
@@ -92,7 +92,7 @@ struct LoopbackHub::State {
       wire.advance(now());
       TimePoint next = wire.next_event();
       bool anybody = false, woken = false;
-      for (int i = 0; i < wire.num_ranks(); ++i) {
+      for (int i = 0; i < num_ranks; ++i) {
         if (ranks[i].activity == Activity::absent) continue;
         anybody = true;
         woken |= wake_if_due(i);
@@ -103,7 +103,7 @@ struct LoopbackHub::State {
     }
   }
 
-  bool wake_if_due(int i) {
+  bool wake_if_due(int i) HOCKET_REQUIRES(mutex) {
     Rank& rank = ranks[i];
     const bool told = rank.activity == Activity::waiting && (wire.has_news(i) || rank.woken);
     if (!told && !wire.is_lost(i) && rank.until > now()) return false;
@@ -113,7 +113,7 @@ struct LoopbackHub::State {
   }
 
   // Virtual time: stops the rank until it is due.
-  void pause(std::unique_lock<std::mutex>& lock, int i, Activity activity, Duration most) {
+  void pause(MutexLock& lock, int i, Activity activity, Duration most) HOCKET_REQUIRES(mutex) {
     Rank& rank = ranks[i];
     HOCKET_CHECK(rank.activity == Activity::running);
     rank.until = now() + std::clamp(most, Duration{}, kLongestWait);
@@ -122,7 +122,7 @@ struct LoopbackHub::State {
     rank.wake.wait(lock, [&] { return rank.activity == Activity::running; });
   }
 
-  void wait_real(std::unique_lock<std::mutex>& lock, int i, Duration most) {
+  void wait_real(MutexLock& lock, int i, Duration most) HOCKET_REQUIRES(mutex) {
     Rank& rank = ranks[i];
     const TimePoint deadline = now() + std::clamp(most, Duration{}, kLongestWait);
     for (;;) {
@@ -138,26 +138,21 @@ struct LoopbackHub::State {
         rank.wake.wait_until(lock, until);
         rank.activity = Activity::running;
       } else {
-        lock.unlock();
+        mutex.unlock();
         std::this_thread::yield();
-        lock.lock();
+        mutex.lock();
       }
     }
   }
 
-  mutable std::mutex mutex;
-  Wire wire;
+  const int num_ranks;
   const bool is_virtual;
+  mutable Mutex mutex;
+  Wire wire HOCKET_GUARDED_BY(mutex);
   std::atomic<TimePoint> virtual_now{};  // written under the lock
-  std::deque<Rank> ranks;
-  std::optional<LinkModel> new_links;
+  std::deque<Rank> ranks HOCKET_GUARDED_BY(mutex);
+  std::optional<LinkModel> new_links HOCKET_GUARDED_BY(mutex);
 };
-
-namespace {
-
-using Lock = std::unique_lock<std::mutex>;
-
-}  // namespace
 
 // One rank's end of the hub.
 class LoopbackHub::End final : public Transport {
@@ -166,7 +161,7 @@ class LoopbackHub::End final : public Transport {
   End(const End&) = delete;
   End& operator=(const End&) = delete;
   ~End() override {
-    const Lock lock(hub_.mutex);
+    const MutexLock lock(hub_.mutex);
     hub_.wire.withdraw(rank_);
     hub_.ranks[rank_].activity = State::Activity::absent;
     hub_.ranks[rank_].leave = true;
@@ -174,7 +169,7 @@ class LoopbackHub::End final : public Transport {
   }
 
   int rank() const override { return rank_; }
-  int num_ranks() const override { return hub_.wire.num_ranks(); }
+  int num_ranks() const override { return hub_.num_ranks; }
   TransportCaps caps() const override {
     return {.name = "loopback",
             .moves_by_itself = true,
@@ -184,16 +179,16 @@ class LoopbackHub::End final : public Transport {
   }
 
   void expect(const Channel& from, std::span<std::byte> slot) override {
-    const Lock lock(hub_.mutex);
+    const MutexLock lock(hub_.mutex);
     hub_.wire.expect(rank_, from, slot);
   }
   Result<std::optional<Arrival>> arrived(const Channel& from) override {
-    const Lock lock(hub_.mutex);
+    const MutexLock lock(hub_.mutex);
     hub_.settle();
     return hub_.wire.arrived(rank_, from);
   }
   Result<void> send(const Channel& to, std::span<const std::span<const std::byte>> parts) override {
-    const Lock lock(hub_.mutex);
+    const MutexLock lock(hub_.mutex);
     HOCKET_TRY_VOID(hub_.wire.post(rank_, to, parts));
     hub_.settle();
     // A sleeping receiver must compute anew when its next message comes.
@@ -201,21 +196,21 @@ class LoopbackHub::End final : public Transport {
     return {};
   }
   Result<bool> sent(const Channel& to) override {
-    const Lock lock(hub_.mutex);
+    const MutexLock lock(hub_.mutex);
     hub_.settle();
     return hub_.wire.sent(rank_, to);
   }
   void withdraw() override {
-    const Lock lock(hub_.mutex);
+    const MutexLock lock(hub_.mutex);
     hub_.wire.withdraw(rank_);
   }
   bool progress() override {
-    const Lock lock(hub_.mutex);
+    const MutexLock lock(hub_.mutex);
     hub_.settle();
     return hub_.wire.take_news(rank_);
   }
   void wait(Duration most) override {
-    Lock lock(hub_.mutex);
+    MutexLock lock(hub_.mutex);
     bool& woken = hub_.ranks[rank_].woken;
     if (!hub_.is_virtual)
       hub_.wait_real(lock, rank_, most);
@@ -224,7 +219,7 @@ class LoopbackHub::End final : public Transport {
     woken = false;
   }
   void wake() override {
-    const Lock lock(hub_.mutex);
+    const MutexLock lock(hub_.mutex);
     hub_.ranks[rank_].woken = true;
     if (hub_.is_virtual)
       hub_.turn();
@@ -248,9 +243,9 @@ LoopbackHub::~LoopbackHub() {
 }
 
 std::unique_ptr<Transport> LoopbackHub::join(int rank) {
-  HOCKET_CHECK(rank >= 0 && rank < state_->wire.num_ranks());
+  HOCKET_CHECK(rank >= 0 && rank < state_->num_ranks);
   auto end = std::make_unique<End>(*state_, rank);
-  const Lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   State::Rank& here = state_->ranks[rank];
   HOCKET_CHECK(here.activity == State::Activity::absent);
   if (std::exchange(here.leave, false)) state_->wire.leave(rank);
@@ -261,7 +256,7 @@ std::unique_ptr<Transport> LoopbackHub::join(int rank) {
 }
 
 void LoopbackHub::spend(int rank, Duration duration) {
-  Lock lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   if (!state_->is_virtual) return;
   state_->pause(lock, rank, State::Activity::spending, duration);
 }
@@ -271,26 +266,26 @@ TimePoint LoopbackHub::now() const {
 }
 
 void LoopbackHub::set_links(LinkModel links) {
-  const Lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->new_links = links;
   state_->faults_noted();
 }
 
 void LoopbackHub::cut(int rank, bool is_cut) {
-  const Lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->ranks.at(static_cast<size_t>(rank)).cut = is_cut;
   state_->faults_noted();
 }
 
 void LoopbackHub::stall(int rank, Duration how_long) {
-  const Lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   Duration& stall = state_->ranks.at(static_cast<size_t>(rank)).stall;
   stall = std::max(stall, std::min(how_long, kLongestWait));
   state_->faults_noted();
 }
 
 void LoopbackHub::lose(int rank) {
-  const Lock lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->ranks.at(static_cast<size_t>(rank)).lose = true;
   state_->faults_noted();
 }

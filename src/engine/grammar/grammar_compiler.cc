@@ -68,7 +68,7 @@ GrammarCompiler::GrammarCompiler(Options options)
 
 GrammarCompiler::~GrammarCompiler() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   if (trials_) trials_->stop();
@@ -94,7 +94,7 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const Gram
 
 // False if too many tickets wait in that lane.
 bool GrammarCompiler::enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto is_full = [&] {
     const auto mine = lane.waiting.find(ticket->client_);
     const size_t num_mine = mine == lane.waiting.end() ? 0 : mine->second.size();
@@ -139,9 +139,10 @@ void GrammarCompiler::make_vocabulary() {
 
 // Waits for the next ticket, by turns of the clients. Null when the compiler ends.
 std::shared_ptr<GrammarTicket> GrammarCompiler::next(Lane& lane) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (true) {
-    lane.arrived.wait(lock, [&] { return stopping_ || !lane.waiting.empty(); });
+    lane.arrived.wait(lock,
+                      [&]() HOCKET_REQUIRES(mutex_) { return stopping_ || !lane.waiting.empty(); });
     if (stopping_) return nullptr;
     auto turn = lane.waiting.upper_bound(lane.last_client);
     if (turn == lane.waiting.end()) turn = lane.waiting.begin();
@@ -182,7 +183,7 @@ void GrammarCompiler::serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
 // clients repeat requests that failed.
 std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const GrammarSpec& spec) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const MadeGrammar* found = cache_.find(spec)) {
       ++counts_->num_cache_hits;
       return *found;
@@ -205,7 +206,7 @@ std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const Gr
                          : MadeGrammar(refused(spec, verdict, lane.limits));
   counts_->compile_ns += (now() - begin).count();
   ++(made ? counts_->num_compiled : counts_->num_failed);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   cache_.keep(spec, made);
   counts_->num_cached = cache_.num_entries();
   return made;
@@ -214,7 +215,7 @@ std::optional<MadeGrammar> GrammarCompiler::find_or_compile(Lane& lane, const Gr
 // Returns the sum of bytes that the matchers of a client's answers hold; the sum is forgotten with
 // the last of them.
 std::shared_ptr<std::atomic<int64_t>> GrammarCompiler::bytes_of(uint64_t client) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::weak_ptr<std::atomic<int64_t>>& known = client_bytes_[client];
   auto bytes = known.lock();
   if (bytes == nullptr) {

@@ -18,12 +18,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "engine/grammar/answer_grammar.h"
 #include "engine/grammar/grammar_cache.h"
@@ -101,7 +101,7 @@ class GrammarCompiler {
   void run(Lane& lane);
   void make_vocabulary();
   bool enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
-  static void leave_out_expired(Lane& lane);
+  void leave_out_expired(Lane& lane) HOCKET_REQUIRES(mutex_);
   std::shared_ptr<GrammarTicket> next(Lane& lane);
   void serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
   // Returns nullopt if it takes longer than this lane's limit.
@@ -118,11 +118,11 @@ class GrammarCompiler {
   // Made by the first lane's thread; the second reads it, after a ticket was passed to it.
   std::optional<Result<GrammarVocabulary>> vocabulary_;
 
-  std::mutex mutex_;  // guards the lanes' queues and the next three
-  GrammarCache cache_;
+  Mutex mutex_;  // guards the lanes' queues, too
+  GrammarCache cache_ HOCKET_GUARDED_BY(mutex_);
   // Bytes of each client's answers.
-  std::map<uint64_t, std::weak_ptr<std::atomic<int64_t>>> client_bytes_;
-  bool stopping_ = false;
+  std::map<uint64_t, std::weak_ptr<std::atomic<int64_t>>> client_bytes_ HOCKET_GUARDED_BY(mutex_);
+  bool stopping_ HOCKET_GUARDED_BY(mutex_) = false;
   std::array<Lane, GrammarTrials::kLanes> lanes_;
 };
 

@@ -173,13 +173,13 @@ GrammarTrials::GrammarTrials(Options options) : options_(std::move(options)) {}
 GrammarTrials::~GrammarTrials() = default;
 
 void GrammarTrials::stop() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stopped_ = true;
   if (process_ != nullptr) process_->interrupt();
 }
 
 Result<std::shared_ptr<GrammarTrials::Process>> GrammarTrials::running() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stopped_) return fail(ErrorCode::shutting_down, "no grammar is compiled any more");
   if (process_ == nullptr) {
     HOCKET_TRY(process_, Process::start(options_));
@@ -203,7 +203,7 @@ Result<TrialVerdict> GrammarTrials::attempt(int lane, const GrammarSpec& spec, T
         receive(process->socket(lane), verdict))
       return verdict;
     failure = errno;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (process_ == process) process_.reset();
     if (failure == EAGAIN) return TrialVerdict::too_slow;
   }

@@ -12,13 +12,13 @@
 
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "core/grammar.h"
 
@@ -63,9 +63,9 @@ class GrammarTrials {
   Result<std::shared_ptr<Process>> running();
 
   const Options options_;
-  std::mutex mutex_;  // guards the next two
-  std::shared_ptr<Process> process_;
-  bool stopped_ = false;
+  Mutex mutex_;
+  std::shared_ptr<Process> process_ HOCKET_GUARDED_BY(mutex_);
+  bool stopped_ HOCKET_GUARDED_BY(mutex_) = false;
 };
 
 // The main function of that process; file descriptors 3 and 4 are the sockets of the two lanes.

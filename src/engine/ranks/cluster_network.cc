@@ -27,7 +27,7 @@ ClusterNetwork::ClusterNetwork(ControlPlane& control, Options options, std::stri
       addresses_(static_cast<size_t>(control.self().num_ranks)) {}
 
 std::string ClusterNetwork::describe() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return transport_ ? transport_->describe()
                     : fmt::format("ucx {} | {}", version_, ucx_settings(options_.ucx).describe());
 }
@@ -38,21 +38,21 @@ std::string ClusterNetwork::key(uint32_t epoch, int rank) const {
 
 Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(Duration most) {
   const TimePoint until = RealClock().now() + most;
-  if (refused_) return fail(*refused_);
+  if (auto why = refusal()) return fail(*std::move(why));
   const auto view = control_.wait_whole(most);
   if (!view) {
     if (auto failure = control_.failure()) return fail(*std::move(failure));
     return std::nullopt;
   }
-  if (transport_ && epoch_ != view->epoch) close();
+  if (transport() != nullptr && epoch_ != view->epoch) close();
   // Failures below mean that a rank has left meanwhile, except if terms differ.
   const auto not_yet = [this](const Error& why) -> Result<std::optional<Link>> {
     log::debug("network: {}", why.message);
     close();
-    if (refused_) return fail(*refused_);
+    if (auto refused = refusal()) return fail(*std::move(refused));
     return std::nullopt;
   };
-  if (!transport_)
+  if (transport() == nullptr)
     if (auto opened = open(view->epoch); !opened) {
       if (opened.error().code != ErrorCode::lost_rank) return fail(std::move(opened).error());
       return not_yet(opened.error());
@@ -65,12 +65,12 @@ Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(Duration most) {
     for (const std::string& address : addresses_) all.push_back(std::as_bytes(std::span(address)));
     return all;
   }();
-  if (auto connected = transport_->connect(places); !connected) {
+  if (auto connected = transport()->connect(places); !connected) {
     control_.abort(connected.error().message);
     return not_yet(connected.error());
   }
   if (auto entered = control_.enter(epoch_); !entered) return not_yet(entered.error());
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   linked_ = true;
   return Link{.transport = transport_.get(), .epoch = epoch_};
 }
@@ -86,7 +86,7 @@ Result<void> ClusterNetwork::open(uint32_t epoch) {
   addresses_.assign(static_cast<size_t>(num_ranks()), "");
   addresses_[static_cast<size_t>(rank())] = std::move(place);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     transport_ = std::move(transport);
     epoch_ = epoch;
   }
@@ -101,7 +101,7 @@ Result<bool> ClusterNetwork::hear_others(TimePoint until) {
     std::string& address = addresses_[static_cast<size_t>(rank)];
     if (!address.empty()) continue;
     {
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       awaited_ = rank;
     }
     const Duration left = until - RealClock().now();
@@ -117,7 +117,7 @@ Result<bool> ClusterNetwork::hear_others(TimePoint until) {
     if (terms != options_.terms) return refuse(rank, terms, until);
     address = said->substr(end + 1);
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   awaited_ = -1;
   return true;
 }
@@ -128,7 +128,7 @@ Result<bool> ClusterNetwork::refuse(int rank, std::string_view terms, TimePoint 
     std::this_thread::sleep_until(until);
     return false;
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   refused_ =
       error(ErrorCode::lost_rank, "the ranks' messages differ in size: {} has {}, this rank {}",
             name_of_rank(0), terms, options_.terms)
@@ -144,7 +144,7 @@ std::string ClusterNetwork::name_of_rank(int rank) const {
 
 void ClusterNetwork::close() {
   std::unique_ptr<UcxTransport> gone;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   linked_ = false;
   gone = std::move(transport_);
 }
@@ -164,11 +164,18 @@ void ClusterNetwork::lose(int peer, const Error& why) {
     control_.abort(why.message);
 }
 
+std::optional<Error> ClusterNetwork::refusal() const {
+  const MutexLock lock(mutex_);
+  return refused_;
+}
+
+UcxTransport* ClusterNetwork::transport() const {
+  const MutexLock lock(mutex_);
+  return transport_.get();
+}
+
 std::optional<Error> ClusterNetwork::failure() const {
-  {
-    std::lock_guard lock(mutex_);
-    if (refused_) return refused_;
-  }
+  if (auto refused = refusal()) return refused;
   return control_.failure();
 }
 
@@ -176,7 +183,7 @@ std::optional<Error> ClusterNetwork::lost() const {
   int awaited = -1;
   bool leaves_step = false;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (refused_) return refused_;
     if (linked_ && control_.aborted().load(std::memory_order_acquire) == 0) return std::nullopt;
     awaited = awaited_;
@@ -197,7 +204,7 @@ std::optional<Error> ClusterNetwork::lost() const {
 }
 
 void ClusterNetwork::wake() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (transport_) transport_->wake();
 }
 

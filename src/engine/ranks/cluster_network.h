@@ -9,10 +9,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cluster/control_plane.h"
 #include "compute/comm/ucx_transport.h"
 #include "engine/ranks/network.h"
@@ -52,6 +52,8 @@ class ClusterNetwork final : public RankNetwork {
   Result<bool> hear_others(TimePoint until);
   Result<bool> refuse(int rank, std::string_view terms, TimePoint until);
   std::string name_of_rank(int rank) const;
+  std::optional<Error> refusal() const;
+  UcxTransport* transport() const;
   void close();
 
   ControlPlane& control_;
@@ -59,11 +61,12 @@ class ClusterNetwork final : public RankNetwork {
   const std::string version_;
   uint32_t epoch_ = 0;                  // epoch of transport_
   std::vector<std::string> addresses_;  // indexed by rank; empty: not known yet
-  mutable std::mutex mutex_;            // guards the members below, which other threads read
-  std::unique_ptr<UcxTransport> transport_;
-  bool linked_ = false;
-  int awaited_ = -1;  // the rank whose address is missing
-  std::optional<Error> refused_;
+  mutable Mutex mutex_;                 // other threads read the members below
+  // Changed by the engine's thread alone, which may therefore use what it points to.
+  std::unique_ptr<UcxTransport> transport_ HOCKET_GUARDED_BY(mutex_);
+  bool linked_ HOCKET_GUARDED_BY(mutex_) = false;
+  int awaited_ HOCKET_GUARDED_BY(mutex_) = -1;  // the rank whose address is missing
+  std::optional<Error> refused_ HOCKET_GUARDED_BY(mutex_);
 };
 
 }  // namespace hocket

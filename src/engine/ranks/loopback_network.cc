@@ -4,7 +4,7 @@ namespace hocket {
 
 void SharedFate::lose(Error why) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (why_) return;
     why_ = std::move(why);
     lost_.store(1, std::memory_order_release);
@@ -14,7 +14,7 @@ void SharedFate::lose(Error why) {
 
 std::optional<Error> SharedFate::lost() const {
   if (lost_.load(std::memory_order_acquire) == 0) return std::nullopt;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return why_;
 }
 

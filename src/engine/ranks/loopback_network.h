@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "engine/ranks/network.h"
 
 namespace hocket {
@@ -24,8 +24,8 @@ class SharedFate {
  private:
   std::vector<Transport*> ends_;
   std::atomic<uint32_t> lost_{0};
-  mutable std::mutex mutex_;
-  std::optional<Error> why_;
+  mutable Mutex mutex_;
+  std::optional<Error> why_ HOCKET_GUARDED_BY(mutex_);
 };
 
 // It has one link; after that is lost there is no other.

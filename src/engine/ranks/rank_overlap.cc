@@ -59,7 +59,7 @@ void RankOverlap::end() {
 void RankOverlap::add_up() {
   const StepAccount& a = account_;
   if (!a.has_pass) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   OverlapStats& s = stats_;
   s.step_seconds += to_seconds(a.took);
   for (size_t op = 0; op < a.compute.size(); ++op)
@@ -86,7 +86,7 @@ void RankOverlap::heard(const Lockstep& lockstep) {
   }
   if (const uint64_t unknown = lockstep.num_unknown_plans(); unknown != num_unknown_) {
     num_unknown_ = unknown;
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     stats_.unknown_plans = unknown;
   }
   if (!planner_) return;
@@ -129,7 +129,7 @@ std::optional<HalfPacking> RankOverlap::packing(const Plan& plan) const {
 }
 
 OverlapStats RankOverlap::stats() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   OverlapStats copy = stats_;
   for (size_t phase = 0; phase < copy.plan.size(); ++phase)
     if (last_plans_[phase])

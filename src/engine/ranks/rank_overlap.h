@@ -16,10 +16,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/mutex.h"
 #include "compute/overlap/ledger.h"
 #include "compute/overlap/planner.h"
 #include "engine/plan/stage_forecast.h"
@@ -96,10 +96,9 @@ class RankOverlap {
   std::array<Seen, kNumPhases> seen_;
   std::array<PlanProposal, kNumPhases> proposed_;
   uint64_t num_unknown_ = 0;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  OverlapStats stats_;  // `plan` is filled by stats()
-  std::array<std::optional<Plan>, kNumPhases> last_plans_;
+  mutable Mutex mutex_;
+  OverlapStats stats_ HOCKET_GUARDED_BY(mutex_);  // `plan` is filled by stats()
+  std::array<std::optional<Plan>, kNumPhases> last_plans_ HOCKET_GUARDED_BY(mutex_);
 };
 
 }  // namespace hocket

@@ -52,7 +52,8 @@ ExpertRecord ExpertStats::empty_record(const Start& how) const {
   ExpertRecord record{
       .mode = how.mode, .num_layers = num_layers_, .num_experts = placement_.num_experts()};
   record.counts.resize(num_counts_);
-  record.rank_counts.resize(static_cast<size_t>(num_layers_) * rank_tokens_.size());
+  record.rank_counts.resize(static_cast<size_t>(num_layers_) *
+                            static_cast<size_t>(placement_.num_ranks()));
   if (how.mode == ExpertRecordMode::per_pass) {
     record.passes.resize(static_cast<size_t>(how.buffer_size));
     record.pass_counts.resize(record.passes.size() * num_counts_);
@@ -68,20 +69,20 @@ Result<void> ExpertStats::start(const Start& how) {
                       "buffer_size is {}, must be 1 to {}: a pass of this model has {} counts",
                       how.buffer_size, most, num_counts_)
                     .with_param("buffer_size"));
-  std::lock_guard one_at_a_time(asking_);
+  MutexLock one_at_a_time(asking_);
   how_ = how;
   if (how_.buffer_size == 0) how_.buffer_size = std::min(kDefaultPasses, most);
   std::optional<ExpertRecord> fresh = empty_record(how_);
   if (++last_ == 0) ++last_;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   kept_.swap(fresh);
   record_ = last_;
   return {};
 }
 
 Result<void> ExpertStats::stop() {
-  std::lock_guard one_at_a_time(asking_);
-  std::lock_guard lock(mutex_);
+  MutexLock one_at_a_time(asking_);
+  MutexLock lock(mutex_);
   if (record_.exchange(0) == 0)
     return fail(error(ErrorCode::invalid_request, "nothing is being recorded")
                     .with_fix("POST /start_expert_distribution_record first"));
@@ -89,12 +90,12 @@ Result<void> ExpertStats::stop() {
 }
 
 Result<ExpertRecord> ExpertStats::take() {
-  std::lock_guard one_at_a_time(asking_);
+  MutexLock one_at_a_time(asking_);
   // Allocates the next record before taking the mutex that the engine waits for.
   std::optional<ExpertRecord> record;
   if (recording()) record = empty_record(how_);
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     kept_.swap(record);
   }
   if (!record)
@@ -105,7 +106,7 @@ Result<ExpertRecord> ExpertStats::take() {
 }
 
 std::optional<ExpertRecord> ExpertStats::look() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!kept_) return std::nullopt;
   ExpertRecord sums;
   sums.mode = kept_->mode;
@@ -119,7 +120,7 @@ std::optional<ExpertRecord> ExpertStats::look() const {
 }
 
 ExpertBalance ExpertStats::balance() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ExpertBalance now{.rank_tokens = rank_tokens_};
   if (kept_)
     now.balancedness = hocket::balancedness(kept_->rank_counts, placement_.num_ranks()).value_or(0);
@@ -136,7 +137,7 @@ View<uint32_t> ExpertStats::open(ExpertPass& pass) const {
 
 void ExpertStats::note(const ExpertPass& pass) {
   if (pass.record == 0) return;
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (pass.record != record_) return;
   ExpertRecord& record = *kept_;
   const size_t num_ranks = rank_tokens_.size();

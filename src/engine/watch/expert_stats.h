@@ -10,11 +10,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "compute/moe/placement.h"
 #include "compute/tensor/view.h"
@@ -112,14 +112,14 @@ class ExpertStats {
   const int num_layers_, rank_;
   const size_t num_counts_;
 
-  std::mutex asking_;  // lets one of start, stop and take run at a time
-  Start how_;          // guarded by asking_
-  uint32_t last_ = 0;  // guarded by asking_
+  Mutex asking_;  // lets one of start, stop and take run at a time
+  Start how_ HOCKET_GUARDED_BY(asking_);
+  uint32_t last_ HOCKET_GUARDED_BY(asking_) = 0;
 
   std::atomic<uint32_t> record_{0};  // number of the running record; 0: none
-  mutable std::mutex mutex_;
-  std::optional<ExpertRecord> kept_;   // guarded by mutex_
-  std::vector<uint64_t> rank_tokens_;  // guarded by mutex_
+  mutable Mutex mutex_;
+  std::optional<ExpertRecord> kept_ HOCKET_GUARDED_BY(mutex_);
+  std::vector<uint64_t> rank_tokens_ HOCKET_GUARDED_BY(mutex_);
 };
 
 }  // namespace hocket

@@ -9,10 +9,10 @@
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "engine/watch/trace_file.h"
 
@@ -35,33 +35,36 @@ Result<void> check_dir(const std::string& dir) {
 // that step is left out.
 struct Profiler::State {
   struct Tape {
-    std::mutex mutex;
-    bool is_on = false;      // records
-    bool is_primed = false;  // true if the ledger kept spans of the whole step
-    uint64_t begin_step = 0;
-    size_t most_steps = 0;
-    TraceTape tape;
+    Mutex mutex;
+    bool is_on HOCKET_GUARDED_BY(mutex) = false;  // records
+    // True if the ledger kept spans of the whole step.
+    bool is_primed HOCKET_GUARDED_BY(mutex) = false;
+    uint64_t begin_step HOCKET_GUARDED_BY(mutex) = 0;
+    size_t most_steps HOCKET_GUARDED_BY(mutex) = 0;
+    TraceTape tape HOCKET_GUARDED_BY(mutex);
     std::atomic<uint64_t> last_step{0};
     std::atomic<int> num_steps{0};
   };
 
   State(Options options_in) : options(std::move(options_in)), tapes(options.num_here) {}
 
-  bool record(Tape& tape, const Ledger& ledger) const;
+  bool record(Tape& tape, const Ledger& ledger) const HOCKET_REQUIRES(tape.mutex);
   void arm(const Start& start);
   void write();
   uint64_t first_common_step() const;
-  Status look() const;
+  Status look() const HOCKET_REQUIRES(mutex);
 
   const Options options;
   std::vector<Tape> tapes;
 
-  mutable std::mutex mutex;
+  mutable Mutex mutex;
   std::condition_variable changed;  // is_running changed
-  bool is_running = false, is_written = false;
+  bool is_running HOCKET_GUARDED_BY(mutex) = false;
+  bool is_written HOCKET_GUARDED_BY(mutex) = false;
   std::atomic<int> num_recording{0};  // number of ranks; at 0 the writer begins
-  std::string path, failure;
-  Thread writer;
+  std::string path HOCKET_GUARDED_BY(mutex);
+  std::string failure HOCKET_GUARDED_BY(mutex);
+  Thread writer HOCKET_GUARDED_BY(mutex);
 };
 
 std::string Profiler::fresh_id() {
@@ -91,7 +94,7 @@ void Profiler::State::arm(const Start& start) {
   num_recording = static_cast<int>(tapes.size());
   for (size_t i = 0; i < tapes.size(); ++i) {
     Tape& tape = tapes[i];
-    const std::lock_guard lock(tape.mutex);
+    const MutexLock lock(tape.mutex);
     tape.tape = {.rank = options.first_rank + static_cast<int>(i)};
     tape.tape.steps.reserve(steps);
     tape.tape.spans.reserve(spans);
@@ -109,7 +112,7 @@ Result<Profiler::Status> Profiler::start(const Start& start) {
                       start.num_steps, kMostSteps)
                     .with_param("num_steps"));
   State& s = *state_;
-  const std::lock_guard lock(s.mutex);
+  const MutexLock lock(s.mutex);
   if (s.is_running)
     return fail(error(ErrorCode::invalid_request, "a profile runs already, to {}", s.path)
                     .with_fix("/stop_profile ends it"));
@@ -139,18 +142,22 @@ Result<Profiler::Status> Profiler::start(const Start& start) {
 void Profiler::State::write() {
   std::vector<TraceTape> taken;
   for (Tape& tape : tapes) {
-    const std::lock_guard lock(tape.mutex);
+    const MutexLock lock(tape.mutex);
     tape.is_on = false;
     taken.push_back(std::exchange(tape.tape, {}));
   }
   const TraceInfo info = {
       .model = options.model, .num_ranks = options.num_ranks, .orders = options.orders};
-  const Result<void> done = write_trace(path, info, taken);
+  const std::string to = [this] {
+    const MutexLock lock(mutex);
+    return path;
+  }();
+  const Result<void> done = write_trace(to, info, taken);
   if (done)
-    log::info("profile of {} steps is in {}", taken.empty() ? 0 : taken[0].steps.size(), path);
+    log::info("profile of {} steps is in {}", taken.empty() ? 0 : taken[0].steps.size(), to);
   else
     log::warning("profile is lost: {}", describe(done.error()));
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   is_running = false;
   is_written = done.has_value();
   if (!done) failure = done.error().message;
@@ -159,7 +166,7 @@ void Profiler::State::write() {
 
 Result<Profiler::Status> Profiler::stop() {
   State& s = *state_;
-  std::unique_lock lock(s.mutex);
+  MutexLock lock(s.mutex);
   if (!s.is_running) {
     Error none = error(ErrorCode::invalid_request, "no profile runs");
     if (!s.path.empty()) none.fix = fmt::format("the last one is in {}", s.path);
@@ -167,7 +174,8 @@ Result<Profiler::Status> Profiler::stop() {
   }
   s.num_recording = 0;
   s.num_recording.notify_all();
-  if (!s.changed.wait_for(lock, s.options.patience, [&] { return !s.is_running; }))
+  if (!s.changed.wait_for(lock, s.options.patience,
+                          [&]() HOCKET_REQUIRES(s.mutex) { return !s.is_running; }))
     return fail(error(ErrorCode::timed_out, "{} is not written yet after {:.1f} s", s.path,
                       to_seconds(s.options.patience))
                     .with_fix("/stop_profile again later; a disk that stays slow needs another "
@@ -176,7 +184,6 @@ Result<Profiler::Status> Profiler::stop() {
   return s.look();
 }
 
-// Requires the mutex.
 Profiler::Status Profiler::State::look() const {
   int fewest = kMostSteps;
   for (const Tape& tape : tapes) fewest = std::min(fewest, tape.num_steps.load());
@@ -188,7 +195,7 @@ Profiler::Status Profiler::State::look() const {
 }
 
 Profiler::Status Profiler::status() const {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->look();
 }
 
@@ -217,8 +224,9 @@ void Profiler::note(int rank, Ledger& ledger) {
   State::Tape& tape = s.tapes.at(static_cast<size_t>(rank - s.options.first_rank));
   tape.last_step.store(ledger.account().step, std::memory_order_relaxed);
   if (!is_on_.load(std::memory_order_acquire)) return ledger.keep_spans(false);
-  const std::unique_lock lock(tape.mutex, std::try_to_lock);
-  if (!lock || !tape.is_on) return ledger.keep_spans(false);
+  if (!tape.mutex.try_lock()) return ledger.keep_spans(false);
+  const MutexLock lock(tape.mutex, std::adopt_lock);
+  if (!tape.is_on) return ledger.keep_spans(false);
   ledger.keep_spans(true);
   if (s.record(tape, ledger)) return;
   ledger.keep_spans(false);

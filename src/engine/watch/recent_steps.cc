@@ -2,21 +2,21 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.h"
 #include "compute/overlap/plan.h"
 
 namespace hocket {
 
 struct RecentSteps::Tape {
   struct KeptStep {
-    std::mutex mutex;
-    // Guards the members below.
-    uint64_t turn = 0;  // rises with every note of the rank; 0: the slot is empty
-    StepAccount account;
-    std::vector<LedgerSpan> spans;
-    size_t num_left_out = 0;
+    Mutex mutex;
+    // Rises with every note of the rank; 0: the slot is empty.
+    uint64_t turn HOCKET_GUARDED_BY(mutex) = 0;
+    StepAccount account HOCKET_GUARDED_BY(mutex);
+    std::vector<LedgerSpan> spans HOCKET_GUARDED_BY(mutex);
+    size_t num_left_out HOCKET_GUARDED_BY(mutex) = 0;
   };
 
   std::array<KeptStep, kSteps> slots;
@@ -39,8 +39,8 @@ void RecentSteps::note(int rank, Ledger& ledger) {
   if (!ledger.account().has_pass) return;
   Tape& tape = *tapes_.at(static_cast<size_t>(rank - options_.first_rank));
   Tape::KeptStep* slot = &tape.slots.at(tape.next);
-  std::unique_lock lock(slot->mutex, std::try_to_lock);
-  if (!lock) return;
+  if (!slot->mutex.try_lock()) return;
+  const MutexLock lock(slot->mutex, std::adopt_lock);
   tape.next = (tape.next + 1) % kSteps;
   slot->turn = ++tape.turn;
   slot->account = ledger.account();
@@ -57,7 +57,7 @@ std::vector<RecentSteps::OfRank> RecentSteps::copy(With with,
   for (size_t i = 0; i < tapes_.size(); ++i) {
     std::vector<std::pair<uint64_t, Step>> found;
     for (Tape::KeptStep& slot : tapes_[i]->slots) {
-      const std::lock_guard lock(slot.mutex);
+      const MutexLock lock(slot.mutex);
       if (slot.turn == 0 || slot.account.step != number.value_or(slot.account.step)) continue;
       Step& step = found.emplace_back(slot.turn, Step()).second;
       step.number = slot.account.step;

@@ -11,15 +11,15 @@ void RequestBoard::note_rest(const Scheduler& scheduler, TimePoint now) {
 }
 
 void RequestBoard::write(const Scheduler& scheduler, TimePoint now) {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return;
+  if (!mutex_.try_lock()) return;
+  const MutexLock lock(mutex_, std::adopt_lock);
   num_rows_ = scheduler.snapshot(rows_);
   noted_ = last_ = now;
 }
 
 std::vector<RequestSnapshot> RequestBoard::look(TimePoint now) {
   watched_until_ = (now + kInterest).time_since_epoch().count();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (now - noted_ > kInterest) return {};
   return {rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(num_rows_)};
 }

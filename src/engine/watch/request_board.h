@@ -4,10 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -38,11 +38,10 @@ class RequestBoard {
 
   std::atomic<int64_t> watched_until_{INT64_MIN};  // ns of the clock
   TimePoint last_{};                               // touched by the engine's thread only
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  std::vector<RequestSnapshot> rows_;
-  size_t num_rows_ = 0;
-  TimePoint noted_{};
+  Mutex mutex_;
+  std::vector<RequestSnapshot> rows_ HOCKET_GUARDED_BY(mutex_);
+  size_t num_rows_ HOCKET_GUARDED_BY(mutex_) = 0;
+  TimePoint noted_ HOCKET_GUARDED_BY(mutex_){};
 };
 
 }  // namespace hocket

@@ -52,13 +52,13 @@ Result<std::unique_ptr<AccessCheck>> AccessCheck::create(Options options) {
 Result<void> AccessCheck::reload() {
   HOCKET_TRY(KeyRing ring, KeyRing::load(options_.keys));
   auto fresh = std::make_shared<const KeyRing>(std::move(ring));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   keys_ = std::move(fresh);
   return {};
 }
 
 std::shared_ptr<const KeyRing> AccessCheck::keys() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return keys_;
 }
 

@@ -10,9 +10,9 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "server/access/host_names.h"
 #include "server/access/key_ring.h"
 #include "server/access/origins.h"
@@ -59,8 +59,8 @@ class AccessCheck {
   HostNames names_;
   bool local_ = false;  // true: only this machine reaches the port
   RateLimits limits_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<const KeyRing> keys_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const KeyRing> keys_ HOCKET_GUARDED_BY(mutex_);
 };
 
 // Returns a random key for the port for ranks, 64 hexadecimal digits. Each rank gives its own key

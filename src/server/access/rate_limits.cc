@@ -36,12 +36,12 @@ RateLimits::Admission RateLimits::begin(const Principal& who) {
   if (limits == KeyLimits{}) return out;
   std::shared_ptr<RequestMeter::Usage> usage;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     auto& known = usages_[who.name];
     if (known == nullptr) known = std::make_shared<RequestMeter::Usage>();
     usage = known;
   }
-  std::unique_lock lock(usage->mutex);
+  MutexLock lock(usage->mutex);
   const TimePoint now = clock_->now();
   const Duration since = now - usage->filled;
   usage->filled = now;

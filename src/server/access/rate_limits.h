@@ -7,12 +7,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "server/http/http.h"
 #include "server/usage/principal.h"
@@ -34,10 +34,11 @@ class RateLimits {
 
  private:
   std::shared_ptr<const Clock> clock_;
-  std::mutex mutex_;
+  Mutex mutex_;
   // Usage by the principal's name. None is removed, so there is one for each name that a key
   // file had.
-  std::unordered_map<std::string, std::shared_ptr<RequestMeter::Usage>> usages_;
+  std::unordered_map<std::string, std::shared_ptr<RequestMeter::Usage>> usages_
+      HOCKET_GUARDED_BY(mutex_);
 };
 
 }  // namespace hocket

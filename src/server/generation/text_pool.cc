@@ -13,7 +13,7 @@ TextPool::TextPool(const Options& options) : options_(options) {
 
 TextPool::~TextPool() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     closing_ = true;
   }
   arrived_.notify_all();
@@ -26,7 +26,7 @@ Result<void> TextPool::push(Task&& task, uint64_t client) {
                     .with_fix("try again after the time in Retry-After"));
   };
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closing_) return fail(ErrorCode::shutting_down, "the server is shutting down");
     const auto mine = waiting_.find(client);
     if (mine != waiting_.end() && mine->second.size() >= options_.max_of_client)
@@ -45,7 +45,7 @@ Result<void> TextPool::push(Task&& task, uint64_t client) {
   return {};
 }
 
-// Returns the oldest task of the next client; nullopt if none waits. Precondition: mutex_ is held.
+// Returns the oldest task of the next client; nullopt if none waits.
 //
 //   waiting_  client 3: t t t | 5: t | 9: t t      last_client_ = 3: 5 is next, then 9, then 3
 std::optional<TextPool::Task> TextPool::take() {
@@ -89,7 +89,7 @@ void TextPool::give_way() {
 void TextPool::run_one_that_waits() {
   std::optional<Task> task;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (num_idle_ == 0) task = take();
   }
   if (task) (*task)();
@@ -99,9 +99,10 @@ void TextPool::run() {
   while (true) {
     std::optional<Task> task;
     {
-      std::unique_lock lock(mutex_);
+      MutexLock lock(mutex_);
       ++num_idle_;
-      arrived_.wait(lock, [this] { return closing_ || !waiting_.empty(); });
+      arrived_.wait(lock,
+                    [this]() HOCKET_REQUIRES(mutex_) { return closing_ || !waiting_.empty(); });
       --num_idle_;
       task = take();
     }

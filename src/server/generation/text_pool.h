@@ -11,12 +11,12 @@
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "base/thread.h"
 
@@ -49,16 +49,17 @@ class TextPool {
  private:
   void run();
   void run_one_that_waits();
-  std::optional<Task> take();
+  std::optional<Task> take() HOCKET_REQUIRES(mutex_);
 
   const Options options_;
-  std::mutex mutex_;  // guards the members below except threads_
+  Mutex mutex_;
   std::condition_variable arrived_;
-  std::map<uint64_t, std::deque<Task>> waiting_;  // by client; no queue is empty
-  size_t num_waiting_ = 0;
-  uint64_t last_client_ = 0;  // the client that had the last turn
-  int num_idle_ = 0;          // threads that wait for a task
-  bool closing_ = false;
+  // By client; no queue is empty.
+  std::map<uint64_t, std::deque<Task>> waiting_ HOCKET_GUARDED_BY(mutex_);
+  size_t num_waiting_ HOCKET_GUARDED_BY(mutex_) = 0;
+  uint64_t last_client_ HOCKET_GUARDED_BY(mutex_) = 0;  // the client that had the last turn
+  int num_idle_ HOCKET_GUARDED_BY(mutex_) = 0;          // threads that wait for a task
+  bool closing_ HOCKET_GUARDED_BY(mutex_) = false;
   std::vector<Thread> threads_;
 };
 

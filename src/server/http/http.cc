@@ -123,6 +123,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, Http
   asio::io_context& first = core->loops.front()->context;
   if (!core->options.tls.empty()) {
     HOCKET_TRY(TlsIdentity identity, load_tls_identity(core->options.tls));
+    const MutexLock lock(core->mutex);
     core->tls = std::move(identity.context);
   }
   HOCKET_TRY(const tcp::endpoint endpoint, resolve(first, core->options));
@@ -166,7 +167,7 @@ HttpCounts HttpServer::counts() const {
 Result<void> HttpServer::reload_tls() {
   if (core_->options.tls.empty()) return {};
   HOCKET_TRY(TlsIdentity identity, load_tls_identity(core_->options.tls));
-  std::lock_guard lock(core_->mutex);
+  MutexLock lock(core_->mutex);
   core_->tls = std::move(identity.context);
   return {};
 }
@@ -199,7 +200,7 @@ void HttpServer::stop_accepting() {
 
 bool HttpServer::stop(Duration patience) {
   stop_accepting();
-  std::unique_lock lock(core_->mutex);
+  MutexLock lock(core_->mutex);
   core_->fewer.wait_for(lock, patience, [&] { return core_->num_connections == 0; });
   if (std::exchange(core_->stopped, true)) return true;
   lock.unlock();

@@ -22,10 +22,10 @@
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "server/http/http_call.h"
 #include "server/http/http_exchange.h"
@@ -91,10 +91,10 @@ struct HttpClient::State {
   std::map<tcp::endpoint, std::deque<Kept>> kept;  // by address, the oldest first
   bool ending = false;
 
-  std::mutex mutex;  // guards the next three
-  bool stopped = false;
-  uint64_t last_id = 0;
-  int64_t body_bytes = 0;
+  Mutex mutex;
+  bool stopped HOCKET_GUARDED_BY(mutex) = false;
+  uint64_t last_id HOCKET_GUARDED_BY(mutex) = 0;
+  int64_t body_bytes HOCKET_GUARDED_BY(mutex) = 0;
   std::atomic<size_t> num_calls{0};
   std::atomic<uint64_t> num_connections{0};
   Thread thread;
@@ -251,7 +251,7 @@ void HttpClient::State::finish(Call& call, HttpEnd end) {
     log_failure("http_call_failed", e);
   }
   {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     body_bytes -= static_cast<int64_t>(call.what.body.size());
   }
   calls.erase(call.id);
@@ -315,7 +315,7 @@ HttpClient::~HttpClient() {
 uint64_t HttpClient::start(HttpCall call, std::shared_ptr<HttpSink> sink) {
   State& s = *state_;
   const auto num_bytes = static_cast<int64_t>(call.body.size());
-  std::lock_guard lock(s.mutex);
+  MutexLock lock(s.mutex);
   if (s.stopped || s.num_calls >= s.options.max_calls ||
       s.body_bytes + num_bytes > s.options.max_body_bytes)
     return 0;
@@ -355,7 +355,7 @@ uint64_t HttpClient::num_connections_total() const {
 
 void HttpClient::stop() {
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     if (std::exchange(state_->stopped, true)) return;
     asio::post(state_->context, [&s = *state_] { s.end_all(); });
   }

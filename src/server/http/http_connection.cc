@@ -282,8 +282,7 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   auto exchange = std::make_shared<HttpExchange::State>();
   exchange->framing = framing;
   exchange->error_format = &core_->options.error_format_of(request.path);
-  exchange->meter = std::move(admission_.meter);
-  exchange->held = HeldBytes(request.memory);
+  exchange->begin(std::move(admission_.meter), HeldBytes(request.memory));
   exchange->max_buffered_bytes = static_cast<size_t>(core_->options.max_buffered_bytes);
   // Only the loop's thread may hold the connection, so that the connection is destroyed there.
   exchange->wake = [core = core_, &loop = loop_, weak = weak_from_this()] {
@@ -310,12 +309,12 @@ asio::awaitable<bool> HttpConnection::answer(HttpRequest&& request, HttpFraming 
   exchange_ = nullptr;
   if (!whole) {
     exchange->leave();
-    if (exchange->slow) ++core_->num_slow;
+    if (exchange->is_slow()) ++core_->num_slow;
     cut();
   }
   co_await end_watch();
   if (batch_.capacity() > kUncountedBytes) batch_ = {};
-  core_->count_status(whole ? exchange->status : exchange->cut ? 500 : 499);
+  core_->count_status(exchange->end_status(whole));
   if (!whole || gone_ || core_->draining) co_return false;
   co_return framing.keep_alive;
 }

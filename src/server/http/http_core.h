@@ -9,11 +9,11 @@
 #include <condition_variable>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_set>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "server/http/http.h"
 
@@ -39,23 +39,23 @@ struct HttpCore {
   HttpHandler handler;
   std::vector<std::unique_ptr<Loop>> loops;
   std::optional<boost::asio::ip::tcp::acceptor> acceptor;
-  std::shared_ptr<boost::asio::ssl::context> tls;  // null: no TLS; guarded by the mutex
   int port = 0;
   std::atomic<bool> draining{false}, closed{false};
   std::atomic<int64_t> num_connections{0}, num_active{0};
   std::atomic<uint64_t> num_accepted{0}, num_refused{0}, num_dropped{0}, num_slow{0};
-  std::mutex mutex;
+  Mutex mutex;
   std::condition_variable fewer;  // notified when a connection ends
-  bool stopped = false;
+  std::shared_ptr<boost::asio::ssl::context> tls HOCKET_GUARDED_BY(mutex);  // null: no TLS
+  bool stopped HOCKET_GUARDED_BY(mutex) = false;
   TimePoint
       next_accept_log{};  // next time to log accept_failed; used by the acceptor's thread only
 
   std::shared_ptr<boost::asio::ssl::context> tls_now() {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     return tls;
   }
   void connection_ended() {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     --num_connections;
     fewer.notify_all();
   }

@@ -116,8 +116,14 @@ std::string_view HttpRequest::who() const {
   return principal == nullptr ? std::string_view("anonymous") : principal->name;
 }
 
+void HttpExchange::State::begin(std::shared_ptr<RequestMeter> of_request, HeldBytes waiting) {
+  const MutexLock lock(mutex);
+  meter = std::move(of_request);
+  held = std::move(waiting);
+}
+
 HttpExchange::State::Next HttpExchange::State::take(std::string& batch) {
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   woken = false;
   if (slow || cut) return Next::cut;
   if (out.empty()) return complete ? Next::done : Next::wait;
@@ -152,7 +158,7 @@ void HttpExchange::State::break_off(const Error& why) {
 }
 
 void HttpExchange::State::sent(size_t num_bytes) {
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   unsent -= num_bytes;
   if (unsent > 0) return;  // the batch is one string, which stays until its last byte is sent
   taken = 0;
@@ -160,19 +166,29 @@ void HttpExchange::State::sent(size_t num_bytes) {
 }
 
 bool HttpExchange::State::is_cut() {
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   return slow || cut;
+}
+
+bool HttpExchange::State::is_slow() {
+  const MutexLock lock(mutex);
+  return slow;
+}
+
+int HttpExchange::State::end_status(bool whole) {
+  const MutexLock lock(mutex);
+  return whole ? status : cut ? 500 : 499;
 }
 
 void HttpExchange::State::ping() {
   constexpr std::string_view comment = ": ping\n\n";
-  std::lock_guard lock(mutex);
+  MutexLock lock(mutex);
   if (streaming && events && out.empty()) append(comment);
 }
 
 bool HttpExchange::State::ask() {
   {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     if (framing.http_1_0) return false;
     if (status == 0) out = "HTTP/1.1 100 Continue\r\n\r\n";  // RFC 9110 §15.2: any number of them
   }
@@ -187,7 +203,7 @@ void HttpExchange::State::end_meter() {
 void HttpExchange::State::leave() {
   std::function<void()> call;
   {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     closed = true;
     call.swap(left);
     end_meter();
@@ -204,7 +220,7 @@ HttpExchange::~HttpExchange() {
   bool answered;
   std::function<void()> unused;
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     if (state_->closed || state_->complete) return;
     unused.swap(state_->left);
     answered = state_->status != 0;
@@ -221,7 +237,7 @@ bool HttpExchange::respond(int status, std::string_view content_type, std::strin
   std::string answer = http_answer(state_->framing, status, content_type, body, extra);
   std::function<void()> unused;  // may hold this exchange, so it is destroyed without the lock
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     HOCKET_CHECK(state_->status == 0);
     if (state_->closed) return false;
     if (const auto counted = state_->hold(answer.size()); !counted) {
@@ -247,7 +263,7 @@ bool HttpExchange::start_stream(std::string_view content_type, const HttpHeaders
   head += "\r\n";
   std::function<void()> unused;
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     HOCKET_CHECK(state_->status == 0);
     if (state_->closed) return false;
     state_->status = 200;
@@ -270,7 +286,7 @@ bool HttpExchange::write(std::string_view bytes) {
   bool ended = true;
   std::function<void()> unused;
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     if (state_->closed) return false;
     HOCKET_CHECK(state_->streaming);
     if (bytes.empty()) return true;
@@ -294,7 +310,7 @@ bool HttpExchange::write(std::string_view bytes) {
 bool HttpExchange::finish() {
   std::function<void()> unused;
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     if (state_->closed) return false;
     HOCKET_CHECK(state_->streaming);
     if (!state_->framing.http_1_0) state_->out += "0\r\n\r\n";
@@ -308,13 +324,13 @@ bool HttpExchange::finish() {
 }
 
 void HttpExchange::leave_meter() {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   state_->meter.reset();
 }
 
 void HttpExchange::on_close(std::function<void()> left) {
   {
-    std::lock_guard lock(state_->mutex);
+    MutexLock lock(state_->mutex);
     if (state_->complete) return;
     if (!state_->closed) {
       state_->left = std::move(left);
@@ -329,22 +345,22 @@ const ErrorFormat& HttpExchange::error_format() const {
 }
 
 bool HttpExchange::has_begun() const {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->status != 0;
 }
 
 bool HttpExchange::is_streaming() const {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->streaming;
 }
 
 size_t HttpExchange::num_waiting() const {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->out.size() + state_->unsent;
 }
 
 bool HttpExchange::is_closed() const {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->closed;
 }
 

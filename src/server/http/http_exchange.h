@@ -5,10 +5,10 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
+#include "base/mutex.h"
 #include "server/http/http.h"
 #include "server/usage/request_memory.h"
 
@@ -44,42 +44,49 @@ inline constexpr size_t kUncountedBytes = 16 << 10;
 struct HttpExchange::State {
   HttpFraming framing;
   const ErrorFormat* error_format = &kServerErrors;
-  std::shared_ptr<RequestMeter> meter;  // ends before the client can see the end of the answer
   size_t max_buffered_bytes = 0;
   std::function<void()> wake;  // makes the connection read this state again; any thread
 
-  std::mutex mutex;
-  // Ends the meter because nothing more will be answered.   mutex is held.
-  void end_meter();
-  // Counts the waiting bytes plus `more`. Errors: those of RequestMemory::take.   mutex is held.
-  Result<void> hold(size_t more);
-  // Adds a piece of a stream to `out`.   mutex is held.
-  void append(std::string_view bytes);
+  Mutex mutex;
+  // Ends the meter because nothing more will be answered.
+  void end_meter() HOCKET_REQUIRES(mutex);
+  // Counts the waiting bytes plus `more`. Errors: those of RequestMemory::take.
+  Result<void> hold(size_t more) HOCKET_REQUIRES(mutex);
+  // Adds a piece of a stream to `out`.
+  void append(std::string_view bytes) HOCKET_REQUIRES(mutex);
   // Ends a stream for which there is no memory: a stream of events with the event `why`, which is
-  // not counted; any other stream by closing the connection.   mutex is held.
-  void break_off(const Error& why);
+  // not counted; any other stream by closing the connection.
+  void break_off(const Error& why) HOCKET_REQUIRES(mutex);
 
-  HeldBytes held;          // waiting bytes, if more than kUncountedBytes
-  std::string out;         // not yet taken by the connection
-  size_t taken = 0;        // bytes of the connection's batch; 0 when it is sent
-  size_t unsent = 0;       // bytes of the batch that are not sent
-  size_t largest = 0;      // largest write so far
-  int status = 0;          // 0: no answer yet
-  bool streaming = false;  // between start_stream() and finish()
-  bool events = false;     // text/event-stream
-  bool complete = false;   // true: `out` is the rest of the answer
-  bool cut = false;        // true: the server ended the stream early, and must close the connection
-  bool slow = false;
-  bool closed = false;  // nothing more is accepted
-  bool woken = false;   // true: wake() was called, and take() was not called since
-  std::function<void()> left;
+  // Ends before the client can see the end of the answer.
+  std::shared_ptr<RequestMeter> meter HOCKET_GUARDED_BY(mutex);
+  HeldBytes held HOCKET_GUARDED_BY(mutex);     // waiting bytes, if more than kUncountedBytes
+  std::string out HOCKET_GUARDED_BY(mutex);    // not yet taken by the connection
+  size_t taken HOCKET_GUARDED_BY(mutex) = 0;   // bytes of the connection's batch; 0 when it is sent
+  size_t unsent HOCKET_GUARDED_BY(mutex) = 0;  // bytes of the batch that are not sent
+  size_t largest HOCKET_GUARDED_BY(mutex) = 0;      // largest write so far
+  int status HOCKET_GUARDED_BY(mutex) = 0;          // 0: no answer yet
+  bool streaming HOCKET_GUARDED_BY(mutex) = false;  // between start_stream() and finish()
+  bool events HOCKET_GUARDED_BY(mutex) = false;     // text/event-stream
+  bool complete HOCKET_GUARDED_BY(mutex) = false;   // true: `out` is the rest of the answer
+  // True: the server ended the stream early, and must close the connection.
+  bool cut HOCKET_GUARDED_BY(mutex) = false;
+  bool slow HOCKET_GUARDED_BY(mutex) = false;
+  bool closed HOCKET_GUARDED_BY(mutex) = false;  // nothing more is accepted
+  // True: wake() was called, and take() was not called since.
+  bool woken HOCKET_GUARDED_BY(mutex) = false;
+  std::function<void()> left HOCKET_GUARDED_BY(mutex);
 
   // Functions of the connection.
+  void begin(std::shared_ptr<RequestMeter> of_request, HeldBytes waiting);
   enum class Next { send, wait, done, cut };
   // Moves the waiting bytes into `batch` and returns send, or returns what to do instead.
   Next take(std::string& batch);
   void sent(size_t num_bytes);
   bool is_cut();  // true: slow or cut
+  bool is_slow();
+  // Returns the answer's status if the client got it whole, 500 if the server cut it, else 499.
+  int end_status(bool whole);
   // Adds a comment to a quiet event stream.
   void ping();
   // Precondition: the client has closed its sending side. Sends it a few bytes if none are on their

@@ -75,7 +75,7 @@ void Observer::run() {
     }
   };
   const auto flush = [this] {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (dump_) dump_->flush();
   };
   const auto rest = [&] {
@@ -110,7 +110,7 @@ void Observer::take(const RequestNote& note) {
   if (note.kind == RequestNote::Kind::began) return;
   if (logs_) log_ended(record, level_);
   if (record.trace) spans_->add(record);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (dump_ == nullptr || !dump_->takes(record)) return;
   dump_->add(record);
 }
@@ -129,7 +129,7 @@ Result<void> Observer::set_dump(const std::string& folder, int64_t requests_of_f
     log::warning("requests: they are kept with their prompts in {}, {} files of {} MB at most",
                  folder, settings.dump_requests_files, settings.dump_requests_bytes >> 20);
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   dump_ = std::move(dump);
   dump_folder_ = folder;
   dumps_ = dump_ != nullptr;
@@ -170,7 +170,7 @@ Result<Json> Observer::configure(const Json& body) {
 }
 
 Json Observer::settings_json() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return {{"log_requests", logs_.load()},
           {"log_requests_level", static_cast<int>(level_.load())},
           {"dump_requests_folder", dump_ ? Json(dump_folder_) : Json()}};

@@ -11,9 +11,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "core/server_settings.h"
 #include "server/http/http.h"
@@ -63,9 +63,9 @@ class Observer {
   std::atomic<RequestLogLevel> level_{RequestLogLevel::sampling};
   std::unique_ptr<SpanSender> spans_;  // null: nothing is traced
   DumpCounts dump_counts_;
-  mutable std::mutex mutex_;           // guards the members below
-  std::unique_ptr<RequestDump> dump_;  // null: nothing is dumped
-  std::string dump_folder_;
+  mutable Mutex mutex_;
+  std::unique_ptr<RequestDump> dump_ HOCKET_GUARDED_BY(mutex_);  // null: nothing is dumped
+  std::string dump_folder_ HOCKET_GUARDED_BY(mutex_);
   std::atomic<bool> stopping_{false};
   Thread thread_;
 };

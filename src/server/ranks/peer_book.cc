@@ -38,7 +38,7 @@ PeerBook::~PeerBook() {
 
 void PeerBook::stop() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (std::exchange(stopping_, true)) return;
   }
   changed_.notify_all();
@@ -46,13 +46,13 @@ void PeerBook::stop() {
 }
 
 std::optional<PeerEndpoint> PeerBook::endpoint(const Identity& peer) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Entry& entry = entries_[static_cast<size_t>(peer.rank)];
   return entry.boot_id == peer.boot_id ? entry.endpoint : std::nullopt;
 }
 
 void PeerBook::forget(int rank) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   entries_[static_cast<size_t>(rank)].endpoint.reset();
 }
 
@@ -68,8 +68,10 @@ void PeerBook::run() {
       if (static_cast<int>(rank) != cluster_.self().rank &&
           view.members[rank].presence == Presence::in)
         look_up(static_cast<int>(rank), view.members[rank].identity);
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, kLookUpInterval, [this] { return stopping_; })) return;
+    MutexLock lock(mutex_);
+    if (changed_.wait_for(lock, kLookUpInterval,
+                          [this]() HOCKET_REQUIRES(mutex_) { return stopping_; }))
+      return;
   }
 }
 
@@ -81,7 +83,7 @@ bool PeerBook::publish() {
 
 void PeerBook::look_up(int rank, const Identity& identity) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     Entry& entry = entries_[static_cast<size_t>(rank)];
     if (entry.boot_id != identity.boot_id) entry = {.boot_id = identity.boot_id};
     const TimePoint now = RealClock().now();
@@ -97,7 +99,7 @@ void PeerBook::look_up(int rank, const Identity& identity) {
                    endpoint.error().message);
     return;
   }
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   entries_[static_cast<size_t>(rank)].endpoint = *std::move(endpoint);
 }
 

@@ -8,12 +8,12 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "cluster/control_plane.h"
 #include "cluster/socket.h"
@@ -49,10 +49,10 @@ class PeerBook {
 
   ControlPlane& cluster_;
   const std::string own_;
-  mutable std::mutex mutex_;  // guards the members below
+  mutable Mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Entry> entries_;  // by rank
-  bool stopping_ = false;
+  std::vector<Entry> entries_ HOCKET_GUARDED_BY(mutex_);  // by rank
+  bool stopping_ HOCKET_GUARDED_BY(mutex_) = false;
   Thread thread_;
 };
 

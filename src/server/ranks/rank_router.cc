@@ -46,17 +46,17 @@ Error epoch_ended(const ClusterView& view) {
 
 // The answers of all ranks that were asked; `done` is called when the last has answered.
 struct Poll {
-  std::mutex mutex;
-  std::vector<PeerAnswer> answers;
-  size_t num_open = 1;  // one for ask_all() itself
+  Mutex mutex;
+  std::vector<PeerAnswer> answers HOCKET_GUARDED_BY(mutex);
+  size_t num_open HOCKET_GUARDED_BY(mutex) = 1;  // one for ask_all() itself
   std::function<void(std::vector<PeerAnswer>&&)> done;
 
   void close_one() {
-    {
-      std::lock_guard lock(mutex);
-      if (--num_open > 0) return;
-    }
-    done(std::move(answers));
+    MutexLock lock(mutex);
+    if (--num_open > 0) return;
+    std::vector<PeerAnswer> all = std::move(answers);
+    lock.unlock();
+    done(std::move(all));
   }
 };
 
@@ -73,7 +73,7 @@ class PollSink final : public HttpSink {
   }
   void end(HttpEnd how, const std::string& why) override {
     {
-      std::lock_guard lock(poll_->mutex);
+      MutexLock lock(poll_->mutex);
       PeerAnswer& answer = poll_->answers[index_];
       if (how == HttpEnd::whole) {
         answer.status = status_;
@@ -122,7 +122,7 @@ RankRouter::~RankRouter() {
 
 void RankRouter::open(const HostPort& own, std::string_view key) {
   auto book = std::make_unique<PeerBook>(*options_.cluster, own, key);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   HOCKET_CHECK(book_ == nullptr);
   book_ = std::move(book);
 }
@@ -130,7 +130,7 @@ void RankRouter::open(const HostPort& own, std::string_view key) {
 void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
                        Answer answer) {
   {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     refresh();
     const auto rank = choose(answer);
     const auto recorder = answer.recorder;
@@ -159,17 +159,18 @@ void RankRouter::refuse_more(HttpExchange& exchange) const {
 
 bool RankRouter::forward_to(int rank, const HttpRequest& request,
                             const std::shared_ptr<HttpExchange>& exchange) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   refresh();
   if (rank < 0 || rank >= std::ssize(last_loads_) || rank == this->rank()) return false;
   if (!view_.whole() || !endpoint_of(rank)) {
     const Error why = epoch_ended(view_);
     lock.unlock();
     respond_error(*exchange, why);
-  } else if (!send(rank, request, exchange, std::nullopt)) {
-    lock.unlock();
-    refuse_more(*exchange);
+    return true;
   }
+  const bool sent = send(rank, request, exchange, std::nullopt);
+  lock.unlock();
+  if (!sent) refuse_more(*exchange);
   return true;
 }
 
@@ -253,7 +254,7 @@ bool RankRouter::send(int rank, const HttpRequest& request,
 }
 
 void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto found = forwards_.find(ticket);
   HOCKET_CHECK(found != forwards_.end());
   const int rank = found->second.rank;
@@ -285,8 +286,7 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
   forwards_.erase(ticket);
 }
 
-// Reads the cluster's view if it has changed. Requests of an older epoch are ended.   mutex_ is
-// held.
+// Reads the cluster's view if it has changed. Requests of an older epoch are ended.
 void RankRouter::refresh() {
   const uint64_t changes = options_.cluster->num_changes();
   if (changes == num_changes_) return;
@@ -318,7 +318,7 @@ void RankRouter::end_forwards(const Error& why) {
 }
 
 void RankRouter::check_cluster() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   refresh();
 }
 
@@ -328,7 +328,7 @@ void RankRouter::ask_all(const HttpRequest& asked,
   poll->done = std::move(done);
   std::vector<std::optional<PeerEndpoint>> to;
   {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_), of_poll(poll->mutex);
     for (const Member& member : view_.members) {
       if (member.identity.rank == rank()) continue;
       const bool there = member.presence == Presence::in;
@@ -336,15 +336,15 @@ void RankRouter::ask_all(const HttpRequest& asked,
       poll->answers.push_back({.name = name_of(member.identity),
                                .why = there ? "its address is not known yet" : "it is not there"});
     }
+    poll->num_open += to.size();
   }
-  poll->num_open += to.size();
   for (size_t i = 0; i < to.size(); ++i) {
     if (to[i]) {
       HttpCall call = call_to(*to[i], asked);
       call.headers.emplace_back("Content-Type", kJsonType);
       call.most = kAskAllPatience;
       if (client_->start(std::move(call), std::make_shared<PollSink>(poll, i)) != 0) continue;
-      std::lock_guard lock(poll->mutex);
+      MutexLock lock(poll->mutex);
       poll->answers[i].why = "too many requests are with other ranks";
     }
     poll->close_one();
@@ -353,17 +353,17 @@ void RankRouter::ask_all(const HttpRequest& asked,
 }
 
 void RankRouter::forget_prefixes() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (size_t r = 0; r < last_loads_.size(); ++r) router_.forget(static_cast<int>(r));
 }
 
 size_t RankRouter::num_forwards() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return forwards_.size();
 }
 
 ClusterCounts RankRouter::counts() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   ClusterCounts counts = counts_;
   counts.rank = rank();
   counts.num_forwards = forwards_.size();
@@ -371,7 +371,7 @@ ClusterCounts RankRouter::counts() const {
 }
 
 Json RankRouter::describe() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Json peers = Json::array();
   for (const Member& member : view_.members) {
     const auto to = endpoint_of(member.identity.rank);
@@ -384,14 +384,14 @@ Json RankRouter::describe() const {
 }
 
 void RankRouter::cut_off() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   end_forwards(error(ErrorCode::shutting_down, "the server is shutting down"));
 }
 
 void RankRouter::stop() {
   cut_off();
   client_->stop();
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto book = std::move(book_);
   lock.unlock();
 }

@@ -15,13 +15,13 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "cluster/control_plane.h"
 #include "policy/routing/request_router.h"
 #include "server/generation/answer.h"
@@ -96,29 +96,30 @@ class RankRouter {
     bool in_load = false;  // true: the load that its rank sends includes it
   };
 
-  Result<int> choose(const Answer& answer);
+  Result<int> choose(const Answer& answer) HOCKET_REQUIRES(mutex_);
   bool send(int rank, const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange,
-            std::optional<Answer> answer);
+            std::optional<Answer> answer) HOCKET_REQUIRES(mutex_);
   HttpCall call_to(const PeerEndpoint& to, const HttpRequest& asked) const;
-  std::vector<RankLoad> loads();
-  std::optional<PeerEndpoint> endpoint_of(int rank) const;
+  std::vector<RankLoad> loads() HOCKET_REQUIRES(mutex_);
+  std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);
   void refuse_more(HttpExchange& exchange) const;
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
-  void end_forwards(const Error& why);
+  void end_forwards(const Error& why) HOCKET_REQUIRES(mutex_);
   void check_cluster();
-  void refresh();
+  void refresh() HOCKET_REQUIRES(mutex_);
 
   const Options options_;
-  mutable std::mutex mutex_;  // guards the members below, except the client
-  RequestRouter router_;
-  ClusterView view_;
-  uint64_t num_changes_ = 0;
-  std::unordered_map<uint64_t, Forward> forwards_;  // by ticket
-  uint64_t last_ticket_ = 0;
-  std::vector<RankLoad> last_loads_;    // by rank: the load it sent last
-  std::vector<TimePoint> avoid_until_;  // by rank: until when it is avoided after a refusal
-  ClusterCounts counts_;
-  std::unique_ptr<PeerBook> book_;
+  mutable Mutex mutex_;
+  RequestRouter router_ HOCKET_GUARDED_BY(mutex_);
+  ClusterView view_ HOCKET_GUARDED_BY(mutex_);
+  uint64_t num_changes_ HOCKET_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<uint64_t, Forward> forwards_ HOCKET_GUARDED_BY(mutex_);  // by ticket
+  uint64_t last_ticket_ HOCKET_GUARDED_BY(mutex_) = 0;
+  // By rank: the load it sent last, and until when it is avoided after a refusal.
+  std::vector<RankLoad> last_loads_ HOCKET_GUARDED_BY(mutex_);
+  std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
+  ClusterCounts counts_ HOCKET_GUARDED_BY(mutex_);
+  std::unique_ptr<PeerBook> book_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<HttpClient> client_;
 };
 

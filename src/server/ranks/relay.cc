@@ -34,7 +34,7 @@ Relay::Relay(std::shared_ptr<HttpExchange> exchange, std::string from, Memory me
       held_bytes_(std::move(memory.of_request)) {}
 
 void Relay::give_up(const Error& why) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!why_) why_ = why;
 }
 
@@ -98,7 +98,7 @@ RelayEnd Relay::finish(HttpEnd how, const std::string& why) {
     case HttpEnd::cancelled:
       break;
   }
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const Error given = why_ ? *why_
                            : error(ErrorCode::internal, "{} answers with more than {} bytes {}",
                                    from_, kHeldMax, streaming_ ? "in one event" : "at once");

@@ -6,10 +6,10 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "base/mutex.h"
 #include "server/http/http_client.h"
 #include "server/usage/request_memory.h"
 
@@ -61,8 +61,8 @@ class Relay final : public HttpSink {
   HeldBytes held_bytes_;
   std::string type_, held_;
   HttpHeaders kept_;
-  std::mutex mutex_;  // guards the member below
-  std::optional<Error> why_;
+  Mutex mutex_;
+  std::optional<Error> why_ HOCKET_GUARDED_BY(mutex_);
 };
 
 }  // namespace hocket

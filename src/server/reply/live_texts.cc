@@ -35,14 +35,14 @@ void EndedTexts::note(const Answer& answer, size_t choice, const RequestSummary&
                   .first_token = answer.first_token,
                   .ended = RealClock().now(),
                   .times = summary.times};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ended.number = ++num_ended_;
   texts_[ended.number % kKept] = std::move(ended);
 }
 
 std::vector<EndedText> EndedTexts::texts() const {
   std::vector<EndedText> texts;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (uint64_t i = 1; i <= kKept; ++i)
     if (const EndedText& text = texts_[(num_ended_ + i) % kKept]; text.number != 0)
       texts.push_back(text);

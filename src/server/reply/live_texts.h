@@ -2,11 +2,11 @@
 #pragma once
 
 #include <array>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/mutex.h"
 #include "server/generation/answer.h"
 
 namespace hocket {
@@ -49,9 +49,9 @@ class EndedTexts {
   std::vector<EndedText> texts() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::array<EndedText, kKept> texts_;
-  uint64_t num_ended_ = 0;
+  mutable Mutex mutex_;
+  std::array<EndedText, kKept> texts_ HOCKET_GUARDED_BY(mutex_);
+  uint64_t num_ended_ HOCKET_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hocket

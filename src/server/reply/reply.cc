@@ -28,24 +28,24 @@ void ReplyService::stop() {
   if (thread_.joinable()) thread_.join();
   std::vector<std::shared_ptr<Job>> left;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (auto& [id, to] : table_) left.push_back(to.job);
   }
   for (const auto& job : left) {
-    std::lock_guard lock(job->mutex);
+    MutexLock lock(job->mutex);
     if (!job->over) fail_job(*job, error(ErrorCode::shutting_down, "the server is shutting down"));
   }
 }
 
 size_t ReplyService::num_live() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return table_.size();
 }
 
 std::vector<LiveText> ReplyService::live_texts(size_t most) const {
   std::vector<std::pair<RequestId, JobChoice>> entries;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& entry : table_) entries.push_back(entry);
   }
   const auto oldest = entries.begin() + static_cast<ptrdiff_t>(std::min(most, entries.size()));
@@ -63,7 +63,7 @@ std::vector<LiveText> ReplyService::live_texts(size_t most) const {
 Result<void> ReplyService::enter(const JobPtr& job) {
   job->bytes = job->bytes_at_begin();
   HOCKET_TRY_VOID(job->held.grow(job->bytes));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (table_.size() + job->ids.size() > options_.max_live)
     return fail(error(ErrorCode::queue_full, "{} texts are under way", options_.max_live)
                     .with_fix("try again after the time in Retry-After"));
@@ -85,7 +85,7 @@ void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, Answer a
   }
   std::string accepted;
   {
-    std::lock_guard lock(job->mutex);
+    MutexLock lock(job->mutex);
     try {
       if (auto taken = submit(*job); !taken) return fail_job(*job, taken.error());
       accepted = job->answer.request.api->format().accepted(job->answer);
@@ -137,14 +137,14 @@ void ReplyService::abort_all_of(const Job& job) {
 }
 
 void ReplyService::forget(const Job& job) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const RequestId id : job.ids) table_.erase(id);
 }
 
 size_t ReplyService::abort(std::string_view rid, std::string_view who) {
   std::vector<RequestId> ids;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& [id, to] : table_) {
       const Answer& answer = to.job->answer;
       const bool named = answer.id == rid || to.job->prompt_of(to.choice).rid == rid;

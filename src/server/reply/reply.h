@@ -16,11 +16,11 @@
 #include <chrono>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "server/generation/answer.h"
 #include "server/http/http.h"
@@ -96,8 +96,8 @@ class ReplyService {
   void observe_end(const RequestSummary& summary);
 
   Options options_;
-  mutable std::mutex mutex_;  // guards table_ only; locked after a job's mutex, never before it
-  std::unordered_map<RequestId, JobChoice> table_;
+  mutable Mutex mutex_;  // locked after a job's mutex, never before it
+  std::unordered_map<RequestId, JobChoice> table_ HOCKET_GUARDED_BY(mutex_);
   EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
   // Lines of jobs: those with new outputs, those that used up a turn, and those that another thread

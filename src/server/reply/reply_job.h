@@ -8,10 +8,10 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
 #include "server/generation/answer_text.h"
 #include "server/http/sse.h"
 #include "server/reply/reply.h"
@@ -33,7 +33,7 @@ struct ReplyService::Job {
   // (HttpExchange::leave_meter). Otherwise the exchange ends it.
   void end_meter() const;
 
-  std::mutex mutex;
+  Mutex mutex;
   std::shared_ptr<HttpExchange> exchange;  // null: no client waits (ApiFormat::accepted)
   std::optional<SseWriter> stream;
   Answer answer;                      // its request, prompts and id never change

@@ -39,7 +39,7 @@ void ReplyService::collect() {
 void ReplyService::hand_out(RequestOutput&& output) {
   JobChoice to;
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const auto found = table_.find(output.id);
     if (found == table_.end()) return;  // its job was dropped
     to = found->second;
@@ -80,14 +80,14 @@ void ReplyService::give_turns() {
 }
 
 void ReplyService::turn(const JobPtr& job) {
-  std::unique_lock lock(job->mutex, std::try_to_lock);
-  if (!lock.owns_lock()) {
+  if (!job->mutex.try_lock()) {
     try {
       return locked_.push_back(job);
     } catch (const std::bad_alloc&) {  // no memory to come back later, so wait here:
-      lock.lock();                     // begin() holds the lock only briefly
+      job->mutex.lock();               // begin() holds the lock only briefly
     }
   }
+  const MutexLock lock(job->mutex, std::adopt_lock);
   try {
     const TimePoint end = now() + kTurn;
     while (step(*job))
@@ -220,7 +220,7 @@ void ReplyService::send_next(Job& job, size_t index) {
   }
   job.sending.reset();
   if (choice.ended) {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     table_.erase(job.ids[index]);
   }
   if (job.num_ended == job.answer.choices.size()) finish(job, format);

@@ -94,7 +94,7 @@ std::shared_ptr<MemoryBudget> MemoryBudget::create(RequestMemoryLimits limits) {
 std::shared_ptr<RequestMemory> MemoryBudget::open(PrincipalPtr who) {
   std::shared_ptr<RequestMemory::Sum> sum;
   if (who != nullptr && who->alone) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto& known = principals_[who->name];
     if (known == nullptr) known = std::make_shared<RequestMemory::Sum>(0);
     sum = known;

@@ -13,10 +13,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <unordered_map>
 
+#include "base/mutex.h"
 #include "base/result.h"
 #include "server/usage/principal.h"
 
@@ -89,10 +89,11 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
   const RequestMemoryLimits limits_;
   std::atomic<int64_t> held_bytes_{0}, most_held_bytes_{0};
   std::atomic<uint64_t> num_refused_{0};
-  std::mutex mutex_;
+  Mutex mutex_;
   // Sums by the principal's name. None is removed, so there is one for each name that a key file
   // had.
-  std::unordered_map<std::string, std::shared_ptr<RequestMemory::Sum>> principals_;
+  std::unordered_map<std::string, std::shared_ptr<RequestMemory::Sum>> principals_
+      HOCKET_GUARDED_BY(mutex_);
 };
 
 // The bytes of one part of a request; the destructor gives them back. Without a request, every call

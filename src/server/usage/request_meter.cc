@@ -18,12 +18,12 @@ RequestMeter::RequestMeter(std::shared_ptr<Usage> usage) : usage_(std::move(usag
 
 void RequestMeter::end() {
   if (ended_.exchange(true)) return;
-  std::lock_guard lock(usage_->mutex);
+  MutexLock lock(usage_->mutex);
   --usage_->num_running;
 }
 
 void RequestMeter::take_tokens(int64_t num_tokens) {
-  std::lock_guard lock(usage_->mutex);
+  MutexLock lock(usage_->mutex);
   usage_->tokens.level -= static_cast<double>(num_tokens);
 }
 

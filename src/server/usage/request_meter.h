@@ -6,9 +6,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 
 namespace hocket {
 
@@ -25,10 +25,11 @@ class RequestMeter {
  public:
   // The counts of one principal, for all of its requests (access/rate_limits.h).
   struct Usage {
-    std::mutex mutex;  // guards the members below
-    TokenBucket requests, tokens;
-    TimePoint filled{};
-    int64_t num_running = 0;
+    Mutex mutex;
+    TokenBucket requests HOCKET_GUARDED_BY(mutex);
+    TokenBucket tokens HOCKET_GUARDED_BY(mutex);
+    TimePoint filled HOCKET_GUARDED_BY(mutex){};
+    int64_t num_running HOCKET_GUARDED_BY(mutex) = 0;
   };
   explicit RequestMeter(std::shared_ptr<Usage> usage);
   ~RequestMeter() { end(); }

@@ -49,7 +49,7 @@ KvEventFeed::~KvEventFeed() {
 }
 
 bool KvEventFeed::add(std::shared_ptr<HttpExchange> exchange) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (listeners_.size() >= kMaxListeners || stopping_) return false;
   if (!exchange->start_stream("text/event-stream",
                               {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}}))
@@ -64,7 +64,7 @@ void KvEventFeed::stop() {
   stopping_ = true;
   channel_.wake();
   thread_.join();
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   for (const auto& listener : listeners_) listener->finish();
   listeners_.clear();
 }
@@ -89,13 +89,13 @@ void KvEventFeed::run() {
 }
 
 void KvEventFeed::forget_those_who_left() {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase_if(listeners_, [](const auto& listener) { return listener->is_closed(); });
   if (listeners_.empty()) channel_.stop_listening();
 }
 
 void KvEventFeed::send(std::string_view block) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase_if(listeners_, [&](const auto& listener) { return !listener->write(block); });
 }
 

@@ -12,10 +12,10 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "policy/cache/kv_events.h"
 #include "server/http/sse.h"
@@ -45,8 +45,8 @@ class KvEventFeed {
   KvEventChannel& channel_;
   const int page_tokens_;
   std::atomic<bool> stopping_ = false;
-  std::mutex mutex_;  // guards listeners_
-  std::vector<std::shared_ptr<HttpExchange>> listeners_;
+  Mutex mutex_;
+  std::vector<std::shared_ptr<HttpExchange>> listeners_ HOCKET_GUARDED_BY(mutex_);
   Thread thread_;
 };
 

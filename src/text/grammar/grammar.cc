@@ -71,7 +71,7 @@ std::vector<TokenId> GrammarMatcher::forced() {
 }
 
 GrammarMatcher Grammar::begin() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   HkMatcher* copy = nullptr;
   HOCKET_CHECK(hk_matcher_copy(fresh_.handle_.get(), &copy) == 0);
   return GrammarMatcher(copy);

@@ -9,12 +9,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "base/result.h"
 #include "core/grammar.h"
 #include "text/tokens/tokenizer.h"
@@ -68,7 +68,7 @@ class Grammar {
  private:
   friend class GrammarVocabulary;
   explicit Grammar(HkMatcher* fresh) : fresh_(fresh) {}
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;  // one copy at a time
   const GrammarMatcher fresh_;
 };
 

@@ -33,7 +33,7 @@ ResponseStore::Text::~Text() {
 void ResponseStore::put(const std::string& id, Record record) {
   if (!keeps()) return;
   auto kept = std::make_shared<const Record>(std::move(record));
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (entries_.contains(id)) forget(id);
   Owner& owner = owners_[kept->who];
   const auto used = owner.used.insert(owner.used.end(), id);
@@ -42,7 +42,7 @@ void ResponseStore::put(const std::string& id, Record record) {
 }
 
 void ResponseStore::finish(const std::string& id, Record record) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const auto entry = entries_.find(id);
   if (entry == entries_.end()) return;
   record.cancelled = entry->second.record->cancelled;
@@ -50,14 +50,13 @@ void ResponseStore::finish(const std::string& id, Record record) {
   make_room();
 }
 
-// Precondition: mutex_ is held.
 void ResponseStore::set(Entry& entry, RecordPtr record) {
   if (entry.record != nullptr) entry.owner->bytes -= bytes_of(*entry.record);
   entry.owner->bytes += bytes_of(*record);
   entry.record = std::move(record);
 }
 
-// Preconditions: mutex_ is held, and there is an answer with this id.
+// Precondition: there is an answer with this id.
 void ResponseStore::forget(const std::string& id) {
   const auto entry = entries_.find(id);
   Owner& owner = *entry->second.owner;
@@ -75,13 +74,13 @@ ResponseStore::Entry* ResponseStore::entry_of(const std::string& id, std::string
 }
 
 ResponseStore::RecordPtr ResponseStore::find(const std::string& id, std::string_view who) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   const Entry* entry = entry_of(id, who);
   return entry == nullptr ? nullptr : entry->record;
 }
 
 ResponseStore::RecordPtr ResponseStore::cancel(const std::string& id, std::string_view who) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Entry* entry = entry_of(id, who);
   if (entry == nullptr) return nullptr;
   if (entry->record->running) {
@@ -93,7 +92,7 @@ ResponseStore::RecordPtr ResponseStore::cancel(const std::string& id, std::strin
 }
 
 ResponseStore::RecordPtr ResponseStore::erase(const std::string& id, std::string_view who) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   Entry* entry = entry_of(id, who);
   if (entry == nullptr) return nullptr;
   RecordPtr record = entry->record;
@@ -103,9 +102,9 @@ ResponseStore::RecordPtr ResponseStore::erase(const std::string& id, std::string
 
 // Returns the id of the least recently used answer of the owner with the most bytes. Running
 // answers stay, since a client waits for them; the engine's queue limits their number.
-// Precondition: mutex_ is held.
 const std::string* ResponseStore::least_used() const {
-  const auto at_rest = [&](const std::string& id) { return !entries_.at(id).record->running; };
+  const auto at_rest = [&](const std::string& id)
+                           HOCKET_REQUIRES(mutex_) { return !entries_.at(id).record->running; };
   const std::string* found = nullptr;
   size_t most_bytes = 0;
   for (const auto& [name, owner] : owners_) {
@@ -119,7 +118,7 @@ const std::string* ResponseStore::least_used() const {
 }
 
 // Deletes answers until the limits hold. Texts that requests under way hold still count, so answers
-// are deleted for them too. Precondition: mutex_ is held.
+// are deleted for them too.
 void ResponseStore::make_room() {
   while (entries_.size() > limits_.count_max || *total_ > limits_.bytes_max) {
     const std::string* id = least_used();
@@ -129,7 +128,7 @@ void ResponseStore::make_room() {
 }
 
 ResponseStore::Counts ResponseStore::counts() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   return {.num_records = entries_.size(), .bytes = *total_};
 }
 

@@ -12,12 +12,13 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "base/mutex.h"
 
 namespace hocket {
 
@@ -86,17 +87,18 @@ class ResponseStore {
     Owner* owner;
     std::list<std::string>::iterator used;
   };
-  void set(Entry& entry, RecordPtr record);
-  void forget(const std::string& id);
-  Entry* entry_of(const std::string& id, std::string_view who);
-  const std::string* least_used() const;  // null: all answers run
-  void make_room();
+  void set(Entry& entry, RecordPtr record) HOCKET_REQUIRES(mutex_);
+  void forget(const std::string& id) HOCKET_REQUIRES(mutex_);
+  Entry* entry_of(const std::string& id, std::string_view who) HOCKET_REQUIRES(mutex_);
+  const std::string* least_used() const HOCKET_REQUIRES(mutex_);  // null: all answers run
+  void make_room() HOCKET_REQUIRES(mutex_);
 
   const Limits limits_;
   const std::shared_ptr<std::atomic<size_t>> total_ = std::make_shared<std::atomic<size_t>>(0);
-  mutable std::mutex mutex_;
-  std::unordered_map<std::string, Owner> owners_;  // by name; one per principal
-  std::unordered_map<std::string, Entry> entries_;
+  mutable Mutex mutex_;
+  // By name; one per principal.
+  std::unordered_map<std::string, Owner> owners_ HOCKET_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Entry> entries_ HOCKET_GUARDED_BY(mutex_);
 };
 
 }  // namespace hocket
