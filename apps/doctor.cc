@@ -57,7 +57,7 @@ void add_level(std::vector<Finding>& findings) {
   if (*chosen >= Isa::amx)  // tiles
     findings.push_back({"few rows",
                         fmt::format("below {} rows bf16 is multiplied by {}", kTileRows,
-                                    pairs_bf16(*chosen) ? "pairs (avx512_bf16)" : "FMA"),
+                                    uses_vdpbf16ps(*chosen) ? "VDPBF16PS (avx512_bf16)" : "FMA"),
                         "", Weight::fine});
 }
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/kernels/choose.h"
-#include "compute/kernels/packed_weight.h"
 #include "compute/overlap/tuning.h"
 
 namespace hocket {

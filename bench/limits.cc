@@ -83,9 +83,9 @@ __attribute__((target("avx512f,avx512bf16"))) void multiply_bf16() {
   for (int i = 0; i < kChains; ++i) sums[i] = _mm512_set1_ps(static_cast<float>(i));
   __m512 a = _mm512_castsi512_ps(_mm512_set1_epi32(0x3f003f00));
   for (int loop = 0; loop < kLoops; ++loop) {
-    const auto pair = __builtin_bit_cast(__m512bh, a);
+    const auto numbers = __builtin_bit_cast(__m512bh, a);
 #pragma GCC unroll 16
-    for (int i = 0; i < kChains; ++i) sums[i] = _mm512_dpbf16_ps(sums[i], pair, pair);
+    for (int i = 0; i < kChains; ++i) sums[i] = _mm512_dpbf16_ps(sums[i], numbers, numbers);
     asm volatile("" : "+v"(a));
   }
   __m512 all = sums[0];

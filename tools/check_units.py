@@ -20,7 +20,7 @@ def is_optimised(build):
 
 
 def high_units(build):
-    folder = build / "CMakeFiles/hocket_kernels.dir/src/compute/kernels/cpu"
+    folder = build / "CMakeFiles/hocket_cpu.dir/src/compute/kernels/cpu"
     return sorted(unit for unit in folder.glob("*.o") if unit.name.startswith(HIGH))
 
 

@@ -15,7 +15,7 @@ OWN = "namespace {{ __attribute__((noinline)) float twice(float x) {{ return 2 *
 class CheckUnitsTest(unittest.TestCase):
     def faults(self, **units):
         with tempfile.TemporaryDirectory() as folder:
-            objects = Path(folder) / "CMakeFiles/hocket_kernels.dir/src/compute/kernels/cpu"
+            objects = Path(folder) / "CMakeFiles/hocket_cpu.dir/src/compute/kernels/cpu"
             objects.mkdir(parents=True)
             for name, text in units.items():
                 source = Path(folder) / f"{name}.cc"

@@ -251,4 +251,4 @@ def test_a_forced_level_is_named():
     if tiles["HOCKET_ISA"]["weight"] == "bad":
         pytest.skip(tiles["HOCKET_ISA"]["value"])
     assert tiles["HOCKET_ISA"]["weight"] == "slow" and tiles["HOCKET_ISA"]["value"].startswith("amx_emulated is used, not ")
-    assert re.fullmatch(r"below 8 rows bf16 is multiplied by (FMA|pairs \(avx512_bf16\))", tiles["few rows"]["value"])
+    assert re.fullmatch(r"below 8 rows bf16 is multiplied by (FMA|VDPBF16PS \(avx512_bf16\))", tiles["few rows"]["value"])

@@ -5,7 +5,7 @@
 
 #include "compute/kernels/attention_run.h"
 #include "compute/kernels/block_tiles.h"
-#include "compute/kernels/row_bodies.h"
+#include "compute/kernels/reference.h"
 
 namespace hocket {
 namespace {

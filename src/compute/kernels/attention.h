@@ -20,12 +20,12 @@
 #include <span>
 #include <vector>
 
+#include "compute/kernels/arithmetic/attention_block.h"
 #include "compute/kernels/backend.h"
 #include "compute/kernels/kv_layout.h"
 
 namespace hocket {
 
-inline constexpr int kSoftmaxBlock = 128;
 inline constexpr int kAttentionSegment = 1024;
 
 // The first key that a query sees; the last is its own. Without bounds the first is key 0.

@@ -22,13 +22,26 @@
 #include <span>
 #include <utility>
 
+#include "compute/kernels/arithmetic/attention_block.h"
 #include "compute/kernels/attention.h"
-#include "compute/kernels/attention_block.h"
+#include "compute/kernels/choose.h"
 #include "compute/kernels/product_kernels.h"
 #include "compute/kernels/row_kernels.h"
 #include "compute/tensor/buffer.h"
 
 namespace hocket {
+
+// Returns the body for items of `rows` query rows; null if such items run by separate products.
+template <class T>
+const BlockBody<T>* block_body(Isa isa, int rows) {
+  if (isa < Isa::avx512) return nullptr;
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return &cpu::kF32BlockByFma;
+  } else {
+    if (isa >= Isa::amx && rows >= kTileRows) return nullptr;
+    return uses_vdpbf16ps(isa) ? &cpu::kBf16BlockByVdpbf16ps : &cpu::kBf16BlockByFma;
+  }
+}
 
 // Query rows (tokens times heads) that meet a block at a time: enough to reuse its tiles, few
 // enough to stay in cache.
@@ -85,10 +98,10 @@ struct SoftmaxState {
 // One worker's scratch for an item. Query rows are ordered [sequence][token][head of the group].
 template <class T>
 struct ItemScratch {
-  T* q = nullptr;            // [rows][q_dim], used if rows must be gathered
-  float* q_words = nullptr;  // [rows][at most q_dim], used if a block has a body
-  T* p = nullptr;            // [kQueryRows][kSoftmaxBlock]
-  float* scores = nullptr;   // [kQueryRows][kSoftmaxBlock]
+  T* q = nullptr;               // [rows][q_dim], used if rows must be gathered
+  float* q_operands = nullptr;  // [rows][at most q_dim], used if a block has a body
+  T* p = nullptr;               // [kQueryRows][kSoftmaxBlock]
+  float* scores = nullptr;      // [kQueryRows][kSoftmaxBlock]
   SoftmaxState all, next;
   std::byte* product = nullptr;
 
@@ -96,7 +109,7 @@ struct ItemScratch {
     const int64_t rows = form.rows_max;
     q = layout.array<T>((form.group == 1 ? std::min<int64_t>(rows, kMadeQueryRows) : rows) *
                         form.q_dim);
-    q_words = layout.array<float>(rows * form.q_dim);
+    q_operands = layout.array<float>(rows * form.q_dim);
     p = layout.array<T>(kQueryRows * kSoftmaxBlock);
     scores = layout.array<float>(kQueryRows * kSoftmaxBlock);
     all.lay(layout, rows, form.v_dim());
@@ -282,8 +295,8 @@ class ItemRun {
                    .dim = v_dim});
   }
 
-  // Prepares the query rows: makes their words if a block has a body; else sets q_ to the rows in
-  // place if they are evenly spaced (one token or one head), or gathers them.
+  // Prepares the query rows: makes their operands if a block has a body; else sets q_ to the rows
+  // in place if they are evenly spaced (one token or one head), or gathers them.
   void set_queries() {
     const int64_t first_column = int64_t{head_begin_} * form_.q_dim;
     const int64_t columns = int64_t{num_heads_} * form_.q_dim;
@@ -303,14 +316,14 @@ class ItemRun {
         if (body_ == nullptr) {
           std::memcpy(scratch_.q + at, from, columns * sizeof(T));
         } else {
-          body_->query_words(from, columns, scratch_.q_words + words_of(at));
+          body_->prepare_queries(from, columns, scratch_.q_operands + operands_of(at));
         }
       }
     });
   }
 
-  // Returns the words that the body makes of n numbers of query rows.
-  int64_t words_of(int64_t n) const { return n / kBlockK * body_->block_words; }
+  // Returns the row operands that the body makes of n numbers of query rows.
+  int64_t operands_of(int64_t n) const { return n / kBlockK * body_->block_operands; }
 
   // Runs the blocks of [begin, end) for the member's rows.
   void run_blocks(const Member& member, int begin, int end, const SoftmaxState& state) {
@@ -340,7 +353,7 @@ class ItemRun {
     int hidden[kBlockRows], seen[kBlockRows];
     const T* next_keys[kBlockUnits] = {};
     BlockRows<T> b;
-    b.q_stride = words_of(form_.q_dim);
+    b.q_stride = operands_of(form_.q_dim);
     b.k_blocks = form_.q_dim / kBlockK;
     b.hidden = hidden;
     b.visible = seen;
@@ -376,7 +389,7 @@ class ItemRun {
         hidden[i] = first_visible(member, row + i, block);
         seen[i] = visible(member, row + i, block);
       }
-      b.q = scratch_.q_words + row * b.q_stride;
+      b.q = scratch_.q_operands + row * b.q_stride;
       b.m = state.m + row;
       b.l = state.l + row;
       b.o = state.o + int64_t{row} * v_dim;

@@ -4,8 +4,6 @@
 
 #include "compute/kernels/delta_net.h"
 #include "compute/kernels/latent_attention.h"
-#include "compute/kernels/product_bodies.h"
-#include "compute/kernels/product_kernels.h"
 
 namespace hocket {
 namespace {
@@ -30,7 +28,7 @@ constexpr int ceil_div(int a, int b) {
 
 }  // namespace
 
-bool pairs_bf16(Isa isa) {
+bool uses_vdpbf16ps(Isa isa) {
   return isa == Isa::avx512_bf16 || (isa > Isa::avx512_bf16 && is_bf16_faster_than_fma());
 }
 
@@ -47,7 +45,7 @@ int panels_per_task(const TaskShape& of) {
 int rows_per_task(int panel_tasks, int rows, int num_workers) {
   if (num_workers == 1 || panel_tasks >= 2 * num_workers) return rows;
   const int groups = ceil_div(num_workers * kTasksPerWorker, panel_tasks);
-  return ceil_div(ceil_div(rows, groups), cpu::kTileBlockRows) * cpu::kTileBlockRows;
+  return ceil_div(ceil_div(rows, groups), kTileBlockRows) * kTileBlockRows;
 }
 
 int64_t quantized_bytes(int k, int groups) {

@@ -4,18 +4,15 @@
 #include <cstdint>
 
 #include "base/machine.h"
+#include "compute/kernels/arithmetic/product.h"
 #include "compute/kernels/kv_layout.h"
-#include "compute/kernels/packed_weight.h"
 #include "core/model_config.h"
 
 namespace hocket {
 
-// An AMX machine uses tiles from this many rows on, and the vector body below.
-inline constexpr int kTileRows = 8;
-
-// Returns true if the vector bodies of bf16 multiply pairs by VDPBF16PS, false if they use FMA: on
-// the level avx512_bf16, and on a level with tiles where pairs are faster.
-bool pairs_bf16(Isa isa);
+// Returns true if the vector bodies of bf16 multiply by VDPBF16PS, false if they use FMA: on the
+// level avx512_bf16, and on a level with tiles where that is faster.
+bool uses_vdpbf16ps(Isa isa);
 
 // The shape of a product that workers share.
 struct TaskShape {

@@ -24,7 +24,7 @@
 #include <cstdint>
 #include <span>
 
-#include "compute/kernels/packed_weight.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "core/model_config.h"
 #include "core/state_place.h"
 

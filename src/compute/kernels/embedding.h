@@ -6,8 +6,8 @@
 #include <span>
 
 #include "base/ids.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/kernels/backend.h"
-#include "compute/kernels/packed_weight.h"
 
 namespace hocket {
 

@@ -69,8 +69,8 @@ void run_gate_up(Backend& backend, const Pass& pass) {
             call.experts[expert].gate_up, part, [&](int row, int rows, const float* results) {
               for (int i = 0; i < rows; ++i) {
                 T* to = middle.row(pass.begin + row + i) + part.panel / 2 * kPanelN;
-                for (int pair = 0; pair < part.panels; pair += 2, results += 2 * kPanelN)
-                  middle_of(results, results + kPanelN, to + pair / 2 * kPanelN);
+                for (int panel = 0; panel < part.panels; panel += 2, results += 2 * kPanelN)
+                  middle_of(results, results + kPanelN, to + panel / 2 * kPanelN);
               }
             });
       });

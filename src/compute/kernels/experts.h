@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/kernels/backend.h"
-#include "compute/kernels/packed_weight.h"
 #include "core/model_config.h"
 
 namespace hocket {

@@ -28,7 +28,7 @@
 #include <cstdint>
 
 #include "base/ids.h"
-#include "compute/kernels/packed_weight.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 
 namespace hocket {
 

@@ -5,14 +5,14 @@
 //   mxfp4, mxfp8, nvfp4   the canonical product, then w's column scales
 //   int8, int4   rows of x are quantized by w's groups; sums are exact, then scales
 //
-// product_kernels.h defines each in full. Shapes: x [rows, k] of activation_dtype(w.format),
+// arithmetic/product.h defines each in full. Shapes: x [rows, k] of activation_dtype(w.format),
 // padding readable and zero; w packed, of any format; y [rows, n] fp32; rows >= 0.   Errors: none;
 // shapes are checked. Thread: engine; workers split panels, and rows where panels are few.   Bits:
 // equal in every body.
 #pragma once
 
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/kernels/backend.h"
-#include "compute/kernels/packed_weight.h"
 
 namespace hocket {
 

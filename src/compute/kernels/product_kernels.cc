@@ -1,10 +1,9 @@
 #include "compute/kernels/product_kernels.h"
 
-#include <algorithm>
 #include <array>
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/choose.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket {
 namespace {
@@ -14,13 +13,13 @@ using Fp8Body = void (*)(const ScaledProduct<Bf16>&);
 using IntegerBody = void (*)(const ScaledProduct<int8_t>&);
 
 // AVX-512 bodies of bf16 and fp8: by FMA, and by VDPBF16PS.
-struct Fma {
+struct FmaBodies {
   static constexpr Bf16Body kBf16 = cpu::avx512_product_bf16;
   static constexpr Fp8Body kFp8 = cpu::avx512_vbmi_product_fp8;
   static constexpr Fp8Body kMx = cpu::avx512_product_mx;
 };
-struct Bf16Pairs {
-  static constexpr Bf16Body kBf16 = cpu::avx512_bf16_product;
+struct Vdpbf16psBodies {
+  static constexpr Bf16Body kBf16 = cpu::avx512_bf16_product_bf16;
   static constexpr Fp8Body kFp8 = cpu::avx512_bf16_vbmi_product_fp8;
   static constexpr Fp8Body kMx = cpu::avx512_bf16_product_mx;
 };
@@ -81,8 +80,8 @@ ProductKernels tile_level_of(Isa isa, IntegerBodies integers) {
 }
 template <Bf16Body tiles>
 ProductKernels tile_level(Isa isa, IntegerBodies integers) {
-  return pairs_bf16(isa) ? tile_level_of<Bf16Pairs, tiles>(isa, integers)
-                         : tile_level_of<Fma, tiles>(isa, integers);
+  return uses_vdpbf16ps(isa) ? tile_level_of<Vdpbf16psBodies, tiles>(isa, integers)
+                             : tile_level_of<FmaBodies, tiles>(isa, integers);
 }
 
 std::array<ProductKernels, 6> make_kernels() {
@@ -107,8 +106,8 @@ std::array<ProductKernels, 6> make_kernels() {
       {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32,
        widened_fp8<cpu::avx2_product_bf16, cpu::avx2_widen_tile>, cpu::avx2_product_int8,
        cpu::avx2_product_int4, widened_mx<cpu::avx2_product_bf16, cpu::avx2_widen_mx_tile>},
-      vector_level<Fma>(Isa::avx512, integers),
-      vector_level<Bf16Pairs>(Isa::avx512_bf16, integers),
+      vector_level<FmaBodies>(Isa::avx512, integers),
+      vector_level<Vdpbf16psBodies>(Isa::avx512_bf16, integers),
       tile_level<cpu::amx_product_bf16>(Isa::amx, tiles ? on_tiles : integers),
       tile_level<cpu::amx_emulated_product_bf16>(Isa::amx_emulated, emulated),
   }};
@@ -121,26 +120,6 @@ const ProductKernels& product_kernels(Isa isa) {
   const ProductKernels& kernels = all[static_cast<size_t>(isa)];
   HOCKET_CHECK(kernels.isa == isa);
   return kernels;
-}
-
-int64_t product_scratch_bytes(int rows, int k_blocks) {
-  const int64_t k = int64_t{k_blocks} * kBlockK;
-  const int64_t widened = std::min(rows, cpu::rows_together(k_blocks)) * k * size_of(DType::f32);
-  // The rows of the tail, padded to whole tiles, and their results.
-  const int64_t tail =
-      cpu::kTileBlockRows * (k * size_of(DType::bf16) + 2 * kPanelN * size_of(DType::f32));
-  return std::max(widened, rows < kTileRows ? 0 : tail);
-}
-
-int64_t scaled_product_scratch_bytes(int all_k) {
-  const int64_t k = round_up(all_k, kIntegerBlockK);
-  // fp8: the rows that a vector body prepares. Integers on tiles: the rows of the tail, two panels
-  // of int4 under one scale, unpacked, and the sums.
-  const int64_t widened =
-      cpu::rows_together(static_cast<int>(k / kBlockK)) * k * size_of(DType::f32);
-  const int64_t tiles =
-      cpu::kTileBlockRows * (k + 2 * kPanelN * int64_t{sizeof(int32_t)}) + 2 * kPanelN * k;
-  return std::max({widened, tiles, cpu::kWidenedScratchBytes});
 }
 
 }  // namespace hocket

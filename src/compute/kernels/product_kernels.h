@@ -1,74 +1,10 @@
-// The canonical product, with one body per instruction set: everything that multiplies matrices is
-// built from it.
-//
-//   for each k-block of 32, ascending:   e = o = +0
-//     for p in 0..15:  e = fma(a[2p], b[2p], e);   o = fma(a[2p+1], b[2p+1], o)
-//     c = c + (e + o)
-//
-// fp32 FMA, round to nearest even, FTZ and DAZ. Source: docs/contracts/arithmetic.md, "the
-// canonical product".
+// One table of product bodies for each instruction set (arithmetic/product.h defines the sums).
 #pragma once
 
-#include <cstdint>
-
 #include "base/machine.h"
-#include "compute/kernels/packed_weight.h"
+#include "compute/kernels/arithmetic/product.h"
 
 namespace hocket {
-
-// y[rows, panels * 16] = (accumulate ? y : 0) + x[rows, k_blocks * 32] . w
-//
-// w has `panels` panels, panel_stride elements apart, of k_blocks tiles each. Rows of x are
-// x_stride elements apart and readable to whole blocks. rows >= 0. y may have any stride from
-// panels * 16 on.
-template <class T>
-struct Product {
-  const T* x = nullptr;
-  int64_t x_stride = 0;
-  int rows = 0;
-  const T* w = nullptr;
-  int64_t panel_stride = 0;
-  int panels = 0;
-  int k_blocks = 0;
-  float* y = nullptr;
-  int64_t y_stride = 0;
-  bool accumulate = false;
-  // The calling worker's own product_scratch_bytes(rows, k_blocks) bytes, 64-byte aligned.
-  void* scratch = nullptr;
-};
-
-// y[rows, panels * 16] = x . w for weights under scales (packed_weight.h), groups ascending, from
-// acc = +0:
-//
-//   fp8         p = canonical product of the group's k-blocks, from +0
-//               acc = fma(p, scale, acc)
-//   int8, int4  s = sum of x * number - zero * x_sum, exact in int32
-//               acc = fma(float(s), x_scale * scale, acc)
-//   mxfp4, mxfp8, nvfp4   the canonical product of x and number * scale, which are bf16, exactly
-//
-// fp8 and the last three: x is bf16. int8, int4: x is int8 as QuantizeRow makes it (row_kernels.h),
-// with rows padded to 64 and a scale and a sum for each group. Source:
-// docs/contracts/arithmetic.md, "integers", "fp8".
-template <class X>
-struct ScaledProduct {
-  const X* x = nullptr;
-  int64_t x_stride = 0;
-  const float* x_scales = nullptr;  // int8: [rows][groups]
-  const int32_t* x_sums = nullptr;  // int8: [rows][groups]
-  int rows = 0;
-  const std::byte* w = nullptr;
-  int64_t panel_bytes = 0;  // bytes from one panel to the next
-  int panels = 0;
-  int k_blocks = 0;
-  int group_blocks = 0;  // k-blocks in a group; 0: a group is half a block
-  int groups = 0;
-  WeightFormat format = WeightFormat::fp8;
-  const std::byte* scales = nullptr;  // [panels][groups][16], as packed_weight.h says
-  const uint8_t* zeros = nullptr;     // int8, int4: [panels][groups][16]
-  float* y = nullptr;
-  int64_t y_stride = 0;
-  void* scratch = nullptr;  // scaled_product_scratch_bytes(k) bytes, as in Product
-};
 
 struct ProductKernels {
   Isa isa;
@@ -92,8 +28,5 @@ struct ProductKernels {
 // Returns the bodies of a level. amx and amx_emulated use tiles from kTileRows rows on and the
 // vector body below.
 const ProductKernels& product_kernels(Isa isa);
-// Scratch bytes that are enough for every body and every format.
-int64_t product_scratch_bytes(int rows, int k_blocks);
-int64_t scaled_product_scratch_bytes(int k);
 
 }  // namespace hocket

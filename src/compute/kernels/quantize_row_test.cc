@@ -1,4 +1,4 @@
-// Quantizing rows to int8 and back: QuantizeRow in row_kernels.h.
+// Quantizing rows to int8 and back: QuantizeRow in arithmetic/rows.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "base/worker_pool.h"
+#include "compute/kernels/arithmetic/math.h"
 #include "compute/kernels/cases/row_cases.h"
-#include "compute/kernels/math.h"
 #include "compute/kernels/row_kernels.h"
 
 namespace hocket {

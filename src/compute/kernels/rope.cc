@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "compute/kernels/ref/lane.h"
+#include "compute/kernels/arithmetic/lane.h"
 #include "compute/kernels/row_kernels.h"
 #include "compute/kernels/row_ranges.h"
 

@@ -1,7 +1,6 @@
 #include "compute/kernels/row_kernels.h"
 
 #include "base/check.h"
-#include "compute/kernels/row_bodies.h"
 
 namespace hocket {
 

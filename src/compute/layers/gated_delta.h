@@ -6,9 +6,9 @@
 #include <span>
 
 #include "compute/forward/half.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/kernels/backend.h"
 #include "compute/kernels/delta_state.h"
-#include "compute/kernels/packed_weight.h"
 #include "core/model_config.h"
 
 namespace hocket {

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "compute/forward/half.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/kernels/backend.h"
-#include "compute/kernels/packed_weight.h"
 #include "core/model_config.h"
 
 namespace hocket {

@@ -25,8 +25,8 @@
 
 #include "base/result.h"
 #include "base/worker_pool.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/kernels/experts.h"
-#include "compute/kernels/packed_weight.h"
 #include "compute/tensor/buffer.h"
 #include "compute/weights/weight_source.h"
 #include "core/model_config.h"

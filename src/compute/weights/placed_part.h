@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-#include "compute/kernels/packed_weight.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 
 namespace hocket {
 

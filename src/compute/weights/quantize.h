@@ -15,7 +15,7 @@
 #include <span>
 #include <vector>
 
-#include "compute/kernels/packed_weight.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/tensor/view.h"
 
 namespace hocket {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/mix.h"
-#include "compute/kernels/packed_weight.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "core/model_config.h"
 
 namespace hocket {

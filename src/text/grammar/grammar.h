@@ -63,16 +63,13 @@ class Grammar {
  public:
   GrammarMatcher begin() const;
   // Returns the bytes of memory that it holds; each matcher of begin() holds about as much.
-  size_t num_bytes() const {
-    const MutexLock lock(mutex_);
-    return fresh_.num_bytes();
-  }
+  size_t num_bytes() const { return fresh_.num_bytes(); }
 
  private:
   friend class GrammarVocabulary;
   explicit Grammar(HkMatcher* fresh) : fresh_(fresh) {}
-  mutable Mutex mutex_;
-  const GrammarMatcher fresh_ HOCKET_GUARDED_BY(mutex_);
+  mutable Mutex mutex_;  // one copy at a time
+  const GrammarMatcher fresh_;
 };
 
 // The vocabulary for grammars: a trie of all tokens' bytes. Making it takes some 5 us per token.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/machine.h"
-#include "compute/kernels/packed_weight.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/tensor/buffer.h"
 
 namespace hocket::cases {

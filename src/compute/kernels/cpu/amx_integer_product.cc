@@ -8,10 +8,10 @@
 
 #include <cstring>
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_group.h"
 #include "compute/kernels/cpu/emulated_tiles.h"
 #include "compute/kernels/cpu/hardware_tiles.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {

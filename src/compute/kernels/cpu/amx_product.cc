@@ -5,12 +5,12 @@
 //
 // C is kept in y between chunks. With at most 32 rows the chunk is all of k. The hardware tiles and
 // the emulated ones share this code, so the emulated ones test it bit for bit without AMX. The
-// order of sums inside `C += A . B` is that of all bodies: product_kernels.h.
+// order of sums inside `C += A . B` is that of all bodies: arithmetic/product.h.
 #include <immintrin.h>
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/emulated_tiles.h"
 #include "compute/kernels/cpu/hardware_tiles.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {

@@ -1,7 +1,7 @@
 // fp8 weights, widened to bf16 tiles: four panels of one group at a time, which all rows then use.
 #include <immintrin.h>
 
-#include "compute/kernels/product_bodies.h"
+#include "compute/kernels/arithmetic/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {
@@ -19,11 +19,11 @@ struct Scratch {
 };
 static_assert(sizeof(Scratch) <= kWidenedScratchBytes);
 
-// Widens eight numbers in the upper bytes of words. Shifted right by one and read as fp16, each is
-// the number times 2^-8, subnormals included: this conversion ignores DAZ.
-inline __m256 widen(__m128i words) {
+// Widens eight numbers in the upper bytes of 16 bits. Shifted right by one and read as fp16, each
+// is the number times 2^-8, subnormals included: this conversion ignores DAZ.
+inline __m256 widen(__m128i uppers) {
   const __m128i halves =
-      _mm_and_si128(_mm_srai_epi16(words, 1), _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
+      _mm_and_si128(_mm_srai_epi16(uppers, 1), _mm_set1_epi16(static_cast<int16_t>(0xbf80)));
   return _mm256_mul_ps(_mm256_cvtph_ps(halves), _mm256_set1_ps(0x1p8f));
 }
 

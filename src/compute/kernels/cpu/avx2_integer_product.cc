@@ -1,10 +1,10 @@
-// int8 and int4 weights times int8 rows without VNNI. Bytes are widened to words, so that no sum of
-// two products saturates. A register has eight columns; a step takes half a k-block.
+// int8 and int4 weights times int8 rows without VNNI. Bytes are widened to 16 bits, so that no sum
+// of two products saturates. A register has eight columns; a step takes half a k-block.
 #include <immintrin.h>
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx2_registers.h"
 #include "compute/kernels/cpu/row_counts.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 constexpr int kHalfK = kIntegerBlockK / 2;
 constexpr int kIntegerAhead = 2048;  // bytes by which weights are fetched ahead
 
-// Four numbers of k for eight columns, as words: numbers 0 and 2, 1 and 3.
+// A quad of k of eight columns, in 16 bits each: numbers 0 and 2, 1 and 3.
 struct Quad {
   __m256i even, odd;
 };
@@ -21,9 +21,9 @@ inline Quad load_weights(__m256i bytes) {
 }
 // The same four numbers of one row, repeated in every column.
 inline Quad load_row(const int8_t* x) {
-  int32_t four;
-  __builtin_memcpy(&four, x, sizeof four);
-  const __m256i bytes = _mm256_set1_epi32(four);
+  int32_t quad;
+  __builtin_memcpy(&quad, x, sizeof quad);
+  const __m256i bytes = _mm256_set1_epi32(quad);
   return {_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), _mm256_srai_epi16(bytes, 8)};
 }
 

@@ -2,8 +2,8 @@
 // rows then use.
 #include <immintrin.h>
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx2_registers.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {
@@ -19,11 +19,11 @@ struct MxScratch {
 };
 static_assert(sizeof(MxScratch) <= kWidenedScratchBytes);
 
-// Returns eight e4m3 numbers times 2^-8, from the upper bytes of words: shifted right by one and
+// Returns eight e4m3 numbers times 2^-8, from the upper bytes of 16 bits: shifted right by one and
 // read as fp16. This conversion ignores DAZ.
-inline __m256 e4m3_times_2_to_minus_8(__m128i words) {
+inline __m256 e4m3_times_2_to_minus_8(__m128i uppers) {
   const auto kept = static_cast<int16_t>(0xbf80);
-  return _mm256_cvtph_ps(_mm_and_si128(_mm_srai_epi16(words, 1), _mm_set1_epi16(kept)));
+  return _mm256_cvtph_ps(_mm_and_si128(_mm_srai_epi16(uppers, 1), _mm_set1_epi16(kept)));
 }
 
 inline __m256 e8m0_scales(const std::byte* from) {
@@ -32,16 +32,16 @@ inline __m256 e8m0_scales(const std::byte* from) {
 }
 inline __m256 e4m3_scales(const std::byte* from) {
   const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(from));
-  const __m128i words = _mm_slli_epi16(_mm_cvtepu8_epi16(bytes), 8);
-  return _mm256_mul_ps(e4m3_times_2_to_minus_8(words), _mm256_set1_ps(0x1p8f));
+  const __m128i uppers = _mm_slli_epi16(_mm_cvtepu8_epi16(bytes), 8);
+  return _mm256_mul_ps(e4m3_times_2_to_minus_8(uppers), _mm256_set1_ps(0x1p8f));
 }
 
-// Returns the product of a scale and number i of eight words.
-inline __m256 e2m1_number(__m256i words, int i, __m256 scale) {
+// Returns the product of a scale and number i of the eights of eight columns.
+inline __m256 e2m1_number(__m256i eights, int i, __m256 scale) {
   const __m256 magnitudes = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
   const __m256 magnitude =
-      _mm256_permutevar8x32_ps(magnitudes, _mm256_srli_epi32(words, 4 * i));  // reads three bits
-  const __m256 sign = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(words, 28 - 4 * i)),
+      _mm256_permutevar8x32_ps(magnitudes, _mm256_srli_epi32(eights, 4 * i));  // reads three bits
+  const __m256 sign = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(eights, 28 - 4 * i)),
                                     _mm256_set1_ps(-0.0f));
   return _mm256_mul_ps(_mm256_or_ps(magnitude, sign), scale);
 }
@@ -54,25 +54,25 @@ inline void store_pair(__m256 even, __m256 odd, Bf16* to) {
 }
 
 void widen_fp4(const MxTile& from, int half, Bf16* to) {
-  constexpr int kWords = kBlockK / 8;
+  constexpr int kEights = kBlockK / 8;
   const bool nvfp4 = from.format == WeightFormat::nvfp4;
-  for (int word = 0; word < kWords; ++word) {
-    const int group = nvfp4 ? word / (kWords / 2) : 0;
+  for (int eight = 0; eight < kEights; ++eight) {
+    const int group = nvfp4 ? eight / (kEights / 2) : 0;
     const std::byte* const scales = from.scales + group * kPanelN + half * kLanes;
     const __m256 scale = nvfp4 ? e4m3_scales(scales) : e8m0_scales(scales);
-    const __m256i words = _mm256_loadu_si256(
-        reinterpret_cast<const __m256i*>(from.numbers + (word * kPanelN + half * kLanes) * 4));
+    const __m256i eights = _mm256_loadu_si256(
+        reinterpret_cast<const __m256i*>(from.numbers + (eight * kPanelN + half * kLanes) * 4));
 #pragma GCC unroll 4
     for (int i = 0; i < 8; i += 2)
-      store_pair(e2m1_number(words, i, scale), e2m1_number(words, i + 1, scale),
-                 to + (word * 4 + i / 2) * 2 * kPanelN + half * 2 * kLanes);
+      store_pair(e2m1_number(eights, i, scale), e2m1_number(eights, i + 1, scale),
+                 to + (eight * 4 + i / 2) * 2 * kPanelN + half * 2 * kLanes);
   }
 }
 
 void widen_fp8(const MxTile& from, int half, Bf16* to) {
   const __m256 scale = e8m0_scales(from.scales + half * kLanes);
-  const auto number = [&](__m128i words) {
-    return _mm256_mul_ps(_mm256_mul_ps(e4m3_times_2_to_minus_8(words), _mm256_set1_ps(0x1p8f)),
+  const auto number = [&](__m128i uppers) {
+    return _mm256_mul_ps(_mm256_mul_ps(e4m3_times_2_to_minus_8(uppers), _mm256_set1_ps(0x1p8f)),
                          scale);
   };
   for (int pair = 0; pair < kBlockK / 2; ++pair) {

@@ -1,8 +1,7 @@
-// Row bodies on pairs of 256-bit registers: lanes 0-7 and lanes 8-15.
+// Row bodies on two 256-bit registers at a time: lanes 0-7 and lanes 8-15.
 #include <immintrin.h>
 
 #include "compute/kernels/cpu/delta_rows.inl.h"
-#include "compute/kernels/row_bodies.h"
 
 namespace hocket::cpu {
 namespace {
@@ -73,8 +72,8 @@ struct Lanes {
   }
 
   __m128i bytes() const {
-    const __m256i words = _mm256_packs_epi32(lo_bits(), hi_bits());  // 0-3 8-11 | 4-7 12-15
-    const __m256i sorted = _mm256_permute4x64_epi64(words, 0b11011000);
+    const __m256i packed = _mm256_packs_epi32(lo_bits(), hi_bits());  // 0-3 8-11 | 4-7 12-15
+    const __m256i sorted = _mm256_permute4x64_epi64(packed, 0b11011000);
     return _mm_packs_epi16(_mm256_castsi256_si128(sorted), _mm256_extracti128_si256(sorted, 1));
   }
   static Lanes load_bytes(const int8_t* p) {

@@ -2,7 +2,7 @@
 
 namespace hocket::cpu {
 
-constinit const BlockBody<Bf16> kAvx512BlockBf16 = kBody<FmaStep<Bf16>>;
-constinit const BlockBody<float> kAvx512BlockF32 = kBody<FmaStep<float>>;
+constinit const BlockBody<Bf16> kBf16BlockByFma = kBody<FmaStep<Bf16>>;
+constinit const BlockBody<float> kF32BlockByFma = kBody<FmaStep<float>>;
 
 }  // namespace hocket::cpu

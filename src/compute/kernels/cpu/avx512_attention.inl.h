@@ -4,10 +4,10 @@
 
 // False positive of g++ 12 on the undefined registers of its own intrinsics.
 #pragma GCC diagnostic ignored "-Wuninitialized"
-#include "compute/kernels/attention_block.h"
+#include "compute/kernels/arithmetic/attention_block.h"
+#include "compute/kernels/arithmetic/math.h"
 #include "compute/kernels/cpu/avx512_step.h"
 #include "compute/kernels/cpu/row_counts.h"
-#include "compute/kernels/math.h"
 
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units
@@ -15,7 +15,7 @@ namespace {  // compiled for several instruction sets: nothing may be shared bet
 constexpr int kRows = 4;
 constexpr int kLine = 64;
 
-// Rows of words, or panels of weights, `stride` elements apart.
+// Rows of operands, or panels of weights, `stride` elements apart.
 template <class T>
 struct Strided {
   const T* data;
@@ -54,21 +54,22 @@ template <class Step, int R, int P, int kLines>
 #pragma GCC unroll 16
   for (int step = 0; step < kSteps<Step>; ++step) {
 #pragma GCC unroll 2
-    for (int pair = 0; pair < Step::kDepth / 2; ++pair, fetch += 2 * kLine) {
+    for (int pair = 0; pair < Step::kStepK / 2; ++pair, fetch += 2 * kLine) {
       if constexpr (kLines > 0) _mm_prefetch(fetch, _MM_HINT_T1);
       if constexpr (kLines > 1) _mm_prefetch(fetch + kLine, _MM_HINT_T1);
     }
-    Columns b[P];
+    ColumnOperands b[P];
 #pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) b[p] = Step::columns(panel[p] + step * Step::kDepth * kPanelN);
+    for (int p = 0; p < P; ++p)
+      b[p] = Step::column_operands(panel[p] + step * Step::kStepK * kPanelN);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       const float* const a = row[r] + 2 * step;
-      const __m512 even = _mm512_set1_ps(a[0]), odd = _mm512_set1_ps(a[1]);
+      const __m512 row_e = _mm512_set1_ps(a[0]), row_o = _mm512_set1_ps(a[1]);
 #pragma GCC unroll 2
       for (int p = 0; p < P; ++p) {
-        e[r][p] = Step::multiply_add(even, b[p].even, e[r][p]);
-        o[r][p] = Step::multiply_add(odd, b[p].odd, o[r][p]);
+        e[r][p] = Step::multiply_add(row_e, b[p].e, e[r][p]);
+        o[r][p] = Step::multiply_add(row_o, b[p].o, o[r][p]);
       }
     }
   }
@@ -99,7 +100,7 @@ void score(const BlockRows<typename Step::Number>& b, int row, int unit) {
 #pragma GCC unroll 4
   for (int r = 0; r < R; ++r) sums.c[r][0] = sums.c[r][1] = _mm512_setzero_ps();
   for (int k = 0; k < b.k_blocks;
-       ++k, q += kWords<Step>, w += kTileElements, fetch += kBlockK * kLine)
+       ++k, q += kRowOperands<Step>, w += kTileElements, fetch += kBlockK * kLine)
     add_block<Step, R, 2, kLines>({q, b.q_stride}, {w, b.key_stride}, fetch, sums);
   const __m512 scale = _mm512_set1_ps(b.scale);
   float* const y = b.scores + row * kSoftmaxBlock + unit * kBlockK;
@@ -123,8 +124,8 @@ void add_values(const BlockRows<typename Step::Number>& b, const float* alpha, i
       sums.c[r][p] = _mm512_mul_ps(_mm512_loadu_ps(o + r * v_dim + p * kPanelN),
                                    _mm512_set1_ps(alpha[row + r]));
   const int first = b.hidden[row] / kBlockK, count = units(b.visible[row + R - 1]);
-  const float* p = b.scores + row * kSoftmaxBlock + first * kWords<Step>;
-  for (int unit = first; unit < count; ++unit, p += kWords<Step>) {
+  const float* p = b.scores + row * kSoftmaxBlock + first * kRowOperands<Step>;
+  for (int unit = first; unit < count; ++unit, p += kRowOperands<Step>) {
     const char* fetch = nullptr;
     if constexpr (kLines > 0)
       fetch = reinterpret_cast<const char*>(b.next_keys[unit]) + panel * kPanelN * kLine +
@@ -175,21 +176,22 @@ inline Lanes largest_scores(const float* s, int visible) {
   return largest;
 }
 
-// Turns scores s into the words of p = round(exp(s - m)), and of +0 from `visible` up to `end`, a
-// multiple of 32. Returns the lanes of sum16(p).
+// Turns scores s into the row operands of p = round(exp(s - m)), and of +0 from `visible` up to
+// `end`, a multiple of 32. Returns the lanes of sum16(p).
 template <class Step>
 inline Lanes probabilities(float* s, int visible, int end, float m) {
   const Lanes all_m = Lanes::all(m);
   Lanes sum = Lanes::all(0);
   int i = 0;
   for (; i + kBlockK <= visible; i += kBlockK)
-    sum = Step::store_words(math::exp_not_large(Lanes::load(s + i) - all_m),
-                            math::exp_not_large(Lanes::load(s + i + 16) - all_m), s, i, sum);
+    sum =
+        Step::store_probabilities(math::exp_not_large(Lanes::load(s + i) - all_m),
+                                  math::exp_not_large(Lanes::load(s + i + 16) - all_m), s, i, sum);
   const auto some = [&](int at) {
     const int n = at < visible ? visible - at : 0, lanes = n < 16 ? n : 16;
     return math::exp_not_large(Lanes::load(s + at, lanes, m) - all_m).keep(lanes, 0);
   };
-  for (; i < end; i += kBlockK) sum = Step::store_words(some(i), some(i + 16), s, i, sum);
+  for (; i < end; i += kBlockK) sum = Step::store_probabilities(some(i), some(i + 16), s, i, sum);
   return sum;
 }
 
@@ -206,7 +208,7 @@ void cap_and_hide(const BlockRows<T>& b) {
   }
 }
 
-// Updates m, l and alpha of all rows; scores become words of probabilities.
+// Updates m, l and alpha of all rows; scores become row operands of probabilities.
 template <class Step>
 void softmax(const BlockRows<typename Step::Number>& b, float* alpha) {
   const auto scores = [&](int row) { return b.scores + row * kSoftmaxBlock; };
@@ -262,12 +264,14 @@ void block(const BlockRows<typename Step::Number>& b) {
 }
 
 template <class Step>
-void query_words(const typename Step::Number* q, int64_t n, float* words) {
-  for (int64_t i = 0; i < n; i += kBlockK, words += kWords<Step>) Step::block_words(q + i, words);
+void prepare_queries(const typename Step::Number* q, int64_t n, float* operands) {
+  for (int64_t i = 0; i < n; i += kBlockK, operands += kRowOperands<Step>)
+    Step::prepare_block(q + i, operands);
 }
 
 template <class Step>
-constexpr BlockBody<typename Step::Number> kBody = {query_words<Step>, kWords<Step>, block<Step>};
+constexpr BlockBody<typename Step::Number> kBody = {prepare_queries<Step>, kRowOperands<Step>,
+                                                    block<Step>};
 
 }  // namespace
 }  // namespace hocket::cpu

@@ -3,6 +3,6 @@
 
 namespace hocket::cpu {
 
-constinit const BlockBody<Bf16> kAvx512Bf16Block = kBody<Bf16Step>;
+constinit const BlockBody<Bf16> kBf16BlockByVdpbf16ps = kBody<Bf16Step>;
 
 }  // namespace hocket::cpu

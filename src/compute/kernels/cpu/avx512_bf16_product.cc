@@ -3,7 +3,7 @@
 
 namespace hocket::cpu {
 
-void avx512_bf16_product(const Product<Bf16>& p) {
+void avx512_bf16_product_bf16(const Product<Bf16>& p) {
   AnyProduct<Bf16Step>::run(p);
 }
 

@@ -4,9 +4,9 @@
 //   more rows      two panels at a time, widened once for all rows, a group of k at a time
 #pragma once
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_product.inl.h"
 #include "compute/kernels/cpu/row_counts.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units
@@ -45,7 +45,7 @@ constexpr Sources make_tile_order() {
   return order;
 }
 // The operands of Bf16Step: k + 2 and k, then k + 3 and k + 1.
-constexpr Sources make_pair_order() {
+constexpr Sources make_bf16_step_order() {
   Sources order = {};
   for (int odd = 0; odd < 2; ++odd)
     for (int column = 0; column < kPanelN; ++column) {
@@ -54,9 +54,9 @@ constexpr Sources make_pair_order() {
     }
   return order;
 }
-constexpr Sources kTileOrder = make_tile_order(), kPairOrder = make_pair_order();
+constexpr Sources kTileOrder = make_tile_order(), kBf16StepOrder = make_bf16_step_order();
 
-// Four k of sixteen columns as bf16, in two registers.
+// A quad of k of sixteen columns as bf16, in two registers.
 struct Lines {
   __m512i line[2];
 };
@@ -73,25 +73,20 @@ inline Lines widen_line(const std::byte* w, const Sources& order) {
            _mm512_permutex2var_epi8(low, _mm512_load_si512(order.from[1]), high)}};
 }
 
-// Four k of sixteen columns as the operands of one or two steps.
 template <class Step>
-struct FourK {
-  Columns steps[4 / Step::kDepth];
-};
-template <class Step>
-inline FourK<Step> widen_four(const std::byte* w) {
-  if constexpr (Step::kDepth == 4) {
-    const Lines lines = widen_line(w, kPairOrder);
+inline QuadOperands<Step> widen_quad(const std::byte* w) {
+  if constexpr (Step::kStepK == 4) {
+    const Lines lines = widen_line(w, kBf16StepOrder);
     return {{{_mm512_castsi512_ps(lines.line[0]), _mm512_castsi512_ps(lines.line[1])}}};
   } else {
     const Lines lines = widen_line(w, kTileOrder);
-    return {{Step::columns(lines.line[0]), Step::columns(lines.line[1])}};
+    return {{Step::column_operands(lines.line[0]), Step::column_operands(lines.line[1])}};
   }
 }
 
 // The operands of one panel.
 struct Panel {
-  const float* x;  // [k_blocks][R][words]
+  const float* x;  // [k_blocks][R][kRowOperands]
   const std::byte* w;
   const float* scales;
   int k_blocks, group_blocks;
@@ -104,22 +99,22 @@ template <class Step, int R>
 inline void multiply_group(const float* x, const std::byte* w, int k_blocks, __m512 (&c)[R]) {
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) c[r] = _mm512_setzero_ps();
-  for (int block = 0; block < k_blocks; ++block, x += R * kWords<Step>) {
+  for (int block = 0; block < k_blocks; ++block, x += R * kRowOperands<Step>) {
     __m512 e[R], o[R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) e[r] = o[r] = _mm512_setzero_ps();
 #pragma GCC unroll 8
-    for (int four = 0; four < kBlockK / 4; ++four, w += 64) {
+    for (int quad = 0; quad < kQuads; ++quad, w += 64) {
       _mm_prefetch(reinterpret_cast<const char*>(w + kAhead), _MM_HINT_T1);
-      const FourK<Step> b = widen_four<Step>(w);
-      constexpr int kFourSteps = 4 / Step::kDepth;
+      const QuadOperands<Step> b = widen_quad<Step>(w);
+      constexpr int kQuadSteps = QuadOperands<Step>::kSteps;
 #pragma GCC unroll 2
-      for (int step = 0; step < kFourSteps; ++step) {
+      for (int step = 0; step < kQuadSteps; ++step) {
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-          const float* a = x + r * kWords<Step> + (four * kFourSteps + step) * 2;
-          e[r] = Step::multiply_add(_mm512_set1_ps(a[0]), b.steps[step].even, e[r]);
-          o[r] = Step::multiply_add(_mm512_set1_ps(a[1]), b.steps[step].odd, o[r]);
+          const float* a = x + r * kRowOperands<Step> + (quad * kQuadSteps + step) * 2;
+          e[r] = Step::multiply_add(_mm512_set1_ps(a[0]), b.steps[step].e, e[r]);
+          o[r] = Step::multiply_add(_mm512_set1_ps(a[1]), b.steps[step].o, o[r]);
         }
       }
     }
@@ -134,7 +129,7 @@ void multiply(const Panel& p) {
   for (int block = 0; block < p.k_blocks; block += p.group_blocks, ++group) {
     const int left = p.k_blocks - block;
     __m512 c[R];
-    multiply_group<Step, R>(p.x + int64_t{block} * R * kWords<Step>,
+    multiply_group<Step, R>(p.x + int64_t{block} * R * kRowOperands<Step>,
                             p.w + int64_t{block} * kTileBytes,
                             left < p.group_blocks ? left : p.group_blocks, c);
     const __m512 scale = _mm512_loadu_ps(p.scales + group * kPanelN);
@@ -150,11 +145,11 @@ void multiply(const Panel& p) {
 // Multiplies all rows of x, of which there are few, with all panels.
 template <class Step>
 void few_rows(const ScaledProduct<Bf16>& p) {
-  const auto x = AnyProduct<Step>::make_words(p, 0, p.rows);
+  const auto x = AnyProduct<Step>::prepare_rows(p, 0, p.rows);
   for (int panel = 0; panel < p.panels; ++panel)
     with_rows<kStreamRows>(p.rows, [&](auto r) {
       multiply<Step, r()>(
-          {x.words, p.w + panel * p.panel_bytes,
+          {x.operands, p.w + panel * p.panel_bytes,
            reinterpret_cast<const float*>(p.scales) + int64_t{panel} * p.groups * kPanelN,
            p.k_blocks, p.group_blocks, p.y + panel * kPanelN, p.y_stride});
     });
@@ -165,7 +160,7 @@ template <class Step, int N>
 void multiply_panels(const ScaledProduct<Bf16>& p, const typename AnyProduct<Step>::Rows& x,
                      int panel, float* y) {
   using Plain = AnyProduct<Step>;
-  constexpr int kFourSteps = 4 / Step::kDepth, kFours = kBlockK / 4;
+  constexpr int kQuadSteps = QuadOperands<Step>::kSteps;
   typename Plain::template Chunk<N> chunk;
   const std::byte* w = p.w + panel * p.panel_bytes;
   const float* const scales =
@@ -175,21 +170,21 @@ void multiply_panels(const ScaledProduct<Bf16>& p, const typename AnyProduct<Ste
     chunk.blocks = std::min(p.group_blocks, p.k_blocks - block);
     chunk.first = true;
     const std::byte* const from = w + int64_t{block} * kTileBytes;
-    for (int four = 0; four < chunk.blocks * kFours; ++four)
+    for (int quad = 0; quad < chunk.blocks * kQuads; ++quad)
       for (int n = 0; n < N; ++n) {
-        const FourK<Step> b = widen_four<Step>(from + n * p.panel_bytes + four * kLine);
-        for (int step = 0; step < kFourSteps; ++step)
-          chunk.set(four * kFourSteps + step, n, b.steps[step]);
+        const QuadOperands<Step> b = widen_quad<Step>(from + n * p.panel_bytes + quad * kLine);
+        for (int step = 0; step < kQuadSteps; ++step)
+          chunk.set(quad * kQuadSteps + step, n, b.steps[step]);
       }
     const int next = block + chunk.blocks;
     typename Plain::Ahead ahead(
         next < p.k_blocks ? w + int64_t{next} * kTileBytes : w + N * p.panel_bytes, p.panel_bytes,
         int64_t{chunk.blocks} * kTileBytes, row_groups * chunk.blocks);
-    x.for_each_group([&](int row, int rows, const float* words) {
+    x.for_each_group([&](int row, int rows, const float* operands) {
       alignas(kLine) float sums[kTwoPanelRows * N * kPanelN];  // [rows][N * 16], one group
       with_rows<kTwoPanelRows>(rows, [&](auto r) {
-        Plain::template multiply_chunk<r()>(chunk, words + int64_t{block} * r() * kWords<Step>,
-                                            sums, N * kPanelN, ahead);
+        Plain::template multiply_chunk<r()>(
+            chunk, operands + int64_t{block} * r() * kRowOperands<Step>, sums, N * kPanelN, ahead);
       });
       for (int r = 0; r < rows; ++r)
         for (int n = 0; n < N; ++n) {
@@ -211,7 +206,7 @@ void product_fp8(const ScaledProduct<Bf16>& p) {
   const int most = rows_together(p.k_blocks), parts = (p.rows + most - 1) / most;
   for (int part = 0, row = 0; part < parts; ++part) {
     const int end = p.rows * (part + 1) / parts;
-    const auto x = AnyProduct<Step>::make_words(p, row, end - row);
+    const auto x = AnyProduct<Step>::prepare_rows(p, row, end - row);
     float* const y = p.y + row * p.y_stride;
     int panel = 0;
     for (; panel + 2 <= p.panels; panel += 2)

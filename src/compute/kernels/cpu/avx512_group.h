@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "compute/kernels/packed_weight.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units

@@ -4,25 +4,24 @@
 //   more rows      two panels at a time, in chunks of k that are widened once for all rows
 #pragma once
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_product.inl.h"
 #include "compute/kernels/cpu/row_counts.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units
 
-constexpr int kFours = kBlockK / 4;  // fours of neighbouring k in a block
-constexpr int kMxAhead = 2048;       // bytes by which weights are fetched ahead
+constexpr int kMxAhead = 2048;  // bytes by which weights are fetched ahead
 
-// Returns sixteen e4m3 numbers times 2^-8, from the upper bytes of words: shifted right by one and
-// read as fp16. This conversion ignores DAZ.
-inline __m512 e4m3_times_2_to_minus_8(__m256i words) {
+// Returns sixteen e4m3 numbers times 2^-8, from the upper bytes of 16 bits: shifted right by one
+// and read as fp16. This conversion ignores DAZ.
+inline __m512 e4m3_times_2_to_minus_8(__m256i uppers) {
   const auto kept = static_cast<int16_t>(0xbf80);
-  return _mm512_cvtph_ps(_mm256_and_si256(_mm256_srai_epi16(words, 1), _mm256_set1_epi16(kept)));
+  return _mm512_cvtph_ps(_mm256_and_si256(_mm256_srai_epi16(uppers, 1), _mm256_set1_epi16(kept)));
 }
 
-// Four neighbouring k of sixteen columns, as fp32.
-struct FourNumbers {
+// A quad of k of sixteen columns, as fp32.
+struct QuadNumbers {
   __m512 k[4];
 };
 
@@ -30,15 +29,15 @@ template <WeightFormat kFormat>
 struct Mx {
   static constexpr bool kFp8 = kFormat == WeightFormat::mxfp8;
   static constexpr int kGroups = kFormat == WeightFormat::nvfp4 ? 2 : 1;  // in a block
-  static constexpr int kFoursAGroup = kFours / kGroups;
+  static constexpr int kQuadsAGroup = kQuads / kGroups;
   static constexpr int kBytes = kFp8 ? kTileElements : kTileElements / 2;  // a tile
 
   // Returns the factors of sixteen columns: their scales, times 2^8 for mxfp8.
   static __m512 factors(const std::byte* scales) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
     if constexpr (kFormat == WeightFormat::nvfp4) {
-      const __m256i words = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
-      return _mm512_mul_ps(e4m3_times_2_to_minus_8(words), _mm512_set1_ps(0x1p8f));
+      const __m256i uppers = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
+      return _mm512_mul_ps(e4m3_times_2_to_minus_8(uppers), _mm512_set1_ps(0x1p8f));
     } else {
       const __m512i stored = _mm512_cvtepu8_epi32(bytes);
       const __mmask16 nonzero = _mm512_test_epi32_mask(stored, stored);
@@ -48,10 +47,10 @@ struct Mx {
     }
   }
 
-  static FourNumbers widen(const std::byte* tile, int four, __m512 factors) {
-    FourNumbers to;
+  static QuadNumbers widen(const std::byte* tile, int quad, __m512 factors) {
+    QuadNumbers to;
     if constexpr (kFp8) {
-      const __m512i line = _mm512_loadu_si512(tile + four * kLine);
+      const __m512i line = _mm512_loadu_si512(tile + quad * kLine);
       const __m512i even = _mm512_slli_epi16(line, 8);
       to.k[0] = e4m3_times_2_to_minus_8(_mm512_castsi512_si256(even));
       to.k[1] = e4m3_times_2_to_minus_8(_mm512_castsi512_si256(line));
@@ -60,10 +59,10 @@ struct Mx {
     } else {
       const __m512 numbers =
           _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
-      const __m512i words = _mm512_loadu_si512(tile + four / 2 * kLine);
+      const __m512i eights = _mm512_loadu_si512(tile + quad / 2 * kLine);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i)  // the permute reads the lowest four bits
-        to.k[i] = _mm512_permutexvar_ps(_mm512_srli_epi32(words, 4 * (four % 2 * 4 + i)), numbers);
+        to.k[i] = _mm512_permutexvar_ps(_mm512_srli_epi32(eights, 4 * (quad % 2 * 4 + i)), numbers);
     }
 #pragma GCC unroll 4
     for (__m512& k : to.k) k = _mm512_mul_ps(k, factors);
@@ -78,16 +77,10 @@ inline __m512 halves(__m512 upper, __m512 lower) {
   return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(upper), shifted));
 }
 
-// The operands of one or two steps.
 template <class Step>
-struct FourColumns {
-  static constexpr int kSteps = 4 / Step::kDepth;
-  Columns steps[kSteps];
-};
-template <class Step>
-inline FourColumns<Step> columns_of(const FourNumbers& from) {
+inline QuadOperands<Step> operands_of(const QuadNumbers& from) {
   const auto& k = from.k;
-  if constexpr (Step::kDepth == 4) {
+  if constexpr (Step::kStepK == 4) {
     return {{{halves(k[0], k[2]), halves(k[1], k[3])}}};
   } else {
     return {{{k[0], k[1]}, {k[2], k[3]}}};
@@ -98,7 +91,7 @@ template <class Step, WeightFormat kFormat>
 struct MxProduct {
   using Plain = AnyProduct<Step>;
   using Format = Mx<kFormat>;
-  using Four = FourColumns<Step>;
+  using Quad = QuadOperands<Step>;
 
   // Multiplies one panel, which is fetched ahead, with R rows.
   template <int R>
@@ -108,26 +101,27 @@ struct MxProduct {
     __m512 c[R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) c[r] = _mm512_setzero_ps();
-    for (int block = 0; block < p.k_blocks; ++block, x += R * kWords<Step>, w += Format::kBytes) {
+    for (int block = 0; block < p.k_blocks;
+         ++block, x += R * kRowOperands<Step>, w += Format::kBytes) {
       __m512 e[R], o[R], factors = _mm512_setzero_ps();
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) e[r] = o[r] = _mm512_setzero_ps();
 #pragma GCC unroll 8
       for (int line = 0; line < Format::kBytes; line += kLine) fetch_far(w + kMxAhead + line);
 #pragma GCC unroll 8
-      for (int four = 0; four < kFours; ++four) {
-        if (four % Format::kFoursAGroup == 0) {
+      for (int quad = 0; quad < kQuads; ++quad) {
+        if (quad % Format::kQuadsAGroup == 0) {
           factors = Format::factors(scales);
           scales += kPanelN;
         }
-        const Four b = columns_of<Step>(Format::widen(w, four, factors));
+        const Quad b = operands_of<Step>(Format::widen(w, quad, factors));
 #pragma GCC unroll 2
-        for (int step = 0; step < Four::kSteps; ++step) {
+        for (int step = 0; step < Quad::kSteps; ++step) {
 #pragma GCC unroll 8
           for (int r = 0; r < R; ++r) {
-            const float* const a = x + r * kWords<Step> + (four * Four::kSteps + step) * 2;
-            e[r] = Step::multiply_add(_mm512_set1_ps(a[0]), b.steps[step].even, e[r]);
-            o[r] = Step::multiply_add(_mm512_set1_ps(a[1]), b.steps[step].odd, o[r]);
+            const float* const a = x + r * kRowOperands<Step> + (quad * Quad::kSteps + step) * 2;
+            e[r] = Step::multiply_add(_mm512_set1_ps(a[0]), b.steps[step].e, e[r]);
+            o[r] = Step::multiply_add(_mm512_set1_ps(a[1]), b.steps[step].o, o[r]);
           }
         }
       }
@@ -153,9 +147,10 @@ struct MxProduct {
       typename Plain::Ahead ahead(
           next < p.k_blocks ? w + int64_t{next} * Format::kBytes : w + N * p.panel_bytes,
           p.panel_bytes, int64_t{chunk.blocks} * Format::kBytes, row_groups * chunk.blocks);
-      x.for_each_group([&](int row, int rows, const float* words) {
+      x.for_each_group([&](int row, int rows, const float* operands) {
         with_rows<kTwoPanelRows>(rows, [&](auto r) {
-          Plain::template multiply_chunk<r()>(chunk, words + int64_t{block} * r() * kWords<Step>,
+          Plain::template multiply_chunk<r()>(chunk,
+                                              operands + int64_t{block} * r() * kRowOperands<Step>,
                                               y + row * p.y_stride, p.y_stride, ahead);
         });
       });
@@ -171,10 +166,10 @@ struct MxProduct {
     for (int i = 0, step = 0; i < chunk.blocks; ++i, w += Format::kBytes)
       for (int group = 0; group < Format::kGroups; ++group, scales += kPanelN) {
         const __m512 factors = Format::factors(scales);
-        for (int four = 0; four < Format::kFoursAGroup; ++four) {
-          const Four b =
-              columns_of<Step>(Format::widen(w, group * Format::kFoursAGroup + four, factors));
-          for (const Columns& columns : b.steps) chunk.set(step++, n, columns);
+        for (int quad = 0; quad < Format::kQuadsAGroup; ++quad) {
+          const Quad b =
+              operands_of<Step>(Format::widen(w, group * Format::kQuadsAGroup + quad, factors));
+          for (const ColumnOperands& columns : b.steps) chunk.set(step++, n, columns);
         }
       }
   }
@@ -182,15 +177,15 @@ struct MxProduct {
   static void run(const ScaledProduct<Bf16>& p) {
     if (p.rows == 0) return;
     if (p.rows <= kStreamRows) {
-      const auto x = Plain::make_words(p, 0, p.rows);
+      const auto x = Plain::prepare_rows(p, 0, p.rows);
       for (int panel = 0; panel < p.panels; ++panel)
-        with_rows<kStreamRows>(p.rows, [&](auto r) { stream<r()>(p, x.words, panel); });
+        with_rows<kStreamRows>(p.rows, [&](auto r) { stream<r()>(p, x.operands, panel); });
       return;
     }
     const int most = rows_together(p.k_blocks), parts = (p.rows + most - 1) / most;
     for (int part = 0, row = 0; part < parts; ++part) {
       const int end = p.rows * (part + 1) / parts;
-      const auto x = Plain::make_words(p, row, end - row);
+      const auto x = Plain::prepare_rows(p, row, end - row);
       float* const y = p.y + row * p.y_stride;
       int panel = 0;
       for (; panel + 2 <= p.panels; panel += 2)

@@ -6,9 +6,9 @@ namespace {
 template <WeightFormat kFormat>
 void widen_tile(const MxTile& from, Bf16* to) {
   using Format = Mx<kFormat>;
-  for (int four = 0; four < kFours; ++four, to += 4 * kPanelN) {
-    const __m512 factors = Format::factors(from.scales + four / Format::kFoursAGroup * kPanelN);
-    const FourNumbers numbers = Format::widen(from.numbers, four, factors);
+  for (int quad = 0; quad < kQuads; ++quad, to += 4 * kPanelN) {
+    const __m512 factors = Format::factors(from.scales + quad / Format::kQuadsAGroup * kPanelN);
+    const QuadNumbers numbers = Format::widen(from.numbers, quad, factors);
     _mm512_store_ps(to, halves(numbers.k[1], numbers.k[0]));
     _mm512_store_ps(to + 2 * kPanelN, halves(numbers.k[3], numbers.k[2]));
   }

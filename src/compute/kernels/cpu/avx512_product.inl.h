@@ -1,5 +1,5 @@
-// The bf16 and fp32 product, for any step (avx512_step.h). The words of x are made once for all
-// panels, so that each costs one broadcasting load.
+// The bf16 and fp32 product, for any step (avx512_step.h). The row operands of x are prepared once
+// for all panels, so that each costs one broadcasting load.
 //   up to 8 rows   one panel at a time: memory reads one stream fastest
 //   more rows      two panels at a time, in chunks of k that become operands once for all rows,
 //                  while the next chunk is fetched
@@ -7,10 +7,10 @@
 
 #include <algorithm>
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_step.h"
 #include "compute/kernels/cpu/fetch.h"
 #include "compute/kernels/cpu/row_counts.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units
@@ -24,29 +24,29 @@ template <class Step>
 struct AnyProduct {
   using Number = typename Step::Number;
   // Blocks of two panels whose operands stay in L1 while all rows use them.
-  static constexpr int kChunkBlocks = 2 * Step::kDepth;
+  static constexpr int kChunkBlocks = 2 * Step::kStepK;
   // Blocks by which one panel is fetched ahead, to L2 and then to L1; the best of the values tried.
   template <int R>
   static constexpr int kFarBlocks = R == 1 ? 4 : 8;
   template <int R>
   static constexpr int kNearBlocks = R <= 4 ? 2 : 1;
-  static constexpr int kStepNumbers = Step::kDepth * kPanelN;  // in one panel
+  static constexpr int kStepNumbers = Step::kStepK * kPanelN;  // in one panel
 
-  // The words of some rows, in groups whose sums stay in registers. A group is
-  // [k_blocks][rows of the group][words]; the group that begins with row r is at
-  // words + r * row_words.
+  // The operands of some rows, in groups whose sums stay in registers. A group is
+  // [k_blocks][rows of the group][kRowOperands]; the group that begins with row r is at
+  // operands + r * stride.
   struct Rows {
-    float* words;
-    int64_t row_words;
+    float* operands;
+    int64_t stride;
     int rows, most;  // rows in all, and the most in a group
 
-    // Calls body(first row, count, the group's words) for each group.
+    // Calls body(first row, count, the group's operands) for each group.
     template <class Body>
     void for_each_group(Body&& body) const {
       const int groups = (rows + most - 1) / most;
       for (int group = 0, row = 0; group < groups; ++group) {
         const int end = rows * (group + 1) / groups;
-        body(row, end - row, words + row * row_words);
+        body(row, end - row, operands + row * stride);
         row = end;
       }
     }
@@ -54,17 +54,17 @@ struct AnyProduct {
 
   // P: Product or ScaledProduct.
   template <class P>
-  static Rows make_words(const P& p, int row, int rows) {
+  static Rows prepare_rows(const P& p, int row, int rows) {
     const int most = rows <= kStreamRows ? kStreamRows : kTwoPanelRows;
-    const Rows made = {static_cast<float*>(p.scratch), int64_t{p.k_blocks} * kWords<Step>, rows,
-                       most};
-    made.for_each_group([&](int first, int count, float* to) {
+    const Rows prepared = {static_cast<float*>(p.scratch), int64_t{p.k_blocks} * kRowOperands<Step>,
+                           rows, most};
+    prepared.for_each_group([&](int first, int count, float* to) {
       const Number* from = p.x + (row + first) * p.x_stride;
       for (int block = 0; block < p.k_blocks; ++block, from += kBlockK)
-        for (int r = 0; r < count; ++r, to += kWords<Step>)
-          Step::block_words(from + r * p.x_stride, to);
+        for (int r = 0; r < count; ++r, to += kRowOperands<Step>)
+          Step::prepare_block(from + r * p.x_stride, to);
     });
-    return made;
+    return prepared;
   }
 
   // Multiplies one panel, which is fetched ahead, with R rows. Where the next panel follows, it is
@@ -79,7 +79,7 @@ struct AnyProduct {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
       c[r] = p.accumulate ? _mm512_loadu_ps(y + r * p.y_stride) : _mm512_setzero_ps();
-    for (int block = 0; block < p.k_blocks; ++block, x += R * kWords<Step>) {
+    for (int block = 0; block < p.k_blocks; ++block, x += R * kRowOperands<Step>) {
       __m512 e[R], o[R];
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) e[r] = o[r] = _mm512_setzero_ps();
@@ -90,12 +90,12 @@ struct AnyProduct {
           fetch_far(w + far + i);
           fetch_near(w + kNear + i);
         }
-        const Columns b = Step::columns(w);
+        const ColumnOperands b = Step::column_operands(w);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-          const float* const a = x + r * kWords<Step> + 2 * step;
-          e[r] = Step::multiply_add(_mm512_set1_ps(a[0]), b.even, e[r]);
-          o[r] = Step::multiply_add(_mm512_set1_ps(a[1]), b.odd, o[r]);
+          const float* const a = x + r * kRowOperands<Step> + 2 * step;
+          e[r] = Step::multiply_add(_mm512_set1_ps(a[0]), b.e, e[r]);
+          o[r] = Step::multiply_add(_mm512_set1_ps(a[1]), b.o, o[r]);
         }
       }
 #pragma GCC unroll 8
@@ -105,10 +105,10 @@ struct AnyProduct {
     for (int r = 0; r < R; ++r) _mm512_storeu_ps(y + r * p.y_stride, c[r]);
   }
 
-  // The operands of some blocks of N panels: [blocks][steps][N][even, odd][16 columns].
+  // The column operands of some blocks of N panels: [blocks][steps][N][e, o][16 columns].
   template <int N>
   struct Chunk {
-    alignas(kLine) float w[kChunkBlocks * kWords<Step> * N * kPanelN];
+    alignas(kLine) float w[kChunkBlocks * kRowOperands<Step> * N * kPanelN];
     int blocks;
     bool first;  // true: sums start from zero
 
@@ -116,12 +116,12 @@ struct AnyProduct {
       for (int step = 0; step < blocks * kSteps<Step>; ++step)
 #pragma GCC unroll 2
         for (int n = 0; n < N; ++n)
-          set(step, n, Step::columns(from + n * panel_stride + step * kStepNumbers));
+          set(step, n, Step::column_operands(from + n * panel_stride + step * kStepNumbers));
     }
-    void set(int step, int n, Columns b) {
+    void set(int step, int n, ColumnOperands b) {
       float* const to = w + (step * N + n) * 2 * kPanelN;
-      _mm512_store_ps(to, b.even);
-      _mm512_store_ps(to + kPanelN, b.odd);
+      _mm512_store_ps(to, b.e);
+      _mm512_store_ps(to + kPanelN, b.o);
     }
   };
 
@@ -144,7 +144,7 @@ struct AnyProduct {
   static void multiply_chunk(const Chunk<N>& chunk, const float* x, float* y, int64_t y_stride,
                              Ahead& ahead) {
     const float* w = chunk.w;
-    for (int block = 0; block < chunk.blocks; ++block, x += R * kWords<Step>) {
+    for (int block = 0; block < chunk.blocks; ++block, x += R * kRowOperands<Step>) {
       for (int end = std::min(ahead.line + ahead.lines_a_block, ahead.lines); ahead.line < end;
            ++ahead.line)
 #pragma GCC unroll 2
@@ -159,18 +159,18 @@ struct AnyProduct {
       each([&](int r, int n, float*) { e[r][n] = o[r][n] = _mm512_setzero_ps(); });
 #pragma GCC unroll 16
       for (int step = 0; step < kSteps<Step>; ++step, w += 2 * N * kPanelN) {
-        Columns b[N];
+        ColumnOperands b[N];
 #pragma GCC unroll 2
         for (int n = 0; n < N; ++n)
           b[n] = {_mm512_load_ps(w + n * 2 * kPanelN), _mm512_load_ps(w + (n * 2 + 1) * kPanelN)};
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-          const __m512 even = _mm512_set1_ps(x[r * kWords<Step> + 2 * step]);
-          const __m512 odd = _mm512_set1_ps(x[r * kWords<Step> + 2 * step + 1]);
+          const __m512 row_e = _mm512_set1_ps(x[r * kRowOperands<Step> + 2 * step]);
+          const __m512 row_o = _mm512_set1_ps(x[r * kRowOperands<Step> + 2 * step + 1]);
 #pragma GCC unroll 2
           for (int n = 0; n < N; ++n) {
-            e[r][n] = Step::multiply_add(even, b[n].even, e[r][n]);
-            o[r][n] = Step::multiply_add(odd, b[n].odd, o[r][n]);
+            e[r][n] = Step::multiply_add(row_e, b[n].e, e[r][n]);
+            o[r][n] = Step::multiply_add(row_o, b[n].o, o[r][n]);
           }
         }
       }
@@ -196,9 +196,9 @@ struct AnyProduct {
       Ahead ahead(next < p.k_blocks ? w + int64_t{next} * kTileElements : w + N * p.panel_stride,
                   p.panel_stride * kBytes, chunk.blocks * kTileElements * kBytes,
                   groups * chunk.blocks);
-      x.for_each_group([&](int row, int rows, const float* words) {
+      x.for_each_group([&](int row, int rows, const float* operands) {
         with_rows<kTwoPanelRows>(rows, [&](auto r) {
-          multiply_chunk<r()>(chunk, words + int64_t{block} * r() * kWords<Step>,
+          multiply_chunk<r()>(chunk, operands + int64_t{block} * r() * kRowOperands<Step>,
                               y + row * p.y_stride, p.y_stride, ahead);
         });
       });
@@ -209,7 +209,7 @@ struct AnyProduct {
     const int most = rows_together(p.k_blocks), parts = (p.rows + most - 1) / most;
     for (int part = 0, row = 0; part < parts; ++part) {
       const int end = p.rows * (part + 1) / parts;
-      const Rows x = make_words(p, row, end - row);
+      const Rows x = prepare_rows(p, row, end - row);
       const Number* w = p.w;
       float* y = p.y + row * p.y_stride;
       int panel = 0;
@@ -220,7 +220,7 @@ struct AnyProduct {
         if (x.rows > kStreamRows) {
           multiply_panels<1>(p, x, w, y);
         } else {
-          with_rows<kStreamRows>(x.rows, [&](auto r) { stream<r()>(p, x.words, w, y); });
+          with_rows<kStreamRows>(x.rows, [&](auto r) { stream<r()>(p, x.operands, w, y); });
         }
       }
       row = end;

@@ -3,7 +3,6 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include "compute/kernels/cpu/avx512_lanes.h"
 #include "compute/kernels/cpu/delta_rows.inl.h"
-#include "compute/kernels/row_bodies.h"
 
 namespace hocket::cpu {
 

@@ -7,20 +7,20 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx512_group.h"
 #include "compute/kernels/cpu/fetch.h"
 #include "compute/kernels/cpu/row_counts.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {
 
 constexpr int kLine = 64;  // bytes: four k of sixteen columns
 constexpr int kHalfQuads = kIntegerBlockK / 8;
-constexpr int kPair = 2;  // panels that many rows use at once
+constexpr int kPanels = 2;  // that many rows use at once
 // Rows in such a block. Long groups use registers for sums that short groups leave to results.
 template <bool kShort>
-constexpr int kPairRows = kShort ? 6 : 8;
+constexpr int kPanelsRows = kShort ? 6 : 8;
 // From this many rows on, int4 is unpacked once for all of them.
 constexpr int kUnpackRows = 48;
 // Groups of at most this many blocks have an x_sum within 16 bits.
@@ -41,10 +41,10 @@ inline __m512i half_of_line(__m512i line, int half) {
   return _mm512_and_si512(half == 0 ? line : _mm512_srli_epi16(line, 4), _mm512_set1_epi8(15));
 }
 
-inline __m512i four_of(const int8_t* x) {
-  int32_t four;
-  std::memcpy(&four, x, sizeof four);
-  return _mm512_set1_epi32(four);
+inline __m512i row_quad(const int8_t* x) {
+  int32_t quad;
+  std::memcpy(&quad, x, sizeof quad);
+  return _mm512_set1_epi32(quad);
 }
 
 inline bool has_short_groups(const ScaledProduct<int8_t>& p) {
@@ -121,7 +121,7 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
       const int8_t* a = x + half * kIntegerBlockK / 2 + q % kHalfQuads * 4;
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
-        sums[half][r] = _mm512_dpbusd_epi32(sums[half][r], w, four_of(a + r * kIntegerBlockK));
+        sums[half][r] = _mm512_dpbusd_epi32(sums[half][r], w, row_quad(a + r * kIntegerBlockK));
     }
   }
 }
@@ -174,16 +174,17 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
 }
 
 // Two panels of the same rows. The second panel's lines are `lines_stride` bytes after the first's.
-struct PanelPair {
-  Panel panels[kPair];
+struct TwoPanels {
+  Panel panels[kPanels];
   const std::byte* lines;
   int64_t lines_stride;
 };
 
-// Multiplies one block of a pair of panels.
+// Multiplies one block of two panels.
 template <int R, WeightFormat kFormat>
-inline void multiply_pair_block(const int8_t* const (&x)[R], int64_t x_at, const std::byte* lines,
-                                int64_t stride, __m512i (&sums)[kPair][R]) {
+inline void multiply_two_panels_block(const int8_t* const (&x)[R], int64_t x_at,
+                                      const std::byte* lines, int64_t stride,
+                                      __m512i (&sums)[kPanels][R]) {
   constexpr int kHalves = halves_a_line(kFormat);
 #pragma GCC unroll 16
   for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
@@ -191,11 +192,11 @@ inline void multiply_pair_block(const int8_t* const (&x)[R], int64_t x_at, const
     const __m512i second = _mm512_loadu_si512(lines + stride + q * kLine);
 #pragma GCC unroll 2
     for (int half = 0; half < kHalves; ++half) {
-      const __m512i w[kPair] = {half_of_line<kFormat>(first, half),
-                                half_of_line<kFormat>(second, half)};
+      const __m512i w[kPanels] = {half_of_line<kFormat>(first, half),
+                                  half_of_line<kFormat>(second, half)};
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        const __m512i a = four_of(x[r] + x_at + half * kIntegerBlockK / 2 + q * 4);
+        const __m512i a = row_quad(x[r] + x_at + half * kIntegerBlockK / 2 + q * 4);
         sums[0][r] = _mm512_dpbusd_epi32(sums[0][r], w[0], a);
         sums[1][r] = _mm512_dpbusd_epi32(sums[1][r], w[1], a);
       }
@@ -209,25 +210,25 @@ struct Ahead {
   int lines = 0;  // lines per block
 };
 
-// Multiplies R rows with a pair of panels of kFormat, stored as kLines or unpacked to it. Groups
+// Multiplies R rows with two panels of kFormat, stored as kLines or unpacked to it. Groups
 // consist of whole blocks.
 template <int R, WeightFormat kFormat, WeightFormat kLines, bool kShort>
-void multiply_pair(const ScaledProduct<int8_t>& all, const PanelPair& p, Ahead& ahead) {
+void multiply_two_panels(const ScaledProduct<int8_t>& all, const TwoPanels& p, Ahead& ahead) {
   const int8_t* x[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) x[r] = p.panels[0].x + r * all.x_stride;
-  __m512 acc[kPair][R];
+  __m512 acc[kPanels][R];
   clear(acc[0]), clear(acc[1]);
   for (int group = 0, block = 0; group < all.groups; ++group) {
-    __m512i sums[kPair][R];
+    __m512i sums[kPanels][R];
     begin_group(p.panels[0], all.groups, group, kShort, sums[0]);
     begin_group(p.panels[1], all.groups, group, kShort, sums[1]);
     const int end = std::min(block + all.group_blocks, all.k_blocks);
     do {
       for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch_near(ahead.from);
-      multiply_pair_block<R, kLines>(x, int64_t{block} * kIntegerBlockK,
-                                     p.lines + int64_t{block} * tile_bytes(kLines), p.lines_stride,
-                                     sums);
+      multiply_two_panels_block<R, kLines>(x, int64_t{block} * kIntegerBlockK,
+                                           p.lines + int64_t{block} * tile_bytes(kLines),
+                                           p.lines_stride, sums);
     } while (++block < end);
     finish_group<kFormat>(p.panels[0], all.groups, group, sums[0], acc[0]);
     finish_group<kFormat>(p.panels[1], all.groups, group, sums[1], acc[1]);
@@ -249,22 +250,22 @@ void unpack_int4(const std::byte* from, int64_t blocks, std::byte* to) {
     }
 }
 
-// Multiplies all rows with the pair of panels from `panel` on, in blocks of rows as equal as
-// possible. While it computes, it fetches the next pair; after the last pair, the memory that
+// Multiplies all rows with the two panels from `panel` on, in blocks of rows as equal as
+// possible. While it computes, it fetches the next two; after the last two, the memory that
 // follows, which is most often the next task's.
 template <WeightFormat kFormat, bool kShort>
 void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
-  constexpr int kMost = kPairRows<kShort>;
+  constexpr int kMost = kPanelsRows<kShort>;
   const int row_blocks = (p.rows + kMost - 1) / kMost;
-  const int lines = static_cast<int>(kPair * p.panel_bytes / kLine / p.k_blocks);
-  Ahead ahead = {p.w + (panel + kPair) * p.panel_bytes, (lines + row_blocks - 1) / row_blocks};
+  const int lines = static_cast<int>(kPanels * p.panel_bytes / kLine / p.k_blocks);
+  Ahead ahead = {p.w + (panel + kPanels) * p.panel_bytes, (lines + row_blocks - 1) / row_blocks};
   const auto multiply_by = [&]<WeightFormat kLines>(const std::byte* w, int64_t stride) {
     for (int block = 0, row = 0; block < row_blocks; ++block) {
       const int end = static_cast<int>(int64_t{p.rows} * (block + 1) / row_blocks);
-      const PanelPair pair = {
+      const TwoPanels panels = {
           {panel_at<kFormat>(p, row, panel), panel_at<kFormat>(p, row, panel + 1)}, w, stride};
       with_rows<kMost>(end - row, [&](auto count) {
-        multiply_pair<count(), kFormat, kLines, kShort>(p, pair, ahead);
+        multiply_two_panels<count(), kFormat, kLines, kShort>(p, panels, ahead);
       });
       row = end;
     }
@@ -273,7 +274,7 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
   if (kFormat == WeightFormat::int8 || p.rows < kUnpackRows)
     return multiply_by.template operator()<kFormat>(w, p.panel_bytes);
   auto* const unpacked = static_cast<std::byte*>(p.scratch);
-  unpack_int4(w, int64_t{kPair} * p.k_blocks, unpacked);
+  unpack_int4(w, int64_t{kPanels} * p.k_blocks, unpacked);
   multiply_by.template operator()<WeightFormat::int8>(
       unpacked, int64_t{p.k_blocks} * tile_bytes(WeightFormat::int8));
 }
@@ -282,7 +283,7 @@ template <WeightFormat kFormat>
 void product(ScaledProduct<int8_t> p) {
   if (p.rows > kVectorRows && p.group_blocks > 0) {
     int panel = 0;
-    for (; panel + kPair <= p.panels; panel += kPair)
+    for (; panel + kPanels <= p.panels; panel += kPanels)
       has_short_groups(p) ? multiply_all_rows<kFormat, true>(p, panel)
                           : multiply_all_rows<kFormat, false>(p, panel);
     const Panel rest = panel_at<kFormat>(p, 0, panel);

@@ -1,9 +1,9 @@
 // The bodies of delta_rows.h for 16 lanes V, in the manner of rows.inl.h.
 #pragma once
 
+#include "compute/kernels/arithmetic/delta_rows.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/kernels/cpu/rows.inl.h"
-#include "compute/kernels/delta_rows.h"
-#include "compute/kernels/packed_weight.h"
 #include "core/state_place.h"
 
 namespace hocket::cpu {

@@ -1,4 +1,4 @@
-// The row bodies for 16 lanes V, as row_kernels.h defines them. A unit for one instruction set
+// The row bodies for 16 lanes V, as arithmetic/rows.h defines them. A unit for one instruction set
 // defines V in an anonymous namespace and takes Rows<V>::table(): nothing here may be emitted as a
 // shared symbol, so no inline function of other headers is called.
 //
@@ -6,16 +6,14 @@
 //   V::load(const T*), V::load(const T*, int n, float fill);  store(T*), store(T*, int n), exact
 //   for Bf16 after rounded<T>(); max(a, b) = a > b ? a : b;  sqrt;  sum(), largest(): the tree
 //   8-4-2-1;  first();  keep(n, fill);  first_equal(V): a lane, or 16.
-//   Pairs of lanes: load_doubled(const float* p, int n): p[i / 2], nothing past p[(n - 1) / 2];
+//   Neighbouring lanes: load_doubled(const float* p, int n): p[i / 2], nothing past p[(n - 1) / 2];
 //   swap_neighbours(a);  fma_sub_add(a, b, c): fma(a, b, -c) in even lanes, fma(a, b, c) in odd.
 //   Lanes as int32: max_bits(a, b);  largest_bits(): the largest, as a float;  sum_bits();
 //   store_bytes(int8_t*), store_bytes(int8_t*, int n) of lanes in [-128, 127], V::load_bytes.
 #pragma once
 
-#include "compute/kernels/math.h"
-#include "compute/kernels/router.h"
-#include "compute/kernels/row_kernels.h"
-#include "compute/kernels/row_stats.h"
+#include "compute/kernels/arithmetic/math.h"
+#include "compute/kernels/arithmetic/rows.h"
 
 namespace hocket::cpu {
 

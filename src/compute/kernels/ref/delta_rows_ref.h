@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "compute/kernels/delta_rows.h"
-#include "compute/kernels/ref/lane.h"
+#include "compute/kernels/arithmetic/delta_rows.h"
+#include "compute/kernels/arithmetic/lane.h"
 #include "compute/kernels/ref/row_sums.h"
 #include "compute/tensor/bf16.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compute/kernels/product_bodies.h"
+#include "compute/kernels/arithmetic/product_bodies.h"
 
 namespace hocket::ref {
 namespace {

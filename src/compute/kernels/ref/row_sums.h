@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "compute/kernels/math.h"
+#include "compute/kernels/arithmetic/math.h"
 
 namespace hocket::ref {
 

@@ -1,16 +1,14 @@
-// The reference for row_kernels.h: plain loops, straight from the contract.
+// The reference for arithmetic/rows.h: plain loops, straight from the contract.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
 
+#include "compute/kernels/arithmetic/lane.h"
+#include "compute/kernels/arithmetic/rows.h"
 #include "compute/kernels/ref/delta_rows_ref.h"
-#include "compute/kernels/ref/lane.h"
 #include "compute/kernels/ref/row_sums.h"
-#include "compute/kernels/router.h"
-#include "compute/kernels/row_bodies.h"
-#include "compute/kernels/row_stats.h"
 
 namespace hocket::ref {
 namespace {

@@ -1,6 +1,6 @@
 // The reference for attention.h: every number of a page is read by its own address.
-#include "compute/kernels/ref/attention_run.h"
-#include "compute/kernels/row_bodies.h"
+#include "compute/kernels/attention_ref.h"
+#include "compute/kernels/reference.h"
 
 namespace hocket::ref {
 namespace {

@@ -1,17 +1,17 @@
 // A body for one softmax block: scores, softmax and values of some query rows, for instruction sets
-// whose product has no tiles of its own. Queries and probabilities are kept as the words that its
-// products read, so no number is prepared twice.   Private to attention; thread: any worker, FTZ
+// whose product has no tiles of its own. Queries and probabilities are kept as the row operands of
+// its products, so no number is prepared twice.   Private to attention; thread: any worker, FTZ
 // and DAZ set. Bits: those of attention.h.
 #pragma once
 
 #include <cstdint>
 
-#include "base/machine.h"
-#include "compute/kernels/attention.h"
-#include "compute/kernels/choose.h"
+#include "compute/tensor/bf16.h"
+#include "compute/tensor/view.h"
 
 namespace hocket {
 
+inline constexpr int kSoftmaxBlock = 128;
 // Rows that one call of a body takes; the block's keys stay in cache while they are processed.
 inline constexpr int kBlockRows = 16;
 // Units of 32 keys in a block. A unit is two panels of keys and one k-block of values.
@@ -20,7 +20,7 @@ inline constexpr int kBlockUnits = kSoftmaxBlock / kBlockK;
 template <class T>
 struct BlockRows {
   int rows = 0;              // 1..kBlockRows
-  const float* q = nullptr;  // words of BlockBody::query_words, rows q_stride words apart
+  const float* q = nullptr;  // as BlockBody::prepare_queries makes them, rows q_stride apart
   int64_t q_stride = 0;
   int k_blocks = 0;
   // [rows] a row sees keys [hidden, visible) of the block, 0 <= hidden < visible <= 128; neither
@@ -45,29 +45,17 @@ struct BlockRows {
 
 template <class T>
 struct BlockBody {
-  // Turns n numbers of query rows, a multiple of 32, into words of 32 bits, whose meaning is the
-  // body's own.
-  void (*query_words)(const T* q, int64_t n, float* words);
-  int block_words;  // words of 32 numbers, at most 32
+  // Turns n numbers of query rows, a multiple of 32, into row operands of 32 bits, whose meaning is
+  // the body's own.
+  void (*prepare_queries)(const T* q, int64_t n, float* operands);
+  int block_operands;  // operands of 32 numbers, at most 32
   void (*run)(const BlockRows<T>&);
 };
 
 namespace cpu {
-extern const BlockBody<Bf16> kAvx512BlockBf16;
-extern const BlockBody<float> kAvx512BlockF32;
-extern const BlockBody<Bf16> kAvx512Bf16Block;
+extern const BlockBody<Bf16> kBf16BlockByFma;
+extern const BlockBody<float> kF32BlockByFma;
+extern const BlockBody<Bf16> kBf16BlockByVdpbf16ps;
 }  // namespace cpu
-
-// Returns the body for items of `rows` query rows; null if such items run by separate products.
-template <class T>
-const BlockBody<T>* block_body(Isa isa, int rows) {
-  if (isa < Isa::avx512) return nullptr;
-  if constexpr (sizeof(T) == sizeof(float)) {
-    return &cpu::kAvx512BlockF32;
-  } else {
-    if (isa >= Isa::amx && rows >= kTileRows) return nullptr;
-    return pairs_bf16(isa) ? &cpu::kAvx512Bf16Block : &cpu::kAvx512BlockBf16;
-  }
-}
 
 }  // namespace hocket

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <vector>
 
+#include "compute/kernels/arithmetic/lane.h"
 #include "compute/kernels/delta_columns.h"
 #include "compute/kernels/delta_net.h"
-#include "compute/kernels/ref/lane.h"
-#include "compute/kernels/row_bodies.h"
+#include "compute/kernels/reference.h"
 
 namespace hocket::ref {
 namespace {

@@ -4,7 +4,7 @@
 // function, so callers check formats; tools/check_units.py looks for all.
 #pragma once
 
-#include "compute/kernels/product_kernels.h"
+#include "compute/kernels/arithmetic/product.h"
 
 namespace hocket::ref {
 void product_bf16(const Product<Bf16>& p);
@@ -17,14 +17,14 @@ void product_int4(const ScaledProduct<int8_t>& p);
 
 namespace hocket::cpu {
 
-// The vector bodies prepare rows in scratch: they are widened to fp32, or paired for VDPBF16PS
-// (cpu/avx512_bf16_step.h). Weights are prepared in registers; AVX-512 prepares them once for all
-// rows where there are more than kVectorRows.
+// Names: instruction set, `product`, format. The vector bodies prepare rows in scratch: they are
+// widened to fp32, or put in the order of VDPBF16PS (cpu/avx512_bf16_step.h). Weights are prepared
+// in registers; AVX-512 prepares them once for all rows where there are more than kVectorRows.
 void avx2_product_bf16(const Product<Bf16>& p);
 void avx2_product_f32(const Product<float>& p);
 void avx512_product_bf16(const Product<Bf16>& p);
 void avx512_product_f32(const Product<float>& p);
-void avx512_bf16_product(const Product<Bf16>& p);
+void avx512_bf16_product_bf16(const Product<Bf16>& p);
 void avx512_vbmi_product_fp8(const ScaledProduct<Bf16>& p);
 void avx512_bf16_vbmi_product_fp8(const ScaledProduct<Bf16>& p);
 
@@ -68,19 +68,5 @@ void amx_product_int4(const ScaledProduct<int8_t>& p);
 void amx_emulated_product_bf16(const Product<Bf16>& p);
 void amx_emulated_product_int8(const ScaledProduct<int8_t>& p);
 void amx_emulated_product_int4(const ScaledProduct<int8_t>& p);
-
-// kVectorRows: rows that a vector body multiplies with one panel at a time. kTileBlockRows: rows of
-// one block of result tiles.
-inline constexpr int kVectorRows = 8;
-inline constexpr int kTileBlockRows = 32;
-// Returns the rows that an AVX-512 product prepares at once: as many as stay in L2, but 32..96.
-constexpr int rows_together(int k_blocks) {
-  constexpr int kLeast = 32, kMost = 96, kWideNumbers = 128 << 10;
-  const int rows = kWideNumbers / (k_blocks * kBlockK);
-  return rows < kLeast ? kLeast : rows < kMost ? rows : kMost;
-}
-// Scratch for fp8, mxfp4, mxfp8, nvfp4: the widened weights, their results, and the scratch of
-// their product.
-inline constexpr int64_t kWidenedScratchBytes = 64 << 10;
 
 }  // namespace hocket::cpu

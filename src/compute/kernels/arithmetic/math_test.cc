@@ -1,15 +1,15 @@
-#include "compute/kernels/math.h"
+#include "compute/kernels/arithmetic/math.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <functional>
+#include <limits>
 
 #include "base/worker_pool.h"
-#include "compute/kernels/cases/row_cases.h"
-#include "compute/kernels/ref/lane.h"
-#include "compute/kernels/row_kernels.h"
+#include "compute/kernels/arithmetic/lane.h"
 
 namespace hocket {
 namespace {
@@ -110,38 +110,6 @@ TEST_F(MathTest, EdgesAreExact) {
   EXPECT_EQ(math::sin_cos(ref::Lane{0}).cos.x, 1.0f);
   EXPECT_EQ(math::sin_cos(ref::Lane{0}).sin.x, 0.0f);
   EXPECT_TRUE(std::isnan(math::sin_cos(ref::Lane{inf}).sin.x));
-}
-
-// Tests every 509th bit pattern of a float in every body that uses a function of math.h.
-TEST_F(MathTest, ScalarAndVectorsAgreeInEveryBit) {
-  constexpr int kBatch = 1 << 16;
-  const std::vector<float> ones(kBatch, 1.0f);
-  std::vector<float> x(kBatch);
-  const RowKernels& ref = row_kernels(Isa::ref);
-  const auto functions = [&](const RowKernels& rows) {
-    std::vector<float> y(5 * kBatch);
-    std::copy(x.begin(), x.end(), &y[4 * kBatch]);
-    rows.soft_cap(0.5f, 30, kBatch, &y[4 * kBatch]);
-    float* const angles[2] = {&y[2 * kBatch], &y[3 * kBatch]};
-    rows.exp_row(x.data(), kBatch, 0, &y[0]);
-    rows.f32.swiglu(x.data(), ones.data(), kBatch, &y[kBatch]);
-    rows.angles(1, x.data(), kBatch, 1, angles);
-    // All NaNs count as equal, whatever their payload.
-    for (float& v : y) v = std::isnan(v) ? std::numeric_limits<float>::quiet_NaN() : v;
-    return y;
-  };
-  uint64_t bits = 0;
-  while (bits <= UINT32_MAX) {
-    for (float& v : x)
-      v = std::bit_cast<float>(static_cast<uint32_t>(std::exchange(bits, bits + 509)));
-    const std::vector<float> expected = functions(ref);
-    for (Isa isa : cases::vector_isas()) {
-      if (isa > Isa::avx512) continue;  // same row bodies as avx512
-      const std::vector<float> got = functions(row_kernels(isa));
-      ASSERT_EQ(std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)), 0)
-          << isa_name(isa) << " near bits " << bits;
-    }
-  }
 }
 
 }  // namespace

@@ -2,23 +2,23 @@
 // blocks, because sixteen registers hold the sums of one block only.
 #include <immintrin.h>
 
+#include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx2_registers.h"
 #include "compute/kernels/cpu/row_counts.h"
-#include "compute/kernels/product_bodies.h"
 
 namespace hocket::cpu {
 namespace {
 
-// The even and the odd k of eight columns.
-struct Pairs {
-  __m256 even, odd;
+// The pairs of k of eight columns: what is added to the sums e, and to the sums o.
+struct ColumnOperands {
+  __m256 e, o;
 };
-inline Pairs load_pairs(const Bf16* w) {
+inline ColumnOperands column_operands(const Bf16* w) {
   const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
   return {_mm256_castsi256_ps(_mm256_slli_epi32(both, 16)),
           _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(-0x10000)))};
 }
-inline Pairs load_pairs(const float* w) {
+inline ColumnOperands column_operands(const float* w) {
   const __m256 low = _mm256_loadu_ps(w), high = _mm256_loadu_ps(w + kLanes);
   // The shuffles give 0 2 8 10 | 4 6 12 14 and its odd twin; then the middle quarters change
   // places.
@@ -51,12 +51,12 @@ void add_block(const float* x, const T* w, float* y, int64_t y_stride) {
   for (int pair = 0; pair < kBlockK / 2; ++pair) {
 #pragma GCC unroll 8
     for (int h = 0; h < H; ++h) {
-      const Pairs b = load_pairs(w + pair * 2 * kPanelN + h * 2 * kLanes);
+      const ColumnOperands b = column_operands(w + pair * 2 * kPanelN + h * 2 * kLanes);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const float* a = x + r * kBlockK + 2 * pair;
-        e[r][h] = _mm256_fmadd_ps(_mm256_broadcast_ss(a), b.even, e[r][h]);
-        o[r][h] = _mm256_fmadd_ps(_mm256_broadcast_ss(a + 1), b.odd, o[r][h]);
+        e[r][h] = _mm256_fmadd_ps(_mm256_broadcast_ss(a), b.e, e[r][h]);
+        o[r][h] = _mm256_fmadd_ps(_mm256_broadcast_ss(a + 1), b.o, o[r][h]);
       }
     }
   }

@@ -2,8 +2,8 @@
 // query, one product at a time.
 #include "compute/kernels/latent_attention.h"
 
-#include "compute/kernels/ref/attention_run.h"
-#include "compute/kernels/row_bodies.h"
+#include "compute/kernels/attention_ref.h"
+#include "compute/kernels/reference.h"
 #include "compute/tensor/buffer.h"
 
 namespace hocket::ref {

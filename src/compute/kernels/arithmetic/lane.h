@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "compute/kernels/math.h"
+#include "compute/kernels/arithmetic/math.h"
 
 namespace hocket::ref {
 

@@ -12,8 +12,8 @@
 #include <limits>
 #include <optional>
 
+#include "compute/kernels/arithmetic/lane.h"
 #include "compute/kernels/attention.h"
-#include "compute/kernels/ref/lane.h"
 
 namespace hocket::ref {
 

@@ -5,12 +5,13 @@
 //   int4             [n / 16 panels][k / 64 blocks][8 quads][16 columns][4], two numbers per byte:
 //                    quad q in the low half, quad q + 8 in the high half
 //   mxfp8            as fp8
-//   mxfp4, nvfp4     [n / 16 panels][k / 32 blocks][4 words][16 columns], eight numbers per word
-//                    of 32 bits, ascending k from the lowest bits on
+//   mxfp4, nvfp4     [n / 16 panels][k / 32 blocks][4 eights][16 columns][8], two numbers per byte:
+//                    ascending k from the lowest bits on
 //
-// In the first line, element (n, k) is at panel n/16, block k/32, pair (k%32)/2, column n%16, k%2.
-// n is padded to whole panels and k to whole blocks, with zeros; scales of padding columns are zero
-// too. Pages of the KV cache use the same tiles (kv_layout.h).
+// A pair, a quad and an eight are 2, 4 and 8 neighbouring k. In the first line, element (n, k) is
+// at panel n/16, block k/32, pair (k%32)/2, column n%16, k%2. n is padded to whole panels and k to
+// whole blocks, with zeros; scales of padding columns are zero too. Pages of the KV cache use the
+// same tiles (kv_layout.h).
 //
 // A stored number means:
 //   fp8   e4m3, times the scale of its column and group of 128 k

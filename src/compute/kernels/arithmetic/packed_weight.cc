@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "compute/kernels/packed_weight.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 
 namespace hocket {
 namespace {
@@ -102,18 +102,18 @@ void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed
 }
 
 void pack_fp4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed) {
-  constexpr int kWordNumbers = 8, kWords = kBlockK / kWordNumbers;
+  constexpr int kEight = 8, kEights = kBlockK / kEight;
   const int64_t k_blocks = round_up(rows.cols, kBlockK) / kBlockK;
   for (int64_t r = 0; r < rows.rows; ++r) {
     const int64_t n = row_begin + r;
     uint8_t* const column = packed + n / kPanelN * k_blocks * tile_bytes(WeightFormat::mxfp4) +
                             n % kPanelN * int64_t{sizeof(uint32_t)};
-    for (int64_t word = 0; word < k_blocks * kWords; ++word) {
+    for (int64_t eight = 0; eight < k_blocks * kEights; ++eight) {
       uint32_t bits = 0;
-      const int64_t begin = word * kWordNumbers;
-      for (int64_t k = begin; k < std::min(begin + kWordNumbers, rows.cols); ++k)
+      const int64_t begin = eight * kEight;
+      for (int64_t k = begin; k < std::min(begin + kEight, rows.cols); ++k)
         bits |= uint32_t{rows.row(r)[k]} << 4 * (k - begin);
-      std::memcpy(column + word * kPanelN * int64_t{sizeof bits}, &bits, sizeof bits);
+      std::memcpy(column + eight * kPanelN * int64_t{sizeof bits}, &bits, sizeof bits);
     }
   }
 }

@@ -1,5 +1,5 @@
 // The row bodies of gated delta nets and of gated attention, one table per instruction set. Rules:
-// row_kernels.h; the formulas are named in delta_net.h.
+// rows.h; the formulas are named in delta_net.h.
 #pragma once
 
 #include <cstdint>
