@@ -9,7 +9,7 @@
 
 #include <span>
 
-#include "compute/kernels/packed_weight.h"
+#include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/models/family.h"
 
 namespace hocket {
