@@ -123,8 +123,7 @@ struct DraftWay {
 };
 
 void leave_few_pages(ServerSettings& s) {
-  s.model.context_length = 192;
-  s.memory.max_total_tokens = 192;
+  s.memory.max_total_tokens = 256;
   s.memory.page_size = 16;
   s.scheduler.schedule_conservativeness = 0.01;
 }
