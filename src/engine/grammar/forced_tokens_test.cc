@@ -120,6 +120,14 @@ const ForcingWay kForcingWays[] = {
        s.compute.num_threads = 2;
      },
      true, true},
+    {"drafts", [](auto& s) { s.speculation = {.algorithm = "NGRAM", .num_steps = 4}; }},
+    {"drafts, retractions, mixed",
+     [](auto& s) {
+       make_memory_short(s);
+       s.scheduler.prefill_policy = "mixed";
+       s.speculation = {.algorithm = "NGRAM", .num_steps = 2};
+     },
+     true, true},
     {"overlapped", [](auto& s) { s.scheduler.overlap_schedule = "on"; }, false},
 };
 
@@ -160,6 +168,8 @@ TEST(ForcedTokens, AreTheSameOnAnyNumberOfRanks) {
       settings.model.context_length = 256;
       settings.parallel.overlap = overlap;
       settings.memory.max_running_requests = 8;
+      if (std::string_view(overlap) == "two-batch")
+        settings.speculation = {.algorithm = "NGRAM", .num_steps = 3};
       Service service(model.options(settings));
       ASSERT_TRUE(service.works());
       std::vector<RequestId> ids;
@@ -171,6 +181,24 @@ TEST(ForcedTokens, AreTheSameOnAnyNumberOfRanks) {
       expect_same_tokens(got, want);
       EXPECT_GT(service.engine().stats().scheduler.forced_tokens_total, 150u);
     }
+  log::set_level(log::Level::info);
+}
+
+// Rows of drafts follow the grammar one by one, and have log-probabilities.
+TEST(ForcedTokens, AreTheSameAsDrafts) {
+  log::set_level(log::Level::error);
+  const GrammarModel model;
+  const std::vector<Answer> want = unforced_alone(model, base_settings(kBundled));
+  ServerSettings settings = base_settings(kBundled);
+  settings.speculation = {.algorithm = "NGRAM", .num_steps = 5};
+  const auto engine = model.engine(settings);
+  ASSERT_NE(engine, nullptr);
+  const auto got = run_patiently(*engine, forced_traffic(model, Forcing::prevented));
+  ASSERT_NO_FATAL_FAILURE(expect_same_tokens(got, want));
+  for (size_t i = 0; i < want.size(); ++i) expect_same(got[i], want[i]);
+  const SchedulerStats stats = engine->stats().scheduler;
+  EXPECT_GT(stats.num_verified_total, 20u);
+  EXPECT_GT(stats.held_total[0], 5u);
   log::set_level(log::Level::info);
 }
 

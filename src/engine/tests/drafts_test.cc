@@ -123,8 +123,7 @@ struct DraftWay {
 };
 
 void leave_few_pages(ServerSettings& s) {
-  s.model.context_length = 192;
-  s.memory.max_total_tokens = 192;
+  s.memory.max_total_tokens = 256;
   s.memory.page_size = 16;
   s.scheduler.schedule_conservativeness = 0.01;
 }
@@ -204,9 +203,8 @@ TEST(Drafts, OfTheOwnTextChangeNoBit) {
     const auto engine = make_engine(changed);
     ASSERT_NE(engine, nullptr);
     expect_same_answers(run_all(*engine, inputs), want);
-    if (num_drafts > 0) {
-      EXPECT_GT(engine->stats().scheduler.num_verified_total, 20u);
-    }
+    const uint64_t num_verified = engine->stats().scheduler.num_verified_total;
+    EXPECT_TRUE(num_drafts == 0 || num_verified > 20) << num_verified;
   }
   log::set_level(log::Level::info);
 }

@@ -25,6 +25,7 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
   ServerSettings settings = settings_for(GetParam().model);
   settings.scheduler.overlap_schedule = GetParam().overlap_schedule;
   settings.speculation = GetParam().speculation;
+  const int num_drafts = settings.speculation.num_steps.value_or(0);
   auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
   // Recording of expert statistics allocates nothing either.
@@ -42,20 +43,22 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
     if (i == 5) p.stop_ids = {TokenId{511}}, p.min_new_tokens = 400;
     ASSERT_TRUE(engine->submit(std::move(input)).has_value());
   }
-  for (int i = 0; i < 40; ++i) ASSERT_TRUE(engine->step(outbox));
+  const int warm_up = 40 / (1 + num_drafts);  // steps give more tokens with drafts
+  for (int i = 0; i < warm_up; ++i) ASSERT_TRUE(engine->step(outbox));
   while (outbox.pop()) {
   }
-  constexpr int kSteps = 70;  // every request crosses two page borders
+  const int num_steps = 70 / (1 + num_drafts);  // at most so that every request goes on
   const uint64_t decode_steps = engine->stats().steps.num_decode;
   const int64_t before = num_allocations;
   EXPECT_GT(before, 0);
-  for (int i = 0; i < kSteps; ++i) {
+  for (int i = 0; i < num_steps; ++i) {
     engine->step(outbox);
     while (outbox.pop()) {
     }
   }
   EXPECT_EQ(num_allocations - before, 0);
-  EXPECT_EQ(engine->stats().steps.num_decode - decode_steps, kSteps);
+  EXPECT_EQ(engine->stats().steps.num_decode - decode_steps, num_steps);
+  EXPECT_EQ(engine->stats().scheduler.num_verified_total > 20, num_drafts > 0);
   EXPECT_EQ(engine->stats().scheduler.num_running, 8);
   EXPECT_EQ(engine->stats().steps.num_overlapped > 0,
             GetParam().overlap_schedule == std::string("on"));
@@ -66,6 +69,14 @@ INSTANTIATE_TEST_SUITE_P(
     OverlapSchedule, StepAllocation,
     ::testing::Values(AllocationCase{"off", "tests/golden/qwen3_moe", "off"},
                       AllocationCase{"on", "tests/golden/qwen3_moe", "on"},
+                      AllocationCase{"drafts",
+                                     "tests/golden/qwen3_moe",
+                                     "off",
+                                     {.algorithm = "NGRAM", .num_steps = 2}},
+                      AllocationCase{"drafts_delta",
+                                     "tests/golden/qwen3_next",
+                                     "off",
+                                     {.algorithm = "NGRAM", .num_steps = 2}},
                       AllocationCase{"delta_nets", "tests/golden/qwen3_next", "on"},
                       AllocationCase{"kimi_linear", "tests/golden/kimi_linear", "on"},
                       AllocationCase{"gemma4", "tests/golden/gemma4_moe", "on"},
