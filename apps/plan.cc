@@ -92,6 +92,11 @@ void print_memory(const CapacityPlan& plan) {
   const int page_tokens = plan.question.settings.memory.page_size;
   fmt::print("\nmemory\n");
   print_row("weights", gb(memory.weight_bytes));
+  if (f.choice.model.num_mtp_loaded > 0)
+    print_row("  for drafts", gb(f.cost.mtp().bytes),
+              fmt::format("of these; in the KV cache {} a token, and {} spare pages",
+                          gb(f.choice.module_page_bytes(page_tokens) / page_tokens),
+                          memory.num_spare_pages));
   print_row("work buffers", gb(memory.work_bytes),
             fmt::format("{} rows a step", memory.work.max_rows));
   const int64_t tokens =
@@ -327,6 +332,7 @@ Result<void> check_ranks(PlanFlags& flags) {
 Result<int> plan_all(const Arguments& arguments) {
   PlanFlags flags;
   std::vector<FlagGroup> groups = model_flags(flags.settings);
+  groups.push_back(speculation_flags(flags.settings));
   groups.insert(
       groups.begin(),
       {"Plan",

@@ -42,6 +42,15 @@ def test_671_billion_parameters_on_a_laptop():
     assert figures["advice"]["needed_bytes"] > figures["weight_bytes"]
 
 
+def test_the_module_that_drafts_is_planned():
+    flags = ("--model-path", str(ROOT / "tests/golden/deepseek_v3_mtp"), "--max-total-tokens", "1024")
+    _, without, _ = plan_json(*flags)
+    status, figures, _ = plan_json(*flags, "--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3")
+    assert status == 0
+    assert figures["weight_bytes"] == without["weight_bytes"] + without["mtp_bytes"]
+    assert 2 * figures["kv_bytes_per_token"] == 3 * without["kv_bytes_per_token"]  # the model has two layers
+
+
 def test_the_advice_works():
     model = ("--model-path", str(ROOT / "tests/configs/qwen3_235b_a22b"), "--memory-gb", "400")
     status, figures, err = plan_json(*model)

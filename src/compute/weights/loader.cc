@@ -1,6 +1,7 @@
 #include "compute/weights/loader.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -199,8 +200,7 @@ void WeightLoader::State::fill(const MatrixReader& reader, const PlacedPart& par
 
 void WeightLoader::State::fill_bias(const PlacedPart& part, float* to) {
   std::vector<float> bias(part.n);
-  const std::string name = module_of(part.name) + ".bias";
-  read_floats({name, {{part.n}, {1, part.n}}, part.n}, bias.data());
+  read_floats({module_of(part.name) + ".bias", {{part.n}, {1, part.n}}, part.n}, bias.data());
   for (int row = 0; row < part.n; ++row)
     to[part.row_begin + row / kPanelN * part.rows_apart + row % kPanelN] = bias[row];
 }
@@ -299,8 +299,7 @@ void WeightLoader::keep_eight_bits() {
 }
 
 PackedWeight WeightLoader::matrix(const std::string& name, int n, int k, Bias bias) {
-  const Part part{name, n};
-  return stacked({&part, 1}, k, bias);
+  return stacked(std::array{Part{name, n}}, k, bias);
 }
 
 PackedWeight WeightLoader::stacked(std::span<const Part> parts, int k, Bias bias) {
@@ -309,8 +308,7 @@ PackedWeight WeightLoader::stacked(std::span<const Part> parts, int k, Bias bias
 }
 
 PackedWeight WeightLoader::plain_matrix(const std::string& name, int n, int k, Bias bias) {
-  const Part part{name, n};
-  return plain_stacked({&part, 1}, k, bias);
+  return plain_stacked(std::array{Part{name, n}}, k, bias);
 }
 
 PackedWeight WeightLoader::plain_stacked(std::span<const Part> parts, int k, Bias bias) {
@@ -320,8 +318,7 @@ PackedWeight WeightLoader::plain_stacked(std::span<const Part> parts, int k, Bia
 
 PackedWeight WeightLoader::head(const std::string& name, int n, int k) {
   const PlacedPart part{name, n, 0, kPanelN};
-  return state_->load(
-      {.parts = {&part, 1}, .n = n, .k = k, .quantized = Product::Quantized::to_int8});
+  return state_->load({{&part, 1}, n, k, Product::Quantized::to_int8});
 }
 
 ExpertWeights WeightLoader::swiglu(const SwigluNames& names, int hidden, int intermediate,
