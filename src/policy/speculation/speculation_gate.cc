@@ -70,7 +70,7 @@ void SpeculationGate::offer(int64_t keys, std::span<GateAsk> asks, int most_rows
   is_trial_ = false;
   make_drafts(asks);
   const auto num_answers = static_cast<int>(asks.size());
-  if (options_.fixed) return share_out(most_rows, asks);
+  if (options_.fixed) return share_out(std::max(most_rows, 0), asks);
   Record& record = record_for(num_answers, keys);
   list_candidates(most_rows);
   share_out(choose(record, num_answers), asks);
