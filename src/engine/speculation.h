@@ -29,7 +29,7 @@ using DrafterMaker = std::function<std::unique_ptr<Drafter>(int rank, int num_se
 // How many drafts steps have, and why. Without drafts there are no ranks.
 struct SpeculationView {
   std::string algorithm = "none";
-  int most_drafts = 0;  // of an answer in a step
+  int most_drafts = 0;  // an answer in a step
   struct OfRank {
     int rank = 0;
     GateState gate;
@@ -41,7 +41,7 @@ class Speculation {
  public:
   struct Options {
     int num_seats = 0;         // requests that may run
-    int most_drafts = 0;       // of an answer in a step
+    int most_drafts = 0;       // an answer in a step
     std::optional<int> fixed;  // every answer gets so many if it has room; else they are chosen
     std::unique_ptr<Drafter> drafter;
   };
@@ -66,7 +66,7 @@ class Speculation {
   SpeculationGate gate_;
   std::unordered_map<RequestId, int> seats_;
   std::vector<int> free_seats_;
-  std::vector<GateAsk> asks_;  // of the step being made
+  std::vector<GateAsk> asks_;  // those in the step that is made
   std::optional<TimePoint> last_end_;
 };
 

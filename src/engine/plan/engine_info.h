@@ -26,7 +26,7 @@ struct RankInfo {
 // Drafts as they count: none if most_drafts is 0, whatever the algorithm was.
 struct SpeculationInfo {
   std::string algorithm = "none";
-  int most_drafts = 0;  // of an answer in a step
+  int most_drafts = 0;  // an answer in a step
 };
 
 // The sizes add up all ranks, except context_length.

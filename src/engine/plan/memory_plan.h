@@ -26,8 +26,8 @@ namespace hocket {
 struct MemoryPlan {
   int context_length = 0;
   int max_running_requests = 0;
-  int most_drafts = 0;      // of an answer in a step; 0: no speculation
-  int max_answer_rows = 0;  // of all answers in a step: at least one answer finds all its drafts
+  int most_drafts = 0;      // an answer in a step; 0: no speculation
+  int max_answer_rows = 0;  // all answers in a step; one with all its drafts fits
   int chunk_tokens = 0;     // -1: prompts are never cut
   int max_prefill_tokens = 0;
   int num_pages = 0;

@@ -30,7 +30,7 @@ Result<PrefillChoice> choose_prefill(const ServerSettings& settings);
 Result<bool> choose_overlap_schedule(const SchedulerSettings& settings);
 
 struct SpeculationChoice {
-  int most_drafts = 0;            // of an answer in a step; 0: no speculation
+  int most_drafts = 0;            // an answer in a step; 0: no speculation
   std::optional<int> fixed = {};  // every answer gets so many; else they are chosen
   bool by_module = false;         // the model's own module for multi-token prediction guesses
   std::string why_off = {};       // not empty: speculation was asked for, but is off

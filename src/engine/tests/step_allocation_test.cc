@@ -25,7 +25,7 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
   ServerSettings settings = settings_for(GetParam().model);
   settings.scheduler.overlap_schedule = GetParam().overlap_schedule;
   settings.speculation = GetParam().speculation;
-  const int num_drafts = settings.speculation.num_steps.value_or(0);
+  const int num_drafts = settings.speculation.num_steps;
   auto engine = make_engine(settings);
   ASSERT_NE(engine, nullptr);
   // Recording of expert statistics allocates nothing either.

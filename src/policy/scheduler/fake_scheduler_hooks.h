@@ -14,7 +14,7 @@ namespace hocket {
 struct FakeSchedulerHooks final : SchedulerHooks {
   std::set<RequestId> not_ready, broken, not_now;
   std::map<RequestId, std::vector<TokenId>> drafts;  // for the next step of each
-  int most_rows_for_drafts = -1;                     // of the last offer_drafts()
+  int most_rows_for_drafts = -1;                     // as the last offer_drafts() said
   bool others_compute = false, nobody_begins = false;
   int num_agreements = 0, num_rows_agreed = 0;
   ForwardMode mode_agreed = ForwardMode::idle;  // mode of the last batch agreed on
@@ -45,7 +45,7 @@ struct FakeSchedulerHooks final : SchedulerHooks {
   }
 
  private:
-  std::deque<std::vector<TokenId>> offered_;  // what the scheduler has yet to copy
+  std::deque<std::vector<TokenId>> offered_;  // the scheduler has yet to copy them
 };
 
 }  // namespace hocket

@@ -49,7 +49,7 @@ struct SchedulerOptions {
   int window_tokens = 0;
   int most_forced = kMostForcedTokens;  // tokens that a grammar forces at once
   int max_running_requests = 256;
-  int max_answer_rows = 0;  // of all answers in a step; 0, and at least: max_running_requests
+  int max_answer_rows = 0;  // all answers in a step; 0, and at least: max_running_requests
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;   // 0: no limit
   int chunk_tokens = 2048;         // -1: prompts are never cut

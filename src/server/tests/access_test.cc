@@ -62,8 +62,8 @@ TEST_F(AccessTest, RoutesAskForWhatTheyNeed) {
   TestServer server(TestServer::Text::bundled, settings());
   for (const char* path : {"/health", "/health_generate", "/livez", "/readyz"})
     EXPECT_EQ(ask(server, "GET", path, nullptr, "nobody").status, 200) << path;
-  for (const char* path : {"/v1/models", "/get_server_info", "/metrics", "/get_load", "/overlap",
-                           "/speculation"}) {
+  for (const char* path :
+       {"/v1/models", "/get_server_info", "/metrics", "/get_load", "/overlap", "/speculation"}) {
     EXPECT_EQ(ask(server, "GET", path, nullptr, "nobody").status, 401) << path;
     EXPECT_EQ(ask(server, "GET", path, nullptr, "ann-key").status, 200) << path;
   }
