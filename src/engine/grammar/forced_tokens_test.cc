@@ -121,10 +121,9 @@ const ForcingWay kForcingWays[] = {
      },
      true, true},
     {"drafts", [](auto& s) { s.speculation = {.algorithm = "NGRAM", .num_steps = 4}; }},
-    {"drafts, retractions, mixed",
+    {"drafts, retractions",
      [](auto& s) {
        make_memory_short(s);
-       s.scheduler.prefill_policy = "mixed";
        s.speculation = {.algorithm = "NGRAM", .num_steps = 2};
      },
      true, true},

@@ -39,6 +39,7 @@ TEST_P(StepAllocation, OfADecodeStepIsNone) {
     p.ignore_eos = true;
     p.temperature = i % 2;
     p.seed = i;
+    if (num_drafts > 0) p.logit_bias = {{TokenId{7}, 50.0F}};  // the answer repeats itself
     if (i == 3) p.top_k = 10, p.top_p = 0.9, p.frequency_penalty = 0.1;
     if (i == 5) p.stop_ids = {TokenId{511}}, p.min_new_tokens = 400;
     ASSERT_TRUE(engine->submit(std::move(input)).has_value());
