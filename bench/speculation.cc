@@ -233,8 +233,8 @@ Result<bool> measure_all(const BenchSpeculationOptions& options) {
   if (options.output_len < 16 || options.rounds < 1)
     return bad_flag("output-len", "is 16 or more, --rounds 1 or more");
   ServerSettings settings = options.settings;
-  if (settings.scheduler.max_running_requests == 0)  // room for all drafts of all answers
-    settings.scheduler.max_running_requests =
+  if (settings.memory.max_running_requests == 0)  // room for all drafts of all answers
+    settings.memory.max_running_requests =
         std::ranges::max(options.answers) * (1 + kDraftPositions);
   HOCKET_TRY(const auto fixed, make_rig(settings, kDraftPositions));
   HOCKET_TRY(const auto gated, make_rig(settings, 0));

@@ -71,7 +71,7 @@ TEST(SpeculationView, IsInTheMetrics) {
   EXPECT_THAT(text, HasSubstr("# TYPE hocket:spec_accept_rate gauge\n"));
   EXPECT_THAT(text, HasSubstr("tp_rank=\"0\"} 0.75\n"));
   EXPECT_THAT(text, HasSubstr("tp_rank=\"0\",position=\"1\"} 60\n"));
-  EXPECT_THAT(text, HasSubstr("tp_rank=\"1\",position=\"7\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("moe_ep_rank=\"1\",pp_rank=\"0\",tp_rank=\"0\",position=\"7\"} 0\n"));
 }
 
 }  // namespace
