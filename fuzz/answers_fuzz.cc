@@ -79,9 +79,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
   AnswerParser::Options options;
   options.tools_as = static_cast<ToolFormat>(data[0] % kNumFormats);
-  const bool channels = options.tools_as == ToolFormat::gpt_oss;
+  const char* reasoning = options.tools_as == ToolFormat::gpt_oss  ? "gpt-oss"
+                          : options.tools_as == ToolFormat::gemma4 ? "gemma4"
+                                                                   : "think";
   if (data[0] / kNumFormats % 2 == 1)
-    options.reasoning = choose_reasoning_format(channels ? "gpt-oss" : "think", "").value();
+    options.reasoning = choose_reasoning_format(reasoning, "").value();
   options.reasoning_open = options.reasoning && data[0] / kNumFormats / 2 % 2 == 1;
   options.calls_max = data[0] >= 200 ? 1 : AnswerParser::kCallsMax;
   options.tools = tools();

@@ -127,7 +127,7 @@ def test_responses(client):
 
 
 # Formats of calls by model family: the bundled model knows one, and a grammar makes it write the others.
-FAMILIES = ["qwen3_coder", "mimo", "glm45", "glm47", "minimax_m2", "kimi_k2", "gpt_oss",
+FAMILIES = ["qwen3_coder", "mimo", "glm45", "glm47", "minimax_m2", "kimi_k2", "gpt_oss", "gemma4",
             "deepseek_v3", "deepseek_v31", "llama3_json", "pythonic", "mistral", "json"]
 
 

@@ -6,7 +6,9 @@
 #include <array>
 #include <utility>
 
+#include "text/answers/bare_key_value.h"
 #include "text/answers/blank.h"
+#include "text/answers/call_body.h"
 #include "text/answers/call_reader.h"
 #include "text/answers/harmony.h"
 
@@ -46,8 +48,13 @@ constexpr std::array kTools = {
     NamedTool{"gpt_oss", ToolFormat::gpt_oss},
     NamedTool{"gpt-oss", ToolFormat::gpt_oss},
     NamedTool{"openai", ToolFormat::gpt_oss},
+    NamedTool{"gemma4", ToolFormat::gemma4},
     NamedTool{"json", ToolFormat::json},
 };
+
+// Gemma's reasoning is one channel; the word behind its mark is no token of its own.
+constexpr std::string_view kThoughtMark = "<|channel>", kThought = "<|channel>thought",
+                           kEndThought = "<channel|>";
 
 struct NamedReasoning {
   std::string_view name, open, close;
@@ -72,6 +79,7 @@ constexpr std::array kReasoning = {
     NamedReasoning{"minimax-m2", "<think>", "</think>", true},
     NamedReasoning{"mistral", "[THINK]", "[/THINK]"},
     NamedReasoning{"kimi", "◁think▷", "◁/think▷"},
+    NamedReasoning{"gemma4", kThought, kEndThought},
     NamedReasoning{"gpt-oss", harmony::kReasoning, harmony::kEnd, false, true},
     NamedReasoning{"openai-gptoss", harmony::kReasoning, harmony::kEnd, false, true},
 };
@@ -97,6 +105,7 @@ ToolFormat tool_format_of(std::string_view source) {
   if (has("<function=") && has("<parameter="))  // only Qwen3-Coder puts values on their own lines
     return has("\\n</parameter>") || has("\n</parameter>") ? ToolFormat::qwen3_coder
                                                            : ToolFormat::mimo;
+  if (has("<|tool_call>call:")) return ToolFormat::gemma4;
   if (has("<|channel|>commentary")) return ToolFormat::gpt_oss;
   if (has("<tool_call>")) return ToolFormat::hermes;
   if (has("[TOOL_CALLS]")) return ToolFormat::mistral;
@@ -185,6 +194,8 @@ std::vector<std::string_view> opening_marks(ToolFormat format) {
       return {"<|python_start|>"};
     case ToolFormat::mistral:
       return {"[TOOL_CALLS]"};
+    case ToolFormat::gemma4:
+      return {"<|tool_call>"};
     case ToolFormat::gpt_oss:  // its reader separates reasoning and calls itself
     case ToolFormat::json:
     case ToolFormat::none:
@@ -223,6 +234,9 @@ std::vector<std::string_view> marks_of(ToolFormat format) {
     case ToolFormat::pythonic:
       marks.push_back("<|python_end|>");
       break;
+    case ToolFormat::gemma4:
+      for (const std::string_view mark : {kEndBareKeyCall, kTextMark}) marks.push_back(mark);
+      break;
     case ToolFormat::gpt_oss:
       return {harmony::kMarks.begin(), harmony::kMarks.end()};
     case ToolFormat::mistral:
@@ -237,6 +251,7 @@ std::vector<std::string_view> marks_of(ToolFormat format) {
 std::vector<std::string_view> marks_of(const ReasoningFormat& format) {
   if (!format) return {};
   if (format.channels) return {harmony::kMarks.begin(), harmony::kMarks.end()};
+  if (format.open == kThought) return {kThoughtMark, kEndThought};
   return {format.open, format.close};
 }
 
@@ -248,6 +263,7 @@ std::unique_ptr<CallReader> make_call_reader(ToolFormat format, CallContext cont
     case ToolFormat::glm45:
     case ToolFormat::glm47:
     case ToolFormat::minimax_m2:
+    case ToolFormat::gemma4:
       return make_tagged_reader(format, context);
     case ToolFormat::deepseek_v3:
     case ToolFormat::deepseek_v31:

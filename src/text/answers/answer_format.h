@@ -28,6 +28,7 @@ enum class ToolFormat : uint8_t {
   mistral,       // [TOOL_CALLS][{"name": ..., "arguments": {...}}], or [TOOL_CALLS]f[ARGS]{...}
   mimo,          // as qwen3_coder, or JSON as in hermes
   gpt_oss,       // <|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}
+  gemma4,        // <|tool_call>call:f{a:1,b:<|"|>text<|"|>}<tool_call|>
   // The whole answer is {"name": ..., "arguments": {...}}, or a list of these; a grammar makes any
   // model write so.
   json,

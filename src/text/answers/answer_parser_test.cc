@@ -167,6 +167,8 @@ TEST(AnswerFormat, ChosenByNameOrTemplate) {
   EXPECT_EQ(choose_tool_format("auto", "[TOOL_CALLS]"), ToolFormat::mistral);
   EXPECT_EQ(choose_tool_format("auto", "<|channel|>commentary json<|message|>"),
             ToolFormat::gpt_oss);
+  EXPECT_EQ(choose_tool_format("auto", "'<|tool_call>call:' + f.name + '{' <tool_call|>"),
+            ToolFormat::gemma4);
   EXPECT_EQ(choose_tool_format("auto", "<|python_tag|>"), ToolFormat::llama3_json);
   EXPECT_EQ(choose_tool_format("auto", "<|python_start|>"), ToolFormat::pythonic);
   const auto bad = choose_tool_format("qwn", "");
@@ -181,6 +183,10 @@ TEST(AnswerFormat, ChosenByNameOrTemplate) {
   EXPECT_FALSE(choose_reasoning_format("auto", "<|user|>{{ content }}<|end|>").value());
   EXPECT_TRUE(
       choose_reasoning_format("auto", "<|channel|>analysis<|message|>a<|end|>").value().channels);
+  const ReasoningFormat gemma =
+      choose_reasoning_format("auto", "'<|channel>thought\n' + x + '\n<channel|>'").value();
+  EXPECT_EQ(gemma.open, "<|channel>thought");
+  EXPECT_THAT(marks_of(gemma), ::testing::ElementsAre("<|channel>", "<channel|>"));
   EXPECT_TRUE(choose_reasoning_format("deepseek_r1", "").value().implied);
   EXPECT_TRUE(choose_reasoning_format("minimax_m2", "").value().implied);
   EXPECT_FALSE(choose_reasoning_format("kimi_k2", "").value().implied);

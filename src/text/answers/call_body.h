@@ -10,6 +10,7 @@
 namespace hocket {
 
 inline constexpr std::string_view kEndCallMark = "</tool_call>";  // in several families
+inline constexpr std::string_view kEndBareKeyCall = "<tool_call|>";
 
 class CallBody {
  public:
@@ -49,6 +50,8 @@ enum class XmlBegin : uint8_t { tag, name };
 std::unique_ptr<CallBody> make_xml_body(ToolFormat format, CallContext context, XmlBegin begin);
 // Reads f <arg_key>k</arg_key> <arg_value>v</arg_value> ... </tool_call>.
 std::unique_ptr<CallBody> make_arg_key_body(CallContext context);
+// Reads call:f{a:1,b:<|"|>text<|"|>}.
+std::unique_ptr<CallBody> make_bare_key_body(CallContext context);
 // Reads f[ARGS]{...}.
 std::unique_ptr<CallBody> make_named_body(CallContext context);
 

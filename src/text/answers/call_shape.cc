@@ -55,6 +55,10 @@ constexpr CallShape kPythonic = {.first = "[",
                                  .between = ", ",
                                  .last = "]",
                                  .arguments = ArgumentStyle::keywords};
+constexpr CallShape kGemma4 = {.open = "<|tool_call>call:",
+                               .middle = "{",
+                               .close = "}<tool_call|>",
+                               .arguments = ArgumentStyle::bare_keys};
 constexpr CallShape kMistral = {.first = "[TOOL_CALLS][",
                                 .open = kName,
                                 .middle = kArguments,
@@ -94,6 +98,8 @@ std::optional<CallShape> call_shape(ToolFormat format) {
       return kPythonic;
     case ToolFormat::mistral:
       return kMistral;
+    case ToolFormat::gemma4:
+      return kGemma4;
     case ToolFormat::gpt_oss:
       return kGptOss;
     case ToolFormat::json:

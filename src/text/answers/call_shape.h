@@ -18,7 +18,8 @@ enum class ArgumentStyle : uint8_t {
   named,     // <parameter name="a">value</parameter>
   arg_keys,  // <arg_key>a</arg_key> and <arg_value>value</arg_value>, each on a line
   arg_keys_on_one_line,
-  keywords,  // a=1, b="x"
+  keywords,   // a=1, b="x"
+  bare_keys,  // a:1,b:<|"|>x<|"|>
 };
 
 struct CallShape {

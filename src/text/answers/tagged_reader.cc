@@ -1,6 +1,6 @@
 // Reads families that put each call between <tool_call> and </tool_call>: Hermes and Qwen,
-// Qwen3-Coder, MiMo, GLM. They differ in the text between. MiniMax puts all calls between two
-// marks.
+// Qwen3-Coder, MiMo, GLM; Gemma between <|tool_call> and <tool_call|>. They differ in the text
+// between. MiniMax puts all calls between two marks.
 #include <utility>
 
 #include "text/answers/answer_parser.h"
@@ -17,6 +17,7 @@ class TaggedReader final : public CallReader {
   TaggedReader(ToolFormat format, CallContext context)
       : format_(format),
         marks_(xml_marks(format)),
+        end_call_(format == ToolFormat::gemma4 ? kEndBareKeyCall : marks_.end_call),
         context_(context),
         prose_(context.writer, opening_marks(format)) {}
 
@@ -68,6 +69,7 @@ class TaggedReader final : public CallReader {
       return std::make_unique<JsonCallBody>(context_, CallNames::any);
     if (format_ == ToolFormat::glm45 || format_ == ToolFormat::glm47)
       return make_arg_key_body(context_);
+    if (format_ == ToolFormat::gemma4) return make_bare_key_body(context_);
     return make_xml_body(format_, context_, XmlBegin::tag);
   }
 
@@ -108,8 +110,8 @@ class TaggedReader final : public CallReader {
       return;
     }
     const std::string_view mark = std::string_view(held_).substr(num_loose_);
-    if (marks_.end_call.starts_with(mark)) {
-      if (mark == marks_.end_call) at_ = At::prose;
+    if (end_call_.starts_with(mark)) {
+      if (mark == end_call_) at_ = At::prose;
       return;
     }
     if (format_ == ToolFormat::minimax_m2 && marks_.function.starts_with(mark)) {
@@ -123,6 +125,7 @@ class TaggedReader final : public CallReader {
 
   ToolFormat format_;
   const XmlMarks& marks_;
+  std::string_view end_call_;
   CallContext context_;
   At at_ = At::prose;
   ProseScan prose_;

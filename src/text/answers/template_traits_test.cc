@@ -51,6 +51,39 @@ TEST(TemplateTraits, ArgumentsWrittenOutAreObjects) {
   EXPECT_TRUE(traits_of(compiled(kPrinted)).arguments_as_text);
 }
 
+// As Gemma 4 writes messages, cut down.
+constexpr const char* kBareKeys =
+    "{% macro value(v) %}{% if v is string %}{{ '<|\"|>' + v + '<|\"|>' }}{% elif v is mapping "
+    "%}{{ '{' }}{% for k, w in v | dictsort %}{{ k }}:{{ value(w) }}{{ ',' if not loop.last }}{% "
+    "endfor %}{{ '}' }}{% elif v is boolean %}{{ 'true' if v else 'false' }}{% else %}{{ v }}{% "
+    "endif %}{% endmacro %}{% for t in tools or [] %}<|tool>declaration:{{ t.function.name "
+    "}}<tool|>{% endfor %}{% for m in messages %}{% set thought = m.get('reasoning') or "
+    "m.get('reasoning_content') %}{% if thought and m.get('tool_calls') %}<|channel>thought\n{{ "
+    "thought }}\n<channel|>{% endif %}{% for c in m.tool_calls or [] %}<|tool_call>call:{{ "
+    "c.function.name }}{{ value(c.function.arguments) }}<tool_call|>{% endfor %}{% endfor %}";
+
+TEST(TemplateTraits, OfBareKeys) {
+  const TemplateTraits traits = traits_of(compiled(kBareKeys));
+  EXPECT_TRUE(traits.shows_tools);
+  EXPECT_FALSE(traits.arguments_as_text);
+  EXPECT_FALSE(traits.reads_thinking);
+  EXPECT_FALSE(traits.ids_name_functions);
+  EXPECT_FALSE(traits.short_ids);
+  ChatInput chat;
+  chat.messages = nlohmann::ordered_json::array(
+      {{{"role", "assistant"},
+        {"reasoning_content", "Hm."},
+        {"tool_calls",
+         {{{"id", "1"},
+           {"function", {{"name", "f"}, {"arguments", R"({"b":{"c":true},"a":"x"})"}}}}}}}});
+  fit_messages(chat, traits);
+  const auto prompt = compiled(kBareKeys).render(chat);
+  ASSERT_TRUE(prompt.has_value()) << prompt.error().message;
+  EXPECT_EQ(prompt->text(),
+            "<|channel>thought\nHm.\n<channel|><|tool_call>call:f{a:<|\"|>x<|\"|>,b:{c:true}}"
+            "<tool_call|>");
+}
+
 TEST(TemplateTraits, OfRealTemplates) {
   const std::filesystem::path root = HOCKET_SOURCE_DIR;
   const auto tokenizer = Tokenizer::load(root / "models/hocket-tiny-qwen3-moe").value();

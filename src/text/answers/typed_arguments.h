@@ -28,6 +28,7 @@ class TypedArguments {
   void end_text();
   // Writes the value as a whole.
   void value(std::string_view raw);
+  void json(std::string_view value) { writer_->arguments(value); }
   // Ends the call; all arguments are written.
   void end();
 

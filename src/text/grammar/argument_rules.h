@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "text/answers/call_shape.h"
@@ -22,6 +23,16 @@ enum class ArgumentCheck : uint8_t {
   schema,  // as the tool's parameters demand
   any,     // any arguments
 };
+
+// A name of an argument where the schema gives none.
+inline constexpr std::string_view kAnyKey = "[A-Za-z_][A-Za-z0-9_\\-]{0,63}";
+// The end of refuse_parameters() if SchemaVisits are used up.
+inline constexpr std::string_view kSoManySchemas =
+    "have alternatives and references that lead to more than 65536 schemas, with all tools before "
+    "it";
+static_assert(SchemaVisits::kMax == 65'536);
+// Returns the error that a style cannot write the parameters of this tool.
+std::unexpected<Error> refuse_parameters(const Tool& tool, std::string_view what);
 
 // Counts what it reads in `visits`, which all tools of a request share. Errors: invalid_request,
 // with the tool's name, if the style cannot write the arguments or the visits are used up.

@@ -15,6 +15,7 @@ ArgumentMarks argument_marks(ArgumentStyle style) {
     case ArgumentStyle::arg_keys_on_one_line:
       return {"<arg_key>", "</arg_key><arg_value>", "</arg_value>", "</arg_value>", ""};
     case ArgumentStyle::keywords:
+    case ArgumentStyle::bare_keys:
     case ArgumentStyle::json:
       break;
   }

@@ -131,7 +131,7 @@ std::string LarkWriter::text_without(std::span<const std::string> words) {
 std::string LarkWriter::text_up_to(std::string_view end, std::span<const std::string> others) {
   if (tokenizer_ != nullptr && tokenizer_->special_at(end))
     return fmt::format("{} {}", text_without(others), text(end));
-  const std::string name = fmt::format("{}{}", letter_, num_rules_++);
+  std::string name = new_name();
   rules_ += fmt::format("{}[lazy]: /(?s:.*){}/{}\n", name, regex_of_text(end), without(others));
   return name;
 }
@@ -139,7 +139,7 @@ std::string LarkWriter::text_up_to(std::string_view end, std::span<const std::st
 std::string LarkWriter::text_then(const TextPattern& pattern, std::string_view end) {
   if (tokenizer_ != nullptr && tokenizer_->special_at(end))
     return fmt::format("{} {}", text_of(pattern), text(end));
-  const std::string name = fmt::format("{}{}", letter_, num_rules_++);
+  std::string name = new_name();
   const std::string whole = fmt::format("(?:{}){}", pattern.regex, regex_of_text(end));
   rules_ += fmt::format("{}[lazy]: {}{}\n", name, between_slashes(whole), but_for(pattern));
   return name;
@@ -158,9 +158,38 @@ std::string LarkWriter::grammar(const GrammarSpec& spec) {
 }
 
 std::string LarkWriter::rule(std::string_view body) {
-  const std::string name = fmt::format("{}{}", letter_, num_rules_++);
-  rules_ += fmt::format("{}: {}\n", name, body);
+  std::string name = new_name();
+  define(name, body);
   return name;
+}
+
+// Built from the last rule on. behind: may follow once a rule has been written. first: may come
+// while none has been written.
+std::string LarkWriter::in_order(std::span<const ListedRule> rules, std::string_view separator) {
+  std::string behind, first;
+  bool may_be_none = true;
+  for (size_t i = rules.size(); i-- > 0;) {
+    const auto& [one, required] = rules[i];
+    const std::string then = fmt::format("{} {} {}", lark_quoted(separator), one, behind);
+    const std::string begun = fmt::format("{} {}", one, behind);
+    const std::string otherwise = first.empty() ? "" : " | " + first;
+    first = rule(required ? begun
+                          : fmt::format("({}{}){}", begun, otherwise, first.empty() ? "?" : ""));
+    behind = rule(required         ? then
+                  : behind.empty() ? fmt::format("({})?", then)
+                                   : fmt::format("({} | {})", then, behind));
+    may_be_none &= !required;
+  }
+  if (first.empty()) return "";
+  return may_be_none ? fmt::format("({})?", first) : first;
+}
+
+std::string LarkWriter::new_name() {
+  return fmt::format("{}{}", letter_, num_rules_++);
+}
+
+void LarkWriter::define(std::string_view name, std::string_view body) {
+  rules_ += fmt::format("{}: {}\n", name, body);
 }
 
 std::string LarkWriter::finish(std::string_view start) const {

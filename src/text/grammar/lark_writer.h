@@ -12,6 +12,12 @@
 
 namespace hocket {
 
+// A rule that stands in a list.
+struct ListedRule {
+  std::string rule;
+  bool required = false;
+};
+
 // The texts that `regex` matches, except those that a regex of `but_for` matches.
 struct TextPattern {
   std::string regex;
@@ -39,6 +45,11 @@ class LarkWriter {
   // Another whole grammar, whose rules have names of their own.
   std::string grammar(const GrammarSpec& spec);
   std::string rule(std::string_view body);
+  // These rules in order, with `separator` between those that come; the required ones do.
+  std::string in_order(std::span<const ListedRule> rules, std::string_view separator);
+  // Returns the name of a rule that define() writes later, so that rules may lead to themselves.
+  std::string new_name();
+  void define(std::string_view name, std::string_view body);
 
   // Returns the bytes of the rules written so far.
   size_t num_bytes() const { return rules_.size(); }
