@@ -1,6 +1,9 @@
 #include "compute/weights/hf_gemma4.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <vector>
 
 #include "compute/tensor/bf16.h"
 #include "compute/weights/hf_families.h"
@@ -26,6 +29,58 @@ void read_gemma4_layers(JsonFields& config, ModelConfig& model) {
     model.layer_is_local.push_back((layer + 1) % 6 != 0 && layer + 1 < model.num_layers);
 }
 
+struct GemmaHeads {
+  int head_dim = 0, num_kv_heads = 0;
+  bool operator==(const GemmaHeads&) const = default;
+};
+
+// Returns the heads of the layer that `number` names in per_layer_config: those in its object, else
+// the model's own.
+GemmaHeads heads_in(JsonFields& layers, const std::string& number, const GemmaHeads& own) {
+  std::optional<JsonFields> layer = layers.object(number);
+  if (!layer) return own;
+  const GemmaHeads heads = {
+      static_cast<int>(layer->integer("head_dim", kHeadDim, own.head_dim)),
+      static_cast<int>(layer->integer("num_key_value_heads", kHeads, own.num_kv_heads))};
+  for (const std::string& key : layer->keys())
+    if (!layer->was_read(key) && !layer->is_null(key))
+      layer->refuse(unsupported(
+          fmt::format("{}: {} is {}, but supported are head_dim and num_key_value_heads there",
+                      layer->where(), shown(key), layer->show(key))));
+  layers.absorb(*layer);
+  return heads;
+}
+
+// Newer versions of the library save what differs from head_dim and num_key_value_heads under the
+// number of each layer, 05 or 5, in place of global_head_dim and num_global_key_value_heads.
+void read_gemma4_heads_by_layer(JsonFields& layers, ModelConfig& model) {
+  const GemmaHeads own = {model.local.key_dim, model.local.num_kv_heads};
+  std::vector<GemmaHeads> all(static_cast<size_t>(model.num_layers), own);
+  const std::vector<std::string> numbers = layers.keys();
+  if (numbers.size() > all.size())
+    return layers.refuse(error(ErrorCode::bad_config, "{} names {} layers, but the model has {}",
+                               layers.where(), numbers.size(), all.size()));
+  for (const std::string& number : numbers) {
+    size_t layer = 0;
+    const auto [end, failed] = std::from_chars(number.data(), number.data() + number.size(), layer);
+    if (failed != std::errc() || end != number.data() + number.size() || layer >= all.size())
+      return layers.refuse(error(ErrorCode::bad_config,
+                                 "{} names the layer {}, but layers are 0 to {}", layers.where(),
+                                 shown(number), all.size() - 1));
+    all[layer] = heads_in(layers, number, own);
+  }
+  const GemmaHeads& far = all.back();  // the last layer sees all keys
+  for (size_t l = 0; l < all.size(); ++l)
+    if (all[l] != (model.layer_is_local[l] ? own : far))
+      return layers.refuse(unsupported(
+          fmt::format("{} gives layer {} {} heads of keys of {} numbers, but supported are equal "
+                      "ones in all layers of {}",
+                      layers.where(), l, all[l].num_kv_heads, all[l].head_dim,
+                      model.layer_is_local[l] ? "sliding_attention" : "full_attention")));
+  model.head_dim = far.head_dim;
+  model.num_kv_heads = far.num_kv_heads;
+}
+
 // Layers that see all keys have heads of another size, fewer keys, and values that are their keys.
 void read_gemma4_heads(JsonFields& config, ModelConfig& model) {
   AttentionConfig& local = model.local;
@@ -34,10 +89,15 @@ void read_gemma4_heads(JsonFields& config, ModelConfig& model) {
   local.key_dim = local.value_dim = static_cast<int>(config.integer("head_dim", kHeadDim, 256));
   local.window = static_cast<int>(config.integer("sliding_window", kReach, 512));
   model.values_are_keys = config.flag("attention_k_eq_v", false);
+  // Read even where per_layer_config says it: the library then passes over these two.
   model.head_dim = static_cast<int>(config.integer("global_head_dim", kHeadDim, 512));
   const int64_t far_heads =
       config.integer("num_global_key_value_heads", kHeads, local.num_kv_heads);
   model.num_kv_heads = model.values_are_keys ? static_cast<int>(far_heads) : local.num_kv_heads;
+  if (std::optional<JsonFields> layers = config.object("per_layer_config")) {
+    if (config.status()) read_gemma4_heads_by_layer(*layers, model);
+    config.absorb(*layers);
+  }
   for (const int kv_heads : {local.num_kv_heads, model.num_kv_heads})
     if (config.status() && model.num_heads % kv_heads != 0)
       config.refuse(error(ErrorCode::bad_config,

@@ -109,14 +109,55 @@ TEST(Gemma4, IsRefusedWhereItWouldBeAnotherModel) {
   EXPECT_THAT(why(R"("num_global_key_value_heads":2)", R"("num_global_key_value_heads":3)"),
               HasSubstr("no multiple of the 3 heads"));
   EXPECT_THAT(why(R"("num_experts":128)", R"("num_experts":0)"), HasSubstr("num_experts is 0"));
-  EXPECT_THAT(
-      why(R"("attention_bias")", R"("per_layer_config":{"1":{"head_dim":512}},"attention_bias")"),
-      HasSubstr("per_layer_config is"));
   for (const std::string cap : {"1e-60", "0.0009", "-1", "1e7"})
     EXPECT_THAT(why(R"("final_logit_softcapping":30.0)", R"("final_logit_softcapping":)" + cap),
                 HasSubstr("final_logit_softcapping is"));
   EXPECT_EQ(parsed(with(kGemma4, "softcapping\":30.0", "softcapping\":0.001")).logit_cap, 0.001);
   EXPECT_EQ(parsed(with(kGemma4, "softcapping\":30.0", "softcapping\":0")).logit_cap, 0);
+}
+
+TEST(Gemma4, HeadsOfSingleLayersAreThoseOfTheirKind) {
+  const std::string older = R"("global_head_dim":512,)", kinds = R"("num_hidden_layers":2)";
+  const auto newer = [&](const std::string& layers) {
+    std::string text = with(kGemma4, older, R"("per_layer_config":)" + layers + ",");
+    return with(text, R"("num_global_key_value_heads":2,)", "");
+  };
+  const ModelConfig m = parsed(newer(R"({"01":{"head_dim":512,"num_key_value_heads":2}})"));
+  const ModelConfig same = parsed(kGemma4);
+  for (const int layer : {0, 1}) {
+    EXPECT_EQ(m.attention(layer).key_dim, same.attention(layer).key_dim);
+    EXPECT_EQ(m.attention(layer).num_kv_heads, same.attention(layer).num_kv_heads);
+    EXPECT_EQ(m.rope_of(layer).rotary_dim, same.rope_of(layer).rotary_dim);
+  }
+  // A layer that is not named has the model's own heads, whatever the older keys say.
+  EXPECT_EQ(parsed(newer("{}")).attention(1).key_dim, 256);
+  EXPECT_EQ(parsed(newer("{}")).attention(1).num_kv_heads, 8);
+  EXPECT_EQ(
+      parsed(with(kGemma4, older, older + R"("per_layer_config":{"1":{}},)")).attention(1).key_dim,
+      256);
+  EXPECT_EQ(parsed(newer("null")).attention(1).key_dim, 512);
+  EXPECT_EQ(parsed(newer(R"({"0":{"head_dim":256},"1":{"head_dim":128}})")).attention(1).key_dim,
+            128);
+
+  const auto why = [&](const std::string& layers) { return refused(newer(layers)).message; };
+  EXPECT_THAT(why(R"({"0":{"head_dim":512},"1":{"head_dim":512}})"),
+              HasSubstr("per_layer_config gives layer 0 8 heads of keys of 512 numbers, but "
+                        "supported are equal ones in all layers of sliding_attention"));
+  EXPECT_THAT(why(R"({"1":{"head_dim":512,"sliding_window":7}})"),
+              HasSubstr("per_layer_config: 1: \"sliding_window\" is 7, but supported are head_dim "
+                        "and num_key_value_heads there"));
+  EXPECT_THAT(why(R"({"2":{}})"),
+              HasSubstr("per_layer_config names the layer \"2\", but layers are 0 to 1"));
+  for (const char* name : {"x", "", "1x", "-1", "99999999999999999999"})
+    EXPECT_THAT(why(std::string("{\"") + name + "\":{}}"), HasSubstr("names the layer"));
+  EXPECT_THAT(why(R"({"0":{},"1":{},"01":{}})"), HasSubstr("names 3 layers, but the model has 2"));
+  EXPECT_THAT(why(R"({"1":{"head_dim":0}})"), HasSubstr("head_dim is 0"));
+  EXPECT_THAT(why(R"({"1":5})"), HasSubstr("must be an object"));
+  EXPECT_THAT(why("[]"), HasSubstr("per_layer_config is []"));
+  EXPECT_THAT(why(R"({"1":{"num_key_value_heads":3}})"), HasSubstr("no multiple of the 3 heads"));
+  std::string three = with(newer(R"({"1":{"head_dim":512}})"), kinds, R"("num_hidden_layers":3)");
+  three = with(three, R"("full_attention"],)", R"("full_attention","full_attention"],)");
+  EXPECT_THAT(refused(three).message, HasSubstr("gives layer 1 8 heads of keys of 512 numbers"));
 }
 
 TEST(Gemma4, IsRefusedWithoutAnglesForEachKindOfLayers) {
