@@ -34,6 +34,7 @@ PARSERS = {
         "deepseek_v31": ("deepseekv31_detector", "DeepSeekV31Detector"),
         "llama3_json": ("llama32_detector", "Llama32Detector"),
         "pythonic": ("pythonic_detector", "PythonicDetector"),
+        "gemma4": ("gemma4_detector", "Gemma4Detector"),
         "mistral": ("mistral_detector", "MistralDetector"),
     }),
     "vllm": ("vllm.tool_parsers", {
@@ -85,6 +86,17 @@ DISAGREEMENTS = [
     (("sglang",), "gpt-oss, a call without arguments", "they need arguments"),
     (("sglang",), "gpt-oss, a tool that is none", "dropped there"),
     (("sglang",), "gpt-oss, a known tool without its space", "they need the word functions"),
+    (("sglang",), "Gemma, every type", "null, and the marks of a key, stay text there"),
+    (("sglang",), "Gemma with quotes and blanks", "quotes are no marks there"),
+    (("sglang",), "Gemma like Python", "they need braces"),
+    (("sglang",), "Gemma, first marks forgotten", "the end of the text is taken as its beginning"),
+    (("sglang",), "Gemma, all marks forgotten", "a text ends at its first comma there"),
+    (("sglang",), "Gemma, text that looks like a number", "a city's number stays a number there"),
+    (("sglang",), "Gemma, ends forgotten", "they need every mark"),
+    (("sglang",), "Gemma, JSON after all", "no other family's form is read there"),
+    (("sglang",), "Gemma, no value", "the call is handed on with an empty text"),
+    (("sglang",), "Gemma, no key", "the call is handed on without it"),
+    (("sglang",), "Gemma, no value in a list", "the call is handed on with an empty text"),
     (("sglang",), "no value", "a call whose argument has no value is handed on without it"),
 ]
 

@@ -1,6 +1,7 @@
 // Tests which JSON, Python literals and values without quotes are read, repaired and refused.
 #include <gtest/gtest.h>
 
+#include "text/answers/bare_key_value.h"
 #include "text/answers/json_copier.h"
 #include "text/answers/mark_finder.h"
 #include "text/answers/python_literal.h"
@@ -84,6 +85,25 @@ TEST(PythonLiteral, BecomesJson) {
         "lambda: 1", "'\\x1'"})
     EXPECT_EQ(json(text), std::string_view(text) == "1__" ? "1" : "none") << text;
   EXPECT_EQ(json(std::string(100, '[') + std::string(100, ']')), "none");
+}
+
+TEST(BareKeyValue, BecomesJson) {
+  const auto json = [](std::string text) {
+    for (size_t at; (at = text.find('~')) != text.npos;) text.replace(at, 1, kTextMark);
+    return bare_keys_to_json(text).value_or("none");
+  };
+  EXPECT_EQ(json("{}"), "{}");
+  EXPECT_EQ(json(" [ ] "), "[]");
+  EXPECT_EQ(json("{a:~x, }~,~b c~:[1,-2.5e3,true],d:null}"),
+            R"({"a": "x, }", "b c": [1, -2.5e3, true], "d": null})");
+  EXPECT_EQ(json("[old town~,new,~~]"), R"(["old town", "new", ""])");
+  EXPECT_EQ(json(R"({"a": 'it\'s', b="]",c:None,})"), R"({"a": "it's", "b": "]", "c": null})");
+  EXPECT_EQ(json("{url:http://x.org/?q}"), R"({"url": "http://x.org/?q"})");
+  for (const char* bad : {"", "5", "~x~", "{a:1]", "[{a:1]}", "{a:}", "{:1}", "[1 {}]", "{a}",
+                          "[~x", "{\"a:1}", "{a:1}}"})
+    EXPECT_EQ(json(bad), "none") << bad;
+  EXPECT_NE(json(std::string(60, '[') + std::string(60, ']')), "none");
+  EXPECT_EQ(json(std::string(70, '[') + std::string(70, ']')), "none");
 }
 
 TEST(TypedValue, FollowsTheSchema) {
