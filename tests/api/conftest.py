@@ -39,11 +39,11 @@ class Server:
 
     preexec_fn runs in the child process before the program."""
 
-    def __init__(self, log_path, *flags, stderr=subprocess.STDOUT, preexec_fn=None):
+    def __init__(self, log_path, *flags, model=MODEL, stderr=subprocess.STDOUT, preexec_fn=None):
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = log_path
-        command = [BINARY, "serve", "--model-path", str(MODEL), "--port", str(self.port), *flags]
+        command = [BINARY, "serve", "--model-path", str(model), "--port", str(self.port), *flags]
         with open(log_path, "wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=stderr, preexec_fn=preexec_fn)
         self.wait_ready()

@@ -1,8 +1,12 @@
 """`hocket plan`: its forecast equals what a server reports about itself; and its exit status."""
 
 import json
+import random
+import re
+import shutil
 import subprocess
 
+import pytest
 from conftest import BINARY, MODEL, ROOT
 
 SPEED = ("--read-gbs", "50", "--peak-gflops", "500")  # given, so that nothing is measured: quick, and the same on every machine
@@ -102,3 +106,52 @@ def test_overlap_is_planned_for_sizes_and_links():
     assert status == 0 and "two-batch, " in out and "decode, 64 rows, 1 Gbit/s: " in out
     assert max(map(len, out.splitlines())) <= 100
     assert plan(*model, "--ep-size", "4", "--nnodes", "3")[0] == 2
+
+
+# Models of random weights whose pools are large beside all else: changes of a golden config, the length of prompts, and flags.
+POOLS = {
+    "states": ("qwen3_next", {"linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_num_key_heads": 8, "linear_num_value_heads": 8},
+               65, ()),
+    "windows": ("gpt_oss", {"head_dim": 128, "num_attention_heads": 8, "num_key_value_heads": 8, "sliding_window": 128}, 1000,
+                ("--swa-full-tokens-ratio", "1")),
+}
+
+
+def resident_bytes(server):
+    status = open(f"/proc/{server.process.pid}/status").read()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) * 1024
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_pools_take_the_memory_that_is_planned(start, tmp_path, name):
+    """Two servers differ in the sizes of their pools alone. Once those are full, their memory differs as much as their plans."""
+    golden, wide, prompt_tokens, more = POOLS[name]
+    model = tmp_path / "model"
+    shutil.copytree(ROOT / "tests/golden" / golden, model, ignore=shutil.ignore_patterns("*.safetensors", "reference*"))
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(MODEL / file, model)
+    config = json.loads((model / "config.json").read_text())
+    config |= {"vocab_size": 2048, "torch_dtype": "bfloat16", **wide}
+    (model / "config.json").write_text(json.dumps(config))
+
+    def measure(tokens):
+        flags = ("--load-format", "dummy", "--max-total-tokens", str(tokens), "--max-running-requests", "1",
+                 "--num-threads", "1", *more)
+        status, figures, _ = plan_json("--model-path", str(model), *flags)
+        assert status == 0
+        server = start(*flags, model=model)
+        draw = random.Random(tokens)
+        while server.metric("num_evicted_pages_total") == 0:  # each prompt takes pages, and a state, that none had before
+            prompts = [[draw.randrange(100, 2000) for _ in range(prompt_tokens)] for _ in range(16)]
+            body = {"input_ids": prompts, "sampling_params": {"max_new_tokens": 1, "ignore_eos": True}}
+            assert server.call("/generate", json.dumps(body).encode(), {"Content-Type": "application/json"})[0] == 200
+        resident = resident_bytes(server)
+        assert server.stop() == 0
+        return figures["total_bytes"], resident
+
+    small, large = measure(2048), measure(16384)
+    planned, resident = (large[i] - small[i] for i in (0, 1))
+    print(f"{name}: {planned / 1e6:.1f} MB more planned, {resident / 1e6:.1f} MB more resident; "
+          f"the larger server: {large[0] / 1e6:.1f} MB planned, {large[1] / 1e6:.1f} MB resident")
+    assert planned > 150e6
+    assert abs(resident - planned) < 0.02 * planned

@@ -159,7 +159,8 @@ Result<bool> MatrixReader::find_numbers(const QuantConfig& quant) {
     if (found.type == StoredType::f8_e4m3 || found.type == StoredType::i8)
       return fail(error(ErrorCode::missing_tensor, "{} is stored as {}, but {} is missing", name_,
                         stored_type_name(found.type), marking)
-                      .with_fix("download the model again, all files of it"));
+                      .with_fix("download the model again, all files of it; if its experts are "
+                                "stacked in one tensor, take a copy that holds them one by one"));
     return false;
   }
   HOCKET_TRY(format_, format_of(quant, module_, k_));

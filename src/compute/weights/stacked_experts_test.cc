@@ -124,6 +124,23 @@ TEST_P(StackedForms, InterleavedOutputsAreTakenApart) {
     }
 }
 
+TEST(StackedExperts, InFloat8AreRefusedByName) {
+  TestFolder folder;
+  folder.add("m.experts.gate_up_proj", "F8_E4M3", {kNumExperts, 2 * kWidth, kHidden},
+             std::vector<uint8_t>(kNumExperts * 2 * kWidth * kHidden));
+  folder.add("m.experts.gate_up_proj_scale_inv", "F32", {kNumExperts, 1, 1},
+             std::vector<float>(kNumExperts, 1));
+  folder.write_file();
+  const auto source = *open_model_weights(folder.path(), config_of(Stacked::outputs_first));
+  const auto reader = MatrixReader::open(*source, {.layout = QuantConfig::Layout::fp8_block},
+                                         "m.experts.0.gate_proj.weight", kWidth, kHidden);
+  ASSERT_FALSE(reader.has_value());
+  EXPECT_EQ(reader.error().message,
+            "m.experts.0.gate_proj.weight is stored as float8_e4m3, but "
+            "m.experts.0.gate_proj.weight_scale_inv is missing");
+  EXPECT_NE(reader.error().fix.find("a copy that holds them one by one"), std::string::npos);
+}
+
 TEST_P(StackedForms, AnExpertOfItsOwnComesFirst) {
   TestFolder folder;
   add_stacked(folder, GetParam(), "m.experts.down_proj", 2, 1, kHidden, kWidth);

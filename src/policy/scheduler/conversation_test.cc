@@ -104,7 +104,8 @@ class Chat {
   }
 
   ~Chat() {
-    fmt::print("{} prompts of {} tokens, {} computed again, at most {} in a turn\n", num_asked_,
+    fmt::print("{:<70} {:>4} prompts {:>8} tokens {:>6} again {:>4} at most in a turn\n",
+               ::testing::UnitTest::GetInstance()->current_test_info()->name(), num_asked_,
                num_prompt_tokens_, all_again_, most_again_);
   }
 
@@ -257,6 +258,29 @@ TEST_P(ConversationTest, InTwoBranches) {
     other.answer(answers.at(&other), 0);
   }
   expect_promise(chat);
+}
+
+// Answers leave a state, or a window, at their ends alone.
+TEST_P(ConversationTest, WithBranchesInsideOldAnswers) {
+  constexpr int kAnswer = 300, kStays = 200;
+  Chat chat(GetParam());
+  Conversation talk(6);
+  std::vector<Conversation> branches;
+  for (int turn = 0; turn < 12; ++turn) {
+    talk.say(talk.words(50));
+    chat.begin(talk, kAnswer);
+    const Tokens answer = chat.finish().at(&talk);
+    branches.emplace_back(talk).answer(Tokens(answer.begin(), answer.begin() + kStays), 0);
+    talk.answer(answer, 0);
+  }
+  for (Conversation& branch : branches) {
+    branch.say(branch.words(20));
+    chat.begin(branch, 5);
+    chat.finish();
+  }
+  EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
+  const bool sees_answer = GetParam().window_tokens > kAnswer;
+  EXPECT_LE(chat.most_again(), chat.least_promised() + (sees_answer ? 0 : kStays));
 }
 
 TEST_P(ConversationTest, AnEqualPromptHits) {

@@ -1,0 +1,161 @@
+// Runs requests in pools of window layers that are too small for all of them: some wait, prompts
+// are cut, requests are retracted and preempted, and windows of the prefix cache are evicted. Each
+// answer has the bits that it has alone, and at the end every page is free.
+#include <functional>
+
+#include "base/log.h"
+#include "engine/tests/forms.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+struct WindowWay {
+  const char* name;
+  std::function<void(ServerSettings&)> change;
+  bool retracts = false, preempts = false;
+};
+
+constexpr int kGrowing = 6;  // requests that are small when they come
+
+// The least window pages that can be planned: enough for two requests that decode.
+void few_window_pages(ServerSettings& s) {
+  s.model.context_length = 192;
+  s.memory.page_size = 16;
+  s.memory.max_total_tokens = 2048;
+  s.memory.swa_full_tokens_ratio = 1e-6;
+}
+
+const WindowWay kWindowWays[] = {
+    {"few window pages", few_window_pages},
+    {"short chunks, mixed, overlapped",
+     [](auto& s) {
+       few_window_pages(s);
+       s.scheduler.chunked_prefill_size = 48;
+       s.scheduler.prefill_policy = "mixed";
+       s.scheduler.overlap_schedule = "on";
+     }},
+    {"no cache",
+     [](auto& s) {
+       few_window_pages(s);
+       s.scheduler.disable_radix_cache = true;
+     }},
+    {"few pages of both kinds",
+     [](auto& s) {
+       few_window_pages(s);
+       s.memory.max_total_tokens = 192;
+       s.scheduler.schedule_conservativeness = 0.01;
+     },
+     true},
+    {"few pages of both kinds, overlapped",
+     [](auto& s) {
+       few_window_pages(s);
+       s.memory.max_total_tokens = 192;
+       s.scheduler.schedule_conservativeness = 0.01;
+       s.scheduler.overlap_schedule = "on";
+     },
+     true},
+    {"priorities",
+     [](auto& s) {
+       few_window_pages(s);
+       s.scheduler.enable_priority_scheduling = true;
+     },
+     false, true},
+};
+
+// Requests with how many steps are played before each arrives. Later ones are more urgent, and two
+// have a beginning in common.
+std::vector<std::pair<int, RequestInput>> window_visits() {
+  std::vector<std::pair<int, RequestInput>> visits;
+  for (int i = 0; i < kGrowing; ++i) {
+    RequestInput input = greedy_input(random_tokens(3000 + i, 3 + 5 * i), 110 + i);
+    input.sampling.ignore_eos = true;
+    if (i % 2 == 1) input.sampling.temperature = 0.9, input.sampling.seed = 5;
+    visits.emplace_back(i < 4 ? 0 : 12, std::move(input));
+  }
+  for (int i = 0; i < 3; ++i) {
+    std::vector<int> prompt = random_tokens(4000, 80);
+    const std::vector<int> own = random_tokens(4100 + i, 25 + i);
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    RequestInput input = greedy_input(prompt, 30);
+    input.sampling.ignore_eos = true;
+    input.priority = 50;
+    visits.emplace_back(20 + 9 * i, std::move(input));
+  }
+  return visits;
+}
+
+// Plays the visits; the most requests that ran at a time are put into `most_running`.
+std::vector<Answer> play_visits(Engine& engine, int* most_running) {
+  auto visits = window_visits();
+  Outbox outbox(65536);
+  std::map<RequestId, Answer> answers;
+  std::vector<RequestId> ids;
+  bool worked = true;
+  for (int step = 0; step < 20'000 && (worked || ids.size() < visits.size()); ++step) {
+    for (size_t next = ids.size(); next < visits.size() && visits[next].first <= step; ++next) {
+      visits[next].second.id = Engine::next_request_id();
+      ids.push_back(visits[next].second.id);
+      EXPECT_TRUE(engine.submit(std::move(visits[next].second)).has_value());
+    }
+    worked = engine.step(outbox);
+    collect(outbox, answers);
+    *most_running = std::max(*most_running, engine.stats().scheduler.num_running);
+  }
+  std::vector<Answer> result;
+  for (const RequestId id : ids) result.push_back(std::move(answers[id]));
+  return result;
+}
+
+class WindowPool : public ::testing::TestWithParam<Form> {};
+
+TEST_P(WindowPool, IsTooSmallAndAnswersAreThoseOfEachRequestAlone) {
+  log::set_level(log::Level::error);
+  const ServerSettings settings = base_settings(GetParam());
+  std::vector<RequestInput> inputs;
+  for (auto& [step, input] : window_visits()) inputs.push_back(std::move(input));
+  const std::vector<Answer> want = alone(settings, std::move(inputs));
+  for (const WindowWay& way : kWindowWays) {
+    SCOPED_TRACE(way.name);
+    ServerSettings changed = settings;
+    way.change(changed);
+    const auto engine = make_engine(changed);
+    ASSERT_NE(engine, nullptr);
+    int most_running = 0;
+    const std::vector<Answer> got = play_visits(*engine, &most_running);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      SCOPED_TRACE("request " + std::to_string(i));
+      ASSERT_TRUE(got[i].done);
+      EXPECT_EQ(got[i].summary.finish, want[i].summary.finish);
+      ASSERT_NO_FATAL_FAILURE(expect_same(got[i], want[i]));
+    }
+    const SchedulerStats stats = engine->stats().scheduler;
+    std::printf("%s: %d window pages of %d, at most %d requests, %llu retracted, %llu preempted\n",
+                way.name, stats.num_window_pages, stats.num_pages, most_running,
+                static_cast<unsigned long long>(stats.num_retracted_total),
+                static_cast<unsigned long long>(stats.num_preempted_total));
+    EXPECT_GT(stats.num_window_pages, 0);
+    EXPECT_LT(most_running, kGrowing) << "the pool is not too small";
+    EXPECT_EQ(stats.num_retracted_total > 0, way.retracts);
+    EXPECT_EQ(stats.num_preempted_total > 0, way.preempts);
+    EXPECT_EQ(stats.num_evicted_window_pages_total > 0, !changed.scheduler.disable_radix_cache);
+    EXPECT_EQ(stats.num_private_pages, 0);
+    EXPECT_EQ(stats.num_free_window_pages + stats.num_cached_window_pages, stats.num_window_pages);
+    EXPECT_TRUE(engine->flush_cache());
+    Outbox outbox(16);
+    engine->step(outbox);
+    const SchedulerStats flushed = engine->stats().scheduler;
+    EXPECT_EQ(flushed.num_free_window_pages, flushed.num_window_pages);
+    EXPECT_EQ(flushed.num_free_pages, flushed.num_pages);
+  }
+  log::set_level(log::Level::info);
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, WindowPool,
+                         ::testing::Values(kMimo, kMimoInt8Kv, kGptOss, kStep3p7, kGemma4),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+}  // namespace
+}  // namespace hocket
