@@ -88,11 +88,7 @@ class ChannelDeltaItem : DeltaItem<T> {
                     .panels = shape_.value_panels(),
                     .y = scratch_.from_base,
                     .y_stride = shape_.padded_value()});
-    this->correct(rows, 0);
-    for (const auto& [begin, end] : this->k_block_rows(rows))
-      if (begin < end)
-        this->add_values(0, {rows.count + begin, end - begin},
-                         {0, (rows.first + begin) / kBlockK + 1});
+    this->read_values(rows, 0);
     for (int i = 0; i < rows.count; ++i) finish(rows, i);
   }
 
@@ -175,9 +171,8 @@ class ChannelDeltaItem : DeltaItem<T> {
 
   void close(int end, int border_before) {
     const int border = border_before + kDeltaBlock, slot = sequence_.slot_at(border);
-    const int width = shape_.padded_value();
     const float* const last = sums(kDeltaBlock - 1);
-    this->copy_inputs(end, layer_.state_tail(slot));
+    this->keep_tail(end, slot);
     float* const state = layer_.state(slot, head_);
     if (border_before == 0) {
       std::fill_n(state, shape_.state_elements(), 0.0f);
@@ -186,24 +181,15 @@ class ChannelDeltaItem : DeltaItem<T> {
       if (before != state) std::copy_n(before, shape_.state_elements(), state);
       rows_.exp_row(last, net_.key_dim, 0, own_.decays);
       for (int d = 0; d < net_.key_dim; ++d)
-        rows_.scale(own_.decays[d], width, state + int64_t{d} * width);
+        rows_.scale(own_.decays[d], shape_.padded_value(),
+                    state + int64_t{d} * shape_.padded_value());
     }
     for (int token = 0; token < kDeltaBlock; ++token) {
       decay(key(token), last, sums(token), own_.row);
       for (int d = 0; d < net_.key_dim; ++d)
         scratch_.columns[int64_t{d} * kDeltaBlock + token] = own_.row[d];
     }
-    this->multiply({.x = scratch_.columns,
-                    .x_stride = kDeltaBlock,
-                    .rows = net_.key_dim,
-                    .w = values_,
-                    .panel_stride = int64_t{kDeltaBlocksOfK} * kTileElements,
-                    .panels = shape_.value_panels(),
-                    .k_blocks = kDeltaBlocksOfK,
-                    .y = state,
-                    .y_stride = width,
-                    .accumulate = true});
-    this->round_state(state, base_);
+    this->add_columns(0, state);
   }
 
   const ChannelScratch<T>& own_;

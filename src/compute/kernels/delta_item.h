@@ -18,15 +18,16 @@ namespace hocket {
 template <class T>
 struct DeltaScratch {
   // Rows of the block in progress: first those of keys, behind them those of queries.
-  T* x = nullptr;                       // [2 * kDeltaBlock][padded key]
-  float* from_base = nullptr;           // [2 * kDeltaBlock][padded value]: x . base
-  float* scores = nullptr;              // [2 * kDeltaBlock][kDeltaBlock]: x . keys
-  float* values = nullptr;              // [kDeltaBlock][value heads of the item * value_dim]
-  float* projected = nullptr;           // [key_dim] output of the convolution
-  T* weights = nullptr;                 // [2 * kDeltaBlock][kDeltaBlock]: decayed scores
-  float *g = nullptr, *beta = nullptr;  // [value heads of the item], [kDeltaBlock][the same]
+  T* x = nullptr;              // [2 * kDeltaBlock][padded key]
+  float* from_base = nullptr;  // [2 * kDeltaBlock][padded value]: x . base
+  float* scores = nullptr;     // [2 * kDeltaBlock][kDeltaBlock]: x . keys
+  float* values = nullptr;     // [kDeltaBlock][value heads of the item * value_dim]
+  float* projected = nullptr;  // [key_dim] output of the convolution
+  T* weights = nullptr;        // [2 * kDeltaBlock][kDeltaBlock]: decayed scores
+  // [kDeltaBlock][value heads of the item]: gates, their factors and results
+  float *a = nullptr, *b = nullptr, *a_log = nullptr, *dt_bias = nullptr;
+  float *g = nullptr, *beta = nullptr;
   float *factors = nullptr, *negated = nullptr;  // [kDeltaBlock]
-  T* corrected = nullptr;                        // [padded value]
   T* columns = nullptr;                          // [key_dim][kDeltaBlock]: decayed keys, transposed
   std::byte* product = nullptr;
 
@@ -38,11 +39,10 @@ struct DeltaScratch {
     values = layout.array<float>(kDeltaBlock * group * shape.net.value_dim);
     projected = layout.array<float>(shape.net.key_dim);
     weights = layout.array<T>(2 * kDeltaBlock * kDeltaBlock);
-    g = layout.array<float>(group);
-    beta = layout.array<float>(kDeltaBlock * group);
+    for (float** const of : {&a, &b, &a_log, &dt_bias, &g, &beta})
+      *of = layout.array<float>(kDeltaBlock * group);
     factors = layout.array<float>(kDeltaBlock);
     negated = layout.array<float>(kDeltaBlock);
-    corrected = layout.array<T>(shape.padded_value());
     columns = layout.array<T>(int64_t{shape.net.key_dim} * kDeltaBlock);
     const int most_rows = std::max(2 * kDeltaBlock, shape.net.key_dim);
     product = layout.array<std::byte>(
@@ -88,7 +88,9 @@ class DeltaItem {
       row += count;
       if (first + count == kDeltaBlock) close(row, position - first);
     }
-    copy_inputs(sequence_.num_rows, call_.layer.tail(sequence_.block));
+    for (int row = std::max(0, sequence_.num_rows - (kConvTaps - 1)); row < sequence_.num_rows;
+         ++row)
+      copy_inputs(row, call_.layer.tail(sequence_.block, sequence_.first_position + row));
   }
 
   int group() const { return net_.values_a_key(); }
@@ -98,8 +100,7 @@ class DeltaItem {
   // sequence (row < 0), `channel` of the kept inputs.
   const float* input(int row, int column, int channel) const {
     if (row >= 0) return call_.x.row(sequence_.row_begin + row) + column;
-    return call_.layer.tail(sequence_.block) + int64_t{kConvTaps - 1 + row} * net_.channels() +
-           channel;
+    return call_.layer.tail(sequence_.block, sequence_.first_position + row) + channel;
   }
   // Calls f(column, channel, count) for the channels of this item.
   template <class F>
@@ -108,30 +109,33 @@ class DeltaItem {
     f(at_.key, at_.key_channel, net_.key_dim);
     f(at_.value, at_.value_channel, group() * net_.value_dim);
   }
-  // Copies the inputs of the three tokens before row `end` of the sequence; `to` may be the tail
-  // that input() reads.
-  void copy_inputs(int end, float* to) const {
+  void copy_inputs(int row, float* to) const {
+    for_channels([&](int column, int channel, int count) {
+      std::copy_n(input(row, column, channel), count, to + channel);
+    });
+  }
+  // Keeps the inputs of the three tokens before row `end` with the state behind them.
+  void keep_tail(int end, int slot) const {
     for (int i = 0; i < kConvTaps - 1; ++i)
-      for_channels([&](int column, int channel, int count) {
-        const float* const from = input(end - (kConvTaps - 1) + i, column, channel);
-        std::memmove(to + int64_t{i} * net_.channels() + channel, from, count * sizeof(float));
-      });
+      copy_inputs(end - (kConvTaps - 1) + i,
+                  call_.layer.state_tail(slot) + int64_t{i} * net_.channels());
   }
 
   // Fills the block slot from the state at a border.
   void open(int border) {
     const DeltaLayer& layer = call_.layer;
-    float* const tail = layer.tail(sequence_.block);
     const int slot = border == 0 ? -1 : sequence_.slot_at(border);
-    for (int i = 0; i < kConvTaps - 1; ++i)
+    for (int i = 0; i < kConvTaps - 1; ++i) {
+      float* const tail = layer.tail(sequence_.block, border - (kConvTaps - 1) + i);
       for_channels([&](int, int channel, int count) {
-        const int64_t at = int64_t{i} * net_.channels() + channel;
         if (border == 0) {
-          std::fill_n(tail + at, count, 0.0f);
+          std::fill_n(tail + channel, count, 0.0f);
         } else {
-          std::copy_n(layer.state_tail(slot) + at, count, tail + at);
+          std::copy_n(layer.state_tail(slot) + int64_t{i} * net_.channels() + channel, count,
+                      tail + channel);
         }
       });
+    }
     for (int j = 0; j < group(); ++j) {
       T* const base = layer.base<T>(sequence_.block, value_head(j));
       if (border == 0) {
@@ -142,29 +146,22 @@ class DeltaItem {
     }
   }
 
-  // Packs a state, rounded: n = value, k = key.
   void round_state(const float* state, T* base) const {
-    const auto round = rows_.of<T>().round;
-    const int width = shape_.padded_value(), blocks = shape_.key_blocks();
-    for (int panel = 0; panel < shape_.value_panels(); ++panel)
-      for (int pair = 0; pair < (net_.key_dim + 1) / 2; ++pair) {
-        T even[kPanelN], odd[kPanelN] = {};
-        const float* const from = state + int64_t{2 * pair} * width + panel * kPanelN;
-        round(from, kPanelN, even);
-        if (2 * pair + 1 < net_.key_dim) round(from + width, kPanelN, odd);
-        T* const to = base + packed_offset(panel * kPanelN, 2 * pair, blocks);
-        for (int n = 0; n < kPanelN; ++n) {
-          to[2 * n] = even[n];
-          to[2 * n + 1] = odd[n];
-        }
-      }
+    block_kernels().round_state({.state = state,
+                                 .width = shape_.padded_value(),
+                                 .key_dim = net_.key_dim,
+                                 .key_blocks = shape_.key_blocks(),
+                                 .base = base});
   }
+  const DeltaBlockKernels<T>& block_kernels() const { return rows_.delta_block<T>(); }
 
   void run_rows(const Rows& rows) {
+    if (rows.count == 1) fetch(rows.first);
     if (rows.first == 0)
       for (int j = 0; j < group(); ++j)
         std::fill_n(call_.layer.values<T>(sequence_.block, value_head(j)), shape_.values_elements(),
                     T{});
+    make_gates(rows);
     for (int i = 0; i < rows.count; ++i) project(rows, i);
     multiply({.rows = 2 * rows.count,
               .w = call_.layer.keys<T>(sequence_.block, key_head_),
@@ -172,6 +169,60 @@ class DeltaItem {
               .y = scratch_.scores,
               .y_stride = kDeltaBlock});
     for (int j = 0; j < group(); ++j) run_head(rows, j);
+  }
+
+  // Fetches the numbers that a single token reads from all over the block, while it is projected,
+  // and the inputs that the next head begins with.
+  void fetch(int token) const {
+    constexpr int kLine = 64, kFirstOfBase = 4096;
+    const auto lines = [](const void* from, int64_t bytes) {
+      for (int64_t at = 0; at < bytes; at += kLine)
+        __builtin_prefetch(static_cast<const char*>(from) + at, 0, 2);
+    };
+    const DeltaLayer& layer = call_.layer;
+    const int block = sequence_.block;
+    lines(layer.keys<T>(block, key_head_),
+          (token / kPanelN + 1) * shape_.panel_elements() * int64_t{sizeof(T)});
+    lines(layer.base<T>(block, value_head(0)), kFirstOfBase);
+    for (int j = 0; j < group(); ++j)
+      lines(values_of(j, 0),
+            (token / kBlockK + 1) * shape_.value_block_elements() * int64_t{sizeof(T)});
+    if (key_head_ + 1 == net_.num_key_heads) return;
+    const DeltaColumns next = DeltaColumns::of(net_, key_head_ + 1);
+    for (int row = -(kConvTaps - 1); row < 0; ++row) {
+      const float* const tail = layer.tail(block, sequence_.first_position + row);
+      lines(tail + next.query_channel, net_.key_dim * int64_t{sizeof(float)});
+      lines(tail + next.key_channel, net_.key_dim * int64_t{sizeof(float)});
+      lines(tail + next.value_channel, group() * net_.value_dim * int64_t{sizeof(float)});
+    }
+  }
+
+  // Makes the gates of all rows, and puts the decays into the block.
+  void make_gates(const Rows& rows) const {
+    const int heads = group();
+    for (int i = 0; i < rows.count; ++i) {
+      const float* const gates = call_.gates.row(sequence_.row_begin + rows.row + i);
+      const int64_t at = int64_t{i} * heads;
+      std::copy_n(gates + at_.a, heads, scratch_.a + at);
+      std::copy_n(gates + at_.b, heads, scratch_.b + at);
+      std::copy_n(call_.a_log.data() + value_head(0), heads, scratch_.a_log + at);
+      std::copy_n(call_.dt_bias.data() + value_head(0), heads, scratch_.dt_bias + at);
+    }
+    rows_.decay_gates({.a = scratch_.a,
+                       .b = scratch_.b,
+                       .a_log = scratch_.a_log,
+                       .dt_bias = scratch_.dt_bias,
+                       .n = int64_t{rows.count} * heads,
+                       .g = scratch_.g,
+                       .beta = scratch_.beta});
+    for (int j = 0; j < heads; ++j) {
+      float* const sums = call_.layer.sums(sequence_.block, value_head(j));
+      for (int i = 0; i < rows.count; ++i) {
+        const int token = rows.first + i;
+        const float g = scratch_.g[int64_t{i} * heads + j];
+        sums[token] = token == 0 ? g : sums[token - 1] + g;
+      }
+    }
   }
 
   // Makes query, key and values of a token from its row of the sequence.
@@ -197,27 +248,14 @@ class DeltaItem {
              scratch_.values + int64_t{i} * group() * net_.value_dim);
   }
 
-  // Makes query, key, values and gates of a token, and puts its key and decay into the block.
+  // Makes query, key and values of a token, and puts its key into the block.
   void project(const Rows& rows, int i) {
     project_row(rows, i);
-    const int row = rows.row + i, token = rows.first + i, padded = shape_.padded_key();
-    const T* const key = scratch_.x + int64_t{i} * padded;
-    T* const keys = call_.layer.keys<T>(sequence_.block, key_head_);
-    for (int pair = 0; pair < padded / 2; ++pair)
-      std::memcpy(keys + packed_offset(token, 2 * pair, shape_.key_blocks()), key + 2 * pair,
-                  2 * sizeof(T));
-    const float* const gates = call_.gates.row(sequence_.row_begin + row);
-    rows_.decay_gates({.a = gates + at_.a,
-                       .b = gates + at_.b,
-                       .a_log = call_.a_log.data() + value_head(0),
-                       .dt_bias = call_.dt_bias.data() + value_head(0),
-                       .n = group(),
-                       .g = scratch_.g,
-                       .beta = scratch_.beta + int64_t{i} * group()});
-    for (int j = 0; j < group(); ++j) {
-      float* const sums = call_.layer.sums(sequence_.block, value_head(j));
-      sums[token] = token == 0 ? scratch_.g[j] : sums[token - 1] + scratch_.g[j];
-    }
+    const T* const key = scratch_.x + int64_t{i} * shape_.padded_key();
+    T* const to = call_.layer.keys<T>(sequence_.block, key_head_) +
+                  packed_offset(rows.first + i, 0, shape_.key_blocks());
+    for (int d = 0; d < shape_.padded_key(); d += 2)
+      std::memcpy(to + d * kPanelN, key + d, 2 * sizeof(T));
   }
 
   // One product of rows of this item.
@@ -250,81 +288,78 @@ class DeltaItem {
   }
 
   void run_head(const Rows& rows, int j) {
-    const int width = shape_.padded_value();
-    const float* const sums = call_.layer.sums(sequence_.block, value_head(j));
     multiply({.rows = 2 * rows.count,
               .w = call_.layer.base<T>(sequence_.block, value_head(j)),
               .panels = shape_.value_panels(),
               .y = scratch_.from_base,
-              .y_stride = width});
-    rows_.exp_row(sums + rows.first, rows.count, 0, scratch_.factors);
-    for (int i = 0; i < rows.count; ++i) {
-      const int token = rows.first + i, query = rows.count + i;
-      for (const int row : {i, query}) {
-        rows_.scale(scratch_.factors[i], width, scratch_.from_base + int64_t{row} * width);
-        rows_.delta<T>().decayed({.x = scratch_.scores + int64_t{row} * kDeltaBlock,
-                                  .sums = sums,
-                                  .sum = sums[token],
-                                  .count = row == i ? token : token + 1,
-                                  .padded = kDeltaBlock,
-                                  .y = scratch_.weights + int64_t{row} * kDeltaBlock});
-      }
-    }
-    correct(rows, j);
-    for (const auto& [begin, end] : k_block_rows(rows))
-      if (begin < end)
-        add_values(j, {rows.count + begin, end - begin}, {0, (rows.first + begin) / kBlockK + 1});
+              .y_stride = shape_.padded_value()});
+    block_kernels().decay({.sums = call_.layer.sums(sequence_.block, value_head(j)),
+                           .first = rows.first,
+                           .count = rows.count,
+                           .products = scratch_.from_base,
+                           .width = shape_.padded_value(),
+                           .scores = scratch_.scores,
+                           .weights = scratch_.weights});
+    read_values(rows, j);
     for (int i = 0; i < rows.count; ++i) finish(rows, i, j);
   }
 
   struct Range {
     int begin, count;
   };
-  // from_base[rows] += weights[rows] . values, for some k-blocks of tokens.
-  void add_values(int j, Range rows, Range k_blocks) const {
-    multiply({.x = scratch_.weights + int64_t{rows.begin} * kDeltaBlock +
-                   int64_t{k_blocks.begin} * kBlockK,
+  // from_base[rows] += weights[rows] . values, for one k-block of tokens.
+  void add_values(int j, Range rows, int k_block) const {
+    if (rows.count == 0) return;
+    multiply({.x = scratch_.weights + int64_t{rows.begin} * kDeltaBlock + k_block * kBlockK,
               .x_stride = kDeltaBlock,
               .rows = rows.count,
-              .w = call_.layer.values<T>(sequence_.block, value_head(j)) +
-                   int64_t{k_blocks.begin} * kTileElements,
-              .panel_stride = int64_t{kDeltaBlocksOfK} * kTileElements,
+              .w = values_of(j, k_block),
+              .panel_stride = kTileElements,
               .panels = shape_.value_panels(),
-              .k_blocks = k_blocks.count,
+              .k_blocks = 1,
               .y = scratch_.from_base + int64_t{rows.begin} * shape_.padded_value(),
               .y_stride = shape_.padded_value(),
               .accumulate = true});
   }
-
-  // The rows whose tokens lie in the first and in the second k-block: [begin, end) each.
-  struct Rows2 {
-    int begin, end;
-  };
-  static std::array<Rows2, 2> k_block_rows(const Rows& rows) {
-    const int cut = std::clamp(kBlockK - rows.first, 0, rows.count);
-    return {{{0, cut}, {cut, rows.count}}};
+  T* values_of(int j, int k_block) const {
+    return call_.layer.values<T>(sequence_.block, value_head(j)) +
+           k_block * shape_.value_block_elements();
   }
 
-  // Computes v' of the rows, one after the other, since each needs those before it.
-  void correct(const Rows& rows, int j) {
-    const auto halves = k_block_rows(rows);
-    correct_in_block(rows, halves[0].begin, halves[0].end, j);
-    if (halves[1].begin == halves[1].end) return;
-    add_values(j, {halves[1].begin, halves[1].end - halves[1].begin}, {0, 1});
-    correct_in_block(rows, halves[1].begin, halves[1].end, j);
-  }
-  void correct_in_block(const Rows& rows, int begin, int end, int j) {
-    const int width = shape_.padded_value(), dim = net_.value_dim;
-    T* const values = call_.layer.values<T>(sequence_.block, value_head(j));
-    for (int i = begin; i < end; ++i) {
-      const int token = rows.first + i;
-      add_values(j, {i, 1}, {token / kBlockK, 1});
-      rows_.delta<T>().correction(scratch_.values + (int64_t{i} * group() + j) * dim,
-                                  scratch_.from_base + int64_t{i} * width,
-                                  scratch_.beta[int64_t{i} * group() + j], dim, scratch_.corrected);
-      for (int n = 0; n < dim; ++n)
-        values[packed_offset(n, token, kDeltaBlocksOfK)] = scratch_.corrected[n];
+  // Computes v' of the rows, and reads the values with both keys and queries.
+  void read_values(const Rows& rows, int j) {
+    const int cut = std::clamp(kBlockK - rows.first, 0, rows.count), late = rows.count - cut;
+    correct(rows, {0, cut}, 0, j);
+    if (cut == 0) {
+      add_values(j, {0, 2 * late}, 0);
+    } else {
+      for (const int begin : {cut, rows.count + cut}) add_values(j, {begin, late}, 0);
     }
+    correct(rows, {cut, late}, 1, j);
+  }
+  // The same for rows whose tokens lie in one k-block, behind those of the k-blocks before it.
+  void correct(const Rows& rows, Range range, int k_block, int j) {
+    if (range.count == 0) return;
+    constexpr int kFewRows = 4;  // so few queries are read beside their keys
+    const int width = shape_.padded_value(), values = group() * net_.value_dim;
+    const int query = rows.count + range.begin;
+    const T* const weights = scratch_.weights + k_block * kBlockK;
+    const bool few = range.count <= kFewRows;
+    block_kernels().correct(
+        {.first = rows.first + range.begin - k_block * kBlockK,
+         .count = range.count,
+         .weights = weights + int64_t{range.begin} * kDeltaBlock,
+         .query_weights = few ? weights + int64_t{query} * kDeltaBlock : nullptr,
+         .v = scratch_.values + int64_t{range.begin} * values + int64_t{j} * net_.value_dim,
+         .beta = scratch_.beta + int64_t{range.begin} * group() + j,
+         .v_stride = values,
+         .beta_stride = group(),
+         .n = net_.value_dim,
+         .read = scratch_.from_base + int64_t{range.begin} * width,
+         .results = scratch_.from_base + int64_t{query} * width,
+         .width = width,
+         .values = values_of(j, k_block)});
+    if (!few) add_values(j, {query, range.count}, k_block);
   }
 
   void finish(const Rows& rows, int i, int j) const {
@@ -344,15 +379,17 @@ class DeltaItem {
   void close(int end, int border_before) {
     const DeltaLayer& layer = call_.layer;
     const int border = border_before + kDeltaBlock, slot = sequence_.slot_at(border);
-    const int width = shape_.padded_value();
-    const int64_t panel = int64_t{kDeltaBlocksOfK} * kTileElements;
-    copy_inputs(end, layer.state_tail(slot));
+    keep_tail(end, slot);
     for (int j = 0; j < group(); ++j) {
       float* const state = layer.state(slot, value_head(j));
       const float* const sums = layer.sums(sequence_.block, value_head(j));
       for (int t = 0; t < kDeltaBlock; ++t) scratch_.negated[t] = -sums[t];
       rows_.exp_row(scratch_.negated, kDeltaBlock, -sums[kDeltaBlock - 1], scratch_.factors);
-      decay_keys();
+      block_kernels().decay_keys({.keys = layer.keys<T>(sequence_.block, key_head_),
+                                  .key_dim = net_.key_dim,
+                                  .key_blocks = shape_.key_blocks(),
+                                  .factors = scratch_.factors,
+                                  .columns = scratch_.columns});
       if (border_before == 0) {
         std::fill_n(state, shape_.state_elements(), 0.0f);
       } else {
@@ -362,37 +399,23 @@ class DeltaItem {
         rows_.exp_row(sums + kDeltaBlock - 1, 1, 0, &factor);
         rows_.scale(factor, shape_.state_elements(), state);
       }
-      multiply({.x = scratch_.columns,
-                .x_stride = kDeltaBlock,
-                .rows = net_.key_dim,
-                .w = layer.values<T>(sequence_.block, value_head(j)),
-                .panel_stride = panel,
-                .panels = shape_.value_panels(),
-                .k_blocks = kDeltaBlocksOfK,
-                .y = state,
-                .y_stride = width,
-                .accumulate = true});
-      round_state(state, layer.base<T>(sequence_.block, value_head(j)));
+      add_columns(j, state);
     }
   }
-
-  // columns[d][t] = round(key d of token t * factors[t])
-  void decay_keys() const {
-    const T* const keys = call_.layer.keys<T>(sequence_.block, key_head_);
-    for (int d = 0; d < net_.key_dim; d += 2) {
-      float even[kDeltaBlock], odd[kDeltaBlock];
-      for (int t = 0; t < kDeltaBlock; t += kPanelN) {
-        const T* const from = keys + packed_offset(t, d, shape_.key_blocks());
-        const float* const factors = scratch_.factors + t;
-        for (int n = 0; n < kPanelN; ++n) {
-          even[t + n] = to_float(from[2 * n]) * factors[n];
-          odd[t + n] = to_float(from[2 * n + 1]) * factors[n];
-        }
-      }
-      T* const to = scratch_.columns + int64_t{d} * kDeltaBlock;
-      rows_.of<T>().round(even, kDeltaBlock, to);
-      if (d + 1 < net_.key_dim) rows_.of<T>().round(odd, kDeltaBlock, to + kDeltaBlock);
-    }
+  // state += columns . values, and the block's base becomes that state.
+  void add_columns(int j, float* state) const {
+    for (int k_block = 0; k_block < kDeltaBlocksOfK; ++k_block)
+      multiply({.x = scratch_.columns + k_block * kBlockK,
+                .x_stride = kDeltaBlock,
+                .rows = net_.key_dim,
+                .w = values_of(j, k_block),
+                .panel_stride = kTileElements,
+                .panels = shape_.value_panels(),
+                .k_blocks = 1,
+                .y = state,
+                .y_stride = shape_.padded_value(),
+                .accumulate = true});
+    round_state(state, call_.layer.base<T>(sequence_.block, value_head(j)));
   }
 
   const RowKernels& rows_;

@@ -1,6 +1,7 @@
 #include "compute/kernels/delta_net.h"
 
 #include "compute/kernels/channel_delta_item.h"
+#include "compute/kernels/neighbour_tasks.h"
 #include "compute/kernels/row_bodies.h"
 
 namespace hocket {
@@ -35,7 +36,8 @@ void delta_net(Backend& backend, const DeltaNetCall& call) {
   const int num_items = static_cast<int>(call.sequences.size()) * key_heads;
   with_dtype(shape.dtype, [&](auto t) {
     using T = decltype(t);
-    backend.workers().run(num_items, [&](int index, int worker) {
+    // The heads of a sequence are neighbours in memory.
+    run_neighbours(backend.workers(), num_items, [&](int index, int worker) {
       const DeltaSequence& sequence = call.sequences[index / key_heads];
       const int head = index % key_heads;
       Layout layout(backend.scratch<std::byte>(worker, delta_net_scratch_bytes(shape)));

@@ -19,7 +19,7 @@ struct ConvolutionRow {
   float* y = nullptr;
 };
 
-// g = -exp(a_log) * softplus(a + dt_bias);  beta = sigmoid(b);  n heads each.
+// g = -exp(a_log) * softplus(a + dt_bias);  beta = sigmoid(b);  n numbers each.
 struct DecayGates {
   const float *a = nullptr, *b = nullptr;
   const float *a_log = nullptr, *dt_bias = nullptr;
@@ -44,16 +44,6 @@ struct ChannelDecay {
   T* y = nullptr;
 };
 
-// y[j] = round(x[j] * exp(sum - sums[j])) for j < count; +0 up to `padded`, a multiple of 16.
-template <class T>
-struct DecayedRow {
-  const float* x = nullptr;
-  const float* sums = nullptr;
-  float sum = 0;
-  int count = 0, padded = 0;
-  T* y = nullptr;
-};
-
 // y = round(((x * inv) * w) * silu(z)), with inv as in rms_norm.
 template <class T>
 struct GatedNormRow {
@@ -67,13 +57,70 @@ template <class T>
 struct DeltaKernels {
   // y = round((x * (1 / sqrt(sum(x^2) + kUnitEps))) * factor), the sum by fma.
   void (*unit)(const float* x, int64_t n, float factor, T* y);
-  void (*decayed)(const DecayedRow<T>& row);
   void (*channel_decay)(const ChannelDecay<T>& row);
-  // y = round(beta * (v - r)).
-  void (*correction)(const float* v, const float* r, float beta, int64_t n, T* y);
   void (*gated_norm)(const GatedNormRow<T>& row);
   // x = round(x * sigmoid(gate)).
   void (*sigmoid_gate)(const float* gate, int64_t n, T* x);
+};
+
+// The tokens [first, first + count) of a block in one value head: first the rows of their keys,
+// behind them those of their queries. Token i, of either kind:
+//   products *= exp(sums[i]);  weights[j] = round(scores[j] * exp(sums[i] - sums[j])), for j < i,
+//   in a query also for j = i, and +0 for the others.
+template <class T>
+struct DecayedRows {
+  const float* sums = nullptr;  // [kDeltaBlock]
+  int first = 0, count = 0;
+  float* products = nullptr;  // [2 * count][width]
+  int64_t width = 0;
+  const float* scores = nullptr;  // [2 * count][kDeltaBlock]
+  T* weights = nullptr;           // [2 * count][kDeltaBlock]
+};
+
+// The tokens [first, first + count) of a k-block of tokens, whose earlier ones are there. For one
+// token after the other, with i its place:
+//   r = read, with the k-block of  sum over j < i of weights[j] * values[j]  added
+//   values[i] = round(beta * (v - r)),  +0 behind the numbers of v
+//   result += the k-block of  sum over j <= i of query_weights[j] * values[j]
+template <class T>
+struct CorrectedRows {
+  int first = 0, count = 0;
+  const T* weights = nullptr;        // rows of kDeltaBlock, from this k-block on
+  const T* query_weights = nullptr;  // the same; null: no results are wanted
+  const float *v = nullptr, *beta = nullptr;
+  int64_t v_stride = 0, beta_stride = 0;
+  int64_t n = 0;                // numbers of v
+  const float* read = nullptr;  // [count][width]
+  float* results = nullptr;     // [count][width]
+  int64_t width = 0;            // a multiple of 16
+  T* values = nullptr;          // [width / 16] tiles of a packed weight, k = token
+};
+
+// base = round(state), a packed weight with n = value, k = key; padding of k is +0.
+template <class T>
+struct RoundedState {
+  const float* state = nullptr;  // [key_dim][width]
+  int64_t width = 0;             // a multiple of 16
+  int key_dim = 0, key_blocks = 0;
+  T* base = nullptr;
+};
+
+// columns[d][token] = round(key d of the token * factors[token])
+template <class T>
+struct DecayedKeys {
+  const T* keys = nullptr;  // a packed weight with n = token of a whole block, k = key
+  int key_dim = 0, key_blocks = 0;
+  const float* factors = nullptr;  // [kDeltaBlock]
+  T* columns = nullptr;            // [key_dim][kDeltaBlock]
+};
+
+// Steps over many rows, which only the vector bodies have: ref computes token by token.
+template <class T>
+struct DeltaBlockKernels {
+  void (*decay)(const DecayedRows<T>& rows);
+  void (*correct)(const CorrectedRows<T>& rows);
+  void (*round_state)(const RoundedState<T>& state);
+  void (*decay_keys)(const DecayedKeys<T>& keys);
 };
 
 }  // namespace hocket

@@ -6,12 +6,13 @@
 //     tail    fp32 [3][channels]: the last inputs of the convolution before the border
 //
 //   block slot   the tokens of a running sequence from its last border on, at most kDeltaBlock
-//     tail    fp32 [3][channels]: the last inputs of the convolution so far
+//     tail    fp32 [3][channels]: the last inputs of the convolution so far, that of position p in
+//             row p mod 3
 //     sums    fp32 [value heads][kDeltaBlock]: decays, added up from the border; with
 //             channel_decay [value heads][kDeltaBlock][padded key]
 //     base    T [value heads] the state at the border, rounded: a packed weight, n = value, k = key
 //     keys    T [key heads] a packed weight with n = token of the block, k = key
-//     values  T [value heads] a packed weight with n = value, k = token of the block
+//     values  T [value heads][2 k-blocks of tokens] packed weights with n = value, k = token
 //   and with channel_decay, whose keys are T [key heads][kDeltaBlock][padded key]:
 //     far     T [key heads] packed weights like keys, one for each panel of the block: the panels
 //             before it, decayed up to its first token
@@ -52,9 +53,9 @@ struct DeltaShape {
   int64_t keys_elements() const {
     return int64_t{kDeltaBlock / kPanelN} * key_blocks() * kTileElements;
   }
-  int64_t values_elements() const {
-    return int64_t{value_panels()} * kDeltaBlocksOfK * kTileElements;
-  }
+  // Values of the tokens of one k-block, and of the block.
+  int64_t value_block_elements() const { return int64_t{value_panels()} * kTileElements; }
+  int64_t values_elements() const { return kDeltaBlocksOfK * value_block_elements(); }
   int sums_elements() const { return kDeltaBlock * (net.channel_decay ? padded_key() : 1); }
   int64_t panel_elements() const { return int64_t{key_blocks()} * kTileElements; }
   int64_t far_elements() const {
@@ -94,7 +95,11 @@ struct DeltaLayer {
     return floats(states + slot * shape.state_bytes() + shape.tail_bytes()) +
            value_head * shape.state_elements();
   }
-  float* tail(int slot) const { return floats(block(slot)); }
+  // Returns the inputs of the convolution at one of the last three positions.
+  float* tail(int slot, int position) const {
+    constexpr int kRows = kConvTaps - 1;
+    return floats(block(slot)) + (position + kRows) % kRows * int64_t{shape.net.channels()};
+  }
   float* sums(int slot, int value_head) const {
     return floats(block(slot) + shape.sums_at()) + int64_t{value_head} * shape.sums_elements();
   }

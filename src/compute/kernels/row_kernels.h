@@ -157,6 +157,8 @@ struct RowKernels {
   void (*exp_row)(const float* x, int64_t n, float max, float* p);
   DeltaKernels<Bf16> delta_bf16;
   DeltaKernels<float> delta_f32;
+  DeltaBlockKernels<Bf16> delta_block_bf16;  // null in ref
+  DeltaBlockKernels<float> delta_block_f32;
   void (*convolve)(const ConvolutionRow& row);
   void (*decay_gates)(const DecayGates& gates);
   void (*channel_gates)(const ChannelGates& gates);
@@ -175,6 +177,14 @@ struct RowKernels {
       return delta_bf16;
     } else {
       return delta_f32;
+    }
+  }
+  template <class T>
+  const DeltaBlockKernels<T>& delta_block() const {
+    if constexpr (sizeof(T) == sizeof(Bf16)) {
+      return delta_block_bf16;
+    } else {
+      return delta_block_f32;
     }
   }
 };

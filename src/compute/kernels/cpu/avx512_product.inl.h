@@ -67,10 +67,13 @@ struct AnyProduct {
     return made;
   }
 
-  // Multiplies one panel, which is fetched ahead, with R rows.
+  // Multiplies one panel, which is fetched ahead, with R rows. Where the next panel follows, it is
+  // fetched ahead, too.
   template <int R>
   static void stream(const Product<Number>& p, const float* x, const Number* w, float* y) {
-    const int64_t far = std::min(kFarBlocks<R>, p.k_blocks) * int64_t{kTileElements};
+    const bool follows = p.panel_stride == int64_t{p.k_blocks} * kTileElements;
+    const int64_t far =
+        (follows ? kFarBlocks<R> : std::min(kFarBlocks<R>, p.k_blocks)) * int64_t{kTileElements};
     constexpr int64_t kNear = int64_t{kNearBlocks<R>} * kTileElements;
     __m512 c[R];
 #pragma GCC unroll 8

@@ -3,6 +3,8 @@
 
 #include "compute/kernels/cpu/rows.inl.h"
 #include "compute/kernels/delta_rows.h"
+#include "compute/kernels/packed_weight.h"
+#include "core/state_place.h"
 
 namespace hocket::cpu {
 
@@ -51,33 +53,11 @@ struct DeltaRows {
   }
 
   template <class T>
-  static void decayed(const DecayedRow<T>& row) {
-    const auto value = [&](int64_t i, auto lanes) {
-      return R::load(row.x + i, lanes) * math::exp(V::all(row.sum) - R::load(row.sums + i, lanes));
-    };
-    R::blocks(
-        row.count,
-        [&](int64_t i, auto lanes) { R::store_rounded(value(i, lanes), row.y + i, lanes); },
-        [&](int64_t i, int lanes) {
-          R::template rounded<T>(value(i, lanes)).keep(lanes, 0).store(row.y + i);
-        });
-    for (int i = (row.count + 15) / 16 * 16; i < row.padded; i += 16) V::all(0).store(row.y + i);
-  }
-
-  template <class T>
   static void channel_decay(const ChannelDecay<T>& row) {
     R::blocks(row.n, [&](int64_t i, auto lanes) {
       V sum = R::load(row.sums + i, lanes);
       if (row.from != nullptr) sum = sum - R::load(row.from + i, lanes);
       R::store_rounded(R::load(row.x + i, lanes) * math::exp(sum), row.y + i, lanes);
-    });
-  }
-
-  template <class T>
-  static void correction(const float* v, const float* r, float beta, int64_t n, T* y) {
-    R::blocks(n, [&](int64_t i, auto lanes) {
-      R::store_rounded(V::all(beta) * (R::load(v + i, lanes) - R::load(r + i, lanes)), y + i,
-                       lanes);
     });
   }
 
@@ -98,9 +78,171 @@ struct DeltaRows {
     });
   }
 
+  // A line of a tile: two neighbouring k of sixteen columns.
+  template <class T>
+  static void load_line(const T* line, V& even, V& odd) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      float halves[2][16];
+      for (int i = 0; i < 16; ++i) halves[0][i] = line[2 * i], halves[1][i] = line[2 * i + 1];
+      even = V::load(halves[0]);
+      odd = V::load(halves[1]);
+    } else {
+      const V both = V::load(reinterpret_cast<const float*>(line));
+      even = shift_left<16>(both);
+      odd = and_bits(both, V::all_bits(0xffff0000u));
+    }
+  }
+  // Both are rounded.
+  template <class T>
+  static void store_line(V even, V odd, T* line) {
+    if constexpr (sizeof(T) == sizeof(float)) {
+      float halves[2][16];
+      even.store(halves[0]);
+      odd.store(halves[1]);
+      for (int i = 0; i < 16; ++i) line[2 * i] = halves[0][i], line[2 * i + 1] = halves[1][i];
+    } else {
+      or_bits(shift_right<16>(even), odd).store(reinterpret_cast<float*>(line));
+    }
+  }
+
+  template <class T>
+  static void decay(const DecayedRows<T>& rows) {
+    for (int row = 0; row < rows.count; ++row) {
+      const int token = rows.first + row, query = rows.count + row;
+      const V sum = V::all(rows.sums[token]), factor = math::exp(sum);
+      for (const int64_t at : {row * rows.width, query * rows.width})
+        for (int64_t i = 0; i < rows.width; i += 16)
+          (V::load(rows.products + at + i) * factor).store(rows.products + at + i);
+      for (int i = 0; i < kDeltaBlock; i += 16) {
+        const V decay = i > token ? V::all(0) : math::exp(sum - V::load(rows.sums + i));
+        for (const int of : {row, query}) {
+          const int64_t at = int64_t{of} * kDeltaBlock + i;
+          const int count = (of == row ? token : token + 1) - i;
+          const V weight = R::template rounded<T>(V::load(rows.scores + at) * decay);
+          (count <= 0 ? V::all(0) : weight.keep(count < 16 ? count : 16, 0))
+              .store(rows.weights + at);
+        }
+      }
+    }
+  }
+
+  // A row's k-block of sums, by FMA: those over even and over odd tokens.
+  template <int N>
+  struct Sums {
+    V even[N], odd[N];
+  };
+  // Adds the values of tokens [0, count) times their weights. The others of the k-block have the
+  // weight +0: all that they change is the sign of a sum that is -0.
+  template <int N, class T>
+  static void add_known(const float (&known)[N][kBlockK][16], int count, const T* weights,
+                        Sums<N>& sums) {
+    float w[kBlockK];
+    for (int j = 0; j < kBlockK; j += 16) V::load(weights + j).store(w + j);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) sums.even[n] = sums.odd[n] = V::all(0);
+    for (int j = 0; j < count; j += 2) {
+      const V even = V::all(w[j]), odd = V::all(w[j + 1]);
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) {
+        sums.even[n] = fma(even, V::load(known[n][j]), sums.even[n]);
+        sums.odd[n] = fma(odd, V::load(known[n][j + 1]), sums.odd[n]);
+      }
+    }
+    const V zero = V::all(0);
+    if (count == kBlockK) return;
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) sums.odd[n] = sums.odd[n] + zero;
+  }
+
+  // N panels of values at a time, since a token waits for the one before it. A place behind an even
+  // token is +0 until its token comes.
+  template <int N, class T>
+  static void correct_panels(const CorrectedRows<T>& rows, int panel) {
+    alignas(64) float known[N][kBlockK][16];
+    T* const tiles = rows.values + int64_t{panel} * kTileElements;
+    for (int n = 0; n < N; ++n)
+      for (int j = 0; j < rows.first; j += 2) {
+        V even, odd;
+        load_line(tiles + n * kTileElements + j * 16, even, odd);
+        even.store(known[n][j]);
+        odd.store(known[n][j + 1]);
+      }
+    for (int row = 0; row < rows.count; ++row) {
+      const int token = rows.first + row;
+      const V beta = V::all(rows.beta[row * rows.beta_stride]);
+      const float* const v = rows.v + row * rows.v_stride + panel * 16;
+      Sums<N> sums;
+      add_known(known, token, rows.weights + int64_t{row} * kDeltaBlock, sums);
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) {
+        const int64_t left = rows.n - (panel + n) * 16, at = row * rows.width + (panel + n) * 16;
+        const int lanes = left < 16 ? static_cast<int>(left) : 16;
+        const V r = V::load(rows.read + at) + (sums.even[n] + sums.odd[n]);
+        const V wanted = lanes == 16 ? V::load(v + n * 16) : V::load(v + n * 16, lanes, 0);
+        V value = R::template rounded<T>(beta * (wanted - r));
+        if (lanes < 16) value = value.keep(lanes, 0);
+        value.store(known[n][token]);
+        T* const line = tiles + n * kTileElements + token / 2 * 32;
+        if (token % 2 == 0) {
+          V::all(0).store(known[n][token + 1]);
+          store_line(value, V::all(0), line);
+        } else {
+          store_line(V::load(known[n][token - 1]), value, line);
+        }
+      }
+      if (rows.query_weights == nullptr) continue;
+      add_known(known, token + 1, rows.query_weights + int64_t{row} * kDeltaBlock, sums);
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) {
+        float* const result = rows.results + row * rows.width + (panel + n) * 16;
+        (V::load(result) + (sums.even[n] + sums.odd[n])).store(result);
+      }
+    }
+  }
+  template <class T>
+  static void correct(const CorrectedRows<T>& rows) {
+    const int panels = static_cast<int>(rows.width / 16);
+    int panel = 0;
+    for (; panel + 4 <= panels; panel += 4) correct_panels<4>(rows, panel);
+    for (; panel < panels; ++panel) correct_panels<1>(rows, panel);
+  }
+
+  template <class T>
+  static void round_state(const RoundedState<T>& state) {
+    T* to = state.base;
+    for (int64_t panel = 0; panel < state.width; panel += 16)
+      for (int k = 0; k < state.key_blocks * kBlockK; k += 2, to += 32) {
+        const float* const from = state.state + k * state.width + panel;
+        const auto row = [&](int i) {
+          return k + i < state.key_dim ? R::template rounded<T>(V::load(from + i * state.width))
+                                       : V::all(0);
+        };
+        store_line(row(0), row(1), to);
+      }
+  }
+
+  template <class T>
+  static void decay_keys(const DecayedKeys<T>& keys) {
+    for (int token = 0; token < kDeltaBlock; token += 16) {
+      const V factors = V::load(keys.factors + token);
+      const T* from = keys.keys + int64_t{token} * keys.key_blocks * kBlockK;
+      for (int d = 0; d < keys.key_dim; d += 2, from += 32) {
+        V even, odd;
+        load_line(from, even, odd);
+        T* const to = keys.columns + int64_t{d} * kDeltaBlock + token;
+        R::template rounded<T>(even * factors).store(to);
+        if (d + 1 < keys.key_dim) R::template rounded<T>(odd * factors).store(to + kDeltaBlock);
+      }
+    }
+  }
+
   template <class T>
   static constexpr DeltaKernels<T> table() {
-    return {unit<T>, decayed<T>, channel_decay<T>, correction<T>, gated_norm<T>, sigmoid_gate<T>};
+    return {unit<T>, channel_decay<T>, gated_norm<T>, sigmoid_gate<T>};
+  }
+  template <class T>
+  static constexpr DeltaBlockKernels<T> block_table() {
+    return {decay<T>, correct<T>, round_state<T>, decay_keys<T>};
   }
 };
 

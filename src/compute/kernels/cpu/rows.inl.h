@@ -422,6 +422,8 @@ struct Rows {
             exp_row,
             D::template table<Bf16>(),
             D::template table<float>(),
+            D::template block_table<Bf16>(),
+            D::template block_table<float>(),
             D::convolve,
             D::decay_gates,
             D::channel_gates};

@@ -1,4 +1,5 @@
 // The reference for delta_net.h: one token and one value head at a time, every sum written out.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -61,7 +62,7 @@ class DeltaHead {
     const Reader by_key = reader(key, token, token), by_query = reader(query, token, token + 1);
     for (int n = 0; n < net_.value_dim; ++n) {
       const float r = read(by_key, n, token);
-      values()[packed_offset(n, token, kDeltaBlocksOfK)] = from_float<T>(beta_ * (own[n] - r));
+      values()[value_offset(n, token)] = from_float<T>(beta_ * (own[n] - r));
     }
     std::vector<float> o(net_.value_dim);
     for (int n = 0; n < net_.value_dim; ++n) o[n] = read(by_query, n, token);
@@ -78,6 +79,9 @@ class DeltaHead {
   int64_t key_offset(int token, int d) const {
     return net_.channel_decay ? int64_t{token} * shape_.padded_key() + d
                               : packed_offset(token, d, shape_.key_blocks());
+  }
+  int64_t value_offset(int n, int token) const {
+    return token / kBlockK * shape_.value_block_elements() + packed_offset(n, token % kBlockK, 1);
   }
   float key_at(int token, int d) const { return to_float(keys()[key_offset(token, d)]); }
   // The decays of a channel, added up from the border to a token; without tokens none.
@@ -153,7 +157,7 @@ class DeltaHead {
         by.factor;
     return add_k_blocks(
         from_base, token / kBlockK + 1, [&](int j) { return by.weights[j]; },
-        [&](int j) { return to_float(values()[packed_offset(n, j, kDeltaBlocksOfK)]); });
+        [&](int j) { return to_float(values()[value_offset(n, j)]); });
   }
 
   std::vector<float> convolved(int column, int channel, int row, int count) const {
@@ -162,9 +166,9 @@ class DeltaHead {
         .taps = call_.taps.data() + channel, .step = net_.channels(), .n = count, .y = y.data()};
     for (int tap = 0; tap < kConvTaps; ++tap) {
       const int from = row - (kConvTaps - 1) + tap;
-      conv.rows[tap] = from >= 0 ? call_.x.row(sequence_.row_begin + from) + column
-                                 : layer_.tail(sequence_.block) +
-                                       (kConvTaps - 1 + from) * int64_t{net_.channels()} + channel;
+      conv.rows[tap] =
+          from >= 0 ? call_.x.row(sequence_.row_begin + from) + column
+                    : layer_.tail(sequence_.block, sequence_.first_position + from) + channel;
     }
     rows_.convolve(conv);
     return y;
@@ -216,7 +220,7 @@ class DeltaHead {
         state[at] = add_k_blocks(
             start, kDeltaBlocksOfK,
             [&](int j) { return rounded<T>(key_at(j, d) * exp(sum_at(kLast, d) - sum_at(j, d))); },
-            [&](int j) { return to_float(values()[packed_offset(n, j, kDeltaBlocksOfK)]); });
+            [&](int j) { return to_float(values()[value_offset(n, j)]); });
         base()[packed_offset(n, d, shape_.key_blocks())] = from_float<T>(state[at]);
       }
   }
@@ -232,37 +236,39 @@ class DeltaHead {
   float beta_ = 0;
 };
 
-// Copies the inputs of the three tokens before row `end`, in the sequence of the channels.
-void copy_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int end, float* to) {
+// Copies the inputs of a row in the sequence of the channels; before row 0 they stand in the block.
+void copy_inputs(const DeltaNetCall& call, const DeltaSequence& sequence, int row, float* to) {
   const DeltaNetConfig& net = call.layer.shape.net;
-  const int before = kConvTaps - 1;
-  std::vector<float> tail(int64_t{before} * net.channels());
-  for (int i = 0; i < before; ++i) {
-    const int row = end - before + i;
-    float* const out = tail.data() + int64_t{i} * net.channels();
-    if (row < 0) {
-      std::copy_n(call.layer.tail(sequence.block) + int64_t{before + row} * net.channels(),
-                  net.channels(), out);
-      continue;
-    }
-    const float* const x = call.x.row(sequence.row_begin + row);
-    for (int h = 0; h < net.num_key_heads; ++h) {
-      const DeltaColumns at = DeltaColumns::of(net, h);
-      std::copy_n(x + at.query, net.key_dim, out + at.query_channel);
-      std::copy_n(x + at.key, net.key_dim, out + at.key_channel);
-      std::copy_n(x + at.value, net.values_a_key() * net.value_dim, out + at.value_channel);
-    }
+  if (row < 0) {
+    std::copy_n(call.layer.tail(sequence.block, sequence.first_position + row), net.channels(), to);
+    return;
   }
-  std::ranges::copy(tail, to);
+  const float* const x = call.x.row(sequence.row_begin + row);
+  for (int h = 0; h < net.num_key_heads; ++h) {
+    const DeltaColumns at = DeltaColumns::of(net, h);
+    std::copy_n(x + at.query, net.key_dim, to + at.query_channel);
+    std::copy_n(x + at.key, net.key_dim, to + at.key_channel);
+    std::copy_n(x + at.value, net.values_a_key() * net.value_dim, to + at.value_channel);
+  }
+}
+
+void keep_state_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int end, int border) {
+  float* const to = call.layer.state_tail(sequence.slot_at(border));
+  for (int i = 0; i < kConvTaps - 1; ++i)
+    copy_inputs(call, sequence, end - (kConvTaps - 1) + i,
+                to + int64_t{i} * call.layer.shape.net.channels());
 }
 
 void open_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int border) {
-  const int64_t count = (kConvTaps - 1) * int64_t{call.layer.shape.net.channels()};
-  float* const tail = call.layer.tail(sequence.block);
-  if (border == 0) {
-    std::fill_n(tail, count, 0.0f);
-  } else {
-    std::copy_n(call.layer.state_tail(sequence.slot_at(border)), count, tail);
+  const int channels = call.layer.shape.net.channels();
+  for (int i = 0; i < kConvTaps - 1; ++i) {
+    float* const to = call.layer.tail(sequence.block, border - (kConvTaps - 1) + i);
+    if (border == 0) {
+      std::fill_n(to, channels, 0.0f);
+    } else {
+      std::copy_n(call.layer.state_tail(sequence.slot_at(border)) + int64_t{i} * channels, channels,
+                  to);
+    }
   }
 }
 
@@ -279,9 +285,12 @@ void delta_net(Backend& backend, const DeltaNetCall& call) {
         for (int head = 0; head < call.layer.shape.net.num_value_heads; ++head)
           DeltaHead<T>(backend, call, sequence, head).run(row);
         if ((position + 1) % kDeltaBlock == 0)
-          copy_tail(call, sequence, row + 1, call.layer.state_tail(sequence.slot_at(position + 1)));
+          keep_state_tail(call, sequence, row + 1, position + 1);
       }
-      copy_tail(call, sequence, sequence.num_rows, call.layer.tail(sequence.block));
+      for (int row = std::max(0, sequence.num_rows - (kConvTaps - 1)); row < sequence.num_rows;
+           ++row)
+        copy_inputs(call, sequence, row,
+                    call.layer.tail(sequence.block, sequence.first_position + row));
     });
   });
 }

@@ -40,20 +40,9 @@ void unit(const float* x, int64_t n, float factor, T* y) {
 }
 
 template <class T>
-void decayed(const DecayedRow<T>& row) {
-  for (int j = 0; j < row.padded; ++j)
-    row.y[j] = from_float<T>(j < row.count ? row.x[j] * exp(row.sum - row.sums[j]) : 0.0f);
-}
-
-template <class T>
 void channel_decay(const ChannelDecay<T>& row) {
   for (int64_t c = 0; c < row.n; ++c)
     row.y[c] = from_float<T>(to_float(row.x[c]) * exp(row.sums[c] - (row.from ? row.from[c] : 0)));
-}
-
-template <class T>
-void correction(const float* v, const float* r, float beta, int64_t n, T* y) {
-  for (int64_t i = 0; i < n; ++i) y[i] = from_float<T>(beta * (v[i] - r[i]));
 }
 
 template <class T>
@@ -70,7 +59,7 @@ void sigmoid_gate(const float* gate, int64_t n, T* x) {
 
 template <class T>
 constexpr DeltaKernels<T> delta() {
-  return {unit<T>, decayed<T>, channel_decay<T>, correction<T>, gated_norm<T>, sigmoid_gate<T>};
+  return {unit<T>, channel_decay<T>, gated_norm<T>, sigmoid_gate<T>};
 }
 
 }  // namespace

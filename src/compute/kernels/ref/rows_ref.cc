@@ -276,6 +276,8 @@ constinit const RowKernels kRows = {Isa::ref,
                                     exp_row,
                                     delta<Bf16>(),
                                     delta<float>(),
+                                    {},
+                                    {},
                                     convolve,
                                     decay_gates,
                                     channel_gates};
