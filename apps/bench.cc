@@ -306,7 +306,7 @@ Result<int> peers(const Arguments& arguments) {
                    "that was changed to feed random tokens, not one and the same", ""},
                   {"peer-model", &o.models,
                    "SHAPE-FORM=FILE, several: a GGUF file of that shape and form bf16, "
-                   "int8 or int4",
+                   "int8, int4 or mxfp4",
                    ""}}},
                 {"Bench",
                  {{"input-len", &input_lens, "tokens of the prefills, as 512,2048", ""},

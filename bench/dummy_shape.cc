@@ -39,7 +39,7 @@ void add_delta_nets(const DummySizes& s, nlohmann::json& config) {
                                 {"shared_expert_intermediate_size", s.intermediate}}));
 }
 
-// Half of the layers see 128 keys.
+// Half of the layers see 128 keys; the experts are MXFP4, as published.
 void add_windows(const DummySizes& s, nlohmann::json& config) {
   config.update(nlohmann::json({{"model_type", "gpt_oss"},
                                 {"attention_bias", true},
@@ -47,6 +47,10 @@ void add_windows(const DummySizes& s, nlohmann::json& config) {
                                 {"swiglu_limit", 7.0},
                                 {"num_local_experts", s.experts},
                                 {"intermediate_size", s.intermediate}}));
+  config["quantization_config"] = {
+      {"quant_method", "mxfp4"},
+      {"modules_to_not_convert",
+       {"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"}}};
   for (const char* key : {"num_experts", "moe_intermediate_size", "norm_topk_prob"})
     config.erase(key);
   for (int i = 0; i < s.layers; ++i)

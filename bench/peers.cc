@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -18,24 +19,29 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Command = std::vector<std::string>;
 
+// mxfp4: that of the experts, which the shape itself says; the rest is bf16.
+constexpr std::array<std::string_view, 4> kForms = {"bf16", "int8", "int4", "mxfp4"};
+
 struct ModelFile {
   std::string shape, form, file;
   double file_bytes = 0;
+  bool quantized() const { return form == "int8" || form == "int4"; }
 };
 
 // Parses SHAPE-FORM=FILE.   Errors: bad_value, model_not_found.
 Result<ModelFile> parse_model(const std::string& text) {
-  const size_t equals = text.find('='), dash = text.find('-');
-  if (equals == std::string::npos || dash == std::string::npos || dash > equals)
+  const size_t equals = text.find('=');
+  const size_t dash = text.substr(0, equals).rfind('-');
+  if (equals == std::string::npos || dash == std::string::npos)
     return fail(error(ErrorCode::bad_value, "--peer-model {} is not SHAPE-FORM=FILE", text)
                     .with_fix("--peer-model small-bf16=small-bf16.gguf")
                     .with_param("peer-model"));
   ModelFile model{.shape = text.substr(0, dash),
                   .form = text.substr(dash + 1, equals - dash - 1),
                   .file = text.substr(equals + 1)};
-  if (model.form != "bf16" && model.form != "int8" && model.form != "int4")
-    return fail(error(ErrorCode::bad_value, "--peer-model {}: {} is not one of bf16, int8, int4",
-                      text, model.form)
+  if (std::ranges::find(kForms, model.form) == kForms.end())
+    return fail(error(ErrorCode::bad_value, "--peer-model {}: {} is not one of {}", text,
+                      model.form, fmt::join(kForms, ", "))
                     .with_param("peer-model"));
   std::error_code code;
   model.file_bytes = static_cast<double>(std::filesystem::file_size(model.file, code));
@@ -118,7 +124,7 @@ class Peers {
                              "--json",
                              "--rounds=1",
                              "--shape=" + model.shape,
-                             "--quantization=" + (model.form == "bf16" ? "none" : model.form),
+                             "--quantization=" + (model.quantized() ? model.form : "none"),
                              "--input-len",
                              list_of(o_.input_lens),
                              "--batch",
