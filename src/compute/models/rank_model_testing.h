@@ -56,8 +56,7 @@ struct RankMachine {
       : workers({}),
         backend(value_of(Backend::create(value_of(choose_isa()), workers,
                                          scratch_bytes_for(scratch_need(model, dtype, limits))))),
-        pages(
-            value_of(PagePool::create(kv_shapes_apart(model, dtype, kPageTokens).full, num_pages))),
+        pages(value_of(PagePool::create(shapes_of(model, dtype), num_pages))),
         states(make_states(model, dtype)),
         work(value_of(WorkBuffers::create(model, dtype, limits))) {
     reserve_halves(halves, limits.max_rows, limits.max_rows);
@@ -75,6 +74,17 @@ struct RankMachine {
         .delta_net = model.delta_net};
     set_attention_need(model, dtype, kPageTokens, need);
     return need;
+  }
+
+  // One pool has the pages of all layers, since the script has no pages of windows.
+  static std::vector<KvShape> shapes_of(const ModelConfig& model, DType dtype) {
+    const KvShapes apart = kv_shapes_apart(model, dtype, kPageTokens);
+    auto full = apart.full.begin(), windowed = apart.windowed.begin();
+    std::vector<KvShape> shapes;
+    for (int layer = 0; layer < model.num_layers; ++layer)
+      if (!model.is_linear(layer))
+        shapes.push_back(model.is_windowed(layer) ? *windowed++ : *full++);
+    return shapes;
   }
 
   // One state and one block for each sequence of the script.
