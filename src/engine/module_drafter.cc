@@ -162,7 +162,8 @@ void ModuleDrafter::take_drafts() {
     const int count = std::min(block, num_outputs - begin);
     row_stats(runner_.backend(), runner_.logits(begin, count), std::span(stats_).first(count));
     for (int i = 0; i < count; ++i) {
-      Followed& followed = *drafting_[static_cast<size_t>(begin + i)]->followed;
+      const auto output = static_cast<size_t>(begin) + static_cast<size_t>(i);
+      Followed& followed = *drafting_[output]->followed;
       if (!stats_[static_cast<size_t>(i)].finite) continue;  // its chain ends
       followed.drafts[static_cast<size_t>(followed.num_drafts++)] =
           TokenId{stats_[static_cast<size_t>(i)].argmax};

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "compute/kernels/arithmetic/lane.h"
+#include "compute/kernels/arithmetic/rows.h"
 #include "compute/kernels/delta_columns.h"
 #include "compute/kernels/delta_net.h"
 #include "compute/kernels/reference.h"
