@@ -63,7 +63,7 @@ class ImposedDrafter final : public Drafter {
 
  private:
   const Imposed& imposed_;
-  std::vector<std::array<TokenId, kDraftPositions>> drafts_;
+  std::vector<std::array<TokenId, kMostDrafts>> drafts_;
 };
 
 // An engine whose drafts the bench imposes.
@@ -171,7 +171,7 @@ Result<SpeculationResult> measure_point(const BenchSpeculationOptions& options,
   SpeculationResult result;
   for (const int drafts : options.drafts)
     result.ways.push_back({fmt::format("{} drafts", drafts), &fixed, drafts});
-  result.ways.push_back({"auto", &gated, kDraftPositions});
+  result.ways.push_back({"auto", &gated, kMostDrafts});
   for (DraftRig* rig : {&fixed, &gated}) rig->imposed.percent = point.percent;
   for (int round = 0; round <= options.rounds; ++round) {
     double off = 0;
@@ -229,14 +229,13 @@ Result<bool> measure_all(const BenchSpeculationOptions& options) {
   if (!in_range(options.answers, 1, 256)) return bad_flag("answers", "is 1 to 256");
   if (!in_range(options.contexts, 2, 1 << 20)) return bad_flag("contexts", "is 2 to 1048576");
   if (!in_range(options.acceptances, 0, 100)) return bad_flag("acceptances", "is 0 to 100");
-  if (!in_range(options.drafts, 1, kDraftPositions)) return bad_flag("drafts", "is 1 to 8");
+  if (!in_range(options.drafts, 1, kMostDrafts)) return bad_flag("drafts", "is 1 to 8");
   if (options.output_len < 16 || options.rounds < 1)
     return bad_flag("output-len", "is 16 or more, --rounds 1 or more");
   ServerSettings settings = options.settings;
   if (settings.memory.max_running_requests == 0)  // room for all drafts of all answers
-    settings.memory.max_running_requests =
-        std::ranges::max(options.answers) * (1 + kDraftPositions);
-  HOCKET_TRY(const auto fixed, make_rig(settings, kDraftPositions));
+    settings.memory.max_running_requests = std::ranges::max(options.answers) * (1 + kMostDrafts);
+  HOCKET_TRY(const auto fixed, make_rig(settings, kMostDrafts));
   HOCKET_TRY(const auto gated, make_rig(settings, 0));
   bool is_equal = true;
   for (const int answers : options.answers)

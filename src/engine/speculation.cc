@@ -6,8 +6,6 @@
 
 namespace hocket {
 
-static_assert(kMostDrafts == kDraftPositions);
-
 Speculation::Speculation(Options options)
     : gate_({.drafter = std::move(options.drafter),
              .num_seats = options.num_seats,
@@ -33,7 +31,7 @@ void Speculation::seat(const Request& request) {
 }
 
 void Speculation::forget(RequestId id) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = seats_.find(id);
   if (found == seats_.end()) return;
   gate_.end(found->second);
@@ -42,7 +40,7 @@ void Speculation::forget(RequestId id) {
 }
 
 void Speculation::offer(std::span<DraftOffer> answers, int most_rows) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   asks_.clear();
   int64_t keys = 0;
   for (const DraftOffer& answer : answers) {
@@ -55,7 +53,7 @@ void Speculation::offer(std::span<DraftOffer> answers, int most_rows) {
 }
 
 void Speculation::note(const Batch& batch, TimePoint now) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   SpeculationGate::Step step{.num_answers = batch.num_answers(), .num_drafts = batch.num_drafts};
   const size_t num_prompts = batch.slices.size() - static_cast<size_t>(step.num_answers);
   for (size_t i = 0; i < batch.slices.size(); ++i) {
@@ -79,7 +77,7 @@ void Speculation::note(const Batch& batch, TimePoint now) {
 }
 
 GateState Speculation::state() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return gate_.state();
 }
 

@@ -9,7 +9,6 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "policy/scheduler/scheduler_hooks.h"
 #include "policy/speculation/drafter.h"
 #include "policy/speculation/speculation_gate.h"
@@ -60,10 +60,10 @@ class Speculation {
   GateState state() const;
 
  private:
-  void seat(const Request& request);
+  void seat(const Request& request) HOCKET_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;  // guards all but last_end_ against state()
-  SpeculationGate gate_;
+  mutable Mutex mutex_;
+  SpeculationGate gate_ HOCKET_GUARDED_BY(mutex_);
   std::unordered_map<RequestId, int> seats_;
   std::vector<int> free_seats_;
   std::vector<GateAsk> asks_;  // those in the step that is made

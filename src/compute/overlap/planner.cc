@@ -169,7 +169,7 @@ void Planner::note(std::span<const StepReport> reports) {
   const StepReport step = slowest_of(reports);
   const auto plan = plan_of(static_cast<PlanId>(step.plan), *options_.orders);
   if (step.is_valid == 0 || step.rows == 0 || !plan) return;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (++totals_.num_steps % kTuning.ageing == 0)
     for (MeasuredRatio& ratio : std::views::join(ratios_)) ratio.age();
   credit_us_ = std::min(credit_us_ + kTuning.search_share * step.step_us, kTuning.most_credit_us);
@@ -188,7 +188,7 @@ void Planner::note(std::span<const StepReport> reports) {
 
 Planner::Choice Planner::choose(const Bucket& next) {
   if (next.rows <= 0) return {};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   PlanRecord& record = record_for(next);
   search_for(record);
   const auto trial = is_automatic() ? trials_.next(record) : std::nullopt;
@@ -196,7 +196,7 @@ Planner::Choice Planner::choose(const Bucket& next) {
 }
 
 std::optional<std::string> Planner::take_log_line() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto record = std::ranges::find_if(records_, &PlanRecord::has_log_line);
   if (record == records_.end()) return std::nullopt;
   record->has_log_line = false, record->is_logged = true;
@@ -208,7 +208,7 @@ PlannerState Planner::state() const {
   PlannerState out;
   std::vector<PlanRecord> records;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     out = totals_;
     for (const PlanRecord& record : records_)
       if (record.last_used > 0) records.push_back(record);

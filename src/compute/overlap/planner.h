@@ -10,12 +10,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/trial_pace.h"
 #include "compute/overlap/explain.h"
 #include "compute/overlap/fit.h"
@@ -74,10 +74,11 @@ class Planner {
  private:
   bool is_automatic() const { return options_.choice.mode == OverlapChoice::Mode::automatic; }
   SearchQuestion question(const Bucket& bucket) const;
-  PlanRecord& record_for(const Bucket& bucket);
-  void search_for(PlanRecord& record);
-  void decide(PlanRecord& record, bool at_once);
-  void measure(PlanRecord& record, const StepReport& step, const Plan& plan);
+  PlanRecord& record_for(const Bucket& bucket) HOCKET_REQUIRES(mutex_);
+  void search_for(PlanRecord& record) HOCKET_REQUIRES(mutex_);
+  void decide(PlanRecord& record, bool at_once) HOCKET_REQUIRES(mutex_);
+  void measure(PlanRecord& record, const StepReport& step, const Plan& plan)
+      HOCKET_REQUIRES(mutex_);
 
   const Options options_;
   FittedTimes fit_;
@@ -86,9 +87,9 @@ class Planner {
   double credit_us_ = kTuning.first_credit_us;  // time that searches may still take
   uint32_t num_link_shifts_ = 0;
   uint64_t clock_ = 0, shifted_at_ = 0;
-  mutable std::mutex mutex_;  // protects the two below
-  std::vector<PlanRecord> records_;
-  PlannerState totals_;  // without decisions
+  mutable Mutex mutex_;
+  std::vector<PlanRecord> records_ HOCKET_GUARDED_BY(mutex_);
+  PlannerState totals_ HOCKET_GUARDED_BY(mutex_);  // without decisions
 };
 
 }  // namespace hocket

@@ -47,7 +47,7 @@ class Oracle final : public Drafter {
   const std::vector<std::vector<TokenId>>& texts_;
   const int right_of_ten_;
   std::mt19937 random_{5};
-  std::vector<std::array<TokenId, kDraftPositions>> drafts_;
+  std::vector<std::array<TokenId, kMostDrafts>> drafts_;
 };
 
 // Makes answers of every kind of sampling, with everything that ends one.

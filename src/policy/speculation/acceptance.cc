@@ -10,7 +10,7 @@ namespace hocket {
 
 void Acceptance::note(int seat, int kind, int num_drafts, int num_held) {
   HOCKET_CHECK(num_held <= num_drafts);
-  const int num_tried = std::min({num_held + 1, num_drafts, kDraftPositions});
+  const int num_tried = std::min({num_held + 1, num_drafts, kMostDrafts});
   const auto row = static_cast<size_t>(kind);
   for (size_t i = 0; i < static_cast<size_t>(num_tried); ++i) {
     const float held = static_cast<int>(i) < num_held ? 1.0F : 0.0F;

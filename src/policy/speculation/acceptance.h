@@ -29,7 +29,7 @@ class Acceptance {
   struct Tally {
     float tried = 0, held = 0;
   };
-  using Tallies = std::array<std::array<Tally, kDraftPositions>, kDraftKinds>;
+  using Tallies = std::array<std::array<Tally, kMostDrafts>, kDraftKinds>;
   struct Share {
     double share = 0, weight = 0;
   };

@@ -6,17 +6,17 @@
 #include <span>
 
 #include "base/ids.h"
+#include "policy/scheduler/batch.h"
 
 namespace hocket {
 
-inline constexpr int kDraftPositions = 8;  // drafts of one request in one step, at most
 inline constexpr int kDraftKinds = 4;
 
 // The caller sets the first three, the drafter the others.
 struct DraftAsk {
   int seat = 0;
   std::span<const TokenId> tokens;  // the prompt and all generated tokens
-  int most = 0;                     // most drafts; 0..kDraftPositions
+  int most = 0;                     // most drafts; 0..kMostDrafts
   // The tokens that may follow; valid until the next draft() or end() of this seat.
   std::span<const TokenId> drafts;
   int kind = 0;  // the drafter's own classes of trust, 0..kDraftKinds - 1

@@ -10,6 +10,7 @@ struct GateTuning {
   int remembered = 15;    // steps in each median of times
   int ageing = 512;       // steps of a size after which half of its measurements is forgotten
   int few_keys = 1024;    // keys an answer; steps with fewer are of one size
+  double most_off = 2;    // times the median that a step without drafts counts as, at most
 
   // When a number is believed.
   int few = 3;                    // measurements from which a cost counts as known
@@ -27,6 +28,7 @@ struct GateTuning {
   // Trials. Credit is in steps without drafts: what trials may lose.
   int first_trials = 64;  // steps of trials at each size that need not be rare
   double first_credit = 5, credit_share = 0.003;
+  double least_credit = -1;      // one step that the machine held up must not end all trials
   double credit_in_burst = 0.3;  // share of the credit that one burst is expected to lose, at most
 
   // Acceptance.

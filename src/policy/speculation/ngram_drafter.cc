@@ -87,7 +87,7 @@ void NgramDrafter::draft(std::span<DraftAsk> asks) {
     const Match match = find(seat, ask.tokens);
     if (match.len < 2) continue;
     // Behind the last token the drafts themselves go on, so that a loop is drafted at any length.
-    const auto most = static_cast<size_t>(std::clamp(ask.most, 0, kDraftPositions));
+    const auto most = static_cast<size_t>(std::clamp(ask.most, 0, kMostDrafts));
     for (size_t i = 0; i < most; ++i) {
       const size_t from = static_cast<size_t>(match.end) + 1 + i;
       seat.drafts[i] = from < len ? ask.tokens[from] : seat.drafts[from - len];

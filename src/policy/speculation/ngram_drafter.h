@@ -37,7 +37,7 @@ class NgramDrafter final : public Drafter {
     // an equal hash. -1: none.
     std::vector<int32_t> newest, before;
     int indexed = 1;  // pairs that end before this position are in the chains
-    std::array<TokenId, kDraftPositions> drafts{};
+    std::array<TokenId, kMostDrafts> drafts{};
   };
   struct Match {
     int end = -1;  // position of its last token

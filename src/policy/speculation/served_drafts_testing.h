@@ -47,7 +47,7 @@ class ChanceDrafter final : public Drafter {
 
  private:
   std::vector<double> chances_;
-  std::vector<std::array<TokenId, kDraftPositions>> drafts_;
+  std::vector<std::array<TokenId, kMostDrafts>> drafts_;
   bool is_free_;
   std::mt19937 rng_;
 };
@@ -87,9 +87,9 @@ class DraftServer {
     for (size_t i = 0; i < asks_.size(); ++i)
       asks_[i] = {.seat = static_cast<int>(i),
                   .tokens = std::span(tokens_).first(lengths_[i]),
-                  .most = kDraftPositions};
+                  .most = kMostDrafts};
     const int64_t keys = static_cast<int64_t>(run_.keys) * num_answers();
-    gate_.offer(keys, asks_, num_answers() * kDraftPositions);
+    gate_.offer(keys, asks_, num_answers() * kMostDrafts);
     SpeculationGate::Step step{.num_answers = num_answers(), .keys = keys, .is_pure = true};
     Taken taken;
     for (size_t i = 0; i < asks_.size(); ++i) {
@@ -127,7 +127,7 @@ class DraftServer {
   }
   double best_fixed_rate() const {
     double best = 0;
-    for (int num = 0; num <= kDraftPositions; ++num) best = std::max(best, fixed_rate(num));
+    for (int num = 0; num <= kMostDrafts; ++num) best = std::max(best, fixed_rate(num));
     return best;
   }
   const SpeculationGate& gate() const { return gate_; }

@@ -32,7 +32,7 @@ SpeculationGate::SpeculationGate(Options options)
       peeks_(static_cast<size_t>(options_.num_seats)),
       kinds_(static_cast<size_t>(options_.num_seats)) {
   HOCKET_CHECK(options_.drafter != nullptr);
-  HOCKET_CHECK((options_.most_drafts >= 1 && options_.most_drafts <= kDraftPositions));
+  HOCKET_CHECK((options_.most_drafts >= 1 && options_.most_drafts <= kMostDrafts));
   asks_.reserve(peeks_.size());
   wants_.reserve(peeks_.size());
   candidates_.reserve(DraftCosts::kNumCells + 1);
@@ -241,7 +241,7 @@ void SpeculationGate::share_out(int num_drafts, std::span<GateAsk> asks) {
 }
 
 void SpeculationGate::note_answer(int seat, int num_drafts, int num_held) {
-  HOCKET_CHECK((num_held >= 0 && num_held <= num_drafts && num_drafts <= kDraftPositions));
+  HOCKET_CHECK((num_held >= 0 && num_held <= num_drafts && num_drafts <= kMostDrafts));
   ++totals_.num_verified;
   totals_.num_drafts += static_cast<uint64_t>(num_drafts);
   totals_.num_held += static_cast<uint64_t>(num_held);
@@ -266,7 +266,7 @@ void SpeculationGate::note_step(const Step& step) {
   if (is_trial) ++record.num_trial_steps, --record.trials_left;
   if (record.num_steps % static_cast<uint64_t>(kGate.ageing) == 0) record.costs.age();
   const StepShape shape{.decode_rows = step.num_answers, .keys = step.keys};
-  if (step.num_drafts == 0) plain_times_.note(shape, Duration(std::llround(step.us * 1e3)));
+  if (step.num_drafts == 0) note_plain(record, shape, step.us);
   const double reference_us = to_us(plain_times_.predict(shape));
   if (reference_us <= 0) return;
   if (!is_cold) record.costs.note(step.num_drafts, step.us / reference_us);
@@ -279,7 +279,17 @@ void SpeculationGate::note_step(const Step& step) {
   totals_.gained_us += gained_us;
   if (!is_trial) return;
   totals_.trial_us += gained_us;
-  credit_ = std::min(credit_ + gained_us / record.plain_us, kGate.first_credit);
+  credit_ =
+      std::clamp(credit_ + gained_us / record.plain_us, kGate.least_credit, kGate.first_credit);
+}
+
+// The first steps of a size may be slow for reasons of their own, and the fit would take very long
+// to forget them, so it begins behind them and no step counts as much slower than those before it.
+void SpeculationGate::note_plain(Record& record, const StepShape& shape, double us) {
+  record.plain_steps.add(static_cast<float>(us));
+  if (record.plain_steps.count() < kGate.few) return;
+  const double counted = std::min(us, kGate.most_off * record.plain_steps.median());
+  plain_times_.note(shape, Duration(std::llround(counted * 1e3)));
 }
 
 GateState SpeculationGate::state() const {
@@ -301,7 +311,7 @@ GateState SpeculationGate::state() const {
     return std::tuple(size.num_answers, size.keys);
   });
   for (int kind = 0; kind < kDraftKinds; ++kind)
-    for (int i = 0; i < kDraftPositions; ++i) {
+    for (int i = 0; i < kMostDrafts; ++i) {
       const auto row = static_cast<size_t>(kind), at = static_cast<size_t>(i);
       out.acceptance[row][at] = acceptance_.of_group(kind, i);
       out.num_seen[row][at] = acceptance_.num_seen(kind, i);

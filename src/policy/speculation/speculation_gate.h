@@ -15,6 +15,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/running_median.h"
 #include "base/trial_pace.h"
 #include "policy/scheduler/step_times.h"
 #include "policy/speculation/acceptance.h"
@@ -37,8 +38,8 @@ class SpeculationGate {
   struct Options {
     std::unique_ptr<Drafter> drafter;  // not null
     int num_seats = 1;
-    int most_drafts = kDraftPositions;  // drafts of one answer; 1..kDraftPositions
-    std::optional<int> fixed;  // so many drafts, if there are as many; null: the gate chooses
+    int most_drafts = kMostDrafts;  // drafts of one answer; 1..kMostDrafts
+    std::optional<int> fixed;       // so many drafts, if there are as many; null: the gate chooses
   };
   explicit SpeculationGate(Options options);
 
@@ -82,15 +83,16 @@ class SpeculationGate {
     int num_answers = 0;  // the border; 0: the record is free
     int64_t keys = 0;     // the border of keys an answer
     DraftCosts costs;
-    double tokens_mean = 1, times_mean = 1;  // means of its last choices, as in GateChoice
-    int trials_left = kGate.first_trials;    // steps of trials that need not be rare
-    double plain_us = 0;                     // time that its last step takes without drafts
+    RunningMedian<kGate.remembered> plain_steps;  // times of steps without drafts
+    double tokens_mean = 1, times_mean = 1;       // means of its last choices, as in GateChoice
+    int trials_left = kGate.first_trials;         // steps of trials that need not be rare
+    double plain_us = 0;                          // time that its last step takes without drafts
     uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
     GateChoice usual, best;
   };
   // Drafts of a free drafter: whether they hold is seen in the tokens that follow.
   struct Peek {
-    std::array<TokenId, kDraftPositions> tokens{};
+    std::array<TokenId, kMostDrafts> tokens{};
     int num = 0, kind = 0;
     size_t at = 0;  // length of the request when they were made
   };
@@ -98,7 +100,7 @@ class SpeculationGate {
   struct Want {
     size_t ask = 0;  // index among the caller's
     int num = 0;
-    std::array<uint8_t, kDraftPositions> levels{};  // chances that each holds
+    std::array<uint8_t, kMostDrafts> levels{};  // chances that each holds
   };
   static constexpr int kLevels = 128;
 
@@ -109,6 +111,7 @@ class SpeculationGate {
   int try_one(Record& record, const Judged& usual, int num_answers);
   Judged judge(const Record& record, int num_answers, const Candidate& candidate) const;
   void share_out(int num_drafts, std::span<GateAsk> asks);
+  void note_plain(Record& record, const StepShape& shape, double us);
   Record& record_for(int num_answers, int64_t keys);
 
   const Options options_;

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/count_allocations.h"
+#include "policy/speculation/ngram_drafter.h"
 #include "policy/speculation/served_drafts_testing.h"
 
 namespace hocket {
@@ -75,7 +77,7 @@ TEST_P(EveryServer, ReachesTheBestFixedNumber) {
       },
       [](const Values& ratios) {
         EXPECT_GE(ratios.mean, 0.97);
-        EXPECT_GE(ratios.least, 0.96);
+        EXPECT_GE(ratios.least, 0.95);
       });
 }
 
@@ -92,6 +94,61 @@ TEST_P(EveryServer, FindsALargeGainWithin200Steps) {
 INSTANTIATE_TEST_SUITE_P(All, EveryServer,
                          ::testing::Combine(::testing::Values(1, 4, 16, 64),
                                             ::testing::Values(512, 8192), ::testing::Bool()));
+
+// Plays an answer of 1,000 tokens: a pair of the prompt's with another token behind it, so that the
+// first trial has one step and fails, and then the same twelve tokens again and again. Steps take
+// 100 us and 20 us for each draft; took() may say otherwise. Returns the number of steps with
+// drafts.
+template <class Took>
+int draft_steps_of_a_loop(Took&& took) {
+  SpeculationGate gate({.drafter = std::make_unique<NgramDrafter>(1)});
+  gate.begin(0, 1100);
+  std::vector<TokenId> tokens;
+  while (tokens.size() < 20) tokens.push_back(TokenId{static_cast<int>(tokens.size())});
+  const auto next = [&] {
+    const int at = static_cast<int>(tokens.size());
+    const bool is_pair = at == 28 || at == 29;
+    return TokenId{is_pair ? at - 20 : at < 40 ? 100 + at : 200 + at % 12};
+  };
+  int num_draft_steps = 0;
+  while (tokens.size() < 1020) {
+    GateAsk ask{.seat = 0, .tokens = tokens, .most = 8};
+    const auto keys = static_cast<int64_t>(tokens.size());
+    gate.offer(keys, std::span(&ask, 1), 255);
+    const std::vector<TokenId> drafts(ask.drafts.begin(), ask.drafts.end());
+    size_t num_held = 0;
+    while (num_held < drafts.size() && drafts[num_held] == next()) {
+      tokens.push_back(drafts[num_held]);
+      ++num_held;
+    }
+    tokens.push_back(next());
+    const int num_drafts = static_cast<int>(drafts.size());
+    num_draft_steps += num_drafts > 0 ? 1 : 0;
+    if (num_drafts > 0) gate.note_answer(0, num_drafts, static_cast<int>(num_held));
+    gate.note_step({.num_answers = 1,
+                    .num_drafts = num_drafts,
+                    .num_tokens = static_cast<int>(num_held) + 1,
+                    .keys = keys,
+                    .us = took(100.0 + 20 * num_drafts, num_draft_steps),
+                    .is_pure = true});
+  }
+  return num_draft_steps;
+}
+
+TEST(Gate, GoesOnTryingBehindASlowFirstStep) {
+  int num_steps = 0;
+  EXPECT_GT(draft_steps_of_a_loop([&](double us, int) { return num_steps++ == 0 ? 4000 : us; }),
+            20);
+}
+
+TEST(Gate, GoesOnTryingBehindATrialThatTheMachineHeldUp) {
+  bool was_held_up = false;
+  const int num_draft_steps = draft_steps_of_a_loop([&](double us, int so_far) {
+    return so_far == 1 && !std::exchange(was_held_up, true) ? 8000 : us;
+  });
+  EXPECT_TRUE(was_held_up);
+  EXPECT_GT(num_draft_steps, 20);
+}
 
 TEST(Gate, BeginsWithoutDrafts) {
   DraftServer server({.chances = equal(1, 0.9), .is_free = true});
