@@ -29,7 +29,7 @@ struct GateTuning {
   int first_trials = 64;  // steps of trials at each size that need not be rare
   double first_credit = 5, credit_share = 0.003;
   double least_credit = -1;      // one step that the machine held up must not end all trials
-  double credit_in_burst = 0.3;  // share of the credit that one burst is expected to lose, at most
+  double credit_in_trial = 0.3;  // share of the credit that one trial is expected to lose, at most
 
   // Acceptance.
   double request_memory = 0.98, group_memory = 0.996;  // weight of what was known, each time

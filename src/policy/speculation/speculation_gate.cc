@@ -201,7 +201,7 @@ int SpeculationGate::try_one(Record& record, const Judged& usual, int num_answer
     const Judged judged = judge(record, num_answers, candidate);
     const double loss = judged.cost.times - judged.tokens;
     if (candidate.num_drafts == usual.num_drafts || judged.hoped <= most_hoped ||
-        TrialPace::kSteps * loss > kGate.credit_in_burst * credit_)
+        TrialPace::kSteps * loss > kGate.credit_in_trial * credit_)
       continue;
     most_hoped = judged.hoped, tried = candidate.num_drafts;
   }

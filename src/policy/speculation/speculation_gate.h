@@ -123,7 +123,7 @@ class SpeculationGate {
   GateTotals totals_;
 
   TrialPace pace_;
-  const Record* trial_of_ = nullptr;  // the size of the burst under way
+  const Record* trial_of_ = nullptr;  // the size of the trial under way
   int trial_drafts_ = 0;              // its number of drafts
   bool is_trial_ = false;             // the step that was offered is one
   double credit_ = kGate.first_credit;

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "text/answers/blank.h"
 #include "text/answers/json_text.h"
+#include "text/answers/text_cursor.h"
 #include "text/answers/typed_value.h"
 
 namespace hocket {
@@ -11,10 +11,10 @@ namespace {
 
 constexpr int kNestedDepthMax = 64;
 
-// Reads by recursive descent over `text_`; every function leaves at_ behind the text it read.
-class BareKeyReader {
+// Reads by recursive descent.
+class BareKeyReader : TextCursor {
  public:
-  explicit BareKeyReader(std::string_view text) : text_(text) {}
+  explicit BareKeyReader(std::string_view text) : TextCursor(text) {}
 
   std::optional<std::string> whole() {
     std::string out;
@@ -26,18 +26,6 @@ class BareKeyReader {
   }
 
  private:
-  bool ended() const { return at_ == text_.size(); }
-  char here() const { return ended() ? '\0' : text_[at_]; }
-  void skip_blanks() {
-    while (!ended() && is_blank(here())) ++at_;
-  }
-  bool take(char c) {
-    skip_blanks();
-    if (ended() || here() != c) return false;
-    ++at_;
-    return true;
-  }
-
   bool value(std::string& out, int depth) {
     if (depth > kNestedDepthMax) return false;
     skip_blanks();
@@ -145,9 +133,6 @@ class BareKeyReader {
     if (word.empty()) return false;
     return out += typed_json(word, ValueKinds::any()), true;
   }
-
-  std::string_view text_;
-  size_t at_ = 0;
 };
 
 }  // namespace

@@ -2,19 +2,19 @@
 
 #include <charconv>
 
-#include "text/answers/blank.h"
 #include "text/answers/json_copier.h"
 #include "text/answers/json_text.h"
+#include "text/answers/text_cursor.h"
 
 namespace hocket {
 namespace {
 
 constexpr int kLiteralDepthMax = 64;
 
-// Reads by recursive descent over `text_`; every function leaves at_ behind the text it read.
-class LiteralReader {
+// Reads by recursive descent.
+class LiteralReader : TextCursor {
  public:
-  explicit LiteralReader(std::string_view text) : text_(text) {}
+  explicit LiteralReader(std::string_view text) : TextCursor(text) {}
 
   std::optional<std::string> whole() {
     std::string out;
@@ -25,18 +25,6 @@ class LiteralReader {
   }
 
  private:
-  bool ended() const { return at_ == text_.size(); }
-  char here() const { return ended() ? '\0' : text_[at_]; }
-  void skip_blanks() {
-    while (!ended() && is_blank(here())) ++at_;
-  }
-  bool take(char c) {
-    skip_blanks();
-    if (here() != c || ended()) return false;
-    ++at_;
-    return true;
-  }
-
   bool value(std::string& out, int depth) {
     if (depth > kLiteralDepthMax) return false;
     skip_blanks();
@@ -230,9 +218,6 @@ class LiteralReader {
     out += copied;
     return true;
   }
-
-  std::string_view text_;
-  size_t at_ = 0;
 };
 
 }  // namespace
