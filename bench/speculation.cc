@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -245,6 +246,7 @@ Result<bool> measure_all(const BenchSpeculationOptions& options) {
         const SpeculationPoint point{answers, context, percent};
         HOCKET_TRY(const SpeculationResult result, measure_point(options, point, *fixed, *gated));
         print_point(options, point, result);
+        std::fflush(stdout);  // points take long, and a pipe holds lines back
         is_equal &= result.is_equal;
       }
     }
