@@ -38,7 +38,7 @@ struct Left {
 };
 struct Splitter {
   template <class A>
-  Left<A> operator<<(const A& a) const {
+  Left<A> operator<=>(const A& a) const {
     return {a};
   }
 };
@@ -80,13 +80,12 @@ inline std::string sentence(const char* condition, const Verdict& v) {
 }  // namespace check_detail
 }  // namespace hocket
 
-// The left side may differ in signedness; the right operand of << is the caller's whole condition.
-#pragma GCC diagnostic ignored "-Wparentheses"
-#define HOCKET_CHECK(condition)                                                               \
-  do {                                                                                        \
-    if (auto hocket_verdict =                                                                 \
-            ::hocket::check_detail::verdict(::hocket::check_detail::Splitter{} << condition); \
-        !hocket_verdict.ok) [[unlikely]]                                                      \
-      ::hocket::check_failed(__FILE__, __LINE__,                                              \
-                             ::hocket::check_detail::sentence(#condition, hocket_verdict));   \
+// <=> binds more tightly than every comparison and less tightly than arithmetic, so it takes the left side alone.
+#define HOCKET_CHECK(condition)                                                                \
+  do {                                                                                         \
+    if (auto hocket_verdict =                                                                  \
+            ::hocket::check_detail::verdict(::hocket::check_detail::Splitter{} <=> condition); \
+        !hocket_verdict.ok) [[unlikely]]                                                       \
+      ::hocket::check_failed(__FILE__, __LINE__,                                               \
+                             ::hocket::check_detail::sentence(#condition, hocket_verdict));    \
   } while (false)
