@@ -103,6 +103,15 @@ struct Batch {
   }
   // Returns true if there is nothing to run.
   bool empty() const { return slices.empty() && !idle_step; }
+  // Removes all rows, and keeps the memory of the lists.
+  void clear() {
+    mode = ForwardMode::idle;
+    slices.clear();
+    copies.clear();
+    num_rows = num_decode_rows = num_long_slices = num_long_rows = num_drafts = 0;
+    cached_tokens = 0;
+    idle_step = false;
+  }
 };
 
 // The state of an answer's grammar after a token.

@@ -15,9 +15,7 @@ bool contains(const std::vector<TokenId>& ids, TokenId id) {
 }  // namespace
 
 void Scheduler::State::commit(std::span<const SampledToken> sampled) {
-  Batch& done = in_flight[0] == batches.data() ? batches[0] : batches[1];
-  in_flight[0] = in_flight[1];
-  --num_in_flight;
+  Batch& done = batches.take_oldest();
   rows_total += static_cast<uint64_t>(done.num_rows);
   size_t num_used = 0;
   for (Slice& slice : done.slices) {

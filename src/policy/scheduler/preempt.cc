@@ -98,7 +98,7 @@ bool PrefillPass::preempt_for_head() {
     window_need -= s_.num_window_pages_alone(victim) + s_.reserved_window_pages(victim);
   }
   if (lacks()) return false;
-  if (s_.rows_in_flight()) {
+  if (s_.batches.has_rows()) {
     s_.retraction_pending = true;
     return false;
   }

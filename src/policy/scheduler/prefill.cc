@@ -159,7 +159,7 @@ bool PrefillPass::continue_chunked() {
   if (!has_room) {
     // Otherwise no page would ever be freed: a prompt begins only if prompts in chunks can finish.
     const bool others_hold_pages =
-        !s_.batch->empty() || !s_.running.empty() || !s_.leaving.empty() || s_.rows_in_flight();
+        !s_.batch->empty() || !s_.running.empty() || !s_.leaving.empty() || s_.batches.has_rows();
     HOCKET_CHECK(others_hold_pages);
     return false;
   }

@@ -18,8 +18,9 @@ constexpr int kStepsBetweenTries = 16;
 }  // namespace
 
 void Scheduler::State::schedule() {
-  HOCKET_CHECK((num_in_flight < 2 && (num_in_flight == 0 || in_flight[0]->num_drafts == 0)));
-  begin_batch();
+  HOCKET_CHECK(!batches.has_drafts());
+  batch = &batches.begin();
+  num_decoding = 0;
   choose();
   if (options.hooks != nullptr) batch->idle_step = options.hooks->agree(*batch) && batch->empty();
   if (!batch->empty()) launch();
@@ -28,7 +29,7 @@ void Scheduler::State::schedule() {
 void Scheduler::State::choose() {
   apply_timeouts();
   ask_held();
-  if (!rows_in_flight() && std::exchange(retraction_pending, false)) admission_blocked = false;
+  if (!batches.has_rows() && std::exchange(retraction_pending, false)) admission_blocked = false;
   if (retraction_pending) return;
   if (running.empty() || ++steps_blocked >= kStepsBetweenTries) admission_blocked = false;
   if (num_active() == 0 && waiting.empty()) {
@@ -39,17 +40,11 @@ void Scheduler::State::choose() {
   if (mixes()) num_decoding = prepare_decode();
   if (!retraction_pending) prefill();
   if (!mixes() && !retraction_pending && batch->empty()) num_decoding = prepare_decode();
-  if (batch->empty() && num_decoding == 0 && !rows_in_flight()) {
+  if (batch->empty() && num_decoding == 0 && !batches.has_rows()) {
     admission_blocked = false;  // the last running request had to be ended
     prefill();
   }
   add_decode_rows();
-}
-
-// Returns true if a batch with rows is in flight; an idle step uses no pages.
-bool Scheduler::State::rows_in_flight() const {
-  return std::ranges::any_of(std::span(in_flight).first(static_cast<size_t>(num_in_flight)),
-                             [](const Batch* other) { return !other->slices.empty(); });
 }
 
 // Predicts `admission_blocked` after the next step: a request that surely ends clears it, and so do
@@ -80,19 +75,6 @@ void Scheduler::State::ask_held() {
       close(std::move(request));
     }
   }
-}
-
-void Scheduler::State::begin_batch() {
-  const bool first_is_free = num_in_flight == 0 || in_flight[0] != batches.data();
-  batch = first_is_free ? batches.data() : &batches[1];
-  batch->mode = ForwardMode::idle;
-  batch->slices.clear();
-  batch->copies.clear();
-  batch->num_rows = 0;
-  batch->num_decode_rows = batch->num_long_slices = batch->num_long_rows = batch->num_drafts = 0;
-  batch->cached_tokens = 0;
-  batch->idle_step = false;
-  num_decoding = 0;
 }
 
 // Adds the rows of answers. If not all rows of forced tokens have room, the others come in later
@@ -192,8 +174,8 @@ void Scheduler::State::launch() {
   batch->num_waiting = waiting.size();
   batch->pending_tokens = waiting.num_tokens();
   for (const auto& request : chunked) batch->pending_tokens += request->uncomputed();
-  batch->overlapped = num_in_flight > 0;
-  in_flight[static_cast<size_t>(num_in_flight++)] = batch;
+  batch->overlapped = batches.size() > 0;
+  batches.launch();
 }
 
 void Scheduler::State::add_rows(Request& request, int len) {
@@ -238,7 +220,7 @@ int Scheduler::State::prepare_decode() {
   const auto requests = running.requests();
   if (std::ranges::none_of(requests, [](const auto& request) { return request->decodes(); }))
     return 0;
-  if (rows_in_flight() && running.num_pages_needed() > num_takeable_pages()) {
+  if (batches.has_rows() && running.num_pages_needed() > num_takeable_pages()) {
     retraction_pending = true;
     return 0;
   }

@@ -37,10 +37,7 @@ Scheduler::State::State(SchedulerOptions scheduler_options)
   if (!sound) log::error("{}", sound.error().message);
   HOCKET_CHECK(sound.has_value());
   const auto most = static_cast<size_t>(options.max_running_requests) + 1;
-  for (Batch& one : batches) {
-    one.slices.reserve(most);
-    one.copies.reserve(most);
-  }
+  batches.reserve(most);
   offers.reserve(most);
   chunked.reserve(static_cast<size_t>(options.max_chunked_requests));
   leaving.reserve(2 * most);
@@ -224,7 +221,7 @@ const Batch& Scheduler::schedule(TimePoint now) {
   state_->now = now;
   state_->cache.tell_listeners();
   state_->schedule();
-  return *state_->batch;
+  return state_->batches.newest();
 }
 
 void Scheduler::note_duration(const Batch& batch, Duration took) {
@@ -233,7 +230,7 @@ void Scheduler::note_duration(const Batch& batch, Duration took) {
 }
 
 void Scheduler::commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now) {
-  HOCKET_CHECK(state_->num_in_flight > 0 && &batch == state_->in_flight[0]);
+  HOCKET_CHECK(state_->batches.is_oldest(batch));
   state_->now = now;
   state_->commit(sampled);
 }

@@ -10,13 +10,13 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "policy/cache/page_allocator.h"
 #include "policy/cache/radix_cache.h"
+#include "policy/scheduler/batches_in_flight.h"
 #include "policy/scheduler/new_token_ratio.h"
 #include "policy/scheduler/prefill_adder.h"
 #include "policy/scheduler/running_batch.h"
@@ -35,10 +35,8 @@ struct Scheduler::State {
 
   // schedule.cc
   void schedule();
-  void begin_batch();
   void choose();
   void ask_held();
-  bool rows_in_flight() const;
   NextStepForecast forecast_next_step() const;
   void add_decode_rows();
   void launch();
@@ -132,11 +130,8 @@ struct Scheduler::State {
   std::vector<std::unique_ptr<Request>> leaving;  // ended requests with rows in flight
   std::vector<std::unique_ptr<Request>> finished;
 
-  std::array<Batch, 2> batches;
-  Batch* batch = batches.data();  // the batch of the last schedule()
-  // Batches that wait for their commit, the older first.
-  std::array<const Batch*, 2> in_flight = {};
-  int num_in_flight = 0;
+  BatchesInFlight batches;
+  Batch* batch = nullptr;           // the batch that schedule() makes
   bool retraction_pending = false;  // true: a request must lose its pages once nothing is in flight
   NewTokenRatio ratio;
   // True if no waiting request fits. Admission is tried again when something changes, or when some
