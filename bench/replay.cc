@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/json_text.h"
+#include "base/mutex.h"
 #include "base/text_file.h"
 #include "server/http/sse.h"
 #include "server/observe/request_record.h"
@@ -228,7 +228,7 @@ Result<Dump> read_dump(const std::vector<std::string>& paths) {
 
 ReplayResult replay_dump(const Dump& dump, const ReplayOptions& options) {
   ReplayResult result;
-  std::mutex mutex;  // protects result
+  Mutex mutex;  // protects result
   std::atomic<size_t> next{0};
   const TimePoint start = RealClock().now();
   const auto client = [&] {
@@ -239,7 +239,7 @@ ReplayResult replay_dump(const Dump& dump, const ReplayOptions& options) {
       std::this_thread::sleep_until(due);
       const double late_ms = to_ms(RealClock().now() - due);
       const Attempt attempt = ask(connection, request);
-      std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       result.late_ms_max = std::max(result.late_ms_max, late_ms);
       add(request, attempt, result);
     }

@@ -44,6 +44,8 @@ NO_SUBJECT = {
     "//": re.compile(r"//[/!<]*\s+(what|of|who|whose|whom)\b", re.IGNORECASE),
     "#": re.compile(r'(?:(?:^|\s)#\s+|^\s*"{3})(what|of|who|whose|whom)\b', re.IGNORECASE),
 }
+STD_MUTEX = re.compile(r"\bstd::(recursive_|shared_|timed_)?mutex\b")
+MUTEX = "src/base/mutex.h"
 PAGE = re.compile(r"\bdocs/[\w/]+\.md\b")
 GUIDES = ("CONTRIBUTING.md", "src/README.md", "docs/architecture.md")  # pages for newcomers; all files that they name must exist
 FILE = re.compile(r"(?<![\w./-])[\w.-]+(?:/[\w.-]+)+\.(?:h|cc|rs|py|sh|txt|md|mjs|json)\b")
@@ -76,6 +78,12 @@ def changed_since_tidied():
 
 def is_code(name):
     return name.split("/")[0] in CODE_FOLDERS and name.endswith((".h", ".cc"))
+
+
+def guards_data(name):
+    """True for the code of the product, whose mutexes clang checks; tests and fuzzers may use the standard library's."""
+    is_test = re.search(r"(_test|_testing|_fixture|_fuzz)\.(cc|h)$|(^|/)tests/", name)
+    return is_code(name) and name != MUTEX and not is_test
 
 
 def run(command, **options):
@@ -190,6 +198,8 @@ def check_text(files, root=ROOT):
             for file in FILE.findall(line) if name in GUIDES else ():
                 if not any((root / place / file).is_file() for place in ("", "src", path.parent)):
                     faults.append(f"{name}:{number}: there is no {file}")
+            if guards_data(name) and STD_MUTEX.search(line):
+                faults.append(f"{name}:{number}: base/mutex.h has the mutex that clang can check")
             if is_code(name) and len(line) > COLUMNS:
                 faults.append(f"{name}:{number}: {len(line)} columns; the limit is {COLUMNS}")
         mark = comment_mark(name)

@@ -59,6 +59,13 @@ class LintTest(unittest.TestCase):
         self.assertIn("names the place", self.faults("tools/x.py", "# /" + "home/someone")[0])
         self.assertEqual(self.faults("README.md", "a shared expert, std::shared_ptr, work/ahead"), [])
 
+    def test_the_product_has_mutexes_that_clang_checks(self):
+        self.assertIn("base/mutex.h", self.faults("bench/a.cc", "std::mutex mutex;")[0])
+        self.assertIn("base/mutex.h", self.faults("src/base/a.cc", "std::shared_mutex mutex;")[0])
+        for name in ("src/base/mutex_test.cc", "src/server/tests/a.cc", "src/base/a_testing.cc", "fuzz/a_fuzz.cc"):
+            self.assertEqual(self.faults(name, "std::mutex mutex;"), [])
+        self.assertEqual(self.faults("src/base/b.cc", "std::condition_variable news;"), [])
+
     def test_loose_ends_and_missing_guards(self):
         self.assertIn("a loose end", self.faults("src/base/a.cc", "// TO" + "DO later")[0])
         self.assertIn("no #pragma once", self.faults("src/base/a.h", "int x;\n")[0])
