@@ -25,7 +25,7 @@ constexpr std::string_view dtype_name(DType t) {
   return "?";
 }
 
-// The format of a weight matrix in memory (compute/kernels/packed_weight.h).
+// The format of a weight matrix in memory (compute/kernels/arithmetic/packed_weight.h).
 enum class WeightFormat : uint8_t { bf16, f32, fp8, int8, int4, mxfp4, mxfp8, nvfp4 };
 
 constexpr std::string_view weight_format_name(WeightFormat f) {
