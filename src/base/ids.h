@@ -9,7 +9,6 @@ namespace hocket {
 enum class TokenId : int32_t {};     // an entry of the vocabulary
 enum class PageId : int32_t {};      // a KV page; kNoPage: none
 enum class RequestId : uint64_t {};  // unique in this process, never reused
-enum class ExpertId : int32_t {};    // an expert of one layer
 
 inline constexpr PageId kNoPage{-1};
 

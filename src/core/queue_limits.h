@@ -1,6 +1,5 @@
-// The limits at which a client's request is refused because others came before it, in the order in
-// which the request meets them. Each is answered with queue_full, which this header alone makes for
-// clients:
+// The limits at which a client is refused because others came before it, by the room that checks
+// them. Each is answered with queue_full, which this header alone makes for clients:
 //
 //   return fail(queue_full(queue_limits::kLiveTexts, options_.max_live));
 #pragma once
@@ -46,7 +45,7 @@ inline constexpr WithNumber kForwarded{"{} requests are with other ranks", kRetr
 inline constexpr WithNumber kLiveTexts{"{} texts are under way", kRetryAfter};
 // engine: --max-queued-requests of all ranks together, and half of it for a request's later texts
 inline constexpr WithNumbers kLaterTexts{
-    "{} texts wait already; those of a request of several may fill half of the queue, {}",
+    "{} texts wait already; the second and later texts of a request may wait only below {}, half of the queue",
     "ask again later, send fewer texts in a request, or raise --max-queued-requests"};
 inline constexpr WithNumbers kRequests{"{} requests are waiting already, the limit is {}",
                                        "ask again later, or raise --max-queued-requests"};
@@ -56,7 +55,7 @@ inline constexpr WithNumbers kGrammars{
     "{} grammars wait to be compiled already, or {} of this client", "ask again later"};
 inline constexpr WithNumber kLargeGrammars{"{} large grammars wait to be compiled already",
                                            "ask again later, or for a smaller grammar"};
-// policy/scheduler: the same limit again, of one rank
+// policy/scheduler: --max-queued-requests of one rank
 inline constexpr WithNumber kRequestsOfRank{"{} requests wait already, as many as are allowed",
                                             "try again later, or raise --max-queued-requests"};
 inline constexpr QueueLimit<int64_t, int64_t, int64_t> kTokensOfRank{

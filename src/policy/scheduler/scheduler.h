@@ -44,12 +44,15 @@ struct SchedulerOptions {
   int state_tokens = kDeltaBlock;  // tokens between two states; others in tests only
   int kept_state_interval = 4096;  // a long prompt leaves a state about every so many tokens
   // Models with sliding windows: pages of the window layers, and how many tokens such a layer sees,
-  // a token's own included; 0: no such model. They hold two requests, or all that the pages hold.
+  // a token's own included; 0: no such model. At least enough for two requests, or
+  // num_pages if that is less.
   int num_window_pages = 0;
   int window_tokens = 0;
   int most_forced = kMostForcedTokens;  // tokens that a grammar forces at once
   int max_running_requests = 256;
-  int max_answer_rows = 0;  // all answers in a step; 0, and at least: max_running_requests
+  // Most rows of answers in a step, drafts and forced tokens included. A smaller number is raised to
+  // max_running_requests.
+  int max_answer_rows = 0;
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;   // 0: no limit
   int chunk_tokens = 2048;         // -1: prompts are never cut
@@ -57,7 +60,7 @@ struct SchedulerOptions {
   int max_chunked_requests = 1;    // prompts that may be partly computed at the same time
   PrefillPolicy prefill_policy = PrefillPolicy::prefill_first;
   // PrefillPolicy::latency uses these: longest time between two tokens of a request (> 0), and the
-  // share of a step's time that prompts get whatever itl_goal is (below 1).
+  // least share of a step's time that prompts get, even if itl_goal is then missed (below 1).
   Duration itl_goal{};
   double prompt_share = 0;
   double conservativeness = 1.0;  // factor of the memory reserved for running requests

@@ -91,7 +91,6 @@ Result<ModelFormats> choose_model_formats(const AnswerSettings& settings,
   std::vector<std::string_view> marks = marks_of(formats.tools);
   for (const std::string_view mark : marks_of(formats.reasoning)) marks.push_back(mark);
   formats.kept = control_tokens_of(marks, *tokenizer);
-  if (formats.reasoning) formats.reasoning_close = tokenizer->find(formats.reasoning.close);
   log_formats(formats);
   return formats;
 }

@@ -38,8 +38,7 @@ struct ModelFormats {
   ReasoningFormat reasoning;
   ReasoningField reasoning_field = ReasoningField::reasoning_content;
   TemplateTraits traits;
-  std::vector<TokenId> kept;               // control tokens whose text the parser needs
-  std::optional<TokenId> reasoning_close;  // set if the closing mark is one token
+  std::vector<TokenId> kept;  // control tokens whose text the parser needs
   bool tools_by_flag = false, reasoning_by_flag = false;
 
   bool effort_is_budget() const { return reasoning && !traits.uses_effort; }

@@ -22,6 +22,19 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using Code = boost::system::error_code;
 
+constexpr double kWarnDaysBeforeExpiry = 14;
+
+// Loads the certificate, and warns if clients will soon refuse it.
+Result<TlsIdentity> load_tls(const TlsFiles& files) {
+  HOCKET_TRY(TlsIdentity identity, load_tls_identity(files));
+  if (identity.days_left < 0)
+    log::warn("the certificate {} has expired; renew it and send SIGHUP", files.certificate);
+  else if (identity.days_left < kWarnDaysBeforeExpiry)
+    log::warn("the certificate {} expires in {:.1f} days; renew it and send SIGHUP",
+              files.certificate, identity.days_left);
+  return identity;
+}
+
 // Posts the connection to its loop's thread, which gives it a place and closes another one if
 // needed.
 void hand_over(const std::shared_ptr<HttpCore>& core, HttpCore::Loop& loop, tcp::socket socket) {
@@ -122,7 +135,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::create(HttpOptions options, Http
   }
   asio::io_context& first = core->loops.front()->context;
   if (!core->options.tls.empty()) {
-    HOCKET_TRY(TlsIdentity identity, load_tls_identity(core->options.tls));
+    HOCKET_TRY(TlsIdentity identity, load_tls(core->options.tls));
     const MutexLock lock(core->mutex);
     core->tls = std::move(identity.context);
   }
@@ -166,7 +179,7 @@ HttpCounts HttpServer::counts() const {
 
 Result<void> HttpServer::reload_tls() {
   if (core_->options.tls.empty()) return {};
-  HOCKET_TRY(TlsIdentity identity, load_tls_identity(core_->options.tls));
+  HOCKET_TRY(TlsIdentity identity, load_tls(core_->options.tls));
   MutexLock lock(core_->mutex);
   core_->tls = std::move(identity.context);
   return {};
