@@ -263,6 +263,10 @@ FlagGroup overlap_flags(ServerSettings& s) {
             "how exchanges between ranks are hidden: auto (the default: measured), none, "
             "single-batch, two-batch, or an order by name",
             ""},
+           {"overlap-order-prefill", &p.overlap_order_prefill,
+            "--overlap of steps with prompts, if it differs", ""},
+           {"overlap-order-decode", &p.overlap_order_decode,
+            "--overlap of steps of answers alone, if it differs", ""},
            {"overlap-plan", &p.overlap_plan,
             "YAML file of more orders; the first is played unless --overlap says otherwise", ""},
            {"enable-two-batch-overlap", &p.enable_two_batch_overlap, "--overlap two-batch", ""},

@@ -50,9 +50,15 @@ const std::map<std::string_view, std::string_view>& translations() {
       {"--dbo-prefill-token-threshold",
        "nothing: --overlap auto measures from how many rows on two halves pay"},
       {"--enable_prefill_microbatch_overlap",
-       "nothing: --overlap auto is the default; --enable-two-batch-overlap forces two halves"},
+       "nothing: --overlap auto is the default; --overlap-order-prefill two-batch forces two "
+       "halves"},
       {"--enable_decode_microbatch_overlap",
-       "nothing: --overlap auto is the default; --enable-two-batch-overlap forces two halves"},
+       "nothing: --overlap auto is the default; --overlap-order-decode two-batch forces two "
+       "halves"},
+      {"--tp", "--ep-size N: ranks share experts, and no matrix is cut"},
+      {"--ep", "--ep-size N"},
+      {"--disable_cudagraph", "nothing: there are no graphs to disable"},
+      {"--disable-cuda-graph", "nothing: there are no graphs to disable"},
       {"-m", "--model-path"},
       {"--model", "--model-path"},
       {"-t", "--cpu-bind or --num-threads"},

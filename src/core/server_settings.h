@@ -148,6 +148,8 @@ struct ParallelSettings {
   // Hides exchanges behind compute (engine/ranks/overlap_settings.h): auto, none, single-batch,
   // two-batch, or an order. Empty: the first order of overlap_plan, or auto if there is no plan.
   std::string overlap;
+  // The same for steps with prompts and for steps of answers alone; empty: as `overlap`.
+  std::string overlap_order_prefill, overlap_order_decode;
   std::string overlap_plan;  // a file of orders in addition to the built-in ones
   bool enable_two_batch_overlap = false, enable_single_batch_overlap = false;
   double tbo_token_distribution_threshold = 0.48;  // SplitOptions (compute/forward/split.h)

@@ -29,6 +29,7 @@ struct Order {
   std::string name;
   int num_halves = 1;
   std::vector<Slot> slots;
+  bool forced_only = false;  // no candidate of the planner, because another order is never slower
 
   int lag_max() const;
   bool operator==(const Order&) const = default;

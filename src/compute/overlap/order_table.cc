@@ -18,7 +18,7 @@ uint32_t fingerprint_of(const std::vector<Order>& orders) {
   const auto add = [&](uint64_t value) { sum = mix64(sum ^ value) + kMixStep; };
   for (const Order& order : orders) {
     for (const char c : order.name) add(static_cast<uint8_t>(c));
-    add(uint64_t{0x100} + order.num_halves);
+    add(uint64_t{0x100} + order.num_halves + (order.forced_only ? 0x80 : 0));
     for (const Slot& slot : order.slots)
       add(uint64_t{slot.half} << 16 | uint64_t{static_cast<uint8_t>(slot.op)} << 8 | slot.lag);
     add(uint64_t{0x200});

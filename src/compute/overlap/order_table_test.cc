@@ -27,9 +27,10 @@ TEST(OrderTable, AllAreLegalForEveryGraph) {
 TEST(OrderTable, SerialIsFirstThenTheOthersByName) {
   EXPECT_EQ(table().names(),
             "serial, four-phase, lightllm-decode, lightllm-decode-late-shared, lightllm-prefill, "
-            "sglang-decode, sglang-prefill, single-batch-combine, single-batch-dispatch");
+            "lightllm-prefill-early, sglang-decode, sglang-prefill, single-batch-combine, "
+            "single-batch-dispatch");
   EXPECT_EQ(&table().at(0), &serial_order());
-  EXPECT_EQ(table().size(), 9);
+  EXPECT_EQ(table().size(), 10);
   EXPECT_EQ(table().user_begin(), table().size());
   for (int i = 0; i < table().size(); ++i) EXPECT_EQ(table().find(table().at(i).name), i);
   EXPECT_EQ(table().find("four-phases"), -1);
@@ -77,12 +78,35 @@ TEST(OrderTable, NamedOrdersHideWhatTheirAuthorsSay) {
   EXPECT_EQ(hides("sglang-decode"),
             "D(a): S(a) A0(b) | D(b): S(b) A0(a) | K(a): A1(b) G(b) | K(b): A1(a) G(a)");
   EXPECT_EQ(hides("lightllm-prefill"),
+            "D(a): A0(b) A1(b) | D(b): S(a) S(b) M(a) | K(a): M(b) | K(b): A0(a) A1(a)");
+  EXPECT_EQ(hides("lightllm-prefill-early"),
             "D(a): A0(b) A1(b) | D(b): S(a) S(b) M(a) | K(a): M(b) | K(b): A0(a) A1(a) G(a)");
   EXPECT_EQ(hides("lightllm-decode"),
             "D(a): A0(b) A1(b) G(b) | D(b): M(a) | K(a): M(b) | K(b): A0(a) A1(a) G(a)");
   EXPECT_EQ(hides("lightllm-decode-late-shared"),
             "D(a): S(a) A0(b) A1(b) G(b) | D(b): S(b) M(a) | K(a): M(b) | "
             "K(b): A0(a) A1(a) G(a)");
+}
+
+// Returns how many transfers the order has under way at the same time, at most.
+int most_transfers(const Order& order) {
+  int now = 0, most = 0;
+  for (int layer = 0; layer < 3; ++layer)
+    for (const Slot& slot : order.slots) {
+      if (slot.op == Op::dispatch_start || slot.op == Op::combine_start)
+        most = std::max(most, ++now);
+      const bool is_begun = layer > 0 || slot.lag == 0;
+      if ((slot.op == Op::dispatch_wait || slot.op == Op::combine_wait) && is_begun) --now;
+    }
+  return most;
+}
+
+TEST(OrderTable, OnlyTheseOrdersHaveSeveralTransfersUnderWay) {
+  for (const std::string_view name :
+       {"serial", "four-phase", "lightllm-prefill", "lightllm-decode"})
+    EXPECT_EQ(most_transfers(testing::order_named(name)), 1) << name;
+  for (const std::string_view name : {"sglang-prefill", "lightllm-prefill-early"})
+    EXPECT_EQ(most_transfers(testing::order_named(name)), 2) << name;
 }
 
 // A file that is removed at the end of the test.
@@ -196,7 +220,9 @@ TEST(OrderYaml, SaysLineAndRemedyOfEveryMistake) {
       {"name: x\nslots: [", "f:2: ", "YAML as docs/contracts/overlap.md shows"},
       {"name: x\nhalves: 1\nslot: [a.gate]", "f:3: 'slot' is no part of an order", "slots"},
       {"name: x\nhalves: 1\ncolour: red", "f:3: 'colour' is no part of an order",
-       "one of name, halves, slots"},
+       "one of name, halves, slots, forced_only"},
+      {"name: x\nhalves: 1\nforced_only: perhaps\nslots: []",
+       "f:3: forced_only is not true or false", "forced_only: true"},
       {"name: x\nname: y\nhalves: 1", "f:2: name is said twice", "say it once"},
       {"name: x\nhalves: 2", "f:1: slots is missing", "add slots:"},
       {"name: X y\nhalves: 1\nslots: []", "f:1: that is no name for an order",

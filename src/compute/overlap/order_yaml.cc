@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kMaxNameLength = 48;
 constexpr int kMostFileOrders = 64;  // in one file
-constexpr std::array<std::string_view, 3> kKeys = {"name", "halves", "slots"};
+constexpr std::array<std::string_view, 4> kKeys = {"name", "halves", "slots", "forced_only"};
+constexpr size_t kNumNeededKeys = 3;  // the first ones
 // These words have another meaning where orders are chosen.
 constexpr std::array<std::string_view, 4> kTaken = {"auto", "none", "single-batch", "two-batch"};
 
@@ -33,6 +34,9 @@ class OrderReader {
     HOCKET_TRY(made.order.name, read_name(root["name"]));
     made.line = line_of(root["name"]);
     HOCKET_TRY(made.order.num_halves, read_halves(root["halves"]));
+    if (const YAML::Node forced = root["forced_only"];
+        forced && !YAML::convert<bool>::decode(forced, made.order.forced_only))
+      return fail(at(forced, "forced_only is not true or false").with_fix("forced_only: true"));
     const YAML::Node slots = root["slots"];
     if (!slots.IsSequence())
       return fail(
@@ -61,11 +65,11 @@ class OrderReader {
       const auto known = std::ranges::find(kKeys, key);
       if (known == kKeys.end())
         return fail(at(entry.first, "'{}' is no part of an order", key)
-                        .with_fix(nearest_of(key, kKeys, "name, halves, slots")));
+                        .with_fix(nearest_of(key, kKeys, "name, halves, slots, forced_only")));
       if (++count[known - kKeys.begin()] > 1)
         return fail(at(entry.first, "{} is said twice", key).with_fix("say it once"));
     }
-    for (size_t i = 0; i < kKeys.size(); ++i)
+    for (size_t i = 0; i < kNumNeededKeys; ++i)
       if (count[i] == 0)
         return fail(at(root, "{} is missing", kKeys[i]).with_fix(fmt::format("add {}:", kKeys[i])));
     return {};
@@ -228,7 +232,8 @@ Result<Order> parse_order(std::string_view yaml, std::string_view where) {
 
 std::string to_yaml(const Order& order) {
   constexpr size_t kWidth = 100;
-  std::string text = fmt::format("name: {}\nhalves: {}\nslots: [", order.name, order.num_halves);
+  std::string text = fmt::format("name: {}\nhalves: {}\n{}slots: [", order.name, order.num_halves,
+                                 order.forced_only ? "forced_only: true\n" : "");
   size_t column = kWidth;
   for (size_t i = 0; i < order.slots.size(); ++i) {
     const std::string slot =

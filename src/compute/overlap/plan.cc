@@ -69,23 +69,17 @@ bool allows(const OverlapChoice& choice, PlanKind kind) {
          (choice.mode == two_batch && kind == PlanKind::two_batch);
 }
 
-Plan first_plan(const OverlapChoice& choice, const OrderTable& orders) {
+Plan first_plan(const OverlapChoice& choice, Phase phase, const OrderTable& orders) {
   switch (choice.mode) {
     case OverlapChoice::Mode::single_batch:
       return {.order = orders.find("single-batch-combine")};
     case OverlapChoice::Mode::two_batch:
-      return {.order = orders.find("four-phase")};
+      return {.order = orders.find(phase == Phase::prefill ? "sglang-prefill" : "sglang-decode")};
     case OverlapChoice::Mode::order:
       return {.order = choice.order};
     default:
       return {};
   }
-}
-
-std::string flag_of(const OverlapChoice& choice, const OrderTable& orders) {
-  if (choice.mode == OverlapChoice::Mode::order) return "--overlap " + orders.at(choice.order).name;
-  return choice.mode == OverlapChoice::Mode::two_batch ? "--enable-two-batch-overlap"
-                                                       : "--enable-single-batch-overlap";
 }
 
 std::string_view plan_kind_name(PlanKind kind) {

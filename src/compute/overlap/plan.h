@@ -7,12 +7,14 @@
 //   two-batch     two halves in an order of the table; parts too, where that pays
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "compute/overlap/order_table.h"
+#include "compute/overlap/stage_times.h"
 
 namespace hocket {
 
@@ -47,7 +49,7 @@ PlanId id_of(const Plan& plan);
 // `none`.
 std::optional<Plan> plan_of(PlanId id, const OrderTable& orders);
 
-// The value of --overlap: what the user allows or forces.
+// The value of --overlap, or of its flag for a phase: what the user allows or forces.
 struct OverlapChoice {
   enum class Mode : uint8_t {
     automatic,     // auto
@@ -57,13 +59,15 @@ struct OverlapChoice {
     order,         // the name of an order, of the table or of --overlap-plan
   };
   Mode mode = Mode::automatic;
-  int order = 0;  // only Mode::order: index in the table
+  int order = 0;          // only Mode::order: index in the table
+  std::string flag = {};  // how the user forced it: "--overlap four-phase"
 };
+using OverlapChoices = std::array<OverlapChoice, kNumPhases>;  // by Phase
+
 bool allows(const OverlapChoice& choice, PlanKind kind);
-// Returns the plan that is played before anything is known.
-Plan first_plan(const OverlapChoice& choice, const OrderTable& orders);
-// Returns the flag and value of a choice that forces a plan: "--enable-two-batch-overlap".
-std::string flag_of(const OverlapChoice& choice, const OrderTable& orders);
+// Returns the plan that is played before anything is known. Two halves begin with SGLang's order of
+// the phase.
+Plan first_plan(const OverlapChoice& choice, Phase phase, const OrderTable& orders);
 
 PlanKind kind_of(const Plan& plan, const OrderTable& orders);
 std::string_view plan_kind_name(PlanKind kind);  // "none", "single-batch", "two-batch"

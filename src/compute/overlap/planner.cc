@@ -86,7 +86,8 @@ PlanRecord& Planner::record_for(const Bucket& bucket) {
   });
   if (found == records_.end()) {
     found = std::ranges::min_element(records_, {}, &PlanRecord::last_used);
-    const Plan plan = first_plan(options_.choice, *options_.orders);
+    const Plan plan = first_plan(options_.choices[static_cast<size_t>(bucket.phase)], bucket.phase,
+                                 *options_.orders);
     found->begin(bucket, {plan, kind_of(plan, *options_.orders)});
   }
   found->last_used = ++clock_;
@@ -115,10 +116,11 @@ void Planner::search_for(PlanRecord& record) {
 // errors of two plans of one kind are much alike, so they count only if both plans were measured.
 void Planner::decide(PlanRecord& record, bool at_once) {
   const Correction correction(record);
+  const OverlapChoice& choice = choice_for(record);
   const Candidate* best = nullptr;
   Expected then;
   for (const Candidate& candidate : record.found.candidates) {
-    if (candidate.plan == record.played.plan || !allows(options_.choice, candidate.kind)) continue;
+    if (candidate.plan == record.played.plan || !allows(choice, candidate.kind)) continue;
     // A kind of which one or two measurements are remembered is tried before it is chosen.
     const int of_kind = correction.num_measured(candidate.kind);
     if (candidate.kind != record.played.kind && of_kind > 0 && of_kind < kTuning.few) continue;
@@ -139,7 +141,7 @@ void Planner::decide(PlanRecord& record, bool at_once) {
   record.evidence += is_guess ? 1 : 1 + static_cast<int>((1 - then.us / now.us) / margin);
   if (!at_once && record.evidence < kTuning.evidence_needed) return;
   record.adopt(*best);
-  record.has_log_line = is_automatic();
+  record.has_log_line = is_automatic(record);
 }
 
 void Planner::measure(PlanRecord& record, const StepReport& step, const Plan& plan) {
@@ -181,9 +183,9 @@ void Planner::note(std::span<const StepReport> reports) {
   if (record.found.candidates.empty()) return;
   if (record.measured.count() >= kTuning.few) decide(record, false);
   // The first decision is logged once it has settled; a forced plan, if it costs time.
-  if (record.is_logged || options_.choice.mode == OverlapChoice::Mode::none) return;
+  if (record.is_logged || choice_for(record).mode == OverlapChoice::Mode::none) return;
   record.has_log_line |= record.num_steps >= kTuning.steps_until_logged &&
-                         (is_automatic() || record.cost() > kTuning.logged_cost);
+                         (is_automatic(record) || record.cost() > kTuning.logged_cost);
 }
 
 Planner::Choice Planner::choose(const Bucket& next) {
@@ -191,17 +193,19 @@ Planner::Choice Planner::choose(const Bucket& next) {
   const MutexLock lock(mutex_);
   PlanRecord& record = record_for(next);
   search_for(record);
-  const auto trial = is_automatic() ? trials_.next(record) : std::nullopt;
+  const auto trial = is_automatic(record) ? trials_.next(record) : std::nullopt;
   return {trial.value_or(record.played.plan), trial.has_value()};
 }
 
-std::optional<std::string> Planner::take_log_line() {
+std::optional<Planner::LogLine> Planner::take_log_line(bool with_changes) {
   const MutexLock lock(mutex_);
-  const auto record = std::ranges::find_if(records_, &PlanRecord::has_log_line);
+  const auto record = std::ranges::find_if(records_, [&](const PlanRecord& one) {
+    return one.has_log_line && (with_changes || !is_automatic(one));
+  });
   if (record == records_.end()) return std::nullopt;
   record->has_log_line = false, record->is_logged = true;
-  if (is_automatic()) return decision_text(*record, *options_.orders);
-  return forced_text(*record, flag_of(options_.choice, *options_.orders));
+  if (is_automatic(*record)) return LogLine{.text = decision_text(*record, *options_.orders)};
+  return LogLine{.text = forced_text(*record, choice_for(*record).flag), .is_warning = true};
 }
 
 PlannerState Planner::state() const {

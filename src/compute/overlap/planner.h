@@ -50,7 +50,7 @@ class Planner {
     const OrderTable* orders = nullptr;  // outlives it
     LayerCounts layers;
     std::shared_ptr<const StageModel> prior;  // not null; FittedTimes
-    OverlapChoice choice;
+    OverlapChoices choices;
     int row_tile = 1;
     const Clock* clock = nullptr;  // outlives it
   };
@@ -65,14 +65,24 @@ class Planner {
     bool is_trial = false;
   };
   Choice choose(const Bucket& next);
-  // Returns a line for the log about a plan that changed, or about a forced plan that costs time;
-  // nothing if there is none.
-  std::optional<std::string> take_log_line();
+  // A plan that changed, or a forced plan that costs time.
+  struct LogLine {
+    std::string text;
+    bool is_warning = false;  // about a forced plan
+  };
+  // Returns a line for the log if there is one. Without `with_changes` those about plans that
+  // changed wait, so that nothing is allocated for a log that is off.
+  std::optional<LogLine> take_log_line(bool with_changes = true);
   // Returns a copy of what the planner knows.   Thread: any.
   PlannerState state() const;
 
  private:
-  bool is_automatic() const { return options_.choice.mode == OverlapChoice::Mode::automatic; }
+  const OverlapChoice& choice_for(const PlanRecord& record) const {
+    return options_.choices[static_cast<size_t>(record.border.phase)];
+  }
+  bool is_automatic(const PlanRecord& record) const {
+    return choice_for(record).mode == OverlapChoice::Mode::automatic;
+  }
   SearchQuestion question(const Bucket& bucket) const;
   PlanRecord& record_for(const Bucket& bucket) HOCKET_REQUIRES(mutex_);
   void search_for(PlanRecord& record) HOCKET_REQUIRES(mutex_);

@@ -280,7 +280,7 @@ TEST_F(PlannerTest, ForcedKindsArePlayedAndWhatTheyCostIsSaid) {
   const int lightllm = orders.find("lightllm-decode");
   const auto log_line_of = [&](OverlapChoice choice, PlanKind kind) {
     Planner::Options forced = options(prior_like(machine));
-    forced.choice = choice;
+    forced.choices = {choice, choice};
     Server server(machine, forced, 0.02);
     for (int step = 0; step < 300; ++step) {
       server.step(decode(64));
@@ -291,12 +291,15 @@ TEST_F(PlannerTest, ForcedKindsArePlayedAndWhatTheyCostIsSaid) {
     return server.log_lines.empty() ? "" : server.log_lines[0];
   };
   EXPECT_EQ(log_line_of({.mode = Mode::none}, PlanKind::none), "");
-  EXPECT_THAT(log_line_of({.mode = Mode::two_batch}, PlanKind::two_batch),
+  EXPECT_THAT(log_line_of({.mode = Mode::two_batch, .flag = "--enable-two-batch-overlap"},
+                          PlanKind::two_batch),
               ::testing::MatchesRegex("--enable-two-batch-overlap costs [0-9]+ % at decode, 64 "
                                       "rows: .+"));
-  EXPECT_THAT(log_line_of({.mode = Mode::order, .order = lightllm}, PlanKind::two_batch),
-              ::testing::MatchesRegex("--overlap lightllm-decode costs [0-9]+ % at decode, 64 "
-                                      "rows: .+ would be faster"));
+  EXPECT_THAT(
+      log_line_of({.mode = Mode::order, .order = lightllm, .flag = "--overlap lightllm-decode"},
+                  PlanKind::two_batch),
+      ::testing::MatchesRegex("--overlap lightllm-decode costs [0-9]+ % at decode, 64 "
+                              "rows: .+ would be faster"));
   machine.link_gbit = 0.5, machine.weights_share = 0;
   EXPECT_EQ(log_line_of({.mode = Mode::two_batch}, PlanKind::two_batch), "");
   log_line_of({.mode = Mode::single_batch}, PlanKind::single_batch);

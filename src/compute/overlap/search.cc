@@ -16,7 +16,8 @@ void predict_all(const SearchQuestion& q, std::span<const StageTimes> halves, in
     const Predictor predictor(halves, parts, q.layers);
     answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
     for (int order = 0; order < q.orders.size(); ++order) {
-      if (q.orders.at(order).num_halves != std::ssize(halves)) continue;
+      if (q.orders.at(order).num_halves != std::ssize(halves) || q.orders.at(order).forced_only)
+        continue;
       // Orders of one half differ only in the place of the shared expert.
       if (halves.size() == 1 && order != 0 && !q.layers.has_shared) continue;
       const Plan plan{.order = order, .parts = parts, .share = share};

@@ -74,7 +74,7 @@ class Server {
     heard_ = played(bucket, choice.plan);
     is_trial_.push_back(choice.is_trial);
     plan_ = choice.plan;
-    if (const auto line = planner_.take_log_line()) log_lines.push_back(*line);
+    if (const auto line = planner_.take_log_line()) log_lines.push_back(line->text);
     all_us += heard_->step_us;
   }
 

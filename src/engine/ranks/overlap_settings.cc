@@ -1,7 +1,9 @@
 #include "engine/ranks/overlap_settings.h"
 
-#include <span>
+#include <algorithm>
+#include <array>
 #include <string_view>
+#include <utility>
 
 #include "base/nearest.h"
 #include "compute/overlap/plan.h"
@@ -15,36 +17,74 @@ Error bad(const char* flag, std::string why, std::string fix) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag).with_fix(std::move(fix));
 }
 
-Result<OverlapChoice> named(const std::string& name, const OrderTable& orders) {
-  if (name == "auto") return OverlapChoice{};
-  if (name == "none") return OverlapChoice{.mode = Mode::none};
-  if (name == "single-batch") return OverlapChoice{.mode = Mode::single_batch};
-  if (name == "two-batch") return OverlapChoice{.mode = Mode::two_batch};
-  const int order = orders.find(name);
-  if (order >= 0) return OverlapChoice{.mode = Mode::order, .order = order};
+// Reads the value of `flag`, which is --overlap or one of its flags for a phase.
+Result<OverlapChoice> named(const char* flag, const std::string& name, const OrderTable& orders) {
+  OverlapChoice choice{.flag = fmt::format("--{} {}", flag, name)};
+  if (name == "auto") return choice;
+  choice.order = orders.find(name);
+  if (choice.order >= 0) {
+    choice.mode = Mode::order;
+    return choice;
+  }
+  choice.order = 0;
+  choice.mode = name == "none"           ? Mode::none
+                : name == "single-batch" ? Mode::single_batch
+                : name == "two-batch"    ? Mode::two_batch
+                                         : Mode::automatic;
+  if (choice.mode != Mode::automatic) return choice;
   std::vector<std::string_view> known = {"auto", "none", "single-batch", "two-batch"};
   for (int i = 0; i < orders.size(); ++i) known.push_back(orders.at(i).name);
   const auto near = nearest_name(name, known);
-  return fail(bad("overlap",
-                  fmt::format("--overlap {} is not auto, none, single-batch, two-batch or one of "
-                              "the orders {}",
-                              name, orders.names()),
-                  near ? fmt::format("--overlap {}", *near) : "--overlap auto"));
+  return fail(bad(flag,
+                  fmt::format("--{} {} is not auto, none, single-batch, two-batch or one of the "
+                              "orders {}",
+                              flag, name, orders.names()),
+                  fmt::format("--{} {}", flag, near ? *near : "auto")));
 }
 
-// Refuses --overlap if it names another kind than --enable-*-overlap.
-Result<void> check_kind(const OverlapSettings& overlap, PlanKind kind) {
+PlanKind kind_forced_by(const OverlapChoice& choice, const OrderTable& orders) {
+  switch (choice.mode) {
+    case Mode::single_batch:
+      return PlanKind::single_batch;
+    case Mode::two_batch:
+      return PlanKind::two_batch;
+    case Mode::order:
+      return kind_of({.order = choice.order}, orders);
+    default:
+      return PlanKind::none;
+  }
+}
+
+// Applies --enable-two-batch-overlap or --enable-single-batch-overlap to a phase that nothing else
+// forces. Errors: bad_value: --overlap, or the phase's own flag, names another kind.
+Result<void> force_kind(OverlapChoice& choice, PlanKind kind, const OrderTable& orders) {
   const std::string_view wanted = plan_kind_name(kind);
-  const OverlapChoice& choice = overlap.choice;
-  bool fits = choice.mode == Mode::automatic;
-  fits |= choice.mode == Mode::single_batch && kind == PlanKind::single_batch;
-  fits |= choice.mode == Mode::two_batch && kind == PlanKind::two_batch;
-  fits |= choice.mode == Mode::order && kind_of({.order = choice.order}, *overlap.orders) == kind;
-  if (fits) return {};
-  return fail(bad("overlap",
-                  fmt::format("--overlap {} and --enable-{}-overlap contradict each other",
-                              overlap.name, wanted),
-                  fmt::format("--overlap {}", wanted)));
+  if (choice.mode == Mode::automatic) {
+    choice.mode = kind == PlanKind::two_batch ? Mode::two_batch : Mode::single_batch;
+    choice.flag = fmt::format("--enable-{}-overlap", wanted);
+    return {};
+  }
+  if (kind_forced_by(choice, orders) == kind) return {};
+  return fail(
+      bad("overlap",
+          fmt::format("{} and --enable-{}-overlap contradict each other", choice.flag, wanted),
+          fmt::format("--overlap {}", wanted)));
+}
+
+std::string name_of(const OverlapChoice& choice, const OrderTable& orders) {
+  switch (choice.mode) {
+    case Mode::automatic:
+      return "auto";
+    case Mode::order:
+      return orders.at(choice.order).name;
+    default:
+      return std::string(plan_kind_name(kind_forced_by(choice, orders)));
+  }
+}
+
+std::string name_of(const OverlapChoices& choices, const OrderTable& orders) {
+  const std::string prefill = name_of(choices[0], orders), decode = name_of(choices[1], orders);
+  return prefill == decode ? prefill : fmt::format("prefill {}, decode {}", prefill, decode);
 }
 
 // Drops the choice of overlap, because a single rank sends no rows.
@@ -54,7 +94,7 @@ void drop(OverlapSettings& overlap) {
                              .to = "none",
                              .why = "one rank sends nothing that could be hidden; --ep-size 2 or "
                                     "more has an exchange"});
-  overlap.choice = {.mode = Mode::none};
+  for (OverlapChoice& choice : overlap.choices) choice = {.mode = Mode::none};
   overlap.name = "none";
 }
 
@@ -80,21 +120,24 @@ Result<OverlapSettings> choose_overlap(const ParallelSettings& s) {
     overlap.orders = std::make_shared<const OrderTable>(std::move(orders));
   }
   const OrderTable& orders = *overlap.orders;
-  overlap.name = s.overlap;
-  if (overlap.name.empty())
-    overlap.name =
-        orders.user_begin() < orders.size() ? orders.at(orders.user_begin()).name : "auto";
-  HOCKET_TRY(overlap.choice, named(overlap.name, orders));
-  if (single || two) {
-    const PlanKind kind = two ? PlanKind::two_batch : PlanKind::single_batch;
-    HOCKET_TRY_VOID(check_kind(overlap, kind));
-    if (overlap.choice.mode == Mode::automatic) {
-      overlap.name = plan_kind_name(kind);
-      overlap.choice.mode = two ? Mode::two_batch : Mode::single_batch;
-    }
+  std::string both = s.overlap;
+  if (both.empty())
+    both = orders.user_begin() < orders.size() ? orders.at(orders.user_begin()).name : "auto";
+  const std::array own = {std::pair{"overlap-order-prefill", &s.overlap_order_prefill},
+                          std::pair{"overlap-order-decode", &s.overlap_order_decode}};
+  for (size_t phase = 0; phase < own.size(); ++phase) {
+    const auto [flag, name] = own[phase];
+    OverlapChoice& choice = overlap.choices[phase];
+    HOCKET_TRY(choice, name->empty() ? named("overlap", both, orders) : named(flag, *name, orders));
+    if (single || two)
+      HOCKET_TRY_VOID(
+          force_kind(choice, two ? PlanKind::two_batch : PlanKind::single_batch, orders));
   }
-  const bool asked = overlap.choice.mode != Mode::automatic && overlap.choice.mode != Mode::none;
-  if (s.ep_size == 1 && asked) drop(overlap);
+  overlap.name = name_of(overlap.choices, orders);
+  const bool forces = std::ranges::any_of(overlap.choices, [](const OverlapChoice& choice) {
+    return choice.mode != Mode::automatic && choice.mode != Mode::none;
+  });
+  if (s.ep_size == 1 && forces) drop(overlap);
   return overlap;
 }
 

@@ -15,14 +15,14 @@ namespace hocket {
 
 struct OverlapSettings {
   std::shared_ptr<const OrderTable> orders;
-  OverlapChoice choice;
-  std::string name;  // "auto", "none", "single-batch", "two-batch", "four-phase", ..
+  OverlapChoices choices;
+  std::string name;  // "auto", "two-batch", "four-phase", ..; by phase: "prefill none, decode auto"
   std::vector<SettingChange> changes;
 };
 
-// Chooses the plans. Errors: bad_value (flags that contradict each other, an unknown order, a share
-// beyond its range), those of OrderTable::with_file. A single rank exchanges nothing, so a choice
-// of overlap is dropped there and added to `changes`.
+// Chooses the plans of both phases. Errors: bad_value (flags that contradict each other, an unknown
+// order, a share beyond its range), those of OrderTable::with_file. A single rank exchanges
+// nothing, so a choice of overlap is dropped there and added to `changes`.
 Result<OverlapSettings> choose_overlap(const ParallelSettings& settings);
 
 }  // namespace hocket

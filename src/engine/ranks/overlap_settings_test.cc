@@ -23,7 +23,7 @@ ParallelSettings two_ranks(const std::function<void(ParallelSettings&)>& change)
 OverlapSettings chosen(const std::function<void(ParallelSettings&)>& change) {
   auto made = choose_overlap(two_ranks(change));
   EXPECT_TRUE(made) << describe(made.error());
-  return made ? *std::move(made) : OverlapSettings{.orders = {}, .choice = {}, .name = "error"};
+  return made ? *std::move(made) : OverlapSettings{.orders = {}, .choices = {}, .name = "error"};
 }
 
 void expect_refused(const std::function<void(ParallelSettings&)>& change, const std::string& why,
@@ -53,7 +53,7 @@ class UserFile {
 
 TEST(OverlapSettings, NothingSaidIsAuto) {
   const OverlapSettings all = chosen([](auto&) {});
-  EXPECT_EQ(all.choice.mode, Mode::automatic);
+  EXPECT_EQ(all.choices[0].mode, Mode::automatic);
   EXPECT_EQ(all.name, "auto");
   EXPECT_EQ(all.orders->size(), OrderTable::builtin().size());
   EXPECT_TRUE(all.changes.empty());
@@ -61,20 +61,20 @@ TEST(OverlapSettings, NothingSaidIsAuto) {
 
 TEST(OverlapSettings, EachWayToSayIt) {
   const auto mode = [](const char* name) {
-    return chosen([&](auto& s) { s.overlap = name; }).choice.mode;
+    return chosen([&](auto& s) { s.overlap = name; }).choices[1].mode;
   };
   EXPECT_EQ(mode("auto"), Mode::automatic);
   EXPECT_EQ(mode("none"), Mode::none);
   EXPECT_EQ(mode("single-batch"), Mode::single_batch);
   EXPECT_EQ(mode("two-batch"), Mode::two_batch);
   const OverlapSettings order = chosen([](auto& s) { s.overlap = "four-phase"; });
-  EXPECT_EQ(order.choice.mode, Mode::order);
-  EXPECT_EQ(order.orders->at(order.choice.order).name, "four-phase");
+  EXPECT_EQ(order.choices[0].mode, Mode::order);
+  EXPECT_EQ(order.orders->at(order.choices[0].order).name, "four-phase");
   const OverlapSettings two = chosen([](auto& s) { s.enable_two_batch_overlap = true; });
-  EXPECT_EQ(two.choice.mode, Mode::two_batch);
+  EXPECT_EQ(two.choices[0].mode, Mode::two_batch);
   EXPECT_EQ(two.name, "two-batch");
   const OverlapSettings one = chosen([](auto& s) { s.enable_single_batch_overlap = true; });
-  EXPECT_EQ(one.choice.mode, Mode::single_batch);
+  EXPECT_EQ(one.choices[0].mode, Mode::single_batch);
   // Both flags name the same kind.
   EXPECT_EQ(chosen([](auto& s) {
               s.overlap = "sglang-decode";
@@ -87,8 +87,8 @@ TEST(OverlapSettings, TheFirstOrderOfAFileIsPlayedUnlessAnotherIsNamed) {
   const UserFile file;
   const OverlapSettings first = chosen([&](auto& s) { s.overlap_plan = file.path(); });
   EXPECT_EQ(first.name, "one");
-  EXPECT_EQ(first.choice.mode, Mode::order);
-  EXPECT_EQ(first.choice.order, first.orders->user_begin());
+  EXPECT_EQ(first.choices[1].mode, Mode::order);
+  EXPECT_EQ(first.choices[1].order, first.orders->user_begin());
   EXPECT_NE(first.orders->fingerprint(), OrderTable::builtin().fingerprint());
   for (const char* name : {"two", "four-phase", "auto", "none"})
     EXPECT_EQ(chosen([&](auto& s) {
@@ -96,6 +96,37 @@ TEST(OverlapSettings, TheFirstOrderOfAFileIsPlayedUnlessAnotherIsNamed) {
                 s.overlap = name;
               }).name,
               name);
+}
+
+TEST(OverlapSettings, EachPhaseMayHaveItsOwn) {
+  const OverlapSettings both = chosen([](auto& s) {
+    s.overlap = "none";
+    s.overlap_order_decode = "lightllm-decode";
+  });
+  EXPECT_EQ(both.choices[0].mode, Mode::none);
+  EXPECT_EQ(both.choices[1].mode, Mode::order);
+  EXPECT_EQ(both.choices[1].flag, "--overlap-order-decode lightllm-decode");
+  EXPECT_EQ(both.name, "prefill none, decode lightllm-decode");
+  // The flag of a kind holds for the phase that has no order of its own.
+  const OverlapSettings two = chosen([](auto& s) {
+    s.enable_two_batch_overlap = true;
+    s.overlap_order_prefill = "lightllm-prefill";
+  });
+  EXPECT_EQ(two.choices[0].mode, Mode::order);
+  EXPECT_EQ(two.choices[1].mode, Mode::two_batch);
+  EXPECT_EQ(two.choices[1].flag, "--enable-two-batch-overlap");
+  EXPECT_EQ(
+      chosen([](auto& s) { s.overlap_order_prefill = s.overlap_order_decode = "two-batch"; }).name,
+      "two-batch");
+  expect_refused([](auto& s) { s.overlap_order_decode = "lightllm-decod"; },
+                 "--overlap-order-decode lightllm-decod is not",
+                 "--overlap-order-decode lightllm-decode");
+  expect_refused(
+      [](auto& s) {
+        s.overlap_order_prefill = "none";
+        s.enable_two_batch_overlap = true;
+      },
+      "--overlap-order-prefill none and --enable-two-batch-overlap", "--overlap two-batch");
 }
 
 TEST(OverlapSettings, WhatContradictsIsRefused) {
@@ -126,7 +157,7 @@ TEST(OverlapSettings, OneRankHidesNothingAndSaysSo) {
   for (const char* name : {"two-batch", "four-phase"}) {
     const auto made = choose_overlap({.ep_size = 1, .overlap = name});
     ASSERT_TRUE(made);
-    EXPECT_EQ(made->choice.mode, Mode::none);
+    EXPECT_EQ(made->choices[0].mode, Mode::none);
     ASSERT_EQ(made->changes.size(), 1u);
     EXPECT_EQ(made->changes[0].from, name);
     EXPECT_EQ(made->changes[0].to, "none");

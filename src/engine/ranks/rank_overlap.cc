@@ -25,7 +25,7 @@ RankOverlap::RankOverlap(const Options& options) : options_(options) {
   planner_.emplace(Planner::Options{.orders = options.settings->orders.get(),
                                     .layers = options.layers,
                                     .prior = options.prior,
-                                    .choice = options.settings->choice,
+                                    .choices = options.settings->choices,
                                     .row_tile = options.row_tile,
                                     .clock = options.clock});
 }
@@ -93,10 +93,9 @@ void RankOverlap::note_reports(const Lockstep& lockstep) {
   planner_->note(lockstep.reports());
   // A plan that flags force although it costs time is worth a warning; a chosen plan is
   // information. If the level is off, the line is not made, because that allocates.
-  const bool is_automatic = options_.settings->choice.mode == OverlapChoice::Mode::automatic;
-  const log::Level level = is_automatic ? log::Level::info : log::Level::warning;
-  if (!log::enabled(level)) return;
-  if (const auto line = planner_->take_log_line()) log::line(level, "overlap: {}", *line);
+  if (!log::enabled(log::Level::warning)) return;
+  if (const auto line = planner_->take_log_line(log::enabled(log::Level::info)))
+    log::line(line->is_warning ? log::Level::warning : log::Level::info, "overlap: {}", line->text);
 }
 
 void RankOverlap::fill(const Lockstep& lockstep, StepProposal& proposal) {
