@@ -100,6 +100,7 @@ TEST_P(StepAllocationOfRanks, IsNone) {
     settings.parallel.ep_size = 2;
     settings.parallel.overlap = drafts ? "auto" : GetParam();
     if (drafts) settings.speculation = {.algorithm = "NEXTN", .num_steps = 2};
+    settings.scheduler.decode_log_interval = 1000;  // a line that tells of drafts allocates
     settings.parallel.dp_routing = "round-robin";
     auto engine = make_engine(settings);
     ASSERT_NE(engine, nullptr);
