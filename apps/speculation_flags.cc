@@ -7,11 +7,11 @@ FlagGroup speculation_flags(ServerSettings& s) {
       "Speculation",
       {{"speculative-algorithm", &s.speculation.algorithm,
         "guesses of the next tokens, checked with the next one: NGRAM (from the request's own "
-        "text), NEXTN (by the model's own module for multi-token prediction), auto (NGRAM, as far "
-        "as it pays), or none; answers stay the same",
+        "text), NEXTN (by the model's own module for multi-token prediction), auto (NEXTN if the "
+        "model has a module, else NGRAM), or none; answers stay the same",
         ""},
        {"speculative-num-steps", &s.speculation.num_steps,
-        "guesses of each answer in a step, 8 at most; 0: chosen from measured times, NEXTN: 1", ""},
+        "guesses of each answer in a step, 8 at most; 0: as many as pay, by measured times", ""},
        {"speculative-num-draft-tokens", &s.speculation.num_draft_tokens,
         "the same and one more, for the token before them; 0: not given", ""}}};
 }

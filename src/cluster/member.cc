@@ -82,6 +82,7 @@ std::optional<Error> disagreement(const Identity& rank_0, const Identity& other)
           "plan set", rank_0.plans, other.plans,
           "give all ranks the same --context-length, --chunked-prefill-size, --max-prefill-tokens, "
           "--max-running-requests, --prefill-policy, --enable-prefill-delayer, "
+          "--speculative-algorithm, "
           "--overlap-plan and --init-expert-location"))
     return e;
   return differ("arithmetic level", rank_0.arithmetic, other.arithmetic,

@@ -60,12 +60,13 @@ struct Flight {
   // One for each of `samples`; null if not asked for.
   std::vector<std::unique_ptr<PositionLogprobs>> logprobs;
   TimePoint begin{}, end{};  // times when computing began and ended
+  Duration drafting{};       // time that its drafts took before it, if they were computed
   ExpertPass experts;        // counted if expert statistics are recorded
   RoutedRows routed;         // filled if wants_routed
   // Set if a rank was lost while computing: then no result of the flight may be used.
   std::optional<Error> lost;
 
-  Duration took() const { return end - begin; }
+  Duration took() const { return end - begin + drafting; }
   // The most of each that a step may have.
   struct Limits {
     int requests = 0, samples = 0, pages = 0;

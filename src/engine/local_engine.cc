@@ -155,6 +155,8 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   if (!forecast_) {
     HOCKET_TRY(forecast_, forecast_stages(*runner, parallel));
   }
+  HOCKET_TRY(SpeculationChoice speculation,
+             choose_speculation(options.settings, runner->info().model));
   const LayerCounts layers = forecast_->layers({});
   if (!profiler_) make_profiler(*runner, network.get());
   ranks_.push_back(std::make_unique<RankLoop>(
@@ -164,7 +166,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
                 .scheduler = std::move(scheduler),
                 .log_interval = options.settings.scheduler.decode_log_interval,
                 .clock = options.clock,
-                .speculation = choose_speculation(options.settings).value(),  // planned before
+                .speculation = std::move(speculation),
                 .drafter = options.drafter,
                 .grammars = grammars_.get(),
                 .network = std::move(network),

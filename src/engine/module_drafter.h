@@ -1,6 +1,10 @@
-// Drafts with the model's own module for multi-token prediction. After a step's commit it computes
-// the module's rows for the tokens that the step has settled, and chains the module for the drafts
-// of the next step:
+// Drafts with the model's own module for multi-token prediction. Between two steps it computes the
+// module's rows for the tokens that the first has settled, and chains the module for the drafts of
+// the second:
+//
+//   plan(n)            after forward: how many passes, as the gate chose; ranks agree on the most
+//   settle(n)          after commit: notes the rows
+//   compute(n + 1)     before schedule: plays the passes, those of other ranks without rows
 //
 //   position            | p ...... n - 2          | n - 1      | n          ...
 //   joined token        | token p + 1 .. n - 1    | draft 0    | draft 1
@@ -9,10 +13,12 @@
 //   gives               |         draft 0         | draft 1    | draft 2
 //
 // A module's row depends on the token after its own. So the last row of a cached page may be that
-// of another continuation, and the rows of an answer's end are never computed: then drafts are
-// worse, but answers never depend on them.
+// of another continuation, and the rows of an answer's end are never computed. Rows are missing,
+// too, where the gate let the module rest. Then drafts are worse, but answers never depend on them.
+// A request of which too many rows are missing is not followed any more; for that, a page is known
+// to have rows of the module or none.
 //
-// Owner: the gate of the only rank.   Thread: engine. Allocates nothing after warm-up.
+// Owner: the gate of a rank.   Thread: engine. Allocates nothing after warm-up.
 #pragma once
 
 #include <array>
@@ -29,8 +35,8 @@ namespace hocket {
 
 class ModuleDrafter final : public Drafter {
  public:
-  // The runner has a module and outlives the drafter. Each answer gets `num_drafts` drafts; 1 if
-  // the module joins rows of the model only, because then it has none of its own to go on from.
+  // The runner has a module and outlives the drafter. An answer gets at most `num_drafts` drafts; 1
+  // if the module joins rows of the model only.
   ModuleDrafter(Runner& runner, int num_seats, int num_drafts);
 
   void begin(int seat, int most_len) override;
@@ -38,16 +44,30 @@ class ModuleDrafter final : public Drafter {
   // Hands out the drafts of compute(), if they continue these very tokens.
   void draft(std::span<DraftAsk> asks) override;
   bool is_free() const override { return false; }
+  bool is_ahead() const override { return true; }
+  bool follows(int seat) const override { return follows(followed_[static_cast<size_t>(seat)]); }
 
+  // Plans the passes behind a step that computes: what the gate chose, none if no request of the
+  // step is followed.
+  void plan(const Batch& batch, const Speculation& seats);
+  // Returns how many passes this rank needs before the next step.
+  int num_passes() const { return num_passes_; }
   // Notes the rows that a committed step settled, of requests with a seat. `flight` is not read
-  // later, nor are requests that have ended.
+  // later.
   void settle(const Flight& flight, const Speculation& seats);
-  // Computes the rows that settle() noted, before the next step is scheduled or computed.
-  void compute();
+  // Computes the rows that settle() noted, and drafts from them, before the next step is scheduled.
+  // Requests that have ended since are left out; none was destroyed. passes[i] is what the ranks
+  // agreed on for pass i: num_passes() or more, or none. Errors: those of Runner::forward_module().
+  Result<void> compute(std::span<const PassId> passes);
+  // Forgets the rows that were noted and the passes that were planned, because no step follows.
+  void drop();
+  // Returns the rows that the last compute() had.
+  FollowedRows computed() const { return computed_; }
 
  private:
-  // The drafts of a seat.
+  // A seat's request: rows [0, end) of the module should be there, `missing` of them are not.
   struct Followed {
+    int end = 0, missing = 0;
     size_t num_tokens = 0;  // those of the request that the drafts continue
     int num_drafts = 0;
     std::array<TokenId, kMostDrafts> drafts{};
@@ -62,16 +82,30 @@ class ModuleDrafter final : public Drafter {
     std::span<const PageId> pages{};  // with spare ones
   };
 
+  // Some rows are always missing: those of steps that had to show their time without the module.
+  static bool follows(const Followed& followed) {
+    return followed.missing <= kMostMissing + followed.end / 4;
+  }
+  static constexpr int kMostMissing = 32;
+
+  void note_pages(const ForwardBatch& forward);
+  int rows_missing_before(const Request& request, int position) const;
+  void begin_pass(ForwardMode mode);
   void add_row(const Settled& of, TokenId token, int position);
-  void compute_settled();
-  void chain();
+  Result<void> compute_settled(const PassId& pass);
+  void find_pages();
+  Result<void> chain(int step, const PassId& pass);
   int pages_needed(const Settled& one) const;
   void find_pages(Settled& one, int index);
-  void play(const Model& of);
+  Result<void> play(const Model& of, const PassId& pass);
   void take_drafts();
 
   Runner& runner_;
   const int num_drafts_, page_tokens_;
+  int num_passes_ = 0, num_wanted_ = 0;  // passes, and drafts of an answer, that were planned
+  FollowedRows computed_ = FollowedRows::none;
+  bool has_prompts_ = false;        // rows that settle() noted are of prompts
+  std::vector<uint8_t> has_rows_;   // by page: it has rows of the module
   std::vector<Followed> followed_;  // by seat
   std::vector<Settled> settled_;
   std::vector<Settled*>

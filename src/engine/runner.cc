@@ -318,7 +318,8 @@ void Runner::describe(const ServerSettings& settings) {
           ? std::filesystem::weakly_canonical(settings.model.model_path).filename().string()
           : settings.model.served_model_name;
   info_.num_workers = workers_->size();
-  info_.speculation = {settings.speculation.algorithm, plan_.most_drafts};
+  info_.speculation = {choose_speculation(settings, choice_.model)->algorithm,  // planned before
+                       plan_.most_drafts};
   info_.context_length = plan_.context_length;
   info_.max_running_requests = plan_.max_running_requests;
   info_.chunk_tokens = plan_.chunk_tokens;

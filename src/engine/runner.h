@@ -83,8 +83,12 @@ class Runner {
   // Runs a pass of one of several ranks; all ranks run this pass, those without rows too. Errors:
   // lost_rank; then no result of the pass may be used.
   Result<void> forward_together(const ForwardBatch& batch, const PassOptions& pass);
-  // Runs a module for multi-token prediction over `batch`, like forward(); the only rank.
-  void forward_module(int module, const ForwardBatch& batch, const Model::HiddenRows& hidden);
+  // Runs a module for multi-token prediction over `batch`. Several ranks agree on the pass, and all
+  // run it. Errors: those of forward_together().
+  Result<void> forward_module(int module, const ForwardBatch& batch,
+                              const Model::HiddenRows& hidden, const PassId& pass = {});
+  // Returns true if passes exchange rows with other ranks.
+  bool exchanges() const { return placement_.has_value(); }
   // Returns one of the spare pages of the only module (MemoryPlan::num_spare_pages).
   PageId spare_page(int index) const {
     HOCKET_CHECK(index < plan_.num_spare_pages);

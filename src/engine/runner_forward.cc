@@ -51,11 +51,15 @@ Result<void> Runner::forward_together(const ForwardBatch& batch, const PassOptio
                                  .ledger = pass.ledger});
 }
 
-void Runner::forward_module(int module, const ForwardBatch& batch,
-                            const Model::HiddenRows& hidden) {
-  HOCKET_CHECK(!placement_);
+// Its layer's number in messages comes after those of the model's layers, so that an exchange of
+// the one is never taken for one of the other.
+Result<void> Runner::forward_module(int module, const ForwardBatch& batch,
+                                    const Model::HiddenRows& hidden, const PassId& pass) {
+  HOCKET_CHECK(dispatcher_ != nullptr);
+  PassId id = pass;
+  id.first_layer += choice_.model.num_layers;
   const Order& order = overlap_.orders->at(Plan().order);
-  const Result<void> done = model_->modules()[static_cast<size_t>(module)].forward(
+  return model_->modules()[static_cast<size_t>(module)].forward(
       batch, {.backend = *backend_,
               .work = work_,
               .pages = *pages_,
@@ -65,8 +69,8 @@ void Runner::forward_module(int module, const ForwardBatch& batch,
               .order = order,
               .halves = std::span(halves_).first(order.num_halves),
               .split = {batch.num_rows()},
+              .id = id,
               .hidden = hidden});
-  HOCKET_CHECK(done.has_value());  // a single rank can lose no other
 }
 
 View<float> Runner::logits(int begin, int count) {

@@ -52,9 +52,11 @@ void Speculation::offer(std::span<DraftOffer> answers, int most_rows) {
   for (size_t i = 0; i < answers.size(); ++i) answers[i].drafts = asks_[i].drafts;
 }
 
-void Speculation::note(const Batch& batch, TimePoint now) {
+void Speculation::note(const Batch& batch, TimePoint now, FollowedRows before) {
   const MutexLock lock(mutex_);
-  SpeculationGate::Step step{.num_answers = batch.num_answers(), .num_drafts = batch.num_drafts};
+  SpeculationGate::Step step{.num_answers = batch.num_answers(),
+                             .num_drafts = batch.num_drafts,
+                             .follows = before != FollowedRows::none};
   const size_t num_prompts = batch.slices.size() - static_cast<size_t>(step.num_answers);
   for (size_t i = 0; i < batch.slices.size(); ++i) {
     const Slice& slice = batch.slices[i];
@@ -69,11 +71,16 @@ void Speculation::note(const Batch& batch, TimePoint now) {
     if (slice.num_drafts > 0 && goes_on)
       gate_.note_answer(seat_of(request.id), slice.num_drafts, slice.num_held());
   }
-  step.is_pure = num_prompts == 0 && last_end_.has_value() &&
+  step.is_pure = num_prompts == 0 && before != FollowedRows::prompts && last_end_.has_value() &&
                  batch.num_rows == step.num_answers + step.num_drafts;
   step.us = last_end_ ? to_us(now - *last_end_) : 0;
   last_end_ = now;
   if (step.num_answers > 0) gate_.note_step(step);
+}
+
+SpeculationGate::Ahead Speculation::ahead() const {
+  const MutexLock lock(mutex_);
+  return gate_.ahead();
 }
 
 GateState Speculation::state() const {

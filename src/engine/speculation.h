@@ -37,6 +37,9 @@ struct SpeculationView {
   std::vector<OfRank> ranks;  // those of this process
 };
 
+// The rows that a drafter computed to follow requests, before a step.
+enum class FollowedRows : uint8_t { none, answers, prompts };
+
 class Speculation {
  public:
   struct Options {
@@ -49,8 +52,11 @@ class Speculation {
 
   // Answers SchedulerHooks::offer_drafts().
   void offer(std::span<DraftOffer> answers, int most_rows);
-  // Learns from a step that was committed at `now`; its requests are still there.
-  void note(const Batch& batch, TimePoint now);
+  // Learns from a step that was committed at `now`; its requests are still there. `before`: the
+  // rows that the drafter computed in this time.
+  void note(const Batch& batch, TimePoint now, FollowedRows before = FollowedRows::none);
+  // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
+  SpeculationGate::Ahead ahead() const;
   // There is nothing to run: the next step does not begin where the last one ended.
   void rest() { last_end_.reset(); }
   void forget(RequestId id);

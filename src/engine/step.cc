@@ -50,6 +50,7 @@ bool RankStep::run() {
   if (flight == nullptr) return false;
   const Ledger::OtherWork other(ledger(), "sample, answer");
   overlap_.end();
+  if (module_drafter_ != nullptr) module_drafter_->plan(*flight->batch, *speculation_);
   if (lockstep_) {
     intake();  // requests that just came count in the next step
     lockstep_->begin_agreement(propose());
@@ -58,7 +59,6 @@ bool RankStep::run() {
   sample(*flight, tools());
   commit(*flight);
   reply(*flight);
-  if (module_drafter_ != nullptr) module_drafter_->compute();
   return true;
 }
 
@@ -69,6 +69,10 @@ Flight* RankStep::compute_next() {
   report_.begin_verb(Verb::agree);
   if (lockstep_ && !lockstep_->finish_agreement(propose())) return abort_step({}), nullptr;
   if (lockstep_) overlap_.note_reports(*lockstep_);
+  if (auto drafted = compute_drafts(); !drafted) {
+    lockstep_->fail_with(std::move(drafted).error());
+    return abort_step({}), nullptr;
+  }
   report_.begin_verb(Verb::schedule);
   const Batch& batch = scheduler_.schedule(clock_.now());
   report_.set_busy(!batch.empty());
@@ -76,6 +80,7 @@ Flight* RankStep::compute_next() {
   pending_prompt_rows_ = batch.pending_tokens;
   if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
   Flight& flight = take_flight();
+  flight.drafting = drafting_;
   report_.begin_verb(Verb::prepare);
   prepare(batch, prepare_options(), flight);
   report_.add_agreement_wait(watch_.take_waited());
@@ -85,6 +90,25 @@ Flight* RankStep::compute_next() {
   if (!flight.lost) return &flight;
   lockstep_->fail_with(*flight.lost);
   return abort_step(batch), nullptr;
+}
+
+// Computes the drafts of the next step by the model's own module, together with the other ranks:
+// they are part of the step that was agreed on. Errors: lost_rank.
+Result<void> RankStep::compute_drafts() {
+  drafting_ = {};
+  if (module_drafter_ == nullptr) return {};
+  const std::array<PassId, kMostDrafts> alone{};
+  const auto passes = lockstep_ ? lockstep_->module_passes()
+                                : std::span(alone).first(module_drafter_->num_passes());
+  if (passes.empty()) return module_drafter_->compute({});
+  report_.add_agreement_wait(watch_.take_waited());
+  report_.begin_verb(Verb::forward);
+  const Ledger::OtherWork other(ledger(), "draft");
+  const TimePoint begin = clock_.now();
+  auto done = module_drafter_->compute(passes);
+  drafting_ = clock_.now() - begin;
+  report_.add_exchange_wait(watch_.take_waited());
+  return done;
 }
 
 // Runs the same verbs one step apart: step n is committed and answered while step n + 1 computes.
@@ -122,7 +146,9 @@ void RankStep::commit(Flight& flight) {
   scheduler_.note_duration(batch, flight.took());
   const TimePoint now = clock_.now();
   scheduler_.commit(batch, flight.sampled, now);
-  if (speculation_) speculation_->note(batch, now);
+  if (speculation_)
+    speculation_->note(
+        batch, now, module_drafter_ != nullptr ? module_drafter_->computed() : FollowedRows::none);
   if (module_drafter_ != nullptr) module_drafter_->settle(flight, *speculation_);
   if (experts_ != nullptr) experts_->note(flight.experts);
   std::optional<StepTransfers> transfers;
@@ -209,6 +235,7 @@ bool RankStep::has_work() {
 void RankStep::publish_idle() {
   report_.begin_verb(Verb::rest);
   if (speculation_) speculation_->rest();
+  if (module_drafter_ != nullptr) module_drafter_->drop();
   overlap_.drop();
   send_finished();
   report_.publish_idle(scheduler_);
@@ -266,6 +293,7 @@ void RankStep::abort_step(const Batch& batch) {
 StepProposal RankStep::propose() {
   StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
   if (!lockstep_) return proposal;
+  proposal.module_passes = module_drafter_ != nullptr ? module_drafter_->num_passes() : 0;
   NextStepForecast& work = proposal.work;
   if (work.num_decoding > 0) work.num_decoding += num_drafts_;
   int64_t rows = work.num_decoding;

@@ -118,6 +118,7 @@ class RankStep {
 
  private:
   Flight* compute_next();
+  Result<void> compute_drafts();
   bool run_overlapped();
   void commit(Flight& flight);
   void reply(Flight& flight);
@@ -157,6 +158,7 @@ class RankStep {
   RankHooks hooks_;
   const bool mixes_;                  // prompts and decode rows may share a step
   int num_drafts_ = 0;                // in the last step with answers
+  Duration drafting_{};               // time that the drafts of the next step took
   int64_t pending_prompt_rows_ = 0;   // rows that the step before left to compute
   bool integrity_unchecked_ = false;  // a request came since the last check
   Scheduler scheduler_;

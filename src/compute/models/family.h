@@ -68,4 +68,8 @@ std::vector<int> all_experts(const ModelConfig& model);
 // Errors: unsupported_model.   Thread: any.
 Result<const ModelFamily*> find_family(std::string_view architecture);
 
+// Returns true if the model's files have a module for multi-token prediction that can be loaded.
+// Thread: any.
+bool has_module(const ModelConfig& model);
+
 }  // namespace hocket

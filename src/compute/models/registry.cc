@@ -102,4 +102,9 @@ Result<const ModelFamily*> find_family(std::string_view architecture) {
   return found;
 }
 
+bool has_module(const ModelConfig& model) {
+  const Result<const ModelFamily*> family = find_family(model.architecture);
+  return family && (*family)->mtp != nullptr && model.num_mtp_layers > 0;
+}
+
 }  // namespace hocket

@@ -36,6 +36,9 @@ struct PassId {
   // rows; slotted, a portion of each rank's experts. Each part is computed when it is here, in any
   // sequence, and sent back when it is done. The number of parts changes no bit.
   int parts = 1;
+  // Added to the numbers of layers in the stamps of exchanges; passes of modules for multi-token
+  // prediction have numbers of their own.
+  int first_layer = 0;
 };
 
 // The objects that an exchange works on, borrowed for the call.

@@ -132,7 +132,7 @@ void ExpertParallelDispatcher::all_due(const Half& half) {
 // after an error.
 int ExpertParallelDispatcher::take_first(HalfState& state, MessageKind kind, int layer) {
   if (error_) return -1;
-  const Stamp stamp = {pass_.step, static_cast<uint16_t>(layer)};
+  const Stamp stamp = stamp_of(layer);
   const std::span<int> pending(state.pending.data(), static_cast<size_t>(state.num_pending));
   HOCKET_CHECK(!pending.empty());
   Result<int> lane = pending.size() > 1 ? exchange_.wait_any(pending, kind, stamp) : pending[0];
@@ -163,7 +163,7 @@ void ExpertParallelDispatcher::send(const Part& part, MessageKind kind, MessageT
     if (peer != config_.rank) pieces[peer] = (rows_->*message_to)(part, peer);
     messages[peer] = pieces[peer];
   }
-  keep(exchange_.start(part.lane(), kind, {pass_.step, static_cast<uint16_t>(part.site.layer)},
+  keep(exchange_.start(part.lane(), kind, stamp_of(part.site.layer),
                        std::span(messages.data(), config_.num_ranks)));
 }
 

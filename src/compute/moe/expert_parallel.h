@@ -73,6 +73,9 @@ class ExpertParallelDispatcher final : public Dispatcher {
   };
 
   ExpertParallelDispatcher(RowExchange::Config config, AllToAll& exchange);
+  Stamp stamp_of(int layer) const {
+    return {pass_.step, static_cast<uint16_t>(pass_.first_layer + layer)};
+  }
   bool keep(Result<void> result);
   void all_due(const Half& half);
   int take_first(HalfState& state, MessageKind kind, int layer);

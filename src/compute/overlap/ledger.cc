@@ -125,6 +125,8 @@ Ledger::OtherWork::~OtherWork() {
 void Ledger::finished(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) {
   if (!is_open_) return;
   if (kind == MessageKind::agree) note_latency(times);
+  // Waits of a module for multi-token prediction stay with the other work that it is.
+  if (kind != MessageKind::agree && stamp.layer >= limits_.num_layers) return;
   book_wait(lane, kind, stamp, times);
   if (kind != MessageKind::agree) note_message(kind, stamp, times);
   if (!keeps_spans_ || kind == MessageKind::agree) return;

@@ -121,7 +121,8 @@ class Ledger final : public ExchangeWatch {
     const char* what_;
     TimePoint begin_{};
   };
-  // The exchange calls it after a wait for rows or for an agreement.
+  // The exchange calls it after a wait for rows or for an agreement. Waits of layers beyond
+  // limits.num_layers are not booked apart: they belong to the OtherWork around them.
   void finished(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override;
   // Ends the step. The returned account is valid until the next begin_step().
   const StepAccount& end_step(TimePoint now);

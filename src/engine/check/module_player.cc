@@ -27,10 +27,12 @@ void ModulePlayer::play(const ForwardBatch& batch, std::span<const ScriptRow> ro
   const int width = runner_.info().model.hidden_size;
   for (int module = 0; module < num_modules; ++module) {
     for (int row = 0; row < num_rows; ++row) batch_.ids[row] = token_for(row, module);
-    runner_.forward_module(module, batch_,
-                           {.of = &runner_.model(),
-                            .residual = {residual_.data(), num_rows, width},
-                            .rows = hidden_rows_});
+    const Result<void> done =
+        runner_.forward_module(module, batch_,
+                               {.of = &runner_.model(),
+                                .residual = {residual_.data(), num_rows, width},
+                                .rows = hidden_rows_});
+    HOCKET_CHECK(done.has_value());  // a single rank can lose no other
     show(module);
   }
   chain(pages);
@@ -114,10 +116,11 @@ void ModulePlayer::draft_again(std::span<const std::span<const PageId>> pages, i
     batch_.positions.push_back(at);
     batch_.slots.push_back({pages[script][at / page_tokens], at % page_tokens});
   }
-  runner_.forward_module(0, batch_,
-                         {.of = &runner_.model().modules()[0],
-                          .residual = runner_.work().residual,
-                          .rows = hidden_rows_});
+  const Result<void> done = runner_.forward_module(0, batch_,
+                                                   {.of = &runner_.model().modules()[0],
+                                                    .residual = runner_.work().residual,
+                                                    .rows = hidden_rows_});
+  HOCKET_CHECK(done.has_value());  // a single rank can lose no other
   std::vector<RowStats> stats(drafting_.size());
   const auto count = static_cast<int>(drafting_.size());
   row_stats(runner_.backend(), runner_.logits(0, count), stats);

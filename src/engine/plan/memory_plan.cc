@@ -201,7 +201,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   const ServerSettings& s = q.settings;
   HOCKET_TRY_VOID(check_settings(s));
   HOCKET_TRY(const PrefillChoice prefill, choose_prefill(s));
-  HOCKET_TRY(const SpeculationChoice speculation, choose_speculation(s));
+  HOCKET_TRY(const SpeculationChoice speculation, choose_speculation(s, q.model));
   const int asked = s.model.context_length;
   if (asked > q.model.max_position_embeddings)
     return fail(error(ErrorCode::bad_value,

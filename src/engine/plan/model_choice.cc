@@ -113,11 +113,11 @@ Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& m
 
 // Only modules that read the model's own rows come in several; else one is used again and again.
 Result<int> choose_modules(const ServerSettings& settings, const ModelConfig& model) {
-  HOCKET_TRY(const SpeculationChoice speculation, choose_speculation(settings));
+  HOCKET_TRY(const SpeculationChoice speculation, choose_speculation(settings, model));
   const int most = std::max(settings.model.most_mtp_modules, speculation.by_module ? 1 : 0);
   if (most == 0) return 0;
-  HOCKET_TRY(const ModelFamily* family, find_family(model.architecture));
-  if (family->mtp == nullptr || model.num_mtp_layers == 0)
+  HOCKET_TRY_VOID(find_family(model.architecture));
+  if (!has_module(model))
     return fail(error(ErrorCode::bad_value,
                       "{} has no module for multi-token prediction that hocket can load",
                       model.architecture)

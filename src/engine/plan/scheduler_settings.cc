@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compute/models/family.h"
+
 namespace hocket {
 namespace {
 
@@ -108,7 +110,8 @@ Result<int> drafts_asked(const SpeculationSettings& s) {
 
 }  // namespace
 
-Result<SpeculationChoice> choose_speculation(const ServerSettings& settings) {
+Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
+                                             const ModelConfig& model) {
   const SpeculationSettings& s = settings.speculation;
   HOCKET_TRY(const int asked, drafts_asked(s));
   if (s.algorithm == "none") {
@@ -119,8 +122,7 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings) {
                     .with_fix("--speculative-algorithm NGRAM")
                     .with_param("speculative-num-steps"));
   }
-  const bool by_module = s.algorithm == "NEXTN";
-  if (s.algorithm != "auto" && s.algorithm != "NGRAM" && !by_module)
+  if (s.algorithm != "auto" && s.algorithm != "NGRAM" && s.algorithm != "NEXTN")
     return fail(error(ErrorCode::bad_value,
                       "--speculative-algorithm {} is not one of auto, NEXTN, NGRAM, none; draft "
                       "models "
@@ -132,14 +134,13 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings) {
     return SpeculationChoice{.why_off =
                                  "--overlap-schedule on makes the next step before the "
                                  "drafts of this one are checked"};
-  if (by_module && settings.parallel.ep_size != 1)
-    return SpeculationChoice{.why_off = "the model's own module guesses on one rank only"};
-  // The module's rows have to be computed in every step, so its drafts are never left out.
-  if (by_module)
-    return SpeculationChoice{
-        .most_drafts = std::max(asked, 1), .fixed = std::max(asked, 1), .by_module = true};
-  return SpeculationChoice{.most_drafts = asked > 0 ? asked : kMostDrafts,
-                           .fixed = asked > 0 ? std::optional(asked) : std::nullopt};
+  const bool by_module = s.algorithm == "NEXTN" || (s.algorithm == "auto" && has_module(model));
+  // A module that joins rows of the model only has none of its own to go on from.
+  const int most = by_module && model.local_mtp ? 1 : kMostDrafts;
+  return SpeculationChoice{.most_drafts = asked > 0 ? std::min(asked, most) : most,
+                           .fixed = asked > 0 ? std::optional(std::min(asked, most)) : std::nullopt,
+                           .by_module = by_module,
+                           .algorithm = by_module ? "NEXTN" : "NGRAM"};
 }
 
 // Returns how many tokens of a long prompt stand between two kept states: so many that all states

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "core/model_config.h"
 #include "core/server_settings.h"
 #include "engine/plan/engine_info.h"
 #include "engine/plan/memory_plan.h"
@@ -30,15 +31,17 @@ Result<PrefillChoice> choose_prefill(const ServerSettings& settings);
 Result<bool> choose_overlap_schedule(const SchedulerSettings& settings);
 
 struct SpeculationChoice {
-  int most_drafts = 0;            // an answer in a step; 0: no speculation
-  std::optional<int> fixed = {};  // every answer gets so many; else they are chosen
-  bool by_module = false;         // the model's own module for multi-token prediction guesses
-  std::string why_off = {};       // not empty: speculation was asked for, but is off
+  int most_drafts = 0;             // an answer in a step; 0: no speculation
+  std::optional<int> fixed = {};   // every answer gets so many; else they are chosen
+  bool by_module = false;          // the model's own module for multi-token prediction guesses
+  std::string algorithm = "none";  // what `auto` became: NEXTN or NGRAM
+  std::string why_off = {};        // not empty: speculation was asked for, but is off
 };
 // Chooses by --speculative-algorithm, --speculative-num-steps, --speculative-num-draft-tokens and
 // whether steps overlap: then the next step is made before drafts are checked, so there are none.
-// Errors: bad_value.
-Result<SpeculationChoice> choose_speculation(const ServerSettings& settings);
+// `auto` is the model's own module if its files have one. Errors: bad_value.
+Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
+                                             const ModelConfig& model);
 
 // Makes the scheduler's options. Errors: bad_value, naming the flag.
 Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const MemoryPlan& plan,

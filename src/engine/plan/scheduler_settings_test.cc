@@ -82,9 +82,9 @@ ServerSettings speculating(SpeculationSettings speculation) {
 }
 
 TEST(ChooseSpeculation, ByNameAndByEitherCount) {
-  EXPECT_EQ(choose_speculation(speculating({.algorithm = "none"}))->most_drafts, 0);
+  EXPECT_EQ(choose_speculation(speculating({.algorithm = "none"}), {})->most_drafts, 0);
   for (const char* algorithm : {"auto", "NGRAM"}) {
-    const auto open = choose_speculation(speculating({.algorithm = algorithm}));
+    const auto open = choose_speculation(speculating({.algorithm = algorithm}), {});
     ASSERT_TRUE(open.has_value());
     EXPECT_EQ(open->most_drafts, kMostDrafts);
     EXPECT_EQ(open->fixed, std::nullopt);
@@ -92,7 +92,7 @@ TEST(ChooseSpeculation, ByNameAndByEitherCount) {
          {SpeculationSettings{.algorithm = algorithm, .num_steps = 3},
           SpeculationSettings{.algorithm = algorithm, .num_draft_tokens = 4},
           SpeculationSettings{.algorithm = algorithm, .num_steps = 3, .num_draft_tokens = 4}}) {
-      const auto fixed = choose_speculation(speculating(three));
+      const auto fixed = choose_speculation(speculating(three), {});
       ASSERT_TRUE(fixed.has_value());
       EXPECT_EQ(fixed->most_drafts, 3);
       EXPECT_EQ(fixed->fixed, 3);
@@ -100,25 +100,34 @@ TEST(ChooseSpeculation, ByNameAndByEitherCount) {
   }
 }
 
-// The module's rows are computed in any case, so the number is set; and by one rank only.
 TEST(ChooseSpeculation, ByTheModelsOwnModule) {
   ServerSettings settings = speculating({.algorithm = "NEXTN"});
-  EXPECT_EQ(choose_speculation(settings)->fixed, 1);
-  EXPECT_TRUE(choose_speculation(settings)->by_module);
-  settings.speculation.num_steps = 3;
-  EXPECT_EQ(choose_speculation(settings)->fixed, 3);
   settings.parallel.ep_size = 2;
-  const auto off = choose_speculation(settings);
-  ASSERT_TRUE(off.has_value());
-  EXPECT_EQ(off->most_drafts, 0);
-  EXPECT_FALSE(off->by_module);
-  EXPECT_NE(off->why_off.find("one rank"), std::string::npos);
+  EXPECT_EQ(choose_speculation(settings, {})->fixed, std::nullopt);
+  EXPECT_EQ(choose_speculation(settings, {})->most_drafts, kMostDrafts);
+  EXPECT_TRUE(choose_speculation(settings, {})->by_module);
+  settings.speculation.num_steps = 3;
+  EXPECT_EQ(choose_speculation(settings, {})->fixed, 3);
+  const auto local = choose_speculation(settings, {.local_mtp = true});  // it cannot be chained
+  EXPECT_EQ(local->fixed, 1);
+  EXPECT_EQ(local->most_drafts, 1);
+}
+
+TEST(ChooseSpeculation, AutomaticallyByTheModuleIfTheFilesHaveOne) {
+  const ServerSettings settings = speculating({.algorithm = "auto"});
+  const ModelConfig without{.architecture = "DeepseekV3ForCausalLM"};
+  EXPECT_EQ(choose_speculation(settings, without)->algorithm, "NGRAM");
+  ModelConfig with = without;
+  with.num_mtp_layers = 1;
+  EXPECT_EQ(choose_speculation(settings, with)->algorithm, "NEXTN");
+  with.architecture = "Qwen3ForCausalLM";  // a family without names for them
+  EXPECT_FALSE(choose_speculation(settings, with)->by_module);
 }
 
 TEST(ChooseSpeculation, IsOffWhereStepsOverlap) {
   ServerSettings settings = speculating({.algorithm = "NGRAM", .num_steps = 3});
   settings.scheduler.overlap_schedule = "on";
-  const auto choice = choose_speculation(settings);
+  const auto choice = choose_speculation(settings, {});
   ASSERT_TRUE(choice.has_value());
   EXPECT_EQ(choice->most_drafts, 0);
   EXPECT_NE(choice->why_off.find("--overlap-schedule on"), std::string::npos);
@@ -126,7 +135,7 @@ TEST(ChooseSpeculation, IsOffWhereStepsOverlap) {
 
 TEST(ChooseSpeculation, RefusesNonsense) {
   const auto refused = [](SpeculationSettings s, std::initializer_list<std::string_view> names) {
-    return is_refused(choose_speculation(speculating(std::move(s))), names);
+    return is_refused(choose_speculation(speculating(std::move(s)), {}), names);
   };
   EXPECT_TRUE(refused({.algorithm = "EAGLE"}, {"--speculative-algorithm EAGLE", "auto", "NGRAM"}));
   EXPECT_TRUE(refused({.algorithm = "none", .num_steps = 2}, {"--speculative-num-steps", "none"}));

@@ -126,10 +126,12 @@ Result<std::string> hash_model(const ModelSettings& model) {
   return sum.digits();
 }
 
-// Describes the steps that all ranks may run: orders, places of experts, and limits of prompts and
-// answers. Limits that are planned from memory are compared later, when they are known.
+// Describes the steps that all ranks may run: orders, places of experts, limits of prompts and
+// answers, and modules whose passes all ranks play. Limits that are planned from memory are
+// compared later, when they are known.
 Result<std::string> describe_plans(const ServerSettings& s) {
   HOCKET_TRY(const OverlapSettings overlap, choose_overlap(s.parallel));
+  HOCKET_TRY(const ModelChoice choice, choose_model_form(s));
   std::string experts = s.parallel.init_expert_location;
   if (experts != "trivial") {
     Sha256 sum;
@@ -138,12 +140,13 @@ Result<std::string> describe_plans(const ServerSettings& s) {
   }
   return fmt::format(
       "{} orders, {:08x} | experts {} | context {}, chunk {}, prefill {}, running {} | {} | "
-      "delayer {}",
+      "delayer {} | {} modules that guess",
       overlap.orders->size(), overlap.orders->fingerprint(), experts, s.model.context_length,
       s.scheduler.chunked_prefill_size, s.scheduler.max_prefill_tokens,
       s.memory.max_running_requests,
       s.scheduler.enable_mixed_chunk ? "mixed" : s.scheduler.prefill_policy,
-      s.parallel.enable_prefill_delayer ? s.parallel.prefill_delayer_max_passes : 0);
+      s.parallel.enable_prefill_delayer ? s.parallel.prefill_delayer_max_passes : 0,
+      choice.model.num_mtp_loaded);
 }
 
 Result<std::string> describe_arithmetic(const ServerSettings& settings) {

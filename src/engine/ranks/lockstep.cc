@@ -72,6 +72,7 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   pass_ = {};
   plan_ = {};
   is_trial_ = false;
+  num_module_passes_ = 0;
   std::ranges::fill(sizes_, Size{});
   std::ranges::fill(reports_, StepReport{});
   under_way_ = computes_ = may_begin_ = extends_ = has_asked_ = ends_ = false;
@@ -120,6 +121,7 @@ Result<void> Lockstep::start(const StepProposal& proposal) {
       .ends = asks_to_end_,
       .trials = static_cast<uint8_t>(proposal.plans[0].is_trial | proposal.plans[1].is_trial << 1),
       .takes_requests = proposal.load.takes_requests && !asks_to_end_,
+      .module_passes = static_cast<uint8_t>(proposal.module_passes),
       .load_requests = proposal.load.num_requests,
       .load_tokens = proposal.load.num_tokens,
       .prompt_step_rows = static_cast<uint32_t>(std::max(0, proposal.prompt_step_rows)),
@@ -138,7 +140,9 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   under_way_ = false;
   ++pass_.step;
   HOCKET_TRY_VOID(exchange_->wait(kLane, MessageKind::agree, {.step = pass_.step}));
+  const ExchangeMode mode_before = pass_.mode;
   bool all_end = true;
+  int module_passes = 0;
   int stopping_peer = -1;
   StepVote planner;
   for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
@@ -146,11 +150,13 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
     all_end &= vote.ends != 0;
     if (vote.ends != 0 && rank != exchange_->rank()) stopping_peer = rank;
     if (rank == kPlanner) planner = vote;
+    module_passes = std::max(module_passes, int{vote.module_passes});
     record_vote(rank, vote);
   }
   exchange_->release(kLane, MessageKind::agree);
   decide();
   adopt_plan(planner);
+  adopt_module_passes(module_passes, mode_before);
   if (!computes_) forget_loads();
   // A rank that leaves alone has said so one agreement before, so requests that other ranks had
   // begun by then got their step.
@@ -201,6 +207,14 @@ void Lockstep::adopt_plan(const StepVote& planner) {
         "rank {} says plan {:#010x}, which is none of {} orders: such steps are played "
         "without overlap",
         kPlanner, id, options_.orders->size());
+}
+
+// If no rank has rows, all requests have ended, so nothing is guessed.
+void Lockstep::adopt_module_passes(int wanted, ExchangeMode mode_before) {
+  num_module_passes_ = computes_ ? std::min(wanted, kMostDrafts) : 0;
+  for (int i = 0; i < num_module_passes_; ++i)
+    module_passes_.at(static_cast<size_t>(i)) = {
+        .step = pass_.step, .mode = i == 0 ? mode_before : ExchangeMode::slotted, .first_layer = i};
 }
 
 int Lockstep::expected_rows(Phase phase, const StepProposal& mine) const {

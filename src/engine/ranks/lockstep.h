@@ -51,6 +51,7 @@ struct StepProposal {
   NextStepForecast work;
   RankLoad load;
   int prompt_step_rows = 0;  // rows of prompts and answers, if prompts are computed
+  int module_passes = 0;  // passes of the module that guesses, before the step (module_drafter.h)
   std::array<PlanProposal, kNumPhases> plans;  // indexed by Phase
   StepReport report;
 };
@@ -90,6 +91,12 @@ class Lockstep final : public SchedulerHooks {
   const PassId& pass() const { return pass_; }
   const Plan& plan() const { return plan_; }  // its parts are those of the pass
   bool is_trial() const { return is_trial_; }
+  // Return the passes of the module that guesses, which all ranks play before the step: as many as
+  // the rank needs that needs most. The first is for rows of the step before, and exchanged like
+  // it; the others are for one row of each answer.
+  std::span<const PassId> module_passes() const {
+    return std::span(module_passes_).first(static_cast<size_t>(num_module_passes_));
+  }
   bool ends() const { return ends_; }
   // Returns how many steps since the start had a plan that this rank does not know.
   uint64_t num_unknown_plans() const { return num_unknown_plans_; }
@@ -129,7 +136,8 @@ class Lockstep final : public SchedulerHooks {
     uint8_t ends = 0;       // asks to stop after this step
     uint8_t trials = 0;     // is_trial of plans: bit 0 with prompts, bit 1 decode
     uint8_t takes_requests = 0;
-    std::array<uint8_t, 3> zero{};  // reserved
+    uint8_t module_passes = 0;
+    std::array<uint8_t, 2> zero{};  // reserved
     int32_t load_requests = 0;
     int64_t load_tokens = 0;
     uint32_t prompt_step_rows = 0;
@@ -151,6 +159,7 @@ class Lockstep final : public SchedulerHooks {
   void record_vote(int rank, const StepVote& vote);
   void decide();
   void adopt_plan(const StepVote& planner);
+  void adopt_module_passes(int wanted, ExchangeMode mode_before);
   void forget_loads();
   void note_step_time();
   Duration hung_after() const;
@@ -164,6 +173,8 @@ class Lockstep final : public SchedulerHooks {
   PassId pass_;  // agreed on, as are the next two
   Plan plan_;
   bool is_trial_ = false;
+  std::array<PassId, kMostDrafts> module_passes_;
+  int num_module_passes_ = 0;
   uint64_t num_unknown_plans_ = 0;
   bool under_way_ = false, computes_ = false, may_begin_ = false, extends_ = false;
   bool asks_to_end_ = false, has_asked_ = false, ends_ = false;

@@ -106,6 +106,31 @@ TEST(Lockstep, WhatWasAgreedBinds) {
   });
 }
 
+// The first pass of the module is exchanged like the step whose rows it has.
+TEST(Lockstep, AllPlayThePassesOfTheModuleThatOneNeeds) {
+  on_lockstep_ranks(3, [](LockstepRank& v) {
+    const int rank = v.lockstep.rank();
+    ASSERT_TRUE(v.lockstep.finish_agreement(rank == 0 ? kPrompt : kDecode));
+    EXPECT_TRUE(v.lockstep.module_passes().empty());
+    StepProposal next = kDecode;
+    next.module_passes = rank;
+    v.lockstep.begin_agreement(next);
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
+    EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::slotted);
+    const auto passes = v.lockstep.module_passes();
+    ASSERT_EQ(passes.size(), 2U);
+    for (const PassId& pass : passes) EXPECT_EQ(pass.step, 2U);
+    EXPECT_EQ(passes[0].mode, ExchangeMode::counted);
+    EXPECT_EQ(passes[1].mode, ExchangeMode::slotted);
+    EXPECT_NE(passes[0].first_layer, passes[1].first_layer);
+    StepProposal nothing;  // nobody has rows, so nobody's rows are guessed on
+    nothing.module_passes = 1;
+    v.lockstep.begin_agreement(nothing);
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
+    EXPECT_TRUE(v.lockstep.module_passes().empty());
+  });
+}
+
 TEST(LockstepDeathTest, ABatchBeyondWhatWasAgreedIsABug) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   LoopbackHub hub(1, {}, LoopbackHub::Time::virtual_time);

@@ -117,11 +117,13 @@ TEST(ModuleDraftsOfTraffic, ChangeNoBit) {
   const std::vector<RequestInput> inputs = traffic(14);
   for (const char* model : {"deepseek_v3_mtp", "glm4_moe_mtp", "qwen3_next_mtp", "qwen3_5_moe_mtp",
                             "mimo_v2_flash_mtp"})
-    for (const int num_drafts : {1, 4}) {
+    for (const int num_drafts : {1, 4, 0}) {  // 0: the gate chooses
       SCOPED_TRACE(fmt::format("{}, {} drafts", model, num_drafts));
       std::array<std::vector<Answer>, 2> answers;
       for (const bool drafts : {false, true}) {
-        ServerSettings settings = nextn_settings(model, drafts ? num_drafts : 0);
+        ServerSettings settings = nextn_settings(model, num_drafts);
+        settings.speculation.algorithm = drafts ? "NEXTN" : "none";
+        if (!drafts) settings.speculation.num_steps = 0;
         settings.model.context_length = 192;
         settings.memory.max_total_tokens = num_drafts == 4 ? 256 : 2048;
         settings.memory.page_size = 16;
@@ -133,7 +135,9 @@ TEST(ModuleDraftsOfTraffic, ChangeNoBit) {
         ASSERT_NE(engine, nullptr);
         answers.at(drafts ? 1 : 0) = run_all(*engine, inputs);
         const SchedulerStats stats = engine->stats().scheduler;
-        EXPECT_EQ(stats.num_verified_total > 20, drafts);
+        if (num_drafts > 0) {
+          EXPECT_EQ(stats.num_verified_total > 20, drafts);
+        }
         EXPECT_EQ(stats.num_private_pages, 0);
       }
       for (size_t i = 0; i < inputs.size(); ++i) {
@@ -144,19 +148,85 @@ TEST(ModuleDraftsOfTraffic, ChangeNoBit) {
   log::set_level(log::Level::info);
 }
 
-// Its rows would have to be agreed with the other ranks, so there it is off, and says so.
-TEST(ModuleDraftsOfTraffic, AreOffOnSeveralRanks) {
-  log::set_level(log::Level::off);
-  ServerSettings settings = nextn_settings("deepseek_v3_mtp", 2);
-  settings.parallel.ep_size = 2;
-  const auto engine = make_engine(settings);
-  ASSERT_NE(engine, nullptr);
-  EXPECT_EQ(engine->info().model.num_mtp_loaded, 0);
-  const auto& changes = engine->info().changes;
-  const auto found = std::ranges::find(changes, "--speculative-algorithm", &SettingChange::flag);
-  ASSERT_NE(found, changes.end());
-  EXPECT_EQ(found->from, "NEXTN");
-  EXPECT_EQ(found->to, "none");
+// One rank has most requests, so others take part in passes of the module without rows.
+TEST(ModuleDraftsOfRanks, ChangeNoBit) {
+  log::set_level(log::Level::error);
+  constexpr int kRequests = 14;
+  for (const char* model : {"deepseek_v3_mtp", "qwen3_5_moe_mtp", "mimo_v2_flash_mtp"}) {
+    const Form form{model, kGolden / model};
+    const std::vector<Answer> want = alone(settings_of(form, 1), traffic(kRequests));
+    const struct {
+      int num_ranks, num_drafts;  // 0: the gate chooses
+      const char* routing;
+      const char* overlap;
+    } cases[] = {{1, 2, "round-robin", "auto"}, {2, 1, "round-robin", "two-batch"},
+                 {2, 3, "cache-aware", "auto"}, {2, 0, "shortest", "auto"},
+                 {4, 2, "round-robin", "none"}, {4, 4, "cache-aware", "single-batch"}};
+    for (const auto& one : cases) {
+      SCOPED_TRACE(fmt::format("{}, {} ranks, {} drafts", model, one.num_ranks, one.num_drafts));
+      ServerSettings settings = settings_of(form, one.num_ranks);
+      settings.parallel.dp_routing = one.routing;
+      settings.parallel.overlap = one.num_ranks > 1 ? one.overlap : "auto";
+      settings.speculation = {.algorithm = "NEXTN", .num_steps = one.num_drafts};
+      Service service(settings);
+      ASSERT_TRUE(service.works());
+      std::mt19937 random(3);
+      std::vector<RequestId> ids;
+      for (RequestInput& input : traffic(kRequests)) {
+        ids.push_back(*service.submit(std::move(input)));
+        if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(random() % 8));
+      }
+      ASSERT_TRUE(service.read_all());
+      for (size_t i = 0; i < ids.size(); ++i) {
+        SCOPED_TRACE(i);
+        ASSERT_NO_FATAL_FAILURE(expect_same(service.answer(ids[i]), want[i]));
+      }
+      const EngineStats stats = service.engine().stats();
+      EXPECT_TRUE(stats.scheduler.num_verified_total > 20 || one.num_drafts == 0);
+      for (const RankStats& rank : stats.ranks) EXPECT_EQ(rank.scheduler.num_private_pages, 0);
+    }
+  }
+  log::set_level(log::Level::info);
+}
+
+// Requests end, are aborted and come back between the agreement on the module's passes and these.
+TEST(ModuleDraftsOfRanks, SurviveAbortsAndRetractions) {
+  log::set_level(log::Level::error);
+  constexpr int kRequests = 24;
+  const Form form{"deepseek_v3_mtp", kGolden / "deepseek_v3_mtp"};
+  std::vector<RequestInput> inputs = traffic(kRequests);
+  for (size_t i = 0; i < kRequests; i += 2) {
+    inputs[i] = greedy_input(random_tokens(500 + static_cast<int>(i), 10), 100);
+    inputs[i].sampling.ignore_eos = true;
+  }
+  const std::vector<Answer> want = alone(settings_of(form, 1), inputs);
+  ServerSettings settings = settings_of(form, 2);
+  settings.parallel.dp_routing = "round-robin";
+  settings.memory.max_total_tokens = 256;
+  settings.memory.page_size = 16;
+  settings.scheduler.schedule_conservativeness = 0.01;
+  settings.speculation = {.algorithm = "NEXTN", .num_steps = 3};
+  Service service(settings);
+  ASSERT_TRUE(service.works());
+  std::mt19937 random(5);
+  std::vector<RequestId> ids;
+  for (RequestInput& input : inputs) {
+    ids.push_back(*service.submit(std::move(input)));
+    if (random() % 3 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(random() % 8));
+    if (random() % 6 == 0) service.engine().abort(ids[random() % ids.size()]);
+  }
+  ASSERT_TRUE(service.read_all());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    SCOPED_TRACE(i);
+    const Answer& got = service.answer(ids[i]);
+    if (got.summary.finish == FinishReason::abort) continue;
+    ASSERT_EQ(got.summary.finish, want[i].summary.finish) << got.summary.error.message;
+    ASSERT_NO_FATAL_FAILURE(expect_same(got, want[i]));
+  }
+  uint64_t num_retracted = 0;
+  for (const RankStats& rank : service.engine().stats().ranks)
+    num_retracted += rank.scheduler.num_retracted_total;
+  EXPECT_GT(num_retracted, 0U);
   log::set_level(log::Level::info);
 }
 

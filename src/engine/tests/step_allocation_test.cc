@@ -94,9 +94,13 @@ class StepAllocationOfRanks : public ::testing::TestWithParam<const char*> {};
 TEST_P(StepAllocationOfRanks, IsNone) {
   log::set_level(log::Level::off);
   for (const int num_requests : {1, 4}) {
-    ServerSettings settings = settings_for("tests/golden/qwen3_moe");
+    const bool drafts = GetParam() == std::string("own-module");
+    ServerSettings settings =
+        settings_for(drafts ? "tests/golden/qwen3_next_mtp" : "tests/golden/qwen3_moe");
     settings.parallel.ep_size = 2;
-    settings.parallel.overlap = GetParam();
+    settings.parallel.overlap = drafts ? "auto" : GetParam();
+    if (drafts) settings.speculation = {.algorithm = "NEXTN", .num_steps = 2};
+    settings.scheduler.decode_log_interval = 1000;  // a line that tells of drafts allocates
     settings.parallel.dp_routing = "round-robin";
     auto engine = make_engine(settings);
     ASSERT_NE(engine, nullptr);
@@ -127,7 +131,8 @@ TEST_P(StepAllocationOfRanks, IsNone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Overlap, StepAllocationOfRanks,
-                         ::testing::Values("auto", "none", "single-batch", "two-batch"),
+                         ::testing::Values("auto", "none", "single-batch", "two-batch",
+                                           "own-module"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::ranges::replace(name, '-', '_');

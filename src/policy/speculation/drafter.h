@@ -33,6 +33,12 @@ class Drafter {
   // True if drafts cost next to no time: then they are made in every step, whether they are
   // verified or not, and their acceptance is known without a trial.
   virtual bool is_free() const = 0;
+  // True if drafts are made between two steps, as SpeculationGate::ahead() says, and draft() only
+  // hands them out. Such a drafter follows requests: it computes rows of all their tokens, which
+  // cost time in each step, whether drafts are made of them or not.
+  virtual bool is_ahead() const { return false; }
+  // Returns whether drafts can be made for the seat; false if too many of its rows are missing.
+  virtual bool follows(int /*seat*/) const { return true; }
 
  protected:
   Drafter() = default;

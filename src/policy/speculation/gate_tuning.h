@@ -30,6 +30,8 @@ struct GateTuning {
   double first_credit = 5, credit_share = 0.003;
   double least_credit = -1;      // one step that the machine held up must not end all trials
   double credit_in_trial = 0.3;  // share of the credit that one trial is expected to lose, at most
+  double credit_in_trial_ahead = 0.1;  // the same if following requests takes credit as well
+  double credit_to_follow = 4;         // credit from which a drafter that rested follows again
 
   // Acceptance.
   double request_memory = 0.98, group_memory = 0.996;  // weight of what was known, each time

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -23,32 +24,60 @@ struct DraftMachine {
   }
 };
 
+enum class Making : uint8_t { asked, free, ahead };
+
 // The token at position i of every request is i. A draft is that token by a chance, else none of
 // the vocabulary.
 class ChanceDrafter final : public Drafter {
  public:
-  ChanceDrafter(std::vector<double> chances, bool is_free, uint32_t seed)
-      : chances_(std::move(chances)), drafts_(chances_.size()), is_free_(is_free), rng_(seed) {}
+  ChanceDrafter(std::vector<double> chances, Making making, uint32_t seed)
+      : chances_(std::move(chances)),
+        drafts_(chances_.size()),
+        missing_(chances_.size()),
+        making_(making),
+        rng_(seed) {}
 
-  void begin(int /*seat*/, int /*most_len*/) override {}
+  void begin(int seat, int /*most_len*/) override { missing_[static_cast<size_t>(seat)] = 0; }
   void end(int /*seat*/) override {}
   void draft(std::span<DraftAsk> asks) override {
     for (DraftAsk& ask : asks) {
       const auto seat = static_cast<size_t>(ask.seat);
-      for (int i = 0; i < ask.most; ++i) {
+      const int num = making_ == Making::ahead ? std::min(ask.most, depth_) : ask.most;
+      for (int i = 0; i < num; ++i) {
         const bool holds = std::bernoulli_distribution(chances_[seat])(rng_);
         const int token = static_cast<int>(ask.tokens.size()) + i;
         drafts_[seat][static_cast<size_t>(i)] = TokenId{holds ? token : -1};
       }
-      ask.drafts = std::span(drafts_[seat]).first(static_cast<size_t>(ask.most));
+      ask.drafts = std::span(drafts_[seat]).first(static_cast<size_t>(num));
     }
   }
-  bool is_free() const override { return is_free_; }
+  bool is_free() const override { return making_ == Making::free; }
+  bool is_ahead() const override { return making_ == Making::ahead; }
+  bool follows(int seat) const override {
+    return missing_[static_cast<size_t>(seat)] <= kMostMissing;
+  }
+  // Prepares a step as the gate says. Returns true if it follows any request.
+  bool prepare(SpeculationGate::Ahead ahead) {
+    bool any = false;
+    for (int seat = 0; seat < std::ssize(missing_); ++seat) any |= follows(seat);
+    const bool works = any && ahead.follows;
+    depth_ = works ? ahead.depth : 0;
+    if (!works) miss(1);
+    return works;
+  }
+  void miss(int num_steps) {
+    for (int& missing : missing_) missing += num_steps;
+  }
+  int depth() const { return depth_; }
+
+  static constexpr int kMostMissing = 100;
 
  private:
   std::vector<double> chances_;
   std::vector<std::array<TokenId, kMostDrafts>> drafts_;
-  bool is_free_;
+  std::vector<int> missing_;  // by seat: steps in which it was not followed
+  Making making_;
+  int depth_ = 0;
   std::mt19937 rng_;
 };
 
@@ -56,7 +85,7 @@ struct DraftRun {
   DraftMachine machine;
   std::vector<double> chances;  // that a draft holds, for each answer
   int keys = 512;               // length of each answer
-  bool is_free = false;
+  Making making = Making::asked;
   double noise = 0.02;  // relative, of each step's time
   uint32_t seed = 1;
 };
@@ -69,11 +98,13 @@ class DraftServer {
         tokens_(static_cast<size_t>(run.keys) + 9 * kMostSteps),
         lengths_(run.chances.size(), static_cast<size_t>(run.keys)),
         asks_(run.chances.size()),
-        gate_({.drafter = std::make_unique<ChanceDrafter>(run.chances, run.is_free, run.seed),
-               .num_seats = static_cast<int>(run.chances.size())}),
         rng_(run.seed + 1) {
+    auto drafter = std::make_unique<ChanceDrafter>(run.chances, run.making, run.seed);
+    drafter_ = drafter.get();
+    gate_.emplace(SpeculationGate::Options{.drafter = std::move(drafter),
+                                           .num_seats = static_cast<int>(run.chances.size())});
     for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = TokenId{static_cast<int>(i)};
-    for (int i = 0; i < num_answers(); ++i) gate_.begin(i, static_cast<int>(tokens_.size()));
+    for (int i = 0; i < num_answers(); ++i) gate_->begin(i, static_cast<int>(tokens_.size()));
   }
 
   int num_answers() const { return static_cast<int>(run_.chances.size()); }
@@ -82,15 +113,19 @@ class DraftServer {
   struct Taken {
     double tokens = 0, us = 0;
     int num_drafts = 0;
+    bool follows = false;
   };
   Taken step() {
+    if (run_.making == Making::ahead && num_steps_++ % kStepsOfARequest == 0) replace_requests();
+    const bool follows = run_.making == Making::ahead && drafter_->prepare(gate_->ahead());
     for (size_t i = 0; i < asks_.size(); ++i)
       asks_[i] = {.seat = static_cast<int>(i),
                   .tokens = std::span(tokens_).first(lengths_[i]),
                   .most = kMostDrafts};
     const int64_t keys = static_cast<int64_t>(run_.keys) * num_answers();
-    gate_.offer(keys, asks_, num_answers() * kMostDrafts);
-    SpeculationGate::Step step{.num_answers = num_answers(), .keys = keys, .is_pure = true};
+    gate_->offer(keys, asks_, num_answers() * kMostDrafts);
+    SpeculationGate::Step step{
+        .num_answers = num_answers(), .keys = keys, .is_pure = true, .follows = follows};
     Taken taken;
     for (size_t i = 0; i < asks_.size(); ++i) {
       const auto num = static_cast<int>(asks_[i].drafts.size());
@@ -98,14 +133,16 @@ class DraftServer {
       while (num_held < num && value(asks_[i].drafts[static_cast<size_t>(num_held)]) >= 0)
         ++num_held;
       for (int j = 0; j <= num; ++j) taken.tokens += std::pow(run_.chances[i], j);
-      if (num > 0) gate_.note_answer(static_cast<int>(i), num, num_held);
+      if (num > 0) gate_->note_answer(static_cast<int>(i), num, num_held);
       lengths_[i] += static_cast<size_t>(1 + num_held);
       step.num_drafts += num, step.num_tokens += 1 + num_held;
     }
-    taken.us = run_.machine.step_us(num_answers() + step.num_drafts, keys);
+    taken.us = run_.machine.step_us(num_answers() + step.num_drafts, keys) +
+               (follows ? passes_us(drafter_->depth()) : 0);
+    taken.follows = follows;
     taken.num_drafts = step.num_drafts;
     step.us = taken.us * std::normal_distribution<double>(1, run_.noise)(rng_);
-    gate_.note_step(step);
+    gate_->note_step(step);
     return taken;
   }
   // Returns the tokens a microsecond of `num` steps.
@@ -122,25 +159,43 @@ class DraftServer {
     double tokens = 0;
     for (const double chance : run_.chances)
       for (int j = 0; j <= num; ++j) tokens += std::pow(chance, j);
-    return tokens / run_.machine.step_us(num_answers() * (1 + num),
-                                         static_cast<int64_t>(run_.keys) * num_answers());
+    const int64_t keys = static_cast<int64_t>(run_.keys) * num_answers();
+    return tokens / (run_.machine.step_us(num_answers() * (1 + num), keys) +
+                     (run_.making == Making::ahead && num > 0 ? passes_us(num) : 0));
   }
   double best_fixed_rate() const {
     double best = 0;
     for (int num = 0; num <= kMostDrafts; ++num) best = std::max(best, fixed_rate(num));
     return best;
   }
-  const SpeculationGate& gate() const { return gate_; }
-  SpeculationGate& gate() { return gate_; }
+  const SpeculationGate& gate() const { return *gate_; }
+  SpeculationGate& gate() { return *gate_; }
 
   static constexpr int kMostSteps = 4000;  // most that one server may take
 
  private:
+  // Requests are replaced so often, all at once. If the drafter rests, it misses their prompts.
+  static constexpr int kStepsOfARequest = 500;
+  void replace_requests() {
+    for (int i = 0; i < num_answers(); ++i) gate_->begin(i, static_cast<int>(tokens_.size()));
+    if (!gate_->ahead().follows) drafter_->miss(ChanceDrafter::kMostMissing + 1);
+  }
+
+  // Returns the time of making so many drafts of each answer ahead: the first pass follows, and
+  // each is one layer of 24 and the head.
+  double passes_us(int depth) const {
+    const int64_t keys = static_cast<int64_t>(run_.keys) * num_answers();
+    const double layer_us = run_.machine.step_us(num_answers(), keys) / 24;
+    return layer_us * std::max(1, depth) + 0.5 * layer_us * depth;
+  }
+
   const DraftRun run_;
   std::vector<TokenId> tokens_;
   std::vector<size_t> lengths_;  // by answer
   std::vector<GateAsk> asks_;
-  SpeculationGate gate_;
+  ChanceDrafter* drafter_ = nullptr;  // gate_ owns it
+  std::optional<SpeculationGate> gate_;
+  int num_steps_ = 0;
   std::mt19937 rng_;
 };
 

@@ -73,11 +73,38 @@ void SpeculationGate::offer(int64_t keys, std::span<GateAsk> asks, int most_rows
   if (options_.fixed) return share_out(std::max(most_rows, 0), asks);
   Record& record = record_for(num_answers, keys);
   list_candidates(most_rows);
-  share_out(choose(record, num_answers), asks);
+  if (!options_.drafter->is_ahead()) return share_out(choose(record, num_answers), asks);
+  share_out(std::min(next_.num_drafts, std::max(most_rows, 0)), asks);
+  choose_ahead(record, asks, most_rows);
 }
 
-// Lists the drafts that each answer could have. Those of a free drafter are made here, and its
-// earlier ones are compared with the tokens that have come since.
+SpeculationGate::Ahead SpeculationGate::ahead() const {
+  return options_.fixed ? Ahead{.depth = *options_.fixed} : next_.ahead;
+}
+
+// Chooses for the step after the one that is being offered, as if it had the same answers and they
+// as much room. The drafter rests in steps that are to show the time without it. In others it makes
+// one draft at least: whether that holds is seen without its row.
+void SpeculationGate::choose_ahead(Record& record, std::span<const GateAsk> asks, int most_rows) {
+  const bool is_trial = next_.is_trial;
+  for (Want& want : wants_) {
+    const GateAsk& ask = asks[want.ask];
+    const bool follows = options_.drafter->follows(ask.seat);
+    want.num = follows ? std::clamp(ask.most, 0, options_.most_drafts) : 0;
+  }
+  list_candidates(most_rows);
+  next_.num_drafts = choose(record, static_cast<int>(asks.size()));
+  next_.is_trial = std::exchange(is_trial_, is_trial);
+  const bool is_shown = next_.is_trial || record.costs.num_plain() < kGate.few;
+  const bool follows = next_.num_drafts > 0 || (!rests_ && !is_shown);
+  next_.ahead = {.follows = follows, .depth = follows ? 1 : 0};
+  deal(next_.num_drafts);
+  for (const Want& want : wants_) next_.ahead.depth = std::max(next_.ahead.depth, want.num);
+}
+
+// Lists the drafts that each answer could have. Those that are at hand are taken here: a free
+// drafter's, which are made now, and those that were made ahead. Earlier ones are compared with the
+// tokens that have come since.
 void SpeculationGate::make_drafts(std::span<GateAsk> asks) {
   asks_.clear(), wants_.clear();
   const int most = options_.fixed ? *options_.fixed : options_.most_drafts;
@@ -88,7 +115,7 @@ void SpeculationGate::make_drafts(std::span<GateAsk> asks) {
     asks_.push_back({.seat = asks[i].seat, .tokens = asks[i].tokens, .most = most});
     wants_.push_back({.ask = i, .num = room});
   }
-  if (!options_.drafter->is_free()) return;
+  if (!are_at_hand()) return;
   options_.drafter->draft(asks_);
   for (size_t i = 0; i < asks_.size(); ++i) {
     wants_[i].num = std::min(wants_[i].num, static_cast<int>(asks_[i].drafts.size()));
@@ -195,13 +222,15 @@ int SpeculationGate::try_one(Record& record, const Judged& usual, int num_answer
     return std::min(trial_drafts_, most);
   }
   if (!pace_.may_begin(record.trials_left > 0) || credit_ <= 0) return 0;
+  const double share =
+      options_.drafter->is_ahead() ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
   double most_hoped = usual.gain + kGate.certain;
   int tried = -1;
   for (const Candidate& candidate : candidates_) {
     const Judged judged = judge(record, num_answers, candidate);
     const double loss = judged.cost.times - judged.tokens;
     if (candidate.num_drafts == usual.num_drafts || judged.hoped <= most_hoped ||
-        TrialPace::kSteps * loss > kGate.credit_in_trial * credit_)
+        TrialPace::kSteps * loss > share * credit_)
       continue;
     most_hoped = judged.hoped, tried = candidate.num_drafts;
   }
@@ -212,8 +241,8 @@ int SpeculationGate::try_one(Record& record, const Judged& usual, int num_answer
   return tried;
 }
 
-// Gives the likeliest drafts to their answers.
-void SpeculationGate::share_out(int num_drafts, std::span<GateAsk> asks) {
+// Sets for each answer how many of the likeliest drafts are its own.
+void SpeculationGate::deal(int num_drafts) {
   int last = kLevels, left = num_drafts;  // so many drafts of the level `last` are left
   if (!options_.fixed)
     while (last > 0 && left > 0) {
@@ -229,10 +258,20 @@ void SpeculationGate::share_out(int num_drafts, std::span<GateAsk> asks) {
       if (level < last || (level == last && left == 0)) break;
       left -= level == last ? 1 : 0;
     }
-    asks_[i].most = chosen;
     wants_[i].num = chosen;
   }
-  if (!options_.drafter->is_free()) options_.drafter->draft(asks_);
+}
+
+// Gives the likeliest drafts to their answers, and counts how many of them are expected to hold.
+void SpeculationGate::share_out(int num_drafts, std::span<GateAsk> asks) {
+  deal(num_drafts);
+  expected_ = 0;
+  for (size_t i = 0; i < wants_.size(); ++i) {
+    asks_[i].most = wants_[i].num;
+    for (int j = 0; j < wants_[i].num; ++j)
+      expected_ += wants_[i].levels[static_cast<size_t>(j)] / (kLevels - 1.0);
+  }
+  if (!are_at_hand()) options_.drafter->draft(asks_);
   for (size_t i = 0; i < wants_.size(); ++i) {
     const auto num = std::min(static_cast<size_t>(wants_[i].num), asks_[i].drafts.size());
     asks[wants_[i].ask].drafts = asks_[i].drafts.first(num);
@@ -245,16 +284,17 @@ void SpeculationGate::note_answer(int seat, int num_drafts, int num_held) {
   ++totals_.num_verified;
   totals_.num_drafts += static_cast<uint64_t>(num_drafts);
   totals_.num_held += static_cast<uint64_t>(num_held);
-  if (!options_.drafter->is_free())
+  if (!are_at_hand())
     acceptance_.note(seat, kinds_[static_cast<size_t>(seat)], num_drafts, num_held);
 }
 
 void SpeculationGate::note_step(const Step& step) {
   ++totals_.num_steps;
   totals_.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
-  // Drafts may have been cut, for want of pages; a trial of none has none.
+  // Drafts may have been cut, for want of pages; a trial of none has none, nor is it followed.
+  const bool is_plain = step.num_drafts == 0 && !step.follows;
   const bool is_trial = std::exchange(is_trial_, false) && step.is_pure &&
-                        (step.num_drafts > 0) == (trial_drafts_ > 0);
+                        (trial_drafts_ > 0 ? step.num_drafts > 0 : is_plain);
   const bool is_cold = is_trial && pace_.is_cold();
   pace_.note(is_trial);
   totals_.num_trial_steps += is_trial ? 1 : 0;
@@ -266,21 +306,32 @@ void SpeculationGate::note_step(const Step& step) {
   if (is_trial) ++record.num_trial_steps, --record.trials_left;
   if (record.num_steps % static_cast<uint64_t>(kGate.ageing) == 0) record.costs.age();
   const StepShape shape{.decode_rows = step.num_answers, .keys = step.keys};
-  if (step.num_drafts == 0) note_plain(record, shape, step.us);
+  if (is_plain) note_plain(record, shape, step.us);
   const double reference_us = to_us(plain_times_.predict(shape));
   if (reference_us <= 0) return;
-  if (!is_cold) record.costs.note(step.num_drafts, step.us / reference_us);
+  if (!is_cold && (is_plain || step.num_drafts > 0))
+    record.costs.note(step.num_drafts, step.us / reference_us);
   growth_ = record.costs.growth();
   record.plain_us = reference_us * record.costs.plain();
   credit_ = std::min(credit_ + kGate.credit_share, kGate.first_credit);
-  if (step.num_drafts == 0 || record.plain_us <= 0) return;
+  if (!is_plain && record.plain_us > 0) note_gain(record, step, is_trial);
+  rests_ = credit_ <= 0 || (rests_ && credit_ < kGate.credit_to_follow);
+}
+
+// Books the time that a step has gained or lost. Trials, and rows that were computed for later
+// drafts, pay out of the credit. Drafts that were made ahead for the usual steps pay into it, so that
+// those who gain may go on a while where they do not. Of them the credit counts those that were
+// expected to hold, because a run of bad luck would end their making for long.
+void SpeculationGate::note_gain(const Record& record, const Step& step, bool is_trial) {
   const double tokens = static_cast<double>(step.num_tokens) / step.num_answers;
-  const double gained_us = record.plain_us * tokens - step.us;
+  const double gained_us = record.plain_us * (step.num_drafts > 0 ? tokens : 1) - step.us;
   totals_.gained_us += gained_us;
-  if (!is_trial) return;
-  totals_.trial_us += gained_us;
-  credit_ =
-      std::clamp(credit_ + gained_us / record.plain_us, kGate.least_credit, kGate.first_credit);
+  const bool is_usual = !is_trial && step.num_drafts > 0, is_ahead = options_.drafter->is_ahead();
+  if (is_usual && !is_ahead) return;
+  if (!is_usual) totals_.trial_us += gained_us;
+  const double gain = is_ahead ? 1 + expected_ / step.num_answers - step.us / record.plain_us
+                               : gained_us / record.plain_us;
+  credit_ = std::clamp(credit_ + gain, kGate.least_credit, kGate.first_credit);
 }
 
 // The first steps of a size may be slow for reasons of their own, and the fit would take very long

@@ -4,6 +4,15 @@
 //   offer(answers of the next step) -> drafts -> which number of rows is worth its time? -> drafts
 //   note_answer(), note_step()      -> what held, and how long it took
 //
+// A drafter that makes drafts ahead needs to know earlier: then offer() chooses for the step after
+// the one that is offered, and ahead() says what to make for it:
+//
+//   offer(n): hands out what was made for n, chooses for n + 1 -> ahead() -> drafts are made
+//
+// Such a drafter follows requests at a cost. If steps have no drafts, it goes on only as long as
+// that may be worth it: the cost comes out of the credit of trials. When that is used up the
+// drafter rests, and begins again with new requests when the credit has grown.
+//
 // It sees all answers of a step at once: a step of r times the rows takes less than r times as
 // long, so a few drafts may not pay where many do. Numbers that could be better than the usual one
 // are tried (base/trial_pace.h) as long as trials have lost less time than their credit. All
@@ -50,6 +59,12 @@ class SpeculationGate {
   // Sets the drafts of the next step, at most `most_rows` together. keys: the lengths of all
   // answers together. `asks` has at most num_seats elements.
   void offer(int64_t keys, std::span<GateAsk> asks, int most_rows);
+  // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
+  struct Ahead {
+    bool follows = true;  // it computes the rows of the tokens that the step settles
+    int depth = 0;        // and so many drafts of each answer from them
+  };
+  Ahead ahead() const;
 
   // The first `num_held` of this seat's drafts held in the last step; it goes on.
   void note_answer(int seat, int num_drafts, int num_held);
@@ -59,6 +74,8 @@ class SpeculationGate {
     double us = 0;     // from the end of the step before to its end
     // True if it had rows of answers and their drafts only, and began right after the step before.
     bool is_pure = false;
+    // True if rows of a drafter that is_ahead() were computed in this time.
+    bool follows = false;
   };
   void note_step(const Step& step);
 
@@ -90,7 +107,7 @@ class SpeculationGate {
     uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
     GateChoice usual, best;
   };
-  // Drafts of a free drafter: whether they hold is seen in the tokens that follow.
+  // Drafts that were made anyway: whether they hold is seen in the tokens that follow.
   struct Peek {
     std::array<TokenId, kMostDrafts> tokens{};
     int num = 0, kind = 0;
@@ -103,14 +120,25 @@ class SpeculationGate {
     std::array<uint8_t, kMostDrafts> levels{};  // chances that each holds
   };
   static constexpr int kLevels = 128;
+  // The choice for the next step of a drafter that is_ahead().
+  struct Next {
+    int num_drafts = 0;
+    bool is_trial = false;
+    Ahead ahead;
+  };
 
+  // True if drafts are there before any is chosen, so that those left out are seen to hold, too.
+  bool are_at_hand() const { return options_.drafter->is_free() || options_.drafter->is_ahead(); }
   void make_drafts(std::span<GateAsk> asks);
   void compare(Peek& peek, const DraftAsk& ask);
   void list_candidates(int most_rows);
   int choose(Record& record, int num_answers);
   int try_one(Record& record, const Judged& usual, int num_answers);
   Judged judge(const Record& record, int num_answers, const Candidate& candidate) const;
+  void choose_ahead(Record& record, std::span<const GateAsk> asks, int most_rows);
+  void deal(int num_drafts);
   void share_out(int num_drafts, std::span<GateAsk> asks);
+  void note_gain(const Record& record, const Step& step, bool is_trial);
   void note_plain(Record& record, const StepShape& shape, double us);
   Record& record_for(int num_answers, int64_t keys);
 
@@ -127,6 +155,9 @@ class SpeculationGate {
   int trial_drafts_ = 0;              // its number of drafts
   bool is_trial_ = false;             // the step that was offered is one
   double credit_ = kGate.first_credit;
+  double expected_ = 0;  // drafts of the step that was offered that are expected to hold
+  Next next_;
+  bool rests_ = false;  // the credit was used up, and has not grown enough since
 
   // For the step that is being chosen. asks_[i] belongs to wants_[i].
   std::vector<DraftAsk> asks_;

@@ -19,6 +19,7 @@ namespace {
 using testing::DraftMachine;
 using testing::DraftRun;
 using testing::DraftServer;
+using testing::Making;
 
 std::vector<double> equal(int num_answers, double chance) {
   return std::vector<double>(static_cast<size_t>(num_answers), chance);
@@ -34,14 +35,14 @@ struct Values {
   double least = 1e9, mean = 0;
 };
 
-class EveryServer : public ::testing::TestWithParam<std::tuple<int, int, bool>> {
+class EveryServer : public ::testing::TestWithParam<std::tuple<int, int, Making>> {
  protected:
   static constexpr int kRuns = 4;
 
   // Plays runs of each server and hands over the values that `measure` finds.
   template <class Measure, class Check>
   void for_each_server(Measure&& measure, Check&& check) const {
-    const auto [num_answers, keys, is_free] = GetParam();
+    const auto [num_answers, keys, making] = GetParam();
     for (const double chance : {0.0, 0.3, 0.6, 0.8, 0.9})
       for (const DraftMachine& machine : machines()) {
         SCOPED_TRACE(::testing::Message() << "chance " << chance << ", fixed " << machine.fixed_us);
@@ -50,7 +51,7 @@ class EveryServer : public ::testing::TestWithParam<std::tuple<int, int, bool>> 
           DraftServer server({.machine = machine,
                               .chances = equal(num_answers, chance),
                               .keys = keys,
-                              .is_free = is_free,
+                              .making = making,
                               .seed = seed});
           const double value = measure(server);
           values.least = std::min(values.least, value);
@@ -91,9 +92,10 @@ TEST_P(EveryServer, FindsALargeGainWithin200Steps) {
       [](const Values& ratios) { EXPECT_GE(ratios.least, 1.05); });
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryServer,
-                         ::testing::Combine(::testing::Values(1, 4, 16, 64),
-                                            ::testing::Values(512, 8192), ::testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(
+    All, EveryServer,
+    ::testing::Combine(::testing::Values(1, 4, 16, 64), ::testing::Values(512, 8192),
+                       ::testing::Values(Making::asked, Making::free, Making::ahead)));
 
 // Plays an answer of 1,000 tokens: a pair of the prompt's with another token behind it, so that the
 // first trial has one step and fails, and then the same twelve tokens again and again. Steps take
@@ -151,14 +153,14 @@ TEST(Gate, GoesOnTryingBehindATrialThatTheMachineHeldUp) {
 }
 
 TEST(Gate, BeginsWithoutDrafts) {
-  DraftServer server({.chances = equal(1, 0.9), .is_free = true});
+  DraftServer server({.chances = equal(1, 0.9), .making = Making::free});
   for (int i = 0; i < 3; ++i) EXPECT_EQ(server.step().num_drafts, 0);
 }
 
 TEST(Gate, DraftsForTheRequestsWhoseDraftsHold) {
   std::vector<double> chances = equal(8, 0.05);
   chances.resize(16, 0.95);
-  DraftServer server({.machine = {.row_us = 100}, .chances = chances, .is_free = true});
+  DraftServer server({.machine = {.row_us = 100}, .chances = chances, .making = Making::free});
   const double off = server.fixed_rate(0), best = server.best_fixed_rate();
   server.rate_of(500);
   EXPECT_GT(server.rate_of(500), 1.05 * std::max(best, off));
@@ -166,18 +168,19 @@ TEST(Gate, DraftsForTheRequestsWhoseDraftsHold) {
 
 TEST(Gate, AdaptsWhenDraftsBeginToHold) {
   // The same gate, for a request that never repeats itself and then for one that does.
-  DraftServer dull({.chances = {0.02, 0.02}, .is_free = true});
+  DraftServer dull({.chances = {0.02, 0.02}, .making = Making::free});
   for (int i = 0; i < 300; ++i) dull.step();
   EXPECT_LT(dull.gate().state().totals.num_draft_steps, 30U);
-  DraftServer lively({.chances = {0.95, 0.95}, .is_free = true});
+  DraftServer lively({.chances = {0.95, 0.95}, .making = Making::free});
   for (int i = 0; i < 300; ++i) lively.step();
   EXPECT_GT(lively.gate().state().totals.num_draft_steps, 200U);
 }
 
 TEST(Gate, AFixedNumberIsKeptAsFarAsThereIsRoom) {
-  SpeculationGate gate({.drafter = std::make_unique<testing::ChanceDrafter>(equal(3, 1), true, 1),
-                        .num_seats = 3,
-                        .fixed = 3});
+  SpeculationGate gate(
+      {.drafter = std::make_unique<testing::ChanceDrafter>(equal(3, 1), Making::free, 1),
+       .num_seats = 3,
+       .fixed = 3});
   const std::vector<TokenId> tokens(10);
   std::vector<GateAsk> asks;
   for (int seat = 0; seat < 3; ++seat) {
@@ -195,7 +198,7 @@ TEST(Gate, AFixedNumberIsKeptAsFarAsThereIsRoom) {
 }
 
 TEST(Gate, NeverExceedsTheRoomForRows) {
-  DraftServer server({.chances = equal(4, 0.95), .is_free = true});
+  DraftServer server({.chances = equal(4, 0.95), .making = Making::free});
   for (int i = 0; i < 200; ++i) server.step();
   std::vector<TokenId> tokens(9000);
   std::vector<GateAsk> asks;
@@ -216,8 +219,51 @@ TEST(Gate, TakesNoTimeFromTheWrongSteps) {
   EXPECT_EQ(server.gate().state().sizes.at(0).plain_us, before);
 }
 
+int steps_followed(DraftServer& server, int num_steps) {
+  int num = 0;
+  for (int i = 0; i < num_steps; ++i) num += server.step().follows ? 1 : 0;
+  return num;
+}
+
+TEST(Gate, ADrafterThatFollowsRestsIfNoDraftPays) {
+  DraftServer server({.chances = equal(1, 0.05), .making = Making::ahead});
+  EXPECT_GT(steps_followed(server, 50), 20);  // to learn it
+  steps_followed(server, 350);
+  EXPECT_EQ(steps_followed(server, 500), 0);
+  const int num = steps_followed(server, 3000);  // it is tried again
+  EXPECT_GT(num, 20);
+  EXPECT_LT(num, 500);
+  const GateTotals totals = server.gate().state().totals;
+  EXPECT_LT(totals.gained_us, 0);
+  EXPECT_EQ(totals.gained_us, totals.trial_us);
+}
+
+TEST(Gate, ADrafterThatFollowsGoesOnWhileDraftsPay) {
+  DraftServer server({.machine = {.fixed_us = 5000}, .chances = equal(4, 0.9), .making = Making::ahead});
+  steps_followed(server, 200);
+  EXPECT_GT(steps_followed(server, 1000), 980);
+  EXPECT_GT(server.gate().state().totals.gained_us, 0);
+}
+
+// Drafts are made for the step after the one that is offered, all of the set number.
+TEST(Gate, SaysAheadWhatToMake) {
+  SpeculationGate gate({.drafter = std::make_unique<testing::ChanceDrafter>(equal(1, 1), Making::ahead, 1),
+                        .fixed = 3});
+  EXPECT_TRUE(gate.ahead().follows);
+  EXPECT_EQ(gate.ahead().depth, 3);
+  SpeculationGate open({.drafter = std::make_unique<testing::ChanceDrafter>(equal(1, 1), Making::ahead, 1)});
+  EXPECT_TRUE(open.ahead().follows);  // the first prompts are followed
+  EXPECT_EQ(open.ahead().depth, 0);
+  const std::vector<TokenId> tokens(10);
+  open.begin(0, 100);
+  GateAsk ask{.seat = 0, .tokens = tokens, .most = 8};
+  open.offer(10, std::span(&ask, 1), 8);
+  EXPECT_TRUE(ask.drafts.empty());
+  EXPECT_FALSE(open.ahead().follows);  // the time without drafts is measured first
+}
+
 TEST(Gate, SaysWhy) {
-  DraftServer good({.chances = equal(1, 0.95), .is_free = true});
+  DraftServer good({.chances = equal(1, 0.95), .making = Making::free});
   for (int i = 0; i < 400; ++i) good.step();
   const GateState state = good.gate().state();
   ASSERT_EQ(state.sizes.size(), 1U);
@@ -226,7 +272,7 @@ TEST(Gate, SaysWhy) {
   EXPECT_GT(state.totals.gained_us, 0);
   EXPECT_NEAR(state.acceptance[0][0], 0.95, 0.03);
   EXPECT_GT(state.totals.accept_length(), 2);
-  DraftServer bad({.machine = {.fixed_us = 100}, .chances = equal(1, 0.1), .is_free = true});
+  DraftServer bad({.machine = {.fixed_us = 100}, .chances = equal(1, 0.1), .making = Making::free});
   for (int i = 0; i < 400; ++i) bad.step();
   const GateState off = bad.gate().state();
   EXPECT_EQ(off.sizes.at(0).usual.num_drafts, 0);
@@ -234,11 +280,13 @@ TEST(Gate, SaysWhy) {
 }
 
 TEST(Gate, AStepAllocatesNothing) {
-  DraftServer server({.chances = equal(16, 0.7), .is_free = true});
-  for (int i = 0; i < 10; ++i) server.step();
-  const int64_t before = num_allocations;
-  for (int i = 0; i < 500; ++i) server.step();
-  EXPECT_EQ(num_allocations, before);
+  for (const Making making : {Making::free, Making::ahead}) {
+    DraftServer server({.chances = equal(16, 0.7), .making = making});
+    for (int i = 0; i < 10; ++i) server.step();
+    const int64_t before = num_allocations;
+    for (int i = 0; i < 400; ++i) server.step();
+    EXPECT_EQ(num_allocations, before);
+  }
 }
 
 }  // namespace
