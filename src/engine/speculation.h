@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "policy/scheduler/scheduler_counters.h"
 #include "policy/scheduler/scheduler_hooks.h"
 #include "policy/speculation/drafter.h"
 #include "policy/speculation/speculation_gate.h"
@@ -33,6 +34,7 @@ struct SpeculationView {
   struct OfRank {
     int rank = 0;
     GateState gate;
+    SchedulerCounters counts;
   };
   std::vector<OfRank> ranks;  // those of this process
 };
