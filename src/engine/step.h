@@ -31,6 +31,7 @@
 #include "engine/sampler.h"
 #include "engine/speculation.h"
 #include "policy/scheduler/scheduler.h"
+#include "policy/speculation/ngram_drafter.h"
 
 namespace hocket {
 
@@ -119,6 +120,7 @@ class RankStep {
  private:
   Flight* compute_next();
   bool run_overlapped();
+  bool drafts_may_come();
   void commit(Flight& flight);
   void reply(Flight& flight);
   void finish(Flight& flight);
@@ -133,6 +135,7 @@ class RankStep {
   void send_finished();
 
   StepProposal propose();
+  NgramDrafter::Sources draft_sources();
   PrepareOptions prepare_options() const;
   StepTools tools();
   Flight& take_flight();

@@ -128,10 +128,10 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings) {
                       s.algorithm)
                     .with_param("speculative-algorithm"));
   HOCKET_TRY(const bool overlaps, choose_overlap_schedule(settings.scheduler));
-  if (overlaps)
+  if (overlaps && by_module)
     return SpeculationChoice{.why_off =
-                                 "--overlap-schedule on makes the next step before the "
-                                 "drafts of this one are checked"};
+                                 "with --overlap-schedule on the next step is made before the "
+                                 "model's own module could guess"};
   if (by_module && settings.parallel.ep_size != 1)
     return SpeculationChoice{.why_off = "the model's own module guesses on one rank only"};
   // The module's rows have to be computed in every step, so its drafts are never left out.

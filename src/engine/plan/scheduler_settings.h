@@ -36,8 +36,7 @@ struct SpeculationChoice {
   std::string why_off = {};       // not empty: speculation was asked for, but is off
 };
 // Chooses by --speculative-algorithm, --speculative-num-steps, --speculative-num-draft-tokens and
-// whether steps overlap: then the next step is made before drafts are checked, so there are none.
-// Errors: bad_value.
+// whether steps overlap: then the model's own module has no place between them. Errors: bad_value.
 Result<SpeculationChoice> choose_speculation(const ServerSettings& settings);
 
 // Makes the scheduler's options. Errors: bad_value, naming the flag.

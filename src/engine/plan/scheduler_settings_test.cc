@@ -115,9 +115,11 @@ TEST(ChooseSpeculation, ByTheModelsOwnModule) {
   EXPECT_NE(off->why_off.find("one rank"), std::string::npos);
 }
 
-TEST(ChooseSpeculation, IsOffWhereStepsOverlap) {
+TEST(ChooseSpeculation, ByTheModuleIsOffWhereStepsOverlap) {
   ServerSettings settings = speculating({.algorithm = "NGRAM", .num_steps = 3});
   settings.scheduler.overlap_schedule = "on";
+  EXPECT_EQ(choose_speculation(settings)->fixed, 3);
+  settings.speculation.algorithm = "NEXTN";
   const auto choice = choose_speculation(settings);
   ASSERT_TRUE(choice.has_value());
   EXPECT_EQ(choice->most_drafts, 0);
