@@ -98,6 +98,8 @@ int32_t hk_matcher_accept(HkMatcher*, uint32_t id);
 int32_t hk_matcher_rollback(HkMatcher*, size_t n);
 // Tokens that the grammar forces next; empty where there is a choice.
 int32_t hk_matcher_forced(HkMatcher*, HkBuf* out_u32);
+// Counts how many of the tokens may follow one behind the other; none of them is taken.
+int32_t hk_matcher_allowed(HkMatcher*, const uint32_t* ids, size_t n, size_t* out);
 // Bit 0: the text may end here; bit 1: nothing more may follow.
 int32_t hk_matcher_state(HkMatcher*, uint32_t* bits);
 void hk_matcher_free(HkMatcher*);

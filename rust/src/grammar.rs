@@ -232,6 +232,27 @@ pub unsafe extern "C" fn hk_matcher_forced(m: *mut HkMatcher, out: *mut HkBuf) -
     })
 }
 #[no_mangle]
+pub unsafe extern "C" fn hk_matcher_allowed(
+    m: *mut HkMatcher,
+    ids: *const u32,
+    n: usize,
+    out: *mut usize,
+) -> i32 {
+    guard(|| {
+        let m = &mut *m;
+        *out = 0;
+        if n == 0 || m.matcher.is_stopped() {
+            return Ok(());
+        }
+        let ids = std::slice::from_raw_parts(ids, n);
+        // The matcher stops for good at a number that is no token.
+        let vocab = m.matcher.tok_env()?.tok_trie().vocab_size();
+        let known = ids.iter().take_while(|&&id| (id as usize) < vocab).count();
+        *out = m.with(|matcher| matcher.validate_tokens(&ids[..known]))??;
+        Ok(())
+    })
+}
+#[no_mangle]
 pub unsafe extern "C" fn hk_matcher_state(m: *mut HkMatcher, out: *mut u32) -> i32 {
     guard(|| {
         let m = &mut *m;
@@ -537,6 +558,28 @@ mod tests {
                 hk_matcher_free(m);
             }
         }
+    }
+
+    #[test]
+    fn tokens_are_checked_without_being_taken() {
+        let model = Model::new();
+        let tokenizer = model.tokenizer();
+        let ids = |text: &str| tokenizer.encode(text, false).unwrap().get_ids().to_vec();
+        let m = model.matcher("regex", "The quick (brown|red) fox").unwrap();
+        let allowed = |ids: &[u32]| unsafe {
+            let mut count = 99;
+            assert_eq!(hk_matcher_allowed(m, ids.as_ptr(), ids.len(), &mut count), 0);
+            count
+        };
+        let good = ids("The quick red fox");
+        assert_eq!(allowed(&good), good.len());
+        assert_eq!(allowed(&[]), 0);
+        let mut bad = good.clone();
+        bad[2] = ids("!")[0];
+        assert_eq!(allowed(&bad), 2);
+        bad[1] = u32::MAX;
+        assert_eq!(allowed(&bad), 1);
+        assert!(model.accepts(m, "The quick brown fox"));
     }
 
     #[test]

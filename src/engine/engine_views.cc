@@ -28,7 +28,8 @@ SpeculationView LocalEngine::speculation() const {
   view = {.algorithm = settled.algorithm, .most_drafts = settled.most_drafts, .ranks = {}};
   for (const auto& rank : ranks_)
     if (const Speculation* drafts = rank->speculation(); drafts != nullptr)
-      view.ranks.push_back({.rank = rank->rank(), .gate = drafts->state()});
+      view.ranks.push_back(
+          {.rank = rank->rank(), .gate = drafts->state(), .counts = rank->stats().scheduler});
   return view;
 }
 

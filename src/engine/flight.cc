@@ -58,7 +58,7 @@ void Flight::reserve(const WorkLimits& work, const Limits& limits) {
   sampled.reserve(limits.samples);
   logprobs.reserve(limits.samples);
   row_begins.reserve(limits.requests);
-  keys.reserve(limits.requests);
+  answers.reserve(limits.requests);
   packer.reserve(limits.requests);
 }
 

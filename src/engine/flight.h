@@ -52,7 +52,7 @@ struct Flight {
   std::vector<SampleRow> samples;      // logits_row is an index in output_rows
   std::vector<PromptRow> prompt_rows;  // sorted by `output`
   std::vector<int32_t> row_begins;     // first row of each slice
-  std::vector<int32_t> keys;           // number of keys that each decode row reads
+  std::vector<PackedAnswer> answers;   // those of the step, if they are packed for two halves
   HalfPacker packer;
   bool wants_routed = false;  // true if a request asks for routed experts
   // forward() and sample() set these.

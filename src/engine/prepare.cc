@@ -100,45 +100,49 @@ void add_rows(int index, const PrepareOptions& options, Flight& flight) {
   if (slice.block >= 0) add_states(slice, row_begin, forward);
 }
 
-// Puts prompts between the decode rows of the two halves, so that a cut in the middle gives each
-// half its part of both.
+// Returns the rows of a slice, with the keys that they read together.
+PackedAnswer packed(const Slice& slice) {
+  const int64_t len = slice.len;
+  return {.rows = slice.len, .keys = len * slice.begin + len * (len + 1) / 2};
+}
+
+// Puts prompts between the answers of the two halves, so that a cut in the middle gives each half
+// its part of both, and no answer is cut.
 //
-//   rows   decode, first half | prompts ....:.... | decode, second half
+//   rows   answers, first half | prompts ....:.... | answers, second half
 //                                       cut somewhere here
 void add_packed_rows(const PrepareOptions& options, Flight& flight) {
   const Batch& batch = *flight.batch;
   const int num_slices = static_cast<int>(batch.slices.size());
-  const int num_prompts = num_slices - batch.num_decode_rows;
-  flight.keys.clear();
+  const int num_prompts = num_slices - batch.num_answers();
+  flight.answers.clear();
   for (int i = num_prompts; i < num_slices; ++i)
-    flight.keys.push_back(batch.slices[static_cast<size_t>(i)].begin + 1);
+    flight.answers.push_back(packed(batch.slices[static_cast<size_t>(i)]));
   const auto counts = num_prompts > 0 ? HalfPacker::Counts::by_share : HalfPacker::Counts::free;
-  const int first = flight.packer.pack(flight.keys, *options.packing, counts);
-  if (num_prompts == 0) flight.forward.first_half_rows = first;
+  flight.packer.pack(flight.answers, *options.packing, counts);
   const auto add_answers = [&](bool of_first) {
     for (int i = num_prompts; i < num_slices; ++i)
       if (flight.packer.in_first(i - num_prompts) == of_first) add_rows(i, options, flight);
   };
   add_answers(true);
+  const int first = flight.forward.num_rows();
   for (int i = 0; i < num_prompts; ++i) add_rows(i, options, flight);
+  flight.forward.half_borders = {.first = first, .last = flight.forward.num_rows()};
   add_answers(false);
 }
 
 void add_all_rows(const PrepareOptions& options, Flight& flight) {
   const int num_slices = static_cast<int>(flight.batch->slices.size());
   flight.row_begins.resize(flight.batch->slices.size());
-  if (options.packing && flight.batch->num_decode_rows > 1) return add_packed_rows(options, flight);
+  if (options.packing && flight.batch->num_answers() > 0) return add_packed_rows(options, flight);
   for (int i = 0; i < num_slices; ++i) add_rows(i, options, flight);
 }
 
 // Returns how many forced tokens the request may take behind a row that has `num_drafts` drafts
-// before it. 0 if it asks for logprobs or routed experts, because a forced token has no logits and
-// the last one no row; 0 with allowed_ids, because then the grammar is not the only rule.
+// before it.
 int most_forced(const Request& request, int num_drafts, const PrepareOptions& options) {
   const SamplingParams& params = request.sampling;
-  if (params.grammar == nullptr || params.num_top_logprobs >= 0 || !params.allowed_ids.empty() ||
-      params.return_routed_experts)
-    return 0;
+  if (!may_force(params)) return 0;
   const int left = params.max_new_tokens - request.generated() - num_drafts - 1;
   return std::min(options.most_forced, left);
 }
@@ -183,6 +187,11 @@ void add_outputs(const Slice& slice, int row_begin, const PrepareOptions& option
 }
 
 }  // namespace
+
+bool may_force(const SamplingParams& params) {
+  return params.grammar != nullptr && params.num_top_logprobs < 0 && params.allowed_ids.empty() &&
+         !params.return_routed_experts;
+}
 
 void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch& forward) {
   //  tokens   begin ---- prompt ----|-- generated -- end

@@ -28,10 +28,15 @@ struct PrepareOptions {
 };
 
 // Fills `flight`, except the members that forward() and sample() set. Borrows `batch` and its
-// requests until the commit. Rows stand in slice order; or, packed for two halves: decode rows of
-// the first half, prompts, the other decode rows, each in slice order. Outputs, samples and their
+// requests until the commit. Rows stand in slice order; or, packed for two halves: answers of the
+// first half, prompts, the other answers, each in slice order. Outputs, samples and their
 // results are always in slice order.
 void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight);
+
+// Returns true if tokens that the request's grammar forces may be taken without a step of their
+// own. False if it asks for logprobs or routed experts, because a forced token has no logits and
+// the last one no row; false with allowed_ids, because then the grammar is not the only rule.
+bool may_force(const SamplingParams& params);
 
 // Appends rows [row_begin, ...) of one sequence, tokens [begin, end), to forward.sequences. Rows of
 // the prompt and rows after it become two entries.

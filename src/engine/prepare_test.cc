@@ -83,7 +83,8 @@ Step random_step(int num_chunks, int num_answers, bool futures, uint32_t seed) {
                     : num_answers == 0 ? ForwardMode::extend
                                        : ForwardMode::mixed;
   for (int i = 0; i < num_chunks; ++i) step.add_chunk(random);
-  for (int i = 0; i < num_chunks * num_answers; i += 3) step.add_answer_with_drafts(random);
+  const int num_drafted = num_chunks > 0 ? (num_chunks * num_answers + 2) / 3 : num_answers / 4;
+  for (int i = 0; i < num_drafted; ++i) step.add_answer_with_drafts(random);
   for (int i = 0; i < num_answers; ++i) step.add_answer(random, futures && random() % 2 == 0);
   return step;
 }
@@ -137,6 +138,15 @@ void expect_same_outputs(const Flight& got, const Flight& want) {
   }
 }
 
+void expect_no_answer_is_cut(const Flight& flight, const Step& step, int share) {
+  const int cut = split_for(flight.forward, {.share = share}).first_rows;
+  const size_t num_prompts = step.batch.slices.size() - step.batch.num_answers();
+  for (size_t i = num_prompts; i < step.batch.slices.size(); ++i) {
+    const int begin = flight.row_begins[i];
+    EXPECT_FALSE(begin < cut && cut < begin + step.batch.slices[i].len) << cut;
+  }
+}
+
 const std::pair<int, int> kStepShapes[] = {{0, 1}, {0, 2}, {0, 15}, {0, 24}, {1, 0},
                                            {3, 0}, {1, 1}, {1, 9},  {2, 20}, {3, 8}};
 
@@ -153,7 +163,8 @@ TEST(Prepare, PackedStepsSayTheSameOfEveryRequest) {
       ASSERT_NO_FATAL_FAILURE(expect_same_sequences(got, want, step));
       ASSERT_NO_FATAL_FAILURE(expect_same_outputs(got, want));
       EXPECT_EQ(got.forward.fresh_pages.size(), want.forward.fresh_pages.size());
-      EXPECT_EQ(got.forward.first_half_rows > 0, chunks == 0 && answers > 1);
+      ASSERT_EQ(got.forward.half_borders.has_value(), answers > 0);
+      for (const int share : {8, 28, 32, 56}) expect_no_answer_is_cut(got, step, share);
       // The same again, into a used flight.
       const std::vector<int32_t> rows = got.row_begins;
       prepare(step.batch, options, got);
@@ -201,10 +212,13 @@ TEST(Prepare, HalvesHaveTheirShareOfRowsAndKeys) {
     const int cut = split_for(batch, {.share = kShare}).first_rows;
     const double share = kShare / 64.0;
     EXPECT_NEAR(cut, share * batch.num_rows(), 4);
-    const int first_answer = static_cast<int>(step.batch.slices.size()) - answers;
+    const size_t first_answer = step.batch.slices.size() - step.batch.num_answers();
     double keys[2] = {};
-    for (size_t i = first_answer; i < step.batch.slices.size(); ++i)
-      keys[flight.row_begins[i] >= cut ? 1 : 0] += step.batch.slices[i].begin + 1;
+    for (size_t i = first_answer; i < step.batch.slices.size(); ++i) {
+      const Slice& slice = step.batch.slices[i];
+      for (int key = slice.begin + 1; key <= slice.begin + slice.len; ++key)
+        keys[flight.row_begins[i] >= cut ? 1 : 0] += key;
+    }
     EXPECT_NEAR(keys[0] / (keys[0] + keys[1]), share, 0.1) << chunks;
   }
 }

@@ -1,5 +1,6 @@
 #include "engine/speculation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -7,12 +8,15 @@
 namespace hocket {
 
 Speculation::Speculation(Options options)
-    : gate_({.drafter = std::move(options.drafter),
+    : grammars_(options.grammars),
+      gate_({.drafter = std::move(options.drafter),
              .num_seats = options.num_seats,
              .most_drafts = options.most_drafts,
-             .fixed = options.fixed}) {
+             .fixed = options.fixed}),
+      is_fixed_(options.fixed.has_value()) {
   for (int seat = options.num_seats; seat-- > 0;) free_seats_.push_back(seat);
   asks_.reserve(free_seats_.size());
+  seated_.resize(free_seats_.size());
 }
 
 int Speculation::seat_of(RequestId id) const {
@@ -39,6 +43,13 @@ void Speculation::forget(RequestId id) {
   seats_.erase(found);
 }
 
+bool Speculation::wants_tokens() {
+  if (is_fixed_ || num_dry_ < kDryOffers) return true;
+  if (++num_refused_ < kLookEvery) return false;
+  num_refused_ = 0;
+  return true;
+}
+
 void Speculation::offer(std::span<DraftOffer> answers, int most_rows) {
   const MutexLock lock(mutex_);
   asks_.clear();
@@ -46,10 +57,21 @@ void Speculation::offer(std::span<DraftOffer> answers, int most_rows) {
   for (const DraftOffer& answer : answers) {
     const Request& request = *answer.request;
     keys += request.len();
-    asks_.push_back({.seat = seat_of(request.id), .tokens = request.tokens, .most = answer.most});
+    const int seat = seat_of(request.id);
+    if (seat >= 0) seated_[static_cast<size_t>(seat)] = &request;
+    asks_.push_back({.seat = seat, .tokens = request.tokens, .most = answer.most});
   }
   gate_.offer(keys, asks_, most_rows);
-  for (size_t i = 0; i < answers.size(); ++i) answers[i].drafts = asks_[i].drafts;
+  size_t num_drafts = 0;
+  // What a grammar forbids surely fails. Only drafts that would be verified are worth this check.
+  for (size_t i = 0; i < answers.size(); ++i) {
+    std::span<const TokenId> drafts = asks_[i].drafts;
+    if (grammars_ != nullptr)
+      drafts = drafts.first(grammars_->num_allowed(*answers[i].request, drafts));
+    answers[i].drafts = drafts;
+    num_drafts += drafts.size();
+  }
+  num_dry_ = num_drafts > 0 ? 0 : std::min(num_dry_ + 1, kDryOffers);
 }
 
 void Speculation::note(const Batch& batch, TimePoint now, FollowedRows before) {

@@ -4,6 +4,10 @@
 //
 //   offer() .. commit -> note()      forget() when a request has ended
 //
+// Where steps overlap, drafts need the tokens of the step under way, so a step with drafts is made
+// behind its commit. It takes longer by what else would have overlapped, and the gate measures that
+// as a part of its cost.
+//
 // Owner: the rank. Thread: engine, except state(). Allocates in steps with prompts only.
 #pragma once
 
@@ -17,6 +21,8 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "engine/grammar/rank_grammars.h"
+#include "policy/scheduler/scheduler_counters.h"
 #include "policy/scheduler/scheduler_hooks.h"
 #include "policy/speculation/drafter.h"
 #include "policy/speculation/speculation_gate.h"
@@ -33,6 +39,7 @@ struct SpeculationView {
   struct OfRank {
     int rank = 0;
     GateState gate;
+    SchedulerCounters counts;
   };
   std::vector<OfRank> ranks;  // those of this process
 };
@@ -47,9 +54,14 @@ class Speculation {
     int most_drafts = 0;       // an answer in a step
     std::optional<int> fixed;  // every answer gets so many if it has room; else they are chosen
     std::unique_ptr<Drafter> drafter;
+    RankGrammars* grammars = nullptr;  // outlives it; null: no answer has a grammar
   };
   explicit Speculation(Options options);
 
+  // Where steps overlap: returns true if the step under way should be committed before the next one
+  // is made, because that may have drafts. True while drafts come of it, and now and then to see if
+  // they would. Asked once for each step with answers.
+  bool wants_tokens();
   // Answers SchedulerHooks::offer_drafts().
   void offer(std::span<DraftOffer> answers, int most_rows);
   // Learns from a step that was committed at `now`; its requests are still there. `before`: the
@@ -62,18 +74,29 @@ class Speculation {
   void forget(RequestId id);
   // Returns the seat of a request that has rows; -1: it has none.
   int seat_of(RequestId id) const;
+  // Returns the request of a seat, for the drafter while it is asked.
+  const Request& at(int seat) const { return *seated_[static_cast<size_t>(seat)]; }
   // Returns what the gate knows. Thread: any.
   GateState state() const;
 
  private:
+  static constexpr int kDryOffers = 4;  // in a row, until steps overlap again
+  static constexpr int kLookEvery = 8;  // overlapping steps until drafts are asked for again
   void seat(const Request& request) HOCKET_REQUIRES(mutex_);
 
+  RankGrammars* const grammars_;
   mutable Mutex mutex_;
   SpeculationGate gate_ HOCKET_GUARDED_BY(mutex_);
   std::unordered_map<RequestId, int> seats_;
   std::vector<int> free_seats_;
-  std::vector<GateAsk> asks_;  // those in the step that is made
+  // Those in the step that is made; their requests, by seat.
+  std::vector<GateAsk> asks_;
+  std::vector<const Request*> seated_;
   std::optional<TimePoint> last_end_;
+  const bool is_fixed_;
+  // Answers of wants_tokens(): offers without drafts since the last with some, after which it says
+  // no; and the times that it has said no since.
+  int num_dry_ = kDryOffers, num_refused_ = 0;
 };
 
 }  // namespace hocket

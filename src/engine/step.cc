@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "policy/speculation/ngram_drafter.h"
+#include "base/log.h"
 
 namespace hocket {
 namespace {
@@ -13,9 +13,14 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Schedule
   return options;
 }
 
+struct DraftSources {
+  RankGrammars& grammars;
+  NgramDrafter::Sources of_text;
+};
+
 // Returns null if there are no drafts. Sets by_module if the model's own module guesses.
 std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, Runner& runner,
-                                              ModuleDrafter*& by_module) {
+                                              DraftSources sources, ModuleDrafter*& by_module) {
   const SpeculationChoice& choice = parts.speculation;
   if (choice.most_drafts == 0) return nullptr;
   const int num_seats = parts.scheduler.max_running_requests;
@@ -27,12 +32,13 @@ std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, 
     by_module = own.get();
     drafter = std::move(own);
   } else {
-    drafter = std::make_unique<NgramDrafter>(num_seats);
+    drafter = std::make_unique<NgramDrafter>(num_seats, std::move(sources.of_text));
   }
   return std::make_unique<Speculation>(Speculation::Options{.num_seats = num_seats,
                                                             .most_drafts = choice.most_drafts,
                                                             .fixed = choice.fixed,
-                                                            .drafter = std::move(drafter)});
+                                                            .drafter = std::move(drafter),
+                                                            .grammars = &sources.grammars});
 }
 
 }  // namespace
@@ -115,8 +121,11 @@ Result<void> RankStep::compute_drafts() {
 //
 //   engine thread    prepare(n + 1) launch | wait(n) commit(n) reply(n) | prepare(n + 2) launch ...
 //   forward thread   .... forward, sample(n) ....| .... forward, sample(n + 1) ....
+//
+// A step with drafts is made behind the commit of the one before, and committed before the next.
 bool RankStep::run_overlapped() {
   intake();
+  if (drafts_may_come()) finish_all();
   report_.begin_verb(Verb::schedule);
   const bool one_computes = forward_thread_->num_under_way() > 0;
   const Batch& batch = scheduler_.schedule(clock_.now());
@@ -132,6 +141,12 @@ bool RankStep::run_overlapped() {
   report_.begin_verb(Verb::forward);                  // the forward thread samples, too
   if (one_computes) finish(forward_thread_->wait());  // commit, reply
   return true;
+}
+
+bool RankStep::drafts_may_come() {
+  if (!speculation_ || forward_thread_->num_under_way() == 0) return false;
+  if (flights_[next_flight_].batch->num_drafts > 0) return true;
+  return scheduler_.forecast_next_step().num_decoding > 0 && speculation_->wants_tokens();
 }
 
 void RankStep::intake() {
@@ -203,7 +218,8 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
                 .recent = parts.recent}),
       grammars_(parts.grammars, around.wake,
                 static_cast<size_t>(parts.scheduler.max_running_requests)),
-      speculation_(make_speculation(parts, rank_index(), *runner_, module_drafter_)),
+      speculation_(make_speculation(parts, rank_index(), *runner_, {grammars_, draft_sources()},
+                                    module_drafter_)),
       hooks_(grammars_, speculation_.get(), lockstep()),
       mixes_(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
       scheduler_(with(parts.scheduler, kv_events_.get(), &hooks_)),
@@ -219,6 +235,21 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
     flight.experts.counts.resize(experts_ != nullptr ? experts_->num_counts() : 0);
   }
   if (runner_->info().overlap_schedule) forward_thread_.emplace(tools());
+  if (forward_thread_ && speculation_)
+    log::info("steps overlap only while answers have no drafts, which need the tokens before them");
+}
+
+// A grammar's forced tokens are drafts only where they are not taken without one.
+NgramDrafter::Sources RankStep::draft_sources() {
+  return {.forced = [this](int seat, std::span<TokenId> out) -> size_t {
+            const Request& request = speculation_->at(seat);
+            if (may_force(request.sampling) && !runner_->info().overlap_schedule) return 0;
+            return grammars_.forced(request, out);
+          },
+          .continued =
+              [this](int seat, std::span<TokenId> out) {
+                return scheduler_.continuation(speculation_->at(seat), out);
+              }};
 }
 
 void RankStep::adopt_thread() {

@@ -31,6 +31,7 @@
 #include "engine/sampler.h"
 #include "engine/speculation.h"
 #include "policy/scheduler/scheduler.h"
+#include "policy/speculation/ngram_drafter.h"
 
 namespace hocket {
 
@@ -120,6 +121,7 @@ class RankStep {
   Flight* compute_next();
   Result<void> compute_drafts();
   bool run_overlapped();
+  bool drafts_may_come();
   void commit(Flight& flight);
   void reply(Flight& flight);
   void finish(Flight& flight);
@@ -134,6 +136,7 @@ class RankStep {
   void send_finished();
 
   StepProposal propose();
+  NgramDrafter::Sources draft_sources();
   PrepareOptions prepare_options() const;
   StepTools tools();
   Flight& take_flight();

@@ -32,13 +32,36 @@ def test_answers_are_those_without_drafts(server, start, flags):
     assert rank["steps"] > 0
     if flags:
         assert 0 < rank["accepted"] < rank["drafts"]
-        assert drafting.metric("spec_drafts_total") >= rank["drafts"]  # the gate does not count an answer's last step
+        assert drafting.metric("spec_drafts_total") == rank["drafts"]
+        assert drafting.metric("spec_accepted_total") == rank["accepted"]
         assert drafting.metric("spec_accept_length") == pytest.approx(1 + drafting.metric("spec_accepted_total") / drafting.metric("spec_verified_total"))
         assert "accept len: " in drafting.log_path.read_text()
         # Drafts that were accepted took no step of their own.
         assert rank["steps"] < 6 * 96
     else:
         assert any(size["text"] for size in rank["sizes"])
+    assert drafting.stop() == 0
+
+
+def chat(server, body):
+    body = {"model": "hocket", "messages": [{"role": "user", "content": TEXT}], "max_tokens": 64, "temperature": 0.8,
+            "seed": 5, "n": 3, "logprobs": True, **body}
+    status, _, data = server.call("/v1/chat/completions", json.dumps(body).encode())
+    assert status == 200, data
+    answer = json.loads(data)
+    return answer["choices"], answer["usage"]["completion_tokens"]
+
+
+def test_ends_in_the_middle_of_drafts(server, start):
+    """Stop strings, several choices and structure end answers where they end without drafts."""
+    drafting = start("--speculative-algorithm", "NGRAM", "--speculative-num-steps", "6")
+    schema = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 20}, "b": {"type": "integer"}},
+              "required": ["a", "b"], "additionalProperties": False}
+    for body in ({}, {"stop": [" the"]}, {"stop": ["e", "nothing"]}, {"max_tokens": 7}, {"min_tokens": 20, "stop": ["a"]},
+                 {"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}},
+                 {"regex": "(the fox and the lantern, ){3}", "stop": ["lantern, the fox and"]}):
+        assert chat(drafting, body) == chat(server, body), body
+    assert drafting.metric("spec_accepted_total") > 0
     assert drafting.stop() == 0
 
 

@@ -24,6 +24,7 @@ STREAMS = tuple(f"Once upon a time, there was a {word} who" for word in ("cat", 
 STREAM_TOKENS = 2000
 LONG_PROMPT = "Once upon a time " * 400  # 800 kB a layer and direction, which a slow link delays
 REPEATS = 5
+DRAFTS = {"--speculative-algorithm": "NGRAM", "--speculative-num-steps": 4}
 MORE_FILES, MORE_BYTES = 0, 4 << 20  # a survivor of repeated losses may have so many more
 
 
@@ -65,6 +66,7 @@ class Fault:
     links: bool = True  # needs hosts of their own; else it is tried on one machine too
     traffic: bool = True
     num_ranks: int = 2
+    drafts: bool = False  # nearly every step of the traffic verifies drafts
     pause_s: float = 0  # streams that go on have a gap of at least this length
     quick: bool = False  # runs as a test too, for no longer than the effect takes to show
 
@@ -73,6 +75,8 @@ FAULTS = (
     Fault("kill -9, idle", kill(1), start(1), traffic=False, links=False),
     Fault("kill -9", kill(1), start(1), links=False, quick=True),
     Fault("kill -9 and a start at once", restart, lasts_s=0, links=False, quick=True),
+    Fault("kill -9 amid drafts", kill(1), start(1), links=False, drafts=True, quick=True),
+    Fault("stopped 1 s amid drafts", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, drafts=True, pause_s=0.9),
     Fault("kill -9, 1 of 4", kill(1), start(1), links=False, num_ranks=4, quick=True),
     Fault("kill -9 of rank 0", kill(0), start(0), lost=0, links=False, quick=True),
     Fault("stopped 1 s", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, pause_s=0.9, quick=True),
@@ -114,6 +118,8 @@ def try_fault(fault, ranks, network, lasts_s):
     """Begins the fault during traffic at every port, checks its effects, ends it, and checks that all works again."""
     row = Row(fault.name, network)
     streams = start_streams(ranks) if fault.traffic else []
+    if fault.drafts:
+        wait_drafts(ranks)
     assert all(stream.is_alive() for stream in streams), "the traffic is over before the fault"
     began = time.monotonic()
     fault.begin(ranks)
@@ -131,6 +137,15 @@ def start_streams(ranks):
     for stream in streams:
         stream.wait_blocks(5)
     return streams
+
+
+def wait_drafts(ranks, limit_s=20):
+    """Waits until the answers repeat themselves, so that the next steps of every rank verify drafts."""
+    deadline = time.monotonic() + limit_s
+    for rank in range(ranks.num_ranks):
+        while ranks.metric(rank, "spec_accepted_total") < 50:
+            assert time.monotonic() < deadline, f"rank {rank} verifies no drafts"
+            time.sleep(0.02)
 
 
 def see_nobody_lost(fault, ranks, streams, row):
@@ -181,6 +196,8 @@ def see_loss(fault, ranks, streams, row, began, lasts_s):
         assert stream.error if fault.alive or fault.stopped else stream.cut, f"at {name}: {stream.tells()}"
     ranks.wait_ready(BACK_S)
     row.recovered = f"{time.monotonic() - ended:.2f} s"
+    for stream, text in zip(streams, texts_of_one_rank(ranks.num_ranks, STREAMS, STREAM_TOKENS)):
+        assert text.startswith(stream.text), f"a stream said something else before it ended: {stream.tells()}"
 
 
 def see_refused(ranks, where):
@@ -214,7 +231,7 @@ def ranks_for(num_ranks, network, **options):
 
 
 def one_fault(fault, network, lasts_s):
-    with ranks_for(fault.num_ranks, network) as ranks:
+    with ranks_for(fault.num_ranks, network, flags=DRAFTS if fault.drafts else None) as ranks:
         return try_fault(fault, ranks, network, lasts_s)
 
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -39,14 +40,17 @@ struct ForwardBatch {
   std::vector<PagePair> copies;
   std::vector<PageId> fresh_window_pages;  // the same of window layers
   std::vector<PagePair> window_copies;
-  // In a step of answers only: how many of the first rows make a good half, if the rows were sorted
-  // for that; 0: they were not.
-  int first_half_rows = 0;
+  // If set, the rows were sorted for two halves: the first half ends at one of these borders
+  // between rows. What is before and behind them are answers, whose rows stay together.
+  struct Borders {
+    int first = 0, last = 0;  // so many rows are before each
+  };
+  std::optional<Borders> half_borders;
 
   int num_rows() const { return static_cast<int>(ids.size()); }
   void clear() {
     mode = ForwardMode::idle;
-    first_half_rows = 0;
+    half_borders.reset();
     ids.clear(), positions.clear(), slots.clear(), sequences.clear();
     delta.clear(), state_places.clear();
     window_slots.clear(), window_pages.clear();

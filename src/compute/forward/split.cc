@@ -87,8 +87,9 @@ SplitRule split_for(const ForwardBatch& batch, const SplitOptions& options) {
   const int rows = batch.num_rows();
   if (rows < 2) return {rows};
   const bool answers = batch.mode == ForwardMode::decode;
-  if (!answers) return {extend_cut(batch, options)};
-  return {batch.first_half_rows > 0 ? batch.first_half_rows : rows_by_share(rows, options)};
+  const int cut = answers ? rows_by_share(rows, options) : extend_cut(batch, options);
+  if (!batch.half_borders) return {cut};
+  return {std::clamp(cut, batch.half_borders->first, batch.half_borders->last)};
 }
 
 void split_batch(const ForwardBatch& batch, SplitRule rule, const PlannedLayers& layers,

@@ -30,10 +30,10 @@ int nearest_multiple(int wanted, int tile, int rows);
 // Returns the rows of the first half by share and row_tile alone, in [1, rows - 1].   rows >= 2.
 int rows_by_share(int rows, const SplitOptions& options);
 
-// Returns where to cut. Answers are cut by the number of rows, or as they were packed
-// (ForwardBatch::first_half_rows). Prompts and mixed steps are cut at the border of sequences
-// nearest to the share, or within a sequence. With two rows or more no half is empty, except if the
-// only sequence must not be cut; a single row goes to the first half. Pure.
+// Returns where to cut. Answers are cut by the number of rows. Prompts and mixed steps are cut at
+// the border of sequences nearest to the share, or within a sequence. If the rows were packed, the
+// cut moves to the nearest of ForwardBatch::half_borders. With two rows or more no half is empty,
+// except if the only sequence must not be cut; a single row goes to the first half. Pure.
 SplitRule split_for(const ForwardBatch& batch, const SplitOptions& options);
 
 // The layers that a half's attention is planned for.

@@ -190,7 +190,7 @@ TEST(SplitFor, AnswersAreCutByRowsOrAsTheyWerePacked) {
   EXPECT_EQ(split_for(batch, {.row_tile = 8}).first_rows, 8);
   EXPECT_EQ(split_for(batch, {.share = 1}).first_rows, 1);
   EXPECT_EQ(split_for(batch, {.share = 63}).first_rows, 8);
-  batch.first_half_rows = 2;
+  batch.half_borders = {.first = 2, .last = 2};
   EXPECT_EQ(split_for(batch, {}).first_rows, 2);
 }
 

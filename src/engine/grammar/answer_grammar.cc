@@ -7,10 +7,11 @@
 
 namespace hocket {
 
-AnswerGrammar::AnswerGrammar(GrammarMatcher matcher, size_t mask_words,
+AnswerGrammar::AnswerGrammar(const std::shared_ptr<const Grammar>& compiled, size_t mask_words,
                              std::shared_ptr<GrammarCounts> counts,
                              std::shared_ptr<std::atomic<int64_t>> client_bytes)
-    : matcher_(std::move(matcher)),
+    : compiled_(compiled),
+      matcher_(compiled->begin()),
       mask_(mask_words),
       counts_(std::move(counts)),
       client_bytes_(std::move(client_bytes)) {

@@ -33,8 +33,10 @@ inline constexpr int64_t kSmallAnswerGrammarBytes = 8 << 20;
 
 class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
  public:
-  // client_bytes: sum of the bytes that its client's matchers hold; null: not counted by client.
-  AnswerGrammar(GrammarMatcher matcher, size_t mask_words, std::shared_ptr<GrammarCounts> counts,
+  // compiled: what the answer follows. client_bytes: sum of the bytes that its client's matchers
+  // hold; null: not counted by client.
+  AnswerGrammar(const std::shared_ptr<const Grammar>& compiled, size_t mask_words,
+                std::shared_ptr<GrammarCounts> counts,
                 std::shared_ptr<std::atomic<int64_t>> client_bytes = nullptr);
   ~AnswerGrammar();
 
@@ -49,6 +51,8 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   std::span<const TokenId> forced() const { return forced_; }
   // Computes the mask unless it is there or under way. Thread: any.
   void compute_ahead();
+  // Returns the grammar; null if nothing but this answer used it any more. Thread: any.
+  std::shared_ptr<const Grammar> compiled() const { return compiled_.lock(); }
 
  private:
   enum class State : int { stale, under_way, ready };
@@ -60,6 +64,7 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   GrammarVerdict follow(TokenId token);
   std::optional<TokenId> only_next();
 
+  const std::weak_ptr<const Grammar> compiled_;  // the cache of grammars may drop it
   GrammarMatcher matcher_;
   std::vector<uint32_t> mask_;
   std::vector<TokenId> forced_;

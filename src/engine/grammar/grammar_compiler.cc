@@ -165,7 +165,7 @@ void GrammarCompiler::serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
                       .with_fix("leave it out and ask for the form in the prompt")
                       .with_param(ticket->spec_->field));
   } else if (const auto made = find_or_compile(lane, *ticket->spec_)) {
-    answer = *made ? begin(***made, ticket->client_) : fail(Error(made->error()));
+    answer = *made ? begin(**made, ticket->client_) : fail(Error(made->error()));
   } else {
     ++counts_->num_too_slow;
     if (enter(lanes_[1], ticket)) return;
@@ -222,9 +222,9 @@ std::shared_ptr<std::atomic<int64_t>> GrammarCompiler::bytes_of(uint64_t client)
   return bytes;
 }
 
-Result<std::shared_ptr<AnswerGrammar>> GrammarCompiler::begin(const Grammar& grammar,
-                                                              uint64_t client) {
-  const auto needed = static_cast<int64_t>(grammar.num_bytes());
+Result<std::shared_ptr<AnswerGrammar>> GrammarCompiler::begin(
+    const std::shared_ptr<const Grammar>& grammar, uint64_t client) {
+  const auto needed = static_cast<int64_t>(grammar->num_bytes());
   const auto client_bytes = bytes_of(client);
   if (const int64_t mine = *client_bytes; mine + needed > options_.max_client_bytes)
     return fail(error(ErrorCode::out_of_memory,
@@ -238,8 +238,8 @@ Result<std::shared_ptr<AnswerGrammar>> GrammarCompiler::begin(const Grammar& gra
                       "the grammars of answers under way hold {} MiB, at most {} may be",
                       held >> 20, kAnswerGrammarsBytesMax >> 20)
                     .with_fix("ask again later, or for a smaller grammar or n"));
-  auto answer = std::make_shared<AnswerGrammar>(grammar.begin(), (*vocabulary_)->mask_words(),
-                                                counts_, client_bytes);
+  auto answer =
+      std::make_shared<AnswerGrammar>(grammar, (*vocabulary_)->mask_words(), counts_, client_bytes);
   answer->compute_ahead();
   return answer;
 }

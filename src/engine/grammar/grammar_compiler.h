@@ -106,7 +106,8 @@ class GrammarCompiler {
   void serve(Lane& lane, const std::shared_ptr<GrammarTicket>& ticket);
   // Returns nullopt if it takes longer than this lane's limit.
   std::optional<MadeGrammar> find_or_compile(Lane& lane, const GrammarSpec& spec);
-  Result<std::shared_ptr<AnswerGrammar>> begin(const Grammar& grammar, uint64_t client);
+  Result<std::shared_ptr<AnswerGrammar>> begin(const std::shared_ptr<const Grammar>& grammar,
+                                               uint64_t client);
   std::shared_ptr<std::atomic<int64_t>> bytes_of(uint64_t client);
   void settle(GrammarTicket& ticket, Result<std::shared_ptr<AnswerGrammar>> answer);
 

@@ -60,8 +60,48 @@ AnswerGrammar* RankGrammars::find(const Request& request) const {
   return found->second.grammar.get();
 }
 
+// Returns null if checking would take too much memory. A retracted request keeps its matcher, since
+// its tokens stay.
+DraftCheck* RankGrammars::check_for(Following& mine) {
+  if (mine.check != nullptr) return mine.check.get();
+  const auto compiled = mine.grammar->compiled();
+  if (compiled == nullptr || compiled->num_bytes() > kDraftCheckBytes ||
+      check_bytes_ + compiled->num_bytes() > kDraftChecksBytes)
+    return nullptr;
+  mine.check = std::make_unique<DraftCheck>(compiled->begin());
+  return mine.check.get();
+}
+
+void RankGrammars::count_check(Following& mine) {
+  check_bytes_ -= std::exchange(mine.check_bytes, mine.check->num_bytes());
+  check_bytes_ += mine.check_bytes;
+}
+
+size_t RankGrammars::num_allowed(const Request& request, std::span<const TokenId> drafts) {
+  if (request.sampling.grammar == nullptr || drafts.empty()) return drafts.size();
+  Following& mine = following_.at(request.id);
+  DraftCheck* const check = check_for(mine);
+  if (check == nullptr) return drafts.size();
+  const size_t allowed = check->num_allowed(request.answer(), drafts);
+  count_check(mine);
+  return allowed;
+}
+
+size_t RankGrammars::forced(const Request& request, std::span<TokenId> out) {
+  if (request.sampling.grammar == nullptr) return 0;
+  Following& mine = following_.at(request.id);
+  DraftCheck* const check = check_for(mine);
+  if (check == nullptr) return 0;
+  const size_t count = check->forced(request.answer(), out);
+  count_check(mine);
+  return count;
+}
+
 void RankGrammars::forget(RequestId id) {
-  following_.erase(id);
+  const auto found = following_.find(id);
+  if (found == following_.end()) return;
+  check_bytes_ -= found->second.check_bytes;
+  following_.erase(found);
 }
 
 void RankGrammars::compute_ahead(AnswerGrammar& grammar) {

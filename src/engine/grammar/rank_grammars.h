@@ -6,10 +6,12 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <unordered_map>
 
 #include "base/mailbox.h"
 #include "base/thread.h"
+#include "engine/grammar/draft_check.h"
 #include "engine/grammar/grammar_compiler.h"
 #include "policy/scheduler/request.h"
 
@@ -30,6 +32,11 @@ class RankGrammars {
   Result<bool> ready(const Request& request);
   // Returns the request's grammar; null for free text. Pre: ready() returned true. Thread: engine.
   AnswerGrammar* find(const Request& request) const;
+  // Returns how many of the drafts the request's grammar would let through, one behind the other;
+  // all of them if it has none, or if checking them would take too much memory. Thread: engine.
+  size_t num_allowed(const Request& request, std::span<const TokenId> drafts);
+  // Writes the tokens that the request's grammar forces next; returns how many. Thread: engine.
+  size_t forced(const Request& request, std::span<TokenId> out);
   // Forgets a request that has ended or was refused. A compilation that only it waits for is not
   // begun. Thread: engine.
   void forget(RequestId id);
@@ -40,12 +47,17 @@ class RankGrammars {
   struct Following {
     std::shared_ptr<GrammarTicket> ticket;  // null once it is answered
     std::shared_ptr<AnswerGrammar> grammar;
+    std::unique_ptr<DraftCheck> check;  // made for the first drafts
+    size_t check_bytes = 0;
   };
+  DraftCheck* check_for(Following& mine);
+  void count_check(Following& mine);
   void run();
 
   GrammarCompiler* const compiler_;
   const std::function<void()> wake_;
   std::unordered_map<RequestId, Following> following_;
+  size_t check_bytes_ = 0;  // those of all
   Mailbox<std::shared_ptr<AnswerGrammar>> ahead_;
   Thread thread_;
 };

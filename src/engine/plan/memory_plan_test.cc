@@ -129,6 +129,8 @@ TEST(MemoryPlan, DraftsNeedRows) {
   c.settings.speculation.num_steps = 3;
   EXPECT_EQ(c.plan()->max_answer_rows, 4);
   c.settings.scheduler.overlap_schedule = "on";
+  EXPECT_EQ(c.plan()->max_answer_rows, 4);
+  c.settings.speculation.algorithm = "NEXTN";
   const auto off = c.plan();
   ASSERT_TRUE(off.has_value());
   EXPECT_EQ(off->most_drafts, 0);

@@ -130,11 +130,12 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                       s.algorithm)
                     .with_param("speculative-algorithm"));
   HOCKET_TRY(const bool overlaps, choose_overlap_schedule(settings.scheduler));
-  if (overlaps)
+  const bool by_module =
+      s.algorithm == "NEXTN" || (s.algorithm == "auto" && has_module(model) && !overlaps);
+  if (overlaps && by_module)
     return SpeculationChoice{.why_off =
-                                 "--overlap-schedule on makes the next step before the "
-                                 "drafts of this one are checked"};
-  const bool by_module = s.algorithm == "NEXTN" || (s.algorithm == "auto" && has_module(model));
+                                 "with --overlap-schedule on the next step is made before the "
+                                 "model's own module could guess"};
   // A module that joins rows of the model only has none of its own to go on from.
   const int most = by_module && model.local_mtp ? 1 : kMostDrafts;
   return SpeculationChoice{.most_drafts = asked > 0 ? std::min(asked, most) : most,

@@ -38,8 +38,8 @@ struct SpeculationChoice {
   std::string why_off = {};        // not empty: speculation was asked for, but is off
 };
 // Chooses by --speculative-algorithm, --speculative-num-steps, --speculative-num-draft-tokens and
-// whether steps overlap: then the next step is made before drafts are checked, so there are none.
-// `auto` is the model's own module if its files have one. Errors: bad_value.
+// whether steps overlap: then the model's own module has no place between them. `auto` is the
+// module if the files have one and steps do not overlap, else NGRAM. Errors: bad_value.
 Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                                              const ModelConfig& model);
 

@@ -120,13 +120,18 @@ TEST(ChooseSpeculation, AutomaticallyByTheModuleIfTheFilesHaveOne) {
   ModelConfig with = without;
   with.num_mtp_layers = 1;
   EXPECT_EQ(choose_speculation(settings, with)->algorithm, "NEXTN");
+  ServerSettings overlapped = settings;
+  overlapped.scheduler.overlap_schedule = "on";
+  EXPECT_EQ(choose_speculation(overlapped, with)->algorithm, "NGRAM");
   with.architecture = "Qwen3ForCausalLM";  // a family without names for them
   EXPECT_FALSE(choose_speculation(settings, with)->by_module);
 }
 
-TEST(ChooseSpeculation, IsOffWhereStepsOverlap) {
+TEST(ChooseSpeculation, ByTheModuleIsOffWhereStepsOverlap) {
   ServerSettings settings = speculating({.algorithm = "NGRAM", .num_steps = 3});
   settings.scheduler.overlap_schedule = "on";
+  EXPECT_EQ(choose_speculation(settings, {})->fixed, 3);
+  settings.speculation.algorithm = "NEXTN";
   const auto choice = choose_speculation(settings, {});
   ASSERT_TRUE(choice.has_value());
   EXPECT_EQ(choice->most_drafts, 0);

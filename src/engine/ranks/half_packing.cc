@@ -1,7 +1,9 @@
 #include "engine/ranks/half_packing.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 
 #include "base/check.h"
@@ -15,66 +17,87 @@ constexpr double kEvenEnough = 1e-3;  // share of all cost
 
 }  // namespace
 
-void HalfPacker::reserve(int max_rows) {
-  costs_.reserve(max_rows), first_.reserve(max_rows), sorted_.reserve(max_rows);
+void HalfPacker::reserve(int max_answers) {
+  costs_.reserve(max_answers), first_.reserve(max_answers), sorted_.reserve(max_answers);
 }
 
-int HalfPacker::pack(std::span<const int32_t> keys, const HalfPacking& packing, Counts counts) {
+int HalfPacker::pack(std::span<const PackedAnswer> answers, const HalfPacking& packing,
+                     Counts counts) {
   HOCKET_CHECK(0 < packing.share && packing.share < kWholeShare);
-  const int rows = static_cast<int>(keys.size());
-  costs_.assign(keys.begin(), keys.end());
-  if (counts == Counts::free)
-    for (double& cost : costs_) cost += packing.keys_a_row;
+  answers_ = answers;
+  costs_.clear();
+  int num_rows = 0;
+  row_counts_ = 0;
+  for (const PackedAnswer& answer : answers) {
+    HOCKET_CHECK((answer.rows >= 1 && answer.rows <= PackedAnswer::kMostRows));
+    const double of_rows = counts == Counts::free ? packing.keys_a_row * answer.rows : 0;
+    costs_.push_back(static_cast<double>(answer.keys) + of_rows);
+    num_rows += answer.rows;
+    row_counts_ |= uint64_t{1} << answer.rows;
+  }
   all_ = std::accumulate(costs_.begin(), costs_.end(), 0.0);
   share_ = static_cast<double>(packing.share) / kWholeShare;
-  first_.assign(keys.size(), 0);
-  load_ = 0, count_ = 0;
-  sorted_.resize(keys.size());
+  first_.assign(answers.size(), 0);
+  load_ = 0, count_ = 0, num_first_ = 0;
+  sorted_.resize(answers.size());
   std::iota(sorted_.begin(), sorted_.end(), 0);
   std::ranges::sort(
       sorted_, [this](int a, int b) { return cost(a) != cost(b) ? cost(a) > cost(b) : a < b; });
-  if (rows < 2) {
-    deal(rows, 0);
+  if (answers.size() < 2) {
+    deal(num_rows, 0);
     return count_;
   }
   if (counts == Counts::by_share) {
-    const int wanted = rows_by_share(rows, {.share = packing.share, .row_tile = packing.row_tile});
-    deal(wanted, rows - wanted);
+    const int wanted =
+        rows_by_share(num_rows, {.share = packing.share, .row_tile = packing.row_tile});
+    deal(wanted, num_rows - wanted);
   } else {
-    deal(rows - 1, rows - 1);
+    deal(num_rows - 1, num_rows - 1);
     even_out(counts);
-    round_to(nearest_multiple(count_, packing.row_tile, rows));
+    round_to(nearest_multiple(count_, packing.row_tile, num_rows));
   }
   even_out(Counts::by_share);
   return count_;
 }
 
-void HalfPacker::put(int row, bool first) {
-  if (in_first(row) == first) return;
-  first_[static_cast<size_t>(row)] = first ? 1 : 0;
-  load_ += first ? cost(row) : -cost(row);
-  count_ += first ? 1 : -1;
+void HalfPacker::put(int answer, bool first) {
+  if (in_first(answer) == first) return;
+  first_[static_cast<size_t>(answer)] = first ? 1 : 0;
+  load_ += first ? cost(answer) : -cost(answer);
+  count_ += first ? rows(answer) : -rows(answer);
+  num_first_ += first ? 1 : -1;
 }
 
+// An answer that fits into no half goes to the one with more room.
 void HalfPacker::deal(int most_first, int most_second) {
   double second = 0;
-  for (const int row : sorted_) {
-    // Compares load / share of the two halves, each with this row, without a division.
-    const double done = (load_ + cost(row)) * (1 - share_), other = (second + cost(row)) * share_;
-    if (most_second == 0 || (most_first > 0 && done <= other)) {
-      put(row, true);
-      --most_first;
+  for (const int answer : sorted_) {
+    const int num_rows = rows(answer);
+    // Compares load / share of the two halves, each with this answer, without a division.
+    const double done = (load_ + cost(answer)) * (1 - share_);
+    const double other = (second + cost(answer)) * share_;
+    const bool fits_first = num_rows <= most_first, fits_second = num_rows <= most_second;
+    const bool sooner =
+        fits_first || most_first == most_second ? done <= other : most_first > most_second;
+    if (fits_first != fits_second ? fits_first : sooner) {
+      put(answer, true);
+      most_first -= num_rows;
     } else {
-      second += cost(row);
-      --most_second;
+      second += cost(answer);
+      most_second -= num_rows;
     }
   }
 }
 
-// Moves the cheapest rows, which changes the cost least.
+// Moves the cheapest answers, which changes the cost least, while the number comes nearer.
 void HalfPacker::round_to(int first_rows) {
   const bool grows = first_rows > count_;
-  for (size_t i = sorted_.size(); i-- > 0 && count_ != first_rows;) put(sorted_[i], grows);
+  for (size_t i = sorted_.size(); i-- > 0 && count_ != first_rows;) {
+    const int answer = sorted_[i];
+    if (in_first(answer) == grows || !may_leave(!grows)) continue;
+    const int off = std::abs(first_rows - count_);
+    if (std::abs(off - rows(answer)) < off) put(answer, grows);
+  }
 }
 
 void HalfPacker::even_out(Counts counts) {
@@ -89,33 +112,48 @@ void HalfPacker::even_out(Counts counts) {
   }
 }
 
-// For each row that may leave, the best row to come back costs the leaving row's cost less the
-// excess. Both halves are sorted by falling cost, so one walk finds all pairs.
+// If the number of rows is settled, only answers of equally many rows change places.
 HalfPacker::Change HalfPacker::best_change(bool from_first, double excess, Counts counts) const {
   Change best{.left_over = excess};
+  if (counts == Counts::free) {
+    for (const int leaves : sorted_) {
+      const double left_over = std::abs(excess - cost(leaves));
+      if (in_first(leaves) == from_first && may_leave(from_first) && left_over < best.left_over)
+        best = {leaves, -1, left_over};
+    }
+    weigh_changes(from_first, excess, kAnyRows, best);
+    return best;
+  }
+  for (uint64_t left = row_counts_; left != 0; left &= left - 1)
+    weigh_changes(from_first, excess, std::countr_zero(left), best);
+  return best;
+}
+
+// Finds the best exchange of two answers, each of num_rows rows. For each one that may leave, the
+// best one to come back costs the leaving one's cost less the excess. Both halves are sorted by
+// falling cost, so one walk finds all pairs.
+void HalfPacker::weigh_changes(bool from_first, double excess, int num_rows, Change& best) const {
   const auto weigh = [&](int leaves, int comes) {
-    const double gain = cost(leaves) - (comes < 0 ? 0 : cost(comes));
-    const double left_over = std::abs(excess - gain);
+    const double left_over = std::abs(excess - (cost(leaves) - cost(comes)));
     if (left_over < best.left_over) best = {leaves, comes, left_over};
   };
-  const int rows = static_cast<int>(sorted_.size());
-  const bool may_move = counts == Counts::free && (from_first ? count_ : rows - count_) > 1;
-  int dearer = -1;  // last row of the other half that costs at least `wanted`
-  int next = 0;
+  const auto is_in = [&](int answer, bool first) {
+    return in_first(answer) == first && (num_rows == kAnyRows || rows(answer) == num_rows);
+  };
+  int dearer = -1;  // last answer of the other half that costs at least `wanted`
+  size_t next = 0;
   for (const int leaves : sorted_) {
-    if (in_first(leaves) != from_first) continue;
-    if (may_move) weigh(leaves, -1);
+    if (!is_in(leaves, from_first)) continue;
     const double wanted = cost(leaves) - excess;
-    for (; next < rows; ++next) {
-      const int other = sorted_[static_cast<size_t>(next)];
-      if (in_first(other) == from_first) continue;
+    for (; next < sorted_.size(); ++next) {
+      const int other = sorted_[next];
+      if (!is_in(other, !from_first)) continue;
       if (cost(other) < wanted) break;
       dearer = other;
     }
     if (dearer >= 0) weigh(leaves, dearer);
-    if (next < rows) weigh(leaves, sorted_[static_cast<size_t>(next)]);
+    if (next < sorted_.size()) weigh(leaves, sorted_[next]);
   }
-  return best;
 }
 
 }  // namespace hocket

@@ -15,6 +15,14 @@ namespace {
 
 using Counts = HalfPacker::Counts;
 
+// Packs answers of one row each.
+int pack(HalfPacker& packer, const std::vector<int32_t>& keys, const HalfPacking& packing,
+         Counts counts) {
+  std::vector<PackedAnswer> answers;
+  for (const int32_t of_row : keys) answers.push_back({.keys = of_row});
+  return packer.pack(answers, packing, counts);
+}
+
 // Returns the cost of the first half beyond its share.
 double excess(const std::vector<int32_t>& keys, const HalfPacking& packing, const auto& in_first) {
   double load = 0, all = 0;
@@ -68,10 +76,10 @@ TEST(HalfPacking, IsNearTheBestOfAllWays) {
     const HalfPacking packing{.share = 20 + static_cast<int>(random() % 25),
                               .keys_a_row = static_cast<double>(random() % 2000)};
     const double all = all_cost(keys, packing);
-    packer.pack(keys, packing, Counts::free);
+    pack(packer, keys, packing, Counts::free);
     const double free = std::abs(excess(packer, keys, packing));
     lost_free += (free - least_excess(keys, packing, -1)) / all;
-    const int first = packer.pack(keys, packing, Counts::by_share);
+    const int first = pack(packer, keys, packing, Counts::by_share);
     ASSERT_EQ(first, rows_by_share(rows, {.share = packing.share}));
     const HalfPacking keys_alone{.share = packing.share, .keys_a_row = 0};
     lost_by_share +=
@@ -92,7 +100,7 @@ TEST(HalfPacking, EvensOutWhatPositionsLeaveUneven) {
     for (int i = 0; i < 50; ++i) {
       const std::vector<int32_t> keys = lengths(rows, random);
       const HalfPacking packing{.keys_a_row = 100};
-      packer.pack(keys, packing, Counts::free);
+      pack(packer, keys, packing, Counts::free);
       const double all = all_cost(keys, packing);
       packed += std::abs(excess(packer, keys, packing)) / all / 50;
       by_position +=
@@ -117,7 +125,7 @@ TEST(HalfPacking, KeepsTheRulesWhateverComes) {
                               .row_tile = tiles[random() % 4],
                               .keys_a_row = i % 7 == 0 ? 0 : 1e4 / (1 + random() % 100)};
     for (const Counts counts : {Counts::free, Counts::by_share}) {
-      const int first = packer.pack(keys, packing, counts);
+      const int first = pack(packer, keys, packing, counts);
       int counted = 0;
       for (int row = 0; row < rows; ++row) counted += packer.in_first(row);
       ASSERT_EQ(first, counted);
@@ -128,7 +136,7 @@ TEST(HalfPacking, KeepsTheRulesWhateverComes) {
       ASSERT_GE(first, 1);
       ASSERT_LT(first, rows);
       ASSERT_EQ(packing.row_tile < rows ? first % packing.row_tile : 0, 0);
-      ASSERT_EQ(again.pack(keys, packing, counts), first);
+      ASSERT_EQ(pack(again, keys, packing, counts), first);
       for (int row = 0; row < rows; ++row) ASSERT_EQ(again.in_first(row), packer.in_first(row));
     }
   }
@@ -137,9 +145,9 @@ TEST(HalfPacking, KeepsTheRulesWhateverComes) {
 TEST(HalfPacking, RowsOfOneLengthAreSharedOut) {
   HalfPacker packer;
   const std::vector<int32_t> keys(64, 1000);
-  EXPECT_EQ(packer.pack(keys, {}, Counts::free), 32);
-  EXPECT_EQ(packer.pack(keys, {.share = 24}, Counts::free), 24);
-  EXPECT_EQ(packer.pack(keys, {.share = 30, .row_tile = 16}, Counts::free), 32);
+  EXPECT_EQ(pack(packer, keys, {}, Counts::free), 32);
+  EXPECT_EQ(pack(packer, keys, {.share = 24}, Counts::free), 24);
+  EXPECT_EQ(pack(packer, keys, {.share = 30, .row_tile = 16}, Counts::free), 32);
 }
 
 // A row of very many keys stands alone if keys dominate the cost, and with many others if rows do.
@@ -147,11 +155,58 @@ TEST(HalfPacking, AGiantIsWeighedAgainstRows) {
   HalfPacker packer;
   std::vector<int32_t> keys(33, 1000);
   keys[7] = 32'000;
-  EXPECT_EQ(packer.pack(keys, {.keys_a_row = 1}, Counts::free), 1);
+  EXPECT_EQ(pack(packer, keys, {.keys_a_row = 1}, Counts::free), 1);
   EXPECT_TRUE(packer.in_first(7));
-  const int first = packer.pack(keys, {.keys_a_row = 1e6}, Counts::free);
+  const int first = pack(packer, keys, {.keys_a_row = 1e6}, Counts::free);
   EXPECT_GE(first, 16);
   EXPECT_LE(first, 17);
+}
+
+// An answer's rows are in one half, whatever their number, and the halves are nearly even.
+TEST(HalfPacking, AnswersOfSeveralRowsStayWhole) {
+  std::mt19937 random(4);
+  HalfPacker packer;
+  double off = 0;
+  constexpr int kTrials = 300;
+  for (int i = 0; i < kTrials; ++i) {
+    const int num_answers = 1 + static_cast<int>(random() % 40);
+    const std::vector<int32_t> keys = lengths(num_answers, random);
+    std::vector<PackedAnswer> answers;
+    double all = 0;
+    int num_rows = 0;
+    const HalfPacking packing{.share = 20 + static_cast<int>(random() % 25), .keys_a_row = 1000};
+    for (const int32_t of_row : keys) {
+      const int rows = 1 + static_cast<int>(random() % (random() % 2 == 0 ? 9 : 1));
+      answers.push_back({.rows = rows, .keys = int64_t{rows} * of_row});
+      all += rows * (of_row + packing.keys_a_row);
+      num_rows += rows;
+    }
+    for (const Counts counts : {Counts::free, Counts::by_share}) {
+      const int first = packer.pack(answers, packing, counts);
+      int counted = 0, num_first = 0;
+      double load = 0;
+      for (int j = 0; j < num_answers; ++j) {
+        if (!packer.in_first(j)) continue;
+        const PackedAnswer& answer = answers[static_cast<size_t>(j)];
+        counted += answer.rows, ++num_first;
+        load += static_cast<double>(answer.keys) + answer.rows * packing.keys_a_row;
+      }
+      ASSERT_EQ(first, counted);
+      if (num_answers == 1) {
+        ASSERT_EQ(first, num_rows);
+        continue;
+      }
+      if (counts == Counts::by_share) {
+        ASSERT_NEAR(first, rows_by_share(num_rows, {.share = packing.share}), 8);
+        continue;
+      }
+      ASSERT_GE(num_first, 1);
+      ASSERT_LT(num_first, num_answers);
+      if (num_answers > 8) off += std::abs(load / all - packing.share / 64.0) / kTrials;
+    }
+  }
+  printf("%.2f %% of all too much\n", 100 * off);
+  EXPECT_LT(off, 0.02);
 }
 
 }  // namespace

@@ -1,54 +1,16 @@
 // Tests that drafts change no bit of an answer: whoever guesses, however many guesses hold, and
 // however their rows are scheduled.
-#include <atomic>
 #include <functional>
-#include <random>
 
 #include "base/log.h"
+#include "engine/tests/oracle.h"
 #include "engine/tests/service.h"
-#include "policy/speculation/drafter.h"
+#include "policy/scheduler/draft_figures.h"
 
 namespace hocket {
 namespace {
 
 using namespace testing;
-
-// Knows the answers, and guesses wrongly now and then.
-class Oracle final : public Drafter {
- public:
-  // texts: prompts with their answers. right_of_ten: how many guesses are right.
-  Oracle(const std::vector<std::vector<TokenId>>& texts, int right_of_ten, int num_seats)
-      : texts_(texts), right_of_ten_(right_of_ten), drafts_(static_cast<size_t>(num_seats)) {}
-
-  void begin(int, int) override {}
-  void end(int) override {}
-  bool is_free() const override { return true; }
-  void draft(std::span<DraftAsk> asks) override {
-    for (DraftAsk& ask : asks) ask.drafts = guess(ask);
-  }
-
- private:
-  std::span<const TokenId> guess(const DraftAsk& ask) {
-    auto& drafts = drafts_.at(static_cast<size_t>(ask.seat));
-    for (const std::vector<TokenId>& text : texts_) {
-      if (text.size() <= ask.tokens.size() ||
-          !std::ranges::equal(std::span(text).first(ask.tokens.size()), ask.tokens))
-        continue;
-      for (size_t i = 0; std::cmp_less(i, ask.most); ++i) {
-        const size_t at = std::min(ask.tokens.size() + i, text.size() - 1);
-        const bool right = static_cast<int>(random_() % 10) < right_of_ten_;
-        drafts[i] = right ? text[at] : TokenId{static_cast<int>(random_() % kVocabulary)};
-      }
-      return std::span(drafts).first(static_cast<size_t>(ask.most));
-    }
-    return {};
-  }
-
-  const std::vector<std::vector<TokenId>>& texts_;
-  const int right_of_ten_;
-  std::mt19937 random_{5};
-  std::vector<std::array<TokenId, kMostDrafts>> drafts_;
-};
 
 // Makes answers of every kind of sampling, with everything that ends one.
 std::vector<RequestInput> drafted_traffic(const Form& form) {
@@ -72,47 +34,6 @@ std::vector<RequestInput> drafted_traffic(const Form& form) {
     inputs.push_back(std::move(input));
   }
   return inputs;
-}
-
-std::vector<std::vector<TokenId>> texts_of(const std::vector<RequestInput>& inputs,
-                                           const std::vector<Answer>& answers) {
-  std::vector<std::vector<TokenId>> texts;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    std::vector<TokenId>& text = texts.emplace_back(inputs[i].prompt);
-    for (const int token : answers[i].tokens) text.push_back(TokenId{token});
-  }
-  return texts;
-}
-
-Engine::Options with_oracle(const ServerSettings& settings,
-                            const std::vector<std::vector<TokenId>>& texts, int right_of_ten) {
-  Engine::Options options{.settings = settings};
-  options.drafter = [&texts, right_of_ten](int /*rank*/, int num_seats) {
-    return std::make_unique<Oracle>(texts, right_of_ten, num_seats);
-  };
-  return options;
-}
-
-void expect_same_answers(const std::vector<Answer>& got, const std::vector<Answer>& want) {
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i) {
-    SCOPED_TRACE("request " + std::to_string(i));
-    EXPECT_EQ(got[i].summary.finish, want[i].summary.finish) << got[i].summary.error.message;
-    EXPECT_EQ(got[i].summary.matched_stop, want[i].summary.matched_stop);
-    EXPECT_EQ(got[i].summary.generated_tokens, std::ssize(got[i].tokens));
-    ASSERT_NO_FATAL_FAILURE(expect_same(got[i], want[i]));
-    const auto &seen = got[i].summary.routed, &expected = want[i].summary.routed;
-    ASSERT_EQ(seen == nullptr, expected == nullptr);
-    if (seen != nullptr) {
-      EXPECT_EQ(seen->ids, expected->ids);
-    }
-  }
-}
-
-uint64_t sum(const std::array<uint64_t, kMostDrafts>& counts) {
-  uint64_t all = 0;
-  for (const uint64_t count : counts) all += count;
-  return all;
 }
 
 struct DraftWay {
@@ -152,6 +73,16 @@ const DraftWay kDraftWays[] = {
        s.memory.max_running_requests = 1;
        s.compute.num_threads = 2;
      }},
+    {"three, overlapped", 3, [](auto& s) { s.scheduler.overlap_schedule = "on"; }},
+    {"two, retractions, mixed, overlapped, two threads", 2,
+     [](auto& s) {
+       leave_few_pages(s);
+       s.scheduler.prefill_policy = "mixed";
+       s.scheduler.chunked_prefill_size = 48;
+       s.scheduler.overlap_schedule = "on";
+       s.compute.num_threads = 2;
+     },
+     true},
 };
 
 class Drafts : public ::testing::TestWithParam<Form> {};
@@ -167,12 +98,12 @@ TEST_P(Drafts, ChangeNoBit) {
     ServerSettings changed = settings;
     changed.speculation = {.algorithm = "NGRAM", .num_steps = way.num_drafts};
     way.change(changed);
-    auto engine = Engine::create(with_oracle(changed, texts, 7));
+    auto engine = Engine::create(with_oracle(changed, texts, {.right_of_ten = 7}));
     ASSERT_TRUE(engine.has_value()) << describe(engine.error());
-    expect_same_answers(run_all(**engine, inputs), want);
+    expect_equal_answers(run_all(**engine, inputs), want);
     const SchedulerStats stats = (*engine)->stats().scheduler;
-    EXPECT_GT(sum(stats.held_total), 20u);
-    EXPECT_GT(sum(stats.drafted_total), sum(stats.held_total) + 20);
+    EXPECT_GT(num_held_of(stats), 20u);
+    EXPECT_GT(num_drafts_of(stats), num_held_of(stats) + 20);
     EXPECT_GT(stats.drafted_total[static_cast<size_t>(way.num_drafts - 1)], 0u);
     EXPECT_EQ(stats.num_retracted_total > 0, way.retracts);
     EXPECT_EQ(stats.num_private_pages, 0);
@@ -196,18 +127,24 @@ TEST(Drafts, OfTheOwnTextChangeNoBit) {
   const ServerSettings settings = base_settings(kBundled);
   const std::vector<RequestInput> inputs = drafted_traffic(kBundled);
   const std::vector<Answer> want = alone(settings, inputs);
-  for (const int num_drafts : {0, 2, 8}) {
-    SCOPED_TRACE(num_drafts);
-    ServerSettings changed = settings;
-    changed.speculation = {.algorithm = "NGRAM", .num_steps = num_drafts};
-    const auto engine = make_engine(changed);
-    ASSERT_NE(engine, nullptr);
-    expect_same_answers(run_all(*engine, inputs), want);
-    const uint64_t num_verified = engine->stats().scheduler.num_verified_total;
-    EXPECT_TRUE(num_drafts == 0 || num_verified > 20) << num_verified;
-  }
+  for (const int num_drafts : {0, 2, 8})
+    for (const char* overlaps : {"off", "on"}) {
+      SCOPED_TRACE(fmt::format("{} drafts, overlapped: {}", num_drafts, overlaps));
+      ServerSettings changed = settings;
+      changed.speculation = {.algorithm = "NGRAM", .num_steps = num_drafts};
+      changed.scheduler.overlap_schedule = overlaps;
+      const auto engine = make_engine(changed);
+      ASSERT_NE(engine, nullptr);
+      expect_equal_answers(run_all(*engine, inputs), want);
+      const uint64_t num_verified = engine->stats().scheduler.num_verified_total;
+      EXPECT_TRUE(num_drafts == 0 || num_verified > 20) << num_verified;
+    }
   log::set_level(log::Level::info);
 }
+
+constexpr std::string_view kDraftOrders[] = {
+    "none",       "single-batch",  "single-batch-combine", "two-batch",
+    "four-phase", "sglang-decode", "lightllm-decode",      "auto"};
 
 // With some ranks that draft and others that do not, too.
 TEST(Drafts, ChangeNoBitOnAnyNumberOfRanks) {
@@ -217,19 +154,19 @@ TEST(Drafts, ChangeNoBitOnAnyNumberOfRanks) {
     const std::vector<Answer> want = alone(settings_of(form, 1), inputs);
     const auto texts = texts_of(inputs, want);
     for (const int num_ranks : {1, 2, 4})
-      for (const char* overlap : {"none", "two-batch", "auto"}) {
-        if (num_ranks == 1 && std::string_view(overlap) != "none") continue;
+      for (const std::string_view overlap : kDraftOrders) {
+        if (num_ranks == 1 && overlap != "none") continue;
+        if (num_ranks == 4 && overlap != "two-batch" && overlap != "auto") continue;
         SCOPED_TRACE(fmt::format("{}, {} ranks, {}", form.name, num_ranks, overlap));
         ServerSettings settings = settings_of(form, num_ranks);
         settings.parallel.overlap = overlap;
         settings.parallel.dp_routing = "round-robin";
         settings.speculation = {.algorithm = "NGRAM", .num_steps = 3};
-        Engine::Options options = with_oracle(settings, texts, 8);
+        Engine::Options options{.settings = settings};
         options.drafter = [&texts, num_ranks](int rank, int num_seats) {
-          const int right_of_ten = 8;
-          static const std::vector<std::vector<TokenId>> kNone;
+          static const Texts kNone;
           const bool drafts = num_ranks < 4 || rank % 2 == 0;
-          return std::make_unique<Oracle>(drafts ? texts : kNone, right_of_ten, num_seats);
+          return std::make_unique<Oracle>(drafts ? texts : kNone, Oracle::Options(), num_seats);
         };
         Service service(std::move(options));
         ASSERT_TRUE(service.works());
@@ -238,9 +175,9 @@ TEST(Drafts, ChangeNoBitOnAnyNumberOfRanks) {
         ASSERT_TRUE(service.read_all());
         std::vector<Answer> got;
         for (const RequestId id : ids) got.push_back(service.answer(id));
-        ASSERT_NO_FATAL_FAILURE(expect_same_answers(got, want));
+        ASSERT_NO_FATAL_FAILURE(expect_equal_answers(got, want));
         const EngineStats stats = service.engine().stats();
-        EXPECT_GT(sum(stats.scheduler.held_total), 50u);
+        EXPECT_GT(num_held_of(stats.scheduler), 50u);
         if (num_ranks == 4) {
           EXPECT_EQ(stats.ranks[1].scheduler.num_verified_total, 0u);
         }
@@ -258,14 +195,44 @@ TEST(Drafts, ThatHoldSaveSteps) {
   const std::vector<Answer> want = alone(settings, inputs);
   const auto texts = texts_of(inputs, want);
   settings.speculation = {.algorithm = "NGRAM", .num_steps = 4};
-  auto engine = Engine::create(with_oracle(settings, texts, 10));
+  auto engine = Engine::create(with_oracle(settings, texts, {.right_of_ten = 10}));
   ASSERT_TRUE(engine.has_value()) << describe(engine.error());
-  expect_same_answers(run_all(**engine, inputs), want);
+  expect_equal_answers(run_all(**engine, inputs), want);
   // The prompt's step gives a token, each of the others five.
   EXPECT_EQ((*engine)->stats().steps.num_decode, 20u);
   const SchedulerStats stats = (*engine)->stats().scheduler;
   EXPECT_EQ(stats.num_verified_total, 20u);
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(stats.held_total[i], 20u);
+  log::set_level(log::Level::info);
+}
+
+// An answer that was given before is drafted from the tree of prefixes, but not for a client with a
+// namespace of its own.
+TEST(Drafts, OfEarlierAnswersSaveSteps) {
+  log::set_level(log::Level::error);
+  for (const Form& form : {kMoe, kDelta, kMimo}) {
+    SCOPED_TRACE(form.name);
+    ServerSettings settings = base_settings(form);
+    settings.memory.page_size = 16;
+    RequestInput input = greedy_input(random_tokens(930, 40), 80);
+    input.sampling.temperature = 1.5;  // too random to be drafted from itself
+    input.sampling.seed = 4;
+    input.sampling.ignore_eos = true;
+    const std::vector<Answer> want = alone(settings, {input});
+    settings.speculation = {.algorithm = "NGRAM", .num_steps = 4};
+    const auto engine = make_engine(settings);
+    ASSERT_NE(engine, nullptr);
+    const auto held_in = [&](uint64_t name_space) {
+      const uint64_t before = num_held_of(engine->stats().scheduler);
+      RequestInput again = input;
+      again.cache_namespace = name_space;
+      expect_equal_answers(run_all(*engine, {again}), want);
+      return num_held_of(engine->stats().scheduler) - before;
+    };
+    EXPECT_LT(held_in(0), 10u);
+    EXPECT_GT(held_in(0), 40u);
+    EXPECT_LT(held_in(1), 10u);
+  }
   log::set_level(log::Level::info);
 }
 

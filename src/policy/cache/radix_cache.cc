@@ -79,6 +79,30 @@ int RadixCache::match_len(const CacheNamespace& name_space, Tokens tokens) const
   return place.num_pages * tree_->pages.page_tokens() + place.partial_len;
 }
 
+size_t RadixCache::continuation(const CacheNamespace& name_space, const Lease& path, Tokens rest,
+                                std::span<TokenId> out) const {
+  if (rest.size() > kMostWalked) return 0;
+  const RadixNode* node = path.node_;
+  if (const auto root = tree_->roots.find(name_space);
+      node == nullptr && root != tree_->roots.end())
+    node = root->second.get();
+  size_t num_found = 0;
+  while (node != nullptr && num_found < out.size()) {
+    const Tokens key = rest.first(std::min(rest.size(), tree_->page_tokens()));
+    node = tree_->child_that_begins_with(*node, key);
+    if (node == nullptr) break;
+    const Tokens tokens = node->tokens;
+    const size_t common = common_len(tokens, rest);
+    if (common < std::min(tokens.size(), rest.size())) break;  // it differs behind its first page
+    rest = rest.subspan(common);
+    const Tokens behind = tokens.subspan(common);
+    const size_t count = std::min(behind.size(), out.size() - num_found);
+    std::ranges::copy(behind.first(count), out.begin() + static_cast<ptrdiff_t>(num_found));
+    num_found += count;
+  }
+  return num_found;
+}
+
 Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::span<PageId> pages,
                          int priority, std::span<PageId> window_pages) {
   HOCKET_CHECK(tokens.size() == pages.size() * tree_->page_tokens());

@@ -144,6 +144,14 @@ class RadixCache {
   // Returns the length of the match in tokens and changes nothing; the waiting queue sorts by it.
   int match_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
 
+  // Finds what cached sequences have behind the tokens of `path` and `rest`, and writes it to
+  // `out`; of several, that which was used last. Returns the number of tokens, 0 if there are none
+  // or `rest` has more than kMostWalked. Changes and allocates nothing. An empty path begins at the
+  // root.
+  static constexpr size_t kMostWalked = 4096;
+  size_t continuation(const CacheNamespace& name_space, const Lease& path,
+                      std::span<const TokenId> rest, std::span<TokenId> out) const;
+
   // Hands computed whole pages over to the tree. tokens.size() == pages.size() * page_tokens. Where
   // the tree already has the same tokens in another page, the caller's page is a duplicate and goes
   // back to the allocator. On return `pages` holds the tree's ids, and the lease covers the whole

@@ -94,6 +94,19 @@ void RadixCache::Tree::look_beside(const RadixNode& node, Tokens key, RadixPlace
   if (after != node.children.begin()) consider(**std::prev(after));
 }
 
+// Returns the child used last among the first few whose tokens begin with `key`, which is at most a
+// page; null if there is none.
+const RadixNode* RadixCache::Tree::child_that_begins_with(const RadixNode& node, Tokens key) const {
+  constexpr int kMostSiblings = 8;
+  const RadixNode* found = nullptr;
+  auto at = node.children.lower_bound(key);
+  for (int i = 0; i < kMostSiblings && at != node.children.end(); ++i, ++at) {
+    if (common_len((*at)->tokens, key) < key.size()) break;
+    if (found == nullptr || (*at)->last_used > found->last_used) found = at->get();
+  }
+  return found;
+}
+
 // Cuts `node` into its first pages and the rest, and returns the front node. `node` itself keeps
 // the rest and its children, because leases on it cover its end.
 //

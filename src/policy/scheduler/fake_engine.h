@@ -1,7 +1,7 @@
 // The engine's loop around a real Scheduler, with a model of memory instead of a language model;
 // for tests and simulation. Every page remembers the tokens that were written to it, so that a
 // wrong page, prefix, copy or length shows at once. If overlapped, each step is computed before the
-// step before it is committed. Thread: any one.
+// step before it is committed, except behind a step with drafts. Thread: any one.
 #pragma once
 
 #include <fmt/core.h>
@@ -52,6 +52,10 @@ class FakeEngine {
     step_time_ = std::move(step_time);
   }
 
+  // If overlapped: `settles` says before each step if the one before is committed first, so that
+  // the step may have drafts. Without this, only steps with drafts are.
+  void settle_steps(std::function<bool()> settles) { settles_ = std::move(settles); }
+
   // Runs one turn of the engine, one millisecond long. Returns false when there was nothing to do.
   bool step(const InFlight& in_flight = {});
   // Returns a description of the first broken rule; empty while there is none.
@@ -89,6 +93,7 @@ class FakeEngine {
   Scheduler scheduler_;
   Sample sample_;
   std::function<Duration(const Batch&)> step_time_;
+  std::function<bool()> settles_;
   bool overlapped_;
   int page_tokens_;
   FakeStates states_;
@@ -100,9 +105,12 @@ class FakeEngine {
 };
 
 inline bool FakeEngine::step(const InFlight& in_flight) {
+  const bool one_computes = last_.batch != nullptr;
+  if (one_computes && (last_.batch->num_drafts > 0 || (settles_ && settles_())))
+    commit(std::exchange(last_, {}));
   Step step{.batch = &scheduler_.schedule(now_), .sampled = {}};
   now_ += std::chrono::milliseconds(1);
-  const bool busy = !step.batch->empty() || last_.batch != nullptr;
+  const bool busy = !step.batch->empty() || one_computes;
   if (!step.batch->empty()) {
     forward(step);
     if (in_flight) in_flight(*step.batch);

@@ -90,6 +90,9 @@ struct Request {
   Error error;               // set if finish == error
   RequestTimes times;
 
+  std::span<const TokenId> answer() const {
+    return std::span(tokens).subspan(static_cast<size_t>(prompt_len));
+  }
   int generated() const { return static_cast<int>(tokens.size()) - prompt_len; }
   // Length in tokens, including those that are being sampled.
   int len() const { return static_cast<int>(tokens.size()) + num_pending; }

@@ -238,6 +238,11 @@ void Scheduler::commit(const Batch& batch, std::span<const SampledToken> sampled
 std::vector<std::unique_ptr<Request>> Scheduler::take_finished() {
   return std::exchange(state_->finished, {});
 }
+size_t Scheduler::continuation(const Request& request, std::span<TokenId> out) const {
+  const auto rest = std::span(request.tokens).subspan(static_cast<size_t>(request.lease.len()));
+  return state_->cache.continuation(request.cache_namespace, request.lease, rest, out);
+}
+
 bool Scheduler::has_finished() const {
   return !state_->finished.empty();
 }

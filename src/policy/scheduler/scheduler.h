@@ -165,6 +165,10 @@ class Scheduler {
   // order. Sets Slice::num_taken and Slice::num_forced.
   void commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now);
 
+  // Writes what cached sequences of the request's namespace have behind its tokens to `out`;
+  // returns how many tokens that is (RadixCache::continuation). Allocates nothing.
+  size_t continuation(const Request& request, std::span<TokenId> out) const;
+
   // Returns requests that ended since the last call, oldest first; they own no pages any more.
   std::vector<std::unique_ptr<Request>> take_finished();
   // Returns true if take_finished() would return any. Allocates nothing.

@@ -20,7 +20,7 @@ namespace hocket {
 struct DraftOffer {
   const Request* request = nullptr;
   int rows = 0;  // without drafts
-  int most = 0;  // most drafts that have room; 0 also if a token is not known yet
+  int most = 0;  // most drafts that have room; 0 also while another step is in flight
   std::span<const TokenId> drafts = {};
 };
 
@@ -47,7 +47,7 @@ class SchedulerHooks {
   // Called once if answers have rows in the step, with all of them. Sets DraftOffer::drafts, where
   // it has guesses of the request's next tokens; they are copied after the call. At most
   // `most_rows` of all drafts are used, the first ones. A step with drafts must be committed before
-  // the next schedule(), so no overlapped step may have any.
+  // the next schedule().
   virtual void offer_drafts(std::span<DraftOffer> /*answers*/, int /*most_rows*/) {}
 
   // Called exactly once in every schedule(), even when this rank has nothing to run. `mine` has all

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <set>
 
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
@@ -71,6 +72,7 @@ class Simulation final : SchedulerHooks {
     };
     FakeEngine engine(options_, sample, overlapped_);
     engine_ = &engine;
+    engine.settle_steps([this] { return pick(0, 9) < settled_of_ten_; });
     engine.time_steps([this](const Batch& batch) {
       return std::chrono::microseconds(pick(50, 150) * (1 + batch.num_rows));
     });
@@ -135,7 +137,7 @@ class Simulation final : SchedulerHooks {
   void offer_drafts(std::span<DraftOffer> answers, int /*most_rows*/) override {
     drafts_.clear();
     for (DraftOffer& answer : answers) {
-      if (overlapped_ || pick(0, 3) == 0) continue;
+      if (pick(0, 3) == 0) continue;
       drafts_.push_back(guess(wanted_.at(answer.request->id), answer.request->tokens.size(),
                               {.count = pick(0, answer.most), .right_of_ten = right_of_ten_},
                               random_));
@@ -170,6 +172,19 @@ class Simulation final : SchedulerHooks {
     const auto answers = std::span(batch.slices).last(static_cast<size_t>(batch.num_answers()));
     counts["cut"] += static_cast<uint64_t>(
         std::ranges::count_if(answers, [](const Slice& slice) { return !slice.samples; }));
+    for (const Slice& slice : answers) {
+      if (slice.num_drafts > 0)
+        drafted_.insert(slice.request->id);
+      else
+        drafted_.erase(slice.request->id);
+    }
+    const auto num_drafts = static_cast<uint64_t>(batch.num_drafts);
+    if (overlapped_) counts["drafted_overlapped"] += num_drafts;
+    if (options_.num_states > 0) counts["drafted_states"] += num_drafts;
+    if (options_.window_tokens > 0) counts["drafted_windows"] += num_drafts;
+    counts["drafted_mixed"] += batch.mode == ForwardMode::mixed ? num_drafts : 0;
+    if (overlapped_ && batch.overlapped && num_drafts > 0)
+      problem_ = "drafts beside a step in flight";
   }
 
   void add_windows() {
@@ -276,6 +291,9 @@ class Simulation final : SchedulerHooks {
         return;
       }
       judge(found->second, *request);
+      const bool had_drafts = drafted_.erase(request->id) > 0;
+      counts["aborted_drafts"] += static_cast<uint64_t>(had_drafts && found->second.aborted);
+      counts["ended_drafts"] += static_cast<uint64_t>(had_drafts && !found->second.aborted);
       wanted_.erase(found);
       ++counts["finished"];
       counts["cached_tokens"] += static_cast<uint64_t>(request->cached_len);
@@ -348,6 +366,7 @@ class Simulation final : SchedulerHooks {
   std::string problem_;
   std::map<RequestId, std::vector<TokenId>> forced_;  // tokens forced by the newest sample
   std::deque<std::vector<TokenId>> drafts_;           // offered in this step
+  std::set<RequestId> drafted_;                       // requests whose last rows had drafts
   std::vector<RequestId> skipped_;                    // in this step
   int num_requests_ = pick(5, 40), num_added_ = 0, num_started_ = 0;
   // Forecasts of this rank for the step to come and for the one being made; and whether any rank
@@ -356,6 +375,7 @@ class Simulation final : SchedulerHooks {
   bool extends_ = true;
   bool overlapped_ = pick(0, 1) == 1;
   int right_of_ten_ = pick(0, 10);        // drafts that are right
+  int settled_of_ten_ = pick(0, 10);      // steps that wait for the commit of the one before
   bool others_always_ = pick(0, 1) == 0;  // false: only now and then
   int num_agreements_ = 0, num_rows_agreed_ = 0;
   bool hungry_;  // short prompts and long answers: decode runs out of pages
@@ -383,13 +403,32 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   // Events that never happened were not tested; a few seeds cannot show them all.
   if (num_seeds < 200) return;
   const std::pair<std::string_view, uint64_t> least_in_1500[] = {
-      {"retracted", 100},      {"preempted", 100},    {"timed_out", 100},
-      {"displaced", 100},      {"copied", 1500},      {"evicted", 20000},
-      {"forced", 10000},       {"cut", 1000},         {"held", 2000},
-      {"broken", 100},         {"skips", 2000},       {"idle_steps", 1000},
-      {"closed", 500},         {"prefix_waits", 200}, {"from_states", 400},
-      {"evicted_states", 300}, {"from_windows", 500}, {"evicted_windows", 1000},
-      {"drafted", 5000},       {"held_drafts", 2000},
+      {"retracted", 100},
+      {"preempted", 100},
+      {"timed_out", 100},
+      {"displaced", 100},
+      {"copied", 1500},
+      {"evicted", 20000},
+      {"forced", 10000},
+      {"cut", 1000},
+      {"held", 2000},
+      {"broken", 100},
+      {"skips", 2000},
+      {"idle_steps", 1000},
+      {"closed", 500},
+      {"prefix_waits", 200},
+      {"from_states", 400},
+      {"evicted_states", 300},
+      {"from_windows", 500},
+      {"evicted_windows", 1000},
+      {"drafted", 5000},
+      {"held_drafts", 2000},
+      {"drafted_overlapped", 2000},
+      {"drafted_states", 1000},
+      {"drafted_windows", 500},
+      {"drafted_mixed", 500},
+      {"ended_drafts", 200},
+      {"aborted_drafts", 20},
   };
   for (const auto& [what, least] : least_in_1500)
     EXPECT_GT(counts[what] * 1500 / num_seeds, least) << what;

@@ -10,7 +10,7 @@
 
 namespace hocket {
 
-inline constexpr int kDraftKinds = 4;
+inline constexpr int kDraftKinds = 6;
 
 // The caller sets the first three, the drafter the others.
 struct DraftAsk {

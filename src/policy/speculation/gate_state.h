@@ -18,22 +18,12 @@ struct GateChoice {
   int num_measured = 0;  // steps with about so many drafts that count
 };
 
-// Sums since the start. An answer counts as verified in each step in which it has drafts.
+// Sums since the start. Drafts themselves are counted where they are accepted
+// (policy/scheduler/draft_figures.h).
 struct GateTotals {
   uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0;
-  uint64_t num_verified = 0, num_drafts = 0, num_held = 0;
   double gained_us = 0;  // time that drafts have saved; negative: that they cost
   double trial_us = 0;   // the part of it that trials have saved or cost
-
-  // SGLang's accept length: tokens that a verified answer gets from a step, and its accept rate:
-  // the share of drafts that held. 0 before the first draft.
-  double accept_length() const {
-    return num_verified > 0 ? 1 + static_cast<double>(num_held) / static_cast<double>(num_verified)
-                            : 0;
-  }
-  double accept_rate() const {
-    return num_drafts > 0 ? static_cast<double>(num_held) / static_cast<double>(num_drafts) : 0;
-  }
 };
 
 struct GateState {

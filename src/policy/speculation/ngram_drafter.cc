@@ -81,20 +81,36 @@ void NgramDrafter::draft(std::span<DraftAsk> asks) {
     ask.drafts = {};
     Seat& seat = seats_[static_cast<size_t>(ask.seat)];
     HOCKET_CHECK(!seat.before.empty());
-    const size_t len = ask.tokens.size();
-    if (len < 3) continue;
     index(seat, ask.tokens);
-    const Match match = find(seat, ask.tokens);
-    if (match.len < 2) continue;
-    // Behind the last token the drafts themselves go on, so that a loop is drafted at any length.
-    const auto most = static_cast<size_t>(std::clamp(ask.most, 0, kMostDrafts));
-    for (size_t i = 0; i < most; ++i) {
-      const size_t from = static_cast<size_t>(match.end) + 1 + i;
-      seat.drafts[i] = from < len ? ask.tokens[from] : seat.drafts[from - len];
-    }
-    ask.drafts = std::span(seat.drafts).first(most);
-    ask.kind = kind_of_match(match.len);
+    ask.most = std::clamp(ask.most, 0, kMostDrafts);
+    const auto take_from = [&](const Source& source, int kind) {
+      const auto room = std::span(seat.drafts).first(static_cast<size_t>(ask.most));
+      const size_t num = source ? source(ask.seat, room) : 0;
+      if (num == 0) return false;
+      ask.drafts = room.first(num);
+      ask.kind = kind;
+      return true;
+    };
+    if (take_from(sources_.forced, kForced) || find_own(seat, ask)) continue;
+    take_from(sources_.continued, kContinued);
   }
+}
+
+// Returns false if the last tokens stand nowhere before.
+bool NgramDrafter::find_own(Seat& seat, DraftAsk& ask) {
+  const size_t len = ask.tokens.size();
+  if (len < 3) return false;
+  const Match match = find(seat, ask.tokens);
+  if (match.len < 2) return false;
+  // Behind the last token the drafts themselves go on, so that a loop is drafted at any length.
+  const auto most = static_cast<size_t>(ask.most);
+  for (size_t i = 0; i < most; ++i) {
+    const size_t from = static_cast<size_t>(match.end) + 1 + i;
+    seat.drafts[i] = from < len ? ask.tokens[from] : seat.drafts[from - len];
+  }
+  ask.drafts = std::span(seat.drafts).first(most);
+  ask.kind = kind_of_match(match.len);
+  return true;
 }
 
 }  // namespace hocket

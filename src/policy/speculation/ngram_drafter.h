@@ -3,11 +3,16 @@
 //
 //   tokens   .. a b c d e f .. x b c | d e f    drafts; the match is "b c"
 //
+// Two other sources may know better: tokens that must follow come before such matches, and what
+// another request had behind the same tokens comes where there is no match.
+//
 // Places are found by chains of equal pairs of tokens. Per seat it remembers the last kSpan tokens
 // only, and follows a chain for kMostSteps places at most; both bound memory and work.
 #pragma once
 
 #include <array>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "policy/speculation/drafter.h"
@@ -20,11 +25,19 @@ class NgramDrafter final : public Drafter {
   static constexpr int kMostSteps = 32;  // places that are looked at
   static constexpr int kLongest = 16;    // longest match that is told from longer ones
 
-  explicit NgramDrafter(int num_seats) : seats_(static_cast<size_t>(num_seats)) {}
+  // Writes the tokens behind those of the seat's request; returns how many. Empty: there are none.
+  using Source = std::function<size_t(int seat, std::span<TokenId> out)>;
+  struct Sources {
+    Source forced;     // tokens that a grammar forces
+    Source continued;  // what follows in the tree of prefixes
+  };
+  explicit NgramDrafter(int num_seats, Sources sources = {})
+      : seats_(static_cast<size_t>(num_seats)), sources_(std::move(sources)) {}
 
   void begin(int seat, int most_len) override;
   void end(int seat) override;
-  // kind: 0 for matches of 2 tokens, 1 of 3, 2 of 4 to 7, 3 of more.
+  // kind: 0 for matches of 2 tokens, 1 of 3, 2 of 4 to 7, 3 of more; kContinued, kForced.
+  static constexpr int kContinued = 4, kForced = 5;
   void draft(std::span<DraftAsk> asks) override;
   bool is_free() const override { return true; }
   // Returns the memory of one seat whose request has at most `most_len` tokens.
@@ -43,10 +56,12 @@ class NgramDrafter final : public Drafter {
     int end = -1;  // position of its last token
     int len = 0;
   };
+  static bool find_own(Seat& seat, DraftAsk& ask);
   static void index(Seat& seat, std::span<const TokenId> tokens);
   static Match find(const Seat& seat, std::span<const TokenId> tokens);
 
   std::vector<Seat> seats_;
+  const Sources sources_;
 };
 
 }  // namespace hocket

@@ -146,5 +146,30 @@ TEST_F(NgramDrafterTest, FindsTheMatchThatAnExhaustiveSearchFinds) {
   EXPECT_GT(num_found, 1000);
 }
 
+TEST(NgramDrafterSources, ComeBeforeAndBehindTheOwnText) {
+  std::vector<TokenId> forced, continued;
+  const auto give = [](const std::vector<TokenId>& from) {
+    return [&from](int seat, std::span<TokenId> out) {
+      EXPECT_EQ(seat, 1);
+      const size_t num = std::min(from.size(), out.size());
+      std::copy_n(from.begin(), num, out.begin());
+      return num;
+    };
+  };
+  NgramDrafter drafter(2, {.forced = give(forced), .continued = give(continued)});
+  drafter.begin(1, 100);
+  const auto draft = [&](const std::vector<TokenId>& tokens) {
+    DraftAsk ask{.seat = 1, .tokens = tokens, .most = 3};
+    drafter.draft(std::span(&ask, 1));
+    return std::pair(ask.kind, std::vector<TokenId>(ask.drafts.begin(), ask.drafts.end()));
+  };
+  continued = ids({7, 8, 9, 10});
+  EXPECT_EQ(draft(ids({1})), std::pair(NgramDrafter::kContinued, ids({7, 8, 9})));
+  const auto loop = ids({1, 2, 3, 1, 2});
+  EXPECT_EQ(draft(loop), std::pair(0, ids({3, 1, 2})));
+  forced = ids({5});
+  EXPECT_EQ(draft(loop), std::pair(NgramDrafter::kForced, ids({5})));
+}
+
 }  // namespace
 }  // namespace hocket

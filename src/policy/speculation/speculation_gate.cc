@@ -281,9 +281,6 @@ void SpeculationGate::share_out(int num_drafts, std::span<GateAsk> asks) {
 
 void SpeculationGate::note_answer(int seat, int num_drafts, int num_held) {
   HOCKET_CHECK((num_held >= 0 && num_held <= num_drafts && num_drafts <= kMostDrafts));
-  ++totals_.num_verified;
-  totals_.num_drafts += static_cast<uint64_t>(num_drafts);
-  totals_.num_held += static_cast<uint64_t>(num_held);
   if (!are_at_hand())
     acceptance_.note(seat, kinds_[static_cast<size_t>(seat)], num_drafts, num_held);
 }

@@ -271,7 +271,7 @@ TEST(Gate, SaysWhy) {
   EXPECT_TRUE(state.sizes[0].text.starts_with("1 answer of up to 1024 tokens: "));
   EXPECT_GT(state.totals.gained_us, 0);
   EXPECT_NEAR(state.acceptance[0][0], 0.95, 0.03);
-  EXPECT_GT(state.totals.accept_length(), 2);
+  EXPECT_GT(state.sizes[0].usual.tokens, 2);
   DraftServer bad({.machine = {.fixed_us = 100}, .chances = equal(1, 0.1), .making = Making::free});
   for (int i = 0; i < 400; ++i) bad.step();
   const GateState off = bad.gate().state();

@@ -19,9 +19,6 @@ SpeculationView some_speculation() {
   gate.totals = {.num_steps = 900,
                  .num_draft_steps = 800,
                  .num_trial_steps = 12,
-                 .num_verified = 800,
-                 .num_drafts = 1600,
-                 .num_held = 1200,
                  .gained_us = 2e6,
                  .trial_us = -5e5};
   gate.sizes = {{.num_answers = 1,
@@ -35,7 +32,13 @@ SpeculationView some_speculation() {
                  .text = "1 answer: 2 drafts"}};
   gate.acceptance[2] = {0.75, 0.5};
   gate.num_seen[2] = {30, 20};
-  return {.algorithm = "NGRAM", .most_drafts = 8, .ranks = {{.rank = 0, .gate = gate}}};
+  SchedulerCounters counts;
+  counts.num_verified_total = 800;
+  counts.drafted_total = {800, 500, 300};
+  counts.held_total = {700, 400, 100};
+  return {.algorithm = "NGRAM",
+          .most_drafts = 8,
+          .ranks = {{.rank = 0, .gate = gate, .counts = counts}}};
 }
 
 TEST(SpeculationView, IsAnsweredAsJson) {

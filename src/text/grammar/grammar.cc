@@ -70,6 +70,13 @@ std::vector<TokenId> GrammarMatcher::forced() {
   return ids.values<TokenId>();
 }
 
+Result<size_t> GrammarMatcher::num_allowed(std::span<const TokenId> tokens) {
+  size_t count = 0;
+  const auto* ids = reinterpret_cast<const uint32_t*>(tokens.data());
+  if (hk_matcher_allowed(handle_.get(), ids, tokens.size(), &count) != 0) return cannot_go_on();
+  return count;
+}
+
 GrammarMatcher Grammar::begin() const {
   const MutexLock lock(mutex_);
   HkMatcher* copy = nullptr;

@@ -45,6 +45,9 @@ class GrammarMatcher {
   Result<GrammarState> accept(TokenId token);
   // Returns the tokens that must follow; empty if there is a choice.
   std::vector<TokenId> forced();
+  // Returns how many of the tokens may come one behind the other, and takes none of them. Errors:
+  // as for mask().
+  Result<size_t> num_allowed(std::span<const TokenId> tokens);
   // Returns the bytes of memory that it holds, which grow with its calls. Beyond 64 MiB all other
   // calls fail.
   size_t num_bytes() const;

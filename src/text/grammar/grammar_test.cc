@@ -42,6 +42,26 @@ TEST(Grammar, TellsWhereTheTextMayEndAndWhereItMust) {
   EXPECT_FALSE(matcher.accept(*v.tokenizer().find("b")).has_value());
 }
 
+TEST(Grammar, SaysHowManyTokensMayFollowAndTakesNone) {
+  const TestVocabulary v;
+  const auto grammar = *v.vocabulary().compile({.kind = GrammarKind::regex, .text = "ab{2}c*"});
+  GrammarMatcher matcher = grammar->begin();
+  const auto ids = [&](std::string_view text) {
+    std::vector<TokenId> out;
+    for (const char c : text) out.push_back(*v.tokenizer().find(std::string(1, c)));
+    return out;
+  };
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(*matcher.num_allowed(ids("abbcc")), 5u);
+    EXPECT_EQ(*matcher.num_allowed(ids("abcc")), 2u);
+    EXPECT_EQ(*matcher.num_allowed(ids("b")), 0u);
+    EXPECT_EQ(*matcher.num_allowed({}), 0u);
+    EXPECT_EQ(*matcher.num_allowed(std::vector{TokenId{1 << 30}}), 0u);
+  }
+  for (const TokenId id : ids("abb")) ASSERT_TRUE(matcher.accept(id).has_value());
+  EXPECT_EQ(*matcher.num_allowed(ids("ca")), 1u);
+}
+
 TEST(Grammar, CannotBeMadeOfNonsense) {
   const TestVocabulary v;
   for (const auto& [kind, text] : std::vector<std::pair<GrammarKind, std::string>>{

@@ -1,0 +1,57 @@
+// Finds how many drafts of an answer its grammar would let through, so that no row is spent on the
+// others, and the tokens that it forces, which are drafts that hold. It follows the answer with a
+// matcher of its own: what a wrong draft costs a matcher must not count towards the limits at which
+// the answer's own one fails, since a draft changes no answer. Owner: RankGrammars. Thread: engine.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "base/clock.h"
+#include "text/grammar/grammar.h"
+
+namespace hocket {
+
+// Limits of the bytes that one such matcher, and those of all answers of a rank, may hold. Beyond
+// either, drafts are not checked, and sampling alone refuses them. The same goes for an answer once
+// a check took more of the processor's time, as the engine's thread has others to serve.
+inline constexpr size_t kDraftCheckBytes = 8 << 20;
+inline constexpr size_t kDraftChecksBytes = 128 << 20;
+inline constexpr Duration kDraftCheckTime = std::chrono::milliseconds(5);
+
+class DraftCheck {
+ public:
+  explicit DraftCheck(GrammarMatcher matcher) : matcher_(std::move(matcher)) {}
+
+  // Returns how many of the drafts may follow, one behind the other; all of them if that cannot be
+  // told. generated: all tokens of the answer, which only grow. May allocate.
+  size_t num_allowed(std::span<const TokenId> generated, std::span<const TokenId> drafts);
+  // Writes the tokens that must follow; returns how many, 0 if there is a choice. May allocate.
+  size_t forced(std::span<const TokenId> generated, std::span<TokenId> out);
+  size_t num_bytes() const { return matcher_ ? matcher_->num_bytes() : 0; }
+
+ private:
+  static constexpr Duration kTakeTime = std::chrono::microseconds(200);  // more for each new token
+  // Gives the matcher up at its end if the call took too long, or made it too large.
+  class Watch {
+   public:
+    Watch(DraftCheck& check, size_t num_new);
+    ~Watch();
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+    bool is_over() const;
+
+   private:
+    DraftCheck& check_;
+    const Duration end_;  // in processor time of the thread
+  };
+  bool catch_up(std::span<const TokenId> generated);
+
+  std::optional<GrammarMatcher> matcher_;  // null: it can tell nothing any more
+  size_t num_taken_ = 0;                   // tokens of the answer that the matcher has taken
+};
+
+}  // namespace hocket
