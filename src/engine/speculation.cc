@@ -63,7 +63,7 @@ void Speculation::offer(std::span<DraftOffer> answers, int most_rows) {
   }
   gate_.offer(keys, asks_, most_rows);
   size_t num_drafts = 0;
-  // What a grammar forbids surely fails. Only drafts that would be verified are worth this check.
+  // A draft that its grammar forbids fails for sure. Only those to be verified are worth the check.
   for (size_t i = 0; i < answers.size(); ++i) {
     std::span<const TokenId> drafts = asks_[i].drafts;
     if (grammars_ != nullptr)

@@ -64,7 +64,7 @@ class HalfPacker {
   Change best_change(bool from_first, double excess, Counts counts) const;
   void weigh_changes(bool from_first, double excess, int num_rows, Change& best) const;
 
-  std::span<const PackedAnswer> answers_;  // of the pack() under way
+  std::span<const PackedAnswer> answers_;  // those that pack() was given
   std::vector<double> costs_;              // indexed by answer
   std::vector<uint8_t> first_;             // indexed by answer
   std::vector<int32_t> sorted_;            // answers, the most expensive first

@@ -186,52 +186,6 @@ TEST_F(RadixCacheTest, LeasesMoveAndCount) {
   EXPECT_EQ(cache.num_evictable_pages(), 1);
 }
 
-class ContinuationTest : public RadixCacheTest {
- protected:
-  Tokens behind(const Tokens& rest, const Lease& path = {}, size_t most = 6,
-                uint64_t name_space = 0) {
-    Tokens out(most);
-    out.resize(cache.continuation(name_space, path, rest, out));
-    return out;
-  }
-};
-
-TEST_F(ContinuationTest, IsWhatCachedSequencesHaveBehindTheTokens) {
-  EXPECT_EQ(behind(range(0, 3)), Tokens());
-  insert(range(0, 12));
-  EXPECT_EQ(behind(range(0, 3)), range(3, 9));
-  EXPECT_EQ(behind(range(0, 8)), range(8, 12));
-  EXPECT_EQ(behind({}), range(0, 6));
-  EXPECT_EQ(behind(range(0, 12)), Tokens());
-  EXPECT_EQ(behind(range(0, 2) + range(7, 8)), Tokens());
-  EXPECT_EQ(behind(range(0, 6) + range(9, 10)), Tokens());
-  EXPECT_EQ(behind(range(0, 3), {}, 0), Tokens());
-}
-
-TEST_F(ContinuationTest, GoesOnFromALeaseAndThroughSeveralNodes) {
-  insert(range(0, 8) + range(50, 58));
-  insert(range(0, 8) + range(70, 74));
-  std::vector<PageId> mine = take(1);
-  const Lease lease = cache.insert(0, range(0, 4), mine);
-  EXPECT_EQ(behind(range(4, 6), lease, 8), range(6, 8) + range(70, 74));
-  EXPECT_EQ(behind(range(4, 8) + range(50, 51), lease), range(51, 57));
-  EXPECT_EQ(behind(range(4, 8) + range(60, 61), lease), Tokens());
-}
-
-TEST_F(ContinuationTest, IsThatWhichWasUsedLast) {
-  insert(range(0, 4) + range(50, 54));
-  insert(range(0, 4) + range(70, 74));
-  EXPECT_EQ(behind(range(0, 4)), range(70, 74));
-  cache.match(0, range(0, 4) + range(50, 54));
-  EXPECT_EQ(behind(range(0, 4)), range(50, 54));
-}
-
-TEST_F(ContinuationTest, IsOfTheSameNamespaceAlone) {
-  insert(range(0, 8), 1);
-  EXPECT_EQ(behind(range(0, 4)), Tokens());
-  EXPECT_EQ(behind(range(0, 4), {}, 6, 1), range(4, 8));
-}
-
 TEST(RadixCacheOffTest, MatchesAndKeepsNothing) {
   PageAllocator pages(4, 4);
   RadixCache cache(pages, {.enabled = false});

@@ -16,6 +16,7 @@
 #include "policy/scheduler/fake_engine.h"
 #include "policy/scheduler/scheduler_hooks.h"
 #include "policy/scheduler/simulated_answers_testing.h"
+#include "policy/scheduler/simulated_options_testing.h"
 
 namespace hocket {
 namespace {
@@ -23,42 +24,10 @@ namespace {
 class Simulation final : SchedulerHooks {
  public:
   explicit Simulation(uint64_t seed) : random_(seed), hungry_(pick(0, 1) == 1) {
-    options_.num_pages = pick(4, 32);
-    options_.page_tokens = 1 << pick(0, 3);
-    options_.max_running_requests = pick(1, 12);
-    options_.max_answer_rows = options_.max_running_requests + pick(0, 1) * pick(0, 12);
-    options_.eviction = static_cast<EvictionPolicy>(pick(0, kNumEvictionPolicies - 1));
-    options_.chunk_tokens = pick(0, 4) == 0 ? -1 : options_.page_tokens * pick(1, 4) + pick(0, 3);
-    options_.max_prefill_tokens =
-        std::max(options_.chunk_tokens, options_.page_tokens) + pick(0, 40);
-    options_.prefill_policy = static_cast<PrefillPolicy>(pick(0, 2));
-    options_.itl_goal = std::chrono::milliseconds(pick(1, 4));
-    options_.max_chunked_requests = pick(0, 1) == 0 ? 1 : pick(2, 4);
-    options_.conservativeness = pick(0, 1) * 0.5;
-    options_.policy =
-        static_cast<SchedulePolicy>(pick(0, static_cast<int>(schedule_policy_names().size()) - 1));
+    SimulatedOptions simulated = simulated_options(random_);
+    options_ = std::move(simulated.options);
     options_.seed = seed;
-    options_.max_overtaken = pick(0, 12);
-    options_.in_batch = {.most_cached = pick(-1, 8), .least_common = pick(1, 8)};
-    options_.prefill_max_requests = pick(0, 3) == 0 ? pick(1, 3) : 0;
-    options_.priorities.enabled = pick(0, 2) == 0;
-    options_.priorities.low_values_first = pick(0, 1) == 1;
-    options_.priorities.preempt = pick(0, 2) != 0;
-    options_.priorities.preemption_threshold = pick(0, 4);
-    if (pick(0, 5) == 0) options_.max_queued_requests = pick(1, 6);
-    if (pick(0, 4) == 0) options_.waiting_timeout = std::chrono::milliseconds(pick(5, 60));
-    if (pick(0, 4) == 0) options_.running_timeout = std::chrono::milliseconds(pick(10, 100));
-    options_.prefix_cache = pick(0, 4) != 0;
-    options_.vocab_size = kVocab;
-    options_.eos_ids = {kEos};
-    if (pick(0, 2) == 0) options_.hooks = this;
-    if (pick(0, 2) == 0) {
-      options_.state_tokens = 1 << pick(0, 4);
-      options_.num_states = 2 * options_.max_running_requests + pick(0, 12);
-      options_.kept_state_interval = options_.state_tokens * pick(1, 6);
-    } else if (pick(0, 1) == 0) {
-      add_windows();
-    }
+    if (simulated.asks) options_.hooks = this;
   }
 
   // Returns an empty string if all went well.
@@ -185,14 +154,6 @@ class Simulation final : SchedulerHooks {
     counts["drafted_mixed"] += batch.mode == ForwardMode::mixed ? num_drafts : 0;
     if (overlapped_ && batch.overlapped && num_drafts > 0)
       problem_ = "drafts beside a step in flight";
-  }
-
-  void add_windows() {
-    options_.window_tokens = pick(1, 4 * options_.page_tokens);
-    options_.most_forced = kSimulatedForced;
-    const int least = 2 * window_pages_of_request(options_);
-    options_.num_pages = std::max(options_.num_pages, least) + pick(0, 40);
-    options_.num_window_pages = std::min(options_.num_pages, least + pick(0, 12));
   }
 
   int pick(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }

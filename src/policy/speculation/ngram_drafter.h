@@ -29,7 +29,7 @@ class NgramDrafter final : public Drafter {
   using Source = std::function<size_t(int seat, std::span<TokenId> out)>;
   struct Sources {
     Source forced;     // tokens that a grammar forces
-    Source continued;  // what follows in the tree of prefixes
+    Source continued;  // tokens that the tree of prefixes has next
   };
   explicit NgramDrafter(int num_seats, Sources sources = {})
       : seats_(static_cast<size_t>(num_seats)), sources_(std::move(sources)) {}
