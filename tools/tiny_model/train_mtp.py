@@ -8,8 +8,8 @@ it is the body's own choice). It is trained as it is used: chained, so that each
 the loss of all passes. --data is a folder of make_corpus.py; the tokenizer is that of the base folder.
 
 The out folder is the base folder with the layer's tensors, one key in config.json and the layer's first drafts in expected.json.
-The body's tensors keep their bytes and the recorded answers stay. acceptance.json says how often drafts hold, by position, when the
-stored weights answer questions of test.jsonl greedily. --steps 0 --minutes 0 on a folder with a layer only measures it.
+The body's tensors keep their bytes and the recorded answers stay. OUT.acceptance.json says how often drafts hold, by position, when
+the stored weights answer questions of test.jsonl greedily. --minutes 0 on a folder with a layer only measures it.
 """
 import argparse
 import json
@@ -157,6 +157,8 @@ def write_folder(base, net, out):
             ids = torch.tensor([r["prompt_token_ids"] + r["completion_token_ids"]])
             r.update(export.first_drafts(stored, ids, stored.hidden(ids), r["completion_token_ids"]))
     change("expected.json", add_drafts)
+    for name in os.listdir(out):
+        os.chmod(os.path.join(out, name), 0o644)
     return stored
 
 
