@@ -7,6 +7,8 @@
 
 #include "apps/commands.h"
 #include "apps/demo_overlap.h"
+#include "apps/demo_question.h"
+#include "apps/demo_speculation.h"
 #include "apps/flags.h"
 #include "apps/running_server.h"
 #include "apps/until_signal.h"
@@ -166,6 +168,7 @@ Result<int> run_demo(const Arguments& arguments) {
                                .timeout_s = kDemoPatienceSeconds});
     HOCKET_TRY_VOID(converse(client));
   }
+  HOCKET_TRY_VOID(show_speculation(settings));
   if (info.num_ranks > 1) HOCKET_TRY_VOID(show_overlap(settings));
   print_facts(info, url);
   if (once) return running.server->drain(from_seconds(settings.http.shutdown_timeout_s)) ? 0 : 1;

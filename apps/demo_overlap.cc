@@ -4,19 +4,15 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
-#include "apps/running_server.h"
+#include "apps/demo_question.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "bench/http_client.h"
 
 namespace hocket {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr double kLinkGbit = 1, kLinkLatencyUs = 20;
 constexpr int kMaxTokens = 64, kRounds = 6;  // round 0 is not counted: the planner learns in it
@@ -29,11 +25,6 @@ constexpr std::array kQuestions = {"What is 17 + 25?",
                                    "Tell me a story about a goose and a bell.",
                                    "Tell me a story about a mouse and a map."};
 
-// One answer: its tokens with their log-probabilities, as the server wrote them.
-struct AnswerTokens {
-  Result<Json> tokens = fail(ErrorCode::internal, "not asked");
-};
-
 struct DemoRun {
   std::vector<std::string> answers;  // tokens and log-probabilities as JSON
   double seconds = 0;                // all rounds without round 0
@@ -45,34 +36,19 @@ struct DemoRun {
   }
 };
 
-Result<Json> ask(int port, const ServerSettings& settings, const char* question) {
-  BlockingHttpClient client(
-      {.host = settings.http.host, .port = port, .api_key = "", .timeout_s = kDemoPatienceSeconds});
-  const Json body = {{"messages", {{{"role", "user"}, {"content", question}}}},
-                     {"temperature", 0},
-                     {"max_tokens", kMaxTokens},
-                     {"ignore_eos", true},
-                     {"logprobs", true}};
-  HOCKET_TRY(const HttpAnswer answer, client.post("/v1/chat/completions", body.dump()));
-  const Json parsed = Json::parse(answer.body, nullptr, false);
-  Json tokens = parsed.value("/choices/0/logprobs/content"_json_pointer, Json());
-  if (answer.status != 200 || !tokens.is_array() || tokens.size() != kMaxTokens)
-    return fail(ErrorCode::internal, "the demo's question got status {}: {}", answer.status,
-                answer.body);
-  return tokens;
-}
-
 // Asks all questions at once, each from a thread and connection of its own.
-Result<void> ask_all(int port, const ServerSettings& settings, DemoRun& run) {
-  std::array<AnswerTokens, kQuestions.size()> answers;
+Result<void> ask_all(const RunningServer& running, DemoRun& run) {
+  std::vector<Result<DemoAnswer>> answers(kQuestions.size(),
+                                          fail(ErrorCode::internal, "not asked"));
   {
     std::vector<std::jthread> clients;
     for (size_t i = 0; i < kQuestions.size(); ++i)
-      clients.emplace_back([&, i] { answers[i].tokens = ask(port, settings, kQuestions[i]); });
+      clients.emplace_back(
+          [&, i] { answers[i] = ask_for_tokens(running, {kQuestions[i], kMaxTokens, true}); });
   }
-  for (AnswerTokens& one : answers) {
-    if (!one.tokens) return fail(std::move(one.tokens.error()));
-    run.answers.push_back(one.tokens->dump());
+  for (Result<DemoAnswer>& one : answers) {
+    if (!one) return fail(std::move(one.error()));
+    run.answers.push_back(std::move(one->tokens));
   }
   return {};
 }
@@ -108,19 +84,18 @@ Result<ComparedService> start_with(ServerSettings settings, const char* overlap)
   return ComparedService{std::move(running), {}};
 }
 
-Result<void> play_round(ComparedService& service, const ServerSettings& settings) {
+Result<void> play_round(ComparedService& service) {
   const TimePoint start = RealClock().now();
-  HOCKET_TRY_VOID(ask_all(service.running.server->port(), settings, service.run));
+  HOCKET_TRY_VOID(ask_all(service.running, service.run));
   service.run.seconds += to_seconds(RealClock().now() - start);
   return {};
 }
 
 // The services play rounds in turn, so that other load of this machine slows both alike.
-Result<void> play_all(ComparedService& plain, ComparedService& overlapped,
-                      const ServerSettings& settings) {
+Result<void> play_all(ComparedService& plain, ComparedService& overlapped) {
   for (int round = 0; round < kRounds; ++round) {
-    HOCKET_TRY_VOID(play_round(plain, settings));
-    HOCKET_TRY_VOID(play_round(overlapped, settings));
+    HOCKET_TRY_VOID(play_round(plain));
+    HOCKET_TRY_VOID(play_round(overlapped));
     if (round > 0) continue;
     plain.run.seconds = overlapped.run.seconds = 0;
     add_transfers(overlapped.engine().overlap(), -1, overlapped.run);
@@ -134,7 +109,7 @@ Result<void> play_all(ComparedService& plain, ComparedService& overlapped,
 Result<std::array<DemoRun, 2>> compare(const ServerSettings& settings) {
   HOCKET_TRY(ComparedService plain, start_with(settings, "none"));
   HOCKET_TRY(ComparedService overlapped, start_with(settings, "auto"));
-  HOCKET_TRY_VOID(play_all(plain, overlapped, settings));
+  HOCKET_TRY_VOID(play_all(plain, overlapped));
   for (ComparedService* service : {&plain, &overlapped})
     service->running.server->drain(from_seconds(kDemoPatienceSeconds));
   return std::array{std::move(plain.run), std::move(overlapped.run)};

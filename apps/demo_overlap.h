@@ -7,8 +7,6 @@
 
 namespace hocket {
 
-inline constexpr double kDemoPatienceSeconds = 60;  // time-out of the demo's own questions
-
 // Starts two services of two ranks in this process, joined by a modelled link: one with --overlap
 // none, one with --overlap auto. Both answer the same questions. Prints the plan, the share of the
 // exchange that it hid, and the result of comparing all tokens and log-probabilities. `settings`

@@ -65,6 +65,26 @@ def test_ends_in_the_middle_of_drafts(server, start):
     assert drafting.stop() == 0
 
 
+def story(server, **sampling):
+    body = {"messages": [{"role": "user", "content": "Tell me a story about a fox and a lantern."}], "max_tokens": 160, "logprobs": True, **sampling}
+    status, _, data = server.call("/v1/chat/completions", json.dumps(body).encode())
+    assert status == 200, data
+    return json.loads(data)["choices"][0]["logprobs"]["content"]
+
+
+@pytest.mark.parametrize("num_drafts", [1, 3])
+def test_the_bundled_models_own_drafts_hold_and_change_no_answer(server, start, num_drafts):
+    drafting = start("--speculative-algorithm", "NEXTN", "--speculative-num-steps", str(num_drafts))
+    for sampling in ({"temperature": 0}, {"temperature": 0.7, "seed": 3}):
+        assert story(drafting, **sampling) == story(server, **sampling)
+    told = speculation(drafting)
+    assert told["algorithm"] == "NEXTN"
+    (rank,) = told["ranks"]
+    assert rank["accepted"] > 0.4 * rank["drafts"] > 0
+    assert drafting.metric("spec_accept_length") > 1.4
+    assert drafting.stop() == 0
+
+
 def test_a_server_without_drafts_says_so(server):
     assert speculation(server) == {"algorithm": "none", "most_drafts": 0, "gained_seconds": 0, "ranks": []}
     assert server.metric("spec_accept_length") == 0

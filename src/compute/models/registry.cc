@@ -55,7 +55,7 @@ constexpr std::array<ModelFamily, 28> kFamilies = {{
     {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
     {"Qwen3ForCausalLM", load_decoder_layer},
-    {"Qwen3MoeForCausalLM", load_decoder_layer},
+    {"Qwen3MoeForCausalLM", load_decoder_layer, {}, &kQwenMtp},
     {"DeepseekV2ForCausalLM", load_decoder_layer, {}, &kLayersBehind},
     {"DeepseekV3ForCausalLM", load_decoder_layer, {}, &kLayersBehind},
     {"Glm4MoeForCausalLM", load_decoder_layer, {}, &kLayersBehind},

@@ -153,6 +153,7 @@ TEST(HfConfig, ReadsTheBundledModel) {
   ASSERT_TRUE(model.has_value()) << describe(model.error());
   EXPECT_EQ(model->moe.num_experts, 16);
   EXPECT_EQ(model->head_dim, 64);
+  EXPECT_EQ(model->num_mtp_layers, 1);
   EXPECT_FALSE(model->bos_id.has_value());
   EXPECT_THAT(model->eos_ids, ElementsAre(TokenId{2041}, TokenId{2039}));
   const auto defaults = read_generation_defaults(folder);
@@ -169,6 +170,7 @@ TEST(HfConfig, DefaultsAreThePublishedOnes) {
   EXPECT_EQ(model.rope.theta, 10000);
   EXPECT_FALSE(model.moe.norm_topk_prob);
   EXPECT_FALSE(model.tie_word_embeddings);
+  EXPECT_EQ(model.num_mtp_layers, 0);
   EXPECT_FALSE(model.bos_id.has_value());
   EXPECT_THAT(model.layer_is_moe, ElementsAre(true, true, true, true));
 }

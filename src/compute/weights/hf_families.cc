@@ -59,9 +59,11 @@ void read_qwen3_dense(JsonFields& config, ModelConfig& model) {
   read_qwen3(config, model, {});
 }
 
+// Published files have no module; the bundled model has one, as Qwen3-Next has.
 void read_qwen3_moe(JsonFields& config, ModelConfig& model) {
   read_qwen3(config, model, {});
   read_qwen3_experts(config, model);
+  read_qwen_mtp(config, model);
 }
 
 void read_qwen3_vl_moe(JsonFields& config, ModelConfig& model) {

@@ -79,8 +79,7 @@ void read_hybrid(JsonFields& config, ModelConfig& model, Rotation rotation) {
   if (config.status()) read_delta_net(config, model);
   if (config.status()) read_linear_layers(config, model);
   refuse_no_attention(config, model);
-  model.num_mtp_layers =
-      static_cast<int>(config.integer("mtp_num_hidden_layers", {0, kLayers.max}, 0));
+  read_qwen_mtp(config, model);
 }
 
 void read_shared_expert_with_gate(JsonFields& config, MoeConfig& moe) {

@@ -154,6 +154,11 @@ void read_mtp(JsonFields& config, ModelConfig& model, int missing) {
       static_cast<int>(config.integer("num_nextn_predict_layers", {0, kLayers.max}, missing));
 }
 
+void read_qwen_mtp(JsonFields& config, ModelConfig& model) {
+  model.num_mtp_layers =
+      static_cast<int>(config.integer("mtp_num_hidden_layers", {0, kLayers.max}, 0));
+}
+
 void read_qwen3_experts(JsonFields& config, ModelConfig& model) {
   const std::vector<int64_t> dense = config.integers("mlp_only_layers", {0, 1 << 20});
   const int64_t step = config.integer("decoder_sparse_step", kLayers, 1);

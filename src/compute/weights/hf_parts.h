@@ -49,6 +49,8 @@ void read_deepseek_layers(JsonFields& config, ModelConfig& model,
 void read_qwen3_experts(JsonFields& config, ModelConfig& model);
 // Reads the number of prediction modules; `missing` if the key is.
 void read_mtp(JsonFields& config, ModelConfig& model, int missing = 0);
+// The same by Qwen's key; 0 if it is missing.
+void read_qwen_mtp(JsonFields& config, ModelConfig& model);
 
 // A window or a chunk, in tokens.
 inline constexpr Range kReach{1, 1 << 30};

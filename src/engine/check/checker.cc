@@ -243,8 +243,16 @@ class RecordedReader final : public RowReader {
     if (want.margins[step] >= margin_) tokens_.equal(argmax_of(got), token, place);
   }
 
+  void module_head(ScriptRow row, int module, const Head& got) override {
+    const Recorded& want = recorded_[row.script];
+    const auto step = row.position - (std::ssize(want.prompt) - 1);
+    if (module > 0 || step < 0 || step >= std::ssize(want.drafts)) return;
+    if (want.draft_margins[step] >= margin_)
+      drafts_.equal(argmax_of(got), value(want.drafts[step]), {want.kind, row.position});
+  }
+
   void report(std::vector<CheckLine>& lines, DType dtype, const std::string& way) const {
-    const std::array quantities = {&tokens_, &logprobs_};
+    const std::array quantities = {&tokens_, &logprobs_, &drafts_};
     take(lines, quantities, name_of(dtype), way);
   }
 
@@ -252,6 +260,7 @@ class RecordedReader final : public RowReader {
   const std::vector<Recorded>& recorded_;
   const float margin_;
   Quantity tokens_{"tokens of the answers", {}};
+  Quantity drafts_{"first drafts", {}};
   Quantity logprobs_;
 };
 

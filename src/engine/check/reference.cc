@@ -141,6 +141,17 @@ void read_factor(const Json& json, const std::string& name, ReferenceRope& rope)
   rope.factor = json.at("rope_factors_on_cos_and_sin").at(name).get<double>();
 }
 
+// Returns what is wrong with the lengths; empty if nothing is.
+std::string_view wrong_lengths(const Recorded& r) {
+  const size_t num = r.completion.size();
+  if (r.prompt.empty() || num == 0 || r.logprobs.size() != num || r.margins.size() != num)
+    return "completion is empty or of unequal lengths";
+  if (r.drafts.size() != r.draft_margins.size() ||
+      (!r.drafts.empty() && r.drafts.size() != num - 1))
+    return "completion has drafts for other tokens than all behind its first";
+  return {};
+}
+
 }  // namespace
 
 std::vector<TokenId> tokens_of(const nlohmann::json& json) {
@@ -200,13 +211,13 @@ Result<std::vector<Recorded>> read_recorded(const std::filesystem::path& file) {
                           .prompt = tokens_of(completion.at("prompt_token_ids")),
                           .completion = tokens_of(completion.at("completion_token_ids")),
                           .logprobs = completion.at("logprobs").get<std::vector<float>>(),
-                          .margins = completion.at("margins").get<std::vector<float>>()});
+                          .margins = completion.at("margins").get<std::vector<float>>(),
+                          .drafts = tokens_of(completion.value("mtp_drafts", Json::array())),
+                          .draft_margins = completion.value("mtp_margins", std::vector<float>())});
   }));
   for (const Recorded& r : recorded)
-    if (r.prompt.empty() || r.completion.empty() || r.logprobs.size() != r.completion.size() ||
-        r.margins.size() != r.completion.size())
-      return fail(ErrorCode::bad_config, "{}: a {} completion is empty or of unequal lengths",
-                  file.string(), r.kind);
+    if (const std::string_view wrong = wrong_lengths(r); !wrong.empty())
+      return fail(ErrorCode::bad_config, "{}: a {} {}", file.string(), r.kind, wrong);
   return recorded;
 }
 

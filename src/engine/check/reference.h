@@ -94,7 +94,16 @@ struct Recorded {
   std::string kind;
   std::vector<TokenId> prompt, completion;
   std::vector<float> logprobs, margins;  // per completion token; margin: best - second logit
+  // The first drafts of the module for multi-token prediction, for the second completion token on,
+  // with their margins; empty if the model had none.
+  std::vector<TokenId> drafts;
+  std::vector<float> draft_margins;
 };
+
+inline bool has_drafts(const std::vector<Recorded>& recorded) {
+  return std::ranges::any_of(recorded, [](const Recorded& one) { return !one.drafts.empty(); });
+}
+
 // Reads the completions of a file. Errors: model_not_found, bad_config.
 Result<std::vector<Recorded>> read_recorded(const std::filesystem::path& file);
 

@@ -63,10 +63,10 @@ TEST(Cost, FilesAskForTheSame) {
 
 // Modules for multi-token prediction: their bytes are planned, and they keep at least eight bits.
 TEST(Cost, LoadedModulesAreCounted) {
-  for (const char* name : {"deepseek_v3_mtp", "glm4_moe_mtp", "qwen3_next_mtp", "qwen3_5_moe_mtp",
-                           "mimo_v2_flash_mtp"})
+  for (const char* folder :
+       {"golden/deepseek_v3_mtp", "golden/glm4_moe_mtp", "golden/qwen3_next_mtp",
+        "golden/qwen3_5_moe_mtp", "golden/mimo_v2_flash_mtp", "../models/hocket-tiny-qwen3-moe"})
     for (const char* quantization : {"none", "int4"}) {
-      const std::string folder = std::string("golden/") + name;
       const ModelChoice without = choice_of(folder, {.model = {.quantization = quantization}});
       const ModelChoice with =
           choice_of(folder, {.model = {.quantization = quantization, .most_mtp_modules = 8}});

@@ -204,9 +204,29 @@ TEST(GoldenRecorded, BundledModel) {
   const auto recorded = read_recorded(source_dir() / folder / "expected.json");
   ASSERT_TRUE(recorded.has_value()) << describe(recorded.error());
   EXPECT_EQ(recorded->size(), 30);
-  auto runner = make_runner(folder, "bfloat16");  // Float32GivesTheRecordedAnswers does the other
+  EXPECT_TRUE(has_drafts(*recorded));
+  // Answers, their log-probabilities and first drafts, in three ways.
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    auto runner = make_runner(folder, dtype, 1);
+    ASSERT_NE(runner, nullptr);
+    expect_ok(check_recorded(*runner, *recorded), 9);
+  }
+}
+
+// A draft that the file says otherwise is found: the module is compared, not only played.
+TEST(GoldenRecorded, AnotherDraftIsFound) {
+  const std::filesystem::path folder = "models/hocket-tiny-qwen3-moe";
+  auto recorded = read_recorded(source_dir() / folder / "expected.json");
+  ASSERT_TRUE(recorded.has_value()) << describe(recorded.error());
+  recorded->resize(1);
+  TokenId& draft = recorded->front().drafts.front();
+  draft = TokenId{value(draft) + 1};
+  auto runner = make_runner(folder, "float32", 1);
   ASSERT_NE(runner, nullptr);
-  expect_ok(check_recorded(*runner, *recorded), 6);
+  const auto lines = check_recorded(*runner, *recorded);
+  ASSERT_TRUE(lines.has_value()) << describe(lines.error());
+  for (const CheckLine& line : *lines)
+    EXPECT_EQ(line.ok, line.quantity != "first drafts") << line.quantity;
 }
 
 TEST(GoldenSampling, TwentyDistributions) {

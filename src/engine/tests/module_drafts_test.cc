@@ -12,8 +12,8 @@ namespace {
 
 using namespace testing;
 
-ServerSettings nextn_settings(const std::string& model, int num_drafts) {
-  ServerSettings settings = settings_for("tests/golden/" + model);
+ServerSettings nextn_settings(const std::filesystem::path& model, int num_drafts) {
+  ServerSettings settings = settings_for(model);
   settings.speculation = {.algorithm = num_drafts > 0 ? "NEXTN" : "none", .num_steps = num_drafts};
   return settings;
 }
@@ -82,7 +82,7 @@ TEST_P(ModuleDrafts, HoldWhereThoseOfTheReferenceDo) {
   log::set_level(log::Level::error);
   for (const int num_drafts : {1, 2, 3}) {
     SCOPED_TRACE(num_drafts);
-    ServerSettings settings = nextn_settings(GetParam(), num_drafts);
+    ServerSettings settings = nextn_settings(kGolden / GetParam(), num_drafts);
     settings.model.dtype = "float32";
     settings.memory.page_size = num_drafts == 1 ? 32 : 4;
     settings.scheduler.chunked_prefill_size = num_drafts == 2 ? 16 : 0;
@@ -115,10 +115,11 @@ INSTANTIATE_TEST_SUITE_P(Golden, ModuleDrafts,
 TEST(ModuleDraftsOfTraffic, ChangeNoBit) {
   log::set_level(log::Level::error);
   const std::vector<RequestInput> inputs = traffic(14);
-  for (const char* model : {"deepseek_v3_mtp", "glm4_moe_mtp", "qwen3_next_mtp", "qwen3_5_moe_mtp",
-                            "mimo_v2_flash_mtp"})
+  for (const std::filesystem::path& model :
+       {kGolden / "deepseek_v3_mtp", kGolden / "glm4_moe_mtp", kGolden / "qwen3_next_mtp",
+        kGolden / "qwen3_5_moe_mtp", kGolden / "mimo_v2_flash_mtp", kBundledFolder})
     for (const int num_drafts : {1, 4, 0}) {  // 0: the gate chooses
-      SCOPED_TRACE(fmt::format("{}, {} drafts", model, num_drafts));
+      SCOPED_TRACE(fmt::format("{}, {} drafts", model.string(), num_drafts));
       std::array<std::vector<Answer>, 2> answers;
       for (const bool drafts : {false, true}) {
         ServerSettings settings = nextn_settings(model, num_drafts);
@@ -145,6 +146,51 @@ TEST(ModuleDraftsOfTraffic, ChangeNoBit) {
         ASSERT_NO_FATAL_FAILURE(expect_same(answers[1][i], answers[0][i]));
       }
     }
+  log::set_level(log::Level::info);
+}
+
+// The least share of drafts that hold at each position, among those whose drafts before held.
+constexpr std::array kHeldMin = {0.65, 0.7, 0.65, 0.6};
+
+// The questions that the bundled model's file records, all at once, greedy.
+std::vector<RequestInput> recorded_questions() {
+  std::vector<RequestInput> inputs;
+  const auto recorded = read_recorded(source_dir() / kBundledFolder / "expected.json");
+  EXPECT_TRUE(recorded.has_value());
+  for (const Recorded& one : recorded.value_or(std::vector<Recorded>())) {
+    RequestInput input = greedy_input({}, static_cast<int>(one.completion.size()));
+    input.prompt = one.prompt;
+    input.sampling.num_top_logprobs = 0;
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+// Text that the module was trained for: most drafts hold, later ones less often, and no bit
+// changes.
+TEST(ModuleDraftsOfTheBundledModel, HoldInRealAnswers) {
+  log::set_level(log::Level::error);
+  const auto plain = make_engine(nextn_settings(kBundledFolder, 0));
+  ASSERT_NE(plain, nullptr);
+  const std::vector<Answer> want = run_all(*plain, recorded_questions());
+  for (const int num_drafts : {1, 2, 3, 4}) {
+    SCOPED_TRACE(num_drafts);
+    const auto engine = make_engine(nextn_settings(kBundledFolder, num_drafts));
+    ASSERT_NE(engine, nullptr);
+    const std::vector<Answer> answers = run_all(*engine, recorded_questions());
+    for (size_t i = 0; i < want.size(); ++i) {
+      SCOPED_TRACE(i);
+      ASSERT_NO_FATAL_FAILURE(expect_same(answers[i], want[i]));
+    }
+    const SchedulerStats stats = engine->stats().scheduler;
+    for (size_t at = 0; at < static_cast<size_t>(num_drafts); ++at) {
+      const auto verified = at == 0 ? stats.drafted_total[0] : stats.held_total[at - 1];
+      const double held = static_cast<double>(stats.held_total[at]) / static_cast<double>(verified);
+      std::printf("%d drafts: at position %zu %.3f of %lu hold\n", num_drafts, at + 1, held,
+                  static_cast<unsigned long>(verified));
+      EXPECT_GT(held, kHeldMin[at]);
+    }
+  }
   log::set_level(log::Level::info);
 }
 

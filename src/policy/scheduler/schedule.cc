@@ -135,7 +135,7 @@ void Scheduler::State::list_answers() {
 // ends by the token after them; every answer finds a page for its next row, so that drafts cost no
 // request its pages; and no state is made of drafts.
 int Scheduler::State::most_drafts(const Request& request) const {
-  if (options.hooks == nullptr || num_in_flight > 0) return 0;
+  if (options.hooks == nullptr || batches.size() > 0) return 0;
   const int end = request.len();
   const int spare_pages = num_takeable_pages() - static_cast<int>(offers.size());
   const int64_t num_pages = std::ssize(request.pages) + std::max(0, spare_pages);

@@ -28,9 +28,9 @@ constexpr double kWarnDaysBeforeExpiry = 14;
 Result<TlsIdentity> load_tls(const TlsFiles& files) {
   HOCKET_TRY(TlsIdentity identity, load_tls_identity(files));
   if (identity.days_left < 0)
-    log::warn("the certificate {} has expired; renew it and send SIGHUP", files.certificate);
+    log::warning("the certificate {} has expired; renew it and send SIGHUP", files.certificate);
   else if (identity.days_left < kWarnDaysBeforeExpiry)
-    log::warn("the certificate {} expires in {:.1f} days; renew it and send SIGHUP",
+    log::warning("the certificate {} expires in {:.1f} days; renew it and send SIGHUP",
               files.certificate, identity.days_left);
   return identity;
 }

@@ -1,0 +1,83 @@
+#include "apps/demo_speculation.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+
+#include "apps/demo_question.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "policy/scheduler/draft_figures.h"
+
+namespace hocket {
+namespace {
+
+constexpr DemoQuestion kToldStory = {"Tell me a story about a fox and a lantern.", 256, false};
+constexpr int kTellings = 6;  // round 0 is not counted: memory is touched for the first time in it
+const SpeculationSettings kDrafting = {.algorithm = "NEXTN", .num_steps = 2};
+
+// One of the two services that are compared.
+struct TellingService {
+  RunningServer running;
+  std::string tokens;  // of all rounds
+  int num_tokens = 0;  // those of the counted rounds
+  double seconds = 0;
+
+  double tokens_per_s() const { return num_tokens / seconds; }
+};
+
+Result<TellingService> start_telling(ServerSettings settings, const SpeculationSettings& drafts) {
+  settings.speculation = drafts;
+  HOCKET_TRY(RunningServer running, start_server(settings));
+  return TellingService{.running = std::move(running), .tokens = {}};
+}
+
+Result<void> tell_once(TellingService& service, int round) {
+  const TimePoint start = RealClock().now();
+  HOCKET_TRY(const DemoAnswer answer, ask_for_tokens(service.running, kToldStory));
+  service.tokens += answer.tokens;
+  if (round == 0) return {};
+  service.num_tokens += answer.num_tokens;
+  service.seconds += to_seconds(RealClock().now() - start);
+  return {};
+}
+
+// The services play rounds in turn, so that other load of this machine slows both alike.
+Result<void> compare_tellings(const ServerSettings& settings) {
+  HOCKET_TRY(TellingService plain, start_telling(settings, {}));
+  HOCKET_TRY(TellingService drafting, start_telling(settings, kDrafting));
+  for (int round = 0; round < kTellings; ++round)
+    for (TellingService* service : {&plain, &drafting})
+      HOCKET_TRY_VOID(tell_once(*service, round));
+  const SchedulerStats stats = drafting.running.model->engine->stats().scheduler;
+  for (TellingService* service : {&plain, &drafting})
+    service->running.server->drain(from_seconds(kDemoPatienceSeconds));
+  const bool same = plain.tokens == drafting.tokens;
+  fmt::print(
+      "Drafts  the story by the model's own drafts: {:.2f} tokens a step, {:.0f} % of drafts "
+      "held;\n"
+      "        {}; {:.0f} tokens/s, {:.0f} without\n",
+      accept_length_of(stats), 100 * accept_rate_of(stats),
+      same ? "same tokens" : "OTHER TOKENS than without", drafting.tokens_per_s(),
+      plain.tokens_per_s());
+  if (!same)
+    return fail(ErrorCode::internal, "with drafts and without, a question got two answers");
+  return {};
+}
+
+}  // namespace
+
+Result<void> show_speculation(ServerSettings settings) {
+  settings.http.port = 0;
+  settings.parallel.ep_size = 1;
+  settings.memory.max_total_tokens = 4096;
+  settings.memory.max_running_requests = 1;
+  settings.scheduler.disable_radix_cache = true;  // each round computes what the first did
+  log::set_level(log::Level::error);  // hides the lines about loading the model twice more
+  const auto compared = compare_tellings(settings);
+  log::set_level(log::Level::warning);
+  return compared;
+}
+
+}  // namespace hocket
