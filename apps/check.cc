@@ -142,8 +142,7 @@ Result<void> check_form(const ServerSettings& settings, const std::string& again
   const auto progress = [&](const LoadProgress& p) { bar.update(p); };
   HOCKET_TRY(const ModelChoice choice, choose_model_form(settings));
   if (const int ranks = settings.parallel.ep_size; ranks > 1)
-    fmt::print("on one rank with --combine-groups {}, which has the bits of {} ranks\n",
-               choice.combine_groups, ranks);
+    fmt::print("on one rank, which has the bits of {} ranks\n", ranks);
   if (against.empty() && is_of_this_form(expected, choice)) {
     ServerSettings with_modules = settings;
     with_modules.model.most_mtp_modules = num_modules(expected, choice);

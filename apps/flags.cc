@@ -249,7 +249,7 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
        {{"cpu-bind", &s.compute.cpu_bind, "auto, none, or processors as 0-3,8", ""},
         {"num-threads", &s.compute.num_threads, "compute threads, of each rank; 0: one a core", ""},
         {"combine-groups", &s.compute.combine_groups,
-         "groups of experts summed apart; 0: one a rank", ""},
+         "leaves of the tree in which experts' rows are summed; 0: one an expert", ""},
         {"mla-form", &s.compute.mla_form,
          "auto: latent attention expands prompts, absorbs answers; absorbed: both", ""}}},
       rank_flags(s),

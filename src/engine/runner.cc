@@ -105,9 +105,10 @@ Result<void> Runner::choose(const Options& options) {
   if (options.seat != nullptr) {
     seat_ = *options.seat;
     const int experts = choice_.model.moe.num_experts;
-    HOCKET_TRY(placement_, places == "trivial"
-                               ? Placement::contiguous(experts, seat_->num_ranks)
-                               : Placement::from_file(places, experts, seat_->num_ranks));
+    HOCKET_TRY(placement_,
+               places == "trivial"
+                   ? Placement::contiguous(experts, seat_->num_ranks, choice_.combine_groups)
+                   : Placement::from_file(places, experts, seat_->num_ranks));
     HOCKET_TRY_VOID(placement_->check_groups(choice_.combine_groups));
     const std::span<const int> mine = placement_->experts_of(seat_->rank);
     choice_.experts.assign(mine.begin(), mine.end());
@@ -133,11 +134,21 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
   HOCKET_TRY(const MeasuredWeights weights, measure_weights(choice_, source_.get()));
   weight_fingerprint_ = weights.fingerprint;
   const int page_tokens = settings.memory.page_size;
+  // All ranks plan with the weights of the rank that holds most, so that they choose equal limits.
+  MeasuredWeights most = weights;
+  if (placement_) {
+    ModelChoice fullest = choice_;
+    const std::span<const int> held = placement_->experts_of(placement_->fullest_rank());
+    fullest.experts.assign(held.begin(), held.end());
+    if (held.size() > choice_.experts.size()) {
+      HOCKET_TRY(most, measure_weights(fullest, source_.get()));
+    }
+  }
   HOCKET_TRY(plan_, plan_memory({.settings = settings,
                                  .model = choice_.model,
                                  .dtype = choice_.dtype,
                                  .dispatch_dtype = choice_.dispatch_dtype,
-                                 .weight_bytes = weights.bytes,
+                                 .weight_bytes = most.bytes,
                                  .page_bytes = choice_.kv_full_page_bytes(page_tokens),
                                  .window_page_bytes = choice_.kv_window_page_bytes(page_tokens),
                                  .module_page_bytes = choice_.module_page_bytes(page_tokens),
@@ -148,6 +159,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
                                  .placement = placement_ ? &*placement_ : nullptr,
                                  .combine_groups = choice_.combine_groups,
                                  .isa = info_.isa}));
+  plan_.weight_bytes = weights.bytes;
   info_.changes = plan_.changes;
   return {};
 }

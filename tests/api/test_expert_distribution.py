@@ -77,7 +77,7 @@ def test_a_record_that_is_not_stopped_goes_on(start, config):
 def test_two_ranks_add_up_to_one(start):
     texts = [f"{i} is the first of many" for i in range(6)]
     records = []
-    for flags in (("--combine-groups", "2"), ("--ep-size", "2", "--dp-routing", "round-robin")):
+    for flags in ((), ("--ep-size", "2", "--dp-routing", "round-robin")):
         server = start("--overlap-schedule", "off", "--disable-radix-cache", *flags)
         assert post(server, "start")[0] == 200
         for text in texts:

@@ -146,7 +146,7 @@ def test_answers_by_a_schema_are_those_of_one_process(two, start, monkeypatch):
     log = two.log_path.read_text()
     assert "DP0 EP0 Prefill batch" in log and "DP1 EP1 Prefill batch" in log
     monkeypatch.undo()  # any free port
-    alone = start("--combine-groups", "2")  # gives the bits of two ranks
+    alone = start()
     assert told(alone.port) == together
     two.stop()
 

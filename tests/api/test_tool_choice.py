@@ -182,8 +182,6 @@ def test_the_same_budget_in_other_words(server, client):
 @pytest.mark.parametrize("flags", [("--ep-size", "2"), ("--disable-overlap-schedule",), ("--chunked-prefill-size", "32")])
 def test_the_same_answers_however_they_are_computed(start, client, flags):
     other = start(*flags)
-    if "--ep-size" in flags:  # one rank with the sums of two
-        client = start("--combine-groups", "2").client()
 
     def said(asked):
         thought = ask(asked, tools=[], seed=4, n=2, extra_body={**THINK, "thinking_budget": 9}, max_tokens=60)

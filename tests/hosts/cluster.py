@@ -276,22 +276,22 @@ class Cluster:
 
 
 class OneRank(Cluster):
-    """One process without a network, which computes the sums as `groups` ranks do."""
+    """One process without a network."""
 
-    def __init__(self, groups):
+    def __init__(self):
         super().__init__(1)
-        self.processes[0].flags = COMMON | {"--port": self._ports[0], "--combine-groups": groups}
+        self.processes[0].flags = COMMON | {"--port": self._ports[0]}
 
 
 @functools.cache
-def answers_of_one_rank(groups):
-    with OneRank(groups) as one:
+def answers_of_one_rank():
+    with OneRank() as one:
         return one.answers(0)
 
 
 @functools.cache
-def texts_of_one_rank(groups, prompts, max_tokens):
-    with OneRank(groups) as one:
+def texts_of_one_rank(prompts, max_tokens):
+    with OneRank() as one:
         streams = [one.stream(0, prompt, max_tokens) for prompt in prompts]
         texts = [stream.finish(60).text for stream in streams]
         assert all(stream.done for stream in streams), [stream.tells() for stream in streams]

@@ -18,13 +18,13 @@ def check_answers(ranks):
     """Asks every question at every rank's port: one after another, all at once, and as streams."""
     ranks.wait_doors()
     for rank in range(ranks.num_ranks):
-        assert ranks.answers(rank) == answers_of_one_rank(ranks.num_ranks), f"rank {rank} answers otherwise"
+        assert ranks.answers(rank) == answers_of_one_rank(), f"rank {rank} answers otherwise"
     with ThreadPoolExecutor(ranks.num_ranks) as pool:
         for answers in pool.map(ranks.answers, range(ranks.num_ranks)):
-            assert answers == answers_of_one_rank(ranks.num_ranks), "together they answer otherwise"
+            assert answers == answers_of_one_rank(), "together they answer otherwise"
     streams = [ranks.stream(i % ranks.num_ranks, text, STREAM_TOKENS) for i, text in enumerate(QUESTIONS)]
     texts = [stream.finish(60).text for stream in streams]
-    assert texts == texts_of_one_rank(ranks.num_ranks, tuple(QUESTIONS), STREAM_TOKENS)
+    assert texts == texts_of_one_rank(tuple(QUESTIONS), STREAM_TOKENS)
     for rank in range(ranks.num_ranks):
         assert ranks.metric(rank, "generation_tokens_total") > 0, f"rank {rank} had no request"
         assert ranks.metric(rank, "forwarded_requests_total") > 0, f"rank {rank} handed no request on"
@@ -61,6 +61,7 @@ def on_hosts(num_ranks, ranks_per_node=1):
 
 CASES = (
     ("2 ranks, one machine, told by variables", lambda: on_one_machine(2, "variables")),
+    ("3 ranks, one machine, told by flags", lambda: on_one_machine(3, "flags")),
     ("4 ranks, one machine, told by flags", lambda: on_one_machine(4, "flags")),
     ("2 ranks, 2 hosts", lambda: on_hosts(2)),
     ("4 ranks, 4 hosts", lambda: on_hosts(4)),

@@ -158,12 +158,12 @@ def see_nobody_lost(fault, ranks, streams, row):
         unready += [text] if status != 200 else []
         time.sleep(0.05)
     assert not unready, f"rank 0 was not ready: {unready[0]}"
-    expected = texts_of_one_rank(ranks.num_ranks, STREAMS, STREAM_TOKENS)
+    expected = texts_of_one_rank(STREAMS, STREAM_TOKENS)
     for stream, text in zip(streams, expected):
         assert stream.finish(1).done, stream.tells()
         assert stream.text == text, "a stream differs from that of one rank"
     assert late.finish(60).done, late.tells()
-    assert late.text == texts_of_one_rank(ranks.num_ranks, (LONG_PROMPT,), 4)[0]
+    assert late.text == texts_of_one_rank((LONG_PROMPT,), 4)[0]
     gap = max(stream.longest_gap_s for stream in streams)
     assert gap >= fault.pause_s, f"the longest pause was {gap:.1f} s: nothing happened"
     row.clients = f"all complete, longest pause {gap:.1f} s"
@@ -215,7 +215,7 @@ def see_all_well(fault, ranks):
     for node, process in enumerate(ranks.processes):
         assert process.alive() and process.num_starts == 1 + (node == killed), f"rank {node} was started again"
     for rank in range(ranks.num_ranks):
-        assert ranks.answers(rank) == answers_of_one_rank(ranks.num_ranks), f"rank {rank} answers otherwise than before"
+        assert ranks.answers(rank) == answers_of_one_rank(), f"rank {rank} answers otherwise than before"
         ranks.check_pages(rank)
 
 
@@ -249,7 +249,7 @@ def repeated_losses():
             seen.append((survivor.open_files(), survivor.rss_bytes()))
             start(1)(ranks)
             ranks.wait_ready(BACK_S)
-            assert ranks.answers(0) == answers_of_one_rank(2)
+            assert ranks.answers(0) == answers_of_one_rank()
         files, rss = (after - before for after, before in zip(seen[-1], seen[0]))
         assert files <= MORE_FILES, f"open files: {[one[0] for one in seen]}"
         assert rss <= MORE_BYTES, f"bytes in memory: {[one[1] for one in seen]}"

@@ -40,7 +40,7 @@ def refused(flags, *words):
         assert ranks.readiness(0)[0] == 503 and "rank 1" in ranks.readiness(0)[1], ranks.readiness(0)
         ranks.processes[1].start()
         ranks.wait_ready()
-        assert ranks.answers(0) == answers_of_one_rank(2)
+        assert ranks.answers(0) == answers_of_one_rank()
         return line
 
 
@@ -95,7 +95,7 @@ def unmoved(ranks, epoch):
         assert ranks.readiness(rank)[0] == 200, ranks.readiness(rank)
         now = ranks.metric(rank, "cluster_epoch")
         assert now == epoch, f"the ranks began anew: epoch {now}, not {epoch}"
-        assert ranks.answers(rank) == answers_of_one_rank(2)
+        assert ranks.answers(rank) == answers_of_one_rank()
 
 
 def noise():

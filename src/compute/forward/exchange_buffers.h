@@ -61,7 +61,7 @@ struct ExchangeBuffers {
   // [arriving_rows, k] local experts, and their expert rows; -1 elsewhere.
   View<int32_t> ids, position;
   View<float> weights;           // [arriving_rows, k]
-  int32_t* first_sum = nullptr;  // [arriving_rows] number of the first partial sum of each
+  int32_t* first_sum = nullptr;  // [arriving_rows] number of the first sum of each
   View<int32_t> segments;  // [2, rank_experts * ranks + 1] begins of rows, by expert, then source
   View<int32_t> expert_offsets;         // [2, rank_experts + 1]
   const std::byte** results = nullptr;  // [max_rows * k] address of each slot's result

@@ -58,6 +58,7 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
   for (int r = 0; r < kRows; ++r) latent_slots[r].offset = r;
   AttentionPlan plan;
   plan.reserve(2, kRows);
+  const std::vector<int32_t> leaves = combine_leaves(kQkv, 2);
   const int64_t before = num_allocations;
   plan.sequences.assign(b.sequences.begin(), b.sequences.end());
   plan.build(kHeads, b.kv.shape);
@@ -88,8 +89,7 @@ TEST(AllocationTest, RowOperationsAllocateNothing) {
                          .ids = chosen,
                          .position = View<const int32_t>(positions_of_slots.data(), kRows, 2),
                          .weights = View<const float>(weights.data(), kRows, 2),
-                         .num_experts = kQkv,
-                         .num_groups = 2,
+                         .leaves = leaves,
                          .shared = rows_of_x,
                          .residual = rows_of_x});
   finish_latent(backend, {.q = rows_of_x.slice_cols(0, kHeads * 40),

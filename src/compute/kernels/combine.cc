@@ -1,6 +1,8 @@
 #include "compute/kernels/combine.h"
 
 #include <algorithm>
+#include <bit>
+#include <climits>
 #include <cstring>
 
 #include "compute/kernels/row_kernels.h"
@@ -9,34 +11,49 @@
 namespace hocket {
 namespace {
 
-// The slots of one token, sorted by group; within a group they keep the order of add().
+// The slots of one token, sorted by leaf; within a leaf they keep the order of add().
 template <class T>
 struct TokenSlots {
   const T* y[kMaxSlots];
   float weights[kMaxSlots];
-  uint8_t closes[kMaxSlots];
-  int group[kMaxSlots];
+  uint8_t ends[kMaxSlots];
+  int leaf[kMaxSlots];
+  int node[kMaxSlots];  // only if sums of several nodes are asked for
   int count = 0;
 
-  void add(int of_group, const T* row, float weight) {
+  void add(int of_leaf, const T* row, float weight, int of_node = 0) {
+    HOCKET_CHECK(of_leaf >= 0 && of_leaf < kMostCombineLeaves);
     int at = count++;
-    for (; at > 0 && group[at - 1] > of_group; --at) {
-      group[at] = group[at - 1];
+    for (; at > 0 && leaf[at - 1] > of_leaf; --at) {
+      leaf[at] = leaf[at - 1];
+      node[at] = node[at - 1];
       y[at] = y[at - 1];
       weights[at] = weights[at - 1];
     }
-    group[at] = of_group;
+    leaf[at] = of_leaf;
+    node[at] = of_node;
     y[at] = row;
     weights[at] = weight;
   }
-  void close() {
-    for (int i = 0; i < count; ++i) closes[i] = i + 1 == count || group[i + 1] != group[i];
-  }
-  // Returns a row that adds slots [begin, end) to `to`.
-  CombineRow<T> row(int begin, int end, int64_t cols, float* to) const {
+  // Returns a row that adds the tree of slots [begin, end) to `to`. Two sums that follow each other
+  // meet in the node at the height of the highest bit in which their leaves differ. It is whole
+  // when a leaf beyond it follows, so that the next such height is larger.
+  CombineRow<T> row(int begin, int end, int64_t cols, float* to) {
+    int heights[kMostPendingSums];  // falling: those of the nodes that wait for a child
+    int num_heights = 0;
+    for (int i = begin; i < end; ++i) {
+      ends[i] = 0;
+      const bool last = i + 1 == end;
+      if (!last && leaf[i + 1] == leaf[i]) continue;
+      const int next =
+          last ? INT_MAX : std::bit_width(static_cast<unsigned>(leaf[i] ^ leaf[i + 1]));
+      ends[i] = 1;
+      for (; num_heights > 0 && heights[num_heights - 1] < next; --num_heights) ++ends[i];
+      if (!last) heights[num_heights++] = next;
+    }
     return {.y = y + begin,
             .weights = weights + begin,
-            .closes = closes + begin,
+            .ends = ends + begin,
             .num_slots = end - begin,
             .cols = cols,
             .residual = to};
@@ -50,6 +67,20 @@ const T* row_at(const View<T>& rows, int64_t row) {
 }
 
 }  // namespace
+
+std::vector<int32_t> combine_leaves(int num_experts, int num_groups) {
+  HOCKET_CHECK(num_groups >= 1 && num_groups <= kMostCombineGroups);
+  HOCKET_CHECK(num_experts % num_groups == 0);
+  const auto groups = static_cast<unsigned>(num_groups);
+  const auto run = groups >> std::countr_zero(groups);  // the odd part
+  const unsigned leaves_of_run = std::bit_ceil(run);
+  std::vector<int32_t> leaves;
+  for (int expert = 0; expert < num_experts; ++expert) {
+    const unsigned group = static_cast<unsigned>(expert) / (num_experts / groups);
+    leaves.push_back(static_cast<int32_t>(group / run * leaves_of_run + group % run));
+  }
+  return leaves;
+}
 
 void gather_rows(Backend& backend, MatrixView x, std::span<const int32_t> rows, MatrixView out) {
   HOCKET_CHECK(x.dtype == out.dtype);
@@ -85,8 +116,6 @@ void combine_rows(Backend& backend, const CombineCall& call) {
   HOCKET_CHECK(call.residual.cols == call.y.cols);
   if (call.shared.rows > 0)
     HOCKET_CHECK((call.shared.rows == tokens && call.shared.cols == call.residual.cols));
-  HOCKET_CHECK(call.num_groups >= 1 && call.num_experts % call.num_groups == 0);
-  const int group_size = call.num_experts / call.num_groups;
   with_dtype(call.y.dtype, [&](auto t) {
     using T = decltype(t);
     const View<T> rows = call.y.as<T>();
@@ -96,11 +125,10 @@ void combine_rows(Backend& backend, const CombineCall& call) {
         TokenSlots<T> slots;
         for (int64_t s = 0; s < k; ++s) {
           const int id = call.ids.row(token)[s];
-          HOCKET_CHECK(id >= 0 && id < call.num_experts);
-          slots.add(id / group_size, row_at(rows, call.position.row(token)[s]),
+          HOCKET_CHECK(id >= 0 && id < std::ssize(call.leaves));
+          slots.add(call.leaves[id], row_at(rows, call.position.row(token)[s]),
                     call.weights.row(token)[s]);
         }
-        slots.close();
         CombineRow<T> row = slots.row(0, slots.count, rows.cols, call.residual.row(token));
         row.scale = call.output_scale;
         if (call.shared.rows > 0) row.shared = call.shared.row(token);
@@ -117,29 +145,30 @@ void combine_partly(Backend& backend, const PartialCombineCall& call) {
   HOCKET_CHECK(call.weights.rows == tokens && call.weights.cols == k);
   HOCKET_CHECK(std::ssize(call.first) == tokens);
   HOCKET_CHECK(call.out.cols == cols);
-  HOCKET_CHECK(call.group_size >= 1);
+  HOCKET_CHECK(call.leaves.size() == call.nodes.size());
   with_dtype(call.y.dtype, [&](auto t) {
     using T = decltype(t);
     const View<T> rows = call.y.as<T>(), out = call.out.as<T>();
     const auto& kernels = backend.rows().of<T>();
     for_row_ranges(backend, tokens, cols * k, [&](int64_t begin, int64_t end, int worker) {
-      // The sum of one group starts from a row of +0. A sum that begins at +0 is never -0, so this
-      // changes at most the sign of a zero, which the next addition would remove.
+      // A sum that is added to a row of +0 is never -0. This changes at most the sign of a zero,
+      // which the addition of +0 to the root removes in any case.
       float* const sum = backend.scratch<float>(worker, cols);
       for (int64_t token = begin; token < end; ++token) {
         TokenSlots<T> slots;
         for (int64_t s = 0; s < k; ++s)
-          if (const int id = call.ids.row(token)[s]; id >= 0)
-            slots.add(id / call.group_size, row_at(rows, call.position.row(token)[s]),
-                      call.weights.row(token)[s]);
-        slots.close();
-        int64_t part = call.first[token];
+          if (const int id = call.ids.row(token)[s]; id >= 0) {
+            HOCKET_CHECK(id < std::ssize(call.leaves));
+            slots.add(call.leaves[id], row_at(rows, call.position.row(token)[s]),
+                      call.weights.row(token)[s], call.nodes[id]);
+          }
+        int64_t place = call.first[token];
         for (int first = 0, s = 0; s < slots.count; ++s) {
-          if (!slots.closes[s]) continue;
+          if (s + 1 < slots.count && slots.node[s + 1] == slots.node[s]) continue;
           std::fill_n(sum, cols, 0.0f);
           kernels.combine(slots.row(first, s + 1, cols, sum));
-          HOCKET_CHECK(part >= 0 && part < out.rows);
-          kernels.round(sum, cols, out.row(part++));
+          HOCKET_CHECK(place >= 0 && place < out.rows);
+          kernels.round(sum, cols, out.row(place++));
           first = s + 1;
         }
       }
@@ -154,7 +183,6 @@ void combine_placed(Backend& backend, const PlacedCombineCall& call) {
   HOCKET_CHECK(call.rows.rows == tokens && call.rows.cols == k);
   if (call.weights.rows > 0) HOCKET_CHECK((call.weights.rows == tokens && call.weights.cols == k));
   if (call.shared.rows > 0) HOCKET_CHECK((call.shared.rows == tokens && call.shared.cols == cols));
-  HOCKET_CHECK(call.group_size >= 1);
   with_dtype(call.dtype, [&](auto t) {
     using T = decltype(t);
     const auto& kernels = backend.rows().of<T>();
@@ -162,10 +190,12 @@ void combine_placed(Backend& backend, const PlacedCombineCall& call) {
       for (int64_t token = begin; token < end; ++token) {
         TokenSlots<T> slots;
         for (int64_t s = 0; s < k; ++s)
-          if (const std::byte* const row = call.rows.row(token)[s]; row != nullptr)
-            slots.add(call.ids.row(token)[s] / call.group_size, reinterpret_cast<const T*>(row),
+          if (const std::byte* const row = call.rows.row(token)[s]; row != nullptr) {
+            const int id = call.ids.row(token)[s];
+            HOCKET_CHECK(id >= 0 && id < std::ssize(call.leaves));
+            slots.add(call.leaves[id], reinterpret_cast<const T*>(row),
                       call.weights.rows > 0 ? call.weights.row(token)[s] : 1.0f);
-        slots.close();
+          }
         CombineRow<T> row = slots.row(0, slots.count, cols, call.residual.row(token));
         row.scale = call.output_scale;
         if (call.shared.rows > 0) row.shared = call.shared.row(token);

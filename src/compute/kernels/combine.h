@@ -3,7 +3,9 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
+#include "compute/kernels/arithmetic/rows.h"
 #include "compute/kernels/backend.h"
 
 namespace hocket {
@@ -16,50 +18,70 @@ void gather_rows(Backend& backend, MatrixView x, std::span<const int32_t> rows, 
 // out[i, :] = the row that starts at rows[i], with out's type.
 void gather_rows(Backend& backend, std::span<const std::byte* const> rows, MatrixView out);
 
-// residual[t, :] += sum over combine groups g, ascending, of round( part(t, g) ), where
-//   part(t, g) = sum over slots s of t in g, ascending, of weights[t, s] * y[position[t, s], :]
-// in fp32. The inner sum is fma(weight, y, acc) from +0, the outer sum plain additions from +0;
-// the sum is multiplied by output_scale; then the shared experts' row (if any) is added, and the
-// total is added to the residual. The group of a slot is ids[t, s] / (num_experts / num_groups);
-// round is to y's type (none in fp32). Shapes: y [rows, cols]; ids, position, weights [tokens, k];
-// shared, residual [tokens, cols] fp32. Source: docs/contracts/arithmetic.md, "combine groups".
-// Thread: engine; workers split tokens.
+// Returns the leaf of each expert in the tree of combine groups. The E experts are G groups of
+// neighbours, and each group is a leaf. Where G = 2^v times an odd number, empty leaves follow each
+// run of that many groups up to a power of two, so that each half, quarter, ... of the groups is a
+// node. Shapes: [num_experts], ascending.
+//
+//   6 groups of 2    expert  0 1   2 3   4 5       6 7   8 9   10 11
+//                    leaf     0     1     2    -    4     5      6    -
+//
+// num_groups divides num_experts and is at most kMostCombineGroups.
+std::vector<int32_t> combine_leaves(int num_experts, int num_groups);
+inline constexpr int kMostCombineGroups = 4096;
+static_assert(2 * kMostCombineGroups <= kMostCombineLeaves);
+
+// Adds the tree of combine groups of each token t to residual[t, :]. A leaf is
+//   round( sum over its slots s of t, ascending, of weights[t, s] * y[position[t, s], :] )
+// in fp32, by fma(weight, y, acc) from +0. A node over leaves [n 2^l, (n + 1) 2^l) is round(left +
+// right); a leaf or node without a slot is empty, and its parent is the other child, unchanged:
+//
+//   leaf     0   1   2   3   4   5   6   7
+//   slots    a           b   c       d            round(round(a + b) + round(c + d))
+//
+// The root plus +0 is multiplied by output_scale; then the shared experts' row (if any) is added,
+// and the total is added to the residual. round is to y's type (none in fp32). Shapes: y [rows,
+// cols]; ids, position, weights [tokens, k]; leaves [experts]; shared, residual [tokens, cols]
+// fp32. Source: docs/contracts/arithmetic.md, "combine groups".   Thread: engine; workers split
+// tokens.
 struct CombineCall {
   MatrixView y;
   View<const int32_t> ids;
   View<const int32_t> position;
   View<const float> weights;
-  int num_experts = 0, num_groups = 1;
+  std::span<const int32_t> leaves;
   float output_scale = 1;
   View<const float> shared;  // no rows if there are no shared experts
   View<float> residual;
 };
 void combine_rows(Backend& backend, const CombineCall& call);
 
-// The sums over one rank's experts: out[first[t] + j, :] = round( part(t, g) ) for the j-th group
-// g, ascending, that has a slot in token t's list; part() is defined above. Slots with an id below
-// 0 do not count. Shapes: y [rows, cols]; ids, position, weights [tokens, k]; first [tokens]; out
-// [parts, cols] of y's type.   Thread: engine; workers split tokens.
+// The sums over one rank's experts: out[first[t] + j, :] is the j-th node, ascending, that has a
+// slot in token t's list. Slots with an id below 0 do not count. `nodes` names the node of each
+// expert here by its first leaf. No two nodes overlap, and all experts of a node are here, so
+// combine_placed() adds the sums of all ranks up to the same tree. Shapes: y [rows, cols]; ids,
+// position, weights [tokens, k]; leaves, nodes [experts here]; first [tokens]; out [sums, cols] of
+// y's type.   Thread: engine; workers split tokens.
 struct PartialCombineCall {
   MatrixView y;
   View<const int32_t> ids;
   View<const int32_t> position;
   View<const float> weights;
   std::span<const int32_t> first;
-  int group_size = 1;  // experts in a group; ids / group_size is the group
+  std::span<const int32_t> leaves, nodes;
   MatrixView out;
 };
 void combine_partly(Backend& backend, const PartialCombineCall& call);
 
 // Like combine_rows, but the rows lie in several places: the row of slot s of token t starts at
 // rows[t, s] and has cols numbers of `dtype`. A null means no slot. Without weights every row has
-// weight 1, so rows may be expert rows, or parts with one slot for each.
+// weight 1, so rows may be expert rows, or sums of nodes with one slot for each, any of the node's.
 struct PlacedCombineCall {
   DType dtype = DType::bf16;
   View<const std::byte* const> rows;  // [tokens, k]
   View<const int32_t> ids;
   View<const float> weights;  // no rows: all 1
-  int group_size = 1;
+  std::span<const int32_t> leaves;
   float output_scale = 1;
   View<const float> shared;  // no rows if there are no shared experts
   View<float> residual;

@@ -273,7 +273,7 @@ TEST_F(RowKernelsTest, SegmentsMerge) {
   }
 }
 
-TEST_F(RowKernelsTest, CombineAddsGroupsOfSlots) {
+TEST_F(RowKernelsTest, CombineAddsTreesOfSlots) {
   for (int cols : cases::kRowLengths) {
     const auto both = [&](auto t) {
       using T = decltype(t);
@@ -284,13 +284,14 @@ TEST_F(RowKernelsTest, CombineAddsGroupsOfSlots) {
         y.push_back(r.data());
       }
       const auto weights = row(6), residual = row(cols), shared = row(cols);
-      const uint8_t closes[] = {0, 1, 1, 0, 0, 1};
+      // Leaves of 2, 1, 2 and 1 slots: the sum of the first two waits for that of the last two.
+      const uint8_t ends[] = {0, 1, 2, 0, 1, 3};
       for (const float* added : {static_cast<const float*>(nullptr), shared.data()}) {
         expect_same<float>(cols, [&](const RowKernels& k, float* out) {
           std::copy(residual.begin(), residual.end(), out);
           k.of<T>().combine({.y = y.data(),
                              .weights = weights.data(),
-                             .closes = closes,
+                             .ends = ends,
                              .num_slots = 6,
                              .cols = cols,
                              .shared = added,

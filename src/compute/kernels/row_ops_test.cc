@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <optional>
 
 #include "compute/kernels/cases/row_cases.h"
 #include "compute/kernels/combine.h"
@@ -130,11 +132,36 @@ TEST(RowOpsTest, QuantizedRowsAndBack) {
 
 enum class Shared : uint8_t { none, added };
 
-// The contract of combine_rows(), word by word: groups ascending, and slots ascending in a group.
+// The tree of one number, word by word: leaf(l) returns the sum of a leaf, nullopt if it is empty.
+template <class T>
+std::optional<float> tree(int begin, int size,
+                          const std::function<std::optional<float>(int)>& leaf) {
+  if (size == 1) {
+    const auto sum = leaf(begin);
+    return sum ? std::optional(to_float(from_float<T>(*sum))) : sum;
+  }
+  const auto left = tree<T>(begin, size / 2, leaf);
+  const auto right = tree<T>(begin + size / 2, size / 2, leaf);
+  if (!left) return right;
+  if (!right) return left;
+  return to_float(from_float<T>(*left + *right));
+}
+
+TEST(RowOpsTest, GroupsAreLeavesWhoseHalvesAndQuartersAreNodes) {
+  EXPECT_EQ(combine_leaves(4, 1), (std::vector<int32_t>{0, 0, 0, 0}));
+  EXPECT_EQ(combine_leaves(8, 4), (std::vector<int32_t>{0, 0, 1, 1, 2, 2, 3, 3}));
+  EXPECT_EQ(combine_leaves(6, 3), (std::vector<int32_t>{0, 0, 1, 1, 2, 2}));
+  EXPECT_EQ(combine_leaves(12, 12), (std::vector<int32_t>{0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14}));
+  EXPECT_EQ(combine_leaves(10, 10), (std::vector<int32_t>{0, 1, 2, 3, 4, 8, 9, 10, 11, 12}));
+  EXPECT_TRUE(combine_leaves(0, 1).empty());
+}
+
+// The contract of combine_rows(), word by word: leaves ascending, and slots ascending in a leaf.
 template <class T>
 void expect_combined(int num_groups, Shared kind, float output_scale = 1) {
   std::mt19937 random(5);
-  const int tokens = 40, k = 4, cols = 90, experts = 16;
+  const int tokens = 40, k = 6, cols = 90, experts = 48;
+  const std::vector<int32_t> leaves = combine_leaves(experts, num_groups);
   const auto numbers = cases::random_row(tokens * k * cols, 1, random);
   std::vector<T> y;
   for (float v : numbers) y.push_back(from_float<T>(v));
@@ -153,15 +180,14 @@ void expect_combined(int num_groups, Shared kind, float output_scale = 1) {
   std::vector<float> expected = before;
   for (int t = 0; t < tokens; ++t) {
     for (int c = 0; c < cols; ++c) {
-      float total = 0;
-      for (int g = 0; g < num_groups; ++g) {
-        float sum = 0;
+      const auto leaf = [&](int l) {
+        std::optional<float> sum;
         for (int s = t * k; s < (t + 1) * k; ++s)
-          if (ids[s] / (experts / num_groups) == g)
-            sum = std::fma(weights[s], to_float(y[position[s] * cols + c]), sum);
-        total = total + to_float(from_float<T>(sum));
-      }
-      total = total * output_scale;
+          if (leaves[ids[s]] == l)
+            sum = std::fma(weights[s], to_float(y[position[s] * cols + c]), sum.value_or(0));
+        return sum;
+      };
+      float total = (*tree<T>(0, 64, leaf) + 0.0f) * output_scale;
       if (kind == Shared::added) total = total + shared[t * cols + c];
       expected[t * cols + c] = before[t * cols + c] + total;
     }
@@ -173,8 +199,7 @@ void expect_combined(int num_groups, Shared kind, float output_scale = 1) {
                   .ids = View<const int32_t>(ids.data(), tokens, k),
                   .position = View<const int32_t>(position.data(), tokens, k),
                   .weights = View<const float>(weights.data(), tokens, k),
-                  .num_experts = experts,
-                  .num_groups = num_groups,
+                  .leaves = leaves,
                   .output_scale = output_scale,
                   .shared = kind == Shared::added ? View<const float>(shared.data(), tokens, cols)
                                                   : View<const float>(),
@@ -183,8 +208,8 @@ void expect_combined(int num_groups, Shared kind, float output_scale = 1) {
   });
 }
 
-TEST(RowOpsTest, CombineInGroups) {
-  for (int num_groups : {1, 2, 8, 16}) {
+TEST(RowOpsTest, CombineAddsTheTreeOfGroups) {
+  for (int num_groups : {1, 2, 3, 8, 12, 16, 48}) {
     for (Shared shared : {Shared::none, Shared::added}) {
       expect_combined<Bf16>(num_groups, shared);
       expect_combined<float>(num_groups, shared);
@@ -194,11 +219,27 @@ TEST(RowOpsTest, CombineInGroups) {
   }
 }
 
-// The experts are on two ranks. The sums of each rank, added on the token's rank, must have the
-// bits of one rank that sums all; so must the expert rows themselves, at any address.
+// Returns the node of each expert by its first leaf: the largest whose experts are on one rank.
+// There are 16 leaves.
+std::vector<int32_t> nodes_of(std::span<const int32_t> leaves, std::span<const int> ranks) {
+  std::vector<int32_t> nodes(leaves.begin(), leaves.end());
+  for (size_t e = 0; e < leaves.size(); ++e)
+    for (int size = 2; size <= 16; size *= 2) {
+      bool whole = true;
+      for (size_t other = 0; other < leaves.size(); ++other)
+        whole &= leaves[other] / size != leaves[e] / size || ranks[other] == ranks[e];
+      if (whole) nodes[e] = leaves[e] / size * size;
+    }
+  return nodes;
+}
+
+// The experts are on several ranks: ranks[g] has group g. The sums of each rank, added on the
+// token's rank, must have the bits of one rank that sums all; so must the expert rows themselves,
+// at any address.
 template <class T>
-void expect_parts_add_up(int num_groups) {
-  constexpr int kTokens = 40, kSlots = 4, kCols = 90, kExperts = 16, kHere = kExperts / 2;
+void expect_parts_add_up(const std::vector<int>& ranks) {
+  constexpr int kTokens = 40, kSlots = 5, kCols = 90, kExperts = 16;
+  const int num_groups = static_cast<int>(ranks.size());
   std::mt19937 random(6);
   std::vector<T> y;
   for (float v : cases::random_row(kTokens * kSlots * kCols, 1, random))
@@ -215,21 +256,32 @@ void expect_parts_add_up(int num_groups) {
   const auto weights = cases::random_row(kTokens * kSlots, 1, random);
   const auto before = cases::random_row(kTokens * kCols, 1, random);
   const auto shared = cases::random_row(kTokens * kCols, 1, random);
-  const int group_size = kExperts / num_groups;
+  const std::vector<int32_t> leaves = combine_leaves(kExperts, num_groups);
+  constexpr int kRanks = 3;
+  std::vector<int> rank_of(kExperts), local_of(kExperts);
+  std::array<std::vector<int32_t>, kRanks> leaves_on, nodes_on;  // by the number there
+  for (int e = 0; e < kExperts; ++e) rank_of[e] = ranks[e / (kExperts / num_groups)];
+  const std::vector<int32_t> nodes = nodes_of(leaves, rank_of);
+  for (int e = 0; e < kExperts; ++e) {
+    local_of[e] = static_cast<int>(leaves_on[rank_of[e]].size());
+    leaves_on[rank_of[e]].push_back(leaves[e]);
+    nodes_on[rank_of[e]].push_back(nodes[e]);
+  }
 
   // The ids that each rank gets, and the positions of its sums.
-  std::array<std::vector<int32_t>, 2> local, first;
-  std::array<int, 2> num_parts = {};
+  std::array<std::vector<int32_t>, kRanks> local, first;
+  std::array<int, kRanks> num_parts = {};
   std::vector<std::pair<int, int>> part_of(kTokens * kSlots, {-1, -1});  // rank, part
   for (int t = 0; t < kTokens; ++t)
-    for (int rank = 0; rank < 2; ++rank) {
+    for (int rank = 0; rank < kRanks; ++rank) {
       first[rank].push_back(num_parts[rank]);
-      std::map<int, int> slot_of_group;  // ascending
+      std::map<int, int> slot_of_node;  // ascending
       for (int i = t * kSlots; i < (t + 1) * kSlots; ++i) {
-        local[rank].push_back(ids[i] / kHere == rank ? ids[i] % kHere : -1);
-        if (ids[i] / kHere == rank) slot_of_group[ids[i] / group_size] = i;
+        const bool here = rank_of[ids[i]] == rank;
+        local[rank].push_back(here ? local_of[ids[i]] : -1);
+        if (here) slot_of_node[nodes[ids[i]]] = i;
       }
-      for (const auto& [group, slot] : slot_of_group) part_of[slot] = {rank, num_parts[rank]++};
+      for (const auto& [node, slot] : slot_of_node) part_of[slot] = {rank, num_parts[rank]++};
     }
 
   on_every_backend([&](Backend& backend) {
@@ -243,13 +295,12 @@ void expect_parts_add_up(int num_groups) {
                            .ids = all_ids,
                            .position = positions,
                            .weights = all_weights,
-                           .num_experts = kExperts,
-                           .num_groups = num_groups,
+                           .leaves = leaves,
                            .shared = added,
                            .residual = {want.data(), kTokens, kCols}});
 
-    std::array<std::vector<T>, 2> sums;
-    for (int rank = 0; rank < 2; ++rank) {
+    std::array<std::vector<T>, kRanks> sums;
+    for (int rank = 0; rank < kRanks; ++rank) {
       sums[rank].resize(int64_t{num_parts[rank]} * kCols);
       combine_partly(backend,
                      {.y = rows,
@@ -257,7 +308,8 @@ void expect_parts_add_up(int num_groups) {
                       .position = positions,
                       .weights = all_weights,
                       .first = first[rank],
-                      .group_size = group_size,
+                      .leaves = leaves_on[rank],
+                      .nodes = nodes_on[rank],
                       .out = MatrixView::of(View<T>(sums[rank].data(), num_parts[rank], kCols))});
     }
     std::vector<const std::byte*> parts, slots;
@@ -270,14 +322,14 @@ void expect_parts_add_up(int num_groups) {
     combine_placed(backend, {.dtype = dtype_of<T>,
                              .rows = {parts.data(), kTokens, kSlots},
                              .ids = all_ids,
-                             .group_size = group_size,
+                             .leaves = leaves,
                              .shared = added,
                              .residual = {from_parts.data(), kTokens, kCols}});
     combine_placed(backend, {.dtype = dtype_of<T>,
                              .rows = {slots.data(), kTokens, kSlots},
                              .ids = all_ids,
                              .weights = all_weights,
-                             .group_size = group_size,
+                             .leaves = leaves,
                              .shared = added,
                              .residual = {from_rows.data(), kTokens, kCols}});
     ASSERT_NE(want, before);
@@ -286,10 +338,18 @@ void expect_parts_add_up(int num_groups) {
   });
 }
 
-TEST(RowOpsTest, PartsOfTwoRanksAddUp) {
-  for (int num_groups : {2, 8, 16}) {
-    expect_parts_add_up<Bf16>(num_groups);
-    expect_parts_add_up<float>(num_groups);
+TEST(RowOpsTest, SumsOfAnyPlacementAddUp) {
+  const std::vector<int> placements[] = {
+      {0, 1},
+      {0, 0, 1, 1},
+      {0, 0, 0, 1, 1, 1, 2, 2},
+      {0, 1, 2, 0, 1, 2, 0, 1},
+      {0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2},
+      {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2},
+  };
+  for (const std::vector<int>& ranks : placements) {
+    expect_parts_add_up<Bf16>(ranks);
+    expect_parts_add_up<float>(ranks);
   }
 }
 

@@ -44,10 +44,11 @@ inline constexpr ModelCase kDeepseek = {"deepseek_v3", "tests/golden/deepseek_v3
 // Says how experts are spread over ranks.
 enum class Places : uint8_t { contiguous, scattered };
 
-// Returns the placement. Scattered: experts in random sequence, read from a file, an equal number
-// for each rank.
-inline Placement placement_of(int num_experts, int num_ranks, Places places) {
-  if (places == Places::contiguous) return value_of(Placement::contiguous(num_experts, num_ranks));
+// Returns the placement. Scattered: experts in random sequence, read from a file, about as many for
+// each rank.
+inline Placement placement_of(int num_experts, int num_ranks, Places places, int num_groups) {
+  if (places == Places::contiguous)
+    return value_of(Placement::contiguous(num_experts, num_ranks, num_groups));
   std::vector<int> experts(num_experts);
   std::iota(experts.begin(), experts.end(), 0);
   std::ranges::shuffle(experts, std::mt19937(5));
@@ -74,13 +75,14 @@ inline const LoadedModel& share_of(const ModelCase& model, const Placement& plac
 
 inline const LoadedModel& share_of(const ModelCase& model, int num_ranks, int rank) {
   const int experts = config_of(model).moe.num_experts;
-  return share_of(model, placement_of(experts, num_ranks, Places::contiguous), rank);
+  return share_of(model, placement_of(experts, num_ranks, Places::contiguous, experts), rank);
 }
 
-// Returns the sequences of a rank. Several ranks have unequal numbers; rank 1 of 4 has none.
+// Returns the sequences of a rank. Several ranks have unequal numbers, and some ranks none.
 inline std::vector<int> sequences_of(int rank, int num_ranks) {
   static const std::map<int, std::array<int, Script::kSequences>> homes = {
-      {1, {0, 0, 0, 0, 0}}, {2, {0, 1, 0, 0, 1}}, {4, {0, 0, 2, 3, 2}}};
+      {1, {0, 0, 0, 0, 0}}, {2, {0, 1, 0, 0, 1}}, {3, {2, 0, 2, 1, 0}},
+      {4, {0, 0, 2, 3, 2}}, {5, {4, 3, 2, 1, 0}}, {8, {0, 6, 2, 7, 2}}};
   std::vector<int> mine;
   for (int sequence = 0; sequence < Script::kSequences; ++sequence)
     if (homes.at(num_ranks)[sequence] == rank) mine.push_back(sequence);
@@ -116,7 +118,8 @@ class Ranks {
       : model_(model),
         num_ranks_(num_ranks),
         combine_groups_(combine_groups),
-        placement_(placement_of(config_of(model).moe.num_experts, num_ranks, places)) {
+        placement_(
+            placement_of(config_of(model).moe.num_experts, num_ranks, places, combine_groups)) {
     // Loaded by one thread.
     for (int rank = 0; rank < num_ranks; ++rank) share_of(model, placement_, rank);
   }

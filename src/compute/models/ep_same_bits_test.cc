@@ -114,6 +114,21 @@ TEST(ExpertParallelPlans, EveryOrderWithAnyTravelAndParts) {
   }
 }
 
+// Ranks that hold other parts of the tree than aligned ones send several sums of a row.
+TEST(ExpertParallelRanks, AnyNumberOfThem) {
+  constexpr ModelCase kWide = {"bundled", "models/hocket-tiny-qwen3-moe", DType::bf16};
+  constexpr ModelCase kWide32 = {"bundled_fp32", kWide.folder, DType::f32};
+  const Order& order = OrderTable::builtin().at(1);
+  for (const ModelCase& model : {kQwen, kQwenInt8, kDeepseek, kWide, kWide32})
+    for (const int num_ranks : {3, 5, 8}) {
+      SameBits same(model, num_ranks, LoopbackHub::Time::real, {});
+      for (const int groups : {8, config_of(model).moe.num_experts})
+        for (const int parts : {1, 2})
+          for (const Travel travel : {Travel::counted, Travel::slotted, Travel::by_step})
+            same.expect(groups, travel, order, parts);
+    }
+}
+
 // If these forms had equal bits, the tests above would prove nothing.
 TEST(ExpertParallelForms, ChangeBits) {
   EXPECT_NE(on_one_rank(kQwen, 1), on_one_rank(kQwen, 4));
@@ -124,7 +139,7 @@ TEST(ExpertParallelPlacement, SingleExpertsMayBeAnywhere) {
   const int experts = config_of(kQwen).moe.num_experts;
   for (const ModelCase& model : {kQwen, kQwenInt8}) {
     const Script::Bits want = on_one_rank(model, experts);
-    for (const int num_ranks : {2, 4}) {
+    for (const int num_ranks : {2, 3, 4}) {
       const Ranks ranks(model, num_ranks, experts, Places::scattered);
       LoopbackHub hub(num_ranks, {}, LoopbackHub::Time::real);
       const auto step_plan = [](int step, const Player&, int) {
@@ -133,8 +148,8 @@ TEST(ExpertParallelPlacement, SingleExpertsMayBeAnywhere) {
       EXPECT_EQ(on_ranks_together(ranks, hub, step_plan), want) << num_ranks;
     }
   }
-  EXPECT_NE(placement_of(experts, 2, Places::scattered).fingerprint(),
-            placement_of(experts, 2, Places::contiguous).fingerprint());
+  EXPECT_NE(placement_of(experts, 2, Places::scattered, experts).fingerprint(),
+            placement_of(experts, 2, Places::contiguous, experts).fingerprint());
 }
 
 TEST(ExpertParallelWeights, ARankLoadsItsOwnExperts) {

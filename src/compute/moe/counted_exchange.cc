@@ -101,6 +101,7 @@ void CountedExchange::list_arrived(const Part& part, std::span<const ArrivedRows
   for (const ArrivedRows& rows : arrived) all.count += rows.num_rows;
   all.begin = ExchangeBuffers::region_begin(half, lists.shape.arriving_rows(), 0, all.count);
   std::vector<int32_t>& first = returned_of(part).first;
+  const std::span<const int32_t> nodes = config_.nodes.nodes_on(config_.rank);
   int64_t row = all.begin;
   int32_t sum = 0;
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
@@ -117,10 +118,8 @@ void CountedExchange::list_arrived(const Part& part, std::span<const ArrivedRows
         const int32_t place = segments[ids[s] * config_.num_ranks + peer]++;
         lists.position.row(row)[s] = place;
         lists.sources[place] = rows.row(i);
-        const auto same_group = [&](int32_t id) {
-          return id >= 0 && id / config_.group_size == ids[s] / config_.group_size;
-        };
-        sum += std::any_of(ids, ids + s, same_group) ? 0 : 1;
+        const auto same_node = [&](int32_t id) { return id >= 0 && nodes[id] == nodes[ids[s]]; };
+        sum += std::any_of(ids, ids + s, same_node) ? 0 : 1;
       }
     }
   }
@@ -128,7 +127,7 @@ void CountedExchange::list_arrived(const Part& part, std::span<const ArrivedRows
   move_back(segments);
 }
 
-// Writes one row for each combine group of each row that came; list_arrived() has counted them.
+// Writes one row for each node of each row that came; list_arrived() has counted them.
 void CountedExchange::write_results(const Part& part, const ExpertRows& rows, Returned&) {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const auto [begin, count] = arrived_[part.half.index];
@@ -137,16 +136,17 @@ void CountedExchange::write_results(const Part& part, const ExpertRows& rows, Re
                                      .position = lists.position.slice_rows(begin, count),
                                      .weights = lists.weights.slice_rows(begin, count),
                                      .first = {lists.first_sum + begin, static_cast<size_t>(count)},
-                                     .group_size = config_.group_size,
+                                     .leaves = config_.nodes.leaves_on(config_.rank),
+                                     .nodes = config_.nodes.nodes_on(config_.rank),
                                      .out = rows.x});
 }
 
-// Numbers the partial sums of a part's rows as the ranks send them: token by token, groups
-// ascending. Sets work.expert_position (-1 for all slots of a group but one):
+// Numbers the sums of a part's rows as the ranks send them: token by token, nodes ascending. Sets
+// work.expert_position (-1 for all slots of a node but one):
 //
-//   token   experts (group)     sums from the rank of group 0 and 1, of group 2
-//   t0      5 (2), 1 (0), 0(0)  0: t0 group 0                       0: t0 group 2
-//   t1      2 (1), 1 (0), 4(2)  1: t1 group 0, 2: t1 group 1        1: t1 group 2
+//   token   experts (node)      sums from the rank of nodes 0 and 2, of node 3
+//   t0      7 (3), 1 (0), 0(0)  0: t0 node 0                         0: t0 node 3
+//   t1      4 (2), 1 (0), 6(3)  1: t1 node 0, 2: t1 node 2           1: t1 node 3
 void CountedExchange::expect_results(const Part& part, const Routing& routing,
                                      std::span<int> counts) {
   const Range rows = rows_of(part);
@@ -155,25 +155,25 @@ void CountedExchange::expect_results(const Part& part, const Routing& routing,
     const int32_t* const ids = routing.ids.row(t);
     int32_t* const place = part.site.work.expert_position.row(part.half.rows.begin + t);
     std::fill_n(place, config_.top_k, -1);
-    std::array<int, kMaxSlots> slots;  // one slot of each group, groups ascending
-    int num_groups = 0;
+    std::array<int, kMaxSlots> slots;  // one slot of each node, nodes ascending
+    int num_nodes = 0;
     for (int s = 0; s < config_.top_k; ++s) {
-      const auto of_group = [&](int slot) { return ids[slot] / config_.group_size; };
-      int* const end = slots.data() + num_groups;
-      int* const at = std::lower_bound(slots.data(), end, of_group(s),
-                                       [&](int slot, int g) { return of_group(slot) < g; });
-      if (at != end && of_group(*at) == of_group(s)) continue;
+      const auto node_of = [&](int slot) { return config_.nodes.node_of(ids[slot]); };
+      int* const end = slots.data() + num_nodes;
+      int* const at = std::lower_bound(slots.data(), end, node_of(s),
+                                       [&](int slot, int node) { return node_of(slot) < node; });
+      if (at != end && node_of(*at) == node_of(s)) continue;
       std::copy_backward(at, end, end + 1);
       *at = s;
-      ++num_groups;
+      ++num_nodes;
     }
-    for (const int slot : std::span(slots.data(), num_groups))
+    for (const int slot : std::span(slots.data(), num_nodes))
       place[slot] = counts[config_.placement.rank_of(ids[slot])]++;
   }
 }
 
-// The experts' ranks have weighted the rows. One slot of a group has the group's sum, its other
-// slots none.
+// The experts' ranks have weighted the rows. One slot of a node has the node's sum, its other slots
+// none.
 void CountedExchange::add_up(const Part& part, const Sum& sum) {
   const Range rows = rows_of(part);
   const int first_message = part.index * config_.num_ranks;

@@ -1,13 +1,14 @@
 // The exchange of prefill: each row travels once to every rank that holds one of its experts, and
-// one partial sum for each of its combine groups there comes back. Parts are shares of the rows.
-// The way of row t3 of rank 1, with 4 experts a rank and 2 in a combine group:
+// one sum for each node of the tree of combine groups that is whole there comes back, mostly one a
+// rank (combine_nodes.h). Parts are shares of the rows. The way of row t3 of rank 1, with 4 experts
+// a rank and 2 in a combine group; a sum is rounded wherever it closes a bracket:
 //
-//   chosen              experts 8 2 3, weights a b c             8 is expert 0 of rank 2
-//   to rank 0, once     ids -1 2 3,  weights 0 b c,  row t3      at its experts 2 and 3: y2, y3
-//   to rank 2, once     ids 0 -1 -1, weights a 0 0,  row t3      at its expert 0: y8
-//   from rank 0         b y2 + c y3                              both are of group 1
-//   from rank 2         a y8                                     of group 4
-//   residual[t3]        += (b y2 + c y3) + (a y8)                groups ascending
+//   chosen              experts 8 2 3 0, weights a b c d            8 is expert 0 of rank 2
+//   to rank 0, once     ids -1 2 3 0,  weights 0 b c d, row t3      at its experts: y2, y3, y0
+//   to rank 2, once     ids 0 -1 -1 -1, weights a 0 0 0, row t3     at its expert 0: y8
+//   from rank 0         ((d y0) + (b y2 + c y3))                    the node of groups 0 and 1
+//   from rank 2         (a y8)                                      that of groups 4 and 5
+//   residual[t3]        += (((d y0) + (b y2 + c y3)) + (a y8))      the tree of both
 #pragma once
 
 #include <array>

@@ -21,8 +21,8 @@
 namespace hocket {
 
 // The form in which rows travel; all ranks use the same in a pass.
-//   counted (prefill): each row travels once to every rank that holds one of its experts; one
-//                      partial sum for each of its combine groups comes back
+//   counted (prefill): each row travels once to every rank that holds one of its experts; one sum
+//                      for each node of combine groups there comes back, mostly one
 //   slotted (decode):  each row travels once for every expert, and every expert's row comes back;
 //                      no rank has more than max_slotted_rows
 enum class ExchangeMode : uint8_t { counted, slotted };

@@ -4,8 +4,8 @@
 //   dispatch   head | uint32 rows of each expert, padded to 64 bytes |
 //              counted only: int32 ids [rows][k], float weights [rows][k] |
 //              rows: counted in source order, slotted expert by expert, in each in source order
-//   combine    head | rows: counted, a partial sum for each row in order and group ascending;
-//              slotted, one for each row that came, in their order
+//   combine    head | rows: counted, a sum for each row in order and each of its nodes ascending
+//              (combine_nodes.h); slotted, one for each row that came, in their order
 //
 // A row has round_up(hidden, 32) activations. In a dispatch of int8 it has
 // quantized_columns(hidden) bytes, with its scale, as in kernels/quantized_rows.h. Ids are the

@@ -39,7 +39,7 @@ std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::most_bytes(const O
   const MoeConfig& moe = options.model.moe;
   const ExchangeLimits& limits = options.limits.exchange;
   const int all_experts = options.placement.most_experts();
-  const int group_size = moe.num_experts / options.combine_groups;
+  const int most_nodes = CombineNodes(options.placement, options.combine_groups).most_nodes();
   std::array<MessageSizes, kMaxLanes> lanes{};
   for (int part = 0; part < limits.max_parts; ++part) {
     // A pass that has this part has at least `parts` parts.
@@ -55,8 +55,8 @@ std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::most_bytes(const O
     format.mode = ExchangeMode::slotted;
     format.num_experts = experts;
     dispatch = std::max(dispatch, format.dispatch_bytes(slotted_rows));
-    // A row has one partial sum on a rank for each of its groups there.
-    const int64_t sums = rows * std::min(moe.top_k, ceil_div(all_experts, group_size));
+    // A row has one sum on a rank for each node there that has one of its experts.
+    const int64_t sums = rows * std::min(moe.top_k, most_nodes);
     format.row_bytes = row_bytes_of(options.model, options.dtype);
     const int64_t combine = format.combine_bytes(std::max(sums, slotted_rows));
     for (int half = 0; half < kMaxHalves; ++half) {
@@ -81,10 +81,10 @@ Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::crea
   HOCKET_TRY_VOID(options.placement.check_groups(options.combine_groups));
   return std::unique_ptr<ExpertParallelDispatcher>(
       new ExpertParallelDispatcher({.placement = options.placement,
+                                    .nodes = {options.placement, options.combine_groups},
                                     .rank = exchange.rank(),
                                     .num_ranks = exchange.num_ranks(),
                                     .top_k = moe.top_k,
-                                    .group_size = moe.num_experts / options.combine_groups,
                                     .output_scale = static_cast<float>(moe.output_scale),
                                     .limits = options.limits,
                                     .dtype = options.dtype,

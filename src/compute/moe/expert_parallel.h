@@ -8,8 +8,8 @@
 // If rows travel in parts (PassId::parts), all this happens once for each part, on its own lane.
 //
 // The sums equal those of one rank with as many combine groups. A group lies on one rank, which
-// adds its slots in the sequence of the token's list; the token's owner adds the groups in
-// ascending sequence, whichever came first.
+// adds its slots in the sequence of the token's list, and then the nodes of the tree of groups that
+// it has whole (combine_nodes.h). The token's owner adds these up the tree, whichever came first.
 // Source: docs/contracts/arithmetic.md, "combine groups"; docs/contracts/expert_parallel.md;
 // docs/contracts/overlap.md, "parts".
 #pragma once

@@ -94,10 +94,14 @@ TEST(ExpertParallelParts, SlotsAreAsLongAsAPartCanBe) {
       EXPECT_NEAR(bytes(1), bytes(0) / 2, 0.01 * bytes(0));
       for (const int part : {2, 3}) EXPECT_NEAR(bytes(part), bytes(0) / 4, 0.01 * bytes(0));
     }
-  // A row has as many sums on a rank as it has groups there, and no more.
+  // A row has as many sums on a rank as that has nodes of the tree, however many groups there are:
+  // rank 1 of 3 has experts 10 11, 12 to 15, 16 to 19, and 20.
   const auto groups = ExpertParallelDispatcher::most_bytes(options_of(model, placement, 16, 4));
-  EXPECT_NEAR(static_cast<double>(groups[0][kCombine]), 4.0 * lanes[0][kCombine],
-              0.01 * static_cast<double>(groups[0][kCombine]));
+  EXPECT_EQ(groups[0][kCombine], lanes[0][kCombine]);
+  const Placement of_three = *Placement::contiguous(32, 3);
+  const auto nodes = ExpertParallelDispatcher::most_bytes(options_of(model, of_three, 32, 4));
+  EXPECT_NEAR(static_cast<double>(nodes[0][kCombine]), 4.0 * lanes[0][kCombine],
+              0.01 * static_cast<double>(nodes[0][kCombine]));
   // A rank without parts has no lanes for them; the other memory hardly grows with parts.
   const auto one = options_of(model, placement, 4, 1), four = options_of(model, placement, 4, 4);
   const auto single = ExpertParallelDispatcher::most_bytes(one);

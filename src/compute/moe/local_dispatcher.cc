@@ -10,10 +10,8 @@ namespace hocket {
 LocalDispatcher::LocalDispatcher(const ModelConfig& model, int combine_groups)
     : num_experts_(model.moe.num_experts),
       top_k_(model.moe.top_k),
-      combine_groups_(combine_groups),
-      output_scale_(static_cast<float>(model.moe.output_scale)) {
-  HOCKET_CHECK(num_experts_ == 0 || num_experts_ % combine_groups_ == 0);
-}
+      leaves_(combine_leaves(num_experts_, num_experts_ == 0 ? 1 : combine_groups)),
+      output_scale_(static_cast<float>(model.moe.output_scale)) {}
 
 void LocalDispatcher::dispatch_start(const ExchangeSite& site, Half& half) {
   WorkBuffers& work = site.work;
@@ -74,8 +72,7 @@ void LocalDispatcher::combine_wait(const ExchangeSite& site, Half& half) {
                 .ids = routing.ids,
                 .position = rows.position,
                 .weights = routing.weights,
-                .num_experts = num_experts_,
-                .num_groups = combine_groups_,
+                .leaves = leaves_,
                 .output_scale = output_scale_,
                 .shared = shared,
                 .residual = site.work.results.slice_rows(half.rows.begin, half.rows.count)});

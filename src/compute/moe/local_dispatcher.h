@@ -3,10 +3,13 @@
 //
 //   dispatch   token rows t0 t1 t2 ...  ->  rows sorted by expert: e0: t1 t4 | e1: | e2: t0 t1 ...
 //              (source order inside an expert), through int8 where ranks would send it so
-//   combine    expert rows  ->  residual[t] += sum of combine groups + shared experts
+//   combine    expert rows  ->  residual[t] += the tree of combine groups + shared experts
 //
 // Source: docs/contracts/arithmetic.md, "combine groups".
 #pragma once
+
+#include <cstdint>
+#include <vector>
 
 #include "compute/moe/dispatcher.h"
 #include "core/model_config.h"
@@ -31,7 +34,7 @@ class LocalDispatcher final : public Dispatcher {
  private:
   int num_experts_;
   int top_k_;
-  int combine_groups_;
+  std::vector<int32_t> leaves_;  // the leaf of each expert
   float output_scale_;
 };
 

@@ -17,12 +17,17 @@ constexpr std::string_view kMapKey = "physical_to_logical_map";
 // A file of 1,000 layers with 1,000 experts has half of that.
 constexpr int64_t kMostFileBytes = 16 << 20;
 
-Result<void> check_ranks(int num_experts, int num_ranks) {
-  if (num_ranks >= 1 && num_experts % num_ranks == 0) return {};
+Result<void> check_ranks(int num_groups, std::string_view of, int num_ranks) {
+  if (num_ranks >= 1 && num_ranks <= num_groups) return {};
   return fail(
-      error(ErrorCode::bad_value, "{} ranks do not divide {} experts", num_ranks, num_experts)
+      error(ErrorCode::bad_value, "{} {} cannot be spread over {} ranks", num_groups, of, num_ranks)
           .with_param("ep-size")
-          .with_fix("a number of ranks that divides the experts"));
+          .with_fix(fmt::format("a number of ranks in 1 to {}", num_groups)));
+}
+
+// Returns the rank that has a place, if the ranks have neighbouring places, as even as possible.
+int rank_of_place(int place, int num_places, int num_ranks) {
+  return static_cast<int>((int64_t{place + 1} * num_ranks - 1) / num_places);
 }
 
 Error refusal(const std::filesystem::path& file, std::string_view what) {
@@ -111,32 +116,35 @@ Placement::Placement(std::span<const int> ranks, int num_ranks) {
     fingerprint_ = (fingerprint_ ^ static_cast<uint32_t>(rank)) * 16777619u;
 }
 
-Result<Placement> Placement::contiguous(int num_experts, int num_ranks) {
+Result<Placement> Placement::contiguous(int num_experts, int num_ranks, int num_groups) {
   HOCKET_CHECK(num_experts >= 0);
-  HOCKET_TRY_VOID(check_ranks(num_experts, num_ranks));
+  HOCKET_CHECK(num_groups >= 1 && num_experts % num_groups == 0);
+  if (num_experts > 0) {
+    HOCKET_TRY_VOID(check_ranks(num_groups, "groups of experts", num_ranks));
+  }
   std::vector<int> ranks(num_experts);
   for (int expert = 0; expert < num_experts; ++expert)
-    ranks[expert] = expert / (num_experts / num_ranks);
+    ranks[expert] = rank_of_place(expert / (num_experts / num_groups), num_groups, num_ranks);
   return Placement(ranks, num_ranks);
 }
 
 Result<Placement> Placement::from_file(const std::filesystem::path& file, int num_experts,
                                        int num_ranks) {
-  HOCKET_TRY_VOID(check_ranks(num_experts, num_ranks));
+  HOCKET_TRY_VOID(check_ranks(num_experts, "experts", num_ranks));
   HOCKET_TRY(const std::string text, read_file(file));
   const auto experts = read_layers(text, num_experts);
   if (!experts) return fail(refusal(file, experts.error()));
   std::vector<int> ranks(num_experts);
   for (int place = 0; place < num_experts; ++place)
-    ranks[(*experts)[place]] = place / (num_experts / num_ranks);
+    ranks[(*experts)[place]] = rank_of_place(place, num_experts, num_ranks);
   return Placement(ranks, num_ranks);
 }
 
-int Placement::most_experts() const {
-  int most = 0;
-  for (int rank = 0; rank < num_ranks(); ++rank)
-    most = std::max(most, static_cast<int>(experts_of(rank).size()));
-  return most;
+int Placement::fullest_rank() const {
+  int fullest = 0;
+  for (int rank = 1; rank < num_ranks(); ++rank)
+    if (experts_of(rank).size() > experts_of(fullest).size()) fullest = rank;
+  return fullest;
 }
 
 Result<void> Placement::check_groups(int combine_groups) const {

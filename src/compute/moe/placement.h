@@ -2,6 +2,7 @@
 // of their ids, the same in all layers. Immutable.   Thread: any.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <span>
@@ -13,12 +14,17 @@ namespace hocket {
 
 class Placement {
  public:
-  // Places experts [r E / R, (r + 1) E / R) on rank r. A dense model has 0 experts.
-  // Errors: bad_value, if the ranks do not divide the experts.
-  static Result<Placement> contiguous(int num_experts, int num_ranks);
-  // Reads a list of the expert of every place, of which rank r has places [r E / R, (r + 1) E / R);
-  // or, as SGLang writes it, {"physical_to_logical_map": [one such list a layer]}, with equal
-  // lists.
+  // Cuts the experts into neighbours: rank r gets groups [r G / R, (r + 1) G / R), rounded down, of
+  // E / G experts each. num_groups divides num_experts. A dense model has 0 experts.
+  // Errors: bad_value, if there are more ranks than groups.
+  static Result<Placement> contiguous(int num_experts, int num_ranks, int num_groups);
+  // The same with groups of one expert.
+  static Result<Placement> contiguous(int num_experts, int num_ranks) {
+    return contiguous(num_experts, num_ranks, std::max(num_experts, 1));
+  }
+  // Reads a list of the expert of every place, of which rank r has places [r E / R, (r + 1) E / R),
+  // rounded down; or, as SGLang writes it, {"physical_to_logical_map": [one such list a layer]},
+  // with equal lists.
   // Errors: io (cannot be read), bad_value (anything else, saying what and where).
   static Result<Placement> from_file(const std::filesystem::path& file, int num_experts,
                                      int num_ranks);
@@ -34,8 +40,9 @@ class Placement {
   }
   // Returns the expert's number if all are counted rank by rank.
   int place_of(int expert) const { return first_[rank_of(expert)] + local_of(expert); }
-  // Returns the number of experts of the rank that holds most.
-  int most_experts() const;
+  // Returns the first rank that holds most experts, and their number.
+  int fullest_rank() const;
+  int most_experts() const { return static_cast<int>(experts_of(fullest_rank()).size()); }
   // Equal for equal placements; different placements hardly ever have the same.
   uint32_t fingerprint() const { return fingerprint_; }
 

@@ -24,13 +24,30 @@ TEST(Placement, NeighboursShareARank) {
   }
 }
 
-TEST(Placement, RanksMustDivideTheExperts) {
-  for (const int ranks : {0, -1, 5, 24}) {
+TEST(Placement, WholeGroupsAreSpreadAsEvenlyAsTheyCanBe) {
+  const auto sizes = [](int num_experts, int num_ranks, int num_groups) {
+    const Placement placement = *Placement::contiguous(num_experts, num_ranks, num_groups);
+    std::vector<size_t> of;
+    for (int rank = 0; rank < num_ranks; ++rank) of.push_back(placement.experts_of(rank).size());
+    EXPECT_EQ(placement.most_experts(), static_cast<int>(*std::ranges::max_element(of)));
+    EXPECT_EQ(placement.experts_of(placement.fullest_rank()).size(), *std::ranges::max_element(of));
+    EXPECT_TRUE(placement.check_groups(num_groups).has_value());
+    return of;
+  };
+  EXPECT_EQ(sizes(16, 3, 16), (std::vector<size_t>{5, 5, 6}));
+  EXPECT_EQ(sizes(16, 3, 8), (std::vector<size_t>{4, 6, 6}));
+  EXPECT_EQ(sizes(12, 4, 12), (std::vector<size_t>{3, 3, 3, 3}));
+  EXPECT_EQ(sizes(12, 5, 6), (std::vector<size_t>{2, 2, 2, 2, 4}));
+}
+
+TEST(Placement, EveryRankHasAGroup) {
+  for (const int ranks : {0, -1, 13, 24}) {
     const auto refused = Placement::contiguous(12, ranks);
     ASSERT_FALSE(refused.has_value()) << ranks;
     EXPECT_EQ(refused.error().code, ErrorCode::bad_value);
-    EXPECT_NE(refused.error().message.find("12 experts"), std::string::npos);
+    EXPECT_NE(refused.error().message.find("12 groups of experts"), std::string::npos);
   }
+  EXPECT_FALSE(Placement::contiguous(12, 5, 4).has_value());
   EXPECT_TRUE(Placement::contiguous(0, 2).has_value());  // a dense model
 }
 
@@ -114,7 +131,7 @@ TEST_F(PlacementFile, IsAFileThatCanBeRead) {
     EXPECT_EQ(refused.error().code, ErrorCode::io);
     EXPECT_NE(refused.error().message.find(path.string()), std::string::npos);
   }
-  EXPECT_EQ(Placement::from_file(file_, 6, 4).error().param, "ep-size");
+  EXPECT_EQ(Placement::from_file(file_, 6, 7).error().param, "ep-size");
 }
 
 TEST_F(PlacementFile, GroupsStayWhole) {

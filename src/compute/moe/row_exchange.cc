@@ -170,7 +170,7 @@ void RowExchange::add_found(const Part& part, const Range& rows, const Sum& sum,
                                      .rows = {work.exchange.results, rows.count, config_.top_k},
                                      .ids = of_rows(sum.routing.ids),
                                      .weights = of_rows(weights),
-                                     .group_size = config_.group_size,
+                                     .leaves = config_.nodes.leaves(),
                                      .output_scale = config_.output_scale,
                                      .shared = of_rows(sum.shared),
                                      .residual = work.results.slice_rows(

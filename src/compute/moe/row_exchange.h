@@ -6,7 +6,7 @@
 //   rows here  -> lists by rank -> message -> | rows of all ranks, by expert: e0: r0 r0 r2 | e1: ..
 //                 own rows ------- no copy -> | (source ranks ascending, in each source order)
 //                 both through int8 where limits.int8_dispatch says so
-//   residual  <- sums  <- message <- partial sums of groups, or rows as they are   <- experts
+//   residual  <- sums  <- message <- sums of nodes, or rows as they are            <- experts
 //
 // ExpertParallelDispatcher calls the functions in this order and carries the messages. Between them
 // the lists are in ExchangeBuffers. Thread: engine. Allocates only in construction.
@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "compute/moe/combine_nodes.h"
 #include "compute/moe/dispatcher.h"
 #include "compute/moe/exchange_message.h"
 #include "compute/moe/placement.h"
@@ -31,8 +32,8 @@ class RowExchange {
   // The numbers that hold for all passes.
   struct Config {
     Placement placement;
+    CombineNodes nodes;
     int rank = 0, num_ranks = 1, top_k = 0;
-    int group_size = 1;  // experts in a combine group
     float output_scale = 1;
     WorkLimits limits;
     DType dtype = DType::bf16;  // type of activations

@@ -7,7 +7,7 @@
 //   to rank 2      rows of its expert 0: t3
 //   from rank 0    y2, y3                                    in the order in which they were sent
 //   from rank 2    y8
-//   residual[t3]   += (b y2 + c y3) + (a y8)                 groups ascending
+//   residual[t3]   += ((b y2 + c y3) + (a y8))               the tree of combine groups
 #pragma once
 
 #include <vector>

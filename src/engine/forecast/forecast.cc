@@ -178,9 +178,9 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
   int64_t weight_bytes = cost.loaded_bytes();
   std::optional<Placement> placement;
   if (parallel.ep_size > 1) {
-    HOCKET_TRY(placement, Placement::contiguous(choice.model.moe.num_experts, parallel.ep_size));
-    HOCKET_TRY_VOID(placement->check_groups(choice.combine_groups));
-    const std::span<const int> held = placement->experts_of(0);
+    HOCKET_TRY(placement, Placement::contiguous(choice.model.moe.num_experts, parallel.ep_size,
+                                                choice.combine_groups));
+    const std::span<const int> held = placement->experts_of(placement->fullest_rank());
     choice.experts.assign(held.begin(), held.end());
     HOCKET_TRY(const MeasuredWeights held_weights, measure_weights(choice, nullptr));
     weight_bytes = held_weights.bytes;

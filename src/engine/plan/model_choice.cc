@@ -64,10 +64,10 @@ Result<TokenRole> choose_prompt_role(std::string_view form) {
                   .with_param("mla-form"));
 }
 
-// Returns "1, 2, 4": the multiples of `of` that divide `number`.
-std::string divisors(int number, int of) {
+// Returns "2, 4, 8": the numbers from `least` that divide `number`.
+std::string divisors(int number, int least) {
   std::string list;
-  for (int n = of; n <= number; n += of)
+  for (int n = least; n <= number; ++n)
     if (number % n == 0) list += fmt::format("{}{}", list.empty() ? "" : ", ", n);
   return list;
 }
@@ -81,34 +81,31 @@ Result<void> check_ranks(int num_ranks, const ModelConfig& model) {
                       model.architecture)
                     .with_param("ep-size")
                     .with_fix("--ep-size 1"));
-  if (num_ranks < 1 || experts % num_ranks != 0)
-    return fail(
-        error(ErrorCode::bad_value, "--ep-size {} does not divide {} experts", num_ranks, experts)
-            .with_param("ep-size")
-            .with_fix(fmt::format("--ep-size, one of {}", divisors(experts, 1))));
+  if (num_ranks < 1 || num_ranks > experts)
+    return fail(error(ErrorCode::bad_value, "--ep-size {} is not in 1 to {}, the number of experts",
+                      num_ranks, experts)
+                    .with_param("ep-size")
+                    .with_fix("fewer ranks"));
   return {};
 }
 
-// One rank sums each group, so no group may be on two ranks.
+// One rank sums each group, so no group may be on two ranks. The default depends on the model
+// alone, so that the bits are the same on any number of ranks.
 Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& model) {
   HOCKET_TRY_VOID(check_ranks(num_ranks, model));
-  const int groups = asked == 0 ? num_ranks : asked;
   const int experts = std::max(model.moe.num_experts, 1);
+  const int groups = asked == 0 ? experts : asked;
+  std::string why;
   if (groups < 1 || groups > experts || experts % groups != 0)
-    return fail(
-        error(ErrorCode::bad_value, "--combine-groups {} does not divide {} experts", asked,
-              experts)
-            .with_param("combine-groups")
-            .with_fix(fmt::format("--combine-groups, one of {}", divisors(experts, num_ranks))));
-  if (groups % num_ranks != 0)
-    return fail(
-        error(ErrorCode::bad_value,
-              "--combine-groups {} is no multiple of the {} ranks: some group of experts "
-              "would be on two of them",
-              asked, num_ranks)
-            .with_param("combine-groups")
-            .with_fix(fmt::format("--combine-groups, one of {}", divisors(experts, num_ranks))));
-  return groups;
+    why = fmt::format("does not divide {} experts", experts);
+  else if (groups < num_ranks)
+    why = fmt::format("is below the {} ranks: some group of experts would be on two of them",
+                      num_ranks);
+  if (why.empty()) return groups;
+  return fail(
+      error(ErrorCode::bad_value, "--combine-groups {} {}", groups, why)
+          .with_param("combine-groups")
+          .with_fix(fmt::format("--combine-groups, one of {}", divisors(experts, num_ranks))));
 }
 
 // Only modules that read the model's own rows come in several; else one is used again and again.

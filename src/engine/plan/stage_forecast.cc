@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "compute/kernels/quantized_rows.h"
+#include "compute/moe/combine_nodes.h"
 
 namespace hocket {
 namespace {
@@ -14,6 +15,23 @@ double sum(const StageTimes& times) {
   return all;
 }
 
+// Returns the number of experts of each node whose sum travels. Groups that are too few for so many
+// ranks count as one an expert, as choose_model_form() would have it.
+std::vector<int> node_sizes(const ModelChoice& choice, int num_ranks) {
+  const int experts = choice.model.moe.num_experts;
+  if (experts == 0) return {};
+  const int ranks = std::min(num_ranks, experts);
+  const int groups = choice.combine_groups >= ranks ? choice.combine_groups : experts;
+  const Placement placement = *Placement::contiguous(experts, ranks, groups);
+  const CombineNodes nodes(placement, groups);
+  std::vector<int> sizes;
+  for (int expert = 0; expert < experts; ++expert) {
+    if (expert == 0 || nodes.node_of(expert) != nodes.node_of(expert - 1)) sizes.push_back(0);
+    ++sizes.back();
+  }
+  return sizes;
+}
+
 }  // namespace
 
 StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
@@ -22,8 +40,9 @@ StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
       model_(choice.model),
       question_(question),
       prompt_role_(choice.prompt_role),
-      num_moe_(static_cast<int>(std::ranges::count(model_.layer_is_moe, true))),
-      num_groups_(std::max(choice.combine_groups, question.num_ranks)) {
+      num_moe_(static_cast<int>(std::ranges::count(model_.layer_is_moe, true))) {
+  for (const int size : node_sizes(choice, question.num_ranks))
+    results_a_row_ += probability_of_part(size);
   const WeightPart head = model_.tie_word_embeddings ? WeightPart::embedding : WeightPart::head;
   head_bytes_ = static_cast<double>(cost_.part(head).bytes);
   const int64_t row = round_up(model_.hidden_size, kBlockK) * size_of(choice.dtype);
@@ -66,12 +85,12 @@ double StageForecast::stage_us(Op op, double rows, int layers, double hit) const
                                         .integers = rows * size.of_row.integers / layers});
 }
 
-double StageForecast::parts_of_a_row(int parts) const {
+double StageForecast::probability_of_part(double size) const {
   const double experts = model_.moe.num_experts;
-  double none = 1;  // probability that a part has none of the row's experts
+  double none = 1;
   for (int i = 0; i < model_.moe.top_k; ++i)
-    none *= std::max(0.0, experts - experts / parts - i) / (experts - i);
-  return parts * (1 - none);
+    none *= std::max(0.0, experts - size - i) / (experts - i);
+  return 1 - none;
 }
 
 StageBytes StageForecast::bytes(const Bucket& bucket) const {
@@ -82,8 +101,10 @@ StageBytes StageForecast::bytes(const Bucket& bucket) const {
     const double rows = away * model_.moe.top_k;
     return {.dispatch = rows * sent_row_, .combine = rows * result_row_};
   }
-  return {.dispatch = away * parts_of_a_row(ranks) * (sent_row_ + lists_),
-          .combine = away * parts_of_a_row(num_groups_) * result_row_};
+  const double copies =
+      ranks * probability_of_part(static_cast<double>(model_.moe.num_experts) / ranks);
+  return {.dispatch = away * copies * (sent_row_ + lists_),
+          .combine = away * results_a_row_ * result_row_};
 }
 
 // core_s_per_gb is for a GB out and a GB in, so one direction takes half.
@@ -105,7 +126,7 @@ void StageForecast::add_exchange(const Bucket& bucket, StageTimes& times) const 
   const StageBytes sent = bytes(bucket);
   const int others = question_.num_ranks - 1;
   const bool counted = bucket.phase == Phase::prefill;
-  const double results = counted ? rows * parts_of_a_row(num_groups_) : expert_rows;
+  const double results = counted ? rows * results_a_row_ : expert_rows;
   const double messages = kMessageUs * others;
   times.of(Op::dispatch_start) = messages + copy_us(sent.dispatch) + moving_us(sent.dispatch);
   times.of(Op::dispatch_wait) =

@@ -2,10 +2,10 @@
 // read, the operations that they compute, and the bytes that travel. It assumes that experts are
 // chosen evenly and that all ranks have equal work. It is the planner's first guess, and the source
 // of `hocket plan --overlap`.
-// With E experts, k per row, R ranks and G combine groups, a prompt row goes to R (1 - C(E - E/R,
-// k) / C(E, k)) ranks, and comes back as one sum from each group that has one of its experts; a
-// decode row goes k times and comes back k times; (R - 1) / R of all rows travel.
-// Pure. Thread: any.
+// With E experts, k per row and R ranks, a prompt row goes to R (1 - C(E - E/R, k) / C(E, k))
+// ranks, and comes back as one sum from each node (moe/combine_nodes.h) that has one of its
+// experts, mostly one a rank; a decode row goes k times and comes back k times; (R - 1) / R of all
+// rows travel. Pure. Thread: any.
 #pragma once
 
 #include "compute/overlap/stage_times.h"
@@ -58,8 +58,8 @@ class StageForecast final : public StageModel {
   double experts_us(double rows) const;
   double copy_us(double bytes) const { return us(2 * bytes, {}); }  // read and written
   double moving_us(double bytes) const;                             // on the cores, out or in
-  // Returns how many of `parts` equal parts of the experts hold at least one of a row's experts.
-  double parts_of_a_row(int parts) const;
+  // Returns the probability that `size` experts are not all without a row.
+  double probability_of_part(double size) const;
   TransferTime transfer(double bytes) const;
   void add_exchange(const Bucket& bucket, StageTimes& times) const;
 
@@ -68,7 +68,8 @@ class StageForecast final : public StageModel {
   StageQuestion question_;
   TokenRole prompt_role_ = TokenRole::prompt;
   double head_bytes_ = 0;
-  int num_moe_ = 0, num_groups_ = 1;
+  int num_moe_ = 0;
+  double results_a_row_ = 0;  // the mean number of sums that come back for a row of a prompt
   // Bytes of a row: to its experts, from them, and its lists in a counted dispatch.
   double sent_row_ = 0, result_row_ = 0, lists_ = 0;
 };

@@ -94,7 +94,8 @@ TEST(StageForecast, BytesAreThoseOfTheFormula) {
   choice.dispatch_dtype = DType::int8;
   const StageForecast fine(choice, cost, {.speed = kSpeed, .num_ranks = 4});
   const StageBytes counted = fine.bytes({Phase::prefill, 1000, 500'500});
-  EXPECT_NEAR(counted.combine / (1000 * kRow), 6, 1e-9);
+  // Groups are summed at their rank, so their number does not matter where each rank has one node.
+  EXPECT_NEAR(counted.combine / (1000 * kRow), 2.7, 0.05);
   EXPECT_NEAR(counted.dispatch / (1000 * (7200 + kLists)), 2.7, 0.05);
 }
 

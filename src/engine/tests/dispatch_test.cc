@@ -26,7 +26,6 @@ ServerSettings settings_of(const Form& form, int num_ranks, const char* dispatch
   settings.parallel.ep_size = num_ranks;
   settings.parallel.dp_routing = "round-robin";
   settings.parallel.dispatch_dtype = dispatch_dtype;
-  settings.compute.combine_groups = 4;
   settings.compute.num_threads = 1;
   settings.scheduler.chunked_prefill_size = 64;
   return settings;
@@ -95,7 +94,7 @@ TEST_F(DispatchForms, Int8IsAlikeOnAnyNumberOfRanks) {
   for (const Form& form : {kBundled, kMla, kAwq}) {
     SCOPED_TRACE(form.name);
     const std::vector<Answer> want = alone(settings_of(form, 1, "int8"), dispatched_requests());
-    for (const int num_ranks : {2, 4})
+    for (const int num_ranks : {2, 3, 4})
       expect_same_answers(settings_of(form, num_ranks, "int8"), want);
     EXPECT_TRUE(any_bit_differs(want, alone(settings_of(form, 1, "auto"), dispatched_requests())));
   }
@@ -103,14 +102,14 @@ TEST_F(DispatchForms, Int8IsAlikeOnAnyNumberOfRanks) {
 
 TEST_F(DispatchForms, Int8IsPartOfTheName) {
   EXPECT_EQ(form_of(make_engine(settings_of(kBundled, 1, "int8"))->info()),
-            "bfloat16-groups-4-dispatch-int8");
+            "bfloat16-groups-16-dispatch-int8");
   EXPECT_EQ(form_of(make_engine(settings_of(kBundled, 1, "bfloat16"))->info()),
-            "bfloat16-groups-4");
+            "bfloat16-groups-16");
   ServerSettings settings = settings_of(kMoe, 2, "int8");
   settings.model.dtype = "float32";
-  EXPECT_EQ(form_of(make_engine(settings)->info()), "float32-groups-4-dispatch-int8");
+  EXPECT_EQ(form_of(make_engine(settings)->info()), "float32-groups-8-dispatch-int8");
   settings.parallel.dispatch_dtype = "auto";
-  EXPECT_EQ(form_of(make_engine(settings)->info()), "float32-groups-4");
+  EXPECT_EQ(form_of(make_engine(settings)->info()), "float32-groups-8");
 }
 
 // A file with the experts of the ranks, one rank after the other.
@@ -127,7 +126,6 @@ struct PlacesFile {
 TEST_F(DispatchForms, ExpertsArePlacedByAFile) {
   ServerSettings settings = settings_of(kBundled, 1, "auto");
   const int num_experts = make_engine(settings)->info().model.moe.num_experts;
-  settings.compute.combine_groups = num_experts;
   const std::vector<Answer> want = alone(settings, dispatched_requests());
   settings.parallel.ep_size = 2;
   // The odd experts come first.

@@ -31,11 +31,14 @@ TEST(Engine, GivesTheRecordedAnswers) {
     const auto margins = completion["margins"].get<std::vector<double>>();
     const auto answers = run_all(*engine, {greedy_input(prompt, static_cast<int>(want.size()))});
     const std::vector<int>& got = answers[0].tokens;
-    ASSERT_EQ(got.size(), want.size());
     size_t i = 0;
-    for (; i < want.size() && margins[i] >= kComfortableMargin; ++i, ++compared)
+    for (; i < want.size() && margins[i] >= kComfortableMargin; ++i, ++compared) {
+      ASSERT_LT(i, got.size()) << completion["kind"];
       ASSERT_EQ(got[i], want[i]) << completion["kind"] << " token " << i;
-    if (i == want.size()) ++whole;
+    }
+    if (i < want.size()) continue;  // another token may have led to an earlier end
+    EXPECT_EQ(got.size(), want.size()) << completion["kind"];
+    ++whole;
   }
   std::printf("compared %d tokens, %d whole answers\n", compared, whole);
   EXPECT_GT(compared, 300);

@@ -173,7 +173,6 @@ ExpertRecord record_of(const Form& form, int num_ranks, const char* overlap,
   ServerSettings settings = base_settings(form);
   settings.parallel.ep_size = num_ranks;
   settings.parallel.dp_routing = "round-robin";
-  settings.compute.combine_groups = 4;
   settings.compute.num_threads = 1;
   settings.scheduler.chunked_prefill_size = 32;
   settings.scheduler.overlap_schedule = overlap;
@@ -270,7 +269,6 @@ TEST(ExpertRecordOverlapped, ChangesNoBitAndCountsWhatWasComputed) {
   std::vector<Answer> answers;
   const ExpertRecord record = record_of(kBundled, 1, "on", &answers);
   ServerSettings settings = base_settings(kBundled);
-  settings.compute.combine_groups = 4;
   const std::vector<Answer> want = alone(settings, uncached_traffic(8));  // without a record
   ASSERT_EQ(answers.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i)

@@ -90,7 +90,7 @@ TEST(Identity, SaysWhoThisIs) {
   EXPECT_EQ(self.num_ranks, 4);
   EXPECT_EQ(self.version, kVersion);
   EXPECT_EQ(self.host, this_environment().host_name);
-  EXPECT_THAT(self.arithmetic, HasSubstr("bfloat16-groups-4"));
+  EXPECT_THAT(self.arithmetic, HasSubstr("bfloat16-groups-16"));
   EXPECT_TRUE(check(self));
 }
 
@@ -108,9 +108,9 @@ TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
       {[](ServerSettings& s, const ModelCopy&) { s.memory.kv_cache_dtype = "int8"; },
        "arithmetic level", "bfloat16-groups", "bfloat16-kv-int8-groups", "--kv-cache-dtype"},
       {[](ServerSettings& s, const ModelCopy&) { s.compute.combine_groups = 4; },
-       "arithmetic level", "groups-2", "groups-4", "--combine-groups"},
+       "arithmetic level", "groups-16", "groups-4", "--combine-groups"},
       {[](ServerSettings& s, const ModelCopy&) { s.parallel.dispatch_dtype = "int8"; },
-       "arithmetic level", "groups-2", "groups-2-dispatch-int8", "--dispatch-dtype"},
+       "arithmetic level", "groups-16", "groups-16-dispatch-int8", "--dispatch-dtype"},
       {[](ServerSettings& s, const ModelCopy&) { s.model.context_length = 512; }, "plan set",
        "context 0", "context 512", "--context-length"},
       {[](ServerSettings& s, const ModelCopy& folder) {

@@ -26,7 +26,11 @@ TEST_P(Ranks, GiveTheAnswersOfOneRankAlone) {
     int num_ranks;
     const char* routing;
     double link_latency_us;
-  } cases[] = {{2, "round-robin", 0}, {4, "cache-aware", 0}, {2, "shortest", 200}};
+  } cases[] = {{2, "round-robin", 0},
+               {4, "cache-aware", 0},
+               {2, "shortest", 200},
+               {3, "round-robin", 0},
+               {8, "round-robin", 0}};
   for (const auto& one : cases) {
     SCOPED_TRACE(fmt::format("{} ranks, {}", one.num_ranks, one.routing));
     ServerSettings settings = settings_of(GetParam(), one.num_ranks);
@@ -236,7 +240,7 @@ TEST_F(RanksTest, WhatTheyHave) {
   ASSERT_TRUE(service.works());
   const EngineInfo& info = service.engine().info();
   EXPECT_EQ(info.num_ranks, 4);
-  EXPECT_EQ(info.combine_groups, kGroups);
+  EXPECT_EQ(info.combine_groups, info.model.moe.num_experts);
   EXPECT_EQ(info.network, "loopback");
   ASSERT_EQ(info.ranks.size(), 4u);
   std::vector<int> experts;
@@ -258,7 +262,6 @@ TEST_F(RanksTest, WhatTheyHave) {
 TEST_F(RanksTest, ClearErrors) {
   const auto error_of = [](const Form& form, const std::function<void(ServerSettings&)>& change) {
     ServerSettings settings = settings_of(form, 2);
-    settings.compute.combine_groups = 0;
     change(settings);
     const auto made = Engine::create({.settings = settings});
     return made ? std::string("none") : describe(made.error());
@@ -268,8 +271,8 @@ TEST_F(RanksTest, ClearErrors) {
   };
   const auto none = [](ServerSettings&) {};
   expect(error_of(kDense, none), "--ep-size 2 spreads experts over ranks");
-  expect(error_of(kBundled, [](auto& s) { s.parallel.ep_size = 3; }),
-         "--ep-size 3 does not divide");
+  expect(error_of(kBundled, [](auto& s) { s.parallel.ep_size = 17; }),
+         "--ep-size 17 is not in 1 to 16");
   expect(error_of(kBundled, [](auto& s) { s.parallel.ep_size = 0; }), "--ep-size 0");
   expect(error_of(kBundled, [](auto& s) { s.compute.combine_groups = 1; }),
          "--combine-groups, one of 2, 4, ");

@@ -9,13 +9,11 @@
 
 namespace hocket::testing {
 
-inline constexpr int kGroups = 4;  // combine groups, on any number of ranks
 inline constexpr auto kPatience = std::chrono::seconds(60);
 
 inline ServerSettings settings_of(const Form& form, int num_ranks) {
   ServerSettings settings = base_settings(form);
   settings.parallel.ep_size = num_ranks;
-  settings.compute.combine_groups = kGroups;
   settings.compute.num_threads = 1;
   settings.scheduler.chunked_prefill_size = 64;
   return settings;

@@ -78,13 +78,21 @@ struct GluRow {
   T* y = nullptr;
 };
 
-// residual += scale * (sum over groups of round(sum in the group of fma(weight, y, acc) from +0),
-// outer additions from +0), plus shared.
+// The most leaves of a tree of sums, and the most sums that wait for the other child of their node
+// while leaves come from left to right.
+inline constexpr int kMostCombineLeaves = 8192;
+inline constexpr int kMostPendingSums = 14;
+static_assert(1 << (kMostPendingSums - 1) == kMostCombineLeaves);
+
+// residual += scale * (the root of a tree + 0) + shared. A leaf is round(sum of fma(weight, y, acc)
+// from +0), a node round(left + right).
 template <class T>
 struct CombineRow {
-  const T* const* y = nullptr;      // [num_slots] rows of `cols`, groups ascending
-  const float* weights = nullptr;   // [num_slots]
-  const uint8_t* closes = nullptr;  // [num_slots] 1 at the last slot of a group
+  const T* const* y = nullptr;     // [num_slots] rows of `cols`, leaves ascending
+  const float* weights = nullptr;  // [num_slots]
+  // [num_slots] 0: the leaf goes on in the next slot. 1 + n: it ends here, and n nodes that have
+  // two children are whole. The last slot ends all, so that one sum is left.
+  const uint8_t* ends = nullptr;
   int num_slots = 0;
   int64_t cols = 0;
   float scale = 1;

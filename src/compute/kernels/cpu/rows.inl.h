@@ -197,13 +197,20 @@ struct Rows {
   template <class T>
   static void combine(const CombineRow<T>& row) {
     blocks(row.cols, [&](int64_t i, auto lanes) {
-      V group = V::all(0), total = V::all(0);
+      V pending[kMostPendingSums];
+      pending[0] = V::all(0);
+      int num_pending = 0;
+      V leaf = V::all(0);
       for (int s = 0; s < row.num_slots; ++s) {
-        group = fma(V::all(row.weights[s]), load(row.y[s] + i, lanes), group);
-        if (!row.closes[s]) continue;
-        total = total + rounded<T>(group);
-        group = V::all(0);
+        leaf = fma(V::all(row.weights[s]), load(row.y[s] + i, lanes), leaf);
+        if (row.ends[s] == 0) continue;
+        V sum = rounded<T>(leaf);
+        for (int node = 1; node < row.ends[s]; ++node)
+          sum = rounded<T>(pending[--num_pending] + sum);
+        pending[num_pending++] = sum;
+        leaf = V::all(0);
       }
+      V total = pending[0] + V::all(0);
       total = total * V::all(row.scale);
       if (row.shared != nullptr) total = total + load(row.shared + i, lanes);
       store_rounded(load(row.residual + i, lanes) + total, row.residual + i, lanes);

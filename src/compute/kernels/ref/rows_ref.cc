@@ -97,13 +97,19 @@ void divide(const float* o, float l, int64_t n, T* y) {
 template <class T>
 void combine(const CombineRow<T>& row) {
   for (int64_t i = 0; i < row.cols; ++i) {
-    float total = 0, group = 0;
+    float pending[kMostPendingSums] = {0};
+    int num_pending = 0;
+    float leaf = 0;
     for (int s = 0; s < row.num_slots; ++s) {
-      group = std::fma(row.weights[s], to_float(row.y[s][i]), group);
-      if (!row.closes[s]) continue;
-      total = total + to_float(from_float<T>(group));
-      group = 0;
+      leaf = std::fma(row.weights[s], to_float(row.y[s][i]), leaf);
+      if (row.ends[s] == 0) continue;
+      float sum = to_float(from_float<T>(leaf));
+      for (int node = 1; node < row.ends[s]; ++node)
+        sum = to_float(from_float<T>(pending[--num_pending] + sum));
+      pending[num_pending++] = sum;
+      leaf = 0;
     }
+    float total = pending[0] + 0.0f;  // so that a zero is +0
     total = total * row.scale;
     if (row.shared != nullptr) total = total + row.shared[i];
     row.residual[i] = row.residual[i] + total;
