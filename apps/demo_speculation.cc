@@ -20,7 +20,7 @@ const SpeculationSettings kDrafting = {.algorithm = "NEXTN", .num_steps = 2};
 // One of the two services that are compared.
 struct TellingService {
   RunningServer running;
-  std::string tokens;  // of all rounds
+  std::string tokens;  // those of all rounds
   int num_tokens = 0;  // those of the counted rounds
   double seconds = 0;
 
@@ -70,7 +70,7 @@ Result<void> compare_tellings(const ServerSettings& settings) {
 Result<void> show_speculation(ServerSettings settings) {
   settings.http.port = 0;
   settings.parallel.ep_size = 1;
-  settings.compute.num_threads = 1;  // of a model as small as this, more cores add waiting
+  settings.compute.num_threads = 1;  // more cores would mostly wait: the model is small
   settings.memory.max_total_tokens = 4096;
   settings.memory.max_running_requests = 1;
   settings.scheduler.disable_radix_cache = true;  // each round computes what the first did
