@@ -2,6 +2,8 @@
 // keep the pace of base/trial_pace.h.
 #pragma once
 
+#include <cstdint>
+
 namespace hocket {
 
 struct GateTuning {
@@ -10,7 +12,9 @@ struct GateTuning {
   int remembered = 15;    // steps in each median of times
   int ageing = 512;       // steps of a size after which half of its measurements is forgotten
   int few_keys = 1024;    // keys an answer; steps with fewer are of one size
-  double most_off = 2;    // times the median that a step without drafts counts as, at most
+  // Steps after which the time without drafts is measured again, at first and later.
+  uint64_t first_plain_age = 50, plain_age = 1000;
+  double most_off = 2;  // times the median that a step without drafts counts as, at most
 
   // When a number is believed.
   int few = 3;                    // measurements from which a cost counts as known

@@ -87,6 +87,7 @@ struct DraftRun {
   int keys = 512;               // length of each answer
   Making making = Making::asked;
   double noise = 0.02;  // relative, of each step's time
+  int slow_steps = 0;   // the first steps, which take twice as long
   uint32_t seed = 1;
 };
 
@@ -116,7 +117,7 @@ class DraftServer {
     bool follows = false;
   };
   Taken step() {
-    if (run_.making == Making::ahead && num_steps_++ % kStepsOfARequest == 0) replace_requests();
+    if (num_steps_++ % kStepsOfARequest == 0 && run_.making == Making::ahead) replace_requests();
     const bool follows = run_.making == Making::ahead && drafter_->prepare(gate_->ahead());
     for (size_t i = 0; i < asks_.size(); ++i)
       asks_[i] = {.seat = static_cast<int>(i),
@@ -142,6 +143,7 @@ class DraftServer {
     taken.follows = follows;
     taken.num_drafts = step.num_drafts;
     step.us = taken.us * std::normal_distribution<double>(1, run_.noise)(rng_);
+    if (num_steps_ <= run_.slow_steps) step.us *= 2;
     gate_->note_step(step);
     return taken;
   }

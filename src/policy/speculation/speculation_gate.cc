@@ -212,6 +212,15 @@ int SpeculationGate::choose(Record& record, int num_answers) {
   return usual.num_drafts;
 }
 
+// Returns true if the time without drafts is to be measured again. Where drafts were made ahead no
+// other step shows it, and if the machine became faster drafts seem to gain what it gained.
+bool SpeculationGate::is_plain_old(const Record& record) const {
+  if (record.costs.num_plain() < kGate.few) return true;
+  const uint64_t since = record.num_steps - record.last_plain;
+  return options_.drafter->is_ahead() &&
+         since >= std::clamp(record.num_steps / 2, kGate.first_plain_age, kGate.plain_age);
+}
+
 // Sets is_trial_ and returns the number to try, if the step is for a trial. A number is worth a
 // trial if it could be better than the usual one. None is tried if it is not known any more.
 int SpeculationGate::try_one(Record& record, const Judged& usual, int num_answers) {
@@ -221,7 +230,10 @@ int SpeculationGate::try_one(Record& record, const Judged& usual, int num_answer
     is_trial_ = true;
     return std::min(trial_drafts_, most);
   }
-  if (!pace_.may_begin(record.trials_left > 0) || credit_ <= 0) return 0;
+  if (!pace_.may_begin(record.trials_left > 0)) return 0;
+  const bool shows_plain =
+      (usual.num_drafts > 0 || options_.drafter->is_ahead()) && is_plain_old(record);
+  if (credit_ <= 0 && !shows_plain) return 0;
   const double share =
       options_.drafter->is_ahead() ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
   double most_hoped = usual.gain + kGate.certain;
@@ -234,7 +246,7 @@ int SpeculationGate::try_one(Record& record, const Judged& usual, int num_answer
       continue;
     most_hoped = judged.hoped, tried = candidate.num_drafts;
   }
-  if (usual.num_drafts > 0 && record.costs.num_plain() < kGate.few) tried = 0;
+  if (shows_plain) tried = 0;
   if (tried < 0) return 0;
   pace_.begin();
   trial_of_ = &record, trial_drafts_ = tried, is_trial_ = true;
@@ -303,7 +315,10 @@ void SpeculationGate::note_step(const Step& step) {
   if (is_trial) ++record.num_trial_steps, --record.trials_left;
   if (record.num_steps % static_cast<uint64_t>(kGate.ageing) == 0) record.costs.age();
   const StepShape shape{.decode_rows = step.num_answers, .keys = step.keys};
-  if (is_plain) note_plain(record, shape, step.us);
+  if (is_plain) {
+    record.last_plain = record.num_steps;
+    note_plain(record, shape, step.us);
+  }
   const double reference_us = to_us(plain_times_.predict(shape));
   if (reference_us <= 0) return;
   if (!is_cold && (is_plain || step.num_drafts > 0))
@@ -316,9 +331,9 @@ void SpeculationGate::note_step(const Step& step) {
 }
 
 // Books the time that a step has gained or lost. Trials, and rows that were computed for later
-// drafts, pay out of the credit. Drafts that were made ahead for the usual steps pay into it, so that
-// those who gain may go on a while where they do not. Of them the credit counts those that were
-// expected to hold, because a run of bad luck would end their making for long.
+// drafts, pay out of the credit. Drafts that were made ahead for the usual steps pay into it, so
+// that those who gain may go on a while where they do not. Of them the credit counts those that
+// were expected to hold, because a run of bad luck would end their making for long.
 void SpeculationGate::note_gain(const Record& record, const Step& step, bool is_trial) {
   const double tokens = static_cast<double>(step.num_tokens) / step.num_answers;
   const double gained_us = record.plain_us * (step.num_drafts > 0 ? tokens : 1) - step.us;

@@ -105,6 +105,7 @@ class SpeculationGate {
     int trials_left = kGate.first_trials;         // steps of trials that need not be rare
     double plain_us = 0;                          // time that its last step takes without drafts
     uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
+    uint64_t last_plain = 0;  // num_steps at its last step without drafts
     GateChoice usual, best;
   };
   // Drafts that were made anyway: whether they hold is seen in the tokens that follow.
@@ -133,6 +134,7 @@ class SpeculationGate {
   void compare(Peek& peek, const DraftAsk& ask);
   void list_candidates(int most_rows);
   int choose(Record& record, int num_answers);
+  bool is_plain_old(const Record& record) const;
   int try_one(Record& record, const Judged& usual, int num_answers);
   Judged judge(const Record& record, int num_answers, const Candidate& candidate) const;
   void choose_ahead(Record& record, std::span<const GateAsk> asks, int most_rows);

@@ -70,14 +70,16 @@ TEST_P(EveryServer, LosesNoPercentAgainstNoDrafts) {
                   });
 }
 
+// A drafter that follows also rests now and then, to show the time without it.
 TEST_P(EveryServer, ReachesTheBestFixedNumber) {
+  const double least_mean = std::get<2>(GetParam()) == Making::ahead ? 0.965 : 0.97;
   for_each_server(
       [](DraftServer& server) {
         server.rate_of(500);
         return server.rate_of(1500) / server.best_fixed_rate();
       },
-      [](const Values& ratios) {
-        EXPECT_GE(ratios.mean, 0.97);
+      [&](const Values& ratios) {
+        EXPECT_GE(ratios.mean, least_mean);
         EXPECT_GE(ratios.least, 0.95);
       });
 }
@@ -239,19 +241,29 @@ TEST(Gate, ADrafterThatFollowsRestsIfNoDraftPays) {
 }
 
 TEST(Gate, ADrafterThatFollowsGoesOnWhileDraftsPay) {
-  DraftServer server({.machine = {.fixed_us = 5000}, .chances = equal(4, 0.9), .making = Making::ahead});
+  DraftServer server(
+      {.machine = {.fixed_us = 5000}, .chances = equal(4, 0.9), .making = Making::ahead});
   steps_followed(server, 200);
   EXPECT_GT(steps_followed(server, 1000), 980);
   EXPECT_GT(server.gate().state().totals.gained_us, 0);
 }
 
+// Without the times of later steps without drafts, these would seem to gain what the machine does.
+TEST(Gate, AMachineThatBecomesFasterDoesNotMakeDraftsPay) {
+  DraftServer server({.chances = equal(1, 0.2), .making = Making::ahead, .slow_steps = 12});
+  steps_followed(server, 300);
+  EXPECT_GT(server.rate_of(1000), 0.98 * server.fixed_rate(0));
+}
+
 // Drafts are made for the step after the one that is offered, all of the set number.
 TEST(Gate, SaysAheadWhatToMake) {
-  SpeculationGate gate({.drafter = std::make_unique<testing::ChanceDrafter>(equal(1, 1), Making::ahead, 1),
-                        .fixed = 3});
+  SpeculationGate gate(
+      {.drafter = std::make_unique<testing::ChanceDrafter>(equal(1, 1), Making::ahead, 1),
+       .fixed = 3});
   EXPECT_TRUE(gate.ahead().follows);
   EXPECT_EQ(gate.ahead().depth, 3);
-  SpeculationGate open({.drafter = std::make_unique<testing::ChanceDrafter>(equal(1, 1), Making::ahead, 1)});
+  SpeculationGate open(
+      {.drafter = std::make_unique<testing::ChanceDrafter>(equal(1, 1), Making::ahead, 1)});
   EXPECT_TRUE(open.ahead().follows);  // the first prompts are followed
   EXPECT_EQ(open.ahead().depth, 0);
   const std::vector<TokenId> tokens(10);
