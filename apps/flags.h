@@ -39,6 +39,7 @@ std::vector<FlagGroup> model_flags(ServerSettings& settings);
 // Returns the flags for hiding exchanges between ranks.
 FlagGroup overlap_flags(ServerSettings& settings);
 // Returns the flags for guessing tokens.
+FlagGroup overlap_flags(ServerSettings& settings);
 FlagGroup speculation_flags(ServerSettings& settings);
 
 // Returns the flags for parsing tool calls and reasoning in answers.

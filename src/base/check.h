@@ -80,7 +80,7 @@ inline std::string sentence(const char* condition, const Verdict& v) {
 }  // namespace check_detail
 }  // namespace hocket
 
-// <=> binds more tightly than every comparison and less tightly than arithmetic, so it takes the left side alone.
+// <=> binds more tightly than comparisons, less tightly than arithmetic: it takes the left side.
 #define HOCKET_CHECK(condition)                                                                \
   do {                                                                                         \
     if (auto hocket_verdict =                                                                  \

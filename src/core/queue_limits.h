@@ -45,7 +45,8 @@ inline constexpr WithNumber kForwarded{"{} requests are with other ranks", kRetr
 inline constexpr WithNumber kLiveTexts{"{} texts are under way", kRetryAfter};
 // engine: --max-queued-requests of all ranks together, and half of it for a request's later texts
 inline constexpr WithNumbers kLaterTexts{
-    "{} texts wait already; the second and later texts of a request may wait only below {}, half of the queue",
+    "{} texts wait already; the second and later texts of a request may wait only below {}, half "
+    "of the queue",
     "ask again later, send fewer texts in a request, or raise --max-queued-requests"};
 inline constexpr WithNumbers kRequests{"{} requests are waiting already, the limit is {}",
                                        "ask again later, or raise --max-queued-requests"};

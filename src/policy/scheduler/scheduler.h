@@ -50,8 +50,8 @@ struct SchedulerOptions {
   int window_tokens = 0;
   int most_forced = kMostForcedTokens;  // tokens that a grammar forces at once
   int max_running_requests = 256;
-  // Most rows of answers in a step, drafts and forced tokens included. A smaller number is raised to
-  // max_running_requests.
+  // Most rows of answers in a step, drafts and forced tokens included. A smaller number is raised
+  // to max_running_requests.
   int max_answer_rows = 0;
   int max_queued_requests = 1024;
   int64_t max_queued_tokens = 0;   // 0: no limit

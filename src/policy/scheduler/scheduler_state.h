@@ -16,7 +16,7 @@
 
 #include "policy/cache/page_allocator.h"
 #include "policy/cache/radix_cache.h"
-#include "policy/scheduler/batches_in_flight.h"
+#include "policy/scheduler/batch_pair.h"
 #include "policy/scheduler/new_token_ratio.h"
 #include "policy/scheduler/prefill_adder.h"
 #include "policy/scheduler/running_batch.h"
@@ -130,7 +130,7 @@ struct Scheduler::State {
   std::vector<std::unique_ptr<Request>> leaving;  // ended requests with rows in flight
   std::vector<std::unique_ptr<Request>> finished;
 
-  BatchesInFlight batches;
+  BatchPair batches;
   Batch* batch = nullptr;           // the batch that schedule() makes
   bool retraction_pending = false;  // true: a request must lose its pages once nothing is in flight
   NewTokenRatio ratio;

@@ -31,7 +31,7 @@ Result<TlsIdentity> load_tls(const TlsFiles& files) {
     log::warning("the certificate {} has expired; renew it and send SIGHUP", files.certificate);
   else if (identity.days_left < kWarnDaysBeforeExpiry)
     log::warning("the certificate {} expires in {:.1f} days; renew it and send SIGHUP",
-              files.certificate, identity.days_left);
+                 files.certificate, identity.days_left);
   return identity;
 }
 

@@ -13,7 +13,7 @@
 
 namespace hocket {
 
-class BatchesInFlight {
+class BatchPair {
  public:
   void reserve(size_t num_slices) {
     for (Batch& one : batches_) {
