@@ -104,6 +104,8 @@ std::vector<Option> compute_options() {
       option("ep-link-gbit", kParallel, &Parallel::ep_link_gbit),
       option("ep-link-latency-us", kParallel, &Parallel::ep_link_latency_us),
       option("overlap", kParallel, &Parallel::overlap),
+      option("overlap-order-prefill", kParallel, &Parallel::overlap_order_prefill),
+      option("overlap-order-decode", kParallel, &Parallel::overlap_order_decode),
       option("overlap-plan", kParallel, &Parallel::overlap_plan),
   };
 }

@@ -38,12 +38,14 @@ void ModuleDrafter::draft(std::span<DraftAsk> asks) {
   }
 }
 
-// A request without a seat gets one at the commit, and is followed.
+// A prompt without a seat gets one at the commit, and is followed.
 void ModuleDrafter::plan(const Batch& batch, const Speculation& seats) {
   const SpeculationGate::Ahead ahead = seats.ahead();
   const bool any = std::ranges::any_of(batch.slices, [&](const Slice& slice) {
-    const int seat = seats.seat_of(slice.request->id);
-    return seat < 0 || follows(seat);
+    const Request& request = *slice.request;
+    if (const int seat = seats.seat_of(request.id); seat >= 0) return follows(seat);
+    // A prompt whose answer goes on gets a seat at the commit.
+    return request.state == Request::State::prefilling && request.new_tokens_left() > 0;
   });
   num_passes_ = any && ahead.follows ? std::clamp(ahead.depth, 1, num_drafts_) : 0;
   num_wanted_ = num_passes_ > 0 ? std::min(ahead.depth, num_drafts_) : 0;

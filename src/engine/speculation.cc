@@ -61,6 +61,7 @@ void Speculation::offer(std::span<DraftOffer> answers, int most_rows) {
     if (seat >= 0) seated_[static_cast<size_t>(seat)] = &request;
     asks_.push_back({.seat = seat, .tokens = request.tokens, .most = answer.most});
   }
+  if (grammars_ != nullptr) grammars_->begin_checks();
   gate_.offer(keys, asks_, most_rows);
   size_t num_drafts = 0;
   // A draft that its grammar forbids fails for sure. Only those to be verified are worth the check.

@@ -196,7 +196,7 @@ def see_loss(fault, ranks, streams, row, began, lasts_s):
         assert stream.error if fault.alive or fault.stopped else stream.cut, f"at {name}: {stream.tells()}"
     ranks.wait_ready(BACK_S)
     row.recovered = f"{time.monotonic() - ended:.2f} s"
-    for stream, text in zip(streams, texts_of_one_rank(ranks.num_ranks, STREAMS, STREAM_TOKENS)):
+    for stream, text in zip(streams, texts_of_one_rank(STREAMS, STREAM_TOKENS)):
         assert text.startswith(stream.text), f"a stream said something else before it ended: {stream.tells()}"
 
 

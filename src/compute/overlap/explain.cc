@@ -68,16 +68,18 @@ std::string decision_text(const PlanRecord& record, const OrderTable& orders) {
                                     : why_not_two(record.found.reason));
 }
 
-std::string forced_text(const PlanRecord& record, const std::string& flag) {
-  const std::array<double, kNumPlanKinds> least = record.least_us();
-  PlanKind best = record.played.kind;
-  for (const PlanKind kind : {PlanKind::none, PlanKind::single_batch, PlanKind::two_batch})
-    if (least[index_of(kind)] > 0 && least[index_of(kind)] < least[index_of(best)]) best = kind;
-  const bool is_two = flag.ends_with("two-batch-overlap") && best != PlanKind::two_batch;
-  return fmt::format("{} costs {:.0f} % at {}: {}", flag, 100 * record.cost(),
+std::string forced_text(const PlanRecord& record, const OverlapChoice& choice,
+                        const OrderTable& orders) {
+  const Candidate* best = nullptr;
+  for (const Candidate& candidate : record.found.best_of)
+    if (candidate.step_us > 0 && (best == nullptr || candidate.step_us < best->step_us))
+      best = &candidate;
+  const bool is_two =
+      choice.mode == OverlapChoice::Mode::two_batch && best->kind != PlanKind::two_batch;
+  return fmt::format("{} costs {:.0f} % at {}: {}", choice.flag, 100 * record.cost(),
                      bucket_name(record.border),
                      is_two ? why_not_two(record.found.reason)
-                            : fmt::format("{} would be faster", plan_kind_name(best)));
+                            : fmt::format("{} would be faster", describe(best->plan, orders)));
 }
 
 std::string why_not_two(const SearchReason& reason) {

@@ -37,7 +37,8 @@ OverlapDecision decision_of(const PlanRecord& record, const OrderTable& orders);
 std::string decision_text(const PlanRecord& record, const OrderTable& orders);
 // Returns the cost of a plan that `flag` forces: "--enable-two-batch-overlap costs 4 % at decode,
 // 64 rows: experts too small to cover dispatch".
-std::string forced_text(const PlanRecord& record, const std::string& flag);
+std::string forced_text(const PlanRecord& record, const OverlapChoice& choice,
+                        const OrderTable& orders);
 // Returns why two halves do not gain more: "experts too small to cover dispatch".
 std::string why_not_two(const SearchReason& reason);
 // Says why the best plan is the best: "two halves predicted -4 %: experts too small to cover

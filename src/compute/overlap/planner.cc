@@ -205,7 +205,8 @@ std::optional<Planner::LogLine> Planner::take_log_line(bool with_changes) {
   if (record == records_.end()) return std::nullopt;
   record->has_log_line = false, record->is_logged = true;
   if (is_automatic(*record)) return LogLine{.text = decision_text(*record, *options_.orders)};
-  return LogLine{.text = forced_text(*record, choice_for(*record).flag), .is_warning = true};
+  return LogLine{.text = forced_text(*record, choice_for(*record), *options_.orders),
+                 .is_warning = true};
 }
 
 PlannerState Planner::state() const {

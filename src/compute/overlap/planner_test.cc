@@ -296,10 +296,14 @@ TEST_F(PlannerTest, ForcedKindsArePlayedAndWhatTheyCostIsSaid) {
               ::testing::MatchesRegex("--enable-two-batch-overlap costs [0-9]+ % at decode, 64 "
                                       "rows: .+"));
   EXPECT_THAT(
+      log_line_of({.mode = Mode::two_batch, .flag = "--overlap two-batch"}, PlanKind::two_batch),
+      ::testing::MatchesRegex("--overlap two-batch costs [0-9]+ % at decode, 64 rows: "
+                              "nothing to hide.+"));
+  EXPECT_THAT(
       log_line_of({.mode = Mode::order, .order = lightllm, .flag = "--overlap lightllm-decode"},
                   PlanKind::two_batch),
       ::testing::MatchesRegex("--overlap lightllm-decode costs [0-9]+ % at decode, 64 "
-                              "rows: .+ would be faster"));
+                              "rows: single-batch, shared under combine would be faster"));
   machine.link_gbit = 0.5, machine.weights_share = 0;
   EXPECT_EQ(log_line_of({.mode = Mode::two_batch}, PlanKind::two_batch), "");
   log_line_of({.mode = Mode::single_batch}, PlanKind::single_batch);

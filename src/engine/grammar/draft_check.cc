@@ -7,21 +7,17 @@
 #include <vector>
 
 namespace hocket {
-namespace {
 
-// The load of the machine must not decide.
-Duration processor_time() {
+Duration thread_processor_time() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
-}  // namespace
-
 size_t DraftCheck::num_allowed(std::span<const TokenId> generated,
                                std::span<const TokenId> drafts) {
   const Watch watch(*this, generated.size() - num_taken_);
-  if (!catch_up(generated)) return drafts.size();
+  if (!catch_up(generated, watch)) return drafts.size();
   // The library has no limit of its own for this, so it is asked for a few tokens first.
   for (size_t asked = std::min<size_t>(1, drafts.size());;
        asked = std::min(2 * asked, drafts.size())) {
@@ -34,25 +30,26 @@ size_t DraftCheck::num_allowed(std::span<const TokenId> generated,
 
 size_t DraftCheck::forced(std::span<const TokenId> generated, std::span<TokenId> out) {
   const Watch watch(*this, generated.size() - num_taken_);
-  if (!catch_up(generated)) return 0;
+  if (!catch_up(generated, watch)) return 0;
   const std::vector<TokenId> run = matcher_->forced();
   const size_t count = std::min(run.size(), out.size());
   std::copy_n(run.begin(), count, out.begin());
   return count;
 }
 
-bool DraftCheck::catch_up(std::span<const TokenId> generated) {
+bool DraftCheck::catch_up(std::span<const TokenId> generated, const Watch& watch) {
   for (; matcher_ && num_taken_ < generated.size(); ++num_taken_)
-    if (!matcher_->accept(generated[num_taken_])) matcher_.reset();
+    if (watch.is_over() || !matcher_->accept(generated[num_taken_])) matcher_.reset();
   return matcher_.has_value();
 }
 
 DraftCheck::Watch::Watch(DraftCheck& check, size_t num_new)
     : check_(check),
-      end_(processor_time() + kDraftCheckTime + static_cast<int64_t>(num_new) * kTakeTime) {}
+      end_(thread_processor_time() + kDraftCheckTime +
+           static_cast<int64_t>(std::min(num_new, kMostTimed)) * kTakeTime) {}
 
 bool DraftCheck::Watch::is_over() const {
-  return processor_time() > end_;
+  return thread_processor_time() > end_;
 }
 
 DraftCheck::Watch::~Watch() {

@@ -17,10 +17,15 @@ namespace hocket {
 
 // Limits of the bytes that one such matcher, and those of all answers of a rank, may hold. Beyond
 // either, drafts are not checked, and sampling alone refuses them. The same goes for an answer once
-// a check took more of the processor's time, as the engine's thread has others to serve.
+// a check took more of the processor's time, as the engine's thread has others to serve, and for
+// the rest of a step once its checks took kDraftChecksTime together.
 inline constexpr size_t kDraftCheckBytes = 8 << 20;
 inline constexpr size_t kDraftChecksBytes = 128 << 20;
 inline constexpr Duration kDraftCheckTime = std::chrono::milliseconds(5);
+inline constexpr Duration kDraftChecksTime = std::chrono::milliseconds(20);
+
+// Returns the processor's time that this thread has used: the load of the machine must not decide.
+Duration thread_processor_time();
 
 class DraftCheck {
  public:
@@ -31,10 +36,15 @@ class DraftCheck {
   size_t num_allowed(std::span<const TokenId> generated, std::span<const TokenId> drafts);
   // Writes the tokens that must follow; returns how many, 0 if there is a choice. May allocate.
   size_t forced(std::span<const TokenId> generated, std::span<TokenId> out);
+  // The matcher is deleted, so nothing can be told any more.
+  void give_up() { matcher_.reset(); }
   size_t num_bytes() const { return matcher_ ? matcher_->num_bytes() : 0; }
 
  private:
-  static constexpr Duration kTakeTime = std::chrono::microseconds(200);  // more for each new token
+  // More time for each new token, up to as many: a longer answer that was not followed from its
+  // begin is given up.
+  static constexpr Duration kTakeTime = std::chrono::microseconds(200);
+  static constexpr size_t kMostTimed = 64;
   // Gives the matcher up at its end if the call took too long, or made it too large.
   class Watch {
    public:
@@ -48,7 +58,7 @@ class DraftCheck {
     DraftCheck& check_;
     const Duration end_;  // in processor time of the thread
   };
-  bool catch_up(std::span<const TokenId> generated);
+  bool catch_up(std::span<const TokenId> generated, const Watch& watch);
 
   std::optional<GrammarMatcher> matcher_;  // null: it can tell nothing any more
   size_t num_taken_ = 0;                   // tokens of the answer that the matcher has taken

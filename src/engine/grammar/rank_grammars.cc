@@ -60,9 +60,10 @@ AnswerGrammar* RankGrammars::find(const Request& request) const {
   return found->second.grammar.get();
 }
 
-// Returns null if checking would take too much memory. A retracted request keeps its matcher, since
-// its tokens stay.
+// Returns null if checking would take too much memory or time. A retracted request keeps its
+// matcher, since its tokens stay.
 DraftCheck* RankGrammars::check_for(Following& mine) {
+  if (thread_processor_time() > checks_end_) return nullptr;
   if (mine.check != nullptr) return mine.check.get();
   const auto compiled = mine.grammar->compiled();
   if (compiled == nullptr || compiled->num_bytes() > kDraftCheckBytes ||
@@ -73,8 +74,10 @@ DraftCheck* RankGrammars::check_for(Following& mine) {
 }
 
 void RankGrammars::count_check(Following& mine) {
-  check_bytes_ -= std::exchange(mine.check_bytes, mine.check->num_bytes());
-  check_bytes_ += mine.check_bytes;
+  const size_t others = check_bytes_ - mine.check_bytes;
+  if (others + mine.check->num_bytes() > kDraftChecksBytes) mine.check->give_up();
+  mine.check_bytes = mine.check->num_bytes();
+  check_bytes_ = others + mine.check_bytes;
 }
 
 size_t RankGrammars::num_allowed(const Request& request, std::span<const TokenId> drafts) {

@@ -32,8 +32,11 @@ class RankGrammars {
   Result<bool> ready(const Request& request);
   // Returns the request's grammar; null for free text. Pre: ready() returned true. Thread: engine.
   AnswerGrammar* find(const Request& request) const;
+  // A step begins that may check drafts: its checks get kDraftChecksTime together. Thread: engine.
+  void begin_checks() { checks_end_ = thread_processor_time() + kDraftChecksTime; }
   // Returns how many of the drafts the request's grammar would let through, one behind the other;
-  // all of them if it has none, or if checking them would take too much memory. Thread: engine.
+  // all of them if it has none, or if checking them would take too much memory or time. Thread:
+  // engine.
   size_t num_allowed(const Request& request, std::span<const TokenId> drafts);
   // Writes the tokens that the request's grammar forces next; returns how many. Thread: engine.
   size_t forced(const Request& request, std::span<TokenId> out);
@@ -58,6 +61,7 @@ class RankGrammars {
   const std::function<void()> wake_;
   std::unordered_map<RequestId, Following> following_;
   size_t check_bytes_ = 0;  // those of all
+  Duration checks_end_{};   // in processor time of the engine's thread
   Mailbox<std::shared_ptr<AnswerGrammar>> ahead_;
   Thread thread_;
 };

@@ -221,6 +221,13 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
                             .from = s.speculation.algorithm,
                             .to = "none",
                             .why = speculation.why_off});
+  if (const int drafts = s.speculation.num_steps;
+      drafts > speculation.most_drafts && speculation.most_drafts > 0)
+    plan.changes.push_back({.flag = "--speculative-num-steps",
+                            .from = std::to_string(drafts),
+                            .to = std::to_string(speculation.most_drafts),
+                            .why = "the model's own module reads the model's rows only, so it has "
+                                   "no row of its own to guess a second token from"});
   plan.chunk_tokens = s.scheduler.chunked_prefill_size != 0 ? s.scheduler.chunked_prefill_size
                       : q.isa >= Isa::amx || q.placement != nullptr ? kTileChunk
                                                                     : kLaneChunk;

@@ -15,17 +15,11 @@ double sum(const StageTimes& times) {
   return all;
 }
 
-// Returns the number of experts of each node whose sum travels. Groups that are too few for so many
-// ranks count as one an expert, as choose_model_form() would have it.
-std::vector<int> node_sizes(const ModelChoice& choice, int num_ranks) {
-  const int experts = choice.model.moe.num_experts;
-  if (experts == 0) return {};
-  const int ranks = std::min(num_ranks, experts);
-  const int groups = choice.combine_groups >= ranks ? choice.combine_groups : experts;
-  const Placement placement = *Placement::contiguous(experts, ranks, groups);
-  const CombineNodes nodes(placement, groups);
+// Returns the number of experts of each node whose sum travels.
+std::vector<int> node_sizes(const Placement& placement, int num_experts, int num_groups) {
+  const CombineNodes nodes(placement, num_groups);
   std::vector<int> sizes;
-  for (int expert = 0; expert < experts; ++expert) {
+  for (int expert = 0; expert < num_experts; ++expert) {
     if (expert == 0 || nodes.node_of(expert) != nodes.node_of(expert - 1)) sizes.push_back(0);
     ++sizes.back();
   }
@@ -41,8 +35,16 @@ StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
       question_(question),
       prompt_role_(choice.prompt_role),
       num_moe_(static_cast<int>(std::ranges::count(model_.layer_is_moe, true))) {
-  for (const int size : node_sizes(choice, question.num_ranks))
-    results_a_row_ += probability_of_part(size);
+  if (const int experts = model_.moe.num_experts; experts > 0) {
+    // Groups that are too few for so many ranks count as one an expert, as choose_model_form()
+    // would have it.
+    const int ranks = std::min(question.num_ranks, experts);
+    const int groups = choice.combine_groups >= ranks ? choice.combine_groups : experts;
+    const Placement placement = *Placement::contiguous(experts, ranks, groups);
+    for (const int size : node_sizes(placement, experts, groups))
+      results_a_row_ += probability_of_part(size);
+    fullest_share_ = static_cast<double>(placement.most_experts()) / experts;
+  }
   const WeightPart head = model_.tie_word_embeddings ? WeightPart::embedding : WeightPart::head;
   head_bytes_ = static_cast<double>(cost_.part(head).bytes);
   const int64_t row = round_up(model_.hidden_size, kBlockK) * size_of(choice.dtype);
@@ -164,11 +166,12 @@ StageTimes StageForecast::at(const Bucket& bucket) const {
   return times;
 }
 
-// The rows of all ranks hit the experts of one rank.
+// The rows of all ranks hit the experts of one rank. The step waits for the rank with most experts.
 double StageForecast::experts_us(double rows) const {
   const double chosen = static_cast<double>(model_.moe.top_k) / model_.moe.num_experts;
   const double hit = 1 - std::pow(1 - chosen, rows * question_.num_ranks);
-  return stage_us(Op::experts, rows, num_moe_, hit / question_.num_ranks);
+  return stage_us(Op::experts, rows * question_.num_ranks * fullest_share_, num_moe_,
+                  hit * fullest_share_);
 }
 
 double StageForecast::other_us(const Bucket& bucket) const {

@@ -69,6 +69,7 @@ class StageForecast final : public StageModel {
   TokenRole prompt_role_ = TokenRole::prompt;
   double head_bytes_ = 0;
   int num_moe_ = 0;
+  double fullest_share_ = 1;  // part of the experts that the rank with most of them holds
   double results_a_row_ = 0;  // the mean number of sums that come back for a row of a prompt
   // Bytes of a row: to its experts, from them, and its lists in a counted dispatch.
   double sent_row_ = 0, result_row_ = 0, lists_ = 0;

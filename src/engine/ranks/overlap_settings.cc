@@ -55,8 +55,8 @@ PlanKind kind_forced_by(const OverlapChoice& choice, const OrderTable& orders) {
   }
 }
 
-// Applies --enable-two-batch-overlap or --enable-single-batch-overlap to a phase that nothing else
-// forces. Errors: bad_value: --overlap, or the phase's own flag, names another kind.
+// Applies --enable-two-batch-overlap or --enable-single-batch-overlap to --overlap.
+// Errors: bad_value: it names another kind.
 Result<void> force_kind(OverlapChoice& choice, PlanKind kind, const OrderTable& orders) {
   const std::string_view wanted = plan_kind_name(kind);
   if (choice.mode == Mode::automatic) {
@@ -87,14 +87,23 @@ std::string name_of(const OverlapChoices& choices, const OrderTable& orders) {
   return prefill == decode ? prefill : fmt::format("prefill {}, decode {}", prefill, decode);
 }
 
-// Drops the choice of overlap, because a single rank sends no rows.
+// Drops the choices of overlap, because a single rank sends no rows.
 void drop(OverlapSettings& overlap) {
-  overlap.changes.push_back({.flag = "--overlap",
-                             .from = overlap.name,
-                             .to = "none",
-                             .why = "one rank sends nothing that could be hidden; --ep-size 2 or "
-                                    "more has an exchange"});
-  for (OverlapChoice& choice : overlap.choices) choice = {.mode = Mode::none};
+  for (OverlapChoice& choice : overlap.choices) {
+    const size_t space = choice.flag.find(' ');  // "--overlap four-phase", "--enable-..-overlap"
+    const bool has_value = space != std::string::npos;
+    SettingChange change{.flag = choice.flag.substr(0, space),
+                         .from = has_value ? choice.flag.substr(space + 1) : "on",
+                         .to = has_value ? "none" : "off",
+                         .why =
+                             "one rank sends nothing that could be hidden; --ep-size 2 or more "
+                             "has an exchange"};
+    const bool is_said = std::ranges::find(overlap.changes, change.flag, &SettingChange::flag) !=
+                         overlap.changes.end();
+    const bool forces = choice.mode != Mode::automatic && choice.mode != Mode::none;
+    if (forces && !is_said) overlap.changes.push_back(std::move(change));
+    choice = {.mode = Mode::none};
+  }
   overlap.name = "none";
 }
 
@@ -125,13 +134,15 @@ Result<OverlapSettings> choose_overlap(const ParallelSettings& s) {
     both = orders.user_begin() < orders.size() ? orders.at(orders.user_begin()).name : "auto";
   const std::array own = {std::pair{"overlap-order-prefill", &s.overlap_order_prefill},
                           std::pair{"overlap-order-decode", &s.overlap_order_decode}};
+  HOCKET_TRY(OverlapChoice of_both, named("overlap", both, orders));
+  if (single || two)
+    HOCKET_TRY_VOID(
+        force_kind(of_both, two ? PlanKind::two_batch : PlanKind::single_batch, orders));
   for (size_t phase = 0; phase < own.size(); ++phase) {
     const auto [flag, name] = own[phase];
-    OverlapChoice& choice = overlap.choices[phase];
-    HOCKET_TRY(choice, name->empty() ? named("overlap", both, orders) : named(flag, *name, orders));
-    if (single || two)
-      HOCKET_TRY_VOID(
-          force_kind(choice, two ? PlanKind::two_batch : PlanKind::single_batch, orders));
+    overlap.choices[phase] = of_both;
+    if (name->empty()) continue;
+    HOCKET_TRY(overlap.choices[phase], named(flag, *name, orders));
   }
   overlap.name = name_of(overlap.choices, orders);
   const bool forces = std::ranges::any_of(overlap.choices, [](const OverlapChoice& choice) {

@@ -121,12 +121,20 @@ TEST(OverlapSettings, EachPhaseMayHaveItsOwn) {
   expect_refused([](auto& s) { s.overlap_order_decode = "lightllm-decod"; },
                  "--overlap-order-decode lightllm-decod is not",
                  "--overlap-order-decode lightllm-decode");
+  // A phase's own flag comes before those of both, `auto` and `none` too.
+  const OverlapSettings own = chosen([](auto& s) {
+    s.overlap_order_prefill = "none";
+    s.overlap_order_decode = "auto";
+    s.enable_two_batch_overlap = true;
+  });
+  EXPECT_EQ(own.choices[0].mode, Mode::none);
+  EXPECT_EQ(own.choices[1].mode, Mode::automatic);
   expect_refused(
       [](auto& s) {
-        s.overlap_order_prefill = "none";
-        s.enable_two_batch_overlap = true;
+        s.overlap = "four-fase";
+        s.overlap_order_prefill = s.overlap_order_decode = "none";
       },
-      "--overlap-order-prefill none and --enable-two-batch-overlap", "--overlap two-batch");
+      "--overlap four-fase", "four-phase");
 }
 
 TEST(OverlapSettings, WhatContradictsIsRefused) {
@@ -162,6 +170,13 @@ TEST(OverlapSettings, OneRankHidesNothingAndSaysSo) {
     EXPECT_EQ(made->changes[0].from, name);
     EXPECT_EQ(made->changes[0].to, "none");
   }
+  const auto decode = choose_overlap({.ep_size = 1, .overlap_order_decode = "four-phase"});
+  ASSERT_EQ(decode->changes.size(), 1u);
+  EXPECT_EQ(decode->changes[0].flag, "--overlap-order-decode");
+  EXPECT_EQ(decode->changes[0].from, "four-phase");
+  const auto flag = choose_overlap({.ep_size = 1, .enable_two_batch_overlap = true});
+  ASSERT_EQ(flag->changes.size(), 1u);
+  EXPECT_EQ(flag->changes[0].flag, "--enable-two-batch-overlap");
   EXPECT_TRUE(choose_overlap({.ep_size = 1})->changes.empty());
   EXPECT_TRUE(choose_overlap({.ep_size = 1, .overlap = "none"})->changes.empty());
   // A wrong name is refused anyway.

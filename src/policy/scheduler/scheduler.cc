@@ -239,6 +239,8 @@ std::vector<std::unique_ptr<Request>> Scheduler::take_finished() {
   return std::exchange(state_->finished, {});
 }
 size_t Scheduler::continuation(const Request& request, std::span<TokenId> out) const {
+  // Until its prompt is committed, a request's lease may reach into a page that it copied.
+  if (request.state != Request::State::running) return 0;
   const auto rest = std::span(request.tokens).subspan(static_cast<size_t>(request.lease.len()));
   return state_->cache.continuation(request.cache_namespace, request.lease, rest, out);
 }

@@ -73,6 +73,8 @@ Json model_settings(const ServerSettings& s) {
           {"ep_link_gbit", s.parallel.ep_link_gbit},
           {"ep_link_latency_us", s.parallel.ep_link_latency_us},
           {"overlap", s.parallel.overlap},
+          {"overlap_order_prefill", s.parallel.overlap_order_prefill},
+          {"overlap_order_decode", s.parallel.overlap_order_decode},
           {"overlap_plan", s.parallel.overlap_plan},
           {"enable_two_batch_overlap", s.parallel.enable_two_batch_overlap},
           {"enable_single_batch_overlap", s.parallel.enable_single_batch_overlap},
