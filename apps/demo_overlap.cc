@@ -118,7 +118,7 @@ Result<std::array<DemoRun, 2>> compare(const ServerSettings& settings) {
 }  // namespace
 
 Result<void> show_overlap(ServerSettings settings) {
-  settings.http.port = 0;
+  settings.http.host = "127.0.0.1", settings.http.port = 0;  // only this demo asks them
   settings.parallel.ep_size = 2;
   settings.parallel.ep_link_gbit = kLinkGbit;
   settings.parallel.ep_link_latency_us = kLinkLatencyUs;

@@ -68,7 +68,7 @@ Result<void> compare_tellings(const ServerSettings& settings) {
 }  // namespace
 
 Result<void> show_speculation(ServerSettings settings) {
-  settings.http.port = 0;
+  settings.http.host = "127.0.0.1", settings.http.port = 0;  // only this demo asks them
   settings.parallel.ep_size = 1;
   settings.compute.num_threads = 1;  // more cores would mostly wait: the model is small
   settings.memory.max_total_tokens = 4096;

@@ -70,10 +70,10 @@ std::string decision_text(const PlanRecord& record, const OrderTable& orders) {
 
 std::string forced_text(const PlanRecord& record, const OverlapChoice& choice,
                         const OrderTable& orders) {
-  const Candidate* best = nullptr;
-  for (const Candidate& candidate : record.found.best_of)
-    if (candidate.step_us > 0 && (best == nullptr || candidate.step_us < best->step_us))
-      best = &candidate;
+  const Correction correction(record);
+  const auto best = std::ranges::min_element(
+      record.found.candidates, {},
+      [&](const Candidate& candidate) { return correction.of(candidate).us; });
   const bool is_two =
       choice.mode == OverlapChoice::Mode::two_batch && best->kind != PlanKind::two_batch;
   return fmt::format("{} costs {:.0f} % at {}: {}", choice.flag, 100 * record.cost(),

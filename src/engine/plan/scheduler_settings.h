@@ -34,7 +34,7 @@ struct SpeculationChoice {
   int most_drafts = 0;             // an answer in a step; 0: no speculation
   std::optional<int> fixed = {};   // every answer gets so many; else they are chosen
   bool by_module = false;          // the model's own module for multi-token prediction guesses
-  std::string algorithm = "none";  // NEXTN or NGRAM if `auto` was asked for
+  std::string algorithm = "none";  // NEXTN, NGRAM or none; `auto` is decided
   std::string why_off = {};        // not empty: speculation was asked for, but is off
 };
 // Chooses by --speculative-algorithm, --speculative-num-steps, --speculative-num-draft-tokens and
