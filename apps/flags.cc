@@ -243,6 +243,16 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
         {"max-running-requests", &s.memory.max_running_requests,
          "requests decoded together, of each rank; 0: planned", ""},
         {"kv-cache-dtype", &s.memory.kv_cache_dtype, "auto (that of --dtype) or int8", ""},
+        {"kv-cache-dir", &s.memory.kv_cache_dir,
+         "folder that keeps computed prefixes, so that neither an eviction nor a restart loses "
+         "them; none if absent",
+         ""},
+        {"kv-cache-dir-gb", &s.memory.kv_cache_dir_gb,
+         "size of all its files; 0: planned (half of the free disk)", ""},
+        {"hicache-storage-prefetch-policy", &s.memory.hicache_storage_prefetch_policy,
+         "how long a prompt waits for its pages from there: best_effort (not at all), "
+         "wait_complete, or timeout (as long as computing would take)",
+         ""},
         {"page-size", &s.memory.page_size, "tokens of a KV page: a power of two, 1 to 128", ""}}},
       scheduler_flags(s),
       {"CPU",

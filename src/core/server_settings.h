@@ -38,6 +38,10 @@ struct MemorySettings {
   int64_t max_queued_tokens = 0;        // 0: no limit
   int page_size = 32;                   // tokens; a power of two, 1 to 128
   std::string kv_cache_dtype = "auto";  // auto (that of --dtype), int8
+  std::string kv_cache_dir;             // folder for computed prefixes (engine/cache_tier.h)
+  double kv_cache_dir_gb = 0;           // size of all files there; 0: planned
+  // best_effort, wait_complete or timeout: how long a prompt waits for its pages from there.
+  std::string hicache_storage_prefetch_policy = "timeout";
 };
 
 struct SchedulerSettings {

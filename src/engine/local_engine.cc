@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "compute/weights/hf_config.h"
 #include "core/queue_limits.h"
+#include "engine/cache_tier_setup.h"
 #include "engine/input_check.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/rank_setup.h"
@@ -155,6 +156,13 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   if (!forecast_) {
     HOCKET_TRY(forecast_, forecast_stages(*runner, parallel));
   }
+  if (ranks_.empty()) {
+    HOCKET_TRY(tier_, choose_cache_tier(options.settings, *runner));
+  }
+  std::unique_ptr<CacheTier> tier;
+  if (tier_) {
+    HOCKET_TRY(tier, CacheTier::create(*tier_, runner->pages()));
+  }
   HOCKET_TRY(SpeculationChoice speculation,
              choose_speculation(options.settings, runner->info().model));
   const LayerCounts layers = forecast_->layers({});
@@ -162,6 +170,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   ranks_.push_back(std::make_unique<RankLoop>(
       RankParts{.runner = std::move(runner),
                 .kv_events = std::move(events),
+                .tier = std::move(tier),
                 .experts = experts_ ? &*experts_ : nullptr,
                 .scheduler = std::move(scheduler),
                 .log_interval = options.settings.scheduler.decode_log_interval,

@@ -65,6 +65,7 @@ class LocalEngine final : public Engine {
   // If several ranks are here.
   std::optional<RequestRouter> router_ HOCKET_PT_GUARDED_BY(router_mutex_);
   std::optional<ExpertStats> experts_;  // nullopt for a dense model
+  std::optional<CacheTier::Options> tier_;  // nullopt without --kv-cache-dir
   std::shared_ptr<const StageForecast> forecast_;
   std::shared_ptr<const OrderTable> orders_;
   std::optional<Profiler> profiler_;

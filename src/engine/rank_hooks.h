@@ -1,7 +1,8 @@
 // Answers the questions of a rank's scheduler (policy/scheduler/scheduler_hooks.h) about grammars
-// that are being compiled, about drafts and about the other ranks. Thread: engine.
+// that are being compiled, pages that are being read, drafts and the other ranks. Thread: engine.
 #pragma once
 
+#include "engine/cache_tier.h"
 #include "engine/grammar/rank_grammars.h"
 #include "engine/speculation.h"
 #include "policy/scheduler/scheduler_hooks.h"
@@ -15,10 +16,23 @@ class RankHooks final : public SchedulerHooks {
   RankHooks(RankGrammars& grammars, Speculation* speculation, SchedulerHooks* others)
       : grammars_(grammars), speculation_(speculation), others_(others) {}
 
-  Result<bool> ready(const Request& request) override { return grammars_.ready(request); }
+  // The scheduler's prefix cache has a second tier from here on; both outlive this.
+  void attach(CacheTier& tier, const Scheduler& scheduler) {
+    tier_ = &tier;
+    scheduler_ = &scheduler;
+  }
+
+  Result<bool> ready(const Request& request) override {
+    const bool has_pages = tier_ == nullptr || tier_->ready(request, *scheduler_);
+    const Result<bool> has_grammar = grammars_.ready(request);
+    return has_grammar && *has_grammar ? has_pages : has_grammar;
+  }
   bool may_begin() override { return others_ == nullptr || others_->may_begin(); }
   void offer_drafts(std::span<DraftOffer> answers, int most_rows) override {
     if (speculation_ != nullptr) speculation_->offer(answers, most_rows);
+  }
+  void shared(const Request& request) override {
+    if (tier_ != nullptr) tier_->shared(request);
   }
   bool agree(const Batch& mine) override { return others_ != nullptr && others_->agree(mine); }
 
@@ -26,6 +40,8 @@ class RankHooks final : public SchedulerHooks {
   RankGrammars& grammars_;
   Speculation* const speculation_;
   SchedulerHooks* const others_;
+  CacheTier* tier_ = nullptr;  // null: the prefix cache is in memory alone
+  const Scheduler* scheduler_ = nullptr;
 };
 
 }  // namespace hocket

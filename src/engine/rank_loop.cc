@@ -177,6 +177,7 @@ bool RankLoop::waits_for_room() {
 RankStats RankLoop::stats() const {
   RankStats stats = report_.stats();
   stats.overlap = step_.overlap().stats();
+  if (step_.tier() != nullptr) stats.tier = step_.tier()->stats();
   return stats;
 }
 

@@ -94,6 +94,8 @@ class Runner {
     HOCKET_CHECK(index < plan_.num_spare_pages);
     return PageId{plan_.num_pages + index};
   }
+  // Returns the memory of keys and values that layers of full and latent attention use.
+  PagePool& pages() { return *pages_; }
   // Returns the model, or one of its modules, for HiddenRows::of.
   const Model& model() const { return *model_; }
   // Returns the logits [count, vocabulary] of output rows [begin, begin + count), count <=

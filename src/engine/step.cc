@@ -45,6 +45,7 @@ bool RankStep::run() {
 Flight* RankStep::compute_next() {
   const Ledger::OtherWork other(ledger(), "schedule");
   intake();
+  restore_pages();
   report_.begin_verb(Verb::agree);
   if (lockstep_ && !lockstep_->finish_agreement(propose())) return abort_step({}), nullptr;
   if (lockstep_) overlap_.note_reports(*lockstep_);
@@ -98,6 +99,7 @@ Result<void> RankStep::compute_drafts() {
 // A step with drafts is made behind the commit of the one before, and committed before the next.
 bool RankStep::run_overlapped() {
   intake();
+  restore_pages();
   if (drafts_may_come()) finish_all();
   report_.begin_verb(Verb::schedule);
   const bool one_computes = forward_thread_->num_under_way() > 0;
@@ -122,6 +124,14 @@ bool RankStep::drafts_may_come() {
   return scheduler_.forecast_next_step().num_decoding > 0 && speculation_->wants_tokens();
 }
 
+// Takes in pages that were read from files. A step in flight may still read the pages of memory
+// that they get, so it is finished first.
+void RankStep::restore_pages() {
+  if (tier_ == nullptr || !tier_->has_read()) return;
+  finish_all();
+  tier_->turn(scheduler_);
+}
+
 void RankStep::intake() {
   report_.begin_verb(Verb::intake);
   while (auto command = commands_.pop()) handle(*command);
@@ -134,6 +144,8 @@ void RankStep::commit(Flight& flight) {
   scheduler_.note_duration(batch, flight.took());
   const TimePoint now = clock_.now();
   scheduler_.commit(batch, flight.sampled, now);
+  if (tier_ != nullptr && batch.num_answers() < std::ssize(batch.slices))
+    tier_->note_prompts(batch.num_rows, flight.took());
   if (speculation_)
     speculation_->note(
         batch, now, module_drafter_ != nullptr ? module_drafter_->computed() : FollowedRows::none);
@@ -196,8 +208,13 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
       hooks_(grammars_, speculation_.get(), lockstep()),
       mixes_(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
       scheduler_(with(parts.scheduler, kv_events_.get(), &hooks_)),
+      tier_(std::move(parts.tier)),
       sampler_(runner_->info().model.vocab_size, runner_->plan().work.max_logits_rows),
       answers_(runner_->info().model, rank_index(), report_) {
+  if (tier_ != nullptr) {
+    tier_->start(clock_, around.wake);
+    hooks_.attach(*tier_, scheduler_);
+  }
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights_) {
     flight.reserve(runner_->plan().work, {.requests = max_requests,
@@ -364,6 +381,7 @@ void RankStep::take_in(RequestInput& input) {
   if (auto added = scheduler_.add(std::move(input)); !added) {
     answers_.forget(id);
     grammars_.forget(id);
+    if (tier_ != nullptr) tier_->forget(id);
     answers_.refuse(id, std::move(added.error()));
   }
 }
@@ -394,6 +412,7 @@ void RankStep::send_finished() {
     answers_.send_end(*request);
     grammars_.forget(request->id);  // its last row is done
     if (speculation_) speculation_->forget(request->id);
+    if (tier_ != nullptr) tier_->forget(request->id);
   }
 }
 

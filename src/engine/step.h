@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/mailbox.h"
+#include "engine/cache_tier.h"
 #include "engine/flight.h"
 #include "engine/forward_thread.h"
 #include "engine/grammar/rank_grammars.h"
@@ -52,6 +53,7 @@ using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache>;
 struct RankParts {
   std::unique_ptr<Runner> runner;
   std::unique_ptr<KvEventChannel> kv_events;  // null without --kv-events
+  std::unique_ptr<CacheTier> tier;            // null without --kv-cache-dir
   ExpertStats* experts = nullptr;             // outlives the rank; null for a dense model
   SchedulerOptions scheduler;                 // the rank itself sets `hooks` and `kv_events`
   int log_interval = 1;                       // StepLog's decode_interval
@@ -116,6 +118,8 @@ class RankStep {
   // Returns the drafts of this rank; null if there are none.
   const Speculation* speculation() const { return speculation_.get(); }
   KvEventChannel* kv_events() const { return kv_events_.get(); }
+  // Returns the second tier of the prefix cache; null if there is none.
+  const CacheTier* tier() const { return tier_.get(); }
 
  private:
   Flight* compute_next();
@@ -126,6 +130,7 @@ class RankStep {
   void reply(Flight& flight);
   void finish(Flight& flight);
   void finish_all();
+  void restore_pages();
   void abort_step(const Batch& batch);
 
   void take_in(RequestInput& input);
@@ -165,6 +170,7 @@ class RankStep {
   int64_t pending_prompt_rows_ = 0;   // rows that the step before left to compute
   bool integrity_unchecked_ = false;  // a request came since the last check
   Scheduler scheduler_;
+  const std::unique_ptr<CacheTier> tier_;  // null: the prefix cache is in memory alone
   Sampler sampler_;
   RankAnswers answers_;
   // Two flights, which the steps use in turn.

@@ -66,6 +66,32 @@ void PagePool::copy_pages(WorkerPool& workers, std::span<const PagePair> copies)
   });
 }
 
+int64_t PagePool::page_bytes() const {
+  int64_t bytes = 0;
+  for (const KvLayer& layer : layers_) bytes += layer.shape.page_bytes();
+  return bytes;
+}
+
+void PagePool::save_page(PageId from, std::span<std::byte> to) const {
+  HOCKET_CHECK(value(from) >= 0 && value(from) < num_pages_);
+  HOCKET_CHECK(std::ssize(to) == page_bytes());
+  for (int layer = 0; layer < num_layers(); ++layer) {
+    const auto bytes = static_cast<size_t>(layers_[layer].shape.page_bytes());
+    std::memcpy(to.data(), page(layer, from), bytes);
+    to = to.subspan(bytes);
+  }
+}
+
+void PagePool::load_page(std::span<const std::byte> from, PageId to) {
+  HOCKET_CHECK(value(to) >= 0 && value(to) < num_pages_);
+  HOCKET_CHECK(std::ssize(from) == page_bytes());
+  for (int layer = 0; layer < num_layers(); ++layer) {
+    const auto bytes = static_cast<size_t>(layers_[layer].shape.page_bytes());
+    std::memcpy(page(layer, to), from.data(), bytes);
+    from = from.subspan(bytes);
+  }
+}
+
 std::byte* PagePool::page(int layer, PageId id) const {
   return layers_[layer].head(id, 0);
 }

@@ -41,6 +41,10 @@ class PagePool {
   void clear_pages(WorkerPool& workers, std::span<const PageId> pages);
   // Copies whole pages in all layers, in the given order. Allocates nothing.
   void copy_pages(WorkerPool& workers, std::span<const PagePair> copies);
+  // Copy a whole page out and in, layer by layer: page_bytes() bytes. Allocate nothing.
+  int64_t page_bytes() const;
+  void save_page(PageId from, std::span<std::byte> to) const;
+  void load_page(std::span<const std::byte> from, PageId to);
 
  private:
   PagePool(std::vector<KvLayer> layers, int num_pages, Buffer memory);

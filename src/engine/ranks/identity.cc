@@ -162,6 +162,12 @@ Result<std::string> describe_arithmetic(const ServerSettings& settings) {
 
 }  // namespace
 
+Result<std::string> describe_bits(const ServerSettings& settings) {
+  HOCKET_TRY(const std::string arithmetic, describe_arithmetic(settings));
+  HOCKET_TRY(const std::string model, hash_model(settings.model));
+  return fmt::format("model {} | arithmetic {}", model, arithmetic);
+}
+
 Result<Identity> make_identity(const ServerSettings& settings, const LaunchPlan& plan) {
   Identity self{.rank = plan.rank,
                 .num_ranks = plan.num_ranks,

@@ -4,6 +4,8 @@
 // Thread: any.
 #pragma once
 
+#include <string>
+
 #include "base/result.h"
 #include "cluster/launch.h"
 #include "cluster/member.h"
@@ -15,5 +17,10 @@ namespace hocket {
 // few samples, which differ between two checkpoints of one model. Errors: those of
 // choose_model_form; io.
 Result<Identity> make_identity(const ServerSettings& settings, const LaunchPlan& plan);
+
+// Returns in words what the bits of keys and values depend on, beside tokens and places: the
+// model's files, as make_identity() reads them, and the arithmetic. Errors: those of
+// make_identity().
+Result<std::string> describe_bits(const ServerSettings& settings);
 
 }  // namespace hocket

@@ -47,6 +47,20 @@ void add(const StepCounts& s, StepCounts& sum) {
   sum.num_retracted_lately += s.num_retracted_lately;
 }
 
+// The files are the same for all ranks of a process.
+void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
+  if (!sum) sum.emplace();
+  sum->pages_written_total += s.pages_written_total;
+  sum->pages_left_out_total += s.pages_left_out_total;
+  sum->pages_read_total += s.pages_read_total;
+  sum->reads_given_up_total += s.reads_given_up_total;
+  sum->read_seconds_total += s.read_seconds_total;
+  sum->files = s.files;
+  sum->bytes = s.bytes;
+  sum->evicted_total = s.evicted_total;
+  sum->damaged_total = s.damaged_total;
+}
+
 void add(const OverlapStats& s, OverlapStats& sum) {
   const auto steps_of = [](const OverlapStats& o) { return o.steps[0] + o.steps[1] + o.steps[2]; };
   if (steps_of(s) > 0) sum.exact_arrival = s.exact_arrival && (sum.exact_arrival || !steps_of(sum));
@@ -84,6 +98,7 @@ EngineStats add_up(std::vector<RankStats> ranks) {
     if (s.seconds_since_last_step > sum.seconds_since_last_step) sum.place = s.place;
     sum.seconds_since_last_step = std::max(sum.seconds_since_last_step, s.seconds_since_last_step);
     sum.busy |= s.busy;
+    if (s.tier) add(*s.tier, sum.tier);
     add(s.overlap, sum.overlap);
   }
   sum.ranks = std::move(ranks);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/watch/cache_tier_stats.h"
 #include "engine/watch/expert_stats.h"
 #include "engine/watch/grammar_stats.h"
 #include "engine/watch/overlap_stats.h"
@@ -25,6 +26,7 @@ struct RankStats {
   double step_seconds_total = 0;
   // Seconds of all steps spent waiting for other ranks' rows, and beside those for agreements.
   double exchange_wait_seconds_total = 0, agreement_wait_seconds_total = 0;
+  std::optional<CacheTierStats> tier;  // nullopt without --kv-cache-dir
   OverlapStats overlap;                // divides those seconds by cause
   double seconds_since_last_step = 0;  // 0 when idle
   bool busy = false;                   // true if there is work

@@ -158,6 +158,7 @@ void Scheduler::State::share(Request& request, int num_tokens) {
   request.leased_pages = request.lease.len() / page_tokens();
   lease_window(request);
   ++cache_generation;
+  if (options.hooks != nullptr) options.hooks->shared(request);
 }
 
 void Scheduler::State::free_pages(Request& request) {

@@ -118,6 +118,37 @@ Result<void> check(const SchedulerOptions& o) {
   return {};
 }
 
+bool Scheduler::restore(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                        int most_pages,
+                        const std::function<void(std::span<const PageId>)>& fill) {
+  State& s = *state_;
+  const auto num_pages = tokens.size() / static_cast<size_t>(s.page_tokens());
+  HOCKET_CHECK(tokens.size() == num_pages * static_cast<size_t>(s.page_tokens()));
+  HOCKET_CHECK(!s.batches.has_rows());
+  if (!s.options.prefix_cache) return false;
+  PrefixMatch match = s.cache.match(name_space, tokens);
+  const auto num_lacking = static_cast<int>(num_pages - match.pages.size());
+  if (num_lacking == 0 || num_lacking > most_pages) return false;
+  if (num_lacking > s.num_available_pages()) return false;
+  s.cache.evict(num_lacking - s.pages.num_free());
+  std::vector<PageId> pages = std::move(match.pages);
+  pages.resize(num_pages, kNoPage);
+  const auto taken = std::span(pages).last(static_cast<size_t>(num_lacking));
+  const bool has_room = s.pages.take(taken);
+  HOCKET_CHECK(has_room);
+  fill(taken);
+  static_cast<void>(s.cache.insert(name_space, tokens, pages));
+  s.counters.restored_tokens_total += static_cast<uint64_t>(num_lacking * s.page_tokens());
+  ++s.cache_generation;
+  s.admission_blocked = false;
+  return true;
+}
+
+int Scheduler::cached_len(const Request& request) const {
+  const int len = state_->cache.match_len(request.cache_namespace, request.reusable_tokens());
+  return len - len % state_->page_tokens();
+}
+
 Scheduler::Scheduler(SchedulerOptions options)
     : state_(std::make_unique<State>(std::move(options))) {}
 Scheduler::~Scheduler() = default;

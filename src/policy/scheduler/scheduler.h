@@ -8,6 +8,7 @@
 // Thread: engine.   Source: docs/contracts/engine.md.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -168,6 +169,16 @@ class Scheduler {
   // Writes what cached sequences of the request's namespace have behind its tokens to `out`;
   // returns how many tokens that is (RadixCache::continuation). Allocates nothing.
   size_t continuation(const Request& request, std::span<TokenId> out) const;
+
+  // Returns how many of the request's tokens the tree has in whole pages.
+  int cached_len(const Request& request) const;
+  // Gives the tree the last pages of `tokens`, a number of whole pages that were computed before:
+  // at most `most_pages`, and as many as the tree lacks behind those that it has. Takes pages for
+  // them, evicting others if need be, and calls `fill` with their ids, which must write them all.
+  // Returns false, and changes nothing, if the tree lacks more than that, or nothing, or there is
+  // no room. No step may be in flight.
+  bool restore(const CacheNamespace& name_space, std::span<const TokenId> tokens, int most_pages,
+               const std::function<void(std::span<const PageId>)>& fill);
 
   // Returns requests that ended since the last call, oldest first; they own no pages any more.
   std::vector<std::unique_ptr<Request>> take_finished();

@@ -23,6 +23,8 @@ struct SchedulerCounters {
   // Prompt tokens that were computed although their pages were found, since no state was kept there
   // (models with delta nets).
   uint64_t recomputed_tokens_total = 0;
+  // Tokens whose pages came back from a slower tier (Scheduler::restore).
+  uint64_t restored_tokens_total = 0;
   // The part of generated_tokens_total that took no step of its own.
   uint64_t forced_tokens_total = 0;
   // Slices with drafts; their drafts, and those of them that saved a step, by place.
@@ -42,6 +44,7 @@ struct SchedulerCounters {
     cached_tokens_total += other.cached_tokens_total;
     generated_tokens_total += other.generated_tokens_total;
     recomputed_tokens_total += other.recomputed_tokens_total;
+    restored_tokens_total += other.restored_tokens_total;
     forced_tokens_total += other.forced_tokens_total;
     num_verified_total += other.num_verified_total;
     for (size_t i = 0; i < drafted_total.size(); ++i) {

@@ -2,7 +2,7 @@
 //
 //   timeouts -> ready (for each held request) -> may_begin -> prompts in chunks
 //     -> may_join (for each head of the queue) -> offer_drafts -> decode rows -> agree
-//     -> the batch is computed
+//     -> the batch is computed -> shared (for each request whose pages the tree took)
 //
 // A function that is not overridden has no effect. One object answers for all parts. Owner: the
 // maker of the scheduler; it outlives the scheduler.   Thread: engine; must not block.
@@ -55,6 +55,10 @@ class SchedulerHooks {
   // agreed before. True turns a batch without rows into an idle step, which is run and committed
   // like others (Batch::idle_step); a batch with rows is run in any case.
   virtual bool agree(const Batch& /*mine*/) { return false; }
+
+  // Called in commit() when the tree has taken the first Request::leased_pages pages of a request:
+  // they are computed, and nobody writes them any more.
+  virtual void shared(const Request& /*request*/) {}
 
  protected:
   SchedulerHooks() = default;

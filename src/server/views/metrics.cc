@@ -170,6 +170,26 @@ RankInfo info_of(const EngineInfo& info, int rank) {
           .kv_bytes = info.kv_bytes};
 }
 
+// The names of counters are SGLang's where it has one.
+void add_tier(MetricSnapshot& out, const CacheTierStats& tier, const EngineStats& engine) {
+  out.counter("prefetched_tokens_total", "Prompt tokens whose pages came back from files",
+              engine.scheduler.restored_tokens_total);
+  out.counter("backuped_pages_total", "KV pages written to files", tier.pages_written_total);
+  out.counter("kv_file_left_out_pages_total",
+              "KV pages not written: no buffer was free, or the disk failed",
+              tier.pages_left_out_total);
+  out.counter("kv_file_read_pages_total", "KV pages read from files", tier.pages_read_total);
+  out.counter("kv_file_reads_given_up_total",
+              "Prompts that were computed because reading took longer", tier.reads_given_up_total);
+  out.counter("kv_file_read_seconds_total", "Time spent reading them", tier.read_seconds_total);
+  out.counter("kv_file_evicted_pages_total", "Files deleted because the folder was full",
+              tier.evicted_total);
+  out.counter("kv_file_damaged_pages_total", "Files deleted because they were damaged",
+              tier.damaged_total);
+  out.gauge("kv_files", "KV pages in files", static_cast<double>(tier.files));
+  out.gauge("kv_file_bytes", "Their size", static_cast<double>(tier.bytes));
+}
+
 void add_totals(MetricSnapshot& out, const EngineStats& engine) {
   const SchedulerStats& s = engine.scheduler;
   out.counter("prompt_tokens_total", "Prompt tokens taken in", s.prompt_tokens_total);
@@ -356,6 +376,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
   }
   MetricSnapshot front(state_->front);
   add_totals(front, engine);
+  if (engine.tier) add_tier(front, *engine.tier, engine);
   if (engine.experts) add_experts(front, *engine.experts);
   if (engine.grammars) add_grammars(front, *engine.grammars);
   if (cluster != nullptr) add_cluster(front, *cluster);

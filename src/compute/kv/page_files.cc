@@ -1,0 +1,295 @@
+#include "compute/kv/page_files.h"
+
+#include <fcntl.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kPageFileMagic = 0x0031'4547'4150'4b48;  // "HKPAGE1" in the file
+constexpr std::string_view kUnfinished = "unfinished-";     // begins the names of temporary files
+// An unfinished file that is older than this has lost its writer.
+constexpr auto kUnfinishedAge = std::chrono::hours(1);
+
+struct PageFileHead {
+  uint64_t magic = kPageFileMagic;
+  uint64_t page_bytes = 0;
+  PageKey key{};
+  std::array<uint8_t, 32> sum{};  // SHA-256 of the fields above and the page
+};
+static_assert(std::endian::native == std::endian::little);
+static_assert(sizeof(PageFileHead) == 80);
+
+std::array<uint8_t, 32> sum_of(const PageFileHead& head, std::span<const std::byte> page) {
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
+                                                                   EVP_MD_CTX_free);
+  HOCKET_CHECK(EVP_DigestInit_ex2(context.get(), EVP_sha256(), nullptr) == 1);
+  HOCKET_CHECK(EVP_DigestUpdate(context.get(), &head, offsetof(PageFileHead, sum)) == 1);
+  HOCKET_CHECK(EVP_DigestUpdate(context.get(), page.data(), page.size()) == 1);
+  std::array<uint8_t, 32> sum{};
+  HOCKET_CHECK(EVP_DigestFinal_ex(context.get(), sum.data(), nullptr) == 1);
+  return sum;
+}
+
+class OpenPageFile {
+ public:
+  explicit OpenPageFile(int fd) : fd_(fd) {}
+  ~OpenPageFile() {
+    if (fd_ >= 0) close(fd_);
+  }
+  OpenPageFile(const OpenPageFile&) = delete;
+  OpenPageFile& operator=(const OpenPageFile&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+std::unexpected<Error> page_file_error(std::string_view verb, const fs::path& path, int problem) {
+  return fail(error(ErrorCode::io, "cannot {} {}: {}", verb, path.string(),
+                    std::generic_category().message(problem))
+                  .with_fix(problem == ENOSPC || problem == EDQUOT
+                                ? "make room there, or lower --kv-cache-dir-size"
+                                : "let this user read and write there, or name another folder")
+                  .with_param("kv-cache-dir"));
+}
+
+std::optional<PageKey> key_of_name(std::string_view name) {
+  PageKey key;
+  if (name.size() != 2 * key.size()) return std::nullopt;
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+  };
+  for (size_t i = 0; i < key.size(); ++i) {
+    const int high = digit(name[2 * i]), low = digit(name[2 * i + 1]);
+    if (high < 0 || low < 0) return std::nullopt;
+    key[i] = static_cast<uint8_t>(high * 16 + low);
+  }
+  return key;
+}
+
+// Reads or writes all bytes at an offset. Returns 0, or the error's number; -1: the file ends.
+template <class Bytes, class Call>
+int move_all(std::span<Bytes> bytes, off_t offset, Call call) {
+  while (!bytes.empty()) {
+    const ssize_t moved = call(bytes.data(), bytes.size(), offset);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved < 0) return errno;
+    if (moved == 0) return -1;
+    bytes = bytes.subspan(static_cast<size_t>(moved));
+    offset += moved;
+  }
+  return 0;
+}
+
+int read_all(int fd, std::span<std::byte> bytes, off_t offset) {
+  return move_all(bytes, offset, [fd](std::byte* to, size_t size, off_t at) {
+    return pread(fd, to, size, at);
+  });
+}
+
+int write_all_at(int fd, std::span<const std::byte> bytes, off_t offset) {
+  return move_all(bytes, offset, [fd](const std::byte* from, size_t size, off_t at) {
+    return pwrite(fd, from, size, at);
+  });
+}
+
+}  // namespace
+
+size_t PageFiles::KeyHash::operator()(const PageKey& key) const noexcept {
+  size_t first = 0;
+  std::memcpy(&first, key.data(), sizeof first);
+  return first;
+}
+
+PageFiles::PageFiles(Options options) : options_(std::move(options)) {
+  HOCKET_CHECK(options_.page_bytes > 0);
+}
+
+Result<std::unique_ptr<PageFiles>> PageFiles::open(Options options) {
+  std::error_code problem;
+  fs::create_directories(options.folder, problem);
+  if (problem) return page_file_error("make the folder", options.folder, problem.value());
+  // What clients wrote is in the pages: nobody else may read them.
+  fs::permissions(options.folder, fs::perms::owner_all, problem);
+  if (access(options.folder.c_str(), R_OK | W_OK | X_OK) != 0)
+    return page_file_error("read and write", options.folder, errno);
+  std::unique_ptr<PageFiles> files(new PageFiles(std::move(options)));
+  HOCKET_TRY_VOID(files->list_files());
+  files->make_room();
+  return files;
+}
+
+Result<void> PageFiles::list_files() {
+  struct Found {
+    fs::file_time_type used;
+    PageKey key;
+  };
+  std::vector<Found> found;
+  std::error_code problem;
+  fs::recursive_directory_iterator entries(options_.folder, problem);
+  for (; !problem && entries != fs::recursive_directory_iterator(); entries.increment(problem)) {
+    if (entries.depth() > 0) entries.disable_recursion_pending();
+    std::error_code gone;  // another process may have deleted it
+    const auto used = entries->last_write_time(gone);
+    const std::string name = entries->path().filename();
+    if (gone || !entries->is_regular_file(gone)) continue;
+    if (name.starts_with(kUnfinished)) {
+      if (fs::file_time_type::clock::now() - used > kUnfinishedAge)
+        fs::remove(entries->path(), gone);
+      continue;
+    }
+    const auto key = key_of_name(name);
+    if (key && path_of(*key) == entries->path() && found.size() < 2 * kMostFiles)
+      found.push_back({used, *key});
+  }
+  if (problem) return page_file_error("list", options_.folder, problem.value());
+  std::ranges::sort(found, {}, &Found::used);
+  const MutexLock lock(mutex_);
+  for (const Found& file : found) add(file.key);
+  return {};
+}
+
+std::filesystem::path PageFiles::path_of(const PageKey& key) const {
+  std::string name;
+  for (const uint8_t byte : key) name += fmt::format("{:02x}", byte);
+  return options_.folder / name.substr(0, 2) / name;
+}
+
+int64_t PageFiles::file_bytes() const {
+  return options_.page_bytes + static_cast<int64_t>(sizeof(PageFileHead));
+}
+
+void PageFiles::add(const PageKey& key) {
+  const auto [place, is_new] = files_.try_emplace(key);
+  if (!is_new) order_.erase(place->second);
+  order_.push_front(key);
+  place->second = order_.begin();
+}
+
+void PageFiles::drop(const PageKey& key) {
+  const auto place = files_.find(key);
+  if (place == files_.end()) return;
+  order_.erase(place->second);
+  files_.erase(place);
+}
+
+bool PageFiles::has(const PageKey& key) {
+  const MutexLock lock(mutex_);
+  if (!files_.contains(key)) return false;
+  add(key);
+  return true;
+}
+
+// Deletes outside of the lock, since a slow disk must not hold up has().
+void PageFiles::make_room() {
+  const auto most = std::min<size_t>(
+      kMostFiles, static_cast<size_t>(std::max<int64_t>(1, options_.most_bytes / file_bytes())));
+  std::vector<PageKey> oldest;
+  {
+    const MutexLock lock(mutex_);
+    while (files_.size() > most) {
+      oldest.push_back(order_.back());
+      drop(oldest.back());
+      ++num_evicted_;
+    }
+  }
+  for (const PageKey& key : oldest) unlink(path_of(key).c_str());
+}
+
+Result<void> PageFiles::write(const PageKey& key, std::span<const std::byte> page) {
+  HOCKET_CHECK(std::ssize(page) == options_.page_bytes);
+  PageFileHead head{.page_bytes = page.size(), .key = key};
+  head.sum = sum_of(head, page);
+  const fs::path path = path_of(key);
+  uint64_t number = 0;
+  {
+    const MutexLock lock(mutex_);
+    number = num_written_++;
+  }
+  const fs::path fresh =
+      path.parent_path() / fmt::format("{}{}-{}", kUnfinished, getpid(), number);
+  if (mkdir(path.parent_path().c_str(), 0700) != 0 && errno != EEXIST)
+    return page_file_error("make the folder", path.parent_path(), errno);
+  int problem = 0;
+  {
+    const OpenPageFile file(
+        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (file.get() < 0) return page_file_error("write", fresh, errno);
+    problem = write_all_at(file.get(), page, sizeof head);
+    if (problem == 0) problem = write_all_at(file.get(), std::as_bytes(std::span(&head, 1)), 0);
+  }
+  if (problem == 0 && rename(fresh.c_str(), path.c_str()) != 0) problem = errno;
+  if (problem != 0) {
+    unlink(fresh.c_str());
+    return page_file_error("write", fresh, problem < 0 ? EIO : problem);
+  }
+  {
+    const MutexLock lock(mutex_);
+    add(key);
+  }
+  make_room();
+  return {};
+}
+
+Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
+  HOCKET_CHECK(std::ssize(page) == options_.page_bytes);
+  const fs::path path = path_of(key);
+  const auto absent = [&](bool damaged) {
+    if (damaged) unlink(path.c_str());
+    const MutexLock lock(mutex_);
+    num_damaged_ += damaged ? 1 : 0;
+    drop(key);
+    return false;
+  };
+  const OpenPageFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file.get() < 0) {
+    if (errno == ENOENT || errno == ELOOP) return absent(errno == ELOOP);
+    return page_file_error("read", path, errno);
+  }
+  struct stat info{};
+  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size != file_bytes())
+    return absent(true);
+  PageFileHead head;
+  int problem = read_all(file.get(), std::as_writable_bytes(std::span(&head, 1)), 0);
+  if (problem == 0) problem = read_all(file.get(), page, sizeof head);
+  if (problem > 0) return page_file_error("read", path, problem);
+  const bool whole = problem == 0 && head.magic == kPageFileMagic &&
+                     head.page_bytes == page.size() && head.key == key &&
+                     head.sum == sum_of(head, page);
+  if (!whole) return absent(true);
+  futimens(file.get(), nullptr);  // the order of use outlives the process
+  const MutexLock lock(mutex_);
+  add(key);
+  return true;
+}
+
+PageFiles::Figures PageFiles::figures() const {
+  const MutexLock lock(mutex_);
+  const auto files = static_cast<int64_t>(files_.size());
+  return {.files = files,
+          .bytes = files * file_bytes(),
+          .evicted_total = num_evicted_,
+          .damaged_total = num_damaged_};
+}
+
+}  // namespace hocket

@@ -1,0 +1,82 @@
+// Keeps pages of keys and values in files of one folder, so that a computed prefix outlives its
+// eviction and the process. A page is named by a key that says all that its bytes depend on; the
+// caller makes it. What a page holds is not known here.
+//
+//   folder/3f/3f9a..c2   one file a page, its name the key in hex:
+//   | magic, bytes of the page, key, SHA-256 of all that and the page | the page |
+//
+// A file is whole or absent: it is written under another name and then renamed. Whatever is damaged
+// or does not belong there reads as absent and is deleted. Beyond `most_bytes` the file that was
+// used last the longest ago goes first. Several processes may share a folder: a file that another
+// one wrote is found when it is asked for.   Thread: any.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <list>
+#include <memory>
+#include <span>
+#include <unordered_map>
+
+#include "base/mutex.h"
+#include "base/result.h"
+
+namespace hocket {
+
+using PageKey = std::array<uint8_t, 32>;
+
+class PageFiles {
+ public:
+  struct Options {
+    std::filesystem::path folder;
+    int64_t page_bytes = 0;  // of every page
+    int64_t most_bytes = 0;  // of all files together; at least one is kept
+  };
+  // Files are listed up to this number; more are never kept, whatever their size.
+  static constexpr size_t kMostFiles = 1 << 22;
+
+  // Makes the folder if it is absent, and lists its files by the time of their last use. Errors: io
+  // (cannot be made, read or written), naming the folder.
+  static Result<std::unique_ptr<PageFiles>> open(Options options);
+
+  // Returns true if the page is known to be there, and counts that as a use. Reads no disk.
+  bool has(const PageKey& key);
+  // Writes a page of page_bytes. Errors: io; then nothing is there under this key.
+  Result<void> write(const PageKey& key, std::span<const std::byte> page);
+  // Reads a page of page_bytes. Returns false if it is absent, or was damaged and is deleted now.
+  // Errors: io (the disk fails).
+  Result<bool> read(const PageKey& key, std::span<std::byte> page);
+
+  struct Figures {
+    int64_t files = 0, bytes = 0;
+    uint64_t evicted_total = 0, damaged_total = 0;
+  };
+  Figures figures() const;
+  const std::filesystem::path& folder() const { return options_.folder; }
+
+ private:
+  struct KeyHash {
+    size_t operator()(const PageKey& key) const noexcept;
+  };
+  using Order = std::list<PageKey>;  // the newest use first
+
+  explicit PageFiles(Options options);
+  Result<void> list_files();
+  std::filesystem::path path_of(const PageKey& key) const;
+  int64_t file_bytes() const;
+  void add(const PageKey& key) HOCKET_REQUIRES(mutex_);
+  void drop(const PageKey& key) HOCKET_REQUIRES(mutex_);
+  void make_room();
+
+  const Options options_;
+  mutable Mutex mutex_;
+  Order order_ HOCKET_GUARDED_BY(mutex_);
+  std::unordered_map<PageKey, Order::iterator, KeyHash> files_ HOCKET_GUARDED_BY(mutex_);
+  uint64_t num_written_ HOCKET_GUARDED_BY(mutex_) = 0;  // names temporary files apart
+  uint64_t num_evicted_ HOCKET_GUARDED_BY(mutex_) = 0;
+  uint64_t num_damaged_ HOCKET_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace hocket

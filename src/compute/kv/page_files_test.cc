@@ -1,0 +1,173 @@
+#include "compute/kv/page_files.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+#include <vector>
+
+namespace hocket {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kPageBytes = 5000;
+constexpr int64_t kHeadBytes = 80;
+
+class PageFilesTest : public testing::Test {
+ protected:
+  PageFilesTest() : folder_(fs::path(testing::TempDir()) / "page_files_test") {
+    fs::remove_all(folder_);
+  }
+  ~PageFilesTest() override { fs::remove_all(folder_); }
+
+  std::unique_ptr<PageFiles> open(int64_t most_pages = 100) {
+    auto files = PageFiles::open({.folder = folder_,
+                                  .page_bytes = kPageBytes,
+                                  .most_bytes = most_pages * (kPageBytes + kHeadBytes)});
+    EXPECT_TRUE(files.has_value()) << files.error().message;
+    return *std::move(files);
+  }
+  static PageKey key_of(int number) {
+    PageKey key{};
+    key[0] = static_cast<uint8_t>(number);
+    key[31] = static_cast<uint8_t>(number * 7);
+    return key;
+  }
+  static std::vector<std::byte> page_of(int number) {
+    std::vector<std::byte> page(kPageBytes);
+    std::mt19937 random(static_cast<uint32_t>(number));
+    for (std::byte& byte : page) byte = static_cast<std::byte>(random());
+    return page;
+  }
+  // The only file of the folder.
+  fs::path only_file() const {
+    fs::path found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+      if (entry.is_regular_file()) found = entry.path();
+    return found;
+  }
+  static bool reads(PageFiles& files, int number) {
+    std::vector<std::byte> page(kPageBytes);
+    const auto found = files.read(key_of(number), page);
+    EXPECT_TRUE(found.has_value());
+    if (!*found) return false;
+    EXPECT_EQ(page, page_of(number));
+    return true;
+  }
+
+  const fs::path folder_;
+};
+
+TEST_F(PageFilesTest, APageOutlivesTheProcess) {
+  {
+    auto files = open();
+    EXPECT_FALSE(files->has(key_of(1)));
+    ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+    EXPECT_TRUE(files->has(key_of(1)));
+    EXPECT_TRUE(reads(*files, 1));
+  }
+  auto files = open();
+  EXPECT_TRUE(files->has(key_of(1)));
+  EXPECT_TRUE(reads(*files, 1));
+  EXPECT_FALSE(reads(*files, 2));
+}
+
+TEST_F(PageFilesTest, TheFileUsedLastTheLongestAgoGoesFirst) {
+  auto files = open(3);
+  for (int i = 1; i <= 3; ++i) ASSERT_TRUE(files->write(key_of(i), page_of(i)).has_value());
+  EXPECT_TRUE(reads(*files, 1));
+  ASSERT_TRUE(files->write(key_of(4), page_of(4)).has_value());
+  EXPECT_TRUE(reads(*files, 1));
+  EXPECT_FALSE(reads(*files, 2));
+  EXPECT_TRUE(reads(*files, 3));
+  EXPECT_EQ(files->figures().files, 3);
+  EXPECT_EQ(files->figures().evicted_total, 1u);
+}
+
+TEST_F(PageFilesTest, EveryFlippedBitIsFound) {
+  auto files = open();
+  std::mt19937 random(7);
+  for (int round = 0; round < 300; ++round) {
+    ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+    const fs::path path = only_file();
+    const auto place = static_cast<std::streamoff>(random() % (kPageBytes + kHeadBytes));
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(place);
+    const int byte = file.get();
+    file.seekp(place);
+    file.put(static_cast<char>(byte ^ (1 << (random() % 8))));
+    file.close();
+    EXPECT_FALSE(reads(*files, 1)) << "bit flipped at " << place;
+    EXPECT_FALSE(files->has(key_of(1)));
+    EXPECT_FALSE(fs::exists(path));
+  }
+  EXPECT_EQ(files->figures().damaged_total, 300u);
+}
+
+TEST_F(PageFilesTest, ACutOrForeignFileReadsAsAbsent) {
+  auto files = open();
+  ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+  const fs::path path = only_file();
+  fs::resize_file(path, 100);
+  EXPECT_FALSE(reads(*files, 1));
+  ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+  fs::resize_file(path, kPageBytes + kHeadBytes + 1);
+  EXPECT_FALSE(reads(*files, 1));
+  // A whole file under the name of another page.
+  ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+  ASSERT_TRUE(files->write(key_of(2), page_of(2)).has_value());
+  fs::path other;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_))
+    if (entry.is_regular_file() && entry.path() != path) other = entry.path();
+  fs::copy_file(other, path, fs::copy_options::overwrite_existing);
+  EXPECT_FALSE(reads(*files, 1));
+  EXPECT_TRUE(reads(*files, 2));
+  // A link, a folder and a pipe in its place.
+  fs::create_symlink(other, path);
+  EXPECT_FALSE(reads(*files, 1));
+  EXPECT_TRUE(reads(*files, 2));
+}
+
+TEST_F(PageFilesTest, AProcessThatDiesWhileItWritesLeavesNoPage) {
+  auto files = open();
+  ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+  const fs::path unfinished = only_file().parent_path() / "unfinished-1-1";
+  std::ofstream(unfinished) << "half a page";
+  std::ofstream(folder_ / "stranger.txt") << "not ours";
+  files = open();
+  EXPECT_EQ(files->figures().files, 1);
+  EXPECT_TRUE(fs::exists(unfinished));  // its writer may still live
+  fs::last_write_time(unfinished, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  files = open();
+  EXPECT_FALSE(fs::exists(unfinished));
+  EXPECT_TRUE(fs::exists(folder_ / "stranger.txt"));
+}
+
+TEST_F(PageFilesTest, AFileOfAnotherProcessIsFoundWhenItIsAskedFor) {
+  auto mine = open(), theirs = open();
+  ASSERT_TRUE(theirs->write(key_of(1), page_of(1)).has_value());
+  EXPECT_FALSE(mine->has(key_of(1)));
+  EXPECT_TRUE(reads(*mine, 1));
+  EXPECT_TRUE(mine->has(key_of(1)));
+}
+
+TEST_F(PageFilesTest, AFolderThatIsNoneIsAnErrorByName) {
+  fs::create_directories(folder_.parent_path());
+  std::ofstream(folder_) << "a file";
+  const auto files = PageFiles::open({.folder = folder_ / "below", .page_bytes = 1});
+  ASSERT_FALSE(files.has_value());
+  EXPECT_EQ(files.error().code, ErrorCode::io);
+  EXPECT_NE(files.error().message.find(folder_.string()), std::string::npos);
+}
+
+TEST_F(PageFilesTest, AFolderThatGoesAwayFailsWritesAndReadsAsAbsent) {
+  auto files = open();
+  ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+  fs::remove_all(folder_);
+  EXPECT_FALSE(reads(*files, 1));
+  EXPECT_FALSE(files->write(key_of(2), page_of(2)).has_value());
+}
+
+}  // namespace
+}  // namespace hocket

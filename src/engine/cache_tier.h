@@ -1,0 +1,153 @@
+// The second tier of a rank's prefix cache: pages in files (compute/kv/page_files.h), which outlive
+// their eviction from memory and the process.
+//
+//   engine thread    shared() copies new pages of the tree to buffers
+//   thread kv_write                           writes them to files: behind the steps
+//
+//   engine thread    ready() orders the pages that the tree lacks, and holds the request
+//   thread kv_read      hashes, reads and checks one page after the other: ahead of the request
+//   engine thread         turn() gives them pages of the pool and hands them to the tree
+//
+// A prompt is held only while reading promises to be faster than computing, by the speeds of both
+// as measured, and no longer than computing would take (StoragePrefetch::timeout). Faults of the
+// files are announced once, and cost no more than the prefix: what cannot be read is computed, what
+// cannot be written is left out.
+//
+// Owner: the rank. Thread: engine, except stats(); the two threads inside touch the files and the
+// buffers that they were handed, never tree, pool or requests.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mailbox.h"
+#include "base/thread.h"
+#include "compute/kv/page_files.h"
+#include "compute/kv/page_pool.h"
+#include "compute/tensor/buffer.h"
+#include "engine/watch/cache_tier_stats.h"
+#include "policy/cache/page_hash.h"
+#include "policy/scheduler/scheduler.h"
+
+namespace hocket {
+
+// How long a prompt waits for its pages (SGLang's names): not at all, until all are read, or at
+// most as long as computing them would take.
+enum class StoragePrefetch : uint8_t { best_effort, wait_complete, timeout };
+// Errors: bad_value.
+Result<StoragePrefetch> parse_storage_prefetch(std::string_view name);
+
+class CacheTier {
+ public:
+  struct Options {
+    std::shared_ptr<PageFiles> files;
+    PageKey form{};  // a hash of all that the bytes of a page depend on, beside its tokens
+    int page_tokens = 0;
+    StoragePrefetch prefetch = StoragePrefetch::timeout;
+  };
+  // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
+  static constexpr int kFewestTokens = 256;
+  static constexpr int64_t kBufferBytes = 64 << 20;  // to read and to write: each
+  static constexpr size_t kMostReads = 64;           // requests whose pages are ordered
+
+  // The pages outlive it. Errors: out_of_memory.
+  static Result<std::unique_ptr<CacheTier>> create(Options options, PagePool& pages);
+  // Waits until all copied pages are written.
+  ~CacheTier();
+  // Called once, before all else. `wake` makes the engine's thread call turn(); any thread may call
+  // it. Both outlive the tier.
+  void start(const Clock& clock, std::function<void()> wake);
+
+  // Returns true if the request need not wait for its pages any more. The first call orders them.
+  bool ready(const Request& request, const Scheduler& scheduler);
+  // Writes the pages that the tree took of a request, as far as files lack them.
+  void shared(const Request& request);
+  // Returns true if turn() has something to do.
+  bool has_read() const { return done_.size() > 0; }
+  // Hands the pages that were read to the tree. No step may be in flight.
+  void turn(Scheduler& scheduler);
+  // Notes how long a step with prompts took.
+  void note_prompts(int num_rows, Duration took);
+  void forget(RequestId id);
+
+  CacheTierStats stats() const;
+  const PageFiles& files() const { return *options_.files; }
+
+ private:
+  // A buffer of one page, by its number.
+  using BufferId = int;
+  struct Buffers {
+    Buffer memory;
+    Mailbox<BufferId> free;
+    int64_t page_bytes = 0;
+    std::span<std::byte> page(BufferId id) const {
+      return {memory.data() + id * page_bytes, static_cast<size_t>(page_bytes)};
+    }
+  };
+  // Pages to read: those of `tokens` from `first` on.
+  struct ReadOrder {
+    CacheNamespace name_space;
+    std::vector<TokenId> tokens;  // whole pages
+    int first = 0;
+    std::atomic<bool> given_up{false};
+  };
+  struct ReadPage {
+    std::shared_ptr<ReadOrder> order;
+    int index = 0;         // of the page in the order's tokens
+    BufferId buffer = -1;  // -1: the order is done
+  };
+  struct WriteOrder {
+    PageHash key{};
+    BufferId buffer = -1;
+  };
+  // A request that was seen here.
+  struct Guest {
+    std::shared_ptr<ReadOrder> order;  // null: nothing is read for it
+    TimePoint give_up{};               // StoragePrefetch::timeout
+    std::vector<PageHash> hashes;      // of the tree's pages of it
+    size_t num_written = 0;            // pages that are written, or were there
+  };
+
+  CacheTier(Options options, PagePool& pages, std::array<Buffer, 2> memory);
+  static size_t num_buffers(int64_t page_bytes);
+  void run_reader();
+  void run_writer();
+  bool read_one(const ReadPage& page, const PageHash& key);
+  bool wait_for_buffer(const ReadOrder& order, BufferId& buffer);
+  void report(const Error& why, std::string_view consequence);
+  PageHash root_of(const CacheNamespace& name_space) const;
+  std::shared_ptr<ReadOrder> order_pages(const Request& request, const Scheduler& scheduler);
+  Duration time_to_compute(int num_tokens) const;
+  Duration time_to_read(int num_pages) const;
+  void give_up(Guest& guest);
+
+  const Options options_;
+  PagePool& pages_;
+  const size_t page_tokens_;
+  const Clock* clock_ = nullptr;
+  std::function<void()> wake_;
+  PageHasher hash_page_;  // the engine thread's
+  std::unordered_map<RequestId, Guest> guests_;
+  double seconds_per_row_ = 0;  // of prompts; 0: not measured yet
+
+  Buffers read_buffers_, write_buffers_;
+  Mailbox<std::shared_ptr<ReadOrder>> reads_;
+  Mailbox<ReadPage> done_;
+  Mailbox<WriteOrder> writes_;
+  std::atomic<uint64_t> num_written_{0}, num_left_out_{0}, num_read_{0}, num_given_up_{0};
+  std::atomic<int64_t> read_ns_{0};
+  std::atomic<bool> stopping_{false};
+  Mutex report_mutex_;
+  std::string reported_ HOCKET_GUARDED_BY(report_mutex_);  // the last fault, told once
+  std::atomic<int64_t> quiet_until_ns_{0};  // no file is written before, since one failed
+  Thread reader_, writer_;                  // last: they use all that stands above
+};
+
+}  // namespace hocket

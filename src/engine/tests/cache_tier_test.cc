@@ -1,0 +1,212 @@
+// Tests the second tier of the prefix cache: an answer is the same whether its prefix was computed,
+// or came back from files after an eviction or a restart, and faults of the files cost nothing but
+// time.
+#include <fstream>
+
+#include "engine/tests/service.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+namespace fs = std::filesystem;
+
+constexpr int kPageTokens = 32;
+
+class CacheTierTest : public ::testing::Test {
+ protected:
+  CacheTierTest() : folder_(fs::path(::testing::TempDir()) / "cache_tier_test") {
+    fs::remove_all(folder_);
+  }
+  ~CacheTierTest() override { fs::remove_all(folder_); }
+
+  ServerSettings settings(bool with_files = true, int num_ranks = 1) const {
+    ServerSettings settings = settings_for("models/hocket-tiny-qwen3-moe");
+    settings.parallel.ep_size = num_ranks;
+    settings.memory.max_total_tokens = 2048;
+    settings.model.context_length = 2048;
+    settings.compute.num_threads = 1;
+    if (with_files) settings.memory.kv_cache_dir = folder_.string();
+    // Nothing of a test may depend on the speed of the disk.
+    settings.memory.hicache_storage_prefetch_policy = "wait_complete";
+    return settings;
+  }
+  // A prompt of `num_tokens`, and an answer of ten with its log-probabilities.
+  static RequestInput question(int seed, int num_tokens = 700) {
+    RequestInput input = greedy_input(random_tokens(seed, num_tokens), 10);
+    input.sampling.ignore_eos = true;
+    input.sampling.num_top_logprobs = 2;
+    return input;
+  }
+  static Answer ask(Service& service, RequestInput input) {
+    const auto id = service.submit(std::move(input));
+    EXPECT_TRUE(id.has_value());
+    EXPECT_TRUE(service.read_all());
+    return service.answer(*id);
+  }
+  static CacheTierStats tier_of(Service& service) { return service.engine().stats().tier.value(); }
+  static void wait_until_written(Service& service, uint64_t num_pages) {
+    EXPECT_TRUE(service.read_until(
+        [&] { return tier_of(service).pages_written_total >= num_pages; }));
+  }
+  Answer computed(int seed) {
+    Service service(settings(false));
+    return ask(service, question(seed));
+  }
+  static void expect_same(const Answer& got, const Answer& want) {
+    EXPECT_EQ(got.tokens, want.tokens);
+    EXPECT_EQ(got.logprobs, want.logprobs);  // by bits
+  }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+      if (entry.is_regular_file()) found.push_back(entry.path());
+    std::ranges::sort(found);
+    return found;
+  }
+
+  const fs::path folder_;
+};
+
+TEST_F(CacheTierTest, APrefixOutlivesARestart) {
+  const Answer want = computed(1);
+  {
+    Service service(settings());
+    expect_same(ask(service, question(1)), want);
+  }  // what was shared is written before the engine ends
+  EXPECT_EQ(std::ssize(files()), 709 / kPageTokens);
+  Service again(settings());
+  const Answer got = ask(again, question(1));
+  expect_same(got, want);
+  EXPECT_EQ(got.summary.cached_tokens, 699 / kPageTokens * kPageTokens);
+  EXPECT_EQ(tier_of(again).pages_read_total, uint64_t{699 / kPageTokens});
+}
+
+TEST_F(CacheTierTest, AnEvictedPrefixComesBack) {
+  const Answer want = computed(1);
+  Service service(settings());
+  ask(service, question(1));
+  wait_until_written(service, 700 / kPageTokens);
+  for (int seed = 2; seed < 6; ++seed) ask(service, question(seed));  // more than the pool holds
+  EXPECT_GT(service.engine().stats().scheduler.num_evicted_pages_total, 20u);
+  const Answer got = ask(service, question(1));
+  expect_same(got, want);
+  EXPECT_GT(got.summary.cached_tokens, 600);
+  EXPECT_GT(service.engine().stats().scheduler.restored_tokens_total, 0u);
+}
+
+TEST_F(CacheTierTest, APoolThatIsFlushedIsReadAgain) {
+  Service service(settings());
+  const Answer want = ask(service, question(1));
+  EXPECT_TRUE(service.engine().flush_cache());
+  expect_same(ask(service, question(1)), want);
+}
+
+TEST_F(CacheTierTest, NamespacesDoNotShareFiles) {
+  Service service(settings());
+  ask(service, question(1));
+  RequestInput foreign = question(1);
+  foreign.cache_namespace = CacheNamespace(7);
+  EXPECT_EQ(ask(service, std::move(foreign)).summary.cached_tokens, 0);
+  EXPECT_EQ(tier_of(service).pages_read_total, 0u);
+}
+
+TEST_F(CacheTierTest, AnotherFormReadsNoFile) {
+  {
+    Service service(settings());
+    ask(service, question(1));
+  }
+  ServerSettings other = settings();
+  other.memory.kv_cache_dtype = "int8";
+  Service service(other);
+  EXPECT_EQ(ask(service, question(1)).summary.cached_tokens, 0);
+  EXPECT_EQ(tier_of(service).files, 709 / kPageTokens);  // those that it wrote itself
+}
+
+TEST_F(CacheTierTest, EveryDamagedFileIsFoundAndComputedAnew) {
+  const Answer want = computed(1);
+  {
+    Service service(settings());
+    ask(service, question(1));
+  }
+  const auto all = files();
+  std::fstream file(all[all.size() / 2], std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(1000);
+  const int byte = file.peek();
+  file.put(static_cast<char>(byte ^ 1));
+  file.close();
+  Service service(settings());
+  const Answer got = ask(service, question(1));
+  expect_same(got, want);
+  EXPECT_LT(got.summary.cached_tokens, 699 / kPageTokens * kPageTokens);
+  EXPECT_EQ(tier_of(service).damaged_total, 1u);
+}
+
+TEST_F(CacheTierTest, AFolderThatGoesAwayCostsNoAnswer) {
+  const Answer want = computed(1);
+  Service service(settings());
+  fs::remove_all(folder_);
+  std::ofstream(folder_) << "a file in its place";
+  expect_same(ask(service, question(1)), want);
+  EXPECT_TRUE(service.read_until([&] { return tier_of(service).pages_left_out_total > 0; }));
+  EXPECT_TRUE(service.engine().flush_cache());
+  expect_same(ask(service, question(1)), want);
+}
+
+TEST_F(CacheTierTest, RanksShareTheFiles) {
+  const Answer want = computed(1);
+  {
+    Service service(settings(true, 2));
+    expect_same(ask(service, question(1)), want);
+  }
+  // Another number of ranks computes the same bits, so it reads what they wrote.
+  Service alone(settings());
+  const Answer got = ask(alone, question(1));
+  expect_same(got, want);
+  EXPECT_GT(got.summary.cached_tokens, 600);
+}
+
+TEST_F(CacheTierTest, ManyAtOnceOverASmallPoolGetTheirOwnAnswers) {
+  std::vector<Answer> want;
+  for (int seed = 1; seed <= 6; ++seed) want.push_back(computed(seed));
+  Service service(settings());
+  for (int round = 0; round < 3; ++round) {
+    std::vector<RequestId> ids;
+    for (int seed = 1; seed <= 6; ++seed) {
+      const auto id = service.submit(question(seed));
+      ASSERT_TRUE(id.has_value());
+      ids.push_back(*id);
+    }
+    ASSERT_TRUE(service.read_all());
+    for (size_t i = 0; i < ids.size(); ++i) expect_same(service.answer(ids[i]), want[i]);
+  }
+  EXPECT_GT(service.engine().stats().scheduler.restored_tokens_total, 0u);
+}
+
+TEST_F(CacheTierTest, AnAbortedRequestWaitsForNothing) {
+  {
+    Service service(settings());
+    ask(service, question(1));
+  }
+  Service service(settings());
+  const auto id = service.submit(question(1));
+  ASSERT_TRUE(id.has_value());
+  service.engine().abort(*id);
+  EXPECT_TRUE(service.read_all());
+  expect_same(ask(service, question(2)), computed(2));
+}
+
+TEST_F(CacheTierTest, FlagsThatMeanNothingAreRefused) {
+  ServerSettings s = settings(false);
+  s.memory.kv_cache_dir_gb = 5;
+  EXPECT_EQ(Engine::create({.settings = s}).error().param, "kv-cache-dir-gb");
+  s = settings();
+  s.scheduler.disable_radix_cache = true;
+  EXPECT_EQ(Engine::create({.settings = s}).error().param, "kv-cache-dir");
+  s = settings();
+  s.memory.hicache_storage_prefetch_policy = "later";
+  EXPECT_EQ(Engine::create({.settings = s}).error().param, "hicache-storage-prefetch-policy");
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,80 @@
+// Tests that pages which come back from a slower tier are pages of the tree like any others.
+#include <gtest/gtest.h>
+
+#include "policy/scheduler/fake_engine.h"
+
+namespace hocket {
+namespace {
+
+std::vector<TokenId> restore_tokens(int count, int first = 5000) {
+  std::vector<TokenId> tokens;
+  for (int i = 0; i < count; ++i) tokens.push_back(TokenId{first + i});
+  return tokens;
+}
+
+// Returns the number of pages that restore() gave, 0 if it refused.
+int restore(Scheduler& scheduler, std::span<const TokenId> tokens, int most_pages) {
+  int num_pages = 0;
+  const bool done = scheduler.restore(
+      {}, tokens, most_pages, [&](std::span<const PageId> pages) { num_pages = std::ssize(pages); });
+  EXPECT_EQ(done, num_pages > 0);
+  return num_pages;
+}
+
+RequestInput restore_input(std::span<const TokenId> tokens) {
+  RequestInput input = numbered_input(9, 1, 2);
+  input.prompt.assign(tokens.begin(), tokens.end());
+  return input;
+}
+
+TEST(RestoreTest, APromptBeginsBehindThePagesThatCameBack) {
+  Scheduler scheduler({.num_pages = 16, .page_tokens = 4});
+  const auto tokens = restore_tokens(14);
+  EXPECT_EQ(restore(scheduler, std::span(tokens).first(8), 2), 2);
+  EXPECT_EQ(restore(scheduler, std::span(tokens).first(12), 4), 1) << "two are there";
+  EXPECT_EQ(restore(scheduler, std::span(tokens).first(12), 4), 0) << "all are there";
+  scheduler.check_integrity();
+  ASSERT_TRUE(scheduler.add(restore_input(tokens)));
+  const Batch& batch = scheduler.schedule({});
+  ASSERT_EQ(batch.slices.size(), 1u);
+  EXPECT_EQ(batch.slices[0].begin, 12);
+  EXPECT_EQ(scheduler.stats().restored_tokens_total, 12u);
+  scheduler.commit(batch, std::vector<SampledToken>{{TokenId{1}, false}}, {});
+}
+
+TEST(RestoreTest, PagesWhoseBeginningIsMissingAreRefused) {
+  Scheduler scheduler({.num_pages = 16, .page_tokens = 4});
+  const auto tokens = restore_tokens(12);
+  EXPECT_EQ(restore(scheduler, tokens, 2), 0) << "the first page is not there";
+  EXPECT_EQ(scheduler.stats().num_free_pages, 16);
+}
+
+TEST(RestoreTest, OldPrefixesGiveWayAndPagesOfRequestsDoNot) {
+  Scheduler scheduler({.num_pages = 8, .page_tokens = 4});
+  EXPECT_EQ(restore(scheduler, restore_tokens(32, 100), 8), 8);
+  EXPECT_EQ(restore(scheduler, restore_tokens(16, 900), 4), 4);
+  EXPECT_EQ(scheduler.stats().num_evicted_pages_total, 4u);
+  ASSERT_TRUE(scheduler.add(numbered_input(1, 18, 4)));
+  const Batch& batch = scheduler.schedule({});
+  scheduler.commit(batch, std::vector<SampledToken>{{TokenId{1}, false}}, {});
+  EXPECT_EQ(restore(scheduler, restore_tokens(24, 2000), 6), 0) << "a request has five of eight";
+  EXPECT_EQ(restore(scheduler, restore_tokens(8, 2000), 2), 2);
+  scheduler.abort(RequestId{1}, FinishReason::abort, {});
+  scheduler.schedule({});
+  scheduler.check_integrity();
+}
+
+TEST(RestoreTest, ARequestThatDidNotFitIsTriedAgain) {
+  Scheduler scheduler({.num_pages = 8, .page_tokens = 4, .prefix_cache = true});
+  EXPECT_EQ(restore(scheduler, restore_tokens(12), 3), 3);
+  ASSERT_TRUE(scheduler.add(restore_input(restore_tokens(14))));
+  EXPECT_EQ(scheduler.schedule({}).slices.size(), 1u);
+}
+
+TEST(RestoreTest, WithoutAPrefixCacheNothingComesBack) {
+  Scheduler scheduler({.num_pages = 8, .page_tokens = 4, .prefix_cache = false});
+  EXPECT_EQ(restore(scheduler, restore_tokens(12), 3), 0);
+}
+
+}  // namespace
+}  // namespace hocket
