@@ -56,6 +56,24 @@ class FakeEngine {
   // the step may have drafts. Without this, only steps with drafts are.
   void settle_steps(std::function<bool()> settles) { settles_ = std::move(settles); }
 
+  // Gives the tree pages of a sequence that was computed before, as they come back from a slower
+  // tier; a step in flight is committed first. Returns false if the tree does not want them.
+  bool restore(const CacheNamespace& name_space, std::span<const TokenId> tokens) {
+    if (last_.batch != nullptr) commit(std::exchange(last_, {}));
+    const auto size = static_cast<size_t>(page_tokens_);
+    const auto whole = tokens.first(tokens.size() - tokens.size() % size);
+    return scheduler_.restore(name_space, whole, static_cast<int>(whole.size() / size),
+                              [&](std::span<const PageId> pages) {
+                                auto from = whole.last(pages.size() * size);
+                                for (const PageId page : pages) {
+                                  const auto to = static_cast<size_t>(value(page)) * size;
+                                  std::copy_n(from.begin(), size, memory_.begin() +
+                                                                      static_cast<ptrdiff_t>(to));
+                                  from = from.subspan(size);
+                                }
+                              });
+  }
+
   // Runs one turn of the engine, one millisecond long. Returns false when there was nothing to do.
   bool step(const InFlight& in_flight = {});
   // Returns a description of the first broken rule; empty while there is none.

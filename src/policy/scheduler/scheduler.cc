@@ -125,7 +125,7 @@ bool Scheduler::restore(const CacheNamespace& name_space, std::span<const TokenI
   const auto num_pages = tokens.size() / static_cast<size_t>(s.page_tokens());
   HOCKET_CHECK(tokens.size() == num_pages * static_cast<size_t>(s.page_tokens()));
   HOCKET_CHECK(!s.batches.has_rows());
-  if (!s.options.prefix_cache) return false;
+  if (!s.options.prefix_cache || s.has_windows() || s.states.enabled()) return false;
   PrefixMatch match = s.cache.match(name_space, tokens);
   const auto num_lacking = static_cast<int>(num_pages - match.pages.size());
   if (num_lacking == 0 || num_lacking > most_pages) return false;

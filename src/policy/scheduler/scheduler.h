@@ -176,7 +176,7 @@ class Scheduler {
   // at most `most_pages`, and as many as the tree lacks behind those that it has. Takes pages for
   // them, evicting others if need be, and calls `fill` with their ids, which must write them all.
   // Returns false, and changes nothing, if the tree lacks more than that, or nothing, or there is
-  // no room. No step may be in flight.
+  // no room; always for models with states or windows. No step may be in flight.
   bool restore(const CacheNamespace& name_space, std::span<const TokenId> tokens, int most_pages,
                const std::function<void(std::span<const PageId>)>& fill);
 

@@ -23,7 +23,7 @@ namespace {
 
 class Simulation final : SchedulerHooks {
  public:
-  explicit Simulation(uint64_t seed) : random_(seed), hungry_(pick(0, 1) == 1) {
+  explicit Simulation(uint64_t seed) : random_(seed), tier_random_(seed), hungry_(pick(0, 1) == 1) {
     SimulatedOptions simulated = simulated_options(random_);
     options_ = std::move(simulated.options);
     options_.seed = seed;
@@ -48,6 +48,7 @@ class Simulation final : SchedulerHooks {
     for (int step = 0; step < 20000; ++step) {
       while (num_added_ < num_requests_ && pick(0, 3) == 0) arrive();
       if (pick(0, 15) == 0) abort_one();
+      restore_one();
       skipped_.clear();
       if (!overlapped_)
         foreseen_ = std::exchange(early_, {}).value_or(engine.scheduler().forecast_next_step());
@@ -211,6 +212,14 @@ class Simulation final : SchedulerHooks {
     if (engine_->scheduler().abort(wanted.input.id, FinishReason::abort, {})) wanted.aborted = true;
   }
 
+  // Brings pages of a request that has ended back into the tree, whether they are there or not.
+  void restore_one() {
+    if (ended_.empty() || tier_random_() % 4 != 0) return;
+    const Ended& one = ended_[tier_random_() % ended_.size()];
+    if (engine_->restore(one.name_space, std::span(one.tokens).first(one.computed)))
+      ++counts["restored"];
+  }
+
   // Checks that no request is overtaken for ever: those ahead of it and max_overtaken more may
   // start before it. Larger priorities may start before it for ever.
   void note_starts(const Batch& batch) {
@@ -252,6 +261,8 @@ class Simulation final : SchedulerHooks {
         return;
       }
       judge(found->second, *request);
+      ended_.push_back({request->cache_namespace, request->tokens, request->tokens.size() - 1});
+      if (ended_.size() > 8) ended_.pop_front();
       const bool had_drafts = drafted_.erase(request->id) > 0;
       counts["aborted_drafts"] += static_cast<uint64_t>(had_drafts && found->second.aborted);
       counts["ended_drafts"] += static_cast<uint64_t>(had_drafts && !found->second.aborted);
@@ -320,7 +331,16 @@ class Simulation final : SchedulerHooks {
     return {};
   }
 
+  // A request whose pages a slower tier may have.
+  struct Ended {
+    CacheNamespace name_space;
+    std::vector<TokenId> tokens;
+    size_t computed = 0;  // tokens
+  };
+
   std::mt19937_64 random_;
+  std::mt19937_64 tier_random_;  // its draws do not change the traffic
+  std::deque<Ended> ended_;
   SchedulerOptions options_;
   FakeEngine* engine_ = nullptr;
   std::map<RequestId, Wanted> wanted_;
@@ -390,6 +410,7 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
       {"drafted_mixed", 500},
       {"ended_drafts", 200},
       {"aborted_drafts", 20},
+      {"restored", 1000},
   };
   for (const auto& [what, least] : least_in_1500)
     EXPECT_GT(counts[what] * 1500 / num_seeds, least) << what;
