@@ -22,6 +22,12 @@ constexpr double kReadBytesPerSecondAtFirst = 200e6;
 // Share of the newest step in the mean time of a prompt's row.
 constexpr double kNewestShare = 0.2;
 
+// The key of a state is made from that of the page that it stands behind.
+PageHash state_key(const PageHash& page) {
+  static constexpr std::array<TokenId, 1> kMark = {TokenId{-1}};  // no page has such a token
+  return PageHasher()(page, kMark);
+}
+
 }  // namespace
 
 Result<StoragePrefetch> parse_storage_prefetch(std::string_view name) {
@@ -40,32 +46,39 @@ size_t CacheTier::num_buffers(int64_t page_bytes) {
   return static_cast<size_t>(std::clamp<int64_t>(kBufferBytes / page_bytes, 4, 1024));
 }
 
-Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& pages) {
-  const int64_t bytes =
-      pages.page_bytes() * static_cast<int64_t>(num_buffers(pages.page_bytes()));
-  HOCKET_TRY(Buffer reading, Buffer::allocate(bytes));
-  HOCKET_TRY(Buffer writing, Buffer::allocate(bytes));
-  return std::unique_ptr<CacheTier>(
-      new CacheTier(std::move(options), pages, {std::move(reading), std::move(writing)}));
+CacheTier::Buffers::Buffers(Buffer memory, size_t count)
+    : free(count), memory_(std::move(memory)), bytes_(memory_.bytes() / static_cast<int64_t>(count)) {
+  for (BufferId id = 0; std::cmp_less(id, count); ++id) HOCKET_CHECK(free.push(BufferId{id}));
 }
 
-CacheTier::CacheTier(Options options, PagePool& pages, std::array<Buffer, 2> memory)
+Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& pages,
+                                                     StatePool* states) {
+  const int64_t of_pages =
+      pages.page_bytes() * static_cast<int64_t>(num_buffers(pages.page_bytes()));
+  // Models without states have buffers of a byte.
+  const int64_t of_states =
+      int64_t{kStateBuffers} * (states != nullptr ? states->state_bytes() : 1);
+  std::array<Buffer, 4> memory;
+  for (size_t i = 0; i < memory.size(); ++i) {
+    HOCKET_TRY(memory[i], Buffer::allocate(i < 2 ? of_pages : of_states));
+  }
+  return std::unique_ptr<CacheTier>(
+      new CacheTier(std::move(options), pages, states, std::move(memory)));
+}
+
+CacheTier::CacheTier(Options options, PagePool& pages, StatePool* states,
+                     std::array<Buffer, 4> memory)
     : options_(std::move(options)),
       pages_(pages),
+      states_(states),
       page_tokens_(static_cast<size_t>(options_.page_tokens)),
-      read_buffers_{.memory = std::move(memory[0]),
-                    .free = Mailbox<BufferId>(num_buffers(pages.page_bytes())),
-                    .page_bytes = pages.page_bytes()},
-      write_buffers_{.memory = std::move(memory[1]),
-                     .free = Mailbox<BufferId>(num_buffers(pages.page_bytes())),
-                     .page_bytes = pages.page_bytes()},
+      read_pages_(std::move(memory[0]), num_buffers(pages.page_bytes())),
+      write_pages_(std::move(memory[1]), num_buffers(pages.page_bytes())),
+      read_states_(std::move(memory[2]), kStateBuffers),
+      write_states_(std::move(memory[3]), kStateBuffers),
       reads_(kMostReads),
-      done_(num_buffers(pages.page_bytes()) + kMostReads),
-      writes_(num_buffers(pages.page_bytes())) {
-  for (Buffers* buffers : {&read_buffers_, &write_buffers_})
-    for (BufferId id = 0; std::cmp_less(id, buffers->free.capacity()); ++id)
-      HOCKET_CHECK(buffers->free.push(BufferId{id}));
-}
+      done_(num_buffers(pages.page_bytes()) + kStateBuffers + kMostReads),
+      writes_(num_buffers(pages.page_bytes()) + kStateBuffers) {}
 
 void CacheTier::start(const Clock& clock, std::function<void()> wake) {
   clock_ = &clock;
@@ -98,13 +111,11 @@ Duration CacheTier::time_to_compute(int num_tokens) const {
   return from_seconds(seconds_per_row_ * num_tokens);
 }
 
-Duration CacheTier::time_to_read(int num_pages) const {
-  const uint64_t num_read = num_read_;
-  const double of_page = num_read > 0 ? 1e-9 * static_cast<double>(read_ns_) /
-                                            static_cast<double>(num_read)
-                                      : static_cast<double>(read_buffers_.page_bytes) /
-                                            kReadBytesPerSecondAtFirst;
-  return from_seconds(of_page * num_pages);
+Duration CacheTier::time_to_read(int64_t num_bytes) const {
+  const auto read = static_cast<double>(read_bytes_);
+  const double of_byte = read > 0 ? 1e-9 * static_cast<double>(read_ns_) / read
+                                  : 1 / kReadBytesPerSecondAtFirst;
+  return from_seconds(of_byte * static_cast<double>(num_bytes));
 }
 
 bool CacheTier::ready(const Request& request, const Scheduler& scheduler) {
@@ -135,49 +146,63 @@ std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_pages(const Request& requ
                                                              const Scheduler& scheduler) {
   const auto reusable = request.reusable_tokens();
   const size_t num_whole = reusable.size() - reusable.size() % page_tokens_;
-  const int num_cached = scheduler.cached_len(request);
+  const int num_cached = scheduler.cached_len(request), num_held = scheduler.held_len(request);
   const int num_lacking = static_cast<int>(num_whole) - num_cached;
   if (num_lacking < kFewestTokens) return nullptr;
-  const int num_pages = num_lacking / static_cast<int>(page_tokens_);
-  if (time_to_read(num_pages) >= time_to_compute(num_lacking)) return nullptr;
+  const int64_t num_pages = (static_cast<int64_t>(num_whole) - num_held) / options_.page_tokens;
+  const int64_t num_bytes = num_pages * pages_.page_bytes() +
+                            (states_ != nullptr ? states_->state_bytes() : 0);
+  if (time_to_read(num_bytes) >= time_to_compute(num_lacking)) return nullptr;
   auto order = std::make_shared<ReadOrder>();
   order->name_space = request.cache_namespace;
   order->tokens.assign(reusable.begin(), reusable.begin() + static_cast<ptrdiff_t>(num_whole));
-  order->first = num_cached / static_cast<int>(page_tokens_);
+  order->first = num_held / options_.page_tokens;
+  order->num_cached = num_cached / options_.page_tokens;
   std::shared_ptr<ReadOrder> handed = order;
   return reads_.push(handed) ? order : nullptr;
 }
 
 void CacheTier::turn(Scheduler& scheduler) {
-  std::vector<ReadPage> run;  // neighbours of one order
-  const auto restore = [&] {
-    if (run.empty()) return;
-    ReadOrder& order = *run.front().order;
-    const size_t end = (static_cast<size_t>(run.back().index) + 1) * page_tokens_;
-    const bool restored = scheduler.restore(
-        order.name_space, std::span(order.tokens).first(end), static_cast<int>(run.size()),
-        [&](std::span<const PageId> pages) {
-          const auto last = std::span(run).last(pages.size());
-          for (size_t i = 0; i < pages.size(); ++i)
-            pages_.load_page(read_buffers_.page(last[i].buffer), pages[i]);
-        });
-    if (!restored) order.given_up = true;  // there is no room, or the tree has changed
-    for (const ReadPage& page : run)
-      HOCKET_CHECK(read_buffers_.free.push(BufferId{page.buffer}));
-    run.clear();
-  };
-  while (auto page = done_.pop()) {
-    const bool follows = !run.empty() && run.back().order == page->order;
-    if (page->buffer < 0) {
-      restore();
+  std::vector<Read> run;  // neighbouring pages of one order
+  while (auto read = done_.pop()) {
+    const bool follows = read->kind == Kind::page && !run.empty() && run.back().order == read->order;
+    if (!follows) restore_pages(scheduler, run);
+    if (read->kind == Kind::page) {
+      run.push_back(*std::move(read));
+    } else if (read->kind == Kind::state) {
+      restore_state(scheduler, *read);
+    } else {
       for (auto& [id, guest] : guests_)
-        if (guest.order == page->order) guest.order = nullptr;
-      continue;
+        if (guest.order == read->order) guest.order = nullptr;
     }
-    if (!follows) restore();
-    run.push_back(*std::move(page));
   }
-  restore();
+  restore_pages(scheduler, run);
+}
+
+// Empties `run`. If there is no room, or the tree has changed, the rest of the order is given up.
+void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
+  if (run.empty()) return;
+  ReadOrder& order = *run.front().order;
+  const size_t end = (static_cast<size_t>(run.back().index) + 1) * page_tokens_;
+  const bool restored = scheduler.restore(
+      order.name_space, std::span(order.tokens).first(end), static_cast<int>(run.size()),
+      [&](std::span<const PageId> pages) {
+        const auto last = std::span(run).last(pages.size());
+        for (size_t i = 0; i < pages.size(); ++i)
+          pages_.load_page(read_pages_.of(last[i].buffer), pages[i]);
+      });
+  if (!restored) order.given_up = true;
+  for (const Read& page : run) HOCKET_CHECK(read_pages_.free.push(BufferId{page.buffer}));
+  run.clear();
+}
+
+void CacheTier::restore_state(Scheduler& scheduler, const Read& state) {
+  const ReadOrder& order = *state.order;
+  const auto tokens = std::span(order.tokens).first(static_cast<size_t>(state.index) * page_tokens_);
+  scheduler.restore_state(order.name_space, tokens, [&](int slot) {
+    states_->load_state(read_states_.of(state.buffer), slot);
+  });
+  HOCKET_CHECK(read_states_.free.push(BufferId{state.buffer}));
 }
 
 void CacheTier::note_prompts(int num_rows, Duration took) {
@@ -188,9 +213,7 @@ void CacheTier::note_prompts(int num_rows, Duration took) {
                          : (1 - kNewestShare) * seconds_per_row_ + kNewestShare * newest;
 }
 
-void CacheTier::shared(const Request& request) {
-  Guest& guest = guests_[request.id];
-  const auto num_pages = static_cast<size_t>(request.leased_pages);
+void CacheTier::hash_pages(const Request& request, size_t num_pages, Guest& guest) const {
   guest.hashes.reserve(num_pages);
   while (guest.hashes.size() < num_pages) {
     const PageHash before =
@@ -199,21 +222,44 @@ void CacheTier::shared(const Request& request) {
     guest.hashes.push_back(
         hash_page_(before, std::span(request.tokens).subspan(begin, page_tokens_)));
   }
+}
+
+void CacheTier::shared(const Request& request) {
+  Guest& guest = guests_[request.id];
+  const auto num_pages = static_cast<size_t>(request.leased_pages);
+  hash_pages(request, num_pages, guest);
   // From the last page to the first: the file used last is the one that others build on.
   std::vector<size_t> lacking;
   for (size_t i = num_pages; i > guest.num_written; --i)
     if (!options_.files->has(guest.hashes[i - 1])) lacking.push_back(i - 1);
   const bool quiet = clock_->now().time_since_epoch().count() < quiet_until_ns_;
   for (auto next = lacking.rbegin(); next != lacking.rend(); ++next) {
-    auto buffer = quiet ? std::nullopt : write_buffers_.free.pop();
+    const auto buffer = quiet ? std::nullopt : write_pages_.free.pop();
     if (!buffer) {
       num_left_out_ += static_cast<uint64_t>(lacking.rend() - next);
       break;
     }
-    pages_.save_page(request.pages[*next], write_buffers_.page(*buffer));
+    pages_.save_page(request.pages[*next], write_pages_.of(*buffer));
     HOCKET_CHECK(writes_.push({.key = guest.hashes[*next], .buffer = *buffer}));
   }
   guest.num_written = num_pages;
+}
+
+void CacheTier::kept_state(const Request& request, int len, int slot) {
+  Guest& guest = guests_[request.id];
+  const size_t num_pages = static_cast<size_t>(len) / page_tokens_;
+  HOCKET_CHECK(num_pages > 0u);
+  hash_pages(request, num_pages, guest);
+  const PageHash key = state_key(guest.hashes[num_pages - 1]);
+  if (options_.files->has(key)) return;
+  const bool quiet = clock_->now().time_since_epoch().count() < quiet_until_ns_;
+  const auto buffer = quiet ? std::nullopt : write_states_.free.pop();
+  if (!buffer) {
+    ++num_left_out_;
+    return;
+  }
+  states_->save_state(slot, write_states_.of(*buffer));
+  HOCKET_CHECK(writes_.push({.kind = Kind::state, .key = key, .buffer = *buffer}));
 }
 
 void CacheTier::forget(RequestId id) {
@@ -223,9 +269,9 @@ void CacheTier::forget(RequestId id) {
   guests_.erase(guest);
 }
 
-bool CacheTier::wait_for_buffer(const ReadOrder& order, BufferId& buffer) {
-  while (!stopping_ && !order.given_up) {
-    if (const auto free = read_buffers_.free.wait_pop(kThreadWait)) {
+bool CacheTier::wait_for_buffer(const Read& next, BufferId& buffer) {
+  while (!stopping_ && !next.order->given_up) {
+    if (const auto free = read_buffers(next.kind).free.wait_pop(kThreadWait)) {
       buffer = *free;
       return true;
     }
@@ -233,39 +279,61 @@ bool CacheTier::wait_for_buffer(const ReadOrder& order, BufferId& buffer) {
   return false;
 }
 
-// Reads one page and hands it over. Returns false if the order ends here.
-bool CacheTier::read_one(const ReadPage& page, const PageHash& key) {
-  ReadPage read = page;
-  if (!wait_for_buffer(*page.order, read.buffer)) return false;
+// Reads one page or state and hands it over. Returns false if it is not there, or the order ends.
+bool CacheTier::read_one(Read next, const PageHash& key) {
+  if (!wait_for_buffer(next, next.buffer)) return false;
+  Buffers& buffers = read_buffers(next.kind);
+  const std::span<std::byte> bytes = buffers.of(next.buffer);
   const TimePoint begin = clock_->now();
-  const Result<bool> found = options_.files->read(key, read_buffers_.page(read.buffer));
+  const Result<bool> found = options_.files->read(key, bytes);
   if (!found) report(found.error(), "prefixes are computed anew");
   if (!found || !*found) {
-    HOCKET_CHECK(read_buffers_.free.push(BufferId{read.buffer}));
+    HOCKET_CHECK(buffers.free.push(BufferId{next.buffer}));
     return false;
   }
   read_ns_ += (clock_->now() - begin).count();
-  ++num_read_;
-  HOCKET_CHECK(done_.push(std::move(read)));
+  read_bytes_ += std::ssize(bytes);
+  num_read_ += next.kind == Kind::page ? 1 : 0;
+  HOCKET_CHECK(done_.push(std::move(next)));
   wake_();
   return true;
 }
 
-void CacheTier::run_reader() {
+// Returns the pages of the longest beginning whose state has a file; 0 if none is longer than what
+// is cached.
+int CacheTier::last_state(const ReadOrder& order, std::span<const PageHash> keys) const {
+  for (auto end = static_cast<int>(keys.size()); end > order.num_cached; --end)
+    if (options_.files->exists(state_key(keys[static_cast<size_t>(end) - 1]))) return end;
+  return 0;
+}
+
+void CacheTier::read_all(const std::shared_ptr<ReadOrder>& order) {
+  std::vector<PageHash> keys(order->tokens.size() / page_tokens_);
   const PageHasher hash_page;
+  for (size_t i = 0; i < keys.size(); ++i)
+    keys[i] = hash_page(i == 0 ? root_of(order->name_space) : keys[i - 1],
+                        std::span(order->tokens).subspan(i * page_tokens_, page_tokens_));
+  std::span<const PageHash> wanted = keys;
+  if (states_ != nullptr) wanted = wanted.first(static_cast<size_t>(last_state(*order, wanted)));
+  size_t end = static_cast<size_t>(order->first);
+  while (end < wanted.size() &&
+         read_one({.order = order, .kind = Kind::page, .index = static_cast<int>(end)},
+                  wanted[end]))
+    ++end;
+  if (states_ == nullptr) return;
+  const int state = last_state(*order, wanted.first(std::min(end, wanted.size())));
+  if (state > 0)
+    read_one({.order = order, .kind = Kind::state, .index = state},
+             state_key(wanted[static_cast<size_t>(state) - 1]));
+}
+
+void CacheTier::run_reader() {
   while (!stopping_) {
-    auto next = reads_.wait_pop(kThreadWait);
-    if (!next) continue;
-    const std::shared_ptr<ReadOrder> order = *std::move(next);
-    PageHash key = root_of(order->name_space);
-    const auto num_pages = static_cast<int>(order->tokens.size() / page_tokens_);
-    for (int i = 0; i < num_pages; ++i) {
-      const size_t begin = static_cast<size_t>(i) * page_tokens_;
-      key = hash_page(key, std::span(order->tokens).subspan(begin, page_tokens_));
-      if (i >= order->first && !read_one({.order = order, .index = i}, key)) break;
-    }
-    // The end has a place of its own: at most kMostReads orders are under way.
-    while (!stopping_ && !done_.push({.order = order})) std::this_thread::sleep_for(kThreadWait);
+    auto order = reads_.wait_pop(kThreadWait);
+    if (!order) continue;
+    read_all(*order);
+    // Full only while the engine's thread is busy with a long step.
+    while (!stopping_ && !done_.push(Read{.order = *order})) std::this_thread::sleep_for(kThreadWait);
     wake_();
   }
 }
@@ -278,16 +346,16 @@ void CacheTier::run_writer() {
       continue;
     }
     const bool quiet = clock_->now().time_since_epoch().count() < quiet_until_ns_;
+    Buffers& buffers = write_buffers(next->kind);
     const Result<void> written =
-        quiet ? Result<void>()
-              : options_.files->write(next->key, write_buffers_.page(next->buffer));
+        quiet ? Result<void>() : options_.files->write(next->key, buffers.of(next->buffer));
     if (!written) {
       report(written.error(), fmt::format("no prefix is written for {:.0f} s",
                                           to_seconds(kQuietTime)));
       quiet_until_ns_ = (clock_->now() + kQuietTime).time_since_epoch().count();
     }
     ++(quiet || !written ? num_left_out_ : num_written_);
-    HOCKET_CHECK(write_buffers_.free.push(BufferId{next->buffer}));
+    HOCKET_CHECK(buffers.free.push(BufferId{next->buffer}));
   }
 }
 

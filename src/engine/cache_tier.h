@@ -1,11 +1,12 @@
-// The second tier of a rank's prefix cache: pages in files (compute/kv/page_files.h), which outlive
-// their eviction from memory and the process.
+// The second tier of a rank's prefix cache: pages and states in files (compute/kv/page_files.h),
+// which outlive their eviction from memory and the process.
 //
-//   engine thread    shared() copies new pages of the tree to buffers
+//   engine thread    shared(), kept_state() copy what is new in the tree to buffers
 //   thread kv_write                           writes them to files: behind the steps
 //
 //   engine thread    ready() orders the pages that the tree lacks, and holds the request
-//   thread kv_read      hashes, reads and checks one page after the other: ahead of the request
+//   thread kv_read      hashes, reads and checks one page after the other: ahead of the request;
+//                       in models with delta nets up to the last border that has a state
 //   engine thread         turn() gives them pages of the pool and hands them to the tree
 //
 // A prompt is held only while reading promises to be faster than computing, by the speeds of both
@@ -31,6 +32,7 @@
 #include "base/thread.h"
 #include "compute/kv/page_files.h"
 #include "compute/kv/page_pool.h"
+#include "compute/kv/state_pool.h"
 #include "compute/tensor/buffer.h"
 #include "engine/watch/cache_tier_stats.h"
 #include "policy/cache/page_hash.h"
@@ -55,10 +57,12 @@ class CacheTier {
   // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
   static constexpr int kFewestTokens = 256;
   static constexpr int64_t kBufferBytes = 64 << 20;  // to read and to write: each
+  static constexpr size_t kStateBuffers = 2;         // the same for states
   static constexpr size_t kMostReads = 64;           // requests whose pages are ordered
 
-  // The pages outlive it. Errors: out_of_memory.
-  static Result<std::unique_ptr<CacheTier>> create(Options options, PagePool& pages);
+  // `states` is null for models without delta nets. Both outlive it. Errors: out_of_memory.
+  static Result<std::unique_ptr<CacheTier>> create(Options options, PagePool& pages,
+                                                   StatePool* states);
   // Waits until all copied pages are written.
   ~CacheTier();
   // Called once, before all else. `wake` makes the engine's thread call turn(); any thread may call
@@ -69,6 +73,8 @@ class CacheTier {
   bool ready(const Request& request, const Scheduler& scheduler);
   // Writes the pages that the tree took of a request, as far as files lack them.
   void shared(const Request& request);
+  // The same for the state of its first `len` tokens, behind shared().
+  void kept_state(const Request& request, int len, int slot);
   // Returns true if turn() has something to do.
   bool has_read() const { return done_.size() > 0; }
   // Hands the pages that were read to the tree. No step may be in flight.
@@ -81,29 +87,37 @@ class CacheTier {
   const PageFiles& files() const { return *options_.files; }
 
  private:
-  // A buffer of one page, by its number.
+  // A buffer of one page, or of one state, by its number.
   using BufferId = int;
-  struct Buffers {
-    Buffer memory;
-    Mailbox<BufferId> free;
-    int64_t page_bytes = 0;
-    std::span<std::byte> page(BufferId id) const {
-      return {memory.data() + id * page_bytes, static_cast<size_t>(page_bytes)};
+  class Buffers {
+   public:
+    Buffers(Buffer memory, size_t count);
+    std::span<std::byte> of(BufferId id) const {
+      return {memory_.data() + id * bytes_, static_cast<size_t>(bytes_)};
     }
+    Mailbox<BufferId> free;
+
+   private:
+    const Buffer memory_;
+    const int64_t bytes_;  // of one
   };
   // Pages to read: those of `tokens` from `first` on.
   struct ReadOrder {
     CacheNamespace name_space;
     std::vector<TokenId> tokens;  // whole pages
     int first = 0;
+    int num_cached = 0;  // pages behind which a model can go on already
     std::atomic<bool> given_up{false};
   };
-  struct ReadPage {
+  enum class Kind : uint8_t { page, state, end };
+  struct Read {
     std::shared_ptr<ReadOrder> order;
-    int index = 0;         // of the page in the order's tokens
-    BufferId buffer = -1;  // -1: the order is done
+    Kind kind = Kind::end;
+    int index = 0;  // of the page in the order's tokens; state: pages that it stands for
+    BufferId buffer = -1;
   };
   struct WriteOrder {
+    Kind kind = Kind::page;
     PageHash key{};
     BufferId buffer = -1;
   };
@@ -115,21 +129,29 @@ class CacheTier {
     size_t num_written = 0;            // pages that are written, or were there
   };
 
-  CacheTier(Options options, PagePool& pages, std::array<Buffer, 2> memory);
+  CacheTier(Options options, PagePool& pages, StatePool* states, std::array<Buffer, 4> memory);
   static size_t num_buffers(int64_t page_bytes);
+  Buffers& read_buffers(Kind kind) { return kind == Kind::state ? read_states_ : read_pages_; }
+  Buffers& write_buffers(Kind kind) { return kind == Kind::state ? write_states_ : write_pages_; }
+  void hash_pages(const Request& request, size_t num_pages, Guest& guest) const;
   void run_reader();
   void run_writer();
-  bool read_one(const ReadPage& page, const PageHash& key);
-  bool wait_for_buffer(const ReadOrder& order, BufferId& buffer);
+  void read_all(const std::shared_ptr<ReadOrder>& order);
+  bool read_one(Read next, const PageHash& key);
+  int last_state(const ReadOrder& order, std::span<const PageHash> keys) const;
+  bool wait_for_buffer(const Read& next, BufferId& buffer);
+  void restore_pages(Scheduler& scheduler, std::vector<Read>& run);
+  void restore_state(Scheduler& scheduler, const Read& state);
   void report(const Error& why, std::string_view consequence);
   PageHash root_of(const CacheNamespace& name_space) const;
   std::shared_ptr<ReadOrder> order_pages(const Request& request, const Scheduler& scheduler);
   Duration time_to_compute(int num_tokens) const;
-  Duration time_to_read(int num_pages) const;
+  Duration time_to_read(int64_t num_bytes) const;
   void give_up(Guest& guest);
 
   const Options options_;
   PagePool& pages_;
+  StatePool* const states_;
   const size_t page_tokens_;
   const Clock* clock_ = nullptr;
   std::function<void()> wake_;
@@ -137,12 +159,12 @@ class CacheTier {
   std::unordered_map<RequestId, Guest> guests_;
   double seconds_per_row_ = 0;  // of prompts; 0: not measured yet
 
-  Buffers read_buffers_, write_buffers_;
+  Buffers read_pages_, write_pages_, read_states_, write_states_;
   Mailbox<std::shared_ptr<ReadOrder>> reads_;
-  Mailbox<ReadPage> done_;
+  Mailbox<Read> done_;
   Mailbox<WriteOrder> writes_;
   std::atomic<uint64_t> num_written_{0}, num_left_out_{0}, num_read_{0}, num_given_up_{0};
-  std::atomic<int64_t> read_ns_{0};
+  std::atomic<int64_t> read_ns_{0}, read_bytes_{0};
   std::atomic<bool> stopping_{false};
   Mutex report_mutex_;
   std::string reported_ HOCKET_GUARDED_BY(report_mutex_);  // the last fault, told once

@@ -24,9 +24,11 @@ Error unfit(const char* flag, std::string why, std::string fix) {
 }
 
 // Describes all that the bytes of a page depend on, beside its tokens and those before it.
-Result<std::string> describe_pages(const ServerSettings& settings, const PagePool& pages) {
+Result<std::string> describe_pages(const ServerSettings& settings, Runner& runner) {
   HOCKET_TRY(std::string text, describe_bits(settings));
-  text += fmt::format(" | pages {}", kPageLevel);
+  const PagePool& pages = runner.pages();
+  text += fmt::format(" | pages {} | states of {} bytes |", kPageLevel,
+                      runner.states() != nullptr ? runner.states()->state_bytes() : 0);
   for (int layer = 0; layer < pages.num_layers(); ++layer) {
     const KvShape shape = pages.layer(layer).shape;
     text += fmt::format(" {}:{}:{}:{}:{}:{}", static_cast<int>(shape.kind), dtype_name(shape.dtype),
@@ -59,10 +61,10 @@ Result<void> check_flags(const ServerSettings& settings, const Runner& runner) {
                       "--kv-cache-dir keeps what the prefix cache holds, and --disable-radix-cache "
                       "takes that away",
                       "one of the two"));
-  if (runner.info().num_states > 0 || runner.info().num_window_pages > 0)
+  if (runner.info().num_window_pages > 0)
     return fail(unfit("kv-cache-dir",
-                      "--kv-cache-dir keeps pages of full and latent attention; the states of "
-                      "delta nets and the pages of sliding windows cannot be kept yet",
+                      "--kv-cache-dir keeps pages of full and latent attention and states of delta "
+                      "nets; pages of sliding windows cannot be kept yet",
                       "no --kv-cache-dir for this model"));
   return {};
 }
@@ -88,7 +90,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
              parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
   HOCKET_TRY_VOID(check_flags(settings, runner));
   if (memory.kv_cache_dir.empty()) return std::nullopt;
-  HOCKET_TRY(const std::string form, describe_pages(settings, runner.pages()));
+  HOCKET_TRY(const std::string form, describe_pages(settings, runner));
   const PageKey key = hash_text(form);
   std::string name;
   for (size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", key[i]);
@@ -98,13 +100,11 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
   fs::create_directories(folder, problem);
   HOCKET_TRY(const int64_t free_bytes, choose_bytes(memory.kv_cache_dir_gb, folder));
   HOCKET_TRY(std::unique_ptr<PageFiles> files,
-             PageFiles::open({.folder = folder,
-                              .page_bytes = runner.pages().page_bytes(),
-                              .most_bytes = free_bytes}));
+             PageFiles::open({.folder = folder, .most_bytes = free_bytes}));
   const PageFiles::Figures now = files->figures();
-  log::info("prefixes in files: {} pages of {} tokens, {:.2f} GB of at most {:.2f} GB, in {}",
-            now.files, runner.info().page_tokens, static_cast<double>(now.bytes) * 1e-9,
-            static_cast<double>(free_bytes) * 1e-9, folder.string());
+  log::info("prefixes in files: {} files, {:.2f} GB of at most {:.2f} GB, in {}", now.files,
+            static_cast<double>(now.bytes) * 1e-9, static_cast<double>(free_bytes) * 1e-9,
+            folder.string());
   return CacheTier::Options{.files = std::move(files),
                             .form = key,
                             .page_tokens = runner.info().page_tokens,

@@ -12,7 +12,7 @@ namespace hocket {
 
 // Returns the options of all ranks of this process, which share the files; nullopt without
 // --kv-cache-dir. Announces the folder, its size and what it holds. Errors: bad_value (a flag
-// without the folder, models whose caches have states or windows, no prefix cache); io; those of
+// without the folder, models with sliding windows, no prefix cache); io; those of
 // describe_bits().
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
                                                             Runner& runner);

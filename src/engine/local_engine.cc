@@ -161,7 +161,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   }
   std::unique_ptr<CacheTier> tier;
   if (tier_) {
-    HOCKET_TRY(tier, CacheTier::create(*tier_, runner->pages()));
+    HOCKET_TRY(tier, CacheTier::create(*tier_, runner->pages(), runner->states()));
   }
   HOCKET_TRY(SpeculationChoice speculation,
              choose_speculation(options.settings, runner->info().model));

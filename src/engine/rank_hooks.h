@@ -34,6 +34,9 @@ class RankHooks final : public SchedulerHooks {
   void shared(const Request& request) override {
     if (tier_ != nullptr) tier_->shared(request);
   }
+  void kept_state(const Request& request, int len, int slot) override {
+    if (tier_ != nullptr) tier_->kept_state(request, len, slot);
+  }
   bool agree(const Batch& mine) override { return others_ != nullptr && others_->agree(mine); }
 
  private:

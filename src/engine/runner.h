@@ -96,6 +96,8 @@ class Runner {
   }
   // Returns the memory of keys and values that layers of full and latent attention use.
   PagePool& pages() { return *pages_; }
+  // Returns the memory of delta nets; null if the model has none.
+  StatePool* states() { return states_ ? &*states_ : nullptr; }
   // Returns the model, or one of its modules, for HiddenRows::of.
   const Model& model() const { return *model_; }
   // Returns the logits [count, vocabulary] of output rows [begin, begin + count), count <=

@@ -49,6 +49,10 @@ std::array<uint8_t, 32> sum_of(const PageFileHead& head, std::span<const std::by
   return sum;
 }
 
+int64_t file_bytes(std::span<const std::byte> page) {
+  return std::ssize(page) + static_cast<int64_t>(sizeof(PageFileHead));
+}
+
 class OpenPageFile {
  public:
   explicit OpenPageFile(int fd) : fd_(fd) {}
@@ -121,9 +125,7 @@ size_t PageFiles::KeyHash::operator()(const PageKey& key) const noexcept {
   return first;
 }
 
-PageFiles::PageFiles(Options options) : options_(std::move(options)) {
-  HOCKET_CHECK(options_.page_bytes > 0);
-}
+PageFiles::PageFiles(Options options) : options_(std::move(options)) {}
 
 Result<std::unique_ptr<PageFiles>> PageFiles::open(Options options) {
   std::error_code problem;
@@ -142,7 +144,7 @@ Result<std::unique_ptr<PageFiles>> PageFiles::open(Options options) {
 Result<void> PageFiles::list_files() {
   struct Found {
     fs::file_time_type used;
-    PageKey key;
+    File file;
   };
   std::vector<Found> found;
   std::error_code problem;
@@ -153,6 +155,7 @@ Result<void> PageFiles::list_files() {
     const auto used = entries->last_write_time(gone);
     const std::string name = entries->path().filename();
     if (gone || !entries->is_regular_file(gone)) continue;
+    const auto bytes = static_cast<int64_t>(entries->file_size(gone));
     if (name.starts_with(kUnfinished)) {
       if (fs::file_time_type::clock::now() - used > kUnfinishedAge)
         fs::remove(entries->path(), gone);
@@ -160,12 +163,12 @@ Result<void> PageFiles::list_files() {
     }
     const auto key = key_of_name(name);
     if (key && path_of(*key) == entries->path() && found.size() < 2 * kMostFiles)
-      found.push_back({used, *key});
+      found.push_back({used, {*key, bytes}});
   }
   if (problem) return page_file_error("list", options_.folder, problem.value());
   std::ranges::sort(found, {}, &Found::used);
   const MutexLock lock(mutex_);
-  for (const Found& file : found) add(file.key);
+  for (const Found& one : found) add(one.file);
   return {};
 }
 
@@ -175,40 +178,40 @@ std::filesystem::path PageFiles::path_of(const PageKey& key) const {
   return options_.folder / name.substr(0, 2) / name;
 }
 
-int64_t PageFiles::file_bytes() const {
-  return options_.page_bytes + static_cast<int64_t>(sizeof(PageFileHead));
-}
-
-void PageFiles::add(const PageKey& key) {
-  const auto [place, is_new] = files_.try_emplace(key);
-  if (!is_new) order_.erase(place->second);
-  order_.push_front(key);
-  place->second = order_.begin();
+void PageFiles::add(const File& file) {
+  drop(file.key);
+  order_.push_front(file);
+  files_.emplace(file.key, order_.begin());
+  bytes_ += file.bytes;
 }
 
 void PageFiles::drop(const PageKey& key) {
   const auto place = files_.find(key);
   if (place == files_.end()) return;
+  bytes_ -= place->second->bytes;
   order_.erase(place->second);
   files_.erase(place);
 }
 
 bool PageFiles::has(const PageKey& key) {
   const MutexLock lock(mutex_);
-  if (!files_.contains(key)) return false;
-  add(key);
+  const auto file = files_.find(key);
+  if (file == files_.end()) return false;
+  order_.splice(order_.begin(), order_, file->second);
   return true;
+}
+
+bool PageFiles::exists(const PageKey& key) const {
+  return access(path_of(key).c_str(), R_OK) == 0;
 }
 
 // Deletes outside of the lock, since a slow disk must not hold up has().
 void PageFiles::make_room() {
-  const auto most = std::min<size_t>(
-      kMostFiles, static_cast<size_t>(std::max<int64_t>(1, options_.most_bytes / file_bytes())));
   std::vector<PageKey> oldest;
   {
     const MutexLock lock(mutex_);
-    while (files_.size() > most) {
-      oldest.push_back(order_.back());
+    while (files_.size() > 1 && (files_.size() > kMostFiles || bytes_ > options_.most_bytes)) {
+      oldest.push_back(order_.back().key);
       drop(oldest.back());
       ++num_evicted_;
     }
@@ -217,7 +220,6 @@ void PageFiles::make_room() {
 }
 
 Result<void> PageFiles::write(const PageKey& key, std::span<const std::byte> page) {
-  HOCKET_CHECK(std::ssize(page) == options_.page_bytes);
   PageFileHead head{.page_bytes = page.size(), .key = key};
   head.sum = sum_of(head, page);
   const fs::path path = path_of(key);
@@ -245,14 +247,13 @@ Result<void> PageFiles::write(const PageKey& key, std::span<const std::byte> pag
   }
   {
     const MutexLock lock(mutex_);
-    add(key);
+    add({key, file_bytes(page)});
   }
   make_room();
   return {};
 }
 
 Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
-  HOCKET_CHECK(std::ssize(page) == options_.page_bytes);
   const fs::path path = path_of(key);
   const auto absent = [&](bool damaged) {
     if (damaged) unlink(path.c_str());
@@ -267,7 +268,7 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
     return page_file_error("read", path, errno);
   }
   struct stat info{};
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size != file_bytes())
+  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size != file_bytes(page))
     return absent(true);
   PageFileHead head;
   int problem = read_all(file.get(), std::as_writable_bytes(std::span(&head, 1)), 0);
@@ -279,15 +280,14 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
   if (!whole) return absent(true);
   futimens(file.get(), nullptr);  // the order of use outlives the process
   const MutexLock lock(mutex_);
-  add(key);
+  add({key, file_bytes(page)});
   return true;
 }
 
 PageFiles::Figures PageFiles::figures() const {
   const MutexLock lock(mutex_);
-  const auto files = static_cast<int64_t>(files_.size());
-  return {.files = files,
-          .bytes = files * file_bytes(),
+  return {.files = static_cast<int64_t>(files_.size()),
+          .bytes = bytes_,
           .evicted_total = num_evicted_,
           .damaged_total = num_damaged_};
 }

@@ -1,6 +1,6 @@
-// Keeps pages of keys and values in files of one folder, so that a computed prefix outlives its
-// eviction and the process. A page is named by a key that says all that its bytes depend on; the
-// caller makes it. What a page holds is not known here.
+// Keeps pages of keys and values, and states, in files of one folder, so that a computed prefix
+// outlives its eviction and the process. A page (or a state: the same here) is named by a key that
+// says all that its bytes depend on; the caller makes it and knows its size.
 //
 //   folder/3f/3f9a..c2   one file a page, its name the key in hex:
 //   | magic, bytes of the page, key, SHA-256 of all that and the page | the page |
@@ -31,8 +31,7 @@ class PageFiles {
  public:
   struct Options {
     std::filesystem::path folder;
-    int64_t page_bytes = 0;  // of every page
-    int64_t most_bytes = 0;  // of all files together; at least one is kept
+    int64_t most_bytes = 0;  // of all files together; the newest is kept in any case
   };
   // Files are listed up to this number; more are never kept, whatever their size.
   static constexpr size_t kMostFiles = 1 << 22;
@@ -43,9 +42,11 @@ class PageFiles {
 
   // Returns true if the page is known to be there, and counts that as a use. Reads no disk.
   bool has(const PageKey& key);
-  // Writes a page of page_bytes. Errors: io; then nothing is there under this key.
+  // Returns true if there is a file for the page, which another process may have written.
+  bool exists(const PageKey& key) const;
+  // Errors: io; then nothing is there under this key.
   Result<void> write(const PageKey& key, std::span<const std::byte> page);
-  // Reads a page of page_bytes. Returns false if it is absent, or was damaged and is deleted now.
+  // Fills `page`. Returns false if it is absent, or damaged or of another size: then it is deleted.
   // Errors: io (the disk fails).
   Result<bool> read(const PageKey& key, std::span<std::byte> page);
 
@@ -60,13 +61,16 @@ class PageFiles {
   struct KeyHash {
     size_t operator()(const PageKey& key) const noexcept;
   };
-  using Order = std::list<PageKey>;  // the newest use first
+  struct File {
+    PageKey key{};
+    int64_t bytes = 0;
+  };
+  using Order = std::list<File>;  // the newest use first
 
   explicit PageFiles(Options options);
   Result<void> list_files();
   std::filesystem::path path_of(const PageKey& key) const;
-  int64_t file_bytes() const;
-  void add(const PageKey& key) HOCKET_REQUIRES(mutex_);
+  void add(const File& file) HOCKET_REQUIRES(mutex_);
   void drop(const PageKey& key) HOCKET_REQUIRES(mutex_);
   void make_room();
 
@@ -74,6 +78,7 @@ class PageFiles {
   mutable Mutex mutex_;
   Order order_ HOCKET_GUARDED_BY(mutex_);
   std::unordered_map<PageKey, Order::iterator, KeyHash> files_ HOCKET_GUARDED_BY(mutex_);
+  int64_t bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
   uint64_t num_written_ HOCKET_GUARDED_BY(mutex_) = 0;  // names temporary files apart
   uint64_t num_evicted_ HOCKET_GUARDED_BY(mutex_) = 0;
   uint64_t num_damaged_ HOCKET_GUARDED_BY(mutex_) = 0;

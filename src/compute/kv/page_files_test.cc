@@ -23,7 +23,6 @@ class PageFilesTest : public testing::Test {
 
   std::unique_ptr<PageFiles> open(int64_t most_pages = 100) {
     auto files = PageFiles::open({.folder = folder_,
-                                  .page_bytes = kPageBytes,
                                   .most_bytes = most_pages * (kPageBytes + kHeadBytes)});
     EXPECT_TRUE(files.has_value()) << files.error().message;
     return *std::move(files);
@@ -129,6 +128,18 @@ TEST_F(PageFilesTest, ACutOrForeignFileReadsAsAbsent) {
   EXPECT_TRUE(reads(*files, 2));
 }
 
+TEST_F(PageFilesTest, APageOfAnotherSizeReadsAsAbsent) {
+  auto files = open();
+  ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+  EXPECT_TRUE(files->exists(key_of(1)));
+  std::vector<std::byte> larger(kPageBytes + 1);
+  const auto found = files->read(key_of(1), larger);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_FALSE(*found);
+  EXPECT_FALSE(files->exists(key_of(1)));
+  EXPECT_EQ(files->figures().bytes, 0);
+}
+
 TEST_F(PageFilesTest, AProcessThatDiesWhileItWritesLeavesNoPage) {
   auto files = open();
   ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
@@ -155,7 +166,7 @@ TEST_F(PageFilesTest, AFileOfAnotherProcessIsFoundWhenItIsAskedFor) {
 TEST_F(PageFilesTest, AFolderThatIsNoneIsAnErrorByName) {
   fs::create_directories(folder_.parent_path());
   std::ofstream(folder_) << "a file";
-  const auto files = PageFiles::open({.folder = folder_ / "below", .page_bytes = 1});
+  const auto files = PageFiles::open({.folder = folder_ / "below"});
   ASSERT_FALSE(files.has_value());
   EXPECT_EQ(files.error().code, ErrorCode::io);
   EXPECT_NE(files.error().message.find(folder_.string()), std::string::npos);

@@ -1,5 +1,7 @@
 #include "compute/kv/state_pool.h"
 
+#include <cstring>
+
 namespace hocket {
 
 int64_t StatePool::Sizes::bytes() const {
@@ -19,6 +21,25 @@ DeltaLayer StatePool::layer(int layer) const {
   std::byte* const states = memory_.data() + layer * state_bytes;
   std::byte* const blocks = memory_.data() + sizes_.num_layers * state_bytes + layer * block_bytes;
   return {.shape = sizes_.shape, .states = states, .blocks = blocks};
+}
+
+std::byte* StatePool::state(int layer, int slot) const {
+  HOCKET_CHECK(slot >= 0 && slot < sizes_.num_states);
+  return this->layer(layer).states + slot * sizes_.shape.state_bytes();
+}
+
+void StatePool::save_state(int from, std::span<std::byte> to) const {
+  HOCKET_CHECK(std::ssize(to) == state_bytes());
+  const auto bytes = static_cast<size_t>(sizes_.shape.state_bytes());
+  for (int layer = 0; layer < sizes_.num_layers; ++layer, to = to.subspan(bytes))
+    std::memcpy(to.data(), state(layer, from), bytes);
+}
+
+void StatePool::load_state(std::span<const std::byte> from, int to) {
+  HOCKET_CHECK(std::ssize(from) == state_bytes());
+  const auto bytes = static_cast<size_t>(sizes_.shape.state_bytes());
+  for (int layer = 0; layer < sizes_.num_layers; ++layer, from = from.subspan(bytes))
+    std::memcpy(state(layer, to), from.data(), bytes);
 }
 
 }  // namespace hocket

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/result.h"
 #include "compute/kernels/delta_state.h"
@@ -27,7 +28,13 @@ class StatePool {
   // layer: among those that have a delta net.
   DeltaLayer layer(int layer) const;
 
+  // Copy the state in a state slot out and in, layer by layer: state_bytes() bytes.
+  int64_t state_bytes() const { return sizes_.num_layers * sizes_.shape.state_bytes(); }
+  void save_state(int from, std::span<std::byte> to) const;
+  void load_state(std::span<const std::byte> from, int to);
+
  private:
+  std::byte* state(int layer, int slot) const;
   StatePool(const Sizes& sizes, Buffer memory) : sizes_(sizes), memory_(std::move(memory)) {}
   Sizes sizes_;
   Buffer memory_;

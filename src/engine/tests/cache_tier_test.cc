@@ -196,6 +196,50 @@ TEST_F(CacheTierTest, AnAbortedRequestWaitsForNothing) {
   expect_same(ask(service, question(2)), computed(2));
 }
 
+// Of several kinds of caches: delta nets with states, latents, keys and values in eight bits.
+TEST_F(CacheTierTest, EveryKindOfCacheComesBackWithTheSameBits) {
+  for (const Form& form : {kDelta, kKimiLinearInt8, kMla, kInt8Kv}) {
+    SCOPED_TRACE(form.name);
+    fs::remove_all(folder_);
+    ServerSettings s = settings_of(form, 1);
+    s.memory.hicache_storage_prefetch_policy = "wait_complete";
+    s.memory.max_total_tokens = s.model.context_length = 1024;
+    RequestInput input = greedy_input(random_tokens(3, 600), 20);
+    input.sampling.ignore_eos = true;
+    Answer want;
+    {
+      Service service(s);
+      ASSERT_TRUE(service.works());
+      want = ask(service, input);
+    }
+    s.memory.kv_cache_dir = folder_.string();
+    {
+      Service service(s);
+      expect_same(ask(service, input), want);
+    }
+    Service again(s);
+    const Answer got = ask(again, input);
+    expect_same(got, want);
+    EXPECT_GE(got.summary.cached_tokens, 500);
+    // The answer's next turn goes on behind it.
+    for (const int token : want.tokens) input.prompt.push_back(TokenId{token});
+    for (const int token : random_tokens(4, 30)) input.prompt.push_back(TokenId{token});
+    const Answer next = ask(again, input);
+    EXPECT_GE(next.summary.cached_tokens, 500);
+    s.memory.kv_cache_dir.clear();
+    Service plain(s);
+    expect_same(next, ask(plain, input));
+  }
+}
+
+TEST_F(CacheTierTest, WindowsAreRefusedByName) {
+  ServerSettings s = settings_of(kMimo, 1);
+  s.memory.kv_cache_dir = folder_.string();
+  const auto engine = Engine::create({.settings = s});
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().param, "kv-cache-dir");
+}
+
 TEST_F(CacheTierTest, FlagsThatMeanNothingAreRefused) {
   ServerSettings s = settings(false);
   s.memory.kv_cache_dir_gb = 5;

@@ -136,6 +136,30 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
   return lease;
 }
 
+int RadixCache::num_held_pages(const CacheNamespace& name_space, Tokens tokens) const {
+  return tree_->walk(name_space, tokens).num_pages;
+}
+
+Lease RadixCache::pin(const CacheNamespace& name_space, Tokens tokens) {
+  if (tokens.empty()) return {};
+  const RadixPlace place = tree_->walk(name_space, tokens);
+  HOCKET_CHECK(tokens.size() == static_cast<size_t>(place.num_pages) * tree_->page_tokens());
+  const bool ends_inside = place.node_pages < place.node->num_pages();
+  return {this, ends_inside ? tree_->split(*place.node, place.node_pages) : place.node};
+}
+
+void RadixCache::extend(const CacheNamespace& name_space, Tokens tokens,
+                        std::span<const PageId> pages) {
+  HOCKET_CHECK((!tree_->windows.enabled() && tree_->options.enabled));
+  const Tokens added = tokens.last(pages.size() * tree_->page_tokens());
+  const Lease path = pin(name_space, tokens.first(tokens.size() - added.size()));
+  RadixNode& parent = path ? *path.node_ : tree_->root(name_space);
+  ++tree_->tick;
+  RadixNode& leaf = tree_->append_leaf(parent, added, pages);
+  const Lease registers(this, &leaf);  // its end makes the leaf evictable
+  if (tree_->options.events != nullptr) tree_->tell_stored(leaf);
+}
+
 StateLease RadixCache::keep_state(const Lease& path, int len, int slot) {
   const int num_pages = len / tree_->pages.page_tokens();
   HOCKET_CHECK(static_cast<bool>(path));

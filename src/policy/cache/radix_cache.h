@@ -159,6 +159,15 @@ class RadixCache {
   // window layers; kNoPage where the caller has none. The caller pins them before it evicts any.
   Lease insert(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                std::span<PageId> pages, int priority = 0, std::span<PageId> window_pages = {});
+  // Returns how many of the whole pages of `tokens` the tree has, whether or not a model can go on
+  // behind them.
+  int num_held_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
+  // Pins the path of `tokens`, a number of whole pages that the tree has. No tokens: pins nothing.
+  Lease pin(const CacheNamespace& name_space, std::span<const TokenId> tokens);
+  // Hands pages over that were computed before: the last ones of `tokens`, whose other pages the
+  // tree has. Pre: it has none of them, and no pages of window layers.
+  void extend(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+              std::span<const PageId> pages);
   // Pins the tree's pages of window layers, the first of which is at place `begin` from the root.
   WindowLease pin_window(int begin, std::span<const PageId> pages);
   // Frees `num_pages` pages of window layers, or all evictable ones if those are fewer.

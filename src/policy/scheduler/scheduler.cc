@@ -122,23 +122,45 @@ bool Scheduler::restore(const CacheNamespace& name_space, std::span<const TokenI
                         int most_pages,
                         const std::function<void(std::span<const PageId>)>& fill) {
   State& s = *state_;
-  const auto num_pages = tokens.size() / static_cast<size_t>(s.page_tokens());
-  HOCKET_CHECK(tokens.size() == num_pages * static_cast<size_t>(s.page_tokens()));
+  const auto page_tokens = static_cast<size_t>(s.page_tokens());
+  const int num_pages = static_cast<int>(tokens.size() / page_tokens);
+  HOCKET_CHECK(tokens.size() == static_cast<size_t>(num_pages) * page_tokens);
   HOCKET_CHECK(!s.batches.has_rows());
-  if (!s.options.prefix_cache || s.has_windows() || s.states.enabled()) return false;
-  PrefixMatch match = s.cache.match(name_space, tokens);
-  const auto num_lacking = static_cast<int>(num_pages - match.pages.size());
-  if (num_lacking == 0 || num_lacking > most_pages) return false;
+  if (!s.options.prefix_cache || s.has_windows()) return false;
+  const int num_held = s.cache.num_held_pages(name_space, tokens);
+  const int num_lacking = num_pages - num_held;
+  if (num_lacking == 0) return true;
+  if (num_lacking > most_pages) return false;
+  const Lease path =
+      s.cache.pin(name_space, tokens.first(static_cast<size_t>(num_held) * page_tokens));
   if (num_lacking > s.num_available_pages()) return false;
   s.cache.evict(num_lacking - s.pages.num_free());
-  std::vector<PageId> pages = std::move(match.pages);
-  pages.resize(num_pages, kNoPage);
-  const auto taken = std::span(pages).last(static_cast<size_t>(num_lacking));
-  const bool has_room = s.pages.take(taken);
+  std::vector<PageId> pages(static_cast<size_t>(num_lacking), kNoPage);
+  const bool has_room = s.pages.take(pages);
   HOCKET_CHECK(has_room);
-  fill(taken);
-  static_cast<void>(s.cache.insert(name_space, tokens, pages));
-  s.counters.restored_tokens_total += static_cast<uint64_t>(num_lacking * s.page_tokens());
+  fill(pages);
+  s.cache.extend(name_space, tokens, pages);
+  s.counters.restored_tokens_total += pages.size() * page_tokens;
+  ++s.cache_generation;
+  s.admission_blocked = false;
+  return true;
+}
+
+bool Scheduler::restore_state(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                              const std::function<void(int slot)>& fill) {
+  State& s = *state_;
+  const auto page_tokens = static_cast<size_t>(s.page_tokens());
+  HOCKET_CHECK((!tokens.empty() && tokens.size() % page_tokens == 0));
+  HOCKET_CHECK(!s.batches.has_rows());
+  if (!s.options.prefix_cache || !s.states.enabled()) return false;
+  if (static_cast<size_t>(s.cache.num_held_pages(name_space, tokens)) * page_tokens !=
+      tokens.size())
+    return false;
+  const Lease path = s.cache.pin(name_space, tokens);
+  const int slot = s.states.take_to_restore();
+  if (slot < 0) return false;
+  fill(slot);
+  static_cast<void>(s.cache.keep_state(path, path.len(), slot));
   ++s.cache_generation;
   s.admission_blocked = false;
   return true;
@@ -147,6 +169,11 @@ bool Scheduler::restore(const CacheNamespace& name_space, std::span<const TokenI
 int Scheduler::cached_len(const Request& request) const {
   const int len = state_->cache.match_len(request.cache_namespace, request.reusable_tokens());
   return len - len % state_->page_tokens();
+}
+
+int Scheduler::held_len(const Request& request) const {
+  return state_->page_tokens() *
+         state_->cache.num_held_pages(request.cache_namespace, request.reusable_tokens());
 }
 
 Scheduler::Scheduler(SchedulerOptions options)

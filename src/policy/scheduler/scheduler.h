@@ -170,15 +170,22 @@ class Scheduler {
   // returns how many tokens that is (RadixCache::continuation). Allocates nothing.
   size_t continuation(const Request& request, std::span<TokenId> out) const;
 
-  // Returns how many of the request's tokens the tree has in whole pages.
+  // Returns how many of the request's tokens need not be computed, in whole pages of the tree, and
+  // how many tokens such pages have at all, whether or not a model can go on behind them.
   int cached_len(const Request& request) const;
-  // Gives the tree the last pages of `tokens`, a number of whole pages that were computed before:
-  // at most `most_pages`, and as many as the tree lacks behind those that it has. Takes pages for
-  // them, evicting others if need be, and calls `fill` with their ids, which must write them all.
-  // Returns false, and changes nothing, if the tree lacks more than that, or nothing, or there is
-  // no room; always for models with states or windows. No step may be in flight.
+  int held_len(const Request& request) const;
+  // Give the tree what was computed before; no step may be in flight.
+  // The last pages of `tokens`, a number of whole pages: at most `most_pages`, and as many as the
+  // tree lacks behind those that it has. Takes pages for them, evicting others if need be, and
+  // calls `fill` with their ids, which must write them all. Returns true if the tree has all pages
+  // afterwards; false if it lacks more, or there is no room; always for models with windows.
   bool restore(const CacheNamespace& name_space, std::span<const TokenId> tokens, int most_pages,
                const std::function<void(std::span<const PageId>)>& fill);
+  // The state behind `tokens`, whose pages the tree has: takes a slot for it, evicting another
+  // state if need be, and calls `fill`. Returns false, and changes nothing, if a page is missing or
+  // there is no room; always for models without states.
+  bool restore_state(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                     const std::function<void(int slot)>& fill);
 
   // Returns requests that ended since the last call, oldest first; they own no pages any more.
   std::vector<std::unique_ptr<Request>> take_finished();

@@ -59,6 +59,9 @@ class SchedulerHooks {
   // Called in commit() when the tree has taken the first Request::leased_pages pages of a request:
   // they are computed, and nobody writes them any more.
   virtual void shared(const Request& /*request*/) {}
+  // Called in commit(), behind shared(), when the tree has taken the state of the request's first
+  // `len` tokens, which nobody writes any more.
+  virtual void kept_state(const Request& /*request*/, int /*len*/, int /*slot*/) {}
 
  protected:
   SchedulerHooks() = default;

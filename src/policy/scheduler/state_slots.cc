@@ -143,6 +143,7 @@ void StateSlots::keep(Request& request, int end) {
     const StatePlace kept = held.kept.front();
     held.kept.erase(held.kept.begin());
     StateLease lease = cache_.keep_state(request.lease, kept.end, kept.slot);
+    if (options_.hooks != nullptr) options_.hooks->kept_state(request, kept.end, lease.slot());
     if (held.last.end == kept.end) {
       held.last.slot = lease.slot();
       held.leased = std::move(lease);
@@ -159,7 +160,8 @@ void StateSlots::end(Request& request) {
   const int shared = request.lease.len();
   const auto keep = [&](int end, int& slot) {
     if (slot < 0 || end == 0 || end > shared || end % kept_step() != 0) return false;
-    cache_.keep_state(request.lease, end, std::exchange(slot, -1));
+    const StateLease lease = cache_.keep_state(request.lease, end, std::exchange(slot, -1));
+    if (options_.hooks != nullptr) options_.hooks->kept_state(request, end, lease.slot());
     return true;
   };
   const bool is_own = held.last.slot == held.own;

@@ -47,6 +47,8 @@ class StateSlots {
   // Keeps the last state of a request that ended, as far as its pages are the tree's, because the
   // next turn of a conversation begins with it; gives all slots back.
   void end(Request& request);
+  // Returns a slot for a state that was computed before, which the tree then gets; -1: none.
+  int take_to_restore() { return take_state(); }
   // Gives all slots back. Rows in flight may still use them: who gets them next writes there later.
   void free(Request& request);
 
