@@ -11,7 +11,7 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-constexpr int kPageTokens = 32;
+constexpr int kTierPageTokens = 32;
 
 class CacheTierTest : public ::testing::Test {
  protected:
@@ -74,19 +74,19 @@ TEST_F(CacheTierTest, APrefixOutlivesARestart) {
     Service service(settings());
     expect_same(ask(service, question(1)), want);
   }  // what was shared is written before the engine ends
-  EXPECT_EQ(std::ssize(files()), 709 / kPageTokens);
+  EXPECT_EQ(std::ssize(files()), 709 / kTierPageTokens);
   Service again(settings());
   const Answer got = ask(again, question(1));
   expect_same(got, want);
-  EXPECT_EQ(got.summary.cached_tokens, 699 / kPageTokens * kPageTokens);
-  EXPECT_EQ(tier_of(again).pages_read_total, uint64_t{699 / kPageTokens});
+  EXPECT_EQ(got.summary.cached_tokens, 699 / kTierPageTokens * kTierPageTokens);
+  EXPECT_EQ(tier_of(again).pages_read_total, uint64_t{699 / kTierPageTokens});
 }
 
 TEST_F(CacheTierTest, AnEvictedPrefixComesBack) {
   const Answer want = computed(1);
   Service service(settings());
   ask(service, question(1));
-  wait_until_written(service, 700 / kPageTokens);
+  wait_until_written(service, 700 / kTierPageTokens);
   for (int seed = 2; seed < 6; ++seed) ask(service, question(seed));  // more than the pool holds
   EXPECT_GT(service.engine().stats().scheduler.num_evicted_pages_total, 20u);
   const Answer got = ask(service, question(1));
@@ -120,7 +120,7 @@ TEST_F(CacheTierTest, AnotherFormReadsNoFile) {
   other.memory.kv_cache_dtype = "int8";
   Service service(other);
   EXPECT_EQ(ask(service, question(1)).summary.cached_tokens, 0);
-  EXPECT_EQ(tier_of(service).files, 709 / kPageTokens);  // those that it wrote itself
+  EXPECT_EQ(tier_of(service).files, 709 / kTierPageTokens);  // those that it wrote itself
 }
 
 TEST_F(CacheTierTest, EveryDamagedFileIsFoundAndComputedAnew) {
@@ -138,7 +138,7 @@ TEST_F(CacheTierTest, EveryDamagedFileIsFoundAndComputedAnew) {
   Service service(settings());
   const Answer got = ask(service, question(1));
   expect_same(got, want);
-  EXPECT_LT(got.summary.cached_tokens, 699 / kPageTokens * kPageTokens);
+  EXPECT_LT(got.summary.cached_tokens, 699 / kTierPageTokens * kTierPageTokens);
   EXPECT_EQ(tier_of(service).damaged_total, 1u);
 }
 
