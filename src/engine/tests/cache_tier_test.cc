@@ -120,6 +120,7 @@ TEST_F(CacheTierTest, AnotherFormReadsNoFile) {
   other.memory.kv_cache_dtype = "int8";
   Service service(other);
   EXPECT_EQ(ask(service, question(1)).summary.cached_tokens, 0);
+  wait_until_written(service, 709 / kTierPageTokens);
   EXPECT_EQ(tier_of(service).files, 709 / kTierPageTokens);  // those that it wrote itself
 }
 
@@ -131,8 +132,9 @@ TEST_F(CacheTierTest, EveryDamagedFileIsFoundAndComputedAnew) {
   }
   const auto all = files();
   std::fstream file(all[all.size() / 2], std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(1000);
+  const int byte = file.get();
   file.seekp(1000);
-  const int byte = file.peek();
   file.put(static_cast<char>(byte ^ 1));
   file.close();
   Service service(settings());
