@@ -28,7 +28,8 @@ bool RankStep::run() {
   Flight* const flight = compute_next();
   if (flight == nullptr) return false;
   const Ledger::OtherWork other(ledger(), "sample, answer");
-  overlap_.end();
+  flight->account = overlap_.end();
+  overlap_.take(flight->account);
   if (module_drafter_ != nullptr) module_drafter_->plan(*flight->batch, *speculation_);
   if (lockstep_) {
     intake();  // requests that just came count in the next step
@@ -59,6 +60,7 @@ Flight* RankStep::compute_next() {
   pending_prompt_rows_ = batch.pending_tokens;
   if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
   Flight& flight = take_flight();
+  flight.agreed = agreed();
   flight.drafting = drafting_;
   report_.begin_verb(Verb::prepare);
   prepare(batch, prepare_options(), flight);
@@ -68,7 +70,8 @@ Flight* RankStep::compute_next() {
   report_.add_exchange_wait(watch_.take_waited());
   if (!flight.lost) return &flight;
   lockstep_->fail_with(*flight.lost);
-  return abort_step(batch), nullptr;
+  const Batch* const lost = &batch;
+  return abort_step({&lost, 1}), nullptr;
 }
 
 // Computes the drafts of the next step by the model's own module, together with the other ranks:
@@ -90,38 +93,6 @@ Result<void> RankStep::compute_drafts() {
   return done;
 }
 
-// Runs the same verbs one step apart: step n is committed and answered while step n + 1 computes.
-//
-//   engine thread    prepare(n + 1) launch | wait(n) commit(n) reply(n) | prepare(n + 2) launch ...
-//   forward thread   .... forward, sample(n) ....| .... forward, sample(n + 1) ....
-//
-// A step with drafts is made behind the commit of the one before, and committed before the next.
-bool RankStep::run_overlapped() {
-  intake();
-  if (drafts_may_come()) finish_all();
-  report_.begin_verb(Verb::schedule);
-  const bool one_computes = forward_thread_->num_under_way() > 0;
-  const Batch& batch = scheduler_.schedule(clock_.now());
-  const bool busy = one_computes || !batch.empty();
-  report_.set_busy(busy);
-  if (!busy) return publish_idle(), false;
-  if (!batch.empty()) {
-    report_.begin_verb(Verb::prepare);
-    Flight& flight = take_flight();
-    prepare(batch, prepare_options(), flight);
-    forward_thread_->launch(flight);  // forward, sample
-  }
-  report_.begin_verb(Verb::forward);                  // the forward thread samples, too
-  if (one_computes) finish(forward_thread_->wait());  // commit, reply
-  return true;
-}
-
-bool RankStep::drafts_may_come() {
-  if (!speculation_ || forward_thread_->num_under_way() == 0) return false;
-  if (flights_[next_flight_].batch->num_drafts > 0) return true;
-  return scheduler_.forecast_next_step().num_decoding > 0 && speculation_->wants_tokens();
-}
-
 void RankStep::intake() {
   report_.begin_verb(Verb::intake);
   while (auto command = commands_.pop()) handle(*command);
@@ -141,7 +112,7 @@ void RankStep::commit(Flight& flight) {
   if (experts_ != nullptr) experts_->note(flight.experts);
   std::optional<StepTransfers> transfers;
   if (lockstep_) {
-    const StepAccount& a = overlap_.account();
+    const StepAccount& a = flight.account;
     transfers = {a.hidden, a.exposed, a.hidden_is_bound};
   }
   report_.publish(flight, scheduler_, now, transfers);  // reads requests, which end with reply()
@@ -151,15 +122,6 @@ void RankStep::reply(Flight& flight) {
   report_.begin_verb(Verb::reply);
   answers_.send_tokens(flight);
   send_finished();
-}
-
-void RankStep::finish(Flight& flight) {
-  commit(flight);
-  reply(flight);
-}
-
-void RankStep::finish_all() {
-  while (forward_thread_ && forward_thread_->num_under_way() > 0) finish(forward_thread_->wait());
 }
 
 RankStep::RankStep(RankParts parts, const Surroundings& around)
@@ -178,7 +140,8 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
                           Lockstep::Options{.pulse = &network_->pulse(),
                                             .max_delayed_passes = parts.max_delayed_passes,
                                             .orders = runner_->overlap().orders.get(),
-                                            .may_leave_others = network_->may_leave_others()})
+                                            .may_leave_others = network_->may_leave_others(),
+                                            .steps_overlap = runner_->info().overlap_schedule})
                     : std::nullopt),
       overlap_({.rank = rank_index(),
                 .num_ranks = network_ != nullptr ? network_->num_ranks() : 1,
@@ -207,7 +170,12 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
     flight.experts.rank = rank_index();
     flight.experts.counts.resize(experts_ != nullptr ? experts_->num_counts() : 0);
   }
-  if (runner_->info().overlap_schedule) forward_thread_.emplace(tools());
+  if (runner_->info().overlap_schedule)
+    forward_thread_.emplace([this] { runner_->workers().adopt_caller(); },
+                            [this](Flight& flight, std::span<const SampledToken> before) {
+                              compute_ahead(flight, before);
+                            });
+  if (forward_thread_ && lockstep_) watch_.carry(lockstep_->carrier());
   if (forward_thread_ && speculation_)
     log::info("steps overlap only while answers have no drafts, which need the tokens before them");
 }
@@ -240,14 +208,15 @@ void RankStep::publish_idle() {
   report_.begin_verb(Verb::rest);
   if (speculation_) speculation_->rest();
   if (module_drafter_ != nullptr) module_drafter_->drop();
-  overlap_.drop();
+  if (!forward_thread_) overlap_.drop();
+  after_rest_ = true;
   send_finished();
   report_.publish_idle(scheduler_);
   if (scheduler_.idle() && std::exchange(integrity_unchecked_, false)) scheduler_.check_integrity();
 }
 
 void RankStep::end_all(const Error& why) {
-  finish_all();
+  static_cast<void>(finish_all());
   intake();
   abort_live(FinishReason::abort, why);
   send_finished();
@@ -259,13 +228,15 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
                                                         .abort = &network_->abort(),
                                                         .watch = &watch_,
                                                         .stall_timeout = stall_timeout_}));
+  between_.reset();
   lockstep_->rebind(*link.transport, *exchange);
   overlap_.rebind(link.transport->caps().exact_arrival);
-  watch_.book_in(&overlap_.ledger());
+  watch_.book_in(ledger());
   joined_ = true;
   // The first messages between two ranks open their connection: better here than in the first
   // request.
-  if (!lockstep_->finish_agreement({})) abort_step({});
+  if (!lockstep_->finish_agreement({})) return abort_step({}), Result<void>();
+  network_->pulse().end();
   return {};
 }
 
@@ -277,14 +248,14 @@ void RankStep::leave_epoch() {
 
 // Ranks were lost, so the results that they computed together cannot be used, nor the pages cached
 // from them: every request of this rank ends with the error that names them.
-void RankStep::abort_step(const Batch& batch) {
+void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   network_->pulse().end();
   network_->report_lost(lockstep_->lost_peer(), *lockstep_->lost());
   abort_live(FinishReason::error, network_->lost().value_or(*lockstep_->lost()));
-  if (!batch.empty()) {
-    const auto num_samples = static_cast<size_t>(batch.num_samples());
+  for (const Batch* batch : uncommitted) {
+    const auto num_samples = static_cast<size_t>(batch->num_samples());
     const std::vector<SampledToken> none(num_samples, {.failed = true});
-    scheduler_.commit(batch, none, clock_.now());
+    scheduler_.commit(*batch, none, clock_.now());
   }
   report_.set_busy(false);
   publish_idle();
@@ -311,20 +282,21 @@ StepProposal RankStep::propose() {
   return proposal;
 }
 
-Ledger* RankStep::ledger() {
-  return runner_->info().overlap_schedule ? nullptr : &overlap_.ledger();
-}
-
 StepTools RankStep::tools() {
   return {.runner = *runner_,
           .sampler = sampler_,
           .clock = clock_,
-          .pass = lockstep_ ? lockstep_->pass() : PassId{},
-          .plan = lockstep_ ? lockstep_->plan() : Plan{},
-          .is_trial = lockstep_ && lockstep_->is_trial(),
-          .ledger = ledger(),
+          .ledger = &overlap_.ledger(),
           .experts = experts_,
           .grammars = &grammars_};
+}
+
+AgreedStep RankStep::agreed() const {
+  if (!lockstep_) return {};
+  return {.pass = lockstep_->pass(),
+          .plan = lockstep_->plan(),
+          .is_trial = lockstep_->is_trial(),
+          .hung_after = lockstep_->hung_after()};
 }
 
 // Returns the flight that was used two steps ago.
@@ -379,7 +351,7 @@ void RankStep::take_in(AbortAll& abort) {
 // If no request is live, only rows of ended requests can be under way: they are finished before the
 // flush.
 void RankStep::take_in(FlushCache& flush) {
-  if (answers_.live().empty()) finish_all();
+  if (answers_.live().empty()) static_cast<void>(finish_all());
   flush.answer.set_value(scheduler_.flush_cache());
 }
 

@@ -11,6 +11,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -107,8 +108,8 @@ class RankStep {
   // Returns the agreement with the other ranks; null for the only rank.
   Lockstep* lockstep() { return lockstep_ ? &*lockstep_ : nullptr; }
   const Lockstep* lockstep() const { return lockstep_ ? &*lockstep_ : nullptr; }
-  // Returns the ledger of the open step; null if another thread computes.
-  Ledger* ledger();
+  // Returns the ledger of the open step; null if another thread computes, which has it then.
+  Ledger* ledger() { return forward_thread_ ? nullptr : &overlap_.ledger(); }
 
   // Other threads may call the functions of these two that say so.
   RankOverlap& overlap() { return overlap_; }
@@ -120,13 +121,20 @@ class RankStep {
  private:
   Flight* compute_next();
   Result<void> compute_drafts();
+  // Overlapped steps (step_overlapped.cc).
   bool run_overlapped();
+  bool settle_overlapped();
+  void launch(const Batch& batch);
+  void compute_ahead(Flight& flight, std::span<const SampledToken> before);
   bool drafts_may_come();
+  bool finish(Flight& flight);
+  bool finish_all();
+  void give_up(const Flight* failed);
+  void rest_overlapped();
+
   void commit(Flight& flight);
   void reply(Flight& flight);
-  void finish(Flight& flight);
-  void finish_all();
-  void abort_step(const Batch& batch);
+  void abort_step(std::span<const Batch* const> uncommitted);
 
   void take_in(RequestInput& input);
   void take_in(AbortRequest& abort);
@@ -139,6 +147,7 @@ class RankStep {
   NgramDrafter::Sources draft_sources();
   PrepareOptions prepare_options() const;
   StepTools tools();
+  AgreedStep agreed() const;
   Flight& take_flight();
   int rank_index() const { return network_ != nullptr ? network_->rank() : 0; }
 
@@ -170,6 +179,9 @@ class RankStep {
   // Two flights, which the steps use in turn.
   std::array<Flight, ForwardThread::kMaxSteps> flights_;
   size_t next_flight_ = 0;
+  bool after_rest_ = true;  // nothing has run since this rank rested
+  // The forward thread waits for its next step. Thread: forward, while it computes.
+  std::optional<Ledger::OtherWork> between_;
   // Set with overlapped scheduling only. It is last because it uses the runner, sampler and
   // flights.
   std::optional<ForwardThread> forward_thread_;

@@ -59,14 +59,14 @@ Lockstep::Lockstep(int num_ranks, const Options& options)
       loads_(static_cast<size_t>(num_ranks)),
       sizes_(static_cast<size_t>(num_ranks)),
       reports_(static_cast<size_t>(num_ranks)),
-      parts_(static_cast<size_t>(num_ranks)) {
+      carrier_(num_ranks, sizeof(StepVote)) {
   static_assert(sizeof(StepVote) == kAgreementBytes);
   // A vote has no padding, so every byte that is sent was written.
   static_assert(sizeof(StepVote) == 36 + sizeof(StepReport));
 }
 
 void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
-  HOCKET_CHECK(static_cast<size_t>(exchange.num_ranks()) == parts_.size());
+  carrier_.rebind(exchange);
   transport_ = &transport;
   exchange_ = &exchange;
   pass_ = {};
@@ -88,10 +88,9 @@ void Lockstep::fail_with(Error why) {
   if (options_.pulse != nullptr) options_.pulse->end();
 }
 
-// The exchange keeps an error of start(), and finish_agreement() returns it.
 void Lockstep::begin_agreement(const StepProposal& mine) {
   if (ends_ && options_.pulse != nullptr) options_.pulse->end();
-  if (!error_ && !ends_) static_cast<void>(start(mine));
+  if (!error_ && !ends_) start(mine);
 }
 
 bool Lockstep::finish_agreement(const StepProposal& now) {
@@ -102,17 +101,20 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
   const bool has_work = has_rows(now.work) || asks_to_end_;
   if (agreed && is_early && has_work && !computes_ && !ends_) agreed = exchange_votes(now);
   if (!agreed) return fail_with(std::move(agreed).error()), false;
-  if (computes_) step_begin_ = transport_->now();
-  if (options_.pulse != nullptr) {
-    if (computes_)
-      options_.pulse->begin(pass_.step, hung_after());
-    else
-      options_.pulse->end();
-  }
+  if (!options_.steps_overlap) open_step();
   return true;
 }
 
-Result<void> Lockstep::start(const StepProposal& proposal) {
+void Lockstep::open_step() {
+  if (computes_) step_begin_ = transport_->now();
+  if (options_.pulse == nullptr) return;
+  if (computes_)
+    options_.pulse->begin(pass_.step, hung_after());
+  else
+    options_.pulse->end();
+}
+
+void Lockstep::start(const StepProposal& proposal) {
   const NextStepForecast& work = proposal.work;
   mine_ = {
       .rows = static_cast<uint32_t>(work.num_decoding),
@@ -128,18 +130,15 @@ Result<void> Lockstep::start(const StepProposal& proposal) {
       .plans = {static_cast<uint32_t>(proposal.plans[0].id),
                 static_cast<uint32_t>(proposal.plans[1].id)},
       .report = proposal.report};
-  const std::array<std::span<const std::byte>, 1> piece = {std::as_bytes(std::span(&mine_, 1))};
-  std::ranges::fill(parts_, AllToAll::Parts(piece));
-  HOCKET_TRY_VOID(exchange_->start(kLane, MessageKind::agree, {.step = pass_.step + 1}, parts_));
+  carrier_.post({.step = pass_.step + 1}, std::as_bytes(std::span(&mine_, 1)));
   under_way_ = true;
-  return {};
 }
 
 Result<void> Lockstep::exchange_votes(const StepProposal& now) {
-  if (!under_way_) HOCKET_TRY_VOID(start(now));
+  if (!under_way_) start(now);
   under_way_ = false;
   ++pass_.step;
-  HOCKET_TRY_VOID(exchange_->wait(kLane, MessageKind::agree, {.step = pass_.step}));
+  HOCKET_TRY_VOID(carrier_.collect());
   const ExchangeMode mode_before = pass_.mode;
   bool all_end = true;
   int module_passes = 0;
@@ -153,7 +152,6 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
     module_passes = std::max(module_passes, int{vote.module_passes});
     record_vote(rank, vote);
   }
-  exchange_->release(kLane, MessageKind::agree);
   decide();
   adopt_plan(planner);
   adopt_module_passes(module_passes, mode_before);
@@ -169,7 +167,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
 Result<Lockstep::StepVote> Lockstep::vote_of(int rank) {
   StepVote vote = mine_;
   if (rank == exchange_->rank()) return vote;
-  const std::span<const std::byte> bytes = exchange_->from(kLane, MessageKind::agree, rank);
+  const std::span<const std::byte> bytes = carrier_.from(rank);
   if (bytes.size() != sizeof vote) {
     bad_peer_ = rank;
     return fail(error(ErrorCode::lost_rank,
@@ -262,6 +260,10 @@ RankLoad Lockstep::load_of(int rank) const {
   return {.takes_requests = load.takes_requests.load(std::memory_order_relaxed),
           .num_requests = load.num_requests.load(std::memory_order_relaxed),
           .num_tokens = load.num_tokens.load(std::memory_order_relaxed)};
+}
+
+void Lockstep::note_took(ExchangeMode mode, Duration took) {
+  step_times_[index_of(mode)] = took;
 }
 
 void Lockstep::note_step_time() {

@@ -31,6 +31,7 @@
 #include "compute/overlap/order_table.h"
 #include "compute/overlap/plan.h"
 #include "compute/overlap/step_report.h"
+#include "engine/ranks/vote_carrier.h"
 #include "policy/routing/request_router.h"
 #include "policy/scheduler/prefill_delayer.h"
 #include "policy/scheduler/scheduler.h"
@@ -66,6 +67,9 @@ class Lockstep final : public SchedulerHooks {
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
     bool may_leave_others = true;  // RankNetwork::may_leave_others()
+    // Another thread computes the steps that were agreed on, and opens them in the pulse; while it
+    // does, it has the exchange (carrier()).
+    bool steps_overlap = false;
   };
   Lockstep(int num_ranks, const Options& options);
   // Starts a new epoch: steps count from 0 over this transport and exchange. Both must outlive all
@@ -119,6 +123,13 @@ class Lockstep final : public SchedulerHooks {
 
   // Makes this rank ask to stop, from the next agreement on.
   void ask_to_end() { asks_to_end_ = true; }
+  // Returns what carries the votes of this rank and lends the exchange to passes.
+  VoteCarrier& carrier() { return carrier_; }
+  // Returns how long the step that was agreed on may take before the rank counts as hung.
+  Duration hung_after() const;
+  // Notes how long a step of this mode took, if another thread computes.
+  void note_took(ExchangeMode mode, Duration took);
+
   // True between begin_agreement() and finish_agreement().
   bool is_under_way() const { return under_way_; }
   // True if finish_agreement() should run: an agreement is under way here or another rank began
@@ -153,7 +164,8 @@ class Lockstep final : public SchedulerHooks {
     std::atomic<int64_t> num_tokens{0};
   };
 
-  Result<void> start(const StepProposal& proposal);
+  void start(const StepProposal& proposal);
+  void open_step();
   Result<void> exchange_votes(const StepProposal& now);
   Result<StepVote> vote_of(int rank);
   void record_vote(int rank, const StepVote& vote);
@@ -162,7 +174,6 @@ class Lockstep final : public SchedulerHooks {
   void adopt_module_passes(int wanted, ExchangeMode mode_before);
   void forget_loads();
   void note_step_time();
-  Duration hung_after() const;
   static bool has_rows(const NextStepForecast& work) {
     return work.num_decoding > 0 || work.begins || work.continues;
   }
@@ -187,7 +198,7 @@ class Lockstep final : public SchedulerHooks {
   std::vector<Load> loads_;                            // [ranks]
   std::vector<Size> sizes_;                            // [ranks]
   std::vector<StepReport> reports_;                    // [ranks]
-  std::vector<AllToAll::Parts> parts_;                 // [ranks]
+  VoteCarrier carrier_;
   std::optional<TimePoint> step_begin_;                // begin of the running step, if it has rows
   std::array<std::optional<Duration>, 2> step_times_;  // time of the last step, by ExchangeMode
 };

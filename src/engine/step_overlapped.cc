@@ -1,0 +1,132 @@
+// Overlapped steps: the verbs of a step run one step apart, on two threads.
+//
+//   engine thread    agree(n + 1) prepare launch | wait(n) commit(n) reply(n) vote(n + 2) | agree ..
+//   forward thread   .... forward, sample(n) ....| .... forward, sample(n + 1) ....
+//
+// The vote for step n + 2 is made when step n is committed, as without overlap: one step is under
+// way then. It travels beside the forward pass of step n + 1 (vote_carrier.h), so that the engine's
+// thread can agree, schedule and prepare before that pass is over. While a step is under way, so is
+// an agreement.
+#include <array>
+
+#include "engine/step.h"
+
+namespace hocket {
+
+// A step with drafts is made behind the commit of the one before, and committed before the next.
+bool RankStep::run_overlapped() {
+  intake();
+  if (lockstep_ && !settle_overlapped()) return false;
+  if (drafts_may_come() && !finish_all()) return false;
+  report_.begin_verb(Verb::schedule);
+  const bool one_computes = forward_thread_->num_under_way() > 0;
+  const Batch& batch = scheduler_.schedule(clock_.now());
+  const bool is_one = !batch.empty();
+  report_.set_busy(one_computes || is_one);
+  if (!one_computes && !is_one) return rest_overlapped(), false;
+  if (is_one) launch(batch);
+  report_.begin_verb(Verb::forward);  // the forward thread samples, too
+  if (one_computes && !finish(forward_thread_->wait())) return false;
+  if (!lockstep_) return true;
+  if (!is_one) return network_->pulse().end(), true;
+  intake();  // requests that just came count in the next step
+  lockstep_->begin_agreement(propose());
+  return true;
+}
+
+// The verb agree. Returns false if ranks were lost.
+bool RankStep::settle_overlapped() {
+  if (!joined_) return false;  // the intake has seen that ranks were lost
+  report_.begin_verb(Verb::agree);
+  if (!lockstep_->finish_agreement(propose())) return give_up(nullptr), false;
+  // Waits beside a pass cost nothing.
+  if (lockstep_->carrier().is_here()) report_.add_agreement_wait(watch_.take_waited());
+  overlap_.note_reports(*lockstep_);
+  return true;
+}
+
+void RankStep::rest_overlapped() {
+  if (lockstep_) network_->pulse().end();
+  publish_idle();
+}
+
+void RankStep::launch(const Batch& batch) {
+  pending_prompt_rows_ = batch.pending_tokens;
+  if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
+  report_.begin_verb(Verb::prepare);
+  Flight& flight = take_flight();
+  flight.agreed = agreed();
+  flight.after_rest = std::exchange(after_rest_, false);
+  prepare(batch, prepare_options(), flight);
+  if (lockstep_) lockstep_->carrier().lend();
+  forward_thread_->launch(flight);
+}
+
+// Computes a step on the forward thread. The exchange with other ranks, its watch and the ledger
+// are this thread's during the pass, and so is the ledger at all times.
+void RankStep::compute_ahead(Flight& flight, std::span<const SampledToken> before) {
+  Ledger& ledger = overlap_.ledger();
+  between_.reset();
+  if (flight.after_rest) overlap_.drop();
+  overlap_.begin();
+  report_.begin_ahead(Verb::forward);
+  if (lockstep_) {
+    network_->pulse().begin(flight.agreed.pass.step, flight.agreed.hung_after);
+    watch_.book_in(&ledger);
+  }
+  forward(flight, before, tools());
+  flight.exchange_wait = watch_.take_waited();
+  flight.account = overlap_.end();
+  if (lockstep_) {
+    watch_.book_in(nullptr);
+    lockstep_->carrier().give_back();
+  }
+  report_.begin_ahead(Verb::sample);
+  if (flight.lost) {
+    flight.sampled.assign(flight.samples.size(), {.failed = true});
+  } else {
+    const Ledger::OtherWork other(&ledger, "sample");
+    sample(flight, tools());
+  }
+  report_.begin_ahead(Verb::rest);
+  between_.emplace(&ledger, "wait for a step");
+}
+
+bool RankStep::drafts_may_come() {
+  if (!speculation_ || forward_thread_->num_under_way() == 0) return false;
+  if (flights_[next_flight_].batch->num_drafts > 0) return true;
+  return scheduler_.forecast_next_step().num_decoding > 0 && speculation_->wants_tokens();
+}
+
+// Commits and answers a step that was computed. Returns false if ranks were lost in it.
+bool RankStep::finish(Flight& flight) {
+  if (flight.lost) {
+    lockstep_->fail_with(*flight.lost);
+    return give_up(&flight), false;
+  }
+  report_.add_exchange_wait(flight.exchange_wait);
+  overlap_.take(flight.account);
+  if (lockstep_) lockstep_->note_took(flight.agreed.pass.mode, flight.took());
+  commit(flight);
+  reply(flight);
+  return true;
+}
+
+bool RankStep::finish_all() {
+  while (forward_thread_ && forward_thread_->num_under_way() > 0)
+    if (!finish(forward_thread_->wait())) return false;
+  return true;
+}
+
+// Gives up all steps under way, because ranks were lost; `failed` is one that was waited for. The
+// passes end by themselves: the first error of the exchange ends all its waits.
+void RankStep::give_up(const Flight* failed) {
+  std::array<const Batch*, ForwardThread::kMaxSteps> open{};
+  size_t num_open = 0;
+  if (failed != nullptr) open.at(num_open++) = failed->batch;
+  while (forward_thread_->num_under_way() > 0)
+    open.at(num_open++) = forward_thread_->wait().batch;
+  abort_step(std::span(open).first(num_open));
+}
+
+}  // namespace hocket
