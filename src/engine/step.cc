@@ -1,5 +1,7 @@
 #include "engine/step.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 
 #include "base/log.h"
@@ -23,7 +25,8 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Schedule
 //   rank 0   intake finish_agreement schedule prepare forward  intake begin_agreement  sample ...
 //   rank 1   intake finish_agreement schedule prepare forward  intake begin_agreement  sample ...
 bool RankStep::run() {
-  if (forward_thread_) return run_overlapped();
+  if (!follow_choice()) return false;
+  if (ahead_) return run_overlapped();
   overlap_.begin();
   Flight* const flight = compute_next();
   if (flight == nullptr) return false;
@@ -115,6 +118,7 @@ void RankStep::commit(Flight& flight) {
     const StepAccount& a = flight.account;
     transfers = {a.hidden, a.exposed, a.hidden_is_bound};
   }
+  if (trials_) note_for_trials(flight, now);
   report_.publish(flight, scheduler_, now, transfers);  // reads requests, which end with reply()
 }
 
@@ -140,8 +144,7 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
                           Lockstep::Options{.pulse = &network_->pulse(),
                                             .max_delayed_passes = parts.max_delayed_passes,
                                             .orders = runner_->overlap().orders.get(),
-                                            .may_leave_others = network_->may_leave_others(),
-                                            .steps_overlap = runner_->info().overlap_schedule})
+                                            .may_leave_others = network_->may_leave_others()})
                     : std::nullopt),
       overlap_({.rank = rank_index(),
                 .num_ranks = network_ != nullptr ? network_->num_ranks() : 1,
@@ -170,12 +173,9 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
     flight.experts.rank = rank_index();
     flight.experts.counts.resize(experts_ != nullptr ? experts_->num_counts() : 0);
   }
-  if (runner_->info().overlap_schedule)
-    forward_thread_.emplace([this] { runner_->workers().adopt_caller(); },
-                            [this](Flight& flight, std::span<const SampledToken> before) {
-                              compute_ahead(flight, before);
-                            });
-  if (forward_thread_ && lockstep_) watch_.carry(lockstep_->carrier());
+  if (const OverlapSchedule schedule = runner_->info().overlap_schedule;
+      schedule != OverlapSchedule::off)
+    begin_overlapping(schedule);
   if (forward_thread_ && speculation_)
     log::info("steps overlap only while answers have no drafts, which need the tokens before them");
 }
@@ -184,7 +184,7 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
 NgramDrafter::Sources RankStep::draft_sources() {
   return {.forced = [this](int seat, std::span<TokenId> out) -> size_t {
             const Request& request = speculation_->at(seat);
-            if (may_force(request.sampling) && !runner_->info().overlap_schedule) return 0;
+            if (may_force(request.sampling) && !ahead_) return 0;
             return grammars_.forced(request, out);
           },
           .continued =
@@ -195,7 +195,9 @@ NgramDrafter::Sources RankStep::draft_sources() {
 
 void RankStep::adopt_thread() {
   answers_.wait_if_full();
-  if (!forward_thread_) runner_->workers().adopt_caller();
+  if (cpu_set_t cpus; pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus) == 0)
+    own_cpus_ = cpus;
+  if (!ahead_) runner_->workers().adopt_caller();
 }
 
 bool RankStep::has_work() {
@@ -208,8 +210,9 @@ void RankStep::publish_idle() {
   report_.begin_verb(Verb::rest);
   if (speculation_) speculation_->rest();
   if (module_drafter_ != nullptr) module_drafter_->drop();
-  if (!forward_thread_) overlap_.drop();
+  if (!ahead_) overlap_.drop();
   after_rest_ = true;
+  last_answers_.reset();
   send_finished();
   report_.publish_idle(scheduler_);
   if (scheduler_.idle() && std::exchange(integrity_unchecked_, false)) scheduler_.check_integrity();
@@ -268,6 +271,7 @@ void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
 StepProposal RankStep::propose() {
   StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
   if (!lockstep_) return proposal;
+  proposal.overlaps = trials_ ? trials_->overlaps() : ahead_;
   proposal.module_passes = module_drafter_ != nullptr ? module_drafter_->num_passes() : 0;
   NextStepForecast& work = proposal.work;
   if (work.num_decoding > 0) work.num_decoding += num_drafts_;
@@ -313,7 +317,7 @@ PrepareOptions RankStep::prepare_options() const {
           .eos_ids = info.model.eos_ids,
           .packing = lockstep_ ? overlap_.packing(lockstep_->plan()) : std::nullopt,
           .grammars = &grammars_,
-          .most_forced = info.overlap_schedule ? 0 : kMostForcedTokens};
+          .most_forced = ahead_ ? 0 : kMostForcedTokens};
 }
 
 void RankStep::handle(Command& command) {

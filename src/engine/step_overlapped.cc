@@ -1,17 +1,78 @@
 // Overlapped steps: the verbs of a step run one step apart, on two threads.
 //
-//   engine thread    agree(n + 1) prepare launch | wait(n) commit(n) reply(n) vote(n + 2) | agree ..
+//   engine thread    agree(n + 1) prepare launch | wait(n) commit(n) reply(n) vote(n + 2) | ..
 //   forward thread   .... forward, sample(n) ....| .... forward, sample(n + 1) ....
 //
 // The vote for step n + 2 is made when step n is committed, as without overlap: one step is under
 // way then. It travels beside the forward pass of step n + 1 (vote_carrier.h), so that the engine's
 // thread can agree, schedule and prepare before that pass is over. While a step is under way, so is
 // an agreement.
-#include <array>
+#include <pthread.h>
 
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "base/log.h"
 #include "engine/step.h"
 
 namespace hocket {
+namespace {
+
+// The engine's thread sleeps at most so long for requests that may come, and not for less.
+constexpr Duration kLongestSleep = std::chrono::seconds(1);
+constexpr Duration kShortestSleep = std::chrono::microseconds(100);
+// A step is expected to take at least this share of the shorter of the last two.
+constexpr double kSureShare = 0.75;
+
+}  // namespace
+
+void RankStep::begin_overlapping(OverlapSchedule schedule) {
+  forward_thread_.emplace([this] { runner_->workers().adopt_caller(); },
+                          [this](Flight& flight, std::span<const SampledToken> before) {
+                            compute_ahead(flight, before);
+                          });
+  if (lockstep_) watch_.carry(lockstep_->carrier());
+  ahead_ = schedule == OverlapSchedule::on;
+  if (lockstep_) lockstep_->compute_elsewhere(ahead_);
+  if (schedule == OverlapSchedule::measured && rank_index() == 0) trials_.emplace();
+}
+
+// Lets steps overlap, or not, as the trials say; with several ranks as rank 0 says. Which thread
+// computes changes between two steps, with nothing under way. Returns false if ranks were lost.
+bool RankStep::follow_choice() {
+  if (runner_->info().overlap_schedule != OverlapSchedule::measured) return true;
+  const bool ahead = lockstep_ ? lockstep_->steps_overlap() : trials_->overlaps();
+  if (ahead == ahead_) return true;
+  if (!finish_all()) return false;
+  between_.reset();
+  ahead_ = ahead;
+  after_rest_ = true;
+  if (lockstep_) lockstep_->compute_elsewhere(ahead);
+  watch_.book_in(ledger());
+  if (!own_cpus_) return true;  // its caller made no promise about its thread
+  if (ahead)
+    pthread_setaffinity_np(pthread_self(), sizeof *own_cpus_, &*own_cpus_);
+  else
+    runner_->workers().adopt_caller();
+  return true;
+}
+
+// True if no rank computes prompts in the step.
+bool RankStep::is_of_answers(const Flight& flight) const {
+  return lockstep_ ? flight.agreed.pass.mode == ExchangeMode::slotted
+                   : flight.batch->mode == ForwardMode::decode;
+}
+
+void RankStep::note_for_trials(const Flight& flight, TimePoint now) {
+  const auto before = std::exchange(last_answers_, std::nullopt);
+  if (!is_of_answers(flight)) return;
+  last_answers_ = now;
+  if (!before) return;
+  trials_->note(std::max(1, flight.batch->num_rows), now - *before);
+  if (!log::enabled(log::Level::info)) return;  // a line allocates
+  if (const auto line = trials_->take_log_line()) log::info("{}", *line);
+}
 
 // A step with drafts is made behind the commit of the one before, and committed before the next.
 bool RankStep::run_overlapped() {
@@ -26,12 +87,31 @@ bool RankStep::run_overlapped() {
   if (!one_computes && !is_one) return rest_overlapped(), false;
   if (is_one) launch(batch);
   report_.begin_verb(Verb::forward);  // the forward thread samples, too
-  if (one_computes && !finish(forward_thread_->wait())) return false;
+  if (one_computes) {
+    Flight& finished = forward_thread_->wait();
+    if (!finish(finished)) return false;
+    if (is_one) await_more_requests(finished);
+  }
+  begun_ = clock_.now();
   if (!lockstep_) return true;
   if (!is_one) return network_->pulse().end(), true;
   intake();  // requests that just came count in the next step
   lockstep_->begin_agreement(propose());
   return true;
+}
+
+// Sleeps until the step under way is about to end, so that requests that come meanwhile count in
+// the next step, as they do without overlap. Steps of answers alone last about as long as each
+// other; beside others it does not sleep.
+void RankStep::await_more_requests(const Flight& finished) {
+  const Flight& now = flights_.at(next_flight_);
+  if (!is_of_answers(now) || !is_of_answers(finished)) return;
+  const Duration took = std::exchange(last_took_, finished.took());
+  if (now.batch->num_rows < finished.batch->num_rows) return;
+  const Duration sure =
+      std::chrono::duration_cast<Duration>(kSureShare * std::min(took, finished.took()));
+  const Duration left = finished.end + sure - preparing_ - clock_.now();
+  if (left >= kShortestSleep) std::this_thread::sleep_for(std::min(left, kLongestSleep));
 }
 
 // The verb agree. Returns false if ranks were lost.
@@ -60,6 +140,7 @@ void RankStep::launch(const Batch& batch) {
   prepare(batch, prepare_options(), flight);
   if (lockstep_) lockstep_->carrier().lend();
   forward_thread_->launch(flight);
+  preparing_ = clock_.now() - begun_;
 }
 
 // Computes a step on the forward thread. The exchange with other ranks, its watch and the ledger
@@ -124,8 +205,7 @@ void RankStep::give_up(const Flight* failed) {
   std::array<const Batch*, ForwardThread::kMaxSteps> open{};
   size_t num_open = 0;
   if (failed != nullptr) open.at(num_open++) = failed->batch;
-  while (forward_thread_->num_under_way() > 0)
-    open.at(num_open++) = forward_thread_->wait().batch;
+  while (forward_thread_->num_under_way() > 0) open.at(num_open++) = forward_thread_->wait().batch;
   abort_step(std::span(open).first(num_open));
 }
 

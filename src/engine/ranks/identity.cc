@@ -146,8 +146,8 @@ Result<std::string> describe_plans(const ServerSettings& s) {
       s.memory.max_running_requests,
       s.scheduler.enable_mixed_chunk ? "mixed" : s.scheduler.prefill_policy,
       s.parallel.enable_prefill_delayer ? s.parallel.prefill_delayer_max_passes : 0,
-      choice.model.num_mtp_loaded, s.scheduler.disable_overlap_schedule ? "off"
-                                                                        : s.scheduler.overlap_schedule);
+      choice.model.num_mtp_loaded,
+      s.scheduler.disable_overlap_schedule ? "off" : s.scheduler.overlap_schedule);
 }
 
 Result<std::string> describe_arithmetic(const ServerSettings& settings) {

@@ -71,7 +71,7 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   exchange_ = &exchange;
   pass_ = {};
   plan_ = {};
-  is_trial_ = false;
+  is_trial_ = steps_overlap_ = false;
   num_module_passes_ = 0;
   std::ranges::fill(sizes_, Size{});
   std::ranges::fill(reports_, StepReport{});
@@ -101,7 +101,7 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
   const bool has_work = has_rows(now.work) || asks_to_end_;
   if (agreed && is_early && has_work && !computes_ && !ends_) agreed = exchange_votes(now);
   if (!agreed) return fail_with(std::move(agreed).error()), false;
-  if (!options_.steps_overlap) open_step();
+  if (!is_elsewhere_) open_step();
   return true;
 }
 
@@ -124,6 +124,7 @@ void Lockstep::start(const StepProposal& proposal) {
       .trials = static_cast<uint8_t>(proposal.plans[0].is_trial | proposal.plans[1].is_trial << 1),
       .takes_requests = proposal.load.takes_requests && !asks_to_end_,
       .module_passes = static_cast<uint8_t>(proposal.module_passes),
+      .overlaps = proposal.overlaps,
       .load_requests = proposal.load.num_requests,
       .load_tokens = proposal.load.num_tokens,
       .prompt_step_rows = static_cast<uint32_t>(std::max(0, proposal.prompt_step_rows)),
@@ -155,6 +156,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   decide();
   adopt_plan(planner);
   adopt_module_passes(module_passes, mode_before);
+  if (computes_) steps_overlap_ = planner.overlaps != 0;
   if (!computes_) forget_loads();
   // A rank that leaves alone has said so one agreement before, so requests that other ranks had
   // begun by then got their step.

@@ -62,8 +62,8 @@ class RankNetwork {
   virtual bool may_leave_others() const = 0;
 };
 
-// Passes events of the exchange on to a pulse and a ledger, lets a pass carry votes, and adds up the
-// time of waits for other ranks. Thread: that of the exchange.
+// Passes events of the exchange on to a pulse and a ledger, lets passes carry votes, and adds up
+// the time of waits for other ranks. Thread: that of the exchange.
 class PulseWatch final : public ExchangeWatch {
  public:
   explicit PulseWatch(Pulse* pulse) : pulse_(pulse) {}

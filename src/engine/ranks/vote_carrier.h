@@ -60,8 +60,7 @@ class VoteCarrier {
   AllToAll* exchange_ = nullptr;
   uint32_t num_lent_ = 0;
   std::atomic<uint32_t> num_returned_{0};
-  // Who has the exchange changes it, except that only the engine's thread leaves none, here and
-  // failed.
+  // The thread that has the exchange changes it; only the engine's leaves none, here and failed.
   std::atomic<State> state_{State::none};
   std::atomic<uint32_t> num_events_{0};  // the forward thread tells collect() to look again
   Stamp stamp_;

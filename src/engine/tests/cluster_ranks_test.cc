@@ -165,15 +165,14 @@ INSTANTIATE_TEST_SUITE_P(Ways, PatientClusterRanks,
                          ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2}),
                          [](const auto& param) { return std::string(param.param.name); });
 
-INSTANTIATE_TEST_SUITE_P(Ways, ClusterRanks,
-                         ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2},
-                                           ClusterCase{"memory4", ucx_shared_memory, 4},
-                                           ClusterCase{"tcp2", ucx_tcp, 2},
-                                           ClusterCase{"tcp4", ucx_tcp, 4},
-                                           ClusterCase{"memory2_overlapped", ucx_shared_memory, 2,
-                                                       "on"},
-                                           ClusterCase{"tcp4_overlapped", ucx_tcp, 4, "on"}),
-                         [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Ways, ClusterRanks,
+    ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2},
+                      ClusterCase{"memory4", ucx_shared_memory, 4}, ClusterCase{"tcp2", ucx_tcp, 2},
+                      ClusterCase{"tcp4", ucx_tcp, 4},
+                      ClusterCase{"memory2_overlapped", ucx_shared_memory, 2, "on"},
+                      ClusterCase{"tcp4_overlapped", ucx_tcp, 4, "on"}),
+    [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace
 }  // namespace hocket

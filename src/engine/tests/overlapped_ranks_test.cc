@@ -48,9 +48,8 @@ TEST_P(OverlappedRanks, ChangeNoBitOfAnAnswer) {
     int num_ranks;
     const char *prefill_policy, *overlap;
     double link_latency_us;
-  } cases[] = {{2, "prefill-first", "none", 0},
-               {2, "mixed", "two-batch", 100},
-               {4, "mixed", "auto", 0}};
+  } cases[] = {
+      {2, "prefill-first", "none", 0}, {2, "mixed", "two-batch", 100}, {4, "mixed", "auto", 0}};
   for (const auto& one : cases) {
     SCOPED_TRACE(fmt::format("{} ranks, {}, {}", one.num_ranks, one.prefill_policy, one.overlap));
     ServerSettings settings = overlapped_settings(GetParam(), one.num_ranks);
@@ -102,6 +101,35 @@ TEST(OverlappedRanksTest, DraftsChangeNoBit) {
     const EngineStats stats = service.engine().stats();
     EXPECT_GT(stats.ranks[0].scheduler.num_verified_total, 0u);
     EXPECT_EQ(stats.ranks[1].scheduler.num_verified_total > 0, all_draft);
+  }
+  log::set_level(log::Level::info);
+}
+
+// Steps overlap by turns while it is measured whether that pays, on all ranks at the same time.
+TEST(OverlappedRanksTest, MeasuringChangesNoBit) {
+  log::set_level(log::Level::error);
+  const auto inputs = [] {
+    std::vector<RequestInput> all;
+    for (int i = 0; i < 4; ++i) all.push_back(long_one(i));
+    return all;
+  };
+  const std::vector<Answer> want = alone(settings_of(kMoe, 1), inputs());
+  for (const int num_ranks : {1, 2}) {
+    SCOPED_TRACE(fmt::format("{} ranks", num_ranks));
+    ServerSettings settings = overlapped_settings(kMoe, num_ranks);
+    settings.scheduler.overlap_schedule = "auto";
+    Service service(settings);
+    ASSERT_TRUE(service.works());
+    constexpr int kRounds = 5;  // each has 200 steps
+    for (int round = 0; round < kRounds; ++round)
+      ASSERT_NO_FATAL_FAILURE(expect_answers(service, inputs(), want));
+    service.engine().stop();
+    const EngineStats stats = service.engine().stats();
+    for (const RankStats& rank : stats.ranks) {
+      EXPECT_GT(rank.steps.num_overlapped, 100u);
+      EXPECT_GT(rank.steps.num_decode - rank.steps.num_overlapped, 300u);
+      EXPECT_EQ(rank.scheduler.num_private_pages, 0);
+    }
   }
   log::set_level(log::Level::info);
 }

@@ -27,14 +27,9 @@ TEST_P(Ranks, GiveTheAnswersOfOneRankAlone) {
     const char* routing;
     double link_latency_us;
     const char* overlap_schedule = "off";
-  } cases[] = {{2, "round-robin", 0},
-               {4, "cache-aware", 0},
-               {2, "shortest", 200},
-               {3, "round-robin", 0},
-               {8, "round-robin", 0},
-               {2, "round-robin", 0, "on"},
-               {2, "shortest", 200, "on"},
-               {4, "cache-aware", 0, "on"}};
+  } cases[] = {{2, "round-robin", 0},      {4, "cache-aware", 0},      {2, "shortest", 200},
+               {3, "round-robin", 0},      {8, "round-robin", 0},      {2, "round-robin", 0, "on"},
+               {2, "shortest", 200, "on"}, {4, "cache-aware", 0, "on"}};
   for (const auto& one : cases) {
     SCOPED_TRACE(fmt::format("{} ranks, {}", one.num_ranks, one.routing));
     ServerSettings settings = settings_of(GetParam(), one.num_ranks);
@@ -262,13 +257,13 @@ TEST_P(LostRank, IsNoticedWhenSomebodyAsks) {
   expect_lost(service.answer(*id).summary.error);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Ways, LostRank,
-    ::testing::Values(Loss{"gone", "off", lose_rank_1, kPatience},
-                      Loss{"cut", "off", cut_rank_1, milliseconds(500)},
-                      Loss{"gone_overlapped", "on", lose_rank_1, kPatience},
-                      Loss{"cut_overlapped", "on", cut_rank_1, milliseconds(500)}),
-    [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(Ways, LostRank,
+                         ::testing::Values(Loss{"gone", "off", lose_rank_1, kPatience},
+                                           Loss{"cut", "off", cut_rank_1, milliseconds(500)},
+                                           Loss{"gone_overlapped", "on", lose_rank_1, kPatience},
+                                           Loss{"cut_overlapped", "on", cut_rank_1,
+                                                milliseconds(500)}),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 TEST_F(RanksTest, WhatTheyHave) {
   Service service(settings_of(kBundled, 4));

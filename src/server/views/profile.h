@@ -23,7 +23,8 @@ struct StartedProfile {
   Json answer;         // {"profiling", "files", "num_steps", "ignored"}
   std::string others;  // the body for other ranks, so that all files have the same id
 };
-// admin_root: the value of --admin-folder. Errors: those of Profiler and of admin_folder(); for a body, as json_body.h.
+// admin_root: the value of --admin-folder. Errors: those of Profiler and of admin_folder(); for a
+// body, as json_body.h.
 Result<StartedProfile> start_profile(Profiler& profiler, const std::string& admin_root,
                                      std::string_view body);
 // Waits until the file is written, a fraction of a second.
