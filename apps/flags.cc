@@ -172,7 +172,7 @@ FlagGroup scheduler_flags(ServerSettings& s) {
        {"itl-slo-ms", &s.scheduler.itl_slo_ms,
         "between two tokens of a request, milliseconds; the goal of --prefill-policy latency", ""},
        {"overlap-schedule", &s.scheduler.overlap_schedule,
-        "results are handled while the next step runs: on, off, or auto: off on CPUs", ""},
+        "results are handled while the next step runs: on, off, or auto (measured)", ""},
        {"disable-overlap-schedule", &s.scheduler.disable_overlap_schedule, "--overlap-schedule off",
         ""},
        {"max-overtaken", &s.scheduler.max_overtaken,

@@ -64,10 +64,11 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
               static_cast<double>(info.state_bytes) / 1e9);
   const SchedulerSettings& schedule = settings.scheduler;
   const bool chosen = schedule.overlap_schedule == "auto" && !schedule.disable_overlap_schedule;
-  log::info("overlap schedule: {}{}", info.overlap_schedule ? "on" : "off",
-            !chosen   ? ""
-            : several ? " (auto: ranks agree on each step)"
-                      : " (auto: the model runs on CPUs)");
+  if (info.overlap_schedule == OverlapSchedule::measured)
+    log::info("overlap schedule: off, until it is measured to be faster (auto)");
+  else
+    log::info("overlap schedule: {}{}", info.overlap_schedule == OverlapSchedule::on ? "on" : "off",
+              chosen ? " (auto: drafts need the tokens of the step before)" : "");
 }
 
 // Finds the number of ranks and which of them run in this process. Writes the number to p.ep_size.

@@ -1,4 +1,4 @@
-// The engine thread's progress, which the heartbeat sends: a few relaxed stores.
+// The progress of the thread that computes, which the heartbeat sends: a few relaxed stores.
 //
 //   begin(step, expected)   a step is open: from here on, standing still is suspicious
 //   reached(stage)          the step moves
@@ -8,7 +8,7 @@
 // A rank whose open step is beyond its expected time and stands still for as long as a silent rank
 // would be given is lost. So a hung compute thread is noticed though its process lives. Waits do
 // not count, because a rank that waits for a hung one stands still as well.
-// Threads: the engine's writes; any reads.
+// Threads: the engine's writes, or where steps overlap the forward thread in a pass; any reads.
 #pragma once
 
 #include <algorithm>

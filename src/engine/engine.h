@@ -54,8 +54,7 @@ struct EngineParts {
   KvEventChannel* kv_events = nullptr;
   // The counts of chosen experts, over all that this process computed; null for a dense model.
   ExpertStats* expert_stats = nullptr;
-  // Record timelines, and the newest steps, of the ranks of this process; null if steps are not
-  // recorded (overlap_schedule).
+  // Record timelines, and the newest steps, of the ranks of this process.
   Profiler* profiler = nullptr;
   const RecentSteps* recent_steps = nullptr;
   ControlPlane* cluster = nullptr;  // null: all ranks are in this process

@@ -67,7 +67,7 @@ void forward(Flight& flight, std::span<const SampledToken> before, const StepToo
   fill_in(flight, before);
   View<uint32_t> expert_counts;
   if (tools.experts != nullptr) {
-    flight.experts.step = tools.pass.step;
+    flight.experts.step = flight.agreed.pass.step;
     flight.experts.num_tokens = flight.forward.num_rows();
     expert_counts = tools.experts->open(flight.experts);
   }
@@ -76,9 +76,9 @@ void forward(Flight& flight, std::span<const SampledToken> before, const StepToo
     flight.routed.open(flight.forward.num_rows(), model.num_layers, model.moe.top_k);
   }
   auto done = tools.runner.forward_together(
-      flight.forward, {.id = tools.pass,
-                       .plan = tools.plan,
-                       .is_trial = tools.is_trial,
+      flight.forward, {.id = flight.agreed.pass,
+                       .plan = flight.agreed.plan,
+                       .is_trial = flight.agreed.is_trial,
                        .ledger = tools.ledger,
                        .probe = flight.wants_routed ? &flight.routed : nullptr,
                        .expert_counts = expert_counts});

@@ -4,7 +4,8 @@
 //   thread of worker 0                '--> forward(), sample() ---'
 //
 // Both are one thread, except with overlapped scheduling: then the second is the forward thread,
-// which touches nothing but the flight, the model and the sampler. So a flight copies all data that
+// which touches nothing but the flight, the model, the sampler, the ledger, and in a pass the
+// exchange with other ranks. So a flight copies all data that
 // commit() may change while it computes (pages), and borrows only data that never changes: a
 // request's parameters and the tokens that it had. Flights are reused; they allocate nothing after
 // warm-up, except for log-probabilities.
@@ -17,6 +18,7 @@
 
 #include "base/clock.h"
 #include "compute/forward/forward_batch.h"
+#include "compute/overlap/ledger.h"
 #include "engine/grammar/rank_grammars.h"
 #include "engine/ranks/half_packing.h"
 #include "engine/runner.h"
@@ -43,7 +45,17 @@ struct PromptRow {
   PositionLogprobs found;  // set by sample()
 };
 
+// How a step is played, as the ranks agreed, if there are several.
+struct AgreedStep {
+  PassId pass;
+  Plan plan;
+  bool is_trial = false;
+  Duration hung_after{};  // it may take so long before the rank counts as hung
+};
+
 struct Flight {
+  AgreedStep agreed;
+  bool after_rest = false;  // nothing ran just before it
   // prepare() sets these.
   const Batch* batch = nullptr;
   ForwardBatch forward;
@@ -61,6 +73,8 @@ struct Flight {
   std::vector<std::unique_ptr<PositionLogprobs>> logprobs;
   TimePoint begin{}, end{};  // times when computing began and ended
   Duration drafting{};       // time that its drafts took before it, if they were computed
+  Duration exchange_wait{};  // waits for other ranks in the pass
+  StepAccount account;       // the ledger's, with the time since the pass before
   ExpertPass experts;        // counted if expert statistics are recorded
   RoutedRows routed;         // filled if wants_routed
   // Set if a rank was lost while computing: then no result of the flight may be used.
@@ -81,10 +95,7 @@ struct StepTools {
   Runner& runner;
   Sampler& sampler;
   const Clock& clock;
-  PassId pass = {};          // agreed by the ranks, if there are several
-  Plan plan = {};            // agreed by the ranks, if there are several
-  bool is_trial = false;     // agreed by the ranks, if there are several
-  Ledger* ledger = nullptr;  // books the times of the open step; null: they are not booked
+  Ledger* ledger = nullptr;              // books the times of the open step
   const ExpertStats* experts = nullptr;  // null for a dense model
   RankGrammars* grammars = nullptr;      // matchers of the rows that follow a grammar
 };

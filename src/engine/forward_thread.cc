@@ -1,11 +1,15 @@
 #include "engine/forward_thread.h"
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace hocket {
 
-ForwardThread::ForwardThread(const StepTools& tools)
-    : tools_(tools), thread_({.name = "forward"}, [this] { run(); }) {}
+ForwardThread::ForwardThread(std::function<void()> adopt, Compute compute)
+    : adopt_(std::move(adopt)),
+      compute_(std::move(compute)),
+      thread_({.name = "forward"}, [this] { run(); }) {}
 
 ForwardThread::~ForwardThread() {
   while (num_under_way() > 0) wait();
@@ -32,14 +36,13 @@ Flight& ForwardThread::wait() {
 }
 
 void ForwardThread::run() {
-  tools_.runner.workers().adopt_caller();
+  adopt_();
   std::span<const SampledToken> before;
   for (uint32_t next = 0;; ++next) {
     num_launched_.wait(next, std::memory_order_acquire);
     if (stopping_.load(std::memory_order_relaxed)) return;
     Flight& flight = *ring_[next % kMaxSteps];
-    forward(flight, before, tools_);
-    sample(flight, tools_);
+    compute_(flight, before);
     before = flight.sampled;
     num_done_.store(next + 1, std::memory_order_release);
     num_done_.notify_one();

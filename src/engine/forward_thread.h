@@ -6,6 +6,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <span>
 
 #include "base/thread.h"
 #include "engine/flight.h"
@@ -14,7 +16,10 @@ namespace hocket {
 
 class ForwardThread {
  public:
-  explicit ForwardThread(const StepTools& tools);
+  // Computes a step; `before` are the tokens of the step before. Thread: forward.
+  using Compute = std::function<void(Flight& flight, std::span<const SampledToken> before)>;
+  // `adopt` is called first on the new thread.
+  ForwardThread(std::function<void()> adopt, Compute compute);
   // Waits for the steps under way, then ends the thread.
   ~ForwardThread();
   ForwardThread(const ForwardThread&) = delete;
@@ -33,7 +38,8 @@ class ForwardThread {
  private:
   void run();
 
-  StepTools tools_;
+  const std::function<void()> adopt_;
+  const Compute compute_;
   std::array<Flight*, kMaxSteps> ring_{};
   uint32_t num_waited_ = 0;  // touched by the caller only
   // Both counts only rise. If num_launched_ rises after stopping_ is set, no step follows and the

@@ -239,11 +239,10 @@ void LocalEngine::tell_all(Make&& command) {
 }
 
 EngineParts LocalEngine::parts() {
-  const bool records = !info_.overlap_schedule;
   return {.kv_events = ranks_.front()->kv_events(),
           .expert_stats = experts_ ? &*experts_ : nullptr,
-          .profiler = records ? &*profiler_ : nullptr,
-          .recent_steps = records ? &*recent_ : nullptr,
+          .profiler = &*profiler_,
+          .recent_steps = &*recent_,
           .cluster = control_.get()};
 }
 

@@ -31,8 +31,13 @@ void RankReport::count_intake(int64_t num_tokens) {
   new_tokens_ += num_tokens;
 }
 
+// Where steps overlap, the engine's thread waits for a step or an agreement most of the time; then
+// the thread that computes is where the rank is.
 StepPlace RankReport::place() const {
   StepPlace place{.verb = verb_.load(std::memory_order_relaxed)};
+  const Verb ahead = ahead_.load(std::memory_order_relaxed);
+  const bool is_waiting = place.verb == Verb::forward || place.verb == Verb::agree;
+  if (is_waiting && ahead != Verb::rest) place.verb = ahead;
   if (pulse_ == nullptr) return place;
   const Beat beat = pulse_->beat();
   const bool open = beat.state != EngineState::closed;

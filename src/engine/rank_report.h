@@ -47,6 +47,9 @@ class RankReport {
   void count_intake(int64_t num_tokens);
   // Notes the verb that begins, for the watchdog.
   void begin_verb(Verb next) { verb_.store(next, std::memory_order_relaxed); }
+  // Notes what the thread that computes begins, where steps overlap; rest: it waits for a step.
+  // Thread: forward.
+  void begin_ahead(Verb next) { ahead_.store(next, std::memory_order_relaxed); }
   // Says whether the rank has work. Returns the answer before.
   bool set_busy(bool busy) { return busy_.exchange(busy); }
   // Notes that the rank found nothing to do a moment ago, so it is not stuck.
@@ -83,6 +86,7 @@ class RankReport {
   std::atomic<int64_t> last_alive_ns_;   // end of the last step, or of the last note_alive()
   std::atomic<bool> busy_{false};
   std::atomic<Verb> verb_{Verb::rest};
+  std::atomic<Verb> ahead_{Verb::rest};  // verb of the thread that computes, where steps overlap
   mutable Mutex mutex_;
   RankStats stats_ HOCKET_GUARDED_BY(mutex_);
 };

@@ -78,14 +78,6 @@ Result<void> check_parallel(const ServerSettings& settings) {
                           "--ep-size 2, or more"));
     return {};
   }
-  HOCKET_TRY(const bool overlaps, choose_overlap_schedule(settings.scheduler));
-  if (overlaps)
-    return fail(refused("overlap-schedule",
-                        fmt::format("--overlap-schedule on and --ep-size {}: the step that is "
-                                    "computed and the agreement on the next one would use the "
-                                    "network at the same time, which is not possible yet",
-                                    p.ep_size),
-                        "--overlap-schedule off"));
   if (settings.scheduler.kv_events)
     return fail(refused("kv-events",
                         fmt::format("--kv-events tells of one prefix cache, --ep-size {} has as "

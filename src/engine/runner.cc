@@ -317,6 +317,9 @@ Result<void> Runner::make_memory(int page_tokens) {
 }
 
 void Runner::describe(const ServerSettings& settings) {
+  // Drafts need the tokens of the step before, so there would be little to measure.
+  if (info_.overlap_schedule == OverlapSchedule::measured && plan_.most_drafts > 0)
+    info_.overlap_schedule = OverlapSchedule::off;
   info_.model = choice_.model;
   info_.dtype = choice_.dtype;
   info_.kv_dtype = choice_.kv_dtype;

@@ -1,5 +1,7 @@
 #include "engine/step.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 
 #include "base/log.h"
@@ -23,12 +25,14 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Schedule
 //   rank 0   intake finish_agreement schedule prepare forward  intake begin_agreement  sample ...
 //   rank 1   intake finish_agreement schedule prepare forward  intake begin_agreement  sample ...
 bool RankStep::run() {
-  if (forward_thread_) return run_overlapped();
+  if (!follow_choice()) return false;
+  if (ahead_) return run_overlapped();
   overlap_.begin();
   Flight* const flight = compute_next();
   if (flight == nullptr) return false;
   const Ledger::OtherWork other(ledger(), "sample, answer");
-  overlap_.end();
+  flight->account = overlap_.end();
+  overlap_.take(flight->account);
   if (module_drafter_ != nullptr) module_drafter_->plan(*flight->batch, *speculation_);
   if (lockstep_) {
     intake();  // requests that just came count in the next step
@@ -45,7 +49,7 @@ bool RankStep::run() {
 Flight* RankStep::compute_next() {
   const Ledger::OtherWork other(ledger(), "schedule");
   intake();
-  restore_pages();
+  if (!restore_pages()) return nullptr;
   report_.begin_verb(Verb::agree);
   if (lockstep_ && !lockstep_->finish_agreement(propose())) return abort_step({}), nullptr;
   if (lockstep_) overlap_.note_reports(*lockstep_);
@@ -60,6 +64,7 @@ Flight* RankStep::compute_next() {
   pending_prompt_rows_ = batch.pending_tokens;
   if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
   Flight& flight = take_flight();
+  flight.agreed = agreed();
   flight.drafting = drafting_;
   report_.begin_verb(Verb::prepare);
   prepare(batch, prepare_options(), flight);
@@ -69,7 +74,8 @@ Flight* RankStep::compute_next() {
   report_.add_exchange_wait(watch_.take_waited());
   if (!flight.lost) return &flight;
   lockstep_->fail_with(*flight.lost);
-  return abort_step(batch), nullptr;
+  const Batch* const lost = &batch;
+  return abort_step({&lost, 1}), nullptr;
 }
 
 // Computes the drafts of the next step by the model's own module, together with the other ranks:
@@ -91,45 +97,13 @@ Result<void> RankStep::compute_drafts() {
   return done;
 }
 
-// Runs the same verbs one step apart: step n is committed and answered while step n + 1 computes.
-//
-//   engine thread    prepare(n + 1) launch | wait(n) commit(n) reply(n) | prepare(n + 2) launch ...
-//   forward thread   .... forward, sample(n) ....| .... forward, sample(n + 1) ....
-//
-// A step with drafts is made behind the commit of the one before, and committed before the next.
-bool RankStep::run_overlapped() {
-  intake();
-  restore_pages();
-  if (drafts_may_come()) finish_all();
-  report_.begin_verb(Verb::schedule);
-  const bool one_computes = forward_thread_->num_under_way() > 0;
-  const Batch& batch = scheduler_.schedule(clock_.now());
-  const bool busy = one_computes || !batch.empty();
-  report_.set_busy(busy);
-  if (!busy) return publish_idle(), false;
-  if (!batch.empty()) {
-    report_.begin_verb(Verb::prepare);
-    Flight& flight = take_flight();
-    prepare(batch, prepare_options(), flight);
-    forward_thread_->launch(flight);  // forward, sample
-  }
-  report_.begin_verb(Verb::forward);                  // the forward thread samples, too
-  if (one_computes) finish(forward_thread_->wait());  // commit, reply
-  return true;
-}
-
-bool RankStep::drafts_may_come() {
-  if (!speculation_ || forward_thread_->num_under_way() == 0) return false;
-  if (flights_[next_flight_].batch->num_drafts > 0) return true;
-  return scheduler_.forecast_next_step().num_decoding > 0 && speculation_->wants_tokens();
-}
-
 // Takes in pages that were read from files. A step in flight may still read the pages of memory
-// that they get, so it is finished first.
-void RankStep::restore_pages() {
-  if (tier_ == nullptr || !tier_->has_read()) return;
-  finish_all();
+// that they get, so it is finished first. Returns false if ranks were lost in it.
+bool RankStep::restore_pages() {
+  if (tier_ == nullptr || !tier_->has_read()) return true;
+  if (!finish_all()) return false;
   tier_->turn(scheduler_);
+  return true;
 }
 
 void RankStep::intake() {
@@ -153,9 +127,10 @@ void RankStep::commit(Flight& flight) {
   if (experts_ != nullptr) experts_->note(flight.experts);
   std::optional<StepTransfers> transfers;
   if (lockstep_) {
-    const StepAccount& a = overlap_.account();
+    const StepAccount& a = flight.account;
     transfers = {a.hidden, a.exposed, a.hidden_is_bound};
   }
+  if (trials_) note_for_trials(flight, now);
   report_.publish(flight, scheduler_, now, transfers);  // reads requests, which end with reply()
 }
 
@@ -163,15 +138,6 @@ void RankStep::reply(Flight& flight) {
   report_.begin_verb(Verb::reply);
   answers_.send_tokens(flight);
   send_finished();
-}
-
-void RankStep::finish(Flight& flight) {
-  commit(flight);
-  reply(flight);
-}
-
-void RankStep::finish_all() {
-  while (forward_thread_ && forward_thread_->num_under_way() > 0) finish(forward_thread_->wait());
 }
 
 RankStep::RankStep(RankParts parts, const Surroundings& around)
@@ -224,7 +190,9 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
     flight.experts.rank = rank_index();
     flight.experts.counts.resize(experts_ != nullptr ? experts_->num_counts() : 0);
   }
-  if (runner_->info().overlap_schedule) forward_thread_.emplace(tools());
+  if (const OverlapSchedule schedule = runner_->info().overlap_schedule;
+      schedule != OverlapSchedule::off)
+    begin_overlapping(schedule);
   if (forward_thread_ && speculation_)
     log::info("steps overlap only while answers have no drafts, which need the tokens before them");
 }
@@ -233,7 +201,7 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
 NgramDrafter::Sources RankStep::draft_sources() {
   return {.forced = [this](int seat, std::span<TokenId> out) -> size_t {
             const Request& request = speculation_->at(seat);
-            if (may_force(request.sampling) && !runner_->info().overlap_schedule) return 0;
+            if (may_force(request.sampling) && !ahead_) return 0;
             return grammars_.forced(request, out);
           },
           .continued =
@@ -244,7 +212,9 @@ NgramDrafter::Sources RankStep::draft_sources() {
 
 void RankStep::adopt_thread() {
   answers_.wait_if_full();
-  if (!forward_thread_) runner_->workers().adopt_caller();
+  if (cpu_set_t cpus; pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus) == 0)
+    own_cpus_ = cpus;
+  if (!ahead_) runner_->workers().adopt_caller();
 }
 
 bool RankStep::has_work() {
@@ -257,14 +227,16 @@ void RankStep::publish_idle() {
   report_.begin_verb(Verb::rest);
   if (speculation_) speculation_->rest();
   if (module_drafter_ != nullptr) module_drafter_->drop();
-  overlap_.drop();
+  if (!ahead_) overlap_.drop();
+  after_rest_ = true;
+  last_answers_.reset();
   send_finished();
   report_.publish_idle(scheduler_);
   if (scheduler_.idle() && std::exchange(integrity_unchecked_, false)) scheduler_.check_integrity();
 }
 
 void RankStep::end_all(const Error& why) {
-  finish_all();
+  static_cast<void>(finish_all());
   intake();
   abort_live(FinishReason::abort, why);
   send_finished();
@@ -276,13 +248,15 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
                                                         .abort = &network_->abort(),
                                                         .watch = &watch_,
                                                         .stall_timeout = stall_timeout_}));
+  between_.reset();
   lockstep_->rebind(*link.transport, *exchange);
   overlap_.rebind(link.transport->caps().exact_arrival);
-  watch_.book_in(&overlap_.ledger());
+  watch_.book_in(ledger());
   joined_ = true;
   // The first messages between two ranks open their connection: better here than in the first
   // request.
-  if (!lockstep_->finish_agreement({})) abort_step({});
+  if (!lockstep_->finish_agreement({})) return abort_step({}), Result<void>();
+  network_->pulse().end();
   return {};
 }
 
@@ -294,14 +268,14 @@ void RankStep::leave_epoch() {
 
 // Ranks were lost, so the results that they computed together cannot be used, nor the pages cached
 // from them: every request of this rank ends with the error that names them.
-void RankStep::abort_step(const Batch& batch) {
+void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   network_->pulse().end();
   network_->report_lost(lockstep_->lost_peer(), *lockstep_->lost());
   abort_live(FinishReason::error, network_->lost().value_or(*lockstep_->lost()));
-  if (!batch.empty()) {
-    const auto num_samples = static_cast<size_t>(batch.num_samples());
+  for (const Batch* batch : uncommitted) {
+    const auto num_samples = static_cast<size_t>(batch->num_samples());
     const std::vector<SampledToken> none(num_samples, {.failed = true});
-    scheduler_.commit(batch, none, clock_.now());
+    scheduler_.commit(*batch, none, clock_.now());
   }
   report_.set_busy(false);
   publish_idle();
@@ -314,6 +288,7 @@ void RankStep::abort_step(const Batch& batch) {
 StepProposal RankStep::propose() {
   StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
   if (!lockstep_) return proposal;
+  proposal.overlaps = trials_ ? trials_->overlaps() : ahead_;
   proposal.module_passes = module_drafter_ != nullptr ? module_drafter_->num_passes() : 0;
   NextStepForecast& work = proposal.work;
   if (work.num_decoding > 0) work.num_decoding += num_drafts_;
@@ -328,20 +303,21 @@ StepProposal RankStep::propose() {
   return proposal;
 }
 
-Ledger* RankStep::ledger() {
-  return runner_->info().overlap_schedule ? nullptr : &overlap_.ledger();
-}
-
 StepTools RankStep::tools() {
   return {.runner = *runner_,
           .sampler = sampler_,
           .clock = clock_,
-          .pass = lockstep_ ? lockstep_->pass() : PassId{},
-          .plan = lockstep_ ? lockstep_->plan() : Plan{},
-          .is_trial = lockstep_ && lockstep_->is_trial(),
-          .ledger = ledger(),
+          .ledger = &overlap_.ledger(),
           .experts = experts_,
           .grammars = &grammars_};
+}
+
+AgreedStep RankStep::agreed() const {
+  if (!lockstep_) return {};
+  return {.pass = lockstep_->pass(),
+          .plan = lockstep_->plan(),
+          .is_trial = lockstep_->is_trial(),
+          .hung_after = lockstep_->hung_after()};
 }
 
 // Returns the flight that was used two steps ago.
@@ -358,7 +334,7 @@ PrepareOptions RankStep::prepare_options() const {
           .eos_ids = info.model.eos_ids,
           .packing = lockstep_ ? overlap_.packing(lockstep_->plan()) : std::nullopt,
           .grammars = &grammars_,
-          .most_forced = info.overlap_schedule ? 0 : kMostForcedTokens};
+          .most_forced = ahead_ ? 0 : kMostForcedTokens};
 }
 
 void RankStep::handle(Command& command) {
@@ -397,7 +373,7 @@ void RankStep::take_in(AbortAll& abort) {
 // If no request is live, only rows of ended requests can be under way: they are finished before the
 // flush.
 void RankStep::take_in(FlushCache& flush) {
-  if (answers_.live().empty()) finish_all();
+  if (answers_.live().empty()) static_cast<void>(finish_all());
   flush.answer.set_value(scheduler_.flush_cache());
 }
 

@@ -6,11 +6,14 @@
 // Thread: engine. Other threads may use what RankOverlap and KvEventChannel allow them.
 #pragma once
 
+#include <sched.h>
+
 #include <array>
 #include <functional>
 #include <future>
 #include <memory>
 #include <optional>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -30,6 +33,7 @@
 #include "engine/ranks/rank_overlap.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
+#include "engine/schedule_trials.h"
 #include "engine/speculation.h"
 #include "policy/scheduler/scheduler.h"
 #include "policy/speculation/ngram_drafter.h"
@@ -109,8 +113,8 @@ class RankStep {
   // Returns the agreement with the other ranks; null for the only rank.
   Lockstep* lockstep() { return lockstep_ ? &*lockstep_ : nullptr; }
   const Lockstep* lockstep() const { return lockstep_ ? &*lockstep_ : nullptr; }
-  // Returns the ledger of the open step; null if another thread computes.
-  Ledger* ledger();
+  // Returns the ledger of the open step; null if another thread computes, which has it then.
+  Ledger* ledger() { return ahead_ ? nullptr : &overlap_.ledger(); }
 
   // Other threads may call the functions of these two that say so.
   RankOverlap& overlap() { return overlap_; }
@@ -124,14 +128,26 @@ class RankStep {
  private:
   Flight* compute_next();
   Result<void> compute_drafts();
+  // Overlapped steps (step_overlapped.cc).
+  void begin_overlapping(OverlapSchedule schedule);
   bool run_overlapped();
+  bool settle_overlapped();
+  void launch(const Batch& batch);
+  void compute_ahead(Flight& flight, std::span<const SampledToken> before);
   bool drafts_may_come();
+  bool finish(Flight& flight);
+  bool finish_all();
+  void give_up(const Flight* failed);
+  void rest_overlapped();
+  bool follow_choice();
+  bool is_of_answers(const Flight& flight) const;
+  void note_for_trials(const Flight& flight, TimePoint now);
+  void await_more_requests(const Flight& finished);
+
   void commit(Flight& flight);
   void reply(Flight& flight);
-  void finish(Flight& flight);
-  void finish_all();
-  void restore_pages();
-  void abort_step(const Batch& batch);
+  bool restore_pages();
+  void abort_step(std::span<const Batch* const> uncommitted);
 
   void take_in(RequestInput& input);
   void take_in(AbortRequest& abort);
@@ -144,6 +160,7 @@ class RankStep {
   NgramDrafter::Sources draft_sources();
   PrepareOptions prepare_options() const;
   StepTools tools();
+  AgreedStep agreed() const;
   Flight& take_flight();
   int rank_index() const { return network_ != nullptr ? network_->rank() : 0; }
 
@@ -176,6 +193,16 @@ class RankStep {
   // Two flights, which the steps use in turn.
   std::array<Flight, ForwardThread::kMaxSteps> flights_;
   size_t next_flight_ = 0;
+  bool after_rest_ = true;                 // nothing has run since this rank rested
+  bool ahead_ = false;                     // steps overlap now: the forward thread computes
+  std::optional<ScheduleTrials> trials_;   // --overlap-schedule auto, on rank 0
+  std::optional<TimePoint> last_answers_;  // the last step was of answers alone; its commit
+  Duration last_took_{};                   // the time of the last overlapped step of answers
+  TimePoint begun_{};                      // when the last turn began to make its step
+  Duration preparing_{};                   // the time from then until the step was launched
+  std::optional<cpu_set_t> own_cpus_;      // those of this thread before it computed
+  // The forward thread waits for its next step. Thread: forward, while it computes.
+  std::optional<Ledger::OtherWork> between_;
   // Set with overlapped scheduling only. It is last because it uses the runner, sampler and
   // flights.
   std::optional<ForwardThread> forward_thread_;

@@ -183,7 +183,7 @@ void Endpoints::everywhere(const HttpRequest& request, const Exchange& exchange,
 
 // The other ranks write files with the same id.
 void Endpoints::start_profile_everywhere(const HttpRequest& request, const Exchange& exchange) {
-  auto begun = start_profile(options_.engine->parts().profiler,
+  auto begun = start_profile(*options_.engine->parts().profiler,
                              options_.settings->observe.admin_folder, request.body);
   if (!begun) return respond_json(*exchange, std::unexpected(std::move(begun).error()));
   HttpRequest others = request;
@@ -255,7 +255,7 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
   admin("GET, POST", "/start_profile",
         [this](const HttpRequest& r, const Exchange& e) { start_profile_everywhere(r, e); });
   admin("GET, POST", "/stop_profile", [this](const HttpRequest& r, const Exchange& e) {
-    everywhere(r, e, stop_profile(options_.engine->parts().profiler), join_profiles);
+    everywhere(r, e, stop_profile(*options_.engine->parts().profiler), join_profiles);
   });
   admin("GET, POST", "/flush_cache", [this](const HttpRequest& r, const Exchange& e) {
     everywhere(r, e, flush_cache(), join_flushes);

@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections import defaultdict
 
+import pytest
 from conftest import BINARY
 
 
@@ -42,8 +43,9 @@ def text_of(*arguments):
     return subprocess.run([BINARY, "trace", *arguments], check=True, capture_output=True, text=True).stdout
 
 
-def test_a_profile_ends_after_its_steps(start, tmp_path):
-    server = start("--disable-overlap-schedule", "--admin-folder", str(tmp_path))
+@pytest.mark.parametrize("overlap", ["on", "off"])
+def test_a_profile_ends_after_its_steps(start, tmp_path, overlap):
+    server = start("--overlap-schedule", overlap, "--admin-folder", str(tmp_path))
     told = post(server, "/start_profile", {"output_dir": "here", "num_steps": 3, "activities": ["CPU"]})
     assert told["profiling"] and told["ignored"] == ["activities"]
     generate(server, 12)
@@ -60,8 +62,9 @@ def test_a_profile_ends_after_its_steps(start, tmp_path):
     assert "rank 0" in text_of(str(file))
 
 
-def test_ranks_of_a_process_are_in_one_file(start, tmp_path):
-    server = start("--ep-size", "2", "--ep-link-gbit", "1", "--admin-folder", str(tmp_path))
+@pytest.mark.parametrize("overlap", ["on", "off"])
+def test_ranks_of_a_process_are_in_one_file(start, tmp_path, overlap):
+    server = start("--ep-size", "2", "--ep-link-gbit", "1", "--overlap-schedule", overlap, "--admin-folder", str(tmp_path))
     told = post(server, "/start_profile", {})
     assert "runs already" in post(server, "/start_profile", {}, 400)["error"]["message"]
     generate(server, 12)
@@ -77,9 +80,3 @@ def test_ranks_of_a_process_are_in_one_file(start, tmp_path):
     assert ends and all(both == {"s", "f"} for both in ends.values())
     drawn = text_of(done["files"][0], "--width", "2000")  # so that the shortest transfer has a character
     assert "rank 0" in drawn and "rank 1" in drawn and "dispatch" in drawn
-
-
-def test_overlapped_scheduling_is_not_profiled(start):
-    server = start("--overlap-schedule", "on")
-    error = post(server, "/start_profile", {}, 400)["error"]
-    assert "--disable-overlap-schedule" in error["hint"]

@@ -59,7 +59,6 @@ def test_what_several_ranks_cannot_do_is_refused():
 
     assert "--ep-size 17 is not in 1 to 16" in told("--ep-size", "17")
     assert "--combine-groups, one of 4, 8, 16" in told("--ep-size", "4", "--combine-groups", "2")
-    assert "--overlap-schedule off" in told("--ep-size", "2", "--overlap-schedule", "on")
     assert "--kv-events" in told("--ep-size", "2", "--kv-events")
     assert "shortest, cache-aware, round-robin" in told("--ep-size", "2", "--dp-routing", "best")
     assert "--overlap two-batch" in told("--ep-size", "2", "--overlap", "none", "--enable-two-batch-overlap")

@@ -12,6 +12,7 @@ from cluster import QUESTIONS, Cluster, answers_of_one_rank, texts_of_one_rank
 from netns import Hosts
 
 STREAM_TOKENS = 64
+OVERLAPPED = {"--overlap-schedule": "on"}
 
 
 def check_answers(ranks):
@@ -44,16 +45,16 @@ def check_aborts(ranks):
         ranks.check_pages(rank)
 
 
-def on_one_machine(num_ranks, style):
-    with Cluster(num_ranks, style=style) as ranks:
+def on_one_machine(num_ranks, style, flags=None):
+    with Cluster(num_ranks, style=style, flags=flags) as ranks:
         check_answers(ranks)
         check_aborts(ranks)
         return ranks.info(0)["network"]
 
 
-def on_hosts(num_ranks, ranks_per_node=1):
+def on_hosts(num_ranks, ranks_per_node=1, flags=None):
     harness.need_hosts()
-    with Hosts(num_ranks // ranks_per_node, "1gbit") as hosts, Cluster(num_ranks, hosts, ranks_per_node) as ranks:
+    with Hosts(num_ranks // ranks_per_node, "1gbit") as hosts, Cluster(num_ranks, hosts, ranks_per_node, flags) as ranks:
         check_answers(ranks)
         check_aborts(ranks)
         return ranks.info(0)["network"]
@@ -63,7 +64,9 @@ CASES = (
     ("2 ranks, one machine, told by variables", lambda: on_one_machine(2, "variables")),
     ("3 ranks, one machine, told by flags", lambda: on_one_machine(3, "flags")),
     ("4 ranks, one machine, told by flags", lambda: on_one_machine(4, "flags")),
+    ("4 ranks, one machine, overlapped steps", lambda: on_one_machine(4, "flags", OVERLAPPED)),
     ("2 ranks, 2 hosts", lambda: on_hosts(2)),
+    ("2 ranks, 2 hosts, overlapped steps", lambda: on_hosts(2, flags=OVERLAPPED)),
     ("4 ranks, 4 hosts", lambda: on_hosts(4)),
     ("4 ranks, 2 hosts, 2 ranks a node", lambda: on_hosts(4, 2)),
 )

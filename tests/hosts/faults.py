@@ -25,6 +25,7 @@ STREAM_TOKENS = 2000
 LONG_PROMPT = "Once upon a time " * 400  # 800 kB a layer and direction, which a slow link delays
 REPEATS = 5
 DRAFTS = {"--speculative-algorithm": "NGRAM", "--speculative-num-steps": 4}
+OVERLAPPED = {"--overlap-schedule": "on"}
 MORE_FILES, MORE_BYTES = 0, 4 << 20  # a survivor of repeated losses may have so many more
 
 
@@ -67,6 +68,7 @@ class Fault:
     traffic: bool = True
     num_ranks: int = 2
     drafts: bool = False  # nearly every step of the traffic verifies drafts
+    overlapped: bool = False  # the next step is agreed on and prepared while one computes
     pause_s: float = 0  # streams that go on have a gap of at least this length
     quick: bool = False  # runs as a test too, for no longer than the effect takes to show
 
@@ -77,6 +79,12 @@ FAULTS = (
     Fault("kill -9 and a start at once", restart, lasts_s=0, links=False, quick=True),
     Fault("kill -9 amid drafts", kill(1), start(1), links=False, drafts=True, quick=True),
     Fault("stopped 1 s amid drafts", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, drafts=True, pause_s=0.9),
+    Fault("kill -9 amid overlapped steps", kill(1), start(1), links=False, overlapped=True, quick=True),
+    Fault("kill -9 of rank 0 amid overlapped steps", kill(0), start(0), lost=0, links=False, overlapped=True),
+    Fault("stopped 1 s amid overlapped steps", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, overlapped=True, pause_s=0.9, quick=True),
+    Fault("stopped 10 s amid overlapped steps", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), links=False, overlapped=True, stopped=True),
+    Fault("unplugged 2 s amid overlapped steps", link("unplug"), link("plug"), 2, None, overlapped=True, pause_s=1.9),
+    Fault("black hole 10 s amid overlapped steps", link("blackhole"), link("heal"), alive=True, overlapped=True, quick=True),
     Fault("kill -9, 1 of 4", kill(1), start(1), links=False, num_ranks=4, quick=True),
     Fault("kill -9 of rank 0", kill(0), start(0), lost=0, links=False, quick=True),
     Fault("stopped 1 s", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, pause_s=0.9, quick=True),
@@ -231,7 +239,8 @@ def ranks_for(num_ranks, network, **options):
 
 
 def one_fault(fault, network, lasts_s):
-    with ranks_for(fault.num_ranks, network, flags=DRAFTS if fault.drafts else None) as ranks:
+    flags = (DRAFTS if fault.drafts else {}) | (OVERLAPPED if fault.overlapped else {})
+    with ranks_for(fault.num_ranks, network, flags=flags) as ranks:
         return try_fault(fault, ranks, network, lasts_s)
 
 

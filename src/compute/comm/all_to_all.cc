@@ -209,6 +209,7 @@ void AllToAll::release(int lane, MessageKind kind) {
 
 void AllToAll::progress() {
   state_->transport.progress();
+  if (state_->options.watch != nullptr) state_->options.watch->progressed();
 }
 
 const ExchangeTimes& AllToAll::times(int lane, MessageKind kind) const {

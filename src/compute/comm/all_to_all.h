@@ -17,7 +17,7 @@
 //
 // The first error stays: every later start and wait returns it at once, from() is empty, release()
 // does nothing. So a pass can be played to its end; then the exchange is made anew, over new ends.
-// Thread: engine.   Allocates nothing after construction.
+// Thread: one at a time (vote_carrier.h).   Allocates nothing after construction.
 // Source: docs/contracts/expert_parallel.md.
 #pragma once
 
@@ -50,7 +50,8 @@ struct ExchangeTimes {
 };
 
 // An observer of an exchange: it hears when the rank moves, and when it stands still because of
-// others. Its functions must be cheap and allocate nothing; all are optional.   Thread: engine.
+// others. Its functions must be cheap and allocate nothing; all are optional.   Thread: that of the
+// exchange.
 class ExchangeWatch {
  public:
   virtual ~ExchangeWatch() = default;
@@ -58,6 +59,9 @@ class ExchangeWatch {
   // Called before and after each wait that blocks.
   virtual void waits() {}
   virtual void goes_on() {}
+  // Called by each progress(): a place between two operations, where another exchange may begin or
+  // end.
+  virtual void progressed() {}
   // Called after each wait that succeeded, also if it did not block.
   virtual void finished(int /*lane*/, MessageKind /*kind*/, Stamp /*stamp*/,
                         const ExchangeTimes& /*times*/) {}

@@ -62,7 +62,7 @@ Result<void> UcxEnd::open() {
   }
   ucp_worker_params_t how{};
   how.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-  how.thread_mode = UCS_THREAD_MODE_SINGLE;
+  how.thread_mode = UCS_THREAD_MODE_SERIALIZED;  // one thread at a time
   if (const auto status = ucx_.ucp_worker_create(context_, &how, &worker_); status != UCS_OK) {
     worker_ = nullptr;
     return refused(status);

@@ -111,10 +111,13 @@ TEST(GrammarAnswers, AreTheSameOnAnyNumberOfRanks) {
   log::set_level(log::Level::error);
   const GrammarModel model;
   std::vector<Answer> want;
-  for (const int num_ranks : {1, 2, 4}) {
-    SCOPED_TRACE(num_ranks);
+  const std::pair<int, const char*> cases[] = {
+      {1, "off"}, {2, "off"}, {4, "off"}, {2, "on"}, {4, "on"}};
+  for (const auto& [num_ranks, overlap_schedule] : cases) {
+    SCOPED_TRACE(fmt::format("{} ranks, overlapped: {}", num_ranks, overlap_schedule));
     ServerSettings settings = settings_of(kBundled, num_ranks);
     settings.model.context_length = 256;
+    settings.scheduler.overlap_schedule = overlap_schedule;
     Service service(model.options(settings));
     ASSERT_TRUE(service.works());
     std::vector<RequestId> ids;

@@ -23,6 +23,9 @@ struct RankInfo {
   int64_t weight_bytes = 0, kv_bytes = 0, window_bytes = 0, state_bytes = 0, work_bytes = 0;
 };
 
+// How --overlap-schedule counts. measured: steps overlap while that was measured to be faster.
+enum class OverlapSchedule : uint8_t { off, on, measured };
+
 // Drafts as they count: none if most_drafts is 0, whatever the algorithm was.
 struct SpeculationInfo {
   std::string algorithm = "none";
@@ -45,7 +48,8 @@ struct EngineInfo {
   int combine_groups = 1;
   std::string grammar_backend = "none";  // "llguidance" or "none"; makes structured output
   std::string why_no_grammar;            // set if the backend is "none"
-  bool overlap_schedule = false;         // a step's results are handled while the next computes
+  // A step's results are handled while the next one computes.
+  OverlapSchedule overlap_schedule = OverlapSchedule::off;
   SpeculationInfo speculation;
   int context_length = 0;  // tokens, prompt and answer together
   int max_running_requests = 0;

@@ -69,7 +69,7 @@ Result<PrefillChoice> choose_prefill(const ServerSettings& settings) {
   return choice;
 }
 
-Result<bool> choose_overlap_schedule(const SchedulerSettings& settings) {
+Result<OverlapSchedule> choose_overlap_schedule(const SchedulerSettings& settings) {
   const std::string& asked = settings.overlap_schedule;
   if (asked != "auto" && asked != "on" && asked != "off")
     return fail(
@@ -80,7 +80,10 @@ Result<bool> choose_overlap_schedule(const SchedulerSettings& settings) {
                       "--overlap-schedule on and --disable-overlap-schedule contradict each other")
                     .with_fix("one of the two")
                     .with_param("disable-overlap-schedule"));
-  return asked == "on";
+  if (settings.disable_overlap_schedule) return OverlapSchedule::off;
+  return asked == "on"    ? OverlapSchedule::on
+         : asked == "off" ? OverlapSchedule::off
+                          : OverlapSchedule::measured;
 }
 
 namespace {
@@ -129,7 +132,8 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                       "and EAGLE's heads are not loaded",
                       s.algorithm)
                     .with_param("speculative-algorithm"));
-  HOCKET_TRY(const bool overlaps, choose_overlap_schedule(settings.scheduler));
+  HOCKET_TRY(const OverlapSchedule schedule, choose_overlap_schedule(settings.scheduler));
+  const bool overlaps = schedule == OverlapSchedule::on;
   const bool by_module =
       s.algorithm == "NEXTN" || (s.algorithm == "auto" && has_module(model) && !overlaps);
   if (overlaps && by_module)

@@ -25,10 +25,9 @@ struct PrefillChoice {
 // nothing.
 Result<PrefillChoice> choose_prefill(const ServerSettings& settings);
 
-// True if steps overlap, by --overlap-schedule and --disable-overlap-schedule. `auto` is off: the
-// models run on CPUs, where the engine's thread would take a core from the workers. Errors:
+// Chooses by --overlap-schedule and --disable-overlap-schedule. `auto` is measured. Errors:
 // bad_value.
-Result<bool> choose_overlap_schedule(const SchedulerSettings& settings);
+Result<OverlapSchedule> choose_overlap_schedule(const SchedulerSettings& settings);
 
 struct SpeculationChoice {
   int most_drafts = 0;             // an answer in a step; 0: no speculation

@@ -59,14 +59,14 @@ TEST(ChoosePrefill, RefusesNonsense) {
                          {"--itl-slo-ms", "latency"}));
 }
 
-TEST(ChooseOverlapSchedule, IsOffUnlessAskedFor) {
-  EXPECT_FALSE(choose_overlap_schedule({}).value());
-  EXPECT_TRUE(choose_overlap_schedule({.overlap_schedule = "on"}).value());
-  EXPECT_FALSE(choose_overlap_schedule({.overlap_schedule = "off"}).value());
-  EXPECT_FALSE(choose_overlap_schedule({.disable_overlap_schedule = true}).value());
-  EXPECT_FALSE(
-      choose_overlap_schedule({.overlap_schedule = "off", .disable_overlap_schedule = true})
-          .value());
+TEST(ChooseOverlapSchedule, IsMeasuredUnlessAskedFor) {
+  const auto chosen = [](const SchedulerSettings& s) { return choose_overlap_schedule(s).value(); };
+  EXPECT_EQ(chosen({}), OverlapSchedule::measured);
+  EXPECT_EQ(chosen({.overlap_schedule = "on"}), OverlapSchedule::on);
+  EXPECT_EQ(chosen({.overlap_schedule = "off"}), OverlapSchedule::off);
+  EXPECT_EQ(chosen({.disable_overlap_schedule = true}), OverlapSchedule::off);
+  EXPECT_EQ(chosen({.overlap_schedule = "off", .disable_overlap_schedule = true}),
+            OverlapSchedule::off);
 }
 
 TEST(ChooseOverlapSchedule, RefusesNonsense) {

@@ -24,6 +24,7 @@ inline ServerSettings settings_for(const std::filesystem::path& model) {
   settings.memory.max_total_tokens = 8192;
   settings.memory.max_running_requests = 32;
   settings.compute.cpu_bind = "none";
+  settings.scheduler.overlap_schedule = "off";  // `auto` would follow measured times
   return settings;
 }
 

@@ -140,13 +140,14 @@ Result<std::string> describe_plans(const ServerSettings& s) {
   }
   return fmt::format(
       "{} orders, {:08x} | experts {} | context {}, chunk {}, prefill {}, running {} | {} | "
-      "delayer {} | {} modules that guess",
+      "delayer {} | {} modules that guess | steps overlap: {}",
       overlap.orders->size(), overlap.orders->fingerprint(), experts, s.model.context_length,
       s.scheduler.chunked_prefill_size, s.scheduler.max_prefill_tokens,
       s.memory.max_running_requests,
       s.scheduler.enable_mixed_chunk ? "mixed" : s.scheduler.prefill_policy,
       s.parallel.enable_prefill_delayer ? s.parallel.prefill_delayer_max_passes : 0,
-      choice.model.num_mtp_loaded);
+      choice.model.num_mtp_loaded,
+      s.scheduler.disable_overlap_schedule ? "off" : s.scheduler.overlap_schedule);
 }
 
 Result<std::string> describe_arithmetic(const ServerSettings& settings) {

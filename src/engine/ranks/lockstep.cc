@@ -59,19 +59,19 @@ Lockstep::Lockstep(int num_ranks, const Options& options)
       loads_(static_cast<size_t>(num_ranks)),
       sizes_(static_cast<size_t>(num_ranks)),
       reports_(static_cast<size_t>(num_ranks)),
-      parts_(static_cast<size_t>(num_ranks)) {
+      carrier_(num_ranks, sizeof(StepVote)) {
   static_assert(sizeof(StepVote) == kAgreementBytes);
   // A vote has no padding, so every byte that is sent was written.
   static_assert(sizeof(StepVote) == 36 + sizeof(StepReport));
 }
 
 void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
-  HOCKET_CHECK(static_cast<size_t>(exchange.num_ranks()) == parts_.size());
+  carrier_.rebind(exchange);
   transport_ = &transport;
   exchange_ = &exchange;
   pass_ = {};
   plan_ = {};
-  is_trial_ = false;
+  is_trial_ = steps_overlap_ = false;
   num_module_passes_ = 0;
   std::ranges::fill(sizes_, Size{});
   std::ranges::fill(reports_, StepReport{});
@@ -88,10 +88,9 @@ void Lockstep::fail_with(Error why) {
   if (options_.pulse != nullptr) options_.pulse->end();
 }
 
-// The exchange keeps an error of start(), and finish_agreement() returns it.
 void Lockstep::begin_agreement(const StepProposal& mine) {
   if (ends_ && options_.pulse != nullptr) options_.pulse->end();
-  if (!error_ && !ends_) static_cast<void>(start(mine));
+  if (!error_ && !ends_) start(mine);
 }
 
 bool Lockstep::finish_agreement(const StepProposal& now) {
@@ -102,17 +101,20 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
   const bool has_work = has_rows(now.work) || asks_to_end_;
   if (agreed && is_early && has_work && !computes_ && !ends_) agreed = exchange_votes(now);
   if (!agreed) return fail_with(std::move(agreed).error()), false;
-  if (computes_) step_begin_ = transport_->now();
-  if (options_.pulse != nullptr) {
-    if (computes_)
-      options_.pulse->begin(pass_.step, hung_after());
-    else
-      options_.pulse->end();
-  }
+  if (!is_elsewhere_) open_step();
   return true;
 }
 
-Result<void> Lockstep::start(const StepProposal& proposal) {
+void Lockstep::open_step() {
+  if (computes_) step_begin_ = transport_->now();
+  if (options_.pulse == nullptr) return;
+  if (computes_)
+    options_.pulse->begin(pass_.step, hung_after());
+  else
+    options_.pulse->end();
+}
+
+void Lockstep::start(const StepProposal& proposal) {
   const NextStepForecast& work = proposal.work;
   mine_ = {
       .rows = static_cast<uint32_t>(work.num_decoding),
@@ -122,24 +124,22 @@ Result<void> Lockstep::start(const StepProposal& proposal) {
       .trials = static_cast<uint8_t>(proposal.plans[0].is_trial | proposal.plans[1].is_trial << 1),
       .takes_requests = proposal.load.takes_requests && !asks_to_end_,
       .module_passes = static_cast<uint8_t>(proposal.module_passes),
+      .overlaps = proposal.overlaps,
       .load_requests = proposal.load.num_requests,
       .load_tokens = proposal.load.num_tokens,
       .prompt_step_rows = static_cast<uint32_t>(std::max(0, proposal.prompt_step_rows)),
       .plans = {static_cast<uint32_t>(proposal.plans[0].id),
                 static_cast<uint32_t>(proposal.plans[1].id)},
       .report = proposal.report};
-  const std::array<std::span<const std::byte>, 1> piece = {std::as_bytes(std::span(&mine_, 1))};
-  std::ranges::fill(parts_, AllToAll::Parts(piece));
-  HOCKET_TRY_VOID(exchange_->start(kLane, MessageKind::agree, {.step = pass_.step + 1}, parts_));
+  carrier_.post({.step = pass_.step + 1}, std::as_bytes(std::span(&mine_, 1)));
   under_way_ = true;
-  return {};
 }
 
 Result<void> Lockstep::exchange_votes(const StepProposal& now) {
-  if (!under_way_) HOCKET_TRY_VOID(start(now));
+  if (!under_way_) start(now);
   under_way_ = false;
   ++pass_.step;
-  HOCKET_TRY_VOID(exchange_->wait(kLane, MessageKind::agree, {.step = pass_.step}));
+  HOCKET_TRY_VOID(carrier_.collect());
   const ExchangeMode mode_before = pass_.mode;
   bool all_end = true;
   int module_passes = 0;
@@ -153,10 +153,10 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
     module_passes = std::max(module_passes, int{vote.module_passes});
     record_vote(rank, vote);
   }
-  exchange_->release(kLane, MessageKind::agree);
   decide();
   adopt_plan(planner);
   adopt_module_passes(module_passes, mode_before);
+  if (computes_) steps_overlap_ = planner.overlaps != 0;
   if (!computes_) forget_loads();
   // A rank that leaves alone has said so one agreement before, so requests that other ranks had
   // begun by then got their step.
@@ -169,7 +169,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
 Result<Lockstep::StepVote> Lockstep::vote_of(int rank) {
   StepVote vote = mine_;
   if (rank == exchange_->rank()) return vote;
-  const std::span<const std::byte> bytes = exchange_->from(kLane, MessageKind::agree, rank);
+  const std::span<const std::byte> bytes = carrier_.from(rank);
   if (bytes.size() != sizeof vote) {
     bad_peer_ = rank;
     return fail(error(ErrorCode::lost_rank,
@@ -262,6 +262,10 @@ RankLoad Lockstep::load_of(int rank) const {
   return {.takes_requests = load.takes_requests.load(std::memory_order_relaxed),
           .num_requests = load.num_requests.load(std::memory_order_relaxed),
           .num_tokens = load.num_tokens.load(std::memory_order_relaxed)};
+}
+
+void Lockstep::note_took(ExchangeMode mode, Duration took) {
+  step_times_[index_of(mode)] = took;
 }
 
 void Lockstep::note_step_time() {

@@ -31,6 +31,7 @@
 #include "compute/overlap/order_table.h"
 #include "compute/overlap/plan.h"
 #include "compute/overlap/step_report.h"
+#include "engine/ranks/vote_carrier.h"
 #include "policy/routing/request_router.h"
 #include "policy/scheduler/prefill_delayer.h"
 #include "policy/scheduler/scheduler.h"
@@ -52,6 +53,7 @@ struct StepProposal {
   RankLoad load;
   int prompt_step_rows = 0;  // rows of prompts and answers, if prompts are computed
   int module_passes = 0;  // passes of the module that guesses, before the step (module_drafter.h)
+  bool overlaps = false;  // steps should overlap; only rank 0's counts
   std::array<PlanProposal, kNumPhases> plans;  // indexed by Phase
   StepReport report;
 };
@@ -119,6 +121,18 @@ class Lockstep final : public SchedulerHooks {
 
   // Makes this rank ask to stop, from the next agreement on.
   void ask_to_end() { asks_to_end_ = true; }
+  // Returns true if steps should overlap from the next one on, as rank 0 says in its votes.
+  bool steps_overlap() const { return steps_overlap_; }
+  // Says whether another thread computes the steps that were agreed on, and opens them in the
+  // pulse; while it does, it has the exchange (carrier()).
+  void compute_elsewhere(bool elsewhere) { is_elsewhere_ = elsewhere; }
+  // Returns what carries the votes of this rank and lends the exchange to passes.
+  VoteCarrier& carrier() { return carrier_; }
+  // Returns how long the step that was agreed on may take before the rank counts as hung.
+  Duration hung_after() const;
+  // Notes how long a step of this mode took, if another thread computes.
+  void note_took(ExchangeMode mode, Duration took);
+
   // True between begin_agreement() and finish_agreement().
   bool is_under_way() const { return under_way_; }
   // True if finish_agreement() should run: an agreement is under way here or another rank began
@@ -137,7 +151,8 @@ class Lockstep final : public SchedulerHooks {
     uint8_t trials = 0;     // is_trial of plans: bit 0 with prompts, bit 1 decode
     uint8_t takes_requests = 0;
     uint8_t module_passes = 0;
-    std::array<uint8_t, 2> zero{};  // reserved
+    uint8_t overlaps = 0;  // only rank 0's counts
+    uint8_t zero = 0;      // reserved
     int32_t load_requests = 0;
     int64_t load_tokens = 0;
     uint32_t prompt_step_rows = 0;
@@ -153,7 +168,8 @@ class Lockstep final : public SchedulerHooks {
     std::atomic<int64_t> num_tokens{0};
   };
 
-  Result<void> start(const StepProposal& proposal);
+  void start(const StepProposal& proposal);
+  void open_step();
   Result<void> exchange_votes(const StepProposal& now);
   Result<StepVote> vote_of(int rank);
   void record_vote(int rank, const StepVote& vote);
@@ -162,7 +178,6 @@ class Lockstep final : public SchedulerHooks {
   void adopt_module_passes(int wanted, ExchangeMode mode_before);
   void forget_loads();
   void note_step_time();
-  Duration hung_after() const;
   static bool has_rows(const NextStepForecast& work) {
     return work.num_decoding > 0 || work.begins || work.continues;
   }
@@ -172,7 +187,7 @@ class Lockstep final : public SchedulerHooks {
   AllToAll* exchange_ = nullptr;
   PassId pass_;  // agreed on, as are the next two
   Plan plan_;
-  bool is_trial_ = false;
+  bool is_trial_ = false, steps_overlap_ = false, is_elsewhere_ = false;
   std::array<PassId, kMostDrafts> module_passes_;
   int num_module_passes_ = 0;
   uint64_t num_unknown_plans_ = 0;
@@ -183,11 +198,11 @@ class Lockstep final : public SchedulerHooks {
   int bad_peer_ = -1;  // rank whose vote could not be read
   StepVote mine_;      // vote of the agreement under way
   PrefillDelayer delayer_;
-  std::vector<PrefillVote> votes_;                     // [ranks]
-  std::vector<Load> loads_;                            // [ranks]
-  std::vector<Size> sizes_;                            // [ranks]
-  std::vector<StepReport> reports_;                    // [ranks]
-  std::vector<AllToAll::Parts> parts_;                 // [ranks]
+  std::vector<PrefillVote> votes_;   // [ranks]
+  std::vector<Load> loads_;          // [ranks]
+  std::vector<Size> sizes_;          // [ranks]
+  std::vector<StepReport> reports_;  // [ranks]
+  VoteCarrier carrier_;
   std::optional<TimePoint> step_begin_;                // begin of the running step, if it has rows
   std::array<std::optional<Duration>, 2> step_times_;  // time of the last step, by ExchangeMode
 };

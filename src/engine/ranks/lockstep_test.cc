@@ -258,6 +258,31 @@ TEST(Lockstep, ThePulseBeatsWithTheSteps) {
   });
 }
 
+// The thread that computes opens the steps then.
+TEST(Lockstep, OpensNoStepThatIsComputedElsewhere) {
+  on_lockstep_ranks(2, [](LockstepRank& v) {
+    v.lockstep.compute_elsewhere(true);
+    ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
+    EXPECT_EQ(v.pulse.beat().state, EngineState::closed);
+    EXPECT_EQ(v.lockstep.hung_after(), seconds(30));
+    v.lockstep.note_took(ExchangeMode::slotted, microseconds(70'000));
+    EXPECT_EQ(v.lockstep.hung_after(), microseconds(1'700'000));
+  });
+}
+
+TEST(Lockstep, StepsOverlapIfRank0SaysSo) {
+  on_lockstep_ranks(3, [](LockstepRank& v) {
+    for (const bool so : {true, false, true}) {
+      StepProposal says = kDecode;
+      says.overlaps = so == (v.end.rank() == 0);
+      ASSERT_TRUE(v.lockstep.finish_agreement(says));
+      EXPECT_EQ(v.lockstep.steps_overlap(), so);
+    }
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));  // without rows nothing changes
+    EXPECT_TRUE(v.lockstep.steps_overlap());
+  });
+}
+
 TEST(Lockstep, ALostRankIsNamed) {
   LoopbackHub hub(2, {}, LoopbackHub::Time::virtual_time);
   testing::on_ranks(hub, 2, [&](Transport& end) {

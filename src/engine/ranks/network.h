@@ -18,6 +18,7 @@
 #include "cluster/pulse.h"
 #include "compute/comm/all_to_all.h"
 #include "compute/overlap/ledger.h"
+#include "engine/ranks/vote_carrier.h"
 
 namespace hocket {
 
@@ -61,13 +62,15 @@ class RankNetwork {
   virtual bool may_leave_others() const = 0;
 };
 
-// Passes events of the exchange on to a pulse and a ledger, and adds up the time of waits for other
-// ranks.
+// Passes events of the exchange on to a pulse and a ledger, lets passes carry votes, and adds up
+// the time of waits for other ranks. Thread: that of the exchange.
 class PulseWatch final : public ExchangeWatch {
  public:
   explicit PulseWatch(Pulse* pulse) : pulse_(pulse) {}
   // Sets the ledger, which must outlive this or the next book_in(); null: none.
   void book_in(Ledger* ledger) { ledger_ = ledger; }
+  // Sets whose votes are carried by passes, which must outlive this.
+  void carry(VoteCarrier& votes) { votes_ = &votes; }
   void started(int /*lane*/, MessageKind kind, Stamp stamp) override {
     if (pulse_ != nullptr)
       pulse_->reached(uint32_t{stamp.layer} * kNumMessageKinds + static_cast<uint32_t>(kind));
@@ -80,6 +83,9 @@ class PulseWatch final : public ExchangeWatch {
     if (pulse_ != nullptr) pulse_->computing();
     waited_ += RealClock().now() - since_;
   }
+  void progressed() override {
+    if (votes_ != nullptr) votes_->move();
+  }
   void finished(int lane, MessageKind kind, Stamp stamp, const ExchangeTimes& times) override {
     if (ledger_ != nullptr) ledger_->finished(lane, kind, stamp, times);
   }
@@ -89,6 +95,7 @@ class PulseWatch final : public ExchangeWatch {
  private:
   Pulse* const pulse_;
   Ledger* ledger_ = nullptr;
+  VoteCarrier* votes_ = nullptr;
   TimePoint since_{};
   Duration waited_{};
 };

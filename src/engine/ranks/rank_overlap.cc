@@ -45,19 +45,18 @@ void RankOverlap::begin() {
   is_open_ = true;
 }
 
-void RankOverlap::end() {
+StepAccount RankOverlap::end() {
   const TimePoint now = options_.clock->now();
-  account_ = ledger_->end_step(now);
+  const StepAccount account = ledger_->end_step(now);
   if (options_.profiler != nullptr) options_.profiler->note(options_.rank, *ledger_);
   if (options_.recent != nullptr) options_.recent->note(options_.rank, *ledger_);
-  report_ = account_.report();
-  add_up();
+  add_up(account);
   ledger_->begin_step(now);
   is_open_ = true;
+  return account;
 }
 
-void RankOverlap::add_up() {
-  const StepAccount& a = account_;
+void RankOverlap::add_up(const StepAccount& a) {
   if (!a.has_pass) return;
   MutexLock lock(mutex_);
   OverlapStats& s = stats_;

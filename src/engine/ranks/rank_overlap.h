@@ -8,8 +8,10 @@
 // (finish and begin are those of the agreement, lockstep.h.) A step is booked from the end of one
 // forward pass to the end of the next, so that its report is complete when the next agreement
 // begins: sampling and answering of step n count to step n + 1. A step that does not run is
-// dropped, as is the time after the last one. Source: docs/contracts/overlap.md, "Agreement".
-// Thread: engine, except where marked "any".
+// dropped, as is the time after the last one. Where steps overlap, the forward thread books them,
+// and its waits for the next one too; then a step's report leaves an agreement later. Source:
+// docs/contracts/overlap.md, "Agreement".
+// Thread: engine, except where marked "any" or "computes": the thread that computes.
 #pragma once
 
 #include <array>
@@ -51,14 +53,14 @@ class RankOverlap {
   void rebind(bool exact_arrival);
   Ledger& ledger() { return *ledger_; }
 
-  // Opens a step, unless one is open.
+  // Opens a step, unless one is open. Thread: computes.
   void begin();
-  // Drops the open step, because it does not run.
+  // Drops the open step, because it does not run. Thread: computes.
   void drop() { is_open_ = false; }
-  // Books the step after its forward pass, and opens the next one.
-  void end();
-  // Returns the times of the last booked step.
-  const StepAccount& account() const { return account_; }
+  // Books the step after its forward pass, and opens the next one. Thread: computes.
+  StepAccount end();
+  // Takes in the times of a booked step, to report them.
+  void take(const StepAccount& account) { report_ = account.report(); }
 
   // Takes in the reports of all ranks, after finish_agreement().
   void note_reports(const Lockstep& lockstep);
@@ -78,7 +80,7 @@ class RankOverlap {
 
  private:
   PlanProposal propose(Phase phase, int rows);
-  void add_up();
+  void add_up(const StepAccount& account);
 
   const Options options_;
   double keys_a_row_ = HalfPacking().keys_a_row;
@@ -86,7 +88,6 @@ class RankOverlap {
   std::optional<Planner> planner_;  // on rank 0 of several ranks
   Proposer proposer_;
   bool is_open_ = false;
-  StepAccount account_;
   StepReport report_;
   // The rows of the last step of each phase, as ranks reported them.
   struct LastStep {

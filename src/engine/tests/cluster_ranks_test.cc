@@ -15,6 +15,7 @@ struct ClusterCase {
   const char* name;
   UcxOptions (*ucx)();
   int num_ranks;
+  const char* overlap_schedule = "off";
 };
 
 uint16_t free_port() {
@@ -47,6 +48,7 @@ class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
     settings.parallel.ucx_net_devices = ucx.devices;
     settings.http.shutdown_timeout_s = farewell_s();
     settings.model.context_length = 2048;
+    settings.scheduler.overlap_schedule = GetParam().overlap_schedule;
     const ClusterLaunch launch{
         .plan = {.num_ranks = num_ranks(), .rank = rank, .init_addr = {"127.0.0.1", port_}},
         .control = {.init_addr = {"127.0.0.1", port_}, .token = "a token of sixteen"}};
@@ -163,12 +165,14 @@ INSTANTIATE_TEST_SUITE_P(Ways, PatientClusterRanks,
                          ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2}),
                          [](const auto& param) { return std::string(param.param.name); });
 
-INSTANTIATE_TEST_SUITE_P(Ways, ClusterRanks,
-                         ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2},
-                                           ClusterCase{"memory4", ucx_shared_memory, 4},
-                                           ClusterCase{"tcp2", ucx_tcp, 2},
-                                           ClusterCase{"tcp4", ucx_tcp, 4}),
-                         [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Ways, ClusterRanks,
+    ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2},
+                      ClusterCase{"memory4", ucx_shared_memory, 4}, ClusterCase{"tcp2", ucx_tcp, 2},
+                      ClusterCase{"tcp4", ucx_tcp, 4},
+                      ClusterCase{"memory2_overlapped", ucx_shared_memory, 2, "on"},
+                      ClusterCase{"tcp4_overlapped", ucx_tcp, 4, "on"}),
+    [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace
 }  // namespace hocket

@@ -3,6 +3,7 @@
 // agreement would stop the process; answers must equal those of one rank alone.
 #include <functional>
 #include <random>
+#include <tuple>
 
 #include "base/log.h"
 #include "engine/tests/service.h"
@@ -34,15 +35,18 @@ std::vector<RequestInput> growing_traffic(int count) {
   return inputs;
 }
 
-class LockstepOfRanks : public ::testing::TestWithParam<Strain> {};
+// A strain, and --overlap-schedule.
+class LockstepOfRanks : public ::testing::TestWithParam<std::tuple<Strain, const char*>> {};
 
 TEST_P(LockstepOfRanks, NeverBreaksAWord) {
+  const auto& [strain, overlap_schedule] = GetParam();
   log::set_level(log::Level::error);
   constexpr int kRequests = 24;
   const std::vector<Answer> want = alone(settings_of(kBundled, 1), growing_traffic(kRequests));
   ServerSettings settings = settings_of(kBundled, 2);
   settings.parallel.dp_routing = "round-robin";
-  GetParam().change(settings);
+  settings.scheduler.overlap_schedule = overlap_schedule;
+  strain.change(settings);
   Service service(settings);
   ASSERT_TRUE(service.works());
   std::mt19937 random(5);
@@ -68,37 +72,41 @@ TEST_P(LockstepOfRanks, NeverBreaksAWord) {
     num_retracted += rank.scheduler.num_retracted_total;
     EXPECT_EQ(rank.scheduler.num_private_pages, 0);
   }
-  EXPECT_EQ(num_retracted > 0, GetParam().retracts);
+  EXPECT_EQ(num_retracted > 0, strain.retracts);
   log::set_level(log::Level::info);
 }
 
+const Strain kStrains[] = {{"retracted", crowd, true},
+                           {"mixed",
+                            [](auto& s) {
+                              crowd(s);
+                              s.scheduler.prefill_policy = "mixed";
+                              s.scheduler.chunked_prefill_size = 32;
+                            },
+                            true},
+                           {"latency",
+                            [](auto& s) {
+                              s.scheduler.prefill_policy = "latency";
+                              s.scheduler.itl_slo_ms = 2;
+                              s.scheduler.max_chunked_requests = 3;
+                            }},
+                           {"few_places",
+                            [](auto& s) {
+                              s.memory.max_running_requests = 2;
+                              s.parallel.ep_link_latency_us = 300;
+                            }},
+                           {"delayed", [](auto& s) {
+                              s.parallel.enable_prefill_delayer = true;
+                              s.parallel.prefill_delayer_max_passes = 5;
+                              s.memory.max_running_requests = 4;
+                            }}};
 INSTANTIATE_TEST_SUITE_P(Strains, LockstepOfRanks,
-                         ::testing::Values(Strain{"retracted", crowd, true},  //
-                                           Strain{"mixed",
-                                                  [](auto& s) {
-                                                    crowd(s);
-                                                    s.scheduler.prefill_policy = "mixed";
-                                                    s.scheduler.chunked_prefill_size = 32;
-                                                  },
-                                                  true},
-                                           Strain{"latency",
-                                                  [](auto& s) {
-                                                    s.scheduler.prefill_policy = "latency";
-                                                    s.scheduler.itl_slo_ms = 2;
-                                                    s.scheduler.max_chunked_requests = 3;
-                                                  }},
-                                           Strain{"few_places",
-                                                  [](auto& s) {
-                                                    s.memory.max_running_requests = 2;
-                                                    s.parallel.ep_link_latency_us = 300;
-                                                  }},
-                                           Strain{"delayed",
-                                                  [](auto& s) {
-                                                    s.parallel.enable_prefill_delayer = true;
-                                                    s.parallel.prefill_delayer_max_passes = 5;
-                                                    s.memory.max_running_requests = 4;
-                                                  }}),
-                         [](const auto& param) { return std::string(param.param.name); });
+                         ::testing::Combine(::testing::ValuesIn(kStrains),
+                                            ::testing::Values("off", "on")),
+                         [](const auto& param) {
+                           return fmt::format("{}_{}", std::get<0>(param.param).name,
+                                              std::get<1>(param.param));
+                         });
 
 }  // namespace
 }  // namespace hocket

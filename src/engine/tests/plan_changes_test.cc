@@ -107,7 +107,7 @@ class TimedRank final : public ForwardProbe {
                                                         .ledger = &overlap_.ledger(),
                                                         .probe = this});
     HOCKET_CHECK(done.has_value());
-    overlap_.end();
+    overlap_.take(overlap_.end());
     lockstep_.begin_agreement(proposal());
     const Ledger::OtherWork other(&overlap_.ledger(), "sample");
     sample();

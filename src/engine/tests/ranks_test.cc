@@ -26,16 +26,16 @@ TEST_P(Ranks, GiveTheAnswersOfOneRankAlone) {
     int num_ranks;
     const char* routing;
     double link_latency_us;
-  } cases[] = {{2, "round-robin", 0},
-               {4, "cache-aware", 0},
-               {2, "shortest", 200},
-               {3, "round-robin", 0},
-               {8, "round-robin", 0}};
+    const char* overlap_schedule = "off";
+  } cases[] = {{2, "round-robin", 0},      {4, "cache-aware", 0},      {2, "shortest", 200},
+               {3, "round-robin", 0},      {8, "round-robin", 0},      {2, "round-robin", 0, "on"},
+               {2, "shortest", 200, "on"}, {4, "cache-aware", 0, "on"}};
   for (const auto& one : cases) {
     SCOPED_TRACE(fmt::format("{} ranks, {}", one.num_ranks, one.routing));
     ServerSettings settings = settings_of(GetParam(), one.num_ranks);
     settings.parallel.dp_routing = one.routing;
     settings.parallel.ep_link_latency_us = one.link_latency_us;
+    settings.scheduler.overlap_schedule = one.overlap_schedule;
     Service service(settings);
     ASSERT_TRUE(service.works());
     std::mt19937 random(3);
@@ -76,6 +76,7 @@ TEST_P(Ranks, GiveTheAnswersOfOneRankAlone) {
     for (const RankStats& rank : stats.ranks) {
       EXPECT_GT(rank.scheduler.prompt_tokens_total, 0u);
       EXPECT_EQ(rank.scheduler.num_private_pages, 0);
+      EXPECT_EQ(rank.steps.num_overlapped > 0, one.overlap_schedule == std::string("on"));
     }
   }
 }
@@ -89,8 +90,22 @@ class RanksTest : public ::testing::Test {
   void TearDown() override { log::set_level(log::Level::info); }
 };
 
-TEST_F(RanksTest, RanksWithoutWorkPlayIdleStepsAndThenSleep) {
-  Service service(settings_of(kBundled, 4));
+// With steps that overlap, and without.
+class ScheduledRanks : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { log::set_level(log::Level::error); }
+  void TearDown() override { log::set_level(log::Level::info); }
+  static ServerSettings settings(int num_ranks) {
+    ServerSettings settings = settings_of(kBundled, num_ranks);
+    settings.scheduler.overlap_schedule = GetParam();
+    return settings;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Overlap, ScheduledRanks, ::testing::Values("off", "on"),
+                         [](const auto& param) { return std::string(param.param); });
+
+TEST_P(ScheduledRanks, RanksWithoutWorkPlayIdleStepsAndThenSleep) {
+  Service service(settings(4));
   ASSERT_TRUE(service.works());
   RequestInput input = greedy_input(random_tokens(5, 30), 8);
   input.sampling.ignore_eos = true;
@@ -113,8 +128,8 @@ TEST_F(RanksTest, RanksWithoutWorkPlayIdleStepsAndThenSleep) {
   EXPECT_FALSE(service.engine().stats().busy);
 }
 
-TEST_F(RanksTest, StopInTheMiddleAnswersAll) {
-  Service service(settings_of(kBundled, 2));
+TEST_P(ScheduledRanks, StopInTheMiddleAnswersAll) {
+  Service service(settings(2));
   ASSERT_TRUE(service.works());
   std::vector<RequestId> ids;
   for (int i = 0; i < 6; ++i) ids.push_back(*service.submit(long_one(i)));
@@ -129,17 +144,17 @@ TEST_F(RanksTest, StopInTheMiddleAnswersAll) {
   EXPECT_EQ(service.submit(long_one(9)).error().code, ErrorCode::shutting_down);
 }
 
-TEST_F(RanksTest, AStopWithNothingToDoIsPrompt) {
+TEST_P(ScheduledRanks, AStopWithNothingToDoIsPrompt) {
   const TimePoint before = RealClock().now();
   {
-    Service service(settings_of(kBundled, 4));
+    Service service(settings(4));
   }
   EXPECT_LT(to_seconds(RealClock().now() - before), 20);
 }
 
 // A thread that stops ranks one after another may lose its processor in between.
-TEST_F(RanksTest, RanksThatAreAskedToStopOneLongAfterAnotherStopTogether) {
-  Service service(settings_of(kBundled, 4));
+TEST_P(ScheduledRanks, RanksThatAreAskedToStopOneLongAfterAnotherStopTogether) {
+  Service service(settings(4));
   ASSERT_TRUE(service.works());
   const auto id = service.submit(greedy_input(random_tokens(5, 30), 4));
   ASSERT_TRUE(id.has_value());
@@ -152,10 +167,10 @@ TEST_F(RanksTest, RanksThatAreAskedToStopOneLongAfterAnotherStopTogether) {
   EXPECT_FALSE(service.engine().stats().lost.has_value());
 }
 
-TEST_F(RanksTest, FlushForgetsOnAllRanksOrOnNone) {
-  ServerSettings settings = settings_of(kBundled, 2);
-  settings.parallel.dp_routing = "round-robin";
-  Service service(settings);
+TEST_P(ScheduledRanks, FlushForgetsOnAllRanksOrOnNone) {
+  ServerSettings changed = settings(2);
+  changed.parallel.dp_routing = "round-robin";
+  Service service(changed);
   ASSERT_TRUE(service.works());
   const auto ask_both = [&] {
     int cached = 0;
@@ -181,15 +196,28 @@ TEST_F(RanksTest, FlushForgetsOnAllRanksOrOnNone) {
 // A way to lose a rank, and the time in which the others must notice.
 struct Loss {
   const char* name;
+  const char* overlap_schedule;
   void (*happen)(LoopbackHub&);
   Duration stall_timeout;
 };
 
 class LostRank : public ::testing::TestWithParam<Loss> {
  protected:
+  static ServerSettings settings(int num_ranks) {
+    ServerSettings settings = settings_of(kBundled, num_ranks);
+    settings.scheduler.overlap_schedule = GetParam().overlap_schedule;
+    return settings;
+  }
   void SetUp() override { log::set_level(log::Level::error); }
   void TearDown() override { log::set_level(log::Level::info); }
 };
+
+void lose_rank_1(LoopbackHub& hub) {
+  hub.lose(1);
+}
+void cut_rank_1(LoopbackHub& hub) {
+  hub.cut(1, true);
+}
 
 void expect_lost(const Error& error) {
   EXPECT_EQ(error.code, ErrorCode::lost_rank);
@@ -197,7 +225,7 @@ void expect_lost(const Error& error) {
 }
 
 TEST_P(LostRank, EndsWhatRunsWithItsNameAndRefusesWhatComes) {
-  Service service(settings_of(kBundled, 4), GetParam().stall_timeout);
+  Service service(settings(4), GetParam().stall_timeout);
   ASSERT_TRUE(service.works());
   std::vector<RequestId> ids;
   for (int i = 0; i < 8; ++i) ids.push_back(*service.submit(long_one(i)));
@@ -220,7 +248,7 @@ TEST_P(LostRank, EndsWhatRunsWithItsNameAndRefusesWhatComes) {
 }
 
 TEST_P(LostRank, IsNoticedWhenSomebodyAsks) {
-  Service service(settings_of(kBundled, 2), GetParam().stall_timeout);
+  Service service(settings(2), GetParam().stall_timeout);
   ASSERT_TRUE(service.works());
   GetParam().happen(EngineProbe::hub(service.engine()));
   const auto id = service.submit(long_one(1));
@@ -229,11 +257,13 @@ TEST_P(LostRank, IsNoticedWhenSomebodyAsks) {
   expect_lost(service.answer(*id).summary.error);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Ways, LostRank,
-    ::testing::Values(Loss{"gone", [](LoopbackHub& hub) { hub.lose(1); }, kPatience},
-                      Loss{"cut", [](LoopbackHub& hub) { hub.cut(1, true); }, milliseconds(500)}),
-    [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(Ways, LostRank,
+                         ::testing::Values(Loss{"gone", "off", lose_rank_1, kPatience},
+                                           Loss{"cut", "off", cut_rank_1, milliseconds(500)},
+                                           Loss{"gone_overlapped", "on", lose_rank_1, kPatience},
+                                           Loss{"cut_overlapped", "on", cut_rank_1,
+                                                milliseconds(500)}),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 TEST_F(RanksTest, WhatTheyHave) {
   Service service(settings_of(kBundled, 4));
@@ -277,8 +307,6 @@ TEST_F(RanksTest, ClearErrors) {
   expect(error_of(kBundled, [](auto& s) { s.compute.combine_groups = 1; }),
          "--combine-groups, one of 2, 4, ");
   expect(error_of(kBundled, [](auto& s) { s.parallel.dp_routing = "random"; }), "random");
-  expect(error_of(kBundled, [](auto& s) { s.scheduler.overlap_schedule = "on"; }),
-         "--overlap-schedule off");
   expect(error_of(kBundled, [](auto& s) { s.scheduler.kv_events = true; }), "--kv-events");
   expect(error_of(kBundled,
                   [](auto& s) {

@@ -94,11 +94,13 @@ class StepAllocationOfRanks : public ::testing::TestWithParam<const char*> {};
 TEST_P(StepAllocationOfRanks, IsNone) {
   log::set_level(log::Level::off);
   for (const int num_requests : {1, 4}) {
-    const bool drafts = GetParam() == std::string("own-module");
+    const std::string_view way = GetParam();
+    const bool drafts = way == "own-module", overlapped = way == "overlapped";
     ServerSettings settings =
         settings_for(drafts ? "tests/golden/qwen3_next_mtp" : "tests/golden/qwen3_moe");
     settings.parallel.ep_size = 2;
-    settings.parallel.overlap = drafts ? "auto" : GetParam();
+    settings.parallel.overlap = drafts || overlapped ? "auto" : way;
+    settings.scheduler.overlap_schedule = overlapped ? "on" : "off";
     if (drafts) settings.speculation = {.algorithm = "NEXTN", .num_steps = 2};
     settings.scheduler.decode_log_interval = 1000;  // a line that tells of drafts allocates
     settings.parallel.dp_routing = "round-robin";
@@ -132,7 +134,7 @@ TEST_P(StepAllocationOfRanks, IsNone) {
 
 INSTANTIATE_TEST_SUITE_P(Overlap, StepAllocationOfRanks,
                          ::testing::Values("auto", "none", "single-batch", "two-batch",
-                                           "own-module"),
+                                           "own-module", "overlapped"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::ranges::replace(name, '-', '_');

@@ -63,7 +63,7 @@ class Profiler {
   Status status() const;  // Thread: any.
 
   // Copies a step of `rank` after ledger.end_step(), and tells the ledger whether to keep spans of
-  // the next step. Allocates nothing. Thread: the rank's engine.
+  // the next step. Allocates nothing. Thread: the one that computes.
   void note(int rank, Ledger& ledger);
 
  private:

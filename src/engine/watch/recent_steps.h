@@ -35,7 +35,7 @@ class RecentSteps {
   ~RecentSteps();
 
   // Copies a step after ledger.end_step(), and tells the ledger to keep the spans of the next step
-  // too. A step without a pass is skipped. Allocates nothing. Thread: the rank's engine.
+  // too. A step without a pass is skipped. Allocates nothing. Thread: the one that computes.
   void note(int rank, Ledger& ledger);
 
   struct Step {

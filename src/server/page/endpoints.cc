@@ -55,10 +55,10 @@ void Endpoints::add_page(std::vector<Route>& routes) {
   text("/live", RunOn::http,
        [this](const HttpRequest&) -> Result<std::string> { return to_text(live()); });
   text("/steps", RunOn::http, [this](const HttpRequest&) -> Result<std::string> {
-    return to_text(steps_json(options_.engine->parts().recent_steps));
+    return to_text(steps_json(*options_.engine->parts().recent_steps));
   });
   text(kStepsPath, RunOn::text, [this](const HttpRequest& r) {
-    return step_text(options_.engine->parts().recent_steps, r.path);
+    return step_text(*options_.engine->parts().recent_steps, r.path);
   });
   text("/expert_distribution", RunOn::text, [this](const HttpRequest&) {
     return text_of(look_at_expert_record(options_.engine->parts().expert_stats));

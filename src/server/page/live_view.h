@@ -30,12 +30,11 @@ struct LiveView {
 Json live_json(const LiveView& view, TimePoint now);
 
 // Returns the newest steps of this process's ranks, and the newest step that all of them have with
-// its operations. recent: null if steps are not recorded; the answer says so.
-Json steps_json(const RecentSteps* recent);
+// its operations.
+Json steps_json(const RecentSteps& recent);
 // Answers three paths. `/steps/all`: as steps_json, with the operations of all steps.
 // `/steps/trace`: all steps as a timeline for Perfetto. `/steps/17`: step 17 with its operations.
-// Errors: not_found (the step is not kept; the message lists the ones that are), invalid_request
-// (steps are not recorded; with the remedy).
-Result<std::string> step_text(const RecentSteps* recent, std::string_view path);
+// Errors: not_found (the step is not kept; the message lists the ones that are).
+Result<std::string> step_text(const RecentSteps& recent, std::string_view path);
 
 }  // namespace hocket

@@ -145,31 +145,25 @@ std::string all_text(const RecentSteps& recent) {
 
 }  // namespace
 
-Json steps_json(const RecentSteps* recent) {
-  std::vector<OfRank> all;
-  if (recent != nullptr) all = recent->accounts();
+Json steps_json(const RecentSteps& recent) {
+  const std::vector<OfRank> all = recent.accounts();
   Json out = accounts_json(all);
-  out["booked"] = recent != nullptr;
   const uint64_t newest = newest_of(all);
   out["details"] = Json::array();
-  if (newest != 0) out["details"].push_back(whole_json(newest, recent->steps(newest)));
+  if (newest != 0) out["details"].push_back(whole_json(newest, recent.steps(newest)));
   return out;
 }
 
-Result<std::string> step_text(const RecentSteps* recent, std::string_view path) {
-  if (recent == nullptr)
-    return fail(
-        error(ErrorCode::invalid_request, "steps are not recorded while scheduling overlaps them")
-            .with_fix("start the server with --disable-overlap-schedule"));
+Result<std::string> step_text(const RecentSteps& recent, std::string_view path) {
   const std::string_view name = path.substr(kStepsPath.size());
-  if (name == "trace") return recent->trace();
-  if (name == "all") return all_text(*recent);
+  if (name == "trace") return recent.trace();
+  if (name == "all") return all_text(recent);
   uint64_t number = 0;
   const auto [end, wrong] = std::from_chars(name.data(), name.data() + name.size(), number);
   if (wrong != std::errc() || end != name.data() + name.size())
     return fail(error(ErrorCode::not_found, "there is no {}", path.substr(0, 128))
                     .with_fix("/steps/NUMBER, /steps/all or /steps/trace"));
-  const std::vector<OfRank> here = recent->steps(number);
+  const std::vector<OfRank> here = recent.steps(number);
   if (std::ranges::all_of(here, [](const OfRank& rank) { return rank.steps.empty(); }))
     return fail(
         error(ErrorCode::not_found, "step {} is not among the last {}", number, RecentSteps::kSteps)

@@ -380,7 +380,7 @@ TEST(Api, Infos) {
   EXPECT_EQ(all["settings"]["prefill_policy"], "latency");  // chosen by `auto`
   EXPECT_EQ(all["settings"]["max_overtaken"], 512);
   EXPECT_EQ(all["settings"]["decode_log_interval"], 40);
-  EXPECT_EQ(all["overlap_schedule"], false);  // chosen by `auto`
+  EXPECT_EQ(all["overlap_schedule"], false);
   Json load = server.get("/get_load");
   EXPECT_GT(load[0]["ts_tic"].get<double>(), 0);
   load[0].erase("ts_tic");

@@ -115,7 +115,10 @@ class FakeEngine final : public Engine {
   }
   const EngineInfo& info() const override { return info_; }
   EngineParts parts() override {
-    return {.kv_events = events ? &*events : nullptr, .cluster = plane};
+    return {.kv_events = events ? &*events : nullptr,
+            .profiler = &profiler_,
+            .recent_steps = &recent_,
+            .cluster = plane};
   }
   OverlapView overlap() const override { return overlapped.read(); }
   SpeculationView speculation() const override { return speculated.read(); }
@@ -141,6 +144,8 @@ class FakeEngine final : public Engine {
   std::atomic<int> pace_us = 20;
   std::vector<RequestInput> seen;
   std::atomic<int> num_aborted = 0;
+  Profiler profiler_{{}};
+  RecentSteps recent_{{}};
   EngineInfo info_;
   std::optional<KvEventChannel> events;
   ControlPlane* plane = nullptr;  // set if it is one of several ranks

@@ -10,6 +10,12 @@
 namespace hocket {
 namespace {
 
+// Returns whether steps overlap; "auto" if that follows from measured times.
+Json overlap_schedule_json(OverlapSchedule schedule) {
+  if (schedule == OverlapSchedule::measured) return "auto";
+  return schedule == OverlapSchedule::on;
+}
+
 // Hides a secret: returns "set" or null.
 Json set_or_null(const std::string& secret) {
   return secret.empty() ? Json() : Json("set");
@@ -289,7 +295,7 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
           {"weight_format", weight_format_name(info.weight_format)},
           {"kv_cache_dtype", dtype_name(info.kv_dtype)},
           {"form", form_of(info)},
-          {"overlap_schedule", info.overlap_schedule},
+          {"overlap_schedule", overlap_schedule_json(info.overlap_schedule)},
           {"grammar_backend", info.grammar_backend},
           {"context_length", info.context_length},
           {"max_running_requests", info.max_running_requests},

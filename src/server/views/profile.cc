@@ -13,14 +13,6 @@ constexpr std::array<std::string_view, 8> kForTorch = {
     "activities",     "with_stack",     "record_shapes",  "profile_by_stage",
     "merge_profiles", "profile_prefix", "profile_stages", "profile_memory"};
 
-Result<void> check_profiler(const Profiler* profiler) {
-  if (profiler == nullptr)
-    return fail(error(ErrorCode::invalid_request,
-                      "steps cannot be profiled while their scheduling overlaps them")
-                    .with_fix("start the server with --disable-overlap-schedule"));
-  return {};
-}
-
 Json json_of(const Profiler::Status& status) {
   Json out = {{"profiling", status.running}, {"files", Json::array({status.file})}};
   if (!status.running) out["num_steps"] = status.num_steps;
@@ -48,9 +40,8 @@ Result<ProfileRequest> parse_start_profile(const Json& json) {
   return fields.finish_with(std::move(asked));
 }
 
-Result<StartedProfile> start_profile(Profiler* profiler, const std::string& admin_root,
+Result<StartedProfile> start_profile(Profiler& profiler, const std::string& admin_root,
                                      std::string_view body) {
-  HOCKET_TRY_VOID(check_profiler(profiler));
   Json json = Json::object();
   if (!body.empty()) {
     HOCKET_TRY(json, parse_json_object(body));
@@ -58,7 +49,7 @@ Result<StartedProfile> start_profile(Profiler* profiler, const std::string& admi
   HOCKET_TRY(ProfileRequest asked, parse_start_profile(json));
   HOCKET_TRY(asked.start.dir, admin_folder(admin_root, asked.folder, "output_dir"));
   if (asked.start.id.empty()) asked.start.id = Profiler::fresh_id();
-  HOCKET_TRY(const Profiler::Status status, profiler->start(asked.start));
+  HOCKET_TRY(const Profiler::Status status, profiler.start(asked.start));
   StartedProfile begun{.answer = json_of(status)};
   begun.answer["num_steps"] =
       asked.start.num_steps > 0 ? Json(asked.start.num_steps) : Json(nullptr);
@@ -68,9 +59,8 @@ Result<StartedProfile> start_profile(Profiler* profiler, const std::string& admi
   return begun;
 }
 
-Result<Json> stop_profile(Profiler* profiler) {
-  HOCKET_TRY_VOID(check_profiler(profiler));
-  HOCKET_TRY(const Profiler::Status status, profiler->stop());
+Result<Json> stop_profile(Profiler& profiler) {
+  HOCKET_TRY(const Profiler::Status status, profiler.stop());
   return json_of(status);
 }
 

@@ -23,11 +23,11 @@ struct StartedProfile {
   Json answer;         // {"profiling", "files", "num_steps", "ignored"}
   std::string others;  // the body for other ranks, so that all files have the same id
 };
-// profiler: null if steps cannot be profiled. admin_root: the value of --admin-folder.
-// Errors: those of Profiler and of admin_folder(); for a body, as json_body.h.
-Result<StartedProfile> start_profile(Profiler* profiler, const std::string& admin_root,
+// admin_root: the value of --admin-folder. Errors: those of Profiler and of admin_folder(); for a
+// body, as json_body.h.
+Result<StartedProfile> start_profile(Profiler& profiler, const std::string& admin_root,
                                      std::string_view body);
 // Waits until the file is written, a fraction of a second.
-Result<Json> stop_profile(Profiler* profiler);
+Result<Json> stop_profile(Profiler& profiler);
 
 }  // namespace hocket

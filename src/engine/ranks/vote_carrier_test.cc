@@ -1,0 +1,140 @@
+// Tests that votes arrive, whichever thread has the exchange: while passes play exchanges of their
+// own, between them, and when the exchange fails.
+#include "engine/ranks/vote_carrier.h"
+
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "compute/comm/testing.h"
+#include "engine/ranks/network.h"
+
+namespace hocket {
+namespace {
+
+using std::chrono::microseconds;
+using testing::on_ranks;
+
+constexpr size_t kVoteBytes = 8;
+constexpr size_t kRowBytes = 64;
+
+// One rank with an exchange whose progress carries votes.
+struct CarryingRank {
+  CarryingRank(Transport& end, int num_ranks)
+      : votes(num_ranks, kVoteBytes),
+        exchange(
+            *AllToAll::create(end, {.most_bytes = on_lanes(1, {kRowBytes, kRowBytes, kVoteBytes}),
+                                    .stall_timeout = std::chrono::seconds(20),
+                                    .watch = &watch})) {
+    votes.rebind(*exchange);
+    watch.carry(votes);
+  }
+  void post(uint64_t step) {
+    const uint64_t vote = step * 100 + static_cast<uint64_t>(exchange->rank());
+    votes.post({.step = step}, std::as_bytes(std::span(&vote, 1)));
+  }
+  void expect_votes(uint64_t step) const {
+    for (int rank = 0; rank < exchange->num_ranks(); ++rank) {
+      if (rank == exchange->rank()) continue;
+      const std::span<const std::byte> bytes = votes.from(rank);
+      ASSERT_EQ(bytes.size(), kVoteBytes);
+      uint64_t vote = 0;
+      std::memcpy(&vote, bytes.data(), sizeof vote);
+      EXPECT_EQ(vote, step * 100 + static_cast<uint64_t>(rank));
+    }
+  }
+  // Plays the exchanges of one layer.
+  void exchange_rows(uint64_t step, uint16_t layer) {
+    const std::vector<AllToAll::Parts> nothing(static_cast<size_t>(exchange->num_ranks()));
+    for (const MessageKind kind : {MessageKind::dispatch, MessageKind::combine}) {
+      const Stamp stamp{.step = step, .layer = layer};
+      if (!exchange->start(0, kind, stamp, nothing)) return;
+      exchange->progress();
+      if (!exchange->wait(0, kind, stamp)) return;
+      exchange->release(0, kind);
+      exchange->progress();
+    }
+  }
+
+  PulseWatch watch{nullptr};
+  VoteCarrier votes;
+  std::unique_ptr<AllToAll> exchange;
+};
+
+TEST(VoteCarrier, CarriesWhilePassesExchangeRows) {
+  constexpr int kRanks = 3, kSteps = 100;
+  LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
+  on_ranks(hub, kRanks, [&](Transport& end) {
+    CarryingRank rank(end, kRanks);
+    std::mt19937 random(static_cast<uint32_t>(end.rank()));
+    const auto dawdle = [&](std::mt19937& dice) {
+      if (dice() % 3 == 0) std::this_thread::sleep_for(microseconds(dice() % 200));
+    };
+    std::jthread forward;
+    rank.post(1);
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      ASSERT_TRUE(rank.votes.collect().has_value());
+      rank.expect_votes(step);
+      rank.votes.lend();
+      // The pass before is over when its thread is joined, often long after this one was agreed on.
+      forward = std::jthread([&rank, &dawdle, step, before = std::move(forward)]() mutable {
+        if (before.joinable()) before.join();
+        std::mt19937 dice(static_cast<uint32_t>(step));
+        for (uint16_t layer = 0; layer < step % 4; ++layer) {
+          rank.exchange_rows(step, layer);
+          dawdle(dice);
+        }
+        rank.votes.give_back();
+      });
+      dawdle(random);
+      rank.post(step + 1);
+    }
+    forward.join();
+    EXPECT_TRUE(rank.votes.is_here());
+    ASSERT_TRUE(rank.votes.collect().has_value());
+    rank.expect_votes(kSteps + 1);
+  });
+}
+
+// A pass that ends early, or never looks, leaves the votes to the thread that waits for them.
+TEST(VoteCarrier, TakesTheExchangeBackFromAPassThatCarriedNothing) {
+  LoopbackHub hub(2, {}, LoopbackHub::Time::real);
+  on_ranks(hub, 2, [&](Transport& end) {
+    CarryingRank rank(end, 2);
+    for (uint64_t step = 1; step < 20; ++step) {
+      rank.votes.lend();
+      rank.post(step);
+      std::jthread forward([&] {
+        std::this_thread::sleep_for(microseconds(300));
+        if (step % 2 == 0) rank.exchange->progress();  // it is sent, but nobody waits for it
+        rank.votes.give_back();
+      });
+      ASSERT_TRUE(rank.votes.collect().has_value());
+      rank.expect_votes(step);
+    }
+  });
+}
+
+TEST(VoteCarrier, TellsThatARankIsLost) {
+  LoopbackHub hub(2, {}, LoopbackHub::Time::real);
+  on_ranks(hub, 2, [&](Transport& end) {
+    CarryingRank rank(end, 2);
+    rank.post(1);
+    ASSERT_TRUE(rank.votes.collect().has_value());
+    if (end.rank() == 1) return;  // its end is gone
+    rank.votes.lend();
+    rank.post(2);
+    std::jthread forward([&] {
+      rank.exchange_rows(2, 0);
+      rank.votes.give_back();
+    });
+    const auto lost = rank.votes.collect();
+    ASSERT_FALSE(lost.has_value());
+    EXPECT_EQ(lost.error().code, ErrorCode::lost_rank);
+    forward.join();
+    EXPECT_EQ(rank.exchange->lost_peer(), 1);
+  });
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,213 @@
+// Overlapped steps: the verbs of a step run one step apart, on two threads.
+//
+//   engine thread    agree(n + 1) prepare launch | wait(n) commit(n) reply(n) vote(n + 2) | ..
+//   forward thread   .... forward, sample(n) ....| .... forward, sample(n + 1) ....
+//
+// The vote for step n + 2 is made when step n is committed, as without overlap: one step is under
+// way then. It travels beside the forward pass of step n + 1 (vote_carrier.h), so that the engine's
+// thread can agree, schedule and prepare before that pass is over. While a step is under way, so is
+// an agreement.
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "base/log.h"
+#include "engine/step.h"
+
+namespace hocket {
+namespace {
+
+// The engine's thread sleeps at most so long for requests that may come, and not for less.
+constexpr Duration kLongestSleep = std::chrono::seconds(1);
+constexpr Duration kShortestSleep = std::chrono::microseconds(100);
+// A step is expected to take at least this share of the shorter of the last two.
+constexpr double kSureShare = 0.75;
+
+}  // namespace
+
+void RankStep::begin_overlapping(OverlapSchedule schedule) {
+  forward_thread_.emplace([this] { runner_->workers().adopt_caller(); },
+                          [this](Flight& flight, std::span<const SampledToken> before) {
+                            compute_ahead(flight, before);
+                          });
+  if (lockstep_) watch_.carry(lockstep_->carrier());
+  ahead_ = schedule == OverlapSchedule::on;
+  if (lockstep_) lockstep_->compute_elsewhere(ahead_);
+  if (schedule == OverlapSchedule::measured && rank_index() == 0) trials_.emplace();
+}
+
+// Lets steps overlap, or not, as the trials say; with several ranks as rank 0 says. Which thread
+// computes changes between two steps, with nothing under way. Returns false if ranks were lost.
+bool RankStep::follow_choice() {
+  if (runner_->info().overlap_schedule != OverlapSchedule::measured) return true;
+  const bool ahead = lockstep_ ? lockstep_->steps_overlap() : trials_->overlaps();
+  if (ahead == ahead_) return true;
+  if (!finish_all()) return false;
+  between_.reset();
+  ahead_ = ahead;
+  after_rest_ = true;
+  if (lockstep_) lockstep_->compute_elsewhere(ahead);
+  watch_.book_in(ledger());
+  if (!own_cpus_) return true;  // its caller made no promise about its thread
+  if (ahead)
+    pthread_setaffinity_np(pthread_self(), sizeof *own_cpus_, &*own_cpus_);
+  else
+    runner_->workers().adopt_caller();
+  return true;
+}
+
+// True if no rank computes prompts in the step.
+bool RankStep::is_of_answers(const Flight& flight) const {
+  return lockstep_ ? flight.agreed.pass.mode == ExchangeMode::slotted
+                   : flight.batch->mode == ForwardMode::decode;
+}
+
+void RankStep::note_for_trials(const Flight& flight, TimePoint now) {
+  const auto before = std::exchange(last_answers_, std::nullopt);
+  if (!is_of_answers(flight)) return;
+  last_answers_ = now;
+  if (!before) return;
+  trials_->note(std::max(1, flight.batch->num_rows), now - *before);
+  if (!log::enabled(log::Level::info)) return;  // a line allocates
+  if (const auto line = trials_->take_log_line()) log::info("{}", *line);
+}
+
+// A step with drafts is made behind the commit of the one before, and committed before the next.
+bool RankStep::run_overlapped() {
+  intake();
+  if (lockstep_ && !settle_overlapped()) return false;
+  if (!restore_pages()) return false;
+  if (drafts_may_come() && !finish_all()) return false;
+  report_.begin_verb(Verb::schedule);
+  const bool one_computes = forward_thread_->num_under_way() > 0;
+  const Batch& batch = scheduler_.schedule(clock_.now());
+  const bool is_one = !batch.empty();
+  report_.set_busy(one_computes || is_one);
+  if (!one_computes && !is_one) return rest_overlapped(), false;
+  if (is_one) launch(batch);
+  report_.begin_verb(Verb::forward);  // the forward thread samples, too
+  if (one_computes) {
+    Flight& finished = forward_thread_->wait();
+    if (!finish(finished)) return false;
+    if (is_one) await_more_requests(finished);
+  }
+  begun_ = clock_.now();
+  if (!lockstep_) return true;
+  if (!is_one) return network_->pulse().end(), true;
+  intake();  // requests that just came count in the next step
+  lockstep_->begin_agreement(propose());
+  return true;
+}
+
+// Sleeps until the step under way is about to end, so that requests that come meanwhile count in
+// the next step, as they do without overlap. Steps of answers alone last about as long as each
+// other; beside others it does not sleep.
+void RankStep::await_more_requests(const Flight& finished) {
+  const Flight& now = flights_.at(next_flight_);
+  if (!is_of_answers(now) || !is_of_answers(finished)) return;
+  const Duration took = std::exchange(last_took_, finished.took());
+  if (now.batch->num_rows < finished.batch->num_rows) return;
+  const Duration sure =
+      std::chrono::duration_cast<Duration>(kSureShare * std::min(took, finished.took()));
+  const Duration left = finished.end + sure - preparing_ - clock_.now();
+  if (left >= kShortestSleep) std::this_thread::sleep_for(std::min(left, kLongestSleep));
+}
+
+// The verb agree. Returns false if ranks were lost.
+bool RankStep::settle_overlapped() {
+  if (!joined_) return false;  // the intake has seen that ranks were lost
+  report_.begin_verb(Verb::agree);
+  if (!lockstep_->finish_agreement(propose())) return give_up(nullptr), false;
+  // Waits beside a pass cost nothing.
+  if (lockstep_->carrier().is_here()) report_.add_agreement_wait(watch_.take_waited());
+  overlap_.note_reports(*lockstep_);
+  return true;
+}
+
+void RankStep::rest_overlapped() {
+  if (lockstep_) network_->pulse().end();
+  publish_idle();
+}
+
+void RankStep::launch(const Batch& batch) {
+  pending_prompt_rows_ = batch.pending_tokens;
+  if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
+  report_.begin_verb(Verb::prepare);
+  Flight& flight = take_flight();
+  flight.agreed = agreed();
+  flight.after_rest = std::exchange(after_rest_, false);
+  prepare(batch, prepare_options(), flight);
+  if (lockstep_) lockstep_->carrier().lend();
+  forward_thread_->launch(flight);
+  preparing_ = clock_.now() - begun_;
+}
+
+// Computes a step on the forward thread. The exchange with other ranks, its watch and the ledger
+// are this thread's during the pass, and so is the ledger at all times.
+void RankStep::compute_ahead(Flight& flight, std::span<const SampledToken> before) {
+  Ledger& ledger = overlap_.ledger();
+  between_.reset();
+  if (flight.after_rest) overlap_.drop();
+  overlap_.begin();
+  report_.begin_ahead(Verb::forward);
+  if (lockstep_) {
+    network_->pulse().begin(flight.agreed.pass.step, flight.agreed.hung_after);
+    watch_.book_in(&ledger);
+  }
+  forward(flight, before, tools());
+  flight.exchange_wait = watch_.take_waited();
+  flight.account = overlap_.end();
+  if (lockstep_) {
+    watch_.book_in(nullptr);
+    lockstep_->carrier().give_back();
+  }
+  report_.begin_ahead(Verb::sample);
+  if (flight.lost) {
+    flight.sampled.assign(flight.samples.size(), {.failed = true});
+  } else {
+    const Ledger::OtherWork other(&ledger, "sample");
+    sample(flight, tools());
+  }
+  report_.begin_ahead(Verb::rest);
+  between_.emplace(&ledger, "wait for a step");
+}
+
+bool RankStep::drafts_may_come() {
+  if (!speculation_ || forward_thread_->num_under_way() == 0) return false;
+  if (flights_[next_flight_].batch->num_drafts > 0) return true;
+  return scheduler_.forecast_next_step().num_decoding > 0 && speculation_->wants_tokens();
+}
+
+// Commits and answers a step that was computed. Returns false if ranks were lost in it.
+bool RankStep::finish(Flight& flight) {
+  if (flight.lost) {
+    lockstep_->fail_with(*flight.lost);
+    return give_up(&flight), false;
+  }
+  report_.add_exchange_wait(flight.exchange_wait);
+  overlap_.take(flight.account);
+  if (lockstep_) lockstep_->note_took(flight.agreed.pass.mode, flight.took());
+  commit(flight);
+  reply(flight);
+  return true;
+}
+
+bool RankStep::finish_all() {
+  while (forward_thread_ && forward_thread_->num_under_way() > 0)
+    if (!finish(forward_thread_->wait())) return false;
+  return true;
+}
+
+// Gives up all steps under way, because ranks were lost; `failed` is one that was waited for. The
+// passes end by themselves: the first error of the exchange ends all its waits.
+void RankStep::give_up(const Flight* failed) {
+  std::array<const Batch*, ForwardThread::kMaxSteps> open{};
+  size_t num_open = 0;
+  if (failed != nullptr) open.at(num_open++) = failed->batch;
+  while (forward_thread_->num_under_way() > 0) open.at(num_open++) = forward_thread_->wait().batch;
+  abort_step(std::span(open).first(num_open));
+}
+
+}  // namespace hocket

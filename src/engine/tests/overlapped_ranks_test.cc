@@ -1,0 +1,138 @@
+// Tests ranks whose steps overlap: answers have the bits that they have on one rank alone, whatever
+// the model, the number of ranks and the order of operations; and drafts wait for no other rank.
+#include "base/log.h"
+#include "engine/tests/oracle.h"
+#include "engine/tests/service.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+constexpr int kOverlappedRequests = 12;
+
+ServerSettings overlapped_settings(const Form& form, int num_ranks) {
+  ServerSettings settings = settings_of(form, num_ranks);
+  settings.parallel.dp_routing = "round-robin";
+  settings.scheduler.overlap_schedule = "on";
+  return settings;
+}
+
+void expect_answers(Service& service, std::vector<RequestInput> inputs,
+                    const std::vector<Answer>& want) {
+  std::mt19937 random(17);
+  std::vector<RequestId> ids;
+  for (RequestInput& input : inputs) {
+    ids.push_back(*service.submit(std::move(input)));
+    if (random() % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(random() % 6));
+  }
+  ASSERT_TRUE(service.read_all());
+  for (size_t i = 0; i < want.size(); ++i) {
+    SCOPED_TRACE("request " + std::to_string(i));
+    const Answer& got = service.answer(ids[i]);
+    ASSERT_EQ(got.summary.finish, want[i].summary.finish) << got.summary.error.message;
+    ASSERT_NO_FATAL_FAILURE(expect_same(got, want[i]));
+  }
+}
+
+class OverlappedRanks : public ::testing::TestWithParam<Form> {
+ protected:
+  void SetUp() override { log::set_level(log::Level::error); }
+  void TearDown() override { log::set_level(log::Level::info); }
+};
+
+TEST_P(OverlappedRanks, ChangeNoBitOfAnAnswer) {
+  const auto inputs = [] { return traffic(kOverlappedRequests); };
+  const std::vector<Answer> want = alone(settings_of(GetParam(), 1), inputs());
+  const struct {
+    int num_ranks;
+    const char *prefill_policy, *overlap;
+    double link_latency_us;
+  } cases[] = {
+      {2, "prefill-first", "none", 0}, {2, "mixed", "two-batch", 100}, {4, "mixed", "auto", 0}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(fmt::format("{} ranks, {}, {}", one.num_ranks, one.prefill_policy, one.overlap));
+    ServerSettings settings = overlapped_settings(GetParam(), one.num_ranks);
+    settings.scheduler.prefill_policy = one.prefill_policy;
+    settings.scheduler.chunked_prefill_size = 32;
+    settings.parallel.overlap = one.overlap;
+    settings.parallel.ep_link_latency_us = one.link_latency_us;
+    Service service(settings);
+    ASSERT_TRUE(service.works());
+    ASSERT_NO_FATAL_FAILURE(expect_answers(service, inputs(), want));
+    service.engine().stop();
+    const EngineStats stats = service.engine().stats();
+    for (const RankStats& rank : stats.ranks) {
+      EXPECT_GT(rank.steps.num_overlapped, 0u);
+      EXPECT_EQ(rank.scheduler.num_private_pages, 0);
+      EXPECT_EQ(rank.overlap.steps, stats.ranks[0].overlap.steps);  // all play the same
+      EXPECT_GT(rank.overlap.step_seconds, 0);
+    }
+  }
+}
+
+std::vector<Form> forms_with_experts() {
+  std::vector<Form> forms;
+  for (const Form& form : kForms)
+    if (form.name != std::string_view(kDense.name)) forms.push_back(form);
+  return forms;
+}
+INSTANTIATE_TEST_SUITE_P(Forms, OverlappedRanks, ::testing::ValuesIn(forms_with_experts()),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+// Some ranks draft and others do not: those without overlap their steps with the others' drafts.
+TEST(OverlappedRanksTest, DraftsChangeNoBit) {
+  log::set_level(log::Level::error);
+  const std::vector<RequestInput> inputs = traffic(kOverlappedRequests);
+  const std::vector<Answer> want = alone(settings_of(kMoe, 1), inputs);
+  const Texts texts = texts_of(inputs, want);
+  for (const bool all_draft : {true, false}) {
+    ServerSettings settings = overlapped_settings(kMoe, 2);
+    settings.speculation = {.algorithm = "NGRAM", .num_steps = 3};
+    Engine::Options options{.settings = settings};
+    options.drafter = [&texts, all_draft](int rank, int num_seats) {
+      static const Texts kNone;
+      return std::make_unique<Oracle>(all_draft || rank == 0 ? texts : kNone, Oracle::Options(),
+                                      num_seats);
+    };
+    Service service(std::move(options));
+    ASSERT_TRUE(service.works());
+    ASSERT_NO_FATAL_FAILURE(expect_answers(service, inputs, want));
+    const EngineStats stats = service.engine().stats();
+    EXPECT_GT(stats.ranks[0].scheduler.num_verified_total, 0u);
+    EXPECT_EQ(stats.ranks[1].scheduler.num_verified_total > 0, all_draft);
+  }
+  log::set_level(log::Level::info);
+}
+
+// Steps overlap by turns while it is measured whether that pays, on all ranks at the same time.
+TEST(OverlappedRanksTest, MeasuringChangesNoBit) {
+  log::set_level(log::Level::error);
+  const auto inputs = [] {
+    std::vector<RequestInput> all;
+    for (int i = 0; i < 4; ++i) all.push_back(long_one(i));
+    return all;
+  };
+  const std::vector<Answer> want = alone(settings_of(kMoe, 1), inputs());
+  for (const int num_ranks : {1, 2}) {
+    SCOPED_TRACE(fmt::format("{} ranks", num_ranks));
+    ServerSettings settings = overlapped_settings(kMoe, num_ranks);
+    settings.scheduler.overlap_schedule = "auto";
+    Service service(settings);
+    ASSERT_TRUE(service.works());
+    constexpr int kRounds = 5;  // each has 200 steps
+    for (int round = 0; round < kRounds; ++round)
+      ASSERT_NO_FATAL_FAILURE(expect_answers(service, inputs(), want));
+    service.engine().stop();
+    const EngineStats stats = service.engine().stats();
+    for (const RankStats& rank : stats.ranks) {
+      EXPECT_GT(rank.steps.num_overlapped, 100u);
+      EXPECT_GT(rank.steps.num_decode - rank.steps.num_overlapped, 300u);
+      EXPECT_EQ(rank.scheduler.num_private_pages, 0);
+    }
+  }
+  log::set_level(log::Level::info);
+}
+
+}  // namespace
+}  // namespace hocket
