@@ -118,7 +118,8 @@ TEST(ExpertParallelPlans, EveryOrderWithAnyTravelPartsAndWaves) {
     SameBits same(kQwen, num_ranks, LoopbackHub::Time::real, {});
     for (int i = 0; i < orders.size() && !HasFailure(); ++i)
       for (const Travel travel : {Travel::counted, Travel::slotted, Travel::by_step})
-        for (const Grain& grain : std::span(kTuning.grains).first(num_ranks == 1 ? 1 : kTuning.grains.size()))
+        for (const Grain& grain :
+             std::span(kTuning.grains).first(num_ranks == 1 ? 1 : kTuning.grains.size()))
           same.expect(4, travel, orders.at(i), grain);
   }
 }
