@@ -167,7 +167,7 @@ void CountedExchange::number_results(const Part& part, const Routing& routing) {
   const auto count_of = [&](int rank, int wave) -> int& {
     return expected[back_message({part.site, part.half, part.index, wave})][rank];
   };
-  std::array<int, kMostExpertRanks> row_number, wave_of;  // of the last row that a rank was sent
+  std::array<int, kMostExpertRanks> row_number, wave_of;  // the last row sent to each rank
   for (int rank = 0; rank < config_.num_ranks; ++rank) {
     row_number[rank] = -1, wave_of[rank] = 0;
     for (int wave = 0; wave < grain_.waves; ++wave) count_of(rank, wave) = 0;

@@ -198,7 +198,7 @@ void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& hal
   }
   if (state.wave + 1 < pass_.waves && !error_) {
     ++state.wave;
-    exchange_.progress();  // what was just sent goes on while the wave is computed
+    exchange_.progress();  // the wave before travels while this one is computed
     half.state.arrived.set(rows_->next_wave({site, half, state.part, state.wave}));
     return;
   }

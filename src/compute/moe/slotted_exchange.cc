@@ -86,7 +86,7 @@ void SlottedExchange::list_leaving(const Part& part, const MatrixView& normed) {
       const std::span<uint32_t> counts = counts_for({part.site, part.half, p}, rank);
       for (size_t e = 0; e < counts.size(); ++e) counts[e] = starts[e + 1] - starts[e];
     }
-  std::array<int32_t, size_t{kMaxParts} * kMostExpertRanks> begins;  // of what comes back together
+  std::array<int32_t, size_t{kMaxParts} * kMostExpertRanks> begins;  // one for each message back
   for (int back = 0; back < grain_.num_waves() * config_.num_ranks; ++back)
     begins[back] = offsets[back_first_[back]];
   for (int t = 0; t < rows.count; ++t)

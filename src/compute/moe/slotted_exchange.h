@@ -49,7 +49,7 @@ class SlottedExchange final : public RowExchange {
   std::vector<Leaving> leaving_;  // [experts]
   // [messages * ranks] places of the first expert of a part, and of a wave.
   std::vector<int32_t> message_first_, back_first_;
-  Grain placed_{0, 0};  // what these hold for
+  Grain placed_{0, 0};  // these hold for this grain
 };
 
 }  // namespace hocket
