@@ -20,11 +20,13 @@ constexpr int kMostKeys = 2048;  // keys that a decode row attends to, at most
 // With several links, only the points of these numbers of rows are explained.
 constexpr int kShownPrefill = 2048, kShownDecode = 64;
 
-// Returns "-" for the plan none, else "one" or "two" halves, and the parts behind a slash: "two/4".
+// Returns "-" for the plan none, else "one" or "two" halves, and behind a slash the parts and the
+// waves of each: "two/4", "one/2x4".
 std::string short_name(const Plan& plan) {
   const PlanKind kind = kind_of(plan, OrderTable::builtin());
   if (kind == PlanKind::none) return "-";
   const std::string_view name = kind == PlanKind::two_batch ? "two" : "one";
+  if (plan.waves > 1) return fmt::format("{}/{}x{}", name, plan.parts, plan.waves);
   return plan.parts > 1 ? fmt::format("{}/{}", name, plan.parts) : std::string(name);
 }
 

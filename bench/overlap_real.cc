@@ -67,7 +67,7 @@ struct Forced {
   Series live;
   double kappa = 0;
 };
-using Cut = std::tuple<int, int, int>;  // halves, parts, share
+using Cut = std::tuple<int, int, int, int>;  // halves, parts, waves, share
 
 struct CutRuns {
   Plan plan;  // one of the plans with this cut
@@ -103,7 +103,7 @@ class MeasuredPoint {
  private:
   Cut cut_of(const Plan& plan) const {
     const int halves = orders_.at(plan.order).num_halves;
-    return {halves, plan.parts, halves == 2 ? plan.share : 0};
+    return {halves, plan.parts, plan.waves, halves == 2 ? plan.share : 0};
   }
   void say_left_out(Phase phase, int rows, double gbit) const;
   void add_forced(int rows);
@@ -136,9 +136,9 @@ void MeasuredPoint::say_left_out(Phase phase, int rows, double gbit) const {
 
 void MeasuredPoint::add_forced(int rows) {
   forced_.push_back({.name = "serial"});
-  for (int parts = 2; parts <= kMaxParts; parts *= 2)
-    forced_.push_back(
-        {.name = fmt::format("single-batch, {} parts", parts), .plan = {.parts = parts}});
+  for (const Grain& grain : kTuning.grains)
+    if (const Plan plan{.parts = grain.parts, .waves = grain.waves}; plan != Plan{})
+      forced_.push_back({.name = describe(plan, orders_), .plan = plan});
   if (rows < 2) return;
   // Other orders with one half only move shared experts, which this model does not have.
   for (int order = 0; order < orders_.user_begin(); ++order)

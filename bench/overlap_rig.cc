@@ -156,7 +156,7 @@ Result<OverlapRig::Said> OverlapRig::run(const Plan& plan, Mode mode) {
   ledger_->begin_step(begin);
   ledger_->begin_pass(step_, plan, bucket_, false);
   HOCKET_TRY_VOID(runner_->forward_together(
-      batch_, {.id = {.step = step_, .mode = exchange, .parts = plan.parts},
+      batch_, {.id = {.step = step_, .mode = exchange, .parts = plan.parts, .waves = plan.waves},
                .plan = plan,
                .ledger = ledger_.get()}));
   const TimePoint end = kClock.now();

@@ -96,9 +96,12 @@ StageTimes ShapeTimes::full(const Bucket& bucket) const {
   t.of(Op::dispatch_wait) = op_us(0, 0);
   t.of(Op::combine_start) = op_us(0, 0);
   t.of(Op::combine_wait) = copy(copies);
-  // Prefill cuts a half into parts by rows, and each part reads the experts again. Decode cuts it
-  // by experts, which are read once.
-  t.part_us = 4 * s.launch_us + (bucket.phase == Phase::prefill ? op_us(expert_bytes, 0) : 0);
+  // Prefill cuts a half into parts by rows, and each part reads the experts again, each wave their
+  // down projections. Decode cuts it by experts, which are read once.
+  const double again_us = bucket.phase == Phase::prefill ? op_us(expert_bytes, 0) : 0;
+  t.part_us = 4 * s.launch_us + again_us;
+  t.wave_us = 2 * s.launch_us + again_us / 3;
+  t.up_first = bucket.phase == Phase::prefill;
   return t;
 }
 
@@ -108,7 +111,7 @@ StageTimes ShapeTimes::at(const Bucket& bucket) const {
   const double share = static_cast<double>(bucket.rows) / kFreeRows;
   for (double& each : t.compute) each *= share;
   t.dispatch.busy_us *= share, t.combine.busy_us *= share;
-  t.part_us = 0;
+  t.part_us = t.wave_us = 0;
   return t;
 }
 

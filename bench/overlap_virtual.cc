@@ -58,7 +58,7 @@ class VirtualBench {
   const Order& order_of(const Plan& plan) const { return orders_.at(plan.order); }
   std::vector<StageTimes> times_of_halves(const Plan& plan) const;
   PlanTimes times_of(const Plan& plan, const std::vector<StageTimes>& halves) const {
-    return {.order = order_of(plan), .halves = halves, .parts = plan.parts};
+    return {.order = order_of(plan), .halves = halves, .grain = plan.grain()};
   }
   // Returns false for two halves of one row, and for orders that only move shared experts if there
   // are none.

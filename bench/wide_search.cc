@@ -7,7 +7,7 @@ namespace {
 
 void keep_better(const SearchQuestion& q, std::span<const StageTimes> halves, Plan plan,
                  Candidate& best) {
-  const Predictor predictor(halves, plan.parts, q.layers);
+  const Predictor predictor(halves, plan.grain(), q.layers);
   if (best.step_us > 0 && predictor.lower_bound_us() >= best.step_us) return;
   for (plan.order = 0; plan.order < q.orders.size(); ++plan.order) {
     const Order& order = q.orders.at(plan.order);
@@ -27,15 +27,16 @@ const OrderTable& all_orders() {
 Candidate best_of_all(const SearchQuestion& q) {
   Candidate best;
   const StageTimes whole = q.model.at(q.bucket);
-  for (int parts = 1; parts <= kMaxParts; parts *= 2) {
-    keep_better(q, std::span(&whole, 1), {.parts = parts}, best);
+  for (const Grain& grain : kTuning.grains) {
+    const Plan plan{.parts = grain.parts, .waves = grain.waves};
+    keep_better(q, std::span(&whole, 1), plan, best);
     int last_first = 0;
     for (int share = 1; share < kWholeShare; ++share) {
       const auto halves = halves_of(q.bucket, share, q.row_tile);
       if (!halves || (*halves)[0].rows == last_first) continue;  // the same halves again
       last_first = (*halves)[0].rows;
       const std::array times = {q.model.at((*halves)[0]), q.model.at((*halves)[1])};
-      keep_better(q, times, {.parts = parts, .share = share}, best);
+      keep_better(q, times, {.parts = plan.parts, .waves = plan.waves, .share = share}, best);
     }
   }
   return best;

@@ -9,7 +9,7 @@ namespace hocket {
 // Returns the built-in orders and, behind them, all_two_half_orders().
 const OrderTable& all_orders();
 // Returns the plan with the least predicted time among all orders of the question's table, at every
-// share, in 1, 2 and 4 parts.
+// share, in all parts and waves.
 Candidate best_of_all(const SearchQuestion& question);
 
 }  // namespace hocket

@@ -22,7 +22,7 @@ double layer_us(const Order& order, const StageTimes& stages, bool as_latency) {
       half.combine = {0, half.combine.busy_us};
     }
   const auto step_us = [&](int num_moe) {
-    return Predictor(halves, 1, {.num_moe = num_moe, .has_shared = true}).step_us(order);
+    return Predictor(halves, {}, {.num_moe = num_moe, .has_shared = true}).step_us(order);
   };
   return (step_us(120) - step_us(60)) / 60;
 }
@@ -93,10 +93,11 @@ TEST(WideSearch, FindsTheBestOfAll) {
                                     .bucket = ShapeTimes::bucket_of(phase, rows)};
       double least = 1e18;
       for (int order = 0; order < all_orders().size(); ++order)
-        for (const int parts : {1, 2, 4})
+        for (const Grain& grain : kTuning.grains)
           for (int share = 1; share < kWholeShare; ++share)
             if (all_orders().at(order).num_halves == 2 || share == kEvenShare)
-              least = std::min(least, predict_plan(question, {order, parts, share}).step_us);
+              least = std::min(
+                  least, predict_plan(question, {order, grain.parts, grain.waves, share}).step_us);
       const Candidate best = best_of_all(question);
       EXPECT_EQ(best.step_us, least);
       EXPECT_EQ(predict_plan(question, best.plan).step_us, least);

@@ -24,7 +24,7 @@
 
 namespace hocket {
 
-inline constexpr int kMaxLanes = 8;   // two halves of four parts each
+inline constexpr int kMaxLanes = 16;  // two halves of eight messages each
 inline constexpr int kMaxPieces = 8;  // pieces of one message
 
 enum class MessageKind : uint8_t { dispatch, combine, agree };

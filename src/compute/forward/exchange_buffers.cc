@@ -30,8 +30,8 @@ void ExchangeBuffers::lay_out(const Shape& of, Layout& layout) {
   position = table<int32_t>(layout, of.arriving_rows(), of.top_k);
   weights = table<float>(layout, of.arriving_rows(), of.top_k);
   first_sum = layout.array<int32_t>(of.arriving_rows());
-  segments = table<int32_t>(layout, kHalves, int64_t{rank_experts} * num_ranks + 1);
-  expert_offsets = table<int32_t>(layout, kHalves, rank_experts + 1);
+  segments = table<int32_t>(layout, kHalves, int64_t{max_parts} * rank_experts * num_ranks + 1);
+  expert_offsets = table<int32_t>(layout, kHalves, int64_t{max_parts} * (rank_experts + 1));
   results = layout.array<const std::byte*>(int64_t{of.max_rows} * of.top_k);
 }
 

@@ -26,7 +26,7 @@ struct ExchangeLimits {
   int num_ranks = 0;
   int rank_experts = 0;      // experts of the rank that holds most
   int max_slotted_rows = 0;  // the most rows of a slotted step (ExchangeMode)
-  int max_parts = 1;         // the most messages that the rows of a half travel in
+  int max_parts = 1;         // the most messages that the rows of a half travel in, each way
 };
 
 struct ExchangeBuffers {
@@ -62,8 +62,9 @@ struct ExchangeBuffers {
   View<int32_t> ids, position;
   View<float> weights;           // [arriving_rows, k]
   int32_t* first_sum = nullptr;  // [arriving_rows] number of the first sum of each
-  View<int32_t> segments;  // [2, rank_experts * ranks + 1] begins of rows, by expert, then source
-  View<int32_t> expert_offsets;         // [2, rank_experts + 1]
+  // [2, max_parts * rank_experts * ranks + 1] begins of rows, by wave, expert, source.
+  View<int32_t> segments;
+  View<int32_t> expert_offsets;         // [2, max_parts * (rank_experts + 1)]
   const std::byte** results = nullptr;  // [max_rows * k] address of each slot's result
 
   // Returns the begin of `count` places for a half in a region of `capacity`: from the front or the

@@ -26,12 +26,16 @@ struct Routing {
 };
 
 // Rows sorted by expert: the half's own, or those of all ranks for the experts here. If rows travel
-// in parts, those of one part.
+// in parts, x and y have the rows of one part, and the offsets those of one of its waves.
 struct ExpertRows {
   MatrixView x, y;                   // [expert rows, hidden]: input and output
   std::span<const int32_t> offsets;  // [experts + 1]
-  int first_expert = 0;              // number of the first of these experts on this rank
-  View<int32_t> position = {};       // [rows, k]: place of slot s of row t; only for own rows
+  // [waves][experts + 1], if all waves have the same experts: their gate and up products are
+  // computed with the first wave, so that these weights are read once. Empty in later waves.
+  std::span<const int32_t> ahead = {};
+  bool is_ahead = false;        // the gate and up products were computed with an earlier wave
+  int first_expert = 0;         // number of the first of these experts on this rank
+  View<int32_t> position = {};  // [rows, k]: place of slot s of row t; only for own rows
 };
 
 // The values that one operation of a layer leaves for a later one. It is empty at the end of every

@@ -9,6 +9,10 @@ namespace {
 
 constexpr int kMaxExperts = 1024;
 
+int runs_of(const ExpertsCall& call) {
+  return static_cast<int>(call.offsets.size() / (call.experts.size() + 1));
+}
+
 // Some neighbouring rows of a call and the experts that own them. Experts with the most rows come
 // first, so that the last tasks are short.
 struct Pass {
@@ -16,8 +20,9 @@ struct Pass {
   int begin, end;
   int32_t experts[kMaxExperts];
   int num_experts = 0;
+  const int num_runs;
 
-  Pass(const ExpertsCall& c, int b, int e) : call(c), begin(b), end(e) {
+  Pass(const ExpertsCall& c, int b, int e) : call(c), begin(b), end(e), num_runs(runs_of(c)) {
     for (int expert = 0; expert < std::ssize(call.experts); ++expert)
       if (num_rows(expert) > 0) experts[num_experts++] = expert;
     std::sort(experts, experts + num_experts, [&](int32_t x, int32_t y) {
@@ -25,14 +30,23 @@ struct Pass {
       return rows_x != rows_y ? rows_x > rows_y : x < y;
     });
   }
-  // Rows of an expert in this pass, counted from `begin`.
-  int first_row(int expert) const { return std::clamp(call.offsets[expert], begin, end) - begin; }
-  int num_rows(int expert) const { return first_row(expert + 1) - first_row(expert); }
+  // Rows of an expert in one run and in this pass, counted from `begin`.
+  int first_row(int expert, int run) const {
+    return std::clamp(call.offsets[run * (call.experts.size() + 1) + expert], begin, end) - begin;
+  }
+  int num_rows(int expert, int run) const {
+    return first_row(expert + 1, run) - first_row(expert, run);
+  }
+  int num_rows(int expert) const {
+    int rows = 0;
+    for (int run = 0; run < num_runs; ++run) rows += num_rows(expert, run);
+    return rows;
+  }
   int mean_rows() const { return (end - begin) / std::max(num_experts, 1); }
 };
 
-// Calls body(expert, part) for some panels of one expert's product and all its rows. `weight` is
-// &ExpertWeights::gate_up or &ExpertWeights::down and selects the product.
+// Calls body(expert, part) for some panels of one expert's product and all its rows, run by run.
+// `weight` is &ExpertWeights::gate_up or &ExpertWeights::down and selects the product.
 template <class Body>
 void for_each_part(Backend& backend, const Pass& pass, PackedWeight ExpertWeights::* weight,
                    Body&& body) {
@@ -43,16 +57,18 @@ void for_each_part(Backend& backend, const Pass& pass, PackedWeight ExpertWeight
   const int parts = (any.panels() + width - 1) / width;
   run_neighbours(backend.workers(), pass.num_experts * parts, [&](int task, int worker) {
     const int expert = pass.experts[task / parts], panel = task % parts * width;
-    body(expert, ProductRows::Part{.row = pass.first_row(expert),
-                                   .rows = pass.num_rows(expert),
-                                   .panel = panel,
-                                   .panels = std::min(width, any.panels() - panel),
-                                   .worker = worker});
+    for (int run = 0; run < pass.num_runs; ++run)
+      if (const int rows = pass.num_rows(expert, run); rows > 0)
+        body(expert, ProductRows::Part{.row = pass.first_row(expert, run),
+                                       .rows = rows,
+                                       .panel = panel,
+                                       .panels = std::min(width, any.panels() - panel),
+                                       .worker = worker});
   });
 }
 
 template <class T>
-void run_gate_up(Backend& backend, const Pass& pass) {
+void multiply_gate_up(Backend& backend, const Pass& pass) {
   const ExpertsCall& call = pass.call;
   const ActivationKernels<T>& rows_of = backend.rows().of<T>();
   const auto middle_of = [&](const float* gate, const float* up, T* to) {
@@ -77,7 +93,7 @@ void run_gate_up(Backend& backend, const Pass& pass) {
 }
 
 template <class T, class Out>
-void run_down(Backend& backend, const Pass& pass) {
+void multiply_down(Backend& backend, const Pass& pass) {
   const ExpertsCall& call = pass.call;
   const auto round = backend.rows().of<Out>().round;
   const View<Out> y = call.y.as<Out>();
@@ -106,7 +122,7 @@ bool alike(const PackedWeight& a, const PackedWeight& b) {
 void check_shapes(const ExpertsCall& call) {
   const int64_t middle_cols = round_up(call.intermediate, kBlockK);
   HOCKET_CHECK(std::ssize(call.experts) <= kMaxExperts);
-  HOCKET_CHECK(std::ssize(call.offsets) == std::ssize(call.experts) + 1);
+  HOCKET_CHECK(call.offsets.size() % (call.experts.size() + 1) == 0);
   HOCKET_CHECK(call.offsets.front() >= 0);
   HOCKET_CHECK(call.offsets.back() <= call.x.rows);
   HOCKET_CHECK(call.y.rows >= call.offsets.back());
@@ -126,9 +142,9 @@ void check_shapes(const ExpertsCall& call) {
   }
 }
 
-}  // namespace
+enum class Products : uint8_t { gate_up, down, both };
 
-void run_experts(Backend& backend, const ExpertsCall& call) {
+void run(Backend& backend, const ExpertsCall& call, Products products) {
   check_shapes(call);
   if (call.experts.empty()) return;
   const int begin = call.offsets.front(), end = call.offsets.back();
@@ -138,12 +154,27 @@ void run_experts(Backend& backend, const ExpertsCall& call) {
   for (int row = begin; row < end;) {
     const Pass pass(call, row, row + std::min(most, end - row));
     with_dtype(call.x.dtype, [&](auto t) {
-      run_gate_up<decltype(t)>(backend, pass);
-      with_dtype(call.y.dtype,
-                 [&](auto out) { run_down<decltype(t), decltype(out)>(backend, pass); });
+      using T = decltype(t);
+      if (products != Products::down) multiply_gate_up<T>(backend, pass);
+      if (products == Products::gate_up) return;
+      with_dtype(call.y.dtype, [&](auto out) { multiply_down<T, decltype(out)>(backend, pass); });
     });
     row = pass.end;
   }
+}
+
+}  // namespace
+
+void run_experts(Backend& backend, const ExpertsCall& call) {
+  run(backend, call, Products::both);
+}
+
+void run_gate_up(Backend& backend, const ExpertsCall& call) {
+  run(backend, call, Products::gate_up);
+}
+
+void run_down(Backend& backend, const ExpertsCall& call) {
+  run(backend, call, Products::down);
 }
 
 }  // namespace hocket

@@ -21,8 +21,9 @@ struct ExpertWeights {
   PackedWeight down;     // n = hidden, k = intermediate
 };
 
-// Shapes: x [rows, hidden]; offsets [num_experts + 1]: rows [offsets[e], offsets[e + 1]) belong to
-// expert e, perhaps none; middle [>= rows, intermediate] scratch of the activation type; y [rows,
+// Shapes: x [rows, hidden]; offsets [runs][num_experts + 1], mostly one run: in each run the rows
+// [offsets[e], offsets[e + 1]) belong to expert e, perhaps none, and a run begins where the one
+// before it ends; middle [>= rows, intermediate] scratch of the activation type; y [rows,
 // hidden] of the activation type (each row rounded) or fp32.   Errors: none; shapes are checked.
 // Thread: engine; workers take (expert, panels).   Bits: equal in every body.
 struct ExpertsCall {
@@ -35,5 +36,9 @@ struct ExpertsCall {
   Activation activation = {};
 };
 void run_experts(Backend& backend, const ExpertsCall& call);
+// The two products of run_experts() by themselves: gate, up and activation to `middle`, and down
+// from there to y. Rows may be computed first by the one, then in several calls by the other.
+void run_gate_up(Backend& backend, const ExpertsCall& call);
+void run_down(Backend& backend, const ExpertsCall& call);
 
 }  // namespace hocket

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -283,10 +284,12 @@ TEST_F(RowKernelsTest, CombineAddsTreesOfSlots) {
         std::ranges::transform(row(cols), r.begin(), [](float v) { return from_float<T>(v); });
         y.push_back(r.data());
       }
-      const auto weights = row(6), residual = row(cols), shared = row(cols);
+      auto weights = row(6);
+      const auto residual = row(cols), shared = row(cols);
       // Leaves of 2, 1, 2 and 1 slots: the sum of the first two waits for that of the last two.
       const uint8_t ends[] = {0, 1, 2, 0, 1, 3};
-      for (const float* added : {static_cast<const float*>(nullptr), shared.data()}) {
+      for (const float* added :
+           {static_cast<const float*>(nullptr), shared.data(), shared.data()}) {
         expect_same<float>(cols, [&](const RowKernels& k, float* out) {
           std::copy(residual.begin(), residual.end(), out);
           k.of<T>().combine({.y = y.data(),
@@ -297,6 +300,11 @@ TEST_F(RowKernelsTest, CombineAddsTreesOfSlots) {
                              .shared = added,
                              .residual = out});
         });
+        // From here on sums are NaN: first by numbers, then in all columns by a weight whose NaN
+        // has a lower half that would carry if it were rounded.
+        rows[2][cols / 2] = from_float<T>(math::kInfinity);
+        rows[4][0] = from_float<T>(std::nanf(""));
+        if (added != nullptr) weights[3] = std::bit_cast<float>(0x7fffffffu);
       }
     };
     both(Bf16{});

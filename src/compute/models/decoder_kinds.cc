@@ -37,23 +37,32 @@ void attend(Attending attending, LayerKind& kind) {
 void compute_arrived(const LayerCall& c) {
   const ExpertRows rows = c.half.state.arrived.take();
   const int intermediate = c.model.moe.intermediate_size;
-  run_experts(
-      c.backend,
-      {.x = rows.x,
-       .offsets = rows.offsets,
-       .experts = std::span(c.weights.experts).subspan(rows.first_expert, rows.offsets.size() - 1),
-       .intermediate = intermediate,
-       .middle = c.work.middle_rows(0, rows.x.rows, intermediate),
-       .y = rows.y,
-       .activation = c.model.moe.activation_in(c.layer)});
+  ExpertsCall call = {
+      .x = rows.x,
+      .offsets = rows.offsets,
+      .experts = std::span(c.weights.experts).subspan(rows.first_expert, rows.offsets.size() - 1),
+      .intermediate = intermediate,
+      .middle = c.work.middle_rows(0, rows.x.rows, intermediate),
+      .y = rows.y,
+      .activation = c.model.moe.activation_in(c.layer)};
+  if (rows.ahead.empty() && !rows.is_ahead) {
+    run_experts(c.backend, call);
+  } else {
+    if (!rows.is_ahead) {
+      call.offsets = rows.ahead;
+      run_gate_up(c.backend, call);
+      call.offsets = rows.offsets;
+    }
+    run_down(c.backend, call);
+  }
   c.half.state.computed.set(rows);
 }
 
-// Runs the routed experts. If rows travel in parts, each part is sent back before the next is
-// waited for.
+// Runs the routed experts. If rows travel in parts or waves, each is sent back before the next is
+// computed.
 void run_chosen_experts(const LayerCall& c) {
   compute_arrived(c);
-  while (c.dispatcher.more_parts(c.half)) {
+  while (c.dispatcher.more_waves(c.half)) {
     c.dispatcher.combine_start(c.exchange_site(), c.half);
     c.dispatcher.dispatch_wait(c.exchange_site(), c.half);
     compute_arrived(c);

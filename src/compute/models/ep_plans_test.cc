@@ -8,6 +8,7 @@
 #include "base/count_allocations.h"
 #include "compute/models/ep_ranks_testing.h"
 #include "compute/overlap/testing.h"
+#include "compute/overlap/tuning.h"
 
 namespace hocket::testing {
 namespace {
@@ -32,7 +33,8 @@ struct RandomPlans {
       }
       step_plan.order = &orders.back();
       step_plan.mode = random() % 2 == 0 ? ExchangeMode::counted : ExchangeMode::slotted;
-      step_plan.parts = 1 << random() % 3;
+      const Grain& grain = kTuning.grains[random() % kTuning.grains.size()];
+      step_plan.parts = grain.parts, step_plan.waves = grain.waves;
       for (int& cut : cuts.emplace_back()) cut = static_cast<int>(random() % 1000);
     }
   }
@@ -157,11 +159,13 @@ std::vector<std::string> after(const std::function<void(LoopbackHub&)>& breaking
 
 void expect_all_named(const std::function<void(LoopbackHub&)>& breaking, Duration stall_timeout,
                       Duration most) {
-  for (const int parts : {1, 4})
+  for (const Grain& grain : {Grain{}, Grain{4, 1}, Grain{1, 4}, Grain{2, 2}})
     for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
       Duration took{};
-      const StepPlan step_plan = {
-          .mode = mode, .order = &order_named("four-phase"), .parts = parts};
+      const StepPlan step_plan = {.mode = mode,
+                                  .order = &order_named("four-phase"),
+                                  .parts = grain.parts,
+                                  .waves = grain.waves};
       const auto said = after(breaking, stall_timeout, step_plan, took);
       for (const int rank : {0, 1, 3})
         EXPECT_NE(said[rank].find("rank 2"), std::string::npos) << rank << ": " << said[rank];
@@ -188,9 +192,10 @@ void expect_no_allocations(const ModelCase& model) {
     std::barrier together(kRanks);
     int64_t made = -1;
     ranks.run(hub, [&](const Player& player, int rank) {
-      const std::array<StepPlan, 3> step_plans = {
+      const std::array<StepPlan, 4> step_plans = {
           {{.mode = mode, .order = &order_named("four-phase"), .parts = 4},
            {.mode = mode, .order = &order_named("single-batch-combine"), .parts = 2},
+           {.mode = mode, .order = &order_named("serial"), .parts = 2, .waves = 4},
            {.mode = mode, .order = &order_named("sglang-decode")}}};
       for (int step = 0; step < 2; ++step)
         EXPECT_TRUE(player.play(step, step_plans[0]).has_value());
@@ -198,7 +203,7 @@ void expect_no_allocations(const ModelCase& model) {
       const int64_t before = num_allocations;
       together.arrive_and_wait();
       for (int step = 2; step < std::ssize(Script::kSteps); ++step)
-        HOCKET_CHECK(player.play(step, step_plans[step % 3]).has_value());
+        HOCKET_CHECK(player.play(step, step_plans[step % 4]).has_value());
       together.arrive_and_wait();
       if (rank == 0) made = num_allocations - before;
       together.arrive_and_wait();

@@ -3,6 +3,7 @@
 // rank that holds all experts and has as many combine groups.
 #include "compute/models/ep_ranks_testing.h"
 #include "compute/overlap/testing.h"
+#include "compute/overlap/tuning.h"
 
 namespace hocket::testing {
 namespace {
@@ -27,18 +28,21 @@ class SameBits {
   SameBits(const ModelCase& model, int num_ranks, LoopbackHub::Time time, const LinkModel& links)
       : model_(model), num_ranks_(num_ranks), time_(time), links_(links) {}
 
-  void expect(int groups, Travel travel, const Order& order, int parts) {
+  void expect(int groups, Travel travel, const Order& order, const Grain& grain) {
     Script::Bits& want = want_[groups];
     if (want[0].empty()) want = on_one_rank(model_, groups);
     Ranks ranks(model_, num_ranks_, groups);
     if (travel == Travel::by_step) ranks.max_slotted_rows = Script::kSequences;
     LoopbackHub hub(num_ranks_, links_, time_);
     const auto step_plan = [&](int step, const Player&, int) {
-      return StepPlan{.mode = mode_of(travel, step), .order = &order, .parts = parts};
+      return StepPlan{.mode = mode_of(travel, step),
+                      .order = &order,
+                      .parts = grain.parts,
+                      .waves = grain.waves};
     };
     EXPECT_EQ(on_ranks_together(ranks, hub, step_plan), want)
-        << num_ranks_ << " ranks, " << groups << " groups, " << order.name << ", " << parts
-        << " parts, travel " << static_cast<int>(travel);
+        << num_ranks_ << " ranks, " << groups << " groups, " << order.name << ", " << grain.parts
+        << " parts, " << grain.waves << " waves, travel " << static_cast<int>(travel);
   }
 
  private:
@@ -49,18 +53,22 @@ class SameBits {
   std::map<int, Script::Bits> want_;
 };
 
+const Grain& grain_at(int i) {
+  return kTuning.grains[static_cast<size_t>(i) % kTuning.grains.size()];
+}
+
 class ExpertParallel : public ::testing::TestWithParam<ModelCase> {
  protected:
-  // Plays every named order. Travels, parts and numbers of groups are combined with the orders in
+  // Plays every named order. Travels, grains and numbers of groups are combined with the orders in
   // pairs, not all with all.
   void expect_same(int num_ranks, LoopbackHub::Time time, const LinkModel& links) {
     const int experts = config_of(GetParam()).moe.num_experts;
     SameBits same(GetParam(), num_ranks, time, links);
     const OrderTable& orders = OrderTable::builtin();
     for (int i = 0; i < orders.size() && !HasFailure(); ++i) {
-      same.expect(4, static_cast<Travel>(i % kTravels), orders.at(i), 1 << i / 3 % 3);
+      same.expect(4, static_cast<Travel>(i % kTravels), orders.at(i), grain_at(i));
       same.expect(experts, static_cast<Travel>((i + 1) % kTravels), orders.at(i),
-                  1 << (i + i / 3) % 3);
+                  grain_at(3 * i + 1));
     }
   }
 };
@@ -103,14 +111,16 @@ INSTANTIATE_TEST_SUITE_P(
         ModelCase{"deepseek_v3_fp32_int8", "tests/golden/deepseek_v3", DType::f32, true}),
     [](const auto& param) { return std::string(param.param.name); });
 
-// All orders, travels and numbers of parts are combined.
-TEST(ExpertParallelPlans, EveryOrderWithAnyTravelAndParts) {
+// All orders, travels and grains are combined. A single rank plays every plan in one message.
+TEST(ExpertParallelPlans, EveryOrderWithAnyTravelPartsAndWaves) {
   const OrderTable& orders = OrderTable::builtin();
   for (const int num_ranks : {1, 2, 4}) {
     SameBits same(kQwen, num_ranks, LoopbackHub::Time::real, {});
     for (int i = 0; i < orders.size() && !HasFailure(); ++i)
       for (const Travel travel : {Travel::counted, Travel::slotted, Travel::by_step})
-        for (const int parts : {1, 2, 4}) same.expect(4, travel, orders.at(i), parts);
+        for (const Grain& grain :
+             std::span(kTuning.grains).first(num_ranks == 1 ? 1 : kTuning.grains.size()))
+          same.expect(4, travel, orders.at(i), grain);
   }
 }
 
@@ -123,9 +133,9 @@ TEST(ExpertParallelRanks, AnyNumberOfThem) {
     for (const int num_ranks : {3, 5, 8}) {
       SameBits same(model, num_ranks, LoopbackHub::Time::real, {});
       for (const int groups : {8, config_of(model).moe.num_experts})
-        for (const int parts : {1, 2})
+        for (const Grain& grain : {Grain{}, Grain{2, 1}, Grain{1, 2}, Grain{2, 4}})
           for (const Travel travel : {Travel::counted, Travel::slotted, Travel::by_step})
-            same.expect(groups, travel, order, parts);
+            same.expect(groups, travel, order, grain);
     }
 }
 

@@ -169,7 +169,7 @@ inline std::optional<StatePool> RankMachine::make_states(const ModelConfig& mode
 struct StepPlan {
   ExchangeMode mode = ExchangeMode::counted;
   const Order* order = &serial_order();
-  int parts = 1;
+  int parts = 1, waves = 1;
   int first_rows = -1;  // rows of the first of two halves here; -1: as split_for() says
 };
 
@@ -199,7 +199,10 @@ struct Player {
          .order = *how.order,
          .halves = std::span(machine.halves).first(how.order->num_halves),
          .split = how.first_rows < 0 ? split_for(machine.batch, {}) : SplitRule{how.first_rows},
-         .id = {.step = static_cast<uint64_t>(step), .mode = how.mode, .parts = how.parts},
+         .id = {.step = static_cast<uint64_t>(step),
+                .mode = how.mode,
+                .parts = how.parts,
+                .waves = how.waves},
          .probe = probe});
   }
   // Adds the results of the step that was just played.

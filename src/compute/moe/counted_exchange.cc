@@ -13,8 +13,7 @@ RowExchange::Range CountedExchange::experts_of(int rank, int /*part*/) const {
 
 // Returns the rows of a part, as places in the half.
 RowExchange::Range CountedExchange::rows_of(const Part& part) const {
-  const auto cut = [&](int64_t p) { return static_cast<int>(p * part.half.rows.count / parts_); };
-  return {cut(part.index), cut(part.index + 1) - cut(part.index)};
+  return cut({0, part.half.rows.count}, part.index, grain_.parts);
 }
 
 // Returns where the rows of a part begin in the lists of leaving rows.
@@ -90,47 +89,62 @@ void CountedExchange::list_leaving(const Part& part, const MatrixView& normed) {
   move_back(offsets);
 }
 
-// Lists for every arrived row, source by source, its slots here and where their expert rows are
-// placed. The lists are kept until the sums are made; the messages are not.
+void CountedExchange::count_by_wave(std::span<const ArrivedRows> arrived, int experts,
+                                    std::span<int32_t> segments) const {
+  for (int peer = 0; peer < std::ssize(arrived); ++peer)
+    for (int wave = 0; wave < grain_.waves; ++wave) {
+      const Range rows = cut({0, arrived[peer].num_rows}, wave, grain_.waves);
+      for (int64_t i = rows.begin; i < rows.end(); ++i)
+        for (const int32_t id : std::span(arrived[peer].ids.row(i), config_.top_k))
+          if (id >= 0) ++segments[(wave * experts + id) * config_.num_ranks + peer];
+    }
+}
+
+// Lists for every arrived row, wave by wave and source by source, its slots here and where their
+// expert rows are placed. The lists are kept until the sums are made; the messages are not.
 void CountedExchange::list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
                                    std::span<int32_t> segments) {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const int half = part.half.index, top_k = config_.top_k;
-  Range& all = arrived_[half];
-  all.count = 0;
-  for (const ArrivedRows& rows : arrived) all.count += rows.num_rows;
-  all.begin = ExchangeBuffers::region_begin(half, lists.shape.arriving_rows(), 0, all.count);
-  std::vector<int32_t>& first = returned_of(part).first;
+  const int experts = experts_of(config_.rank, part.index).count;
   const std::span<const int32_t> nodes = config_.nodes.nodes_on(config_.rank);
-  int64_t row = all.begin;
+  int64_t num_rows = 0;
+  for (const ArrivedRows& rows : arrived) num_rows += rows.num_rows;
+  int64_t row = ExchangeBuffers::region_begin(half, lists.shape.arriving_rows(), 0, num_rows);
   int32_t sum = 0;
-  for (int peer = 0; peer < config_.num_ranks; ++peer) {
-    const ArrivedRows& rows = arrived[peer];
-    first[peer] = sum;
-    for (int64_t i = 0; i < rows.num_rows; ++i, ++row) {
-      const int32_t* const ids = rows.ids.row(i);
-      std::copy_n(ids, top_k, lists.ids.row(row));
-      std::copy_n(rows.weights.row(i), top_k, lists.weights.row(row));
-      lists.first_sum[row] = sum;
-      for (int s = 0; s < top_k; ++s) {
-        lists.position.row(row)[s] = -1;
-        if (ids[s] < 0) continue;
-        const int32_t place = segments[ids[s] * config_.num_ranks + peer]++;
-        lists.position.row(row)[s] = place;
-        lists.sources[place] = rows.row(i);
-        const auto same_node = [&](int32_t id) { return id >= 0 && nodes[id] == nodes[ids[s]]; };
-        sum += std::any_of(ids, ids + s, same_node) ? 0 : 1;
+  for (int wave = 0; wave < grain_.waves; ++wave) {
+    std::vector<int32_t>& first = returned_of({part.site, part.half, part.index, wave}).first;
+    const int64_t begin = row;
+    for (int peer = 0; peer < config_.num_ranks; ++peer) {
+      const ArrivedRows& rows = arrived[peer];
+      const Range here = cut({0, rows.num_rows}, wave, grain_.waves);
+      first[peer] = sum;
+      for (int64_t i = here.begin; i < here.end(); ++i, ++row) {
+        const int32_t* const ids = rows.ids.row(i);
+        std::copy_n(ids, top_k, lists.ids.row(row));
+        std::copy_n(rows.weights.row(i), top_k, lists.weights.row(row));
+        lists.first_sum[row] = sum;
+        for (int s = 0; s < top_k; ++s) {
+          lists.position.row(row)[s] = -1;
+          if (ids[s] < 0) continue;
+          const int32_t place = segments[(wave * experts + ids[s]) * config_.num_ranks + peer]++;
+          lists.position.row(row)[s] = place;
+          lists.sources[place] = rows.row(i);
+          const auto same_node = [&](int32_t id) { return id >= 0 && nodes[id] == nodes[ids[s]]; };
+          sum += std::any_of(ids, ids + s, same_node) ? 0 : 1;
+        }
       }
     }
+    first[config_.num_ranks] = sum;
+    arrived_[half][wave] = {begin, static_cast<int>(row - begin)};
   }
-  first[config_.num_ranks] = sum;
   move_back(segments);
 }
 
 // Writes one row for each node of each row that came; list_arrived() has counted them.
 void CountedExchange::write_results(const Part& part, const ExpertRows& rows, Returned&) {
   const ExchangeBuffers& lists = part.site.work.exchange;
-  const auto [begin, count] = arrived_[part.half.index];
+  const auto [begin, count] = arrived_[part.half.index][part.wave];
   combine_partly(part.site.backend, {.y = rows.y,
                                      .ids = lists.ids.slice_rows(begin, count),
                                      .position = lists.position.slice_rows(begin, count),
@@ -142,15 +156,22 @@ void CountedExchange::write_results(const Part& part, const ExpertRows& rows, Re
 }
 
 // Numbers the sums of a part's rows as the ranks send them: token by token, nodes ascending. Sets
-// work.expert_position (-1 for all slots of a node but one):
+// work.expert_position (-1 for all slots of a node but one; else number * kMaxParts + wave):
 //
 //   token   experts (node)      sums from the rank of nodes 0 and 2, of node 3
 //   t0      7 (3), 1 (0), 0(0)  0: t0 node 0                         0: t0 node 3
 //   t1      4 (2), 1 (0), 6(3)  1: t1 node 0, 2: t1 node 2           1: t1 node 3
-void CountedExchange::expect_results(const Part& part, const Routing& routing,
-                                     std::span<int> counts) {
+void CountedExchange::number_results(const Part& part, const Routing& routing) {
   const Range rows = rows_of(part);
-  std::ranges::fill(counts, 0);
+  auto& expected = expected_[part.half.index];
+  const auto count_of = [&](int rank, int wave) -> int& {
+    return expected[back_message({part.site, part.half, part.index, wave})][rank];
+  };
+  std::array<int, kMostExpertRanks> row_number, wave_of;  // the last row sent to each rank
+  for (int rank = 0; rank < config_.num_ranks; ++rank) {
+    row_number[rank] = -1, wave_of[rank] = 0;
+    for (int wave = 0; wave < grain_.waves; ++wave) count_of(rank, wave) = 0;
+  }
   for (int64_t t = rows.begin; t < rows.end(); ++t) {
     const int32_t* const ids = routing.ids.row(t);
     int32_t* const place = part.site.work.expert_position.row(part.half.rows.begin + t);
@@ -167,19 +188,50 @@ void CountedExchange::expect_results(const Part& part, const Routing& routing,
       *at = s;
       ++num_nodes;
     }
-    for (const int slot : std::span(slots.data(), num_nodes))
-      place[slot] = counts[config_.placement.rank_of(ids[slot])]++;
+    std::array<bool, kMostExpertRanks> is_met;
+    std::fill_n(is_met.begin(), config_.num_ranks, false);
+    for (const int slot : std::span(slots.data(), num_nodes)) {
+      const int rank = config_.placement.rank_of(ids[slot]);
+      int& wave = wave_of[rank];
+      if (!std::exchange(is_met[rank], true)) {
+        ++row_number[rank];
+        const Range sent = leaving(part, rank);
+        while (row_number[rank] >= cut({0, sent.count}, wave, grain_.waves).end()) ++wave;
+      }
+      place[slot] = count_of(rank, wave)++ * kMaxParts + wave;
+    }
   }
+}
+
+void CountedExchange::begin_layer(const Half& half) {
+  RowExchange::begin_layer(half);
+  numbered_[half.index] = 0;
+}
+
+void CountedExchange::expect_results(const Part& part, const Routing& routing,
+                                     std::span<int> counts) {
+  const uint32_t bit = 1u << part.index;
+  if ((std::exchange(numbered_[part.half.index], numbered_[part.half.index] | bit) & bit) == 0)
+    number_results(part, routing);
+  std::copy_n(expected_[part.half.index][back_message(part)].begin(), counts.size(),
+              counts.begin());
 }
 
 // The experts' ranks have weighted the rows. One slot of a node has the node's sum, its other slots
 // none.
 void CountedExchange::add_up(const Part& part, const Sum& sum) {
-  const Range rows = rows_of(part);
-  const int first_message = part.index * config_.num_ranks;
-  find_results(part, rows, sum,
-               [&](int id) { return first_message + config_.placement.rank_of(id); });
-  add_found(part, rows, sum, {});
+  const int32_t waves = grain_.waves;
+  const auto add = [&](const Part& of) {
+    const Range rows = rows_of(of);
+    find_results(of, rows, sum, [&](int id, int32_t position) {
+      const int64_t back = position % kMaxParts * grain_.parts + of.index;
+      return Place{.message = back * config_.num_ranks + config_.placement.rank_of(id),
+                   .row = position < 0 ? -1 : position / kMaxParts};
+    });
+    add_found(of, rows, sum, {});
+  };
+  if (waves == 1) return add(part);
+  for (int index = 0; index < grain_.parts; ++index) add({part.site, part.half, index});
 }
 
 }  // namespace hocket

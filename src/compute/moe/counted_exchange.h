@@ -1,7 +1,8 @@
 // The exchange of prefill: each row travels once to every rank that holds one of its experts, and
 // one sum for each node of the tree of combine groups that is whole there comes back, mostly one a
-// rank (combine_nodes.h). Parts are shares of the rows. The way of row t3 of rank 1, with 4 experts
-// a rank and 2 in a combine group; a sum is rounded wherever it closes a bracket:
+// rank (combine_nodes.h). Parts are shares of the rows, and so are waves: of those that came from
+// each rank. The way of row t3 of rank 1, with 4 experts a rank and 2 in a combine group; a sum is
+// rounded wherever it closes a bracket:
 //
 //   chosen              experts 8 2 3 0, weights a b c d            8 is expert 0 of rank 2
 //   to rank 0, once     ids -1 2 3 0,  weights 0 b c d, row t3      at its experts: y2, y3, y0
@@ -21,16 +22,21 @@ class CountedExchange final : public RowExchange {
  public:
   explicit CountedExchange(const Config& config) : RowExchange(config, ExchangeMode::counted) {}
 
+  void begin_layer(const Half& half) override;
   int most_rows(int) const override { return config_.limits.max_rows; }
   void list_leaving(const Part& part, const MatrixView& normed) override;
   void expect_results(const Part& part, const Routing& routing, std::span<int> counts) override;
-  bool adds_up(int) const override { return true; }
+  // A part has all slots of its rows, but a wave of it may have some.
+  bool adds_up(int num_pending) const override { return grain_.waves == 1 || num_pending == 0; }
   void add_up(const Part& part, const Sum& sum) override;
 
  private:
   Range experts_of(int rank, int part) const override;
+  bool waves_have_rows() const override { return true; }
   Range leaving(const Part& part, int rank) const override;
   SlotLists slots_of(const WorkBuffers& work, const Range& rows) const override;
+  void count_by_wave(std::span<const ArrivedRows> arrived, int experts,
+                     std::span<int32_t> segments) const override;
   void list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
                     std::span<int32_t> segments) override;
   void write_results(const Part& part, const ExpertRows& rows, Returned& returned) override;
@@ -39,8 +45,14 @@ class CountedExchange final : public RowExchange {
   int64_t first_sent(const Part& part) const;
   std::span<int32_t> offsets_of(const Part& part) const;
 
-  // The rows that arrived in a half's last part, as places in the lists of arrived rows.
-  std::array<Range, kMaxHalves> arrived_;
+  void number_results(const Part& part, const Routing& routing);
+
+  // The rows that arrived in a half's last part, by wave, as places in the lists of arrived rows.
+  std::array<std::array<Range, kMaxParts>, kMaxHalves> arrived_;
+  // The results that come back: [halves][messages][ranks].
+  std::array<std::array<std::array<int, kMostExpertRanks>, kMaxParts>, kMaxHalves> expected_{};
+  // The parts of a half whose results are numbered, a bit for each.
+  std::array<uint32_t, kMaxHalves> numbered_{};
 };
 
 }  // namespace hocket

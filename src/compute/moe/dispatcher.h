@@ -8,7 +8,8 @@
 //   combine_wait     takes combining, routing and shared_y, if it is set; adds to work.results
 //
 // If rows travel in parts, each dispatch_wait returns one part and each combine_start sends one
-// back. The first dispatch_wait takes `dispatched`, the last combine_start sets `combining`.
+// back; with waves, one wave of a part. The first dispatch_wait takes `dispatched`, the last
+// combine_start sets `combining`.
 // Thread: engine; workers move the rows. Allocates nothing after construction.
 #pragma once
 
@@ -31,11 +32,12 @@ enum class ExchangeMode : uint8_t { counted, slotted };
 struct PassId {
   uint64_t step = 0;
   ExchangeMode mode = ExchangeMode::counted;
-  // The number of messages that the rows of a half travel in: 1, 2 or 4, at most
-  // ExchangeLimits::max_parts; 1 where nothing travels. Counted, a part has a portion of the half's
-  // rows; slotted, a portion of each rank's experts. Each part is computed when it is here, in any
-  // sequence, and sent back when it is done. The number of parts changes no bit.
-  int parts = 1;
+  // The rows of a half leave in so many parts, and each part comes back in so many waves: powers of
+  // two, together at most ExchangeLimits::max_parts; 1 where nothing travels. Counted, a part or
+  // wave has a portion of the half's rows; slotted, a portion of each rank's experts. Each part is
+  // computed when it is here, in any sequence, wave by wave, and each wave is sent back when it is
+  // done. Parts and waves change no bit.
+  int parts = 1, waves = 1;
   // Added to the numbers of layers in the stamps of exchanges; passes of modules for multi-token
   // prediction have numbers of their own.
   int first_layer = 0;
@@ -58,13 +60,14 @@ class Dispatcher {
   virtual void begin_pass(const PassId& pass, int num_rows) = 0;
 
   virtual void dispatch_start(const ExchangeSite& site, Half& half) = 0;
-  // With parts, waits for the first part that is here among those not yet returned.
+  // Returns the next wave of the part in hand, if there is one. Else waits for the first part that
+  // is here among those not yet returned.
   virtual void dispatch_wait(const ExchangeSite& site, Half& half) = 0;
   // Returns true if another dispatch_wait of this half is due in this layer. The combine_start of
-  // the part that was computed comes before it.
-  virtual bool more_parts(const Half& half) const = 0;
+  // the wave that was computed comes before it.
+  virtual bool more_waves(const Half& half) const = 0;
   virtual void combine_start(const ExchangeSite& site, Half& half) = 0;
-  // Waits for all parts.
+  // Waits for all waves of all parts.
   virtual void combine_wait(const ExchangeSite& site, Half& half) = 0;
 
   // Drives transfers without waiting; called between operations.

@@ -104,15 +104,16 @@ ExpertParallelDispatcher::ExpertParallelDispatcher(RowExchange::Config config, A
 
 void ExpertParallelDispatcher::begin_pass(const PassId& pass, int num_rows) {
   pass_ = pass;
-  pass_.parts =
-      config_.num_ranks == 1 ? 1 : std::min(pass.parts, config_.limits.exchange.max_parts);
-  HOCKET_CHECK(is_number_of_parts(pass_.parts));
+  const int most = config_.num_ranks == 1 ? 1 : config_.limits.exchange.max_parts;
+  HOCKET_CHECK((is_number_of_parts(pass.parts) && is_number_of_parts(pass.waves)));
+  pass_.parts = std::min(pass.parts, most);
+  pass_.waves = std::min(pass.waves, most / pass_.parts);
   if (pass.mode == ExchangeMode::counted)
     rows_ = &counted_;
   else
     rows_ = &slotted_;
   HOCKET_CHECK(num_rows <= rows_->most_rows(1));
-  rows_->begin_pass(pass_.parts);
+  rows_->begin_pass(grain());
   for (HalfState& state : halves_) std::ranges::fill(state.rows_from, 0);
 }
 
@@ -122,14 +123,14 @@ bool ExpertParallelDispatcher::keep(Result<void> result) {
   return !error_;
 }
 
-void ExpertParallelDispatcher::all_due(const Half& half) {
+void ExpertParallelDispatcher::all_due(const Half& half, int num_messages) {
   HalfState& state = halves_[half.index];
-  state.num_pending = pass_.parts;
-  for (int part = 0; part < pass_.parts; ++part) state.pending[part] = lane_of(half.index, part);
+  state.num_pending = num_messages;
+  for (int i = 0; i < num_messages; ++i) state.pending[i] = lane_of(half.index, i);
 }
 
-// Waits for the first of the pending parts to arrive and removes it from them. Returns its lane; -1
-// after an error.
+// Waits for the first of the pending messages to arrive and removes it from them. Returns its lane;
+// -1 after an error.
 int ExpertParallelDispatcher::take_first(HalfState& state, MessageKind kind, int layer) {
   if (error_) return -1;
   const Stamp stamp = stamp_of(layer);
@@ -163,7 +164,8 @@ void ExpertParallelDispatcher::send(const Part& part, MessageKind kind, MessageT
     if (peer != config_.rank) pieces[peer] = (rows_->*message_to)(part, peer);
     messages[peer] = pieces[peer];
   }
-  keep(exchange_.start(part.lane(), kind, stamp_of(part.site.layer),
+  const int message = kind == MessageKind::dispatch ? part.index : rows_->back_message(part);
+  keep(exchange_.start(lane_of(part.half.index, message), kind, stamp_of(part.site.layer),
                        std::span(messages.data(), config_.num_ranks)));
 }
 
@@ -171,7 +173,8 @@ void ExpertParallelDispatcher::dispatch_start(const ExchangeSite& site, Half& ha
   const MatrixView normed = half.state.normed.take();
   half.state.dispatched.set({});
   halves_[half.index].part = 0;
-  all_due(half);
+  halves_[half.index].wave = pass_.waves;
+  all_due(half, pass_.parts);
   if (error_) return;
   for (int index = 0; index < pass_.parts; ++index) {
     const Part part = {site, half, index};
@@ -181,8 +184,9 @@ void ExpertParallelDispatcher::dispatch_start(const ExchangeSite& site, Half& ha
   }
 }
 
-bool ExpertParallelDispatcher::more_parts(const Half& half) const {
-  return !error_ && halves_[half.index].num_pending > 0;
+bool ExpertParallelDispatcher::more_waves(const Half& half) const {
+  const HalfState& state = halves_[half.index];
+  return !error_ && (state.num_pending > 0 || state.wave + 1 < pass_.waves);
 }
 
 void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& half) {
@@ -192,6 +196,13 @@ void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& hal
     std::ranges::fill(state.rows_from, 0);
     rows_->begin_layer(half);
   }
+  if (state.wave + 1 < pass_.waves && !error_) {
+    ++state.wave;
+    exchange_.progress();  // the wave before travels while this one is computed
+    half.state.arrived.set(rows_->next_wave({site, half, state.part, state.wave}));
+    return;
+  }
+  state.wave = 0;
   const int lane = take_first(state, MessageKind::dispatch, site.layer);
   const bool here = lane >= 0;
   if (here) state.part = lane - lane_of(half.index, 0);
@@ -213,7 +224,8 @@ Result<void> ExpertParallelDispatcher::read_rows(const Part& part) {
       arrived_[peer] = rows_->own_rows(part);
     } else {
       HOCKET_TRY(arrived_[peer],
-                 read_dispatch(exchange_.from(part.lane(), MessageKind::dispatch, peer),
+                 read_dispatch(exchange_.from(lane_of(part.half.index, part.index),
+                                              MessageKind::dispatch, peer),
                                rows_->dispatch_format(config_.rank, part.index), peer));
     }
     state.rows_from[peer] += arrived_[peer].num_rows;
@@ -228,14 +240,14 @@ Result<void> ExpertParallelDispatcher::read_rows(const Part& part) {
 
 void ExpertParallelDispatcher::combine_start(const ExchangeSite& site, Half& half) {
   const ExpertRows rows = half.state.computed.take();
-  if (!more_parts(half)) half.state.combining.set(rows);
+  if (!more_waves(half)) half.state.combining.set(rows);
   if (error_) return;
-  const Part part = {site, half, halves_[half.index].part};
+  const Part part = {site, half, halves_[half.index].part, halves_[half.index].wave};
   rows_->make_results(part, rows);
   send(part, MessageKind::combine, &RowExchange::combine_to);
 }
 
-// Waits for all parts and adds their results to the residual as soon as they make whole sums.
+// Waits for all waves and adds their results to the residual as soon as they make whole sums.
 void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half) {
   half.state.combining.take();
   const Routing routing = half.state.routing.take();
@@ -245,11 +257,12 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
   std::array<int, kMaxParts> lanes{};  // their messages are still to be added up
   int num_lanes = 0;
   HalfState& state = halves_[half.index];
-  all_due(half);
+  all_due(half, grain().num_waves());
   while (state.num_pending > 0) {
     const int lane = take_first(state, MessageKind::combine, site.layer);
     if (lane < 0) return;
-    const Part part = {site, half, lane - lane_of(half.index, 0)};
+    const int message = lane - lane_of(half.index, 0);
+    const Part part = {site, half, message % pass_.parts, message / pass_.parts};
     if (!keep(read_results(part, routing, results))) return;
     lanes[num_lanes++] = lane;
     if (!rows_->adds_up(state.num_pending)) continue;
@@ -259,19 +272,20 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
   }
 }
 
-// Sets the begin of the results of a part from each rank, as in RowExchange::Sum. Errors: lost_rank
+// Sets the begin of the results of a wave from each rank, as in RowExchange::Sum. Errors: lost_rank
 // (a message cannot be read).
 Result<void> ExpertParallelDispatcher::read_results(const Part& part, const Routing& routing,
                                                     std::span<const std::byte*> results) {
   std::array<int, kMostExpertRanks> counts;
+  const int back = rows_->back_message(part), lane = lane_of(part.half.index, back);
   rows_->expect_results(part, routing, std::span(counts.data(), config_.num_ranks));
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
-    const std::byte*& first = results[part.index * config_.num_ranks + peer];
+    const std::byte*& first = results[back * config_.num_ranks + peer];
     if (peer == config_.rank) {
       first = rows_->own_results(part);
       continue;
     }
-    HOCKET_TRY(first, read_combine(exchange_.from(part.lane(), MessageKind::combine, peer),
+    HOCKET_TRY(first, read_combine(exchange_.from(lane, MessageKind::combine, peer),
                                    rows_->combine_format(), counts[peer], peer));
   }
   return {};

@@ -5,7 +5,8 @@
 // messages in the sequence of the operations, waits for parts as they come, and keeps the first
 // error.
 //
-// If rows travel in parts (PassId::parts), all this happens once for each part, on its own lane.
+// If rows travel in parts (PassId::parts), all this happens once for each part, on its own lane,
+// and the way back once for each of its waves.
 //
 // The sums equal those of one rank with as many combine groups. A group lies on one rank, which
 // adds its slots in the sequence of the token's list, and then the nodes of the tree of groups that
@@ -38,8 +39,8 @@ class ExpertParallelDispatcher final : public Dispatcher {
     // The limits of the WorkBuffers in use, with limits.exchange; the same on all ranks.
     WorkLimits limits;
   };
-  // Returns WorkLimits::exchange for this placement. max_slotted_rows <= max_rows; max_parts: 1, 2
-  // or 4.
+  // Returns WorkLimits::exchange for this placement. max_slotted_rows <= max_rows; max_parts: a
+  // power of two up to kMaxParts.
   static ExchangeLimits exchange_limits(const Placement& placement, int max_slotted_rows,
                                         int max_parts = kMaxParts);
   // Returns the least AllToAll::Options::most_bytes, for the lanes lane_of() of each half and part.
@@ -53,7 +54,7 @@ class ExpertParallelDispatcher final : public Dispatcher {
   void begin_pass(const PassId& pass, int num_rows) override;
   void dispatch_start(const ExchangeSite& site, Half& half) override;
   void dispatch_wait(const ExchangeSite& site, Half& half) override;
-  bool more_parts(const Half& half) const override;
+  bool more_waves(const Half& half) const override;
   void combine_start(const ExchangeSite& site, Half& half) override;
   void combine_wait(const ExchangeSite& site, Half& half) override;
   void progress() override;
@@ -66,9 +67,9 @@ class ExpertParallelDispatcher final : public Dispatcher {
   using MessageTo = Pieces (RowExchange::*)(const Part& part, int rank) const;
   // The state of a half between operations.
   struct HalfState {
-    std::array<int, kMaxParts> pending{};  // lanes whose part has not been waited for, ascending
+    std::array<int, kMaxParts> pending{};  // lanes whose message was not waited for, ascending
     int num_pending = 0;
-    int part = 0;                    // the part that was taken last
+    int part = 0, wave = 0;          // the part that was taken last, and its wave in hand
     std::vector<int32_t> rows_from;  // [ranks] rows that came from each, in all parts
   };
 
@@ -77,7 +78,8 @@ class ExpertParallelDispatcher final : public Dispatcher {
     return {pass_.step, static_cast<uint16_t>(pass_.first_layer + layer)};
   }
   bool keep(Result<void> result);
-  void all_due(const Half& half);
+  void all_due(const Half& half, int num_messages);
+  Grain grain() const { return {pass_.parts, pass_.waves}; }
   int take_first(HalfState& state, MessageKind kind, int layer);
   void send(const Part& part, MessageKind kind, MessageTo message_to);
   Result<void> read_rows(const Part& part);

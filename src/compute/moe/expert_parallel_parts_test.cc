@@ -47,7 +47,7 @@ TEST(ExpertParallelParts, AreComputedAsTheyComeAndSentBackAsTheyAreDone) {
     if (end.rank() > 0)
       return send_one_part_late(hub, *rank.exchange, end.rank() == 1 ? kLateness : Duration{});
     const TimePoint begin = hub.now();
-    rank.dispatcher->begin_pass({0, ExchangeMode::slotted, kParts}, kMaxRows);
+    rank.dispatcher->begin_pass({.mode = ExchangeMode::slotted, .parts = kParts}, kMaxRows);
     Half half = rank.start(0, 0, kMaxRows);
     std::vector<int> taken;
     std::vector<Duration> when, sent_back;
@@ -60,11 +60,39 @@ TEST(ExpertParallelParts, AreComputedAsTheyComeAndSentBackAsTheyAreDone) {
       rank.compute(half);
       const int lane = lane_of(0, part);
       sent_back.push_back(rank.exchange->times(lane, MessageKind::combine).posted - begin);
-    } while (rank.dispatcher->more_parts(half));
+    } while (rank.dispatcher->more_waves(half));
     EXPECT_EQ(taken, (std::vector{0, 2, 3, kLate}));
     EXPECT_EQ(when, (std::vector<Duration>{kLatency, kLatency + kComputing,
                                            kLatency + 2 * kComputing, kLateness + kLatency}));
     for (size_t i = 0; i < kParts; ++i) EXPECT_EQ(sent_back[i], when[i] + kComputing);
+  });
+}
+
+// Every rank computes a millisecond for each wave, and each wave leaves then; only the last one
+// still travels when all is computed.
+TEST(ExpertParallelParts, WavesAreSentBackWhileTheRestIsComputed) {
+  LoopbackHub hub(kRanks, {.latency = kLatency}, LoopbackHub::Time::virtual_time);
+  on_ranks(hub, kRanks, [&](Transport& end) {
+    ExpertRank rank(end, neighbours);
+    uint64_t step = 0;
+    for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
+      rank.dispatcher->begin_pass({.step = ++step, .mode = mode, .waves = kParts}, kMaxRows);
+      Half half = rank.start(0, 0, kMaxRows);
+      int num_waves = 0;
+      TimePoint here{};
+      do {
+        rank.dispatcher->dispatch_wait(rank.site(), half);
+        if (num_waves == 0) here = hub.now();
+        hub.spend(end.rank(), kComputing);
+        rank.compute(half);
+        const int lane = lane_of(0, num_waves++);
+        EXPECT_EQ(rank.exchange->times(lane, MessageKind::combine).posted - here,
+                  num_waves * kComputing);
+      } while (rank.dispatcher->more_waves(half));
+      EXPECT_EQ(num_waves, kParts);
+      rank.dispatcher->combine_wait(rank.site(), half);
+      EXPECT_EQ(hub.now() - here, kParts * kComputing + kLatency);
+    }
   });
 }
 
@@ -85,7 +113,7 @@ TEST(ExpertParallelParts, SlotsAreAsLongAsAPartCanBe) {
                  kCombine = static_cast<size_t>(MessageKind::combine);
   const ModelConfig model = one_moe_layer(32, 8, 2048);
   const Placement placement = *Placement::contiguous(32, 4);
-  const auto lanes = ExpertParallelDispatcher::most_bytes(options_of(model, placement, 4, 4));
+  const auto lanes = ExpertParallelDispatcher::most_bytes(options_of(model, placement, 4, 8));
   for (const int half : {0, 1})
     for (const size_t kind : {kDispatch, kCombine}) {
       const auto bytes = [&](int part) {
@@ -93,6 +121,7 @@ TEST(ExpertParallelParts, SlotsAreAsLongAsAPartCanBe) {
       };
       EXPECT_NEAR(bytes(1), bytes(0) / 2, 0.01 * bytes(0));
       for (const int part : {2, 3}) EXPECT_NEAR(bytes(part), bytes(0) / 4, 0.01 * bytes(0));
+      for (const int part : {4, 5, 6, 7}) EXPECT_NEAR(bytes(part), bytes(0) / 8, 0.01 * bytes(0));
     }
   // A row has as many sums on a rank as that has nodes of the tree, however many groups there are:
   // rank 1 of 3 has experts 10 11, 12 to 15, 16 to 19, and 20.
@@ -103,14 +132,14 @@ TEST(ExpertParallelParts, SlotsAreAsLongAsAPartCanBe) {
   EXPECT_NEAR(static_cast<double>(nodes[0][kCombine]), 4.0 * lanes[0][kCombine],
               0.01 * static_cast<double>(nodes[0][kCombine]));
   // A rank without parts has no lanes for them; the other memory hardly grows with parts.
-  const auto one = options_of(model, placement, 4, 1), four = options_of(model, placement, 4, 4);
+  const auto one = options_of(model, placement, 4, 1), eight = options_of(model, placement, 4, 8);
   const auto single = ExpertParallelDispatcher::most_bytes(one);
   for (size_t lane = 0; lane < kMaxLanes; ++lane)
     EXPECT_EQ(single[lane][kDispatch], lane % kMaxParts == 0 ? lanes[0][kDispatch] : 0);
   const auto memory = [&](const ExpertParallelDispatcher::Options& of) {
     return static_cast<double>(WorkBuffers::bytes_for(model, DType::bf16, of.limits));
   };
-  EXPECT_LT(memory(four), 1.01 * memory(one));
+  EXPECT_LT(memory(eight), 1.01 * memory(one));
 }
 
 }  // namespace

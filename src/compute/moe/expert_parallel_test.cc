@@ -100,12 +100,12 @@ void pass_there_and_back(Rank& rank, const Choice& choice, const Ranges& ranges,
   std::array<PartsSeen, 2> seen;
   const auto wait = [&](Half& half) {
     rank.dispatcher->dispatch_wait(rank.site(), half);
-    seen[half.index].note(rank, half, choice, ranges, id);
+    if (id.waves == 1) seen[half.index].note(rank, half, choice, ranges, id);
   };
   for (Half& half : halves) wait(half);
   for (Half& half : halves) {
     rank.compute(half);
-    while (rank.dispatcher->more_parts(half)) {
+    while (rank.dispatcher->more_waves(half)) {
       wait(half);
       rank.compute(half);
     }
@@ -113,7 +113,7 @@ void pass_there_and_back(Rank& rank, const Choice& choice, const Ranges& ranges,
   for (Half& half : halves) {
     rank.dispatcher->combine_wait(rank.site(), half);
     EXPECT_TRUE(half.state.empty());
-    EXPECT_TRUE(seen[half.index].all(id.parts));
+    EXPECT_TRUE(id.waves > 1 || seen[half.index].all(id.parts));
   }
   ASSERT_TRUE(rank.dispatcher->status().has_value()) << rank.dispatcher->status().error().message;
   for (int row = 0; row < rows; ++row)
@@ -136,8 +136,12 @@ void expect_there_and_back(const Choice& choice, ExchangeMode mode, Wire wire) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
   on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, choice, wire);
-    for (uint64_t step = 0; step < 6; ++step)
-      pass_there_and_back(rank, choice, full_ranges(), {step, mode, 1 << step % 3});
+    for (uint64_t step = 0; step < 9; ++step)
+      pass_there_and_back(rank, choice, full_ranges(),
+                          {.step = step,
+                           .mode = mode,
+                           .parts = 1 << step % 3,
+                           .waves = step < 3 ? 1 : 1 << (step % 2 + 1)});
   });
 }
 
@@ -152,7 +156,8 @@ TEST(ExpertParallelDispatch, AllRowsOfAllRanksMayComeToOne) {
       expect_there_and_back(all_to_first, mode, wire);
 }
 
-// Plays steps with any number of rows (also none), any experts, and modes and parts that change.
+// Plays steps with any number of rows (also none), any experts, and modes, parts and waves that
+// change.
 void expect_any_rows(Wire wire, const LinkModel& links, LoopbackHub::Time time) {
   LoopbackHub hub(kRanks, links, time);
   on_ranks(hub, kRanks, [&](Transport& end) {
@@ -174,9 +179,11 @@ void expect_any_rows(Wire wire, const LinkModel& links, LoopbackHub::Time time) 
         return std::array{experts[0], experts[1], experts[2]};
       };
       const bool slotted = random() % 2 == 0;
-      pass_there_and_back(
-          rank, choice, ranges,
-          {step, slotted ? ExchangeMode::slotted : ExchangeMode::counted, 1 << random() % 3});
+      PassId id = {.step = step,
+                   .mode = slotted ? ExchangeMode::slotted : ExchangeMode::counted,
+                   .parts = 1 << random() % 3};
+      if (step % 2 == 1) id.waves = std::min(1 << random() % 4, kMaxParts / id.parts);
+      pass_there_and_back(rank, choice, ranges, id);
     }
   });
 }
@@ -223,7 +230,7 @@ TEST(ExpertParallelDispatch, ARankOfAnotherFormatIsNamed) {
   std::barrier all_there(kRanks);
   on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, neighbours, end.rank() == 2 ? Wire::int8 : Wire::plain);
-    rank.dispatcher->begin_pass({0, ExchangeMode::slotted}, kMaxRows);
+    rank.dispatcher->begin_pass({.mode = ExchangeMode::slotted}, kMaxRows);
     Half half = rank.start(0, 0, kMaxRows);
     rank.dispatcher->dispatch_wait(rank.site(), half);
     const Result<void> seen = rank.dispatcher->status();
@@ -259,14 +266,14 @@ void expect_named(ExchangeMode mode, int parts) {
   on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, all_to_first);
     const bool lies = end.rank() == 2;
-    rank.dispatcher->begin_pass({0, mode, parts}, kMaxRows);
+    rank.dispatcher->begin_pass({.mode = mode, .parts = parts}, kMaxRows);
     std::array<Half, 2> halves = {rank.start(0, 0, kMaxRows - (lies ? 0 : 4)),
                                   rank.start(1, lies ? 0 : kMaxRows - 4, lies ? kMaxRows : 4)};
     if (!lies) {
       for (Half& half : halves) rank.dispatcher->dispatch_wait(rank.site(), half);
       for (Half& half : halves) {
         rank.compute(half);
-        while (rank.dispatcher->more_parts(half)) {
+        while (rank.dispatcher->more_waves(half)) {
           rank.dispatcher->dispatch_wait(rank.site(), half);
           rank.compute(half);
         }

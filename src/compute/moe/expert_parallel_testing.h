@@ -71,10 +71,12 @@ struct ExpertRank {
     dispatcher->dispatch_start(site(), half);
     return half;
   }
-  // Runs experts that return their input.
+  // Runs experts that return their input: of the wave, or with the first wave of the part if all
+  // waves' first products are computed then.
   void compute(Half& half) {
     const ExpertRows rows = half.state.arrived.take();
-    for (int64_t r = 0; r < rows.x.rows; ++r)
+    const std::span<const int32_t> offsets = rows.ahead.empty() ? rows.offsets : rows.ahead;
+    for (int64_t r = offsets.front(); r < offsets.back() && !rows.is_ahead; ++r)
       std::copy_n(rows.x.as<float>().row(r), kHidden, rows.y.as<float>().row(r));
     half.state.computed.set(rows);
     dispatcher->combine_start(site(), half);

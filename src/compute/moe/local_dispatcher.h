@@ -25,7 +25,7 @@ class LocalDispatcher final : public Dispatcher {
   void begin_pass(const PassId&, int) override {}
   void dispatch_start(const ExchangeSite& site, Half& half) override;
   void dispatch_wait(const ExchangeSite& site, Half& half) override;
-  bool more_parts(const Half&) const override { return false; }
+  bool more_waves(const Half&) const override { return false; }
   void combine_start(const ExchangeSite& site, Half& half) override;
   void combine_wait(const ExchangeSite& site, Half& half) override;
   void progress() override {}

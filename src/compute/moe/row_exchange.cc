@@ -1,6 +1,7 @@
 #include "compute/moe/row_exchange.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "compute/kernels/combine.h"
 #include "compute/kernels/quantized_rows.h"
@@ -39,13 +40,13 @@ MessageFormat RowExchange::combine_format() const {
 }
 
 // Returns the memory for the head of a combine; that for a dispatch follows it.
-std::byte* RowExchange::head_of(const Part& part, int rank) const {
-  const int number = part.half.index * config_.limits.exchange.max_parts + part.index;
+std::byte* RowExchange::head_of(const Part& part, int message, int rank) const {
+  const int number = part.half.index * config_.limits.exchange.max_parts + message;
   return part.site.work.exchange.heads.row(number * config_.num_ranks + rank);
 }
 
 std::span<uint32_t> RowExchange::counts_for(const Part& part, int rank) const {
-  std::byte* const head = head_of(part, rank) + kMessageHeadBytes;
+  std::byte* const head = head_of(part, part.index, rank) + kMessageHeadBytes;
   return {reinterpret_cast<uint32_t*>(head + kMessageHeadBytes),
           static_cast<size_t>(experts_of(rank, part.index).count)};
 }
@@ -71,7 +72,7 @@ RowExchange::Pieces RowExchange::dispatch_to(const Part& part, int rank) const {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const Range rows = leaving(part, rank);
   const MessageFormat format = dispatch_format(rank, part.index);
-  std::byte* const head = head_of(part, rank) + kMessageHeadBytes;
+  std::byte* const head = head_of(part, part.index, rank) + kMessageHeadBytes;
   write_head(format, rows.count, head);
   const SlotLists slots = slots_of(part.site.work, rows);
   const auto* const sent = static_cast<const std::byte*>(lists.sent.data);
@@ -96,45 +97,67 @@ ArrivedRows RowExchange::own_rows(const Part& part) const {
           .index = work.exchange.sent_from + rows.begin};
 }
 
-// The begins of the arrived rows:
+// The begins of the arrived rows, in each wave:
 //
 //   segments    e0: r0 | r1 | r2   e1: r0 | r1 | r2   ...   begin of each source's rows
 //   offsets     ^ e0               ^ e1                     begin of each expert's rows
 ExpertRows RowExchange::arrange(const Part& part, std::span<const ArrivedRows> arrived) {
   const WorkBuffers& work = part.site.work;
   const ExchangeBuffers& lists = work.exchange;
-  const auto [first_expert, experts] = experts_of(config_.rank, part.index);
-  const std::span<int32_t> segments(lists.segments.row(part.half.index),
-                                    experts * config_.num_ranks + 1);
-  const std::span<int32_t> offsets(lists.expert_offsets.row(part.half.index), experts + 1);
-  int32_t at = 0;
-  for (int e = 0; e < experts; ++e) {
-    offsets[e] = at;
-    for (int peer = 0; peer < config_.num_ranks; ++peer) {
-      segments[e * config_.num_ranks + peer] = at;
-      if (!arrived.empty()) at += static_cast<int32_t>(arrived[peer].counts[e]);
-    }
+  const int half = part.half.index, experts = experts_of(config_.rank, part.index).count;
+  const int waves = waves_have_rows() ? grain_.waves : 1;
+  const std::span<int32_t> segments(lists.segments.row(half),
+                                    waves * experts * config_.num_ranks + 1);
+  std::ranges::fill(segments, 0);
+  if (waves > 1) {
+    count_by_wave(arrived, experts, segments);
+  } else if (!arrived.empty()) {
+    for (int e = 0; e < experts; ++e)
+      for (int peer = 0; peer < config_.num_ranks; ++peer)
+        segments[e * config_.num_ranks + peer] = static_cast<int32_t>(arrived[peer].counts[e]);
   }
-  offsets[experts] = segments.back() = at;
+  int32_t at = 0;
+  for (int32_t& segment : segments) at += std::exchange(segment, at);
+  for (int wave = 0; wave < waves; ++wave) {
+    int32_t* const offsets = lists.expert_offsets.row(half) + wave * (experts + 1);
+    for (int e = 0; e <= experts; ++e)
+      offsets[e] = segments[(wave * experts + e) * config_.num_ranks];
+  }
   if (!arrived.empty()) list_arrived(part, arrived, segments);
 
   // Results of earlier parts are still being sent from x, so each part takes its own place. y is
   // read before the next part comes, so parts share it.
-  int64_t& taken = num_arrived_[part.half.index];
+  int64_t& taken = num_arrived_[half];
   const auto region = [&](MatrixView all, int64_t used) {
     const int64_t capacity = lists.shape.expert_rows();
-    return all.slice_rows(ExchangeBuffers::region_begin(part.half.index, capacity, used, at), at);
+    return all.slice_rows(ExchangeBuffers::region_begin(half, capacity, used, at), at);
   };
-  const ExpertRows rows = {.x = region(work.expert_x, taken),
-                           .y = region(work.expert_y, 0),
-                           .offsets = offsets,
-                           .first_expert = static_cast<int>(first_expert)};
+  arranged_[half] = {region(work.expert_x, taken), region(work.expert_y, 0)};
   taken += at;
   const std::span<const std::byte* const> sources(lists.sources, at);
   if (config_.limits.int8_dispatch) {
-    dequantize_rows(part.site.backend, sources, rows.x);
+    dequantize_rows(part.site.backend, sources, arranged_[half].x);
   } else {
-    gather_rows(part.site.backend, sources, rows.x);
+    gather_rows(part.site.backend, sources, arranged_[half].x);
+  }
+  return next_wave(part);
+}
+
+ExpertRows RowExchange::next_wave(const Part& part) const {
+  const int half = part.half.index;
+  const Range experts = experts_of(config_.rank, part.index);
+  const int32_t* const offsets = part.site.work.exchange.expert_offsets.row(half);
+  ExpertRows rows = {.x = arranged_[half].x, .y = arranged_[half].y};
+  if (waves_have_rows()) {
+    const size_t each = experts.count + 1;
+    rows.offsets = {offsets + part.wave * each, each};
+    rows.first_expert = static_cast<int>(experts.begin);
+    rows.is_ahead = part.wave > 0;
+    if (part.wave == 0 && grain_.waves > 1) rows.ahead = {offsets, each * grain_.waves};
+  } else {
+    const Range here = cut({0, experts.count}, part.wave, grain_.waves);
+    rows.offsets = {offsets + here.begin, static_cast<size_t>(here.count + 1)};
+    rows.first_expert = static_cast<int>(experts.begin + here.begin);
   }
   return rows;
 }
@@ -146,9 +169,9 @@ void RowExchange::make_results(const Part& part, const ExpertRows& rows) {
 }
 
 RowExchange::Pieces RowExchange::combine_to(const Part& part, int rank) const {
-  const Returned& back = returned_[part.half.index][part.index];
+  const Returned& back = returned_[part.half.index][back_message(part)];
   const int first = back.first[rank], count = back.first[rank + 1] - first;
-  std::byte* const head = head_of(part, rank);
+  std::byte* const head = head_of(part, back_message(part), rank);
   write_head(combine_format(), count, head);
   return {std::span<const std::byte>(head, kMessageHeadBytes),
           std::span(back.rows + first * config_.row_bytes,
@@ -156,7 +179,7 @@ RowExchange::Pieces RowExchange::combine_to(const Part& part, int rank) const {
 }
 
 const std::byte* RowExchange::own_results(const Part& part) const {
-  const Returned& back = returned_[part.half.index][part.index];
+  const Returned& back = returned_[part.half.index][back_message(part)];
   return back.rows + back.first[config_.rank] * config_.row_bytes;
 }
 

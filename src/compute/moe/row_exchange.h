@@ -46,15 +46,15 @@ class RowExchange {
     int count = 0;
     int64_t end() const { return begin + count; }
   };
-  // A part of a half, borrowed for one operation.
+  // A part of a half, or a wave of it, borrowed for one operation.
   struct Part {
     const ExchangeSite& site;
     const Half& half;
-    int index = 0;
-    int lane() const { return lane_of(half.index, index); }
+    int index = 0, wave = 0;
   };
   using Pieces = std::array<std::span<const std::byte>, 4>;  // a message without AllToAll's head
-  // The results of a half: results[part * num_ranks + rank] is the first row that came from there.
+  // The results of a half: results[message * num_ranks + rank] is the first row that came from
+  // there in each back_message().
   struct Sum {
     const Routing& routing;
     View<float> shared;
@@ -64,9 +64,11 @@ class RowExchange {
   virtual ~RowExchange() = default;
 
   // Called before the first operation of a pass.
-  virtual void begin_pass(int parts) { parts_ = parts; }
+  virtual void begin_pass(const Grain& grain) { grain_ = grain; }
   // Called before the first part of a half arrives in a layer.
-  void begin_layer(const Half& half) { num_arrived_[half.index] = 0; }
+  virtual void begin_layer(const Half& half) { num_arrived_[half.index] = 0; }
+  // Returns the number, among the messages of a half, of that in which a wave comes back: its lane.
+  int back_message(const Part& part) const { return part.wave * grain_.parts + part.index; }
   // Returns the most rows that one rank may send in a pass to this number of experts.
   virtual int most_rows(int num_experts) const = 0;
 
@@ -80,20 +82,23 @@ class RowExchange {
   ArrivedRows own_rows(const Part& part) const;
   // Returns the format of the dispatch from any rank to `rank`.
   MessageFormat dispatch_format(int rank, int part) const;
-  // Sorts the rows of all ranks by expert, then by source rank, and widens or copies them to x.
-  // After an error `arrived` is empty, and no rows are at the experts.
+  // Sorts the rows of all ranks, counted by wave, then by expert, then by source rank, and widens
+  // or copies them to x. Returns the first wave. After an error `arrived` is empty, and no rows are
+  // at the experts.
   ExpertRows arrange(const Part& part, std::span<const ArrivedRows> arrived);
+  // Returns the rows of a later wave.
+  ExpertRows next_wave(const Part& part) const;
 
   // The way back. The experts have read their rows, so the results overwrite them in x.
   void make_results(const Part& part, const ExpertRows& rows);
   Pieces combine_to(const Part& part, int rank) const;
   const std::byte* own_results(const Part& part) const;
   MessageFormat combine_format() const;
-  // Sets counts[rank] to the number of results that come from each rank.
+  // Sets counts[rank] to the number of results that come from each rank in this wave.
   virtual void expect_results(const Part& part, const Routing& routing, std::span<int> counts) = 0;
-  // Returns true if rows can be added up when the results of all parts but num_pending are here.
+  // Returns true if rows can be added up when all messages but num_pending are here.
   virtual bool adds_up(int num_pending) const = 0;
-  // Adds the results of the rows of this part to the residual.
+  // Adds the results of the rows that can be added up since this message came.
   virtual void add_up(const Part& part, const Sum& sum) = 0;
 
  protected:
@@ -102,7 +107,7 @@ class RowExchange {
     View<int32_t> ids;
     View<float> weights;
   };
-  // The results of one computed part, which are sent back.
+  // The results of one computed wave, which are sent back.
   struct Returned {
     std::vector<int32_t> first;       // [ranks + 1] begin of the rows for each rank
     const std::byte* rows = nullptr;  // they lie in ExpertRows::x
@@ -113,16 +118,22 @@ class RowExchange {
 
   // The experts of a rank that a part has, as its own numbers of them.
   virtual Range experts_of(int rank, int part) const = 0;
+  // Returns true if all waves of a part have its experts, and each some of its rows.
+  virtual bool waves_have_rows() const = 0;
   // Returns the place of a part's rows for a rank in the lists of leaving rows. The next rank's
   // rows come first and this rank's own last, so that the rows that really leave are contiguous:
   //
   //   rank 1 of 4:   for rank 2 | for rank 3 | for rank 0 | own rows
   virtual Range leaving(const Part& part, int rank) const = 0;
   virtual SlotLists slots_of(const WorkBuffers&, const Range&) const { return {}; }
+  // Sets segments[(wave * experts + e) * ranks + rank] to the number of rows; only where
+  // waves_have_rows().
+  virtual void count_by_wave(std::span<const ArrivedRows>, int, std::span<int32_t>) const {}
   // Lists the source of every expert row. segments: as in ExchangeBuffers, for this half.
   virtual void list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
                             std::span<int32_t> segments) = 0;
-  // Writes the results to rows.x, rank by rank, and sets returned.first.
+  // Writes the results of a wave to rows.x, behind those of earlier waves, rank by rank, and sets
+  // returned.first.
   virtual void write_results(const Part& part, const ExpertRows& rows, Returned& returned) = 0;
 
   // Returns the place of `rank` among those to which rows leave: the next rank is 0, this one last.
@@ -134,12 +145,20 @@ class RowExchange {
   void round_leaving(const Part& part, const MatrixView& normed, const Range& rows) const;
   // Returns the counts of the rows of each expert, in the head of the message for `rank`.
   std::span<uint32_t> counts_for(const Part& part, int rank) const;
-  Returned& returned_of(const Part& part) { return returned_[part.half.index][part.index]; }
-  // Sets the address of the result of every slot of these rows of the half: the row
-  // expert_position of the message message_of(expert); null if the position is negative.
-  template <class MessageOf>
-  void find_results(const Part& part, const Range& rows, const Sum& sum,
-                    MessageOf message_of) const;
+  Returned& returned_of(const Part& part) { return returned_[part.half.index][back_message(part)]; }
+  // Returns one of the `waves` equal pieces of a range.
+  static Range cut(const Range& range, int wave, int waves) {
+    const auto at = [&](int64_t w) { return static_cast<int>(w * range.count / waves); };
+    return {range.begin + at(wave), at(wave + 1) - at(wave)};
+  }
+  // The place of a slot's result: a row of what came in results[message]; row < 0: none.
+  struct Place {
+    int64_t message = 0, row = 0;
+  };
+  // Sets the address of the result of every slot of these rows of the half: that of
+  // place_of(expert, expert_position), or null.
+  template <class PlaceOf>
+  void find_results(const Part& part, const Range& rows, const Sum& sum, PlaceOf place_of) const;
   // Adds what find_results() found to the residual. weights: of all rows of the half, or no rows.
   void add_found(const Part& part, const Range& rows, const Sum& sum,
                  View<const float> weights) const;
@@ -147,26 +166,31 @@ class RowExchange {
   static void move_back(std::span<int32_t> starts);
 
   const Config& config_;
-  int parts_ = 1;  // the parts of each half in this pass
+  Grain grain_;  // the messages of each half in this pass
 
  private:
-  std::byte* head_of(const Part& part, int rank) const;
+  // The part that was arranged last, for its later waves.
+  struct Arranged {
+    MatrixView x, y;
+  };
+  std::byte* head_of(const Part& part, int message, int rank) const;
 
   const ExchangeMode mode_;
   std::array<int64_t, kMaxHalves> num_arrived_{};  // rows at the experts, in all arrived parts
   std::array<std::array<Returned, kMaxParts>, kMaxHalves> returned_;
+  std::array<Arranged, kMaxHalves> arranged_;
 };
 
-template <class MessageOf>
+template <class PlaceOf>
 void RowExchange::find_results(const Part& part, const Range& rows, const Sum& sum,
-                               MessageOf message_of) const {
+                               PlaceOf place_of) const {
   const WorkBuffers& work = part.site.work;
   const std::byte** to = work.exchange.results;
   for (int64_t t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < config_.top_k; ++s) {
-      const int64_t at = work.expert_position.row(part.half.rows.begin + t)[s];
-      const std::byte* const first = sum.results[message_of(sum.routing.ids.row(t)[s])];
-      *to++ = at < 0 ? nullptr : first + at * config_.row_bytes;
+      const int32_t position = work.expert_position.row(part.half.rows.begin + t)[s];
+      const Place at = place_of(sum.routing.ids.row(t)[s], position);
+      *to++ = at.row < 0 ? nullptr : sum.results[at.message] + at.row * config_.row_bytes;
     }
 }
 

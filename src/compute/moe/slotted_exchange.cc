@@ -9,11 +9,12 @@ namespace hocket {
 SlottedExchange::SlottedExchange(const Config& config)
     : RowExchange(config, ExchangeMode::slotted),
       leaving_(config.placement.num_experts()),
-      message_first_(config.limits.exchange.max_parts * config.num_ranks) {}
+      message_first_(config.limits.exchange.max_parts * config.num_ranks),
+      back_first_(message_first_.size()) {}
 
-void SlottedExchange::begin_pass(int parts) {
-  RowExchange::begin_pass(parts);
-  if (parts != placed_parts_) place_experts();
+void SlottedExchange::begin_pass(const Grain& grain) {
+  RowExchange::begin_pass(grain);
+  if (grain != placed_) place_experts();
 }
 
 int SlottedExchange::most_rows(int num_experts) const {
@@ -21,24 +22,26 @@ int SlottedExchange::most_rows(int num_experts) const {
 }
 
 RowExchange::Range SlottedExchange::experts_of(int rank, int part) const {
-  const int all = static_cast<int>(config_.placement.experts_of(rank).size());
-  const int begin = part * all / parts_;
-  return {begin, (part + 1) * all / parts_ - begin};
+  return cut({0, static_cast<int>(config_.placement.experts_of(rank).size())}, part, grain_.parts);
 }
 
 // Gives the experts of all ranks their places in the sequence in which rows leave.
 void SlottedExchange::place_experts() {
   int32_t place = 0;
-  for (int part = 0; part < parts_; ++part)
+  for (int part = 0; part < grain_.parts; ++part)
     for (int turn = 1; turn <= config_.num_ranks; ++turn) {
       const int rank = (config_.rank + turn) % config_.num_ranks;
-      const int message = part * config_.num_ranks + rank;
-      const Range experts = experts_of(rank, part);
-      message_first_[message] = place;
-      for (const int id : config_.placement.experts_of(rank).subspan(experts.begin, experts.count))
-        leaving_[id] = {place++, message};
+      message_first_[part * config_.num_ranks + rank] = place;
+      for (int wave = 0; wave < grain_.waves; ++wave) {
+        const Range experts = cut(experts_of(rank, part), wave, grain_.waves);
+        const int back = (wave * grain_.parts + part) * config_.num_ranks + rank;
+        back_first_[back] = place;
+        for (const int id :
+             config_.placement.experts_of(rank).subspan(experts.begin, experts.count))
+          leaving_[id] = {place++, back};
+      }
     }
-  placed_parts_ = parts_;
+  placed_ = grain_;
 }
 
 // Returns the begins of the half's leaving rows in all parts: [experts by their place + 1].
@@ -55,8 +58,8 @@ RowExchange::Range SlottedExchange::leaving(const Part& part, int rank) const {
 }
 
 // Lists the leaving rows of all parts at once: by part, rank and expert, one row for every slot.
-// Sets work.expert_position to the number of a slot's row in its message. Rank 1 of 3, with two
-// experts a rank and one part:
+// Sets work.expert_position to the number of a slot's row in the message that it comes back in.
+// Rank 1 of 3, with two experts a rank and one part:
 //
 //   sent_from   | e4: t0 t2 | e5: t1 | e0: t0 | e1: t2 | e2: | e3: t1 |
 //   offsets       0           2        3        4        5     5        6
@@ -77,15 +80,15 @@ void SlottedExchange::list_leaving(const Part& part, const MatrixView& normed) {
   for (int t = 0; t < rows.count; ++t)
     for (int s = 0; s < config_.top_k; ++s) ++offsets[leaving_[routing.ids.row(t)[s]].place + 1];
   for (int e = 0; e < num_experts; ++e) offsets[e + 1] += offsets[e];
-  std::array<int32_t, size_t{kMaxParts} * kMostExpertRanks> begins;  // the begin of each message
-  for (int p = 0; p < parts_; ++p)
+  for (int p = 0; p < grain_.parts; ++p)
     for (int rank = 0; rank < config_.num_ranks; ++rank) {
-      const int message = p * config_.num_ranks + rank;
-      const int32_t* const starts = offsets.data() + message_first_[message];
+      const int32_t* const starts = offsets.data() + message_first_[p * config_.num_ranks + rank];
       const std::span<uint32_t> counts = counts_for({part.site, part.half, p}, rank);
       for (size_t e = 0; e < counts.size(); ++e) counts[e] = starts[e + 1] - starts[e];
-      begins[message] = *starts;
     }
+  std::array<int32_t, size_t{kMaxParts} * kMostExpertRanks> begins;  // one for each message back
+  for (int back = 0; back < grain_.num_waves() * config_.num_ranks; ++back)
+    begins[back] = offsets[back_first_[back]];
   for (int t = 0; t < rows.count; ++t)
     for (int s = 0; s < config_.top_k; ++s) {
       const Leaving& to = leaving_[routing.ids.row(t)[s]];
@@ -110,28 +113,38 @@ void SlottedExchange::list_arrived(const Part& part, std::span<const ArrivedRows
 // Copies the result rows, rank by rank, in the sequence in which their rows came.
 void SlottedExchange::write_results(const Part& part, const ExpertRows& rows, Returned& returned) {
   const ExchangeBuffers& lists = part.site.work.exchange;
-  const int32_t* const segments = lists.segments.row(part.half.index);
+  const int first =
+      rows.first_expert - static_cast<int>(experts_of(config_.rank, part.index).begin);
+  const int32_t* const segments = lists.segments.row(part.half.index) + first * config_.num_ranks;
   const int experts = static_cast<int>(rows.offsets.size()) - 1;
+  const int32_t begin = rows.offsets.front();
   int32_t at = 0;
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
-    returned.first[peer] = at;
+    returned.first[peer] = begin + at;
     for (int e = 0; e < experts; ++e) {
       const int32_t* const segment = segments + e * config_.num_ranks + peer;
       for (int32_t row = segment[0]; row < segment[1]; ++row)
         lists.sources[at++] = static_cast<const std::byte*>(rows.y.data) + row * config_.row_bytes;
     }
   }
-  returned.first[config_.num_ranks] = at;
-  gather_rows(part.site.backend, std::span(lists.sources, at), rows.x);
+  returned.first[config_.num_ranks] = begin + at;
+  gather_rows(part.site.backend, std::span(lists.sources, at), rows.x.slice_rows(begin, at));
 }
 
 void SlottedExchange::expect_results(const Part& part, const Routing&, std::span<int> counts) {
-  for (int rank = 0; rank < config_.num_ranks; ++rank) counts[rank] = leaving(part, rank).count;
+  const int32_t* const offsets = offsets_of(part);
+  for (int rank = 0; rank < config_.num_ranks; ++rank) {
+    const int experts = cut(experts_of(rank, part.index), part.wave, grain_.waves).count;
+    const int32_t* const begin =
+        offsets + back_first_[back_message(part) * config_.num_ranks + rank];
+    counts[rank] = begin[experts] - begin[0];
+  }
 }
 
 void SlottedExchange::add_up(const Part& part, const Sum& sum) {
   const Range rows = {0, part.half.rows.count};
-  find_results(part, rows, sum, [&](int id) { return leaving_[id].message; });
+  find_results(part, rows, sum,
+               [&](int id, int32_t position) { return Place{leaving_[id].message, position}; });
   add_found(part, rows, sum, sum.routing.weights);
 }
 

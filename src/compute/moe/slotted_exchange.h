@@ -20,23 +20,24 @@ class SlottedExchange final : public RowExchange {
  public:
   explicit SlottedExchange(const Config& config);
 
-  void begin_pass(int parts) override;
+  void begin_pass(const Grain& grain) override;
   int most_rows(int num_experts) const override;
   void list_leaving(const Part& part, const MatrixView& normed) override;
   void expect_results(const Part& part, const Routing& routing, std::span<int> counts) override;
-  // The sum of a row needs every part.
+  // The sum of a row needs every part and wave.
   bool adds_up(int num_pending) const override { return num_pending == 0; }
   void add_up(const Part& part, const Sum& sum) override;
 
  private:
   // The place of an expert's rows among the leaving rows, which are sorted by part, leaving order
-  // and expert, and the message that they are in: part * num_ranks + rank.
+  // and expert, and the message that they come back in: back_message() * num_ranks + rank.
   struct Leaving {
     int32_t place = 0;
     int32_t message = 0;
   };
 
   Range experts_of(int rank, int part) const override;
+  bool waves_have_rows() const override { return false; }
   Range leaving(const Part& part, int rank) const override;
   void list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
                     std::span<int32_t> segments) override;
@@ -45,9 +46,10 @@ class SlottedExchange final : public RowExchange {
   void place_experts();
   int32_t* offsets_of(const Part& part) const;
 
-  std::vector<Leaving> leaving_;        // [experts]
-  std::vector<int32_t> message_first_;  // [parts * ranks] place of a message's first expert
-  int placed_parts_ = 0;                // the number of parts that the two hold for
+  std::vector<Leaving> leaving_;  // [experts]
+  // [messages * ranks] places of the first expert of a part, and of a wave.
+  std::vector<int32_t> message_first_, back_first_;
+  Grain placed_{0, 0};  // these hold for this grain
 };
 
 }  // namespace hocket

@@ -62,7 +62,7 @@ FittedTimes::Values FittedTimes::prior_at(const Bucket& bucket) const {
   Values values{};
   const StageTimes times = prior_->at(bucket);
   std::ranges::copy(times.compute, values.begin());
-  values[kPart] = times.part_us;
+  values[kPart] = times.part_us, values[kWave] = times.wave_us;
   values[kDispatch] = times.dispatch.busy_us, values[kCombine] = times.combine.busy_us;
   return values;
 }
@@ -111,7 +111,7 @@ FittedTimes::Values FittedTimes::measured_of(const StepReport& step) const {
   }
   const double num_moe = layers_.num_moe;
   const auto travel = [&](float us) { return num_moe > 0 && us > 0 ? us / num_moe : -1; };
-  measured[kOther] = measured[kPart] = -1;
+  measured[kOther] = measured[kPart] = measured[kWave] = -1;
   measured[kDispatch] = travel(step.dispatch_busy_us);
   measured[kCombine] = travel(step.combine_busy_us);
   return measured;
@@ -136,17 +136,25 @@ void FittedTimes::judge_links(const StepReport& step, const Values& known, bool 
   }
 }
 
-// Removes the cost of the parts beyond the first from `measured`. Where the times of rows in one
-// message are known (`expected`), the excess over them becomes the cost of a part.
+// Removes the cost of the parts and waves beyond the first from `measured`. Where the times of rows
+// in one message are known (`expected`), the excess over them becomes the cost of a part and of a
+// wave, in the ratio in which they are expected.
 void FittedTimes::take_parts_out(Values& measured, const Values& expected, bool is_known,
-                                 int more) {
+                                 const Grain& grain) {
+  const double more_parts = grain.parts - 1, more_waves = grain.parts * (grain.waves - 1);
   double excess = 0;
   for (const Op op : kOpsOfParts) {
     double& time = measured[static_cast<size_t>(op)];
     excess += std::max(time, 0.0) - expected[static_cast<size_t>(op)];
-    time = is_known ? -1 : time / (1 + kTuning.part_share * more);
+    time = is_known ? -1 : time / (1 + kTuning.part_share * (more_parts + more_waves));
   }
-  if (is_known) measured[kPart] = std::max(excess, 0.0) / more;
+  if (!is_known) return;
+  const double of_parts = more_parts * expected[kPart], of_waves = more_waves * expected[kWave];
+  const double part_share = of_parts + of_waves > 0 ? of_parts / (of_parts + of_waves)
+                                                    : more_parts / (more_parts + more_waves);
+  excess = std::max(excess, 0.0);
+  if (more_parts > 0) measured[kPart] = excess * part_share / more_parts;
+  if (more_waves > 0) measured[kWave] = excess * (1 - part_share) / more_waves;
 }
 
 // Learns one half (or a whole step). Values below 0 were not measured. The others are scaled to the
@@ -190,9 +198,9 @@ void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves)
     const double rows_share = halves[i].rows / static_cast<double>(whole.rows);
     for (size_t k = 0; k < kNumFitted; ++k)
       if (num == 2 && mine[k] >= 0) mine[k] *= sum[k] > 0 ? expected[i][k] / sum[k] : rows_share;
-    if (plan.parts > 1)
+    if (plan.grain().num_waves() > 1)
       take_parts_out(mine, expected[i], knows(halves[i], static_cast<size_t>(Op::experts)),
-                     plan.parts - 1);
+                     plan.grain());
     learn(halves[i], mine);
   }
   // The time of other work belongs to the step as a whole.
@@ -205,7 +213,7 @@ StageTimes FittedTimes::at(const Bucket& bucket) const {
   const Values values = this->values(asked);
   StageTimes times = prior_->at(asked);  // with its latency, until one was measured
   std::copy_n(values.begin(), kNumOps, times.compute.begin());
-  times.part_us = values[kPart];
+  times.part_us = values[kPart], times.wave_us = values[kWave];
   times.dispatch.busy_us = values[kDispatch], times.combine.busy_us = values[kCombine];
   if (latency_.count() > 0)
     times.dispatch.latency_us = times.combine.latency_us = latency_.median();

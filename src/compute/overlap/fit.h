@@ -44,8 +44,9 @@ class FittedTimes final : public StageModel {
 
  private:
   // The indices of what is learned of one half and layer: the operations come first.
-  static constexpr size_t kOther = kNumOps, kPart = kOther + 1, kDispatch = kPart + 1,
-                          kCombine = kDispatch + 1, kNumFitted = kCombine + 1;
+  static constexpr size_t kOther = kNumOps, kPart = kOther + 1, kWave = kPart + 1,
+                          kDispatch = kWave + 1, kCombine = kDispatch + 1,
+                          kNumFitted = kCombine + 1;
   using Values = std::array<double, kNumFitted>;
   using Median = RunningMedian<kTuning.remembered>;
   struct Cell {
@@ -63,7 +64,8 @@ class FittedTimes final : public StageModel {
   Values values(const Bucket& bucket) const;
   Values measured_of(const StepReport& step) const;
   void judge_links(const StepReport& step, const Values& known, bool is_known, Values& measured);
-  static void take_parts_out(Values& measured, const Values& expected, bool is_known, int more);
+  static void take_parts_out(Values& measured, const Values& expected, bool is_known,
+                             const Grain& grain);
   void learn(const Bucket& bucket, const Values& measured);
 
   LayerCounts layers_;

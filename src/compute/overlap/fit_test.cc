@@ -124,10 +124,15 @@ TEST_F(Fit, LearnsHalvesFromStepsInTwo) {
   EXPECT_LT(error(decode(16)), 0.15);  // the division among uneven halves is a guess
 }
 
-TEST_F(Fit, LearnsWhatPartsCost) {
+TEST_F(Fit, LearnsWhatPartsAndWavesCost) {
   play(decode(64), 16);
   play(decode(64), 16, {.parts = 4});
   EXPECT_NEAR(fit_.at(decode(64)).part_us, machine_.at(decode(64)).part_us, 0.1);
+  play(decode(64), 16, {.waves = 4});
+  EXPECT_NEAR(fit_.at(decode(64)).wave_us, machine_.at(decode(64)).wave_us, 0.1);
+  play(decode(64), 16, {.parts = 2, .waves = 2});
+  EXPECT_NEAR(fit_.at(decode(64)).part_us, machine_.at(decode(64)).part_us, 0.5);
+  EXPECT_NEAR(fit_.at(decode(64)).wave_us, machine_.at(decode(64)).wave_us, 0.5);
   EXPECT_LT(error(decode(64)), 1e-5);  // the times of a whole batch stay as they were
 }
 

@@ -41,7 +41,7 @@ struct Stages {
 double period(const Order& order, const Stages& stages, bool as_latency = true) {
   const std::array halves = {stages.times(as_latency), stages.times(as_latency)};
   const auto step_us = [&](int num_moe) {
-    return Predictor(halves, 1, {.num_moe = num_moe, .has_shared = true}).step_us(order);
+    return Predictor(halves, Grain{}, {.num_moe = num_moe, .has_shared = true}).step_us(order);
   };
   return (step_us(120) - step_us(60)) / 60;
 }

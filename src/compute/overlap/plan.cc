@@ -11,13 +11,18 @@ namespace {
 
 constexpr uint32_t kOrderBits = 16, kPartsBits = 2, kShareBits = 6;
 constexpr uint32_t kPartsAt = kOrderBits, kShareAt = kPartsAt + kPartsBits;
-constexpr uint32_t kIdBits = kShareAt + kShareBits;
+constexpr uint32_t kWavesAt = kShareAt + kShareBits;
+constexpr uint32_t kIdBits = kWavesAt + kPartsBits;
 static_assert(kWholeShare == 1 << kShareBits);
 
+bool is_power(int n) {
+  return n >= 1 && n <= kMaxParts && std::has_single_bit(static_cast<uint32_t>(n));
+}
+
 bool is_sound(const Plan& plan) {
-  return plan.order >= 0 && plan.order < 1 << kOrderBits && plan.parts >= 1 &&
-         plan.parts <= kMaxParts && std::has_single_bit(static_cast<uint32_t>(plan.parts)) &&
-         plan.share >= 1 && plan.share < kWholeShare;
+  return plan.order >= 0 && plan.order < 1 << kOrderBits && is_power(plan.parts) &&
+         is_power(plan.waves) && plan.parts * plan.waves <= kMaxParts && plan.share >= 1 &&
+         plan.share < kWholeShare;
 }
 
 // Returns the transfer during which the first half's shared expert runs; empty if nothing travels
@@ -40,7 +45,9 @@ PlanId id_of(const Plan& plan) {
   HOCKET_CHECK(is_sound(plan));
   const uint32_t parts = std::countr_zero(static_cast<uint32_t>(plan.parts));
   const uint32_t share = static_cast<uint32_t>(plan.share ^ kEvenShare);
-  return PlanId{static_cast<uint32_t>(plan.order) | parts << kPartsAt | share << kShareAt};
+  const uint32_t waves = std::countr_zero(static_cast<uint32_t>(plan.waves));
+  return PlanId{static_cast<uint32_t>(plan.order) | parts << kPartsAt | share << kShareAt |
+                waves << kWavesAt};
 }
 
 std::optional<Plan> plan_of(PlanId id, const OrderTable& orders) {
@@ -51,6 +58,7 @@ std::optional<Plan> plan_of(PlanId id, const OrderTable& orders) {
   };
   const Plan plan = {.order = field(0, kOrderBits),
                      .parts = 1 << field(kPartsAt, kPartsBits),
+                     .waves = 1 << field(kWavesAt, kPartsBits),
                      .share = field(kShareAt, kShareBits) ^ kEvenShare};
   if (!is_sound(plan) || plan.order >= orders.size()) return std::nullopt;
   if (orders.at(plan.order).num_halves == 1 && plan.share != kEvenShare) return std::nullopt;
@@ -59,7 +67,8 @@ std::optional<Plan> plan_of(PlanId id, const OrderTable& orders) {
 
 PlanKind kind_of(const Plan& plan, const OrderTable& orders) {
   if (orders.at(plan.order).num_halves > 1) return PlanKind::two_batch;
-  return plan.order == 0 && plan.parts == 1 ? PlanKind::none : PlanKind::single_batch;
+  const bool is_whole = plan.grain().num_waves() == 1;
+  return plan.order == 0 && is_whole ? PlanKind::none : PlanKind::single_batch;
 }
 
 bool allows(const OverlapChoice& choice, PlanKind kind) {
@@ -98,6 +107,9 @@ std::string describe(const Plan& plan, const OrderTable& orders) {
   else if (const std::string_view under = shared_under(order); !under.empty())
     text += fmt::format(", shared under {}", under);
   if (plan.parts > 1) text += fmt::format(", {} parts", plan.parts);
+  if (plan.waves > 1)
+    text += fmt::format("{} {} waves{}", plan.parts > 1 ? " in" : ",", plan.waves,
+                        plan.parts > 1 ? " each" : "");
   if (kind == PlanKind::two_batch && plan.share != kEvenShare)
     text += fmt::format(", {} of {} first", plan.share, kWholeShare);
   return text;

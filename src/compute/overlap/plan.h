@@ -3,7 +3,8 @@
 //
 //   none          one half, one message, nothing computed while rows travel
 //   single-batch  one half: the shared expert under an exchange, or rows in several messages
-//                 (parts), each computed as soon as it is here and sent back as soon as it is done
+//                 (parts), each computed as soon as it is here and sent back as soon as it is done,
+//                 perhaps in several messages (waves), while the rest of it is computed
 //   two-batch     two halves in an order of the table; parts too, where that pays
 #pragma once
 
@@ -18,13 +19,14 @@
 
 namespace hocket {
 
-inline constexpr int kMaxParts = 4;     // the most messages that the rows of a half travel in
+inline constexpr int kMaxParts = 8;     // the most messages that the rows of a half travel in
 inline constexpr int kWholeShare = 64;  // unit of Plan::share
 inline constexpr int kEvenShare = kWholeShare / 2;
 
-// Returns the lane of the exchange that a part of a half's rows takes; agreements take lane 0.
-constexpr int lane_of(int half, int part) {
-  return half * kMaxParts + part;
+// Returns the lane of the exchange that a message of a half takes; agreements take lane 0. Part p
+// of P takes the p-th lane of the half, and wave w of part p comes back on the (w P + p)-th.
+constexpr int lane_of(int half, int message) {
+  return half * kMaxParts + message;
 }
 
 enum class PlanKind : uint8_t { none, single_batch, two_batch };
@@ -32,18 +34,22 @@ inline constexpr size_t kNumPlanKinds = 3;
 
 struct Plan {
   int order = 0;  // index in the table; 0 is serial
-  int parts = 1;  // 1, 2 or 4
+  // The rows of a half leave in so many parts, and each part comes back in so many waves. Powers of
+  // two, together at most kMaxParts.
+  int parts = 1, waves = 1;
   // The first half's part of the work, in 1 / kWholeShare: 1 .. kWholeShare - 1.
   int share = kEvenShare;
 
+  Grain grain() const { return {parts, waves}; }
   bool operator==(const Plan&) const = default;
 };
 
 // A plan as ranks send it to each other. Id 0 is the plan `none`.
 //
-//   bits  0-15 order   16-17 log2(parts)   18-23 share xor kEvenShare   24-31 zero
+//   bits  0-15 order   16-17 log2(parts)   18-23 share xor kEvenShare   24-25 log2(waves)
+//         26-31 zero
 enum class PlanId : uint32_t { none = 0 };
-// Returns the id. The plan must be sound: 1, 2 or 4 parts, a share in its range.
+// Returns the id. The plan must be sound: parts and waves as above, a share in its range.
 PlanId id_of(const Plan& plan);
 // Returns nothing for an id that this table cannot play; the step is then played by the plan
 // `none`.
@@ -72,7 +78,7 @@ Plan first_plan(const OverlapChoice& choice, Phase phase, const OrderTable& orde
 PlanKind kind_of(const Plan& plan, const OrderTable& orders);
 std::string_view plan_kind_name(PlanKind kind);  // "none", "single-batch", "two-batch"
 // Returns the plan in words: "none", "single-batch, shared under combine", "two-batch, four-phase,
-// 4 parts, 31 of 64 first".
+// 4 parts, 31 of 64 first", "single-batch, 2 parts in 4 waves each".
 std::string describe(const Plan& plan, const OrderTable& orders);
 
 }  // namespace hocket

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "compute/overlap/testing.h"
+#include "compute/overlap/tuning.h"
 
 namespace hocket {
 namespace {
@@ -18,10 +19,10 @@ Plan plan_with(std::string_view order, int parts = 1, int share = kEvenShare) {
 TEST(PlanId, EveryPlanHasItsOwnAndComesBack) {
   std::set<PlanId> seen;
   for (int order = 0; order < table().size(); ++order)
-    for (const int parts : {1, 2, 4})
+    for (const Grain& grain : kTuning.grains)
       for (int share = 1; share < kWholeShare; ++share) {
         if (table().at(order).num_halves == 1 && share != kEvenShare) continue;
-        const Plan plan = {order, parts, share};
+        const Plan plan = {order, grain.parts, grain.waves, share};
         const PlanId id = id_of(plan);
         ASSERT_TRUE(seen.insert(id).second);
         ASSERT_EQ(plan_of(id, table()), plan);
@@ -36,16 +37,20 @@ TEST(PlanId, WhatThisTableCannotPlayIsNoPlan) {
   EXPECT_FALSE(refused(two));
   EXPECT_TRUE(refused(static_cast<uint32_t>(table().size())));  // no such order
   EXPECT_TRUE(refused(0xffff));
-  EXPECT_TRUE(refused(two | 3u << 16));     // eight parts
-  EXPECT_TRUE(refused(two | 32u << 18));    // nothing for the first half
-  EXPECT_TRUE(refused(serial | 1u << 18));  // a share of a single half
-  for (uint32_t bit = 24; bit < 32; ++bit) EXPECT_TRUE(refused(two | 1u << bit)) << bit;
+  EXPECT_FALSE(refused(two | 3u << 16));            // eight parts
+  EXPECT_TRUE(refused(two | 3u << 16 | 1u << 24));  // sixteen messages back
+  EXPECT_TRUE(refused(two | 32u << 18));            // nothing for the first half
+  EXPECT_TRUE(refused(serial | 1u << 18));          // a share of a single half
+  EXPECT_FALSE(refused(two | 1u << 24));            // two waves
+  for (uint32_t bit = 26; bit < 32; ++bit) EXPECT_TRUE(refused(two | 1u << bit)) << bit;
 }
 
 TEST(Plan, IsSaidInWords) {
   const auto said = [](const Plan& plan) { return describe(plan, table()); };
   EXPECT_EQ(said({}), "none");
   EXPECT_EQ(said({.parts = 4}), "single-batch, 4 parts");
+  EXPECT_EQ(said({.waves = 8}), "single-batch, 8 waves");
+  EXPECT_EQ(said({.parts = 2, .waves = 4}), "single-batch, 2 parts in 4 waves each");
   EXPECT_EQ(said(plan_with("single-batch-dispatch")), "single-batch, shared under dispatch");
   EXPECT_EQ(said(plan_with("single-batch-combine", 2)),
             "single-batch, shared under combine, 2 parts");
@@ -60,6 +65,7 @@ TEST(Plan, IsSaidInWords) {
 TEST(Plan, HasAKind) {
   EXPECT_EQ(kind_of({}, table()), PlanKind::none);
   EXPECT_EQ(kind_of({.parts = 2}, table()), PlanKind::single_batch);
+  EXPECT_EQ(kind_of({.waves = 2}, table()), PlanKind::single_batch);
   EXPECT_EQ(kind_of(plan_with("single-batch-combine"), table()), PlanKind::single_batch);
   EXPECT_EQ(kind_of(plan_with("sglang-decode", 4), table()), PlanKind::two_batch);
 }

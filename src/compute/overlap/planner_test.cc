@@ -168,7 +168,7 @@ TEST_F(PlannerTest, TrialsAreFewOnceABucketIsKnown) {
 // The prior says that two halves are best, but they are not.
 TEST_P(PlannerAmidNoise, LeavesAPlanThatLiesWithinAFewSteps) {
   Machine machine;
-  machine.link_gbit = 2;
+  machine.link_gbit = 6;  // one half in waves cannot hide so much
   Server server(machine, options(std::make_shared<Machine>(machine)), 0.02, GetParam());
   server.lie = 2;
   server.step(decode(64));

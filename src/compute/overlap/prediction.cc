@@ -59,17 +59,21 @@ struct Predictor::Core {
   }
 };
 
-Predictor::Predictor(std::span<const StageTimes> halves, int parts, const LayerCounts& layers)
-    : num_halves_(static_cast<int>(halves.size())), parts_(parts), layers_(layers) {
+Predictor::Predictor(std::span<const StageTimes> halves, const Grain& grain,
+                     const LayerCounts& layers)
+    : num_halves_(static_cast<int>(halves.size())), grain_(grain), layers_(layers) {
   HOCKET_CHECK(num_halves_ >= 1 && num_halves_ <= 2);
-  HOCKET_CHECK(parts >= 1 && parts <= kMaxParts);
+  HOCKET_CHECK(grain.parts >= 1 && grain.waves >= 1 && grain.num_waves() <= kMaxParts);
   for (size_t i = 0; i < halves.size(); ++i) {
     const StageTimes& times = halves[i];
     Half& half = halves_[i];
     half.dispatch = {to_ps(times.dispatch.busy_us), to_ps(times.dispatch.latency_us)};
     half.combine = {to_ps(times.combine.busy_us), to_ps(times.combine.latency_us)};
     half.part = to_ps(times.part_us);
-    compute_ += layers.num_moe * half.part * (parts - 1);
+    half.wave = to_ps(times.wave_us);
+    half.up_first = times.up_first;
+    compute_ += layers.num_moe *
+                (half.part * (grain.parts - 1) + half.wave * grain.parts * (grain.waves - 1));
     for (size_t index = 0; index < kNumOps; ++index) {
       const auto op = static_cast<Op>(index);
       const Picoseconds time = to_ps(times.of(op));
@@ -80,40 +84,51 @@ Predictor::Predictor(std::span<const StageTimes> halves, int parts, const LayerC
   }
 }
 
+// Waits for one part of a dispatch.
+void Predictor::wait_part(Core& core, int half, int part) const {
+  const Half& times = halves_[static_cast<size_t>(half)];
+  const Picoseconds busy = times.dispatch.busy, each = busy / grain_.parts;
+  core.wait(core.halves[static_cast<size_t>(half)].base +
+                (part == grain_.parts - 1 ? busy : each * (part + 1)),
+            core.dispatch_exposed);
+  core.now += part_of(times.moe[static_cast<size_t>(Op::dispatch_wait)], part, grain_.parts);
+}
+
+// Sends one wave back; waves are counted over all parts.
+void Predictor::send_back(Core& core, int half, int wave) const {
+  const Half& times = halves_[static_cast<size_t>(half)];
+  const int waves = grain_.num_waves();
+  core.now += part_of(times.moe[static_cast<size_t>(Op::combine_start)], wave, waves);
+  core.send(part_of(times.combine.busy, wave, waves));
+  core.halves[static_cast<size_t>(half)].back = core.busy + times.combine.latency;
+}
+
 // Plays one operation of a MoE layer.
 void Predictor::play_slot(Core& core, int half, Op op) const {
   const Half& times = halves_[static_cast<size_t>(half)];
   Core::Travel& travel = core.halves[static_cast<size_t>(half)];
   const Picoseconds time = times.moe[static_cast<size_t>(op)];
-  const auto wait_part = [&](int part) {
-    const Picoseconds each = times.dispatch.busy / parts_;
-    core.wait(travel.base + (part == parts_ - 1 ? times.dispatch.busy : each * (part + 1)),
-              core.dispatch_exposed);
-    core.now += part_of(times.moe[static_cast<size_t>(Op::dispatch_wait)], part, parts_);
-  };
-  const auto send_back = [&](int part) {
-    core.now += part_of(times.moe[static_cast<size_t>(Op::combine_start)], part, parts_);
-    core.send(part_of(times.combine.busy, part, parts_));
-    travel.back = core.busy + times.combine.latency;
-  };
+  const int waves = grain_.num_waves();
   switch (op) {
     case Op::dispatch_start:
       core.now += time;
       travel.base = core.send(times.dispatch.busy) + times.dispatch.latency;
       break;
     case Op::dispatch_wait:
-      wait_part(0);
+      wait_part(core, half, 0);
       break;
     case Op::experts:
-      core.now += part_of(time, 0, parts_);
-      for (int part = 1; part < parts_; ++part) {
-        send_back(part - 1);
-        wait_part(part);
-        core.now += part_of(time, part, parts_) + times.part;
+      core.now += time_of_wave(time, grain_, 0, times.up_first);
+      for (int wave = 1; wave < waves; ++wave) {
+        send_back(core, half, wave - 1);
+        const bool is_first = wave % grain_.waves == 0;
+        if (is_first) wait_part(core, half, wave / grain_.waves);
+        core.now +=
+            time_of_wave(time, grain_, wave, times.up_first) + (is_first ? times.part : times.wave);
       }
       break;
     case Op::combine_start:
-      send_back(parts_ - 1);
+      send_back(core, half, waves - 1);
       break;
     case Op::combine_wait:
       core.wait(travel.back, core.combine_exposed);

@@ -25,8 +25,8 @@ struct Prediction {
 // Predicts many orders over the same halves.
 class Predictor {
  public:
-  // One half or two; parts: 1 .. kMaxParts.
-  Predictor(std::span<const StageTimes> halves, int parts, const LayerCounts& layers);
+  // One half or two; at most kMaxParts messages a half and way.
+  Predictor(std::span<const StageTimes> halves, const Grain& grain, const LayerCounts& layers);
 
   // Returns the step time [us] of an order with as many halves.
   double step_us(const Order& order) const;
@@ -45,15 +45,19 @@ class Predictor {
   struct Half {
     std::array<Picoseconds, kNumOps> dense{}, moe{};  // 0: the layer has no such operation
     Transfer dispatch, combine;
-    Picoseconds part = 0;
+    Picoseconds part = 0, wave = 0;
+    bool up_first = false;
   };
   struct Core;  // the state of a rank in a step
 
   Core play(const Order& order) const;
   void play_slot(Core& core, int half, Op op) const;
+  void wait_part(Core& core, int half, int part) const;
+  void send_back(Core& core, int half, int wave) const;
 
   std::array<Half, 2> halves_{};
-  int num_halves_ = 0, parts_ = 1;
+  int num_halves_ = 0;
+  Grain grain_;
   LayerCounts layers_;
   Picoseconds compute_ = 0;  // compute time of a step, the same for every order
 };

@@ -10,6 +10,7 @@
 #include "compute/overlap/stage_player.h"
 #include "compute/overlap/stage_testing.h"
 #include "compute/overlap/testing.h"
+#include "compute/overlap/tuning.h"
 
 namespace hocket {
 namespace {
@@ -73,7 +74,8 @@ int64_t ns(double us) {
 void expect_as_played(const PlanTimes& plan, const LayerCounts& layers, int num_ranks) {
   const Prediction predicted = predict(plan, layers);
   const Played played = play_for_real(plan, layers, num_ranks);
-  EXPECT_EQ(ns(predicted.step_us), played.step.count()) << plan.order.name << " x " << plan.parts;
+  EXPECT_EQ(ns(predicted.step_us), played.step.count())
+      << plan.order.name << " x " << plan.grain.parts << " x " << plan.grain.waves;
   EXPECT_EQ(ns(predicted.exposed_us), played.exposed.count()) << plan.order.name;
 }
 
@@ -86,21 +88,25 @@ struct Drawn {
               .num_moe = static_cast<int>(1 + random() % 6),
               .has_shared = random() % 2 == 0};
   }
-  PlanTimes plan(const Order& order, int parts) const {
-    return {order, std::span(halves).first(static_cast<size_t>(order.num_halves)), parts};
+  PlanTimes plan(const Order& order, const Grain& grain) const {
+    return {order, std::span(halves).first(static_cast<size_t>(order.num_halves)), grain};
   }
   std::vector<StageTimes> halves;
   LayerCounts layers;
 };
 
+const Grain& any_grain(std::mt19937& random) {
+  return kTuning.grains[random() % kTuning.grains.size()];
+}
+
 TEST(Prediction, IsWhatEveryNamedOrderTakes) {
   std::mt19937 random(1);
   const OrderTable& table = OrderTable::builtin();
   for (int index = 0; index < table.size(); ++index)
-    for (const int parts : {1, 2, 4})
+    for (const Grain& grain : kTuning.grains)
       for (const int num_ranks : {2, 4}) {
         const Drawn drawn(random);
-        expect_as_played(drawn.plan(table.at(index), parts), drawn.layers, num_ranks);
+        expect_as_played(drawn.plan(table.at(index), grain), drawn.layers, num_ranks);
       }
 }
 
@@ -110,7 +116,7 @@ TEST(Prediction, IsWhatAnyLegalOrderTakes) {
     const Order order =
         round % 2 == 0 ? testing::random_order(random) : testing::tight_order(random);
     const Drawn drawn(random);
-    expect_as_played(drawn.plan(order, 1 << random() % 3), drawn.layers, round % 4 == 0 ? 4 : 2);
+    expect_as_played(drawn.plan(order, any_grain(random)), drawn.layers, round % 4 == 0 ? 4 : 2);
   }
 }
 
@@ -151,7 +157,7 @@ TEST(Prediction, WhatIsCountedIsWhatWouldBePlayed) {
     const Order order = testing::random_order(random);
     Drawn drawn(random);
     drawn.layers.num_moe = static_cast<int>(random() % 100);
-    const PlanTimes plan = drawn.plan(order, 1);
+    const PlanTimes plan = drawn.plan(order, {});
     ASSERT_EQ(ns(predict(plan, drawn.layers).step_us), ns(slowly_us(plan, drawn.layers))) << round;
   }
 }
@@ -162,7 +168,7 @@ TEST(Prediction, ManyLayersTakeWhatOneByOneTakes) {
     const Order order = testing::random_order(random);
     Drawn drawn(random);
     drawn.layers.num_moe = static_cast<int>(40 + random() % 30);
-    expect_as_played(drawn.plan(order, 1 << random() % 3), drawn.layers, 2);
+    expect_as_played(drawn.plan(order, any_grain(random)), drawn.layers, 2);
   }
 }
 
@@ -176,7 +182,7 @@ TEST(Prediction, TheSerialStepIsTheSumOfItsParts) {
   for (const Op op : shared_moe_graph().ops) moe += half.of(op);
   const double exposed = half.dispatch.busy_us + half.dispatch.latency_us + half.combine.busy_us +
                          half.combine.latency_us;
-  const Prediction serial = predict(drawn.plan(serial_order(), 1), layers);
+  const Prediction serial = predict(drawn.plan(serial_order(), {}), layers);
   EXPECT_EQ(ns(serial.step_us), ns(2 * dense + 5 * (moe + exposed) + 77));
   EXPECT_EQ(ns(serial.exposed_us), ns(5 * exposed));
   EXPECT_EQ(ns(serial.compute_us), ns(2 * dense + 5 * moe));
@@ -187,8 +193,8 @@ TEST(Prediction, NoPlanBeatsTheLowerBound) {
   for (int round = 0; round < 2000; ++round) {
     const Order order = testing::random_order(random);
     const Drawn drawn(random);
-    const PlanTimes plan = drawn.plan(order, 1 << random() % 3);
-    const double bound = Predictor(plan.halves, plan.parts, drawn.layers).lower_bound_us();
+    const PlanTimes plan = drawn.plan(order, any_grain(random));
+    const double bound = Predictor(plan.halves, plan.grain, drawn.layers).lower_bound_us();
     EXPECT_LE(bound, predict(plan, drawn.layers).step_us) << round;
   }
 }

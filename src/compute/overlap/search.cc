@@ -9,18 +9,18 @@
 namespace hocket {
 namespace {
 
-// Predicts the table's orders of as many halves, in all parts.
+// Predicts the table's orders of as many halves, in all parts and waves.
 void predict_all(const SearchQuestion& q, std::span<const StageTimes> halves, int share,
                  SearchAnswer& answer) {
-  for (int parts = 1; parts <= kMaxParts; parts *= 2) {
-    const Predictor predictor(halves, parts, q.layers);
+  for (const Grain& grain : grains_of(static_cast<int>(halves.size()))) {
+    const Predictor predictor(halves, grain, q.layers);
     answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
     for (int order = 0; order < q.orders.size(); ++order) {
       if (q.orders.at(order).num_halves != std::ssize(halves) || q.orders.at(order).forced_only)
         continue;
       // Orders of one half differ only in the place of the shared expert.
       if (halves.size() == 1 && order != 0 && !q.layers.has_shared) continue;
-      const Plan plan{.order = order, .parts = parts, .share = share};
+      const Plan plan{.order = order, .parts = grain.parts, .waves = grain.waves, .share = share};
       const Candidate candidate{plan, kind_of(plan, q.orders),
                                 predictor.step_us(q.orders.at(order))};
       answer.candidates.push_back(candidate);
@@ -69,7 +69,7 @@ Prediction predict_plan(const SearchQuestion& q, const Plan& plan) {
     times[1] = q.model.at(halves ? (*halves)[1] : Bucket{.phase = q.bucket.phase});
   }
   const auto used = std::span(times).first(static_cast<size_t>(order.num_halves));
-  return Predictor(used, plan.parts, q.layers).predict(order);
+  return Predictor(used, plan.grain(), q.layers).predict(order);
 }
 
 SearchAnswer search(const SearchQuestion& q, SearchAnswer used) {

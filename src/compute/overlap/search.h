@@ -1,6 +1,6 @@
 // Predicts the plans that a step may be played by, and finds the best: `none` and the other orders
-// of one half, and the table's orders of two halves at a few shares, each in 1, 2 and 4 parts. With
-// the built-in orders these are at most 99. Pure.
+// of one half in all parts and waves, and the table's orders of two halves at a few shares, each in
+// 1, 2 and 4 parts. With the built-in orders these are at most 120. Pure.
 #pragma once
 
 #include <array>
@@ -48,7 +48,8 @@ struct SearchAnswer {
 SearchAnswer search(const SearchQuestion& question, SearchAnswer used = {});
 
 inline size_t most_candidates(const OrderTable& orders) {
-  return static_cast<size_t>(orders.size()) * kTuning.shares.size() * 3;  // 1, 2, 4 parts
+  return static_cast<size_t>(orders.size()) *
+         std::max(kTuning.grains.size(), kTuning.shares.size() * kTuning.grains_of_two);
 }
 // Returns the halves that the bucket is cut into by `share`; nothing if it cannot be cut in two.
 std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, int row_tile);

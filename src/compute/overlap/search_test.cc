@@ -44,7 +44,7 @@ const Candidate& best_of(const SearchAnswer& answer, PlanKind kind) {
 }
 
 // The candidates are every named order, at every share that cuts otherwise, in every number of
-// parts; each is predicted as alone, and the best of each kind is known.
+// parts and waves; each is predicted as alone, and the best of each kind is known.
 TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
   std::mt19937 random(11);
   const OrderTable& table = OrderTable::builtin();
@@ -59,11 +59,13 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
                                   .row_tile = round % 2 == 0 ? 1 : 16};
     const SearchAnswer found = search(question);
     std::array<double, kNumPlanKinds> least{};
-    for (int parts = 1; parts <= kMaxParts; parts *= 2)
+    for (const Grain& grain : kTuning.grains)
       for (int order = 0; order < table.size(); ++order)
         for (const int share : kTuning.shares) {
-          if (table.at(order).num_halves == 1 && share != kEvenShare) continue;
-          const Plan plan{order, parts, share};
+          const int halves = table.at(order).num_halves;
+          if (halves == 1 && share != kEvenShare) continue;
+          if (std::ranges::find(grains_of(halves), grain) == grains_of(halves).end()) continue;
+          const Plan plan{order, grain.parts, grain.waves, share};
           const double us = predict_plan(question, plan).step_us;
           double& of_kind = least[static_cast<size_t>(kind_of(plan, table))];
           if (of_kind == 0 || us < of_kind) of_kind = us;
@@ -91,14 +93,14 @@ SearchQuestion question_of(const StageModel& model, int rows = 64) {
 TEST(Search, HasAboutAHundredCandidatesAndNoneTwice) {
   std::mt19937 random(12);
   const ScaledTimes model(testing::StageDraw{}(random), 64, 0);
-  EXPECT_EQ(search(question_of(model)).candidates.size(), 99u);
+  EXPECT_EQ(search(question_of(model)).candidates.size(), 120u);
   for (const int rows : {1, 2, 3, 64}) {
     const SearchAnswer answer = search(question_of(model, rows));
-    std::set<std::tuple<int, int, int>> seen;
+    std::set<std::tuple<int, int, int, int>> seen;
     for (const auto& [plan, kind, us] : answer.candidates) {
       const auto halves = halves_of({Phase::decode, rows, 0}, plan.share, 1);
       const int first = kind == PlanKind::two_batch ? (*halves)[0].rows : rows;
-      EXPECT_TRUE(seen.emplace(plan.order, plan.parts, first).second);
+      EXPECT_TRUE(seen.emplace(plan.order, plan.parts, plan.waves, first).second);
     }
     EXPECT_EQ(best_of(answer, PlanKind::two_batch).step_us > 0, rows > 1);
   }
@@ -138,7 +140,7 @@ StageTimes times(double attn, double experts, TransferTime dispatch, TransferTim
   made.of(Op::attn_core) = attn;
   made.of(Op::experts) = experts;
   made.dispatch = dispatch, made.combine = combine;
-  made.part_us = 1e6;  // so rows travel in one message
+  made.part_us = made.wave_us = 1e6;  // so rows travel in one message
   return made;
 }
 

@@ -36,6 +36,7 @@ class Machine final : public StageModel {
     times.dispatch = {kb(rows) * 8 / link_gbit, latency_us};
     times.combine = {kb(rows) * 8 / link_gbit, latency_us};
     times.part_us = 8 * level;
+    times.wave_us = 4 * level;
     return times;
   }
   static double kb(double rows) { return 0.1 + rows * 6; }
@@ -50,6 +51,7 @@ class Guess final : public StageModel {
     times.of(Op::attn_core) += 0.001 * static_cast<double>(bucket.kv_tokens);
     times.dispatch = times.combine = {10.0 * bucket.rows, 10};
     times.part_us = 5;
+    times.wave_us = 5;
     return times;
   }
 };
@@ -104,7 +106,9 @@ class Server {
         const double layers = op == Op::mlp ? kServedLayers.num_dense
                               : is_attn     ? kServedLayers.num_layers()
                                             : kServedLayers.num_moe;
-        const double parts = op == Op::experts ? times.part_us * (plan.parts - 1) : 0;
+        const double parts = op == Op::experts ? times.part_us * (plan.parts - 1) +
+                                                     times.wave_us * plan.parts * (plan.waves - 1)
+                                               : 0;
         report.compute_us[i] += static_cast<float>(noisy(layers * (times.compute[i] + parts)));
       }
       report.dispatch_busy_us += static_cast<float>(noisy(24 * times.dispatch.busy_us));

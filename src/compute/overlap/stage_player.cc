@@ -26,7 +26,7 @@ size_t bytes_of(double busy_us, double bytes_per_s, int num_messages) {
 }  // namespace
 
 Prediction predict(const PlanTimes& plan, const LayerCounts& layers) {
-  return Predictor(plan.halves, plan.parts, layers).predict(plan.order);
+  return Predictor(plan.halves, plan.grain, layers).predict(plan.order);
 }
 
 struct StagePlayer::Playing {
@@ -35,6 +35,19 @@ struct StagePlayer::Playing {
   int layer = 0;
   Result<void> status = {};  // the first error stays
 
+  // Spends the time of one of several equal shares of an operation.
+  void spend(int half, Op op, int share, int shares) {
+    spend(time_of_part(times(half).of(op), share, shares));
+  }
+  void spend_wave(int half, int wave, double more_us) {
+    const StageTimes& of = times(half);
+    spend(Duration(
+              time_of_wave(std::llround(of.of(Op::experts) * 1e3), plan.grain, wave, of.up_first)) +
+          time_of_part(more_us, 0, 1));
+  }
+  void spend(Duration time) {
+    if (time.count() > 0) work.spend(time);
+  }
   const StageTimes& times(int half) const { return plan.halves[static_cast<size_t>(half)]; }
   Stamp stamp(uint64_t step) const { return {.step = step, .layer = static_cast<uint16_t>(layer)}; }
   void note(Result<void> result) {
@@ -82,21 +95,18 @@ Result<void> StagePlayer::play(const PlanTimes& plan, StageWork& work) {
   return playing.status;
 }
 
-void StagePlayer::spend_part(Playing& playing, int half, Op op, int part) {
-  const Duration time = time_of_part(playing.times(half).of(op), part, playing.plan.parts);
-  if (time.count() > 0) playing.work.spend(time);
-}
-
-void StagePlayer::start(Playing& playing, int half, int part, MessageKind kind) {
+void StagePlayer::start(Playing& playing, int half, int message, MessageKind kind) {
   const StageTimes& times = playing.times(half);
   const bool is_out = kind == MessageKind::dispatch;
-  const int num_messages = playing.plan.parts * (exchange_->num_ranks() - 1);
+  const Grain& grain = playing.plan.grain;
+  const int num_messages =
+      (is_out ? grain.parts : grain.num_waves()) * (exchange_->num_ranks() - 1);
   const double busy_us = (is_out ? times.dispatch : times.combine).busy_us;
   const size_t num_bytes = bytes_of(busy_us, options_.bytes_per_s, num_messages);
   HOCKET_CHECK(num_bytes <= bytes_.size());
   pieces_[0] = std::span(bytes_).first(num_bytes);
   std::ranges::fill(messages_, std::span(pieces_));
-  playing.note(exchange_->start(lane_of(half, part), kind, playing.stamp(step_), messages_));
+  playing.note(exchange_->start(lane_of(half, message), kind, playing.stamp(step_), messages_));
 }
 
 // Waits for a part of the dispatch. Returns how many parts of the half had come before it.
@@ -117,49 +127,55 @@ int StagePlayer::wait_part(Playing& playing, int half) {
   return parts.num_done++;
 }
 
+// Sends the wave that was computed last.
+void StagePlayer::send_back(Playing& playing, int half) {
+  const Parts& parts = parts_[static_cast<size_t>(half)];
+  const Grain& grain = playing.plan.grain;
+  const int wave = parts.num_waves - 1;
+  playing.spend(half, Op::combine_start, wave, grain.num_waves());
+  start(playing, half, wave % grain.waves * grain.parts + parts.at, MessageKind::combine);
+}
+
 void StagePlayer::run_op(Playing& playing, int layer, Op op, int half) {
-  const int num_parts = playing.plan.parts;
+  const Grain& grain = playing.plan.grain;
+  const StageTimes& times = playing.times(half);
+  const int num_waves = grain.num_waves();
   Parts& parts = parts_[static_cast<size_t>(half)];
   playing.layer = layer;
   playing.work.begin_op(layer, op, half);
   switch (op) {
     case Op::dispatch_start:
-      if (const auto time = time_of_part(playing.times(half).of(op), 0, 1); time.count() > 0)
-        playing.work.spend(time);
-      parts = {.num_open = num_parts};
-      for (int part = 0; part < num_parts; ++part) {
+      playing.spend(half, op, 0, 1);
+      parts = {.num_open = grain.parts};
+      for (int part = 0; part < grain.parts; ++part) {
         parts.open[static_cast<size_t>(part)] = lane_of(half, part);
         start(playing, half, part, MessageKind::dispatch);
       }
       break;
     case Op::dispatch_wait:
-      spend_part(playing, half, op, wait_part(playing, half));
+      playing.spend(half, op, wait_part(playing, half), grain.parts);
       break;
     case Op::experts:
-      spend_part(playing, half, op, 0);
-      while (parts.num_open > 0) {
-        spend_part(playing, half, Op::combine_start, parts.num_done - 1);
-        start(playing, half, parts.at, MessageKind::combine);
-        const int part = wait_part(playing, half);
-        spend_part(playing, half, Op::dispatch_wait, part);
-        playing.work.spend(time_of_part(playing.times(half).of(op), part, num_parts) +
-                           time_of_part(playing.times(half).part_us, 0, 1));
+      playing.spend_wave(half, parts.num_waves++, 0);
+      while (parts.num_waves < num_waves) {
+        send_back(playing, half);
+        const bool is_first = parts.num_waves % grain.waves == 0;
+        if (is_first) playing.spend(half, Op::dispatch_wait, wait_part(playing, half), grain.parts);
+        playing.spend_wave(half, parts.num_waves++, is_first ? times.part_us : times.wave_us);
       }
       break;
     case Op::combine_start:
-      spend_part(playing, half, op, num_parts - 1);
-      start(playing, half, parts.at, MessageKind::combine);
+      send_back(playing, half);
       break;
     case Op::combine_wait:
-      for (int part = 0; part < num_parts; ++part) {
-        const int lane = lane_of(half, part);
+      for (int wave = 0; wave < num_waves; ++wave) {
+        const int lane = lane_of(half, wave);
         playing.note(exchange_->wait(lane, MessageKind::combine, playing.stamp(step_)));
         exchange_->release(lane, MessageKind::combine);
       }
       [[fallthrough]];
     default:
-      if (const auto time = time_of_part(playing.times(half).of(op), 0, 1); time.count() > 0)
-        playing.work.spend(time);
+      playing.spend(half, op, 0, 1);
   }
   playing.work.end_op();
 }

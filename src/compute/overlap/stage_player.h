@@ -18,7 +18,7 @@ namespace hocket {
 struct PlanTimes {
   const Order& order;
   std::span<const StageTimes> halves;  // one for each of order.num_halves
-  int parts = 1;
+  Grain grain;
 };
 Prediction predict(const PlanTimes& plan, const LayerCounts& layers);
 
@@ -58,9 +58,9 @@ class StagePlayer {
 
   StagePlayer(const Options& options, std::unique_ptr<AllToAll> exchange, size_t most_bytes);
   void run_op(Playing& playing, int layer, Op op, int half);
-  void start(Playing& playing, int half, int part, MessageKind kind);
+  void start(Playing& playing, int half, int message, MessageKind kind);
   int wait_part(Playing& playing, int half);
-  void spend_part(Playing& playing, int half, Op op, int part);
+  void send_back(Playing& playing, int half);
 
   Options options_;
   std::unique_ptr<AllToAll> exchange_;
@@ -68,11 +68,11 @@ class StagePlayer {
   std::vector<std::span<const std::byte>> pieces_;                     // the one piece of a message
   std::vector<std::span<const std::span<const std::byte>>> messages_;  // one per rank
   std::array<Half, kMaxHalves> halves_;
-  // The parts of a half: the lanes that are still waited for (open), and the part that is computed
-  // (at).
+  // The parts of a half: the lanes that are still waited for (open), the part that is computed
+  // (at), and the parts and waves so far.
   struct Parts {
     std::array<int, kMaxParts> open{};
-    int num_open = 0, at = 0, num_done = 0;
+    int num_open = 0, at = 0, num_done = 0, num_waves = 0;
   };
   std::array<Parts, kMaxHalves> parts_;
   uint64_t step_ = 0;

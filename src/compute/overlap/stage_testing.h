@@ -8,14 +8,14 @@
 
 namespace hocket::testing {
 
-// Draws log-uniform times in whole multiples of 12 ns, so that the times of parts and of messages
+// Draws log-uniform times in whole multiples of 24 ns, so that the times of parts and of messages
 // to one or three peers are whole nanoseconds.
 struct StageDraw {
   double latency_us = 0;
 
   double draw(std::mt19937& random, double low, double high) const {
     const double at = static_cast<double>(random()) / 0x1p32;
-    return std::round(low * std::pow(high / low, at) / 0.012) * 0.012;
+    return std::round(low * std::pow(high / low, at) / 0.024) * 0.024;
   }
   StageTimes operator()(std::mt19937& random) const {
     StageTimes times;
@@ -30,6 +30,8 @@ struct StageDraw {
          {Op::gate, Op::dispatch_start, Op::dispatch_wait, Op::combine_start, Op::combine_wait})
       times.of(op) = draw(random, 0.5, 10);
     times.part_us = draw(random, 1, 10);
+    times.wave_us = draw(random, 1, 10);
+    times.up_first = random() % 2 == 0;
     return times;
   }
 };

@@ -37,10 +37,36 @@ struct StageTimes {
   std::array<double, kNumOps> compute{};
   TransferTime dispatch, combine;
   double part_us = 0;  // on the cores, for each part beyond the first
+  double wave_us = 0;  // on the cores, for each wave beyond the first of its part
+  // Prefill: the first wave of a part has the gate and up products of all its waves, two thirds of
+  // the experts' time.
+  bool up_first = false;
 
   double& of(Op op) { return compute[static_cast<size_t>(op)]; }
   double of(Op op) const { return compute[static_cast<size_t>(op)]; }
 };
+
+// The number of messages to each rank for the rows of a half: they leave in `parts`, and each part
+// comes back in `waves`.
+struct Grain {
+  int parts = 1, waves = 1;
+
+  int num_waves() const { return parts * waves; }
+  bool operator==(const Grain&) const = default;
+};
+
+// Returns the part of the experts' time that a wave takes; waves are counted over all parts. Where
+// a time cannot be divided evenly, the first piece has the remainder.
+constexpr int64_t time_of_wave(int64_t experts, const Grain& grain, int wave, bool up_first) {
+  const auto piece = [](int64_t whole, int index, int pieces) {
+    return index == 0 ? whole - whole / pieces * (pieces - 1) : whole / pieces;
+  };
+  const int64_t part = piece(experts, wave / grain.waves, grain.parts);
+  if (grain.waves == 1) return part;
+  const int64_t first = up_first ? part / 3 * 2 : 0;
+  return piece(part - first, wave % grain.waves, grain.waves) +
+         (wave % grain.waves == 0 ? first : 0);
+}
 
 // The layers of a model, and the time of a step outside them.
 struct LayerCounts {

@@ -5,12 +5,19 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
+
+#include "compute/overlap/stage_times.h"
 
 namespace hocket {
 
 struct PlannerTuning {
   // The shares of the first half that are candidates [1 / kWholeShare], the even one first.
   std::array<int, 5> shares = {32, 11, 63, 6, 2};
+  // The grains that are candidates with one half; with two halves only the first grains_of_two.
+  std::array<Grain, 10> grains = {
+      {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {2, 4}, {4, 2}}};
+  size_t grains_of_two = 3;
 
   // Memory.
   int most_buckets = 64;     // buckets with a plan of their own
@@ -23,9 +30,10 @@ struct PlannerTuning {
   int latency_steps = 64;    // steps after which the least latency of a link is measured anew
 
   // Learning times.
-  int few_keys = 1024;           // keys a row; steps with fewer share one bucket
-  double blur = 0.05;            // squared octaves that are added to the distance of two sizes
-  double part_share = 0.01;      // cost of a part until one was measured, of its operations' time
+  int few_keys = 1024;  // keys a row; steps with fewer share one bucket
+  double blur = 0.05;   // squared octaves that are added to the distance of two sizes
+  // Cost of a part or wave until one was measured, of its operations' time.
+  double part_share = 0.01;
   double seen_share = 0.5;       // a rank that waited for this share of a transfer saw it arrive
   double newest_share = 0.1;     // weight of the newest step in a running mean, at least
   double spread_per_mean = 1.5;  // standard deviation of noise / its mean absolute deviation
@@ -66,5 +74,11 @@ struct PlannerTuning {
   size_t most_finalists = 12;     // plans that /overlap lists for a bucket
 };
 inline constexpr PlannerTuning kTuning;
+
+// Returns the grains that are candidates with so many halves.
+constexpr std::span<const Grain> grains_of(int num_halves) {
+  return std::span(kTuning.grains)
+      .first(num_halves == 1 ? kTuning.grains.size() : kTuning.grains_of_two);
+}
 
 }  // namespace hocket

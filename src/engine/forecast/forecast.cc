@@ -59,7 +59,7 @@ void foretell_speed(const ForecastQuestion& q, Forecast& f) {
 
 double serial_seconds(const StageForecast& stages, const Bucket& bucket) {
   const StageTimes times = stages.at(bucket);
-  return 1e-6 * Predictor(std::span(&times, 1), 1, stages.layers(bucket)).step_us(serial_order());
+  return 1e-6 * Predictor(std::span(&times, 1), {}, stages.layers(bucket)).step_us(serial_order());
 }
 
 struct Change {

@@ -141,6 +141,7 @@ void StageForecast::add_exchange(const Bucket& bucket, StageTimes& times) const 
   times.dispatch = transfer(sent.dispatch);
   times.combine = transfer(sent.combine);
   times.part_us = 4 * messages + 2 * kLaunchUs;
+  times.wave_us = 2 * messages + 2 * kLaunchUs;
 }
 
 StageTimes StageForecast::at(const Bucket& bucket) const {
@@ -160,9 +161,13 @@ StageTimes StageForecast::at(const Bucket& bucket) const {
   times.of(Op::shared) = stage_us(Op::shared, rows, num_moe_);
   times.of(Op::experts) = experts_us(rows);
   add_exchange(bucket, times);
-  // A part of a prefill is a part of its rows, and each part reads the experts that it hits.
-  if (bucket.phase == Phase::prefill && times.part_us > 0)
-    times.part_us += std::max(2 * experts_us(rows / 2) - times.of(Op::experts), 0.0);
+  times.up_first = bucket.phase == Phase::prefill;
+  // A part of a prefill is a part of its rows, and each part reads the experts that it hits. Each
+  // wave reads their down projections, a third of them.
+  if (bucket.phase == Phase::prefill && times.part_us > 0) {
+    const double again_us = std::max(2 * experts_us(rows / 2) - times.of(Op::experts), 0.0);
+    times.part_us += again_us, times.wave_us += again_us / 3;
+  }
   return times;
 }
 

@@ -201,6 +201,7 @@ void Lockstep::adopt_plan(const StepVote& planner) {
   plan_ = plays ? *plan : Plan{};
   is_trial_ = plays && (planner.trials >> phase & 1) != 0;
   pass_.parts = plan_.parts;
+  pass_.waves = plan_.waves;
   if (!computes_ || plan) return;
   if (num_unknown_plans_++ == 0)
     log::warning(

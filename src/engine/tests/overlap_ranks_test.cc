@@ -131,7 +131,8 @@ TEST_P(OverlapOfRanks, MayChangeAtEveryStep) {
     const auto any_plan = [&](Phase) -> PlanProposal {
       const OrderTable& orders = OrderTable::builtin();
       Plan plan{.order = static_cast<int>(random() % static_cast<uint32_t>(orders.size())),
-                .parts = 1 << random() % 3};
+                .parts = 1 << random() % 3,
+                .waves = 1 << random() % 2};
       if (orders.at(plan.order).num_halves == 2) plan.share = 1 + static_cast<int>(random() % 63);
       if (random() % 16 == 0)
         return {.id = PlanId{0xffff'0000 + static_cast<uint32_t>(random() % 100)}};

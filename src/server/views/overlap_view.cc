@@ -45,7 +45,11 @@ Json rank_json(const OverlapView::OfRank& rank) {
 }
 
 Json plan_json(const Plan& plan, const std::string& name) {
-  return {{"name", name}, {"order", plan.order}, {"parts", plan.parts}, {"share", plan.share}};
+  return {{"name", name},
+          {"order", plan.order},
+          {"parts", plan.parts},
+          {"waves", plan.waves},
+          {"share", plan.share}};
 }
 
 Json decision_json(const OverlapDecision& d) {

@@ -194,26 +194,66 @@ struct Rows {
     });
   }
 
+  // Whole blocks are summed several at a time, so that no sum waits for the one before it.
   template <class T>
   static void combine(const CombineRow<T>& row) {
-    blocks(row.cols, [&](int64_t i, auto lanes) {
-      V pending[kMostPendingSums];
-      pending[0] = V::all(0);
-      int num_pending = 0;
-      V leaf = V::all(0);
-      for (int s = 0; s < row.num_slots; ++s) {
-        leaf = fma(V::all(row.weights[s]), load(row.y[s] + i, lanes), leaf);
-        if (row.ends[s] == 0) continue;
-        V sum = rounded<T>(leaf);
-        for (int node = 1; node < row.ends[s]; ++node)
-          sum = rounded<T>(pending[--num_pending] + sum);
-        pending[num_pending++] = sum;
-        leaf = V::all(0);
+    int64_t i = 0;
+    if (has_plain_nans(row))
+      for (; i + 16 * kCombined <= row.cols; i += 16 * kCombined)
+        combine_blocks<T, kCombined, true>(row, i, Whole{});
+    for (; i + 16 <= row.cols; i += 16) combine_blocks<T, 1, false>(row, i, Whole{});
+    if (i < row.cols) combine_blocks<T, 1, false>(row, i, static_cast<int>(row.cols - i));
+  }
+  static constexpr int kCombined = 4;  // blocks at a time
+  // Returns true if the lower half of every sum that is NaN will be zero. Such a sum has the upper
+  // half of an operand or of the default NaN; only weights may be NaN with another lower half.
+  template <class T>
+  static bool has_plain_nans(const CombineRow<T>& row) {
+    for (int s = 0; s < row.num_slots; ++s)
+      if (row.weights[s] != row.weights[s]) return false;
+    return true;
+  }
+  // Like rounded<T>(); with plain_nans, NaNs need no care.
+  template <class T, bool plain_nans>
+  static V rounded_sum(V x) {
+    if constexpr (plain_nans && sizeof(T) != sizeof(float)) {
+      const V odd = and_bits(shift_right<16>(x), V::all_bits(1));
+      return and_bits(add_bits(add_bits(x, V::all_bits(0x7fffu)), odd), V::all_bits(0xffff0000u));
+    } else {
+      return rounded<T>(x);
+    }
+  }
+  template <int count, class F>
+  static void each_block(F&& f) {
+#pragma GCC unroll 4
+    for (int b = 0; b < count; ++b) f(b);
+  }
+  template <class T, int count, bool plain_nans, class Count>
+  static void combine_blocks(const CombineRow<T>& row, int64_t i, Count lanes) {
+    V pending[kMostPendingSums][count], sum[count];
+    int num_pending = 0;
+    each_block<count>([&](int b) { pending[0][b] = sum[b] = V::all(0); });
+    for (int s = 0; s < row.num_slots; ++s) {
+      const V weight = V::all(row.weights[s]);
+      const T* const y = row.y[s] + i;
+      each_block<count>([&](int b) { sum[b] = fma(weight, load(y + 16 * b, lanes), sum[b]); });
+      if (row.ends[s] == 0) continue;
+      each_block<count>([&](int b) { sum[b] = rounded_sum<T, plain_nans>(sum[b]); });
+      for (int node = 1; node < row.ends[s]; ++node) {
+        const V* const left = pending[--num_pending];
+        each_block<count>([&](int b) { sum[b] = rounded_sum<T, plain_nans>(left[b] + sum[b]); });
       }
-      V total = pending[0] + V::all(0);
-      total = total * V::all(row.scale);
-      if (row.shared != nullptr) total = total + load(row.shared + i, lanes);
-      store_rounded(load(row.residual + i, lanes) + total, row.residual + i, lanes);
+      V* const to = pending[num_pending++];
+      each_block<count>([&](int b) {
+        to[b] = sum[b];
+        sum[b] = V::all(0);
+      });
+    }
+    each_block<count>([&](int b) {
+      const int64_t at = i + 16 * b;
+      V total = (pending[0][b] + V::all(0)) * V::all(row.scale);
+      if (row.shared != nullptr) total = total + load(row.shared + at, lanes);
+      store_rounded(load(row.residual + at, lanes) + total, row.residual + at, lanes);
     });
   }
 
