@@ -1,5 +1,5 @@
-// Pauses admission after a waiting request did not fit, until something changes or some decode steps
-// have lowered the reserve.   Owner: the scheduler.   Thread: engine.
+// Pauses admission after a waiting request did not fit, until something changes or some decode
+// steps have lowered the reserve.   Owner: the scheduler.   Thread: engine.
 #pragma once
 
 namespace hocket {
