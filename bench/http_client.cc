@@ -1,17 +1,21 @@
 #include "bench/http_client.h"
 
-#include <boost/asio/connect.hpp>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <boost/beast/core/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <optional>
@@ -40,58 +44,121 @@ bool is_stale(const Code& code) {
 
 }  // namespace
 
-// A socket, plain or under TLS, so that Beast's templates are compiled once for both.
-class PlainOrTlsSocket {
+// A socket whose calls wait until a deadline. Asio's synchronous calls know none, and its
+// asynchronous ones take the compiler twice as long.
+class DeadlineSocket {
  public:
   using executor_type =  // NOLINT(readability-identifier-naming): Asio's
-      beast::tcp_stream::executor_type;
-  explicit PlainOrTlsSocket(asio::io_context& io) : tcp(io) {}
+      asio::ip::tcp::socket::executor_type;
+  using lowest_layer_type =  // NOLINT(readability-identifier-naming): Asio's
+      asio::ip::tcp::socket;
+  using Clock = std::chrono::steady_clock;
 
-  executor_type get_executor() { return tcp.get_executor(); }
-  template <class Buffers, class Token>
-  auto async_read_some(const Buffers& buffers, Token&& token) {
-    return asio::async_initiate<Token, void(Code, size_t)>(
-        [this](auto handler, const Buffers& into) {
-          if (tls)
-            tls->async_read_some(into, std::move(handler));
-          else
-            tcp.async_read_some(into, std::move(handler));
-        },
-        token, buffers);
+  explicit DeadlineSocket(asio::io_context& io) : tcp_(io) {}
+
+  executor_type get_executor() { return tcp_.get_executor(); }
+  lowest_layer_type& lowest_layer() { return tcp_; }
+
+  void set_deadline(Clock::time_point deadline) { deadline_ = deadline; }
+  Code connect(const asio::ip::tcp::endpoint& to) {
+    Code code;
+    tcp_.close(code);
+    if (tcp_.open(to.protocol(), code)) return code;
+    if (tcp_.non_blocking(true, code)) return code;
+    if (::connect(tcp_.native_handle(), to.data(), static_cast<socklen_t>(to.size())) != 0) {
+      if (errno != EINPROGRESS) return {errno, boost::system::system_category()};
+      if ((code = wait(POLLOUT))) return code;
+      int fault = 0;
+      socklen_t size = sizeof fault;
+      getsockopt(tcp_.native_handle(), SOL_SOCKET, SO_ERROR, &fault, &size);
+      if (fault != 0) return {fault, boost::system::system_category()};
+    }
+    tcp_.set_option(asio::ip::tcp::no_delay(true), code);
+    return code;
   }
-  template <class Buffers, class Token>
-  auto async_write_some(const Buffers& buffers, Token&& token) {
-    return asio::async_initiate<Token, void(Code, size_t)>(
-        [this](auto handler, const Buffers& from) {
-          if (tls)
-            tls->async_write_some(from, std::move(handler));
-          else
-            tcp.async_write_some(from, std::move(handler));
-        },
-        token, buffers);
+  void close() {
+    Code ignored;
+    tcp_.close(ignored);
+  }
+
+  template <class Buffers>
+  size_t read_some(const Buffers& into, Code& code) {
+    return retry(POLLIN, code, [&] { return tcp_.read_some(into, code); });
+  }
+  template <class Buffers>
+  size_t write_some(const Buffers& from, Code& code) {
+    return retry(POLLOUT, code, [&] { return tcp_.write_some(from, code); });
+  }
+
+ private:
+  // Waits for one of poll's events.
+  Code wait(short event) {
+    while (true) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+      if (left.count() <= 0) return beast::error::timeout;
+      pollfd ready{.fd = tcp_.native_handle(), .events = event, .revents = 0};
+      const int limit = static_cast<int>(std::min<int64_t>(left.count(), 3'600'000));
+      const int found = poll(&ready, 1, limit);
+      if (found > 0) return {};
+      if (found < 0 && errno != EINTR) return {errno, boost::system::system_category()};
+    }
+  }
+  template <class Call>
+  size_t retry(short event, Code& code, Call&& call) {
+    while (true) {
+      const size_t count = call();
+      if (code != asio::error::would_block) return count;
+      if ((code = wait(event))) return 0;
+    }
+  }
+
+  asio::ip::tcp::socket tcp_;
+  Clock::time_point deadline_;
+};
+
+// The socket, or TLS over it, so that Beast's templates are compiled once for both. Beast asks for
+// the forms that throw and does not call them here.
+class PlainOrTlsStream {
+ public:
+  explicit PlainOrTlsStream(asio::io_context& io) : socket(io) {}
+
+  template <class Buffers>
+  size_t read_some(const Buffers& into, Code& code) {
+    return tls ? tls->read_some(into, code) : socket.read_some(into, code);
+  }
+  template <class Buffers>
+  size_t write_some(const Buffers& from, Code& code) {
+    return tls ? tls->write_some(from, code) : socket.write_some(from, code);
+  }
+  template <class Buffers>
+  size_t read_some(const Buffers& into) {
+    Code code;
+    const size_t count = read_some(into, code);
+    return code ? throw boost::system::system_error(code) : count;
+  }
+  template <class Buffers>
+  size_t write_some(const Buffers& from) {
+    Code code;
+    const size_t count = write_some(from, code);
+    return code ? throw boost::system::system_error(code) : count;
   }
   void close() {
     tls.reset();
-    tcp.close();
+    socket.close();
   }
 
-  beast::tcp_stream tcp;
-  std::optional<asio::ssl::stream<beast::tcp_stream&>> tls;
+  DeadlineSocket socket;
+  std::optional<asio::ssl::stream<DeadlineSocket&>> tls;
 };
 
 struct BlockingHttpClient::State {
   explicit State(Options given) : options(std::move(given)), stream(io) {}
 
-  // Starts an operation and waits for it; the socket's synchronous calls have no time-out.
-  template <class Start>
-  Code wait(Start&& start) {
-    Code result;
-    stream.tcp.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-        std::chrono::duration<double>(options.timeout_s)));
-    start([&result](const Code& code, auto&&...) { result = code; });
-    io.restart();
-    io.run();
-    return result;
+  // Gives the next operation its time.
+  void begin_wait() {
+    const std::chrono::duration<double> limit(options.timeout_s);
+    stream.socket.set_deadline(DeadlineSocket::Clock::now() +
+                               std::chrono::duration_cast<DeadlineSocket::Clock::duration>(limit));
   }
   Code connect() {
     buffer.clear();
@@ -100,8 +167,10 @@ struct BlockingHttpClient::State {
     asio::ip::tcp::resolver resolver(io);
     const auto found = resolver.resolve(options.host, std::to_string(options.port), code);
     if (code) return code;
-    code = wait([&](auto done) { stream.tcp.async_connect(found, std::move(done)); });
-    if (!code) code = stream.tcp.socket().set_option(asio::ip::tcp::no_delay(true), code);
+    begin_wait();
+    code = asio::error::host_not_found;
+    for (const auto& entry : found)
+      if (!(code = stream.socket.connect(entry.endpoint()))) break;
     if (!code && options.tls) code = begin_tls();
     connected = !code;
     return code;
@@ -117,13 +186,14 @@ struct BlockingHttpClient::State {
         context->load_verify_file(options.ca_file, code);
       if (code) return context.reset(), code;
     }
-    auto& tls = stream.tls.emplace(stream.tcp, *context);
+    auto& tls = stream.tls.emplace(stream.socket, *context);
     tls.set_verify_mode(asio::ssl::verify_peer, code);
     if (!code) tls.set_verify_callback(asio::ssl::host_name_verification(options.host), code);
     if (!code) SSL_set_tlsext_host_name(tls.native_handle(), options.host.c_str());
     if (code) return code;
-    return wait(
-        [&](auto done) { tls.async_handshake(asio::ssl::stream_base::client, std::move(done)); });
+    begin_wait();
+    tls.handshake(asio::ssl::stream_base::client, code);
+    return code;
   }
   // Sends the request and reads the answer's head. Connects again, once, if a kept connection
   // turns out to be closed.
@@ -132,12 +202,12 @@ struct BlockingHttpClient::State {
     for (bool again = connected; true; again = false) {
       if (!connected) code = connect();
       if (code) return code;
-      code = wait([&](auto done) { http::async_write(stream, request, std::move(done)); });
+      begin_wait();
+      http::write(stream, request, code);
       parser.emplace();
       parser->body_limit(boost::none);
-      if (!code)
-        code = wait(
-            [&](auto done) { http::async_read_header(stream, buffer, *parser, std::move(done)); });
+      begin_wait();
+      if (!code) http::read_header(stream, buffer, *parser, code);
       if (code) connected = false;
       if (!code || !again || !is_stale(code)) return code;
       code = {};
@@ -156,9 +226,9 @@ struct BlockingHttpClient::State {
                          const OnEvent* event);
 
   Options options;
-  asio::io_context io{1};
+  asio::io_context io{1};  // sockets need one; nothing runs in it
   std::optional<asio::ssl::context> context;
-  PlainOrTlsSocket stream;
+  PlainOrTlsStream stream;
   beast::flat_buffer buffer;
   bool connected = false;
 };
@@ -179,8 +249,9 @@ Result<HttpAnswer> BlockingHttpClient::State::ask(http::verb verb, std::string_v
   const bool streaming = event != nullptr && is_event_stream(*parser);
   SseReader events;
   while (!parser->is_done()) {
-    const Code code =
-        wait([&](auto done) { http::async_read_some(stream, buffer, *parser, std::move(done)); });
+    begin_wait();
+    Code code;
+    http::read_some(stream, buffer, *parser, code);
     if (code) return fail(broken(code));
     if (!streaming) continue;
     std::string& fresh = parser->get().body();

@@ -81,7 +81,7 @@ class Scene {
     if (batch.empty()) return made;
     sampled_.clear();
     for (const Slice& slice : batch.slices)
-      if (slice.samples) sampled_.push_back({.token = token_of(1, slice.begin)});
+      if (slice.is_sampled) sampled_.push_back({.token = token_of(1, slice.begin)});
     const TimePoint again = RealClock().now();
     scheduler_.commit(batch, sampled_, now_);
     took += RealClock().now() - again;

@@ -17,10 +17,10 @@ add_custom_command(
   DEPENDS ${HOCKET_RUST_SOURCES} ${HOCKET_RUST_DIR}/Cargo.toml ${HOCKET_RUST_DIR}/Cargo.lock
   WORKING_DIRECTORY ${HOCKET_RUST_DIR}
   COMMENT "Rust: tokenizers, minijinja, llguidance")
+# No target depends on this one: what links the library waits for the file, and compiling waits for nothing.
 add_custom_target(hocket_rs_build DEPENDS ${HOCKET_RUST_LIB})
 add_library(hocket_rs STATIC IMPORTED GLOBAL)
 set_target_properties(hocket_rs PROPERTIES
   IMPORTED_LOCATION ${HOCKET_RUST_LIB}
   INTERFACE_INCLUDE_DIRECTORIES ${HOCKET_RUST_DIR}
   INTERFACE_LINK_LIBRARIES "gcc_s;m;dl;rt;util;Threads::Threads")
-add_dependencies(hocket_rs hocket_rs_build)

@@ -29,7 +29,8 @@ import check_units
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("unit", "kernels", "scenarios", "simulation", "golden", "api", "clients", "manifests", "packages", "page", "hosts", "hostile")
 SUITES = {"scenarios": "*Scenario*", "simulation": "*Simulation*", "golden": "*Golden*"}  # inside the rooms' programs
-LIMIT_S = 900  # for one program, so that a hang is a failure
+SILENCE_S = 600  # a program that prints nothing for so long hangs, which is a failure
+SHARDS = {"engine_test": 4, "server_test": 2}  # these run for minutes: pieces of them keep all cores busy to the end
 FORCED_ISAS = ("ref", "avx2", "avx512", "avx512_bf16", "amx", "amx_emulated")
 USAGE_STATUS = 2  # exit status of `hocket` for an instruction set that this machine lacks
 
@@ -73,7 +74,7 @@ class Tally:
 
 
 class Program:
-    """Runs a program and gives its lines. After LIMIT_S it is killed, with all processes that it started."""
+    """Runs a program and gives its lines. After SILENCE_S without one it is killed, with all processes that it started."""
 
     def __init__(self, command, environment=None):
         self.process = subprocess.Popen(
@@ -81,30 +82,35 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
-            env=environment,
+            env=(environment or os.environ) | {"PYTHONUNBUFFERED": "1"},
             cwd=ROOT,
             text=True,
             errors="replace",
             start_new_session=True,
         )
         self.timed_out = False
-        self.limit = threading.Timer(LIMIT_S, self._stop)
-        self.limit.start()
+        self.last_line = time.monotonic()
+        self.ended = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
 
-    def _stop(self):
-        self.timed_out = True
-        os.killpg(self.process.pid, signal.SIGKILL)
+    def _watch(self):
+        while not self.ended.wait(max(0, self.last_line + SILENCE_S - time.monotonic())):
+            if time.monotonic() - self.last_line >= SILENCE_S:
+                self.timed_out = True
+                os.killpg(self.process.pid, signal.SIGKILL)
+                return
 
     def lines(self):
         for line in self.process.stdout:
+            self.last_line = time.monotonic()
             yield line.rstrip("\n")
 
     def end(self):
         """Waits for the end and returns the exit status in words; empty if it is 0."""
         status = self.process.wait()
-        self.limit.cancel()
+        self.ended.set()
         if self.timed_out:
-            return f"killed after {LIMIT_S} s"
+            return f"killed after {SILENCE_S} s of silence"
         if status < 0:
             return f"died of {signal.Signals(-status).name}"
         return f"exit {status}" if status else ""
@@ -137,9 +143,11 @@ def read_gtest(room, lines, tally):
     return running, "\n".join(output if running else loose[-40:])
 
 
-def run_gtest(program, tally, only="*"):
+def run_gtest(program, tally, only="*", shard=0):
+    """Runs the tests of one of the program's pieces (SHARDS)."""
     room = program.name.removesuffix("_test")
-    environment = dict(os.environ, GTEST_COLOR="no")
+    shards = {"GTEST_TOTAL_SHARDS": str(SHARDS.get(program.name, 1)), "GTEST_SHARD_INDEX": str(shard)}
+    environment = dict(os.environ, GTEST_COLOR="no", **shards)
     running = Program([program, f"--gtest_filter={only}"], environment)
     failed_before = len(tally.failed)
     unfinished, output = read_gtest(room, running.lines(), tally)
@@ -317,12 +325,13 @@ def run_check(build, tally, name, arguments, isa=""):
         tally.ok(name, f"{1000 * (time.monotonic() - began):.0f} ms")
 
 
-def run_golden(build, tally):
-    """Runs `hocket check` for each reference model in every instruction set, for the bundled model, and for text and sampling."""
-    golden = ROOT / "tests/golden"
-    for model in reference_models(golden):
-        for isa in ("",) + FORCED_ISAS:
-            run_check(build, tally, model.name, ["--model-path", model], isa)
+def run_model_checks(build, tally, model):
+    """Runs `hocket check` for a reference model, in every instruction set."""
+    for isa in ("",) + FORCED_ISAS:
+        run_check(build, tally, model.name, ["--model-path", model], isa)
+
+
+def run_other_checks(build, tally, golden):
     run_check(build, tally, "bundled model", [])
     run_check(build, tally, "text and sampling", ["--golden", golden])
 
@@ -382,24 +391,24 @@ def run_page(build, tally):
 
 
 def jobs_of(build, wanted):
-    """Returns the jobs that run side by side, the long ones first, and the jobs that start servers and run alone."""
+    """Returns the jobs that run side by side, the long ones first and many short ones last, and the jobs that start servers and run alone."""
     beside = []
     programs = [p for p in build.glob("*_test") if os.access(p, os.X_OK)]
+    suites = ":".join(SUITES[part] for part in wanted if part in SUITES)
     for program in sorted(programs, key=lambda p: -p.stat().st_size):
         kernels = program.name == "kernels_test"
-        if ("kernels" if kernels else "unit") in wanted:
-            beside.append(partial(run_gtest, program))
-        elif not kernels:
-            suites = [SUITES[part] for part in wanted if part in SUITES]
-            if suites:
-                beside.append(partial(run_gtest, program, only=":".join(suites)))
+        only = "*" if ("kernels" if kernels else "unit") in wanted else "" if kernels else suites
+        if only:
+            beside += [partial(run_gtest, program, only=only, shard=i) for i in range(SHARDS.get(program.name, 1))]
     if "kernels" in wanted:
         beside.append(partial(run_units, build))
     if "unit" in wanted:
         beside += [run_tools, partial(run_rust, build)]
-    if "golden" in wanted:
-        beside.append(partial(run_golden, build))
     beside += [partial(run_pytest, build, part=part) for part in ("manifests", "packages") if part in wanted]
+    if "golden" in wanted:
+        golden = ROOT / "tests/golden"
+        beside.append(partial(run_other_checks, build, golden=golden))
+        beside += [partial(run_model_checks, build, model=model) for model in reference_models(golden)]
     alone = [partial(run_pytest, build, part=part) for part in ("api", "clients") if part in wanted]
     alone += [partial(run_hosts, build)] if "hosts" in wanted else []
     alone += [partial(run_hostile, build)] if "hostile" in wanted else []

@@ -4,6 +4,7 @@ import io
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import run_tests
 
@@ -140,6 +141,27 @@ class RunTestsTest(unittest.TestCase):
         program = run_tests.Program(["sh", "-c", "echo here; kill -SEGV $$"])
         self.assertEqual(list(program.lines()), ["here"])
         self.assertEqual(program.end(), "died of SIGSEGV")
+
+    def test_a_program_that_falls_silent_is_killed(self):
+        with mock.patch.object(run_tests, "SILENCE_S", 0.5):
+            program = run_tests.Program(["sh", "-c", "for i in 1 2 3 4; do echo $i; sleep 0.2; done; sleep 60"])
+            self.assertEqual(list(program.lines()), ["1", "2", "3", "4"])
+            self.assertEqual(program.end(), "killed after 0.5 s of silence")
+
+    def test_the_pieces_of_a_program_hold_each_test_once(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "engine_test"
+            program.write_text(
+                "#!/bin/sh\nfor i in 0 1 2 3 4 5 6 7 8; do\n"
+                "[ $((i % GTEST_TOTAL_SHARDS)) = $GTEST_SHARD_INDEX ] || continue\n"
+                "echo \"[ RUN      ] A.$i\"; echo \"[       OK ] A.$i (1 ms)\"; done\n",
+                encoding="utf-8",
+            )
+            program.chmod(0o755)
+            for job in run_tests.jobs_of(Path(folder), ("unit",))[0][: run_tests.SHARDS["engine_test"]]:
+                job(self.tally)
+        names = sorted(line.split()[2] for line in self.out.getvalue().splitlines())
+        self.assertEqual(names, [f"A.{i}" for i in range(9)])
 
 
 if __name__ == "__main__":

@@ -43,11 +43,12 @@ inline constexpr WithNumber kUnread{"{} requests wait to be read", kRetryAfter};
 inline constexpr WithNumber kForwarded{"{} requests are with other ranks", kRetryAfter};
 // server/reply
 inline constexpr WithNumber kLiveTexts{"{} texts are under way", kRetryAfter};
-// engine: --max-queued-requests of all ranks together, and half of it for a request's later texts
+// engine: half of --max-queued-requests
 inline constexpr WithNumbers kLaterTexts{
     "{} texts wait already; the second and later texts of a request may wait only below {}, half "
     "of the queue",
     "ask again later, send fewer texts in a request, or raise --max-queued-requests"};
+// engine, for all ranks together, and policy/scheduler, for one
 inline constexpr WithNumbers kRequests{"{} requests are waiting already, the limit is {}",
                                        "ask again later, or raise --max-queued-requests"};
 inline constexpr Plain kMailbox{"the engine's mailbox is full", "ask again later"};
@@ -56,9 +57,7 @@ inline constexpr WithNumbers kGrammars{
     "{} grammars wait to be compiled already, or {} of this client", "ask again later"};
 inline constexpr WithNumber kLargeGrammars{"{} large grammars wait to be compiled already",
                                            "ask again later, or for a smaller grammar"};
-// policy/scheduler: --max-queued-requests of one rank
-inline constexpr WithNumber kRequestsOfRank{"{} requests wait already, as many as are allowed",
-                                            "try again later, or raise --max-queued-requests"};
+// policy/scheduler, of one rank
 inline constexpr QueueLimit<int64_t, int64_t, int64_t> kTokensOfRank{
     "{} tokens wait already; {} more exceed the limit of {}",
     "try again later, or raise --max-queued-tokens"};

@@ -158,7 +158,7 @@ void add_outputs(const Slice& slice, int row_begin, const PrepareOptions& option
   for (int i = logprobs ? slice.logprobs_from : last - slice.num_drafts; i <= last; ++i) {
     const bool reports = logprobs && i + 1 < request.prompt_len;
     const int num_drafts = i - (last - slice.num_drafts);  // up to this row
-    const bool samples = slice.samples && num_drafts >= 0;
+    const bool samples = slice.is_sampled && num_drafts >= 0;
     if (!reports && !samples) continue;
     const int output = static_cast<int>(flight.forward.output_rows.size());
     flight.forward.output_rows.push_back(row_begin + (i - slice.begin));

@@ -42,7 +42,7 @@ struct Step {
     const bool reports = random() % 2 == 0;
     batch.slices.push_back({.request = &request,
                             .len = rows,
-                            .samples = random() % 2 == 0,
+                            .is_sampled = random() % 2 == 0,
                             .logprobs_from = reports ? 0 : -1});
     batch.num_rows += rows;
   }
@@ -55,13 +55,13 @@ struct Step {
     Slice slice{.request = &request,
                 .begin = length - 1 - forced,
                 .len = 1 + forced + drafts,
-                .samples = true,
+                .is_sampled = true,
                 .num_drafts = drafts};
     std::copy_n(request.tokens.begin() + length, drafts, slice.drafts.begin());
     request.tokens.resize(static_cast<size_t>(length));
     batch.slices.push_back(slice);
-    batch.num_rows += slice.len, batch.num_long_rows += slice.len;
-    ++batch.num_long_slices, batch.num_drafts += drafts;
+    batch.num_rows += slice.len, batch.num_multirow_rows += slice.len;
+    ++batch.num_multirow_slices, batch.num_drafts += drafts;
   }
 
   void add_answer(std::mt19937& random, bool future) {
@@ -70,7 +70,7 @@ struct Step {
     batch.slices.push_back({.request = &request,
                             .begin = length - 1,
                             .len = 1,
-                            .samples = true,
+                            .is_sampled = true,
                             .future = future ? batch.num_decode_rows : -1});
     ++batch.num_rows, ++batch.num_decode_rows;
   }

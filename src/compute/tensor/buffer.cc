@@ -2,14 +2,12 @@
 
 #include <sys/mman.h>
 
-#include <atomic>
 #include <utility>
 
 namespace hocket {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
-std::atomic<int64_t> bytes_in_use{0};
 
 }  // namespace
 
@@ -36,7 +34,6 @@ Result<Buffer> Buffer::allocate(int64_t bytes) {
     data = reinterpret_cast<std::byte*>(aligned);
     madvise(data, round_up(bytes, kHugePage), MADV_HUGEPAGE);
   }
-  bytes_in_use += bytes;
   return Buffer(data, bytes);
 }
 
@@ -52,11 +49,6 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 Buffer::~Buffer() {
   if (data_ == nullptr) return;
   munmap(data_, bytes_ >= kHugePage ? round_up(bytes_, kHugePage) : bytes_);
-  bytes_in_use -= bytes_;
-}
-
-int64_t buffer_bytes_in_use() {
-  return bytes_in_use;
 }
 
 MatrixView Layout::matrix(DType dtype, int64_t rows, int64_t cols) {

@@ -29,9 +29,6 @@ class Buffer {
   int64_t bytes_ = 0;
 };
 
-// Returns the bytes of all live buffers of this process.
-int64_t buffer_bytes_in_use();
-
 // Lays out matrices one after another, with each row padded to whole k-blocks and each matrix to 64
 // bytes. Run it once without memory to learn the size (bytes()), then once with the memory.
 class Layout {

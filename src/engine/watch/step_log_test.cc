@@ -38,7 +38,7 @@ class StepLogTest : public ::testing::Test {
     now_ += kStep;
     std::vector<SampledToken> sampled;
     for (const Slice& slice : batch.slices)
-      if (slice.samples) sampled.push_back({TokenId{200}});
+      if (slice.is_sampled) sampled.push_back({TokenId{200}});
     scheduler_->commit(batch, sampled, now_);
     step_log_.note(batch, scheduler_->stats(), now_, kStep, transfers_);
     scheduler_->take_finished();

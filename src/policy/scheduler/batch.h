@@ -22,14 +22,14 @@ inline constexpr int kMostDrafts = 8;
 // draws them, too.
 //
 //   tokens   | begin .... known | draft 0 | draft 1 | .. begin + len
-//   samples                  0         1         2        one behind each of these rows
+//   sampled                  0         1         2        one token behind each of these rows
 struct Slice {
   Request* request = nullptr;  // alive until this batch is committed
   int begin = 0;
   int len = 0;
   // True: the logits of the last known token's row, and of each draft's, give the token after it;
   // false for a middle chunk, which has no drafts.
-  bool samples = false;
+  bool is_sampled = false;
   int num_drafts = 0;
   std::array<TokenId, kMostDrafts> drafts{};
   // If >= begin: each row from this token on also reports the log-probability of the token after
@@ -50,7 +50,7 @@ struct Slice {
   int num_taken = 0, num_forced = 0;
 
   // Returns how many tokens are sampled: those after the first failed draft are left out.
-  int num_samples() const { return samples ? 1 + num_drafts : 0; }
+  int num_samples() const { return is_sampled ? 1 + num_drafts : 0; }
   // Returns how many drafts saved a step: a token was taken behind each of them.
   int num_held() const { return std::max(0, num_taken - 1); }
   // Returns the token of a row; pre: it is known or a draft.
@@ -78,8 +78,8 @@ struct Batch {
   std::vector<PageCopy> copies;
   int num_rows = 0;         // sum of len over all slices
   int num_decode_rows = 0;  // the last slices, one row each
-  // Answers with several rows, for forced tokens and drafts; their rows; and all drafts.
-  int num_long_slices = 0, num_long_rows = 0;
+  // The slices of answers with several rows, for forced tokens and drafts; their rows; all drafts.
+  int num_multirow_slices = 0, num_multirow_rows = 0;
   int num_drafts = 0;
 
   // The state when the batch was made, for logs and counters. cached_tokens: found in the cache by
@@ -94,8 +94,8 @@ struct Batch {
   // the others need not wait for this rank (SchedulerHooks::agree).
   bool idle_step = false;
 
-  int num_answers() const { return num_long_slices + num_decode_rows; }
-  int num_answer_rows() const { return num_long_rows + num_decode_rows; }
+  int num_answers() const { return num_multirow_slices + num_decode_rows; }
+  int num_answer_rows() const { return num_multirow_rows + num_decode_rows; }
   int num_samples() const {
     int sum = 0;
     for (const Slice& slice : slices) sum += slice.num_samples();
@@ -108,7 +108,7 @@ struct Batch {
     mode = ForwardMode::idle;
     slices.clear();
     copies.clear();
-    num_rows = num_decode_rows = num_long_slices = num_long_rows = num_drafts = 0;
+    num_rows = num_decode_rows = num_multirow_slices = num_multirow_rows = num_drafts = 0;
     cached_tokens = 0;
     idle_step = false;
   }

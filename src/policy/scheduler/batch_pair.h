@@ -42,6 +42,7 @@ class BatchPair {
     return taken;
   }
 
+  Batch& newest() { return batches_[newest_]; }
   const Batch& newest() const { return batches_[newest_]; }
   bool is_oldest(const Batch& batch) const { return size_ > 0 && &batch == &batches_[oldest_]; }
   // Batches that wait for their commit; 0..2.

@@ -16,7 +16,7 @@ bool contains(const std::vector<TokenId>& ids, TokenId id) {
 
 void Scheduler::State::commit(std::span<const SampledToken> sampled) {
   Batch& done = batches.take_oldest();
-  rows_total += static_cast<uint64_t>(done.num_rows);
+  progress.rows_total += static_cast<uint64_t>(done.num_rows);
   size_t num_used = 0;
   for (Slice& slice : done.slices) {
     Request& request = *slice.request;
@@ -26,7 +26,7 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
     HOCKET_CHECK(num_used + num_samples <= sampled.size());
     const auto own = sampled.subspan(num_used, num_samples);
     num_used += num_samples;
-    if (slice.samples) --request.num_pending;
+    if (slice.is_sampled) --request.num_pending;
     if (slice.logprobs_from >= 0) request.logprobs_done = std::min(end, request.prompt_len - 1);
     // The request ended earlier, or was aborted in flight.
     if (request.finish != FinishReason::none) continue;
@@ -43,7 +43,7 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
 
   const size_t num_before = finished.size();
   remove_ended();
-  if (finished.size() > num_before) admission_blocked = false;
+  if (finished.size() > num_before) pause.end();
 }
 
 void Scheduler::State::remove_ended() {
@@ -157,7 +157,7 @@ void Scheduler::State::share(Request& request, int num_tokens) {
                    std::span(request.window.pages).first(has_windows() ? num_whole : 0));
   request.leased_pages = request.lease.len() / page_tokens();
   lease_window(request);
-  ++cache_generation;
+  ++progress.cache_generation;
   if (options.hooks != nullptr) options.hooks->shared(request);
 }
 

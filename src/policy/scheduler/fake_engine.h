@@ -171,9 +171,9 @@ inline void FakeEngine::forward(Step& step) {
     const int end = slice.begin + slice.len;
     check(slice, end, "after the step");
     const int known = static_cast<int>(request.tokens.size()) + (slice.future >= 0 ? 1 : 0);
-    if (slice.samples != (end - slice.num_drafts == known))
+    if (slice.is_sampled != (end - slice.num_drafts == known))
       report(fmt::format("request {} samples in the wrong place", value(request.id)));
-    if (slice.samples) sample(slice, step.sampled);
+    if (slice.is_sampled) sample(slice, step.sampled);
   }
   if (num_rows != batch.num_rows)
     report(fmt::format("{} rows, but the batch says {}", num_rows, batch.num_rows));

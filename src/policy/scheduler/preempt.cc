@@ -36,7 +36,7 @@ void Scheduler::State::apply_timeouts() {
     ++counters.num_timed_out_total;
     log::info("timed_out request={} ran_s={:.1f} tokens={}", value(request.id),
               seconds(request.times.first_scheduled), request.generated());
-    admission_blocked = false;
+    pause.end();
   };
   for (const auto& request : chunked) expire(*request);
   for (const auto& request : running.requests()) expire(*request);

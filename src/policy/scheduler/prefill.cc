@@ -12,7 +12,7 @@ namespace hocket {
 
 // Pre: the decode rows of this pass, of the first num_decoding requests, already have their pages.
 void Scheduler::State::prefill() {
-  if (chunked.empty() && (admission_blocked || waiting.empty())) return;
+  if (chunked.empty() && (pause.lasts() || waiting.empty())) return;
   const bool begins_allowed = options.hooks == nullptr || options.hooks->may_begin();
   if (chunked.empty() && !begins_allowed) return;
   PrefillPass(*this, begins_allowed).run();
@@ -39,15 +39,13 @@ PrefillPass::PrefillPass(Scheduler::State& state, bool begins_allowed)
   const SchedulerOptions& options = s_.options;
   if (options.prefill_policy != PrefillPolicy::latency) return;
   decoding_ = s_.decode_shape();
-  const double beside = to_seconds(s_.times.predict(decoding_)) / (1 - options.prompt_share);
+  const double beside = to_seconds(s_.pacing.times.predict(decoding_)) / (1 - options.prompt_share);
   goal_ = options.prompt_share > 0 ? std::max(options.itl_goal, from_seconds(beside))
                                    : options.itl_goal;
 }
 
 void PrefillPass::run() {
-  if (may_begin())
-    s_.waiting.begin_pass(s_.cache,
-                          {.cache_generation = s_.cache_generation, .rows_total = s_.rows_total});
+  if (may_begin()) s_.waiting.begin_pass(s_.cache, s_.progress);
   if (!continue_chunked()) return;
   if (may_begin()) admit_waiting();
   lengthen_chunks();
@@ -75,15 +73,15 @@ StepShape Scheduler::State::decode_shape() const {
 // that fit into the step's time goal. The first prompt of a pass gets at least a page.
 void PrefillPass::pace(int begin) {
   if (decoding_.keys == 0) return;
-  StepShape others = shape_of(*s_.batch);
+  StepShape others = shape_of(s_.batch());
   const bool first = others.prefill_rows == 0;
   others.decode_rows += decoding_.decode_rows;
   others.prefill_rows += decoding_.prefill_rows;
   others.keys += decoding_.keys;
-  const int rows = s_.times.prefill_rows_within(
+  const int rows = s_.pacing.times.prefill_rows_within(
       goal_, others, begin, {.at_least = first ? s_.page_tokens() : 0, .most = s_.chunk_tokens()});
   adder_.allow(rows);
-  if (first) s_.itl_chunk_tokens = rows;
+  if (first) s_.pacing.chunk_tokens = rows;
 }
 
 void PrefillPass::admit_waiting() {
@@ -107,10 +105,7 @@ void PrefillPass::admit_waiting() {
     if (verdict == AddResult::no_tokens && preempt_for_head()) verdict = admit();
     if (verdict == AddResult::added) verdict = adder_.verdict(s_.available_tokens());
   }
-  if (verdict == AddResult::no_tokens) {
-    s_.admission_blocked = true;
-    s_.steps_blocked = 0;
-  }
+  if (verdict == AddResult::no_tokens) s_.pause.begin();
 }
 
 // Returns true if a prompt that is in this pass, in flight or in chunks will soon put enough tokens
@@ -152,14 +147,14 @@ bool PrefillPass::continue_chunked() {
     pace(request->computed_len);
     if (!has_room || adder_.limit() < s_.page_tokens()) return false;
     has_room = continue_chunk(*request, parts--);
-    if (!has_room || !s_.batch->slices.back().samples) return false;
+    if (!has_room || !s_.batch().slices.back().is_sampled) return false;
     s_.running.add(std::move(request));
     return true;
   });
   if (!has_room) {
     // Otherwise no page would ever be freed: a prompt begins only if prompts in chunks can finish.
     const bool others_hold_pages =
-        !s_.batch->empty() || !s_.running.empty() || !s_.leaving.empty() || s_.batches.has_rows();
+        !s_.batch().empty() || !s_.running.empty() || !s_.leaving.empty() || s_.batches.has_rows();
     HOCKET_CHECK(others_hold_pages);
     return false;
   }
@@ -167,7 +162,7 @@ bool PrefillPass::continue_chunked() {
 }
 
 bool PrefillPass::may_begin() const {
-  return !s_.admission_blocked && begins_allowed_;
+  return !s_.pause.lasts() && begins_allowed_;
 }
 
 // Returns how many prompts share the rest of the pass; `num_here` of them are in chunks already.
@@ -201,8 +196,8 @@ bool PrefillPass::continue_chunk(Request& request, int parts) {
 void PrefillPass::lengthen_chunks() {
   if (s_.options.max_chunked_requests == 1) return;
   std::erase_if(s_.chunked, [&](std::unique_ptr<Request>& request) {
-    const auto slice = std::ranges::find(s_.batch->slices, request.get(), &Slice::request);
-    if (slice == s_.batch->slices.end()) return false;
+    const auto slice = std::ranges::find(s_.batch().slices, request.get(), &Slice::request);
+    if (slice == s_.batch().slices.end()) return false;
     pace(slice->begin + slice->len);
     if (adder_.limit() < s_.page_tokens()) return false;
     const Admission admission =
@@ -214,7 +209,7 @@ void PrefillPass::lengthen_chunks() {
                                 s_.available_tokens());
     if (admission.result != AddResult::added) return false;
     s_.lengthen(*slice, admission.len);
-    if (!slice->samples) return false;
+    if (!slice->is_sampled) return false;
     s_.running.add(std::move(request));
     return true;
   });
@@ -287,7 +282,7 @@ void PrefillPass::start(PrefixMatch match, int len) {
   request.pages.assign(match.pages.begin(), match.pages.end());
   request.leased_pages = static_cast<int>(match.pages.size());
   request.computed_len = match.len(s_.page_tokens());
-  s_.batch->cached_tokens += request.computed_len;
+  s_.batch().cached_tokens += request.computed_len;
   request.lease = std::move(match.lease);
   request.state = Request::State::prefilling;
   s_.states.begin(request, match);
@@ -302,11 +297,11 @@ void PrefillPass::start(PrefixMatch match, int len) {
   }
   s_.add_rows(request, len);
   if (match.partial_len > 0)
-    s_.batch->copies.push_back(
+    s_.batch().copies.push_back(
         {match.partial_source, request.pages[match.pages.size()], match.partial_len,
          match.window_partial_source,
          s_.has_windows() ? request.window.pages[match.pages.size()] : kNoPage});
-  if (s_.batch->slices.back().samples) {
+  if (s_.batch().slices.back().is_sampled) {
     s_.running.add(std::move(owned));
   } else {
     s_.chunked.push_back(std::move(owned));

@@ -55,8 +55,7 @@ int Scheduler::State::retract_until_decode_fits() {
   }
   const double ratio_before = ratio.now();
   ratio.raise(generated, most, running.size());
-  admission_blocked = true;  // nothing is admitted before something changed
-  steps_blocked = 0;
+  pause.begin();  // nothing is admitted before something changed
   log::warning(
       "KV cache pool is full. Retract requests. #retracted_reqs: {}, #new_tokens_gained: {}, "
       "#new_token_ratio: {:.4f} -> {:.4f}",

@@ -218,7 +218,7 @@ class Scenario {
       if (slice.request->state == Request::State::prefilling && slice.future < 0)
         chunks += fmt::format(" {}[{},{})", name, slice.begin, slice.begin + slice.len);
       else
-        decodes += slice.len == 1 && slice.samples
+        decodes += slice.len == 1 && slice.is_sampled
                        ? " " + name
                        : fmt::format(" {}[{},{})", name, slice.begin, slice.begin + slice.len);
       if (slice.num_drafts > 0) decodes += fmt::format("+{}", slice.num_drafts);

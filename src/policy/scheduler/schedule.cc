@@ -9,51 +9,49 @@
 #include "policy/scheduler/scheduler_state.h"
 
 namespace hocket {
-namespace {
-
-// The reserve shrinks with the ratio, so a head that did not fit may fit some steps later although
-// no request has ended.
-constexpr int kStepsBetweenTries = 16;
-
-}  // namespace
 
 void Scheduler::State::schedule() {
   HOCKET_CHECK(!batches.has_drafts());
-  batch = &batches.begin();
+  batches.begin();
   num_decoding = 0;
   choose();
-  if (options.hooks != nullptr) batch->idle_step = options.hooks->agree(*batch) && batch->empty();
-  if (!batch->empty()) launch();
+  if (options.hooks != nullptr)
+    batch().idle_step = options.hooks->agree(batch()) && batch().empty();
+  if (!batch().empty()) launch();
 }
 
 void Scheduler::State::choose() {
   apply_timeouts();
   ask_held();
-  if (!batches.has_rows() && std::exchange(retraction_pending, false)) admission_blocked = false;
+  if (!batches.has_rows() && std::exchange(retraction_pending, false)) pause.end();
   if (retraction_pending) return;
-  if (running.empty() || ++steps_blocked >= kStepsBetweenTries) admission_blocked = false;
+  if (running.empty())
+    pause.end();
+  else
+    pause.count_step();
   if (num_active() == 0 && waiting.empty()) {
     if (leaving.empty()) ratio.reset();
     return;
   }
 
-  if (mixes()) num_decoding = prepare_decode();
+  if (makes_mixed_batches()) num_decoding = prepare_decode();
   if (!retraction_pending) prefill();
-  if (!mixes() && !retraction_pending && batch->empty()) num_decoding = prepare_decode();
-  if (batch->empty() && num_decoding == 0 && !batches.has_rows()) {
-    admission_blocked = false;  // the last running request had to be ended
+  if (!makes_mixed_batches() && !retraction_pending && batch().empty())
+    num_decoding = prepare_decode();
+  if (batch().empty() && num_decoding == 0 && !batches.has_rows()) {
+    pause.end();  // the last running request had to be ended
     prefill();
   }
   add_decode_rows();
 }
 
-// Predicts `admission_blocked` after the next step: a request that surely ends clears it, and so do
-// enough steps.
+// Predicts whether admission pauses after the next step: a request that surely ends clears it, and
+// so do enough steps.
 NextStepForecast Scheduler::State::forecast_next_step() const {
   NextStepForecast next{.continues = !chunked.empty()};
   for (const auto& request : running.requests()) next.num_decoding += request->decodes() ? 1 : 0;
-  const bool tries = !admission_blocked || next.num_decoding < running.size() || running.empty() ||
-                     steps_blocked + 1 >= kStepsBetweenTries;
+  const bool tries =
+      !pause.outlasts_a_step() || next.num_decoding < running.size() || running.empty();
   next.begins = !waiting.empty() && tries;
   return next;
 }
@@ -65,11 +63,11 @@ void Scheduler::State::ask_held() {
       ++i;
       continue;
     }
-    admission_blocked = false;
+    pause.end();
     std::unique_ptr<Request> request = waiting.take_held(i);
     if (ready) {
       const TimePoint queued = request->times.queued;
-      waiting.push(std::move(request), queued, rows_total);
+      waiting.push(std::move(request), queued, progress.rows_total);
     } else {
       fail_request(*request, std::move(ready.error()));
       close(std::move(request));
@@ -81,8 +79,8 @@ void Scheduler::State::ask_held() {
 // steps, and the request samples only after the last of them. Drafts get the room that is left.
 void Scheduler::State::add_decode_rows() {
   const auto requests = running.requests().first(static_cast<size_t>(num_decoding));
-  const size_t num_prefill = batch->slices.size();
-  const int num_prefill_rows = batch->num_rows;
+  const size_t num_prefill = batch().slices.size();
+  const int num_prefill_rows = batch().num_rows;
   list_answers();
   int spare = options.max_answer_rows - num_answer_rows();
   auto offer = offers.begin();
@@ -93,24 +91,24 @@ void Scheduler::State::add_decode_rows() {
     const int count = std::min({static_cast<int>(wanted.size()), spare, most_drafts(*request)});
     if (rows == 1 && count == 0) continue;
     add_rows(*request, rows);
-    add_drafts(batch->slices.back(), wanted.first(static_cast<size_t>(count)));
-    spare -= batch->slices.back().num_drafts;
+    add_drafts(batch().slices.back(), wanted.first(static_cast<size_t>(count)));
+    spare -= batch().slices.back().num_drafts;
   }
-  batch->num_long_slices = static_cast<int>(batch->slices.size() - num_prefill);
-  batch->num_long_rows = batch->num_rows - num_prefill_rows;
+  batch().num_multirow_slices = static_cast<int>(batch().slices.size() - num_prefill);
+  batch().num_multirow_rows = batch().num_rows - num_prefill_rows;
   size_t next = num_prefill;  // next slice with several rows
   for (const auto& request : requests) {
-    if (next < num_prefill + static_cast<size_t>(batch->num_long_slices) &&
-        batch->slices[next].request == request.get())
+    if (next < num_prefill + static_cast<size_t>(batch().num_multirow_slices) &&
+        batch().slices[next].request == request.get())
       ++next;
     else if (request->decodes())
       add_rows(*request, 1);
   }
-  if (batch->empty()) return;
-  batch->num_decode_rows = static_cast<int>(batch->slices.size() - next);
-  batch->mode = num_prefill == 0           ? ForwardMode::decode
-                : batch->num_answers() > 0 ? ForwardMode::mixed
-                                           : ForwardMode::extend;
+  if (batch().empty()) return;
+  batch().num_decode_rows = static_cast<int>(batch().slices.size() - next);
+  batch().mode = num_prefill == 0            ? ForwardMode::decode
+                 : batch().num_answers() > 0 ? ForwardMode::mixed
+                                             : ForwardMode::extend;
 }
 
 // Lists the answers with rows in this step, and asks for drafts.
@@ -149,8 +147,8 @@ void Scheduler::State::add_drafts(Slice& slice, std::span<const TokenId> drafts)
   std::ranges::copy(drafts, slice.drafts.begin());
   slice.num_drafts = static_cast<int>(drafts.size());
   slice.len += slice.num_drafts;
-  batch->num_rows += slice.num_drafts;
-  batch->num_drafts += slice.num_drafts;
+  batch().num_rows += slice.num_drafts;
+  batch().num_drafts += slice.num_drafts;
   take_pages_to(*slice.request, slice.begin + slice.len);
 }
 
@@ -158,40 +156,40 @@ void Scheduler::State::add_drafts(Slice& slice, std::span<const TokenId> drafts)
 // drafts count when they are committed.
 void Scheduler::State::launch() {
   int num_samples = 0, num_done = 0;
-  const auto num_prompts = std::ssize(batch->slices) - batch->num_answers();
-  for (Slice& slice : batch->slices) {
+  const auto num_prompts = std::ssize(batch().slices) - batch().num_answers();
+  for (Slice& slice : batch().slices) {
     Request& request = *slice.request;
     states.place(slice);
     request.computed_len = slice.begin + slice.len - slice.num_drafts;
     ++request.num_batches;
-    if (!slice.samples) continue;
+    if (!slice.is_sampled) continue;
     ++request.num_pending;
     request.future = num_samples;
     num_samples += slice.num_samples();
-    num_done += &slice - batch->slices.data() < num_prompts ? 1 : 0;
+    num_done += &slice - batch().slices.data() < num_prompts ? 1 : 0;
   }
-  batch->num_running = running.size() - num_done;
-  batch->num_waiting = waiting.size();
-  batch->pending_tokens = waiting.num_tokens();
-  for (const auto& request : chunked) batch->pending_tokens += request->uncomputed();
-  batch->overlapped = batches.size() > 0;
+  batch().num_running = running.size() - num_done;
+  batch().num_waiting = waiting.size();
+  batch().pending_tokens = waiting.num_tokens();
+  for (const auto& request : chunked) batch().pending_tokens += request->uncomputed();
+  batch().overlapped = batches.size() > 0;
   batches.launch();
 }
 
 void Scheduler::State::add_rows(Request& request, int len) {
-  batch->slices.push_back({.request = &request,
-                           .begin = request.computed_len,
-                           .future = request.num_pending > 0 ? request.future : -1});
-  lengthen(batch->slices.back(), len);
+  batch().slices.push_back({.request = &request,
+                            .begin = request.computed_len,
+                            .future = request.num_pending > 0 ? request.future : -1});
+  lengthen(batch().slices.back(), len);
 }
 
 void Scheduler::State::lengthen(Slice& slice, int num_rows) {
   Request& request = *slice.request;
   slice.len += num_rows;
-  batch->num_rows += num_rows;
+  batch().num_rows += num_rows;
   const int end = slice.begin + slice.len;
   take_pages_to(request, end);
-  slice.samples = end == request.len();
+  slice.is_sampled = end == request.len();
   const int from = std::max(request.logprobs_from(), slice.begin);
   const bool reports = request.logprobs_from() >= 0 && from < std::min(end, request.prompt_len - 1);
   slice.logprobs_from = reports ? from : -1;
@@ -206,7 +204,7 @@ void Scheduler::State::take_pages_to(Request& request, int end) {
 void Scheduler::State::take_pages(Request& request, int num_pages) {
   if (pages.num_free() < num_pages) {
     cache.evict(num_pages - pages.num_free());
-    ++cache_generation;
+    ++progress.cache_generation;
   }
   const size_t held = request.pages.size();
   request.pages.resize(held + static_cast<size_t>(num_pages), kNoPage);

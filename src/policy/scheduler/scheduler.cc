@@ -141,8 +141,8 @@ bool Scheduler::restore(const CacheNamespace& name_space, std::span<const TokenI
   fill(pages);
   s.cache.extend(name_space, tokens, pages);
   s.counters.restored_tokens_total += pages.size() * page_tokens;
-  ++s.cache_generation;
-  s.admission_blocked = false;
+  ++s.progress.cache_generation;
+  s.pause.end();
   return true;
 }
 
@@ -161,8 +161,8 @@ bool Scheduler::restore_state(const CacheNamespace& name_space, std::span<const 
   if (slot < 0) return false;
   fill(slot);
   static_cast<void>(s.cache.keep_state(path, path.len(), slot));
-  ++s.cache_generation;
-  s.admission_blocked = false;
+  ++s.progress.cache_generation;
+  s.pause.end();
   return true;
 }
 
@@ -241,8 +241,8 @@ Result<void> Scheduler::State::add(RequestInput input) {
   const RequestId displaced = displaces ? worse->id : RequestId{};
   Error why = displaces ? prepare_displacement(*worse) : Error{};
   if (ready) {
-    waiting.push(std::move(request), input.arrived, rows_total);
-    admission_blocked = false;
+    waiting.push(std::move(request), input.arrived, progress.rows_total);
+    pause.end();
   } else {
     waiting.hold(std::move(request), input.arrived);
   }
@@ -259,7 +259,7 @@ bool Scheduler::abort(RequestId id, FinishReason reason, Error error) {
   };
   if (std::unique_ptr<Request> request = s.waiting.remove(id)) {
     mark(*request);
-    s.admission_blocked = false;
+    s.pause.end();
     s.close(std::move(request));
     return true;
   }
@@ -270,7 +270,7 @@ bool Scheduler::abort(RequestId id, FinishReason reason, Error error) {
     if (request->id == id) active = request.get();
   if (active == nullptr) return false;
   mark(*active);
-  s.admission_blocked = false;
+  s.pause.end();
   s.remove_ended();
   return true;
 }
@@ -284,7 +284,7 @@ const Batch& Scheduler::schedule(TimePoint now) {
 
 void Scheduler::note_duration(const Batch& batch, Duration took) {
   if (state_->options.prefill_policy == PrefillPolicy::latency && !batch.slices.empty())
-    state_->times.note(shape_of(batch), took);
+    state_->pacing.times.note(shape_of(batch), took);
 }
 
 void Scheduler::commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now) {
@@ -343,8 +343,9 @@ SchedulerStats Scheduler::stats() const {
   stats.new_token_ratio = s.ratio.now();
   stats.num_evicted_pages_total = s.cache.num_evicted_total();
   stats.num_policy_fallbacks_total = s.waiting.num_fallbacks();
-  stats.itl_chunk_tokens = s.itl_chunk_tokens;
-  if (s.options.prefill_policy == PrefillPolicy::latency) stats.step_time_error = s.times.error();
+  stats.itl_chunk_tokens = s.pacing.chunk_tokens;
+  if (s.options.prefill_policy == PrefillPolicy::latency)
+    stats.step_time_error = s.pacing.times.error();
   return stats;
 }
 
@@ -376,7 +377,7 @@ size_t Scheduler::snapshot(std::span<RequestSnapshot> out) const {
 bool Scheduler::flush_cache() {
   if (!idle()) return false;
   state_->cache.flush();
-  ++state_->cache_generation;
+  ++state_->progress.cache_generation;
   return true;
 }
 

@@ -16,6 +16,7 @@
 
 #include "policy/cache/page_allocator.h"
 #include "policy/cache/radix_cache.h"
+#include "policy/scheduler/admission_pause.h"
 #include "policy/scheduler/batch_pair.h"
 #include "policy/scheduler/new_token_ratio.h"
 #include "policy/scheduler/prefill_adder.h"
@@ -26,6 +27,12 @@
 #include "policy/scheduler/waiting_queue.h"
 
 namespace hocket {
+
+// PrefillPolicy::latency uses these.
+struct LatencyPacing {
+  StepTimes times;
+  int chunk_tokens = 0;  // rows that the first prompt of the last pass was allowed
+};
 
 struct Scheduler::State {
   explicit State(SchedulerOptions scheduler_options);
@@ -97,9 +104,12 @@ struct Scheduler::State {
   void close(std::unique_ptr<Request> request);
   void remove_ended();
 
+  Batch& batch() { return batches.newest(); }  // the one that schedule() fills
   int page_tokens() const { return pages.page_tokens(); }
   int num_active() const { return running.size() + static_cast<int>(chunked.size()); }
-  bool mixes() const { return options.prefill_policy != PrefillPolicy::prefill_first; }
+  bool makes_mixed_batches() const {
+    return options.prefill_policy != PrefillPolicy::prefill_first;
+  }
   int num_available_pages() const { return pages.num_free() + cache.num_evictable_pages(); }
   // Returns how many pages can be taken of every kind.
   int num_takeable_pages() const {
@@ -131,24 +141,15 @@ struct Scheduler::State {
   std::vector<std::unique_ptr<Request>> finished;
 
   BatchPair batches;
-  Batch* batch = nullptr;           // the batch that schedule() makes
   bool retraction_pending = false;  // true: a request must lose its pages once nothing is in flight
   NewTokenRatio ratio;
-  // True if no waiting request fits. Admission is tried again when something changes, or when some
-  // decode steps have lowered the ratio.
-  bool admission_blocked = false;
-  int steps_blocked = 0;
+  AdmissionPause pause;
   TimePoint now{};                 // time of the last schedule() or commit()
   std::vector<DraftOffer> offers;  // answers in the batch of the last schedule()
   // Length of the front part of `running` whose decoding requests have pages for their next rows.
   int num_decoding = 0;
-  uint64_t cache_generation = 0;  // changes when the tree may have changed
-  uint64_t rows_total = 0;        // rows computed so far
-
-  // PrefillPolicy::latency uses these.
-  StepTimes times;
-  int itl_chunk_tokens = 0;
-
+  WaitingQueue::Progress progress;
+  LatencyPacing pacing;
   SchedulerCounters counters;
 };
 

@@ -30,7 +30,7 @@ TEST_P(DecodeStepTest, AllocatesNothing) {
   auto step = [&] {
     const Batch& batch = scheduler.schedule({});
     for (const Slice& slice : batch.slices)
-      if (slice.samples) sampled.push_back({TokenId{7}, false});
+      if (slice.is_sampled) sampled.push_back({TokenId{7}, false});
     const ForwardMode mode = batch.mode;
     scheduler.note_duration(batch, std::chrono::milliseconds(1));
     scheduler.commit(batch, sampled, {});
@@ -102,7 +102,7 @@ TEST(SchedulerTest, ARequestForWhichThereIsNoMemoryIsRefusedAndChangesNothing) {
       const Batch& batch = scheduler.schedule({});
       sampled.clear();
       for (const Slice& slice : batch.slices)
-        if (slice.samples) sampled.push_back({TokenId{7}, false});
+        if (slice.is_sampled) sampled.push_back({TokenId{7}, false});
       scheduler.commit(batch, sampled, {});
     }
     scheduler.check_integrity();
@@ -155,7 +155,7 @@ TEST(SchedulerTest, AGlanceShowsWhereRequestsAre) {
   const Batch& batch = scheduler.schedule({});
   std::vector<SampledToken> sampled;
   for (const Slice& slice : batch.slices)
-    if (slice.samples) sampled.push_back({TokenId{7}, false});
+    if (slice.is_sampled) sampled.push_back({TokenId{7}, false});
   scheduler.commit(batch, sampled, {});
   const auto rows = look(8);
   ASSERT_EQ(rows.size(), 5u);
@@ -260,7 +260,7 @@ TEST(SchedulerSpeedTest, ADecodeStep) {
     std::vector<SampledToken> sampled(static_cast<size_t>(num_running), {TokenId{5}, false});
     auto step = [&] {
       const Batch& batch = scheduler.schedule({});
-      const auto count = std::ranges::count_if(batch.slices, &Slice::samples);
+      const auto count = std::ranges::count_if(batch.slices, &Slice::is_sampled);
       const bool decodes = batch.mode == ForwardMode::decode;
       scheduler.commit(batch, std::span(sampled).first(static_cast<size_t>(count)), {});
       return decodes;

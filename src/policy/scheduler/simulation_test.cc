@@ -141,7 +141,7 @@ class Simulation final : SchedulerHooks {
       problem_ = fmt::format("{} rows of answers", batch.num_answer_rows());
     const auto answers = std::span(batch.slices).last(static_cast<size_t>(batch.num_answers()));
     counts["cut"] += static_cast<uint64_t>(
-        std::ranges::count_if(answers, [](const Slice& slice) { return !slice.samples; }));
+        std::ranges::count_if(answers, [](const Slice& slice) { return !slice.is_sampled; }));
     for (const Slice& slice : answers) {
       if (slice.num_drafts > 0)
         drafted_.insert(slice.request->id);

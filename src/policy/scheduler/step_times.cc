@@ -26,7 +26,7 @@ double square(double x) {
 StepShape shape_of(const Batch& batch) {
   StepShape shape;
   for (const Slice& slice : batch.slices) {
-    (slice.len == 1 && slice.samples ? shape.decode_rows : shape.prefill_rows) += slice.len;
+    (slice.len == 1 && slice.is_sampled ? shape.decode_rows : shape.prefill_rows) += slice.len;
     shape.keys += keys_of_rows(slice.begin, slice.len);
   }
   return shape;

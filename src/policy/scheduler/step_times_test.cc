@@ -259,8 +259,8 @@ TEST(StepTimes, AGoalBelowDecodeLeavesAPage) {
 TEST(StepTimes, OfABatchDecodeRowsAreThoseAloneThatSample) {
   Batch batch;
   batch.slices = {{.begin = 64, .len = 32},
-                  {.begin = 10, .len = 5, .samples = true},
-                  {.begin = 99, .len = 1, .samples = true}};
+                  {.begin = 10, .len = 5, .is_sampled = true},
+                  {.begin = 99, .len = 1, .is_sampled = true}};
   const StepShape s = shape_of(batch);
   EXPECT_EQ(s.prefill_rows, 37);
   EXPECT_EQ(s.decode_rows, 1);

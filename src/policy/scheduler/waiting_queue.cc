@@ -28,7 +28,7 @@ WaitingQueue::WaitingQueue(const Options& options) : options_(options), random_(
 
 Result<void> WaitingQueue::check_room(int num_tokens, const Request* leaving) const {
   if (full() && leaving == nullptr)
-    return fail(queue_full(queue_limits::kRequestsOfRank, size() + num_held()));
+    return fail(queue_full(queue_limits::kRequests, size() + num_held(), options_.max_requests));
   const int64_t there = num_tokens_ - (full() ? std::ssize(leaving->tokens) : 0);
   if (options_.max_tokens > 0 && there + num_tokens > options_.max_tokens)
     return fail(queue_full(queue_limits::kTokensOfRank, there, num_tokens, options_.max_tokens));

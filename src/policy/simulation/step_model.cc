@@ -147,7 +147,7 @@ StepWork StepModel::work_of(const Batch& batch) const {
                 .rows = static_cast<double>(batch.num_rows),
                 .experts = experts_hit(batch.num_rows)};
   for (const Slice& slice : batch.slices) {
-    work.outputs += slice.samples ? 1 : 0;
+    work.outputs += slice.is_sampled ? 1 : 0;
     work.keys += keys_of(slice.begin, slice.len);
   }
   return work;

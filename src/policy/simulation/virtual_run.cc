@@ -109,7 +109,7 @@ class Run {
     ++result_.num_steps;
     sampled_.clear();
     for (const Slice& slice : batch.slices) {
-      if (!slice.samples) continue;
+      if (!slice.is_sampled) continue;
       const size_t i = value(slice.request->id);
       note_token(sent_[i], slice.request->generated() == 0);
       // The token differs from those of other requests and is no end token.

@@ -43,14 +43,14 @@ AnswerText::AnswerText(const Answer& answer, size_t index) {
   if (!request.reading.plain()) parser_.emplace(parser_options(answer, index));
 }
 
-void AnswerText::grow(std::string_view piece) {
+void AnswerText::note_text(std::string_view piece) {
   uncut_ += piece.size();
   if (piece.empty()) return;
   for (; num_whole_ < ends_.size(); ++num_whole_) ends_[num_whole_] = uncut_;
 }
 
 // Adds text that the client may see.
-void AnswerText::show(std::string_view text, ChoiceAnswer& choice) {
+void AnswerText::append(std::string_view text, ChoiceAnswer& choice) {
   choice.text += text;
   if (parser_ || !reads_events_) return;
   AnswerEvent piece;
@@ -59,7 +59,7 @@ void AnswerText::show(std::string_view text, ChoiceAnswer& choice) {
 }
 
 // Gives the parser the text that it does not have, up to byte `end`.
-void AnswerText::read(ChoiceAnswer& choice, size_t end) {
+void AnswerText::parse_to(ChoiceAnswer& choice, size_t end) {
   std::vector<AnswerEvent> events;
   parser_->push(std::string_view(choice.text).substr(num_read_, end - num_read_), events);
   num_read_ = end;
@@ -67,16 +67,16 @@ void AnswerText::read(ChoiceAnswer& choice, size_t end) {
 }
 
 // Takes text that passed the stop strings. Returns true if the answer ends with it.
-Result<bool> AnswerText::take(StopMatcher::Piece&& safe, ChoiceAnswer& choice) {
+Result<bool> AnswerText::show_until_stop(StopMatcher::Piece&& safe, ChoiceAnswer& choice) {
   if (regex_) {
     HOCKET_TRY(const auto found, regex_->push(safe.text));
     if (found) {
-      show(safe.text.substr(0, found->kept), choice);
+      append(safe.text.substr(0, found->kept), choice);
       choice.matched_stop = std::string(found->pattern);
       return true;
     }
   }
-  show(safe.text, choice);
+  append(safe.text, choice);
   if (safe.match) choice.matched_stop = *std::move(safe.match);
   return std::holds_alternative<std::string>(choice.matched_stop);
 }
@@ -86,11 +86,11 @@ Result<bool> AnswerText::add(TokenId id, ChoiceAnswer& choice) {
   const bool was_thinking = parser_ && parser_->in_reasoning();
   ends_.push_back(kUnknown);
   const std::string_view piece = detokenizer_->step(id);
-  grow(piece);
-  HOCKET_TRY(const bool stopped, take(matcher_->push(piece), choice));
+  note_text(piece);
+  HOCKET_TRY(const bool stopped, show_until_stop(matcher_->push(piece), choice));
   if (parser_) {
     if (by_tokens_) count_shown(choice);
-    read(choice, by_tokens_ ? choice.shown_bytes : choice.text.size());
+    parse_to(choice, by_tokens_ ? choice.shown_bytes : choice.text.size());
   }
   if (was_thinking || (parser_ && parser_->in_reasoning())) ++choice.reasoning_tokens;
   whole_ = stopped || (parser_ && parser_->done());
@@ -98,12 +98,12 @@ Result<bool> AnswerText::add(TokenId id, ChoiceAnswer& choice) {
 }
 
 // Adds the text that was held back, and checks if its end completes a stop.
-Result<void> AnswerText::take_rest(ChoiceAnswer& choice) {
+Result<void> AnswerText::show_held_back(ChoiceAnswer& choice) {
   const std::string_view piece = detokenizer_->flush();
-  grow(piece);
-  HOCKET_TRY(bool stopped, take(matcher_->push(piece), choice));
+  note_text(piece);
+  HOCKET_TRY(bool stopped, show_until_stop(matcher_->push(piece), choice));
   if (stopped) return {};
-  HOCKET_TRY(stopped, take({matcher_->flush(), std::nullopt}, choice));
+  HOCKET_TRY(stopped, show_until_stop({matcher_->flush(), std::nullopt}, choice));
   if (stopped || !regex_) return {};
   HOCKET_TRY(const auto found, regex_->finish());
   if (found) choice.matched_stop = std::string(*found);
@@ -111,10 +111,10 @@ Result<void> AnswerText::take_rest(ChoiceAnswer& choice) {
 }
 
 Result<void> AnswerText::finish(ChoiceAnswer& choice) {
-  if (detokenizer_ && !whole_) HOCKET_TRY_VOID(take_rest(choice));
+  if (detokenizer_ && !whole_) HOCKET_TRY_VOID(show_held_back(choice));
   for (; num_whole_ < ends_.size(); ++num_whole_) ends_[num_whole_] = uncut_;
   if (!parser_) return {};
-  read(choice, choice.text.size());
+  parse_to(choice, choice.text.size());
   std::vector<AnswerEvent> events;
   parser_->finish(events);
   for (AnswerEvent& event : events) add_event(choice.events, std::move(event));

@@ -41,11 +41,11 @@ class AnswerText {
   std::span<const std::string> warnings() const;
 
  private:
-  void grow(std::string_view piece);
-  Result<bool> take(StopMatcher::Piece&& safe, ChoiceAnswer& choice);
-  Result<void> take_rest(ChoiceAnswer& choice);
-  void show(std::string_view text, ChoiceAnswer& choice);
-  void read(ChoiceAnswer& choice, size_t end);
+  void note_text(std::string_view piece);
+  Result<bool> show_until_stop(StopMatcher::Piece&& safe, ChoiceAnswer& choice);
+  Result<void> show_held_back(ChoiceAnswer& choice);
+  void append(std::string_view text, ChoiceAnswer& choice);
+  void parse_to(ChoiceAnswer& choice, size_t end);
 
   std::optional<Detokenizer> detokenizer_;  // empty without a tokenizer
   std::optional<StopMatcher> matcher_;

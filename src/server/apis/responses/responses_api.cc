@@ -8,18 +8,18 @@
 namespace hocket {
 namespace {
 
-std::string error_body(const Error& error) {
+std::string responses_error_body(const Error& error) {
   return kServerErrors.body(error);
 }
 
-std::string error_events(const Error& error) {
+std::string responses_error_events(const Error& error) {
   std::string out;
   // The type of the error is also the type of the event.
   append_sse_event(out, "error", to_text(error_json(error, "error")));
   return out;
 }
 
-constinit const ErrorFormat kErrors = {error_body, error_events};
+constinit const ErrorFormat kResponsesErrors = {responses_error_body, responses_error_events};
 
 }  // namespace
 
@@ -30,6 +30,6 @@ constinit const Api kResponsesApi = {.name = "responses",
                                      .num_copies = kConversationCopies,
                                      .parse = parse_responses,
                                      .format = responses_format,
-                                     .errors = &kErrors};
+                                     .errors = &kResponsesErrors};
 
 }  // namespace hocket

@@ -1,0 +1,33 @@
+// Pauses admission after a waiting request did not fit, until something changes or some decode
+// steps have lowered the reserve.   Owner: the scheduler.   Thread: engine.
+#pragma once
+
+namespace hocket {
+
+class AdmissionPause {
+ public:
+  // A waiting request did not fit, or a running one had to go.
+  void begin() {
+    lasts_ = true;
+    num_steps_ = 0;
+  }
+  // Something changed that may make room.
+  void end() { lasts_ = false; }
+  bool lasts() const { return lasts_; }
+
+  // Call once a step. The reserve shrinks with NewTokenRatio, so a request that did not fit may fit
+  // some steps later although none has ended.
+  void count_step() {
+    if (++num_steps_ >= kStepsBetweenTries) end();
+  }
+  // Returns true if it lasts after the next count_step(), too.
+  bool outlasts_a_step() const { return lasts_ && num_steps_ + 1 < kStepsBetweenTries; }
+
+ private:
+  static constexpr int kStepsBetweenTries = 16;
+
+  bool lasts_ = false;
+  int num_steps_ = 0;
+};
+
+}  // namespace hocket
