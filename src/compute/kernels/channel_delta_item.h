@@ -29,15 +29,15 @@ template <class T>
 class ChannelDeltaItem : DeltaItem<T> {
  public:
   ChannelDeltaItem(const Backend& backend, const DeltaNetCall& call,
-                   const ChannelScratch<T>& scratch, const DeltaSequence& sequence, int head)
-      : DeltaItem<T>(backend, call, scratch.delta, sequence, head),
+                   const ChannelScratch<T>& scratch, int index)
+      : DeltaItem<T>(backend, call, scratch.delta, index),
         own_(scratch),
         layer_(call.layer),
-        sums_(layer_.sums(sequence.block, head)),
-        keys_(layer_.keys<T>(sequence.block, head)),
-        values_(layer_.values<T>(sequence.block, head)),
-        base_(layer_.base<T>(sequence.block, head)),
-        head_(head) {}
+        head_(this->key_head_),
+        sums_(layer_.sums(sequence_.block, head_)),
+        keys_(layer_.keys<T>(sequence_.block, head_)),
+        values_(layer_.values<T>(sequence_.block, head_)),
+        base_(layer_.base<T>(sequence_.block, head_)) {}
 
   void run() {
     this->run_blocks([&](const Rows& rows) { run_rows(rows); },
@@ -72,7 +72,9 @@ class ChannelDeltaItem : DeltaItem<T> {
 
   void run_rows(const Rows& rows) {
     if (rows.first == 0) std::fill_n(values_, shape_.values_elements(), T{});
-    for (int i = 0; i < rows.count; ++i) project(rows, i);
+    this->project_keys(rows);
+    this->project_others(rows);
+    for (int i = 0; i < rows.count; ++i) keep_token(rows, i);
     for (int i = 0; i < rows.count;) {
       const int panel = (rows.first + i) / kPanelN;
       const int count = std::min(kPanelN * (panel + 1) - rows.first - i, rows.count - i);
@@ -87,14 +89,13 @@ class ChannelDeltaItem : DeltaItem<T> {
                     .w = base_,
                     .panels = shape_.value_panels(),
                     .y = scratch_.from_base,
-                    .y_stride = shape_.padded_value()});
+                    .y_stride = this->base_stride()});
     this->read_values(rows, 0);
     for (int i = 0; i < rows.count; ++i) finish(rows, i);
   }
 
-  // Makes all of a token, and puts its key and decays into the block.
-  void project(const Rows& rows, int i) {
-    this->project_row(rows, i);
+  // Makes the gates of a token, and puts its key and decays into the block.
+  void keep_token(const Rows& rows, int i) {
     const int token = rows.first + i, dim = net_.key_dim;
     std::copy_n(scratch_.x + int64_t{i} * padded(), padded(), key(token));
     const float* const gates = call_.gates.row(sequence_.row_begin + rows.row + i);
@@ -162,7 +163,7 @@ class ChannelDeltaItem : DeltaItem<T> {
   void finish(const Rows& rows, int i) const {
     const int64_t row = sequence_.row_begin + rows.row + i;
     const int dim = net_.value_dim;
-    float* const o = scratch_.from_base + int64_t{rows.count + i} * shape_.padded_value();
+    float* const o = this->from_base(rows.count + i, 0);
     rows_.f32.rms_norm(o, call_.norm.data(), dim, call_.norm_eps, o);
     rows_.template delta<float>().sigmoid_gate(call_.x.row(row) + this->at_.z, dim, o);
     rows_.template of<T>().round(o, dim,
@@ -194,11 +195,11 @@ class ChannelDeltaItem : DeltaItem<T> {
 
   const ChannelScratch<T>& own_;
   const DeltaLayer& layer_;
+  const int head_;
   float* const sums_;
   T* const keys_;
   T* const values_;
   T* const base_;
-  const int head_;
 };
 
 }  // namespace hocket

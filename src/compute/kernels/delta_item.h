@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "compute/kernels/delta_ahead.h"
 #include "compute/kernels/delta_columns.h"
 #include "compute/kernels/delta_net.h"
 #include "compute/kernels/product_kernels.h"
@@ -19,10 +20,10 @@ template <class T>
 struct DeltaScratch {
   // Rows of the block in progress: first those of keys, behind them those of queries.
   T* x = nullptr;              // [2 * kDeltaBlock][padded key]
-  float* from_base = nullptr;  // [2 * kDeltaBlock][padded value]: x . base
+  float* from_base = nullptr;  // [2 * kDeltaBlock][value heads][padded value]: x . base
   float* scores = nullptr;     // [2 * kDeltaBlock][kDeltaBlock]: x . keys
   float* values = nullptr;     // [kDeltaBlock][value heads of the item * value_dim]
-  float* projected = nullptr;  // [key_dim] output of the convolution
+  float* projected = nullptr;  // [kDeltaBlock][key_dim] output of the convolution
   T* weights = nullptr;        // [2 * kDeltaBlock][kDeltaBlock]: decayed scores
   // [kDeltaBlock][value heads of the item]: gates, their factors and results
   float *a = nullptr, *b = nullptr, *a_log = nullptr, *dt_bias = nullptr;
@@ -34,10 +35,10 @@ struct DeltaScratch {
   void lay(Layout& layout, const DeltaShape& shape) {
     const int64_t group = shape.net.values_a_key();
     x = layout.array<T>(2 * kDeltaBlock * shape.padded_key());
-    from_base = layout.array<float>(2 * kDeltaBlock * shape.padded_value());
+    from_base = layout.array<float>(2 * kDeltaBlock * group * shape.padded_value());
     scores = layout.array<float>(2 * kDeltaBlock * kDeltaBlock);
     values = layout.array<float>(kDeltaBlock * group * shape.net.value_dim);
-    projected = layout.array<float>(shape.net.key_dim);
+    projected = layout.array<float>(int64_t{kDeltaBlock} * shape.net.key_dim);
     weights = layout.array<T>(2 * kDeltaBlock * kDeltaBlock);
     for (float** const of : {&a, &b, &a_log, &dt_bias, &g, &beta})
       *of = layout.array<float>(kDeltaBlock * group);
@@ -53,17 +54,19 @@ struct DeltaScratch {
 template <class T>
 class DeltaItem {
  public:
+  // `index` numbers the key heads of all sequences, those of one sequence side by side.
   DeltaItem(const Backend& backend, const DeltaNetCall& call, const DeltaScratch<T>& scratch,
-            const DeltaSequence& sequence, int key_head)
+            int index)
       : rows_(backend.rows()),
         products_(backend.products()),
         call_(call),
         shape_(call.layer.shape),
         net_(shape_.net),
         scratch_(scratch),
-        sequence_(sequence),
-        key_head_(key_head),
-        at_(DeltaColumns::of(net_, key_head)) {}
+        sequence_(call.sequences[index / net_.num_key_heads]),
+        key_head_(index % net_.num_key_heads),
+        at_(DeltaColumns::of(net_, key_head_)),
+        ahead_(call, index + 1) {}
 
   void run() {
     run_blocks([&](const Rows& rows) { run_rows(rows); },
@@ -161,45 +164,26 @@ class DeltaItem {
   const DeltaBlockKernels<T>& block_kernels() const { return rows_.delta_block<T>(); }
 
   void run_rows(const Rows& rows) {
-    if (rows.count == 1) fetch(rows.first);
     if (rows.first == 0)
       for (int j = 0; j < group(); ++j)
         std::fill_n(call_.layer.values<T>(sequence_.block, value_head(j)), shape_.values_elements(),
                     T{});
     make_gates(rows);
-    for (int i = 0; i < rows.count; ++i) project(rows, i);
+    project_keys(rows);
+    for (int i = 0; i < rows.count; ++i) pack_key(rows, i);
+    project_others(rows);
     multiply({.rows = 2 * rows.count,
               .w = call_.layer.keys<T>(sequence_.block, key_head_),
               .panels = (rows.first + rows.count + kPanelN - 1) / kPanelN,
               .y = scratch_.scores,
               .y_stride = kDeltaBlock});
+    ahead_.fetch();
+    multiply({.rows = 2 * rows.count,
+              .w = call_.layer.base<T>(sequence_.block, value_head(0)),
+              .panels = group() * shape_.value_panels(),
+              .y = scratch_.from_base,
+              .y_stride = base_stride()});
     for (int j = 0; j < group(); ++j) run_head(rows, j);
-  }
-
-  // Fetches the numbers that a single token reads from all over the block, while it is projected,
-  // and the inputs that the next head begins with.
-  void fetch(int token) const {
-    constexpr int kLine = 64, kFirstOfBase = 4096;
-    const auto lines = [](const void* from, int64_t bytes) {
-      for (int64_t at = 0; at < bytes; at += kLine)
-        __builtin_prefetch(static_cast<const char*>(from) + at, 0, 2);
-    };
-    const DeltaLayer& layer = call_.layer;
-    const int block = sequence_.block;
-    lines(layer.keys<T>(block, key_head_),
-          (token / kPanelN + 1) * shape_.panel_elements() * int64_t{sizeof(T)});
-    lines(layer.base<T>(block, value_head(0)), kFirstOfBase);
-    for (int j = 0; j < group(); ++j)
-      lines(values_of(j, 0),
-            (token / kBlockK + 1) * shape_.value_block_elements() * int64_t{sizeof(T)});
-    if (key_head_ + 1 == net_.num_key_heads) return;
-    const DeltaColumns next = DeltaColumns::of(net_, key_head_ + 1);
-    for (int row = -(kConvTaps - 1); row < 0; ++row) {
-      const float* const tail = layer.tail(block, sequence_.first_position + row);
-      lines(tail + next.query_channel, net_.key_dim * int64_t{sizeof(float)});
-      lines(tail + next.key_channel, net_.key_dim * int64_t{sizeof(float)});
-      lines(tail + next.value_channel, group() * net_.value_dim * int64_t{sizeof(float)});
-    }
   }
 
   // Makes the gates of all rows, and puts the decays into the block.
@@ -230,32 +214,49 @@ class DeltaItem {
     }
   }
 
-  // Makes query, key and values of a token from its row of the sequence.
-  void project_row(const Rows& rows, int i) {
-    const int row = rows.row + i;
-    const auto convolve = [&](int column, int channel, int count, float* y) {
-      ConvolutionRow conv{
-          .taps = call_.taps.data() + channel, .step = net_.channels(), .n = count, .y = y};
-      for (int tap = 0; tap < kConvTaps; ++tap)
-        conv.rows[tap] = input(row - (kConvTaps - 1) + tap, column, channel);
-      rows_.convolve(conv);
-    };
-    const int padded = shape_.padded_key(), dim = net_.key_dim;
-    const auto unit = [&](float factor, T* y) {
-      rows_.delta<T>().unit(scratch_.projected, dim, factor, y);
-      std::fill(y + dim, y + padded, T{});
-    };
-    convolve(at_.key, at_.key_channel, dim, scratch_.projected);
-    unit(1, scratch_.x + int64_t{i} * padded);
-    convolve(at_.query, at_.query_channel, dim, scratch_.projected);
-    unit(1 / std::sqrt(static_cast<float>(dim)), scratch_.x + int64_t{rows.count + i} * padded);
-    convolve(at_.value, at_.value_channel, group() * net_.value_dim,
-             scratch_.values + int64_t{i} * group() * net_.value_dim);
+  struct Channels {
+    int column, channel, count;
+  };
+  void convolve(const Rows& rows, const Channels& part, float* y) {
+    const auto input_at = [&](int row) { return input(row, part.column, part.channel); };
+    rows_.convolve({.before = {input_at(rows.row - 3), input_at(rows.row - 2),
+                               input_at(rows.row - 1)},
+                    .x = input_at(rows.row),
+                    .x_stride = call_.x.stride,
+                    .taps = call_.taps.data() + part.channel,
+                    .step = net_.channels(),
+                    .rows = rows.count,
+                    .n = part.count,
+                    .y = y,
+                    .y_stride = part.count});
+    ahead_.fetch();
+  }
+  // Make the keys, and the queries and values, of tokens from their rows of the sequence.
+  void project_keys(const Rows& rows) {
+    convolve(rows, {at_.key, at_.key_channel, net_.key_dim}, scratch_.projected);
+    make_units(rows, 1, at_.value, scratch_.x);
+  }
+  void project_others(const Rows& rows) {
+    convolve(rows, {at_.query, at_.query_channel, net_.key_dim}, scratch_.projected);
+    make_units(rows, 1 / std::sqrt(static_cast<float>(net_.key_dim)), at_.z,
+               scratch_.x + int64_t{rows.count} * shape_.padded_key());
+    convolve(rows, {at_.value, at_.value_channel, group() * net_.value_dim}, scratch_.values);
+  }
+  // Makes the unit rows of keys or queries. Also fetches the columns from `later` on, as many as
+  // values, whose rows lie far apart.
+  void make_units(const Rows& rows, float factor, int later, T* y) {
+    const int dim = net_.key_dim;
+    for (int i = 0; i < rows.count; ++i, y += shape_.padded_key()) {
+      const float* const row = call_.x.row(sequence_.row_begin + rows.row + i) + later;
+      for (int at = 0; at < group() * net_.value_dim; at += 16) __builtin_prefetch(row + at, 0, 2);
+      rows_.delta<T>().unit(scratch_.projected + int64_t{i} * dim, dim, factor, y);
+      std::fill(y + dim, y + shape_.padded_key(), T{});
+    }
   }
 
-  // Makes query, key and values of a token, and puts its key into the block.
-  void project(const Rows& rows, int i) {
-    project_row(rows, i);
+  // Puts the key of a token into the block. Early, because the product that reads it would wait for
+  // such small stores.
+  void pack_key(const Rows& rows, int i) const {
     const T* const key = scratch_.x + int64_t{i} * shape_.padded_key();
     T* const to = call_.layer.keys<T>(sequence_.block, key_head_) +
                   packed_offset(rows.first + i, 0, shape_.key_blocks());
@@ -292,21 +293,26 @@ class DeltaItem {
                       .scratch = scratch_.product});
   }
 
+  // Returns the products of a row with the base of a value head.
+  float* from_base(int row, int j) const {
+    return scratch_.from_base + row * base_stride() + int64_t{j} * shape_.padded_value();
+  }
+  int64_t base_stride() const { return int64_t{group()} * shape_.padded_value(); }
+
   void run_head(const Rows& rows, int j) {
-    multiply({.rows = 2 * rows.count,
-              .w = call_.layer.base<T>(sequence_.block, value_head(j)),
-              .panels = shape_.value_panels(),
-              .y = scratch_.from_base,
-              .y_stride = shape_.padded_value()});
     block_kernels().decay({.sums = call_.layer.sums(sequence_.block, value_head(j)),
                            .first = rows.first,
                            .count = rows.count,
-                           .products = scratch_.from_base,
+                           .products = from_base(0, j),
+                           .stride = base_stride(),
                            .width = shape_.padded_value(),
                            .scores = scratch_.scores,
                            .weights = scratch_.weights});
+    ahead_.fetch();
     read_values(rows, j);
+    ahead_.fetch();
     for (int i = 0; i < rows.count; ++i) finish(rows, i, j);
+    ahead_.fetch();
   }
 
   struct Range {
@@ -322,8 +328,8 @@ class DeltaItem {
               .panel_stride = kTileElements,
               .panels = shape_.value_panels(),
               .k_blocks = 1,
-              .y = scratch_.from_base + int64_t{rows.begin} * shape_.padded_value(),
-              .y_stride = shape_.padded_value(),
+              .y = from_base(rows.begin, j),
+              .y_stride = base_stride(),
               .accumulate = true});
   }
   T* values_of(int j, int k_block) const {
@@ -346,7 +352,7 @@ class DeltaItem {
   void correct(const Rows& rows, Range range, int k_block, int j) {
     if (range.count == 0) return;
     constexpr int kFewRows = 4;  // so few queries are read beside their keys
-    const int width = shape_.padded_value(), values = group() * net_.value_dim;
+    const int values = group() * net_.value_dim;
     const int query = rows.count + range.begin;
     const T* const weights = scratch_.weights + k_block * kBlockK;
     const bool few = range.count <= kFewRows;
@@ -360,9 +366,10 @@ class DeltaItem {
          .v_stride = values,
          .beta_stride = group(),
          .n = net_.value_dim,
-         .read = scratch_.from_base + int64_t{range.begin} * width,
-         .results = scratch_.from_base + int64_t{query} * width,
-         .width = width,
+         .read = from_base(range.begin, j),
+         .results = from_base(query, j),
+         .stride = base_stride(),
+         .width = shape_.padded_value(),
          .values = values_of(j, k_block)});
     if (!few) add_values(j, {query, range.count}, k_block);
   }
@@ -371,7 +378,7 @@ class DeltaItem {
     const int64_t row = sequence_.row_begin + rows.row + i;
     const int dim = net_.value_dim;
     rows_.delta<T>().gated_norm(
-        {.x = scratch_.from_base + int64_t{rows.count + i} * shape_.padded_value(),
+        {.x = from_base(rows.count + i, j),
          .w = call_.norm.data(),
          .z = call_.x.row(row) + at_.z + j * dim,
          .n = dim,
@@ -432,6 +439,7 @@ class DeltaItem {
   const DeltaSequence& sequence_;
   const int key_head_;
   const DeltaColumns at_;
+  DeltaAhead<T> ahead_;
 };
 
 }  // namespace hocket

@@ -32,21 +32,18 @@ void delta_net(Backend& backend, const DeltaNetCall& call) {
   check_shapes(call);
   if (backend.isa() == Isa::ref) return ref::delta_net(backend, call);
   const DeltaShape& shape = call.layer.shape;
-  const int key_heads = shape.net.num_key_heads;
-  const int num_items = static_cast<int>(call.sequences.size()) * key_heads;
+  const int num_items = static_cast<int>(call.sequences.size()) * shape.net.num_key_heads;
   with_dtype(shape.dtype, [&](auto t) {
     using T = decltype(t);
     // The heads of a sequence are neighbours in memory.
     run_neighbours(backend.workers(), num_items, [&](int index, int worker) {
-      const DeltaSequence& sequence = call.sequences[index / key_heads];
-      const int head = index % key_heads;
       Layout layout(backend.scratch<std::byte>(worker, delta_net_scratch_bytes(shape)));
       ChannelScratch<T> scratch;
       scratch.lay(layout, shape);
       if (shape.net.channel_decay) {
-        ChannelDeltaItem<T>(backend, call, scratch, sequence, head).run();
+        ChannelDeltaItem<T>(backend, call, scratch, index).run();
       } else {
-        DeltaItem<T>(backend, call, scratch.delta, sequence, head).run();
+        DeltaItem<T>(backend, call, scratch.delta, index).run();
       }
     });
   });

@@ -163,15 +163,18 @@ class DeltaHead {
 
   std::vector<float> convolved(int column, int channel, int row, int count) const {
     std::vector<float> y(count);
-    ConvolutionRow conv{
-        .taps = call_.taps.data() + channel, .step = net_.channels(), .n = count, .y = y.data()};
-    for (int tap = 0; tap < kConvTaps; ++tap) {
-      const int from = row - (kConvTaps - 1) + tap;
-      conv.rows[tap] =
-          from >= 0 ? call_.x.row(sequence_.row_begin + from) + column
-                    : layer_.tail(sequence_.block, sequence_.first_position + from) + channel;
-    }
-    rows_.convolve(conv);
+    const auto input = [&](int from) -> const float* {
+      return from >= 0
+                 ? call_.x.row(sequence_.row_begin + from) + column
+                 : layer_.tail(sequence_.block, sequence_.first_position + from) + channel;
+    };
+    rows_.convolve({.before = {input(row - 3), input(row - 2), input(row - 1)},
+                    .x = input(row),
+                    .taps = call_.taps.data() + channel,
+                    .step = net_.channels(),
+                    .rows = 1,
+                    .n = count,
+                    .y = y.data()});
     return y;
   }
   std::vector<T> unit_of(int column, int channel, int row, float factor) const {

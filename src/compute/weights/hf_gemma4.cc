@@ -22,7 +22,9 @@ void read_gemma4_layers(JsonFields& config, ModelConfig& model) {
     if (config.status() && model.layer_is_local.back())
       config.refuse(
           unsupported("config.json: the last of layer_types is \"sliding_attention\"; supported is "
-                      "\"full_attention\" there"));
+                      "\"full_attention\" there")
+              .with_fix("write \"full_attention\" there: the library that trains this family "
+                        "computes its last layer so, whatever the file says"));
     return;
   }
   for (int layer = 0; layer < model.num_layers; ++layer)

@@ -9,14 +9,17 @@ namespace hocket {
 // The squares of a head's numbers are added to this before the root.
 inline constexpr float kUnitEps = 1e-6f;
 
-// y[c] = silu(((rows[0][c] * taps[c]) + rows[1][c] * taps[step + c]) + ...), each later term by
-// fma; n channels, oldest row first.
-struct ConvolutionRow {
-  const float* rows[4] = {};
+// y[r][c] = silu(((x[r-3][c] * taps[c]) + x[r-2][c] * taps[step + c]) + ...), each later term by
+// fma; n channels of `rows` rows. The rows before the first are elsewhere, the oldest first.
+struct Convolution {
+  const float* before[3] = {};
+  const float* x = nullptr;
+  int64_t x_stride = 0;
   const float* taps = nullptr;
   int64_t step = 0;
-  int64_t n = 0;
+  int64_t rows = 0, n = 0;
   float* y = nullptr;
+  int64_t y_stride = 0;
 };
 
 // g = -exp(a_log) * softplus(a + dt_bias);  beta = sigmoid(b);  n numbers each.
@@ -71,8 +74,8 @@ template <class T>
 struct DecayedRows {
   const float* sums = nullptr;  // [kDeltaBlock]
   int first = 0, count = 0;
-  float* products = nullptr;  // [2 * count][width]
-  int64_t width = 0;
+  float* products = nullptr;  // [2 * count][width], its rows `stride` apart
+  int64_t stride = 0, width = 0;
   const float* scores = nullptr;  // [2 * count][kDeltaBlock]
   T* weights = nullptr;           // [2 * count][kDeltaBlock]
 };
@@ -90,10 +93,11 @@ struct CorrectedRows {
   const float *v = nullptr, *beta = nullptr;
   int64_t v_stride = 0, beta_stride = 0;
   int64_t n = 0;                // numbers of v
-  const float* read = nullptr;  // [count][width]
-  float* results = nullptr;     // [count][width]
-  int64_t width = 0;            // a multiple of 16
-  T* values = nullptr;          // [width / 16] tiles of a packed weight, k = token
+  const float* read = nullptr;  // [count][width], its rows `stride` apart
+  float* results = nullptr;     // the same
+  int64_t stride = 0;
+  int64_t width = 0;  // a multiple of 16
+  T* values = nullptr;  // [width / 16] tiles of a packed weight, k = token
 };
 
 // base = round(state), a packed weight with n = value, k = key; padding of k is +0.

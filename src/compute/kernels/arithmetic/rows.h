@@ -174,7 +174,7 @@ struct RowKernels {
   DeltaKernels<float> delta_f32;
   DeltaBlockKernels<Bf16> delta_block_bf16;  // null in ref
   DeltaBlockKernels<float> delta_block_f32;
-  void (*convolve)(const ConvolutionRow& row);
+  void (*convolve)(const Convolution& call);
   void (*decay_gates)(const DecayGates& gates);
   void (*channel_gates)(const ChannelGates& gates);
 

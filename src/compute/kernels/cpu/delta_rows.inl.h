@@ -12,13 +12,27 @@ template <class V>
 struct DeltaRows {
   using R = Rows<V>;
 
-  static void convolve(const ConvolutionRow& row) {
-    R::blocks(row.n, [&](int64_t i, auto lanes) {
-      V sum = R::load(row.rows[0] + i, lanes) * R::load(row.taps + i, lanes);
-      for (int tap = 1; tap < 4; ++tap)
-        sum = fma(R::load(row.rows[tap] + i, lanes), R::load(row.taps + tap * row.step + i, lanes),
-                  sum);
-      R::store_rounded(math::silu(sum), row.y + i, lanes);
+  // Goes down the rows, sixteen channels at a time, so that each input is read once. The rows lie
+  // far apart, so the lines of the channels to come are fetched ahead.
+  static void convolve(const Convolution& call) {
+    constexpr int64_t kAhead = 48;
+    R::blocks(call.n, [&](int64_t i, auto lanes) {
+      const auto tap = [&](int t) { return R::load(call.taps + t * call.step + i, lanes); };
+      const V first = tap(0), second = tap(1), third = tap(2), fourth = tap(3);
+      V a = R::load(call.before[0] + i, lanes), b = R::load(call.before[1] + i, lanes);
+      V c = R::load(call.before[2] + i, lanes);
+      const float* x = call.x + i;
+      float* y = call.y + i;
+      const bool more = i + kAhead < call.n;
+      for (int64_t row = 0; row < call.rows; ++row, x += call.x_stride, y += call.y_stride) {
+        if (more) __builtin_prefetch(x + kAhead, 0, 2);
+        const V d = R::load(x, lanes);
+        const V sum = fma(d, fourth, fma(c, third, fma(b, second, a * first)));
+        R::store_rounded(math::silu(sum), y, lanes);
+        a = b;
+        b = c;
+        c = d;
+      }
     });
   }
 
@@ -110,7 +124,7 @@ struct DeltaRows {
     for (int row = 0; row < rows.count; ++row) {
       const int token = rows.first + row, query = rows.count + row;
       const V sum = V::all(rows.sums[token]), factor = math::exp(sum);
-      for (const int64_t at : {row * rows.width, query * rows.width})
+      for (const int64_t at : {row * rows.stride, query * rows.stride})
         for (int64_t i = 0; i < rows.width; i += 16)
           (V::load(rows.products + at + i) * factor).store(rows.products + at + i);
       for (int i = 0; i < kDeltaBlock; i += 16) {
@@ -175,7 +189,7 @@ struct DeltaRows {
       add_known(known, token, rows.weights + int64_t{row} * kDeltaBlock, sums);
 #pragma GCC unroll 4
       for (int n = 0; n < N; ++n) {
-        const int64_t left = rows.n - (panel + n) * 16, at = row * rows.width + (panel + n) * 16;
+        const int64_t left = rows.n - (panel + n) * 16, at = row * rows.stride + (panel + n) * 16;
         const int lanes = left < 16 ? static_cast<int>(left) : 16;
         const V r = V::load(rows.read + at) + (sums.even[n] + sums.odd[n]);
         const V wanted = lanes == 16 ? V::load(v + n * 16) : V::load(v + n * 16, lanes, 0);
@@ -194,17 +208,76 @@ struct DeltaRows {
       add_known(known, token + 1, rows.query_weights + int64_t{row} * kDeltaBlock, sums);
 #pragma GCC unroll 4
       for (int n = 0; n < N; ++n) {
-        float* const result = rows.results + row * rows.width + (panel + n) * 16;
+        float* const result = rows.results + row * rows.stride + (panel + n) * 16;
         (V::load(result) + (sums.even[n] + sums.odd[n])).store(result);
       }
     }
   }
+  // The same for one token, whose key and query read each value once. The weights of the key are
+  // +0 from the token on. A sum over odd tokens gets its +0 as in add_known().
+  template <int N, class T>
+  static void correct_one(const CorrectedRows<T>& rows, int panel) {
+    const int token = rows.first;
+    T* const tiles = rows.values + int64_t{panel} * kTileElements;
+    float w[kBlockK], u[kBlockK];
+    for (int j = 0; j < kBlockK; j += 16) {
+      V::load(rows.weights + j).store(w + j);
+      V::load(rows.query_weights + j).store(u + j);
+    }
+    Sums<N> keys, queries;
+    V before[N];  // the value before the token, where they share a line
+    const V zero = V::all(0);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n)
+      before[n] = keys.even[n] = keys.odd[n] = queries.even[n] = queries.odd[n] = zero;
+    int j = 0;
+    for (; j + 1 < token; j += 2) {
+      const V even_w = V::all(w[j]), odd_w = V::all(w[j + 1]);
+      const V even_u = V::all(u[j]), odd_u = V::all(u[j + 1]);
+#pragma GCC unroll 4
+      for (int n = 0; n < N; ++n) {
+        V even, odd;
+        load_line(tiles + n * kTileElements + j * 16, even, odd);
+        keys.even[n] = fma(even_w, even, keys.even[n]);
+        keys.odd[n] = fma(odd_w, odd, keys.odd[n]);
+        queries.even[n] = fma(even_u, even, queries.even[n]);
+        queries.odd[n] = fma(odd_u, odd, queries.odd[n]);
+      }
+    }
+    const bool second = j < token;
+    const V beta = V::all(rows.beta[0]), own = V::all(u[token]);
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n) {
+      T* const line = tiles + n * kTileElements + j * 16;
+      if (second) {
+        V odd;
+        load_line(line, before[n], odd);
+        keys.even[n] = fma(V::all(w[j]), before[n], keys.even[n]);
+        queries.even[n] = fma(V::all(u[j]), before[n], queries.even[n]);
+      }
+      const int64_t at = (panel + n) * 16, left = rows.n - at;
+      const int lanes = left < 16 ? static_cast<int>(left) : 16;
+      const V r = V::load(rows.read + at) + (keys.even[n] + (keys.odd[n] + zero));
+      const V wanted = lanes == 16 ? V::load(rows.v + at) : V::load(rows.v + at, lanes, 0);
+      V value = R::template rounded<T>(beta * (wanted - r));
+      if (lanes < 16) value = value.keep(lanes, 0);
+      store_line(second ? before[n] : value, second ? value : zero, line);
+      V& sum = second ? queries.odd[n] : queries.even[n];
+      sum = fma(own, value, sum);
+      if (token + 1 < kBlockK) queries.odd[n] = queries.odd[n] + zero;
+      (V::load(rows.results + at) + (queries.even[n] + queries.odd[n])).store(rows.results + at);
+    }
+  }
+
   template <class T>
   static void correct(const CorrectedRows<T>& rows) {
+    const bool one = rows.count == 1 && rows.query_weights != nullptr;
     const int panels = static_cast<int>(rows.width / 16);
     int panel = 0;
-    for (; panel + 4 <= panels; panel += 4) correct_panels<4>(rows, panel);
-    for (; panel < panels; ++panel) correct_panels<1>(rows, panel);
+    for (; panel + 4 <= panels; panel += 4)
+      one ? correct_one<4>(rows, panel) : correct_panels<4>(rows, panel);
+    for (; panel < panels; ++panel)
+      one ? correct_one<1>(rows, panel) : correct_panels<1>(rows, panel);
   }
 
   template <class T>

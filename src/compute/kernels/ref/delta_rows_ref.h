@@ -12,13 +12,17 @@
 namespace hocket::ref {
 namespace {
 
-void convolve(const ConvolutionRow& row) {
-  for (int64_t c = 0; c < row.n; ++c) {
-    float sum = row.rows[0][c] * row.taps[c];
-    for (int tap = 1; tap < 4; ++tap)
-      sum = std::fma(row.rows[tap][c], row.taps[tap * row.step + c], sum);
-    row.y[c] = silu(sum);
-  }
+void convolve(const Convolution& call) {
+  const auto row = [&](int64_t r) {
+    return r < 0 ? call.before[r + 3] : call.x + r * call.x_stride;
+  };
+  for (int64_t r = 0; r < call.rows; ++r)
+    for (int64_t c = 0; c < call.n; ++c) {
+      float sum = row(r - 3)[c] * call.taps[c];
+      for (int tap = 1; tap < 4; ++tap)
+        sum = std::fma(row(r - 3 + tap)[c], call.taps[tap * call.step + c], sum);
+      call.y[r * call.y_stride + c] = silu(sum);
+    }
 }
 
 void decay_gates(const DecayGates& gates) {
