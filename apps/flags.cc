@@ -212,10 +212,10 @@ FlagGroup scheduler_flags(ServerSettings& s) {
 std::vector<FlagGroup> model_flags(ServerSettings& s) {
   return {
       {"Model",
-       {{"model-path", &s.model.model_path, "Hugging Face folder; the bundled tiny model if absent",
-         ""},
+       {{"model-path", &s.model.model_path,
+         "Hugging Face folder or GGUF file; the bundled tiny model if absent", ""},
         {"tokenizer-path", &s.model.tokenizer_path,
-         "folder of the tokenizer; the model's if absent", ""},
+         "folder or GGUF file of the tokenizer; the model's if absent", ""},
         {"context-length", &s.model.context_length,
          "tokens of prompt and answer; 0: the model's own", ""},
         {"dtype", &s.model.dtype, "auto, bfloat16 or float32", ""},

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "compute/weights/progress_bar.h"
 #include "engine/grammar/grammar_trials.h"
+#include "text/tokens/files.h"
 
 namespace hocket {
 namespace {
@@ -44,7 +45,7 @@ Result<LoadedModel> load_model(const ServerSettings& settings, ClusterProcess* c
   const std::filesystem::path folder = settings.model.tokenizer_path.empty()
                                            ? settings.model.model_path
                                            : settings.model.tokenizer_path;
-  if (std::filesystem::exists(folder / "tokenizer.json")) {
+  if (has_model_file(folder, "tokenizer.json")) {
     HOCKET_TRY(model.tokenizer, Tokenizer::load(folder));
     if (settings.model.chat_template.empty()) {
       HOCKET_TRY(model.chat_template, ChatTemplate::load(folder, *model.tokenizer));

@@ -15,6 +15,7 @@
 #include "capi/request_rules.h"
 #include "engine/grammar/grammar_trials.h"
 #include "text/grammar/answer_rules.h"
+#include "text/tokens/files.h"
 #include "text/tokens/stop_matcher.h"
 
 namespace hocket {
@@ -199,7 +200,7 @@ Result<void> OfflineEngine::load(const EmbeddedSettings& settings) {
                                            ? settings.model.model_path
                                            : settings.model.tokenizer_path;
   Engine::Options options{.settings = settings};
-  if (std::filesystem::exists(folder / "tokenizer.json")) {
+  if (has_model_file(folder, "tokenizer.json")) {
     HOCKET_TRY(tokenizer_, Tokenizer::load(folder));
     options.tokenizer_size = tokenizer_->vocab_size();
     options.tokenizer_eos = tokenizer_->eos_id();

@@ -15,15 +15,17 @@ namespace hocket {
 
 // Rotary embedding and its scaling; the formulas are in compute/kernels/rope.h.
 struct RopeConfig {
-  // proportional: of the rotary_dim / 2 pairs, the first turning_dim / 2 are rotated.
-  enum class Scaling : uint8_t { none, linear, llama3, yarn, proportional };
+  // proportional: of the rotary_dim / 2 pairs, the first turning_dim / 2 are rotated. divided: each
+  // pair's frequency is divided by a number of its own.
+  enum class Scaling : uint8_t { none, linear, llama3, yarn, proportional, divided };
   // half: dim i is rotated with dim i + rotary_dim / 2. interleaved: dim 2i with 2i + 1.
   enum class Style : uint8_t { half, interleaved };
   Scaling scaling = Scaling::none;
   double theta = 10000;
   int rotary_dim = 0;  // even; dims beyond it are not rotated; 0: none is
   Style style = Style::half;
-  int turning_dim = 0;  // for proportional
+  int turning_dim = 0;           // for proportional
+  std::vector<double> divisors;  // for divided: [rotary_dim / 2]
   double factor = 1;
   double low_freq_factor = 1, high_freq_factor = 4;  // for llama3
   double original_context = 0;                       // for llama3 and yarn
@@ -157,10 +159,13 @@ struct QuantConfig {
     mxfp4,         // weight_packed [n, k/2], weight_scale [n, k/32]; gpt-oss: _blocks, _scales
     mxfp8,         // F8_E4M3 and weight_scale [n, k/32], or weight_scale_inv
     nvfp4,         // weight_packed or weight [n, k/2], weight_scale [n, k/16], a scale of all
+    gguf,          // each tensor of a GGUF file says its own format
   };
   Layout layout = Layout::none;
   int group = 0;                  // values of k that share one scale; 0: all
   bool gptq_zeros_less_1 = true;  // gptq: the stored zero points are one too small
+  // gguf: the format in memory of the matrices that have most of the bytes.
+  WeightFormat most = WeightFormat::bf16;
   // Modules that are not quantized: names, parts of names, or patterns after "re:".
   std::vector<std::string> skipped;
 };

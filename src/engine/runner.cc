@@ -14,6 +14,7 @@
 #include "compute/kernels/choose.h"
 #include "compute/moe/expert_parallel.h"
 #include "compute/moe/local_dispatcher.h"
+#include "compute/weights/gguf_prices.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stacked_experts.h"
 #include "engine/plan/scheduler_settings.h"
@@ -45,6 +46,21 @@ Result<std::vector<int>> parse_cpus(std::string_view list) {
   }
   if (cpus.empty()) return bad();
   return cpus;
+}
+
+// Says what the blocks of a GGUF file are in memory, and what that costs.
+Result<void> announce_blocks(const ModelChoice& choice, const std::string& path,
+                             std::vector<SettingChange>& changes) {
+  if (choice.headers == nullptr || choice.dtype != DType::bf16) return {};
+  HOCKET_TRY(const auto file, GgufFile::open(gguf_file_of(path)));
+  for (const GgufPrice& price : gguf_prices(*file, choice.quantize))
+    changes.push_back({.flag = "weights",
+                       .from = fmt::format("{}, {:.3f} GB", price.type, price.file_bytes / 1e9),
+                       .to = fmt::format("{}, {:.3f} GB", price.format, price.memory_bytes / 1e9),
+                       .why = price.keeps_values
+                                  ? "kernels read this format; the values are the same"
+                                  : "kernels read this format; the values are rounded once"});
+  return {};
 }
 
 }  // namespace
@@ -178,6 +194,7 @@ Result<void> Runner::load_weights(const Options& options) {
   weights_ = loader.take_memory();
   source_.reset();
   announce_weights(loader);
+  HOCKET_TRY_VOID(announce_blocks(choice_, options.settings.model.model_path, info_.changes));
   if (kept && !packed_) keep_weights(*kept);
   return {};
 }

@@ -69,6 +69,9 @@ RopeFrequencies rope_frequencies(const RopeConfig& config) {
       case RopeConfig::Scaling::proportional:
         if (2 * i >= config.turning_dim) f = 0;
         break;
+      case RopeConfig::Scaling::divided:
+        f /= config.divisors[i];
+        break;
       case RopeConfig::Scaling::llama3:
         f = llama3_frequency(config, f);
         break;

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <exception>
 
+#include "compute/weights/gguf_blocks.h"
 #include "compute/weights/hf_families.h"
 #include "compute/weights/json_fields.h"
 #include "compute/weights/quant_config.h"
 #include "core/request_bounds.h"
+#include "gguf/config.h"
 
 namespace hocket {
 namespace {
@@ -264,6 +266,7 @@ std::optional<double> sampling_number(JsonFields& fields, std::string_view field
 }
 
 Result<GenerationFile> read_generation_file(const std::filesystem::path& folder) {
+  if (!gguf_file_of(folder).empty()) return GenerationFile{};
   const std::filesystem::path file = folder / "generation_config.json";
   std::error_code ec;
   if (!std::filesystem::exists(file, ec)) return GenerationFile{};
@@ -279,6 +282,20 @@ Result<GenerationFile> read_generation_file(const std::filesystem::path& folder)
     out.eos_ids = fields.integers("eos_token_id", kTokenIds);
     return out;
   });
+}
+
+Result<ModelConfig> read_gguf_config(const std::filesystem::path& path) {
+  HOCKET_TRY(const auto file, GgufFile::open(path));
+  HOCKET_TRY(const std::string text, gguf_config_json(*file));
+  auto model = parse_hf_config(text);
+  if (!model) {
+    Error e = std::move(model).error();
+    e.message =
+        fmt::format("{}, read as the folder that it was made from: {}", path.string(), e.message);
+    return fail(std::move(e));
+  }
+  model->quant = {.layout = QuantConfig::Layout::gguf, .most = most_blocks(*file)};
+  return model;
 }
 
 Result<QuantConfig> read_quant_file(const std::filesystem::path& folder) {
@@ -302,6 +319,8 @@ Result<ModelConfig> parse_hf_config(std::string_view config_json) {
 }
 
 Result<ModelConfig> read_hf_config(const std::filesystem::path& folder) {
+  if (const std::filesystem::path gguf = gguf_file_of(folder); !gguf.empty())
+    return read_gguf_config(gguf);
   std::error_code ec;
   if (!std::filesystem::is_directory(folder, ec))
     return fail(error(ErrorCode::model_not_found, "there is no folder {}", folder.string())

@@ -1,5 +1,6 @@
 // Reads config.json and generation_config.json of a Hugging Face model folder into
-// core/model_config.h. Both generations of keys are known (rope_theta + rope_scaling,
+// core/model_config.h; of a GGUF file, the config.json of the folder that it was made from
+// (gguf/config.h). Both generations of keys are known (rope_theta + rope_scaling,
 // rope_parameters; torch_dtype, dtype; num_experts, num_local_experts). Source: docs/models.md.
 // Thread: any.
 #pragma once

@@ -27,6 +27,8 @@ void read_sigmoid_experts(JsonFields& config, ModelConfig& model) {
 
 void read_llama(JsonFields& config, ModelConfig& model) {
   read_gqa(config, model);
+  // Files in GGUF hold the rows of q and k in the order of this style.
+  if (config.flag("rope_interleave", false)) model.rope.style = RopeConfig::Style::interleaved;
   model.qkv_bias = model.output_bias = config.flag("attention_bias", false);
   model.mlp_bias = config.flag("mlp_bias", false);
 }

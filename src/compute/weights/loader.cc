@@ -126,10 +126,10 @@ PackedWeight WeightLoader::State::claim(MatrixFormat format, int n, int k) {
 
 void WeightLoader::State::note_narrowing(const MatrixReader& reader, WeightFormat to) {
   if (reader.kind() == MatrixReader::Kind::plain && to == WeightFormat::bf16 &&
-      reader.stored_type() != StoredType::bf16)
-    narrowed.emplace(stored_type_name(reader.stored_type()));
+      !reader.is_stored_bf16())
+    narrowed.emplace(reader.type_name());
   scales_narrowed |= reader.kind() == MatrixReader::Kind::scaled && to == WeightFormat::int4 &&
-                     reader.stored_scale_type() == StoredType::f32;
+                     !reader.in_rows() && reader.stored_scale_type() == StoredType::f32;
 }
 
 PackedWeight WeightLoader::State::load(const Product& product) {

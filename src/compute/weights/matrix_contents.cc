@@ -27,27 +27,24 @@ int64_t integer_at(const StoredTensor& tensor, int64_t i) {
   return value;
 }
 
-// The e8m0 scales whose products with every number of the format are zero or normal in bf16.
-struct ScaleBytes {
-  int least, most;
-};
-constexpr ScaleBytes e8m0_bytes(WeightFormat format) {
-  return format == WeightFormat::mxfp4 ? ScaleBytes{2, 252} : ScaleBytes{10, 246};
-}
-
-bool all_zero(const uint8_t* numbers, int count, int magnitude_bits) {
-  return std::all_of(numbers, numbers + count, [&](int x) { return (x & magnitude_bits) == 0; });
-}
-
 }  // namespace
 
 void read_vector(const StoredTensor& tensor, int n, float* out) {
+  if (tensor.type == StoredType::rows) {
+    const int64_t columns = tensor.rows->columns();
+    return tensor.rows->read(0, {out, n / columns, columns});
+  }
   if (tensor.row_step <= 1) return convert_stored(tensor.type, tensor.data, n, out);
   for (int i = 0; i < n; ++i) out[i] = plain_at(tensor, i * tensor.row_step);
 }
 
+std::string_view MatrixReader::type_name() const {
+  return numbers_.type == StoredType::rows ? numbers_.rows->type_name()
+                                           : stored_type_name(numbers_.type);
+}
+
 int64_t MatrixReader::row_bytes() const {
-  if (kind_ == Kind::random) return int64_t{k_} * 4;
+  if (kind_ == Kind::random || numbers_.type == StoredType::rows) return int64_t{k_} * 4;
   const int64_t dense =
       nibbles_ ? nibble_words(k_) * 4 : int64_t{k_} * stored_type_size(numbers_.type);
   const bool gaps = numbers_.row_step != 0 && numbers_.column_step == 0;
@@ -113,6 +110,10 @@ void MatrixReader::read(int row_begin, View<T> out) const {
   if constexpr (std::is_same_v<T, float>) {
     if (kind_ == Kind::random) return random_rows(seed_, name_, row_begin, out);
   }
+  if (numbers_.type == StoredType::rows) {
+    if constexpr (std::is_same_v<T, float>) return numbers_.rows->read(row_begin, out);
+    HOCKET_CHECK(numbers_.type != StoredType::rows);  // rows are read as fp32
+  }
   HOCKET_CHECK(kind_ == Kind::plain);
   if (numbers_.column_step > 0) return read_columns(row_begin, out);
   for (int64_t row = 0; row < out.rows; ++row)
@@ -131,6 +132,7 @@ uint8_t MatrixReader::zero_at(int64_t row, int64_t group) const {
 
 bool MatrixReader::read(int row_begin, const ScaledRows& out) const {
   HOCKET_CHECK(kind_ == Kind::scaled && out.format == format_);
+  if (numbers_.type == StoredType::rows) return numbers_.rows->read_scaled(row_begin, out);
   if (is_mx(format_.format)) return read_mx(row_begin, out);
   for (int64_t row = 0; row < out.scales.rows; ++row) {
     const int64_t first = (row_begin + row) / scale_rows_ * scale_row_stride_;
@@ -188,8 +190,7 @@ bool MatrixReader::read_mx(int row_begin, const ScaledRows& out) const {
         sound &= (byte & 0x7f) != 0x7f;
         continue;
       }
-      const auto [least, most] = e8m0_bytes(format_.format);
-      const bool fits = byte >= least && byte <= most;
+      const bool fits = fits_bf16(format_.format, byte);
       scale = fits ? e8m0_to_float(byte) : 0;
       sound &= fits || (byte != 0xff &&
                         all_zero(numbers + g * format_.group, format_.group, magnitude_bits));
@@ -201,6 +202,11 @@ bool MatrixReader::read_mx(int row_begin, const ScaledRows& out) const {
 
 void MatrixReader::done_with(int begin, int end) const {
   if (kind_ == Kind::random) return;
+  if (numbers_.type == StoredType::rows) {
+    for (const auto bytes : numbers_.rows->bytes_of(begin, end))
+      source_->done_with({.data = bytes.data(), .bytes = std::ssize(bytes)});
+    return;
+  }
   const bool row_by_row =
       numbers_.row_step == 0 &&
       ((!nibbles_ && numbers_.column_step == 0) ||

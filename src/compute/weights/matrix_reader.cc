@@ -37,7 +37,8 @@ std::unexpected<Error> wrong_type(const std::string& name, StoredType type,
 }
 
 bool is_plain(StoredType type) {
-  return type == StoredType::f32 || type == StoredType::f16 || type == StoredType::bf16;
+  return type == StoredType::f32 || type == StoredType::f16 || type == StoredType::bf16 ||
+         type == StoredType::rows;
 }
 
 // Returns bf16 for other layouts.
@@ -56,7 +57,7 @@ WeightFormat mx_format(QuantLayout layout) {
 
 // Returns the format of a quantized module under `quant`.
 Result<MatrixFormat> format_of(const QuantConfig& quant, const std::string& module, int k) {
-  if (quant.layout == QuantLayout::none) return MatrixFormat{};
+  if (quant.layout == QuantLayout::none || quant.layout == QuantLayout::gguf) return MatrixFormat{};
   if (quant.layout == QuantLayout::fp8_block || quant.layout == QuantLayout::fp8_channel)
     return MatrixFormat{WeightFormat::fp8, kFp8Group};
   if (quant.layout == QuantLayout::int8_channel)
@@ -105,6 +106,9 @@ Result<MatrixReader> MatrixReader::open(const WeightSource& source, const QuantC
   HOCKET_TRY(const bool quantized, reader.find_numbers(quant));
   if (!quantized) {
     HOCKET_TRY(reader.numbers_, find_plain(source, name, {{n, k}}));
+    if (reader.numbers_.type != StoredType::rows) return reader;
+    reader.format_ = reader.numbers_.rows->format();
+    if (reader.format_.is_scaled()) reader.kind_ = Kind::scaled;
     return reader;
   }
   reader.kind_ = Kind::scaled;
@@ -129,6 +133,7 @@ Result<bool> MatrixReader::find_numbers(const QuantConfig& quant) {
   std::string_view mark;  // the tensor that only a quantized module has
   switch (quant.layout) {
     case QuantLayout::none:
+    case QuantLayout::gguf:
       return false;
     case QuantLayout::fp8_block:
       mark = ".weight_scale_inv";

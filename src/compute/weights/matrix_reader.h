@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "compute/weights/nibbles.h"
 #include "compute/weights/quantize.h"
+#include "compute/weights/stored_rows.h"
 #include "compute/weights/weight_source.h"
 #include "core/model_config.h"
 
@@ -19,7 +20,7 @@ namespace hocket {
 // Removes ".weight": returns "model.norm" for "model.norm.weight".
 std::string module_of(const std::string& name);
 
-// Finds a tensor of one of the given shapes and of type float32, float16 or bfloat16. Errors:
+// Finds a tensor of one of the given shapes and of type float32, float16, bfloat16 or rows. Errors:
 // missing_tensor, wrong_shape, unsupported_model (the type).
 Result<StoredTensor> find_plain(const WeightSource& source, const std::string& name,
                                 const std::vector<std::vector<int64_t>>& shapes);
@@ -44,16 +45,20 @@ class MatrixReader {
   const std::string& name() const { return name_; }
   int n() const { return n_; }
   int k() const { return k_; }
-  MatrixFormat format() const { return format_; }                // bf16: not quantized
-  StoredType stored_type() const { return numbers_.type; }       // kind plain only
-  StoredType stored_scale_type() const { return scales_.type; }  // kind scaled only
+  MatrixFormat format() const { return format_; }  // bf16: not quantized
+  // Returns the name of the type of the files.   Kind plain only.
+  std::string_view type_name() const;
+  bool in_rows() const { return numbers_.type == StoredType::rows; }         // they give fp32 only
+  bool is_stored_bf16() const { return numbers_.type == StoredType::bf16; }  // kind plain only
+  StoredType stored_scale_type() const { return scales_.type; }              // kind scaled only
   int64_t row_bytes() const;  // approximate bytes per row in the files
 
   // Checks the data of a quantized matrix for faults that headers do not show: columns out of
   // order. Errors: unsupported_model, wrong_shape.
   Result<void> check_contents() const;
 
-  // Reads rows from row_begin on. T is float; for kind plain also Bf16. Not for kind scaled.
+  // Reads rows from row_begin on. T is float; for kind plain also Bf16. Not for kind scaled, except
+  // in_rows().
   template <class T>
   void read(int row_begin, View<T> out) const;
   // Reads rows of kind scaled. Returns false if a number is NaN.

@@ -41,7 +41,8 @@ bool pack_scaled(const ScaledRows& rows, int packed_row, const PackedWeight& to)
 
 template <class T>
 bool read_matrix_rows(const MatrixReader& from, int row_begin, View<T> out, RowScratch& scratch) {
-  if (from.kind() == MatrixReader::Kind::plain) {
+  const bool as_stored = from.in_rows() || from.kind() == MatrixReader::Kind::plain;
+  if (as_stored && !(from.in_rows() && std::is_same_v<T, Bf16>)) {
     from.read(row_begin, out);
     return true;
   }
@@ -69,7 +70,7 @@ bool pack_matrix_rows(const MatrixReader& from, const RowMove& move, const Packe
   if (to.format == WeightFormat::f32) return pack_plain<float>(from, move, to, scratch);
   if (to.format == WeightFormat::bf16) return pack_plain<Bf16>(from, move, to, scratch);
   const ScaledRows scaled = scratch.scaled({to.format, to.group}, move.rows, to.k);
-  if (from.kind() == MatrixReader::Kind::scaled) {
+  if (from.kind() == MatrixReader::Kind::scaled && from.format() == scaled.format) {
     if (!from.read(move.row_begin, scaled)) return false;
   } else {
     const View<float> values = scratch.values<float>(move.rows, to.k);

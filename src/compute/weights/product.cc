@@ -1,11 +1,6 @@
 #include "compute/weights/product.h"
 
 namespace hocket {
-namespace {
-
-constexpr int kOnTheFlyInt4Group = 64;
-
-}  // namespace
 
 Stack stack_of(std::span<const WeightLoader::Part> parts) {
   Stack stack;
@@ -24,7 +19,9 @@ MatrixFormat format_in_memory(const WeightLoader::Options& options, const Matrix
     if (options.quantize == WeightFormat::bf16) return {};
     return {WeightFormat::int8, whole_group(reader.k())};
   }
-  if (reader.format().is_scaled()) return reader.format();
+  const bool fewer_bits = reader.in_rows() && reader.format().format == WeightFormat::int8 &&
+                          options.quantize == WeightFormat::int4;
+  if (reader.format().is_scaled() && !fewer_bits) return reader.format();
   if (options.quantize == WeightFormat::int8) return {WeightFormat::int8, whole_group(reader.k())};
   if (options.quantize == WeightFormat::int4) return {WeightFormat::int4, kOnTheFlyInt4Group};
   return {};

@@ -11,6 +11,7 @@
 // flushed denormals.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -20,6 +21,7 @@
 
 namespace hocket {
 
+inline constexpr int kOnTheFlyInt4Group = 64;  // the group of --quantization int4
 inline constexpr int kInt8Zero = 128;  // the stored number that means 0 if no zero point is stored
 
 struct MatrixFormat {
@@ -47,6 +49,15 @@ struct ScaledRows {
     return static_cast<int>(end < numbers.cols ? end : numbers.cols);
   }
 };
+
+// Returns true for the e8m0 scales whose products with every number of mxfp4 or mxfp8 are zero or
+// normal in bf16.
+constexpr bool fits_bf16(WeightFormat format, uint8_t e8m0) {
+  return format == WeightFormat::mxfp4 ? e8m0 >= 2 && e8m0 <= 252 : e8m0 >= 10 && e8m0 <= 246;
+}
+inline bool all_zero(const uint8_t* numbers, int count, int magnitude_bits) {
+  return std::all_of(numbers, numbers + count, [&](int x) { return (x & magnitude_bits) == 0; });
+}
 
 // Uses one multiplication per element, two for nvfp4. Shapes: out [rows, k].
 void dequantize_rows(const ScaledRows& rows, View<float> out);

@@ -16,11 +16,12 @@ RopeConfig::Scaling read_scaling_kind(JsonFields& rope, const RopeQuestion& ques
   if (kind == "linear") return RopeConfig::Scaling::linear;
   if (kind == "llama3") return RopeConfig::Scaling::llama3;
   if (kind == "yarn") return RopeConfig::Scaling::yarn;
+  if (kind == "divided") return RopeConfig::Scaling::divided;
   if (kind == "proportional" && question.proportional) return RopeConfig::Scaling::proportional;
   if (kind != "default")
     rope.refuse(
         unsupported(fmt::format("config.json: rope scaling of type {} is not supported; "
-                                "supported are default, linear, llama3, yarn",
+                                "supported are default, divided, linear, llama3, yarn",
                                 shown(kind))));
   if (!question.three_axes && rope.has("mrope_section"))
     rope.refuse(
@@ -38,6 +39,10 @@ void read_scaling(JsonFields& rope, const RopeQuestion& question, RopeConfig& ou
       rope.refuse(unsupported(
           fmt::format("config.json: proportional rope scaling has the factor {}; supported is 1",
                       rope.show("factor"))));
+    return;
+  }
+  if (out.scaling == Scaling::divided) {
+    out.divisors = rope.numbers("divisors", kPositive);
     return;
   }
   out.factor = rope.number("factor", {1, 1e6});
@@ -101,6 +106,11 @@ RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
                         "config.json: the rotary part of a head has {} of {} dimensions (head_dim, "
                         "qk_rope_head_dim, partial_rotary_factor), but must be even and at least 2",
                         out.rotary_dim, question.dims));
+  if (out.scaling == RopeConfig::Scaling::divided && std::ssize(out.divisors) != out.rotary_dim / 2)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: rope scaling has {} divisors for the {} pairs of the rotary "
+                        "part of a head",
+                        out.divisors.size(), out.rotary_dim / 2));
   if (out.scaling == RopeConfig::Scaling::proportional)
     out.turning_dim = std::exchange(out.rotary_dim, question.dims);
   return out;

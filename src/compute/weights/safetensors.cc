@@ -15,7 +15,9 @@
 #include "base/check.h"
 #include "base/nearest.h"
 #include "compute/weights/fingerprint.h"
+#include "compute/weights/gguf_source.h"
 #include "compute/weights/json_fields.h"
+#include "compute/weights/mapped_pages.h"
 
 namespace hocket {
 namespace {
@@ -23,8 +25,7 @@ namespace {
 constexpr int64_t kHeaderBytesMax = 100'000'000;
 constexpr int64_t kIndexBytesMax = int64_t{256} << 20;
 constexpr size_t kRankMax = 32;
-constexpr int64_t kSampleBytes = 4096;        // bytes sampled from each tensor for identity()
-constexpr uintptr_t kFaultAround = 64 << 10;  // bytes that the kernel maps around a touched page
+constexpr int64_t kSampleBytes = 4096;  // bytes sampled from each tensor for identity()
 constexpr std::string_view kAgain = "the file is damaged or was cut short: download it again";
 
 struct FileType {
@@ -359,20 +360,14 @@ std::vector<std::string> SafetensorsFile::names() const {
 }
 
 void SafetensorsFile::done_with(const StoredTensor& tensor) const {
-  if (tensor.bytes == 0 || tensor.data < map_ || tensor.data >= map_ + bytes_) return;
-  // Removes the pages from this process. The kernel keeps them cached while it has room, so a
-  // restart is fast, and pages that are read again come from there. Neighbouring pages are removed,
-  // too: a touched page brings in its neighbours, even those of tensors that were already given
-  // back.
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto map = reinterpret_cast<uintptr_t>(map_);
-  const auto data = reinterpret_cast<uintptr_t>(tensor.data);
-  const uintptr_t begin = std::max(map, data - std::min(data, kFaultAround)) / page * page;
-  const uintptr_t end = std::min(map + bytes_, data + tensor.bytes + kFaultAround);
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  drop_pages({map_, static_cast<size_t>(bytes_)}, {tensor.data, static_cast<size_t>(tensor.bytes)});
 }
 
 Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder) try {
+  if (const std::filesystem::path gguf = gguf_file_of(folder); !gguf.empty()) {
+    HOCKET_TRY(std::unique_ptr<const GgufFile> file, GgufFile::open(gguf));
+    return std::make_unique<GgufWeights>(std::move(file));
+  }
   std::error_code ec;
   const std::filesystem::path single = folder / "model.safetensors";
   const std::filesystem::path index = folder / "model.safetensors.index.json";

@@ -56,8 +56,8 @@ class SafetensorsFile final : public WeightSource {
   uint64_t identity_ = 0;  // hash without the samples of the data
 };
 
-// Opens a model folder: a single file, or shards by index. Errors: as above; the message names a
-// missing shard or index entry.
+// Opens a model folder: a single file, or shards by index; or a GGUF file (gguf_source.h). Errors:
+// as above, and those of GgufFile::open; the message names a missing shard or index entry.
 Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder);
 
 }  // namespace hocket

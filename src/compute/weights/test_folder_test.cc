@@ -125,6 +125,7 @@ void add_mx(TestFolder& folder, const TestMatrix& m) {
 void add_quantized(TestFolder& folder, const TestMatrix& m) {
   switch (m.quant.layout) {
     case QuantLayout::none:
+    case QuantLayout::gguf:
       FAIL();
     case QuantLayout::fp8_block:
       folder.add(m.module + ".weight", "F8_E4M3", {m.n, m.k}, bytes_of<uint8_t>(m, 0));

@@ -35,6 +35,8 @@ std::string_view stored_type_name(StoredType t) {
       return "float8_e5m2";
     case StoredType::f8_e8m0:
       return "float8_e8m0";
+    case StoredType::rows:
+      return "blocks";
     case StoredType::other:
       return "a type without a name here";
   }
@@ -60,10 +62,11 @@ int stored_type_size(StoredType t) {
     case StoredType::f8_e5m2:
     case StoredType::f8_e8m0:
       return 1;
+    case StoredType::rows:
     case StoredType::other:
       break;
   }
-  HOCKET_CHECK(t != StoredType::other);
+  HOCKET_CHECK(t != StoredType::other && t != StoredType::rows);
   return 0;
 }
 

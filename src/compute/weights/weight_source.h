@@ -14,6 +14,8 @@
 
 namespace hocket {
 
+class StoredRows;
+
 enum class StoredType : uint8_t {
   f32,
   f16,
@@ -28,10 +30,11 @@ enum class StoredType : uint8_t {
   f8_e4m3,
   f8_e5m2,
   f8_e8m0,
+  rows,  // StoredTensor::rows reads them
   other
 };
 std::string_view stored_type_name(StoredType t);
-int stored_type_size(StoredType t);  // size in bytes; `other` is a bug
+int stored_type_size(StoredType t);  // size in bytes; `rows` and `other` are bugs
 
 struct StoredTensor {
   StoredType type = StoredType::f32;
@@ -44,6 +47,7 @@ struct StoredTensor {
   // Numbers from the beginning of a row to that of the next; 0: no gap. With columns: 1 without
   // gap.
   int64_t row_step = 0;
+  std::shared_ptr<const StoredRows> rows;  // for type rows, which has no `data`
 };
 
 // Converts `count` numbers of type f32, f16 or bf16, which may be unaligned, to T: Bf16 (nearest

@@ -171,8 +171,7 @@ Result<Reference> Reference::read(const std::filesystem::path& folder, const Mod
     reference.logits = tolerance_of(tolerance.at("logits"));
     reference.hidden = tolerance_of(tolerance.at("hidden"));
     reference.expert_weights = tolerance_of(tolerance.at("expert_weights"));
-    reference.bf16_logits_max_abs =
-        json.at("measured").at("bf16_compute_logits_max_abs").get<double>();
+    reference.bf16_logits_max_abs = json.at("measured").value("bf16_compute_logits_max_abs", 0.0);
     if (model.rope.rotary_dim > 0) read_factor(json, rope_name(*source, "full"), reference.rope);
     if (model.local_rope.rotary_dim > 0)
       read_factor(json, rope_name(*source, "sliding"), reference.local_rope);

@@ -70,7 +70,7 @@ struct ReferenceRope {
 
 struct Reference {
   Tolerance logits, hidden, expert_weights;
-  double bf16_logits_max_abs = 0;  // the reference's own error in bf16
+  double bf16_logits_max_abs = 0;  // the reference's own error in bf16; 0: not measured
   // The angles of layers that see all keys and of local ones; empty where nothing is rotated.
   ReferenceRope rope, local_rope;
   std::vector<ReferencePrompt> prompts;

@@ -4,6 +4,7 @@
 
 #include "compute/models/family.h"
 #include "compute/weights/hf_config.h"
+#include "compute/weights/safetensors.h"
 #include "engine/plan/scheduler_settings.h"
 
 namespace hocket {
@@ -148,7 +149,7 @@ int64_t ModelChoice::module_page_bytes(int page_tokens) const {
 }
 
 WeightLoader::Options ModelChoice::loader_options() const {
-  return {.dtype = dtype, .stored = model.quant, .quantize = quantize};
+  return {.source = headers.get(), .dtype = dtype, .stored = model.quant, .quantize = quantize};
 }
 
 WeightFormat ModelChoice::weight_format() const {
@@ -172,6 +173,11 @@ WeightFormat ModelChoice::weight_format() const {
       return WeightFormat::mxfp8;
     case nvfp4:
       return WeightFormat::nvfp4;
+    case gguf:
+      return model.quant.most == WeightFormat::bf16 ||
+                     (model.quant.most == WeightFormat::int8 && quantize == WeightFormat::int4)
+                 ? quantize
+                 : model.quant.most;
   }
   return quantize;
 }
@@ -197,6 +203,10 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
   HOCKET_TRY(choice.kv_dtype, choose_kv_dtype(settings.memory.kv_cache_dtype, choice.dtype));
   HOCKET_TRY(choice.prompt_role, choose_prompt_role(settings.compute.mla_form));
   HOCKET_TRY(choice.model, read_hf_config(settings.model.model_path));
+  if (choice.model.quant.layout == QuantConfig::Layout::gguf &&
+      settings.model.load_format != "dummy") {
+    HOCKET_TRY(choice.headers, open_model_weights(settings.model.model_path));
+  }
   HOCKET_TRY(choice.dispatch_dtype,
              choose_dispatch_dtype(settings.parallel.dispatch_dtype, choice.dtype, choice.model));
   HOCKET_TRY(choice.combine_groups, choose_combine_groups(settings.compute.combine_groups,
@@ -212,7 +222,7 @@ Result<Model> load_held(const ModelChoice& choice, WeightLoader& loader) {
 
 Result<MeasuredWeights> measure_weights(const ModelChoice& choice, const WeightSource* source) {
   WeightLoader::Options options = choice.loader_options();
-  options.source = source;
+  if (source != nullptr) options.source = source;
   WeightLoader loader = WeightLoader::measuring(options);
   HOCKET_TRY_VOID(load_held(choice, loader));
   return MeasuredWeights{loader.bytes(), loader.fingerprint()};

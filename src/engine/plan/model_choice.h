@@ -2,6 +2,7 @@
 // without bytes. Pure, except that it reads the folder. Thread: any.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "base/result.h"
@@ -23,6 +24,8 @@ struct ModelChoice {
   TokenRole prompt_role = TokenRole::prompt;  // decides how prompt tokens attend to latents
   int combine_groups = 1;
   std::vector<int> experts;  // this rank's experts in each MoE layer, ascending; empty: all
+  // Says how each matrix is stored where the configuration cannot: the headers of a GGUF file.
+  std::shared_ptr<const WeightSource> headers;
 
   KvShapes kv_shapes(int page_tokens) const;
   // Return the bytes of one page in all layers without a window, and in those with one.

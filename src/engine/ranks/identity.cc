@@ -18,6 +18,7 @@
 #include "engine/plan/engine_info.h"
 #include "engine/plan/model_choice.h"
 #include "engine/ranks/overlap_settings.h"
+#include "gguf/file.h"
 
 namespace hocket {
 namespace {
@@ -98,6 +99,23 @@ Result<void> add_weights(Sha256& sum, const fs::path& path) {
   return {};
 }
 
+// Hashes a GGUF file, which has all that a folder has: its header and samples of its data.
+Result<void> add_gguf(Sha256& sum, const fs::path& path) {
+  HOCKET_TRY(const auto file, GgufFile::open(path));
+  for (const GgufFile::Part& part : file->parts()) {
+    const std::string_view bytes(reinterpret_cast<const char*>(part.bytes.data()),
+                                 part.bytes.size());
+    const auto header = std::min<size_t>(part.header.data_offset, bytes.size());
+    sum.add(part.path.filename().string());
+    sum.add(std::to_string(bytes.size()));
+    sum.add(bytes.substr(0, header));
+    const std::string_view data = bytes.substr(header);
+    for (uint64_t i = 0; i < kNumSamples; ++i)
+      sum.add(data.substr(data.size() / kNumSamples * i, kSampleBytes));
+  }
+  return {};
+}
+
 // Hashes the weights and all files that decide how texts become tokens and tokens answers.
 Result<std::string> hash_model(const ModelSettings& model) {
   const bool dummy = model.load_format == "dummy";
@@ -106,6 +124,11 @@ Result<std::string> hash_model(const ModelSettings& model) {
   const std::vector<fs::path> folders = {
       model.model_path, model.tokenizer_path.empty() ? model.model_path : model.tokenizer_path};
   for (const fs::path& folder : folders) {
+    if (const fs::path gguf = gguf_file_of(folder); !gguf.empty()) {
+      HOCKET_TRY_VOID(add_gguf(sum, gguf));
+      if (folder == folders.back()) break;
+      continue;
+    }
     std::error_code problem;
     std::set<fs::path> files;
     for (const auto& entry : fs::directory_iterator(folder, problem)) files.insert(entry.path());

@@ -41,11 +41,14 @@ void expect_ok(const Result<std::vector<CheckLine>>& lines, size_t num_lines_min
 
 class GoldenModel : public ::testing::TestWithParam<const char*> {};
 
-void check_model(const std::string& name, const std::string& dtype, size_t num_lines_min) {
-  const std::filesystem::path folder = std::filesystem::path("tests/golden") / name;
+// `reference_of` names another folder whose outputs are those of the model; empty: its own.
+void check_model(const std::string& name, const std::string& dtype, size_t num_lines_min,
+                 const std::string& reference_of = "") {
+  const std::filesystem::path golden = "tests/golden", folder = golden / name;
   const auto config = read_hf_config(source_dir() / folder);
   ASSERT_TRUE(config.has_value()) << describe(config.error());
-  const auto reference = Reference::read(source_dir() / folder, *config);
+  const auto reference = Reference::read(
+      source_dir() / golden / (reference_of.empty() ? name : reference_of), *config);
   ASSERT_TRUE(reference.has_value()) << describe(reference.error());
   auto runner = make_runner(folder, dtype, dtype == "float32" ? reference->num_modules() : 0);
   ASSERT_NE(runner, nullptr);
@@ -60,6 +63,23 @@ TEST_P(GoldenModel, Float32) {
 TEST_P(GoldenModel, Bf16) {
   check_model(GetParam(), "bfloat16", 3 * 2);
 }
+
+// Nothing was measured that bounds the difference of bf16: blocks become int8 there.
+class GoldenGguf : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenGguf, Float32) {
+  check_model(GetParam(), "float32", 3 * 9);
+}
+
+// tools/gguf_model made these files from folders, with all that llama.cpp's converter changes.
+TEST(Golden, GgufFilesWithDeltaNetsComputeWhatTheirFoldersDo) {
+  check_model("gguf_qwen3next", "float32", 3 * 9, "qwen3_next");
+  check_model("gguf_qwen35moe", "float32", 3 * 9, "qwen3_5_moe");
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, GoldenGguf,
+                         ::testing::Values("gguf_llama", "gguf_qwen3moe", "gguf_deepseek2"),
+                         [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(
     Golden, GoldenModel,

@@ -87,7 +87,7 @@ GrammarMatcher Grammar::begin() const {
 Result<GrammarVocabulary> GrammarVocabulary::create(const Source& source, int num_logits,
                                                     std::span<const TokenId> end_ids) {
   HOCKET_TRY(const std::string json,
-             read_file(source.folder / "tokenizer.json", ErrorCode::bad_tokenizer));
+             read_model_file(source.folder, "tokenizer.json", ErrorCode::bad_tokenizer));
   HkGrammar* handle = nullptr;
   const auto* ends = reinterpret_cast<const uint32_t*>(end_ids.data());
   if (hk_grammar_new(source.tokenizer, json.data(), json.size(), static_cast<size_t>(num_logits),

@@ -135,13 +135,13 @@ Result<std::optional<ChatTemplate>> ChatTemplate::load(const std::filesystem::pa
   if (const auto file = model_dir / "chat_template.jinja"; std::filesystem::exists(file, ignored)) {
     return from_file(file, tokenizer);
   }
-  const auto file = model_dir / "tokenizer_config.json";
-  if (!std::filesystem::exists(file, ignored)) return std::nullopt;
-  HOCKET_TRY(const std::string text, read_file(file, ErrorCode::bad_template));
+  constexpr std::string_view kFile = "tokenizer_config.json";
+  if (!has_model_file(model_dir, kFile)) return std::nullopt;
+  HOCKET_TRY(const std::string text, read_model_file(model_dir, kFile, ErrorCode::bad_template));
   const auto config = parse_bounded_json<nlohmann::json>(text);
   if (!config.is_object() || !config.contains("chat_template")) return std::nullopt;
   auto t = from_config(config["chat_template"], tokenizer);
-  if (!t) t.error().message = file.string() + ": " + t.error().message;
+  if (!t) t.error().message = (model_dir / kFile).string() + ": " + t.error().message;
   return t;
 }
 

@@ -2,6 +2,9 @@
 
 #include <fstream>
 
+#include "gguf/file.h"
+#include "gguf/tokenizer.h"
+
 namespace hocket {
 
 // The largest known tokenizer.json has some 40 MB.
@@ -17,6 +20,20 @@ Result<std::string> read_file(const std::filesystem::path& file, ErrorCode code)
   }
   if (!in.is_open() || in.bad()) return fail(code, "cannot read {}", file.string());
   return text;
+}
+
+bool has_model_file(const std::filesystem::path& model, std::string_view name) {
+  if (!gguf_file_of(model).empty()) return name == kTokenizerFile || name == kTokenizerConfigFile;
+  std::error_code ignored;
+  return std::filesystem::exists(model / name, ignored);
+}
+
+Result<std::string> read_model_file(const std::filesystem::path& model, std::string_view name,
+                                    ErrorCode code) {
+  const std::filesystem::path gguf = gguf_file_of(model);
+  if (gguf.empty()) return read_file(model / name, code);
+  HOCKET_TRY(const auto file, GgufFile::open(gguf));
+  return name == kTokenizerFile ? gguf_tokenizer_json(*file) : gguf_tokenizer_config_json(*file);
 }
 
 }  // namespace hocket

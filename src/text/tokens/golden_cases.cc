@@ -141,6 +141,19 @@ Json render(const ChatTemplate& chat, const Json& c, std::chrono::local_seconds 
 
 }  // namespace
 
+Result<std::vector<GoldenLine>> check_tokenizer(const Tokenizer& tokenizer,
+                                                const std::filesystem::path& folder) {
+  HOCKET_TRY(const Json reference, read_json(folder / "reference.json"));
+  TokenizerCases cases(tokenizer, folder.filename());
+  try {
+    for (const Json& c : reference.at("encode")) cases.encode(c);
+    for (const Json& c : reference.at("decode")) cases.decode_case(c);
+  } catch (const Json::exception& e) {
+    return fail(ErrorCode::io, "{}/reference.json: {}", folder.string(), e.what());
+  }
+  return cases.lines();
+}
+
 Result<std::vector<GoldenLine>> check_tokenizer_golden(const std::filesystem::path& dir) {
   std::vector<std::filesystem::path> folders;
   std::error_code ec;
@@ -152,15 +165,8 @@ Result<std::vector<GoldenLine>> check_tokenizer_golden(const std::filesystem::pa
   std::vector<GoldenLine> lines;
   for (const auto& folder : folders) {
     HOCKET_TRY(const Tokenizer tokenizer, Tokenizer::load(folder));
-    HOCKET_TRY(const Json reference, read_json(folder / "reference.json"));
-    TokenizerCases cases(tokenizer, folder.filename());
-    try {
-      for (const Json& c : reference.at("encode")) cases.encode(c);
-      for (const Json& c : reference.at("decode")) cases.decode_case(c);
-    } catch (const Json::exception& e) {
-      return fail(ErrorCode::io, "{}/reference.json: {}", folder.string(), e.what());
-    }
-    lines.insert(lines.end(), cases.lines().begin(), cases.lines().end());
+    HOCKET_TRY(const std::vector<GoldenLine> more, check_tokenizer(tokenizer, folder));
+    lines.insert(lines.end(), more.begin(), more.end());
   }
   return lines;
 }

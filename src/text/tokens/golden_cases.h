@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "text/tokens/tokenizer.h"
 
 namespace hocket {
 
@@ -16,6 +17,9 @@ struct GoldenLine {
   std::string first_failure;  // which case, what was expected, what came; empty if none failed
 };
 
+// Checks a tokenizer against reference.json in `folder`. Errors: io if it cannot be read.
+Result<std::vector<GoldenLine>> check_tokenizer(const Tokenizer& tokenizer,
+                                                const std::filesystem::path& folder);
 // Checks the tokenizers in `dir`, one folder each: tokenizer.json, tokenizer_config.json,
 // reference.json. Errors: io if the folder or a reference cannot be read; bad_tokenizer.
 Result<std::vector<GoldenLine>> check_tokenizer_golden(const std::filesystem::path& dir);

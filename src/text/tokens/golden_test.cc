@@ -30,6 +30,26 @@ TEST(Golden, Tokenizers) {
   expect_all(check_tokenizer_golden(kRoot / "tests/golden/tokenizers"), 3 * (124 * 7 + 54 * 8));
 }
 
+// A GGUF file holds the tokenizer of the folder that it was made from.
+TEST(Golden, TokenizersInGguf) {
+  const std::pair<const char*, const char*> files[] = {
+      {"gguf_llama", "llama3"}, {"gguf_qwen3moe", "qwen2"}, {"gguf_deepseek2", "deepseek_v3"}};
+  for (const auto& [file, folder] : files) {
+    const auto tokenizer = Tokenizer::load(kRoot / "tests/golden" / file / "model.gguf");
+    ASSERT_TRUE(tokenizer.has_value()) << describe(tokenizer.error());
+    expect_all(check_tokenizer(*tokenizer, kRoot / "tests/golden/tokenizers" / folder),
+               124 * 7 + 54 * 8);
+    const auto own = Tokenizer::load(kRoot / "tests/golden/tokenizers" / folder);
+    ASSERT_TRUE(own.has_value()) << describe(own.error());
+    for (int32_t id = 0; id < own->vocab_size(); ++id) {
+      EXPECT_EQ(tokenizer->token_bytes(TokenId{id}), own->token_bytes(TokenId{id})) << id;
+      EXPECT_EQ(tokenizer->is_special(TokenId{id}), own->is_special(TokenId{id})) << id;
+    }
+    EXPECT_EQ(tokenizer->bos_id(), own->bos_id());
+    EXPECT_EQ(tokenizer->eos_id(), own->eos_id());
+  }
+}
+
 TEST(Golden, ChatTemplates) {
   expect_all(check_chat_golden(kRoot / "tests/golden/chat"), 44);
 }

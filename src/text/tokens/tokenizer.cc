@@ -59,18 +59,17 @@ void Tokenizer::Free::operator()(HkTokenizer* t) const {
 }
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& model_dir) {
-  const auto file = model_dir / "tokenizer.json";
-  std::error_code ignored;
-  if (!std::filesystem::exists(file, ignored)) {
+  if (!has_model_file(model_dir, "tokenizer.json")) {
     return fail(error(ErrorCode::no_tokenizer, "{} has no tokenizer.json", model_dir.string())
                     .with_fix("put the model's tokenizer.json there; until then only token ids "
                               "can be sent"));
   }
-  HOCKET_TRY(const std::string json, read_file(file, ErrorCode::bad_tokenizer));
+  HOCKET_TRY(const std::string json,
+             read_model_file(model_dir, "tokenizer.json", ErrorCode::bad_tokenizer));
   std::string config;
-  const auto config_file = model_dir / "tokenizer_config.json";
-  if (std::filesystem::exists(config_file, ignored)) {
-    HOCKET_TRY(config, read_file(config_file, ErrorCode::bad_tokenizer));
+  if (has_model_file(model_dir, "tokenizer_config.json")) {
+    HOCKET_TRY(config,
+               read_model_file(model_dir, "tokenizer_config.json", ErrorCode::bad_tokenizer));
   }
   auto tokenizer = from_json(json, config);
   if (!tokenizer) tokenizer.error().message = model_dir.string() + ": " + tokenizer.error().message;

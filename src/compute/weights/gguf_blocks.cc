@@ -1,0 +1,280 @@
+#include "compute/weights/gguf_blocks.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "base/check.h"
+#include "compute/weights/weight_source.h"
+
+namespace hocket {
+namespace {
+
+using Id = GgufTypeId;
+
+constexpr int kLong = 256;  // numbers of the longer blocks
+constexpr int kShort = 32;
+constexpr std::array<int8_t, 16> kUneven = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                            1,    13,   25,  38,  53,  69,  89,  113};
+
+int byte_at(const std::byte* at) {
+  return static_cast<int>(*at);
+}
+
+float half_at(const std::byte* at) {
+  uint16_t bits;
+  std::memcpy(&bits, at, 2);
+  return f16_to_float(bits);
+}
+
+// Number i of 32 that are stored as two halves of 16 bytes.
+int nibble(const std::byte* bytes, int i) {
+  return i < 16 ? byte_at(bytes + i) & 15 : byte_at(bytes + i - 16) >> 4;
+}
+
+// Number i of 32 with its fifth bit in four further bytes.
+int five_bits(const std::byte* high, const std::byte* low, int i) {
+  uint32_t bits;
+  std::memcpy(&bits, high, 4);
+  return nibble(low, i) | static_cast<int>(bits >> i & 1) << 4;
+}
+
+// The scale and the minimum of 32 numbers of Q4_K and Q5_K: six bits each, in 12 bytes.
+struct SixBits {
+  int scale, min;
+};
+SixBits six_bits(const std::byte* s, int j) {
+  if (j < 4) return {byte_at(s + j) & 63, byte_at(s + j + 4) & 63};
+  return {(byte_at(s + j + 4) & 15) | (byte_at(s + j - 4) >> 6) << 4,
+          byte_at(s + j + 4) >> 4 | (byte_at(s + j) >> 6) << 4};
+}
+
+void read_q4_k(const std::byte* from, float* to) {
+  const float d = half_at(from), dmin = half_at(from + 2);
+  const std::byte* const numbers = from + 16;
+  for (int j = 0; j < 8; ++j) {
+    const auto [scale, min] = six_bits(from + 4, j);
+    const float ds = d * static_cast<float>(scale), dm = dmin * static_cast<float>(min);
+    for (int i = 0; i < kShort; ++i) {
+      const int both = byte_at(numbers + j / 2 * kShort + i);
+      to[j * kShort + i] = ds * static_cast<float>(j % 2 == 0 ? both & 15 : both >> 4) - dm;
+    }
+  }
+}
+
+void read_q5_k(const std::byte* from, float* to) {
+  const float d = half_at(from), dmin = half_at(from + 2);
+  const std::byte *const high = from + 16, *const low = from + 48;
+  for (int j = 0; j < 8; ++j) {
+    const auto [scale, min] = six_bits(from + 4, j);
+    const float ds = d * static_cast<float>(scale), dm = dmin * static_cast<float>(min);
+    for (int i = 0; i < kShort; ++i) {
+      const int both = byte_at(low + j / 2 * kShort + i);
+      const int number = (j % 2 == 0 ? both & 15 : both >> 4) | (byte_at(high + i) >> j & 1) << 4;
+      to[j * kShort + i] = ds * static_cast<float>(number) - dm;
+    }
+  }
+}
+
+void read_q6_k(const std::byte* from, float* to) {
+  const float d = half_at(from + 208);
+  for (int i = 0; i < kLong; ++i) {
+    const int part = i / 128, run = i % 128 / kShort, column = i % kShort;
+    const int low = byte_at(from + part * 64 + run % 2 * kShort + column);
+    const int high = byte_at(from + 128 + part * kShort + column) >> 2 * run & 3;
+    const int number = ((run < 2 ? low & 15 : low >> 4) | high << 4) - 32;
+    const auto scale = static_cast<int8_t>(byte_at(from + 192 + i / 16));
+    to[i] = (d * static_cast<float>(scale)) * static_cast<float>(number);
+  }
+}
+
+// Two bits of number i, which stand in planes: 128 numbers in 32 bytes.
+int two_bits(const std::byte* bytes, int i) {
+  return byte_at(bytes + i / 128 * kShort + i % kShort) >> 2 * (i % 128 / kShort) & 3;
+}
+
+void read_q2_k(const std::byte* from, float* to) {
+  const float d = half_at(from + 80), dmin = half_at(from + 82);
+  for (int i = 0; i < kLong; ++i) {
+    const int both = byte_at(from + i / 16);
+    const float ds = d * static_cast<float>(both & 15), dm = dmin * static_cast<float>(both >> 4);
+    to[i] = ds * static_cast<float>(two_bits(from + 16, i)) - dm;
+  }
+}
+
+void read_q3_k(const std::byte* from, float* to) {
+  const std::byte* const scales = from + 96;
+  const float d = half_at(from + 108);
+  for (int i = 0; i < kLong; ++i) {
+    const int j = i / 16;
+    const int low = j < 8 ? byte_at(scales + j) & 15 : byte_at(scales + j - 8) >> 4;
+    const int scale = (low | (byte_at(scales + 8 + j % 4) >> 2 * (j / 4) & 3) << 4) - 32;
+    const bool whole = (byte_at(from + i % kShort) >> i / kShort & 1) != 0;
+    const int number = two_bits(from + 32, i) - (whole ? 0 : 4);
+    to[i] = (d * static_cast<float>(scale)) * static_cast<float>(number);
+  }
+}
+
+// 32 numbers under one scale: (number - zero) * scale.
+struct Group {
+  float scale = 0;
+  std::array<uint8_t, kShort> numbers;
+};
+
+Group read_iq4_xs(const std::byte* from, int j) {
+  uint16_t high;
+  std::memcpy(&high, from + 2, 2);
+  const int low = byte_at(from + 4 + j / 2) >> 4 * (j % 2) & 15;
+  const int scale = (low | (high >> 2 * j & 3) << 4) - 32;
+  Group out{half_at(from) * static_cast<float>(scale), {}};
+  for (int i = 0; i < kShort; ++i)
+    out.numbers[i] = static_cast<uint8_t>(kUneven[nibble(from + 8 + j * 16, i)] + kInt8Zero);
+  return out;
+}
+
+// Reads group `group` of a row that begins at `from`.
+Group group_at(const GgufType& type, const std::byte* from, int64_t group) {
+  if (type.id == Id::iq4_xs)
+    return read_iq4_xs(from + group / 8 * type.bytes, static_cast<int>(group % 8));
+  from += group * type.bytes;
+  Group out;
+  if (type.id == Id::mxfp4) {
+    out.scale = e8m0_to_float(static_cast<uint8_t>(byte_at(from)));
+    for (int i = 0; i < kShort; ++i) out.numbers[i] = static_cast<uint8_t>(nibble(from + 1, i));
+    return out;
+  }
+  out.scale = half_at(from);
+  from += 2;
+  switch (type.id) {
+    case Id::q8_0:  // signed bytes plus 128
+      for (int i = 0; i < kShort; ++i)
+        out.numbers[i] = static_cast<uint8_t>(byte_at(from + i) ^ kInt8Zero);
+      break;
+    case Id::q5_0:
+      for (int i = 0; i < kShort; ++i)
+        out.numbers[i] = static_cast<uint8_t>(five_bits(from, from + 4, i) - 16 + kInt8Zero);
+      break;
+    case Id::iq4_nl:
+      for (int i = 0; i < kShort; ++i)
+        out.numbers[i] = static_cast<uint8_t>(kUneven[nibble(from, i)] + kInt8Zero);
+      break;
+    default:
+      HOCKET_CHECK(type.id == Id::q4_0);
+      for (int i = 0; i < kShort; ++i) out.numbers[i] = static_cast<uint8_t>(nibble(from, i));
+  }
+  return out;
+}
+
+void read_with_minimum(GgufTypeId type, const std::byte* from, float* to) {
+  const float d = half_at(from), m = half_at(from + 2);
+  for (int i = 0; i < kShort; ++i) {
+    const int number = type == Id::q4_1 ? nibble(from + 4, i) : five_bits(from + 4, from + 8, i);
+    to[i] = d * static_cast<float>(number) + m;
+  }
+}
+
+void read_block(GgufTypeId type, const std::byte* from, float* to) {
+  switch (type) {
+    case Id::q4_1:
+    case Id::q5_1:
+      return read_with_minimum(type, from, to);
+    case Id::q2_k:
+      return read_q2_k(from, to);
+    case Id::q3_k:
+      return read_q3_k(from, to);
+    case Id::q4_k:
+      return read_q4_k(from, to);
+    case Id::q5_k:
+      return read_q5_k(from, to);
+    default:
+      HOCKET_CHECK(type == Id::q6_k);
+      return read_q6_k(from, to);
+  }
+}
+
+// The zero that the numbers of a group have in common.
+int zero_of(GgufTypeId type) {
+  return type == Id::q4_0 ? 8 : kInt8Zero;
+}
+
+}  // namespace
+
+MatrixFormat format_of_blocks(GgufTypeId type) {
+  if (type == Id::f32 || type == Id::f16 || type == Id::bf16) return {};
+  if (type == Id::q4_0) return {WeightFormat::int4, kShort};
+  if (type == Id::mxfp4) return {WeightFormat::mxfp4, kMxGroup};
+  return {WeightFormat::int8, kShort};
+}
+
+bool keeps_values(GgufTypeId type) {
+  switch (type) {
+    case Id::q4_1:
+    case Id::q5_1:
+    case Id::q2_k:
+    case Id::q3_k:
+    case Id::q4_k:
+    case Id::q5_k:
+    case Id::q6_k:
+      return false;
+    default:
+      return true;
+  }
+}
+
+WeightFormat most_blocks(const GgufFile& file) {
+  std::map<WeightFormat, int64_t> bytes;
+  for (const GgufFile::Part& part : file.parts())
+    for (const auto& [name, tensor] : part.header.tensors)
+      if (tensor.shape.size() > 1)
+        bytes[format_of_blocks(tensor.type->id).format] += tensor.end - tensor.begin;
+  const auto most =
+      std::ranges::max_element(bytes, {}, [](const auto& entry) { return entry.second; });
+  return most == bytes.end() ? WeightFormat::bf16 : most->first;
+}
+
+void read_blocks(const GgufType& type, const std::byte* from, int64_t count, float* to) {
+  if (type.block == 1) {
+    const StoredType plain = type.id == Id::f32   ? StoredType::f32
+                             : type.id == Id::f16 ? StoredType::f16
+                                                  : StoredType::bf16;
+    return convert_stored(plain, from, count, to);
+  }
+  if (!keeps_values(type.id)) {
+    for (int64_t block = 0; block < count / type.block; ++block)
+      read_block(type.id, from + block * type.bytes, to + block * type.block);
+    return;
+  }
+  for (int64_t g = 0; g < count / kShort; ++g) {
+    const Group group = group_at(type, from, g);
+    for (int i = 0; i < kShort; ++i)
+      to[g * kShort + i] =
+          type.id == Id::mxfp4
+              ? e2m1_to_float(group.numbers[i]) * group.scale
+              : static_cast<float>(group.numbers[i] - zero_of(type.id)) * group.scale;
+  }
+}
+
+bool read_scaled_blocks(const GgufType& type, const std::byte* from, const ScaledRows& out,
+                        int64_t row) {
+  HOCKET_CHECK(out.format == format_of_blocks(type.id) && keeps_values(type.id));
+  bool sound = true;
+  for (int64_t g = 0; g < out.scales.cols; ++g) {
+    const Group group = group_at(type, from, g);
+    std::memcpy(out.numbers.row(row) + g * kShort, group.numbers.data(), kShort);
+    out.scales.row(row)[g] = group.scale;
+    if (type.id != Id::mxfp4) {
+      out.zeros.row(row)[g] = static_cast<uint8_t>(zero_of(type.id));
+      sound &= std::isfinite(group.scale);
+      continue;
+    }
+    const auto scale = static_cast<uint8_t>(byte_at(from + g * type.bytes));
+    const bool fits = fits_bf16(WeightFormat::mxfp4, scale);
+    if (!fits) out.scales.row(row)[g] = 0;
+    sound &= fits || (scale != 0xff && all_zero(group.numbers.data(), kShort, 7));
+  }
+  return sound;
+}
+
+}  // namespace hocket

@@ -1,0 +1,37 @@
+// Reads the blocks of GGUF files: as fp32, and as scaled rows (quantize.h), in which they are kept
+// in memory:
+//
+//   Q8_0, Q5_0, IQ4_NL, IQ4_XS   int8, groups of 32: the same values, bit by bit
+//   Q4_0                         int4, groups of 32: the same
+//   MXFP4                        mxfp4: the same
+//   Q4_1, Q5_1, Q2_K to Q6_K     int8, groups of 32: quantized again, since their groups of 16 or
+//                                their minima have no place there
+//
+// Formulas: docs/models.md, "GGUF". Private to the room.   Thread: any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "compute/weights/quantize.h"
+#include "gguf/file.h"
+
+namespace hocket {
+
+// Returns the format in memory; bf16 for types without blocks.
+MatrixFormat format_of_blocks(GgufTypeId type);
+// Returns true if that format changes no value.
+bool keeps_values(GgufTypeId type);
+
+// Returns the format in memory of the matrices that have most of the bytes.
+WeightFormat most_blocks(const GgufFile& file);
+
+// Reads `count` numbers, whole blocks. Each is computed in fp32 as the type says, without fma.
+void read_blocks(const GgufType& type, const std::byte* from, int64_t count, float* to);
+
+// Reads row `row` of `out`, whose format is that of the type. Returns false if a scale is NaN or
+// infinite, or one of MXFP4 that its format refuses.   Types that keeps_values() alone.
+[[nodiscard]] bool read_scaled_blocks(const GgufType& type, const std::byte* from,
+                                      const ScaledRows& out, int64_t row);
+
+}  // namespace hocket

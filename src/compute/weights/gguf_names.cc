@@ -1,0 +1,135 @@
+#include "compute/weights/gguf_names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+namespace hocket {
+namespace {
+
+struct ModuleName {
+  std::string_view folder, gguf, other = {};
+};
+
+// Modules of a layer, whose tensors end in .weight or .bias in both forms.
+constexpr ModuleName kModules[] = {
+    {"input_layernorm", "attn_norm"},
+    {"post_attention_layernorm", "ffn_norm", "post_attention_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"self_attn.q_a_proj", "attn_q_a"},
+    {"self_attn.q_a_layernorm", "attn_q_a_norm"},
+    {"self_attn.q_b_proj", "attn_q_b"},
+    {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+    {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+    {"self_attn.kv_b_proj", "attn_kv_b"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.router", "ffn_gate_inp"},
+    {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+    {"linear_attn.in_proj_qkv", "attn_qkv"},
+    {"linear_attn.in_proj_z", "attn_gate"},
+    {"linear_attn.in_proj_ba", "ssm_ba"},
+    {"linear_attn.in_proj_b", "ssm_beta"},
+    {"linear_attn.in_proj_a", "ssm_alpha"},
+    {"linear_attn.conv1d", "ssm_conv1d"},
+    {"linear_attn.norm", "ssm_norm"},
+    {"linear_attn.out_proj", "ssm_out"},
+    {"eh_proj", "nextn.eh_proj"},
+    {"enorm", "nextn.enorm"},
+    {"hnorm", "nextn.hnorm"},
+    {"shared_head.norm", "nextn.shared_head_norm"},
+};
+
+// Tensors whose last word differs, too.
+constexpr std::pair<std::string_view, std::string_view> kTensors[] = {
+    {"self_attn.sinks", "attn_sinks.weight"},
+    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+    {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"},
+    {"linear_attn.A_log", "ssm_a"},
+    {"linear_attn.dt_bias", "ssm_dt.bias"},
+};
+
+constexpr ModuleName kOfExperts[] = {{"gate_proj", "ffn_gate_exps"}, {"w1", "ffn_gate_exps"},
+                                     {"up_proj", "ffn_up_exps"},     {"w3", "ffn_up_exps"},
+                                     {"down_proj", "ffn_down_exps"}, {"w2", "ffn_down_exps"}};
+
+// Removes a number and the dot behind it from the front.
+std::optional<int64_t> take_number(std::string_view& text) {
+  int64_t number = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (problem != std::errc() || number < 0 || end == text.data() + text.size() || *end != '.')
+    return std::nullopt;
+  text.remove_prefix(end - text.data() + 1);
+  return number;
+}
+
+bool take_prefix(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// Returns the place in a layer of "mlp.experts.7.gate_proj.weight".
+GgufPlace place_of_expert(std::string_view tensor) {
+  for (const std::string_view folder : {"mlp.experts.", "block_sparse_moe.experts."}) {
+    std::string_view rest = tensor;
+    if (!take_prefix(rest, folder)) continue;
+    const std::optional<int64_t> expert = take_number(rest);
+    const size_t dot = rest.find('.');
+    if (!expert || dot == rest.npos) return {};
+    const auto* const found =
+        std::ranges::find(kOfExperts, rest.substr(0, dot), &ModuleName::folder);
+    if (found == std::end(kOfExperts)) return {};
+    return {std::string(found->gguf) + std::string(rest.substr(dot)), {}, *expert};
+  }
+  return {};
+}
+
+GgufPlace place_in_layer(std::string_view tensor) {
+  for (const auto& [folder, gguf] : kTensors)
+    if (tensor == folder) return {.name = std::string(gguf)};
+  const size_t dot = tensor.rfind('.');
+  if (dot == tensor.npos) return {};
+  const std::string_view module = tensor.substr(0, dot), last = tensor.substr(dot);
+  const auto* const found = std::ranges::find(kModules, module, &ModuleName::folder);
+  if (found == std::end(kModules)) return place_of_expert(tensor);
+  GgufPlace place{.name = std::string(found->gguf) + std::string(last)};
+  if (!found->other.empty()) place.other_name = std::string(found->other) + std::string(last);
+  return place;
+}
+
+}  // namespace
+
+GgufPlace gguf_place(std::string_view name) {
+  if (name == "model.embed_tokens.weight") return {.name = "token_embd.weight"};
+  if (name == "model.norm.weight") return {.name = "output_norm.weight"};
+  if (name == "lm_head.weight") return {.name = "output.weight"};
+  if (!take_prefix(name, "model.layers.")) return {};
+  const std::optional<int64_t> layer = take_number(name);
+  if (!layer) return {};
+  GgufPlace place = place_in_layer(name);
+  if (place.name.empty()) return place;
+  place.name = fmt::format("blk.{}.{}", *layer, place.name);
+  if (!place.other_name.empty())
+    place.other_name = fmt::format("blk.{}.{}", *layer, place.other_name);
+  return place;
+}
+
+}  // namespace hocket

@@ -1,0 +1,62 @@
+#include "compute/weights/gguf_prices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "compute/weights/gguf_blocks.h"
+
+namespace hocket {
+namespace {
+
+// Matrices that are never under scales in memory: embedding, head, gates, kv_b_proj.
+bool stays_plain(std::string_view name) {
+  if (name == "output.weight") return true;
+  constexpr std::string_view kPlain[] = {"token_embd.weight", "_inp.weight",
+                                         "_inp_shexp.weight", "attn_kv_b.weight",
+                                         "attn_k_b.weight",   "attn_v_b.weight"};
+  return std::ranges::any_of(kPlain, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+// Bytes of `numbers` numbers, with their scales and zeros.
+int64_t bytes_in_memory(MatrixFormat format, int64_t numbers) {
+  if (!format.is_scaled()) return numbers * 2;
+  const int64_t groups = numbers / format.group;
+  switch (format.format) {
+    case WeightFormat::int4:
+      return numbers / 2 + groups * (scale_size(format.format) + 1);
+    case WeightFormat::mxfp4:
+      return numbers / 2 + groups;
+    default:
+      return numbers + groups * (scale_size(format.format) + 1);
+  }
+}
+
+}  // namespace
+
+std::vector<GgufPrice> gguf_prices(const GgufFile& file, WeightFormat quantize) {
+  std::map<std::pair<std::string_view, std::string>, GgufPrice> prices;
+  for (const GgufFile::Part& part : file.parts())
+    for (const auto& [name, tensor] : part.header.tensors) {
+      if (tensor.type->block == 1 || tensor.shape.size() < 2) continue;
+      MatrixFormat format = stays_plain(name) ? MatrixFormat{} : format_of_blocks(tensor.type->id);
+      const bool fewer_bits = format.format == WeightFormat::int8 && quantize == WeightFormat::int4;
+      if (fewer_bits) format = {WeightFormat::int4, kOnTheFlyInt4Group};
+      std::string words(weight_format_name(format.format));
+      if (format.is_scaled()) words += fmt::format(" in groups of {}", format.group);
+      GgufPrice& price = prices[{tensor.type->name, words}];
+      price.type = tensor.type->name, price.format = words;
+      price.keeps_values = format.is_scaled() && !fewer_bits && keeps_values(tensor.type->id);
+      const int64_t bytes = tensor.end - tensor.begin;
+      price.file_bytes += bytes;
+      price.memory_bytes +=
+          bytes_in_memory(format, bytes / tensor.type->bytes * tensor.type->block);
+    }
+  std::vector<GgufPrice> out;
+  for (auto& [key, price] : prices) out.push_back(std::move(price));
+  return out;
+}
+
+}  // namespace hocket

@@ -1,0 +1,143 @@
+#include "compute/weights/gguf_source.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "compute/weights/fingerprint.h"
+#include "compute/weights/gguf_hybrid.h"
+#include "compute/weights/gguf_names.h"
+#include "compute/weights/gguf_rows.h"
+#include "compute/weights/mapped_pages.h"
+
+namespace hocket {
+namespace {
+
+constexpr int64_t kSampledBytes = 4096;  // bytes sampled from each tensor for identity()
+constexpr std::string_view kLatent = ".attn_kv_b.weight";
+
+// The place with the name that the file has.
+GgufFile::Found found_at(const GgufFile& file, GgufPlace& place) {
+  GgufFile::Found found = file.find(place.name);
+  if (found.tensor == nullptr && !place.other_name.empty()) {
+    found = file.find(place.other_name);
+    if (found.tensor != nullptr) place.name = place.other_name;
+  }
+  return found;
+}
+
+// The names of the two parts of kv_b_proj.
+std::pair<std::string, std::string> latent_parts(const GgufPlace& place) {
+  const std::string layer = place.name.substr(0, place.name.size() - kLatent.size());
+  return {layer + ".attn_k_b.weight", layer + ".attn_v_b.weight"};
+}
+
+GgufMatrix matrix_of(const GgufFile::Found& found) {
+  const std::vector<int64_t>& shape = found.tensor->shape;
+  int64_t rows = 1;
+  for (size_t axis = 0; axis + 1 < shape.size(); ++axis) rows *= shape[axis];
+  return {found.tensor->type, found.data, rows, shape.back()};
+}
+
+std::unexpected<Error> wrong_shape(std::string_view name, const std::vector<int64_t>& shape) {
+  return fail(error(ErrorCode::wrong_shape, "{} has the shape [{}], which does not fit the model",
+                    name, fmt::join(shape, ", "))
+                  .with_fix("convert the model again with a newer llama.cpp"));
+}
+
+StoredTensor stored_matrix(const GgufMatrix& matrix, std::vector<int64_t> shape,
+                           GgufChange change) {
+  StoredTensor out{.type = StoredType::rows, .shape = std::move(shape)};
+  if (matrix.type->block > 1 || change != GgufChange::none) {
+    out.rows = gguf_rows(matrix, change);
+    return out;
+  }
+  out.type = matrix.type->id == GgufTypeId::f32   ? StoredType::f32
+             : matrix.type->id == GgufTypeId::f16 ? StoredType::f16
+                                                  : StoredType::bf16;
+  out.data = matrix.data, out.bytes = matrix.bytes();
+  return out;
+}
+
+Result<StoredTensor> latent_of(const GgufFile& file, const GgufPlace& place) {
+  const auto& [key_name, value_name] = latent_parts(place);
+  const GgufFile::Found keys = file.find(key_name), values = file.find(value_name);
+  if (values.tensor == nullptr)
+    return fail(error(ErrorCode::missing_tensor, "{} holds {}, but not {}", file.path().string(),
+                      key_name, value_name)
+                    .with_fix("download the model again"));
+  const std::vector<int64_t>& k = keys.tensor->shape;
+  const std::vector<int64_t>& v = values.tensor->shape;
+  if (k.size() != 3) return wrong_shape(key_name, k);
+  if (v.size() != 3 || v[0] != k[0] || v[2] != k[1]) return wrong_shape(value_name, v);
+  StoredTensor out{.type = StoredType::rows, .shape = {k[0] * (k[2] + v[1]), v[2]}};
+  out.rows = gguf_latent_rows(matrix_of(keys), matrix_of(values), k[0]);
+  return out;
+}
+
+}  // namespace
+
+Result<StoredTensor> GgufWeights::find(std::string_view name) const {
+  if (std::optional<Result<StoredTensor>> changed = find_hybrid(*file_, name)) return *changed;
+  GgufPlace place = gguf_place(name);
+  const GgufFile::Found found = found_at(*file_, place);
+  if (found.tensor == nullptr) {
+    if (place.name.ends_with(kLatent) && file_->find(latent_parts(place).first).tensor != nullptr)
+      return latent_of(*file_, place);
+    return fail(error(ErrorCode::missing_tensor, "{} holds no tensor {}{}", file_->path().string(),
+                      name,
+                      place.name.empty() ? "" : fmt::format(", which is {} there", place.name))
+                    .with_fix("the file was converted from another model, or a part is missing: "
+                              "download the model again"));
+  }
+  GgufMatrix matrix = matrix_of(found);
+  std::vector<int64_t> shape = found.tensor->shape;
+  if (place.expert >= 0) {
+    if (shape.size() < 2 || place.expert >= shape[0]) return wrong_shape(place.name, shape);
+    matrix.rows /= shape[0];
+    matrix.data += place.expert * matrix.bytes();
+    shape.erase(shape.begin());
+  }
+  if (name.ends_with("shared_expert_gate.weight") && shape.size() == 1)
+    shape.insert(shape.begin(), 1);
+  return stored_matrix(matrix, std::move(shape), GgufChange::none);
+}
+
+bool GgufWeights::has(std::string_view name) const {
+  GgufPlace place = gguf_place(name);
+  if (found_at(*file_, place).tensor != nullptr) return true;
+  return place.name.ends_with(kLatent) && file_->find(latent_parts(place).first).tensor != nullptr;
+}
+
+std::vector<std::string> GgufWeights::names() const {
+  std::vector<std::string> all;
+  for (const GgufFile::Part& part : file_->parts())
+    for (const auto& [name, tensor] : part.header.tensors) all.emplace_back(name);
+  return all;
+}
+
+void GgufWeights::done_with(const StoredTensor& tensor) const {
+  for (const GgufFile::Part& part : file_->parts())
+    drop_pages(part.bytes, {tensor.data, static_cast<size_t>(tensor.bytes)});
+}
+
+std::optional<uint64_t> GgufWeights::identity() const {
+  Fingerprint all;
+  for (const GgufFile::Part& part : file_->parts()) {
+    all.add(part.path.filename().string());
+    all.add_all(part.bytes.size(), part.changed_ns);
+    const auto text = [&](int64_t begin, int64_t bytes) {
+      return std::string_view(reinterpret_cast<const char*>(part.bytes.data()) + begin,
+                              static_cast<size_t>(bytes));
+    };
+    all.add(text(0, std::min<int64_t>(part.header.data_offset, std::ssize(part.bytes))));
+    for (const auto& [name, tensor] : part.header.tensors) {
+      const int64_t bytes = tensor.end - tensor.begin, sampled = std::min(bytes, kSampledBytes);
+      all.add(text(part.header.data_offset + tensor.begin + (bytes - sampled) / 2, sampled));
+    }
+  }
+  return all.value();
+}
+
+}  // namespace hocket

@@ -1,0 +1,151 @@
+// Every type of block and three whole files are compared with the numbers that the gguf package of
+// llama.cpp reads from them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "compute/weights/gguf_blocks.h"
+#include "compute/weights/gguf_source.h"
+#include "compute/weights/golden_folder_testing.h"
+#include "compute/weights/hf_config.h"
+#include "compute/weights/matrix_rows.h"
+#include "compute/weights/safetensors.h"
+
+namespace hocket {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Gguf, BlocksOfEveryTypeHaveTheirNumbers) {
+  const auto file = GgufFile::open(kGolden / "gguf_types/types.gguf");
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const auto reference = SafetensorsFile::open(kGolden / "gguf_types/reference.safetensors");
+  ASSERT_TRUE(reference.has_value()) << reference.error().message;
+  int types = 0;
+  for (const std::string& name : (*reference)->names()) {
+    const StoredTensor want = *(*reference)->find(name);
+    const GgufFile::Found found = (*file)->find(name);
+    ASSERT_NE(found.tensor, nullptr) << name;
+    EXPECT_EQ(found.tensor->type->name, name);
+    EXPECT_EQ(found.tensor->shape, want.shape);
+    std::vector<float> got(static_cast<size_t>(want.bytes / 4));
+    read_blocks(*found.tensor->type, found.data, std::ssize(got), got.data());
+    for (size_t i = 0; i < got.size(); ++i) {
+      float x;
+      std::memcpy(&x, want.data + i * 4, 4);
+      ASSERT_EQ(got[i], x) << name << " number " << i;
+    }
+    ++types;
+  }
+  EXPECT_EQ(types, 16);
+}
+
+TEST(Gguf, ScaledRowsHaveTheNumbersOfTheirBlocks) {
+  const auto file = GgufFile::open(kGolden / "gguf_types/types.gguf");
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  int types = 0;
+  for (const auto& [name, tensor] : (*file)->parts()[0].header.tensors) {
+    const MatrixFormat format = format_of_blocks(tensor.type->id);
+    if (!format.is_scaled() || !keeps_values(tensor.type->id)) continue;
+    const std::byte* const data = (*file)->find(name).data;
+    const int64_t rows = tensor.shape[0], k = tensor.shape[1];
+    std::vector<float> want(static_cast<size_t>(rows * k)), got(want.size());
+    read_blocks(*tensor.type, data, rows * k, want.data());
+    RowScratch scratch;
+    const ScaledRows scaled = scratch.scaled(format, rows, k);
+    for (int64_t row = 0; row < rows; ++row)
+      ASSERT_TRUE(read_scaled_blocks(
+          *tensor.type, data + row * (k / tensor.type->block) * tensor.type->bytes, scaled, row));
+    dequantize_rows(scaled, {got.data(), rows, k});
+    EXPECT_EQ(want, got) << name;
+    ++types;
+  }
+  EXPECT_EQ(types, 6);
+}
+
+TEST(Gguf, ScalesThatAreNotFiniteAreRefused) {
+  const GgufType& type = *gguf_type(static_cast<uint32_t>(GgufTypeId::q8_0));
+  std::vector<std::byte> block(34);
+  RowScratch scratch;
+  const ScaledRows scaled = scratch.scaled({WeightFormat::int8, 32}, 1, 32);
+  EXPECT_TRUE(read_scaled_blocks(type, block.data(), scaled, 0));
+  block[1] = std::byte{0x7c};  // infinity
+  EXPECT_FALSE(read_scaled_blocks(type, block.data(), scaled, 0));
+}
+
+TEST(Gguf, TensorsHaveTheNamesAndShapesOfAFolder) {
+  const auto source = open_model_weights(kGolden / "gguf_deepseek2/model.gguf");
+  ASSERT_TRUE(source.has_value()) << source.error().message;
+  const auto shape = [&](const std::string& name) {
+    const auto found = (*source)->find(name);
+    EXPECT_TRUE(found.has_value()) << found.error().message;
+    return found ? found->shape : std::vector<int64_t>{};
+  };
+  using Shape = std::vector<int64_t>;
+  EXPECT_EQ(shape("model.embed_tokens.weight"), (Shape{800, 256}));
+  EXPECT_EQ(shape("model.layers.1.self_attn.kv_b_proj.weight"), (Shape{4 * (32 + 32), 256}));
+  EXPECT_EQ(shape("model.layers.1.mlp.experts.5.down_proj.weight"), (Shape{256, 32}));
+  EXPECT_EQ(shape("model.layers.1.mlp.gate.e_score_correction_bias"), (Shape{6}));
+  EXPECT_FALSE((*source)->has("model.layers.1.mlp.experts.6.down_proj.weight") &&
+               (*source)->find("model.layers.1.mlp.experts.6.down_proj.weight"));
+  const auto missing = (*source)->find("model.layers.2.self_attn.q_a_proj.weight");
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_THAT(missing.error().message, HasSubstr("blk.2.attn_q_a.weight"));
+}
+
+TEST(Gguf, KeysAndValuesOfLatentsAreOneMatrixAgain) {
+  const auto file = GgufFile::open(kGolden / "gguf_deepseek2/model.gguf");
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const auto source = open_model_weights(kGolden / "gguf_deepseek2");
+  ASSERT_TRUE(source.has_value()) << source.error().message;
+  constexpr int kHeads = 4, kRank = 256, kNope = 32, kValue = 32;
+  const auto all = MatrixReader::open(**source, {}, "model.layers.0.self_attn.kv_b_proj.weight",
+                                      kHeads * (kNope + kValue), kRank);
+  ASSERT_TRUE(all.has_value()) << all.error().message;
+  const auto numbers = [&](const char* name, size_t count) {
+    const GgufFile::Found found = (*file)->find(name);
+    std::vector<float> out(count);
+    read_blocks(*found.tensor->type, found.data, std::ssize(out), out.data());
+    return out;
+  };
+  const auto keys = numbers("blk.0.attn_k_b.weight", size_t{kHeads} * kRank * kNope);
+  const auto values = numbers("blk.0.attn_v_b.weight", size_t{kHeads} * kValue * kRank);
+  std::vector<float> row(kRank);
+  for (int r = 0; r < kHeads * (kNope + kValue); ++r) {
+    const int head = r / (kNope + kValue), i = r % (kNope + kValue);
+    all->read<float>(r, {row.data(), 1, kRank});
+    for (int c = 0; c < kRank; ++c)
+      ASSERT_EQ(row[c], i < kNope ? keys[(head * kRank + c) * kNope + i]
+                                  : values[(head * kValue + i - kNope) * kRank + c]);
+  }
+}
+
+TEST(Gguf, ConfigIsThatOfTheFolder) {
+  const auto model = read_hf_config(kGolden / "gguf_deepseek2/model.gguf");
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  EXPECT_EQ(model->architecture, "DeepseekV3ForCausalLM");
+  EXPECT_EQ(model->mla.kv_rank, 256);
+  EXPECT_EQ(model->mla.nope_dim, 32);
+  EXPECT_EQ(model->moe.num_groups, 2);
+  EXPECT_EQ(model->moe.scaling_factor, 2.5);
+  EXPECT_EQ(model->rope.mscale_all_dim, 1);
+  EXPECT_EQ(model->rms_norm_eps, 1e-6);
+  EXPECT_EQ(model->quant.layout, QuantConfig::Layout::gguf);
+  const auto llama = read_hf_config(kGolden / "gguf_llama");
+  ASSERT_TRUE(llama.has_value()) << llama.error().message;
+  EXPECT_EQ(llama->rope.scaling, RopeConfig::Scaling::divided);
+  EXPECT_EQ(llama->rope.divisors.size(), 8);
+  EXPECT_EQ(llama->rope.style, RopeConfig::Style::interleaved);
+  EXPECT_TRUE(llama->tie_word_embeddings);
+}
+
+TEST(Gguf, AFileThatDoesNotExistIsNamed) {
+  const auto model = read_hf_config("/nowhere/model.gguf");
+  ASSERT_FALSE(model.has_value());
+  EXPECT_EQ(model.error().code, ErrorCode::model_not_found);
+  EXPECT_THAT(model.error().message, HasSubstr("/nowhere/model.gguf"));
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,377 @@
+#include "gguf/config.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+namespace hocket {
+namespace {
+
+using Json = nlohmann::json;
+
+// Returns the number that was meant where a file holds the nearest float32 of a short decimal.
+double decimal(double value) {
+  const auto narrow = static_cast<float>(value);
+  if (static_cast<double>(narrow) != value) return value;
+  char text[64];
+  const auto end = std::to_chars(text, text + sizeof(text), narrow).ptr;
+  std::from_chars(text, end, value);
+  return value;
+}
+
+// Reads the values of one architecture, and keeps the first error.
+class Reader {
+ public:
+  explicit Reader(const GgufFile& file)
+      : file_(file), architecture_(file.metadata().text("general.architecture").value_or("")) {}
+
+  const std::string& architecture() const { return architecture_; }
+  bool has_tensor(std::string_view name) const { return file_.find(name).tensor != nullptr; }
+  const GgufFile& file() const { return file_; }
+
+  std::optional<int64_t> integer(std::string_view key) const {
+    const auto value = file_.metadata().integer(full(key));
+    if (value) return value;
+    // A list with the same number for every layer stands for the number.
+    const auto list = file_.metadata().numbers(full(key));
+    if (!list || list->empty() || std::ranges::count(*list, list->front()) != std::ssize(*list))
+      return std::nullopt;
+    return static_cast<int64_t>(list->front());
+  }
+  std::optional<double> number(std::string_view key) const {
+    const auto value = file_.metadata().number(full(key));
+    return value ? std::optional(decimal(*value)) : std::nullopt;
+  }
+  std::optional<bool> flag(std::string_view key) const { return file_.metadata().flag(full(key)); }
+  std::optional<std::string_view> text(std::string_view key) const {
+    return file_.metadata().text(full(key));
+  }
+  bool has(std::string_view key) const { return file_.metadata().has(full(key)); }
+  // Returns 0 and keeps an error if the value is missing.
+  int64_t required(std::string_view key) {
+    if (const auto value = integer(key)) return *value;
+    refuse(error(kBadGguf, "the metadata hold no whole number {}, or one for each layer", full(key))
+               .with_fix("convert the model again with a newer llama.cpp"));
+    return 0;
+  }
+  void refuse(Error e) {
+    if (!error_) error_ = std::move(e);
+  }
+  const std::optional<Error>& status() const { return error_; }
+
+ private:
+  std::string full(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
+
+  const GgufFile& file_;
+  std::string architecture_;
+  std::optional<Error> error_;
+};
+
+Error unsupported(std::string_view what) {
+  return error(ErrorCode::unsupported_model, "{}", what)
+      .with_fix("take the model's folder in safetensors, if it is supported");
+}
+
+// Divisors of the frequencies, one for each pair of rotated dims.
+void read_divisors(Reader& reader, Json& config) {
+  const GgufFile::Found found = reader.file().find("rope_freqs.weight");
+  if (found.tensor == nullptr) return;
+  if (found.tensor->shape.size() != 1 || found.tensor->type->id != GgufTypeId::f32)
+    return reader.refuse(error(kBadGguf, "rope_freqs.weight is not a list of F32"));
+  Json divisors = Json::array();
+  for (int64_t i = 0; i < found.tensor->shape[0]; ++i) {
+    float divisor;
+    std::memcpy(&divisor, found.data + i * 4, 4);
+    if (!(divisor > 0) || !std::isfinite(divisor))
+      return reader.refuse(
+          error(kBadGguf, "rope_freqs.weight holds {}, not a number above 0", divisor));
+    divisors.push_back(decimal(divisor));
+  }
+  config["rope_scaling"]["rope_type"] = "divided";
+  config["rope_scaling"]["divisors"] = std::move(divisors);
+}
+
+void read_rope(Reader& reader, Json& config) {
+  config["rope_theta"] = reader.number("rope.freq_base").value_or(10000);
+  read_divisors(reader, config);
+  const std::string_view kind = reader.text("rope.scaling.type").value_or("none");
+  for (const std::string_view list : {"rope_factors_long.weight", "rope_factors_short.weight"})
+    if (reader.has_tensor(list))
+      return reader.refuse(unsupported(fmt::format("rope scaling by {} is not supported", list)));
+  if (kind == "none") return;
+  if (kind != "linear" && kind != "yarn")
+    return reader.refuse(unsupported(
+        fmt::format("rope scaling of type {} is not supported; supported are linear and yarn",
+                    quoted_ascii(kind))));
+  Json& scaling = config["rope_scaling"];
+  scaling["rope_type"] = kind;
+  scaling["factor"] = reader.number("rope.scaling.factor").value_or(1);
+  if (kind == "linear") return;
+  if (const auto context = reader.integer("rope.scaling.original_context_length"))
+    scaling["original_max_position_embeddings"] = *context;
+  if (const auto fast = reader.number("rope.scaling.yarn_beta_fast")) scaling["beta_fast"] = *fast;
+  if (const auto slow = reader.number("rope.scaling.yarn_beta_slow")) scaling["beta_slow"] = *slow;
+  if (reader.architecture() == "gpt-oss") scaling["truncate"] = false;
+  if (const auto multiplier = reader.number("rope.scaling.yarn_log_multiplier"))
+    scaling["mscale"] = scaling["mscale_all_dim"] = decimal(static_cast<float>(*multiplier * 10));
+}
+
+// Tokens that end an answer.
+std::vector<int64_t> end_ids(const GgufMetadata& metadata) {
+  std::set<int64_t> ids;
+  for (const std::string_view name : {"eos", "eot", "eom"})
+    if (const auto id = metadata.integer(fmt::format("tokenizer.ggml.{}_token_id", name)))
+      ids.insert(*id);
+  return {ids.begin(), ids.end()};
+}
+
+void read_common(Reader& reader, Json& config) {
+  const GgufFile::Found embedding = reader.file().find("token_embd.weight");
+  if (embedding.tensor == nullptr || embedding.tensor->shape.size() != 2)
+    return reader.refuse(error(kBadGguf, "the file holds no matrix token_embd.weight")
+                             .with_fix("name the file of the language model"));
+  config["vocab_size"] = embedding.tensor->shape[0];
+  config["hidden_size"] = reader.required("embedding_length");
+  const int64_t modules = reader.integer("nextn_predict_layers").value_or(0);
+  config["num_hidden_layers"] = reader.required("block_count") - modules;
+  config["num_attention_heads"] = reader.required("attention.head_count");
+  config["max_position_embeddings"] = reader.required("context_length");
+  config["rms_norm_eps"] = reader.number("attention.layer_norm_rms_epsilon").value_or(1e-6);
+  config["tie_word_embeddings"] = !reader.has_tensor("output.weight");
+  if (const auto width = reader.integer("feed_forward_length"))
+    config["intermediate_size"] = *width;
+  const GgufMetadata& metadata = reader.file().metadata();
+  config["eos_token_id"] = end_ids(metadata);
+  if (const auto id = metadata.integer("tokenizer.ggml.bos_token_id")) config["bos_token_id"] = *id;
+  read_rope(reader, config);
+}
+
+// Heads of grouped-query attention; those of latent attention have sizes of their own.
+void read_heads(Reader& reader, Json& config) {
+  config["num_key_value_heads"] = reader.integer("attention.head_count_kv")
+                                      .value_or(config["num_attention_heads"].get<int64_t>());
+  const auto key = reader.integer("attention.key_length");
+  if (key) config["head_dim"] = *key;
+  if (const auto value = reader.integer("attention.value_length"); key && value != key)
+    reader.refuse(unsupported(fmt::format("values of {} dims beside keys of {} are not supported",
+                                          value.value_or(0), *key)));
+  if (const auto window = reader.integer("attention.sliding_window");
+      window.value_or(0) > 0 && reader.architecture() != "gpt-oss")
+    reader.refuse(unsupported(fmt::format("a sliding window of {} tokens is not supported in {}",
+                                          *window, reader.architecture())));
+}
+
+// The share of a head's dims that are rotated.
+void read_rotated_share(Reader& reader, Json& config) {
+  const auto rotated = reader.integer("rope.dimension_count");
+  if (!rotated || !config.contains("head_dim")) return;
+  const auto dims = config["head_dim"].get<int64_t>();
+  if (dims > 0) config["partial_rotary_factor"] = double(*rotated) / double(dims);
+}
+
+// Biases of q, k and v, and that of the output, where all layers have them or none.
+void read_biases(Reader& reader, Json& config) {
+  config["attention_bias"] = reader.has_tensor("blk.0.attn_q.bias");
+}
+
+void read_llama(Reader& reader, Json& config) {
+  read_heads(reader, config);
+  if (reader.integer("expert_count").value_or(0) > 0)
+    reader.refuse(unsupported("architecture llama with experts (Mixtral) is not supported"));
+  config["rope_interleave"] = true;  // the converter changed the order of the rows of q and k
+  read_biases(reader, config);
+}
+
+void read_qwen(Reader& reader, Json& config) {
+  read_heads(reader, config);
+  if (reader.architecture() != "qwen2") read_biases(reader, config);
+}
+
+int64_t num_layers(const Json& config) {
+  constexpr int64_t kMost = 4096;  // the reader of the configuration allows fewer
+  return std::clamp<int64_t>(config["num_hidden_layers"].get<int64_t>(), 0, kMost);
+}
+
+// Layers without a gate are dense.
+void read_dense_layers(Reader& reader, Json& config) {
+  Json& dense = config["mlp_only_layers"] = Json::array();
+  for (int64_t i = 0; i < num_layers(config); ++i)
+    if (!reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i))) dense.push_back(i);
+}
+
+void read_qwen3moe(Reader& reader, Json& config) {
+  read_qwen(reader, config);
+  config["num_experts"] = reader.required("expert_count");
+  config["num_experts_per_tok"] = reader.required("expert_used_count");
+  config["moe_intermediate_size"] = reader.required("expert_feed_forward_length");
+  config["norm_topk_prob"] = reader.flag("expert_weights_norm").value_or(true);
+  read_dense_layers(reader, config);
+}
+
+// Experts in the keys of DeepSeek.
+void read_deepseek_experts(Reader& reader, Json& config, bool sigmoid) {
+  config["n_routed_experts"] = reader.required("expert_count");
+  config["num_experts_per_tok"] = reader.required("expert_used_count");
+  config["moe_intermediate_size"] = reader.required("expert_feed_forward_length");
+  config["n_shared_experts"] = reader.integer("expert_shared_count").value_or(0);
+  config["first_k_dense_replace"] = reader.integer("leading_dense_block_count").value_or(0);
+  config["routed_scaling_factor"] = reader.number("expert_weights_scale").value_or(1);
+  config["norm_topk_prob"] = reader.flag("expert_weights_norm").value_or(false);
+  const int64_t groups = reader.integer("expert_group_count").value_or(1);
+  config["scoring_func"] = sigmoid ? "sigmoid" : "softmax";
+  config["topk_method"] = sigmoid ? "noaux_tc" : groups > 1 ? "group_limited_greedy" : "greedy";
+  config["n_group"] = groups;
+  config["topk_group"] = reader.integer("expert_group_used_count").value_or(1);
+  config["num_nextn_predict_layers"] = reader.integer("nextn_predict_layers").value_or(0);
+}
+
+// GLM-4.7-Flash has sigmoid scores, which its first files do not say.
+bool has_sigmoid_scores(Reader& reader, const Json& config) {
+  constexpr int64_t kSigmoid = 2, kFlashVocab = 154880;
+  const auto function = reader.integer("expert_gating_func").value_or(0);
+  const int64_t layers = config["num_hidden_layers"].get<int64_t>();
+  return function == kSigmoid ||
+         (function == 0 && (layers == 47 || layers == 48) && config["vocab_size"] == kFlashVocab);
+}
+
+void read_deepseek2(Reader& reader, Json& config) {
+  const bool sigmoid = has_sigmoid_scores(reader, config);
+  config["architectures"] =
+      Json::array({sigmoid ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM"});
+  const int64_t rotated = reader.required("rope.dimension_count");
+  const auto length = [&](std::string_view of_head, std::string_view of_all) {
+    return reader.has(of_head) ? reader.required(of_head) : reader.required(of_all);
+  };
+  config["qk_rope_head_dim"] = rotated;
+  config["qk_nope_head_dim"] = length("attention.key_length_mla", "attention.key_length") - rotated;
+  config["v_head_dim"] = length("attention.value_length_mla", "attention.value_length");
+  config["kv_lora_rank"] = reader.required("attention.kv_lora_rank");
+  if (const auto rank = reader.integer("attention.q_lora_rank")) config["q_lora_rank"] = *rank;
+  read_deepseek_experts(reader, config, sigmoid);
+}
+
+void read_glm4moe(Reader& reader, Json& config) {
+  read_heads(reader, config);
+  read_rotated_share(reader, config);
+  read_biases(reader, config);
+  config["use_qk_norm"] = reader.has_tensor("blk.0.attn_q_norm.weight");
+  read_deepseek_experts(reader, config, true);
+}
+
+void read_gpt_oss(Reader& reader, Json& config) {
+  read_heads(reader, config);
+  config["num_local_experts"] = reader.required("expert_count");
+  config["num_experts_per_tok"] = reader.required("expert_used_count");
+  config["intermediate_size"] = reader.required("expert_feed_forward_length");
+  config["sliding_window"] = reader.required("attention.sliding_window");
+  config["attention_bias"] = true;
+  Json& kinds = config["layer_types"] = Json::array();
+  for (int64_t i = 0; i < num_layers(config); ++i)
+    kinds.push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
+}
+
+void read_minimax_m2(Reader& reader, Json& config) {
+  read_heads(reader, config);
+  config["num_local_experts"] = reader.required("expert_count");
+  config["num_experts_per_tok"] = reader.required("expert_used_count");
+  config["intermediate_size"] = reader.has("expert_feed_forward_length")
+                                    ? reader.required("expert_feed_forward_length")
+                                    : reader.required("feed_forward_length");
+  config["rotary_dim"] = reader.required("rope.dimension_count");
+  config["scoring_func"] = "sigmoid";
+  config["use_qk_norm"] = reader.has_tensor("blk.0.attn_q_norm.weight");
+}
+
+// Delta nets beside gated attention. A layer without heads of keys is linear.
+void read_hybrid(Reader& reader, Json& config) {
+  const GgufMetadata& metadata = reader.file().metadata();
+  const std::string key = reader.architecture() + ".attention.head_count_kv";
+  const int64_t layers = num_layers(config);
+  const int64_t interval =
+      std::max<int64_t>(reader.integer("full_attention_interval").value_or(4), 1);
+  std::vector<double> kv_heads = metadata.numbers(key).value_or(std::vector<double>{});
+  kv_heads.resize(static_cast<size_t>(layers), 0);
+  const bool listed = metadata.numbers(key).has_value();
+  if (!listed)
+    for (int64_t i = interval - 1; i < layers; i += interval)
+      kv_heads[i] = metadata.number(key).value_or(0);
+  Json& kinds = config["layer_types"] = Json::array();
+  int64_t most = 0;
+  for (const double heads : kv_heads) {
+    kinds.push_back(heads > 0 ? "full_attention" : "linear_attention");
+    most = std::max(most, static_cast<int64_t>(std::clamp(heads, 0.0, 1e6)));
+  }
+  config["num_key_value_heads"] = most;
+  config["head_dim"] = reader.required("attention.key_length");
+  read_rotated_share(reader, config);
+  const int64_t value_heads = std::max<int64_t>(reader.required("ssm.time_step_rank"), 1);
+  config["linear_num_key_heads"] = reader.required("ssm.group_count");
+  config["linear_num_value_heads"] = value_heads;
+  config["linear_key_head_dim"] = reader.required("ssm.state_size");
+  config["linear_value_head_dim"] = reader.required("ssm.inner_size") / value_heads;
+  config["linear_conv_kernel_dim"] = reader.required("ssm.conv_kernel");
+  config["mtp_num_hidden_layers"] = 0;
+  if (reader.architecture() == "qwen35") return;
+  if (reader.architecture() == "qwen3next") read_dense_layers(reader, config);
+  config["num_experts"] = reader.required("expert_count");
+  config["num_experts_per_tok"] = reader.required("expert_used_count");
+  config["moe_intermediate_size"] = reader.required("expert_feed_forward_length");
+  config["shared_expert_intermediate_size"] = reader.required("expert_shared_feed_forward_length");
+}
+
+struct Architecture {
+  std::string_view name, folder;  // in GGUF; in config.json, empty: the reader sets it
+  void (*read)(Reader& reader, Json& config);
+};
+constexpr Architecture kArchitectures[] = {
+    {"llama", "LlamaForCausalLM", read_llama},
+    {"qwen2", "Qwen2ForCausalLM", read_qwen},
+    {"qwen3", "Qwen3ForCausalLM", read_qwen},
+    {"qwen3moe", "Qwen3MoeForCausalLM", read_qwen3moe},
+    {"deepseek2", "", read_deepseek2},
+    {"glm4moe", "Glm4MoeForCausalLM", read_glm4moe},
+    {"gpt-oss", "GptOssForCausalLM", read_gpt_oss},
+    {"minimax-m2", "MiniMaxM2ForCausalLM", read_minimax_m2},
+    {"qwen3next", "Qwen3NextForCausalLM", read_hybrid},
+    {"qwen35", "Qwen3_5ForCausalLM", read_hybrid},
+    {"qwen35moe", "Qwen3_5MoeForCausalLM", read_hybrid},
+};
+
+}  // namespace
+
+std::string gguf_architectures() {
+  std::vector<std::string_view> names;
+  for (const Architecture& each : kArchitectures) names.push_back(each.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Result<std::string> gguf_config_json(const GgufFile& file) {
+  Reader reader(file);
+  const auto* const found =
+      std::ranges::find(kArchitectures, reader.architecture(), &Architecture::name);
+  if (found == std::end(kArchitectures))
+    return fail(error(ErrorCode::unsupported_model,
+                      "{}: the architecture {} is not supported in GGUF; supported are {}",
+                      file.path().string(), quoted_ascii(reader.architecture()),
+                      gguf_architectures())
+                    .with_fix("take the model's folder in safetensors, if it is supported"));
+  Json config = Json::object();
+  config["architectures"] = Json::array({found->folder});
+  read_common(reader, config);
+  if (!reader.status()) found->read(reader, config);
+  if (reader.status()) {
+    Error e = *reader.status();
+    e.message = file.path().string() + ": " + e.message;
+    return fail(std::move(e));
+  }
+  return config.dump();
+}
+
+}  // namespace hocket

@@ -1,0 +1,19 @@
+// The configuration of the Hugging Face folder that a GGUF file was made from, as far as the file
+// says it: its config.json as text. Source: docs/models.md, "GGUF".   Thread: any.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "gguf/file.h"
+
+namespace hocket {
+
+// Errors: unsupported_model (an architecture, or a value that changes the arithmetic, by name),
+// kBadGguf (a missing value).
+Result<std::string> gguf_config_json(const GgufFile& file);
+
+// Returns the architectures that can be read: "llama, qwen2, ...".
+std::string gguf_architectures();
+
+}  // namespace hocket

@@ -1,0 +1,155 @@
+#include "gguf/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <optional>
+
+namespace hocket {
+namespace {
+
+constexpr std::string_view kSuffix = ".gguf";
+constexpr int64_t kPartsMax = 1024;
+
+// The name of a part without its number: "model" and 4 of "model-00002-of-00004.gguf".
+struct PartName {
+  std::string model;
+  int64_t count = 0;
+  std::string of(int64_t part) const {
+    return fmt::format("{}-{:05}-of-{:05}{}", model, part + 1, count, kSuffix);
+  }
+};
+
+std::optional<PartName> part_name(std::string_view file) {
+  constexpr size_t kDigits = 5, kTail = 1 + kDigits + 4 + kDigits;  // -00002-of-00004
+  if (!file.ends_with(kSuffix)) return std::nullopt;
+  file.remove_suffix(kSuffix.size());
+  if (file.size() <= kTail) return std::nullopt;
+  const std::string_view tail = file.substr(file.size() - kTail);
+  PartName name{.model = std::string(file.substr(0, file.size() - kTail))};
+  const std::string_view count = tail.substr(kTail - kDigits);
+  const auto [end, problem] = std::from_chars(count.data(), count.data() + kDigits, name.count);
+  const bool sound = tail[0] == '-' && tail.substr(1 + kDigits, 4) == "-of-" &&
+                     tail.substr(1, kDigits).find_first_not_of("0123456789") == tail.npos &&
+                     problem == std::errc() && end == count.data() + kDigits;
+  if (!sound || name.count < 1 || name.count > kPartsMax) return std::nullopt;
+  return name;
+}
+
+std::unexpected<Error> misfit(const std::filesystem::path& path, const std::string& what) {
+  return fail(error(kBadGguf, "{}: {}", path.string(), what)
+                  .with_fix("download all parts of the model again, and keep their names"));
+}
+
+}  // namespace
+
+Result<void> GgufFile::add(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT)
+    return fail(error(ErrorCode::model_not_found, "there is no file {}", path.string())
+                    .with_fix("--model-path must name a GGUF file or a model folder"));
+  struct stat info = {};
+  if (fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    Error e = error(ErrorCode::io, "cannot read {}: {}", path.string(),
+                    fd < 0 ? std::strerror(errno) : "it is not a file");
+    if (fd >= 0) close(fd);
+    return fail(std::move(e).with_fix("check that this user may read it"));
+  }
+  const auto bytes = static_cast<size_t>(info.st_size);
+  void* const map = bytes == 0 ? nullptr : mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+  const int problem = errno;
+  close(fd);
+  if (map == MAP_FAILED)
+    return fail(error(ErrorCode::io, "cannot map {} ({} bytes): {}", path.string(), bytes,
+                      std::strerror(problem))
+                    .with_fix("raise the limit of address space (ulimit -v)"));
+  Part& part = parts_.emplace_back();
+  part.path = path;
+  part.bytes = {static_cast<const std::byte*>(map), bytes};
+  part.changed_ns = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  part.named = MappedFile(map, bytes, path.string());
+  auto header = parse_gguf_header(part.bytes);
+  if (!header) {
+    Error e = std::move(header).error();
+    e.message = path.string() + ": " + e.message;
+    return fail(std::move(e));
+  }
+  part.header = *std::move(header);
+  return {};
+}
+
+Result<void> GgufFile::add_other_parts() {
+  const int64_t count = metadata().integer("split.count").value_or(1);
+  if (count <= 1) return {};
+  const std::filesystem::path first = path();
+  const std::optional<PartName> name = part_name(first.filename().string());
+  if (!name || name->count != count)
+    return misfit(first, fmt::format("the file is one of {} parts, but its name does not end in "
+                                     "-00001-of-{:05}.gguf",
+                                     count, count));
+  for (int64_t i = 0; i < count; ++i) {
+    if (i > 0) HOCKET_TRY_VOID(add(first.parent_path() / name->of(i)));
+    const GgufMetadata& part = parts_.back().header.metadata;
+    if (part.integer("split.no") != i || part.integer("split.count") != count)
+      return misfit(parts_.back().path, fmt::format("the file is not part {} of {}", i + 1, count));
+  }
+  size_t tensors = 0;
+  for (const Part& part : parts_) {
+    tensors += part.header.tensors.size();
+    for (const auto& [tensor, unused] : part.header.tensors)
+      if (find(tensor).tensor != &part.header.tensors.at(tensor))
+        return misfit(part.path, "a tensor lies in two parts");
+  }
+  const auto claimed = metadata().integer("split.tensors.count");
+  if (claimed && *claimed != static_cast<int64_t>(tensors))
+    return misfit(first, fmt::format("the parts hold {} tensors, not {}", tensors, *claimed));
+  return {};
+}
+
+Result<std::unique_ptr<const GgufFile>> GgufFile::open(const std::filesystem::path& path) {
+  std::filesystem::path first = path;
+  if (const auto name = part_name(path.filename().string()))
+    first = path.parent_path() / name->of(0);
+  std::unique_ptr<GgufFile> file(new GgufFile);
+  HOCKET_TRY_VOID(file->add(first));
+  HOCKET_TRY_VOID(file->add_other_parts());
+  return file;
+}
+
+GgufFile::~GgufFile() {
+  for (const Part& part : parts_)
+    if (!part.bytes.empty()) munmap(const_cast<std::byte*>(part.bytes.data()), part.bytes.size());
+}
+
+GgufFile::Found GgufFile::find(std::string_view name) const {
+  for (const Part& part : parts_)
+    if (const auto found = part.header.tensors.find(name); found != part.header.tensors.end())
+      return {&found->second, part.bytes.data() + part.header.data_offset + found->second.begin};
+  return {};
+}
+
+std::filesystem::path gguf_file_of(const std::filesystem::path& path) {
+  if (path.extension() == kSuffix) return path;
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored) ||
+      std::filesystem::exists(path / "config.json", ignored))
+    return {};
+  std::filesystem::path only;
+  for (const auto& entry : std::filesystem::directory_iterator(path, ignored)) {
+    const std::filesystem::path& file = entry.path();
+    if (file.extension() != kSuffix) continue;
+    const auto name = part_name(file.filename().string());
+    if (name && file.filename() != name->of(0)) continue;
+    if (!only.empty()) return {};
+    only = file;
+  }
+  return only;
+}
+
+}  // namespace hocket

@@ -1,0 +1,121 @@
+#include "gguf/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "gguf/config.h"
+#include "gguf/testing.h"
+#include "gguf/tokenizer.h"
+
+namespace hocket {
+namespace {
+
+using ::testing::HasSubstr;
+
+class GgufFileTest : public ::testing::Test {
+ protected:
+  GgufFileTest()
+      : folder_(std::filesystem::temp_directory_path() /
+                ("gguf_file_test_" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~GgufFileTest() override { std::filesystem::remove_all(folder_); }
+
+  std::filesystem::path write(const std::string& name, const GgufText& file) const {
+    std::ofstream(folder_ / name, std::ios::binary) << file.bytes_as_text();
+    return folder_ / name;
+  }
+  static GgufText part(uint32_t number, uint32_t count, const std::string& tensor) {
+    return GgufText()
+        .counts(1, 3)
+        .u32_value("split.no", number)
+        .u32_value("split.count", count)
+        .u32_value("split.tensors.count", 2)
+        .tensor(tensor, {8}, 0, 0)
+        .data(32);
+  }
+  static std::string message_of(const std::filesystem::path& path) {
+    const auto file = GgufFile::open(path);
+    return file ? "opened" : file.error().message;
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST_F(GgufFileTest, PartsAreOneModel) {
+  const auto first = write("m-00001-of-00002.gguf", part(0, 2, "a"));
+  const auto second = write("m-00002-of-00002.gguf", part(1, 2, "b"));
+  for (const auto& path : {first, second}) {
+    const auto file = GgufFile::open(path);
+    ASSERT_TRUE(file.has_value()) << file.error().message;
+    EXPECT_EQ((*file)->parts().size(), 2);
+    EXPECT_NE((*file)->find("a").tensor, nullptr);
+    EXPECT_NE((*file)->find("b").tensor, nullptr);
+    EXPECT_EQ((*file)->find("c").tensor, nullptr);
+  }
+  EXPECT_EQ(gguf_file_of(folder_), first);
+}
+
+TEST_F(GgufFileTest, PartsThatDoNotBelongTogetherAreRefused) {
+  const auto first = write("m-00001-of-00002.gguf", part(0, 2, "a"));
+  EXPECT_THAT(message_of(first), HasSubstr("there is no file"));
+  write("m-00002-of-00002.gguf", part(0, 2, "b"));
+  EXPECT_THAT(message_of(first), HasSubstr("is not part 2 of 2"));
+  write("m-00002-of-00002.gguf", part(1, 2, "a"));
+  EXPECT_THAT(message_of(first), HasSubstr("lies in two parts"));
+  EXPECT_THAT(message_of(write("renamed.gguf", part(0, 2, "a"))),
+              HasSubstr("does not end in -00001-of-00002.gguf"));
+}
+
+TEST_F(GgufFileTest, AFolderWithAConfigurationOrTwoModelsIsNoGgufFile) {
+  const auto file = write("one.gguf", part(0, 1, "a"));
+  EXPECT_EQ(gguf_file_of(folder_), file);
+  EXPECT_EQ(gguf_file_of(file), file);
+  write("two.gguf", part(0, 1, "a"));
+  EXPECT_TRUE(gguf_file_of(folder_).empty());
+  std::filesystem::remove(folder_ / "two.gguf");
+  std::ofstream(folder_ / "config.json") << "{}";
+  EXPECT_TRUE(gguf_file_of(folder_).empty());
+}
+
+TEST_F(GgufFileTest, WhatIsNotKnownIsRefusedByName) {
+  const auto file = GgufFile::open(write("new.gguf", GgufText()
+                                                         .counts(0, 3)
+                                                         .text_value("general.architecture", "newt")
+                                                         .text_value("tokenizer.ggml.model", "gpt2")
+                                                         .text_value("tokenizer.ggml.pre", "odd")));
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const auto config = gguf_config_json(**file);
+  ASSERT_FALSE(config.has_value());
+  EXPECT_EQ(config.error().code, ErrorCode::unsupported_model);
+  EXPECT_THAT(config.error().message, HasSubstr("\"newt\" is not supported in GGUF; supported are "
+                                                "llama"));
+  const auto tokenizer = gguf_tokenizer_json(**file);
+  ASSERT_FALSE(tokenizer.has_value());
+  EXPECT_THAT(tokenizer.error().message, HasSubstr("\"odd\" is not known; known are llama-bpe"));
+}
+
+TEST_F(GgufFileTest, ATokenizerThatContradictsItselfIsRefused) {
+  const auto open = [&](const std::vector<std::string_view>& tokens,
+                        const std::vector<int32_t>& kinds) {
+    const auto file =
+        GgufFile::open(write("t.gguf", GgufText()
+                                           .counts(0, 5)
+                                           .text_value("tokenizer.ggml.model", "gpt2")
+                                           .text_value("tokenizer.ggml.pre", "qwen2")
+                                           .texts_value("tokenizer.ggml.tokens", tokens)
+                                           .i32s_value("tokenizer.ggml.token_type", kinds)
+                                           .texts_value("tokenizer.ggml.merges", {})));
+    const auto json = gguf_tokenizer_json(**file);
+    return json ? "read" : json.error().message;
+  };
+  EXPECT_EQ(open({"a", "b"}, {1, 1}), "read");
+  EXPECT_THAT(open({"a", "b"}, {1}), HasSubstr("2 tokens, but the kinds of 1"));
+  EXPECT_THAT(open({"a", "\xff"}, {1, 1}), HasSubstr("not UTF-8"));
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Converts a Hugging Face folder of tests/golden into a GGUF file, with all that llama.cpp's converter changes.
+
+    tools/gguf_model/make.py tests/golden/qwen3_next OUT/model.gguf
+
+The numbers stay float32, so the file computes what the folder does: its reference.json and reference.safetensors, laid beside it, hold for it.
+Tokenizers are not converted. Needs gguf, numpy and safetensors (requirements.txt).
+"""
+
+import json
+import pathlib
+import sys
+
+import gguf
+import numpy as np
+from safetensors.numpy import load_file
+
+# Modules of a layer: the folder's name, and that in GGUF.
+MODULES = {
+    "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm", "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa", "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
+    "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "mlp.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp",
+    "block_sparse_moe.gate": "ffn_gate_inp", "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    "linear_attn.in_proj_qkv": "attn_qkv", "linear_attn.in_proj_z": "attn_gate", "linear_attn.in_proj_ba": "ssm_ba",
+    "linear_attn.in_proj_a": "ssm_alpha", "linear_attn.in_proj_b": "ssm_beta", "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.norm": "ssm_norm", "linear_attn.out_proj": "ssm_out",
+} | {f"mlp.shared_expert{s}.{n}_proj": f"ffn_{n}_shexp" for s in ("", "s") for n in ("gate", "up", "down")}
+TENSORS = {"self_attn.sinks": "attn_sinks.weight", "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+           "block_sparse_moe.e_score_correction_bias": "exp_probs_b.bias", "linear_attn.A_log": "ssm_a", "linear_attn.dt_bias": "ssm_dt.bias"}
+OF_EXPERTS = {"gate_proj": "gate", "w1": "gate", "up_proj": "up", "w3": "up", "down_proj": "down", "w2": "down"}
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3", "Qwen3MoeForCausalLM": "qwen3moe",
+                 "DeepseekV2ForCausalLM": "deepseek2", "DeepseekV3ForCausalLM": "deepseek2", "Glm4MoeForCausalLM": "glm4moe",
+                 "GptOssForCausalLM": "gpt-oss", "MiniMaxM2ForCausalLM": "minimax-m2", "Qwen3NextForCausalLM": "qwen3next",
+                 "Qwen3_5ForCausalLM": "qwen35", "Qwen3_5MoeForConditionalGeneration": "qwen35moe"}
+HYBRID = ("qwen3next", "qwen35", "qwen35moe")
+AFTER_ATTENTION = ("glm4moe", "gpt-oss", *HYBRID)  # their norm before the MLP is post_attention_norm
+
+
+def read_folder(folder):
+    tensors = {}
+    for file in sorted(folder.glob("model*.safetensors")):
+        tensors |= load_file(file)
+    return {name.replace("model.language_model.", "model."): x.astype(np.float32) for name, x in tensors.items()}
+
+
+def tiled(x, c, axis=0):
+    """Value heads from key head by key head to round by round."""
+    nk, nv = c["linear_num_key_heads"], c["linear_num_value_heads"]
+    x = np.moveaxis(x, axis, 0)
+    heads = x.reshape(nk, nv // nk, -1, *x.shape[1:])
+    return np.ascontiguousarray(np.moveaxis(heads.swapaxes(0, 1).reshape(x.shape), 0, axis))
+
+
+def split_qkvz(x, c):
+    nk, nv, dk, dv = (c["linear_" + key] for key in ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"))
+    groups = x.reshape(nk, -1, x.shape[1])
+    q, k, v, z = np.split(groups, np.cumsum([dk, dk, nv // nk * dv]), axis=1)
+    flat = lambda part: part.reshape(-1, x.shape[1])
+    return np.concatenate([flat(q), flat(k), flat(v)]), flat(z)
+
+
+def turned(x, heads):
+    """Rows of q and k from halves that turn together to neighbours that do."""
+    return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def change(arch, c, module, name, x):
+    """The numbers of one tensor as the converter writes them."""
+    if arch == "llama" and module in ("self_attn.q_proj", "self_attn.k_proj"):
+        return turned(x, c["num_attention_heads" if "q_proj" in module else "num_key_value_heads"])
+    if arch in HYBRID and ("layernorm" in module or module in ("self_attn.q_norm", "self_attn.k_norm", "norm")):
+        return x + np.float32(1)
+    if module == "linear_attn.conv1d":
+        x = x[:, 0]
+    if name == "linear_attn.A_log":
+        x = -np.exp(x)
+    if arch in HYBRID[1:]:
+        keys = 2 * c["linear_num_key_heads"] * c["linear_key_head_dim"]
+        if module in ("linear_attn.in_proj_qkv", "linear_attn.conv1d"):
+            return np.concatenate([x[:keys], tiled(x[keys:], c)])
+        if module in ("linear_attn.in_proj_z", "linear_attn.in_proj_a", "linear_attn.in_proj_b") or name in ("linear_attn.A_log", "linear_attn.dt_bias"):
+            return tiled(x, c)
+        if module == "linear_attn.out_proj":
+            return tiled(x, c, 1)
+    if module == "mlp.shared_expert_gate":
+        return x[0]
+    return x
+
+
+def convert_layer(arch, c, layer):
+    """Tensors of a layer by their GGUF names; `layer` is by the folder's."""
+    out, experts = {}, {}
+    for name, x in layer.items():
+        module, _, last = name.rpartition(".")
+        parts = name.split(".")
+        if "experts" in parts and parts[-1] == "gate_up_proj":  # [experts, outputs, inputs]; gpt-oss: inputs first, interleaved
+            x = x.swapaxes(1, 2) if arch == "gpt-oss" else x
+            gate, up = (x[:, 0::2], x[:, 1::2]) if arch == "gpt-oss" else np.split(x, 2, axis=1)
+            out["ffn_gate_exps.weight"], out["ffn_up_exps.weight"] = gate, up
+        elif "experts" in parts and parts[-1] == "gate_up_proj_bias":
+            out["ffn_gate_exps.bias"], out["ffn_up_exps.bias"] = x[:, 0::2], x[:, 1::2]
+        elif "experts" in parts and parts[-1] == "down_proj":
+            out["ffn_down_exps.weight"] = x.swapaxes(1, 2) if arch == "gpt-oss" else x
+        elif "experts" in parts and parts[-1] == "down_proj_bias":
+            out["ffn_down_exps.bias"] = x
+        elif "experts" in parts:
+            experts.setdefault(f"ffn_{OF_EXPERTS[parts[-2]]}_exps.{last}", {})[int(parts[-3])] = x
+        elif name == "linear_attn.in_proj_qkvz.weight":
+            out["attn_qkv.weight"], out["attn_gate.weight"] = split_qkvz(x, c)
+        elif module == "post_attention_layernorm":
+            out[("post_attention_norm" if arch in AFTER_ATTENTION else "ffn_norm") + ".weight"] = change(arch, c, module, name, x)
+        else:
+            out[TENSORS.get(name) or f"{MODULES[module]}.{last}"] = change(arch, c, module, name, x)
+    for name, of in experts.items():
+        out[name] = np.stack([of[e] for e in range(len(of))])
+    return out
+
+
+def write_rope(w, c, dims):
+    rope = c.get("rope_parameters") or c.get("rope_scaling") or {}
+    w.add_rope_freq_base(float(rope.get("rope_theta", c.get("rope_theta", 10000))))
+    w.add_rope_dimension_count(dims)
+    kind = rope.get("rope_type") or rope.get("type")
+    if kind == "yarn":
+        w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        w.add_rope_scaling_factor(float(rope["factor"]))
+        w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        if rope.get("mscale_all_dim"):
+            w.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
+    return rope
+
+
+def write_experts(w, c):
+    count = next((c[key] for key in ("n_routed_experts", "num_local_experts", "num_experts") if c.get(key)), 0)
+    if not count:
+        return
+    w.add_expert_count(count)
+    w.add_expert_used_count(c["num_experts_per_tok"])
+    w.add_expert_feed_forward_length(c.get("moe_intermediate_size") or c["intermediate_size"])
+    if c.get("shared_expert_intermediate_size"):
+        w.add_expert_shared_feed_forward_length(c["shared_expert_intermediate_size"])
+    if "n_routed_experts" in c:
+        w.add_expert_shared_count(c.get("n_shared_experts") or 0)
+        w.add_leading_dense_block_count(c.get("first_k_dense_replace", 0))
+        w.add_expert_group_count(c.get("n_group") or 1)
+        w.add_expert_group_used_count(c.get("topk_group") or 1)
+        w.add_expert_weights_scale(float(c.get("routed_scaling_factor", 1)))
+        w.add_expert_weights_norm(bool(c.get("norm_topk_prob")))
+        sigmoid = c.get("scoring_func") == "sigmoid" or c["architectures"][0] != "DeepseekV2ForCausalLM"
+        w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID if sigmoid else gguf.ExpertGatingFuncType.SOFTMAX)
+
+
+def write_metadata(w, arch, c):
+    dims = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+    w.add_context_length(c["max_position_embeddings"])
+    w.add_embedding_length(c["hidden_size"])
+    w.add_block_count(c["num_hidden_layers"])
+    w.add_feed_forward_length(c.get("intermediate_size") or 0)
+    w.add_head_count(c["num_attention_heads"])
+    w.add_layer_norm_rms_eps(c["rms_norm_eps"])
+    if arch == "deepseek2":
+        rank, nope, rotated = c["kv_lora_rank"], c["qk_nope_head_dim"], c["qk_rope_head_dim"]
+        if c.get("q_lora_rank"):
+            w.add_q_lora_rank(c["q_lora_rank"])
+        w.add_kv_lora_rank(rank)
+        w.add_head_count_kv(c["num_attention_heads"])
+        w.add_key_length(nope + rotated)
+        w.add_value_length(c["v_head_dim"])
+    else:
+        kinds = c.get("layer_types") or []
+        linear = ["linear" in kind for kind in kinds]
+        w.add_head_count_kv([0 if is_linear else c["num_key_value_heads"] for is_linear in linear] if any(linear) else c["num_key_value_heads"])
+        w.add_key_length(dims)
+        w.add_value_length(dims)
+        rope = c.get("rope_parameters") or {}
+        share = rope.get("partial_rotary_factor", c.get("partial_rotary_factor", 1))
+        rotated = c.get("rotary_dim") or int(dims * share)
+    write_rope(w, c, rotated)
+    write_experts(w, c)
+    if arch == "gpt-oss":
+        w.add_sliding_window(c["sliding_window"])
+    if arch in HYBRID:
+        w.add_ssm_conv_kernel(c["linear_conv_kernel_dim"])
+        w.add_ssm_state_size(c["linear_key_head_dim"])
+        w.add_ssm_group_count(c["linear_num_key_heads"])
+        w.add_ssm_time_step_rank(c["linear_num_value_heads"])
+        w.add_ssm_inner_size(c["linear_num_value_heads"] * c["linear_value_head_dim"])
+
+
+def main():
+    folder, target = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    c = json.loads((folder / "config.json").read_text())
+    arch = ARCHITECTURES[c["architectures"][0]]
+    c = c | c.get("text_config", {}) | {"architectures": c["architectures"]}
+    w = gguf.GGUFWriter(target, arch)
+    write_metadata(w, arch, c)
+    layers = {}
+    for name, x in read_folder(folder).items():
+        parts = name.split(".")
+        if name == "model.embed_tokens.weight":
+            w.add_tensor("token_embd.weight", x)
+        elif name == "model.norm.weight":
+            w.add_tensor("output_norm.weight", change(arch, c, "norm", name, x))
+        elif name == "lm_head.weight":
+            w.add_tensor("output.weight", x)
+        elif name.startswith("model.layers.") and int(parts[2]) < c["num_hidden_layers"]:
+            layers.setdefault(int(parts[2]), {})[".".join(parts[3:])] = x
+    for i, layer in sorted(layers.items()):
+        for name, x in convert_layer(arch, c, layer).items():
+            w.add_tensor(f"blk.{i}.{name}", np.ascontiguousarray(x))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+if __name__ == "__main__":
+    main()
