@@ -42,7 +42,7 @@ class ModuleDrafter final : public Drafter {
   void begin(int seat, int most_len) override;
   void end(int seat) override { begin(seat, 0); }
   // Hands out the drafts of compute(), if they continue these very tokens.
-  void draft(std::span<DraftAsk> asks) override;
+  void draft(std::span<DraftTask> tasks) override;
   bool is_free() const override { return false; }
   bool is_ahead() const override { return true; }
   bool follows(int seat) const override { return follows(followed_[static_cast<size_t>(seat)]); }

@@ -17,7 +17,7 @@ class RankHooks final : public SchedulerHooks {
 
   Result<bool> ready(const Request& request) override { return grammars_.ready(request); }
   bool may_begin() override { return others_ == nullptr || others_->may_begin(); }
-  void offer_drafts(std::span<DraftOffer> answers, int most_rows) override {
+  void offer_drafts(std::span<AnswerDrafts> answers, int most_rows) override {
     if (speculation_ != nullptr) speculation_->offer(answers, most_rows);
   }
   bool agree(const Batch& mine) override { return others_ != nullptr && others_->agree(mine); }

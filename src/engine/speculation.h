@@ -63,7 +63,7 @@ class Speculation {
   // they would. Asked once for each step with answers.
   bool wants_tokens();
   // Answers SchedulerHooks::offer_drafts().
-  void offer(std::span<DraftOffer> answers, int most_rows);
+  void offer(std::span<AnswerDrafts> answers, int most_rows);
   // Learns from a step that was committed at `now`; its requests are still there. `before`: the
   // rows that the drafter computed in this time.
   void note(const Batch& batch, TimePoint now, FollowedRows before = FollowedRows::none);
@@ -90,7 +90,7 @@ class Speculation {
   std::unordered_map<RequestId, int> seats_;
   std::vector<int> free_seats_;
   // Those in the step that is made; their requests, by seat.
-  std::vector<GateAsk> asks_;
+  std::vector<GateAnswer> gate_answers_;
   std::vector<const Request*> seated_;
   std::optional<TimePoint> last_end_;
   const bool is_fixed_;

@@ -138,8 +138,8 @@ struct Scheduler::State {
   // decode steps have lowered the ratio.
   bool admission_blocked = false;
   int steps_blocked = 0;
-  TimePoint now{};                 // time of the last schedule() or commit()
-  std::vector<DraftOffer> offers;  // answers in the batch of the last schedule()
+  TimePoint now{};                   // time of the last schedule() or commit()
+  std::vector<AnswerDrafts> offers;  // answers in the batch of the last schedule()
   // Length of the front part of `running` whose decoding requests have pages for their next rows.
   int num_decoding = 0;
   uint64_t cache_generation = 0;  // changes when the tree may have changed

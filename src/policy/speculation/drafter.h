@@ -13,7 +13,7 @@ namespace hocket {
 inline constexpr int kDraftKinds = 6;
 
 // The caller sets the first three, the drafter the others.
-struct DraftAsk {
+struct DraftTask {
   int seat = 0;
   std::span<const TokenId> tokens;  // the prompt and all generated tokens
   int most = 0;                     // most drafts; 0..kMostDrafts
@@ -28,8 +28,8 @@ class Drafter {
   // A request takes the seat; it will have at most `most_len` tokens. May allocate.
   virtual void begin(int seat, int most_len) = 0;
   virtual void end(int seat) = 0;
-  // Drafts for each ask. Between two calls a seat's tokens only grow. Allocates nothing.
-  virtual void draft(std::span<DraftAsk> asks) = 0;
+  // Drafts for each task. Between two calls a seat's tokens only grow. Allocates nothing.
+  virtual void draft(std::span<DraftTask> tasks) = 0;
   // True if drafts cost next to no time: then they are made in every step, whether they are
   // verified or not, and their acceptance is known without a trial.
   virtual bool is_free() const = 0;

@@ -8,7 +8,7 @@ namespace hocket {
 
 struct GateTuning {
   // Memory.
-  int most_records = 64;  // sizes of steps with costs of their own
+  int most_buckets = 64;  // sizes of steps with costs of their own
   int remembered = 15;    // steps in each median of times
   int ageing = 512;       // steps of a size after which half of its measurements is forgotten
   int few_keys = 1024;    // keys an answer; steps with fewer are of one size
@@ -38,7 +38,7 @@ struct GateTuning {
   double credit_to_follow = 4;         // credit from which a drafter that rested follows again
 
   // Acceptance.
-  double request_memory = 0.98, group_memory = 0.996;  // weight of what was known, each time
+  double request_decay = 0.98, group_decay = 0.996;  // weight of what was known, each time
   double group_weight = 20;  // drafts that the group counts as, beside a request's own
   double before_weight = 4;  // drafts that the position before counts as
   double first_weight = 2, first_acceptance = 0.5;  // before any draft was verified

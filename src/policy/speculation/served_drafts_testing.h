@@ -39,16 +39,16 @@ class ChanceDrafter final : public Drafter {
 
   void begin(int seat, int /*most_len*/) override { missing_[static_cast<size_t>(seat)] = 0; }
   void end(int /*seat*/) override {}
-  void draft(std::span<DraftAsk> asks) override {
-    for (DraftAsk& ask : asks) {
-      const auto seat = static_cast<size_t>(ask.seat);
-      const int num = making_ == Making::ahead ? std::min(ask.most, depth_) : ask.most;
+  void draft(std::span<DraftTask> tasks) override {
+    for (DraftTask& task : tasks) {
+      const auto seat = static_cast<size_t>(task.seat);
+      const int num = making_ == Making::ahead ? std::min(task.most, depth_) : task.most;
       for (int i = 0; i < num; ++i) {
         const bool holds = std::bernoulli_distribution(chances_[seat])(rng_);
-        const int token = static_cast<int>(ask.tokens.size()) + i;
+        const int token = static_cast<int>(task.tokens.size()) + i;
         drafts_[seat][static_cast<size_t>(i)] = TokenId{holds ? token : -1};
       }
-      ask.drafts = std::span(drafts_[seat]).first(static_cast<size_t>(num));
+      task.drafts = std::span(drafts_[seat]).first(static_cast<size_t>(num));
     }
   }
   bool is_free() const override { return making_ == Making::free; }
@@ -98,7 +98,7 @@ class DraftServer {
       : run_(run),
         tokens_(static_cast<size_t>(run.keys) + 9 * kMostSteps),
         lengths_(run.chances.size(), static_cast<size_t>(run.keys)),
-        asks_(run.chances.size()),
+        answers_(run.chances.size()),
         rng_(run.seed + 1) {
     auto drafter = std::make_unique<ChanceDrafter>(run.chances, run.making, run.seed);
     drafter_ = drafter.get();
@@ -119,26 +119,28 @@ class DraftServer {
   Taken step() {
     if (num_steps_++ % kStepsOfARequest == 0 && run_.making == Making::ahead) replace_requests();
     const bool follows = run_.making == Making::ahead && drafter_->prepare(gate_->ahead());
-    for (size_t i = 0; i < asks_.size(); ++i)
-      asks_[i] = {.seat = static_cast<int>(i),
-                  .tokens = std::span(tokens_).first(lengths_[i]),
-                  .most = kMostDrafts};
-    const int64_t keys = static_cast<int64_t>(run_.keys) * num_answers();
-    gate_->offer(keys, asks_, num_answers() * kMostDrafts);
-    SpeculationGate::Step step{
-        .num_answers = num_answers(), .keys = keys, .is_pure = true, .follows = follows};
+    for (size_t i = 0; i < answers_.size(); ++i)
+      answers_[i] = {.seat = static_cast<int>(i),
+                     .tokens = std::span(tokens_).first(lengths_[i]),
+                     .most = kMostDrafts};
+    const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
+    gate_->offer(total_keys, answers_, num_answers() * kMostDrafts);
+    SpeculationGate::Step step{.num_answers = num_answers(),
+                               .total_keys = total_keys,
+                               .is_pure = true,
+                               .follows = follows};
     Taken taken;
-    for (size_t i = 0; i < asks_.size(); ++i) {
-      const auto num = static_cast<int>(asks_[i].drafts.size());
+    for (size_t i = 0; i < answers_.size(); ++i) {
+      const auto num = static_cast<int>(answers_[i].drafts.size());
       int num_held = 0;
-      while (num_held < num && value(asks_[i].drafts[static_cast<size_t>(num_held)]) >= 0)
+      while (num_held < num && value(answers_[i].drafts[static_cast<size_t>(num_held)]) >= 0)
         ++num_held;
       for (int j = 0; j <= num; ++j) taken.tokens += std::pow(run_.chances[i], j);
       if (num > 0) gate_->note_answer(static_cast<int>(i), num, num_held);
       lengths_[i] += static_cast<size_t>(1 + num_held);
       step.num_drafts += num, step.num_tokens += 1 + num_held;
     }
-    taken.us = run_.machine.step_us(num_answers() + step.num_drafts, keys) +
+    taken.us = run_.machine.step_us(num_answers() + step.num_drafts, total_keys) +
                (follows ? passes_us(drafter_->depth()) : 0);
     taken.follows = follows;
     taken.num_drafts = step.num_drafts;
@@ -161,8 +163,8 @@ class DraftServer {
     double tokens = 0;
     for (const double chance : run_.chances)
       for (int j = 0; j <= num; ++j) tokens += std::pow(chance, j);
-    const int64_t keys = static_cast<int64_t>(run_.keys) * num_answers();
-    return tokens / (run_.machine.step_us(num_answers() * (1 + num), keys) +
+    const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
+    return tokens / (run_.machine.step_us(num_answers() * (1 + num), total_keys) +
                      (run_.making == Making::ahead && num > 0 ? passes_us(num) : 0));
   }
   double best_fixed_rate() const {
@@ -186,15 +188,15 @@ class DraftServer {
   // Returns the time of making so many drafts of each answer ahead: the first pass follows, and
   // each is one layer of 24 and the head.
   double passes_us(int depth) const {
-    const int64_t keys = static_cast<int64_t>(run_.keys) * num_answers();
-    const double layer_us = run_.machine.step_us(num_answers(), keys) / 24;
+    const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
+    const double layer_us = run_.machine.step_us(num_answers(), total_keys) / 24;
     return layer_us * std::max(1, depth) + 0.5 * layer_us * depth;
   }
 
   const DraftRun run_;
   std::vector<TokenId> tokens_;
   std::vector<size_t> lengths_;  // by answer
-  std::vector<GateAsk> asks_;
+  std::vector<GateAnswer> answers_;
   ChanceDrafter* drafter_ = nullptr;  // gate_ owns it
   std::optional<SpeculationGate> gate_;
   int num_steps_ = 0;

@@ -35,7 +35,7 @@
 namespace hocket {
 
 // An answer of the next step. The caller sets all but `drafts`.
-struct GateAsk {
+struct GateAnswer {
   int seat = -1;                    // -1: without a seat it gets no drafts
   std::span<const TokenId> tokens;  // the prompt and all generated tokens
   int most = 0;                     // most drafts that have room
@@ -56,9 +56,9 @@ class SpeculationGate {
   void begin(int seat, int most_len);
   void end(int seat);
 
-  // Sets the drafts of the next step, at most `most_rows` together. keys: the lengths of all
-  // answers together. `asks` has at most num_seats elements.
-  void offer(int64_t keys, std::span<GateAsk> asks, int most_rows);
+  // Sets the drafts of the next step, at most `most_rows` together. total_keys: the lengths of all
+  // answers together. `answers` has at most num_seats elements.
+  void offer(int64_t total_keys, std::span<GateAnswer> answers, int most_rows);
   // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
   struct Ahead {
     bool follows = true;  // it computes the rows of the tokens that the step settles
@@ -70,8 +70,8 @@ class SpeculationGate {
   void note_answer(int seat, int num_drafts, int num_held);
   struct Step {
     int num_answers = 0, num_drafts = 0, num_tokens = 0;
-    int64_t keys = 0;  // as in offer()
-    double us = 0;     // from the end of the step before to its end
+    int64_t total_keys = 0;  // as in offer()
+    double us = 0;           // from the end of the step before to its end
     // True if it had rows of answers and their drafts only, and began right after the step before.
     bool is_pure = false;
     // True if rows of a drafter that is_ahead() were computed in this time.
@@ -96,12 +96,12 @@ class SpeculationGate {
     DraftCosts::Cost cost;
   };
   // One size of steps.
-  struct Record {
-    int num_answers = 0;  // the border; 0: the record is free
-    int64_t keys = 0;     // the border of keys an answer
+  struct Bucket {
+    int num_answers = 0;      // the border; 0: the bucket is free
+    int64_t answer_keys = 0;  // the border of keys of one answer
     DraftCosts costs;
     RunningMedian<kGate.remembered> plain_steps;  // times of steps without drafts
-    double tokens_mean = 1, times_mean = 1;       // means of its last choices, as in GateChoice
+    double tokens_mean = 1, time_ratio_mean = 1;  // means of its last choices, as in GateChoice
     int trials_left = kGate.first_trials;         // steps of trials that need not be rare
     double plain_us = 0;                          // time that its last step takes without drafts
     uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
@@ -109,14 +109,14 @@ class SpeculationGate {
     GateChoice usual, best;
   };
   // Drafts that were made anyway: whether they hold is seen in the tokens that follow.
-  struct Peek {
+  struct WatchedDrafts {
     std::array<TokenId, kMostDrafts> tokens{};
     int num = 0, kind = 0;
     size_t at = 0;  // length of the request when they were made
   };
   // Drafts that an answer could have in the step that is being chosen.
-  struct Want {
-    size_t ask = 0;  // index among the caller's
+  struct PossibleDrafts {
+    size_t answer = 0;  // index among the caller's
     int num = 0;
     std::array<uint8_t, kMostDrafts> levels{};  // chances that each holds
   };
@@ -130,30 +130,30 @@ class SpeculationGate {
 
   // True if drafts are there before any is chosen, so that those left out are seen to hold, too.
   bool are_at_hand() const { return options_.drafter->is_free() || options_.drafter->is_ahead(); }
-  void make_drafts(std::span<GateAsk> asks);
-  void compare(Peek& peek, const DraftAsk& ask);
+  void make_drafts(std::span<GateAnswer> answers);
+  void compare(WatchedDrafts& watched, const DraftTask& task);
   void list_candidates(int most_rows);
-  int choose(Record& record, int num_answers);
-  bool is_plain_old(const Record& record) const;
-  int try_one(Record& record, const Judged& usual, int num_answers);
-  Judged judge(const Record& record, int num_answers, const Candidate& candidate) const;
-  void choose_ahead(Record& record, std::span<const GateAsk> asks, int most_rows);
+  int choose(Bucket& bucket, int num_answers);
+  bool is_plain_old(const Bucket& bucket) const;
+  int try_one(Bucket& bucket, const Judged& usual, int num_answers);
+  Judged judge(const Bucket& bucket, int num_answers, const Candidate& candidate) const;
+  void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int most_rows);
   void deal(int num_drafts);
-  void share_out(int num_drafts, std::span<GateAsk> asks);
-  void note_gain(const Record& record, const Step& step, bool is_trial);
-  void note_plain(Record& record, const StepShape& shape, double us);
-  Record& record_for(int num_answers, int64_t keys);
+  void share_out(int num_drafts, std::span<GateAnswer> answers);
+  void note_gain(const Bucket& bucket, const Step& step, bool is_trial);
+  void note_plain(Bucket& bucket, const StepShape& shape, double us);
+  Bucket& bucket_for(int num_answers, int64_t total_keys);
 
   const Options options_;
   Acceptance acceptance_;
   StepTimes plain_times_;  // times of steps without drafts; the reference of all costs
-  std::vector<Record> records_;
+  std::vector<Bucket> buckets_;
   uint64_t clock_ = 0;
   double growth_ = kGate.growth;  // that of the size that was measured last
   GateTotals totals_;
 
   TrialPace pace_;
-  const Record* trial_of_ = nullptr;  // the size of the trial under way
+  const Bucket* trial_of_ = nullptr;  // the size of the trial under way
   int trial_drafts_ = 0;              // its number of drafts
   bool is_trial_ = false;             // the step that was offered is one
   double credit_ = kGate.first_credit;
@@ -161,17 +161,17 @@ class SpeculationGate {
   Next next_;
   bool rests_ = false;  // the credit was used up, and has not grown enough since
 
-  // For the step that is being chosen. asks_[i] belongs to wants_[i].
-  std::vector<DraftAsk> asks_;
-  std::vector<Want> wants_;
+  // For the step that is being chosen. tasks_[i] belongs to possible_[i].
+  std::vector<DraftTask> tasks_;
+  std::vector<PossibleDrafts> possible_;
   struct Level {
     int num = 0;
     double held = 0, hoped = 0;
   };
   std::array<Level, kLevels> levels_{};  // drafts by the chance that they hold
   std::vector<Candidate> candidates_;
-  std::vector<Peek> peeks_;  // by seat
-  std::vector<int> kinds_;   // by seat, of its last drafts
+  std::vector<WatchedDrafts> watched_;  // by seat
+  std::vector<int> kinds_;              // by seat, of its last drafts
 };
 
 }  // namespace hocket
