@@ -68,6 +68,14 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
             !chosen   ? ""
             : several ? " (auto: ranks agree on each step)"
                       : " (auto: the model runs on CPUs)");
+  const SpeculationInfo& drafts = info.speculation;
+  if (drafts.most_drafts > 0)
+    log::info(
+        "speculation: {}{}, {} drafts of an answer at most; grammars that follow them take "
+        "up to {:.2f} GB a rank",
+        drafts.algorithm == "auto" ? "NEXTN and NGRAM" : drafts.algorithm,
+        settings.speculation.algorithm == "auto" ? " (auto)" : "", drafts.most_drafts,
+        static_cast<double>(drafts.draft_bytes) / 1e9);
 }
 
 // Finds the number of ranks and which of them run in this process. Writes the number to p.ep_size.
