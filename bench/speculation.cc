@@ -229,7 +229,7 @@ class SpeculationPlayer {
 
 // How long steps take by the number of drafts of each answer.
 struct DraftStepTimes {
-  std::vector<double> off_us;               // of each round
+  std::vector<double> off_us;               // a value a round
   std::vector<std::vector<double>> ratios;  // to steps without, by number and round
 };
 

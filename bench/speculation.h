@@ -17,7 +17,7 @@ struct BenchSpeculationOptions {
   std::vector<int> drafts = {1, 2, 4, 8};           // fixed numbers
   int output_len = 256;                             // tokens of an answer; then it begins anew
   int rounds = 3;                                   // counted rounds; one more comes before
-  double seconds = 0.2;                             // of steps that are timed together, at least
+  double seconds = 0.2;                             // how long blocks of steps are timed, at least
   bool json = false;                                // one object a line
 };
 

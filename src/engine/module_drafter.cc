@@ -35,6 +35,7 @@ void ModuleDrafter::draft(std::span<DraftTask> tasks) {
     const bool fits = followed.num_tokens == task.tokens.size();
     const int num = fits ? std::min(task.most, followed.num_drafts) : 0;
     task.drafts = std::span(followed.drafts).first(static_cast<size_t>(num));
+    task.kind = kModuleDrafts;
   }
 }
 

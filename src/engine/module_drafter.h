@@ -45,6 +45,7 @@ class ModuleDrafter final : public Drafter {
   void draft(std::span<DraftTask> tasks) override;
   bool is_free() const override { return false; }
   bool is_ahead() const override { return true; }
+  int most_drafts() const override { return num_drafts_; }
   bool follows(int seat) const override { return follows(followed_[static_cast<size_t>(seat)]); }
 
   // Plans the passes behind a step that computes: what the gate chose, none if no request of the

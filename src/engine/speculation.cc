@@ -10,6 +10,7 @@ namespace hocket {
 Speculation::Speculation(Options options)
     : grammars_(options.grammars),
       gate_({.drafter = std::move(options.drafter),
+             .free = std::move(options.free),
              .num_seats = options.num_seats,
              .most_drafts = options.most_drafts,
              .fixed = options.fixed}),
@@ -75,11 +76,12 @@ void Speculation::offer(std::span<AnswerDrafts> answers, int most_rows) {
   num_dry_ = num_drafts > 0 ? 0 : std::min(num_dry_ + 1, kDryOffers);
 }
 
-void Speculation::note(const Batch& batch, TimePoint now, FollowedRows before) {
+void Speculation::note(const Batch& batch, TimePoint now, FollowedRows before, Duration making) {
   const MutexLock lock(mutex_);
   SpeculationGate::Step step{.num_answers = batch.num_answers(),
                              .num_drafts = batch.num_drafts,
-                             .follows = before != FollowedRows::none};
+                             .follows = before != FollowedRows::none,
+                             .making_us = to_us(making)};
   const size_t num_prompts = batch.slices.size() - static_cast<size_t>(step.num_answers);
   for (size_t i = 0; i < batch.slices.size(); ++i) {
     const Slice& slice = batch.slices[i];
@@ -98,7 +100,7 @@ void Speculation::note(const Batch& batch, TimePoint now, FollowedRows before) {
                  batch.num_rows == step.num_answers + step.num_drafts;
   step.us = last_end_ ? to_us(now - *last_end_) : 0;
   last_end_ = now;
-  if (step.num_answers > 0) gate_.note_step(step);
+  if (step.num_answers > 0 || before == FollowedRows::prompts) gate_.note_step(step);
 }
 
 SpeculationGate::Ahead Speculation::ahead() const {

@@ -135,8 +135,8 @@ void RankStep::commit(Flight& flight) {
   const TimePoint now = clock_.now();
   scheduler_.commit(batch, flight.sampled, now);
   if (speculation_)
-    speculation_->note(
-        batch, now, module_drafter_ != nullptr ? module_drafter_->computed() : FollowedRows::none);
+    speculation_->note(batch, now, module_drafter_ ? module_drafter_->computed() : FollowedRows{},
+                       flight.drafting);
   if (module_drafter_ != nullptr) module_drafter_->settle(flight, *speculation_);
   if (experts_ != nullptr) experts_->note(flight.experts);
   std::optional<StepTransfers> transfers;

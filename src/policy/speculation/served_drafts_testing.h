@@ -49,8 +49,14 @@ class ChanceDrafter final : public Drafter {
         drafts_[seat][static_cast<size_t>(i)] = TokenId{holds ? token : -1};
       }
       task.drafts = std::span(drafts_[seat]).first(static_cast<size_t>(num));
+      task.kind = making_ == Making::ahead ? kModuleDrafts : 0;
     }
   }
+  // True if they are drafts of this one.
+  bool made(int seat, std::span<const TokenId> drafts) const {
+    return drafts.data() == drafts_[static_cast<size_t>(seat)].data();
+  }
+  double chance(int seat) const { return chances_[static_cast<size_t>(seat)]; }
   bool is_free() const override { return making_ == Making::free; }
   bool is_ahead() const override { return making_ == Making::ahead; }
   bool follows(int seat) const override {
@@ -84,7 +90,9 @@ class ChanceDrafter final : public Drafter {
 struct DraftRun {
   DraftMachine machine;
   std::vector<double> chances;  // that a draft holds, for each answer
-  int keys = 512;               // length of each answer
+  std::vector<double> free_chances =
+      {};          // the same for a free drafter beside one ahead; empty: none
+  int keys = 512;  // length of each answer
   Making making = Making::asked;
   double noise = 0.02;  // relative, of each step's time
   int slow_steps = 0;   // the first steps, which take twice as long
@@ -102,7 +110,12 @@ class DraftServer {
         rng_(run.seed + 1) {
     auto drafter = std::make_unique<ChanceDrafter>(run.chances, run.making, run.seed);
     drafter_ = drafter.get();
+    std::unique_ptr<ChanceDrafter> free;
+    if (!run.free_chances.empty())
+      free = std::make_unique<ChanceDrafter>(run.free_chances, Making::free, run.seed + 2);
+    free_ = free.get();
     gate_.emplace(SpeculationGate::Options{.drafter = std::move(drafter),
+                                           .free = std::move(free),
                                            .num_seats = static_cast<int>(run.chances.size())});
     for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = TokenId{static_cast<int>(i)};
     for (int i = 0; i < num_answers(); ++i) gate_->begin(i, static_cast<int>(tokens_.size()));
@@ -135,13 +148,17 @@ class DraftServer {
       int num_held = 0;
       while (num_held < num && value(answers_[i].drafts[static_cast<size_t>(num_held)]) >= 0)
         ++num_held;
-      for (int j = 0; j <= num; ++j) taken.tokens += std::pow(run_.chances[i], j);
+      const auto seat = static_cast<int>(i);
+      const bool is_free = free_ != nullptr && free_->made(seat, answers_[i].drafts);
+      const double chance = is_free ? free_->chance(seat) : run_.chances[i];
+      for (int j = 0; j <= num; ++j) taken.tokens += std::pow(chance, j);
       if (num > 0) gate_->note_answer(static_cast<int>(i), num, num_held);
       lengths_[i] += static_cast<size_t>(1 + num_held);
       step.num_drafts += num, step.num_tokens += 1 + num_held;
     }
-    taken.us = run_.machine.step_us(num_answers() + step.num_drafts, total_keys) +
-               (follows ? passes_us(drafter_->depth()) : 0);
+    const double passes = follows ? passes_us(drafter_->depth()) : 0;
+    taken.us = run_.machine.step_us(num_answers() + step.num_drafts, total_keys) + passes;
+    step.making_us = passes;
     taken.follows = follows;
     taken.num_drafts = step.num_drafts;
     step.us = taken.us * std::normal_distribution<double>(1, run_.noise)(rng_);
@@ -197,7 +214,7 @@ class DraftServer {
   std::vector<TokenId> tokens_;
   std::vector<size_t> lengths_;  // by answer
   std::vector<GateAnswer> answers_;
-  ChanceDrafter* drafter_ = nullptr;  // gate_ owns it
+  ChanceDrafter *drafter_ = nullptr, *free_ = nullptr;  // gate_ owns them
   std::optional<SpeculationGate> gate_;
   int num_steps_ = 0;
   std::mt19937 rng_;

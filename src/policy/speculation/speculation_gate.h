@@ -11,7 +11,12 @@
 //
 // Such a drafter follows requests at a cost. If steps have no drafts, it goes on only as long as
 // that may be worth it: the cost comes out of the credit of trials. When that is used up the
-// drafter rests, and begins again with new requests when the credit has grown.
+// drafter rests, and begins again with new requests when the credit has grown. Prompts are
+// followed, too: each step with drafts made ahead has to gain its part of that.
+//
+// Beside a drafter that makes drafts ahead there may be one whose drafts are free. Each answer gets
+// the drafts of which more are expected to hold. A step has drafts of both, or of the free one
+// only, for which none are made ahead; the gate knows what steps of either way cost.
 //
 // It sees all answers of a step at once: a step of r times the rows takes less than r times as
 // long, so a few drafts may not pay where many do. Numbers that could be better than the usual one
@@ -20,8 +25,10 @@
 // construction only begin() allocates.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/running_median.h"
@@ -46,6 +53,7 @@ class SpeculationGate {
  public:
   struct Options {
     std::unique_ptr<Drafter> drafter;  // not null
+    std::unique_ptr<Drafter> free;     // is_free(), beside one that is_ahead(); null: none
     int num_seats = 1;
     int most_drafts = kMostDrafts;  // drafts of one answer; 1..kMostDrafts
     std::optional<int> fixed;       // so many drafts, if there are as many; null: the gate chooses
@@ -74,14 +82,17 @@ class SpeculationGate {
     double us = 0;           // from the end of the step before to its end
     // True if it had rows of answers and their drafts only, and began right after the step before.
     bool is_pure = false;
-    // True if rows of a drafter that is_ahead() were computed in this time.
+    // True if rows of a drafter that is_ahead() were computed in this time, which took making_us.
     bool follows = false;
+    double making_us = 0;
   };
   void note_step(const Step& step);
 
   GateState state() const;
 
  private:
+  // When drafts of a step are made: at once, or, by a drafter that is_ahead(), before it.
+  enum class Making : uint8_t { now, ahead };
   // A number of drafts of all answers together, and the expectation of it.
   struct Candidate {
     int num_drafts = 0;
@@ -95,18 +106,25 @@ class SpeculationGate {
     double tokens = 1;           // tokens of an answer
     DraftCosts::Cost cost;
   };
+  // Costs and choices of a bucket's steps with drafts that were made now, or ahead.
+  struct Way {
+    DraftCosts costs;
+    GateChoice usual, best;                // as in GateState
+    int trials_left = kGate.first_trials;  // steps of trials that need not be rare
+  };
   // One size of steps.
   struct Bucket {
     int num_answers = 0;      // the border; 0: the bucket is free
     int64_t answer_keys = 0;  // the border of keys of one answer
-    DraftCosts costs;
+    std::array<Way, 2> ways;  // by Making; both have the time without drafts
+    Way& way(Making making) { return ways[static_cast<size_t>(making)]; }
+    const Way& way(Making making) const { return ways[static_cast<size_t>(making)]; }
+    int num_plain() const { return ways[0].costs.num_plain(); }
     RunningMedian<kGate.remembered> plain_steps;  // times of steps without drafts
     double tokens_mean = 1, time_ratio_mean = 1;  // means of its last choices, as in GateChoice
-    int trials_left = kGate.first_trials;         // steps of trials that need not be rare
     double plain_us = 0;                          // time that its last step takes without drafts
     uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
     uint64_t last_plain = 0;  // num_steps at its last step without drafts
-    GateChoice usual, best;
   };
   // Drafts that were made anyway: whether they hold is seen in the tokens that follow.
   struct WatchedDrafts {
@@ -116,7 +134,9 @@ class SpeculationGate {
   };
   // Drafts that an answer could have in the step that is being chosen.
   struct PossibleDrafts {
-    size_t answer = 0;  // index among the caller's
+    size_t answer = 0;                // index among the caller's
+    const DraftTask* task = nullptr;  // the drafter's whose drafts they are
+    bool is_ahead = false;            // it makes them ahead
     int num = 0;
     std::array<uint8_t, kMostDrafts> levels{};  // chances that each holds
   };
@@ -128,18 +148,33 @@ class SpeculationGate {
     Ahead ahead;
   };
 
+  // The drafts among which is chosen: all that are at hand, those of the free drafter beside one
+  // that is_ahead(), or what can be had in the next step.
+  enum class Among : uint8_t { at_hand, free, next };
+
   // True if drafts are there before any is chosen, so that those left out are seen to hold, too.
-  bool are_at_hand() const { return options_.drafter->is_free() || options_.drafter->is_ahead(); }
+  bool are_at_hand() const { return options_.drafter->is_free() || is_ahead(); }
+  bool is_ahead() const { return options_.drafter->is_ahead(); }
   void make_drafts(std::span<GateAnswer> answers);
   void compare(WatchedDrafts& watched, const DraftTask& task);
+  // gate_choice.cc: lists what there is, judges it, and deals what was chosen.
+  void list(Among among, std::span<const GateAnswer> answers, int most_rows);
   void list_candidates(int most_rows);
-  int choose(Bucket& bucket, int num_answers);
-  bool is_plain_old(const Bucket& bucket) const;
-  int try_one(Bucket& bucket, const Judged& usual, int num_answers);
-  Judged judge(const Bucket& bucket, int num_answers, const Candidate& candidate) const;
-  void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int most_rows);
+  double expected_of(const DraftTask& task, int num) const;
+  Judged judge(const Bucket& bucket, Making making, int num_answers,
+               const Candidate& candidate) const;
+  std::pair<Judged, Judged> judge_all(const Bucket& bucket, Making making, int num_answers,
+                                      double other_gain) const;
+  Judged choose(Bucket& bucket, Making making, int num_answers, double other_gain);
+  bool is_plain_old(const Bucket& bucket, Making making) const;
+  int try_one(Bucket& bucket, Making making, const Judged& usual, int num_answers);
   void deal(int num_drafts);
+
+  void offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers, int most_rows);
+  void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int most_rows,
+                    double free_gain);
   void share_out(int num_drafts, std::span<GateAnswer> answers);
+  void note_prompts(const Step& step);
   void note_gain(const Bucket& bucket, const Step& step, bool is_trial);
   void note_plain(Bucket& bucket, const StepShape& shape, double us);
   Bucket& bucket_for(int num_answers, int64_t total_keys);
@@ -154,15 +189,23 @@ class SpeculationGate {
 
   TrialPace pace_;
   const Bucket* trial_of_ = nullptr;  // the size of the trial under way
-  int trial_drafts_ = 0;              // its number of drafts
-  bool is_trial_ = false;             // the step that was offered is one
+  Making trial_making_ = Making::now;
+  int trial_drafts_ = 0;   // its number of drafts
+  bool is_trial_ = false;  // the step that was offered is one
+  // Times that a way has left a trial to the other one, since the last trial, which was its own.
+  int num_left_ = 0;
   double credit_ = kGate.first_credit;
   double expected_ = 0;  // drafts of the step that was offered that are expected to hold
   Next next_;
-  bool rests_ = false;  // the credit was used up, and has not grown enough since
+  Making making_ = Making::now;  // for the step that was offered
+  bool rests_ = false;           // the credit was used up, and has not grown enough since
+  // The time of following prompts, in steps without drafts, and the steps of answers that it is
+  // spread over; both forget.
+  double prompts_cost_ = 0, prompts_steps_ = 0;
+  double last_plain_us_ = 0;  // time of the last step, had it had no drafts; 0: unknown
 
-  // For the step that is being chosen. tasks_[i] belongs to possible_[i].
-  std::vector<DraftTask> tasks_;
+  // For the step that is being chosen. tasks_[i] and free_tasks_[i] belong to possible_[i].
+  std::vector<DraftTask> tasks_, free_tasks_;
   std::vector<PossibleDrafts> possible_;
   struct Level {
     int num = 0;
@@ -170,8 +213,8 @@ class SpeculationGate {
   };
   std::array<Level, kLevels> levels_{};  // drafts by the chance that they hold
   std::vector<Candidate> candidates_;
-  std::vector<WatchedDrafts> watched_;  // by seat
-  std::vector<int> kinds_;              // by seat, of its last drafts
+  std::vector<WatchedDrafts> watched_, free_watched_;  // by seat
+  std::vector<int> kinds_;                             // by seat, of its last drafts
 };
 
 }  // namespace hocket

@@ -255,6 +255,86 @@ TEST(Gate, AMachineThatBecomesFasterDoesNotMakeDraftsPay) {
   EXPECT_GT(server.rate_of(1000), 0.98 * server.fixed_rate(0));
 }
 
+// Returns how near two drafters come to the best fixed number of the better one.
+double share_of_best(const DraftRun& both) {
+  DraftRun one = both, other = both;
+  one.free_chances = other.free_chances = {};
+  other.chances = both.free_chances, other.making = Making::free;
+  DraftServer server(both);
+  server.rate_of(500);
+  return server.rate_of(1500) /
+         std::max(DraftServer(one).best_fixed_rate(), DraftServer(other).best_fixed_rate());
+}
+
+TEST(GateOfTwoDrafters, ReachesTheBetterOne) {
+  for (const int num_answers : {1, 4, 16})
+    for (const DraftMachine& machine : machines())
+      for (const auto& [by_module, of_text] :
+           {std::pair(0.7, 0.1), std::pair(0.3, 0.9), std::pair(0.8, 0.85)}) {
+        SCOPED_TRACE(::testing::Message() << num_answers << " answers, fixed " << machine.fixed_us
+                                          << ", " << by_module << ", " << of_text);
+        EXPECT_GE(share_of_best({.machine = machine,
+                                 .chances = equal(num_answers, by_module),
+                                 .free_chances = equal(num_answers, of_text),
+                                 .making = Making::ahead}),
+                  0.96);
+      }
+}
+
+TEST(GateOfTwoDrafters, LosesLittleIfDraftsOfNeitherHold) {
+  for (const int num_answers : {1, 4, 16})
+    for (const DraftMachine& machine : machines()) {
+      SCOPED_TRACE(::testing::Message() << num_answers << " answers, fixed " << machine.fixed_us);
+      DraftServer server({.machine = machine,
+                          .chances = equal(num_answers, 0.1),
+                          .free_chances = equal(num_answers, 0.1),
+                          .making = Making::ahead});
+      EXPECT_GE(server.rate_of(1500) / server.fixed_rate(0), 0.98);
+    }
+}
+
+TEST(GateOfTwoDrafters, TakesTheBetterOneForEachAnswer) {
+  std::vector<double> by_module = equal(4, 0.1), of_text = equal(4, 0.95);
+  by_module.resize(8, 0.95), of_text.resize(8, 0.05);
+  EXPECT_GT(share_of_best({.machine = {.fixed_us = 5000},
+                           .chances = by_module,
+                           .free_chances = of_text,
+                           .making = Making::ahead}),
+            1.1);
+}
+
+// While text repeats, nothing is made ahead that no step would use.
+TEST(GateOfTwoDrafters, TheModuleRestsWhereTextIsBetter) {
+  DraftServer server(
+      {.chances = equal(1, 0.3), .free_chances = equal(1, 0.95), .making = Making::ahead});
+  steps_followed(server, 400);
+  EXPECT_LT(steps_followed(server, 1000), 200);
+  EXPECT_GT(server.gate().state().totals.num_draft_steps, 1000U);
+}
+
+// Drafts gain a little in steps of answers, but following the prompts costs more than that.
+TEST(Gate, StepsWithDraftsHaveToGainWhatFollowingPromptsCosts) {
+  const auto draft_steps = [](double prompts_us) {
+    DraftServer server(
+        {.machine = {.fixed_us = 5000}, .chances = equal(4, 0.5), .making = Making::ahead});
+    uint64_t before = 0;
+    for (int i = 0; i < 2000; ++i) {
+      if (i == 1000) before = server.gate().state().totals.num_draft_steps;
+      server.step();
+      if (i % 20 == 0)
+        server.gate().note_step({.num_answers = 4,
+                                 .num_tokens = 4,
+                                 .total_keys = 2048,
+                                 .us = 1e6,
+                                 .follows = true,
+                                 .making_us = prompts_us});
+    }
+    return server.gate().state().totals.num_draft_steps - before;
+  };
+  EXPECT_GT(draft_steps(0), 900U);
+  EXPECT_LT(draft_steps(1e6), 100U);
+}
+
 // Drafts are made for the step after the one that is offered, all of the set number.
 TEST(Gate, SaysAheadWhatToMake) {
   SpeculationGate gate(
