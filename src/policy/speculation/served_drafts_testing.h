@@ -1,6 +1,7 @@
 // A made-up server with drafts, in virtual time: steps touch experts, drafts hold by chance.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -56,6 +57,7 @@ class ChanceDrafter final : public Drafter {
   bool made(int seat, std::span<const TokenId> drafts) const {
     return drafts.data() == drafts_[static_cast<size_t>(seat)].data();
   }
+  void set_chance(double chance) { std::ranges::fill(chances_, chance); }
   double chance(int seat) const { return chances_[static_cast<size_t>(seat)]; }
   bool is_free() const override { return making_ == Making::free; }
   bool is_ahead() const override { return making_ == Making::ahead; }
@@ -166,6 +168,11 @@ class DraftServer {
     gate_->note_step(step);
     return taken;
   }
+  // From now on the drafts of all answers hold by this chance.
+  void set_chance(double chance) {
+    std::ranges::fill(run_.chances, chance);
+    drafter_->set_chance(chance);
+  }
   // Returns the tokens a microsecond of `num` steps.
   double rate_of(int num) {
     Taken sum;
@@ -210,7 +217,7 @@ class DraftServer {
     return layer_us * std::max(1, depth) + 0.5 * layer_us * depth;
   }
 
-  const DraftRun run_;
+  DraftRun run_;
   std::vector<TokenId> tokens_;
   std::vector<size_t> lengths_;  // by answer
   std::vector<GateAnswer> answers_;

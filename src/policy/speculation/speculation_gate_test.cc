@@ -178,6 +178,21 @@ TEST(Gate, AdaptsWhenDraftsBeginToHold) {
   EXPECT_GT(lively.gate().state().totals.num_draft_steps, 200U);
 }
 
+// The gate has used up the trials that need not be rare while drafts seldom held. A drafter that
+// makes them ahead rests then, and is tried again much later.
+TEST(Gate, FindsALargeGainWithin200StepsOfAChange) {
+  for (const int num_answers : {1, 4, 16, 64})
+    for (const Making making : {Making::asked, Making::free}) {
+      SCOPED_TRACE(::testing::Message() << num_answers << " answers, " << static_cast<int>(making));
+      DraftServer server(
+          {.machine = {.fixed_us = 5000}, .chances = equal(num_answers, 0.3), .making = making});
+      server.rate_of(1000);
+      server.set_chance(0.9);
+      server.rate_of(200);
+      EXPECT_GE(server.rate_of(300) / server.best_fixed_rate(), 0.8);
+    }
+}
+
 TEST(Gate, AFixedNumberIsKeptAsFarAsThereIsRoom) {
   SpeculationGate gate(
       {.drafter = std::make_unique<testing::ChanceDrafter>(equal(3, 1), Making::free, 1),
