@@ -212,11 +212,12 @@ Result<int> speculation(const Arguments& arguments) {
                 {"Bench",
                  {{"shape", &shape, "small, mid, hybrid, hybrid-small, gptoss: random weights", ""},
                   {"acceptances", &acceptances, "percent of drafts that hold: 30,60,80,90", ""},
-                  {"answers", &answers, "at a time: 1,4,16", ""},
+                  {"answers", &answers, "at a time: 1,4,16,64", ""},
                   {"contexts", &contexts, "tokens of a prompt: 512", ""},
                   {"drafts", &drafts, "fixed numbers beside the gate's: 1,2,4,8", ""},
                   {"output-len", &o.output_len, "tokens of an answer", ""},
                   {"rounds", &o.rounds, "counted rounds", ""},
+                  {"seconds", &o.seconds, "of steps timed together, at least", ""},
                   {"json", &o.json, "one object a line", ""}}});
   HOCKET_TRY(const bool go,
              parse_flags({.command = "bench speculation",
@@ -229,9 +230,8 @@ Result<int> speculation(const Arguments& arguments) {
   HOCKET_TRY_VOID(replace_list(contexts, "contexts", o.contexts));
   HOCKET_TRY_VOID(replace_list(drafts, "drafts", o.drafts));
   std::optional<DummyShape> dummy;
-  if (shape.empty()) {
-    HOCKET_TRY_VOID(choose_model(o.settings));
-  } else {
+  if (shape.empty()) HOCKET_TRY_VOID(choose_model(o.settings));
+  if (!shape.empty()) {
     HOCKET_TRY(dummy, DummyShape::create(shape));
     o.settings.model.model_path = dummy->folder().string();
     o.settings.model.load_format = "dummy";

@@ -99,6 +99,9 @@ void print_memory(const CapacityPlan& plan) {
                           memory.num_spare_pages));
   print_row("work buffers", gb(memory.work_bytes),
             fmt::format("{} rows a step", memory.work.max_rows));
+  if (memory.draft_bytes > 0)
+    print_row("  for drafts", gb(memory.draft_bytes),
+              "of these at most: grammars that follow drafts");
   const int64_t tokens =
       f.fits() ? int64_t{memory.num_pages} * page_tokens : int64_t{memory.context_length};
   print_row("KV cache", gb(memory.kv_bytes),
@@ -220,6 +223,7 @@ void print_json(const CapacityPlan& plan) {
               {"num_states", memory.num_states},
               {"state_bytes", memory.state_bytes},
               {"work_bytes", memory.work_bytes},
+              {"draft_bytes", memory.draft_bytes},
               {"total_bytes", f.total_bytes()},
               {"budget_bytes", memory.budget_bytes},
               {"memory_bytes", plan.question.total_bytes},

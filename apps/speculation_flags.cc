@@ -7,8 +7,9 @@ FlagGroup speculation_flags(ServerSettings& s) {
       "Speculation",
       {{"speculative-algorithm", &s.speculation.algorithm,
         "guesses of the next tokens, checked with the next one: NGRAM (from the request's own "
-        "text), NEXTN (by the model's own module for multi-token prediction), auto (NEXTN if the "
-        "model has a module, else NGRAM), or none; answers stay the same",
+        "text), NEXTN (by the model's own module for multi-token prediction), auto (both, for each "
+        "answer the better one, if the model has a module; else NGRAM), or none; answers stay the "
+        "same",
         ""},
        {"speculative-num-steps", &s.speculation.num_steps,
         "guesses of each answer in a step, 8 at most; 0: as many as pay, by measured times", ""},

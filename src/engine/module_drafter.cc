@@ -29,12 +29,13 @@ void ModuleDrafter::begin(int seat, int /*most_len*/) {
   followed_[static_cast<size_t>(seat)] = {};
 }
 
-void ModuleDrafter::draft(std::span<DraftAsk> asks) {
-  for (DraftAsk& ask : asks) {
-    const Followed& followed = followed_[static_cast<size_t>(ask.seat)];
-    const bool fits = followed.num_tokens == ask.tokens.size();
-    const int num = fits ? std::min(ask.most, followed.num_drafts) : 0;
-    ask.drafts = std::span(followed.drafts).first(static_cast<size_t>(num));
+void ModuleDrafter::draft(std::span<DraftTask> tasks) {
+  for (DraftTask& task : tasks) {
+    const Followed& followed = followed_[static_cast<size_t>(task.seat)];
+    const bool fits = followed.num_tokens == task.tokens.size();
+    const int num = fits ? std::min(task.most, followed.num_drafts) : 0;
+    task.drafts = std::span(followed.drafts).first(static_cast<size_t>(num));
+    task.kind = kModuleDrafts;
   }
 }
 

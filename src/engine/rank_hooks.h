@@ -28,7 +28,7 @@ class RankHooks final : public SchedulerHooks {
     return has_grammar && *has_grammar ? has_pages : has_grammar;
   }
   bool may_begin() override { return others_ == nullptr || others_->may_begin(); }
-  void offer_drafts(std::span<DraftOffer> answers, int most_rows) override {
+  void offer_drafts(std::span<AnswerDrafts> answers, int most_rows) override {
     if (speculation_ != nullptr) speculation_->offer(answers, most_rows);
   }
   void shared(const Request& request) override {

@@ -351,7 +351,7 @@ void Runner::describe(const ServerSettings& settings) {
           : settings.model.served_model_name;
   info_.num_workers = workers_->size();
   info_.speculation = {choose_speculation(settings, choice_.model)->algorithm,  // planned before
-                       plan_.most_drafts};
+                       plan_.most_drafts, plan_.draft_bytes};
   info_.context_length = plan_.context_length;
   info_.max_running_requests = plan_.max_running_requests;
   info_.chunk_tokens = plan_.chunk_tokens;

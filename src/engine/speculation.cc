@@ -10,12 +10,13 @@ namespace hocket {
 Speculation::Speculation(Options options)
     : grammars_(options.grammars),
       gate_({.drafter = std::move(options.drafter),
+             .free = std::move(options.free),
              .num_seats = options.num_seats,
              .most_drafts = options.most_drafts,
              .fixed = options.fixed}),
       is_fixed_(options.fixed.has_value()) {
   for (int seat = options.num_seats; seat-- > 0;) free_seats_.push_back(seat);
-  asks_.reserve(free_seats_.size());
+  gate_answers_.reserve(free_seats_.size());
   seated_.resize(free_seats_.size());
 }
 
@@ -50,23 +51,23 @@ bool Speculation::wants_tokens() {
   return true;
 }
 
-void Speculation::offer(std::span<DraftOffer> answers, int most_rows) {
+void Speculation::offer(std::span<AnswerDrafts> answers, int most_rows) {
   const MutexLock lock(mutex_);
-  asks_.clear();
-  int64_t keys = 0;
-  for (const DraftOffer& answer : answers) {
+  gate_answers_.clear();
+  int64_t total_keys = 0;
+  for (const AnswerDrafts& answer : answers) {
     const Request& request = *answer.request;
-    keys += request.len();
+    total_keys += request.len();
     const int seat = seat_of(request.id);
     if (seat >= 0) seated_[static_cast<size_t>(seat)] = &request;
-    asks_.push_back({.seat = seat, .tokens = request.tokens, .most = answer.most});
+    gate_answers_.push_back({.seat = seat, .tokens = request.tokens, .most = answer.most});
   }
   if (grammars_ != nullptr) grammars_->begin_checks();
-  gate_.offer(keys, asks_, most_rows);
+  gate_.offer(total_keys, gate_answers_, most_rows);
   size_t num_drafts = 0;
   // A draft that its grammar forbids fails for sure. Only those to be verified are worth the check.
   for (size_t i = 0; i < answers.size(); ++i) {
-    std::span<const TokenId> drafts = asks_[i].drafts;
+    std::span<const TokenId> drafts = gate_answers_[i].drafts;
     if (grammars_ != nullptr)
       drafts = drafts.first(grammars_->num_allowed(*answers[i].request, drafts));
     answers[i].drafts = drafts;
@@ -75,11 +76,12 @@ void Speculation::offer(std::span<DraftOffer> answers, int most_rows) {
   num_dry_ = num_drafts > 0 ? 0 : std::min(num_dry_ + 1, kDryOffers);
 }
 
-void Speculation::note(const Batch& batch, TimePoint now, FollowedRows before) {
+void Speculation::note(const Batch& batch, TimePoint now, FollowedRows before, Duration making) {
   const MutexLock lock(mutex_);
   SpeculationGate::Step step{.num_answers = batch.num_answers(),
                              .num_drafts = batch.num_drafts,
-                             .follows = before != FollowedRows::none};
+                             .follows = before != FollowedRows::none,
+                             .making_us = to_us(making)};
   const size_t num_prompts = batch.slices.size() - static_cast<size_t>(step.num_answers);
   for (size_t i = 0; i < batch.slices.size(); ++i) {
     const Slice& slice = batch.slices[i];
@@ -90,7 +92,7 @@ void Speculation::note(const Batch& batch, TimePoint now, FollowedRows before) {
       continue;
     }
     step.num_tokens += slice.num_taken + slice.num_forced;
-    step.keys += slice.begin + slice.len - slice.num_drafts;
+    step.total_keys += slice.begin + slice.len - slice.num_drafts;
     if (slice.num_drafts > 0 && goes_on)
       gate_.note_answer(seat_of(request.id), slice.num_drafts, slice.num_held());
   }
@@ -98,7 +100,7 @@ void Speculation::note(const Batch& batch, TimePoint now, FollowedRows before) {
                  batch.num_rows == step.num_answers + step.num_drafts;
   step.us = last_end_ ? to_us(now - *last_end_) : 0;
   last_end_ = now;
-  if (step.num_answers > 0) gate_.note_step(step);
+  if (step.num_answers > 0 || before == FollowedRows::prompts) gate_.note_step(step);
 }
 
 SpeculationGate::Ahead Speculation::ahead() const {

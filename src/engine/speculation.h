@@ -53,8 +53,8 @@ class Speculation {
     int num_seats = 0;         // requests that may run
     int most_drafts = 0;       // an answer in a step
     std::optional<int> fixed;  // every answer gets so many if it has room; else they are chosen
-    std::unique_ptr<Drafter> drafter;
-    RankGrammars* grammars = nullptr;  // outlives it; null: no answer has a grammar
+    std::unique_ptr<Drafter> drafter, free;  // as SpeculationGate::Options
+    RankGrammars* grammars = nullptr;        // outlives it; null: no answer has a grammar
   };
   explicit Speculation(Options options);
 
@@ -63,10 +63,11 @@ class Speculation {
   // they would. Asked once for each step with answers.
   bool wants_tokens();
   // Answers SchedulerHooks::offer_drafts().
-  void offer(std::span<DraftOffer> answers, int most_rows);
+  void offer(std::span<AnswerDrafts> answers, int most_rows);
   // Learns from a step that was committed at `now`; its requests are still there. `before`: the
-  // rows that the drafter computed in this time.
-  void note(const Batch& batch, TimePoint now, FollowedRows before = FollowedRows::none);
+  // rows that the drafter computed in this time, which took `making`.
+  void note(const Batch& batch, TimePoint now, FollowedRows before = FollowedRows::none,
+            Duration making = {});
   // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
   SpeculationGate::Ahead ahead() const;
   // There is nothing to run: the next step does not begin where the last one ended.
@@ -90,7 +91,7 @@ class Speculation {
   std::unordered_map<RequestId, int> seats_;
   std::vector<int> free_seats_;
   // Those in the step that is made; their requests, by seat.
-  std::vector<GateAsk> asks_;
+  std::vector<GateAnswer> gate_answers_;
   std::vector<const Request*> seated_;
   std::optional<TimePoint> last_end_;
   const bool is_fixed_;

@@ -121,8 +121,8 @@ void RankStep::commit(Flight& flight) {
   if (tier_ != nullptr && batch.num_answers() < std::ssize(batch.slices))
     tier_->note_prompts(batch.num_rows, flight.took());
   if (speculation_)
-    speculation_->note(
-        batch, now, module_drafter_ != nullptr ? module_drafter_->computed() : FollowedRows::none);
+    speculation_->note(batch, now, module_drafter_ ? module_drafter_->computed() : FollowedRows{},
+                       flight.drafting);
   if (module_drafter_ != nullptr) module_drafter_->settle(flight, *speculation_);
   if (experts_ != nullptr) experts_->note(flight.experts);
   std::optional<StepTransfers> transfers;

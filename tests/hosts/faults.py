@@ -78,7 +78,7 @@ FAULTS = (
     Fault("kill -9", kill(1), start(1), links=False, quick=True),
     Fault("kill -9 and a start at once", restart, lasts_s=0, links=False, quick=True),
     Fault("kill -9 amid drafts", kill(1), start(1), links=False, drafts=True, quick=True),
-    Fault("stopped 1 s amid drafts", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, drafts=True, pause_s=0.9),
+    Fault("stopped 1 s amid drafts", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, drafts=True, pause_s=0.9, quick=True),
     Fault("kill -9 amid overlapped steps", kill(1), start(1), links=False, overlapped=True, quick=True),
     Fault("kill -9 of rank 0 amid overlapped steps", kill(0), start(0), lost=0, links=False, overlapped=True),
     Fault("stopped 1 s amid overlapped steps", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, overlapped=True, pause_s=0.9, quick=True),

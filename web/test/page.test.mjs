@@ -301,7 +301,7 @@ test("setup tells of drafts where there are some", { timeout }, async () => {
     await onePage(drafting, { path: "/#/setup" }, async (page) => {
       const card = page.locator("section[aria-label=Speculation]");
       await card.waitFor();
-      assert.match(await card.innerText(), /Drafts from\s+NGRAM/);
+      assert.match(await card.innerText(), /Drafts from\s+text that repeats \(NGRAM\)/);
       assert.match(await card.innerText(), /Accepted\s+\d+ of \d+ drafts/);
     });
   } finally {

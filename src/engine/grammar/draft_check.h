@@ -15,12 +15,12 @@
 
 namespace hocket {
 
-// Limits of the bytes that one such matcher, and those of all answers of a rank, may hold. Beyond
-// either, drafts are not checked, and sampling alone refuses them. The same goes for an answer once
-// a check took more of the processor's time, as the engine's thread has others to serve, and for
-// the rest of a step once its checks took kDraftChecksTime together.
+// Limit of the bytes that one such matcher may hold; kDraftChecksBytes (memory_plan.h) is that of
+// all answers of a rank. Beyond either, drafts are not checked, and sampling alone refuses them.
+// The same goes for an answer once a check took more of the processor's time, as the engine's
+// thread has others to serve, and for the rest of a step once its checks took kDraftChecksTime
+// together.
 inline constexpr size_t kDraftCheckBytes = 8 << 20;
-inline constexpr size_t kDraftChecksBytes = 128 << 20;
 inline constexpr Duration kDraftCheckTime = std::chrono::milliseconds(5);
 inline constexpr Duration kDraftChecksTime = std::chrono::milliseconds(20);
 

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "core/client_name.h"
+#include "engine/plan/memory_plan.h"
 
 namespace hocket {
 
@@ -67,7 +68,7 @@ DraftCheck* RankGrammars::check_for(Following& mine) {
   if (mine.check != nullptr) return mine.check.get();
   const auto compiled = mine.grammar->compiled();
   if (compiled == nullptr || compiled->num_bytes() > kDraftCheckBytes ||
-      check_bytes_ + compiled->num_bytes() > kDraftChecksBytes)
+      check_bytes_ + compiled->num_bytes() > static_cast<size_t>(kDraftChecksBytes))
     return nullptr;
   mine.check = std::make_unique<DraftCheck>(compiled->begin());
   return mine.check.get();
@@ -75,7 +76,8 @@ DraftCheck* RankGrammars::check_for(Following& mine) {
 
 void RankGrammars::count_check(Following& mine) {
   const size_t others = check_bytes_ - mine.check_bytes;
-  if (others + mine.check->num_bytes() > kDraftChecksBytes) mine.check->give_up();
+  if (others + mine.check->num_bytes() > static_cast<size_t>(kDraftChecksBytes))
+    mine.check->give_up();
   mine.check_bytes = mine.check->num_bytes();
   check_bytes_ = others + mine.check_bytes;
 }

@@ -29,7 +29,8 @@ enum class OverlapSchedule : uint8_t { off, on, measured };
 // Drafts as they count: none if most_drafts is 0, whatever the algorithm was.
 struct SpeculationInfo {
   std::string algorithm = "none";
-  int most_drafts = 0;  // an answer in a step
+  int most_drafts = 0;      // an answer in a step
+  int64_t draft_bytes = 0;  // the part of work_bytes for grammars that follow drafts
 };
 
 // The sizes add up all ranks, except context_length.

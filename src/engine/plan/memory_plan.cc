@@ -238,6 +238,9 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
     plan.work.exchange = ExpertParallelDispatcher::exchange_limits(
         *q.placement, std::min(plan.max_answer_rows, plan.work.max_rows));
   plan.work_bytes = WorkBuffers::bytes_for(q.model, q.dtype, plan.work) + exchange_bytes(q, plan);
+  if (plan.most_drafts > 0 && s.model.grammar_backend != "none")
+    plan.draft_bytes = kDraftChecksBytes;
+  plan.work_bytes += plan.draft_bytes;
   if (q.num_workers > 0) {
     ScratchNeed scratch = q.scratch;
     scratch.max_rows = most_rows(plan.work);

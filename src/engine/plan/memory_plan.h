@@ -41,7 +41,8 @@ struct MemoryPlan {
   int num_states = 0, num_blocks = 0;
   WorkLimits work;
   int64_t window_bytes = 0;  // the part of kv_bytes that window layers take
-  // work_bytes: buffers of passes, and scratch of the workers.
+  int64_t draft_bytes = 0;   // the part of work_bytes for grammars that follow drafts
+  // work_bytes: buffers of passes, scratch of the workers, and draft_bytes.
   int64_t weight_bytes = 0, work_bytes = 0, kv_bytes = 0, state_bytes = 0, budget_bytes = 0;
   std::vector<SettingChange> changes;
 };
@@ -79,6 +80,8 @@ inline constexpr int kStatesOfARequest = 2;
 // --swa-full-tokens-ratio is not given.
 inline constexpr int kTokensOfAWindow = 2048;
 inline constexpr int kDefaultRunningRequests = 128;
+// Most bytes of the matchers that find drafts which grammars forbid, of all answers of a rank.
+inline constexpr int64_t kDraftChecksBytes = 128 << 20;
 inline constexpr int kLogitsRows = 128;  // rows of logits computed at a time
 
 // Returns the most rows that the experts of a rank may get in a step: those of all ranks.

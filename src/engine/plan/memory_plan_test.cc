@@ -117,6 +117,20 @@ TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
   }
 }
 
+// Grammars that follow drafts have their memory before pages do.
+TEST(MemoryPlan, DraftsNeedMemoryForGrammars) {
+  PlanCase c;
+  const auto without = c.plan();
+  EXPECT_EQ(without->draft_bytes, 0);
+  c.settings.speculation.algorithm = "NGRAM";
+  const auto with = c.plan();
+  EXPECT_EQ(with->draft_bytes, kDraftChecksBytes);
+  EXPECT_GE(with->work_bytes, without->work_bytes + kDraftChecksBytes);
+  EXPECT_LT(with->fitting_pages, without->fitting_pages);
+  c.settings.model.grammar_backend = "none";
+  EXPECT_EQ(c.plan()->draft_bytes, 0);
+}
+
 // One answer finds the rows of all its drafts, however few requests may run.
 TEST(MemoryPlan, DraftsNeedRows) {
   PlanCase c;

@@ -140,12 +140,16 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
     return SpeculationChoice{.why_off =
                                  "with --overlap-schedule on the next step is made before the "
                                  "model's own module could guess"};
+  const bool by_text = s.algorithm != "NEXTN";
   // A module that joins rows of the model only has none of its own to go on from.
-  const int most = by_module && model.local_mtp ? 1 : kMostDrafts;
+  const int most = by_module && !by_text && model.local_mtp ? 1 : kMostDrafts;
   return SpeculationChoice{.most_drafts = asked > 0 ? std::min(asked, most) : most,
                            .fixed = asked > 0 ? std::optional(std::min(asked, most)) : std::nullopt,
                            .by_module = by_module,
-                           .algorithm = by_module ? "NEXTN" : "NGRAM"};
+                           .by_text = by_text,
+                           .algorithm = !by_text     ? "NEXTN"
+                                        : !by_module ? "NGRAM"
+                                                     : "auto"};
 }
 
 // Returns how many tokens of a long prompt stand between two kept states: so many that all states

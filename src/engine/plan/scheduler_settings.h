@@ -33,12 +33,13 @@ struct SpeculationChoice {
   int most_drafts = 0;             // an answer in a step; 0: no speculation
   std::optional<int> fixed = {};   // every answer gets so many; else they are chosen
   bool by_module = false;          // the model's own module for multi-token prediction guesses
-  std::string algorithm = "none";  // NEXTN, NGRAM or none; `auto` is decided
+  bool by_text = false;            // the request's own text guesses
+  std::string algorithm = "none";  // NEXTN, NGRAM, none; auto: both guess
   std::string why_off = {};        // not empty: speculation was asked for, but is off
 };
 // Chooses by --speculative-algorithm, --speculative-num-steps, --speculative-num-draft-tokens and
-// whether steps overlap: then the model's own module has no place between them. `auto` is the
-// module if the files have one and steps do not overlap, else NGRAM. Errors: bad_value.
+// whether steps overlap: then the model's own module has no place between them. `auto` is both
+// drafters if the files have a module and steps do not overlap, else NGRAM. Errors: bad_value.
 Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                                              const ModelConfig& model);
 

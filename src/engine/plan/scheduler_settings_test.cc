@@ -119,7 +119,11 @@ TEST(ChooseSpeculation, AutomaticallyByTheModuleIfTheFilesHaveOne) {
   EXPECT_EQ(choose_speculation(settings, without)->algorithm, "NGRAM");
   ModelConfig with = without;
   with.num_mtp_layers = 1;
-  EXPECT_EQ(choose_speculation(settings, with)->algorithm, "NEXTN");
+  const auto both = choose_speculation(settings, with);
+  EXPECT_EQ(both->algorithm, "auto");
+  EXPECT_TRUE(both->by_module && both->by_text);
+  with.local_mtp = true;  // text gives more drafts than such a module
+  EXPECT_EQ(choose_speculation(settings, with)->most_drafts, kMostDrafts);
   ServerSettings overlapped = settings;
   overlapped.scheduler.overlap_schedule = "on";
   EXPECT_EQ(choose_speculation(overlapped, with)->algorithm, "NGRAM");

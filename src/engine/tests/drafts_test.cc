@@ -206,6 +206,59 @@ TEST(Drafts, ThatHoldSaveSteps) {
   log::set_level(log::Level::info);
 }
 
+// Plays long answers, and urgent requests that take their places while drafts are verified.
+std::vector<Answer> play_preempted(Engine& engine, std::vector<RequestInput> inputs) {
+  Outbox outbox(65536);
+  std::map<RequestId, Answer> answers;
+  std::vector<RequestId> ids;
+  for (int step = 0; step < 20'000; ++step) {
+    const bool comes = step % 6 == 0 && ids.size() < inputs.size();
+    for (int i = 0; i < 2 && comes; ++i) {  // the first of two waits for the second
+      RequestInput& input = inputs[ids.size()];
+      input.priority = static_cast<int>(10 * ids.size());
+      input.id = Engine::next_request_id();
+      ids.push_back(input.id);
+      EXPECT_TRUE(engine.submit(std::move(input)).has_value());
+    }
+    const bool worked = engine.step(outbox);
+    collect(outbox, answers);
+    if (!worked && ids.size() == inputs.size()) break;
+  }
+  std::vector<Answer> result;
+  for (const RequestId id : ids) result.push_back(std::move(answers[id]));
+  return result;
+}
+
+TEST(Drafts, ChangeNoBitOfPreemptedAnswers) {
+  log::set_level(log::Level::error);
+  for (const Form& form : {kMoe, kDelta, kMimoInt8Kv})
+    for (const char* overlaps : {"off", "on"}) {
+      SCOPED_TRACE(fmt::format("{}, overlapped: {}", form.name, overlaps));
+      ServerSettings settings = base_settings(form);
+      std::vector<RequestInput> inputs;
+      for (int i = 0; i < 10; ++i) {
+        RequestInput input = greedy_input(random_tokens(940 + i, 6 + 3 * i), 60);
+        if (i % 2 == 1) input.sampling.temperature = 0.9, input.sampling.seed = 4;
+        input.sampling.ignore_eos = true;
+        inputs.push_back(std::move(input));
+      }
+      const std::vector<Answer> want = alone(settings, inputs);
+      const auto texts = texts_of(inputs, want);
+      settings.memory.max_running_requests = 2;
+      settings.scheduler.enable_priority_scheduling = true;
+      settings.scheduler.overlap_schedule = overlaps;
+      settings.speculation = {.algorithm = "NGRAM", .num_steps = 3};
+      auto engine = Engine::create(with_oracle(settings, texts, {.right_of_ten = 7}));
+      ASSERT_TRUE(engine.has_value()) << describe(engine.error());
+      expect_equal_answers(play_preempted(**engine, inputs), want);
+      const SchedulerStats stats = (*engine)->stats().scheduler;
+      EXPECT_GT(stats.num_preempted_total, 0u);
+      EXPECT_GT(num_held_of(stats), 20u);
+      EXPECT_EQ(stats.num_private_pages, 0);
+    }
+  log::set_level(log::Level::info);
+}
+
 // An answer that was given before is drafted from the tree of prefixes, but not for a client with a
 // namespace of its own.
 TEST(Drafts, OfEarlierAnswersSaveSteps) {

@@ -128,6 +128,8 @@ TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
        "running 32", "running 8", "--max-running-requests"},
       {[](ServerSettings& s, const ModelCopy&) { s.parallel.enable_prefill_delayer = true; },
        "plan set", "delayer 0", "delayer 30", "--enable-prefill-delayer"},
+      {[](ServerSettings& s, const ModelCopy&) { s.speculation.algorithm = "NEXTN"; }, "plan set",
+       "0 modules that guess", "1 modules that guess", "--speculative-algorithm"},
       {[](ServerSettings& s, const ModelCopy& folder) {
          s.parallel.init_expert_location = folder / "vocab.json";
        },

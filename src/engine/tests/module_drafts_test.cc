@@ -194,6 +194,84 @@ TEST(ModuleDraftsOfTheBundledModel, HoldInRealAnswers) {
   log::set_level(log::Level::info);
 }
 
+// A request of one token has no seat, so the module does not follow its prompt, which the prefix
+// cache keeps. A request that begins with it gets no drafts, any other does, and no bit changes.
+TEST(ModuleDraftsOfTraffic, ChangeNoBitBehindAPrefixThatWasNotFollowed) {
+  log::set_level(log::Level::error);
+  for (const std::filesystem::path& model : {kGolden / "deepseek_v3_mtp", kBundledFolder}) {
+    SCOPED_TRACE(model.string());
+    const std::vector<int> prefix = random_tokens(77, 96);
+    const auto input_of = [&](bool begins_with_it, int num_own, int max_new) {
+      std::vector<int> prompt = begins_with_it ? prefix : random_tokens(78, 96);
+      for (const int token : random_tokens(80 + num_own, num_own)) prompt.push_back(token);
+      RequestInput input = greedy_input(prompt, max_new);
+      input.sampling.ignore_eos = true;
+      return input;
+    };
+    const std::vector<RequestInput> inputs = {input_of(true, 4, 1), input_of(true, 9, 24),
+                                              input_of(false, 9, 24), input_of(false, 20, 24)};
+    std::array<std::vector<Answer>, 2> answers;
+    std::vector<uint64_t> verified;
+    for (const int num_drafts : {0, 2}) {
+      ServerSettings settings = nextn_settings(model, num_drafts);
+      settings.memory.page_size = 16;
+      const auto engine = make_engine(settings);
+      ASSERT_NE(engine, nullptr);
+      for (const RequestInput& input : inputs) {
+        answers.at(num_drafts > 0 ? 1 : 0).push_back(run_all(*engine, {input})[0]);
+        const SchedulerStats stats = engine->stats().scheduler;
+        if (num_drafts > 0) verified.push_back(stats.num_verified_total);
+        EXPECT_EQ(stats.num_private_pages, 0);
+      }
+      EXPECT_GE(engine->stats().scheduler.cached_tokens_total, 2u * 80);
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      SCOPED_TRACE(i);
+      ASSERT_NO_FATAL_FAILURE(expect_same(answers[1][i], answers[0][i]));
+    }
+    EXPECT_EQ(verified[1], 0u);
+    EXPECT_GT(verified[2], 5u);
+    EXPECT_GT(verified[3], verified[2] + 5);
+  }
+  log::set_level(log::Level::info);
+}
+
+// Both drafters at once: each answer has drafts of the one that was right more often.
+TEST(ModuleDraftsOfTraffic, BesideDraftsOfTheTextChangeNoBit) {
+  log::set_level(log::Level::error);
+  const std::vector<RequestInput> inputs = traffic(14);
+  for (const std::filesystem::path& model :
+       {kGolden / "qwen3_next_mtp", kGolden / "mimo_v2_flash_mtp", kBundledFolder})
+    for (const int num_drafts : {3, 0}) {  // 0: the gate chooses
+      SCOPED_TRACE(fmt::format("{}, {} drafts", model.string(), num_drafts));
+      std::array<std::vector<Answer>, 2> answers;
+      for (const bool drafts : {false, true}) {
+        ServerSettings settings = nextn_settings(model, 0);
+        if (drafts) settings.speculation = {.algorithm = "auto", .num_steps = num_drafts};
+        settings.model.context_length = 192;
+        settings.memory.max_total_tokens = 512;
+        settings.memory.page_size = 16;
+        settings.memory.swa_full_tokens_ratio = 1;
+        settings.scheduler.schedule_conservativeness = 0.01;
+        settings.scheduler.chunked_prefill_size = 48;
+        const auto engine = make_engine(settings);
+        ASSERT_NE(engine, nullptr);
+        EXPECT_EQ(engine->info().speculation.algorithm, drafts ? "auto" : "none");
+        answers.at(drafts ? 1 : 0) = run_all(*engine, inputs);
+        const SchedulerStats stats = engine->stats().scheduler;
+        if (num_drafts > 0) {
+          EXPECT_EQ(stats.num_verified_total > 20, drafts);
+        }
+        EXPECT_EQ(stats.num_private_pages, 0);
+      }
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        SCOPED_TRACE(i);
+        ASSERT_NO_FATAL_FAILURE(expect_same(answers[1][i], answers[0][i]));
+      }
+    }
+  log::set_level(log::Level::info);
+}
+
 // One rank has most requests, so others take part in passes of the module without rows.
 TEST(ModuleDraftsOfRanks, ChangeNoBit) {
   log::set_level(log::Level::error);

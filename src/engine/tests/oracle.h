@@ -28,22 +28,22 @@ class Oracle final : public Drafter {
   void begin(int, int) override {}
   void end(int) override {}
   bool is_free() const override { return true; }
-  void draft(std::span<DraftAsk> asks) override {
-    for (DraftAsk& ask : asks) ask.drafts = guess(ask);
+  void draft(std::span<DraftTask> tasks) override {
+    for (DraftTask& task : tasks) task.drafts = guess(task);
   }
 
  private:
-  std::span<const TokenId> guess(const DraftAsk& ask) {
-    auto& drafts = drafts_.at(static_cast<size_t>(ask.seat));
+  std::span<const TokenId> guess(const DraftTask& task) {
+    auto& drafts = drafts_.at(static_cast<size_t>(task.seat));
     for (const std::vector<TokenId>& text : texts_) {
-      if (text.size() <= ask.tokens.size() ||
-          !std::ranges::equal(std::span(text).first(ask.tokens.size()), ask.tokens))
+      if (text.size() <= task.tokens.size() ||
+          !std::ranges::equal(std::span(text).first(task.tokens.size()), task.tokens))
         continue;
-      for (size_t i = 0; std::cmp_less(i, ask.most); ++i) {
-        const size_t at = std::min(ask.tokens.size() + i, text.size() - 1);
+      for (size_t i = 0; std::cmp_less(i, task.most); ++i) {
+        const size_t at = std::min(task.tokens.size() + i, text.size() - 1);
         drafts[i] = is_right(static_cast<int>(i)) ? text[at] : wrong();
       }
-      return std::span(drafts).first(static_cast<size_t>(ask.most));
+      return std::span(drafts).first(static_cast<size_t>(task.most));
     }
     return {};
   }

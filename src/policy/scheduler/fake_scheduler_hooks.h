@@ -26,10 +26,10 @@ struct FakeSchedulerHooks final : SchedulerHooks {
   }
   bool may_begin() override { return !nobody_begins; }
   bool may_join(const Request& head) override { return !not_now.contains(head.id); }
-  void offer_drafts(std::span<DraftOffer> answers, int most_rows) override {
+  void offer_drafts(std::span<AnswerDrafts> answers, int most_rows) override {
     most_rows_for_drafts = most_rows;
     offered_.clear();
-    for (DraftOffer& answer : answers) {
+    for (AnswerDrafts& answer : answers) {
       const auto given = drafts.extract(answer.request->id);
       if (given.empty()) continue;
       const std::vector<TokenId>& mine = offered_.emplace_back(given.mapped());

@@ -119,7 +119,7 @@ void Scheduler::State::list_answers() {
   if (offers.empty()) return;
   const int num_rows = num_answer_rows();
   int spare = num_rows - static_cast<int>(offers.size());
-  for (DraftOffer& offer : offers) {
+  for (AnswerDrafts& offer : offers) {
     const int wanted = offer.request->uncomputed(), more = std::min(spare, wanted - 1);
     offer.rows += more;
     spare -= more;

@@ -17,7 +17,7 @@
 namespace hocket {
 
 // An answer with rows in the step, and drafts for it.
-struct DraftOffer {
+struct AnswerDrafts {
   const Request* request = nullptr;
   int rows = 0;  // without drafts
   int most = 0;  // most drafts that have room; 0 also while another step is in flight
@@ -44,11 +44,11 @@ class SchedulerHooks {
   // pass.
   virtual bool may_join(const Request& /*head*/) { return true; }
 
-  // Called once if answers have rows in the step, with all of them. Sets DraftOffer::drafts, where
-  // it has guesses of the request's next tokens; they are copied after the call. At most
+  // Called once if answers have rows in the step, with all of them. Sets AnswerDrafts::drafts,
+  // where it has guesses of the request's next tokens; they are copied after the call. At most
   // `most_rows` of all drafts are used, the first ones. A step with drafts must be committed before
   // the next schedule().
-  virtual void offer_drafts(std::span<DraftOffer> /*answers*/, int /*most_rows*/) {}
+  virtual void offer_drafts(std::span<AnswerDrafts> /*answers*/, int /*most_rows*/) {}
 
   // Called exactly once in every schedule(), even when this rank has nothing to run. `mine` has all
   // its rows; its mode is idle if there are none. Returns true if any rank computes, as the ranks

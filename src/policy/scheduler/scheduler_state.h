@@ -144,8 +144,8 @@ struct Scheduler::State {
   bool retraction_pending = false;  // true: a request must lose its pages once nothing is in flight
   NewTokenRatio ratio;
   AdmissionPause pause;
-  TimePoint now{};                 // time of the last schedule() or commit()
-  std::vector<DraftOffer> offers;  // answers in the batch of the last schedule()
+  TimePoint now{};                   // time of the last schedule() or commit()
+  std::vector<AnswerDrafts> offers;  // answers in the batch of the last schedule()
   // Length of the front part of `running` whose decoding requests have pages for their next rows.
   int num_decoding = 0;
   WaitingQueue::Progress progress;

@@ -104,9 +104,9 @@ class Simulation final : SchedulerHooks {
     return extends_;
   }
 
-  void offer_drafts(std::span<DraftOffer> answers, int /*most_rows*/) override {
+  void offer_drafts(std::span<AnswerDrafts> answers, int /*most_rows*/) override {
     drafts_.clear();
-    for (DraftOffer& answer : answers) {
+    for (AnswerDrafts& answer : answers) {
       if (pick(0, 3) == 0) continue;
       drafts_.push_back(guess(wanted_.at(answer.request->id), answer.request->tokens.size(),
                               {.count = pick(0, answer.most), .right_of_ten = right_of_ten_},

@@ -14,12 +14,12 @@ void Acceptance::note(int seat, int kind, int num_drafts, int num_held) {
   const auto row = static_cast<size_t>(kind);
   for (size_t i = 0; i < static_cast<size_t>(num_tried); ++i) {
     const float held = static_cast<int>(i) < num_held ? 1.0F : 0.0F;
-    const auto add = [held](Tally& tally, double memory) {
-      tally.tried = static_cast<float>(tally.tried * memory) + 1;
-      tally.held = static_cast<float>(tally.held * memory) + held;
+    const auto add = [held](Tally& tally, double decay) {
+      tally.tried = static_cast<float>(tally.tried * decay) + 1;
+      tally.held = static_cast<float>(tally.held * decay) + held;
     };
-    add(group_[row][i], kGate.group_memory);
-    add(own_[static_cast<size_t>(seat)][row][i], kGate.request_memory);
+    add(group_[row][i], kGate.group_decay);
+    add(own_[static_cast<size_t>(seat)][row][i], kGate.request_decay);
   }
 }
 

@@ -20,7 +20,7 @@ void DraftCosts::begin(int num_answers, double growth) {
 
 size_t DraftCosts::cell_of(int num_drafts) {
   if (num_drafts <= 8) return static_cast<size_t>(std::max(num_drafts, 0));
-  const int most = std::min(num_drafts, kMostDrafts);
+  const int most = std::min(num_drafts, kMostCounted);
   return 8 + static_cast<size_t>(std::ceil(4 * std::log2(most / 8.0)));
 }
 
@@ -50,8 +50,8 @@ double DraftCosts::log_rows(double num_drafts) const {
 
 // More rows never take less time, so less is noise.
 double DraftCosts::growth_of(const Cell& cell) const {
-  const double times = cell.ratio.median() / plain();
-  return times > 1 ? std::log(times) / log_rows(cell.num_drafts) : 0;
+  const double ratio = cell.ratio.median() / plain();
+  return ratio > 1 ? std::log(ratio) / log_rows(cell.num_drafts) : 0;
 }
 
 double DraftCosts::error_of(const Cell& cell) const {
@@ -100,7 +100,7 @@ DraftCosts::Cost DraftCosts::of(int num_drafts) const {
   const double blended = (count * known + kGate.guess * guess) / (count + kGate.guess);
   const bool is_near = count >= kGate.few || nearest < kNearRows;
   const double doubt = is_near ? kGate.doubt_near : kGate.doubt_unmeasured;
-  return {.times = std::exp(at * blended),
+  return {.time_ratio = std::exp(at * blended),
           .error = std::hypot(error_of(cell), error_of(cells_[0])),
           .doubt = doubt * kGate.guess / (count + kGate.guess) + (count > 0 ? error_of(cell) : 0),
           .num_measured = count,

@@ -13,7 +13,8 @@ namespace hocket {
 
 class DraftCosts {
  public:
-  static constexpr int kMostDrafts = 4096;  // drafts of all answers together; more count as so many
+  static constexpr int kMostCounted =
+      4096;  // drafts of all answers together; more count as so many
 
   // Begins anew for steps of this many answers. growth: see GateTuning.
   void begin(int num_answers, double growth);
@@ -28,11 +29,11 @@ class DraftCosts {
   void age();
 
   struct Cost {
-    double times = 1;      // the time as a multiple of the time without drafts
-    double error = 0;      // its relative standard error
-    double doubt = 0;      // how far it may be off, as a share
-    int num_measured = 0;  // steps that count
-    bool is_near = false;  // true if a known cost is near enough to believe this one
+    double time_ratio = 1;  // the time as a multiple of the time without drafts
+    double error = 0;       // its relative standard error
+    double doubt = 0;       // how far it may be off, as a share
+    int num_measured = 0;   // steps that count
+    bool is_near = false;   // true if a known cost is near enough to believe this one
   };
   Cost of(int num_drafts) const;
   // Returns the ratio of steps without drafts; 0: unknown.

@@ -15,8 +15,8 @@ DraftCosts begun(int num_answers) {
 
 TEST(DraftCosts, AreAGuessBeforeAnyStep) {
   const DraftCosts costs = begun(4);
-  EXPECT_DOUBLE_EQ(costs.of(0).times, 1);
-  EXPECT_NEAR(costs.of(4).times, std::pow(2, 0.7), 1e-9);
+  EXPECT_DOUBLE_EQ(costs.of(0).time_ratio, 1);
+  EXPECT_NEAR(costs.of(4).time_ratio, std::pow(2, 0.7), 1e-9);
   EXPECT_FALSE(costs.of(4).is_near);
   EXPECT_GT(costs.of(4).doubt, 0.3);
 }
@@ -24,7 +24,7 @@ TEST(DraftCosts, AreAGuessBeforeAnyStep) {
 TEST(DraftCosts, FollowWhatWasMeasured) {
   DraftCosts costs = begun(1);
   for (int i = 0; i < 15; ++i) costs.note(0, 1), costs.note(1, 1.3);
-  EXPECT_NEAR(costs.of(1).times, 1.3, 0.05);
+  EXPECT_NEAR(costs.of(1).time_ratio, 1.3, 0.05);
   EXPECT_TRUE(costs.of(1).is_near);
   EXPECT_LT(costs.of(1).doubt, 0.02);
 }
@@ -32,35 +32,35 @@ TEST(DraftCosts, FollowWhatWasMeasured) {
 TEST(DraftCosts, AreRelativeToStepsWithoutDrafts) {
   DraftCosts costs = begun(1);
   for (int i = 0; i < 15; ++i) costs.note(0, 2), costs.note(3, 3);
-  EXPECT_NEAR(costs.of(3).times, 1.5, 0.15);
-  EXPECT_DOUBLE_EQ(costs.of(0).times, 1);
+  EXPECT_NEAR(costs.of(3).time_ratio, 1.5, 0.15);
+  EXPECT_DOUBLE_EQ(costs.of(0).time_ratio, 1);
 }
 
 TEST(DraftCosts, BetweenMeasuredNumbersLieBetweenThem) {
   DraftCosts costs = begun(1);
   for (int i = 0; i < 15; ++i) costs.note(0, 1), costs.note(1, 1.4), costs.note(4, 2);
-  double last = costs.of(1).times;
+  double last = costs.of(1).time_ratio;
   for (int i = 2; i <= 4; ++i) {
-    EXPECT_GT(costs.of(i).times, last);
-    last = costs.of(i).times;
+    EXPECT_GT(costs.of(i).time_ratio, last);
+    last = costs.of(i).time_ratio;
   }
   EXPECT_TRUE(costs.of(2).is_near);
   EXPECT_FALSE(costs.of(8).is_near);  // nine rows are far from five
-  EXPECT_GT(costs.of(8).times, costs.of(4).times);
+  EXPECT_GT(costs.of(8).time_ratio, costs.of(4).time_ratio);
 }
 
 TEST(DraftCosts, FasterStepsWithDraftsAreNoise) {
   DraftCosts costs = begun(1);
   for (int i = 0; i < 15; ++i) costs.note(0, 1), costs.note(1, 0.9);
-  EXPECT_GE(costs.of(1).times, 1);
+  EXPECT_GE(costs.of(1).time_ratio, 1);
 }
 
 TEST(DraftCosts, OneStallChangesNothing) {
   DraftCosts costs = begun(1);
   for (int i = 0; i < 9; ++i) costs.note(0, 1), costs.note(1, 1.3);
-  const double before = costs.of(1).times;
+  const double before = costs.of(1).time_ratio;
   costs.note(1, 20);
-  EXPECT_NEAR(costs.of(1).times, before, 0.01);
+  EXPECT_NEAR(costs.of(1).time_ratio, before, 0.01);
 }
 
 TEST(DraftCosts, OldMeasurementsAreDoubted) {
@@ -75,11 +75,11 @@ TEST(DraftCosts, OldMeasurementsAreDoubted) {
 }
 
 TEST(DraftCosts, EveryNumberHasACell) {
-  for (int i = 0; i <= DraftCosts::kMostDrafts; ++i) {
+  for (int i = 0; i <= DraftCosts::kMostCounted; ++i) {
     ASSERT_LT(DraftCosts::cell_of(i), DraftCosts::kNumCells);
     ASSERT_GE(DraftCosts::cell_of(i + 1), DraftCosts::cell_of(i));
   }
-  EXPECT_EQ(DraftCosts::cell_of(1 << 30), DraftCosts::cell_of(DraftCosts::kMostDrafts));
+  EXPECT_EQ(DraftCosts::cell_of(1 << 30), DraftCosts::cell_of(DraftCosts::kMostCounted));
   EXPECT_NE(DraftCosts::cell_of(8), DraftCosts::cell_of(9));
 }
 

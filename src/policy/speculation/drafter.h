@@ -10,16 +10,18 @@
 
 namespace hocket {
 
-inline constexpr int kDraftKinds = 6;
+// The drafters' own classes of trust: six of an NgramDrafter, one of a module.
+inline constexpr int kDraftKinds = 7;
+inline constexpr int kModuleDrafts = 6;
 
 // The caller sets the first three, the drafter the others.
-struct DraftAsk {
+struct DraftTask {
   int seat = 0;
   std::span<const TokenId> tokens;  // the prompt and all generated tokens
   int most = 0;                     // most drafts; 0..kMostDrafts
   // The tokens that may follow; valid until the next draft() or end() of this seat.
   std::span<const TokenId> drafts;
-  int kind = 0;  // the drafter's own classes of trust, 0..kDraftKinds - 1
+  int kind = 0;  // 0..kDraftKinds - 1
 };
 
 class Drafter {
@@ -28,8 +30,8 @@ class Drafter {
   // A request takes the seat; it will have at most `most_len` tokens. May allocate.
   virtual void begin(int seat, int most_len) = 0;
   virtual void end(int seat) = 0;
-  // Drafts for each ask. Between two calls a seat's tokens only grow. Allocates nothing.
-  virtual void draft(std::span<DraftAsk> asks) = 0;
+  // Drafts for each task. Between two calls a seat's tokens only grow. Allocates nothing.
+  virtual void draft(std::span<DraftTask> tasks) = 0;
   // True if drafts cost next to no time: then they are made in every step, whether they are
   // verified or not, and their acceptance is known without a trial.
   virtual bool is_free() const = 0;
@@ -37,6 +39,8 @@ class Drafter {
   // hands them out. Such a drafter follows requests: it computes rows of all their tokens, which
   // cost time in each step, whether drafts are made of them or not.
   virtual bool is_ahead() const { return false; }
+  // Returns how many drafts of an answer it can make for a step.
+  virtual int most_drafts() const { return kMostDrafts; }
   // Returns whether drafts can be made for the seat; false if too many of its rows are missing.
   virtual bool follows(int /*seat*/) const { return true; }
 

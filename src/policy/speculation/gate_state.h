@@ -12,13 +12,13 @@ namespace hocket {
 
 // A number of drafts for a step, and what is expected of it.
 struct GateChoice {
-  int num_drafts = 0;    // sum over all answers
-  double tokens = 1;     // tokens that an answer gets from the step
-  double times = 1;      // the step's time, as a multiple of the time without drafts
-  int num_measured = 0;  // steps with about so many drafts that count
+  int num_drafts = 0;     // sum over all answers
+  double tokens = 1;      // tokens that an answer gets from the step
+  double time_ratio = 1;  // the step's time, as a multiple of the time without drafts
+  int num_measured = 0;   // steps with about so many drafts that count
 };
 
-// Sums since the start. Drafts themselves are counted where they are accepted
+// Sums since the start. Drafts themselves are counted where they hold
 // (policy/scheduler/draft_figures.h).
 struct GateTotals {
   uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0;
@@ -28,17 +28,17 @@ struct GateTotals {
 
 struct GateState {
   // Steps of about one size: at most so many answers with at most so many keys each.
-  struct Size {
+  struct Bucket {
     int num_answers = 0;
-    int64_t keys = 0;
+    int64_t answer_keys = 0;
     uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0;
     GateChoice usual, best;  // the last choice; the best one with drafts
     double plain_us = 0;     // time of its last step, had it had no drafts; 0: unknown
     std::string text;        // the choice and its reason
   };
   GateTotals totals;
-  bool is_fixed = false;    // the number is set, and no gate chooses it
-  std::vector<Size> sizes;  // ascending
+  bool is_fixed = false;        // the number is set, and no gate chooses it
+  std::vector<Bucket> buckets;  // ascending
   // Share of drafts that held among those whose drafts before it held, over the last requests, by
   // kind of draft and position; and how many count.
   std::array<std::array<double, kMostDrafts>, kDraftKinds> acceptance{}, num_seen{};

@@ -12,19 +12,19 @@ std::string plural(int64_t n, std::string_view word) {
 std::string of_choice(const GateChoice& choice) {
   return fmt::format("{} {} {:.2f} tokens an answer in {:.2f} times the time of a step without",
                      plural(choice.num_drafts, "draft"), choice.num_drafts == 1 ? "gives" : "give",
-                     choice.tokens, choice.times);
+                     choice.tokens, choice.time_ratio);
 }
 
 }  // namespace
 
-std::string text_of(const GateState::Size& size, bool is_fixed) {
-  const std::string head =
-      fmt::format("{} of up to {} tokens: ", plural(size.num_answers, "answer"), size.keys);
+std::string text_of(const GateState::Bucket& bucket, bool is_fixed) {
+  const std::string head = fmt::format(
+      "{} of up to {} tokens: ", plural(bucket.num_answers, "answer"), bucket.answer_keys);
   if (is_fixed) return head + "the number of drafts is set by --speculative-num-steps";
-  if (size.usual.num_drafts > 0) return head + of_choice(size.usual);
-  if (size.best.num_drafts == 0) return head + "none, because nothing could be drafted";
-  const std::string_view known = size.best.num_measured > 0 ? "" : ", by a guess";
-  return fmt::format("{}none, because {}{}", head, of_choice(size.best), known);
+  if (bucket.usual.num_drafts > 0) return head + of_choice(bucket.usual);
+  if (bucket.best.num_drafts == 0) return head + "none, because nothing could be drafted";
+  const std::string_view known = bucket.best.num_measured > 0 ? "" : ", by a guess";
+  return fmt::format("{}none, because {}{}", head, of_choice(bucket.best), known);
 }
 
 }  // namespace hocket

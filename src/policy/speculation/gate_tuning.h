@@ -8,7 +8,7 @@ namespace hocket {
 
 struct GateTuning {
   // Memory.
-  int most_records = 64;  // sizes of steps with costs of their own
+  int most_buckets = 64;  // sizes of steps with costs of their own
   int remembered = 15;    // steps in each median of times
   int ageing = 512;       // steps of a size after which half of its measurements is forgotten
   int few_keys = 1024;    // keys an answer; steps with fewer are of one size
@@ -31,14 +31,18 @@ struct GateTuning {
 
   // Trials. Credit is in steps without drafts: what trials may lose.
   int first_trials = 64;  // steps of trials at each size that need not be rare
+  int steps_left = 2;     // steps in which drafts made now or ahead leave a trial to the others
   double first_credit = 5, credit_share = 0.003;
   double least_credit = -1;      // one step that the machine held up must not end all trials
   double credit_in_trial = 0.3;  // share of the credit that one trial is expected to lose, at most
   double credit_in_trial_ahead = 0.1;  // the same if following requests takes credit as well
   double credit_to_follow = 4;         // credit from which a drafter that rested follows again
+  // Following prompts: steps of answers over which its cost is spread at first, and what counts of
+  // older ones, each step.
+  double prompts_steps = 100, prompts_decay = 0.998;
 
   // Acceptance.
-  double request_memory = 0.98, group_memory = 0.996;  // weight of what was known, each time
+  double request_decay = 0.98, group_decay = 0.996;  // weight of what was known, each time
   double group_weight = 20;  // drafts that the group counts as, beside a request's own
   double before_weight = 4;  // drafts that the position before counts as
   double first_weight = 2, first_acceptance = 0.5;  // before any draft was verified

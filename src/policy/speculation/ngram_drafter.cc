@@ -76,40 +76,40 @@ NgramDrafter::Match NgramDrafter::find(const Seat& seat, std::span<const TokenId
   return best;
 }
 
-void NgramDrafter::draft(std::span<DraftAsk> asks) {
-  for (DraftAsk& ask : asks) {
-    ask.drafts = {};
-    Seat& seat = seats_[static_cast<size_t>(ask.seat)];
+void NgramDrafter::draft(std::span<DraftTask> tasks) {
+  for (DraftTask& task : tasks) {
+    task.drafts = {};
+    Seat& seat = seats_[static_cast<size_t>(task.seat)];
     HOCKET_CHECK(!seat.before.empty());
-    index(seat, ask.tokens);
-    ask.most = std::clamp(ask.most, 0, kMostDrafts);
+    index(seat, task.tokens);
+    task.most = std::clamp(task.most, 0, kMostDrafts);
     const auto take_from = [&](const Source& source, int kind) {
-      const auto room = std::span(seat.drafts).first(static_cast<size_t>(ask.most));
-      const size_t num = source ? source(ask.seat, room) : 0;
+      const auto room = std::span(seat.drafts).first(static_cast<size_t>(task.most));
+      const size_t num = source ? source(task.seat, room) : 0;
       if (num == 0) return false;
-      ask.drafts = room.first(num);
-      ask.kind = kind;
+      task.drafts = room.first(num);
+      task.kind = kind;
       return true;
     };
-    if (take_from(sources_.forced, kForced) || find_own(seat, ask)) continue;
+    if (take_from(sources_.forced, kForced) || find_own(seat, task)) continue;
     take_from(sources_.continued, kContinued);
   }
 }
 
 // Returns false if the last tokens stand nowhere before.
-bool NgramDrafter::find_own(Seat& seat, DraftAsk& ask) {
-  const size_t len = ask.tokens.size();
+bool NgramDrafter::find_own(Seat& seat, DraftTask& task) {
+  const size_t len = task.tokens.size();
   if (len < 3) return false;
-  const Match match = find(seat, ask.tokens);
+  const Match match = find(seat, task.tokens);
   if (match.len < 2) return false;
   // Behind the last token the drafts themselves go on, so that a loop is drafted at any length.
-  const auto most = static_cast<size_t>(ask.most);
+  const auto most = static_cast<size_t>(task.most);
   for (size_t i = 0; i < most; ++i) {
     const size_t from = static_cast<size_t>(match.end) + 1 + i;
-    seat.drafts[i] = from < len ? ask.tokens[from] : seat.drafts[from - len];
+    seat.drafts[i] = from < len ? task.tokens[from] : seat.drafts[from - len];
   }
-  ask.drafts = std::span(seat.drafts).first(most);
-  ask.kind = kind_of_match(match.len);
+  task.drafts = std::span(seat.drafts).first(most);
+  task.kind = kind_of_match(match.len);
   return true;
 }
 

@@ -38,7 +38,7 @@ class NgramDrafter final : public Drafter {
   void end(int seat) override;
   // kind: 0 for matches of 2 tokens, 1 of 3, 2 of 4 to 7, 3 of more; kContinued, kForced.
   static constexpr int kContinued = 4, kForced = 5;
-  void draft(std::span<DraftAsk> asks) override;
+  void draft(std::span<DraftTask> tasks) override;
   bool is_free() const override { return true; }
   // Returns the memory of one seat whose request has at most `most_len` tokens.
   static size_t bytes_per_seat(int most_len);
@@ -56,7 +56,7 @@ class NgramDrafter final : public Drafter {
     int end = -1;  // position of its last token
     int len = 0;
   };
-  static bool find_own(Seat& seat, DraftAsk& ask);
+  static bool find_own(Seat& seat, DraftTask& task);
   static void index(Seat& seat, std::span<const TokenId> tokens);
   static Match find(const Seat& seat, std::span<const TokenId> tokens);
 

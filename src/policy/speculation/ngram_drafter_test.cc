@@ -27,10 +27,10 @@ struct Drafted {
 class NgramDrafterTest : public ::testing::Test {
  protected:
   Drafted draft(const std::vector<TokenId>& tokens, int most = 4) {
-    std::vector<DraftAsk> asks = {{.seat = 0, .tokens = tokens, .most = most}};
-    drafter_.draft(asks);
-    Drafted out{.kind = asks[0].kind};
-    for (const TokenId id : asks[0].drafts) out.tokens.push_back(value(id));
+    std::vector<DraftTask> tasks = {{.seat = 0, .tokens = tokens, .most = most}};
+    drafter_.draft(tasks);
+    Drafted out{.kind = tasks[0].kind};
+    for (const TokenId id : tasks[0].drafts) out.tokens.push_back(value(id));
     return out;
   }
   void begin(int most_len = 1000) { drafter_.begin(0, most_len); }
@@ -159,9 +159,9 @@ TEST(NgramDrafterSources, ComeBeforeAndBehindTheOwnText) {
   NgramDrafter drafter(2, {.forced = give(forced), .continued = give(continued)});
   drafter.begin(1, 100);
   const auto draft = [&](const std::vector<TokenId>& tokens) {
-    DraftAsk ask{.seat = 1, .tokens = tokens, .most = 3};
-    drafter.draft(std::span(&ask, 1));
-    return std::pair(ask.kind, std::vector<TokenId>(ask.drafts.begin(), ask.drafts.end()));
+    DraftTask task{.seat = 1, .tokens = tokens, .most = 3};
+    drafter.draft(std::span(&task, 1));
+    return std::pair(task.kind, std::vector<TokenId>(task.drafts.begin(), task.drafts.end()));
   };
   continued = ids({7, 8, 9, 10});
   EXPECT_EQ(draft(ids({1})), std::pair(NgramDrafter::kContinued, ids({7, 8, 9})));

@@ -1,6 +1,7 @@
 // A made-up server with drafts, in virtual time: steps touch experts, drafts hold by chance.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -39,18 +40,25 @@ class ChanceDrafter final : public Drafter {
 
   void begin(int seat, int /*most_len*/) override { missing_[static_cast<size_t>(seat)] = 0; }
   void end(int /*seat*/) override {}
-  void draft(std::span<DraftAsk> asks) override {
-    for (DraftAsk& ask : asks) {
-      const auto seat = static_cast<size_t>(ask.seat);
-      const int num = making_ == Making::ahead ? std::min(ask.most, depth_) : ask.most;
+  void draft(std::span<DraftTask> tasks) override {
+    for (DraftTask& task : tasks) {
+      const auto seat = static_cast<size_t>(task.seat);
+      const int num = making_ == Making::ahead ? std::min(task.most, depth_) : task.most;
       for (int i = 0; i < num; ++i) {
         const bool holds = std::bernoulli_distribution(chances_[seat])(rng_);
-        const int token = static_cast<int>(ask.tokens.size()) + i;
+        const int token = static_cast<int>(task.tokens.size()) + i;
         drafts_[seat][static_cast<size_t>(i)] = TokenId{holds ? token : -1};
       }
-      ask.drafts = std::span(drafts_[seat]).first(static_cast<size_t>(num));
+      task.drafts = std::span(drafts_[seat]).first(static_cast<size_t>(num));
+      task.kind = making_ == Making::ahead ? kModuleDrafts : 0;
     }
   }
+  // True if they are drafts of this one.
+  bool made(int seat, std::span<const TokenId> drafts) const {
+    return drafts.data() == drafts_[static_cast<size_t>(seat)].data();
+  }
+  void set_chance(double chance) { std::ranges::fill(chances_, chance); }
+  double chance(int seat) const { return chances_[static_cast<size_t>(seat)]; }
   bool is_free() const override { return making_ == Making::free; }
   bool is_ahead() const override { return making_ == Making::ahead; }
   bool follows(int seat) const override {
@@ -84,7 +92,9 @@ class ChanceDrafter final : public Drafter {
 struct DraftRun {
   DraftMachine machine;
   std::vector<double> chances;  // that a draft holds, for each answer
-  int keys = 512;               // length of each answer
+  std::vector<double> free_chances =
+      {};          // the same for a free drafter beside one ahead; empty: none
+  int keys = 512;  // length of each answer
   Making making = Making::asked;
   double noise = 0.02;  // relative, of each step's time
   int slow_steps = 0;   // the first steps, which take twice as long
@@ -98,11 +108,16 @@ class DraftServer {
       : run_(run),
         tokens_(static_cast<size_t>(run.keys) + 9 * kMostSteps),
         lengths_(run.chances.size(), static_cast<size_t>(run.keys)),
-        asks_(run.chances.size()),
+        answers_(run.chances.size()),
         rng_(run.seed + 1) {
     auto drafter = std::make_unique<ChanceDrafter>(run.chances, run.making, run.seed);
     drafter_ = drafter.get();
+    std::unique_ptr<ChanceDrafter> free;
+    if (!run.free_chances.empty())
+      free = std::make_unique<ChanceDrafter>(run.free_chances, Making::free, run.seed + 2);
+    free_ = free.get();
     gate_.emplace(SpeculationGate::Options{.drafter = std::move(drafter),
+                                           .free = std::move(free),
                                            .num_seats = static_cast<int>(run.chances.size())});
     for (size_t i = 0; i < tokens_.size(); ++i) tokens_[i] = TokenId{static_cast<int>(i)};
     for (int i = 0; i < num_answers(); ++i) gate_->begin(i, static_cast<int>(tokens_.size()));
@@ -119,33 +134,44 @@ class DraftServer {
   Taken step() {
     if (num_steps_++ % kStepsOfARequest == 0 && run_.making == Making::ahead) replace_requests();
     const bool follows = run_.making == Making::ahead && drafter_->prepare(gate_->ahead());
-    for (size_t i = 0; i < asks_.size(); ++i)
-      asks_[i] = {.seat = static_cast<int>(i),
-                  .tokens = std::span(tokens_).first(lengths_[i]),
-                  .most = kMostDrafts};
-    const int64_t keys = static_cast<int64_t>(run_.keys) * num_answers();
-    gate_->offer(keys, asks_, num_answers() * kMostDrafts);
-    SpeculationGate::Step step{
-        .num_answers = num_answers(), .keys = keys, .is_pure = true, .follows = follows};
+    for (size_t i = 0; i < answers_.size(); ++i)
+      answers_[i] = {.seat = static_cast<int>(i),
+                     .tokens = std::span(tokens_).first(lengths_[i]),
+                     .most = kMostDrafts};
+    const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
+    gate_->offer(total_keys, answers_, num_answers() * kMostDrafts);
+    SpeculationGate::Step step{.num_answers = num_answers(),
+                               .total_keys = total_keys,
+                               .is_pure = true,
+                               .follows = follows};
     Taken taken;
-    for (size_t i = 0; i < asks_.size(); ++i) {
-      const auto num = static_cast<int>(asks_[i].drafts.size());
+    for (size_t i = 0; i < answers_.size(); ++i) {
+      const auto num = static_cast<int>(answers_[i].drafts.size());
       int num_held = 0;
-      while (num_held < num && value(asks_[i].drafts[static_cast<size_t>(num_held)]) >= 0)
+      while (num_held < num && value(answers_[i].drafts[static_cast<size_t>(num_held)]) >= 0)
         ++num_held;
-      for (int j = 0; j <= num; ++j) taken.tokens += std::pow(run_.chances[i], j);
+      const auto seat = static_cast<int>(i);
+      const bool is_free = free_ != nullptr && free_->made(seat, answers_[i].drafts);
+      const double chance = is_free ? free_->chance(seat) : run_.chances[i];
+      for (int j = 0; j <= num; ++j) taken.tokens += std::pow(chance, j);
       if (num > 0) gate_->note_answer(static_cast<int>(i), num, num_held);
       lengths_[i] += static_cast<size_t>(1 + num_held);
       step.num_drafts += num, step.num_tokens += 1 + num_held;
     }
-    taken.us = run_.machine.step_us(num_answers() + step.num_drafts, keys) +
-               (follows ? passes_us(drafter_->depth()) : 0);
+    const double passes = follows ? passes_us(drafter_->depth()) : 0;
+    taken.us = run_.machine.step_us(num_answers() + step.num_drafts, total_keys) + passes;
+    step.making_us = passes;
     taken.follows = follows;
     taken.num_drafts = step.num_drafts;
     step.us = taken.us * std::normal_distribution<double>(1, run_.noise)(rng_);
     if (num_steps_ <= run_.slow_steps) step.us *= 2;
     gate_->note_step(step);
     return taken;
+  }
+  // From now on the drafts of all answers hold by this chance.
+  void set_chance(double chance) {
+    std::ranges::fill(run_.chances, chance);
+    drafter_->set_chance(chance);
   }
   // Returns the tokens a microsecond of `num` steps.
   double rate_of(int num) {
@@ -161,8 +187,8 @@ class DraftServer {
     double tokens = 0;
     for (const double chance : run_.chances)
       for (int j = 0; j <= num; ++j) tokens += std::pow(chance, j);
-    const int64_t keys = static_cast<int64_t>(run_.keys) * num_answers();
-    return tokens / (run_.machine.step_us(num_answers() * (1 + num), keys) +
+    const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
+    return tokens / (run_.machine.step_us(num_answers() * (1 + num), total_keys) +
                      (run_.making == Making::ahead && num > 0 ? passes_us(num) : 0));
   }
   double best_fixed_rate() const {
@@ -186,16 +212,16 @@ class DraftServer {
   // Returns the time of making so many drafts of each answer ahead: the first pass follows, and
   // each is one layer of 24 and the head.
   double passes_us(int depth) const {
-    const int64_t keys = static_cast<int64_t>(run_.keys) * num_answers();
-    const double layer_us = run_.machine.step_us(num_answers(), keys) / 24;
+    const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
+    const double layer_us = run_.machine.step_us(num_answers(), total_keys) / 24;
     return layer_us * std::max(1, depth) + 0.5 * layer_us * depth;
   }
 
-  const DraftRun run_;
+  DraftRun run_;
   std::vector<TokenId> tokens_;
   std::vector<size_t> lengths_;  // by answer
-  std::vector<GateAsk> asks_;
-  ChanceDrafter* drafter_ = nullptr;  // gate_ owns it
+  std::vector<GateAnswer> answers_;
+  ChanceDrafter *drafter_ = nullptr, *free_ = nullptr;  // gate_ owns them
   std::optional<SpeculationGate> gate_;
   int num_steps_ = 0;
   std::mt19937 rng_;

@@ -11,7 +11,12 @@
 //
 // Such a drafter follows requests at a cost. If steps have no drafts, it goes on only as long as
 // that may be worth it: the cost comes out of the credit of trials. When that is used up the
-// drafter rests, and begins again with new requests when the credit has grown.
+// drafter rests, and begins again with new requests when the credit has grown. Prompts are
+// followed, too: each step with drafts made ahead has to gain its part of that.
+//
+// Beside a drafter that makes drafts ahead there may be one whose drafts are free. Each answer gets
+// the drafts of which more are expected to hold. A step has drafts of both, or of the free one
+// only, for which none are made ahead; the gate knows what steps of either way cost.
 //
 // It sees all answers of a step at once: a step of r times the rows takes less than r times as
 // long, so a few drafts may not pay where many do. Numbers that could be better than the usual one
@@ -20,8 +25,10 @@
 // construction only begin() allocates.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/running_median.h"
@@ -35,7 +42,7 @@
 namespace hocket {
 
 // An answer of the next step. The caller sets all but `drafts`.
-struct GateAsk {
+struct GateAnswer {
   int seat = -1;                    // -1: without a seat it gets no drafts
   std::span<const TokenId> tokens;  // the prompt and all generated tokens
   int most = 0;                     // most drafts that have room
@@ -46,6 +53,7 @@ class SpeculationGate {
  public:
   struct Options {
     std::unique_ptr<Drafter> drafter;  // not null
+    std::unique_ptr<Drafter> free;     // is_free(), beside one that is_ahead(); null: none
     int num_seats = 1;
     int most_drafts = kMostDrafts;  // drafts of one answer; 1..kMostDrafts
     std::optional<int> fixed;       // so many drafts, if there are as many; null: the gate chooses
@@ -56,9 +64,9 @@ class SpeculationGate {
   void begin(int seat, int most_len);
   void end(int seat);
 
-  // Sets the drafts of the next step, at most `most_rows` together. keys: the lengths of all
-  // answers together. `asks` has at most num_seats elements.
-  void offer(int64_t keys, std::span<GateAsk> asks, int most_rows);
+  // Sets the drafts of the next step, at most `most_rows` together. total_keys: the lengths of all
+  // answers together. `answers` has at most num_seats elements.
+  void offer(int64_t total_keys, std::span<GateAnswer> answers, int most_rows);
   // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
   struct Ahead {
     bool follows = true;  // it computes the rows of the tokens that the step settles
@@ -70,18 +78,21 @@ class SpeculationGate {
   void note_answer(int seat, int num_drafts, int num_held);
   struct Step {
     int num_answers = 0, num_drafts = 0, num_tokens = 0;
-    int64_t keys = 0;  // as in offer()
-    double us = 0;     // from the end of the step before to its end
+    int64_t total_keys = 0;  // as in offer()
+    double us = 0;           // from the end of the step before to its end
     // True if it had rows of answers and their drafts only, and began right after the step before.
     bool is_pure = false;
-    // True if rows of a drafter that is_ahead() were computed in this time.
+    // True if rows of a drafter that is_ahead() were computed in this time, which took making_us.
     bool follows = false;
+    double making_us = 0;
   };
   void note_step(const Step& step);
 
   GateState state() const;
 
  private:
+  // When drafts of a step are made: at once, or, by a drafter that is_ahead(), before it.
+  enum class Making : uint8_t { now, ahead };
   // A number of drafts of all answers together, and the expectation of it.
   struct Candidate {
     int num_drafts = 0;
@@ -95,28 +106,37 @@ class SpeculationGate {
     double tokens = 1;           // tokens of an answer
     DraftCosts::Cost cost;
   };
-  // One size of steps.
-  struct Record {
-    int num_answers = 0;  // the border; 0: the record is free
-    int64_t keys = 0;     // the border of keys an answer
+  // Costs and choices of a bucket's steps with drafts that were made now, or ahead.
+  struct Way {
     DraftCosts costs;
+    GateChoice usual, best;                // as in GateState
+    int trials_left = kGate.first_trials;  // steps of trials that need not be rare
+  };
+  // One size of steps.
+  struct Bucket {
+    int num_answers = 0;      // the border; 0: the bucket is free
+    int64_t answer_keys = 0;  // the border of keys of one answer
+    std::array<Way, 2> ways;  // by Making; both have the time without drafts
+    Way& way(Making making) { return ways[static_cast<size_t>(making)]; }
+    const Way& way(Making making) const { return ways[static_cast<size_t>(making)]; }
+    int num_plain() const { return ways[0].costs.num_plain(); }
     RunningMedian<kGate.remembered> plain_steps;  // times of steps without drafts
-    double tokens_mean = 1, times_mean = 1;       // means of its last choices, as in GateChoice
-    int trials_left = kGate.first_trials;         // steps of trials that need not be rare
+    double tokens_mean = 1, time_ratio_mean = 1;  // means of its last choices, as in GateChoice
     double plain_us = 0;                          // time that its last step takes without drafts
     uint64_t num_steps = 0, num_draft_steps = 0, num_trial_steps = 0, last_used = 0;
     uint64_t last_plain = 0;  // num_steps at its last step without drafts
-    GateChoice usual, best;
   };
   // Drafts that were made anyway: whether they hold is seen in the tokens that follow.
-  struct Peek {
+  struct WatchedDrafts {
     std::array<TokenId, kMostDrafts> tokens{};
     int num = 0, kind = 0;
     size_t at = 0;  // length of the request when they were made
   };
   // Drafts that an answer could have in the step that is being chosen.
-  struct Want {
-    size_t ask = 0;  // index among the caller's
+  struct PossibleDrafts {
+    size_t answer = 0;                // index among the caller's
+    const DraftTask* task = nullptr;  // the drafter's whose drafts they are
+    bool is_ahead = false;            // it makes them ahead
     int num = 0;
     std::array<uint8_t, kMostDrafts> levels{};  // chances that each holds
   };
@@ -128,50 +148,73 @@ class SpeculationGate {
     Ahead ahead;
   };
 
+  // The drafts among which is chosen: all that are at hand, those of the free drafter beside one
+  // that is_ahead(), or what can be had in the next step.
+  enum class Among : uint8_t { at_hand, free, next };
+
   // True if drafts are there before any is chosen, so that those left out are seen to hold, too.
-  bool are_at_hand() const { return options_.drafter->is_free() || options_.drafter->is_ahead(); }
-  void make_drafts(std::span<GateAsk> asks);
-  void compare(Peek& peek, const DraftAsk& ask);
+  bool are_at_hand() const { return options_.drafter->is_free() || is_ahead(); }
+  bool is_ahead() const { return options_.drafter->is_ahead(); }
+  void make_drafts(std::span<GateAnswer> answers);
+  void compare(WatchedDrafts& watched, const DraftTask& task);
+  // gate_choice.cc: lists what there is, judges it, and deals what was chosen.
+  void list(Among among, std::span<const GateAnswer> answers, int most_rows);
   void list_candidates(int most_rows);
-  int choose(Record& record, int num_answers);
-  bool is_plain_old(const Record& record) const;
-  int try_one(Record& record, const Judged& usual, int num_answers);
-  Judged judge(const Record& record, int num_answers, const Candidate& candidate) const;
-  void choose_ahead(Record& record, std::span<const GateAsk> asks, int most_rows);
+  double expected_of(const DraftTask& task, int num) const;
+  Judged judge(const Bucket& bucket, Making making, int num_answers,
+               const Candidate& candidate) const;
+  std::pair<Judged, Judged> judge_all(const Bucket& bucket, Making making, int num_answers,
+                                      double other_gain) const;
+  Judged choose(Bucket& bucket, Making making, int num_answers, double other_gain);
+  bool is_plain_old(const Bucket& bucket, Making making) const;
+  int try_one(Bucket& bucket, Making making, const Judged& usual, int num_answers);
   void deal(int num_drafts);
-  void share_out(int num_drafts, std::span<GateAsk> asks);
-  void note_gain(const Record& record, const Step& step, bool is_trial);
-  void note_plain(Record& record, const StepShape& shape, double us);
-  Record& record_for(int num_answers, int64_t keys);
+
+  void offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers, int most_rows);
+  void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int most_rows,
+                    double free_gain);
+  void share_out(int num_drafts, std::span<GateAnswer> answers);
+  void note_prompts(const Step& step);
+  void note_gain(const Bucket& bucket, const Step& step, bool is_trial);
+  void note_plain(Bucket& bucket, const StepShape& shape, double us);
+  Bucket& bucket_for(int num_answers, int64_t total_keys);
 
   const Options options_;
   Acceptance acceptance_;
   StepTimes plain_times_;  // times of steps without drafts; the reference of all costs
-  std::vector<Record> records_;
+  std::vector<Bucket> buckets_;
   uint64_t clock_ = 0;
   double growth_ = kGate.growth;  // that of the size that was measured last
   GateTotals totals_;
 
   TrialPace pace_;
-  const Record* trial_of_ = nullptr;  // the size of the trial under way
-  int trial_drafts_ = 0;              // its number of drafts
-  bool is_trial_ = false;             // the step that was offered is one
+  const Bucket* trial_of_ = nullptr;  // the size of the trial under way
+  Making trial_making_ = Making::now;
+  int trial_drafts_ = 0;   // its number of drafts
+  bool is_trial_ = false;  // the step that was offered is one
+  // Times that a way has left a trial to the other one, since the last trial, which was its own.
+  int num_left_ = 0;
   double credit_ = kGate.first_credit;
   double expected_ = 0;  // drafts of the step that was offered that are expected to hold
   Next next_;
-  bool rests_ = false;  // the credit was used up, and has not grown enough since
+  Making making_ = Making::now;  // for the step that was offered
+  bool rests_ = false;           // the credit was used up, and has not grown enough since
+  // The time of following prompts, in steps without drafts, and the steps of answers that it is
+  // spread over; both forget.
+  double prompts_cost_ = 0, prompts_steps_ = 0;
+  double last_plain_us_ = 0;  // time of the last step, had it had no drafts; 0: unknown
 
-  // For the step that is being chosen. asks_[i] belongs to wants_[i].
-  std::vector<DraftAsk> asks_;
-  std::vector<Want> wants_;
+  // For the step that is being chosen. tasks_[i] and free_tasks_[i] belong to possible_[i].
+  std::vector<DraftTask> tasks_, free_tasks_;
+  std::vector<PossibleDrafts> possible_;
   struct Level {
     int num = 0;
     double held = 0, hoped = 0;
   };
   std::array<Level, kLevels> levels_{};  // drafts by the chance that they hold
   std::vector<Candidate> candidates_;
-  std::vector<Peek> peeks_;  // by seat
-  std::vector<int> kinds_;   // by seat, of its last drafts
+  std::vector<WatchedDrafts> watched_, free_watched_;  // by seat
+  std::vector<int> kinds_;                             // by seat, of its last drafts
 };
 
 }  // namespace hocket

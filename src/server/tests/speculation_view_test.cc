@@ -21,15 +21,16 @@ SpeculationView some_speculation() {
                  .num_trial_steps = 12,
                  .gained_us = 2e6,
                  .trial_us = -5e5};
-  gate.sizes = {{.num_answers = 1,
-                 .keys = 1024,
-                 .num_steps = 900,
-                 .num_draft_steps = 800,
-                 .num_trial_steps = 12,
-                 .usual = {.num_drafts = 2, .tokens = 2.5, .times = 1.25, .num_measured = 15},
-                 .best = {.num_drafts = 3, .tokens = 2.75, .times = 2, .num_measured = 4},
-                 .plain_us = 5000,
-                 .text = "1 answer: 2 drafts"}};
+  gate.buckets = {
+      {.num_answers = 1,
+       .answer_keys = 1024,
+       .num_steps = 900,
+       .num_draft_steps = 800,
+       .num_trial_steps = 12,
+       .usual = {.num_drafts = 2, .tokens = 2.5, .time_ratio = 1.25, .num_measured = 15},
+       .best = {.num_drafts = 3, .tokens = 2.75, .time_ratio = 2, .num_measured = 4},
+       .plain_us = 5000,
+       .text = "1 answer: 2 drafts"}};
   gate.acceptance[2] = {0.75, 0.5};
   gate.num_seen[2] = {30, 20};
   SchedulerCounters counts;

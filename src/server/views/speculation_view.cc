@@ -11,20 +11,20 @@ namespace {
 Json choice_json(const GateChoice& choice) {
   return {{"drafts", choice.num_drafts},
           {"tokens", choice.tokens},
-          {"times", choice.times},
+          {"times", choice.time_ratio},
           {"measured_steps", choice.num_measured}};
 }
 
-Json size_json(const GateState::Size& size) {
-  return {{"answers", size.num_answers},
-          {"keys", size.keys},
-          {"steps", size.num_steps},
-          {"draft_steps", size.num_draft_steps},
-          {"trial_steps", size.num_trial_steps},
-          {"plain_us", size.plain_us},
-          {"usual", choice_json(size.usual)},
-          {"best", choice_json(size.best)},
-          {"text", size.text}};
+Json bucket_json(const GateState::Bucket& bucket) {
+  return {{"answers", bucket.num_answers},
+          {"keys", bucket.answer_keys},
+          {"steps", bucket.num_steps},
+          {"draft_steps", bucket.num_draft_steps},
+          {"trial_steps", bucket.num_trial_steps},
+          {"plain_us", bucket.plain_us},
+          {"usual", choice_json(bucket.usual)},
+          {"best", choice_json(bucket.best)},
+          {"text", bucket.text}};
 }
 
 // Lists the kinds of drafts that were made, each with its acceptance by position.
@@ -42,7 +42,7 @@ Json acceptance_json(const GateState& gate) {
 Json drafts_json(const SpeculationView::OfRank& rank) {
   const GateTotals& totals = rank.gate.totals;
   Json sizes = Json::array();
-  for (const GateState::Size& size : rank.gate.sizes) sizes.push_back(size_json(size));
+  for (const GateState::Bucket& bucket : rank.gate.buckets) sizes.push_back(bucket_json(bucket));
   return {{"dp_rank", rank.rank},
           {"fixed", rank.gate.is_fixed},
           {"steps", totals.num_steps},

@@ -151,6 +151,13 @@ function Overlap({ overlap }) {
   );
 }
 
+const DRAFTERS = {
+  NEXTN: "the model's own layer (NEXTN)",
+  NGRAM: "text that repeats (NGRAM)",
+  auto: "the model's own layer (NEXTN) and text that repeats (NGRAM)",
+};
+const counted = (n, word) => `${exact(n)} ${word}${n === 1 ? "" : "s"}`;
+
 function Speculation({ speculation }) {
   const { ranks } = speculation;
   const sum = (name) => ranks.reduce((all, rank) => all + rank[name], 0);
@@ -159,7 +166,7 @@ function Speculation({ speculation }) {
     <>
       <Facts
         rows={[
-          ["Drafts from", speculation.algorithm],
+          ["Drafts from", DRAFTERS[speculation.algorithm] ?? speculation.algorithm],
           ["Accepted", sum("drafts") > 0 ? `${exact(sum("accepted"))} of ${exact(sum("drafts"))} drafts, ${percent(sum("accepted") / sum("drafts"))}` : "no draft was verified yet"],
           ["Steps with drafts", `${exact(sum("draft_steps"))} of ${exact(sum("steps"))}, ${exact(sum("trial_steps"))} on trial`],
           [gained < 0 ? "Time lost" : "Time gained", duration(1000 * Math.abs(gained))],
@@ -170,7 +177,7 @@ function Speculation({ speculation }) {
           rank.sizes.slice(0, 24).map((size) => (
             <details key={`${rank.dp_rank}-${size.answers}-${size.keys}`}>
               <summary>
-                <b>{size.usual.drafts === 0 ? "no drafts" : `${exact(size.usual.drafts)} drafts`}</b> {exact(size.answers)} answers, {exact(size.keys)} keys each
+                <b>{size.usual.drafts === 0 ? "no drafts" : counted(size.usual.drafts, "draft")}</b> {counted(size.answers, "answer")} of up to {exact(size.keys)} tokens
                 <span class="muted">
                   {" "}
                   {ranks.length > 1 ? `rank ${rank.dp_rank} · ` : ""}
