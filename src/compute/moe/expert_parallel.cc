@@ -107,7 +107,7 @@ void ExpertParallelDispatcher::begin_pass(const PassId& pass, int num_rows) {
   pass_.parts =
       config_.num_ranks == 1 ? 1 : std::min(pass.parts, config_.limits.exchange.max_parts);
   HOCKET_CHECK(is_number_of_parts(pass_.parts));
-  if (pass.mode == ExchangeMode::counted)
+  if (pass.mode == ExchangeMode::counted || pass_.parts == 1)
     rows_ = &counted_;
   else
     rows_ = &slotted_;

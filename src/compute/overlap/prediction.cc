@@ -66,8 +66,8 @@ Predictor::Predictor(std::span<const StageTimes> halves, int parts, const LayerC
   for (size_t i = 0; i < halves.size(); ++i) {
     const StageTimes& times = halves[i];
     Half& half = halves_[i];
-    half.dispatch = {to_ps(times.dispatch.busy_us), to_ps(times.dispatch.latency_us)};
-    half.combine = {to_ps(times.combine.busy_us), to_ps(times.combine.latency_us)};
+    half.dispatch = {to_ps(times.dispatch.busy_in(parts)), to_ps(times.dispatch.latency_us)};
+    half.combine = {to_ps(times.combine.busy_in(parts)), to_ps(times.combine.latency_us)};
     half.part = to_ps(times.part_us);
     compute_ += layers.num_moe * half.part * (parts - 1);
     for (size_t index = 0; index < kNumOps; ++index) {

@@ -91,7 +91,7 @@ void StagePlayer::start(Playing& playing, int half, int part, MessageKind kind) 
   const StageTimes& times = playing.times(half);
   const bool is_out = kind == MessageKind::dispatch;
   const int num_messages = playing.plan.parts * (exchange_->num_ranks() - 1);
-  const double busy_us = (is_out ? times.dispatch : times.combine).busy_us;
+  const double busy_us = (is_out ? times.dispatch : times.combine).busy_in(playing.plan.parts);
   const size_t num_bytes = bytes_of(busy_us, options_.bytes_per_s, num_messages);
   HOCKET_CHECK(num_bytes <= bytes_.size());
   pieces_[0] = std::span(bytes_).first(num_bytes);
