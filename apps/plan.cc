@@ -33,6 +33,7 @@ struct CapacityPlan {
   ForecastQuestion question;
   Forecast forecast;
   std::optional<Advice> advice;
+  std::optional<int> fitting_hosts;  // set if the model does not fit, but would on so many
   std::string machine;
   std::string_view peak_name;
   std::optional<std::vector<OverlapPoint>> overlap;  // set with --overlap
@@ -245,6 +246,7 @@ void print_json(const CapacityPlan& plan) {
               {"decode_context", f.kv_len},
               {"decode_tokens_per_s", decode},
               {"ranks", f.num_ranks},
+              {"fitting_hosts", plan.fitting_hosts ? Json(*plan.fitting_hosts) : Json()},
               {"advice", advice_json(plan.advice)}};
   if (plan.overlap) out["overlap"] = overlap_json(*plan.overlap);
   fmt::print("{}\n", out.dump());
@@ -313,7 +315,10 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   HOCKET_TRY(Forecast found, forecast(question));
   std::optional<Advice> advice = advise(question, found);
   CapacityPlan plan{
-      std::move(question), std::move(found), std::move(advice), std::move(name), peak, {}};
+      std::move(question), std::move(found), std::move(advice), {}, std::move(name), peak, {}};
+  if (!plan.forecast.fits())
+    if (const auto ranks = fitting_ranks(plan.question, plan.forecast))
+      plan.fitting_hosts = (*ranks + a_host - 1) / a_host;
   if (flags.overlap)
     plan.overlap = plan_overlap(plan.question, plan.forecast, flags.num_hosts() > 1);
   return plan;
@@ -363,6 +368,11 @@ Result<int> plan_all(const Arguments& arguments) {
   if (plan.forecast.fits()) return 0;
   Error refusal = *plan.forecast.refusal;
   if (plan.advice) refusal.fix = advice_text(plan.forecast, *plan.advice);
+  if (plan.fitting_hosts) {
+    const int hosts = *plan.fitting_hosts, a_host = plan.forecast.num_ranks / flags.num_hosts();
+    refusal.fix += fmt::format("; or {} hosts like this one: --nnodes {} --ep-size {}", hosts,
+                               hosts, hosts * a_host);
+  }
   return fail(std::move(refusal));
 }
 

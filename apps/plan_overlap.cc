@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kLinks[] = {0.2, 1, 2.5, 10, 25, 100};  // Gbit/s
+constexpr double kLinks[] = {0.2, 1, 2.5, 10, 25, 100, 400};  // Gbit/s
 constexpr double kLatencyUs = 20;
 constexpr int kMostKeys = 2048;  // keys that a decode row attends to, at most
 // With several links, only the points of these numbers of rows are explained.

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -38,7 +39,15 @@ struct Way {
   std::unique_ptr<AllToAll> exchange;
   uint64_t step = 0;
   std::vector<std::vector<double>> us;  // [length][round]
+  // The part in which this rank used its core: to move bytes, and to look for them.
+  std::vector<std::vector<double>> core_us;
 };
+
+double core_seconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
 
 // Times dispatches and combines. Their messages hold no rows and are all of the same length.
 class Exchanges {
@@ -109,6 +118,7 @@ class BenchRank {
     }
     for (Way& way : ways_) {
       way.us.resize(options_.bytes.size());
+      way.core_us.resize(options_.bytes.size());
       if (way.absent.empty() && rank_ == 0 && !options_.json && !way.about.empty()) {
         fmt::print("{}: {}\n", way.name, way.about);
       }
@@ -189,7 +199,10 @@ class BenchRank {
     HOCKET_TRY_VOID(meet());
     Result<double> us = 0;
     if (way.exchange != nullptr) {
+      const double before = core_seconds();
       us = one_round(*way.exchange, way.step, i);
+      if (round >= 0 && !options_.probe)
+        way.core_us[i].push_back(1e6 * (core_seconds() - before) / (2 * num_pairs(i)));
     } else if (rank_ == 0) {
       us = loopback_round(i);
     }
@@ -255,6 +268,8 @@ class BenchRank {
     const double gb_per_s = us > 0 ? out / us / 1e3 : 0;
     const double share = options_.link_gbit > 0 ? gb_per_s * 8 / options_.link_gbit : 0;
     const double ratio = us > 0 ? sockets_us / us : 0;
+    const bool has_core = i < way.core_us.size() && !way.core_us[i].empty();
+    const double core_s_per_gb = has_core ? 1e3 * quantile(way.core_us[i], 0.5) / out : 0;
     if (options_.json) {
       nlohmann::ordered_json line = {{"transport", way.name}, {"bytes", options_.bytes[i]}};
       line["ranks"] = options_.num_ranks;
@@ -270,6 +285,7 @@ class BenchRank {
         line["gb_per_s"] = gb_per_s;
         line["ratio_to_sockets"] = ratio;
         if (share > 0) line["link_share"] = share;
+        if (has_core) line["core_s_per_gb"] = core_s_per_gb;
       }
       fmt::print("{}\n", line.dump());
     } else {
@@ -284,6 +300,7 @@ class BenchRank {
             fmt::format(" | {:>9.1f} us ({:.1f} to {:.1f}) | {:>6.3f} GB/s | {:>5.2f}x sockets", us,
                         quantile(way.us[i], 0.1), quantile(way.us[i], 0.9), gb_per_s, ratio);
         if (share > 0) text += fmt::format(" | {:.2f} of the link", share);
+        if (has_core) text += fmt::format(" | {:.2f} core-s/GB", core_s_per_gb);
       }
       fmt::print("{}\n", text);
     }

@@ -23,11 +23,11 @@ struct BenchAllToAllOptions {
 };
 
 // Rank 0 prints a line for each length and transport: median time of an exchange (each rank sends a
-// message to every other and has all of theirs), rate of the bytes that leave a rank, and speed
-// relative to sockets. Rounds of all transports are interleaved. Ranks that are started by hand may
-// be on different hosts or in network name spaces; then shared memory, threads and, without
-// `mpirun`, MPI are left out.
-// Errors: bad_value, io, lost_rank. Returns the exit status.
+// message to every other and has all of theirs), rate of the bytes that leave a rank, speed
+// relative to sockets, and the time of rank 0's core. Rounds of all transports are interleaved.
+// Ranks that are started by hand may be on different hosts or in network name spaces; then shared
+// memory, threads and, without `mpirun`, MPI are left out. Errors: bad_value, io, lost_rank.
+// Returns the exit status.
 Result<int> bench_all2all(const BenchAllToAllOptions& options);
 
 }  // namespace hocket

@@ -52,12 +52,10 @@ double ShapeTimes::hit_experts(double rows) const {
   return shape_.experts * (1 - std::pow(missed, rows));
 }
 
-// Returns the mean number of copies of a row that leave a rank, for dispatch and combine alike. In
-// prefill one goes to each other rank that holds one of its experts, in decode one to each of its
-// experts on another rank.
-double ShapeTimes::copies_away(Phase phase) const {
+// Returns the mean number of copies of a row that leave a rank, for dispatch and combine alike: one
+// for each other rank that holds one of its experts.
+double ShapeTimes::copies_away() const {
   const double away = static_cast<double>(ranks_ - 1) / ranks_;
-  if (phase == Phase::decode) return shape_.top_k * away;
   const double here = static_cast<double>(shape_.experts) / ranks_;
   double none_there = 1;  // C(E - E/R, k) / C(E, k)
   for (int i = 0; i < shape_.top_k; ++i)
@@ -89,20 +87,30 @@ StageTimes ShapeTimes::full(const Bucket& bucket) const {
   const double expert_bytes = hit_experts(rows * ranks_) / ranks_ * expert * kElement;
   t.of(Op::experts) = op_us(expert_bytes, 2 * rows * s.top_k * expert);
   // dispatch_start packs a copy of the row for each message, combine_wait sums the copies.
-  const double copies = copies_away(bucket.phase);
+  const double copies = copies_away();
   t.dispatch = t.combine = {.busy_us = us(rows * copies * h * kElement * 8 / (link_.gbit * 1e9)),
-                            .latency_us = s.free_split ? 0 : link_.latency_us};
+                            .latency_us = s.free_split ? 0 : link_.latency_us,
+                            .spread = spread(bucket.phase)};
   t.of(Op::dispatch_start) = copy(copies);
   t.of(Op::dispatch_wait) = op_us(0, 0);
   t.of(Op::combine_start) = op_us(0, 0);
   t.of(Op::combine_wait) = copy(copies);
   // Prefill cuts a half into parts by rows, and each part reads the experts again, each wave their
-  // down projections. Decode cuts it by experts, which are read once.
-  const double again_us = bucket.phase == Phase::prefill ? op_us(expert_bytes, 0) : 0;
+  // down projections. Decode cuts it by experts, which are read once, but each takes a copy of the
+  // row.
+  const bool by_rows = bucket.phase == Phase::prefill;
+  const double again_us =
+      by_rows ? op_us(expert_bytes, 0) : copy((spread(bucket.phase) - 1) * copies);
   t.part_us = 4 * s.launch_us + again_us;
-  t.wave_us = 2 * s.launch_us + again_us / 3;
-  t.up_first = bucket.phase == Phase::prefill;
+  t.wave_us = 2 * s.launch_us + (by_rows ? again_us / 3 : again_us);
+  t.up_first = by_rows;
   return t;
+}
+
+// Returns how many times as many copies leave in several parts: in decode one for each expert.
+double ShapeTimes::spread(Phase phase) const {
+  if (phase == Phase::prefill || shape_.free_split) return 1;
+  return shape_.top_k * static_cast<double>(ranks_ - 1) / ranks_ / copies_away();
 }
 
 StageTimes ShapeTimes::at(const Bucket& bucket) const {

@@ -51,7 +51,8 @@ class ShapeTimes final : public StageModel {
   StageTimes full(const Bucket& bucket) const;
   double op_us(double bytes, double operations) const;
   double hit_experts(double rows) const;
-  double copies_away(Phase phase) const;
+  double copies_away() const;
+  double spread(Phase phase) const;
 
   const OverlapShape& shape_;
   const int ranks_;

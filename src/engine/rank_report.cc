@@ -105,7 +105,9 @@ void RankReport::publish(const Flight& flight, const Scheduler& scheduler, TimeP
   MutexLock lock(mutex_);
   stats_.scheduler = counts;
   stats_.steps = step_log_.counts();
-  stats_.gen_throughput = flight.batch->slices.empty() ? 0 : step_log_.gen_throughput();
+  const bool idle = flight.batch->slices.empty();
+  stats_.gen_throughput = idle ? 0 : step_log_.gen_throughput();
+  stats_.input_throughput = idle ? 0 : step_log_.input_throughput();
   stats_.last_step_seconds = to_seconds(flight.took());
   stats_.step_seconds_total += to_seconds(flight.took());
   stats_.exchange_wait_seconds_total = to_seconds(exchange_waited_);
@@ -119,7 +121,7 @@ void RankReport::publish_idle(const Scheduler& scheduler) {
   note_alive();
   MutexLock lock(mutex_);
   stats_.scheduler = now;
-  stats_.gen_throughput = 0;
+  stats_.gen_throughput = stats_.input_throughput = 0;
 }
 
 }  // namespace hocket

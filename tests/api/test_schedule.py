@@ -90,7 +90,7 @@ def test_settings_are_told(start):
 
 
 PREFILL = (r"Prefill batch, #new-seq: (\d+), #new-token: (\d+), #cached-token: (\d+), token usage: \d\.\d\d, #running-req: (\d+), "
-           r"#queue-req: (\d+), #pending-token: (\d+), cuda graph: False, input throughput \(token/s\): \d+\.\d\d")
+           r"#queue-req: (\d+), #pending-token: (\d+), cuda graph: False, input throughput \(token/s\): \d+\.\d\d, cache hit rate: (?:\d+\.\d\d)%")
 DECODE = (r"Decode batch, #running-req: (\d+), #token: (\d+), token usage: \d\.\d\d, cuda graph: False, "
           r"gen throughput \(token/s\): (\d+\.\d\d), #queue-req: (\d+)")
 
@@ -113,6 +113,8 @@ def test_log_lines_and_counters(start, overlap):
     assert own.metric("realtime_tokens_total") >= 160 + 20
     assert own.metric("prefill_effective_tokens_total") == own.metric("prompt_tokens_total") == 160
     assert own.metric("cache_hit_rate") == pytest.approx(64 / 160)
+    assert own.metric("input_throughput") == 0  # idle
+    assert "cache hit rate: 40.00%" in log
     assert (own.metric("num_overlapped_steps_total") > 0) == (overlap == "on")
 
 

@@ -22,10 +22,11 @@
 namespace hocket {
 
 // The form in which rows travel; all ranks use the same in a pass.
-//   counted (prefill): each row travels once to every rank that holds one of its experts; one sum
-//                      for each node of combine groups there comes back, mostly one
-//   slotted (decode):  each row travels once for every expert, and every expert's row comes back;
-//                      no rank has more than max_slotted_rows
+//   counted: each row travels once to every rank that holds one of its experts; one sum for each
+//            node of combine groups there comes back, mostly one
+//   slotted: only answers, no rank has more than max_slotted_rows. In several parts each row
+//            travels once for every expert, and every expert's row comes back, so that an expert is
+//            in one part. In one part it is the same as counted
 enum class ExchangeMode : uint8_t { counted, slotted };
 
 // The properties of a pass that all its ranks agreed on.

@@ -108,7 +108,7 @@ void ExpertParallelDispatcher::begin_pass(const PassId& pass, int num_rows) {
   HOCKET_CHECK((is_number_of_parts(pass.parts) && is_number_of_parts(pass.waves)));
   pass_.parts = std::min(pass.parts, most);
   pass_.waves = std::min(pass.waves, most / pass_.parts);
-  if (pass.mode == ExchangeMode::counted)
+  if (pass.mode == ExchangeMode::counted || pass_.parts * pass_.waves == 1)
     rows_ = &counted_;
   else
     rows_ = &slotted_;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <barrier>
 #include <random>
+#include <set>
 
 #include "compute/comm/testing.h"
 #include "compute/moe/expert_parallel_testing.h"
@@ -202,6 +203,62 @@ TEST(ExpertParallelDispatch, PartsComeInAnyOrder) {
   for (const Wire wire : {Wire::plain, Wire::int8})
     expect_any_rows(wire, jittery, LoopbackHub::Time::virtual_time);
   EXPECT_GT(PartsSeen::overtaken, 100);
+}
+
+// Counts bytes: however many experts of a rank a row meets, it travels there once. It comes back as
+// one sum from rank 0, which has an aligned part of the tree of groups, and as one for each node of
+// the others. Decode in several parts sends it once for each expert.
+TEST(ExpertParallelDispatch, ARowTravelsToARankOnceAndComesBackAsOne) {
+  constexpr auto kRowBytes = static_cast<size_t>(round_up(kHidden, 32)) * sizeof(float);
+  constexpr size_t kSlotBytes = kTopK * (sizeof(int32_t) + sizeof(float));
+  LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
+  on_ranks(hub, kRanks, [&](Transport& end) {
+    Rank rank(end, neighbours);
+    const int me = end.rank();
+    const auto bytes_of = [&](const PassId& id, MessageKind kind) {
+      pass_there_and_back(rank, neighbours, full_ranges(), id);
+      size_t all = 0;
+      for (int half = 0; half < kMaxHalves; ++half)
+        for (int part = 0; part < id.parts; ++part)
+          all += rank.exchange->times(lane_of(half, part), kind).out_bytes;
+      return all;
+    };
+    // Pairs of a row and an expert, a rank and a node, where one of the row's experts is.
+    const CombineNodes nodes(rank.placement, kGroups);
+    size_t out_pairs = 0, out_rows = 0, back_pairs = 0, back_rows = 0, back_sums = 0;
+    for (int from = 0; from < kRanks; ++from)
+      for (int row = 0; row < kMaxRows; ++row) {
+        std::array<std::set<int>, kRanks> met, sums;
+        for (const int expert : neighbours(from, row)) {
+          met[expert / kHere].insert(expert);
+          sums[expert / kHere].insert(nodes.node_of(expert));
+        }
+        for (int at = 0; at < kRanks && from == me; ++at) {
+          if (at == me) continue;
+          out_pairs += met[at].size(), out_rows += met[at].empty() ? 0 : 1;
+        }
+        if (from == me) continue;
+        back_pairs += met[me].size(), back_rows += met[me].empty() ? 0 : 1;
+        back_sums += sums[me].size();
+      }
+    ASSERT_GT(out_pairs, out_rows);
+    ASSERT_GT(back_pairs, back_sums);
+    if (me == 0) {
+      EXPECT_EQ(back_sums, back_rows);
+    }
+    uint64_t step = 0;
+    for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
+      const size_t messages = kMaxHalves * (kRanks - 1);
+      EXPECT_EQ(bytes_of({step++, mode}, MessageKind::dispatch),
+                messages * dispatch_head_bytes(kHere) + out_rows * (kRowBytes + kSlotBytes));
+      EXPECT_EQ(bytes_of({step++, mode}, MessageKind::combine),
+                messages * kMessageHeadBytes + back_sums * kRowBytes);
+    }
+    const size_t messages = 2 * kMaxHalves * (kRanks - 1);
+    const PassId parts{step++, ExchangeMode::slotted, 2};
+    EXPECT_EQ(bytes_of(parts, MessageKind::combine),
+              messages * kMessageHeadBytes + back_pairs * kRowBytes);
+  });
 }
 
 // A dispatch of int8 has half the bytes of one of bf16; a combine has the same.

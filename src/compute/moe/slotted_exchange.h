@@ -1,5 +1,6 @@
-// The exchange of decode: each row travels once for every one of its experts, and every expert's
-// row comes back as it is. Parts are shares of each rank's experts. The way of row t3 of rank 1,
+// The exchange of decode in several parts: each row travels once for every one of its experts, and
+// every expert's row comes back as it is. Parts are shares of each rank's experts, so that each
+// expert's weights are read once. The way of row t3 of rank 1,
 // with 4 experts a rank and 2 in a combine group:
 //
 //   chosen         experts 8 2 3, weights a b c              8 is expert 0 of rank 2

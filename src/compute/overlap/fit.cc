@@ -190,6 +190,10 @@ void FittedTimes::note(const StepReport& step, const Plan& plan, int num_halves)
     for (size_t k = 0; k < kNumFitted; ++k) sum[k] += expected[i][k];
   }
   Values all = measured_of(step);
+  if (plan.grain().num_waves() > 1) {
+    const StageTimes prior = prior_->at(halves[0]);
+    all[kDispatch] /= prior.dispatch.spread, all[kCombine] /= prior.combine.spread;
+  }
   judge_links(step, sum, knows(halves[0], kDispatch) && knows(halves[1], kDispatch), all);
   if (step.latency_us > 0) latency_.add(step.latency_us);
   for (size_t i = 0; i < num; ++i) {

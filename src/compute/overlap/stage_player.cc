@@ -101,7 +101,7 @@ void StagePlayer::start(Playing& playing, int half, int message, MessageKind kin
   const Grain& grain = playing.plan.grain;
   const int num_messages =
       (is_out ? grain.parts : grain.num_waves()) * (exchange_->num_ranks() - 1);
-  const double busy_us = (is_out ? times.dispatch : times.combine).busy_us;
+  const double busy_us = (is_out ? times.dispatch : times.combine).busy_in(grain.num_waves());
   const size_t num_bytes = bytes_of(busy_us, options_.bytes_per_s, num_messages);
   HOCKET_CHECK(num_bytes <= bytes_.size());
   pieces_[0] = std::span(bytes_).first(num_bytes);

@@ -24,11 +24,15 @@ struct Bucket {
   auto operator<=>(const Bucket&) const = default;
 };
 
-// A transfer occupies the link for busy_us; its last byte arrives latency_us after that. If a
-// transfer has p parts, each is busy for busy_us / p.
+// A transfer in one message occupies the link for busy_us; its last byte arrives latency_us after
+// that. If the half has p parts or waves it is busy for `spread` times as long, each message for its
+// share of it: in several a row may travel to a rank more than once.
 struct TransferTime {
   double busy_us = 0;
   double latency_us = 0;
+  double spread = 1;
+
+  double busy_in(int num_waves) const { return num_waves > 1 ? busy_us * spread : busy_us; }
 };
 
 struct StageTimes {

@@ -227,6 +227,19 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
   return f;
 }
 
+// Tries one number after the other: with each rank there are fewer weights here, but more room for
+// rows of others.
+std::optional<int> fitting_ranks(const ForecastQuestion& q, const Forecast& now) {
+  ForecastQuestion spread = q;
+  int& ranks = spread.settings.parallel.ep_size;
+  const int most = std::min(kMostRanksTried, now.choice.model.moe.num_experts);
+  for (ranks = now.num_ranks + 1; ranks <= most; ++ranks) {
+    const Result<Forecast> then = forecast(spread, now.kv_len);
+    if (then && then->fits()) return ranks;
+  }
+  return std::nullopt;
+}
+
 std::optional<Advice> advise(const ForecastQuestion& q, const Forecast& now) {
   std::optional<Advice> best;
   for (const Change& change : changes(q.settings, now)) {

@@ -99,14 +99,17 @@ StageBytes StageForecast::bytes(const Bucket& bucket) const {
   const int ranks = question_.num_ranks;
   if (ranks < 2 || num_moe_ == 0) return {};
   const double away = static_cast<double>(ranks - 1) / ranks * bucket.rows;
-  if (bucket.phase == Phase::decode) {
-    const double rows = away * model_.moe.top_k;
-    return {.dispatch = rows * sent_row_, .combine = rows * result_row_};
-  }
   const double copies =
       ranks * probability_of_part(static_cast<double>(model_.moe.num_experts) / ranks);
   return {.dispatch = away * copies * (sent_row_ + lists_),
           .combine = away * results_a_row_ * result_row_};
+}
+
+StageBytes StageForecast::bytes_in_parts(const Bucket& bucket) const {
+  const int ranks = question_.num_ranks;
+  if (bucket.phase == Phase::prefill || ranks < 2 || num_moe_ == 0) return bytes(bucket);
+  const double copies = static_cast<double>(ranks - 1) / ranks * bucket.rows * model_.moe.top_k;
+  return {.dispatch = copies * sent_row_, .combine = copies * result_row_};
 }
 
 // core_s_per_gb is for a GB out and a GB in, so one direction takes half.
@@ -127,21 +130,26 @@ void StageForecast::add_exchange(const Bucket& bucket, StageTimes& times) const 
   const double expert_rows = rows * model_.moe.top_k;  // rows that arrive from all ranks
   const StageBytes sent = bytes(bucket);
   const int others = question_.num_ranks - 1;
-  const bool counted = bucket.phase == Phase::prefill;
-  const double results = counted ? rows * results_a_row_ : expert_rows;
+  const StageBytes in_parts = bytes_in_parts(bucket);
   const double messages = kMessageUs * others;
   times.of(Op::dispatch_start) = messages + copy_us(sent.dispatch) + moving_us(sent.dispatch);
   times.of(Op::dispatch_wait) =
       messages + kLaunchUs + copy_us(expert_rows * sent_row_) + moving_us(sent.dispatch);
-  times.of(Op::combine_start) = messages + kLaunchUs + moving_us(sent.combine) +
-                                copy_us(counted ? expert_rows * result_row_ : sent.combine);
+  times.of(Op::combine_start) =
+      messages + kLaunchUs + moving_us(sent.combine) + copy_us(expert_rows * result_row_);
   times.of(Op::combine_wait) =
-      messages + kLaunchUs + copy_us(results * result_row_) + moving_us(sent.combine);
+      messages + kLaunchUs + copy_us(rows * results_a_row_ * result_row_) + moving_us(sent.combine);
   if (others == 0) return;
   times.dispatch = transfer(sent.dispatch);
   times.combine = transfer(sent.combine);
-  times.part_us = 4 * messages + 2 * kLaunchUs;
-  times.wave_us = 2 * messages + 2 * kLaunchUs;
+  times.dispatch.spread = sent.dispatch > 0 ? in_parts.dispatch / sent.dispatch : 1;
+  times.combine.spread = sent.combine > 0 ? in_parts.combine / sent.combine : 1;
+  // The cores move the bytes that parts and waves add out and in; half of them count for each beyond
+  // the first.
+  const double more_us =
+      moving_us(in_parts.dispatch + in_parts.combine - sent.dispatch - sent.combine);
+  times.part_us = 4 * messages + 2 * kLaunchUs + std::max(more_us, 0.0);
+  times.wave_us = 2 * messages + 2 * kLaunchUs + std::max(more_us, 0.0);
 }
 
 StageTimes StageForecast::at(const Bucket& bucket) const {

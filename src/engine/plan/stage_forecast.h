@@ -43,8 +43,11 @@ class StageForecast final : public StageModel {
   // Returns the times of a bucket. Prompts count as one chunk of one sequence. With one rank,
   // transfers take 0.
   StageTimes at(const Bucket& bucket) const override;
-  // Returns the bytes of a bucket: prompts travel counted, decode rows slotted.
+  // Returns the bytes of a bucket in one part, in which a row travels to a rank once.
   StageBytes bytes(const Bucket& bucket) const;
+  // Returns the bytes of a bucket in several parts: a row of an answer then travels once for each
+  // of its experts.
+  StageBytes bytes_in_parts(const Bucket& bucket) const;
   // Returns the time of a step outside of its layers: that of the head.
   double other_us(const Bucket& bucket) const;
   LayerCounts layers(const Bucket& bucket) const;
@@ -70,8 +73,8 @@ class StageForecast final : public StageModel {
   double head_bytes_ = 0;
   int num_moe_ = 0;
   double fullest_share_ = 1;  // part of the experts that the rank with most of them holds
-  double results_a_row_ = 0;  // the mean number of sums that come back for a row of a prompt
-  // Bytes of a row: to its experts, from them, and its lists in a counted dispatch.
+  double results_a_row_ = 0;  // the mean number of sums that come back for a row
+  // Bytes of a row: to its experts, from them, and its lists in a dispatch of one part.
   double sent_row_ = 0, result_row_ = 0, lists_ = 0;
 };
 

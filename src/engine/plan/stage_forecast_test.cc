@@ -71,8 +71,8 @@ TEST(StageForecast, OfARankOnlyTheExpertsGetCheaper) {
   EXPECT_EQ(alone.at(bucket).dispatch.busy_us, 0);
 }
 
-// With E = 256 and k = 8 a row has 1.0, 2.7 and 4.6 remote copies on 2, 4 and 8 ranks, and 4, 6 and
-// 7 if each expert gets its own; hidden is 7168 in bf16.
+// With E = 256 and k = 8 a row has 1.0, 2.7 and 4.6 remote copies on 2, 4 and 8 ranks, and an
+// answer's row in several parts 4, 6 and 7, one for each expert; hidden is 7168 in bf16.
 TEST(StageForecast, BytesAreThoseOfTheFormula) {
   constexpr double kRow = 7168 * 2, kLists = 8 * 8;
   ModelChoice choice = choice_of("configs/deepseek_v3");
@@ -83,12 +83,17 @@ TEST(StageForecast, BytesAreThoseOfTheFormula) {
   } cases[] = {{2, 1.0, 4}, {4, 2.7, 6}, {8, 4.6, 7}};
   for (const auto& one : cases) {
     const StageForecast forecast(choice, cost, {.speed = kSpeed, .num_ranks = one.ranks});
-    const StageBytes counted = forecast.bytes({Phase::prefill, 1000, 500'500});
-    EXPECT_NEAR(counted.dispatch / (1000 * (kRow + kLists)), one.distinct, 0.05);
-    EXPECT_NEAR(counted.combine / (1000 * kRow), one.distinct, 0.05);
-    const StageBytes slotted = forecast.bytes({Phase::decode, 10, 10'000});
-    EXPECT_NEAR(slotted.dispatch / (10 * kRow), one.each, 1e-9);
-    EXPECT_NEAR(slotted.combine / (10 * kRow), one.each, 1e-9);
+    const Bucket prompt{Phase::prefill, 1000, 500'500}, answers{Phase::decode, 1000, 1'000'000};
+    for (const Bucket& bucket : {prompt, answers}) {
+      const StageBytes once = forecast.bytes(bucket);
+      EXPECT_NEAR(once.dispatch / (1000 * (kRow + kLists)), one.distinct, 0.05);
+      EXPECT_NEAR(once.combine / (1000 * kRow), one.distinct, 0.05);
+    }
+    EXPECT_EQ(forecast.at(prompt).dispatch.spread, 1);
+    const StageBytes parts = forecast.bytes_in_parts(answers);
+    EXPECT_NEAR(parts.dispatch / (1000 * kRow), one.each, 1e-9);
+    EXPECT_NEAR(parts.combine / (1000 * kRow), one.each, 1e-9);
+    EXPECT_NEAR(forecast.at(answers).combine.spread, one.each / one.distinct, 0.05);
   }
   choice.combine_groups = 256;
   choice.dispatch_dtype = DType::int8;

@@ -104,6 +104,21 @@ TEST(Forecast, ALaptopIsTooSmallFor671BillionParameters) {
   EXPECT_FALSE(must(enough).fits());
 }
 
+TEST(Forecast, SoManyRanksAreEnoughAndOneFewerIsNot) {
+  ForecastQuestion q = question("configs/deepseek_v3", 256 * kGb);
+  const Forecast f = must(q);
+  ASSERT_FALSE(f.fits());
+  const std::optional<int> ranks = fitting_ranks(q, f);
+  ASSERT_TRUE(ranks.has_value());
+  EXPECT_GE(*ranks, 4);  // 671 GB of weights, and attention on each
+  q.settings.parallel.ep_size = *ranks;
+  EXPECT_TRUE(must(q).fits());
+  q.settings.parallel.ep_size = *ranks - 1;
+  EXPECT_FALSE(must(q).fits());
+  const ForecastQuestion tiny = question("configs/deepseek_v3", 16 * kGb);
+  EXPECT_EQ(fitting_ranks(tiny, must(tiny)), std::nullopt);  // attention alone needs more
+}
+
 TEST(Forecast, TheRoomsAreThere) {
   ForecastQuestion q = question("configs/qwen3_235b_a22b", 620 * kGb);
   q.settings.memory.max_running_requests = 16;

@@ -91,6 +91,7 @@ EngineStats add_up(std::vector<RankStats> ranks) {
     sum.num_requests_aborted += s.num_requests_aborted;
     sum.num_requests_failed += s.num_requests_failed;
     sum.gen_throughput += s.gen_throughput;
+    sum.input_throughput += s.input_throughput;
     sum.last_step_seconds = std::max(sum.last_step_seconds, s.last_step_seconds);
     sum.step_seconds_total += s.step_seconds_total;
     sum.exchange_wait_seconds_total += s.exchange_wait_seconds_total;

@@ -21,7 +21,8 @@ struct RankStats {
   SchedulerStats scheduler;
   StepCounts steps;
   uint64_t num_requests_finished = 0, num_requests_aborted = 0, num_requests_failed = 0;
-  double gen_throughput = 0;  // tokens/s over the last second of steps; 0 when idle
+  // Tokens/s over the last second of steps, of answers and of prompts; 0 when idle.
+  double gen_throughput = 0, input_throughput = 0;
   double last_step_seconds = 0;
   double step_seconds_total = 0;
   // Seconds of all steps spent waiting for other ranks' rows, and beside those for agreements.

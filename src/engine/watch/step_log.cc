@@ -17,6 +17,12 @@ std::string overlap_text(const StepTransfers& t) {
                      100 * to_seconds(t.hidden) / all);
 }
 
+// Returns the share of all prompt tokens so far that came from the cache.
+double cache_hit_rate(const SchedulerStats& stats) {
+  return static_cast<double>(stats.cached_tokens_total) /
+         static_cast<double>(std::max<uint64_t>(stats.prompt_tokens_total, 1));
+}
+
 // Returns an empty text before the first draft.
 std::string drafts_text(const SchedulerStats& stats) {
   if (stats.num_verified_total == 0) return "";
@@ -62,21 +68,25 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
   for (const Slice& slice : batch.slices)
     num_tokens += static_cast<uint64_t>(slice.num_taken + slice.num_forced);
   const Duration passed = last_end_ == TimePoint{} ? took : now - last_end_;
+  const int new_tokens = batch.num_rows - batch.num_answer_rows();
   lately_.add(num_tokens, to_seconds(passed));
+  input_lately_.add(static_cast<uint64_t>(new_tokens), to_seconds(passed));
   since_line_.add(num_tokens, to_seconds(passed));
-  if (lately_.seconds >= 1) lately_.take();
+  if (lately_.seconds >= 1) {
+    lately_.take();
+    input_lately_.take();
+  }
   const bool pause = stats.num_running == 0 && stats.num_waiting == 0;
   last_end_ = pause ? TimePoint{} : now;
 
-  const int new_tokens = batch.num_rows - batch.num_answer_rows();
   if (new_tokens > 0) {
     log::info(
         "{}Prefill batch, #new-seq: {}, #new-token: {}, #cached-token: {}, token usage: {:.2f}, "
         "#running-req: {}, #queue-req: {}, #pending-token: {}, cuda graph: False, "
-        "input throughput (token/s): {:.2f}{}",
+        "input throughput (token/s): {:.2f}, cache hit rate: {:.2f}%{}",
         prefix_, std::ssize(batch.slices) - batch.num_answers(), new_tokens, batch.cached_tokens,
         stats.token_usage, batch.num_running, batch.num_waiting, batch.pending_tokens,
-        new_tokens / std::max(to_seconds(took), 1e-9),
+        new_tokens / std::max(to_seconds(took), 1e-9), 100 * cache_hit_rate(stats),
         overlap_text(transfers.value_or(StepTransfers{})));
     line_printed(stats);
   }

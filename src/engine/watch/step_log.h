@@ -3,19 +3,21 @@
 //
 //   Prefill batch, #new-seq: 2, #new-token: 40, #cached-token: 32, token usage: 0.01,
 //   #running-req: 3, #queue-req: 0, #pending-token: 0, cuda graph: False,
-//   input throughput (token/s): 9412.50
+//   input throughput (token/s): 9412.50, cache hit rate: 40.00%
 //
 //   Decode batch, #running-req: 3, #token: 96, token usage: 0.01, cuda graph: False,
 //   gen throughput (token/s): 812.40, #queue-req: 0
 //
-// Each is one line. With several ranks it ends with `, overlap: 61 %`: the share of its messages'
-// time on the wire in which the rank computed. A step with rows of prompts prints the first, every
-// decode_interval-th step with decode rows the second, so a mixed step may print both.
-// #new-seq counts prompts with rows in this step, continued chunks too; #cached-token counts once
-// for each time a prompt begins. #running-req of a prefill leaves out the requests of #new-seq; of
-// a decode it is the number of rows. #pending-token counts prompt tokens left after this step.
-// Throughput is over the time with work; SGLang's is over the time since the last line, idle or
-// not. With drafts, `accept len: 2.90, accept rate: 0.75` (of all so far) follow `token usage`.
+// Each is one line. Fields that SGLang does not print today stand behind its own, so that parsers
+// of those still work: the hit rate of all prompt tokens so far and, with several ranks, `,
+// overlap: 61 %`: the share of its messages' time on the wire in which the rank computed. A step
+// with rows of prompts prints the first, every decode_interval-th step with decode rows the second,
+// so a mixed step may print both. #new-seq counts prompts with rows in this step, continued chunks
+// too; #cached-token counts once for each time a prompt begins. #running-req of a prefill leaves
+// out the requests of #new-seq; of a decode it is the number of rows. #pending-token counts prompt
+// tokens left after this step. Throughput of answers is over the time with work, that of a prompt
+// over its step; SGLang's are over the time since the last line of the kind, idle or not. With
+// drafts, `accept len: 2.90, accept rate: 0.75` (of all so far) follow `token usage`.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +67,8 @@ class StepLog {
   }
   // Returns tokens per second over the last second with work; 0 before.
   double gen_throughput() const { return lately_.last; }
+  // Returns prompt tokens computed per second, over the same second; 0 before.
+  double input_throughput() const { return input_lately_.last; }
 
  private:
   // Adds up tokens and the time they took, until take().
@@ -83,7 +87,7 @@ class StepLog {
   int decode_interval_;
   std::string prefix_;
   int decode_steps_ = 0;  // since the last line
-  Rate lately_, since_line_;
+  Rate lately_, input_lately_, since_line_;
   TimePoint last_end_{};                // end of the step before; unset after a pause
   StepTransfers transfers_since_line_;  // sums over decode steps
   uint64_t retracted_logged_ = 0;

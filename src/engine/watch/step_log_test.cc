@@ -67,19 +67,22 @@ TEST_F(StepLogTest, PrefillLines) {
   EXPECT_THAT(lines_of(1),
               ElementsAre("Prefill batch, #new-seq: 1, #new-token: 12, #cached-token: 0, token "
                           "usage: 0.05, #running-req: 0, #queue-req: 0, #pending-token: 0, cuda "
-                          "graph: False, input throughput (token/s): 1200.00"));
+                          "graph: False, input throughput (token/s): 1200.00, cache hit "
+                          "rate: 0.00%"));
   add(2, 13, 4);       // shares 12 tokens
   add(3, 30, 4, 100);  // 15 of 30 tokens have room, in pages 12
   add(4, 5, 4, 50);    // waits
   EXPECT_THAT(lines_of(1),
               ElementsAre("Prefill batch, #new-seq: 2, #new-token: 13, #cached-token: 12, token "
                           "usage: 0.11, #running-req: 1, #queue-req: 1, #pending-token: 23, cuda "
-                          "graph: False, input throughput (token/s): 1300.00"));
+                          "graph: False, input throughput (token/s): 1300.00, cache hit "
+                          "rate: 21.82%"));
   // A continued chunk is counted again, its prefix is not.
   EXPECT_THAT(lines_of(1),
               ElementsAre("Prefill batch, #new-seq: 1, #new-token: 16, #cached-token: 0, token "
                           "usage: 0.17, #running-req: 2, #queue-req: 1, #pending-token: 7, cuda "
-                          "graph: False, input throughput (token/s): 1600.00"));
+                          "graph: False, input throughput (token/s): 1600.00, cache hit "
+                          "rate: 21.82%"));
 }
 
 TEST_F(StepLogTest, ADecodeLineEverySoManySteps) {
@@ -118,7 +121,8 @@ TEST_F(StepLogTest, OfSeveralRanksItSaysWhatWasHidden) {
   start({}, 2);
   add(1, 8, 20);
   transfers_ = {.hidden = std::chrono::microseconds(30), .exposed = std::chrono::microseconds(10)};
-  EXPECT_THAT(lines_of(1), ElementsAre(EndsWith("(token/s): 800.00, overlap: 75 %")));
+  EXPECT_THAT(lines_of(1),
+              ElementsAre(EndsWith("(token/s): 800.00, cache hit rate: 0.00%, overlap: 75 %")));
   transfers_ = {.hidden = std::chrono::microseconds(10), .exposed = std::chrono::microseconds(10)};
   EXPECT_THAT(lines_of(1), IsEmpty());
   transfers_ = {.hidden = {}, .exposed = std::chrono::microseconds(80), .hidden_is_bound = true};
@@ -140,7 +144,8 @@ TEST_F(StepLogTest, MixedStepsAreBoth) {
   EXPECT_THAT(lines_of(1),
               ElementsAre("Prefill batch, #new-seq: 1, #new-token: 1, #cached-token: 0, token "
                           "usage: 0.06, #running-req: 1, #queue-req: 0, #pending-token: 0, cuda "
-                          "graph: False, input throughput (token/s): 100.00",
+                          "graph: False, input throughput (token/s): 100.00, cache hit "
+                          "rate: 0.00%",
                           "Decode batch, #running-req: 1, #token: 16, token usage: 0.06, cuda "
                           "graph: False, gen throughput (token/s): 133.33, #queue-req: 0"));
   EXPECT_EQ(step_log_.counts().num_prefill, 1u);
@@ -161,6 +166,7 @@ TEST_F(StepLogTest, APauseIsNotCountedAsTime) {
   add(3, 8, 120, 50);
   lines_of(120);
   EXPECT_NEAR(step_log_.gen_throughput(), 100, 0.01);
+  EXPECT_NEAR(step_log_.input_throughput(), 24, 0.01);  // three prompts of 8 tokens in a second
 }
 
 // Plays tests/scenarios/retracted_resumes_first.txt: the second request is retracted with nine

@@ -62,8 +62,8 @@ void Scheduler::State::displace(std::unique_ptr<Request> request, Error why) {
 // together would not be enough, none is sent back. A victim frees what was reserved for it and the
 // pages of its own. Returns true if the head may be tried again.
 bool PrefillPass::preempt_for_head() {
+  if (!may_preempt()) return false;
   const PriorityOptions& rules = s_.options.priorities;
-  if (!rules.enabled || !rules.preempt) return false;
   const Request& head = *s_.waiting.head();
   const auto candidates = s_.running.requests().first(static_cast<size_t>(num_decodable_));
   std::vector<const Request*> victims;

@@ -84,9 +84,23 @@ void PrefillPass::pace(int begin) {
   if (first) s_.pacing.chunk_tokens = rows;
 }
 
+bool PrefillPass::may_preempt() const {
+  return s_.options.priorities.enabled && s_.options.priorities.preempt;
+}
+
+// Asks the constraints that cost nothing: rows, memory, places, slots for states. The head costs
+// look-ups in the prefix tree, so it is asked for only behind them, or if it may displace others.
+AddResult PrefillPass::verdict() const {
+  const AddResult verdict = adder_.verdict(s_.available_tokens());
+  if (verdict != AddResult::added || may_preempt()) return verdict;
+  const bool has_place =
+      s_.num_active() < s_.options.max_running_requests && (adder_.alone() || s_.states.has_room());
+  return has_place ? AddResult::added : AddResult::no_tokens;
+}
+
 void PrefillPass::admit_waiting() {
   if (s_.waiting.empty()) return;
-  AddResult verdict = adder_.verdict(s_.available_tokens());
+  AddResult verdict = this->verdict();
   while (verdict == AddResult::added) {
     const Request* head = s_.waiting.head();
     if (head == nullptr || std::ranges::find(preempted_, head) != preempted_.end()) return;
@@ -103,7 +117,7 @@ void PrefillPass::admit_waiting() {
     const bool has_slot = s_.num_active() < s_.options.max_running_requests;
     verdict = has_slot ? admit() : AddResult::no_tokens;
     if (verdict == AddResult::no_tokens && preempt_for_head()) verdict = admit();
-    if (verdict == AddResult::added) verdict = adder_.verdict(s_.available_tokens());
+    if (verdict == AddResult::added) verdict = this->verdict();
   }
   if (verdict == AddResult::no_tokens) s_.pause.begin();
 }

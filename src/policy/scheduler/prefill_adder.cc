@@ -89,7 +89,6 @@ bool PrefillAdder::outlives_all(const PrefillCandidate& candidate, int64_t avail
 }
 
 Admission PrefillAdder::add(const PrefillCandidate& candidate, int64_t available_tokens) {
-  if (budget_.max_requests > 0 && num_added_ >= budget_.max_requests) return {AddResult::other, 0};
   if (budget_.play_to_the_end && candidate.ignore_eos && !alone()) {
     if (!outlives_all(candidate, available_tokens)) return {AddResult::no_tokens, 0};
   } else if (shortfall(candidate, available_tokens) > 0) {
@@ -116,6 +115,7 @@ Admission PrefillAdder::add(const PrefillCandidate& candidate, int64_t available
 
 AddResult PrefillAdder::verdict(int64_t available_tokens) const {
   if (static_cast<double>(available_tokens) <= budget_.reserved_tokens) return AddResult::no_tokens;
+  if (budget_.max_requests > 0 && num_added_ >= budget_.max_requests) return AddResult::other;
   return limit() < budget_.page_tokens ? AddResult::other : AddResult::added;
 }
 

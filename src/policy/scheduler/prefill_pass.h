@@ -21,6 +21,8 @@ class PrefillPass {
   bool continue_chunked();
   bool continue_chunk(Request& request, int parts);
   void admit_waiting();
+  bool may_preempt() const;
+  AddResult verdict() const;
   bool prefix_is_under_way(const Request& request) const;
   AddResult admit();
   PrefillCandidate candidate(const Request& request, const PrefixMatch& match, int spare) const;

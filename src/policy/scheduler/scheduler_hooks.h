@@ -39,9 +39,9 @@ class SchedulerHooks {
   // prompts in chunks go on.
   virtual bool may_begin() { return true; }
 
-  // Returns true if the head may be admitted in this pass; lack of memory or of a free place may
-  // still prevent it. False: the head is skipped (waiting_queue.h) and asked again in the next
-  // pass.
+  // Returns true if the head may be admitted in this pass; lack of memory may still prevent it. Not
+  // asked if no request could be admitted. False: the head is skipped (waiting_queue.h) and asked
+  // again in the next pass.
   virtual bool may_join(const Request& /*head*/) { return true; }
 
   // Called once if answers have rows in the step, with all of them. Sets AnswerDrafts::drafts,

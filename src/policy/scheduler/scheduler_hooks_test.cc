@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,33 @@ TEST(SchedulerHooksTest, EachQuestionHasItsPlaceInTheStep) {
                                       "agree 1 rows of mode " + mode(ForwardMode::decode)}));
   EXPECT_FALSE(diary.moved_before_agree) << "rows count as computed before all have agreed";
   EXPECT_EQ(engine.problem(), "");
+}
+
+// The head is chosen by look-ups in the prefix tree, so it is not chosen in vain.
+TEST(SchedulerHooksTest, NoHeadIsAskedWhereNoneCouldBeAdmitted) {
+  for (const bool by_place : {true, false}) {
+    Diary diary;
+    diary.lines = {"", ""};  // so that all are ready
+    SchedulerOptions options{.num_pages = 64, .page_tokens = 4, .hooks = &diary};
+    if (by_place)
+      options.max_running_requests = 1;
+    else
+      options.prefill_max_requests = 1;
+    FakeEngine engine(options, one);
+    for (uint64_t id = 1; id <= 2; ++id)
+      ASSERT_TRUE(engine.scheduler().add(numbered_input(id, 5, 3)));
+    const auto num_asked = [&] {
+      return std::ranges::count_if(
+          diary.lines, [](const std::string& line) { return line.starts_with("may_join"); });
+    };
+    ASSERT_TRUE(engine.step());
+    EXPECT_EQ(num_asked(), 1);
+    EXPECT_EQ(engine.scheduler().stats().num_waiting, 1);
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(engine.step());
+    EXPECT_EQ(engine.scheduler().stats().num_running, 0);
+    EXPECT_EQ(num_asked(), 2);
+    EXPECT_EQ(engine.problem(), "");
+  }
 }
 
 TEST(SchedulerHooksTest, AnIdleStepIsABatchWithoutRows) {

@@ -64,6 +64,7 @@ void add_load(MetricSnapshot& out, const RankStats& engine) {
             "Share of all prompt tokens so far that came from the cache; retractions do not count",
             share(s.cached_tokens_total, s.prompt_tokens_total));
   out.gauge("gen_throughput", "Tokens a second, of late", engine.gen_throughput);
+  out.gauge("input_throughput", "Prompt tokens a second, of late", engine.input_throughput);
   out.gauge("num_pages", "KV pages", s.num_pages);
   out.gauge("num_free_pages", "KV pages that hold nothing", s.num_free_pages);
   out.gauge("num_cached_pages", "KV pages of the prefix cache", s.num_cached_pages);
