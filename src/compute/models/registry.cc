@@ -50,7 +50,7 @@ constexpr MtpNames kMimoMtp = {.model = "model.mtp.",
                                .final_norm = "final_layernorm.weight",
                                .mlp_norm = "pre_mlp_layernorm.weight"};
 
-constexpr std::array<ModelFamily, 28> kFamilies = {{
+constexpr std::array<ModelFamily, 29> kFamilies = {{
     {"LlamaForCausalLM", load_decoder_layer},
     {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
@@ -64,6 +64,7 @@ constexpr std::array<ModelFamily, 28> kFamilies = {{
      &kLayersBehind},
     {"Qwen3VLMoeForConditionalGeneration", load_decoder_layer, nested({}, kTextModel)},
     {"Mistral4ForCausalLM", load_decoder_layer},
+    {"Mistral3ForConditionalGeneration", load_decoder_layer, nested({}, kInnerModel, kInnerHead)},
     {"MiniMaxM2ForCausalLM", load_decoder_layer, kMiniMaxM2},
     {"Ernie4_5_MoeForCausalLM",
      load_decoder_layer,
