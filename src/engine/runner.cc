@@ -92,6 +92,12 @@ Result<void> Runner::choose(const Options& options) {
   HOCKET_TRY(overlap_, choose_overlap(settings.parallel));
   cut_threshold_ = settings.parallel.tbo_token_distribution_threshold;
   HOCKET_TRY(choice_, choose_model_form(settings));
+  if (settings.compute.mla_form == "auto" && choice_.prompt_role == TokenRole::generated)
+    info_.changes.push_back(
+        {.flag = "--mla-form",
+         .from = "auto",
+         .to = "absorbed",
+         .why = "beside delta nets a prefix may end inside an answer, whose rows are absorbed"});
   if (const auto eos = options.tokenizer_eos;
       eos && std::ranges::find(choice_.model.eos_ids, *eos) == choice_.model.eos_ids.end())
     choice_.model.eos_ids.push_back(*eos);
@@ -160,7 +166,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
                                  .combine_groups = choice_.combine_groups,
                                  .isa = info_.isa}));
   plan_.weight_bytes = weights.bytes;
-  info_.changes = plan_.changes;
+  std::ranges::copy(plan_.changes, std::back_inserter(info_.changes));
   return {};
 }
 
