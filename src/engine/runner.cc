@@ -17,6 +17,7 @@
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stacked_experts.h"
 #include "engine/plan/scheduler_settings.h"
+#include "engine/weight_changes.h"
 
 namespace hocket {
 namespace {
@@ -76,7 +77,7 @@ Result<std::unique_ptr<Runner>> Runner::create(const Options& options) {
 Result<void> Runner::load(const Options& options) {
   const auto started = std::chrono::steady_clock::now();
   HOCKET_TRY_VOID(choose(options));
-  HOCKET_TRY_VOID(open_files(options.settings.model));
+  HOCKET_TRY_VOID(open_files(options.settings));
   HOCKET_TRY_VOID(make_plan(options.settings));
   HOCKET_TRY_VOID(load_weights(options));
   HOCKET_TRY_VOID(make_memory(options.settings.memory.page_size));
@@ -126,13 +127,15 @@ Result<void> Runner::choose(const Options& options) {
   return {};
 }
 
-Result<void> Runner::open_files(const ModelSettings& settings) {
-  if (settings.load_format == "auto") {
-    HOCKET_TRY(source_, open_model_weights(settings.model_path, choice_.model.moe));
-  } else if (settings.load_format != "dummy") {
-    return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy",
-                settings.load_format);
-  }
+Result<void> Runner::open_files(const ServerSettings& settings) {
+  const std::string& format = settings.model.load_format;
+  if (format == "dummy") return {};
+  if (format != "auto")
+    return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy", format);
+  HOCKET_TRY(source_, open_model_weights(settings.model.model_path, choice_.model.moe));
+  if (settings.model.most_mtp_modules > 0 || holds_modules(choice_.model, *source_)) return {};
+  HOCKET_TRY(const SettingChange change, leave_modules(settings.speculation, choice_.model));
+  info_.changes.push_back(change);
   return {};
 }
 
@@ -182,8 +185,9 @@ Result<void> Runner::load_weights(const Options& options) {
   HOCKET_TRY(WeightLoader loader, WeightLoader::loading(std::move(load)));
   HOCKET_TRY(model_, load_held(choice_, loader));
   weights_ = loader.take_memory();
+  std::ranges::move(weight_changes(choice_, loader, source_.get()),
+                    std::back_inserter(info_.changes));
   source_.reset();
-  announce_weights(loader);
   if (kept && !packed_) keep_weights(*kept);
   return {};
 }
@@ -237,31 +241,6 @@ void Runner::keep_weights(const KeptWeights& kept) {
   } else {
     log::info("weights: another process is writing {}", kept.path.string());
   }
-}
-
-void Runner::announce_weights(const WeightLoader& loader) {
-  for (const std::string& part : choice_.model.left_aside)
-    info_.changes.push_back({.flag = "weights",
-                             .from = part,
-                             .to = "not loaded",
-                             .why = "the model is served with text alone"});
-  if (const int mixed = loader.num_mixed(); mixed > 0)
-    info_.changes.push_back(
-        {.flag = "weights",
-         .from = "the formats of the files",
-         .to = "bfloat16",
-         .why = fmt::format("{} products stack matrices that are stored in different formats",
-                            mixed)});
-  for (const std::string& from : loader.narrowed_from())
-    info_.changes.push_back({.flag = "--dtype",
-                             .from = from,
-                             .to = std::string(dtype_name(choice_.dtype)),
-                             .why = "--dtype auto computes in bfloat16 whatever the files hold"});
-  if (loader.scales_narrowed())
-    info_.changes.push_back({.flag = "weights",
-                             .from = "int4 with float32 scales",
-                             .to = "int4 with float16 scales",
-                             .why = "scales of int4 are kept in float16"});
 }
 
 Result<AllToAll*> Runner::attach(const Meeting& meeting) {
