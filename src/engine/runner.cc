@@ -18,6 +18,7 @@
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stacked_experts.h"
 #include "engine/plan/scheduler_settings.h"
+#include "engine/weight_changes.h"
 
 namespace hocket {
 namespace {
@@ -92,7 +93,7 @@ Result<std::unique_ptr<Runner>> Runner::create(const Options& options) {
 Result<void> Runner::load(const Options& options) {
   const auto started = std::chrono::steady_clock::now();
   HOCKET_TRY_VOID(choose(options));
-  HOCKET_TRY_VOID(open_files(options.settings.model));
+  HOCKET_TRY_VOID(open_files(options.settings));
   HOCKET_TRY_VOID(make_plan(options.settings));
   HOCKET_TRY_VOID(load_weights(options));
   HOCKET_TRY_VOID(make_memory(options.settings.memory.page_size));
@@ -108,6 +109,12 @@ Result<void> Runner::choose(const Options& options) {
   HOCKET_TRY(overlap_, choose_overlap(settings.parallel));
   cut_threshold_ = settings.parallel.tbo_token_distribution_threshold;
   HOCKET_TRY(choice_, choose_model_form(settings));
+  if (settings.compute.mla_form == "auto" && choice_.prompt_role == TokenRole::generated)
+    info_.changes.push_back(
+        {.flag = "--mla-form",
+         .from = "auto",
+         .to = "absorbed",
+         .why = "beside delta nets a prefix may end inside an answer, whose rows are absorbed"});
   if (const auto eos = options.tokenizer_eos;
       eos && std::ranges::find(choice_.model.eos_ids, *eos) == choice_.model.eos_ids.end())
     choice_.model.eos_ids.push_back(*eos);
@@ -136,13 +143,15 @@ Result<void> Runner::choose(const Options& options) {
   return {};
 }
 
-Result<void> Runner::open_files(const ModelSettings& settings) {
-  if (settings.load_format == "auto") {
-    HOCKET_TRY(source_, open_model_weights(settings.model_path, choice_.model.moe));
-  } else if (settings.load_format != "dummy") {
-    return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy",
-                settings.load_format);
-  }
+Result<void> Runner::open_files(const ServerSettings& settings) {
+  const std::string& format = settings.model.load_format;
+  if (format == "dummy") return {};
+  if (format != "auto")
+    return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy", format);
+  HOCKET_TRY(source_, open_model_weights(settings.model.model_path, choice_.model.moe));
+  if (settings.model.most_mtp_modules > 0 || holds_modules(choice_.model, *source_)) return {};
+  HOCKET_TRY(const SettingChange change, leave_modules(settings.speculation, choice_.model));
+  info_.changes.push_back(change);
   return {};
 }
 
@@ -176,7 +185,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
                                  .combine_groups = choice_.combine_groups,
                                  .isa = info_.isa}));
   plan_.weight_bytes = weights.bytes;
-  info_.changes = plan_.changes;
+  std::ranges::copy(plan_.changes, std::back_inserter(info_.changes));
   return {};
 }
 
@@ -192,8 +201,9 @@ Result<void> Runner::load_weights(const Options& options) {
   HOCKET_TRY(WeightLoader loader, WeightLoader::loading(std::move(load)));
   HOCKET_TRY(model_, load_held(choice_, loader));
   weights_ = loader.take_memory();
+  std::ranges::move(weight_changes(choice_, loader, source_.get()),
+                    std::back_inserter(info_.changes));
   source_.reset();
-  announce_weights(loader);
   HOCKET_TRY_VOID(announce_blocks(choice_, options.settings.model.model_path, info_.changes));
   if (kept && !packed_) keep_weights(*kept);
   return {};
@@ -248,31 +258,6 @@ void Runner::keep_weights(const KeptWeights& kept) {
   } else {
     log::info("weights: another process is writing {}", kept.path.string());
   }
-}
-
-void Runner::announce_weights(const WeightLoader& loader) {
-  for (const std::string& part : choice_.model.left_aside)
-    info_.changes.push_back({.flag = "weights",
-                             .from = part,
-                             .to = "not loaded",
-                             .why = "the model is served with text alone"});
-  if (const int mixed = loader.num_mixed(); mixed > 0)
-    info_.changes.push_back(
-        {.flag = "weights",
-         .from = "the formats of the files",
-         .to = "bfloat16",
-         .why = fmt::format("{} products stack matrices that are stored in different formats",
-                            mixed)});
-  for (const std::string& from : loader.narrowed_from())
-    info_.changes.push_back({.flag = "--dtype",
-                             .from = from,
-                             .to = std::string(dtype_name(choice_.dtype)),
-                             .why = "--dtype auto computes in bfloat16 whatever the files hold"});
-  if (loader.scales_narrowed())
-    info_.changes.push_back({.flag = "weights",
-                             .from = "int4 with float32 scales",
-                             .to = "int4 with float16 scales",
-                             .why = "scales of int4 are kept in float16"});
 }
 
 Result<AllToAll*> Runner::attach(const Meeting& meeting) {

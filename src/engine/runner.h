@@ -121,7 +121,7 @@ class Runner {
   Result<void> load(const Options& options);
   // The steps of load(), in this order.
   Result<void> choose(const Options& options);
-  Result<void> open_files(const ModelSettings& settings);
+  Result<void> open_files(const ServerSettings& settings);
   Result<void> make_plan(const ServerSettings& settings);
   Result<void> load_weights(const Options& options);
   // The file of --weight-cache with this rank's packed weights.
@@ -133,7 +133,6 @@ class Runner {
   std::optional<KeptWeights> kept_weights(const ModelSettings& settings);
   const std::byte* map_weights(const KeptWeights& kept);  // null: they have to be packed
   void keep_weights(const KeptWeights& kept);
-  void announce_weights(const WeightLoader& loader);
   Result<void> make_memory(int page_tokens);
   ExpertParallelDispatcher::Options dispatcher_options() const;
   void describe(const ServerSettings& settings);

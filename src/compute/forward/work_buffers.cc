@@ -136,8 +136,11 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
     shared_normed = layout.matrix(dtype, rows, model.hidden_size);
   }
   lay_out_attention(model, dtype, layout);
-  const bool any_moe = std::ranges::count(model.layer_is_moe, true) > 0;
-  const bool any_dense = std::ranges::count(model.layer_is_moe, false) > 0;
+  const auto any = [&](bool moe) {
+    const bool in_module = model.num_mtp_loaded > 0 && model.mtp_module().layer_is_moe[0] == moe;
+    return in_module || std::ranges::count(model.layer_is_moe, moe) > 0;
+  };
+  const bool any_moe = any(true), any_dense = any(false);
   int64_t middle_elements = 0;
   if (any_dense) {
     mlp_out = floats(layout, rows, model.hidden_size);

@@ -68,6 +68,11 @@ std::vector<int> all_experts(const ModelConfig& model);
 // Errors: unsupported_model.   Thread: any.
 Result<const ModelFamily*> find_family(std::string_view architecture);
 
+// Returns true if a tensor of the model's files is known to be of no use: it belongs to a part that
+// is left aside, to a module for multi-token prediction, or to formats of rows and caches.
+// Thread: any.
+bool is_passed_over(const ModelConfig& model, std::string_view tensor);
+
 // Returns true if the model's files have a module for multi-token prediction that can be loaded.
 // Thread: any.
 bool has_module(const ModelConfig& model);

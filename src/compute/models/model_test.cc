@@ -29,15 +29,33 @@ TEST(Model, ExpertsOfALayerAreOfOneFormat) {
       << refused.error().message;
 }
 
-TEST(Model, ProductsOfSeveralStoredFormatsAreCounted) {
+Widening widening_of(const ModelConfig& config, DType dtype = DType::bf16) {
+  WeightLoader loader = WeightLoader::measuring({.dtype = dtype, .stored = config.quant});
+  EXPECT_TRUE(Model::load(config, loader).has_value());
+  return loader.widening();
+}
+
+TEST(Model, ProductsOfSeveralStoredFormatsAreWidened) {
   Result<ModelConfig> config = read_hf_config(kGolden / "quantized/awq");
   ASSERT_TRUE(config.has_value());
-  for (const int expected : {0, 1}) {
-    WeightLoader loader = WeightLoader::measuring({.stored = config->quant});
-    ASSERT_TRUE(Model::load(*config, loader).has_value());
-    EXPECT_EQ(loader.num_mixed(), expected);
-    config->quant.skipped.push_back("model.layers.0.self_attn.k_proj");
-  }
+  EXPECT_EQ(widening_of(*config).num_products, 0);
+  EXPECT_EQ(widening_of(*config).kept_bytes, 0);
+  config->quant.skipped.push_back("model.layers.0.self_attn.k_proj");
+  const Widening one = widening_of(*config);
+  EXPECT_EQ(one.num_products, 1);
+  EXPECT_GT(one.stored_bytes, 0);
+  EXPECT_GT(one.kept_bytes, one.stored_bytes);
+  EXPECT_EQ(widening_of(*config, DType::f32).num_products, 0) << "float32 was asked for";
+}
+
+TEST(Model, StoredMatricesThatAreNeverQuantizedInMemoryAreWidened) {
+  Result<ModelConfig> config = read_hf_config(kGolden / "deepseek_v3_fp8");
+  ASSERT_TRUE(config.has_value());
+  const Widening heads = widening_of(*config);
+  EXPECT_EQ(heads.num_products, config->num_layers) << "kv_b_proj of each layer";
+  EXPECT_GT(heads.kept_bytes, 2 * heads.stored_bytes) << "kv_b_proj is kept twice in part";
+  config->quant.skipped.push_back("kv_b_proj");
+  EXPECT_EQ(widening_of(*config).num_products, 0);
 }
 
 TEST(Model, EveryFamilyWhoseConfigIsReadCanRun) {

@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 namespace hocket {
+namespace {
 
-MtpModule load_mtp_module(const ModelConfig& model, const ModelFamily& family, int index,
-                          std::span<const int> experts, WeightLoader& loader) {
-  HOCKET_CHECK(family.mtp != nullptr);
+// Returns the names of the layer of module `index`.
+TensorNames layer_names(const ModelConfig& model, const ModelFamily& family, int index) {
   const MtpNames& mtp = *family.mtp;
   TensorNames names = family.names;
   names.mlp_norm = mtp.mlp_norm;
@@ -15,9 +15,30 @@ MtpModule load_mtp_module(const ModelConfig& model, const ModelFamily& family, i
     names.first_layer += model.num_layers;
   else
     names.model = mtp.model;
-  const std::string beside = mtp.in_layer
-                                 ? fmt::format("{}layers.{}.", names.model, names.first_layer)
-                                 : std::string(names.model);
+  return names;
+}
+
+// Returns what stands before the names of the tensors beside the layer.
+std::string beside_layer(const MtpNames& mtp, const TensorNames& names) {
+  return mtp.in_layer ? fmt::format("{}layers.{}.", names.model, names.first_layer)
+                      : std::string(names.model);
+}
+
+}  // namespace
+
+bool holds_mtp_module(const ModelConfig& model, const ModelFamily& family, int index,
+                      const WeightSource& files) {
+  const MtpNames& mtp = *family.mtp;
+  const std::string beside = beside_layer(mtp, layer_names(model, family, index));
+  return files.has(beside + std::string(mtp.embedding_norm));
+}
+
+MtpModule load_mtp_module(const ModelConfig& model, const ModelFamily& family, int index,
+                          std::span<const int> experts, WeightLoader& loader) {
+  HOCKET_CHECK(family.mtp != nullptr);
+  const MtpNames& mtp = *family.mtp;
+  const TensorNames names = layer_names(model, family, index);
+  const std::string beside = beside_layer(mtp, names);
   const int hidden = model.hidden_size;
   const auto norm = [&](std::string_view name) {
     return loader.vector(beside + std::string(name), hidden, model.centred_norms ? 1.0f : 0.0f);

@@ -26,6 +26,11 @@ struct MtpModule {
   std::span<const float> final_norm;  // [hidden]
 };
 
+// Returns true if the files hold module `index` of `model`. A config.json may name modules that the
+// files of a copy lack.
+bool holds_mtp_module(const ModelConfig& model, const ModelFamily& family, int index,
+                      const WeightSource& files);
+
 // Asks the loader for module `index` of `model`, whose family knows the names; only for these of
 // its experts. From here on the loader quantizes to eight bits where it was to take fewer, because
 // with fewer the drafts are seldom right. Errors stay in the loader.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <numeric>
 
 #include "compute/models/decoder_weights.h"
@@ -50,7 +51,7 @@ constexpr MtpNames kMimoMtp = {.model = "model.mtp.",
                                .final_norm = "final_layernorm.weight",
                                .mlp_norm = "pre_mlp_layernorm.weight"};
 
-constexpr std::array<ModelFamily, 28> kFamilies = {{
+constexpr std::array<ModelFamily, 29> kFamilies = {{
     {"LlamaForCausalLM", load_decoder_layer},
     {"MistralForCausalLM", load_decoder_layer},
     {"Qwen2ForCausalLM", load_decoder_layer},
@@ -64,6 +65,7 @@ constexpr std::array<ModelFamily, 28> kFamilies = {{
      &kLayersBehind},
     {"Qwen3VLMoeForConditionalGeneration", load_decoder_layer, nested({}, kTextModel)},
     {"Mistral4ForCausalLM", load_decoder_layer},
+    {"Mistral3ForConditionalGeneration", load_decoder_layer, nested({}, kInnerModel, kInnerHead)},
     {"MiniMaxM2ForCausalLM", load_decoder_layer, kMiniMaxM2},
     {"Ernie4_5_MoeForCausalLM",
      load_decoder_layer,
@@ -100,6 +102,24 @@ Result<const ModelFamily*> find_family(std::string_view architecture) {
   if (found == kFamilies.end())
     return fail(ErrorCode::unsupported_model, "no model family for architecture {}", architecture);
   return found;
+}
+
+bool is_passed_over(const ModelConfig& model, std::string_view tensor) {
+  for (const std::string_view end : {".inv_freq", ".input_scale", ".input_global_scale", ".k_scale",
+                                     ".v_scale", ".q_scale", ".output_scale"})
+    if (tensor.ends_with(end)) return true;
+  const Result<const ModelFamily*> found = find_family(model.architecture);
+  if (!found) return false;
+  const ModelFamily& family = **found;
+  const bool in_text = tensor.starts_with(family.names.model);
+  if (!in_text && tensor != family.names.head && !model.left_aside.empty()) return true;
+  if (family.mtp == nullptr) return false;
+  if (!family.mtp->model.empty()) return tensor.starts_with(family.mtp->model);
+  const std::string layers = std::string(family.names.model) + "layers.";
+  int layer = -1;
+  if (tensor.starts_with(layers))
+    std::from_chars(tensor.data() + layers.size(), tensor.data() + tensor.size(), layer);
+  return layer >= model.num_layers;
 }
 
 bool has_module(const ModelConfig& model) {

@@ -80,6 +80,8 @@ const std::vector<ArithmeticKey>& arithmetic_keys() {
       {"scoring_func", {"\"softmax\""}},
       {"topk_method", {"\"greedy\""}},
       {"use_bidirectional_attention", {"false"}},
+      {"use_rope_layers", {"[]"}},
+      {"yarn_only_types", {R"(["full_attention"])"}},
   };
   return keys;
 }

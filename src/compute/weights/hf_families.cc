@@ -122,6 +122,16 @@ void read_mistral4(JsonFields& config, ModelConfig& model) {
   read_deepseek_layers(config, model);
 }
 
+// A wrapper of text models of several kinds; a missing model_type means Mistral's dense one.
+void read_mistral3(JsonFields& config, ModelConfig& model) {
+  const std::string kind = config.text("model_type", "mistral");
+  if (kind == "mistral4") return read_mistral4(config, model);
+  config.refuse(unsupported(fmt::format(
+      "config.json: text_config: model_type is {}; supported in Mistral3ForConditionalGeneration "
+      "is \"mistral4\"",
+      shown(kind))));
+}
+
 // rotary_dim, the number of rotated dims, is the older form of partial_rotary_factor.
 void read_minimax_m2(JsonFields& config, ModelConfig& model) {
   double share = 1;
@@ -173,7 +183,7 @@ void read_ernie4_5_moe(JsonFields& config, ModelConfig& model) {
         (layer + 1) % interval == 0 && layer >= first && (last < 0 || layer <= last);
 }
 
-constexpr std::array<HfFamily, 28> kFamilies = {
+constexpr std::array<HfFamily, 29> kFamilies = {
     {{"LlamaForCausalLM", read_llama},
      {"MistralForCausalLM", read_mistral},
      {"Qwen2ForCausalLM", read_qwen2},
@@ -188,6 +198,7 @@ constexpr std::array<HfFamily, 28> kFamilies = {
      {"MiniMaxM2ForCausalLM", read_minimax_m2},
      {"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe},
      {"Mistral4ForCausalLM", read_mistral4},
+     {"Mistral3ForConditionalGeneration", read_mistral3, true},
      {"MiMoV2FlashForCausalLM", read_mimo_v2, false, {.eps = 1e-5}},
      {"GptOssForCausalLM", read_gpt_oss, false, {.eps = 1e-5}},
      {"Llama4ForCausalLM", read_llama4, false, {.eps = 1e-5}},

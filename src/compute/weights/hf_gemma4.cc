@@ -112,13 +112,13 @@ void read_gemma4_heads(JsonFields& config, ModelConfig& model) {
 }
 
 void read_gemma4_angles(JsonFields& config, ModelConfig& model) {
-  const auto rope = [&](std::string_view layers, int dims, double share, double theta) {
-    return read_rope(config, {.dims = dims,
-                              .share = share,
-                              .positions = model.max_position_embeddings,
-                              .proportional = true,
-                              .layers = layers,
-                              .default_theta = theta});
+  const auto question = [&](std::string_view layers, int dims, double share, double theta) {
+    return RopeQuestion{.dims = dims,
+                        .share = share,
+                        .positions = model.max_position_embeddings,
+                        .proportional = true,
+                        .layers = layers,
+                        .default_theta = theta};
   };
   for (const std::string_view key : {"rope_scaling", "partial_rotary_factor"})
     if (config.has(key))
@@ -132,12 +132,11 @@ void read_gemma4_angles(JsonFields& config, ModelConfig& model) {
                           "config.json: rope_parameters holds no dictionary for the layers of {}",
                           layers)
                         .with_fix("take the file from the model's publisher again"));
-  model.local_rope = rope("sliding_attention", model.local.key_dim, 1, 10000);
-  model.rope = rope("full_attention", model.head_dim, known ? 1 : 0.25, 1e6);
-  if (known) return;
-  model.rope.scaling = RopeConfig::Scaling::proportional;
-  model.rope.turning_dim = model.rope.rotary_dim;
-  model.rope.rotary_dim = model.head_dim;
+  const RopeQuestion far = question("full_attention", model.head_dim, known ? 1 : 0.25, 1e6);
+  model.local_rope =
+      read_rope(config, question("sliding_attention", model.local.key_dim, 1, 10000));
+  model.rope = read_rope(config, far);
+  if (!known) turn_proportionally(config, far, model.rope);
 }
 
 void read_gemma4_experts(JsonFields& config, ModelConfig& model) {

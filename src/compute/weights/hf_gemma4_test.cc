@@ -116,6 +116,18 @@ TEST(Gemma4, IsRefusedWhereItWouldBeAnotherModel) {
   EXPECT_EQ(parsed(with(kGemma4, "softcapping\":30.0", "softcapping\":0")).logit_cap, 0);
 }
 
+TEST(Gemma4, IsRefusedIfAHeadsDimsCannotBePaired) {
+  const std::string key = R"("global_head_dim":512)", odd = R"("global_head_dim":513)";
+  const std::string message = "heads of full_attention have 513 dimensions";
+  EXPECT_THAT(refused(with(kGemma4, key, odd)).message, HasSubstr(message));
+  std::string without = with(kGemma4, key, odd);
+  const size_t begin = without.find(R"("rope_parameters")");
+  without.erase(begin, without.find(R"("sliding_window")") - begin);
+  EXPECT_THAT(refused(without).message, HasSubstr(message));
+  EXPECT_THAT(refused(with(kGemma4, R"("head_dim":256)", R"("head_dim":255)")).message,
+              HasSubstr("255 of 255 dimensions"));
+}
+
 TEST(Gemma4, HeadsOfSingleLayersAreThoseOfTheirKind) {
   const std::string older = R"("global_head_dim":512,)", kinds = R"("num_hidden_layers":2)";
   const auto newer = [&](const std::string& layers) {

@@ -153,9 +153,9 @@ void read_listed_angles(JsonFields& config, ModelConfig& model) {
                         local_share, model.local.key_dim, model.local_rope.rotary_dim));
 }
 
-// Limits of activations, one for each layer; 0: none.
+// Limits of activations, one for each layer; 0 or null: none.
 std::vector<float> read_limits(JsonFields& config, const ModelConfig& model, std::string_view key) {
-  const std::vector<double> limits = config.numbers(key, {0, kLimits.max});
+  const std::vector<double> limits = config.numbers(key, {0, kLimits.max}, 0);
   if (config.status() && !limits.empty() && static_cast<int>(limits.size()) < model.num_layers)
     config.refuse(error(ErrorCode::bad_config, "config.json: {} has {} entries for {} layers", key,
                         limits.size(), model.num_layers));
@@ -248,6 +248,9 @@ void read_mimo_v2(JsonFields& config, ModelConfig& model) {
   read_mimo_experts(config, model);
   read_mtp(config, model, 3);
   model.local_mtp = true;
+  // The modules are dense, even where no layer is.
+  if (model.num_mtp_layers > 0)
+    model.intermediate_size = static_cast<int>(config.integer("intermediate_size", kIntermediate));
 }
 
 // Every second layer is sliding; all have sinks. Without any key of rotation it is YaRN's.

@@ -153,7 +153,8 @@ std::vector<int64_t> JsonFields::integers(std::string_view key, Range range) {
   return numbers;
 }
 
-std::vector<double> JsonFields::numbers(std::string_view key, Range range) {
+std::vector<double> JsonFields::numbers(std::string_view key, Range range,
+                                        std::optional<double> for_null) {
   const auto value = take(key);
   if (!value) return {};
   simdjson::dom::array list;
@@ -165,8 +166,10 @@ std::vector<double> JsonFields::numbers(std::string_view key, Range range) {
   bool good = value->get(list) == simdjson::SUCCESS;
   if (good) {
     for (const simdjson::dom::element item : list) {
-      double x = 0;
-      good = good && item.get(x) == simdjson::SUCCESS && x >= range.min && x <= range.max;
+      double x = for_null.value_or(0);
+      const bool is_given = !for_null || !item.is_null();
+      good = good &&
+             (!is_given || (item.get(x) == simdjson::SUCCESS && x >= range.min && x <= range.max));
       numbers.push_back(x);
     }
   }

@@ -40,7 +40,9 @@ class JsonFields {
   // Return an empty list if the key is absent or refused, so each entry is in `range`. A single
   // number is read as a list of one.
   std::vector<int64_t> integers(std::string_view key, Range range);
-  std::vector<double> numbers(std::string_view key, Range range);
+  // An entry of null is `for_null`, or refused without it.
+  std::vector<double> numbers(std::string_view key, Range range,
+                              std::optional<double> for_null = {});
   std::vector<std::string> texts(std::string_view key);
   std::optional<JsonFields> object(std::string_view key);
   // Returns the value as JSON text, shortened; empty if the key is absent.

@@ -16,10 +16,6 @@ namespace hocket {
 namespace {
 
 constexpr int64_t kAlignment = 64;
-// Source bytes that are packed before their file pages are given back. This is the memory that
-// loading needs beyond the packed bytes; it may be more, to keep all workers busy.
-constexpr int64_t kReleaseBytes = int64_t{8} << 20;
-constexpr int kTasksAWorker = 2;
 constexpr std::chrono::milliseconds kProgressEvery{50};
 
 }  // namespace
@@ -32,7 +28,7 @@ struct WeightLoader::State {
   int64_t used = 0, done = 0;
   std::optional<Error> error;
   std::set<std::string> narrowed;
-  int num_mixed = 0;
+  Widening widening;
   bool scales_narrowed = false;
   std::chrono::steady_clock::time_point reported;
   std::vector<RowScratch> scratch;  // one per worker
@@ -47,10 +43,10 @@ struct WeightLoader::State {
   PackedWeight claim(MatrixFormat format, int n, int k);
   PackedWeight load(const Product& product);
   bool sound(const MatrixReader& reader);
-  int at_once(int64_t task_bytes, int tasks) const;
   void fill(const MatrixReader& reader, const PlacedPart& part, const PackedWeight& to);
   void fill_bias(const PlacedPart& part, float* to);
   void read_floats(const Floats& floats, float* out);
+  void check_floats(const Floats& floats);
   template <class Change>
   std::span<const float> load_floats(std::span<const Floats> parts, Change&& change);
   void note_narrowing(const MatrixReader& reader, WeightFormat to);
@@ -145,7 +141,6 @@ PackedWeight WeightLoader::State::load(const Product& product) {
     readers.push_back(*std::move(reader));
   }
   if (mixed) format = MatrixFormat{};
-  num_mixed += mixed ? 1 : 0;
   if (block_k(format->format) == kIntegerBlockK && product.k > kIntegerDepthMax) {
     error = too_deep(product);
     return {};
@@ -153,6 +148,9 @@ PackedWeight WeightLoader::State::load(const Product& product) {
   describe_to(claimed, product, *format);
   for (const MatrixReader& reader : readers) note_narrowing(reader, format->format);
   PackedWeight packed = claim(*format, product.n, product.k);
+  // Published files hold other matrices plain, whatever config.json says.
+  if (options.source != nullptr || product.quantized == Product::Quantized::allowed)
+    note_widening(readers, packed.bytes(), *format, widening);
   auto* const bias = product.bias == Bias::none
                          ? nullptr
                          : static_cast<float*>(take(round_up(product.n, kPanelN) * 4));
@@ -161,6 +159,8 @@ PackedWeight WeightLoader::State::load(const Product& product) {
     fill(readers[i], product.parts[i], packed);
     if (bias != nullptr && !error) fill_bias(product.parts[i], bias);
   }
+  for (const PlacedPart& part : product.parts)
+    if (product.bias == Bias::present && !filling()) check_floats(bias_of(part));
   finish_claim();
   return packed;
 }
@@ -172,16 +172,10 @@ bool WeightLoader::State::sound(const MatrixReader& reader) {
   return false;
 }
 
-// Returns the number of tasks between two releases of source pages.
-int WeightLoader::State::at_once(int64_t task_bytes, int tasks) const {
-  const int64_t busy = kTasksAWorker * std::ssize(scratch);
-  return static_cast<int>(std::min<int64_t>(std::max(kReleaseBytes / task_bytes, busy), tasks));
-}
-
 void WeightLoader::State::fill(const MatrixReader& reader, const PlacedPart& part,
                                const PackedWeight& to) {
   if (!sound(reader)) return;
-  const int step = at_once(kPanelN * reader.row_bytes(), part.pieces());
+  const int step = tasks_at_once(kPanelN * reader.row_bytes(), part.pieces(), scratch.size());
   std::atomic<bool> finite = true;
   for (int begin = 0; begin < part.pieces(); begin += step) {
     const int end = std::min(begin + step, part.pieces());
@@ -200,7 +194,7 @@ void WeightLoader::State::fill(const MatrixReader& reader, const PlacedPart& par
 
 void WeightLoader::State::fill_bias(const PlacedPart& part, float* to) {
   std::vector<float> bias(part.n);
-  read_floats({module_of(part.name) + ".bias", {{part.n}, {1, part.n}}, part.n}, bias.data());
+  read_floats(bias_of(part), bias.data());
   for (int row = 0; row < part.n; ++row)
     to[part.row_begin + row / kPanelN * part.rows_apart + row % kPanelN] = bias[row];
 }
@@ -212,6 +206,11 @@ void WeightLoader::State::read_floats(const Floats& floats, float* out) {
     read_vector(*stored, n, out);
     options.source->done_with(*stored);
   }
+}
+
+void WeightLoader::State::check_floats(const Floats& floats) {
+  if (options.source != nullptr && !error)
+    keep(find_plain(*options.source, floats.name, floats.shapes));
 }
 
 // Loads the numbers of one or several tensors as fp32 and passes them to change().
@@ -229,11 +228,10 @@ std::span<const float> WeightLoader::State::load_floats(std::span<const Floats> 
   if (error) return {};
   float* next = out;
   for (const Floats& part : parts)
-    if (filling()) {
+    if (filling())
       read_floats(part, std::exchange(next, next + part.n));
-    } else if (options.source != nullptr) {
-      keep(find_plain(*options.source, part.name, part.shapes));
-    }
+    else
+      check_floats(part);
   if (filling()) change(std::span(out, static_cast<size_t>(n)));
   if (measuring || error) return {};
   finish_claim();
@@ -256,7 +254,7 @@ void WeightLoader::State::fill_heads(const MatrixReader& reader, const LatentHea
   if (!sound(reader)) return;
   const int heads = static_cast<int>(to.key_up.size());
   const int head_rows = to.key_up[0].n + to.value_up[0].n;
-  const int step = at_once(head_rows * reader.row_bytes(), heads);
+  const int step = tasks_at_once(head_rows * reader.row_bytes(), heads, scratch.size());
   std::atomic<bool> finite = true;
   for (int begin = 0; begin < heads; begin += step) {
     const int end = std::min(begin + step, heads);
@@ -342,8 +340,10 @@ LatentHeadWeights WeightLoader::latent_heads(const std::string& name, int heads,
   if (!reader) return {};
   s.claimed.add(name);
   s.claimed.add_all(heads, nope, value, rank);
+  const int64_t before = s.used;
   LatentHeadWeights out = s.claim_heads(heads, nope, value, rank);
   s.note_narrowing(*reader, out.key_up[0].format);
+  note_widening({&*reader, 1}, s.used - before, {out.key_up[0].format, 0}, s.widening);
   if (s.filling()) s.fill_heads(*reader, out);
   s.finish_claim();
   return out;
@@ -389,8 +389,8 @@ bool WeightLoader::scales_narrowed() const {
   return state_->scales_narrowed;
 }
 
-int WeightLoader::num_mixed() const {
-  return state_->num_mixed;
+Widening WeightLoader::widening() const {
+  return state_->widening;
 }
 
 Buffer WeightLoader::take_memory() {

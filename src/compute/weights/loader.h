@@ -39,6 +39,13 @@ struct LoadProgress {
 
 enum class Bias : uint8_t { none, present };
 
+// Products of which the files hold matrices quantized, but which are kept in bf16: their number,
+// and their bytes in the formats of the files and as they are kept.
+struct Widening {
+  int num_products = 0;
+  int64_t stored_bytes = 0, kept_bytes = 0;
+};
+
 // The kv_b_proj of latent attention, per head (kernels/latent_attention.h).
 struct LatentHeadWeights {
   std::vector<PackedWeight> key_up, value_up, key_absorb;  // [heads] each
@@ -106,9 +113,9 @@ class WeightLoader {
   std::vector<std::string> narrowed_from() const;
   // True if int4 scales were stored in float32, which are rounded to float16; for a log line.
   bool scales_narrowed() const;
-  // Returns the number of products whose parts the files hold in different formats, which are
-  // therefore kept in bf16; for a log line.
-  int num_mixed() const;
+  // Returns what became bf16 although the files hold less: products of parts in different formats,
+  // and matrices that are never quantized in memory. Empty if dtype is float32. For a log line.
+  Widening widening() const;
   // Returns a hash over the calls so far and the options that decide how files are packed. Calls
   // that pack the same tensors in the same way to the same places have the same hash.
   uint64_t fingerprint() const;

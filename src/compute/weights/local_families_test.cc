@@ -54,6 +54,16 @@ TEST(LocalFamilies, SlidingLayersOfMimoHaveHeadsOfTheirOwn) {
   EXPECT_EQ(m.moe.scaling_factor, 1);
 }
 
+TEST(LocalFamilies, ModulesOfMimoAreDenseWhereNoLayerIs) {
+  const std::string all =
+      with(kMimoV2, R"("moe_layer_freq":[0,1,1])", R"("moe_layer_freq":[1,1,1])");
+  const std::string width = R"("intermediate_size":16384,)";
+  EXPECT_EQ(parsed(all).intermediate_size, 16384);
+  EXPECT_THAT(refused(with(all, width, "")).message, HasSubstr("intermediate_size is missing"));
+  const std::string none = with(all, width, R"("num_nextn_predict_layers":0,)");
+  EXPECT_EQ(parsed(none).intermediate_size, 0);
+}
+
 TEST(LocalFamilies, AWindowSizeDoesNotCountTheQueriesOwnKey) {
   const std::string key = R"("sliding_window":128)";
   EXPECT_EQ(parsed(with(kMimoV2, key, R"("sliding_window_size":128)")).local.window, 129);
@@ -196,6 +206,22 @@ TEST(LocalFamilies, StepHasListsForItsLayers) {
   EXPECT_EQ(m.moe.activation_in(3).kind, Activation::Kind::limited_silu);
   EXPECT_EQ(m.moe.activation_in(3).limit, 7);
   EXPECT_EQ(m.moe.shared_activation_in(2).limit, 16);
+  // Null is no limit.
+  const ModelConfig null =
+      parsed(with(kStep37, R"([0.0,0.0,0.0,7.0,0.0])", "[null,null,7,0,null]"));
+  EXPECT_EQ(null.moe.activation_in(2).limit, 7);
+  EXPECT_EQ(null.moe.activation_in(3).kind, Activation::Kind::silu);
+}
+
+TEST(LocalFamilies, StepIsRefusedIfItsAnglesGoToOtherLayers) {
+  const auto with_keys = [](const std::string& keys) {
+    return with(kStep37, R"("vocab_size")", keys + R"("vocab_size")");
+  };
+  parsed(with_keys(R"("use_rope_layers":[],"yarn_only_types":["full_attention"],)"));
+  EXPECT_THAT(refused(with_keys(R"("use_rope_layers":[1,1,1,0],)")).message,
+              HasSubstr("use_rope_layers is [1,1,1,0]"));
+  EXPECT_THAT(refused(with_keys(R"("yarn_only_types":["sliding_attention"],)")).message,
+              HasSubstr("yarn_only_types is [\"sliding_attention\"]"));
 }
 
 TEST(LocalFamilies, StepMayNameTheAnglesOfEachKindInstead) {

@@ -9,6 +9,7 @@
 
 #include "compute/weights/config_testing.h"
 #include "compute/weights/hf_families.h"
+#include "compute/weights/quant_config.h"
 
 namespace hocket {
 namespace {
@@ -61,7 +62,10 @@ const std::string kMiniMaxM2 = R"({"architectures":["MiniMaxM2ForCausalLM"],
   "hidden_act":"silu","hidden_size":3072,"intermediate_size":1536,
   "max_position_embeddings":196608,"mtp_transformer_layers":1,"num_attention_heads":48,
   "num_experts_per_tok":8,"num_hidden_layers":3,"num_key_value_heads":8,"num_local_experts":256,
-  "num_mtp_modules":3,"qk_norm_type":"per_layer","rms_norm_eps":1e-06,"rope_theta":5000000,
+  "num_mtp_modules":3,"qk_norm_type":"per_layer","quantization_config":{
+  "activation_scheme":"dynamic","fmt":"float8_e4m3fn","quant_method":"fp8",
+  "weight_block_size":[128,128],"modules_to_not_convert":["gate","e_score_correction_bias",
+  "lm_head"]},"rms_norm_eps":1e-06,"rope_theta":5000000,
   "rotary_dim":64,"scoring_func":"sigmoid","shared_intermediate_size":0,
   "tie_word_embeddings":false,"use_mtp":true,"use_qk_norm":true,"use_routing_bias":true,
   "vocab_size":200064})";
@@ -76,6 +80,11 @@ TEST(NewerFamilies, MiniMaxM2) {
   EXPECT_EQ(m.moe.shared_intermediate_size, 0);
   EXPECT_TRUE(m.moe.correction_bias && m.moe.norm_topk_prob);
   EXPECT_EQ(moe_layers(m), 3);
+  EXPECT_EQ(m.quant.layout, QuantConfig::Layout::fp8_block);
+  EXPECT_TRUE(is_quantized(m.quant, "model.layers.0.block_sparse_moe.experts.0.w1"));
+  EXPECT_FALSE(is_quantized(m.quant, "model.layers.0.block_sparse_moe.gate"));
+  EXPECT_THAT(refused(with(kMiniMaxM2, "float8_e4m3fn", "float8_e5m2")).message,
+              HasSubstr("fmt is \"float8_e5m2\""));
   // The newer form of rotary_dim.
   EXPECT_EQ(parsed(with(kMiniMaxM2, R"("rotary_dim":64)", R"("partial_rotary_factor":0.5)"))
                 .rope.rotary_dim,
@@ -176,17 +185,18 @@ TEST(NewerFamilies, Qwen3VlReadsItsTextModel) {
   EXPECT_THAT(refused(text).message, HasSubstr("mrope_section"));
 }
 
+const std::string kMistral4 = R"({"architectures":["Mistral4ForCausalLM"],"hidden_act":"silu",
+  "first_k_dense_replace":0,"hidden_size":4096,"intermediate_size":12288,"kv_lora_rank":256,
+  "max_position_embeddings":1048576,"moe_intermediate_size":2048,"n_group":1,
+  "n_routed_experts":128,"n_shared_experts":1,"norm_topk_prob":true,"num_attention_heads":32,
+  "num_experts_per_tok":4,"num_hidden_layers":36,"q_lora_rank":1024,"qk_nope_head_dim":64,
+  "qk_rope_head_dim":64,"rms_norm_eps":1e-06,"rope_parameters":{"rope_type":"yarn",
+  "rope_theta":10000.0,"factor":128.0,"original_max_position_embeddings":8192,"mscale":1.0,
+  "mscale_all_dim":1.0,"llama_4_scaling_beta":0.1},"routed_scaling_factor":1.0,"topk_group":1,
+  "v_head_dim":128,"vocab_size":131072})";
+
 TEST(NewerFamilies, Mistral4) {
-  const std::string mistral4 = R"({"architectures":["Mistral4ForCausalLM"],"hidden_act":"silu",
-    "first_k_dense_replace":0,"hidden_size":4096,"intermediate_size":12288,"kv_lora_rank":256,
-    "max_position_embeddings":1048576,"moe_intermediate_size":2048,"n_group":1,
-    "n_routed_experts":128,"n_shared_experts":1,"norm_topk_prob":true,"num_attention_heads":32,
-    "num_experts_per_tok":4,"num_hidden_layers":36,"q_lora_rank":1024,"qk_nope_head_dim":64,
-    "qk_rope_head_dim":64,"rms_norm_eps":1e-06,"rope_parameters":{"rope_type":"yarn",
-    "rope_theta":10000.0,"factor":128.0,"original_max_position_embeddings":8192,"mscale":1.0,
-    "mscale_all_dim":1.0,"llama_4_scaling_beta":0.1},"routed_scaling_factor":1.0,"topk_group":1,
-    "v_head_dim":128,"vocab_size":131072})";
-  const ModelConfig m = parsed(mistral4);
+  const ModelConfig m = parsed(kMistral4);
   EXPECT_EQ(m.rope.query_beta, 0.1);
   EXPECT_EQ(m.rope.original_context, 8192);
   EXPECT_EQ(m.moe.score, MoeConfig::Score::softmax);
@@ -194,10 +204,26 @@ TEST(NewerFamilies, Mistral4) {
   EXPECT_TRUE(m.moe.norm_topk_prob);
   EXPECT_EQ(m.moe.stacked, MoeConfig::Stacked::outputs_first);
   EXPECT_EQ(moe_layers(m), 36);
-  EXPECT_THAT(refused(with(with(mistral4, "Mistral4", "DeepseekV3"), R"("n_group":1)",
+  EXPECT_THAT(refused(with(with(kMistral4, "Mistral4", "DeepseekV3"), R"("n_group":1)",
                            R"("n_group":1,"scoring_func":"sigmoid","topk_method":"noaux_tc")"))
                   .message,
               HasSubstr("llama_4_scaling_beta"));
+}
+
+TEST(NewerFamilies, AWrapperOfMistralHoldsTextModelsOfSeveralKinds) {
+  const auto wrapped = [](const std::string& kind) {
+    return R"({"architectures":["Mistral3ForConditionalGeneration"],"image_token_index":10,
+               "vision_config":{},"text_config":)" +
+           with(kMistral4, "{", "{" + kind) + "}";
+  };
+  const ModelConfig m = parsed(wrapped(R"("model_type":"mistral4",)"));
+  EXPECT_EQ(m.mla.kv_rank, 256);
+  EXPECT_EQ(m.rope.query_beta, 0.1);
+  EXPECT_THAT(m.left_aside, ElementsAre("vision_config"));
+  EXPECT_THAT(m.placeholder_ids, ElementsAre(TokenId{10}));
+  EXPECT_THAT(refused(wrapped(R"("model_type":"ministral3",)")).message,
+              HasSubstr("model_type is \"ministral3\""));
+  EXPECT_THAT(refused(wrapped("")).message, HasSubstr("model_type is \"mistral\""));
 }
 
 }  // namespace

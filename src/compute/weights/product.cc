@@ -1,6 +1,16 @@
 #include "compute/weights/product.h"
 
+#include <algorithm>
+
 namespace hocket {
+namespace {
+
+// Source bytes that are packed before their file pages are given back. This is the memory that
+// loading needs beyond the packed bytes; it may be more, to keep all workers busy.
+constexpr int64_t kReleaseBytes = int64_t{8} << 20;
+constexpr int64_t kTasksAWorker = 2;
+
+}  // namespace
 
 Stack stack_of(std::span<const WeightLoader::Part> parts) {
   Stack stack;
@@ -9,6 +19,15 @@ Stack stack_of(std::span<const WeightLoader::Part> parts) {
     stack.n += part.n;
   }
   return stack;
+}
+
+Floats bias_of(const PlacedPart& part) {
+  return {module_of(part.name) + ".bias", {{part.n}, {1, part.n}}, part.n};
+}
+
+int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers) {
+  const int64_t busy = kTasksAWorker * static_cast<int64_t>(num_workers);
+  return static_cast<int>(std::min<int64_t>(std::max(kReleaseBytes / task_bytes, busy), tasks));
 }
 
 MatrixFormat format_in_memory(const WeightLoader::Options& options, const MatrixReader& reader,
@@ -41,6 +60,19 @@ void describe_to(Fingerprint& out, const WeightLoader::Options& options) {
   out.add_all(options.dtype, options.quantize, stored.layout, stored.group,
               stored.gptq_zeros_less_1, stored.skipped.size());
   for (const std::string& module : stored.skipped) out.add(module);
+}
+
+void note_widening(std::span<const MatrixReader> parts, int64_t bytes, MatrixFormat kept,
+                   Widening& out) {
+  const auto is_quantized = [](const MatrixReader& part) { return part.format().is_scaled(); };
+  if (kept.format != WeightFormat::bf16 || std::ranges::none_of(parts, is_quantized)) return;
+  ++out.num_products;
+  out.kept_bytes += bytes;
+  for (const MatrixReader& part : parts) {
+    const auto& [format, group] = part.format();
+    out.stored_bytes +=
+        PackedWeight{.format = format, .n = part.n(), .k = part.k(), .group = group}.bytes();
+  }
 }
 
 Error too_deep(const Product& product) {

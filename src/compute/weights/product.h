@@ -36,6 +36,12 @@ struct Stack {
 };
 Stack stack_of(std::span<const WeightLoader::Part> parts);
 
+// Returns the bias of the outputs of a part.
+Floats bias_of(const PlacedPart& part);
+
+// Returns the number of tasks between two releases of source pages.
+int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers);
+
 // Returns the format that a matrix gets in memory (loader.h gives the rule).
 MatrixFormat format_in_memory(const WeightLoader::Options& options, const MatrixReader& reader,
                               Product::Quantized quantized);
@@ -44,6 +50,10 @@ MatrixFormat format_in_memory(const WeightLoader::Options& options, const Matrix
 void describe_to(Fingerprint& out, const Product& product, MatrixFormat format);
 // Adds the options that decide how the numbers of the files are converted.
 void describe_to(Fingerprint& out, const WeightLoader::Options& options);
+
+// Adds matrices that became a product of `bytes` in `kept`, if the files hold less.
+void note_widening(std::span<const MatrixReader> parts, int64_t bytes, MatrixFormat kept,
+                   Widening& out);
 
 Error too_deep(const Product& product);
 Error not_finite(const MatrixReader& reader);

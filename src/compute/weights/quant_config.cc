@@ -74,9 +74,13 @@ void check_patterns(JsonFields& quant, const QuantConfig& read) {
   }
 }
 
+void only_e4m3(JsonFields& quant) {
+  only(quant, "fmt", {R"("e4m3")", R"("float8_e4m3fn")"});
+}
+
 QuantConfig read_fp8(JsonFields& quant) {
   QuantConfig out = {.layout = QuantLayout::fp8_block, .group = 128};
-  only(quant, "fmt", {R"("e4m3")"});
+  only_e4m3(quant);
   only(quant, "activation_scheme", {R"("dynamic")"});
   if (!quant.has("weight_block_size"))
     quant.refuse(unsupported_form(fmt::format(
@@ -142,7 +146,7 @@ QuantConfig read_mxfp4(JsonFields& quant) {
 
 QuantConfig read_mxfp8(JsonFields& quant) {
   QuantConfig out = {.layout = QuantLayout::mxfp8, .group = kMxfpGroup};
-  only(quant, "fmt", {R"("e4m3")"});
+  only_e4m3(quant);
   only(quant, "weight_block_size", {"[1,32]"});
   skip(quant, "modules_to_not_convert", out);
   skip(quant, "ignored_layers", out);

@@ -111,9 +111,18 @@ RopeConfig read_rope(JsonFields& config, const RopeQuestion& question) {
                         "config.json: rope scaling has {} divisors for the {} pairs of the rotary "
                         "part of a head",
                         out.divisors.size(), out.rotary_dim / 2));
-  if (out.scaling == RopeConfig::Scaling::proportional)
-    out.turning_dim = std::exchange(out.rotary_dim, question.dims);
+  if (out.scaling == RopeConfig::Scaling::proportional) turn_proportionally(config, question, out);
   return out;
+}
+
+void turn_proportionally(JsonFields& config, const RopeQuestion& question, RopeConfig& rope) {
+  rope.scaling = RopeConfig::Scaling::proportional;
+  rope.turning_dim = std::exchange(rope.rotary_dim, question.dims);
+  if (question.dims % 2 != 0)
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: heads of {} have {} dimensions (head_dim, global_head_dim), "
+                        "but must have an even number, since proportional rotation pairs them all",
+                        question.layers, question.dims));
 }
 
 }  // namespace hocket

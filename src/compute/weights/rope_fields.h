@@ -29,5 +29,8 @@ struct RopeQuestion {
 };
 // Errors, kept in `config`: unsupported_model (kind of scaling), bad_config.
 RopeConfig read_rope(JsonFields& config, const RopeQuestion& question);
+// Makes `rope`, which turns rotary_dim dims without scaling, turn as many of a head whose dims are
+// all paired. Errors, kept in `config`: bad_config.
+void turn_proportionally(JsonFields& config, const RopeQuestion& question, RopeConfig& rope);
 
 }  // namespace hocket

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "compute/weights/noted_reads.h"
 #include "compute/weights/safetensors.h"
 
 namespace hocket {
@@ -111,7 +112,8 @@ Result<StoredTensor> StackedExperts::find(std::string_view name) const {
 
 Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder,
                                                          const MoeConfig& moe) {
-  HOCKET_TRY(std::unique_ptr<WeightSource> files, open_model_weights(folder));
+  HOCKET_TRY(std::unique_ptr<WeightSource> opened, open_model_weights(folder));
+  std::unique_ptr<WeightSource> files = std::make_unique<NotedReads>(std::move(opened));
   if (moe.stacked == MoeConfig::Stacked::never) return files;
   return std::make_unique<StackedExperts>(std::move(files), moe);
 }

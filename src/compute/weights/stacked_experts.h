@@ -34,6 +34,7 @@ class StackedExperts final : public WeightSource {
   Result<StoredTensor> find(std::string_view name) const override;
   bool has(std::string_view name) const override;
   std::vector<std::string> names() const override { return files_->names(); }
+  std::vector<std::string> unread() const override { return files_->unread(); }
   void done_with(const StoredTensor& tensor) const override { files_->done_with(tensor); }
   std::optional<uint64_t> identity() const override { return files_->identity(); }
 
@@ -44,8 +45,8 @@ class StackedExperts final : public WeightSource {
   int num_experts_;
 };
 
-// Opens a model folder (safetensors.h). Where its files may hold stacked experts, these are offered
-// one by one. Errors: those of open_model_weights(folder).
+// Opens a model folder (safetensors.h), and notes which tensors are read. Where its files may hold
+// stacked experts, these are offered one by one. Errors: those of open_model_weights(folder).
 Result<std::unique_ptr<WeightSource>> open_model_weights(const std::filesystem::path& folder,
                                                          const MoeConfig& moe);
 

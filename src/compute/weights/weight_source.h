@@ -63,6 +63,9 @@ class WeightSource {
   virtual Result<StoredTensor> find(std::string_view name) const = 0;
   virtual bool has(std::string_view name) const = 0;
   virtual std::vector<std::string> names() const = 0;
+  // Returns the names that find() never gave; empty if the source does not note them
+  // (noted_reads.h).
+  virtual std::vector<std::string> unread() const { return {}; }
   // Lets the kernel drop the file pages of a tensor that has been packed.
   virtual void done_with(const StoredTensor&) const {}
   // Returns a hash of the files' names, sizes, modification times, headers and samples of their

@@ -73,6 +73,10 @@ struct Change {
 std::vector<Change> changes(const ServerSettings& settings, const Forecast& now) {
   const MemoryPlan& memory = now.memory;
   std::vector<Change> all;
+  if (settings.memory.mamba_full_memory_ratio > 0 && memory.state_bytes > 0 && !now.fits())
+    all.push_back({"--mamba-full-memory-ratio", "0", [](ServerSettings& s, const std::string&) {
+                     s.memory.mamba_full_memory_ratio = 0;
+                   }});
   if (memory.chunk_tokens > kSmallChunk || memory.chunk_tokens == -1)
     all.push_back({"--chunked-prefill-size", std::to_string(kSmallChunk),
                    [](auto& s, auto& v) { s.scheduler.chunked_prefill_size = std::stoi(v); }});

@@ -120,13 +120,15 @@ void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
 
 Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
   const auto [left, room, request] = state_room(q, plan);
-  const std::string_view ratio = left > request ? " | a larger --mamba-full-memory-ratio" : "";
+  // The model fits: only the share of the states is too small.
+  const std::string_view ratio =
+      left > request ? "--mamba-full-memory-ratio 0, which plans it | " : "";
   return error(ErrorCode::out_of_memory,
                "the states of one request do not fit\n  weights {} + work buffers {} of {} leave "
                "{}, of which states get {}; one request needs {}",
                gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes), gb(left),
                gb(room), gb(request))
-      .with_fix(fmt::format("--quantization int4{} | a larger --mem-fraction-static", ratio));
+      .with_fix(fmt::format("{}--quantization int4 | a larger --mem-fraction-static", ratio));
 }
 
 constexpr int64_t kMostPoolBytes = int64_t{1} << 60;

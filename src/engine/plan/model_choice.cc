@@ -58,8 +58,11 @@ Result<DType> choose_dispatch_dtype(std::string_view name, DType dtype, const Mo
   return DType::int8;
 }
 
-Result<TokenRole> choose_prompt_role(std::string_view form) {
-  if (form == "auto") return TokenRole::prompt;
+// A match of a prompt ends at a state, before or inside pages of an answer, as chunks and memory
+// had it. So with delta nets both must be of one form, or bits would depend on these.
+Result<TokenRole> choose_prompt_role(std::string_view form, const ModelConfig& model) {
+  const bool absorbs = model.mla.kv_rank > 0 && model.num_linear_layers() > 0;
+  if (form == "auto") return absorbs ? TokenRole::generated : TokenRole::prompt;
   if (form == "absorbed") return TokenRole::generated;
   return fail(error(ErrorCode::bad_value, "--mla-form {} is not one of auto, absorbed", form)
                   .with_param("mla-form"));
@@ -201,12 +204,12 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
   HOCKET_TRY(choice.dtype, choose_dtype(settings.model.dtype));
   HOCKET_TRY(choice.quantize, choose_quantization(settings.model.quantization, choice.dtype));
   HOCKET_TRY(choice.kv_dtype, choose_kv_dtype(settings.memory.kv_cache_dtype, choice.dtype));
-  HOCKET_TRY(choice.prompt_role, choose_prompt_role(settings.compute.mla_form));
   HOCKET_TRY(choice.model, read_hf_config(settings.model.model_path));
   if (choice.model.quant.layout == QuantConfig::Layout::gguf &&
       settings.model.load_format != "dummy") {
     HOCKET_TRY(choice.headers, open_model_weights(settings.model.model_path));
   }
+  HOCKET_TRY(choice.prompt_role, choose_prompt_role(settings.compute.mla_form, choice.model));
   HOCKET_TRY(choice.dispatch_dtype,
              choose_dispatch_dtype(settings.parallel.dispatch_dtype, choice.dtype, choice.model));
   HOCKET_TRY(choice.combine_groups, choose_combine_groups(settings.compute.combine_groups,

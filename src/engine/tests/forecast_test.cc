@@ -47,6 +47,8 @@ void apply(const std::string& flags, ServerSettings& s) {
       s.scheduler.chunked_prefill_size = std::stoi(value);
     else if (flag == "--max-running-requests")
       s.memory.max_running_requests = std::stoi(value);
+    else if (flag == "--mamba-full-memory-ratio")
+      s.memory.mamba_full_memory_ratio = std::stod(value);
     else if (flag == "--dtype")
       s.model.dtype = value;
     else
@@ -169,6 +171,20 @@ TEST(Forecast, AContextThatIsTooLongIsAnsweredByTheMildestChange) {
   const auto advice = advise(q, f);
   ASSERT_TRUE(advice.has_value());
   EXPECT_EQ(advice->flags, "--kv-cache-dtype int8");
+  apply(advice->flags, q.settings);
+  EXPECT_TRUE(must(q).fits());
+}
+
+TEST(Forecast, AShareOfStatesThatIsTooSmallIsPlannedInstead) {
+  ForecastQuestion q = question("golden/qwen3_5_moe", 16 * kGb);
+  q.settings.memory.mamba_full_memory_ratio = 1e-6;
+  const Forecast f = must(q);
+  ASSERT_FALSE(f.fits());
+  EXPECT_TRUE(f.refusal->fix.starts_with("--mamba-full-memory-ratio 0")) << f.refusal->fix;
+  const auto advice = advise(q, f);
+  ASSERT_TRUE(advice.has_value());
+  EXPECT_TRUE(advice->fits);
+  EXPECT_EQ(advice->flags, "--mamba-full-memory-ratio 0");
   apply(advice->flags, q.settings);
   EXPECT_TRUE(must(q).fits());
 }

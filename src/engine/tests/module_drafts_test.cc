@@ -1,6 +1,9 @@
 // Tests drafts of the models' own modules for multi-token prediction: they are those of the
 // reference, and change no bit of an answer.
 #include <array>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "base/log.h"
 #include "compute/weights/safetensors.h"
@@ -72,6 +75,49 @@ std::vector<std::vector<int>> tokens_of_steps(Engine& engine, const std::vector<
         counts[i].push_back(static_cast<int>(now - std::exchange(before[i], now)));
   }
   return counts;
+}
+
+// Writes the config.json of a golden model, changed.
+std::filesystem::path changed_config(const char* model, void (*change)(nlohmann::json& config)) {
+  std::ifstream in(source_dir() / kGolden / model / "config.json");
+  nlohmann::json config = nlohmann::json::parse(in);
+  change(config);
+  const auto folder =
+      std::filesystem::path(::testing::TempDir()) / (std::string("changed_") + model);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << config;
+  return folder;
+}
+
+// A dense module behind MoE layers alone, and a module with experts behind dense ones, have buffers
+// of their own.
+TEST(ModuleDraftsForms, AModuleMayBeOfAnotherKindThanAllLayers) {
+  const std::filesystem::path folders[] = {
+      changed_config("mimo_v2_flash",
+                     [](nlohmann::json& config) {
+                       for (auto& mark : config["moe_layer_freq"]) mark = 1;
+                       for (auto& kind : config["mlp_layer_types"]) kind = "sparse";
+                     }),
+      changed_config("deepseek_v3_mtp", [](nlohmann::json& config) {
+        config["first_k_dense_replace"] = config["num_hidden_layers"];
+      })};
+  for (const auto& folder : folders) {
+    SCOPED_TRACE(folder.string());
+    std::vector<int> want;
+    for (const int num_drafts : {0, 1}) {
+      ServerSettings settings = nextn_settings(folder, num_drafts);
+      settings.model.load_format = "dummy";
+      const auto engine = make_engine(settings);
+      ASSERT_NE(engine, nullptr);
+      std::vector<RequestInput> inputs;
+      inputs.push_back(greedy_input(random_tokens(1, 40), 20));
+      inputs[0].sampling.ignore_eos = true;
+      const std::vector<Answer> got = run_all(*engine, std::move(inputs));
+      if (num_drafts == 0) want = got[0].tokens;
+      EXPECT_EQ(got[0].tokens.size(), 20);
+      EXPECT_EQ(got[0].tokens, want);
+    }
+  }
 }
 
 class ModuleDrafts : public ::testing::TestWithParam<const char*> {};

@@ -154,7 +154,8 @@ TEST_P(OverlapOfRanks, MayChangeAtEveryStep) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, OverlapOfRanks, ::testing::Values(kBundled, kMoe, kMla, kInt8Kv),
+INSTANTIATE_TEST_SUITE_P(Forms, OverlapOfRanks,
+                         ::testing::Values(kBundled, kMoe, kMla, kInt8Kv, kDelta, kMimo),
                          [](const auto& param) { return std::string(param.param.name); });
 
 class OverlapTest : public ::testing::Test {

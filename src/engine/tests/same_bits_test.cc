@@ -2,7 +2,10 @@
 // depend on its prompt, its parameters and the model alone. The whole engine runs the same requests
 // in other batches, chunks, pages, threads, instruction sets and orders, and results must be equal.
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "compute/overlap/plan.h"
 #include "engine/check/quality.h"
@@ -212,6 +215,44 @@ TEST(SameBitsForms, AbsorbedLatents) {
   const auto engine = make_engine(settings);
   expect_each_same(run_all(*engine, sampled_requests()), absorbed);
   expect_each_same(run_all(*engine, sampled_requests()), absorbed);  // after a prefix hit
+}
+
+// Writes Kimi-Linear's config.json with two layers of latent attention among its delta nets, so
+// that the form of the first one's rows reaches the latents of the second.
+std::string two_latent_layers() {
+  std::ifstream in(source_dir() / kKimiLinear.model / "config.json");
+  nlohmann::json config = nlohmann::json::parse(in);
+  config["linear_attn_config"]["full_attn_layers"] = {2, 4};
+  config["linear_attn_config"]["kda_layers"] = {1, 3};
+  const std::string folder = ::testing::TempDir() + "/two_latent_layers";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json") << config;
+  return folder;
+}
+
+// The next turn's prompt hits pages of an answer, up to a state in it, and computes the rest.
+TEST(SameBitsForms, APrefixInsideAnAnswerBesideDeltaNets) {
+  ServerSettings settings = base_settings(kKimiLinear);
+  settings.model.model_path = two_latent_layers();
+  settings.model.load_format = "dummy";
+  const auto engine = make_engine(settings);
+  RequestInput first = greedy_input(random_tokens(1, 70), 90);
+  first.sampling.ignore_eos = true;
+  std::vector<int> turn = random_tokens(1, 70);
+  std::vector<RequestInput> inputs;
+  inputs.push_back(std::move(first));
+  for (const int token : run_all(*engine, std::move(inputs))[0].tokens) turn.push_back(token);
+  for (const int token : random_tokens(2, 30)) turn.push_back(token);
+  const auto next = [&] {
+    std::vector<RequestInput> made;
+    made.push_back(greedy_input(turn, kNewTokens));
+    made[0].sampling.ignore_eos = true;
+    made[0].sampling.num_top_logprobs = kMaxTopLogprobs;
+    return made;
+  };
+  const std::vector<Answer> got = run_all(*engine, next());
+  EXPECT_EQ(got[0].summary.cached_tokens, 128) << "70 of the prompt, 58 of the answer";
+  expect_each_same(got, alone(settings, next()));
 }
 
 // Combine groups are a form of the model: other bits, and again always the same.

@@ -18,6 +18,8 @@ using Tokens = std::vector<TokenId>;
 constexpr int kTurns = 20;
 constexpr TokenId kAssistant{1};  // begins the message that the model is to write
 constexpr TokenId kEnd{2};        // ends a message
+constexpr int kThinkTokens =
+    6;  // behind kAssistant in prompts alone, if the template opens thoughts
 
 // The text of one conversation as its client keeps it, and the prompts made of it.
 class Conversation {
@@ -53,9 +55,11 @@ class Conversation {
     append({kEnd});
   }
   void append(const Tokens& more) { history_.insert(history_.end(), more.begin(), more.end()); }
+  void open_thoughts_in_prompts() { opens_thoughts_ = true; }
   Tokens prompt() const {
     Tokens tokens = history_;
     tokens.push_back(kAssistant);
+    for (int i = 0; opens_thoughts_ && i < kThinkTokens; ++i) tokens.push_back(TokenId{3 + i});
     return tokens;
   }
   // Puts an answer into the history, without its first `num_reasoning` tokens.
@@ -69,6 +73,7 @@ class Conversation {
   std::mt19937 random_;
   Tokens history_;
   int message_at_ = 0;
+  bool opens_thoughts_ = false;
 };
 
 struct ChatSettings {
@@ -215,6 +220,23 @@ TEST_P(ConversationTest, WithToolsAndThoughtsThatAreDropped) {
   }
   EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
   EXPECT_LE(chat.most_again(), chat.least_promised());
+}
+
+// The template opens the thoughts at the end of each prompt, and the next turn has neither these
+// tokens nor the thoughts. The borders of states lie before, in and behind them.
+TEST_P(ConversationTest, WithASuffixThatTheNextTurnDrops) {
+  Chat chat(GetParam());
+  Conversation talk(7);
+  talk.open_thoughts_in_prompts();
+  const int step = std::max(kDeltaBlock, GetParam().page_tokens);
+  for (int behind_border = 0; behind_border <= kThinkTokens + 2; ++behind_border) {
+    const int length = static_cast<int>(talk.prompt().size()) + 1 - behind_border;
+    talk.say(talk.words(2 * step - length % step));
+    EXPECT_EQ(std::ssize(talk.prompt()) % step, behind_border);
+    chat.begin(talk, 100);
+    talk.answer(chat.finish().at(&talk), 60);
+  }
+  expect_promise(chat);
 }
 
 TEST_P(ConversationTest, WithAnEditedLastMessage) {

@@ -28,6 +28,7 @@ struct RequestStates {
   int kept_to = 0;      // end of the last state that the tree has or gets
   int branches_at = 0;  // border at which other prompts went another way; 0: none is known
   int message_at = 0;   // border at which the prompt's last message begins; 0: none is known
+  int suffix_at = 0;    // border at which the suffix behind all messages begins; 0: none is known
 };
 
 }  // namespace hocket

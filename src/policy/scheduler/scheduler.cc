@@ -86,7 +86,7 @@ Result<void> check(const SchedulerOptions& o) {
   HOCKET_TRY_VOID(at_least("--max-running-requests", o.max_running_requests, 1));
   HOCKET_CHECK((o.num_states == 0 || o.num_states >= 2 * int64_t{o.max_running_requests}));
   if (o.window_tokens > 0) {
-    const int least = std::min(o.num_pages, 2 * window_pages_of_request(o));
+    const auto least = std::min<int64_t>(o.num_pages, int64_t{2} * window_pages_of_request(o));
     HOCKET_CHECK((o.num_states == 0 && o.num_window_pages >= least));
   }
   HOCKET_TRY_VOID(at_least("--max-queued-requests", o.max_queued_requests, 1));

@@ -16,15 +16,21 @@ bool is_answer(const Slice& slice) {
   return slice.request->state == Request::State::running || slice.future >= 0;
 }
 
-// Returns where the last message of a prompt begins: behind the end token before the last one. 0 if
-// the prompt is no conversation.
-int last_message(std::span<const TokenId> prompt, const std::vector<TokenId>& end_ids) {
-  int num_ends = 0;
-  for (auto i = std::ssize(prompt) - 1; i >= 0; --i)
-    if (std::ranges::find(end_ids, prompt[static_cast<size_t>(i)]) != end_ids.end() &&
-        ++num_ends == 2)
-      return static_cast<int>(i) + 1;
-  return 0;
+// Where the last message of a prompt begins, and the suffix behind it in which the template opens
+// the answer: behind the last two end tokens. 0 where the prompt has no such token.
+//
+//   ... <end> last message <end> suffix
+//            ^ message          ^ suffix
+struct LastMessage {
+  int message = 0, suffix = 0;
+};
+
+LastMessage last_message(std::span<const TokenId> prompt, const std::vector<TokenId>& end_ids) {
+  LastMessage found;
+  for (auto i = std::ssize(prompt) - 1; i >= 0 && found.message == 0; --i)
+    if (std::ranges::find(end_ids, prompt[static_cast<size_t>(i)]) != end_ids.end())
+      (found.suffix == 0 ? found.suffix : found.message) = static_cast<int>(i) + 1;
+  return found;
 }
 
 }  // namespace
@@ -64,7 +70,9 @@ void StateSlots::begin(Request& request, PrefixMatch& match) {
   const int branch = match.longest_len / kept_step() * kept_step();
   held.branches_at = branch > held.last.end ? branch : 0;
   const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
-  held.message_at = last_message(prompt, options_.eos_ids) / kept_step() * kept_step();
+  const auto [message, suffix] = last_message(prompt, options_.eos_ids);
+  held.message_at = message / kept_step() * kept_step();
+  held.suffix_at = std::min(suffix / kept_step() * kept_step(), last_kept_border(request));
 }
 
 int StateSlots::last_kept_border(const Request& request) const {
@@ -77,15 +85,16 @@ int StateSlots::rows_before_border(int end) const {
 }
 
 // Returns the borders of a slice at which a state is to be kept, ascending, 0 for none: where
-// prompts branch, where the last message begins, since that is what gets edited, and at the end of
-// the prompt but before its last token, so that an equal prompt hits it. A long prompt also leaves
-// one every kept_state_interval tokens.
-std::array<int, 3> StateSlots::borders_to_keep(const Slice& slice) const {
+// prompts branch, where the last message begins, since that is what gets edited, where the suffix
+// behind it begins, since the next turn's prompt may have none of it, and at the end of the prompt
+// but before its last token, so that an equal prompt hits it. A long prompt also leaves one every
+// kept_state_interval tokens.
+std::array<int, 4> StateSlots::borders_to_keep(const Slice& slice) const {
   const Request& request = *slice.request;
   if (!options_.prefix_cache || is_answer(slice)) return {};
   const RequestStates& held = request.states;
   const int end = slice.begin + slice.len, last = last_kept_border(request);
-  std::array<int, 3> borders = {held.branches_at, held.message_at, last};
+  std::array<int, 4> borders = {held.branches_at, held.message_at, held.suffix_at, last};
   std::ranges::sort(borders);
   int before = held.last.end;
   for (int& border : borders) {
@@ -93,7 +102,7 @@ std::array<int, 3> StateSlots::borders_to_keep(const Slice& slice) const {
     before = std::max(before, border);
   }
   const int here = end / kept_step() * kept_step();
-  if (borders == std::array<int, 3>{} && here > held.last.end &&
+  if (borders == std::array<int, 4>{} && here > held.last.end &&
       here - held.kept_to >= options_.kept_state_interval)
     borders.back() = here;
   return borders;

@@ -62,7 +62,7 @@ class StateSlots {
  private:
   int kept_step() const;
   int take_state();
-  std::array<int, 3> borders_to_keep(const Slice& slice) const;
+  std::array<int, 4> borders_to_keep(const Slice& slice) const;
   void save_last(RequestStates& held);
 
   const SchedulerOptions& options_;

@@ -1,0 +1,62 @@
+#include "compute/weights/noted_reads.h"
+
+#include <algorithm>
+#include <map>
+
+#include "compute/weights/json_fields.h"
+
+namespace hocket {
+namespace {
+
+// Returns "model.layers.*.mlp" for "model.layers.12.mlp".
+std::string with_stars(std::string_view name) {
+  std::string pattern;
+  for (size_t at = 0; at < name.size();) {
+    const size_t end = std::min(name.find('.', at), name.size());
+    const std::string_view part = name.substr(at, end - at);
+    const bool is_number =
+        !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+    pattern += is_number ? "*" : part;
+    if (end < name.size()) pattern += '.';
+    at = end + 1;
+  }
+  return pattern;
+}
+
+}  // namespace
+
+Result<StoredTensor> NotedReads::find(std::string_view name) const {
+  Result<StoredTensor> found = files_->find(name);
+  if (found) {
+    const MutexLock lock(mutex_);
+    read_.emplace(name);
+  }
+  return found;
+}
+
+std::vector<std::string> NotedReads::unread() const {
+  std::vector<std::string> all = files_->names();
+  const MutexLock lock(mutex_);
+  std::erase_if(all, [&](const std::string& name) { return read_.contains(name); });
+  return all;
+}
+
+std::vector<UnreadTensors> unread_tensors(const WeightSource& source,
+                                          const std::function<bool(std::string_view)>& is_known) {
+  std::map<std::string, UnreadTensors> groups;
+  for (const std::string& name : source.unread()) {
+    if (is_known(name)) continue;
+    const Result<StoredTensor> tensor = source.find(name);
+    UnreadTensors& group = groups[with_stars(name)];
+    ++group.count;
+    group.bytes += tensor ? tensor->bytes : 0;
+  }
+  std::vector<UnreadTensors> all;
+  for (auto& [pattern, group] : groups) {
+    group.names = shown(pattern);
+    all.push_back(std::move(group));
+  }
+  return all;
+}
+
+}  // namespace hocket

@@ -1,0 +1,106 @@
+#include "engine/weight_changes.h"
+
+#include <algorithm>
+#include <string>
+
+#include "compute/models/family.h"
+#include "compute/models/mtp_module.h"
+#include "compute/weights/noted_reads.h"
+
+namespace hocket {
+namespace {
+
+constexpr size_t kMostNames = 4;  // in a line
+
+std::string gb(int64_t bytes) {
+  return fmt::format("{:.3f} GB", static_cast<double>(bytes) / 1e9);
+}
+
+// Names the tensors that are neither loaded nor known to be of no use. A rank among others loads
+// only some experts.
+std::vector<UnreadTensors> left_over(const ModelChoice& choice, const WeightSource& files) {
+  return unread_tensors(files, [&](std::string_view name) {
+    const bool of_others = !choice.experts.empty() && name.contains("experts.");
+    return of_others || is_passed_over(choice.model, name);
+  });
+}
+
+SettingChange say_left_over(const ModelConfig& model, std::span<const UnreadTensors> all) {
+  std::string names;
+  int count = 0;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    count += all[i].count;
+    bytes += all[i].bytes;
+    if (i < kMostNames)
+      names += fmt::format("{}{} {}", i == 0 ? "" : ", ", all[i].count, all[i].names);
+  }
+  if (all.size() > kMostNames) names += fmt::format(" and {} other names", all.size() - kMostNames);
+  return {.flag = "weights",
+          .from = fmt::format("{} tensors of {} ({})", count, gb(bytes), names),
+          .to = "not read",
+          .why = fmt::format("{} has no use for them; if the model computes with them, its answers "
+                             "are wrong here",
+                             model.architecture)};
+}
+
+}  // namespace
+
+bool holds_modules(const ModelConfig& model, const WeightSource& files) {
+  if (model.num_mtp_loaded == 0) return true;
+  const Result<const ModelFamily*> family = find_family(model.architecture);
+  if (!family) return true;
+  for (int i = 0; i < model.num_mtp_loaded; ++i)
+    if (!holds_mtp_module(model, **family, i, files)) return false;
+  return true;
+}
+
+Result<SettingChange> leave_modules(const SpeculationSettings& settings, ModelConfig& model) {
+  if (settings.algorithm == "NEXTN")
+    return fail(error(ErrorCode::missing_tensor,
+                      "the files hold no module for multi-token prediction, as config.json says "
+                      "and --speculative-algorithm NEXTN asks")
+                    .with_fix("--speculative-algorithm NGRAM, or the files of the publisher")
+                    .with_param("speculative-algorithm"));
+  model.num_mtp_layers = model.num_mtp_loaded = 0;
+  return SettingChange{.flag = "--speculative-algorithm",
+                       .from = settings.algorithm,
+                       .to = "NGRAM",
+                       .why =
+                           "the files hold no module for multi-token prediction, as config.json "
+                           "says"};
+}
+
+std::vector<SettingChange> weight_changes(const ModelChoice& choice, const WeightLoader& loader,
+                                          const WeightSource* files) {
+  std::vector<SettingChange> all;
+  for (const std::string& part : choice.model.left_aside)
+    all.push_back({.flag = "weights",
+                   .from = part,
+                   .to = "not loaded",
+                   .why = "the model is served with text alone"});
+  if (const Widening wide = loader.widening(); wide.num_products > 0)
+    all.push_back(
+        {.flag = "weights",
+         .from =
+             fmt::format("{} quantized products of {}", wide.num_products, gb(wide.stored_bytes)),
+         .to = fmt::format("bfloat16 of {}", gb(wide.kept_bytes)),
+         .why = "they stack matrices of different formats, or are never quantized in memory "
+                "(embedding, head, router, kv_b_proj)"});
+  for (const std::string& from : loader.narrowed_from())
+    all.push_back({.flag = "--dtype",
+                   .from = from,
+                   .to = std::string(dtype_name(choice.dtype)),
+                   .why = "--dtype auto computes in bfloat16 whatever the files hold"});
+  if (loader.scales_narrowed())
+    all.push_back({.flag = "weights",
+                   .from = "int4 with float32 scales",
+                   .to = "int4 with float16 scales",
+                   .why = "scales of int4 are kept in float16"});
+  if (files == nullptr) return all;
+  if (const auto unread = left_over(choice, *files); !unread.empty())
+    all.push_back(say_left_over(choice.model, unread));
+  return all;
+}
+
+}  // namespace hocket

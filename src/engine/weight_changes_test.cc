@@ -1,0 +1,106 @@
+// Loading says what it changes: modules that the files lack, tensors that nobody reads, and stored
+// matrices that become larger.
+#include "engine/weight_changes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "compute/models/family.h"
+#include "compute/weights/stacked_experts.h"
+#include "engine/plan/scheduler_settings.h"
+#include "engine/runner.h"
+#include "engine/tests/testing.h"
+
+namespace hocket {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using testing::settings_for;
+using testing::source_dir;
+
+Result<std::unique_ptr<Runner>> runner_of(const std::filesystem::path& model,
+                                          const char* algorithm) {
+  ServerSettings settings = settings_for(std::filesystem::path("tests/golden") / model);
+  settings.speculation.algorithm = algorithm;
+  settings.compute.num_threads = 1;
+  return Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+}
+
+// Returns a copy of a golden model whose config.json names a module that the files lack.
+std::filesystem::path named_in_vain(const char* model, const char* key) {
+  const auto from = source_dir() / "tests/golden" / model;
+  const auto folder = std::filesystem::path(::testing::TempDir()) / (std::string("vain_") + model);
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy_file(from / "model.safetensors", folder / "model.safetensors",
+                             std::filesystem::copy_options::overwrite_existing);
+  std::ifstream in(from / "config.json");
+  nlohmann::json config = nlohmann::json::parse(in);
+  config[key] = 1;
+  std::ofstream(folder / "config.json") << config;
+  return folder;
+}
+
+TEST(WeightChanges, FilesWithoutTheModuleAreServedWithDraftsFromTheText) {
+  for (const auto& [model, key] : {std::pair("glm4_moe", "num_nextn_predict_layers"),
+                                   std::pair("qwen3_moe_bf16", "mtp_num_hidden_layers")}) {
+    const std::filesystem::path folder = named_in_vain(model, key);
+    const auto runner = runner_of(folder, "auto");
+    ASSERT_TRUE(runner.has_value()) << model << describe(runner.error());
+    const EngineInfo& info = (*runner)->info();
+    EXPECT_EQ(info.model.num_mtp_loaded, 0);
+    EXPECT_THAT(info.changes, Contains(Field(&SettingChange::to, "NGRAM"))) << model;
+    EXPECT_EQ((*runner)->plan().most_drafts, kMostDrafts) << model;
+    const auto refused = runner_of(folder, "NEXTN");
+    ASSERT_FALSE(refused.has_value());
+    EXPECT_EQ(refused.error().code, ErrorCode::missing_tensor);
+    EXPECT_THAT(refused.error().fix, HasSubstr("--speculative-algorithm NGRAM"));
+  }
+  const auto with = runner_of("qwen3_next", "auto");
+  ASSERT_TRUE(with.has_value()) << describe(with.error());
+  EXPECT_EQ((*with)->info().model.num_mtp_loaded, 1);
+}
+
+TEST(WeightChanges, StoredMatricesThatBecomeLargerHaveAPrice) {
+  const auto runner = runner_of("deepseek_v3_fp8", "none");
+  ASSERT_TRUE(runner.has_value()) << describe(runner.error());
+  EXPECT_THAT((*runner)->info().changes,
+              Contains(Field(&SettingChange::why, HasSubstr("kv_b_proj"))));
+}
+
+// Nothing is left over in files of the publishers' tools; without a layer of its config.json, the
+// tensors of that layer are.
+TEST(WeightChanges, TensorsThatNobodyReadsAreNamed) {
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() / "tests/golden")) {
+    if (!std::filesystem::exists(entry.path() / "model.safetensors")) continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    ModelChoice choice =
+        testing::choice_of(std::filesystem::path("golden") / entry.path().filename());
+    const auto files = open_model_weights(entry.path(), choice.model.moe);
+    ASSERT_TRUE(files.has_value()) << describe(files.error());
+    const auto unread_in = [&](const ModelChoice& read) {
+      WeightLoader::Options options = read.loader_options();
+      options.source = files->get();
+      WeightLoader loader = WeightLoader::measuring(options);
+      EXPECT_TRUE(load_held(read, loader).has_value());
+      std::string names;
+      for (const SettingChange& change : weight_changes(read, loader, files->get()))
+        if (change.to == "not read") names += change.from;
+      return names;
+    };
+    ModelChoice shorter = choice;
+    --shorter.model.num_layers;
+    const bool has_modules = find_family(choice.model.architecture).value()->mtp != nullptr;
+    if (!has_modules) EXPECT_THAT(unread_in(shorter), HasSubstr("layers.*."));
+    EXPECT_EQ(unread_in(choice), "");
+  }
+}
+
+}  // namespace
+}  // namespace hocket
