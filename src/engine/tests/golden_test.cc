@@ -79,7 +79,7 @@ TEST(Golden, GgufFilesWithDeltaNetsComputeWhatTheirFoldersDo) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenGguf,
                          ::testing::Values("gguf_llama", "gguf_qwen3moe", "gguf_deepseek2"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& one) { return std::string(one.param); });
 
 INSTANTIATE_TEST_SUITE_P(
     Golden, GoldenModel,
