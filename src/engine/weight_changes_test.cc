@@ -97,7 +97,9 @@ TEST(WeightChanges, TensorsThatNobodyReadsAreNamed) {
     ModelChoice shorter = choice;
     --shorter.model.num_layers;
     const bool has_modules = find_family(choice.model.architecture).value()->mtp != nullptr;
-    if (!has_modules) EXPECT_THAT(unread_in(shorter), HasSubstr("layers.*."));
+    if (!has_modules) {
+      EXPECT_THAT(unread_in(shorter), HasSubstr("layers.*."));
+    }
     EXPECT_EQ(unread_in(choice), "");
   }
 }

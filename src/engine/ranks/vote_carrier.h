@@ -10,7 +10,7 @@
 // collect() takes the exchange back and waits itself. So no two threads use the exchange at the
 // same time, and an agreement that began is always finished, whatever becomes of the pass.
 // Thread: engine, except where marked "forward". Allocates only in construction.
-// Source: docs/decisions/0020-the-pass-carries-the-votes.md.
+// Source: docs/decisions/0021-the-pass-carries-the-votes.md.
 #pragma once
 
 #include <atomic>
