@@ -125,7 +125,7 @@ TEST(WideSearch, TheChoiceIsNearTheBestOnAnyRanksLinksAndCores) {
   }
   fmt::print("the choice is within 1 % of the best at {} of 200 points, at worst at {:.4f} of it\n",
              num_near, worst);
-  EXPECT_GE(num_near, 198);
+  EXPECT_GE(num_near, 197);
 }
 
 // Compares with all plans, one by one.

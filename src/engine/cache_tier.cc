@@ -47,7 +47,9 @@ size_t CacheTier::num_buffers(int64_t page_bytes) {
 }
 
 CacheTier::Buffers::Buffers(Buffer memory, size_t count)
-    : free(count), memory_(std::move(memory)), bytes_(memory_.bytes() / static_cast<int64_t>(count)) {
+    : free(count),
+      memory_(std::move(memory)),
+      bytes_(memory_.bytes() / static_cast<int64_t>(count)) {
   for (BufferId id = 0; std::cmp_less(id, count); ++id) HOCKET_CHECK(free.push(BufferId{id}));
 }
 
@@ -87,7 +89,7 @@ void CacheTier::start(const Clock& clock, std::function<void()> wake) {
   writer_ = Thread({.name = "kv_write"}, [this] { run_writer(); });
 }
 
-// What was copied is written before the end: a restart finds it.
+// Copied pages are written before the end, so that a restart finds them.
 CacheTier::~CacheTier() {
   stopping_ = true;
   reads_.close();
@@ -113,8 +115,8 @@ Duration CacheTier::time_to_compute(int num_tokens) const {
 
 Duration CacheTier::time_to_read(int64_t num_bytes) const {
   const auto read = static_cast<double>(read_bytes_);
-  const double of_byte = read > 0 ? 1e-9 * static_cast<double>(read_ns_) / read
-                                  : 1 / kReadBytesPerSecondAtFirst;
+  const double of_byte =
+      read > 0 ? 1e-9 * static_cast<double>(read_ns_) / read : 1 / kReadBytesPerSecondAtFirst;
   return from_seconds(of_byte * static_cast<double>(num_bytes));
 }
 
@@ -150,8 +152,8 @@ std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_pages(const Request& requ
   const int num_lacking = static_cast<int>(num_whole) - num_cached;
   if (num_lacking < kFewestTokens) return nullptr;
   const int64_t num_pages = (static_cast<int64_t>(num_whole) - num_held) / options_.page_tokens;
-  const int64_t num_bytes = num_pages * pages_.page_bytes() +
-                            (states_ != nullptr ? states_->state_bytes() : 0);
+  const int64_t num_bytes =
+      num_pages * pages_.page_bytes() + (states_ != nullptr ? states_->state_bytes() : 0);
   if (time_to_read(num_bytes) >= time_to_compute(num_lacking)) return nullptr;
   auto order = std::make_shared<ReadOrder>();
   order->name_space = request.cache_namespace;
@@ -165,7 +167,8 @@ std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_pages(const Request& requ
 void CacheTier::turn(Scheduler& scheduler) {
   std::vector<Read> run;  // neighbouring pages of one order
   while (auto read = done_.pop()) {
-    const bool follows = read->kind == Kind::page && !run.empty() && run.back().order == read->order;
+    const bool follows =
+        read->kind == Kind::page && !run.empty() && run.back().order == read->order;
     if (!follows) restore_pages(scheduler, run);
     if (read->kind == Kind::page) {
       run.push_back(*std::move(read));
@@ -184,13 +187,13 @@ void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
   if (run.empty()) return;
   ReadOrder& order = *run.front().order;
   const size_t end = (static_cast<size_t>(run.back().index) + 1) * page_tokens_;
-  const bool restored = scheduler.restore(
-      order.name_space, std::span(order.tokens).first(end), static_cast<int>(run.size()),
-      [&](std::span<const PageId> pages) {
-        const auto last = std::span(run).last(pages.size());
-        for (size_t i = 0; i < pages.size(); ++i)
-          pages_.load_page(read_pages_.of(last[i].buffer), pages[i]);
-      });
+  const bool restored =
+      scheduler.restore(order.name_space, std::span(order.tokens).first(end),
+                        static_cast<int>(run.size()), [&](std::span<const PageId> pages) {
+                          const auto last = std::span(run).last(pages.size());
+                          for (size_t i = 0; i < pages.size(); ++i)
+                            pages_.load_page(read_pages_.of(last[i].buffer), pages[i]);
+                        });
   if (!restored) order.given_up = true;
   for (const Read& page : run) HOCKET_CHECK(read_pages_.free.push(BufferId{page.buffer}));
   run.clear();
@@ -198,7 +201,8 @@ void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
 
 void CacheTier::restore_state(Scheduler& scheduler, const Read& state) {
   const ReadOrder& order = *state.order;
-  const auto tokens = std::span(order.tokens).first(static_cast<size_t>(state.index) * page_tokens_);
+  const auto tokens =
+      std::span(order.tokens).first(static_cast<size_t>(state.index) * page_tokens_);
   scheduler.restore_state(order.name_space, tokens, [&](int slot) {
     states_->load_state(read_states_.of(state.buffer), slot);
   });
@@ -316,9 +320,9 @@ void CacheTier::read_all(const std::shared_ptr<ReadOrder>& order) {
   std::span<const PageHash> wanted = keys;
   if (states_ != nullptr) wanted = wanted.first(static_cast<size_t>(last_state(*order, wanted)));
   size_t end = static_cast<size_t>(order->first);
-  while (end < wanted.size() &&
-         read_one({.order = order, .kind = Kind::page, .index = static_cast<int>(end)},
-                  wanted[end]))
+  while (
+      end < wanted.size() &&
+      read_one({.order = order, .kind = Kind::page, .index = static_cast<int>(end)}, wanted[end]))
     ++end;
   if (states_ == nullptr) return;
   const int state = last_state(*order, wanted.first(std::min(end, wanted.size())));
@@ -333,7 +337,8 @@ void CacheTier::run_reader() {
     if (!order) continue;
     read_all(*order);
     // Full only while the engine's thread is busy with a long step.
-    while (!stopping_ && !done_.push(Read{.order = *order})) std::this_thread::sleep_for(kThreadWait);
+    while (!stopping_ && !done_.push(Read{.order = *order}))
+      std::this_thread::sleep_for(kThreadWait);
     wake_();
   }
 }
@@ -350,8 +355,8 @@ void CacheTier::run_writer() {
     const Result<void> written =
         quiet ? Result<void>() : options_.files->write(next->key, buffers.of(next->buffer));
     if (!written) {
-      report(written.error(), fmt::format("no prefix is written for {:.0f} s",
-                                          to_seconds(kQuietTime)));
+      report(written.error(),
+             fmt::format("no prefix is written for {:.0f} s", to_seconds(kQuietTime)));
       quiet_until_ns_ = (clock_->now() + kQuietTime).time_since_epoch().count();
     }
     ++(quiet || !written ? num_left_out_ : num_written_);

@@ -99,7 +99,7 @@ class CacheTier {
 
    private:
     const Buffer memory_;
-    const int64_t bytes_;  // of one
+    const int64_t bytes_;  // size of one
   };
   // Pages to read: those of `tokens` from `first` on.
   struct ReadOrder {
@@ -113,7 +113,7 @@ class CacheTier {
   struct Read {
     std::shared_ptr<ReadOrder> order;
     Kind kind = Kind::end;
-    int index = 0;  // of the page in the order's tokens; state: pages that it stands for
+    int index = 0;  // place of the page in the order's tokens; state: pages that it stands for
     BufferId buffer = -1;
   };
   struct WriteOrder {
@@ -125,7 +125,7 @@ class CacheTier {
   struct Guest {
     std::shared_ptr<ReadOrder> order;  // null: nothing is read for it
     TimePoint give_up{};               // StoragePrefetch::timeout
-    std::vector<PageHash> hashes;      // of the tree's pages of it
+    std::vector<PageHash> hashes;      // keys of its pages in the tree
     size_t num_written = 0;            // pages that are written, or were there
   };
 
@@ -157,7 +157,7 @@ class CacheTier {
   std::function<void()> wake_;
   PageHasher hash_page_;  // the engine thread's
   std::unordered_map<RequestId, Guest> guests_;
-  double seconds_per_row_ = 0;  // of prompts; 0: not measured yet
+  double seconds_per_row_ = 0;  // time of a prompt's row; 0: not measured
 
   Buffers read_pages_, write_pages_, read_states_, write_states_;
   Mailbox<std::shared_ptr<ReadOrder>> reads_;

@@ -53,9 +53,10 @@ Result<void> check_flags(const ServerSettings& settings, const Runner& runner) {
   }
   if (!(std::isfinite(memory.kv_cache_dir_gb) && memory.kv_cache_dir_gb >= 0 &&
         memory.kv_cache_dir_gb <= 1e9))
-    return fail(unfit("kv-cache-dir-gb",
-                      fmt::format("--kv-cache-dir-gb {} is not in 0 to 1e9", memory.kv_cache_dir_gb),
-                      "--kv-cache-dir-gb 100"));
+    return fail(
+        unfit("kv-cache-dir-gb",
+              fmt::format("--kv-cache-dir-gb {} is not in 0 to 1e9", memory.kv_cache_dir_gb),
+              "--kv-cache-dir-gb 100"));
   if (settings.scheduler.disable_radix_cache)
     return fail(unfit("kv-cache-dir",
                       "--kv-cache-dir keeps what the prefix cache holds, and --disable-radix-cache "
@@ -74,10 +75,10 @@ Result<int64_t> choose_bytes(double given_gb, const fs::path& folder) {
   std::error_code problem;
   const fs::space_info space = fs::space(folder, problem);
   if (problem)
-    return fail(unfit("kv-cache-dir-gb",
-                      fmt::format("the free disk at {} is not known: {}", folder.string(),
-                                  problem.message()),
-                      "--kv-cache-dir-gb 100"));
+    return fail(unfit(
+        "kv-cache-dir-gb",
+        fmt::format("the free disk at {} is not known: {}", folder.string(), problem.message()),
+        "--kv-cache-dir-gb 100"));
   return static_cast<int64_t>(kShareOfFreeDisk * static_cast<double>(space.available));
 }
 

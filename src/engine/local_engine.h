@@ -64,7 +64,7 @@ class LocalEngine final : public Engine {
   Mutex router_mutex_;
   // If several ranks are here.
   std::optional<RequestRouter> router_ HOCKET_PT_GUARDED_BY(router_mutex_);
-  std::optional<ExpertStats> experts_;  // nullopt for a dense model
+  std::optional<ExpertStats> experts_;      // nullopt for a dense model
   std::optional<CacheTier::Options> tier_;  // nullopt without --kv-cache-dir
   std::shared_ptr<const StageForecast> forecast_;
   std::shared_ptr<const OrderTable> orders_;

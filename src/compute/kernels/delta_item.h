@@ -219,16 +219,16 @@ class DeltaItem {
   };
   void convolve(const Rows& rows, const Channels& part, float* y) {
     const auto input_at = [&](int row) { return input(row, part.column, part.channel); };
-    rows_.convolve({.before = {input_at(rows.row - 3), input_at(rows.row - 2),
-                               input_at(rows.row - 1)},
-                    .x = input_at(rows.row),
-                    .x_stride = call_.x.stride,
-                    .taps = call_.taps.data() + part.channel,
-                    .step = net_.channels(),
-                    .rows = rows.count,
-                    .n = part.count,
-                    .y = y,
-                    .y_stride = part.count});
+    rows_.convolve(
+        {.before = {input_at(rows.row - 3), input_at(rows.row - 2), input_at(rows.row - 1)},
+         .x = input_at(rows.row),
+         .x_stride = call_.x.stride,
+         .taps = call_.taps.data() + part.channel,
+         .step = net_.channels(),
+         .rows = rows.count,
+         .n = part.count,
+         .y = y,
+         .y_stride = part.count});
     ahead_.fetch();
   }
   // Make the keys, and the queries and values, of tokens from their rows of the sequence.
@@ -377,13 +377,12 @@ class DeltaItem {
   void finish(const Rows& rows, int i, int j) const {
     const int64_t row = sequence_.row_begin + rows.row + i;
     const int dim = net_.value_dim;
-    rows_.delta<T>().gated_norm(
-        {.x = from_base(rows.count + i, j),
-         .w = call_.norm.data(),
-         .z = call_.x.row(row) + at_.z + j * dim,
-         .n = dim,
-         .eps = call_.norm_eps,
-         .y = call_.out.as<T>().row(row) + int64_t{value_head(j)} * dim});
+    rows_.delta<T>().gated_norm({.x = from_base(rows.count + i, j),
+                                 .w = call_.norm.data(),
+                                 .z = call_.x.row(row) + at_.z + j * dim,
+                                 .n = dim,
+                                 .eps = call_.norm_eps,
+                                 .y = call_.out.as<T>().row(row) + int64_t{value_head(j)} * dim});
   }
 
   // Computes the state at the border behind a full block, whose last row is `end` - 1, and begins

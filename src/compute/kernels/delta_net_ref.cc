@@ -164,9 +164,8 @@ class DeltaHead {
   std::vector<float> convolved(int column, int channel, int row, int count) const {
     std::vector<float> y(count);
     const auto input = [&](int from) -> const float* {
-      return from >= 0
-                 ? call_.x.row(sequence_.row_begin + from) + column
-                 : layer_.tail(sequence_.block, sequence_.first_position + from) + channel;
+      return from >= 0 ? call_.x.row(sequence_.row_begin + from) + column
+                       : layer_.tail(sequence_.block, sequence_.first_position + from) + channel;
     };
     rows_.convolve({.before = {input(row - 3), input(row - 2), input(row - 1)},
                     .x = input(row),

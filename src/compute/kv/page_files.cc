@@ -106,9 +106,8 @@ int move_all(std::span<Bytes> bytes, off_t offset, Call call) {
 }
 
 int read_all(int fd, std::span<std::byte> bytes, off_t offset) {
-  return move_all(bytes, offset, [fd](std::byte* to, size_t size, off_t at) {
-    return pread(fd, to, size, at);
-  });
+  return move_all(bytes, offset,
+                  [fd](std::byte* to, size_t size, off_t at) { return pread(fd, to, size, at); });
 }
 
 int write_all_at(int fd, std::span<const std::byte> bytes, off_t offset) {
@@ -131,7 +130,7 @@ Result<std::unique_ptr<PageFiles>> PageFiles::open(Options options) {
   std::error_code problem;
   fs::create_directories(options.folder, problem);
   if (problem) return page_file_error("make the folder", options.folder, problem.value());
-  // What clients wrote is in the pages: nobody else may read them.
+  // Nobody else may read what clients wrote.
   fs::permissions(options.folder, fs::perms::owner_all, problem);
   if (access(options.folder.c_str(), R_OK | W_OK | X_OK) != 0)
     return page_file_error("read and write", options.folder, errno);
@@ -228,8 +227,7 @@ Result<void> PageFiles::write(const PageKey& key, std::span<const std::byte> pag
     const MutexLock lock(mutex_);
     number = num_written_++;
   }
-  const fs::path fresh =
-      path.parent_path() / fmt::format("{}{}-{}", kUnfinished, getpid(), number);
+  const fs::path fresh = path.parent_path() / fmt::format("{}{}-{}", kUnfinished, getpid(), number);
   if (mkdir(path.parent_path().c_str(), 0700) != 0 && errno != EEXIST)
     return page_file_error("make the folder", path.parent_path(), errno);
   int problem = 0;

@@ -31,7 +31,8 @@ class PageFiles {
  public:
   struct Options {
     std::filesystem::path folder;
-    int64_t most_bytes = 0;  // of all files together; the newest is kept in any case
+    // Size of all files together; the newest is kept in any case.
+    int64_t most_bytes = 0;
   };
   // Files are listed up to this number; more are never kept, whatever their size.
   static constexpr size_t kMostFiles = 1 << 22;

@@ -22,8 +22,8 @@ class PageFilesTest : public testing::Test {
   ~PageFilesTest() override { fs::remove_all(folder_); }
 
   std::unique_ptr<PageFiles> open(int64_t most_pages = 100) {
-    auto files = PageFiles::open({.folder = folder_,
-                                  .most_bytes = most_pages * (kPageBytes + kHeadBytes)});
+    auto files =
+        PageFiles::open({.folder = folder_, .most_bytes = most_pages * (kPageBytes + kHeadBytes)});
     EXPECT_TRUE(files.has_value()) << files.error().message;
     return *std::move(files);
   }

@@ -67,8 +67,10 @@ Predictor::Predictor(std::span<const StageTimes> halves, const Grain& grain,
   for (size_t i = 0; i < halves.size(); ++i) {
     const StageTimes& times = halves[i];
     Half& half = halves_[i];
-    half.dispatch = {to_ps(times.dispatch.busy_in(grain.num_waves())), to_ps(times.dispatch.latency_us)};
-    half.combine = {to_ps(times.combine.busy_in(grain.num_waves())), to_ps(times.combine.latency_us)};
+    half.dispatch = {to_ps(times.dispatch.busy_in(grain.num_waves())),
+                     to_ps(times.dispatch.latency_us)};
+    half.combine = {to_ps(times.combine.busy_in(grain.num_waves())),
+                    to_ps(times.combine.latency_us)};
     half.part = to_ps(times.part_us);
     half.wave = to_ps(times.wave_us);
     half.up_first = times.up_first;

@@ -25,8 +25,8 @@ struct Bucket {
 };
 
 // A transfer in one message occupies the link for busy_us; its last byte arrives latency_us after
-// that. If the half has p parts or waves it is busy for `spread` times as long, each message for its
-// share of it: in several a row may travel to a rank more than once.
+// that. If the half has p parts or waves it is busy for `spread` times as long, each message for
+// its share of it: in several a row may travel to a rank more than once.
 struct TransferTime {
   double busy_us = 0;
   double latency_us = 0;

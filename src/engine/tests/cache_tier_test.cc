@@ -46,8 +46,8 @@ class CacheTierTest : public ::testing::Test {
   }
   static CacheTierStats tier_of(Service& service) { return service.engine().stats().tier.value(); }
   static void wait_until_written(Service& service, uint64_t num_pages) {
-    EXPECT_TRUE(service.read_until(
-        [&] { return tier_of(service).pages_written_total >= num_pages; }));
+    EXPECT_TRUE(
+        service.read_until([&] { return tier_of(service).pages_written_total >= num_pages; }));
   }
   Answer computed(int seed) {
     Service service(settings(false));
@@ -73,7 +73,7 @@ TEST_F(CacheTierTest, APrefixOutlivesARestart) {
   {
     Service service(settings());
     expect_same(ask(service, question(1)), want);
-  }  // what was shared is written before the engine ends
+  }  // all shared pages are written before the engine ends
   EXPECT_EQ(std::ssize(files()), 709 / kTierPageTokens);
   Service again(settings());
   const Answer got = ask(again, question(1));
@@ -130,18 +130,18 @@ TEST_F(CacheTierTest, EveryDamagedFileIsFoundAndComputedAnew) {
     Service service(settings());
     ask(service, question(1));
   }
-  const auto all = files();
-  std::fstream file(all[all.size() / 2], std::ios::in | std::ios::out | std::ios::binary);
-  file.seekg(1000);
-  const int byte = file.get();
-  file.seekp(1000);
-  file.put(static_cast<char>(byte ^ 1));
-  file.close();
+  for (const fs::path& path : files()) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(1000);
+    const int byte = file.get();
+    file.seekp(1000);
+    file.put(static_cast<char>(byte ^ 1));
+  }
   Service service(settings());
   const Answer got = ask(service, question(1));
   expect_same(got, want);
-  EXPECT_LT(got.summary.cached_tokens, 699 / kTierPageTokens * kTierPageTokens);
-  EXPECT_EQ(tier_of(service).damaged_total, 1u);
+  EXPECT_EQ(got.summary.cached_tokens, 0);
+  EXPECT_EQ(tier_of(service).damaged_total, 1u) << "what stands behind a lost page is not read";
 }
 
 TEST_F(CacheTierTest, AFolderThatGoesAwayCostsNoAnswer) {
@@ -198,7 +198,7 @@ TEST_F(CacheTierTest, AnAbortedRequestWaitsForNothing) {
   expect_same(ask(service, question(2)), computed(2));
 }
 
-// Of several kinds of caches: delta nets with states, latents, keys and values in eight bits.
+// Delta nets with states, latents, keys and values in eight bits.
 TEST_F(CacheTierTest, EveryKindOfCacheComesBackWithTheSameBits) {
   for (const Form& form : {kDelta, kKimiLinearInt8, kMla, kInt8Kv}) {
     SCOPED_TRACE(form.name);

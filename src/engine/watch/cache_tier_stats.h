@@ -11,7 +11,7 @@ struct CacheTierStats {
   uint64_t pages_read_total = 0;
   uint64_t reads_given_up_total = 0;  // requests that went on before all pages were read
   double read_seconds_total = 0;
-  // Of the folder, which the ranks of a process share.
+  // Figures of the folder, which the ranks of a process share.
   int64_t files = 0, bytes = 0;
   uint64_t evicted_total = 0, damaged_total = 0;
 };

@@ -67,8 +67,8 @@ class FakeEngine {
                                 auto from = whole.last(pages.size() * size);
                                 for (const PageId page : pages) {
                                   const auto to = static_cast<size_t>(value(page)) * size;
-                                  std::copy_n(from.begin(), size, memory_.begin() +
-                                                                      static_cast<ptrdiff_t>(to));
+                                  std::copy_n(from.begin(), size,
+                                              memory_.begin() + static_cast<ptrdiff_t>(to));
                                   from = from.subspan(size);
                                 }
                               });

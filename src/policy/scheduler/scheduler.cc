@@ -119,8 +119,7 @@ Result<void> check(const SchedulerOptions& o) {
 }
 
 bool Scheduler::restore(const CacheNamespace& name_space, std::span<const TokenId> tokens,
-                        int most_pages,
-                        const std::function<void(std::span<const PageId>)>& fill) {
+                        int most_pages, const std::function<void(std::span<const PageId>)>& fill) {
   State& s = *state_;
   const auto page_tokens = static_cast<size_t>(s.page_tokens());
   const int num_pages = static_cast<int>(tokens.size() / page_tokens);

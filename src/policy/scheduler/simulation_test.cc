@@ -16,6 +16,7 @@
 #include "policy/scheduler/fake_engine.h"
 #include "policy/scheduler/scheduler_hooks.h"
 #include "policy/scheduler/simulated_answers_testing.h"
+#include "policy/scheduler/simulated_events_testing.h"
 #include "policy/scheduler/simulated_options_testing.h"
 
 namespace hocket {
@@ -383,36 +384,7 @@ TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   fmt::print("\n");
   // Events that never happened were not tested; a few seeds cannot show them all.
   if (num_seeds < 200) return;
-  const std::pair<std::string_view, uint64_t> least_in_1500[] = {
-      {"retracted", 100},
-      {"preempted", 100},
-      {"timed_out", 100},
-      {"displaced", 100},
-      {"copied", 1500},
-      {"evicted", 20000},
-      {"forced", 10000},
-      {"cut", 1000},
-      {"held", 2000},
-      {"broken", 100},
-      {"skips", 2000},
-      {"idle_steps", 1000},
-      {"closed", 500},
-      {"prefix_waits", 200},
-      {"from_states", 400},
-      {"evicted_states", 300},
-      {"from_windows", 500},
-      {"evicted_windows", 1000},
-      {"drafted", 5000},
-      {"held_drafts", 2000},
-      {"drafted_overlapped", 2000},
-      {"drafted_states", 1000},
-      {"drafted_windows", 500},
-      {"drafted_mixed", 500},
-      {"ended_drafts", 200},
-      {"aborted_drafts", 20},
-      {"restored", 10000},
-  };
-  for (const auto& [what, least] : least_in_1500)
+  for (const auto& [what, least] : kLeastIn1500)
     EXPECT_GT(counts[what] * 1500 / num_seeds, least) << what;
 }
 

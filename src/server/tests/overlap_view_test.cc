@@ -89,8 +89,8 @@ TEST(OverlapView, IsAnsweredAsJson) {
   EXPECT_EQ(view["planner"]["searches"], 30);
   EXPECT_EQ(decisions[0], Json::parse(R"({
     "phase": "prefill", "rows": 1024, "kv_tokens": 2048,
-    "plan": {"name": "two-batch, an order", "order": 3, "parts": 2, "share": 31},
-    "finalists": [{"plan": {"name": "none", "order": 0, "parts": 1, "share": 32},
+    "plan": {"name": "two-batch, an order", "order": 3, "parts": 2, "waves": 1, "share": 31},
+    "finalists": [{"plan": {"name": "none", "order": 0, "parts": 1, "waves": 1, "share": 32},
                    "predicted_us": 120.0, "expected_us": 130.0, "measured_steps": 9}],
     "text": "prefill, 1024 rows: two-batch",
     "predicted_us": 100.0, "measured_us": 101.0, "none_us": 130.0, "lower_bound_us": 90.0,

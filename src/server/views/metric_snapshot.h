@@ -14,6 +14,11 @@
 
 namespace hocket {
 
+// Returns part / whole; 0 if there is none.
+inline double share(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
 // All metrics carry the labels; names are given without their prefix. It needs no registry.
 class MetricSnapshot {
  public:

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "server/views/cache_tier_metrics.h"
 #include "server/views/grammar_metrics.h"
 #include "server/views/metric_snapshot.h"
 #include "server/views/overlap_view.h"
@@ -42,10 +43,6 @@ prometheus::Labels rank_labels(const EngineInfo& info, int rank) {
   for (const char* other : {"tp_rank", "pp_rank"}) labels.emplace(other, "0");
   for (const char* own : {"moe_ep_rank", "dp_rank"}) labels.emplace(own, std::to_string(rank));
   return labels;
-}
-
-double share(uint64_t part, uint64_t whole) {
-  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
 void add_load(MetricSnapshot& out, const RankStats& engine) {
@@ -169,26 +166,6 @@ RankInfo info_of(const EngineInfo& info, int rank) {
           .max_total_tokens = info.max_total_tokens,
           .weight_bytes = info.weight_bytes,
           .kv_bytes = info.kv_bytes};
-}
-
-// The names of counters are SGLang's where it has one.
-void add_tier(MetricSnapshot& out, const CacheTierStats& tier, const EngineStats& engine) {
-  out.counter("prefetched_tokens_total", "Prompt tokens whose pages came back from files",
-              engine.scheduler.restored_tokens_total);
-  out.counter("backuped_pages_total", "KV pages written to files", tier.pages_written_total);
-  out.counter("kv_file_left_out_pages_total",
-              "KV pages not written: no buffer was free, or the disk failed",
-              tier.pages_left_out_total);
-  out.counter("kv_file_read_pages_total", "KV pages read from files", tier.pages_read_total);
-  out.counter("kv_file_reads_given_up_total",
-              "Prompts that were computed because reading took longer", tier.reads_given_up_total);
-  out.counter("kv_file_read_seconds_total", "Time spent reading them", tier.read_seconds_total);
-  out.counter("kv_file_evicted_pages_total", "Files deleted because the folder was full",
-              tier.evicted_total);
-  out.counter("kv_file_damaged_pages_total", "Files deleted because they were damaged",
-              tier.damaged_total);
-  out.gauge("kv_files", "KV pages in files", static_cast<double>(tier.files));
-  out.gauge("kv_file_bytes", "Their size", static_cast<double>(tier.bytes));
 }
 
 void add_totals(MetricSnapshot& out, const EngineStats& engine) {
@@ -377,7 +354,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
   }
   MetricSnapshot front(state_->front);
   add_totals(front, engine);
-  if (engine.tier) add_tier(front, *engine.tier, engine);
+  if (engine.tier) add_cache_tier(front, *engine.tier, engine.scheduler.restored_tokens_total);
   if (engine.experts) add_experts(front, *engine.experts);
   if (engine.grammars) add_grammars(front, *engine.grammars);
   if (cluster != nullptr) add_cluster(front, *cluster);

@@ -96,7 +96,7 @@ struct CorrectedRows {
   const float* read = nullptr;  // [count][width], its rows `stride` apart
   float* results = nullptr;     // the same
   int64_t stride = 0;
-  int64_t width = 0;  // a multiple of 16
+  int64_t width = 0;    // a multiple of 16
   T* values = nullptr;  // [width / 16] tiles of a packed weight, k = token
 };
 

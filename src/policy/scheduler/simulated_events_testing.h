@@ -1,0 +1,41 @@
+// How often each kind of event must happen in 1,500 seeds of the simulation: events that never
+// happened were not tested. For tests.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace hocket {
+
+inline constexpr std::pair<std::string_view, uint64_t> kLeastIn1500[] = {
+    {"retracted", 100},
+    {"preempted", 100},
+    {"timed_out", 100},
+    {"displaced", 100},
+    {"copied", 1500},
+    {"evicted", 20000},
+    {"forced", 10000},
+    {"cut", 1000},
+    {"held", 2000},
+    {"broken", 100},
+    {"skips", 2000},
+    {"idle_steps", 1000},
+    {"closed", 500},
+    {"prefix_waits", 200},
+    {"from_states", 400},
+    {"evicted_states", 300},
+    {"from_windows", 500},
+    {"evicted_windows", 1000},
+    {"drafted", 5000},
+    {"held_drafts", 2000},
+    {"drafted_overlapped", 2000},
+    {"drafted_states", 1000},
+    {"drafted_windows", 500},
+    {"drafted_mixed", 500},
+    {"ended_drafts", 200},
+    {"aborted_drafts", 20},
+    {"restored", 10000},
+};
+
+}  // namespace hocket

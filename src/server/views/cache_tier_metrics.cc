@@ -1,0 +1,24 @@
+#include "server/views/cache_tier_metrics.h"
+
+namespace hocket {
+
+void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t restored_tokens) {
+  out.counter("prefetched_tokens_total", "Prompt tokens whose pages came back from files",
+              restored_tokens);
+  out.counter("backuped_pages_total", "KV pages written to files", tier.pages_written_total);
+  out.counter("kv_file_left_out_pages_total",
+              "KV pages not written: no buffer was free, or the disk failed",
+              tier.pages_left_out_total);
+  out.counter("kv_file_read_pages_total", "KV pages read from files", tier.pages_read_total);
+  out.counter("kv_file_reads_given_up_total",
+              "Prompts that were computed because reading took longer", tier.reads_given_up_total);
+  out.counter("kv_file_read_seconds_total", "Time spent reading them", tier.read_seconds_total);
+  out.counter("kv_file_evicted_pages_total", "Files deleted because the folder was full",
+              tier.evicted_total);
+  out.counter("kv_file_damaged_pages_total", "Files deleted because they were damaged",
+              tier.damaged_total);
+  out.gauge("kv_files", "KV pages in files", static_cast<double>(tier.files));
+  out.gauge("kv_file_bytes", "Their size", static_cast<double>(tier.bytes));
+}
+
+}  // namespace hocket
