@@ -16,22 +16,8 @@ constexpr int64_t kHeaderBytesMax = int64_t{512} << 20;
 constexpr double kWholeMax = 9007199254740992.0;  // 2^53
 
 // Value types of the metadata.
-enum : uint32_t {
-  kU8,
-  kI8,
-  kU16,
-  kI16,
-  kU32,
-  kI32,
-  kF32,
-  kBool,
-  kText,
-  kArray,
-  kU64,
-  kI64,
-  kF64,
-  kNumTypes
-};
+constexpr uint32_t kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7,
+                   kText = 8, kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12, kNumTypes = 13;
 
 // Returns 0 for texts and arrays.
 int scalar_bytes(uint32_t type) {

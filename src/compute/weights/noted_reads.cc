@@ -37,8 +37,10 @@ Result<StoredTensor> NotedReads::find(std::string_view name) const {
 std::vector<std::string> NotedReads::unread() const {
   std::vector<std::string> all = files_->names();
   const MutexLock lock(mutex_);
-  std::erase_if(all, [&](const std::string& name) { return read_.contains(name); });
-  return all;
+  std::vector<std::string> left;
+  for (std::string& name : all)
+    if (!read_.contains(name)) left.push_back(std::move(name));
+  return left;
 }
 
 std::vector<UnreadTensors> unread_tensors(const WeightSource& source,

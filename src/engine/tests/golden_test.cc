@@ -52,7 +52,7 @@ void check_model(const std::string& name, const std::string& dtype, size_t num_l
   ASSERT_TRUE(reference.has_value()) << describe(reference.error());
   auto runner = make_runner(folder, dtype, dtype == "float32" ? reference->num_modules() : 0);
   ASSERT_NE(runner, nullptr);
-  EXPECT_EQ(reference->prompts.size(), 6);
+  EXPECT_GE(reference->prompts.size(), 5U);
   expect_ok(check_reference(*runner, *reference), num_lines_min);
 }
 

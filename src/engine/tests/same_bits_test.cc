@@ -241,7 +241,8 @@ TEST(SameBitsForms, APrefixInsideAnAnswerBesideDeltaNets) {
   std::vector<int> turn = random_tokens(1, 70);
   std::vector<RequestInput> inputs;
   inputs.push_back(std::move(first));
-  for (const int token : run_all(*engine, std::move(inputs))[0].tokens) turn.push_back(token);
+  const std::vector<Answer> begun = run_all(*engine, std::move(inputs));
+  std::ranges::copy(begun[0].tokens, std::back_inserter(turn));
   for (const int token : random_tokens(2, 30)) turn.push_back(token);
   const auto next = [&] {
     std::vector<RequestInput> made;
