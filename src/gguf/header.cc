@@ -15,9 +15,9 @@ constexpr int64_t kDefaultAlignment = 32;
 constexpr int64_t kHeaderBytesMax = int64_t{512} << 20;
 constexpr double kWholeMax = 9007199254740992.0;  // 2^53
 
-// Value types of the metadata.
-constexpr uint32_t kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7,
-                   kText = 8, kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12, kNumTypes = 13;
+// Value types of the metadata. 0 is a number of 8 bits without sign.
+constexpr uint32_t kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kText = 8,
+                   kArray = 9, kU64 = 10, kI64 = 11, kF64 = 12, kNumTypes = 13;
 
 // Returns 0 for texts and arrays.
 int scalar_bytes(uint32_t type) {

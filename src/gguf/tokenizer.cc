@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 
 // Kinds of tokens.
-constexpr int kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5;
+constexpr int kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4;
 
 constexpr std::string_view kLlama3Split =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
