@@ -288,7 +288,7 @@ void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
 StepProposal RankStep::propose() {
   StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
   if (!lockstep_) return proposal;
-  proposal.overlaps = trials_ ? trials_->overlaps() : ahead_;
+  proposal.overlaps = trials_ ? wants_overlap() : ahead_;
   proposal.module_passes = module_drafter_ != nullptr ? module_drafter_->num_passes() : 0;
   NextStepForecast& work = proposal.work;
   if (work.num_decoding > 0) work.num_decoding += num_drafts_;

@@ -139,6 +139,7 @@ class RankStep {
   bool finish_all();
   void give_up(const Flight* failed);
   void rest_overlapped();
+  bool wants_overlap() const;
   bool follow_choice();
   bool is_of_answers(const Flight& flight) const;
   void note_for_trials(const Flight& flight, TimePoint now);

@@ -38,11 +38,17 @@ void RankStep::begin_overlapping(OverlapSchedule schedule) {
   if (schedule == OverlapSchedule::measured && rank_index() == 0) trials_.emplace();
 }
 
+// Answers with grammars take forced tokens in steps that do not overlap, which saves them whole
+// steps: more than overlap could.
+bool RankStep::wants_overlap() const {
+  return trials_->overlaps() && !grammars_.any_live();
+}
+
 // Lets steps overlap, or not, as the trials say; with several ranks as rank 0 says. Which thread
 // computes changes between two steps, with nothing under way. Returns false if ranks were lost.
 bool RankStep::follow_choice() {
   if (runner_->info().overlap_schedule != OverlapSchedule::measured) return true;
-  const bool ahead = lockstep_ ? lockstep_->steps_overlap() : trials_->overlaps();
+  const bool ahead = lockstep_ ? lockstep_->steps_overlap() : wants_overlap();
   if (ahead == ahead_) return true;
   if (!finish_all()) return false;
   between_.reset();
@@ -66,7 +72,7 @@ bool RankStep::is_of_answers(const Flight& flight) const {
 
 void RankStep::note_for_trials(const Flight& flight, TimePoint now) {
   const auto before = std::exchange(last_answers_, std::nullopt);
-  if (!is_of_answers(flight)) return;
+  if (!is_of_answers(flight) || ahead_ != trials_->overlaps()) return;
   last_answers_ = now;
   if (!before) return;
   trials_->note(std::max(1, flight.batch->num_rows), now - *before);

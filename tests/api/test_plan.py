@@ -95,7 +95,7 @@ def test_overlap_is_planned_for_sizes_and_links():
     status, figures, _ = plan_json(*model, "--overlap")
     assert status == 0 and figures["ranks"] == 2
     points = figures["overlap"]
-    assert len(points) == 6 * (5 + 10)
+    assert len(points) == 7 * (5 + 10)
     assert sorted({p["link_gbit"] for p in points}) == [0.2, 1, 2.5, 10, 25, 100, 400]
     assert all(0 <= p["gain"] < 0.5 and p["why"] and p["lower_bound_us"] <= p["step_us"] * 1.0001 for p in points)
     best = max(points, key=lambda p: p["gain"])

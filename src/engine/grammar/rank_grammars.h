@@ -32,6 +32,8 @@ class RankGrammars {
   Result<bool> ready(const Request& request);
   // Returns the request's grammar; null for free text. Pre: ready() returned true. Thread: engine.
   AnswerGrammar* find(const Request& request) const;
+  // Returns true if a live request has a grammar, or waits for one. Thread: engine.
+  bool any_live() const { return !following_.empty(); }
   // A step begins that may check drafts: its checks get kDraftChecksTime together. Thread: engine.
   void begin_checks() { checks_end_ = thread_processor_time() + kDraftChecksTime; }
   // Returns how many of the drafts the request's grammar would let through, one behind the other;

@@ -8,8 +8,8 @@
 
 namespace hocket {
 
-// restored_tokens: prompt tokens whose pages came back, so far. Names are SGLang's where it has
-// one.
+// All are 0 without the tier. restored_tokens: prompt tokens whose pages came back, so far. Names
+// are SGLang's where it has one.
 void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t restored_tokens);
 
 }  // namespace hocket

@@ -354,7 +354,8 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
   }
   MetricSnapshot front(state_->front);
   add_totals(front, engine);
-  if (engine.tier) add_cache_tier(front, *engine.tier, engine.scheduler.restored_tokens_total);
+  add_cache_tier(front, engine.tier.value_or(CacheTierStats()),
+                 engine.scheduler.restored_tokens_total);
   if (engine.experts) add_experts(front, *engine.experts);
   if (engine.grammars) add_grammars(front, *engine.grammars);
   if (cluster != nullptr) add_cluster(front, *cluster);
