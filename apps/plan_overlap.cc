@@ -21,18 +21,19 @@ constexpr int kMostKeys = 2048;  // keys that a decode row attends to, at most
 constexpr int kShownPrefill = 2048, kShownDecode = 64;
 
 // Returns "-" for the plan none, else "one" or "two" halves, and behind a slash the parts and the
-// waves of each: "two/4", "one/2x4".
+// waves of each, if there are several: "two/4", "one/2x4", "one/x2".
 std::string short_name(const Plan& plan) {
   const PlanKind kind = kind_of(plan, OrderTable::builtin());
   if (kind == PlanKind::none) return "-";
   const std::string_view name = kind == PlanKind::two_batch ? "two" : "one";
-  if (plan.waves > 1) return fmt::format("{}/{}x{}", name, plan.parts, plan.waves);
+  const std::string parts = plan.parts > 1 ? std::to_string(plan.parts) : "";
+  if (plan.waves > 1) return fmt::format("{}/{}x{}", name, parts, plan.waves);
   return plan.parts > 1 ? fmt::format("{}/{}", name, plan.parts) : std::string(name);
 }
 
 std::string cell(const OverlapPoint& point) {
   const long percent = std::lround(100 * point.gain());
-  return fmt::format("{} {:>3}%", short_name(point.plan), percent);
+  return fmt::format("{} {}%", short_name(point.plan), percent);
 }
 
 std::string link_name(const StageLink& link) {
@@ -96,15 +97,16 @@ void print_overlap(const std::vector<OverlapPoint>& points, int num_ranks) {
              link.latency_us, link.core_s_per_gb);
   fmt::print(
       "          best plan and how much of a step it saves: - none, one half, two halves;\n"
-      "          /2, /4: rows travel in so many messages; below {:g} % a server keeps none\n",
+      "          /2: rows leave in so many parts, x2: each comes back in so many waves;\n"
+      "          below {:g} % a server keeps none\n",
       100 * kTuning.other_kind);
-  fmt::print("  {:<22}", "Gbit/s");
+  fmt::print("  {:<19}", "Gbit/s");
   for (size_t i = 0; i < num_links; ++i)
     fmt::print("{:>11}", fmt::format("{:g}", points[i * sizes.size()].link.gbit_per_s));
   fmt::print("\n");
   for (size_t row = 0; row < sizes.size(); ++row) {
     const Bucket& bucket = sizes[row].bucket;
-    fmt::print("  {:<22}",
+    fmt::print("  {:<19}",
                fmt::format("{} {:>5} rows", bucket.phase == Phase::prefill ? "prefill" : "decode ",
                            bucket.rows));
     for (size_t i = 0; i < num_links; ++i)

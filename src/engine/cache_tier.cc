@@ -154,7 +154,8 @@ std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_pages(const Request& requ
   const int64_t num_pages = (static_cast<int64_t>(num_whole) - num_held) / options_.page_tokens;
   const int64_t num_bytes =
       num_pages * pages_.page_bytes() + (states_ != nullptr ? states_->state_bytes() : 0);
-  if (time_to_read(num_bytes) >= time_to_compute(num_lacking)) return nullptr;
+  const bool is_dear = time_to_read(num_bytes) >= time_to_compute(num_lacking);
+  if (is_dear && options_.prefetch != StoragePrefetch::wait_complete) return nullptr;
   auto order = std::make_shared<ReadOrder>();
   order->name_space = request.cache_namespace;
   order->tokens.assign(reusable.begin(), reusable.begin() + static_cast<ptrdiff_t>(num_whole));

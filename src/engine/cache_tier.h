@@ -40,8 +40,8 @@
 
 namespace hocket {
 
-// How long a prompt waits for its pages (SGLang's names): not at all, until all are read, or at
-// most as long as computing them would take.
+// How long a prompt waits for its pages (SGLang's names): not at all; until all are read, however
+// long that takes; or at most as long as computing them would take.
 enum class StoragePrefetch : uint8_t { best_effort, wait_complete, timeout };
 // Errors: bad_value.
 Result<StoragePrefetch> parse_storage_prefetch(std::string_view name);
