@@ -15,7 +15,7 @@ PAGE = "docs/architecture.md"
 BEGIN = "<!-- The map of rooms: written by ./hocket docs map -->"
 END = "<!-- The end of the map -->"
 FIX = "./hocket docs map"
-COLUMN = 24  # column of the line between the wings; the left wing is as wide
+COLUMN = 24  # least column of the line between the wings; the left wing is as wide
 
 
 def levels(rooms):
@@ -48,8 +48,9 @@ def drawing(rooms, wings):
     height = max(len(left), len(right))
     left, right = ([""] * (height - len(side)) + side for side in (left, right))  # the lowest rooms of both are in the same line
     heads = [wing.rsplit("/", 1)[-1] for wing in wings]
-    between = [f"{heads[0]:<{COLUMN}}|  {heads[1]}"] + [f"  {a:<{COLUMN - 2}}|    {b}".rstrip() for a, b in zip(left, right)]
-    line = "-" * (2 * COLUMN)
+    column = max([COLUMN] + [len(names) + 3 for names in left])
+    between = [f"{heads[0]:<{column}}|  {heads[1]}"] + [f"  {a:<{column - 2}}|    {b}".rstrip() for a, b in zip(left, right)]
+    line = "-" * (2 * column)
     return [*rows(above, level), line, *between, line, *rows(ground, level)]
 
 
