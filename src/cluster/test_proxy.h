@@ -65,7 +65,8 @@ class TestProxy {
       if ((fds[0].revents & POLLIN) != 0) accept(link);
       size_t i = 1;
       for (auto it = pairs_.begin(); it != pairs_.end() && i < fds.size(); i += 2) {
-        const bool alive = move(it->near, it->far, fds[i]) && move_back(it->far, it->near, fds[i + 1]);
+        const bool alive =
+            move(it->near, it->far, fds[i]) && move_back(it->far, it->near, fds[i + 1]);
         it = alive ? std::next(it) : pairs_.erase(it);
       }
     }

@@ -209,8 +209,7 @@ void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
 void CacheTier::restore_state(Scheduler& scheduler, const Read& state) {
   const ReadOrder& order = *state.order;
   const auto tokens =
-      std::span<const TokenId>(order.prompt)
-          .first(static_cast<size_t>(state.index) * page_tokens_);
+      std::span<const TokenId>(order.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
   scheduler.restore_state(order.name_space, tokens, [&](int slot) {
     states_->load_state(read_states_.of(state.buffer), slot);
   });

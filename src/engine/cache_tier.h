@@ -53,8 +53,8 @@ Result<StoragePrefetch> parse_storage_prefetch(std::string_view name);
 class CacheTier {
  public:
   struct Options {
-    std::shared_ptr<PageFiles> files;    // null: pages are not written
-    std::shared_ptr<PeerSource> peers;   // asked for what files lack; null: none
+    std::shared_ptr<PageFiles> files;   // null: pages are not written
+    std::shared_ptr<PeerSource> peers;  // asked for what files lack; null: none
     // The prompts that are computed for others, whose pages wait for a buffer; null: none are.
     std::shared_ptr<PrefillWatch> prefills;
     std::shared_ptr<PageServer::Counts> served;  // null: nothing is offered to peers
@@ -113,7 +113,7 @@ class CacheTier {
   struct ReadOrder {
     CacheNamespace name_space;
     std::vector<TokenId> prompt;
-    size_t num_whole = 0;         // tokens of its whole pages
+    size_t num_whole = 0;  // tokens of its whole pages
     int first = 0;
     int num_cached = 0;  // pages behind which a model can go on already
     std::atomic<bool> given_up{false};
@@ -135,8 +135,8 @@ class CacheTier {
   struct Reading {
     std::shared_ptr<ReadOrder> order;
     std::vector<PageHash> keys;
-    size_t end = 0;     // the first page that is not handed over yet
-    size_t state = 0;   // pages of the longest beginning whose state is there
+    size_t end = 0;    // the first page that is not handed over yet
+    size_t state = 0;  // pages of the longest beginning whose state is there
     PageHash state_key{};
     PageReading* from = nullptr;
     bool failed = false;
@@ -184,7 +184,7 @@ class CacheTier {
   std::function<void()> wake_;
   PageHasher hash_page_;  // the engine thread's
   std::unordered_map<RequestId, Guest> guests_;
-  std::vector<PageSource*> sources_;    // in the order in which they are asked
+  std::vector<PageSource*> sources_;  // in the order in which they are asked
   std::unique_ptr<FileSource> from_files_;
   double seconds_per_row_ = 0;  // time of a prompt's row; 0: not measured
 

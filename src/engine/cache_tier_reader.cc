@@ -80,10 +80,11 @@ bool CacheTier::read_pages(PageSource& source, Reading& reading) {
     reading.failed = true;
     return false;
   }
-  while (reading.end < wanted.size() &&
-         read_one(reading, {.order = reading.order, .kind = Kind::page,
-                            .index = static_cast<int>(reading.end)},
-                  wanted[reading.end]))
+  while (
+      reading.end < wanted.size() &&
+      read_one(reading,
+               {.order = reading.order, .kind = Kind::page, .index = static_cast<int>(reading.end)},
+               wanted[reading.end]))
     ++reading.end;
   return true;
 }
@@ -92,8 +93,8 @@ void CacheTier::read_from(PageSource& source, Reading& reading) {
   ReadOrder& order = *reading.order;
   const auto is_over = [&] { return order.given_up || stopping_.load(); };
   for (int i = 0; i < source.num_tries() && !is_over(); ++i) {
-    auto from = source.open(
-        {.name_space = order.name_space, .prompt = order.prompt, .is_over = is_over});
+    auto from =
+        source.open({.name_space = order.name_space, .prompt = order.prompt, .is_over = is_over});
     if (!from) {
       report(from.error(), "prefixes are computed here");
       return;
@@ -106,8 +107,8 @@ void CacheTier::read_from(PageSource& source, Reading& reading) {
       if (state > reading.state &&
           reading.from->expect({&(reading.state_key = hash_of_state(reading.keys[state - 1])), 1},
                                PageKind::state) &&
-          read_one(reading, {.order = reading.order, .kind = Kind::state,
-                             .index = static_cast<int>(state)},
+          read_one(reading,
+                   {.order = reading.order, .kind = Kind::state, .index = static_cast<int>(state)},
                    reading.state_key))
         reading.state = state;
     }
@@ -122,9 +123,9 @@ void CacheTier::read_all(const std::shared_ptr<ReadOrder>& order) {
                   .state = static_cast<size_t>(order->num_cached)};
   const PageHasher hash_page;
   for (size_t i = 0; i < reading.keys.size(); ++i)
-    reading.keys[i] = hash_page(
-        i == 0 ? root_of(order->name_space) : reading.keys[i - 1],
-        std::span<const TokenId>(order->prompt).subspan(i * page_tokens_, page_tokens_));
+    reading.keys[i] =
+        hash_page(i == 0 ? root_of(order->name_space) : reading.keys[i - 1],
+                  std::span<const TokenId>(order->prompt).subspan(i * page_tokens_, page_tokens_));
   for (PageSource* source : sources_) {
     const size_t have = states_ != nullptr ? reading.state : reading.end;
     if (have < reading.keys.size()) read_from(*source, reading);
@@ -137,7 +138,8 @@ void CacheTier::run_reader() {
     if (!order) continue;
     read_all(*order);
     // Full only while the engine's thread is busy with a long step.
-    while (!stopping_ && !done_.push(Read{.order = *order})) std::this_thread::sleep_for(kReaderWait);
+    while (!stopping_ && !done_.push(Read{.order = *order}))
+      std::this_thread::sleep_for(kReaderWait);
     wake_();
   }
 }

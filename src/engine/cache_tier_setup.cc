@@ -60,10 +60,10 @@ Result<void> check_peers(const ServerSettings& settings) {
   const PeerSettings& peers = settings.peers;
   const std::string& mode = peers.disaggregation_mode;
   if (mode != "null" && mode != "prefill" && mode != "decode")
-    return fail(unfit("disaggregation-mode",
-                      fmt::format("--disaggregation-mode {} is not one of null, prefill, decode",
-                                  mode),
-                      "--disaggregation-mode null"));
+    return fail(
+        unfit("disaggregation-mode",
+              fmt::format("--disaggregation-mode {} is not one of null, prefill, decode", mode),
+              "--disaggregation-mode null"));
   if ((mode == "decode") != !peers.disaggregation_prefill_url.empty())
     return fail(unfit("disaggregation-prefill-url",
                       "--disaggregation-prefill-url and --disaggregation-mode decode need each "
@@ -162,9 +162,8 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
   const AskedPeers asked = asked_peers(settings.peers);
   if (memory.kv_cache_dir.empty() && asked.list.empty()) return std::nullopt;
   HOCKET_TRY(const std::string form, describe_pages(settings, runner));
-  CacheTier::Options tier{.form = hash_text(form),
-                          .page_tokens = runner.info().page_tokens,
-                          .prefetch = prefetch};
+  CacheTier::Options tier{
+      .form = hash_text(form), .page_tokens = runner.info().page_tokens, .prefetch = prefetch};
   if (!memory.kv_cache_dir.empty()) {
     HOCKET_TRY(tier.files, open_files(memory, tier.form));
   }
@@ -182,8 +181,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
   }
   if (settings.peers.disaggregation_mode == "prefill")
     tier.prefills = std::make_shared<PrefillWatch>();
-  if (!settings.peers.kv_cache_listen.empty())
-    tier.served = std::make_shared<PageServer::Counts>();
+  if (!settings.peers.kv_cache_listen.empty()) tier.served = std::make_shared<PageServer::Counts>();
   return tier;
 }
 

@@ -1,7 +1,7 @@
 // One TCP connection between a service that has pages and one that asks for them.
 //
-//   server -> hello, asker -> proof, server -> welcome      the cluster's handshake (cluster/auth.h)
-//   then frames: u32 length of what follows | u8 type | payload | HMAC-SHA-256
+//   server -> hello, asker -> proof, server -> welcome      the cluster's handshake
+//   (cluster/auth.h) then frames: u32 length of what follows | u8 type | payload | HMAC-SHA-256
 //
 // The sum covers the frame, its direction and its number on the connection, under a key made of the
 // cluster's token and both nonces. So a frame that was damaged, repeated, left out or made by
@@ -31,12 +31,20 @@
 namespace hocket {
 
 enum class PageFrame : uint8_t {
-  form = 1, exist = 2, prefill = 3, get = 4, ok = 5, no = 6, waiting = 7, page = 8, absent = 9,
+  form = 1,
+  exist = 2,
+  prefill = 3,
+  get = 4,
+  ok = 5,
+  no = 6,
+  waiting = 7,
+  page = 8,
+  absent = 9,
 };
 
 class PageLink {
  public:
-  static constexpr size_t kMostKeys = 4096;  // of one frame
+  static constexpr size_t kMostKeys = 4096;  // in one frame
   // Limit of a frame that a server takes: a prompt of a million tokens.
   static constexpr size_t kMostAskedBytes = size_t{4} << 20;
   // Wait for a peer that says nothing and takes nothing.

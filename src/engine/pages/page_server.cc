@@ -12,7 +12,7 @@ namespace hocket {
 namespace {
 
 constexpr Duration kSignOfLife = std::chrono::seconds(1);
-constexpr size_t kRefusalBytes = 512;  // of an error's text, for the asker
+constexpr size_t kRefusalBytes = 512;  // limit of an error's text, for the asker
 
 }  // namespace
 
@@ -73,10 +73,14 @@ class AskerTalk {
   }
   Result<void> answer(const PageLink::Frame& frame) {
     switch (frame.type) {
-      case PageFrame::exist: return exist(frame.payload);
-      case PageFrame::prefill: return prefill(frame.payload);
-      case PageFrame::get: return get(frame.payload);
-      default: return stray();
+      case PageFrame::exist:
+        return exist(frame.payload);
+      case PageFrame::prefill:
+        return prefill(frame.payload);
+      case PageFrame::get:
+        return get(frame.payload);
+      default:
+        return stray();
     }
   }
   static Result<std::vector<PageKey>> keys_of(std::string_view text) {
@@ -182,8 +186,8 @@ Result<std::unique_ptr<PageServer>> PageServer::create(Options options) {
   auto listener = listen_on(options.address);
   if (!listener) {
     Error why = std::move(listener.error());
-    why.message = fmt::format("pages cannot be offered at {}: {}", options.address.text(),
-                              why.message);
+    why.message =
+        fmt::format("pages cannot be offered at {}: {}", options.address.text(), why.message);
     why.fix = "--kv-cache-listen names an address of this machine and a free port";
     why.param = "kv-cache-listen";
     return fail(std::move(why));

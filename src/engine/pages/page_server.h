@@ -88,7 +88,7 @@ class PageServer {
   const Options options_;
   const Fd listener_;
   std::atomic<bool> stopping_{false};
-  std::list<Asker> askers_;  // of the thread kv_serve
+  std::list<Asker> askers_;  // used by the thread kv_serve
   Thread thread_;
   friend class AskerTalk;
 };

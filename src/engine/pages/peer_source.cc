@@ -33,8 +33,9 @@ Result<Fd> dial_peer(const HostPort& peer, const std::function<bool()>& is_over)
     if (problem == 0) return *std::move(socket);
     why = std::strerror(problem);
   }
-  return fail(error(ErrorCode::io, "the peer {} cannot be reached: {}", to_text(peer), why)
-                  .with_fix("look whether that service runs, and whether it has --kv-cache-listen"));
+  return fail(
+      error(ErrorCode::io, "the peer {} cannot be reached: {}", to_text(peer), why)
+          .with_fix("look whether that service runs, and whether it has --kv-cache-listen"));
 }
 
 }  // namespace
@@ -44,8 +45,8 @@ class PeerReading final : public PageReading {
   PeerReading(PeerSource& source, size_t peer, Fd socket, const PagesWanted& wanted)
       : source_(source),
         peer_(peer),
-        link_(std::move(socket),
-              fmt::format("the peer {}", to_text(source.options_.peers[peer])), wanted.is_over) {}
+        link_(std::move(socket), fmt::format("the peer {}", to_text(source.options_.peers[peer])),
+              wanted.is_over) {}
 
   Result<void> begin(const PagesWanted& wanted) {
     const PeerSource::Options& o = source_.options_;
@@ -71,8 +72,7 @@ class PeerReading final : public PageReading {
       while (answer.type == PageFrame::waiting && RealClock().now() < until) {
         HOCKET_TRY(answer, watch(link_.receive(PageLink::kSilence, PageLink::kMostKeys)));
       }
-      if (answer.type != PageFrame::exist || answer.payload.size() != some.size())
-        return stray();
+      if (answer.type != PageFrame::exist || answer.payload.size() != some.size()) return stray();
       for (const char one : answer.payload) there.push_back(one != 0);
       keys = keys.subspan(some.size());
     }
@@ -143,7 +143,7 @@ class PeerReading final : public PageReading {
   PageLink link_;
   std::vector<PageKey> expected_;
   PageKind kind_ = PageKind::page;
-  size_t num_asked_ = 0, num_got_ = 0;  // of expected_
+  size_t num_asked_ = 0, num_got_ = 0;  // in expected_
 };
 
 PeerSource::PeerSource(Options options) : options_(std::move(options)) {

@@ -25,7 +25,8 @@ class PeerPagesTest : public ::testing::Test {
     ServerSettings settings = form != nullptr ? settings_of(*form, num_ranks)
                                               : settings_for("models/hocket-tiny-qwen3-moe");
     settings.parallel.ep_size = num_ranks;
-    settings.memory.max_total_tokens = settings.model.context_length = form != nullptr ? 1024 : 2048;
+    settings.memory.max_total_tokens = settings.model.context_length =
+        form != nullptr ? 1024 : 2048;
     settings.compute.num_threads = 1;
     settings.scheduler.chunked_prefill_size = 64;
     settings.memory.hicache_storage_prefetch_policy = "wait_complete";
@@ -155,8 +156,7 @@ TEST_F(PeerPagesTest, ManyPromptsAtOnceGetTheirOwnAnswers) {
 }
 
 TEST_F(PeerPagesTest, APeerThatDiesInTheMiddleCostsNoAnswer) {
-  answer_through_proxy(
-      [](TestProxy& proxy) { proxy.set_after(200 << 10, TestProxy::Link::cut); });
+  answer_through_proxy([](TestProxy& proxy) { proxy.set_after(200 << 10, TestProxy::Link::cut); });
 }
 
 TEST_F(PeerPagesTest, APeerThatHangsCostsNoAnswer) {
@@ -173,8 +173,7 @@ TEST_F(PeerPagesTest, AnotherPeerTakesOver) {
   ASSERT_TRUE(prefill.works());
   TestProxy proxy(port_);
   proxy.set_after(200 << 10, TestProxy::Link::cut);
-  Service decode(decoding(
-      plain(), fmt::format("127.0.0.1:{},127.0.0.1:{}", proxy.port(), port_)));
+  Service decode(decoding(plain(), fmt::format("127.0.0.1:{},127.0.0.1:{}", proxy.port(), port_)));
   const Answer got = ask(decode, question(1));
   expect_same(got, computed(plain(), question(1)));
   EXPECT_GT(got.summary.cached_tokens, 600);
@@ -247,7 +246,9 @@ TEST_F(PeerPagesTest, AStrangerWithoutTheTokenGetsNothing) {
 }
 
 TEST_F(PeerPagesTest, FlagsThatMeanNothingAreRefused) {
-  const auto param = [](const ServerSettings& s) { return Engine::create({.settings = s}).error().param; };
+  const auto param = [](const ServerSettings& s) {
+    return Engine::create({.settings = s}).error().param;
+  };
   ServerSettings s = plain();
   s.peers.disaggregation_mode = "both";
   EXPECT_EQ(param(s), "disaggregation-mode");

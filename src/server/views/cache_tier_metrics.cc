@@ -9,7 +9,8 @@ void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t re
   out.counter("kv_file_left_out_pages_total",
               "KV pages not written: no buffer was free, or the disk failed",
               tier.pages_left_out_total);
-  out.counter("kv_file_read_pages_total", "KV pages read from files or peers", tier.pages_read_total);
+  out.counter("kv_file_read_pages_total", "KV pages read from files or peers",
+              tier.pages_read_total);
   out.counter("kv_file_reads_given_up_total",
               "Prompts that were computed because reading took longer", tier.reads_given_up_total);
   out.counter("kv_file_read_seconds_total", "Time spent reading them", tier.read_seconds_total);
