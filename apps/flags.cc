@@ -254,6 +254,7 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
          "wait_complete, or timeout (as long as computing would take)",
          ""},
         {"page-size", &s.memory.page_size, "tokens of a KV page: a power of two, 1 to 128", ""}}},
+      peer_flags(s),
       scheduler_flags(s),
       {"CPU",
        {{"cpu-bind", &s.compute.cpu_bind, "auto, none, or processors as 0-3,8", ""},

@@ -41,6 +41,7 @@ FlagGroup overlap_flags(ServerSettings& settings);
 // Returns the flags for guessing tokens.
 FlagGroup overlap_flags(ServerSettings& settings);
 FlagGroup speculation_flags(ServerSettings& settings);
+FlagGroup peer_flags(ServerSettings& settings);
 
 // Returns the flags for parsing tool calls and reasoning in answers.
 FlagGroup answer_flags(ServerSettings& settings);

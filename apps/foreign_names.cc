@@ -22,6 +22,7 @@ const std::map<std::string_view, std::string_view>& translations() {
       {"--cache-type-v", "--kv-cache-dtype (keys and values alike)"},
       {"--enable-hierarchical-cache", "--kv-cache-dir DIR: the second tier is files"},
       {"--hicache-storage-backend", "--kv-cache-dir DIR: the second tier is files"},
+      {"--disaggregation-bootstrap-port", "--kv-cache-listen HOST:PORT"},
       {"--hicache-size", "--kv-cache-dir-gb"},
       {"--slot-save-path", "--kv-cache-dir DIR: prefixes are saved and found by themselves"},
       {"--quant", "--quantization"},

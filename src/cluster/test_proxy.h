@@ -32,6 +32,13 @@ class TestProxy {
 
   uint16_t port() const { return local_address(*listener_).port(); }
   void set(Link link) { link_ = link; }
+  // Once so many bytes have come from the target, the link is `then`; negative: never.
+  void set_after(int64_t num_bytes, Link then) {
+    then_ = then;
+    left_ = num_bytes;
+  }
+  // Flips a bit of a byte that comes from the target behind so many others.
+  void damage_after(int64_t num_bytes) { until_damage_ = num_bytes; }
   static SocketAddress loopback(uint16_t port) {
     return resolve({.host = "127.0.0.1", .port = port})->front();
   }
@@ -58,7 +65,8 @@ class TestProxy {
       if ((fds[0].revents & POLLIN) != 0) accept(link);
       size_t i = 1;
       for (auto it = pairs_.begin(); it != pairs_.end() && i < fds.size(); i += 2) {
-        const bool alive = move(it->near, it->far, fds[i]) && move(it->far, it->near, fds[i + 1]);
+        const bool alive =
+            move(it->near, it->far, fds[i]) && move_back(it->far, it->near, fds[i + 1]);
         it = alive ? std::next(it) : pairs_.erase(it);
       }
     }
@@ -72,18 +80,30 @@ class TestProxy {
       return;
     pairs_.push_back({std::move(near), std::move(far)});
   }
-  // Returns false if one side has ended.
+  // Return false if one side has ended.
   static bool move(const Fd& from, const Fd& to, const pollfd& what) {
     if (what.revents == 0) return true;
     char buffer[16 << 10];
     const ssize_t got = ::recv(from.get(), buffer, sizeof buffer, 0);
     return got > 0 && ::send(to.get(), buffer, static_cast<size_t>(got), MSG_NOSIGNAL) == got;
   }
+  bool move_back(const Fd& from, const Fd& to, const pollfd& what) {
+    if (what.revents == 0) return true;
+    char buffer[16 << 10];
+    const ssize_t got = ::recv(from.get(), buffer, sizeof buffer, 0);
+    if (got <= 0) return false;
+    if (until_damage_ >= 0 && until_damage_ < got) buffer[until_damage_] ^= 1;
+    if (until_damage_ >= 0) until_damage_ -= got;
+    if (left_ >= 0 && (left_ -= got) < 0) link_ = then_.load();
+    return ::send(to.get(), buffer, static_cast<size_t>(got), MSG_NOSIGNAL) == got;
+  }
 
   const uint16_t target_;
   Result<Fd> listener_ = listen_on(loopback(0));
   std::list<Pair> pairs_;
   std::atomic<Link> link_{Link::up};
+  std::atomic<Link> then_{Link::up};
+  std::atomic<int64_t> left_{-1}, until_damage_{-1};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -73,6 +73,14 @@ struct SchedulerSettings {
   int decode_log_interval = 40;               // steps from one `Decode batch` line to the next
 };
 
+// Pages that services give each other, and prefill apart from decode (docs/contracts/cache.md).
+struct PeerSettings {
+  std::string kv_cache_listen;  // HOST:PORT at which peers ask for pages; empty: not offered
+  std::string kv_cache_peers;   // HOST:PORT,...: services that are asked for pages
+  std::string disaggregation_mode = "null";  // null, prefill, decode
+  std::string disaggregation_prefill_url;    // HOST:PORT,...: services that compute prompts
+};
+
 // Tokens that are guessed and checked together with the next one (docs/speculation.md).
 struct SpeculationSettings {
   std::string algorithm = "none";  // auto, NEXTN, NGRAM, none
@@ -172,6 +180,7 @@ struct ServerSettings {
   ModelSettings model;
   MemorySettings memory;
   SchedulerSettings scheduler;
+  PeerSettings peers;
   SpeculationSettings speculation;
   HttpSettings http;
   AnswerSettings answers;

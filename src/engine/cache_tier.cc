@@ -13,6 +13,8 @@ namespace hocket {
 namespace {
 
 constexpr auto kThreadWait = std::chrono::milliseconds(100);
+// A page that a peer waits for is left out if no buffer gets free within this time.
+constexpr auto kWaitToWrite = std::chrono::milliseconds(500);
 // After a file could not be written, none is tried for so long.
 constexpr Duration kQuietTime = std::chrono::seconds(30);
 // SGLang's limit of a wait, until both speeds are measured.
@@ -21,12 +23,6 @@ constexpr Duration kWaitPerToken = std::chrono::microseconds(250);
 constexpr double kReadBytesPerSecondAtFirst = 200e6;
 // Share of the newest step in the mean time of a prompt's row.
 constexpr double kNewestShare = 0.2;
-
-// The key of a state is made from that of the page that it stands behind.
-PageHash state_key(const PageHash& page) {
-  static constexpr std::array<TokenId, 1> kMark = {TokenId{-1}};  // no page has such a token
-  return PageHasher()(page, kMark);
-}
 
 }  // namespace
 
@@ -80,12 +76,19 @@ CacheTier::CacheTier(Options options, PagePool& pages, StatePool* states,
       write_states_(std::move(memory[3]), kStateBuffers),
       reads_(kMostReads),
       done_(num_buffers(pages.page_bytes()) + kStateBuffers + kMostReads),
-      writes_(num_buffers(pages.page_bytes()) + kStateBuffers) {}
+      writes_(num_buffers(pages.page_bytes()) + kStateBuffers + PrefillWatch::kMost) {
+  if (options_.files) {
+    from_files_ = std::make_unique<FileSource>(*options_.files);
+    sources_.push_back(from_files_.get());
+  }
+  if (options_.peers) sources_.push_back(options_.peers.get());
+}
 
 void CacheTier::start(const Clock& clock, std::function<void()> wake) {
   clock_ = &clock;
   wake_ = std::move(wake);
-  reader_ = Thread({.name = "kv_read"}, [this] { run_reader(); });
+  for (size_t i = 0; i < (options_.peers ? kReadersOfPeers : 1); ++i)
+    readers_.push_back(Thread({.name = "kv_read"}, [this] { run_reader(); }));
   writer_ = Thread({.name = "kv_write"}, [this] { run_writer(); });
 }
 
@@ -94,7 +97,7 @@ CacheTier::~CacheTier() {
   stopping_ = true;
   reads_.close();
   writes_.close();
-  if (reader_.joinable()) reader_.join();
+  for (Thread& reader : readers_) reader.join();
   if (writer_.joinable()) writer_.join();
 }
 
@@ -126,13 +129,14 @@ bool CacheTier::ready(const Request& request, const Scheduler& scheduler) {
   if (is_new) {
     guest.order = order_pages(request, scheduler);
     if (!guest.order) return true;
-    const auto num_tokens = static_cast<int>(guest.order->tokens.size()) -
+    const auto num_tokens = static_cast<int>(guest.order->num_whole) -
                             guest.order->first * static_cast<int>(page_tokens_);
     guest.give_up = clock_->now() + time_to_compute(num_tokens);
   }
   if (!guest.order || options_.prefetch == StoragePrefetch::best_effort) return true;
-  if (options_.prefetch == StoragePrefetch::wait_complete || clock_->now() < guest.give_up)
-    return false;
+  const bool waits = options_.prefetch == StoragePrefetch::wait_complete ||
+                     (options_.peers && options_.peers->computes());
+  if (waits || clock_->now() < guest.give_up) return false;
   ++num_given_up_;
   give_up(guest);
   return true;
@@ -154,11 +158,13 @@ std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_pages(const Request& requ
   const int64_t num_pages = (static_cast<int64_t>(num_whole) - num_held) / options_.page_tokens;
   const int64_t num_bytes =
       num_pages * pages_.page_bytes() + (states_ != nullptr ? states_->state_bytes() : 0);
-  const bool is_dear = time_to_read(num_bytes) >= time_to_compute(num_lacking);
+  const bool is_dear = !(options_.peers && options_.peers->computes()) &&
+                       time_to_read(num_bytes) >= time_to_compute(num_lacking);
   if (is_dear && options_.prefetch != StoragePrefetch::wait_complete) return nullptr;
   auto order = std::make_shared<ReadOrder>();
   order->name_space = request.cache_namespace;
-  order->tokens.assign(reusable.begin(), reusable.begin() + static_cast<ptrdiff_t>(num_whole));
+  order->prompt = request.tokens;
+  order->num_whole = num_whole;
   order->first = num_held / options_.page_tokens;
   order->num_cached = num_cached / options_.page_tokens;
   std::shared_ptr<ReadOrder> handed = order;
@@ -189,7 +195,7 @@ void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
   ReadOrder& order = *run.front().order;
   const size_t end = (static_cast<size_t>(run.back().index) + 1) * page_tokens_;
   const bool restored =
-      scheduler.restore(order.name_space, std::span(order.tokens).first(end),
+      scheduler.restore(order.name_space, std::span<const TokenId>(order.prompt).first(end),
                         static_cast<int>(run.size()), [&](std::span<const PageId> pages) {
                           const auto last = std::span(run).last(pages.size());
                           for (size_t i = 0; i < pages.size(); ++i)
@@ -203,7 +209,7 @@ void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
 void CacheTier::restore_state(Scheduler& scheduler, const Read& state) {
   const ReadOrder& order = *state.order;
   const auto tokens =
-      std::span(order.tokens).first(static_cast<size_t>(state.index) * page_tokens_);
+      std::span<const TokenId>(order.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
   scheduler.restore_state(order.name_space, tokens, [&](int slot) {
     states_->load_state(read_states_.of(state.buffer), slot);
   });
@@ -229,7 +235,16 @@ void CacheTier::hash_pages(const Request& request, size_t num_pages, Guest& gues
   }
 }
 
+// A prompt that is computed for a peer waits for a buffer: its pages are its answer.
+std::optional<CacheTier::BufferId> CacheTier::buffer_to_write(const Request& request, Kind kind) {
+  if (is_quiet()) return std::nullopt;
+  Mailbox<BufferId>& free = write_buffers(kind).free;
+  const bool waits = options_.prefills && options_.prefills->is_watched(request.id);
+  return waits ? free.wait_pop(kWaitToWrite) : free.pop();
+}
+
 void CacheTier::shared(const Request& request) {
+  if (!options_.files) return;
   Guest& guest = guests_[request.id];
   const auto num_pages = static_cast<size_t>(request.leased_pages);
   hash_pages(request, num_pages, guest);
@@ -237,9 +252,8 @@ void CacheTier::shared(const Request& request) {
   std::vector<size_t> lacking;
   for (size_t i = num_pages; i > guest.num_written; --i)
     if (!options_.files->has(guest.hashes[i - 1])) lacking.push_back(i - 1);
-  const bool quiet = clock_->now().time_since_epoch().count() < quiet_until_ns_;
   for (auto next = lacking.rbegin(); next != lacking.rend(); ++next) {
-    const auto buffer = quiet ? std::nullopt : write_pages_.free.pop();
+    const auto buffer = buffer_to_write(request, Kind::page);
     if (!buffer) {
       num_left_out_ += static_cast<uint64_t>(lacking.rend() - next);
       break;
@@ -251,14 +265,14 @@ void CacheTier::shared(const Request& request) {
 }
 
 void CacheTier::kept_state(const Request& request, int len, int slot) {
+  if (!options_.files) return;
   Guest& guest = guests_[request.id];
   const size_t num_pages = static_cast<size_t>(len) / page_tokens_;
   HOCKET_CHECK(num_pages > 0u);
   hash_pages(request, num_pages, guest);
-  const PageHash key = state_key(guest.hashes[num_pages - 1]);
+  const PageHash key = hash_of_state(guest.hashes[num_pages - 1]);
   if (options_.files->has(key)) return;
-  const bool quiet = clock_->now().time_since_epoch().count() < quiet_until_ns_;
-  const auto buffer = quiet ? std::nullopt : write_states_.free.pop();
+  const auto buffer = buffer_to_write(request, Kind::state);
   if (!buffer) {
     ++num_left_out_;
     return;
@@ -268,80 +282,14 @@ void CacheTier::kept_state(const Request& request, int len, int slot) {
 }
 
 void CacheTier::forget(RequestId id) {
+  // Behind the writes of its last pages.
+  if (options_.prefills && options_.prefills->is_watched(id) &&
+      !writes_.push({.kind = Kind::end, .ended = id}))
+    options_.prefills->end(id);
   const auto guest = guests_.find(id);
   if (guest == guests_.end()) return;
   give_up(guest->second);
   guests_.erase(guest);
-}
-
-bool CacheTier::wait_for_buffer(const Read& next, BufferId& buffer) {
-  while (!stopping_ && !next.order->given_up) {
-    if (const auto free = read_buffers(next.kind).free.wait_pop(kThreadWait)) {
-      buffer = *free;
-      return true;
-    }
-  }
-  return false;
-}
-
-// Reads one page or state and hands it over. Returns false if it is not there, or the order ends.
-bool CacheTier::read_one(Read next, const PageHash& key) {
-  if (!wait_for_buffer(next, next.buffer)) return false;
-  Buffers& buffers = read_buffers(next.kind);
-  const std::span<std::byte> bytes = buffers.of(next.buffer);
-  const TimePoint begin = clock_->now();
-  const Result<bool> found = options_.files->read(key, bytes);
-  if (!found) report(found.error(), "prefixes are computed anew");
-  if (!found || !*found) {
-    HOCKET_CHECK(buffers.free.push(BufferId{next.buffer}));
-    return false;
-  }
-  read_ns_ += (clock_->now() - begin).count();
-  read_bytes_ += std::ssize(bytes);
-  num_read_ += next.kind == Kind::page ? 1 : 0;
-  HOCKET_CHECK(done_.push(std::move(next)));
-  wake_();
-  return true;
-}
-
-// Returns the pages of the longest beginning whose state has a file; 0 if none is longer than what
-// is cached.
-int CacheTier::last_state(const ReadOrder& order, std::span<const PageHash> keys) const {
-  for (auto end = static_cast<int>(keys.size()); end > order.num_cached; --end)
-    if (options_.files->exists(state_key(keys[static_cast<size_t>(end) - 1]))) return end;
-  return 0;
-}
-
-void CacheTier::read_all(const std::shared_ptr<ReadOrder>& order) {
-  std::vector<PageHash> keys(order->tokens.size() / page_tokens_);
-  const PageHasher hash_page;
-  for (size_t i = 0; i < keys.size(); ++i)
-    keys[i] = hash_page(i == 0 ? root_of(order->name_space) : keys[i - 1],
-                        std::span(order->tokens).subspan(i * page_tokens_, page_tokens_));
-  std::span<const PageHash> wanted = keys;
-  if (states_ != nullptr) wanted = wanted.first(static_cast<size_t>(last_state(*order, wanted)));
-  size_t end = static_cast<size_t>(order->first);
-  while (
-      end < wanted.size() &&
-      read_one({.order = order, .kind = Kind::page, .index = static_cast<int>(end)}, wanted[end]))
-    ++end;
-  if (states_ == nullptr) return;
-  const int state = last_state(*order, wanted.first(std::min(end, wanted.size())));
-  if (state > 0)
-    read_one({.order = order, .kind = Kind::state, .index = state},
-             state_key(wanted[static_cast<size_t>(state) - 1]));
-}
-
-void CacheTier::run_reader() {
-  while (!stopping_) {
-    auto order = reads_.wait_pop(kThreadWait);
-    if (!order) continue;
-    read_all(*order);
-    // Full only while the engine's thread is busy with a long step.
-    while (!stopping_ && !done_.push(Read{.order = *order}))
-      std::this_thread::sleep_for(kThreadWait);
-    wake_();
-  }
 }
 
 void CacheTier::run_writer() {
@@ -351,18 +299,24 @@ void CacheTier::run_writer() {
       if (stopping_ && writes_.size() == 0) return;
       continue;
     }
-    const bool quiet = clock_->now().time_since_epoch().count() < quiet_until_ns_;
-    Buffers& buffers = write_buffers(next->kind);
-    const Result<void> written =
-        quiet ? Result<void>() : options_.files->write(next->key, buffers.of(next->buffer));
-    if (!written) {
-      report(written.error(),
-             fmt::format("no prefix is written for {:.0f} s", to_seconds(kQuietTime)));
-      quiet_until_ns_ = (clock_->now() + kQuietTime).time_since_epoch().count();
-    }
-    ++(quiet || !written ? num_left_out_ : num_written_);
-    HOCKET_CHECK(buffers.free.push(BufferId{next->buffer}));
+    write(*next);
   }
+}
+
+void CacheTier::write(const WriteOrder& next) {
+  if (next.kind == Kind::end) return options_.prefills->end(next.ended);
+  const bool quiet = is_quiet();
+  Buffers& buffers = write_buffers(next.kind);
+  const Result<void> written =
+      quiet ? Result<void>() : options_.files->write(next.key, buffers.of(next.buffer));
+  if (!written) {
+    report(written.error(),
+           fmt::format("no prefix is written for {:.0f} s", to_seconds(kQuietTime)));
+    quiet_until_ns_ = (clock_->now() + kQuietTime).time_since_epoch().count();
+  }
+  ++(quiet || !written ? num_left_out_ : num_written_);
+  HOCKET_CHECK(buffers.free.push(BufferId{next.buffer}));
+  if (options_.prefills) options_.prefills->note_page();
 }
 
 // Tells each fault once, until another one comes.
@@ -370,20 +324,34 @@ void CacheTier::report(const Error& why, std::string_view consequence) {
   const MutexLock lock(report_mutex_);
   if (reported_ == why.message) return;
   reported_ = why.message;
-  log::warning("prefixes in files: {}; {}. To mend it: {}", why.message, consequence, why.fix);
+  log::warning("kept prefixes: {}; {}. To mend it: {}", why.message, consequence, why.fix);
 }
 
 CacheTierStats CacheTier::stats() const {
-  const PageFiles::Figures files = options_.files->figures();
-  return {.pages_written_total = num_written_,
-          .pages_left_out_total = num_left_out_,
-          .pages_read_total = num_read_,
-          .reads_given_up_total = num_given_up_,
-          .read_seconds_total = 1e-9 * static_cast<double>(read_ns_),
-          .files = files.files,
-          .bytes = files.bytes,
-          .evicted_total = files.evicted_total,
-          .damaged_total = files.damaged_total};
+  CacheTierStats stats{.pages_written_total = num_written_,
+                       .pages_left_out_total = num_left_out_,
+                       .pages_read_total = num_read_,
+                       .reads_given_up_total = num_given_up_,
+                       .read_seconds_total = 1e-9 * static_cast<double>(read_ns_)};
+  if (options_.files) {
+    const PageFiles::Figures files = options_.files->figures();
+    stats.files = files.files;
+    stats.bytes = files.bytes;
+    stats.evicted_total = files.evicted_total;
+    stats.damaged_total = files.damaged_total;
+  }
+  if (options_.peers) {
+    const PeerCounts& peers = options_.peers->counts();
+    stats.peer_pages_total = peers.pages;
+    stats.peer_prefills_total = peers.prefills;
+    stats.peer_failures_total = peers.failures;
+  }
+  if (options_.served) {
+    stats.served_pages_total = options_.served->pages;
+    stats.served_prefills_total = options_.served->prefills;
+    stats.served_refused_total = options_.served->refused;
+  }
+  return stats;
 }
 
 }  // namespace hocket

@@ -1,18 +1,20 @@
 // The second tier of a rank's prefix cache: pages and states in files (compute/kv/page_files.h),
-// which outlive their eviction from memory and the process.
+// which outlive their eviction from memory and the process, and those of peers (engine/pages/).
 //
 //   engine thread    shared(), kept_state() copy what is new in the tree to buffers
 //   thread kv_write                           writes them to files: behind the steps
 //
 //   engine thread    ready() orders the pages that the tree lacks, and holds the request
-//   thread kv_read      hashes, reads and checks one page after the other: ahead of the request;
-//                       in models with delta nets up to the last border that has a state
+//   threads kv_read     hash, read and check one page after the other: ahead of the request, from
+//                       files, then from peers; in models with delta nets up to the last border
+//                       that has a state
 //   engine thread         turn() gives them pages of the pool and hands them to the tree
 //
 // A prompt is held only while reading promises to be faster than computing, by the speeds of both
-// as measured, and no longer than computing would take (StoragePrefetch::timeout). Faults of the
-// files are announced once, and cost no more than the prefix: what cannot be read is computed, what
-// cannot be written is left out.
+// as measured, and no longer than computing would take (StoragePrefetch::timeout). A prompt that a
+// peer computes (--disaggregation-mode decode) is held until the peer is done or fails. Faults of
+// files and peers are announced once, and cost no more than the prefix: what cannot be read is
+// computed, what cannot be written is left out.
 //
 // Owner: the rank. Thread: engine, except stats(); the two threads inside touch the files and the
 // buffers that they were handed, never tree, pool or requests.
@@ -34,6 +36,8 @@
 #include "compute/kv/page_pool.h"
 #include "compute/kv/state_pool.h"
 #include "compute/tensor/buffer.h"
+#include "engine/pages/page_server.h"
+#include "engine/pages/peer_source.h"
 #include "engine/watch/cache_tier_stats.h"
 #include "policy/cache/page_hash.h"
 #include "policy/scheduler/scheduler.h"
@@ -49,7 +53,11 @@ Result<StoragePrefetch> parse_storage_prefetch(std::string_view name);
 class CacheTier {
  public:
   struct Options {
-    std::shared_ptr<PageFiles> files;
+    std::shared_ptr<PageFiles> files;   // null: pages are not written
+    std::shared_ptr<PeerSource> peers;  // asked for what files lack; null: none
+    // The prompts that are computed for others, whose pages wait for a buffer; null: none are.
+    std::shared_ptr<PrefillWatch> prefills;
+    std::shared_ptr<PageServer::Counts> served;  // null: nothing is offered to peers
     PageKey form{};  // a hash of all that the bytes of a page depend on, beside its tokens
     int page_tokens = 0;
     StoragePrefetch prefetch = StoragePrefetch::timeout;
@@ -59,6 +67,7 @@ class CacheTier {
   static constexpr int64_t kBufferBytes = 64 << 20;  // to read and to write: each
   static constexpr size_t kStateBuffers = 2;         // the same for states
   static constexpr size_t kMostReads = 64;           // requests whose pages are ordered
+  static constexpr size_t kReadersOfPeers = 4;       // threads; files alone have one
 
   // `states` is null for models without delta nets. Both outlive it. Errors: out_of_memory.
   static Result<std::unique_ptr<CacheTier>> create(Options options, PagePool& pages,
@@ -84,7 +93,6 @@ class CacheTier {
   void forget(RequestId id);
 
   CacheTierStats stats() const;
-  const PageFiles& files() const { return *options_.files; }
 
  private:
   // A buffer of one page, or of one state, by its number.
@@ -104,12 +112,13 @@ class CacheTier {
   // Pages to read: those of `tokens` from `first` on.
   struct ReadOrder {
     CacheNamespace name_space;
-    std::vector<TokenId> tokens;  // whole pages
+    std::vector<TokenId> prompt;
+    size_t num_whole = 0;  // tokens of its whole pages
     int first = 0;
     int num_cached = 0;  // pages behind which a model can go on already
     std::atomic<bool> given_up{false};
   };
-  enum class Kind : uint8_t { page, state, end };
+  enum class Kind : uint8_t { page, state, end };  // end: all of the order, or of a request
   struct Read {
     std::shared_ptr<ReadOrder> order;
     Kind kind = Kind::end;
@@ -120,6 +129,17 @@ class CacheTier {
     Kind kind = Kind::page;
     PageHash key{};
     BufferId buffer = -1;
+    RequestId ended{};  // a request that was computed for a peer
+  };
+  // The order as one reader works on it.
+  struct Reading {
+    std::shared_ptr<ReadOrder> order;
+    std::vector<PageHash> keys;
+    size_t end = 0;    // the first page that is not handed over yet
+    size_t state = 0;  // pages of the longest beginning whose state is there
+    PageHash state_key{};
+    PageReading* from = nullptr;
+    bool failed = false;
   };
   // A request that was seen here.
   struct Guest {
@@ -130,15 +150,22 @@ class CacheTier {
   };
 
   CacheTier(Options options, PagePool& pages, StatePool* states, std::array<Buffer, 4> memory);
+  // The key of a state is made from that of the page that it stands behind.
+  static PageHash hash_of_state(const PageHash& page);
   static size_t num_buffers(int64_t page_bytes);
   Buffers& read_buffers(Kind kind) { return kind == Kind::state ? read_states_ : read_pages_; }
   Buffers& write_buffers(Kind kind) { return kind == Kind::state ? write_states_ : write_pages_; }
   void hash_pages(const Request& request, size_t num_pages, Guest& guest) const;
   void run_reader();
   void run_writer();
+  void write(const WriteOrder& next);
+  std::optional<BufferId> buffer_to_write(const Request& request, Kind kind);
+  bool is_quiet() const { return clock_->now().time_since_epoch().count() < quiet_until_ns_; }
   void read_all(const std::shared_ptr<ReadOrder>& order);
-  bool read_one(Read next, const PageHash& key);
-  int last_state(const ReadOrder& order, std::span<const PageHash> keys) const;
+  void read_from(PageSource& source, Reading& reading);
+  bool read_pages(PageSource& source, Reading& reading);
+  bool read_one(Reading& reading, Read next, const PageHash& key);
+  size_t last_state(Reading& reading, size_t num_pages);
   bool wait_for_buffer(const Read& next, BufferId& buffer);
   void restore_pages(Scheduler& scheduler, std::vector<Read>& run);
   void restore_state(Scheduler& scheduler, const Read& state);
@@ -157,6 +184,8 @@ class CacheTier {
   std::function<void()> wake_;
   PageHasher hash_page_;  // the engine thread's
   std::unordered_map<RequestId, Guest> guests_;
+  std::vector<PageSource*> sources_;  // in the order in which they are asked
+  std::unique_ptr<FileSource> from_files_;
   double seconds_per_row_ = 0;  // time of a prompt's row; 0: not measured
 
   Buffers read_pages_, write_pages_, read_states_, write_states_;
@@ -169,7 +198,8 @@ class CacheTier {
   Mutex report_mutex_;
   std::string reported_ HOCKET_GUARDED_BY(report_mutex_);  // the last fault, told once
   std::atomic<int64_t> quiet_until_ns_{0};  // no file is written before, since one failed
-  Thread reader_, writer_;                  // last: they use all that stands above
+  std::vector<Thread> readers_;             // last: they use all that stands above
+  Thread writer_;
 };
 
 }  // namespace hocket

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "cluster/auth.h"
 #include "engine/ranks/identity.h"
 
 namespace hocket {
@@ -44,12 +45,55 @@ PageKey hash_text(const std::string& text) {
   return key;
 }
 
+// The flag of the peers that are asked, and their list.
+struct AskedPeers {
+  const char* flag;
+  const std::string& list;
+};
+AskedPeers asked_peers(const PeerSettings& peers) {
+  if (peers.disaggregation_mode == "decode")
+    return {"disaggregation-prefill-url", peers.disaggregation_prefill_url};
+  return {"kv-cache-peers", peers.kv_cache_peers};
+}
+
+Result<void> check_peers(const ServerSettings& settings) {
+  const PeerSettings& peers = settings.peers;
+  const std::string& mode = peers.disaggregation_mode;
+  if (mode != "null" && mode != "prefill" && mode != "decode")
+    return fail(
+        unfit("disaggregation-mode",
+              fmt::format("--disaggregation-mode {} is not one of null, prefill, decode", mode),
+              "--disaggregation-mode null"));
+  if ((mode == "decode") != !peers.disaggregation_prefill_url.empty())
+    return fail(unfit("disaggregation-prefill-url",
+                      "--disaggregation-prefill-url and --disaggregation-mode decode need each "
+                      "other",
+                      "both, or neither"));
+  if (mode == "decode" && !peers.kv_cache_peers.empty())
+    return fail(unfit("kv-cache-peers",
+                      "a decode service asks the services that compute prompts, and no others",
+                      "one of --kv-cache-peers and --disaggregation-mode decode"));
+  if (mode == "prefill" && peers.kv_cache_listen.empty())
+    return fail(unfit("kv-cache-listen",
+                      "--disaggregation-mode prefill has to offer its pages at an address",
+                      "--kv-cache-listen 0.0.0.0:8998"));
+  if (!peers.kv_cache_listen.empty() && settings.memory.kv_cache_dir.empty())
+    return fail(unfit("kv-cache-dir",
+                      "--kv-cache-listen offers the pages of a folder, and there is none",
+                      "--kv-cache-dir DIR, which may be in memory: /dev/shm/hocket"));
+  return {};
+}
+
 Result<void> check_flags(const ServerSettings& settings, const Runner& runner) {
   const MemorySettings& memory = settings.memory;
+  HOCKET_TRY_VOID(check_peers(settings));
+  const AskedPeers asked = asked_peers(settings.peers);
+  const char* flag = memory.kv_cache_dir.empty() ? asked.flag : "kv-cache-dir";
   if (memory.kv_cache_dir.empty()) {
-    if (memory.kv_cache_dir_gb == 0) return {};
-    return fail(unfit("kv-cache-dir-gb", "--kv-cache-dir-gb changes nothing without a folder",
-                      "--kv-cache-dir DIR"));
+    if (memory.kv_cache_dir_gb != 0)
+      return fail(unfit("kv-cache-dir-gb", "--kv-cache-dir-gb changes nothing without a folder",
+                        "--kv-cache-dir DIR"));
+    if (asked.list.empty()) return {};
   }
   if (!(std::isfinite(memory.kv_cache_dir_gb) && memory.kv_cache_dir_gb >= 0 &&
         memory.kv_cache_dir_gb <= 1e9))
@@ -58,15 +102,17 @@ Result<void> check_flags(const ServerSettings& settings, const Runner& runner) {
               fmt::format("--kv-cache-dir-gb {} is not in 0 to 1e9", memory.kv_cache_dir_gb),
               "--kv-cache-dir-gb 100"));
   if (settings.scheduler.disable_radix_cache)
-    return fail(unfit("kv-cache-dir",
-                      "--kv-cache-dir keeps what the prefix cache holds, and --disable-radix-cache "
-                      "takes that away",
+    return fail(unfit(flag,
+                      fmt::format("--{} brings pages to the prefix cache, and "
+                                  "--disable-radix-cache takes that away",
+                                  flag),
                       "one of the two"));
   if (runner.info().num_window_pages > 0)
-    return fail(unfit("kv-cache-dir",
-                      "--kv-cache-dir keeps pages of full and latent attention and states of delta "
-                      "nets; pages of sliding windows cannot be kept yet",
-                      "no --kv-cache-dir for this model"));
+    return fail(unfit(flag,
+                      fmt::format("--{} takes pages of full and latent attention and states of "
+                                  "delta nets; pages of sliding windows cannot be kept yet",
+                                  flag),
+                      fmt::format("no --{} for this model", flag)));
   return {};
 }
 
@@ -82,19 +128,10 @@ Result<int64_t> choose_bytes(double given_gb, const fs::path& folder) {
   return static_cast<int64_t>(kShareOfFreeDisk * static_cast<double>(space.available));
 }
 
-}  // namespace
-
-Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
-                                                            Runner& runner) {
-  const MemorySettings& memory = settings.memory;
-  HOCKET_TRY(const StoragePrefetch prefetch,
-             parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
-  HOCKET_TRY_VOID(check_flags(settings, runner));
-  if (memory.kv_cache_dir.empty()) return std::nullopt;
-  HOCKET_TRY(const std::string form, describe_pages(settings, runner));
-  const PageKey key = hash_text(form);
+// Opens the folder of the model's pages, and says what it holds.
+Result<std::shared_ptr<PageFiles>> open_files(const MemorySettings& memory, const PageKey& form) {
   std::string name;
-  for (size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", key[i]);
+  for (size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", form[i]);
   // Pages of other models lie beside these, in folders of their own.
   const fs::path folder = fs::path(memory.kv_cache_dir) / name;
   std::error_code problem;  // open() reports it
@@ -106,10 +143,99 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
   log::info("prefixes in files: {} files, {:.2f} GB of at most {:.2f} GB, in {}", now.files,
             static_cast<double>(now.bytes) * 1e-9, static_cast<double>(free_bytes) * 1e-9,
             folder.string());
-  return CacheTier::Options{.files = std::move(files),
-                            .form = key,
-                            .page_tokens = runner.info().page_tokens,
-                            .prefetch = prefetch};
+  return files;
+}
+
+Result<std::string> token_of(const ParallelSettings& parallel) {
+  if (parallel.cluster_token_file.empty()) return std::string();
+  return read_cluster_token(parallel.cluster_token_file);
+}
+
+}  // namespace
+
+Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
+                                                            Runner& runner) {
+  const MemorySettings& memory = settings.memory;
+  HOCKET_TRY(const StoragePrefetch prefetch,
+             parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
+  HOCKET_TRY_VOID(check_flags(settings, runner));
+  const AskedPeers asked = asked_peers(settings.peers);
+  if (memory.kv_cache_dir.empty() && asked.list.empty()) return std::nullopt;
+  HOCKET_TRY(const std::string form, describe_pages(settings, runner));
+  CacheTier::Options tier{
+      .form = hash_text(form), .page_tokens = runner.info().page_tokens, .prefetch = prefetch};
+  if (!memory.kv_cache_dir.empty()) {
+    HOCKET_TRY(tier.files, open_files(memory, tier.form));
+  }
+  if (!asked.list.empty()) {
+    const bool prefill = settings.peers.disaggregation_mode == "decode";
+    HOCKET_TRY(std::vector<HostPort> peers, parse_peers(asked.list, asked.flag));
+    HOCKET_TRY(std::string token, token_of(settings.parallel));
+    log::info("peers: {} {}", prefill ? "prompts are computed by" : "pages are asked of",
+              asked.list);
+    tier.peers = std::make_shared<PeerSource>(
+        PeerSource::Options{.peers = std::move(peers),
+                            .use = prefill ? PeerUse::prefill : PeerUse::cache,
+                            .token = std::move(token),
+                            .form = tier.form});
+  }
+  if (settings.peers.disaggregation_mode == "prefill")
+    tier.prefills = std::make_shared<PrefillWatch>();
+  if (!settings.peers.kv_cache_listen.empty()) tier.served = std::make_shared<PageServer::Counts>();
+  return tier;
+}
+
+Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, int place,
+                                                const CacheTier::Options& tier, Runner& runner,
+                                                Engine& engine) {
+  const std::string& listen = settings.peers.kv_cache_listen;
+  if (listen.empty()) return nullptr;
+  auto address = parse_host_port(listen);
+  if (!address || address->port + place > 65535)
+    return fail(unfit("kv-cache-listen", fmt::format("'{}' is not host:port", listen),
+                      "--kv-cache-listen 0.0.0.0:8998"));
+  if (address->port > 0) address->port = static_cast<uint16_t>(address->port + place);
+  HOCKET_TRY(const std::vector<SocketAddress> found, resolve(*address));
+  HOCKET_TRY(std::string token, token_of(settings.parallel));
+  if (token.empty() && !found.front().is_loopback() && !settings.parallel.insecure_cluster)
+    return fail(unfit("kv-cache-listen",
+                      fmt::format("{} can be reached from other hosts, and pages are for services "
+                                  "that know a token",
+                                  to_text(*address)),
+                      "--cluster-token-file FILE, on both sides"));
+  const auto submit = [&engine, prefills = tier.prefills](
+                          const CacheNamespace& name_space,
+                          std::vector<TokenId> tokens) -> Result<RequestId> {
+    RequestInput input{.id = Engine::next_request_id(),
+                       .prompt = std::move(tokens),
+                       .cache_namespace = name_space,
+                       .arrived = RealClock().now()};
+    input.sampling.temperature = 0;
+    input.sampling.max_new_tokens = 1;  // sampled and dropped
+    const RequestId id = input.id;
+    if (!prefills->begin(id))
+      return fail(ErrorCode::queue_full, "it computes {} prompts for others already",
+                  PrefillWatch::kMost);
+    if (auto taken = engine.submit(std::move(input)); !taken) {
+      prefills->end(id);
+      return fail(std::move(taken.error()));
+    }
+    return id;
+  };
+  HOCKET_TRY(auto server,
+             PageServer::create(
+                 {.address = found.front(),
+                  .token = std::move(token),
+                  .form = tier.form,
+                  .page_bytes = runner.pages().page_bytes(),
+                  .state_bytes = runner.states() != nullptr ? runner.states()->state_bytes() : 0,
+                  .files = tier.files,
+                  .counts = tier.served,
+                  .prefills = tier.prefills,
+                  .submit = submit,
+                  .abort = [&engine](RequestId id) { engine.abort(id); }}));
+  log::info("peers: pages are offered at {}", server->address().text());
+  return server;
 }
 
 }  // namespace hocket

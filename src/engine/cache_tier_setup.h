@@ -1,4 +1,5 @@
-// Makes the second tier of the prefix cache from flags: --kv-cache-dir and its companions.
+// Makes the second tier of the prefix cache from flags: --kv-cache-dir, its companions, and those
+// of peers.
 // Thread: any.
 #pragma once
 
@@ -6,15 +7,23 @@
 
 #include "core/server_settings.h"
 #include "engine/cache_tier.h"
+#include "engine/engine.h"
 #include "engine/runner.h"
 
 namespace hocket {
 
-// Returns the options of all ranks of this process, which share the files; nullopt without
-// --kv-cache-dir. Announces the folder, its size and what it holds. Errors: bad_value (a flag
-// without the folder, models with sliding windows, no prefix cache); io; those of
-// describe_bits().
+// Returns the options of all ranks of this process, which share files and peers; nullopt without
+// either. Announces the folder, its size and what it holds. Errors: bad_value (a flag without the
+// one that it needs, models with sliding windows, no prefix cache); io; those of describe_bits().
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
                                                             Runner& runner);
+
+// Offers the files of `tier` to peers, and to compute prompts for them in mode prefill; null
+// without
+// --kv-cache-listen. `place` is added to the port: that of this process among those of its host.
+// Errors: port_in_use, io, bad_value (an address of others without a token).
+Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, int place,
+                                                const CacheTier::Options& tier, Runner& runner,
+                                                Engine& engine);
 
 }  // namespace hocket

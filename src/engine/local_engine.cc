@@ -158,6 +158,10 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   }
   if (ranks_.empty()) {
     HOCKET_TRY(tier_, choose_cache_tier(options.settings, *runner));
+    if (tier_) {
+      const int place = options.cluster ? options.cluster->plan.local_rank : 0;
+      HOCKET_TRY(pages_, offer_pages(options.settings, place, *tier_, *runner, *this));
+    }
   }
   std::unique_ptr<CacheTier> tier;
   if (tier_) {
@@ -255,11 +259,13 @@ void LocalEngine::start(Outbox& outbox) {
   HOCKET_CHECK(!threaded_.load());
   threaded_ = true;
   for (const auto& rank : ranks_) rank->start(outbox);
+  if (pages_) pages_->start();
 }
 
 void LocalEngine::stop() {
   if (!threaded_) return;
   accepting_ = false;
+  if (pages_) pages_->stop();
   for (const auto& rank : ranks_) rank->ask_to_stop();
   for (const auto& rank : ranks_) rank->join();
 }

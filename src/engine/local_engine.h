@@ -65,7 +65,7 @@ class LocalEngine final : public Engine {
   // If several ranks are here.
   std::optional<RequestRouter> router_ HOCKET_PT_GUARDED_BY(router_mutex_);
   std::optional<ExpertStats> experts_;      // nullopt for a dense model
-  std::optional<CacheTier::Options> tier_;  // nullopt without --kv-cache-dir
+  std::optional<CacheTier::Options> tier_;  // nullopt: the prefix cache is in memory alone
   std::shared_ptr<const StageForecast> forecast_;
   std::shared_ptr<const OrderTable> orders_;
   std::optional<Profiler> profiler_;
@@ -73,6 +73,7 @@ class LocalEngine final : public Engine {
   std::vector<std::unique_ptr<RankLoop>> ranks_;
   // Destroyed before the ranks, because it wakes them; null: no request can ask for a grammar.
   std::unique_ptr<GrammarCompiler> grammars_;
+  std::unique_ptr<PageServer> pages_;  // null without --kv-cache-listen
   EngineInfo info_;
   std::string why_no_grammar_;   // info_.why_no_grammar, kept while loading replaces info_
   int max_queued_requests_ = 0;  // limit of all ranks together

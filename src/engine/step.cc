@@ -343,22 +343,22 @@ void RankStep::handle(Command& command) {
 
 void RankStep::take_in(RequestInput& input) {
   report_.count_intake(std::ssize(input.prompt));
-  if (network_ != nullptr && !joined_)
-    return answers_.refuse(
-        input.id,
-        network_->lost().value_or(
-            error(ErrorCode::lost_rank, "the ranks are being joined").with_fix("ask again")));
-  integrity_unchecked_ = true;
   const RequestId id = input.id;
+  const auto refuse = [&](Error why) {
+    if (tier_ != nullptr) tier_->forget(id);
+    answers_.refuse(id, std::move(why));
+  };
+  if (network_ != nullptr && !joined_)
+    return refuse(network_->lost().value_or(
+        error(ErrorCode::lost_rank, "the ranks are being joined").with_fix("ask again")));
+  integrity_unchecked_ = true;
   if (!answers_.add(input))
-    return answers_.refuse(
-        id, error(ErrorCode::out_of_memory, "no memory is left to take the request in")
-                .with_fix("ask again later, or for fewer log-probabilities"));
+    return refuse(error(ErrorCode::out_of_memory, "no memory is left to take the request in")
+                      .with_fix("ask again later, or for fewer log-probabilities"));
   if (auto added = scheduler_.add(std::move(input)); !added) {
     answers_.forget(id);
     grammars_.forget(id);
-    if (tier_ != nullptr) tier_->forget(id);
-    answers_.refuse(id, std::move(added.error()));
+    refuse(std::move(added.error()));
   }
 }
 

@@ -11,6 +11,11 @@ struct CacheTierStats {
   uint64_t pages_read_total = 0;
   uint64_t reads_given_up_total = 0;  // requests that went on before all pages were read
   double read_seconds_total = 0;
+  // Figures of all peers that are asked, which the ranks of a process share: pages from them,
+  // prompts that they computed, and failures of peers.
+  uint64_t peer_pages_total = 0, peer_prefills_total = 0, peer_failures_total = 0;
+  // Pages that peers got from here, and prompts, also shared.
+  uint64_t served_pages_total = 0, served_prefills_total = 0, served_refused_total = 0;
   // Figures of the folder, which the ranks of a process share.
   int64_t files = 0, bytes = 0;
   uint64_t evicted_total = 0, damaged_total = 0;

@@ -47,7 +47,7 @@ void add(const StepCounts& s, StepCounts& sum) {
   sum.num_retracted_lately += s.num_retracted_lately;
 }
 
-// The files are the same for all ranks of a process.
+// Files and peers are the same for all ranks of a process.
 void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
   if (!sum) sum.emplace();
   sum->pages_written_total += s.pages_written_total;
@@ -55,6 +55,12 @@ void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
   sum->pages_read_total += s.pages_read_total;
   sum->reads_given_up_total += s.reads_given_up_total;
   sum->read_seconds_total += s.read_seconds_total;
+  sum->peer_pages_total = s.peer_pages_total;
+  sum->peer_prefills_total = s.peer_prefills_total;
+  sum->peer_failures_total = s.peer_failures_total;
+  sum->served_pages_total = s.served_pages_total;
+  sum->served_prefills_total = s.served_prefills_total;
+  sum->served_refused_total = s.served_refused_total;
   sum->files = s.files;
   sum->bytes = s.bytes;
   sum->evicted_total = s.evicted_total;

@@ -3,13 +3,14 @@
 namespace hocket {
 
 void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t restored_tokens) {
-  out.counter("prefetched_tokens_total", "Prompt tokens whose pages came back from files",
+  out.counter("prefetched_tokens_total", "Prompt tokens whose pages came back from files or peers",
               restored_tokens);
   out.counter("backuped_pages_total", "KV pages written to files", tier.pages_written_total);
   out.counter("kv_file_left_out_pages_total",
               "KV pages not written: no buffer was free, or the disk failed",
               tier.pages_left_out_total);
-  out.counter("kv_file_read_pages_total", "KV pages read from files", tier.pages_read_total);
+  out.counter("kv_file_read_pages_total", "KV pages read from files or peers",
+              tier.pages_read_total);
   out.counter("kv_file_reads_given_up_total",
               "Prompts that were computed because reading took longer", tier.reads_given_up_total);
   out.counter("kv_file_read_seconds_total", "Time spent reading them", tier.read_seconds_total);
@@ -17,6 +18,16 @@ void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t re
               tier.evicted_total);
   out.counter("kv_file_damaged_pages_total", "Files deleted because they were damaged",
               tier.damaged_total);
+  out.counter("kv_peer_pages_total", "KV pages and states got from peers", tier.peer_pages_total);
+  out.counter("kv_peer_prefills_total", "Prompts that peers took to compute",
+              tier.peer_prefills_total);
+  out.counter("kv_peer_failures_total", "Failures of peers, each left alone for a while",
+              tier.peer_failures_total);
+  out.counter("kv_served_pages_total", "KV pages and states given to peers",
+              tier.served_pages_total);
+  out.counter("kv_served_prefills_total", "Prompts computed for peers", tier.served_prefills_total);
+  out.counter("kv_served_refused_total", "Peers' connections and prompts that were refused",
+              tier.served_refused_total);
   out.gauge("kv_files", "KV pages in files", static_cast<double>(tier.files));
   out.gauge("kv_file_bytes", "Their size", static_cast<double>(tier.bytes));
 }

@@ -1,0 +1,147 @@
+// The reading of pages for requests that wait: from files, then from peers.
+#include <algorithm>
+#include <array>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/cache_tier.h"
+
+namespace hocket {
+namespace {
+
+constexpr auto kReaderWait = std::chrono::milliseconds(100);
+
+}  // namespace
+
+PageHash CacheTier::hash_of_state(const PageHash& page) {
+  static constexpr std::array<TokenId, 1> kMark = {TokenId{-1}};  // no page has such a token
+  return PageHasher()(page, kMark);
+}
+
+bool CacheTier::wait_for_buffer(const Read& next, BufferId& buffer) {
+  while (!stopping_ && !next.order->given_up) {
+    if (const auto free = read_buffers(next.kind).free.wait_pop(kReaderWait)) {
+      buffer = *free;
+      return true;
+    }
+  }
+  return false;
+}
+
+// Reads one page or state and hands it over. Returns false if it is not there, or the order ends.
+bool CacheTier::read_one(Reading& reading, Read next, const PageHash& key) {
+  if (!wait_for_buffer(next, next.buffer)) return false;
+  Buffers& buffers = read_buffers(next.kind);
+  const std::span<std::byte> bytes = buffers.of(next.buffer);
+  const TimePoint begin = clock_->now();
+  const Result<bool> found = reading.from->get(key, bytes);
+  if (!found && !next.order->given_up) {
+    report(found.error(), "prefixes are computed anew");
+    reading.failed = true;
+  }
+  if (!found || !*found) {
+    HOCKET_CHECK(buffers.free.push(BufferId{next.buffer}));
+    return false;
+  }
+  read_ns_ += (clock_->now() - begin).count();
+  read_bytes_ += std::ssize(bytes);
+  num_read_ += next.kind == Kind::page ? 1 : 0;
+  HOCKET_CHECK(done_.push(std::move(next)));
+  wake_();
+  return true;
+}
+
+// Returns the pages of the longest beginning, of at most `num_pages`, whose state is there; the one
+// that is there already if none is longer.
+size_t CacheTier::last_state(Reading& reading, size_t num_pages) {
+  if (num_pages <= reading.state) return reading.state;
+  std::vector<PageHash> keys;
+  for (size_t i = reading.state; i < num_pages; ++i) keys.push_back(hash_of_state(reading.keys[i]));
+  const auto there = reading.from->exist(keys);
+  if (!there) {
+    report(there.error(), "prefixes are computed anew");
+    reading.failed = true;
+    return reading.state;
+  }
+  for (size_t i = keys.size(); i > 0; --i)
+    if ((*there)[i - 1]) return reading.state + i;
+  return reading.state;
+}
+
+// Returns false if the order's pages are all there, or need not be looked for.
+bool CacheTier::read_pages(PageSource& source, Reading& reading) {
+  size_t num_wanted = reading.keys.size();
+  if (states_ != nullptr && !source.computes()) num_wanted = last_state(reading, num_wanted);
+  if (num_wanted <= reading.end) return states_ != nullptr && num_wanted > reading.state;
+  const auto wanted = std::span<const PageHash>(reading.keys).first(num_wanted);
+  if (auto asked = reading.from->expect(wanted.subspan(reading.end), PageKind::page); !asked) {
+    report(asked.error(), "prefixes are computed anew");
+    reading.failed = true;
+    return false;
+  }
+  while (
+      reading.end < wanted.size() &&
+      read_one(reading,
+               {.order = reading.order, .kind = Kind::page, .index = static_cast<int>(reading.end)},
+               wanted[reading.end]))
+    ++reading.end;
+  return true;
+}
+
+void CacheTier::read_from(PageSource& source, Reading& reading) {
+  ReadOrder& order = *reading.order;
+  const auto is_over = [&] { return order.given_up || stopping_.load(); };
+  for (int i = 0; i < source.num_tries() && !is_over(); ++i) {
+    auto from =
+        source.open({.name_space = order.name_space, .prompt = order.prompt, .is_over = is_over});
+    if (!from) {
+      report(from.error(), "prefixes are computed here");
+      return;
+    }
+    if (*from == nullptr) return;
+    reading.from = from->get();
+    reading.failed = false;
+    if (read_pages(source, reading) && !reading.failed && states_ != nullptr) {
+      const size_t state = last_state(reading, reading.end);
+      if (state > reading.state &&
+          reading.from->expect({&(reading.state_key = hash_of_state(reading.keys[state - 1])), 1},
+                               PageKind::state) &&
+          read_one(reading,
+                   {.order = reading.order, .kind = Kind::state, .index = static_cast<int>(state)},
+                   reading.state_key))
+        reading.state = state;
+    }
+    if (!reading.failed) return;
+  }
+}
+
+void CacheTier::read_all(const std::shared_ptr<ReadOrder>& order) {
+  Reading reading{.order = order,
+                  .keys = std::vector<PageHash>(order->num_whole / page_tokens_),
+                  .end = static_cast<size_t>(order->first),
+                  .state = static_cast<size_t>(order->num_cached)};
+  const PageHasher hash_page;
+  for (size_t i = 0; i < reading.keys.size(); ++i)
+    reading.keys[i] =
+        hash_page(i == 0 ? root_of(order->name_space) : reading.keys[i - 1],
+                  std::span<const TokenId>(order->prompt).subspan(i * page_tokens_, page_tokens_));
+  for (PageSource* source : sources_) {
+    const size_t have = states_ != nullptr ? reading.state : reading.end;
+    if (have < reading.keys.size()) read_from(*source, reading);
+  }
+}
+
+void CacheTier::run_reader() {
+  while (!stopping_) {
+    auto order = reads_.wait_pop(kReaderWait);
+    if (!order) continue;
+    read_all(*order);
+    // Full only while the engine's thread is busy with a long step.
+    while (!stopping_ && !done_.push(Read{.order = *order}))
+      std::this_thread::sleep_for(kReaderWait);
+    wake_();
+  }
+}
+
+}  // namespace hocket

@@ -1,0 +1,196 @@
+#include "engine/pages/page_link.h"
+
+#include <openssl/core_names.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/params.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kLookAroundMs = 50;
+constexpr size_t kFrameSumBytes = sizeof(Proof);
+// Beyond a page or a state of this size nothing is sent: it fits the frame's length.
+constexpr size_t kMostFrameBytes = size_t{1} << 31;
+
+std::unexpected<Error> link_error(std::string_view name, std::string_view event) {
+  return fail(error(ErrorCode::io, "{} {}", name, event)
+                  .with_fix("look whether that service runs and can be reached"));
+}
+
+}  // namespace
+
+PageLink::PageLink(Fd socket, std::string name, std::function<bool()> is_over)
+    : socket_(std::move(socket)), name_(std::move(name)), is_over_(std::move(is_over)) {
+  tune_socket(socket_, kSilence);
+}
+
+Result<void> PageLink::wait(short events, TimePoint until) {
+  const RealClock clock;
+  while (true) {
+    pollfd one{.fd = socket_.get(), .events = events, .revents = 0};
+    const int ready = poll(&one, 1, kLookAroundMs);
+    if (ready > 0) return {};
+    if (ready < 0 && errno != EINTR) return link_error(name_, std::strerror(errno));
+    if (is_over_()) return link_error(name_, "is not needed any more");
+    if (clock.now() >= until) return link_error(name_, "has not answered in time");
+  }
+}
+
+Result<void> PageLink::write_all(std::string_view bytes, Duration limit) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    } else if (errno == EAGAIN) {
+      HOCKET_TRY_VOID(wait(POLLOUT, RealClock().now() + limit));
+    } else if (errno != EINTR) {
+      return link_error(name_, std::strerror(errno));
+    }
+  }
+  return {};
+}
+
+Result<void> PageLink::read_all(char* to, size_t size, Duration limit) {
+  while (size > 0) {
+    const ssize_t got = recv(socket_.get(), to, size, 0);
+    if (got > 0) {
+      to += got;
+      size -= static_cast<size_t>(got);
+    } else if (got == 0) {
+      return link_error(name_, "has ended the connection");
+    } else if (errno == EAGAIN) {
+      HOCKET_TRY_VOID(wait(POLLIN, RealClock().now() + limit));
+    } else if (errno != EINTR) {
+      return link_error(name_, std::strerror(errno));
+    }
+  }
+  return {};
+}
+
+// Reads one message of the handshake.
+Result<Message> PageLink::read_message() {
+  in_.resize(sizeof(uint32_t));
+  HOCKET_TRY_VOID(read_all(in_.data(), in_.size(), kSilence));
+  HOCKET_TRY(const auto length, frame_length(in_, kMaxStrangerFrameBytes));
+  in_.resize(length.value());
+  HOCKET_TRY_VOID(read_all(in_.data(), in_.size(), kSilence));
+  return parse_frame(in_);
+}
+
+void PageLink::make_key(std::string_view token, const Nonce& server, const Nonce& asker) {
+  std::string text = "hocket pages";
+  text.append(reinterpret_cast<const char*>(server.data()), server.size());
+  text.append(reinterpret_cast<const char*>(asker.data()), asker.size());
+  unsigned int length = 0;
+  HOCKET_CHECK(HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()),
+                    reinterpret_cast<const unsigned char*>(text.data()), text.size(), key_.data(),
+                    &length) != nullptr);
+}
+
+Result<void> PageLink::greet(std::string_view token) {
+  is_server_ = true;
+  const Nonce own = make_nonce();
+  out_.clear();
+  append_frame(out_, HelloMessage{.needs_token = !token.empty(), .nonce = own});
+  HOCKET_TRY_VOID(write_all(out_, kSilence));
+  HOCKET_TRY(const Message answer, read_message());
+  const auto* proof = std::get_if<ProofMessage>(&answer);
+  if (proof == nullptr || !same_proof(proof->proof, prove(token, Side::other, own, proof->nonce)))
+    return fail(error(ErrorCode::unauthorized, "{} does not know the cluster's token", name_)
+                    .with_fix("give both services the same --cluster-token-file"));
+  out_.clear();
+  append_frame(out_, WelcomeMessage{.proof = prove(token, Side::rank_0, proof->nonce, own)});
+  make_key(token, own, proof->nonce);
+  return write_all(out_, kSilence);
+}
+
+Result<void> PageLink::introduce(std::string_view token) {
+  HOCKET_TRY(const Message first, read_message());
+  const auto* hello = std::get_if<HelloMessage>(&first);
+  if (hello == nullptr) return link_error(name_, "does not speak hocket's protocol of pages");
+  const Nonce theirs = hello->nonce, own = make_nonce();
+  out_.clear();
+  append_frame(out_, ProofMessage{.nonce = own, .proof = prove(token, Side::other, theirs, own)});
+  HOCKET_TRY_VOID(write_all(out_, kSilence));
+  HOCKET_TRY(const Message answer, read_message());
+  const auto* welcome = std::get_if<WelcomeMessage>(&answer);
+  if (welcome == nullptr || !same_proof(welcome->proof, prove(token, Side::rank_0, own, theirs)))
+    return fail(error(ErrorCode::unauthorized, "{} does not know the cluster's token", name_)
+                    .with_fix("give both services the same --cluster-token-file"));
+  make_key(token, theirs, own);
+  return {};
+}
+
+Proof PageLink::sum_of(bool by_server, uint64_t number, std::string_view frame) const {
+  static EVP_MAC* const hmac = EVP_MAC_fetch(nullptr, "HMAC", nullptr);  // for good
+  HOCKET_CHECK(hmac != nullptr);
+  const std::unique_ptr<EVP_MAC_CTX, void (*)(EVP_MAC_CTX*)> context(EVP_MAC_CTX_new(hmac),
+                                                                     EVP_MAC_CTX_free);
+  char digest[] = "SHA256";
+  const OSSL_PARAM how[] = {
+      OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
+      OSSL_PARAM_construct_end(),
+  };
+  const unsigned char side = by_server ? 1 : 0;
+  Proof sum{};
+  size_t length = 0;
+  const auto take = [&](const void* bytes, size_t size) {
+    HOCKET_CHECK(EVP_MAC_update(context.get(), static_cast<const unsigned char*>(bytes), size) ==
+                 1);
+  };
+  HOCKET_CHECK(EVP_MAC_init(context.get(), key_.data(), key_.size(), how) == 1);
+  take(&side, 1);
+  take(&number, sizeof number);
+  take(frame.data(), frame.size());
+  HOCKET_CHECK(EVP_MAC_final(context.get(), sum.data(), &length, sum.size()) == 1);
+  return sum;
+}
+
+Result<void> PageLink::send(PageFrame type, std::string_view payload,
+                            std::span<const std::byte> more) {
+  const size_t size = 1 + payload.size() + more.size() + kFrameSumBytes;
+  HOCKET_CHECK(size < kMostFrameBytes);
+  const auto length = static_cast<uint32_t>(size);
+  out_.assign(reinterpret_cast<const char*>(&length), sizeof length);
+  out_.push_back(static_cast<char>(type));
+  out_.append(payload);
+  out_.append(reinterpret_cast<const char*>(more.data()), more.size());
+  const Proof sum = sum_of(is_server_, num_sent_++, out_);
+  out_.append(reinterpret_cast<const char*>(sum.data()), sum.size());
+  return write_all(out_, kSilence);
+}
+
+Result<PageLink::Frame> PageLink::receive(Duration limit, size_t most_bytes) {
+  uint32_t length = 0;
+  in_.resize(sizeof length);
+  HOCKET_TRY_VOID(read_all(in_.data(), in_.size(), limit));
+  std::memcpy(&length, in_.data(), sizeof length);
+  if (length < 1 + kFrameSumBytes || length > most_bytes + 1 + kFrameSumBytes)
+    return link_error(name_, "sent a frame of a size that does not belong here");
+  in_.resize(sizeof length + length);
+  HOCKET_TRY_VOID(read_all(in_.data() + sizeof length, length, kSilence));
+  const size_t end = in_.size() - kFrameSumBytes;
+  Proof sum{};
+  std::memcpy(sum.data(), in_.data() + end, sum.size());
+  const std::string_view signed_part = std::string_view(in_).substr(0, end);
+  if (!same_proof(sum, sum_of(!is_server_, num_received_++, signed_part)))
+    return link_error(name_, "sent a frame that was changed on its way");
+  return Frame{.type = static_cast<PageFrame>(in_[sizeof length]),
+               .payload = signed_part.substr(sizeof length + 1)};
+}
+
+bool PageLink::has_left() const {
+  char byte = 0;
+  const ssize_t got = recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got >= 0 || (errno != EAGAIN && errno != EINTR);
+}
+
+}  // namespace hocket

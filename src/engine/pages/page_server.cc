@@ -1,0 +1,241 @@
+#include "engine/pages/page_server.h"
+
+#include <poll.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace hocket {
+namespace {
+
+constexpr Duration kSignOfLife = std::chrono::seconds(1);
+constexpr size_t kRefusalBytes = 512;  // limit of an error's text, for the asker
+
+}  // namespace
+
+bool PrefillWatch::begin(RequestId id) {
+  const MutexLock lock(mutex_);
+  return live_.size() < kMost && live_.insert(id).second;
+}
+
+bool PrefillWatch::is_watched(RequestId id) const {
+  const MutexLock lock(mutex_);
+  return live_.contains(id);
+}
+
+void PrefillWatch::end(RequestId id) {
+  {
+    const MutexLock lock(mutex_);
+    live_.erase(id);
+  }
+  changed_.notify_all();
+}
+
+void PrefillWatch::wait(Duration most) {
+  MutexLock lock(mutex_);
+  changed_.wait_for(lock, most);
+}
+
+// The talk with one asker.   Thread: its own.
+class AskerTalk {
+ public:
+  AskerTalk(PageServer& server, Fd socket)
+      : server_(server),
+        options_(server.options_),
+        link_(std::move(socket), "a service that asks for pages",
+              [&server] { return server.stopping_.load(); }),
+        page_(static_cast<size_t>(std::max(options_.page_bytes, options_.state_bytes))) {}
+  ~AskerTalk() {
+    if (prefill_) options_.abort(*prefill_);
+    if (prefill_) options_.prefills->end(*prefill_);
+  }
+
+  Result<void> run() {
+    HOCKET_TRY_VOID(link_.greet(options_.token));
+    HOCKET_TRY(const PageLink::Frame first, link_.receive(PageLink::kSilence, sizeof(PageKey)));
+    if (first.type != PageFrame::form || first.payload.size() != sizeof(PageKey)) return stray();
+    if (std::memcmp(first.payload.data(), options_.form.data(), sizeof(PageKey)) != 0)
+      return link_.send(PageFrame::no, "its pages are of another model, form or page size");
+    HOCKET_TRY_VOID(link_.send(PageFrame::ok, {}));
+    while (true) {
+      HOCKET_TRY(const PageLink::Frame frame,
+                 link_.receive(PageServer::kIdle, PageLink::kMostAskedBytes));
+      HOCKET_TRY_VOID(answer(frame));
+    }
+  }
+
+ private:
+  static std::unexpected<Error> stray() {
+    return fail(ErrorCode::io, "it sent what does not belong here");
+  }
+  Result<void> answer(const PageLink::Frame& frame) {
+    switch (frame.type) {
+      case PageFrame::exist:
+        return exist(frame.payload);
+      case PageFrame::prefill:
+        return prefill(frame.payload);
+      case PageFrame::get:
+        return get(frame.payload);
+      default:
+        return stray();
+    }
+  }
+  static Result<std::vector<PageKey>> keys_of(std::string_view text) {
+    const size_t count = text.size() / sizeof(PageKey);
+    if (text.size() % sizeof(PageKey) != 0 || count == 0 || count > PageLink::kMostKeys)
+      return stray();
+    std::vector<PageKey> keys(count);
+    std::memcpy(keys.data(), text.data(), text.size());
+    return keys;
+  }
+
+  Result<void> exist(std::string_view payload) {
+    HOCKET_TRY(const std::vector<PageKey> keys, keys_of(payload));
+    std::string there;
+    HOCKET_TRY_VOID(wait_for_prefill());
+    for (const PageKey& key : keys) there.push_back(options_.files->exists(key) ? 1 : 0);
+    return link_.send(PageFrame::exist, there);
+  }
+
+  Result<void> prefill(std::string_view payload) {
+    CacheNamespace name_space;
+    if (payload.size() <= sizeof name_space || prefill_ ||
+        (payload.size() - sizeof name_space) % sizeof(TokenId) != 0)
+      return stray();
+    if (!options_.prefills)
+      return link_.send(PageFrame::no, "it was not started with --disaggregation-mode prefill");
+    std::memcpy(&name_space, payload.data(), sizeof name_space);
+    payload.remove_prefix(sizeof name_space);
+    std::vector<TokenId> tokens(payload.size() / sizeof(TokenId), TokenId{0});
+    std::memcpy(tokens.data(), payload.data(), payload.size());
+    auto id = options_.submit(name_space, std::move(tokens));
+    if (!id) {
+      ++options_.counts->refused;
+      return link_.send(PageFrame::no, id.error().message.substr(0, kRefusalBytes));
+    }
+    prefill_ = *id;
+    ++options_.counts->prefills;
+    return link_.send(PageFrame::ok, {});
+  }
+
+  Result<void> get(std::string_view payload) {
+    if (payload.empty()) return stray();
+    const auto kind = static_cast<uint8_t>(payload.front());
+    HOCKET_TRY(const std::vector<PageKey> keys, keys_of(payload.substr(1)));
+    if (kind > 1) return stray();
+    const int64_t size = kind == 0 ? options_.page_bytes : options_.state_bytes;
+    if (size == 0) return stray();
+    const auto page = std::span(page_).first(static_cast<size_t>(size));
+    for (const PageKey& key : keys) {
+      HOCKET_TRY(const bool found, find(key, page));
+      if (!found) return link_.send(PageFrame::absent, {});
+      ++options_.counts->pages;
+      const std::string_view name(reinterpret_cast<const char*>(key.data()), key.size());
+      HOCKET_TRY_VOID(link_.send(PageFrame::page, name, page));
+    }
+    return {};
+  }
+
+  // A prompt that is being computed may still bring pages and states.
+  Result<void> wait_for_prefill() {
+    const TimePoint until = clock_.now() + PageServer::kMostWait;
+    while (is_computing() && clock_.now() < until) HOCKET_TRY_VOID(wait());
+    return {};
+  }
+  bool is_computing() const { return prefill_ && options_.prefills->is_watched(*prefill_); }
+  // Waits a moment; says every second that this service is there.
+  Result<void> wait() {
+    if (link_.has_left() || server_.stopping_) return stray();
+    if (clock_.now() - said_ > kSignOfLife) {
+      HOCKET_TRY_VOID(link_.send(PageFrame::waiting, {}));
+      said_ = clock_.now();
+    }
+    options_.prefills->wait(std::chrono::milliseconds(20));
+    return {};
+  }
+
+  // Waits for a page that a prompt's computing is about to bring.
+  Result<bool> find(const PageKey& key, std::span<std::byte> page) {
+    const TimePoint until = clock_.now() + PageServer::kMostWait;
+    while (true) {
+      // In this order: a page that comes between the two is found.
+      const bool is_last = !is_computing() || clock_.now() > until;
+      const Result<bool> found = options_.files->read(key, page);
+      if (found && *found) return true;
+      if (!found || is_last) return false;
+      HOCKET_TRY_VOID(wait());
+    }
+  }
+
+  PageServer& server_;
+  const PageServer::Options& options_;
+  const RealClock clock_;
+  PageLink link_;
+  TimePoint said_{};
+  std::optional<RequestId> prefill_;
+  std::vector<std::byte> page_;
+};
+
+PageServer::PageServer(Options options, Fd listener)
+    : options_(std::move(options)), listener_(std::move(listener)) {}
+
+Result<std::unique_ptr<PageServer>> PageServer::create(Options options) {
+  auto listener = listen_on(options.address);
+  if (!listener) {
+    Error why = std::move(listener.error());
+    why.message =
+        fmt::format("pages cannot be offered at {}: {}", options.address.text(), why.message);
+    why.fix = "--kv-cache-listen names an address of this machine and a free port";
+    why.param = "kv-cache-listen";
+    return fail(std::move(why));
+  }
+  return std::unique_ptr<PageServer>(new PageServer(std::move(options), *std::move(listener)));
+}
+
+PageServer::~PageServer() {
+  stop();
+}
+
+void PageServer::start() {
+  thread_ = Thread({.name = "kv_serve"}, [this] { run(); });
+}
+
+void PageServer::stop() {
+  stopping_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+void PageServer::run() {
+  while (!stopping_) {
+    askers_.remove_if([](const Asker& one) { return one.done.load(); });
+    pollfd one{.fd = listener_.get(), .events = POLLIN, .revents = 0};
+    if (poll(&one, 1, 100) <= 0) continue;
+    Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) continue;
+    if (askers_.size() >= kMostConnections) {
+      ++options_.counts->refused;
+      continue;  // the asker sees the end of the connection
+    }
+    Asker& asker = askers_.emplace_back();
+    asker.thread =
+        Thread({.name = "kv_asker"}, [this, &asker, socket = std::move(socket)]() mutable {
+          answer(std::move(socket));
+          asker.done = true;
+        });
+  }
+  askers_.clear();  // joins their threads, whose waits end
+}
+
+void PageServer::answer(Fd socket) {
+  AskerTalk talk(*this, std::move(socket));
+  // Every talk ends so; the asker says why, if it is a fault.
+  if (const auto end = talk.run(); !end && end.error().code == ErrorCode::unauthorized) {
+    ++options_.counts->refused;
+    log::warning("pages: {}. To mend it: {}", end.error().message, end.error().fix);
+  }
+}
+
+}  // namespace hocket

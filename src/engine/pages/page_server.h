@@ -1,0 +1,96 @@
+// Gives pages from files to other services that ask by key, and computes prompts for them.
+//
+//   thread kv_serve     accepts connections
+//   a thread for each   answers one asker (page_link.h has the protocol)
+//
+// A prompt that is computed for an asker is an ordinary request with one token, which is dropped.
+// Its pages reach the files chunk by chunk, and the asker from there. If the asker leaves, the
+// request is aborted, so nothing is held for it.
+// Owner: the engine. Thread: any.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_set>
+
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "engine/pages/page_link.h"
+#include "engine/pages/page_source.h"
+#include "policy/scheduler/request.h"
+
+namespace hocket {
+
+// The requests that compute prompts for askers, and whether all their pages are in files.
+// Thread: any.
+class PrefillWatch {
+ public:
+  static constexpr size_t kMost = 256;
+
+  // Returns false if there are too many.
+  bool begin(RequestId id);
+  bool is_watched(RequestId id) const;
+  // All pages of the request that are ever written, are.
+  void end(RequestId id);
+  // A page was written.
+  void note_page() { changed_.notify_all(); }
+  void wait(Duration most);
+
+ private:
+  mutable Mutex mutex_;
+  std::condition_variable changed_;
+  std::unordered_set<RequestId> live_ HOCKET_GUARDED_BY(mutex_);
+};
+
+class PageServer {
+ public:
+  static constexpr size_t kMostConnections = 64;
+  // Ends a connection whose asker asks for nothing.
+  static constexpr Duration kIdle = std::chrono::seconds(30);
+  // Limit of the time between two pages of a prompt that is computed.
+  static constexpr Duration kMostWait = std::chrono::seconds(300);
+
+  struct Counts {
+    std::atomic<uint64_t> pages{0}, prefills{0}, refused{0};
+  };
+  struct Options {
+    SocketAddress address;
+    std::string token;  // the cluster's; empty: none
+    PageKey form{};
+    int64_t page_bytes = 0, state_bytes = 0;
+    std::shared_ptr<PageFiles> files;
+    std::shared_ptr<Counts> counts;
+    std::shared_ptr<PrefillWatch> prefills;  // null: prompts are not computed for others
+    std::function<Result<RequestId>(const CacheNamespace&, std::vector<TokenId>)> submit;
+    std::function<void(RequestId)> abort;
+  };
+  // Listens. Errors: port_in_use, io.
+  static Result<std::unique_ptr<PageServer>> create(Options options);
+  ~PageServer();
+  void start();
+  void stop();
+
+  SocketAddress address() const { return local_address(listener_); }
+
+ private:
+  struct Asker {
+    std::atomic<bool> done{false};
+    Thread thread;
+  };
+  PageServer(Options options, Fd listener);
+  void run();
+  void answer(Fd socket);
+
+  const Options options_;
+  const Fd listener_;
+  std::atomic<bool> stopping_{false};
+  std::list<Asker> askers_;  // used by the thread kv_serve
+  Thread thread_;
+  friend class AskerTalk;
+};
+
+}  // namespace hocket

@@ -1,0 +1,210 @@
+#include "engine/pages/peer_source.h"
+
+#include <poll.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+std::string_view bytes_of(std::span<const PageKey> keys) {
+  return {reinterpret_cast<const char*>(keys.data()), keys.size_bytes()};
+}
+
+// Connects to the first address of the name that answers.
+Result<Fd> dial_peer(const HostPort& peer, const std::function<bool()>& is_over) {
+  HOCKET_TRY(const std::vector<SocketAddress> addresses, resolve(peer));
+  const RealClock clock;
+  std::string why = "has no address";
+  for (const SocketAddress& address : addresses) {
+    auto socket = start_dial(address);
+    if (!socket) {
+      why = socket.error().message;
+      continue;
+    }
+    const TimePoint until = clock.now() + PageLink::kConnect;
+    pollfd one{.fd = socket->get(), .events = POLLOUT, .revents = 0};
+    int ready = 0;
+    while (ready <= 0 && clock.now() < until && !is_over()) ready = poll(&one, 1, 50);
+    const int problem = ready > 0 ? dial_error(*socket) : ETIMEDOUT;
+    if (problem == 0) return *std::move(socket);
+    why = std::strerror(problem);
+  }
+  return fail(
+      error(ErrorCode::io, "the peer {} cannot be reached: {}", to_text(peer), why)
+          .with_fix("look whether that service runs, and whether it has --kv-cache-listen"));
+}
+
+}  // namespace
+
+class PeerReading final : public PageReading {
+ public:
+  PeerReading(PeerSource& source, size_t peer, Fd socket, const PagesWanted& wanted)
+      : source_(source),
+        peer_(peer),
+        link_(std::move(socket), fmt::format("the peer {}", to_text(source.options_.peers[peer])),
+              wanted.is_over) {}
+
+  Result<void> begin(const PagesWanted& wanted) {
+    const PeerSource::Options& o = source_.options_;
+    HOCKET_TRY_VOID(link_.introduce(o.token));
+    HOCKET_TRY_VOID(link_.send(PageFrame::form, bytes_of(std::span(&o.form, 1))));
+    HOCKET_TRY_VOID(take_consent());
+    if (o.use != PeerUse::prefill) return {};
+    std::string text(sizeof(CacheNamespace), '\0');
+    std::memcpy(text.data(), &wanted.name_space, sizeof(CacheNamespace));
+    HOCKET_TRY_VOID(link_.send(PageFrame::prefill, text, std::as_bytes(wanted.prompt)));
+    HOCKET_TRY_VOID(take_consent());
+    ++source_.counts_.prefills;
+    return {};
+  }
+
+  Result<std::vector<bool>> exist(std::span<const PageKey> keys) override {
+    std::vector<bool> there;
+    while (!keys.empty()) {
+      const auto some = keys.first(std::min(keys.size(), PageLink::kMostKeys));
+      HOCKET_TRY_VOID(watch(link_.send(PageFrame::exist, bytes_of(some))));
+      PageLink::Frame answer{.type = PageFrame::waiting};
+      const TimePoint until = RealClock().now() + PeerSource::kMostWait;
+      while (answer.type == PageFrame::waiting && RealClock().now() < until) {
+        HOCKET_TRY(answer, watch(link_.receive(PageLink::kSilence, PageLink::kMostKeys)));
+      }
+      if (answer.type != PageFrame::exist || answer.payload.size() != some.size()) return stray();
+      for (const char one : answer.payload) there.push_back(one != 0);
+      keys = keys.subspan(some.size());
+    }
+    return there;
+  }
+
+  Result<void> expect(std::span<const PageKey> keys, PageKind kind) override {
+    expected_.assign(keys.begin(), keys.end());
+    num_asked_ = num_got_ = 0;
+    kind_ = kind;
+    return {};
+  }
+
+  Result<bool> get(const PageKey& key, std::span<std::byte> page) override {
+    if (num_got_ == expected_.size() || expected_[num_got_] != key) return false;
+    if (num_got_ == num_asked_) HOCKET_TRY_VOID(watch(ask_more()));
+    const TimePoint until = RealClock().now() + PeerSource::kMostWait;
+    while (RealClock().now() < until) {
+      HOCKET_TRY(const PageLink::Frame answer,
+                 watch(link_.receive(PageLink::kSilence, sizeof(PageKey) + page.size())));
+      if (answer.type == PageFrame::waiting && answer.payload.empty()) continue;
+      if (answer.type == PageFrame::absent && answer.payload.empty()) {
+        expected_.clear();
+        num_asked_ = num_got_ = 0;
+        return false;
+      }
+      if (answer.type != PageFrame::page || answer.payload.size() != sizeof key + page.size() ||
+          std::memcmp(answer.payload.data(), key.data(), key.size()) != 0)
+        return stray();
+      std::memcpy(page.data(), answer.payload.data() + key.size(), page.size());
+      ++num_got_;
+      ++source_.counts_.pages;
+      return true;
+    }
+    return watch(Result<bool>(fail(ErrorCode::io, "{} has computed no page for {:.0f} s",
+                                   link_.name(), to_seconds(PeerSource::kMostWait))));
+  }
+
+ private:
+  // A peer that fails is avoided for a while.
+  template <class T>
+  Result<T> watch(Result<T> result) {
+    if (!result) source_.avoid(peer_);
+    return result;
+  }
+  std::unexpected<Error> stray() {
+    source_.avoid(peer_);
+    return fail(error(ErrorCode::io, "{} sent an answer to another question", link_.name())
+                    .with_fix("run the same version of hocket on both sides"));
+  }
+  Result<void> take_consent() {
+    HOCKET_TRY(const PageLink::Frame answer, link_.receive(PageLink::kSilence, 1024));
+    if (answer.type == PageFrame::ok) return {};
+    if (answer.type != PageFrame::no) return stray();
+    return fail(error(ErrorCode::io, "{} refused: {}", link_.name(), answer.payload)
+                    .with_fix("start both services with the same model and the same form"));
+  }
+  Result<void> ask_more() {
+    const auto some = std::span<const PageKey>(expected_).subspan(
+        num_asked_, std::min(expected_.size() - num_asked_, PageLink::kMostKeys));
+    num_asked_ += some.size();
+    const char kind = static_cast<char>(kind_);
+    return link_.send(PageFrame::get, {&kind, 1}, std::as_bytes(some));
+  }
+
+  PeerSource& source_;
+  const size_t peer_;
+  PageLink link_;
+  std::vector<PageKey> expected_;
+  PageKind kind_ = PageKind::page;
+  size_t num_asked_ = 0, num_got_ = 0;  // in expected_
+};
+
+PeerSource::PeerSource(Options options) : options_(std::move(options)) {
+  HOCKET_CHECK((!options_.peers.empty() && options_.peers.size() <= kMostPeers));
+  const MutexLock lock(mutex_);
+  avoid_until_.resize(options_.peers.size());
+}
+
+void PeerSource::avoid(size_t peer) {
+  ++counts_.failures;
+  const MutexLock lock(mutex_);
+  avoid_until_[peer] = RealClock().now() + kLeftAlone;
+}
+
+Result<std::unique_ptr<PageReading>> PeerSource::open_at(size_t peer, const PagesWanted& wanted) {
+  auto socket = dial_peer(options_.peers[peer], wanted.is_over);
+  if (!socket) {
+    avoid(peer);
+    return fail(std::move(socket.error()));
+  }
+  auto reading = std::make_unique<PeerReading>(*this, peer, *std::move(socket), wanted);
+  if (auto begun = reading->begin(wanted); !begun) {
+    avoid(peer);
+    return fail(std::move(begun.error()));
+  }
+  return reading;
+}
+
+Result<std::unique_ptr<PageReading>> PeerSource::open(const PagesWanted& wanted) {
+  const size_t first = next_++;
+  Error last;
+  bool tried = false;
+  for (size_t i = 0; i < options_.peers.size() && !wanted.is_over(); ++i) {
+    const size_t peer = (first + i) % options_.peers.size();
+    {
+      const MutexLock lock(mutex_);
+      if (RealClock().now() < avoid_until_[peer]) continue;
+    }
+    auto reading = open_at(peer, wanted);
+    if (reading) return reading;
+    last = std::move(reading.error());
+    tried = true;
+  }
+  if (tried) return fail(std::move(last));
+  return nullptr;
+}
+
+Result<std::vector<HostPort>> parse_peers(std::string_view text, std::string_view param) {
+  std::vector<HostPort> peers;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(','), text.size());
+    auto peer = parse_host_port(text.substr(0, end));
+    if (!peer || peer->port == 0 || peers.size() == PeerSource::kMostPeers)
+      return fail(error(ErrorCode::bad_value, "--{}: '{}' is not one of at most {} peers", param,
+                        text.substr(0, end), PeerSource::kMostPeers)
+                      .with_fix("a list such as h0:8998,h1:8998")
+                      .with_param(std::string(param)));
+    peers.push_back(*std::move(peer));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return peers;
+}
+
+}  // namespace hocket

@@ -1,0 +1,62 @@
+// Pages of other services (engine/pages/page_server.h), asked for over TCP by key.
+//
+//   cache     a peer is asked which of the pages it has; they are computed here if it has none
+//   prefill   a peer computes the prompt; each page is got as soon as its chunk is computed
+//
+// Peers take turns. One that does not answer, or has another model or form, is left alone for 30 s.
+// Thread: any.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "engine/pages/page_link.h"
+#include "engine/pages/page_source.h"
+
+namespace hocket {
+
+enum class PeerUse : uint8_t { cache, prefill };
+
+struct PeerCounts {
+  std::atomic<uint64_t> pages{0}, prefills{0}, failures{0};
+};
+
+class PeerSource final : public PageSource {
+ public:
+  static constexpr size_t kMostPeers = 64;
+  // Limit of the wait for the next page of a prompt that a peer computes. Meanwhile the peer says
+  // every second that it is there.
+  static constexpr Duration kMostWait = std::chrono::seconds(300);
+  static constexpr Duration kLeftAlone = std::chrono::seconds(30);
+
+  struct Options {
+    std::vector<HostPort> peers;  // 1 to kMostPeers
+    PeerUse use = PeerUse::cache;
+    std::string token;  // the cluster's; empty: none
+    PageKey form{};
+  };
+  explicit PeerSource(Options options);
+
+  bool computes() const override { return options_.use == PeerUse::prefill; }
+  int num_tries() const override { return static_cast<int>(options_.peers.size()); }
+  Result<std::unique_ptr<PageReading>> open(const PagesWanted& wanted) override;
+  const PeerCounts& counts() const { return counts_; }
+
+ private:
+  friend class PeerReading;
+  Result<std::unique_ptr<PageReading>> open_at(size_t peer, const PagesWanted& wanted);
+  void avoid(size_t peer);
+
+  const Options options_;
+  PeerCounts counts_;
+  std::atomic<size_t> next_{0};
+  Mutex mutex_;
+  std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
+};
+
+// Parses "h0:5000,h1:5000" of the flag `param`. Errors: bad_value.
+Result<std::vector<HostPort>> parse_peers(std::string_view text, std::string_view param);
+
+}  // namespace hocket

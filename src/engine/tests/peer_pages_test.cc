@@ -1,0 +1,270 @@
+// Tests pages that move between services: an answer is the same whether its prompt was computed
+// here, or its pages came from a peer that had them or computed them; and a peer that dies, hangs,
+// sends damaged bytes or has another model costs nothing but time.
+#include <fstream>
+
+#include "cluster/test_proxy.h"
+#include "engine/tests/service.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+namespace fs = std::filesystem;
+
+constexpr int kPeerPrompt = 700;
+
+class PeerPagesTest : public ::testing::Test {
+ protected:
+  PeerPagesTest() : folder_(fs::path(::testing::TempDir()) / "peer_pages_test") {
+    fs::remove_all(folder_);
+  }
+  ~PeerPagesTest() override { fs::remove_all(folder_); }
+
+  static ServerSettings plain(const Form* form = nullptr, int num_ranks = 1) {
+    ServerSettings settings = form != nullptr ? settings_of(*form, num_ranks)
+                                              : settings_for("models/hocket-tiny-qwen3-moe");
+    settings.parallel.ep_size = num_ranks;
+    settings.memory.max_total_tokens = settings.model.context_length =
+        form != nullptr ? 1024 : 2048;
+    settings.compute.num_threads = 1;
+    settings.scheduler.chunked_prefill_size = 64;
+    settings.memory.hicache_storage_prefetch_policy = "wait_complete";
+    return settings;
+  }
+  // A service that offers its pages at port_.
+  ServerSettings offering(ServerSettings settings, std::string mode = "null") {
+    const auto free = listen_on(TestProxy::loopback(0));  // closed again: a port that is free
+    port_ = local_address(*free).port();
+    settings.memory.kv_cache_dir = folder_.string();
+    settings.peers.kv_cache_listen = fmt::format("127.0.0.1:{}", port_);
+    settings.peers.disaggregation_mode = std::move(mode);
+    return settings;
+  }
+  static ServerSettings asking(ServerSettings settings, uint16_t port) {
+    settings.peers.kv_cache_peers = fmt::format("127.0.0.1:{}", port);
+    return settings;
+  }
+  static ServerSettings decoding(ServerSettings settings, const std::string& peers) {
+    settings.peers.disaggregation_mode = "decode";
+    settings.peers.disaggregation_prefill_url = peers;
+    return settings;
+  }
+  static ServerSettings decoding(ServerSettings settings, uint16_t port) {
+    return decoding(std::move(settings), fmt::format("127.0.0.1:{}", port));
+  }
+  static RequestInput question(int seed, int num_tokens = kPeerPrompt) {
+    RequestInput input = greedy_input(random_tokens(seed, num_tokens), 10);
+    input.sampling.ignore_eos = true;
+    input.sampling.num_top_logprobs = 2;
+    return input;
+  }
+  static Answer ask(Service& service, RequestInput input) {
+    const auto id = service.submit(std::move(input));
+    EXPECT_TRUE(id.has_value());
+    EXPECT_TRUE(service.read_all());
+    return service.answer(*id);
+  }
+  static CacheTierStats tier_of(Service& service) { return service.engine().stats().tier.value(); }
+  static Answer computed(const ServerSettings& settings, RequestInput input) {
+    Service service(settings);
+    return ask(service, std::move(input));
+  }
+  static void expect_same(const Answer& got, const Answer& want) {
+    EXPECT_EQ(got.tokens, want.tokens);
+    EXPECT_EQ(got.logprobs, want.logprobs);  // by bits
+  }
+  // Has the bundled model's decode service answer through a proxy, which `spoil` sets up.
+  void answer_through_proxy(const std::function<void(TestProxy&)>& spoil) {
+    Service prefill(offering(plain(), "prefill"));
+    ASSERT_TRUE(prefill.works());
+    TestProxy proxy(port_);
+    spoil(proxy);
+    Service decode(decoding(plain(), proxy.port()));
+    expect_same(ask(decode, question(1)), computed(plain(), question(1)));
+    EXPECT_GT(tier_of(decode).peer_failures_total, 0u);
+    // The peer is left alone from here on.
+    expect_same(ask(decode, question(2)), computed(plain(), question(2)));
+    EXPECT_LE(tier_of(decode).peer_prefills_total, 1u);
+  }
+
+  const fs::path folder_;
+  uint16_t port_ = 0;
+};
+
+TEST_F(PeerPagesTest, APrefixComesFromAPeerThatHasIt) {
+  const Answer want = computed(plain(), question(1));
+  Service peer(offering(plain()));
+  ASSERT_TRUE(peer.works());
+  ask(peer, question(1));
+  ASSERT_TRUE(peer.read_until([&] { return tier_of(peer).pages_written_total >= 21; }));
+  Service here(asking(plain(), port_));
+  const Answer got = ask(here, question(1));
+  expect_same(got, want);
+  EXPECT_GT(got.summary.cached_tokens, 600);
+  EXPECT_EQ(tier_of(here).peer_pages_total, 21u);
+  EXPECT_EQ(tier_of(peer).served_pages_total, 21u);
+  RequestInput foreign = question(1);
+  foreign.cache_namespace = CacheNamespace(7);
+  EXPECT_EQ(ask(here, std::move(foreign)).summary.cached_tokens, 0);
+}
+
+// Full attention, latents, delta nets with states; the prefill service has two ranks or one.
+TEST_F(PeerPagesTest, APromptThatAPeerComputesGivesTheSameAnswer) {
+  for (const Form& form : {kMoe, kMla, kDelta, kInt8Kv}) {
+    for (const int num_ranks : {1, 2}) {
+      SCOPED_TRACE(fmt::format("{}, {} ranks", form.name, num_ranks));
+      fs::remove_all(folder_);
+      const Answer want = computed(plain(&form), question(3, 600));
+      Service prefill(offering(plain(&form, num_ranks), "prefill"));
+      ASSERT_TRUE(prefill.works());
+      Service decode(decoding(plain(&form), port_));
+      ASSERT_TRUE(decode.works());
+      const Answer got = ask(decode, question(3, 600));
+      expect_same(got, want);
+      EXPECT_GE(got.summary.cached_tokens, 500);
+      EXPECT_EQ(tier_of(decode).peer_prefills_total, 1u);
+      EXPECT_EQ(tier_of(prefill).served_prefills_total, 1u);
+    }
+  }
+}
+
+TEST_F(PeerPagesTest, OnlyTheRestOfAKnownPrefixMoves) {
+  Service prefill(offering(plain(), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  Service decode(decoding(plain(), port_));
+  ask(decode, question(1));
+  const uint64_t first = tier_of(decode).peer_pages_total;
+  RequestInput longer = question(1);
+  for (const int token : random_tokens(2, 400)) longer.prompt.push_back(TokenId{token});
+  const Answer want = computed(plain(), longer);
+  expect_same(ask(decode, longer), want);
+  EXPECT_GT(tier_of(decode).peer_pages_total, first);
+  EXPECT_LE(tier_of(decode).peer_pages_total - first, 1100u / 32 - first);
+}
+
+TEST_F(PeerPagesTest, ManyPromptsAtOnceGetTheirOwnAnswers) {
+  std::vector<Answer> want;
+  for (int seed = 1; seed <= 5; ++seed) want.push_back(computed(plain(), question(seed)));
+  Service prefill(offering(plain(), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  Service decode(decoding(plain(), port_));
+  std::vector<RequestId> ids;
+  for (int seed = 1; seed <= 5; ++seed) ids.push_back(*decode.submit(question(seed)));
+  ASSERT_TRUE(decode.read_all());
+  for (size_t i = 0; i < ids.size(); ++i) expect_same(decode.answer(ids[i]), want[i]);
+}
+
+TEST_F(PeerPagesTest, APeerThatDiesInTheMiddleCostsNoAnswer) {
+  answer_through_proxy([](TestProxy& proxy) { proxy.set_after(200 << 10, TestProxy::Link::cut); });
+}
+
+TEST_F(PeerPagesTest, APeerThatHangsCostsNoAnswer) {
+  answer_through_proxy(
+      [](TestProxy& proxy) { proxy.set_after(200 << 10, TestProxy::Link::frozen); });
+}
+
+TEST_F(PeerPagesTest, ABitThatFlipsOnTheWayIsFound) {
+  answer_through_proxy([](TestProxy& proxy) { proxy.damage_after(100 << 10); });
+}
+
+TEST_F(PeerPagesTest, AnotherPeerTakesOver) {
+  Service prefill(offering(plain(), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  TestProxy proxy(port_);
+  proxy.set_after(200 << 10, TestProxy::Link::cut);
+  Service decode(decoding(plain(), fmt::format("127.0.0.1:{},127.0.0.1:{}", proxy.port(), port_)));
+  const Answer got = ask(decode, question(1));
+  expect_same(got, computed(plain(), question(1)));
+  EXPECT_GT(got.summary.cached_tokens, 600);
+  EXPECT_EQ(tier_of(decode).peer_prefills_total, 2u);
+}
+
+TEST_F(PeerPagesTest, ADamagedFileOfThePeerIsComputedHere) {
+  Service peer(offering(plain()));
+  ASSERT_TRUE(peer.works());
+  ask(peer, question(1));
+  ASSERT_TRUE(peer.read_until([&] { return tier_of(peer).pages_written_total >= 21; }));
+  for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
+    if (!entry.is_regular_file()) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(1000);
+    const int byte = file.get();
+    file.seekp(1000);
+    file.put(static_cast<char>(byte ^ 1));
+  }
+  Service here(asking(plain(), port_));
+  const Answer got = ask(here, question(1));
+  expect_same(got, computed(plain(), question(1)));
+  EXPECT_EQ(got.summary.cached_tokens, 0);
+}
+
+TEST_F(PeerPagesTest, AnotherFormIsRefused) {
+  Service prefill(offering(plain(), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  ServerSettings other = plain();
+  other.memory.kv_cache_dtype = "int8";
+  Service decode(decoding(other, port_));
+  expect_same(ask(decode, question(1)), computed(other, question(1)));
+  EXPECT_EQ(tier_of(decode).peer_pages_total, 0u);
+  EXPECT_EQ(tier_of(decode).peer_failures_total, 1u);
+}
+
+// Nothing is held for an asker that left.
+TEST_F(PeerPagesTest, AnAskerThatLeavesAbortsItsPrompt) {
+  Service prefill(offering(plain(), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  {
+    Service decode(decoding(plain(), port_));
+    const auto id = decode.submit(question(1, 1900));
+    ASSERT_TRUE(id.has_value());
+    ASSERT_TRUE(decode.read_until([&] { return tier_of(prefill).served_prefills_total > 0; }));
+  }
+  EXPECT_TRUE(prefill.read_until([&] { return prefill.engine().loads()[0].num_requests == 0; }));
+  expect_same(ask(prefill, question(2)), computed(plain(), question(2)));
+}
+
+TEST_F(PeerPagesTest, AStrangerWithoutTheTokenGetsNothing) {
+  fs::create_directories(folder_);
+  const fs::path token = folder_ / "token", other = folder_ / "other";
+  std::ofstream(token) << "0123456789abcdef0123";
+  std::ofstream(other) << "another token of some length";
+  ServerSettings with_token = offering(plain(), "prefill");
+  with_token.parallel.cluster_token_file = token.string();
+  Service prefill(with_token);
+  ASSERT_TRUE(prefill.works());
+  ServerSettings stranger = decoding(plain(), port_);
+  stranger.parallel.cluster_token_file = other.string();
+  {
+    Service decode(stranger);
+    expect_same(ask(decode, question(1)), computed(plain(), question(1)));
+    EXPECT_EQ(tier_of(decode).peer_prefills_total, 0u);
+  }
+  stranger.parallel.cluster_token_file = token.string();
+  Service decode(stranger);
+  EXPECT_GT(ask(decode, question(1)).summary.cached_tokens, 600);
+}
+
+TEST_F(PeerPagesTest, FlagsThatMeanNothingAreRefused) {
+  const auto param = [](const ServerSettings& s) {
+    return Engine::create({.settings = s}).error().param;
+  };
+  ServerSettings s = plain();
+  s.peers.disaggregation_mode = "both";
+  EXPECT_EQ(param(s), "disaggregation-mode");
+  s.peers.disaggregation_mode = "decode";
+  EXPECT_EQ(param(s), "disaggregation-prefill-url");
+  s.peers.disaggregation_mode = "prefill";
+  EXPECT_EQ(param(s), "kv-cache-listen");
+  s.peers.kv_cache_listen = "127.0.0.1:0";
+  EXPECT_EQ(param(s), "kv-cache-dir");
+  s = offering(plain());
+  s.peers.kv_cache_listen = "0.0.0.0:0";  // open to others, and no token
+  EXPECT_EQ(param(s), "kv-cache-listen");
+  s = plain();
+  s.peers.kv_cache_peers = "nobody";
+  EXPECT_EQ(param(s), "kv-cache-peers");
+}
+
+}  // namespace
+}  // namespace hocket

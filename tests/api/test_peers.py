@@ -1,0 +1,62 @@
+"""Services that give each other pages: prompts computed apart from answers, and a prefill service that is killed."""
+
+import json
+import threading
+import time
+
+from conftest import free_port
+
+PROMPT = "The two halves of a hocket sing in turn, and each rests while the other sounds. " * 12
+FLAGS = ("--max-total-tokens", "8192", "--chunked-prefill-size", "32")
+
+
+def prefill_service(start, folder):
+    """Returns the service and the address at which it offers pages."""
+    address = f"127.0.0.1:{free_port()}"
+    flags = ("--disaggregation-mode", "prefill", "--kv-cache-listen", address, "--kv-cache-dir", str(folder))
+    return start(*flags, *FLAGS), address
+
+
+def decode_service(start, address):
+    return start("--disaggregation-mode", "decode", "--disaggregation-prefill-url", address, *FLAGS)
+
+
+def answer(server, prompt=PROMPT):
+    body = {"prompt": prompt, "max_tokens": 12, "temperature": 0, "logprobs": 2, "ignore_eos": True}
+    status, _, text = server.call("/v1/completions", json.dumps(body).encode())
+    assert status == 200, text
+    return json.loads(text)
+
+
+def test_prefill_apart_from_decode_gives_the_same_answer(start, tmp_path):
+    prefill, address = prefill_service(start, tmp_path / "pages")
+    decode = decode_service(start, address)
+    got, want = answer(decode), answer(start(*FLAGS))
+    assert got["choices"] == want["choices"]
+    assert got["usage"]["prompt_tokens_details"]["cached_tokens"] >= 256
+    assert decode.metric("kv_peer_prefills_total") == 1
+    assert prefill.metric("kv_served_prefills_total") == 1
+    assert decode.metric("kv_peer_pages_total") == prefill.metric("kv_served_pages_total") > 0
+
+
+def test_a_killed_prefill_service_costs_no_answer(start, tmp_path):
+    alone = start(*FLAGS)
+    prefill, address = prefill_service(start, tmp_path / "pages")
+    decode = decode_service(start, address)
+    prompts = [f"{i}. {PROMPT}" for i in range(8)]
+    got = {}
+
+    def ask(i):
+        got[i] = answer(decode, prompts[i])["choices"]
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(prompts))]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 20
+    while decode.metric("kv_peer_pages_total") == 0:
+        assert time.monotonic() < deadline, "no page came"
+    prefill.process.kill()
+    for thread in threads:
+        thread.join(60)
+    assert got == {i: answer(alone, prompt)["choices"] for i, prompt in enumerate(prompts)}
+    assert answer(decode, PROMPT)["choices"] == answer(alone)["choices"]
