@@ -1,10 +1,11 @@
 // hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation |
-// all2all | overlap | peers, or --compare: finds the bench, reads its flags and runs it.
+// all2all | overlap | peers | balance, or --compare: finds the bench, reads its flags and runs it.
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "apps/bench_balance.h"
 #include "apps/bench_lists.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
@@ -29,7 +30,7 @@ namespace {
 
 constexpr const char* kBenchUsage =
     "hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation | "
-    "all2all | overlap | peers, or --compare OLD [NEW]";
+    "all2all | overlap | peers | balance, or --compare OLD [NEW]";
 
 Result<int> kernels(const Arguments& arguments) {
   BenchKernelsOptions o;
@@ -151,8 +152,7 @@ Result<int> streams(const Arguments& arguments) {
                                 {"json", &o.json, "one object a line", ""}}}},
                    .takes_config = false},
                   arguments));
-  if (!go) return 0;
-  return bench_streams(o);
+  return go ? bench_streams(o) : 0;
 }
 
 Result<int> scheduler(const Arguments& arguments) {
@@ -262,9 +262,8 @@ Result<int> all2all(const Arguments& arguments) {
                         {"ucx-net-devices", &o.devices, "as eth0; the one of the address", ""}}}},
            .takes_config = false},
           arguments));
-  if (!go) return 0;
   HOCKET_TRY(o.bytes, parse_list(bytes, "bytes"));
-  return bench_all2all(o);
+  return go ? bench_all2all(o) : 0;
 }
 
 Result<int> overlap(const Arguments& arguments) {
@@ -373,11 +372,11 @@ struct NamedBench {
   std::string_view name;
   Result<int> (*run)(const Arguments&);
 };
-constexpr NamedBench kBenchFunctions[] = {{"kernels", kernels},     {"one-batch", one_batch},
-                                          {"serving", serving},     {"streams", streams},
-                                          {"scheduler", scheduler}, {"grammar", grammar},
-                                          {"all2all", all2all},     {"overlap", overlap},
-                                          {"peers", peers},         {"speculation", speculation}};
+constexpr NamedBench kBenchFunctions[] = {
+    {"kernels", kernels},         {"one-batch", one_batch},    {"serving", serving},
+    {"streams", streams},         {"scheduler", scheduler},    {"grammar", grammar},
+    {"all2all", all2all},         {"overlap", overlap},        {"peers", peers},
+    {"balance", balance_command}, {"speculation", speculation}};
 
 }  // namespace
 

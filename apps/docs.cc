@@ -14,8 +14,9 @@
 namespace hocket {
 namespace {
 
-constexpr std::array kBenches = {"kernels", "one-batch",   "serving", "streams", "scheduler",
-                                 "grammar", "speculation", "all2all", "overlap", "peers"};
+constexpr std::array kBenches = {"kernels",   "one-batch", "serving",     "streams",
+                                 "scheduler", "grammar",   "speculation", "all2all",
+                                 "overlap",   "peers",     "balance"};
 
 // Returns false for the two commands that have no table of flags.
 bool takes_flags(const Command& command) {

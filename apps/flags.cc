@@ -122,7 +122,15 @@ FlagGroup rank_flags(ServerSettings& s) {
         "numbers",
         ""},
        {"init-expert-location", &s.parallel.init_expert_location,
-        "trivial: experts in order; or a file that says which rank holds which", ""},
+        "trivial: experts in order; or a file that says which rank holds which, or how many rows "
+        "chose each",
+        ""},
+       {"ep-num-redundant-experts", &s.parallel.ep_num_redundant_experts,
+        "replicas of experts in each layer, on all ranks together; or auto: as memory allows", ""},
+       {"eplb-algorithm", &s.parallel.eplb_algorithm,
+        "how such counts place experts: auto, or as published, global or hierarchical", ""},
+       {"expert-distribution-recorder-mode", &s.parallel.expert_distribution_recorder_mode,
+        "record which experts rows choose from the start on: stat or per_pass", ""},
        {"ep-link-gbit", &s.parallel.ep_link_gbit,
         "pretend a network between the ranks of one process, Gbit/s; 0: none", ""},
        {"ep-link-latency-us", &s.parallel.ep_link_latency_us, "its latency, microseconds", ""}}};

@@ -154,7 +154,10 @@ struct ParallelSettings {
   // with a scale for each row. int8 changes results, but in the same way for any number of ranks.
   std::string dispatch_dtype = "auto";
   std::string init_expert_location = "trivial";  // or a file that places experts
-  bool enable_prefill_delayer = false;           // ranks begin prompts together
+  std::string ep_num_redundant_experts = "0";    // replicas in each layer, on all ranks; or auto
+  std::string eplb_algorithm = "auto";  // places experts by recorded counts: global, hierarchical
+  std::string expert_distribution_recorder_mode;  // record from the start on; empty: on request
+  bool enable_prefill_delayer = false;            // ranks begin prompts together
   int prefill_delayer_max_passes = 30;
 
   // Hides exchanges behind compute (engine/ranks/overlap_settings.h): auto, none, single-batch,

@@ -151,8 +151,12 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   std::unique_ptr<KvEventChannel> events;
   if (options.settings.scheduler.kv_events)
     events = std::make_unique<KvEventChannel>(kv_event_capacity(scheduler.num_pages));
-  if (const ModelConfig& model = runner->info().model; !experts_ && model.moe.num_experts > 0)
+  if (const ModelConfig& model = runner->info().model; !experts_ && model.moe.num_experts > 0) {
     experts_.emplace(model.num_layers, runner->placement(), network ? network->rank() : 0);
+    if (const std::string& mode = parallel.expert_distribution_recorder_mode; !mode.empty())
+      HOCKET_TRY_VOID(experts_->start(
+          {.mode = mode == "stat" ? ExpertRecordMode::stat : ExpertRecordMode::per_pass}));
+  }
   if (!forecast_) {
     HOCKET_TRY(forecast_, forecast_stages(*runner, parallel));
   }

@@ -6,6 +6,7 @@
 #include "base/thread.h"
 #include "cluster/member.h"
 #include "cluster/spawn.h"
+#include "engine/plan/expert_places.h"
 #include "engine/plan/scheduler_settings.h"
 #include "policy/routing/request_router.h"
 
@@ -72,6 +73,7 @@ Result<void> check_parallel(const ServerSettings& settings) {
                                     "0 to {:.0f}",
                                     kSlowestLinkGbit, kMostLatencyUs),
                         "--ep-link-gbit 1 --ep-link-latency-us 50"));
+  HOCKET_TRY_VOID(check_places(p));
   if (p.ep_size == 1) {
     if (p.ep_link_gbit > 0 || p.ep_link_latency_us > 0)
       return fail(refused("ep-link-gbit", "--ep-link-* changes nothing with one rank",

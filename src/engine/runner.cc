@@ -17,6 +17,7 @@
 #include "compute/weights/gguf_prices.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stacked_experts.h"
+#include "engine/plan/expert_places.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/weight_changes.h"
 
@@ -119,22 +120,14 @@ Result<void> Runner::choose(const Options& options) {
       eos && std::ranges::find(choice_.model.eos_ids, *eos) == choice_.model.eos_ids.end())
     choice_.model.eos_ids.push_back(*eos);
   HOCKET_TRY(info_.generation_defaults, read_generation_defaults(settings.model.model_path));
-  const std::string& places = settings.parallel.init_expert_location;
-  if (places != "trivial" && settings.parallel.ep_size == 1)
-    return fail(error(ErrorCode::bad_value,
-                      "--init-expert-location {} places experts on ranks, but there is one", places)
-                    .with_param("init-expert-location")
-                    .with_fix("trivial, or an --ep-size above 1"));
+  HOCKET_TRY_VOID(check_places(settings.parallel));
   if (options.seat != nullptr) {
     seat_ = *options.seat;
-    const int experts = choice_.model.moe.num_experts;
-    HOCKET_TRY(placement_,
-               places == "trivial"
-                   ? Placement::contiguous(experts, seat_->num_ranks, choice_.combine_groups)
-                   : Placement::from_file(places, experts, seat_->num_ranks));
-    HOCKET_TRY_VOID(placement_->check_groups(choice_.combine_groups));
-    const std::span<const int> mine = placement_->experts_of(seat_->rank);
-    choice_.experts.assign(mine.begin(), mine.end());
+    HOCKET_TRY(ExpertPlaces places, place_experts(settings.parallel, choice_, seat_->num_ranks,
+                                                  seat_->machine.memory_available_bytes));
+    if (places.change) info_.changes.push_back(*places.change);
+    placement_ = std::move(places.placements);
+    choice_.experts = placement_->held_by(seat_->rank);
   }
   machine_ = seat_ ? seat_->machine : inspect_machine();
   HOCKET_TRY(WorkerPool::Options worker_options, choose_workers(settings.compute, machine_));
@@ -163,9 +156,8 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
   MeasuredWeights most = weights;
   if (placement_) {
     ModelChoice fullest = choice_;
-    const std::span<const int> held = placement_->experts_of(placement_->fullest_rank());
-    fullest.experts.assign(held.begin(), held.end());
-    if (held.size() > choice_.experts.size()) {
+    fullest.experts = placement_->held_by(placement_->first().fullest_rank());
+    if (fullest.experts[0].size() > choice_.experts[0].size()) {
       HOCKET_TRY(most, measure_weights(fullest, source_.get()));
     }
   }
@@ -356,7 +348,7 @@ void Runner::describe(const ServerSettings& settings) {
   info_.num_ranks = seat_ ? seat_->num_ranks : 1;
   info_.ranks = {{.num_workers = info_.num_workers,
                   .cpus = cpus_,
-                  .experts = choice_.experts,
+                  .experts = choice_.experts.empty() ? std::vector<int>() : choice_.experts[0],
                   .max_running_requests = info_.max_running_requests,
                   .num_pages = info_.num_pages,
                   .max_total_tokens = info_.max_total_tokens,

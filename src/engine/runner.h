@@ -74,7 +74,7 @@ class Runner {
   // Returns the rows that a kernel computes at once: halves are cut at multiples of it if possible.
   int row_tile() const { return info_.isa >= Isa::amx ? kTileRows : 1; }
   // Returns which rank has which experts.
-  Placement placement() const;
+  Placements placement() const;
   Backend& backend() { return *backend_; }
   WorkerPool& workers() { return *workers_; }
 
@@ -152,8 +152,8 @@ class Runner {
   Buffer weights_;                   // empty if packed_ has them (--weight-cache)
   std::optional<PackedFile> packed_;
   std::optional<Model> model_;
-  std::optional<Placement> placement_;  // null for the only rank
-  std::unique_ptr<AllToAll> exchange_;  // null for the only rank
+  std::optional<Placements> placement_;  // null for the only rank
+  std::unique_ptr<AllToAll> exchange_;   // null for the only rank
   std::unique_ptr<Dispatcher> dispatcher_;
   std::optional<PagePool> pages_, window_pages_;  // the latter for models with sliding windows
   std::optional<StatePool> states_;               // models with delta nets

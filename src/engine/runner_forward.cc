@@ -23,8 +23,9 @@ void Runner::forward(const ForwardBatch& batch, const Plan& plan, ForwardProbe* 
   HOCKET_CHECK(done.has_value());  // a single rank can lose no other
 }
 
-Placement Runner::placement() const {
-  return placement_ ? *placement_ : *Placement::contiguous(choice_.model.moe.num_experts, 1);
+Placements Runner::placement() const {
+  return placement_ ? *placement_
+                    : Placements(*Placement::contiguous(choice_.model.moe.num_experts, 1));
 }
 
 Result<void> Runner::forward_together(const ForwardBatch& batch, const PassOptions& pass) {

@@ -19,15 +19,17 @@ void ExchangeBuffers::lay_out(const Shape& of, Layout& layout) {
   const int64_t lists = int64_t{of.max_rows} * of.ranks_a_row();
   sent = layout.matrix(of.dtype, of.sent_rows(), of.row_columns);
   sent_from = layout.array<int32_t>(of.sent_rows());
+  places = table<int32_t>(layout, of.max_rows, of.top_k);
   sent_ids = table<int32_t>(layout, lists, of.top_k);
   sent_weights = table<float>(layout, lists, of.top_k);
   sent_offsets =
-      table<int32_t>(layout, int64_t{kHalves} * max_parts, of.num_experts + num_ranks + 1);
+      table<int32_t>(layout, int64_t{kHalves} * max_parts, of.num_places() + num_ranks + 1);
   heads = table<std::byte>(layout, int64_t{kHalves} * max_parts * num_ranks,
                            kMessageHeadBytes + dispatch_head_bytes(rank_experts));
   sources = layout.array<const std::byte*>(of.expert_rows());
   ids = table<int32_t>(layout, of.arriving_rows(), of.top_k);
   position = table<int32_t>(layout, of.arriving_rows(), of.top_k);
+  nodes = table<int32_t>(layout, of.arriving_rows(), of.top_k);
   weights = table<float>(layout, of.arriving_rows(), of.top_k);
   first_sum = layout.array<int32_t>(of.arriving_rows());
   segments = table<int32_t>(layout, kHalves, int64_t{max_parts} * rank_experts * num_ranks + 1);

@@ -24,7 +24,7 @@ namespace hocket {
 // num_ranks 0: all experts are here and nothing is exchanged.
 struct ExchangeLimits {
   int num_ranks = 0;
-  int rank_experts = 0;      // experts of the rank that holds most
+  int rank_experts = 0;      // places for experts of the rank that holds most
   int max_slotted_rows = 0;  // the most rows of a slotted step (ExchangeMode)
   int max_parts = 1;         // the most messages that the rows of a half travel in, each way
 };
@@ -44,6 +44,7 @@ struct ExchangeBuffers {
       return std::max(int64_t{max_rows} * ranks_a_row(), int64_t{limits.max_slotted_rows} * top_k);
     }
     int64_t arriving_rows() const { return int64_t{limits.num_ranks} * max_rows; }
+    int num_places() const { return std::max(num_experts, limits.num_ranks * limits.rank_experts); }
     int64_t expert_rows() const { return arriving_rows() * experts_a_row(); }
   };
   void lay_out(const Shape& of, Layout& layout);
@@ -52,14 +53,16 @@ struct ExchangeBuffers {
   // The leaving rows, by part and rank of destination. Each part of a half has its own heads.
   MatrixView sent;               // [sent_rows, row_columns]
   int32_t* sent_from = nullptr;  // [sent_rows] row of the half
-  View<int32_t> sent_ids;        // [max_rows * ranks_a_row, k] local experts, -1 elsewhere
+  View<int32_t> places;          // [max_rows, k] place that computes each slot (placement.h)
+  View<int32_t> sent_ids;        // [max_rows * ranks_a_row, k] as in a message
   View<float> sent_weights;      // [max_rows * ranks_a_row, k]
-  View<int32_t> sent_offsets;    // [2 * max_parts, experts + ranks + 1]
+  View<int32_t> sent_offsets;    // [2 * max_parts, places + ranks + 1]
   View<std::byte> heads;         // [2 * max_parts * ranks, head of a combine, head of a dispatch]
   // The arrived rows, by rank of source.
   const std::byte** sources = nullptr;  // [expert_rows] source of each expert row
-  // [arriving_rows, k] local experts, and their expert rows; -1 elsewhere.
-  View<int32_t> ids, position;
+  // [arriving_rows, k] experts that are computed here, and their expert rows, -1 elsewhere; and the
+  // nodes that their sums belong to.
+  View<int32_t> ids, position, nodes;
   View<float> weights;           // [arriving_rows, k]
   int32_t* first_sum = nullptr;  // [arriving_rows] number of the first sum of each
   // [2, max_parts * rank_experts * ranks + 1] begins of rows, by wave, expert, source.

@@ -145,7 +145,7 @@ void combine_partly(Backend& backend, const PartialCombineCall& call) {
   HOCKET_CHECK(call.weights.rows == tokens && call.weights.cols == k);
   HOCKET_CHECK(std::ssize(call.first) == tokens);
   HOCKET_CHECK(call.out.cols == cols);
-  HOCKET_CHECK(call.leaves.size() == call.nodes.size());
+  HOCKET_CHECK(call.nodes.rows == tokens && call.nodes.cols == k);
   with_dtype(call.y.dtype, [&](auto t) {
     using T = decltype(t);
     const View<T> rows = call.y.as<T>(), out = call.out.as<T>();
@@ -160,7 +160,7 @@ void combine_partly(Backend& backend, const PartialCombineCall& call) {
           if (const int id = call.ids.row(token)[s]; id >= 0) {
             HOCKET_CHECK(id < std::ssize(call.leaves));
             slots.add(call.leaves[id], row_at(rows, call.position.row(token)[s]),
-                      call.weights.row(token)[s], call.nodes[id]);
+                      call.weights.row(token)[s], call.nodes.row(token)[s]);
           }
         int64_t place = call.first[token];
         for (int first = 0, s = 0; s < slots.count; ++s) {

@@ -58,17 +58,18 @@ void combine_rows(Backend& backend, const CombineCall& call);
 
 // The sums over one rank's experts: out[first[t] + j, :] is the j-th node, ascending, that has a
 // slot in token t's list. Slots with an id below 0 do not count. `nodes` names the node of each
-// expert here by its first leaf. No two nodes overlap, and all experts of a node are here, so
+// slot by its first leaf. No two nodes of a token overlap, and all its slots of a node are here, so
 // combine_placed() adds the sums of all ranks up to the same tree. Shapes: y [rows, cols]; ids,
-// position, weights [tokens, k]; leaves, nodes [experts here]; first [tokens]; out [sums, cols] of
-// y's type.   Thread: engine; workers split tokens.
+// nodes, position, weights [tokens, k]; leaves [experts]; first [tokens]; out [sums, cols] of y's
+// type.   Thread: engine; workers split tokens.
 struct PartialCombineCall {
   MatrixView y;
   View<const int32_t> ids;
   View<const int32_t> position;
   View<const float> weights;
+  View<const int32_t> nodes;
   std::span<const int32_t> first;
-  std::span<const int32_t> leaves, nodes;
+  std::span<const int32_t> leaves;
   MatrixView out;
 };
 void combine_partly(Backend& backend, const PartialCombineCall& call);

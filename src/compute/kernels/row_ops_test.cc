@@ -259,17 +259,18 @@ void expect_parts_add_up(const std::vector<int>& ranks) {
   const std::vector<int32_t> leaves = combine_leaves(kExperts, num_groups);
   constexpr int kRanks = 3;
   std::vector<int> rank_of(kExperts), local_of(kExperts);
-  std::array<std::vector<int32_t>, kRanks> leaves_on, nodes_on;  // by the number there
+  std::array<std::vector<int32_t>, kRanks> leaves_on;  // by the number there
   for (int e = 0; e < kExperts; ++e) rank_of[e] = ranks[e / (kExperts / num_groups)];
   const std::vector<int32_t> nodes = nodes_of(leaves, rank_of);
   for (int e = 0; e < kExperts; ++e) {
     local_of[e] = static_cast<int>(leaves_on[rank_of[e]].size());
     leaves_on[rank_of[e]].push_back(leaves[e]);
-    nodes_on[rank_of[e]].push_back(nodes[e]);
   }
 
   // The ids that each rank gets, and the positions of its sums.
   std::array<std::vector<int32_t>, kRanks> local, first;
+  std::vector<int32_t> node_of_slot;
+  for (const int32_t id : ids) node_of_slot.push_back(nodes[id]);
   std::array<int, kRanks> num_parts = {};
   std::vector<std::pair<int, int>> part_of(kTokens * kSlots, {-1, -1});  // rank, part
   for (int t = 0; t < kTokens; ++t)
@@ -307,9 +308,9 @@ void expect_parts_add_up(const std::vector<int>& ranks) {
                       .ids = {local[rank].data(), kTokens, kSlots},
                       .position = positions,
                       .weights = all_weights,
+                      .nodes = {node_of_slot.data(), kTokens, kSlots},
                       .first = first[rank],
                       .leaves = leaves_on[rank],
-                      .nodes = nodes_on[rank],
                       .out = MatrixView::of(View<T>(sums[rank].data(), num_parts[rank], kCols))});
     }
     std::vector<const std::byte*> parts, slots;

@@ -42,29 +42,40 @@ inline constexpr ModelCase kDeepseek = {"deepseek_v3", "tests/golden/deepseek_v3
                                         DType::bf16};
 
 // Says how experts are spread over ranks.
-enum class Places : uint8_t { contiguous, scattered };
+enum class Places : uint8_t { contiguous, scattered, replicated };
 
 // Returns the placement. Scattered: experts in random sequence, read from a file, about as many for
-// each rank.
-inline Placement placement_of(int num_experts, int num_ranks, Places places, int num_groups) {
+// each rank. Replicated: in another sequence in each layer, with two replicas a rank.
+inline Placements placement_of(int num_experts, int num_ranks, Places places, int num_groups) {
   if (places == Places::contiguous)
     return value_of(Placement::contiguous(num_experts, num_ranks, num_groups));
   std::vector<int> experts(num_experts);
   std::iota(experts.begin(), experts.end(), 0);
-  std::ranges::shuffle(experts, std::mt19937(5));
+  std::mt19937 random(5);
+  if (places == Places::replicated) {
+    std::vector<Placement> layers;
+    for (int layer = 0; layer < 8; ++layer) {
+      std::ranges::shuffle(experts, random);
+      std::vector<int> all = experts;
+      for (int i = 0; i < 2 * num_ranks; ++i) all.push_back(experts[i / 2]);
+      const auto sequence = std::span(all);
+      layers.push_back(Placement::of_places(sequence, num_experts, num_ranks));
+    }
+    return Placements(std::move(layers));
+  }
+  std::ranges::shuffle(experts, random);
   const auto file = std::filesystem::path(::testing::TempDir()) /
                     fmt::format("hocket-scattered-{}.json", static_cast<int>(getpid()));
   std::ofstream(file) << fmt::format("[{}]", fmt::join(experts, ", "));
-  Placement placement = value_of(Placement::from_file(file, num_experts, num_ranks));
+  Placements placement = value_of(Placements::from_file(file, num_experts, num_ranks, 1, {}));
   std::filesystem::remove(file);
   return placement;
 }
 
-inline const LoadedModel& share_of(const ModelCase& model, const Placement& placement, int rank) {
-  static std::map<std::tuple<std::string, DType, std::vector<int>>, LoadedModel> loaded;
-  const std::span<const int> mine = placement.experts_of(rank);
-  const auto key = std::tuple(std::string(model.folder), model.dtype,
-                              std::vector<int>(mine.begin(), mine.end()));
+inline const LoadedModel& share_of(const ModelCase& model, const Placements& placement, int rank) {
+  static std::map<std::tuple<std::string, DType, HeldExperts>, LoadedModel> loaded;
+  const HeldExperts mine = placement.held_by(rank);
+  const auto key = std::tuple(std::string(model.folder), model.dtype, mine);
   auto found = loaded.find(key);
   if (found == loaded.end()) {
     const auto folder = std::filesystem::path(HOCKET_SOURCE_DIR) / model.folder;
@@ -160,7 +171,7 @@ class Ranks {
 
   ModelCase model_;
   int num_ranks_, combine_groups_;
-  Placement placement_;
+  Placements placement_;
 };
 
 // Returns the results of the script on all ranks together.

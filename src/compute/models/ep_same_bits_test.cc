@@ -150,12 +150,15 @@ TEST(ExpertParallelPlacement, SingleExpertsMayBeAnywhere) {
   for (const ModelCase& model : {kQwen, kQwenInt8}) {
     const Script::Bits want = on_one_rank(model, experts);
     for (const int num_ranks : {2, 3, 4}) {
-      const Ranks ranks(model, num_ranks, experts, Places::scattered);
-      LoopbackHub hub(num_ranks, {}, LoopbackHub::Time::real);
-      const auto step_plan = [](int step, const Player&, int) {
-        return StepPlan{.mode = mode_of(Travel::by_step, step)};
-      };
-      EXPECT_EQ(on_ranks_together(ranks, hub, step_plan), want) << num_ranks;
+      for (const Places places : {Places::scattered, Places::replicated}) {
+        const Ranks ranks(model, num_ranks, experts, places);
+        LoopbackHub hub(num_ranks, {}, LoopbackHub::Time::real);
+        const auto step_plan = [](int step, const Player&, int) {
+          return StepPlan{.mode = mode_of(Travel::by_step, step)};
+        };
+        EXPECT_EQ(on_ranks_together(ranks, hub, step_plan), want)
+            << num_ranks << (places == Places::replicated ? " with replicas" : "");
+      }
     }
   }
   EXPECT_NE(placement_of(experts, 2, Places::scattered, experts).fingerprint(),

@@ -46,10 +46,10 @@ std::span<uint32_t> counts_of(View<uint32_t> counts, int layer) {
 }  // namespace
 
 Result<Model> Model::load(const ModelConfig& config, WeightLoader& loader) {
-  return load(config, all_experts(config), loader);
+  return load(config, HeldExperts{all_experts(config)}, loader);
 }
 
-Result<Model> Model::load(const ModelConfig& config, std::span<const int> experts,
+Result<Model> Model::load(const ModelConfig& config, const HeldExperts& experts,
                           WeightLoader& loader) {
   HOCKET_TRY(const ModelFamily* family, find_family(config.architecture));
   Model model;
@@ -59,14 +59,15 @@ Result<Model> Model::load(const ModelConfig& config, std::span<const int> expert
   model.embedding_ =
       loader.plain_matrix(family->embedding_name(), config.vocab_size, config.hidden_size);
   for (int i = 0, num_linear = 0, num_local = 0; i < config.num_layers; ++i) {
-    model.layers_.push_back(family->load_layer(config, family->names, i, experts, loader));
+    model.layers_.push_back(
+        family->load_layer(config, family->names, i, held_in(experts, i), loader));
     model.index_apart_.push_back(config.is_local(i) ? num_local++ : i - num_local - num_linear);
     model.index_of_kind_.push_back(config.is_linear(i) ? num_linear++ : i - num_linear);
   }
   model.planned_layer_ = most_shared_layer(config);
   HOCKET_TRY_VOID(loader.status());
   for (int i = 0; i < config.num_layers; ++i)
-    HOCKET_TRY_VOID(check_experts(model.layers_[i], i, experts));
+    HOCKET_TRY_VOID(check_experts(model.layers_[i], i, held_in(experts, i)));
   model.final_norm_ = loader.vector(family->final_norm_name(), config.hidden_size,
                                     config.centred_norms ? 1.0f : 0.0f);
   model.head_ = config.tie_word_embeddings
@@ -76,12 +77,13 @@ Result<Model> Model::load(const ModelConfig& config, std::span<const int> expert
     model.modules_.push_back(model.module(*family, i, experts, loader));
   HOCKET_TRY_VOID(loader.status());
   for (int i = 0; i < config.num_mtp_loaded; ++i)
-    HOCKET_TRY_VOID(check_experts(model.modules_[i].layers_[0], config.num_layers + i, experts));
+    HOCKET_TRY_VOID(check_experts(model.modules_[i].layers_[0], config.num_layers + i,
+                                  held_in(experts, config.num_layers + i)));
   return model;
 }
 
 // Its pages are those of the layers that have no window, so it is numbered behind them.
-Model Model::module(const ModelFamily& family, int index, std::span<const int> experts,
+Model Model::module(const ModelFamily& family, int index, const HeldExperts& experts,
                     WeightLoader& loader) const {
   Model module;
   module.config_ = config_.mtp_module();
@@ -89,7 +91,8 @@ Model Model::module(const ModelFamily& family, int index, std::span<const int> e
   module.local_rope_ = local_rope_;
   module.embedding_ = embedding_;
   module.head_ = head_;
-  MtpModule loaded = load_mtp_module(config_, family, index, experts, loader);
+  MtpModule loaded =
+      load_mtp_module(config_, family, index, held_in(experts, config_.num_layers + index), loader);
   module.join_ = loaded.join;
   module.layers_.push_back(std::move(loaded.layer));
   module.final_norm_ = loaded.final_norm;

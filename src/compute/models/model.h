@@ -14,6 +14,7 @@
 #include "compute/kv/state_pool.h"
 #include "compute/models/layer.h"
 #include "compute/models/mtp_module.h"
+#include "compute/moe/placement.h"
 #include "compute/overlap/executor.h"
 #include "compute/overlap/ledger.h"
 #include "compute/weights/loader.h"
@@ -23,9 +24,9 @@ namespace hocket {
 class Model {
  public:
   // Asks `loader` for the weights; a measuring loader only counts bytes. The views point into the
-  // loader's memory. `experts`: the experts of a MoE layer that this rank holds, ascending; without
-  // it all. Errors: unsupported_model; else the loader's status().
-  static Result<Model> load(const ModelConfig& config, std::span<const int> experts,
+  // loader's memory. `experts`: the experts that this rank holds in each layer; without it all.
+  // Errors: unsupported_model; else the loader's status().
+  static Result<Model> load(const ModelConfig& config, const HeldExperts& experts,
                             WeightLoader& loader);
   static Result<Model> load(const ModelConfig& config, WeightLoader& loader);
 
@@ -69,7 +70,7 @@ class Model {
 
  private:
   Model() = default;
-  Model module(const ModelFamily& family, int index, std::span<const int> experts,
+  Model module(const ModelFamily& family, int index, const HeldExperts& experts,
                WeightLoader& loader) const;
   void embed_rows(const ForwardBatch& batch, const Pass& pass) const;
   void join_rows(const ForwardBatch& batch, const Pass& pass) const;

@@ -44,7 +44,7 @@ class ModelLedger : public ::testing::Test {
   RealClock clock_;
   LoadedModel loaded_ =
       LoadedModel::load(kGolden / "qwen3_moe", DType::bf16,
-                        all_experts(testing::value_of(read_hf_config(kGolden / "qwen3_moe"))));
+                        {all_experts(testing::value_of(read_hf_config(kGolden / "qwen3_moe")))});
   RankMachine machine_{loaded_.model.config(),
                        DType::bf16,
                        {.max_rows = Script::kMaxRows,

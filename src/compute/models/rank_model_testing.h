@@ -34,7 +34,7 @@ struct LoadedModel {
   Model model;
 
   static LoadedModel load(const std::filesystem::path& folder, DType dtype,
-                          std::span<const int> experts) {
+                          const HeldExperts& experts) {
     const ModelConfig config = value_of(read_hf_config(folder));
     const std::unique_ptr<WeightSource> source = value_of(open_model_weights(folder, config.moe));
     WorkerPool workers({});

@@ -22,27 +22,33 @@ int largest_node(std::span<const int> rank_of_leaf, int leaf) {
 
 }  // namespace
 
-CombineNodes::CombineNodes(const Placement& placement, int num_groups)
-    : leaves_(combine_leaves(placement.num_experts(), num_groups)) {
+CombineNodes::CombineNodes(const Placement& placement, int num_groups) {
+  const std::vector<int32_t> leaves = combine_leaves(placement.num_experts(), num_groups);
   const int num_experts = placement.num_experts();
-  std::vector<int> rank_of_leaf(leaves_.empty() ? 0 : leaves_.back() + 1, -1);
+  std::vector<int> rank_of_leaf(leaves.empty() ? 0 : leaves.back() + 1, -1);
   for (int expert = 0; expert < num_experts; ++expert)
-    rank_of_leaf[leaves_[expert]] = placement.rank_of(expert);
+    rank_of_leaf[leaves[expert]] = placement.places_of(expert).size() == 1
+                                       ? placement.rank_of(expert)
+                                       : placement.num_ranks() + expert;
   for (int expert = 0; expert < num_experts; ++expert) {
-    const bool same = expert > 0 && leaves_[expert] == leaves_[expert - 1];
-    nodes_.push_back(same ? nodes_.back() : largest_node(rank_of_leaf, leaves_[expert]));
+    const bool same = expert > 0 && leaves[expert] == leaves[expert - 1];
+    nodes_.push_back(same ? nodes_.back() : largest_node(rank_of_leaf, leaves[expert]));
   }
-  first_.push_back(0);
   for (int rank = 0; rank < placement.num_ranks(); ++rank) {
-    int num_nodes = 0;
+    int num_nodes = 0, last = -1;
     for (const int expert : placement.experts_of(rank)) {
-      num_nodes += num_nodes > 0 && local_nodes_.back() == nodes_[expert] ? 0 : 1;
-      local_leaves_.push_back(leaves_[expert]);
-      local_nodes_.push_back(nodes_[expert]);
+      num_nodes += nodes_[expert] != last ? 1 : 0;
+      last = nodes_[expert];
     }
-    first_.push_back(static_cast<int>(local_nodes_.size()));
     most_nodes_ = std::max(most_nodes_, num_nodes);
   }
+}
+
+int CombineNodes::most_nodes(const Placements& placements, int num_groups) {
+  int most = 0;
+  for (const Placement& layer : placements.layers())
+    most = std::max(most, CombineNodes(layer, num_groups).most_nodes());
+  return most;
 }
 
 }  // namespace hocket

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
 
 namespace hocket {
 namespace {
@@ -39,23 +41,58 @@ TEST(CombineNodes, OtherRunsOfGroupsAreCutIntoTheFewest) {
   EXPECT_EQ(nodes_of(6, 3, 6), (std::vector<int>{0, 0, 2, 4, 5, 6}));  // leaves 0 1 2 - 4 5 6 -
 }
 
-TEST(CombineNodes, ExpertsAreNumberedByRank) {
-  const auto file = std::filesystem::path(::testing::TempDir()) /
-                    ("hocket-nodes-" + std::to_string(getpid()) + ".json");
-  std::ofstream(file) << "[4, 5, 0,  6, 7, 1,  2, 3]";  // groups of one on three ranks
-  const Placement placement = *Placement::from_file(file, 8, 3);
-  std::filesystem::remove(file);
+TEST(CombineNodes, AnExpertWithReplicasIsANodeByItself) {
+  const Placement placement = Placement::of_places(std::array{0, 1, 2, 3, 5, 4, 5, 6, 7, 0}, 8, 2);
   const CombineNodes nodes(placement, 8);
-  EXPECT_EQ(placement.experts_of(1).size(), 3u);
-  for (int rank = 0; rank < 3; ++rank) {
-    ASSERT_EQ(nodes.nodes_on(rank).size(), placement.experts_of(rank).size());
-    for (size_t i = 0; i < nodes.nodes_on(rank).size(); ++i) {
-      const int expert = placement.experts_of(rank)[i];
-      EXPECT_EQ(nodes.leaves_on(rank)[i], expert);
-      EXPECT_EQ(nodes.leaves()[expert], expert);
-      EXPECT_EQ(nodes.nodes_on(rank)[i], nodes.node_of(expert));
-      EXPECT_EQ(placement.rank_of(nodes.node_of(expert)), rank);
+  EXPECT_EQ(all_nodes(nodes, 8), (std::vector<int>{0, 1, 2, 2, 4, 5, 6, 6}));
+  EXPECT_EQ(nodes.most_nodes(), 4);
+}
+
+// Returns the node of each slot.
+std::vector<int32_t> sent(const std::vector<int32_t>& leaves, const std::vector<int>& ranks) {
+  std::vector<int32_t> nodes;
+  for (size_t s = 0; s < leaves.size(); ++s)
+    nodes.push_back(sent_node(leaves[s], static_cast<int>(leaves.size()), [&](int other) {
+      return ranks[other] == ranks[s] ? -1 : leaves[other];
+    }));
+  return nodes;
+}
+
+TEST(SentNodes, AreAsLargeAsTheRowAllows) {
+  EXPECT_EQ(sent({0, 4, 5, 7}, {0, 0, 1, 0}), (std::vector<int32_t>{0, 4, 5, 6}));
+  EXPECT_EQ(sent({3, 9, 12}, {2, 2, 2}), (std::vector<int32_t>{0, 0, 0}));
+  EXPECT_EQ(sent({5}, {1}), (std::vector<int32_t>{0}));
+  // One expert twice, which only a damaged list has.
+  EXPECT_EQ(sent({5, 5}, {1, 0}), (std::vector<int32_t>{5, 5}));
+}
+
+// A row's slots of a node are on one rank, nodes do not overlap, and each is inside a larger one
+// that has slots of other ranks. A rank never sends more than it may with any row.
+TEST(SentNodes, PartTheRowByRanks) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 2000; ++round) {
+    const int ranks = 2 + round % 3;
+    std::vector<int> all(16 + 2 * ranks);
+    for (int i = 0; i < std::ssize(all); ++i) all[i] = i < 16 ? i : static_cast<int>(random() % 16);
+    std::ranges::shuffle(all, random);
+    const Placement placement = Placement::of_places(all, 16, ranks);
+    std::vector<int32_t> leaves(16);
+    std::iota(leaves.begin(), leaves.end(), 0);
+    std::ranges::shuffle(leaves, random);
+    leaves.resize(6);
+    std::vector<int> at;
+    for (const int32_t expert : leaves) {
+      const std::span<const int> places = placement.places_of(expert);
+      at.push_back(placement.rank_at(places[random() % places.size()]));
     }
+    const std::vector<int32_t> nodes = sent(leaves, at);
+    std::map<int, std::set<int32_t>> of_rank;
+    for (size_t s = 0; s < nodes.size(); ++s) {
+      of_rank[at[s]].insert(nodes[s]);
+      for (size_t t = 0; t < nodes.size(); ++t) ASSERT_TRUE(nodes[t] != nodes[s] || at[t] == at[s]);
+    }
+    for (const auto& [rank, sums] : of_rank)
+      ASSERT_LE(std::ssize(sums), CombineNodes(placement, 16).most_nodes());
   }
 }
 

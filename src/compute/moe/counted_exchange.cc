@@ -8,7 +8,7 @@
 namespace hocket {
 
 RowExchange::Range CountedExchange::experts_of(int rank, int /*part*/) const {
-  return {0, static_cast<int>(config_.placement.experts_of(rank).size())};
+  return {0, static_cast<int>(config_.placements.first().experts_of(rank).size())};
 }
 
 // Returns the rows of a part, as places in the half.
@@ -48,11 +48,12 @@ RowExchange::SlotLists CountedExchange::slots_of(const WorkBuffers& work, const 
 void CountedExchange::list_leaving(const Part& part, const MatrixView& normed) {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const Routing& routing = part.half.state.routing.peek();
-  const Placement& placement = config_.placement;
+  const Placement& placement = placement_of(part);
   const Range rows = rows_of(part);
   const int64_t first = first_sent(part);
   const std::span<int32_t> offsets = offsets_of(part);
   round_leaving(part, normed, rows);
+  choose_places(part, rows);
   std::array<uint32_t*, kMostExpertRanks> counts;  // the rows of each rank's experts
   for (int rank = 0; rank < config_.num_ranks; ++rank) {
     const std::span<uint32_t> here = counts_for(part, rank);
@@ -65,7 +66,7 @@ void CountedExchange::list_leaving(const Part& part, const MatrixView& normed) {
   std::ranges::fill(offsets, 0);
   for (int64_t t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < config_.top_k; ++s) {
-      const int order = leaving_order(placement.rank_of(routing.ids.row(t)[s]));
+      const int order = leaving_order(placement.rank_at(places_of(part, t)[s]));
       offsets[order + 1] += std::exchange(last_listed[order], t) == t ? 0 : 1;
     }
   for (int order = 0; order < config_.num_ranks; ++order) offsets[order + 1] += offsets[order];
@@ -73,18 +74,20 @@ void CountedExchange::list_leaving(const Part& part, const MatrixView& normed) {
   last_listed.fill(-1);
   for (int64_t t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < config_.top_k; ++s) {
-      const int id = routing.ids.row(t)[s], rank = placement.rank_of(id);
+      const int32_t* const ids = routing.ids.row(t);
+      const int place = places_of(part, t)[s], rank = placement.rank_at(place);
       const int order = leaving_order(rank);
       if (std::exchange(last_listed[order], t) != t) {
         const int32_t row = offsets[order]++;
         lists.sent_from[first + row] = static_cast<int32_t>(t);
-        std::fill_n(lists.sent_ids.row(first + row), config_.top_k, -1);
+        std::transform(ids, ids + config_.top_k, lists.sent_ids.row(first + row),
+                       [](int32_t id) { return -1 - id; });
         std::fill_n(lists.sent_weights.row(first + row), config_.top_k, 0.0f);
       }
       const int64_t row = first + offsets[order] - 1;
-      lists.sent_ids.row(row)[s] = placement.local_of(id);
+      lists.sent_ids.row(row)[s] = placement.local_at(place);
       lists.sent_weights.row(row)[s] = routing.weights.row(t)[s];
-      ++counts[rank][placement.local_of(id)];
+      ++counts[rank][placement.local_at(place)];
     }
   move_back(offsets);
 }
@@ -107,7 +110,7 @@ void CountedExchange::list_arrived(const Part& part, std::span<const ArrivedRows
   const ExchangeBuffers& lists = part.site.work.exchange;
   const int half = part.half.index, top_k = config_.top_k;
   const int experts = experts_of(config_.rank, part.index).count;
-  const std::span<const int32_t> nodes = config_.nodes.nodes_on(config_.rank);
+  const std::span<const int> experts_here = placement_of(part).experts_of(config_.rank);
   int64_t num_rows = 0;
   for (const ArrivedRows& rows : arrived) num_rows += rows.num_rows;
   int64_t row = ExchangeBuffers::region_begin(half, lists.shape.arriving_rows(), 0, num_rows);
@@ -121,17 +124,20 @@ void CountedExchange::list_arrived(const Part& part, std::span<const ArrivedRows
       first[peer] = sum;
       for (int64_t i = here.begin; i < here.end(); ++i, ++row) {
         const int32_t* const ids = rows.ids.row(i);
-        std::copy_n(ids, top_k, lists.ids.row(row));
         std::copy_n(rows.weights.row(i), top_k, lists.weights.row(row));
         lists.first_sum[row] = sum;
+        int32_t* const nodes = lists.nodes.row(row);
         for (int s = 0; s < top_k; ++s) {
-          lists.position.row(row)[s] = -1;
+          lists.position.row(row)[s] = lists.ids.row(row)[s] = nodes[s] = -1;
           if (ids[s] < 0) continue;
+          lists.ids.row(row)[s] = experts_here[ids[s]];
+          nodes[s] = sent_node(config_.leaves[experts_here[ids[s]]], top_k, [&](int other) {
+            return ids[other] < 0 ? config_.leaves[-1 - ids[other]] : -1;
+          });
           const int32_t place = segments[(wave * experts + ids[s]) * config_.num_ranks + peer]++;
           lists.position.row(row)[s] = place;
           lists.sources[place] = rows.row(i);
-          const auto same_node = [&](int32_t id) { return id >= 0 && nodes[id] == nodes[ids[s]]; };
-          sum += std::any_of(ids, ids + s, same_node) ? 0 : 1;
+          sum += std::find(nodes, nodes + s, nodes[s]) != nodes + s ? 0 : 1;
         }
       }
     }
@@ -149,9 +155,9 @@ void CountedExchange::write_results(const Part& part, const ExpertRows& rows, Re
                                      .ids = lists.ids.slice_rows(begin, count),
                                      .position = lists.position.slice_rows(begin, count),
                                      .weights = lists.weights.slice_rows(begin, count),
+                                     .nodes = lists.nodes.slice_rows(begin, count),
                                      .first = {lists.first_sum + begin, static_cast<size_t>(count)},
-                                     .leaves = config_.nodes.leaves_on(config_.rank),
-                                     .nodes = config_.nodes.nodes_on(config_.rank),
+                                     .leaves = config_.leaves,
                                      .out = rows.x});
 }
 
@@ -163,6 +169,7 @@ void CountedExchange::write_results(const Part& part, const ExpertRows& rows, Re
 //   t1      4 (2), 1 (0), 6(3)  1: t1 node 0, 2: t1 node 2           1: t1 node 3
 void CountedExchange::number_results(const Part& part, const Routing& routing) {
   const Range rows = rows_of(part);
+  const Placement& placement = placement_of(part);
   auto& expected = expected_[part.half.index];
   const auto count_of = [&](int rank, int wave) -> int& {
     return expected[back_message({part.site, part.half, part.index, wave})][rank];
@@ -176,10 +183,16 @@ void CountedExchange::number_results(const Part& part, const Routing& routing) {
     const int32_t* const ids = routing.ids.row(t);
     int32_t* const place = part.site.work.expert_position.row(part.half.rows.begin + t);
     std::fill_n(place, config_.top_k, -1);
+    const int32_t* const places = places_of(part, t);
     std::array<int, kMaxSlots> slots;  // one slot of each node, nodes ascending
+    std::array<int32_t, kMaxSlots> nodes;
     int num_nodes = 0;
     for (int s = 0; s < config_.top_k; ++s) {
-      const auto node_of = [&](int slot) { return config_.nodes.node_of(ids[slot]); };
+      const int rank = placement.rank_at(places[s]);
+      nodes[s] = sent_node(config_.leaves[ids[s]], config_.top_k, [&](int other) {
+        return placement.rank_at(places[other]) != rank ? config_.leaves[ids[other]] : -1;
+      });
+      const auto node_of = [&](int slot) { return nodes[slot]; };
       int* const end = slots.data() + num_nodes;
       int* const at = std::lower_bound(slots.data(), end, node_of(s),
                                        [&](int slot, int node) { return node_of(slot) < node; });
@@ -191,7 +204,7 @@ void CountedExchange::number_results(const Part& part, const Routing& routing) {
     std::array<bool, kMostExpertRanks> is_met;
     std::fill_n(is_met.begin(), config_.num_ranks, false);
     for (const int slot : std::span(slots.data(), num_nodes)) {
-      const int rank = config_.placement.rank_of(ids[slot]);
+      const int rank = placement.rank_at(places[slot]);
       int& wave = wave_of[rank];
       if (!std::exchange(is_met[rank], true)) {
         ++row_number[rank];
@@ -223,9 +236,9 @@ void CountedExchange::add_up(const Part& part, const Sum& sum) {
   const int32_t waves = grain_.waves;
   const auto add = [&](const Part& of) {
     const Range rows = rows_of(of);
-    find_results(of, rows, sum, [&](int id, int32_t position) {
+    find_results(of, rows, sum, [&](int place, int32_t position) {
       const int64_t back = position % kMaxParts * grain_.parts + of.index;
-      return Place{.message = back * config_.num_ranks + config_.placement.rank_of(id),
+      return Place{.message = back * config_.num_ranks + placement_of(of).rank_at(place),
                    .row = position < 0 ? -1 : position / kMaxParts};
     });
     add_found(of, rows, sum, {});

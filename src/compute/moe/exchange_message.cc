@@ -53,8 +53,12 @@ std::string check_lists(const ArrivedRows& rows, const MessageFormat& format) {
     int here = 0;
     for (int s = 0; s < format.top_k; ++s) {
       const int32_t id = rows.ids.row(r)[s];
-      if (id < -1 || id >= format.num_experts) return fmt::format("it names expert {}", id);
-      if (id < 0) continue;
+      if (id >= format.num_experts || -1 - int64_t{id} >= std::ssize(format.only_here))
+        return fmt::format("it names expert {}", id);
+      if (id < 0) {
+        if (format.only_here[-1 - id] == 0) continue;
+        return fmt::format("it says that another rank computes expert {}", -1 - id);
+      }
       ++listed[id];
       ++here;
     }

@@ -9,9 +9,9 @@
 //
 // A row has round_up(hidden, 32) activations. In a dispatch of int8 it has
 // quantized_columns(hidden) bytes, with its scale, as in kernels/quantized_rows.h. Ids are the
-// receiver's own numbers of its experts, -1 for an expert of another rank. Slots keep their places
-// in a token's list, because sums follow that sequence. Source: docs/contracts/arithmetic.md,
-// "combine groups".
+// receiver's own numbers of its experts; -1 - e is expert e, which another rank computes, so that
+// both ranks find the same nodes (combine_nodes.h). Slots keep their places in a token's list,
+// because sums follow that sequence. Source: docs/contracts/arithmetic.md, "combine groups".
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,8 @@ struct MessageFormat {
   int top_k = 0;
   int most_rows = 0;  // the most rows of a dispatch
   int64_t row_bytes = 0;
+  // [all experts] 1 if only the receiver has the expert, so that no other rank computes it.
+  std::span<const uint8_t> only_here = {};
 
   // Returns the bytes of a dispatch with this number of rows.
   int64_t dispatch_bytes(int64_t num_rows) const;

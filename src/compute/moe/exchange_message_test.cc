@@ -12,28 +12,34 @@ namespace hocket {
 namespace {
 
 constexpr int kMessageExperts = 6, kMessageTopK = 3, kPeer = 4, kMessageHidden = 40;
+// Experts 0 and 3 to 5 are elsewhere too.
+constexpr uint8_t kOnlyHere[kMessageExperts] = {0, 1, 1, 0, 0, 0};
 constexpr MessageFormat kCounted = {.mode = ExchangeMode::counted,
                                     .num_experts = kMessageExperts,
                                     .top_k = kMessageTopK,
                                     .most_rows = 8,
-                                    .row_bytes = 64};
+                                    .row_bytes = 64,
+                                    .only_here = kOnlyHere};
 constexpr MessageFormat kSlotted = {.mode = ExchangeMode::slotted,
                                     .num_experts = kMessageExperts,
                                     .top_k = kMessageTopK,
                                     .most_rows = 24,
-                                    .row_bytes = 64};
+                                    .row_bytes = 64,
+                                    .only_here = kOnlyHere};
 constexpr MessageFormat kQuantized = {.mode = ExchangeMode::counted,
                                       .dtype = DType::int8,
                                       .num_experts = kMessageExperts,
                                       .top_k = kMessageTopK,
                                       .most_rows = 8,
-                                      .row_bytes = quantized_columns(kMessageHidden)};
+                                      .row_bytes = quantized_columns(kMessageHidden),
+                                      .only_here = kOnlyHere};
 constexpr MessageFormat kQuantizedSlotted = {.mode = ExchangeMode::slotted,
                                              .dtype = DType::int8,
                                              .num_experts = kMessageExperts,
                                              .top_k = kMessageTopK,
                                              .most_rows = 24,
-                                             .row_bytes = quantized_columns(kMessageHidden)};
+                                             .row_bytes = quantized_columns(kMessageHidden),
+                                             .only_here = kOnlyHere};
 
 // A dispatch of two rows: the first for experts 1 and 5, the second for 5.
 struct Message {
@@ -102,7 +108,11 @@ TEST(ExchangeMessage, WhatCannotBeReadNamesItsRank) {
                  "counts");
   expect_refused(changed(kSlotted, [](auto& m) { m.count(5) = 1u << 31; }), kSlotted, "counts");
   expect_refused(changed(kCounted, [](auto& m) { m.lists()[0] = 6; }), kCounted, "expert 6");
-  expect_refused(changed(kCounted, [](auto& m) { m.lists()[0] = -2; }), kCounted, "expert -2");
+  expect_refused(changed(kCounted, [](auto& m) { m.lists()[0] = -7; }), kCounted, "expert -7");
+  expect_refused(changed(kCounted, [](auto& m) { m.lists()[1] = INT32_MIN; }), kCounted,
+                 "expert -2147483648");
+  expect_refused(changed(kCounted, [](auto& m) { m.lists()[1] = -2; }), kCounted,
+                 "another rank computes expert 1");
   expect_refused(changed(kCounted, [](auto& m) { m.lists()[4] = -1; }), kCounted, "0 experts");
   MessageFormat other = kCounted;
   other.row_bytes = 128;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "compute/kernels/combine.h"
 #include "compute/kernels/quantized_rows.h"
 
 namespace hocket {
@@ -21,16 +22,32 @@ bool is_number_of_parts(int parts) {
   return parts >= 1 && parts <= kMaxParts && std::has_single_bit(static_cast<unsigned>(parts));
 }
 
+std::vector<uint8_t> only_here(const Placement& placement, int rank) {
+  std::vector<uint8_t> only;
+  for (int expert = 0; expert < placement.num_experts(); ++expert)
+    only.push_back(std::ranges::all_of(placement.places_of(expert),
+                                       [&](int place) { return placement.rank_at(place) == rank; })
+                       ? 1
+                       : 0);
+  return only;
+}
+
+std::vector<std::vector<uint8_t>> only_here(const Placements& placements, int rank) {
+  std::vector<std::vector<uint8_t>> layers;
+  for (const Placement& layer : placements.layers()) layers.push_back(only_here(layer, rank));
+  return layers;
+}
+
 int ceil_div(int n, int by) {
   return (n + by - 1) / by;
 }
 
 }  // namespace
 
-ExchangeLimits ExpertParallelDispatcher::exchange_limits(const Placement& placement,
+ExchangeLimits ExpertParallelDispatcher::exchange_limits(const Placements& placement,
                                                          int max_slotted_rows, int max_parts) {
-  return {.num_ranks = placement.num_ranks(),
-          .rank_experts = placement.most_experts(),
+  return {.num_ranks = placement.first().num_ranks(),
+          .rank_experts = placement.first().most_experts(),
           .max_slotted_rows = max_slotted_rows,
           .max_parts = max_parts};
 }
@@ -38,8 +55,8 @@ ExchangeLimits ExpertParallelDispatcher::exchange_limits(const Placement& placem
 std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::most_bytes(const Options& options) {
   const MoeConfig& moe = options.model.moe;
   const ExchangeLimits& limits = options.limits.exchange;
-  const int all_experts = options.placement.most_experts();
-  const int most_nodes = CombineNodes(options.placement, options.combine_groups).most_nodes();
+  const int all_experts = options.placement.first().most_experts();
+  const int most_nodes = CombineNodes::most_nodes(options.placement, options.combine_groups);
   std::array<MessageSizes, kMaxLanes> lanes{};
   for (int part = 0; part < limits.max_parts; ++part) {
     // A pass that has this part has at least `parts` parts.
@@ -72,25 +89,28 @@ Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::crea
     const Options& options, AllToAll& exchange) {
   const MoeConfig& moe = options.model.moe;
   HOCKET_CHECK(moe.num_experts > 0);
-  HOCKET_CHECK(options.placement.num_experts() == moe.num_experts);
-  HOCKET_CHECK(options.placement.num_ranks() == exchange.num_ranks());
+  const Placement& first = options.placement.first();
+  HOCKET_CHECK(first.num_experts() == moe.num_experts);
+  HOCKET_CHECK(first.num_ranks() == exchange.num_ranks());
+  HOCKET_CHECK(first.num_places() <= kMostPlaces);
   HOCKET_CHECK(exchange.num_ranks() <= kMostExpertRanks);
   HOCKET_CHECK(options.limits.exchange.num_ranks == exchange.num_ranks());
-  HOCKET_CHECK(options.placement.most_experts() <= kMostRankExperts);
+  HOCKET_CHECK(first.most_experts() <= kMostRankExperts);
   HOCKET_CHECK(is_number_of_parts(options.limits.exchange.max_parts));
   HOCKET_TRY_VOID(options.placement.check_groups(options.combine_groups));
-  return std::unique_ptr<ExpertParallelDispatcher>(
-      new ExpertParallelDispatcher({.placement = options.placement,
-                                    .nodes = {options.placement, options.combine_groups},
-                                    .rank = exchange.rank(),
-                                    .num_ranks = exchange.num_ranks(),
-                                    .top_k = moe.top_k,
-                                    .output_scale = static_cast<float>(moe.output_scale),
-                                    .limits = options.limits,
-                                    .dtype = options.dtype,
-                                    .row_bytes = row_bytes_of(options.model, options.dtype),
-                                    .leaving_bytes = leaving_bytes_of(options)},
-                                   exchange));
+  return std::unique_ptr<ExpertParallelDispatcher>(new ExpertParallelDispatcher(
+      {.placements = options.placement,
+       .leaves = combine_leaves(moe.num_experts, options.combine_groups),
+       .only_here = only_here(options.placement, exchange.rank()),
+       .rank = exchange.rank(),
+       .num_ranks = exchange.num_ranks(),
+       .top_k = moe.top_k,
+       .output_scale = static_cast<float>(moe.output_scale),
+       .limits = options.limits,
+       .dtype = options.dtype,
+       .row_bytes = row_bytes_of(options.model, options.dtype),
+       .leaving_bytes = leaving_bytes_of(options)},
+      exchange));
 }
 
 ExpertParallelDispatcher::ExpertParallelDispatcher(RowExchange::Config config, AllToAll& exchange)
@@ -113,8 +133,13 @@ void ExpertParallelDispatcher::begin_pass(const PassId& pass, int num_rows) {
   else
     rows_ = &slotted_;
   HOCKET_CHECK(num_rows <= rows_->most_rows(1));
-  rows_->begin_pass(grain());
+  rows_->begin_pass(grain(), pass.first_layer);
   for (HalfState& state : halves_) std::ranges::fill(state.rows_from, 0);
+}
+
+void ExpertParallelDispatcher::place(int layer, const Placement& placement, int num_layers) {
+  config_.placements.set(layer, placement, num_layers);
+  config_.only_here = only_here(config_.placements, config_.rank);
 }
 
 // Keeps the first error. Returns true if there was none so far.
@@ -217,16 +242,15 @@ void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& hal
 // lost_rank (a message cannot be read, or a rank has sent more rows than a pass can have).
 Result<void> ExpertParallelDispatcher::read_rows(const Part& part) {
   HalfState& state = halves_[part.half.index];
-  const int here = static_cast<int>(config_.placement.experts_of(config_.rank).size());
+  const int here = static_cast<int>(config_.placements.first().experts_of(config_.rank).size());
   const int most = rows_->most_rows(here);
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
     if (peer == config_.rank) {
       arrived_[peer] = rows_->own_rows(part);
     } else {
-      HOCKET_TRY(arrived_[peer],
-                 read_dispatch(exchange_.from(lane_of(part.half.index, part.index),
-                                              MessageKind::dispatch, peer),
-                               rows_->dispatch_format(config_.rank, part.index), peer));
+      HOCKET_TRY(arrived_[peer], read_dispatch(exchange_.from(lane_of(part.half.index, part.index),
+                                                              MessageKind::dispatch, peer),
+                                               rows_->dispatch_format(config_.rank, part), peer));
     }
     state.rows_from[peer] += arrived_[peer].num_rows;
     int64_t rows = 0;

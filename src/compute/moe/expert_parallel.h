@@ -10,9 +10,9 @@
 //
 // The sums equal those of one rank with as many combine groups. A group lies on one rank, which
 // adds its slots in the sequence of the token's list, and then the nodes of the tree of groups that
-// it has whole (combine_nodes.h). The token's owner adds these up the tree, whichever came first.
-// Source: docs/contracts/arithmetic.md, "combine groups"; docs/contracts/expert_parallel.md;
-// docs/contracts/overlap.md, "parts".
+// of which it computes all slots (combine_nodes.h). The token's owner adds these up the tree,
+// whichever came first. Source: docs/contracts/arithmetic.md, "combine groups";
+// docs/contracts/expert_parallel.md; docs/contracts/overlap.md, "parts".
 #pragma once
 
 #include <array>
@@ -34,14 +34,14 @@ class ExpertParallelDispatcher final : public Dispatcher {
   struct Options {
     const ModelConfig& model;  // must have experts
     DType dtype = DType::bf16;
-    const Placement& placement;
+    Placements placement;
     int combine_groups = 1;
     // The limits of the WorkBuffers in use, with limits.exchange; the same on all ranks.
     WorkLimits limits;
   };
   // Returns WorkLimits::exchange for this placement. max_slotted_rows <= max_rows; max_parts: a
   // power of two up to kMaxParts.
-  static ExchangeLimits exchange_limits(const Placement& placement, int max_slotted_rows,
+  static ExchangeLimits exchange_limits(const Placements& placement, int max_slotted_rows,
                                         int max_parts = kMaxParts);
   // Returns the least AllToAll::Options::most_bytes, for the lanes lane_of() of each half and part.
   static std::array<MessageSizes, kMaxLanes> most_bytes(const Options& options);
@@ -52,6 +52,9 @@ class ExpertParallelDispatcher final : public Dispatcher {
 
   bool exchanges() const override { return true; }
   void begin_pass(const PassId& pass, int num_rows) override;
+  // Moves experts of a layer from the next pass on; Placements::set() says what is possible. All
+  // ranks do this between the same passes. num_layers: layers of the model.
+  void place(int layer, const Placement& placement, int num_layers);
   void dispatch_start(const ExchangeSite& site, Half& half) override;
   void dispatch_wait(const ExchangeSite& site, Half& half) override;
   bool more_waves(const Half& half) const override;
@@ -86,7 +89,7 @@ class ExpertParallelDispatcher final : public Dispatcher {
   Result<void> read_results(const Part& part, const Routing& routing,
                             std::span<const std::byte*> results);
 
-  const RowExchange::Config config_;
+  RowExchange::Config config_;
   AllToAll& exchange_;
   CountedExchange counted_;
   SlottedExchange slotted_;

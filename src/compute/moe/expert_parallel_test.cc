@@ -11,6 +11,7 @@
 #include <set>
 
 #include "compute/comm/testing.h"
+#include "compute/kernels/combine.h"
 #include "compute/moe/expert_parallel_testing.h"
 
 namespace hocket::testing {
@@ -224,14 +225,17 @@ TEST(ExpertParallelDispatch, ARowTravelsToARankOnceAndComesBackAsOne) {
       return all;
     };
     // Pairs of a row and an expert, a rank and a node, where one of the row's experts is.
-    const CombineNodes nodes(rank.placement, kGroups);
+    const std::vector<int32_t> leaves = combine_leaves(kExperts, kGroups);
     size_t out_pairs = 0, out_rows = 0, back_pairs = 0, back_rows = 0, back_sums = 0;
     for (int from = 0; from < kRanks; ++from)
       for (int row = 0; row < kMaxRows; ++row) {
         std::array<std::set<int>, kRanks> met, sums;
-        for (const int expert : neighbours(from, row)) {
+        const std::array<int, kTopK> experts = neighbours(from, row);
+        for (const int expert : experts) {
           met[expert / kHere].insert(expert);
-          sums[expert / kHere].insert(nodes.node_of(expert));
+          sums[expert / kHere].insert(sent_node(leaves[expert], kTopK, [&](int other) {
+            return experts[other] / kHere == expert / kHere ? -1 : leaves[experts[other]];
+          }));
         }
         for (int at = 0; at < kRanks && from == me; ++at) {
           if (at == me) continue;
@@ -243,9 +247,7 @@ TEST(ExpertParallelDispatch, ARowTravelsToARankOnceAndComesBackAsOne) {
       }
     ASSERT_GT(out_pairs, out_rows);
     ASSERT_GT(back_pairs, back_sums);
-    if (me == 0) {
-      EXPECT_EQ(back_sums, back_rows);
-    }
+    EXPECT_EQ(back_sums, back_rows);  // neighbours are in one part of the tree, or in its two ends
     uint64_t step = 0;
     for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
       const size_t messages = kMaxHalves * (kRanks - 1);

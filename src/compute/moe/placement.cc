@@ -13,7 +13,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kMapKey = "physical_to_logical_map";
+constexpr std::string_view kMapKey = "physical_to_logical_map", kCountKey = "logical_count";
+constexpr uint64_t kMostCount = uint64_t{1} << 53;  // sums of 1,024 fit 64 bits
 // A file of 1,000 layers with 1,000 experts has half of that.
 constexpr int64_t kMostFileBytes = 16 << 20;
 
@@ -33,8 +34,9 @@ int rank_of_place(int place, int num_places, int num_ranks) {
 Error refusal(const std::filesystem::path& file, std::string_view what) {
   return error(ErrorCode::bad_value, "--init-expert-location {}: {}", file.string(), what)
       .with_param("init-expert-location")
-      .with_fix(fmt::format("{{\"{}\": [[the expert of each place], one list a layer, all alike]}}",
-                            kMapKey));
+      .with_fix(fmt::format("{{\"{}\": [[the expert of each place], one list a layer]}}, or "
+                            "{{\"{}\": [[the rows of each expert], one list a layer]}}",
+                            kMapKey, kCountKey));
 }
 
 Result<std::string> read_file(const std::filesystem::path& file) {
@@ -52,12 +54,13 @@ Result<std::string> read_file(const std::filesystem::path& file) {
 }
 
 // Returns the expert of every place, or the reason of a refusal as a sentence.
-std::expected<std::vector<int>, std::string> read_places(const Json& list, int num_experts) {
+std::expected<std::vector<int>, std::string> read_places(const Json& list, int num_experts,
+                                                         int num_ranks) {
   if (!list.is_array()) return std::unexpected("its places are no list");
-  if (std::ssize(list) > num_experts)
-    return std::unexpected(
-        fmt::format("{} places for {} experts: several places for an expert are not possible yet",
-                    list.size(), num_experts));
+  if (const int64_t most = std::min<int64_t>(int64_t{num_experts} * num_ranks, kMostPlaces);
+      std::ssize(list) > most)
+    return std::unexpected(fmt::format("{} places for {} experts on {} ranks, more than {}",
+                                       list.size(), num_experts, num_ranks, most));
   std::vector<int> experts;
   std::vector<bool> seen(num_experts);
   for (const Json& item : list) {
@@ -66,54 +69,99 @@ std::expected<std::vector<int>, std::string> read_places(const Json& list, int n
       return std::unexpected(fmt::format("place {} has {}, which is no expert in 0 to {}",
                                          experts.size(), item.dump().substr(0, 40),
                                          num_experts - 1));
-    if (seen[expert]) return std::unexpected(fmt::format("expert {} is at two places", expert));
     seen[expert] = true;
     experts.push_back(static_cast<int>(expert));
   }
-  if (std::ssize(experts) < num_experts)
+  if (const auto nowhere = std::ranges::find(seen, false); nowhere != seen.end())
     return std::unexpected(fmt::format("{} places for {} experts: expert {} is nowhere",
-                                       experts.size(), num_experts,
-                                       std::ranges::find(seen, false) - seen.begin()));
+                                       experts.size(), num_experts, nowhere - seen.begin()));
   return experts;
 }
 
-// Returns the expert of every place, which must be the same in all layers, or the reason of a
-// refusal.
-std::expected<std::vector<int>, std::string> read_layers(const std::string& text, int num_experts) {
-  Json root = parse_bounded_json<Json>(text);
-  if (root.is_discarded())
-    return std::unexpected(
-        fmt::format("it is not JSON, or is nested deeper than {} levels", kJsonDepthMax));
-  if (root.is_object()) {
-    const auto map = root.find(kMapKey);
-    if (map == root.end()) return std::unexpected(fmt::format("it has no \"{}\"", kMapKey));
-    root = Json(*map);
+using PlacesOfLayers = std::vector<std::vector<int>>;
+
+// Returns the expert of every place, in one list for all layers or one for each of them, or the
+// reason of a refusal.
+std::expected<PlacesOfLayers, std::string> read_layers(const Json& root, int num_experts,
+                                                       int num_ranks, int num_layers) {
+  PlacesOfLayers layers;
+  if (!root.is_array() || root.empty() || !root[0].is_array()) {
+    auto all = read_places(root, num_experts, num_ranks);
+    if (!all) return std::unexpected(all.error());
+    layers.push_back(*std::move(all));
+    return layers;
   }
-  if (!root.is_array() || root.empty() || !root[0].is_array())
-    return read_places(root, num_experts);
-  auto experts = read_places(root[0], num_experts);
-  for (size_t layer = 1; experts && layer < root.size(); ++layer)
-    if (root[layer] != root[0])
+  const bool differ = std::ranges::any_of(root, [&](const Json& list) { return list != root[0]; });
+  if (differ && std::ssize(root) != num_layers)
+    return std::unexpected(
+        fmt::format("{} lists of places that differ, for {} layers", root.size(), num_layers));
+  for (size_t layer = 0; layer < (differ ? root.size() : 1); ++layer) {
+    auto places = read_places(root[layer], num_experts, num_ranks);
+    if (!places) return std::unexpected(fmt::format("layer {}: {}", layer, places.error()));
+    if (places->size() != root[0].size())
+      return std::unexpected(fmt::format("layer {} has {} places, layer 0 has {}", layer,
+                                         places->size(), root[0].size()));
+    layers.push_back(*std::move(places));
+  }
+  return layers;
+}
+
+// Returns the rows that chose each expert of a layer.
+std::expected<std::vector<uint64_t>, std::string> read_counts(const Json& list, int num_experts) {
+  if (!list.is_array() || std::ssize(list) != num_experts)
+    return std::unexpected(fmt::format("its counts are no list of {} experts", num_experts));
+  std::vector<uint64_t> counts;
+  for (const Json& item : list) {
+    if (!item.is_number_unsigned() || item.get<uint64_t>() > kMostCount)
       return std::unexpected(
-          fmt::format("layers 0 and {} differ; a placement per layer is not possible yet", layer));
-  return experts;
+          fmt::format("{} is no count in 0 to {}", item.dump().substr(0, 40), kMostCount));
+    counts.push_back(item.get<uint64_t>());
+  }
+  return counts;
+}
+
+std::expected<std::vector<std::vector<uint64_t>>, std::string> read_layer_counts(const Json& root,
+                                                                                 int num_experts,
+                                                                                 int num_layers) {
+  if (!root.is_array() || std::ssize(root) != num_layers)
+    return std::unexpected(
+        fmt::format("\"{}\" has no list for each of {} layers", kCountKey, num_layers));
+  std::vector<std::vector<uint64_t>> layers;
+  for (const Json& list : root) {
+    auto counts = read_counts(list, num_experts);
+    if (!counts) return std::unexpected(fmt::format("layer {}: {}", layers.size(), counts.error()));
+    layers.push_back(*std::move(counts));
+  }
+  return layers;
+}
+
+uint32_t mix_in(uint32_t hash, uint32_t number) {
+  return (hash ^ number) * 16777619u;
 }
 
 }  // namespace
 
-Placement::Placement(std::span<const int> ranks, int num_ranks) {
+Placement::Placement(std::vector<std::vector<int>> experts, int num_experts)
+    : first_home_(num_experts + 1) {
   first_.push_back(0);
-  home_.resize(ranks.size());
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    for (int expert = 0; expert < std::ssize(ranks); ++expert) {
-      if (ranks[expert] != rank) continue;
-      home_[expert] = {rank, static_cast<int>(by_rank_.size()) - first_[rank]};
-      by_rank_.push_back(expert);
+  for (int rank = 0; rank < std::ssize(experts); ++rank) {
+    std::ranges::sort(experts[rank]);
+    for (const int expert : experts[rank]) {
+      experts_.push_back(expert);
+      ranks_.push_back(rank);
+      ++first_home_[expert + 1];
+      fingerprint_ =
+          mix_in(mix_in(fingerprint_, static_cast<uint32_t>(expert)), static_cast<uint32_t>(rank));
     }
-    first_.push_back(static_cast<int>(by_rank_.size()));
+    first_.push_back(num_places());
   }
-  for (const int rank : ranks)
-    fingerprint_ = (fingerprint_ ^ static_cast<uint32_t>(rank)) * 16777619u;
+  for (int expert = 0; expert < num_experts; ++expert) {
+    HOCKET_CHECK(first_home_[expert + 1] > 0);
+    first_home_[expert + 1] += first_home_[expert];
+  }
+  homes_.resize(experts_.size());
+  std::vector<int> next(first_home_.begin(), first_home_.end() - 1);
+  for (int place = 0; place < num_places(); ++place) homes_[next[experts_[place]]++] = place;
 }
 
 Result<Placement> Placement::contiguous(int num_experts, int num_ranks, int num_groups) {
@@ -122,22 +170,35 @@ Result<Placement> Placement::contiguous(int num_experts, int num_ranks, int num_
   if (num_experts > 0) {
     HOCKET_TRY_VOID(check_ranks(num_groups, "groups of experts", num_ranks));
   }
-  std::vector<int> ranks(num_experts);
+  std::vector<std::vector<int>> experts(num_ranks);
   for (int expert = 0; expert < num_experts; ++expert)
-    ranks[expert] = rank_of_place(expert / (num_experts / num_groups), num_groups, num_ranks);
-  return Placement(ranks, num_ranks);
+    experts[rank_of_place(expert / (num_experts / num_groups), num_groups, num_ranks)].push_back(
+        expert);
+  return Placement(std::move(experts), num_experts);
 }
 
-Result<Placement> Placement::from_file(const std::filesystem::path& file, int num_experts,
-                                       int num_ranks) {
-  HOCKET_TRY_VOID(check_ranks(num_experts, "experts", num_ranks));
-  HOCKET_TRY(const std::string text, read_file(file));
-  const auto experts = read_layers(text, num_experts);
-  if (!experts) return fail(refusal(file, experts.error()));
-  std::vector<int> ranks(num_experts);
-  for (int place = 0; place < num_experts; ++place)
-    ranks[(*experts)[place]] = rank_of_place(place, num_experts, num_ranks);
-  return Placement(ranks, num_ranks);
+Placement Placement::with_replicas(int replicas) const {
+  HOCKET_CHECK((replicas >= 0 && replicas <= num_experts() - most_experts()));
+  std::vector<std::vector<int>> experts;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const std::span<const int> own = experts_of(rank);
+    experts.emplace_back(own.begin(), own.end());
+    int next = own.empty() ? 0 : own.back() + 1;
+    while (std::ssize(experts[rank]) < std::ssize(own) + replicas) {
+      next %= num_experts();
+      if (std::ranges::find(own, next) == own.end()) experts[rank].push_back(next);
+      ++next;
+    }
+  }
+  return Placement(std::move(experts), num_experts());
+}
+
+Placement Placement::of_places(std::span<const int> experts, int num_experts, int num_ranks) {
+  const auto num_places = static_cast<int>(experts.size());
+  std::vector<std::vector<int>> by_rank(num_ranks);
+  for (int place = 0; place < num_places; ++place)
+    by_rank[rank_of_place(place, num_places, num_ranks)].push_back(experts[place]);
+  return Placement(std::move(by_rank), num_experts);
 }
 
 int Placement::fullest_rank() const {
@@ -151,6 +212,7 @@ Result<void> Placement::check_groups(int combine_groups) const {
   const auto whole = [&](int groups) {
     if (groups < 1 || num_experts() % groups != 0) return false;
     const int size = num_experts() / groups;
+    if (size > 1 && has_replicas()) return false;
     for (int expert = 1; expert < num_experts(); ++expert)
       if (expert % size != 0 && rank_of(expert) != rank_of(expert - 1)) return false;
     return true;
@@ -160,11 +222,78 @@ Result<void> Placement::check_groups(int combine_groups) const {
   while (least < num_experts() && !whole(least)) ++least;
   return fail(error(ErrorCode::bad_value,
                     "--combine-groups {} does not cut {} experts into groups of which each is on "
-                    "one of {} ranks",
-                    combine_groups, num_experts(), num_ranks())
+                    "one of {} ranks{}",
+                    combine_groups, num_experts(), num_ranks(),
+                    has_replicas() ? "; some experts are on several" : "")
                   .with_param("combine-groups")
                   .with_fix(fmt::format(
                       "--combine-groups {}, or a multiple that divides the experts", least)));
+}
+
+Placements::Placements(std::vector<Placement> layers) : layers_(std::move(layers)) {
+  HOCKET_CHECK(!layers_.empty());
+  for (const Placement& layer : layers_)
+    for (int rank = 0; rank < first().num_ranks(); ++rank)
+      HOCKET_CHECK(layer.experts_of(rank).size() == first().experts_of(rank).size());
+}
+
+Result<Placements> Placements::from_file(const std::filesystem::path& file, int num_experts,
+                                         int num_ranks, int num_layers, const Balance& balance) {
+  HOCKET_TRY_VOID(check_ranks(num_experts, "experts", num_ranks));
+  HOCKET_TRY(const std::string text, read_file(file));
+  const Json root = parse_bounded_json<Json>(text);
+  if (root.is_discarded())
+    return fail(refusal(
+        file, fmt::format("it is not JSON, or is nested deeper than {} levels", kJsonDepthMax)));
+  const bool has_map = !root.is_object() || root.contains(kMapKey);
+  std::vector<Placement> placements;
+  if (!has_map && root.contains(kCountKey)) {
+    const auto counts = read_layer_counts(root.at(kCountKey), num_experts, num_layers);
+    if (!counts) return fail(refusal(file, counts.error()));
+    for (const std::vector<uint64_t>& loads : *counts) placements.push_back(balance(loads));
+    return Placements(std::move(placements));
+  }
+  if (!has_map)
+    return fail(refusal(file, fmt::format("it has no \"{}\", nor \"{}\"", kMapKey, kCountKey)));
+  const auto layers =
+      read_layers(root.is_object() ? root.at(kMapKey) : root, num_experts, num_ranks, num_layers);
+  if (!layers) return fail(refusal(file, layers.error()));
+  for (const std::vector<int>& places : *layers)
+    placements.push_back(Placement::of_places(places, num_experts, num_ranks));
+  return Placements(std::move(placements));
+}
+
+HeldExperts Placements::held_by(int rank) const {
+  HeldExperts held;
+  for (const Placement& layer : layers_) {
+    const std::span<const int> experts = layer.experts_of(rank);
+    held.emplace_back(experts.begin(), experts.end());
+  }
+  return held;
+}
+
+bool Placements::differ() const {
+  return std::ranges::any_of(
+      layers_, [&](const Placement& at) { return at.fingerprint() != first().fingerprint(); });
+}
+
+void Placements::set(int layer, Placement placement, int num_layers) {
+  if (this->num_layers() < num_layers) layers_.resize(num_layers, layers_.back());
+  for (int rank = 0; rank < placement.num_ranks(); ++rank)
+    HOCKET_CHECK(placement.experts_of(rank).size() == first().experts_of(rank).size());
+  layers_.at(layer) = std::move(placement);
+}
+
+uint32_t Placements::fingerprint() const {
+  if (!differ()) return first().fingerprint();
+  uint32_t hash = 2166136261u;
+  for (const Placement& layer : layers_) hash = mix_in(hash, layer.fingerprint());
+  return hash;
+}
+
+Result<void> Placements::check_groups(int combine_groups) const {
+  for (const Placement& layer : layers_) HOCKET_TRY_VOID(layer.check_groups(combine_groups));
+  return {};
 }
 
 }  // namespace hocket

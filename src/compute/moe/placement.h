@@ -1,16 +1,26 @@
-// Says which rank holds which experts. The experts of a rank are numbered from 0 in ascending order
-// of their ids, the same in all layers. Immutable.   Thread: any.
+// Says which rank holds which experts. A rank has a number of places, and each holds an expert; an
+// expert has at least one place, and further ones are its replicas. Places are numbered rank by
+// rank, on a rank in ascending order of their experts:
+//
+//   places    0 1 2 3 | 4 5 6 7          6 experts on 2 ranks, with 2 replicas
+//   experts   0 1 2 3 | 0 3 4 5          experts 0 and 3 have two places each
+//
+// Placement is that of one layer, Placements that of all. Immutable, but for Placements::set().
+// Thread: any.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "base/result.h"
 
 namespace hocket {
+
+inline constexpr int kMostPlaces = 1 << 14;  // in a layer, on all ranks together
 
 class Placement {
  public:
@@ -22,44 +32,102 @@ class Placement {
   static Result<Placement> contiguous(int num_experts, int num_ranks) {
     return contiguous(num_experts, num_ranks, std::max(num_experts, 1));
   }
-  // Reads a list of the expert of every place, of which rank r has places [r E / R, (r + 1) E / R),
-  // rounded down; or, as SGLang writes it, {"physical_to_logical_map": [one such list a layer]},
-  // with equal lists.
-  // Errors: io (cannot be read), bad_value (anything else, saying what and where).
-  static Result<Placement> from_file(const std::filesystem::path& file, int num_experts,
-                                     int num_ranks);
-
-  int num_experts() const { return static_cast<int>(home_.size()); }
-  int num_ranks() const { return static_cast<int>(first_.size()) - 1; }
-  int rank_of(int expert) const { return home_[expert].rank; }
-  // Returns the expert's number on its rank.
-  int local_of(int expert) const { return home_[expert].local; }
-  // Returns the ids of a rank's experts, ascending.
-  std::span<const int> experts_of(int rank) const {
-    return std::span(by_rank_).subspan(first_[rank], first_[rank + 1] - first_[rank]);
+  // Returns this placement with `replicas` further places on each rank, which hold the experts that
+  // follow its own. replicas <= num_experts() - most_experts().
+  Placement with_replicas(int replicas) const;
+  // Rank r has the places [r P / R, (r + 1) P / R), rounded down, of P = experts.size(). Every
+  // expert in 0 to num_experts - 1 is there.
+  static Placement of_places(std::span<const int> experts, int num_experts, int num_ranks);
+  // experts[rank] are those of its places, in any sequence.
+  static Placement of_ranks(std::vector<std::vector<int>> experts, int num_experts) {
+    return {std::move(experts), num_experts};
   }
-  // Returns the expert's number if all are counted rank by rank.
-  int place_of(int expert) const { return first_[rank_of(expert)] + local_of(expert); }
-  // Returns the first rank that holds most experts, and their number.
+
+  int num_experts() const { return static_cast<int>(first_home_.size()) - 1; }
+  int num_ranks() const { return static_cast<int>(first_.size()) - 1; }
+  int num_places() const { return static_cast<int>(experts_.size()); }
+  bool has_replicas() const { return num_places() > num_experts(); }
+
+  // Returns the places of an expert, ascending.
+  std::span<const int> places_of(int expert) const {
+    return std::span(homes_).subspan(first_home_[expert],
+                                     first_home_[expert + 1] - first_home_[expert]);
+  }
+  // Return the rank of a place, its number there, and its expert.
+  int rank_at(int place) const { return ranks_[place]; }
+  int local_at(int place) const { return place - first_[ranks_[place]]; }
+  int expert_at(int place) const { return experts_[place]; }
+  int place_at(int rank, int local) const { return first_[rank] + local; }
+  // Return the first place of an expert, and the rank and number of that.
+  int place_of(int expert) const { return homes_[first_home_[expert]]; }
+  int rank_of(int expert) const { return rank_at(place_of(expert)); }
+  int local_of(int expert) const { return local_at(place_of(expert)); }
+  // Returns the experts of a rank's places, ascending.
+  std::span<const int> experts_of(int rank) const {
+    return std::span(experts_).subspan(first_[rank], first_[rank + 1] - first_[rank]);
+  }
+  // Returns the first rank that has most places, and their number.
   int fullest_rank() const;
   int most_experts() const { return static_cast<int>(experts_of(fullest_rank()).size()); }
   // Equal for equal placements; different placements hardly ever have the same.
   uint32_t fingerprint() const { return fingerprint_; }
 
   // Checks that every combine group is on one rank, because partial sums are made at the experts.
-  // Errors: bad_value, naming --combine-groups.
+  // Only groups of one expert may have replicas. Errors: bad_value, naming --combine-groups.
   Result<void> check_groups(int combine_groups) const;
 
  private:
-  struct Home {
-    int rank = 0, local = 0;
-  };
-  Placement(std::span<const int> ranks, int num_ranks);
+  Placement(std::vector<std::vector<int>> experts, int num_experts);
 
-  std::vector<Home> home_;              // [experts]
-  std::vector<int> by_rank_;            // [experts] ids, rank by rank
-  std::vector<int> first_;              // [ranks + 1]
-  uint32_t fingerprint_ = 2166136261u;  // FNV-1a hash of the rank of every expert
+  std::vector<int> experts_, ranks_;    // [places]
+  std::vector<int> first_;              // [ranks + 1] first place
+  std::vector<int> first_home_;         // [experts + 1]
+  std::vector<int> homes_;              // [places] the places of each expert
+  uint32_t fingerprint_ = 2166136261u;  // FNV-1a hash of the expert and rank of every place
+};
+
+// The experts of one rank's places, ascending: a list for all layers, or one for each. Layers
+// behind the last, which modules have, are as the last.
+using HeldExperts = std::vector<std::vector<int>>;
+inline std::span<const int> held_in(const HeldExperts& held, int layer) {
+  return held[std::min(static_cast<size_t>(layer), held.size() - 1)];
+}
+
+// Returns the placement of a layer for the rows that chose each expert; the same sizes always.
+using Balance = std::function<Placement(std::span<const uint64_t> loads)>;
+
+// The placements of a model's layers: one for all, or one each. In all of them a rank has the same
+// number of places.
+class Placements {
+ public:
+  // Layers without experts have a placement too, which nothing reads.
+  Placements(Placement all) : layers_{std::move(all)} {}  // NOLINT(google-explicit-constructor)
+  explicit Placements(std::vector<Placement> layers);
+  // Reads a list of the expert of every place; or, as SGLang writes it,
+  // {"physical_to_logical_map": [one such list a layer]}, with num_layers lists or equal ones; or
+  // {"logical_count": [a list a layer]} of how many rows chose each expert, which `balance` places.
+  // Errors: io (cannot be read), bad_value (anything else, saying what and where).
+  static Result<Placements> from_file(const std::filesystem::path& file, int num_experts,
+                                      int num_ranks, int num_layers, const Balance& balance);
+
+  // Returns the placement of a layer. Layers behind the last, which modules have, are as the last.
+  const Placement& at(int layer) const {
+    return layers_[std::min(static_cast<size_t>(layer), layers_.size() - 1)];
+  }
+  int num_layers() const { return static_cast<int>(layers_.size()); }
+  bool differ() const;
+  const Placement& first() const { return layers_.front(); }
+  std::span<const Placement> layers() const { return layers_; }
+  HeldExperts held_by(int rank) const;
+  // Replaces the placement of a layer by one with as many places on each rank. Where one placement
+  // was for all, there is one for each of `num_layers` from then on.
+  void set(int layer, Placement placement, int num_layers);
+  uint32_t fingerprint() const;
+  // Checks every layer as Placement::check_groups().
+  Result<void> check_groups(int combine_groups) const;
+
+ private:
+  std::vector<Placement> layers_;
 };
 
 }  // namespace hocket

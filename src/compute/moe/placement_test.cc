@@ -65,10 +65,20 @@ TEST(Placement, EveryCombineGroupIsOnOneRank) {
 class PlacementFile : public ::testing::Test {
  protected:
   ~PlacementFile() override { std::filesystem::remove(file_); }
+  // Puts all experts in order where the first has rows, else the other way round.
+  static Placement place_by_first(std::span<const uint64_t> loads) {
+    return loads[0] > 0 ? *Placement::contiguous(6, 2)
+                        : Placement::of_places(std::array{5, 4, 3, 2, 1, 0}, 6, 2);
+  }
   // Reads a placement of six experts on two ranks.
-  Result<Placement> read(std::string_view text) {
+  Result<Placements> read_layers(std::string_view text) {
     std::ofstream(file_, std::ios::binary) << text;
-    return Placement::from_file(file_, 6, 2);
+    return Placements::from_file(file_, 6, 2, 3, place_by_first);
+  }
+  Result<Placement> read(std::string_view text) {
+    HOCKET_TRY(const Placements all, read_layers(text));
+    EXPECT_EQ(all.num_layers(), 1);
+    return all.first();
   }
   void expect_refused(std::string_view text, std::string_view why) {
     const auto refused = read(text);
@@ -105,33 +115,92 @@ TEST_F(PlacementFile, WhatIsNoPlacementIsRefusedByItsFault) {
   expect_refused("[0, 1", "not JSON");
   expect_refused("7", "no list");
   expect_refused("{}", "no \"physical_to_logical_map\"");
-  expect_refused(R"({"logical_count": [[1, 2]]})", "no \"physical_to_logical_map\"");
+  expect_refused(R"({"logical_count": [[1, 2]]})", "has no list for each of 3 layers");
+  expect_refused(R"({"logical_count": [[1, 2], [], []]})", "layer 0: its counts are no list of 6");
+  expect_refused(R"({"logical_count": [[0,0,0,0,0,0], [0,0,0,0,0,-1], 3]})", "-1 is no count");
+  expect_refused(R"({"logical_count": [[0,0,0,0,0,9007199254740993], [], []]})", "is no count in");
   expect_refused(R"({"physical_to_logical_map": {"0": [0]}})", "no list");
   expect_refused("[]", "expert 0 is nowhere");
   expect_refused("[0, 1, 2, 3, 5]", "5 places for 6 experts: expert 4 is nowhere");
-  expect_refused("[0, 1, 2, 3, 4, 5, 0, 1]", "8 places for 6 experts: several places");
-  expect_refused("[0, 1, 2, 3, 4, 4]", "expert 4 is at two places");
+  expect_refused("[0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5, 0]", "13 places for 6 experts on 2 ranks");
+  expect_refused("[0, 1, 2, 3, 4, 4]", "6 places for 6 experts: expert 5 is nowhere");
   expect_refused("[0, 1, 2, 3, 4, 6]", "place 5 has 6, which is no expert in 0 to 5");
   expect_refused("[0, -1, 2, 3, 4, 5]", "place 1 has -1");
   expect_refused("[0, 1.5, 2, 3, 4, 5]", "place 1 has 1.5");
   expect_refused("[0, 18446744073709551615, 2, 3, 4, 5]", "place 1 has 18446744073709551615");
-  expect_refused("[[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 5, 4]]",
-                 "layers 0 and 2 differ; a placement per layer is not possible yet");
-  expect_refused("[[0, 1, 2, 3, 4, 5], 3]", "layers 0 and 1 differ");
+  expect_refused("[[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 5, 4]]",
+                 "2 lists of places that differ, for 3 layers");
+  expect_refused("[[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5], 3]", "layer 2: its places are no list");
+  expect_refused("[[0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5, 0, 1], [0, 1, 2, 3, 4, 5]]",
+                 "layer 1 has 8 places, layer 0 has 6");
   expect_refused(std::string(100'000, '['), "not JSON");
   expect_refused(std::string(100'000, '[') + std::string(100'000, ']'),
                  "nested deeper than 64 levels");
   expect_refused(std::string((16 << 20) + 1, ' '), "larger than 16 MB");
 }
 
+TEST_F(PlacementFile, LayersMayDiffer) {
+  const auto placements = read_layers("[[0,1,2,3,4,5], [5,4,3,2,1,0], [0,2,4,1,3,5]]");
+  ASSERT_TRUE(placements.has_value()) << describe(placements.error());
+  EXPECT_TRUE(placements->differ());
+  EXPECT_EQ(placements->num_layers(), 3);
+  EXPECT_EQ(placements->at(1).rank_of(5), 0);
+  EXPECT_EQ(placements->at(2).rank_of(4), 0);
+  EXPECT_EQ(placements->at(3).rank_of(4), 0);  // a module's layer is as the last
+  EXPECT_EQ(placements->held_by(1), (HeldExperts{{3, 4, 5}, {0, 1, 2}, {1, 3, 5}}));
+  EXPECT_NE(placements->fingerprint(), read("[0,1,2,3,4,5]")->fingerprint());
+}
+
+TEST_F(PlacementFile, CountsArePlacedLayerByLayer) {
+  const auto placements = read_layers(
+      R"({"logical_count": [[1, 2, 3, 4, 5, 6], [0, 2, 3, 4, 5, 6], [9, 0, 0, 0, 0, 0]]})");
+  ASSERT_TRUE(placements.has_value()) << describe(placements.error());
+  EXPECT_EQ(placements->at(0).rank_of(5), 1);
+  EXPECT_EQ(placements->at(1).rank_of(5), 0);
+  EXPECT_EQ(placements->at(2).rank_of(5), 1);
+}
+
+TEST_F(PlacementFile, AnExpertMayHaveSeveralPlaces) {
+  const auto placement = read("[5, 0, 3, 1,  5, 4, 2, 1]");
+  ASSERT_TRUE(placement.has_value()) << describe(placement.error());
+  EXPECT_TRUE(placement->has_replicas());
+  EXPECT_EQ(placement->num_places(), 8);
+  EXPECT_TRUE(std::ranges::equal(placement->experts_of(0), std::array{0, 1, 3, 5}));
+  EXPECT_TRUE(std::ranges::equal(placement->experts_of(1), std::array{1, 2, 4, 5}));
+  EXPECT_TRUE(std::ranges::equal(placement->places_of(5), std::array{3, 7}));
+  EXPECT_TRUE(std::ranges::equal(placement->places_of(2), std::array{5}));
+  EXPECT_EQ(placement->rank_at(7), 1);
+  EXPECT_EQ(placement->local_at(7), 3);
+  EXPECT_EQ(placement->expert_at(7), 5);
+  EXPECT_TRUE(placement->check_groups(6).has_value());
+  EXPECT_FALSE(placement->check_groups(3).has_value());
+}
+
+TEST(Placement, ReplicasFollowARanksOwnExperts) {
+  const Placement placement = Placement::contiguous(6, 3)->with_replicas(2);
+  EXPECT_TRUE(std::ranges::equal(placement.experts_of(0), std::array{0, 1, 2, 3}));
+  EXPECT_TRUE(std::ranges::equal(placement.experts_of(1), std::array{2, 3, 4, 5}));
+  EXPECT_TRUE(std::ranges::equal(placement.experts_of(2), std::array{0, 1, 4, 5}));
+  for (int expert = 0; expert < 6; ++expert) EXPECT_EQ(placement.places_of(expert).size(), 2u);
+}
+
+TEST(Placements, ALayerIsReplacedAlone) {
+  Placements all = *Placement::contiguous(4, 2);
+  all.set(1, Placement::of_places(std::array{3, 1, 2, 0}, 4, 2), 3);
+  EXPECT_EQ(all.num_layers(), 3);
+  EXPECT_EQ(all.at(0).rank_of(3), 1);
+  EXPECT_EQ(all.at(1).rank_of(3), 0);
+  EXPECT_EQ(all.at(2).rank_of(3), 1);
+}
+
 TEST_F(PlacementFile, IsAFileThatCanBeRead) {
   for (const std::filesystem::path& path : {file_ / "none", std::filesystem::path("/")}) {
-    const auto refused = Placement::from_file(path, 6, 2);
+    const auto refused = Placements::from_file(path, 6, 2, 3, place_by_first);
     ASSERT_FALSE(refused.has_value());
     EXPECT_EQ(refused.error().code, ErrorCode::io);
     EXPECT_NE(refused.error().message.find(path.string()), std::string::npos);
   }
-  EXPECT_EQ(Placement::from_file(file_, 6, 7).error().param, "ep-size");
+  EXPECT_EQ(Placements::from_file(file_, 6, 7, 3, place_by_first).error().param, "ep-size");
 }
 
 TEST_F(PlacementFile, GroupsStayWhole) {

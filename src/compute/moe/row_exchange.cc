@@ -1,6 +1,7 @@
 #include "compute/moe/row_exchange.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "compute/kernels/combine.h"
@@ -22,14 +23,17 @@ RowExchange::RowExchange(const Config& config, ExchangeMode mode) : config_(conf
     for (Returned& part : half) part.first.resize(config.num_ranks + 1);
 }
 
-MessageFormat RowExchange::dispatch_format(int rank, int part) const {
-  const int num_experts = experts_of(rank, part).count;
+MessageFormat RowExchange::dispatch_format(int rank, const Part& part) const {
+  const int num_experts = experts_of(rank, part.index).count;
+  const size_t layer =
+      std::min(static_cast<size_t>(first_layer_ + part.site.layer), config_.only_here.size() - 1);
   return {.mode = mode_,
           .dtype = config_.limits.int8_dispatch ? DType::int8 : config_.dtype,
           .num_experts = num_experts,
           .top_k = config_.top_k,
           .most_rows = most_rows(num_experts),
-          .row_bytes = config_.leaving_bytes};
+          .row_bytes = config_.leaving_bytes,
+          .only_here = config_.only_here[layer]};
 }
 
 MessageFormat RowExchange::combine_format() const {
@@ -49,6 +53,47 @@ std::span<uint32_t> RowExchange::counts_for(const Part& part, int rank) const {
   std::byte* const head = head_of(part, part.index, rank) + kMessageHeadBytes;
   return {reinterpret_cast<uint32_t*>(head + kMessageHeadBytes),
           static_cast<size_t>(experts_of(rank, part.index).count)};
+}
+
+// The load of a rank is the time of its products, in rows: that of the rows, and kOpenedRows for
+// the weights of every expert that has any. Slots without a choice count first, so that the others
+// find the ranks that are left idle; equal ranks take turns by expert.
+void RowExchange::choose_places(const Part& part, const Range& rows) const {
+  constexpr int kOpenedRows = 16;
+  const Placement& placement = placement_of(part);
+  const Routing& routing = part.half.state.routing.peek();
+  for (int64_t t = rows.begin; t < rows.end(); ++t)
+    for (int s = 0; s < config_.top_k; ++s)
+      places_of(part, t)[s] = placement.place_of(routing.ids.row(t)[s]);
+  if (!placement.has_replicas()) return;
+
+  std::array<int64_t, kMostExpertRanks> load{};
+  std::array<uint64_t, kMostPlaces / 64> opened{};
+  const auto cost = [&](int place) {
+    return (opened[place / 64] >> (place % 64) & 1) != 0 ? 1 : 1 + kOpenedRows;
+  };
+  const auto compute_at = [&](int place) {
+    load[placement.rank_at(place)] += cost(place);
+    opened[place / 64] |= uint64_t{1} << (place % 64);
+  };
+  const auto each_slot = [&](bool has_choice, auto visit) {
+    for (int64_t t = rows.begin; t < rows.end(); ++t)
+      for (int s = 0; s < config_.top_k; ++s)
+        if (const int expert = routing.ids.row(t)[s];
+            (placement.places_of(expert).size() > 1) == has_choice)
+          visit(expert, places_of(part, t)[s]);
+  };
+  each_slot(false, [&](int, int32_t place) { compute_at(place); });
+  each_slot(true, [&](int expert, int32_t& chosen) {
+    const std::span<const int> places = placement.places_of(expert);
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const int place = places[(static_cast<size_t>(expert) + i) % places.size()];
+      const int64_t then = load[placement.rank_at(place)] + cost(place);
+      if (then < least) least = then, chosen = place;
+    }
+    compute_at(chosen);
+  });
 }
 
 void RowExchange::round_leaving(const Part& part, const MatrixView& normed,
@@ -71,7 +116,7 @@ void RowExchange::gather_leaving(const Part& part) const {
 RowExchange::Pieces RowExchange::dispatch_to(const Part& part, int rank) const {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const Range rows = leaving(part, rank);
-  const MessageFormat format = dispatch_format(rank, part.index);
+  const MessageFormat format = dispatch_format(rank, part);
   std::byte* const head = head_of(part, part.index, rank) + kMessageHeadBytes;
   write_head(format, rows.count, head);
   const SlotLists slots = slots_of(part.site.work, rows);
@@ -193,7 +238,7 @@ void RowExchange::add_found(const Part& part, const Range& rows, const Sum& sum,
                                      .rows = {work.exchange.results, rows.count, config_.top_k},
                                      .ids = of_rows(sum.routing.ids),
                                      .weights = of_rows(weights),
-                                     .leaves = config_.nodes.leaves(),
+                                     .leaves = config_.leaves,
                                      .output_scale = config_.output_scale,
                                      .shared = of_rows(sum.shared),
                                      .residual = work.results.slice_rows(

@@ -31,8 +31,9 @@ class RowExchange {
  public:
   // The numbers that hold for all passes.
   struct Config {
-    Placement placement;
-    CombineNodes nodes;
+    Placements placements;
+    std::vector<int32_t> leaves;                  // combine_leaves(): that of each expert
+    std::vector<std::vector<uint8_t>> only_here;  // [layers of placements][experts] 1: only here
     int rank = 0, num_ranks = 1, top_k = 0;
     float output_scale = 1;
     WorkLimits limits;
@@ -63,8 +64,11 @@ class RowExchange {
 
   virtual ~RowExchange() = default;
 
-  // Called before the first operation of a pass.
-  virtual void begin_pass(const Grain& grain) { grain_ = grain; }
+  // Called before the first operation of a pass; first_layer: as in PassId.
+  virtual void begin_pass(const Grain& grain, int first_layer) {
+    grain_ = grain;
+    first_layer_ = first_layer;
+  }
   // Called before the first part of a half arrives in a layer.
   virtual void begin_layer(const Half& half) { num_arrived_[half.index] = 0; }
   // Returns the number, among the messages of a half, of that in which a wave comes back: its lane.
@@ -81,7 +85,7 @@ class RowExchange {
   // Returns this rank's rows for its own experts, in the form of arrived rows.
   ArrivedRows own_rows(const Part& part) const;
   // Returns the format of the dispatch from any rank to `rank`.
-  MessageFormat dispatch_format(int rank, int part) const;
+  MessageFormat dispatch_format(int rank, const Part& part) const;
   // Sorts the rows of all ranks, counted by wave, then by expert, then by source rank, and widens
   // or copies them to x. Returns the first wave. After an error `arrived` is empty, and no rows are
   // at the experts.
@@ -136,6 +140,17 @@ class RowExchange {
   // returned.first.
   virtual void write_results(const Part& part, const ExpertRows& rows, Returned& returned) = 0;
 
+  const Placement& placement_of(const Part& part) const {
+    return config_.placements.at(first_layer_ + part.site.layer);
+  }
+  // Chooses the place that computes each slot of some rows of a half, in ExchangeBuffers::places:
+  // the only place of its expert, or the one of its replicas whose rank has least to compute of
+  // these rows. So each rank spreads its own rows evenly, and tells no other rank.
+  void choose_places(const Part& part, const Range& rows) const;
+  // Returns the places of a row of the half.
+  int32_t* places_of(const Part& part, int64_t row) const {
+    return part.site.work.exchange.places.row(part.half.rows.begin + row);
+  }
   // Returns the place of `rank` among those to which rows leave: the next rank is 0, this one last.
   int leaving_order(int rank) const {
     const int order = rank - config_.rank - 1;
@@ -156,7 +171,7 @@ class RowExchange {
     int64_t message = 0, row = 0;
   };
   // Sets the address of the result of every slot of these rows of the half: that of
-  // place_of(expert, expert_position), or null.
+  // place_of(place of the expert, expert_position), or null.
   template <class PlaceOf>
   void find_results(const Part& part, const Range& rows, const Sum& sum, PlaceOf place_of) const;
   // Adds what find_results() found to the residual. weights: of all rows of the half, or no rows.
@@ -166,7 +181,8 @@ class RowExchange {
   static void move_back(std::span<int32_t> starts);
 
   const Config& config_;
-  Grain grain_;  // the messages of each half in this pass
+  Grain grain_;          // the messages of each half in this pass
+  int first_layer_ = 0;  // as PassId's
 
  private:
   // The part that was arranged last, for its later waves.
@@ -189,7 +205,7 @@ void RowExchange::find_results(const Part& part, const Range& rows, const Sum& s
   for (int64_t t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < config_.top_k; ++s) {
       const int32_t position = work.expert_position.row(part.half.rows.begin + t)[s];
-      const Place at = place_of(sum.routing.ids.row(t)[s], position);
+      const Place at = place_of(places_of(part, t)[s], position);
       *to++ = at.row < 0 ? nullptr : sum.results[at.message] + at.row * config_.row_bytes;
     }
 }

@@ -8,12 +8,12 @@ namespace hocket {
 
 SlottedExchange::SlottedExchange(const Config& config)
     : RowExchange(config, ExchangeMode::slotted),
-      leaving_(config.placement.num_experts()),
+      leaving_(config.placements.first().num_places()),
       message_first_(config.limits.exchange.max_parts * config.num_ranks),
       back_first_(message_first_.size()) {}
 
-void SlottedExchange::begin_pass(const Grain& grain) {
-  RowExchange::begin_pass(grain);
+void SlottedExchange::begin_pass(const Grain& grain, int first_layer) {
+  RowExchange::begin_pass(grain, first_layer);
   if (grain != placed_) place_experts();
 }
 
@@ -22,29 +22,31 @@ int SlottedExchange::most_rows(int num_experts) const {
 }
 
 RowExchange::Range SlottedExchange::experts_of(int rank, int part) const {
-  return cut({0, static_cast<int>(config_.placement.experts_of(rank).size())}, part, grain_.parts);
+  return cut({0, static_cast<int>(config_.placements.first().experts_of(rank).size())}, part,
+             grain_.parts);
 }
 
-// Gives the experts of all ranks their places in the sequence in which rows leave.
+// Gives the places of all ranks their turns in the sequence in which rows leave. These are the same
+// in all layers, since a rank has as many places in each.
 void SlottedExchange::place_experts() {
-  int32_t place = 0;
+  const Placement& any = config_.placements.first();
+  int32_t turn = 0;
   for (int part = 0; part < grain_.parts; ++part)
-    for (int turn = 1; turn <= config_.num_ranks; ++turn) {
-      const int rank = (config_.rank + turn) % config_.num_ranks;
-      message_first_[part * config_.num_ranks + rank] = place;
+    for (int order = 1; order <= config_.num_ranks; ++order) {
+      const int rank = (config_.rank + order) % config_.num_ranks;
+      message_first_[part * config_.num_ranks + rank] = turn;
       for (int wave = 0; wave < grain_.waves; ++wave) {
         const Range experts = cut(experts_of(rank, part), wave, grain_.waves);
         const int back = (wave * grain_.parts + part) * config_.num_ranks + rank;
-        back_first_[back] = place;
-        for (const int id :
-             config_.placement.experts_of(rank).subspan(experts.begin, experts.count))
-          leaving_[id] = {place++, back};
+        back_first_[back] = turn;
+        for (int64_t local = experts.begin; local < experts.end(); ++local)
+          leaving_[any.place_at(rank, static_cast<int>(local))] = {turn++, back};
       }
     }
   placed_ = grain_;
 }
 
-// Returns the begins of the half's leaving rows in all parts: [experts by their place + 1].
+// Returns the begins of the half's leaving rows in all parts: [places by their turn + 1].
 int32_t* SlottedExchange::offsets_of(const Part& part) const {
   return part.site.work.exchange.sent_offsets.row(part.half.index *
                                                   config_.limits.exchange.max_parts);
@@ -69,17 +71,17 @@ void SlottedExchange::list_leaving(const Part& part, const MatrixView& normed) {
   const WorkBuffers& work = part.site.work;
   const ExchangeBuffers& lists = work.exchange;
   const RowRange rows = part.half.rows;
-  const Routing& routing = part.half.state.routing.peek();
   const int64_t first = int64_t{rows.begin} * config_.top_k;
-  const int num_experts = config_.placement.num_experts();
-  const std::span<int32_t> offsets(offsets_of(part), num_experts + 1);
+  const int num_places = config_.placements.first().num_places();
+  const std::span<int32_t> offsets(offsets_of(part), num_places + 1);
   const View<int32_t> position = work.expert_position.slice_rows(rows.begin, rows.count);
   round_leaving(part, normed, {0, rows.count});
+  choose_places(part, {0, rows.count});
 
   std::ranges::fill(offsets, 0);
   for (int t = 0; t < rows.count; ++t)
-    for (int s = 0; s < config_.top_k; ++s) ++offsets[leaving_[routing.ids.row(t)[s]].place + 1];
-  for (int e = 0; e < num_experts; ++e) offsets[e + 1] += offsets[e];
+    for (int s = 0; s < config_.top_k; ++s) ++offsets[leaving_[places_of(part, t)[s]].turn + 1];
+  for (int i = 0; i < num_places; ++i) offsets[i + 1] += offsets[i];
   for (int p = 0; p < grain_.parts; ++p)
     for (int rank = 0; rank < config_.num_ranks; ++rank) {
       const int32_t* const starts = offsets.data() + message_first_[p * config_.num_ranks + rank];
@@ -91,8 +93,8 @@ void SlottedExchange::list_leaving(const Part& part, const MatrixView& normed) {
     begins[back] = offsets[back_first_[back]];
   for (int t = 0; t < rows.count; ++t)
     for (int s = 0; s < config_.top_k; ++s) {
-      const Leaving& to = leaving_[routing.ids.row(t)[s]];
-      const int32_t row = offsets[to.place]++;
+      const Leaving& to = leaving_[places_of(part, t)[s]];
+      const int32_t row = offsets[to.turn]++;
       lists.sent_from[first + row] = t;
       position.row(t)[s] = row - begins[to.message];
     }
@@ -143,8 +145,9 @@ void SlottedExchange::expect_results(const Part& part, const Routing&, std::span
 
 void SlottedExchange::add_up(const Part& part, const Sum& sum) {
   const Range rows = {0, part.half.rows.count};
-  find_results(part, rows, sum,
-               [&](int id, int32_t position) { return Place{leaving_[id].message, position}; });
+  find_results(part, rows, sum, [&](int place, int32_t position) {
+    return Place{leaving_[place].message, position};
+  });
   add_found(part, rows, sum, sum.routing.weights);
 }
 

@@ -21,7 +21,7 @@ class SlottedExchange final : public RowExchange {
  public:
   explicit SlottedExchange(const Config& config);
 
-  void begin_pass(const Grain& grain) override;
+  void begin_pass(const Grain& grain, int first_layer) override;
   int most_rows(int num_experts) const override;
   void list_leaving(const Part& part, const MatrixView& normed) override;
   void expect_results(const Part& part, const Routing& routing, std::span<int> counts) override;
@@ -30,10 +30,10 @@ class SlottedExchange final : public RowExchange {
   void add_up(const Part& part, const Sum& sum) override;
 
  private:
-  // The place of an expert's rows among the leaving rows, which are sorted by part, leaving order
-  // and expert, and the message that they come back in: back_message() * num_ranks + rank.
+  // The turn of a place's rows among the leaving rows, which are sorted by part, leaving order and
+  // place, and the message that they come back in: back_message() * num_ranks + rank.
   struct Leaving {
-    int32_t place = 0;
+    int32_t turn = 0;
     int32_t message = 0;
   };
 
@@ -47,8 +47,8 @@ class SlottedExchange final : public RowExchange {
   void place_experts();
   int32_t* offsets_of(const Part& part) const;
 
-  std::vector<Leaving> leaving_;  // [experts]
-  // [messages * ranks] places of the first expert of a part, and of a wave.
+  std::vector<Leaving> leaving_;  // [places]
+  // [messages * ranks] turns of the first place of a part, and of a wave.
   std::vector<int32_t> message_first_, back_first_;
   Grain placed_{0, 0};  // these hold for this grain
 };

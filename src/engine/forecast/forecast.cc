@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "compute/overlap/prediction.h"
+#include "engine/plan/expert_places.h"
 #include "policy/cache/page_allocator.h"
 
 namespace hocket {
@@ -180,12 +181,12 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
   HOCKET_TRY(ModelChoice choice, choose_model_form(q.settings));
   HOCKET_TRY(ModelCost cost, ModelCost::measure(choice));
   int64_t weight_bytes = cost.loaded_bytes();
-  std::optional<Placement> placement;
+  std::optional<Placements> placement;
   if (parallel.ep_size > 1) {
-    HOCKET_TRY(placement, Placement::contiguous(choice.model.moe.num_experts, parallel.ep_size,
-                                                choice.combine_groups));
-    const std::span<const int> held = placement->experts_of(placement->fullest_rank());
-    choice.experts.assign(held.begin(), held.end());
+    HOCKET_TRY(ExpertPlaces places,
+               place_experts(parallel, choice, parallel.ep_size, q.available_bytes));
+    placement = std::move(places.placements);
+    choice.experts = placement->held_by(placement->first().fullest_rank());
     HOCKET_TRY(const MeasuredWeights held_weights, measure_weights(choice, nullptr));
     weight_bytes = held_weights.bytes;
   }

@@ -68,7 +68,7 @@ int64_t exchange_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
                                                       .placement = *q.placement,
                                                       .combine_groups = q.combine_groups,
                                                       .limits = plan.work});
-  return static_cast<int64_t>(AllToAll::bytes_for(q.placement->num_ranks(), options));
+  return static_cast<int64_t>(AllToAll::bytes_for(q.placement->first().num_ranks(), options));
 }
 
 // The memory of states: what they may take, and what one running request needs.

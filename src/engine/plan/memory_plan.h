@@ -59,7 +59,7 @@ struct MemoryQuestion {
   ScratchNeed scratch;  // its max_rows is set by the plan
   int num_workers = 0;  // 0: no scratch
   // The ranks of experts; null: one rank.
-  const Placement* placement = nullptr;
+  const Placements* placement = nullptr;
   int combine_groups = 1;
   Isa isa = Isa::amx;  // sets the default chunk: long enough to keep it busy
 };

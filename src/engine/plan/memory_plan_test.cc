@@ -86,7 +86,7 @@ TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
   m.moe.top_k = 2;
   m.moe.intermediate_size = 64;
   const ServerSettings settings;
-  const auto plan = [&](const Placement* placement) {
+  const auto plan = [&](const Placements* placement) {
     return plan_memory({.settings = settings,
                         .model = m,
                         .dtype = DType::bf16,
@@ -102,8 +102,8 @@ TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
   EXPECT_EQ(alone->work.exchange.num_ranks, 0);
   int64_t before = alone->work_bytes;
   for (const int num_ranks : {2, 4}) {
-    const auto placement = Placement::contiguous(8, num_ranks);
-    const auto several = plan(&*placement);
+    const Placements placement = *Placement::contiguous(8, num_ranks);
+    const auto several = plan(&placement);
     ASSERT_TRUE(several.has_value()) << describe(several.error());
     EXPECT_EQ(several->work.exchange.num_ranks, num_ranks);
     EXPECT_EQ(several->work.exchange.max_slotted_rows, several->max_running_requests);

@@ -23,7 +23,7 @@ struct ModelChoice {
   DType dispatch_dtype = DType::bf16;         // type of rows sent to experts: dtype, or int8
   TokenRole prompt_role = TokenRole::prompt;  // decides how prompt tokens attend to latents
   int combine_groups = 1;
-  std::vector<int> experts;  // this rank's experts in each MoE layer, ascending; empty: all
+  HeldExperts experts;  // this rank's; empty: all
   // Says how each matrix is stored where the configuration cannot: the headers of a GGUF file.
   std::shared_ptr<const WeightSource> headers;
 

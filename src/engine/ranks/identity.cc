@@ -161,6 +161,8 @@ Result<std::string> describe_plans(const ServerSettings& s) {
     HOCKET_TRY_VOID(add_file(sum, experts));
     experts = sum.digits();
   }
+  experts += fmt::format(", {} replicas, placed by {}", s.parallel.ep_num_redundant_experts,
+                         s.parallel.eplb_algorithm);
   return fmt::format(
       "{} orders, {:08x} | experts {} | context {}, chunk {}, prefill {}, running {} | {} | "
       "delayer {} | {} modules that guess | steps overlap: {}",

@@ -139,6 +139,62 @@ TEST_F(DispatchForms, ExpertsArePlacedByAFile) {
   EXPECT_EQ(std::ssize(engine->info().ranks[0].experts), num_experts / 2);
 }
 
+TEST_F(DispatchForms, ReplicasChangeNoBit) {
+  for (const Form& form : {kBundled, kMla, kAwq}) {
+    SCOPED_TRACE(form.name);
+    ServerSettings settings = settings_of(form, 1, "auto");
+    const std::vector<Answer> want = alone(settings, dispatched_requests());
+    for (const int num_ranks : {2, 4})
+      for (const int each : {1, 2}) {
+        settings.parallel.ep_size = num_ranks;
+        settings.parallel.ep_num_redundant_experts = std::to_string(each * num_ranks);
+        expect_same_answers(settings, want);
+      }
+  }
+}
+
+// Counts of a record place experts by any algorithm, in each layer by its own.
+TEST_F(DispatchForms, RecordedCountsPlaceExperts) {
+  ServerSettings settings = settings_of(kBundled, 1, "auto");
+  settings.parallel.expert_distribution_recorder_mode = "stat";
+  settings.scheduler.disable_radix_cache = true;
+  const auto recording = make_engine(settings);
+  const std::vector<Answer> want = run_all(*recording, dispatched_requests());
+  const ExpertRecord record = *recording->parts().expert_stats->take();
+  ASSERT_GT(record.num_tokens, 0u);
+  const std::string path = fmt::format("{}/hocket-counts-{}.json", ::testing::TempDir(), getpid());
+  std::ofstream out(path);
+  for (int layer = 0; layer < record.num_layers; ++layer) {
+    out << (layer == 0 ? R"({"logical_count": [[)" : ", [");
+    for (int e = 0; e < record.num_experts; ++e)
+      out << (e == 0 ? "" : ", ") << record.counts[layer * record.num_experts + e];
+    out << "]";
+  }
+  out << "]}";
+  out.close();
+  settings.parallel.ep_size = 4;
+  settings.parallel.init_expert_location = path;
+  settings.parallel.ep_num_redundant_experts = "4";
+  for (const char* const algorithm : {"auto", "global", "hierarchical"}) {
+    SCOPED_TRACE(algorithm);
+    settings.parallel.eplb_algorithm = algorithm;
+    expect_same_answers(settings, want);
+  }
+  std::filesystem::remove(path);
+}
+
+// auto takes what fits in an eighth of the memory that is left, and says so.
+TEST_F(DispatchForms, ReplicasTakeTheMemoryThatIsLeft) {
+  ServerSettings settings = settings_of(kBundled, 2, "auto");
+  settings.parallel.ep_num_redundant_experts = "auto";
+  settings.memory.max_total_tokens = 4096;
+  const auto engine = make_engine(settings);
+  EXPECT_EQ(std::ssize(engine->info().ranks[0].experts), engine->info().model.moe.num_experts);
+  EXPECT_TRUE(std::ranges::any_of(engine->info().changes, [](const SettingChange& change) {
+    return change.flag == "--ep-num-redundant-experts" && change.to == "16";
+  }));
+}
+
 TEST_F(DispatchForms, ClearErrors) {
   const auto expect = [](const Form& form, const std::function<void(ServerSettings&)>& change,
                          const char* part) {
@@ -162,7 +218,20 @@ TEST_F(DispatchForms, ClearErrors) {
       "but Qwen3ForCausalLM has none");
   const PlacesFile file({0, 2, 1, 3, 4, 4});
   const auto places = [&](ServerSettings& s) { s.parallel.init_expert_location = file.path; };
-  expect(kBundled, places, "expert 4 is at two places");
+  expect(kBundled, places, "expert 5 is nowhere");
+  const auto redundant = [](const char* number) {
+    return [number](ServerSettings& s) { s.parallel.ep_num_redundant_experts = number; };
+  };
+  expect(kBundled, redundant("3"), "a multiple of 2, up to 16");
+  expect(kBundled, redundant("18"), "a multiple of 2, up to 16");
+  expect(kBundled, redundant("some"), "some is no number");
+  expect(
+      kBundled,
+      [](ServerSettings& s) {
+        s.parallel.ep_num_redundant_experts = "2";
+        s.compute.combine_groups = 8;
+      },
+      "some experts are on several");
   expect(
       kBundled,
       [&](ServerSettings& s) {

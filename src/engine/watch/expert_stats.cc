@@ -39,21 +39,22 @@ std::optional<double> balancedness(std::span<const uint64_t> loads, int columns)
   return sum / num_loaded;
 }
 
-ExpertStats::ExpertStats(int num_layers, const Placement& placement, int rank)
+ExpertStats::ExpertStats(int num_layers, const Placements& placement, int rank)
     : placement_(placement),
       num_layers_(num_layers),
       rank_(rank),
-      num_counts_(static_cast<size_t>(num_layers) * static_cast<size_t>(placement.num_experts())),
-      rank_tokens_(static_cast<size_t>(placement.num_ranks())) {
+      num_counts_(static_cast<size_t>(num_layers) *
+                  static_cast<size_t>(placement.first().num_experts())),
+      rank_tokens_(static_cast<size_t>(placement.first().num_ranks())) {
   HOCKET_CHECK(num_counts_ > 0u);
 }
 
 ExpertRecord ExpertStats::empty_record(const Start& how) const {
   ExpertRecord record{
-      .mode = how.mode, .num_layers = num_layers_, .num_experts = placement_.num_experts()};
+      .mode = how.mode, .num_layers = num_layers_, .num_experts = placement_.first().num_experts()};
   record.counts.resize(num_counts_);
   record.rank_counts.resize(static_cast<size_t>(num_layers_) *
-                            static_cast<size_t>(placement_.num_ranks()));
+                            static_cast<size_t>(placement_.first().num_ranks()));
   if (how.mode == ExpertRecordMode::per_pass) {
     record.passes.resize(static_cast<size_t>(how.buffer_size));
     record.pass_counts.resize(record.passes.size() * num_counts_);
@@ -123,7 +124,8 @@ ExpertBalance ExpertStats::balance() const {
   MutexLock lock(mutex_);
   ExpertBalance now{.rank_tokens = rank_tokens_};
   if (kept_)
-    now.balancedness = hocket::balancedness(kept_->rank_counts, placement_.num_ranks()).value_or(0);
+    now.balancedness =
+        hocket::balancedness(kept_->rank_counts, placement_.first().num_ranks()).value_or(0);
   return now;
 }
 
@@ -132,7 +134,7 @@ View<uint32_t> ExpertStats::open(ExpertPass& pass) const {
   pass.record = pass.num_tokens > 0 ? record_.load(std::memory_order_relaxed) : 0;
   if (pass.record == 0) return {};
   std::ranges::fill(pass.counts, 0);
-  return {pass.counts.data(), num_layers_, placement_.num_experts()};
+  return {pass.counts.data(), num_layers_, placement_.first().num_experts()};
 }
 
 void ExpertStats::note(const ExpertPass& pass) {
@@ -143,10 +145,16 @@ void ExpertStats::note(const ExpertPass& pass) {
   const size_t num_ranks = rank_tokens_.size();
   for (size_t i = 0, layer = 0; i < num_counts_; ++layer)
     for (int e = 0; e < record.num_experts; ++e, ++i) {
-      const auto home = static_cast<size_t>(placement_.rank_of(e));
       record.counts[i] += pass.counts[i];
-      record.rank_counts[layer * num_ranks + home] += pass.counts[i];
-      rank_tokens_[home] += pass.counts[i];
+      const Placement& placement = placement_.at(static_cast<int>(layer));
+      const std::span<const int> places = placement.places_of(e);
+      for (size_t turn = 0; turn < places.size(); ++turn) {
+        const size_t place = (turn + record.num_steps) % places.size();
+        const uint64_t count = (pass.counts[i] + places.size() - 1 - turn) / places.size();
+        const auto home = static_cast<size_t>(placement.rank_at(places[place]));
+        record.rank_counts[layer * num_ranks + home] += count;
+        rank_tokens_[home] += count;
+      }
     }
   if (!record.passes.empty()) {
     const size_t slot = record.num_steps % record.passes.size();

@@ -45,7 +45,8 @@ struct ExpertRecord {
   uint64_t num_steps = 0;        // steps of ranks with rows; two ranks in one step count as two
   uint64_t num_tokens = 0;       // rows of these; each chose k experts in every MoE layer
   std::vector<uint64_t> counts;  // [layers, experts] number of rows that chose the expert
-  std::vector<uint64_t> rank_counts;  // [layers, ranks] the same, summed over each rank's experts
+  std::vector<uint64_t> rank_counts;  // [layers, ranks] the same, summed over each rank's experts;
+                                      // those of an expert with replicas in turn
   // These are a ring, used with per_pass; pass(0) is the oldest that is left.
   std::vector<Pass> passes;           // [buffer_size]
   std::vector<uint32_t> pass_counts;  // [buffer_size, layers, experts]
@@ -80,9 +81,9 @@ class ExpertStats {
   static constexpr int64_t kMostPassCounts = 1 << 22;
 
   // `rank` is the first rank of this process.
-  ExpertStats(int num_layers, const Placement& placement, int rank);
+  ExpertStats(int num_layers, const Placements& placement, int rank);
 
-  const Placement& placement() const { return placement_; }
+  const Placements& placement() const { return placement_; }
   int rank() const { return rank_; }
   size_t num_counts() const { return num_counts_; }  // layers * experts
 
@@ -108,7 +109,7 @@ class ExpertStats {
  private:
   ExpertRecord empty_record(const Start& how) const;
 
-  const Placement placement_;
+  const Placements placement_;
   const int num_layers_, rank_;
   const size_t num_counts_;
 

@@ -47,10 +47,18 @@ Json passes_json(const ExpertRecord& record) {
 
 // Returns the record without the passes of `per_pass`.
 Json record_json(const ExpertStats& stats, const ExpertRecord& record) {
-  const Placement& placement = stats.placement();
+  const Placements& places = stats.placement();
+  const Placement& placement = places.first();
   const int num_ranks = placement.num_ranks();
   Json expert_rank = Json::array();
   for (int e = 0; e < record.num_experts; ++e) expert_rank.push_back(placement.rank_of(e));
+  Json map = Json::array();
+  for (int layer = 0; layer < record.num_layers; ++layer) {
+    Json row = Json::array();
+    for (int place = 0; place < placement.num_places(); ++place)
+      row.push_back(places.at(layer).expert_at(place));
+    map.push_back(std::move(row));
+  }
   const bool per_pass = record.mode == ExpertRecordMode::per_pass;
   return {
       {"rank", stats.rank()},
@@ -59,6 +67,7 @@ Json record_json(const ExpertStats& stats, const ExpertRecord& record) {
       {"num_steps", record.num_steps},
       {"num_tokens", record.num_tokens},
       {"expert_rank", std::move(expert_rank)},
+      {"place_expert", std::move(map)},
       {"average_utilization_rate_over_window",
        number_or_null(balancedness(record.rank_counts, num_ranks))},
       {"layer_balancedness",

@@ -1,0 +1,53 @@
+// Places the experts of a layer by how many rows chose each, so that ranks have equal work. Pure
+// functions: equal input, equal placement, on every rank. Rows of an expert count as spread evenly
+// over its places.
+//
+//   published     groups of experts -> nodes -> replicas of the busiest -> ranks, heaviest first
+//   fewest_moves  from where the experts are: the swaps and replacements that relieve the busiest
+//                 rank most
+//
+// Source: DeepSeek's expert parallel load balancer, whose two policies `published` follows with the
+// same sums in float and the same choice among equals.   Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "compute/moe/placement.h"
+
+namespace hocket {
+
+struct BalanceShape {
+  int num_ranks = 1;
+  int num_places = 0;  // a multiple of num_ranks, at least the number of experts
+  // For the hierarchical policy: groups of neighbours stay on one node each. Where num_nodes does
+  // not divide num_groups, and with 1, all places are one node's: the global policy. num_nodes
+  // divides num_ranks, num_groups the number of experts.
+  int num_groups = 1, num_nodes = 1;
+};
+// Returns the placement for `loads` [experts].
+Placement published_placement(std::span<const uint64_t> loads, const BalanceShape& shape);
+
+// The limits of improved_placement().
+struct BalanceEffort {
+  int most_changes = 1 << 20;  // places that get another expert
+  // A change must take this share of the mean load of a rank from the busiest.
+  double least_gain = 0.005;
+};
+// Returns `now` with some places given to other experts. No rank's load exceeds what the busiest
+// rank has in `now`.
+Placement improved_placement(std::span<const uint64_t> loads, const Placement& now,
+                             const BalanceEffort& effort = {});
+
+// Returns the rows of the busiest rank and the mean of all ranks.
+struct RankLoads {
+  double largest = 0, mean = 0;
+  double balancedness() const { return largest > 0 ? mean / largest : 1; }
+};
+RankLoads rank_loads(std::span<const uint64_t> loads, const Placement& placement);
+
+// Returns how many places of `to` have an expert that their rank does not hold in `from`: the
+// experts whose weights have to be loaded.
+int num_moves(const Placement& from, const Placement& to);
+
+}  // namespace hocket

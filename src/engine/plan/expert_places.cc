@@ -1,0 +1,141 @@
+#include "engine/plan/expert_places.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "compute/moe/balancer.h"
+
+namespace hocket {
+namespace {
+
+constexpr std::string_view kRedundant = "ep-num-redundant-experts";
+
+Error bad_number(std::string_view what, std::string fix) {
+  return error(ErrorCode::bad_value, "--{} {}", kRedundant, what)
+      .with_param(std::string(kRedundant))
+      .with_fix(std::move(fix));
+}
+
+// Returns the number of replicas that the settings name; -1: auto; -2: no number.
+int redundant_experts(const ParallelSettings& settings) {
+  const std::string& text = settings.ep_num_redundant_experts;
+  if (text == "auto") return -1;
+  int number = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, number);
+  return read.ec == std::errc() && read.ptr == end && number >= 0 && number <= kMostPlaces ? number
+                                                                                           : -2;
+}
+
+Result<int64_t> bytes_held(ModelChoice choice, const Placement& placement) {
+  choice.experts = Placements(placement).held_by(placement.fullest_rank());
+  HOCKET_TRY(const MeasuredWeights weights, measure_weights(choice, nullptr));
+  return weights.bytes;
+}
+
+// Returns the replicas of each rank for `auto`.
+Result<int> replicas_that_fit(const ModelChoice& choice, const Placement& plain, int64_t bytes) {
+  const int most = std::min(plain.num_experts() - plain.most_experts(),
+                            kMostPlaces / plain.num_ranks() - plain.most_experts());
+  if (most <= 0 || choice.combine_groups != plain.num_experts()) return 0;
+  HOCKET_TRY(const int64_t without, bytes_held(choice, plain));
+  HOCKET_TRY(const int64_t with_one, bytes_held(choice, plain.with_replicas(1)));
+  const int64_t room = std::max<int64_t>(bytes - without, 0) / 8;
+  return static_cast<int>(std::min<int64_t>(most, room / std::max<int64_t>(1, with_one - without)));
+}
+
+// Returns how --eplb-algorithm places a layer's experts, from where they would be without counts.
+Result<Balance> balance_by(const ParallelSettings& settings, const ModelChoice& choice,
+                           const Placement& start) {
+  BalanceShape shape = {.num_ranks = start.num_ranks(), .num_places = start.num_places()};
+  if (settings.eplb_algorithm == "hierarchical") {
+    shape.num_groups = std::max(1, choice.model.moe.num_groups);
+    shape.num_nodes = std::max(1, settings.nnodes);
+  }
+  if (settings.eplb_algorithm == "auto") {
+    const bool even = shape.num_places % shape.num_ranks == 0;
+    return [start, shape, even](std::span<const uint64_t> loads) {
+      return improved_placement(loads, even ? published_placement(loads, shape) : start);
+    };
+  }
+  if (shape.num_places % shape.num_ranks != 0 || shape.num_ranks % shape.num_nodes != 0)
+    return fail(error(ErrorCode::bad_value,
+                      "--eplb-algorithm {} needs as many of {} places on each of {} ranks and {} "
+                      "nodes",
+                      settings.eplb_algorithm, shape.num_places, shape.num_ranks, shape.num_nodes)
+                    .with_param("eplb-algorithm")
+                    .with_fix("auto"));
+  return [shape](std::span<const uint64_t> loads) { return published_placement(loads, shape); };
+}
+
+}  // namespace
+
+Result<void> check_places(const ParallelSettings& s) {
+  if (redundant_experts(s) == -2)
+    return fail(bad_number(fmt::format("{} is no number from 0 to {}, nor auto",
+                                       s.ep_num_redundant_experts, kMostPlaces),
+                           "0, or a multiple of the ranks"));
+  const bool replicates = s.ep_num_redundant_experts != "0";
+  if (s.ep_size == 1 && (s.init_expert_location != "trivial" || replicates))
+    return fail(error(ErrorCode::bad_value, "--{} {} places experts on ranks, but there is one",
+                      replicates ? kRedundant : "init-expert-location",
+                      replicates ? s.ep_num_redundant_experts : s.init_expert_location)
+                    .with_param(std::string(replicates ? kRedundant : "init-expert-location"))
+                    .with_fix(replicates ? "0, or an --ep-size above 1"
+                                         : "trivial, or an --ep-size above 1"));
+  if (const std::string& by = s.eplb_algorithm;
+      by != "auto" && by != "global" && by != "hierarchical")
+    return fail(error(ErrorCode::bad_value,
+                      "--eplb-algorithm {} is not one of auto, global, hierarchical", by)
+                    .with_param("eplb-algorithm")
+                    .with_fix("auto"));
+  const std::string& mode = s.expert_distribution_recorder_mode;
+  if (!mode.empty() && mode != "stat" && mode != "per_pass")
+    return fail(error(ErrorCode::bad_value,
+                      "--expert-distribution-recorder-mode {} is not one of stat, per_pass", mode)
+                    .with_param("expert-distribution-recorder-mode")
+                    .with_fix("stat"));
+  return {};
+}
+
+Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const ModelChoice& choice,
+                                   int num_ranks, int64_t available_bytes) {
+  const int experts = choice.model.moe.num_experts;
+  HOCKET_TRY(const Placement plain,
+             Placement::contiguous(experts, num_ranks, choice.combine_groups));
+  int number = redundant_experts(settings);
+  std::optional<SettingChange> change;
+  if (number == -1) {
+    HOCKET_TRY(const int each, replicas_that_fit(choice, plain, available_bytes));
+    number = each * num_ranks;
+    change = {.flag = "--ep-num-redundant-experts",
+              .from = "auto",
+              .to = std::to_string(number),
+              .why = "replicas take up to an eighth of the memory that the weights leave"};
+  }
+  const int most = experts - plain.most_experts();
+  if (number % num_ranks != 0 || number / num_ranks > most || experts + number > kMostPlaces)
+    return fail(bad_number(
+        fmt::format("cannot be spread over {} ranks that hold up to {} of {} experts each",
+                    num_ranks, plain.most_experts(), experts),
+        fmt::format("a multiple of {}, up to {}", num_ranks,
+                    std::min(most * num_ranks, (kMostPlaces - experts) / num_ranks * num_ranks))));
+  Placements placements = plain.with_replicas(number / num_ranks);
+  if (settings.init_expert_location != "trivial") {
+    HOCKET_TRY(const Balance balance, balance_by(settings, choice, placements.first()));
+    HOCKET_TRY(Placements named,
+               Placements::from_file(settings.init_expert_location, experts, num_ranks,
+                                     choice.model.num_layers, balance));
+    if (const int places = named.first().num_places();
+        settings.ep_num_redundant_experts != "0" && places != experts + number)
+      return fail(bad_number(
+          fmt::format("{} and {} experts are not the {} places of --init-expert-location {}",
+                      number, experts, places, settings.init_expert_location),
+          "0, for a file that names the expert of every place"));
+    placements = std::move(named);
+  }
+  HOCKET_TRY_VOID(placements.check_groups(choice.combine_groups));
+  return ExpertPlaces{std::move(placements), std::move(change)};
+}
+
+}  // namespace hocket

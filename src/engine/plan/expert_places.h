@@ -1,0 +1,30 @@
+// Chooses which rank holds which experts, and how many replicas there are, from the settings.
+// Thread: any.
+#pragma once
+
+#include <optional>
+
+#include "base/result.h"
+#include "compute/moe/placement.h"
+#include "core/server_settings.h"
+#include "engine/plan/engine_info.h"
+#include "engine/plan/model_choice.h"
+
+namespace hocket {
+
+// Checks the settings of placement and of rebalancing that need no model. Errors: bad_value, naming
+// the flag.
+Result<void> check_places(const ParallelSettings& settings);
+
+struct ExpertPlaces {
+  Placements placements;
+  std::optional<SettingChange> change;  // the number of replicas that `auto` chose
+};
+// `choice` is the form that all ranks share, of a model with experts. available_bytes: memory of a
+// rank, from which `--ep-num-redundant-experts auto` takes up to an eighth of what the weights
+// leave; then the number differs between hosts with unequal memory, which cannot join each other.
+// Errors: io, bad_value (--init-expert-location, --ep-num-redundant-experts, --combine-groups).
+Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const ModelChoice& choice,
+                                   int num_ranks, int64_t available_bytes);
+
+}  // namespace hocket
