@@ -88,7 +88,7 @@ std::vector<SettingChange> weight_changes(const ModelChoice& choice, const Weigh
          .to = fmt::format("bfloat16 of {}", gb(wide.kept_bytes)),
          .why = "they stack matrices of different formats, or are never quantized in memory "
                 "(embedding, head, router, kv_b_proj)"});
-  // Of a GGUF file there is a line for each type of blocks.
+  // A GGUF file has a line for each type of its blocks.
   if (requantized.num_products > 0 && choice.model.quant.layout != QuantConfig::Layout::gguf)
     all.push_back({.flag = "weights",
                    .from = fmt::format("{} products in {} of {}", requantized.num_products,
