@@ -79,7 +79,8 @@ std::vector<SettingChange> weight_changes(const ModelChoice& choice, const Weigh
                    .from = part,
                    .to = "not loaded",
                    .why = "the model is served with text alone"});
-  if (const Widening wide = loader.widening(); wide.num_products > 0)
+  const auto& [wide, requantized] = loader.format_changes();
+  if (wide.num_products > 0)
     all.push_back(
         {.flag = "weights",
          .from =
@@ -87,6 +88,15 @@ std::vector<SettingChange> weight_changes(const ModelChoice& choice, const Weigh
          .to = fmt::format("bfloat16 of {}", gb(wide.kept_bytes)),
          .why = "they stack matrices of different formats, or are never quantized in memory "
                 "(embedding, head, router, kv_b_proj)"});
+  // A GGUF file has a line for each type of its blocks.
+  if (requantized.num_products > 0 && choice.model.quant.layout != QuantConfig::Layout::gguf)
+    all.push_back({.flag = "weights",
+                   .from = fmt::format("{} products in {} of {}", requantized.num_products,
+                                       weight_format_name(choice.stored_format()),
+                                       gb(requantized.stored_bytes)),
+                   .to = fmt::format("{} of {}", weight_format_name(choice.quantize),
+                                     gb(requantized.kept_bytes)),
+                   .why = "--quantization asks for it; each number is rounded once more"});
   for (const std::string& from : loader.narrowed_from())
     all.push_back({.flag = "--dtype",
                    .from = from,

@@ -29,10 +29,10 @@ TEST(Model, ExpertsOfALayerAreOfOneFormat) {
       << refused.error().message;
 }
 
-Widening widening_of(const ModelConfig& config, DType dtype = DType::bf16) {
+FormatChange widening_of(const ModelConfig& config, DType dtype = DType::bf16) {
   WeightLoader loader = WeightLoader::measuring({.dtype = dtype, .stored = config.quant});
   EXPECT_TRUE(Model::load(config, loader).has_value());
-  return loader.widening();
+  return loader.format_changes().widened;
 }
 
 TEST(Model, ProductsOfSeveralStoredFormatsAreWidened) {
@@ -41,7 +41,7 @@ TEST(Model, ProductsOfSeveralStoredFormatsAreWidened) {
   EXPECT_EQ(widening_of(*config).num_products, 0);
   EXPECT_EQ(widening_of(*config).kept_bytes, 0);
   config->quant.skipped.push_back("model.layers.0.self_attn.k_proj");
-  const Widening one = widening_of(*config);
+  const FormatChange one = widening_of(*config);
   EXPECT_EQ(one.num_products, 1);
   EXPECT_GT(one.stored_bytes, 0);
   EXPECT_GT(one.kept_bytes, one.stored_bytes);
@@ -51,7 +51,7 @@ TEST(Model, ProductsOfSeveralStoredFormatsAreWidened) {
 TEST(Model, StoredMatricesThatAreNeverQuantizedInMemoryAreWidened) {
   Result<ModelConfig> config = read_hf_config(kGolden / "deepseek_v3_fp8");
   ASSERT_TRUE(config.has_value());
-  const Widening heads = widening_of(*config);
+  const FormatChange heads = widening_of(*config);
   EXPECT_EQ(heads.num_products, config->num_layers) << "kv_b_proj of each layer";
   EXPECT_GT(heads.kept_bytes, 2 * heads.stored_bytes) << "kv_b_proj is kept twice in part";
   config->quant.skipped.push_back("kv_b_proj");

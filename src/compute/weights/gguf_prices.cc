@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compute/weights/gguf_blocks.h"
+#include "compute/weights/product.h"
 
 namespace hocket {
 namespace {
@@ -42,13 +43,14 @@ std::vector<GgufPrice> gguf_prices(const GgufFile& file, WeightFormat quantize) 
     for (const auto& [name, tensor] : part.header.tensors) {
       if (tensor.type->block == 1 || tensor.shape.size() < 2) continue;
       MatrixFormat format = stays_plain(name) ? MatrixFormat{} : format_of_blocks(tensor.type->id);
-      const bool fewer_bits = format.format == WeightFormat::int8 && quantize == WeightFormat::int4;
-      if (fewer_bits) format = {WeightFormat::int4, kOnTheFlyInt4Group};
+      const MatrixFormat held = format;
+      if (held.is_scaled())
+        format = format_asked(held, quantize, static_cast<int>(tensor.shape.back()));
       std::string words(weight_format_name(format.format));
       if (format.is_scaled()) words += fmt::format(" in groups of {}", format.group);
       GgufPrice& price = prices[{tensor.type->name, words}];
       price.type = tensor.type->name, price.format = words;
-      price.keeps_values = format.is_scaled() && !fewer_bits && keeps_values(tensor.type->id);
+      price.keeps_values = format.is_scaled() && format == held && keeps_values(tensor.type->id);
       const int64_t bytes = tensor.end - tensor.begin;
       price.file_bytes += bytes;
       price.memory_bytes +=

@@ -10,6 +10,7 @@
 #include "compute/weights/hf_config.h"
 #include "compute/weights/loader.h"
 #include "compute/weights/safetensors.h"
+#include "compute/weights/test_folder.h"
 
 namespace hocket {
 namespace {
@@ -17,10 +18,11 @@ namespace {
 struct LoadedGolden {
   std::unique_ptr<WeightSource> source;
   std::optional<WeightLoader> loader;
-  PackedWeight q, down;
+  PackedWeight q;
   ExpertWeights expert;
 };
-LoadedGolden load(const std::filesystem::path& folder, DType dtype) {
+LoadedGolden load(const std::filesystem::path& folder, DType dtype,
+                  WeightFormat quantize = WeightFormat::bf16) {
   LoadedGolden out;
   const Result<ModelConfig> config = read_hf_config(folder);
   EXPECT_TRUE(config.has_value()) << config.error().message;
@@ -34,7 +36,7 @@ LoadedGolden load(const std::filesystem::path& folder, DType dtype) {
     l.plain_matrix("model.layers.2.mlp.gate.weight", 8, 64);
     l.plain_matrix("lm_head.weight", 512, 64);
   };
-  WeightLoader::Options options{.dtype = dtype, .stored = config->quant};
+  WeightLoader::Options options{.dtype = dtype, .stored = config->quant, .quantize = quantize};
   WeightLoader by_config = WeightLoader::measuring(options);
   describe(by_config);
   options.source = out.source.get();
@@ -78,6 +80,55 @@ TEST(GoldenFormats, QuantizedCopiesAreNearTheirOriginal) {
     EXPECT_NE(small.q.format, WeightFormat::bf16) << name;
     EXPECT_LT(small.q.data_bytes(), 128 * 64 * 2) << name;
   }
+}
+
+// Returns [n, k] of a matrix that is loaded in float32.
+std::vector<float> values_of_panels(const PackedWeight& w) {
+  std::vector<float> out(static_cast<size_t>(w.n) * w.k);
+  const auto* const packed = static_cast<const float*>(w.data);
+  for (int row = 0; row < w.n; ++row)
+    for (int col = 0; col < w.k; ++col)
+      out[int64_t{row} * w.k + col] =
+          packed[packed_offset(row, col, (w.k + kBlockK - 1) / kBlockK)];
+  return out;
+}
+
+std::string_view bytes_of(const void* data, int64_t bytes) {
+  return {static_cast<const char*>(data), static_cast<size_t>(bytes)};
+}
+
+// --quantization rounds what a float32 copy of the folder holds, bit for bit.
+TEST(GoldenFormats, QuantizingStoredFormatsIsQuantizingTheirNumbers) {
+  for (const std::string name : {"fp8_channel", "mxfp4", "mxfp8", "nvfp4", "modelopt", "w8a8"})
+    for (const WeightFormat to : {WeightFormat::int8, WeightFormat::int4}) {
+      if (name == "w8a8" && to == WeightFormat::int8) continue;  // it is int8
+      const std::filesystem::path files = kGolden / "quantized" / name;
+      const LoadedGolden wide = load(files, DType::f32), got = load(files, DType::bf16, to);
+      EXPECT_EQ(got.loader->format_changes().requantized.num_products, 3) << name;
+      EXPECT_FALSE(got.loader->scales_narrowed()) << name;
+      for (const auto& [values, packed] :
+           {std::pair(wide.q, got.q), std::pair(wide.expert.down, got.expert.down)}) {
+        TestFolder folder;
+        folder.add("x.weight", "F32", {values.n, values.k}, values_of_panels(values));
+        folder.write_file();
+        const auto source = *open_model_weights(folder.path());
+        WeightLoader::Options options{.source = source.get(), .quantize = to};
+        WeightLoader plan = WeightLoader::measuring(options);
+        plan.matrix("x.weight", values.n, values.k);
+        options.bytes = plan.bytes();
+        WeightLoader loader = *WeightLoader::loading(options);
+        const PackedWeight want = loader.matrix("x.weight", values.n, values.k);
+        ASSERT_TRUE(loader.status().has_value()) << name;
+        ASSERT_EQ(packed.format, to) << name;
+        EXPECT_EQ(packed.group, want.group);
+        EXPECT_EQ(bytes_of(packed.data, packed.data_bytes()),
+                  bytes_of(want.data, want.data_bytes()));
+        EXPECT_EQ(bytes_of(packed.scales, packed.scale_bytes()),
+                  bytes_of(want.scales, want.scale_bytes()));
+        EXPECT_EQ(bytes_of(packed.zeros, packed.zero_bytes()),
+                  bytes_of(want.zeros, want.zero_bytes()));
+      }
+    }
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ struct WeightLoader::State {
   int64_t used = 0, done = 0;
   std::optional<Error> error;
   std::set<std::string> narrowed;
-  Widening widening;
+  FormatChanges changes;
   bool scales_narrowed = false;
   std::chrono::steady_clock::time_point reported;
   std::vector<RowScratch> scratch;  // one per worker
@@ -124,8 +124,8 @@ void WeightLoader::State::note_narrowing(const MatrixReader& reader, WeightForma
   if (reader.kind() == MatrixReader::Kind::plain && to == WeightFormat::bf16 &&
       !reader.is_stored_bf16())
     narrowed.emplace(reader.type_name());
-  scales_narrowed |= reader.kind() == MatrixReader::Kind::scaled && to == WeightFormat::int4 &&
-                     !reader.in_rows() && reader.stored_scale_type() == StoredType::f32;
+  scales_narrowed |=
+      to == WeightFormat::int4 && reader.format().format == to && reader.has_float32_scales();
 }
 
 PackedWeight WeightLoader::State::load(const Product& product) {
@@ -150,7 +150,7 @@ PackedWeight WeightLoader::State::load(const Product& product) {
   PackedWeight packed = claim(*format, product.n, product.k);
   // Published files hold other matrices plain, whatever config.json says.
   if (options.source != nullptr || product.quantized == Product::Quantized::allowed)
-    note_widening(readers, packed.bytes(), *format, widening);
+    note_change(readers, packed.bytes(), *format, changes);
   auto* const bias = product.bias == Bias::none
                          ? nullptr
                          : static_cast<float*>(take(round_up(product.n, kPanelN) * 4));
@@ -343,7 +343,7 @@ LatentHeadWeights WeightLoader::latent_heads(const std::string& name, int heads,
   const int64_t before = s.used;
   LatentHeadWeights out = s.claim_heads(heads, nope, value, rank);
   s.note_narrowing(*reader, out.key_up[0].format);
-  note_widening({&*reader, 1}, s.used - before, {out.key_up[0].format, 0}, s.widening);
+  note_change({&*reader, 1}, s.used - before, {out.key_up[0].format, 0}, s.changes);
   if (s.filling()) s.fill_heads(*reader, out);
   s.finish_claim();
   return out;
@@ -389,8 +389,8 @@ bool WeightLoader::scales_narrowed() const {
   return state_->scales_narrowed;
 }
 
-Widening WeightLoader::widening() const {
-  return state_->widening;
+FormatChanges WeightLoader::format_changes() const {
+  return state_->changes;
 }
 
 Buffer WeightLoader::take_memory() {

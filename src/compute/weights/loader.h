@@ -8,10 +8,10 @@
 //   auto load = WeightLoader::loading(options);     Model::load(..., load);
 //
 // The format of a matrix in memory is f32 if dtype is float32 (quantized files are dequantized);
-// else the format that the files hold (fp8, int8, int4); else `quantize` for matrices that the
-// files hold unquantized; else bf16. The headers of the files decide, also when measuring. Without
-// a source `stored` decides, and random weights are quantized to it. If the files hold the matrices
-// of one stacked product in different formats, the product becomes bf16.
+// else `quantize`, unless the files hold integers of as few bits; else the format that the files
+// hold. What changes is read, widened and quantized some rows at a time. The headers of the files
+// decide, also when measuring. Without a source `stored` decides, and random weights are quantized
+// to it. If the matrices of one stacked product would have different formats, it becomes bf16.
 //
 // Thread: the one that loads; workers pack panels in parallel.
 #pragma once
@@ -39,12 +39,22 @@ struct LoadProgress {
 
 enum class Bias : uint8_t { none, present };
 
-// Products of which the files hold matrices quantized, but which are kept in bf16: their number,
-// and their bytes in the formats of the files and as they are kept.
-struct Widening {
+// Products of which the files hold matrices in another format under scales: their number, and their
+// bytes in the formats of the files and as they are kept.
+struct FormatChange {
   int num_products = 0;
   int64_t stored_bytes = 0, kept_bytes = 0;
 };
+// Those that are kept in bf16, and those that were quantized again.
+struct FormatChanges {
+  FormatChange widened, requantized;
+};
+
+// Returns the format in memory of numbers that the files hold in `held`, if Options::quantize is
+// `asked`; bf16 asks for nothing. Integers of as few bits stay.
+constexpr WeightFormat format_asked(WeightFormat held, WeightFormat asked) {
+  return asked == WeightFormat::bf16 || held == WeightFormat::int4 ? held : asked;
+}
 
 // The kv_b_proj of latent attention, per head (kernels/latent_attention.h).
 struct LatentHeadWeights {
@@ -59,7 +69,7 @@ class WeightLoader {
     uint64_t seed = 0;          // seed of random weights
     DType dtype = DType::bf16;  // type of activations: bf16 or f32
     QuantConfig stored;         // the formats that the files hold
-    WeightFormat quantize = WeightFormat::bf16;  // int8 or int4: quantize while loading
+    WeightFormat quantize = WeightFormat::bf16;  // int8 or int4: what they are to be
     int64_t bytes = 0;                           // bytes() of the measuring run
     // Loading: weights that the same calls packed before (packed_file.h). The views point into
     // them, nothing is filled, and they must outlive the views. Null: memory is allocated and
@@ -113,9 +123,10 @@ class WeightLoader {
   std::vector<std::string> narrowed_from() const;
   // True if int4 scales were stored in float32, which are rounded to float16; for a log line.
   bool scales_narrowed() const;
-  // Returns what became bf16 although the files hold less: products of parts in different formats,
-  // and matrices that are never quantized in memory. Empty if dtype is float32. For a log line.
-  Widening widening() const;
+  // Returns what became bf16 although the files hold less (products of parts in different formats,
+  // and matrices that are never quantized in memory), and what became int8 or int4 by `quantize`.
+  // Empty if dtype is float32. For log lines.
+  FormatChanges format_changes() const;
   // Returns a hash over the calls so far and the options that decide how files are packed. Calls
   // that pack the same tensors in the same way to the same places have the same hash.
   uint64_t fingerprint() const;

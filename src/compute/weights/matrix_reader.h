@@ -50,7 +50,9 @@ class MatrixReader {
   std::string_view type_name() const;
   bool in_rows() const { return numbers_.type == StoredType::rows; }         // they give fp32 only
   bool is_stored_bf16() const { return numbers_.type == StoredType::bf16; }  // kind plain only
-  StoredType stored_scale_type() const { return scales_.type; }              // kind scaled only
+  bool has_float32_scales() const {
+    return kind_ == Kind::scaled && !in_rows() && scales_.type == StoredType::f32;
+  }
   int64_t row_bytes() const;  // approximate bytes per row in the files
 
   // Checks the data of a quantized matrix for faults that headers do not show: columns out of

@@ -69,15 +69,15 @@ bool pack_matrix_rows(const MatrixReader& from, const RowMove& move, const Packe
                       RowScratch& scratch) {
   if (to.format == WeightFormat::f32) return pack_plain<float>(from, move, to, scratch);
   if (to.format == WeightFormat::bf16) return pack_plain<Bf16>(from, move, to, scratch);
-  const ScaledRows scaled = scratch.scaled({to.format, to.group}, move.rows, to.k);
-  if (from.kind() == MatrixReader::Kind::scaled && from.format() == scaled.format) {
-    if (!from.read(move.row_begin, scaled)) return false;
-  } else {
-    const View<float> values = scratch.values<float>(move.rows, to.k);
-    from.read(move.row_begin, values);
-    if (!quantize_rows(values, scaled)) return false;
+  const MatrixFormat format{to.format, to.group};
+  if (from.kind() == MatrixReader::Kind::scaled && from.format() == format) {
+    const ScaledRows scaled = scratch.scaled(format, move.rows, to.k);
+    return from.read(move.row_begin, scaled) && pack_scaled(scaled, move.packed_row, to);
   }
-  return pack_scaled(scaled, move.packed_row, to);
+  const View<float> values = scratch.values<float>(move.rows, to.k);
+  if (!read_matrix_rows<float>(from, move.row_begin, values, scratch)) return false;
+  const ScaledRows scaled = scratch.scaled(format, move.rows, to.k);
+  return quantize_rows(values, scaled) && pack_scaled(scaled, move.packed_row, to);
 }
 
 bool pack_latent_head(const MatrixReader& from, int row_begin, const LatentHead& to,

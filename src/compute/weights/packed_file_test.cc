@@ -274,7 +274,8 @@ TEST_P(PackedWeights, AreTheSameMapped) {
   ASSERT_TRUE(mapped.status().has_value());
   EXPECT_EQ(mapped.bytes(), packing.bytes());
   EXPECT_EQ(mapped.narrowed_from(), packing.narrowed_from());
-  EXPECT_EQ(mapped.widening().stored_bytes, packing.widening().stored_bytes);
+  EXPECT_EQ(mapped.format_changes().widened.stored_bytes,
+            packing.format_changes().widened.stored_bytes);
   EXPECT_EQ(mapped.take_memory().bytes(), 0);
   EXPECT_EQ(views.qkv.data, file.data());
   const auto inside = [&](const void* p) {

@@ -30,6 +30,12 @@ int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers) {
   return static_cast<int>(std::min<int64_t>(std::max(kReleaseBytes / task_bytes, busy), tasks));
 }
 
+MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k) {
+  const WeightFormat format = format_asked(held.format, asked);
+  if (format == held.format) return held;
+  return {format, format == WeightFormat::int8 ? whole_group(k) : kOnTheFlyInt4Group};
+}
+
 MatrixFormat format_in_memory(const WeightLoader::Options& options, const MatrixReader& reader,
                               Product::Quantized quantized) {
   if (options.dtype == DType::f32) return {WeightFormat::f32, 0};
@@ -38,12 +44,7 @@ MatrixFormat format_in_memory(const WeightLoader::Options& options, const Matrix
     if (options.quantize == WeightFormat::bf16) return {};
     return {WeightFormat::int8, whole_group(reader.k())};
   }
-  const bool fewer_bits = reader.in_rows() && reader.format().format == WeightFormat::int8 &&
-                          options.quantize == WeightFormat::int4;
-  if (reader.format().is_scaled() && !fewer_bits) return reader.format();
-  if (options.quantize == WeightFormat::int8) return {WeightFormat::int8, whole_group(reader.k())};
-  if (options.quantize == WeightFormat::int4) return {WeightFormat::int4, kOnTheFlyInt4Group};
-  return {};
+  return format_asked(reader.format(), options.quantize, reader.k());
 }
 
 void describe_to(Fingerprint& out, const Product& product, MatrixFormat format) {
@@ -62,10 +63,13 @@ void describe_to(Fingerprint& out, const WeightLoader::Options& options) {
   for (const std::string& module : stored.skipped) out.add(module);
 }
 
-void note_widening(std::span<const MatrixReader> parts, int64_t bytes, MatrixFormat kept,
-                   Widening& out) {
-  const auto is_quantized = [](const MatrixReader& part) { return part.format().is_scaled(); };
-  if (kept.format != WeightFormat::bf16 || std::ranges::none_of(parts, is_quantized)) return;
+void note_change(std::span<const MatrixReader> parts, int64_t bytes, MatrixFormat kept,
+                 FormatChanges& all) {
+  const auto changes = [&](const MatrixReader& part) {
+    return part.format().is_scaled() && part.format() != kept;
+  };
+  if (kept.format == WeightFormat::f32 || std::ranges::none_of(parts, changes)) return;
+  FormatChange& out = kept.is_scaled() ? all.requantized : all.widened;
   ++out.num_products;
   out.kept_bytes += bytes;
   for (const MatrixReader& part : parts) {

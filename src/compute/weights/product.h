@@ -46,14 +46,18 @@ int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers);
 MatrixFormat format_in_memory(const WeightLoader::Options& options, const MatrixReader& reader,
                               Product::Quantized quantized);
 
+// Returns that of matrices with k columns that the files hold in `held`.
+MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k);
+
 // Adds everything that decides how the product is packed in `format`.
 void describe_to(Fingerprint& out, const Product& product, MatrixFormat format);
 // Adds the options that decide how the numbers of the files are converted.
 void describe_to(Fingerprint& out, const WeightLoader::Options& options);
 
-// Adds matrices that became a product of `bytes` in `kept`, if the files hold less.
-void note_widening(std::span<const MatrixReader> parts, int64_t bytes, MatrixFormat kept,
-                   Widening& out);
+// Adds matrices that became a product of `bytes` in `kept`, if the files hold some of them in
+// another format under scales.
+void note_change(std::span<const MatrixReader> parts, int64_t bytes, MatrixFormat kept,
+                 FormatChanges& all);
 
 Error too_deep(const Product& product);
 Error not_finite(const MatrixReader& reader);

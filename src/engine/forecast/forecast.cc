@@ -89,11 +89,9 @@ std::vector<Change> changes(const ServerSettings& settings, const Forecast& now)
         {"--kv-cache-dtype", "int8", [](auto& s, auto& v) { s.memory.kv_cache_dtype = v; }});
   if (now.choice.dtype == DType::f32)
     all.push_back({"--dtype", "bfloat16", [](auto& s, auto& v) { s.model.dtype = v; }});
-  const bool unquantized =
-      now.choice.dtype == DType::bf16 && now.choice.model.quant.layout == QuantConfig::Layout::none;
+  const WeightFormat held = now.choice.weight_format();
   const auto quantize = [](ServerSettings& s, const std::string& v) { s.model.quantization = v; };
-  if (unquantized && now.choice.quantize == WeightFormat::bf16)
-    all.push_back({"--quantization", "int8", quantize});
+  if (held == WeightFormat::bf16) all.push_back({"--quantization", "int8", quantize});
   const int room = now.largest_context / 1024 * 1024;
   const int shorter =
       room >= 1024 && room < memory.context_length ? room : memory.context_length / 2;
@@ -101,7 +99,8 @@ std::vector<Change> changes(const ServerSettings& settings, const Forecast& now)
   if ((settings.model.context_length > 0 || now.fits()) && shorter >= settings.memory.page_size)
     all.push_back({"--context-length", std::to_string(shorter),
                    [](auto& s, auto& v) { s.model.context_length = std::stoi(v); }});
-  if (unquantized && now.choice.quantize != WeightFormat::int4)
+  if (held == WeightFormat::bf16 || held == WeightFormat::int8 || held == WeightFormat::fp8 ||
+      held == WeightFormat::mxfp8)
     all.push_back({"--quantization", "int4", quantize});
   return all;
 }

@@ -156,11 +156,15 @@ WeightLoader::Options ModelChoice::loader_options() const {
 }
 
 WeightFormat ModelChoice::weight_format() const {
-  using enum QuantConfig::Layout;
   if (dtype == DType::f32) return WeightFormat::f32;
+  return format_asked(stored_format(), quantize);
+}
+
+WeightFormat ModelChoice::stored_format() const {
+  using enum QuantConfig::Layout;
   switch (model.quant.layout) {
     case none:
-      return quantize;
+      return WeightFormat::bf16;
     case fp8_block:
     case fp8_channel:
       return WeightFormat::fp8;
@@ -177,12 +181,9 @@ WeightFormat ModelChoice::weight_format() const {
     case nvfp4:
       return WeightFormat::nvfp4;
     case gguf:
-      return model.quant.most == WeightFormat::bf16 ||
-                     (model.quant.most == WeightFormat::int8 && quantize == WeightFormat::int4)
-                 ? quantize
-                 : model.quant.most;
+      return model.quant.most;
   }
-  return quantize;
+  return WeightFormat::bf16;
 }
 
 ScratchNeed ModelChoice::scratch_need(int max_rows, int page_tokens) const {

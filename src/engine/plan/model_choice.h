@@ -34,8 +34,10 @@ struct ModelChoice {
   // Returns the part of the first in the last module for multi-token prediction; 0: none is loaded.
   int64_t module_page_bytes(int page_tokens) const;
   WeightLoader::Options loader_options() const;
-  // Returns the format of the layers' matrices, unless config.json makes an exception.
+  // Return the format of the layers' matrices in memory, and in the files, unless config.json makes
+  // an exception.
   WeightFormat weight_format() const;
+  WeightFormat stored_format() const;
   ScratchNeed scratch_need(int max_rows, int page_tokens) const;
 };
 
