@@ -236,33 +236,7 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
         {"chat-template", &s.model.chat_template, "Jinja file; the model's own if absent", ""},
         {"grammar-backend", &s.model.grammar_backend, "llguidance, or none: of structured output",
          ""}}},
-      {"Memory",
-       {{"mem-fraction-static", &s.memory.mem_fraction_static,
-         "share of the memory for weights and KV; 0: planned", ""},
-        {"max-total-tokens", &s.memory.max_total_tokens, "KV capacity, of each rank; 0: planned",
-         ""},
-        {"mamba-full-memory-ratio", &s.memory.mamba_full_memory_ratio,
-         "memory for states of delta nets, as a multiple of that for KV pages; 0: planned (0.9)",
-         ""},
-        {"swa-full-tokens-ratio", &s.memory.swa_full_tokens_ratio,
-         "tokens that layers with sliding windows hold, as a share of those of full attention; 0: "
-         "planned",
-         ""},
-        {"max-running-requests", &s.memory.max_running_requests,
-         "requests decoded together, of each rank; 0: planned", ""},
-        {"kv-cache-dtype", &s.memory.kv_cache_dtype, "auto (that of --dtype) or int8", ""},
-        {"kv-cache-dir", &s.memory.kv_cache_dir,
-         "folder that keeps computed prefixes, so that neither an eviction nor a restart loses "
-         "them; none if absent",
-         ""},
-        {"kv-cache-dir-gb", &s.memory.kv_cache_dir_gb,
-         "size of all its files; 0: planned (half of the free disk)", ""},
-        {"hicache-storage-prefetch-policy", &s.memory.hicache_storage_prefetch_policy,
-         "how long a prompt waits for its pages from there: best_effort (not at all), "
-         "wait_complete, or timeout (as long as computing would take)",
-         ""},
-        {"page-size", &s.memory.page_size, "tokens of a KV page: a power of two, 1 to 128", ""}}},
-      peer_flags(s),
+      memory_flags(s),
       scheduler_flags(s),
       {"CPU",
        {{"cpu-bind", &s.compute.cpu_bind, "auto, none, or processors as 0-3,8", ""},
@@ -270,7 +244,9 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
         {"combine-groups", &s.compute.combine_groups,
          "leaves of the tree in which experts' rows are summed; 0: one an expert", ""},
         {"mla-form", &s.compute.mla_form,
-         "auto: latent attention expands prompts, absorbs answers; absorbed: both", ""}}},
+         "auto: latent attention expands prompts and absorbs answers, which the prefix cache then "
+         "leaves out; absorbed: both",
+         ""}}},
       rank_flags(s),
   };
 }
@@ -290,6 +266,7 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
   std::vector<Flag>& ranks = groups.back().flags;
   ranks.front().help += "; 0: as many as are started";
   std::ranges::move(process_flags(s.parallel), std::back_inserter(ranks));
+  groups.push_back(peer_flags(s));
   groups.push_back(speculation_flags(s));
   groups.push_back(overlap_flags(s));
   groups.push_back(

@@ -39,8 +39,10 @@ std::vector<FlagGroup> model_flags(ServerSettings& settings);
 // Returns the flags for hiding exchanges between ranks.
 FlagGroup overlap_flags(ServerSettings& settings);
 // Returns the flags for guessing tokens.
-FlagGroup overlap_flags(ServerSettings& settings);
 FlagGroup speculation_flags(ServerSettings& settings);
+// Returns the flags for memory, and for prefixes in files.
+FlagGroup memory_flags(ServerSettings& settings);
+// Returns the flags for prefixes of other services.
 FlagGroup peer_flags(ServerSettings& settings);
 
 // Returns the flags for parsing tool calls and reasoning in answers.

@@ -17,8 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Raise this if the bytes of a page mean other numbers than before.
-constexpr int kPageLevel = 1;
+constexpr int kPageLevel = 2;
 constexpr double kShareOfFreeDisk = 0.5;
+constexpr double kLeastGb = 0.001;  // less would delete nearly every page that is written
 
 Error unfit(const char* flag, std::string why, std::string fix) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag).with_fix(std::move(fix));
@@ -96,11 +97,12 @@ Result<void> check_flags(const ServerSettings& settings, const Runner& runner) {
     if (asked.list.empty()) return {};
   }
   if (!(std::isfinite(memory.kv_cache_dir_gb) && memory.kv_cache_dir_gb >= 0 &&
-        memory.kv_cache_dir_gb <= 1e9))
-    return fail(
-        unfit("kv-cache-dir-gb",
-              fmt::format("--kv-cache-dir-gb {} is not in 0 to 1e9", memory.kv_cache_dir_gb),
-              "--kv-cache-dir-gb 100"));
+        memory.kv_cache_dir_gb <= 1e9) ||
+      (memory.kv_cache_dir_gb > 0 && memory.kv_cache_dir_gb < kLeastGb))
+    return fail(unfit("kv-cache-dir-gb",
+                      fmt::format("--kv-cache-dir-gb {} is neither 0 nor in {} to 1e9",
+                                  memory.kv_cache_dir_gb, kLeastGb),
+                      "--kv-cache-dir-gb 100"));
   if (settings.scheduler.disable_radix_cache)
     return fail(unfit(flag,
                       fmt::format("--{} brings pages to the prefix cache, and "
@@ -116,16 +118,41 @@ Result<void> check_flags(const ServerSettings& settings, const Runner& runner) {
   return {};
 }
 
+// Returns the bytes of the files of a folder and of those right below it, which are the pages that
+// an earlier run left.
+int64_t bytes_of_files(const fs::path& folder) {
+  int64_t bytes = 0;
+  std::error_code problem;
+  fs::recursive_directory_iterator entries(folder, problem);
+  for (; !problem && entries != fs::recursive_directory_iterator(); entries.increment(problem)) {
+    if (entries.depth() > 0) entries.disable_recursion_pending();
+    std::error_code gone;  // another process may have deleted it
+    if (entries->is_regular_file(gone)) bytes += static_cast<int64_t>(entries->file_size(gone));
+  }
+  return bytes;
+}
+
+// Returns what the files of `folder` may take. Planned: a share of the disk that is free or theirs,
+// so that a restart plans the same.
 Result<int64_t> choose_bytes(double given_gb, const fs::path& folder) {
-  if (given_gb > 0) return static_cast<int64_t>(given_gb * 1e9);
   std::error_code problem;
   const fs::space_info space = fs::space(folder, problem);
+  const auto room = static_cast<double>(bytes_of_files(folder)) +
+                    static_cast<double>(problem ? 0 : space.available);
+  if (given_gb > 0) {
+    if (!problem && given_gb * 1e9 > room)
+      log::warning(
+          "--kv-cache-dir-gb {} is more than the {:.2f} GB that are free at {} or hold its "
+          "pages; when the disk is full, no prefix is written",
+          given_gb, room * 1e-9, folder.string());
+    return static_cast<int64_t>(given_gb * 1e9);
+  }
   if (problem)
     return fail(unfit(
         "kv-cache-dir-gb",
         fmt::format("the free disk at {} is not known: {}", folder.string(), problem.message()),
         "--kv-cache-dir-gb 100"));
-  return static_cast<int64_t>(kShareOfFreeDisk * static_cast<double>(space.available));
+  return static_cast<int64_t>(kShareOfFreeDisk * room);
 }
 
 // Opens the folder of the model's pages, and says what it holds.
@@ -134,8 +161,13 @@ Result<std::shared_ptr<PageFiles>> open_files(const MemorySettings& memory, cons
   for (size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", form[i]);
   // Pages of other models lie beside these, in folders of their own.
   const fs::path folder = fs::path(memory.kv_cache_dir) / name;
-  std::error_code problem;  // open() reports it
+  std::error_code problem;
   fs::create_directories(folder, problem);
+  if (problem)
+    return fail(
+        unfit("kv-cache-dir",
+              fmt::format("cannot make the folder {}: {}", folder.string(), problem.message()),
+              "name a folder in which this user may write"));
   HOCKET_TRY(const int64_t free_bytes, choose_bytes(memory.kv_cache_dir_gb, folder));
   HOCKET_TRY(std::unique_ptr<PageFiles> files,
              PageFiles::open({.folder = folder, .most_bytes = free_bytes}));
@@ -143,6 +175,11 @@ Result<std::shared_ptr<PageFiles>> open_files(const MemorySettings& memory, cons
   log::info("prefixes in files: {} files, {:.2f} GB of at most {:.2f} GB, in {}", now.files,
             static_cast<double>(now.bytes) * 1e-9, static_cast<double>(free_bytes) * 1e-9,
             folder.string());
+  if (now.evicted_total > 0)
+    log::warning(
+        "changed: {} files of prefixes were deleted, the longest unused first, because they "
+        "took more than --kv-cache-dir-gb allows",
+        now.evicted_total);
   return files;
 }
 

@@ -50,16 +50,20 @@ std::unexpected<Error> misfit(const std::filesystem::path& path, const std::stri
 }  // namespace
 
 Result<void> GgufFile::add(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not wait
   if (fd < 0 && errno == ENOENT)
     return fail(error(ErrorCode::model_not_found, "there is no file {}", path.string())
                     .with_fix("--model-path must name a GGUF file or a model folder"));
   struct stat info = {};
-  if (fd < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    Error e = error(ErrorCode::io, "cannot read {}: {}", path.string(),
-                    fd < 0 ? std::strerror(errno) : "it is not a file");
+  if (fd < 0 || fstat(fd, &info) != 0) {
+    Error e = error(ErrorCode::io, "cannot read {}: {}", path.string(), std::strerror(errno));
     if (fd >= 0) close(fd);
     return fail(std::move(e).with_fix("check that this user may read it"));
+  }
+  if (!S_ISREG(info.st_mode)) {
+    close(fd);
+    return fail(error(kBadGguf, "{} is not a file", path.string())
+                    .with_fix("--model-path must name a GGUF file or a model folder"));
   }
   const auto bytes = static_cast<size_t>(info.st_size);
   void* const map = bytes == 0 ? nullptr : mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);

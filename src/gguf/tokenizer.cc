@@ -120,6 +120,10 @@ Json post_processor_json(std::string_view bos, int64_t id) {
           {"special_tokens", std::move(tokens)}};
 }
 
+// Published vocabularies have up to 262,144 tokens of some hundred bytes; more would let a file
+// that lies take gigabytes and minutes at the start.
+constexpr size_t kMostTokens = 1 << 20, kMostMerges = 1 << 21, kLongestToken = 1 << 14;
+
 struct Vocabulary {
   std::vector<std::string_view> tokens, merges;
   std::vector<double> kinds;
@@ -132,6 +136,11 @@ Result<Vocabulary> read_vocabulary(const GgufFile& file) {
   auto merges = metadata.texts("tokenizer.ggml.merges");
   if (!tokens || tokens->empty()) return bad(file, "the metadata hold no list of tokens");
   if (!merges) return bad(file, "the metadata hold no list of merges");
+  if (tokens->size() > kMostTokens || merges->size() > kMostMerges ||
+      std::ranges::any_of(*tokens, [](auto token) { return token.size() > kLongestToken; }))
+    return bad(file,
+               fmt::format("the vocabulary is larger than {} tokens of {} bytes and {} merges",
+                           kMostTokens, kLongestToken, kMostMerges));
   if (!kinds) kinds.emplace(tokens->size(), kNormal);
   if (kinds->size() != tokens->size())
     return bad(file, fmt::format("there are {} tokens, but the kinds of {}", tokens->size(),

@@ -71,7 +71,7 @@ std::unexpected<Error> page_file_error(std::string_view verb, const fs::path& pa
   return fail(error(ErrorCode::io, "cannot {} {}: {}", verb, path.string(),
                     std::generic_category().message(problem))
                   .with_fix(problem == ENOSPC || problem == EDQUOT
-                                ? "make room there, or lower --kv-cache-dir-size"
+                                ? "make room there, or lower --kv-cache-dir-gb"
                                 : "let this user read and write there, or name another folder")
                   .with_param("kv-cache-dir"));
 }
@@ -116,6 +116,25 @@ int write_all_at(int fd, std::span<const std::byte> bytes, off_t offset) {
   });
 }
 
+// Makes the folder and those above it. Nobody else may read what clients wrote. Returns the error's
+// number, or 0.
+int make_private_folder(const fs::path& folder) {
+  std::error_code problem;
+  fs::create_directories(folder, problem);
+  if (problem) return problem.value();
+  fs::permissions(folder, fs::perms::owner_all, problem);  // of another user: open() finds out
+  return 0;
+}
+
+// Makes `below`, and `folder` around it if it was deleted while the server runs. Returns the
+// error's number, or 0.
+int make_folders(const fs::path& folder, const fs::path& below) {
+  if (mkdir(below.c_str(), 0700) == 0 || errno == EEXIST) return 0;
+  if (errno != ENOENT) return errno;
+  if (const int why = make_private_folder(folder); why != 0) return why;
+  return mkdir(below.c_str(), 0700) == 0 || errno == EEXIST ? 0 : errno;
+}
+
 }  // namespace
 
 size_t PageFiles::KeyHash::operator()(const PageKey& key) const noexcept {
@@ -127,11 +146,8 @@ size_t PageFiles::KeyHash::operator()(const PageKey& key) const noexcept {
 PageFiles::PageFiles(Options options) : options_(std::move(options)) {}
 
 Result<std::unique_ptr<PageFiles>> PageFiles::open(Options options) {
-  std::error_code problem;
-  fs::create_directories(options.folder, problem);
-  if (problem) return page_file_error("make the folder", options.folder, problem.value());
-  // Nobody else may read what clients wrote.
-  fs::permissions(options.folder, fs::perms::owner_all, problem);
+  if (const int why = make_private_folder(options.folder); why != 0)
+    return page_file_error("make the folder", options.folder, why);
   if (access(options.folder.c_str(), R_OK | W_OK | X_OK) != 0)
     return page_file_error("read and write", options.folder, errno);
   std::unique_ptr<PageFiles> files(new PageFiles(std::move(options)));
@@ -228,8 +244,8 @@ Result<void> PageFiles::write(const PageKey& key, std::span<const std::byte> pag
     number = num_written_++;
   }
   const fs::path fresh = path.parent_path() / fmt::format("{}{}-{}", kUnfinished, getpid(), number);
-  if (mkdir(path.parent_path().c_str(), 0700) != 0 && errno != EEXIST)
-    return page_file_error("make the folder", path.parent_path(), errno);
+  if (const int why = make_folders(options_.folder, path.parent_path()); why != 0)
+    return page_file_error("make the folder", path.parent_path(), why);
   int problem = 0;
   {
     const OpenPageFile file(
@@ -238,10 +254,14 @@ Result<void> PageFiles::write(const PageKey& key, std::span<const std::byte> pag
     problem = write_all_at(file.get(), page, sizeof head);
     if (problem == 0) problem = write_all_at(file.get(), std::as_bytes(std::span(&head, 1)), 0);
   }
-  if (problem == 0 && rename(fresh.c_str(), path.c_str()) != 0) problem = errno;
+  if (problem == 0 && rename(fresh.c_str(), path.c_str()) != 0) {
+    problem = errno;
+    if (problem == EISDIR && rmdir(path.c_str()) == 0)  // a foreign, empty folder in its place
+      problem = rename(fresh.c_str(), path.c_str()) == 0 ? 0 : errno;
+  }
   if (problem != 0) {
     unlink(fresh.c_str());
-    return page_file_error("write", fresh, problem < 0 ? EIO : problem);
+    return page_file_error("write", path, problem < 0 ? EIO : problem);
   }
   {
     const MutexLock lock(mutex_);
@@ -266,10 +286,14 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
     return page_file_error("read", path, errno);
   }
   struct stat info{};
-  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_size != file_bytes(page))
-    return absent(true);
+  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return absent(true);
   PageFileHead head;
   int problem = read_all(file.get(), std::as_writable_bytes(std::span(&head, 1)), 0);
+  if (problem == 0 && info.st_size != file_bytes(page)) {
+    // A whole file of another size stays: a peer may ask with a size that is wrong.
+    const uint64_t held = static_cast<uint64_t>(info.st_size) - sizeof head;
+    return absent(head.magic != kPageFileMagic || head.key != key || head.page_bytes != held);
+  }
   if (problem == 0) problem = read_all(file.get(), page, sizeof head);
   if (problem > 0) return page_file_error("read", path, problem);
   const bool whole = problem == 0 && head.magic == kPageFileMagic &&

@@ -47,7 +47,7 @@ class PageFiles {
   bool exists(const PageKey& key) const;
   // Errors: io; then nothing is there under this key.
   Result<void> write(const PageKey& key, std::span<const std::byte> page);
-  // Fills `page`. Returns false if it is absent, or damaged or of another size: then it is deleted.
+  // Fills `page`. Returns false if it is absent, of another size, or damaged: then it is deleted.
   // Errors: io (the disk fails).
   Result<bool> read(const PageKey& key, std::span<std::byte> page);
 

@@ -128,7 +128,7 @@ TEST_F(PageFilesTest, ACutOrForeignFileReadsAsAbsent) {
   EXPECT_TRUE(reads(*files, 2));
 }
 
-TEST_F(PageFilesTest, APageOfAnotherSizeReadsAsAbsent) {
+TEST_F(PageFilesTest, APageOfAnotherSizeReadsAsAbsentAndStays) {
   auto files = open();
   ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
   EXPECT_TRUE(files->exists(key_of(1)));
@@ -136,8 +136,19 @@ TEST_F(PageFilesTest, APageOfAnotherSizeReadsAsAbsent) {
   const auto found = files->read(key_of(1), larger);
   ASSERT_TRUE(found.has_value());
   EXPECT_FALSE(*found);
-  EXPECT_FALSE(files->exists(key_of(1)));
-  EXPECT_EQ(files->figures().bytes, 0);
+  EXPECT_EQ(files->figures().damaged_total, 0U);
+  EXPECT_TRUE(reads(*files, 1));
+}
+
+TEST_F(PageFilesTest, AnEmptyFolderInThePlaceOfAFileGivesWay) {
+  auto files = open();
+  ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+  const fs::path path = only_file();
+  fs::remove(path);
+  fs::create_directory(path);
+  EXPECT_FALSE(reads(*files, 1));
+  ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+  EXPECT_TRUE(reads(*files, 1));
 }
 
 TEST_F(PageFilesTest, AProcessThatDiesWhileItWritesLeavesNoPage) {
@@ -172,12 +183,17 @@ TEST_F(PageFilesTest, AFolderThatIsNoneIsAnErrorByName) {
   EXPECT_NE(files.error().message.find(folder_.string()), std::string::npos);
 }
 
-TEST_F(PageFilesTest, AFolderThatGoesAwayFailsWritesAndReadsAsAbsent) {
+TEST_F(PageFilesTest, AFolderThatGoesAwayReadsAsAbsentAndIsMadeAgain) {
   auto files = open();
   ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
   fs::remove_all(folder_);
   EXPECT_FALSE(reads(*files, 1));
-  EXPECT_FALSE(files->write(key_of(2), page_of(2)).has_value());
+  ASSERT_TRUE(files->write(key_of(2), page_of(2)).has_value());
+  EXPECT_TRUE(reads(*files, 2));
+  EXPECT_EQ(fs::status(folder_).permissions(), fs::perms::owner_all);
+  fs::remove_all(folder_);
+  std::ofstream(folder_) << "a file";
+  EXPECT_FALSE(files->write(key_of(3), page_of(3)).has_value());
 }
 
 }  // namespace

@@ -189,6 +189,8 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .conservativeness = s.schedule_conservativeness,
       .policy = policy,
       .prefix_cache = !s.disable_radix_cache,
+      // Latents: prompts expand them and answers absorb them, which rounds differently.
+      .share_answers = info.model.mla.kv_rank == 0 || info.prompt_role == TokenRole::generated,
       .eviction = eviction,
       .context_length = plan.context_length,
       .eos_ids = info.model.eos_ids,

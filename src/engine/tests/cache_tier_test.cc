@@ -249,6 +249,12 @@ TEST_F(CacheTierTest, FlagsThatMeanNothingAreRefused) {
   s.memory.kv_cache_dir_gb = 5;
   EXPECT_EQ(Engine::create({.settings = s}).error().param, "kv-cache-dir-gb");
   s = settings();
+  s.memory.kv_cache_dir_gb = 1e-30;
+  EXPECT_EQ(Engine::create({.settings = s}).error().param, "kv-cache-dir-gb");
+  s = settings();
+  s.memory.kv_cache_dir = "/dev/null";
+  EXPECT_EQ(Engine::create({.settings = s}).error().param, "kv-cache-dir");
+  s = settings();
   s.scheduler.disable_radix_cache = true;
   EXPECT_EQ(Engine::create({.settings = s}).error().param, "kv-cache-dir");
   s = settings();

@@ -53,6 +53,12 @@ void expect_each_same(const std::vector<Answer>& got, const std::vector<Answer>&
   }
 }
 
+// Returns false if the prefix cache gets the pages of prompts only.
+bool shares_answers(const Engine& engine) {
+  const EngineInfo info = engine.info();
+  return info.model.mla.kv_rank == 0 || info.prompt_role == TokenRole::generated;
+}
+
 std::vector<Answer> requests_alone(const ServerSettings& settings) {
   return alone(settings, sampled_requests());
 }
@@ -128,7 +134,8 @@ TEST_P(SameBits, AfterAPrefixHit) {
     // Every token of a filled page hits, except the last of the prompt, or those up to the last
     // state; none if the request wants prompt logprobs.
     const int prompt_len = static_cast<int>(inputs[i].prompt.size());
-    const int filled = (prompt_len + kNewTokens - 1) / 32 * 32;
+    const int shared = shares_answers(*engine) ? prompt_len + kNewTokens - 1 : prompt_len;
+    const int filled = shared / 32 * 32;
     const bool reports = inputs[i].sampling.prompt_logprobs_from >= 0;
     const int hits = engine->info().num_states > 0 ? (prompt_len - 1) / kDeltaBlock * kDeltaBlock
                                                    : std::min(prompt_len - 1, filled);
@@ -230,11 +237,9 @@ std::string two_latent_layers() {
   return folder;
 }
 
-// The next turn's prompt hits pages of an answer, up to a state in it, and computes the rest.
-TEST(SameBitsForms, APrefixInsideAnAnswerBesideDeltaNets) {
-  ServerSettings settings = base_settings(kKimiLinear);
-  settings.model.model_path = two_latent_layers();
-  settings.model.load_format = "dummy";
+// Asks for an answer of 90 tokens to a prompt of 70, then for the next turn, whose prompt holds
+// both and 30 more. Expects the bits of a turn that is computed whole. Returns its cached tokens.
+int cached_of_next_turn(const ServerSettings& settings) {
   const auto engine = make_engine(settings);
   RequestInput first = greedy_input(random_tokens(1, 70), 90);
   first.sampling.ignore_eos = true;
@@ -252,8 +257,29 @@ TEST(SameBitsForms, APrefixInsideAnAnswerBesideDeltaNets) {
     return made;
   };
   const std::vector<Answer> got = run_all(*engine, next());
-  EXPECT_EQ(got[0].summary.cached_tokens, 128) << "70 of the prompt, 58 of the answer";
   expect_each_same(got, alone(settings, next()));
+  return got[0].summary.cached_tokens;
+}
+
+// The next turn's prompt hits pages of an answer, up to a state in it, and computes the rest.
+TEST(SameBitsForms, ANextTurnBesideDeltaNets) {
+  ServerSettings settings = base_settings(kKimiLinear);
+  settings.model.model_path = two_latent_layers();
+  settings.model.load_format = "dummy";
+  EXPECT_EQ(cached_of_next_turn(settings), 128) << "70 of the prompt, 58 of the answer";
+}
+
+TEST(SameBitsForms, ANextTurnOfKeysAndValues) {
+  EXPECT_EQ(cached_of_next_turn(base_settings(kMoe)), 128);
+}
+
+// Answers absorb latents and prompts expand them, so the next turn computes the answer again; with
+// one form for both it does not.
+TEST(SameBitsForms, ANextTurnOfLatents) {
+  ServerSettings settings = base_settings(kMla);
+  EXPECT_EQ(cached_of_next_turn(settings), 64) << "whole pages of the prompt";
+  settings.compute.mla_form = "absorbed";
+  EXPECT_EQ(cached_of_next_turn(settings), 128);
 }
 
 // Combine groups are a form of the model: other bits, and again always the same.

@@ -149,6 +149,7 @@ int Scheduler::State::accept_forced(Request& request, const SampledToken& sample
 // can share them. Afterwards:
 //   pages   | the tree's: leased | the partial last page, and rows in flight: own |
 void Scheduler::State::share(Request& request, int num_tokens) {
+  num_tokens = std::min(num_tokens, static_cast<int>(request.num_shareable()));
   const auto num_whole = static_cast<size_t>(num_tokens / page_tokens());
   const auto num_shared = num_whole * static_cast<size_t>(page_tokens());
   request.lease =

@@ -54,6 +54,7 @@ struct Request {
   int priority = 0;  // larger goes first; 0 for all unless priorities are on
   uint64_t client = 0, routing_key = 0;
   CacheNamespace cache_namespace;
+  bool shares_answer = true;  // SchedulerOptions::share_answers
 
   // Set by the waiting queue.
   int64_t queue_order = 0;       // rises with arrival; negative if retracted, the newest lowest
@@ -110,13 +111,17 @@ struct Request {
     const int from = std::max(sampling.prompt_logprobs_from - 1, logprobs_done);
     return from < prompt_len - 1 ? from : -1;
   }
+  // Returns the first tokens whose pages mean the same to every request.
+  size_t num_shareable() const {
+    return shares_answer ? tokens.size() : static_cast<size_t>(prompt_len);
+  }
   // Returns the tokens that a cached prefix may replace: never the last one, nor rows that must
-  // report.
+  // report, nor an answer whose rows differ from those of a prompt.
   std::span<const TokenId> reusable_tokens() const {
     if (sampling.return_routed_experts) return {};
     const int from = logprobs_from();
     const auto count = from >= 0 ? static_cast<size_t>(from) : tokens.size() - 1;
-    return std::span(tokens).first(count);
+    return std::span(tokens).first(std::min(count, num_shareable()));
   }
 };
 

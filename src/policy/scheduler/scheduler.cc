@@ -223,6 +223,7 @@ Result<void> Scheduler::State::add(RequestInput input) {
   HOCKET_TRY_VOID(waiting.check_room(prompt_len, worse));
 
   auto request = std::make_unique<Request>();
+  request->shares_answer = options.share_answers;
   request->id = input.id;
   request->tokens = std::move(input.prompt);
   request->prompt_len = prompt_len;

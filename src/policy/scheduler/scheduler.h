@@ -67,6 +67,9 @@ struct SchedulerOptions {
   double conservativeness = 1.0;  // factor of the memory reserved for running requests
   SchedulePolicy policy = SchedulePolicy::fcfs;
   bool prefix_cache = true;
+  // false: the rows of an answer have other bits than those of a prompt with the same tokens, so
+  // the cache gets the pages of prompts only.
+  bool share_answers = true;
   EvictionPolicy eviction = EvictionPolicy::lru;  // for the prefix cache
   KvEventChannel* kv_events = nullptr;            // for the prefix cache; outlives the scheduler
   int context_length = 0;

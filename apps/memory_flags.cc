@@ -1,0 +1,37 @@
+#include "apps/flags.h"
+
+namespace hocket {
+
+FlagGroup memory_flags(ServerSettings& s) {
+  return {
+      "Memory",
+      {{"mem-fraction-static", &s.memory.mem_fraction_static,
+        "share of the memory for weights and KV; 0: planned", ""},
+       {"max-total-tokens", &s.memory.max_total_tokens, "KV capacity, of each rank; 0: planned",
+        ""},
+       {"mamba-full-memory-ratio", &s.memory.mamba_full_memory_ratio,
+        "memory for states of delta nets, as a multiple of that for KV pages; 0: planned (0.9)",
+        ""},
+       {"swa-full-tokens-ratio", &s.memory.swa_full_tokens_ratio,
+        "tokens that layers with sliding windows hold, as a share of those of full attention; 0: "
+        "planned",
+        ""},
+       {"max-running-requests", &s.memory.max_running_requests,
+        "requests decoded together, of each rank; 0: planned", ""},
+       {"kv-cache-dtype", &s.memory.kv_cache_dtype, "auto (that of --dtype) or int8", ""},
+       {"kv-cache-dir", &s.memory.kv_cache_dir,
+        "folder that keeps computed prefixes, so that neither an eviction nor a restart loses "
+        "them; none if absent",
+        ""},
+       {"kv-cache-dir-gb", &s.memory.kv_cache_dir_gb,
+        "size of its files, of each form and process; 0: planned (half of the disk that is free or "
+        "theirs)",
+        ""},
+       {"hicache-storage-prefetch-policy", &s.memory.hicache_storage_prefetch_policy,
+        "how long a prompt waits for its pages from there: best_effort (not at all), "
+        "wait_complete, or timeout (as long as computing would take)",
+        ""},
+       {"page-size", &s.memory.page_size, "tokens of a KV page: a power of two, 1 to 128", ""}}};
+}
+
+}  // namespace hocket
