@@ -1,0 +1,64 @@
+"""Conversations of 20 turns with models of each kind of layer: no turn depends on the prefix cache, and none is computed twice."""
+
+import concurrent.futures
+import json
+import random
+
+import pytest
+from conftest import ROOT
+
+TURNS, ANSWER, EDITED_TURN = 20, 28, 12
+PAGE, BORDER = 32, 64  # tokens of a page, and between two states of delta nets
+VOCABULARY = range(10, 480)
+
+# Model, and the most tokens beside the new ones that a turn may compute.
+KINDS = [
+    ("qwen3_moe", PAGE),  # full attention
+    ("mimo_v2_flash", PAGE),  # sliding windows
+    ("gpt_oss_mxfp4", PAGE),
+    ("qwen3_5_moe", BORDER + PAGE),  # delta nets
+    ("kimi_linear", BORDER + PAGE),
+    ("deepseek_v3", ANSWER + PAGE),  # latents: prompts expand what answers absorb, so the last answer is computed again
+]
+
+
+def generate(server, ids, seed):
+    sampling = {"max_new_tokens": ANSWER, "temperature": 0.7, "sampling_seed": seed, "ignore_eos": True}
+    status, _, text = server.call("/generate", json.dumps({"input_ids": ids, "sampling_params": sampling}).encode())
+    assert status == 200, text
+    return json.loads(text)
+
+
+def converse(server, seed):
+    """Returns the answers of all turns, and how many old tokens each turn computed again. In one turn the end of the
+    history is edited."""
+    draw = random.Random(seed)
+    history, answers, again = [], [], []
+    for turn in range(TURNS):
+        if turn == EDITED_TURN:
+            del history[-40:]
+        message = [draw.choice(VOCABULARY) for _ in range(draw.randrange(4, 22))]
+        history += message
+        got = generate(server, history, 100 * seed + turn)
+        answers.append(got["output_ids"])
+        usage = got["meta_info"]
+        again.append(usage["prompt_tokens"] - usage["cached_tokens"] - len(message))
+        history += [token if token < VOCABULARY.stop else VOCABULARY.start for token in got["output_ids"]]
+    return answers, again
+
+
+def converse_at_once(server):
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        return list(pool.map(lambda seed: converse(server, seed), (1, 2, 3)))
+
+
+@pytest.mark.parametrize("model, most", KINDS, ids=[model for model, _ in KINDS])
+def test_twenty_turns(start, model, most):
+    folder = ROOT / "tests" / "golden" / model
+    flags = ("--context-length", "1024", "--max-total-tokens", "8192")
+    cached = converse_at_once(start(*flags, model=folder))
+    computed = converse_at_once(start(*flags, "--disable-radix-cache", model=folder))
+    assert [answers for answers, _ in cached] == [answers for answers, _ in computed]
+    for _, again in cached:
+        print(f"{model}: {max(again)} tokens of a turn were computed again, at most")
+        assert max(again) <= most
