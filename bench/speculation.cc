@@ -17,6 +17,7 @@
 #include "base/mix.h"
 #include "base/quantile.h"
 #include "bench/ending.h"
+#include "bench/paused_clock.h"
 #include "engine/engine.h"
 #include "policy/speculation/drafter.h"
 
@@ -77,6 +78,7 @@ class ImposedDrafter final : public Drafter {
 // An engine whose drafts the bench imposes.
 struct DraftRig {
   Imposed imposed;
+  PausedClock clock;  // runs while the engine is played
   std::unique_ptr<Engine> engine;
 };
 
@@ -87,6 +89,7 @@ Result<std::unique_ptr<DraftRig>> make_rig(ServerSettings settings, int drafts) 
   auto rig = std::make_unique<DraftRig>();
   const Imposed& imposed = rig->imposed;
   HOCKET_TRY(rig->engine, Engine::create({.settings = std::move(settings),
+                                          .clock = &rig->clock,
                                           .drafter = [&imposed](int /*rank*/, int num_seats) {
                                             return std::make_unique<ImposedDrafter>(imposed,
                                                                                     num_seats);
@@ -149,6 +152,7 @@ class SpeculationPlayer {
   // by chance. Errors: an answer's.
   Result<PlayedSteps> play(int most, int percent, int num_steps, double seconds) {
     rig_.imposed.most = most, rig_.imposed.percent = percent;
+    rig_.clock.resume();
     PlayedSteps played;
     while (played.num_steps < num_steps || played.seconds < seconds) {
       if (num_running_ < group_.answers) HOCKET_TRY_VOID(begin());
@@ -159,6 +163,7 @@ class SpeculationPlayer {
       ++played.num_steps;
       played.tokens += group_.answers + expected_held(percent) - expected_before;
     }
+    rig_.clock.pause();
     return played;
   }
   bool is_equal() const { return is_equal_; }

@@ -86,7 +86,8 @@ DraftCosts::Cost DraftCosts::of(int num_drafts) const {
     growth = growth_of(cells_[below]);
     nearest = at - below_at;
   }
-  if (plain() > 0 && above < kNumCells) {
+  const bool is_above = plain() > 0 && above < kNumCells;
+  if (is_above) {
     const double above_at = log_rows(cells_[above].num_drafts);
     const double of_above = growth_of(cells_[above]);
     const double part = growth ? (at - below_at) / std::max(above_at - below_at, 1e-6) : 1;
@@ -95,7 +96,9 @@ DraftCosts::Cost DraftCosts::of(int num_drafts) const {
   }
   const Cell& cell = cells_[mine];
   const int count = plain() > 0 ? cell.ratio.count() : 0;
-  const double guess = growth.value_or(growth_);
+  double guess = growth.value_or(growth_);
+  // Behind the last one that was measured, steps grow from there as from the first.
+  if (below_at > 0 && !is_above) guess += (growth_ - guess) * (at - below_at) / at;
   const double known = count > 0 ? growth_of(cell) : guess;
   const double blended = (count * known + kGate.guess * guess) / (count + kGate.guess);
   const bool is_near = count >= kGate.few || nearest < kNearRows;

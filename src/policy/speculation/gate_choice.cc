@@ -150,26 +150,31 @@ int SpeculationGate::try_one(Bucket& bucket, Making making, const Judged& usual,
     is_trial_ = true;
     return std::min(trial_drafts_, most);
   }
-  if (!pace_.may_begin(bucket.way(making).trials_left > 0)) return 0;
+  if (!pace_.may_begin(true)) return 0;
   if (options_.free != nullptr && trial_making_ == making && ++num_left_ <= kGate.steps_left)
     return 0;
   const bool shows_plain =
       (usual.num_drafts > 0 || making == Making::ahead) && is_plain_old(bucket, making);
   if (credit_ <= 0 && !shows_plain) return 0;
-  const double share =
-      making == Making::ahead ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
+  const bool is_now = making == Making::now;
+  const double least_share = is_now ? kGate.credit_in_trial : kGate.credit_in_trial_ahead;
+  const double most_share = is_now ? kGate.credit_in_hopeful_trial : least_share;
   double most_hoped = usual.gain + kGate.certain;
   int tried = -1;
+  bool is_promising = false;
   for (const Candidate& candidate : candidates_) {
     const Judged judged = judge(bucket, making, num_answers, candidate);
     const double loss = judged.cost.time_ratio - judged.tokens;
+    const double share = std::clamp(judged.hoped - usual.gain, least_share, most_share);
     if (candidate.num_drafts == usual.num_drafts || judged.hoped <= most_hoped ||
         TrialPace::kSteps * loss > share * credit_)
       continue;
     most_hoped = judged.hoped, tried = candidate.num_drafts;
+    is_promising =
+        is_now && judged.cost.num_measured < kGate.few && most_hoped - usual.gain > kGate.large_gain;
   }
   if (shows_plain) tried = 0;
-  if (tried < 0) return 0;
+  if (tried < 0 || !pace_.may_begin(is_promising || bucket.way(making).trials_left > 0)) return 0;
   pace_.begin();
   num_left_ = 0;
   trial_of_ = &bucket, trial_making_ = making, trial_drafts_ = tried, is_trial_ = true;

@@ -15,6 +15,9 @@ struct GateTuning {
   // Steps after which the time without drafts is measured again, at first and later.
   uint64_t first_plain_age = 50, plain_age = 1000;
   double most_off = 2;  // times the median that a step without drafts counts as, at most
+  // A step of r times the rows counts as r times this many steps at most. So many drafts, even if
+  // all held, would not gain; what took longer, the machine held up.
+  double most_off_a_row = 1.25;
 
   // When a number is believed.
   int few = 3;                    // measurements from which a cost counts as known
@@ -30,11 +33,13 @@ struct GateTuning {
   double value_rate = 1.0 / 32;                  // weight of a step in the value of time
 
   // Trials. Credit is in steps without drafts: what trials may lose.
-  int first_trials = 64;  // steps of trials at each size that need not be rare
+  int first_trials = 64;     // steps of trials at each size that need not be rare
+  double large_gain = 0.05;  // trials that hope for more need not be rare either
   int steps_left = 2;     // steps in which drafts made now or ahead leave a trial to the others
   double first_credit = 5, credit_share = 0.003;
   double least_credit = -1;      // one step that the machine held up must not end all trials
-  double credit_in_trial = 0.3;  // share of the credit that one trial is expected to lose, at most
+  // Share of the credit that one trial is expected to lose, at most; more if it hopes for more.
+  double credit_in_trial = 0.3, credit_in_hopeful_trial = 0.45;
   double credit_in_trial_ahead = 0.1;  // the same if following requests takes credit as well
   double credit_to_follow = 4;         // credit from which a drafter that rested follows again
   // Following prompts: steps of answers over which its cost is spread at first, and what counts of

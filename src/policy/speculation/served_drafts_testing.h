@@ -17,11 +17,24 @@ namespace hocket::testing {
 struct DraftMachine {
   double fixed_us = 1000, expert_us = 100, row_us = 5, key_us = 0.02;
   int num_experts = 128, top_k = 8;
+  // Times of steps by rows, ascending, as a real machine took them; others lie between. Empty: by
+  // the formula.
+  std::vector<std::pair<int, double>> measured_us = {};
 
   double step_us(int num_rows, int64_t keys) const {
+    if (!measured_us.empty()) return between(num_rows);
     const double untouched = std::pow(1 - static_cast<double>(top_k) / num_experts, num_rows);
     return fixed_us + expert_us * num_experts * (1 - untouched) + row_us * num_rows +
            key_us * static_cast<double>(keys);
+  }
+
+ private:
+  double between(int num_rows) const {
+    size_t i = 1;
+    while (i + 1 < measured_us.size() && measured_us[i].first < num_rows) ++i;
+    const auto& [below, below_us] = measured_us[i - 1];
+    const auto& [above, above_us] = measured_us[i];
+    return below_us + (above_us - below_us) * (num_rows - below) / (above - below);
   }
 };
 
@@ -98,6 +111,7 @@ struct DraftRun {
   Making making = Making::asked;
   double noise = 0.02;  // relative, of each step's time
   int slow_steps = 0;   // the first steps, which take twice as long
+  int held_up_every = 0;  // one step in so many takes 30 times as long; 0: none
   uint32_t seed = 1;
 };
 
@@ -165,6 +179,7 @@ class DraftServer {
     taken.num_drafts = step.num_drafts;
     step.us = taken.us * std::normal_distribution<double>(1, run_.noise)(rng_);
     if (num_steps_ <= run_.slow_steps) step.us *= 2;
+    if (run_.held_up_every > 0 && num_steps_ % run_.held_up_every == 0) step.us *= 30;
     gate_->note_step(step);
     return taken;
   }

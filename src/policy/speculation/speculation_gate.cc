@@ -222,14 +222,15 @@ void SpeculationGate::note_step(const Step& step) {
   }
   const double reference_us = to_us(plain_times_.predict(shape));
   if (reference_us <= 0) return;
-  const double ratio = step.us / reference_us;
+  const double counted_us = counted(step, reference_us * bucket.way(making_).costs.plain());
+  const double ratio = counted_us / reference_us;
   if (!is_cold && is_plain)
     for (Way& way : bucket.ways) way.costs.note(0, ratio);
   if (!is_cold && step.num_drafts > 0) bucket.way(making_).costs.note(step.num_drafts, ratio);
   growth_ = bucket.way(making_).costs.growth();
   bucket.plain_us = last_plain_us_ = reference_us * bucket.way(making_).costs.plain();
   credit_ = std::min(credit_ + kGate.credit_share, kGate.first_credit);
-  if (!is_plain && bucket.plain_us > 0) note_gain(bucket, step, is_trial);
+  if (!is_plain && bucket.plain_us > 0) note_gain(bucket, step, counted_us, is_trial);
   rests_ = credit_ <= 0 || (rests_ && credit_ < kGate.credit_to_follow);
 }
 
@@ -246,11 +247,19 @@ void SpeculationGate::note_prompts(const Step& step) {
   }
 }
 
+// Returns the time that a step with drafts counts as.
+double SpeculationGate::counted(const Step& step, double plain_us) {
+  if (step.num_drafts == 0 || plain_us <= 0) return step.us;
+  const double rows = 1 + static_cast<double>(step.num_drafts) / step.num_answers;
+  return std::min(step.us, kGate.most_off_a_row * rows * plain_us + step.making_us);
+}
+
 // Books the time that a step has gained or lost. Trials, and rows that were computed for later
 // drafts, pay out of the credit. Drafts that were made ahead for the usual steps pay into it, so
 // that those who gain may go on a while where they do not. Of them the credit counts those that
 // were expected to hold, because a run of bad luck would end their making for long.
-void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_trial) {
+void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, double counted_us,
+                                bool is_trial) {
   const double tokens = static_cast<double>(step.num_tokens) / step.num_answers;
   const double gained_us = bucket.plain_us * (step.num_drafts > 0 ? tokens : 1) - step.us;
   totals_.gained_us += gained_us;
@@ -258,8 +267,8 @@ void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_
   if (!is_usual) totals_.trial_us += gained_us;
   const double gain = is_usual && making_ == Making::now ? -step.making_us / bucket.plain_us
                       : making_ == Making::ahead
-                          ? 1 + expected_ / step.num_answers - step.us / bucket.plain_us
-                          : gained_us / bucket.plain_us;
+                          ? 1 + expected_ / step.num_answers - counted_us / bucket.plain_us
+                          : (gained_us + step.us - counted_us) / bucket.plain_us;
   credit_ = std::clamp(credit_ + gain, kGate.least_credit, kGate.first_credit);
 }
 

@@ -175,7 +175,8 @@ class SpeculationGate {
                     double free_gain);
   void share_out(int num_drafts, std::span<GateAnswer> answers);
   void note_prompts(const Step& step);
-  void note_gain(const Bucket& bucket, const Step& step, bool is_trial);
+  static double counted(const Step& step, double plain_us);
+  void note_gain(const Bucket& bucket, const Step& step, double counted_us, bool is_trial);
   void note_plain(Bucket& bucket, const StepShape& shape, double us);
   Bucket& bucket_for(int num_answers, int64_t total_keys);
 
