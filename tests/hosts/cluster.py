@@ -278,9 +278,9 @@ class Cluster:
 class OneRank(Cluster):
     """One process without a network."""
 
-    def __init__(self):
+    def __init__(self, flags=None):
         super().__init__(1)
-        self.processes[0].flags = COMMON | {"--port": self._ports[0]}
+        self.processes[0].flags = COMMON | {"--port": self._ports[0]} | (flags or {})
 
 
 @functools.cache

@@ -4,15 +4,20 @@
     tests/hosts/equality.py [--only WORD]
 """
 
+import functools
+import json
+import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import harness
-from cluster import QUESTIONS, Cluster, answers_of_one_rank, texts_of_one_rank
+from cluster import QUESTIONS, ROOT, Cluster, OneRank, answers_of_one_rank, texts_of_one_rank
 from netns import Hosts
 
 STREAM_TOKENS = 64
 OVERLAPPED = {"--overlap-schedule": "on"}
+# Delta nets beside full attention; the folder has no tokenizer.
+HYBRID = {"--model-path": ROOT / "tests/golden/qwen3_5_moe"}
 
 
 def check_answers(ranks):
@@ -45,6 +50,45 @@ def check_aborts(ranks):
         ranks.check_pages(rank)
 
 
+def continue_tokens(ranks, rank):
+    """Returns the answers to eight prompts of random tokens, all at once: tokens and log-probabilities."""
+    draw = random.Random(1)
+    prompts = [[draw.randrange(10, 480) for _ in range(draw.randrange(5, 200))] for _ in range(8)]
+
+    def ask(seed):
+        sampling = {"max_new_tokens": 24, "ignore_eos": True, "temperature": seed % 2 * 0.8, "sampling_seed": seed}
+        body = {"input_ids": prompts[seed], "return_logprob": True, "sampling_params": sampling}
+        status, _, text = ranks.call(rank, "/generate", body)
+        assert status == 200, text
+        return json.loads(text)["output_ids"], json.loads(text)["meta_info"]["output_token_logprobs"]
+
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(ask, range(len(prompts))))
+
+
+@functools.cache
+def hybrid_answers_of_one_rank():
+    with OneRank(HYBRID) as one:
+        return continue_tokens(one, 0)
+
+
+def hybrid(num_ranks, hosts=None):
+    """A model with delta nets on several ranks; the second round finds its prompts in the prefix cache."""
+    with Cluster(num_ranks, hosts, flags=HYBRID) as ranks:
+        ranks.wait_doors()
+        for _ in range(2):
+            for rank in range(num_ranks):
+                assert continue_tokens(ranks, rank) == hybrid_answers_of_one_rank(), f"rank {rank} answers otherwise"
+        for rank in range(num_ranks):
+            ranks.check_pages(rank)
+
+
+def hybrid_on_hosts(num_ranks):
+    harness.need_hosts()
+    with Hosts(num_ranks, "1gbit") as hosts:
+        hybrid(num_ranks, hosts)
+
+
 def on_one_machine(num_ranks, style, flags=None):
     with Cluster(num_ranks, style=style, flags=flags) as ranks:
         check_answers(ranks)
@@ -69,6 +113,9 @@ CASES = (
     ("2 ranks, 2 hosts, overlapped steps", lambda: on_hosts(2, flags=OVERLAPPED)),
     ("4 ranks, 4 hosts", lambda: on_hosts(4)),
     ("4 ranks, 2 hosts, 2 ranks a node", lambda: on_hosts(4, 2)),
+    ("2 ranks, one machine, hybrid model", lambda: hybrid(2)),
+    ("2 ranks, 2 hosts, hybrid model", lambda: hybrid_on_hosts(2)),
+    ("4 ranks, 4 hosts, hybrid model", lambda: hybrid_on_hosts(4)),
 )
 
 if __name__ == "__main__":
