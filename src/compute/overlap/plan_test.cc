@@ -70,6 +70,20 @@ TEST(Plan, HasAKind) {
   EXPECT_EQ(kind_of(plan_with("sglang-decode", 4), table()), PlanKind::two_batch);
 }
 
+// SGLang starts the halves of a prompt together, and the second half of answers two stages behind.
+TEST(Plan, AForcedKindBeginsWithTheOrdersOfItsSystem) {
+  using enum OverlapChoice::Mode;
+  const auto name = [](OverlapChoice choice, Phase phase) {
+    return table().at(first_plan(choice, phase, table()).order).name;
+  };
+  EXPECT_EQ(name({.mode = two_batch}, Phase::prefill), "sglang-prefill");
+  EXPECT_EQ(name({.mode = two_batch}, Phase::decode), "sglang-decode");
+  EXPECT_EQ(name({.mode = single_batch}, Phase::decode), "single-batch-combine");
+  EXPECT_EQ(name({.mode = order, .order = table().find("lightllm-prefill")}, Phase::prefill),
+            "lightllm-prefill");
+  EXPECT_EQ(first_plan({}, Phase::decode, table()), Plan{});
+}
+
 TEST(Plan, LanesOfHalvesAndPartsAreTheirOwn) {
   std::set<int> lanes;
   for (int half = 0; half < 2; ++half)

@@ -58,8 +58,10 @@ Result<void> PageLink::write_all(std::string_view bytes, Duration limit) {
   return {};
 }
 
-Result<void> PageLink::read_all(char* to, size_t size, Duration limit) {
+Result<void> PageLink::read_all(char* to, size_t size, Duration limit, TimePoint end) {
   while (size > 0) {
+    if (end != TimePoint::max() && RealClock().now() >= end)
+      return link_error(name_, "has not answered in time");
     const ssize_t got = recv(socket_.get(), to, size, 0);
     if (got > 0) {
       to += got;
@@ -75,13 +77,14 @@ Result<void> PageLink::read_all(char* to, size_t size, Duration limit) {
   return {};
 }
 
-// Reads one message of the handshake.
+// Reads one message of the handshake. A stranger that sends it byte by byte gets no more time.
 Result<Message> PageLink::read_message() {
+  const TimePoint end = RealClock().now() + kSilence;
   in_.resize(sizeof(uint32_t));
-  HOCKET_TRY_VOID(read_all(in_.data(), in_.size(), kSilence));
+  HOCKET_TRY_VOID(read_all(in_.data(), in_.size(), kSilence, end));
   HOCKET_TRY(const auto length, frame_length(in_, kMaxStrangerFrameBytes));
   in_.resize(length.value());
-  HOCKET_TRY_VOID(read_all(in_.data(), in_.size(), kSilence));
+  HOCKET_TRY_VOID(read_all(in_.data(), in_.size(), kSilence, end));
   return parse_frame(in_);
 }
 

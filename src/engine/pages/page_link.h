@@ -71,7 +71,8 @@ class PageLink {
 
  private:
   Result<void> write_all(std::string_view bytes, Duration limit);
-  Result<void> read_all(char* to, size_t size, Duration limit);
+  // `limit` is for each wait, `end` for all of them.
+  Result<void> read_all(char* to, size_t size, Duration limit, TimePoint end = TimePoint::max());
   Result<void> wait(short events, TimePoint until);
   Result<Message> read_message();
   void make_key(std::string_view token, const Nonce& server, const Nonce& asker);

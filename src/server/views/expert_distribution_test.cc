@@ -40,6 +40,7 @@ TEST_F(ExpertDistribution, ARecord) {
   EXPECT_EQ(json_of(dump_expert_record(&stats_)), Json::parse(R"({
     "rank": 0, "mode": "stat", "recording": false, "num_steps": 1, "num_tokens": 4,
     "expert_rank": [0, 0, 1, 1],
+    "place_expert": [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]],
     "average_utilization_rate_over_window": 0.65,
     "layer_balancedness": {"ranks": [null, 0.8, 0.5], "experts": [null, 0.6666666666666666, 0.5]},
     "logical_count": [[0, 0, 0, 0], [1, 2, 3, 2], [0, 0, 4, 4]]})"));
