@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -115,6 +116,15 @@ TEST_F(GgufFileTest, ATokenizerThatContradictsItselfIsRefused) {
   EXPECT_EQ(open({"a", "b"}, {1, 1}), "read");
   EXPECT_THAT(open({"a", "b"}, {1}), HasSubstr("2 tokens, but the kinds of 1"));
   EXPECT_THAT(open({"a", "\xff"}, {1, 1}), HasSubstr("not UTF-8"));
+  const std::string long_token(20'000, 'a');
+  EXPECT_THAT(open({"a", long_token}, {1, 1}), HasSubstr("larger than 1048576 tokens of 16384"));
+}
+
+TEST_F(GgufFileTest, AFolderOrAPipeIsNoModel) {
+  std::filesystem::create_directory(folder_ / "folder.gguf");
+  EXPECT_THAT(message_of(folder_ / "folder.gguf"), HasSubstr("is not a file"));
+  ASSERT_EQ(mkfifo((folder_ / "pipe.gguf").c_str(), 0600), 0);
+  EXPECT_THAT(message_of(folder_ / "pipe.gguf"), HasSubstr("is not a file"));  // and does not wait
 }
 
 }  // namespace
