@@ -269,56 +269,7 @@ std::vector<FlagGroup> settings_flags(ServerSettings& s) {
   groups.push_back(peer_flags(s));
   groups.push_back(speculation_flags(s));
   groups.push_back(overlap_flags(s));
-  groups.push_back(
-      {"HTTP",
-       {{"host", &s.http.host, "address to listen on", ""},
-        {"port", &s.http.port, "0: any free one", ""},
-        {"api-key", &s.http.api_key, "asked for on every route but /health, /livez, /readyz", ""},
-        {"admin-api-key", &s.http.admin_api_key,
-         "what flushing, profiling, aborting all ask for; without one, and without --api-key-file, "
-         "--api-key will do",
-         ""},
-        {"api-key-file", &s.http.api_key_file,
-         "a key a line: NAME KEY [admin] [requests_per_minute=N] [tokens_per_minute=N] "
-         "[concurrency=N]; SIGHUP reads it again",
-         ""},
-        {"share-prefixes", &s.http.share_prefixes,
-         "clients of --api-key-file share cached prefixes: faster, but counts of cached tokens "
-         "tell one how another's prompt begins",
-         ""},
-        {"ssl-certfile", &s.http.ssl_certfile,
-         "certificate and its chain, PEM: the port speaks HTTPS; SIGHUP reads it again", ""},
-        {"ssl-keyfile", &s.http.ssl_keyfile, "its key, PEM", ""},
-        {"cors-origins", &s.http.cors_origins,
-         "pages of other origins that may ask: https://a.example,http://localhost:5173 or *", ""},
-        {"allowed-hosts", &s.http.allowed_hosts,
-         "names by which the server may be asked besides this machine's own, where it has no key "
-         "or listens on loopback: llm.example,gateway or *",
-         ""},
-        {"max-connections", &s.http.max_connections,
-         "open at once; beyond: the one that was idle the longest goes, or 503", ""},
-        {"max-body-bytes", &s.http.max_body_bytes, "largest request body", ""},
-        {"request-memory-mib", &s.http.request_memory_mib,
-         "memory that one request may hold, its body and its answer included; beyond: 413", ""},
-        {"key-memory-mib", &s.http.key_memory_mib,
-         "memory that the requests of one key of --api-key-file may hold; beyond: 429", ""},
-        {"total-request-memory-mib", &s.http.total_request_memory_mib,
-         "memory that all requests together may hold; beyond: 503", ""},
-        {"response-store-mib", &s.http.response_store_mib,
-         "memory for answers of /v1/responses that clients may ask for again; 0: none are kept",
-         ""},
-        {"header-timeout", &s.http.header_timeout_s, "seconds for a request's whole head", ""},
-        {"body-timeout", &s.http.body_timeout_s, "seconds for a request's whole body", ""},
-        {"write-timeout", &s.http.write_timeout_s,
-         "seconds for 64 KiB of an answer to leave; a slower client is cut off", ""},
-        {"idle-timeout", &s.http.idle_timeout_s, "seconds between requests of a connection", ""},
-        {"strict", &s.strict,
-         "a setting that the server would change, and a slow path, end the start with an error",
-         ""},
-        {"shutdown-timeout", &s.http.shutdown_timeout_s,
-         "seconds that SIGTERM waits for running requests", ""},
-        {"watchdog-timeout", &s.http.watchdog_timeout_s,
-         "seconds without a step before exit 6; 0: never", ""}}});
+  groups.push_back(http_flags(s));
   groups.push_back(answer_flags(s));
   groups.push_back(observe_flags(s));
   return groups;

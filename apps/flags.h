@@ -45,6 +45,8 @@ FlagGroup memory_flags(ServerSettings& settings);
 // Returns the flags for prefixes of other services.
 FlagGroup peer_flags(ServerSettings& settings);
 
+// Returns the flags for the port, its keys, limits and time-outs.
+FlagGroup http_flags(ServerSettings& settings);
 // Returns the flags for parsing tool calls and reasoning in answers.
 FlagGroup answer_flags(ServerSettings& settings);
 // Returns the flags for logs, traces, dumps and metrics.

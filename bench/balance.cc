@@ -61,7 +61,7 @@ void print_case(const BenchBalanceOptions& o, double exponent, int ranks, int re
   hierarchical.num_groups = kExpertGroups;
   hierarchical.num_nodes = std::max(1, ranks / kNodeRanks);
   const std::pair<const char*, BalanceFigures> all[] = {
-      {"trivial", measure(o, exponent, before, [&](Loads) { return before; })},
+      {"trivial", measure(o, exponent, before, [&](Loads) { return Placement(before); })},
       {"hierarchical",
        measure(o, exponent, before,
                [&](Loads loads) { return published_placement(loads, hierarchical); })},

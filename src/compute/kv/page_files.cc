@@ -122,7 +122,8 @@ int make_private_folder(const fs::path& folder) {
   std::error_code problem;
   fs::create_directories(folder, problem);
   if (problem) return problem.value();
-  fs::permissions(folder, fs::perms::owner_all, problem);  // of another user: open() finds out
+  // A folder of another user stays as it is, which open() finds out.
+  fs::permissions(folder, fs::perms::owner_all, problem);
   return 0;
 }
 

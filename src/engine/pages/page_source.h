@@ -6,11 +6,13 @@
 // There is no put: files are written by the tier alone, and a peer keeps what it computed itself.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/result.h"
 #include "compute/kv/page_files.h"
 #include "policy/cache/cache_namespace.h"

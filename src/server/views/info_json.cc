@@ -21,19 +21,8 @@ Json set_or_null(const std::string& secret) {
   return secret.empty() ? Json() : Json("set");
 }
 
-Json model_settings(const ServerSettings& s) {
-  const PrefillChoice prefill = choose_prefill(s).value_or(PrefillChoice());
-  return {{"model_path", s.model.model_path},
-          {"tokenizer_path", s.model.tokenizer_path},
-          {"served_model_name", s.model.served_model_name},
-          {"context_length", s.model.context_length},
-          {"dtype", s.model.dtype},
-          {"quantization", s.model.quantization},
-          {"load_format", s.model.load_format},
-          {"weight_cache", s.model.weight_cache},
-          {"chat_template", s.model.chat_template},
-          {"grammar_backend", s.model.grammar_backend},
-          {"mem_fraction_static", s.memory.mem_fraction_static},
+Json memory_settings(const ServerSettings& s) {
+  return {{"mem_fraction_static", s.memory.mem_fraction_static},
           {"max_total_tokens", s.memory.max_total_tokens},
           {"max_running_requests", s.memory.max_running_requests},
           {"max_queued_requests", s.memory.max_queued_requests},
@@ -46,7 +35,21 @@ Json model_settings(const ServerSettings& s) {
           {"kv_cache_listen", s.peers.kv_cache_listen},
           {"kv_cache_peers", s.peers.kv_cache_peers},
           {"disaggregation_mode", s.peers.disaggregation_mode},
-          {"disaggregation_prefill_url", s.peers.disaggregation_prefill_url},
+          {"disaggregation_prefill_url", s.peers.disaggregation_prefill_url}};
+}
+
+Json model_settings(const ServerSettings& s) {
+  const PrefillChoice prefill = choose_prefill(s).value_or(PrefillChoice());
+  return {{"model_path", s.model.model_path},
+          {"tokenizer_path", s.model.tokenizer_path},
+          {"served_model_name", s.model.served_model_name},
+          {"context_length", s.model.context_length},
+          {"dtype", s.model.dtype},
+          {"quantization", s.model.quantization},
+          {"load_format", s.model.load_format},
+          {"weight_cache", s.model.weight_cache},
+          {"chat_template", s.model.chat_template},
+          {"grammar_backend", s.model.grammar_backend},
           {"schedule_policy", s.scheduler.schedule_policy},
           {"chunked_prefill_size", s.scheduler.chunked_prefill_size},
           {"max_prefill_tokens", s.scheduler.max_prefill_tokens},
@@ -135,6 +138,7 @@ Json service_settings(const ServerSettings& s) {
 
 Json settings_json(const ServerSettings& s) {
   Json all = model_settings(s);
+  all.update(memory_settings(s));
   all.update(service_settings(s));
   return all;
 }
