@@ -58,14 +58,10 @@ size_t CacheTier::last_state(Reading& reading, size_t num_pages) {
   if (num_pages <= reading.state) return reading.state;
   std::vector<PageHash> keys;
   for (size_t i = reading.state; i < num_pages; ++i) keys.push_back(hash_of_state(reading.keys[i]));
-  const auto there = reading.from->exist(keys);
-  if (!there) {
-    report(there.error(), "prefixes are computed anew");
-    reading.failed = true;
-    return reading.state;
-  }
-  for (size_t i = keys.size(); i > 0; --i)
-    if ((*there)[i - 1]) return reading.state + i;
+  const auto held = reading.from->last_held(keys);
+  if (held) return reading.state + *held;
+  report(held.error(), "prefixes are computed anew");
+  reading.failed = true;
   return reading.state;
 }
 

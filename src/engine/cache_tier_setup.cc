@@ -118,27 +118,13 @@ Result<void> check_flags(const ServerSettings& settings, const Runner& runner) {
   return {};
 }
 
-// Returns the bytes of the files of a folder and of those right below it, which are the pages that
-// an earlier run left.
-int64_t bytes_of_files(const fs::path& folder) {
-  int64_t bytes = 0;
-  std::error_code problem;
-  fs::recursive_directory_iterator entries(folder, problem);
-  for (; !problem && entries != fs::recursive_directory_iterator(); entries.increment(problem)) {
-    if (entries.depth() > 0) entries.disable_recursion_pending();
-    std::error_code gone;  // another process may have deleted it
-    if (entries->is_regular_file(gone)) bytes += static_cast<int64_t>(entries->file_size(gone));
-  }
-  return bytes;
-}
-
-// Returns what the files of `folder` may take. Planned: a share of the disk that is free or theirs,
-// so that a restart plans the same.
-Result<int64_t> choose_bytes(double given_gb, const fs::path& folder) {
+// Returns what the files of `folder` may take, which take held_bytes now. Planned: a share of the
+// disk that is free or theirs, so that a restart plans the same.
+Result<int64_t> choose_bytes(double given_gb, const fs::path& folder, int64_t held_bytes) {
   std::error_code problem;
   const fs::space_info space = fs::space(folder, problem);
-  const auto room = static_cast<double>(bytes_of_files(folder)) +
-                    static_cast<double>(problem ? 0 : space.available);
+  const auto room =
+      static_cast<double>(held_bytes) + static_cast<double>(problem ? 0 : space.available);
   if (given_gb > 0) {
     if (!problem && given_gb * 1e9 > room)
       log::warning(
@@ -161,23 +147,17 @@ Result<std::shared_ptr<PageFiles>> open_files(const MemorySettings& memory, cons
   for (size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", form[i]);
   // Pages of other models lie beside these, in folders of their own.
   const fs::path folder = fs::path(memory.kv_cache_dir) / name;
-  std::error_code problem;
-  fs::create_directories(folder, problem);
-  if (problem)
-    return fail(
-        unfit("kv-cache-dir",
-              fmt::format("cannot make the folder {}: {}", folder.string(), problem.message()),
-              "name a folder in which this user may write"));
-  HOCKET_TRY(const int64_t free_bytes, choose_bytes(memory.kv_cache_dir_gb, folder));
-  HOCKET_TRY(std::unique_ptr<PageFiles> files,
-             PageFiles::open({.folder = folder, .most_bytes = free_bytes}));
+  HOCKET_TRY(std::unique_ptr<PageFiles> files, PageFiles::open(folder));
+  HOCKET_TRY(const int64_t most_bytes,
+             choose_bytes(memory.kv_cache_dir_gb, folder, files->figures().bytes));
+  files->limit(most_bytes);
   const PageFiles::Figures now = files->figures();
   log::info("prefixes in files: {} files, {:.2f} GB of at most {:.2f} GB, in {}", now.files,
-            static_cast<double>(now.bytes) * 1e-9, static_cast<double>(free_bytes) * 1e-9,
+            static_cast<double>(now.bytes) * 1e-9, static_cast<double>(most_bytes) * 1e-9,
             folder.string());
   if (now.evicted_total > 0)
     log::warning(
-        "changed: {} files of prefixes were deleted, the longest unused first, because they "
+        "{} files of prefixes were deleted, the longest unused first, because they "
         "took more than --kv-cache-dir-gb allows",
         now.evicted_total);
   return files;

@@ -20,7 +20,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
 
 // Offers the files of `tier` to peers, and to compute prompts for them in mode prefill; null
 // without
-// --kv-cache-listen. `place` is added to the port: that of this process among those of its host.
+// --kv-cache-listen. `place`: the number of this process on its host, which is added to the port.
 // Errors: port_in_use, io, bad_value (an address of others without a token).
 Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, int place,
                                                 const CacheTier::Options& tier, Runner& runner,

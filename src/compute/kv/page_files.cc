@@ -144,17 +144,24 @@ size_t PageFiles::KeyHash::operator()(const PageKey& key) const noexcept {
   return first;
 }
 
-PageFiles::PageFiles(Options options) : options_(std::move(options)) {}
+PageFiles::PageFiles(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
-Result<std::unique_ptr<PageFiles>> PageFiles::open(Options options) {
-  if (const int why = make_private_folder(options.folder); why != 0)
-    return page_file_error("make the folder", options.folder, why);
-  if (access(options.folder.c_str(), R_OK | W_OK | X_OK) != 0)
-    return page_file_error("read and write", options.folder, errno);
-  std::unique_ptr<PageFiles> files(new PageFiles(std::move(options)));
+Result<std::unique_ptr<PageFiles>> PageFiles::open(std::filesystem::path folder) {
+  if (const int why = make_private_folder(folder); why != 0)
+    return page_file_error("make the folder", folder, why);
+  if (access(folder.c_str(), R_OK | W_OK | X_OK) != 0)
+    return page_file_error("read and write", folder, errno);
+  std::unique_ptr<PageFiles> files(new PageFiles(std::move(folder)));
   HOCKET_TRY_VOID(files->list_files());
-  files->make_room();
   return files;
+}
+
+void PageFiles::limit(int64_t most_bytes) {
+  {
+    const MutexLock lock(mutex_);
+    most_bytes_ = most_bytes;
+  }
+  make_room();
 }
 
 Result<void> PageFiles::list_files() {
@@ -164,7 +171,7 @@ Result<void> PageFiles::list_files() {
   };
   std::vector<Found> found;
   std::error_code problem;
-  fs::recursive_directory_iterator entries(options_.folder, problem);
+  fs::recursive_directory_iterator entries(folder_, problem);
   for (; !problem && entries != fs::recursive_directory_iterator(); entries.increment(problem)) {
     if (entries.depth() > 0) entries.disable_recursion_pending();
     std::error_code gone;  // another process may have deleted it
@@ -181,7 +188,7 @@ Result<void> PageFiles::list_files() {
     if (key && path_of(*key) == entries->path() && found.size() < 2 * kMostFiles)
       found.push_back({used, {*key, bytes}});
   }
-  if (problem) return page_file_error("list", options_.folder, problem.value());
+  if (problem) return page_file_error("list", folder_, problem.value());
   std::ranges::sort(found, {}, &Found::used);
   const MutexLock lock(mutex_);
   for (const Found& one : found) add(one.file);
@@ -191,7 +198,7 @@ Result<void> PageFiles::list_files() {
 std::filesystem::path PageFiles::path_of(const PageKey& key) const {
   std::string name;
   for (const uint8_t byte : key) name += fmt::format("{:02x}", byte);
-  return options_.folder / name.substr(0, 2) / name;
+  return folder_ / name.substr(0, 2) / name;
 }
 
 void PageFiles::add(const File& file) {
@@ -226,7 +233,7 @@ void PageFiles::make_room() {
   std::vector<PageKey> oldest;
   {
     const MutexLock lock(mutex_);
-    while (files_.size() > 1 && (files_.size() > kMostFiles || bytes_ > options_.most_bytes)) {
+    while (files_.size() > 1 && (files_.size() > kMostFiles || bytes_ > most_bytes_)) {
       oldest.push_back(order_.back().key);
       drop(oldest.back());
       ++num_evicted_;
@@ -245,7 +252,7 @@ Result<void> PageFiles::write(const PageKey& key, std::span<const std::byte> pag
     number = num_written_++;
   }
   const fs::path fresh = path.parent_path() / fmt::format("{}{}-{}", kUnfinished, getpid(), number);
-  if (const int why = make_folders(options_.folder, path.parent_path()); why != 0)
+  if (const int why = make_folders(folder_, path.parent_path()); why != 0)
     return page_file_error("make the folder", path.parent_path(), why);
   int problem = 0;
   {

@@ -6,8 +6,8 @@
 //   | magic, bytes of the page, key, SHA-256 of all that and the page | the page |
 //
 // A file is whole or absent: it is written under another name and then renamed. Whatever is damaged
-// or does not belong there reads as absent and is deleted. Beyond `most_bytes` the file that was
-// used last the longest ago goes first. Several processes may share a folder: a file that another
+// or does not belong there reads as absent and is deleted. Beyond limit() the file that was used
+// last the longest ago goes first. Several processes may share a folder: a file that another
 // one wrote is found when it is asked for.   Thread: any.
 #pragma once
 
@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <list>
 #include <memory>
 #include <span>
@@ -29,17 +30,16 @@ using PageKey = std::array<uint8_t, 32>;
 
 class PageFiles {
  public:
-  struct Options {
-    std::filesystem::path folder;
-    // Size of all files together; the newest is kept in any case.
-    int64_t most_bytes = 0;
-  };
   // Files are listed up to this number; more are never kept, whatever their size.
   static constexpr size_t kMostFiles = 1 << 22;
 
   // Makes the folder if it is absent, and lists its files by the time of their last use. Errors: io
   // (cannot be made, read or written), naming the folder.
-  static Result<std::unique_ptr<PageFiles>> open(Options options);
+  static Result<std::unique_ptr<PageFiles>> open(std::filesystem::path folder);
+
+  // Sets the limit for the size of all files together, and deletes what is more; the newest is kept
+  // in any case. Without it there is no limit.
+  void limit(int64_t most_bytes);
 
   // Returns true if the page is known to be there, and counts that as a use. Reads no disk.
   bool has(const PageKey& key);
@@ -56,7 +56,7 @@ class PageFiles {
     uint64_t evicted_total = 0, damaged_total = 0;
   };
   Figures figures() const;
-  const std::filesystem::path& folder() const { return options_.folder; }
+  const std::filesystem::path& folder() const { return folder_; }
 
  private:
   struct KeyHash {
@@ -68,18 +68,19 @@ class PageFiles {
   };
   using Order = std::list<File>;  // the newest use first
 
-  explicit PageFiles(Options options);
+  explicit PageFiles(std::filesystem::path folder);
   Result<void> list_files();
   std::filesystem::path path_of(const PageKey& key) const;
   void add(const File& file) HOCKET_REQUIRES(mutex_);
   void drop(const PageKey& key) HOCKET_REQUIRES(mutex_);
   void make_room();
 
-  const Options options_;
+  const std::filesystem::path folder_;
   mutable Mutex mutex_;
   Order order_ HOCKET_GUARDED_BY(mutex_);
   std::unordered_map<PageKey, Order::iterator, KeyHash> files_ HOCKET_GUARDED_BY(mutex_);
   int64_t bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
+  int64_t most_bytes_ HOCKET_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   uint64_t num_written_ HOCKET_GUARDED_BY(mutex_) = 0;  // names temporary files apart
   uint64_t num_evicted_ HOCKET_GUARDED_BY(mutex_) = 0;
   uint64_t num_damaged_ HOCKET_GUARDED_BY(mutex_) = 0;

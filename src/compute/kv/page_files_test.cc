@@ -22,9 +22,9 @@ class PageFilesTest : public testing::Test {
   ~PageFilesTest() override { fs::remove_all(folder_); }
 
   std::unique_ptr<PageFiles> open(int64_t most_pages = 100) {
-    auto files =
-        PageFiles::open({.folder = folder_, .most_bytes = most_pages * (kPageBytes + kHeadBytes)});
+    auto files = PageFiles::open(folder_);
     EXPECT_TRUE(files.has_value()) << files.error().message;
+    (*files)->limit(most_pages * (kPageBytes + kHeadBytes));
     return *std::move(files);
   }
   static PageKey key_of(int number) {
@@ -177,7 +177,7 @@ TEST_F(PageFilesTest, AFileOfAnotherProcessIsFoundWhenItIsAskedFor) {
 TEST_F(PageFilesTest, AFolderThatIsNoneIsAnErrorByName) {
   fs::create_directories(folder_.parent_path());
   std::ofstream(folder_) << "a file";
-  const auto files = PageFiles::open({.folder = folder_ / "below"});
+  const auto files = PageFiles::open(folder_ / "below");
   ASSERT_FALSE(files.has_value());
   EXPECT_EQ(files.error().code, ErrorCode::io);
   EXPECT_NE(files.error().message.find(folder_.string()), std::string::npos);

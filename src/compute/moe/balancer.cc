@@ -10,6 +10,10 @@
 namespace hocket {
 namespace {
 
+// A change must take this share of the mean load of a rank from the busiest.
+constexpr double kLeastGain = 0.005;
+constexpr int64_t kMostLookedAt = int64_t{1} << 28;  // changes, some seconds at most
+
 // The pack of an item, and its turn among the items there.
 struct Packed {
   int pack = 0, turn = 0;
@@ -109,11 +113,10 @@ class Balancing {
   }
 
   double mean() const { return mean_; }
-  double largest() const { return std::ranges::max(ranks_); }
 
   // Makes the change that leaves the busiest rank, and the ranks that it changes, with the smallest
-  // largest load. Returns the places that it changed; 0 if no change gains `least`.
-  int relieve(double least) {
+  // largest load. Returns false if no change gains `least`.
+  bool relieve(double least) {
     const auto busiest = static_cast<int>(std::ranges::max_element(ranks_) - ranks_.begin());
     best_.reset();
     best_load_ = ranks_[busiest] - std::max(least, 1e-9 * mean_);
@@ -125,8 +128,12 @@ class Balancing {
           try_replica({busiest, from, rank, to});
         }
       }
-    if (!best_) return 0;
-    return best_->is_swap ? swap(*best_) : replicate(*best_);
+    if (!best_) return false;
+    if (best_->is_swap)
+      swap(*best_);
+    else
+      replicate(*best_);
+    return true;
   }
 
   Placement result() const {
@@ -177,16 +184,15 @@ class Balancing {
     }
     keep_if_best(change, load);
   }
-  int swap(const Change& change) {
+  void swap(const Change& change) {
     int& a = of_rank_[change.busiest][change.from];
     int& b = of_rank_[change.rank][change.to];
     const double moved = share(a) - share(b);
     ranks_[change.busiest] -= moved;
     ranks_[change.rank] += moved;
     std::swap(a, b);
-    return 2;
   }
-  int replicate(const Change& change) {
+  void replicate(const Change& change) {
     int& place = of_rank_[change.rank][change.to];
     --places_[place];
     place = of_rank_[change.busiest][change.from];
@@ -195,7 +201,6 @@ class Balancing {
       ranks_[rank] = 0;
       for (const int expert : of_rank_[rank]) ranks_[rank] += share(expert);
     }
-    return 1;
   }
 
   const std::span<const uint64_t> loads_;
@@ -209,16 +214,14 @@ class Balancing {
 
 }  // namespace
 
-Placement improved_placement(std::span<const uint64_t> loads, const Placement& now,
-                             const BalanceEffort& effort) {
+Placement improved_placement(std::span<const uint64_t> loads, const Placement& now) {
   HOCKET_CHECK(std::ssize(loads) == now.num_experts());
   Balancing balancing(loads, now);
-  int changes = 0;
-  for (int round = 0; round < 4 * now.num_places() && changes < effort.most_changes; ++round) {
-    const int changed = balancing.relieve(effort.least_gain * balancing.mean());
-    if (changed == 0) break;
-    changes += changed;
-  }
+  const int64_t looked_at = int64_t{now.most_experts()} * now.num_places();  // in a round, at most
+  const int64_t most_rounds =
+      std::min<int64_t>(4 * now.num_places(), std::max<int64_t>(1, kMostLookedAt / looked_at));
+  for (int64_t round = 0; round < most_rounds; ++round)
+    if (!balancing.relieve(kLeastGain * balancing.mean())) break;
   return balancing.result();
 }
 

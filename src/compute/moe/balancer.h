@@ -2,12 +2,13 @@
 // functions: equal input, equal placement, on every rank. Rows of an expert count as spread evenly
 // over its places.
 //
-//   published     groups of experts -> nodes -> replicas of the busiest -> ranks, heaviest first
-//   fewest_moves  from where the experts are: the swaps and replacements that relieve the busiest
-//                 rank most
+//   published_placement   groups of experts -> nodes -> replicas of the busiest -> ranks, heaviest
+//                         first
+//   improved_placement    from where the experts are: the swaps and replacements that relieve the
+//                         busiest rank most
 //
-// Source: DeepSeek's expert parallel load balancer, whose two policies `published` follows with the
-// same sums in float and the same choice among equals.   Thread: any.
+// Source: DeepSeek's expert parallel load balancer, whose two policies published_placement()
+// follows with the same sums in float and the same choice among equals.   Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -28,16 +29,10 @@ struct BalanceShape {
 // Returns the placement for `loads` [experts].
 Placement published_placement(std::span<const uint64_t> loads, const BalanceShape& shape);
 
-// The limits of improved_placement().
-struct BalanceEffort {
-  int most_changes = 1 << 20;  // places that get another expert
-  // A change must take this share of the mean load of a rank from the busiest.
-  double least_gain = 0.005;
-};
 // Returns `now` with some places given to other experts. No rank's load exceeds what the busiest
-// rank has in `now`.
-Placement improved_placement(std::span<const uint64_t> loads, const Placement& now,
-                             const BalanceEffort& effort = {});
+// rank has in `now`. It ends when no change takes half a percent of a rank's mean load from the
+// busiest, or after 2^28 changes that it looked at.
+Placement improved_placement(std::span<const uint64_t> loads, const Placement& now);
 
 // Returns the rows of the busiest rank and the mean of all ranks.
 struct RankLoads {

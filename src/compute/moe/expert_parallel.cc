@@ -137,11 +137,6 @@ void ExpertParallelDispatcher::begin_pass(const PassId& pass, int num_rows) {
   for (HalfState& state : halves_) std::ranges::fill(state.rows_from, 0);
 }
 
-void ExpertParallelDispatcher::place(int layer, const Placement& placement, int num_layers) {
-  config_.placements.set(layer, placement, num_layers);
-  config_.only_here = only_here(config_.placements, config_.rank);
-}
-
 // Keeps the first error. Returns true if there was none so far.
 bool ExpertParallelDispatcher::keep(Result<void> result) {
   if (!result && !error_) error_ = std::move(result).error();

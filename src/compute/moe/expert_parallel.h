@@ -52,9 +52,6 @@ class ExpertParallelDispatcher final : public Dispatcher {
 
   bool exchanges() const override { return true; }
   void begin_pass(const PassId& pass, int num_rows) override;
-  // Moves experts of a layer from the next pass on; Placements::set() says what is possible. All
-  // ranks do this between the same passes. num_layers: layers of the model.
-  void place(int layer, const Placement& placement, int num_layers);
   void dispatch_start(const ExchangeSite& site, Half& half) override;
   void dispatch_wait(const ExchangeSite& site, Half& half) override;
   bool more_waves(const Half& half) const override;

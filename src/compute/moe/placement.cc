@@ -277,13 +277,6 @@ bool Placements::differ() const {
       layers_, [&](const Placement& at) { return at.fingerprint() != first().fingerprint(); });
 }
 
-void Placements::set(int layer, Placement placement, int num_layers) {
-  if (this->num_layers() < num_layers) layers_.resize(num_layers, layers_.back());
-  for (int rank = 0; rank < placement.num_ranks(); ++rank)
-    HOCKET_CHECK(placement.experts_of(rank).size() == first().experts_of(rank).size());
-  layers_.at(layer) = std::move(placement);
-}
-
 uint32_t Placements::fingerprint() const {
   if (!differ()) return first().fingerprint();
   uint32_t hash = 2166136261u;

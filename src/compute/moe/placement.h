@@ -5,8 +5,7 @@
 //   places    0 1 2 3 | 4 5 6 7          6 experts on 2 ranks, with 2 replicas
 //   experts   0 1 2 3 | 0 3 4 5          experts 0 and 3 have two places each
 //
-// Placement is that of one layer, Placements that of all. Immutable, but for Placements::set().
-// Thread: any.
+// Placement is that of one layer, Placements that of all. Immutable. Thread: any.
 #pragma once
 
 #include <algorithm>
@@ -119,9 +118,6 @@ class Placements {
   const Placement& first() const { return layers_.front(); }
   std::span<const Placement> layers() const { return layers_; }
   HeldExperts held_by(int rank) const;
-  // Replaces the placement of a layer by one with as many places on each rank. Where one placement
-  // was for all, there is one for each of `num_layers` from then on.
-  void set(int layer, Placement placement, int num_layers);
   uint32_t fingerprint() const;
   // Checks every layer as Placement::check_groups().
   Result<void> check_groups(int combine_groups) const;

@@ -184,15 +184,6 @@ TEST(Placement, ReplicasFollowARanksOwnExperts) {
   for (int expert = 0; expert < 6; ++expert) EXPECT_EQ(placement.places_of(expert).size(), 2u);
 }
 
-TEST(Placements, ALayerIsReplacedAlone) {
-  Placements all = *Placement::contiguous(4, 2);
-  all.set(1, Placement::of_places(std::array{3, 1, 2, 0}, 4, 2), 3);
-  EXPECT_EQ(all.num_layers(), 3);
-  EXPECT_EQ(all.at(0).rank_of(3), 1);
-  EXPECT_EQ(all.at(1).rank_of(3), 0);
-  EXPECT_EQ(all.at(2).rank_of(3), 1);
-}
-
 TEST_F(PlacementFile, IsAFileThatCanBeRead) {
   for (const std::filesystem::path& path : {file_ / "none", std::filesystem::path("/")}) {
     const auto refused = Placements::from_file(path, 6, 2, 3, place_by_first);

@@ -6,10 +6,9 @@ namespace {
 class FileReading final : public PageReading {
  public:
   explicit FileReading(PageFiles& files) : files_(files) {}
-  Result<std::vector<bool>> exist(std::span<const PageKey> keys) override {
-    std::vector<bool> there;
-    for (const PageKey& key : keys) there.push_back(files_.exists(key));
-    return there;
+  Result<size_t> last_held(std::span<const PageKey> keys) override {
+    while (!keys.empty() && !files_.exists(keys.back())) keys = keys.first(keys.size() - 1);
+    return keys.size();
   }
   Result<void> expect(std::span<const PageKey> keys, PageKind kind) override {
     static_cast<void>(keys), static_cast<void>(kind);

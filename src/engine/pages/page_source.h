@@ -1,16 +1,16 @@
 // Where a prompt's pages can be read from, beside the pool: files, or another service (a peer).
 //
-//   open(what is wanted) -> PageReading: exist(keys), expect(keys), get(key) ..
+//   open(what is wanted) -> PageReading: last_held(keys), expect(keys), get(key) ..
 //
 // A source never holds up more than the thread that reads, and each of its waits has a limit.
 // There is no put: files are written by the tier alone, and a peer keeps what it computed itself.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "base/ids.h"
 #include "base/result.h"
@@ -32,8 +32,9 @@ struct PagesWanted {
 class PageReading {
  public:
   virtual ~PageReading() = default;
-  // Returns for each key whether it is there now. Errors: io.
-  virtual Result<std::vector<bool>> exist(std::span<const PageKey> keys) = 0;
+  // Returns how many keys there are up to the last one whose page is there now; 0: none is.
+  // Errors: io.
+  virtual Result<size_t> last_held(std::span<const PageKey> keys) = 0;
   // Says which pages get() will ask for next, in this order, so that they can travel together.
   // Errors: io.
   virtual Result<void> expect(std::span<const PageKey> keys, PageKind kind) = 0;

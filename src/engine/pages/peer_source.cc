@@ -62,10 +62,9 @@ class PeerReading final : public PageReading {
     return {};
   }
 
-  Result<std::vector<bool>> exist(std::span<const PageKey> keys) override {
-    std::vector<bool> there;
+  Result<size_t> last_held(std::span<const PageKey> keys) override {
     while (!keys.empty()) {
-      const auto some = keys.first(std::min(keys.size(), PageLink::kMostKeys));
+      const auto some = keys.last(std::min(keys.size(), PageLink::kMostKeys));
       HOCKET_TRY_VOID(watch(link_.send(PageFrame::exist, bytes_of(some))));
       PageLink::Frame answer{.type = PageFrame::waiting};
       const TimePoint until = RealClock().now() + PeerSource::kMostWait;
@@ -73,10 +72,11 @@ class PeerReading final : public PageReading {
         HOCKET_TRY(answer, watch(link_.receive(PageLink::kSilence, PageLink::kMostKeys)));
       }
       if (answer.type != PageFrame::exist || answer.payload.size() != some.size()) return stray();
-      for (const char one : answer.payload) there.push_back(one != 0);
-      keys = keys.subspan(some.size());
+      keys = keys.first(keys.size() - some.size());
+      const auto last = answer.payload.find_last_not_of('\0');
+      if (last != std::string_view::npos) return keys.size() + last + 1;
     }
-    return there;
+    return 0;
   }
 
   Result<void> expect(std::span<const PageKey> keys, PageKind kind) override {

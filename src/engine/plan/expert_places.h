@@ -12,8 +12,8 @@
 
 namespace hocket {
 
-// Checks the settings of placement and of rebalancing that need no model. Errors: bad_value, naming
-// the flag.
+// Checks the settings of placement and of the record of experts that need no model. Errors:
+// bad_value, naming the flag.
 Result<void> check_places(const ParallelSettings& settings);
 
 struct ExpertPlaces {
