@@ -36,7 +36,9 @@ struct RequestInput {
   // The first tokens of the answer, fewer than max_new_tokens, if they are known: the request goes
   // on behind them. The engine sends them again as outputs.
   std::vector<TokenId> answer;
-  bool waits_for_ranks = false;  // true: it is taken while ranks are lost, and waits for them
+  // True: another rank had taken it and was lost. It is taken even while ranks are lost, and waits
+  // for them; limits of the queue do not count, since they did where it was taken first.
+  bool taken_over = false;
 };
 
 // Times at which a request passed each stage; unset ones are at the epoch. queued: when it last

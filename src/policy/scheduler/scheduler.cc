@@ -220,9 +220,10 @@ Result<void> Scheduler::State::add(RequestInput input) {
                     .with_fix("leave it out, or start with --enable-priority-scheduling")
                     .with_param("priority"));
   const int priority = priority_of(input, options.priorities);
-  const Request* worse = options.priorities.enabled ? waiting.worse_than(priority) : nullptr;
-  const auto num_known = prompt_len + static_cast<int>(input.answer.size());
-  HOCKET_TRY_VOID(waiting.check_room(num_known, worse));
+  const bool has_place = input.taken_over;
+  const Request* worse =
+      options.priorities.enabled && !has_place ? waiting.worse_than(priority) : nullptr;
+  if (!has_place) HOCKET_TRY_VOID(waiting.check_room(prompt_len, worse));
 
   auto request = std::make_unique<Request>();
   request->shares_answer = options.share_answers;

@@ -141,7 +141,7 @@ Result<void> ReplyService::submit(const Job& job) {
     input.place_in_request = static_cast<int>(c);
     if (job.sent) {
       input.answer = job.known_answer(c, options_.engine->info().model.vocab_size);
-      input.waits_for_ranks = true;
+      input.taken_over = true;
     }
     HOCKET_TRY_VOID(options_.engine->submit(std::move(input)));
   }

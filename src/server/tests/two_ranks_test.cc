@@ -320,7 +320,7 @@ TEST_F(TwoRanks, AnAnswerIsMadeAnewWhenItsRankIsLost) {
   plane(0).report_lost(1, "is silent for 3.0 s");
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_EQ(server(0).engine.last_seen().sampling.seed, server(1).engine.last_seen().sampling.seed);
-  EXPECT_TRUE(server(0).engine.last_seen().waits_for_ranks);
+  EXPECT_TRUE(server(0).engine.last_seen().taken_over);
   EXPECT_THAT(server(0).ask("GET", "/metrics").body,
               testing::HasSubstr("hocket:forwarded_requests_resumed_total{model_name=\"tiny\"} 1"));
 }
