@@ -53,6 +53,10 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
     return fail(bad("rank-wait", fmt::format("--rank-wait is {:g} s; more than 0, and at most a "
                                              "week, are possible",
                                              p.rank_wait_s)));
+  if (!(p.lost_rank_wait_s >= 0 && p.lost_rank_wait_s <= kMostRankWaitSeconds))
+    return fail(bad("lost-rank-wait", fmt::format("--lost-rank-wait is {:g} s; 0 to a week are "
+                                                  "possible",
+                                                  p.lost_rank_wait_s)));
   control_.init_addr = plan_.init_addr;
   control_.insecure = p.insecure_cluster;
   control_.rank_wait = from_seconds(p.rank_wait_s);

@@ -151,6 +151,10 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
        "no token across hosts: whoever reaches the port may join", ""},
       {"rank-wait", &p.rank_wait_s,
        "seconds that a rank waits for a rank 0 that is not there, before exit 5", ""},
+      {"lost-rank-wait", &p.lost_rank_wait_s,
+       "seconds that running requests wait when a rank is lost, and go on when it is back; 0: they "
+       "end",
+       ""},
       {"ucx-tls", &p.ucx_tls, "as UCX_TLS: tcp, rc, shm ...; chosen if absent", ""},
       {"ucx-net-devices", &p.ucx_net_devices,
        "as UCX_NET_DEVICES: eth0, mlx5_0:1 ...; all if absent", ""},

@@ -175,6 +175,7 @@ struct ParallelSettings {
   std::string cluster_token_file;  // a process may join if it knows the content of this file
   bool insecure_cluster = false;   // processes may join without a token
   double rank_wait_s = 60;         // wait for a rank 0 that is not there; then exit status 5
+  double lost_rank_wait_s = 60;    // running requests wait for lost ranks; 0: they end
   std::string ucx_tls;             // as UCX_TLS; empty: chosen by the server
   std::string ucx_net_devices;     // as UCX_NET_DEVICES; empty: all
 };

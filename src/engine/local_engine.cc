@@ -194,7 +194,8 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
                 .layers = layers,
                 .profiler = &*profiler_,
                 .recent = &*recent_,
-                .drain_time = from_seconds(options.settings.http.shutdown_timeout_s)}));
+                .drain_time = from_seconds(options.settings.http.shutdown_timeout_s),
+                .lost_rank_wait = from_seconds(parallel.lost_rank_wait_s)}));
   return {};
 }
 
@@ -278,11 +279,12 @@ Result<void> LocalEngine::submit(RequestInput input) {
   if (!accepting_)
     return fail(error(ErrorCode::shutting_down, "the server is shutting down")
                     .with_fix("ask another server, or again when this one is back"));
-  if (auto why = lost()) return fail(*std::move(why));
+  if (auto why = lost(); why && !input.taken_over) return fail(*std::move(why));
   HOCKET_TRY_VOID(check_input(input, info()));
   int queued = 0;
   for (const auto& rank : ranks_) queued += rank->num_queued();
-  HOCKET_TRY_VOID(check_queue(input, queued, max_queued_requests_, priorities_));
+  if (!input.taken_over)
+    HOCKET_TRY_VOID(check_queue(input, queued, max_queued_requests_, priorities_));
   int chosen = 0;
   if (router_) {
     MutexLock lock(router_mutex_);

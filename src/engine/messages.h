@@ -55,6 +55,7 @@ struct RequestSummary {
 struct RequestOutput {
   RequestId id{};
   TokenId token{-1};                           // -1 if none
+  bool known = false;                          // true: the token is one of RequestInput::answer
   std::unique_ptr<PositionLogprobs> logprobs;  // null if not asked for
   // Sent with the first token: entry i is prompt token prompt_logprobs_from + i; token 0 has NaN.
   std::unique_ptr<std::vector<PositionLogprobs>> prompt_logprobs;

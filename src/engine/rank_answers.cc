@@ -89,6 +89,10 @@ void RankAnswers::send_tokens(const Slice& slice, size_t first, Flight& flight) 
   send(std::move(output));
 }
 
+void RankAnswers::send_known(RequestId id, std::span<const TokenId> answer) {
+  for (const TokenId token : answer) send({.id = id, .token = token, .known = true});
+}
+
 void RankAnswers::send_end(Request& request) {
   if (live_.contains(request.id)) send({.id = request.id, .summary = summarise(request)});
 }

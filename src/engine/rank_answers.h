@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -34,6 +35,9 @@ class RankAnswers {
   [[nodiscard]] bool add(const RequestInput& input);
   void forget(RequestId id);
   const std::unordered_set<RequestId>& live() const { return live_; }
+
+  // Sends the tokens of the answer that were known when the request came.
+  void send_known(RequestId id, std::span<const TokenId> answer);
 
   // Keeps what the answers will need of a step's results.
   void keep(Flight& flight);

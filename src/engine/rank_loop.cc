@@ -82,11 +82,11 @@ bool RankLoop::should_exit() const {
                                       clock_.now().time_since_epoch().count() > stop_by_ns_.load());
 }
 
-// Looks for the other ranks; requests that arrive meanwhile are refused, naming the missing ranks.
+// Looks for the other ranks. Requests that were running wait meanwhile.
 void RankLoop::join_epoch() {
   const auto link = network_->join(kJoinWait);
-  if (!link) return wait_for_work();  // it failed for good
-  if (!*link) return step_.intake();
+  if (!link) wait_for_work();  // it failed for good
+  if (!link || !*link) return step_.wait_for_ranks();
   if (const auto joined = step_.join_epoch(**link); !joined) {
     network_->report_lost(-1, joined.error());
     return network_->leave();

@@ -113,6 +113,7 @@ void RankStep::intake() {
 
 void RankStep::commit(Flight& flight) {
   report_.begin_verb(Verb::commit);
+  waits_until_.reset();
   answers_.keep(flight);
   const Batch& batch = *flight.batch;
   scheduler_.note_duration(batch, flight.took());
@@ -150,6 +151,7 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
       runner_(std::move(parts.runner)),
       kv_events_(std::move(parts.kv_events)),
       experts_(parts.experts),
+      lost_rank_wait_(parts.lost_rank_wait),
       lockstep_(network_ != nullptr
                     ? std::make_optional<Lockstep>(
                           network_->num_ranks(),
@@ -232,6 +234,7 @@ void RankStep::publish_idle() {
   last_answers_.reset();
   send_finished();
   report_.publish_idle(scheduler_);
+  if (connected() && scheduler_.idle()) waits_until_.reset();
   if (scheduler_.idle() && std::exchange(integrity_unchecked_, false)) scheduler_.check_integrity();
 }
 
@@ -256,6 +259,7 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
   // The first messages between two ranks open their connection: better here than in the first
   // request.
   if (!lockstep_->finish_agreement({})) return abort_step({}), Result<void>();
+  if (scheduler_.idle()) waits_until_.reset();
   network_->pulse().end();
   return {};
 }
@@ -266,21 +270,45 @@ void RankStep::leave_epoch() {
   network_->leave();
 }
 
-// Ranks were lost, so the results that they computed together cannot be used, nor the pages cached
-// from them: every request of this rank ends with the error that names them.
+// Returns the error of requests that end because ranks were lost.
+Error RankStep::why_lost() const {
+  if (auto why = network_->lost()) return *std::move(why);
+  if (lockstep_->lost()) return *lockstep_->lost();
+  return error(ErrorCode::lost_rank, "the ranks are being joined").with_fix("ask again");
+}
+
+// Ranks were lost, so the steps under way are undone: their rows are computed again when the ranks
+// have met again, with the same bits. Pages in the cache are those of steps that this rank has
+// computed to the end, so they stay.
 void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   network_->pulse().end();
   network_->report_lost(lockstep_->lost_peer(), *lockstep_->lost());
-  abort_live(FinishReason::error, network_->lost().value_or(*lockstep_->lost()));
-  for (const Batch* batch : uncommitted) {
-    const auto num_samples = static_cast<size_t>(batch->num_samples());
-    const std::vector<SampledToken> none(num_samples, {.failed = true});
-    scheduler_.commit(*batch, none, clock_.now());
+  if (network_->meets_again() && lost_rank_wait_ > Duration{}) {
+    if (!waits_until_) waits_until_ = clock_.now() + lost_rank_wait_;
+    if (const int waiting = scheduler_.undo_steps(why_lost(), clock_.now()); waiting > 0)
+      log::warning("rank {}: {} requests wait for the lost ranks, for at most {:.0f} s",
+                   rank_index(), waiting, to_seconds(lost_rank_wait_));
+  } else {
+    abort_live(FinishReason::error, why_lost());
+    for (const Batch* batch : uncommitted) {
+      const auto num_samples = static_cast<size_t>(batch->num_samples());
+      const std::vector<SampledToken> none(num_samples, {.failed = true});
+      scheduler_.commit(*batch, none, clock_.now());
+    }
   }
   report_.set_busy(false);
   publish_idle();
-  scheduler_.flush_cache();
   leave_epoch();
+}
+
+void RankStep::wait_for_ranks() {
+  intake();
+  if (waits_until_ && (clock_.now() >= *waits_until_ || network_->failure())) {
+    waits_until_.reset();
+    abort_live(FinishReason::error, why_lost());
+  }
+  send_finished();
+  report_.note_alive();
 }
 
 // Proposes this rank's part of the next step. It asks for as many prompt rows as wait or are left
@@ -348,18 +376,18 @@ void RankStep::take_in(RequestInput& input) {
     if (tier_ != nullptr) tier_->forget(id);
     answers_.refuse(id, std::move(why));
   };
-  if (network_ != nullptr && !joined_)
-    return refuse(network_->lost().value_or(
-        error(ErrorCode::lost_rank, "the ranks are being joined").with_fix("ask again")));
+  if (network_ != nullptr && !joined_ && !waits_until_) return refuse(why_lost());
   integrity_unchecked_ = true;
   if (!answers_.add(input))
     return refuse(error(ErrorCode::out_of_memory, "no memory is left to take the request in")
                       .with_fix("ask again later, or for fewer log-probabilities"));
+  const std::vector<TokenId> known = input.answer;
   if (auto added = scheduler_.add(std::move(input)); !added) {
     answers_.forget(id);
     grammars_.forget(id);
-    refuse(std::move(added.error()));
+    return refuse(std::move(added.error()));
   }
+  answers_.send_known(id, known);
 }
 
 void RankStep::take_in(AbortRequest& abort) {

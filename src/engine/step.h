@@ -73,6 +73,8 @@ struct RankParts {
   Profiler* profiler = nullptr;
   RecentSteps* recent = nullptr;
   Duration drain_time{};  // longest time to serve others' requests after ask_to_stop()
+  // Requests wait at most so long for lost ranks; 0: they end when ranks are lost.
+  Duration lost_rank_wait{};
 };
 
 class RankStep {
@@ -102,6 +104,9 @@ class RankStep {
   void publish_idle();
   // Ends all requests with `why`.
   void end_all(const Error& why);
+  // Takes in commands while ranks are missing, and ends the requests that have waited for them too
+  // long.
+  void wait_for_ranks();
 
   // Makes this rank part of an epoch. Errors: out_of_memory.
   Result<void> join_epoch(const RankNetwork::Link& link);
@@ -149,6 +154,7 @@ class RankStep {
   void reply(Flight& flight);
   bool restore_pages();
   void abort_step(std::span<const Batch* const> uncommitted);
+  Error why_lost() const;
 
   void take_in(RequestInput& input);
   void take_in(AbortRequest& abort);
@@ -175,7 +181,11 @@ class RankStep {
   const std::unique_ptr<Runner> runner_;
   const std::unique_ptr<KvEventChannel> kv_events_;
   ExpertStats* const experts_;
+  const Duration lost_rank_wait_;
   bool joined_ = false;
+  // Until when requests may wait for lost ranks; set from the loss to the next step that is
+  // committed, so that ranks that meet and lose each other again make no request wait longer.
+  std::optional<TimePoint> waits_until_;
   std::optional<Lockstep> lockstep_;
   RankOverlap overlap_;
   RankGrammars grammars_;

@@ -207,12 +207,22 @@ bool RankStep::finish_all() {
 }
 
 // Gives up all steps under way, because ranks were lost; `failed` is one that was waited for. The
-// passes end by themselves: the first error of the exchange ends all its waits.
+// passes end by themselves: the first error of the exchange ends all its waits. A step that was
+// computed to its end before that counts, since grammars have taken its tokens.
 void RankStep::give_up(const Flight* failed) {
   std::array<const Batch*, ForwardThread::kMaxSteps> open{};
   size_t num_open = 0;
   if (failed != nullptr) open.at(num_open++) = failed->batch;
-  while (forward_thread_->num_under_way() > 0) open.at(num_open++) = forward_thread_->wait().batch;
+  while (forward_thread_->num_under_way() > 0) {
+    Flight& flight = forward_thread_->wait();
+    if (num_open == 0 && !flight.lost) {
+      overlap_.take(flight.account);
+      commit(flight);
+      reply(flight);
+    } else {
+      open.at(num_open++) = flight.batch;
+    }
+  }
   abort_step(std::span(open).first(num_open));
 }
 

@@ -89,7 +89,13 @@ Result<PreparedRequest> Endpoints::prepare(const Api& api, const HttpRequest& re
   RequestContext context = responses_.context_of(request);
   context.held = &held;
   HOCKET_TRY(GenerationRequest asked, api.parse(json, options_.model, context));
-  return prepare_request(std::move(asked), options_.model, request.memory);
+  std::optional<AnswerIdentity> given;
+  if (request.from_rank) given = read_identity(request.header(kAnswerHeader));
+  const bool tells_progress = given.has_value();
+  HOCKET_TRY(PreparedRequest prepared,
+             prepare_request(std::move(asked), options_.model, request.memory, std::move(given)));
+  prepared.tells_progress = tells_progress;
+  return prepared;
 }
 
 void Endpoints::generate(const Api& api, const HttpRequest& request, const Exchange& exchange,

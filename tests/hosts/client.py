@@ -52,12 +52,13 @@ class Stream(threading.Thread):
                 return
             last = None
             while line := answer.readline():
+                if not line.startswith(b"data: "):  # such as a comment that keeps the connection open
+                    continue
                 now = time.monotonic()
                 if last is not None:
                     self.longest_gap_s = max(self.longest_gap_s, now - last)
                 last = now
-                if line.startswith(b"data: "):
-                    self._take(line[6:].strip())
+                self._take(line[6:].strip())
             if not self.done and not self.error:
                 self.cut = "the stream ended without [DONE]"
         finally:

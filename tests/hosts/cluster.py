@@ -184,8 +184,8 @@ class Cluster:
     def call(self, rank, path, body=None, timeout=30):
         return client.call(functools.partial(self.connect, rank), path, body, timeout)
 
-    def stream(self, rank, prompt, max_tokens, limit_s=60):
-        body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+    def stream(self, rank, prompt, max_tokens, limit_s=60, more=None):
+        body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True} | (more or {})
         return client.Stream(functools.partial(self.connect, rank), body, limit_s)
 
     def readiness(self, rank):
@@ -289,10 +289,15 @@ def answers_of_one_rank():
         return one.answers(0)
 
 
+def texts_of_one_rank(prompts, max_tokens, more=None):
+    """Returns the texts of streams; `more` has the further fields of each."""
+    return _texts_of_one_rank(prompts, max_tokens, json.dumps(more or [{}] * len(prompts)))
+
+
 @functools.cache
-def texts_of_one_rank(prompts, max_tokens):
+def _texts_of_one_rank(prompts, max_tokens, more):
     with OneRank() as one:
-        streams = [one.stream(0, prompt, max_tokens) for prompt in prompts]
+        streams = [one.stream(0, prompt, max_tokens, more=fields) for prompt, fields in zip(prompts, json.loads(more))]
         texts = [stream.finish(60).text for stream in streams]
         assert all(stream.done for stream in streams), [stream.tells() for stream in streams]
         return texts

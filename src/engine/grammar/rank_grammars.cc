@@ -51,6 +51,11 @@ Result<bool> RankGrammars::ready(const Request& request) {
   if (*answer == nullptr) return false;
   mine.grammar = *std::move(answer);
   mine.ticket.reset();
+  for (const TokenId token : request.answer()) {
+    if (mine.grammar->accept(token) != GrammarVerdict::failed) continue;
+    forget(request.id);
+    return fail(error(ErrorCode::invalid_request, "the grammar does not allow the answer so far"));
+  }
   return true;
 }
 

@@ -42,6 +42,7 @@ class ClusterNetwork final : public RankNetwork {
   const std::atomic<uint32_t>& abort() const override { return control_.aborted(); }
   Pulse& pulse() override { return control_.pulse(); }
   void wake() override;
+  bool meets_again() const override { return true; }
   bool may_leave_others() const override { return true; }  // the control plane tells the others
 
  private:

@@ -57,6 +57,8 @@ class RankNetwork {
   // Ends a join() that waits, and the transport's wait(). Thread: any.
   virtual void wake() = 0;
 
+  // True if ranks that lost each other may join again, so that requests can wait for that.
+  virtual bool meets_again() const = 0;
   // True if a rank may stop while the others go on. For that the network must tell them that it has
   // left, or they would wait for its next message until the stall timeout.
   virtual bool may_leave_others() const = 0;

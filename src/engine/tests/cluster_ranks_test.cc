@@ -41,12 +41,15 @@ class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
 
   // Returns how long a rank that ends still serves the others.
   virtual double farewell_s() const { return 0; }
+  // Returns how long requests wait for lost ranks.
+  virtual double lost_rank_wait_s() const { return to_seconds(kPatience); }
   std::unique_ptr<Service> make(int rank) const {
     ServerSettings settings = settings_of(kBundled, num_ranks());
     const UcxOptions ucx = GetParam().ucx();
     settings.parallel.ucx_tls = ucx.tls;
     settings.parallel.ucx_net_devices = ucx.devices;
     settings.http.shutdown_timeout_s = farewell_s();
+    settings.parallel.lost_rank_wait_s = lost_rank_wait_s();
     settings.model.context_length = 2048;
     settings.scheduler.overlap_schedule = GetParam().overlap_schedule;
     const ClusterLaunch launch{
@@ -104,7 +107,59 @@ TEST_P(ClusterRanks, GiveTheAnswersOfOneRankAlone) {
   EXPECT_EQ(std::ssize(service(0).engine().loads()), num_ranks());
 }
 
-TEST_P(ClusterRanks, OneThatGoesIsNamedAndMayComeBack) {
+// Requests of every kind run on the other ranks while rank 1 goes, twice.
+TEST_P(ClusterRanks, RequestsGoOnWithTheSameBitsWhenOneThatWentIsBack) {
+  constexpr int kRequests = 8;
+  std::vector<RequestInput> inputs = traffic(kRequests);
+  for (RequestInput& input : inputs) {
+    input.sampling.max_new_tokens += 250;
+    input.sampling.ignore_eos = true;
+  }
+  const std::vector<Answer> want = alone(settings_of(kBundled, 1), inputs);
+  ASSERT_TRUE(all_met());
+  std::vector<std::pair<int, RequestId>> running;
+  for (RequestInput& input : inputs) {
+    const int other = static_cast<int>(running.size()) % (num_ranks() - 1);
+    const int rank = other == 0 ? 0 : other + 1;
+    const auto id = service(rank).submit(std::move(input));
+    ASSERT_TRUE(id.has_value()) << id.error().message;
+    running.emplace_back(rank, *id);
+  }
+  const Answer& first = service(0).answer(running.front().second);
+  for (const size_t tokens : {5u, 60u}) {
+    ASSERT_TRUE(service(0).read_until([&] { return first.tokens.size() > tokens || first.done; }));
+    ASSERT_FALSE(first.done) << first.summary.error.message;
+    services_[1].reset();
+    for (const int rank : {0, num_ranks() - 1}) {
+      if (rank == 1) continue;
+      ASSERT_TRUE(service(rank).read_until(
+          [&] { return service(rank).engine().stats().lost.has_value(); }));
+      const auto late = service(rank).submit(long_one(9));
+      ASSERT_FALSE(late.has_value());
+      expect_rank_1(late.error());
+    }
+    services_[1] = make(1);
+    ASSERT_TRUE(services_[1]->works());
+    ASSERT_TRUE(all_met());
+  }
+  for (size_t i = 0; i < running.size(); ++i) {
+    SCOPED_TRACE("request " + std::to_string(i));
+    const auto& [rank, id] = running[i];
+    const Answer& got = service(rank).answer(id);
+    ASSERT_TRUE(service(rank).read_until([&] { return got.done; }));
+    ASSERT_EQ(got.summary.finish, want[i].summary.finish) << got.summary.error.message;
+    ASSERT_NO_FATAL_FAILURE(expect_same(got, want[i]));
+  }
+  ASSERT_NO_FATAL_FAILURE(expect_the_same_answers());
+}
+
+class ImpatientClusterRanks : public ClusterRanks {
+ protected:
+  // Rank 0 lets requests end at once, the others later.
+  double lost_rank_wait_s() const override { return services_.empty() ? 0 : 0.3; }
+};
+
+TEST_P(ImpatientClusterRanks, RequestsThatWaitTooLongEndWithItsName) {
   ASSERT_TRUE(all_met());
   std::vector<std::pair<int, RequestId>> running;
   for (int rank = 0; rank < num_ranks(); ++rank) {
@@ -132,6 +187,12 @@ TEST_P(ClusterRanks, OneThatGoesIsNamedAndMayComeBack) {
   ASSERT_TRUE(all_met());
   ASSERT_NO_FATAL_FAILURE(expect_the_same_answers());
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, ImpatientClusterRanks,
+                         ::testing::Values(ClusterCase{"memory4", ucx_shared_memory, 4},
+                                           ClusterCase{"memory2_overlapped", ucx_shared_memory, 2,
+                                                       "on"}),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 class PatientClusterRanks : public ClusterRanks {
   double farewell_s() const override { return to_seconds(kPatience); }

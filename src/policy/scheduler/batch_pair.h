@@ -1,6 +1,7 @@
 // The two batches of a scheduler: at most one is made while the other one is computed.
 //
 //   begin() -> the owner fills it -> launch() .. take_oldest() when it is committed
+//                                            .. take_newest() if it failed
 //
 // Owner: the scheduler. Thread: engine. Allocates in reserve() only.
 #pragma once
@@ -39,6 +40,15 @@ class BatchPair {
     --size_;
     Batch& taken = batches_[oldest_];
     oldest_ = newest_;
+    return taken;
+  }
+
+  // Returns the newest batch, which is in flight no longer. Pre: size() > 0.
+  Batch& take_newest() {
+    HOCKET_CHECK(size_ > 0);
+    Batch& taken = batches_[newest_];
+    newest_ = oldest_;
+    --size_;
     return taken;
   }
 

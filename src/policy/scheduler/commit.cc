@@ -86,8 +86,7 @@ void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
     return fail_request(request, error(ErrorCode::bad_logits,
                                        "token {} after {} tokens is outside the vocabulary of {}",
                                        id, request.tokens.size(), options.vocab_size));
-  if (request.state == Request::State::prefilling && request.generated() == 0)
-    request.times.prefill_done = now;
+  if (request.times.prefill_done == TimePoint{}) request.times.prefill_done = now;
   request.state = Request::State::running;
   request.tokens.push_back(sampled.token);
   ++counters.generated_tokens_total;

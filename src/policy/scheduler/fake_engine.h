@@ -76,6 +76,10 @@ class FakeEngine {
 
   // Runs one turn of the engine, one millisecond long. Returns false when there was nothing to do.
   bool step(const InFlight& in_flight = {});
+  // Plays a step that fails: its rows are garbage, and the scheduler undoes it. A step in flight
+  // fails with it if `both`, and is passed to `undone`; else it is committed first. Returns how
+  // many requests were put back.
+  int fail_step(const Error& why, bool both, const InFlight& undone);
   // Returns a description of the first broken rule; empty while there is none.
   const std::string& problem() const { return problem_; }
   // The time of the next step.
@@ -139,6 +143,24 @@ inline bool FakeEngine::step(const InFlight& in_flight) {
   if (step.batch != nullptr) commit(std::move(step));
   check_pages();
   return busy;
+}
+
+inline int FakeEngine::fail_step(const Error& why, bool both, const InFlight& undone) {
+  if (last_.batch != nullptr && (!both || last_.batch->num_drafts > 0))
+    commit(std::exchange(last_, {}));
+  const Batch& batch = scheduler_.schedule(now_);
+  now_ += std::chrono::milliseconds(1);
+  const Batch* const before = std::exchange(last_, {}).batch;
+  for (const Batch* failed : {before, batch.empty() ? nullptr : &batch}) {
+    if (failed == nullptr) continue;
+    for (const Slice& slice : failed->slices)
+      for (int i = slice.begin; i < slice.begin + slice.len; ++i)
+        memory_[slot(*slice.request, i)] = TokenId{-2};
+  }
+  if (before != nullptr) undone(*before);
+  const int num_put_back = scheduler_.undo_steps(why, now_);
+  check_pages();
+  return num_put_back;
 }
 
 inline void FakeEngine::commit(Step step) {

@@ -33,6 +33,12 @@ struct RequestInput {
   CacheNamespace cache_namespace;  // made of client, cache_salt and extra_key
   TimePoint arrived{};
   int place_in_request = 0;  // texts of the same client's request that come before it
+  // The first tokens of the answer, fewer than max_new_tokens, if they are known: the request goes
+  // on behind them. The engine sends them again as outputs.
+  std::vector<TokenId> answer;
+  // True: another rank had taken it and was lost. It is taken even while ranks are lost, and waits
+  // for them; limits of the queue do not count, since they did where it was taken first.
+  bool taken_over = false;
 };
 
 // Times at which a request passed each stage; unset ones are at the epoch. queued: when it last
@@ -85,6 +91,8 @@ struct Request {
   // Prompt tokens behind those whose pages were found, too, but without a state to go on from.
   int recomputed_len = 0;
   int num_retractions = 0;
+  // How often its steps were undone (Scheduler::undo_steps) since it was undone_at tokens long.
+  int num_undone = 0, undone_at = 0;
   int logprobs_done = 0;  // prompt rows before this one have reported their log-probabilities
   FinishReason finish = FinishReason::none;
   TokenId matched_stop{-1};  // the token that ended the answer, if one did

@@ -1,4 +1,5 @@
-// Takes pages back from prompts in chunks and from running requests when decode rows need them.
+// Takes pages back from prompts in chunks and from running requests: when decode rows need them, or
+// when steps failed.
 #include "policy/scheduler/retract.h"
 
 #include <algorithm>
@@ -85,6 +86,43 @@ void Scheduler::State::retract(std::unique_ptr<Request> request) {
   request->state = Request::State::waiting;
   ++request->num_retractions;
   waiting.push_retracted(std::move(request), now);
+}
+
+// Puts the newest back first, so that the oldest is the next to be admitted.
+int Scheduler::State::undo_steps(const Error& why) {
+  while (batches.size() > 0) {
+    for (const Slice& slice : batches.take_newest().slices) {
+      Request& request = *slice.request;
+      --request.num_batches;
+      if (slice.is_sampled) --request.num_pending;
+      request.future = -1;
+      request.computed_len = slice.begin;
+    }
+  }
+  num_decoding = 0;
+  retraction_pending = false;
+  pause.end();
+  remove_ended();
+  int num_put_back = 0;
+  while (!chunked.empty()) num_put_back += put_back(take_newest_chunked(), why) ? 1 : 0;
+  while (!running.empty())
+    num_put_back += put_back(running.take(*running.requests().back()), why) ? 1 : 0;
+  ++progress.cache_generation;
+  return num_put_back;
+}
+
+// Returns false if the request has been put back too often, and ends.
+bool Scheduler::State::put_back(std::unique_ptr<Request> request, const Error& why) {
+  const int len = static_cast<int>(request->tokens.size());
+  if (std::exchange(request->undone_at, len) != len) request->num_undone = 0;
+  if (++request->num_undone > kMostUndone) {
+    fail_request(*request, why);
+    close(std::move(request));
+    return false;
+  }
+  share(*request, request->computed_len);
+  retract(std::move(request));
+  return true;
 }
 
 }  // namespace hocket

@@ -194,6 +194,7 @@ Result<void> Scheduler::State::add(RequestInput input) {
   const int max_new_tokens = input.sampling.max_new_tokens;
   HOCKET_CHECK(prompt_len >= 1);
   HOCKET_CHECK(max_new_tokens >= 1);
+  HOCKET_CHECK(std::ssize(input.answer) < max_new_tokens);
   const int64_t most_tokens = int64_t{prompt_len} + max_new_tokens;
   if (options.context_length > 0 && most_tokens > options.context_length)
     return fail(error(ErrorCode::context_length_exceeded,
@@ -219,13 +220,16 @@ Result<void> Scheduler::State::add(RequestInput input) {
                     .with_fix("leave it out, or start with --enable-priority-scheduling")
                     .with_param("priority"));
   const int priority = priority_of(input, options.priorities);
-  const Request* worse = options.priorities.enabled ? waiting.worse_than(priority) : nullptr;
-  HOCKET_TRY_VOID(waiting.check_room(prompt_len, worse));
+  const bool has_place = input.taken_over;
+  const Request* worse =
+      options.priorities.enabled && !has_place ? waiting.worse_than(priority) : nullptr;
+  if (!has_place) HOCKET_TRY_VOID(waiting.check_room(prompt_len, worse));
 
   auto request = std::make_unique<Request>();
   request->shares_answer = options.share_answers;
   request->id = input.id;
   request->tokens = std::move(input.prompt);
+  request->tokens.insert(request->tokens.end(), input.answer.begin(), input.answer.end());
   request->prompt_len = prompt_len;
   request->sampling = std::move(input.sampling);
   request->priority = priority;
@@ -291,6 +295,11 @@ void Scheduler::commit(const Batch& batch, std::span<const SampledToken> sampled
   HOCKET_CHECK(state_->batches.is_oldest(batch));
   state_->now = now;
   state_->commit(sampled);
+}
+
+int Scheduler::undo_steps(const Error& why, TimePoint now) {
+  state_->now = now;
+  return state_->undo_steps(why);
 }
 
 std::vector<std::unique_ptr<Request>> Scheduler::take_finished() {

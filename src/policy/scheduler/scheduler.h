@@ -169,6 +169,13 @@ class Scheduler {
   // order. Sets Slice::num_taken and Slice::num_forced.
   void commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now);
 
+  // Undoes all steps in flight, which failed with `why` and were not committed, and puts every
+  // admitted request back to the queue, the oldest first. The requests keep their tokens, and the
+  // tree gets the pages of all committed rows. A request that was undone kMostUndone times in a row
+  // without a new token ends with `why`. Returns how many were put back.
+  int undo_steps(const Error& why, TimePoint now);
+  static constexpr int kMostUndone = 8;
+
   // Writes what cached sequences of the request's namespace have behind its tokens to `out`;
   // returns how many tokens that is (RadixCache::continuation). Allocates nothing.
   size_t continuation(const Request& request, std::span<TokenId> out) const;

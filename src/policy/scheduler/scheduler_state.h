@@ -62,6 +62,8 @@ struct Scheduler::State {
   std::unique_ptr<Request> take_newest_chunked();
   void retract_for_memory(std::unique_ptr<Request> request);
   void retract(std::unique_ptr<Request> request);
+  int undo_steps(const Error& why);
+  bool put_back(std::unique_ptr<Request> request, const Error& why);
 
   // prefill.cc
   void prefill();

@@ -36,6 +36,8 @@ inline constexpr std::pair<std::string_view, uint64_t> kLeastIn1500[] = {
     {"ended_drafts", 200},
     {"aborted_drafts", 20},
     {"restored", 10000},
+    {"put_back", 3000},
+    {"undone_in_flight", 200},
 };
 
 }  // namespace hocket

@@ -54,7 +54,7 @@ class Simulation final : SchedulerHooks {
       if (!overlapped_)
         foreseen_ = std::exchange(early_, {}).value_or(engine.scheduler().forecast_next_step());
       extends_ = !foreseen_ || foreseen_->begins || foreseen_->continues || pick(0, 3) == 0;
-      const bool busy = engine.step([&](const Batch& batch) {
+      const bool busy = fails() ? fail_step() : engine.step([&](const Batch& batch) {
         if (pick(0, 3) != 0) early_ = engine.scheduler().forecast_next_step();
         if (options_.hooks != nullptr && batch.num_rows != num_rows_agreed_)
           problem_ =
@@ -213,6 +213,23 @@ class Simulation final : SchedulerHooks {
     if (engine_->scheduler().abort(wanted.input.id, FinishReason::abort, {})) wanted.aborted = true;
   }
 
+  bool fails() { return fault_random_() % 64 == 0; }
+
+  // Other ranks were lost in a step, or in two: the rows that the first reported are reported
+  // again.
+  bool fail_step() {
+    const Error why = error(ErrorCode::lost_rank, "a rank is lost");
+    const bool both = fault_random_() % 2 == 0;
+    counts["put_back"] +=
+        static_cast<uint64_t>(engine_->fail_step(why, both, [this](const Batch& batch) {
+          ++counts["undone_in_flight"];
+          for (const Slice& slice : batch.slices)
+            if (slice.logprobs_from >= 0)
+              wanted_[slice.request->id].num_reported -= num_reports(slice);
+        }));
+    return true;
+  }
+
   // Brings pages of a request that has ended back into the tree, whether they are there or not.
   void restore_one() {
     if (ended_.empty() || tier_random_() % 4 != 0) return;
@@ -248,9 +265,12 @@ class Simulation final : SchedulerHooks {
       if (slice.logprobs_from != first)
         problem_ = fmt::format("request {} reports row {} instead of {}", value(slice.request->id),
                                slice.logprobs_from, first);
-      wanted.num_reported +=
-          std::min(slice.begin + slice.len, slice.request->prompt_len - 1) - slice.logprobs_from;
+      wanted.num_reported += num_reports(slice);
     }
+  }
+
+  static int num_reports(const Slice& slice) {
+    return std::min(slice.begin + slice.len, slice.request->prompt_len - 1) - slice.logprobs_from;
   }
 
   void collect() {
@@ -341,6 +361,7 @@ class Simulation final : SchedulerHooks {
 
   std::mt19937_64 random_;
   std::mt19937_64 tier_random_;  // its draws do not change the traffic
+  std::mt19937_64 fault_random_{tier_random_()};
   std::deque<Ended> ended_;
   SchedulerOptions options_;
   FakeEngine* engine_ = nullptr;

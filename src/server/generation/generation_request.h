@@ -44,7 +44,7 @@ struct Prompt {
   std::variant<std::string, std::vector<TokenId>, ChatInput> input;
   SamplingParams sampling;        // max_new_tokens 0: not set
   std::optional<int> max_tokens;  // as the client set it; 0: only the prompt is computed
-  bool seeded = false;            // true: sampling.seed is the client's
+  bool seeded = false;  // true: sampling.seed is the client's; else prepare_request draws it
   std::shared_ptr<const StopRegex> stop_regex;  // null: none
   bool reasoning_open = false;                  // true: the answer begins with reasoning
   int n = 1;

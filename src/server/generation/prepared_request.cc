@@ -1,5 +1,6 @@
 #include "server/generation/prepared_request.h"
 
+#include <charconv>
 #include <utility>
 
 #include "server/generation/api.h"
@@ -11,6 +12,13 @@ namespace {
 
 std::string new_answer_id(std::string_view prefix) {
   return fmt::format("{}{:016x}{:016x}", prefix, fresh_seed(), fresh_seed());
+}
+
+AnswerIdentity draw_identity(const GenerationRequest& request) {
+  return {
+      .id = request.answer_id.empty() ? new_answer_id(request.api->id_prefix) : request.answer_id,
+      .created = unix_seconds(),
+      .call_seed = fresh_seed()};
 }
 
 Result<void> check_text_needs(const GenerationRequest& request, const ServedModel& model) {
@@ -59,8 +67,31 @@ Result<void> spell_echoes(PreparedRequest& prepared) {
 
 }  // namespace
 
+std::string to_header(const AnswerIdentity& identity) {
+  return fmt::format("{} {} {}", identity.created, identity.call_seed, identity.id);
+}
+
+std::optional<AnswerIdentity> read_identity(std::string_view text) {
+  AnswerIdentity identity;
+  const auto number = [&](auto& to) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), to);
+    const auto length = static_cast<size_t>(end - text.data());
+    if (error != std::errc{} || length == text.size() || text[length] != ' ') return false;
+    text.remove_prefix(length + 1);
+    return true;
+  };
+  if (!number(identity.created) || !number(identity.call_seed) || text.empty()) return std::nullopt;
+  identity.id = text;
+  return identity;
+}
+
+AnswerIdentity identity_of(const PreparedRequest& prepared) {
+  return {.id = prepared.id, .created = prepared.created, .call_seed = prepared.call_seed};
+}
+
 Result<PreparedRequest> prepare_request(GenerationRequest request, const ServedModel& model,
-                                        std::shared_ptr<RequestMemory> memory) {
+                                        std::shared_ptr<RequestMemory> memory,
+                                        std::optional<AnswerIdentity> given) {
   HOCKET_TRY_VOID(check_text_needs(request, model));
   PreparedRequest prepared;
   prepared.model = model;
@@ -77,13 +108,17 @@ Result<PreparedRequest> prepare_request(GenerationRequest request, const ServedM
     HOCKET_TRY_VOID(settle_structure(prompt, ids, request.reading, model));
     prepared.prompts.push_back(std::move(ids));
   }
-  prepared.id =
-      request.answer_id.empty() ? new_answer_id(request.api->id_prefix) : request.answer_id;
-  prepared.created = unix_seconds();
-  prepared.call_seed = fresh_seed();
-  for (size_t i = 0; i < request.prompts.size(); ++i)
-    if (std::string& rid = request.prompts[i].rid; rid.empty())
-      rid = request.batch ? fmt::format("{}-{}", prepared.id, i) : prepared.id;
+  AnswerIdentity identity = given ? *std::move(given) : draw_identity(request);
+  prepared.id = std::move(identity.id);
+  prepared.created = identity.created;
+  prepared.call_seed = identity.call_seed;
+  for (size_t i = 0; i < request.prompts.size(); ++i) {
+    Prompt& prompt = request.prompts[i];
+    if (prompt.rid.empty())
+      prompt.rid = request.batch ? fmt::format("{}-{}", prepared.id, i) : prepared.id;
+    if (!prompt.seeded)
+      prompt.sampling.seed = choice_seed(~prepared.call_seed, static_cast<int>(i));
+  }
   prepared.request = std::move(request);
   HOCKET_TRY_VOID(spell_echoes(prepared));
   return prepared;

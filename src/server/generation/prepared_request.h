@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -12,12 +14,29 @@
 
 namespace hocket {
 
+// The parts of an answer that are drawn: two ranks that have the same ones make the same answer of
+// the same request.
+struct AnswerIdentity {
+  std::string id;  // "chatcmpl-..."
+  int64_t created = 0;
+  uint64_t call_seed = 0;  // ids of calls are computed from it, and seeds that no client set
+};
+
+// The header in which a rank that forwards a request sends the identity of the answer. The other
+// rank tells its progress then (reply/answer_progress.h).
+inline constexpr const char* kAnswerHeader = "X-Hocket-Answer";
+std::string to_header(const AnswerIdentity& identity);
+// Returns nullopt for a text that to_header() did not make.
+std::optional<AnswerIdentity> read_identity(std::string_view text);
+
 // From its caller it gets `received` and the parts of `request` that the connection knows; after
 // that it never changes.
 struct PreparedRequest {
-  std::string id;  // "chatcmpl-..."
+  std::string id;  // this and the next two: AnswerIdentity
   int64_t created = 0;
-  uint64_t call_seed = 0;  // ids of calls are computed from it
+  uint64_t call_seed = 0;
+  bool tells_progress =
+      false;  // true: another rank, which passes the stream on, reads its progress
   ServedModel model;
   GenerationRequest request;
   std::vector<std::vector<TokenId>> prompts;  // token ids, by index of request.prompts
@@ -27,10 +46,14 @@ struct PreparedRequest {
 };
 
 // Tokenizes and fits a parsed request. The bytes that it and the engine's copies hold are counted
-// in `memory` (null: not counted) until the result is destroyed.   Thread: any. Errors: those of
-// prompt_ids, fit_to_context and RequestMemory::take.
+// in `memory` (null: not counted) until the result is destroyed. given: the answer's identity;
+// nullopt: it is drawn here.   Thread: any. Errors: those of prompt_ids, fit_to_context and
+// RequestMemory::take.
 Result<PreparedRequest> prepare_request(GenerationRequest request, const ServedModel& model,
-                                        std::shared_ptr<RequestMemory> memory = nullptr);
+                                        std::shared_ptr<RequestMemory> memory = nullptr,
+                                        std::optional<AnswerIdentity> given = std::nullopt);
+
+AnswerIdentity identity_of(const PreparedRequest& prepared);
 
 // Returns the prompt as text, for `echo`.
 std::string prompt_text(const PreparedRequest& prepared, int prompt);

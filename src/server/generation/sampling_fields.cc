@@ -140,7 +140,7 @@ void read_sampling(Fields& fields, const ServedModel& model, GenerationRequest& 
   const bool by_seed = fields.read("seed", seed, INT64_MIN, INT64_MAX);
   const bool by_sampling_seed = fields.read("sampling_seed", seed, INT64_MIN, INT64_MAX);
   prompt.seeded = by_seed || by_sampling_seed;
-  s.seed = prompt.seeded ? static_cast<uint64_t>(seed) : fresh_seed();
+  if (prompt.seeded) s.seed = static_cast<uint64_t>(seed);
 
   fields.read("ignore_eos", s.ignore_eos);
   read_texts(fields, "stop", {kStopsMax, kStopBytesMax}, s.stop);

@@ -22,7 +22,9 @@ void append_sse_event(std::string& out, std::string_view name, std::string_view 
 }
 
 SseWriter::SseWriter(std::shared_ptr<HttpExchange> exchange, HttpHeaders extra)
-    : exchange_(std::move(exchange)), extra_(std::move(extra)) {
+    : exchange_(std::move(exchange)),
+      extra_(std::move(extra)),
+      started_(exchange_->is_streaming()) {
   extra_.emplace_back("Cache-Control", "no-cache");
   extra_.emplace_back("X-Accel-Buffering", "no");  // otherwise nginx holds events back
 }

@@ -22,8 +22,8 @@ void append_sse(std::string& out, std::string_view data);
 // Appends one event with a name, for APIs that name their events.
 void append_sse_event(std::string& out, std::string_view name, std::string_view data);
 
-// Writes events to one exchange; the head is sent with the first event. All functions return false
-// if the client has left.
+// Writes events to one exchange; the head is sent with the first event, unless the stream has begun
+// already. All functions return false if the client has left.
 class SseWriter {
  public:
   explicit SseWriter(std::shared_ptr<HttpExchange> exchange, HttpHeaders extra = {});
@@ -47,8 +47,8 @@ class SseWriter {
 
   std::shared_ptr<HttpExchange> exchange_;
   HttpHeaders extra_;
+  bool started_;
   std::string block_;
-  bool started_ = false;
 };
 
 // Reads events, for clients in this project: benches, the demo, tests.

@@ -114,6 +114,12 @@ class TestClient {
     in_.erase(0, at + mark.size());
     return {text, true};
   }
+  // Waits until `n` bytes have come that were not returned yet.
+  bool fill(size_t n, std::chrono::milliseconds timeout) {
+    while (in_.size() < n)
+      if (!read_some(timeout)) return false;
+    return true;
+  }
   // Returns true if the server ends the connection within `timeout`; drops what it still sends.
   bool sees_end(std::chrono::milliseconds timeout) {
     while (read_some(timeout)) in_.clear();
@@ -132,12 +138,6 @@ class TestClient {
   }
 
  private:
-  bool fill(size_t n, std::chrono::milliseconds timeout) {
-    while (in_.size() < n)
-      if (!read_some(timeout)) return false;
-    return true;
-  }
-
   int fd_;
   bool connected_ = false, ended_ = false;
   std::string in_;

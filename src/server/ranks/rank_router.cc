@@ -31,6 +31,12 @@ RankLoad load_of(const PreparedRequest& prepared) {
   return load;
 }
 
+// Returns true if this rank can go on with an answer of another that is lost. An answer that
+// /v1/responses keeps is kept by its rank, whose name is in the answer's id.
+bool resumes(const std::optional<PreparedRequest>& prepared) {
+  return prepared && prepared->request.responses == nullptr;
+}
+
 // Returns the error for requests of an epoch that has ended.
 Error epoch_ended(const ClusterView& view) {
   const std::string why = view.whole() ? view.why : missing(view);
@@ -227,15 +233,19 @@ bool RankRouter::send(int rank, const HttpRequest& request,
   const RankLoad load =
       prepared ? load_of(*prepared) : RankLoad{.num_requests = 0, .num_tokens = 0};
   const uint64_t ticket = ++last_ticket_;
+  if (resumes(prepared))
+    call.headers.emplace_back(kAnswerHeader, to_header(identity_of(*prepared)));
+  const Identity& other = view_.members[static_cast<size_t>(rank)].identity;
   auto relay = std::make_shared<Relay>(
-      exchange, name_of(view_.members[static_cast<size_t>(rank)].identity),
-      Relay::Memory{.of_request = request.memory, .body = request.held_body},
+      exchange, name_of(other),
+      Relay::Options{
+          .memory = request.memory, .body = request.held_body, .resumes = resumes(prepared)},
       [this, ticket](RelayEnd how, const std::string& why) { ended(ticket, how, why); });
   const uint64_t id = client_->start(std::move(call), relay);
   if (id == 0) return false;
-  if (recorder) recorder->forwarded_to(name_of(view_.members[static_cast<size_t>(rank)].identity));
+  if (recorder) recorder->forwarded_to(name_of(other));
   forwards_.emplace(ticket, Forward{.rank = rank,
-                                    .epoch = view_.epoch,
+                                    .boot_id = other.boot_id,
                                     .call = id,
                                     .relay = std::move(relay),
                                     .prepared = std::move(prepared),
@@ -253,56 +263,76 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
   HOCKET_CHECK(found != forwards_.end());
   const int rank = found->second.rank;
   const auto index = static_cast<size_t>(rank);
-  if (how == RelayEnd::failed || how == RelayEnd::refused) {
+  if (how == RelayEnd::failed || how == RelayEnd::refused || how == RelayEnd::lost) {
     ++counts_.failed[index];
     log::debug("forward: rank {} {}{}{}", rank,
-               how == RelayEnd::failed ? "broke off an answer" : "took no request, this one does",
+               how == RelayEnd::refused ? "took no request, this one does" : "broke off an answer",
                why.empty() ? "" : ": ", why);
   }
   if (found->second.recorder) record_relayed(how, *found->second.relay, *found->second.recorder);
-  if (how == RelayEnd::refused) {
-    avoid_until_[index] = RealClock().now() + kAvoid;
+  if (how == RelayEnd::refused || how == RelayEnd::lost) {
+    if (how == RelayEnd::refused) avoid_until_[index] = RealClock().now() + kAvoid;
+    if (how == RelayEnd::lost) ++counts_.num_resumed;
     if (!why.empty() && book_) book_->forget(rank);
-    const auto exchange = found->second.relay->exchange();
+    const auto relay = found->second.relay;
     auto prepared = std::move(found->second.prepared);
     auto recorder = std::move(found->second.recorder);
     lock.unlock();
     try {
-      if (prepared)
-        options_.reply->begin(exchange, *std::move(prepared), std::move(recorder));
-      else
-        respond_error(*exchange,
+      if (!prepared)
+        respond_error(*relay->exchange(),
                       error(ErrorCode::lost_rank, "rank {} takes no requests now", rank));
+      else if (how == RelayEnd::lost)
+        options_.reply->resume(relay->exchange(), *std::move(prepared), std::move(recorder),
+                               relay->take_progress());
+      else
+        options_.reply->begin(relay->exchange(), *std::move(prepared), std::move(recorder));
     } catch (...) {
-      fail_by_exception(*exchange, "a request that came back");
+      fail_by_exception(*relay->exchange(), "a request that came back");
     }
     lock.lock();
   }
   forwards_.erase(ticket);
 }
 
-// Reads the cluster's view if it has changed. Requests of an older epoch are ended.
+// Reads the cluster's view if it has changed. Requests that lost ranks had come back.
 void RankRouter::refresh() {
   const uint64_t changes = options_.cluster->num_changes();
   if (changes == num_changes_) return;
   num_changes_ = changes;
-  const uint32_t epoch = view_.epoch;
-  view_ = options_.cluster->view();
+  const ClusterView before = std::exchange(view_, options_.cluster->view());
   counts_.epoch = view_.epoch;
   for (size_t r = 0; r < view_.members.size(); ++r) {
     const bool up = view_.members[r].presence == Presence::in;
     if (counts_.up[r] && !up) ++counts_.num_lost;
     counts_.up[r] = up;
+    // A rank that was started again has an empty cache.
+    if (r >= before.members.size() ||
+        before.members[r].identity.boot_id != view_.members[r].identity.boot_id)
+      router_.forget(static_cast<int>(r));
   }
-  if (view_.epoch != epoch) {  // ranks begin an epoch with empty caches
-    for (size_t r = 0; r < last_loads_.size(); ++r) router_.forget(static_cast<int>(r));
-    std::ranges::fill(avoid_until_, TimePoint{});
-  }
-  if (forwards_.empty() || (view_.whole() && view_.epoch == epoch)) return;
+  if (view_.epoch != before.epoch) std::ranges::fill(avoid_until_, TimePoint{});
+  size_t num_lost = 0;
   const Error why = epoch_ended(view_);
-  log::warning("forward: {} requests that other ranks had are over: {}", forwards_.size(),
-               why.message);
-  end_forwards(why);
+  for (const auto& [ticket, forward] : forwards_) {
+    if (!is_lost(forward)) continue;
+    ++num_lost;
+    forward.relay->lose(why);
+    client_->cancel(forward.call);
+  }
+  if (num_lost > 0)
+    log::warning("forward: {} requests that other ranks had come back: {}", num_lost, why.message);
+}
+
+// Returns true if the process that has the request is lost. Without rank 0 this rank does not know
+// which others it reaches, so it counts on none.
+bool RankRouter::is_lost(const Forward& forward) const {
+  const Member& member = view_.members[static_cast<size_t>(forward.rank)];
+  const auto is_out = [&](int rank) {
+    return view_.members[static_cast<size_t>(rank)].presence != Presence::in;
+  };
+  return is_out(0) || is_out(rank()) || is_out(forward.rank) ||
+         member.identity.boot_id != forward.boot_id;
 }
 
 void RankRouter::end_forwards(const Error& why) {

@@ -5,8 +5,9 @@
 //                                                       rank's port for ranks; its answer -> client
 //
 // A request is forwarded whole, with all its prompts; a request from a port for ranks is never
-// forwarded again. When a rank is lost, all answers are lost: every request under way ends at once
-// with lost_rank, even if the connection reports nothing (a black hole).
+// forwarded again. When a rank is lost, the requests that it had come back at once, even if the
+// connection reports nothing (a black hole): this rank goes on with their answers where the clients
+// have them, with the same bits. Requests that it cannot go on with end with lost_rank.
 // policy/routing/request_router.h chooses the rank, from the loads that ranks send each other with
 // every step and from the requests that this rank forwarded since.   Thread: any, unless stated
 // otherwise.
@@ -87,10 +88,10 @@ class RankRouter {
   // A request that was forwarded to another rank.
   struct Forward {
     int rank = 0;
-    uint32_t epoch = 0;
+    std::string boot_id;  // that of the rank's process
     uint64_t call = 0;
     std::shared_ptr<Relay> relay;
-    // For this rank if the other refuses; nullopt: it may not.
+    // For this rank if the other refuses, or is lost; nullopt: it may not.
     std::optional<PreparedRequest> prepared;
     std::shared_ptr<RequestRecorder> recorder;  // null: nothing is observed
     RankLoad load;
@@ -108,6 +109,7 @@ class RankRouter {
   Error too_many() const;
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
   void end_forwards(const Error& why) HOCKET_REQUIRES(mutex_);
+  bool is_lost(const Forward& forward) const HOCKET_REQUIRES(mutex_);
   void check_cluster();
   void refresh() HOCKET_REQUIRES(mutex_);
 

@@ -9,6 +9,7 @@
 namespace hocket {
 namespace {
 
+constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 constexpr const char* kAskAgain = "ask again after the time in Retry-After";
 
 bool goes_on(std::string_view name) {
@@ -25,17 +26,26 @@ bool says_shutting_down(std::string_view body) {
 
 }  // namespace
 
-Relay::Relay(std::shared_ptr<HttpExchange> exchange, std::string from, Memory memory,
+Relay::Relay(std::shared_ptr<HttpExchange> exchange, std::string from, Options options,
              std::function<void(RelayEnd, const std::string&)> ended)
     : exchange_(std::move(exchange)),
       from_(std::move(from)),
       ended_(std::move(ended)),
-      body_(std::move(memory.body)),
-      held_bytes_(std::move(memory.of_request)) {}
+      body_(std::move(options.body)),
+      resumes_(options.resumes),
+      held_bytes_(options.memory),
+      held_ids_(options.memory) {}
 
 void Relay::give_up(const Error& why) {
   MutexLock lock(mutex_);
   if (!why_) why_ = why;
+}
+
+void Relay::lose(const Error& why) {
+  MutexLock lock(mutex_);
+  if (why_) return;
+  why_ = why;
+  is_lost_ = true;
 }
 
 bool Relay::head(int status, HttpHeaders&& headers) {
@@ -71,6 +81,7 @@ bool Relay::body(std::string_view piece) {
   const size_t from = held_.empty() ? 0 : held_.size() - 1;
   if (!hold(piece)) return false;
   if (!streaming_) return true;
+  if (resumes_) return pass_on_events();
   const size_t end = std::string_view(held_).substr(from).rfind("\n\n");
   if (end == std::string::npos) return true;
   const size_t whole = from + end + 2;
@@ -78,6 +89,24 @@ bool Relay::body(std::string_view piece) {
   held_.erase(0, whole);
   (void)held_bytes_.resize(std::ssize(held_));  // cannot fail: it shrinks
   return taken;
+}
+
+bool Relay::pass_on_events() {
+  std::string events;
+  const size_t num_used = reader_.take(held_, events);
+  if (reader_.failed()) {
+    give_up(error(ErrorCode::internal, "{} tells the progress of its answer wrongly", from_));
+    return false;
+  }
+  const auto id_bytes = static_cast<int64_t>(reader_.num_ids() * sizeof(TokenId));
+  if (auto counted = held_ids_.resize(id_bytes); !counted) {
+    give_up(counted.error());
+    return false;
+  }
+  held_.erase(0, num_used);
+  (void)held_bytes_.resize(std::ssize(held_));  // cannot fail: it shrinks
+  if (events.ends_with(kDoneEvent)) done_ = true;
+  return events.empty() || exchange_->write(events);
 }
 
 void Relay::end(HttpEnd how, const std::string& why) {
@@ -92,6 +121,8 @@ RelayEnd Relay::finish(HttpEnd how, const std::string& why) {
     case HttpEnd::not_connected:
       return RelayEnd::refused;
     case HttpEnd::broken:
+      if (done_) return exchange_->finish() ? RelayEnd::answered : RelayEnd::left;
+      if (resumes_) return RelayEnd::lost;
       return fail_with(
           error(ErrorCode::lost_rank, "{} ended before its answer was whole: {}", from_, why)
               .with_fix(kAskAgain));
@@ -99,6 +130,8 @@ RelayEnd Relay::finish(HttpEnd how, const std::string& why) {
       break;
   }
   MutexLock lock(mutex_);
+  if (is_lost_ && done_) return exchange_->finish() ? RelayEnd::answered : RelayEnd::left;
+  if (is_lost_ && resumes_) return RelayEnd::lost;
   const Error given = why_ ? *why_
                            : error(ErrorCode::internal, "{} answers with more than {} bytes {}",
                                    from_, kHeldMax, streaming_ ? "in one event" : "at once");

@@ -1,7 +1,9 @@
 // Relays the answer of another rank to the client: status, headers and bytes as they come.
 //
 // Events are passed on whole. So if a rank is lost in the middle of an event, the client gets no
-// half event; it gets an error event, as from a rank that computes the answer itself.
+// half event. If this rank can go on with the answer, its rank tells the progress beside the events
+// (reply/answer_progress.h), and the client gets the rest from here; else it gets an error event,
+// as from a rank that computes the answer itself.
 #pragma once
 
 #include <functional>
@@ -11,33 +13,39 @@
 
 #include "base/mutex.h"
 #include "server/http/http_client.h"
+#include "server/reply/answer_progress.h"
 #include "server/usage/request_memory.h"
 
 namespace hocket {
 
 // answered: the client got the rank's answer, whatever it was. refused: the rank did nothing and
 // the client got nothing, so another rank may take the request; the rank was not reached or is
-// shutting down. failed: the client got an error. left: the client has left.
-enum class RelayEnd : uint8_t { answered, refused, failed, left };
+// shutting down. lost: the rank was lost, and this rank goes on with the answer. failed: the client
+// got an error. left: the client has left.
+enum class RelayEnd : uint8_t { answered, refused, lost, failed, left };
 
 class Relay final : public HttpSink {
  public:
   static constexpr size_t kHeldMax = 256 << 20;  // bytes of an event, or of an unstreamed answer
 
-  // The memory of the request. body: the bytes of its body, held until they are sent to the rank.
-  // of_request: counts the answer that comes back.
-  struct Memory {
-    std::shared_ptr<RequestMemory> of_request;
+  // body: the bytes of the request's body, held until they are sent to the rank. memory: counts the
+  // answer that comes back. resumes: this rank goes on with the answer if the other is lost.
+  struct Options {
+    std::shared_ptr<RequestMemory> memory;
     std::shared_ptr<HeldBytes> body;
+    bool resumes = false;
   };
   // `from` is the rank's name, for errors. `ended` is called once, on the thread forward.
-  Relay(std::shared_ptr<HttpExchange> exchange, std::string from, Memory memory,
+  Relay(std::shared_ptr<HttpExchange> exchange, std::string from, Options options,
         std::function<void(RelayEnd, const std::string& why)> ended);
 
-  // Sets the error that the client gets when the call is cancelled. Precondition: it is not
-  // cancelled yet.
+  // Set the error that the client gets when the call is cancelled; lose() says that the rank is
+  // lost, so that this rank may go on. Precondition: it is not cancelled yet.
   // Thread: any.
   void give_up(const Error& why);
+  void lose(const Error& why);
+  // Returns how far the client has the stream, when it ended as lost.   Thread: forward.
+  AnswerProgress take_progress() { return reader_.take_progress(); }
   const std::shared_ptr<HttpExchange>& exchange() const { return exchange_; }
   // Returns the status of the rank's answer; 0 before it comes.   Thread: forward.
   int status() const { return status_; }
@@ -48,6 +56,7 @@ class Relay final : public HttpSink {
 
  private:
   bool hold(std::string_view piece);
+  bool pass_on_events();
   RelayEnd finish(HttpEnd how, const std::string& why);
   RelayEnd deliver();
   RelayEnd fail_with(const Error& why);
@@ -58,11 +67,15 @@ class Relay final : public HttpSink {
   int status_ = 0;
   bool streaming_ = false;
   const std::shared_ptr<HeldBytes> body_;
-  HeldBytes held_bytes_;
+  const bool resumes_;
+  HeldBytes held_bytes_, held_ids_;
+  ProgressReader reader_;
+  bool done_ = false;  // true: the client has the end of the stream
   std::string type_, held_;
   HttpHeaders kept_;
   Mutex mutex_;
   std::optional<Error> why_ HOCKET_GUARDED_BY(mutex_);
+  bool is_lost_ HOCKET_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace hocket

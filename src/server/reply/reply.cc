@@ -78,7 +78,18 @@ Result<void> ReplyService::enter(const JobPtr& job) {
 
 void ReplyService::begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                          std::shared_ptr<RequestRecorder> recorder) {
+  begin(std::make_shared<Job>(exchange, std::move(prepared), std::move(recorder)), exchange);
+}
+
+void ReplyService::resume(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
+                          std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent) {
   const auto job = std::make_shared<Job>(exchange, std::move(prepared), std::move(recorder));
+  sent.choices.resize(job->ids.size());
+  job->sent = std::move(sent);
+  begin(job, exchange);
+}
+
+void ReplyService::begin(const JobPtr& job, const std::shared_ptr<HttpExchange>& exchange) {
   if (auto entered = enter(job); !entered) {
     if (job->recorder) job->recorder->failed(entered.error());
     respond_error(*exchange, entered.error());
@@ -128,6 +139,10 @@ Result<void> ReplyService::submit(const Job& job) {
     input.cache_namespace = cache_namespace;
     input.arrived = RealClock().now();
     input.place_in_request = static_cast<int>(c);
+    if (job.sent) {
+      input.answer = job.known_answer(c, options_.engine->info().model.vocab_size);
+      input.taken_over = true;
+    }
     HOCKET_TRY_VOID(options_.engine->submit(std::move(input)));
   }
   return {};

@@ -25,6 +25,7 @@
 #include "engine/engine.h"
 #include "server/generation/answer.h"
 #include "server/http/http.h"
+#include "server/reply/answer_progress.h"
 #include "server/reply/live_texts.h"
 #include "server/views/metrics.h"
 
@@ -53,6 +54,10 @@ class ReplyService {
   // recorder: null if nothing is observed.
   void begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
              std::shared_ptr<RequestRecorder> recorder = nullptr);
+  // The same for a request whose stream another rank had sent up to `sent` when it was lost. The
+  // client gets what follows. If ranks are lost, it waits for them.   Thread: any.
+  void resume(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
+              std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent);
   // Ends the texts with this rid or answer id, with finish_reason "abort"; if `who` is not empty,
   // only those of that principal. Returns how many were ended.   Thread: any.
   size_t abort(std::string_view rid, std::string_view who = {});
@@ -75,6 +80,7 @@ class ReplyService {
   };
 
   // Functions for the begin and the end of a job, in reply.cc.
+  void begin(const JobPtr& job, const std::shared_ptr<HttpExchange>& exchange);
   Result<void> enter(const JobPtr& job);
   Result<void> submit(const Job& job);
   void forget(const Job& job);
@@ -95,7 +101,7 @@ class ReplyService {
   void add_token(Job& job, size_t index, RequestOutput& output);
   void end_choice(Job& job, size_t index, RequestSummary& summary);
   void send_next(Job& job, size_t index);
-  void send_block(Job& job, const ApiFormat& format, const std::string& block);
+  void send_block(Job& job, const ApiFormat& format, int choice, const std::string& block);
   void finish(Job& job, const ApiFormat& format);
   void observe_end(const RequestSummary& summary);
 

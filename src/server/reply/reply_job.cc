@@ -79,6 +79,7 @@ ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, PreparedRequest&
   }
   written.resize(ids.size());
   last_token.resize(ids.size());
+  num_told.resize(ids.size());
 }
 
 int64_t ReplyService::Job::bytes_at_begin() const {
@@ -109,6 +110,41 @@ Result<void> ReplyService::Job::count(size_t index) {
   bytes += now - std::exchange(bytes_of[index], now);
   if (bytes <= held.bytes()) return {};
   return held.grow(bytes - held.bytes() + kHeldStep);
+}
+
+std::vector<TokenId> ReplyService::Job::known_answer(size_t index, int vocab_size) const {
+  const SamplingParams& sampling = prompt_of(index).sampling;
+  std::vector<TokenId> known = sent->choices[index].ids;
+  if (sampling.num_top_logprobs >= 0 || sampling.return_routed_experts || known.empty()) return {};
+  known.pop_back();
+  const bool fits = std::cmp_less(known.size(), sampling.max_new_tokens) &&
+                    std::ranges::all_of(known, [&](TokenId id) { return value(id) < vocab_size; });
+  if (!fits) known.clear();
+  return known;
+}
+
+bool ReplyService::Job::was_sent(int choice) {
+  if (!sent) return false;
+  if (choice == kClosingBlock) return sent->closed;
+  const auto index = static_cast<size_t>(choice);
+  AnswerProgress::OfChoice& of_choice = sent->choices[index];
+  const size_t num_ids = answer.choices[index].ids.size();
+  if (num_ids != of_choice.ids.size()) return num_ids < of_choice.ids.size();
+  return of_choice.num_blocks-- > 0;
+}
+
+std::string ReplyService::Job::with_progress(int choice, const std::string& block) {
+  std::string events, out;
+  const bool named = answer.prepared.request.api->format().style() == StreamStyle::named;
+  if (!named) append_sse(events, block);
+  std::span<const TokenId> new_ids;
+  if (choice != kClosingBlock) {
+    const auto index = static_cast<size_t>(choice);
+    new_ids = std::span(answer.choices[index].ids).subspan(num_told[index]);
+    num_told[index] += new_ids.size();
+  }
+  append_progress(out, choice, new_ids, named ? block : events);
+  return out;
 }
 
 void ReplyService::Job::end_meter() const {

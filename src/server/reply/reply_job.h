@@ -31,6 +31,14 @@ struct ReplyService::Job {
   int64_t bytes_at_begin() const;
   // Counts the bytes of this choice in the request's memory. Errors: those of RequestMemory::take.
   Result<void> count(size_t index);
+  // Returns the tokens of a choice that need not be computed again: those that the client has,
+  // without the last, so that the answer ends as it would. None if its log-probabilities or experts
+  // are asked for, which only computing gives.
+  std::vector<TokenId> known_answer(size_t index, int vocab_size) const;
+  // Returns true if the client has the block that was just made, of a choice or kClosingBlock.
+  bool was_sent(int choice);
+  // Returns the block as events, behind a line that tells the progress.
+  std::string with_progress(int choice, const std::string& block);
   // Ends the request's meter if the client was answered when the request was accepted
   // (HttpExchange::leave_meter). Otherwise the exchange ends it.
   void end_meter() const;
@@ -45,8 +53,10 @@ struct ReplyService::Job {
   std::vector<RequestId> ids;                 // one for each of answer.choices; never change
   std::vector<TimePoint> last_token;          // one for each of answer.choices
   size_t num_ended = 0;
-  std::optional<size_t> sending;  // the choice whose last output is not fully sent
-  bool over = false;              // true: answered, or the client has left
+  std::optional<AnswerProgress> sent;  // by a rank that was lost; nullopt: the answer begins here
+  std::vector<size_t> num_told;        // one per choice: ids whose progress was told
+  std::optional<size_t> sending;       // the choice whose last output is not fully sent
+  bool over = false;                   // true: answered, or the client has left
   HeldBytes held;
   int64_t bytes = 0;                        // bytes in use; `held` grows in larger steps
   std::vector<int64_t> bytes_of;            // one per choice: its part of `bytes`

@@ -145,14 +145,15 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
   ChoiceAnswer& choice = job.answer.choices[index];
   const TimePoint t = now();
   if (job.answer.first_token == TimePoint{}) job.answer.first_token = t;
-  if (options_.metrics != nullptr) {
+  if (options_.metrics != nullptr && !output.known) {
     if (job.last_token[index] == TimePoint{})
       options_.metrics->observe_first_token(t - job.answer.prepared.received);
     else
       options_.metrics->observe_inter_token(t - job.last_token[index]);
   }
   job.last_token[index] = t;
-  if (const auto& meter = job.answer.prepared.request.meter) meter->take_tokens(1);
+  if (const auto& meter = job.answer.prepared.request.meter; meter && !output.known)
+    meter->take_tokens(1);
   const bool whole =
       std::holds_alternative<std::string>(choice.matched_stop) || job.texts[index].calls_done();
   if (whole || job.prompt_of(index).max_tokens == 0) return;
@@ -217,7 +218,7 @@ void ReplyService::send_next(Job& job, size_t index) {
       job.stream && format.repeats() && !choice.ended && job.stream->num_waiting() > kWaitingMax;
   if (job.stream && !left_out) {
     const std::string block = format.next_block(job.answer, choice, job.written);
-    if (!block.empty()) return send_block(job, format, block);
+    if (!block.empty()) return send_block(job, format, choice.index, block);
   }
   job.sending.reset();
   if (choice.ended) {
@@ -230,17 +231,23 @@ void ReplyService::send_next(Job& job, size_t index) {
 // Sends the block. If the request may hold no more memory, the stream ends with the error event of
 // the answer's format, since the exchange's own error event would know only the API and not this
 // answer.
-void ReplyService::send_block(Job& job, const ApiFormat& format, const std::string& block) {
+void ReplyService::send_block(Job& job, const ApiFormat& format, int choice,
+                              const std::string& block) {
+  if (job.was_sent(choice)) return;
   if (auto room = HeldBytes(job.answer.prepared.request.memory).grow(std::ssize(block)); !room)
     return fail_job(job, room.error());
+  const bool tells = job.answer.prepared.tells_progress;
   const bool named = format.style() == StreamStyle::named;
-  if (!(named ? job.stream->events(block) : job.stream->data(block))) drop_job(job);
+  if (!(tells   ? job.stream->events(job.with_progress(choice, block))
+        : named ? job.stream->events(block)
+                : job.stream->data(block)))
+    drop_job(job);
 }
 
 void ReplyService::finish(Job& job, const ApiFormat& format) {
   if (job.stream) {
     const std::string block = format.closing_block(job.answer);
-    if (!block.empty()) send_block(job, format, block);
+    if (!block.empty()) send_block(job, format, kClosingBlock, block);
     if (job.over) return;
   }
   job.over = true;

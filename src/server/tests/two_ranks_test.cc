@@ -1,6 +1,8 @@
 // Two whole servers as two ranks of one service, with fake models.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "cluster/test_ranks.h"
 #include "server/ranks/rank_router.h"
 #include "server/tests/test_server.h"
@@ -215,6 +217,124 @@ TEST_F(TwoRanks, ARankThatDrainsLeavesItsShareToOthers) {
   }));
   server(1).engine.pace_us = 1;
   EXPECT_TRUE(drained.get());
+}
+
+// Returns a block without the facts that differ between two requests, or between two ranks.
+Json comparable(Json block) {
+  for (const char* name : {"id", "created", "timings"}) block.erase(name);
+  if (block.contains("message")) block["message"].erase("id");
+  if (block.contains("meta_info"))
+    block["meta_info"] = {{"finish_reason", block["meta_info"]["finish_reason"]},
+                          {"completion_tokens", block["meta_info"]["completion_tokens"]},
+                          {"logprobs", block["meta_info"].value("output_token_logprobs", Json())}};
+  return block;
+}
+
+// Returns the blocks by choice, because choices are sent as they come.
+std::map<int, std::vector<Json>> by_choice(std::string_view stream) {
+  std::map<int, std::vector<Json>> blocks;
+  SseReader reader;
+  for (const std::string& data : reader.feed(stream)) {
+    if (data == kSseDone) {
+      blocks[-2].push_back("done");
+      continue;
+    }
+    const Json block = Json::parse(data);
+    int choice = block.value("index", -1);
+    if (block.contains("choices") && !block["choices"].empty())
+      choice = block["choices"][0]["index"];
+    blocks[choice].push_back(comparable(block));
+  }
+  return blocks;
+}
+
+// Rank 1 is lost at every point of a stream that it computes for rank 0, whose client gets the
+// stream that it would have got.
+TEST_F(TwoRanks, AStreamGoesOnWhereItWasWhenItsRankIsLost) {
+  const auto script = [](const RequestInput& input) {
+    std::vector<TokenId> tokens = ids_of("One two three. Stop, and some words more: ");
+    for (int i = 0; i < 12; ++i)  // a token may be any, and not all are whole characters
+      tokens.push_back(TokenId{300 + static_cast<int>((input.sampling.seed >> (4 * i)) & 15) * 90});
+    return tokens;
+  };
+  for (int rank = 0; rank < 2; ++rank) server(rank).engine.script = script;
+  Json chat = chat_body(), text = {{"prompt", "x"}}, message = chat_body(), generate = text_body();
+  chat.update({{"n", 2}, {"seed", 5}, {"stream_options", {{"include_usage", true}}}});
+  text.update({{"logprobs", 2}, {"seed", 6}, {"max_tokens", 20}});
+  message.update({{"max_tokens", 25}, {"model", "tiny"}});
+  generate["sampling_params"] = {{"max_new_tokens", 30}, {"sampling_seed", 7}};
+  Json stops = chat_body();
+  stops.update({{"stop", "words m"}, {"seed", 8}});
+  const std::pair<const char*, Json> requests[] = {{"/v1/chat/completions", chat},
+                                                   {"/v1/completions", text},
+                                                   {"/v1/messages", message},
+                                                   {"/generate", generate},
+                                                   {"/v1/chat/completions", stops}};
+  uint64_t num_lost = 0;
+  for (auto [path, body] : requests) {
+    SCOPED_TRACE(path);
+    body["stream"] = true;
+    const bool seeded = std::string_view(path) != "/v1/messages";
+    server(0).engine.pace_us = server(1).engine.pace_us = 20;
+    const std::string want = server(0).ask("POST", path, body.dump()).body;
+    const auto wanted = by_choice(want);
+    ASSERT_GE(want.size(), 1000u);
+    for (size_t at = 100; at < want.size(); at += want.size() / 7) {
+      SCOPED_TRACE(at);
+      ASSERT_TRUE(eventually([&] { return peer_of(0, 1)["there"] == true; }));
+      ASSERT_TRUE(eventually([&] { return !peer_of(0, 1)["address"].is_null(); }));
+      server(1).engine.pace_us = 2000;
+      TestClient client(server(0).server->port());
+      client.send(TestServer::request_text("POST", path, body.dump()));
+      ASSERT_TRUE(client.fill(at, seconds(3)));
+      plane(0).report_lost(1, "is silent for 3.0 s");
+      const TestAnswer answer = client.receive();
+      ++num_lost;
+      ASSERT_EQ(answer.body.find("progress"), answer.body.npos) << answer.body;
+      if (seeded) {
+        ASSERT_EQ(by_choice(answer.body), wanted) << answer.body;
+        continue;
+      }
+      // Without a seed the ranks agree on one, so that the answer goes on as it began.
+      EXPECT_EQ(answer.body.find("error"), answer.body.npos) << answer.body;
+      EXPECT_EQ(by_choice(answer.body).size(), wanted.size());
+    }
+  }
+  EXPECT_GT(num_lost, 20u);
+  EXPECT_GT(server(0).engine.seen.size(), 10u);
+  bool knew = false;
+  for (const RequestInput& input : server(0).engine.seen) knew |= !input.answer.empty();
+  EXPECT_TRUE(knew);
+}
+
+// Without a stream the client has got nothing, so the answer begins anew.
+TEST_F(TwoRanks, AnAnswerIsMadeAnewWhenItsRankIsLost) {
+  for (int rank = 0; rank < 2; ++rank)
+    server(rank).engine.script = [](const RequestInput& input) {
+      return std::vector(8, TokenId{400 + static_cast<int>(input.sampling.seed % 1000)});
+    };
+  server(1).engine.pace_us = 200'000;
+  TestClient client(server(0).server->port());
+  client.send(TestServer::request_text("POST", "/generate", text_body().dump()));
+  ASSERT_TRUE(eventually([&] { return server(1).engine.num_seen() == 1; }));
+  plane(0).report_lost(1, "is silent for 3.0 s");
+  EXPECT_EQ(client.receive().status, 200);
+  EXPECT_EQ(server(0).engine.last_seen().sampling.seed, server(1).engine.last_seen().sampling.seed);
+  EXPECT_TRUE(server(0).engine.last_seen().taken_over);
+  EXPECT_THAT(server(0).ask("GET", "/metrics").body,
+              testing::HasSubstr("hocket:forwarded_requests_resumed_total{model_name=\"tiny\"} 1"));
+}
+
+TEST_F(TwoRanks, AClientThatLeavesAStreamThatWentOnIsForgotten) {
+  {
+    TestClient client = long_stream("there");
+    server(0).engine.pace_us = 2000;
+    server(0).engine.script = server(1).engine.script;
+    plane(0).report_lost(1, "is silent for 3.0 s");
+    ASSERT_TRUE(eventually([&] { return server(0).engine.num_running() == 1; }));
+  }
+  EXPECT_TRUE(eventually([&] { return server(0).engine.num_running() == 0; }));
+  EXPECT_EQ(server(0).engine.num_aborted, 1);
 }
 
 TEST_F(TwoRanks, WhatEndsTheProcessIsSaidByTheWatchdog) {

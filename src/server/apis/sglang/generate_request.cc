@@ -90,7 +90,6 @@ void read_all_sampling_params(Fields& fields, const ServedModel& model,
     auto input = std::move(prompt.input);
     prompt = like;
     prompt.input = std::move(input);
-    if (!prompt.seeded) prompt.sampling.seed = fresh_seed();
   }
 }
 
