@@ -50,6 +50,13 @@ enum class StoragePrefetch : uint8_t { best_effort, wait_complete, timeout };
 // Errors: bad_value.
 Result<StoragePrefetch> parse_storage_prefetch(std::string_view name);
 
+// Which pages are written to files (SGLang's names): those that are computed, or those that a
+// second request had a use for.
+enum class StorageWrites : uint8_t { write_through, write_through_selective };
+// Errors: bad_value, also for write_back, which writes at an eviction: a prefix would not outlive
+// the process.
+Result<StorageWrites> parse_storage_writes(std::string_view name);
+
 class CacheTier {
  public:
   struct Options {
@@ -61,6 +68,7 @@ class CacheTier {
     PageKey form{};  // a hash of all that the bytes of a page depend on, beside its tokens
     int page_tokens = 0;
     StoragePrefetch prefetch = StoragePrefetch::timeout;
+    StorageWrites writes = StorageWrites::write_through;
   };
   // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
   static constexpr int kFewestTokens = 256;
@@ -85,8 +93,9 @@ class CacheTier {
   // The same for the state of its first `len` tokens, behind shared().
   void kept_state(const Request& request, int len, int slot);
   // Returns true if turn() has something to do.
-  bool has_read() const { return done_.size() > 0; }
-  // Hands the pages that were read to the tree. No step may be in flight.
+  bool has_turn() const { return done_.size() > 0 || late_may_go_; }
+  // Hands the pages that were read to the tree, and copies late ones to buffers. No step may be in
+  // flight.
   void turn(Scheduler& scheduler);
   // Notes how long a step with prompts took.
   void note_prompts(int num_rows, Duration took);
@@ -141,12 +150,21 @@ class CacheTier {
     PageReading* from = nullptr;
     bool failed = false;
   };
+  // Pages of the tree, and states, that found no buffer although a peer waits for them. Nothing
+  // pins them: what is evicted before its turn is left out.
+  struct Late {
+    CacheNamespace name_space;
+    std::vector<TokenId> tokens;
+    std::vector<size_t> states;  // for each how many pages it stands for
+  };
   // A request that was seen here.
   struct Guest {
     std::shared_ptr<ReadOrder> order;  // null: nothing is read for it
     TimePoint give_up{};               // StoragePrefetch::timeout
     std::vector<PageHash> hashes;      // keys of its pages in the tree
     size_t num_written = 0;            // pages that are written, or were there
+    std::optional<Late> late;
+    bool ended = false;  // the request is gone, and what is late is left
   };
 
   CacheTier(Options options, PagePool& pages, StatePool* states, std::array<Buffer, 4> memory);
@@ -159,7 +177,18 @@ class CacheTier {
   void run_reader();
   void run_writer();
   void write(const WriteOrder& next);
-  std::optional<BufferId> buffer_to_write(const Request& request, Kind kind);
+  bool is_awaited(RequestId id) const {
+    return options_.prefills && options_.prefills->is_watched(id);
+  }
+  size_t num_to_write(const Request& request) const;
+  void write_found_state(const Request& request, Guest& guest);
+  std::optional<BufferId> buffer_to_write(Kind kind);
+  size_t write_pages(std::span<const PageId> pages, Guest& guest);
+  bool write_state(size_t num_pages, int slot, const Guest& guest);
+  Late* late_of(const Request& request, Guest& guest);
+  void write_late(const Scheduler& scheduler);
+  bool write_late(RequestId id, Guest& guest, const Scheduler& scheduler);
+  void end_awaited(RequestId id);
   bool is_quiet() const { return clock_->now().time_since_epoch().count() < quiet_until_ns_; }
   void read_all(const std::shared_ptr<ReadOrder>& order);
   void read_from(PageSource& source, Reading& reading);
@@ -194,6 +223,9 @@ class CacheTier {
   Mailbox<WriteOrder> writes_;
   std::atomic<uint64_t> num_written_{0}, num_left_out_{0}, num_read_{0}, num_given_up_{0};
   std::atomic<int64_t> read_ns_{0}, read_bytes_{0};
+  // Requests with late pages, and whether a buffer has got free since the last turn().
+  std::atomic<int> num_late_{0};
+  std::atomic<bool> late_may_go_{false};
   std::atomic<bool> stopping_{false};
   Mutex report_mutex_;
   std::string reported_ HOCKET_GUARDED_BY(report_mutex_);  // the last fault, told once

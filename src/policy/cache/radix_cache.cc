@@ -43,12 +43,7 @@ PrefixMatch RadixCache::match(const CacheNamespace& name_space, Tokens tokens) {
   }
   for (RadixNode* node = end; !node->is_root(); node = node->parent) ++node->num_uses;
 
-  match.pages.resize(static_cast<size_t>(place.num_pages));
-  for (const RadixNode* node = end; !node->is_root(); node = node->parent) {
-    const int begin = node->end_pages - node->num_pages();
-    const int count = std::min(node->end_pages, place.num_pages) - begin;
-    if (count > 0) std::copy_n(node->pages.begin(), count, match.pages.begin() + begin);
-  }
+  match.pages = tree_->pages_to(end, place.num_pages);
   if (tree_->windows.enabled()) pin_match(match);
   return match;
 }
@@ -138,6 +133,19 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
 
 int RadixCache::num_held_pages(const CacheNamespace& name_space, Tokens tokens) const {
   return tree_->walk(name_space, tokens).num_pages;
+}
+
+std::vector<PageId> RadixCache::held_pages(const CacheNamespace& name_space, Tokens tokens) const {
+  const RadixPlace place = tree_->walk(name_space, tokens);
+  return tree_->pages_to(place.node, place.num_pages);
+}
+
+int RadixCache::held_state(const CacheNamespace& name_space, Tokens tokens) const {
+  const RadixPlace place = tree_->walk(name_space, tokens);
+  const bool ends_a_node =
+      place.num_pages > 0 && place.node_pages == place.node->num_pages() &&
+      tokens.size() == static_cast<size_t>(place.num_pages) * tree_->page_tokens();
+  return ends_a_node ? place.node->state : -1;
 }
 
 Lease RadixCache::pin(const CacheNamespace& name_space, Tokens tokens) {

@@ -162,6 +162,11 @@ class RadixCache {
   // Returns how many of the whole pages of `tokens` the tree has, whether or not a model can go on
   // behind them.
   int num_held_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
+  // Returns these pages, in order, and the slot of the state that is kept behind the last of
+  // `tokens`, a number of whole pages; -1: none is. Valid until the tree changes.
+  std::vector<PageId> held_pages(const CacheNamespace& name_space,
+                                 std::span<const TokenId> tokens) const;
+  int held_state(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Pins the path of `tokens`, a number of whole pages that the tree has. No tokens: pins nothing.
   Lease pin(const CacheNamespace& name_space, std::span<const TokenId> tokens);
   // Hands pages over that were computed before: the last ones of `tokens`, whose other pages the

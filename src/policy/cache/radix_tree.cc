@@ -42,6 +42,17 @@ RadixPlace RadixCache::Tree::walk(const CacheNamespace& name_space, Tokens token
   return place;
 }
 
+// Returns the first pages of the path from the root to `end`; none if that is null.
+std::vector<PageId> RadixCache::Tree::pages_to(const RadixNode* end, int num_pages) const {
+  std::vector<PageId> found(static_cast<size_t>(num_pages), kNoPage);
+  for (const RadixNode* node = end; node != nullptr && !node->is_root(); node = node->parent) {
+    const int begin = node->begin_pages();
+    const int count = std::min(node->end_pages, num_pages) - begin;
+    if (count > 0) std::copy_n(node->pages.begin(), count, found.begin() + begin);
+  }
+  return found;
+}
+
 // Ends a match where a state is kept: at the end of a node whose pages all match.
 void RadixCache::Tree::limit_to_state(RadixPlace& place) const {
   RadixNode* node = place.node;

@@ -175,6 +175,15 @@ int Scheduler::held_len(const Request& request) const {
          state_->cache.num_held_pages(request.cache_namespace, request.reusable_tokens());
 }
 
+std::vector<PageId> Scheduler::held_pages(const CacheNamespace& name_space,
+                                          std::span<const TokenId> tokens) const {
+  return state_->cache.held_pages(name_space, tokens);
+}
+
+int Scheduler::held_state(const CacheNamespace& name_space, std::span<const TokenId> tokens) const {
+  return state_->cache.held_state(name_space, tokens);
+}
+
 Scheduler::Scheduler(SchedulerOptions options)
     : state_(std::make_unique<State>(std::move(options))) {}
 Scheduler::~Scheduler() = default;

@@ -177,6 +177,10 @@ class Scheduler {
   // how many tokens such pages have at all, whether or not a model can go on behind them.
   int cached_len(const Request& request) const;
   int held_len(const Request& request) const;
+  // The tree's pages of `tokens`, and the state behind all of them (RadixCache::held_pages).
+  std::vector<PageId> held_pages(const CacheNamespace& name_space,
+                                 std::span<const TokenId> tokens) const;
+  int held_state(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Give the tree what was computed before; no step may be in flight.
   // The last pages of `tokens`, a number of whole pages: at most `most_pages`, and as many as the
   // tree lacks behind those that it has. Takes pages for them, evicting others if need be, and
