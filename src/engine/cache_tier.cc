@@ -88,7 +88,7 @@ CacheTier::CacheTier(Options options, PagePool& pages, StatePool* states,
       write_states_(std::move(memory[3]), kStateBuffers),
       reads_(kMostReads),
       done_(num_buffers(pages.page_bytes()) + kStateBuffers + kMostReads),
-      writes_(num_buffers(pages.page_bytes()) + kStateBuffers + PrefillWatch::kMost) {
+      writes_(num_buffers(pages.page_bytes()) + kStateBuffers + PrefillWatch::kMost + 1) {
   if (options_.files) {
     from_files_ = std::make_unique<FileSource>(*options_.files);
     sources_.push_back(from_files_.get());
@@ -135,22 +135,35 @@ Duration CacheTier::time_to_read(int64_t num_bytes) const {
   return from_seconds(of_byte * static_cast<double>(num_bytes));
 }
 
+// Prompts that a peer computes take their turn: while the pool has no room for the pages of one
+// beside those of others that are under way, it is not ordered.
+bool CacheTier::has_no_room(int num_pages, const Scheduler& scheduler) const {
+  return num_reserved_ > 0 && (reads_.size() == kMostReads ||
+                               scheduler.num_available_pages() < num_reserved_ + num_pages);
+}
+
+void CacheTier::release(Guest& guest) {
+  num_reserved_ -= std::exchange(guest.num_reserved, 0);
+}
+
 bool CacheTier::ready(const Request& request, const Scheduler& scheduler) {
-  const auto [place, is_new] = guests_.try_emplace(request.id);
-  Guest& guest = place->second;
-  if (is_new) {
+  Guest& guest = guests_[request.id];
+  if (!guest.asked) {
+    const int num_pages = static_cast<int>(request.tokens.size() / page_tokens_) + 1;
+    if (computes_elsewhere() && has_no_room(num_pages, scheduler)) return false;
+    guest.asked = true;
     guest.order = order_pages(request, scheduler);
     if (!guest.order) return true;
+    if (computes_elsewhere()) num_reserved_ += guest.num_reserved = num_pages;
     const auto num_tokens = static_cast<int>(guest.order->num_whole) -
                             guest.order->first * static_cast<int>(page_tokens_);
     guest.give_up = clock_->now() + time_to_compute(num_tokens);
   }
-  if (!guest.order || options_.prefetch == StoragePrefetch::best_effort) return true;
-  const bool waits = options_.prefetch == StoragePrefetch::wait_complete ||
-                     (options_.peers && options_.peers->computes());
-  if (waits || clock_->now() < guest.give_up) return false;
-  ++num_given_up_;
-  give_up(guest);
+  if (!guest.order) return true;
+  if (options_.prefetch == StoragePrefetch::wait_complete || computes_elsewhere()) return false;
+  if (options_.prefetch == StoragePrefetch::timeout && clock_->now() < guest.give_up) return false;
+  num_given_up_ += options_.prefetch == StoragePrefetch::timeout ? 1 : 0;
+  if (options_.prefetch == StoragePrefetch::timeout) give_up(guest);
   return true;
 }
 
@@ -160,27 +173,67 @@ void CacheTier::give_up(Guest& guest) {
   guest.order = nullptr;
 }
 
+std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_of(const CacheNamespace& name_space,
+                                                          std::span<const TokenId> tokens,
+                                                          size_t num_whole,
+                                                          const Scheduler& scheduler) const {
+  const auto whole = tokens.first(num_whole);
+  auto order = std::make_shared<ReadOrder>();
+  order->name_space = name_space;
+  order->prompt.assign(tokens.begin(), tokens.end());
+  order->num_whole = num_whole;
+  order->first = scheduler.held_len(name_space, whole) / options_.page_tokens;
+  order->num_cached = scheduler.cached_len(name_space, whole) / options_.page_tokens;
+  return order;
+}
+
 std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_pages(const Request& request,
                                                              const Scheduler& scheduler) {
   const auto reusable = request.reusable_tokens();
-  const size_t num_whole = reusable.size() - reusable.size() % page_tokens_;
-  const int num_cached = scheduler.cached_len(request), num_held = scheduler.held_len(request);
-  const int num_lacking = static_cast<int>(num_whole) - num_cached;
+  const auto whole = reusable.first(reusable.size() - reusable.size() % page_tokens_);
+  const int num_cached = scheduler.cached_len(request.cache_namespace, whole);
+  const int num_held = scheduler.held_len(request.cache_namespace, whole);
+  const int num_lacking = static_cast<int>(whole.size()) - num_cached;
   if (num_lacking < kFewestTokens) return nullptr;
-  const int64_t num_pages = (static_cast<int64_t>(num_whole) - num_held) / options_.page_tokens;
+  const int64_t num_pages = (std::ssize(whole) - num_held) / options_.page_tokens;
   const int64_t num_bytes =
       num_pages * pages_.page_bytes() + (states_ != nullptr ? states_->state_bytes() : 0);
-  const bool is_dear = !(options_.peers && options_.peers->computes()) &&
-                       time_to_read(num_bytes) >= time_to_compute(num_lacking);
+  const bool is_dear =
+      !computes_elsewhere() && time_to_read(num_bytes) >= time_to_compute(num_lacking);
   if (is_dear && options_.prefetch != StoragePrefetch::wait_complete) return nullptr;
-  auto order = std::make_shared<ReadOrder>();
-  order->name_space = request.cache_namespace;
-  order->prompt = request.tokens;
-  order->num_whole = num_whole;
-  order->first = num_held / options_.page_tokens;
-  order->num_cached = num_cached / options_.page_tokens;
+  std::shared_ptr<ReadOrder> order =
+      order_of(request.cache_namespace, request.tokens, whole.size(), scheduler);
+  order->peer = request.prefill_peer;
   std::shared_ptr<ReadOrder> handed = order;
   return reads_.push(handed) ? order : nullptr;
+}
+
+bool CacheTier::restore(const SessionTokens& session, const Scheduler& scheduler,
+                        std::function<void()> done) {
+  std::shared_ptr<ReadOrder> order =
+      order_of(session.name_space, session.tokens,
+               session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
+  order->at_end = std::move(done);
+  return reads_.push(order);
+}
+
+void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
+                     std::function<void(int num_pages)> done) {
+  Guest& guest = guests_[RequestId{next_save_--}];
+  hash_pages(session.name_space, session.tokens, guest);
+  guest.ended = true;
+  guest.saved = [files = options_.files, keys = guest.hashes, done = std::move(done)] {
+    const auto lacking =
+        std::ranges::find_if(keys, [&](const PageHash& key) { return !files->exists(key); });
+    done(static_cast<int>(lacking - keys.begin()));
+  };
+  guest.late = {.name_space = session.name_space, .tokens = session.tokens};
+  const int state =
+      states_ == nullptr ? 0 : scheduler.cached_len(session.name_space, session.tokens);
+  if (state > 0) guest.late->states.push_back(static_cast<size_t>(state) / page_tokens_);
+  ++num_late_;
+  late_may_go_ = true;
+  wake_();
 }
 
 void CacheTier::turn(Scheduler& scheduler) {
@@ -197,6 +250,7 @@ void CacheTier::turn(Scheduler& scheduler) {
     } else {
       for (auto& [id, guest] : guests_)
         if (guest.order == read->order) guest.order = nullptr;
+      if (read->order->at_end) read->order->at_end();
     }
   }
   restore_pages(scheduler, run);
@@ -237,14 +291,15 @@ void CacheTier::note_prompts(int num_rows, Duration took) {
                          : (1 - kNewestShare) * seconds_per_row_ + kNewestShare * newest;
 }
 
-void CacheTier::hash_pages(const Request& request, size_t num_pages, Guest& guest) const {
+// Finds the keys of the whole pages of `tokens` that are not known yet.
+void CacheTier::hash_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                           Guest& guest) const {
+  const size_t num_pages = tokens.size() / page_tokens_;
   guest.hashes.reserve(num_pages);
   while (guest.hashes.size() < num_pages) {
-    const PageHash before =
-        guest.hashes.empty() ? root_of(request.cache_namespace) : guest.hashes.back();
+    const PageHash before = guest.hashes.empty() ? root_of(name_space) : guest.hashes.back();
     const size_t begin = guest.hashes.size() * page_tokens_;
-    guest.hashes.push_back(
-        hash_page_(before, std::span(request.tokens).subspan(begin, page_tokens_)));
+    guest.hashes.push_back(hash_page_(before, tokens.subspan(begin, page_tokens_)));
   }
 }
 
@@ -315,9 +370,13 @@ void CacheTier::write_found_state(const Request& request, Guest& guest) {
 }
 
 void CacheTier::shared(const Request& request) {
+  if (const auto guest = guests_.find(request.id); guest != guests_.end()) release(guest->second);
   if (!options_.files) return;
   Guest& guest = guests_[request.id];
-  hash_pages(request, static_cast<size_t>(request.leased_pages), guest);
+  hash_pages(
+      request.cache_namespace,
+      std::span(request.tokens).first(static_cast<size_t>(request.leased_pages) * page_tokens_),
+      guest);
   const std::span<const PageId> pages = std::span(request.pages).first(num_to_write(request));
   const size_t num_left = write_pages(pages, guest);
   write_found_state(request, guest);
@@ -331,7 +390,8 @@ void CacheTier::kept_state(const Request& request, int len, int slot) {
   Guest& guest = guests_[request.id];
   const size_t num_pages = static_cast<size_t>(len) / page_tokens_;
   HOCKET_CHECK(num_pages > 0u);
-  hash_pages(request, num_pages, guest);
+  hash_pages(request.cache_namespace, std::span(request.tokens).first(static_cast<size_t>(len)),
+             guest);
   if (write_state(num_pages, slot, guest)) return;
   if (Late* late = late_of(request, guest))
     late->states.push_back(num_pages);
@@ -345,7 +405,7 @@ void CacheTier::write_late(const Scheduler& scheduler) {
     const bool done = guest.late && write_late(id, guest, scheduler);
     const bool leaves = done && guest.ended;
     if (done) guest.late.reset(), --num_late_;
-    if (leaves) end_awaited(id);
+    if (leaves) end_awaited(id, std::move(guest.saved));
     at = leaves ? guests_.erase(at) : std::next(at);
   }
 }
@@ -354,7 +414,7 @@ void CacheTier::write_late(const Scheduler& scheduler) {
 bool CacheTier::write_late(RequestId id, Guest& guest, const Scheduler& scheduler) {
   Late& late = *guest.late;
   const size_t num_pages = late.tokens.size() / page_tokens_;
-  const bool gives_up = is_quiet() || !is_awaited(id);
+  const bool gives_up = is_quiet() || (!guest.saved && !is_awaited(id));
   const auto pages =
       gives_up ? std::vector<PageId>() : scheduler.held_pages(late.name_space, late.tokens);
   if (pages.size() > guest.num_written && write_pages(pages, guest) > 0) return false;
@@ -370,15 +430,19 @@ bool CacheTier::write_late(RequestId id, Guest& guest, const Scheduler& schedule
   return true;
 }
 
-// Says that no page of the request is to come, behind the writes of its last ones.
-void CacheTier::end_awaited(RequestId id) {
-  if (is_awaited(id) && !writes_.push({.kind = Kind::end, .ended = id})) options_.prefills->end(id);
+// Says that no page of the request, or of what is saved, is to come, behind the writes of its last
+// ones.
+void CacheTier::end_awaited(RequestId id, std::function<void()> saved) {
+  if (!saved && !is_awaited(id)) return;
+  WriteOrder end{.kind = Kind::end, .ended = id, .saved = std::move(saved)};
+  if (!writes_.push(end)) write(end);
 }
 
 void CacheTier::forget(RequestId id) {
   const auto guest = guests_.find(id);
   if (guest == guests_.end()) return end_awaited(id);
   give_up(guest->second);
+  release(guest->second);
   guest->second.ended = true;
   if (guest->second.late) return;
   end_awaited(id);
@@ -397,7 +461,7 @@ void CacheTier::run_writer() {
 }
 
 void CacheTier::write(const WriteOrder& next) {
-  if (next.kind == Kind::end) return options_.prefills->end(next.ended);
+  if (next.kind == Kind::end) return next.saved ? next.saved() : options_.prefills->end(next.ended);
   const bool quiet = is_quiet();
   Buffers& buffers = write_buffers(next.kind);
   const Result<bool> written =

@@ -97,6 +97,14 @@ class CacheTier {
   // Hands the pages that were read to the tree, and copies late ones to buffers. No step may be in
   // flight.
   void turn(Scheduler& scheduler);
+  // Writes what files lack of the tree's pages of a session, and its last state, then calls `done`
+  // with the number of its first pages that files have (thread kv_write).
+  void save(const SessionTokens& session, const Scheduler& scheduler,
+            std::function<void(int num_pages)> done);
+  // Reads what the tree lacks of a session, then calls `done` in turn(). Returns false if too many
+  // requests wait for pages.
+  bool restore(const SessionTokens& session, const Scheduler& scheduler,
+               std::function<void()> done);
   // Notes how long a step with prompts took.
   void note_prompts(int num_rows, Duration took);
   void forget(RequestId id);
@@ -124,7 +132,9 @@ class CacheTier {
     std::vector<TokenId> prompt;
     size_t num_whole = 0;  // tokens of its whole pages
     int first = 0;
-    int num_cached = 0;  // pages behind which a model can go on already
+    int peer = -1;                 // PagesWanted::peer
+    int num_cached = 0;            // pages behind which a model can go on already
+    std::function<void()> at_end;  // empty, or called in turn() when all is read that will be
     std::atomic<bool> given_up{false};
   };
   enum class Kind : uint8_t { page, state, end };  // end: all of the order, or of a request
@@ -138,7 +148,8 @@ class CacheTier {
     Kind kind = Kind::page;
     PageHash key{};
     BufferId buffer = -1;
-    RequestId ended{};  // a request that was computed for a peer
+    RequestId ended{};            // a request that was computed for a peer
+    std::function<void()> saved;  // of save(), in place of a request
   };
   // The order as one reader works on it.
   struct Reading {
@@ -160,11 +171,14 @@ class CacheTier {
   // A request that was seen here.
   struct Guest {
     std::shared_ptr<ReadOrder> order;  // null: nothing is read for it
+    bool asked = false;                // its pages are ordered, or need not be
     TimePoint give_up{};               // StoragePrefetch::timeout
+    int num_reserved = 0;              // pages of the pool for those that a peer computes
     std::vector<PageHash> hashes;      // keys of its pages in the tree
     size_t num_written = 0;            // pages that are written, or were there
     std::optional<Late> late;
-    bool ended = false;  // the request is gone, and what is late is left
+    bool ended = false;           // the request is gone, and what is late is left
+    std::function<void()> saved;  // of save(): there never was a request
   };
 
   CacheTier(Options options, PagePool& pages, StatePool* states, std::array<Buffer, 4> memory);
@@ -173,7 +187,8 @@ class CacheTier {
   static size_t num_buffers(int64_t page_bytes);
   Buffers& read_buffers(Kind kind) { return kind == Kind::state ? read_states_ : read_pages_; }
   Buffers& write_buffers(Kind kind) { return kind == Kind::state ? write_states_ : write_pages_; }
-  void hash_pages(const Request& request, size_t num_pages, Guest& guest) const;
+  void hash_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                  Guest& guest) const;
   void run_reader();
   void run_writer();
   void write(const WriteOrder& next);
@@ -188,7 +203,7 @@ class CacheTier {
   Late* late_of(const Request& request, Guest& guest);
   void write_late(const Scheduler& scheduler);
   bool write_late(RequestId id, Guest& guest, const Scheduler& scheduler);
-  void end_awaited(RequestId id);
+  void end_awaited(RequestId id, std::function<void()> saved = {});
   bool is_quiet() const { return clock_->now().time_since_epoch().count() < quiet_until_ns_; }
   void read_all(const std::shared_ptr<ReadOrder>& order);
   void read_from(PageSource& source, Reading& reading);
@@ -201,6 +216,12 @@ class CacheTier {
   void report(const Error& why, std::string_view consequence);
   PageHash root_of(const CacheNamespace& name_space) const;
   std::shared_ptr<ReadOrder> order_pages(const Request& request, const Scheduler& scheduler);
+  std::shared_ptr<ReadOrder> order_of(const CacheNamespace& name_space,
+                                      std::span<const TokenId> tokens, size_t num_whole,
+                                      const Scheduler& scheduler) const;
+  bool computes_elsewhere() const { return options_.peers && options_.peers->computes(); }
+  bool has_no_room(int num_pages, const Scheduler& scheduler) const;
+  void release(Guest& guest);
   Duration time_to_compute(int num_tokens) const;
   Duration time_to_read(int64_t num_bytes) const;
   void give_up(Guest& guest);
@@ -213,8 +234,10 @@ class CacheTier {
   std::function<void()> wake_;
   PageHasher hash_page_;  // the engine thread's
   std::unordered_map<RequestId, Guest> guests_;
+  uint64_t next_save_ = UINT64_MAX;   // number of a guest that is no request
   std::vector<PageSource*> sources_;  // in the order in which they are asked
   std::unique_ptr<FileSource> from_files_;
+  int num_reserved_ = 0;        // Guest::num_reserved of all
   double seconds_per_row_ = 0;  // time of a prompt's row; 0: not measured
 
   Buffers read_pages_, write_pages_, read_states_, write_states_;

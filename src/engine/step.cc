@@ -218,7 +218,8 @@ void RankStep::adopt_thread() {
 }
 
 bool RankStep::has_work() {
-  return !scheduler_.idle() || commands_.size() > 0 || (lockstep_ && lockstep_->peer_waiting());
+  return !scheduler_.idle() || commands_.size() > 0 || (tier_ != nullptr && tier_->has_turn()) ||
+         (lockstep_ && lockstep_->peer_waiting());
 }
 
 // Handles a step with nothing to run: aborts may have ended the last requests. An idle rank also

@@ -168,6 +168,24 @@ void RadixCache::extend(const CacheNamespace& name_space, Tokens tokens,
   if (tree_->options.events != nullptr) tree_->tell_stored(leaf);
 }
 
+void RadixCache::keep(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {
+  const RadixPlace place = tree_->walk(name_space, tokens);
+  if (place.num_pages == 0) return;
+  RadixNode* end = place.node;
+  if (place.node_pages < end->num_pages()) end = tree_->split(*end, place.node_pages);
+  for (RadixNode* node = end; !node->is_root(); node = node->parent)
+    if (node->kept_until < until) tree_->set_kept(*node, until);
+}
+
+void RadixCache::let_go(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {
+  const RadixPlace place = tree_->walk(name_space, tokens);
+  if (place.num_pages == 0) return;
+  const bool ends_inside = place.node_pages < place.node->num_pages();
+  for (RadixNode* node = ends_inside ? place.node->parent : place.node; !node->is_root();
+       node = node->parent)
+    if (node->kept_until <= until) tree_->set_kept(*node, 0);
+}
+
 StateLease RadixCache::keep_state(const Lease& path, int len, int slot) {
   const int num_pages = len / tree_->pages.page_tokens();
   HOCKET_CHECK(static_cast<bool>(path));

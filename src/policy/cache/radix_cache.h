@@ -186,6 +186,12 @@ class RadixCache {
   // is none that nothing pins.
   bool evict_state();
 
+  // Has the pages and states of `tokens`, whole pages, evicted behind all that nobody keeps, and
+  // among kept ones by `until` (> 0), the smallest first. It stays so until let_go() with the same
+  // tokens and a number that is no smaller. Neither pins anything.
+  void keep(const CacheNamespace& name_space, std::span<const TokenId> tokens, uint64_t until);
+  void let_go(const CacheNamespace& name_space, std::span<const TokenId> tokens, uint64_t until);
+
   // Frees `num_pages` pages, or all evictable ones if those are fewer, leaves in the order of the
   // eviction policy. Returns the number of freed pages.
   int evict(int num_pages);

@@ -118,6 +118,14 @@ const RadixNode* RadixCache::Tree::child_that_begins_with(const RadixNode& node,
   return found;
 }
 
+// The order of eviction follows.
+void RadixCache::Tree::set_kept(RadixNode& node, uint64_t until) {
+  const bool in_order = node.eviction_slot >= 0;
+  if (in_order) evictable_leaves.remove(node);
+  node.kept_until = until;
+  if (in_order) evictable_leaves.add(node);
+}
+
 // Cuts `node` into its first pages and the rest, and returns the front node. `node` itself keeps
 // the rest and its children, because leases on it cover its end.
 //
@@ -138,6 +146,7 @@ RadixNode* RadixCache::Tree::split(RadixNode& node, int num_front_pages) {
   front->last_used = node.last_used;
   front->num_uses = node.num_uses;
   front->priority = node.priority;
+  front->kept_until = node.kept_until;
   const auto num_hashes = static_cast<ptrdiff_t>(std::min(node.hashes.size(), front->pages.size()));
   front->hashes.assign(node.hashes.begin(), node.hashes.begin() + num_hashes);
   node.hashes.erase(node.hashes.begin(), node.hashes.begin() + num_hashes);

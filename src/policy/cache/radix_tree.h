@@ -53,6 +53,7 @@ struct RadixCache::Tree {
   std::vector<PageId> pages_to(const RadixNode* end, int num_pages) const;
   const RadixNode* child_that_begins_with(const RadixNode& node, Tokens key) const;
   void look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const;
+  void set_kept(RadixNode& node, uint64_t until);
   RadixNode* split(RadixNode& node, int num_front_pages);
   RadixNode& root(const CacheNamespace& name_space);
   RadixNode& append_leaf(RadixNode& parent, Tokens tokens, std::span<const PageId> new_pages);
