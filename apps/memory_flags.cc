@@ -27,6 +27,13 @@ FlagGroup memory_flags(ServerSettings& s) {
         "size of its files, of each form and process; 0: planned (half of the disk that is free or "
         "theirs)",
         ""},
+       {"session-timeout", &s.memory.session_timeout_s,
+        "seconds for which the prefix of an idle session_id is kept before others; 0: not at all",
+        ""},
+       {"hicache-write-policy", &s.memory.hicache_write_policy,
+        "which pages are written there: write_through (all that are computed) or "
+        "write_through_selective (those that a second request begins with)",
+        ""},
        {"hicache-storage-prefetch-policy", &s.memory.hicache_storage_prefetch_policy,
         "how long a prompt waits for its pages from there: best_effort (not at all), "
         "wait_complete, or timeout (as long as computing would take)",

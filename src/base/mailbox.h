@@ -1,6 +1,6 @@
-// A bounded queue between threads: many writers, one reader. Writers never block; push() returns
-// false when it is full. Storage is one ring made at construction, so neither side allocates
-// (beyond what moving a T does).
+// A bounded queue between threads: many writers, and one reader or several, each item for one of
+// them. Writers never block; push() returns false when it is full. Storage is one ring made at
+// construction, so neither side allocates (beyond what moving a T does).
 #pragma once
 
 #include <chrono>
@@ -35,14 +35,14 @@ class Mailbox {
   }
   [[nodiscard]] bool push(T&& item) { return push(item); }
 
-  // Returns the oldest item, if any; never waits.   Thread: the reader.
+  // Returns the oldest item, if any; never waits.   Thread: a reader.
   std::optional<T> pop() {
     MutexLock lock(mutex_);
     return take();
   }
 
   // Waits up to `timeout` for the oldest item. Returns nullopt on timeout, on wake(), or when
-  // closed and empty.   Thread: the reader.
+  // closed and empty.   Thread: a reader.
   template <class Rep, class Period>
   std::optional<T> wait_pop(std::chrono::duration<Rep, Period> timeout) {
     MutexLock lock(mutex_);
@@ -52,7 +52,7 @@ class Mailbox {
     return take();
   }
 
-  // Makes a waiting reader return.   Thread: any.
+  // Makes one waiting reader return.   Thread: any.
   void wake() {
     {
       MutexLock lock(mutex_);

@@ -51,6 +51,8 @@ std::vector<Option> model_options() {
       option("kv-cache-dtype", kMemory, &Memory::kv_cache_dtype),
       option("kv-cache-dir", kMemory, &Memory::kv_cache_dir),
       option("kv-cache-dir-gb", kMemory, &Memory::kv_cache_dir_gb),
+      option("session-timeout", kMemory, &Memory::session_timeout_s),
+      option("hicache-write-policy", kMemory, &Memory::hicache_write_policy),
       option("hicache-storage-prefetch-policy", kMemory, &Memory::hicache_storage_prefetch_policy),
       option("page-size", kMemory, &Memory::page_size),
   };
@@ -117,12 +119,26 @@ std::vector<Option> compute_options() {
   };
 }
 
+// The flags of `hocket serve` for other services; an engine that embeds hocket may be one of them.
+std::vector<Option> peer_options() {
+  constexpr auto kPeers = &ServerSettings::peers;
+  using Peers = PeerSettings;
+  return {
+      option("kv-cache-listen", kPeers, &Peers::kv_cache_listen),
+      option("kv-cache-peers", kPeers, &Peers::kv_cache_peers),
+      option("disaggregation-mode", kPeers, &Peers::disaggregation_mode),
+      option("disaggregation-prefill-url", kPeers, &Peers::disaggregation_prefill_url),
+      option("cluster-token-file", &ServerSettings::parallel,
+             &ParallelSettings::cluster_token_file),
+  };
+}
+
 // The flags of `hocket run` that choose the model and how to compute, and options that only an
 // embedding program needs; a test compares the names.
 const std::vector<Option>& options() {
   static const std::vector<Option> all = [] {
     std::vector<Option> each = model_options();
-    for (const auto& more : {scheduler_options(), compute_options()})
+    for (const auto& more : {scheduler_options(), compute_options(), peer_options()})
       each.insert(each.end(), more.begin(), more.end());
     return each;
   }();

@@ -45,6 +45,7 @@ inline constexpr size_t kToolsMax = 1024;
 inline constexpr size_t kToolNameBytesMax = 256;
 inline constexpr size_t kStructureChoicesMax = 4096;  // for `choice`: the answer is one of them
 inline constexpr size_t kRidBytesMax = 256;
+inline constexpr size_t kSessionBytesMax = 256;  // for session_id
 inline constexpr size_t kNameBytesMax = 4096;  // for user, routing_key, cache_salt, extra_key
 inline constexpr size_t kStopsMax = 64;
 inline constexpr size_t kStopBytesMax = 1024;

@@ -33,6 +33,7 @@ inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"max-queued-requests", kCountRange},
     {"max-queued-tokens", kTokensRange},
     {"page-size", {1, 128}},
+    {"session-timeout", {0, 1e9}},
     {"chunked-prefill-size", {-1, 1e9}},
     {"max-prefill-tokens", {1, 1e9}},
     {"max-chunked-requests", {1, 1e6}},

@@ -13,8 +13,6 @@ namespace hocket {
 namespace {
 
 constexpr auto kThreadWait = std::chrono::milliseconds(100);
-// A page that a peer waits for is left out if no buffer gets free within this time.
-constexpr auto kWaitToWrite = std::chrono::milliseconds(500);
 // After a file could not be written, none is tried for so long.
 constexpr Duration kQuietTime = std::chrono::seconds(30);
 // SGLang's limit of a wait, until both speeds are measured.
@@ -36,6 +34,20 @@ Result<StoragePrefetch> parse_storage_prefetch(std::string_view name) {
                     name)
                   .with_param("hicache-storage-prefetch-policy")
                   .with_fix("--hicache-storage-prefetch-policy timeout"));
+}
+
+Result<StorageWrites> parse_storage_writes(std::string_view name) {
+  if (name == "write_through") return StorageWrites::write_through;
+  if (name == "write_through_selective") return StorageWrites::write_through_selective;
+  return fail(error(ErrorCode::bad_value,
+                    "--hicache-write-policy {} is not one of write_through, "
+                    "write_through_selective{}",
+                    name,
+                    name == "write_back" ? "; pages that are written when they are evicted would "
+                                           "be lost with the process"
+                                         : "")
+                  .with_param("hicache-write-policy")
+                  .with_fix("--hicache-write-policy write_through"));
 }
 
 size_t CacheTier::num_buffers(int64_t page_bytes) {
@@ -76,7 +88,7 @@ CacheTier::CacheTier(Options options, PagePool& pages, StatePool* states,
       write_states_(std::move(memory[3]), kStateBuffers),
       reads_(kMostReads),
       done_(num_buffers(pages.page_bytes()) + kStateBuffers + kMostReads),
-      writes_(num_buffers(pages.page_bytes()) + kStateBuffers + PrefillWatch::kMost) {
+      writes_(num_buffers(pages.page_bytes()) + kStateBuffers + PrefillWatch::kMost + 1) {
   if (options_.files) {
     from_files_ = std::make_unique<FileSource>(*options_.files);
     sources_.push_back(from_files_.get());
@@ -123,22 +135,35 @@ Duration CacheTier::time_to_read(int64_t num_bytes) const {
   return from_seconds(of_byte * static_cast<double>(num_bytes));
 }
 
+// Prompts that a peer computes take their turn: while the pool has no room for the pages of one
+// beside those of others that are under way, it is not ordered.
+bool CacheTier::has_no_room(int num_pages, const Scheduler& scheduler) const {
+  return num_reserved_ > 0 && (reads_.size() == kMostReads ||
+                               scheduler.num_available_pages() < num_reserved_ + num_pages);
+}
+
+void CacheTier::release(Guest& guest) {
+  num_reserved_ -= std::exchange(guest.num_reserved, 0);
+}
+
 bool CacheTier::ready(const Request& request, const Scheduler& scheduler) {
-  const auto [place, is_new] = guests_.try_emplace(request.id);
-  Guest& guest = place->second;
-  if (is_new) {
+  Guest& guest = guests_[request.id];
+  if (!guest.asked) {
+    const int num_pages = static_cast<int>(request.tokens.size() / page_tokens_) + 1;
+    if (computes_elsewhere() && has_no_room(num_pages, scheduler)) return false;
+    guest.asked = true;
     guest.order = order_pages(request, scheduler);
     if (!guest.order) return true;
+    if (computes_elsewhere()) num_reserved_ += guest.num_reserved = num_pages;
     const auto num_tokens = static_cast<int>(guest.order->num_whole) -
                             guest.order->first * static_cast<int>(page_tokens_);
     guest.give_up = clock_->now() + time_to_compute(num_tokens);
   }
-  if (!guest.order || options_.prefetch == StoragePrefetch::best_effort) return true;
-  const bool waits = options_.prefetch == StoragePrefetch::wait_complete ||
-                     (options_.peers && options_.peers->computes());
-  if (waits || clock_->now() < guest.give_up) return false;
-  ++num_given_up_;
-  give_up(guest);
+  if (!guest.order) return true;
+  if (options_.prefetch == StoragePrefetch::wait_complete || computes_elsewhere()) return false;
+  if (options_.prefetch == StoragePrefetch::timeout && clock_->now() < guest.give_up) return false;
+  num_given_up_ += options_.prefetch == StoragePrefetch::timeout ? 1 : 0;
+  if (options_.prefetch == StoragePrefetch::timeout) give_up(guest);
   return true;
 }
 
@@ -148,30 +173,71 @@ void CacheTier::give_up(Guest& guest) {
   guest.order = nullptr;
 }
 
+std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_of(const CacheNamespace& name_space,
+                                                          std::span<const TokenId> tokens,
+                                                          size_t num_whole,
+                                                          const Scheduler& scheduler) const {
+  const auto whole = tokens.first(num_whole);
+  auto order = std::make_shared<ReadOrder>();
+  order->name_space = name_space;
+  order->prompt.assign(tokens.begin(), tokens.end());
+  order->num_whole = num_whole;
+  order->first = scheduler.held_len(name_space, whole) / options_.page_tokens;
+  order->num_cached = scheduler.cached_len(name_space, whole) / options_.page_tokens;
+  return order;
+}
+
 std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_pages(const Request& request,
                                                              const Scheduler& scheduler) {
   const auto reusable = request.reusable_tokens();
-  const size_t num_whole = reusable.size() - reusable.size() % page_tokens_;
-  const int num_cached = scheduler.cached_len(request), num_held = scheduler.held_len(request);
-  const int num_lacking = static_cast<int>(num_whole) - num_cached;
+  const auto whole = reusable.first(reusable.size() - reusable.size() % page_tokens_);
+  const int num_cached = scheduler.cached_len(request.cache_namespace, whole);
+  const int num_held = scheduler.held_len(request.cache_namespace, whole);
+  const int num_lacking = static_cast<int>(whole.size()) - num_cached;
   if (num_lacking < kFewestTokens) return nullptr;
-  const int64_t num_pages = (static_cast<int64_t>(num_whole) - num_held) / options_.page_tokens;
+  const int64_t num_pages = (std::ssize(whole) - num_held) / options_.page_tokens;
   const int64_t num_bytes =
       num_pages * pages_.page_bytes() + (states_ != nullptr ? states_->state_bytes() : 0);
-  const bool is_dear = !(options_.peers && options_.peers->computes()) &&
-                       time_to_read(num_bytes) >= time_to_compute(num_lacking);
+  const bool is_dear =
+      !computes_elsewhere() && time_to_read(num_bytes) >= time_to_compute(num_lacking);
   if (is_dear && options_.prefetch != StoragePrefetch::wait_complete) return nullptr;
-  auto order = std::make_shared<ReadOrder>();
-  order->name_space = request.cache_namespace;
-  order->prompt = request.tokens;
-  order->num_whole = num_whole;
-  order->first = num_held / options_.page_tokens;
-  order->num_cached = num_cached / options_.page_tokens;
+  std::shared_ptr<ReadOrder> order =
+      order_of(request.cache_namespace, request.tokens, whole.size(), scheduler);
+  order->peer = request.prefill_peer;
   std::shared_ptr<ReadOrder> handed = order;
   return reads_.push(handed) ? order : nullptr;
 }
 
+bool CacheTier::restore(const SessionTokens& session, const Scheduler& scheduler,
+                        std::function<void()> done) {
+  std::shared_ptr<ReadOrder> order =
+      order_of(session.name_space, session.tokens,
+               session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
+  order->at_end = std::move(done);
+  return reads_.push(order);
+}
+
+void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
+                     std::function<void(int num_pages)> done) {
+  Guest& guest = guests_[RequestId{next_save_--}];
+  hash_pages(session.name_space, session.tokens, guest);
+  guest.ended = true;
+  guest.saved = [files = options_.files, keys = guest.hashes, done = std::move(done)] {
+    const auto lacking =
+        std::ranges::find_if(keys, [&](const PageHash& key) { return !files->exists(key); });
+    done(static_cast<int>(lacking - keys.begin()));
+  };
+  guest.late = {.name_space = session.name_space, .tokens = session.tokens};
+  const int state =
+      states_ == nullptr ? 0 : scheduler.cached_len(session.name_space, session.tokens);
+  if (state > 0) guest.late->states.push_back(static_cast<size_t>(state) / page_tokens_);
+  ++num_late_;
+  late_may_go_ = true;
+  wake_();
+}
+
 void CacheTier::turn(Scheduler& scheduler) {
+  if (late_may_go_.exchange(false)) write_late(scheduler);
   std::vector<Read> run;  // neighbouring pages of one order
   while (auto read = done_.pop()) {
     const bool follows =
@@ -184,6 +250,7 @@ void CacheTier::turn(Scheduler& scheduler) {
     } else {
       for (auto& [id, guest] : guests_)
         if (guest.order == read->order) guest.order = nullptr;
+      if (read->order->at_end) read->order->at_end();
     }
   }
   restore_pages(scheduler, run);
@@ -224,71 +291,161 @@ void CacheTier::note_prompts(int num_rows, Duration took) {
                          : (1 - kNewestShare) * seconds_per_row_ + kNewestShare * newest;
 }
 
-void CacheTier::hash_pages(const Request& request, size_t num_pages, Guest& guest) const {
+// Finds the keys of the whole pages of `tokens` that are not known yet.
+void CacheTier::hash_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                           Guest& guest) const {
+  const size_t num_pages = tokens.size() / page_tokens_;
   guest.hashes.reserve(num_pages);
   while (guest.hashes.size() < num_pages) {
-    const PageHash before =
-        guest.hashes.empty() ? root_of(request.cache_namespace) : guest.hashes.back();
+    const PageHash before = guest.hashes.empty() ? root_of(name_space) : guest.hashes.back();
     const size_t begin = guest.hashes.size() * page_tokens_;
-    guest.hashes.push_back(
-        hash_page_(before, std::span(request.tokens).subspan(begin, page_tokens_)));
+    guest.hashes.push_back(hash_page_(before, tokens.subspan(begin, page_tokens_)));
   }
 }
 
-// A prompt that is computed for a peer waits for a buffer: its pages are its answer.
-std::optional<CacheTier::BufferId> CacheTier::buffer_to_write(const Request& request, Kind kind) {
-  if (is_quiet()) return std::nullopt;
-  Mailbox<BufferId>& free = write_buffers(kind).free;
-  const bool waits = options_.prefills && options_.prefills->is_watched(request.id);
-  return waits ? free.wait_pop(kWaitToWrite) : free.pop();
+std::optional<CacheTier::BufferId> CacheTier::buffer_to_write(Kind kind) {
+  return is_quiet() ? std::nullopt : write_buffers(kind).free.pop();
+}
+
+// Copies those pages to buffers that files lack, from the first that is not written on. Returns how
+// many found no buffer.
+size_t CacheTier::write_pages(std::span<const PageId> pages, Guest& guest) {
+  // From the last page to the first: the file used last is the one that others build on.
+  std::vector<size_t> lacking;
+  for (size_t i = pages.size(); i > guest.num_written; --i)
+    if (!options_.files->has(guest.hashes[i - 1])) lacking.push_back(i - 1);
+  for (; !lacking.empty(); lacking.pop_back()) {
+    const size_t next = lacking.back();
+    const auto buffer = buffer_to_write(Kind::page);
+    if (!buffer) {
+      guest.num_written = next;
+      return lacking.size();
+    }
+    pages_.save_page(pages[next], write_pages_.of(*buffer));
+    HOCKET_CHECK(writes_.push({.key = guest.hashes[next], .buffer = *buffer}));
+  }
+  guest.num_written = pages.size();
+  return 0;
+}
+
+// Copies the state behind that many pages to a buffer. Returns false if none is free.
+bool CacheTier::write_state(size_t num_pages, int slot, const Guest& guest) {
+  const PageHash key = hash_of_state(guest.hashes[num_pages - 1]);
+  if (options_.files->has(key)) return true;
+  const auto buffer = buffer_to_write(Kind::state);
+  if (!buffer) return false;
+  states_->save_state(slot, write_states_.of(*buffer));
+  HOCKET_CHECK(writes_.push({.kind = Kind::state, .key = key, .buffer = *buffer}));
+  return true;
+}
+
+// Returns the place for what is late; null if nobody waits for the request's pages.
+CacheTier::Late* CacheTier::late_of(const Request& request, Guest& guest) {
+  if (is_quiet() || !is_awaited(request.id)) return nullptr;
+  if (!guest.late) {
+    guest.late.emplace();
+    ++num_late_;
+  }
+  late_may_go_ = true;  // a buffer may have got free meanwhile
+  guest.late->name_space = request.cache_namespace;
+  const size_t num_tokens = static_cast<size_t>(request.leased_pages) * page_tokens_;
+  guest.late->tokens.assign(request.tokens.begin(),
+                            request.tokens.begin() + static_cast<ptrdiff_t>(num_tokens));
+  return &*guest.late;
+}
+
+// Returns how many of the request's first pages are to be written.
+size_t CacheTier::num_to_write(const Request& request) const {
+  const auto num_pages = static_cast<size_t>(request.leased_pages);
+  if (options_.writes == StorageWrites::write_through || is_awaited(request.id)) return num_pages;
+  return std::min(num_pages, static_cast<size_t>(request.cached_len) / page_tokens_);
+}
+
+// A state that a second request goes on from is written with the pages before it.
+void CacheTier::write_found_state(const Request& request, Guest& guest) {
+  const StateLease& found = request.states.leased;
+  if (options_.writes == StorageWrites::write_through || !found || found.len() == 0) return;
+  const size_t num_pages = static_cast<size_t>(found.len()) / page_tokens_;
+  if (!write_state(num_pages, found.slot(), guest)) ++num_left_out_;
 }
 
 void CacheTier::shared(const Request& request) {
+  if (const auto guest = guests_.find(request.id); guest != guests_.end()) release(guest->second);
   if (!options_.files) return;
   Guest& guest = guests_[request.id];
-  const auto num_pages = static_cast<size_t>(request.leased_pages);
-  hash_pages(request, num_pages, guest);
-  // From the last page to the first: the file used last is the one that others build on.
-  std::vector<size_t> lacking;
-  for (size_t i = num_pages; i > guest.num_written; --i)
-    if (!options_.files->has(guest.hashes[i - 1])) lacking.push_back(i - 1);
-  for (auto next = lacking.rbegin(); next != lacking.rend(); ++next) {
-    const auto buffer = buffer_to_write(request, Kind::page);
-    if (!buffer) {
-      num_left_out_ += static_cast<uint64_t>(lacking.rend() - next);
-      break;
-    }
-    pages_.save_page(request.pages[*next], write_pages_.of(*buffer));
-    HOCKET_CHECK(writes_.push({.key = guest.hashes[*next], .buffer = *buffer}));
-  }
-  guest.num_written = num_pages;
+  hash_pages(
+      request.cache_namespace,
+      std::span(request.tokens).first(static_cast<size_t>(request.leased_pages) * page_tokens_),
+      guest);
+  const std::span<const PageId> pages = std::span(request.pages).first(num_to_write(request));
+  const size_t num_left = write_pages(pages, guest);
+  write_found_state(request, guest);
+  if (num_left == 0 || late_of(request, guest) != nullptr) return;
+  num_left_out_ += num_left;
+  guest.num_written = pages.size();
 }
 
 void CacheTier::kept_state(const Request& request, int len, int slot) {
-  if (!options_.files) return;
+  if (!options_.files || num_to_write(request) * page_tokens_ < static_cast<size_t>(len)) return;
   Guest& guest = guests_[request.id];
   const size_t num_pages = static_cast<size_t>(len) / page_tokens_;
   HOCKET_CHECK(num_pages > 0u);
-  hash_pages(request, num_pages, guest);
-  const PageHash key = hash_of_state(guest.hashes[num_pages - 1]);
-  if (options_.files->has(key)) return;
-  const auto buffer = buffer_to_write(request, Kind::state);
-  if (!buffer) {
+  hash_pages(request.cache_namespace, std::span(request.tokens).first(static_cast<size_t>(len)),
+             guest);
+  if (write_state(num_pages, slot, guest)) return;
+  if (Late* late = late_of(request, guest))
+    late->states.push_back(num_pages);
+  else
     ++num_left_out_;
-    return;
+}
+
+void CacheTier::write_late(const Scheduler& scheduler) {
+  for (auto at = guests_.begin(); at != guests_.end();) {
+    auto& [id, guest] = *at;
+    const bool done = guest.late && write_late(id, guest, scheduler);
+    const bool leaves = done && guest.ended;
+    if (done) guest.late.reset(), --num_late_;
+    if (leaves) end_awaited(id, std::move(guest.saved));
+    at = leaves ? guests_.erase(at) : std::next(at);
   }
-  states_->save_state(slot, write_states_.of(*buffer));
-  HOCKET_CHECK(writes_.push({.kind = Kind::state, .key = key, .buffer = *buffer}));
+}
+
+// Returns true if nothing of the request is late any more.
+bool CacheTier::write_late(RequestId id, Guest& guest, const Scheduler& scheduler) {
+  Late& late = *guest.late;
+  const size_t num_pages = late.tokens.size() / page_tokens_;
+  const bool gives_up = is_quiet() || (!guest.saved && !is_awaited(id));
+  const auto pages =
+      gives_up ? std::vector<PageId>() : scheduler.held_pages(late.name_space, late.tokens);
+  if (pages.size() > guest.num_written && write_pages(pages, guest) > 0) return false;
+  num_left_out_ += num_pages - std::min(num_pages, guest.num_written);
+  guest.num_written = num_pages;
+  for (; !late.states.empty(); late.states.pop_back()) {
+    const size_t len = late.states.back() * page_tokens_;
+    const int slot =
+        gives_up ? -1 : scheduler.held_state(late.name_space, std::span(late.tokens).first(len));
+    if (slot >= 0 && !write_state(late.states.back(), slot, guest)) return false;
+    num_left_out_ += slot >= 0 ? 0 : 1;
+  }
+  return true;
+}
+
+// Says that no page of the request, or of what is saved, is to come, behind the writes of its last
+// ones.
+void CacheTier::end_awaited(RequestId id, std::function<void()> saved) {
+  if (!saved && !is_awaited(id)) return;
+  WriteOrder end{.kind = Kind::end, .ended = id, .saved = std::move(saved)};
+  if (!writes_.push(end)) write(end);
 }
 
 void CacheTier::forget(RequestId id) {
-  // Behind the writes of its last pages.
-  if (options_.prefills && options_.prefills->is_watched(id) &&
-      !writes_.push({.kind = Kind::end, .ended = id}))
-    options_.prefills->end(id);
   const auto guest = guests_.find(id);
-  if (guest == guests_.end()) return;
+  if (guest == guests_.end()) return end_awaited(id);
   give_up(guest->second);
+  release(guest->second);
+  guest->second.ended = true;
+  if (guest->second.late) return;
+  end_awaited(id);
   guests_.erase(guest);
 }
 
@@ -304,19 +461,23 @@ void CacheTier::run_writer() {
 }
 
 void CacheTier::write(const WriteOrder& next) {
-  if (next.kind == Kind::end) return options_.prefills->end(next.ended);
+  if (next.kind == Kind::end) return next.saved ? next.saved() : options_.prefills->end(next.ended);
   const bool quiet = is_quiet();
   Buffers& buffers = write_buffers(next.kind);
-  const Result<void> written =
-      quiet ? Result<void>() : options_.files->write(next.key, buffers.of(next.buffer));
+  const Result<bool> written =
+      quiet ? Result<bool>(false) : options_.files->write(next.key, buffers.of(next.buffer));
   if (!written) {
     report(written.error(),
            fmt::format("no prefix is written for {:.0f} s", to_seconds(kQuietTime)));
     quiet_until_ns_ = (clock_->now() + kQuietTime).time_since_epoch().count();
   }
-  ++(quiet || !written ? num_left_out_ : num_written_);
+  ++(written && *written ? num_written_ : num_left_out_);
   HOCKET_CHECK(buffers.free.push(BufferId{next.buffer}));
   if (options_.prefills) options_.prefills->note_page();
+  if (num_late_ > 0) {
+    late_may_go_ = true;
+    wake_();
+  }
 }
 
 // Tells each fault once, until another one comes.

@@ -50,6 +50,13 @@ enum class StoragePrefetch : uint8_t { best_effort, wait_complete, timeout };
 // Errors: bad_value.
 Result<StoragePrefetch> parse_storage_prefetch(std::string_view name);
 
+// Which pages are written to files (SGLang's names): those that are computed, or those that a
+// second request had a use for.
+enum class StorageWrites : uint8_t { write_through, write_through_selective };
+// Errors: bad_value, also for write_back, which writes at an eviction: a prefix would not outlive
+// the process.
+Result<StorageWrites> parse_storage_writes(std::string_view name);
+
 class CacheTier {
  public:
   struct Options {
@@ -61,6 +68,7 @@ class CacheTier {
     PageKey form{};  // a hash of all that the bytes of a page depend on, beside its tokens
     int page_tokens = 0;
     StoragePrefetch prefetch = StoragePrefetch::timeout;
+    StorageWrites writes = StorageWrites::write_through;
   };
   // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
   static constexpr int kFewestTokens = 256;
@@ -85,9 +93,18 @@ class CacheTier {
   // The same for the state of its first `len` tokens, behind shared().
   void kept_state(const Request& request, int len, int slot);
   // Returns true if turn() has something to do.
-  bool has_read() const { return done_.size() > 0; }
-  // Hands the pages that were read to the tree. No step may be in flight.
+  bool has_turn() const { return done_.size() > 0 || late_may_go_; }
+  // Hands the pages that were read to the tree, and copies late ones to buffers. No step may be in
+  // flight.
   void turn(Scheduler& scheduler);
+  // Writes what files lack of the tree's pages of a session, and its last state, then calls `done`
+  // with the number of its first pages that files have (thread kv_write).
+  void save(const SessionTokens& session, const Scheduler& scheduler,
+            std::function<void(int num_pages)> done);
+  // Reads what the tree lacks of a session, then calls `done` in turn(). Returns false if too many
+  // requests wait for pages.
+  bool restore(const SessionTokens& session, const Scheduler& scheduler,
+               std::function<void()> done);
   // Notes how long a step with prompts took.
   void note_prompts(int num_rows, Duration took);
   void forget(RequestId id);
@@ -115,7 +132,9 @@ class CacheTier {
     std::vector<TokenId> prompt;
     size_t num_whole = 0;  // tokens of its whole pages
     int first = 0;
-    int num_cached = 0;  // pages behind which a model can go on already
+    int peer = -1;                 // PagesWanted::peer
+    int num_cached = 0;            // pages behind which a model can go on already
+    std::function<void()> at_end;  // empty, or called in turn() when all is read that will be
     std::atomic<bool> given_up{false};
   };
   enum class Kind : uint8_t { page, state, end };  // end: all of the order, or of a request
@@ -129,7 +148,8 @@ class CacheTier {
     Kind kind = Kind::page;
     PageHash key{};
     BufferId buffer = -1;
-    RequestId ended{};  // a request that was computed for a peer
+    RequestId ended{};            // a request that was computed for a peer
+    std::function<void()> saved;  // of save(), in place of a request
   };
   // The order as one reader works on it.
   struct Reading {
@@ -141,12 +161,24 @@ class CacheTier {
     PageReading* from = nullptr;
     bool failed = false;
   };
+  // Pages of the tree, and states, that found no buffer although a peer waits for them. Nothing
+  // pins them: what is evicted before its turn is left out.
+  struct Late {
+    CacheNamespace name_space;
+    std::vector<TokenId> tokens;
+    std::vector<size_t> states;  // for each how many pages it stands for
+  };
   // A request that was seen here.
   struct Guest {
     std::shared_ptr<ReadOrder> order;  // null: nothing is read for it
+    bool asked = false;                // its pages are ordered, or need not be
     TimePoint give_up{};               // StoragePrefetch::timeout
+    int num_reserved = 0;              // pages of the pool for those that a peer computes
     std::vector<PageHash> hashes;      // keys of its pages in the tree
     size_t num_written = 0;            // pages that are written, or were there
+    std::optional<Late> late;
+    bool ended = false;           // the request is gone, and what is late is left
+    std::function<void()> saved;  // of save(): there never was a request
   };
 
   CacheTier(Options options, PagePool& pages, StatePool* states, std::array<Buffer, 4> memory);
@@ -155,11 +187,23 @@ class CacheTier {
   static size_t num_buffers(int64_t page_bytes);
   Buffers& read_buffers(Kind kind) { return kind == Kind::state ? read_states_ : read_pages_; }
   Buffers& write_buffers(Kind kind) { return kind == Kind::state ? write_states_ : write_pages_; }
-  void hash_pages(const Request& request, size_t num_pages, Guest& guest) const;
+  void hash_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                  Guest& guest) const;
   void run_reader();
   void run_writer();
   void write(const WriteOrder& next);
-  std::optional<BufferId> buffer_to_write(const Request& request, Kind kind);
+  bool is_awaited(RequestId id) const {
+    return options_.prefills && options_.prefills->is_watched(id);
+  }
+  size_t num_to_write(const Request& request) const;
+  void write_found_state(const Request& request, Guest& guest);
+  std::optional<BufferId> buffer_to_write(Kind kind);
+  size_t write_pages(std::span<const PageId> pages, Guest& guest);
+  bool write_state(size_t num_pages, int slot, const Guest& guest);
+  Late* late_of(const Request& request, Guest& guest);
+  void write_late(const Scheduler& scheduler);
+  bool write_late(RequestId id, Guest& guest, const Scheduler& scheduler);
+  void end_awaited(RequestId id, std::function<void()> saved = {});
   bool is_quiet() const { return clock_->now().time_since_epoch().count() < quiet_until_ns_; }
   void read_all(const std::shared_ptr<ReadOrder>& order);
   void read_from(PageSource& source, Reading& reading);
@@ -172,6 +216,12 @@ class CacheTier {
   void report(const Error& why, std::string_view consequence);
   PageHash root_of(const CacheNamespace& name_space) const;
   std::shared_ptr<ReadOrder> order_pages(const Request& request, const Scheduler& scheduler);
+  std::shared_ptr<ReadOrder> order_of(const CacheNamespace& name_space,
+                                      std::span<const TokenId> tokens, size_t num_whole,
+                                      const Scheduler& scheduler) const;
+  bool computes_elsewhere() const { return options_.peers && options_.peers->computes(); }
+  bool has_no_room(int num_pages, const Scheduler& scheduler) const;
+  void release(Guest& guest);
   Duration time_to_compute(int num_tokens) const;
   Duration time_to_read(int64_t num_bytes) const;
   void give_up(Guest& guest);
@@ -184,8 +234,10 @@ class CacheTier {
   std::function<void()> wake_;
   PageHasher hash_page_;  // the engine thread's
   std::unordered_map<RequestId, Guest> guests_;
+  uint64_t next_save_ = UINT64_MAX;   // number of a guest that is no request
   std::vector<PageSource*> sources_;  // in the order in which they are asked
   std::unique_ptr<FileSource> from_files_;
+  int num_reserved_ = 0;        // Guest::num_reserved of all
   double seconds_per_row_ = 0;  // time of a prompt's row; 0: not measured
 
   Buffers read_pages_, write_pages_, read_states_, write_states_;
@@ -194,6 +246,9 @@ class CacheTier {
   Mailbox<WriteOrder> writes_;
   std::atomic<uint64_t> num_written_{0}, num_left_out_{0}, num_read_{0}, num_given_up_{0};
   std::atomic<int64_t> read_ns_{0}, read_bytes_{0};
+  // Requests with late pages, and whether a buffer has got free since the last turn().
+  std::atomic<int> num_late_{0};
+  std::atomic<bool> late_may_go_{false};
   std::atomic<bool> stopping_{false};
   Mutex report_mutex_;
   std::string reported_ HOCKET_GUARDED_BY(report_mutex_);  // the last fault, told once

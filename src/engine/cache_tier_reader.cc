@@ -89,8 +89,10 @@ void CacheTier::read_from(PageSource& source, Reading& reading) {
   ReadOrder& order = *reading.order;
   const auto is_over = [&] { return order.given_up || stopping_.load(); };
   for (int i = 0; i < source.num_tries() && !is_over(); ++i) {
-    auto from =
-        source.open({.name_space = order.name_space, .prompt = order.prompt, .is_over = is_over});
+    auto from = source.open({.name_space = order.name_space,
+                             .prompt = order.prompt,
+                             .peer = i == 0 ? order.peer : -1,
+                             .is_over = is_over});
     if (!from) {
       report(from.error(), "prefixes are computed here");
       return;

@@ -175,12 +175,15 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
   const MemorySettings& memory = settings.memory;
   HOCKET_TRY(const StoragePrefetch prefetch,
              parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
+  HOCKET_TRY(const StorageWrites writes, parse_storage_writes(memory.hicache_write_policy));
   HOCKET_TRY_VOID(check_flags(settings, runner));
   const AskedPeers asked = asked_peers(settings.peers);
   if (memory.kv_cache_dir.empty() && asked.list.empty()) return std::nullopt;
   HOCKET_TRY(const std::string form, describe_pages(settings, runner));
-  CacheTier::Options tier{
-      .form = hash_text(form), .page_tokens = runner.info().page_tokens, .prefetch = prefetch};
+  CacheTier::Options tier{.form = hash_text(form),
+                          .page_tokens = runner.info().page_tokens,
+                          .prefetch = prefetch,
+                          .writes = writes};
   if (!memory.kv_cache_dir.empty()) {
     HOCKET_TRY(tier.files, open_files(memory, tier.form));
   }

@@ -48,6 +48,21 @@ struct ClusterLaunch {
   std::function<Result<void>(ControlPlane&)> joined;
 };
 
+// save: writes the pages of a session, and the list of its tokens under `name`, to the folder of
+// --kv-cache-dir. restore: brings back what was saved under `name` as this session. end: keeps the
+// session no longer, and forgets what was saved under `name`; its pages stay until they are
+// evicted.
+enum class SessionAction : uint8_t { save, restore, end };
+struct SessionAsk {
+  SessionAction action = SessionAction::save;
+  SessionKey session;
+  SessionKey name;
+};
+struct SessionDone {
+  int64_t tokens = 0;  // that files have (save), memory has (restore), or were kept (end)
+  int64_t bytes = 0;   // of the list of tokens
+};
+
 // Parts of an engine that others use; they live as long as it does.   Thread: any, for all.
 struct EngineParts {
   // The events of the prefix cache, for one reader; null without --kv-events.
@@ -113,6 +128,11 @@ class Engine {
   // Empties the prefix caches and waits for it. False while requests run or wait on any rank.
   // Thread: any.
   virtual bool flush_cache() = 0;
+  // Waits until it is done, at most kSessionWait; one at a time. Thread: any but those that abort.
+  // Errors: not_found; invalid_request without --kv-cache-dir; queue_full while another is under
+  // way; request_timeout; io.
+  static constexpr Duration kSessionWait = std::chrono::seconds(60);
+  virtual Result<SessionDone> change_session(const SessionAsk& ask) = 0;
   // Refuses further submits (shutting_down); running requests go on. Thread: any.
   virtual void stop_accepting() = 0;
   // Returns counters of the ranks of this process, added up. Thread: any.

@@ -241,12 +241,6 @@ std::optional<Error> LocalEngine::lost() const {
                name_of(control_->view().members[static_cast<size_t>(stopping_peer)].identity));
 }
 
-// A rank that does not hold the request ignores the command.
-template <class Make>
-void LocalEngine::tell_all(Make&& command) {
-  for (const auto& rank : ranks_) rank->push_control(command());
-}
-
 EngineParts LocalEngine::parts() {
   return {.kv_events = ranks_.front()->kv_events(),
           .expert_stats = experts_ ? &*experts_ : nullptr,

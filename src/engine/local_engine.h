@@ -32,6 +32,7 @@ class LocalEngine final : public Engine {
   void abort_all() override;
   void complete(RequestId id) override;
   bool flush_cache() override;
+  Result<SessionDone> change_session(const SessionAsk& ask) override;  // session_calls.cc
   void stop_accepting() override { accepting_ = false; }
   EngineStats stats() const override;
   std::vector<RankLoad> loads() const override;
@@ -53,15 +54,21 @@ class LocalEngine final : public Engine {
   Result<void> add_rank(std::unique_ptr<Runner> runner, const Options& options,
                         std::unique_ptr<RankNetwork> network = nullptr);
   std::optional<Error> lost() const;
+  Result<SessionDone> save_session(const SessionAsk& ask);
+  Result<SessionDone> restore_session(const SessionAsk& ask);
+  Result<SessionDone> end_session(const SessionAsk& ask);
+  // A rank that does not hold the request ignores the command.
   template <class Make>
-  void tell_all(Make&& command);
+  void tell_all(Make&& command) {
+    for (const auto& rank : ranks_) rank->push_control(command());
+  }
 
   // The members stand in the order in which they are made: ranks use networks, and these belong to
   // the hub or the control plane.
   std::optional<LoopbackHub> hub_;         // if several ranks are here
   SharedLoss loss_;                        // if several ranks are here
   std::unique_ptr<ControlPlane> control_;  // if ranks are in other processes
-  Mutex router_mutex_;
+  Mutex router_mutex_, session_mutex_;
   // If several ranks are here.
   std::optional<RequestRouter> router_ HOCKET_PT_GUARDED_BY(router_mutex_);
   std::optional<ExpertStats> experts_;      // nullopt for a dense model

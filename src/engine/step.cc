@@ -97,10 +97,10 @@ Result<void> RankStep::compute_drafts() {
   return done;
 }
 
-// Takes in pages that were read from files. A step in flight may still read the pages of memory
-// that they get, so it is finished first. Returns false if ranks were lost in it.
+// Takes in pages that were read, and writes late ones. A step in flight may still read the pages of
+// memory that they get, so it is finished first. Returns false if ranks were lost in it.
 bool RankStep::restore_pages() {
-  if (tier_ == nullptr || !tier_->has_read()) return true;
+  if (tier_ == nullptr || !tier_->has_turn()) return true;
   if (!finish_all()) return false;
   tier_->turn(scheduler_);
   return true;
@@ -220,7 +220,8 @@ void RankStep::adopt_thread() {
 }
 
 bool RankStep::has_work() {
-  return !scheduler_.idle() || commands_.size() > 0 || (lockstep_ && lockstep_->peer_waiting());
+  return !scheduler_.idle() || commands_.size() > 0 || (tier_ != nullptr && tier_->has_turn()) ||
+         (lockstep_ && lockstep_->peer_waiting());
 }
 
 // Handles a step with nothing to run: aborts may have ended the last requests. An idle rank also

@@ -19,6 +19,7 @@
 
 #include "base/mailbox.h"
 #include "engine/cache_tier.h"
+#include "engine/engine.h"
 #include "engine/flight.h"
 #include "engine/forward_thread.h"
 #include "engine/grammar/rank_grammars.h"
@@ -51,7 +52,15 @@ struct AbortAll {
 struct FlushCache {
   std::promise<bool> answer;
 };
-using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache>;
+// The answer is what files (save) or memory (restore) have of the session's tokens; nullopt: the
+// session is not known here.
+struct SessionOrder {
+  SessionAction action = SessionAction::save;
+  SessionKey session;
+  SessionTokens tokens;  // restore: those to bring back
+  std::promise<std::optional<SessionTokens>> answer;
+};
+using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache, SessionOrder>;
 
 // The parts that a rank is made of.
 struct RankParts {
@@ -160,6 +169,7 @@ class RankStep {
   void take_in(AbortRequest& abort);
   void take_in(AbortAll& abort);
   void take_in(FlushCache& flush);
+  void take_in(SessionOrder& order);  // session_calls.cc
   void abort_live(FinishReason reason, const Error& why);
   void send_finished();
 

@@ -9,6 +9,8 @@
 #include "server/apis/responses/responses_api.h"
 #include "server/apis/sglang/generate_request.h"
 #include "server/http/error_map.h"
+#include "server/prefill_place.h"
+#include "server/session_routes.h"
 #include "server/text_routes.h"
 #include "server/usage/codes.h"
 #include "server/usage/request_meter.h"
@@ -111,14 +113,13 @@ void Endpoints::generate(const Api& api, const HttpRequest& request, const Excha
   if (!ready) return refuse(ready.error());
   auto prepared = prepare(api, request);
   if (!prepared) return refuse(prepared.error());
+  if (auto placed = place_prompt(*prepared, options_.settings->peers); !placed)
+    return refuse(placed.error());
   prepared->received = arrived;
   GenerationRequest& asked = prepared->request;
   asked.client = request.from_rank ? client_from_rank(request) : client_key(request, asked.user);
   asked.who = request.who();
-  // Counts of cached tokens would show one client how another client's prompts begin.
-  if (request.principal != nullptr && request.principal->alone &&
-      !options_.settings->http.share_prefixes)
-    asked.cache_owner = asked.who;
+  asked.cache_owner = cache_owner_of(request, options_.settings->http);
   asked.meter = request.meter;
   asked.memory = request.memory;
   if (asked.meter != nullptr)
@@ -297,6 +298,7 @@ std::vector<Route> Endpoints::routes() {
                         }});
   responses_.add_routes(routes);
   add_text_routes(routes, options_.model);
+  add_session_routes(routes, *options_.engine, options_.settings->http);
   routes.push_back({"POST", "/abort_request", RunOn::control,
                     [this](const HttpRequest& r, const Exchange& e, TimePoint) {
                       everywhere(r, e, abort(r), join_aborts);

@@ -60,3 +60,34 @@ def test_a_killed_prefill_service_costs_no_answer(start, tmp_path):
         thread.join(60)
     assert got == {i: answer(alone, prompt)["choices"] for i, prompt in enumerate(prompts)}
     assert answer(decode, PROMPT)["choices"] == answer(alone)["choices"]
+
+
+def test_an_outside_router_names_the_prefill_service(start, tmp_path):
+    """It sends the request to both services, as SGLang's does; only hosts that the decode service knows are asked."""
+    prefill, address = prefill_service(start, tmp_path / "pages")
+    decode = decode_service(start, address)
+    host, port = address.split(":")
+    body = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "logprobs": 2, "ignore_eos": True}
+    body |= {"bootstrap_host": host, "bootstrap_port": int(port), "bootstrap_room": 7}
+    got = {}
+
+    def ask(name, server):
+        status, _, text = server.call("/v1/completions", json.dumps(body).encode())
+        assert status == 200, text
+        got[name] = json.loads(text)
+
+    threads = [threading.Thread(target=ask, args=pair) for pair in (("prefill", prefill), ("decode", decode))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    want = answer(start(*FLAGS))
+    assert got["decode"]["choices"] == want["choices"]
+    assert got["decode"]["usage"]["prompt_tokens_details"]["cached_tokens"] >= 256
+    assert got["prefill"]["usage"]["completion_tokens"] == 1
+    assert prefill.metric("prompt_tokens_total") - prefill.metric("cached_tokens_total") < 1.5 * want["usage"]["prompt_tokens"]
+    body["bootstrap_port"] = 1
+    status, _, text = decode.call("/v1/completions", json.dumps(body).encode())
+    assert status == 400 and "disaggregation-prefill-url" in text.decode()
+    status, _, text = start(*FLAGS).call("/v1/completions", json.dumps(body).encode())
+    assert status == 400 and "bootstrap_host" in text.decode()

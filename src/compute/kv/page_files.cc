@@ -242,7 +242,7 @@ void PageFiles::make_room() {
   for (const PageKey& key : oldest) unlink(path_of(key).c_str());
 }
 
-Result<void> PageFiles::write(const PageKey& key, std::span<const std::byte> page) {
+Result<bool> PageFiles::write(const PageKey& key, std::span<const std::byte> page) {
   PageFileHead head{.page_bytes = page.size(), .key = key};
   head.sum = sum_of(head, page);
   const fs::path path = path_of(key);
@@ -264,8 +264,13 @@ Result<void> PageFiles::write(const PageKey& key, std::span<const std::byte> pag
   }
   if (problem == 0 && rename(fresh.c_str(), path.c_str()) != 0) {
     problem = errno;
-    if (problem == EISDIR && rmdir(path.c_str()) == 0)  // a foreign, empty folder in its place
+    const bool is_folder = problem == EISDIR;
+    if (is_folder && rmdir(path.c_str()) == 0)  // a foreign, empty folder in its place
       problem = rename(fresh.c_str(), path.c_str()) == 0 ? 0 : errno;
+    if (is_folder && problem == EISDIR) {
+      unlink(fresh.c_str());
+      return false;
+    }
   }
   if (problem != 0) {
     unlink(fresh.c_str());
@@ -276,7 +281,7 @@ Result<void> PageFiles::write(const PageKey& key, std::span<const std::byte> pag
     add({key, file_bytes(page)});
   }
   make_room();
-  return {};
+  return true;
 }
 
 Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {

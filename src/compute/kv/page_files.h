@@ -45,8 +45,9 @@ class PageFiles {
   bool has(const PageKey& key);
   // Returns true if there is a file for the page, which another process may have written.
   bool exists(const PageKey& key) const;
-  // Errors: io; then nothing is there under this key.
-  Result<void> write(const PageKey& key, std::span<const std::byte> page);
+  // Returns false, and writes nothing, if someone else's folder has the page's name and is not
+  // empty. Errors: io; then nothing is there under this key.
+  Result<bool> write(const PageKey& key, std::span<const std::byte> page);
   // Fills `page`. Returns false if it is absent, of another size, or damaged: then it is deleted.
   // Errors: io (the disk fails).
   Result<bool> read(const PageKey& key, std::span<std::byte> page);

@@ -1,9 +1,14 @@
 #include "compute/kv/page_files.h"
 
 #include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 #include <random>
+#include <thread>
 #include <vector>
 
 namespace hocket {
@@ -84,24 +89,87 @@ TEST_F(PageFilesTest, TheFileUsedLastTheLongestAgoGoesFirst) {
   EXPECT_EQ(files->figures().evicted_total, 1u);
 }
 
+// Flips each bit of a file in turn: of the head, and of a small page.
 TEST_F(PageFilesTest, EveryFlippedBitIsFound) {
   auto files = open();
-  std::mt19937 random(7);
-  for (int round = 0; round < 300; ++round) {
-    ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+  constexpr int kSmallPage = 40;
+  const std::vector<std::byte> page(kSmallPage, std::byte{0x5a});
+  std::vector<std::byte> read(kSmallPage);
+  constexpr int kBits = 8 * (kSmallPage + static_cast<int>(kHeadBytes));
+  for (int bit = 0; bit < kBits; ++bit) {
+    ASSERT_TRUE(files->write(key_of(1), page).has_value());
     const fs::path path = only_file();
-    const auto place = static_cast<std::streamoff>(random() % (kPageBytes + kHeadBytes));
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekg(place);
+    file.seekg(bit / 8);
     const int byte = file.get();
-    file.seekp(place);
-    file.put(static_cast<char>(byte ^ (1 << (random() % 8))));
+    file.seekp(bit / 8);
+    file.put(static_cast<char>(byte ^ (1 << (bit % 8))));
     file.close();
-    EXPECT_FALSE(reads(*files, 1)) << "bit flipped at " << place;
+    const auto found = files->read(key_of(1), read);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_FALSE(*found) << "bit " << bit;
     EXPECT_FALSE(files->has(key_of(1)));
     EXPECT_FALSE(fs::exists(path));
   }
-  EXPECT_EQ(files->figures().damaged_total, 300u);
+  EXPECT_EQ(files->figures().damaged_total, static_cast<uint64_t>(kBits));
+}
+
+// A process is killed a thousand times while it writes; what it leaves is whole, or absent.
+TEST_F(PageFilesTest, AKillInTheMiddleOfWritesLeavesWholePages) {
+  constexpr int kKills = 1000, kKeys = 24;
+  fs::create_directories(folder_);
+  std::mt19937 random(11);
+  int num_found = 0;
+  for (int i = 0; i < kKills; ++i) {
+    const auto wait = std::chrono::microseconds(random() % 1500);
+    const int first = static_cast<int>(random() % kKeys);
+    const pid_t writer = fork();
+    ASSERT_GE(writer, 0);
+    if (writer == 0) {
+      auto files = PageFiles::open(folder_);
+      for (int key = first; files.has_value(); key = (key + 1) % kKeys)
+        static_cast<void>((*files)->write(key_of(key), page_of(key)));
+      _exit(1);
+    }
+    std::this_thread::sleep_for(wait);
+    ASSERT_EQ(kill(writer, SIGKILL), 0);
+    int status = 0;
+    ASSERT_EQ(waitpid(writer, &status, 0), writer);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    if (i % 10 != 9) continue;
+    auto files = open();
+    for (int key = 0; key < kKeys; ++key) num_found += reads(*files, key) ? 1 : 0;
+    ASSERT_EQ(files->figures().damaged_total, 0u) << "after kill " << i;
+    if (i % 100 == 99) fs::remove_all(folder_);
+  }
+  EXPECT_GT(num_found, kKills / 10);
+}
+
+// A disk of 64 KiB, which only root can make.
+TEST_F(PageFilesTest, AFullDiskIsAnErrorByNameAndNothingIsLost) {
+  fs::create_directories(folder_);
+  if (mount("none", folder_.c_str(), "tmpfs", 0, "size=64k") != 0) GTEST_SKIP() << "no mount here";
+  {
+    auto files = open();
+    int num_written = 0;
+    while (num_written < 100 && files->write(key_of(num_written), page_of(num_written)))
+      ++num_written;
+    EXPECT_GT(num_written, 2);
+    EXPECT_LT(num_written, 20);
+    const auto full = files->write(key_of(50), page_of(50));
+    ASSERT_FALSE(full.has_value());
+    EXPECT_EQ(full.error().code, ErrorCode::io);
+    EXPECT_NE(full.error().message.find(folder_.string()), std::string::npos);
+    EXPECT_NE(full.error().fix.find("kv-cache-dir-gb"), std::string::npos);
+    for (int i = 0; i < num_written; ++i) EXPECT_TRUE(reads(*files, i));
+    EXPECT_FALSE(reads(*files, 50));
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+      EXPECT_FALSE(entry.path().filename().string().starts_with("unfinished-"));
+    files->limit(2 * (kPageBytes + kHeadBytes));  // room is made, and writes go on
+    EXPECT_TRUE(files->write(key_of(51), page_of(51)).has_value());
+    EXPECT_TRUE(reads(*files, 51));
+  }
+  EXPECT_EQ(umount(folder_.c_str()), 0);
 }
 
 TEST_F(PageFilesTest, ACutOrForeignFileReadsAsAbsent) {
@@ -149,6 +217,24 @@ TEST_F(PageFilesTest, AnEmptyFolderInThePlaceOfAFileGivesWay) {
   EXPECT_FALSE(reads(*files, 1));
   ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
   EXPECT_TRUE(reads(*files, 1));
+}
+
+TEST_F(PageFilesTest, AFullFolderInThePlaceOfAFileStaysAndCostsThatPageAlone) {
+  auto files = open();
+  ASSERT_TRUE(files->write(key_of(1), page_of(1)).has_value());
+  const fs::path path = only_file();
+  fs::remove(path);
+  fs::create_directory(path);
+  std::ofstream(path / "stranger.txt") << "not ours";
+  const auto written = files->write(key_of(1), page_of(1));
+  ASSERT_TRUE(written.has_value());
+  EXPECT_FALSE(*written);
+  EXPECT_FALSE(reads(*files, 1));
+  ASSERT_TRUE(files->write(key_of(2), page_of(2)).has_value());
+  EXPECT_TRUE(reads(*files, 2));
+  EXPECT_TRUE(fs::exists(path / "stranger.txt"));
+  for (const auto& entry : fs::recursive_directory_iterator(folder_))
+    EXPECT_FALSE(entry.path().filename().string().starts_with("unfinished-"));
 }
 
 TEST_F(PageFilesTest, AProcessThatDiesWhileItWritesLeavesNoPage) {

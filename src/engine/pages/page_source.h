@@ -24,6 +24,7 @@ enum class PageKind : uint8_t { page = 0, state = 1 };
 struct PagesWanted {
   CacheNamespace name_space;
   std::span<const TokenId> prompt;  // all of it: a peer may have to compute it
+  int peer = -1;                    // place of the peer to try first; -1: they take turns
   // Returns true when nobody waits for the pages any more; waits end soon after.
   std::function<bool()> is_over;
 };

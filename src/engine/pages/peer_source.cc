@@ -173,7 +173,7 @@ Result<std::unique_ptr<PageReading>> PeerSource::open_at(size_t peer, const Page
 }
 
 Result<std::unique_ptr<PageReading>> PeerSource::open(const PagesWanted& wanted) {
-  const size_t first = next_++;
+  const size_t first = wanted.peer >= 0 ? static_cast<size_t>(wanted.peer) : next_++;
   Error last;
   bool tried = false;
   for (size_t i = 0; i < options_.peers.size() && !wanted.is_over(); ++i) {

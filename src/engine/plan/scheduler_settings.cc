@@ -198,6 +198,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .priorities = priority_options(s),
       .waiting_timeout = seconds(s.waiting_timeout_s),
       .running_timeout = seconds(s.running_timeout_s),
+      .session_timeout = seconds(settings.memory.session_timeout_s),
       .prefill_max_requests = s.prefill_max_requests,
       .in_batch = {.most_cached = s.in_batch_prefix_check,
                    .least_common = s.in_batch_prefix_common},

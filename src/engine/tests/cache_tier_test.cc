@@ -236,6 +236,38 @@ TEST_F(CacheTierTest, EveryKindOfCacheComesBackWithTheSameBits) {
   }
 }
 
+// Pages and states are written when a second request begins with them.
+TEST_F(CacheTierTest, ASelectiveFolderHoldsWhatWasUsedTwice) {
+  for (const Form& form : {kMoe, kDelta}) {
+    SCOPED_TRACE(form.name);
+    fs::remove_all(folder_);
+    ServerSettings s = settings_of(form, 1);
+    s.memory.kv_cache_dir = folder_.string();
+    s.memory.hicache_write_policy = "write_through_selective";
+    s.memory.hicache_storage_prefetch_policy = "wait_complete";
+    s.memory.max_total_tokens = s.model.context_length = 2048;
+    RequestInput input = greedy_input(random_tokens(3, 600), 10);
+    input.sampling.ignore_eos = true;
+    input.sampling.num_top_logprobs = 2;
+    Answer want;
+    {
+      Service service(s);
+      want = ask(service, input);
+    }
+    EXPECT_EQ(files().size(), 0u);
+    {
+      Service service(s);
+      ask(service, input);
+      expect_same(ask(service, input), want);
+    }
+    EXPECT_GE(files().size(), 500u / kTierPageTokens);
+    Service again(s);
+    const Answer got = ask(again, input);
+    expect_same(got, want);
+    EXPECT_GE(got.summary.cached_tokens, 500);
+  }
+}
+
 TEST_F(CacheTierTest, WindowsAreRefusedByName) {
   ServerSettings s = settings_of(kMimo, 1);
   s.memory.kv_cache_dir = folder_.string();
@@ -260,6 +292,9 @@ TEST_F(CacheTierTest, FlagsThatMeanNothingAreRefused) {
   s = settings();
   s.memory.hicache_storage_prefetch_policy = "later";
   EXPECT_EQ(Engine::create({.settings = s}).error().param, "hicache-storage-prefetch-policy");
+  s = settings();
+  s.memory.hicache_write_policy = "write_back";
+  EXPECT_EQ(Engine::create({.settings = s}).error().param, "hicache-write-policy");
 }
 
 }  // namespace

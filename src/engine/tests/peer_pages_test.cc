@@ -155,6 +155,22 @@ TEST_F(PeerPagesTest, ManyPromptsAtOnceGetTheirOwnAnswers) {
   for (size_t i = 0; i < ids.size(); ++i) expect_same(decode.answer(ids[i]), want[i]);
 }
 
+// More pages than there are buffers become known in one step; the engine waits for none of them.
+TEST_F(PeerPagesTest, PagesThatFindNoBufferComeLater) {
+  ServerSettings small_pages = plain();
+  small_pages.memory.page_size = 1;
+  small_pages.scheduler.chunked_prefill_size = -1;
+  const Answer want = computed(small_pages, question(1, 1800));
+  Service prefill(offering(small_pages, "prefill"));
+  ASSERT_TRUE(prefill.works());
+  Service decode(decoding(small_pages, port_));
+  const Answer got = ask(decode, question(1, 1800));
+  expect_same(got, want);
+  EXPECT_EQ(got.summary.cached_tokens, 1799);
+  EXPECT_EQ(tier_of(decode).peer_pages_total, 1799u);
+  EXPECT_EQ(tier_of(prefill).pages_left_out_total, 0u);
+}
+
 TEST_F(PeerPagesTest, APeerThatDiesInTheMiddleCostsNoAnswer) {
   answer_through_proxy([](TestProxy& proxy) { proxy.set_after(200 << 10, TestProxy::Link::cut); });
 }

@@ -9,6 +9,7 @@ void add(const SchedulerStats& s, SchedulerStats& sum) {
   static_cast<SchedulerCounters&>(sum).add(s);
   sum.num_running += s.num_running;
   sum.num_waiting += s.num_waiting;
+  sum.num_sessions += s.num_sessions;
   sum.num_held += s.num_held;
   sum.num_waiting_tokens += s.num_waiting_tokens;
   // The weighting needs the page counts from before this rank is added.

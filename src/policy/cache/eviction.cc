@@ -51,6 +51,7 @@ void EvictionOrder::add(RadixNode& node) {
   HOCKET_CHECK(node.eviction_slot < 0);
   HOCKET_CHECK(heap_.size() < heap_.capacity());
   heap_.push_back(entry_of(node));
+  heap_.back().kept_until = node.kept_until;
   sift(heap_.size() - 1);
 }
 

@@ -1,5 +1,6 @@
 // Gives the leaf that is evicted next. It is a binary heap over the leaves that no lease pins; the
-// smallest sort key (Entry) is on top.
+// smallest sort key (Entry) is on top. Leaves that someone keeps (RadixCache::keep) come behind all
+// others, the shortest kept first; others by the policy:
 //
 //   lru   last use             mru   the same, latest first     slru  used once only, then last use
 //   fifo  creation             filo  the same, latest first     lfu   number of uses, then last use
@@ -13,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "base/result.h"
@@ -45,8 +47,9 @@ class EvictionOrder {
   struct Entry {
     uint64_t rank = 0, time = 0;
     RadixNode* node = nullptr;
+    uint64_t kept_until = 0;
     bool before(const Entry& other) const {
-      return rank != other.rank ? rank < other.rank : time < other.time;
+      return std::tie(kept_until, rank, time) < std::tie(other.kept_until, other.rank, other.time);
     }
   };
   Entry entry_of(RadixNode& node) const;

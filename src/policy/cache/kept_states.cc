@@ -1,5 +1,8 @@
 #include "policy/cache/kept_states.h"
 
+#include <algorithm>
+#include <tuple>
+
 #include "base/check.h"
 
 namespace hocket {
@@ -51,10 +54,11 @@ bool KeptStates::evict_one() {
   RadixNode* least = nullptr;
   for (RadixNode* node : nodes_)
     if (node != nullptr && node->num_state_leases == 0 &&
-        (least == nullptr || node->state_worth < least->state_worth))
+        (least == nullptr || std::tie(node->kept_until, node->state_worth) <
+                                 std::tie(least->kept_until, least->state_worth)))
       least = node;
   if (least == nullptr) return false;
-  worth_of_evicted_ = least->state_worth;
+  worth_of_evicted_ = std::max(worth_of_evicted_, least->state_worth);
   ++num_evicted_;
   drop(*least);
   return true;

@@ -1,7 +1,8 @@
 // The states that the radix tree keeps for models with delta nets: a node may have one, of the
 // sequence from the root to the node's end. A state that is worth least is evicted first: its worth
 // is the tokens that would have to be computed again without it, raised by the worth of those that
-// were evicted before its last use, so that old states give way. Private to policy/cache.
+// were evicted before its last use, so that old states give way. States of kept nodes go behind all
+// others, the shortest kept first. Private to policy/cache.
 // Thread: engine.   After construction nothing allocates.
 #pragma once
 

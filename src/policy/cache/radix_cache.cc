@@ -43,12 +43,7 @@ PrefixMatch RadixCache::match(const CacheNamespace& name_space, Tokens tokens) {
   }
   for (RadixNode* node = end; !node->is_root(); node = node->parent) ++node->num_uses;
 
-  match.pages.resize(static_cast<size_t>(place.num_pages));
-  for (const RadixNode* node = end; !node->is_root(); node = node->parent) {
-    const int begin = node->end_pages - node->num_pages();
-    const int count = std::min(node->end_pages, place.num_pages) - begin;
-    if (count > 0) std::copy_n(node->pages.begin(), count, match.pages.begin() + begin);
-  }
+  match.pages = tree_->pages_to(end, place.num_pages);
   if (tree_->windows.enabled()) pin_match(match);
   return match;
 }
@@ -140,6 +135,19 @@ int RadixCache::num_held_pages(const CacheNamespace& name_space, Tokens tokens) 
   return tree_->walk(name_space, tokens).num_pages;
 }
 
+std::vector<PageId> RadixCache::held_pages(const CacheNamespace& name_space, Tokens tokens) const {
+  const RadixPlace place = tree_->walk(name_space, tokens);
+  return tree_->pages_to(place.node, place.num_pages);
+}
+
+int RadixCache::held_state(const CacheNamespace& name_space, Tokens tokens) const {
+  const RadixPlace place = tree_->walk(name_space, tokens);
+  const bool ends_a_node =
+      place.num_pages > 0 && place.node_pages == place.node->num_pages() &&
+      tokens.size() == static_cast<size_t>(place.num_pages) * tree_->page_tokens();
+  return ends_a_node ? place.node->state : -1;
+}
+
 Lease RadixCache::pin(const CacheNamespace& name_space, Tokens tokens) {
   if (tokens.empty()) return {};
   const RadixPlace place = tree_->walk(name_space, tokens);
@@ -158,6 +166,24 @@ void RadixCache::extend(const CacheNamespace& name_space, Tokens tokens,
   RadixNode& leaf = tree_->append_leaf(parent, added, pages);
   const Lease registers(this, &leaf);  // its end makes the leaf evictable
   if (tree_->options.events != nullptr) tree_->tell_stored(leaf);
+}
+
+void RadixCache::keep(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {
+  const RadixPlace place = tree_->walk(name_space, tokens);
+  if (place.num_pages == 0) return;
+  RadixNode* end = place.node;
+  if (place.node_pages < end->num_pages()) end = tree_->split(*end, place.node_pages);
+  for (RadixNode* node = end; !node->is_root(); node = node->parent)
+    if (node->kept_until < until) tree_->set_kept(*node, until);
+}
+
+void RadixCache::let_go(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {
+  const RadixPlace place = tree_->walk(name_space, tokens);
+  if (place.num_pages == 0) return;
+  const bool ends_inside = place.node_pages < place.node->num_pages();
+  for (RadixNode* node = ends_inside ? place.node->parent : place.node; !node->is_root();
+       node = node->parent)
+    if (node->kept_until <= until) tree_->set_kept(*node, 0);
 }
 
 StateLease RadixCache::keep_state(const Lease& path, int len, int slot) {

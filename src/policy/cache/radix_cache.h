@@ -162,6 +162,11 @@ class RadixCache {
   // Returns how many of the whole pages of `tokens` the tree has, whether or not a model can go on
   // behind them.
   int num_held_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
+  // Returns these pages, in order, and the slot of the state that is kept behind the last of
+  // `tokens`, a number of whole pages; -1: none is. Valid until the tree changes.
+  std::vector<PageId> held_pages(const CacheNamespace& name_space,
+                                 std::span<const TokenId> tokens) const;
+  int held_state(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Pins the path of `tokens`, a number of whole pages that the tree has. No tokens: pins nothing.
   Lease pin(const CacheNamespace& name_space, std::span<const TokenId> tokens);
   // Hands pages over that were computed before: the last ones of `tokens`, whose other pages the
@@ -180,6 +185,12 @@ class RadixCache {
   // Gives the slot of the state that is worth least back to the allocator. Returns false if there
   // is none that nothing pins.
   bool evict_state();
+
+  // Has the pages and states of `tokens`, whole pages, evicted behind all that nobody keeps, and
+  // among kept ones by `until` (> 0), the smallest first. It stays so until let_go() with the same
+  // tokens and a number that is no smaller. Neither pins anything.
+  void keep(const CacheNamespace& name_space, std::span<const TokenId> tokens, uint64_t until);
+  void let_go(const CacheNamespace& name_space, std::span<const TokenId> tokens, uint64_t until);
 
   // Frees `num_pages` pages, or all evictable ones if those are fewer, leaves in the order of the
   // eviction policy. Returns the number of freed pages.

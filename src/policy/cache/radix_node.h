@@ -61,6 +61,7 @@ struct RadixNode {
   uint64_t last_used = 0;        // tick of the last match or insert that covered the node
   uint32_t num_uses = 0;         // 1 for the insert, plus 1 for each match
   int32_t priority = INT32_MIN;  // largest priority of the requests that inserted the pages
+  uint64_t kept_until = 0;       // RadixCache::keep; smaller ones are evicted first
   // Models with delta nets: the state slot of the sequence up to the end of this node; -1: no state
   // is kept here. Then how many leases pin it, and its worth (kept_states.h).
   int state = -1;

@@ -42,6 +42,17 @@ RadixPlace RadixCache::Tree::walk(const CacheNamespace& name_space, Tokens token
   return place;
 }
 
+// Returns the first pages of the path from the root to `end`; none if that is null.
+std::vector<PageId> RadixCache::Tree::pages_to(const RadixNode* end, int num_pages) const {
+  std::vector<PageId> found(static_cast<size_t>(num_pages), kNoPage);
+  for (const RadixNode* node = end; node != nullptr && !node->is_root(); node = node->parent) {
+    const int begin = node->begin_pages();
+    const int count = std::min(node->end_pages, num_pages) - begin;
+    if (count > 0) std::copy_n(node->pages.begin(), count, found.begin() + begin);
+  }
+  return found;
+}
+
 // Ends a match where a state is kept: at the end of a node whose pages all match.
 void RadixCache::Tree::limit_to_state(RadixPlace& place) const {
   RadixNode* node = place.node;
@@ -107,6 +118,14 @@ const RadixNode* RadixCache::Tree::child_that_begins_with(const RadixNode& node,
   return found;
 }
 
+// The order of eviction follows.
+void RadixCache::Tree::set_kept(RadixNode& node, uint64_t until) {
+  const bool in_order = node.eviction_slot >= 0;
+  if (in_order) evictable_leaves.remove(node);
+  node.kept_until = until;
+  if (in_order) evictable_leaves.add(node);
+}
+
 // Cuts `node` into its first pages and the rest, and returns the front node. `node` itself keeps
 // the rest and its children, because leases on it cover its end.
 //
@@ -127,6 +146,7 @@ RadixNode* RadixCache::Tree::split(RadixNode& node, int num_front_pages) {
   front->last_used = node.last_used;
   front->num_uses = node.num_uses;
   front->priority = node.priority;
+  front->kept_until = node.kept_until;
   const auto num_hashes = static_cast<ptrdiff_t>(std::min(node.hashes.size(), front->pages.size()));
   front->hashes.assign(node.hashes.begin(), node.hashes.begin() + num_hashes);
   node.hashes.erase(node.hashes.begin(), node.hashes.begin() + num_hashes);

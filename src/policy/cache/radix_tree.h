@@ -50,8 +50,10 @@ struct RadixCache::Tree {
     return first_seen_page(num_tokens, options.window_tokens, pages.page_tokens());
   }
   RadixPlace walk(const CacheNamespace& name_space, Tokens tokens) const;
+  std::vector<PageId> pages_to(const RadixNode* end, int num_pages) const;
   const RadixNode* child_that_begins_with(const RadixNode& node, Tokens key) const;
   void look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const;
+  void set_kept(RadixNode& node, uint64_t until);
   RadixNode* split(RadixNode& node, int num_front_pages);
   RadixNode& root(const CacheNamespace& name_space);
   RadixNode& append_leaf(RadixNode& parent, Tokens tokens, std::span<const PageId> new_pages);

@@ -177,6 +177,9 @@ void Scheduler::State::finish(std::unique_ptr<Request> request) {
   if (request->finish == FinishReason::stop || request->finish == FinishReason::length)
     share(*request, std::min(request->computed_len, static_cast<int>(request->tokens.size()) - 1));
   states.end(*request);
+  if (request->lease)
+    sessions.keep(request->session, request->cache_namespace,
+                  std::span(request->tokens).first(static_cast<size_t>(request->lease.len())), now);
   if (request->num_batches == 0) return close(std::move(request));
   request->times.finished = now;  // set already, since clients may read it before the rows are done
   leaving.push_back(std::move(request));

@@ -16,6 +16,7 @@
 #include "policy/cache/radix_cache.h"
 #include "policy/scheduler/request_states.h"
 #include "policy/scheduler/request_window.h"
+#include "policy/scheduler/sessions.h"
 
 namespace hocket {
 
@@ -31,6 +32,8 @@ struct RequestInput {
   uint64_t client = 0;             // identifies the client, for the policy `fair`
   uint64_t routing_key = 0;        // for the policy `routing_key`
   CacheNamespace cache_namespace;  // made of client, cache_salt and extra_key
+  SessionKey session;              // zero: the request belongs to no session
+  int prefill_peer = -1;           // the service that should compute the prompt; -1: any
   TimePoint arrived{};
   int place_in_request = 0;  // texts of the same client's request that come before it
   // The first tokens of the answer, fewer than max_new_tokens, if they are known: the request goes
@@ -60,6 +63,8 @@ struct Request {
   int priority = 0;  // larger goes first; 0 for all unless priorities are on
   uint64_t client = 0, routing_key = 0;
   CacheNamespace cache_namespace;
+  SessionKey session;
+  int prefill_peer = -1;
   bool shares_answer = true;  // SchedulerOptions::share_answers
 
   // Set by the waiting queue.

@@ -11,6 +11,11 @@
 #include "policy/scheduler/scheduler_state.h"
 
 namespace hocket {
+namespace {
+
+constexpr int64_t kSessionsShare = 50;  // percent of the pages that sessions may keep
+
+}  // namespace
 
 Scheduler::State::State(SchedulerOptions scheduler_options)
     : options(std::move(scheduler_options)),
@@ -23,6 +28,9 @@ Scheduler::State::State(SchedulerOptions scheduler_options)
                     .states = states.allocator(),
                     .windows = options.window_tokens > 0 ? &windows : nullptr,
                     .window_tokens = options.window_tokens}),
+      sessions(cache,
+               {.timeout = options.session_timeout,
+                .most_tokens = kSessionsShare * options.num_pages * options.page_tokens / 100}),
       waiting({.policy = options.policy,
                .max_requests = options.max_queued_requests,
                .max_tokens = options.max_queued_tokens,
@@ -165,14 +173,39 @@ bool Scheduler::restore_state(const CacheNamespace& name_space, std::span<const 
   return true;
 }
 
-int Scheduler::cached_len(const Request& request) const {
-  const int len = state_->cache.match_len(request.cache_namespace, request.reusable_tokens());
+int Scheduler::cached_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const {
+  const int len = state_->cache.match_len(name_space, tokens);
   return len - len % state_->page_tokens();
 }
 
-int Scheduler::held_len(const Request& request) const {
-  return state_->page_tokens() *
-         state_->cache.num_held_pages(request.cache_namespace, request.reusable_tokens());
+int Scheduler::held_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const {
+  return state_->page_tokens() * state_->cache.num_held_pages(name_space, tokens);
+}
+
+const SessionTokens* Scheduler::session_tokens(SessionKey key) const {
+  return state_->sessions.find(key);
+}
+
+void Scheduler::keep_session(SessionKey key, const CacheNamespace& name_space,
+                             std::span<const TokenId> tokens, TimePoint now) {
+  state_->sessions.keep(key, name_space, tokens, now);
+}
+
+bool Scheduler::end_session(SessionKey key) {
+  return state_->sessions.end(key);
+}
+
+int Scheduler::num_available_pages() const {
+  return state_->num_available_pages();
+}
+
+std::vector<PageId> Scheduler::held_pages(const CacheNamespace& name_space,
+                                          std::span<const TokenId> tokens) const {
+  return state_->cache.held_pages(name_space, tokens);
+}
+
+int Scheduler::held_state(const CacheNamespace& name_space, std::span<const TokenId> tokens) const {
+  return state_->cache.held_state(name_space, tokens);
 }
 
 Scheduler::Scheduler(SchedulerOptions options)
@@ -236,6 +269,8 @@ Result<void> Scheduler::State::add(RequestInput input) {
   request->client = input.client;
   request->routing_key = input.routing_key;
   request->cache_namespace = input.cache_namespace;
+  request->session = input.session;
+  request->prefill_peer = input.prefill_peer;
   request->times.arrived = input.arrived;
   bool ready = true;
   if (options.hooks != nullptr) {
@@ -282,6 +317,7 @@ bool Scheduler::abort(RequestId id, FinishReason reason, Error error) {
 const Batch& Scheduler::schedule(TimePoint now) {
   state_->now = now;
   state_->cache.tell_listeners();
+  state_->sessions.expire(now);
   state_->schedule();
   return state_->batches.newest();
 }
@@ -331,6 +367,7 @@ SchedulerStats Scheduler::stats() const {
   static_cast<SchedulerCounters&>(stats) = s.counters;
   stats.num_running = s.num_active();
   stats.num_waiting = s.waiting.size();
+  stats.num_sessions = s.sessions.size();
   stats.num_held = s.waiting.num_held();
   stats.num_waiting_tokens = s.waiting.num_tokens();
   stats.num_pages = s.pages.num_pages();
@@ -385,6 +422,7 @@ size_t Scheduler::snapshot(std::span<RequestSnapshot> out) const {
 
 bool Scheduler::flush_cache() {
   if (!idle()) return false;
+  state_->sessions.clear();
   state_->cache.flush();
   ++state_->progress.cache_generation;
   return true;

@@ -79,6 +79,7 @@ struct SchedulerOptions {
   Duration waiting_timeout{};  // longest wait in the queue without a run between; 0: no limit
   // Longest time since first scheduled, retractions included; 0: no limit.
   Duration running_timeout{};
+  Duration session_timeout{};    // time for which an idle session is kept (sessions.h); 0: none is
   int prefill_max_requests = 0;  // in one pass; 0: no limit
   InBatchSharing in_batch;
   int max_overtaken = 512;          // later requests that may start before a waiting one
@@ -93,6 +94,7 @@ Result<void> check(const SchedulerOptions& options);
 // Numbers for logs, metrics and /get_load; they are current values, not averages.
 struct SchedulerStats : SchedulerCounters {
   int num_running = 0, num_waiting = 0;
+  int num_sessions = 0;
   int num_held = 0;  // not ready to stand in line (SchedulerHooks::ready); not in num_waiting
   int64_t num_waiting_tokens = 0;  // prompt tokens, held requests included
   int num_pages = 0, num_free_pages = 0, num_cached_pages = 0, num_private_pages = 0;
@@ -180,10 +182,16 @@ class Scheduler {
   // returns how many tokens that is (RadixCache::continuation). Allocates nothing.
   size_t continuation(const Request& request, std::span<TokenId> out) const;
 
-  // Returns how many of the request's tokens need not be computed, in whole pages of the tree, and
-  // how many tokens such pages have at all, whether or not a model can go on behind them.
-  int cached_len(const Request& request) const;
-  int held_len(const Request& request) const;
+  // Returns how many of the tokens need not be computed, in whole pages of the tree, and how many
+  // tokens such pages have at all, whether or not a model can go on behind them.
+  int cached_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
+  int held_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
+  // Returns how many pages are free, or would be after an eviction.
+  int num_available_pages() const;
+  // The tree's pages of `tokens`, and the state behind all of them (RadixCache::held_pages).
+  std::vector<PageId> held_pages(const CacheNamespace& name_space,
+                                 std::span<const TokenId> tokens) const;
+  int held_state(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Give the tree what was computed before; no step may be in flight.
   // The last pages of `tokens`, a number of whole pages: at most `most_pages`, and as many as the
   // tree lacks behind those that it has. Takes pages for them, evicting others if need be, and
@@ -196,6 +204,13 @@ class Scheduler {
   // there is no room; always for models without states.
   bool restore_state(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                      const std::function<void(int slot)>& fill);
+
+  // Sessions (sessions.h). session_tokens() returns null if the session is not known, and is valid
+  // until the next call; keep_session() takes whole pages of the tree.
+  const SessionTokens* session_tokens(SessionKey key) const;
+  void keep_session(SessionKey key, const CacheNamespace& name_space,
+                    std::span<const TokenId> tokens, TimePoint now);
+  bool end_session(SessionKey key);
 
   // Returns requests that ended since the last call, oldest first; they own no pages any more.
   std::vector<std::unique_ptr<Request>> take_finished();

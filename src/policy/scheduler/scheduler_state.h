@@ -135,6 +135,7 @@ struct Scheduler::State {
   PageAllocator pages, windows;
   StateSlots states;
   RadixCache cache;
+  Sessions sessions;
   WaitingQueue waiting;
   // Requests whose prefill is partly computed or under way, in order of admission.
   std::vector<std::unique_ptr<Request>> chunked;

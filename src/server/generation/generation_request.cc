@@ -122,20 +122,35 @@ Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationR
   return {};
 }
 
-CacheNamespace cache_namespace_of(const GenerationRequest& request) {
-  std::string all;  // each with its length, so that no two lists look the same
-  bool any = false;
-  for (const auto* name : {&request.cache_owner, &request.cache_salt, &request.extra_key}) {
-    all += fmt::format("{}:{}", name->size(), *name);
-    any |= !name->empty();
-  }
-  if (!any) return {};
-  // A cryptographic hash, so that no client can hit the namespace of another one.
+namespace {
+
+// Hashes each with its length, so that no two lists look the same; cryptographically, so that no
+// client can hit the name of another one.
+CacheNamespace hash_names(std::initializer_list<std::string_view> names) {
+  std::string all;
+  for (const std::string_view name : names) all += fmt::format("{}:{}", name.size(), name);
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   EVP_Digest(all.data(), all.size(), digest.data(), nullptr, EVP_sha256(), nullptr);
   std::array<uint64_t, 2> halves{};
   std::memcpy(halves.data(), digest.data(), sizeof halves);
   return {halves[0], halves[1]};
+}
+
+}  // namespace
+
+CacheNamespace cache_namespace_of(const GenerationRequest& request) {
+  const auto& [owner, salt, key] =
+      std::tie(request.cache_owner, request.cache_salt, request.extra_key);
+  if (owner.empty() && salt.empty() && key.empty()) return {};
+  return hash_names({owner, salt, key});
+}
+
+SessionKey session_key_of(std::string_view cache_owner, std::string_view session) {
+  return session.empty() ? SessionKey() : hash_names({"session", cache_owner, session});
+}
+
+std::string slot_session(int number) {
+  return fmt::format("slot {}", number);
 }
 
 uint64_t choice_seed(uint64_t seed, int i) {

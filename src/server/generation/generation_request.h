@@ -67,6 +67,12 @@ struct AnswerReading {
   bool plain() const { return tools_as == ToolFormat::none && !reasoning; }
 };
 
+// The service of prompts that an outside router chose: where it offers pages.
+struct Bootstrap {
+  std::string host;
+  int port = 8998;
+};
+
 struct GenerationRequest {
   const Api* api = nullptr;  // set by the parser
   std::string answer_id;     // empty: one is made with the API's prefix
@@ -97,6 +103,9 @@ struct GenerationRequest {
   // Requests share cached prefixes only if all three are equal. cache_owner is the principal that
   // has a cache of its own (empty: shared by all principals); the client sets the other two.
   std::string cache_owner, cache_salt, extra_key;
+  std::optional<Bootstrap> bootstrap;
+  int prefill_peer = -1;  // place of `bootstrap` in --disaggregation-prefill-url; -1: not chosen
+  std::string session;    // its name among those of cache_owner; empty: none
 };
 
 // Returns the token ids of `prompt`. Errors: no_tokenizer, template_failed, invalid_request;
@@ -114,6 +123,10 @@ Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationR
 // Returns a hash of cache_owner, cache_salt and extra_key: requests with the same three share
 // cached prefixes. If all are empty, it is the common namespace.
 CacheNamespace cache_namespace_of(const GenerationRequest& request);
+// Returns a hash of both; zero if `session` is empty.
+SessionKey session_key_of(std::string_view cache_owner, std::string_view session);
+// Returns the name of the session that llama.cpp's API calls slot `number`.
+std::string slot_session(int number);
 // Returns the seed of choice i: `seed` itself for i = 0, else a hash of both.
 uint64_t choice_seed(uint64_t seed, int i);
 // Returns a random seed.

@@ -165,6 +165,24 @@ void read_rid(Fields& fields, std::string& rid) {
                       fmt::format("rid must have 1 to {} bytes, not {}", kRidBytesMax, rid.size()));
 }
 
+namespace {
+
+// A router of SGLang names the service that computes the prompt, and numbers the transfer.
+void read_bootstrap(Fields& fields, GenerationRequest& request) {
+  Bootstrap read;
+  int64_t room = 0;
+  bool given = fields.read("bootstrap_host", read.host);
+  if (read.host.size() > kSessionBytesMax)
+    fields.fail_field("bootstrap_host",
+                      fmt::format("{} may have {} bytes, not {}", fields.name_of("bootstrap_host"),
+                                  kSessionBytesMax, read.host.size()));
+  given |= fields.read("bootstrap_port", read.port, 1, 65535);
+  given |= fields.read("bootstrap_room", room, 0, INT64_MAX);
+  if (given) request.bootstrap = std::move(read);
+}
+
+}  // namespace
+
 void read_envelope(Fields& fields, GenerationRequest& request) {
   if (int priority = 0; fields.read("priority", priority, INT32_MIN, INT32_MAX))
     request.priority = priority;
@@ -176,9 +194,15 @@ void read_envelope(Fields& fields, GenerationRequest& request) {
     if (fields.read(name, *out) && out->size() > kNameBytesMax)
       fields.fail_field(name, fmt::format("{} may have {} bytes, not {}", fields.name_of(name),
                                           kNameBytesMax, out->size()));
+  if (fields.read("session_id", request.session) &&
+      (request.session.empty() || request.session.size() > kSessionBytesMax))
+    fields.fail_field("session_id", fmt::format("{} must have 1 to {} bytes, not {}",
+                                                fields.name_of("session_id"), kSessionBytesMax,
+                                                request.session.size()));
+  if (int slot = -1; fields.read("id_slot", slot, -1, INT32_MAX) && slot >= 0)
+    request.session = slot_session(slot);
   fields.read("return_token_ids", request.return_token_ids);
-  for (const char* name : {"bootstrap_host", "bootstrap_port", "bootstrap_room"})
-    fields.refuse(name, "is not supported: prompts are computed where answers are");
+  read_bootstrap(fields, request);
   fields.ignore({"metadata", "store", "service_tier", "safety_identifier", "request_id",
                  "prompt_cache_key", "prompt_cache_retention", "prediction", "log_metrics",
                  "no_logs", "separate_reasoning", "stream_reasoning", "data_parallel_rank",

@@ -123,6 +123,7 @@ void ReplyService::begin(const JobPtr& job, const std::shared_ptr<HttpExchange>&
 Result<void> ReplyService::submit(const Job& job) {
   const GenerationRequest& request = job.answer.prepared.request;
   const CacheNamespace cache_namespace = cache_namespace_of(request);
+  const SessionKey session = session_key_of(request.cache_owner, request.session);
   int i = 0;
   for (size_t c = 0; c < job.ids.size(); ++c) {
     const ChoiceAnswer& choice = job.answer.choices[c];
@@ -137,6 +138,8 @@ Result<void> ReplyService::submit(const Job& job) {
     input.client = request.client;
     input.routing_key = name_key("routing_key", request.routing_key);
     input.cache_namespace = cache_namespace;
+    input.session = session;
+    input.prefill_peer = request.prefill_peer;
     input.arrived = RealClock().now();
     input.place_in_request = static_cast<int>(c);
     if (job.sent) {

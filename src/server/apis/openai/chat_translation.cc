@@ -34,6 +34,8 @@ void pass_extensions(Fields& fields, Json& chat) {
                            "routing_key",
                            "cache_salt",
                            "extra_key",
+                           "session_id",
+                           "id_slot",
                            "chat_template_kwargs",
                            "thinking_budget",
                            "documents",

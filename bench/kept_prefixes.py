@@ -1,0 +1,327 @@
+#!/usr/bin/env python3
+"""Times prefixes that are kept in files or come from another service, on services of this machine with random weights.
+
+    bench/kept_prefixes.py tiers      time to the first token of a known prompt: computed, from the pool, files and a peer
+    bench/kept_prefixes.py writes     prompts and answers with files written behind, beside a service that writes none
+    bench/kept_prefixes.py agents     conversations that take turns over a pool that holds a tenth of them
+    bench/kept_prefixes.py apart      prefill apart from decode beside two services that do both, at three loads
+
+HOCKET_BIN or build/release/hocket is measured; --shape small or mid, in int4. Each service of `apart` has a core of its own.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import random
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from serving_hosts import BINARY, SMALL
+
+SHAPES = {
+    "small": SMALL,
+    "mid": SMALL
+    | {
+        "hidden_size": 2048,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "head_dim": 128,
+        "num_experts": 64,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+        "intermediate_size": 8192,
+    },
+}
+READY_S = 300
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def quantile(values, q):
+    return sorted(values)[min(len(values) - 1, int(q * len(values)))] if values else 0.0
+
+
+class Answer:
+    def __init__(self):
+        self.ttft = 0.0
+        self.gaps = []
+        self.cached = 0
+        self.ids = []
+
+
+class Service:
+    def __init__(self, folder, options, *flags):
+        self.port = free_port()
+        self.log = pathlib.Path(folder, f"log-{self.port}")
+        command = [BINARY, "serve", "--load-format", "dummy", "--model-path", folder, "--quantization", "int4", "--port", str(self.port)]
+        command += ["--max-total-tokens", str(options.pool_tokens), *flags]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+        until = time.monotonic() + READY_S
+        while True:
+            with contextlib.suppress(OSError):
+                if self.call("GET", "/readyz")[0] == 200:
+                    return
+            if time.monotonic() > until or self.process.poll() is not None:
+                self.process.kill()
+                sys.exit(f"the service is not ready; it says:\n{self.log.read_text()}")
+            time.sleep(0.1)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.terminate()
+        self.process.wait()
+
+    def call(self, method, path, body=None):
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        client.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+        answer = client.getresponse()
+        return answer.status, answer.read().decode()
+
+    def metric(self, name):
+        text = self.call("GET", "/metrics")[1]
+        return sum(float(line.split()[-1]) for line in text.splitlines() if line.split("{")[0].split()[0] == f"hocket:{name}")
+
+    def flush(self):
+        until = time.monotonic() + 60
+        while self.call("POST", "/flush_cache")[0] != 200:
+            assert time.monotonic() < until, "the cache cannot be flushed"
+            time.sleep(0.05)
+
+    def ask(self, ids, num_tokens=1, since=None):
+        """Returns the answer; `since`: when the request was due, if that was earlier."""
+        body = {"input_ids": ids, "stream": True, "sampling_params": {"max_new_tokens": num_tokens, "temperature": 0, "ignore_eos": True}}
+        text = json.dumps(body)
+        answer = Answer()
+        last = since or time.monotonic()
+        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        client.request("POST", "/generate", text, {"Content-Type": "application/json"})
+        response = client.getresponse()
+        assert response.status == 200, response.read()
+        for line in response:
+            if not line.startswith(b"data: {"):
+                continue
+            now = time.monotonic()
+            event = json.loads(line[6:])
+            assert "meta_info" in event, event
+            answer.cached = event["meta_info"]["cached_tokens"]
+            answer.ids = event["output_ids"]
+            if answer.ttft:
+                answer.gaps.append(now - last)
+            else:
+                answer.ttft = now - last
+            last = now
+        client.close()
+        return answer
+
+
+def prompt(seed, num_tokens):
+    draw = random.Random(seed)
+    return [draw.randrange(100, 31900) for _ in range(num_tokens)]
+
+
+def wait_written(service, least):
+    """Waits until that many pages are written."""
+    until = time.monotonic() + 60
+    while service.metric("backuped_pages_total") < least:
+        assert time.monotonic() < until, f"{service.metric('backuped_pages_total')} of {least} pages are written"
+        time.sleep(0.05)
+
+
+def summary(values):
+    return f"{statistics.median(values):8.3f} s ({min(values):.3f}-{max(values):.3f})"
+
+
+def run_tiers(folder, options):
+    ids = prompt(1, options.input_len)
+    pages = str(pathlib.Path(folder, "pages"))
+    peer_flags = ("--kv-cache-dir", pages, "--kv-cache-listen", f"127.0.0.1:{free_port()}")
+    with Service(folder, options, *peer_flags) as files:
+        computed = [files.ask(prompt(10 + i, options.input_len)).ttft for i in range(options.rounds)]
+        first = files.ask(ids)
+        computed.append(first.ttft)
+        print(f"computed      {summary(computed)}", flush=True)
+        pool = [files.ask(ids).ttft for _ in range(options.rounds)]
+        print(f"from the pool {summary(pool)}", flush=True)
+        wait_written(files, (options.rounds + 1) * (options.input_len // 32))
+        left_out = files.metric("kv_file_left_out_pages_total")
+
+        def flushed(service):
+            service.flush()
+            answer = service.ask(ids)
+            assert answer.cached > options.input_len - 64 and answer.ids == first.ids, (answer.cached, left_out)
+            return answer.ttft
+
+        got = [flushed(files) for _ in range(options.rounds)]
+        print(f"from files    {summary(got)} {statistics.median(computed) / statistics.median(got):.0f} x", flush=True)
+        with Service(folder, options, "--kv-cache-peers", peer_flags[-1]) as other:
+            other.ask(prompt(9, 512))  # the first request of a service sets memory up
+            got = [flushed(other) for _ in range(options.rounds)]
+            print(f"from a peer   {summary(got)} {statistics.median(computed) / statistics.median(got):.0f} x", flush=True)
+    with Service(folder, options, *peer_flags) as again:
+        begin = again.ask(ids)
+        assert begin.cached > options.input_len - 64 and begin.ids == first.ids
+        print(f"after a start {begin.ttft:8.3f} s, its first request", flush=True)
+
+
+def run_writes(folder, options):
+    pages = str(pathlib.Path(folder, "pages"))
+    with Service(folder, options) as plain, Service(folder, options, "--kv-cache-dir", pages) as files:
+        ratios, sums = [], {plain: 0.0, files: 0.0}
+        for i in range(options.rounds):
+            took = {}
+            for service in (plain, files) if i % 2 == 0 else (files, plain):
+                begin = time.monotonic()
+                service.ask(prompt(i, options.input_len), options.output_len)
+                took[service] = time.monotonic() - begin
+                sums[service] += took[service]
+            ratios.append(took[files] / took[plain])
+        print(
+            f"{options.input_len} + {options.output_len} tokens, {options.rounds} times | without files {sums[plain]:.2f} s | "
+            f"with files {sums[files]:.2f} s | ratio of pairs {statistics.median(ratios):.4f} ({min(ratios):.4f}-{max(ratios):.4f}) | "
+            f"pages written {files.metric('backuped_pages_total'):.0f}, left out {files.metric('kv_file_left_out_pages_total'):.0f}"
+        )
+
+
+def run_agents(folder, options):
+    """Sessions whose turns come round robin, a number of them at once."""
+    first, step, output = 256, 32, 8
+    pages = str(pathlib.Path(folder, "pages"))
+    for name, flags in (("files", ("--kv-cache-dir", pages)), ("memory alone", ())):
+        if options.only and options.only != name:
+            continue
+        with Service(folder, options, *flags) as service:
+            history = [prompt(1000 + i, first) for i in range(options.sessions)]
+            known = [0] * options.sessions
+            begin, again, asked, ttft, lock = time.monotonic(), 0, 0, [], threading.Lock()
+            turns = iter([i for _ in range(options.turns) for i in range(options.sessions)])
+
+            def client(service=service, history=history, known=known, turns=turns, lock=lock, ttft=ttft):
+                nonlocal again, asked
+                while True:
+                    with lock:
+                        i = next(turns, None)
+                    if i is None or time.monotonic() - begin > options.seconds:
+                        return
+                    answer = service.ask(history[i], output)
+                    with lock:
+                        ttft.append(answer.ttft)
+                        asked += len(history[i])
+                        again += max(0, known[i] - answer.cached)
+                    known[i] = len(history[i]) + len(answer.ids) - 1
+                    history[i] += answer.ids + prompt(len(history[i]) * 1000 + i, step)
+
+            threads = [threading.Thread(target=client) for _ in range(options.clients)]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join()
+            took = time.monotonic() - begin
+            print(
+                f"{name:<12} | {len(ttft)} turns in {took:.1f} s, {len(ttft) / took:.1f} a second | prompts {asked} tokens, "
+                f"{again} of them computed again | first token p50 {1000 * quantile(ttft, 0.5):.0f} ms, p99 {1000 * quantile(ttft, 0.99):.0f} ms | "
+                f"evicted pages {service.metric('num_evicted_pages_total'):.0f}, read {service.metric('kv_file_read_pages_total'):.0f}, "
+                f"left out {service.metric('kv_file_left_out_pages_total'):.0f}",
+                flush=True,
+            )
+
+
+def put_load(services, options, rate):
+    """Sends requests at random times, `rate` a second, to the services in turn; returns the answers and the seconds they took."""
+    draw = random.Random(7)
+    answers, threads = [], []
+    begin = time.monotonic()
+    due = begin
+    for i in range(max(8, int(rate * options.seconds))):
+        due += draw.expovariate(rate)
+        ids = prompt(5000 + i, draw.randint(options.input_len // 2, options.input_len * 3 // 2))
+
+        def client(i=i, ids=ids, due=due):
+            time.sleep(max(0, due - time.monotonic()))
+            answers.append(services[i % len(services)].ask(ids, options.output_len, due))
+
+        threads.append(threading.Thread(target=client))
+        threads[-1].start()
+    for one in threads:
+        one.join()
+    return answers, time.monotonic() - begin
+
+
+def run_apart(folder, options):
+    cores = sorted(os.sched_getaffinity(0))
+    token = pathlib.Path(folder, "token")
+    token.write_text("0123456789abcdef0123456789abcdef", encoding="utf-8")
+    token.chmod(0o600)
+    pages = str(pathlib.Path(folder, "pages"))
+    address = f"127.0.0.1:{free_port()}"
+
+    def core(i):
+        return ("--cpu-bind", str(cores[i % len(cores)]), "--num-threads", "1", "--cluster-token-file", str(token))
+
+    def measure(name, services):
+        for rate in [float(r) for r in options.rates.split(",")]:
+            for one in services:
+                one.flush()
+            answers, took = put_load(services, options, rate)
+            gaps = [g for a in answers for g in a.gaps]
+            ttft = [a.ttft for a in answers]
+            tokens = sum(len(a.gaps) + 1 for a in answers)
+            print(
+                f"{name:<6} | {rate} requests a second, {len(answers)} in {took:.1f} s | {tokens / took:.1f} tokens/s | ITL p50 "
+                f"{1000 * quantile(gaps, 0.5):.1f} ms, p99 {1000 * quantile(gaps, 0.99):.1f} ms, most {1000 * max(gaps):.0f} ms | first token p50 "
+                f"{quantile(ttft, 0.5):.2f} s, p99 {quantile(ttft, 0.99):.2f} s",
+                flush=True,
+            )
+
+    if options.only in ("", "mixed"):
+        with Service(folder, options, *core(0)) as one, Service(folder, options, *core(1)) as two:
+            measure("mixed", [one, two])
+    if options.only in ("", "apart"):
+        prefill = ("--disaggregation-mode", "prefill", "--kv-cache-listen", address, "--kv-cache-dir", pages)
+        decode = ("--disaggregation-mode", "decode", "--disaggregation-prefill-url", address)
+        with Service(folder, options, *core(0), *prefill) as one, Service(folder, options, *core(1), *decode) as two:
+            measure("apart", [two])
+            print(f"       | prompts computed apart {two.metric('kv_peer_prefills_total'):.0f}, failures {two.metric('kv_peer_failures_total'):.0f}")
+            del one
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("tiers", "writes", "agents", "apart"))
+    parser.add_argument("--shape", choices=SHAPES, default="small")
+    parser.add_argument("--input-len", type=int, default=8192, help="tokens of a prompt")
+    parser.add_argument("--output-len", type=int, default=1)
+    parser.add_argument("--pool-tokens", type=int, default=65536)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sessions", type=int, default=100)
+    parser.add_argument("--turns", type=int, default=20)
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=100, help="limit of `agents`, length of each load of `apart`")
+    parser.add_argument("--rates", default="0.2,0.4,0.6")
+    parser.add_argument("--only", default="", help="one side of `agents` or `apart`")
+    options = parser.parse_args()
+    folder = tempfile.mkdtemp(prefix="hocket-kept-")
+    try:
+        pathlib.Path(folder, "config.json").write_text(json.dumps(SHAPES[options.shape]), encoding="utf-8")
+        {"tiers": run_tiers, "writes": run_writes, "agents": run_agents, "apart": run_apart}[options.what](folder, options)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+// Fuzzes what the two sides of a connection for pages (engine/pages/page_link.h) send each other. A
+// server of pages and an asker each talk to a stranger that knows the token and signs whatever the
+// input says; a page is only ever taken with the bytes of its key.
+//
+//   input: a byte that chooses the side and one mode, then messages: u8 type | u16 length | payload
+//   mode: signed frames, or the bytes as they are after the handshake, or from the first on
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "base/check.h"
+#include "engine/pages/page_server.h"
+#include "engine/pages/peer_source.h"
+
+using namespace hocket;
+
+namespace {
+
+constexpr size_t kFuzzedPage = 64;
+constexpr size_t kMostMessages = 16;
+enum class Spoken : uint8_t { frames, bytes, strange };
+
+PageKey key_number(uint8_t number) {
+  PageKey key{};
+  key.fill(number);
+  return key;
+}
+
+SocketAddress any_port() {
+  return resolve({.host = "127.0.0.1", .port = 0})->front();
+}
+
+bool never() {
+  return false;
+}
+
+Fd connect_to(const SocketAddress& address) {
+  auto socket = start_dial(address);
+  HOCKET_CHECK(socket.has_value());
+  pollfd one{.fd = socket->get(), .events = POLLOUT, .revents = 0};
+  HOCKET_CHECK(poll(&one, 1, 1000) == 1);
+  return *std::move(socket);
+}
+
+// Sends what the input says until it ends or the other side leaves.
+void speak(PageLink& link, int socket, Spoken spoken, std::span<const uint8_t> input) {
+  for (size_t i = 0; i < kMostMessages && input.size() >= 3; ++i) {
+    const size_t length = std::min<size_t>(input[1] | (input[2] << 8), input.size() - 3);
+    const std::string_view payload(reinterpret_cast<const char*>(input.data()) + 3, length);
+    if (spoken == Spoken::frames) {
+      if (!link.send(static_cast<PageFrame>(input[0]), payload)) return;
+    } else if (::send(socket, payload.data(), payload.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+      return;
+    }
+    input = input.subspan(3 + length);
+  }
+}
+
+// A server with the pages 1 and 2, which computes prompts for others.
+struct FuzzedServer {
+  FuzzedServer() {
+    namespace fs = std::filesystem;
+    const fs::path folder =
+        fs::temp_directory_path() / fmt::format("hocket-page-link-fuzz-{}", getpid());
+    auto opened = PageFiles::open(folder);
+    HOCKET_CHECK(opened.has_value());
+    files = *std::move(opened);
+    const std::vector<std::byte> page(kFuzzedPage, std::byte{1});
+    for (const uint8_t number : {1, 2})
+      HOCKET_CHECK(files->write(key_number(number), page).has_value());
+    auto prefills = std::make_shared<PrefillWatch>();
+    auto made = PageServer::create(
+        {.address = any_port(),
+         .form = key_number(0),
+         .page_bytes = kFuzzedPage,
+         .files = files,
+         .counts = std::make_shared<PageServer::Counts>(),
+         .prefills = prefills,
+         .submit = [prefills](const CacheNamespace&,
+                              std::vector<TokenId> tokens) -> Result<RequestId> {
+           HOCKET_CHECK((!tokens.empty() && tokens.size() * 4 <= PageLink::kMostAskedBytes));
+           return RequestId{1};  // computed at once
+         },
+         .abort = [](RequestId) {}});
+    HOCKET_CHECK(made.has_value());
+    server = *std::move(made);
+    server->start();
+  }
+  std::shared_ptr<PageFiles> files;
+  std::unique_ptr<PageServer> server;
+};
+
+void ask_a_server(Spoken spoken, std::span<const uint8_t> input) {
+  static FuzzedServer* const fuzzed = new FuzzedServer;  // for good
+  Fd socket = connect_to(fuzzed->server->address());
+  const int number = socket.get();
+  PageLink link(std::move(socket), "the server", never);
+  if (spoken != Spoken::strange) {
+    HOCKET_CHECK(link.introduce("").has_value());
+    const PageKey form = key_number(0);
+    HOCKET_CHECK(
+        link.send(PageFrame::form, {reinterpret_cast<const char*>(form.data()), form.size()})
+            .has_value());
+    HOCKET_CHECK(link.receive(PageLink::kSilence, 1024).has_value());
+  }
+  speak(link, number, spoken, input);
+  shutdown(number, SHUT_WR);
+  // Every answer is well formed, until the server leaves.
+  while (auto frame = link.receive(PageLink::kSilence, kFuzzedPage + sizeof(PageKey) + 4096)) {
+    if (frame->type != PageFrame::page) continue;
+    HOCKET_CHECK(frame->payload.size() == sizeof(PageKey) + kFuzzedPage);
+    const auto first = static_cast<uint8_t>(frame->payload.front());
+    HOCKET_CHECK((first == 1 || first == 2));
+  }
+}
+
+void answer_an_asker(Spoken spoken, std::span<const uint8_t> input) {
+  static const auto listener = [] {
+    auto made = listen_on(any_port());
+    HOCKET_CHECK(made.has_value());
+    return *std::move(made);
+  }();
+  std::thread stranger([&] {
+    pollfd one{.fd = listener.get(), .events = POLLIN, .revents = 0};
+    if (poll(&one, 1, 1000) != 1) return;
+    Fd socket(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket) return;
+    const int number = socket.get();
+    PageLink link(std::move(socket), "the asker", never);
+    if (spoken != Spoken::strange) {
+      if (!link.greet("") || !link.receive(PageLink::kSilence, 1024) ||
+          !link.send(PageFrame::ok, {}))
+        return;
+    }
+    speak(link, number, spoken, input);
+    shutdown(number, SHUT_WR);
+  });
+  const HostPort here{.host = "127.0.0.1", .port = local_address(listener).port()};
+  PeerSource source({.peers = {here}, .form = key_number(0)});
+  const std::vector<TokenId> prompt(32);
+  if (auto reading = source.open({.prompt = prompt, .is_over = never}); reading && *reading) {
+    const std::vector<PageKey> keys = {key_number(1), key_number(2)};
+    if (const auto held = (*reading)->last_held(keys)) HOCKET_CHECK(*held <= keys.size());
+    HOCKET_CHECK((*reading)->expect(keys, PageKind::page).has_value());
+    std::vector<std::byte> page(kFuzzedPage);
+    for (const PageKey& key : keys) {
+      const auto found = (*reading)->get(key, page);
+      if (!found || !*found) break;
+    }
+  }
+  stranger.join();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const auto spoken = static_cast<Spoken>((data[0] >> 1) % 3);
+  const std::span<const uint8_t> input(data + 1, size - 1);
+  if ((data[0] & 1) != 0)
+    ask_a_server(spoken, input);
+  else
+    answer_an_asker(spoken, input);
+  return 0;
+}

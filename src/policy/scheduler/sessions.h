@@ -1,0 +1,69 @@
+// Conversations by name, whose prefixes are evicted behind all others until they have been idle for
+// a time.
+//
+//   a request of the session ends well -> keep() -> .. idle for a time, or end() -> like others
+//
+// Nothing is pinned, so a session never holds up a request: its pages go when no others are left.
+// Bounds: kMost sessions, and a share of the pages; beyond either the session goes first that has
+// been idle the longest.   Owner: the scheduler. Thread: engine.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "policy/cache/radix_cache.h"
+
+namespace hocket {
+
+// A hash of a client's name and its name for the session; zero: no session.
+using SessionKey = CacheNamespace;
+
+// The tokens of a session up to the end of its last turn, whole pages.
+struct SessionTokens {
+  CacheNamespace name_space;
+  std::vector<TokenId> tokens;
+};
+
+class Sessions {
+ public:
+  static constexpr size_t kMost = 4096;
+
+  struct Options {
+    Duration timeout{};       // 0: no session is kept
+    int64_t most_tokens = 0;  // of all sessions; shared beginnings count for each
+  };
+  // `cache` outlives it.
+  Sessions(RadixCache& cache, Options options) : cache_(cache), options_(options) {}
+
+  // Keeps `tokens`, whole pages of the tree, in place of what the session kept before.
+  void keep(SessionKey key, const CacheNamespace& name_space, std::span<const TokenId> tokens,
+            TimePoint now);
+  // Returns null if the session is not known.
+  const SessionTokens* find(SessionKey key) const;
+  // Returns false if the session is not known.
+  bool end(SessionKey key);
+  // Ends the sessions that have been idle for too long.
+  void expire(TimePoint now);
+  void clear();
+  int size() const { return static_cast<int>(sessions_.size()); }
+
+ private:
+  struct Session {
+    SessionTokens kept;
+    uint64_t until = 0;  // nanoseconds of the clock, unique
+  };
+  void end_first();
+
+  RadixCache& cache_;
+  const Options options_;
+  std::unordered_map<SessionKey, Session> sessions_;
+  std::map<uint64_t, SessionKey> by_end_;  // Session::until
+  int64_t num_tokens_ = 0;
+};
+
+}  // namespace hocket

@@ -1,0 +1,16 @@
+// What the fields bootstrap_host, bootstrap_port and bootstrap_room of an outside router mean here.
+// It sends each request to two services: the one of prompts, which answers with one token, and the
+// one of answers, which gets the prompt's pages from the first.   Thread: any.
+#pragma once
+
+#include "core/server_settings.h"
+#include "server/generation/prepared_request.h"
+
+namespace hocket {
+
+// Sets prefill_peer, or the limit of one token. Errors: invalid_request if this service is neither
+// of the two, or --disaggregation-prefill-url does not name the other: a client's word alone
+// connects to no host.
+Result<void> place_prompt(PreparedRequest& prepared, const PeerSettings& peers);
+
+}  // namespace hocket

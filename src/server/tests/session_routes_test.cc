@@ -1,0 +1,65 @@
+// Tests the paths for sessions by name, and llama.cpp's slots.
+#include <gtest/gtest.h>
+
+#include "server/generation/generation_request.h"
+#include "server/tests/test_server.h"
+
+namespace hocket {
+namespace {
+
+TEST(SessionRoutesTest, SessionsAreSavedRestoredAndDeleted) {
+  TestServer server;
+  for (const char* verb : {"save", "restore", "delete"}) {
+    const Json said = server.post(std::string("/sessions/a%20b/") + verb, Json::object());
+    EXPECT_EQ(said["session_id"], "a b");
+    EXPECT_EQ(said["action"], verb);
+    EXPECT_EQ(said["tokens"], 96);
+  }
+  ASSERT_EQ(server.engine.session_asks.size(), 3u);
+  for (const SessionAsk& ask : server.engine.session_asks) {
+    EXPECT_EQ(ask.session, session_key_of("", "a b"));
+    EXPECT_EQ(ask.name, ask.session);
+  }
+  EXPECT_EQ(server.engine.session_asks[2].action, SessionAction::end);
+  for (const char* path : {"/sessions/save", "/sessions//save", "/sessions/a/", "/sessions/a/keep"})
+    server.post(path, Json::object(), 404);
+}
+
+TEST(SessionRoutesTest, SlotsAreSessionsAndFilesAreNames) {
+  TestServer server;
+  const Json saved = server.post("/slots/3?action=save", {{"filename", "f.bin"}});
+  EXPECT_EQ(saved["id_slot"], 3);
+  EXPECT_EQ(saved["filename"], "f.bin");
+  EXPECT_EQ(saved["n_saved"], 96);
+  EXPECT_EQ(saved["n_written"], 384);
+  EXPECT_TRUE(saved["timings"]["save_ms"].is_number());
+  const Json restored = server.post("/slots/4?action=restore", {{"filename", "f.bin"}});
+  EXPECT_EQ(restored["n_restored"], 96);
+  EXPECT_EQ(server.post("/slots/4?action=erase", Json::object())["n_erased"], 96);
+  const auto& asks = server.engine.session_asks;
+  ASSERT_EQ(asks.size(), 3u);
+  EXPECT_EQ(asks[0].session, session_key_of("", slot_session(3)));
+  EXPECT_EQ(asks[1].session, session_key_of("", slot_session(4)));
+  EXPECT_EQ(asks[0].name, asks[1].name);
+  EXPECT_NE(asks[0].name, asks[0].session);
+  server.post("/slots/x?action=save", {{"filename", "f"}}, 404);
+  server.post("/slots/1?action=sing", {{"filename", "f"}}, 400);
+  server.post("/slots/1?action=save", {{"filename", 5}}, 400);
+  server.post("/slots/1?action=save", Json::object(), 400);
+}
+
+TEST(SessionRoutesTest, RequestsNameTheirSession) {
+  TestServer server;
+  server.post("/generate", {{"text", "a"}, {"session_id", "s"}});
+  server.post("/v1/completions", {{"prompt", "a"}, {"id_slot", 3}});
+  server.post("/v1/completions", {{"prompt", "a"}, {"id_slot", -1}});
+  ASSERT_EQ(server.engine.seen.size(), 3u);
+  EXPECT_EQ(server.engine.seen[0].session, session_key_of("", "s"));
+  EXPECT_EQ(server.engine.seen[1].session, session_key_of("", slot_session(3)));
+  EXPECT_EQ(server.engine.seen[2].session, SessionKey());
+  server.post("/generate", {{"text", "a"}, {"session_id", ""}}, 400);
+  server.post("/generate", {{"text", "a"}, {"session_id", std::string(257, 's')}}, 400);
+}
+
+}  // namespace
+}  // namespace hocket
