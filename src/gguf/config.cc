@@ -171,7 +171,7 @@ void read_deepseek2(Reader& reader, Json& config) {
     reader.refuse_unsupported("queries scaled by their position are not supported in deepseek2");
 }
 
-// Files made of Hugging Face folders lack the scale of queries, which is that of the folder.
+// Files made of Hugging Face folders lack the scale of queries; published folders have this one.
 void read_mistral4(Reader& reader, Json& config) {
   constexpr double kBeta = 0.1;
   read_latents(reader, config);

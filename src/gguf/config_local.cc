@@ -88,7 +88,8 @@ void read_gguf_mimo2(GgufConfigReader& reader, Json& config) {
     return of_kind(reader, "attention.head_count_kv", sliding, kind);
   };
   config["layer_types"] = layer_types(sliding);
-  config["sliding_window"] = reader.required("attention.sliding_window");
+  // The converter writes the folder's number, under which a query sees its own key besides.
+  config["sliding_window_size"] = reader.required("attention.sliding_window");
   config["num_key_value_heads"] = kv_heads(false);
   config["swa_num_key_value_heads"] = kv_heads(true);
   config["head_dim"] = config["swa_head_dim"] = reader.required("attention.key_length");

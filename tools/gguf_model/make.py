@@ -169,6 +169,8 @@ def write_rope(w, arch, c, dims):
     theta = rope.get("rope_theta", c.get("rope_theta", 10000))
     w.add_rope_freq_base(float(theta[0] if isinstance(theta, list) else theta))
     w.add_rope_dimension_count(dims)
+    if "mrope_section" in rope:
+        w.add_rope_dimension_sections([*rope["mrope_section"], 0])
     kind = rope.get("rope_type") or rope.get("type")
     if kind == "yarn":
         w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
@@ -178,6 +180,7 @@ def write_rope(w, arch, c, dims):
             w.add_rope_scaling_yarn_log_mul(0.1 * rope["mscale_all_dim"])
         if rope.get("llama_4_scaling_beta"):
             w.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+            w.add_uint32(f"{arch}.attention.temperature_length", rope["original_max_position_embeddings"])
     if kind == "llama3" and arch == "llama4":
         w.add_tensor("rope_freqs.weight", divisors(c, dims, dims // 2))
     if kind == "llama3" and arch == "step35":  # half of a head turns where all keys are seen
@@ -201,12 +204,14 @@ def write_experts(w, c):
         w.add_expert_shared_feed_forward_length(c["share_expert_dim"])
     if "moe_layer_start_index" in c:
         w.add_expert_shared_count(c["moe_num_shared_experts"])
+        w.add_expert_shared_feed_forward_length(c["moe_num_shared_experts"] * c["moe_intermediate_size"])
         w.add_leading_dense_block_count(c["moe_layer_start_index"])
         w.add_interleave_moe_layer_step(c["moe_layer_interval"])
     if "num_shared_experts" in c:
         w.add_expert_shared_count(c["num_shared_experts"])
         w.add_leading_dense_block_count(c["first_k_dense_replace"])
         w.add_expert_weights_scale(c["routed_scaling_factor"])
+        w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if "moe_router_scaling_factor" in c:
         w.add_expert_weights_scale(c["moe_router_scaling_factor"])
         w.add_expert_weights_norm(c["norm_expert_weight"])
@@ -217,7 +222,7 @@ def write_experts(w, c):
         w.add_expert_group_used_count(c.get("topk_group") or 1)
         w.add_expert_weights_scale(float(c.get("routed_scaling_factor") or 1))
         w.add_expert_weights_norm(bool(c.get("norm_topk_prob")))
-        sigmoid = c.get("scoring_func") == "sigmoid" or c["architectures"][0] != "DeepseekV2ForCausalLM"
+        sigmoid = c["architectures"][0] not in ("DeepseekV2ForCausalLM", "Mistral4ForCausalLM")
         w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID if sigmoid else gguf.ExpertGatingFuncType.SOFTMAX)
 
 
@@ -247,6 +252,7 @@ def write_sliding(w, arch, c):
         w.add_value_length(c["global_head_dim"])
         w.add_key_length_swa(c["head_dim"])
         w.add_value_length_swa(c["head_dim"])
+        w.add_rope_dimension_count_swa(c["head_dim"])
         w.add_rope_freq_base_swa(c["rope_parameters"]["sliding_attention"]["rope_theta"])
         w.add_final_logit_softcapping(c["final_logit_softcapping"])
         w.add_shared_kv_layers(0)
