@@ -106,6 +106,12 @@ std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t most) {
     reader.refuse(error(kBadGguf, "rope_freqs.weight is not a list of F32"));
     return divisors;
   }
+  constexpr int64_t kPairsMax = 1 << 15;
+  if (found.tensor->shape[0] > kPairsMax) {
+    reader.refuse(error(kBadGguf, "rope_freqs.weight holds {} numbers; at most {} are allowed",
+                        found.tensor->shape[0], kPairsMax));
+    return divisors;
+  }
   const size_t count = std::min(static_cast<size_t>(found.tensor->shape[0]), most);
   for (size_t i = 0; i < count; ++i) {
     float divisor;

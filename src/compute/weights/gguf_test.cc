@@ -98,6 +98,29 @@ TEST(Gguf, TensorsHaveTheNamesAndShapesOfAFolder) {
   EXPECT_THAT(missing.error().message, HasSubstr("blk.2.attn_q_a.weight"));
 }
 
+TEST(Gguf, GateAndUpOfExpertsMayLieInOneTensor) {
+  const auto file = GgufFile::open(kGolden / "gguf_gemma4/model.gguf");
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const auto source = open_model_weights(kGolden / "gguf_gemma4");
+  ASSERT_TRUE(source.has_value()) << source.error().message;
+  constexpr int kExpert = 5, kRows = 16, kColumns = 48;
+  const GgufFile::Found all = (*file)->find("blk.1.ffn_gate_up_exps.weight");
+  ASSERT_NE(all.tensor, nullptr);
+  EXPECT_EQ(all.tensor->shape, (std::vector<int64_t>{8, 2 * kRows, kColumns}));
+  const auto* const numbers = reinterpret_cast<const float*>(all.data);
+  for (const bool up : {false, true}) {
+    const std::string name = "model.layers.1.experts.5.";
+    EXPECT_TRUE((*source)->has(name + (up ? "up_proj.weight" : "gate_proj.weight")));
+    const auto half = (*source)->find(name + (up ? "up_proj.weight" : "gate_proj.weight"));
+    ASSERT_TRUE(half.has_value()) << half.error().message;
+    EXPECT_EQ(half->shape, (std::vector<int64_t>{kRows, kColumns}));
+    EXPECT_EQ(std::memcmp(half->data, numbers + (kExpert * 2 + up) * kRows * kColumns,
+                          sizeof(float) * kRows * kColumns),
+              0);
+  }
+  EXPECT_FALSE((*source)->find("model.layers.1.experts.8.up_proj.weight").has_value());
+}
+
 TEST(Gguf, KeysAndValuesOfLatentsAreOneMatrixAgain) {
   const auto file = GgufFile::open(kGolden / "gguf_deepseek2/model.gguf");
   ASSERT_TRUE(file.has_value()) << file.error().message;
