@@ -73,7 +73,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         "model.layers.0.mlp.experts.1.down_proj.weight", "model.layers.0.linear_attn.A_log",
         "model.layers.0.linear_attn.in_proj_qkv.weight",
         "model.layers.0.linear_attn.out_proj.weight",
-        "model.layers.0.linear_attn.in_proj_qkvz.weight", "model.norm.weight"})
+        "model.layers.0.linear_attn.in_proj_qkvz.weight", "model.norm.weight",
+        "model.layers.0.experts.1.up_proj.weight", "model.layers.0.self_attn.A_log",
+        "model.layers.0.self_attn.q_conv1d.weight"})
     if (const auto tensor = weights.find(name); is_sound(tensor)) read_last_row(*tensor);
   return 0;
 }

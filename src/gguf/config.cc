@@ -4,96 +4,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+
+#include "gguf/config_reader.h"
 
 namespace hocket {
 namespace {
 
 using Json = nlohmann::json;
+using Reader = GgufConfigReader;
 
-// Returns the number that was meant where a file holds the nearest float32 of a short decimal.
-double decimal(double value) {
-  const auto narrow = static_cast<float>(value);
-  if (static_cast<double>(narrow) != value) return value;
-  char text[64];
-  const auto end = std::to_chars(text, text + sizeof(text), narrow).ptr;
-  std::from_chars(text, end, value);
-  return value;
-}
-
-// Reads the values of one architecture, and keeps the first error.
-class Reader {
- public:
-  explicit Reader(const GgufFile& file)
-      : file_(file), architecture_(file.metadata().text("general.architecture").value_or("")) {}
-
-  const std::string& architecture() const { return architecture_; }
-  bool has_tensor(std::string_view name) const { return file_.find(name).tensor != nullptr; }
-  const GgufFile& file() const { return file_; }
-
-  std::optional<int64_t> integer(std::string_view key) const {
-    const auto value = file_.metadata().integer(full(key));
-    if (value) return value;
-    // A list with the same number for every layer stands for the number.
-    const auto list = file_.metadata().numbers(full(key));
-    if (!list || list->empty() || std::ranges::count(*list, list->front()) != std::ssize(*list))
-      return std::nullopt;
-    return static_cast<int64_t>(list->front());
-  }
-  std::optional<double> number(std::string_view key) const {
-    const auto value = file_.metadata().number(full(key));
-    return value ? std::optional(decimal(*value)) : std::nullopt;
-  }
-  std::optional<bool> flag(std::string_view key) const { return file_.metadata().flag(full(key)); }
-  std::optional<std::string_view> text(std::string_view key) const {
-    return file_.metadata().text(full(key));
-  }
-  bool has(std::string_view key) const { return file_.metadata().has(full(key)); }
-  // Returns 0 and keeps an error if the value is missing.
-  int64_t required(std::string_view key) {
-    if (const auto value = integer(key)) return *value;
-    refuse(error(kBadGguf, "the metadata hold no whole number {}, or one for each layer", full(key))
-               .with_fix("convert the model again with a newer llama.cpp"));
-    return 0;
-  }
-  void refuse(Error e) {
-    if (!error_) error_ = std::move(e);
-  }
-  const std::optional<Error>& status() const { return error_; }
-
- private:
-  std::string full(std::string_view key) const { return fmt::format("{}.{}", architecture_, key); }
-
-  const GgufFile& file_;
-  std::string architecture_;
-  std::optional<Error> error_;
-};
-
-Error unsupported(std::string_view what) {
-  return error(ErrorCode::unsupported_model, "{}", what)
-      .with_fix("take the model's folder in safetensors, if it is supported");
-}
-
-// Divisors of the frequencies, one for each pair of rotated dims.
 void read_divisors(Reader& reader, Json& config) {
-  const GgufFile::Found found = reader.file().find("rope_freqs.weight");
-  if (found.tensor == nullptr) return;
-  if (found.tensor->shape.size() != 1 || found.tensor->type->id != GgufTypeId::f32)
-    return reader.refuse(error(kBadGguf, "rope_freqs.weight is not a list of F32"));
-  Json divisors = Json::array();
-  for (int64_t i = 0; i < found.tensor->shape[0]; ++i) {
-    float divisor;
-    std::memcpy(&divisor, found.data + i * 4, 4);
-    if (!(divisor > 0) || !std::isfinite(divisor))
-      return reader.refuse(
-          error(kBadGguf, "rope_freqs.weight holds {}, not a number above 0", divisor));
-    divisors.push_back(decimal(divisor));
-  }
+  std::vector<double> divisors = gguf_divisors(reader, SIZE_MAX);
+  if (divisors.empty()) return;
   config["rope_scaling"]["rope_type"] = "divided";
   config["rope_scaling"]["divisors"] = std::move(divisors);
 }
@@ -104,12 +29,12 @@ void read_rope(Reader& reader, Json& config) {
   const std::string_view kind = reader.text("rope.scaling.type").value_or("none");
   for (const std::string_view list : {"rope_factors_long.weight", "rope_factors_short.weight"})
     if (reader.has_tensor(list))
-      return reader.refuse(unsupported(fmt::format("rope scaling by {} is not supported", list)));
+      return reader.refuse_unsupported(fmt::format("rope scaling by {} is not supported", list));
   if (kind == "none") return;
   if (kind != "linear" && kind != "yarn")
-    return reader.refuse(unsupported(
+    return reader.refuse_unsupported(
         fmt::format("rope scaling of type {} is not supported; supported are linear and yarn",
-                    quoted_ascii(kind))));
+                    quoted_ascii(kind)));
   Json& scaling = config["rope_scaling"];
   scaling["rope_type"] = kind;
   scaling["factor"] = reader.number("rope.scaling.factor").value_or(1);
@@ -120,7 +45,8 @@ void read_rope(Reader& reader, Json& config) {
   if (const auto slow = reader.number("rope.scaling.yarn_beta_slow")) scaling["beta_slow"] = *slow;
   if (reader.architecture() == "gpt-oss") scaling["truncate"] = false;
   if (const auto multiplier = reader.number("rope.scaling.yarn_log_multiplier"))
-    scaling["mscale"] = scaling["mscale_all_dim"] = decimal(static_cast<float>(*multiplier * 10));
+    scaling["mscale"] = scaling["mscale_all_dim"] =
+        gguf_decimal(static_cast<float>(*multiplier * 10));
 }
 
 // Tokens that end an answer.
@@ -141,7 +67,8 @@ void read_common(Reader& reader, Json& config) {
   config["hidden_size"] = reader.required("embedding_length");
   const int64_t modules = reader.integer("nextn_predict_layers").value_or(0);
   config["num_hidden_layers"] = reader.required("block_count") - modules;
-  config["num_attention_heads"] = reader.required("attention.head_count");
+  if (reader.architecture() != "step35")  // where they differ among layers
+    config["num_attention_heads"] = reader.required("attention.head_count");
   config["max_position_embeddings"] = reader.required("context_length");
   config["rms_norm_eps"] = reader.number("attention.layer_norm_rms_epsilon").value_or(1e-6);
   config["tie_word_embeddings"] = !reader.has_tensor("output.weight");
@@ -153,27 +80,13 @@ void read_common(Reader& reader, Json& config) {
   read_rope(reader, config);
 }
 
-// Heads of grouped-query attention; those of latent attention have sizes of their own.
-void read_heads(Reader& reader, Json& config) {
-  config["num_key_value_heads"] = reader.integer("attention.head_count_kv")
-                                      .value_or(config["num_attention_heads"].get<int64_t>());
-  const auto key = reader.integer("attention.key_length");
-  if (key) config["head_dim"] = *key;
-  if (const auto value = reader.integer("attention.value_length"); key && value != key)
-    reader.refuse(unsupported(fmt::format("values of {} dims beside keys of {} are not supported",
-                                          value.value_or(0), *key)));
-  if (const auto window = reader.integer("attention.sliding_window");
-      window.value_or(0) > 0 && reader.architecture() != "gpt-oss")
-    reader.refuse(unsupported(fmt::format("a sliding window of {} tokens is not supported in {}",
-                                          *window, reader.architecture())));
-}
-
-// The share of a head's dims that are rotated.
+// The share of a head's dims that are rotated; the reader of the configuration rounds their number
+// down.
 void read_rotated_share(Reader& reader, Json& config) {
   const auto rotated = reader.integer("rope.dimension_count");
   if (!rotated || !config.contains("head_dim")) return;
   const auto dims = config["head_dim"].get<int64_t>();
-  if (dims > 0) config["partial_rotary_factor"] = double(*rotated) / double(dims);
+  if (dims > 0) config["partial_rotary_factor"] = gguf_share(*rotated, dims);
 }
 
 // Biases of q, k and v, and that of the output, where all layers have them or none.
@@ -182,28 +95,23 @@ void read_biases(Reader& reader, Json& config) {
 }
 
 void read_llama(Reader& reader, Json& config) {
-  read_heads(reader, config);
+  read_gguf_heads(reader, config);
   if (reader.integer("expert_count").value_or(0) > 0)
-    reader.refuse(unsupported("architecture llama with experts (Mixtral) is not supported"));
+    reader.refuse_unsupported("architecture llama with experts (Mixtral) is not supported");
   config["rope_interleave"] = true;  // the converter changed the order of the rows of q and k
   read_biases(reader, config);
 }
 
 void read_qwen(Reader& reader, Json& config) {
-  read_heads(reader, config);
+  read_gguf_heads(reader, config);
   if (reader.architecture() != "qwen2") read_biases(reader, config);
 }
 
-int64_t num_layers(const Json& config) {
-  constexpr int64_t kMost = 4096;  // the reader of the configuration allows fewer
-  return std::clamp<int64_t>(config["num_hidden_layers"].get<int64_t>(), 0, kMost);
-}
-
-// Layers without a gate are dense.
 void read_dense_layers(Reader& reader, Json& config) {
   Json& dense = config["mlp_only_layers"] = Json::array();
-  for (int64_t i = 0; i < num_layers(config); ++i)
-    if (!reader.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i))) dense.push_back(i);
+  const std::vector<bool> has_experts = gguf_moe_layers(reader, config);
+  for (size_t i = 0; i < has_experts.size(); ++i)
+    if (!has_experts[i]) dense.push_back(i);
 }
 
 void read_qwen3moe(Reader& reader, Json& config) {
@@ -241,10 +149,7 @@ bool has_sigmoid_scores(Reader& reader, const Json& config) {
          (function == 0 && (layers == 47 || layers == 48) && config["vocab_size"] == kFlashVocab);
 }
 
-void read_deepseek2(Reader& reader, Json& config) {
-  const bool sigmoid = has_sigmoid_scores(reader, config);
-  config["architectures"] =
-      Json::array({sigmoid ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM"});
+void read_latents(Reader& reader, Json& config) {
   const int64_t rotated = reader.required("rope.dimension_count");
   const auto length = [&](std::string_view of_head, std::string_view of_all) {
     return reader.has(of_head) ? reader.required(of_head) : reader.required(of_all);
@@ -254,31 +159,49 @@ void read_deepseek2(Reader& reader, Json& config) {
   config["v_head_dim"] = length("attention.value_length_mla", "attention.value_length");
   config["kv_lora_rank"] = reader.required("attention.kv_lora_rank");
   if (const auto rank = reader.integer("attention.q_lora_rank")) config["q_lora_rank"] = *rank;
+}
+
+void read_deepseek2(Reader& reader, Json& config) {
+  const bool sigmoid = has_sigmoid_scores(reader, config);
+  config["architectures"] =
+      Json::array({sigmoid ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM"});
+  read_latents(reader, config);
   read_deepseek_experts(reader, config, sigmoid);
+  if (reader.number("attention.temperature_scale").value_or(0) != 0)
+    reader.refuse_unsupported("queries scaled by their position are not supported in deepseek2");
+}
+
+// Files made of Hugging Face folders lack the scale of queries; published folders have this one.
+void read_mistral4(Reader& reader, Json& config) {
+  constexpr double kBeta = 0.1;
+  read_latents(reader, config);
+  read_deepseek_experts(reader, config, false);
+  if (config.contains("rope_scaling") && config["rope_scaling"]["rope_type"] == "yarn")
+    config["rope_scaling"]["llama_4_scaling_beta"] =
+        reader.number("attention.temperature_scale").value_or(kBeta);
+}
+
+// Experts behind the first layers, every interleave_moe_layer_step-th of those.
+void read_ernie(Reader& reader, Json& config) {
+  read_gguf_heads(reader, config);
+  config["moe_num_experts"] = reader.required("expert_count");
+  config["moe_k"] = reader.required("expert_used_count");
+  config["moe_intermediate_size"] = reader.required("expert_feed_forward_length");
+  config["moe_num_shared_experts"] = reader.integer("expert_shared_count").value_or(0);
+  config["moe_layer_interval"] = reader.integer("interleave_moe_layer_step").value_or(1);
+  config["moe_layer_start_index"] = reader.integer("leading_dense_block_count").value_or(0);
 }
 
 void read_glm4moe(Reader& reader, Json& config) {
-  read_heads(reader, config);
+  read_gguf_heads(reader, config);
   read_rotated_share(reader, config);
   read_biases(reader, config);
   config["use_qk_norm"] = reader.has_tensor("blk.0.attn_q_norm.weight");
   read_deepseek_experts(reader, config, true);
 }
 
-void read_gpt_oss(Reader& reader, Json& config) {
-  read_heads(reader, config);
-  config["num_local_experts"] = reader.required("expert_count");
-  config["num_experts_per_tok"] = reader.required("expert_used_count");
-  config["intermediate_size"] = reader.required("expert_feed_forward_length");
-  config["sliding_window"] = reader.required("attention.sliding_window");
-  config["attention_bias"] = true;
-  Json& kinds = config["layer_types"] = Json::array();
-  for (int64_t i = 0; i < num_layers(config); ++i)
-    kinds.push_back(i % 2 == 0 ? "sliding_attention" : "full_attention");
-}
-
 void read_minimax_m2(Reader& reader, Json& config) {
-  read_heads(reader, config);
+  read_gguf_heads(reader, config);
   config["num_local_experts"] = reader.required("expert_count");
   config["num_experts_per_tok"] = reader.required("expert_used_count");
   config["intermediate_size"] = reader.has("expert_feed_forward_length")
@@ -293,7 +216,7 @@ void read_minimax_m2(Reader& reader, Json& config) {
 void read_hybrid(Reader& reader, Json& config) {
   const GgufMetadata& metadata = reader.file().metadata();
   const std::string key = reader.architecture() + ".attention.head_count_kv";
-  const int64_t layers = num_layers(config);
+  const int64_t layers = gguf_num_layers(config);
   const int64_t interval =
       std::max<int64_t>(reader.integer("full_attention_interval").value_or(4), 1);
   std::vector<double> kv_heads = metadata.numbers(key).value_or(std::vector<double>{});
@@ -326,19 +249,53 @@ void read_hybrid(Reader& reader, Json& config) {
   config["shared_expert_intermediate_size"] = reader.required("expert_shared_feed_forward_length");
 }
 
+// Delta nets beside latent attention without rotation. Layers without heads of keys are linear.
+void read_kimi_linear(Reader& reader, Json& config) {
+  read_latents(reader, config);
+  config["mla_use_nope"] = true;
+  Json& linear = config["linear_attn_config"] = Json::object();
+  linear["num_heads"] = config["num_attention_heads"];
+  linear["head_dim"] = reader.required("kda.head_dim");
+  linear["short_conv_kernel_size"] = reader.required("ssm.conv_kernel");
+  linear["full_attn_layers"] = linear["kda_layers"] = Json::array();
+  const std::vector<double> heads =
+      reader.for_layers("attention.head_count_kv", gguf_num_layers(config));
+  for (size_t i = 0; i < heads.size(); ++i)
+    linear[heads[i] > 0 ? "full_attn_layers" : "kda_layers"].push_back(i + 1);
+  config["num_experts"] = reader.required("expert_count");
+  config["num_experts_per_token"] = reader.required("expert_used_count");
+  config["moe_intermediate_size"] = reader.required("expert_feed_forward_length");
+  config["num_shared_experts"] = reader.integer("expert_shared_count").value_or(0);
+  config["first_k_dense_replace"] = reader.integer("leading_dense_block_count").value_or(0);
+  config["routed_scaling_factor"] = reader.number("expert_weights_scale").value_or(1);
+  config["moe_renormalize"] = true;
+  config["moe_router_activation_func"] = "sigmoid";
+  if (reader.flag("kda.safe_gate").value_or(false) || reader.has("kda.gate_lower_bound"))
+    reader.refuse_unsupported("a bound of the gate of delta nets is not supported");
+}
+
 struct Architecture {
   std::string_view name, folder;  // in GGUF; in config.json, empty: the reader sets it
   void (*read)(Reader& reader, Json& config);
 };
 constexpr Architecture kArchitectures[] = {
     {"llama", "LlamaForCausalLM", read_llama},
+    {"llama4", "Llama4ForCausalLM", read_gguf_llama4},
     {"qwen2", "Qwen2ForCausalLM", read_qwen},
     {"qwen3", "Qwen3ForCausalLM", read_qwen},
     {"qwen3moe", "Qwen3MoeForCausalLM", read_qwen3moe},
+    {"qwen3vl", "Qwen3ForCausalLM", read_qwen},
+    {"qwen3vlmoe", "Qwen3MoeForCausalLM", read_qwen3moe},
     {"deepseek2", "", read_deepseek2},
+    {"mistral4", "Mistral4ForCausalLM", read_mistral4},
     {"glm4moe", "Glm4MoeForCausalLM", read_glm4moe},
-    {"gpt-oss", "GptOssForCausalLM", read_gpt_oss},
+    {"ernie4_5-moe", "Ernie4_5_MoeForCausalLM", read_ernie},
+    {"gpt-oss", "GptOssForCausalLM", read_gguf_gpt_oss},
     {"minimax-m2", "MiniMaxM2ForCausalLM", read_minimax_m2},
+    {"mimo2", "MiMoV2FlashForCausalLM", read_gguf_mimo2},
+    {"step35", "Step3p5ForCausalLM", read_gguf_step35},
+    {"gemma4", "Gemma4ForCausalLM", read_gguf_gemma4},
+    {"kimi-linear", "KimiLinearForCausalLM", read_kimi_linear},
     {"qwen3next", "Qwen3NextForCausalLM", read_hybrid},
     {"qwen35", "Qwen3_5ForCausalLM", read_hybrid},
     {"qwen35moe", "Qwen3_5MoeForCausalLM", read_hybrid},

@@ -99,6 +99,53 @@ TEST_F(GgufFileTest, WhatIsNotKnownIsRefusedByName) {
   EXPECT_THAT(tokenizer.error().message, HasSubstr("\"odd\" is not known; known are llama-bpe"));
 }
 
+// Three layers of mimo2, of which the lists speak.
+GgufText mimo(const std::vector<int32_t>& sliding, const std::vector<int32_t>& kv_heads) {
+  GgufText file;
+  file.counts(1, 13).text_value("general.architecture", "mimo2");
+  for (const char* key :
+       {"embedding_length", "attention.head_count", "context_length", "attention.key_length",
+        "attention.value_length", "attention.sliding_window", "rope.dimension_count",
+        "expert_count", "expert_used_count"})
+    file.u32_value(std::string("mimo2.") + key, 8);
+  file.u32_value("mimo2.block_count", 3)
+      .i32s_value("mimo2.attention.sliding_window_pattern", sliding)
+      .i32s_value("mimo2.attention.head_count_kv", kv_heads);
+  return file.tensor("token_embd.weight", {8, 4}, 0, 0).data(128);
+}
+
+TEST_F(GgufFileTest, ListsOfLayersMustFitThem) {
+  const auto answer = [&](const std::vector<int32_t>& sliding,
+                          const std::vector<int32_t>& kv_heads) {
+    const auto file = GgufFile::open(write("m.gguf", mimo(sliding, kv_heads)));
+    EXPECT_TRUE(file.has_value()) << file.error().message;
+    const auto config = gguf_config_json(**file);
+    return config ? *config : config.error().message;
+  };
+  EXPECT_THAT(answer({0, 1}, {2, 4, 4}), HasSubstr("hold 2 numbers "
+                                                   "mimo2.attention.sliding_window_pattern for 3"));
+  EXPECT_THAT(answer({0, 1, 1}, {2, 4, 2}), HasSubstr("differs among layers of one kind"));
+  // All lists fit; the next value is missing.
+  EXPECT_THAT(answer({0, 1, 1}, {2, 4, 4}), HasSubstr("mimo2.expert_feed_forward_length"));
+}
+
+TEST_F(GgufFileTest, DivisorsOfFrequenciesAreBounded) {
+  const auto answer = [&](int64_t count) {
+    GgufText text;
+    text.counts(2, 5).text_value("general.architecture", "llama");
+    for (const char* key :
+         {"embedding_length", "block_count", "attention.head_count", "context_length"})
+      text.u32_value(std::string("llama.") + key, 1);
+    text.tensor("token_embd.weight", {8, 4}, 0, 0).tensor("rope_freqs.weight", {count}, 0, 128);
+    const auto file = GgufFile::open(write("d.gguf", text.data(128 + count * 4)));
+    EXPECT_TRUE(file.has_value()) << file.error().message;
+    const auto config = gguf_config_json(**file);
+    return config ? *config : config.error().message;
+  };
+  EXPECT_THAT(answer(32769), HasSubstr("rope_freqs.weight holds 32769 numbers; at most 32768"));
+  EXPECT_THAT(answer(8), HasSubstr("rope_freqs.weight holds 0, not a number above 0"));
+}
+
 TEST_F(GgufFileTest, ATokenizerThatContradictsItselfIsRefused) {
   const auto open = [&](const std::vector<std::string_view>& tokens,
                         const std::vector<int32_t>& kinds) {

@@ -82,7 +82,7 @@ TEST(GgufHeader, TensorsThatLieAreRefusedByName) {
   EXPECT_THAT(with("far", {64}, 0, INT64_MAX - 8, 64), HasSubstr("beyond any file"));
   EXPECT_THAT(with("hole", {8}, 0, 64, 96), HasSubstr("\"hole\" begins at byte 64"));
   EXPECT_THAT(with("five", {1, 1, 1, 1, 1}, 0, 0, 64), HasSubstr("5 axes"));
-  EXPECT_THAT(with("rare", {256}, 19, 0, 64), HasSubstr("IQ1_S, which is not supported"));
+  EXPECT_THAT(with("rare", {256}, 40, 0, 64), HasSubstr("NVFP4, which is not supported"));
   EXPECT_THAT(with("new", {256}, 99, 0, 64), HasSubstr("type 99, which is not supported"));
   EXPECT_THAT(
       message_of(

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "compute/weights/gguf_grids.h"
 #include "compute/weights/weight_source.h"
 
 namespace hocket {
@@ -134,8 +135,19 @@ Group read_iq4_xs(const std::byte* from, int j) {
   return out;
 }
 
+// Group j of a block whose groups have one scale each.
+Group read_one_scale(GgufTypeId type, const std::byte* from, int j) {
+  const GridGroup read = read_grid_group(type, from, j);
+  Group out{read.scales[0], {}};
+  for (int i = 0; i < kShort; ++i)
+    out.numbers[i] = static_cast<uint8_t>(read.numbers[i] + kInt8Zero);
+  return out;
+}
+
 // Reads group `group` of a row that begins at `from`.
 Group group_at(const GgufType& type, const std::byte* from, int64_t group) {
+  if (has_grid(type.id))
+    return read_one_scale(type.id, from + group / 8 * type.bytes, static_cast<int>(group % 8));
   if (type.id == Id::iq4_xs)
     return read_iq4_xs(from + group / 8 * type.bytes, static_cast<int>(group % 8));
   from += group * type.bytes;
@@ -175,8 +187,20 @@ void read_with_minimum(GgufTypeId type, const std::byte* from, float* to) {
   }
 }
 
+void read_two_scales(GgufTypeId type, const std::byte* from, float* to) {
+  for (int i = 0; i < kLong; i += kShort) {
+    const GridGroup group = read_grid_group(type, from, i / kShort);
+    for (int j = 0; j < kShort; ++j)
+      to[i + j] = static_cast<float>(group.numbers[j]) * group.scales[j / 16];
+  }
+}
+
 void read_block(GgufTypeId type, const std::byte* from, float* to) {
   switch (type) {
+    case Id::iq1_m:
+    case Id::iq2_xs:
+    case Id::iq2_s:
+      return read_two_scales(type, from, to);
     case Id::q4_1:
     case Id::q5_1:
       return read_with_minimum(type, from, to);
@@ -210,6 +234,9 @@ MatrixFormat format_of_blocks(GgufTypeId type) {
 
 bool keeps_values(GgufTypeId type) {
   switch (type) {
+    case Id::iq1_m:
+    case Id::iq2_xs:
+    case Id::iq2_s:
     case Id::q4_1:
     case Id::q5_1:
     case Id::q2_k:

@@ -14,14 +14,22 @@ struct ModuleName {
   std::string_view folder, gguf, other = {};
 };
 
-// Modules of a layer, whose tensors end in .weight or .bias in both forms.
+// Modules of a layer, whose tensors end in .weight or .bias in both forms. Folders before the
+// modules of an MLP are "mlp." here, and "mlp.shared_expert." of shared experts.
 constexpr ModuleName kModules[] = {
     {"input_layernorm", "attn_norm"},
-    {"post_attention_layernorm", "ffn_norm", "post_attention_norm"},
+    // Gemma has a norm before the MLP, too, with the name that the others use.
+    {"post_attention_layernorm", "post_attention_norm", "ffn_norm"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
+    {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+    {"post_feedforward_layernorm_1", "post_ffw_norm_1"},
+    {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
     {"self_attn.q_proj", "attn_q"},
     {"self_attn.k_proj", "attn_k"},
     {"self_attn.v_proj", "attn_v"},
     {"self_attn.o_proj", "attn_output"},
+    {"self_attn.g_proj", "attn_gate"},
     {"self_attn.q_norm", "attn_q_norm"},
     {"self_attn.k_norm", "attn_k_norm"},
     {"self_attn.q_a_proj", "attn_q_a"},
@@ -30,15 +38,21 @@ constexpr ModuleName kModules[] = {
     {"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
     {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
     {"self_attn.kv_b_proj", "attn_kv_b"},
+    {"self_attn.q_conv1d", "ssm_conv1d_q"},
+    {"self_attn.k_conv1d", "ssm_conv1d_k"},
+    {"self_attn.v_conv1d", "ssm_conv1d_v"},
+    {"self_attn.b_proj", "ssm_beta"},
+    {"self_attn.f_a_proj", "ssm_f_a"},
+    {"self_attn.f_b_proj", "ssm_f_b"},
+    {"self_attn.g_a_proj", "ssm_g_a"},
+    {"self_attn.g_b_proj", "ssm_g_b"},
+    {"self_attn.o_norm", "ssm_norm"},
     {"mlp.gate_proj", "ffn_gate"},
     {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
     {"mlp.gate", "ffn_gate_inp"},
     {"mlp.router", "ffn_gate_inp"},
-    {"block_sparse_moe.gate", "ffn_gate_inp"},
-    {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
-    {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
-    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+    {"router.proj", "ffn_gate_inp"},
     {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
     {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
     {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
@@ -60,8 +74,16 @@ constexpr ModuleName kModules[] = {
 // Tensors whose last word differs, too.
 constexpr std::pair<std::string_view, std::string_view> kTensors[] = {
     {"self_attn.sinks", "attn_sinks.weight"},
+    {"self_attn.attention_sink_bias", "attn_sinks.weight"},
+    {"self_attn.A_log", "ssm_a"},
+    {"self_attn.dt_bias", "ssm_dt.bias"},
     {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
-    {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.moe_statics.e_score_correction_bias", "exp_probs_b.bias"},
+    {"mlp.router_bias", "exp_probs_b.bias"},
+    {"router.scale", "ffn_gate_inp.scale"},
+    {"router.per_expert_scale", "ffn_down_exps.scale"},
+    {"layer_scalar", "layer_output_scale.weight"},
     {"linear_attn.A_log", "ssm_a"},
     {"linear_attn.dt_bias", "ssm_dt.bias"},
 };
@@ -69,6 +91,23 @@ constexpr std::pair<std::string_view, std::string_view> kTensors[] = {
 constexpr ModuleName kOfExperts[] = {{"gate_proj", "ffn_gate_exps"}, {"w1", "ffn_gate_exps"},
                                      {"up_proj", "ffn_up_exps"},     {"w3", "ffn_up_exps"},
                                      {"down_proj", "ffn_down_exps"}, {"w2", "ffn_down_exps"}};
+
+// The names that families give to folders of an MLP, and that of the tables above.
+constexpr std::pair<std::string_view, std::string_view> kFolders[] = {
+    {"block_sparse_moe.", "mlp."},
+    {"feed_forward.", "mlp."},
+    {"moe.", "mlp."},
+    {"share_expert.", "mlp.shared_expert."},
+    {"experts.", "mlp.experts."},
+    {"mlp.shared_experts.", "mlp.shared_expert."}};
+
+// Returns the name that the tables have.
+std::string with_usual_folder(std::string_view tensor) {
+  std::string name(tensor);
+  for (const auto& [folder, usual] : kFolders)
+    if (name.starts_with(folder)) name = std::string(usual) + name.substr(folder.size());
+  return name;
+}
 
 // Removes a number and the dot behind it from the front.
 std::optional<int64_t> take_number(std::string_view& text) {
@@ -88,18 +127,14 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
 
 // Returns the place in a layer of "mlp.experts.7.gate_proj.weight".
 GgufPlace place_of_expert(std::string_view tensor) {
-  for (const std::string_view folder : {"mlp.experts.", "block_sparse_moe.experts."}) {
-    std::string_view rest = tensor;
-    if (!take_prefix(rest, folder)) continue;
-    const std::optional<int64_t> expert = take_number(rest);
-    const size_t dot = rest.find('.');
-    if (!expert || dot == rest.npos) return {};
-    const auto* const found =
-        std::ranges::find(kOfExperts, rest.substr(0, dot), &ModuleName::folder);
-    if (found == std::end(kOfExperts)) return {};
-    return {std::string(found->gguf) + std::string(rest.substr(dot)), {}, *expert};
-  }
-  return {};
+  if (!take_prefix(tensor, "mlp.experts.")) return {};
+  const std::optional<int64_t> expert = take_number(tensor);
+  const size_t dot = tensor.find('.');
+  if (!expert || dot == tensor.npos) return {};
+  const auto* const found =
+      std::ranges::find(kOfExperts, tensor.substr(0, dot), &ModuleName::folder);
+  if (found == std::end(kOfExperts)) return {};
+  return {std::string(found->gguf) + std::string(tensor.substr(dot)), {}, *expert};
 }
 
 GgufPlace place_in_layer(std::string_view tensor) {
@@ -124,7 +159,7 @@ GgufPlace gguf_place(std::string_view name) {
   if (!take_prefix(name, "model.layers.")) return {};
   const std::optional<int64_t> layer = take_number(name);
   if (!layer) return {};
-  GgufPlace place = place_in_layer(name);
+  GgufPlace place = place_in_layer(with_usual_folder(name));
   if (place.name.empty()) return place;
   place.name = fmt::format("blk.{}.{}", *layer, place.name);
   if (!place.other_name.empty())

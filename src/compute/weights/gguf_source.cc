@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "compute/weights/fingerprint.h"
-#include "compute/weights/gguf_hybrid.h"
+#include "compute/weights/gguf_changes.h"
 #include "compute/weights/gguf_names.h"
 #include "compute/weights/gguf_rows.h"
 #include "compute/weights/mapped_pages.h"
@@ -25,6 +25,23 @@ GgufFile::Found found_at(const GgufFile& file, GgufPlace& place) {
     if (found.tensor != nullptr) place.name = place.other_name;
   }
   return found;
+}
+
+// Some files have gate and up of all experts in one tensor, the rows of gate first.
+struct FusedHalf {
+  GgufFile::Found found;
+  std::string name;
+  bool second = false;
+};
+FusedHalf fused_half(const GgufFile& file, const GgufPlace& place) {
+  FusedHalf out;
+  for (const std::string_view half : {".ffn_gate_exps.weight", ".ffn_up_exps.weight"})
+    if (place.expert >= 0 && place.name.ends_with(half)) {
+      out.name = place.name.substr(0, place.name.size() - half.size()) + ".ffn_gate_up_exps.weight";
+      out.second = half == ".ffn_up_exps.weight";
+      out.found = file.find(out.name);
+    }
+  return out;
 }
 
 // The names of the two parts of kv_b_proj.
@@ -79,9 +96,14 @@ Result<StoredTensor> latent_of(const GgufFile& file, const GgufPlace& place) {
 }  // namespace
 
 Result<StoredTensor> GgufWeights::find(std::string_view name) const {
-  if (std::optional<Result<StoredTensor>> changed = find_hybrid(*file_, name)) return *changed;
+  if (std::optional<Result<StoredTensor>> changed = find_changed(*file_, name)) return *changed;
   GgufPlace place = gguf_place(name);
-  const GgufFile::Found found = found_at(*file_, place);
+  GgufFile::Found found = found_at(*file_, place);
+  FusedHalf half;
+  if (found.tensor == nullptr) {
+    half = fused_half(*file_, place);
+    if (half.found.tensor != nullptr) found = half.found, place.name = half.name;
+  }
   if (found.tensor == nullptr) {
     if (place.name.ends_with(kLatent) && file_->find(latent_parts(place).first).tensor != nullptr)
       return latent_of(*file_, place);
@@ -99,6 +121,11 @@ Result<StoredTensor> GgufWeights::find(std::string_view name) const {
     matrix.data += place.expert * matrix.bytes();
     shape.erase(shape.begin());
   }
+  if (half.found.tensor != nullptr) {
+    if (shape.size() != 2 || shape[0] % 2 != 0) return wrong_shape(place.name, found.tensor->shape);
+    matrix.rows = shape[0] /= 2;
+    if (half.second) matrix.data += matrix.bytes();
+  }
   if (name.ends_with("shared_expert_gate.weight") && shape.size() == 1)
     shape.insert(shape.begin(), 1);
   return stored_matrix(matrix, std::move(shape), GgufChange::none);
@@ -107,6 +134,7 @@ Result<StoredTensor> GgufWeights::find(std::string_view name) const {
 bool GgufWeights::has(std::string_view name) const {
   GgufPlace place = gguf_place(name);
   if (found_at(*file_, place).tensor != nullptr) return true;
+  if (fused_half(*file_, place).found.tensor != nullptr) return true;
   return place.name.ends_with(kLatent) && file_->find(latent_parts(place).first).tensor != nullptr;
 }
 

@@ -17,51 +17,55 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// Folders with a tensor of each type, whose name is that of the type, and their numbers.
+constexpr const char* kBlocks[] = {"gguf_types", "gguf_grids"};
+
 TEST(Gguf, BlocksOfEveryTypeHaveTheirNumbers) {
-  const auto file = GgufFile::open(kGolden / "gguf_types/types.gguf");
-  ASSERT_TRUE(file.has_value()) << file.error().message;
-  const auto reference = SafetensorsFile::open(kGolden / "gguf_types/reference.safetensors");
-  ASSERT_TRUE(reference.has_value()) << reference.error().message;
   int types = 0;
-  for (const std::string& name : (*reference)->names()) {
-    const StoredTensor want = *(*reference)->find(name);
-    const GgufFile::Found found = (*file)->find(name);
-    ASSERT_NE(found.tensor, nullptr) << name;
-    EXPECT_EQ(found.tensor->type->name, name);
-    EXPECT_EQ(found.tensor->shape, want.shape);
-    std::vector<float> got(static_cast<size_t>(want.bytes / 4));
-    read_blocks(*found.tensor->type, found.data, std::ssize(got), got.data());
-    for (size_t i = 0; i < got.size(); ++i) {
-      float x;
-      std::memcpy(&x, want.data + i * 4, 4);
-      ASSERT_EQ(got[i], x) << name << " number " << i;
+  for (const char* const folder : kBlocks) {
+    const auto file = GgufFile::open(kGolden / folder / "types.gguf");
+    ASSERT_TRUE(file.has_value()) << file.error().message;
+    const auto reference = SafetensorsFile::open(kGolden / folder / "reference.safetensors");
+    ASSERT_TRUE(reference.has_value()) << reference.error().message;
+    for (const std::string& name : (*reference)->names()) {
+      const StoredTensor want = *(*reference)->find(name);
+      const GgufFile::Found found = (*file)->find(name);
+      ASSERT_NE(found.tensor, nullptr) << name;
+      EXPECT_EQ(found.tensor->type->name, name);
+      EXPECT_EQ(found.tensor->shape, want.shape);
+      std::vector<float> got(static_cast<size_t>(want.bytes / 4)), numbers(got.size());
+      std::memcpy(numbers.data(), want.data, static_cast<size_t>(want.bytes));
+      read_blocks(*found.tensor->type, found.data, std::ssize(got), got.data());
+      EXPECT_EQ(got, numbers) << name;
+      ++types;
     }
-    ++types;
   }
-  EXPECT_EQ(types, 16);
+  EXPECT_EQ(types, 25);
 }
 
 TEST(Gguf, ScaledRowsHaveTheNumbersOfTheirBlocks) {
-  const auto file = GgufFile::open(kGolden / "gguf_types/types.gguf");
-  ASSERT_TRUE(file.has_value()) << file.error().message;
   int types = 0;
-  for (const auto& [name, tensor] : (*file)->parts()[0].header.tensors) {
-    const MatrixFormat format = format_of_blocks(tensor.type->id);
-    if (!format.is_scaled() || !keeps_values(tensor.type->id)) continue;
-    const std::byte* const data = (*file)->find(name).data;
-    const int64_t rows = tensor.shape[0], k = tensor.shape[1];
-    std::vector<float> want(static_cast<size_t>(rows * k)), got(want.size());
-    read_blocks(*tensor.type, data, rows * k, want.data());
-    RowScratch scratch;
-    const ScaledRows scaled = scratch.scaled(format, rows, k);
-    for (int64_t row = 0; row < rows; ++row)
-      ASSERT_TRUE(read_scaled_blocks(
-          *tensor.type, data + row * (k / tensor.type->block) * tensor.type->bytes, scaled, row));
-    dequantize_rows(scaled, {got.data(), rows, k});
-    EXPECT_EQ(want, got) << name;
-    ++types;
+  for (const char* const folder : kBlocks) {
+    const auto file = GgufFile::open(kGolden / folder / "types.gguf");
+    ASSERT_TRUE(file.has_value()) << file.error().message;
+    for (const auto& [name, tensor] : (*file)->parts()[0].header.tensors) {
+      const MatrixFormat format = format_of_blocks(tensor.type->id);
+      if (!format.is_scaled() || !keeps_values(tensor.type->id)) continue;
+      const std::byte* const data = (*file)->find(name).data;
+      const int64_t rows = tensor.shape[0], k = tensor.shape[1];
+      std::vector<float> want(static_cast<size_t>(rows * k)), got(want.size());
+      read_blocks(*tensor.type, data, rows * k, want.data());
+      RowScratch scratch;
+      const ScaledRows scaled = scratch.scaled(format, rows, k);
+      for (int64_t row = 0; row < rows; ++row)
+        ASSERT_TRUE(read_scaled_blocks(
+            *tensor.type, data + row * (k / tensor.type->block) * tensor.type->bytes, scaled, row));
+      dequantize_rows(scaled, {got.data(), rows, k});
+      EXPECT_EQ(want, got) << name;
+      ++types;
+    }
   }
-  EXPECT_EQ(types, 6);
+  EXPECT_EQ(types, 12);
 }
 
 TEST(Gguf, ScalesThatAreNotFiniteAreRefused) {
@@ -92,6 +96,29 @@ TEST(Gguf, TensorsHaveTheNamesAndShapesOfAFolder) {
   const auto missing = (*source)->find("model.layers.2.self_attn.q_a_proj.weight");
   ASSERT_FALSE(missing.has_value());
   EXPECT_THAT(missing.error().message, HasSubstr("blk.2.attn_q_a.weight"));
+}
+
+TEST(Gguf, GateAndUpOfExpertsMayLieInOneTensor) {
+  const auto file = GgufFile::open(kGolden / "gguf_gemma4/model.gguf");
+  ASSERT_TRUE(file.has_value()) << file.error().message;
+  const auto source = open_model_weights(kGolden / "gguf_gemma4");
+  ASSERT_TRUE(source.has_value()) << source.error().message;
+  constexpr int kExpert = 5, kRows = 16, kColumns = 48;
+  const GgufFile::Found all = (*file)->find("blk.1.ffn_gate_up_exps.weight");
+  ASSERT_NE(all.tensor, nullptr);
+  EXPECT_EQ(all.tensor->shape, (std::vector<int64_t>{8, 2 * kRows, kColumns}));
+  const auto* const numbers = reinterpret_cast<const float*>(all.data);
+  for (const bool up : {false, true}) {
+    const std::string name = "model.layers.1.experts.5.";
+    EXPECT_TRUE((*source)->has(name + (up ? "up_proj.weight" : "gate_proj.weight")));
+    const auto half = (*source)->find(name + (up ? "up_proj.weight" : "gate_proj.weight"));
+    ASSERT_TRUE(half.has_value()) << half.error().message;
+    EXPECT_EQ(half->shape, (std::vector<int64_t>{kRows, kColumns}));
+    EXPECT_EQ(std::memcmp(half->data, numbers + (kExpert * 2 + up) * kRows * kColumns,
+                          sizeof(float) * kRows * kColumns),
+              0);
+  }
+  EXPECT_FALSE((*source)->find("model.layers.1.experts.8.up_proj.weight").has_value());
 }
 
 TEST(Gguf, KeysAndValuesOfLatentsAreOneMatrixAgain) {

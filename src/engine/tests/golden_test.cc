@@ -72,9 +72,17 @@ TEST_P(GoldenGguf, Float32) {
 }
 
 // tools/gguf_model made these files from folders, with all that llama.cpp's converter changes.
-TEST(Golden, GgufFilesWithDeltaNetsComputeWhatTheirFoldersDo) {
-  check_model("gguf_qwen3next", "float32", 3 * 9, "qwen3_next");
-  check_model("gguf_qwen35moe", "float32", 3 * 9, "qwen3_5_moe");
+TEST(Golden, GgufFilesComputeWhatTheirFoldersDo) {
+  const std::pair<const char*, const char*> kFiles[] = {
+      {"gguf_qwen3next", "qwen3_next"},    {"gguf_qwen35moe", "qwen3_5_moe"},
+      {"gguf_qwen3vlmoe", "qwen3_vl_moe"}, {"gguf_llama4", "llama4"},
+      {"gguf_mistral4", "mistral4"},       {"gguf_ernie4_5_moe", "ernie4_5_moe"},
+      {"gguf_mimo2", "mimo_v2_flash"},     {"gguf_step35", "step3p7"},
+      {"gguf_gemma4", "gemma4_moe"},       {"gguf_kimi_linear", "kimi_linear"}};
+  for (const auto& [file, folder] : kFiles) {
+    SCOPED_TRACE(file);
+    check_model(file, "float32", 3 * 9, folder);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Golden, GoldenGguf,

@@ -1,4 +1,4 @@
-#include "compute/weights/gguf_hybrid.h"
+#include "compute/weights/gguf_changes.h"
 
 #include <fmt/format.h>
 
@@ -159,23 +159,46 @@ Result<StoredTensor> find_qkvz(const GgufFile& file, const DeltaHeads& heads,
                    {channels + values, qkv.k});
 }
 
+// Decays and taps of Kimi's delta nets, whose shapes are padded with axes of 1.
+std::optional<Result<StoredTensor>> find_channel_delta(const GgufFile& file,
+                                                       std::string_view name) {
+  const bool decays = name.ends_with(".self_attn.A_log"), shifts = name.ends_with(".dt_bias");
+  if (!decays && !shifts && !name.ends_with("_conv1d.weight")) return std::nullopt;
+  const GgufFile::Found found = file.find(gguf_place(name).name);
+  if (found.tensor == nullptr) return std::nullopt;
+  int64_t numbers = 1;
+  for (const int64_t axis : found.tensor->shape) numbers *= axis;
+  if (decays || shifts)
+    return tensor_of(gguf_rows({found.tensor->type, found.data, 1, numbers},
+                               decays ? GgufChange::negative_exponential : GgufChange::none),
+                     {numbers});
+  const int64_t taps = found.tensor->shape.back(), channels = numbers / taps;
+  return tensor_of(gguf_rows({found.tensor->type, found.data, channels, taps}),
+                   {channels, 1, taps});
+}
+
+std::optional<Result<StoredTensor>> find_norm(const GgufFile& file, std::string_view name) {
+  GgufPlace place = gguf_place(name);
+  if (file.find(place.name).tensor == nullptr) place.name = place.other_name;
+  const GgufFile::Found found = file.find(place.name);
+  if (found.tensor == nullptr) return std::nullopt;
+  const int64_t n = found.tensor->shape.back();
+  return tensor_of(gguf_rows({found.tensor->type, found.data, 1, n}, GgufChange::added_one), {n});
+}
+
 }  // namespace
 
-std::optional<Result<StoredTensor>> find_hybrid(const GgufFile& file, std::string_view name) {
+std::optional<Result<StoredTensor>> find_changed(const GgufFile& file, std::string_view name) {
   const std::string_view architecture = file.metadata().text("general.architecture").value_or("");
-  if (architecture != "qwen3next" && architecture != "qwen35" && architecture != "qwen35moe")
-    return std::nullopt;
-  if (is_changed_norm(name)) {
-    GgufPlace place = gguf_place(name);
-    if (file.find(place.name).tensor == nullptr) place.name = place.other_name;
-    const GgufFile::Found found = file.find(place.name);
-    if (found.tensor == nullptr) return std::nullopt;
-    const int64_t n = found.tensor->shape.back();
-    return tensor_of(gguf_rows({found.tensor->type, found.data, 1, n}, GgufChange::added_one), {n});
-  }
+  if (architecture == "kimi-linear") return find_channel_delta(file, name);
+  const bool hybrid =
+      architecture == "qwen3next" || architecture == "qwen35" || architecture == "qwen35moe";
+  if (!hybrid && architecture != "step35") return std::nullopt;
+  if (is_changed_norm(name)) return find_norm(file, name);
   constexpr std::string_view kDelta = ".linear_attn.";
   const size_t at = name.find(kDelta);
-  const std::optional<DeltaHeads> heads = heads_of(file, architecture);
+  const std::optional<DeltaHeads> heads =
+      hybrid ? heads_of(file, architecture) : std::optional<DeltaHeads>{};
   if (at == name.npos || !heads) return std::nullopt;
   const std::string_view layer = name.substr(0, at + kDelta.size());
   const std::string_view module = name.substr(layer.size());

@@ -1,0 +1,241 @@
+#include "compute/weights/gguf_grids.h"
+
+#include <bit>
+#include <cstring>
+
+#include "base/check.h"
+#include "compute/tensor/bf16.h"
+#include "compute/weights/gguf_grid_tables.h"
+
+namespace hocket {
+namespace {
+
+using Id = GgufTypeId;
+
+constexpr int8_t kIq2Numbers[] = {8, 25, 43, 0};
+constexpr int8_t kIq3XxsNumbers[] = {4, 12, 20, 28, 36, 44, 52, 62};
+constexpr int kEight = 8;
+
+int byte_of(const std::byte* at) {
+  return static_cast<int>(*at);
+}
+
+template <class T>
+T word_at(const std::byte* at) {
+  T word;
+  std::memcpy(&word, at, sizeof(T));
+  return word;
+}
+
+float half_of(const std::byte* at) {
+  return f16_to_float(word_at<uint16_t>(at));
+}
+
+// Eight signs from seven bits: the number of minus signs is even.
+int even_signs(uint32_t seven_bits) {
+  const uint32_t bits = seven_bits & 127;
+  return static_cast<int>(bits | (static_cast<uint32_t>(std::popcount(bits)) & 1) << 7);
+}
+
+int8_t with_sign(int number, int signs, int i) {
+  return static_cast<int8_t>((signs >> i & 1) != 0 ? -number : number);
+}
+
+void put_iq2(uint16_t word, int signs, int8_t* to) {
+  for (int i = 0; i < kEight; ++i) to[i] = with_sign(kIq2Numbers[word >> 2 * i & 3], signs, i);
+}
+
+// Two words of four numbers.
+template <class Number>
+void put_iq3(uint16_t first, uint16_t second, int signs, int8_t* to, Number number) {
+  for (int i = 0; i < kEight; ++i) {
+    const uint16_t word = i < 4 ? first : second;
+    to[i] = with_sign(number(word >> 4 * (i % 4) & 7), signs, i);
+  }
+}
+
+// Eight times the numbers of a word, shifted by one up or down.
+void put_iq1(uint16_t word, bool down, int8_t* to) {
+  for (int i = 0; i < kEight; ++i)
+    to[i] = static_cast<int8_t>(8 * ((word >> 2 * i & 3) - 1) + (down ? -1 : 1));
+}
+
+// d * (bits + 1/2) * gain
+float raised(float d, uint32_t bits, float gain) {
+  return d * (0.5f + static_cast<float>(bits)) * gain;
+}
+
+// d * (2 bits + 1)
+float odd(float d, uint32_t bits) {
+  return d * static_cast<float>(2 * bits + 1);
+}
+
+uint32_t four_bits(const std::byte* bytes, int i) {
+  return static_cast<uint32_t>(byte_of(bytes + i / 2) >> 4 * (i % 2) & 15);
+}
+
+GridGroup read_iq2_xxs(const std::byte* from, int group) {
+  const std::byte* const words = from + 2 + group * 8;
+  const auto rest = word_at<uint32_t>(words + 4);
+  GridGroup out;
+  out.scales.fill(raised(half_of(from), rest >> 28, 0.25f));
+  for (int l = 0; l < 4; ++l)
+    put_iq2(kIq2XxsGrid[byte_of(words + l)], even_signs(rest >> 7 * l), &out.numbers[l * kEight]);
+  return out;
+}
+
+GridGroup read_iq2_xs(const std::byte* from, int group) {
+  const float d = half_of(from);
+  GridGroup out;
+  for (int half = 0; half < 2; ++half)
+    out.scales[half] = raised(d, four_bits(from + 66 + group, half), 0.25f);
+  for (int l = 0; l < 4; ++l) {
+    const auto word = word_at<uint16_t>(from + 2 + (group * 4 + l) * 2);
+    put_iq2(kIq2XsGrid[word & 511], even_signs(word >> 9), &out.numbers[l * kEight]);
+  }
+  return out;
+}
+
+GridGroup read_iq2_s(const std::byte* from, int group) {
+  const float d = half_of(from);
+  const int high = byte_of(from + 66 + group);
+  GridGroup out;
+  for (int half = 0; half < 2; ++half)
+    out.scales[half] = raised(d, four_bits(from + 74 + group, half), 0.25f);
+  for (int l = 0; l < 4; ++l) {
+    const int at = group * 4 + l;
+    const int place = byte_of(from + 2 + at) | (high >> 2 * l & 3) << 8;
+    put_iq2(kIq2SGrid[place], byte_of(from + 34 + at), &out.numbers[l * kEight]);
+  }
+  return out;
+}
+
+GridGroup read_iq3_xxs(const std::byte* from, int group) {
+  const std::byte* const places = from + 2 + group * 8;
+  const auto rest = word_at<uint32_t>(from + 66 + group * 4);
+  GridGroup out;
+  out.scales.fill(raised(half_of(from), rest >> 28, 0.5f));
+  for (int l = 0; l < 4; ++l)
+    put_iq3(kIq3XxsGrid[byte_of(places + 2 * l)], kIq3XxsGrid[byte_of(places + 2 * l + 1)],
+            even_signs(rest >> 7 * l), &out.numbers[l * kEight],
+            [](int bits) { return kIq3XxsNumbers[bits]; });
+  return out;
+}
+
+GridGroup read_iq3_s(const std::byte* from, int group) {
+  const std::byte* const places = from + 2 + group * 8;
+  const int high = byte_of(from + 66 + group);
+  const auto word = [&](int i) { return kIq3SGrid[byte_of(places + i) | (high >> i & 1) << 8]; };
+  GridGroup out;
+  out.scales.fill(odd(half_of(from), four_bits(from + 106, group)));
+  for (int l = 0; l < 4; ++l)
+    put_iq3(word(2 * l), word(2 * l + 1), byte_of(from + 74 + group * 4 + l),
+            &out.numbers[l * kEight], [](int bits) { return 2 * bits + 1; });
+  return out;
+}
+
+constexpr float kEighth = 0.125f;  // the shift of IQ1 in units of its grid
+
+GridGroup read_iq1_s(const std::byte* from, int group) {
+  const auto high = word_at<uint16_t>(from + 34 + group * 2);
+  GridGroup out;
+  out.scales.fill(odd(half_of(from), high >> 12 & 7) * kEighth);
+  for (int l = 0; l < 4; ++l) {
+    const int place = byte_of(from + 2 + group * 4 + l) | (high >> 3 * l & 7) << 8;
+    put_iq1(kIq1Grid[place], (high & 0x8000) != 0, &out.numbers[l * kEight]);
+  }
+  return out;
+}
+
+GridGroup read_iq1_m(const std::byte* from, int group) {
+  const std::byte* const scales = from + 48;  // four times four scales, and four bits of d
+  uint16_t d = 0;
+  for (int i = 0; i < 4; ++i)
+    d = static_cast<uint16_t>(d | word_at<uint16_t>(scales + 2 * i) >> 12 << 4 * i);
+  const auto three_bits = word_at<uint16_t>(scales + group / 2 * 2) >> 6 * (group % 2);
+  GridGroup out;
+  for (int half = 0; half < 2; ++half)
+    out.scales[half] = odd(f16_to_float(d), three_bits >> 3 * half & 7) * kEighth;
+  for (int l = 0; l < 4; ++l) {
+    const int high = byte_of(from + 32 + group * 2 + l / 2) >> 4 * (l % 2);
+    const int place = byte_of(from + group * 4 + l) | (high & 7) << 8;
+    put_iq1(kIq1Grid[place], (high & 8) != 0, &out.numbers[l * kEight]);
+  }
+  return out;
+}
+
+// Number i of a byte that holds five numbers, as a fraction in base 3.
+int8_t third_at(int byte, int i) {
+  constexpr int kPowers[] = {1, 3, 9, 27, 81};
+  return static_cast<int8_t>((((byte * kPowers[i]) & 255) * 3 >> 8) - 1);
+}
+
+GridGroup read_tq1_0(const std::byte* from, int group) {
+  GridGroup out;
+  out.scales.fill(half_of(from + 52));
+  for (int i = 0; i < 32; ++i) {
+    const int at = group * 32 + i;  // 5 times 32 numbers in 32 bytes, 5 times 16, 4 times 4
+    if (at < 160) {
+      out.numbers[i] = third_at(byte_of(from + at % 32), at / 32);
+    } else if (at < 240) {
+      out.numbers[i] = third_at(byte_of(from + 32 + (at - 160) % 16), (at - 160) / 16);
+    } else {
+      out.numbers[i] = third_at(byte_of(from + 48 + (at - 240) % 4), (at - 240) / 4);
+    }
+  }
+  return out;
+}
+
+GridGroup read_tq2_0(const std::byte* from, int group) {
+  GridGroup out;
+  out.scales.fill(half_of(from + 64));
+  for (int i = 0; i < 32; ++i)
+    out.numbers[i] =
+        static_cast<int8_t>((byte_of(from + group / 4 * 32 + i) >> 2 * (group % 4) & 3) - 1);
+  return out;
+}
+
+}  // namespace
+
+bool has_grid(GgufTypeId type) {
+  switch (type) {
+    case Id::iq1_s:
+    case Id::iq1_m:
+    case Id::iq2_xxs:
+    case Id::iq2_xs:
+    case Id::iq2_s:
+    case Id::iq3_xxs:
+    case Id::iq3_s:
+    case Id::tq1_0:
+    case Id::tq2_0:
+      return true;
+    default:
+      return false;
+  }
+}
+
+GridGroup read_grid_group(GgufTypeId type, const std::byte* block, int group) {
+  switch (type) {
+    case Id::iq1_s:
+      return read_iq1_s(block, group);
+    case Id::iq1_m:
+      return read_iq1_m(block, group);
+    case Id::iq2_xxs:
+      return read_iq2_xxs(block, group);
+    case Id::iq2_xs:
+      return read_iq2_xs(block, group);
+    case Id::iq2_s:
+      return read_iq2_s(block, group);
+    case Id::iq3_xxs:
+      return read_iq3_xxs(block, group);
+    case Id::iq3_s:
+      return read_iq3_s(block, group);
+    case Id::tq1_0:
+      return read_tq1_0(block, group);
+    default:
+      HOCKET_CHECK(type == Id::tq2_0);
+      return read_tq2_0(block, group);
+  }
+}
+
+}  // namespace hocket

@@ -1,0 +1,27 @@
+// Blocks of 256 numbers of at most three bits: IQ1_*, IQ2_*, IQ3_*, whose numbers are words of a
+// grid, and TQ1_0, TQ2_0, whose numbers are -1, 0 and 1. Each number is an integer times the scale
+// of its 16. Formulas: docs/models.md, "GGUF". Private to the room.   Thread: any.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "gguf/types.h"
+
+namespace hocket {
+
+struct GridGroup {
+  // Of the first 16 numbers, and of the others; different in IQ1_M, IQ2_XS and IQ2_S alone.
+  std::array<float, 2> scales;
+  std::array<int8_t, 32> numbers;
+};
+
+// Returns true for the types whose groups are read here.
+bool has_grid(GgufTypeId type);
+
+// Reads numbers 32 * group to 32 * group + 31 of a block.   0 <= group < 8; types that has_grid().
+// Number times scale is exact in fp32.
+GridGroup read_grid_group(GgufTypeId type, const std::byte* block, int group);
+
+}  // namespace hocket
