@@ -110,8 +110,8 @@ class Engine {
   // Ends a request whose answer is whole (a stop string was found) with `stop`; its pages stay
   // cached. Thread: any.
   virtual void complete(RequestId id) = 0;
-  // Empties the prefix caches and waits for it. False while requests run or wait on any rank.
-  // Thread: any.
+  // Empties the prefix caches, and waits until they are empty. Returns false while requests run or
+  // wait on any rank. Thread: any.
   virtual bool flush_cache() = 0;
   // Refuses further submits (shutting_down); running requests go on. Thread: any.
   virtual void stop_accepting() = 0;
