@@ -1,4 +1,4 @@
-// How evenly each balancer spreads experts over ranks, for loads after a power law.
+// Measures how evenly each balancer spreads experts over ranks, for loads after a power law.
 #pragma once
 
 namespace hocket {

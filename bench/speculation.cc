@@ -232,7 +232,7 @@ class SpeculationPlayer {
   bool is_equal_ = true;
 };
 
-// How long steps take by the number of drafts of each answer.
+// The times of steps by the number of drafts of each answer.
 struct DraftStepTimes {
   std::vector<double> off_us;               // a value a round
   std::vector<std::vector<double>> ratios;  // to steps without, by number and round

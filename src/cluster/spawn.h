@@ -17,7 +17,7 @@
 
 namespace hocket {
 
-// Where a logical processor is.
+// The place of a logical processor in the machine.
 struct CpuLocation {
   int cpu = 0, node = 0, package = 0, core = 0;
 };

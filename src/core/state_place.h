@@ -1,5 +1,5 @@
-// Where the states of a sequence are kept: models with delta nets have one at each border, a
-// multiple of kDeltaBlock tokens (compute/kernels/delta_state.h).
+// The slots in which the states of a sequence are kept: models with delta nets have one at each
+// border, a multiple of kDeltaBlock tokens (compute/kernels/delta_state.h).
 #pragma once
 
 namespace hocket {

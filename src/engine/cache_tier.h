@@ -44,8 +44,8 @@
 
 namespace hocket {
 
-// How long a prompt waits for its pages (SGLang's names): not at all; until all are read, however
-// long that takes; or at most as long as computing them would take.
+// Says how long a prompt waits for its pages (SGLang's names): not at all; until all are read,
+// however long that takes; or at most as long as computing them would take.
 enum class StoragePrefetch : uint8_t { best_effort, wait_complete, timeout };
 // Errors: bad_value.
 Result<StoragePrefetch> parse_storage_prefetch(std::string_view name);
@@ -251,7 +251,7 @@ class CacheTier {
   std::atomic<bool> late_may_go_{false};
   std::atomic<bool> stopping_{false};
   Mutex report_mutex_;
-  std::string reported_ HOCKET_GUARDED_BY(report_mutex_);  // the last fault, told once
+  std::string reported_ HOCKET_GUARDED_BY(report_mutex_);  // the last fault, reported once
   std::atomic<int64_t> quiet_until_ns_{0};  // no file is written before, since one failed
   std::vector<Thread> readers_;             // last: they use all that stands above
   Thread writer_;

@@ -1,6 +1,5 @@
 // Makes the second tier of the prefix cache from flags: --kv-cache-dir, its companions, and those
-// of peers.
-// Thread: any.
+// of peers. Thread: any.
 #pragma once
 
 #include <memory>
@@ -18,10 +17,9 @@ namespace hocket {
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
                                                             Runner& runner);
 
-// Offers the files of `tier` to peers, and to compute prompts for them in mode prefill; null
-// without
-// --kv-cache-listen. `place`: the number of this process on its host, which is added to the port.
-// Errors: port_in_use, io, bad_value (an address of others without a token).
+// Offers the files of `tier` to peers, and in mode prefill also to compute their prompts. Returns
+// null without --kv-cache-listen. `place`: the number of this process on its host, which is added
+// to the port. Errors: port_in_use, io, bad_value (an address of others without a token).
 Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, int place,
                                                 const CacheTier::Options& tier, Runner& runner,
                                                 Engine& engine);

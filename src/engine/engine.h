@@ -125,8 +125,8 @@ class Engine {
   // Ends a request whose answer is whole (a stop string was found) with `stop`; its pages stay
   // cached. Thread: any.
   virtual void complete(RequestId id) = 0;
-  // Empties the prefix caches and waits for it. False while requests run or wait on any rank.
-  // Thread: any.
+  // Empties the prefix caches, and waits until they are empty. Returns false while requests run or
+  // wait on any rank. Thread: any.
   virtual bool flush_cache() = 0;
   // Waits until it is done, at most kSessionWait; one at a time. Thread: any but those that abort.
   // Errors: not_found; invalid_request without --kv-cache-dir; queue_full while another is under

@@ -5,10 +5,9 @@
 //
 // Both are one thread, except with overlapped scheduling: then the second is the forward thread,
 // which touches nothing but the flight, the model, the sampler, the ledger, and in a pass the
-// exchange with other ranks. So a flight copies all data that
-// commit() may change while it computes (pages), and borrows only data that never changes: a
-// request's parameters and the tokens that it had. Flights are reused; they allocate nothing after
-// warm-up, except for log-probabilities.
+// exchange with other ranks. So a flight copies all data that commit() may change while it computes
+// (pages), and borrows only data that never changes: a request's parameters and the tokens that it
+// had. Flights are reused; they allocate nothing after warm-up, except for log-probabilities.
 #pragma once
 
 #include <memory>
@@ -45,7 +44,7 @@ struct PromptRow {
   PositionLogprobs found;  // set by sample()
 };
 
-// How a step is played, as the ranks agreed, if there are several.
+// The way in which a step is played; with several ranks, they have agreed on it.
 struct AgreedStep {
   PassId pass;
   Plan plan;

@@ -83,7 +83,7 @@ class ModuleDrafter final : public Drafter {
     std::span<const PageId> pages{};  // with spare ones
   };
 
-  // Some rows are always missing: those of steps that had to show their time without the module.
+  // Some rows are always missing: those of steps that measured the time without the module.
   static bool follows(const Followed& followed) {
     return followed.missing <= kMostMissing + followed.end / 4;
   }

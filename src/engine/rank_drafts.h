@@ -1,4 +1,4 @@
-// Makes what guesses a rank's tokens, by --speculative-algorithm. Thread: engine.
+// Makes the drafters of a rank that --speculative-algorithm names. Thread: engine.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,13 @@
 
 namespace hocket {
 
-// The parts of a rank that drafters ask; they outlive them.
+// The parts of a rank that drafters ask, and which outlive the drafters.
 struct DraftSources {
   RankGrammars& grammars;
   NgramDrafter::Sources of_text;
 };
 
-// Returns null if there are no drafts. Sets by_module if the model's own module guesses.
+// Returns null if there are no drafts. Sets by_module if the model's own module makes drafts.
 std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, Runner& runner,
                                               DraftSources sources, ModuleDrafter*& by_module);
 

@@ -32,8 +32,8 @@ class RankLoop {
 
   // Returns false if the mailbox is full.
   [[nodiscard]] bool submit(RequestInput& input);
-  // Waits for room, which is short: the next step empties a full mailbox. If the mailbox has stayed
-  // full for kControlWait, the rank hangs: the command is dropped and that is logged.
+  // Waits for room, but not for long, because the next step empties a full mailbox. If the mailbox
+  // has stayed full for kControlWait, the rank hangs: the command is dropped and that is logged.
   void push_control(Command command);
 
   int rank() const { return network_ ? network_->rank() : 0; }
@@ -43,7 +43,7 @@ class RankLoop {
   std::vector<RequestSnapshot> requests() { return report_.requests(); }
   // Returns the loads that all ranks sent with the last step, this rank's own included.
   std::vector<RankLoad> heard_loads() const;
-  // Returns why no step can run, naming the missing rank; nullopt while linked, and for the only
+  // Returns why no step can run, naming the missing rank; nullopt while connected, and for the only
   // rank.
   std::optional<Error> lost() const { return network_ ? network_->lost() : std::nullopt; }
   // Returns why no step can ever run again.

@@ -47,8 +47,8 @@ class RankReport {
   void count_intake(int64_t num_tokens);
   // Notes the verb that begins, for the watchdog.
   void begin_verb(Verb next) { verb_.store(next, std::memory_order_relaxed); }
-  // Notes what the thread that computes begins, where steps overlap; rest: it waits for a step.
-  // Thread: forward.
+  // Notes the verb that the forward thread begins, where steps overlap; Verb::rest: it waits for a
+  // step. Thread: forward.
   void begin_ahead(Verb next) { ahead_.store(next, std::memory_order_relaxed); }
   // Says whether the rank has work. Returns the answer before.
   bool set_busy(bool busy) { return busy_.exchange(busy); }

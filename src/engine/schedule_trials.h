@@ -24,14 +24,14 @@ class ScheduleTrials {
   static constexpr int kPairs = 7;
   static constexpr int kMostPairs = 3 * kPairs;  // tried in vain, while rows change
   static constexpr int64_t kStepsBetween = 50'000;
-  static constexpr double kWorthIt = 0.995;  // a step must be so much shorter to overlap
+  static constexpr double kWorthIt = 0.995;  // steps overlap if that takes less than this share
 
   // Returns true if the next steps should overlap.
   bool overlaps() const { return overlaps_; }
   // Notes a step of answers alone that followed another one: its rows, and the time between the
   // ends of the two.
   void note(int rows, Duration period);
-  // Returns a line that tells of a decision, once.
+  // Returns the log line of a decision, once.
   std::optional<std::string> take_log_line();
 
  private:

@@ -1,12 +1,12 @@
 // Guesses the next tokens of a rank's answers (policy/speculation): gives each request a seat at
-// drafter and gate, asks them before each step with answers, and tells them what the step brought
-// and how long it took.
+// drafter and gate, asks them before each step with answers, and lets them learn from its
+// results and its time.
 //
 //   offer() .. commit -> note()      forget() when a request has ended
 //
 // Where steps overlap, drafts need the tokens of the step under way, so a step with drafts is made
-// behind its commit. It takes longer by what else would have overlapped, and the gate measures that
-// as a part of its cost.
+// behind the commit of that one. It takes longer by the time that overlap would have saved; the
+// gate measures this as a part of the cost of drafts.
 //
 // Owner: the rank. Thread: engine, except state(). Allocates in steps with prompts only.
 #pragma once
@@ -32,7 +32,7 @@ namespace hocket {
 // Makes the drafter of a rank.
 using DrafterMaker = std::function<std::unique_ptr<Drafter>(int rank, int num_seats)>;
 
-// How many drafts steps have, and why. Without drafts there are no ranks.
+// Says how many drafts steps have, and why. Without drafts `ranks` is empty.
 struct SpeculationView {
   std::string algorithm = "none";
   int most_drafts = 0;  // an answer in a step
@@ -58,9 +58,9 @@ class Speculation {
   };
   explicit Speculation(Options options);
 
-  // Where steps overlap: returns true if the step under way should be committed before the next one
-  // is made, because that may have drafts. True while drafts come of it, and now and then to see if
-  // they would. Asked once for each step with answers.
+  // Returns true if, where steps overlap, the step under way should be committed before the next
+  // one is made, because that one may have drafts: while it does have some, and now and then to see
+  // if it would. Call once for each step with answers.
   bool wants_tokens();
   // Answers SchedulerHooks::offer_drafts().
   void offer(std::span<AnswerDrafts> answers, int most_rows);
@@ -70,7 +70,7 @@ class Speculation {
             Duration making = {});
   // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
   SpeculationGate::Ahead ahead() const;
-  // There is nothing to run: the next step does not begin where the last one ended.
+  // Notes that there is nothing to run, so the next step will not begin where the last one ended.
   void rest() { last_end_.reset(); }
   void forget(RequestId id);
   // Returns the seat of a request that has rows; -1: it has none.
@@ -90,13 +90,13 @@ class Speculation {
   SpeculationGate gate_ HOCKET_GUARDED_BY(mutex_);
   std::unordered_map<RequestId, int> seats_;
   std::vector<int> free_seats_;
-  // Those in the step that is made; their requests, by seat.
+  // The answers of the step that is made, and their requests by seat.
   std::vector<GateAnswer> gate_answers_;
   std::vector<const Request*> seated_;
   std::optional<TimePoint> last_end_;
   const bool is_fixed_;
-  // Answers of wants_tokens(): offers without drafts since the last with some, after which it says
-  // no; and the times that it has said no since.
+  // Counts for wants_tokens(): offers without drafts since the last one with some, up to
+  // kDryOffers; and how often it has returned false since it last returned true.
   int num_dry_ = kDryOffers, num_refused_ = 0;
 };
 

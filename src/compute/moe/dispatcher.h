@@ -21,7 +21,7 @@
 
 namespace hocket {
 
-// The form in which rows travel; all ranks use the same in a pass.
+// The way in which rows travel; all ranks use the same in a pass.
 //   counted: each row travels once to every rank that holds one of its experts; one sum for each
 //            node of combine groups there comes back, mostly one
 //   slotted: only answers, no rank has more than max_slotted_rows. In several parts each row

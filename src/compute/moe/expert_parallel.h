@@ -1,16 +1,16 @@
 // Dispatch and combine for experts that are spread over ranks. Every rank has rows of its own
 // (data-parallel attention). All ranks take part in every exchange of every MoE layer and half,
 // also those without rows. In each pass rows travel in one of two modes: counted_exchange.h and
-// slotted_exchange.h have their lists and sums, and draw the way of one row. This class carries the
-// messages in the sequence of the operations, waits for parts as they come, and keeps the first
-// error.
+// slotted_exchange.h have their lists and sums, and draw the way of one row; row_exchange.h chooses
+// the rank of each row. This class carries the messages in the sequence of the operations, waits
+// for parts as they come, and keeps the first error.
 //
 // If rows travel in parts (PassId::parts), all this happens once for each part, on its own lane,
 // and the way back once for each of its waves.
 //
 // The sums equal those of one rank with as many combine groups. A group lies on one rank, which
-// adds its slots in the sequence of the token's list, and then the nodes of the tree of groups that
-// of which it computes all slots (combine_nodes.h). The token's owner adds these up the tree,
+// adds its slots in the sequence of the token's list, and then the nodes of the tree of groups of
+// which it computes all slots (combine_nodes.h). The token's owner adds these up the tree,
 // whichever came first. Source: docs/contracts/arithmetic.md, "combine groups";
 // docs/contracts/expert_parallel.md; docs/contracts/overlap.md, "parts".
 #pragma once

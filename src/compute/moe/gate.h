@@ -16,8 +16,8 @@ struct GateWeights {
   PackedWeight gate;              // n = experts
   std::span<const float> bias;    // [experts] bias for the choice only, or empty
   std::span<const float> scales;  // [experts]; with MoeConfig::expert_scales
-  // [hidden] with ModelConfig::result_norms: of the rows that the gate and the shared experts get,
-  // where `norm` is that of the routed experts.
+  // [hidden] with ModelConfig::result_norms: norms of the rows that the gate and the shared experts
+  // get; `norm` is then that of the routed experts.
   std::span<const float> gate_norm, shared_norm;
 };
 

@@ -15,7 +15,7 @@ struct SharedWeights {
   const PackedWeight& gate;
   Activation activation = {};
 };
-// Computes them. Takes half.state.shared_x, sets half.state.shared_y.
+// Computes the shared experts. Takes half.state.shared_x, sets half.state.shared_y.
 void shared_experts(Backend& backend, const ModelConfig& model, const SharedWeights& weights,
                     WorkBuffers& work, Half& half);
 

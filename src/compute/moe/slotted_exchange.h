@@ -1,7 +1,7 @@
 // The exchange of decode in several parts: each row travels once for every one of its experts, and
 // every expert's row comes back as it is. Parts are shares of each rank's experts, so that each
-// expert's weights are read once. The way of row t3 of rank 1,
-// with 4 experts a rank and 2 in a combine group:
+// expert's weights are read once. The way of row t3 of rank 1, with 4 experts a rank and 2 in a
+// combine group:
 //
 //   chosen         experts 8 2 3, weights a b c              8 is expert 0 of rank 2
 //   to rank 0      rows of its expert 2: t3, of 3: t3        the bytes of t3 travel twice
@@ -30,8 +30,8 @@ class SlottedExchange final : public RowExchange {
   void add_up(const Part& part, const Sum& sum) override;
 
  private:
-  // The turn of a place's rows among the leaving rows, which are sorted by part, leaving order and
-  // place, and the message that they come back in: back_message() * num_ranks + rank.
+  // The position of a place's rows among the leaving rows, which are sorted by part, leaving order
+  // and place, and the message in which they come back: back_message() * num_ranks + rank.
   struct Leaving {
     int32_t turn = 0;
     int32_t message = 0;
@@ -48,7 +48,7 @@ class SlottedExchange final : public RowExchange {
   int32_t* offsets_of(const Part& part) const;
 
   std::vector<Leaving> leaving_;  // [places]
-  // [messages * ranks] turns of the first place of a part, and of a wave.
+  // [messages * ranks] position of the first place of a part, and of a wave.
   std::vector<int32_t> message_first_, back_first_;
   Grain placed_{0, 0};  // these hold for this grain
 };

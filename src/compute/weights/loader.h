@@ -45,7 +45,7 @@ struct FormatChange {
   int num_products = 0;
   int64_t stored_bytes = 0, kept_bytes = 0;
 };
-// Those that are kept in bf16, and those that were quantized again.
+// The products that are kept in bf16, and those that were quantized again.
 struct FormatChanges {
   FormatChange widened, requantized;
 };

@@ -47,7 +47,7 @@ class PageLink {
   static constexpr size_t kMostKeys = 4096;  // in one frame
   // Limit of a frame that a server takes: a prompt of a million tokens.
   static constexpr size_t kMostAskedBytes = size_t{4} << 20;
-  // Wait for a peer that says nothing and takes nothing.
+  // Limit of the wait for a peer that sends nothing and reads nothing.
   static constexpr Duration kSilence = std::chrono::seconds(5);
   static constexpr Duration kConnect = std::chrono::seconds(1);
 
@@ -65,7 +65,7 @@ class PageLink {
   };
   // Waits for the next frame, at most `limit`. Errors: io, also if it is longer than `most_bytes`.
   Result<Frame> receive(Duration limit, size_t most_bytes);
-  // Returns true if the other side has ended the connection, or sent what was not awaited.
+  // Returns true if the other side has ended the connection, or has sent bytes without being asked.
   bool has_left() const;
   const std::string& name() const { return name_; }
 

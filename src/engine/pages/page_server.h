@@ -34,9 +34,9 @@ class PrefillWatch {
   // Returns false if there are too many.
   bool begin(RequestId id);
   bool is_watched(RequestId id) const;
-  // All pages of the request that are ever written, are.
+  // Call when every page of the request that will ever be written is in its file.
   void end(RequestId id);
-  // A page was written.
+  // Call when a page was written.
   void note_page() { changed_.notify_all(); }
   void wait(Duration most);
 

@@ -1,4 +1,4 @@
-// Where a prompt's pages can be read from, beside the pool: files, or another service (a peer).
+// A place to read a prompt's pages from, beside the pool: files, or another service (a peer).
 //
 //   open(what is wanted) -> PageReading: last_held(keys), expect(keys), get(key) ..
 //

@@ -23,7 +23,7 @@ struct RankInfo {
   int64_t weight_bytes = 0, kv_bytes = 0, window_bytes = 0, state_bytes = 0, work_bytes = 0;
 };
 
-// How --overlap-schedule counts. measured: steps overlap while that was measured to be faster.
+// The effect of --overlap-schedule. measured: steps overlap while that was measured to be faster.
 enum class OverlapSchedule : uint8_t { off, on, measured };
 
 // Drafts as they count: none if most_drafts is 0, whatever the algorithm was.

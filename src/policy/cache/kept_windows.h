@@ -14,7 +14,8 @@
 
 namespace hocket {
 
-// How the last request used a page: it passed on its way, or its sequence ended or went on there.
+// The last use of a page by a request: it passed on its way, or its sequence ended or went on
+// there.
 enum class WindowUse : uint8_t { passed, wanted };
 
 class KeptWindows {

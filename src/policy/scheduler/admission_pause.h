@@ -6,12 +6,12 @@ namespace hocket {
 
 class AdmissionPause {
  public:
-  // A waiting request did not fit, or a running one had to go.
+  // Call when a waiting request did not fit, or a running one was sent back.
   void begin() {
     lasts_ = true;
     num_steps_ = 0;
   }
-  // Something changed that may make room.
+  // Call when something changed that may make room.
   void end() { lasts_ = false; }
   bool lasts() const { return lasts_; }
 

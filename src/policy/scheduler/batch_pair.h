@@ -30,7 +30,7 @@ class BatchPair {
     batches_[newest_].clear();
     return batches_[newest_];
   }
-  // The newest batch is in flight from here on.
+  // Puts the newest batch in flight.
   void launch() {
     if (size_++ == 0) oldest_ = newest_;
   }

@@ -49,7 +49,7 @@ class StateSlots {
   void end(Request& request);
   // Returns a slot for a state that was computed before, which the tree then gets; -1: none.
   int take_to_restore() { return take_state(); }
-  // Gives all slots back. Rows in flight may still use them: who gets them next writes there later.
+  // Gives all slots back. Rows in flight may still use them; their next owner writes there later.
   void free(Request& request);
 
   struct Held {

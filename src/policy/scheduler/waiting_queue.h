@@ -13,11 +13,11 @@
 // No request starves: once as many requests have left the queue as were in it at its arrival, plus
 // max_overtaken, the oldest is next (among those of the largest priority). So among equal
 // priorities, at most max_overtaken later requests overtake it. A head that may not run yet for a
-// reason outside of the queue is skipped until the next pass, and the next request is the head. For
-// the limit of the others, a skipped request counts as having left; its own count goes on, so it
-// may be overdue as soon as it may run. A pass ends after 128 skips. Held requests do not stand in
-// line yet: they only count in the limits. Cost of a pass: 128 prefix look-ups, or one step through
-// the groups; never all waiting requests. Owner: the scheduler.   Thread: engine.
+// reason outside of the queue is skipped until the next pass, and the next request is the head. In
+// the counts of the others a skipped request has left; its own count goes on, so it may be overdue
+// as soon as it may run. A pass ends after 128 skips. Held requests do not stand in line yet: they
+// only count in the limits. Cost of a pass: 128 prefix look-ups, or one step through the groups;
+// never all waiting requests. Owner: the scheduler.   Thread: engine.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class WaitingQueue {
   };
   explicit WaitingQueue(const Options& options);
 
-  // Checks if a request of `num_tokens` may come. If the queue is full, `leaving` (may be null) is
+  // Checks if a request of `num_tokens` may enter. If the queue is full, `leaving` (may be null) is
   // counted as gone. Errors: queue_full.
   Result<void> check_room(int num_tokens, const Request* leaving) const;
   // Returns true if the queue holds as many requests as are allowed.

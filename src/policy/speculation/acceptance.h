@@ -1,6 +1,7 @@
-// How often drafts hold. The acceptance of a position is the share of drafts there that held, among
-// those whose drafts before it held. A request is judged by its own drafts and, while they are few,
-// by those of all requests (the group). Pure arithmetic; nothing allocates after construction.
+// Counts how often drafts hold. The acceptance of a position is the share of drafts there that
+// held, among those whose drafts before it held. A request is judged by its own drafts and, while
+// they are few, by those of all requests (the group). Pure arithmetic; nothing allocates after
+// construction.
 #pragma once
 
 #include <array>
@@ -15,12 +16,12 @@ class Acceptance {
   explicit Acceptance(int num_seats) : own_(static_cast<size_t>(num_seats)) {}
 
   void begin(int seat) { own_[static_cast<size_t>(seat)] = {}; }
-  // The first `num_held` of `num_drafts` drafts held; those behind the first that did not hold say
-  // nothing.
+  // Notes that the first `num_held` of `num_drafts` drafts held; those behind the first that failed
+  // say nothing.
   void note(int seat, int kind, int num_drafts, int num_held);
   // Returns the expected acceptance at `position`, in [0, 1).
   double of(int seat, int kind, int position) const;
-  // Returns by how much the acceptance may be higher than known, as few drafts were verified.
+  // Returns by how much the acceptance may be higher than measured, if few drafts were verified.
   double doubt(int kind, int position) const;
   double of_group(int kind, int position) const { return group(kind, position).share; }
   double num_seen(int kind, int position) const { return tally(kind, position).tried; }

@@ -1,4 +1,4 @@
-// How much longer steps take with drafts than without, for steps of one size: so many answers,
+// Measures how much longer steps take with drafts, for steps of one size: so many answers,
 // about so many keys each. Experts touched and not rows decide it on CPUs, so the cost of each
 // number of drafts is measured; one that was not is guessed from those beside it. Nothing
 // allocates.

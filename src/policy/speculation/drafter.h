@@ -1,5 +1,5 @@
-// The interface of all that proposes drafts. A seat is the number by which drafters and gate know a
-// running request, from 0 up to a limit. Owner: a rank. Thread: engine.
+// The interface of every object that proposes drafts. A seat is the number by which drafters and
+// gate know a running request, from 0 up to a limit. Owner: a rank. Thread: engine.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace hocket {
 
-// The drafters' own classes of trust: six of an NgramDrafter, one of a module.
+// Kinds of drafts, whose acceptance is counted apart: six of an NgramDrafter, one of a module.
 inline constexpr int kDraftKinds = 7;
 inline constexpr int kModuleDrafts = 6;
 
@@ -27,10 +27,10 @@ struct DraftTask {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // A request takes the seat; it will have at most `most_len` tokens. May allocate.
+  // Gives the seat to a request, which will have at most `most_len` tokens. May allocate.
   virtual void begin(int seat, int most_len) = 0;
   virtual void end(int seat) = 0;
-  // Drafts for each task. Between two calls a seat's tokens only grow. Allocates nothing.
+  // Makes drafts for each task. Between two calls a seat's tokens only grow. Allocates nothing.
   virtual void draft(std::span<DraftTask> tasks) = 0;
   // True if drafts cost next to no time: then they are made in every step, whether they are
   // verified or not, and their acceptance is known without a trial.

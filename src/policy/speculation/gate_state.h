@@ -37,7 +37,7 @@ struct GateState {
     std::string text;        // the choice and its reason
   };
   GateTotals totals;
-  bool is_fixed = false;        // the number is set, and no gate chooses it
+  bool is_fixed = false;        // a flag sets the number, and the gate does not choose
   std::vector<Bucket> buckets;  // ascending
   // Share of drafts that held among those whose drafts before it held, over the last requests, by
   // kind of draft and position; and how many count.

@@ -3,8 +3,8 @@
 //
 //   tokens   .. a b c d e f .. x b c | d e f    drafts; the match is "b c"
 //
-// Two other sources may know better: tokens that must follow come before such matches, and what
-// another request had behind the same tokens comes where there is no match.
+// There are two other sources. Tokens that must follow are proposed before any match; what another
+// request had behind the same tokens is proposed where there is no match.
 //
 // Places are found by chains of equal pairs of tokens. Per seat it remembers the last kSpan tokens
 // only, and follows a chain for kMostSteps places at most; both bound memory and work.
@@ -23,7 +23,7 @@ class NgramDrafter final : public Drafter {
  public:
   static constexpr int kSpan = 16384;    // tokens behind the end that are searched
   static constexpr int kMostSteps = 32;  // places that are looked at
-  static constexpr int kLongest = 16;    // longest match that is told from longer ones
+  static constexpr int kLongest = 16;    // longer matches count as this long
 
   // Writes the tokens behind those of the seat's request; returns how many. Empty: there are none.
   using Source = std::function<size_t(int seat, std::span<TokenId> out)>;

@@ -199,7 +199,8 @@ void SpeculationGate::note_answer(int seat, int num_drafts, int num_held) {
 void SpeculationGate::note_step(const Step& step) {
   ++totals_.num_steps;
   totals_.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
-  // Drafts may have been cut, for possible of pages; a trial of none has none, nor is it followed.
+  // If pages were short, drafts may have been cut, and the step is no trial. In a trial of 0 drafts
+  // the step has none and nothing is followed.
   const bool is_plain = step.num_drafts == 0 && !step.follows;
   const bool is_trial = std::exchange(is_trial_, false) && step.is_pure &&
                         (trial_drafts_ > 0 ? step.num_drafts > 0 : is_plain);

@@ -1,5 +1,6 @@
 // Finds out how a chat template treats tools and calls, by rendering small conversations. Templates
-// of different families differ, and no field of a template says how.   Thread: any.
+// of different families differ, and no field of a template says how. answer_format.h chooses the
+// parser of an answer's calls.   Thread: any.
 #pragma once
 
 #include "text/tokens/chat_template.h"

@@ -21,7 +21,7 @@ struct TextRegex {
   bool exact = false;
 };
 
-// How a text of `enum` and `const` is written.
+// The spelling of a text of `enum` and `const`.
 enum class TextSpelling : uint8_t { plain, entities };  // entities: &lt; for <
 
 class SchemaTexts {
