@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "engine/watch/cache_tier_stats.h"
+#include "engine/watch/expert_move_stats.h"
 #include "engine/watch/expert_stats.h"
 #include "engine/watch/grammar_stats.h"
 #include "engine/watch/overlap_stats.h"
@@ -28,6 +29,7 @@ struct RankStats {
   // Seconds of all steps spent waiting for other ranks' rows, and beside those for agreements.
   double exchange_wait_seconds_total = 0, agreement_wait_seconds_total = 0;
   std::optional<CacheTierStats> tier;  // nullopt without --kv-cache-dir
+  std::optional<ExpertMoveStats> moves;  // nullopt without --enable-eplb
   OverlapStats overlap;                // divides those seconds by cause
   double seconds_since_last_step = 0;  // 0 when idle
   bool busy = false;                   // true if there is work

@@ -47,7 +47,7 @@ Json passes_json(const ExpertRecord& record) {
 
 // Returns the record without the passes of `per_pass`.
 Json record_json(const ExpertStats& stats, const ExpertRecord& record) {
-  const Placements& places = stats.placement();
+  const Placements places = stats.placement();
   const Placement& placement = places.first();
   const int num_ranks = placement.num_ranks();
   Json expert_rank = Json::array();
