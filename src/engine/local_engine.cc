@@ -160,8 +160,8 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   std::optional<ExpertMover::Options> mover;
   if (parallel.enable_eplb && experts_) {
     experts_->count_always();
-    HOCKET_TRY(Rebalancer rebalance, rebalancer_of(parallel, runner->choice(),
-                                                   runner->placement().first()));
+    HOCKET_TRY(Rebalancer rebalance,
+               rebalancer_of(parallel, runner->choice(), runner->placement().first()));
     mover = {.model = options.settings.model,
              .rebalance = std::move(rebalance),
              .rank = network ? network->rank() : 0};

@@ -128,8 +128,7 @@ Result<void> Runner::choose(const Options& options) {
     placement_ = std::move(places.placements);
     // Modules have the places of the last layer and keep them.
     if (settings.parallel.enable_eplb)
-      placement_ =
-          placement_->by_layer(choice_.model.num_layers + choice_.model.num_mtp_loaded);
+      placement_ = placement_->by_layer(choice_.model.num_layers + choice_.model.num_mtp_loaded);
     choice_.experts = placement_->held_by(seat_->rank);
   }
   machine_ = seat_ ? seat_->machine : inspect_machine();

@@ -232,8 +232,8 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
 
 ExpertWeights load_decoder_expert(const ModelConfig& model, const TensorNames& names, int index,
                                   int expert, WeightLoader& loader) {
-  return load_expert({model, names, loader}, fmt::format("{}{}", layer_prefix(names, index), names.moe),
-                     expert);
+  return load_expert({model, names, loader},
+                     fmt::format("{}{}", layer_prefix(names, index), names.moe), expert);
 }
 
 }  // namespace hocket

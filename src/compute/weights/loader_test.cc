@@ -352,14 +352,12 @@ TEST(WeightLoader, FillsMemoryThatIsGiven) {
   const auto expert = [](WeightLoader& l) {
     return l.swiglu({"g.weight", "u.weight", "d.weight"}, 96, 40);
   };
-  const auto all = load(nullptr, DType::bf16, nullptr, [&](WeightLoader& l) {
-    l.matrix("m.weight", 70, 33), among = expert(l);
-  });
+  const auto all = load(nullptr, DType::bf16, nullptr,
+                        [&](WeightLoader& l) { l.matrix("m.weight", 70, 33), among = expert(l); });
   WeightLoader plan = WeightLoader::measuring({.seed = 7});
   expert(plan);
   const Buffer memory = *Buffer::allocate(plan.bytes());
-  auto loader =
-      WeightLoader::loading({.seed = 7, .bytes = plan.bytes(), .memory = memory.data()});
+  auto loader = WeightLoader::loading({.seed = 7, .bytes = plan.bytes(), .memory = memory.data()});
   ASSERT_TRUE(loader.has_value());
   alone = expert(*loader);
   EXPECT_EQ(alone.gate_up.data, static_cast<const void*>(memory.data()));

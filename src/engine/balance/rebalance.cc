@@ -118,8 +118,7 @@ void Rebalance::count() {
   std::ranges::transform(mine_, sent_.begin(), shortened);
   std::ranges::fill(gathered_, 0);
   gathered_steps_ = num_steps_;
-  gathered_experts_us_ =
-      num_reports_ > 0 ? experts_us_ / static_cast<double>(num_reports_) : 0;
+  gathered_experts_us_ = num_reports_ > 0 ? experts_us_ / static_cast<double>(num_reports_) : 0;
   gathered_seconds_ = to_seconds(options_.clock->now() - since_);
   const int given_up = num_given_up_;
   start_over(false);
@@ -131,8 +130,7 @@ void Rebalance::count() {
 void Rebalance::gather(std::span<const BalanceVote> votes) {
   const size_t count = std::min(votes[0].counts.size(), gathered_.size() - next_count_);
   for (const BalanceVote& vote : votes)
-    for (size_t i = 0; i < count; ++i)
-      gathered_[next_count_ + i] += count_of(vote.counts.at(i));
+    for (size_t i = 0; i < count; ++i) gathered_[next_count_ + i] += count_of(vote.counts.at(i));
   next_count_ += count;
   if (next_count_ < gathered_.size()) return;
   mover_.plan(gathered_, static_cast<uint64_t>(gathered_steps_));
@@ -144,10 +142,9 @@ void Rebalance::weigh(std::span<const BalanceVote> votes) {
   const auto has_planned = [](const BalanceVote& vote) { return (vote.flags & planned) != 0; };
   if (!std::ranges::all_of(votes, has_planned)) return;
   const uint32_t changes = votes[0].changes;
-  const bool agree = std::ranges::all_of(
-      votes, [&](const BalanceVote& vote) { return vote.changes == changes; });
-  const bool moves =
-      agree && changes != 0 && (votes[kDecider].flags & is_worth_it) != 0;
+  const bool agree =
+      std::ranges::all_of(votes, [&](const BalanceVote& vote) { return vote.changes == changes; });
+  const bool moves = agree && changes != 0 && (votes[kDecider].flags & is_worth_it) != 0;
   if (!agree)
     log::warning("rank {}: ranks came to different places of experts, which stay as they are",
                  options_.rank);

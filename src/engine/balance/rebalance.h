@@ -10,9 +10,9 @@
 //               next step of all begins with the change. Then the next layer    -> counting
 //
 // The changes are worth it if the time that they save in the next kHorizon, at the speed and with
-// the rows of the steps since the last look, is more than they cost. If a rank cannot load, all give
-// up the layers that are left. Between looks that ended so the distance doubles.
-// Thread: engine. Allocates only in construction, and once a look.
+// the rows of the steps since the last look, is more than they cost. If a rank cannot load, all
+// give up the layers that are left. Between looks that ended so the distance doubles. Thread:
+// engine. Allocates only in construction, and once a look.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ class Rebalance final : public VoteRider {
 
   struct Options {
     int rank = 0;
-    int num_counts = 0;         // layers * experts
+    int num_counts = 0;  // layers * experts
     int64_t num_iterations = 1000;
-    int num_workers = 1;        // of this rank
+    int num_workers = 1;  // of this rank
     const Clock* clock = nullptr;
   };
   // `mover` outlives it.

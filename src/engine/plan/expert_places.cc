@@ -103,10 +103,10 @@ Result<void> check_places(const ParallelSettings& s) {
                     .with_param("eplb-algorithm")
                     .with_fix("auto"));
   if (s.enable_eplb && s.ep_size == 1)
-    return fail(error(ErrorCode::bad_value,
-                      "--enable-eplb moves experts between ranks, but there is one")
-                    .with_param("enable-eplb")
-                    .with_fix("an --ep-size above 1"));
+    return fail(
+        error(ErrorCode::bad_value, "--enable-eplb moves experts between ranks, but there is one")
+            .with_param("enable-eplb")
+            .with_fix("an --ep-size above 1"));
   if (s.eplb_rebalance_num_iterations < 1 || s.eplb_rebalance_num_iterations > kMostIterations)
     return fail(error(ErrorCode::bad_value, "--eplb-rebalance-num-iterations {} is not in 1 to {}",
                       s.eplb_rebalance_num_iterations, kMostIterations)

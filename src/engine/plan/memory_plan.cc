@@ -63,13 +63,13 @@ WorkLimits work_limits(const MemoryPlan& plan, PrefillPolicy policy) {
 
 int64_t exchange_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
   if (q.placement == nullptr) return 0;
-  const AllToAll::Options options = exchange_options({.model = q.model,
-                                                      .dtype = q.dtype,
-                                                      .placement = *q.placement,
-                                                      .combine_groups = q.combine_groups,
-                                                      .any_placement =
-                                                          q.settings.parallel.enable_eplb,
-                                                      .limits = plan.work});
+  const AllToAll::Options options =
+      exchange_options({.model = q.model,
+                        .dtype = q.dtype,
+                        .placement = *q.placement,
+                        .combine_groups = q.combine_groups,
+                        .any_placement = q.settings.parallel.enable_eplb,
+                        .limits = plan.work});
   return static_cast<int64_t>(AllToAll::bytes_for(q.placement->first().num_ranks(), options));
 }
 

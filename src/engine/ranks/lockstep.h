@@ -64,7 +64,7 @@ struct BalanceVote {
   uint32_t look = 0;     // number of the look at the counts
   uint32_t changes = 0;  // fingerprint of what this rank would change
   uint8_t phase = 0, flags = 0;
-  uint16_t num_loaded = 0;             // layers whose experts are loaded, of those that change
+  uint16_t num_loaded = 0;            // layers whose experts are loaded, of those that change
   std::array<uint16_t, 58> counts{};  // some of the rows that chose each expert
 };
 static_assert(sizeof(BalanceVote) == 128);
@@ -222,10 +222,10 @@ class Lockstep final : public SchedulerHooks {
   int bad_peer_ = -1;  // rank whose vote could not be read
   StepVote mine_;      // vote of the agreement under way
   PrefillDelayer delayer_;
-  std::vector<PrefillVote> votes_;   // [ranks]
-  std::vector<Load> loads_;          // [ranks]
-  std::vector<Size> sizes_;          // [ranks]
-  std::vector<StepReport> reports_;  // [ranks]
+  std::vector<PrefillVote> votes_;     // [ranks]
+  std::vector<Load> loads_;            // [ranks]
+  std::vector<Size> sizes_;            // [ranks]
+  std::vector<StepReport> reports_;    // [ranks]
   std::vector<BalanceVote> balances_;  // [ranks]
   VoteCarrier carrier_;
   std::optional<TimePoint> step_begin_;                // begin of the running step, if it has rows

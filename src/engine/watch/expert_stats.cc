@@ -61,11 +61,9 @@ void ExpertStats::place(int layer, Placement placement) {
 }
 
 ExpertRecord ExpertStats::empty_record(const Start& how) const {
-  ExpertRecord record{
-      .mode = how.mode, .num_layers = num_layers_, .num_experts = num_experts_};
+  ExpertRecord record{.mode = how.mode, .num_layers = num_layers_, .num_experts = num_experts_};
   record.counts.resize(num_counts_);
-  record.rank_counts.resize(static_cast<size_t>(num_layers_) *
-                            static_cast<size_t>(num_ranks_));
+  record.rank_counts.resize(static_cast<size_t>(num_layers_) * static_cast<size_t>(num_ranks_));
   if (how.mode == ExpertRecordMode::per_pass) {
     record.passes.resize(static_cast<size_t>(how.buffer_size));
     record.pass_counts.resize(record.passes.size() * num_counts_);
@@ -134,9 +132,7 @@ std::optional<ExpertRecord> ExpertStats::snapshot() const {
 ExpertBalance ExpertStats::balance() const {
   MutexLock lock(mutex_);
   ExpertBalance now{.rank_tokens = rank_tokens_};
-  if (kept_)
-    now.balancedness =
-        hocket::balancedness(kept_->rank_counts, num_ranks_).value_or(0);
+  if (kept_) now.balancedness = hocket::balancedness(kept_->rank_counts, num_ranks_).value_or(0);
   return now;
 }
 
