@@ -108,6 +108,8 @@ std::vector<Option> compute_options() {
       option("init-expert-location", kParallel, &Parallel::init_expert_location),
       option("ep-num-redundant-experts", kParallel, &Parallel::ep_num_redundant_experts),
       option("eplb-algorithm", kParallel, &Parallel::eplb_algorithm),
+      option("enable-eplb", kParallel, &Parallel::enable_eplb),
+      option("eplb-rebalance-num-iterations", kParallel, &Parallel::eplb_rebalance_num_iterations),
       option("expert-distribution-recorder-mode", kParallel,
              &Parallel::expert_distribution_recorder_mode),
       option("ep-link-gbit", kParallel, &Parallel::ep_link_gbit),

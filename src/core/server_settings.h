@@ -158,6 +158,8 @@ struct ParallelSettings {
   std::string init_expert_location = "trivial";  // or a file that places experts
   std::string ep_num_redundant_experts = "0";    // replicas in each layer, on all ranks; or auto
   std::string eplb_algorithm = "auto";  // places experts by recorded counts: global, hierarchical
+  bool enable_eplb = false;             // experts move while requests are served
+  int eplb_rebalance_num_iterations = 1000;       // least steps between two looks at the counts
   std::string expert_distribution_recorder_mode;  // record from the start on; empty: on request
   bool enable_prefill_delayer = false;            // ranks begin prompts together
   int prefill_delayer_max_passes = 30;

@@ -65,6 +65,7 @@ void Flight::reserve(const WorkLimits& work, const Limits& limits) {
 void forward(Flight& flight, std::span<const SampledToken> before, const StepTools& tools) {
   flight.begin = tools.clock.now();
   fill_in(flight, before);
+  if (flight.move != nullptr) tools.runner.place(*flight.move);
   View<uint32_t> expert_counts;
   if (tools.experts != nullptr) {
     flight.experts.step = flight.agreed.pass.step;

@@ -54,7 +54,8 @@ struct AgreedStep {
 
 struct Flight {
   AgreedStep agreed;
-  bool after_rest = false;  // nothing ran just before it
+  bool after_rest = false;    // nothing ran just before it
+  LayerMove* move = nullptr;  // experts that move before its pass; null: none
   // prepare() sets these.
   const Batch* batch = nullptr;
   ForwardBatch forward;

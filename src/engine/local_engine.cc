@@ -157,6 +157,15 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
       HOCKET_TRY_VOID(experts_->start(
           {.mode = mode == "stat" ? ExpertRecordMode::stat : ExpertRecordMode::per_pass}));
   }
+  std::optional<ExpertMover::Options> mover;
+  if (parallel.enable_eplb && experts_) {
+    experts_->count_always();
+    HOCKET_TRY(Rebalancer rebalance,
+               rebalancer_of(parallel, runner->choice(), runner->placement().first()));
+    mover = {.model = options.settings.model,
+             .rebalance = std::move(rebalance),
+             .rank = network ? network->rank() : 0};
+  }
   if (!forecast_) {
     HOCKET_TRY(forecast_, forecast_stages(*runner, parallel));
   }
@@ -180,6 +189,8 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
                 .kv_events = std::move(events),
                 .tier = std::move(tier),
                 .experts = experts_ ? &*experts_ : nullptr,
+                .mover = std::move(mover),
+                .rebalance_iterations = parallel.eplb_rebalance_num_iterations,
                 .scheduler = std::move(scheduler),
                 .log_interval = options.settings.scheduler.decode_log_interval,
                 .clock = options.clock,

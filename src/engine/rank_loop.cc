@@ -84,6 +84,7 @@ bool RankLoop::should_exit() const {
 
 // Looks for the other ranks. Requests that were running wait meanwhile.
 void RankLoop::join_epoch() {
+  if (!step_.is_home()) return wait_for_work();  // its experts are being loaded
   const auto link = network_->join(kJoinWait);
   if (!link) wait_for_work();  // it failed for good
   if (!link || !*link) return step_.wait_for_ranks();
@@ -178,6 +179,7 @@ RankStats RankLoop::stats() const {
   RankStats stats = report_.stats();
   stats.overlap = step_.overlap().stats();
   if (step_.tier() != nullptr) stats.tier = step_.tier()->stats();
+  if (step_.mover() != nullptr) stats.moves = step_.mover()->stats();
   return stats;
 }
 

@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "compute/kernels/choose.h"
-#include "compute/moe/expert_parallel.h"
 #include "compute/moe/local_dispatcher.h"
 #include "compute/weights/gguf_prices.h"
 #include "compute/weights/hf_config.h"
@@ -127,6 +126,9 @@ Result<void> Runner::choose(const Options& options) {
                                                   seat_->machine.memory_available_bytes));
     if (places.change) info_.changes.push_back(*places.change);
     placement_ = std::move(places.placements);
+    // Modules have the places of the last layer and keep them.
+    if (settings.parallel.enable_eplb)
+      placement_ = placement_->by_layer(choice_.model.num_layers + choice_.model.num_mtp_loaded);
     choice_.experts = placement_->held_by(seat_->rank);
   }
   machine_ = seat_ ? seat_->machine : inspect_machine();
@@ -161,11 +163,17 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
       HOCKET_TRY(most, measure_weights(fullest, source_.get()));
     }
   }
+  int64_t moving_bytes = 0;
+  if (placement_ && settings.parallel.enable_eplb) {
+    HOCKET_TRY(moving_bytes, largest_expert_bytes(choice_, source_.get()));
+    moving_bytes *= placement_->first().most_experts();
+  }
   HOCKET_TRY(plan_, plan_memory({.settings = settings,
                                  .model = choice_.model,
                                  .dtype = choice_.dtype,
                                  .dispatch_dtype = choice_.dispatch_dtype,
                                  .weight_bytes = most.bytes,
+                                 .moving_bytes = moving_bytes,
                                  .page_bytes = choice_.kv_full_page_bytes(page_tokens),
                                  .window_page_bytes = choice_.kv_window_page_bytes(page_tokens),
                                  .module_page_bytes = choice_.module_page_bytes(page_tokens),
@@ -195,6 +203,7 @@ Result<void> Runner::load_weights(const Options& options) {
   weights_ = loader.take_memory();
   std::ranges::move(weight_changes(choice_, loader, source_.get()),
                     std::back_inserter(info_.changes));
+  if (plan_.moving_bytes > 0 && source_) source_identity_ = source_->identity();
   source_.reset();
   HOCKET_TRY_VOID(announce_blocks(choice_, options.settings.model.model_path, info_.changes));
   if (kept && !packed_) keep_weights(*kept);
@@ -261,11 +270,22 @@ Result<AllToAll*> Runner::attach(const Meeting& meeting) {
   exchange.watch = meeting.watch;
   exchange.stall_timeout = meeting.stall_timeout;
   HOCKET_TRY(exchange_, AllToAll::create(meeting.transport, exchange));
-  HOCKET_TRY(dispatcher_, ExpertParallelDispatcher::create(options, *exchange_));
+  HOCKET_TRY(auto dispatcher, ExpertParallelDispatcher::create(options, *exchange_));
+  parallel_ = dispatcher.get();
+  dispatcher_ = std::move(dispatcher);
   return exchange_.get();
 }
 
+void Runner::place(LayerMove& move) {
+  HOCKET_CHECK(placement_.has_value());
+  HOCKET_CHECK(plan_.moving_bytes > 0);
+  placement_->swap(move.layer, move.placement);
+  if (parallel_ != nullptr) parallel_->place(move.layer, move.places);
+  model_->swap_experts(move.layer, move.experts);
+}
+
 void Runner::detach() {
+  parallel_ = nullptr;
   dispatcher_.reset();
   exchange_.reset();
 }
@@ -275,6 +295,7 @@ ExpertParallelDispatcher::Options Runner::dispatcher_options() const {
           .dtype = choice_.dtype,
           .placement = *placement_,
           .combine_groups = choice_.combine_groups,
+          .any_placement = plan_.moving_bytes > 0,
           .limits = plan_.work};
 }
 
@@ -298,6 +319,9 @@ Result<void> Runner::make_memory(int page_tokens) {
     const DeltaShape shape = delta_shape_of(choice_.model, choice_.dtype, plan_.most_drafts);
     HOCKET_TRY(states_, StatePool::create({shape, choice_.model.num_linear_layers(),
                                            plan_.num_states, plan_.num_blocks}));
+  }
+  if (plan_.moving_bytes > 0) {
+    HOCKET_TRY(moving_memory_, Buffer::allocate(plan_.moving_bytes));
   }
   HOCKET_TRY(work_, WorkBuffers::create(choice_.model, choice_.dtype, plan_.work));
   const ScratchNeed need = choice_.scratch_need(most_rows(plan_.work), page_tokens);

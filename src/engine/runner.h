@@ -15,7 +15,7 @@
 #include "base/result.h"
 #include "compute/comm/all_to_all.h"
 #include "compute/models/model.h"
-#include "compute/moe/dispatcher.h"
+#include "compute/moe/expert_parallel.h"
 #include "compute/moe/placement.h"
 #include "compute/weights/packed_file.h"
 #include "core/server_settings.h"
@@ -54,6 +54,15 @@ struct PassOptions {
   View<uint32_t> expert_counts = {};  // see Model::Pass
 };
 
+// Other places for the experts of a layer, and the weights of those that this rank gets.
+struct LayerMove {
+  LayerMove(int of, const Placement& to, int rank) : layer(of), placement(to), places(to, rank) {}
+  int layer = 0;
+  Placement placement;
+  ExpertParallelDispatcher::LayerPlaces places;  // of the same placement
+  std::vector<ExpertWeights> experts;            // those of this rank's places, ascending
+};
+
 class Runner {
  public:
   struct Options {
@@ -75,6 +84,22 @@ class Runner {
   int row_tile() const { return info_.isa >= Isa::amx ? kTileRows : 1; }
   // Returns which rank has which experts.
   Placements placement() const;
+  // Exchanges the experts of a layer for those of `move`, which has what was before afterwards.
+  // Called between two passes, the same two on all ranks, or while detached. Allocates nothing.
+  // Pre: --enable-eplb.
+  void place(LayerMove& move);
+  // The weights of the experts of a layer, as its placement has them here.
+  std::span<const ExpertWeights> experts(int layer) const { return model_->experts(layer); }
+  // Returns what the model's files were when they were loaded (WeightSource::identity()).
+  std::optional<uint64_t> source_identity() const { return source_identity_; }
+  // Gives the memory for experts that are loaded while serving: moving_bytes of the plan.
+  Buffer take_moving_memory() { return std::move(moving_memory_); }
+  // True if the bytes are in the model's own memory, which place() lets others use, and not in the
+  // file of --weight-cache.
+  bool owns(const void* bytes) const {
+    const auto* const at = static_cast<const std::byte*>(bytes);
+    return at >= weights_.data() && at < weights_.data() + weights_.bytes();
+  }
   Backend& backend() { return *backend_; }
   WorkerPool& workers() { return *workers_; }
 
@@ -148,13 +173,16 @@ class Runner {
   std::vector<int> cpus_;  // cpus that the workers are pinned to; empty: any
   std::unique_ptr<WorkerPool> workers_;
   std::optional<Backend> backend_;
+  std::optional<uint64_t> source_identity_;
   uint64_t weight_fingerprint_ = 0;  // hash of how the weights are packed
   Buffer weights_;                   // empty if packed_ has them (--weight-cache)
+  Buffer moving_memory_;             // until take_moving_memory()
   std::optional<PackedFile> packed_;
   std::optional<Model> model_;
   std::optional<Placements> placement_;  // null for the only rank
   std::unique_ptr<AllToAll> exchange_;   // null for the only rank
   std::unique_ptr<Dispatcher> dispatcher_;
+  ExpertParallelDispatcher* parallel_ = nullptr;  // dispatcher_, while ranks are attached
   std::optional<PagePool> pages_, window_pages_;  // the latter for models with sliding windows
   std::optional<StatePool> states_;               // models with delta nets
   WorkBuffers work_;

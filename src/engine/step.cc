@@ -16,6 +16,23 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Schedule
   return options;
 }
 
+std::unique_ptr<ExpertMover> make_mover(RankParts& parts, Runner& runner) {
+  if (!parts.mover) return nullptr;
+  return std::make_unique<ExpertMover>(*std::move(parts.mover), runner, *parts.experts);
+}
+
+std::unique_ptr<Rebalance> make_rebalance(const RankParts& parts, const Runner& runner, int rank,
+                                          const Clock& clock, ExpertMover* mover) {
+  if (mover == nullptr) return nullptr;
+  return std::make_unique<Rebalance>(
+      Rebalance::Options{.rank = rank,
+                         .num_counts = static_cast<int>(parts.experts->num_counts()),
+                         .num_iterations = parts.rebalance_iterations,
+                         .num_workers = runner.info().num_workers,
+                         .clock = &clock},
+      *mover);
+}
+
 }  // namespace
 
 // One step: intake, schedule, prepare, forward, sample, commit, reply, always in this order.
@@ -65,6 +82,7 @@ Flight* RankStep::compute_next() {
   if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
   Flight& flight = take_flight();
   flight.agreed = agreed();
+  flight.move = rebalance_ ? rebalance_->take_move() : nullptr;
   flight.drafting = drafting_;
   report_.begin_verb(Verb::prepare);
   prepare(batch, prepare_options(), flight);
@@ -126,6 +144,8 @@ void RankStep::commit(Flight& flight) {
                        flight.drafting);
   if (module_drafter_ != nullptr) module_drafter_->settle(flight, *speculation_);
   if (experts_ != nullptr) experts_->note(flight.experts);
+  if (rebalance_) rebalance_->note(flight.experts);
+  if (flight.move != nullptr) rebalance_->moved();
   std::optional<StepTransfers> transfers;
   if (lockstep_) {
     const StepAccount& a = flight.account;
@@ -152,13 +172,16 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
       kv_events_(std::move(parts.kv_events)),
       experts_(parts.experts),
       lost_rank_wait_(parts.lost_rank_wait),
+      mover_(make_mover(parts, *runner_)),
+      rebalance_(make_rebalance(parts, *runner_, rank_index(), clock_, mover_.get())),
       lockstep_(network_ != nullptr
                     ? std::make_optional<Lockstep>(
                           network_->num_ranks(),
                           Lockstep::Options{.pulse = &network_->pulse(),
                                             .max_delayed_passes = parts.max_delayed_passes,
                                             .orders = runner_->overlap().orders.get(),
-                                            .may_leave_others = network_->may_leave_others()})
+                                            .may_leave_others = network_->may_leave_others(),
+                                            .rider = rebalance_.get()})
                     : std::nullopt),
       overlap_({.rank = rank_index(),
                 .num_ranks = network_ != nullptr ? network_->num_ranks() : 1,
@@ -253,6 +276,7 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
                                                         .watch = &watch_,
                                                         .stall_timeout = stall_timeout_}));
   between_.reset();
+  if (rebalance_) rebalance_->restart();
   lockstep_->rebind(*link.transport, *exchange);
   overlap_.rebind(link.transport->caps().exact_arrival);
   watch_.book_in(ledger());
@@ -300,6 +324,7 @@ void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   report_.set_busy(false);
   publish_idle();
   leave_epoch();
+  if (mover_) mover_->go_home();  // ranks meet with the places of the start
 }
 
 void RankStep::wait_for_ranks() {

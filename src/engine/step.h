@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "base/mailbox.h"
+#include "engine/balance/expert_mover.h"
+#include "engine/balance/rebalance.h"
 #include "engine/cache_tier.h"
 #include "engine/engine.h"
 #include "engine/flight.h"
@@ -68,6 +70,8 @@ struct RankParts {
   std::unique_ptr<KvEventChannel> kv_events;  // null without --kv-events
   std::unique_ptr<CacheTier> tier;            // null without --kv-cache-dir
   ExpertStats* experts = nullptr;             // outlives the rank; null for a dense model
+  std::optional<ExpertMover::Options> mover;  // --enable-eplb
+  int64_t rebalance_iterations = 0;           // option of Rebalance
   SchedulerOptions scheduler;                 // the rank itself sets `hooks` and `kv_events`
   int log_interval = 1;                       // StepLog's decode_interval
   const Clock* clock = nullptr;               // null: the real clock
@@ -136,6 +140,10 @@ class RankStep {
   // Returns the drafts of this rank; null if there are none.
   const Speculation* speculation() const { return speculation_.get(); }
   KvEventChannel* kv_events() const { return kv_events_.get(); }
+  // Returns what moves experts; null without --enable-eplb.
+  const ExpertMover* mover() const { return mover_.get(); }
+  // True if the experts are where they were at the start, so that the rank may join the others.
+  bool is_home() const { return mover_ == nullptr || mover_->is_home(); }
   // Returns the second tier of the prefix cache; null if there is none.
   const CacheTier* tier() const { return tier_.get(); }
 
@@ -192,6 +200,8 @@ class RankStep {
   const std::unique_ptr<KvEventChannel> kv_events_;
   ExpertStats* const experts_;
   const Duration lost_rank_wait_;
+  const std::unique_ptr<ExpertMover> mover_;    // null without --enable-eplb, as the next
+  const std::unique_ptr<Rebalance> rebalance_;  // the lockstep asks it
   bool joined_ = false;
   // Until when requests may wait for lost ranks; set from the loss to the next step that is
   // committed, so that ranks that meet and lose each other again make no request wait longer.

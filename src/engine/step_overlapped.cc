@@ -143,6 +143,7 @@ void RankStep::launch(const Batch& batch) {
   report_.begin_verb(Verb::prepare);
   Flight& flight = take_flight();
   flight.agreed = agreed();
+  flight.move = rebalance_ ? rebalance_->take_move() : nullptr;
   flight.after_rest = std::exchange(after_rest_, false);
   prepare(batch, prepare_options(), flight);
   if (lockstep_) lockstep_->carrier().lend();

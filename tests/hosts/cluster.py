@@ -64,7 +64,7 @@ class Process:
         self.num_starts += 1
         # The kernel kills it when this program ends, however that happens.
         command = ["setpriv", "--pdeathsig", "KILL", "--", BINARY, "serve"]
-        command += [word for flag in self.flags.items() for word in flag]
+        command += [word for name, value in self.flags.items() for word in ([name] if value is True else [name, value])]
         command = (self.host.inside() if self.host else []) + [str(word) for word in command]
         variables = os.environ | {name: str(value) for name, value in self.variables.items()}
         with open(self.log_path, "ab") as log:

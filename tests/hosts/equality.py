@@ -16,6 +16,7 @@ from netns import Hosts
 
 STREAM_TOKENS = 64
 OVERLAPPED = {"--overlap-schedule": "on"}
+MOVING = {"--enable-eplb": True, "--eplb-rebalance-num-iterations": 8}
 # Delta nets beside full attention; the folder has no tokenizer.
 HYBRID = {"--model-path": ROOT / "tests/golden/qwen3_5_moe"}
 
@@ -72,21 +73,33 @@ def hybrid_answers_of_one_rank():
         return continue_tokens(one, 0)
 
 
-def hybrid(num_ranks, hosts=None):
+def hybrid(num_ranks, hosts=None, flags=None):
     """A model with delta nets on several ranks; the second round finds its prompts in the prefix cache."""
-    with Cluster(num_ranks, hosts, flags=HYBRID) as ranks:
+    with Cluster(num_ranks, hosts, flags=HYBRID | (flags or {})) as ranks:
         ranks.wait_doors()
         for _ in range(2):
             for rank in range(num_ranks):
                 assert continue_tokens(ranks, rank) == hybrid_answers_of_one_rank(), f"rank {rank} answers otherwise"
         for rank in range(num_ranks):
             ranks.check_pages(rank)
+            assert flags != MOVING or ranks.metric(rank, "expert_layers_moved_total") > 0, "no experts moved"
 
 
-def hybrid_on_hosts(num_ranks):
+def hybrid_on_hosts(num_ranks, flags=None):
     harness.need_hosts()
     with Hosts(num_ranks, "1gbit") as hosts:
-        hybrid(num_ranks, hosts)
+        hybrid(num_ranks, hosts, flags)
+
+
+def moving_on_hosts(num_ranks, flags):
+    """Experts move between hosts while questions are answered."""
+    harness.need_hosts()
+    with Hosts(num_ranks, "1gbit") as hosts, Cluster(num_ranks, hosts, flags=MOVING | flags) as ranks:
+        check_answers(ranks)
+        check_aborts(ranks)
+        moved = [ranks.metric(rank, "expert_layers_moved_total") for rank in range(num_ranks)]
+        assert min(moved) > 0, "no experts moved"
+        return f"{moved[0]:.0f} layers changed"
 
 
 def on_one_machine(num_ranks, style, flags=None):
@@ -113,9 +126,12 @@ CASES = (
     ("2 ranks, 2 hosts, overlapped steps", lambda: on_hosts(2, flags=OVERLAPPED)),
     ("4 ranks, 4 hosts", lambda: on_hosts(4)),
     ("4 ranks, 2 hosts, 2 ranks a node", lambda: on_hosts(4, 2)),
+    ("2 ranks, 2 hosts, experts move", lambda: moving_on_hosts(2, {})),
+    ("4 ranks, 4 hosts, experts and replicas move, overlapped steps", lambda: moving_on_hosts(4, OVERLAPPED | {"--ep-num-redundant-experts": 4})),
     ("2 ranks, one machine, hybrid model", lambda: hybrid(2)),
     ("2 ranks, 2 hosts, hybrid model", lambda: hybrid_on_hosts(2)),
     ("4 ranks, 4 hosts, hybrid model", lambda: hybrid_on_hosts(4)),
+    ("2 ranks, 2 hosts, hybrid model, experts move", lambda: hybrid_on_hosts(2, MOVING)),
 )
 
 if __name__ == "__main__":

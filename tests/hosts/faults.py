@@ -31,6 +31,8 @@ LONG_PROMPT = "Once upon a time " * 400  # 800 kB a layer and direction, which a
 REPEATS = 5
 DRAFTS = {"--speculative-algorithm": "NGRAM", "--speculative-num-steps": 4}
 OVERLAPPED = {"--overlap-schedule": "on"}
+# The bundled model's layers change every few steps, so most faults come between two of them.
+MOVING = {"--enable-eplb": True, "--eplb-rebalance-num-iterations": 8, "--overlap-schedule": "on"}
 MORE_FILES, MORE_BYTES = 0, 4 << 20  # a survivor of repeated losses may have so many more
 
 
@@ -75,6 +77,7 @@ class Fault:
     drafts: bool = False  # nearly every step of the traffic verifies drafts
     grammar: bool = False  # the answers follow a grammar
     overlapped: bool = False  # the next step is agreed on and prepared while one computes
+    moving: bool = False  # experts move meanwhile
     pause_s: float = 0  # streams that go on have a gap of at least this length
     quick: bool = False  # runs as a test too, for no longer than the effect takes to show
 
@@ -97,6 +100,10 @@ FAULTS = (
     Fault("stopped 10 s amid overlapped steps", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), links=False, overlapped=True, stopped=True),
     Fault("unplugged 2 s amid overlapped steps", link("unplug"), link("plug"), 2, None, overlapped=True, pause_s=1.9),
     Fault("black hole 10 s amid overlapped steps", link("blackhole"), link("heal"), alive=True, overlapped=True, quick=True),
+    Fault("kill -9 while experts move", kill(1), start(1), links=False, moving=True, quick=True),
+    Fault("kill -9 of rank 0 while experts move", kill(0), start(0), lost=0, links=False, moving=True),
+    Fault("stopped 1 s while experts move", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, moving=True, pause_s=0.9, quick=True),
+    Fault("black hole 10 s while experts move", link("blackhole"), link("heal"), alive=True, moving=True, quick=True),
     Fault("kill -9, 1 of 4", kill(1), start(1), links=False, num_ranks=4, quick=True),
     Fault("kill -9 of rank 0", kill(0), start(0), lost=0, links=False, quick=True),
     Fault("stopped 1 s", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, pause_s=0.9, quick=True),
@@ -145,6 +152,8 @@ def try_fault(fault, ranks, network, lasts_s):
     streams = start_streams(ranks, fault.fields()) if fault.traffic else []
     if fault.drafts:
         wait_drafts(ranks)
+    if fault.moving:
+        wait_moves(ranks)
     assert all(stream.is_alive() for stream in streams), "the traffic is over before the fault"
     began = time.monotonic()
     fault.begin(ranks)
@@ -170,6 +179,15 @@ def wait_drafts(ranks, limit_s=20):
     for rank in range(ranks.num_ranks):
         while ranks.metric(rank, "spec_accepted_total") < 50:
             assert time.monotonic() < deadline, f"rank {rank} verifies no drafts"
+            time.sleep(0.02)
+
+
+def wait_moves(ranks, limit_s=20):
+    """Waits until layers of every rank have other experts than at the start."""
+    deadline = time.monotonic() + limit_s
+    for rank in range(ranks.num_ranks):
+        while ranks.metric(rank, "expert_layers_moved_total") < 2:
+            assert time.monotonic() < deadline, f"no experts of rank {rank} move"
             time.sleep(0.02)
 
 
@@ -263,7 +281,7 @@ def ranks_for(num_ranks, network, **options):
 
 
 def one_fault(fault, network, lasts_s):
-    flags = (DRAFTS if fault.drafts else {}) | (OVERLAPPED if fault.overlapped else {})
+    flags = (DRAFTS if fault.drafts else {}) | (OVERLAPPED if fault.overlapped else {}) | (MOVING if fault.moving else {})
     with ranks_for(fault.num_ranks, network, flags=flags) as ranks:
         return try_fault(fault, ranks, network, lasts_s)
 

@@ -145,6 +145,17 @@ ExpertWeights load_swiglu(const ModelConfig& model, const TensorNames& names,
                        model.hidden_size, intermediate, bias_if(model.mlp_bias));
 }
 
+std::string layer_prefix(const TensorNames& names, int index) {
+  return fmt::format("{}layers.{}.", names.model, names.first_layer + index);
+}
+
+// `mlp`: what stands before the names of the gate and the experts.
+ExpertWeights load_expert(const Family& family, const std::string& mlp, int expert) {
+  const auto& [model, names, loader] = family;
+  return load_swiglu(model, names, fmt::format("{}experts.{}.", mlp, expert),
+                     model.moe.intermediate_size, loader);
+}
+
 void load_moe(const Family& family, const std::string& layer, std::span<const int> experts,
               LayerWeights& out) {
   const auto& [model, names, loader] = family;
@@ -156,9 +167,7 @@ void load_moe(const Family& family, const std::string& layer, std::span<const in
     out.gate.bias = loader.vector(fmt::format("{}{}", mlp, names.correction_bias), moe.num_experts);
   if (moe.expert_scales)
     out.gate.scales = loader.vector(mlp + "router.per_expert_scale", moe.num_experts);
-  for (const int e : experts)
-    out.experts.push_back(load_swiglu(model, names, fmt::format("{}experts.{}.", mlp, e),
-                                      moe.intermediate_size, loader));
+  for (const int e : experts) out.experts.push_back(load_expert(family, mlp, e));
   if (moe.shared_intermediate_size > 0)
     out.shared = load_swiglu(model, {}, fmt::format("{}{}", layer, names.shared),
                              moe.shared_intermediate_size, loader);
@@ -185,7 +194,7 @@ void load_result_norms(const ModelConfig& model, const std::string& layer, Weigh
 
 Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int index,
                          std::span<const int> experts, WeightLoader& loader) {
-  const std::string prefix = fmt::format("{}layers.{}.", names.model, names.first_layer + index);
+  const std::string prefix = layer_prefix(names, index);
   Layer layer;
   Attending attending = Attending::gqa;
   if (model.is_linear(index)) {
@@ -219,6 +228,12 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
   }
   layer.kind = &decoder_kind(attending, transforming);
   return layer;
+}
+
+ExpertWeights load_decoder_expert(const ModelConfig& model, const TensorNames& names, int index,
+                                  int expert, WeightLoader& loader) {
+  return load_expert({model, names, loader},
+                     fmt::format("{}{}", layer_prefix(names, index), names.moe), expert);
 }
 
 }  // namespace hocket

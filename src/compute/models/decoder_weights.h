@@ -10,4 +10,8 @@ namespace hocket {
 Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int index,
                          std::span<const int> experts, WeightLoader& loader);
 
+// Loads one of the routed experts of a layer, as load_decoder_layer() does.
+ExpertWeights load_decoder_expert(const ModelConfig& model, const TensorNames& names, int index,
+                                  int expert, WeightLoader& loader);
+
 }  // namespace hocket

@@ -7,6 +7,7 @@
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
 #include "compute/kernels/row_kernels.h"
+#include "compute/models/decoder_weights.h"
 #include "compute/models/family.h"
 
 namespace hocket {
@@ -87,6 +88,19 @@ Result<Model> Model::load(const ModelConfig& config, const HeldExperts& experts,
     HOCKET_TRY_VOID(check_experts(model.modules_[i].layers_[0], config.num_layers + i,
                                   held_in(experts, config.num_layers + i)));
   return model;
+}
+
+ExpertWeights Model::load_expert(const ModelConfig& config, int layer, int expert,
+                                 WeightLoader& loader) {
+  const Result<const ModelFamily*> family = find_family(config.architecture);
+  HOCKET_CHECK(family.has_value());  // the model itself was loaded
+  return load_decoder_expert(config, (*family)->names, layer, expert, loader);
+}
+
+void Model::swap_experts(int layer, std::vector<ExpertWeights>& others) {
+  std::vector<ExpertWeights>& mine = layers_.at(static_cast<size_t>(layer)).weights.experts;
+  HOCKET_CHECK(mine.size() == others.size());
+  mine.swap(others);
 }
 
 // Its pages are those of the layers that have no window, so it is numbered behind them.

@@ -30,7 +30,17 @@ class Model {
                             WeightLoader& loader);
   static Result<Model> load(const ModelConfig& config, WeightLoader& loader);
 
+  // Loads one expert of a layer as load() does. Errors stay in the loader.
+  static ExpertWeights load_expert(const ModelConfig& config, int layer, int expert,
+                                   WeightLoader& loader);
+
   const ModelConfig& config() const { return config_; }
+  // Return the experts that this rank holds in a layer, ascending; exchange them for others of the
+  // same number and format, between two passes.
+  std::span<const ExpertWeights> experts(int layer) const {
+    return layers_.at(static_cast<size_t>(layer)).weights.experts;
+  }
+  void swap_experts(int layer, std::vector<ExpertWeights>& others);
   // The modules for multi-token prediction that config() says are loaded. Each is played like a
   // model; their keys and values are in further layers of Pass::pages, behind the model's own.
   std::span<const Model> modules() const { return modules_; }

@@ -241,10 +241,14 @@ RankLoads rank_loads(std::span<const uint64_t> loads, const Placement& placement
 
 int num_moves(const Placement& from, const Placement& to) {
   int moves = 0;
-  for (int rank = 0; rank < to.num_ranks(); ++rank)
-    for (const int expert : to.experts_of(rank))
-      moves += std::ranges::binary_search(from.experts_of(rank), expert) ? 0 : 1;
+  for (int rank = 0; rank < to.num_ranks(); ++rank) moves += num_moves_of(rank, from, to);
   return moves;
+}
+
+int num_moves_of(int rank, const Placement& from, const Placement& to) {
+  return static_cast<int>(std::ranges::count_if(to.experts_of(rank), [&](int expert) {
+    return !std::ranges::binary_search(from.experts_of(rank), expert);
+  }));
 }
 
 }  // namespace hocket

@@ -44,5 +44,7 @@ RankLoads rank_loads(std::span<const uint64_t> loads, const Placement& placement
 // Returns how many places of `to` have an expert that their rank does not hold in `from`: the
 // experts whose weights have to be loaded.
 int num_moves(const Placement& from, const Placement& to);
+// Returns how many of these places one rank has.
+int num_moves_of(int rank, const Placement& from, const Placement& to);
 
 }  // namespace hocket

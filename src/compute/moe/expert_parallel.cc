@@ -56,7 +56,9 @@ std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::most_bytes(const O
   const MoeConfig& moe = options.model.moe;
   const ExchangeLimits& limits = options.limits.exchange;
   const int all_experts = options.placement.first().most_experts();
-  const int most_nodes = CombineNodes::most_nodes(options.placement, options.combine_groups);
+  const int most_nodes = options.any_placement
+                             ? all_experts
+                             : CombineNodes::most_nodes(options.placement, options.combine_groups);
   std::array<MessageSizes, kMaxLanes> lanes{};
   for (int part = 0; part < limits.max_parts; ++part) {
     // A pass that has this part has at least `parts` parts.
@@ -83,6 +85,15 @@ std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::most_bytes(const O
     }
   }
   return lanes;
+}
+
+ExpertParallelDispatcher::LayerPlaces::LayerPlaces(Placement given, int rank)
+    : placement(std::move(given)), only_here(hocket::only_here(placement, rank)) {}
+
+void ExpertParallelDispatcher::place(int layer, LayerPlaces& places) {
+  HOCKET_CHECK(places.only_here.size() == config_.only_here.at(static_cast<size_t>(layer)).size());
+  config_.placements.swap(layer, places.placement);
+  config_.only_here[static_cast<size_t>(layer)].swap(places.only_here);
 }
 
 Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::create(

@@ -36,6 +36,8 @@ class ExpertParallelDispatcher final : public Dispatcher {
     DType dtype = DType::bf16;
     Placements placement;
     int combine_groups = 1;
+    // True if place() may be called: messages have room for the sums of any placement.
+    bool any_placement = false;
     // The limits of the WorkBuffers in use, with limits.exchange; the same on all ranks.
     WorkLimits limits;
   };
@@ -49,6 +51,17 @@ class ExpertParallelDispatcher final : public Dispatcher {
   // Errors: bad_value (a combine group is on more than one rank).
   static Result<std::unique_ptr<ExpertParallelDispatcher>> create(const Options& options,
                                                                   AllToAll& exchange);
+
+  // What place() gives a layer. `only_here` [experts]: 1 if this rank alone has the expert.
+  struct LayerPlaces {
+    LayerPlaces(Placement placement, int rank);
+    Placement placement;
+    std::vector<uint8_t> only_here;
+  };
+  // Exchanges the places of a layer for others, between two passes. All ranks do it between the
+  // same two. Pre: Options::any_placement, and Options::placement lists the layer. Allocates
+  // nothing.
+  void place(int layer, LayerPlaces& places);
 
   bool exchanges() const override { return true; }
   void begin_pass(const PassId& pass, int num_rows) override;

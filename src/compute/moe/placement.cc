@@ -263,6 +263,19 @@ Result<Placements> Placements::from_file(const std::filesystem::path& file, int 
   return Placements(std::move(placements));
 }
 
+Placements Placements::by_layer(int num_layers) const {
+  std::vector<Placement> layers;
+  for (int layer = 0; layer < num_layers; ++layer) layers.push_back(at(layer));
+  return Placements(std::move(layers));
+}
+
+void Placements::swap(int layer, Placement& other) {
+  Placement& mine = layers_.at(static_cast<size_t>(layer));
+  for (int rank = 0; rank < mine.num_ranks(); ++rank)
+    HOCKET_CHECK(mine.experts_of(rank).size() == other.experts_of(rank).size());
+  std::swap(mine, other);
+}
+
 HeldExperts Placements::held_by(int rank) const {
   HeldExperts held;
   for (const Placement& layer : layers_) {

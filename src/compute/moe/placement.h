@@ -5,7 +5,8 @@
 //   places    0 1 2 3 | 4 5 6 7          6 experts on 2 ranks, with 2 replicas
 //   experts   0 1 2 3 | 0 3 4 5          experts 0 and 3 have two places each
 //
-// Placement is that of one layer, Placements that of all. Immutable. Thread: any.
+// Placement is that of one layer, Placements that of all. A Placement never changes; a layer of
+// Placements may be given another.   Thread: any.
 #pragma once
 
 #include <algorithm>
@@ -114,6 +115,11 @@ class Placements {
     return layers_[std::min(static_cast<size_t>(layer), layers_.size() - 1)];
   }
   int num_layers() const { return static_cast<int>(layers_.size()); }
+  // Returns the same placements as a list of `num_layers`, so that each can change by itself.
+  Placements by_layer(int num_layers) const;
+  // Exchanges the placement of a layer of the list for another, in which each rank has as many
+  // places. Allocates nothing.
+  void swap(int layer, Placement& other);
   bool differ() const;
   const Placement& first() const { return layers_.front(); }
   std::span<const Placement> layers() const { return layers_; }

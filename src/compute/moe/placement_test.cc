@@ -184,6 +184,20 @@ TEST(Placement, ReplicasFollowARanksOwnExperts) {
   for (int expert = 0; expert < 6; ++expert) EXPECT_EQ(placement.places_of(expert).size(), 2u);
 }
 
+TEST(Placements, ALayerMayGetOtherPlaces) {
+  const Placements all(*Placement::contiguous(4, 2));
+  Placements layers = all.by_layer(3);
+  EXPECT_EQ(layers.num_layers(), 3);
+  EXPECT_FALSE(layers.differ());
+  EXPECT_EQ(layers.fingerprint(), all.fingerprint());
+  Placement other = Placement::of_ranks({{0, 2}, {1, 3}}, 4);
+  layers.swap(1, other);
+  EXPECT_TRUE(layers.differ());
+  EXPECT_TRUE(std::ranges::equal(layers.at(1).experts_of(0), std::array{0, 2}));
+  EXPECT_EQ(other.fingerprint(), all.fingerprint());
+  EXPECT_EQ(layers.at(0).fingerprint(), all.fingerprint());
+}
+
 TEST_F(PlacementFile, IsAFileThatCanBeRead) {
   for (const std::filesystem::path& path : {file_ / "none", std::filesystem::path("/")}) {
     const auto refused = Placements::from_file(path, 6, 2, 3, place_by_first);

@@ -73,7 +73,7 @@ void* WeightLoader::State::take(int64_t bytes) {
   HOCKET_CHECK(used <= options.bytes);  // loading asks for more than was measured
   // Weights that were packed before are only read: the returned views are const.
   if (!filling()) return const_cast<std::byte*>(options.packed) + offset;
-  return memory.data() + offset;
+  return (options.memory != nullptr ? options.memory : memory.data()) + offset;
 }
 
 // Counts the whole claim as filled, padding included.
@@ -286,7 +286,7 @@ Result<WeightLoader> WeightLoader::loading(Options options) {
   State& s = *loader.state_;
   s.measuring = false;
   s.scratch.resize(s.options.workers == nullptr ? 1 : s.options.workers->size());
-  if (s.filling()) {
+  if (s.filling() && s.options.memory == nullptr) {
     HOCKET_TRY(s.memory, Buffer::allocate(s.options.bytes));
   }
   return loader;

@@ -75,6 +75,9 @@ class WeightLoader {
     // them, nothing is filled, and they must outlive the views. Null: memory is allocated and
     // filled.
     const std::byte* packed = nullptr;
+    // Loading: memory of `bytes` bytes, aligned to 64, that is filled instead of memory of its own.
+    // It must outlive the views.
+    std::byte* memory = nullptr;
     WorkerPool* workers = nullptr;
     std::function<void(const LoadProgress&)> progress;  // called at most every 50 ms and at the end
   };
@@ -131,7 +134,7 @@ class WeightLoader {
   // that pack the same tensors in the same way to the same places have the same hash.
   uint64_t fingerprint() const;
   // Gives the memory to the model; the views stay valid as long as it lives. Empty if
-  // Options::packed is set.
+  // Options::packed or Options::memory is set.
   Buffer take_memory();
 
  private:

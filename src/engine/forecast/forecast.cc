@@ -179,7 +179,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
   const ParallelSettings& parallel = q.settings.parallel;
   HOCKET_TRY(ModelChoice choice, choose_model_form(q.settings));
   HOCKET_TRY(ModelCost cost, ModelCost::measure(choice));
-  int64_t weight_bytes = cost.loaded_bytes();
+  int64_t weight_bytes = cost.loaded_bytes(), moving_bytes = 0;
   std::optional<Placements> placement;
   if (parallel.ep_size > 1) {
     HOCKET_TRY(ExpertPlaces places,
@@ -188,6 +188,10 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
     choice.experts = placement->held_by(placement->first().fullest_rank());
     HOCKET_TRY(const MeasuredWeights held_weights, measure_weights(choice, nullptr));
     weight_bytes = held_weights.bytes;
+    if (parallel.enable_eplb) {
+      HOCKET_TRY(const int64_t bytes, largest_expert_bytes(choice, nullptr));
+      moving_bytes = bytes * placement->first().most_experts();
+    }
   }
   const int page_tokens = q.settings.memory.page_size;
   const MemoryQuestion memory = {.settings = q.settings,
@@ -195,6 +199,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
                                  .dtype = choice.dtype,
                                  .dispatch_dtype = choice.dispatch_dtype,
                                  .weight_bytes = weight_bytes,
+                                 .moving_bytes = moving_bytes,
                                  .page_bytes = choice.kv_full_page_bytes(page_tokens),
                                  .window_page_bytes = choice.kv_window_page_bytes(page_tokens),
                                  .module_page_bytes = choice.module_page_bytes(page_tokens),

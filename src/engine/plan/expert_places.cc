@@ -8,6 +8,7 @@
 namespace hocket {
 namespace {
 
+constexpr int kMostIterations = 1'000'000'000;
 constexpr std::string_view kRedundant = "ep-num-redundant-experts";
 
 Error bad_number(std::string_view what, std::string fix) {
@@ -70,6 +71,18 @@ Result<Balance> balance_by(const ParallelSettings& settings, const ModelChoice& 
 
 }  // namespace
 
+Result<Rebalancer> rebalancer_of(const ParallelSettings& settings, const ModelChoice& choice,
+                                 const Placement& any) {
+  if (settings.eplb_algorithm == "auto")
+    return [](std::span<const uint64_t> work, const Placement& now) {
+      return improved_placement(work, now);
+    };
+  HOCKET_TRY(Balance balance, balance_by(settings, choice, any));
+  return [balance = std::move(balance)](std::span<const uint64_t> work, const Placement&) {
+    return balance(work);
+  };
+}
+
 Result<void> check_places(const ParallelSettings& s) {
   if (redundant_experts(s) == -2)
     return fail(bad_number(fmt::format("{} is no number from 0 to {}, nor auto",
@@ -89,6 +102,16 @@ Result<void> check_places(const ParallelSettings& s) {
                       "--eplb-algorithm {} is not one of auto, global, hierarchical", by)
                     .with_param("eplb-algorithm")
                     .with_fix("auto"));
+  if (s.enable_eplb && s.ep_size == 1)
+    return fail(
+        error(ErrorCode::bad_value, "--enable-eplb moves experts between ranks, but there is one")
+            .with_param("enable-eplb")
+            .with_fix("an --ep-size above 1"));
+  if (s.eplb_rebalance_num_iterations < 1 || s.eplb_rebalance_num_iterations > kMostIterations)
+    return fail(error(ErrorCode::bad_value, "--eplb-rebalance-num-iterations {} is not in 1 to {}",
+                      s.eplb_rebalance_num_iterations, kMostIterations)
+                    .with_param("eplb-rebalance-num-iterations")
+                    .with_fix("1000"));
   const std::string& mode = s.expert_distribution_recorder_mode;
   if (!mode.empty() && mode != "stat" && mode != "per_pass")
     return fail(error(ErrorCode::bad_value,
@@ -135,6 +158,13 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
     placements = std::move(named);
   }
   HOCKET_TRY_VOID(placements.check_groups(choice.combine_groups));
+  if (settings.enable_eplb && choice.combine_groups != experts)
+    return fail(error(ErrorCode::bad_value,
+                      "--enable-eplb moves experts one by one, but --combine-groups {} sums {} of "
+                      "them on one rank",
+                      choice.combine_groups, experts / choice.combine_groups)
+                    .with_param("combine-groups")
+                    .with_fix("--combine-groups 0"));
   return ExpertPlaces{std::move(placements), std::move(change)};
 }
 

@@ -2,7 +2,10 @@
 // Thread: any.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 
 #include "base/result.h"
 #include "compute/moe/placement.h"
@@ -15,6 +18,13 @@ namespace hocket {
 // Checks the settings of placement and of the record of experts that need no model. Errors:
 // bad_value, naming the flag.
 Result<void> check_places(const ParallelSettings& settings);
+
+// Returns the placement of a layer that --eplb-algorithm makes from the one of now, for the work of
+// each expert.
+using Rebalancer = std::function<Placement(std::span<const uint64_t> work, const Placement& now)>;
+// Errors: bad_value (--eplb-algorithm).
+Result<Rebalancer> rebalancer_of(const ParallelSettings& settings, const ModelChoice& choice,
+                                 const Placement& any);
 
 struct ExpertPlaces {
   Placements placements;

@@ -63,11 +63,13 @@ WorkLimits work_limits(const MemoryPlan& plan, PrefillPolicy policy) {
 
 int64_t exchange_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
   if (q.placement == nullptr) return 0;
-  const AllToAll::Options options = exchange_options({.model = q.model,
-                                                      .dtype = q.dtype,
-                                                      .placement = *q.placement,
-                                                      .combine_groups = q.combine_groups,
-                                                      .limits = plan.work});
+  const AllToAll::Options options =
+      exchange_options({.model = q.model,
+                        .dtype = q.dtype,
+                        .placement = *q.placement,
+                        .combine_groups = q.combine_groups,
+                        .any_placement = q.settings.parallel.enable_eplb,
+                        .limits = plan.work});
   return static_cast<int64_t>(AllToAll::bytes_for(q.placement->first().num_ranks(), options));
 }
 
@@ -242,7 +244,8 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.work_bytes = WorkBuffers::bytes_for(q.model, q.dtype, plan.work) + exchange_bytes(q, plan);
   if (plan.most_drafts > 0 && s.model.grammar_backend != "none")
     plan.draft_bytes = kDraftChecksBytes;
-  plan.work_bytes += plan.draft_bytes;
+  plan.moving_bytes = q.moving_bytes;
+  plan.work_bytes += plan.draft_bytes + plan.moving_bytes;
   if (q.num_workers > 0) {
     ScratchNeed scratch = q.scratch;
     scratch.max_rows = most_rows(plan.work);

@@ -42,7 +42,8 @@ struct MemoryPlan {
   WorkLimits work;
   int64_t window_bytes = 0;  // the part of kv_bytes that window layers take
   int64_t draft_bytes = 0;   // the part of work_bytes for grammars that follow drafts
-  // work_bytes: buffers of passes, scratch of the workers, and draft_bytes.
+  int64_t moving_bytes = 0;  // the part of work_bytes for experts that are loaded while serving
+  // work_bytes: buffers of passes, scratch of the workers, draft_bytes and moving_bytes.
   int64_t weight_bytes = 0, work_bytes = 0, kv_bytes = 0, state_bytes = 0, budget_bytes = 0;
   std::vector<SettingChange> changes;
 };
@@ -52,6 +53,7 @@ struct MemoryQuestion {
   const ModelConfig& model;
   DType dtype = DType::bf16, dispatch_dtype = DType::bf16;
   int64_t weight_bytes = 0;
+  int64_t moving_bytes = 0;       // experts of a layer that are loaded while serving; 0: none are
   int64_t page_bytes = 0;         // one page in all layers, window layers excepted
   int64_t window_page_bytes = 0;  // one page in all window layers; 0: the model has none
   int64_t module_page_bytes = 0;  // one page in the module for multi-token prediction; 0: none
@@ -90,7 +92,7 @@ int most_rows(const WorkLimits& limits);
 // Returns the options of the exchange of rows and agreements: slots for the longest messages.
 AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher);
 // Bytes of an agreement on a step (lockstep.h).
-inline constexpr size_t kAgreementBytes = 128;
+inline constexpr size_t kAgreementBytes = 256;
 
 // Plans all sizes except pages and what depends on them, even if the model does not fit. Errors:
 // bad_value (settings that contradict each other).

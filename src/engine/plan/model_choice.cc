@@ -224,6 +224,24 @@ Result<Model> load_held(const ModelChoice& choice, WeightLoader& loader) {
   return Model::load(choice.model, choice.experts, loader);
 }
 
+ExpertWeights load_expert(const ModelChoice& choice, int layer, int expert, WeightLoader& loader) {
+  return Model::load_expert(choice.model, layer, expert, loader);
+}
+
+Result<int64_t> largest_expert_bytes(const ModelChoice& choice, const WeightSource* source) {
+  WeightLoader::Options options = choice.loader_options();
+  if (source != nullptr) options.source = source;
+  int64_t most = 0;
+  for (int layer = 0; layer < choice.model.num_layers; ++layer) {
+    if (!choice.model.layer_is_moe[static_cast<size_t>(layer)]) continue;
+    WeightLoader loader = WeightLoader::measuring(options);
+    load_expert(choice, layer, 0, loader);
+    HOCKET_TRY_VOID(loader.status());
+    most = std::max(most, loader.bytes());
+  }
+  return most;
+}
+
 Result<MeasuredWeights> measure_weights(const ModelChoice& choice, const WeightSource* source) {
   WeightLoader::Options options = choice.loader_options();
   if (source != nullptr) options.source = source;

@@ -48,6 +48,12 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings);
 // Loads the model with the experts of `choice`. Errors: those of Model::load.
 Result<Model> load_held(const ModelChoice& choice, WeightLoader& loader);
 
+// Loads one expert, numbered in all of its layer, as load_held() does.
+ExpertWeights load_expert(const ModelChoice& choice, int layer, int expert, WeightLoader& loader);
+// Measures an expert of the layer in which they are largest. `source`: as in measure_weights().
+// Errors: those of Model::load.
+Result<int64_t> largest_expert_bytes(const ModelChoice& choice, const WeightSource* source);
+
 struct MeasuredWeights {
   int64_t bytes = 0;         // size in memory
   uint64_t fingerprint = 0;  // hash of how they are packed (WeightLoader)

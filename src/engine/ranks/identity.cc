@@ -163,6 +163,8 @@ Result<std::string> describe_plans(const ServerSettings& s) {
   }
   experts += fmt::format(", {} replicas, placed by {}", s.parallel.ep_num_redundant_experts,
                          s.parallel.eplb_algorithm);
+  if (s.parallel.enable_eplb)
+    experts += fmt::format(", looked at every {} steps", s.parallel.eplb_rebalance_num_iterations);
   return fmt::format(
       "{} orders, {:08x} | experts {} | context {}, chunk {}, prefill {}, running {} | {} | "
       "delayer {} | {} modules that guess | steps overlap: {}",

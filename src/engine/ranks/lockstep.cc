@@ -59,10 +59,11 @@ Lockstep::Lockstep(int num_ranks, const Options& options)
       loads_(static_cast<size_t>(num_ranks)),
       sizes_(static_cast<size_t>(num_ranks)),
       reports_(static_cast<size_t>(num_ranks)),
+      balances_(static_cast<size_t>(num_ranks)),
       carrier_(num_ranks, sizeof(StepVote)) {
   static_assert(sizeof(StepVote) == kAgreementBytes);
   // A vote has no padding, so every byte that is sent was written.
-  static_assert(sizeof(StepVote) == 36 + sizeof(StepReport));
+  static_assert(sizeof(StepVote) == 36 + sizeof(StepReport) + sizeof(BalanceVote));
 }
 
 void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
@@ -130,7 +131,8 @@ void Lockstep::start(const StepProposal& proposal) {
       .prompt_step_rows = static_cast<uint32_t>(std::max(0, proposal.prompt_step_rows)),
       .plans = {static_cast<uint32_t>(proposal.plans[0].id),
                 static_cast<uint32_t>(proposal.plans[1].id)},
-      .report = proposal.report};
+      .report = proposal.report,
+      .balance = options_.rider != nullptr ? options_.rider->vote() : BalanceVote()};
   carrier_.post({.step = pass_.step + 1}, std::as_bytes(std::span(&mine_, 1)));
   under_way_ = true;
 }
@@ -157,6 +159,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   adopt_plan(planner);
   adopt_module_passes(module_passes, mode_before);
   if (computes_) steps_overlap_ = planner.overlaps != 0;
+  if (options_.rider != nullptr) options_.rider->agreed(balances_, reports_, computes_);
   if (!computes_) forget_loads();
   // A rank that leaves alone has said so one agreement before, so requests that other ranks had
   // begun by then got their step.
@@ -186,6 +189,7 @@ void Lockstep::record_vote(int rank, const StepVote& vote) {
       .begins = vote.begins != 0, .continues = vote.continues != 0, .decodes = vote.rows > 0};
   sizes_[at] = {.rows = to_rows(vote.rows), .prompt_step_rows = to_rows(vote.prompt_step_rows)};
   reports_[at] = sane(vote.report);
+  balances_[at] = vote.balance;
   Load& load = loads_[at];
   load.takes_requests.store(vote.takes_requests != 0, std::memory_order_relaxed);
   load.num_requests.store(std::max(0, vote.load_requests), std::memory_order_relaxed);

@@ -58,6 +58,28 @@ struct StepProposal {
   StepReport report;
 };
 
+// What a rank says about moving experts, beside its proposal (engine/rebalance.h). In host byte
+// order.
+struct BalanceVote {
+  uint32_t look = 0;     // number of the look at the counts
+  uint32_t changes = 0;  // fingerprint of what this rank would change
+  uint8_t phase = 0, flags = 0;
+  uint16_t num_loaded = 0;            // layers whose experts are loaded, of those that change
+  std::array<uint16_t, 58> counts{};  // some of the rows that chose each expert
+};
+static_assert(sizeof(BalanceVote) == 128);
+
+// What is agreed on beside steps. A rank may exchange votes several times before a step, so these
+// functions are called for each exchange, on all ranks in the same sequence. Thread: engine.
+class VoteRider {
+ public:
+  virtual ~VoteRider() = default;
+  virtual BalanceVote vote() = 0;
+  // votes and reports [ranks]; `computes`: a step follows in which some rank has rows.
+  virtual void agreed(std::span<const BalanceVote> votes, std::span<const StepReport> reports,
+                      bool computes) = 0;
+};
+
 // One rank's side of the agreement. Thread: engine, except stopping_peer() and load_of(). Allocates
 // only in construction.
 class Lockstep final : public SchedulerHooks {
@@ -68,6 +90,7 @@ class Lockstep final : public SchedulerHooks {
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
     bool may_leave_others = true;  // RankNetwork::may_leave_others()
+    VoteRider* rider = nullptr;    // outlives it; null on all ranks or on none
   };
   Lockstep(int num_ranks, const Options& options);
   // Starts a new epoch: steps count from 0 over this transport and exchange. Both must outlive all
@@ -158,6 +181,7 @@ class Lockstep final : public SchedulerHooks {
     uint32_t prompt_step_rows = 0;
     std::array<uint32_t, kNumPhases> plans{};  // PlanId, by Phase; only rank 0's count
     StepReport report;
+    BalanceVote balance;
   };
   struct Size {
     int rows = 0, prompt_step_rows = 0;
@@ -198,10 +222,11 @@ class Lockstep final : public SchedulerHooks {
   int bad_peer_ = -1;  // rank whose vote could not be read
   StepVote mine_;      // vote of the agreement under way
   PrefillDelayer delayer_;
-  std::vector<PrefillVote> votes_;   // [ranks]
-  std::vector<Load> loads_;          // [ranks]
-  std::vector<Size> sizes_;          // [ranks]
-  std::vector<StepReport> reports_;  // [ranks]
+  std::vector<PrefillVote> votes_;     // [ranks]
+  std::vector<Load> loads_;            // [ranks]
+  std::vector<Size> sizes_;            // [ranks]
+  std::vector<StepReport> reports_;    // [ranks]
+  std::vector<BalanceVote> balances_;  // [ranks]
   VoteCarrier carrier_;
   std::optional<TimePoint> step_begin_;                // begin of the running step, if it has rows
   std::array<std::optional<Duration>, 2> step_times_;  // time of the last step, by ExchangeMode

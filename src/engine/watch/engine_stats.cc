@@ -68,6 +68,19 @@ void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
   sum->damaged_total = s.damaged_total;
 }
 
+// Looks and layers are the same for all ranks.
+void add(const ExpertMoveStats& s, std::optional<ExpertMoveStats>& sum) {
+  if (!sum) {
+    sum = s;
+    return;
+  }
+  sum->moves_total += s.moves_total;
+  sum->bytes_total += s.bytes_total;
+  sum->load_seconds_total += s.load_seconds_total;
+  sum->failures_total += s.failures_total;
+  if (sum->last_error.empty()) sum->last_error = s.last_error;
+}
+
 void add(const OverlapStats& s, OverlapStats& sum) {
   const auto steps_of = [](const OverlapStats& o) { return o.steps[0] + o.steps[1] + o.steps[2]; };
   if (steps_of(s) > 0) sum.exact_arrival = s.exact_arrival && (sum.exact_arrival || !steps_of(sum));
@@ -107,6 +120,7 @@ EngineStats add_up(std::vector<RankStats> ranks) {
     sum.seconds_since_last_step = std::max(sum.seconds_since_last_step, s.seconds_since_last_step);
     sum.busy |= s.busy;
     if (s.tier) add(*s.tier, sum.tier);
+    if (s.moves) add(*s.moves, sum.moves);
     add(s.overlap, sum.overlap);
   }
   sum.ranks = std::move(ranks);

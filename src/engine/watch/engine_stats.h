@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "engine/watch/cache_tier_stats.h"
+#include "engine/watch/expert_move_stats.h"
 #include "engine/watch/expert_stats.h"
 #include "engine/watch/grammar_stats.h"
 #include "engine/watch/overlap_stats.h"
@@ -27,11 +28,12 @@ struct RankStats {
   double step_seconds_total = 0;
   // Seconds of all steps spent waiting for other ranks' rows, and beside those for agreements.
   double exchange_wait_seconds_total = 0, agreement_wait_seconds_total = 0;
-  std::optional<CacheTierStats> tier;  // nullopt without --kv-cache-dir
-  OverlapStats overlap;                // divides those seconds by cause
-  double seconds_since_last_step = 0;  // 0 when idle
-  bool busy = false;                   // true if there is work
-  StepPlace place;                     // verb that the rank is in
+  std::optional<CacheTierStats> tier;    // nullopt without --kv-cache-dir
+  std::optional<ExpertMoveStats> moves;  // nullopt without --enable-eplb
+  OverlapStats overlap;                  // divides those seconds by cause
+  double seconds_since_last_step = 0;    // 0 when idle
+  bool busy = false;                     // true if there is work
+  StepPlace place;                       // verb that the rank is in
 };
 
 // Counters of all ranks: sums, step and wait seconds too. Other times, shares and ratios are the

@@ -40,21 +40,30 @@ std::optional<double> balancedness(std::span<const uint64_t> loads, int columns)
 }
 
 ExpertStats::ExpertStats(int num_layers, const Placements& placement, int rank)
-    : placement_(placement),
-      num_layers_(num_layers),
+    : num_layers_(num_layers),
+      num_experts_(placement.first().num_experts()),
+      num_ranks_(placement.first().num_ranks()),
       rank_(rank),
-      num_counts_(static_cast<size_t>(num_layers) *
-                  static_cast<size_t>(placement.first().num_experts())),
-      rank_tokens_(static_cast<size_t>(placement.first().num_ranks())) {
+      num_counts_(static_cast<size_t>(num_layers) * static_cast<size_t>(num_experts_)),
+      placement_(placement),
+      rank_tokens_(static_cast<size_t>(num_ranks_)) {
   HOCKET_CHECK(num_counts_ > 0u);
 }
 
+Placements ExpertStats::placement() const {
+  MutexLock lock(mutex_);
+  return placement_;
+}
+
+void ExpertStats::place(int layer, Placement placement) {
+  MutexLock lock(mutex_);
+  placement_.swap(layer, placement);
+}
+
 ExpertRecord ExpertStats::empty_record(const Start& how) const {
-  ExpertRecord record{
-      .mode = how.mode, .num_layers = num_layers_, .num_experts = placement_.first().num_experts()};
+  ExpertRecord record{.mode = how.mode, .num_layers = num_layers_, .num_experts = num_experts_};
   record.counts.resize(num_counts_);
-  record.rank_counts.resize(static_cast<size_t>(num_layers_) *
-                            static_cast<size_t>(placement_.first().num_ranks()));
+  record.rank_counts.resize(static_cast<size_t>(num_layers_) * static_cast<size_t>(num_ranks_));
   if (how.mode == ExpertRecordMode::per_pass) {
     record.passes.resize(static_cast<size_t>(how.buffer_size));
     record.pass_counts.resize(record.passes.size() * num_counts_);
@@ -123,18 +132,16 @@ std::optional<ExpertRecord> ExpertStats::snapshot() const {
 ExpertBalance ExpertStats::balance() const {
   MutexLock lock(mutex_);
   ExpertBalance now{.rank_tokens = rank_tokens_};
-  if (kept_)
-    now.balancedness =
-        hocket::balancedness(kept_->rank_counts, placement_.first().num_ranks()).value_or(0);
+  if (kept_) now.balancedness = hocket::balancedness(kept_->rank_counts, num_ranks_).value_or(0);
   return now;
 }
 
 View<uint32_t> ExpertStats::open(ExpertPass& pass) const {
   HOCKET_CHECK(pass.counts.size() == num_counts_);
   pass.record = pass.num_tokens > 0 ? record_.load(std::memory_order_relaxed) : 0;
-  if (pass.record == 0) return {};
+  if (pass.record == 0 && !(always_ && pass.num_tokens > 0)) return {};
   std::ranges::fill(pass.counts, 0);
-  return {pass.counts.data(), num_layers_, placement_.first().num_experts()};
+  return {pass.counts.data(), num_layers_, num_experts_};
 }
 
 void ExpertStats::note(const ExpertPass& pass) {

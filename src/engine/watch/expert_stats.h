@@ -83,7 +83,12 @@ class ExpertStats {
   // `rank` is the first rank of this process.
   ExpertStats(int num_layers, const Placements& placement, int rank);
 
-  const Placements& placement() const { return placement_; }
+  Placements placement() const;
+  // Says that a layer has other places from now on.
+  void place(int layer, Placement placement);
+  // Makes open() count every pass, also while no record runs, for the caller's own sums. Called
+  // before the first pass.
+  void count_always() { always_ = true; }
   int rank() const { return rank_; }
   size_t num_counts() const { return num_counts_; }  // layers * experts
 
@@ -100,7 +105,8 @@ class ExpertStats {
   bool recording() const { return record_.load(std::memory_order_relaxed) != 0; }
   ExpertBalance balance() const;
 
-  // Called before a pass. Returns the zeroed counters for the gate; empty if no record runs.
+  // Called before a pass. Returns the zeroed counters for the gate; empty if no record runs, unless
+  // count_always() was called.
   // pass.counts has num_counts() elements. Thread: that of the pass. Allocates nothing.
   View<uint32_t> open(ExpertPass& pass) const;
   // Adds a pass after its commit. Thread: engine. Allocates nothing.
@@ -109,16 +115,17 @@ class ExpertStats {
  private:
   ExpertRecord empty_record(const Start& how) const;
 
-  const Placements placement_;
-  const int num_layers_, rank_;
+  const int num_layers_, num_experts_, num_ranks_, rank_;
   const size_t num_counts_;
 
   Mutex asking_;  // lets one of start, stop and take run at a time
   Start how_ HOCKET_GUARDED_BY(asking_);
   uint32_t last_ HOCKET_GUARDED_BY(asking_) = 0;
 
+  bool always_ = false;
   std::atomic<uint32_t> record_{0};  // number of the running record; 0: none
   mutable Mutex mutex_;
+  Placements placement_ HOCKET_GUARDED_BY(mutex_);
   std::optional<ExpertRecord> kept_ HOCKET_GUARDED_BY(mutex_);
   std::vector<uint64_t> rank_tokens_ HOCKET_GUARDED_BY(mutex_);
 };

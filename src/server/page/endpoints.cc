@@ -61,7 +61,8 @@ void Endpoints::add_page(std::vector<Route>& routes) {
     return step_text(*options_.engine->parts().recent_steps, r.path);
   });
   text("/expert_distribution", RunOn::text, [this](const HttpRequest&) {
-    return text_of(look_at_expert_record(options_.engine->parts().expert_stats));
+    return text_of(look_at_expert_record(options_.engine->parts().expert_stats,
+                                         options_.engine->stats().moves));
   });
 }
 

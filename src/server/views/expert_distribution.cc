@@ -4,6 +4,8 @@
 #include <span>
 #include <string>
 
+#include "server/views/info_json.h"
+
 namespace hocket {
 namespace {
 
@@ -45,9 +47,14 @@ Json passes_json(const ExpertRecord& record) {
   return passes;
 }
 
+// Returns the places of a layer beyond one for each expert.
+int num_replicas(const Placement& placement) {
+  return placement.num_places() - placement.num_experts();
+}
+
 // Returns the record without the passes of `per_pass`.
 Json record_json(const ExpertStats& stats, const ExpertRecord& record) {
-  const Placements& places = stats.placement();
+  const Placements places = stats.placement();
   const Placement& placement = places.first();
   const int num_ranks = placement.num_ranks();
   Json expert_rank = Json::array();
@@ -120,11 +127,14 @@ Result<Json> dump_expert_record(ExpertStats* stats) {
   return out;
 }
 
-Result<Json> look_at_expert_record(const ExpertStats* stats) {
+Result<Json> look_at_expert_record(const ExpertStats* stats,
+                                   const std::optional<ExpertMoveStats>& moves) {
   HOCKET_TRY_VOID(check_experts(stats));
   const std::optional<ExpertRecord> record = stats->snapshot();
   return Json{{"recording", stats->recording()},
-              {"record", record ? record_json(*stats, *record) : Json()}};
+              {"record", record ? record_json(*stats, *record) : Json()},
+              {"replicas", num_replicas(stats->placement().first())},
+              {"moves", moves ? to_json(*moves) : Json()}};
 }
 
 }  // namespace hocket

@@ -3,8 +3,10 @@
 // record and writes no file. Only rows that this process computed are counted.   Thread: any.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
+#include "engine/watch/expert_move_stats.h"
 #include "engine/watch/expert_stats.h"
 #include "server/http/json_body.h"
 
@@ -19,6 +21,7 @@ Result<Json> start_expert_record(ExpertStats* stats, std::string_view body);
 Result<Json> stop_expert_record(ExpertStats* stats);
 Result<Json> dump_expert_record(ExpertStats* stats);
 // Returns the sums so far without ending the record: {"recording", "record": null or as dumped}.
-Result<Json> look_at_expert_record(const ExpertStats* stats);
+Result<Json> look_at_expert_record(const ExpertStats* stats,
+                                   const std::optional<ExpertMoveStats>& moves);
 
 }  // namespace hocket

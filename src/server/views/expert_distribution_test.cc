@@ -47,16 +47,19 @@ TEST_F(ExpertDistribution, ARecord) {
 }
 
 TEST_F(ExpertDistribution, ALookLeavesTheRecordAsItIs) {
-  EXPECT_EQ(json_of(look_at_expert_record(&stats_)),
-            Json::parse(R"({"recording": false, "record": null})"));
+  EXPECT_EQ(json_of(look_at_expert_record(&stats_, std::nullopt)),
+            Json::parse(R"({"recording": false, "record": null, "replicas": 0, "moves": null})"));
+  EXPECT_EQ(json_of(look_at_expert_record(&stats_,
+                                          ExpertMoveStats{.moves_total = 7}))["moves"]["experts"],
+            7);
   json_of(start_expert_record(&stats_, R"({"mode": "per_pass"})"));
   play({0, 0, 0, 0, 1, 2, 3, 2, 0, 0, 4, 4}, 4);
-  const Json first = json_of(look_at_expert_record(&stats_));
+  const Json first = json_of(look_at_expert_record(&stats_, std::nullopt));
   EXPECT_EQ(first["recording"], true);
   EXPECT_EQ(first["record"]["num_tokens"], 4);
   EXPECT_EQ(first["record"]["logical_count"][1], Json::parse("[1, 2, 3, 2]"));
   EXPECT_FALSE(first["record"].contains("records"));
-  EXPECT_EQ(json_of(look_at_expert_record(&stats_)), first);
+  EXPECT_EQ(json_of(look_at_expert_record(&stats_, std::nullopt)), first);
   EXPECT_EQ(json_of(dump_expert_record(&stats_))["num_tokens"], 4);
 }
 

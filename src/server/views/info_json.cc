@@ -288,6 +288,23 @@ Json to_json(const SlowPath& path) {
   return {{"what", path.what}, {"why", path.why}, {"fix", path.fix}};
 }
 
+Json to_json(const ExpertMoveStats& moves) {
+  return {{"looks", moves.looks_total},
+          {"rebalances", moves.rebalances_total},
+          {"layers", moves.layers_total},
+          {"layers_left", moves.num_layers_left},
+          {"experts", moves.moves_total},
+          {"bytes", moves.bytes_total},
+          {"load_seconds", moves.load_seconds_total},
+          {"failures", moves.failures_total},
+          {"last_error", moves.last_error.empty() ? Json() : Json(moves.last_error)},
+          {"last_look",
+           {{"balancedness_before", moves.balancedness_before},
+            {"balancedness_after", moves.balancedness_after},
+            {"gain_seconds", moves.gain_seconds},
+            {"cost_seconds", moves.cost_seconds}}}};
+}
+
 Json server_info_json(const ServedModel& model, const ServerSettings& settings,
                       const EngineStats& stats) {
   const EngineInfo& info = *model.info;
@@ -324,6 +341,7 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
           {"combine_groups", info.combine_groups},
           {"network", info.network.empty() ? Json() : Json(info.network)},
           {"ranks", ranks_json(info)},
+          {"expert_moves", stats.moves ? to_json(*stats.moves) : Json()},
           {"internal_states", states_json(stats)},
           {"machine", machine_json()}};
 }

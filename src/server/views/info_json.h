@@ -20,6 +20,7 @@ Json model_info_json(const ServedModel& model, const ServerSettings& settings);
 // with the reasons, memory and counters.
 Json to_json(const SettingChange& change);
 Json to_json(const SlowPath& path);
+Json to_json(const ExpertMoveStats& moves);
 Json server_info_json(const ServedModel& model, const ServerSettings& settings,
                       const EngineStats& stats);
 // Returns the part of server_info that `hocket simulate` needs about the scheduler, for logs of

@@ -200,6 +200,25 @@ void add_experts(MetricSnapshot& out, const ExpertBalance& experts) {
                 experts.rank_tokens[rank], {"expert_rank", std::to_string(rank)});
 }
 
+// Adds what moving experts brought and cost, with --enable-eplb.
+void add_moves(MetricSnapshot& out, const ExpertMoveStats& s) {
+  out.counter("expert_looks_total", "Looks at whether experts should move", s.looks_total);
+  out.counter("expert_rebalances_total", "Looks after which experts moved", s.rebalances_total);
+  out.counter("expert_layers_moved_total", "Layers whose experts got other places", s.layers_total);
+  out.counter("expert_moves_total", "Experts that the ranks of this process loaded for that",
+              s.moves_total);
+  out.counter("expert_moved_bytes_total", "Bytes of these", s.bytes_total);
+  out.counter("expert_move_seconds_total", "Seconds of one core for these", s.load_seconds_total);
+  out.counter("expert_move_failures_total", "Rebalances that were given up", s.failures_total);
+  const auto of_look = [&](const char* when, double balancedness) {
+    out.gauge("expert_work_balancedness",
+              "Mean / largest work of ranks, mean of the layers, before and after the last look",
+              balancedness, {"when", when});
+  };
+  of_look("before", s.balancedness_before);
+  of_look("after", s.balancedness_after);
+}
+
 // Adds what this rank knows of the other ranks, if they run in several processes.
 void add_cluster(MetricSnapshot& out, const ClusterCounts& cluster) {
   out.gauge("cluster_epoch", "How often it changed who is there", cluster.epoch);
@@ -362,6 +381,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
   add_cache_tier(front, engine.tier.value_or(CacheTierStats()),
                  engine.scheduler.restored_tokens_total);
   if (engine.experts) add_experts(front, *engine.experts);
+  if (engine.moves) add_moves(front, *engine.moves);
   if (engine.grammars) add_grammars(front, *engine.grammars);
   if (cluster != nullptr) add_cluster(front, *cluster);
   add_http(front, http);

@@ -1,0 +1,353 @@
+#include "engine/balance/expert_mover.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "compute/weights/stacked_experts.h"
+
+namespace hocket {
+namespace {
+
+// A core that packs bf16 files from memory writes about so much; known better after the first move.
+constexpr double kGuessedBytesPerSecond = 500e6;
+constexpr int64_t kAlignment = 64;  // the loader's
+constexpr int kLowestPriority = 19;
+constexpr auto kTryAgain = std::chrono::seconds(1);
+
+bool same_format(const PackedWeight& a, const PackedWeight& b) {
+  return a.format == b.format && a.group == b.group && a.n == b.n && a.k == b.k;
+}
+
+int64_t bytes_of(const PackedWeight& weight) {
+  const int64_t bias = weight.bias == nullptr ? 0 : round_up(weight.n, kPanelN) * 4;
+  return weight.data_bytes() + weight.scale_bytes() + weight.zero_bytes() +
+         round_up(weight.column_scale_bytes(), kAlignment) + round_up(bias, kAlignment);
+}
+
+// Returns what the loader takes for an expert.
+int64_t bytes_of(const ExpertWeights& expert) {
+  return bytes_of(expert.gate_up) + bytes_of(expert.down);
+}
+
+// The loader begins an expert with the numbers of gate and up.
+const std::byte* memory_of(const ExpertWeights& expert) {
+  return static_cast<const std::byte*>(expert.gate_up.data);
+}
+
+}  // namespace
+
+ExpertMover::ExpertMover(Options options, Runner& runner, ExpertStats& stats)
+    : options_(std::move(options)),
+      runner_(runner),
+      stats_of_rows_(stats),
+      home_(runner.placement()),
+      expert_bytes_(runner.plan().moving_bytes / home_.first().most_experts()) {
+  memory_.push_back(runner.take_moving_memory());
+  for (int64_t at = 0; at < memory_.front().bytes(); at += expert_bytes_)
+    free_.push_back({memory_.front().data() + at, expert_bytes_});
+  thread_ = Thread({.name = "mover"}, [this] { run(); });
+}
+
+ExpertMover::~ExpertMover() {
+  {
+    MutexLock lock(mutex_);
+    dropped_ = stops_ = true;
+  }
+  changed_.notify_all();
+}
+
+void ExpertMover::begin(Task task) {
+  {
+    MutexLock lock(mutex_);
+    task_ = task;
+  }
+  changed_.notify_all();
+}
+
+void ExpertMover::plan(std::span<const uint64_t> counts, uint64_t num_steps) {
+  planned_ = false;
+  {
+    MutexLock lock(mutex_);
+    counts_ = counts;
+    num_steps_ = num_steps;
+  }
+  begin(Task::plan);
+}
+
+const ExpertChanges* ExpertMover::planned() const {
+  return planned_.load(std::memory_order_acquire) ? &changes_ : nullptr;
+}
+
+void ExpertMover::load() {
+  num_loaded_ = 0;
+  failed_ = false;
+  {
+    MutexLock lock(mutex_);
+    dropped_ = false;
+    num_handed_out_ = num_moved_ = 0;
+  }
+  begin(Task::load);
+}
+
+LayerMove& ExpertMover::next() {
+  MutexLock lock(mutex_);
+  ++num_handed_out_;
+  return *move_;
+}
+
+void ExpertMover::moved() {
+  {
+    MutexLock lock(mutex_);
+    num_moved_ = num_handed_out_;
+  }
+  changed_.notify_all();
+}
+
+void ExpertMover::drop() {
+  {
+    MutexLock lock(mutex_);
+    dropped_ = true;
+  }
+  changed_.notify_all();
+}
+
+void ExpertMover::go_home() {
+  is_home_ = false;
+  moved();
+  drop();
+  begin(Task::go_home);
+}
+
+double ExpertMover::seconds_per_byte() const {
+  MutexLock lock(mutex_);
+  if (stats_.bytes_total == 0) return 1 / kGuessedBytesPerSecond;
+  return stats_.load_seconds_total / static_cast<double>(stats_.bytes_total);
+}
+
+ExpertMoveStats ExpertMover::stats() const {
+  MutexLock lock(mutex_);
+  return stats_;
+}
+
+void ExpertMover::note_look(const ExpertChanges& changes, double gain_seconds, double cost_seconds,
+                            bool moves) {
+  MutexLock lock(mutex_);
+  ++stats_.looks_total;
+  stats_.rebalances_total += moves ? 1 : 0;
+  stats_.balancedness_before = changes.balancedness_before;
+  stats_.balancedness_after = changes.balancedness_after;
+  stats_.gain_seconds = gain_seconds;
+  stats_.cost_seconds = cost_seconds;
+  stats_.num_layers_left = moves ? static_cast<int>(changes.layers.size()) : 0;
+}
+
+void ExpertMover::run() {
+  setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kLowestPriority);
+  for (;;) {
+    Task task;
+    {
+      MutexLock lock(mutex_);
+      while (task_ == Task::none && !stops_)
+        changed_.wait(static_cast<std::unique_lock<std::mutex>&>(lock));
+      if (stops_) return;
+      task = std::exchange(task_, Task::none);
+    }
+    do_task(task);
+  }
+}
+
+void ExpertMover::do_task(Task task) {
+  may_be_dropped_ = task == Task::load;
+  if (task == Task::plan) {
+    changes_ = changes_for(counts_, num_steps_, runner_.placement(), options_.rebalance);
+    planned_.store(true, std::memory_order_release);
+  } else if (task == Task::load) {
+    load_layers();
+    source_.reset();
+  } else {
+    if (load_home()) is_home_.store(true, std::memory_order_release);
+    source_.reset();
+  }
+}
+
+void ExpertMover::load_layers() {
+  for (int k = 0; k < std::ssize(changes_.layers); ++k) {
+    const LayerChange& change = changes_.layers[static_cast<size_t>(k)];
+    auto loaded = load_layer(change.layer, change.to);
+    if (!loaded) {
+      if (!is_dropped()) fail_with(loaded.error());
+      return;
+    }
+    bool has_moved = false;
+    {
+      MutexLock lock(mutex_);
+      move_ = *std::move(loaded);
+      num_loaded_.store(k + 1, std::memory_order_release);
+      // A move that a step has must be over before its memory is used again.
+      while (num_moved_ <= k && !stops_ && !(is_dropped() && num_handed_out_ <= k))
+        changed_.wait(static_cast<std::unique_lock<std::mutex>&>(lock));
+      if (stops_) return;
+      has_moved = num_moved_ > k;
+      stats_.layers_total += has_moved ? 1 : 0;
+      stats_.num_layers_left = has_moved ? stats_.num_layers_left - 1 : 0;
+    }
+    reclaim(*move_);
+    if (!has_moved) return;
+    stats_of_rows_.place(change.layer, change.to);
+  }
+}
+
+// Returns false if it was interrupted by another task.
+bool ExpertMover::load_home() {
+  for (int layer = 0; layer < home_.num_layers(); ++layer) {
+    const Placement& home = home_.at(layer);
+    while (runner_.placement().at(layer).fingerprint() != home.fingerprint()) {
+      auto back = load_layer(layer, home);
+      if (back) {
+        runner_.place(**back);
+        reclaim(**back);
+        stats_of_rows_.place(layer, home);
+        continue;
+      }
+      fail_with(back.error());
+      MutexLock lock(mutex_);
+      if (stops_) return false;
+      changed_.wait_for(static_cast<std::unique_lock<std::mutex>&>(lock), kTryAgain);
+      if (stops_) return false;
+    }
+  }
+  return true;
+}
+
+Result<std::unique_ptr<LayerMove>> ExpertMover::load_layer(int layer, const Placement& to) {
+  auto move = std::make_unique<LayerMove>(layer, to, options_.rank);
+  const Placements now = runner_.placement();
+  const std::span<const int> held = now.at(layer).experts_of(options_.rank);
+  const std::span<const int> wanted = to.experts_of(options_.rank);
+  const std::span<const ExpertWeights> here = runner_.experts(layer);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto found = std::ranges::lower_bound(held, wanted[i]);
+    if (found != held.end() && *found == wanted[i]) {
+      move->experts.push_back(here[static_cast<size_t>(found - held.begin())]);
+    } else if (i > 0 && wanted[i - 1] == wanted[i]) {
+      move->experts.push_back(move->experts.back());
+    } else {
+      auto loaded = load_expert(layer, wanted[i]);
+      if (!loaded) {
+        reclaim(*move);
+        return fail(std::move(loaded).error());
+      }
+      move->experts.push_back(*loaded);
+    }
+  }
+  return move;
+}
+
+Result<ExpertWeights> ExpertMover::load_expert(int layer, int expert) {
+  {
+    MutexLock lock(mutex_);
+    if (stops_ || (may_be_dropped_ && is_dropped()))
+      return fail(ErrorCode::shutting_down, "the move was given up");
+  }
+  HOCKET_TRY_VOID(open_source());
+  const auto begin = std::chrono::steady_clock::now();
+  WeightLoader::Options options = runner_.choice().loader_options();
+  if (source_ != nullptr) options.source = source_.get();
+  options.seed = static_cast<uint64_t>(options_.model.dummy_seed);
+  WeightLoader measuring = WeightLoader::measuring(options);
+  hocket::load_expert(runner_.choice(), layer, expert, measuring);
+  HOCKET_TRY_VOID(measuring.status());
+  options.bytes = measuring.bytes();
+  HOCKET_TRY(const Slot slot, take_slot(options.bytes));
+  const auto give_back = [&](Error why) {
+    free_.push_back(slot);
+    return fail(std::move(why));
+  };
+  std::memset(slot.data, 0, static_cast<size_t>(options.bytes));
+  options.memory = slot.data;
+  auto loading = WeightLoader::loading(options);
+  if (!loading) return give_back(std::move(loading).error());
+  const ExpertWeights loaded = hocket::load_expert(runner_.choice(), layer, expert, *loading);
+  if (auto status = loading->status(); !status) return give_back(std::move(status).error());
+  const ExpertWeights& first = runner_.experts(layer).front();
+  if (!same_format(loaded.gate_up, first.gate_up) || !same_format(loaded.down, first.down))
+    return give_back(error(ErrorCode::unsupported_model,
+                           "expert {} of layer {} is stored in another format than those of rank "
+                           "{}",
+                           expert, layer, options_.rank));
+  HOCKET_CHECK(memory_of(loaded) == slot.data);
+  HOCKET_CHECK(bytes_of(loaded) == options.bytes);
+  MutexLock lock(mutex_);
+  ++stats_.moves_total;
+  stats_.bytes_total += static_cast<uint64_t>(options.bytes);
+  stats_.load_seconds_total += to_seconds(std::chrono::steady_clock::now() - begin);
+  return loaded;
+}
+
+// Slots are as large as experts of their layer, so one that is free may be too small.
+Result<ExpertMover::Slot> ExpertMover::take_slot(int64_t bytes) {
+  const auto fits = [&](const Slot& slot) { return slot.bytes >= bytes; };
+  if (const auto found = std::ranges::find_if(free_, fits); found != free_.end()) {
+    const Slot slot = *found;
+    free_.erase(found);
+    return slot;
+  }
+  HOCKET_TRY(Buffer more, Buffer::allocate(bytes));
+  const Slot slot{more.data(), more.bytes()};
+  memory_.push_back(std::move(more));
+  return slot;
+}
+
+void ExpertMover::reclaim(const LayerMove& move) {
+  const std::span<const ExpertWeights> used = runner_.experts(move.layer);
+  const auto owned = [&](const std::byte* at) {
+    return runner_.owns(at) || std::ranges::any_of(memory_, [&](const Buffer& buffer) {
+             return at >= buffer.data() && at < buffer.data() + buffer.bytes();
+           });
+  };
+  const std::byte* last = nullptr;
+  for (const ExpertWeights& expert : move.experts) {
+    const std::byte* const at = memory_of(expert);
+    const bool is_used =
+        std::ranges::any_of(used, [&](const ExpertWeights& one) { return memory_of(one) == at; });
+    if (is_used || at == std::exchange(last, at) || !owned(at)) continue;
+    free_.push_back({const_cast<std::byte*>(at), bytes_of(expert)});
+  }
+}
+
+Result<void> ExpertMover::open_source() {
+  if (source_ != nullptr || options_.model.load_format == "dummy") return {};
+  HOCKET_TRY(auto source,
+             open_model_weights(options_.model.model_path, runner_.choice().model.moe));
+  if (source->identity() != runner_.source_identity())
+    return fail(error(ErrorCode::io, "the files of {} have changed since the start",
+                      options_.model.model_path)
+                    .with_fix("restart the server, or put the files back"));
+  source_ = std::move(source);
+  return {};
+}
+
+// A reason is logged once, until another comes.
+void ExpertMover::fail_with(const Error& why) {
+  bool is_new = false;
+  {
+    MutexLock lock(mutex_);
+    is_new = stats_.last_error != why.message;
+    stats_.last_error = why.message;
+    ++stats_.failures_total;
+    stats_.num_layers_left = 0;
+  }
+  if (is_new)
+    log::warning("rank {}: experts stay where they are, since one could not be loaded: {}{}",
+                 options_.rank, why.message, why.fix.empty() ? "" : "; " + why.fix);
+  failed_.store(true, std::memory_order_release);
+}
+
+}  // namespace hocket

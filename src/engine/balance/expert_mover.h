@@ -1,0 +1,131 @@
+// Works out which experts should move, and loads those that this rank gets, beside the steps:
+//
+//   engine   plan() .. planned()  load() .. num_loaded() -> next() | step | moved() .. num_loaded()
+//   mover    changes_for()               layer by layer ----'                  '---- next layer
+//
+// An expert is loaded as at the start: from the model's files, by the same code, so its bits are
+// those that any rank has. Where it lands: in memory for one layer's experts of this rank, which is
+// planned at start; what a layer gives up is the memory for the next. So never more than that is in
+// flight. With --weight-cache nothing can be given up, because the file stays as it is; then
+// further memory is taken, and the kernel may drop the pages of the file.
+//
+// The thread `mover` has the lowest priority, so it computes in the gaps of the steps.
+// Thread: engine, except stats() (any).
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/mutex.h"
+#include "base/result.h"
+#include "base/thread.h"
+#include "compute/weights/weight_source.h"
+#include "core/server_settings.h"
+#include "engine/balance/expert_changes.h"
+#include "engine/runner.h"
+#include "engine/watch/expert_move_stats.h"
+#include "engine/watch/expert_stats.h"
+
+namespace hocket {
+
+class ExpertMover {
+ public:
+  struct Options {
+    ModelSettings model;  // where the files are
+    Rebalancer rebalance;
+    int rank = 0;
+  };
+  // The runner, which was made with --enable-eplb, and the stats outlive it.
+  ExpertMover(Options options, Runner& runner, ExpertStats& stats);
+  // Ends what is under way; nothing computes any more.
+  ~ExpertMover();
+
+  // Begins to work out the changes for `counts` (changes_for()), which stay as they are until
+  // planned() returns them.
+  void plan(std::span<const uint64_t> counts, uint64_t num_steps);
+  // Returns the changes; null while they are not known. They stay until the next plan().
+  const ExpertChanges* planned() const;
+  // Begins to load the experts of the changes, one layer after the other.
+  void load();
+  // Returns how many layers are loaded, of those that change. It goes on behind moved().
+  int num_loaded() const { return num_loaded_.load(std::memory_order_acquire); }
+  // True if the changes were given up, for the reason in the stats.
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  // Returns the move of the layer that was loaded last, for Runner::place(); moved() follows when
+  // the step is over.
+  LayerMove& next();
+  void moved();
+  // Gives up the layers that have not changed.
+  void drop();
+
+  // Bring the experts back to where they were at the start, where ranks meet. Called while no step
+  // runs: at the end of an epoch. is_home() is false until it is done; a failure is tried again.
+  void go_home();
+  bool is_home() const { return is_home_.load(std::memory_order_acquire); }
+
+  // Return the seconds of one core for a byte that is loaded, as far as is known, and the bytes of
+  // an expert.
+  double seconds_per_byte() const;
+  int64_t expert_bytes() const { return expert_bytes_; }
+  ExpertMoveStats stats() const;
+  void note_look(const ExpertChanges& changes, double gain_seconds, double cost_seconds,
+                 bool moves);
+
+ private:
+  // Memory for an expert.
+  struct Slot {
+    std::byte* data = nullptr;
+    int64_t bytes = 0;
+  };
+  enum class Task : uint8_t { none, plan, load, go_home };
+  void begin(Task task);
+  void run();
+  void do_task(Task task);
+  void load_layers();
+  bool load_home();
+  // Returns other places of a layer with this rank's experts. Errors: of the files, out_of_memory,
+  // shutting_down (it was dropped).
+  Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
+  Result<ExpertWeights> load_expert(int layer, int expert);
+  Result<Slot> take_slot(int64_t bytes);
+  // Takes back the memory of experts of `move` that the model does not use.
+  void reclaim(const LayerMove& move);
+  Result<void> open_source();
+  void fail_with(const Error& why);
+  bool is_dropped() const { return dropped_.load(std::memory_order_acquire); }
+
+  const Options options_;
+  Runner& runner_;
+  ExpertStats& stats_of_rows_;
+  const Placements home_;
+  const int64_t expert_bytes_;
+
+  // The thread `mover` alone uses these while it has a task.
+  bool may_be_dropped_ = false;           // by drop(): while layers are loaded for a change
+  std::unique_ptr<WeightSource> source_;  // open while layers are loaded
+  std::vector<Buffer> memory_;
+  std::vector<Slot> free_;
+  std::span<const uint64_t> counts_;
+  uint64_t num_steps_ = 0;
+  ExpertChanges changes_;
+  std::unique_ptr<LayerMove> move_;
+
+  std::atomic<bool> planned_{false}, failed_{false}, dropped_{false}, is_home_{true};
+  std::atomic<int> num_loaded_{0};
+
+  mutable Mutex mutex_;
+  std::condition_variable changed_;
+  Task task_ HOCKET_GUARDED_BY(mutex_) = Task::none;  // the next
+  bool stops_ HOCKET_GUARDED_BY(mutex_) = false;
+  int num_handed_out_ HOCKET_GUARDED_BY(mutex_) = 0, num_moved_ HOCKET_GUARDED_BY(mutex_) = 0;
+  ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);
+  Thread thread_;
+};
+
+}  // namespace hocket

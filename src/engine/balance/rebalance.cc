@@ -1,0 +1,196 @@
+#include "engine/balance/rebalance.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kMostDoublings = 6;
+constexpr int kDecider = 0;  // the rank whose verdict counts
+
+// Votes have the upper half of a count as a float: three digits.
+uint16_t shortened(uint64_t count) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(count)) >> 16);
+}
+uint64_t count_of(uint16_t shortened) {
+  const auto count = std::bit_cast<float>(uint32_t{shortened} << 16);
+  constexpr float kMost = 1e15f;
+  return count > 0 ? static_cast<uint64_t>(std::min(count, kMost)) : 0;
+}
+
+}  // namespace
+
+Rebalance::Rebalance(const Options& options, ExpertMover& mover)
+    : options_(options),
+      mover_(mover),
+      since_(options.clock->now()),
+      mine_(static_cast<size_t>(options.num_counts)),
+      gathered_(static_cast<size_t>(options.num_counts)),
+      sent_(static_cast<size_t>(options.num_counts)) {}
+
+void Rebalance::restart() {
+  look_ = 0;
+  num_given_up_ = 0;
+  has_move_ = false;
+  start_over(false);
+}
+
+void Rebalance::start_over(bool gave_up) {
+  num_given_up_ = gave_up ? std::min(num_given_up_ + 1, kMostDoublings) : 0;
+  phase_ = Phase::counting;
+  worth_.reset();
+  num_changed_ = 0;
+  num_steps_ = num_reports_ = 0;
+  experts_us_ = 0;
+  since_ = options_.clock->now();
+  std::ranges::fill(mine_, 0);
+}
+
+void Rebalance::note(const ExpertPass& pass) {
+  if (pass.num_tokens == 0) return;
+  HOCKET_CHECK(pass.counts.size() == mine_.size());
+  for (size_t i = 0; i < mine_.size(); ++i) mine_[i] += pass.counts[i];
+}
+
+LayerMove* Rebalance::take_move() {
+  return std::exchange(has_move_, false) ? &mover_.next() : nullptr;
+}
+
+BalanceVote Rebalance::vote() {
+  BalanceVote vote{.look = look_, .phase = static_cast<uint8_t>(phase_)};
+  if (phase_ == Phase::gathering) {
+    const size_t count = std::min(vote.counts.size(), sent_.size() - next_count_);
+    std::ranges::copy(std::span(sent_).subspan(next_count_, count), vote.counts.begin());
+  }
+  if (phase_ == Phase::planning) {
+    if (const ExpertChanges* const changes = mover_.planned()) {
+      vote.flags = planned;
+      vote.changes = changes->fingerprint();
+      if (!worth_) worth_ = worth_of(*changes);
+      if (worth_->gain > worth_->cost) vote.flags |= is_worth_it;
+    }
+  }
+  if (phase_ == Phase::moving) {
+    vote.num_loaded = static_cast<uint16_t>(mover_.num_loaded());
+    if (mover_.failed()) vote.flags |= failed;
+  }
+  return vote;
+}
+
+void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepReport> reports,
+                       bool computes) {
+  if (computes) {
+    ++num_steps_;
+    if (std::ranges::any_of(reports, [](const StepReport& one) { return one.is_valid != 0; })) {
+      experts_us_ += slowest_of(reports).compute(Op::experts);
+      ++num_reports_;
+    }
+  }
+  const auto same = [&](const BalanceVote& vote) {
+    return vote.look == look_ && vote.phase == static_cast<uint8_t>(phase_);
+  };
+  if (!std::ranges::all_of(votes, same)) {
+    mover_.drop();
+    return start_over(true);
+  }
+  switch (phase_) {
+    case Phase::counting:
+      return count();
+    case Phase::gathering:
+      return gather(votes);
+    case Phase::planning:
+      return weigh(votes);
+    case Phase::moving:
+      return follow_moves(votes);
+  }
+}
+
+void Rebalance::count() {
+  if (num_steps_ < options_.num_iterations << num_given_up_) return;
+  ++look_;
+  std::ranges::transform(mine_, sent_.begin(), shortened);
+  std::ranges::fill(gathered_, 0);
+  gathered_steps_ = num_steps_;
+  gathered_experts_us_ = num_reports_ > 0 ? experts_us_ / static_cast<double>(num_reports_) : 0;
+  gathered_seconds_ = to_seconds(options_.clock->now() - since_);
+  const int given_up = num_given_up_;
+  start_over(false);
+  num_given_up_ = given_up;
+  next_count_ = 0;
+  phase_ = Phase::gathering;
+}
+
+void Rebalance::gather(std::span<const BalanceVote> votes) {
+  const size_t count = std::min(votes[0].counts.size(), gathered_.size() - next_count_);
+  for (const BalanceVote& vote : votes)
+    for (size_t i = 0; i < count; ++i) gathered_[next_count_ + i] += count_of(vote.counts.at(i));
+  next_count_ += count;
+  if (next_count_ < gathered_.size()) return;
+  mover_.plan(gathered_, static_cast<uint64_t>(gathered_steps_));
+  phase_ = Phase::planning;
+}
+
+// Ranks of one release come to the same changes; if they do not, nothing changes.
+void Rebalance::weigh(std::span<const BalanceVote> votes) {
+  const auto has_planned = [](const BalanceVote& vote) { return (vote.flags & planned) != 0; };
+  if (!std::ranges::all_of(votes, has_planned)) return;
+  const uint32_t changes = votes[0].changes;
+  const bool agree =
+      std::ranges::all_of(votes, [&](const BalanceVote& vote) { return vote.changes == changes; });
+  const bool moves = agree && changes != 0 && (votes[kDecider].flags & is_worth_it) != 0;
+  if (!agree)
+    log::warning("rank {}: ranks came to different places of experts, which stay as they are",
+                 options_.rank);
+  const ExpertChanges& mine = *mover_.planned();
+  mover_.note_look(mine, worth_->gain, worth_->cost, moves);
+  if (!moves) return start_over(!agree);
+  if (options_.rank == kDecider)
+    log::info(
+        "changed: {} experts move, in {} layers: the busiest rank has {:.2f} instead of {:.2f} "
+        "times the mean work; {:.3g} s are saved in {:.0f} s, for {:.3g} s",
+        mine.num_moves, mine.layers.size(), 1 / mine.balancedness_after,
+        1 / mine.balancedness_before, worth_->gain, to_seconds(kHorizon), worth_->cost);
+  mover_.load();
+  num_changed_ = 0;
+  phase_ = Phase::moving;
+}
+
+void Rebalance::follow_moves(std::span<const BalanceVote> votes) {
+  const auto has_failed = [](const BalanceVote& vote) { return (vote.flags & failed) != 0; };
+  if (std::ranges::any_of(votes, has_failed)) {
+    mover_.drop();
+    return start_over(true);
+  }
+  int loaded = std::numeric_limits<int>::max();
+  for (const BalanceVote& vote : votes) loaded = std::min(loaded, int{vote.num_loaded});
+  if (loaded <= num_changed_) return;
+  HOCKET_CHECK(!has_move_);
+  has_move_ = true;
+  ++num_changed_;
+  if (num_changed_ < std::ssize(mover_.planned()->layers)) return;
+  if (options_.rank == kDecider)
+    log::info("experts of {} layers have moved, in {:.2f} s and {} steps", num_changed_,
+              to_seconds(options_.clock->now() - since_), num_steps_);
+  start_over(false);
+}
+
+// Compares the time saved in steps like those since the last look with the time of the workers that
+// loading takes away, on the rank that loads most.
+Rebalance::Worth Rebalance::worth_of(const ExpertChanges& changes) const {
+  const double saved_us = gathered_experts_us_ * changes.saved_share();
+  int64_t most_moves = 0;
+  for (const LayerChange& layer : changes.layers) most_moves += layer.most_moves;
+  return {.gain = saved_us / 1e6 * static_cast<double>(gathered_steps_) * to_seconds(kHorizon) /
+                  std::max(gathered_seconds_, 1e-3),
+          .cost = static_cast<double>(most_moves * mover_.expert_bytes()) *
+                  mover_.seconds_per_byte() / options_.num_workers};
+}
+
+}  // namespace hocket

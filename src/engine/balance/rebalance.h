@@ -1,0 +1,92 @@
+// Decides, together with the other ranks, when experts move and when a layer changes. It has no
+// thread: votes carry all that ranks have to agree on (VoteRider), so all are in the same phase
+// after the same exchange of votes:
+//
+//   counting    rows count the experts that they choose    -> after num_iterations steps
+//   gathering   each vote has some of its rank's counts; all add them up    -> all are here
+//   planning    every rank works out the changes, the same ones    -> all have done so
+//               rank 0 says whether they are worth it: if not, counting
+//   moving      ranks load the experts of a layer; when the votes of all say that it is loaded, the
+//               next step of all begins with the change. Then the next layer    -> counting
+//
+// The changes are worth it if the time that they save in the next kHorizon, at the speed and with
+// the rows of the steps since the last look, is more than they cost. If a rank cannot load, all
+// give up the layers that are left. Between looks that ended so the distance doubles. Thread:
+// engine. Allocates only in construction, and once a look.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/balance/expert_mover.h"
+#include "engine/ranks/lockstep.h"
+#include "engine/watch/expert_stats.h"
+
+namespace hocket {
+
+class Rebalance final : public VoteRider {
+ public:
+  static constexpr Duration kHorizon = std::chrono::minutes(5);
+
+  struct Options {
+    int rank = 0;
+    int num_counts = 0;  // layers * experts
+    int64_t num_iterations = 1000;
+    int num_workers = 1;  // of this rank
+    const Clock* clock = nullptr;
+  };
+  // `mover` outlives it.
+  Rebalance(const Options& options, ExpertMover& mover);
+
+  // Begins a new epoch.
+  void restart();
+  // Counts the rows of a step of this rank, after its commit.
+  void note(const ExpertPass& pass);
+  // Returns the experts that move before the step that was agreed on; null: none. If there are any,
+  // moved() follows when the step is over.
+  LayerMove* take_move();
+  void moved() { mover_.moved(); }
+
+  BalanceVote vote() override;
+  void agreed(std::span<const BalanceVote> votes, std::span<const StepReport> reports,
+              bool computes) override;
+
+ private:
+  enum class Phase : uint8_t { counting, gathering, planning, moving };
+  enum Flag : uint8_t { planned = 1, is_worth_it = 2, failed = 4 };
+
+  void count();
+  void gather(std::span<const BalanceVote> votes);
+  void weigh(std::span<const BalanceVote> votes);
+  void follow_moves(std::span<const BalanceVote> votes);
+  // Seconds of kHorizon.
+  struct Worth {
+    double gain = 0, cost = 0;
+  };
+  Worth worth_of(const ExpertChanges& changes) const;
+  void start_over(bool gave_up);
+
+  const Options options_;
+  ExpertMover& mover_;
+  Phase phase_ = Phase::counting;
+  uint32_t look_ = 0;
+  int num_given_up_ = 0;  // looks in a row
+  // The steps since the last look, as all ranks saw them.
+  int64_t num_steps_ = 0, num_reports_ = 0;
+  double experts_us_ = 0;  // of the slowest rank, summed over steps
+  TimePoint since_{};
+  std::vector<uint64_t> mine_;      // [layers, experts] rows of this rank since the last look
+  std::vector<uint64_t> gathered_;  // the same of all ranks, as of the last look
+  std::vector<uint16_t> sent_;      // this rank's, as votes have them
+  size_t next_count_ = 0;           // the first that the next votes have
+  int64_t gathered_steps_ = 0;
+  double gathered_experts_us_ = 0, gathered_seconds_ = 0;
+  std::optional<Worth> worth_;  // of the changes, as this rank sees it
+  int num_changed_ = 0;         // layers, of those that change
+  bool has_move_ = false;       // a layer changes with the next step
+};
+
+}  // namespace hocket

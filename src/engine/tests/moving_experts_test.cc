@@ -1,0 +1,155 @@
+// Tests experts that move while requests are served: answers have the bits of one rank alone,
+// before, during and after, and what cannot be loaded stays where it is.
+#include <filesystem>
+#include <fstream>
+
+#include "base/log.h"
+#include "engine/tests/probe.h"
+#include "engine/tests/service.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+struct MovingCase {
+  const char* name;
+  Form form;
+  int num_ranks = 2;
+  const char* overlap_schedule = "off";
+  const char* overlap = "";
+  const char* replicas = "0";
+  const char* algorithm = "auto";
+};
+
+ServerSettings moving_settings(const MovingCase& c) {
+  ServerSettings settings = settings_of(c.form, c.num_ranks);
+  settings.parallel.enable_eplb = true;
+  settings.parallel.eplb_rebalance_num_iterations = 3;
+  settings.parallel.dp_routing = "round-robin";
+  settings.parallel.ep_num_redundant_experts = c.replicas;
+  settings.parallel.eplb_algorithm = c.algorithm;
+  settings.parallel.overlap = c.overlap;
+  settings.scheduler.overlap_schedule = c.overlap_schedule;
+  return settings;
+}
+
+class MovingExperts : public ::testing::TestWithParam<MovingCase> {
+ protected:
+  void SetUp() override { log::set_level(log::Level::error); }
+  void TearDown() override { log::set_level(log::Level::info); }
+};
+
+TEST_P(MovingExperts, ChangeNoBit) {
+  constexpr int kRequests = 14, kRounds = 3;
+  const std::vector<Answer> want = alone(settings_of(GetParam().form, 1), traffic(kRequests));
+  Service service(moving_settings(GetParam()));
+  ASSERT_TRUE(service.works());
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<RequestId> ids;
+    for (RequestInput& input : traffic(kRequests)) ids.push_back(*service.submit(std::move(input)));
+    ASSERT_TRUE(service.read_all());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      SCOPED_TRACE(fmt::format("round {}, request {}", round, i));
+      const Answer& got = service.answer(ids[i]);
+      ASSERT_EQ(got.summary.finish, want[i].summary.finish) << got.summary.error.message;
+      ASSERT_NO_FATAL_FAILURE(expect_same(got, want[i]));
+    }
+  }
+  const EngineStats stats = service.engine().stats();
+  ASSERT_TRUE(stats.moves.has_value());
+  EXPECT_GT(stats.moves->looks_total, 1u);
+  EXPECT_GT(stats.moves->layers_total, 0u);
+  EXPECT_GT(stats.moves->moves_total, 0u);
+  EXPECT_EQ(stats.moves->failures_total, 0u) << stats.moves->last_error;
+  for (const RankStats& rank : stats.ranks) {
+    EXPECT_EQ(rank.moves->looks_total, stats.moves->looks_total);
+    EXPECT_EQ(rank.moves->rebalances_total, stats.moves->rebalances_total);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, MovingExperts,
+    ::testing::Values(MovingCase{"bundled", kBundled}, MovingCase{"bundled_four", kBundled, 4},
+                      MovingCase{"overlapped_steps", kBundled, 2, "on"},
+                      MovingCase{"overlapped_steps_four", kMoe, 4, "on"},
+                      MovingCase{"two_batches", kBundled, 2, "off", "two-batch"},
+                      MovingCase{"parts", kBundled, 4, "on", "single-batch"},
+                      MovingCase{"replicas", kBundled, 2, "off", "", "4"},
+                      MovingCase{"replicas_global", kBundled, 4, "on", "", "4", "global"},
+                      MovingCase{"mla", kMla, 2, "on"}, MovingCase{"hybrid", kDelta, 2, "on"},
+                      MovingCase{"hybrid_int8_four", kDeltaInt8, 4},
+                      MovingCase{"int4", kInt4, 2, "on"}, MovingCase{"fp8", kFp8},
+                      MovingCase{"nvfp4", kNvfp4}, MovingCase{"stacked_files", kGptOss}),
+    [](const auto& param) { return std::string(param.param.name); });
+
+class MovingExpertsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { log::set_level(log::Level::off); }
+  void TearDown() override { log::set_level(log::Level::info); }
+};
+
+// A copy of a model's folder, which goes away.
+class ModelCopy {
+ public:
+  explicit ModelCopy(const std::filesystem::path& model) {
+    std::filesystem::remove_all(path);
+    std::filesystem::copy(model, path, std::filesystem::copy_options::recursive);
+  }
+  ~ModelCopy() { std::filesystem::remove_all(path); }
+  void change() const {
+    for (const auto& file : std::filesystem::directory_iterator(path))
+      if (file.path().extension() == ".safetensors")
+        std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now());
+  }
+  const std::filesystem::path path =
+      fmt::format("{}/hocket-moving-{}", ::testing::TempDir(), getpid());
+};
+
+// The files change, or go away: experts stay where they are, and all is served as before.
+TEST_F(MovingExpertsTest, WhatCannotBeReadStaysWhereItIs) {
+  for (const bool removes : {false, true}) {
+    SCOPED_TRACE(removes);
+    const std::vector<Answer> want = alone(settings_of(kBundled, 1), traffic(6));
+    ModelCopy copy(kBundledFolder);
+    ServerSettings settings = moving_settings({"", {"copy", copy.path}, 2, "on"});
+    Service service(settings);
+    ASSERT_TRUE(service.works());
+    if (removes)
+      std::filesystem::remove_all(copy.path);
+    else
+      copy.change();
+    std::vector<RequestId> ids;
+    for (RequestInput& input : traffic(6)) ids.push_back(*service.submit(std::move(input)));
+    ASSERT_TRUE(service.read_all());
+    for (size_t i = 0; i < ids.size(); ++i)
+      ASSERT_NO_FATAL_FAILURE(expect_same(service.answer(ids[i]), want[i]));
+    const ExpertMoveStats moves = *service.engine().stats().moves;
+    EXPECT_GT(moves.failures_total, 0u);
+    EXPECT_EQ(moves.layers_total, 0u);
+    EXPECT_EQ(moves.num_layers_left, 0);
+    if (!removes)
+      EXPECT_NE(moves.last_error.find("have changed since the start"), std::string::npos)
+          << moves.last_error;
+  }
+}
+
+TEST_F(MovingExpertsTest, ClearErrors) {
+  const auto expect = [](const std::function<void(ServerSettings&)>& change, const char* part) {
+    ServerSettings settings = settings_of(kBundled, 2);
+    settings.parallel.enable_eplb = true;
+    change(settings);
+    const auto made = Engine::create({.settings = settings});
+    ASSERT_FALSE(made.has_value()) << part;
+    EXPECT_NE(describe(made.error()).find(part), std::string::npos) << describe(made.error());
+  };
+  expect([](ServerSettings& s) { s.parallel.ep_size = 1; },
+         "--enable-eplb moves experts between ranks, but there is one");
+  expect([](ServerSettings& s) { s.parallel.eplb_rebalance_num_iterations = 0; },
+         "--eplb-rebalance-num-iterations 0 is not in 1 to");
+  expect([](ServerSettings& s) { s.compute.combine_groups = 2; },
+         "--enable-eplb moves experts one by one");
+}
+
+}  // namespace
+}  // namespace hocket
