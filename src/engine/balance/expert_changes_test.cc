@@ -35,8 +35,9 @@ TEST(ExpertChanges, MovesTheExpertsOfLayersThatAreUneven) {
 
 TEST(ExpertChanges, AreNoneWhereLittleCanBeGained) {
   const Placements now = Placements(*Placement::contiguous(4, 2)).by_layer(1);
-  for (const std::vector<uint64_t>& counts :
-       {std::vector<uint64_t>{101, 100, 100, 100}, {900, 0, 0, 0}, {0, 0, 0, 0}}) {
+  const std::vector<std::vector<uint64_t>> cases = {
+      {101, 100, 100, 100}, {900, 0, 0, 0}, {0, 0, 0, 0}};
+  for (const std::vector<uint64_t>& counts : cases) {
     const ExpertChanges changes = changes_for(counts, 10, now, kImprove);
     EXPECT_TRUE(changes.layers.empty());
     EXPECT_EQ(changes.fingerprint(), 0u);

@@ -2,7 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <random>
+#include <set>
+#include <vector>
 
+#include "compute/kernels/combine.h"
 #include "compute/kernels/quantized_rows.h"
 #include "compute/moe/combine_nodes.h"
 
@@ -15,15 +20,29 @@ double sum(const StageTimes& times) {
   return all;
 }
 
-// Returns the number of experts of each node whose sum travels.
-std::vector<int> node_sizes(const Placement& placement, int num_experts, int num_groups) {
-  const CombineNodes nodes(placement, num_groups);
-  std::vector<int> sizes;
-  for (int expert = 0; expert < num_experts; ++expert) {
-    if (expert == 0 || nodes.node_of(expert) != nodes.node_of(expert - 1)) sizes.push_back(0);
-    ++sizes.back();
+// Returns the mean number of sums that come back for a row, over rows that choose their experts by
+// chance: the same rows for every question. Each node that a rank can send of a row is one sum.
+double mean_sums(const Placement& placement, int num_groups, int top_k) {
+  constexpr int kSampledRows = 2048;
+  const std::vector<int32_t> leaves = combine_leaves(placement.num_experts(), num_groups);
+  std::minstd_rand random(1);
+  std::vector<int> experts(static_cast<size_t>(placement.num_experts()));
+  std::iota(experts.begin(), experts.end(), 0);
+  std::set<int32_t> nodes;
+  int64_t sums = 0;
+  for (int row = 0; row < kSampledRows; ++row) {
+    for (size_t s = 0; s < static_cast<size_t>(top_k); ++s)
+      std::swap(experts[s], experts[s + random() % (experts.size() - s)]);
+    nodes.clear();
+    for (int s = 0; s < top_k; ++s) {
+      const int rank = placement.rank_of(experts[s]);
+      nodes.insert(sent_node(leaves[experts[s]], top_k, [&](int other) {
+        return placement.rank_of(experts[other]) != rank ? leaves[experts[other]] : -1;
+      }));
+    }
+    sums += std::ssize(nodes);
   }
-  return sizes;
+  return static_cast<double>(sums) / kSampledRows;
 }
 
 }  // namespace
@@ -41,8 +60,7 @@ StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
     const int ranks = std::min(question.num_ranks, experts);
     const int groups = choice.combine_groups >= ranks ? choice.combine_groups : experts;
     const Placement placement = *Placement::contiguous(experts, ranks, groups);
-    for (const int size : node_sizes(placement, experts, groups))
-      results_a_row_ += probability_of_part(size);
+    results_a_row_ = mean_sums(placement, groups, model_.moe.top_k);
     fullest_share_ = static_cast<double>(placement.most_experts()) / experts;
   }
   const WeightPart head = model_.tie_word_embeddings ? WeightPart::embedding : WeightPart::head;

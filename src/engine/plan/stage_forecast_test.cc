@@ -104,6 +104,18 @@ TEST(StageForecast, BytesAreThoseOfTheFormula) {
   EXPECT_NEAR(counted.dispatch / (1000 * (7200 + kLists)), 2.7, 0.05);
 }
 
+// On three ranks no fixed node has all experts of one, but two ranks of a row's slots mostly send
+// one sum each.
+TEST(StageForecast, SumsAreThoseOfTheRowsOwnNodes) {
+  const ModelChoice choice = choice_of("configs/deepseek_v3");
+  const StageForecast three(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 3});
+  const StageBytes bytes = three.bytes({Phase::prefill, 1000, 500'500});
+  const double sums = bytes.combine / (1000 * 7168 * 2);
+  const double copies = bytes.dispatch / (1000 * (7168 * 2 + 8 * 8));
+  EXPECT_GT(sums, copies);
+  EXPECT_LT(sums, 1.5 * copies);
+}
+
 TEST(StageForecast, LinksCarryBytesAndCoresMoveThem) {
   const ModelChoice choice = choice_of("configs/deepseek_v3");
   const ModelCost cost = cost_of(choice);

@@ -1,5 +1,7 @@
 // Tests experts that move while requests are served: answers have the bits of one rank alone,
 // before, during and after, and what cannot be loaded stays where it is.
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 
