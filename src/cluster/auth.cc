@@ -55,6 +55,10 @@ Proof prove(std::string_view token, Side side, const Nonce& theirs, const Nonce&
   std::string text = side == Side::rank_0 ? "hocket rank 0" : "hocket rank";
   text.append(reinterpret_cast<const char*>(theirs.data()), theirs.size());
   text.append(reinterpret_cast<const char*>(own.data()), own.size());
+  return sign(token, text);
+}
+
+Proof sign(std::string_view token, std::string_view text) {
   Proof proof{};
   unsigned int length = 0;
   const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());

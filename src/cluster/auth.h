@@ -31,6 +31,8 @@ enum class Side : uint8_t { rank_0, other };
 Nonce make_nonce();
 // Returns the proof that `side` sends; `theirs` is the nonce of the side that checks it.
 Proof prove(std::string_view token, Side side, const Nonce& theirs, const Nonce& own);
+// Returns the HMAC-SHA-256 of a text that says in its first words what it is.
+Proof sign(std::string_view token, std::string_view text);
 // Compares in a time that does not depend on where the proofs differ.
 bool same_proof(const Proof& a, const Proof& b);
 

@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "base/check.h"
@@ -11,6 +12,7 @@
 #include "base/thread.h"
 #include "cluster/coordinator.h"
 #include "cluster/follower.h"
+#include "cluster/link_watch.h"
 
 namespace hocket {
 namespace {
@@ -37,15 +39,18 @@ struct ControlPlane::State {
   Shared shared;
   Fd wake{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   Mailbox<ControlCommand> commands{kMaxCommands};
+  LinkWatch links;
   std::unique_ptr<ControlRole> role;
   uint16_t port = 0;
   std::atomic<bool> stopping{false};
   Thread thread;
 
   State(const ClusterOptions& given, Identity identity)
-      : options(given), self(std::move(identity)) {
+      : options(given), self(std::move(identity)), links(options, self.rank, self.num_ranks) {
     HOCKET_CHECK(static_cast<bool>(wake));
     poller.add(wake, kWakeToken, EPOLLIN);
+    self.address = links.port();
+    if (links.socket()) poller.add(links.socket(), kLinkToken, EPOLLIN);
   }
 
   void notify() const {
@@ -56,9 +61,13 @@ struct ControlPlane::State {
 
   void run() {
     while (!stopping.load(std::memory_order_acquire)) {
-      const auto events = poller.wait(role->next_deadline());
+      const auto events = poller.wait(std::min(role->next_deadline(), links.next_deadline()));
       const TimePoint now = RealClock().now();
       for (const epoll_event& event : events) {
+        if (event.data.u64 == kLinkToken) {
+          links.receive(now);
+          continue;
+        }
         if (event.data.u64 != kWakeToken) {
           role->on_event(event.data.u64, event.events, now);
           continue;
@@ -69,11 +78,27 @@ struct ControlPlane::State {
       while (auto command = commands.pop()) role->on_command(*std::move(command), now);
       // After a pause of this process many beats wait to be read: no rank is judged before they
       // are.
-      if (events.size() < Poller::kMostEvents) role->on_tick(now);
+      if (events.size() >= Poller::kMostEvents) continue;
+      role->on_tick(now);
+      watch_links(now);
     }
     commands.close();
     while (auto command = commands.pop()) role->on_command(*std::move(command), RealClock().now());
     role->leave(RealClock().now());
+  }
+
+  // Reports a rank that this one hears no longer, if both are in one epoch.
+  void watch_links(TimePoint now) {
+    const auto silent = links.tick(shared.view(), now);
+    if (!silent) return;
+    const uint32_t epoch = shared.leave_epoch();
+    if (epoch == 0) return;
+    role->on_command(
+        ReportMessage{.epoch = epoch,
+                      .rank = silent->rank,
+                      .why = fmt::format("the link between them carries nothing for {:.1f} s",
+                                         to_seconds(silent->silence))},
+        now);
   }
 
   void stop() {

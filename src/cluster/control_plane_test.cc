@@ -93,6 +93,16 @@ TEST_F(ControlPlaneTest, WhoDisagreesIsToldWhy) {
   enter_all();
 }
 
+TEST_F(ControlPlaneTest, RanksKnowWhereTheOthersListenForDatagrams) {
+  start_all(3);
+  for (const int rank : {0, 1, 2})
+    for (const int other : {1, 2})
+      EXPECT_THAT(plane(rank).view().members[static_cast<size_t>(other)].identity.address,
+                  testing::StartsWith("127.0.0.1:"));
+  std::this_thread::sleep_for(milliseconds(1000));  // longer than lost_after
+  for (const int rank : {0, 1, 2}) EXPECT_EQ(plane(rank).aborted().load(), 0u) << rank;
+}
+
 TEST_F(ControlPlaneTest, ADeadRankIsKnownAtOnce) {
   start_all(4, 2);
   const TimePoint then = RealClock().now();

@@ -170,8 +170,14 @@ bool Coordinator::handle_proof(Session& session, const Message& message, TimePoi
 
 bool Coordinator::handle_join(uint64_t token, Session& session, const Message& message,
                               TimePoint now) {
-  const auto* join = std::get_if<JoinMessage>(&message);
-  if (join == nullptr) return false;
+  const auto* sent = std::get_if<JoinMessage>(&message);
+  if (sent == nullptr) return false;
+  JoinMessage joining = *sent;
+  // A rank knows its port for datagrams, and this one the address by which it is reached.
+  if (std::string& address = joining.identity.address; !address.empty())
+    if (const auto peer = parse_host_port(session.peer); peer)
+      address = fmt::format("{}:{}", peer->host, address).substr(0, kMaxAddressBytes);
+  const JoinMessage* const join = &joining;
   if (auto joined = membership_.join(*join, now); !joined) {
     const bool may_retry = joined.error().code == ErrorCode::queue_full;
     log::error("cluster: refused {} from {}: {}", name_of(join->identity), session.peer,

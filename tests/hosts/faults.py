@@ -62,6 +62,11 @@ def link(action, *arguments):
     return lambda ranks: getattr(ranks.hosts[1], action)(*arguments)
 
 
+def pair(action):
+    """Returns a function that calls `action` of the host of rank 1 with that of rank 2."""
+    return lambda ranks: getattr(ranks.hosts[1], action)(ranks.hosts[2])
+
+
 @dataclass(frozen=True)
 class Fault:
     name: str
@@ -72,6 +77,7 @@ class Fault:
     alive: bool = False  # the lost rank runs, and loses the others
     stopped: bool = False  # the lost rank answers no request until the fault ends
     links: bool = True  # needs hosts of their own; else it is tried on one machine too
+    of_two: bool = False  # ranks 1 and 2 lose each other, and either may count as the lost one
     traffic: bool = True
     num_ranks: int = 2
     drafts: bool = False  # nearly every step of the traffic verifies drafts
@@ -116,6 +122,7 @@ FAULTS = (
     Fault("black hole 10 s", link("blackhole"), link("heal"), alive=True, quick=True),
     Fault("black hole 10 s, to rank 1", link("blackhole", "to"), link("heal"), alive=True),
     Fault("black hole 10 s, from rank 1", link("blackhole", "from"), link("heal"), alive=True),
+    Fault("cut 10 s between ranks 1 and 2 of 3", pair("cut"), pair("mend"), lost=None, num_ranks=3, of_two=True, quick=True),
     Fault("1 % loss", link("loss", 1), link("heal"), 5, None),
     Fault("1gbit to 10mbit", link("rate", "10mbit"), link("rate", "1gbit"), 8, None, pause_s=0.5, quick=True),
 )
@@ -157,7 +164,9 @@ def try_fault(fault, ranks, network, lasts_s):
     assert all(stream.is_alive() for stream in streams), "the traffic is over before the fault"
     began = time.monotonic()
     fault.begin(ranks)
-    if fault.lost is None:
+    if fault.of_two:
+        see_cut(fault, ranks, streams, row, began)
+    elif fault.lost is None:
         see_nobody_lost(fault, ranks, streams, row)
     else:
         see_loss(fault, ranks, streams, row, began, lasts_s)
@@ -248,6 +257,19 @@ def see_loss(fault, ranks, streams, row, began, lasts_s):
         assert stream.cut, f"at {name}: {stream.tells()}"
         assert expected[i].startswith(stream.text), f"a stream said something else before it ended: {stream.tells()}"
     row.clients += f", {len(own)} cut with their rank" if own else ""
+
+
+def see_cut(fault, ranks, streams, row, began):
+    """The ranks lose one of the two, again and again, until the link is mended; all streams go on."""
+    ranks.wait_lost("the link between them", [0], KNOWN_WITHIN_S)
+    row.detected = f"{time.monotonic() - began:.2f} s"
+    row.new_requests = see_refused(ranks, [0])
+    time.sleep(max(0, began + fault.lasts_s - time.monotonic()))
+    ended = time.monotonic()
+    fault.end(ranks)
+    ranks.wait_ready(BACK_S)
+    row.recovered = f"{time.monotonic() - ended:.2f} s"
+    see_whole(streams, list(range(len(streams))), fault.fields(), row)
 
 
 def see_refused(ranks, where):

@@ -204,6 +204,13 @@ class Host:
         """Drops frames `to` the host, `from` it or in `both` directions, while the link still looks up."""
         self._drop(10000, direction)
 
+    def cut(self, other):
+        """Sends nothing to another host any more, while all others are reached."""
+        self._own.ip(f"route add blackhole {other.address}/32")
+
+    def mend(self, other):
+        self._own.ip(f"route del blackhole {other.address}/32")
+
     def loss(self, percent, direction="both"):
         self._drop(round(percent * 100), direction)
 

@@ -43,10 +43,11 @@ class BatchPair {
     return taken;
   }
 
-  // Returns the newest batch, which is in flight no longer. Pre: size() > 0.
+  // Returns the newest batch in flight, which is so no longer. Pre: size() > 0.
   Batch& take_newest() {
     HOCKET_CHECK(size_ > 0);
-    Batch& taken = batches_[newest_];
+    // The one of the last begin() may not have been launched.
+    Batch& taken = batches_[size_ == 2 ? newest_ : oldest_];
     newest_ = oldest_;
     --size_;
     return taken;

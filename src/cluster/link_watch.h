@@ -1,0 +1,63 @@
+// Hears whether the links between this rank and the others carry anything. Rank 0 hears every rank,
+// but no rank hears a cut between two others: so each of these sends every other one a small
+// datagram with each heartbeat, and the first that hears a rank no longer reports it as lost.
+//
+//   rank 1  -- "hocket link" | from | to | number | HMAC of these -->  rank 2      4 a second
+//
+// A rank is judged only after it was heard once, since a firewall may drop datagrams, and ranks
+// that reach each other by IPv6 alone send none; between such ranks a cut is noticed by the data
+// plane's own limit. Datagrams are signed with the cluster's token; one that was recorded can be
+// sent again, which hides a cut until that limit, too. The port of a rank is in its identity, as
+// `address` ("HOST:PORT"). Thread: the control plane's.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/control_role.h"
+
+namespace hocket {
+
+inline constexpr uint64_t kLinkToken = UINT64_MAX;  // of its socket, in the poller
+
+class LinkWatch {
+ public:
+  // Takes a free port. Without one it watches nothing, which is logged.
+  LinkWatch(const ClusterOptions& options, int rank, int num_ranks);
+
+  const Fd& socket() const { return socket_; }
+  // Returns the port as text; empty if there is none.
+  std::string port() const;
+  // Reads all datagrams that have come.
+  void receive(TimePoint now);
+  // Sends datagrams that are due. Returns a member of `view` that was heard before and has been
+  // silent for LivenessLimits::lost_after, if both are members.
+  struct Silent {
+    int rank = 0;
+    Duration silence{};
+  };
+  std::optional<Silent> tick(const ClusterView& view, TimePoint now);
+  TimePoint next_deadline() const { return next_beat_; }
+
+ private:
+  struct Peer {
+    std::string boot_id;
+    std::optional<SocketAddress> address;
+    bool is_heard = false;
+    TimePoint last_heard{}, in_since{};
+    bool is_in = false;
+  };
+  void follow(const ClusterView& view, TimePoint now);
+  void send_to(int rank);
+
+  const ClusterOptions options_;
+  const int rank_;
+  Fd socket_;
+  std::vector<Peer> peers_;
+  uint64_t number_ = 0;
+  TimePoint next_beat_{};
+};
+
+}  // namespace hocket
