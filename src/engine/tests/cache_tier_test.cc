@@ -245,7 +245,7 @@ TEST_F(CacheTierTest, ASelectiveFolderHoldsWhatWasUsedTwice) {
     s.memory.kv_cache_dir = folder_.string();
     s.memory.hicache_write_policy = "write_through_selective";
     s.memory.hicache_storage_prefetch_policy = "wait_complete";
-    s.memory.max_total_tokens = s.model.context_length = 2048;
+    s.memory.max_total_tokens = s.model.context_length = 1024;
     RequestInput input = greedy_input(random_tokens(3, 600), 10);
     input.sampling.ignore_eos = true;
     input.sampling.num_top_logprobs = 2;
