@@ -130,9 +130,10 @@ TEST_F(MovingExpertsTest, WhatCannotBeReadStaysWhereItIs) {
     EXPECT_GT(moves.failures_total, 0u);
     EXPECT_EQ(moves.layers_total, 0u);
     EXPECT_EQ(moves.num_layers_left, 0);
-    if (!removes)
+    if (!removes) {
       EXPECT_NE(moves.last_error.find("have changed since the start"), std::string::npos)
           << moves.last_error;
+    }
   }
 }
 
