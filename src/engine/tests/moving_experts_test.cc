@@ -36,8 +36,6 @@ ServerSettings moving_settings(const MovingCase& c) {
   return settings;
 }
 
-constexpr int kRequests = 14;
-
 // Asks for the same answers again and again, until `so` returns true.
 void ask_until(Service& service, const std::vector<Answer>& want,
                const std::function<bool(const ExpertMoveStats&)>& so) {
@@ -64,7 +62,7 @@ class MovingExperts : public ::testing::TestWithParam<MovingCase> {
 };
 
 TEST_P(MovingExperts, ChangeNoBit) {
-  const std::vector<Answer> want = alone(settings_of(GetParam().form, 1), traffic(kRequests));
+  const std::vector<Answer> want = alone(settings_of(GetParam().form, 1), traffic(14));
   Service service(moving_settings(GetParam()));
   ASSERT_TRUE(service.works());
   // What moves loads with the lowest priority, so rounds go by until some has moved.
