@@ -36,6 +36,25 @@ ServerSettings moving_settings(const MovingCase& c) {
   return settings;
 }
 
+// Asks for the same answers again and again, until `so` returns true.
+void ask_until(Service& service, const std::vector<Answer>& want,
+               const std::function<bool(const ExpertMoveStats&)>& so) {
+  const TimePoint deadline = RealClock().now() + kPatience;
+  do {
+    ASSERT_LT(RealClock().now(), deadline) << "nothing moved";
+    std::vector<RequestId> ids;
+    for (RequestInput& input : traffic(static_cast<int>(want.size())))
+      ids.push_back(*service.submit(std::move(input)));
+    ASSERT_TRUE(service.read_all());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      SCOPED_TRACE(fmt::format("request {}", i));
+      const Answer& got = service.answer(ids[i]);
+      ASSERT_EQ(got.summary.finish, want[i].summary.finish) << got.summary.error.message;
+      ASSERT_NO_FATAL_FAILURE(expect_same(got, want[i]));
+    }
+  } while (!so(*service.engine().stats().moves));
+}
+
 class MovingExperts : public ::testing::TestWithParam<MovingCase> {
  protected:
   void SetUp() override { log::set_level(log::Level::error); }
@@ -43,31 +62,19 @@ class MovingExperts : public ::testing::TestWithParam<MovingCase> {
 };
 
 TEST_P(MovingExperts, ChangeNoBit) {
-  constexpr int kRequests = 14, kRounds = 3;
-  const std::vector<Answer> want = alone(settings_of(GetParam().form, 1), traffic(kRequests));
+  const std::vector<Answer> want = alone(settings_of(GetParam().form, 1), traffic(14));
   Service service(moving_settings(GetParam()));
   ASSERT_TRUE(service.works());
-  for (int round = 0; round < kRounds; ++round) {
-    std::vector<RequestId> ids;
-    for (RequestInput& input : traffic(kRequests)) ids.push_back(*service.submit(std::move(input)));
-    ASSERT_TRUE(service.read_all());
-    for (size_t i = 0; i < ids.size(); ++i) {
-      SCOPED_TRACE(fmt::format("round {}, request {}", round, i));
-      const Answer& got = service.answer(ids[i]);
-      ASSERT_EQ(got.summary.finish, want[i].summary.finish) << got.summary.error.message;
-      ASSERT_NO_FATAL_FAILURE(expect_same(got, want[i]));
-    }
-  }
+  // What moves loads with the lowest priority, so rounds go by until some has moved.
+  ASSERT_NO_FATAL_FAILURE(ask_until(service, want, [](const ExpertMoveStats& moves) {
+    return moves.looks_total > 1 && moves.layers_total > 1 && moves.num_layers_left == 0;
+  }));
   const EngineStats stats = service.engine().stats();
-  ASSERT_TRUE(stats.moves.has_value());
-  EXPECT_GT(stats.moves->looks_total, 1u);
-  EXPECT_GT(stats.moves->layers_total, 0u);
   EXPECT_GT(stats.moves->moves_total, 0u);
   EXPECT_EQ(stats.moves->failures_total, 0u) << stats.moves->last_error;
-  for (const RankStats& rank : stats.ranks) {
-    EXPECT_EQ(rank.moves->looks_total, stats.moves->looks_total);
-    EXPECT_EQ(rank.moves->rebalances_total, stats.moves->rebalances_total);
-  }
+  for (const RankStats& rank : stats.ranks)
+    EXPECT_NEAR(static_cast<double>(rank.moves->looks_total),
+                static_cast<double>(stats.moves->looks_total), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -121,19 +128,13 @@ TEST_F(MovingExpertsTest, WhatCannotBeReadStaysWhereItIs) {
       std::filesystem::remove_all(copy.path);
     else
       copy.change();
-    std::vector<RequestId> ids;
-    for (RequestInput& input : traffic(6)) ids.push_back(*service.submit(std::move(input)));
-    ASSERT_TRUE(service.read_all());
-    for (size_t i = 0; i < ids.size(); ++i)
-      ASSERT_NO_FATAL_FAILURE(expect_same(service.answer(ids[i]), want[i]));
+    ASSERT_NO_FATAL_FAILURE(ask_until(
+        service, want, [](const ExpertMoveStats& moves) { return moves.failures_total > 1; }));
     const ExpertMoveStats moves = *service.engine().stats().moves;
-    EXPECT_GT(moves.failures_total, 0u);
     EXPECT_EQ(moves.layers_total, 0u);
     EXPECT_EQ(moves.num_layers_left, 0);
-    if (!removes) {
-      EXPECT_NE(moves.last_error.find("have changed since the start"), std::string::npos)
-          << moves.last_error;
-    }
+    const char* const part = removes ? "" : "have changed since the start";
+    EXPECT_NE(moves.last_error.find(part), std::string::npos) << moves.last_error;
   }
 }
 

@@ -200,7 +200,7 @@ void add_experts(MetricSnapshot& out, const ExpertBalance& experts) {
                 experts.rank_tokens[rank], {"expert_rank", std::to_string(rank)});
 }
 
-// Adds what moving experts brought and cost, with --enable-eplb.
+// Adds what moving experts brought and cost; zeros without --enable-eplb.
 void add_moves(MetricSnapshot& out, const ExpertMoveStats& s) {
   out.counter("expert_looks_total", "Looks at whether experts should move", s.looks_total);
   out.counter("expert_rebalances_total", "Looks after which experts moved", s.rebalances_total);
@@ -381,7 +381,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
   add_cache_tier(front, engine.tier.value_or(CacheTierStats()),
                  engine.scheduler.restored_tokens_total);
   if (engine.experts) add_experts(front, *engine.experts);
-  if (engine.moves) add_moves(front, *engine.moves);
+  add_moves(front, engine.moves.value_or(ExpertMoveStats()));
   if (engine.grammars) add_grammars(front, *engine.grammars);
   if (cluster != nullptr) add_cluster(front, *cluster);
   add_http(front, http);
