@@ -20,7 +20,7 @@
 
 namespace hocket {
 
-inline constexpr uint64_t kLinkToken = UINT64_MAX;  // of its socket, in the poller
+inline constexpr uint64_t kLinkToken = UINT64_MAX;  // the poller's token for its socket
 
 class LinkWatch {
  public:
