@@ -6,10 +6,11 @@ namespace hocket {
 namespace {
 
 using std::chrono::seconds;
+using LostRankTest = ForwardingRank;
 
 // Rank 0 goes on with both answers. It has no progress of the stream, so all of it follows what was
 // passed on before.
-TEST_F(RankRouterTest, ThisRankGoesOnWhenARankEndsInMidAnswer) {
+TEST_F(LostRankTest, ThisRankGoesOnWhenARankEndsInMidAnswer) {
   TestClient streaming = ask(stream_);
   const ForwardedRequest first = take();
   ASSERT_NE(first.exchange, nullptr);
@@ -34,7 +35,7 @@ TEST_F(RankRouterTest, ThisRankGoesOnWhenARankEndsInMidAnswer) {
 }
 
 // The connection reports nothing; the control plane does.
-TEST_F(RankRouterTest, ABlackHoleIsLeftWhenTheRankIsLost) {
+TEST_F(LostRankTest, ABlackHoleIsLeftWhenTheRankIsLost) {
   TestClient streaming = ask(stream_);
   const ForwardedRequest first = take();
   ASSERT_NE(first.exchange, nullptr);
@@ -54,7 +55,7 @@ TEST_F(RankRouterTest, ABlackHoleIsLeftWhenTheRankIsLost) {
 }
 
 // An answer that is kept stays with its rank, so it is lost with it.
-TEST_F(RankRouterTest, AnAnswerThatIsKeptIsLostWithItsRank) {
+TEST_F(LostRankTest, AnAnswerThatIsKeptIsLostWithItsRank) {
   TestClient streaming = ask({{"input", "x"}, {"stream", true}}, "/v1/responses");
   const ForwardedRequest first = take();
   EXPECT_EQ(first.request.header(kAnswerHeader), "");
@@ -76,7 +77,7 @@ TEST_F(RankRouterTest, AnAnswerThatIsKeptIsLostWithItsRank) {
   EXPECT_TRUE(rank_0_->engine.seen.empty());
 }
 
-TEST_F(RankRouterTest, AWrongTaleOfProgressEndsTheStream) {
+TEST_F(LostRankTest, AWrongTaleOfProgressEndsTheStream) {
   TestClient client = ask(stream_);
   const ForwardedRequest asked = take();
   asked.exchange->start_stream("text/event-stream");

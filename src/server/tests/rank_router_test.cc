@@ -10,6 +10,7 @@ namespace hocket {
 namespace {
 
 using std::chrono::seconds;
+using RankRouterTest = ForwardingRank;
 
 TEST_F(RankRouterTest, TheRequestGoesAsItCame) {
   TestClient client(rank_0_->server->port());

@@ -21,7 +21,7 @@ inline constexpr const char* kKeyOfRank1 = "the-key-of-rank-1";
 
 // Rank 0 is a whole server that counts itself as full; rank 1 is a port behind a link that can
 // fail.
-class RankRouterTest : public Ranks {
+class ForwardingRank : public Ranks {
  protected:
   struct ForwardedRequest {
     HttpRequest request;
