@@ -78,7 +78,7 @@ class ForwardingRank : public Ranks {
   // Returns the request that rank 0 forwarded to rank 1; stops the test after 5 s without one.
   ForwardedRequest take() {
     std::unique_lock lock(mutex_);
-    const bool came = news_.wait_for(lock, seconds(5), [&] { return !held_.empty(); });
+    const bool came = news_.wait_for(lock, std::chrono::seconds(5), [&] { return !held_.empty(); });
     HOCKET_CHECK(came);
     ForwardedRequest asked = std::move(held_.front());
     held_.pop_front();
