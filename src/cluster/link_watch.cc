@@ -105,10 +105,11 @@ void LinkWatch::follow(const ClusterView& view, TimePoint now) {
     Peer& peer = peers_[r];
     if (peer.boot_id != member.identity.boot_id)
       peer = {.boot_id = member.identity.boot_id, .address = address_of(member.identity)};
-    const bool is_in = member.presence == Presence::in;
-    if (is_in && !peer.is_in) peer.in_since = now;
-    peer.is_in = is_in;
   }
+  if (!view.whole())
+    whole_since_.reset();
+  else if (!whole_since_)
+    whole_since_ = now;
 }
 
 void LinkWatch::send_to(int rank) {
@@ -123,7 +124,7 @@ void LinkWatch::send_to(int rank) {
                 reinterpret_cast<const sockaddr*>(&peer.address->storage), peer.address->length);
 }
 
-// A rank is judged from its return on, so that it has the same time after each.
+// Ranks are judged from the return of the last on, so that they have the same time after each.
 std::optional<LinkWatch::Silent> LinkWatch::tick(const ClusterView& view, TimePoint now) {
   if (!socket_) {
     next_beat_ = TimePoint::max();
@@ -134,11 +135,11 @@ std::optional<LinkWatch::Silent> LinkWatch::tick(const ClusterView& view, TimePo
     next_beat_ = now + options_.limits.heartbeat;
     for (int rank = 1; rank < static_cast<int>(peers_.size()); ++rank) send_to(rank);
   }
-  if (!view.whole()) return std::nullopt;
+  if (!whole_since_) return std::nullopt;
   for (int rank = 1; rank < static_cast<int>(peers_.size()); ++rank) {
     const Peer& peer = peers_[static_cast<size_t>(rank)];
-    if (rank == rank_ || !peer.is_heard || !peer.is_in) continue;
-    const Duration silence = now - std::max(peer.last_heard, peer.in_since);
+    if (rank == rank_ || !peer.is_heard) continue;
+    const Duration silence = now - std::max(peer.last_heard, *whole_since_);
     if (silence >= options_.limits.lost_after) return Silent{rank, silence};
   }
   return std::nullopt;

@@ -20,7 +20,7 @@
 
 namespace hocket {
 
-inline constexpr uint64_t kLinkToken = UINT64_MAX;  // of its socket, in the poller
+inline constexpr uint64_t kLinkToken = UINT64_MAX;  // the poller's token for its socket
 
 class LinkWatch {
  public:
@@ -46,8 +46,7 @@ class LinkWatch {
     std::string boot_id;
     std::optional<SocketAddress> address;
     bool is_heard = false;
-    TimePoint last_heard{}, in_since{};
-    bool is_in = false;
+    TimePoint last_heard{};
   };
   void follow(const ClusterView& view, TimePoint now);
   void send_to(int rank);
@@ -56,6 +55,7 @@ class LinkWatch {
   const int rank_;
   Fd socket_;
   std::vector<Peer> peers_;
+  std::optional<TimePoint> whole_since_;  // nullopt: a rank is missing
   uint64_t number_ = 0;
   TimePoint next_beat_{};
 };

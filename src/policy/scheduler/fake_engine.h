@@ -79,7 +79,7 @@ class FakeEngine {
   // Plays a step that fails: its rows are garbage, and the scheduler undoes it. A step in flight
   // fails with it if `both`, and is passed to `undone`; else it is committed first. Returns how
   // many requests were put back.
-  int fail_step(const Error& why, bool both, const InFlight& undone);
+  uint64_t fail_step(const Error& why, bool both, const InFlight& undone);
   // Returns a description of the first broken rule; empty while there is none.
   const std::string& problem() const { return problem_; }
   // The time of the next step.
@@ -145,7 +145,7 @@ inline bool FakeEngine::step(const InFlight& in_flight) {
   return busy;
 }
 
-inline int FakeEngine::fail_step(const Error& why, bool both, const InFlight& undone) {
+inline uint64_t FakeEngine::fail_step(const Error& why, bool both, const InFlight& undone) {
   if (last_.batch != nullptr && (!both || last_.batch->num_drafts > 0))
     commit(std::exchange(last_, {}));
   const Batch& batch = scheduler_.schedule(now_);
@@ -160,7 +160,7 @@ inline int FakeEngine::fail_step(const Error& why, bool both, const InFlight& un
   if (before != nullptr) undone(*before);
   const int num_put_back = scheduler_.undo_steps(why, now_);
   check_pages();
-  return num_put_back;
+  return static_cast<uint64_t>(num_put_back);
 }
 
 inline void FakeEngine::commit(Step step) {

@@ -88,6 +88,11 @@ void Scheduler::State::retract(std::unique_ptr<Request> request) {
   waiting.push_retracted(std::move(request), now);
 }
 
+int Scheduler::undo_steps(const Error& why, TimePoint now) {
+  state_->now = now;
+  return state_->undo_steps(why);
+}
+
 // Puts the newest back first, so that the oldest is the next to be admitted.
 int Scheduler::State::undo_steps(const Error& why) {
   while (batches.size() > 0) {

@@ -333,11 +333,6 @@ void Scheduler::commit(const Batch& batch, std::span<const SampledToken> sampled
   state_->commit(sampled);
 }
 
-int Scheduler::undo_steps(const Error& why, TimePoint now) {
-  state_->now = now;
-  return state_->undo_steps(why);
-}
-
 std::vector<std::unique_ptr<Request>> Scheduler::take_finished() {
   return std::exchange(state_->finished, {});
 }

@@ -2,9 +2,13 @@
 // happened were not tested. For tests.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
+
+#include "policy/scheduler/batch.h"
 
 namespace hocket {
 
@@ -39,5 +43,16 @@ inline constexpr std::pair<std::string_view, uint64_t> kLeastIn1500[] = {
     {"put_back", 3000},
     {"undone_in_flight", 200},
 };
+
+// Returns how many rows of the prompt the slice reports on.
+inline int num_reports(const Slice& slice) {
+  return std::min(slice.begin + slice.len, slice.request->prompt_len - 1) - slice.logprobs_from;
+}
+
+// Returns the number after --seeds of `./hocket test simulation --seeds N`.
+inline uint64_t seeds_wanted() {
+  const char* wanted = std::getenv("HOCKET_SIMULATION_SEEDS");
+  return wanted == nullptr ? 1500 : std::strtoull(wanted, nullptr, 10);
+}
 
 }  // namespace hocket

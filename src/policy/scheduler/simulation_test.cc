@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <optional>
@@ -54,16 +53,17 @@ class Simulation final : SchedulerHooks {
       if (!overlapped_)
         foreseen_ = std::exchange(early_, {}).value_or(engine.scheduler().forecast_next_step());
       extends_ = !foreseen_ || foreseen_->begins || foreseen_->continues || pick(0, 3) == 0;
-      const bool busy = fails() ? fail_step() : engine.step([&](const Batch& batch) {
-        if (pick(0, 3) != 0) early_ = engine.scheduler().forecast_next_step();
-        if (options_.hooks != nullptr && batch.num_rows != num_rows_agreed_)
-          problem_ =
-              fmt::format("{} rows instead of the {} agreed", batch.num_rows, num_rows_agreed_);
-        note_starts(batch);
-        note_answers(batch);
-        note_reports(batch);
-        if (pick(0, 15) == 0) abort_one();
-      });
+      const bool busy =
+          fault_random_() % 64 == 0 ? fail_step() : engine.step([&](const Batch& batch) {
+            if (pick(0, 3) != 0) early_ = engine.scheduler().forecast_next_step();
+            if (options_.hooks != nullptr && batch.num_rows != num_rows_agreed_)
+              problem_ =
+                  fmt::format("{} rows instead of the {} agreed", batch.num_rows, num_rows_agreed_);
+            note_starts(batch);
+            note_answers(batch);
+            note_reports(batch);
+            if (pick(0, 15) == 0) abort_one();
+          });
       if (options_.hooks != nullptr && num_agreements_ != step + 1)
         problem_ = fmt::format("{} agreements in {} steps", num_agreements_, step + 1);
       for (const RequestId id : skipped_) allow_as_if_new(wanted_.at(id));
@@ -213,20 +213,14 @@ class Simulation final : SchedulerHooks {
     if (engine_->scheduler().abort(wanted.input.id, FinishReason::abort, {})) wanted.aborted = true;
   }
 
-  bool fails() { return fault_random_() % 64 == 0; }
-
-  // Other ranks were lost in a step, or in two: the rows that the first reported are reported
-  // again.
+  // Ranks were lost in a step, or in two: the rows that the first reported are reported again.
   bool fail_step() {
-    const Error why = error(ErrorCode::lost_rank, "a rank is lost");
     const bool both = fault_random_() % 2 == 0;
-    counts["put_back"] +=
-        static_cast<uint64_t>(engine_->fail_step(why, both, [this](const Batch& batch) {
-          ++counts["undone_in_flight"];
-          for (const Slice& slice : batch.slices)
-            if (slice.logprobs_from >= 0)
-              wanted_[slice.request->id].num_reported -= num_reports(slice);
-        }));
+    counts["put_back"] += engine_->fail_step({}, both, [this](const Batch& batch) {
+      ++counts["undone_in_flight"];
+      for (const Slice& slice : batch.slices)
+        if (slice.logprobs_from >= 0) wanted_[slice.request->id].num_reported -= num_reports(slice);
+    });
     return true;
   }
 
@@ -267,10 +261,6 @@ class Simulation final : SchedulerHooks {
                                slice.logprobs_from, first);
       wanted.num_reported += num_reports(slice);
     }
-  }
-
-  static int num_reports(const Slice& slice) {
-    return std::min(slice.begin + slice.len, slice.request->prompt_len - 1) - slice.logprobs_from;
   }
 
   void collect() {
@@ -383,12 +373,6 @@ class Simulation final : SchedulerHooks {
   int num_agreements_ = 0, num_rows_agreed_ = 0;
   bool hungry_;  // short prompts and long answers: decode runs out of pages
 };
-
-// Returns the number after --seeds of `./hocket test simulation --seeds N`.
-uint64_t seeds_wanted() {
-  const char* wanted = std::getenv("HOCKET_SIMULATION_SEEDS");
-  return wanted == nullptr ? 1500 : std::strtoull(wanted, nullptr, 10);
-}
 
 TEST(SimulationTest, RandomTrafficEndsAsIfEachWereAlone) {
   log::set_level(log::Level::error);

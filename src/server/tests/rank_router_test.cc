@@ -1,111 +1,16 @@
 // The router of one rank and another rank, whose answers the test gives: bytes, faults, limits.
-#include "server/ranks/rank_router.h"
+#include "server/tests/rank_router_testing.h"
 
-#include <gtest/gtest.h>
-
-#include <condition_variable>
-#include <deque>
 #include <future>
 
-#include "base/check.h"
-#include "cluster/test_ranks.h"
-#include "server/access/access_check.h"
 #include "server/access/client_key.h"
 #include "server/http/error_map.h"
-#include "server/tests/test_server.h"
 
 namespace hocket {
 namespace {
 
 using std::chrono::seconds;
-
-constexpr const char* kKeyOfRank1 = "the-key-of-rank-1";
-
-// Rank 0 is a whole server that counts itself as full; rank 1 is a port behind a link that can
-// fail.
-class RankRouterTest : public Ranks {
- protected:
-  struct ForwardedRequest {
-    HttpRequest request;
-    std::shared_ptr<HttpExchange> exchange;
-  };
-
-  void SetUp() override {
-    start_all(2);
-    ServerSettings settings;
-    settings.parallel.dp_routing = "shortest";
-    rank_0_ = std::make_unique<TestServer>(TestServer::Text::bundled, settings, &plane(0));
-    rank_0_->engine.rank_loads.write({{.num_requests = 9, .num_tokens = 900}, {}});
-    say(*rank_0_, "here");
-    start_rank_1();
-  }
-  void TearDown() override {
-    rank_0_.reset();
-    {
-      std::lock_guard lock(mutex_);
-      held_.clear();
-    }
-    rank_1_.reset();
-  }
-  void start_rank_1() {
-    HttpOptions options;
-    options.admit = [](const HttpRequest& head) { return admit_rank(head, kKeyOfRank1); };
-    auto server = HttpServer::create(options, [this](HttpRequest&& request, auto exchange) {
-      std::lock_guard lock(mutex_);
-      held_.push_back({std::move(request), std::move(exchange)});
-      news_.notify_all();
-    });
-    ASSERT_TRUE(server);
-    rank_1_ = *std::move(server);
-    link_ = std::make_unique<TestProxy>(static_cast<uint16_t>(rank_1_->port()));
-    publish(link_->port());
-  }
-  // Publishes this port as rank 1's and waits until rank 0 knows it.
-  void publish(uint16_t port) {
-    const std::string place = fmt::format("127.0.0.1:{}", port);
-    ASSERT_TRUE(plane(1).set("http/1",
-                             fmt::format("{} {} {}", plane(1).self().boot_id, place, kKeyOfRank1)));
-    ASSERT_TRUE(eventually([&] { return address_of_rank_1() == place; }));
-  }
-  std::string address_of_rank_1() {
-    const Json peer = rank_0_->get("/get_server_info")["peers"][1];
-    return peer["address"].is_null() ? "" : peer["address"].get<std::string>();
-  }
-  // Returns a client that has sent a request to rank 0.
-  TestClient ask(const Json& body, const char* path = "/generate", int receive_buffer = 0) {
-    TestClient client(rank_0_->server->port(), receive_buffer);
-    client.send(TestServer::request_text("POST", path, body.dump()));
-    return client;
-  }
-  // Returns the request that rank 0 forwarded to rank 1; stops the test after 5 s without one.
-  ForwardedRequest take() {
-    std::unique_lock lock(mutex_);
-    const bool came = news_.wait_for(lock, seconds(5), [&] { return !held_.empty(); });
-    HOCKET_CHECK(came);
-    ForwardedRequest asked = std::move(held_.front());
-    held_.pop_front();
-    return asked;
-  }
-  static Json error_of(const TestAnswer& answer) {
-    return Json::parse(answer.body, nullptr, false)["error"];
-  }
-  uint64_t metric(std::string_view name) {
-    const std::string text = rank_0_->ask("GET", "/metrics").body;
-    const size_t at = text.find(fmt::format("\nhocket:{}{{", name));
-    return at == std::string::npos
-               ? 0
-               : static_cast<uint64_t>(std::atoll(text.c_str() + text.find("} ", at) + 2));
-  }
-
-  const Json body_ = {{"input_ids", {5, 6, 7}}, {"sampling_params", {{"max_new_tokens", 4}}}};
-  const Json stream_ = {{"input_ids", {5, 6, 7}}, {"stream", true}};
-  std::unique_ptr<TestServer> rank_0_;
-  std::unique_ptr<HttpServer> rank_1_;
-  std::unique_ptr<TestProxy> link_;
-  std::mutex mutex_;
-  std::condition_variable news_;
-  std::deque<ForwardedRequest> held_;
-};
+using RankRouterTest = ForwardingRank;
 
 TEST_F(RankRouterTest, TheRequestGoesAsItCame) {
   TestClient client(rank_0_->server->port());
@@ -246,85 +151,6 @@ TEST_F(RankRouterTest, ASlowClientIsDroppedThereToo) {
   }
   EXPECT_TRUE(left);
   EXPECT_TRUE(eventually([&] { return metric("http_slow_clients_total") == 1; }));
-}
-
-// Rank 0 goes on with both answers. It has no progress of the stream, so all of it follows what was
-// passed on before.
-TEST_F(RankRouterTest, ThisRankGoesOnWhenARankEndsInMidAnswer) {
-  TestClient streaming = ask(stream_);
-  const ForwardedRequest first = take();
-  ASSERT_NE(first.exchange, nullptr);
-  EXPECT_NE(first.request.header(kAnswerHeader), "");
-  first.exchange->start_stream("text/event-stream");
-  first.exchange->write("data: {\"text\":\"whole\"}\n\ndata: {\"text\":\"ha");
-  ASSERT_TRUE(streaming.until("whole\"}\n\n", seconds(3)).second);
-  TestClient plain = ask(body_);
-  const ForwardedRequest second = take();
-  ASSERT_NE(second.exchange, nullptr);
-  link_->set(TestProxy::Link::cut);
-
-  const TestAnswer answer = plain.receive();
-  EXPECT_EQ(answer.status, 200);
-  EXPECT_EQ(Json::parse(answer.body)["text"], "here");
-  const auto rest = streaming.until("data: [DONE]\n\n", seconds(3));
-  EXPECT_TRUE(rest.second);
-  EXPECT_EQ(rest.first.find("\"ha"), std::string::npos) << rest.first;  // no half event
-  EXPECT_THAT(rest.first, testing::HasSubstr("\"text\":\"here\""));
-  EXPECT_TRUE(eventually([&] { return metric("forwarded_requests_failed_total") == 2; }));
-  EXPECT_EQ(metric("forwarded_requests_resumed_total"), 2u);
-}
-
-// The connection reports nothing; the control plane does.
-TEST_F(RankRouterTest, ABlackHoleIsLeftWhenTheRankIsLost) {
-  TestClient streaming = ask(stream_);
-  const ForwardedRequest first = take();
-  ASSERT_NE(first.exchange, nullptr);
-  first.exchange->start_stream("text/event-stream");
-  first.exchange->write("data: 1\n\n");
-  ASSERT_TRUE(streaming.until("data: 1\n\n", seconds(3)).second);
-  TestClient plain = ask(body_);
-  const ForwardedRequest second = take();
-  ASSERT_NE(second.exchange, nullptr);
-  link_->set(TestProxy::Link::frozen);
-  plane(0).report_lost(1, "is silent for 3.0 s");
-
-  EXPECT_EQ(plain.receive(seconds(2)).status, 200);
-  const auto rest = streaming.until("data: [DONE]\n\n", seconds(2));
-  EXPECT_TRUE(rest.second);
-  EXPECT_THAT(rest.first, testing::HasSubstr("\"text\":\"here\""));
-}
-
-// An answer that is kept stays with its rank, so it is lost with it.
-TEST_F(RankRouterTest, AnAnswerThatIsKeptIsLostWithItsRank) {
-  TestClient streaming = ask({{"input", "x"}, {"stream", true}}, "/v1/responses");
-  const ForwardedRequest first = take();
-  EXPECT_EQ(first.request.header(kAnswerHeader), "");
-  first.exchange->start_stream("text/event-stream");
-  first.exchange->write("data: {\"text\":\"whole\"}\n\ndata: {\"text\":\"ha");
-  ASSERT_TRUE(streaming.until("whole\"}\n\n", seconds(3)).second);
-  TestClient plain = ask({{"input", "x"}}, "/v1/responses");
-  const ForwardedRequest second = take();
-  ASSERT_NE(second.exchange, nullptr);
-  link_->set(TestProxy::Link::cut);
-  const TestAnswer answer = plain.receive();
-  EXPECT_EQ(answer.status, 503);
-  EXPECT_EQ(error_of(answer)["code"], "lost_rank");
-  EXPECT_THAT(answer.body, testing::HasSubstr("rank 1 (h1)"));
-  EXPECT_NE(answer.head.find("Retry-After"), std::string::npos) << answer.head;
-  const auto rest = streaming.until("lost_rank", seconds(3));
-  EXPECT_TRUE(rest.second);
-  EXPECT_EQ(rest.first.find("\"ha"), std::string::npos) << rest.first;  // no half event
-  EXPECT_TRUE(rank_0_->engine.seen.empty());
-}
-
-TEST_F(RankRouterTest, AWrongTaleOfProgressEndsTheStream) {
-  TestClient client = ask(stream_);
-  const ForwardedRequest asked = take();
-  asked.exchange->start_stream("text/event-stream");
-  asked.exchange->write("data: 1\n\n: progress 0 x\n");
-  const auto rest = client.until("data: [DONE]\n\n", seconds(3));
-  EXPECT_TRUE(rest.second);
-  EXPECT_THAT(rest.first, testing::HasSubstr("progress of its answer"));
 }
 
 TEST_F(RankRouterTest, ALostRankIsNeverAsked) {

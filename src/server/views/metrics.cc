@@ -239,9 +239,7 @@ void add_cluster(MetricSnapshot& out, const ClusterCounts& cluster) {
       if (static_cast<int>(rank) != cluster.rank) visit(rank, std::move(name));
     });
   };
-  out.counter("forwarded_requests_resumed_total",
-              "Those that came back when their rank was lost, and went on here",
-              cluster.num_resumed);
+  out.counter("forwarded_requests_resumed_total", "Those that went on here", cluster.num_resumed);
   each_other([&](size_t rank, std::string name) {
     out.counter("forwarded_requests_total", "Requests handed on to another rank",
                 cluster.forwarded[rank], {"to", std::move(name)});

@@ -1,0 +1,76 @@
+// The epochs of a rank's steps: it joins the others, gives up steps when ranks are lost, and waits
+// for them with its requests.
+#include "base/log.h"
+#include "engine/step.h"
+
+namespace hocket {
+
+Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
+  HOCKET_TRY(AllToAll* const exchange, runner_->attach({.transport = *link.transport,
+                                                        .epoch = link.epoch,
+                                                        .abort = &network_->abort(),
+                                                        .watch = &watch_,
+                                                        .stall_timeout = stall_timeout_}));
+  between_.reset();
+  if (rebalance_) rebalance_->restart();
+  lockstep_->rebind(*link.transport, *exchange);
+  overlap_.rebind(link.transport->caps().exact_arrival);
+  watch_.book_in(ledger());
+  joined_ = true;
+  // The first messages between two ranks open their connection: better here than in the first
+  // request.
+  if (!lockstep_->finish_agreement({})) return abort_step({}), Result<void>();
+  if (scheduler_.idle()) waits_until_.reset();
+  network_->pulse().end();
+  return {};
+}
+
+void RankStep::leave_epoch() {
+  joined_ = false;
+  runner_->detach();
+  network_->leave();
+}
+
+// Returns the error of requests that end because ranks were lost.
+Error RankStep::why_lost() const {
+  if (auto why = network_->lost()) return *std::move(why);
+  if (lockstep_->lost()) return *lockstep_->lost();
+  return error(ErrorCode::lost_rank, "the ranks are being joined").with_fix("ask again");
+}
+
+// Ranks were lost, so the steps under way are undone: their rows are computed again when the ranks
+// have met again, with the same bits. Pages in the cache are those of steps that this rank has
+// computed to the end, so they stay.
+void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
+  network_->pulse().end();
+  network_->report_lost(lockstep_->lost_peer(), *lockstep_->lost());
+  if (network_->meets_again() && lost_rank_wait_ > Duration{}) {
+    if (!waits_until_) waits_until_ = clock_.now() + lost_rank_wait_;
+    if (const int waiting = scheduler_.undo_steps(why_lost(), clock_.now()); waiting > 0)
+      log::warning("rank {}: {} requests wait for the lost ranks, for at most {:.0f} s",
+                   rank_index(), waiting, to_seconds(lost_rank_wait_));
+  } else {
+    abort_live(FinishReason::error, why_lost());
+    for (const Batch* batch : uncommitted) {
+      const auto num_samples = static_cast<size_t>(batch->num_samples());
+      const std::vector<SampledToken> none(num_samples, {.failed = true});
+      scheduler_.commit(*batch, none, clock_.now());
+    }
+  }
+  report_.set_busy(false);
+  publish_idle();
+  leave_epoch();
+  if (mover_) mover_->go_home();  // ranks meet with the places of the start
+}
+
+void RankStep::wait_for_ranks() {
+  intake();
+  if (waits_until_ && (clock_.now() >= *waits_until_ || network_->failure())) {
+    waits_until_.reset();
+    abort_live(FinishReason::error, why_lost());
+  }
+  send_finished();
+  report_.note_alive();
+}
+
+}  // namespace hocket

@@ -1,0 +1,101 @@
+// Questions that go to all ranks.
+#include <utility>
+
+#include "server/http/json_body.h"
+#include "server/ranks/rank_router.h"
+
+namespace hocket {
+namespace {
+
+constexpr Duration kAskAllPatience = std::chrono::seconds(5);
+constexpr size_t kPeerAnswerMax = 64 << 10;
+
+// The answers of all ranks that were asked; `done` is called when the last has answered.
+struct Poll {
+  Mutex mutex;
+  std::vector<PeerAnswer> answers HOCKET_GUARDED_BY(mutex);
+  size_t num_open HOCKET_GUARDED_BY(mutex) = 1;  // one for ask_all() itself
+  std::function<void(std::vector<PeerAnswer>&&)> done;
+
+  void close_one() {
+    MutexLock lock(mutex);
+    if (--num_open > 0) return;
+    std::vector<PeerAnswer> all = std::move(answers);
+    lock.unlock();
+    done(std::move(all));
+  }
+};
+
+class PollSink final : public HttpSink {
+ public:
+  PollSink(std::shared_ptr<Poll> poll, size_t index) : poll_(std::move(poll)), index_(index) {}
+  bool head(int status, HttpHeaders&&) override {
+    status_ = status;
+    return true;
+  }
+  bool body(std::string_view piece) override {
+    body_ += piece;
+    return body_.size() <= kPeerAnswerMax;
+  }
+  void end(HttpEnd how, const std::string& why) override {
+    {
+      MutexLock lock(poll_->mutex);
+      PeerAnswer& answer = poll_->answers[index_];
+      if (how == HttpEnd::whole) {
+        answer.status = status_;
+        answer.body = std::move(body_);
+      } else {
+        answer.why = why.empty() ? "the call was cancelled" : why;
+      }
+    }
+    poll_->close_one();
+  }
+
+ private:
+  const std::shared_ptr<Poll> poll_;
+  const size_t index_;
+  int status_ = 0;
+  std::string body_;
+};
+
+}  // namespace
+
+std::string complaint_of(const PeerAnswer& peer) {
+  const Json body = parse_bounded_json(peer.body);
+  std::string why = peer.status == 0 ? peer.why : fmt::format("it answered {}", peer.status);
+  if (peer.status != 0 && body.is_object() && body.contains("error") && body["error"].is_object())
+    why = body["error"].value("message", why);
+  return fmt::format("{}: {}", peer.name, why);
+}
+
+void RankRouter::ask_all(const HttpRequest& asked,
+                         std::function<void(std::vector<PeerAnswer>&&)> done) {
+  auto poll = std::make_shared<Poll>();
+  poll->done = std::move(done);
+  std::vector<std::optional<PeerEndpoint>> to;
+  {
+    const MutexLock lock(mutex_), of_poll(poll->mutex);
+    for (const Member& member : view_.members) {
+      if (member.identity.rank == rank()) continue;
+      const bool there = member.presence == Presence::in;
+      to.push_back(there ? endpoint_of(member.identity.rank) : std::nullopt);
+      poll->answers.push_back({.name = name_of(member.identity),
+                               .why = there ? "its address is not known yet" : "it is not there"});
+    }
+    poll->num_open += to.size();
+  }
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i]) {
+      HttpCall call = call_to(*to[i], asked);
+      call.headers.emplace_back("Content-Type", kJsonType);
+      call.most = kAskAllPatience;
+      if (client_->start(std::move(call), std::make_shared<PollSink>(poll, i)) != 0) continue;
+      MutexLock lock(poll->mutex);
+      poll->answers[i].why = "too many requests are with other ranks";
+    }
+    poll->close_one();
+  }
+  poll->close_one();
+}
+
+}  // namespace hocket

@@ -1,0 +1,91 @@
+// Answers of another rank that is lost in their middle.
+#include "server/http/error_map.h"
+#include "server/tests/rank_router_testing.h"
+
+namespace hocket {
+namespace {
+
+using std::chrono::seconds;
+using LostRankTest = ForwardingRank;
+
+// Rank 0 goes on with both answers. It has no progress of the stream, so all of it follows what was
+// passed on before.
+TEST_F(LostRankTest, ThisRankGoesOnWhenARankEndsInMidAnswer) {
+  TestClient streaming = ask(stream_);
+  const ForwardedRequest first = take();
+  ASSERT_NE(first.exchange, nullptr);
+  EXPECT_NE(first.request.header(kAnswerHeader), "");
+  first.exchange->start_stream("text/event-stream");
+  first.exchange->write("data: {\"text\":\"whole\"}\n\ndata: {\"text\":\"ha");
+  ASSERT_TRUE(streaming.until("whole\"}\n\n", seconds(3)).second);
+  TestClient plain = ask(body_);
+  const ForwardedRequest second = take();
+  ASSERT_NE(second.exchange, nullptr);
+  link_->set(TestProxy::Link::cut);
+
+  const TestAnswer answer = plain.receive();
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(Json::parse(answer.body)["text"], "here");
+  const auto rest = streaming.until("data: [DONE]\n\n", seconds(3));
+  EXPECT_TRUE(rest.second);
+  EXPECT_EQ(rest.first.find("\"ha"), std::string::npos) << rest.first;  // no half event
+  EXPECT_THAT(rest.first, testing::HasSubstr("\"text\":\"here\""));
+  EXPECT_TRUE(eventually([&] { return metric("forwarded_requests_failed_total") == 2; }));
+  EXPECT_EQ(metric("forwarded_requests_resumed_total"), 2u);
+}
+
+// The connection reports nothing; the control plane does.
+TEST_F(LostRankTest, ABlackHoleIsLeftWhenTheRankIsLost) {
+  TestClient streaming = ask(stream_);
+  const ForwardedRequest first = take();
+  ASSERT_NE(first.exchange, nullptr);
+  first.exchange->start_stream("text/event-stream");
+  first.exchange->write("data: 1\n\n");
+  ASSERT_TRUE(streaming.until("data: 1\n\n", seconds(3)).second);
+  TestClient plain = ask(body_);
+  const ForwardedRequest second = take();
+  ASSERT_NE(second.exchange, nullptr);
+  link_->set(TestProxy::Link::frozen);
+  plane(0).report_lost(1, "is silent for 3.0 s");
+
+  EXPECT_EQ(plain.receive(seconds(2)).status, 200);
+  const auto rest = streaming.until("data: [DONE]\n\n", seconds(2));
+  EXPECT_TRUE(rest.second);
+  EXPECT_THAT(rest.first, testing::HasSubstr("\"text\":\"here\""));
+}
+
+// An answer that is kept stays with its rank, so it is lost with it.
+TEST_F(LostRankTest, AnAnswerThatIsKeptIsLostWithItsRank) {
+  TestClient streaming = ask({{"input", "x"}, {"stream", true}}, "/v1/responses");
+  const ForwardedRequest first = take();
+  EXPECT_EQ(first.request.header(kAnswerHeader), "");
+  first.exchange->start_stream("text/event-stream");
+  first.exchange->write("data: {\"text\":\"whole\"}\n\ndata: {\"text\":\"ha");
+  ASSERT_TRUE(streaming.until("whole\"}\n\n", seconds(3)).second);
+  TestClient plain = ask({{"input", "x"}}, "/v1/responses");
+  const ForwardedRequest second = take();
+  ASSERT_NE(second.exchange, nullptr);
+  link_->set(TestProxy::Link::cut);
+  const TestAnswer answer = plain.receive();
+  EXPECT_EQ(answer.status, 503);
+  EXPECT_EQ(error_of(answer)["code"], "lost_rank");
+  EXPECT_THAT(answer.body, testing::HasSubstr("rank 1 (h1)"));
+  EXPECT_NE(answer.head.find("Retry-After"), std::string::npos) << answer.head;
+  const auto rest = streaming.until("lost_rank", seconds(3));
+  EXPECT_TRUE(rest.second);
+  EXPECT_EQ(rest.first.find("\"ha"), std::string::npos) << rest.first;  // no half event
+  EXPECT_TRUE(rank_0_->engine.seen.empty());
+}
+
+TEST_F(LostRankTest, AWrongTaleOfProgressEndsTheStream) {
+  TestClient client = ask(stream_);
+  const ForwardedRequest asked = take();
+  asked.exchange->start_stream("text/event-stream");
+  asked.exchange->write("data: 1\n\n: progress 0 x\n");
+  const auto rest = client.until("data: [DONE]\n\n", seconds(3));
+  EXPECT_TRUE(rest.second);
+  EXPECT_THAT(rest.first, testing::HasSubstr("progress of its answer"));
+}
+
+}  // namespace
+}  // namespace hocket
