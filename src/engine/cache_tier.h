@@ -149,7 +149,7 @@ class CacheTier {
     PageHash key{};
     BufferId buffer = -1;
     RequestId ended{};            // a request that was computed for a peer
-    std::function<void()> saved;  // of save(), in place of a request
+    std::function<void()> saved;  // save() awaits the call, in place of a request
   };
   // The order as one reader works on it.
   struct Reading {
@@ -178,7 +178,7 @@ class CacheTier {
     size_t num_written = 0;            // pages that are written, or were there
     std::optional<Late> late;
     bool ended = false;           // the request is gone, and what is late is left
-    std::function<void()> saved;  // of save(): there never was a request
+    std::function<void()> saved;  // save() awaits the call: there never was a request
   };
 
   CacheTier(Options options, PagePool& pages, StatePool* states, std::array<Buffer, 4> memory);

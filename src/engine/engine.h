@@ -60,7 +60,7 @@ struct SessionAsk {
 };
 struct SessionDone {
   int64_t tokens = 0;  // that files have (save), memory has (restore), or were kept (end)
-  int64_t bytes = 0;   // of the list of tokens
+  int64_t bytes = 0;   // size of the list of tokens
 };
 
 // Parts of an engine that others use; they live as long as it does.   Thread: any, for all.

@@ -1,4 +1,5 @@
-// What clients do with sessions by name: LocalEngine::change_session() and its part in each rank.
+// LocalEngine::change_session(), by which clients save, restore and end sessions, and its part in
+// each rank.
 #include <algorithm>
 #include <chrono>
 #include <future>

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 struct SessionFileHead {
   uint64_t magic = 0x0031'5353'4553'4b48;  // "HKSESS1" in the file
-  uint64_t high = 0, low = 0;              // of the namespace
+  uint64_t high = 0, low = 0;              // the namespace
   uint64_t num_tokens = 0;
 };
 using Digest = std::array<unsigned char, 32>;

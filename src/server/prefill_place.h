@@ -1,5 +1,5 @@
-// What the fields bootstrap_host, bootstrap_port and bootstrap_room of an outside router mean here.
-// It sends each request to two services: the one of prompts, which answers with one token, and the
+// The meaning of the fields bootstrap_host, bootstrap_port and bootstrap_room. An outside router
+// sends each request to two services: the one of prompts, which answers with one token, and the
 // one of answers, which gets the prompt's pages from the first.   Thread: any.
 #pragma once
 

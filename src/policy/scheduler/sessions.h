@@ -35,7 +35,7 @@ class Sessions {
 
   struct Options {
     Duration timeout{};       // 0: no session is kept
-    int64_t most_tokens = 0;  // of all sessions; shared beginnings count for each
+    int64_t most_tokens = 0;  // limit of all sessions; shared beginnings count for each
   };
   // `cache` outlives it.
   Sessions(RadixCache& cache, Options options) : cache_(cache), options_(options) {}

@@ -92,8 +92,7 @@ void add_retractions(MetricSnapshot& out, const RankStats& engine) {
               s.num_displaced_total);
   out.counter("num_policy_fallbacks_total", "Passes in which the policy fell back to fcfs",
               s.num_policy_fallbacks_total);
-  out.gauge("num_sessions", "Sessions whose prefixes are kept before others",
-            static_cast<double>(s.num_sessions));
+  out.gauge("num_sessions", "Sessions that are kept", s.num_sessions);
   out.counter("num_prefix_waits_total", "Times a prompt waited for another with its beginning",
               s.num_prefix_waits_total);
   out.counter("num_evicted_pages_total", "KV pages taken from the prefix cache for other use",

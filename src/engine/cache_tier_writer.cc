@@ -1,0 +1,203 @@
+// The writing of pages and states to files: behind the steps, for sessions that are saved, and late
+// where a peer waits for what found no buffer.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/cache_tier.h"
+
+namespace hocket {
+namespace {
+
+constexpr auto kWriterWait = std::chrono::milliseconds(100);
+// After a file could not be written, none is tried for so long.
+constexpr Duration kQuietTime = std::chrono::seconds(30);
+
+}  // namespace
+
+std::optional<CacheTier::BufferId> CacheTier::buffer_to_write(Kind kind) {
+  return is_quiet() ? std::nullopt : write_buffers(kind).free.pop();
+}
+
+// Copies those pages to buffers that files lack, from the first that is not written on. Returns how
+// many found no buffer.
+size_t CacheTier::write_pages(std::span<const PageId> pages, Guest& guest) {
+  // From the last page to the first: the file used last is the one that others build on.
+  std::vector<size_t> lacking;
+  for (size_t i = pages.size(); i > guest.num_written; --i)
+    if (!options_.files->has(guest.hashes[i - 1])) lacking.push_back(i - 1);
+  for (; !lacking.empty(); lacking.pop_back()) {
+    const size_t next = lacking.back();
+    const auto buffer = buffer_to_write(Kind::page);
+    if (!buffer) {
+      guest.num_written = next;
+      return lacking.size();
+    }
+    pages_.save_page(pages[next], write_pages_.of(*buffer));
+    HOCKET_CHECK(writes_.push({.key = guest.hashes[next], .buffer = *buffer}));
+  }
+  guest.num_written = pages.size();
+  return 0;
+}
+
+// Copies the state behind that many pages to a buffer. Returns false if none is free.
+bool CacheTier::write_state(size_t num_pages, int slot, const Guest& guest) {
+  const PageHash key = hash_of_state(guest.hashes[num_pages - 1]);
+  if (options_.files->has(key)) return true;
+  const auto buffer = buffer_to_write(Kind::state);
+  if (!buffer) return false;
+  states_->save_state(slot, write_states_.of(*buffer));
+  HOCKET_CHECK(writes_.push({.kind = Kind::state, .key = key, .buffer = *buffer}));
+  return true;
+}
+
+// Returns the place for what is late; null if nobody waits for the request's pages.
+CacheTier::Late* CacheTier::late_of(const Request& request, Guest& guest) {
+  if (is_quiet() || !is_awaited(request.id)) return nullptr;
+  if (!guest.late) {
+    guest.late.emplace();
+    ++num_late_;
+  }
+  late_may_go_ = true;  // a buffer may have got free meanwhile
+  guest.late->name_space = request.cache_namespace;
+  const size_t num_tokens = static_cast<size_t>(request.leased_pages) * page_tokens_;
+  guest.late->tokens.assign(request.tokens.begin(),
+                            request.tokens.begin() + static_cast<ptrdiff_t>(num_tokens));
+  return &*guest.late;
+}
+
+// Returns how many of the request's first pages are to be written.
+size_t CacheTier::num_to_write(const Request& request) const {
+  const auto num_pages = static_cast<size_t>(request.leased_pages);
+  if (options_.writes == StorageWrites::write_through || is_awaited(request.id)) return num_pages;
+  return std::min(num_pages, static_cast<size_t>(request.cached_len) / page_tokens_);
+}
+
+// A state that a second request goes on from is written with the pages before it.
+void CacheTier::write_found_state(const Request& request, Guest& guest) {
+  const StateLease& found = request.states.leased;
+  if (options_.writes == StorageWrites::write_through || !found || found.len() == 0) return;
+  const size_t num_pages = static_cast<size_t>(found.len()) / page_tokens_;
+  if (!write_state(num_pages, found.slot(), guest)) ++num_left_out_;
+}
+
+void CacheTier::shared(const Request& request) {
+  if (const auto guest = guests_.find(request.id); guest != guests_.end()) release(guest->second);
+  if (!options_.files) return;
+  Guest& guest = guests_[request.id];
+  hash_pages(
+      request.cache_namespace,
+      std::span(request.tokens).first(static_cast<size_t>(request.leased_pages) * page_tokens_),
+      guest);
+  const std::span<const PageId> pages = std::span(request.pages).first(num_to_write(request));
+  const size_t num_left = write_pages(pages, guest);
+  write_found_state(request, guest);
+  if (num_left == 0 || late_of(request, guest) != nullptr) return;
+  num_left_out_ += num_left;
+  guest.num_written = pages.size();
+}
+
+void CacheTier::kept_state(const Request& request, int len, int slot) {
+  if (!options_.files || num_to_write(request) * page_tokens_ < static_cast<size_t>(len)) return;
+  Guest& guest = guests_[request.id];
+  const size_t num_pages = static_cast<size_t>(len) / page_tokens_;
+  HOCKET_CHECK(num_pages > 0u);
+  hash_pages(request.cache_namespace, std::span(request.tokens).first(static_cast<size_t>(len)),
+             guest);
+  if (write_state(num_pages, slot, guest)) return;
+  if (Late* late = late_of(request, guest))
+    late->states.push_back(num_pages);
+  else
+    ++num_left_out_;
+}
+
+void CacheTier::write_late(const Scheduler& scheduler) {
+  for (auto at = guests_.begin(); at != guests_.end();) {
+    auto& [id, guest] = *at;
+    const bool done = guest.late && write_late(id, guest, scheduler);
+    const bool leaves = done && guest.ended;
+    if (done) guest.late.reset(), --num_late_;
+    if (leaves) end_awaited(id, std::move(guest.saved));
+    at = leaves ? guests_.erase(at) : std::next(at);
+  }
+}
+
+// Returns true if nothing of the request is late any more.
+bool CacheTier::write_late(RequestId id, Guest& guest, const Scheduler& scheduler) {
+  Late& late = *guest.late;
+  const size_t num_pages = late.tokens.size() / page_tokens_;
+  const bool gives_up = is_quiet() || (!guest.saved && !is_awaited(id));
+  const auto pages =
+      gives_up ? std::vector<PageId>() : scheduler.held_pages(late.name_space, late.tokens);
+  if (pages.size() > guest.num_written && write_pages(pages, guest) > 0) return false;
+  num_left_out_ += num_pages - std::min(num_pages, guest.num_written);
+  guest.num_written = num_pages;
+  for (; !late.states.empty(); late.states.pop_back()) {
+    const size_t len = late.states.back() * page_tokens_;
+    const int slot =
+        gives_up ? -1 : scheduler.held_state(late.name_space, std::span(late.tokens).first(len));
+    if (slot >= 0 && !write_state(late.states.back(), slot, guest)) return false;
+    num_left_out_ += slot >= 0 ? 0 : 1;
+  }
+  return true;
+}
+
+// Says that no page of the request, or of what is saved, is to come, behind the writes of its last
+// ones.
+void CacheTier::end_awaited(RequestId id, std::function<void()> saved) {
+  if (!saved && !is_awaited(id)) return;
+  WriteOrder end{.kind = Kind::end, .ended = id, .saved = std::move(saved)};
+  if (!writes_.push(end)) write(end);
+}
+
+void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
+                     std::function<void(int num_pages)> done) {
+  Guest& guest = guests_[RequestId{next_save_--}];
+  hash_pages(session.name_space, session.tokens, guest);
+  guest.ended = true;
+  guest.saved = [files = options_.files, keys = guest.hashes, done = std::move(done)] {
+    const auto lacking =
+        std::ranges::find_if(keys, [&](const PageHash& key) { return !files->exists(key); });
+    done(static_cast<int>(lacking - keys.begin()));
+  };
+  guest.late = {.name_space = session.name_space, .tokens = session.tokens};
+  const int state =
+      states_ == nullptr ? 0 : scheduler.cached_len(session.name_space, session.tokens);
+  if (state > 0) guest.late->states.push_back(static_cast<size_t>(state) / page_tokens_);
+  ++num_late_;
+  late_may_go_ = true;
+  wake_();
+}
+
+void CacheTier::run_writer() {
+  while (true) {
+    const auto next = writes_.wait_pop(kWriterWait);
+    if (!next) {
+      if (stopping_ && writes_.size() == 0) return;
+      continue;
+    }
+    write(*next);
+  }
+}
+
+void CacheTier::write(const WriteOrder& next) {
+  if (next.kind == Kind::end) return next.saved ? next.saved() : options_.prefills->end(next.ended);
+  const bool quiet = is_quiet();
+  Buffers& buffers = write_buffers(next.kind);
+  const Result<bool> written =
+      quiet ? Result<bool>(false) : options_.files->write(next.key, buffers.of(next.buffer));
+  if (!written) {
+    report(written.error(),
+           fmt::format("no prefix is written for {:.0f} s", to_seconds(kQuietTime)));
+    quiet_until_ns_ = (clock_->now() + kQuietTime).time_since_epoch().count();
+  }
+  ++(written && *written ? num_written_ : num_left_out_);
+  HOCKET_CHECK(buffers.free.push(BufferId{next.buffer}));
+  if (options_.prefills) options_.prefills->note_page();
+  if (num_late_ > 0) {
+    late_may_go_ = true;
+    wake_();
+  }
+}
+
+}  // namespace hocket
