@@ -108,7 +108,10 @@ class BenchRank {
 
   Result<void> run() {
     pin_thread(cpu_of(rank_));
-    HOCKET_TRY_VOID(add_sockets());
+    HOCKET_TRY_VOID(add_sockets("sockets", SocketWay::calls));
+    HOCKET_TRY_VOID(add_sockets("sockets, zc", SocketWay::zero_copy));
+    HOCKET_TRY_VOID(add_sockets("io_uring", SocketWay::ring));
+    HOCKET_TRY_VOID(add_sockets("io_uring, zc", SocketWay::ring_zero_copy));
     UcxOptions tcp{.tls = "tcp", .devices = options_.devices};
     if (tcp.devices.empty()) tcp.devices = mesh_.device();
     HOCKET_TRY_VOID(add_ucx("ucx tcp", tcp));
@@ -149,17 +152,24 @@ class BenchRank {
     return {};
   }
 
-  Result<void> add_sockets() {
-    HOCKET_TRY(auto end, SocketTransport::create(rank_, options_.num_ranks, mesh_.host()));
-    HOCKET_TRY(const auto addresses, mesh_.gather(end->address()));
-    HOCKET_TRY_VOID(end->connect(addresses));
-    return add({.name = "sockets", .transport = std::move(end)});
+  Result<void> add_sockets(const char* name, SocketWay how) {
+    return add_connected(name, SocketTransport::create(rank_, options_.num_ranks,
+                                                       {.host = mesh_.host(), .way = how}));
   }
 
   Result<void> add_ucx(const char* name, const UcxOptions& options) {
-    auto end = UcxTransport::create(rank_, options_.num_ranks, options);
-    const auto mine = end ? (*end)->address() : std::span<const std::byte>();
-    HOCKET_TRY(const auto all, mesh_.gather(mine));
+    return add_connected(name, UcxTransport::create(rank_, options_.num_ranks, options));
+  }
+
+  // Adds a way that all ranks have, or says why it is absent.
+  template <class End>
+  Result<void> add_connected(const char* name, Result<std::unique_ptr<End>> end) {
+    Bytes mine;
+    if (end) {
+      const auto address = (*end)->address();
+      mine.assign(address.begin(), address.end());
+    }
+    HOCKET_TRY(const std::vector<Bytes> all, mesh_.gather(mine));
     Way way{.name = name};
     for (size_t peer = 0; peer < all.size(); ++peer) {
       if (all[peer].empty()) way.absent = fmt::format("rank {} is without it", peer);
@@ -168,7 +178,7 @@ class BenchRank {
     if (way.absent.empty()) {
       const std::vector<std::span<const std::byte>> addresses(all.begin(), all.end());
       HOCKET_TRY_VOID((*end)->connect(addresses));
-      way.about = (*end)->describe();
+      if constexpr (requires { (*end)->describe(); }) way.about = (*end)->describe();
       way.transport = std::move(*end);
     }
     return add(std::move(way));
@@ -289,7 +299,7 @@ class BenchRank {
       }
       fmt::print("{}\n", line.dump());
     } else {
-      std::string text = fmt::format("all2all {:>7} B {:<9}", options_.bytes[i], way.name);
+      std::string text = fmt::format("all2all {:>7} B {:<12}", options_.bytes[i], way.name);
       if (!way.absent.empty()) {
         text += fmt::format(" | {}", way.absent);
       } else if (options_.probe) {

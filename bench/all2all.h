@@ -1,5 +1,6 @@
-// `hocket bench all2all`: times the exchange between ranks over UCX, over plain TCP sockets,
-// between threads of one process, and over MPI if it is installed. All carry the same messages.
+// `hocket bench all2all`: times the exchange between ranks over UCX, over plain TCP sockets in the
+// ways of socket_transport.h, between threads of one process, and over MPI if it is installed. All
+// carry the same messages.
 #pragma once
 
 #include <string>

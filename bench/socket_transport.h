@@ -1,6 +1,7 @@
-// A transport over plain TCP sockets, with which UCX is compared. Each pair of ranks has one
-// connection, sockets never block, and the kernel chooses its buffer sizes. For benches only: it
-// has no epochs, does not announce its end, and trusts its peers. Thread: one; wake() any.
+// A transport over plain TCP sockets, with which UCX is compared, in the ways that the kernel has
+// to move bytes. Each pair of ranks has one connection, sockets never block, and the kernel chooses
+// its buffer sizes. For benches only: it has no epochs, does not announce its end, and trusts its
+// peers. Thread: one; wake() any.
 #pragma once
 
 #include <sys/uio.h>
@@ -11,22 +12,31 @@
 #include <string>
 #include <vector>
 
+#include "bench/io_ring.h"
 #include "compute/comm/transport.h"
 
 namespace hocket {
 
+// calls: send and recv of all that is left. zero_copy: the same with MSG_ZEROCOPY. ring: a request
+// of io_uring for each message. ring_zero_copy: with its zero-copy send.
+enum class SocketWay : uint8_t { calls, zero_copy, ring, ring_zero_copy };
+
 class SocketTransport final : public Transport {
  public:
-  // Listens on `host`, as "10.0.0.2".   Errors: io.
+  struct Options {
+    std::string host;  // where it listens, as "10.0.0.2"
+    SocketWay way = SocketWay::calls;
+  };
+  // Errors: io (also if the kernel does not have the way).
   static Result<std::unique_ptr<SocketTransport>> create(int rank, int num_ranks,
-                                                         const std::string& host);
+                                                         const Options& options);
   SocketTransport(const SocketTransport&) = delete;
   SocketTransport& operator=(const SocketTransport&) = delete;
   ~SocketTransport() override;
   // Returns the address to send to all peers. Then all ranks call connect() with the addresses of
   // all, by rank.   Errors: lost_rank.
   std::vector<std::byte> address() const;
-  Result<void> connect(std::span<const std::vector<std::byte>> addresses);
+  Result<void> connect(std::span<const std::span<const std::byte>> addresses);
 
   int rank() const override { return rank_; }
   int num_ranks() const override { return static_cast<int>(peers_.size()); }
@@ -49,6 +59,8 @@ class SocketTransport final : public Transport {
   };
   struct Flow {
     bool expected = false, landed = false, early = false, sending = false;
+    bool written = false;  // all bytes are the kernel's
+    int num_unfreed = 0;   // zero-copy sends whose bytes it may still read
     std::span<std::byte> slot;
     std::vector<std::byte> kept;  // a message that came before expect()
     Arrival arrival;
@@ -64,18 +76,46 @@ class SocketTransport final : public Transport {
     Head head;
     size_t num_head = 0, num_in = 0;  // bytes read so far of a message's head and body
     bool aside = false;               // it goes to Flow::kept, since it was not expected
+    // The flows of the last zero-copy sends, by the number of the send.
+    std::vector<Flow*> sent;
+    uint32_t num_sent = 0;
+    // The message that the kernel sends, if by a ring.
+    bool is_sending = false;
+    msghdr message{};
   };
+  static constexpr uint32_t kMostUnfreed = 1 << 16;  // sends of a peer
 
-  SocketTransport(int rank, int num_ranks);
+  SocketTransport(int rank, int num_ranks, SocketWay way);
+  bool never_copies() const {
+    return way_ == SocketWay::zero_copy || way_ == SocketWay::ring_zero_copy;
+  }
   Flow& flow(const Channel& channel);
   bool adopt(int peer, int fd);
+  void lose(Peer& peer);
+  // Returns where the next bytes of a peer belong; finishes messages that are whole.
+  std::span<std::byte> next_in(Peer& peer);
+  void took_in(Peer& peer, size_t num_bytes);
+  void finish(Peer& peer, Flow& flow);
+  // Returns the rest of the first message to a peer.
+  msghdr next_out(Peer& peer);
+  void took_out(Peer& peer, size_t num_bytes);
+  static void free_if_sent(Flow& flow);
+  // calls, zero_copy
   void read_from(Peer& peer);
   void write_to(Peer& peer);
-  void finish(Peer& peer, Flow& flow);
+  void read_notices(Peer& peer);
+  bool progress_calls();
+  // ring, ring_zero_copy
+  void request_in(Peer& peer);
+  void request_out(Peer& peer);
+  void complete(const IoRing::Completion& completion);
+  bool progress_ring();
 
   const int rank_;
+  const SocketWay way_;
   int listener_ = -1, epoll_fd_ = -1, wake_fd_ = -1;
   std::vector<Peer> peers_;
+  std::unique_ptr<IoRing> ring_;
   bool has_news_ = false;
 };
 
