@@ -1,6 +1,6 @@
-// The commands of the binary. Each takes its arguments (without program and command name) and
-// returns the exit status: 0 success, 1 a check or test failed, 2 usage, 3 model files, 4 memory,
-// 5 lost rank, 6 watchdog, 7 port in use.
+// The commands of the two programs, hocket and hocket-bench. Each takes its arguments (without
+// program and command name) and returns the exit status: 0 success, 1 a check or test failed, 2
+// usage, 3 model files, 4 memory, 5 lost rank, 6 watchdog, 7 port in use.
 #pragma once
 
 #include <span>
@@ -31,9 +31,9 @@ int version(const Arguments& arguments);
 
 struct Command {
   std::string_view name, about;
-  int (*run)(const Arguments&);
+  int (*run)(const Arguments&);  // null: hocket-bench runs it
 };
-// Returns all commands in the order of `hocket help`.
+// Returns this program's commands in the order of `hocket help`.
 std::span<const Command> commands();
 
 // Prints the error as the last lines on stderr and returns its exit status.

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine.h"
-#include "bench/http_client.h"
+#include "client/http_client.h"
 #include "server/http/http.h"
 #include "server/http/sse.h"
 

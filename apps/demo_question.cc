@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/http_client.h"
+#include "client/http_client.h"
 
 namespace hocket {
 namespace {

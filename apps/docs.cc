@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "apps/bench_program.h"
 #include "apps/commands.h"
 #include "base/log.h"
 #include "core/version.h"
@@ -27,9 +28,11 @@ bool takes_flags(const Command& command) {
 // benches.
 int print_flags(const Command& command, const std::string& form) {
   const std::string help = "--help=" + form;
-  if (command.name != "bench") return command.run({help});
+  if (command.run != nullptr) return command.run({help});
+  if (command.name != "bench") return call_bench_program(command.name, {help});
   int status = 0;
-  for (const char* bench : kBenches) status = std::max(status, command.run({bench, help}));
+  for (const char* bench : kBenches)
+    status = std::max(status, call_bench_program(command.name, {bench, help}));
   return status;
 }
 

@@ -10,8 +10,8 @@
 #include "apps/flags.h"
 #include "apps/loaded_model.h"
 #include "apps/plan_overlap.h"
-#include "bench/limits.h"
 #include "engine/forecast/forecast.h"
+#include "engine/forecast/limits.h"
 #include "engine/rank_setup.h"
 #include "engine/runner.h"
 

@@ -11,7 +11,7 @@
 #include "apps/live_screen.h"
 #include "apps/server_address.h"
 #include "base/clock.h"
-#include "bench/top_view.h"
+#include "client/top_view.h"
 
 namespace hocket {
 namespace {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "bench/limits.h"
 #include "compute/kernels/choose.h"
 #include "compute/kernels/experts.h"
 #include "compute/kernels/linear.h"
+#include "engine/forecast/limits.h"
 
 namespace hocket {
 namespace {

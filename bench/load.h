@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/http_client.h"
+#include "client/http_client.h"
 
 namespace hocket {
 

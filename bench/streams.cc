@@ -17,8 +17,8 @@
 
 #include "base/quantile.h"
 #include "bench/child_program.h"
-#include "bench/http_client.h"
 #include "bench/stream_clients.h"
+#include "client/http_client.h"
 
 namespace hocket {
 namespace {

@@ -21,15 +21,15 @@ add_custom_command(
   COMMAND ${CMAKE_COMMAND} -E make_directory ${HOCKET_PAGES}
   COMMAND $<TARGET_FILE:hocket> docs man > ${HOCKET_PAGES}/hocket.1
   COMMAND $<TARGET_FILE:hocket> docs completion > ${HOCKET_PAGES}/hocket.bash
-  DEPENDS hocket VERBATIM)
+  DEPENDS hocket hocket-bench VERBATIM)
 add_custom_target(hocket_pages ALL DEPENDS ${HOCKET_PAGES}/hocket.1 ${HOCKET_PAGES}/hocket.bash)
 
 # A package may bring libraries of its own (deploy/deb.sh); elsewhere these folders are not there. While building too, because CMake
 # would fill the RUNPATH with colons for the time being, and an empty name in it is the current folder.
-set_target_properties(hocket PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/hocket" BUILD_WITH_INSTALL_RPATH ON)
+set_target_properties(hocket hocket-bench PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/hocket" BUILD_WITH_INSTALL_RPATH ON)
 set_target_properties(hocket_shared PROPERTIES INSTALL_RPATH "$ORIGIN/libhocket0" BUILD_WITH_INSTALL_RPATH ON)
 
-install(TARGETS hocket RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT server)
+install(TARGETS hocket hocket-bench RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT server)
 install(DIRECTORY models/hocket-tiny-qwen3-moe DESTINATION ${CMAKE_INSTALL_DATADIR}/hocket/models COMPONENT server)
 install(FILES ${HOCKET_PAGES}/hocket.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT server)
 install(FILES ${HOCKET_PAGES}/hocket.bash RENAME hocket

@@ -117,7 +117,7 @@ papers hocket "$build/hocket"
 papers libhocket0 "$build/libhocket.so"
 papers libhocket-dev
 
-pack hocket net "$(libraries_of "$server/usr/bin/hocket" "$server"/usr/lib/hocket/*), adduser" \
+pack hocket net "$(libraries_of "$server"/usr/bin/* "$server"/usr/lib/hocket/*), adduser" \
   "inference server for Mixture-of-Experts language models
  Answers the OpenAI API from the weights of a Hugging Face folder, on CPUs,
  alone or with the experts spread over several hosts. A tiny model that answers

@@ -51,14 +51,14 @@ for component in server library; do
 done
 prefix=$work/prefix
 mkdir -p "$prefix/bin" "$prefix/lib" "$prefix/share"
-cp "$work/all/bin/hocket" "$prefix/bin/"
+cp "$work/all/bin/hocket" "$work/all/bin/hocket-bench" "$prefix/bin/"
 cp -L "$work"/all/lib*/libhocket.so.0 "$prefix/lib/"
 cp -r "$work/all/share/hocket" "$prefix/share/"
 
 cp -r "$root/python" "$work/source"
 rm -rf "$work/source/build" # a build beside the source left it
 cp "$root/LICENSE" "$work/source/"
-libraries=$(ldd "$prefix/bin/hocket" "$prefix/lib/libhocket.so.0" | sed -n 's,.* => \(/[^ ]*\) .*,\1,p' | sort -u |
+libraries=$(ldd "$prefix"/bin/* "$prefix/lib/libhocket.so.0" | sed -n 's,.* => \(/[^ ]*\) .*,\1,p' | sort -u |
   grep -vE '/lib(c|m|dl|rt|pthread|gcc_s|stdc\+\+)\.so') # those of every system, which auditwheel leaves out, too
 python3 "$root/deploy/licences.py" "$build" $libraries >"$work/source/LICENSES-of-others.txt"
 

@@ -1,6 +1,6 @@
 """Builds the package alone, or around an installation, for a wheel that needs nothing else (deploy/wheel.sh):
 
-    HOCKET_PREFIX=PREFIX pip wheel --no-deps python/      PREFIX has bin/hocket, lib/libhocket.so.0 and share/hocket
+    HOCKET_PREFIX=PREFIX pip wheel --no-deps python/      PREFIX has bin/hocket, bin/hocket-bench, lib/libhocket.so.0 and share/hocket
 """
 
 import os

@@ -164,6 +164,12 @@ TRACES = (
 )
 
 
+def small_stacks(_):
+    for kib in (64, 256):
+        done = subprocess.run(["sh", "-c", f'ulimit -s {kib}; exec "$0" version', BINARY], capture_output=True, text=True, timeout=30, check=False)
+        need(done.returncode == 4 and "ulimit -s" in done.stderr, f"stacks of {kib} KiB: status {done.returncode}: {done.stderr[-300:]}")
+
+
 def tools(_):
     for words in TOOLS:
         run(words, refused=True)
@@ -178,6 +184,7 @@ def tools(_):
 
 CASES = (
     ("A12 tools", tools),
+    ("A12 small stacks", small_stacks),
     *((f"A6 a template: {name}", template(text)) for name, text in TEMPLATES.items()),
     *((name, tokenizer(members, request)) for name, (members, request) in TOKENIZERS.items()),
 )

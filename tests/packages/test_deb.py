@@ -40,6 +40,7 @@ def test_the_server_brings_what_a_service_needs(packages):
     found = files(packages["hocket"])
     for path in (
         "/usr/bin/hocket",
+        "/usr/bin/hocket-bench",
         "/lib/systemd/system/hocket.service",
         "/lib/systemd/system/hocket@.service",
         "/etc/hocket/hocket.yaml",

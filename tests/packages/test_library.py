@@ -93,7 +93,7 @@ def test_the_installed_server_finds_its_model(installed):
 
 def test_what_is_installed(installed):
     found = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
-    for name in ("bin/hocket", "include/hocket/hocket.h", "share/man/man1/hocket.1", "share/bash-completion/completions/hocket"):
+    for name in ("bin/hocket", "bin/hocket-bench", "include/hocket/hocket.h", "share/man/man1/hocket.1", "share/bash-completion/completions/hocket"):
         assert name in found
     assert not [name for name in found if name.endswith((".a", ".o", ".cc"))]
 
@@ -115,6 +115,6 @@ def test_the_man_page_is_read_without_a_warning():
 
 def test_no_library_is_looked_for_in_the_current_folder(installed, library_folder):
     """An empty name in a RUNPATH is the current folder."""
-    for file in (BUILD / "hocket", BUILD / "libhocket.so", installed / "bin/hocket", library_folder / "libhocket.so.0"):
+    for file in (BUILD / "hocket", BUILD / "hocket-bench", BUILD / "libhocket.so", installed / "bin/hocket", installed / "bin/hocket-bench", library_folder / "libhocket.so.0"):
         (path,) = re.findall(r"RUNPATH.*\[(.*)\]", run("readelf", "-d", file))
         assert path and all(name.startswith("$ORIGIN/") for name in path.split(":")), file

@@ -34,7 +34,7 @@ def test_the_same_tree_gives_the_same_wheel(wheel, make_wheel, tmp_path):
     assert make_wheel(tmp_path).read_bytes() == wheel.read_bytes()
 
 
-@pytest.mark.parametrize("file", ["bin/hocket", "lib/libhocket.so.0"])
+@pytest.mark.parametrize("file", ["bin/hocket", "bin/hocket-bench", "lib/libhocket.so.0"])
 def test_all_that_it_loads_is_inside(package, file):
     lines = [line.split() for line in run("ldd", package / file).splitlines()]
     others = {words[0]: words[2] for words in lines if not OF_THE_SYSTEM.match(os.path.basename(words[0]))}

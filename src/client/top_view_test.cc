@@ -1,4 +1,4 @@
-#include "bench/top_view.h"
+#include "client/top_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "apps/bench_balance.h"
+#include "apps/measure/bench_balance.h"
 
 #include "apps/flags.h"
 #include "bench/balance.h"

@@ -1,4 +1,4 @@
-#include "bench/limits.h"
+#include "engine/forecast/limits.h"
 
 #include <immintrin.h>
 

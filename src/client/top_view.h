@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "bench/metric_text.h"
+#include "client/metric_text.h"
 
 namespace hocket {
 

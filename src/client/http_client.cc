@@ -1,4 +1,4 @@
-#include "bench/http_client.h"
+#include "client/http_client.h"
 
 #include <poll.h>
 #include <sys/socket.h>

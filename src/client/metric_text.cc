@@ -1,4 +1,4 @@
-#include "bench/metric_text.h"
+#include "client/metric_text.h"
 
 #include <algorithm>
 #include <charconv>

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "apps/bench_balance.h"
-#include "apps/bench_lists.h"
 #include "apps/commands.h"
 #include "apps/flags.h"
+#include "apps/measure/bench_balance.h"
+#include "apps/measure/bench_lists.h"
 #include "apps/running_server.h"
 #include "apps/server_address.h"
 #include "base/log.h"

@@ -1,0 +1,17 @@
+// The program hocket-bench, which lies beside this one and runs the commands that measure.
+#pragma once
+
+#include <string_view>
+
+#include "apps/commands.h"
+
+namespace hocket {
+
+// Replaces this process by `hocket-bench COMMAND ARGUMENTS`. Returns only if that fails: prints the
+// error and returns its exit status.
+int become_bench_program(std::string_view command, const Arguments& arguments);
+
+// Runs the same as a child with this process's standard files, and returns its exit status.
+int call_bench_program(std::string_view command, const Arguments& arguments);
+
+}  // namespace hocket
