@@ -11,7 +11,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kRanks = 3;
+constexpr int kSocketRanks = 3;
 constexpr size_t kMostBytes = 700'000;
 
 using Bytes = std::vector<std::byte>;
@@ -39,7 +39,8 @@ void exchange_all(Transport& transport) {
       std::vector<Bytes>& mine = sent.at(static_cast<size_t>(kind));
       mine.clear();
       std::vector<std::array<std::span<const std::byte>, 2>> pieces;
-      for (int to = 0; to < kRanks; ++to) mine.push_back(message_of(transport.rank(), to, step));
+      for (int to = 0; to < kSocketRanks; ++to)
+        mine.push_back(message_of(transport.rank(), to, step));
       for (const Bytes& bytes : mine) {
         const size_t cut = bytes.size() / 3;
         pieces.push_back({std::span(bytes).first(cut), std::span(bytes).subspan(cut)});
@@ -47,7 +48,7 @@ void exchange_all(Transport& transport) {
       const std::vector<AllToAll::Parts> parts(pieces.begin(), pieces.end());
       ASSERT_TRUE((*exchange)->start(0, kind, stamp, parts).has_value());
       ASSERT_TRUE((*exchange)->wait(0, kind, stamp).has_value());
-      for (int from = 0; from < kRanks; ++from) {
+      for (int from = 0; from < kSocketRanks; ++from) {
         if (from == transport.rank()) continue;
         const std::span<const std::byte> came = (*exchange)->from(0, kind, from);
         EXPECT_TRUE(std::ranges::equal(came, message_of(from, transport.rank(), step)))
@@ -61,8 +62,9 @@ void exchange_all(Transport& transport) {
 TEST_P(SocketTransportTest, MessagesOfAllLengthsArriveWholeAndInOrder) {
   std::vector<std::unique_ptr<SocketTransport>> ends;
   std::vector<Bytes> addresses;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    auto end = SocketTransport::create(rank, kRanks, {.host = "127.0.0.1", .way = GetParam()});
+  for (int rank = 0; rank < kSocketRanks; ++rank) {
+    auto end =
+        SocketTransport::create(rank, kSocketRanks, {.host = "127.0.0.1", .way = GetParam()});
     if (!end) GTEST_SKIP() << end.error().message;
     addresses.push_back((*end)->address());
     ends.push_back(std::move(*end));
