@@ -76,10 +76,10 @@ class SocketTransport final : public Transport {
     Head head;
     size_t num_head = 0, num_in = 0;  // bytes read so far of a message's head and body
     bool aside = false;               // it goes to Flow::kept, since it was not expected
-    // Of zero_copy: the flows of the last sends, by the number of the send.
+    // The flows of the last zero-copy sends, by the number of the send.
     std::vector<Flow*> sent;
     uint32_t num_sent = 0;
-    // Of rings: the message that the kernel sends.
+    // The message that the kernel sends, if by a ring.
     bool is_sending = false;
     msghdr message{};
   };
