@@ -26,6 +26,11 @@ constexpr int ceil_div(int a, int b) {
   return (a + b - 1) / b;
 }
 
+constexpr int64_t kQuantizedBytes = 1 << 20;  // of quantized rows in one worker's scratch
+int64_t quantized_row_bytes(int k, int groups) {
+  return round_up(k, kIntegerBlockK) + groups * int64_t{sizeof(float) + sizeof(int32_t)};
+}
+
 }  // namespace
 
 bool uses_vdpbf16ps(Isa isa) {
@@ -48,16 +53,22 @@ int rows_per_task(int panel_tasks, int rows, int num_workers) {
   return ceil_div(ceil_div(rows, groups), kTileBlockRows) * kTileBlockRows;
 }
 
+int quantized_rows(int k, int groups) {
+  const int64_t rows = kQuantizedBytes / quantized_row_bytes(k, groups);
+  return std::max(kQuantizedRows, static_cast<int>(rows));
+}
+
 int64_t quantized_bytes(int k, int groups) {
-  return kQuantizedRows * (round_up(k, kIntegerBlockK) +
-                           groups * static_cast<int64_t>(sizeof(float) + sizeof(int32_t)));
+  return round_up(quantized_rows(k, groups) * quantized_row_bytes(k, groups), 64);
 }
 
 int64_t scratch_bytes_for(const ScratchNeed& need) {
   const int k_blocks = ceil_div(need.max_k, kBlockK);
-  const int64_t rows = need.dtype == DType::f32
-                           ? 0
-                           : quantized_bytes(need.max_k, ceil_div(need.max_k, kLeastScaleGroup));
+  const int64_t rows =
+      need.dtype == DType::f32
+          ? 0
+          : std::max(kQuantizedBytes,
+                     quantized_bytes(need.max_k, ceil_div(need.max_k, kLeastScaleGroup)));
   const int64_t results = int64_t{kTaskResults} * size_of(DType::f32);
   const int64_t products = std::max(product_scratch_bytes(need.max_rows, k_blocks),
                                     scaled_product_scratch_bytes(need.max_k));

@@ -30,10 +30,14 @@ inline constexpr int kMaxTaskPanels = 32;
 // fp32 results that a task keeps in scratch for its next operation, at most.
 inline constexpr int kTaskResults = 64 * kMaxTaskPanels * kPanelN;
 
-// Rows, quantized for integer weights, that one worker's scratch holds: enough to reuse the weights
-// that were read, few enough to stay in cache. quantized_bytes() returns their bytes.
+// Rows, quantized for integer weights, that one worker's scratch holds: at least kQuantizedRows,
+// and more where their k is short, so that workers seldom wait for each other. quantized_bytes()
+// returns their bytes.
 inline constexpr int kQuantizedRows = 128;
+int quantized_rows(int k, int groups);
 int64_t quantized_bytes(int k, int groups);
+// Rows that are multiplied with some panels before the next panels: few enough to stay in cache.
+inline constexpr int kIntegerRows = 128;
 
 struct ScratchNeed {
   int max_rows = 0;  // rows of one step, from all ranks that send rows here

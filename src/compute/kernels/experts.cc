@@ -142,39 +142,56 @@ void check_shapes(const ExpertsCall& call) {
   }
 }
 
-enum class Products : uint8_t { gate_up, down, both };
+// Returns the end of the next pass: the last border between experts among its share of rows, so
+// that the rows of an expert are multiplied together.
+int pass_end(const ExpertsCall& call, int begin, int most) {
+  const int64_t end = begin + equal_share(call.offsets.back() - begin, most);
+  const int border = std::ranges::upper_bound(call.offsets, end)[-1];
+  return border > begin ? border : static_cast<int>(end);
+}
 
-void run(Backend& backend, const ExpertsCall& call, Products products) {
-  check_shapes(call);
-  if (call.experts.empty()) return;
-  const int begin = call.offsets.front(), end = call.offsets.back();
-  const ExpertWeights& any = call.experts[0];
-  const int most = std::min(ProductRows::most(backend, any.gate_up.format),
-                            ProductRows::most(backend, any.down.format));
-  for (int row = begin; row < end;) {
-    const Pass pass(call, row, row + std::min(most, end - row));
-    with_dtype(call.x.dtype, [&](auto t) {
-      using T = decltype(t);
-      if (products != Products::down) multiply_gate_up<T>(backend, pass);
-      if (products == Products::gate_up) return;
-      with_dtype(call.y.dtype, [&](auto out) { multiply_down<T, decltype(out)>(backend, pass); });
-    });
+// Calls body(pass) for all rows of the call, as many at a time as products by `weight` can take.
+template <class Body>
+void for_each_pass(Backend& backend, const ExpertsCall& call, PackedWeight ExpertWeights::* weight,
+                   Body&& body) {
+  const int most = ProductRows::most(backend, call.experts[0].*weight);
+  const int end = call.offsets.back();
+  for (int row = call.offsets.front(); row < end;) {
+    const Pass pass(call, row, pass_end(call, row, most));
+    body(pass);
     row = pass.end;
   }
+}
+
+void all_gate_up(Backend& backend, const ExpertsCall& call) {
+  for_each_pass(backend, call, &ExpertWeights::gate_up, [&](const Pass& pass) {
+    with_dtype(call.x.dtype, [&](auto t) { multiply_gate_up<decltype(t)>(backend, pass); });
+  });
+}
+void all_down(Backend& backend, const ExpertsCall& call) {
+  for_each_pass(backend, call, &ExpertWeights::down, [&](const Pass& pass) {
+    with_dtype(call.x.dtype, [&](auto t) {
+      with_dtype(call.y.dtype,
+                 [&](auto out) { multiply_down<decltype(t), decltype(out)>(backend, pass); });
+    });
+  });
 }
 
 }  // namespace
 
 void run_experts(Backend& backend, const ExpertsCall& call) {
-  run(backend, call, Products::both);
+  run_gate_up(backend, call);
+  run_down(backend, call);
 }
 
 void run_gate_up(Backend& backend, const ExpertsCall& call) {
-  run(backend, call, Products::gate_up);
+  check_shapes(call);
+  if (!call.experts.empty()) all_gate_up(backend, call);
 }
 
 void run_down(Backend& backend, const ExpertsCall& call) {
-  run(backend, call, Products::down);
+  check_shapes(call);
+  if (!call.experts.empty()) all_down(backend, call);
 }
 
 }  // namespace hocket

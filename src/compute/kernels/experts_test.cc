@@ -129,5 +129,17 @@ TEST(Experts, EqualToPlainProductsOneExpertAfterTheOther) {
   }
 }
 
+TEST(Experts, RowsThatDoNotFitIntoScratchAreComputedInPasses) {
+  flush_denormals();
+  uint32_t seed = 1;
+  // Scratch holds 128 rows of such a length for each worker: a pass ends between experts, or, in
+  // the second case, inside one.
+  for (const ExpertsCase& c : {ExpertsCase{8200, 24, {90, 0, 80, 100}}, {8200, 24, {20, 300, 1}}}) {
+    expect_experts<Bf16, Bf16>(c, WeightFormat::int8, 0, seed++);
+    expect_experts<Bf16, float>(c, WeightFormat::int4, 32, seed++);
+    if (HasFatalFailure()) return;
+  }
+}
+
 }  // namespace
 }  // namespace hocket

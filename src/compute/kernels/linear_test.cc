@@ -86,8 +86,10 @@ TEST(Linear, SameBitsInEveryWeightFormat) {
                               {1, 700, 333},
                               {4, 100, 48},
                               {9, 256, 528},
-                              {140, 96, 40},      // more rows than the scratch of one worker holds
-                              {400, 160, 72}}) {  // more than the scratch of three
+                              {140, 96, 40},
+                              {400, 160, 72},
+                              {140, 8200, 24},    // more rows than the scratch of one worker holds
+                              {400, 8200, 8}}) {  // more than the scratch of three
     for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4,
                                 WeightFormat::mxfp4, WeightFormat::mxfp8, WeightFormat::nvfp4})
       for (int group : {16, 32, 128, 0}) {

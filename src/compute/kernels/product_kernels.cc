@@ -90,6 +90,9 @@ std::array<ProductKernels, 6> make_kernels() {
       vnni ? cpu::avx512_vnni_product_int8 : cpu::avx2_product_int8,
       vnni ? cpu::avx512_vnni_product_int4 : cpu::avx2_product_int4,
   };
+  // Processors with a fast VDPBF16PS (AMD's) also have the units that the body in place wants.
+  const IntegerBodies beside_vdpbf16ps = {
+      integers.int8, vnni ? cpu::avx512_vnni_product_int4_in_place : integers.int4};
   const IntegerBodies on_tiles = {
       kByRows<cpu::avx512_vnni_product_int8, cpu::amx_product_int8>,
       kByRows<cpu::avx512_vnni_product_int4, cpu::amx_product_int4>,
@@ -107,7 +110,7 @@ std::array<ProductKernels, 6> make_kernels() {
        widened_fp8<cpu::avx2_product_bf16, cpu::avx2_widen_tile>, cpu::avx2_product_int8,
        cpu::avx2_product_int4, widened_mx<cpu::avx2_product_bf16, cpu::avx2_widen_mx_tile>},
       vector_level<FmaBodies>(Isa::avx512, integers),
-      vector_level<Vdpbf16psBodies>(Isa::avx512_bf16, integers),
+      vector_level<Vdpbf16psBodies>(Isa::avx512_bf16, beside_vdpbf16ps),
       tile_level<cpu::amx_product_bf16>(Isa::amx, tiles ? on_tiles : integers),
       tile_level<cpu::amx_emulated_product_bf16>(Isa::amx_emulated, emulated),
   }};

@@ -30,19 +30,20 @@ void add_bias(const PackedWeight& w, const ProductRows::Part& part, float* y, in
 
 }  // namespace
 
-int ProductRows::most(const Backend& backend, WeightFormat format) {
-  return is_integer(format) ? kQuantizedRows * backend.workers().size()
-                            : std::numeric_limits<int>::max();
+int ProductRows::most(const Backend& backend, const PackedWeight& w) {
+  return is_integer(w.format) ? quantized_rows(w.k, w.groups()) * backend.workers().size()
+                              : std::numeric_limits<int>::max();
 }
 
 ProductRows::ProductRows(const Backend& backend, MatrixView x, const PackedWeight& w)
     : backend_(&backend), x_(x) {
-  HOCKET_CHECK(x.rows <= most(backend, w.format));
+  HOCKET_CHECK(x.rows <= most(backend, w));
   HOCKET_CHECK(x.cols == w.k);
   if (!is_integer(w.format)) return;
   HOCKET_CHECK(w.k <= kIntegerDepthMax);
   group_ = w.group;
   groups_ = w.groups();
+  rows_in_scratch_ = quantized_rows(w.k, groups_);
   padded_k_ = round_up(w.k, kIntegerBlockK);
   results_at_ = quantized_bytes(w.k, groups_);
   quantize();
@@ -52,8 +53,8 @@ ProductRows::Quantized ProductRows::quantized(int worker) const {
   std::byte* at = scratch(worker, 0, results_at_);
   Quantized q;
   q.numbers = reinterpret_cast<int8_t*>(at);
-  q.scales = reinterpret_cast<float*>(at + kQuantizedRows * padded_k_);
-  q.sums = reinterpret_cast<int32_t*>(q.scales + int64_t{kQuantizedRows} * groups_);
+  q.scales = reinterpret_cast<float*>(at + rows_in_scratch_ * padded_k_);
+  q.sums = reinterpret_cast<int32_t*>(q.scales + int64_t{rows_in_scratch_} * groups_);
   return q;
 }
 
@@ -64,8 +65,8 @@ void ProductRows::quantize() const {
   const int share = static_cast<int>(std::max<int64_t>(1, kQuantizedNumbers / padded_k_));
   backend_->workers().run((rows + share - 1) / share, [&](int task, int) {
     for (int row = task * share; row < std::min(rows, (task + 1) * share); ++row) {
-      const Quantized to = quantized(row / kQuantizedRows);
-      const int at = row % kQuantizedRows;
+      const Quantized to = quantized(row / rows_in_scratch_);
+      const int at = row % rows_in_scratch_;
       quantize_row({.x = x.row(row),
                     .n = x.cols,
                     .group = group_,
@@ -106,7 +107,8 @@ void ProductRows::multiply_scaled(const PackedWeight& w, const Part& part, float
   (w.format == WeightFormat::fp8 ? kernels.fp8 : kernels.mx)(p);
 }
 
-// Rows in the scratch of different workers are multiplied one block after another.
+// Rows are multiplied some at a time, and those in the scratch of different workers one after the
+// other.
 void ProductRows::multiply_integers(const PackedWeight& w, const Part& part, float* y,
                                     int64_t y_stride) const {
   HOCKET_CHECK(w.group == group_);
@@ -118,12 +120,12 @@ void ProductRows::multiply_integers(const PackedWeight& w, const Part& part, flo
   p.scratch = scratch(part.worker, results_at_ + kResultBytes, scaled_product_scratch_bytes(w.k));
   const int end = part.row + part.rows;
   for (int row = part.row; row < end; row += p.rows) {
-    const Quantized from = quantized(row / kQuantizedRows);
-    const int at = row % kQuantizedRows;
+    const Quantized from = quantized(row / rows_in_scratch_);
+    const int at = row % rows_in_scratch_, left = std::min(end - row, rows_in_scratch_ - at);
     p.x = from.numbers + at * padded_k_;
     p.x_scales = from.scales + int64_t{at} * groups_;
     p.x_sums = from.sums + int64_t{at} * groups_;
-    p.rows = std::min(end - row, kQuantizedRows - at);
+    p.rows = static_cast<int>(equal_share(left, kIntegerRows));
     p.y = y + (row - part.row) * y_stride;
     run(p);
   }

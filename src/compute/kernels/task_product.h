@@ -39,8 +39,15 @@ ScaledProduct<X> scaled_product_of(const PackedWeight& w, int panel, int panels)
   return p;
 }
 
+// Returns how many of `rows` come first if they are cut into the fewest parts of at most `most`,
+// as equal as possible.
+inline int64_t equal_share(int64_t rows, int64_t most) {
+  const int64_t parts = (rows - 1) / most + 1;
+  return (rows + parts - 1) / parts;
+}
+
 // Rows that are ready to be multiplied with weights of one format: as they are, or, for integer
-// weights, quantized once into the scratch of all workers, kQuantizedRows in each.
+// weights, quantized once into the scratch of all workers, quantized_rows() in each.
 class ProductRows {
  public:
   struct Part {
@@ -48,7 +55,7 @@ class ProductRows {
   };
 
   // Returns how many rows can be ready at one time.
-  static int most(const Backend& backend, WeightFormat format);
+  static int most(const Backend& backend, const PackedWeight& w);
   // x [at most most(), w.k] of the activation type. All workers quantize. The rows may then be
   // multiplied with any weights of the same k, format and group. The scratch stays in use until the
   // last product.
@@ -75,8 +82,8 @@ class ProductRows {
  private:
   // The quantized rows in one worker's scratch.
   struct Quantized {
-    int8_t* numbers;  // [kQuantizedRows][k padded]
-    float* scales;    // [kQuantizedRows][groups]
+    int8_t* numbers;  // [rows_in_scratch_][k padded]
+    float* scales;    // [rows_in_scratch_][groups]
     int32_t* sums;
   };
   Quantized quantized(int worker) const;
@@ -93,6 +100,7 @@ class ProductRows {
   const Backend* backend_;
   MatrixView x_;
   int group_ = 0, groups_ = 0;  // quantization groups of the rows
+  int rows_in_scratch_ = 0;     // in that of one worker
   int64_t padded_k_ = 0;
   int64_t results_at_ = 0;  // offset in a worker's scratch, after its quantized rows
 };

@@ -59,6 +59,9 @@ void avx2_product_int8(const ScaledProduct<int8_t>& p);
 void avx2_product_int4(const ScaledProduct<int8_t>& p);
 void avx512_vnni_product_int8(const ScaledProduct<int8_t>& p);
 void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p);
+// The same without unpacking weights for many rows: faster where the shifts that unpack have units
+// of their own beside those that multiply.
+void avx512_vnni_product_int4_in_place(const ScaledProduct<int8_t>& p);
 
 // Result blocks of 2 x 2 tiles of 16 x 16, for any number of rows, best from kTileRows on. The
 // emulated bodies run the same code on a software tile unit.

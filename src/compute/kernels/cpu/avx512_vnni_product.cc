@@ -1,7 +1,8 @@
 // int8 and int4 weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a time.
 //   up to 8 rows, or groups of 32   one panel at a time, read in memory order
 //   more rows                       two panels at a time, in blocks of rows whose sums and results
-//                                   both fit into registers; int4 is unpacked once for many rows
+//                                   both fit into registers; int4 may be unpacked once for many
+//                                   rows
 #include <immintrin.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ constexpr int kPanels = 2;  // that many rows use at once
 // Rows in such a block. Long groups use registers for sums that short groups leave to results.
 template <bool kShort>
 constexpr int kPanelsRows = kShort ? 6 : 8;
-// From this many rows on, int4 is unpacked once for all of them.
+// From this many rows on, int4 is unpacked once for all of them, unless it is multiplied in place.
 constexpr int kUnpackRows = 48;
 // Groups of at most this many blocks have an x_sum within 16 bits.
 constexpr int kShortGroupBlocks = 0x7fff / (127 * kIntegerBlockK);
@@ -88,8 +89,7 @@ inline void begin_group(const Panel& p, int groups, int group, bool is_short, __
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     const __m512i x_sum = _mm512_set1_epi32(p.x_sums[int64_t{r} * groups + group]);
-    sums[r] =
-        is_short ? _mm512_dpwssd_epi32(none, negative, x_sum) : _mm512_mullo_epi32(negative, x_sum);
+    sums[r] = is_short ? _mm512_madd_epi16(negative, x_sum) : _mm512_mullo_epi32(negative, x_sum);
   }
 }
 // acc = fma(float(sum), x_scale * scale, acc)
@@ -253,7 +253,7 @@ void unpack_int4(const std::byte* from, int64_t blocks, std::byte* to) {
 // Multiplies all rows with the two panels from `panel` on, in blocks of rows as equal as
 // possible. While it computes, it fetches the next two; after the last two, the memory that
 // follows, which is most often the next task's.
-template <WeightFormat kFormat, bool kShort>
+template <WeightFormat kFormat, bool kUnpacks, bool kShort>
 void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
   constexpr int kMost = kPanelsRows<kShort>;
   const int row_blocks = (p.rows + kMost - 1) / kMost;
@@ -271,7 +271,7 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
     }
   };
   const std::byte* const w = p.w + panel * p.panel_bytes;
-  if (kFormat == WeightFormat::int8 || p.rows < kUnpackRows)
+  if (!kUnpacks || p.rows < kUnpackRows)
     return multiply_by.template operator()<kFormat>(w, p.panel_bytes);
   auto* const unpacked = static_cast<std::byte*>(p.scratch);
   unpack_int4(w, int64_t{kPanels} * p.k_blocks, unpacked);
@@ -279,13 +279,13 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
       unpacked, int64_t{p.k_blocks} * tile_bytes(WeightFormat::int8));
 }
 
-template <WeightFormat kFormat>
+template <WeightFormat kFormat, bool kUnpacks>
 void product(ScaledProduct<int8_t> p) {
   if (p.rows > kVectorRows && p.group_blocks > 0) {
     int panel = 0;
     for (; panel + kPanels <= p.panels; panel += kPanels)
-      has_short_groups(p) ? multiply_all_rows<kFormat, true>(p, panel)
-                          : multiply_all_rows<kFormat, false>(p, panel);
+      has_short_groups(p) ? multiply_all_rows<kFormat, kUnpacks, true>(p, panel)
+                          : multiply_all_rows<kFormat, kUnpacks, false>(p, panel);
     const Panel rest = panel_at<kFormat>(p, 0, panel);
     p.w = rest.w, p.scales = rest.scales, p.zeros = rest.zeros, p.y = rest.y;
     p.panels -= panel;
@@ -298,10 +298,13 @@ void product(ScaledProduct<int8_t> p) {
 }  // namespace
 
 void avx512_vnni_product_int8(const ScaledProduct<int8_t>& p) {
-  product<WeightFormat::int8>(p);
+  product<WeightFormat::int8, false>(p);
 }
 void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p) {
-  product<WeightFormat::int4>(p);
+  product<WeightFormat::int4, true>(p);
+}
+void avx512_vnni_product_int4_in_place(const ScaledProduct<int8_t>& p) {
+  product<WeightFormat::int4, false>(p);
 }
 
 }  // namespace hocket::cpu
