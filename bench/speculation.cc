@@ -17,6 +17,7 @@
 #include "base/mix.h"
 #include "base/quantile.h"
 #include "bench/ending.h"
+#include "bench/paused_clock.h"
 #include "engine/engine.h"
 #include "policy/speculation/drafter.h"
 
@@ -77,6 +78,7 @@ class ImposedDrafter final : public Drafter {
 // An engine whose drafts the bench imposes.
 struct DraftRig {
   Imposed imposed;
+  PausedClock clock;  // runs while the engine does a step
   std::unique_ptr<Engine> engine;
 };
 
@@ -87,6 +89,7 @@ Result<std::unique_ptr<DraftRig>> make_rig(ServerSettings settings, int drafts) 
   auto rig = std::make_unique<DraftRig>();
   const Imposed& imposed = rig->imposed;
   HOCKET_TRY(rig->engine, Engine::create({.settings = std::move(settings),
+                                          .clock = &rig->clock,
                                           .drafter = [&imposed](int /*rank*/, int num_seats) {
                                             return std::make_unique<ImposedDrafter>(imposed,
                                                                                     num_seats);
@@ -187,7 +190,9 @@ class SpeculationPlayer {
     num_running_ = 0;
   }
   Result<void> step() {
+    rig_.clock.resume();
     rig_.engine->step(outbox_);
+    rig_.clock.pause();
     while (auto output = outbox_.pop()) {
       std::vector<TokenId>& text = texts_[output->id];
       if (value(output->token) >= 0) {
@@ -207,8 +212,7 @@ class SpeculationPlayer {
     if (right == rig_.imposed.texts.end()) return;
     is_equal_ &= right->second[text.size() - 1] == text.back();
   }
-  // Returns how many of all drafts that were verified so far are expected to hold. Expected and not
-  // counted, so that luck is no part of a ratio.
+  // Returns how many of the drafts verified so far are expected to hold: luck is no part of ratios.
   double expected_held(int percent) const {
     double held = 0;
     for (const SpeculationView::OfRank& rank : rig_.engine->speculation().ranks)
@@ -286,10 +290,15 @@ Result<GateFigures> measure_gate(const BenchSpeculationOptions& options, Specula
   return out;
 }
 
-double mean(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) sum += value;
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+struct MeanRatio {
+  double ratio = 0, error = 0;  // the geometric mean; its relative standard error
+};
+MeanRatio mean_of(const std::vector<double>& ratios) {
+  const auto num = static_cast<double>(ratios.size());
+  double sum = 0, squares = 0;
+  for (const double ratio : ratios) sum += std::log(ratio), squares += std::pow(std::log(ratio), 2);
+  const double around = std::max(squares - sum * sum / num, 0.0);
+  return {std::exp(sum / num), std::sqrt(around / std::max(num - 1, 1.0) / num)};
 }
 
 struct SpeculationPoint {
@@ -299,7 +308,7 @@ struct SpeculationPoint {
 
 void print_point(const BenchSpeculationOptions& options, const SpeculationPoint& point,
                  const DraftStepTimes& times, const GateFigures& gate) {
-  const double chosen = quantile(gate.later, 0.5);
+  const MeanRatio chosen = mean_of(gate.later), first = mean_of(gate.first);
   std::vector<double> ratios;
   double best = 1;
   for (size_t i = 0; i < options.drafts.size(); ++i) {
@@ -314,11 +323,12 @@ void print_point(const BenchSpeculationOptions& options, const SpeculationPoint&
     for (size_t i = 0; i < options.drafts.size(); ++i)
       line[fmt::format("{} drafts", options.drafts[i])] = {
           {"ratio", ratios[i]}, {"step_time_ratio", quantile(times.ratios[i], 0.5)}};
-    line["auto"] = {{"ratio", chosen},
+    line["auto"] = {{"ratio", chosen.ratio},
+                    {"error", chosen.error},
                     {"least", quantile(gate.later, 0)},
                     {"most", quantile(gate.later, 1)},
-                    {"first", mean(gate.first)},
-                    {"of_best", chosen / best},
+                    {"first", first.ratio},
+                    {"of_best", chosen.ratio / best},
                     {"why", gate.text}};
     return fmt::print("{}\n", line.dump());
   }
@@ -326,8 +336,9 @@ void print_point(const BenchSpeculationOptions& options, const SpeculationPoint&
              point.group.context, point.percent / 100.0, quantile(times.off_us, 0.5));
   for (size_t i = 0; i < options.drafts.size(); ++i)
     fmt::print(" | {} drafts {:.2f}", options.drafts[i], ratios[i]);
-  fmt::print(" | auto {:.3f} ({:.2f}-{:.2f}), first {:.3f} | {:.2f} of the best\n", chosen,
-             quantile(gate.later, 0), quantile(gate.later, 1), mean(gate.first), chosen / best);
+  fmt::print(" | auto {:.3f} +- {:.3f} ({:.2f}-{:.2f}), first {:.3f} | {:.2f} of the best\n",
+             chosen.ratio, chosen.error, quantile(gate.later, 0), quantile(gate.later, 1),
+             first.ratio, chosen.ratio / best);
 }
 
 // Returns false if a token differed.

@@ -25,10 +25,11 @@ struct BenchSpeculationOptions {
 // give the same tokens. Blocks of steps with drafts take turns with blocks without. Tokens are
 // those that the imposed acceptance makes expected, so that luck is no part of a ratio. Prints for
 // each point the time of a step without drafts, the ratio of tokens/s with each fixed number to
-// without, and for the gate the median of these ratios behind its first steps, with the least and
-// the most, their mean in its first steps, and the ratio to the best fixed number. All prompts but
-// for their last token are equal. Returns the exit status: that of the error if an answer failed, 1
-// if a token differed.
+// without, and for the gate the geometric mean of these ratios behind its first steps, with its
+// standard error, the least and the most of a block, the mean in its first steps, and the ratio to
+// the best fixed number. A median would leave out what trials cost. An engine's clock stands still
+// while the other one is played. All prompts but for their last token are equal. Returns the exit
+// status: that of the error if an answer failed, 1 if a token differed.
 int bench_speculation(const BenchSpeculationOptions& options);
 
 }  // namespace hocket
