@@ -212,8 +212,7 @@ class SpeculationPlayer {
     if (right == rig_.imposed.texts.end()) return;
     is_equal_ &= right->second[text.size() - 1] == text.back();
   }
-  // Returns how many of all drafts that were verified so far are expected to hold. Expected and not
-  // counted, so that luck is no part of a ratio.
+  // Returns how many of the drafts verified so far are expected to hold: luck is no part of ratios.
   double expected_held(int percent) const {
     double held = 0;
     for (const SpeculationView::OfRank& rank : rig_.engine->speculation().ranks)

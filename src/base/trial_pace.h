@@ -27,6 +27,8 @@ class TrialPace {
   // True if a step of the trial is still to be proposed; the caller then calls propose().
   bool proposes() const { return proposals_left_ > 0; }
   void propose() { --proposals_left_; }
+  // Ends the trial: no further step of it is proposed.
+  void stop() { proposals_left_ = 0; }
   bool under_way() const { return notes_left_ > 0; }
   // True if no step of the trial was played yet.
   bool is_cold() const { return num_played_ == 0; }

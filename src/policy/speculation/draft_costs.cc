@@ -2,20 +2,38 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <utility>
 
 namespace hocket {
 namespace {
 
-constexpr double kNearRows = 0.41;  // costs of rows within a factor of e^0.41 = 1.5 are alike
-constexpr double kFarRatio = 1.25;  // a ratio this much off the median says nothing of the noise
+constexpr double square(double x) {
+  return x * x;
+}
+
+// The largest number of drafts of a cell.
+double most_of(size_t cell) {
+  return cell <= 8 ? static_cast<double>(cell)
+                   : std::floor(8 * std::exp2(static_cast<double>(cell - 8) / 4));
+}
 
 }  // namespace
 
 void DraftCosts::begin(int num_answers, double growth) {
   *this = {};
   num_answers_ = num_answers;
-  growth_ = growth;
+  variance_ = square(kGate.first_noise);
+  for (size_t i = 1; i < kNumCells; ++i) {
+    rows_[i] = log_rows(most_of(i));
+    state_[i] = growth * rows_[i];
+    for (size_t j = 1; j <= i; ++j) {
+      const double common = square(kGate.growth_error) * rows_[i] * rows_[j] +
+                            square(kGate.bend) * std::min(rows_[i], rows_[j]);
+      covariance_[i][j] = covariance_[j][i] = static_cast<float>(common);
+    }
+    covariance_[i][i] += static_cast<float>(square(kGate.apart));
+  }
+  covariance_[0][0] = static_cast<float>(square(kGate.first_speed_error));
 }
 
 size_t DraftCosts::cell_of(int num_drafts) {
@@ -24,87 +42,93 @@ size_t DraftCosts::cell_of(int num_drafts) {
   return 8 + static_cast<size_t>(std::ceil(4 * std::log2(most / 8.0)));
 }
 
-void DraftCosts::note(int num_drafts, double ratio) {
-  Cell& cell = cells_[cell_of(num_drafts)];
-  if (cell.ratio.count() > 0) {
-    const double off = ratio / cell.ratio.median();
-    if (off < kFarRatio && off * kFarRatio > 1) noise_ += 0.1 * (1.5 * std::abs(off - 1) - noise_);
-  }
-  const double weight = std::max(0.1, 1.0 / (cell.ratio.count() + 1));
-  cell.num_drafts += static_cast<float>(weight * (num_drafts - cell.num_drafts));
-  cell.ratio.add(static_cast<float>(ratio));
-}
-
-void DraftCosts::age() {
-  for (Cell& cell : cells_) {
-    const auto median = static_cast<float>(cell.ratio.median());
-    const int kept = (cell.ratio.count() + 1) / 2;
-    cell.ratio.clear();
-    for (int i = 0; i < kept; ++i) cell.ratio.add(median);
-  }
-}
-
 double DraftCosts::log_rows(double num_drafts) const {
   return std::log1p(num_drafts / num_answers_);
 }
 
-// More rows never take less time, so less is noise.
-double DraftCosts::growth_of(const Cell& cell) const {
-  const double ratio = cell.ratio.median() / plain();
-  return ratio > 1 ? std::log(ratio) / log_rows(cell.num_drafts) : 0;
+DraftCosts::Place DraftCosts::place_of(int num_drafts) const {
+  const size_t cell = cell_of(num_drafts);
+  return {cell, cell == 0 ? 0 : log_rows(num_drafts) / rows_[cell]};
 }
 
-double DraftCosts::error_of(const Cell& cell) const {
-  const int count = cell.ratio.count();
-  return count > 0 ? noise_ / std::sqrt(count) : noise_;
+double DraftCosts::covariance(const Place& a, const Place& b) const {
+  return a.share * b.share * static_cast<double>(covariance_[a.cell][b.cell]);
 }
 
-double DraftCosts::growth() const {
-  if (plain() > 0)
-    for (size_t i = 1; i < kNumCells; ++i)
-      if (cells_[i].ratio.count() >= kGate.few) return growth_of(cells_[i]);
-  return growth_;
+// Since the last step the speed may have changed, and costs a little.
+void DraftCosts::pass_time(uint64_t at) {
+  const auto steps = static_cast<double>(std::min<uint64_t>(at - std::min(at, last_), 256));
+  last_ = at;
+  covariance_[0][0] += static_cast<float>(steps * kGate.speed_change * variance_);
+  for (size_t i = 1; i < kNumCells; ++i)
+    covariance_[i][i] += static_cast<float>(steps * square(kGate.cost_change));
+}
+
+// Several steps in a row that are far off show that something has changed: the cost of this number
+// of drafts if it was not played just before, else the speed.
+void DraftCosts::watch(const Place& place, double off, double deviation) {
+  if (std::exchange(last_cell_, place.cell) != place.cell) run_ = 0, bias_ = 0;
+  ++run_;
+  const double errors = std::clamp(off / deviation, -kGate.most_errors, kGate.most_errors);
+  bias_ += kGate.bias_rate * (errors - bias_);
+  if (std::abs(bias_) < kGate.bias_of_change) return;
+  const size_t changed = run_ <= kGate.few + 1 ? place.cell : 0;
+  covariance_[changed][changed] += static_cast<float>(square(off));
+  bias_ = 0;
+}
+
+void DraftCosts::note(int num_drafts, double ratio, uint64_t at) {
+  if (!(ratio > 0)) return;
+  pass_time(at);
+  const Place place = place_of(num_drafts);
+  ++counts_[place.cell];
+  std::array<double, kNumCells> towards{};  // covariance of the state and this step
+  const auto look = [&] {
+    for (size_t i = 0; i < kNumCells; ++i)
+      towards[i] = static_cast<double>(covariance_[0][i]) +
+                   place.share * static_cast<double>(covariance_[place.cell][i]);
+    return std::max(towards[0] + place.share * towards[place.cell], 0.0);
+  };
+  const double off = std::log(ratio) - state_[0] - place.share * state_[place.cell];
+  watch(place, off, std::sqrt(look() + variance_));
+  const double known = look();
+  const double most = kGate.most_errors * std::sqrt(known + variance_);
+  const double noise = std::abs(off) > most ? square(off / kGate.most_errors) - known : variance_;
+  for (size_t i = 0; i < kNumCells; ++i) {
+    const double gain = towards[i] / (known + noise);
+    state_[i] += gain * off;
+    for (size_t j = 0; j < kNumCells; ++j)
+      covariance_[i][j] -= static_cast<float>(gain * towards[j]);
+  }
+  for (size_t i = 0; i < kNumCells; ++i) covariance_[i][i] = std::max(covariance_[i][i], 1e-8F);
+  const double counted = std::clamp(off, -most, most);
+  const double rate = kGate.noise_rate * square(variance_ / (known + variance_));
+  variance_ =
+      std::max(square(kGate.least_noise), variance_ + rate * (square(counted) - known - variance_));
 }
 
 DraftCosts::Cost DraftCosts::of(int num_drafts) const {
-  if (num_drafts <= 0)
-    return {.error = error_of(cells_[0]),
-            .doubt = kGate.doubt_near * kGate.guess / (num_plain() + kGate.guess),
-            .num_measured = num_plain(),
-            .is_near = true};
-  const size_t mine = cell_of(num_drafts);
-  const double at = log_rows(num_drafts);
-  std::optional<double> growth;  // the measured cells' beside mine, weighted by how near they are
-  double below_at = 0, nearest = 1e9;
-  const auto is_measured = [this](size_t i) { return cells_[i].ratio.count() > 0; };
-  size_t below = mine, above = mine + 1;
-  while (plain() > 0 && below > 1 && !is_measured(--below)) {
-  }
-  while (above < kNumCells && !is_measured(above)) ++above;
-  if (plain() > 0 && below > 0 && below < mine && is_measured(below)) {
-    below_at = log_rows(cells_[below].num_drafts);
-    growth = growth_of(cells_[below]);
-    nearest = at - below_at;
-  }
-  if (plain() > 0 && above < kNumCells) {
-    const double above_at = log_rows(cells_[above].num_drafts);
-    const double of_above = growth_of(cells_[above]);
-    const double part = growth ? (at - below_at) / std::max(above_at - below_at, 1e-6) : 1;
-    growth = growth ? *growth + std::clamp(part, 0.0, 1.0) * (of_above - *growth) : of_above;
-    nearest = std::min(nearest, above_at - at);
-  }
-  const Cell& cell = cells_[mine];
-  const int count = plain() > 0 ? cell.ratio.count() : 0;
-  const double guess = growth.value_or(growth_);
-  const double known = count > 0 ? growth_of(cell) : guess;
-  const double blended = (count * known + kGate.guess * guess) / (count + kGate.guess);
-  const bool is_near = count >= kGate.few || nearest < kNearRows;
-  const double doubt = is_near ? kGate.doubt_near : kGate.doubt_unmeasured;
-  return {.time_ratio = std::exp(at * blended),
-          .error = std::hypot(error_of(cell), error_of(cells_[0])),
-          .doubt = doubt * kGate.guess / (count + kGate.guess) + (count > 0 ? error_of(cell) : 0),
-          .num_measured = count,
-          .is_near = is_near};
+  const Place place = place_of(num_drafts);
+  // More rows never take less time, so less is noise.
+  const double log_ratio = place.cell == 0 ? 0 : std::max(0.0, place.share * state_[place.cell]);
+  return {.time_ratio = std::exp(log_ratio),
+          .error = std::sqrt(covariance(place, place)),
+          .num_measured = counts_[place.cell]};
+}
+
+double DraftCosts::error_between(int num_drafts, int others) const {
+  const Place a = place_of(num_drafts), b = place_of(others);
+  return std::sqrt(std::max(0.0, covariance(a, a) + covariance(b, b) - 2 * covariance(a, b)));
+}
+
+double DraftCosts::plain() const {
+  return counts_[0] > 0 ? std::exp(state_[0]) : 0;
+}
+
+double DraftCosts::growth() const {
+  for (size_t i = 1; i < kNumCells; ++i)
+    if (counts_[i] >= kGate.few) return std::max(0.0, state_[i] / rows_[i]);
+  return state_[1] / rows_[1];
 }
 
 }  // namespace hocket

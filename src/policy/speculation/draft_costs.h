@@ -1,12 +1,22 @@
 // Measures how much longer steps take with drafts, for steps of one size: so many answers,
 // about so many keys each. Experts touched and not rows decide it on CPUs, so the cost of each
-// number of drafts is measured; one that was not is guessed from those beside it. Nothing
-// allocates.
+// number of drafts is measured.
+//
+// The speed of a machine drifts, and steps without drafts are rare while drafts pay. So a step
+// tells two things at once:
+//
+//   log(time / reference) = speed + cost of its number of drafts + noise
+//
+// A Kalman filter follows both, with all covariances: the speed moves from step to step, costs
+// hardly do, and are alike for numbers that are near. A step with another number of drafts than
+// those before it is thereby compared with them, whatever the machine does. A step that is far off
+// counts for little; several in a row mean another speed. Nothing allocates.
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 
-#include "base/running_median.h"
 #include "policy/speculation/gate_tuning.h"
 
 namespace hocket {
@@ -18,44 +28,52 @@ class DraftCosts {
 
   // Begins anew for steps of this many answers. growth: see GateTuning.
   void begin(int num_answers, double growth);
-  // Adds a step with this many drafts that took `ratio` times a reference: the prediction of its
-  // time without drafts, whose error is the same with and without them.
-  void note(int num_drafts, double ratio);
+  // Adds a step with this many drafts that took `ratio` times a reference, the prediction of its
+  // time without drafts. at: the number of the step, ascending.
+  void note(int num_drafts, double ratio, uint64_t at);
   // Numbers of drafts with one cell are measured together: up to 8 each has its own, further ones
   // share it with those up to 19 % more.
   static size_t cell_of(int num_drafts);
   static constexpr size_t kNumCells = 9 + 4 * 9;
-  // Half of each count of measurements is forgotten, but never all.
-  void age();
 
   struct Cost {
     double time_ratio = 1;  // the time as a multiple of the time without drafts
     double error = 0;       // its relative standard error
-    double doubt = 0;       // how far it may be off, as a share
     int num_measured = 0;   // steps that count
-    bool is_near = false;   // true if a known cost is near enough to believe this one
   };
   Cost of(int num_drafts) const;
-  // Returns the ratio of steps without drafts; 0: unknown.
-  double plain() const { return cells_[0].ratio.median(); }
-  int num_plain() const { return cells_[0].ratio.count(); }
-  // Returns the exponent with which steps were seen to grow, of the smallest number of drafts that
-  // is known; the value that it began with if none is.
+  // Returns the relative standard error of the ratio of both numbers' times.
+  double error_between(int num_drafts, int others) const;
+  // Returns the time of steps without drafts as a multiple of the reference; 0: unknown.
+  double plain() const;
+  int num_plain() const { return counts_[0]; }
+  // Returns the exponent with which steps are known to grow with their rows.
   double growth() const;
 
  private:
-  struct Cell {
-    RunningMedian<kGate.remembered> ratio;
-    float num_drafts = 0;  // mean of its steps
+  // A number of drafts: its cell, and how much of the cell's cost it has, as a cell's numbers
+  // differ a little.
+  struct Place {
+    size_t cell = 0;
+    double share = 0;
   };
-  double growth_of(const Cell& cell) const;
+  Place place_of(int num_drafts) const;
   double log_rows(double num_drafts) const;
-  double error_of(const Cell& cell) const;
+  double covariance(const Place& a, const Place& b) const;
+  void pass_time(uint64_t at);
+  void watch(const Place& place, double off, double deviation);
 
-  int num_answers_ = 1;
-  double growth_ = kGate.growth;
-  double noise_ = 0;  // relative spread of single steps
-  std::array<Cell, kNumCells> cells_{};
+  // The state: [0] is the log of the speed, [i] the log of the cost of cell i.
+  std::array<double, kNumCells> state_{};
+  std::array<std::array<float, kNumCells>, kNumCells> covariance_{};
+  std::array<double, kNumCells> rows_{};  // log_rows() of the largest number of each cell
+  std::array<int, kNumCells> counts_{};   // steps of each cell
+  double num_answers_ = 1;
+  double variance_ = 0;  // that of the noise of one step
+  double bias_ = 0;      // mean of the last steps' errors, in standard errors
+  uint64_t last_ = 0;    // number of the last step
+  size_t last_cell_ = 0;
+  int run_ = 0;  // steps of this cell in a row
 };
 
 }  // namespace hocket

@@ -71,33 +71,38 @@ void SpeculationGate::list_candidates(int most_rows) {
   }
 }
 
+// Time is worth the tokens that it usually brings.
+double SpeculationGate::worth_of(const Bucket& bucket) {
+  return std::max(1.0, bucket.tokens_mean / bucket.time_ratio_mean);
+}
+
 SpeculationGate::Judged SpeculationGate::judge(const Bucket& bucket, Making making, int num_answers,
                                                const Candidate& candidate) const {
-  Judged out{.num_drafts = candidate.num_drafts};
-  out.cost = bucket.way(making).costs.of(candidate.num_drafts);
-  // Time is worth the tokens that it usually brings.
-  const double worth = std::max(1.0, bucket.tokens_mean / bucket.time_ratio_mean);
-  const double hoped_ratio = std::max(1.0, out.cost.time_ratio * (1 - out.cost.doubt));
+  const Way& way = bucket.way(making);
+  Judged out{.num_drafts = candidate.num_drafts, .cost = way.costs.of(candidate.num_drafts)};
+  const double error = way.costs.error_between(candidate.num_drafts, way.usual.num_drafts);
+  const double worth = worth_of(bucket), ratio = out.cost.time_ratio;
+  const double hoped_ratio = std::max(1.0, ratio * std::exp(-kGate.errors_hoped * error));
   out.tokens = 1 + candidate.held / num_answers;
   const double prompts =
       making == Making::ahead ? prompts_cost_ / (prompts_steps_ + kGate.prompts_steps) : 0;
-  out.gain = out.tokens - 1 - worth * (out.cost.time_ratio - 1 + prompts);
+  out.gain = out.tokens - 1 - worth * (ratio - 1 + prompts);
   out.hoped = candidate.hoped / num_answers - worth * (hoped_ratio - 1 + prompts);
-  out.needed = bucket.way(making).usual.num_drafts > 0
-                   ? kGate.keep_gain
-                   : kGate.begin_gain + kGate.errors * worth * out.cost.time_ratio * out.cost.error;
+  out.sure = out.gain - kGate.errors * worth * ratio * error;
   return out;
 }
 
-// Returns the number that is worth most, none included, and the best of the others. other_gain: as
-// in choose().
+// Returns the number that is surely worth most, none included, and the best of the others.
+// other_gain: as in choose().
 std::pair<SpeculationGate::Judged, SpeculationGate::Judged> SpeculationGate::judge_all(
     const Bucket& bucket, Making making, int num_answers, double other_gain) const {
-  Judged usual{.gain = other_gain}, best;
+  const bool goes_on = bucket.way(making).usual.num_drafts > 0;
+  Judged usual{.gain = other_gain, .sure = other_gain}, best;
   for (const Candidate& candidate : candidates_) {
     const Judged judged = judge(bucket, making, num_answers, candidate);
     if (best.num_drafts == 0 || judged.gain > best.gain) best = judged;
-    if (judged.cost.is_near && judged.gain > std::max(judged.needed, usual.gain)) usual = judged;
+    const double needed = std::max(goes_on ? kGate.keep_gain : kGate.begin_gain, usual.sure);
+    if (judged.sure > needed) usual = judged;
   }
   return {usual, best};
 }
@@ -116,7 +121,7 @@ SpeculationGate::Judged SpeculationGate::choose(Bucket& bucket, Making making, i
     if (!is_other_noted) note_choice({});
     return {};
   }
-  if (bucket.num_plain() < kGate.few) return {};
+  if (bucket.num_plain() < kGate.few_plain) return {};
   auto [usual, best] = judge_all(bucket, making, num_answers, other_gain);
   const auto as_choice = [](const Judged& judged) {
     return GateChoice{judged.num_drafts, judged.tokens, judged.cost.time_ratio,
@@ -132,48 +137,79 @@ SpeculationGate::Judged SpeculationGate::choose(Bucket& bucket, Making making, i
   return usual;
 }
 
-// Returns true if the time without drafts is to be measured again. Where drafts were made ahead no
-// other step shows it, and if the machine became faster drafts seem to gain what it gained.
-bool SpeculationGate::is_plain_old(const Bucket& bucket, Making making) const {
-  if (bucket.num_plain() < kGate.few) return true;
-  const uint64_t since = bucket.num_steps - bucket.last_plain;
-  return making == Making::ahead &&
-         since >= std::clamp(bucket.num_steps / 2, kGate.first_plain_age, kGate.plain_age);
+// Returns true if the time without drafts is to be measured again. While drafts are played no other
+// step shows it, and if the machine became faster drafts seem to gain what it gained.
+bool SpeculationGate::is_plain_old(const Bucket& bucket, Making making, const Judged& usual) const {
+  if (bucket.num_plain() < kGate.few_plain) return true;
+  if (usual.num_drafts == 0 && making == Making::now) return false;
+  const auto since = static_cast<double>(bucket.num_steps - bucket.last_plain);
+  const auto young = static_cast<double>(bucket.num_steps) / 2;
+  if (usual.num_drafts == 0)
+    return since >= std::clamp(young, kGate.first_rest_age, kGate.most_plain_age);
+  const double lost = std::max(0.0, usual.gain) / (1 + std::max(0.0, usual.gain));
+  const double rare = std::min(TrialPace::kSteps * lost / kGate.plain_share, young);
+  return since >= std::clamp(rare, kGate.least_plain_age, kGate.most_plain_age);
 }
 
-// Sets is_trial_ and returns the number to try, if the step is for a trial. A number is worth a
-// trial if it could be better than the usual one. None is tried if it is not known any more.
+// Returns the number to try; -1: none. It promises most for what it may lose.
+SpeculationGate::Promise SpeculationGate::most_promising(const Bucket& bucket, Making making,
+                                                         const Judged& usual,
+                                                         int num_answers) const {
+  const double share =
+      making == Making::ahead ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
+  Promise out;
+  double best = 0;
+  for (const Candidate& candidate : candidates_) {
+    const Judged judged = judge(bucket, making, num_answers, candidate);
+    const double gain = judged.hoped - usual.gain;
+    const double loss = std::max(0.0, usual.gain - judged.gain);
+    if (DraftCosts::cell_of(candidate.num_drafts) == DraftCosts::cell_of(usual.num_drafts) ||
+        gain <= kGate.certain || kGate.steps_if_lost * loss > share * credit_)
+      continue;
+    const double value = gain / (loss + kGate.least_loss);
+    if (value > best)
+      best = value, out = {candidate.num_drafts, gain, judged.cost.num_measured < kGate.few};
+  }
+  return out;
+}
+
+// Sets is_trial_ and returns the number to try, if the step is for a trial. A trial that has shown
+// to lose ends early.
 int SpeculationGate::try_one(Bucket& bucket, Making making, const Judged& usual, int num_answers) {
   const int most = candidates_.back().num_drafts;
   if (pace_.proposes() && trial_of_ == &bucket && trial_making_ == making) {
-    pace_.propose();
-    is_trial_ = true;
-    return std::min(trial_drafts_, most);
+    const int tried = std::min(trial_drafts_, most);
+    if (tried == 0 || pace_.is_cold() || may_gain(bucket, making, usual, num_answers, tried)) {
+      pace_.propose();
+      is_trial_ = true;
+      return tried;
+    }
+    pace_.stop();
   }
-  if (!pace_.may_begin(bucket.way(making).trials_left > 0)) return 0;
+  if (!pace_.may_begin(true)) return 0;
   if (options_.free != nullptr && trial_making_ == making && ++num_left_ <= kGate.steps_left)
     return 0;
-  const bool shows_plain =
-      (usual.num_drafts > 0 || making == Making::ahead) && is_plain_old(bucket, making);
+  const bool shows_plain = is_plain_old(bucket, making, usual);
   if (credit_ <= 0 && !shows_plain) return 0;
-  const double share =
-      making == Making::ahead ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
-  double most_hoped = usual.gain + kGate.certain;
-  int tried = -1;
-  for (const Candidate& candidate : candidates_) {
-    const Judged judged = judge(bucket, making, num_answers, candidate);
-    const double loss = judged.cost.time_ratio - judged.tokens;
-    if (candidate.num_drafts == usual.num_drafts || judged.hoped <= most_hoped ||
-        TrialPace::kSteps * loss > share * credit_)
-      continue;
-    most_hoped = judged.hoped, tried = candidate.num_drafts;
-  }
-  if (shows_plain) tried = 0;
-  if (tried < 0) return 0;
+  const Promise promise =
+      shows_plain ? Promise{.num_drafts = 0} : most_promising(bucket, making, usual, num_answers);
+  const bool is_frequent = bucket.way(making).trials_left > 0 || shows_plain ||
+                           (promise.gain > kGate.large_gain * (1 + usual.gain) &&
+                            (promise.is_new || usual.num_drafts > 0));
+  if (promise.num_drafts < 0 || !pace_.may_begin(is_frequent)) return 0;
   pace_.begin();
   num_left_ = 0;
-  trial_of_ = &bucket, trial_making_ = making, trial_drafts_ = tried, is_trial_ = true;
-  return tried;
+  trial_of_ = &bucket, trial_making_ = making, trial_drafts_ = promise.num_drafts;
+  is_trial_ = true;
+  return trial_drafts_;
+}
+
+// Returns true if the number under trial may still turn out to be better than the usual one.
+bool SpeculationGate::may_gain(const Bucket& bucket, Making making, const Judged& usual,
+                               int num_answers, int num_drafts) const {
+  const auto at = std::ranges::lower_bound(candidates_, num_drafts, {}, &Candidate::num_drafts);
+  return at == candidates_.end() ||
+         judge(bucket, making, num_answers, *at).hoped > usual.gain + kGate.certain;
 }
 
 // Sets for each answer how many of the likeliest drafts are its own.

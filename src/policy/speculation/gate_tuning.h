@@ -9,32 +9,47 @@ namespace hocket {
 struct GateTuning {
   // Memory.
   int most_buckets = 64;  // sizes of steps with costs of their own
-  int remembered = 15;    // steps in each median of times
-  int ageing = 512;       // steps of a size after which half of its measurements is forgotten
+  int remembered = 15;    // steps without drafts whose median limits what one may count
   int few_keys = 1024;    // keys an answer; steps with fewer are of one size
-  // Steps after which the time without drafts is measured again, at first and later.
-  uint64_t first_plain_age = 50, plain_age = 1000;
-  double most_off = 2;  // times the median that a step without drafts counts as, at most
+  // The time without drafts is measured again while they are played: so rarely that this costs this
+  // share of the time, but never before so many steps or behind so many; and first more often.
+  double plain_share = 0.003;
+  double least_plain_age = 32, most_plain_age = 1000;
+  double first_rest_age = 50;  // the same for a drafter that only follows, at first
+  double most_off = 2;         // times the median that a step without drafts counts as, at most
 
-  // When a number is believed.
-  int few = 3;                    // measurements from which a cost counts as known
-  int guess = 2;                  // measurements that a guess counts as, beside measured ones
-  double growth = 0.7;            // a step of r times the rows takes r^growth, until measured
-  double doubt_unmeasured = 0.4,  // how far a cost may be off its guess if none is known near it
-      doubt_near = 0.12;          // and if one is
-  double certain = 0.005;         // costs with less doubt are not tried
+  // Costs, as logarithms (draft_costs.h). Before it is measured a step of r times the rows takes
+  // r^growth. Costs may be off by growth_error times the log of r, by a bend of this deviation over
+  // a log of 1, and each by itself.
+  double growth = 0.7, growth_error = 0.25, bend = 0.25, apart = 0.03;
+  int few = 3;                   // measurements from which a time counts as known
+  int few_plain = 8;             // steps without drafts before the first with drafts
+  double first_speed_error = 1;  // before any step
+  double speed_change = 0.02;    // variance that a step adds to the speed, in those of its noise
+  double cost_change = 0.003;    // deviation that a step adds to each cost
+  double first_noise = 0.05, least_noise = 0.005;    // deviation of single steps
+  double noise_rate = 1.0 / 32;                      // weight of a step in the noise
+  double most_errors = 2.5;                          // standard errors of a step that is far off
+  double bias_rate = 1.0 / 3, bias_of_change = 1.6;  // mean of such errors that means another speed
+  double certain = 0.02;                             // hopes for less are not tried
 
   // Choosing. Gains are shares of the time of a step without drafts.
-  double begin_gain = 0.015, keep_gain = 0.005;  // gain that is needed to begin, and to go on
-  double errors = 1;                             // standard errors that are needed on top, to begin
-  double value_rate = 1.0 / 32;                  // weight of a step in the value of time
+  double begin_gain = 0.02, keep_gain = 0.005;  // gain that is needed to begin, and to go on
+  double errors = 1;                            // standard errors that a change needs on top
+  double value_rate = 1.0 / 32;                 // weight of a step in the value of time
 
   // Trials. Credit is in steps without drafts: what trials may lose.
-  int first_trials = 64;  // steps of trials at each size that need not be rare
-  int steps_left = 2;     // steps in which drafts made now or ahead leave a trial to the others
+  int first_trials = 64;     // steps of trials at each size that need not be rare
+  double large_gain = 0.05;  // trials that hope for more need not be rare either
+  int steps_left = 2;        // steps in which drafts made now or ahead leave a trial to the others
   double first_credit = 5, credit_share = 0.003;
-  double least_credit = -1;      // one step that the machine held up must not end all trials
-  double credit_in_trial = 0.3;  // share of the credit that one trial is expected to lose, at most
+  double least_credit = -1;  // one step that the machine held up must not end all trials
+  // Share of the credit that one trial is expected to lose, at most, and the steps of it that are
+  // played if the first ones show that it loses.
+  double credit_in_trial = 0.35;
+  double steps_if_lost = 3;
+  double least_loss =
+      0.1;  // adds to the loss of a step where hopes are weighed by what they may lose
   double credit_in_trial_ahead = 0.1;  // the same if following requests takes credit as well
   double credit_to_follow = 4;         // credit from which a drafter that rested follows again
   // Following prompts: steps of answers over which its cost is spread at first, and what counts of
@@ -46,7 +61,7 @@ struct GateTuning {
   double group_weight = 20;  // drafts that the group counts as, beside a request's own
   double before_weight = 4;  // drafts that the position before counts as
   double first_weight = 2, first_acceptance = 0.5;  // before any draft was verified
-  double errors_hoped = 1.5;  // standard errors by which a trial hopes for more
+  double errors_hoped = 1.5;  // standard errors by which a trial hopes for more, of costs as well
 };
 inline constexpr GateTuning kGate;
 

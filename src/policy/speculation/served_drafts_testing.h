@@ -17,12 +17,37 @@ namespace hocket::testing {
 struct DraftMachine {
   double fixed_us = 1000, expert_us = 100, row_us = 5, key_us = 0.02;
   int num_experts = 128, top_k = 8;
+  // Times of steps by rows, ascending, as a real machine took them; others lie between. Empty: by
+  // the formula.
+  std::vector<std::pair<int, double>> measured_us = {};
 
   double step_us(int num_rows, int64_t keys) const {
+    if (!measured_us.empty()) return between(num_rows);
     const double untouched = std::pow(1 - static_cast<double>(top_k) / num_experts, num_rows);
     return fixed_us + expert_us * num_experts * (1 - untouched) + row_us * num_rows +
            key_us * static_cast<double>(keys);
   }
+
+ private:
+  double between(int num_rows) const {
+    size_t i = 1;
+    while (i + 1 < measured_us.size() && measured_us[i].first < num_rows) ++i;
+    const auto& [below, below_us] = measured_us[i - 1];
+    const auto& [above, above_us] = measured_us[i];
+    return below_us + (above_us - below_us) * (num_rows - below) / (above - below);
+  }
+};
+
+// How times differ from the machine's: each step by chance, all by a speed that drifts, some
+// because another program held them up, and the first ones behind a change of the number of drafts
+// because their memory is cold. Shares of the time.
+struct DraftNoise {
+  double step = 0.02;
+  double drift = 0;          // deviation of the speed
+  double drift_steps = 100;  // steps after which the speed has forgotten most of what it was
+  double held_up = 0;        // chance of a step to be held up
+  double held_up_by = 5;     // times as long as it would take
+  double cold = 0;
 };
 
 enum class Making : uint8_t { asked, free, ahead };
@@ -96,8 +121,8 @@ struct DraftRun {
       {};          // the same for a free drafter beside one ahead; empty: none
   int keys = 512;  // length of each answer
   Making making = Making::asked;
-  double noise = 0.02;  // relative, of each step's time
-  int slow_steps = 0;   // the first steps, which take twice as long
+  DraftNoise noise;
+  int slow_steps = 0;  // the first steps, which take twice as long
   uint32_t seed = 1;
 };
 
@@ -109,6 +134,7 @@ class DraftServer {
         tokens_(static_cast<size_t>(run.keys) + 9 * kMostSteps),
         lengths_(run.chances.size(), static_cast<size_t>(run.keys)),
         answers_(run.chances.size()),
+        num_running_(static_cast<int>(run.chances.size())),
         rng_(run.seed + 1) {
     auto drafter = std::make_unique<ChanceDrafter>(run.chances, run.making, run.seed);
     drafter_ = drafter.get();
@@ -123,7 +149,9 @@ class DraftServer {
     for (int i = 0; i < num_answers(); ++i) gate_->begin(i, static_cast<int>(tokens_.size()));
   }
 
-  int num_answers() const { return static_cast<int>(run_.chances.size()); }
+  // The answers that run: the first ones of all.
+  int num_answers() const { return num_running_; }
+  void set_num_running(int num) { num_running_ = num; }
 
   // The tokens that a step is expected to bring, and the time that it takes without noise.
   struct Taken {
@@ -134,24 +162,25 @@ class DraftServer {
   Taken step() {
     if (num_steps_++ % kStepsOfARequest == 0 && run_.making == Making::ahead) replace_requests();
     const bool follows = run_.making == Making::ahead && drafter_->prepare(gate_->ahead());
-    for (size_t i = 0; i < answers_.size(); ++i)
-      answers_[i] = {.seat = static_cast<int>(i),
-                     .tokens = std::span(tokens_).first(lengths_[i]),
-                     .most = kMostDrafts};
+    const auto answers = std::span(answers_).first(static_cast<size_t>(num_answers()));
+    for (size_t i = 0; i < answers.size(); ++i)
+      answers[i] = {.seat = static_cast<int>(i),
+                    .tokens = std::span(tokens_).first(lengths_[i]),
+                    .most = kMostDrafts};
     const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
-    gate_->offer(total_keys, answers_, num_answers() * kMostDrafts);
+    gate_->offer(total_keys, answers, num_answers() * kMostDrafts);
     SpeculationGate::Step step{.num_answers = num_answers(),
                                .total_keys = total_keys,
                                .is_pure = true,
                                .follows = follows};
     Taken taken;
-    for (size_t i = 0; i < answers_.size(); ++i) {
-      const auto num = static_cast<int>(answers_[i].drafts.size());
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const auto num = static_cast<int>(answers[i].drafts.size());
       int num_held = 0;
-      while (num_held < num && value(answers_[i].drafts[static_cast<size_t>(num_held)]) >= 0)
+      while (num_held < num && value(answers[i].drafts[static_cast<size_t>(num_held)]) >= 0)
         ++num_held;
       const auto seat = static_cast<int>(i);
-      const bool is_free = free_ != nullptr && free_->made(seat, answers_[i].drafts);
+      const bool is_free = free_ != nullptr && free_->made(seat, answers[i].drafts);
       const double chance = is_free ? free_->chance(seat) : run_.chances[i];
       for (int j = 0; j <= num; ++j) taken.tokens += std::pow(chance, j);
       if (num > 0) gate_->note_answer(static_cast<int>(i), num, num_held);
@@ -163,7 +192,7 @@ class DraftServer {
     step.making_us = passes;
     taken.follows = follows;
     taken.num_drafts = step.num_drafts;
-    step.us = taken.us * std::normal_distribution<double>(1, run_.noise)(rng_);
+    step.us = taken.us * noise_of(step.num_drafts);
     if (num_steps_ <= run_.slow_steps) step.us *= 2;
     gate_->note_step(step);
     return taken;
@@ -185,8 +214,8 @@ class DraftServer {
   // Returns the tokens a microsecond if every answer always has `num` drafts.
   double fixed_rate(int num) const {
     double tokens = 0;
-    for (const double chance : run_.chances)
-      for (int j = 0; j <= num; ++j) tokens += std::pow(chance, j);
+    for (int i = 0; i < num_answers(); ++i)
+      for (int j = 0; j <= num; ++j) tokens += std::pow(run_.chances[static_cast<size_t>(i)], j);
     const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
     return tokens / (run_.machine.step_us(num_answers() * (1 + num), total_keys) +
                      (run_.making == Making::ahead && num > 0 ? passes_us(num) : 0));
@@ -209,6 +238,22 @@ class DraftServer {
     if (!gate_->ahead().follows) drafter_->miss(ChanceDrafter::kMostMissing + 1);
   }
 
+  // Returns by how much a step with so many drafts takes longer than it should.
+  double noise_of(int num_drafts) {
+    const DraftNoise& noise = run_.noise;
+    std::normal_distribution<double> normal(0, 1);
+    double factor = std::max(0.5, 1 + noise.step * normal(rng_));
+    if (noise.drift > 0) {
+      const double kept = std::exp(-1 / noise.drift_steps);
+      speed_ = kept * speed_ + noise.drift * std::sqrt(1 - kept * kept) * normal(rng_);
+      factor *= std::exp(speed_);
+    }
+    if (noise.held_up > 0 && std::bernoulli_distribution(noise.held_up)(rng_))
+      factor *= noise.held_up_by;
+    if (std::exchange(last_drafts_, num_drafts) != num_drafts) factor *= 1 + noise.cold;
+    return factor;
+  }
+
   // Returns the time of making so many drafts of each answer ahead: the first pass follows, and
   // each is one layer of 24 and the head.
   double passes_us(int depth) const {
@@ -221,9 +266,11 @@ class DraftServer {
   std::vector<TokenId> tokens_;
   std::vector<size_t> lengths_;  // by answer
   std::vector<GateAnswer> answers_;
+  int num_running_;
   ChanceDrafter *drafter_ = nullptr, *free_ = nullptr;  // gate_ owns them
   std::optional<SpeculationGate> gate_;
-  int num_steps_ = 0;
+  int num_steps_ = 0, last_drafts_ = 0;
+  double speed_ = 0;  // logarithm of the factor by which all steps take longer
   std::mt19937 rng_;
 };
 

@@ -127,7 +127,7 @@ void SpeculationGate::choose_ahead(Bucket& bucket, std::span<const GateAnswer> a
     candidates_.clear();
   const auto num_answers = static_cast<int>(answers.size());
   next_.num_drafts = choose(bucket, Making::ahead, num_answers, free_gain).num_drafts;
-  const bool is_shown = is_trial_ || bucket.num_plain() < kGate.few;
+  const bool is_shown = is_trial_ || bucket.num_plain() < kGate.few_plain;
   const bool follows = next_.num_drafts > 0 || (!rests_ && !is_shown);
   next_.ahead = {.follows = follows, .depth = follows ? 1 : 0};
   deal(next_.num_drafts);
@@ -204,7 +204,8 @@ void SpeculationGate::note_step(const Step& step) {
   const bool is_plain = step.num_drafts == 0 && !step.follows;
   const bool is_trial = std::exchange(is_trial_, false) && step.is_pure &&
                         (trial_drafts_ > 0 ? step.num_drafts > 0 : is_plain);
-  const bool is_cold = is_trial && pace_.is_cold();
+  // The first step of a trial, and the first one behind it.
+  const bool is_cold = std::exchange(was_trial_, is_trial) != is_trial;
   pace_.note(is_trial);
   totals_.num_trial_steps += is_trial ? 1 : 0;
   note_prompts(step);
@@ -214,8 +215,6 @@ void SpeculationGate::note_step(const Step& step) {
   ++bucket.num_steps;
   bucket.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
   if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_making_).trials_left;
-  if (bucket.num_steps % static_cast<uint64_t>(kGate.ageing) == 0)
-    for (Way& way : bucket.ways) way.costs.age();
   const StepShape shape{.decode_rows = step.num_answers, .keys = step.total_keys};
   if (is_plain) {
     bucket.last_plain = bucket.num_steps;
@@ -224,11 +223,12 @@ void SpeculationGate::note_step(const Step& step) {
   const double reference_us = to_us(plain_times_.predict(shape));
   if (reference_us <= 0) return;
   const double ratio = step.us / reference_us;
+  DraftCosts& costs = bucket.way(making_).costs;
   if (!is_cold && is_plain)
-    for (Way& way : bucket.ways) way.costs.note(0, ratio);
-  if (!is_cold && step.num_drafts > 0) bucket.way(making_).costs.note(step.num_drafts, ratio);
-  growth_ = bucket.way(making_).costs.growth();
-  bucket.plain_us = last_plain_us_ = reference_us * bucket.way(making_).costs.plain();
+    for (Way& way : bucket.ways) way.costs.note(0, ratio, totals_.num_steps);
+  if (!is_cold && step.num_drafts > 0) costs.note(step.num_drafts, ratio, totals_.num_steps);
+  growth_ = costs.growth();
+  bucket.plain_us = last_plain_us_ = reference_us * costs.plain();
   credit_ = std::min(credit_ + kGate.credit_share, kGate.first_credit);
   if (!is_plain && bucket.plain_us > 0) note_gain(bucket, step, is_trial);
   rests_ = credit_ <= 0 || (rests_ && credit_ < kGate.credit_to_follow);
@@ -249,18 +249,20 @@ void SpeculationGate::note_prompts(const Step& step) {
 
 // Books the time that a step has gained or lost. Trials, and rows that were computed for later
 // drafts, pay out of the credit. Drafts that were made ahead for the usual steps pay into it, so
-// that those who gain may go on a while where they do not. Of them the credit counts those that
-// were expected to hold, because a run of bad luck would end their making for long.
+// that those who gain may go on a while where they do not. The credit counts the drafts that were
+// expected to hold, because a run of bad luck would end their making for long, and the time that
+// such steps are known to take, because drafts are not to blame if the machine held one up.
 void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_trial) {
   const double tokens = static_cast<double>(step.num_tokens) / step.num_answers;
   const double gained_us = bucket.plain_us * (step.num_drafts > 0 ? tokens : 1) - step.us;
   totals_.gained_us += gained_us;
   const bool is_usual = !is_trial && step.num_drafts > 0;
   if (!is_usual) totals_.trial_us += gained_us;
-  const double gain = is_usual && making_ == Making::now ? -step.making_us / bucket.plain_us
-                      : making_ == Making::ahead
-                          ? 1 + expected_ / step.num_answers - step.us / bucket.plain_us
-                          : gained_us / bucket.plain_us;
+  const double making = step.making_us / bucket.plain_us;
+  const double known = bucket.way(making_).costs.of(step.num_drafts).time_ratio;
+  double gain = -making;
+  if (step.num_drafts > 0 && (is_trial || making_ == Making::ahead))
+    gain = 1 + expected_ / step.num_answers - (is_trial ? worth_of(bucket) : 1) * known;
   credit_ = std::clamp(credit_ + gain, kGate.least_credit, kGate.first_credit);
 }
 

@@ -102,7 +102,7 @@ class SpeculationGate {
   struct Judged {
     int num_drafts = 0;
     double gain = 0, hoped = 0;  // expected, and at best
-    double needed = 0;           // the gain from which it is chosen
+    double sure = 0;             // expected, less the error of what a change would bring
     double tokens = 1;           // tokens of an answer
     DraftCosts::Cost cost;
   };
@@ -166,7 +166,18 @@ class SpeculationGate {
   std::pair<Judged, Judged> judge_all(const Bucket& bucket, Making making, int num_answers,
                                       double other_gain) const;
   Judged choose(Bucket& bucket, Making making, int num_answers, double other_gain);
-  bool is_plain_old(const Bucket& bucket, Making making) const;
+  // A number of drafts to try, and what it may gain beyond the usual one.
+  struct Promise {
+    int num_drafts = -1;
+    double gain = 0;
+    bool is_new = false;  // its cost was hardly measured
+  };
+  static double worth_of(const Bucket& bucket);
+  bool is_plain_old(const Bucket& bucket, Making making, const Judged& usual) const;
+  Promise most_promising(const Bucket& bucket, Making making, const Judged& usual,
+                         int num_answers) const;
+  bool may_gain(const Bucket& bucket, Making making, const Judged& usual, int num_answers,
+                int num_drafts) const;
   int try_one(Bucket& bucket, Making making, const Judged& usual, int num_answers);
   void deal(int num_drafts);
 
@@ -190,8 +201,9 @@ class SpeculationGate {
   TrialPace pace_;
   const Bucket* trial_of_ = nullptr;  // the size of the trial under way
   Making trial_making_ = Making::now;
-  int trial_drafts_ = 0;   // its number of drafts
-  bool is_trial_ = false;  // the step that was offered is one
+  int trial_drafts_ = 0;    // its number of drafts
+  bool is_trial_ = false;   // the step that was offered is one
+  bool was_trial_ = false;  // the last step was one
   // Times that a way has left a trial to the other one, since the last trial, which was its own.
   int num_left_ = 0;
   double credit_ = kGate.first_credit;

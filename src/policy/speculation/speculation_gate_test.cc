@@ -178,19 +178,19 @@ TEST(Gate, AdaptsWhenDraftsBeginToHold) {
   EXPECT_GT(lively.gate().state().totals.num_draft_steps, 200U);
 }
 
-// The gate has used up the trials that need not be rare while drafts seldom held. A drafter that
-// makes them ahead rests then, and is tried again much later.
+// The gate has used up the trials that need not be rare while drafts seldom held. Other drafters
+// than a free one show only in trials, or much later, that drafts hold now.
 TEST(Gate, FindsALargeGainWithin200StepsOfAChange) {
-  for (const int num_answers : {1, 4, 16, 64})
-    for (const Making making : {Making::asked, Making::free}) {
-      SCOPED_TRACE(::testing::Message() << num_answers << " answers, " << static_cast<int>(making));
-      DraftServer server(
-          {.machine = {.fixed_us = 5000}, .chances = equal(num_answers, 0.3), .making = making});
-      server.rate_of(1000);
-      server.set_chance(0.9);
-      server.rate_of(200);
-      EXPECT_GE(server.rate_of(300) / server.best_fixed_rate(), 0.8);
-    }
+  for (const int num_answers : {1, 4, 16, 64}) {
+    SCOPED_TRACE(::testing::Message() << num_answers << " answers");
+    DraftServer server({.machine = {.fixed_us = 5000},
+                        .chances = equal(num_answers, 0.3),
+                        .making = Making::free});
+    server.rate_of(1000);
+    server.set_chance(0.9);
+    server.rate_of(200);
+    EXPECT_GE(server.rate_of(300) / server.best_fixed_rate(), 0.9);
+  }
 }
 
 TEST(Gate, AFixedNumberIsKeptAsFarAsThereIsRoom) {
@@ -292,7 +292,7 @@ TEST(GateOfTwoDrafters, ReachesTheBetterOne) {
                                  .chances = equal(num_answers, by_module),
                                  .free_chances = equal(num_answers, of_text),
                                  .making = Making::ahead}),
-                  0.96);
+                  0.95);
       }
 }
 
