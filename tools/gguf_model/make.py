@@ -45,7 +45,7 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2", "Qwen
                  "MiMoV2FlashForCausalLM": "mimo2", "Step3p7ForConditionalGeneration": "step35", "Gemma4ForCausalLM": "gemma4",
                  "KimiLinearForCausalLM": "kimi-linear"}
 HYBRID = ("qwen3next", "qwen35", "qwen35moe")
-INPUTS_FIRST = ("gpt-oss", "llama4", "qwen3vlmoe")  # of stacked experts; the converter turns them
+INPUTS_FIRST = ("gpt-oss", "llama4", "qwen3vlmoe")  # stacked experts have them so; the converter turns them
 FUSED = ("gemma4", "mistral4")  # experts keep gate and up in one tensor
 SLIDING = ("mimo2", "step35", "gemma4")  # heads differ among layers
 LATENT = ("deepseek2", "mistral4", "kimi-linear")
@@ -153,7 +153,7 @@ def convert_layer(arch, c, layer):
 
 
 def divisors(c, dims, padded):
-    """Of the frequencies of llama3 scaling, and 1 behind them."""
+    """Divisors of the frequencies by llama3 scaling, and 1 behind them."""
     rope = c["rope_scaling"]
     theta = c["rope_theta"][0] if isinstance(c["rope_theta"], list) else c["rope_theta"]
     turns = rope["original_max_position_embeddings"] / (2 * np.pi * theta ** (np.arange(0, dims, 2) / dims))

@@ -12,7 +12,7 @@
 namespace hocket {
 
 struct GridGroup {
-  // Of the first 16 numbers, and of the others; different in IQ1_M, IQ2_XS and IQ2_S alone.
+  // Those of the first 16 numbers, and of the others; different in IQ1_M, IQ2_XS and IQ2_S alone.
   std::array<float, 2> scales;
   std::array<int8_t, 32> numbers;
 };
