@@ -1,5 +1,5 @@
-// out[r, :] = table[ids[r], :] as fp32; of int8, (number - zero) * scale. The table is packed (n =
-// vocabulary, k = hidden), so a tied head needs no second copy. It is f32, bf16 or int8.
+// out[r, :] = table[ids[r], :] as fp32. The table is packed (n = vocabulary, k = hidden), so a tied
+// head needs no second copy.
 // Errors: none; ids are checked against n.   Thread: engine.
 #pragma once
 

@@ -68,10 +68,6 @@ std::vector<int> all_experts(const ModelConfig& model);
 // Errors: unsupported_model.   Thread: any.
 Result<const ModelFamily*> find_family(std::string_view architecture);
 
-// Loads the embedding, which is the head of some models, too. Errors stay in the loader.
-PackedWeight load_embedding(const ModelConfig& model, const ModelFamily& family,
-                            WeightLoader& loader);
-
 // Returns true if a tensor of the model's files is known to be of no use: it belongs to a part that
 // is left aside, to a module for multi-token prediction, or to formats of rows and caches.
 // Thread: any.

@@ -91,13 +91,6 @@ constexpr std::array<ModelFamily, 29> kFamilies = {{
 
 }  // namespace
 
-PackedWeight load_embedding(const ModelConfig& model, const ModelFamily& family,
-                            WeightLoader& loader) {
-  const std::string name = family.embedding_name();
-  return model.tie_word_embeddings ? loader.plain_matrix(name, model.vocab_size, model.hidden_size)
-                                   : loader.embedding(name, model.vocab_size, model.hidden_size);
-}
-
 std::vector<int> all_experts(const ModelConfig& model) {
   std::vector<int> ids(model.moe.num_experts);
   std::iota(ids.begin(), ids.end(), 0);

@@ -12,11 +12,12 @@
 namespace hocket {
 namespace {
 
-// Matrices that are never under scales in memory: head, gates, kv_b_proj.
+// Matrices that are never under scales in memory: embedding, head, gates, kv_b_proj.
 bool stays_plain(std::string_view name) {
   if (name == "output.weight") return true;
-  constexpr std::string_view kPlain[] = {"_inp.weight", "_inp_shexp.weight", "attn_kv_b.weight",
-                                         "attn_k_b.weight", "attn_v_b.weight"};
+  constexpr std::string_view kPlain[] = {"token_embd.weight", "_inp.weight",
+                                         "_inp_shexp.weight", "attn_kv_b.weight",
+                                         "attn_k_b.weight",   "attn_v_b.weight"};
   return std::ranges::any_of(kPlain, [&](std::string_view end) { return name.ends_with(end); });
 }
 
@@ -38,15 +39,12 @@ int64_t bytes_in_memory(MatrixFormat format, int64_t numbers) {
 
 std::vector<GgufPrice> gguf_prices(const GgufFile& file, WeightFormat quantize) {
   std::map<std::pair<std::string_view, std::string>, GgufPrice> prices;
-  const bool tied = file.find("output.weight").tensor == nullptr;
   for (const GgufFile::Part& part : file.parts())
     for (const auto& [name, tensor] : part.header.tensors) {
       if (tensor.type->block == 1 || tensor.shape.size() < 2) continue;
       MatrixFormat format = stays_plain(name) ? MatrixFormat{} : format_of_blocks(tensor.type->id);
-      const bool embedding = name == "token_embd.weight";
-      if (embedding && (tied || format.format != WeightFormat::int8)) format = {};
       const MatrixFormat held = format;
-      if (held.is_scaled() && !embedding)
+      if (held.is_scaled())
         format = format_asked(held, quantize, static_cast<int>(tensor.shape.back()));
       std::string words(weight_format_name(format.format));
       if (format.is_scaled()) words += fmt::format(" in groups of {}", format.group);

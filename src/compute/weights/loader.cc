@@ -319,11 +319,6 @@ PackedWeight WeightLoader::head(const std::string& name, int n, int k) {
   return state_->load({{&part, 1}, n, k, Product::Quantized::to_int8});
 }
 
-PackedWeight WeightLoader::embedding(const std::string& name, int n, int k) {
-  const PlacedPart part{name, n, 0, kPanelN};
-  return state_->load({{&part, 1}, n, k, Product::Quantized::int8_kept});
-}
-
 ExpertWeights WeightLoader::swiglu(const SwigluNames& names, int hidden, int intermediate,
                                    Bias bias) {
   const PlacedPart halves[] = {{names.gate, intermediate, 0, 2 * kPanelN},

@@ -98,15 +98,11 @@ class WeightLoader {
     int n = 0;
   };
   PackedWeight stacked(std::span<const Part> parts, int k, Bias bias = Bias::none);
-  // Load a matrix that is never quantized in memory: gate, an embedding that is the head; or
-  // several, stacked.
+  // Load a matrix that is never quantized in memory: embedding, gate; or several, stacked.
   PackedWeight plain_matrix(const std::string& name, int n, int k, Bias bias = Bias::none);
   PackedWeight plain_stacked(std::span<const Part> parts, int k, Bias bias = Bias::none);
   // Loads the output head: int8 if `quantize` is int8 or int4, else not quantized.
   PackedWeight head(const std::string& name, int n, int k);
-  // Loads an embedding that is not the head, too: int8 where the files hold int8 or `quantize` is
-  // int8 or int4, else not quantized.
-  PackedWeight embedding(const std::string& name, int n, int k);
   // Loads gate [i, k], up [i, k] and down [k, i] in the layout of experts.h.
   struct SwigluNames {
     std::string gate, up, down;

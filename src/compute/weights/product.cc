@@ -40,9 +40,7 @@ MatrixFormat format_in_memory(const WeightLoader::Options& options, const Matrix
                               Product::Quantized quantized) {
   if (options.dtype == DType::f32) return {WeightFormat::f32, 0};
   if (quantized == Product::Quantized::never) return {};
-  if (quantized == Product::Quantized::int8_kept && reader.format().format == WeightFormat::int8)
-    return reader.format();
-  if (quantized != Product::Quantized::allowed) {
+  if (quantized == Product::Quantized::to_int8) {
     if (options.quantize == WeightFormat::bf16) return {};
     return {WeightFormat::int8, whole_group(reader.k())};
   }

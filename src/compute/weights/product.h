@@ -18,12 +18,7 @@ namespace hocket {
 struct Product {
   std::span<const PlacedPart> parts;
   int n = 0, k = 0;
-  enum class Quantized : uint8_t {
-    never,
-    to_int8,
-    int8_kept,
-    allowed
-  } quantized = Quantized::allowed;
+  enum class Quantized : uint8_t { never, to_int8, allowed } quantized = Quantized::allowed;
   Bias bias = Bias::none;
 };
 

@@ -35,7 +35,7 @@ Result<ModelCost> ModelCost::measure(const ModelChoice& choice) {
   cost.add_states(choice.dtype);
   WeightLoader loader = WeightLoader::measuring(choice.loader_options());
   const int rows = model.vocab_size, cols = model.hidden_size;
-  cost.add_matrix(WeightPart::embedding, load_embedding(model, *family, loader));
+  cost.add_matrix(WeightPart::embedding, loader.plain_matrix(family->embedding_name(), rows, cols));
   for (int i = 0; i < model.num_layers; ++i)
     cost.add_layer(family->load_layer(model, family->names, i, all_experts(model), loader));
   loader.vector(family->final_norm_name(), model.hidden_size);
