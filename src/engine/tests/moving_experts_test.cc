@@ -67,7 +67,7 @@ TEST_P(MovingExperts, ChangeNoBit) {
   ASSERT_TRUE(service.works());
   // What moves loads with the lowest priority, so rounds go by until some has moved.
   ASSERT_NO_FATAL_FAILURE(ask_until(service, want, [](const ExpertMoveStats& moves) {
-    return moves.looks_total > 1 && moves.layers_total > 1 && moves.num_layers_left == 0;
+    return moves.looks_total > 1 && moves.layers_total > 0 && moves.num_layers_left == 0;
   }));
   const EngineStats stats = service.engine().stats();
   EXPECT_GT(stats.moves->moves_total, 0u);
@@ -132,7 +132,6 @@ TEST_F(MovingExpertsTest, WhatCannotBeReadStaysWhereItIs) {
         service, want, [](const ExpertMoveStats& moves) { return moves.failures_total > 1; }));
     const ExpertMoveStats moves = *service.engine().stats().moves;
     EXPECT_EQ(moves.layers_total, 0u);
-    EXPECT_EQ(moves.num_layers_left, 0);
     const char* const part = removes ? "" : "have changed since the start";
     EXPECT_NE(moves.last_error.find(part), std::string::npos) << moves.last_error;
   }

@@ -180,37 +180,6 @@ function Imbalance({ rows, record }) {
   );
 }
 
-// Where experts are, and what moving them while serving brought and cost.
-function Balance({ look }) {
-  const { moves, replicas } = look;
-  if (!moves && replicas === 0) return null;
-  const seen = moves?.last_look;
-  return (
-    <Card title="Balance" note={moves ? "experts move while requests are served" : "experts stay where they are"}>
-      <div class="tiles">
-        <Tile label="Replicas" value={exact(replicas)} note="in each layer, on all ranks" />
-        {moves && (
-          <>
-            <Tile
-              label="Work even"
-              value={moves.looks ? `${percent(seen.balancedness_before)} → ${percent(seen.balancedness_after)}` : "–"}
-              note={moves.looks ? "before and after the last look" : "no look yet"}
-            />
-            <Tile
-              label="Moves"
-              value={exact(moves.experts)}
-              note={`${exact(moves.layers)} layers in ${exact(moves.rebalances)} of ${exact(moves.looks)} looks${moves.layers_left ? `, ${moves.layers_left} layers left` : ""}`}
-              tone={moves.layers_left ? "warm" : ""}
-            />
-            <Tile label="Cost" value={`${moves.load_seconds.toFixed(1)} s`} note={`of one core, ${(moves.bytes / 1e6).toFixed(0)} MB`} />
-          </>
-        )}
-      </div>
-      {moves?.last_error && <p class="heat-note">Given up {exact(moves.failures)} times: {moves.last_error}</p>}
-    </Card>
-  );
-}
-
 export function ExpertsPage() {
   const [state, setState] = useState({ look: null, error: null });
   const [chosen, setChosen] = useState(null);
@@ -263,7 +232,6 @@ export function ExpertsPage() {
         )}
       </PageHead>
       {dense ? <Empty title="This model has no experts">Every row goes through the same weights.</Empty> : <Problem error={state.error} />}
-      {!dense && state.look && <Balance look={state.look} />}
       {!dense && !state.error && state.look && record === null && (
         <Empty title="Nothing is recorded">
           <p>Recording changes no bit of an answer and costs a few additions a row.</p>
