@@ -15,7 +15,7 @@ using std::chrono::seconds;
 class TwoRanks : public Ranks {
  protected:
   void SetUp() override {
-    start_all(2);
+    start_all(2, 1);
     for (int rank = 0; rank < 2; ++rank) serve(rank);
     wait_for_addresses();
   }
@@ -38,6 +38,13 @@ class TwoRanks : public Ranks {
   void wait_for_addresses() {
     for (int rank = 0; rank < 2; ++rank)
       ASSERT_TRUE(eventually([&] { return !peer_of(rank, 1 - rank)["address"].is_null(); }));
+  }
+  // Rank 1 is lost until it is back; its process runs on.
+  void lose_rank_1() { proxy_->set(TestProxy::Link::cut); }
+  void bring_rank_1_back() {
+    proxy_->set(TestProxy::Link::up);
+    ASSERT_TRUE(eventually([&] { return peer_of(0, 1)["there"] == true; }));
+    wait_for_addresses();
   }
   static Json text_body(const char* rid = "r") {
     return {{"text", "x"}, {"rid", rid}, {"sampling_params", {{"max_new_tokens", 9}}}};
@@ -279,15 +286,14 @@ TEST_F(TwoRanks, AStreamGoesOnWhereItWasWhenItsRankIsLost) {
     const std::string want = server(0).ask("POST", path, body.dump()).body;
     const auto wanted = by_choice(want);
     ASSERT_GE(want.size(), 1000u);
-    for (size_t at = 100; at < want.size(); at += want.size() / 7) {
+    for (size_t at = 400; at < want.size(); at += want.size() / 3) {
       SCOPED_TRACE(at);
-      ASSERT_TRUE(eventually([&] { return peer_of(0, 1)["there"] == true; }));
-      ASSERT_TRUE(eventually([&] { return !peer_of(0, 1)["address"].is_null(); }));
-      server(1).engine.pace_us = 2000;
+      ASSERT_NO_FATAL_FAILURE(bring_rank_1_back());
+      server(1).engine.pace_us = 25'000;
       TestClient client(server(0).server->port());
       client.send(TestServer::request_text("POST", path, body.dump()));
       ASSERT_TRUE(client.fill(at, seconds(3)));
-      plane(0).report_lost(1, "is silent for 3.0 s");
+      lose_rank_1();
       const TestAnswer answer = client.receive();
       ++num_lost;
       ASSERT_EQ(answer.body.find("progress"), answer.body.npos) << answer.body;
@@ -300,8 +306,8 @@ TEST_F(TwoRanks, AStreamGoesOnWhereItWasWhenItsRankIsLost) {
       EXPECT_EQ(by_choice(answer.body).size(), wanted.size());
     }
   }
-  EXPECT_GT(num_lost, 20u);
-  EXPECT_GT(server(0).engine.seen.size(), 10u);
+  EXPECT_GT(num_lost, 10u);
+  EXPECT_GE(server(0).engine.seen.size(), 6u);
   bool knew = false;
   for (const RequestInput& input : server(0).engine.seen) knew |= !input.answer.empty();
   EXPECT_TRUE(knew);
@@ -313,12 +319,13 @@ TEST_F(TwoRanks, AnAnswerIsMadeAnewWhenItsRankIsLost) {
     server(rank).engine.script = [](const RequestInput& input) {
       return std::vector(8, TokenId{400 + static_cast<int>(input.sampling.seed % 1000)});
     };
-  server(1).engine.pace_us = 200'000;
+  server(1).engine.pace_us = 500'000;
   TestClient client(server(0).server->port());
   client.send(TestServer::request_text("POST", "/generate", text_body().dump()));
   ASSERT_TRUE(eventually([&] { return server(1).engine.num_seen() == 1; }));
-  plane(0).report_lost(1, "is silent for 3.0 s");
+  lose_rank_1();
   EXPECT_EQ(client.receive().status, 200);
+  ASSERT_EQ(server(0).engine.num_seen(), 1u);
   EXPECT_EQ(server(0).engine.last_seen().sampling.seed, server(1).engine.last_seen().sampling.seed);
   EXPECT_TRUE(server(0).engine.last_seen().taken_over);
   EXPECT_THAT(server(0).ask("GET", "/metrics").body,
@@ -330,7 +337,7 @@ TEST_F(TwoRanks, AClientThatLeavesAStreamThatWentOnIsForgotten) {
     TestClient client = long_stream("there");
     server(0).engine.pace_us = 2000;
     server(0).engine.script = server(1).engine.script;
-    plane(0).report_lost(1, "is silent for 3.0 s");
+    lose_rank_1();
     ASSERT_TRUE(eventually([&] { return server(0).engine.num_running() == 1; }));
   }
   EXPECT_TRUE(eventually([&] { return server(0).engine.num_running() == 0; }));
