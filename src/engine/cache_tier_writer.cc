@@ -76,7 +76,9 @@ size_t CacheTier::num_to_write(const Request& request) const {
 // A state that a second request goes on from is written with the pages before it.
 void CacheTier::write_found_state(const Request& request, Guest& guest) {
   const StateLease& found = request.states.leased;
-  if (options_.writes == StorageWrites::write_through || !found || found.len() == 0) return;
+  if (options_.writes == StorageWrites::write_through || !found || found.len() == 0 ||
+      found.len() > request.cached_len)
+    return;
   const size_t num_pages = static_cast<size_t>(found.len()) / page_tokens_;
   if (!write_state(num_pages, found.slot(), guest)) ++num_left_out_;
 }

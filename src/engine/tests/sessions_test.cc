@@ -98,7 +98,7 @@ TEST_F(SessionCallsTest, ASaveWritesWhatASelectiveFolderLeftOut) {
     s.memory.hicache_write_policy = "write_through_selective";
     s.memory.hicache_storage_prefetch_policy = "wait_complete";
     s.memory.max_total_tokens = s.model.context_length = 1024;
-    RequestInput input = greedy_input(random_tokens(3, 600), 10);
+    RequestInput input = greedy_input(random_tokens(3, 450), 10);
     input.sampling.ignore_eos = true;
     input.sampling.num_top_logprobs = 2;
     input.session = 7;
@@ -108,14 +108,14 @@ TEST_F(SessionCallsTest, ASaveWritesWhatASelectiveFolderLeftOut) {
       want = ask(service, input);
       const auto saved = change(service, SessionAction::save, 7, 7);
       ASSERT_TRUE(saved.has_value()) << describe(saved.error());
-      EXPECT_GE(saved->tokens, 576);
+      EXPECT_GE(saved->tokens, 384);
     }
     Service service(s);
     ASSERT_TRUE(change(service, SessionAction::restore, 7, 7).has_value());
     const Answer got = ask(service, input);
     EXPECT_EQ(got.tokens, want.tokens);
     EXPECT_EQ(got.logprobs, want.logprobs);
-    EXPECT_GE(got.summary.cached_tokens, 500);
+    EXPECT_GE(got.summary.cached_tokens, 384);
   }
 }
 

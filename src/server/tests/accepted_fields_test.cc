@@ -40,10 +40,14 @@ TEST(AcceptedFields, FindsFieldsOfFields) {
   EXPECT_TRUE(fields_of("/generate").contains("sampling_params.stop_regex"));
 }
 
-// POSTs whose handlers do not read the body.
-constexpr std::string_view kWithoutBody[] = {
-    "/flush_cache", "/stop_profile", "/stop_expert_distribution_record",
-    "/dump_expert_distribution_record", "/v1/responses/"};  // cancels an answer
+// POSTs whose handlers do not read the body, or read a file's name alone (/slots/).
+constexpr std::string_view kWithoutBody[] = {"/flush_cache",
+                                             "/stop_profile",
+                                             "/stop_expert_distribution_record",
+                                             "/dump_expert_distribution_record",
+                                             "/v1/responses/",  // cancels an answer
+                                             "/sessions/",
+                                             "/slots/"};
 
 TEST(AcceptedFields, HasEveryPathWhoseBodyIsRead) {
   const Json table = accepted_fields();
