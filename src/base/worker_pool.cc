@@ -6,7 +6,6 @@
 
 #include <string>
 
-#include "base/between_tasks.h"
 #include "base/check.h"
 #include "base/clock.h"
 
@@ -57,10 +56,7 @@ WorkerPool::~WorkerPool() {
 void WorkerPool::run_erased(int num_tasks, Call call, void* context) {
   if (num_tasks <= 0) return;
   if (num_workers_ == 1 || num_tasks == 1) {
-    for (int task = 0; task < num_tasks; ++task) {
-      call(context, task, 0);
-      BetweenTasks::task_done();
-    }
+    for (int task = 0; task < num_tasks; ++task) call(context, task, 0);
     return;
   }
   call_ = call;
@@ -81,10 +77,8 @@ void WorkerPool::run_erased(int num_tasks, Call call, void* context) {
 }
 
 void WorkerPool::work(int worker) {
-  for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks_;) {
+  for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks_;)
     call_(context_, task, worker);
-    BetweenTasks::task_done();
-  }
 }
 
 void WorkerPool::serve(int worker, int cpu) {

@@ -7,10 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
-#include <utility>
 #include <vector>
-
-#include "base/between_tasks.h"
 
 namespace hocket {
 namespace {
@@ -36,34 +33,6 @@ TEST(WorkerPool, OneWorkerIsTheCallerAlone) {
     sum += task;
   });
   EXPECT_EQ(sum, 4950);
-}
-
-TEST(WorkerPool, CallsBetweenTasksOnTheCallersThread) {
-  for (const int workers : {1, 3}) {
-    WorkerPool pool({.num_workers = workers, .cpus = {}});
-    const auto caller = std::this_thread::get_id();
-    int calls = 0;
-    const auto call = [&] {
-      EXPECT_EQ(std::this_thread::get_id(), caller);
-      ++calls;
-    };
-    const auto task = [](int, int) { std::this_thread::sleep_for(std::chrono::microseconds(100)); };
-    {
-      const BetweenTasks between(std::chrono::nanoseconds(0), call);
-      pool.run(100, task);
-      EXPECT_GT(calls, 0);
-      EXPECT_LE(calls, 100);
-    }
-    const int then = std::exchange(calls, 0);
-    pool.run(100, task);
-    EXPECT_EQ(calls, 0);
-    const BetweenTasks seldom(std::chrono::hours(1), call);
-    pool.run(100, task);
-    EXPECT_EQ(calls, 0);
-    if (workers == 1) {
-      EXPECT_EQ(then, 100);
-    }
-  }
 }
 
 TEST(WorkerPool, RunsEveryTaskOnceOverManyRounds) {

@@ -1,8 +1,5 @@
 #include "compute/models/model.h"
 
-#include <optional>
-
-#include "base/between_tasks.h"
 #include "compute/kernels/embedding.h"
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
@@ -13,10 +10,6 @@
 namespace hocket {
 
 namespace {
-
-// Messages go on at least so often while an operation computes: more seldom, and a buffer of the
-// kernel runs dry; more often, and the calls cost more than they gain.
-constexpr Duration kProgressEvery = std::chrono::microseconds(100);
 
 // Refuses a layer whose experts have different formats, since run_experts() takes one for all.
 Result<void> check_experts(const Layer& layer, int index, std::span<const int> ids) {
@@ -128,9 +121,6 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
   begin_rows(batch, pass);
   const EmptyHalves empty =
       pass.dispatcher.exchanges() ? EmptyHalves::played : EmptyHalves::passed_over;
-  std::optional<BetweenTasks> between;
-  if (pass.dispatcher.exchanges())
-    between.emplace(kProgressEvery, [&] { pass.dispatcher.progress(); });
   play({pass.order, config_.num_layers, empty}, pass.halves, [&](int index, Op op, Half& half) {
     const Layer& layer = layers_[index];
     const OpFn run = layer.kind->run[static_cast<size_t>(op)];
