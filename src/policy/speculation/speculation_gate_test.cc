@@ -62,11 +62,11 @@ class EveryServer : public ::testing::TestWithParam<std::tuple<int, int, Making>
   }
 };
 
-TEST_P(EveryServer, LosesNoPercentAgainstNoDrafts) {
+TEST_P(EveryServer, LosesLittleAgainstNoDraftsWhileItLearns) {
   for_each_server([](DraftServer& server) { return server.rate_of(1000) / server.fixed_rate(0); },
                   [](const Values& ratios) {
-                    EXPECT_GE(ratios.mean, 0.99);
-                    EXPECT_GE(ratios.least, 0.98);
+                    EXPECT_GE(ratios.mean, 0.985);
+                    EXPECT_GE(ratios.least, 0.97);
                   });
 }
 
