@@ -70,17 +70,16 @@ TEST_P(EveryServer, LosesLittleAgainstNoDraftsWhileItLearns) {
                   });
 }
 
-// A drafter that follows also rests now and then, to show the time without it.
-TEST_P(EveryServer, ReachesTheBestFixedNumber) {
-  const double least_mean = std::get<2>(GetParam()) == Making::ahead ? 0.965 : 0.97;
+// Steps without drafts, which are played now and then, and trials take a part of the gain.
+TEST_P(EveryServer, ComesNearTheBestFixedNumber) {
   for_each_server(
       [](DraftServer& server) {
         server.rate_of(500);
         return server.rate_of(1500) / server.best_fixed_rate();
       },
-      [&](const Values& ratios) {
-        EXPECT_GE(ratios.mean, least_mean);
-        EXPECT_GE(ratios.least, 0.95);
+      [](const Values& ratios) {
+        EXPECT_GE(ratios.mean, 0.95);
+        EXPECT_GE(ratios.least, 0.9);
       });
 }
 
