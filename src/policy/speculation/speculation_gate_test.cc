@@ -62,25 +62,24 @@ class EveryServer : public ::testing::TestWithParam<std::tuple<int, int, Making>
   }
 };
 
-TEST_P(EveryServer, LosesNoPercentAgainstNoDrafts) {
+TEST_P(EveryServer, LosesLittleAgainstNoDraftsWhileItLearns) {
   for_each_server([](DraftServer& server) { return server.rate_of(1000) / server.fixed_rate(0); },
                   [](const Values& ratios) {
-                    EXPECT_GE(ratios.mean, 0.99);
-                    EXPECT_GE(ratios.least, 0.98);
+                    EXPECT_GE(ratios.mean, 0.985);
+                    EXPECT_GE(ratios.least, 0.97);
                   });
 }
 
-// A drafter that follows also rests now and then, to show the time without it.
-TEST_P(EveryServer, ReachesTheBestFixedNumber) {
-  const double least_mean = std::get<2>(GetParam()) == Making::ahead ? 0.965 : 0.97;
+// Steps without drafts, which are played now and then, and trials take a part of the gain.
+TEST_P(EveryServer, ComesNearTheBestFixedNumber) {
   for_each_server(
       [](DraftServer& server) {
         server.rate_of(500);
         return server.rate_of(1500) / server.best_fixed_rate();
       },
-      [&](const Values& ratios) {
-        EXPECT_GE(ratios.mean, least_mean);
-        EXPECT_GE(ratios.least, 0.95);
+      [](const Values& ratios) {
+        EXPECT_GE(ratios.mean, 0.95);
+        EXPECT_GE(ratios.least, 0.9);
       });
 }
 
