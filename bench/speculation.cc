@@ -290,11 +290,9 @@ Result<GateFigures> measure_gate(const BenchSpeculationOptions& options, Specula
   return out;
 }
 
-// The geometric mean of ratios, and its relative standard error.
 struct MeanRatio {
-  double ratio = 0, error = 0;
+  double ratio = 0, error = 0;  // the geometric mean of ratios; its relative standard error
 };
-
 MeanRatio mean_of(const std::vector<double>& ratios) {
   if (ratios.empty()) return {};
   const auto num = static_cast<double>(ratios.size());
@@ -308,7 +306,6 @@ struct SpeculationPoint {
   SpeculationGroup group;
   int percent = 0;
 };
-
 void print_point(const BenchSpeculationOptions& options, const SpeculationPoint& point,
                  const DraftStepTimes& times, const GateFigures& gate) {
   const MeanRatio chosen = mean_of(gate.later), first = mean_of(gate.first);

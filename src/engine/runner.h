@@ -59,7 +59,7 @@ struct LayerMove {
   LayerMove(int of, const Placement& to, int rank) : layer(of), placement(to), places(to, rank) {}
   int layer = 0;
   Placement placement;
-  ExpertParallelDispatcher::LayerPlaces places;  // of the same placement
+  ExpertParallelDispatcher::LayerPlaces places;  // places by the same placement
   std::vector<ExpertWeights> experts;            // those of this rank's places, ascending
 };
 

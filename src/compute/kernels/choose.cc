@@ -26,7 +26,7 @@ constexpr int ceil_div(int a, int b) {
   return (a + b - 1) / b;
 }
 
-constexpr int64_t kQuantizedBytes = 1 << 20;  // of quantized rows in one worker's scratch
+constexpr int64_t kQuantizedBytes = 1 << 20;  // quantized rows in one worker's scratch
 int64_t quantized_row_bytes(int k, int groups) {
   return round_up(k, kIntegerBlockK) + groups * int64_t{sizeof(float) + sizeof(int32_t)};
 }

@@ -52,7 +52,7 @@ class ExpertParallelDispatcher final : public Dispatcher {
   static Result<std::unique_ptr<ExpertParallelDispatcher>> create(const Options& options,
                                                                   AllToAll& exchange);
 
-  // What place() gives a layer. `only_here` [experts]: 1 if this rank alone has the expert.
+  // A layer's places, for place(). `only_here` [experts]: 1 if this rank alone has the expert.
   struct LayerPlaces {
     LayerPlaces(Placement placement, int rank);
     Placement placement;

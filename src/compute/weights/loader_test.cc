@@ -346,26 +346,6 @@ TEST(WeightLoader, RandomWeightsDoNotDependOnWorkersOrOrder) {
   for (int col = 0; col < 33; ++col) EXPECT_EQ(at<Bf16>(am, 69, col), to_float(to_bf16(row[col])));
 }
 
-// One expert alone, into memory that had others, has the bytes that it has among others.
-TEST(WeightLoader, FillsMemoryThatIsGiven) {
-  ExpertWeights among, alone;
-  const auto expert = [](WeightLoader& l) {
-    return l.swiglu({"g.weight", "u.weight", "d.weight"}, 96, 40);
-  };
-  const auto all = load(nullptr, DType::bf16, nullptr,
-                        [&](WeightLoader& l) { l.matrix("m.weight", 70, 33), among = expert(l); });
-  WeightLoader plan = WeightLoader::measuring({.seed = 7});
-  expert(plan);
-  const Buffer memory = *Buffer::allocate(plan.bytes());
-  auto loader = WeightLoader::loading({.seed = 7, .bytes = plan.bytes(), .memory = memory.data()});
-  ASSERT_TRUE(loader.has_value());
-  alone = expert(*loader);
-  EXPECT_EQ(alone.gate_up.data, static_cast<const void*>(memory.data()));
-  EXPECT_EQ(std::memcmp(alone.gate_up.data, among.gate_up.data, among.gate_up.bytes()), 0);
-  EXPECT_EQ(std::memcmp(alone.down.data, among.down.data, among.down.bytes()), 0);
-  EXPECT_EQ(loader->take_memory().bytes(), 0);
-}
-
 TEST(WeightLoader, TheSameModelFromFloat32ShardsAndFromBf16) {
   // The numbers of the bf16 folder are those of the float32 folder, rounded by PyTorch: packed,
   // both have the same bytes.

@@ -154,8 +154,7 @@ void ExpertMover::run() {
     Task task;
     {
       MutexLock lock(mutex_);
-      while (task_ == Task::none && !stops_)
-        changed_.wait(static_cast<std::unique_lock<std::mutex>&>(lock));
+      while (task_ == Task::none && !stops_) changed_.wait(lock);
       if (stops_) return;
       task = std::exchange(task_, Task::none);
     }
@@ -192,7 +191,7 @@ void ExpertMover::load_layers() {
       num_loaded_.store(k + 1, std::memory_order_release);
       // A move that a step has must be over before its memory is used again.
       while (num_moved_ <= k && !stops_ && !(is_dropped() && num_handed_out_ <= k))
-        changed_.wait(static_cast<std::unique_lock<std::mutex>&>(lock));
+        changed_.wait(lock);
       if (stops_) return;
       has_moved = num_moved_ > k;
       stats_.layers_total += has_moved ? 1 : 0;
@@ -219,7 +218,7 @@ bool ExpertMover::load_home() {
       fail_with(back.error());
       MutexLock lock(mutex_);
       if (stops_) return false;
-      changed_.wait_for(static_cast<std::unique_lock<std::mutex>&>(lock), kTryAgain);
+      changed_.wait_for(lock, kTryAgain);
       if (stops_) return false;
     }
   }

@@ -35,7 +35,7 @@ class Rebalance final : public VoteRider {
     int rank = 0;
     int num_counts = 0;  // layers * experts
     int64_t num_iterations = 1000;
-    int num_workers = 1;  // of this rank
+    int num_workers = 1;  // threads that compute on this rank
     const Clock* clock = nullptr;
   };
   // `mover` outlives it.
@@ -76,7 +76,7 @@ class Rebalance final : public VoteRider {
   int num_given_up_ = 0;  // looks in a row
   // The steps since the last look, as all ranks saw them.
   int64_t num_steps_ = 0, num_reports_ = 0;
-  double experts_us_ = 0;  // of the slowest rank, summed over steps
+  double experts_us_ = 0;  // time of the slowest rank, summed over steps
   TimePoint since_{};
   std::vector<uint64_t> mine_;      // [layers, experts] rows of this rank since the last look
   std::vector<uint64_t> gathered_;  // the same of all ranks, as of the last look
@@ -84,7 +84,7 @@ class Rebalance final : public VoteRider {
   size_t next_count_ = 0;           // the first that the next votes have
   int64_t gathered_steps_ = 0;
   double gathered_experts_us_ = 0, gathered_seconds_ = 0;
-  std::optional<Worth> worth_;  // of the changes, as this rank sees it
+  std::optional<Worth> worth_;  // the changes' worth, as this rank sees it
   int num_changed_ = 0;         // layers, of those that change
   bool has_move_ = false;       // a layer changes with the next step
 };

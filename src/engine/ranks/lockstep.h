@@ -58,7 +58,7 @@ struct StepProposal {
   StepReport report;
 };
 
-// What a rank says about moving experts, beside its proposal (engine/rebalance.h). In host byte
+// A rank's vote on moving experts, beside its proposal (engine/rebalance.h). In host byte
 // order.
 struct BalanceVote {
   uint32_t look = 0;     // number of the look at the counts
@@ -69,7 +69,7 @@ struct BalanceVote {
 };
 static_assert(sizeof(BalanceVote) == 128);
 
-// What is agreed on beside steps. A rank may exchange votes several times before a step, so these
+// The agreements beside steps. A rank may exchange votes several times before a step, so these
 // functions are called for each exchange, on all ranks in the same sequence. Thread: engine.
 class VoteRider {
  public:

@@ -65,7 +65,7 @@ TEST_P(MovingExperts, ChangeNoBit) {
   const std::vector<Answer> want = alone(settings_of(GetParam().form, 1), traffic(14));
   Service service(moving_settings(GetParam()));
   ASSERT_TRUE(service.works());
-  // What moves loads with the lowest priority, so rounds go by until some has moved.
+  // Moves load with the lowest priority, so rounds go by until some has moved.
   ASSERT_NO_FATAL_FAILURE(ask_until(service, want, [](const ExpertMoveStats& moves) {
     return moves.looks_total > 1 && moves.layers_total > 0 && moves.num_layers_left == 0;
   }));

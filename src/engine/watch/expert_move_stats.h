@@ -18,7 +18,7 @@ struct ExpertMoveStats {
   // next minutes that the changes save and cost.
   double balancedness_before = 0, balancedness_after = 0, gain_seconds = 0, cost_seconds = 0;
   int num_layers_left = 0;  // layers that are still to change
-  std::string last_error;   // of the last rebalance that was given up
+  std::string last_error;   // why the last rebalance was given up
 };
 
 }  // namespace hocket

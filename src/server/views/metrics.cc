@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "server/views/cache_tier_metrics.h"
+#include "server/views/expert_metrics.h"
 #include "server/views/grammar_metrics.h"
 #include "server/views/metric_snapshot.h"
 #include "server/views/overlap_view.h"
@@ -186,36 +187,6 @@ void add_totals(MetricSnapshot& out, const EngineStats& engine) {
               engine.num_requests_aborted);
   out.counter("num_failed_requests_total", "Requests that ended in an error",
               engine.num_requests_failed);
-}
-
-// Adds sums per rank. Each expert would need thousands of series; /dump_expert_distribution_record
-// has them.
-void add_experts(MetricSnapshot& out, const ExpertBalance& experts) {
-  out.gauge("expert_balancedness",
-            "Mean / largest load of the ranks' experts, mean of the record's layers; 0: no record",
-            experts.balancedness);
-  for (size_t rank = 0; rank < experts.rank_tokens.size(); ++rank)
-    out.counter("expert_tokens_total", "Times an expert of this rank was chosen while recording",
-                experts.rank_tokens[rank], {"expert_rank", std::to_string(rank)});
-}
-
-// Adds what moving experts brought and cost; zeros without --enable-eplb.
-void add_moves(MetricSnapshot& out, const ExpertMoveStats& s) {
-  out.counter("expert_looks_total", "Looks at whether experts should move", s.looks_total);
-  out.counter("expert_rebalances_total", "Looks after which experts moved", s.rebalances_total);
-  out.counter("expert_layers_moved_total", "Layers whose experts got other places", s.layers_total);
-  out.counter("expert_moves_total", "Experts that the ranks of this process loaded for that",
-              s.moves_total);
-  out.counter("expert_moved_bytes_total", "Bytes of these", s.bytes_total);
-  out.counter("expert_move_seconds_total", "Seconds of one core for these", s.load_seconds_total);
-  out.counter("expert_move_failures_total", "Rebalances that were given up", s.failures_total);
-  const auto of_look = [&](const char* when, double balancedness) {
-    out.gauge("expert_work_balancedness",
-              "Mean / largest work of ranks, mean of the layers, before and after the last look",
-              balancedness, {"when", when});
-  };
-  of_look("before", s.balancedness_before);
-  of_look("after", s.balancedness_after);
 }
 
 // Adds what this rank knows of the other ranks, if they run in several processes.
