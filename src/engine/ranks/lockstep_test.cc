@@ -347,7 +347,7 @@ TEST(Lockstep, AWordOfAnotherLengthIsRefused) {
     }
     EXPECT_FALSE(v.lockstep.finish_agreement(kDecode));
     EXPECT_EQ(v.lockstep.lost()->message,
-              "rank 1 sent 8 bytes as its agreement on step 1, not 128");
+              "rank 1 sent 8 bytes as its agreement on step 1, not 256");
     EXPECT_EQ(v.lockstep.lost_peer(), 1);
   });
 }
