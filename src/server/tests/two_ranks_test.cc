@@ -283,6 +283,7 @@ TEST_F(TwoRanks, AStreamGoesOnWhereItWasWhenItsRankIsLost) {
     body["stream"] = true;
     const bool seeded = std::string_view(path) != "/v1/messages";
     server(0).engine.pace_us = server(1).engine.pace_us = 20;
+    ASSERT_NO_FATAL_FAILURE(bring_rank_1_back());
     const std::string want = server(0).ask("POST", path, body.dump()).body;
     const auto wanted = by_choice(want);
     ASSERT_GE(want.size(), 1000u);
