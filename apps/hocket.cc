@@ -3,9 +3,8 @@
 
 #include "apps/program.h"
 
+namespace hocket {
 namespace {
-
-using namespace hocket;
 
 constexpr std::array kCommands = {
     Command{"serve", "OpenAI-compatible server", serve},
@@ -25,7 +24,8 @@ constexpr std::array kCommands = {
 };
 
 }  // namespace
+}  // namespace hocket
 
 int main(int argc, char** argv) {
-  return hocket::run_program(argc, argv, kCommands);
+  return hocket::run_program(argc, argv, hocket::kCommands);
 }

@@ -4,9 +4,8 @@
 
 #include "apps/program.h"
 
+namespace hocket {
 namespace {
-
-using namespace hocket;
 
 constexpr std::array kCommands = {
     Command{"bench", "kernels | one-batch | serving | scheduler", bench},
@@ -16,7 +15,8 @@ constexpr std::array kCommands = {
 };
 
 }  // namespace
+}  // namespace hocket
 
 int main(int argc, char** argv) {
-  return hocket::run_program(argc, argv, kCommands);
+  return hocket::run_program(argc, argv, hocket::kCommands);
 }
