@@ -269,9 +269,10 @@ void RankRouter::refresh() {
 // Returns true if the process that has the request is lost. Without rank 0 this rank does not know
 // which others it reaches, so it counts on none.
 bool RankRouter::is_lost(const Forward& forward) const {
-  const Member& member = view_.members[static_cast<size_t>(forward.rank)];
-  const auto is_out = [&](int rank) {
-    return view_.members[static_cast<size_t>(rank)].presence != Presence::in;
+  const std::vector<Member>& members = view_.members;
+  const Member& member = members[static_cast<size_t>(forward.rank)];
+  const auto is_out = [&members](int rank) {
+    return members[static_cast<size_t>(rank)].presence != Presence::in;
   };
   return is_out(0) || is_out(rank()) || is_out(forward.rank) ||
          member.identity.boot_id != forward.boot_id;
