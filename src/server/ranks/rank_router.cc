@@ -257,7 +257,7 @@ void RankRouter::refresh() {
   size_t num_lost = 0;
   const Error why = epoch_ended(view_);
   for (const auto& [ticket, forward] : forwards_) {
-    if (!is_lost(forward)) continue;
+    if (!is_lost(forward, view_.members)) continue;
     ++num_lost;
     forward.relay->lose(why);
     client_->cancel(forward.call);
@@ -268,8 +268,7 @@ void RankRouter::refresh() {
 
 // Returns true if the process that has the request is lost. Without rank 0 this rank does not know
 // which others it reaches, so it counts on none.
-bool RankRouter::is_lost(const Forward& forward) const {
-  const std::vector<Member>& members = view_.members;
+bool RankRouter::is_lost(const Forward& forward, const std::vector<Member>& members) const {
   const Member& member = members[static_cast<size_t>(forward.rank)];
   const auto is_out = [&members](int rank) {
     return members[static_cast<size_t>(rank)].presence != Presence::in;
