@@ -107,7 +107,7 @@ TEST_F(ExpertDistribution, Metrics) {
   EngineInfo info;
   info.served_model_name = "tiny";
   EngineStats engine;
-  EXPECT_EQ(Metrics(info).render(engine, {}).find("hocket:expert"), std::string::npos);
+  EXPECT_EQ(Metrics(info).render(engine, {}).find("hocket:expert_balancedness"), std::string::npos);
   json_of(start_expert_record(&stats_, ""));
   play({0, 0, 0, 0, 1, 2, 3, 2, 0, 0, 4, 4}, 4);
   engine.experts = stats_.balance();
