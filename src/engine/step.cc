@@ -265,7 +265,7 @@ void RankStep::publish_idle() {
 void RankStep::end_all(const Error& why) {
   static_cast<void>(finish_all());
   intake();
-  abort_live(FinishReason::abort, why);
+  abort_all(why);
   send_finished();
 }
 
@@ -353,7 +353,7 @@ void RankStep::take_in(AbortRequest& abort) {
 }
 
 void RankStep::take_in(AbortAll& abort) {
-  abort_live(FinishReason::abort, abort.why);
+  abort_all(abort.why);
 }
 
 // If no request is live, only rows of ended requests can be under way: they are finished before the
@@ -361,6 +361,12 @@ void RankStep::take_in(AbortAll& abort) {
 void RankStep::take_in(FlushCache& flush) {
   if (answers_.live().empty()) static_cast<void>(finish_all());
   flush.answer.set_value(scheduler_.flush_cache());
+}
+
+// Requests that wait for lost ranks end with the error of these, not with half an answer.
+void RankStep::abort_all(const Error& why) {
+  if (waits_until_) return abort_live(FinishReason::error, why_lost());
+  abort_live(FinishReason::abort, why);
 }
 
 void RankStep::abort_live(FinishReason reason, const Error& why) {

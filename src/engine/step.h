@@ -178,6 +178,7 @@ class RankStep {
   void take_in(AbortAll& abort);
   void take_in(FlushCache& flush);
   void take_in(SessionOrder& order);  // session_calls.cc
+  void abort_all(const Error& why);
   void abort_live(FinishReason reason, const Error& why);
   void send_finished();
 
