@@ -286,7 +286,7 @@ TEST_F(TwoRanks, AStreamGoesOnWhereItWasWhenItsRankIsLost) {
     ASSERT_NO_FATAL_FAILURE(bring_rank_1_back());
     const std::string want = server(0).ask("POST", path, body.dump()).body;
     const auto wanted = by_choice(want);
-    ASSERT_GE(want.size(), 1000u);
+    ASSERT_GE(want.size(), 1000u) << want;
     for (size_t at = 400; at < want.size(); at += want.size() / 3) {
       SCOPED_TRACE(at);
       ASSERT_NO_FATAL_FAILURE(bring_rank_1_back());
@@ -296,6 +296,7 @@ TEST_F(TwoRanks, AStreamGoesOnWhereItWasWhenItsRankIsLost) {
       ASSERT_TRUE(client.fill(at, seconds(3)));
       lose_rank_1();
       const TestAnswer answer = client.receive();
+      ASSERT_TRUE(eventually([&] { return peer_of(0, 1)["there"] == false; }));
       ++num_lost;
       ASSERT_EQ(answer.body.find("progress"), answer.body.npos) << answer.body;
       if (seeded) {
