@@ -314,7 +314,7 @@ def one_fault(fault, network, lasts_s):
 
 
 def repeated_losses():
-    """A survivor has no more open files and memory after five losses than after the third: by then all its threads have waited."""
+    """A survivor has no more open files and memory after five losses than after one of the first three, in which its threads meet all waits."""
     with ranks_for(2, "one machine") as ranks:
         survivor, seen = ranks.processes[0], []
         for _ in range(REPEATS):
@@ -328,10 +328,10 @@ def repeated_losses():
             assert ranks.answers(0) == answers_of_one_rank()
             time.sleep(0.2)
             seen.append((survivor.open_files(), survivor.rss_bytes()))
-        files, rss = (after - before for after, before in zip(seen[-1], seen[2]))
+        files, rss = (after - max(before) for after, before in zip(seen[-1], zip(*seen[:3])))
         assert files <= MORE_FILES, f"open files: {[one[0] for one in seen]}"
         assert rss <= MORE_BYTES, f"bytes in memory: {[one[1] for one in seen]}"
-        return f"{seen[-1][0]} open files, {files:+d}; {seen[-1][1] >> 20} MB, {rss / (1 << 20):+.1f} since the third"
+        return f"{seen[-1][0]} open files, {files:+d}; {seen[-1][1] >> 20} MB, {rss / (1 << 20):+.1f} since the first three"
 
 
 def quick_cases():
