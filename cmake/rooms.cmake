@@ -5,9 +5,15 @@ enable_testing()
 # What is tested is compiled for speed; the tests themselves are compiled fast.
 set(HOCKET_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 
+# The one file that holds the path of the source tree, so that the compiler's cache serves all others to every checkout.
+add_library(hocket_source_dir STATIC EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/src/base/source_dir_testing.cc)
+target_include_directories(hocket_source_dir PUBLIC ${CMAKE_SOURCE_DIR}/src)
+target_compile_definitions(hocket_source_dir PRIVATE HOCKET_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+
 function(hocket_room name)
   cmake_parse_arguments(ARG "" "DIR" "LINK;PRIVATE" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${ARG_DIR}/*.cc)
+  list(FILTER all EXCLUDE REGEX "_testing\\.cc$")
   get_property(rooms GLOBAL PROPERTY HOCKET_ROOM_FOLDERS)
   foreach(folder ${rooms})
     if(folder MATCHES "^${ARG_DIR}/")
@@ -46,8 +52,8 @@ function(hocket_room name)
   endforeach()
   if(tests)
     add_executable(${name}_test ${tests})
-    target_link_libraries(${name}_test PRIVATE hocket_${name} GTest::gtest_main GTest::gmock)
-    target_compile_definitions(${name}_test PRIVATE HOCKET_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    target_link_libraries(${name}_test PRIVATE hocket_${name} hocket_source_dir
+      GTest::gtest_main GTest::gmock)
     target_compile_options(${name}_test PRIVATE ${HOCKET_TEST_OPTIONS})
     add_test(NAME ${name} COMMAND ${name}_test)
   endif()

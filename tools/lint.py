@@ -35,7 +35,6 @@ COLUMNS, LINES, KERNEL_LINES = 100, 400, 700
 PAGE_COLUMNS = 120  # in Markdown; its tables and images may be wider
 TELL_S = 10
 FUZZER = "_fuzz.cc"
-TESTS_ONLY = "-DHOCKET_SOURCE_DIR"  # only test programs are compiled with it, so headers that use it are for tests only
 # Paths of the machine on which a file was written may not stay in it. The words are cut in two, so that this file passes too.
 PLACE = re.compile("/" + "work/|/" + r"home/\w|/" + r"root/|\b" + r"shared/(design|specs|golden|models|tools|prototypes)")
 LOOSE_END = re.compile(r"\b(TO" + "DO|FIX" + r"ME|X{3})\b")
@@ -280,8 +279,6 @@ def check_headers(files, seen):
         if near is None:
             return [f"{name}: nothing is built yet; ./hocket build"]
         flags = flags_of(by_file[near])
-        if not any(flag.startswith(TESTS_ONLY) for flag in flags):
-            flags.append(f'{TESTS_ONLY}="{ROOT}"')
         if name.endswith(FUZZER):
             flags.append('-DBUNDLED_MODEL=""')  # fuzz/CMakeLists.txt
         key = seen.key(name, "header", *flags)

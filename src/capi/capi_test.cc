@@ -301,7 +301,7 @@ TEST(CapiOpen, AModelThatIsNotThereIsAnError) {
 
 TEST(CapiOpen, ClosingEndsWhatRuns) {
   hocket_options* options = hocket_options_new();
-  hocket_options_set(options, "model-path", kModel);
+  hocket_options_set(options, "model-path", kModel.c_str());
   hocket_options_set(options, "max-total-tokens", "8192");
   hocket_options_set(options, "num-threads", "1");
   hocket_engine* engine = nullptr;

@@ -87,7 +87,7 @@ TEST_F(CapiForm, WhatIsNoneIsRefusedWithASentence) {
 // Asks an engine with this trial program for an answer by a grammar, and returns the status.
 int answer_tried_by(const char* program, hocket_request request) {
   hocket_options* options = hocket_options_new();
-  EXPECT_EQ(hocket_options_set(options, "model-path", kModel), HOCKET_OK);
+  EXPECT_EQ(hocket_options_set(options, "model-path", kModel.c_str()), HOCKET_OK);
   EXPECT_EQ(hocket_options_set(options, "max-total-tokens", "2048"), HOCKET_OK);
   EXPECT_EQ(hocket_options_set(options, "num-threads", "1"), HOCKET_OK);
   EXPECT_EQ(hocket_options_set(options, "grammar-trials", program), HOCKET_OK);
@@ -183,7 +183,7 @@ TEST_F(CapiReasoning, OfAnUnknownKindIsRefused) {
 // Opens an engine that runs one request at a time, with options of its own.
 hocket_engine* narrow_engine(std::vector<std::pair<const char*, const char*>> settings) {
   hocket_options* options = hocket_options_new();
-  settings.insert(settings.end(), {{"model-path", kModel},
+  settings.insert(settings.end(), {{"model-path", kModel.c_str()},
                                    {"max-total-tokens", "8192"},
                                    {"max-running-requests", "1"},
                                    {"num-threads", "1"}});

@@ -10,9 +10,11 @@
 #include <thread>
 #include <vector>
 
+#include "base/source_dir_testing.h"
+
 namespace hocket::testing {
 
-inline constexpr const char* kModel = HOCKET_SOURCE_DIR "/models/hocket-tiny-qwen3-moe";
+inline const std::string kModel = source_dir() / "models/hocket-tiny-qwen3-moe";
 inline constexpr const char* kSum = R"([{"role": "user", "content": "What is 17 + 25?"}])";
 inline constexpr const char* kStory =
     R"([{"role": "user", "content": "Tell me a story about a fox and a lantern."}])";
@@ -53,7 +55,7 @@ class Capi : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     hocket_options* options = hocket_options_new();
-    ASSERT_EQ(hocket_options_set(options, "model-path", kModel), HOCKET_OK);
+    ASSERT_EQ(hocket_options_set(options, "model-path", kModel.c_str()), HOCKET_OK);
     ASSERT_EQ(hocket_options_set(options, "max-total-tokens", "8192"), HOCKET_OK);
     ASSERT_EQ(hocket_options_set(options, "num-threads", "1"), HOCKET_OK);
     ASSERT_EQ(hocket_engine_open(options, &engine), HOCKET_OK) << hocket_error_message();

@@ -23,7 +23,6 @@ using ::testing::Contains;
 using ::testing::Field;
 using ::testing::HasSubstr;
 using testing::settings_for;
-using testing::source_dir;
 
 Result<std::unique_ptr<Runner>> runner_of(const std::filesystem::path& model,
                                           const char* algorithm) {

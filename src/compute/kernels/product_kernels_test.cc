@@ -7,6 +7,7 @@
 #include <iterator>
 #include <regex>
 
+#include "base/source_dir_testing.h"
 #include "base/worker_pool.h"
 #include "compute/kernels/cases/linear_cases.h"
 
@@ -169,7 +170,7 @@ class Recording {
 };
 
 TEST_F(ProductTest, EveryBodyGivesTheBitsOfTheTileHardware) {
-  const Recording recording(HOCKET_SOURCE_DIR "/tests/golden/arithmetic/amx_bf16.safetensors");
+  const Recording recording(source_dir() / "tests/golden/arithmetic/amx_bf16.safetensors");
   std::vector<Isa> isas = cases::vector_isas();
   isas.push_back(Isa::ref);
   for (const std::string name :

@@ -10,6 +10,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/source_dir_testing.h"
 #include "compute/comm/testing.h"
 #include "compute/comm/ucx_testing.h"
 #include "compute/models/rank_model_testing.h"
@@ -31,7 +32,7 @@ inline std::ostream& operator<<(std::ostream& out, const ModelCase& model) {
 }
 
 inline ModelConfig config_of(const ModelCase& model) {
-  return value_of(read_hf_config(std::filesystem::path(HOCKET_SOURCE_DIR) / model.folder));
+  return value_of(read_hf_config(source_dir() / model.folder));
 }
 
 inline constexpr ModelCase kQwen = {"qwen3_moe", "tests/golden/qwen3_moe", DType::bf16};
@@ -78,7 +79,7 @@ inline const LoadedModel& share_of(const ModelCase& model, const Placements& pla
   const auto key = std::tuple(std::string(model.folder), model.dtype, mine);
   auto found = loaded.find(key);
   if (found == loaded.end()) {
-    const auto folder = std::filesystem::path(HOCKET_SOURCE_DIR) / model.folder;
+    const auto folder = source_dir() / model.folder;
     found = loaded.emplace(key, LoadedModel::load(folder, model.dtype, mine)).first;
   }
   return found->second;

@@ -3,9 +3,10 @@
 
 #include <filesystem>
 
+#include "base/source_dir_testing.h"
+
 namespace hocket {
 
-inline const std::filesystem::path kGolden =
-    std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden";
+inline const std::filesystem::path kGolden = source_dir() / "tests/golden";
 
 }  // namespace hocket

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <map>
 
+#include "base/source_dir_testing.h"
 #include "compute/weights/config_testing.h"
 #include "compute/weights/golden_folder_testing.h"
 
@@ -148,7 +149,7 @@ TEST(HfConfig, ReadsEveryGoldenModel) {
 }
 
 TEST(HfConfig, ReadsTheBundledModel) {
-  const auto folder = std::filesystem::path(HOCKET_SOURCE_DIR) / "models/hocket-tiny-qwen3-moe";
+  const auto folder = source_dir() / "models/hocket-tiny-qwen3-moe";
   const auto model = read_hf_config(folder);
   ASSERT_TRUE(model.has_value()) << describe(model.error());
   EXPECT_EQ(model->moe.num_experts, 16);

@@ -16,7 +16,6 @@ namespace {
 
 using testing::choice_of;
 using testing::cost_of;
-using testing::source_dir;
 
 ModelCost published(const char* name) {
   return cost_of(choice_of(std::filesystem::path("configs") / name));

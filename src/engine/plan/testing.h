@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/source_dir_testing.h"
 #include "core/server_settings.h"
 #include "engine/plan/cost.h"
 #include "engine/plan/model_choice.h"
@@ -13,10 +14,6 @@
 namespace hocket::testing {
 
 inline constexpr int64_t kGb = 1'000'000'000;
-
-inline std::filesystem::path source_dir() {
-  return HOCKET_SOURCE_DIR;
-}
 
 inline ServerSettings settings_for(const std::filesystem::path& model) {
   ServerSettings settings;

@@ -16,7 +16,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::kGb;
-using testing::source_dir;
 
 ForecastQuestion question(const char* model, int64_t memory) {
   ForecastQuestion q{.total_bytes = memory,

@@ -25,7 +25,7 @@ class ModelCopy {
  public:
   ModelCopy()
       : path_(fs::path(::testing::TempDir()) / fmt::format("identity_{}_{}", getpid(), next_++)) {
-    fs::copy(testing::source_dir() / kBundledFolder, path_);
+    fs::copy(source_dir() / kBundledFolder, path_);
   }
   ~ModelCopy() { fs::remove_all(path_); }
   fs::path operator/(const char* name) const { return path_ / name; }

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/log.h"
+#include "base/source_dir_testing.h"
 #include "policy/scheduler/fake_engine.h"
 #include "policy/scheduler/fake_scheduler_hooks.h"
 #include "policy/scheduler/scenario_words_testing.h"
@@ -341,8 +342,7 @@ class Scenario {
 
 std::vector<fs::path> scenario_files() {
   std::vector<fs::path> files;
-  for (const auto& entry :
-       fs::directory_iterator(fs::path(HOCKET_SOURCE_DIR) / "tests" / "scenarios"))
+  for (const auto& entry : fs::directory_iterator(source_dir() / "tests" / "scenarios"))
     if (entry.path().extension() == ".txt") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   return files;

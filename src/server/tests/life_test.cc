@@ -8,6 +8,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/source_dir_testing.h"
 #include "core/version.h"
 #include "server/tests/test_server.h"
 
@@ -197,7 +198,7 @@ TEST(Life, SixtyFourStreamsAtOnce) {
 }
 
 TEST(Life, VersionIsTheProjects) {
-  std::ifstream file(HOCKET_SOURCE_DIR "/CMakeLists.txt");
+  std::ifstream file(source_dir() / "CMakeLists.txt");
   std::stringstream text;
   text << file.rdbuf();
   EXPECT_NE(text.str().find(fmt::format("project(hocket VERSION {} ", kVersion)),

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/source_dir_testing.h"
 #include "server/http/json_body.h"
 #include "server/http/sse.h"
 #include "server/http/test_client.h"
@@ -263,7 +264,7 @@ struct BundledText {
 };
 inline const BundledText& bundled_text() {
   static const BundledText text = [] {
-    const std::string dir = HOCKET_SOURCE_DIR "/models/hocket-tiny-qwen3-moe";
+    const std::string dir = source_dir() / "models/hocket-tiny-qwen3-moe";
     auto tokenizer = Tokenizer::load(dir);
     HOCKET_CHECK(tokenizer.has_value());
     auto chat = ChatTemplate::load(dir, *tokenizer);

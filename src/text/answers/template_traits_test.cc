@@ -1,5 +1,6 @@
 // Tests the traits of templates of several families.
 #include "text/answers/template_traits.h"
+#include "base/source_dir_testing.h"
 
 #include <gtest/gtest.h>
 
@@ -85,7 +86,7 @@ TEST(TemplateTraits, OfBareKeys) {
 }
 
 TEST(TemplateTraits, OfRealTemplates) {
-  const std::filesystem::path root = HOCKET_SOURCE_DIR;
+  const std::filesystem::path root = source_dir();
   const auto tokenizer = Tokenizer::load(root / "models/hocket-tiny-qwen3-moe").value();
   const auto bundled = ChatTemplate::load(root / "models/hocket-tiny-qwen3-moe", tokenizer);
   const TemplateTraits own = traits_of(bundled.value().value());

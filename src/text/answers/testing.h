@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/source_dir_testing.h"
 #include "text/answers/answer_parser.h"
 
 namespace hocket {
@@ -25,8 +26,7 @@ struct RecordedAnswer {
 };
 
 inline nlohmann::json recorded_file() {
-  return nlohmann::json::parse(
-      std::ifstream(std::string(HOCKET_SOURCE_DIR) + "/tests/answers/recorded.json"));
+  return nlohmann::json::parse(std::ifstream(source_dir() / "tests/answers/recorded.json"));
 }
 
 inline std::shared_ptr<const std::vector<Tool>> recorded_tools() {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/source_dir_testing.h"
 #include "text/answers/answer_parser.h"
 #include "text/answers/bare_key_value.h"
 #include "text/grammar/answer_rules.h"
@@ -23,7 +24,7 @@ using Form = nlohmann::json;
 const char* folder_with_marks() {
   namespace fs = std::filesystem;
   static const std::string kFolder = [] {
-    const fs::path from = fs::path(HOCKET_SOURCE_DIR) / "tests/golden/tokenizers/qwen2";
+    const fs::path from = source_dir() / "tests/golden/tokenizers/qwen2";
     const fs::path to = fs::path(::testing::TempDir()) / "qwen2_with_marks_of_gemma";
     fs::create_directories(to);
     fs::copy_file(from / "tokenizer_config.json", to / "tokenizer_config.json",

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/source_dir_testing.h"
 #include "text/answers/answer_parser.h"
 #include "text/answers/call_shape.h"
 #include "text/grammar/answer_rules.h"
@@ -127,7 +128,7 @@ enum class Flagged : uint8_t { no, yes };
 std::string folder_with(const char* tokenizer_name, const std::vector<const char*>& marks,
                         Flagged flagged) {
   namespace fs = std::filesystem;
-  const fs::path from = fs::path(HOCKET_SOURCE_DIR) / "tests/golden/tokenizers" / tokenizer_name;
+  const fs::path from = source_dir() / "tests/golden/tokenizers" / tokenizer_name;
   const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
   const fs::path to =
       fs::path(::testing::TempDir()) / (std::string(tokenizer_name) + "_" + test->name());

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/source_dir_testing.h"
 #include "text/grammar/grammar.h"
 
 namespace hocket::testing {
@@ -14,7 +15,7 @@ namespace hocket::testing {
 class TestVocabulary {
  public:
   explicit TestVocabulary(const char* name = "qwen2")
-      : folder_(std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden/tokenizers" / name),
+      : folder_(source_dir() / "tests/golden/tokenizers" / name),
         tokenizer_(*Tokenizer::load(folder_)),
         ends_{*tokenizer_.eos_id()},
         vocabulary_(

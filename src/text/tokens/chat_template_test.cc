@@ -6,14 +6,14 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/source_dir_testing.h"
 #include "text/tokens/files.h"
 
 namespace hocket {
 namespace {
 
 using Json = nlohmann::ordered_json;
-const std::filesystem::path kGoldenFolder =
-    std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden";
+const std::filesystem::path kGoldenFolder = source_dir() / "tests/golden";
 
 const Tokenizer& tokenizer(std::string_view name) {
   static std::map<std::string, Tokenizer, std::less<>> loaded;

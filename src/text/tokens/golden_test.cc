@@ -1,4 +1,5 @@
 // Runs all Hugging Face reference cases: tokenizers, chat templates, the bundled model's prompts.
+#include "base/source_dir_testing.h"
 #include "text/tokens/golden_cases.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 namespace hocket {
 namespace {
 
-const std::filesystem::path kRoot = HOCKET_SOURCE_DIR;
+const std::filesystem::path kRoot = source_dir();
 
 void expect_all(const Result<std::vector<GoldenLine>>& lines, int cases_min) {
   ASSERT_TRUE(lines.has_value()) << describe(lines.error());

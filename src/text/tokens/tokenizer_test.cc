@@ -7,14 +7,14 @@
 #include <random>
 
 #include "../rust/hocket_rs.h"
+#include "base/source_dir_testing.h"
 #include "text/tokens/detokenizer.h"
 #include "text/tokens/files.h"
 
 namespace hocket {
 namespace {
 
-const std::filesystem::path kGolden =
-    std::filesystem::path(HOCKET_SOURCE_DIR) / "tests/golden/tokenizers";
+const std::filesystem::path kGolden = source_dir() / "tests/golden/tokenizers";
 
 Tokenizer load(const char* name) {
   auto t = Tokenizer::load(kGolden / name);
