@@ -57,7 +57,7 @@ struct SessionAsk {
   SessionAction action = SessionAction::save;
   SessionKey session;
   SessionKey name;
-  SessionKey owner;  // whose saved sessions these are: each owner has a number of its own
+  SessionKey owner;  // has the saved sessions, which are counted by owner
 };
 struct SessionDone {
   int64_t tokens = 0;  // that files have (save), memory has (restore), or were kept (end)

@@ -18,13 +18,13 @@
 namespace hocket {
 
 struct SavedName {
-  SessionKey owner;  // whose sessions: each owner has kMost; zero: those that all share
+  SessionKey owner;  // has at most kMost sessions; zero: those that all share
   SessionKey name;
 };
 
 class SessionFiles {
  public:
-  static constexpr int kMost = 4096;  // of an owner
+  static constexpr int kMost = 4096;  // files of an owner
   static constexpr size_t kMostTokens = 1 << 24;
 
   // `form`: a hash of all that the pages depend on, beside their tokens.
