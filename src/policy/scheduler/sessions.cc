@@ -25,7 +25,8 @@ void Sessions::keep(SessionKey key, const CacheNamespace& name_space,
   num_tokens_ += len;
   if (session.is_cut() && !was_cut)
     log::warning(
-        "a session of {} tokens is longer than all sessions may keep: only its first {} stay in "
+        "a session of {} tokens is longer than sessions may keep together: only its first {} stay "
+        "in "
         "the cache before others. To mend it: a larger --max-total-tokens",
         tokens.size(), len);
 }
