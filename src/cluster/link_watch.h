@@ -7,8 +7,9 @@
 // A rank is judged only after it was heard once, since a firewall may drop datagrams, and ranks
 // that reach each other by IPv6 alone send none; between such ranks a cut is noticed by the data
 // plane's own limit. Datagrams are signed with the cluster's token; one that was recorded can be
-// sent again, which hides a cut until that limit, too. The port of a rank is in its identity, as
-// `address` ("HOST:PORT"). Thread: the control plane's.
+// sent again, which hides a cut until that limit, too. So does a flood of strange ones: the kernel
+// drops true ones among them, so that a silence says nothing. The port of a rank is in its
+// identity, as `address` ("HOST:PORT"). Thread: the control plane's.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +25,17 @@ inline constexpr uint64_t kLinkToken = UINT64_MAX;  // the poller's token for it
 
 class LinkWatch {
  public:
+  static constexpr int kMostRead = 256;  // datagrams of one receive()
+  // So many strange ones at once are a flood. Where fewer wait, the socket's buffer has room.
+  static constexpr int kFlood = 32;
+
   // Takes a free port. Without one it watches nothing, which is logged.
   LinkWatch(const ClusterOptions& options, int rank, int num_ranks);
 
   const Fd& socket() const { return socket_; }
   // Returns the port as text; empty if there is none.
   std::string port() const;
-  // Reads all datagrams that have come.
+  // Reads at most kMostRead of the datagrams that have come; the poller tells of the others again.
   void receive(TimePoint now);
   // Sends datagrams that are due. Returns a member of `view` that was heard before and has been
   // silent for LivenessLimits::lost_after, if both are members.
@@ -56,6 +61,7 @@ class LinkWatch {
   Fd socket_;
   std::vector<Peer> peers_;
   std::optional<TimePoint> whole_since_;  // nullopt: a rank is missing
+  std::optional<TimePoint> last_flood_;   // nullopt: there was none
   uint64_t number_ = 0;
   TimePoint next_beat_{};
 };

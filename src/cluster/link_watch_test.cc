@@ -1,7 +1,11 @@
 #include "cluster/link_watch.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <memory>
+#include <string>
 #include <thread>
 
 namespace hocket {
@@ -76,6 +80,54 @@ TEST_F(LinkWatchTest, ARankThatWasNeverHeardIsNotJudged) {
   add();
   add("a token that differs");
   for (int i = 0; i < 40; ++i) ASSERT_FALSE(beat().has_value());
+}
+
+// Strangers that know the form of a datagram, and not the token.
+TEST_F(LinkWatchTest, AFloodBoundsTheWorkAndIsNoSilence) {
+  for (int rank = 0; rank < 3; ++rank) add();
+  const Fd stranger(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(watch(1).port())));
+  std::string forged = "hocket link";
+  forged.resize(forged.size() + 16 + 32, '\2');
+  const auto flood = [&](int count) {
+    for (int i = 0; i < count; ++i)
+      static_cast<void>(sendto(stranger.get(), forged.data(), forged.size(), 0,
+                               reinterpret_cast<const sockaddr*>(&to), sizeof to));
+  };
+  const auto has_more = [&] {
+    char byte = 0;
+    return recv(watch(1).socket().get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
+  };
+  ASSERT_FALSE(beat().has_value());
+  // Rank 2 is heard no longer.
+  for (int i = 0; i < 20; ++i) {
+    flood(LinkWatch::kFlood + 8);
+    now_ += milliseconds(250);
+    watch(1).receive(now_);
+    ASSERT_FALSE(watch(1).tick(view_, now_).has_value()) << i;
+  }
+  while (has_more()) watch(1).receive(now_);
+  const int bytes = 1 << 20;  // room for all of a flood, where the host allows it
+  setsockopt(watch(1).socket().get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+  flood(LinkWatch::kMostRead + 20);
+  watch(1).receive(now_);
+  EXPECT_TRUE(has_more()) << "one call reads a bounded number";
+  watch(1).receive(now_);
+  EXPECT_FALSE(has_more());
+  // A few strange ones are no flood: the silence counts from the last one on.
+  for (int i = 0; i < 11; ++i) {
+    flood(2);
+    now_ += milliseconds(250);
+    watch(1).receive(now_);
+    ASSERT_FALSE(watch(1).tick(view_, now_).has_value()) << i;
+  }
+  now_ += milliseconds(250);
+  const auto silent = watch(1).tick(view_, now_);
+  ASSERT_TRUE(silent.has_value());
+  EXPECT_EQ(silent->rank, 2);
 }
 
 TEST_F(LinkWatchTest, WithTwoRanksThereIsNothingToWatch) {

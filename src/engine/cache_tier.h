@@ -76,6 +76,8 @@ class CacheTier {
   static constexpr size_t kStateBuffers = 2;         // the same for states
   static constexpr size_t kMostReads = 64;           // requests whose pages are ordered
   static constexpr size_t kReadersOfPeers = 4;       // threads; files alone have one
+  // After a file could not be written, none is tried for so long.
+  static constexpr Duration kQuietTime = std::chrono::seconds(30);
 
   // `states` is null for models without delta nets. Both outlive it. Errors: out_of_memory.
   static Result<std::unique_ptr<CacheTier>> create(Options options, PagePool& pages,
@@ -98,9 +100,10 @@ class CacheTier {
   // flight.
   void turn(Scheduler& scheduler);
   // Writes what files lack of the tree's pages of a session, and its last state, then calls `done`
-  // with the number of its first pages that files have (thread kv_write).
+  // with the number of its first pages that files have, and whether these are all and the state is
+  // there (thread kv_write).
   void save(const SessionTokens& session, const Scheduler& scheduler,
-            std::function<void(int num_pages)> done);
+            std::function<void(int num_pages, bool whole)> done);
   // Reads what the tree lacks of a session, then calls `done` in turn(). Returns false if too many
   // requests wait for pages.
   bool restore(const SessionTokens& session, const Scheduler& scheduler,

@@ -85,37 +85,39 @@ Result<void> check_peers(const ServerSettings& settings) {
   return {};
 }
 
-Result<void> check_flags(const ServerSettings& settings, const Runner& runner) {
-  const MemorySettings& memory = settings.memory;
-  HOCKET_TRY_VOID(check_peers(settings));
+// Names the flag that brings pages to the prefix cache; null: none does.
+const char* flag_of_pages(const ServerSettings& settings) {
+  if (!settings.memory.kv_cache_dir.empty()) return "kv-cache-dir";
   const AskedPeers asked = asked_peers(settings.peers);
-  const char* flag = memory.kv_cache_dir.empty() ? asked.flag : "kv-cache-dir";
-  if (memory.kv_cache_dir.empty()) {
-    if (memory.kv_cache_dir_gb != 0)
-      return fail(unfit("kv-cache-dir-gb", "--kv-cache-dir-gb changes nothing without a folder",
-                        "--kv-cache-dir DIR"));
-    if (asked.list.empty()) return {};
-  }
-  if (!(std::isfinite(memory.kv_cache_dir_gb) && memory.kv_cache_dir_gb >= 0 &&
-        memory.kv_cache_dir_gb <= 1e9) ||
-      (memory.kv_cache_dir_gb > 0 && memory.kv_cache_dir_gb < kLeastGb))
-    return fail(unfit("kv-cache-dir-gb",
-                      fmt::format("--kv-cache-dir-gb {} is neither 0 nor in {} to 1e9",
-                                  memory.kv_cache_dir_gb, kLeastGb),
-                      "--kv-cache-dir-gb 100"));
-  if (settings.scheduler.disable_radix_cache)
-    return fail(unfit(flag,
-                      fmt::format("--{} brings pages to the prefix cache, and "
-                                  "--disable-radix-cache takes that away",
-                                  flag),
-                      "one of the two"));
-  if (runner.info().num_window_pages > 0)
-    return fail(unfit(flag,
-                      fmt::format("--{} takes pages of full and latent attention and states of "
-                                  "delta nets; pages of sliding windows cannot be kept yet",
-                                  flag),
-                      fmt::format("no --{} for this model", flag)));
+  return asked.list.empty() ? nullptr : asked.flag;
+}
+
+// Refuses flags that say how pages are kept where none are.
+Result<void> check_companions(const ServerSettings& settings) {
+  const MemorySettings& memory = settings.memory;
+  const MemorySettings planned;
+  if (memory.kv_cache_dir.empty() && memory.kv_cache_dir_gb != planned.kv_cache_dir_gb)
+    return fail(unfit("kv-cache-dir-gb", "--kv-cache-dir-gb changes nothing without a folder",
+                      "--kv-cache-dir DIR"));
+  if (memory.kv_cache_dir.empty() && memory.hicache_write_policy != planned.hicache_write_policy)
+    return fail(unfit("hicache-write-policy",
+                      "--hicache-write-policy changes nothing without a folder",
+                      "--kv-cache-dir DIR"));
+  if (flag_of_pages(settings) == nullptr &&
+      memory.hicache_storage_prefetch_policy != planned.hicache_storage_prefetch_policy)
+    return fail(unfit("hicache-storage-prefetch-policy",
+                      "--hicache-storage-prefetch-policy changes nothing without a folder or peers",
+                      "--kv-cache-dir DIR, or --kv-cache-peers HOST:PORT"));
   return {};
+}
+
+Error windows_error(const char* flag) {
+  return unfit(
+      flag,
+      fmt::format("--{} takes pages of full and latent attention and states of delta nets; "
+                  "pages of sliding windows cannot be kept yet",
+                  flag),
+      fmt::format("no --{} for this model", flag));
 }
 
 // Returns what the files of `folder` may take, which take held_bytes now. Planned: a share of the
@@ -170,15 +172,39 @@ Result<std::string> token_of(const ParallelSettings& parallel) {
 
 }  // namespace
 
+Result<void> check_cache_flags(const ServerSettings& settings) {
+  const MemorySettings& memory = settings.memory;
+  HOCKET_TRY_VOID(parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
+  HOCKET_TRY_VOID(parse_storage_writes(memory.hicache_write_policy));
+  HOCKET_TRY_VOID(check_peers(settings));
+  HOCKET_TRY_VOID(check_companions(settings));
+  if (!(std::isfinite(memory.kv_cache_dir_gb) && memory.kv_cache_dir_gb >= 0 &&
+        memory.kv_cache_dir_gb <= 1e9) ||
+      (memory.kv_cache_dir_gb > 0 && memory.kv_cache_dir_gb < kLeastGb))
+    return fail(unfit("kv-cache-dir-gb",
+                      fmt::format("--kv-cache-dir-gb {} is neither 0 nor in {} to 1e9",
+                                  memory.kv_cache_dir_gb, kLeastGb),
+                      "--kv-cache-dir-gb 100"));
+  const char* flag = flag_of_pages(settings);
+  if (flag != nullptr && settings.scheduler.disable_radix_cache)
+    return fail(unfit(flag,
+                      fmt::format("--{} brings pages to the prefix cache, and "
+                                  "--disable-radix-cache takes that away",
+                                  flag),
+                      "one of the two"));
+  return {};
+}
+
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
                                                             Runner& runner) {
   const MemorySettings& memory = settings.memory;
+  const AskedPeers asked = asked_peers(settings.peers);
+  const char* flag = flag_of_pages(settings);
+  if (flag == nullptr) return std::nullopt;
+  if (runner.info().num_window_pages > 0) return fail(windows_error(flag));
   HOCKET_TRY(const StoragePrefetch prefetch,
              parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
   HOCKET_TRY(const StorageWrites writes, parse_storage_writes(memory.hicache_write_policy));
-  HOCKET_TRY_VOID(check_flags(settings, runner));
-  const AskedPeers asked = asked_peers(settings.peers);
-  if (memory.kv_cache_dir.empty() && asked.list.empty()) return std::nullopt;
   HOCKET_TRY(const std::string form, describe_pages(settings, runner));
   CacheTier::Options tier{.form = hash_text(form),
                           .page_tokens = runner.info().page_tokens,

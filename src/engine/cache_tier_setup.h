@@ -11,9 +11,14 @@
 
 namespace hocket {
 
+// Checks all that is known before a model is loaded. Errors: bad_value (a name that is not known, a
+// flag without the one that it needs, no prefix cache).
+Result<void> check_cache_flags(const ServerSettings& settings);
+
 // Returns the options of all ranks of this process, which share files and peers; nullopt without
-// either. Announces the folder, its size and what it holds. Errors: bad_value (a flag without the
-// one that it needs, models with sliding windows, no prefix cache); io; those of describe_bits().
+// either. Announces the folder, its size and what it holds. Pre: check_cache_flags() holds. Errors:
+// bad_value (models with sliding windows, peers that are no addresses); io; those of
+// describe_bits().
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
                                                             Runner& runner);
 

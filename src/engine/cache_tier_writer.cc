@@ -10,8 +10,6 @@ namespace hocket {
 namespace {
 
 constexpr auto kWriterWait = std::chrono::milliseconds(100);
-// After a file could not be written, none is tried for so long.
-constexpr Duration kQuietTime = std::chrono::seconds(30);
 
 }  // namespace
 
@@ -153,19 +151,25 @@ void CacheTier::end_awaited(RequestId id, std::function<void()> saved) {
 }
 
 void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
-                     std::function<void(int num_pages)> done) {
+                     std::function<void(int num_pages, bool whole)> done) {
   Guest& guest = guests_[RequestId{next_save_--}];
   hash_pages(session.name_space, session.tokens, guest);
   guest.ended = true;
-  guest.saved = [files = options_.files, keys = guest.hashes, done = std::move(done)] {
-    const auto lacking =
-        std::ranges::find_if(keys, [&](const PageHash& key) { return !files->exists(key); });
-    done(static_cast<int>(lacking - keys.begin()));
-  };
   guest.late = {.name_space = session.name_space, .tokens = session.tokens};
+  std::vector<PageHash> keys = guest.hashes;
   const int state =
       states_ == nullptr ? 0 : scheduler.cached_len(session.name_space, session.tokens);
-  if (state > 0) guest.late->states.push_back(static_cast<size_t>(state) / page_tokens_);
+  if (state > 0) {
+    guest.late->states.push_back(static_cast<size_t>(state) / page_tokens_);
+    keys.push_back(hash_of_state(guest.hashes[guest.late->states.back() - 1]));
+  }
+  guest.saved = [files = options_.files, keys = std::move(keys), num_pages = guest.hashes.size(),
+                 done = std::move(done)] {
+    const auto lacking =
+        std::ranges::find_if(keys, [&](const PageHash& key) { return !files->exists(key); });
+    done(static_cast<int>(std::min(static_cast<size_t>(lacking - keys.begin()), num_pages)),
+         lacking == keys.end());
+  };
   ++num_late_;
   late_may_go_ = true;
   wake_();

@@ -57,6 +57,7 @@ struct SessionAsk {
   SessionAction action = SessionAction::save;
   SessionKey session;
   SessionKey name;
+  SessionKey owner;  // has the saved sessions, which are counted by owner
 };
 struct SessionDone {
   int64_t tokens = 0;  // that files have (save), memory has (restore), or were kept (end)
@@ -129,8 +130,9 @@ class Engine {
   // wait on any rank. Thread: any.
   virtual bool flush_cache() = 0;
   // Waits until it is done, at most kSessionWait; one at a time. Thread: any but those that abort.
-  // Errors: not_found; invalid_request without --kv-cache-dir; queue_full while another is under
-  // way; request_timeout; io.
+  // A save writes all of the session, or leaves what was saved before; a restore that finds nothing
+  // leaves the session. Errors: not_found; invalid_request without --kv-cache-dir; queue_full while
+  // another is under way, or too many are saved; request_timeout; io.
   static constexpr Duration kSessionWait = std::chrono::seconds(60);
   virtual Result<SessionDone> change_session(const SessionAsk& ask) = 0;
   // Refuses further submits (shutting_down); running requests go on. Thread: any.

@@ -39,6 +39,7 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
     return fail(ErrorCode::bad_value, "--decode-log-interval is {}, must be at least 1",
                 log_interval);
   HOCKET_TRY_VOID(check_parallel(options.settings));
+  HOCKET_TRY_VOID(check_cache_flags(options.settings));
   auto engine = std::make_unique<LocalEngine>();
   HOCKET_TRY_VOID(engine->load(options));
   return engine;

@@ -57,6 +57,7 @@ class LocalEngine final : public Engine {
   Result<SessionDone> save_session(const SessionAsk& ask);
   Result<SessionDone> restore_session(const SessionAsk& ask);
   Result<SessionDone> end_session(const SessionAsk& ask);
+  Result<std::vector<std::optional<SessionAnswer>>> ask_ranks(const SessionAsk& ask);
   // A rank that does not hold the request ignores the command.
   template <class Make>
   void tell_all(Make&& command) {

@@ -20,9 +20,10 @@ std::unexpected<Error> unknown_session() {
                             "--session-timeout"));
 }
 
+using RankAnswer = std::optional<SessionAnswer>;
+
 // Waits for a rank. Errors: request_timeout; shutting_down.
-Result<std::optional<SessionTokens>> answer_of(std::future<std::optional<SessionTokens>>& rank,
-                                               TimePoint deadline) {
+Result<RankAnswer> answer_of(std::future<RankAnswer>& rank, TimePoint deadline) {
   if (rank.wait_for(std::max(deadline - RealClock().now(), Duration(0))) !=
       std::future_status::ready)
     return fail(error(ErrorCode::request_timeout, "the session is not done after {:.0f} s",
@@ -35,24 +36,46 @@ Result<std::optional<SessionTokens>> answer_of(std::future<std::optional<Session
   }
 }
 
+std::unexpected<Error> not_all_written(const SessionAnswer& said) {
+  const auto num_tokens = std::ssize(said.kept.tokens);
+  return fail(
+      error(ErrorCode::io,
+            "the session is not saved, and what was saved before stays: files have {} of its {} "
+            "tokens{}",
+            said.len, num_tokens, said.len == num_tokens ? ", but not its state" : "")
+          .with_fix(fmt::format(
+              "the server's log says why pages are not written, such as a full disk; "
+              "--kv-cache-dir-gb must hold the session. Save again {:.0f} s after that is mended",
+              to_seconds(CacheTier::kQuietTime))));
+}
+
+SessionFiles session_files_of(const CacheTier::Options& tier) {
+  return SessionFiles(tier.files->folder() / "sessions", tier.form);
+}
+
+SavedName name_of(const SessionAsk& ask) {
+  return {.owner = ask.owner, .name = ask.name};
+}
+
 }  // namespace
 
 void RankStep::take_in(SessionOrder& order) {
-  using Answer = std::promise<std::optional<SessionTokens>>;
+  using Answer = std::promise<RankAnswer>;
   const SessionTokens* kept = scheduler_.session_tokens(order.session);
   if (order.action == SessionAction::end) {
-    order.answer.set_value(kept != nullptr ? std::optional(*kept) : std::nullopt);
+    order.answer.set_value(kept != nullptr ? RankAnswer({.kept = *kept}) : std::nullopt);
     scheduler_.end_session(order.session);
     return;
   }
   const auto answer = std::make_shared<Answer>(std::move(order.answer));
-  const auto page_tokens = static_cast<size_t>(runner_->info().page_tokens);
+  const int page_tokens = runner_->info().page_tokens;
   if (order.action == SessionAction::save) {
     if (kept == nullptr || tier_ == nullptr) return answer->set_value(std::nullopt);
-    return tier_->save(*kept, scheduler_, [answer, page_tokens, saved = *kept](int num) mutable {
-      saved.tokens.resize(static_cast<size_t>(num) * page_tokens);
-      answer->set_value(std::move(saved));
-    });
+    return tier_->save(
+        *kept, scheduler_, [answer, page_tokens, kept = *kept](int num_pages, bool whole) mutable {
+          answer->set_value(
+              {{.kept = std::move(kept), .len = int64_t{num_pages} * page_tokens, .whole = whole}});
+        });
   }
   const bool ordered =
       tier_ != nullptr &&
@@ -61,48 +84,52 @@ void RankStep::take_in(SessionOrder& order) {
                        const int len = scheduler_.held_len(found.name_space, found.tokens);
                        found.tokens.resize(static_cast<size_t>(len));
                        scheduler_.keep_session(key, found.name_space, found.tokens, clock_.now());
-                       answer->set_value(std::move(found));
+                       answer->set_value({{.kept = std::move(found), .len = len}});
                      });
   if (!ordered) answer->set_value(std::nullopt);
 }
 
 Result<SessionDone> LocalEngine::change_session(const SessionAsk& ask) {
-  if (ask.action == SessionAction::end) return end_session(ask);
-  if (!tier_ || !tier_->files)
+  if (ask.action != SessionAction::end && (!tier_ || !tier_->files))
     return fail(error(ErrorCode::invalid_request,
                       "sessions are saved in files, and there is no "
                       "folder for them")
                     .with_fix("start the server with --kv-cache-dir DIR"));
+  // Also an end waits for its turn: a save that is under way would bring the file back.
   if (!session_mutex_.try_lock())
-    return fail(error(ErrorCode::queue_full, "another session is being saved or restored")
+    return fail(error(ErrorCode::queue_full, "another session is being saved, restored or deleted")
                     .with_fix("ask again when it is done"));
   const MutexLock lock(session_mutex_, std::adopt_lock);
-  return ask.action == SessionAction::save ? save_session(ask) : restore_session(ask);
+  switch (ask.action) {
+    case SessionAction::save:
+      return save_session(ask);
+    case SessionAction::restore:
+      return restore_session(ask);
+    case SessionAction::end:
+      break;
+  }
+  return end_session(ask);
 }
 
 // The rank with the longest form of the session counts.
 Result<SessionDone> LocalEngine::save_session(const SessionAsk& ask) {
-  std::vector<std::future<std::optional<SessionTokens>>> answers;
-  tell_all([&] {
-    SessionOrder order{.action = ask.action, .session = ask.session};
-    answers.push_back(order.answer.get_future());
-    return order;
-  });
-  const TimePoint deadline = RealClock().now() + kSessionWait;
-  std::optional<SessionTokens> longest;
-  for (auto& one : answers) {
-    HOCKET_TRY(auto saved, answer_of(one, deadline));
-    if (saved && (!longest || saved->tokens.size() > longest->tokens.size()))
-      longest = std::move(saved);
+  HOCKET_TRY(const auto answers, ask_ranks(ask));
+  const SessionAnswer* longest = nullptr;
+  for (const RankAnswer& said : answers) {
+    if (!said) continue;
+    const auto length = [](const SessionAnswer& one) {
+      return std::pair(one.kept.tokens.size(), one.whole);
+    };
+    if (longest == nullptr || length(*said) > length(*longest)) longest = &*said;
   }
-  if (!longest) return unknown_session();
-  HOCKET_TRY(const int64_t bytes,
-             SessionFiles(tier_->files->folder() / "sessions").write(ask.name, *longest));
-  return SessionDone{.tokens = std::ssize(longest->tokens), .bytes = bytes};
+  if (longest == nullptr) return unknown_session();
+  if (!longest->whole) return not_all_written(*longest);
+  HOCKET_TRY(const int64_t bytes, session_files_of(*tier_).write(name_of(ask), longest->kept));
+  return SessionDone{.tokens = longest->len, .bytes = bytes};
 }
 
 Result<SessionDone> LocalEngine::restore_session(const SessionAsk& ask) {
-  auto saved = SessionFiles(tier_->files->folder() / "sessions").read(ask.name);
+  auto saved = session_files_of(*tier_).read(name_of(ask));
   if (!saved)
     return fail(error(ErrorCode::not_found, "no session was saved under this name")
                     .with_fix("save it first, with the same key and the same model"));
@@ -111,7 +138,7 @@ Result<SessionDone> LocalEngine::restore_session(const SessionAsk& ask) {
     const MutexLock lock(router_mutex_);
     HOCKET_TRY(chosen, router_->choose(saved->name_space, saved->tokens, loads()));
   }
-  const int64_t bytes = std::ssize(saved->tokens) * static_cast<int64_t>(sizeof(TokenId));
+  const auto num_saved = std::ssize(saved->tokens);
   SessionOrder order{.action = ask.action, .session = ask.session, .tokens = *std::move(saved)};
   auto answer = order.answer.get_future();
   ranks_[static_cast<size_t>(chosen)]->push_control(std::move(order));
@@ -119,28 +146,45 @@ Result<SessionDone> LocalEngine::restore_session(const SessionAsk& ask) {
   if (!restored)
     return fail(error(ErrorCode::queue_full, "too many prompts wait for their pages")
                     .with_fix("ask again when they are read"));
-  return SessionDone{.tokens = std::ssize(restored->tokens), .bytes = bytes};
+  if (restored->len == 0)
+    return fail(error(ErrorCode::not_found,
+                      "nothing was restored of the {} tokens that were saved: their first page is "
+                      "in no file any more, or no page of memory is free",
+                      num_saved)
+                    .with_fix("ask again when fewer requests run; if their files are gone, send "
+                              "the conversation and save it again"));
+  return SessionDone{.tokens = restored->len,
+                     .bytes = num_saved * static_cast<int64_t>(sizeof(TokenId))};
 }
 
 Result<SessionDone> LocalEngine::end_session(const SessionAsk& ask) {
-  std::vector<std::future<std::optional<SessionTokens>>> answers;
+  HOCKET_TRY(const auto answers, ask_ranks(ask));
+  bool known = false;
+  SessionDone done;
+  for (const RankAnswer& ended : answers) {
+    known |= ended.has_value();
+    if (ended) done.tokens = std::max(done.tokens, std::ssize(ended->kept.tokens));
+  }
+  if (tier_ && tier_->files) known |= session_files_of(*tier_).remove(name_of(ask));
+  if (!known) return unknown_session();
+  return done;
+}
+
+// Returns what each rank says.
+Result<std::vector<std::optional<SessionAnswer>>> LocalEngine::ask_ranks(const SessionAsk& ask) {
+  std::vector<std::future<RankAnswer>> ranks;
   tell_all([&] {
     SessionOrder order{.action = ask.action, .session = ask.session};
-    answers.push_back(order.answer.get_future());
+    ranks.push_back(order.answer.get_future());
     return order;
   });
   const TimePoint deadline = RealClock().now() + kSessionWait;
-  bool known = false;
-  SessionDone done;
-  for (auto& one : answers) {
-    HOCKET_TRY(const auto ended, answer_of(one, deadline));
-    known |= ended.has_value();
-    if (ended) done.tokens = std::max(done.tokens, std::ssize(ended->tokens));
+  std::vector<RankAnswer> answers;
+  for (auto& rank : ranks) {
+    HOCKET_TRY(auto said, answer_of(rank, deadline));
+    answers.push_back(std::move(said));
   }
-  if (tier_ && tier_->files)
-    known |= SessionFiles(tier_->files->folder() / "sessions").remove(ask.name);
-  if (!known) return unknown_session();
-  return done;
+  return answers;
 }
 
 }  // namespace hocket

@@ -8,12 +8,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <string>
 #include <system_error>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
+#include "base/whole_file.h"
 
 namespace hocket {
 namespace {
@@ -21,91 +21,125 @@ namespace {
 namespace fs = std::filesystem;
 
 struct SessionFileHead {
-  uint64_t magic = 0x0031'5353'4553'4b48;  // "HKSESS1" in the file
-  uint64_t high = 0, low = 0;              // the namespace
+  uint64_t magic = 0x0032'5353'4553'4b48;  // "HKSESS2" in the file
+  PageKey form{};
+  SessionKey owner, name;
+  CacheNamespace name_space;
   uint64_t num_tokens = 0;
 };
-using Digest = std::array<unsigned char, 32>;
+static_assert(sizeof(SessionFileHead) == 96);  // no byte without a meaning
+constexpr size_t kSumBytes = 32;
 
-Digest digest_of(std::string_view text) {
-  Digest sum{};
-  HOCKET_CHECK(EVP_Digest(text.data(), text.size(), sum.data(), nullptr, EVP_sha256(), nullptr) ==
-               1);
-  return sum;
+std::string hex_of(const SessionKey& key) {
+  return fmt::format("{:016x}{:016x}", key.high, key.low);
 }
 
-std::string text_of(const SessionTokens& session) {
-  const SessionFileHead head{.high = session.name_space.high,
-                             .low = session.name_space.low,
-                             .num_tokens = session.tokens.size()};
-  std::string text(reinterpret_cast<const char*>(&head), sizeof head);
-  text.append(reinterpret_cast<const char*>(session.tokens.data()),
-              session.tokens.size() * sizeof(TokenId));
-  const Digest sum = digest_of(text);
-  return text.append(reinterpret_cast<const char*>(sum.data()), sum.size());
+// Clients do not learn where the server keeps its files.
+std::unexpected<Error> write_failed(const fs::path& path, int problem) {
+  const std::string why = std::generic_category().message(problem);
+  log::warning("a session is not saved: cannot write {}: {}", path.string(), why);
+  return fail(
+      error(ErrorCode::io, "the session is not saved, and what was saved before stays: {}", why)
+          .with_fix("make room on the server's disk, or let the server write to its "
+                    "--kv-cache-dir; its log names the file"));
 }
 
-// Nobody else may read what clients wrote. Returns 0, or the error's number.
-int write_private_file(const fs::path& path, std::string_view text) {
-  const int file =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (file < 0) return errno;
-  int problem = 0;
-  while (!text.empty() && problem == 0) {
-    const ssize_t written = ::write(file, text.data(), text.size());
-    if (written >= 0)
-      text.remove_prefix(static_cast<size_t>(written));
-    else if (errno != EINTR)
-      problem = errno;
+// Counts the files of a folder, and deletes those that lost their writer.
+int count_files(const fs::path& folder) {
+  int num_files = 0;
+  std::error_code problem;
+  fs::directory_iterator files(folder, problem);
+  for (; !problem && files != fs::directory_iterator(); files.increment(problem)) {
+    std::error_code gone;
+    if (!files->path().filename().string().starts_with(kUnfinishedFile))
+      ++num_files;
+    else if (is_lost_file(files->path()))
+      fs::remove(files->path(), gone);
   }
-  return close(file) == 0 || problem != 0 ? problem : errno;
+  return num_files;
+}
+
+// Reads a whole file of at most that size; nullopt if there is none.
+std::optional<std::string> read_file(const fs::path& path, size_t most_bytes) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return std::nullopt;
+  struct stat info{};
+  std::string text;
+  bool whole = fstat(file, &info) == 0 && S_ISREG(info.st_mode) &&
+               static_cast<uint64_t>(info.st_size) <= most_bytes;
+  if (whole) text.resize(static_cast<size_t>(info.st_size));
+  for (size_t at = 0; whole && at < text.size();) {
+    const ssize_t num_read = ::read(file, text.data() + at, text.size() - at);
+    if (num_read < 0 && errno == EINTR) continue;
+    whole = num_read > 0;
+    at += whole ? static_cast<size_t>(num_read) : 0;
+  }
+  close(file);
+  return whole ? std::optional(std::move(text)) : std::nullopt;
 }
 
 }  // namespace
 
-fs::path SessionFiles::path_of(SessionKey name) const {
-  return folder_ / fmt::format("{:016x}{:016x}", name.high, name.low);
+std::string SessionFiles::text_of(const SavedName& name, const SessionTokens& session) const {
+  const SessionFileHead head{.form = form_,
+                             .owner = name.owner,
+                             .name = name.name,
+                             .name_space = session.name_space,
+                             .num_tokens = session.tokens.size()};
+  std::string text(reinterpret_cast<const char*>(&head), sizeof head);
+  text.append(reinterpret_cast<const char*>(session.tokens.data()),
+              session.tokens.size() * sizeof(TokenId));
+  std::array<unsigned char, kSumBytes> sum{};
+  HOCKET_CHECK(EVP_Digest(text.data(), text.size(), sum.data(), nullptr, EVP_sha256(), nullptr) ==
+               1);
+  return text.append(reinterpret_cast<const char*>(sum.data()), sum.size());
 }
 
-Result<int64_t> SessionFiles::write(SessionKey name, const SessionTokens& session) const {
-  const auto problem_at = [](const fs::path& path, int problem) {
-    return fail(error(ErrorCode::io, "cannot write {}: {}", path.string(),
-                      std::generic_category().message(problem))
-                    .with_fix("let this user write there, and look for room on the disk"));
-  };
-  if (mkdir(folder_.c_str(), 0700) != 0 && errno != EEXIST) return problem_at(folder_, errno);
-  const fs::path path = path_of(name), fresh = folder_ / "unfinished";
-  std::error_code gone;
-  const auto files = fs::directory_iterator(folder_, gone);
-  if (std::distance(begin(files), end(files)) >= kMost && !fs::exists(path, gone))
+fs::path SessionFiles::folder_of(const SavedName& name) const {
+  return folder_ / hex_of(name.owner);
+}
+
+fs::path SessionFiles::path_of(const SavedName& name) const {
+  return folder_of(name) / hex_of(name.name);
+}
+
+Result<int64_t> SessionFiles::write(const SavedName& name, const SessionTokens& session) const {
+  if (session.tokens.size() > kMostTokens)
+    return fail(error(ErrorCode::request_too_big,
+                      "the session has {} tokens, and one that is saved has at most {}",
+                      session.tokens.size(), kMostTokens)
+                    .with_fix("save it while it is shorter"));
+  const fs::path folder = folder_of(name), path = path_of(name);
+  for (const fs::path& made : {folder_, folder})
+    if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST) return write_failed(made, errno);
+  std::error_code absent;
+  if (count_files(folder) >= kMost && !fs::exists(path, absent))
     return fail(error(ErrorCode::queue_full, "{} sessions are saved already", kMost)
                     .with_fix("delete one: POST /sessions/NAME/delete"));
-  const std::string text = text_of(session);
-  int problem = write_private_file(fresh, text);
-  if (problem == 0 && rename(fresh.c_str(), path.c_str()) != 0) problem = errno;
-  if (problem == 0) return std::ssize(text);
-  unlink(fresh.c_str());
-  return problem_at(path, problem);
+  const std::string text = text_of(name, session);
+  const int problem = write_whole_file(path, {std::as_bytes(std::span(text))});
+  if (problem != 0) return write_failed(path, problem);
+  return std::ssize(text);
 }
 
-std::optional<SessionTokens> SessionFiles::read(SessionKey name) const {
-  std::ifstream file(path_of(name), std::ios::binary);
+// The file is what write() would make of its tokens and its namespace, or it does not count.
+std::optional<SessionTokens> SessionFiles::read(const SavedName& name) const {
+  constexpr size_t kAround = sizeof(SessionFileHead) + kSumBytes;
+  const auto text = read_file(path_of(name), kAround + kMostTokens * sizeof(TokenId));
+  if (!text || text->size() <= kAround) return std::nullopt;
   SessionFileHead head;
-  const SessionFileHead wanted;
-  if (!file.read(reinterpret_cast<char*>(&head), sizeof head) || head.magic != wanted.magic ||
-      head.num_tokens > kMostTokens)
-    return std::nullopt;
-  SessionTokens session{.name_space = {head.high, head.low},
-                        .tokens = std::vector<TokenId>(head.num_tokens)};
-  std::string sum(sizeof(Digest), '\0');
-  file.read(reinterpret_cast<char*>(session.tokens.data()),
-            static_cast<std::streamsize>(head.num_tokens * sizeof(TokenId)));
-  file.read(sum.data(), static_cast<std::streamsize>(sum.size()));
-  if (!file || !text_of(session).ends_with(sum)) return std::nullopt;
-  return session;
+  std::memcpy(&head, text->data(), sizeof head);
+  SessionTokens session{.name_space = head.name_space,
+                        .tokens = std::vector<TokenId>((text->size() - kAround) / sizeof(TokenId))};
+  std::memcpy(session.tokens.data(), text->data() + sizeof head,
+              session.tokens.size() * sizeof(TokenId));
+  if (text_of(name, session) == *text) return session;
+  log::warning("a saved session is left out, because {} is damaged or from elsewhere",
+               path_of(name).string());
+  return std::nullopt;
 }
 
-bool SessionFiles::remove(SessionKey name) const {
+bool SessionFiles::remove(const SavedName& name) const {
   return unlink(path_of(name).c_str()) == 0;
 }
 

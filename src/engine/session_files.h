@@ -1,35 +1,50 @@
 // The tokens of saved sessions, a file each, in a folder beside the pages that they name:
 //
-//   | magic, namespace, number of tokens | tokens | SHA-256 of all that |
+//   folder/OWNER/NAME   | magic, form, owner, name, namespace, number of tokens | tokens |
+//                       | SHA-256 of all that |
 //
-// A file is whole or absent; a damaged one reads as absent.   Thread: any, one at a time.
+// A file is whole or absent. One that is damaged, too long, of another model, owner or name reads
+// as absent.   Thread: any, one at a time; other processes may use the folder, too.
 #pragma once
 
 #include <filesystem>
 #include <optional>
+#include <string>
 
 #include "base/result.h"
+#include "compute/kv/page_files.h"
 #include "policy/scheduler/sessions.h"
 
 namespace hocket {
 
+struct SavedName {
+  SessionKey owner;  // has at most kMost sessions; zero: those that all share
+  SessionKey name;
+};
+
 class SessionFiles {
  public:
-  static constexpr int kMost = 4096;
+  static constexpr int kMost = 4096;  // files of an owner
   static constexpr size_t kMostTokens = 1 << 24;
 
-  explicit SessionFiles(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  // `form`: a hash of all that the pages depend on, beside their tokens.
+  SessionFiles(std::filesystem::path folder, const PageKey& form)
+      : folder_(std::move(folder)), form_(form) {}
 
-  // Returns the size of the file. Errors: io; queue_full beyond kMost files.
-  Result<int64_t> write(SessionKey name, const SessionTokens& session) const;
-  std::optional<SessionTokens> read(SessionKey name) const;
+  // Returns the size of the file. On an error an older file stays as it was. Errors: io, whose path
+  // is in the log alone; queue_full beyond kMost files; request_too_big beyond kMostTokens.
+  Result<int64_t> write(const SavedName& name, const SessionTokens& session) const;
+  std::optional<SessionTokens> read(const SavedName& name) const;
   // Returns false if there was none.
-  bool remove(SessionKey name) const;
+  bool remove(const SavedName& name) const;
 
  private:
-  std::filesystem::path path_of(SessionKey name) const;
+  std::filesystem::path folder_of(const SavedName& name) const;
+  std::filesystem::path path_of(const SavedName& name) const;
+  std::string text_of(const SavedName& name, const SessionTokens& session) const;
 
   const std::filesystem::path folder_;
+  const PageKey form_;
 };
 
 }  // namespace hocket

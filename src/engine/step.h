@@ -54,13 +54,17 @@ struct AbortAll {
 struct FlushCache {
   std::promise<bool> answer;
 };
-// The answer is what files (save) or memory (restore) have of the session's tokens; nullopt: the
-// session is not known here.
+struct SessionAnswer {
+  SessionTokens kept;
+  int64_t len = 0;     // tokens at their beginning that files (save) or memory (restore) have
+  bool whole = false;  // save: nothing of the session is lacking, its state included
+};
 struct SessionOrder {
   SessionAction action = SessionAction::save;
   SessionKey session;
   SessionTokens tokens;  // restore: those to bring back
-  std::promise<std::optional<SessionTokens>> answer;
+  // nullopt: the session is not known here (save, end), or too much is read already (restore).
+  std::promise<std::optional<SessionAnswer>> answer;
 };
 using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache, SessionOrder>;
 

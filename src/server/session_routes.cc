@@ -22,7 +22,8 @@ Result<SessionDone> change(Engine& engine, const std::string& owner, SessionActi
                            std::string_view session, std::string_view name) {
   return engine.change_session({.action = action,
                                 .session = session_key_of(owner, session),
-                                .name = session_key_of(owner, name)});
+                                .name = session_key_of(owner, name),
+                                .owner = session_owner_of(owner)});
 }
 
 std::unexpected<Error> unknown_path(std::string_view path) {

@@ -3,13 +3,11 @@
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -18,6 +16,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/whole_file.h"
 
 namespace hocket {
 namespace {
@@ -25,9 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kPageFileMagic = 0x0031'4547'4150'4b48;  // "HKPAGE1" in the file
-constexpr std::string_view kUnfinished = "unfinished-";     // begins the names of temporary files
-// An unfinished file that is older than this has lost its writer.
-constexpr auto kUnfinishedAge = std::chrono::hours(1);
 
 struct PageFileHead {
   uint64_t magic = kPageFileMagic;
@@ -91,29 +87,16 @@ std::optional<PageKey> key_of_name(std::string_view name) {
   return key;
 }
 
-// Reads or writes all bytes at an offset. Returns 0, or the error's number; -1: the file ends.
-template <class Bytes, class Call>
-int move_all(std::span<Bytes> bytes, off_t offset, Call call) {
+// Reads all bytes at an offset. Returns 0, or the error's number; -1: the file ends.
+int read_all(int fd, std::span<std::byte> bytes, off_t offset) {
   while (!bytes.empty()) {
-    const ssize_t moved = call(bytes.data(), bytes.size(), offset);
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved < 0) return errno;
-    if (moved == 0) return -1;
-    bytes = bytes.subspan(static_cast<size_t>(moved));
-    offset += moved;
+    const ssize_t read = pread(fd, bytes.data(), bytes.size(), offset);
+    if (read < 0 && errno == EINTR) continue;
+    if (read <= 0) return read < 0 ? errno : -1;
+    bytes = bytes.subspan(static_cast<size_t>(read));
+    offset += read;
   }
   return 0;
-}
-
-int read_all(int fd, std::span<std::byte> bytes, off_t offset) {
-  return move_all(bytes, offset,
-                  [fd](std::byte* to, size_t size, off_t at) { return pread(fd, to, size, at); });
-}
-
-int write_all_at(int fd, std::span<const std::byte> bytes, off_t offset) {
-  return move_all(bytes, offset, [fd](const std::byte* from, size_t size, off_t at) {
-    return pwrite(fd, from, size, at);
-  });
 }
 
 // Makes the folder and those above it. Nobody else may read what clients wrote. Returns the error's
@@ -179,11 +162,7 @@ Result<void> PageFiles::list_files() {
     const std::string name = entries->path().filename();
     if (gone || !entries->is_regular_file(gone)) continue;
     const auto bytes = static_cast<int64_t>(entries->file_size(gone));
-    if (name.starts_with(kUnfinished)) {
-      if (fs::file_time_type::clock::now() - used > kUnfinishedAge)
-        fs::remove(entries->path(), gone);
-      continue;
-    }
+    if (is_lost_file(entries->path())) fs::remove(entries->path(), gone);
     const auto key = key_of_name(name);
     if (key && path_of(*key) == entries->path() && found.size() < 2 * kMostFiles)
       found.push_back({used, {*key, bytes}});
@@ -246,36 +225,15 @@ Result<bool> PageFiles::write(const PageKey& key, std::span<const std::byte> pag
   PageFileHead head{.page_bytes = page.size(), .key = key};
   head.sum = sum_of(head, page);
   const fs::path path = path_of(key);
-  uint64_t number = 0;
-  {
-    const MutexLock lock(mutex_);
-    number = num_written_++;
-  }
-  const fs::path fresh = path.parent_path() / fmt::format("{}{}-{}", kUnfinished, getpid(), number);
   if (const int why = make_folders(folder_, path.parent_path()); why != 0)
     return page_file_error("make the folder", path.parent_path(), why);
-  int problem = 0;
-  {
-    const OpenPageFile file(
-        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    if (file.get() < 0) return page_file_error("write", fresh, errno);
-    problem = write_all_at(file.get(), page, sizeof head);
-    if (problem == 0) problem = write_all_at(file.get(), std::as_bytes(std::span(&head, 1)), 0);
-  }
-  if (problem == 0 && rename(fresh.c_str(), path.c_str()) != 0) {
-    problem = errno;
-    const bool is_folder = problem == EISDIR;
-    if (is_folder && rmdir(path.c_str()) == 0)  // a foreign, empty folder in its place
-      problem = rename(fresh.c_str(), path.c_str()) == 0 ? 0 : errno;
-    if (is_folder && problem == EISDIR) {
-      unlink(fresh.c_str());
-      return false;
-    }
-  }
-  if (problem != 0) {
-    unlink(fresh.c_str());
-    return page_file_error("write", path, problem < 0 ? EIO : problem);
-  }
+  const auto write_it = [&] {
+    return write_whole_file(path, {std::as_bytes(std::span(&head, 1)), page});
+  };
+  int problem = write_it();
+  if (problem == EISDIR && rmdir(path.c_str()) == 0) problem = write_it();  // it was empty
+  if (problem == EISDIR) return false;
+  if (problem != 0) return page_file_error("write", path, problem);
   {
     const MutexLock lock(mutex_);
     add({key, file_bytes(page)});

@@ -82,7 +82,6 @@ class PageFiles {
   std::unordered_map<PageKey, Order::iterator, KeyHash> files_ HOCKET_GUARDED_BY(mutex_);
   int64_t bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
   int64_t most_bytes_ HOCKET_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
-  uint64_t num_written_ HOCKET_GUARDED_BY(mutex_) = 0;  // names temporary files apart
   uint64_t num_evicted_ HOCKET_GUARDED_BY(mutex_) = 0;
   uint64_t num_damaged_ HOCKET_GUARDED_BY(mutex_) = 0;
 };

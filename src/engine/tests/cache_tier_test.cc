@@ -26,7 +26,8 @@ class CacheTierTest : public ::testing::Test {
     settings.memory.max_total_tokens = 2048;
     settings.model.context_length = 2048;
     settings.compute.num_threads = 1;
-    if (with_files) settings.memory.kv_cache_dir = folder_.string();
+    if (!with_files) return settings;
+    settings.memory.kv_cache_dir = folder_.string();
     // Nothing of a test may depend on the speed of the disk.
     settings.memory.hicache_storage_prefetch_policy = "wait_complete";
     return settings;
@@ -205,18 +206,19 @@ TEST_F(CacheTierTest, EveryKindOfCacheComesBackWithTheSameBits) {
   for (const Form& form : {kDelta, kKimiLinearInt8, kMla, kInt8Kv}) {
     SCOPED_TRACE(form.name);
     fs::remove_all(folder_);
-    ServerSettings s = settings_of(form, 1);
+    ServerSettings plain = settings_of(form, 1);
+    plain.memory.max_total_tokens = plain.model.context_length = 1024;
+    ServerSettings s = plain;
+    s.memory.kv_cache_dir = folder_.string();
     s.memory.hicache_storage_prefetch_policy = "wait_complete";
-    s.memory.max_total_tokens = s.model.context_length = 1024;
     RequestInput input = greedy_input(random_tokens(3, 600), 20);
     input.sampling.ignore_eos = true;
     Answer want;
     {
-      Service service(s);
+      Service service(plain);
       ASSERT_TRUE(service.works());
       want = ask(service, input);
     }
-    s.memory.kv_cache_dir = folder_.string();
     {
       Service service(s);
       expect_same(ask(service, input), want);
@@ -230,9 +232,8 @@ TEST_F(CacheTierTest, EveryKindOfCacheComesBackWithTheSameBits) {
     for (const int token : random_tokens(4, 30)) input.prompt.push_back(TokenId{token});
     const Answer next = ask(again, input);
     EXPECT_GE(next.summary.cached_tokens, 500);
-    s.memory.kv_cache_dir.clear();
-    Service plain(s);
-    expect_same(next, ask(plain, input));
+    Service without(plain);
+    expect_same(next, ask(without, input));
   }
 }
 
@@ -295,6 +296,31 @@ TEST_F(CacheTierTest, FlagsThatMeanNothingAreRefused) {
   s = settings();
   s.memory.hicache_write_policy = "write_back";
   EXPECT_EQ(Engine::create({.settings = s}).error().param, "hicache-write-policy");
+}
+
+// There is no model to load, so an error that names the flag came before.
+TEST_F(CacheTierTest, FlagsAreRefusedBeforeAModelIsLoaded) {
+  ServerSettings none = settings(false);
+  none.model.model_path = (folder_ / "absent").string();
+  const auto param = [](const ServerSettings& s) {
+    return Engine::create({.settings = s}).error().param;
+  };
+  ServerSettings s = none;
+  s.memory.hicache_write_policy = "write_through_selective";
+  EXPECT_EQ(param(s), "hicache-write-policy") << "there is no folder";
+  s.peers.kv_cache_peers = "127.0.0.1:1";
+  EXPECT_EQ(param(s), "hicache-write-policy") << "peers take no pages that are written";
+  s = none;
+  s.memory.hicache_storage_prefetch_policy = "best_effort";
+  EXPECT_EQ(param(s), "hicache-storage-prefetch-policy") << "there is nothing to wait for";
+  s.peers.kv_cache_peers = "127.0.0.1:1";
+  EXPECT_NE(param(s), "hicache-storage-prefetch-policy");
+  s = none;
+  s.memory.kv_cache_dir = folder_.string();
+  s.memory.hicache_write_policy = "write_sometimes";
+  EXPECT_EQ(param(s), "hicache-write-policy");
+  s.memory.hicache_write_policy = "write_through_selective";
+  EXPECT_NE(param(s), "hicache-write-policy");
 }
 
 }  // namespace

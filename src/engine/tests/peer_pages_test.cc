@@ -29,23 +29,25 @@ class PeerPagesTest : public ::testing::Test {
         form != nullptr ? 1024 : 2048;
     settings.compute.num_threads = 1;
     settings.scheduler.chunked_prefill_size = 64;
-    settings.memory.hicache_storage_prefetch_policy = "wait_complete";
     return settings;
   }
   // A service that offers its pages at port_.
   ServerSettings offering(ServerSettings settings, std::string mode = "null") {
     const auto free = listen_on(TestProxy::loopback(0));  // closed again: a port that is free
     port_ = local_address(*free).port();
+    settings.memory.hicache_storage_prefetch_policy = "wait_complete";
     settings.memory.kv_cache_dir = folder_.string();
     settings.peers.kv_cache_listen = fmt::format("127.0.0.1:{}", port_);
     settings.peers.disaggregation_mode = std::move(mode);
     return settings;
   }
   static ServerSettings asking(ServerSettings settings, uint16_t port) {
+    settings.memory.hicache_storage_prefetch_policy = "wait_complete";
     settings.peers.kv_cache_peers = fmt::format("127.0.0.1:{}", port);
     return settings;
   }
   static ServerSettings decoding(ServerSettings settings, const std::string& peers) {
+    settings.memory.hicache_storage_prefetch_policy = "wait_complete";
     settings.peers.disaggregation_mode = "decode";
     settings.peers.disaggregation_prefill_url = peers;
     return settings;

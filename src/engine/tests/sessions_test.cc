@@ -1,6 +1,8 @@
 // Tests sessions by name: what is kept comes back after evictions and restarts with the same
 // answer, and a session of one client is none of another's.
+#include <algorithm>
 #include <fstream>
+#include <future>
 
 #include "engine/tests/service.h"
 
@@ -22,8 +24,9 @@ class SessionCallsTest : public ::testing::Test {
     s.parallel.ep_size = num_ranks;
     s.memory.max_total_tokens = s.model.context_length = 2048;
     s.compute.num_threads = 1;
+    if (!with_files) return s;
     s.memory.hicache_storage_prefetch_policy = "wait_complete";
-    if (with_files) s.memory.kv_cache_dir = folder_.string();
+    s.memory.kv_cache_dir = folder_.string();
     return s;
   }
   static RequestInput question(int seed, uint64_t session) {
@@ -119,13 +122,84 @@ TEST_F(SessionCallsTest, ASaveWritesWhatASelectiveFolderLeftOut) {
   }
 }
 
+// A disk that takes no page: files stand where folders of pages would be made.
+TEST_F(SessionCallsTest, ASaveThatCannotBeWholeFailsAndLeavesTheOldOne) {
+  ServerSettings s = settings();
+  s.memory.hicache_write_policy = "write_through_selective";
+  {
+    Service service(s);
+    ask(service, question(1, 7));
+    ASSERT_TRUE(change(service, SessionAction::save, 7, 7).has_value());
+    RequestInput longer = question(1, 7);
+    for (const int token : random_tokens(5, 200)) longer.prompt.push_back(TokenId{token});
+    ask(service, longer);
+    const fs::path pages = fs::directory_iterator(folder_)->path();
+    for (int i = 0; i < 256; ++i)
+      if (const fs::path place = pages / fmt::format("{:02x}", i); !fs::exists(place))
+        std::ofstream(place) << "no folder";
+    const auto failed = change(service, SessionAction::save, 7, 7);
+    ASSERT_FALSE(failed.has_value());
+    EXPECT_EQ(failed.error().code, ErrorCode::io);
+    EXPECT_NE(failed.error().message.find("not saved"), std::string::npos);
+    for (const std::string& text : {failed.error().message, failed.error().fix})
+      EXPECT_EQ(text.find(folder_.filename().string()), std::string::npos) << text;
+  }
+  Service service(s);
+  const auto restored = change(service, SessionAction::restore, 7, 7);
+  ASSERT_TRUE(restored.has_value()) << describe(restored.error());
+  EXPECT_EQ(restored->tokens, 704);
+}
+
+TEST_F(SessionCallsTest, ARestoreOfNothingSaysSoAndLeavesTheSession) {
+  Service service(settings());
+  ask(service, question(1, 7));
+  ASSERT_TRUE(change(service, SessionAction::save, 7, 70).has_value());
+  ASSERT_TRUE(service.engine().flush_cache());
+  const fs::path pages = fs::directory_iterator(folder_)->path();
+  for (const auto& entry : fs::directory_iterator(pages))
+    if (entry.path().filename() != "sessions") fs::remove_all(entry.path());
+  ask(service, question(2, 7));
+  const auto nothing = change(service, SessionAction::restore, 7, 70);
+  ASSERT_FALSE(nothing.has_value());
+  EXPECT_EQ(nothing.error().code, ErrorCode::not_found);
+  EXPECT_NE(nothing.error().message.find("nothing was restored"), std::string::npos);
+  EXPECT_EQ(service.engine().stats().scheduler.num_sessions, 1);
+  const auto ended = change(service, SessionAction::end, 7, 7);
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->tokens, 704);
+}
+
+// A save and an end are asked for while no rank answers: one of them waits, the other is refused.
+TEST_F(SessionCallsTest, AnEndWaitsForItsTurn) {
+  std::vector<std::future<Result<SessionDone>>> asked;
+  const auto is_ready = [](auto& one) {
+    return one.wait_for(Duration(0)) == std::future_status::ready;
+  };
+  Service service({.settings = settings()}, [&](Engine& engine) {
+    for (const SessionAction action : {SessionAction::save, SessionAction::end})
+      asked.push_back(std::async(std::launch::async, [&engine, action] {
+        return engine.change_session({.action = action, .session = 7, .name = 7});
+      }));
+    const TimePoint deadline = RealClock().now() + kPatience / 2;
+    while (std::ranges::none_of(asked, is_ready) && RealClock().now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  });
+  int num_refused = 0;
+  for (auto& one : asked) {
+    const auto done = one.get();
+    ASSERT_FALSE(done.has_value());
+    num_refused += done.error().code == ErrorCode::queue_full ? 1 : 0;
+  }
+  EXPECT_EQ(num_refused, 1);
+}
+
 TEST_F(SessionCallsTest, ADamagedListIsNotFoundAndWithoutAFolderNothingIsSaved) {
   {
     Service service(settings());
     ask(service, question(1, 7));
     ASSERT_TRUE(change(service, SessionAction::save, 7, 7).has_value());
     for (const auto& entry : fs::recursive_directory_iterator(folder_)) {
-      if (entry.path().parent_path().filename() != "sessions") continue;
+      if (entry.path().parent_path().parent_path().filename() != "sessions") continue;
       std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
       file.seekp(200);
       file.put('x');

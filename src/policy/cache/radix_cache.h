@@ -188,7 +188,8 @@ class RadixCache {
 
   // Has the pages and states of `tokens`, whole pages, evicted behind all that nobody keeps, and
   // among kept ones by `until` (> 0), the smallest first. It stays so until let_go() with the same
-  // tokens and a number that is no smaller. Neither pins anything.
+  // tokens and a number that is no smaller, which also lets go of beginnings that are kept for
+  // others with smaller numbers: the caller keeps these again. Neither pins anything.
   void keep(const CacheNamespace& name_space, std::span<const TokenId> tokens, uint64_t until);
   void let_go(const CacheNamespace& name_space, std::span<const TokenId> tokens, uint64_t until);
 

@@ -1,22 +1,34 @@
 #include "policy/scheduler/sessions.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
+
+#include "base/log.h"
 
 namespace hocket {
 
 void Sessions::keep(SessionKey key, const CacheNamespace& name_space,
                     std::span<const TokenId> tokens, TimePoint now) {
-  if (key == SessionKey() || options_.timeout <= Duration(0)) return;
+  if (key == SessionKey() || options_.timeout <= Duration(0) || tokens.empty()) return;
+  const auto before = sessions_.find(key);
+  const bool was_cut = before != sessions_.end() && before->second.is_cut();
   end(key);
-  if (tokens.empty() || std::ssize(tokens) > options_.most_tokens) return;
-  while (sessions_.size() >= kMost || num_tokens_ + std::ssize(tokens) > options_.most_tokens)
-    end_first();
+  const int64_t len = std::min(std::ssize(tokens), options_.most_tokens);
+  while (sessions_.size() >= kMost || num_tokens_ + len > options_.most_tokens) end_first();
   auto until = static_cast<uint64_t>((now + options_.timeout).time_since_epoch().count());
   while (by_end_.contains(until)) ++until;
-  cache_.keep(name_space, tokens, until);
-  sessions_[key] = {{name_space, {tokens.begin(), tokens.end()}}, until};
+  cache_.keep(name_space, tokens.first(static_cast<size_t>(len)), until);
+  Session& session = sessions_[key];
+  session = {.kept = {name_space, {tokens.begin(), tokens.end()}}, .len = len, .until = until};
   by_end_[until] = key;
-  num_tokens_ += std::ssize(tokens);
+  num_tokens_ += len;
+  if (session.is_cut() && !was_cut)
+    log::warning(
+        "a session of {} tokens is longer than sessions may keep together: only its first {} stay "
+        "in "
+        "the cache before others. To mend it: a larger --max-total-tokens",
+        tokens.size(), len);
 }
 
 const SessionTokens* Sessions::find(SessionKey key) const {
@@ -27,12 +39,30 @@ const SessionTokens* Sessions::find(SessionKey key) const {
 bool Sessions::end(SessionKey key) {
   const auto found = sessions_.find(key);
   if (found == sessions_.end()) return false;
-  const Session& session = found->second;
-  cache_.let_go(session.kept.name_space, session.kept.tokens, session.until);
-  num_tokens_ -= std::ssize(session.kept.tokens);
-  by_end_.erase(session.until);
+  const Session session = std::move(found->second);
   sessions_.erase(found);
+  by_end_.erase(session.until);
+  num_tokens_ -= session.len;
+  cache_.let_go(session.kept.name_space, session.kept_part(), session.until);
+  keep_others(session);
   return true;
+}
+
+// Keeps the beginnings that sessions share with one that has ended, since letting go of it let go
+// of those that end sooner, too. Of these the last to end come first, and of the others no page
+// counts that one of them has kept.
+void Sessions::keep_others(const Session& ended) {
+  const std::span<const TokenId> tokens = ended.kept_part();
+  size_t done = 0;
+  for (auto at = std::make_reverse_iterator(by_end_.lower_bound(ended.until));
+       at != by_end_.rend() && done < tokens.size(); ++at) {
+    const Session& other = sessions_.at(at->second);
+    if (other.kept.name_space != ended.kept.name_space) continue;
+    const size_t common = common_len(other.kept_part(), tokens);
+    if (common <= done) continue;
+    cache_.keep(ended.kept.name_space, tokens.first(common), at->first);
+    done = common;
+  }
 }
 
 void Sessions::end_first() {

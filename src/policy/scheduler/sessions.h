@@ -5,7 +5,8 @@
 //
 // Nothing is pinned, so a session never holds up a request: its pages go when no others are left.
 // Bounds: kMost sessions, and a share of the pages; beyond either the session goes first that has
-// been idle the longest.   Owner: the scheduler. Thread: engine.
+// been idle the longest. Of a session that alone is longer than the share, the beginning is kept.
+// Owner: the scheduler. Thread: engine.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,8 @@ namespace hocket {
 // A hash of a client's name and its name for the session; zero: no session.
 using SessionKey = CacheNamespace;
 
-// The tokens of a session up to the end of its last turn, whole pages.
+// The tokens of a session up to the end of its last turn, whole pages, whether or not all of them
+// are kept before others.
 struct SessionTokens {
   CacheNamespace name_space;
   std::vector<TokenId> tokens;
@@ -40,7 +42,8 @@ class Sessions {
   // `cache` outlives it.
   Sessions(RadixCache& cache, Options options) : cache_(cache), options_(options) {}
 
-  // Keeps `tokens`, whole pages of the tree, in place of what the session kept before.
+  // Keeps `tokens`, whole pages of the tree, in place of what the session kept before; no tokens
+  // leave the session as it is.
   void keep(SessionKey key, const CacheNamespace& name_space, std::span<const TokenId> tokens,
             TimePoint now);
   // Returns null if the session is not known.
@@ -55,9 +58,15 @@ class Sessions {
  private:
   struct Session {
     SessionTokens kept;
+    int64_t len = 0;     // tokens at the beginning that are kept before others
     uint64_t until = 0;  // nanoseconds of the clock, unique
+    bool is_cut() const { return len < std::ssize(kept.tokens); }
+    std::span<const TokenId> kept_part() const {
+      return std::span(kept.tokens).first(static_cast<size_t>(len));
+    }
   };
   void end_first();
+  void keep_others(const Session& ended);
 
   RadixCache& cache_;
   const Options options_;

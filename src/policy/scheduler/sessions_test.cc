@@ -70,9 +70,66 @@ TEST_F(SessionsTest, TheLongestIdleGoesFirstWhenPagesOfSessionsAreTooMany) {
   EXPECT_EQ(held(1), 0);
   EXPECT_EQ(held(2), 0);
   EXPECT_EQ(held(3), 4);
-  keep(6, 17, 200);  // more than all sessions may have
-  EXPECT_EQ(sessions.find(key(6)), nullptr);
-  EXPECT_EQ(sessions.size(), 4);
+}
+
+TEST_F(SessionsTest, OfASessionThatIsTooLongTheBeginningIsKept) {
+  insert(1, 4);
+  keep(1, 4, 100);
+  insert(2, 20);  // all sessions together may have 16
+  keep(2, 20, 101);
+  ASSERT_NE(sessions.find(key(2)), nullptr);
+  EXPECT_EQ(sessions.find(key(2))->tokens, tokens_of(2, 20)) << "all of it can be saved";
+  EXPECT_EQ(sessions.find(key(1)), nullptr) << "it gave way";
+  insert(3, 8);
+  EXPECT_EQ(cache.evict(16), 16);
+  EXPECT_EQ(held(2, 20), 16);
+  EXPECT_EQ(held(1), 0);
+  EXPECT_EQ(held(3, 8), 0);
+  keep(4, 1, 102);  // the next one has room again
+  EXPECT_EQ(sessions.find(key(2)), nullptr);
+  EXPECT_EQ(sessions.size(), 1);
+  cache.check_integrity();
+}
+
+TEST_F(SessionsTest, NoTokensLeaveTheSessionAsItIs) {
+  insert(1, 4);
+  keep(1, 4, 100);
+  sessions.keep(key(1), 0, {}, TimePoint(std::chrono::seconds(101)));
+  ASSERT_NE(sessions.find(key(1)), nullptr);
+  EXPECT_EQ(sessions.find(key(1))->tokens, tokens_of(1, 4));
+}
+
+// Sessions 1 to 3 begin with the same two pages, of which 3 alone keeps no more; 1 ends last.
+TEST_F(SessionsTest, WhatOthersKeepOfAnEndedSessionStaysKept) {
+  const auto shared = tokens_of(9, 2);
+  const auto branch = [&](int name) {
+    auto tokens = shared;
+    for (const TokenId token : tokens_of(name, 2)) tokens.push_back(token);
+    return tokens;
+  };
+  const auto at = [](int s) { return TimePoint(std::chrono::seconds(s)); };
+  for (const int name : {1, 2}) {
+    std::vector<PageId> ids(4);
+    ASSERT_TRUE(pages.take(ids));
+    static_cast<void>(cache.insert(0, branch(name), ids));
+  }
+  sessions.keep(key(3), 0, shared, at(100));
+  sessions.keep(key(2), 0, branch(2), at(101));
+  sessions.keep(key(1), 0, branch(1), at(102));
+  EXPECT_TRUE(sessions.end(key(1)));
+  insert(5, 4);  // nobody keeps it, and it was used last
+  EXPECT_EQ(cache.evict(6), 6);
+  EXPECT_EQ(held(5), 0);
+  EXPECT_EQ(cache.num_held_pages(0, branch(2)), 4);
+  EXPECT_TRUE(sessions.end(key(2)));
+  insert(5, 4);
+  EXPECT_EQ(cache.evict(6), 6);
+  EXPECT_EQ(cache.num_held_pages(0, shared), 2) << "the third session keeps them";
+  EXPECT_TRUE(sessions.end(key(3)));
+  insert(5, 4);
+  EXPECT_EQ(cache.evict(2), 2);
+  EXPECT_EQ(cache.num_held_pages(0, shared), 0);
+  cache.check_integrity();
 }
 
 TEST_F(SessionsTest, ATurnMovesTheEndAndAnEditLeavesTheOldBranch) {

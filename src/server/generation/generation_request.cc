@@ -149,6 +149,10 @@ SessionKey session_key_of(std::string_view cache_owner, std::string_view session
   return session.empty() ? SessionKey() : hash_names({"session", cache_owner, session});
 }
 
+SessionKey session_owner_of(std::string_view cache_owner) {
+  return cache_owner.empty() ? SessionKey() : hash_names({"owner of sessions", cache_owner});
+}
+
 std::string slot_session(int number) {
   return fmt::format("slot {}", number);
 }

@@ -125,6 +125,8 @@ Result<void> fit_to_context(Prompt& prompt, int prompt_tokens, const GenerationR
 CacheNamespace cache_namespace_of(const GenerationRequest& request);
 // Returns a hash of both; zero if `session` is empty.
 SessionKey session_key_of(std::string_view cache_owner, std::string_view session);
+// Returns a hash of it; zero if it is empty: sessions that all share.
+SessionKey session_owner_of(std::string_view cache_owner);
 // Returns the name of the session that llama.cpp's API calls slot `number`.
 std::string slot_session(int number);
 // Returns the seed of choice i: `seed` itself for i = 0, else a hash of both.

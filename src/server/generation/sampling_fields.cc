@@ -181,6 +181,16 @@ void read_bootstrap(Fields& fields, GenerationRequest& request) {
   if (given) request.bootstrap = std::move(read);
 }
 
+// A path cannot name a session whose id has control characters, so it could not be saved.
+void check_session_id(Fields& fields, std::string_view id) {
+  const std::string name = fields.name_of("session_id");
+  if (id.empty() || id.size() > kSessionBytesMax)
+    fields.fail_field("session_id", fmt::format("{} must have 1 to {} bytes, not {}", name,
+                                                kSessionBytesMax, id.size()));
+  if (std::ranges::any_of(id, [](unsigned char c) { return c < 0x20 || c == 0x7F; }))
+    fields.fail_field("session_id", fmt::format("{} has a control character", name));
+}
+
 }  // namespace
 
 void read_envelope(Fields& fields, GenerationRequest& request) {
@@ -194,11 +204,7 @@ void read_envelope(Fields& fields, GenerationRequest& request) {
     if (fields.read(name, *out) && out->size() > kNameBytesMax)
       fields.fail_field(name, fmt::format("{} may have {} bytes, not {}", fields.name_of(name),
                                           kNameBytesMax, out->size()));
-  if (fields.read("session_id", request.session) &&
-      (request.session.empty() || request.session.size() > kSessionBytesMax))
-    fields.fail_field("session_id", fmt::format("{} must have 1 to {} bytes, not {}",
-                                                fields.name_of("session_id"), kSessionBytesMax,
-                                                request.session.size()));
+  if (fields.read("session_id", request.session)) check_session_id(fields, request.session);
   if (int slot = -1; fields.read("id_slot", slot, -1, INT32_MAX) && slot >= 0)
     request.session = slot_session(slot);
   fields.read("return_token_ids", request.return_token_ids);

@@ -170,6 +170,14 @@ TEST_F(AccessTest, PrefixesAreSharedBetweenClientsOnlyWhenAskedFor) {
     EXPECT_EQ(space("ann-key"), space("ann-key"));
     EXPECT_EQ(space("ann-key") == space("root-key"), share);
     EXPECT_EQ(space("ann-key") == CacheNamespace(), share);
+    // The same holds for saved sessions, of which each owner may have a number.
+    const auto owner = [&](const char* key) {
+      EXPECT_EQ(ask(server, "POST", "/sessions/a/save", Json::object(), key).status, 200);
+      return server.engine.session_asks.back().owner;
+    };
+    EXPECT_EQ(owner("ann-key"), owner("ann-key"));
+    EXPECT_EQ(owner("ann-key") == owner("root-key"), share);
+    EXPECT_EQ(owner("ann-key") == SessionKey(), share);
   }
   // Clients that share one key are one principal.
   ServerSettings shared;

@@ -59,6 +59,11 @@ TEST(SessionRoutesTest, RequestsNameTheirSession) {
   EXPECT_EQ(server.engine.seen[2].session, SessionKey());
   server.post("/generate", {{"text", "a"}, {"session_id", ""}}, 400);
   server.post("/generate", {{"text", "a"}, {"session_id", std::string(257, 's')}}, 400);
+  // No path can name these to save them.
+  for (const char* id : {"a\nb", "\x01", "a\x7f"})
+    server.post("/generate", {{"text", "a"}, {"session_id", id}}, 400);
+  server.post("/sessions/a%0Ab/save", Json::object(), 400);
+  server.post("/generate", {{"text", "a"}, {"session_id", "\u00fc / ?"}});
 }
 
 }  // namespace

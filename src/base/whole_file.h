@@ -1,0 +1,24 @@
+// Files that are whole or absent: they are written under a name of their own, which no other
+// process has, and renamed when all is there.   Thread: any.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+
+namespace hocket {
+
+// Begins the names of files that are not whole yet. One that stays has lost its writer.
+inline constexpr std::string_view kUnfinishedFile = "unfinished-";
+
+// Returns true if `path` is such a file, and has not been written for an hour.
+bool is_lost_file(const std::filesystem::path& path);
+
+// Puts the parts, one behind the other, in place of what `path` names; its owner alone may read it.
+// Returns 0, or the error's number; then the old file is as it was, and nothing else is left.
+int write_whole_file(const std::filesystem::path& path,
+                     std::initializer_list<std::span<const std::byte>> parts);
+
+}  // namespace hocket
