@@ -21,9 +21,11 @@ std::string log_prefix(const RankNetwork* network) {
 
 // Leaves room for the aborts of other ranks' requests too, because each abort goes to all ranks.
 size_t command_room(const SchedulerOptions& scheduler, const RankNetwork* network) {
-  const int others = network == nullptr ? 0 : network->num_ranks() - 1;
-  return static_cast<size_t>(scheduler.max_queued_requests) + kControlCommands +
-         2 * static_cast<size_t>(others) * static_cast<size_t>(scheduler.max_running_requests);
+  const auto queued = static_cast<size_t>(scheduler.max_queued_requests);
+  const auto running = static_cast<size_t>(scheduler.max_running_requests);
+  const auto others = static_cast<size_t>(network == nullptr ? 0 : network->num_ranks() - 1);
+  const size_t of_lost = network != nullptr && network->meets_again() ? queued + 2 * running : 0;
+  return queued + kControlCommands + others * (2 * running + of_lost);
 }
 
 }  // namespace
