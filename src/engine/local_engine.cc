@@ -40,6 +40,15 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
                 log_interval);
   HOCKET_TRY_VOID(check_parallel(options.settings));
   HOCKET_TRY_VOID(check_cache_flags(options.settings));
+  if (const double wait = options.settings.parallel.lost_rank_wait_s;
+      !options.cluster && wait != ParallelSettings().lost_rank_wait_s)
+    return fail(error(ErrorCode::bad_value,
+                      "--lost-rank-wait {:g} lets requests wait until a lost rank is back, but no "
+                      "rank has a process of its own, so none comes back",
+                      wait)
+                    .with_param("lost-rank-wait")
+                    .with_fix("leave it out, or give the ranks processes (--ranks-per-node, "
+                              "--nnodes)"));
   auto engine = std::make_unique<LocalEngine>();
   HOCKET_TRY_VOID(engine->load(options));
   return engine;
@@ -165,7 +174,8 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
                rebalancer_of(parallel, runner->choice(), runner->placement().first()));
     mover = {.model = options.settings.model,
              .rebalance = std::move(rebalance),
-             .rank = network ? network->rank() : 0};
+             .rank = network ? network->rank() : 0,
+             .home_wait = from_seconds(parallel.lost_rank_wait_s)};
   }
   if (!forecast_) {
     HOCKET_TRY(forecast_, forecast_stages(*runner, parallel));
@@ -282,9 +292,11 @@ void LocalEngine::stop() {
 }
 
 Result<void> LocalEngine::submit(RequestInput input) {
-  if (!accepting_)
+  const auto shutting_down = [] {
     return fail(error(ErrorCode::shutting_down, "the server is shutting down")
                     .with_fix("ask another server, or again when this one is back"));
+  };
+  if (!accepting_ && !input.taken_over) return shutting_down();
   if (auto why = lost(); why && !input.taken_over) return fail(*std::move(why));
   HOCKET_TRY_VOID(check_input(input, info()));
   int queued = 0;
@@ -296,9 +308,9 @@ Result<void> LocalEngine::submit(RequestInput input) {
     MutexLock lock(router_mutex_);
     HOCKET_TRY(chosen, router_->choose(input.cache_namespace, input.prompt, loads()));
   }
-  if (!ranks_[static_cast<size_t>(chosen)]->submit(input))
-    return fail(queue_full(queue_limits::kMailbox));
-  return {};
+  if (ranks_[static_cast<size_t>(chosen)]->submit(input)) return {};
+  // The mailbox has room for all that is taken over, until the engine has stopped and closed it.
+  return input.taken_over ? shutting_down() : fail(queue_full(queue_limits::kMailbox));
 }
 
 void LocalEngine::abort(RequestId id) {

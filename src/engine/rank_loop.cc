@@ -20,10 +20,15 @@ std::string log_prefix(const RankNetwork* network) {
 }
 
 // Leaves room for the aborts of other ranks' requests too, because each abort goes to all ranks.
+// Ranks that may be lost alone also leave all their requests to this one
+// (RequestInput::taken_over): as many as may wait and run there, and those that the server there
+// has not handed over yet.
 size_t command_room(const SchedulerOptions& scheduler, const RankNetwork* network) {
-  const int others = network == nullptr ? 0 : network->num_ranks() - 1;
-  return static_cast<size_t>(scheduler.max_queued_requests) + kControlCommands +
-         2 * static_cast<size_t>(others) * static_cast<size_t>(scheduler.max_running_requests);
+  const auto queued = static_cast<size_t>(scheduler.max_queued_requests);
+  const auto running = static_cast<size_t>(scheduler.max_running_requests);
+  const auto others = static_cast<size_t>(network == nullptr ? 0 : network->num_ranks() - 1);
+  const size_t of_lost = network != nullptr && network->meets_again() ? queued + 2 * running : 0;
+  return queued + kControlCommands + others * (2 * running + of_lost);
 }
 
 }  // namespace
@@ -84,7 +89,10 @@ bool RankLoop::should_exit() const {
 
 // Looks for the other ranks. Requests that were running wait meanwhile.
 void RankLoop::join_epoch() {
-  if (!step_.is_home()) return wait_for_work();  // its experts are being loaded
+  if (!step_.is_home()) {
+    wait_for_work();  // its experts are being loaded
+    return step_.wait_for_ranks();
+  }
   const auto link = network_->join(kJoinWait);
   if (!link) wait_for_work();  // it failed for good
   if (!link || !*link) return step_.wait_for_ranks();
@@ -173,6 +181,22 @@ bool RankLoop::waits_for_room() {
   int64_t since = 0;
   if (full_since_ns_.compare_exchange_strong(since, now)) since = now;
   return threaded_ && Duration(now - since) < kControlWait;
+}
+
+std::optional<Error> RankLoop::lost() const {
+  if (!network_) return std::nullopt;
+  auto lost = network_->lost();
+  if (!lost || step_.mover() == nullptr) return lost;
+  auto not_home = step_.mover()->why_not_home();
+  return not_home ? not_home : lost;
+}
+
+// The loss of a rank of this process is final anyway, and ends the requests alone.
+std::optional<Error> RankLoop::failure() const {
+  if (!network_) return std::nullopt;
+  if (auto failure = network_->failure()) return failure;
+  if (!network_->meets_again() || step_.mover() == nullptr) return std::nullopt;
+  return step_.mover()->home_failure();
 }
 
 RankStats RankLoop::stats() const {

@@ -45,9 +45,9 @@ class RankLoop {
   std::vector<RankLoad> heard_loads() const;
   // Returns why no step can run, naming the missing rank; nullopt while connected, and for the only
   // rank.
-  std::optional<Error> lost() const { return network_ ? network_->lost() : std::nullopt; }
+  std::optional<Error> lost() const;
   // Returns why no step can ever run again.
-  std::optional<Error> failure() const { return network_ ? network_->failure() : std::nullopt; }
+  std::optional<Error> failure() const;
   // Returns another rank that asks to stop, so that no request should begin; -1: none.
   int stopping_peer() const {
     return step_.lockstep() != nullptr ? step_.lockstep()->stopping_peer() : -1;

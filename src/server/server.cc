@@ -329,6 +329,9 @@ bool Server::drain(Duration patience) {
         "shutdown: {} answers are cut off after {} s; a longer --shutdown-timeout lets them "
         "finish",
         s.num_under_way(), to_seconds(patience));
+    // Another rank would pass an aborted answer on as a whole one. When its connection is cut, it
+    // goes on with the answer, as if this rank were lost.
+    if (s.rank_http) s.rank_http->stop(Duration{});
     s.engine.abort_all();
     if (s.rank_router) s.rank_router->cut_off();
     s.wait_idle(kAbortPatience);

@@ -43,8 +43,9 @@ class Server {
   Result<void> reload();
 
   // Shuts down in this order: new requests are refused with shutting_down (probes are answered);
-  // running ones may take up to `patience`; then the rest is aborted, connections are refused and
-  // all threads end. Returns true if nothing was aborted.
+  // running ones may take up to `patience`; then those of other ranks are cut off, so that these go
+  // on with them, the rest is aborted, connections are refused and all threads end. Returns true if
+  // nothing was cut off or aborted.
   // For SIGTERM, patience is settings.http.shutdown_timeout_s.
   bool drain(Duration patience);
 

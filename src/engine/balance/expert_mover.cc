@@ -171,7 +171,7 @@ void ExpertMover::do_task(Task task) {
     load_layers();
     source_.reset();
   } else {
-    if (load_home()) is_home_.store(true, std::memory_order_release);
+    load_home();
     source_.reset();
   }
 }
@@ -203,8 +203,8 @@ void ExpertMover::load_layers() {
   }
 }
 
-// Returns false if it was interrupted by another task.
-bool ExpertMover::load_home() {
+void ExpertMover::load_home() {
+  const TimePoint until = RealClock().now() + options_.home_wait;
   for (int layer = 0; layer < home_.num_layers(); ++layer) {
     const Placement& home = home_.at(layer);
     while (runner_.placement().at(layer).fingerprint() != home.fingerprint()) {
@@ -215,14 +215,50 @@ bool ExpertMover::load_home() {
         stats_of_rows_.place(layer, home);
         continue;
       }
-      fail_with(back.error());
+      note_not_home(back.error());
       MutexLock lock(mutex_);
-      if (stops_) return false;
-      changed_.wait_for(lock, kTryAgain);
-      if (stops_) return false;
+      if (stops_) return;
+      const Duration left = until - RealClock().now();
+      if (left <= Duration{}) {
+        home_failure_ = not_home_;
+        return;
+      }
+      changed_.wait_for(lock, std::min<Duration>(left, kTryAgain));
+      if (stops_) return;
     }
   }
-  return true;
+  {
+    MutexLock lock(mutex_);
+    not_home_.reset();
+  }
+  is_home_.store(true, std::memory_order_release);
+}
+
+// A reason is logged once, until another comes.
+void ExpertMover::note_not_home(const Error& why) {
+  Error failure = error(ErrorCode::lost_rank,
+                        "rank {} cannot bring its experts back to where they were at the "
+                        "start, where the ranks meet: {}",
+                        options_.rank, why.message)
+                      .with_fix(why.fix.empty() ? "restart the server" : why.fix);
+  {
+    MutexLock lock(mutex_);
+    if (stops_ || (not_home_ && not_home_->message == failure.message)) return;
+    not_home_ = failure;
+    stats_.last_error = why.message;
+  }
+  log::warning("{}; {}. It tries again for {:.0f} s", failure.message, failure.fix,
+               to_seconds(options_.home_wait));
+}
+
+std::optional<Error> ExpertMover::why_not_home() const {
+  MutexLock lock(mutex_);
+  return not_home_;
+}
+
+std::optional<Error> ExpertMover::home_failure() const {
+  MutexLock lock(mutex_);
+  return home_failure_;
 }
 
 Result<std::unique_ptr<LayerMove>> ExpertMover::load_layer(int layer, const Placement& to) {
@@ -256,7 +292,7 @@ Result<ExpertWeights> ExpertMover::load_expert(int layer, int expert) {
       return fail(ErrorCode::shutting_down, "the move was given up");
   }
   HOCKET_TRY_VOID(open_source());
-  const auto begin = std::chrono::steady_clock::now();
+  const Duration begin = options_.used_time();
   WeightLoader::Options options = runner_.choice().loader_options();
   if (source_ != nullptr) options.source = source_.get();
   options.seed = static_cast<uint64_t>(options_.model.dummy_seed);
@@ -286,7 +322,7 @@ Result<ExpertWeights> ExpertMover::load_expert(int layer, int expert) {
   MutexLock lock(mutex_);
   ++stats_.moves_total;
   stats_.bytes_total += static_cast<uint64_t>(options.bytes);
-  stats_.load_seconds_total += to_seconds(std::chrono::steady_clock::now() - begin);
+  stats_.load_seconds_total += to_seconds(options_.used_time() - begin);
   return loaded;
 }
 

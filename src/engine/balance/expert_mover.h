@@ -10,7 +10,7 @@
 // further memory is taken, and the kernel may drop the pages of the file.
 //
 // The thread `mover` has the lowest priority, so it computes in the gaps of the steps.
-// Thread: engine, except stats() (any).
+// Thread: engine, except where noted.
 #pragma once
 
 #include <atomic>
@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "base/processor_time.h"
 #include "base/result.h"
 #include "base/thread.h"
 #include "compute/weights/weight_source.h"
@@ -40,6 +41,8 @@ class ExpertMover {
     ModelSettings model;  // where the files are
     Rebalancer rebalance;
     int rank = 0;
+    Duration home_wait{};  // experts that cannot be brought home are tried again for so long
+    Duration (*used_time)() = thread_processor_time;  // what loading is counted in
   };
   // The runner, which was made with --enable-eplb, and the stats outlive it.
   ExpertMover(Options options, Runner& runner, ExpertStats& stats);
@@ -65,15 +68,20 @@ class ExpertMover {
   void drop();
 
   // Bring the experts back to where they were at the start, where ranks meet. Called while no step
-  // runs: at the end of an epoch. is_home() is false until it is done; a failure is tried again.
+  // runs: at the end of an epoch. is_home() is false until it is done; a failure is tried again for
+  // Options::home_wait.
   void go_home();
   bool is_home() const { return is_home_.load(std::memory_order_acquire); }
+  // Return the last failure to do so, and the same once it is final: this rank can meet no other
+  // again. Thread: any.
+  std::optional<Error> why_not_home() const;
+  std::optional<Error> home_failure() const;
 
   // Return the seconds of one core for a byte that is loaded, as far as is known, and the bytes of
   // an expert.
   double seconds_per_byte() const;
   int64_t expert_bytes() const { return expert_bytes_; }
-  ExpertMoveStats stats() const;
+  ExpertMoveStats stats() const;  // Thread: any.
   void note_look(const ExpertChanges& changes, double gain_seconds, double cost_seconds,
                  bool moves);
 
@@ -88,7 +96,8 @@ class ExpertMover {
   void run();
   void do_task(Task task);
   void load_layers();
-  bool load_home();
+  void load_home();
+  void note_not_home(const Error& why);
   // Returns other places of a layer with this rank's experts. Errors: of the files, out_of_memory,
   // shutting_down (it was dropped).
   Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
@@ -125,6 +134,7 @@ class ExpertMover {
   bool stops_ HOCKET_GUARDED_BY(mutex_) = false;
   int num_handed_out_ HOCKET_GUARDED_BY(mutex_) = 0, num_moved_ HOCKET_GUARDED_BY(mutex_) = 0;
   ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);
+  std::optional<Error> not_home_ HOCKET_GUARDED_BY(mutex_), home_failure_ HOCKET_GUARDED_BY(mutex_);
   Thread thread_;
 };
 

@@ -53,6 +53,13 @@ void Rebalance::start_over(bool gave_up) {
   std::ranges::fill(mine_, 0);
 }
 
+// Layers that have not changed stay as they are, also one that no step has had yet.
+void Rebalance::give_up() {
+  has_move_ = false;
+  mover_.drop();
+  start_over(true);
+}
+
 void Rebalance::note(const ExpertPass& pass) {
   if (pass.num_tokens == 0) return;
   HOCKET_CHECK(pass.counts.size() == mine_.size());
@@ -96,10 +103,7 @@ void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepR
   const auto same = [&](const BalanceVote& vote) {
     return vote.look == look_ && vote.phase == static_cast<uint8_t>(phase_);
   };
-  if (!std::ranges::all_of(votes, same)) {
-    mover_.drop();
-    return start_over(true);
-  }
+  if (!std::ranges::all_of(votes, same)) return give_up();
   switch (phase_) {
     case Phase::counting:
       return count();
@@ -164,10 +168,7 @@ void Rebalance::weigh(std::span<const BalanceVote> votes) {
 
 void Rebalance::follow_moves(std::span<const BalanceVote> votes) {
   const auto has_failed = [](const BalanceVote& vote) { return (vote.flags & failed) != 0; };
-  if (std::ranges::any_of(votes, has_failed)) {
-    mover_.drop();
-    return start_over(true);
-  }
+  if (std::ranges::any_of(votes, has_failed)) return give_up();
   int loaded = std::numeric_limits<int>::max();
   for (const BalanceVote& vote : votes) loaded = std::min(loaded, int{vote.num_loaded});
   if (loaded <= num_changed_) return;

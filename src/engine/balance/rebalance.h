@@ -68,6 +68,7 @@ class Rebalance final : public VoteRider {
   };
   Worth worth_of(const ExpertChanges& changes) const;
   void start_over(bool gave_up);
+  void give_up();
 
   const Options options_;
   ExpertMover& mover_;

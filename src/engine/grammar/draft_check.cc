@@ -1,18 +1,12 @@
 #include "engine/grammar/draft_check.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-namespace hocket {
+#include "base/processor_time.h"
 
-Duration thread_processor_time() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
-}
+namespace hocket {
 
 size_t DraftCheck::num_allowed(std::span<const TokenId> generated,
                                std::span<const TokenId> drafts) {

@@ -17,15 +17,12 @@ namespace hocket {
 
 // Limit of the bytes that one such matcher may hold; kDraftChecksBytes (memory_plan.h) is that of
 // all answers of a rank. Beyond either, drafts are not checked, and sampling alone refuses them.
-// The same goes for an answer once a check took more of the processor's time, as the engine's
-// thread has others to serve, and for the rest of a step once its checks took kDraftChecksTime
-// together.
+// The same goes for an answer once a check took more of the processor's time (the load of the
+// machine must not decide), as the engine's thread has others to serve, and for the rest of a step
+// once its checks took kDraftChecksTime together.
 inline constexpr size_t kDraftCheckBytes = 8 << 20;
 inline constexpr Duration kDraftCheckTime = std::chrono::milliseconds(5);
 inline constexpr Duration kDraftChecksTime = std::chrono::milliseconds(20);
-
-// Returns the processor's time that this thread has used: the load of the machine must not decide.
-Duration thread_processor_time();
 
 class DraftCheck {
  public:

@@ -78,10 +78,12 @@ GrammarCompiler::~GrammarCompiler() {
 }
 
 std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const GrammarSpec> spec,
-                                                      std::function<void()> done, uint64_t client) {
+                                                      std::function<void()> done, uint64_t client,
+                                                      Room room) {
   auto ticket = std::make_shared<GrammarTicket>();
   ticket->spec_ = std::move(spec);
   ticket->client_ = client;
+  ticket->has_place_ = room == Room::has_place;
   ticket->done_ = std::move(done);
   ticket->asked_ = now();
   ticket->patience_ = options_.patience;
@@ -100,7 +102,7 @@ bool GrammarCompiler::enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
     return lane.num_waiting >= lane.max_waiting || num_mine >= lane.max_of_client;
   };
   if (is_full()) leave_out_expired(lane);
-  if (is_full()) return false;
+  if (is_full() && !ticket->has_place_) return false;
   const auto mine = lane.waiting.try_emplace(ticket->client_).first;
   try {
     mine->second.push_back(ticket);

@@ -130,17 +130,22 @@ TEST_F(Compiler, BoundsWhatWaits) {
   ASSERT_FALSE(fourth->answer().has_value());
   EXPECT_EQ(fourth->answer().error().code, ErrorCode::queue_full);
   second.reset();
-  std::latch done(1);
+  std::latch done(2);
   const auto mine = compiler.order(shared_spec(GrammarKind::regex, "f"), [] {}, 2);
   ASSERT_FALSE(mine->answer().has_value()) << "there is room, but not for more of one client";
   EXPECT_EQ(mine->answer().error().code, ErrorCode::queue_full);
   const auto fifth =
       compiler.order(shared_spec(GrammarKind::regex, "e"), [&] { done.count_down(); }, 3);
+  // Its request was taken by a rank that was lost.
+  const auto taken_over = compiler.order(
+      shared_spec(GrammarKind::regex, "g"), [&] { done.count_down(); }, 2,
+      GrammarCompiler::Room::has_place);
   go_on.count_down();
   done.wait();
   EXPECT_TRUE(third->answer().has_value());
   EXPECT_TRUE(fifth->answer().has_value());
-  EXPECT_EQ(compiler.stats().num_compiled, 3u);  // a, c, e
+  EXPECT_TRUE(taken_over->answer().has_value());
+  EXPECT_EQ(compiler.stats().num_compiled, 4u);  // a, c, e, g
 }
 
 TEST_F(Compiler, ClientsTakeTurns) {

@@ -42,7 +42,9 @@ Result<bool> RankGrammars::ready(const Request& request) {
   Following& mine = following_[request.id];
   if (mine.grammar != nullptr) return true;
   if (mine.ticket == nullptr)
-    mine.ticket = compiler_->order(request.sampling.grammar, wake_, proven_client(request.client));
+    mine.ticket = compiler_->order(
+        request.sampling.grammar, wake_, proven_client(request.client),
+        request.taken_over ? GrammarCompiler::Room::has_place : GrammarCompiler::Room::limited);
   auto answer = mine.ticket->answer();
   if (!answer) {
     forget(request.id);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "base/mailbox.h"
+#include "base/processor_time.h"
 #include "base/thread.h"
 #include "engine/grammar/draft_check.h"
 #include "engine/grammar/grammar_compiler.h"

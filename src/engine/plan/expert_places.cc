@@ -112,6 +112,14 @@ Result<void> check_places(const ParallelSettings& s) {
                       s.eplb_rebalance_num_iterations, kMostIterations)
                     .with_param("eplb-rebalance-num-iterations")
                     .with_fix("1000"));
+  if (!s.enable_eplb &&
+      s.eplb_rebalance_num_iterations != ParallelSettings().eplb_rebalance_num_iterations)
+    return fail(error(ErrorCode::bad_value,
+                      "--eplb-rebalance-num-iterations {} is the distance of two looks at the "
+                      "experts, but without --enable-eplb there are none",
+                      s.eplb_rebalance_num_iterations)
+                    .with_param("eplb-rebalance-num-iterations")
+                    .with_fix("--enable-eplb, or leave it out"));
   const std::string& mode = s.expert_distribution_recorder_mode;
   if (!mode.empty() && mode != "stat" && mode != "per_pass")
     return fail(error(ErrorCode::bad_value,

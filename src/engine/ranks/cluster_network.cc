@@ -197,7 +197,7 @@ std::optional<Error> ClusterNetwork::lost() const {
   if (self.presence != Presence::in && !leaves_step)
     why = "this rank is being joined to the others";
   if (why.empty() && awaited >= 0)
-    why = fmt::format("{} is not ready: it loads the model, or leaves its last step",
+    why = fmt::format("{} is not ready: it loads the model or experts, or leaves its last step",
                       name_of_rank(awaited));
   if (why.empty()) why = "the ranks are being joined";
   return error(ErrorCode::lost_rank, "{}", why).with_fix("ask again after the time in Retry-After");

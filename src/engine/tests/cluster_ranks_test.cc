@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "cluster/socket.h"
 #include "compute/comm/ucx_testing.h"
+#include "engine/tests/folder_copy.h"
 #include "engine/tests/service.h"
 
 namespace hocket {
@@ -41,6 +42,7 @@ class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
 
   // Returns how long a rank that ends still serves the others.
   virtual double farewell_s() const { return 0; }
+  virtual void change(ServerSettings&) const {}
   // Returns how long requests wait for lost ranks.
   virtual double lost_rank_wait_s() const { return to_seconds(kPatience); }
   std::unique_ptr<Service> make(int rank) const {
@@ -52,6 +54,7 @@ class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
     settings.parallel.lost_rank_wait_s = lost_rank_wait_s();
     settings.model.context_length = 2048;
     settings.scheduler.overlap_schedule = GetParam().overlap_schedule;
+    change(settings);
     const ClusterLaunch launch{
         .plan = {.num_ranks = num_ranks(), .rank = rank, .init_addr = {"127.0.0.1", port_}},
         .control = {.init_addr = {"127.0.0.1", port_}, .token = "a token of sixteen"}};
@@ -195,6 +198,81 @@ INSTANTIATE_TEST_SUITE_P(Ways, ImpatientClusterRanks,
                                            ClusterCase{"memory2_overlapped", ucx_shared_memory, 2,
                                                        "on"}),
                          [](const auto& param) { return std::string(param.param.name); });
+
+// Experts have moved when a rank is lost, and the files that they came from change, or go away.
+class MovedClusterRanks : public ClusterRanks {
+ protected:
+  double lost_rank_wait_s() const override { return 1; }
+  void change(ServerSettings& settings) const override {
+    settings.model.model_path = copy_.path;
+    settings.parallel.enable_eplb = true;
+    settings.parallel.eplb_rebalance_num_iterations = 3;
+  }
+  const FolderCopy copy_{kBundledFolder};
+};
+
+TEST_P(MovedClusterRanks, RequestsWaitNoLongerForExpertsThatCannotComeHome) {
+  ASSERT_TRUE(all_met());
+  const TimePoint deadline = RealClock().now() + kPatience;
+  while (service(0).engine().stats().moves->layers_total == 0) {
+    ASSERT_LT(RealClock().now(), deadline) << "nothing moved";
+    ASSERT_NO_FATAL_FAILURE(expect_the_same_answers());
+  }
+  RequestInput input = long_one(1);
+  input.sampling.max_new_tokens = 1500;
+  const auto id = service(0).submit(std::move(input));
+  ASSERT_TRUE(id.has_value()) << id.error().message;
+  const Answer& answer = service(0).answer(*id);
+  ASSERT_TRUE(service(0).read_until([&] { return answer.tokens.size() > 3 || answer.done; }));
+  ASSERT_FALSE(answer.done) << answer.summary.error.message;
+  copy_.change();
+  services_[1].reset();
+  ASSERT_TRUE(service(0).read_until([&] { return answer.done; }));
+  EXPECT_EQ(answer.summary.finish, FinishReason::error);
+  const auto expect_said = [](const Error& error) {
+    EXPECT_EQ(error.code, ErrorCode::lost_rank);
+    EXPECT_NE(error.message.find("rank 0 cannot bring its experts back"), std::string::npos)
+        << error.message;
+    EXPECT_NE(error.message.find("have changed since the start"), std::string::npos)
+        << error.message;
+  };
+  expect_said(answer.summary.error);
+  ASSERT_TRUE(service(0).read_until([&] { return service(0).engine().failure().has_value(); }));
+  expect_said(*service(0).engine().failure());
+  const auto late = service(0).submit(long_one(9));
+  ASSERT_FALSE(late.has_value());
+  expect_said(late.error());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, MovedClusterRanks,
+                         ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2}),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+// Another rank may have as many requests as may wait here, and when it is lost, this one has them
+// all at once, before its next step.
+TEST(TakenOverRequests, AllHaveRoom) {
+  if (const std::string why = ucx_obstacle(ucx_shared_memory()); !why.empty()) GTEST_SKIP() << why;
+  log::set_level(log::Level::off);
+  ServerSettings settings = settings_of(kBundled, 2);
+  settings.memory.max_queued_requests = 8192;
+  const UcxOptions ucx = ucx_shared_memory();
+  settings.parallel.ucx_tls = ucx.tls;
+  settings.parallel.ucx_net_devices = ucx.devices;
+  const HostPort at{"127.0.0.1", free_port()};
+  auto made = Engine::create(
+      {.settings = settings,
+       .cluster = ClusterLaunch{.plan = {.num_ranks = 2, .rank = 0, .init_addr = at},
+                                .control = {.init_addr = at, .token = "a token of sixteen"}}});
+  ASSERT_TRUE(made.has_value()) << describe(made.error());
+  RequestInput input = greedy_input({1, 2}, 4);
+  input.taken_over = true;
+  for (int i = 0; i < 2 * settings.memory.max_queued_requests; ++i) {
+    input.id = Engine::next_request_id();
+    const auto taken = (*made)->submit(input);
+    ASSERT_TRUE(taken.has_value()) << i << ": " << taken.error().message;
+  }
+  log::set_level(log::Level::info);
+}
 
 class PatientClusterRanks : public ClusterRanks {
   double farewell_s() const override { return to_seconds(kPatience); }

@@ -1,11 +1,7 @@
 // Tests experts that move while requests are served: answers have the bits of one rank alone,
 // before, during and after, and what cannot be loaded stays where it is.
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-
 #include "base/log.h"
+#include "engine/tests/folder_copy.h"
 #include "engine/tests/probe.h"
 #include "engine/tests/service.h"
 
@@ -98,29 +94,12 @@ class MovingExpertsTest : public ::testing::Test {
   void TearDown() override { log::set_level(log::Level::info); }
 };
 
-// A copy of a model's folder, which goes away.
-class ModelCopy {
- public:
-  explicit ModelCopy(const std::filesystem::path& model) {
-    std::filesystem::remove_all(path);
-    std::filesystem::copy(model, path, std::filesystem::copy_options::recursive);
-  }
-  ~ModelCopy() { std::filesystem::remove_all(path); }
-  void change() const {
-    for (const auto& file : std::filesystem::directory_iterator(path))
-      if (file.path().extension() == ".safetensors")
-        std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now());
-  }
-  const std::filesystem::path path =
-      fmt::format("{}/hocket-moving-{}", ::testing::TempDir(), getpid());
-};
-
 // The files change, or go away: experts stay where they are, and all is served as before.
 TEST_F(MovingExpertsTest, WhatCannotBeReadStaysWhereItIs) {
   for (const bool removes : {false, true}) {
     SCOPED_TRACE(removes);
     const std::vector<Answer> want = alone(settings_of(kBundled, 1), traffic(6));
-    ModelCopy copy(kBundledFolder);
+    FolderCopy copy(kBundledFolder);
     ServerSettings settings = moving_settings({"", {"copy", copy.path}, 2, "on"});
     Service service(settings);
     ASSERT_TRUE(service.works());
@@ -150,6 +129,13 @@ TEST_F(MovingExpertsTest, ClearErrors) {
          "--enable-eplb moves experts between ranks, but there is one");
   expect([](ServerSettings& s) { s.parallel.eplb_rebalance_num_iterations = 0; },
          "--eplb-rebalance-num-iterations 0 is not in 1 to");
+  expect(
+      [](ServerSettings& s) {
+        s.parallel.enable_eplb = false;
+        s.parallel.eplb_rebalance_num_iterations = 10;
+      },
+      "without --enable-eplb there are none");
+  expect([](ServerSettings& s) { s.parallel.lost_rank_wait_s = 5; }, "so none comes back");
   expect([](ServerSettings& s) { s.compute.combine_groups = 2; },
          "--enable-eplb moves experts one by one");
 }

@@ -303,8 +303,10 @@ void PrefillPass::start(PrefixMatch match, int len) {
   s_.begin_window(request, match);
   if (request.num_retractions == 0) {
     request.times.first_scheduled = s_.now;
-    request.cached_len = request.computed_len;
-    request.recomputed_len = std::max(0, match.longest_len - request.computed_len);
+    // Of a request that goes on with an answer, tokens of the answer may be found, too.
+    request.cached_len = std::min(request.computed_len, request.prompt_len);
+    request.recomputed_len =
+        std::max(0, std::min(match.longest_len, request.prompt_len) - request.computed_len);
     s_.counters.recomputed_tokens_total += static_cast<uint64_t>(request.recomputed_len);
     s_.counters.prompt_tokens_total += static_cast<uint64_t>(request.prompt_len);
     s_.counters.cached_tokens_total += static_cast<uint64_t>(request.cached_len);

@@ -40,7 +40,8 @@ struct RequestInput {
   // on behind them. The engine sends them again as outputs.
   std::vector<TokenId> answer;
   // True: another rank had taken it and was lost. It is taken even while ranks are lost, and waits
-  // for them; limits of the queue do not count, since they did where it was taken first.
+  // for them; limits of queues do not count, since they did where it was taken first. So a rank has
+  // at most as many of them as all others may have requests.
   bool taken_over = false;
 };
 
@@ -65,6 +66,7 @@ struct Request {
   CacheNamespace cache_namespace;
   SessionKey session;
   int prefill_peer = -1;
+  bool taken_over = false;    // RequestInput's
   bool shares_answer = true;  // SchedulerOptions::share_answers
 
   // Set by the waiting queue.

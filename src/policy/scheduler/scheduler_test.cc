@@ -224,6 +224,30 @@ TEST(SchedulerTest, AnAbortForAStopStringRemembersThePages) {
   EXPECT_EQ(engine.problem(), "");
 }
 
+// A request that goes on with an answer finds the answer's pages too, but only its prompt counts.
+TEST(SchedulerTest, CachedTokensAreTokensOfThePrompt) {
+  FakeEngine engine({.num_pages = 32, .page_tokens = 4},
+                    [](const Request&, auto) { return SampledToken{TokenId{1}, false}; });
+  Scheduler& scheduler = engine.scheduler();
+  ASSERT_TRUE(scheduler.add(numbered_input(1, 6, 20)));
+  while (engine.step()) {
+  }
+  RequestInput again = numbered_input(1, 6, 20);
+  again.answer.assign(14, TokenId{1});
+  ASSERT_TRUE(scheduler.add(std::move(again)));
+  while (engine.step()) {
+  }
+  const auto finished = scheduler.take_finished();
+  ASSERT_EQ(finished.size(), 2u);
+  EXPECT_EQ(finished[1]->cached_len, 6);
+  EXPECT_EQ(finished[1]->recomputed_len, 0);
+  EXPECT_EQ(finished[1]->generated(), 20);
+  const SchedulerStats stats = scheduler.stats();
+  EXPECT_EQ(stats.prompt_tokens_total, 12u);
+  EXPECT_EQ(stats.cached_tokens_total, 6u);
+  EXPECT_EQ(engine.problem(), "");
+}
+
 // add() would refuse so big a request, so the test makes it bigger later.
 TEST(SchedulerTest, TheLastRequestThatOutgrowsThePoolEndsWithAnError) {
   log::set_level(log::Level::error);

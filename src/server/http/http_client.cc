@@ -203,7 +203,7 @@ asio::awaitable<HttpEnd> HttpClient::State::attempt(CallPtr call) {
   for (bool again = false;; again = true) {
     if (!old || again) {
       const bool connected = co_await connect(call);
-      if (!connected) co_return HttpEnd::not_connected;
+      if (!connected) co_return again ? HttpEnd::unanswered : HttpEnd::not_connected;
     }
     bool stale = false;
     HttpEnd end = HttpEnd::broken;

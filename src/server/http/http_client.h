@@ -26,9 +26,10 @@ struct HttpCall {
   Duration most{};      // time limit of the whole call; 0: none
 };
 
-// not_connected: nothing was sent. broken: the connection or the time ended before the answer was
-// complete. cancelled: by cancel(), stop(), or a sink that returned false.
-enum class HttpEnd : uint8_t { whole, not_connected, broken, cancelled };
+// not_connected: nothing was sent. unanswered: a kept connection took the request, and ended before
+// the first byte of an answer; no other could be made. broken: the connection or the time ended
+// before the answer was complete. cancelled: by cancel(), stop(), or a sink that returned false.
+enum class HttpEnd : uint8_t { whole, not_connected, unanswered, broken, cancelled };
 
 // Takes one answer.   Thread: forward. It must not block.
 class HttpSink {
@@ -37,7 +38,7 @@ class HttpSink {
   // head() and body() return false if the sink wants no more; then the connection is closed.
   virtual bool head(int status, HttpHeaders&& headers) = 0;
   virtual bool body(std::string_view piece) = 0;
-  // Called once, as the last. `why`: the reason if it is broken or not_connected, as text.
+  // Called once, as the last. `why`: the reason if it is neither whole nor cancelled, as text.
   virtual void end(HttpEnd how, const std::string& why) = 0;
 };
 

@@ -120,6 +120,8 @@ RelayEnd Relay::finish(HttpEnd how, const std::string& why) {
       return deliver();
     case HttpEnd::not_connected:
       return RelayEnd::refused;
+    case HttpEnd::unanswered:
+      return resumes_ ? RelayEnd::lost : RelayEnd::refused;
     case HttpEnd::broken:
       if (done_) return exchange_->finish() ? RelayEnd::answered : RelayEnd::left;
       if (resumes_) return RelayEnd::lost;

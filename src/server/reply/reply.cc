@@ -60,12 +60,13 @@ std::vector<LiveText> ReplyService::live_texts(size_t most) const {
   return texts;
 }
 
-// Adds the job to the table. Errors: those of RequestMemory::take; queue_full.
+// Adds the job to the table. Errors: those of RequestMemory::take; queue_full, unless the rank that
+// had the answer was lost, since it was within the limit there.
 Result<void> ReplyService::enter(const JobPtr& job) {
   job->bytes = job->bytes_at_begin();
   HOCKET_TRY_VOID(job->held.grow(job->bytes));
   MutexLock lock(mutex_);
-  if (table_.size() + job->ids.size() > options_.max_live)
+  if (!job->sent && table_.size() + job->ids.size() > options_.max_live)
     return fail(queue_full(queue_limits::kLiveTexts, options_.max_live));
   try {
     for (size_t i = 0; i < job->ids.size(); ++i) table_.emplace(job->ids[i], JobChoice{job, i});

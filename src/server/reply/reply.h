@@ -44,7 +44,9 @@ class ReplyService {
     Engine* engine = nullptr;
     Outbox* outbox = nullptr;
     Metrics* metrics = nullptr;  // null: nothing is counted
-    size_t max_live = 4096;      // texts under way; beyond it begin() answers queue_full
+    // Texts under way; beyond it begin() answers queue_full. resume() takes further ones: at most
+    // as many as the other ranks may have.
+    size_t max_live = 4096;
   };
   explicit ReplyService(Options options);
   ~ReplyService();
@@ -55,7 +57,8 @@ class ReplyService {
   void begin(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
              std::shared_ptr<RequestRecorder> recorder = nullptr);
   // The same for a request whose stream another rank had sent up to `sent` when it was lost. The
-  // client gets what follows. If ranks are lost, it waits for them.   Thread: any.
+  // client gets what follows. If ranks are lost, it waits for them. No queue refuses it, since it
+  // was taken already.   Thread: any.
   void resume(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
               std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent);
   // Ends the texts with this rid or answer id, with finish_reason "abort"; if `who` is not empty,

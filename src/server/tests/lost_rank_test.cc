@@ -77,6 +77,47 @@ TEST_F(LostRankTest, AnAnswerThatIsKeptIsLostWithItsRank) {
   EXPECT_TRUE(rank_0_->engine.seen.empty());
 }
 
+// The rank ends before the first byte of answers that it was asked for over kept connections.
+TEST_F(LostRankTest, RequestsThatALostRankHadTakenAreTakenOver) {
+  TestClient first = ask(body_), second = ask(body_);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(take().exchange->respond(200, kJsonType, "{}"));
+  ASSERT_EQ(first.receive().status, 200);
+  ASSERT_EQ(second.receive().status, 200);
+  TestClient plain = ask(body_), streaming = ask(stream_);
+  const ForwardedRequest held[] = {take(), take()};
+  link_.reset();
+  for (TestClient* client : {&plain, &streaming}) {
+    const TestAnswer answer = client->receive();
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    EXPECT_THAT(answer.body, testing::HasSubstr("\"text\":\"here\""));
+  }
+  ASSERT_EQ(rank_0_->engine.seen.size(), 2u);
+  for (const RequestInput& input : rank_0_->engine.seen) EXPECT_TRUE(input.taken_over);
+}
+
+// As many texts are under way here as may be. Those of the lost rank were within its own limit.
+TEST_F(LostRankTest, TheLimitOfTextsRefusesNoneThatAnotherRankHad) {
+  TestClient streaming = ask(stream_);
+  const ForwardedRequest forwarded = take();
+  forwarded.exchange->start_stream("text/event-stream");
+  rank_0_->engine.pace_us = 20'000;
+  rank_0_->engine.script = [](const RequestInput&) { return std::vector(4000, TokenId{300}); };
+  rank_0_->engine.rank_loads.write({{}, {.num_requests = 9, .num_tokens = 9000}});
+  const Json many = {{"input_ids", {5}},
+                     {"sampling_params", {{"n", 64}, {"max_new_tokens", 4000}}}};
+  std::vector<TestClient> clients;
+  const int limit =
+      ServerSettings().memory.max_queued_requests + 2 * rank_0_->engine.info_.max_running_requests;
+  for (int i = 0; i < limit / 64; ++i) clients.push_back(ask(many));
+  ASSERT_TRUE(eventually([&] { return rank_0_->engine.num_running() == limit; }));
+  EXPECT_EQ(rank_0_->post("/generate", body_, 429)["error"]["code"], "queue_full");
+  say(*rank_0_, "here");
+  link_->set(TestProxy::Link::cut);
+  const auto rest = streaming.until("data: [DONE]\n\n", seconds(5));
+  EXPECT_TRUE(rest.second);
+  EXPECT_THAT(rest.first, testing::HasSubstr("\"text\":\"here\""));
+}
+
 TEST_F(LostRankTest, AWrongTaleOfProgressEndsTheStream) {
   TestClient client = ask(stream_);
   const ForwardedRequest asked = take();

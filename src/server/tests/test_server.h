@@ -233,7 +233,7 @@ class FakeEngine final : public Engine {
     s->rank = plane == nullptr ? 0 : plane->self().rank;
     s->finish = reason;
     s->prompt_tokens = static_cast<int>(r.input.prompt.size());
-    s->cached_tokens = 5;
+    s->cached_tokens = std::min(5, s->prompt_tokens);
     s->generated_tokens = static_cast<int>(r.done);
     s->times = {.arrived = r.input.arrived,
                 .queued = r.input.arrived,

@@ -315,6 +315,30 @@ TEST_F(TwoRanks, AStreamGoesOnWhereItWasWhenItsRankIsLost) {
   EXPECT_TRUE(knew);
 }
 
+// A rank that ends has no time for the answers that it computes for another one. None of them looks
+// whole: that one goes on with them.
+TEST_F(TwoRanks, AnswersOfARankThatEndsGoOnAtTheOneThatWasAsked) {
+  const auto script = [](const RequestInput&) { return std::vector(60, TokenId{300}); };
+  for (int rank = 0; rank < 2; ++rank) server(rank).engine.script = script;
+  Json body = text_body();
+  body["sampling_params"] = {{"max_new_tokens", 60}, {"sampling_seed", 7}};
+  const Json whole = server(0).post("/generate", body);
+  Json streamed = body;
+  streamed["stream"] = true;
+  const std::string want = server(0).ask("POST", "/generate", streamed.dump()).body;
+  server(1).engine.pace_us = 25'000;
+  TestClient client(server(0).server->port()), plain(server(0).server->port());
+  client.send(TestServer::request_text("POST", "/generate", streamed.dump()));
+  plain.send(TestServer::request_text("POST", "/generate", body.dump()));
+  ASSERT_TRUE(client.fill(400, seconds(3)));
+  ASSERT_TRUE(eventually([&] { return server(1).engine.num_running() == 2; }));
+  EXPECT_FALSE(server(1).server->drain(Duration{}));
+  EXPECT_EQ(by_choice(client.receive().body), by_choice(want));
+  EXPECT_EQ(comparable(Json::parse(plain.receive().body)), comparable(whole));
+  ASSERT_EQ(server(0).engine.num_seen(), 2u);
+  EXPECT_TRUE(server(0).engine.last_seen().taken_over);
+}
+
 // Without a stream the client has got nothing, so the answer begins anew.
 TEST_F(TwoRanks, AnAnswerIsMadeAnewWhenItsRankIsLost) {
   for (int rank = 0; rank < 2; ++rank)

@@ -1,0 +1,123 @@
+// Tests the agreement on moves of experts, with two ranks whose votes the test carries.
+#include "engine/balance/rebalance.h"
+
+#include <gtest/gtest.h>
+
+#include "base/log.h"
+#include "engine/rank_setup.h"
+#include "engine/tests/service.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kLookSteps = 3;
+
+// An expert is loaded between two calls, so it takes a second.
+Duration a_second_more() {
+  thread_local int num_calls = 0;
+  return std::chrono::seconds(++num_calls);
+}
+
+struct VotingRank {
+  VotingRank(const ServerSettings& settings, std::unique_ptr<Runner> of, int rank)
+      : runner(std::move(of)),
+        stats(runner->info().model.num_layers, runner->placement(), rank),
+        mover({.model = settings.model,
+               .rebalance =
+                   rebalancer_of(settings.parallel, runner->choice(), runner->placement().first())
+                       .value(),
+               .rank = rank,
+               .used_time = a_second_more},
+              *runner, stats),
+        rebalance({.rank = rank,
+                   .num_counts = static_cast<int>(stats.num_counts()),
+                   .num_iterations = kLookSteps,
+                   .clock = &clock},
+                  mover) {}
+
+  const std::unique_ptr<Runner> runner;
+  ExpertStats stats;
+  ExpertMover mover;
+  FakeClock clock;
+  Rebalance rebalance;
+};
+
+class RebalanceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    log::set_level(log::Level::error);
+    ServerSettings settings = testing::settings_of(testing::kBundled, 2);
+    settings.parallel.enable_eplb = true;
+    auto runners = load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+    ASSERT_TRUE(runners.has_value()) << describe(runners.error());
+    for (int rank = 0; rank < 2; ++rank)
+      ranks_.push_back(std::make_unique<VotingRank>(
+          settings, std::move((*runners)[static_cast<size_t>(rank)]), rank));
+  }
+  void TearDown() override { log::set_level(log::Level::info); }
+
+  std::array<BalanceVote, 2> votes() {
+    return {ranks_[0]->rebalance.vote(), ranks_[1]->rebalance.vote()};
+  }
+  void agree(const std::array<BalanceVote, 2>& votes) {
+    StepReport report{.is_valid = 1};
+    report.compute_us[static_cast<size_t>(Op::experts)] = 1e9f;  // any move is worth it
+    const std::array<StepReport, 2> reports{report, report};
+    for (auto& rank : ranks_) rank->rebalance.agreed(votes, reports, true);
+  }
+  // Lets steps go by, in which rows choose rank 0's experts, until both ranks have loaded a layer.
+  // Returns the votes that say so; no agreement follows them yet.
+  std::array<BalanceVote, 2> votes_of_loaded() {
+    const TimePoint deadline = RealClock().now() + testing::kPatience;
+    for (;;) {
+      for (auto& rank : ranks_) {
+        ExpertPass pass{.num_tokens = 64, .counts = {}};
+        const int num_experts = rank->runner->placement().first().num_experts();
+        for (size_t i = 0; i < rank->stats.num_counts(); ++i)
+          pass.counts.push_back(static_cast<int>(i) % num_experts < num_experts / 2 ? 64 : 1);
+        rank->rebalance.note(pass);
+        rank->clock.advance(std::chrono::milliseconds(1));
+      }
+      const auto said = votes();
+      if (std::ranges::all_of(said, [](const BalanceVote& one) { return one.num_loaded > 0; }))
+        return said;
+      if (RealClock().now() > deadline) {
+        ADD_FAILURE() << "nothing was loaded";
+        return said;
+      }
+      agree(said);
+    }
+  }
+
+  std::vector<std::unique_ptr<VotingRank>> ranks_;
+};
+
+TEST_F(RebalanceTest, ALoadedLayerChangesWithTheNextStep) {
+  agree(votes_of_loaded());
+  for (auto& rank : ranks_) {
+    EXPECT_NE(rank->rebalance.take_move(), nullptr);
+    EXPECT_EQ(rank->rebalance.take_move(), nullptr);
+    rank->rebalance.moved();
+  }
+}
+
+// Its memory is used again.
+TEST_F(RebalanceTest, ALayerThatIsGivenUpDoesNotChange) {
+  agree(votes_of_loaded());
+  auto other = votes();
+  ++other[1].look;
+  agree(other);
+  for (auto& rank : ranks_) EXPECT_EQ(rank->rebalance.take_move(), nullptr);
+}
+
+TEST_F(RebalanceTest, LoadingCostsTheTimeThatItsThreadUses) {
+  votes_of_loaded();
+  for (auto& rank : ranks_) {
+    const ExpertMoveStats stats = rank->mover.stats();
+    EXPECT_GT(stats.moves_total, 0u);
+    EXPECT_EQ(stats.load_seconds_total, static_cast<double>(stats.moves_total));
+  }
+}
+
+}  // namespace
+}  // namespace hocket
