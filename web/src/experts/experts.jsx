@@ -6,6 +6,8 @@ import { useStore } from "../lib/store.js";
 import { colour, isDark, theme } from "../lib/theme.js";
 import { Icon } from "../ui/icons.jsx";
 import { Card, Empty, PageHead, Problem, Tile } from "../ui/parts.jsx";
+import { Moves } from "./moves.jsx";
+import { ranksOf } from "./places.js";
 
 const PERIOD_MS = 1500;
 
@@ -208,6 +210,7 @@ export function ExpertsPage() {
   const rows = useMemo(() => (record ? layersOf(record) : []), [record]);
   const dense = state.error?.message?.includes("no experts");
   const row = chosen && rows.find((r) => r.layer === chosen.layer);
+  const ranks = row ? ranksOf(record, row.layer, chosen.expert) : [];
   const worst = rows.reduce((a, r) => (a === null || r.most / r.mean > a.most / a.mean ? r : a), null);
   return (
     <div class="page">
@@ -251,7 +254,7 @@ export function ExpertsPage() {
             <p class="heat-note" role="status">
               {row ? (
                 <>
-                  Layer <b>{row.layer}</b>, expert <b>{chosen.expert}</b> on rank {record.expert_rank[chosen.expert]}: {exact(row.counts[chosen.expert])} rows,{" "}
+                  Layer <b>{row.layer}</b>, expert <b>{chosen.expert}</b> on {ranks.length > 1 ? "ranks" : "rank"} {ranks.join(", ")}: {exact(row.counts[chosen.expert])} rows,{" "}
                   <b>{(row.counts[chosen.expert] / row.mean).toFixed(2)} × mean</b>, {percent(row.counts[chosen.expert] / row.all, 1)} of the layer
                 </>
               ) : (
@@ -264,6 +267,7 @@ export function ExpertsPage() {
           </Card>
         </>
       )}
+      {!dense && state.look && <Moves moves={state.look.moves} replicas={state.look.replicas} />}
     </div>
   );
 }
