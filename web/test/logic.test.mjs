@@ -4,7 +4,7 @@ import { webcrypto } from "node:crypto";
 import { test } from "node:test";
 import { addBlock, emptyAnswer } from "../src/chat/blocks.js";
 import { addNode, asExport, asMarkdown, changeNode, messagesOf, newConversation, pathOf, readExport, removeNode, siblingsOf, switchTo } from "../src/chat/tree.js";
-import { lastLook, ranksOf } from "../src/experts/places.js";
+import { lastLook, oneRankEach, ranksOf } from "../src/experts/places.js";
 import { bytes, count, duration, percent, quantile } from "../src/lib/format.js";
 import { hiddenShare, lanesOf, rangeOf, split } from "../src/timeline/steps.js";
 
@@ -115,6 +115,13 @@ test("an expert is on all ranks that have a place for it in that layer", () => {
   assert.deepEqual([0, 1, 3, 5].map((expert) => ranksOf(record, 1, expert)), [[1], [0, 1], [1], [0, 1]]);
   const twice = { place_rank: [0, 0, 1], place_expert: [[2, 2, 2]] };
   assert.deepEqual(ranksOf(twice, 0, 2), [0, 1]);
+});
+
+test("ranks are drawn beside experts only where all layers have each on the same one", () => {
+  const record = (place_expert, place_rank = [0, 0, 1, 1]) => ({ place_rank, place_expert, expert_rank: [0, 0, 0, 0] });
+  assert.deepEqual(oneRankEach(record([[9, 9, 9, 9], [0, 2, 1, 3], [0, 2, 1, 3]]), [1, 2]), [0, 1, 0, 1]);
+  assert.equal(oneRankEach(record([[0, 1, 2, 3], [0, 2, 1, 3]]), [0, 1]), null);
+  assert.equal(oneRankEach(record([[0, 1, 2, 0, 1, 3]], [0, 0, 0, 1, 1, 1]), [0]), null);
 });
 
 test("the last look says why experts move or stay", () => {

@@ -252,10 +252,10 @@ const showsMoves = (name, look, body) =>
 
 showsMoves("where nothing moves and nothing is copied there is no card of it", { replicas: 0, moves: null }, async (page) => assert.equal(await card(page).count(), 0));
 
-showsMoves("replicas that stay say how they would move", { replicas: 12, moves: null }, async (page) => assert.match(await card(page).innerText(), /12 replicas in each layer\..*--enable-eplb/));
+showsMoves("replicas that stay say how they would move", { replicas: 12, moves: null }, async (page) => assert.match(await card(page).innerText(), /Replicas: 12 in each layer\. .*--enable-eplb/));
 
 showsMoves("before the first look nothing is said of balance", { replicas: 12, moves: moves({ looks: 0, rebalances: 0, layers: 0, experts: 0 }) }, async (page) => {
-  assert.match(await card(page).innerText(), /have not looked at their work yet/);
+  assert.match(await card(page).innerText(), /Replicas: 12 in each layer\. .*have not looked at their work yet/);
   assert.doesNotMatch(await card(page).innerText(), / %/);
 });
 

@@ -7,7 +7,7 @@ import { colour, isDark, theme } from "../lib/theme.js";
 import { Icon } from "../ui/icons.jsx";
 import { Card, Empty, PageHead, Problem, Tile } from "../ui/parts.jsx";
 import { Moves } from "./moves.jsx";
-import { ranksOf } from "./places.js";
+import { oneRankEach, ranksOf } from "./places.js";
 
 const PERIOD_MS = 1500;
 
@@ -84,9 +84,9 @@ function HeatMap({ rows, expertRank, chosen, onChoose }) {
     // Where experts of one rank end and those of the next begin.
     draw.fillStyle = colour("ink");
     let begin = 0;
-    for (let x = 1; x <= columns; ++x) {
+    for (let x = 1; expertRank && x <= columns; ++x) {
       if (x < columns && expertRank[x] === expertRank[x - 1]) continue;
-      if (expertRank.at(-1) > 0 && (x - begin) * cell > 34) {
+      if (Math.max(...expertRank) > 0 && (x - begin) * cell > 34) {
         draw.fillStyle = colour("muted");
         draw.fillText(`rank ${expertRank[begin]}`, left + begin * cell + 2, 8);
         if (x < columns) draw.fillRect(left + x * cell - 1, 2, 1, whole);
@@ -250,7 +250,7 @@ export function ExpertsPage() {
             <Tile label="Most uneven layer" value={worst.layer} note={`expert ${worst.counts.indexOf(worst.most)}: ${(worst.most / worst.mean).toFixed(2)} × mean`} />
           </div>
           <Card title="Load of each expert" note="a row a layer, a column an expert" tools={<Scale />}>
-            <HeatMap rows={rows} expertRank={record.expert_rank} chosen={chosen} onChoose={setChosen} />
+            <HeatMap rows={rows} expertRank={oneRankEach(record, rows.map((r) => r.layer))} chosen={chosen} onChoose={setChosen} />
             <p class="heat-note" role="status">
               {row ? (
                 <>

@@ -3,6 +3,8 @@ import { bytes, duration, exact, percent } from "../lib/format.js";
 import { Card, Facts, Notice } from "../ui/parts.jsx";
 import { lastLook } from "./places.js";
 
+const inEachLayer = (replicas) => (replicas > 0 ? `${exact(replicas)} in each layer` : "none");
+
 function Share({ share, tone }) {
   return (
     <span class="bar-row">
@@ -36,7 +38,7 @@ function Sums({ moves, replicas }) {
       <h3>Since the start</h3>
       <Facts
         rows={[
-          ["Replicas", `${exact(replicas)} in each layer`],
+          ["Replicas", inEachLayer(replicas)],
           ["Looks", `${exact(moves.looks)}, after ${exact(moves.rebalances)} of which experts moved`],
           ["Layers changed", moves.layers_left > 0 ? `${exact(moves.layers)}, and ${exact(moves.layers_left)} still to change` : exact(moves.layers)],
           ["Experts loaded", `${exact(moves.experts)}${loaded}`],
@@ -49,31 +51,27 @@ function Sums({ moves, replicas }) {
 // Nothing, where experts have one place each and stay there.
 export function Moves({ moves, replicas }) {
   if (moves === null && replicas === 0) return null;
-  const note = "copies of busy experts, and experts that move between ranks";
-  if (moves === null)
-    return (
-      <Card title="Replicas and moves" note={note}>
-        <p>
-          {exact(replicas)} replicas in each layer. <span class="muted">Experts stay where they are; with --enable-eplb they move while the server works.</span>
-        </p>
-      </Card>
-    );
-  const look = lastLook(moves);
+  const look = moves && lastLook(moves);
+  const still = moves
+    ? "The ranks have not looked at their work yet. They do so after the steps of --eplb-rebalance-num-iterations."
+    : "Experts stay where they are; with --enable-eplb they move while the server works.";
   return (
-    <Card title="Replicas and moves" note={note}>
-      {moves.failures > 0 && (
+    <Card title="Replicas and moves" note="copies of busy experts, and experts that move between ranks">
+      {moves?.failures > 0 && (
         <Notice tone="warn" title={`Rebalances given up: ${exact(moves.failures)} of ${exact(moves.rebalances)}`}>
           {moves.last_error}
         </Notice>
       )}
-      <div class="grid two">
-        {look ? (
+      {look ? (
+        <div class="grid two">
           <LastLook look={look} />
-        ) : (
-          <p class="muted">The ranks have not looked at their work yet. They do so after the steps of --eplb-rebalance-num-iterations.</p>
-        )}
-        <Sums moves={moves} replicas={replicas} />
-      </div>
+          <Sums moves={moves} replicas={replicas} />
+        </div>
+      ) : (
+        <p>
+          Replicas: {inEachLayer(replicas)}. <span class="muted">{still}</span>
+        </p>
+      )}
     </Card>
   );
 }

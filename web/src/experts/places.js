@@ -6,6 +6,14 @@ export function ranksOf(record, layer, expert) {
   return [...new Set(ranks)].sort((a, b) => a - b);
 }
 
+// The rank of each expert; null if layers have it on different ranks, or on several.
+export function oneRankEach(record, layers) {
+  const [first] = layers;
+  const alike = layers.every((layer) => record.place_expert[layer].every((expert, place) => expert === record.place_expert[first][place]));
+  if (!alike || record.place_rank.length > record.expert_rank.length) return null;
+  return record.expert_rank.map((_, expert) => ranksOf(record, first, expert)[0]);
+}
+
 // The last look at the ranks' work, and what follows from it; null if there was none yet.
 export function lastLook(moves) {
   if (moves.looks === 0) return null;
