@@ -7,6 +7,9 @@
 
 namespace hocket {
 
+// Errors: io if hocket-bench, which `hocket COMMAND` needs, is not there.
+Result<void> check_bench_program(std::string_view command);
+
 // Replaces this process by `hocket-bench COMMAND ARGUMENTS`. Returns only if that fails: prints the
 // error and returns its exit status.
 int become_bench_program(std::string_view command, const Arguments& arguments);

@@ -128,10 +128,13 @@ int fields() {
 
 int docs(const Arguments& arguments) {
   const std::string page = arguments.size() == 1 ? arguments[0] : "";
-  if (page == "flags") return flags();
-  if (page == "man") return man();
-  if (page == "completion") return completion();
   if (page == "fields") return fields();
+  if (page == "flags" || page == "man" || page == "completion") {
+    // It prints its own flags. Without it the page would end before them.
+    if (const Result<void> there = check_bench_program("docs " + page); !there)
+      return report(there.error());
+    return page == "flags" ? flags() : page == "man" ? man() : completion();
+  }
   return report(
       error(ErrorCode::usage, "hocket docs makes a page: flags, man, completion or fields")
           .with_fix("hocket docs flags > docs/flags.md"));

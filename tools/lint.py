@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Checks the project's rules that a machine can check; exit 1 if one is broken.
+"""Checks the project's rules that a machine can check; exit 1 if one is broken, 2 if there is no such part.
 
-    tools/lint.py          runs all checks. Passed files are remembered in build/lint by content, so a second run is short. Headers and
-                           sources that have not changed since the commit in tools/tidied.txt, with all they include, are skipped
-    tools/lint.py --all    checks these too; if all pass and nothing is uncommitted, it writes HEAD to tools/tidied.txt: commit that file
-    tools/lint.py --fix    reformats files instead
+    tools/lint.py            runs all checks. Passed files are remembered in build/lint by content, so a second run is short. Headers and
+                             sources that have not changed since the commit in tools/tidied.txt, with all they include, are skipped
+    tools/lint.py PART...    runs only these checks; --help lists them
+    tools/lint.py --all      checks the skipped files too; if all checks ran and passed and nothing is uncommitted, it writes HEAD to
+                             tools/tidied.txt: commit that file
+    tools/lint.py --fix      reformats files instead
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -341,37 +344,63 @@ def fix(files):
     return status
 
 
-def main():
-    files = tracked_files()
-    if "--fix" in sys.argv[1:]:
-        return fix(files)
-    whole = "--all" in sys.argv[1:]
-    seen = Seen(ROOT, SEEN, None if whole else changed_since_tidied())
-    checks = (
-        ("floors", lambda: check_floors.check(ROOT)),
-        ("text", lambda: check_text(files)),
-        ("words", lambda: check_words.check(files)),
-        ("map", lambda: docs_map.check(ROOT)),
-        ("scripts", lambda: check_scripts(files)),
-        ("page", lambda: check_page(files)),
-        ("format", lambda: check_format(files)),
-        ("headers", lambda: check_headers(files, seen)),
-        ("rust", lambda: check_rust(files)),
-        ("tidy", lambda: check_tidy(files, seen)),
+CHECKS = {  # by the name of the part: its line of help, and its work
+    "floors": ("rooms include only what tools/floors.txt allows", lambda files, seen: check_floors.check(ROOT)),
+    "text": ("widths, lengths, comments, cited files", lambda files, seen: check_text(files)),
+    "words": ("names of types and files mean what docs/words.md says", lambda files, seen: check_words.check(files)),
+    "map": ("the map of rooms in docs/architecture.md", lambda files, seen: docs_map.check(ROOT)),
+    "scripts": ("shell and Python scripts can be parsed", lambda files, seen: check_scripts(files)),
+    "page": ("web/dist was built from the source beside it", lambda files, seen: check_page(files)),
+    "format": ("clang-format would change nothing", lambda files, seen: check_format(files)),
+    "headers": ("each header compiles alone", check_headers),
+    "rust": ("cargo fmt and clippy", lambda files, seen: check_rust(files)),
+    "tidy": ("clang-tidy", check_tidy),
+}
+
+
+def parse(words):
+    """Returns the options. Exits with the status 2 and an error if a word is none."""
+    parts = "\n".join(f"  {name:<9} {about}" for name, (about, _) in CHECKS.items())
+    parser = argparse.ArgumentParser(
+        prog="./hocket lint",
+        usage="%(prog)s [--all] [PART...]",
+        description="Checks the project's rules that a machine can check.",
+        epilog=f"parts, of which all run if none is named:\n{parts}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # ./hocket reads these words too
     )
+    parser.add_argument("parts", nargs="*", metavar="PART", help="the only checks to run")
+    parser.add_argument("--all", action="store_true", help="check files too that have not changed since all passed")
+    parser.add_argument("--fix", action="store_true", help="reformat files instead")
+    options = parser.parse_args(words)
+    for part in options.parts:
+        if part not in CHECKS:
+            parser.error(f"{part} is not a part of lint; there are {', '.join(CHECKS)}")
+    if options.fix and options.parts:
+        parser.error("--fix only reformats files, so name no parts")
+    return options
+
+
+def main(words):
+    options = parse(words)
+    files = tracked_files()
+    if options.fix:
+        return fix(files)
+    chosen = {name: work for name, (_, work) in CHECKS.items() if not options.parts or name in options.parts}
+    seen = Seen(ROOT, SEEN, None if options.all else changed_since_tidied())
     broken = 0
-    for name, check in checks:
+    for name, work in chosen.items():
         began = time.monotonic()
-        faults = list(dict.fromkeys(check()))
+        faults = list(dict.fromkeys(work(files, seen)))
         broken += len(faults)
         for fault in faults:
             print(fault)
         verdict = "ok" if not faults else f"{len(faults)} faults"
         print(f"{name:<9} {verdict:<22} {time.monotonic() - began:.1f} s", flush=True)
-    if whole and not broken and not run(["git", "status", "--porcelain"])[1]:
+    if options.all and len(chosen) == len(CHECKS) and not broken and not run(["git", "status", "--porcelain"])[1]:
         TIDIED.write_text(run(["git", "rev-parse", "HEAD"])[1], encoding="utf-8")
     return 1 if broken else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,11 +1,14 @@
 """Tests the faults that text rules find, and when a remembered pass is no longer valid."""
 
+import contextlib
 import hashlib
+import io
 import shutil
 import subprocess
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import check_words
 import lint
@@ -190,6 +193,50 @@ struct Counts {
         self.assertEqual(untouched({"src/d.cc"}), ["src/a.cc"])
         self.assertEqual(untouched(set()), ["src/a.cc", "src/d.cc"])
         self.assertEqual(untouched(None), [])
+
+    def lint_with(self, words, faults):
+        """Runs lint with checks that find these faults; returns its status, its output, the checks that ran, and what it wrote."""
+        (self.root / "tidied.txt").unlink(missing_ok=True)
+        ran = []
+        checks = {name: ("", lambda files, seen, name=name: ran.append(name) or faults.get(name, [])) for name in lint.CHECKS}
+        tidied, output = self.root / "tidied.txt", io.StringIO()
+        with contextlib.ExitStack() as stack:
+            for name, value in (("CHECKS", checks), ("TIDIED", tidied), ("run", lambda command: (0, "" if "status" in command else "HEAD"))):
+                stack.enter_context(mock.patch.object(lint, name, value))
+            stack.enter_context(mock.patch.object(lint, "tracked_files", lambda: []))
+            stack.enter_context(contextlib.redirect_stdout(output))
+            stack.enter_context(contextlib.redirect_stderr(output))
+            try:
+                status = lint.main(words)
+            except SystemExit as end:
+                status = end.code
+        return status, output.getvalue(), ran, tidied.is_file()
+
+    def test_only_the_parts_that_are_named_run(self):
+        self.assertEqual(self.lint_with([], {})[2], list(lint.CHECKS))
+        status, output, ran, _ = self.lint_with(["map", "floors"], {"text": ["a fault"]})
+        self.assertEqual((status, ran), (0, ["floors", "map"]))
+        self.assertNotIn("a fault", output)
+        status, output, ran, _ = self.lint_with(["text"], {"text": ["a fault"]})
+        self.assertEqual((status, ran), (1, ["text"]))
+        self.assertRegex(output, r"(?m)^a fault$[\s\S]*^text +1 faults")
+
+    def test_only_a_whole_run_says_that_all_passed(self):
+        self.assertTrue(self.lint_with(["--all"], {})[3])
+        for words, faults in ((["--all"], {"rust": ["a fault"]}), (["--all", "tidy"], {}), ([], {})):
+            self.assertFalse(self.lint_with(words, faults)[3])
+
+    def test_a_part_that_is_none_is_refused_and_help_lists_all(self):
+        status, output, ran, _ = self.lint_with(["map", "tests"], {})
+        self.assertEqual((status, ran), (2, []))
+        self.assertIn("tests is not a part of lint; there are floors, text,", output)
+        self.assertEqual(self.lint_with(["--fix", "map"], {})[0], 2)
+        status, output, ran, _ = self.lint_with(["--help"], {})
+        self.assertEqual((status, ran), (0, []))
+        in_script = (lint.ROOT / "hocket").read_text(encoding="utf-8").split("./hocket lint [PART...]")[1].split("./hocket fmt")[0]
+        for name in lint.CHECKS:
+            self.assertRegex(output, rf"(?m)^  {name}\b")
+            self.assertRegex(in_script, rf"\b{name}\b")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,12 @@
 
 #include <utility>
 
-namespace hocket {
+#include "engine/step.h"
 
+namespace hocket {
+namespace {
+
+// Returns null if there are no drafts. Sets by_module if the model's own module makes drafts.
 std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, Runner& runner,
                                               DraftSources sources, ModuleDrafter*& by_module) {
   const SpeculationChoice& choice = parts.speculation;
@@ -31,6 +35,35 @@ std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, 
                                                             .drafter = std::move(drafter),
                                                             .free = std::move(free),
                                                             .grammars = &sources.grammars});
+}
+
+}  // namespace
+
+RankDrafts::RankDrafts(const RankParts& parts, int rank, Runner& runner, DraftSources sources)
+    : gate_(make_speculation(parts, rank, runner, std::move(sources), module_)) {}
+
+void RankDrafts::note_scheduled(const Batch& batch) {
+  if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
+}
+
+void RankDrafts::plan(const Batch& batch) {
+  if (module_ != nullptr) module_->plan(batch, *gate_);
+}
+
+void RankDrafts::commit(const Flight& flight, TimePoint now) {
+  if (gate_ == nullptr) return;
+  gate_->note(*flight.batch, now, module_ != nullptr ? module_->computed() : FollowedRows{},
+              flight.drafting);
+  if (module_ != nullptr) module_->settle(flight, *gate_);
+}
+
+void RankDrafts::rest() {
+  if (gate_ != nullptr) gate_->rest();
+  if (module_ != nullptr) module_->drop();
+}
+
+void RankDrafts::forget(RequestId id) {
+  if (gate_ != nullptr) gate_->forget(id);
 }
 
 }  // namespace hocket

@@ -1,16 +1,25 @@
-// Makes the drafters of a rank that --speculative-algorithm names. Thread: engine.
+// The drafts of a rank in the verbs of its steps: the gate with its drafter (speculation.h), and
+// the model's own module where that makes drafts (module_drafter.h). All does nothing without
+// --speculative-algorithm.
+//
+//   compute()  before schedule     note_scheduled()     plan()  after forward     commit()
+//
+// Owner: RankStep. Thread: engine, except Speculation::state().
 #pragma once
 
 #include <memory>
+#include <span>
 
+#include "engine/flight.h"
 #include "engine/grammar/rank_grammars.h"
 #include "engine/module_drafter.h"
 #include "engine/runner.h"
 #include "engine/speculation.h"
-#include "engine/step.h"
 #include "policy/speculation/ngram_drafter.h"
 
 namespace hocket {
+
+struct RankParts;
 
 // The parts of a rank that drafters ask, and which outlive the drafters.
 struct DraftSources {
@@ -18,8 +27,34 @@ struct DraftSources {
   NgramDrafter::Sources of_text;
 };
 
-// Returns null if there are no drafts. Sets by_module if the model's own module makes drafts.
-std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, Runner& runner,
-                                              DraftSources sources, ModuleDrafter*& by_module);
+class RankDrafts {
+ public:
+  RankDrafts(const RankParts& parts, int rank, Runner& runner, DraftSources sources);
+
+  // Returns the gate; null if there are no drafts.
+  Speculation* gate() const { return gate_.get(); }
+  // True if the model's own module makes drafts.
+  bool has_module() const { return module_ != nullptr; }
+  // Returns how many passes of the module this rank needs before the next step.
+  int num_passes() const { return module_ != nullptr ? module_->num_passes() : 0; }
+  // Returns the drafts of the last step with answers: as many are expected in the next.
+  int num_expected() const { return num_drafts_; }
+
+  // As ModuleDrafter::compute(). Requires: has_module().
+  Result<void> compute(std::span<const PassId> passes) { return module_->compute(passes); }
+  void note_scheduled(const Batch& batch);
+  // Plans the passes of the module behind a step that has computed.
+  void plan(const Batch& batch);
+  // Learns from a step that was committed at `now`; its requests are still there.
+  void commit(const Flight& flight, TimePoint now);
+  // Notes that there is nothing to run.
+  void rest();
+  void forget(RequestId id);
+
+ private:
+  ModuleDrafter* module_ = nullptr;  // gate_ owns it
+  const std::unique_ptr<Speculation> gate_;
+  int num_drafts_ = 0;
+};
 
 }  // namespace hocket

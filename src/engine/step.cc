@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "engine/rank_drafts.h"
 
 namespace hocket {
 namespace {
@@ -50,7 +49,7 @@ bool RankStep::run() {
   const Ledger::OtherWork other(ledger(), "sample, answer");
   flight->account = overlap_.end();
   overlap_.take(flight->account);
-  if (module_drafter_ != nullptr) module_drafter_->plan(*flight->batch, *speculation_);
+  drafts_.plan(*flight->batch);
   if (lockstep_) {
     intake();  // requests that just came count in the next step
     lockstep_->begin_agreement(propose());
@@ -70,8 +69,9 @@ Flight* RankStep::compute_next() {
   report_.begin_verb(Verb::agree);
   if (lockstep_ && !lockstep_->finish_agreement(propose())) return abort_step({}), nullptr;
   if (lockstep_) overlap_.note_reports(*lockstep_);
-  if (auto drafted = compute_drafts(); !drafted) {
-    lockstep_->fail_with(std::move(drafted).error());
+  auto drafting = compute_drafts();
+  if (!drafting) {
+    lockstep_->fail_with(std::move(drafting).error());
     return abort_step({}), nullptr;
   }
   report_.begin_verb(Verb::schedule);
@@ -79,11 +79,11 @@ Flight* RankStep::compute_next() {
   report_.set_busy(!batch.empty());
   if (batch.empty()) return publish_idle(), nullptr;
   pending_prompt_rows_ = batch.pending_tokens;
-  if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
+  drafts_.note_scheduled(batch);
   Flight& flight = take_flight();
   flight.agreed = agreed();
   flight.move = rebalance_ ? rebalance_->take_move() : nullptr;
-  flight.drafting = drafting_;
+  flight.drafting = *drafting;
   report_.begin_verb(Verb::prepare);
   prepare(batch, prepare_options(), flight);
   report_.add_agreement_wait(watch_.take_waited());
@@ -97,22 +97,25 @@ Flight* RankStep::compute_next() {
 }
 
 // Computes the drafts of the next step by the model's own module, together with the other ranks:
-// they are part of the step that was agreed on. Errors: lost_rank.
-Result<void> RankStep::compute_drafts() {
-  drafting_ = {};
-  if (module_drafter_ == nullptr) return {};
+// they are part of the step that was agreed on. Returns the time that this took. Errors: lost_rank.
+Result<Duration> RankStep::compute_drafts() {
+  if (!drafts_.has_module()) return Duration{};
   const std::array<PassId, kMostDrafts> alone{};
-  const auto passes = lockstep_ ? lockstep_->module_passes()
-                                : std::span(alone).first(module_drafter_->num_passes());
-  if (passes.empty()) return module_drafter_->compute({});
+  const auto passes =
+      lockstep_ ? lockstep_->module_passes() : std::span(alone).first(drafts_.num_passes());
+  if (passes.empty()) {
+    HOCKET_TRY_VOID(drafts_.compute({}));
+    return Duration{};
+  }
   report_.add_agreement_wait(watch_.take_waited());
   report_.begin_verb(Verb::forward);
   const Ledger::OtherWork other(ledger(), "draft");
   const TimePoint begin = clock_.now();
-  auto done = module_drafter_->compute(passes);
-  drafting_ = clock_.now() - begin;
+  const auto done = drafts_.compute(passes);
+  const Duration took = clock_.now() - begin;
   report_.add_exchange_wait(watch_.take_waited());
-  return done;
+  HOCKET_TRY_VOID(done);
+  return took;
 }
 
 // Takes in pages that were read, and writes late ones. A step in flight may still read the pages of
@@ -139,10 +142,7 @@ void RankStep::commit(Flight& flight) {
   scheduler_.commit(batch, flight.sampled, now);
   if (tier_ != nullptr && batch.num_answers() < std::ssize(batch.slices))
     tier_->note_prompts(batch.num_rows, flight.took());
-  if (speculation_)
-    speculation_->note(batch, now, module_drafter_ ? module_drafter_->computed() : FollowedRows{},
-                       flight.drafting);
-  if (module_drafter_ != nullptr) module_drafter_->settle(flight, *speculation_);
+  drafts_.commit(flight, now);
   if (experts_ != nullptr) experts_->note(flight.experts);
   if (rebalance_) rebalance_->note(flight.experts);
   if (flight.move != nullptr) rebalance_->moved();
@@ -151,7 +151,7 @@ void RankStep::commit(Flight& flight) {
     const StepAccount& a = flight.account;
     transfers = {a.hidden, a.exposed, a.hidden_is_bound};
   }
-  if (trials_) note_for_trials(flight, now);
+  timing_.note_commit(flight, is_of_answers(flight), ahead_, now);
   report_.publish(flight, scheduler_, now, transfers);  // reads requests, which end with reply()
 }
 
@@ -194,9 +194,8 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
                 .recent = parts.recent}),
       grammars_(parts.grammars, around.wake,
                 static_cast<size_t>(parts.scheduler.max_running_requests)),
-      speculation_(make_speculation(parts, rank_index(), *runner_, {grammars_, draft_sources()},
-                                    module_drafter_)),
-      hooks_(grammars_, speculation_.get(), lockstep()),
+      drafts_(parts, rank_index(), *runner_, {grammars_, draft_sources()}),
+      hooks_(grammars_, drafts_.gate(), lockstep()),
       mixes_(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
       scheduler_(with(parts.scheduler, kv_events_.get(), &hooks_)),
       tier_(std::move(parts.tier)),
@@ -218,20 +217,20 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
   if (const OverlapSchedule schedule = runner_->info().overlap_schedule;
       schedule != OverlapSchedule::off)
     begin_overlapping(schedule);
-  if (forward_thread_ && speculation_)
+  if (forward_thread_ && drafts_.gate() != nullptr)
     log::info("steps overlap only while answers have no drafts, which need the tokens before them");
 }
 
 // A grammar's forced tokens are drafts only where they are not taken without one.
 NgramDrafter::Sources RankStep::draft_sources() {
   return {.forced = [this](int seat, std::span<TokenId> out) -> size_t {
-            const Request& request = speculation_->at(seat);
+            const Request& request = drafts_.gate()->at(seat);
             if (may_force(request.sampling) && !ahead_) return 0;
             return grammars_.forced(request, out);
           },
           .continued =
               [this](int seat, std::span<TokenId> out) {
-                return scheduler_.continuation(speculation_->at(seat), out);
+                return scheduler_.continuation(drafts_.gate()->at(seat), out);
               }};
 }
 
@@ -251,11 +250,10 @@ bool RankStep::has_work() {
 // checks invariants, because that is cheap then.
 void RankStep::publish_idle() {
   report_.begin_verb(Verb::rest);
-  if (speculation_) speculation_->rest();
-  if (module_drafter_ != nullptr) module_drafter_->drop();
+  drafts_.rest();
   if (!ahead_) overlap_.drop();
   after_rest_ = true;
-  last_answers_.reset();
+  timing_.rest();
   send_finished();
   report_.publish_idle(scheduler_);
   if (connected() && scheduler_.idle()) waits_until_.reset();
@@ -274,10 +272,10 @@ void RankStep::end_all(const Error& why) {
 StepProposal RankStep::propose() {
   StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
   if (!lockstep_) return proposal;
-  proposal.overlaps = trials_ ? wants_overlap() : ahead_;
-  proposal.module_passes = module_drafter_ != nullptr ? module_drafter_->num_passes() : 0;
+  proposal.overlaps = timing_.decides() ? wants_overlap() : ahead_;
+  proposal.module_passes = drafts_.num_passes();
   NextStepForecast& work = proposal.work;
-  if (work.num_decoding > 0) work.num_decoding += num_drafts_;
+  if (work.num_decoding > 0) work.num_decoding += drafts_.num_expected();
   int64_t rows = work.num_decoding;
   if (work.begins || work.continues) {
     if (!mixes_) rows = 0;
@@ -379,7 +377,7 @@ void RankStep::send_finished() {
   for (const std::unique_ptr<Request>& request : scheduler_.take_finished()) {
     answers_.send_end(*request);
     grammars_.forget(request->id);  // its last row is done
-    if (speculation_) speculation_->forget(request->id);
+    drafts_.forget(request->id);
     if (tier_ != nullptr) tier_->forget(request->id);
   }
 }

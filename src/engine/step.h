@@ -25,10 +25,11 @@
 #include "engine/flight.h"
 #include "engine/forward_thread.h"
 #include "engine/grammar/rank_grammars.h"
-#include "engine/module_drafter.h"
+#include "engine/overlap_timing.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/prepare.h"
 #include "engine/rank_answers.h"
+#include "engine/rank_drafts.h"
 #include "engine/rank_hooks.h"
 #include "engine/rank_report.h"
 #include "engine/ranks/lockstep.h"
@@ -36,7 +37,6 @@
 #include "engine/ranks/rank_overlap.h"
 #include "engine/runner.h"
 #include "engine/sampler.h"
-#include "engine/schedule_trials.h"
 #include "engine/speculation.h"
 #include "policy/scheduler/scheduler.h"
 #include "policy/speculation/ngram_drafter.h"
@@ -142,7 +142,7 @@ class RankStep {
   RankOverlap& overlap() { return overlap_; }
   const RankOverlap& overlap() const { return overlap_; }
   // Returns the drafts of this rank; null if there are none.
-  const Speculation* speculation() const { return speculation_.get(); }
+  const Speculation* speculation() const { return drafts_.gate(); }
   KvEventChannel* kv_events() const { return kv_events_.get(); }
   // Returns what moves experts; null without --enable-eplb.
   const ExpertMover* mover() const { return mover_.get(); }
@@ -153,7 +153,7 @@ class RankStep {
 
  private:
   Flight* compute_next();
-  Result<void> compute_drafts();
+  Result<Duration> compute_drafts();
   // Overlapped steps (step_overlapped.cc).
   void begin_overlapping(OverlapSchedule schedule);
   bool run_overlapped();
@@ -168,7 +168,6 @@ class RankStep {
   bool wants_overlap() const;
   bool follow_choice();
   bool is_of_answers(const Flight& flight) const;
-  void note_for_trials(const Flight& flight, TimePoint now);
   void await_more_requests(const Flight& finished);
 
   void commit(Flight& flight);
@@ -214,12 +213,9 @@ class RankStep {
   std::optional<Lockstep> lockstep_;
   RankOverlap overlap_;
   RankGrammars grammars_;
-  ModuleDrafter* module_drafter_ = nullptr;  // the drafter, if it is one; speculation_ owns it
-  const std::unique_ptr<Speculation> speculation_;  // null: no drafts
+  RankDrafts drafts_;
   RankHooks hooks_;
   const bool mixes_;                  // prompts and decode rows may share a step
-  int num_drafts_ = 0;                // in the last step with answers
-  Duration drafting_{};               // time that the drafts of the next step took
   int64_t pending_prompt_rows_ = 0;   // rows that the step before left to compute
   bool integrity_unchecked_ = false;  // a request came since the last check
   Scheduler scheduler_;
@@ -229,14 +225,10 @@ class RankStep {
   // Two flights, which the steps use in turn.
   std::array<Flight, ForwardThread::kMaxSteps> flights_;
   size_t next_flight_ = 0;
-  bool after_rest_ = true;                 // nothing has run since this rank rested
-  bool ahead_ = false;                     // steps overlap now: the forward thread computes
-  std::optional<ScheduleTrials> trials_;   // --overlap-schedule auto, on rank 0
-  std::optional<TimePoint> last_answers_;  // the last step was of answers alone; its commit
-  Duration last_took_{};                   // the time of the last overlapped step of answers
-  TimePoint begun_{};                      // when the last turn began to make its step
-  Duration preparing_{};                   // the time from then until the step was launched
-  std::optional<cpu_set_t> own_cpus_;      // those of this thread before it computed
+  bool after_rest_ = true;  // nothing has run since this rank rested
+  bool ahead_ = false;      // steps overlap now: the forward thread computes
+  OverlapTiming timing_;
+  std::optional<cpu_set_t> own_cpus_;  // those of this thread before it computed
   // The forward thread waits for its next step. Thread: forward, while it computes.
   std::optional<Ledger::OtherWork> between_;
   // Set with overlapped scheduling only. It is last because it uses the runner, sampler and

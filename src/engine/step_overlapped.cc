@@ -9,23 +9,12 @@
 // an agreement.
 #include <pthread.h>
 
-#include <algorithm>
 #include <array>
 #include <thread>
 
-#include "base/log.h"
 #include "engine/step.h"
 
 namespace hocket {
-namespace {
-
-// The engine's thread sleeps at most so long for requests that may come, and not for less.
-constexpr Duration kLongestSleep = std::chrono::seconds(1);
-constexpr Duration kShortestSleep = std::chrono::microseconds(100);
-// A step is expected to take at least this share of the shorter of the last two.
-constexpr double kSureShare = 0.75;
-
-}  // namespace
 
 void RankStep::begin_overlapping(OverlapSchedule schedule) {
   forward_thread_.emplace([this] { runner_->workers().adopt_caller(); },
@@ -35,13 +24,13 @@ void RankStep::begin_overlapping(OverlapSchedule schedule) {
   if (lockstep_) watch_.carry(lockstep_->carrier());
   ahead_ = schedule == OverlapSchedule::on;
   if (lockstep_) lockstep_->compute_elsewhere(ahead_);
-  if (schedule == OverlapSchedule::measured && rank_index() == 0) trials_.emplace();
+  if (schedule == OverlapSchedule::measured && rank_index() == 0) timing_.decide();
 }
 
 // Answers with grammars take forced tokens in steps that do not overlap, which saves them whole
 // steps: more than overlap could.
 bool RankStep::wants_overlap() const {
-  return trials_->overlaps() && !grammars_.any_live();
+  return timing_.wants_overlap() && !grammars_.any_live();
 }
 
 // Lets steps overlap, or not, as the trials say; with several ranks as rank 0 says. Which thread
@@ -70,16 +59,6 @@ bool RankStep::is_of_answers(const Flight& flight) const {
                    : flight.batch->mode == ForwardMode::decode;
 }
 
-void RankStep::note_for_trials(const Flight& flight, TimePoint now) {
-  const auto before = std::exchange(last_answers_, std::nullopt);
-  if (!is_of_answers(flight) || ahead_ != trials_->overlaps()) return;
-  last_answers_ = now;
-  if (!before) return;
-  trials_->note(std::max(1, flight.batch->num_rows), now - *before);
-  if (!log::enabled(log::Level::info)) return;  // a line allocates
-  if (const auto line = trials_->take_log_line()) log::info("{}", *line);
-}
-
 // A step with drafts is made behind the commit of the one before, and committed before the next.
 bool RankStep::run_overlapped() {
   intake();
@@ -99,7 +78,7 @@ bool RankStep::run_overlapped() {
     if (!finish(finished)) return false;
     if (is_one) await_more_requests(finished);
   }
-  begun_ = clock_.now();
+  timing_.begin_turn(clock_.now());
   if (!lockstep_) return true;
   if (!is_one) return network_->pulse().end(), true;
   intake();  // requests that just came count in the next step
@@ -113,12 +92,8 @@ bool RankStep::run_overlapped() {
 void RankStep::await_more_requests(const Flight& finished) {
   const Flight& now = flights_.at(next_flight_);
   if (!is_of_answers(now) || !is_of_answers(finished)) return;
-  const Duration took = std::exchange(last_took_, finished.took());
-  if (now.batch->num_rows < finished.batch->num_rows) return;
-  const Duration sure =
-      std::chrono::duration_cast<Duration>(kSureShare * std::min(took, finished.took()));
-  const Duration left = finished.end + sure - preparing_ - clock_.now();
-  if (left >= kShortestSleep) std::this_thread::sleep_for(std::min(left, kLongestSleep));
+  const Duration left = timing_.sleep_beside(finished, now.batch->num_rows, clock_.now());
+  if (left > Duration{}) std::this_thread::sleep_for(left);
 }
 
 // The verb agree. Returns false if ranks were lost.
@@ -139,7 +114,7 @@ void RankStep::rest_overlapped() {
 
 void RankStep::launch(const Batch& batch) {
   pending_prompt_rows_ = batch.pending_tokens;
-  if (batch.num_answers() > 0) num_drafts_ = batch.num_drafts;
+  drafts_.note_scheduled(batch);
   report_.begin_verb(Verb::prepare);
   Flight& flight = take_flight();
   flight.agreed = agreed();
@@ -148,7 +123,7 @@ void RankStep::launch(const Batch& batch) {
   prepare(batch, prepare_options(), flight);
   if (lockstep_) lockstep_->carrier().lend();
   forward_thread_->launch(flight);
-  preparing_ = clock_.now() - begun_;
+  timing_.note_launch(clock_.now());
 }
 
 // Computes a step on the forward thread. The exchange with other ranks, its watch and the ledger
@@ -182,9 +157,9 @@ void RankStep::compute_ahead(Flight& flight, std::span<const SampledToken> befor
 }
 
 bool RankStep::drafts_may_come() {
-  if (!speculation_ || forward_thread_->num_under_way() == 0) return false;
+  if (drafts_.gate() == nullptr || forward_thread_->num_under_way() == 0) return false;
   if (flights_[next_flight_].batch->num_drafts > 0) return true;
-  return scheduler_.forecast_next_step().num_decoding > 0 && speculation_->wants_tokens();
+  return scheduler_.forecast_next_step().num_decoding > 0 && drafts_.gate()->wants_tokens();
 }
 
 // Commits and answers a step that was computed. Returns false if ranks were lost in it.

@@ -17,7 +17,7 @@ import harness
 from cluster import Cluster, answers_of_one_rank, texts_of_one_rank
 from netns import Hosts
 
-KNOWN_GOAL_S = 4.0  # what --table holds a loss to, on a quiet machine
+KNOWN_GOAL_S = 4.0  # --table holds a loss to it, on a quiet machine
 KNOWN_WITHIN_S = 20.0  # tests share their machine with others
 CUT_S = 7  # from the loss to the end of a stream that the lost rank itself held
 BACK_S = 40

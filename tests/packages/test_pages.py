@@ -4,6 +4,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,16 @@ from conftest import BINARY, ROOT, run
 def test_the_page_of_flags_is_what_the_program_says():
     made, kept = run(BINARY, "docs", "flags"), (ROOT / "docs/flags.md").read_text(encoding="utf-8")
     assert made == kept, "the flags have changed: build/release/hocket docs flags > docs/flags.md"
+
+
+def test_a_page_without_the_program_that_measures_is_refused_and_not_cut(tmp_path):
+    shutil.copy(BINARY, tmp_path / "hocket")
+    for page in ("flags", "man", "completion"):
+        done = subprocess.run([tmp_path / "hocket", "docs", page], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1 and done.stdout == "", page
+        assert f"{tmp_path}/hocket-bench cannot be started" in done.stderr and "./hocket build makes it" in done.stderr
+    fields = subprocess.run([tmp_path / "hocket", "docs", "fields"], capture_output=True, text=True, timeout=60)
+    assert fields.returncode == 0 and json.loads(fields.stdout)  # it asks no other program
 
 
 @pytest.fixture(scope="module")

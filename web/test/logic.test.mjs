@@ -4,6 +4,7 @@ import { webcrypto } from "node:crypto";
 import { test } from "node:test";
 import { addBlock, emptyAnswer } from "../src/chat/blocks.js";
 import { addNode, asExport, asMarkdown, changeNode, messagesOf, newConversation, pathOf, readExport, removeNode, siblingsOf, switchTo } from "../src/chat/tree.js";
+import { lastLook, oneRankEach, ranksOf } from "../src/experts/places.js";
 import { bytes, count, duration, percent, quantile } from "../src/lib/format.js";
 import { hiddenShare, lanesOf, rangeOf, split } from "../src/timeline/steps.js";
 
@@ -106,4 +107,28 @@ test("a step's parts are all of its time, and its lanes all of its spans", () =>
   assert.deepEqual(lanes.map((lane) => [lane.rank, lane.name, lane.spans.length]), [[3, "compute", 2], [3, "waits", 1], [3, "wire b", 1]]);
   assert.deepEqual(lanes[0].spans.map((span) => span.kind), ["beside", "op"]); // spans that hold others are drawn first
   assert.deepEqual(rangeOf(told), [0, 20]);
+});
+
+test("an expert is on all ranks that have a place for it in that layer", () => {
+  const record = { place_rank: [0, 0, 0, 0, 1, 1, 1, 1], place_expert: [[0, 1, 2, 3, 0, 3, 4, 5], [1, 2, 4, 5, 0, 1, 3, 5]] };
+  assert.deepEqual([0, 1, 3, 5].map((expert) => ranksOf(record, 0, expert)), [[0, 1], [0], [0, 1], [1]]);
+  assert.deepEqual([0, 1, 3, 5].map((expert) => ranksOf(record, 1, expert)), [[1], [0, 1], [1], [0, 1]]);
+  const twice = { place_rank: [0, 0, 1], place_expert: [[2, 2, 2]] };
+  assert.deepEqual(ranksOf(twice, 0, 2), [0, 1]);
+});
+
+test("ranks are drawn beside experts only where all layers have each on the same one", () => {
+  const record = (place_expert, place_rank = [0, 0, 1, 1]) => ({ place_rank, place_expert, expert_rank: [0, 0, 0, 0] });
+  assert.deepEqual(oneRankEach(record([[9, 9, 9, 9], [0, 2, 1, 3], [0, 2, 1, 3]]), [1, 2]), [0, 1, 0, 1]);
+  assert.equal(oneRankEach(record([[0, 1, 2, 3], [0, 2, 1, 3]]), [0, 1]), null);
+  assert.equal(oneRankEach(record([[0, 1, 2, 0, 1, 3]], [0, 0, 0, 1, 1, 1]), [0]), null);
+});
+
+test("the last look says why experts move or stay", () => {
+  const moves = (gain, cost, more = {}) => ({ looks: 3, layers_left: 0, last_look: { balancedness_before: 0.6, balancedness_after: 0.9, gain_seconds: gain, cost_seconds: cost }, ...more });
+  assert.equal(lastLook(moves(9, 1, { looks: 0 })), null);
+  assert.deepEqual(lastLook(moves(9, 1)), { before: 0.6, after: 0.9, gain: 9, cost: 1, why: "Moving saves more than it costs." });
+  assert.match(lastLook(moves(9, 1, { layers_left: 2 })).why, /goes on now/);
+  assert.match(lastLook(moves(1, 9)).why, /would cost more than it saves/);
+  assert.match(lastLook(moves(0, 0)).why, /nothing to gain/);
 });

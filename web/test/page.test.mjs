@@ -237,6 +237,61 @@ onPage("experts are recorded and drawn", "/#/experts", async (page) => {
   await page.getByRole("button", { name: "Record" }).waitFor();
 });
 
+const moves = (more) => ({
+  looks: 2, rebalances: 1, layers: 3, layers_left: 0, experts: 5, bytes: 2e6, load_seconds: 0.25, failures: 0, last_error: null,
+  last_look: { balancedness_before: 0.62, balancedness_after: 0.91, gain_seconds: 41.2, cost_seconds: 0.2 }, ...more,
+});
+const card = (page) => page.locator("section[aria-label='Replicas and moves']");
+const showsMoves = (name, look, body) =>
+  onPage(name, "/", async (page) => {
+    await page.route("**/expert_distribution", (route) => route.fulfill({ json: { recording: false, record: null, ...look } }));
+    await page.goto(`${server.url}/#/experts`);
+    await page.getByText("Nothing is recorded").waitFor();
+    await body(page);
+  });
+
+showsMoves("where nothing moves and nothing is copied there is no card of it", { replicas: 0, moves: null }, async (page) => assert.equal(await card(page).count(), 0));
+
+showsMoves("replicas that stay say how they would move", { replicas: 12, moves: null }, async (page) => assert.match(await card(page).innerText(), /Replicas: 12 in each layer\. .*--enable-eplb/));
+
+showsMoves("before the first look nothing is said of balance", { replicas: 12, moves: moves({ looks: 0, rebalances: 0, layers: 0, experts: 0 }) }, async (page) => {
+  assert.match(await card(page).innerText(), /Replicas: 12 in each layer\. .*have not looked at their work yet/);
+  assert.doesNotMatch(await card(page).innerText(), / %/);
+});
+
+showsMoves("the last look, its reason and all moves are shown", { replicas: 12, moves: moves() }, async (page) => {
+  const text = await card(page).innerText();
+  for (const fact of [/before\s+62 %/, /after\s+91 %/, /41\.2 s/, /200 ms/, /saves more than it costs/, /12 in each layer/, /2, after 1 of which/, /5, 2\.0 MB in 250 ms/]) assert.match(text, fact);
+  assert.equal(await card(page).getByRole("status").count(), 0);
+});
+
+showsMoves("a rebalance that was given up says why", { replicas: 0, moves: moves({ failures: 1, last_error: "a.safetensors is gone" }) }, async (page) => {
+  assert.match(await card(page).getByRole("status").innerText(), /given up: 1 of 1\s+a\.safetensors is gone/);
+});
+
+test("experts that move while serving show their look and their ranks", { timeout }, async () => {
+  const flags = ["--ep-size", "2", "--num-threads", "1", "--combine-groups", "0", "--ep-num-redundant-experts", "4"];
+  const moving = await startServer([...flags, "--enable-eplb", "--eplb-rebalance-num-iterations", "4", "--expert-distribution-recorder-mode", "stat"], greedyModel());
+  try {
+    await (await moving.ask({ max_tokens: 200 })).json();
+    await onePage(moving, { path: "/#/experts" }, async (page) => {
+      await card(page).getByText("Last look at the ranks' work").waitFor();
+      assert.match(await card(page).innerText(), /Ranks even before\s+\d+ %\s+Ranks even after\s+\d+ %/);
+      assert.match(await card(page).innerText(), /4 in each layer/);
+      const { record } = await (await fetch(`${moving.url}/expert_distribution`)).json();
+      const layer = record.logical_count.findIndex((counts) => counts.some((n) => n > 0));
+      const places = (expert) => record.place_expert[layer].filter((held) => held === expert).length;
+      const copied = record.logical_count[layer].findIndex((_, expert) => places(expert) > 1);
+      const heat = page.locator(".heat");
+      await heat.focus();
+      for (let i = 0; i <= copied; ++i) await page.keyboard.press("ArrowRight");
+      await page.getByText(/on ranks 0, 1: /).waitFor();
+    });
+  } finally {
+    await moving.stop();
+  }
+});
+
 onPage("steps are kept, drawn and saved", "/#/timeline", async (page) => {
   await (await server.ask()).json();
   await page.locator(".step.chosen").waitFor();

@@ -59,6 +59,8 @@ Json record_json(const ExpertStats& stats, const ExpertRecord& record) {
   const int num_ranks = placement.num_ranks();
   Json expert_rank = Json::array();
   for (int e = 0; e < record.num_experts; ++e) expert_rank.push_back(placement.rank_of(e));
+  Json place_rank = Json::array();
+  for (int p = 0; p < placement.num_places(); ++p) place_rank.push_back(placement.rank_at(p));
   Json map = Json::array();
   for (int layer = 0; layer < record.num_layers; ++layer) {
     Json row = Json::array();
@@ -74,6 +76,7 @@ Json record_json(const ExpertStats& stats, const ExpertRecord& record) {
       {"num_steps", record.num_steps},
       {"num_tokens", record.num_tokens},
       {"expert_rank", std::move(expert_rank)},
+      {"place_rank", std::move(place_rank)},
       {"place_expert", std::move(map)},
       {"average_utilization_rate_over_window",
        number_or_null(balancedness(record.rank_counts, num_ranks))},

@@ -39,7 +39,7 @@ TEST_F(ExpertDistribution, ARecord) {
   EXPECT_EQ(json_of(stop_expert_record(&stats_)), Json::parse(R"({"recording":false})"));
   EXPECT_EQ(json_of(dump_expert_record(&stats_)), Json::parse(R"({
     "rank": 0, "mode": "stat", "recording": false, "num_steps": 1, "num_tokens": 4,
-    "expert_rank": [0, 0, 1, 1],
+    "expert_rank": [0, 0, 1, 1], "place_rank": [0, 0, 1, 1],
     "place_expert": [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]],
     "average_utilization_rate_over_window": 0.65,
     "layer_balancedness": {"ranks": [null, 0.8, 0.5], "experts": [null, 0.6666666666666666, 0.5]},
@@ -61,6 +61,17 @@ TEST_F(ExpertDistribution, ALookLeavesTheRecordAsItIs) {
   EXPECT_FALSE(first["record"].contains("records"));
   EXPECT_EQ(json_of(look_at_expert_record(&stats_, std::nullopt)), first);
   EXPECT_EQ(json_of(dump_expert_record(&stats_))["num_tokens"], 4);
+}
+
+// The picture of compute/moe/placement.h.
+TEST_F(ExpertDistribution, EachPlaceHasItsRank) {
+  ExpertStats stats(1, Placement::of_places(std::array{0, 1, 2, 3, 0, 3, 4, 5}, 6, 2), 0);
+  json_of(start_expert_record(&stats, ""));
+  const Json look = json_of(look_at_expert_record(&stats, std::nullopt));
+  EXPECT_EQ(look["replicas"], 2);
+  EXPECT_EQ(look["record"]["place_expert"], Json::parse("[[0, 1, 2, 3, 0, 3, 4, 5]]"));
+  EXPECT_EQ(look["record"]["place_rank"], Json::parse("[0, 0, 0, 0, 1, 1, 1, 1]"));
+  EXPECT_EQ(look["record"]["expert_rank"], Json::parse("[0, 0, 0, 0, 1, 1]"));
 }
 
 TEST_F(ExpertDistribution, ARecordOfPasses) {

@@ -6,6 +6,8 @@ import { useStore } from "../lib/store.js";
 import { colour, isDark, theme } from "../lib/theme.js";
 import { Icon } from "../ui/icons.jsx";
 import { Card, Empty, PageHead, Problem, Tile } from "../ui/parts.jsx";
+import { Moves } from "./moves.jsx";
+import { oneRankEach, ranksOf } from "./places.js";
 
 const PERIOD_MS = 1500;
 
@@ -82,9 +84,9 @@ function HeatMap({ rows, expertRank, chosen, onChoose }) {
     // Where experts of one rank end and those of the next begin.
     draw.fillStyle = colour("ink");
     let begin = 0;
-    for (let x = 1; x <= columns; ++x) {
+    for (let x = 1; expertRank && x <= columns; ++x) {
       if (x < columns && expertRank[x] === expertRank[x - 1]) continue;
-      if (expertRank.at(-1) > 0 && (x - begin) * cell > 34) {
+      if (Math.max(...expertRank) > 0 && (x - begin) * cell > 34) {
         draw.fillStyle = colour("muted");
         draw.fillText(`rank ${expertRank[begin]}`, left + begin * cell + 2, 8);
         if (x < columns) draw.fillRect(left + x * cell - 1, 2, 1, whole);
@@ -208,6 +210,7 @@ export function ExpertsPage() {
   const rows = useMemo(() => (record ? layersOf(record) : []), [record]);
   const dense = state.error?.message?.includes("no experts");
   const row = chosen && rows.find((r) => r.layer === chosen.layer);
+  const ranks = row ? ranksOf(record, row.layer, chosen.expert) : [];
   const worst = rows.reduce((a, r) => (a === null || r.most / r.mean > a.most / a.mean ? r : a), null);
   return (
     <div class="page">
@@ -247,11 +250,11 @@ export function ExpertsPage() {
             <Tile label="Most uneven layer" value={worst.layer} note={`expert ${worst.counts.indexOf(worst.most)}: ${(worst.most / worst.mean).toFixed(2)} × mean`} />
           </div>
           <Card title="Load of each expert" note="a row a layer, a column an expert" tools={<Scale />}>
-            <HeatMap rows={rows} expertRank={record.expert_rank} chosen={chosen} onChoose={setChosen} />
+            <HeatMap rows={rows} expertRank={oneRankEach(record, rows.map((r) => r.layer))} chosen={chosen} onChoose={setChosen} />
             <p class="heat-note" role="status">
               {row ? (
                 <>
-                  Layer <b>{row.layer}</b>, expert <b>{chosen.expert}</b> on rank {record.expert_rank[chosen.expert]}: {exact(row.counts[chosen.expert])} rows,{" "}
+                  Layer <b>{row.layer}</b>, expert <b>{chosen.expert}</b> on {ranks.length > 1 ? "ranks" : "rank"} {ranks.join(", ")}: {exact(row.counts[chosen.expert])} rows,{" "}
                   <b>{(row.counts[chosen.expert] / row.mean).toFixed(2)} × mean</b>, {percent(row.counts[chosen.expert] / row.all, 1)} of the layer
                 </>
               ) : (
@@ -264,6 +267,7 @@ export function ExpertsPage() {
           </Card>
         </>
       )}
+      {!dense && state.look && <Moves moves={state.look.moves} replicas={state.look.replicas} />}
     </div>
   );
 }

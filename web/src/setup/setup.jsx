@@ -2,22 +2,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { getJson } from "../lib/api.js";
 import { bytes, exact, percent, micros, duration } from "../lib/format.js";
-import { Card, CopyButton, Empty, Legend, Notice, PageHead, Problem, StackBar } from "../ui/parts.jsx";
-
-function Facts({ rows }) {
-  return (
-    <dl class="facts-list">
-      {rows
-        .filter(([, value]) => value !== null && value !== undefined && value !== "")
-        .map(([name, value]) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-    </dl>
-  );
-}
+import { Card, CopyButton, Empty, Facts, Legend, Notice, PageHead, Problem, StackBar } from "../ui/parts.jsx";
 
 // "0-3, 8".
 function ranges(numbers) {

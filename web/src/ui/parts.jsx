@@ -50,6 +50,22 @@ export function Tile({ label, value, unit, note, tone }) {
   );
 }
 
+// Names and values; those without a value are left out.
+export function Facts({ rows }) {
+  return (
+    <dl class="facts-list">
+      {rows
+        .filter(([, value]) => value !== null && value !== undefined && value !== "")
+        .map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+    </dl>
+  );
+}
+
 // Parts of a whole, as one bar; each {share, name, tone, text}.
 export function StackBar({ parts, label }) {
   return (

@@ -1,0 +1,40 @@
+#include "engine/overlap_timing.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+
+namespace hocket {
+namespace {
+
+// The engine's thread sleeps at most so long for requests that may come, and not for less.
+constexpr Duration kLongestSleep = std::chrono::seconds(1);
+constexpr Duration kShortestSleep = std::chrono::microseconds(100);
+// A step is expected to take at least this share of the shorter of the last two.
+constexpr double kSureShare = 0.75;
+
+}  // namespace
+
+void OverlapTiming::note_commit(const Flight& flight, bool of_answers, bool overlapped,
+                                TimePoint now) {
+  if (!trials_) return;
+  const auto before = std::exchange(last_answers_, std::nullopt);
+  if (!of_answers || overlapped != trials_->overlaps()) return;
+  last_answers_ = now;
+  if (!before) return;
+  trials_->note(std::max(1, flight.batch->num_rows), now - *before);
+  if (!log::enabled(log::Level::info)) return;  // a line allocates
+  if (const auto line = trials_->take_log_line()) log::info("{}", *line);
+}
+
+Duration OverlapTiming::sleep_beside(const Flight& finished, int rows, TimePoint now) {
+  const Duration took = std::exchange(last_took_, finished.took());
+  if (rows < finished.batch->num_rows) return {};
+  const Duration sure =
+      std::chrono::duration_cast<Duration>(kSureShare * std::min(took, finished.took()));
+  const Duration left = finished.end + sure - preparing_ - now;
+  return left < kShortestSleep ? Duration{} : std::min(left, kLongestSleep);
+}
+
+}  // namespace hocket

@@ -1,0 +1,77 @@
+// The card of replicas, and of experts that move while the server works.
+import { bytes, duration, exact, percent } from "../lib/format.js";
+import { Card, Facts, Notice } from "../ui/parts.jsx";
+import { lastLook } from "./places.js";
+
+const inEachLayer = (replicas) => (replicas > 0 ? `${exact(replicas)} in each layer` : "none");
+
+function Share({ share, tone }) {
+  return (
+    <span class="bar-row">
+      <span class={`bar ${tone}`} style={{ width: `${80 * share}%` }} />
+      <span class="number">{percent(share)}</span>
+    </span>
+  );
+}
+
+function LastLook({ look }) {
+  return (
+    <div>
+      <h3>Last look at the ranks' work</h3>
+      <Facts
+        rows={[
+          ["Ranks even before", <Share share={look.before} tone="tone-amber" />],
+          ["Ranks even after", <Share share={look.after} tone="tone-teal" />],
+          ["Saved in 5 minutes", duration(1000 * look.gain)],
+          ["Cost of moving", duration(1000 * look.cost)],
+        ]}
+      />
+      <p class="why">{look.why}</p>
+    </div>
+  );
+}
+
+function Sums({ moves, replicas }) {
+  const loaded = moves.experts > 0 ? `, ${bytes(moves.bytes)} in ${duration(1000 * moves.load_seconds)} of one core` : "";
+  return (
+    <div>
+      <h3>Since the start</h3>
+      <Facts
+        rows={[
+          ["Replicas", inEachLayer(replicas)],
+          ["Looks", `${exact(moves.looks)}, after ${exact(moves.rebalances)} of which experts moved`],
+          ["Layers changed", moves.layers_left > 0 ? `${exact(moves.layers)}, and ${exact(moves.layers_left)} still to change` : exact(moves.layers)],
+          ["Experts loaded", `${exact(moves.experts)}${loaded}`],
+        ]}
+      />
+    </div>
+  );
+}
+
+// Nothing, where experts have one place each and stay there.
+export function Moves({ moves, replicas }) {
+  if (moves === null && replicas === 0) return null;
+  const look = moves && lastLook(moves);
+  const still = moves
+    ? "The ranks have not looked at their work yet. They do so after the steps of --eplb-rebalance-num-iterations."
+    : "Experts stay where they are; with --enable-eplb they move while the server works.";
+  return (
+    <Card title="Replicas and moves" note="copies of busy experts, and experts that move between ranks">
+      {moves?.failures > 0 && (
+        <Notice tone="warn" title={`Rebalances given up: ${exact(moves.failures)} of ${exact(moves.rebalances)}`}>
+          {moves.last_error}
+        </Notice>
+      )}
+      {look ? (
+        <div class="grid two">
+          <LastLook look={look} />
+          <Sums moves={moves} replicas={replicas} />
+        </div>
+      ) : (
+        <p>
+          Replicas: {inEachLayer(replicas)}. <span class="muted">{still}</span>
+        </p>
+      )}
+    </Card>
+  );
+}
