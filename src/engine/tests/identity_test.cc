@@ -21,13 +21,13 @@ using testing::kBundledFolder;
 namespace fs = std::filesystem;
 
 // A copy of the bundled model that the test may change.
-class FolderCopy {
+class OtherModel {
  public:
-  FolderCopy()
+  OtherModel()
       : path_(fs::path(::testing::TempDir()) / fmt::format("identity_{}_{}", getpid(), next_++)) {
     fs::copy(source_dir() / kBundledFolder, path_);
   }
-  ~FolderCopy() { fs::remove_all(path_); }
+  ~OtherModel() { fs::remove_all(path_); }
   fs::path operator/(const char* name) const { return path_ / name; }
   const fs::path& path() const { return path_; }
   void append(const char* name, std::string_view text) const {
@@ -66,8 +66,8 @@ Identity identity_of(const ServerSettings& settings, const LaunchPlan& plan) {
 // Compares rank 0, which has the bundled model, with rank 1, whose settings or files `change`
 // altered.
 std::optional<Error> refusal(
-    const std::function<void(ServerSettings&, const FolderCopy&)>& change) {
-  const FolderCopy other;
+    const std::function<void(ServerSettings&, const OtherModel&)>& change) {
+  const OtherModel other;
   ServerSettings theirs = settings_of(other.path());
   change(theirs, other);
   return disagreement(identity_of(settings_of(kBundledFolder), plan_of(0)),
@@ -75,7 +75,7 @@ std::optional<Error> refusal(
 }
 
 TEST(Identity, OfRanksThatFitAgrees) {
-  EXPECT_FALSE(refusal([](ServerSettings& s, const FolderCopy& folder) {
+  EXPECT_FALSE(refusal([](ServerSettings& s, const OtherModel& folder) {
     s.scheduler.schedule_policy = "lpm";
     s.parallel.dp_routing = "shortest";
     s.memory.max_total_tokens = 4096;
@@ -96,25 +96,25 @@ TEST(Identity, SaysWhoThisIs) {
 }
 
 struct Difference {
-  std::function<void(ServerSettings&, const FolderCopy&)> change;
+  std::function<void(ServerSettings&, const OtherModel&)> change;
   std::string field, ours, theirs, remedy;
 };
 
 TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
   const std::vector<Difference> differences = {
-      {[](ServerSettings& s, const FolderCopy&) { s.model.dtype = "float32"; }, "arithmetic level",
+      {[](ServerSettings& s, const OtherModel&) { s.model.dtype = "float32"; }, "arithmetic level",
        "bfloat16", "float32", "--dtype"},
-      {[](ServerSettings& s, const FolderCopy&) { s.model.quantization = "int8"; },
+      {[](ServerSettings& s, const OtherModel&) { s.model.quantization = "int8"; },
        "arithmetic level", "bfloat16", "int8", "--quantization"},
-      {[](ServerSettings& s, const FolderCopy&) { s.memory.kv_cache_dtype = "int8"; },
+      {[](ServerSettings& s, const OtherModel&) { s.memory.kv_cache_dtype = "int8"; },
        "arithmetic level", "bfloat16-groups", "bfloat16-kv-int8-groups", "--kv-cache-dtype"},
-      {[](ServerSettings& s, const FolderCopy&) { s.compute.combine_groups = 4; },
+      {[](ServerSettings& s, const OtherModel&) { s.compute.combine_groups = 4; },
        "arithmetic level", "groups-16", "groups-4", "--combine-groups"},
-      {[](ServerSettings& s, const FolderCopy&) { s.parallel.dispatch_dtype = "int8"; },
+      {[](ServerSettings& s, const OtherModel&) { s.parallel.dispatch_dtype = "int8"; },
        "arithmetic level", "groups-16", "groups-16-dispatch-int8", "--dispatch-dtype"},
-      {[](ServerSettings& s, const FolderCopy&) { s.model.context_length = 512; }, "plan set",
+      {[](ServerSettings& s, const OtherModel&) { s.model.context_length = 512; }, "plan set",
        "context 0", "context 512", "--context-length"},
-      {[](ServerSettings& s, const FolderCopy& folder) {
+      {[](ServerSettings& s, const OtherModel& folder) {
          const OrderTable& known = OrderTable::builtin();
          Order mine = known.at(known.find("four-phase"));
          mine.name = "mine";
@@ -123,15 +123,15 @@ TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
        },
        "plan set", fmt::format("{} orders", OrderTable::builtin().size()),
        fmt::format("{} orders", OrderTable::builtin().size() + 1), "--overlap-plan"},
-      {[](ServerSettings& s, const FolderCopy&) { s.scheduler.chunked_prefill_size = 64; },
+      {[](ServerSettings& s, const OtherModel&) { s.scheduler.chunked_prefill_size = 64; },
        "plan set", "chunk 0", "chunk 64", "--chunked-prefill-size"},
-      {[](ServerSettings& s, const FolderCopy&) { s.memory.max_running_requests = 8; }, "plan set",
+      {[](ServerSettings& s, const OtherModel&) { s.memory.max_running_requests = 8; }, "plan set",
        "running 32", "running 8", "--max-running-requests"},
-      {[](ServerSettings& s, const FolderCopy&) { s.parallel.enable_prefill_delayer = true; },
+      {[](ServerSettings& s, const OtherModel&) { s.parallel.enable_prefill_delayer = true; },
        "plan set", "delayer 0", "delayer 30", "--enable-prefill-delayer"},
-      {[](ServerSettings& s, const FolderCopy&) { s.speculation.algorithm = "NEXTN"; }, "plan set",
+      {[](ServerSettings& s, const OtherModel&) { s.speculation.algorithm = "NEXTN"; }, "plan set",
        "0 modules that guess", "1 modules that guess", "--speculative-algorithm"},
-      {[](ServerSettings& s, const FolderCopy& folder) {
+      {[](ServerSettings& s, const OtherModel& folder) {
          s.parallel.init_expert_location = folder / "vocab.json";
        },
        "plan set", "experts trivial", "experts ", "--init-expert-location"},
@@ -148,20 +148,20 @@ TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
 }
 
 TEST(Identity, OtherModelFilesAreNoticed) {
-  const std::vector<std::function<void(ServerSettings&, const FolderCopy&)>> changes = {
-      [](ServerSettings&, const FolderCopy& folder) { folder.append("config.json", " "); },
-      [](ServerSettings&, const FolderCopy& folder) { folder.append("tokenizer.json", " "); },
-      [](ServerSettings&, const FolderCopy& folder) { folder.append("chat_template.jinja", " "); },
-      [](ServerSettings&, const FolderCopy& folder) { folder.append("model.safetensors", " "); },
+  const std::vector<std::function<void(ServerSettings&, const OtherModel&)>> changes = {
+      [](ServerSettings&, const OtherModel& folder) { folder.append("config.json", " "); },
+      [](ServerSettings&, const OtherModel& folder) { folder.append("tokenizer.json", " "); },
+      [](ServerSettings&, const OtherModel& folder) { folder.append("chat_template.jinja", " "); },
+      [](ServerSettings&, const OtherModel& folder) { folder.append("model.safetensors", " "); },
       // The same tensors with other numbers, as in a later checkpoint.
-      [](ServerSettings&, const FolderCopy& folder) { folder.change("model.safetensors", 65'536); },
-      [](ServerSettings&, const FolderCopy& folder) {
+      [](ServerSettings&, const OtherModel& folder) { folder.change("model.safetensors", 65'536); },
+      [](ServerSettings&, const OtherModel& folder) {
         fs::rename(folder / "model.safetensors", folder / "other.safetensors");
       },
-      [](ServerSettings& s, const FolderCopy& folder) {
+      [](ServerSettings& s, const OtherModel& folder) {
         s.model.chat_template = folder / "chat_template.jinja";
       },
-      [](ServerSettings& s, const FolderCopy&) { s.model.load_format = "dummy"; },
+      [](ServerSettings& s, const OtherModel&) { s.model.load_format = "dummy"; },
   };
   for (size_t i = 0; i < changes.size(); ++i) {
     const auto why = refusal(changes[i]);
@@ -172,7 +172,7 @@ TEST(Identity, OtherModelFilesAreNoticed) {
 }
 
 TEST(Identity, DummyWeightsAreTheirSeed) {
-  const FolderCopy folder;
+  const OtherModel folder;
   fs::remove(folder / "model.safetensors");
   const auto dummy = [&](uint64_t seed, const fs::path& path) {
     ServerSettings settings = settings_of(path);
