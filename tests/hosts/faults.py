@@ -34,7 +34,7 @@ DRAFTS = {"--speculative-algorithm": "NGRAM", "--speculative-num-steps": 4}
 OVERLAPPED = {"--overlap-schedule": "on"}
 # The bundled model's layers change every few steps, so most faults come between two of them.
 MOVING = {"--enable-eplb": True, "--eplb-rebalance-num-iterations": 8, "--overlap-schedule": "on"}
-MORE_FILES, MORE_BYTES = 0, 4 << 20  # a survivor of repeated losses may have so many more
+MORE_FILES, MORE_BYTES = 0, 256 << 10  # at least one of the repeated losses may add at most so many
 
 
 def nothing(_):
@@ -314,7 +314,10 @@ def one_fault(fault, network, lasts_s):
 
 
 def repeated_losses():
-    """A survivor has no more open files and memory after five losses than after one of the first three, in which its threads meet all waits."""
+    """A loss leaves no open file and no memory behind at the survivor: of five losses at least one adds nothing.
+
+    Now and then a thread meets a wait for the first time, and takes its memory then. A leak grows with each loss.
+    """
     with ranks_for(2, "one machine") as ranks:
         survivor, seen = ranks.processes[0], []
         for _ in range(REPEATS):
@@ -328,10 +331,10 @@ def repeated_losses():
             assert ranks.answers(0) == answers_of_one_rank()
             time.sleep(0.2)
             seen.append((survivor.open_files(), survivor.rss_bytes()))
-        files, rss = (after - max(before) for after, before in zip(seen[-1], zip(*seen[:3])))
+        files, rss = (min(after - before for before, after in zip(one, one[1:])) for one in zip(*seen))
         assert files <= MORE_FILES, f"open files: {[one[0] for one in seen]}"
         assert rss <= MORE_BYTES, f"bytes in memory: {[one[1] for one in seen]}"
-        return f"{seen[-1][0]} open files, {files:+d}; {seen[-1][1] >> 20} MB, {rss / (1 << 20):+.1f} since the first three"
+        return f"{seen[-1][0]} open files, {files:+d}; {seen[-1][1] >> 20} MB, {rss / (1 << 20):+.1f} by a loss"
 
 
 def quick_cases():

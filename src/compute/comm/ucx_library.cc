@@ -25,7 +25,9 @@ std::unexpected<Error> unusable(const char* why) {
 }
 
 Result<UcxLibrary> load() {
-  for (const UcxVariable& ours : kUcxVariables) setenv(ours.name, ours.value, 0);
+  for (const UcxVariable& ours : kUcxVariables)
+    if (ours.where != UcxVariable::Where::without_infiniband || !has_infiniband())
+      setenv(ours.name, ours.value, 0);
   struct sigaction hang_up{};  // UCX uses this signal for a debugger
   sigaction(SIGHUP, nullptr, &hang_up);
   void* ucp = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);

@@ -33,11 +33,6 @@ bool has_any(std::string_view list, const std::string_view (&items)[N]) {
   return std::ranges::any_of(items, [&](std::string_view item) { return has(list, item); });
 }
 
-bool has_infiniband() {
-  std::error_code none;
-  return !std::filesystem::is_empty("/sys/class/infiniband", none) && !none;
-}
-
 // Returns true if a process may read the memory of other processes of the same user, which the
 // copies of CMA need. If Yama is on, only a parent may, and a process that may trace any other one.
 bool may_read_others() {
@@ -62,6 +57,11 @@ int64_t largest_of(const char* path) {
 }
 
 }  // namespace
+
+bool has_infiniband() {
+  std::error_code none;
+  return !std::filesystem::is_empty("/sys/class/infiniband", none) && !none;
+}
 
 std::string ucx_tls_of_one_host() {
   return may_read_others() ? "posix,cma,self" : "posix,self";
@@ -99,7 +99,7 @@ std::string UcxSettings::describe() const {
     return value != nullptr && std::string_view(value) != ours.value;
   };
   for (const UcxVariable& ours : kUcxVariables) {
-    if (!ours.is_of_tcp || !has_tcp || is_by_user(ours)) continue;
+    if (ours.where != UcxVariable::Where::tcp || !has_tcp || is_by_user(ours)) continue;
     text += fmt::format(" | {}={}", std::string_view(ours.name).substr(4), ours.value);
   }
   for (char** variable = environ; *variable != nullptr; ++variable) {

@@ -12,20 +12,26 @@ namespace hocket {
 // Settings that UCX 1.13 takes from environment variables only. ucx_library() sets those that the
 // user has not set.
 struct UcxVariable {
+  enum class Where { everywhere, tcp, without_infiniband };
   const char* name;
   const char* value;
-  bool is_of_tcp;
+  Where where;  // it has an effect
 };
 inline constexpr UcxVariable kUcxVariables[] = {
     // hocket reports crashes itself, and standard output is not a log.
-    {"UCX_HANDLE_ERRORS", "none", false},
-    {"UCX_LOG_FILE", "stderr", false},
-    {"UCX_WARN_UNUSED_ENV_VARS", "n", false},  // the TCP variables are unused without TCP
+    {"UCX_HANDLE_ERRORS", "none", UcxVariable::Where::everywhere},
+    {"UCX_LOG_FILE", "stderr", UcxVariable::Where::everywhere},
+    // The TCP variables are unused without TCP.
+    {"UCX_WARN_UNUSED_ENV_VARS", "n", UcxVariable::Where::everywhere},
+    // UCX watches memory for its cache of registrations, which only InfiniBand needs, and for that
+    // rewrites sbrk() and mmap() while other threads may be in them. That has ended processes at
+    // their start, with "break adjusted to free malloc space".
+    {"UCX_MEM_EVENTS", "n", UcxVariable::Where::without_infiniband},
     // Without it, a host that does not answer blocks connect() for minutes.
-    {"UCX_TCP_CONN_NB", "y", true},
+    {"UCX_TCP_CONN_NB", "y", UcxVariable::Where::tcp},
     // Messages leave and arrive in pieces of this size. With UCX's default of 64k, half a
     // megabyte takes 1.4 times as long where only the cores limit it; larger pieces gain nothing.
-    {"UCX_TCP_RX_SEG_SIZE", "256k", true},
+    {"UCX_TCP_RX_SEG_SIZE", "256k", UcxVariable::Where::tcp},
 };
 
 struct UcxSettings {
@@ -51,6 +57,7 @@ struct UcxSettings {
 // Returns the settings for these options.   Thread: any, while no thread sets environment
 // variables.
 UcxSettings ucx_settings(const UcxOptions& options);
+bool has_infiniband();  // whether this host has devices for it
 // Returns the network devices of this host, as UCX_NET_DEVICES names them: "eth0, lo".
 std::string ucx_devices_here();
 // Returns the bytes that the kernel buffers for one connection while neither side looks.

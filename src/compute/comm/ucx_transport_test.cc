@@ -1,6 +1,7 @@
 // Tests messages over UCX between threads, over shared memory and over TCP.
 #include "compute/comm/ucx_transport.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +14,7 @@
 #include "base/mix.h"
 #include "compute/comm/exchange_testing.h"
 #include "compute/comm/testing.h"
+#include "compute/comm/ucx_settings.h"
 #include "compute/comm/ucx_testing.h"
 
 namespace hocket {
@@ -334,6 +336,18 @@ TEST_P(Ucx, SaysWhatItRunsOn) {
     EXPECT_EQ(end.caps().name, is_tcp ? "ucx tcp" : "ucx posix");
     EXPECT_EQ(end.caps().moves_by_itself, is_tcp);
   });
+}
+
+// UCX rewrites the start of a function that it watches into a jump to an address in a register.
+TEST_P(Ucx, LeavesTheFunctionsOfMemoryAsTheyAre) {
+  if (has_infiniband()) GTEST_SKIP() << "with InfiniBand UCX watches memory";
+  const auto end = UcxTransport::create(0, 1, options());
+  ASSERT_TRUE(end.has_value());
+  for (const char* name : {"sbrk", "brk", "mmap", "munmap", "madvise"}) {
+    const auto* code = static_cast<const unsigned char*>(dlsym(RTLD_DEFAULT, name));
+    ASSERT_NE(code, nullptr);
+    EXPECT_FALSE(code[0] == 0x49 && code[1] == 0xbb) << name;  // movabs to r11
+  }
 }
 
 TEST_P(Ucx, RefusesAddressesThatAreNotThoseOfItsPeers) {

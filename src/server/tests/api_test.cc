@@ -168,7 +168,9 @@ TEST(Api, SeveralChoicesAndPrompts) {
   EXPECT_NE(texts[2], texts[1]);
   EXPECT_EQ(std::vector(texts.begin(), texts.begin() + 3),
             std::vector(texts.begin() + 3, texts.end()));
-  EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 10);  // each prompt once
+  // Each prompt once, and all tokens of such short ones.
+  EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["cached_tokens"],
+            ids_of("one").size() + ids_of("two").size());
   const Events events = server.stream("/v1/completions", body);
   for (int i = 0; i < 6; ++i) EXPECT_EQ(joined(events, i, "text"), texts[static_cast<size_t>(i)]);
 }
@@ -285,7 +287,7 @@ TEST(Api, Generate) {
   EXPECT_EQ(meta["finish_reason"], Json::parse(R"({"type":"stop","matched":2041})"));
   EXPECT_EQ(meta["prompt_tokens"], ids_of("The capital").size());
   EXPECT_EQ(meta["completion_tokens"], ids.size());
-  EXPECT_EQ(meta["cached_tokens"], 5);
+  EXPECT_EQ(meta["cached_tokens"], std::min<size_t>(5, ids_of("The capital").size()));
   EXPECT_GT(meta["e2e_latency"].get<double>(), 0);
   EXPECT_EQ(server.engine.last_seen().sampling.seed, 3u);
 
