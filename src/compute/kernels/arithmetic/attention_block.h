@@ -1,7 +1,6 @@
-// A body for one softmax block: scores, softmax and values of some query rows, for instruction sets
-// whose product has no tiles of its own. Queries and probabilities are kept as the row operands of
-// its products, so no number is prepared twice.   Private to attention; thread: any worker, FTZ
-// and DAZ set. Bits: those of attention.h.
+// A body for one softmax block: scores, softmax and values of some query rows. Queries and
+// probabilities are kept as the row operands of its products, so no number is prepared twice.
+// Private to attention; thread: any worker, FTZ and DAZ set. Bits: those of attention.h.
 #pragma once
 
 #include <cstdint>
@@ -56,6 +55,9 @@ namespace cpu {
 extern const BlockBody<Bf16> kBf16BlockByFma;
 extern const BlockBody<float> kF32BlockByFma;
 extern const BlockBody<Bf16> kBf16BlockByVdpbf16ps;
+// Best from kTileRows rows on.
+extern const BlockBody<Bf16> kBf16BlockByTiles;
+extern const BlockBody<Bf16> kBf16BlockByEmulatedTiles;
 }  // namespace cpu
 
 }  // namespace hocket

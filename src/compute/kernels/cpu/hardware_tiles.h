@@ -11,8 +11,8 @@ namespace {  // compiled for a higher instruction set than other units: nothing 
 
 class HardwareTiles {
  public:
-  // k_bytes: bytes of k in one product, at most 64.
-  void configure(int k_bytes) {
+  // k_bytes: bytes of k in one product, at most 64; num_rows: rows of tiles 0 to 5, at most 16.
+  void configure(int k_bytes, int num_rows = 16) {
     struct alignas(64) Config {
       uint8_t palette = 1, start_row = 0, reserved[14] = {};
       uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -20,6 +20,7 @@ class HardwareTiles {
     };
     static_assert(sizeof(Config) == 64);
     Config config;
+    for (int tile = 0; tile < 6; ++tile) config.rows[tile] = static_cast<uint8_t>(num_rows);
     config.row_bytes[4] = config.row_bytes[5] = static_cast<uint16_t>(k_bytes);
     config.rows[6] = config.rows[7] = static_cast<uint8_t>(k_bytes / 4);
     asm volatile("ldtilecfg %0" : : "m"(config));
