@@ -386,7 +386,7 @@ class ItemRun {
     }
     const int end_rows = end_row(member, keys.end);
     for (int row = first_row(member, block); row < end_rows; row += b.rows) {
-      b.rows = std::min(kBlockRows, end_rows - row);
+      b.rows = std::min(body_->rows, end_rows - row);
       for (int i = 0; i < b.rows && !whole; ++i) {
         hidden[i] = first_visible(member, row + i, block);
         seen[i] = visible(member, row + i, block);

@@ -11,14 +11,14 @@
 namespace hocket {
 
 inline constexpr int kSoftmaxBlock = 128;
-// Rows that one call of a body takes; the block's keys stay in cache while they are processed.
-inline constexpr int kBlockRows = 16;
+// Rows that one call of a body takes, at most.
+inline constexpr int kBlockRows = 32;
 // Units of 32 keys in a block. A unit is two panels of keys and one k-block of values.
 inline constexpr int kBlockUnits = kSoftmaxBlock / kBlockK;
 
 template <class T>
 struct BlockRows {
-  int rows = 0;              // 1..kBlockRows
+  int rows = 0;              // 1 to those of the body
   const float* q = nullptr;  // as BlockBody::prepare_queries makes them, rows q_stride apart
   int64_t q_stride = 0;
   int k_blocks = 0;
@@ -48,6 +48,7 @@ struct BlockBody {
   // the body's own.
   void (*prepare_queries)(const T* q, int64_t n, float* operands);
   int block_operands;  // operands of 32 numbers, at most 32
+  int rows;            // that one call takes, at most kBlockRows
   void (*run)(const BlockRows<T>&);
 };
 

@@ -10,6 +10,7 @@
 #include <immintrin.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "compute/kernels/cpu/avx512_softmax.inl.h"
 #include "compute/kernels/cpu/emulated_tiles.h"
@@ -22,15 +23,24 @@ constexpr int kPanelsAtATime = 4;
 constexpr int64_t kRowBytes = kSoftmaxBlock * sizeof(float);  // of scores, and of probabilities
 
 // The operands of a tile of rows are 32 neighbouring numbers of bf16, as they are.
+template <class Tiles>
 struct TileStep {
   using Number = Bf16;
 
   static Lanes store_probabilities(Lanes lower, Lanes upper, float* row, int i, Lanes sum) {
-    const Lanes a = rounded_to_bf16(lower), b = rounded_to_bf16(upper);
     Bf16* const to = reinterpret_cast<Bf16*>(row) + i;
-    a.store(to);
-    b.store(to + 16);
-    return (sum + a) + b;
+    if constexpr (std::is_same_v<Tiles, HardwareTiles>) {
+      // A processor with tiles can also round.
+      const __m512i both = __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(upper.x, lower.x));
+      _mm512_storeu_si512(to, both);
+      return (sum + Lanes::widen(_mm512_castsi512_si256(both))) +
+             Lanes::widen(_mm512_extracti64x4_epi64(both, 1));
+    } else {
+      const Lanes a = rounded_to_bf16(lower), b = rounded_to_bf16(upper);
+      a.store(to);
+      b.store(to + 16);
+      return (sum + a) + b;
+    }
   }
 };
 constexpr int kOperandsOfBlock = kBlockK * sizeof(Bf16) / sizeof(float);
@@ -125,27 +135,69 @@ void add_values(Tiles& tiles, const BlockRows<Bf16>& b, int panel, int panels, i
   for_each_tile(panels, [&](auto i) { tiles.template store<i()>(o + i() * kPanelN, o_bytes); });
 }
 
+// Up to 16 rows of a call, and the units of keys [first, count) that they see.
+struct Group {
+  BlockRows<Bf16> b;
+  int first, count;
+  alignas(kLine) float alpha[kGroupRows];
+
+  Group(const BlockRows<Bf16>& all, int row) : b(all) {
+    b.rows = all.rows - row < kGroupRows ? all.rows - row : kGroupRows;
+    b.q += row * all.q_stride;
+    b.hidden += row;
+    b.visible += row;
+    b.scores += row * kSoftmaxBlock;
+    b.m += row;
+    b.l += row;
+    b.o += int64_t{row} * all.v_panels * kPanelN;
+    first = b.hidden[0] / kBlockK;
+    count = units(b.visible[b.rows - 1]);
+  }
+};
+
+template <class Tiles>
+void score(Tiles& tiles, const Group& g) {
+  tiles.configure(2 * kBlockK, g.b.rows);
+  for (int unit = g.first; unit < g.count; unit += 2)
+    score(tiles, g.b, unit, unit + 1 < g.count ? 2 : 1);
+}
+
+template <class Tiles>
+void softmax(Group& g) {
+  scale_scores(g.b, g.first, g.count);
+  if (g.b.soft_cap > 0 || g.b.hidden[g.b.rows - 1] > 0) cap_and_hide(g.b);
+  softmax<TileStep<Tiles>, kGroupRows>(g.b, g.alpha);
+  scale_rows(g.b, g.alpha);
+}
+
+template <class Tiles>
+void add_values(Tiles& tiles, const Group& g) {
+  tiles.configure(2 * kBlockK, g.b.rows);
+  for (int panel = 0; panel < g.b.v_panels; panel += kPanelsAtATime) {
+    const int left = g.b.v_panels - panel;
+    add_values(tiles, g.b, panel, left < kPanelsAtATime ? left : kPanelsAtATime, g.first, g.count);
+  }
+}
+
+// Two groups take turns, since a tile that is loaded waits until all stores to it are in the cache.
 template <class Tiles>
 void run(const BlockRows<Bf16>& b) {
-  const int first = b.hidden[0] / kBlockK, count = units(b.visible[b.rows - 1]);
-  if (b.next_keys != nullptr) fetch_ahead(b, count);
   Tiles tiles;
-  tiles.configure(2 * kBlockK, b.rows);
-  for (int unit = first; unit < count; unit += 2) score(tiles, b, unit, unit + 1 < count ? 2 : 1);
-  scale_scores(b, first, count);
-  if (b.soft_cap > 0 || b.hidden[b.rows - 1] > 0) cap_and_hide(b);
-  alignas(kLine) float alpha[kBlockRows];
-  softmax<TileStep, kBlockRows>(b, alpha);
-  scale_rows(b, alpha);
-  for (int panel = 0; panel < b.v_panels; panel += kPanelsAtATime) {
-    const int left = b.v_panels - panel;
-    add_values(tiles, b, panel, left < kPanelsAtATime ? left : kPanelsAtATime, first, count);
-  }
+  Group lower(b, 0);
+  const bool two = b.rows > kGroupRows;
+  Group upper(b, two ? kGroupRows : 0);
+  if (b.next_keys != nullptr) fetch_ahead(b, upper.count);
+  score(tiles, lower);
+  if (two) score(tiles, upper);
+  softmax<Tiles>(lower);
+  if (two) softmax<Tiles>(upper);
+  add_values(tiles, lower);
+  if (two) add_values(tiles, upper);
   tiles.release();
 }
 
 template <class Tiles>
-constexpr BlockBody<Bf16> kBody = {prepare_queries, kOperandsOfBlock, run<Tiles>};
+constexpr BlockBody<Bf16> kBody = {prepare_queries, kOperandsOfBlock, 2 * kGroupRows, run<Tiles>};
 
 }  // namespace
 

@@ -147,7 +147,7 @@ void run(const BlockRows<typename Step::Number>& b) {
                      : score<Step, rows(), 0>(b, row, unit);
     });
   if (b.soft_cap > 0 || b.hidden[b.rows - 1] > 0) cap_and_hide(b);
-  alignas(kLine) float alpha[kBlockRows];
+  alignas(kLine) float alpha[kGroupRows];
   softmax<Step, kRows>(b, alpha);
   const auto add = [&](auto panels, int panel) {
     for_each_rows<kRows>(b.rows, [&](auto rows, int row) {
@@ -172,7 +172,7 @@ void prepare_queries(const typename Step::Number* q, int64_t n, float* operands)
 
 template <class Step>
 constexpr BlockBody<typename Step::Number> kBody = {prepare_queries<Step>, kRowOperands<Step>,
-                                                    block<Step>};
+                                                    kGroupRows, block<Step>};
 
 }  // namespace
 }  // namespace hocket::cpu

@@ -17,7 +17,8 @@
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units
 
-constexpr int kFolded = 4;  // rows whose lanes are folded together
+constexpr int kGroupRows = 16;  // rows of one softmax, a lane each
+constexpr int kFolded = 4;      // rows whose lanes are folded together
 constexpr int kLine = 64;
 
 // Returns the units of 32 keys that hold so many keys.
@@ -104,7 +105,7 @@ void softmax(const BlockRows<typename Step::Number>& b, float* alpha) {
       [](Lanes x, Lanes y) { return max(x, y); });
   const Lanes before = Lanes::load(b.m, b.rows, 0), after = max(before, largest);
   const Lanes factor = math::exp_not_large(before - after);
-  alignas(kLine) float m[kBlockRows];
+  alignas(kLine) float m[kGroupRows];
   after.store(m);
   after.store(b.m, b.rows);
   factor.store(alpha);
