@@ -104,18 +104,18 @@ void WorkBuffers::lay_out_attention(const ModelConfig& model, DType dtype, Layou
   q = layout.matrix(
       dtype, rows,
       std::max(padded_query_columns(model.far_attention()), padded_query_columns(model.local)));
-  attended = layout.matrix(dtype, rows, attended_columns(model));
+  attended = layout.operand(dtype, rows, attended_columns(model));
   if (model.head_gates)
     head_gates = floats(layout, rows, std::max(model.num_heads, model.local.num_heads));
   if (model.num_linear_layers() > 0) {
     const DeltaNetConfig& net = model.delta_net;
     delta_gates =
         floats(layout, rows, net.gate_columns() + (net.channel_decay ? 2 * net.key_dim : 0));
-    if (net.channel_decay) delta_narrow = layout.matrix(dtype, rows, net.key_dim);
-    delta_out = layout.matrix(dtype, rows, net.value_columns());
+    if (net.channel_decay) delta_narrow = layout.operand(dtype, rows, net.key_dim);
+    delta_out = layout.operand(dtype, rows, net.value_columns());
   }
   if (model.mla.q_rank > 0) {
-    q_latent = layout.matrix(dtype, rows, model.mla.q_rank);
+    q_latent = layout.operand(dtype, rows, model.mla.q_rank);
     q_heads = floats(layout, rows, heads * model.head_dim);
   }
   if (model.mla.kv_rank > 0) {
@@ -127,13 +127,18 @@ void WorkBuffers::lay_out_attention(const ModelConfig& model, DType dtype, Layou
 
 void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout) {
   const int rows = limits.max_rows;
+  // Rows that travel lie one after another.
+  const auto leaving_rows = [&](int64_t cols) {
+    return limits.exchange.num_ranks > 0 ? layout.matrix(dtype, rows, cols)
+                                         : layout.operand(dtype, rows, cols);
+  };
   residual = floats(layout, rows, model.hidden_size);
-  if (model.num_mtp_loaded > 0) joined = layout.matrix(dtype, rows, 2 * model.hidden_size);
-  normed = layout.matrix(dtype, rows, model.hidden_size);
+  if (model.num_mtp_loaded > 0) joined = layout.operand(dtype, rows, 2 * model.hidden_size);
+  normed = leaving_rows(model.hidden_size);
   results = residual;
   if (model.result_norms) {
     results = floats(layout, rows, model.hidden_size);
-    shared_normed = layout.matrix(dtype, rows, model.hidden_size);
+    shared_normed = layout.operand(dtype, rows, model.hidden_size);
   }
   lay_out_attention(model, dtype, layout);
   const auto any = [&](bool moe) {
@@ -144,7 +149,7 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
   int64_t middle_elements = 0;
   if (any_dense) {
     mlp_out = floats(layout, rows, model.hidden_size);
-    middle_elements = rows * round_up(model.intermediate_size, kBlockK);
+    middle_elements = rows * operand_stride(dtype, model.intermediate_size);
   }
   if (any_moe) {
     const int top_k = model.moe.top_k;
@@ -152,7 +157,7 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
     expert_ids = ints(layout, rows, top_k);
     expert_position = ints(layout, rows, top_k);
     expert_weights = {layout.array<float>(int64_t{rows} * top_k), rows, top_k};
-    if (model.moe.weighted_inputs) weighted = layout.matrix(dtype, rows, model.hidden_size);
+    if (model.moe.weighted_inputs) weighted = leaving_rows(model.hidden_size);
     leaving = limits.int8_dispatch
                   ? layout.matrix(DType::int8, rows, quantized_columns(model.hidden_size))
               : model.moe.weighted_inputs ? weighted
@@ -174,16 +179,16 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
     expert_x = layout.matrix(dtype, expert_rows, model.hidden_size);
     expert_y = layout.matrix(dtype, expert_rows, model.hidden_size);
     middle_elements =
-        std::max(middle_elements, expert_rows * round_up(model.moe.intermediate_size, kBlockK));
+        std::max(middle_elements, expert_rows * operand_stride(dtype, model.moe.intermediate_size));
     if (const int shared = model.moe.shared_intermediate_size; shared > 0) {
       shared_out = floats(layout, rows, model.hidden_size);
       if (model.moe.shared_gate) shared_gates = floats(layout, rows, 1);
-      middle_elements = std::max(middle_elements, rows * round_up(shared, kBlockK));
+      middle_elements = std::max(middle_elements, rows * operand_stride(dtype, shared));
     }
   }
   middle = layout.matrix(dtype, 1, middle_elements);
   output_residual = floats(layout, limits.max_output_rows, model.hidden_size);
-  hidden = layout.matrix(dtype, limits.max_output_rows, model.hidden_size);
+  hidden = layout.operand(dtype, limits.max_output_rows, model.hidden_size);
   logits = floats(layout, limits.max_logits_rows, model.vocab_size);
 }
 
@@ -205,7 +210,7 @@ Result<WorkBuffers> WorkBuffers::create(const ModelConfig& model, DType dtype, W
 }
 
 MatrixView WorkBuffers::middle_rows(int64_t begin, int64_t count, int intermediate) const {
-  const int64_t stride = round_up(intermediate, kBlockK);
+  const int64_t stride = operand_stride(middle.dtype, intermediate);
   HOCKET_CHECK((begin + count) * stride <= middle.cols);
   return {static_cast<std::byte*>(middle.data) + begin * stride * size_of(middle.dtype),
           middle.dtype, count, intermediate, stride};

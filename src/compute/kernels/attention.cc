@@ -161,7 +161,7 @@ AttentionForm<T> form_of(int num_heads, const KvShape& shape) {
   form.group = num_heads / shape.num_heads;
   form.q_dim = static_cast<int>(round_up(shape.key_dim, kBlockK));
   form.value_dim = form.out_dim = shape.value_dim;
-  form.rows_max = std::max(shape.reads_in_place() ? kQueryRows : kMadeQueryRows, form.group);
+  form.rows_max = std::max(kManyQueryRows, form.group);
   return form;
 }
 

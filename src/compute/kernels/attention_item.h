@@ -38,7 +38,8 @@ const BlockBody<T>* block_body(Isa isa, int rows) {
   if constexpr (sizeof(T) == sizeof(float)) {
     return &cpu::kF32BlockByFma;
   } else {
-    if (isa >= Isa::amx && rows >= kTileRows) return nullptr;
+    if (isa >= Isa::amx && rows >= kTileRows)
+      return isa == Isa::amx ? &cpu::kBf16BlockByTiles : &cpu::kBf16BlockByEmulatedTiles;
     return uses_vdpbf16ps(isa) ? &cpu::kBf16BlockByVdpbf16ps : &cpu::kBf16BlockByFma;
   }
 }
@@ -46,8 +47,9 @@ const BlockBody<T>* block_body(Isa isa, int rows) {
 // Query rows (tokens times heads) that meet a block at a time: enough to reuse its tiles, few
 // enough to stay in cache.
 inline constexpr int kQueryRows = 64;
-// Query rows of one task if the tiles of its pages must be made first.
-inline constexpr int kMadeQueryRows = 256;
+// Query rows of one task that has many, so that reading its keys, or making their tiles, takes
+// little of the time.
+inline constexpr int kManyQueryRows = 256;
 // Tiles of the tokens up to `end`: keys are whole panels of 16 tokens; values are, for each panel
 // of 16 dims, whole k-blocks of 32 tokens.
 template <class T>
@@ -107,7 +109,7 @@ struct ItemScratch {
 
   void lay(Layout& layout, const AttentionForm<T>& form) {
     const int64_t rows = form.rows_max;
-    q = layout.array<T>((form.group == 1 ? std::min<int64_t>(rows, kMadeQueryRows) : rows) *
+    q = layout.array<T>((form.group == 1 ? std::min<int64_t>(rows, kManyQueryRows) : rows) *
                         form.q_dim);
     q_operands = layout.array<float>(rows * form.q_dim);
     p = layout.array<T>(kQueryRows * kSoftmaxBlock);
@@ -384,7 +386,7 @@ class ItemRun {
     }
     const int end_rows = end_row(member, keys.end);
     for (int row = first_row(member, block); row < end_rows; row += b.rows) {
-      b.rows = std::min(kBlockRows, end_rows - row);
+      b.rows = std::min(body_->rows, end_rows - row);
       for (int i = 0; i < b.rows && !whole; ++i) {
         hidden[i] = first_visible(member, row + i, block);
         seen[i] = visible(member, row + i, block);

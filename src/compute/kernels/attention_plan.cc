@@ -7,19 +7,25 @@
 namespace hocket {
 namespace {
 
-// Returns the most tokens that one task takes.
-int task_tokens(const AttentionSequence& sequence, int group, const KvShape& shape) {
-  if (shape.kind == KvShape::Kind::latent && sequence.role == TokenRole::prompt)
-    return kExpandedTokens;
-  const bool made = shape.kind == KvShape::Kind::heads && !shape.reads_in_place();
-  return std::max(1, (made ? kMadeQueryRows : kQueryRows) / group);
+constexpr int kTasksOfWorker = 4;  // with the heads that share keys, if there are so many rows
+
+// Returns the most tokens that one task takes. Large tasks read their keys less often, but there
+// must be enough of them for all workers.
+int task_tokens(const AttentionSequence& sequence, int group, const KvShape& shape,
+                int num_workers) {
+  if (shape.kind == KvShape::Kind::latent)
+    return sequence.role == TokenRole::prompt ? kExpandedTokens : std::max(1, kQueryRows / group);
+  if (!shape.reads_in_place()) return std::max(1, kManyQueryRows / group);
+  const int enough = sequence.num_rows * shape.num_heads / (kTasksOfWorker * num_workers);
+  return std::max(1, std::clamp(enough, kQueryRows / group, kManyQueryRows / group));
 }
 
 // Returns true if the sequence has so few rows that several such sequences may make one task.
-bool may_share(const AttentionSequence& sequence, int group, const KvShape& shape) {
+bool may_share(const AttentionSequence& sequence, int group, const KvShape& shape,
+               int num_workers) {
   if (shape.kind == KvShape::Kind::latent && sequence.role == TokenRole::prompt) return false;
   return sequence.first_position >= kSoftmaxBlock &&
-         2 * sequence.num_rows <= task_tokens(sequence, group, shape);
+         2 * sequence.num_rows <= task_tokens(sequence, group, shape, num_workers);
 }
 
 // Returns the leading keys, in whole softmax blocks, that are in the same pages of both sequences
@@ -41,8 +47,9 @@ class Cut {
     plan_.tasks.clear();
     members.clear();
     for (int s = 0; s < std::ssize(plan_.sequences); ++s)
-      plan_.shares_keys&& may_share(plan_.sequences[s], group_, shape_) ? members.push_back(s)
-                                                                        : add_one(s);
+      plan_.shares_keys&& may_share(plan_.sequences[s], group_, shape_, plan_.num_workers)
+          ? members.push_back(s)
+          : add_one(s);
     // Sorted by pages, neighbours share the most keys:
     //   members   a a a b b b b c
     //   tasks     |-----|-------| c     each run has its own number of shared keys
@@ -56,7 +63,7 @@ class Cut {
  private:
   void add_one(int s) {
     const int num_rows = plan_.sequences[s].num_rows;
-    const int step = task_tokens(plan_.sequences[s], group_, shape_);
+    const int step = task_tokens(plan_.sequences[s], group_, shape_, plan_.num_workers);
     for (int row = 0; row < num_rows; row += step)
       plan_.tasks.push_back(
           {.sequence = s, .row_begin = row, .num_rows = std::min(step, num_rows - row)});
@@ -88,8 +95,9 @@ class Cut {
   // large as possible without leaving a worker idle.
   void add_tasks(int begin, int end, int rows, int keys) {
     const std::vector<int>& members = plan_.members;
-    const int most = std::clamp(rows * shape_.num_heads / (2 * plan_.num_workers), 1,
-                                task_tokens(plan_.sequences[members[begin]], group_, shape_));
+    const int most =
+        std::clamp(rows * shape_.num_heads / (2 * plan_.num_workers), 1,
+                   task_tokens(plan_.sequences[members[begin]], group_, shape_, plan_.num_workers));
     const int num_tasks = (rows + most - 1) / most, wanted = (rows + num_tasks - 1) / num_tasks;
     while (begin < end) {
       AttentionPlan::Task task = {

@@ -395,11 +395,15 @@ TEST(AttentionPlanTest, CoversEveryRowOnceLongestFirst) {
   plan.sequences = {{.row_begin = 0, .num_rows = 100, .first_position = 0, .pages = {}},
                     {.row_begin = 100, .num_rows = 1, .first_position = 5000, .pages = {}},
                     {.row_begin = 101, .num_rows = 1, .first_position = 7, .pages = {}}};
-  plan.build(16, {.num_heads = 4, .key_dim = 32, .value_dim = 32});
-  expect_each_row_once(plan, 102);
-  for (const AttentionPlan::Task& task : plan.tasks) EXPECT_LE(task.num_rows, 16);
-  EXPECT_EQ(plan.tasks.front().sequence, 1);
-  EXPECT_EQ(plan.tasks.back().sequence, 2);
+  // Many workers get more tasks, which are smaller.
+  for (const auto& [num_workers, rows_max] : {std::pair(1, 64), std::pair(8, 16)}) {
+    plan.num_workers = num_workers;
+    plan.build(16, {.num_heads = 4, .key_dim = 32, .value_dim = 32});
+    expect_each_row_once(plan, 102);
+    for (const AttentionPlan::Task& task : plan.tasks) EXPECT_LE(task.num_rows, rows_max);
+    EXPECT_EQ(plan.tasks.front().sequence, 1);
+    EXPECT_EQ(plan.tasks.back().sequence, 2);
+  }
 }
 
 AttentionPlan plan_of(const SharedCase& c, int num_workers) {

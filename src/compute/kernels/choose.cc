@@ -28,7 +28,7 @@ constexpr int ceil_div(int a, int b) {
 
 constexpr int64_t kQuantizedBytes = 1 << 20;  // quantized rows in one worker's scratch
 int64_t quantized_row_bytes(int k, int groups) {
-  return round_up(k, kIntegerBlockK) + groups * int64_t{sizeof(float) + sizeof(int32_t)};
+  return quantized_stride(k) + groups * int64_t{sizeof(float) + sizeof(int32_t)};
 }
 
 }  // namespace
@@ -51,6 +51,11 @@ int rows_per_task(int panel_tasks, int rows, int num_workers) {
   if (num_workers == 1 || panel_tasks >= 2 * num_workers) return rows;
   const int groups = ceil_div(num_workers * kTasksPerWorker, panel_tasks);
   return ceil_div(ceil_div(rows, groups), kTileBlockRows) * kTileBlockRows;
+}
+
+int64_t quantized_stride(int k) {
+  const int64_t bytes = round_up(k, kIntegerBlockK);
+  return operand_stride(DType::int8, bytes) == bytes ? bytes : bytes + kIntegerBlockK;
 }
 
 int quantized_rows(int k, int groups) {

@@ -44,7 +44,7 @@ ProductRows::ProductRows(const Backend& backend, MatrixView x, const PackedWeigh
   group_ = w.group;
   groups_ = w.groups();
   rows_in_scratch_ = quantized_rows(w.k, groups_);
-  padded_k_ = round_up(w.k, kIntegerBlockK);
+  padded_k_ = quantized_stride(w.k);
   results_at_ = quantized_bytes(w.k, groups_);
   quantize();
 }

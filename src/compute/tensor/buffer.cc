@@ -7,6 +7,7 @@
 namespace hocket {
 namespace {
 
+constexpr int64_t kSetBytes = 512;  // rows so far apart share an eighth of the sets of a cache
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
 }  // namespace
@@ -54,6 +55,16 @@ Buffer::~Buffer() {
 MatrixView Layout::matrix(DType dtype, int64_t rows, int64_t cols) {
   const int64_t stride = round_up(cols, kBlockK);
   return {take(rows * stride * size_of(dtype)), dtype, rows, cols, stride};
+}
+
+MatrixView Layout::operand(DType dtype, int64_t rows, int64_t cols) {
+  const int64_t stride = operand_stride(dtype, cols);
+  return {take(rows * stride * size_of(dtype)), dtype, rows, cols, stride};
+}
+
+int64_t operand_stride(DType dtype, int64_t cols) {
+  const int64_t stride = round_up(cols, kBlockK);
+  return stride * size_of(dtype) % kSetBytes == 0 ? stride + kBlockK : stride;
 }
 
 void* Layout::take(int64_t bytes) {

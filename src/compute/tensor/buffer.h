@@ -29,6 +29,10 @@ class Buffer {
   int64_t bytes_ = 0;
 };
 
+// Returns the elements from one row to the next of an operand of products: whole k-blocks, and no
+// multiple of 512 bytes, since rows so far apart share a few sets of each cache.
+int64_t operand_stride(DType dtype, int64_t cols);
+
 // Lays out matrices one after another, with each row padded to whole k-blocks and each matrix to 64
 // bytes. Run it once without memory to learn the size (bytes()), then once with the memory.
 class Layout {
@@ -37,6 +41,8 @@ class Layout {
   explicit Layout(std::byte* memory) : memory_(memory) {}
 
   MatrixView matrix(DType dtype, int64_t rows, int64_t cols);
+  // A matrix whose rows are operands of products: operand_stride() apart.
+  MatrixView operand(DType dtype, int64_t rows, int64_t cols);
   template <class T>
   T* array(int64_t count) {
     return static_cast<T*>(take(count * static_cast<int64_t>(sizeof(T))));

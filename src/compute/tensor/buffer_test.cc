@@ -74,6 +74,17 @@ TEST(Layout, LearnsTheSizeThenPlacesTheSameWay) {
   EXPECT_EQ(layout.bytes(), measure.bytes());
 }
 
+TEST(Layout, RowsOfOperandsAreNoMultipleOf512BytesApart) {
+  Layout layout;
+  for (const DType dtype : {DType::bf16, DType::f32})
+    for (const int64_t cols : {1, 32, 224, 256, 768, 1024, 4096}) {
+      const MatrixView x = layout.operand(dtype, 3, cols);
+      EXPECT_GE(x.stride, cols);
+      EXPECT_EQ(x.stride % 32, 0);
+      EXPECT_NE(x.stride * size_of(dtype) % 512, 0);
+    }
+}
+
 TEST(View, RangesOfRowsAreViews) {
   float data[12] = {};
   const View<float> all(data, 3, 2, 4);

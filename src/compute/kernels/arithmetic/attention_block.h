@@ -1,7 +1,6 @@
-// A body for one softmax block: scores, softmax and values of some query rows, for instruction sets
-// whose product has no tiles of its own. Queries and probabilities are kept as the row operands of
-// its products, so no number is prepared twice.   Private to attention; thread: any worker, FTZ
-// and DAZ set. Bits: those of attention.h.
+// A body for one softmax block: scores, softmax and values of some query rows. Queries and
+// probabilities are kept as the row operands of its products, so no number is prepared twice.
+// Private to attention; thread: any worker, FTZ and DAZ set. Bits: those of attention.h.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +11,14 @@
 namespace hocket {
 
 inline constexpr int kSoftmaxBlock = 128;
-// Rows that one call of a body takes; the block's keys stay in cache while they are processed.
-inline constexpr int kBlockRows = 16;
+// Rows that one call of a body takes, at most.
+inline constexpr int kBlockRows = 32;
 // Units of 32 keys in a block. A unit is two panels of keys and one k-block of values.
 inline constexpr int kBlockUnits = kSoftmaxBlock / kBlockK;
 
 template <class T>
 struct BlockRows {
-  int rows = 0;              // 1..kBlockRows
+  int rows = 0;              // 1 to those of the body
   const float* q = nullptr;  // as BlockBody::prepare_queries makes them, rows q_stride apart
   int64_t q_stride = 0;
   int k_blocks = 0;
@@ -49,6 +48,7 @@ struct BlockBody {
   // the body's own.
   void (*prepare_queries)(const T* q, int64_t n, float* operands);
   int block_operands;  // operands of 32 numbers, at most 32
+  int rows;            // that one call takes, at most kBlockRows
   void (*run)(const BlockRows<T>&);
 };
 
@@ -56,6 +56,9 @@ namespace cpu {
 extern const BlockBody<Bf16> kBf16BlockByFma;
 extern const BlockBody<float> kF32BlockByFma;
 extern const BlockBody<Bf16> kBf16BlockByVdpbf16ps;
+// Best from kTileRows rows on.
+extern const BlockBody<Bf16> kBf16BlockByTiles;
+extern const BlockBody<Bf16> kBf16BlockByEmulatedTiles;
 }  // namespace cpu
 
 }  // namespace hocket

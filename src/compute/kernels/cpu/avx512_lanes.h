@@ -113,5 +113,13 @@ struct Lanes {
   friend Lanes from_int(Lanes a) { return {_mm512_cvtepi32_ps(a.bits())}; }
 };
 
+// Rounds to the nearest bf16 as rows.inl.h does, for numbers whose NaN has zeros in its low half:
+// bits of bf16 or of the processor. Rounding keeps such a NaN, so it needs no case of its own.
+inline Lanes rounded_to_bf16(Lanes x) {
+  const Lanes odd = and_bits(shift_right<16>(x), Lanes::all_bits(1));
+  return and_bits(add_bits(add_bits(x, Lanes::all_bits(0x7fffu)), odd),
+                  Lanes::all_bits(0xffff0000u));
+}
+
 }  // namespace
 }  // namespace hocket::cpu

@@ -74,14 +74,7 @@ struct FmaStep {
   }
 
  private:
-  // Rounds as rows.inl.h does. NaN needs no case of its own: a NaN here has zeros in its low half,
-  // as its bits come from bf16 or from the processor, so rounding keeps it a NaN.
-  static Lanes rounded(Lanes x) {
-    if constexpr (sizeof(T) == sizeof(float)) return x;
-    const Lanes odd = and_bits(shift_right<16>(x), Lanes::all_bits(1));
-    return and_bits(add_bits(add_bits(x, Lanes::all_bits(0x7fffu)), odd),
-                    Lanes::all_bits(0xffff0000u));
-  }
+  static Lanes rounded(Lanes x) { return sizeof(T) == sizeof(float) ? x : rounded_to_bf16(x); }
 };
 
 }  // namespace

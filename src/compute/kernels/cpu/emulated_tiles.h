@@ -15,8 +15,11 @@ namespace {  // compiled for a higher instruction set than other units: nothing 
 // Tiles 0 to 3 hold results, 4 and 5 rows, 6 and 7 weights.
 class EmulatedTiles {
  public:
-  // k_bytes: bytes of k in one product, at most 64.
-  void configure(int k_bytes) { k_bytes_ = k_bytes; }
+  // k_bytes: bytes of k in one product, at most 64; num_rows: rows of tiles 0 to 5, at most 16.
+  void configure(int k_bytes, int num_rows = 16) {
+    k_bytes_ = k_bytes;
+    num_rows_ = num_rows;
+  }
   void release() { k_bytes_ = 0; }
 
   template <int kTile>
@@ -42,7 +45,7 @@ class EmulatedTiles {
   template <int kC, int kA, int kB>
   void multiply_bf16() {
     require_configured();
-    for (int row = 0; row < 16; ++row) {
+    for (int row = 0; row < num_rows_; ++row) {
       float even[16] = {}, odd[16] = {}, c[16];
       for (int pair = 0; pair < k_bytes_ / 4; ++pair) {
         const uint32_t a = tiles_[kA][row][pair];
@@ -61,7 +64,7 @@ class EmulatedTiles {
   template <int kC, int kA, int kB>
   void multiply_bytes() {
     require_configured();
-    for (int row = 0; row < 16; ++row)
+    for (int row = 0; row < num_rows_; ++row)
       for (int quad = 0; quad < k_bytes_ / 4; ++quad)
         for (int column = 0; column < 16; ++column)
           for (int shift = 0; shift < 32; shift += 8) {
@@ -79,13 +82,13 @@ class EmulatedTiles {
     std::memcpy(&x, &bits, sizeof x);
     return x;
   }
-  int rows(int tile) const { return tile >= 6 ? k_bytes_ / 4 : 16; }
+  int rows(int tile) const { return tile >= 6 ? k_bytes_ / 4 : num_rows_; }
   int row_bytes(int tile) const { return tile == 4 || tile == 5 ? k_bytes_ : 64; }
   void require_configured() const {
     if (k_bytes_ == 0) __builtin_trap();  // the hardware faults too
   }
 
-  int k_bytes_ = 0;
+  int k_bytes_ = 0, num_rows_ = 0;
   uint32_t tiles_[8][16][16];
 };
 

@@ -9,20 +9,33 @@ namespace hocket::cpu {
 namespace {  // compiled for a higher instruction set than other units: nothing may be shared with
              // them
 
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+// For each number of rows in tiles 0 to 5. Made once, since the unit would wait for a configuration
+// that was stored just before.
+struct TileConfigs {
+  explicit constexpr TileConfigs(int k_bytes) {
+    for (int num_rows = 0; num_rows <= 16; ++num_rows) {
+      TileConfig& config = of[num_rows];
+      for (int tile = 0; tile < 6; ++tile) config.rows[tile] = static_cast<uint8_t>(num_rows);
+      config.row_bytes[4] = config.row_bytes[5] = static_cast<uint16_t>(k_bytes);
+      config.rows[6] = config.rows[7] = static_cast<uint8_t>(k_bytes / 4);
+    }
+  }
+  TileConfig of[17];
+};
+constexpr TileConfigs kWholeTiles{64}, kHalfTiles{32};
+
 class HardwareTiles {
  public:
-  // k_bytes: bytes of k in one product, at most 64.
-  void configure(int k_bytes) {
-    struct alignas(64) Config {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    };
-    static_assert(sizeof(Config) == 64);
-    Config config;
-    config.row_bytes[4] = config.row_bytes[5] = static_cast<uint16_t>(k_bytes);
-    config.rows[6] = config.rows[7] = static_cast<uint8_t>(k_bytes / 4);
-    asm volatile("ldtilecfg %0" : : "m"(config));
+  // k_bytes: bytes of k in one product, 64 or 32; num_rows: rows of tiles 0 to 5, at most 16.
+  void configure(int k_bytes, int num_rows = 16) {
+    asm volatile("ldtilecfg %0" : : "m"((k_bytes == 64 ? kWholeTiles : kHalfTiles).of[num_rows]));
   }
   void release() { asm volatile("tilerelease"); }
 
