@@ -47,7 +47,7 @@ function(hocket_room name)
         "${avx512}${more}")
     elseif(file MATCHES "/kernels/cpu/amx[^/]*\\.cc$")
       set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
-        "${avx512};-mavx512bf16;-mamx-tile;-mamx-bf16;-mamx-int8")
+        "${avx512};-mamx-tile;-mamx-bf16;-mamx-int8")
     endif()
   endforeach()
   if(tests)

@@ -190,7 +190,7 @@ Isa highest_level() {
     if (!has({"avx2", "fma", "f16c", "bmi2"}) || !saves(states, kAvxState)) return Isa::ref;
     if (!has({"avx512f", "avx512bw", "avx512dq", "avx512vl"}) || !saves(states, kAvx512State))
       return Isa::avx2;
-    if (!has({"amx_tile", "amx_bf16", "avx512_bf16"}) || !saves(states, kTileState) || !tile_data_granted())
+    if (!has({"amx_tile", "amx_bf16"}) || !saves(states, kTileState) || !tile_data_granted())
       return Isa::avx512;
     return Isa::amx;
   }();

@@ -109,13 +109,20 @@ void LinkWatch::receive(TimePoint now) {
   last_flood_ = now;
 }
 
-// A process that was started again has another address.
+// A process that was started again has another address. It is sent to at once, since a cut is
+// noticed only between ranks that have heard each other, and its first datagram may have come
+// before its identity.
 void LinkWatch::follow(const ClusterView& view, TimePoint now) {
   for (size_t r = 1; r < peers_.size() && r < view.members.size(); ++r) {
     const Member& member = view.members[r];
     Peer& peer = peers_[r];
-    if (peer.boot_id != member.identity.boot_id)
-      peer = {.boot_id = member.identity.boot_id, .address = address_of(member.identity)};
+    if (peer.boot_id == member.identity.boot_id) continue;
+    const bool is_heard = peer.is_heard && now - peer.last_heard < 2 * options_.limits.heartbeat;
+    peer = {.boot_id = member.identity.boot_id,
+            .address = address_of(member.identity),
+            .is_heard = is_heard,
+            .last_heard = peer.last_heard};
+    next_beat_ = now;
   }
   if (!view.whole())
     whole_since_.reset();

@@ -75,6 +75,31 @@ TEST_F(LinkWatchTest, ARankThatIsBackHasTheSameTimeAgain) {
   EXPECT_TRUE(beat({}).has_value());
 }
 
+TEST_F(LinkWatchTest, ADatagramThatComesBeforeTheIdentityOfItsRankCounts) {
+  for (int rank = 0; rank < 3; ++rank) add();
+  watch(2).tick(view_, now_);
+  std::this_thread::sleep_for(milliseconds(2));
+  watch(1).receive(now_);
+  for (int i = 0; i < 12; ++i) {
+    ASSERT_FALSE(watch(1).tick(view_, now_).has_value()) << i;
+    now_ += milliseconds(250);
+  }
+  EXPECT_TRUE(watch(1).tick(view_, now_).has_value());
+}
+
+TEST_F(LinkWatchTest, AnIdentityThatIsNewIsSentToAtOnce) {
+  add();
+  add();
+  watch(1).tick(view_, now_);
+  now_ += milliseconds(1);
+  add();
+  watch(1).tick(view_, now_);
+  std::this_thread::sleep_for(milliseconds(2));
+  watch(2).receive(now_);
+  watch(2).tick(view_, now_);
+  EXPECT_TRUE(watch(2).tick(view_, now_ + std::chrono::seconds(3)).has_value());
+}
+
 TEST_F(LinkWatchTest, ARankThatWasNeverHeardIsNotJudged) {
   add();
   add();

@@ -127,14 +127,14 @@ void WorkBuffers::lay_out_attention(const ModelConfig& model, DType dtype, Layou
 
 void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout) {
   const int rows = limits.max_rows;
-  // Rows that travel lie one after another.
-  const auto leaving_rows = [&](int64_t cols) {
+  // Rows that may travel to other ranks lie one after another.
+  const auto travelling = [&](int64_t cols) {
     return limits.exchange.num_ranks > 0 ? layout.matrix(dtype, rows, cols)
                                          : layout.operand(dtype, rows, cols);
   };
   residual = floats(layout, rows, model.hidden_size);
   if (model.num_mtp_loaded > 0) joined = layout.operand(dtype, rows, 2 * model.hidden_size);
-  normed = leaving_rows(model.hidden_size);
+  normed = travelling(model.hidden_size);
   results = residual;
   if (model.result_norms) {
     results = floats(layout, rows, model.hidden_size);
@@ -157,7 +157,7 @@ void WorkBuffers::lay_out(const ModelConfig& model, DType dtype, Layout& layout)
     expert_ids = ints(layout, rows, top_k);
     expert_position = ints(layout, rows, top_k);
     expert_weights = {layout.array<float>(int64_t{rows} * top_k), rows, top_k};
-    if (model.moe.weighted_inputs) weighted = leaving_rows(model.hidden_size);
+    if (model.moe.weighted_inputs) weighted = travelling(model.hidden_size);
     leaving = limits.int8_dispatch
                   ? layout.matrix(DType::int8, rows, quantized_columns(model.hidden_size))
               : model.moe.weighted_inputs ? weighted

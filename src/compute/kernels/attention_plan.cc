@@ -7,7 +7,8 @@
 namespace hocket {
 namespace {
 
-constexpr int kTasksOfWorker = 4;  // with the heads that share keys, if there are so many rows
+// Items, each a task and a KV head, that every worker gets where a sequence has so many rows.
+constexpr int kItemsOfWorker = 4;
 
 // Returns the most tokens that one task takes. Large tasks read their keys less often, but there
 // must be enough of them for all workers.
@@ -16,7 +17,7 @@ int task_tokens(const AttentionSequence& sequence, int group, const KvShape& sha
   if (shape.kind == KvShape::Kind::latent)
     return sequence.role == TokenRole::prompt ? kExpandedTokens : std::max(1, kQueryRows / group);
   if (!shape.reads_in_place()) return std::max(1, kManyQueryRows / group);
-  const int enough = sequence.num_rows * shape.num_heads / (kTasksOfWorker * num_workers);
+  const int enough = sequence.num_rows * shape.num_heads / (kItemsOfWorker * num_workers);
   return std::max(1, std::clamp(enough, kQueryRows / group, kManyQueryRows / group));
 }
 

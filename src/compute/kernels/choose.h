@@ -35,7 +35,7 @@ inline constexpr int kTaskResults = 64 * kMaxTaskPanels * kPanelN;
 // returns their bytes.
 inline constexpr int kQuantizedRows = 128;
 int quantized_rows(int k, int groups);
-// Returns the bytes from one of them to the next, for the reason of operand_stride().
+// Returns the bytes from one quantized row to the next; operand_stride() says why they are padded.
 int64_t quantized_stride(int k);
 int64_t quantized_bytes(int k, int groups);
 // Rows that are multiplied with some panels before the next panels: few enough to stay in cache.

@@ -23,24 +23,15 @@ constexpr int kPanelsAtATime = 4;
 constexpr int64_t kRowBytes = kSoftmaxBlock * sizeof(float);  // of scores, and of probabilities
 
 // The operands of a tile of rows are 32 neighbouring numbers of bf16, as they are.
-template <class Tiles>
 struct TileStep {
   using Number = Bf16;
 
   static Lanes store_probabilities(Lanes lower, Lanes upper, float* row, int i, Lanes sum) {
+    const Lanes a = rounded_to_bf16(lower), b = rounded_to_bf16(upper);
     Bf16* const to = reinterpret_cast<Bf16*>(row) + i;
-    if constexpr (std::is_same_v<Tiles, HardwareTiles>) {
-      // A processor with tiles can also round.
-      const __m512i both = __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(upper.x, lower.x));
-      _mm512_storeu_si512(to, both);
-      return (sum + Lanes::widen(_mm512_castsi512_si256(both))) +
-             Lanes::widen(_mm512_extracti64x4_epi64(both, 1));
-    } else {
-      const Lanes a = rounded_to_bf16(lower), b = rounded_to_bf16(upper);
-      a.store(to);
-      b.store(to + 16);
-      return (sum + a) + b;
-    }
+    a.store(to);
+    b.store(to + 16);
+    return (sum + a) + b;
   }
 };
 constexpr int kOperandsOfBlock = kBlockK * sizeof(Bf16) / sizeof(float);
@@ -162,11 +153,10 @@ void score(Tiles& tiles, const Group& g) {
     score(tiles, g.b, unit, unit + 1 < g.count ? 2 : 1);
 }
 
-template <class Tiles>
 void softmax(Group& g) {
   scale_scores(g.b, g.first, g.count);
   if (g.b.soft_cap > 0 || g.b.hidden[g.b.rows - 1] > 0) cap_and_hide(g.b);
-  softmax<TileStep<Tiles>, kGroupRows>(g.b, g.alpha);
+  softmax<TileStep, kGroupRows>(g.b, g.alpha);
   scale_rows(g.b, g.alpha);
 }
 
@@ -189,8 +179,8 @@ void run(const BlockRows<Bf16>& b) {
   if (b.next_keys != nullptr) fetch_ahead(b, upper.count);
   score(tiles, lower);
   if (two) score(tiles, upper);
-  softmax<Tiles>(lower);
-  if (two) softmax<Tiles>(upper);
+  softmax(lower);
+  if (two) softmax(upper);
   add_values(tiles, lower);
   if (two) add_values(tiles, upper);
   tiles.release();

@@ -16,8 +16,8 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// For each number of rows in tiles 0 to 5. Made once, since the unit would wait for a configuration
-// that was stored just before.
+// For each number of rows in tiles 0 to 5. Made once, since loading a configuration that was stored
+// just before would wait for the stores.
 struct TileConfigs {
   explicit constexpr TileConfigs(int k_bytes) {
     for (int num_rows = 0; num_rows <= 16; ++num_rows) {
@@ -29,13 +29,13 @@ struct TileConfigs {
   }
   TileConfig of[17];
 };
-constexpr TileConfigs kWholeTiles{64}, kHalfTiles{32};
+constexpr TileConfigs kTilesOf64{64}, kTilesOf32{32};
 
 class HardwareTiles {
  public:
   // k_bytes: bytes of k in one product, 64 or 32; num_rows: rows of tiles 0 to 5, at most 16.
   void configure(int k_bytes, int num_rows = 16) {
-    asm volatile("ldtilecfg %0" : : "m"((k_bytes == 64 ? kWholeTiles : kHalfTiles).of[num_rows]));
+    asm volatile("ldtilecfg %0" : : "m"((k_bytes == 64 ? kTilesOf64 : kTilesOf32).of[num_rows]));
   }
   void release() { asm volatile("tilerelease"); }
 
