@@ -22,7 +22,8 @@ class SessionCallsTest : public ::testing::Test {
   ServerSettings settings(bool with_files = true, int num_ranks = 1) const {
     ServerSettings s = settings_for("models/hocket-tiny-qwen3-moe");
     s.parallel.ep_size = num_ranks;
-    s.memory.max_total_tokens = s.model.context_length = 2048;
+    s.memory.max_total_tokens = 3072;  // one session keeps a quarter
+    s.model.context_length = 2048;
     s.compute.num_threads = 1;
     if (!with_files) return s;
     s.memory.hicache_storage_prefetch_policy = "wait_complete";
