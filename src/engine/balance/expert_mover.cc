@@ -114,6 +114,7 @@ void ExpertMover::drop() {
   {
     MutexLock lock(mutex_);
     dropped_ = true;
+    stats_.num_layers_left = 0;
   }
   changed_.notify_all();
 }
@@ -195,7 +196,7 @@ void ExpertMover::load_layers() {
       if (stops_) return;
       has_moved = num_moved_ > k;
       stats_.layers_total += has_moved ? 1 : 0;
-      stats_.num_layers_left = has_moved ? stats_.num_layers_left - 1 : 0;
+      if (has_moved && !is_dropped()) --stats_.num_layers_left;
     }
     reclaim(*move_);
     if (!has_moved) return;

@@ -121,7 +121,28 @@ TEST_F(RebalanceTest, ALayerThatIsGivenUpDoesNotChange) {
   auto other = votes();
   ++other[1].look;
   agree(other);
-  for (auto& rank : ranks_) EXPECT_EQ(rank->rebalance.take_move(), nullptr);
+  for (auto& rank : ranks_) {
+    EXPECT_EQ(rank->rebalance.take_move(), nullptr);
+    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+  }
+}
+
+// A step has its move already, so it changes, and no other follows.
+TEST_F(RebalanceTest, ALayerOnItsWayIsTheLastWhenTheOthersAreGivenUp) {
+  agree(votes_of_loaded());
+  auto other = votes();
+  ++other[1].look;
+  for (auto& rank : ranks_) {
+    EXPECT_GT(rank->mover.stats().num_layers_left, 1);
+    rank->runner->place(*rank->rebalance.take_move());
+  }
+  agree(other);
+  for (auto& rank : ranks_) {
+    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+    rank->rebalance.moved();
+    EXPECT_TRUE(eventually([&] { return rank->mover.stats().layers_total == 1; }));
+    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+  }
 }
 
 // The files are away for a while: the ranks say so, and go on when they are back.
@@ -136,7 +157,11 @@ TEST_F(RebalanceTest, ExpertsComeHomeWhenTheFilesAreBack) {
     ASSERT_NE(rank->runner->placement().fingerprint(), homes.back().fingerprint());
   }
   std::filesystem::rename(copy_.path, away);
-  for (auto& rank : ranks_) rank->mover.go_home();
+  for (auto& rank : ranks_) {
+    EXPECT_GT(rank->mover.stats().num_layers_left, 0);
+    rank->mover.go_home();
+    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+  }
   for (auto& rank : ranks_)
     EXPECT_TRUE(eventually([&] { return rank->mover.last_home_error().has_value(); }));
   std::filesystem::rename(away, copy_.path);
