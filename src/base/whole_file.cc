@@ -13,7 +13,7 @@
 namespace hocket {
 namespace {
 
-constexpr auto kLostAge = std::chrono::hours(1);
+constexpr auto kAbandonedAge = std::chrono::hours(1);
 
 int write_all(int fd, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
@@ -27,11 +27,11 @@ int write_all(int fd, std::span<const std::byte> bytes) {
 
 }  // namespace
 
-bool is_lost_file(const std::filesystem::path& path) {
+bool is_abandoned_file(const std::filesystem::path& path) {
   if (!path.filename().string().starts_with(kUnfinishedFile)) return false;
   std::error_code gone;
   const auto written = std::filesystem::last_write_time(path, gone);
-  return !gone && std::filesystem::file_time_type::clock::now() - written > kLostAge;
+  return !gone && std::filesystem::file_time_type::clock::now() - written > kAbandonedAge;
 }
 
 int write_whole_file(const std::filesystem::path& path,

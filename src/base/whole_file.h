@@ -10,11 +10,11 @@
 
 namespace hocket {
 
-// Begins the names of files that are not whole yet. One that stays has lost its writer.
+// Begins the names of files that are not whole yet. One that stays was abandoned by its writer.
 inline constexpr std::string_view kUnfinishedFile = "unfinished-";
 
 // Returns true if `path` is such a file, and has not been written for an hour.
-bool is_lost_file(const std::filesystem::path& path);
+bool is_abandoned_file(const std::filesystem::path& path);
 
 // Puts the parts, one behind the other, in place of what `path` names; its owner alone may read it.
 // Returns 0, or the error's number; then the old file is as it was, and nothing else is left.

@@ -80,16 +80,16 @@ TEST_F(WholeFileTest, WritersAtOnceNeverShareAFile) {
   EXPECT_EQ(num_files(), 4);
 }
 
-TEST_F(WholeFileTest, AnUnfinishedFileIsLostAfterAnHour) {
+TEST_F(WholeFileTest, AnUnfinishedFileIsAbandonedAfterAnHour) {
   const fs::path path = folder_ / (std::string(kUnfinishedFile) + "abcdef");
   std::ofstream(path) << "x";
-  EXPECT_FALSE(is_lost_file(path));
+  EXPECT_FALSE(is_abandoned_file(path));
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(2);
   fs::last_write_time(path, old);
-  EXPECT_TRUE(is_lost_file(path));
+  EXPECT_TRUE(is_abandoned_file(path));
   std::ofstream(folder_ / "file") << "x";
   fs::last_write_time(folder_ / "file", old);
-  EXPECT_FALSE(is_lost_file(folder_ / "file"));
+  EXPECT_FALSE(is_abandoned_file(folder_ / "file"));
 }
 
 }  // namespace

@@ -100,8 +100,8 @@ class CacheTier {
   // flight.
   void turn(Scheduler& scheduler);
   // Writes what files lack of the tree's pages of a session, and its last state, then calls `done`
-  // with the number of its first pages that files have, and whether these are all and the state is
-  // there (thread kv_write).
+  // (thread kv_write) with the number of its first pages that files have, in models with delta nets
+  // up to their last state, and whether these are all that the tree had.
   void save(const SessionTokens& session, const Scheduler& scheduler,
             std::function<void(int num_pages, bool whole)> done);
   // Reads what the tree lacks of a session, then calls `done` in turn(). Returns false if too many

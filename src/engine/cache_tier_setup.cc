@@ -93,18 +93,18 @@ const char* flag_of_pages(const ServerSettings& settings) {
 }
 
 // Refuses flags that say how pages are kept where none are.
-Result<void> check_companions(const ServerSettings& settings) {
+Result<void> check_needless_flags(const ServerSettings& settings) {
   const MemorySettings& memory = settings.memory;
-  const MemorySettings planned;
-  if (memory.kv_cache_dir.empty() && memory.kv_cache_dir_gb != planned.kv_cache_dir_gb)
+  const MemorySettings defaults;
+  if (memory.kv_cache_dir.empty() && memory.kv_cache_dir_gb != defaults.kv_cache_dir_gb)
     return fail(unfit("kv-cache-dir-gb", "--kv-cache-dir-gb changes nothing without a folder",
                       "--kv-cache-dir DIR"));
-  if (memory.kv_cache_dir.empty() && memory.hicache_write_policy != planned.hicache_write_policy)
+  if (memory.kv_cache_dir.empty() && memory.hicache_write_policy != defaults.hicache_write_policy)
     return fail(unfit("hicache-write-policy",
                       "--hicache-write-policy changes nothing without a folder",
                       "--kv-cache-dir DIR"));
   if (flag_of_pages(settings) == nullptr &&
-      memory.hicache_storage_prefetch_policy != planned.hicache_storage_prefetch_policy)
+      memory.hicache_storage_prefetch_policy != defaults.hicache_storage_prefetch_policy)
     return fail(unfit("hicache-storage-prefetch-policy",
                       "--hicache-storage-prefetch-policy changes nothing without a folder or peers",
                       "--kv-cache-dir DIR, or --kv-cache-peers HOST:PORT"));
@@ -177,7 +177,7 @@ Result<void> check_cache_flags(const ServerSettings& settings) {
   HOCKET_TRY_VOID(parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
   HOCKET_TRY_VOID(parse_storage_writes(memory.hicache_write_policy));
   HOCKET_TRY_VOID(check_peers(settings));
-  HOCKET_TRY_VOID(check_companions(settings));
+  HOCKET_TRY_VOID(check_needless_flags(settings));
   if (!(std::isfinite(memory.kv_cache_dir_gb) && memory.kv_cache_dir_gb >= 0 &&
         memory.kv_cache_dir_gb <= 1e9) ||
       (memory.kv_cache_dir_gb > 0 && memory.kv_cache_dir_gb < kLeastGb))

@@ -150,25 +150,31 @@ void CacheTier::end_awaited(RequestId id, std::function<void()> saved) {
   if (!writes_.push(end)) write(end);
 }
 
+// The last pages of a session, and its states, may have been evicted from memory while files have
+// them, or be gone from both. So the files are looked through when all is written.
 void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
                      std::function<void(int num_pages, bool whole)> done) {
   Guest& guest = guests_[RequestId{next_save_--}];
   hash_pages(session.name_space, session.tokens, guest);
   guest.ended = true;
-  guest.late = {.name_space = session.name_space, .tokens = session.tokens};
-  std::vector<PageHash> keys = guest.hashes;
-  const int state =
-      states_ == nullptr ? 0 : scheduler.cached_len(session.name_space, session.tokens);
-  if (state > 0) {
-    guest.late->states.push_back(static_cast<size_t>(state) / page_tokens_);
-    keys.push_back(hash_of_state(guest.hashes[guest.late->states.back() - 1]));
-  }
-  guest.saved = [files = options_.files, keys = std::move(keys), num_pages = guest.hashes.size(),
-                 done = std::move(done)] {
-    const auto lacking =
-        std::ranges::find_if(keys, [&](const PageHash& key) { return !files->exists(key); });
-    done(static_cast<int>(std::min(static_cast<size_t>(lacking - keys.begin()), num_pages)),
-         lacking == keys.end());
+  const auto held = static_cast<size_t>(scheduler.held_len(session.name_space, session.tokens));
+  guest.late = {
+      .name_space = session.name_space,
+      .tokens = {session.tokens.begin(), session.tokens.begin() + static_cast<ptrdiff_t>(held)}};
+  const bool has_states = states_ != nullptr;
+  const size_t state =
+      has_states ? static_cast<size_t>(scheduler.cached_len(session.name_space, session.tokens)) /
+                       page_tokens_
+                 : 0;
+  if (state > 0) guest.late->states.push_back(state);
+  guest.saved = [files = options_.files, pages = guest.hashes, num_held = held / page_tokens_,
+                 has_states, state, done = std::move(done)] {
+    const auto exists = [&](const PageHash& key) { return files->exists(key); };
+    auto num_pages = static_cast<size_t>(std::ranges::find_if_not(pages, exists) - pages.begin());
+    bool whole = num_pages >= num_held;
+    while (has_states && num_pages > 0 && !exists(hash_of_state(pages[num_pages - 1]))) --num_pages;
+    if (has_states) whole &= num_pages >= state;
+    done(static_cast<int>(num_pages), whole);
   };
   ++num_late_;
   late_may_go_ = true;

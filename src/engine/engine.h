@@ -129,10 +129,11 @@ class Engine {
   // Empties the prefix caches, and waits until they are empty. Returns false while requests run or
   // wait on any rank. Thread: any.
   virtual bool flush_cache() = 0;
-  // Waits until it is done, at most kSessionWait; one at a time. Thread: any but those that abort.
-  // A save writes all of the session, or leaves what was saved before; a restore that finds nothing
-  // leaves the session. Errors: not_found; invalid_request without --kv-cache-dir; queue_full while
-  // another is under way, or too many are saved; request_timeout; io.
+  // Waits until it is done, at most kSessionWait; with --kv-cache-dir one at a time. Thread: any
+  // but those that abort. A save writes all that is left of the session, or leaves what was saved
+  // before; a restore that finds nothing leaves the session. Errors: not_found; invalid_request
+  // without --kv-cache-dir; queue_full while another is under way, or too many are saved;
+  // request_timeout; io.
   static constexpr Duration kSessionWait = std::chrono::seconds(60);
   virtual Result<SessionDone> change_session(const SessionAsk& ask) = 0;
   // Refuses further submits (shutting_down); running requests go on. Thread: any.

@@ -27,8 +27,9 @@ size_t command_room(const SchedulerOptions& scheduler, const RankNetwork* networ
   const auto queued = static_cast<size_t>(scheduler.max_queued_requests);
   const auto running = static_cast<size_t>(scheduler.max_running_requests);
   const auto others = static_cast<size_t>(network == nullptr ? 0 : network->num_ranks() - 1);
-  const size_t of_lost = network != nullptr && network->meets_again() ? queued + 2 * running : 0;
-  return queued + kControlCommands + others * (2 * running + of_lost);
+  const size_t taken_over_room =
+      network != nullptr && network->meets_again() ? queued + 2 * running : 0;
+  return queued + kControlCommands + others * (2 * running + taken_over_room);
 }
 
 }  // namespace
@@ -187,7 +188,7 @@ std::optional<Error> RankLoop::lost() const {
   if (!network_) return std::nullopt;
   auto lost = network_->lost();
   if (!lost || step_.mover() == nullptr) return lost;
-  auto not_home = step_.mover()->why_not_home();
+  auto not_home = step_.mover()->last_home_error();
   return not_home ? not_home : lost;
 }
 
@@ -196,7 +197,7 @@ std::optional<Error> RankLoop::failure() const {
   if (!network_) return std::nullopt;
   if (auto failure = network_->failure()) return failure;
   if (!network_->meets_again() || step_.mover() == nullptr) return std::nullopt;
-  return step_.mover()->home_failure();
+  return step_.mover()->final_home_error();
 }
 
 RankStats RankLoop::stats() const {

@@ -36,13 +36,19 @@ Result<RankAnswer> answer_of(std::future<RankAnswer>& rank, TimePoint deadline) 
   }
 }
 
-std::unexpected<Error> not_all_written(const SessionAnswer& said) {
-  const auto num_tokens = std::ssize(said.kept.tokens);
+std::unexpected<Error> nothing_left() {
+  return fail(error(ErrorCode::not_found,
+                    "the session is not saved, and what was saved before stays: it was evicted "
+                    "from memory, and files cannot restore it either")
+                  .with_fix("send the conversation again, and save it then"));
+}
+
+std::unexpected<Error> not_all_written(const SessionAnswer& answer) {
   return fail(
       error(ErrorCode::io,
-            "the session is not saved, and what was saved before stays: files have {} of its {} "
-            "tokens{}",
-            said.len, num_tokens, said.len == num_tokens ? ", but not its state" : "")
+            "the session is not saved, and what was saved before stays: files can restore {} of "
+            "its {} tokens, and memory has more",
+            answer.saved_len, answer.kept.tokens.size())
           .with_fix(fmt::format(
               "the server's log says why pages are not written, such as a full disk; "
               "--kv-cache-dir-gb must hold the session. Save again {:.0f} s after that is mended",
@@ -71,11 +77,12 @@ void RankStep::take_in(SessionOrder& order) {
   const int page_tokens = runner_->info().page_tokens;
   if (order.action == SessionAction::save) {
     if (kept == nullptr || tier_ == nullptr) return answer->set_value(std::nullopt);
-    return tier_->save(
-        *kept, scheduler_, [answer, page_tokens, kept = *kept](int num_pages, bool whole) mutable {
-          answer->set_value(
-              {{.kept = std::move(kept), .len = int64_t{num_pages} * page_tokens, .whole = whole}});
-        });
+    return tier_->save(*kept, scheduler_,
+                       [answer, page_tokens, kept = *kept](int num_pages, bool whole) mutable {
+                         answer->set_value({{.kept = std::move(kept),
+                                             .saved_len = int64_t{num_pages} * page_tokens,
+                                             .whole = whole}});
+                       });
   }
   const bool ordered =
       tier_ != nullptr &&
@@ -84,7 +91,7 @@ void RankStep::take_in(SessionOrder& order) {
                        const int len = scheduler_.held_len(found.name_space, found.tokens);
                        found.tokens.resize(static_cast<size_t>(len));
                        scheduler_.keep_session(key, found.name_space, found.tokens, clock_.now());
-                       answer->set_value({{.kept = std::move(found), .len = len}});
+                       answer->set_value({{.kept = std::move(found)}});
                      });
   if (!ordered) answer->set_value(std::nullopt);
 }
@@ -95,7 +102,9 @@ Result<SessionDone> LocalEngine::change_session(const SessionAsk& ask) {
                       "sessions are saved in files, and there is no "
                       "folder for them")
                     .with_fix("start the server with --kv-cache-dir DIR"));
-  // Also an end waits for its turn: a save that is under way would bring the file back.
+  // Without a folder there are only ends, which may run beside each other. With one, an end is
+  // refused while a save is under way, since that would bring the file back.
+  if (!tier_ || !tier_->files) return end_session(ask);
   if (!session_mutex_.try_lock())
     return fail(error(ErrorCode::queue_full, "another session is being saved, restored or deleted")
                     .with_fix("ask again when it is done"));
@@ -111,21 +120,21 @@ Result<SessionDone> LocalEngine::change_session(const SessionAsk& ask) {
   return end_session(ask);
 }
 
-// The rank with the longest form of the session counts.
+// The rank with the longest form of the session counts, as far as that is still there.
 Result<SessionDone> LocalEngine::save_session(const SessionAsk& ask) {
-  HOCKET_TRY(const auto answers, ask_ranks(ask));
-  const SessionAnswer* longest = nullptr;
-  for (const RankAnswer& said : answers) {
-    if (!said) continue;
-    const auto length = [](const SessionAnswer& one) {
-      return std::pair(one.kept.tokens.size(), one.whole);
-    };
-    if (longest == nullptr || length(*said) > length(*longest)) longest = &*said;
-  }
+  HOCKET_TRY(auto answers, ask_ranks(ask));
+  const auto len_of = [](const SessionAnswer& one) {
+    return std::pair(one.whole ? one.saved_len : std::ssize(one.kept.tokens), one.whole);
+  };
+  SessionAnswer* longest = nullptr;
+  for (RankAnswer& answer : answers)
+    if (answer && (longest == nullptr || len_of(*answer) > len_of(*longest))) longest = &*answer;
   if (longest == nullptr) return unknown_session();
   if (!longest->whole) return not_all_written(*longest);
+  if (longest->saved_len == 0) return nothing_left();
+  longest->kept.tokens.resize(static_cast<size_t>(longest->saved_len));
   HOCKET_TRY(const int64_t bytes, session_files_of(*tier_).write(name_of(ask), longest->kept));
-  return SessionDone{.tokens = longest->len, .bytes = bytes};
+  return SessionDone{.tokens = longest->saved_len, .bytes = bytes};
 }
 
 Result<SessionDone> LocalEngine::restore_session(const SessionAsk& ask) {
@@ -146,14 +155,14 @@ Result<SessionDone> LocalEngine::restore_session(const SessionAsk& ask) {
   if (!restored)
     return fail(error(ErrorCode::queue_full, "too many prompts wait for their pages")
                     .with_fix("ask again when they are read"));
-  if (restored->len == 0)
+  if (restored->kept.tokens.empty())
     return fail(error(ErrorCode::not_found,
                       "nothing was restored of the {} tokens that were saved: their first page is "
                       "in no file any more, or no page of memory is free",
                       num_saved)
                     .with_fix("ask again when fewer requests run; if their files are gone, send "
                               "the conversation and save it again"));
-  return SessionDone{.tokens = restored->len,
+  return SessionDone{.tokens = std::ssize(restored->kept.tokens),
                      .bytes = num_saved * static_cast<int64_t>(sizeof(TokenId))};
 }
 
@@ -170,7 +179,7 @@ Result<SessionDone> LocalEngine::end_session(const SessionAsk& ask) {
   return done;
 }
 
-// Returns what each rank says.
+// Returns the answer of each rank.
 Result<std::vector<std::optional<SessionAnswer>>> LocalEngine::ask_ranks(const SessionAsk& ask) {
   std::vector<std::future<RankAnswer>> ranks;
   tell_all([&] {
@@ -181,8 +190,8 @@ Result<std::vector<std::optional<SessionAnswer>>> LocalEngine::ask_ranks(const S
   const TimePoint deadline = RealClock().now() + kSessionWait;
   std::vector<RankAnswer> answers;
   for (auto& rank : ranks) {
-    HOCKET_TRY(auto said, answer_of(rank, deadline));
-    answers.push_back(std::move(said));
+    HOCKET_TRY(auto answer, answer_of(rank, deadline));
+    answers.push_back(std::move(answer));
   }
   return answers;
 }

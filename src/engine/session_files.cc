@@ -44,7 +44,7 @@ std::unexpected<Error> write_failed(const fs::path& path, int problem) {
                     "--kv-cache-dir; its log names the file"));
 }
 
-// Counts the files of a folder, and deletes those that lost their writer.
+// Counts the files of a folder, and deletes abandoned ones.
 int count_files(const fs::path& folder) {
   int num_files = 0;
   std::error_code problem;
@@ -53,7 +53,7 @@ int count_files(const fs::path& folder) {
     std::error_code gone;
     if (!files->path().filename().string().starts_with(kUnfinishedFile))
       ++num_files;
-    else if (is_lost_file(files->path()))
+    else if (is_abandoned_file(files->path()))
       fs::remove(files->path(), gone);
   }
   return num_files;

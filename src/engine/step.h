@@ -55,9 +55,9 @@ struct FlushCache {
   std::promise<bool> answer;
 };
 struct SessionAnswer {
-  SessionTokens kept;
-  int64_t len = 0;     // tokens at their beginning that files (save) or memory (restore) have
-  bool whole = false;  // save: nothing of the session is lacking, its state included
+  SessionTokens kept;     // restore: those that memory has now
+  int64_t saved_len = 0;  // save: tokens at the beginning from which files can restore it
+  bool whole = false;     // save: these are all that memory had, or more
 };
 struct SessionOrder {
   SessionAction action = SessionAction::save;

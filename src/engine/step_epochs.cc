@@ -34,7 +34,7 @@ void RankStep::leave_epoch() {
 // Returns the error of requests that end because ranks were lost.
 Error RankStep::why_lost() const {
   if (mover_)
-    if (auto why = mover_->why_not_home()) return *std::move(why);
+    if (auto why = mover_->last_home_error()) return *std::move(why);
   if (auto why = network_->lost()) return *std::move(why);
   if (lockstep_->lost()) return *lockstep_->lost();
   return error(ErrorCode::lost_rank, "the ranks are being joined").with_fix("ask again");

@@ -24,6 +24,7 @@ namespace {
 constexpr size_t kControlBytesMax = 64 << 10;  // limit of a body for RunOn::control
 constexpr size_t kOutboxMin = 16384;
 constexpr Duration kAbortPatience = std::chrono::seconds(2);
+constexpr Duration kAbortAgain = std::chrono::milliseconds(100);
 constexpr Duration kLastBytesPatience = std::chrono::seconds(2);
 constexpr Duration kDrainPoll = std::chrono::milliseconds(5);
 
@@ -332,9 +333,12 @@ bool Server::drain(Duration patience) {
     // Another rank would pass an aborted answer on as a whole one. When its connection is cut, it
     // goes on with the answer, as if this rank were lost.
     if (s.rank_http) s.rank_http->stop(Duration{});
-    s.engine.abort_all();
     if (s.rank_router) s.rank_router->cut_off();
-    s.wait_idle(kAbortPatience);
+    // An answer that this rank takes over just now may reach the engine after the first time.
+    const TimePoint deadline = RealClock().now() + kAbortPatience;
+    do {
+      s.engine.abort_all();
+    } while (!s.wait_idle(kAbortAgain) && RealClock().now() < deadline);
   }
   s.engine.stop();
   if (s.rank_router) s.rank_router->stop();

@@ -162,7 +162,7 @@ Result<void> PageFiles::list_files() {
     const std::string name = entries->path().filename();
     if (gone || !entries->is_regular_file(gone)) continue;
     const auto bytes = static_cast<int64_t>(entries->file_size(gone));
-    if (is_lost_file(entries->path())) fs::remove(entries->path(), gone);
+    if (is_abandoned_file(entries->path())) fs::remove(entries->path(), gone);
     const auto key = key_of_name(name);
     if (key && path_of(*key) == entries->path() && found.size() < 2 * kMostFiles)
       found.push_back({used, {*key, bytes}});

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "compute/weights/stacked_experts.h"
+#include "engine/balance/retries.h"
 
 namespace hocket {
 namespace {
@@ -19,7 +20,6 @@ namespace {
 constexpr double kGuessedBytesPerSecond = 500e6;
 constexpr int64_t kAlignment = 64;  // the loader's
 constexpr int kLowestPriority = 19;
-constexpr auto kTryAgain = std::chrono::seconds(1);
 
 bool same_format(const PackedWeight& a, const PackedWeight& b) {
   return a.format == b.format && a.group == b.group && a.n == b.n && a.k == b.k;
@@ -114,6 +114,7 @@ void ExpertMover::drop() {
   {
     MutexLock lock(mutex_);
     dropped_ = true;
+    stats_.num_layers_left = 0;
   }
   changed_.notify_all();
 }
@@ -195,7 +196,7 @@ void ExpertMover::load_layers() {
       if (stops_) return;
       has_moved = num_moved_ > k;
       stats_.layers_total += has_moved ? 1 : 0;
-      stats_.num_layers_left = has_moved ? stats_.num_layers_left - 1 : 0;
+      if (has_moved && !is_dropped()) --stats_.num_layers_left;
     }
     reclaim(*move_);
     if (!has_moved) return;
@@ -204,7 +205,7 @@ void ExpertMover::load_layers() {
 }
 
 void ExpertMover::load_home() {
-  const TimePoint until = RealClock().now() + options_.home_wait;
+  Retries retries(options_.home_wait);
   for (int layer = 0; layer < home_.num_layers(); ++layer) {
     const Placement& home = home_.at(layer);
     while (runner_.placement().at(layer).fingerprint() != home.fingerprint()) {
@@ -213,29 +214,29 @@ void ExpertMover::load_home() {
         runner_.place(**back);
         reclaim(**back);
         stats_of_rows_.place(layer, home);
+        retries.succeeded();
+        MutexLock lock(mutex_);
+        last_home_error_.reset();
         continue;
       }
-      note_not_home(back.error());
+      source_.reset();  // the next try opens the files as they are then
+      const Duration left = retries.failed(RealClock().now());
+      note_home_error(back.error(), left);
       MutexLock lock(mutex_);
       if (stops_) return;
-      const Duration left = until - RealClock().now();
       if (left <= Duration{}) {
-        home_failure_ = not_home_;
+        final_home_error_ = last_home_error_;
         return;
       }
-      changed_.wait_for(lock, std::min<Duration>(left, kTryAgain));
+      changed_.wait_for(lock, std::min(left, Retries::kPause));
       if (stops_) return;
     }
-  }
-  {
-    MutexLock lock(mutex_);
-    not_home_.reset();
   }
   is_home_.store(true, std::memory_order_release);
 }
 
 // A reason is logged once, until another comes.
-void ExpertMover::note_not_home(const Error& why) {
+void ExpertMover::note_home_error(const Error& why, Duration left) {
   Error failure = error(ErrorCode::lost_rank,
                         "rank {} cannot bring its experts back to where they were at the "
                         "start, where the ranks meet: {}",
@@ -243,22 +244,22 @@ void ExpertMover::note_not_home(const Error& why) {
                       .with_fix(why.fix.empty() ? "restart the server" : why.fix);
   {
     MutexLock lock(mutex_);
-    if (stops_ || (not_home_ && not_home_->message == failure.message)) return;
-    not_home_ = failure;
+    if (stops_ || (last_home_error_ && last_home_error_->message == failure.message)) return;
+    last_home_error_ = failure;
     stats_.last_error = why.message;
   }
   log::warning("{}; {}. It tries again for {:.0f} s", failure.message, failure.fix,
-               to_seconds(options_.home_wait));
+               to_seconds(left));
 }
 
-std::optional<Error> ExpertMover::why_not_home() const {
+std::optional<Error> ExpertMover::last_home_error() const {
   MutexLock lock(mutex_);
-  return not_home_;
+  return last_home_error_;
 }
 
-std::optional<Error> ExpertMover::home_failure() const {
+std::optional<Error> ExpertMover::final_home_error() const {
   MutexLock lock(mutex_);
-  return home_failure_;
+  return final_home_error_;
 }
 
 Result<std::unique_ptr<LayerMove>> ExpertMover::load_layer(int layer, const Placement& to) {

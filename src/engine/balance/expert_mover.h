@@ -41,7 +41,7 @@ class ExpertMover {
     ModelSettings model;  // where the files are
     Rebalancer rebalance;
     int rank = 0;
-    Duration home_wait{};  // experts that cannot be brought home are tried again for so long
+    Duration home_wait{};  // a layer that cannot be brought home is tried again for so long
     Duration (*used_time)() = thread_processor_time;  // what loading is counted in
   };
   // The runner, which was made with --enable-eplb, and the stats outlive it.
@@ -67,15 +67,15 @@ class ExpertMover {
   // Gives up the layers that have not changed.
   void drop();
 
-  // Bring the experts back to where they were at the start, where ranks meet. Called while no step
-  // runs: at the end of an epoch. is_home() is false until it is done; a failure is tried again for
-  // Options::home_wait.
+  // Bring the experts home: to where they were at the start, where ranks meet. Called while no step
+  // runs: at the end of an epoch. is_home() is false until it is done. A layer that fails is tried
+  // again for Options::home_wait (engine/balance/retries.h).
   void go_home();
   bool is_home() const { return is_home_.load(std::memory_order_acquire); }
-  // Return the last failure to do so, and the same once it is final: this rank can meet no other
-  // again. Thread: any.
-  std::optional<Error> why_not_home() const;
-  std::optional<Error> home_failure() const;
+  // Return why a layer failed last, while it is tried again, and the same once it is not: then this
+  // rank can meet no other. Thread: any.
+  std::optional<Error> last_home_error() const;
+  std::optional<Error> final_home_error() const;
 
   // Return the seconds of one core for a byte that is loaded, as far as is known, and the bytes of
   // an expert.
@@ -97,7 +97,7 @@ class ExpertMover {
   void do_task(Task task);
   void load_layers();
   void load_home();
-  void note_not_home(const Error& why);
+  void note_home_error(const Error& why, Duration left);
   // Returns other places of a layer with this rank's experts. Errors: of the files, out_of_memory,
   // shutting_down (it was dropped).
   Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
@@ -134,7 +134,8 @@ class ExpertMover {
   bool stops_ HOCKET_GUARDED_BY(mutex_) = false;
   int num_handed_out_ HOCKET_GUARDED_BY(mutex_) = 0, num_moved_ HOCKET_GUARDED_BY(mutex_) = 0;
   ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);
-  std::optional<Error> not_home_ HOCKET_GUARDED_BY(mutex_), home_failure_ HOCKET_GUARDED_BY(mutex_);
+  std::optional<Error> last_home_error_ HOCKET_GUARDED_BY(mutex_);
+  std::optional<Error> final_home_error_ HOCKET_GUARDED_BY(mutex_);
   Thread thread_;
 };
 

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <thread>
+
 #include "base/log.h"
 #include "engine/rank_setup.h"
+#include "engine/tests/folder_copy.h"
 #include "engine/tests/service.h"
 
 namespace hocket {
@@ -27,6 +31,7 @@ struct VotingRank {
                    rebalancer_of(settings.parallel, runner->choice(), runner->placement().first())
                        .value(),
                .rank = rank,
+               .home_wait = testing::kPatience,
                .used_time = a_second_more},
               *runner, stats),
         rebalance({.rank = rank,
@@ -47,6 +52,7 @@ class RebalanceTest : public ::testing::Test {
   void SetUp() override {
     log::set_level(log::Level::error);
     ServerSettings settings = testing::settings_of(testing::kBundled, 2);
+    settings.model.model_path = copy_.path;
     settings.parallel.enable_eplb = true;
     auto runners = load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
     ASSERT_TRUE(runners.has_value()) << describe(runners.error());
@@ -89,6 +95,14 @@ class RebalanceTest : public ::testing::Test {
     }
   }
 
+  static bool eventually(const std::function<bool()>& so) {
+    const TimePoint deadline = RealClock().now() + testing::kPatience;
+    while (!so() && RealClock().now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return so();
+  }
+
+  const testing::FolderCopy copy_{testing::kBundledFolder};
   std::vector<std::unique_ptr<VotingRank>> ranks_;
 };
 
@@ -107,7 +121,57 @@ TEST_F(RebalanceTest, ALayerThatIsGivenUpDoesNotChange) {
   auto other = votes();
   ++other[1].look;
   agree(other);
-  for (auto& rank : ranks_) EXPECT_EQ(rank->rebalance.take_move(), nullptr);
+  for (auto& rank : ranks_) {
+    EXPECT_EQ(rank->rebalance.take_move(), nullptr);
+    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+  }
+}
+
+// A step has its move already, so it changes, and no other follows.
+TEST_F(RebalanceTest, ALayerOnItsWayIsTheLastWhenTheOthersAreGivenUp) {
+  agree(votes_of_loaded());
+  auto other = votes();
+  ++other[1].look;
+  for (auto& rank : ranks_) {
+    EXPECT_GT(rank->mover.stats().num_layers_left, 1);
+    rank->runner->place(*rank->rebalance.take_move());
+  }
+  agree(other);
+  for (auto& rank : ranks_) {
+    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+    rank->rebalance.moved();
+    EXPECT_TRUE(eventually([&] { return rank->mover.stats().layers_total == 1; }));
+    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+  }
+}
+
+// The files are away for a while: the ranks say so, and go on when they are back.
+TEST_F(RebalanceTest, ExpertsComeHomeWhenTheFilesAreBack) {
+  agree(votes_of_loaded());
+  log::set_level(log::Level::off);
+  const std::filesystem::path away = copy_.path.string() + "-away";
+  std::vector<Placements> homes;
+  for (auto& rank : ranks_) {
+    homes.push_back(rank->runner->placement());
+    rank->runner->place(*rank->rebalance.take_move());
+    ASSERT_NE(rank->runner->placement().fingerprint(), homes.back().fingerprint());
+  }
+  std::filesystem::rename(copy_.path, away);
+  for (auto& rank : ranks_) {
+    EXPECT_GT(rank->mover.stats().num_layers_left, 0);
+    rank->mover.go_home();
+    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+  }
+  for (auto& rank : ranks_)
+    EXPECT_TRUE(eventually([&] { return rank->mover.last_home_error().has_value(); }));
+  std::filesystem::rename(away, copy_.path);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const ExpertMover& mover = ranks_[i]->mover;
+    EXPECT_TRUE(eventually([&] { return mover.is_home(); }));
+    EXPECT_FALSE(mover.last_home_error().has_value());
+    EXPECT_FALSE(mover.final_home_error().has_value());
+    EXPECT_EQ(ranks_[i]->runner->placement().fingerprint(), homes[i].fingerprint());
+  }
 }
 
 TEST_F(RebalanceTest, LoadingCostsTheTimeThatItsThreadUses) {

@@ -83,7 +83,7 @@ std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const Gram
   auto ticket = std::make_shared<GrammarTicket>();
   ticket->spec_ = std::move(spec);
   ticket->client_ = client;
-  ticket->has_place_ = room == Room::has_place;
+  ticket->is_unlimited_ = room == Room::unlimited;
   ticket->done_ = std::move(done);
   ticket->asked_ = now();
   ticket->patience_ = options_.patience;
@@ -102,7 +102,7 @@ bool GrammarCompiler::enter(Lane& lane, const std::shared_ptr<GrammarTicket>& ti
     return lane.num_waiting >= lane.max_waiting || num_mine >= lane.max_of_client;
   };
   if (is_full()) leave_out_expired(lane);
-  if (is_full() && !ticket->has_place_) return false;
+  if (is_full() && !ticket->is_unlimited_) return false;
   const auto mine = lane.waiting.try_emplace(ticket->client_).first;
   try {
     mine->second.push_back(ticket);

@@ -44,7 +44,7 @@ class GrammarTicket {
   friend class GrammarCompiler;
   std::shared_ptr<const GrammarSpec> spec_;
   uint64_t client_ = 0;
-  bool has_place_ = false;  // the limits of lanes do not count
+  bool is_unlimited_ = false;  // the limits of lanes do not count
   std::function<void()> done_;
   TimePoint asked_{};
   Duration patience_{};
@@ -81,8 +81,8 @@ class GrammarCompiler {
   // `done` is called on one of the compiler's threads once the ticket is settled, unless its holder
   // has dropped it. It is not called for a ticket that is settled at once, as its lane is full.
   // Clients take turns, however many grammars one of them waits for.
-  // has_place: the limits of lanes do not count, since another rank had taken the request.
-  enum class Room : uint8_t { limited, has_place };
+  // unlimited: the limits of lanes do not count, since another rank had taken the request.
+  enum class Room : uint8_t { limited, unlimited };
   std::shared_ptr<GrammarTicket> order(std::shared_ptr<const GrammarSpec> spec,
                                        std::function<void()> done, uint64_t client = 0,
                                        Room room = Room::limited);

@@ -44,7 +44,7 @@ Result<bool> RankGrammars::ready(const Request& request) {
   if (mine.ticket == nullptr)
     mine.ticket = compiler_->order(
         request.sampling.grammar, wake_, proven_client(request.client),
-        request.taken_over ? GrammarCompiler::Room::has_place : GrammarCompiler::Room::limited);
+        request.taken_over ? GrammarCompiler::Room::unlimited : GrammarCompiler::Room::limited);
   auto answer = mine.ticket->answer();
   if (!answer) {
     forget(request.id);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <fstream>
 #include <future>
+#include <map>
+#include <ranges>
 
 #include "engine/tests/service.h"
 
@@ -22,7 +24,8 @@ class SessionCallsTest : public ::testing::Test {
   ServerSettings settings(bool with_files = true, int num_ranks = 1) const {
     ServerSettings s = settings_for("models/hocket-tiny-qwen3-moe");
     s.parallel.ep_size = num_ranks;
-    s.memory.max_total_tokens = s.model.context_length = 2048;
+    s.memory.max_total_tokens = 3072;  // one session keeps a quarter
+    s.model.context_length = 2048;
     s.compute.num_threads = 1;
     if (!with_files) return s;
     s.memory.hicache_storage_prefetch_policy = "wait_complete";
@@ -45,6 +48,11 @@ class SessionCallsTest : public ::testing::Test {
   static Result<SessionDone> change(Service& service, SessionAction action, uint64_t session,
                                     uint64_t name) {
     return service.engine().change_session({.action = action, .session = session, .name = name});
+  }
+
+  // Runs a request that takes all pages of a pool of 1,024 tokens.
+  static void evict_all(Service& service) {
+    ask(service, greedy_input(random_tokens(99, 1000), 10));
   }
 
   const fs::path folder_;
@@ -122,6 +130,76 @@ TEST_F(SessionCallsTest, ASaveWritesWhatASelectiveFolderLeftOut) {
   }
 }
 
+// A pool in which another request evicts the end of a session, which no file has.
+TEST_F(SessionCallsTest, ASaveTakesTheFirstPagesThatAreLeft) {
+  ServerSettings s = settings();
+  s.memory.hicache_write_policy = "write_through_selective";
+  s.memory.max_total_tokens = s.model.context_length = 1024;
+  Answer want;
+  int64_t num_saved = 0;
+  {
+    Service service(s);
+    ask(service, question(1, 7));
+    evict_all(service);
+    const auto nothing = change(service, SessionAction::save, 7, 7);
+    ASSERT_FALSE(nothing.has_value());
+    EXPECT_EQ(nothing.error().code, ErrorCode::not_found) << describe(nothing.error());
+    want = ask(service, question(1, 7));
+    ask(service, question(2, 0));
+    const auto saved = change(service, SessionAction::save, 7, 7);
+    ASSERT_TRUE(saved.has_value()) << describe(saved.error());
+    num_saved = saved->tokens;
+    EXPECT_GE(num_saved, 256) << "a session keeps a quarter of the pool";
+    EXPECT_LT(num_saved, 704);
+  }
+  Service service(s);
+  const auto restored = change(service, SessionAction::restore, 7, 7);
+  ASSERT_TRUE(restored.has_value()) << describe(restored.error());
+  EXPECT_EQ(restored->tokens, num_saved);
+  const Answer got = ask(service, question(1, 7));
+  EXPECT_EQ(got.tokens, want.tokens);
+  EXPECT_EQ(got.logprobs, want.logprobs);
+  EXPECT_EQ(got.summary.cached_tokens, num_saved);
+}
+
+// Files have all pages of the session, and its states until they are deleted.
+TEST_F(SessionCallsTest, AModelWithStatesSavesUpToTheLastOne) {
+  ServerSettings s = settings_of(kDelta, 1);
+  s.memory.kv_cache_dir = folder_.string();
+  s.memory.hicache_storage_prefetch_policy = "wait_complete";
+  s.memory.max_total_tokens = s.model.context_length = 1024;
+  RequestInput input = greedy_input(random_tokens(3, 450), 70);
+  input.sampling.ignore_eos = true;
+  input.session = 7;
+  Service service(s);
+  const Answer want = ask(service, input);
+  evict_all(service);
+  const auto saved = change(service, SessionAction::save, 7, 7);
+  ASSERT_TRUE(saved.has_value()) << describe(saved.error());
+  ASSERT_TRUE(service.engine().flush_cache());
+  const auto restored = change(service, SessionAction::restore, 7, 7);
+  ASSERT_TRUE(restored.has_value()) << describe(restored.error());
+  EXPECT_EQ(restored->tokens, saved->tokens);
+  RequestInput next = input;
+  for (const int token : want.tokens) next.prompt.push_back(TokenId{token});
+  const Answer got = ask(service, next);
+  EXPECT_EQ(got.summary.cached_tokens, saved->tokens);
+
+  evict_all(service);
+  std::map<uintmax_t, std::vector<fs::path>> by_size;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_))
+    if (entry.is_regular_file() &&
+        entry.path().parent_path().parent_path().filename() != "sessions")
+      by_size[entry.file_size()].push_back(entry.path());
+  ASSERT_EQ(by_size.size(), 2u) << "pages and states";
+  const auto& states =
+      std::ranges::min(by_size | std::views::values, {}, &std::vector<fs::path>::size);
+  for (const fs::path& state : states) fs::remove(state);
+  const auto failed = change(service, SessionAction::save, 7, 7);
+  ASSERT_FALSE(failed.has_value());
+  EXPECT_EQ(failed.error().code, ErrorCode::not_found) << describe(failed.error());
+}
+
 // A disk that takes no page: files stand where folders of pages would be made.
 TEST_F(SessionCallsTest, ASaveThatCannotBeWholeFailsAndLeavesTheOldOne) {
   ServerSettings s = settings();
@@ -169,8 +247,9 @@ TEST_F(SessionCallsTest, ARestoreOfNothingSaysSoAndLeavesTheSession) {
   EXPECT_EQ(ended->tokens, 704);
 }
 
-// A save and an end are asked for while no rank answers: one of them waits, the other is refused.
-TEST_F(SessionCallsTest, AnEndWaitsForItsTurn) {
+// A save and an end are asked for while no rank answers: the first waits for the rank, the second
+// is refused.
+TEST_F(SessionCallsTest, AnEndIsRefusedWhileASaveIsUnderWay) {
   std::vector<std::future<Result<SessionDone>>> asked;
   const auto is_ready = [](auto& one) {
     return one.wait_for(Duration(0)) == std::future_status::ready;
@@ -191,6 +270,19 @@ TEST_F(SessionCallsTest, AnEndWaitsForItsTurn) {
     num_refused += done.error().code == ErrorCode::queue_full ? 1 : 0;
   }
   EXPECT_EQ(num_refused, 1);
+}
+
+// Both ends are asked for before the rank answers either.
+TEST_F(SessionCallsTest, WithoutAFolderNoEndIsRefused) {
+  std::vector<std::future<Result<SessionDone>>> asked;
+  Service service({.settings = settings(false)}, [&](Engine& engine) {
+    for (int i = 0; i < 2; ++i)
+      asked.push_back(std::async(std::launch::async, [&engine] {
+        return engine.change_session({.action = SessionAction::end, .session = 7, .name = 7});
+      }));
+    asked[0].wait_for(std::chrono::milliseconds(200));
+  });
+  for (auto& one : asked) EXPECT_EQ(one.get().error().code, ErrorCode::not_found);
 }
 
 TEST_F(SessionCallsTest, ADamagedListIsNotFoundAndWithoutAFolderNothingIsSaved) {

@@ -1,6 +1,7 @@
 #include "policy/scheduler/sessions.h"
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 #include <utility>
 
@@ -11,10 +12,8 @@ namespace hocket {
 void Sessions::keep(SessionKey key, const CacheNamespace& name_space,
                     std::span<const TokenId> tokens, TimePoint now) {
   if (key == SessionKey() || options_.timeout <= Duration(0) || tokens.empty()) return;
-  const auto before = sessions_.find(key);
-  const bool was_cut = before != sessions_.end() && before->second.is_cut();
   end(key);
-  const int64_t len = std::min(std::ssize(tokens), options_.most_tokens);
+  const int64_t len = std::min(std::ssize(tokens), options_.most_tokens / kMostLong);
   while (sessions_.size() >= kMost || num_tokens_ + len > options_.most_tokens) end_first();
   auto until = static_cast<uint64_t>((now + options_.timeout).time_since_epoch().count());
   while (by_end_.contains(until)) ++until;
@@ -23,11 +22,12 @@ void Sessions::keep(SessionKey key, const CacheNamespace& name_space,
   session = {.kept = {name_space, {tokens.begin(), tokens.end()}}, .len = len, .until = until};
   by_end_[until] = key;
   num_tokens_ += len;
-  if (session.is_cut() && !was_cut)
+  static std::atomic<bool> warned{false};
+  if (len < std::ssize(tokens) && !warned.exchange(true))
     log::warning(
-        "a session of {} tokens is longer than sessions may keep together: only its first {} stay "
-        "in "
-        "the cache before others. To mend it: a larger --max-total-tokens",
+        "a session has {} tokens, and the cache keeps at most {} of one session before others: the "
+        "rest may be evicted and computed anew. To mend it: a larger --max-total-tokens. No later "
+        "session is warned of",
         tokens.size(), len);
 }
 

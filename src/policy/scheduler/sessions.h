@@ -5,7 +5,8 @@
 //
 // Nothing is pinned, so a session never holds up a request: its pages go when no others are left.
 // Bounds: kMost sessions, and a share of the pages; beyond either the session goes first that has
-// been idle the longest. Of a session that alone is longer than the share, the beginning is kept.
+// been idle the longest. Of a session that is longer than its part of the share, the beginning is
+// kept, so that one long session does not end all others. The first that is so long is logged.
 // Owner: the scheduler. Thread: engine.
 #pragma once
 
@@ -34,6 +35,7 @@ struct SessionTokens {
 class Sessions {
  public:
   static constexpr size_t kMost = 4096;
+  static constexpr int64_t kMostLong = 2;  // so many sessions may be as long as one may be
 
   struct Options {
     Duration timeout{};       // 0: no session is kept
@@ -60,7 +62,6 @@ class Sessions {
     SessionTokens kept;
     int64_t len = 0;     // tokens at the beginning that are kept before others
     uint64_t until = 0;  // nanoseconds of the clock, unique
-    bool is_cut() const { return len < std::ssize(kept.tokens); }
     std::span<const TokenId> kept_part() const {
       return std::span(kept.tokens).first(static_cast<size_t>(len));
     }

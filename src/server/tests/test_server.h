@@ -79,7 +79,8 @@ class FakeEngine final : public Engine {
   Result<void> submit(RequestInput input) override {
     if (entering) entering();
     std::lock_guard lock(mutex_);
-    if (draining_) return fail(ErrorCode::shutting_down, "the server is shutting down");
+    if (draining_ && !input.taken_over)
+      return fail(ErrorCode::shutting_down, "the server is shutting down");
     if (refusal) return fail(*refusal);
     Running r;
     r.script = script(input);
@@ -107,8 +108,11 @@ class FakeEngine final : public Engine {
     abort(id);
   }
   void abort_all() override {
-    std::lock_guard lock(mutex_);
-    for (Running& r : running_) r.aborted = true;
+    {
+      std::lock_guard lock(mutex_);
+      for (Running& r : running_) r.aborted = true;
+    }
+    if (aborted_all) aborted_all();
   }
   bool flush_cache() override { return num_running() == 0; }
   Result<SessionDone> change_session(const SessionAsk& ask) override {
@@ -148,8 +152,9 @@ class FakeEngine final : public Engine {
   }
 
   Script script = [](const RequestInput& r) { return r.prompt; };  // repeats the prompt
-  std::function<void()> entering;    // called first by submit(); may wait, or throw
-  std::function<void()> completing;  // called first by complete()
+  std::function<void()> entering;     // called first by submit(); may wait, or throw
+  std::function<void()> completing;   // called first by complete()
+  std::function<void()> aborted_all;  // called last by abort_all()
   std::optional<Error> refusal;
   std::optional<Error> late_error;  // replaces the third token
   std::atomic<int> pace_us = 20;

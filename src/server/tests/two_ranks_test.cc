@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <semaphore>
 
 #include "cluster/test_ranks.h"
 #include "server/ranks/rank_router.h"
@@ -337,6 +338,23 @@ TEST_F(TwoRanks, AnswersOfARankThatEndsGoOnAtTheOneThatWasAsked) {
   EXPECT_EQ(comparable(Json::parse(plain.receive().body)), comparable(whole));
   ASSERT_EQ(server(0).engine.num_seen(), 2u);
   EXPECT_TRUE(server(0).engine.last_seen().taken_over);
+}
+
+// Rank 0 takes the answer over just when it has aborted all of its own: this one is aborted too,
+// and keeps nobody waiting.
+TEST_F(TwoRanks, AnAnswerThatIsTakenOverWhileAllAreAbortedIsAborted) {
+  TestClient client = long_stream("r");
+  server(0).engine.script = server(1).engine.script;
+  server(0).engine.pace_us = 2000;
+  std::counting_semaphore<> takes_over(0), aborted(0);
+  server(0).engine.entering = [&] { takes_over.release(), aborted.acquire(); };
+  server(0).engine.aborted_all = [&] { aborted.release(); };
+  EXPECT_FALSE(server(1).server->drain(Duration{}));
+  takes_over.acquire();
+  EXPECT_FALSE(server(0).server->drain(Duration{}));
+  EXPECT_TRUE(server(0).engine.last_seen().taken_over);
+  EXPECT_EQ(server(0).engine.num_aborted, 1);
+  EXPECT_THAT(client.until("[DONE]", seconds(3)).first, testing::HasSubstr("\"abort\""));
 }
 
 // Without a stream the client has got nothing, so the answer begins anew.
