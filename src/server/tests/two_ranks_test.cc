@@ -354,7 +354,7 @@ TEST_F(TwoRanks, AnAnswerThatIsTakenOverWhileAllAreAbortedIsAborted) {
   EXPECT_FALSE(server(0).server->drain(Duration{}));
   EXPECT_TRUE(server(0).engine.last_seen().taken_over);
   EXPECT_EQ(server(0).engine.num_aborted, 1);
-  EXPECT_THAT(client.until("[DONE]", seconds(3)).first, testing::HasSubstr("\"abort\""));
+  EXPECT_TRUE(client.until("[DONE]", seconds(3)).first.contains("\"abort\""));
 }
 
 // Without a stream the client has got nothing, so the answer begins anew.
