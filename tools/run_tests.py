@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -144,18 +145,19 @@ def read_gtest(room, lines, tally):
 
 
 def run_gtest(program, tally, only="*", shard=0):
-    """Runs the tests of one of the program's pieces (SHARDS)."""
+    """Runs the tests of one of the program's pieces (SHARDS), in a folder for files of its own, since others run beside it."""
     room = program.name.removesuffix("_test")
-    shards = {"GTEST_TOTAL_SHARDS": str(SHARDS.get(program.name, 1)), "GTEST_SHARD_INDEX": str(shard)}
-    environment = dict(os.environ, GTEST_COLOR="no", **shards)
-    running = Program([program, f"--gtest_filter={only}"], environment)
-    failed_before = len(tally.failed)
-    unfinished, output = read_gtest(room, running.lines(), tally)
-    status = running.end()
-    if unfinished:
-        tally.fail(f"{room} {unfinished}", output, status or "ended early")
-    elif status and len(tally.failed) == failed_before:
-        tally.fail(f"{room} (the program itself)", output, status)
+    with tempfile.TemporaryDirectory() as files:
+        shards = {"GTEST_TOTAL_SHARDS": str(SHARDS.get(program.name, 1)), "GTEST_SHARD_INDEX": str(shard)}
+        environment = dict(os.environ, GTEST_COLOR="no", TEST_TMPDIR=f"{files}/", **shards)
+        running = Program([program, f"--gtest_filter={only}"], environment)
+        failed_before = len(tally.failed)
+        unfinished, output = read_gtest(room, running.lines(), tally)
+        status = running.end()
+        if unfinished:
+            tally.fail(f"{room} {unfinished}", output, status or "ended early")
+        elif status and len(tally.failed) == failed_before:
+            tally.fail(f"{room} (the program itself)", output, status)
 
 
 PYTEST_LINE = re.compile(r"^(\S+::.+?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")

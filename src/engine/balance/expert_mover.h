@@ -42,7 +42,7 @@ class ExpertMover {
     Rebalancer rebalance;
     int rank = 0;
     Duration home_wait{};  // a layer that cannot be brought home is tried again for so long
-    Duration (*used_time)() = thread_processor_time;  // what loading is counted in
+    Duration (*used_time)() = thread_processor_time;  // measures the cost of loading
   };
   // The runner, which was made with --enable-eplb, and the stats outlive it.
   ExpertMover(Options options, Runner& runner, ExpertStats& stats);

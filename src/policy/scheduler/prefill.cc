@@ -303,7 +303,7 @@ void PrefillPass::start(PrefixMatch match, int len) {
   s_.begin_window(request, match);
   if (request.num_retractions == 0) {
     request.times.first_scheduled = s_.now;
-    // Of a request that goes on with an answer, tokens of the answer may be found, too.
+    // A request that goes on with an answer may also find tokens of the answer.
     request.cached_len = std::min(request.computed_len, request.prompt_len);
     request.recomputed_len =
         std::max(0, std::min(match.longest_len, request.prompt_len) - request.computed_len);

@@ -20,7 +20,8 @@ namespace hocket::cpu {
 namespace {
 
 constexpr int kPanelsAtATime = 4;
-constexpr int64_t kRowBytes = kSoftmaxBlock * sizeof(float);  // of scores, and of probabilities
+// Bytes from one row of scores to the next, and so of the probabilities that take their place.
+constexpr int64_t kRowBytes = kSoftmaxBlock * sizeof(float);
 
 // The operands of a tile of rows are 32 neighbouring numbers of bf16, as they are.
 struct TileStep {
