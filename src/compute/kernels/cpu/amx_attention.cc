@@ -90,43 +90,6 @@ void score(Tiles& tiles, const BlockRows<Bf16>& b, int unit, int units) {
                 [&](auto i) { tiles.template store<i()>(y + i() * kPanelN, kRowBytes); });
 }
 
-// Multiplies the scores of the units [first, count) by b.scale.
-void scale_scores(const BlockRows<Bf16>& b, int first, int count) {
-  const Lanes scale = Lanes::all(b.scale);
-  for (int row = 0; row < b.rows; ++row) {
-    float* const s = b.scores + row * kSoftmaxBlock;
-    for (int i = first * kBlockK; i < count * kBlockK; i += kPanelN)
-      (Lanes::load(s + i) * scale).store(s + i);
-  }
-}
-
-void scale_rows(const BlockRows<Bf16>& b, const float* alpha) {
-  const int v_dim = b.v_panels * kPanelN;
-  for (int row = 0; row < b.rows; ++row) {
-    if (alpha[row] == 1) continue;
-    const Lanes factor = Lanes::all(alpha[row]);
-    float* const o = b.o + int64_t{row} * v_dim;
-    for (int i = 0; i < v_dim; i += kPanelN) (Lanes::load(o + i) * factor).store(o + i);
-  }
-}
-
-// o += p . values of the units [first, count), for the panels [panel, panel + panels), at most
-// four.
-template <class Tiles>
-void add_values(Tiles& tiles, const BlockRows<Bf16>& b, int panel, int panels, int first,
-                int count) {
-  const int64_t o_bytes = int64_t{b.v_panels} * kPanelN * sizeof(float);
-  float* const o = b.o + panel * kPanelN;
-  for_each_tile(panels, [&](auto i) { tiles.template load<i()>(o + i() * kPanelN, o_bytes); });
-  for (int unit = first; unit < count; ++unit) {
-    tiles.template load<4>(reinterpret_cast<const Bf16*>(b.scores) + unit * kBlockK, kRowBytes);
-    const Bf16* const values = b.values[unit] + panel * b.value_stride;
-    for_each_tile(panels,
-                  [&](auto i) { multiply_panel<i()>(tiles, values + i() * b.value_stride); });
-  }
-  for_each_tile(panels, [&](auto i) { tiles.template store<i()>(o + i() * kPanelN, o_bytes); });
-}
-
 // Up to 16 rows of a call, and the units of keys [first, count) that they see.
 struct Group {
   BlockRows<Bf16> b;
@@ -147,6 +110,42 @@ struct Group {
   }
 };
 
+// Multiplies the scores of the units [first, count) by b.scale.
+void scale_scores(const BlockRows<Bf16>& b, int first, int count) {
+  const Lanes scale = Lanes::all(b.scale);
+  for (int row = 0; row < b.rows; ++row) {
+    float* const s = b.scores + row * kSoftmaxBlock;
+    for (int i = first * kBlockK; i < count * kBlockK; i += kPanelN)
+      (Lanes::load(s + i) * scale).store(s + i);
+  }
+}
+
+void scale_rows(const BlockRows<Bf16>& b, const float* alpha) {
+  const int v_dim = b.v_panels * kPanelN;
+  for (int row = 0; row < b.rows; ++row) {
+    if (alpha[row] == 1) continue;
+    const Lanes factor = Lanes::all(alpha[row]);
+    float* const o = b.o + int64_t{row} * v_dim;
+    for (int i = 0; i < v_dim; i += kPanelN) (Lanes::load(o + i) * factor).store(o + i);
+  }
+}
+
+// o += p . values, for the panels [panel, panel + panels), at most four.
+template <class Tiles>
+void add_values(Tiles& tiles, const Group& g, int panel, int panels) {
+  const BlockRows<Bf16>& b = g.b;
+  const int64_t o_bytes = int64_t{b.v_panels} * kPanelN * sizeof(float);
+  float* const o = b.o + panel * kPanelN;
+  for_each_tile(panels, [&](auto i) { tiles.template load<i()>(o + i() * kPanelN, o_bytes); });
+  for (int unit = g.first; unit < g.count; ++unit) {
+    tiles.template load<4>(reinterpret_cast<const Bf16*>(b.scores) + unit * kBlockK, kRowBytes);
+    const Bf16* const values = b.values[unit] + panel * b.value_stride;
+    for_each_tile(panels,
+                  [&](auto i) { multiply_panel<i()>(tiles, values + i() * b.value_stride); });
+  }
+  for_each_tile(panels, [&](auto i) { tiles.template store<i()>(o + i() * kPanelN, o_bytes); });
+}
+
 template <class Tiles>
 void score(Tiles& tiles, const Group& g) {
   tiles.configure(2 * kBlockK, g.b.rows);
@@ -166,7 +165,7 @@ void add_values(Tiles& tiles, const Group& g) {
   tiles.configure(2 * kBlockK, g.b.rows);
   for (int panel = 0; panel < g.b.v_panels; panel += kPanelsAtATime) {
     const int left = g.b.v_panels - panel;
-    add_values(tiles, g.b, panel, left < kPanelsAtATime ? left : kPanelsAtATime, g.first, g.count);
+    add_values(tiles, g, panel, left < kPanelsAtATime ? left : kPanelsAtATime);
   }
 }
 
