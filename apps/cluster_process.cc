@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kTokenVariable = "HOCKET_SPAWNED_TOKEN";
 constexpr Duration kLogEvery = std::chrono::seconds(2);
 constexpr Duration kRankEndMargin = std::chrono::seconds(5);
-constexpr double kMostRankWaitSeconds = 7 * 86400;
+constexpr double kMaxRankWaitSeconds = 7 * 86400;
 
 Error bad(const char* flag, std::string why) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag);
@@ -49,11 +49,11 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
                     "--ep-link-* pretends a network between the ranks of one process; between "
                     "processes there is one")
                     .with_fix("--ep-size N alone"));
-  if (!(p.rank_wait_s > 0 && p.rank_wait_s <= kMostRankWaitSeconds))
+  if (!(p.rank_wait_s > 0 && p.rank_wait_s <= kMaxRankWaitSeconds))
     return fail(bad("rank-wait", fmt::format("--rank-wait is {:g} s; more than 0, and at most a "
                                              "week, are possible",
                                              p.rank_wait_s)));
-  if (!(p.lost_rank_wait_s >= 0 && p.lost_rank_wait_s <= kMostRankWaitSeconds))
+  if (!(p.lost_rank_wait_s >= 0 && p.lost_rank_wait_s <= kMaxRankWaitSeconds))
     return fail(bad("lost-rank-wait", fmt::format("--lost-rank-wait is {:g} s; 0 to a week are "
                                                   "possible",
                                                   p.lost_rank_wait_s)));

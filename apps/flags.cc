@@ -111,15 +111,13 @@ FlagGroup rank_flags(ServerSettings& s) {
       "Ranks",
       {{"ep-size", &s.parallel.ep_size,
         "ranks that serve as one: experts are spread over them, each has requests of its own; "
-        "given "
-        "alone, they are threads of this process",
+        "given alone, they are threads of this process",
         ""},
        {"dp-routing", &s.parallel.dp_routing,
         "which rank takes a request: shortest, cache-aware or round-robin", ""},
        {"dispatch-dtype", &s.parallel.dispatch_dtype,
         "rows on their way to experts: auto (as they are), bfloat16, or int8: half the bytes, "
-        "other "
-        "numbers",
+        "other numbers",
         ""},
        {"init-expert-location", &s.parallel.init_expert_location,
         "trivial: experts in order; or a file that says which rank holds which, or how many rows "

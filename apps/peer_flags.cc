@@ -8,12 +8,10 @@ FlagGroup peer_flags(ServerSettings& s) {
       "Other services",
       {{"kv-cache-listen", &s.peers.kv_cache_listen,
         "HOST:PORT at which the pages of --kv-cache-dir are offered to other services; not "
-        "offered "
-        "if absent",
+        "offered if absent",
         ""},
        {"kv-cache-peers", &s.peers.kv_cache_peers,
-        "HOST:PORT,...: services that are asked for pages which are neither in memory nor in "
-        "files",
+        "HOST:PORT,...: services that are asked for pages which are neither in memory nor in files",
         ""},
        {"disaggregation-mode", &s.peers.disaggregation_mode,
         "prefill (computes prompts for others), decode (lets others compute its prompts), or null",

@@ -13,7 +13,7 @@
 #include "engine/forecast/forecast.h"
 #include "engine/forecast/limits.h"
 #include "engine/rank_setup.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace hocket {
 namespace {

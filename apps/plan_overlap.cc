@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kLinks[] = {0.2, 1, 2.5, 10, 25, 100, 400};  // Gbit/s
 constexpr double kLatencyUs = 20;
-constexpr int kMostKeys = 2048;  // keys that a decode row attends to, at most
+constexpr int kMaxKeys = 2048;  // keys that a decode row attends to, at most
 // With several links, only the points of these numbers of rows are explained.
 constexpr int kShownPrefill = 2048, kShownDecode = 64;
 
@@ -67,7 +67,7 @@ std::vector<OverlapPoint> plan_overlap(const ForecastQuestion& question, const F
                           .cost = forecast.cost,
                           .speed = question.speed,
                           .num_ranks = forecast.num_ranks,
-                          .kv_len = std::min(forecast.kv_len, kMostKeys)};
+                          .kv_len = std::min(forecast.kv_len, kMaxKeys)};
   for (int rows = 1; rows <= 512; rows *= 2) overlap.decode_rows.push_back(rows);
   for (int rows = 512; rows <= 8192; rows *= 2) overlap.prefill_rows.push_back(rows);
   StageLink link{

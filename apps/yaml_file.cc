@@ -6,11 +6,11 @@
 
 namespace hocket {
 
-constexpr size_t kYamlBytesMax = 1 << 20;
+constexpr size_t kMaxYamlBytes = 1 << 20;
 
 Result<std::vector<std::pair<std::string, std::string>>> read_yaml_values(const std::string& path) {
   try {
-    HOCKET_TRY(const std::string text, read_text_file(path, kYamlBytesMax));
+    HOCKET_TRY(const std::string text, read_text_file(path, kMaxYamlBytes));
     const YAML::Node root = YAML::Load(text);
     std::vector<std::pair<std::string, std::string>> values;
     if (root.IsNull()) return values;

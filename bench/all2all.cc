@@ -333,7 +333,7 @@ Result<void> be_rank(const BenchAllToAllOptions& options, int rank, const std::s
 }
 
 Result<void> check(const BenchAllToAllOptions& o) {
-  constexpr int kMostBytes = 256 << 20;
+  constexpr int kMaxBytes = 256 << 20;
   if (o.num_ranks < 2 || o.num_ranks > 64) return bad_flag("ranks", "is 2 to 64");
   if (o.rank >= o.num_ranks) return bad_flag("rank", "is less than --ranks");
   if ((o.rank >= 0) != !o.addr.empty()) return bad_flag("rank", "and --addr come together");
@@ -342,7 +342,7 @@ Result<void> check(const BenchAllToAllOptions& o) {
   if (o.link_gbit < 0) return bad_flag("link-gbit", "is a rate");
   if (o.bytes.empty()) return bad_flag("bytes", "is a list of lengths");
   for (const int bytes : o.bytes) {
-    if (bytes < 1 || bytes > kMostBytes) return bad_flag("bytes", "are 1 to 268435456 each");
+    if (bytes < 1 || bytes > kMaxBytes) return bad_flag("bytes", "are 1 to 268435456 each");
   }
   return {};
 }

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kOutboxSize = 1 << 16;
 constexpr int kPromptLen = 16;
-constexpr int kMostWalked = 100;  // tokens of a random text, at most
+constexpr int kMaxWalked = 100;  // tokens of a random text, at most
 // An array of at least 500 objects, so that no answer ends before --output-len.
 constexpr std::string_view kSchema =
     R"({"type":"array","minItems":500,"x-guidance":{"whitespace_flexible":false},
@@ -47,7 +47,7 @@ double micros_since(TimePoint begin) {
 
 // Generates a random text that the grammar allows, and adds the time of each mask to `into`.
 void walk(GrammarMatcher matcher, std::vector<uint32_t>& mask, std::mt19937& random, Micros& into) {
-  for (int i = 0; i < kMostWalked; ++i) {
+  for (int i = 0; i < kMaxWalked; ++i) {
     const TimePoint begin = RealClock().now();
     if (!matcher.mask(mask)) return;
     into.mask.push_back(micros_since(begin));

@@ -14,7 +14,7 @@ namespace hocket {
 
 Result<std::unique_ptr<IoRing>> IoRing::create() {
   io_uring_params params{};
-  const auto fd = static_cast<int>(syscall(SYS_io_uring_setup, kMostRequests, &params));
+  const auto fd = static_cast<int>(syscall(SYS_io_uring_setup, kMaxRequests, &params));
   if (fd < 0) return fail(ErrorCode::io, "io_uring_setup: {}", std::strerror(errno));
   std::unique_ptr<IoRing> ring(new IoRing());
   ring->fd_ = fd;
@@ -53,7 +53,7 @@ IoRing::~IoRing() {
 
 // The kernel reads the tail when requests are handed over, so until then it may lag.
 io_uring_sqe& IoRing::add(uint64_t id) {
-  if (num_added_ == kMostRequests) submit();
+  if (num_added_ == kMaxRequests) submit();
   const unsigned place = (*sq_tail_ + num_added_) & sq_mask_;
   sq_array_[place] = place;
   auto& request = reinterpret_cast<io_uring_sqe*>(requests_.begin)[place];

@@ -17,7 +17,7 @@ namespace hocket {
 
 class IoRing {
  public:
-  static constexpr unsigned kMostRequests = 1024;
+  static constexpr unsigned kMaxRequests = 1024;
 
   // Errors: io (the kernel has no io_uring, or does not allow it).
   static Result<std::unique_ptr<IoRing>> create();

@@ -16,8 +16,8 @@ namespace hocket {
 
 namespace {
 
-constexpr int kPatience = 30;                       // seconds
-constexpr uint64_t kMostBytes = uint64_t{1} << 20;  // length of a message, at most
+constexpr int kPatience = 30;                      // seconds
+constexpr uint64_t kMaxBytes = uint64_t{1} << 20;  // length of a message, at most
 
 std::unexpected<Error> failed(const std::string& what) {
   return fail(ErrorCode::io, "{}: {}", what, std::strerror(errno));
@@ -69,7 +69,7 @@ bool take(int fd, void* bytes, size_t length) {
 }
 bool take(int fd, Mesh::Bytes& bytes) {
   uint64_t length = 0;
-  if (!take(fd, &length, sizeof(length)) || length > kMostBytes) return false;
+  if (!take(fd, &length, sizeof(length)) || length > kMaxBytes) return false;
   bytes.resize(length);
   return take(fd, bytes.data(), length);
 }

@@ -17,7 +17,7 @@
 #include "compute/weights/progress_bar.h"
 #include "engine/forecast/limits.h"
 #include "engine/plan/cost.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "policy/cache/page_allocator.h"
 
 namespace hocket {

@@ -27,7 +27,7 @@ constexpr int kLeastRounds = 3, kLeastAutoSteps = 100;
 // Long steps: kLeastLongSteps of auto and no warm-up round. Very long steps: one round at least.
 constexpr double kLongStepUs = 0.3e6, kVeryLongStepUs = 1.5e6;
 constexpr int kLeastLongSteps = 60;
-constexpr int kMostTrialSteps = 8;      // steps of trials that play_chosen() skips, at most
+constexpr int kMaxTrialSteps = 8;       // steps of trials that play_chosen() skips, at most
 constexpr double kLongestStepUs = 6e6;  // points with longer steps are left out
 constexpr double kQuickShare = 0.25;    // --quick takes this share of the times above
 constexpr Duration kLatency = std::chrono::microseconds(20);
@@ -194,7 +194,7 @@ Result<void> MeasuredPoint::play_rounds() {
 // hundred is one of a trial, so a few rounds would count them too much.
 Result<OverlapRig::Played> MeasuredPoint::play_chosen() {
   HOCKET_TRY(auto played, rig_.play_planned());
-  for (int i = 0; i < kMostTrialSteps && played.is_trial; ++i) {
+  for (int i = 0; i < kMaxTrialSteps && played.is_trial; ++i) {
     HOCKET_TRY(played, rig_.play_planned());
   }
   return played;
@@ -292,7 +292,7 @@ Result<void> play_rank(OverlapRig& rig, const BenchOverlapOptions& options,
   return {};
 }
 
-OverlapRig::Options rig_options(const BenchOverlapOptions& options, const RankSeat& seat,
+OverlapRig::Options rig_options(const BenchOverlapOptions& options, const RankConfig& seat,
                                 Transport& transport, Transport& traffic, double gbit) {
   const Sizes sizes = sizes_of(options);
   return {.seat = seat,
@@ -319,7 +319,7 @@ Result<void> play_threads(const BenchOverlapOptions& options, OverlapReport& rep
     threads.emplace_back([&, rank] {
       const auto play = [&]() -> Result<void> {
         const std::unique_ptr<Transport> end = hub.join(rank), traffic = traffic_hub.join(rank);
-        const RankSeat seat{rank, options.num_ranks, shares[static_cast<size_t>(rank)]};
+        const RankConfig seat{rank, options.num_ranks, shares[static_cast<size_t>(rank)]};
         HOCKET_TRY(const auto rig,
                    OverlapRig::create(rig_options(options, seat, *end, *traffic, links[0])));
         const auto set_link = [&](double gbit) {
@@ -352,7 +352,7 @@ Result<void> play_process(const BenchOverlapOptions& options, OverlapReport& rep
   if (!mesh) return fail(std::move(mesh).error());
   HOCKET_TRY(const auto end, connect(options, *mesh, options.rank));
   HOCKET_TRY(const auto traffic, connect(options, *mesh, options.rank));
-  const RankSeat seat{options.rank, options.num_ranks, inspect_machine()};
+  const RankConfig seat{options.rank, options.num_ranks, inspect_machine()};
   HOCKET_TRY(const auto rig, OverlapRig::create(rig_options(options, seat, *end, *traffic, 0)));
   HOCKET_TRY_VOID(mesh->gather({}));
   return play_rank(*rig, options, {options.own_gbit}, [](double) {}, report);

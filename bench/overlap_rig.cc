@@ -150,13 +150,12 @@ Result<std::vector<OverlapRig::Said>> OverlapRig::agree(const Said& mine) {
 // Runs one pass; an agreement comes before it and one after it.
 Result<OverlapRig::Said> OverlapRig::run(const Plan& plan, Mode mode) {
   messages_.begin_pass(mode, ++step_);
-  const ExchangeMode exchange =
-      bucket_.phase == Phase::decode ? ExchangeMode::slotted : ExchangeMode::counted;
+  const Phase phase = bucket_.phase == Phase::decode ? Phase::decode : Phase::prefill;
   const TimePoint begin = kClock.now();
   ledger_->begin_step(begin);
   ledger_->begin_pass(step_, plan, bucket_, false);
   HOCKET_TRY_VOID(runner_->forward_together(
-      batch_, {.id = {.step = step_, .mode = exchange, .parts = plan.parts, .waves = plan.waves},
+      batch_, {.id = {.step = step_, .phase = phase, .parts = plan.parts, .waves = plan.waves},
                .plan = plan,
                .ledger = ledger_.get()}));
   const TimePoint end = kClock.now();

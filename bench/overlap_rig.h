@@ -12,14 +12,14 @@
 #include "bench/replay_transport.h"
 #include "compute/overlap/ledger.h"
 #include "compute/overlap/planner.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace hocket {
 
 class OverlapRig {
  public:
   struct Options {
-    RankSeat seat;
+    RankConfig seat;
     Transport& transport;                   // it and `traffic` outlive the rig
     Transport* traffic = nullptr;           // carries useless bytes; null: no Mode::traffic
     int decode_rows = 1, prefill_rows = 1;  // at most
@@ -74,7 +74,7 @@ class OverlapRig {
   Result<void> compare_bits();
   Ledger::Limits ledger_limits() const;
 
-  const RankSeat seat_;
+  const RankConfig seat_;
   const double link_gbit_;
   ReplayTransport messages_;
   std::optional<DummyShape> shape_;

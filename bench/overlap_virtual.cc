@@ -185,15 +185,14 @@ Result<PlayedPoint> VirtualBench::run() {
                   .rows = point_.rows,
                   .link_gbit = point_.link_gbit,
                   .free_split = point_.shape.free_split};
-  const SearchQuestion named{
+  const SearchInput named{
       .model = model_, .orders = OrderTable::builtin(), .layers = layers_, .bucket = bucket_};
-  const SearchQuestion all{
-      .model = model_, .orders = orders_, .layers = layers_, .bucket = bucket_};
+  const SearchInput all{.model = model_, .orders = orders_, .layers = layers_, .bucket = bucket_};
   for (int order = 0; order < named.orders.size(); ++order)
     if (can_play({.order = order})) {
       HOCKET_TRY_VOID(add(orders_.at(order).name, {.order = order}, out));
     }
-  const SearchAnswer answer = search(named);
+  const SearchResult answer = search(named);
   const Candidate& single = answer.best_of[static_cast<size_t>(PlanKind::single_batch)];
   if (single.step_us > 0) HOCKET_TRY_VOID(add("best single-batch", single.plan, out));
   HOCKET_TRY_VOID(add("best", best_of_all(named).plan, out));

@@ -10,7 +10,7 @@
 #include "bench/one_batch.h"
 #include "bench/pass_profile.h"
 #include "engine/plan/cost.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "policy/cache/page_allocator.h"
 
 namespace hocket {

@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Limits of a line, which has one body, and of a file: many times --dump-requests-bytes.
-constexpr size_t kLineBytesMax = 64 << 20, kBytesMax = size_t{2} << 30;
+constexpr size_t kMaxLineBytes = 64 << 20, kMaxBytes = size_t{2} << 30;
 
 bool is_openai(std::string_view path) {
   return path == "/v1/chat/completions" || path == "/v1/completions";
@@ -82,15 +82,15 @@ Result<void> read_file(const std::string& path, Dump& dump) {
   std::string line;
   size_t num_bytes = 0;
   for (int row = 1;; ++row) {
-    const Result<bool> more = next_line(file, line, kLineBytesMax);
+    const Result<bool> more = next_line(file, line, kMaxLineBytes);
     if (!more) return fail(more.error().code, "line {} of {}: {}", row, path, more.error().message);
     if (!*more) break;
     num_bytes += line.size();
-    if (num_bytes > kBytesMax)
-      return fail(ErrorCode::bad_value, "{} has more than {} bytes", path, kBytesMax);
+    if (num_bytes > kMaxBytes)
+      return fail(ErrorCode::bad_value, "{} has more than {} bytes", path, kMaxBytes);
     if (json_shape(line).too_deep())
       return fail(ErrorCode::bad_value, "line {} of {} is nested deeper than {}", row, path,
-                  kJsonDepthMax);
+                  kMaxJsonDepth);
     try {
       const Json json = Json::parse(line);
       const bool is_head = json.contains("hocket_log");

@@ -93,7 +93,7 @@ bool SocketTransport::adopt(int peer, int fd) {
   }
   if (way_ == SocketWay::zero_copy) {
     if (setsockopt(fd, SOL_SOCKET, SO_ZEROCOPY, &on, sizeof(on)) != 0) return false;
-    peers_[peer].sent.resize(kMostUnfreed);
+    peers_[peer].sent.resize(kMaxUnfreed);
   }
   epoll_event event{.events = EPOLLIN, .data = {.u32 = static_cast<uint32_t>(peer)}};
   return epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0;
@@ -244,7 +244,7 @@ void SocketTransport::write_to(Peer& p) {
       break;
     }
     if (is_counted) {
-      p.sent[p.num_sent++ % kMostUnfreed] = &f;
+      p.sent[p.num_sent++ % kMaxUnfreed] = &f;
       ++f.num_unfreed;
     }
     took_out(p, static_cast<size_t>(num));
@@ -270,7 +270,7 @@ void SocketTransport::read_notices(Peer& p) {
       std::memcpy(&notice, CMSG_DATA(c), sizeof(notice));
       if (notice.ee_origin != SO_EE_ORIGIN_ZEROCOPY) continue;
       for (uint32_t i = notice.ee_info; i != notice.ee_data + 1; ++i) {
-        Flow& f = *p.sent[i % kMostUnfreed];
+        Flow& f = *p.sent[i % kMaxUnfreed];
         --f.num_unfreed;
         free_if_sent(f);
       }

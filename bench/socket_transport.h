@@ -83,7 +83,7 @@ class SocketTransport final : public Transport {
     bool is_sending = false;
     msghdr message{};
   };
-  static constexpr uint32_t kMostUnfreed = 1 << 16;  // sends of a peer
+  static constexpr uint32_t kMaxUnfreed = 1 << 16;  // sends of a peer
 
   SocketTransport(int rank, int num_ranks, SocketWay way);
   bool never_copies() const {

@@ -12,14 +12,14 @@ namespace hocket {
 namespace {
 
 constexpr int kSocketRanks = 3;
-constexpr size_t kMostBytes = 700'000;
+constexpr size_t kMaxBytes = 700'000;
 
 using Bytes = std::vector<std::byte>;
 
 // Each message has a length and a content of its own.
 Bytes message_of(int from, int to, int step) {
   const int kind = step % 5;
-  Bytes bytes(kind == 0 ? 0 : kMostBytes >> (4 * (kind - 1)));
+  Bytes bytes(kind == 0 ? 0 : kMaxBytes >> (4 * (kind - 1)));
   uint32_t next = static_cast<uint32_t>(from * 1'000 + to * 100 + step);
   for (std::byte& one : bytes)
     one = static_cast<std::byte>((next = next * 1664525 + 1013904223) >> 24);
@@ -30,7 +30,7 @@ class SocketTransportTest : public ::testing::TestWithParam<SocketWay> {};
 
 void exchange_all(Transport& transport) {
   auto exchange =
-      AllToAll::create(transport, {.most_bytes = on_lanes(1, {kMostBytes, kMostBytes, 1})});
+      AllToAll::create(transport, {.most_bytes = on_lanes(1, {kMaxBytes, kMaxBytes, 1})});
   ASSERT_TRUE(exchange.has_value()) << exchange.error().message;
   std::array<std::vector<Bytes>, 2> sent;  // a kind's bytes belong to the network until the next
   for (int step = 0; step < 40; ++step) {

@@ -72,7 +72,7 @@ class ImposedDrafter final : public Drafter {
 
  private:
   const Imposed& imposed_;
-  std::vector<std::array<TokenId, kMostDrafts>> drafts_;
+  std::vector<std::array<TokenId, kMaxDrafts>> drafts_;
 };
 
 // An engine whose drafts the bench imposes.
@@ -280,7 +280,7 @@ Result<GateFigures> measure_gate(const BenchSpeculationOptions& options, Specula
   int num_steps = 0;
   while (std::ssize(out.later) < 2 * options.rounds) {
     HOCKET_TRY(const PlayedSteps played,
-               gated.play(kMostDrafts, percent, kBlockSteps, options.seconds));
+               gated.play(kMaxDrafts, percent, kBlockSteps, options.seconds));
     HOCKET_TRY(const double after, off_rate());
     (num_steps < kFirstSteps ? out.first : out.later)
         .push_back(played.tokens / played.seconds * 2 / (before + after));
@@ -372,13 +372,13 @@ Result<bool> measure_all(const BenchSpeculationOptions& options) {
   if (!in_range(options.answers, 1, 256)) return bad_flag("answers", "is 1 to 256");
   if (!in_range(options.contexts, 2, 1 << 20)) return bad_flag("contexts", "is 2 to 1048576");
   if (!in_range(options.acceptances, 0, 100)) return bad_flag("acceptances", "is 0 to 100");
-  if (!in_range(options.drafts, 1, kMostDrafts)) return bad_flag("drafts", "is 1 to 8");
+  if (!in_range(options.drafts, 1, kMaxDrafts)) return bad_flag("drafts", "is 1 to 8");
   if (options.output_len < 64 || options.rounds < 1)
     return bad_flag("output-len", "is 64 or more, --rounds 1 or more");
   ServerSettings settings = options.settings;
   if (settings.memory.max_running_requests == 0)  // room for all drafts of all answers
-    settings.memory.max_running_requests = std::ranges::max(options.answers) * (1 + kMostDrafts);
-  HOCKET_TRY(const auto fixed, make_rig(settings, kMostDrafts));
+    settings.memory.max_running_requests = std::ranges::max(options.answers) * (1 + kMaxDrafts);
+  HOCKET_TRY(const auto fixed, make_rig(settings, kMaxDrafts));
   HOCKET_TRY(const auto gated, make_rig(settings, 0));
   bool is_equal = true;
   for (const int context : options.contexts)

@@ -5,7 +5,7 @@
 namespace hocket {
 namespace {
 
-void keep_better(const SearchQuestion& q, std::span<const StageTimes> halves, Plan plan,
+void keep_better(const SearchInput& q, std::span<const StageTimes> halves, Plan plan,
                  Candidate& best) {
   const Predictor predictor(halves, plan.grain(), q.layers);
   if (best.step_us > 0 && predictor.lower_bound_us() >= best.step_us) return;
@@ -24,7 +24,7 @@ const OrderTable& all_orders() {
   return table;
 }
 
-Candidate best_of_all(const SearchQuestion& q) {
+Candidate best_of_all(const SearchInput& q) {
   Candidate best;
   const StageTimes whole = q.model.at(q.bucket);
   for (const Grain& grain : kTuning.grains) {

@@ -10,6 +10,6 @@ namespace hocket {
 const OrderTable& all_orders();
 // Returns the plan with the least predicted time among all orders of the question's table, at every
 // share, in all parts and waves.
-Candidate best_of_all(const SearchQuestion& question);
+Candidate best_of_all(const SearchInput& question);
 
 }  // namespace hocket

@@ -114,10 +114,10 @@ TEST(WideSearch, TheChoiceIsNearTheBestOnAnyRanksLinksAndCores) {
     LayerCounts layers = shape.layers();
     layers.num_moe = 12;
     const Phase phase = random() % 2 == 0 ? Phase::decode : Phase::prefill;
-    const SearchQuestion question{.model = model,
-                                  .orders = OrderTable::builtin(),
-                                  .layers = layers,
-                                  .bucket = ShapeTimes::bucket_of(phase, one_of(kRows))};
+    const SearchInput question{.model = model,
+                               .orders = OrderTable::builtin(),
+                               .layers = layers,
+                               .bucket = ShapeTimes::bucket_of(phase, one_of(kRows))};
     const double ratio = best_of_all(question).step_us / search(question).best().step_us;
     EXPECT_GE(ratio, 0.95) << "round " << round;
     num_near += ratio >= 0.99 ? 1 : 0;
@@ -137,10 +137,10 @@ TEST(WideSearch, FindsTheBestOfAll) {
       const ShapeTimes model(shape, 2, {.gbit = 1});
       LayerCounts layers = shape.layers();
       layers.num_moe = 3;
-      const SearchQuestion question{.model = model,
-                                    .orders = all_orders(),
-                                    .layers = layers,
-                                    .bucket = ShapeTimes::bucket_of(phase, rows)};
+      const SearchInput question{.model = model,
+                                 .orders = all_orders(),
+                                 .layers = layers,
+                                 .bucket = ShapeTimes::bucket_of(phase, rows)};
       double least = 1e18;
       for (int order = 0; order < all_orders().size(); ++order)
         for (const Grain& grain : kTuning.grains)

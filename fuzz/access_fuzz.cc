@@ -19,7 +19,7 @@ void check_ring(std::string_view text) {
     HOCKET_CHECK(ring.error().message.starts_with("keys line "));
     return;
   }
-  HOCKET_CHECK(ring->size() <= KeyRing::kKeysMax);
+  HOCKET_CHECK(ring->size() <= KeyRing::kMaxKeys);
   HOCKET_CHECK((ring->empty() || ring->find("") == nullptr || text.find("sha256:") != text.npos));
   for (size_t at = 0; at < text.size();) {  // a line's words include its name and its key
     const size_t end = std::min(text.find_first_of(" \n\t\r#", at), text.size());

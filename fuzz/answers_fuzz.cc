@@ -37,17 +37,17 @@ bool is_ascii(std::string_view text) {
 // Shortens numbers, which nlohmann refuses beyond the range of double though they are JSON. No
 // digit of an escape in a string is lost.
 std::string with_small_numbers(std::string_view json) {
-  constexpr int kDigitsMax = 16, kExponentMax = 2;
+  constexpr int kMaxDigits = 16, kMaxExponent = 2;
   std::string out;
-  int num_digits = 0, most = kDigitsMax;
+  int num_digits = 0, most = kMaxDigits;
   for (size_t i = 0; i < json.size(); ++i) {
     const char c = json[i];
     if (c >= '0' && c <= '9') {
       if (++num_digits > most) continue;
     } else {
-      const bool signs = (c == '+' || c == '-') && most == kExponentMax && num_digits == 0;
+      const bool signs = (c == '+' || c == '-') && most == kMaxExponent && num_digits == 0;
       const bool after_number = i > 0 && (json[i - 1] == '.' || num_digits > 0);
-      if (!signs) most = (c == 'e' || c == 'E') && after_number ? kExponentMax : kDigitsMax;
+      if (!signs) most = (c == 'e' || c == 'E') && after_number ? kMaxExponent : kMaxDigits;
       num_digits = 0;
     }
     out += c;
@@ -61,7 +61,7 @@ std::vector<AnswerPart> parts_of(const AnswerParser::Options& options, std::stri
   std::vector<AnswerEvent> events;
   for (size_t at = 0; at < text.size(); at += piece) parser.push(text.substr(at, piece), events);
   parser.finish(events);
-  HOCKET_CHECK(parser.warnings().size() <= AnswerParser::kWarningsMax);
+  HOCKET_CHECK(parser.warnings().size() <= AnswerParser::kMaxWarnings);
   AnswerParts parts;
   int next = 0;
   for (const AnswerEvent& event : events) {
@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (data[0] / kNumFormats % 2 == 1)
     options.reasoning = choose_reasoning_format(reasoning, "").value();
   options.reasoning_open = options.reasoning && data[0] / kNumFormats / 2 % 2 == 1;
-  options.calls_max = data[0] >= 200 ? 1 : AnswerParser::kCallsMax;
+  options.calls_max = data[0] >= 200 ? 1 : AnswerParser::kMaxCalls;
   options.tools = tools();
 
   const auto whole = parts_of(options, text, text.size() + 1);

@@ -17,7 +17,7 @@ void use(const ArrivedRows& rows, const MessageFormat& format, std::span<const s
   HOCKET_CHECK(rows.row(rows.num_rows) == message.data() + message.size());
   int64_t counted = 0;
   for (const uint32_t count : rows.counts) counted += count;
-  if (format.mode == ExchangeMode::slotted) {
+  if (format.layout == RowLayout::per_expert) {
     HOCKET_CHECK(counted == rows.num_rows);
     return;
   }
@@ -37,9 +37,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<std::byte> slot(reinterpret_cast<const std::byte*>(data),
                                     reinterpret_cast<const std::byte*>(data) + size);
   const std::span<const std::byte> message(slot);
-  for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
+  for (const RowLayout layout : {RowLayout::per_rank, RowLayout::per_expert}) {
     MessageFormat format = {
-        .mode = mode, .num_experts = kExperts, .top_k = 3, .most_rows = 8, .row_bytes = 64};
+        .layout = layout, .num_experts = kExperts, .top_k = 3, .most_rows = 8, .row_bytes = 64};
     if (const auto rows = read_dispatch(message, format, 1)) use(*rows, format, message);
     format.num_experts = 0;
     if (const auto rows = read_combine(message, format, 2, 1))

@@ -24,7 +24,7 @@ using namespace hocket;
 namespace {
 
 constexpr size_t kFuzzedPage = 64;
-constexpr size_t kMostMessages = 16;
+constexpr size_t kMaxMessages = 16;
 enum class Spoken : uint8_t { frames, bytes, strange };
 
 PageKey key_number(uint8_t number) {
@@ -51,7 +51,7 @@ Fd connect_to(const SocketAddress& address) {
 
 // Sends what the input says until it ends or the other side leaves.
 void speak(PageLink& link, int socket, Spoken spoken, std::span<const uint8_t> input) {
-  for (size_t i = 0; i < kMostMessages && input.size() >= 3; ++i) {
+  for (size_t i = 0; i < kMaxMessages && input.size() >= 3; ++i) {
     const size_t length = std::min<size_t>(input[1] | (input[2] << 8), input.size() - 3);
     const std::string_view payload(reinterpret_cast<const char*>(input.data()) + 3, length);
     if (spoken == Spoken::frames) {
@@ -93,7 +93,7 @@ struct FuzzedServer {
          .prefills = prefills,
          .submit = [prefills](const CacheNamespace&,
                               std::vector<TokenId> tokens) -> Result<RequestId> {
-           HOCKET_CHECK((!tokens.empty() && tokens.size() * 4 <= PageLink::kMostAskedBytes));
+           HOCKET_CHECK((!tokens.empty() && tokens.size() * 4 <= PageLink::kMaxAskedBytes));
            return RequestId{1};  // computed at once
          },
          .abort = [](RequestId) {}});

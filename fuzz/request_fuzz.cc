@@ -51,10 +51,10 @@ void check_generation(Result<GenerationRequest> request, const ServedModel& mode
   size_t answers = 0;
   for (const Prompt& prompt : request->prompts) {
     check_sampling(prompt.sampling);
-    HOCKET_CHECK((prompt.n >= 1 && prompt.n <= kChoicesMax));
+    HOCKET_CHECK((prompt.n >= 1 && prompt.n <= kMaxChoices));
     answers += static_cast<size_t>(prompt.n);
   }
-  HOCKET_CHECK((answers >= 1 && answers <= static_cast<size_t>(kPromptsMax)));
+  HOCKET_CHECK((answers >= 1 && answers <= static_cast<size_t>(kMaxPrompts)));
   const auto prepared = prepare_request(*std::move(request), model);
   if (!prepared) return check_error(prepared.error());
   for (size_t i = 0; i < prepared->prompts.size(); ++i) {

@@ -168,6 +168,38 @@ def check_strays(root, rooms):
     return [f"{path}: lies in no room of tools/floors.txt" for path in everything if room_of(path, rooms) is None]
 
 
+def folder_cycles(root, rooms):
+    """Returns a fault for each circle of includes between folders of one room; tests may close one."""
+    sources = [path for path in source_files(root, rooms) if not is_test(path)]
+    sees = {}
+    for path in sources:
+        here = os.path.dirname(path)
+        for _, target in includes_of(root, path):
+            if target and not is_test(target) and os.path.dirname(target) != here:
+                sees.setdefault(here, {}).setdefault(os.path.dirname(target), (path, target))
+
+    def reaches(start):
+        found, todo = set(), [start]
+        while todo:
+            for folder in sees.get(todo.pop(), {}):
+                if folder not in found:
+                    found.add(folder)
+                    todo.append(folder)
+        return found
+
+    below = {folder: reaches(folder) for folder in sees}
+    return [
+        f"{path}: includes {target}, and {there} includes {here}, directly or not"
+        for here, edges in sorted(sees.items())
+        for there, (path, target) in sorted(edges.items())
+        if here < there and here in below.get(there, ())
+    ]
+
+
+def is_test(path):
+    return path.endswith(("_test.cc", "_testing.h", "_testing.cc")) or "tests" in Path(path).parts or path.endswith("/testing.h")
+
+
 def check(root):
     rooms, walls, faults = parse_floors((root / "tools/floors.txt").read_text(encoding="utf-8"))
     if faults:
@@ -179,6 +211,7 @@ def check(root):
         + check_cmake(cmake, rooms)
         + check_readmes(root, rooms)
         + check_strays(root, rooms)
+        + folder_cycles(root, rooms)
     )
 
 

@@ -56,6 +56,20 @@ class CheckFloorsTest(unittest.TestCase):
         (fault,) = self.faults(files={"src/policy/cache/lease.h": '#include "compute/tensor/view.h"\n'})[:1]
         self.assertIn("cache may not see tensor", fault)
 
+    def test_folders_of_a_room_include_each_other_in_one_direction(self):
+        circle = {
+            "src/engine/step.h": '#include "engine/balance/mover.h"\n',
+            "src/engine/balance/mover.h": '#include "engine/runner.h"\n',
+            "src/engine/runner.h": "",
+        }
+        (fault,) = self.faults(files=circle)
+        self.assertEqual(
+            fault,
+            "src/engine/step.h: includes src/engine/balance/mover.h, and src/engine/balance includes src/engine, directly or not",
+        )
+        by_a_test = circle | {"src/engine/step.h": "", "src/engine/step_test.cc": circle["src/engine/step.h"]}
+        self.assertEqual(self.faults(files=by_a_test), [])
+
     def test_a_detour_is_found_with_its_chain(self):
         faults = self.faults(
             files={

@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr std::array kFatal = {SIGSEGV, SIGFPE, SIGILL, SIGABRT};  // SIGBUS: mapped_files.h
 constexpr std::string_view kBegins = "hocket-crash-";
-constexpr int kFramesMax = 64;
+constexpr int kMaxFrames = 64;
 
 // turn: 2 n + 1 while event n is being written, 2 n + 2 when it is complete; 0: never written.
 struct alignas(64) Slot {
@@ -234,8 +234,8 @@ bool write(std::string_view why) {
   put_head(out, *box, why);
   for (const Events& events : box->rings) put_events(out, events);
   out.put("--- backtrace\n");
-  void* frames[kFramesMax];
-  backtrace_symbols_fd(frames, backtrace(frames, kFramesMax), file);
+  void* frames[kMaxFrames];
+  backtrace_symbols_fd(frames, backtrace(frames, kMaxFrames), file);
   out.put("--- status\n");
   out.copy("/proc/self/status");
   ::close(file);

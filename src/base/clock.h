@@ -22,10 +22,10 @@ constexpr double to_us(Duration d) {
 }
 // The longest Duration that from_seconds() returns; several of them can be added to a TimePoint
 // without overflow.
-inline constexpr double kMostSeconds = 1e9;  // 31 years
-// Limits the result to +-kMostSeconds; returns zero for NaN.
+inline constexpr double kMaxSeconds = 1e9;  // 31 years
+// Limits the result to +-kMaxSeconds; returns zero for NaN.
 inline Duration from_seconds(double s) {
-  const double within = s != s ? 0 : std::clamp(s, -kMostSeconds, kMostSeconds);
+  const double within = s != s ? 0 : std::clamp(s, -kMaxSeconds, kMaxSeconds);
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(within));
 }
 

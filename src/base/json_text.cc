@@ -51,7 +51,7 @@ size_t end_of_json_string(std::string_view text, size_t begin) {
 
 JsonShape json_shape(std::string_view text) {
   JsonShape shape;
-  std::bitset<kJsonDepthMax + 1> is_object;  // by level
+  std::bitset<kMaxJsonDepth + 1> is_object;  // by level
   int level = 0;
   const auto add_element = [&] {
     shape.tree_bytes += is_object[static_cast<size_t>(level)] ? kMemberBytes : kElementBytes;

@@ -17,18 +17,18 @@ void append_json_string(std::string& out, std::string_view text);
 size_t end_of_json_string(std::string_view text, size_t begin);
 
 // Limit of nested lists and objects. Copying, comparing and printing a tree recurse once for each.
-inline constexpr int kJsonDepthMax = 64;
+inline constexpr int kMaxJsonDepth = 64;
 // Limit of the bytes of a number or a word such as `true`. nlohmann's parser copies one that it
 // cannot read into its message several times, which would take uncounted memory.
-inline constexpr int64_t kJsonWordMax = 1024;
+inline constexpr int64_t kMaxJsonWord = 1024;
 
 struct JsonShape {
-  int depth = 0;           // nested lists and objects; kJsonDepthMax + 1: that or deeper
+  int depth = 0;           // nested lists and objects; kMaxJsonDepth + 1: that or deeper
   int64_t tree_bytes = 0;  // upper bound of the tree's memory while it is built
   int64_t word_bytes = 0;  // length of the longest number or word
 
-  bool too_deep() const { return depth > kJsonDepthMax; }
-  bool has_endless_word() const { return word_bytes > kJsonWordMax; }
+  bool too_deep() const { return depth > kMaxJsonDepth; }
+  bool has_endless_word() const { return word_bytes > kMaxJsonWord; }
 };
 
 // Scans the text once, without a parser. For a text that is not JSON, returns the shape of the tree

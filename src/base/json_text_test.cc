@@ -23,15 +23,15 @@ TEST(JsonShape, DepthIsThatOfListsAndObjects) {
 }
 
 TEST(JsonShape, TooDeepIsFoundWhateverComesAfter) {
-  EXPECT_FALSE(json_shape(repeated("[", kJsonDepthMax)).too_deep());
-  EXPECT_TRUE(json_shape(repeated("[", kJsonDepthMax + 1)).too_deep());
+  EXPECT_FALSE(json_shape(repeated("[", kMaxJsonDepth)).too_deep());
+  EXPECT_TRUE(json_shape(repeated("[", kMaxJsonDepth + 1)).too_deep());
   EXPECT_TRUE(json_shape(repeated(R"({"a":)", 1'000'000)).too_deep());
 }
 
 TEST(JsonShape, TheLongestWord) {
   EXPECT_EQ(json_shape(R"({"a long key": [true, -12.5e3]})").word_bytes, 7);
-  EXPECT_FALSE(json_shape("[" + std::string(kJsonWordMax, '1') + ",2]").has_endless_word());
-  EXPECT_TRUE(json_shape("[" + std::string(kJsonWordMax + 1, '1')).has_endless_word());
+  EXPECT_FALSE(json_shape("[" + std::string(kMaxJsonWord, '1') + ",2]").has_endless_word());
+  EXPECT_TRUE(json_shape("[" + std::string(kMaxJsonWord + 1, '1')).has_endless_word());
   EXPECT_FALSE(json_shape('"' + std::string(5000, '1') + '"').has_endless_word());
 }
 

@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kNameMax = 64;  // longer names are no typing errors
+constexpr size_t kMaxName = 64;  // longer names are no typing errors
 
 size_t distance(std::string_view a, std::string_view b) {
   // Rows i - 2, i - 1 and i of the table of distances between prefixes.
@@ -32,7 +32,7 @@ size_t distance(std::string_view a, std::string_view b) {
 
 std::optional<std::string_view> nearest_name(std::string_view name,
                                              std::span<const std::string_view> candidates) {
-  if (name.size() > kNameMax) return std::nullopt;
+  if (name.size() > kMaxName) return std::nullopt;
   std::optional<std::string_view> best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
   for (const std::string_view candidate : candidates) {

@@ -50,6 +50,8 @@ enum class ErrorCode : uint16_t {
   bad_logits = 112,
   method_not_allowed = 113,
   timed_out = 114,
+  forbidden = 115,  // made by the server only, as is the next
+  rate_limited = 116,
   internal = 199,
 };
 

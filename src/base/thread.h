@@ -45,8 +45,8 @@ class Thread {
   ~Thread();
 
   bool joinable() const { return joinable_; }
-  void join();    // Pre: joinable.
-  void detach();  // Pre: joinable.
+  void join();    // Precondition: joinable.
+  void detach();  // Precondition: joinable.
   // Returns true if the caller runs on this thread.
   bool is_current() const { return joinable_ && pthread_equal(handle_, pthread_self()) != 0; }
 

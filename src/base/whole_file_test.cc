@@ -9,18 +9,16 @@
 #include <thread>
 #include <vector>
 
+#include "base/folder_testing.h"
+
 namespace hocket {
 namespace {
 
 namespace fs = std::filesystem;
 
-class WholeFileTest : public ::testing::Test {
+class WholeFileTest : public testing::FolderTest {
  protected:
-  WholeFileTest() : folder_(fs::path(::testing::TempDir()) / "whole_file_test") {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~WholeFileTest() override { fs::remove_all(folder_); }
+  WholeFileTest() { fs::create_directories(folder_); }
 
   static std::span<const std::byte> bytes_of(const std::string& text) {
     return std::as_bytes(std::span(text));
@@ -32,8 +30,6 @@ class WholeFileTest : public ::testing::Test {
   int num_files() const {
     return static_cast<int>(std::distance(fs::directory_iterator(folder_), {}));
   }
-
-  const fs::path folder_;
 };
 
 TEST_F(WholeFileTest, TakesThePlaceOfTheOldFileAndLeavesNoOther) {

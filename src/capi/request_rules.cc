@@ -28,19 +28,19 @@ Result<void> check_range(std::string_view field, double given, NumberRange range
 }
 
 Result<void> check_stops(const SamplingParams& s, int vocab_size) {
-  if (s.stop_ids.size() > kStopIdsMax)
+  if (s.stop_ids.size() > kMaxStopIds)
     return refuse("stop_tokens",
-                  fmt::format("are {}, at most {} may be", s.stop_ids.size(), kStopIdsMax));
+                  fmt::format("are {}, at most {} may be", s.stop_ids.size(), kMaxStopIds));
   for (const TokenId id : s.stop_ids)
     if (value(id) < 0 || value(id) >= vocab_size)
       return refuse("stop_tokens", fmt::format("hold {}, which is outside the vocabulary of {}",
                                                value(id), vocab_size));
-  if (s.stop.size() > kStopsMax)
-    return refuse("stop_texts", fmt::format("are {}, at most {} may be", s.stop.size(), kStopsMax));
+  if (s.stop.size() > kMaxStops)
+    return refuse("stop_texts", fmt::format("are {}, at most {} may be", s.stop.size(), kMaxStops));
   for (const std::string& stop : s.stop)
-    if (stop.empty() || stop.size() > kStopBytesMax)
+    if (stop.empty() || stop.size() > kMaxStopBytes)
       return refuse("stop_texts", fmt::format("hold one of {} bytes, must be 1 to {}", stop.size(),
-                                              kStopBytesMax));
+                                              kMaxStopBytes));
   return {};
 }
 
@@ -56,15 +56,15 @@ Result<void> check_bias(const SamplingParams& s) {
 Result<Json> read_json(const char* what, std::string_view text) {
   Json parsed = parse_bounded_json(text);
   if (parsed.is_discarded())
-    return refuse(what, fmt::format("is no JSON of at most {} levels", kJsonDepthMax));
+    return refuse(what, fmt::format("is no JSON of at most {} levels", kMaxJsonDepth));
   return parsed;
 }
 
 // Reads JSON of a chat, with the size limit of the server's request bodies.
 Result<Json> read_chat_json(const char* what, std::string_view text) {
-  constexpr int64_t kMost = HttpSettings().max_body_bytes;
-  if (std::ssize(text) > kMost)
-    return refuse(what, fmt::format("has {} bytes, at most {} are taken", text.size(), kMost));
+  constexpr int64_t kMax = HttpSettings().max_body_bytes;
+  if (std::ssize(text) > kMax)
+    return refuse(what, fmt::format("has {} bytes, at most {} are taken", text.size(), kMax));
   return read_json(what, text);
 }
 
@@ -72,23 +72,23 @@ Result<void> check_messages(const Json& messages) {
   const auto is_object = [](const Json& one) { return one.is_object(); };
   if (!messages.is_array() || messages.empty() || !std::ranges::all_of(messages, is_object))
     return refuse("messages", "must be an array of objects with role and content");
-  if (messages.size() > kMessagesMax)
+  if (messages.size() > kMaxMessages)
     return refuse("messages",
-                  fmt::format("are {}, at most {} may be", messages.size(), kMessagesMax));
-  if (const int64_t arguments = argument_texts(messages).num_bytes; arguments > kArgumentsBytesMax)
+                  fmt::format("are {}, at most {} may be", messages.size(), kMaxMessages));
+  if (const int64_t arguments = argument_texts(messages).num_bytes; arguments > kMaxArgumentsBytes)
     return refuse("messages", fmt::format("hold {} bytes of arguments of tool calls, at most {} "
                                           "are taken; leave out the oldest",
-                                          arguments, kArgumentsBytesMax));
+                                          arguments, kMaxArgumentsBytes));
   return {};
 }
 
 Result<std::string> choices_as_regex(std::string_view text) {
   HOCKET_TRY(const Json list, read_json("grammar", text));
   const auto is_text = [](const Json& one) { return one.is_string(); };
-  if (!list.is_array() || list.empty() || list.size() > kStructureChoicesMax ||
+  if (!list.is_array() || list.empty() || list.size() > kMaxStructureChoices ||
       !std::ranges::all_of(list, is_text))
     return refuse("grammar", fmt::format("of HOCKET_CHOICE must be an array of 1 to {} texts",
-                                         kStructureChoicesMax));
+                                         kMaxStructureChoices));
   return regex_of_choices(list.get<std::vector<std::string>>());
 }
 
@@ -126,9 +126,9 @@ Result<GrammarSpec> spell(int kind, std::string_view text) {
 
 Result<std::shared_ptr<const GrammarSpec>> read_grammar(int kind, std::string_view text) {
   if (text.empty()) return refuse("grammar", "is empty");
-  if (text.size() > kGrammarBytesMax)
+  if (text.size() > kMaxGrammarBytes)
     return refuse("grammar",
-                  fmt::format("has {} bytes, at most {} are taken", text.size(), kGrammarBytesMax));
+                  fmt::format("has {} bytes, at most {} are taken", text.size(), kMaxGrammarBytes));
   auto spelled = spell(kind, text);
   if (!spelled) {
     if (!spelled.error().param.empty()) return fail(std::move(spelled).error());
@@ -173,7 +173,7 @@ Result<ChatInput> read_chat(std::string_view messages_json, std::string_view ext
   HOCKET_TRY(const Json extra, read_chat_json("extra", extra_json));
   if (!extra.is_object()) return refuse("extra", "must be an object");
   for (const auto& [name, given] : extra.items()) {
-    if (name == "tools" && given.is_array() && given.size() <= kToolsMax)
+    if (name == "tools" && given.is_array() && given.size() <= kMaxTools)
       chat.tools = given;
     else if (name == "chat_template_kwargs" && given.is_object())
       chat.kwargs = given;

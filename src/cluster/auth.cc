@@ -15,13 +15,13 @@
 namespace hocket {
 
 Result<std::string> read_cluster_token(const std::string& path) {
-  constexpr size_t kMost = 4096;
+  constexpr size_t kMax = 4096;
   std::ifstream in(path, std::ios::binary);
   if (!in)
     return fail(error(ErrorCode::io, "cannot read the cluster token in {}", path)
                     .with_fix("--cluster-token-file names a file that every rank can read")
                     .with_param("--cluster-token-file"));
-  std::string token(kMost + 1, '\0');
+  std::string token(kMax + 1, '\0');
   in.read(token.data(), static_cast<std::streamsize>(token.size()));
   token.resize(static_cast<size_t>(in.gcount()));
   constexpr std::string_view kSpace = " \t\r\n";
@@ -29,10 +29,10 @@ Result<std::string> read_cluster_token(const std::string& path) {
   token = first == std::string::npos
               ? ""
               : token.substr(first, token.find_last_not_of(kSpace) - first + 1);
-  if (token.size() < kMinTokenBytes || token.size() > kMost)
+  if (token.size() < kMinTokenBytes || token.size() > kMax)
     return fail(error(ErrorCode::bad_value,
                       "the cluster token in {} has {} bytes; {} to {} are taken", path,
-                      token.size(), kMinTokenBytes, kMost)
+                      token.size(), kMinTokenBytes, kMax)
                     .with_fix("make one with: openssl rand -hex 32 > token")
                     .with_param("--cluster-token-file"));
   // A group may read the file if root owns it: Kubernetes mounts secrets so, and systemd

@@ -45,13 +45,13 @@ Connection::~Connection() {
 }
 
 void Connection::receive() {
-  constexpr size_t kMost = size_t{256} << 10;
+  constexpr size_t kMax = size_t{256} << 10;
   if (read_ > 0) {
     in_.erase(0, read_);
     read_ = 0;
   }
   char buffer[16 << 10];
-  for (size_t total = 0; total < kMost && !ended_;) {
+  for (size_t total = 0; total < kMax && !ended_;) {
     const ssize_t got = recv(fd_.get(), buffer, sizeof buffer, 0);
     if (got > 0) {
       in_.append(buffer, static_cast<size_t>(got));

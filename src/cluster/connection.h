@@ -16,19 +16,19 @@ namespace hocket {
 // Waits for the sockets of one thread; each event carries the token of its socket.
 class Poller {
  public:
-  static constexpr size_t kMostEvents = 64;
+  static constexpr size_t kMaxEvents = 64;
 
   Poller();
   void add(const Fd& fd, uint64_t token, uint32_t events);
   void change(const Fd& fd, uint64_t token, uint32_t events);
   void remove(const Fd& fd);
   // Sleeps until a socket is ready or `until` is reached (rounded up to 1 ms, at most 60 s).
-  // Returns at most kMostEvents events; the next call returns the rest.
+  // Returns at most kMaxEvents events; the next call returns the rest.
   std::span<const epoll_event> wait(TimePoint until);
 
  private:
   Fd epoll_;
-  epoll_event events_[kMostEvents];
+  epoll_event events_[kMaxEvents];
 };
 
 class Connection {

@@ -78,7 +78,7 @@ struct ControlPlane::State {
       while (auto command = commands.pop()) role->on_command(*std::move(command), now);
       // After a pause of this process many beats wait to be read: no rank is judged before they
       // are.
-      if (events.size() >= Poller::kMostEvents) continue;
+      if (events.size() >= Poller::kMaxEvents) continue;
       role->on_tick(now);
       watch_links(now);
     }

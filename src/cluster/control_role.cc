@@ -107,7 +107,7 @@ Result<void> Shared::wait_view(Duration most) {
 }
 
 std::optional<StoreRequest> StoreCalls::start(StoreCall call) {
-  if (open_.size() == kMost) {
+  if (open_.size() == kMax) {
     call.done.set_value(
         fail(ErrorCode::queue_full, "{} calls of the store are open already", open_.size()));
     return std::nullopt;

@@ -84,10 +84,10 @@ struct StoreCall {
 };
 using ControlCommand = std::variant<StoreCall, ReportMessage>;
 
-// Holds the open calls, by id. At most kMost.
+// Holds the open calls, by id. At most kMax.
 class StoreCalls {
  public:
-  static constexpr size_t kMost = 256;
+  static constexpr size_t kMax = 256;
   // Returns the request to send; nullopt if the call was refused.
   std::optional<StoreRequest> start(StoreCall call);
   void finish(const StoreReply& reply);

@@ -16,7 +16,7 @@ constexpr size_t kMaxStrangerBytes = 4096;
 constexpr Duration kClosingTime = std::chrono::milliseconds(500);
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 constexpr Duration kWarnPause = std::chrono::seconds(5);
-constexpr int kMostAccepts = 16;  // per event, so that other sockets get their turn
+constexpr int kMaxAccepts = 16;  // per event, so that other sockets get their turn
 
 // Resolves the address of this rank, and retries: a pod starts a moment before its name is known.
 Result<std::vector<SocketAddress>> resolve_patiently(const ClusterOptions& options) {
@@ -74,7 +74,7 @@ Coordinator::Coordinator(const ClusterOptions& options, const Identity& self, Po
       session_of_rank_(static_cast<size_t>(self.num_ranks), 0) {}
 
 void Coordinator::accept_some(TimePoint now) {
-  for (int i = 0; i < kMostAccepts; ++i) {
+  for (int i = 0; i < kMaxAccepts; ++i) {
     SocketAddress from;
     from.length = sizeof from.storage;
     Fd fd(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.length,

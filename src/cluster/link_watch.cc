@@ -86,7 +86,7 @@ std::string LinkWatch::port() const {
 void LinkWatch::receive(TimePoint now) {
   std::array<char, 256> bytes;
   int num_strange = 0;
-  for (int i = 0; i < kMostRead; ++i) {
+  for (int i = 0; i < kMaxRead; ++i) {
     const ssize_t n = recv(socket_.get(), bytes.data(), bytes.size(), 0);
     if (n < 0) break;
     const auto numbers =

@@ -25,7 +25,7 @@ inline constexpr uint64_t kLinkToken = UINT64_MAX;  // the poller's token for it
 
 class LinkWatch {
  public:
-  static constexpr int kMostRead = 256;  // datagrams of one receive()
+  static constexpr int kMaxRead = 256;  // datagrams of one receive()
   // So many strange ones at once are a flood. Where fewer wait, the socket's buffer has room.
   static constexpr int kFlood = 32;
 
@@ -35,7 +35,7 @@ class LinkWatch {
   const Fd& socket() const { return socket_; }
   // Returns the port as text; empty if there is none.
   std::string port() const;
-  // Reads at most kMostRead of the datagrams that have come; the poller tells of the others again.
+  // Reads at most kMaxRead of the datagrams that have come; the poller tells of the others again.
   void receive(TimePoint now);
   // Sends datagrams that are due. Returns a member of `view` that was heard before and has been
   // silent for LivenessLimits::lost_after, if both are members.

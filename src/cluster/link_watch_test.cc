@@ -23,7 +23,7 @@ class LinkWatchTest : public ::testing::Test {
     const int rank = static_cast<int>(watches_.size());
     watches_.push_back(std::make_unique<LinkWatch>(options(std::move(token)), rank, 3));
     view_.members[static_cast<size_t>(rank)] = {
-        .presence = Presence::in,
+        .presence = Presence::member,
         .identity = {.rank = rank, .num_ranks = 3, .boot_id = fmt::format("b{}", rank)}};
     if (rank > 0)
       view_.members[static_cast<size_t>(rank)].identity.address =
@@ -68,9 +68,9 @@ TEST_F(LinkWatchTest, ASilenceOfTwoSecondsIsSurvived) {
 TEST_F(LinkWatchTest, ARankThatIsBackHasTheSameTimeAgain) {
   for (int rank = 0; rank < 3; ++rank) add();
   ASSERT_FALSE(beat().has_value());
-  view_.members[2].presence = Presence::out;
+  view_.members[2].presence = Presence::connected;
   for (int i = 0; i < 40; ++i) ASSERT_FALSE(beat({}).has_value());
-  view_.members[2].presence = Presence::in;
+  view_.members[2].presence = Presence::member;
   for (int i = 0; i < 12; ++i) ASSERT_FALSE(beat({}).has_value()) << i;
   EXPECT_TRUE(beat({}).has_value());
 }
@@ -137,7 +137,7 @@ TEST_F(LinkWatchTest, AFloodBoundsTheWorkAndIsNoSilence) {
   while (has_more()) watch(1).receive(now_);
   const int bytes = 1 << 20;  // room for all of a flood, where the host allows it
   setsockopt(watch(1).socket().get(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-  flood(LinkWatch::kMostRead + 20);
+  flood(LinkWatch::kMaxRead + 20);
   watch(1).receive(now_);
   EXPECT_TRUE(has_more()) << "one call reads a bounded number";
   watch(1).receive(now_);

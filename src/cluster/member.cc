@@ -91,18 +91,18 @@ std::optional<Error> disagreement(const Identity& rank_0, const Identity& other)
 }
 
 bool ClusterView::whole() const {
-  return epoch > 0 &&
-         std::ranges::all_of(members, [](const Member& m) { return m.presence == Presence::in; });
+  return epoch > 0 && std::ranges::all_of(
+                          members, [](const Member& m) { return m.presence == Presence::member; });
 }
 
 std::string missing(const ClusterView& view) {
   if (view.whole()) return {};
   std::string names;
   for (const Member& member : view.members)
-    if (member.presence != Presence::in)
+    if (member.presence != Presence::member)
       names += (names.empty() ? "" : ", ") + name_of(member.identity);
   const bool one = std::ranges::count_if(view.members, [](const Member& m) {
-                     return m.presence != Presence::in;
+                     return m.presence != Presence::member;
                    }) == 1;
   if (one && view.why.starts_with(names)) return view.why;
   std::string text = fmt::format("{} {} not there", names, one ? "is" : "are");
@@ -111,7 +111,7 @@ std::string missing(const ClusterView& view) {
 }
 
 std::string loading_line(const std::vector<RankStatus>& status) {
-  constexpr size_t kMostNamed = 8;
+  constexpr size_t kMaxNamed = 8;
   std::vector<std::string> left;
   for (size_t rank = 0; rank < status.size(); ++rank) {
     const RankStatus& one = status[rank];
@@ -128,9 +128,9 @@ std::string loading_line(const std::vector<RankStatus>& status) {
   }
   std::string line =
       fmt::format("{} of {} ranks are loaded", status.size() - left.size(), status.size());
-  for (size_t i = 0; i < std::min(left.size(), kMostNamed); ++i)
+  for (size_t i = 0; i < std::min(left.size(), kMaxNamed); ++i)
     line += (i == 0 ? "; " : ", ") + left[i];
-  if (left.size() > kMostNamed) line += fmt::format(" and {} more", left.size() - kMostNamed);
+  if (left.size() > kMaxNamed) line += fmt::format(" and {} more", left.size() - kMaxNamed);
   return line;
 }
 

@@ -67,7 +67,7 @@ struct Beat {
 };
 
 // absent: no connection. out: connected, but not a member (yet). in: a member.
-enum class Presence : uint8_t { absent, out, in };
+enum class Presence : uint8_t { absent, connected, member };
 
 struct Member {
   Presence presence = Presence::absent;

@@ -24,7 +24,7 @@ Membership::Membership(Identity rank_0, const LivenessLimits& limits, TimePoint 
   member(0).identity = std::move(rank_0);
   slot(0).connected = true;
   slot(0).last_heard = slot(0).last_moved = now;
-  member(0).presence = Presence::out;
+  member(0).presence = Presence::connected;
   let_in(0, now);
 }
 
@@ -44,17 +44,17 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
       return fail(error(ErrorCode::queue_full, "{} is there already, as process {}",
                         name_of(m.identity), m.identity.boot_id)
                       .with_fix("give every process a rank of its own"));
-    if (m.presence == Presence::in) lose(identity.rank, "was started anew");
+    if (m.presence == Presence::member) lose(identity.rank, "was started anew");
     m.presence = Presence::absent;
   }
   if (!same_process) s = {};
-  if (m.presence == Presence::in && !join.resumes) lose(identity.rank, "had lost rank 0");
+  if (m.presence == Presence::member && !join.resumes) lose(identity.rank, "had lost rank 0");
   view_.epoch = std::max(view_.epoch, join.last_epoch);
   s.connected = true;
   s.cut_at = TimePoint::max();
   s.last_heard = s.last_moved = now;
   s.beat = join.beat;
-  if (m.presence == Presence::absent) m.presence = Presence::out;
+  if (m.presence == Presence::absent) m.presence = Presence::connected;
   m.identity = identity;
   ++version_;
   let_in(identity.rank, now);
@@ -73,9 +73,9 @@ void Membership::beat(int rank, const Beat& beat, TimePoint now) {
 void Membership::cut(int rank, TimePoint now) {
   Slot& s = slot(rank);
   s.connected = false;
-  if (member(rank).presence == Presence::in) {
+  if (member(rank).presence == Presence::member) {
     s.cut_at = now;
-  } else if (member(rank).presence == Presence::out) {
+  } else if (member(rank).presence == Presence::connected) {
     member(rank).presence = Presence::absent;
     ++version_;
   }
@@ -83,7 +83,7 @@ void Membership::cut(int rank, TimePoint now) {
 
 void Membership::leave(int rank, std::string_view why) {
   slot(rank).connected = false;
-  if (member(rank).presence == Presence::in) lose(rank, fmt::format("leaves: {}", why));
+  if (member(rank).presence == Presence::member) lose(rank, fmt::format("leaves: {}", why));
   if (member(rank).presence != Presence::absent) ++version_;
   member(rank).presence = Presence::absent;
 }
@@ -97,7 +97,7 @@ void Membership::report(const Report& report, TimePoint now) {
     log::warning("cluster: epoch={} {}", view_.epoch, view_.why);
     return;
   }
-  if (report.rank >= num_ranks() || member(report.rank).presence != Presence::in) return;
+  if (report.rank >= num_ranks() || member(report.rank).presence != Presence::member) return;
   pause(slot(report.rank), now);
   lose(report.rank, fmt::format("is missed by {}: {}", by, report.why));
 }
@@ -119,7 +119,7 @@ void Membership::judge_silence(int rank, TimePoint now) {
     lose(rank, "ended its connection");
   } else if (silence(s, now) >= limits_.lost_after) {
     s.connected = false;
-    if (m.presence == Presence::in)
+    if (m.presence == Presence::member)
       lose(rank, fmt::format("is silent for {:.1f} s", to_seconds(silence(s, now))));
     m.presence = Presence::absent;
     ++version_;
@@ -132,7 +132,7 @@ void Membership::judge_stuck(TimePoint now) {
   Progress furthest_behind{};
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const Slot& s = slot(rank);
-    if (member(rank).presence != Presence::in || stuck(s, now) < limits_.lost_after) continue;
+    if (member(rank).presence != Presence::member || stuck(s, now) < limits_.lost_after) continue;
     const Progress progress{s.beat.step, s.beat.stage};
     if (!found.empty() && progress > furthest_behind) continue;
     if (!found.empty() && progress < furthest_behind) found.clear();
@@ -150,7 +150,7 @@ void Membership::judge_stuck(TimePoint now) {
 void Membership::warn(int rank, TimePoint now) {
   Slot& s = slot(rank);
   const Duration quiet = std::max(silence(s, now), stuck(s, now));
-  const bool suspect = member(rank).presence == Presence::in && quiet >= limits_.suspect_after;
+  const bool suspect = member(rank).presence == Presence::member && quiet >= limits_.suspect_after;
   if (suspect && !s.suspect)
     log::warning("cluster: {} is {} for {:.1f} s; it is given up after {:.1f} s",
                  name_of(member(rank).identity),
@@ -179,14 +179,14 @@ TimePoint Membership::next_deadline() const {
     if (presence == Presence::absent) continue;
     consider(s.cut_at, limits_.reconnect);
     if (i > 0) consider(s.last_heard, limits_.lost_after);
-    if (i > 0 && presence == Presence::in && !s.suspect)
+    if (i > 0 && presence == Presence::member && !s.suspect)
       consider(s.last_heard, limits_.suspect_after);
-    if (presence == Presence::in && s.beat.state == EngineState::computing) {
+    if (presence == Presence::member && s.beat.state == EngineState::computing) {
       const TimePoint late = s.last_moved + std::chrono::milliseconds(s.beat.expected_ms);
       consider(late, limits_.lost_after);
       if (!s.suspect) consider(late, limits_.suspect_after);
     }
-    if (presence == Presence::out && s.connected && s.beat.state == EngineState::closed)
+    if (presence == Presence::connected && s.connected && s.beat.state == EngineState::closed)
       consider(s.pause_until, Duration::zero());
   }
   return next;
@@ -208,7 +208,7 @@ std::vector<RankStatus> Membership::status(TimePoint now) const {
 
 int Membership::first_missing() const {
   const auto found = std::ranges::find_if(
-      view_.members, [](const Member& m) { return m.presence != Presence::in; });
+      view_.members, [](const Member& m) { return m.presence != Presence::member; });
   return found == view_.members.end() ? -1 : found->identity.rank;
 }
 
@@ -220,7 +220,7 @@ void Membership::next_epoch() {
 void Membership::lose(int rank, const std::string& why) {
   Member& m = member(rank);
   Slot& s = slot(rank);
-  m.presence = s.connected ? Presence::out : Presence::absent;
+  m.presence = s.connected ? Presence::connected : Presence::absent;
   s.suspect = false;
   s.cut_at = TimePoint::max();
   ++version_;
@@ -241,14 +241,14 @@ void Membership::pause(Slot& s, TimePoint now) const {
 void Membership::let_in(int rank, TimePoint now) {
   Member& m = member(rank);
   Slot& s = slot(rank);
-  const bool ready = m.presence == Presence::out && s.connected && now >= s.pause_until &&
+  const bool ready = m.presence == Presence::connected && s.connected && now >= s.pause_until &&
                      s.beat.state == EngineState::closed;
   if (!ready) return;
-  m.presence = Presence::in;
+  m.presence = Presence::member;
   s.in_since = now;
   ++version_;
   const bool all = std::ranges::all_of(
-      view_.members, [](const Member& other) { return other.presence == Presence::in; });
+      view_.members, [](const Member& other) { return other.presence == Presence::member; });
   if (view_.epoch == 0 && !all) return;
   next_epoch();
   if (view_.lost == rank) view_.lost = first_missing();

@@ -101,7 +101,7 @@ TEST_F(MembershipTest, AnEndedConnectionIsLostUnlessTheRankIsBackAtOnce) {
   members_.tick(at(400));
   EXPECT_EQ(members_.view().epoch, 2u);
   EXPECT_EQ(members_.view().why, "rank 3 (h3) ended its connection");
-  EXPECT_EQ(presence(1), Presence::in);
+  EXPECT_EQ(presence(1), Presence::member);
 }
 
 TEST_F(MembershipTest, ARankThatLostRankZeroIsANewMember) {
@@ -154,13 +154,13 @@ TEST_F(MembershipTest, AStuckEngineIsLostAndBackWhenItsStepIsClosed) {
   EXPECT_EQ(members_.view().epoch, 2u);
   EXPECT_THAT(members_.view().why,
               HasSubstr("rank 2 (h2) stands still in step 5, stage 3, 3.0 s longer than it needs"));
-  EXPECT_EQ(presence(2), Presence::out);
+  EXPECT_EQ(presence(2), Presence::connected);
   EXPECT_TRUE(members_.connected(2));
 
   for (Beat& beat : beats_) beat.state = EngineState::closed;
   beats_[2].state = EngineState::computing;
   live(5250, 10'000);
-  EXPECT_EQ(presence(2), Presence::out);
+  EXPECT_EQ(presence(2), Presence::connected);
   beats_[2].state = EngineState::closed;
   live(10'000, 10'250);
   EXPECT_EQ(members_.view().epoch, 3u);
@@ -173,7 +173,7 @@ TEST_F(MembershipTest, OfThoseThatComputeTheFurthestBehindIsBlamed) {
   beats_[3].stage = 3;
   live(0, 3250);
   EXPECT_EQ(members_.view().lost, 3);
-  EXPECT_EQ(presence(1), Presence::in);
+  EXPECT_EQ(presence(1), Presence::member);
 }
 
 TEST_F(MembershipTest, CountersThatMoveAreNoSilence) {
@@ -251,7 +251,7 @@ TEST_F(MembershipTest, ADeadlineThatWasServedIsNotInThePast) {
 }
 
 RankStatus loading(std::string host, uint64_t loaded, uint64_t to_load) {
-  return {.presence = Presence::in,
+  return {.presence = Presence::member,
           .host = std::move(host),
           .beat = {.loaded = loaded, .to_load = to_load}};
 }

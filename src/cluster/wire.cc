@@ -163,7 +163,7 @@ void fields(Io& io, M& m) {
     m.members.resize(count);
   }
   for (auto& member : m.members) {
-    small(io, member.presence, static_cast<uint8_t>(Presence::in));
+    small(io, member.presence, static_cast<uint8_t>(Presence::member));
     fields(io, member.identity);
   }
 }

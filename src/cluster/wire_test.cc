@@ -35,7 +35,7 @@ std::vector<Message> one_of_each() {
                   .to_load = 5};
   const ClusterView view{
       .epoch = 6,
-      .members = {{Presence::in, some_identity()}, {Presence::absent, Identity{}}},
+      .members = {{Presence::member, some_identity()}, {Presence::absent, Identity{}}},
       .lost = 1,
       .why = "rank 1 is silent for 3.0 s"};
   return {HelloMessage{true, nonce},
@@ -121,7 +121,7 @@ TEST(ClusterWire, TheLargestViewFits) {
                             &largest.plans, &largest.arithmetic})
     text->assign(kMaxNameBytes, 'x');
   largest.address.assign(kMaxAddressBytes, 'x');
-  view.members.assign(kMaxRanks, {Presence::in, largest});
+  view.members.assign(kMaxRanks, {Presence::member, largest});
   view.why.assign(kMaxWhyBytes, 'x');
   EXPECT_LT(frame_of(ViewMessage{view}).size(), kMaxFrameBytes);
 }

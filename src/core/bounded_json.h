@@ -10,8 +10,8 @@
 
 namespace hocket {
 
-// Returns a discarded tree if the text is not JSON, is nested deeper than kJsonDepthMax or has a
-// number or word of more than kJsonWordMax bytes. Depth is limited because copying, comparing and
+// Returns a discarded tree if the text is not JSON, is nested deeper than kMaxJsonDepth or has a
+// number or word of more than kMaxJsonWord bytes. Depth is limited because copying, comparing and
 // printing a tree recurse; parsing and destroying it do not. Of equal keys in one object the last
 // counts.
 template <class Tree = nlohmann::ordered_json>

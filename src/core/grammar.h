@@ -23,6 +23,6 @@ struct GrammarSpec {
 };
 
 // Longer grammars are refused.
-inline constexpr size_t kGrammarBytesMax = 1 << 20;
+inline constexpr size_t kMaxGrammarBytes = 1 << 20;
 
 }  // namespace hocket

@@ -58,7 +58,7 @@ class OrderedTreeBuilder : public nlohmann::json_sax<nlohmann::ordered_json> {
 // Returns a discarded tree if `text` is not JSON.
 nlohmann::ordered_json parse_ordered(std::string_view text);
 
-// Adds a field without a search for its key. Pre: `object` is an object without that key.
+// Adds a field without a search for its key. Precondition: `object` is an object without that key.
 void append_field(nlohmann::ordered_json& object, std::string key, nlohmann::ordered_json value);
 
 }  // namespace hocket

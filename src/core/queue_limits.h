@@ -64,6 +64,15 @@ inline constexpr QueueLimit<int64_t, int64_t, int64_t> kTokensOfRank{
 inline constexpr WithNumber kDisplaced{
     "{} requests wait already, and this one gave its place to a request of larger priority",
     "try again later, or raise --max-queued-requests"};
+// engine, sessions by name
+inline constexpr Plain kSessionCalls{"another session is being saved, restored or deleted",
+                                     "ask again when it is done"};
+inline constexpr WithNumber kSavedSessions{"{} sessions are saved already",
+                                           "delete one: POST /sessions/NAME/delete"};
+inline constexpr Plain kPageReads{"too many prompts wait for their pages",
+                                  "ask again when they are read"};
+inline constexpr WithNumber kPrefills{"{} prompts are computed for others already",
+                                      "ask another service"};
 // server/views/kv_event_feed.h
 inline constexpr WithNumber kListeners{"{} listen already", "one listener can serve many"};
 

@@ -40,16 +40,16 @@ inline constexpr std::array kSamplingNumbers = {
 };
 inline constexpr NumberRange kLogitBiasRange = {-100, 100};
 
-inline constexpr size_t kMessagesMax = 16384;
-inline constexpr size_t kToolsMax = 1024;
-inline constexpr size_t kToolNameBytesMax = 256;
-inline constexpr size_t kStructureChoicesMax = 4096;  // for `choice`: the answer is one of them
-inline constexpr size_t kRidBytesMax = 256;
-inline constexpr size_t kSessionBytesMax = 256;  // for session_id
-inline constexpr size_t kNameBytesMax = 4096;    // for user, routing_key, cache_salt, extra_key
-inline constexpr size_t kStopsMax = 64;
-inline constexpr size_t kStopBytesMax = 1024;
-inline constexpr size_t kStopIdsMax = 1024;
-inline constexpr size_t kStopRegexesMax = 4;  // different ones in one request
+inline constexpr size_t kMaxMessages = 16384;
+inline constexpr size_t kMaxTools = 1024;
+inline constexpr size_t kMaxToolNameBytes = 256;
+inline constexpr size_t kMaxStructureChoices = 4096;  // for `choice`: the answer is one of them
+inline constexpr size_t kMaxRidBytes = 256;
+inline constexpr size_t kMaxSessionBytes = 256;  // for session_id
+inline constexpr size_t kMaxLabelBytes = 4096;   // for user, routing_key, cache_salt, extra_key
+inline constexpr size_t kMaxStops = 64;
+inline constexpr size_t kMaxStopBytes = 1024;
+inline constexpr size_t kMaxStopIds = 1024;
+inline constexpr size_t kMaxStopRegexes = 4;  // different ones in one request
 
 }  // namespace hocket

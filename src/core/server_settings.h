@@ -99,7 +99,7 @@ struct HttpSettings {
   std::string ssl_certfile, ssl_keyfile;  // PEM; both empty: no TLS
   // Web pages that may send requests besides the server's own.
   std::string cors_origins;
-  std::string allowed_hosts;  // further names for the Host header (access/host_names.h)
+  std::string allowed_hosts;  // further names for the Host header (server/access/host_names.h)
   int max_connections = 4096;
   double header_timeout_s = 10;  // for a whole head
   double body_timeout_s = 60;    // for a whole body

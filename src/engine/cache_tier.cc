@@ -83,9 +83,9 @@ CacheTier::CacheTier(Options options, PagePool& pages, StatePool* states,
       write_pages_(std::move(memory[1]), num_buffers(pages.page_bytes())),
       read_states_(std::move(memory[2]), kStateBuffers),
       write_states_(std::move(memory[3]), kStateBuffers),
-      reads_(kMostReads),
-      done_(num_buffers(pages.page_bytes()) + kStateBuffers + kMostReads),
-      writes_(num_buffers(pages.page_bytes()) + kStateBuffers + PrefillWatch::kMost + 1) {
+      reads_(kMaxReads),
+      done_(num_buffers(pages.page_bytes()) + kStateBuffers + kMaxReads),
+      writes_(num_buffers(pages.page_bytes()) + kStateBuffers + PrefillWatch::kMax + 1) {
   if (options_.files) {
     from_files_ = std::make_unique<FileSource>(*options_.files);
     sources_.push_back(from_files_.get());
@@ -135,127 +135,125 @@ Duration CacheTier::time_to_read(int64_t num_bytes) const {
 // Prompts that a peer computes take their turn: while the pool has no room for the pages of one
 // beside those of others that are under way, it is not ordered.
 bool CacheTier::has_no_room(int num_pages, const Scheduler& scheduler) const {
-  return num_reserved_ > 0 && (reads_.size() == kMostReads ||
+  return num_reserved_ > 0 && (reads_.size() == kMaxReads ||
                                scheduler.num_available_pages() < num_reserved_ + num_pages);
 }
 
-void CacheTier::release(Guest& guest) {
-  num_reserved_ -= std::exchange(guest.num_reserved, 0);
+void CacheTier::release(TierRequest& known) {
+  num_reserved_ -= std::exchange(known.num_reserved, 0);
 }
 
 bool CacheTier::ready(const Request& request, const Scheduler& scheduler) {
-  Guest& guest = guests_[request.id];
-  if (!guest.asked) {
+  TierRequest& known = requests_[request.id];
+  if (!known.asked) {
     const int num_pages = static_cast<int>(request.tokens.size() / page_tokens_) + 1;
-    if (computes_elsewhere() && has_no_room(num_pages, scheduler)) return false;
-    guest.asked = true;
-    guest.order = order_pages(request, scheduler);
-    if (!guest.order) return true;
-    if (computes_elsewhere()) num_reserved_ += guest.num_reserved = num_pages;
-    const auto num_tokens = static_cast<int>(guest.order->num_whole) -
-                            guest.order->first * static_cast<int>(page_tokens_);
-    guest.give_up = clock_->now() + time_to_compute(num_tokens);
+    if (peers_prefill() && has_no_room(num_pages, scheduler)) return false;
+    known.asked = true;
+    known.task = request_pages(request, scheduler);
+    if (!known.task) return true;
+    if (peers_prefill()) num_reserved_ += known.num_reserved = num_pages;
+    const auto num_tokens = static_cast<int>(known.task->num_whole) -
+                            known.task->first * static_cast<int>(page_tokens_);
+    known.give_up = clock_->now() + time_to_compute(num_tokens);
   }
-  if (!guest.order) return true;
-  if (options_.prefetch == StoragePrefetch::wait_complete || computes_elsewhere()) return false;
-  if (options_.prefetch == StoragePrefetch::timeout && clock_->now() < guest.give_up) return false;
+  if (!known.task) return true;
+  if (options_.prefetch == StoragePrefetch::wait_complete || peers_prefill()) return false;
+  if (options_.prefetch == StoragePrefetch::timeout && clock_->now() < known.give_up) return false;
   num_given_up_ += options_.prefetch == StoragePrefetch::timeout ? 1 : 0;
-  if (options_.prefetch == StoragePrefetch::timeout) give_up(guest);
+  if (options_.prefetch == StoragePrefetch::timeout) give_up(known);
   return true;
 }
 
-void CacheTier::give_up(Guest& guest) {
-  if (!guest.order) return;
-  guest.order->given_up = true;
-  guest.order = nullptr;
+void CacheTier::give_up(TierRequest& known) {
+  if (!known.task) return;
+  known.task->given_up = true;
+  known.task = nullptr;
 }
 
-std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_of(const CacheNamespace& name_space,
-                                                          std::span<const TokenId> tokens,
-                                                          size_t num_whole,
-                                                          const Scheduler& scheduler) const {
+std::shared_ptr<CacheTier::ReadTask> CacheTier::task_of(const CacheNamespace& name_space,
+                                                        std::span<const TokenId> tokens,
+                                                        size_t num_whole,
+                                                        const Scheduler& scheduler) const {
   const auto whole = tokens.first(num_whole);
-  auto order = std::make_shared<ReadOrder>();
-  order->name_space = name_space;
-  order->prompt.assign(tokens.begin(), tokens.end());
-  order->num_whole = num_whole;
-  order->first = scheduler.held_len(name_space, whole) / options_.page_tokens;
-  order->num_cached = scheduler.cached_len(name_space, whole) / options_.page_tokens;
-  return order;
+  auto task = std::make_shared<ReadTask>();
+  task->name_space = name_space;
+  task->prompt.assign(tokens.begin(), tokens.end());
+  task->num_whole = num_whole;
+  task->first = scheduler.in_tree_len(name_space, whole) / options_.page_tokens;
+  task->num_cached = scheduler.cached_len(name_space, whole) / options_.page_tokens;
+  return task;
 }
 
-std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_pages(const Request& request,
-                                                             const Scheduler& scheduler) {
+std::shared_ptr<CacheTier::ReadTask> CacheTier::request_pages(const Request& request,
+                                                              const Scheduler& scheduler) {
   const auto reusable = request.reusable_tokens();
   const auto whole = reusable.first(reusable.size() - reusable.size() % page_tokens_);
   const int num_cached = scheduler.cached_len(request.cache_namespace, whole);
-  const int num_held = scheduler.held_len(request.cache_namespace, whole);
+  const int num_held = scheduler.in_tree_len(request.cache_namespace, whole);
   const int num_lacking = static_cast<int>(whole.size()) - num_cached;
   if (num_lacking < kFewestTokens) return nullptr;
   const int64_t num_pages = (std::ssize(whole) - num_held) / options_.page_tokens;
   const int64_t num_bytes =
       num_pages * pages_.page_bytes() + (states_ != nullptr ? states_->state_bytes() : 0);
-  const bool is_dear =
-      !computes_elsewhere() && time_to_read(num_bytes) >= time_to_compute(num_lacking);
+  const bool is_dear = !peers_prefill() && time_to_read(num_bytes) >= time_to_compute(num_lacking);
   if (is_dear && options_.prefetch != StoragePrefetch::wait_complete) return nullptr;
-  std::shared_ptr<ReadOrder> order =
-      order_of(request.cache_namespace, request.tokens, whole.size(), scheduler);
-  order->peer = request.prefill_peer;
-  std::shared_ptr<ReadOrder> handed = order;
-  return reads_.push(handed) ? order : nullptr;
+  std::shared_ptr<ReadTask> task =
+      task_of(request.cache_namespace, request.tokens, whole.size(), scheduler);
+  task->peer = request.prefill_peer;
+  std::shared_ptr<ReadTask> handed = task;
+  return reads_.push(handed) ? task : nullptr;
 }
 
 bool CacheTier::restore(const SessionTokens& session, const Scheduler& scheduler,
                         std::function<void()> done) {
-  std::shared_ptr<ReadOrder> order =
-      order_of(session.name_space, session.tokens,
-               session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
-  order->at_end = std::move(done);
-  return reads_.push(order);
+  std::shared_ptr<ReadTask> task =
+      task_of(session.name_space, session.tokens,
+              session.tokens.size() / page_tokens_ * page_tokens_, scheduler);
+  task->at_end = std::move(done);
+  return reads_.push(task);
 }
 
-void CacheTier::turn(Scheduler& scheduler) {
+void CacheTier::process_io(Scheduler& scheduler) {
   if (late_may_go_.exchange(false)) write_late(scheduler);
-  std::vector<Read> run;  // neighbouring pages of one order
+  std::vector<Read> run;  // neighbouring pages of one task
   while (auto read = done_.pop()) {
-    const bool follows =
-        read->kind == Kind::page && !run.empty() && run.back().order == read->order;
+    const bool follows = read->kind == Kind::page && !run.empty() && run.back().task == read->task;
     if (!follows) restore_pages(scheduler, run);
     if (read->kind == Kind::page) {
       run.push_back(*std::move(read));
     } else if (read->kind == Kind::state) {
       restore_state(scheduler, *read);
     } else {
-      for (auto& [id, guest] : guests_)
-        if (guest.order == read->order) guest.order = nullptr;
-      if (read->order->at_end) read->order->at_end();
+      for (auto& [id, known] : requests_)
+        if (known.task == read->task) known.task = nullptr;
+      if (read->task->at_end) read->task->at_end();
     }
   }
   restore_pages(scheduler, run);
 }
 
-// Empties `run`. If there is no room, or the tree has changed, the rest of the order is given up.
+// Empties `run`. If there is no room, or the tree has changed, the rest of the task is given up.
 void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
   if (run.empty()) return;
-  ReadOrder& order = *run.front().order;
+  ReadTask& task = *run.front().task;
   const size_t end = (static_cast<size_t>(run.back().index) + 1) * page_tokens_;
   const bool restored =
-      scheduler.restore(order.name_space, std::span<const TokenId>(order.prompt).first(end),
+      scheduler.restore(task.name_space, std::span<const TokenId>(task.prompt).first(end),
                         static_cast<int>(run.size()), [&](std::span<const PageId> pages) {
                           const auto last = std::span(run).last(pages.size());
                           for (size_t i = 0; i < pages.size(); ++i)
                             pages_.load_page(read_pages_.of(last[i].buffer), pages[i]);
                         });
-  if (!restored) order.given_up = true;
+  if (!restored) task.given_up = true;
   for (const Read& page : run) HOCKET_CHECK(read_pages_.free.push(BufferId{page.buffer}));
   run.clear();
 }
 
 void CacheTier::restore_state(Scheduler& scheduler, const Read& state) {
-  const ReadOrder& order = *state.order;
+  const ReadTask& task = *state.task;
   const auto tokens =
-      std::span<const TokenId>(order.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
-  scheduler.restore_state(order.name_space, tokens, [&](int slot) {
+      std::span<const TokenId>(task.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
+  scheduler.restore_state(task.name_space, tokens, [&](int slot) {
     states_->load_state(read_states_.of(state.buffer), slot);
   });
   HOCKET_CHECK(read_states_.free.push(BufferId{state.buffer}));
@@ -271,25 +269,25 @@ void CacheTier::note_prompts(int num_rows, Duration took) {
 
 // Finds the keys of the whole pages of `tokens` that are not known yet.
 void CacheTier::hash_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
-                           Guest& guest) const {
+                           TierRequest& known) const {
   const size_t num_pages = tokens.size() / page_tokens_;
-  guest.hashes.reserve(num_pages);
-  while (guest.hashes.size() < num_pages) {
-    const PageHash before = guest.hashes.empty() ? root_of(name_space) : guest.hashes.back();
-    const size_t begin = guest.hashes.size() * page_tokens_;
-    guest.hashes.push_back(hash_page_(before, tokens.subspan(begin, page_tokens_)));
+  known.hashes.reserve(num_pages);
+  while (known.hashes.size() < num_pages) {
+    const PageHash before = known.hashes.empty() ? root_of(name_space) : known.hashes.back();
+    const size_t begin = known.hashes.size() * page_tokens_;
+    known.hashes.push_back(hash_page_(before, tokens.subspan(begin, page_tokens_)));
   }
 }
 
 void CacheTier::forget(RequestId id) {
-  const auto guest = guests_.find(id);
-  if (guest == guests_.end()) return end_awaited(id);
-  give_up(guest->second);
-  release(guest->second);
-  guest->second.ended = true;
-  if (guest->second.late) return;
+  const auto known = requests_.find(id);
+  if (known == requests_.end()) return end_awaited(id);
+  give_up(known->second);
+  release(known->second);
+  known->second.ended = true;
+  if (known->second.late) return;
   end_awaited(id);
-  guests_.erase(guest);
+  requests_.erase(known);
 }
 
 // Tells each fault once, until another one comes.

@@ -20,7 +20,7 @@ PageHash CacheTier::hash_of_state(const PageHash& page) {
 }
 
 bool CacheTier::wait_for_buffer(const Read& next, BufferId& buffer) {
-  while (!stopping_ && !next.order->given_up) {
+  while (!stopping_ && !next.task->given_up) {
     if (const auto free = read_buffers(next.kind).free.wait_pop(kReaderWait)) {
       buffer = *free;
       return true;
@@ -29,14 +29,14 @@ bool CacheTier::wait_for_buffer(const Read& next, BufferId& buffer) {
   return false;
 }
 
-// Reads one page or state and hands it over. Returns false if it is not there, or the order ends.
+// Reads one page or state and hands it over. Returns false if it is not there, or the task ends.
 bool CacheTier::read_one(Reading& reading, Read next, const PageHash& key) {
   if (!wait_for_buffer(next, next.buffer)) return false;
   Buffers& buffers = read_buffers(next.kind);
   const std::span<std::byte> bytes = buffers.of(next.buffer);
   const TimePoint begin = clock_->now();
   const Result<bool> found = reading.from->get(key, bytes);
-  if (!found && !next.order->given_up) {
+  if (!found && !next.task->given_up) {
     report(found.error(), "prefixes are computed anew");
     reading.failed = true;
   }
@@ -65,7 +65,7 @@ size_t CacheTier::last_state(Reading& reading, size_t num_pages) {
   return reading.state;
 }
 
-// Returns false if the order's pages are all there, or need not be looked for.
+// Returns false if the task's pages are all there, or need not be looked for.
 bool CacheTier::read_pages(PageSource& source, Reading& reading) {
   size_t num_wanted = reading.keys.size();
   if (states_ != nullptr && !source.computes()) num_wanted = last_state(reading, num_wanted);
@@ -79,19 +79,19 @@ bool CacheTier::read_pages(PageSource& source, Reading& reading) {
   while (
       reading.end < wanted.size() &&
       read_one(reading,
-               {.order = reading.order, .kind = Kind::page, .index = static_cast<int>(reading.end)},
+               {.task = reading.task, .kind = Kind::page, .index = static_cast<int>(reading.end)},
                wanted[reading.end]))
     ++reading.end;
   return true;
 }
 
 void CacheTier::read_from(PageSource& source, Reading& reading) {
-  ReadOrder& order = *reading.order;
-  const auto is_over = [&] { return order.given_up || stopping_.load(); };
+  ReadTask& task = *reading.task;
+  const auto is_over = [&] { return task.given_up || stopping_.load(); };
   for (int i = 0; i < source.num_tries() && !is_over(); ++i) {
-    auto from = source.open({.name_space = order.name_space,
-                             .prompt = order.prompt,
-                             .peer = i == 0 ? order.peer : -1,
+    auto from = source.open({.name_space = task.name_space,
+                             .prompt = task.prompt,
+                             .peer = i == 0 ? task.peer : -1,
                              .is_over = is_over});
     if (!from) {
       report(from.error(), "prefixes are computed here");
@@ -106,7 +106,7 @@ void CacheTier::read_from(PageSource& source, Reading& reading) {
           reading.from->expect({&(reading.state_key = hash_of_state(reading.keys[state - 1])), 1},
                                PageKind::state) &&
           read_one(reading,
-                   {.order = reading.order, .kind = Kind::state, .index = static_cast<int>(state)},
+                   {.task = reading.task, .kind = Kind::state, .index = static_cast<int>(state)},
                    reading.state_key))
         reading.state = state;
     }
@@ -114,16 +114,16 @@ void CacheTier::read_from(PageSource& source, Reading& reading) {
   }
 }
 
-void CacheTier::read_all(const std::shared_ptr<ReadOrder>& order) {
-  Reading reading{.order = order,
-                  .keys = std::vector<PageHash>(order->num_whole / page_tokens_),
-                  .end = static_cast<size_t>(order->first),
-                  .state = static_cast<size_t>(order->num_cached)};
+void CacheTier::read_all(const std::shared_ptr<ReadTask>& task) {
+  Reading reading{.task = task,
+                  .keys = std::vector<PageHash>(task->num_whole / page_tokens_),
+                  .end = static_cast<size_t>(task->first),
+                  .state = static_cast<size_t>(task->num_cached)};
   const PageHasher hash_page;
   for (size_t i = 0; i < reading.keys.size(); ++i)
     reading.keys[i] =
-        hash_page(i == 0 ? root_of(order->name_space) : reading.keys[i - 1],
-                  std::span<const TokenId>(order->prompt).subspan(i * page_tokens_, page_tokens_));
+        hash_page(i == 0 ? root_of(task->name_space) : reading.keys[i - 1],
+                  std::span<const TokenId>(task->prompt).subspan(i * page_tokens_, page_tokens_));
   for (PageSource* source : sources_) {
     const size_t have = states_ != nullptr ? reading.state : reading.end;
     if (have < reading.keys.size()) read_from(*source, reading);
@@ -132,12 +132,11 @@ void CacheTier::read_all(const std::shared_ptr<ReadOrder>& order) {
 
 void CacheTier::run_reader() {
   while (!stopping_) {
-    auto order = reads_.wait_pop(kReaderWait);
-    if (!order) continue;
-    read_all(*order);
+    auto task = reads_.wait_pop(kReaderWait);
+    if (!task) continue;
+    read_all(*task);
     // Full only while the engine's thread is busy with a long step.
-    while (!stopping_ && !done_.push(Read{.order = *order}))
-      std::this_thread::sleep_for(kReaderWait);
+    while (!stopping_ && !done_.push(Read{.task = *task})) std::this_thread::sleep_for(kReaderWait);
     wake_();
   }
 }

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "cluster/auth.h"
+#include "core/queue_limits.h"
 #include "engine/ranks/identity.h"
 
 namespace hocket {
@@ -259,9 +260,7 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
     input.sampling.temperature = 0;
     input.sampling.max_new_tokens = 1;  // sampled and dropped
     const RequestId id = input.id;
-    if (!prefills->begin(id))
-      return fail(ErrorCode::queue_full, "it computes {} prompts for others already",
-                  PrefillWatch::kMost);
+    if (!prefills->begin(id)) return fail(queue_full(queue_limits::kPrefills, PrefillWatch::kMax));
     if (auto taken = engine.submit(std::move(input)); !taken) {
       prefills->end(id);
       return fail(std::move(taken.error()));

@@ -7,7 +7,7 @@
 #include "core/server_settings.h"
 #include "engine/cache_tier.h"
 #include "engine/engine.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace hocket {
 
@@ -16,8 +16,8 @@ namespace hocket {
 Result<void> check_cache_flags(const ServerSettings& settings);
 
 // Returns the options of all ranks of this process, which share files and peers; nullopt without
-// either. Announces the folder, its size and what it holds. Pre: check_cache_flags() holds. Errors:
-// bad_value (models with sliding windows, peers that are no addresses); io; those of
+// either. Announces the folder, its size and what it holds. Precondition: check_cache_flags()
+// holds. Errors: bad_value (models with sliding windows, peers that are no addresses); io; those of
 // describe_bits().
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
                                                             Runner& runner);

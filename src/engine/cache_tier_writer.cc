@@ -19,28 +19,28 @@ std::optional<CacheTier::BufferId> CacheTier::buffer_to_write(Kind kind) {
 
 // Copies those pages to buffers that files lack, from the first that is not written on. Returns how
 // many found no buffer.
-size_t CacheTier::write_pages(std::span<const PageId> pages, Guest& guest) {
+size_t CacheTier::write_pages(std::span<const PageId> pages, TierRequest& known) {
   // From the last page to the first: the file used last is the one that others build on.
   std::vector<size_t> lacking;
-  for (size_t i = pages.size(); i > guest.num_written; --i)
-    if (!options_.files->has(guest.hashes[i - 1])) lacking.push_back(i - 1);
+  for (size_t i = pages.size(); i > known.num_written; --i)
+    if (!options_.files->has(known.hashes[i - 1])) lacking.push_back(i - 1);
   for (; !lacking.empty(); lacking.pop_back()) {
     const size_t next = lacking.back();
     const auto buffer = buffer_to_write(Kind::page);
     if (!buffer) {
-      guest.num_written = next;
+      known.num_written = next;
       return lacking.size();
     }
     pages_.save_page(pages[next], write_pages_.of(*buffer));
-    HOCKET_CHECK(writes_.push({.key = guest.hashes[next], .buffer = *buffer}));
+    HOCKET_CHECK(writes_.push({.key = known.hashes[next], .buffer = *buffer}));
   }
-  guest.num_written = pages.size();
+  known.num_written = pages.size();
   return 0;
 }
 
 // Copies the state behind that many pages to a buffer. Returns false if none is free.
-bool CacheTier::write_state(size_t num_pages, int slot, const Guest& guest) {
-  const PageHash key = hash_of_state(guest.hashes[num_pages - 1]);
+bool CacheTier::write_state(size_t num_pages, int slot, const TierRequest& known) {
+  const PageHash key = hash_of_state(known.hashes[num_pages - 1]);
   if (options_.files->has(key)) return true;
   const auto buffer = buffer_to_write(Kind::state);
   if (!buffer) return false;
@@ -50,18 +50,18 @@ bool CacheTier::write_state(size_t num_pages, int slot, const Guest& guest) {
 }
 
 // Returns the place for what is late; null if nobody waits for the request's pages.
-CacheTier::Late* CacheTier::late_of(const Request& request, Guest& guest) {
+CacheTier::Late* CacheTier::late_of(const Request& request, TierRequest& known) {
   if (is_quiet() || !is_awaited(request.id)) return nullptr;
-  if (!guest.late) {
-    guest.late.emplace();
+  if (!known.late) {
+    known.late.emplace();
     ++num_late_;
   }
   late_may_go_ = true;  // a buffer may have got free meanwhile
-  guest.late->name_space = request.cache_namespace;
+  known.late->name_space = request.cache_namespace;
   const size_t num_tokens = static_cast<size_t>(request.leased_pages) * page_tokens_;
-  guest.late->tokens.assign(request.tokens.begin(),
+  known.late->tokens.assign(request.tokens.begin(),
                             request.tokens.begin() + static_cast<ptrdiff_t>(num_tokens));
-  return &*guest.late;
+  return &*known.late;
 }
 
 // Returns how many of the request's first pages are to be written.
@@ -72,71 +72,72 @@ size_t CacheTier::num_to_write(const Request& request) const {
 }
 
 // A state that a second request goes on from is written with the pages before it.
-void CacheTier::write_found_state(const Request& request, Guest& guest) {
+void CacheTier::write_found_state(const Request& request, TierRequest& known) {
   const StateLease& found = request.states.leased;
   if (options_.writes == StorageWrites::write_through || !found || found.len() == 0 ||
       found.len() > request.cached_len)
     return;
   const size_t num_pages = static_cast<size_t>(found.len()) / page_tokens_;
-  if (!write_state(num_pages, found.slot(), guest)) ++num_left_out_;
+  if (!write_state(num_pages, found.slot(), known)) ++num_left_out_;
 }
 
-void CacheTier::shared(const Request& request) {
-  if (const auto guest = guests_.find(request.id); guest != guests_.end()) release(guest->second);
+void CacheTier::on_pages_cached(const Request& request) {
+  if (const auto known = requests_.find(request.id); known != requests_.end())
+    release(known->second);
   if (!options_.files) return;
-  Guest& guest = guests_[request.id];
+  TierRequest& known = requests_[request.id];
   hash_pages(
       request.cache_namespace,
       std::span(request.tokens).first(static_cast<size_t>(request.leased_pages) * page_tokens_),
-      guest);
+      known);
   const std::span<const PageId> pages = std::span(request.pages).first(num_to_write(request));
-  const size_t num_left = write_pages(pages, guest);
-  write_found_state(request, guest);
-  if (num_left == 0 || late_of(request, guest) != nullptr) return;
+  const size_t num_left = write_pages(pages, known);
+  write_found_state(request, known);
+  if (num_left == 0 || late_of(request, known) != nullptr) return;
   num_left_out_ += num_left;
-  guest.num_written = pages.size();
+  known.num_written = pages.size();
 }
 
-void CacheTier::kept_state(const Request& request, int len, int slot) {
+void CacheTier::on_state_cached(const Request& request, int len, int slot) {
   if (!options_.files || num_to_write(request) * page_tokens_ < static_cast<size_t>(len)) return;
-  Guest& guest = guests_[request.id];
+  TierRequest& known = requests_[request.id];
   const size_t num_pages = static_cast<size_t>(len) / page_tokens_;
   HOCKET_CHECK(num_pages > 0u);
   hash_pages(request.cache_namespace, std::span(request.tokens).first(static_cast<size_t>(len)),
-             guest);
-  if (write_state(num_pages, slot, guest)) return;
-  if (Late* late = late_of(request, guest))
+             known);
+  if (write_state(num_pages, slot, known)) return;
+  if (Late* late = late_of(request, known))
     late->states.push_back(num_pages);
   else
     ++num_left_out_;
 }
 
 void CacheTier::write_late(const Scheduler& scheduler) {
-  for (auto at = guests_.begin(); at != guests_.end();) {
-    auto& [id, guest] = *at;
-    const bool done = guest.late && write_late(id, guest, scheduler);
-    const bool leaves = done && guest.ended;
-    if (done) guest.late.reset(), --num_late_;
-    if (leaves) end_awaited(id, std::move(guest.saved));
-    at = leaves ? guests_.erase(at) : std::next(at);
+  for (auto at = requests_.begin(); at != requests_.end();) {
+    auto& [id, known] = *at;
+    const bool done = known.late && write_late(id, known, scheduler);
+    const bool leaves = done && known.ended;
+    if (done) known.late.reset(), --num_late_;
+    if (leaves) end_awaited(id, std::move(known.saved));
+    at = leaves ? requests_.erase(at) : std::next(at);
   }
 }
 
 // Returns true if nothing of the request is late any more.
-bool CacheTier::write_late(RequestId id, Guest& guest, const Scheduler& scheduler) {
-  Late& late = *guest.late;
+bool CacheTier::write_late(RequestId id, TierRequest& known, const Scheduler& scheduler) {
+  Late& late = *known.late;
   const size_t num_pages = late.tokens.size() / page_tokens_;
-  const bool gives_up = is_quiet() || (!guest.saved && !is_awaited(id));
+  const bool gives_up = is_quiet() || (!known.saved && !is_awaited(id));
   const auto pages =
-      gives_up ? std::vector<PageId>() : scheduler.held_pages(late.name_space, late.tokens);
-  if (pages.size() > guest.num_written && write_pages(pages, guest) > 0) return false;
-  num_left_out_ += num_pages - std::min(num_pages, guest.num_written);
-  guest.num_written = num_pages;
+      gives_up ? std::vector<PageId>() : scheduler.pages_in_tree(late.name_space, late.tokens);
+  if (pages.size() > known.num_written && write_pages(pages, known) > 0) return false;
+  num_left_out_ += num_pages - std::min(num_pages, known.num_written);
+  known.num_written = num_pages;
   for (; !late.states.empty(); late.states.pop_back()) {
     const size_t len = late.states.back() * page_tokens_;
     const int slot =
-        gives_up ? -1 : scheduler.held_state(late.name_space, std::span(late.tokens).first(len));
-    if (slot >= 0 && !write_state(late.states.back(), slot, guest)) return false;
+        gives_up ? -1 : scheduler.state_in_tree(late.name_space, std::span(late.tokens).first(len));
+    if (slot >= 0 && !write_state(late.states.back(), slot, known)) return false;
     num_left_out_ += slot >= 0 ? 0 : 1;
   }
   return true;
@@ -146,7 +147,7 @@ bool CacheTier::write_late(RequestId id, Guest& guest, const Scheduler& schedule
 // ones.
 void CacheTier::end_awaited(RequestId id, std::function<void()> saved) {
   if (!saved && !is_awaited(id)) return;
-  WriteOrder end{.kind = Kind::end, .ended = id, .saved = std::move(saved)};
+  WriteTask end{.kind = Kind::end, .ended = id, .saved = std::move(saved)};
   if (!writes_.push(end)) write(end);
 }
 
@@ -154,11 +155,11 @@ void CacheTier::end_awaited(RequestId id, std::function<void()> saved) {
 // them, or be gone from both. So the files are looked through when all is written.
 void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
                      std::function<void(int num_pages, bool whole)> done) {
-  Guest& guest = guests_[RequestId{next_save_--}];
-  hash_pages(session.name_space, session.tokens, guest);
-  guest.ended = true;
-  const auto held = static_cast<size_t>(scheduler.held_len(session.name_space, session.tokens));
-  guest.late = {
+  TierRequest& known = requests_[RequestId{next_save_--}];
+  hash_pages(session.name_space, session.tokens, known);
+  known.ended = true;
+  const auto held = static_cast<size_t>(scheduler.in_tree_len(session.name_space, session.tokens));
+  known.late = {
       .name_space = session.name_space,
       .tokens = {session.tokens.begin(), session.tokens.begin() + static_cast<ptrdiff_t>(held)}};
   const bool has_states = states_ != nullptr;
@@ -166,8 +167,8 @@ void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
       has_states ? static_cast<size_t>(scheduler.cached_len(session.name_space, session.tokens)) /
                        page_tokens_
                  : 0;
-  if (state > 0) guest.late->states.push_back(state);
-  guest.saved = [files = options_.files, pages = guest.hashes, num_held = held / page_tokens_,
+  if (state > 0) known.late->states.push_back(state);
+  known.saved = [files = options_.files, pages = known.hashes, num_held = held / page_tokens_,
                  has_states, state, done = std::move(done)] {
     const auto exists = [&](const PageHash& key) { return files->exists(key); };
     auto num_pages = static_cast<size_t>(std::ranges::find_if_not(pages, exists) - pages.begin());
@@ -192,7 +193,7 @@ void CacheTier::run_writer() {
   }
 }
 
-void CacheTier::write(const WriteOrder& next) {
+void CacheTier::write(const WriteTask& next) {
   if (next.kind == Kind::end) return next.saved ? next.saved() : options_.prefills->end(next.ended);
   const bool quiet = is_quiet();
   Buffers& buffers = write_buffers(next.kind);

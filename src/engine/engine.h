@@ -53,13 +53,13 @@ struct ClusterLaunch {
 // session no longer, and forgets what was saved under `name`; its pages stay until they are
 // evicted.
 enum class SessionAction : uint8_t { save, restore, end };
-struct SessionAsk {
+struct SessionRequest {
   SessionAction action = SessionAction::save;
   SessionKey session;
   SessionKey name;
   SessionKey owner;  // has the saved sessions, which are counted by owner
 };
-struct SessionDone {
+struct SessionResult {
   int64_t tokens = 0;  // that files have (save), memory has (restore), or were kept (end)
   int64_t bytes = 0;   // size of the list of tokens
 };
@@ -135,7 +135,7 @@ class Engine {
   // without --kv-cache-dir; queue_full while another is under way, or too many are saved;
   // request_timeout; io.
   static constexpr Duration kSessionWait = std::chrono::seconds(60);
-  virtual Result<SessionDone> change_session(const SessionAsk& ask) = 0;
+  virtual Result<SessionResult> change_session(const SessionRequest& ask) = 0;
   // Refuses further submits (shutting_down); running requests go on. Thread: any.
   virtual void stop_accepting() = 0;
   // Returns counters of the ranks of this process, added up. Thread: any.
@@ -147,7 +147,7 @@ class Engine {
   virtual OverlapView overlap() const = 0;
   // Returns how many drafts steps have, and why. Thread: any.
   virtual SpeculationView speculation() const = 0;
-  // Returns the requests of the ranks of this process, at most RequestBoard::kMostRows of each, as
+  // Returns the requests of the ranks of this process, at most RequestBoard::kMaxRows of each, as
   // of a moment ago; requests that no step has seen yet are left out. Thread: any.
   virtual std::vector<RequestAt> request_snapshots() const = 0;
   // Returns why this process can never serve again: the other ranks refused it, or rank 0 stayed

@@ -20,7 +20,7 @@
 #include "compute/overlap/ledger.h"
 #include "engine/grammar/rank_grammars.h"
 #include "engine/ranks/half_packing.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/sampler.h"
 #include "engine/watch/expert_stats.h"
 #include "engine/watch/routed_rows.h"
@@ -46,7 +46,7 @@ struct PromptRow {
 
 // The way in which a step is played; with several ranks, they have agreed on it.
 struct AgreedStep {
-  PassId pass;
+  PassSpec pass;
   Plan plan;
   bool is_trial = false;
   Duration hung_after{};  // it may take so long before the rank counts as hung

@@ -28,7 +28,7 @@ class ForwardThread {
   // Hands over a prepared step, which belongs to the thread until wait() returns it. At most
   // kMaxSteps may be under way.
   void launch(Flight& flight);
-  // Waits until the oldest step under way is done. Pre: there is one.
+  // Waits until the oldest step under way is done. Precondition: there is one.
   Flight& wait();
   // Returns the number of steps that were launched and not waited for.
   int num_under_way() const { return static_cast<int>(num_launched_.load() - num_waited_); }

@@ -16,9 +16,9 @@ Result<void> check_grammar(const SamplingParams& sampling, const EngineInfo& inf
                       info.why_no_grammar)
                     .with_fix("leave it out and ask for the form in the prompt")
                     .with_param(field));
-  if (const size_t bytes = sampling.grammar->text.size(); bytes > kGrammarBytesMax)
+  if (const size_t bytes = sampling.grammar->text.size(); bytes > kMaxGrammarBytes)
     return fail(error(ErrorCode::invalid_request, "the grammar has {} bytes, at most {} are taken",
-                      bytes, kGrammarBytesMax)
+                      bytes, kMaxGrammarBytes)
                     .with_param(field));
   return {};
 }
@@ -32,10 +32,10 @@ Result<void> check_routed(const RequestInput& input, const EngineInfo& info) {
                     .with_param("return_routed_experts"));
   const auto tokens = static_cast<int64_t>(input.prompt.size()) + input.sampling.max_new_tokens;
   const int64_t ids = tokens * model.num_layers * model.moe.top_k;
-  if (ids > kRoutedIdsMax)
+  if (ids > kMaxRoutedIds)
     return fail(error(ErrorCode::invalid_request,
                       "{} tokens choose {} experts, and the ids of {} at most are returned", tokens,
-                      ids, kRoutedIdsMax)
+                      ids, kMaxRoutedIds)
                     .with_fix("a shorter prompt or a smaller max_new_tokens")
                     .with_param("return_routed_experts"));
   return {};
@@ -48,10 +48,10 @@ Result<void> check_prompt_logprobs(const RequestInput& input) {
   const int64_t positions =
       static_cast<int64_t>(input.prompt.size()) - sampling.prompt_logprobs_from;
   const int64_t logprobs = positions * (1 + std::max(sampling.num_top_logprobs, 0));
-  if (logprobs > kPromptLogprobsMax)
+  if (logprobs > kMaxPromptLogprobs)
     return fail(error(ErrorCode::invalid_request,
                       "{} prompt tokens have {} log-probabilities, and {} at most are returned",
-                      positions, logprobs, kPromptLogprobsMax)
+                      positions, logprobs, kMaxPromptLogprobs)
                     .with_fix("a shorter prompt, a later start or fewer top log-probabilities")
                     .with_param("logprobs"));
   return {};

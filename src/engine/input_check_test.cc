@@ -12,7 +12,7 @@ TEST(InputCheck, PromptLogprobsAreBounded) {
   info.model.vocab_size = 8;
   info.context_length = 1 << 21;
   info.max_total_tokens = 1 << 21;
-  constexpr int kPositions = kPromptLogprobsMax / (1 + kMaxTopLogprobs);
+  constexpr int kPositions = kMaxPromptLogprobs / (1 + kMaxTopLogprobs);
   RequestInput input;
   input.prompt.resize(kPositions + 1);
   input.sampling.max_new_tokens = 1;

@@ -133,9 +133,9 @@ Result<void> LocalEngine::load_one_of_cluster(Options& options) {
   HOCKET_TRY(Machine machine, machine_for(options.settings.compute));
   machine.memory_bytes /= cluster.plan.ranks_per_node;
   machine.memory_available_bytes /= cluster.plan.ranks_per_node;
-  const RankSeat seat{.rank = cluster.plan.rank,
-                      .num_ranks = cluster.plan.num_ranks,
-                      .machine = std::move(machine)};
+  const RankConfig seat{.rank = cluster.plan.rank,
+                        .num_ranks = cluster.plan.num_ranks,
+                        .machine = std::move(machine)};
   const auto tell = [&](const LoadProgress& now) {
     control_->pulse().progress(static_cast<uint64_t>(now.bytes_done),
                                static_cast<uint64_t>(now.bytes_total));
@@ -245,7 +245,7 @@ std::vector<RankLoad> LocalEngine::loads() const {
   std::vector<RankLoad> all;
   if (control_) {
     const RankLoop& here = *ranks_.front();
-    all = here.heard_loads();
+    all = here.agreed_loads();
     all[static_cast<size_t>(here.rank())] = here.load();
     return all;
   }
@@ -314,7 +314,7 @@ Result<void> LocalEngine::submit(RequestInput input) {
 }
 
 void LocalEngine::abort(RequestId id) {
-  tell_all([&] {
+  send_to_all([&] {
     return AbortRequest{.id = id,
                         .reason = FinishReason::abort,
                         .why = error(ErrorCode::invalid_request, "the request was aborted")};
@@ -322,11 +322,12 @@ void LocalEngine::abort(RequestId id) {
 }
 
 void LocalEngine::complete(RequestId id) {
-  tell_all([&] { return AbortRequest{.id = id, .reason = FinishReason::stop, .why = {}}; });
+  send_to_all([&] { return AbortRequest{.id = id, .reason = FinishReason::stop, .why = {}}; });
 }
 
 void LocalEngine::abort_all() {
-  tell_all([] { return AbortAll{error(ErrorCode::invalid_request, "all requests were aborted")}; });
+  send_to_all(
+      [] { return AbortAll{error(ErrorCode::invalid_request, "all requests were aborted")}; });
 }
 
 bool LocalEngine::flush_cache() {
@@ -334,7 +335,7 @@ bool LocalEngine::flush_cache() {
   const auto has_requests = [](const RankLoad& load) { return load.num_requests > 0; };
   if (ranks_.size() > 1 && std::ranges::any_of(loads(), has_requests)) return false;
   std::vector<std::future<bool>> answers;
-  tell_all([&] {
+  send_to_all([&] {
     FlushCache flush;
     answers.push_back(flush.answer.get_future());
     return flush;

@@ -32,7 +32,7 @@ class LocalEngine final : public Engine {
   void abort_all() override;
   void complete(RequestId id) override;
   bool flush_cache() override;
-  Result<SessionDone> change_session(const SessionAsk& ask) override;  // session_calls.cc
+  Result<SessionResult> change_session(const SessionRequest& ask) override;  // session_calls.cc
   void stop_accepting() override { accepting_ = false; }
   EngineStats stats() const override;
   std::vector<RankLoad> loads() const override;
@@ -54,13 +54,13 @@ class LocalEngine final : public Engine {
   Result<void> add_rank(std::unique_ptr<Runner> runner, const Options& options,
                         std::unique_ptr<RankNetwork> network = nullptr);
   std::optional<Error> lost() const;
-  Result<SessionDone> save_session(const SessionAsk& ask);
-  Result<SessionDone> restore_session(const SessionAsk& ask);
-  Result<SessionDone> end_session(const SessionAsk& ask);
-  Result<std::vector<std::optional<SessionAnswer>>> ask_ranks(const SessionAsk& ask);
+  Result<SessionResult> save_session(const SessionRequest& ask);
+  Result<SessionResult> restore_session(const SessionRequest& ask);
+  Result<SessionResult> end_session(const SessionRequest& ask);
+  Result<std::vector<std::optional<RankSession>>> ask_ranks(const SessionRequest& ask);
   // A rank that does not hold the request ignores the command.
   template <class Make>
-  void tell_all(Make&& command) {
+  void send_to_all(Make&& command) {
     for (const auto& rank : ranks_) rank->push_control(command());
   }
 

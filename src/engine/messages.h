@@ -31,8 +31,8 @@ struct RoutedExperts {
   int num_layers = 0, top_k = 0;
   std::vector<uint16_t> ids;  // [tokens][num_layers][top_k]; 0 in layers without experts
 };
-inline constexpr int64_t kRoutedIdsMax = int64_t{8} << 20;       // limit of ids of a request
-inline constexpr int64_t kPromptLogprobsMax = int64_t{2} << 20;  // limit of a prompt
+inline constexpr int64_t kMaxRoutedIds = int64_t{8} << 20;       // limit of ids of a request
+inline constexpr int64_t kMaxPromptLogprobs = int64_t{2} << 20;  // limit of a prompt
 
 // The facts that only the last output of a request carries.
 struct RequestSummary {

@@ -15,8 +15,7 @@ ModuleDrafter::ModuleDrafter(Runner& runner, int num_seats, int num_drafts)
       followed_(static_cast<size_t>(num_seats)),
       stats_(static_cast<size_t>(runner.plan().work.max_logits_rows)) {
   HOCKET_CHECK(runner.info().model.num_mtp_loaded > 0);
-  HOCKET_CHECK(
-      (num_drafts >= 1 && num_drafts <= (runner.info().model.local_mtp ? 1 : kMostDrafts)));
+  HOCKET_CHECK((num_drafts >= 1 && num_drafts <= (runner.info().model.local_mtp ? 1 : kMaxDrafts)));
   const int max_rows = runner.plan().work.max_rows;
   settled_.reserve(followed_.size());
   drafting_.reserve(followed_.size());
@@ -108,7 +107,7 @@ void ModuleDrafter::settle(const Flight& flight, const Speculation& seats) {
   }
 }
 
-Result<void> ModuleDrafter::compute(std::span<const PassId> passes) {
+Result<void> ModuleDrafter::compute(std::span<const PassSpec> passes) {
   if (std::cmp_less(passes.size(), num_passes_)) settled_.clear();  // no rank goes on
   std::erase_if(settled_,
                 [](const Settled& one) { return one.request->finish != FinishReason::none; });
@@ -138,7 +137,7 @@ void ModuleDrafter::add_row(const Settled& of, TokenId token, int position) {
   batch_.slots.push_back({page, position % page_tokens_});
 }
 
-Result<void> ModuleDrafter::compute_settled(const PassId& pass) {
+Result<void> ModuleDrafter::compute_settled(const PassSpec& pass) {
   begin_pass(ForwardMode::mixed);
   drafting_.clear();
   for (Settled& one : settled_) {
@@ -177,7 +176,7 @@ void ModuleDrafter::find_pages() {
 }
 
 // Drafts once more for each chain that goes on; the last pass gave it `step` drafts.
-Result<void> ModuleDrafter::chain(int step, const PassId& pass) {
+Result<void> ModuleDrafter::chain(int step, const PassSpec& pass) {
   std::erase_if(drafting_, [&](const Settled* one) {
     return one->wanted <= step || one->followed->num_drafts < step;
   });
@@ -216,7 +215,7 @@ void ModuleDrafter::find_pages(Settled& one, int index) {
 }
 
 // A rank without rows takes part if ranks exchange theirs.
-Result<void> ModuleDrafter::play(const Model& of, const PassId& pass) {
+Result<void> ModuleDrafter::play(const Model& of, const PassSpec& pass) {
   if (batch_.num_rows() == 0 && !runner_.exchanges()) return {};
   HOCKET_TRY_VOID(runner_.forward_module(
       0, batch_, {.of = &of, .residual = runner_.work().residual, .rows = hidden_rows_}, pass));

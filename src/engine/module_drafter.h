@@ -27,7 +27,7 @@
 
 #include "compute/kernels/row_stats.h"
 #include "engine/flight.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/speculation.h"
 #include "policy/speculation/drafter.h"
 
@@ -59,7 +59,7 @@ class ModuleDrafter final : public Drafter {
   // Computes the rows that settle() noted, and drafts from them, before the next step is scheduled.
   // Requests that have ended since are left out; none was destroyed. passes[i] is what the ranks
   // agreed on for pass i: num_passes() or more, or none. Errors: those of Runner::forward_module().
-  Result<void> compute(std::span<const PassId> passes);
+  Result<void> compute(std::span<const PassSpec> passes);
   // Forgets the rows that were noted and the passes that were planned, because no step follows.
   void drop();
   // Returns the rows that the last compute() had.
@@ -71,7 +71,7 @@ class ModuleDrafter final : public Drafter {
     int end = 0, missing = 0;
     size_t num_tokens = 0;  // those of the request that the drafts continue
     int num_drafts = 0;
-    std::array<TokenId, kMostDrafts> drafts{};
+    std::array<TokenId, kMaxDrafts> drafts{};
   };
   // Rows [begin, end) of a request, which are rows row_begin on of the step.
   struct Settled {
@@ -85,20 +85,20 @@ class ModuleDrafter final : public Drafter {
 
   // Some rows are always missing: those of steps that measured the time without the module.
   static bool follows(const Followed& followed) {
-    return followed.missing <= kMostMissing + followed.end / 4;
+    return followed.missing <= kMaxMissing + followed.end / 4;
   }
-  static constexpr int kMostMissing = 32;
+  static constexpr int kMaxMissing = 32;
 
   void note_pages(const ForwardBatch& forward);
   int rows_missing_before(const Request& request, int position) const;
   void begin_pass(ForwardMode mode);
   void add_row(const Settled& of, TokenId token, int position);
-  Result<void> compute_settled(const PassId& pass);
+  Result<void> compute_settled(const PassSpec& pass);
   void find_pages();
-  Result<void> chain(int step, const PassId& pass);
+  Result<void> chain(int step, const PassSpec& pass);
   int pages_needed(const Settled& one) const;
   void find_pages(Settled& one, int index);
-  Result<void> play(const Model& of, const PassId& pass);
+  Result<void> play(const Model& of, const PassSpec& pass);
   void take_drafts();
 
   Runner& runner_;

@@ -16,7 +16,7 @@ class OverlapTiming {
   // Makes this rank the one that decides whether steps overlap. Called before the first step.
   void decide() { trials_.emplace(); }
   bool decides() const { return trials_.has_value(); }
-  // Returns what it has decided. Requires: decides().
+  // Returns what it has decided. Precondition: decides().
   bool wants_overlap() const { return trials_->overlaps(); }
   // Notes a step that was committed at `now`. Only steps of answers alone that follow each other
   // count.

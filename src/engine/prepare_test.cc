@@ -50,7 +50,7 @@ struct Step {
   void add_answer_with_drafts(std::mt19937& random) {
     const int length = 2 + static_cast<int>(random() % 60);
     const int forced = static_cast<int>(random() % std::min(3, length - 1));
-    const int drafts = 1 + static_cast<int>(random() % kMostDrafts);
+    const int drafts = 1 + static_cast<int>(random() % kMaxDrafts);
     Request& request = add_request(length + drafts, 1, random);
     Slice slice{.request = &request,
                 .begin = length - 1 - forced,
@@ -158,7 +158,7 @@ TEST(Prepare, PackedStepsSayTheSameOfEveryRequest) {
       PrepareOptions options{.page_tokens = kPageTokens};
       Flight want, got;
       prepare(step.batch, options, want);
-      options.packing = {.share = 28, .keys_a_row = 10};
+      options.packing = {.share = 28, .keys_per_row = 10};
       prepare(step.batch, options, got);
       ASSERT_NO_FATAL_FAILURE(expect_same_sequences(got, want, step));
       ASSERT_NO_FATAL_FAILURE(expect_same_outputs(got, want));
@@ -205,9 +205,10 @@ TEST(Prepare, HalvesHaveTheirShareOfRowsAndKeys) {
     const Step step = random_step(chunks, answers, false, 77);
     constexpr int kShare = 22;
     Flight flight;
-    prepare(step.batch,
-            {.page_tokens = kPageTokens, .packing = HalfPacking{.share = kShare, .keys_a_row = 50}},
-            flight);
+    prepare(
+        step.batch,
+        {.page_tokens = kPageTokens, .packing = HalfPacking{.share = kShare, .keys_per_row = 50}},
+        flight);
     const ForwardBatch& batch = flight.forward;
     const int cut = split_for(batch, {.share = kShare}).first_rows;
     const double share = kShare / 64.0;
@@ -240,7 +241,7 @@ TEST(Prepare, TheModelComputesTheSame) {
       for (const bool packed : {false, true}) {
         PrepareOptions options{.page_tokens = kPageTokens,
                                .prompt_role = runner.info().prompt_role};
-        if (packed) options.packing = HalfPacking{.share = 28, .keys_a_row = 10};
+        if (packed) options.packing = HalfPacking{.share = 28, .keys_per_row = 10};
         Flight flight;
         prepare(step.batch, options, flight);
         runner.forward(flight.forward);

@@ -13,7 +13,7 @@
 #include "engine/flight.h"
 #include "engine/grammar/rank_grammars.h"
 #include "engine/module_drafter.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/speculation.h"
 #include "policy/speculation/ngram_drafter.h"
 
@@ -32,7 +32,7 @@ class RankDrafts {
   RankDrafts(const RankParts& parts, int rank, Runner& runner, DraftSources sources);
 
   // Returns the gate; null if there are no drafts.
-  Speculation* gate() const { return gate_.get(); }
+  Speculation* speculation() const { return gate_.get(); }
   // True if the model's own module makes drafts.
   bool has_module() const { return module_ != nullptr; }
   // Returns how many passes of the module this rank needs before the next step.
@@ -40,8 +40,8 @@ class RankDrafts {
   // Returns the drafts of the last step with answers: as many are expected in the next.
   int num_expected() const { return num_drafts_; }
 
-  // As ModuleDrafter::compute(). Requires: has_module().
-  Result<void> compute(std::span<const PassId> passes) { return module_->compute(passes); }
+  // As ModuleDrafter::compute(). Precondition: has_module().
+  Result<void> compute(std::span<const PassSpec> passes) { return module_->compute(passes); }
   void note_scheduled(const Batch& batch);
   // Plans the passes of the module behind a step that has computed.
   void plan(const Batch& batch);

@@ -31,13 +31,15 @@ class RankHooks final : public SchedulerHooks {
   void offer_drafts(std::span<AnswerDrafts> answers, int most_rows) override {
     if (speculation_ != nullptr) speculation_->offer(answers, most_rows);
   }
-  void shared(const Request& request) override {
-    if (tier_ != nullptr) tier_->shared(request);
+  void on_pages_cached(const Request& request) override {
+    if (tier_ != nullptr) tier_->on_pages_cached(request);
   }
-  void kept_state(const Request& request, int len, int slot) override {
-    if (tier_ != nullptr) tier_->kept_state(request, len, slot);
+  void on_state_cached(const Request& request, int len, int slot) override {
+    if (tier_ != nullptr) tier_->on_state_cached(request, len, slot);
   }
-  bool agree(const Batch& mine) override { return others_ != nullptr && others_->agree(mine); }
+  bool any_rank_computes(const Batch& mine) override {
+    return others_ != nullptr && others_->any_rank_computes(mine);
+  }
 
  private:
   RankGrammars& grammars_;

@@ -208,7 +208,7 @@ RankStats RankLoop::stats() const {
   return stats;
 }
 
-std::vector<RankLoad> RankLoop::heard_loads() const {
+std::vector<RankLoad> RankLoop::agreed_loads() const {
   std::vector<RankLoad> all;
   for (int rank = 0; network_ && rank < network_->num_ranks(); ++rank)
     all.push_back(step_.lockstep()->load_of(rank));

@@ -42,7 +42,7 @@ class RankLoop {
   RankStats stats() const;
   std::vector<RequestSnapshot> requests() { return report_.requests(); }
   // Returns the loads that all ranks sent with the last step, this rank's own included.
-  std::vector<RankLoad> heard_loads() const;
+  std::vector<RankLoad> agreed_loads() const;
   // Returns why no step can run, naming the missing rank; nullopt while connected, and for the only
   // rank.
   std::optional<Error> lost() const;
@@ -72,7 +72,7 @@ class RankLoop {
   Mailbox<Command> commands_;
   RankReport report_;
   RankStep step_;
-  // When push_control() found the mailbox full; 0: it had room.
+  // The time at which push_control() found the mailbox full; 0: it had room.
   std::atomic<int64_t> full_since_ns_{0};
   std::atomic<bool> drops_{false};  // true after it logged that it drops commands
   std::atomic<bool> stopping_{false}, threaded_{false};

@@ -20,9 +20,9 @@ constexpr StageLink kGuessedLink{
     .gbit_per_s = 10, .latency_us = 30, .core_s_per_gb = kTcpCoreSecondsPerGb};
 
 // Limits of a simulated network: on a slower one a rank would look lost.
-constexpr double kSlowestLinkGbit = 0.001, kMostLatencyUs = 1e6;
+constexpr double kSlowestLinkGbit = 0.001, kMaxLatencyUs = 1e6;
 
-static_assert(kMaxRanks <= kMostExpertRanks);
+static_assert(kMaxRanks <= kMaxExpertRanks);
 
 Error refused(const char* flag, std::string why, std::string fix) {
   return error(ErrorCode::bad_value, "{}", why).with_param(flag).with_fix(std::move(fix));
@@ -67,11 +67,11 @@ Result<void> check_parallel(const ServerSettings& settings) {
                         fmt::format("--ep-size {} is not in 1 to {}", p.ep_size, kMaxRanks),
                         "--ep-size 1"));
   const bool has_rate = p.ep_link_gbit == 0 || p.ep_link_gbit >= kSlowestLinkGbit;
-  if (!has_rate || !(p.ep_link_latency_us >= 0 && p.ep_link_latency_us <= kMostLatencyUs))
+  if (!has_rate || !(p.ep_link_latency_us >= 0 && p.ep_link_latency_us <= kMaxLatencyUs))
     return fail(refused("ep-link-gbit",
                         fmt::format("--ep-link-gbit is 0, or {} or more, and --ep-link-latency-us "
                                     "0 to {:.0f}",
-                                    kSlowestLinkGbit, kMostLatencyUs),
+                                    kSlowestLinkGbit, kMaxLatencyUs),
                         "--ep-link-gbit 1 --ep-link-latency-us 50"));
   HOCKET_TRY_VOID(check_places(p));
   if (p.ep_size == 1) {
@@ -141,9 +141,9 @@ Result<std::vector<std::unique_ptr<Runner>>> load_ranks(const RankLoading& loadi
         // Memory is placed on the node that first writes it, so the loading thread is pinned.
         const bool pins = settings.compute.cpu_bind != "none" && machine.num_numa_nodes > 1;
         if (pins) static_cast<void>(pin_self({.cpus = shares[i].cpus, .nodes = {}}, 1));
-        const RankSeat seat{.rank = static_cast<int>(i),
-                            .num_ranks = static_cast<int>(num_ranks),
-                            .machine = shares[i]};
+        const RankConfig seat{.rank = static_cast<int>(i),
+                              .num_ranks = static_cast<int>(num_ranks),
+                              .machine = shares[i]};
         made[i] = Runner::create(
             {.settings = settings,
              .progress = [&, i](const LoadProgress& now) { progress.report(i, now); },

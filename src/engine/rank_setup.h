@@ -16,7 +16,7 @@
 #include "core/server_settings.h"
 #include "engine/plan/engine_info.h"
 #include "engine/plan/stage_forecast.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace hocket {
 

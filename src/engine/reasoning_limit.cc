@@ -7,7 +7,7 @@ namespace {
 
 constexpr TokenId kAny{-1};
 // Most blank tokens that may stand before the mark that opens reasoning.
-constexpr size_t kBlanksMax = 2;
+constexpr size_t kMaxBlanks = 2;
 
 bool stands_at(const AnswerSoFar& answer, size_t at, std::span<const TokenId> mark) {
   if (at + mark.size() > answer.size()) return false;
@@ -18,7 +18,7 @@ bool stands_at(const AnswerSoFar& answer, size_t at, std::span<const TokenId> ma
 
 // Returns the index where reasoning begins; an index beyond the answer if there is none.
 size_t reasoning_begin(const ReasoningLimit& limit, const AnswerSoFar& answer) {
-  for (size_t at = 0; at <= kBlanksMax; ++at)
+  for (size_t at = 0; at <= kMaxBlanks; ++at)
     if (stands_at(answer, at, limit.open)) return at + limit.open.size();
   return answer.size() + 1;
 }
@@ -31,7 +31,7 @@ TokenId forced_reasoning_end(const ReasoningLimit& limit, const AnswerSoFar& ans
   const std::vector<TokenId>& end = limit.ends.front();
   // Most answers are below the limit or far beyond it: they need no search.
   if (answer.size() < limit.open.size() + tokens) return kAny;
-  if (answer.size() >= kBlanksMax + limit.open.size() + tokens + end.size()) return kAny;
+  if (answer.size() >= kMaxBlanks + limit.open.size() + tokens + end.size()) return kAny;
   const size_t begin = reasoning_begin(limit, answer);
   if (answer.size() < begin + tokens || answer.size() >= begin + tokens + end.size()) return kAny;
   for (size_t at = begin; at < begin + tokens; ++at)

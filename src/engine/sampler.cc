@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "base/mix.h"
 #include "compute/kernels/row_stats.h"
-#include "engine/candidates.h"
 #include "engine/reasoning_limit.h"
+#include "engine/top_k_top_p.h"
 
 namespace hocket {
 
@@ -20,7 +20,7 @@ struct SamplingWorkspace {
   std::vector<float> logits;
   std::vector<float> probabilities;
   std::vector<int32_t> counts;  // counts of penalised tokens; all zero between rows
-  Candidates candidates;
+  TopKTopPFilter candidates;
 };
 
 namespace {

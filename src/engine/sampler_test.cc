@@ -9,7 +9,7 @@
 #include <random>
 
 #include "core/request_bounds.h"
-#include "engine/candidates.h"
+#include "engine/top_k_top_p.h"
 
 namespace hocket {
 namespace {
@@ -274,7 +274,7 @@ TEST(CandidatesTest, CountsAnyNumber) {
   std::vector<float> p = {std::numeric_limits<float>::quiet_NaN(), -1.0f, 2.0f,
                           std::numeric_limits<float>::infinity(), -0.0f};
   p.push_back(-std::numeric_limits<float>::quiet_NaN());
-  Candidates candidates(static_cast<int>(p.size()));
+  TopKTopPFilter candidates(static_cast<int>(p.size()));
   candidates.count(p);
   candidates.keep_mass(0.5, p);
   EXPECT_EQ(p.size(), 6u);
@@ -284,7 +284,7 @@ TEST(CandidatesTest, CountsAnyNumber) {
 TEST(CandidatesTest, EveryCutIsExact) {
   std::mt19937 random(9);
   std::vector<float> x(200), all(200);
-  Candidates candidates(200);
+  TopKTopPFilter candidates(200);
   for (int round = 0; round < 3; ++round) {
     std::normal_distribution<float> normal(0, round == 0 ? 0.05f : 2.0f * round);
     for (float& l : x) l = std::min(normal(random), 0.0f);  // makes several largest

@@ -54,7 +54,7 @@ void ScheduleTrials::end_pair() {
       sum->num_steps += one->num_steps;
     }
   }
-  if (num_ratios_ == kPairs || num_pairs_ == kMostPairs) decide();
+  if (num_ratios_ == kPairs || num_pairs_ == kMaxPairs) decide();
 }
 
 // The median counts, so that one disturbed window changes nothing.

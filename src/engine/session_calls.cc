@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/queue_limits.h"
 #include "engine/local_engine.h"
 #include "engine/session_files.h"
 #include "engine/step.h"
@@ -20,7 +21,7 @@ std::unexpected<Error> unknown_session() {
                             "--session-timeout"));
 }
 
-using RankAnswer = std::optional<SessionAnswer>;
+using RankAnswer = std::optional<RankSession>;
 
 // Waits for a rank. Errors: request_timeout; shutting_down.
 Result<RankAnswer> answer_of(std::future<RankAnswer>& rank, TimePoint deadline) {
@@ -43,7 +44,7 @@ std::unexpected<Error> nothing_left() {
                   .with_fix("send the conversation again, and save it then"));
 }
 
-std::unexpected<Error> not_all_written(const SessionAnswer& answer) {
+std::unexpected<Error> not_all_written(const RankSession& answer) {
   return fail(
       error(ErrorCode::io,
             "the session is not saved, and what was saved before stays: files can restore {} of "
@@ -59,13 +60,13 @@ SessionFiles session_files_of(const CacheTier::Options& tier) {
   return SessionFiles(tier.files->folder() / "sessions", tier.form);
 }
 
-SavedName name_of(const SessionAsk& ask) {
+SavedName name_of(const SessionRequest& ask) {
   return {.owner = ask.owner, .name = ask.name};
 }
 
 }  // namespace
 
-void RankStep::take_in(SessionOrder& order) {
+void RankStep::take_in(SessionCommand& order) {
   using Answer = std::promise<RankAnswer>;
   const SessionTokens* kept = scheduler_.session_tokens(order.session);
   if (order.action == SessionAction::end) {
@@ -88,7 +89,7 @@ void RankStep::take_in(SessionOrder& order) {
       tier_ != nullptr &&
       tier_->restore(order.tokens, scheduler_,
                      [this, answer, key = order.session, found = order.tokens]() mutable {
-                       const int len = scheduler_.held_len(found.name_space, found.tokens);
+                       const int len = scheduler_.in_tree_len(found.name_space, found.tokens);
                        found.tokens.resize(static_cast<size_t>(len));
                        scheduler_.keep_session(key, found.name_space, found.tokens, clock_.now());
                        answer->set_value({{.kept = std::move(found)}});
@@ -96,7 +97,7 @@ void RankStep::take_in(SessionOrder& order) {
   if (!ordered) answer->set_value(std::nullopt);
 }
 
-Result<SessionDone> LocalEngine::change_session(const SessionAsk& ask) {
+Result<SessionResult> LocalEngine::change_session(const SessionRequest& ask) {
   if (ask.action != SessionAction::end && (!tier_ || !tier_->files))
     return fail(error(ErrorCode::invalid_request,
                       "sessions are saved in files, and there is no "
@@ -105,9 +106,7 @@ Result<SessionDone> LocalEngine::change_session(const SessionAsk& ask) {
   // Without a folder there are only ends, which may run beside each other. With one, an end is
   // refused while a save is under way, since that would bring the file back.
   if (!tier_ || !tier_->files) return end_session(ask);
-  if (!session_mutex_.try_lock())
-    return fail(error(ErrorCode::queue_full, "another session is being saved, restored or deleted")
-                    .with_fix("ask again when it is done"));
+  if (!session_mutex_.try_lock()) return fail(queue_full(queue_limits::kSessionCalls));
   const MutexLock lock(session_mutex_, std::adopt_lock);
   switch (ask.action) {
     case SessionAction::save:
@@ -121,12 +120,12 @@ Result<SessionDone> LocalEngine::change_session(const SessionAsk& ask) {
 }
 
 // The rank with the longest form of the session counts, as far as that is still there.
-Result<SessionDone> LocalEngine::save_session(const SessionAsk& ask) {
+Result<SessionResult> LocalEngine::save_session(const SessionRequest& ask) {
   HOCKET_TRY(auto answers, ask_ranks(ask));
-  const auto len_of = [](const SessionAnswer& one) {
+  const auto len_of = [](const RankSession& one) {
     return std::pair(one.whole ? one.saved_len : std::ssize(one.kept.tokens), one.whole);
   };
-  SessionAnswer* longest = nullptr;
+  RankSession* longest = nullptr;
   for (RankAnswer& answer : answers)
     if (answer && (longest == nullptr || len_of(*answer) > len_of(*longest))) longest = &*answer;
   if (longest == nullptr) return unknown_session();
@@ -134,10 +133,10 @@ Result<SessionDone> LocalEngine::save_session(const SessionAsk& ask) {
   if (longest->saved_len == 0) return nothing_left();
   longest->kept.tokens.resize(static_cast<size_t>(longest->saved_len));
   HOCKET_TRY(const int64_t bytes, session_files_of(*tier_).write(name_of(ask), longest->kept));
-  return SessionDone{.tokens = longest->saved_len, .bytes = bytes};
+  return SessionResult{.tokens = longest->saved_len, .bytes = bytes};
 }
 
-Result<SessionDone> LocalEngine::restore_session(const SessionAsk& ask) {
+Result<SessionResult> LocalEngine::restore_session(const SessionRequest& ask) {
   auto saved = session_files_of(*tier_).read(name_of(ask));
   if (!saved)
     return fail(error(ErrorCode::not_found, "no session was saved under this name")
@@ -148,13 +147,11 @@ Result<SessionDone> LocalEngine::restore_session(const SessionAsk& ask) {
     HOCKET_TRY(chosen, router_->choose(saved->name_space, saved->tokens, loads()));
   }
   const auto num_saved = std::ssize(saved->tokens);
-  SessionOrder order{.action = ask.action, .session = ask.session, .tokens = *std::move(saved)};
+  SessionCommand order{.action = ask.action, .session = ask.session, .tokens = *std::move(saved)};
   auto answer = order.answer.get_future();
   ranks_[static_cast<size_t>(chosen)]->push_control(std::move(order));
   HOCKET_TRY(const auto restored, answer_of(answer, RealClock().now() + kSessionWait));
-  if (!restored)
-    return fail(error(ErrorCode::queue_full, "too many prompts wait for their pages")
-                    .with_fix("ask again when they are read"));
+  if (!restored) return fail(queue_full(queue_limits::kPageReads));
   if (restored->kept.tokens.empty())
     return fail(error(ErrorCode::not_found,
                       "nothing was restored of the {} tokens that were saved: their first page is "
@@ -162,14 +159,14 @@ Result<SessionDone> LocalEngine::restore_session(const SessionAsk& ask) {
                       num_saved)
                     .with_fix("ask again when fewer requests run; if their files are gone, send "
                               "the conversation and save it again"));
-  return SessionDone{.tokens = std::ssize(restored->kept.tokens),
-                     .bytes = num_saved * static_cast<int64_t>(sizeof(TokenId))};
+  return SessionResult{.tokens = std::ssize(restored->kept.tokens),
+                       .bytes = num_saved * static_cast<int64_t>(sizeof(TokenId))};
 }
 
-Result<SessionDone> LocalEngine::end_session(const SessionAsk& ask) {
+Result<SessionResult> LocalEngine::end_session(const SessionRequest& ask) {
   HOCKET_TRY(const auto answers, ask_ranks(ask));
   bool known = false;
-  SessionDone done;
+  SessionResult done;
   for (const RankAnswer& ended : answers) {
     known |= ended.has_value();
     if (ended) done.tokens = std::max(done.tokens, std::ssize(ended->kept.tokens));
@@ -180,10 +177,10 @@ Result<SessionDone> LocalEngine::end_session(const SessionAsk& ask) {
 }
 
 // Returns the answer of each rank.
-Result<std::vector<std::optional<SessionAnswer>>> LocalEngine::ask_ranks(const SessionAsk& ask) {
+Result<std::vector<std::optional<RankSession>>> LocalEngine::ask_ranks(const SessionRequest& ask) {
   std::vector<std::future<RankAnswer>> ranks;
-  tell_all([&] {
-    SessionOrder order{.action = ask.action, .session = ask.session};
+  send_to_all([&] {
+    SessionCommand order{.action = ask.action, .session = ask.session};
     ranks.push_back(order.answer.get_future());
     return order;
   });

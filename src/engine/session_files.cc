@@ -14,6 +14,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/whole_file.h"
+#include "core/queue_limits.h"
 
 namespace hocket {
 namespace {
@@ -104,18 +105,17 @@ fs::path SessionFiles::path_of(const SavedName& name) const {
 }
 
 Result<int64_t> SessionFiles::write(const SavedName& name, const SessionTokens& session) const {
-  if (session.tokens.size() > kMostTokens)
+  if (session.tokens.size() > kMaxTokens)
     return fail(error(ErrorCode::request_too_big,
                       "the session has {} tokens, and one that is saved has at most {}",
-                      session.tokens.size(), kMostTokens)
+                      session.tokens.size(), kMaxTokens)
                     .with_fix("save it while it is shorter"));
   const fs::path folder = folder_of(name), path = path_of(name);
   for (const fs::path& made : {folder_, folder})
     if (mkdir(made.c_str(), 0700) != 0 && errno != EEXIST) return write_failed(made, errno);
   std::error_code absent;
-  if (count_files(folder) >= kMost && !fs::exists(path, absent))
-    return fail(error(ErrorCode::queue_full, "{} sessions are saved already", kMost)
-                    .with_fix("delete one: POST /sessions/NAME/delete"));
+  if (count_files(folder) >= kMax && !fs::exists(path, absent))
+    return fail(queue_full(queue_limits::kSavedSessions, kMax));
   const std::string text = text_of(name, session);
   const int problem = write_whole_file(path, {std::as_bytes(std::span(text))});
   if (problem != 0) return write_failed(path, problem);
@@ -125,7 +125,7 @@ Result<int64_t> SessionFiles::write(const SavedName& name, const SessionTokens& 
 // The file is what write() would make of its tokens and its namespace, or it does not count.
 std::optional<SessionTokens> SessionFiles::read(const SavedName& name) const {
   constexpr size_t kAround = sizeof(SessionFileHead) + kSumBytes;
-  const auto text = read_file(path_of(name), kAround + kMostTokens * sizeof(TokenId));
+  const auto text = read_file(path_of(name), kAround + kMaxTokens * sizeof(TokenId));
   if (!text || text->size() <= kAround) return std::nullopt;
   SessionFileHead head;
   std::memcpy(&head, text->data(), sizeof head);

@@ -18,21 +18,21 @@
 namespace hocket {
 
 struct SavedName {
-  SessionKey owner;  // has at most kMost sessions; zero: those that all share
+  SessionKey owner;  // has at most kMax sessions; zero: those that all share
   SessionKey name;
 };
 
 class SessionFiles {
  public:
-  static constexpr int kMost = 4096;  // files of an owner
-  static constexpr size_t kMostTokens = 1 << 24;
+  static constexpr int kMax = 4096;  // files of an owner
+  static constexpr size_t kMaxTokens = 1 << 24;
 
   // `form`: a hash of all that the pages depend on, beside their tokens.
   SessionFiles(std::filesystem::path folder, const PageKey& form)
       : folder_(std::move(folder)), form_(form) {}
 
   // Returns the size of the file. On an error an older file stays as it was. Errors: io, whose path
-  // is in the log alone; queue_full beyond kMost files; request_too_big beyond kMostTokens.
+  // is in the log alone; queue_full beyond kMax files; request_too_big beyond kMaxTokens.
   Result<int64_t> write(const SavedName& name, const SessionTokens& session) const;
   std::optional<SessionTokens> read(const SavedName& name) const;
   // Returns false if there was none.

@@ -42,7 +42,7 @@ std::unique_ptr<Rebalance> make_rebalance(const RankParts& parts, const Runner& 
 //   rank 1   intake finish_agreement schedule prepare forward  intake begin_agreement  sample ...
 bool RankStep::run() {
   if (!follow_choice()) return false;
-  if (ahead_) return run_overlapped();
+  if (steps_overlap_) return run_overlapped();
   overlap_.begin();
   Flight* const flight = compute_next();
   if (flight == nullptr) return false;
@@ -100,7 +100,7 @@ Flight* RankStep::compute_next() {
 // they are part of the step that was agreed on. Returns the time that this took. Errors: lost_rank.
 Result<Duration> RankStep::compute_drafts() {
   if (!drafts_.has_module()) return Duration{};
-  const std::array<PassId, kMostDrafts> alone{};
+  const std::array<PassSpec, kMaxDrafts> alone{};
   const auto passes =
       lockstep_ ? lockstep_->module_passes() : std::span(alone).first(drafts_.num_passes());
   if (passes.empty()) {
@@ -121,9 +121,9 @@ Result<Duration> RankStep::compute_drafts() {
 // Takes in pages that were read, and writes late ones. A step in flight may still read the pages of
 // memory that they get, so it is finished first. Returns false if ranks were lost in it.
 bool RankStep::restore_pages() {
-  if (tier_ == nullptr || !tier_->has_turn()) return true;
+  if (tier_ == nullptr || !tier_->has_pending_io()) return true;
   if (!finish_all()) return false;
-  tier_->turn(scheduler_);
+  tier_->process_io(scheduler_);
   return true;
 }
 
@@ -151,7 +151,7 @@ void RankStep::commit(Flight& flight) {
     const StepAccount& a = flight.account;
     transfers = {a.hidden, a.exposed, a.hidden_is_bound};
   }
-  timing_.note_commit(flight, is_of_answers(flight), ahead_, now);
+  timing_.note_commit(flight, is_of_answers(flight), steps_overlap_, now);
   report_.publish(flight, scheduler_, now, transfers);  // reads requests, which end with reply()
 }
 
@@ -161,7 +161,7 @@ void RankStep::reply(Flight& flight) {
   send_finished();
 }
 
-RankStep::RankStep(RankParts parts, const Surroundings& around)
+RankStep::RankStep(RankParts parts, const Context& around)
     : clock_(around.clock),
       network_(around.network),
       commands_(around.commands),
@@ -181,7 +181,7 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
                                             .max_delayed_passes = parts.max_delayed_passes,
                                             .orders = runner_->overlap().orders.get(),
                                             .may_leave_others = network_->may_leave_others(),
-                                            .rider = rebalance_.get()})
+                                            .balance_voter = rebalance_.get()})
                     : std::nullopt),
       overlap_({.rank = rank_index(),
                 .num_ranks = network_ != nullptr ? network_->num_ranks() : 1,
@@ -195,7 +195,7 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
       grammars_(parts.grammars, around.wake,
                 static_cast<size_t>(parts.scheduler.max_running_requests)),
       drafts_(parts, rank_index(), *runner_, {grammars_, draft_sources()}),
-      hooks_(grammars_, drafts_.gate(), lockstep()),
+      hooks_(grammars_, drafts_.speculation(), lockstep()),
       mixes_(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
       scheduler_(with(parts.scheduler, kv_events_.get(), &hooks_)),
       tier_(std::move(parts.tier)),
@@ -217,20 +217,20 @@ RankStep::RankStep(RankParts parts, const Surroundings& around)
   if (const OverlapSchedule schedule = runner_->info().overlap_schedule;
       schedule != OverlapSchedule::off)
     begin_overlapping(schedule);
-  if (forward_thread_ && drafts_.gate() != nullptr)
+  if (forward_thread_ && drafts_.speculation() != nullptr)
     log::info("steps overlap only while answers have no drafts, which need the tokens before them");
 }
 
 // A grammar's forced tokens are drafts only where they are not taken without one.
 NgramDrafter::Sources RankStep::draft_sources() {
   return {.forced = [this](int seat, std::span<TokenId> out) -> size_t {
-            const Request& request = drafts_.gate()->at(seat);
-            if (may_force(request.sampling) && !ahead_) return 0;
+            const Request& request = drafts_.speculation()->at(seat);
+            if (may_force(request.sampling) && !steps_overlap_) return 0;
             return grammars_.forced(request, out);
           },
           .continued =
               [this](int seat, std::span<TokenId> out) {
-                return scheduler_.continuation(drafts_.gate()->at(seat), out);
+                return scheduler_.continuation(drafts_.speculation()->at(seat), out);
               }};
 }
 
@@ -238,12 +238,12 @@ void RankStep::adopt_thread() {
   answers_.wait_if_full();
   if (cpu_set_t cpus; pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus) == 0)
     own_cpus_ = cpus;
-  if (!ahead_) runner_->workers().adopt_caller();
+  if (!steps_overlap_) runner_->workers().adopt_caller();
 }
 
 bool RankStep::has_work() {
-  return !scheduler_.idle() || commands_.size() > 0 || (tier_ != nullptr && tier_->has_turn()) ||
-         (lockstep_ && lockstep_->peer_waiting());
+  return !scheduler_.idle() || commands_.size() > 0 ||
+         (tier_ != nullptr && tier_->has_pending_io()) || (lockstep_ && lockstep_->peer_waiting());
 }
 
 // Handles a step with nothing to run: aborts may have ended the last requests. An idle rank also
@@ -251,7 +251,7 @@ bool RankStep::has_work() {
 void RankStep::publish_idle() {
   report_.begin_verb(Verb::rest);
   drafts_.rest();
-  if (!ahead_) overlap_.drop();
+  if (!steps_overlap_) overlap_.drop();
   after_rest_ = true;
   timing_.rest();
   send_finished();
@@ -272,7 +272,7 @@ void RankStep::end_all(const Error& why) {
 StepProposal RankStep::propose() {
   StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
   if (!lockstep_) return proposal;
-  proposal.overlaps = timing_.decides() ? wants_overlap() : ahead_;
+  proposal.overlaps = timing_.decides() ? wants_overlap() : steps_overlap_;
   proposal.module_passes = drafts_.num_passes();
   NextStepForecast& work = proposal.work;
   if (work.num_decoding > 0) work.num_decoding += drafts_.num_expected();
@@ -318,7 +318,7 @@ PrepareOptions RankStep::prepare_options() const {
           .eos_ids = info.model.eos_ids,
           .packing = lockstep_ ? overlap_.packing(lockstep_->plan()) : std::nullopt,
           .grammars = &grammars_,
-          .most_forced = ahead_ ? 0 : kMostForcedTokens};
+          .most_forced = steps_overlap_ ? 0 : kMaxForcedTokens};
 }
 
 void RankStep::handle(Command& command) {

@@ -35,7 +35,7 @@
 #include "engine/ranks/lockstep.h"
 #include "engine/ranks/network.h"
 #include "engine/ranks/rank_overlap.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/sampler.h"
 #include "engine/speculation.h"
 #include "policy/scheduler/scheduler.h"
@@ -54,19 +54,19 @@ struct AbortAll {
 struct FlushCache {
   std::promise<bool> answer;
 };
-struct SessionAnswer {
+struct RankSession {
   SessionTokens kept;     // restore: those that memory has now
   int64_t saved_len = 0;  // save: tokens at the beginning from which files can restore it
   bool whole = false;     // save: these are all that memory had, or more
 };
-struct SessionOrder {
+struct SessionCommand {
   SessionAction action = SessionAction::save;
   SessionKey session;
   SessionTokens tokens;  // restore: those to bring back
   // nullopt: the session is not known here (save, end), or too much is read already (restore).
-  std::promise<std::optional<SessionAnswer>> answer;
+  std::promise<std::optional<RankSession>> answer;
 };
-using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache, SessionOrder>;
+using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache, SessionCommand>;
 
 // The parts that a rank is made of.
 struct RankParts {
@@ -97,14 +97,14 @@ struct RankParts {
 class RankStep {
  public:
   // The objects around the steps; all outlive it.
-  struct Surroundings {
+  struct Context {
     const Clock& clock;
     RankNetwork* network = nullptr;  // null for the only rank
     Mailbox<Command>& commands;
     RankReport& report;
     std::function<void()> wake;  // makes the rank look for work; any thread may call it
   };
-  RankStep(RankParts parts, const Surroundings& around);
+  RankStep(RankParts parts, const Context& around);
 
   // Called by the thread that will run the steps, before the first of them; without it run()'s
   // caller does both.
@@ -136,13 +136,13 @@ class RankStep {
   Lockstep* lockstep() { return lockstep_ ? &*lockstep_ : nullptr; }
   const Lockstep* lockstep() const { return lockstep_ ? &*lockstep_ : nullptr; }
   // Returns the ledger of the open step; null if another thread computes, which has it then.
-  Ledger* ledger() { return ahead_ ? nullptr : &overlap_.ledger(); }
+  Ledger* ledger() { return steps_overlap_ ? nullptr : &overlap_.ledger(); }
 
   // Other threads may call the functions of these two that say so.
   RankOverlap& overlap() { return overlap_; }
   const RankOverlap& overlap() const { return overlap_; }
   // Returns the drafts of this rank; null if there are none.
-  const Speculation* speculation() const { return drafts_.gate(); }
+  const Speculation* speculation() const { return drafts_.speculation(); }
   KvEventChannel* kv_events() const { return kv_events_.get(); }
   // Returns what moves experts; null without --enable-eplb.
   const ExpertMover* mover() const { return mover_.get(); }
@@ -157,7 +157,7 @@ class RankStep {
   // Overlapped steps (step_overlapped.cc).
   void begin_overlapping(OverlapSchedule schedule);
   bool run_overlapped();
-  bool settle_overlapped();
+  bool agree_overlapped();
   void launch(const Batch& batch);
   void compute_ahead(Flight& flight, std::span<const SampledToken> before);
   bool drafts_may_come();
@@ -180,7 +180,7 @@ class RankStep {
   void take_in(AbortRequest& abort);
   void take_in(AbortAll& abort);
   void take_in(FlushCache& flush);
-  void take_in(SessionOrder& order);  // session_calls.cc
+  void take_in(SessionCommand& order);  // session_calls.cc
   void abort_all(const Error& why);
   void abort_live(FinishReason reason, const Error& why);
   void send_finished();
@@ -198,7 +198,7 @@ class RankStep {
   RankNetwork* const network_;
   Mailbox<Command>& commands_;
   RankReport& report_;
-  PulseWatch watch_;
+  ExchangeObserver watch_;
   const Duration stall_timeout_;
   const std::unique_ptr<Runner> runner_;
   const std::unique_ptr<KvEventChannel> kv_events_;
@@ -225,8 +225,8 @@ class RankStep {
   // Two flights, which the steps use in turn.
   std::array<Flight, ForwardThread::kMaxSteps> flights_;
   size_t next_flight_ = 0;
-  bool after_rest_ = true;  // nothing has run since this rank rested
-  bool ahead_ = false;      // steps overlap now: the forward thread computes
+  bool after_rest_ = true;      // nothing has run since this rank rested
+  bool steps_overlap_ = false;  // steps overlap now: the forward thread computes
   OverlapTiming timing_;
   std::optional<cpu_set_t> own_cpus_;  // those of this thread before it computed
   // The forward thread waits for its next step. Thread: forward, while it computes.

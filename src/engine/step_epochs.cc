@@ -37,7 +37,7 @@ Error RankStep::why_lost() const {
     if (auto why = mover_->last_home_error()) return *std::move(why);
   if (auto why = network_->lost()) return *std::move(why);
   if (lockstep_->lost()) return *lockstep_->lost();
-  return error(ErrorCode::lost_rank, "the ranks are being joined").with_fix("ask again");
+  return error(ErrorCode::lost_rank, "the ranks are still connecting").with_fix("ask again");
 }
 
 // Ranks were lost, so the steps under way are undone: their rows are computed again when the ranks

@@ -22,8 +22,8 @@ void RankStep::begin_overlapping(OverlapSchedule schedule) {
                             compute_ahead(flight, before);
                           });
   if (lockstep_) watch_.carry(lockstep_->carrier());
-  ahead_ = schedule == OverlapSchedule::on;
-  if (lockstep_) lockstep_->compute_elsewhere(ahead_);
+  steps_overlap_ = schedule == OverlapSchedule::on;
+  if (lockstep_) lockstep_->set_overlapped(steps_overlap_);
   if (schedule == OverlapSchedule::measured && rank_index() == 0) timing_.decide();
 }
 
@@ -37,16 +37,16 @@ bool RankStep::wants_overlap() const {
 // computes changes between two steps, with nothing under way. Returns false if ranks were lost.
 bool RankStep::follow_choice() {
   if (runner_->info().overlap_schedule != OverlapSchedule::measured) return true;
-  const bool ahead = lockstep_ ? lockstep_->steps_overlap() : wants_overlap();
-  if (ahead == ahead_) return true;
+  const bool overlap = lockstep_ ? lockstep_->steps_overlap() : wants_overlap();
+  if (overlap == steps_overlap_) return true;
   if (!finish_all()) return false;
   between_.reset();
-  ahead_ = ahead;
+  steps_overlap_ = overlap;
   after_rest_ = true;
-  if (lockstep_) lockstep_->compute_elsewhere(ahead);
+  if (lockstep_) lockstep_->set_overlapped(overlap);
   watch_.book_in(ledger());
   if (!own_cpus_) return true;  // its caller made no promise about its thread
-  if (ahead)
+  if (overlap)
     pthread_setaffinity_np(pthread_self(), sizeof *own_cpus_, &*own_cpus_);
   else
     runner_->workers().adopt_caller();
@@ -55,14 +55,14 @@ bool RankStep::follow_choice() {
 
 // True if no rank computes prompts in the step.
 bool RankStep::is_of_answers(const Flight& flight) const {
-  return lockstep_ ? flight.agreed.pass.mode == ExchangeMode::slotted
+  return lockstep_ ? flight.agreed.pass.phase == Phase::decode
                    : flight.batch->mode == ForwardMode::decode;
 }
 
 // A step with drafts is made behind the commit of the one before, and committed before the next.
 bool RankStep::run_overlapped() {
   intake();
-  if (lockstep_ && !settle_overlapped()) return false;
+  if (lockstep_ && !agree_overlapped()) return false;
   if (!restore_pages()) return false;
   if (drafts_may_come() && !finish_all()) return false;
   report_.begin_verb(Verb::schedule);
@@ -97,7 +97,7 @@ void RankStep::await_more_requests(const Flight& finished) {
 }
 
 // The verb agree. Returns false if ranks were lost.
-bool RankStep::settle_overlapped() {
+bool RankStep::agree_overlapped() {
   if (!joined_) return false;  // the intake has seen that ranks were lost
   report_.begin_verb(Verb::agree);
   if (!lockstep_->finish_agreement(propose())) return give_up(nullptr), false;
@@ -157,9 +157,9 @@ void RankStep::compute_ahead(Flight& flight, std::span<const SampledToken> befor
 }
 
 bool RankStep::drafts_may_come() {
-  if (drafts_.gate() == nullptr || forward_thread_->num_under_way() == 0) return false;
+  if (drafts_.speculation() == nullptr || forward_thread_->num_under_way() == 0) return false;
   if (flights_[next_flight_].batch->num_drafts > 0) return true;
-  return scheduler_.forecast_next_step().num_decoding > 0 && drafts_.gate()->wants_tokens();
+  return scheduler_.forecast_next_step().num_decoding > 0 && drafts_.speculation()->wants_tokens();
 }
 
 // Commits and answers a step that was computed. Returns false if ranks were lost in it.
@@ -170,7 +170,7 @@ bool RankStep::finish(Flight& flight) {
   }
   report_.add_exchange_wait(flight.exchange_wait);
   overlap_.take(flight.account);
-  if (lockstep_) lockstep_->note_took(flight.agreed.pass.mode, flight.took());
+  if (lockstep_) lockstep_->note_took(flight.agreed.pass.phase, flight.took());
   commit(flight);
   reply(flight);
   return true;

@@ -38,8 +38,8 @@ int64_t of_kind(GgufConfigReader& reader, std::string_view key, const std::vecto
           fmt::format("{} differs among layers of one kind, which is not supported", key));
     found = all[i];
   }
-  constexpr double kMost = 1 << 20;
-  return found && *found >= 0 && *found <= kMost ? static_cast<int64_t>(*found) : 0;
+  constexpr double kMax = 1 << 20;
+  return found && *found >= 0 && *found <= kMax ? static_cast<int64_t>(*found) : 0;
 }
 
 // Returns true if the first layer of a kind has the tensor.

@@ -30,9 +30,9 @@ std::optional<int64_t> GgufConfigReader::integer(std::string_view key) const {
   const auto value = file_.metadata().integer(full(key));
   if (value) return value;
   const auto list = file_.metadata().numbers(full(key));
-  constexpr double kMost = 1LL << 53;
+  constexpr double kMax = 1LL << 53;
   if (!list || list->empty() || std::ranges::count(*list, list->front()) != std::ssize(*list) ||
-      std::abs(list->front()) > kMost)
+      std::abs(list->front()) > kMax)
     return std::nullopt;
   return static_cast<int64_t>(list->front());
 }
@@ -68,8 +68,8 @@ void GgufConfigReader::refuse_unsupported(std::string_view what) {
 }
 
 int64_t gguf_num_layers(const nlohmann::json& config) {
-  constexpr int64_t kMost = 4096;  // the reader of the configuration allows fewer
-  return std::clamp<int64_t>(config["num_hidden_layers"].get<int64_t>(), 0, kMost);
+  constexpr int64_t kMax = 4096;  // the reader of the configuration allows fewer
+  return std::clamp<int64_t>(config["num_hidden_layers"].get<int64_t>(), 0, kMax);
 }
 
 void read_gguf_heads(GgufConfigReader& reader, nlohmann::json& config) {
@@ -106,10 +106,10 @@ std::vector<double> gguf_divisors(GgufConfigReader& reader, size_t most) {
     reader.refuse(error(kBadGguf, "rope_freqs.weight is not a list of F32"));
     return divisors;
   }
-  constexpr int64_t kPairsMax = 1 << 15;
-  if (found.tensor->shape[0] > kPairsMax) {
+  constexpr int64_t kMaxPairs = 1 << 15;
+  if (found.tensor->shape[0] > kMaxPairs) {
     reader.refuse(error(kBadGguf, "rope_freqs.weight holds {} numbers; at most {} are allowed",
-                        found.tensor->shape[0], kPairsMax));
+                        found.tensor->shape[0], kMaxPairs));
     return divisors;
   }
   const size_t count = std::min(static_cast<size_t>(found.tensor->shape[0]), most);

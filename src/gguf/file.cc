@@ -15,7 +15,7 @@ namespace hocket {
 namespace {
 
 constexpr std::string_view kSuffix = ".gguf";
-constexpr int64_t kPartsMax = 1024;
+constexpr int64_t kMaxParts = 1024;
 
 // The name of a part without its number: "model" and 4 of "model-00002-of-00004.gguf".
 struct PartName {
@@ -38,7 +38,7 @@ std::optional<PartName> part_name(std::string_view file) {
   const bool sound = tail[0] == '-' && tail.substr(1 + kDigits, 4) == "-of-" &&
                      tail.substr(1, kDigits).find_first_not_of("0123456789") == tail.npos &&
                      problem == std::errc() && end == count.data() + kDigits;
-  if (!sound || name.count < 1 || name.count > kPartsMax) return std::nullopt;
+  if (!sound || name.count < 1 || name.count > kMaxParts) return std::nullopt;
   return name;
 }
 

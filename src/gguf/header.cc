@@ -7,13 +7,13 @@
 namespace hocket {
 namespace {
 
-constexpr uint64_t kKeyBytesMax = 1024, kNameBytesMax = 256;
-constexpr uint64_t kAxesMax = 4;
-constexpr uint64_t kListMax = 1 << 24;  // entries of a list
-constexpr int64_t kAlignmentMax = 1 << 20;
+constexpr uint64_t kMaxKeyBytes = 1024, kMaxNameBytes = 256;
+constexpr uint64_t kMaxAxes = 4;
+constexpr uint64_t kMaxList = 1 << 24;  // entries of a list
+constexpr int64_t kMaxAlignment = 1 << 20;
 constexpr int64_t kDefaultAlignment = 32;
-constexpr int64_t kHeaderBytesMax = int64_t{512} << 20;
-constexpr double kWholeMax = 9007199254740992.0;  // 2^53
+constexpr int64_t kMaxHeaderBytes = int64_t{512} << 20;
+constexpr double kMaxWhole = 9007199254740992.0;  // 2^53
 
 // Value types of the metadata. 0 is a number of 8 bits without sign.
 constexpr uint32_t kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kText = 8,
@@ -73,7 +73,7 @@ class GgufHeaderReader {
 
  private:
   using Array = GgufMetadata::Array;
-  uint64_t left() const { return std::min<uint64_t>(file_.size(), kHeaderBytesMax) - at_; }
+  uint64_t left() const { return std::min<uint64_t>(file_.size(), kMaxHeaderBytes) - at_; }
   Result<std::span<const std::byte>> take(uint64_t bytes, std::string_view what);
   template <class T>
   Result<T> take_number(std::string_view what);
@@ -119,9 +119,9 @@ Result<GgufMetadata::Array> GgufHeaderReader::take_array(std::string_view key) {
   Array array;
   HOCKET_TRY(array.type, take_number<uint32_t>("the type of a list"));
   HOCKET_TRY(array.count, take_number<uint64_t>("the length of a list"));
-  if (array.count > kListMax)
+  if (array.count > kMaxList)
     return broken("the list {} claims {} entries; at most {} are allowed", quoted_ascii(key),
-                  array.count, kListMax);
+                  array.count, kMaxList);
   const uint64_t start = at_;
   if (const int size = scalar_bytes(array.type); size > 0) {
     if (array.count > left() / size)
@@ -133,7 +133,7 @@ Result<GgufMetadata::Array> GgufHeaderReader::take_array(std::string_view key) {
       return broken("the list {} claims {} texts, but {} bytes are left for the header",
                     quoted_ascii(key), array.count, left());
     for (uint64_t i = 0; i < array.count; ++i)
-      HOCKET_TRY_VOID(take_text(kHeaderBytesMax, "a text of a list"));
+      HOCKET_TRY_VOID(take_text(kMaxHeaderBytes, "a text of a list"));
   } else {
     return broken("the list {} holds values of type {}; lists hold numbers or texts",
                   quoted_ascii(key), array.type);
@@ -146,7 +146,7 @@ Result<void> GgufHeaderReader::read_value(std::string_view key) {
   HOCKET_TRY(const auto type, take_number<uint32_t>("the type of a value"));
   GgufMetadata::Value value;
   if (type == kText) {
-    HOCKET_TRY(value, take_text(kHeaderBytesMax, "a text"));
+    HOCKET_TRY(value, take_text(kMaxHeaderBytes, "a text"));
   } else if (type == kArray) {
     HOCKET_TRY(value, take_array(key));
   } else if (const int size = scalar_bytes(type); size > 0) {
@@ -170,7 +170,7 @@ Result<void> GgufHeaderReader::read_metadata(uint64_t count) {
   if (count > left() / kLeast)
     return broken("the header claims {} values, more than its {} bytes can hold", count, left());
   for (uint64_t i = 0; i < count; ++i) {
-    HOCKET_TRY(const auto key, take_text(kKeyBytesMax, "a key"));
+    HOCKET_TRY(const auto key, take_text(kMaxKeyBytes, "a key"));
     HOCKET_TRY_VOID(read_value(key));
   }
   return {};
@@ -179,8 +179,8 @@ Result<void> GgufHeaderReader::read_metadata(uint64_t count) {
 Result<GgufTensor> GgufHeaderReader::read_tensor(std::string_view name) {
   GgufTensor tensor;
   HOCKET_TRY(const auto axes, take_number<uint32_t>("the number of axes"));
-  if (axes < 1 || axes > kAxesMax)
-    return broken("tensor {} has {} axes, not 1 to {}", quoted_ascii(name), axes, kAxesMax);
+  if (axes < 1 || axes > kMaxAxes)
+    return broken("tensor {} has {} axes, not 1 to {}", quoted_ascii(name), axes, kMaxAxes);
   int64_t numbers = 1;
   for (uint32_t i = 0; i < axes; ++i) {
     HOCKET_TRY(const auto length, take_number<int64_t>("an axis"));
@@ -212,7 +212,7 @@ Result<void> GgufHeaderReader::read_tensors(uint64_t count) {
   if (count > left() / kLeast)
     return broken("the header claims {} tensors, more than its {} bytes can hold", count, left());
   for (uint64_t i = 0; i < count; ++i) {
-    HOCKET_TRY(const auto name, take_text(kNameBytesMax, "a tensor's name"));
+    HOCKET_TRY(const auto name, take_text(kMaxNameBytes, "a tensor's name"));
     HOCKET_TRY(GgufTensor tensor, read_tensor(name));
     if (!header_.tensors.emplace(name, std::move(tensor)).second)
       return broken("the header holds tensor {} twice", quoted_ascii(name));
@@ -224,8 +224,8 @@ Result<void> GgufHeaderReader::read_tensors(uint64_t count) {
 Result<void> GgufHeaderReader::check_data() {
   const int64_t alignment =
       header_.metadata.integer("general.alignment").value_or(kDefaultAlignment);
-  if (alignment < 1 || alignment > kAlignmentMax || (alignment & (alignment - 1)) != 0)
-    return broken("general.alignment is {}, not a power of two up to {}", alignment, kAlignmentMax);
+  if (alignment < 1 || alignment > kMaxAlignment || (alignment & (alignment - 1)) != 0)
+    return broken("general.alignment is {}, not a power of two up to {}", alignment, kMaxAlignment);
   const auto padded = [&](int64_t at) { return (at + alignment - 1) / alignment * alignment; };
   header_.data_offset = padded(static_cast<int64_t>(at_));
   const auto file_bytes = static_cast<int64_t>(file_.size());
@@ -283,7 +283,7 @@ std::optional<double> GgufMetadata::number(std::string_view key) const {
 
 std::optional<int64_t> GgufMetadata::integer(std::string_view key) const {
   const std::optional<double> value = number(key);
-  if (!value || std::abs(*value) > kWholeMax || *value != std::floor(*value)) return std::nullopt;
+  if (!value || std::abs(*value) > kMaxWhole || *value != std::floor(*value)) return std::nullopt;
   return static_cast<int64_t>(*value);
 }
 

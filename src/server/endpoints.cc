@@ -8,11 +8,10 @@
 #include "server/apis/apis.h"
 #include "server/apis/responses/responses_api.h"
 #include "server/apis/sglang/generate_request.h"
+#include "server/disaggregation_fields.h"
 #include "server/http/error_map.h"
-#include "server/prefill_place.h"
 #include "server/session_routes.h"
 #include "server/text_routes.h"
-#include "server/usage/codes.h"
 #include "server/usage/request_meter.h"
 #include "server/views/expert_distribution.h"
 #include "server/views/info_json.h"
@@ -113,7 +112,7 @@ void Endpoints::generate(const Api& api, const HttpRequest& request, const Excha
   if (!ready) return refuse(ready.error());
   auto prepared = prepare(api, request);
   if (!prepared) return refuse(prepared.error());
-  if (auto placed = place_prompt(*prepared, options_.settings->peers); !placed)
+  if (auto placed = apply_disaggregation_fields(*prepared, options_.settings->peers); !placed)
     return refuse(placed.error());
   prepared->received = arrived;
   GenerationRequest& asked = prepared->request;
@@ -151,10 +150,10 @@ Result<Json> Endpoints::abort(const HttpRequest& asked) {
   size_t aborted = 0;
   if (request.all) {
     if (!is_admin)
-      return fail(
-          error(kForbidden, "abort_all is for an admin's key, and {}'s is a user's", asked.who())
-              .with_fix("{\"rid\": ...} ends one of your own requests")
-              .with_param("abort_all"));
+      return fail(error(ErrorCode::forbidden,
+                        "abort_all is for an admin's key, and {}'s is a user's", asked.who())
+                      .with_fix("{\"rid\": ...} ends one of your own requests")
+                      .with_param("abort_all"));
     aborted = options_.reply->num_live();
     options_.engine->abort_all();
   } else {

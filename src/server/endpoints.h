@@ -20,7 +20,7 @@
 
 namespace hocket {
 
-// All pointers in Parts are borrowed. The Server owns the object.   Thread: any.
+// All pointers in Options are borrowed. The Server owns the object.   Thread: any.
 class Endpoints {
  public:
   struct Options {

@@ -12,7 +12,7 @@
 
 namespace hocket {
 
-// Borrows all pointers in Parts.   Thread: any.
+// Borrows all pointers in Options.   Thread: any.
 class ResponsesEndpoints {
  public:
   using Exchange = std::shared_ptr<HttpExchange>;

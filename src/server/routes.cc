@@ -7,7 +7,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kQuotedMax = 128;  // bytes of a client's text in an error
+constexpr size_t kMaxQuoted = 128;  // bytes of a client's text in an error
 
 bool matches(const Route& route, std::string_view path) {
   if (route.path.ends_with('/') && route.path.size() > 1)
@@ -38,11 +38,11 @@ Result<const Route*> find_route(const std::vector<Route>& routes, std::string_vi
   }
   if (!methods.empty())
     return fail(error(ErrorCode::method_not_allowed, "{} takes {}, not {}",
-                      path.substr(0, kQuotedMax), methods, method.substr(0, kQuotedMax))
+                      path.substr(0, kMaxQuoted), methods, method.substr(0, kMaxQuoted))
                     .with_fix(methods));
   std::vector<std::string_view> paths;
   for (const Route& route : routes) paths.push_back(route.path);
-  Error unknown = error(ErrorCode::not_found, "there is no {}", path.substr(0, kQuotedMax));
+  Error unknown = error(ErrorCode::not_found, "there is no {}", path.substr(0, kMaxQuoted));
   if (const auto nearest = nearest_name(path, paths))
     unknown.fix = fmt::format("did you mean {}?", *nearest);
   else

@@ -21,7 +21,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kControlBytesMax = 64 << 10;  // limit of a body for RunOn::control
+constexpr size_t kMaxControlBytes = 64 << 10;  // limit of a body for RunOn::control
 constexpr size_t kOutboxMin = 16384;
 constexpr Duration kAbortPatience = std::chrono::seconds(2);
 constexpr Duration kAbortAgain = std::chrono::milliseconds(100);
@@ -178,10 +178,10 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
   if (!route) return refuse(*exchange, route.error());
   if ((*route)->where == RunOn::http) return run_route(**route, request, exchange, arrived);
   const bool controls = (*route)->where == RunOn::control;
-  if (controls && request.body.size() > kControlBytesMax)
+  if (controls && request.body.size() > kMaxControlBytes)
     return refuse(*exchange,
                   error(ErrorCode::payload_too_large, "the body has {} bytes, {} takes {}",
-                        request.body.size(), (*route)->path, kControlBytesMax));
+                        request.body.size(), (*route)->path, kMaxControlBytes));
   const uint64_t client = proven_asker(request);
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
     // If the client has left, only control tasks run: they may end its other requests.

@@ -18,8 +18,8 @@ double ms_since(TimePoint begin) {
   return to_ms(RealClock().now() - begin);
 }
 
-Result<SessionDone> change(Engine& engine, const std::string& owner, SessionAction action,
-                           std::string_view session, std::string_view name) {
+Result<SessionResult> change(Engine& engine, const std::string& owner, SessionAction action,
+                             std::string_view session, std::string_view name) {
   return engine.change_session({.action = action,
                                 .session = session_key_of(owner, session),
                                 .name = session_key_of(owner, name),
@@ -34,14 +34,14 @@ std::unexpected<Error> unknown_path(std::string_view path) {
 Result<Json> answer_session(Engine& engine, const std::string& owner, const HttpRequest& asked) {
   const std::string_view rest = std::string_view(asked.path).substr(kSessionsPath.size());
   const size_t cut = rest.rfind('/');
-  if (cut == rest.npos || cut == 0 || cut > kSessionBytesMax) return unknown_path(asked.path);
+  if (cut == rest.npos || cut == 0 || cut > kMaxSessionBytes) return unknown_path(asked.path);
   const std::string_view name = rest.substr(0, cut), verb = rest.substr(cut + 1);
   if (verb != "save" && verb != "restore" && verb != "delete") return unknown_path(asked.path);
   const auto action = verb == "save"      ? SessionAction::save
                       : verb == "restore" ? SessionAction::restore
                                           : SessionAction::end;
   const TimePoint begin = RealClock().now();
-  HOCKET_TRY(const SessionDone done, change(engine, owner, action, name, name));
+  HOCKET_TRY(const SessionResult done, change(engine, owner, action, name, name));
   Json answer = {{"session_id", name}, {"action", verb}};
   answer["tokens"] = done.tokens;
   answer["ms"] = ms_since(begin);
@@ -60,7 +60,8 @@ Result<Json> answer_slot(Engine& engine, const std::string& owner, const HttpReq
   const std::string_view action = query_value(asked.query, "action");
   const TimePoint begin = RealClock().now();
   if (action == "erase") {
-    HOCKET_TRY(const SessionDone done, change(engine, owner, SessionAction::end, session, session));
+    HOCKET_TRY(const SessionResult done,
+               change(engine, owner, SessionAction::end, session, session));
     return Json{{"id_slot", slot}, {"n_erased", done.tokens}};
   }
   if (action != "save" && action != "restore")
@@ -70,13 +71,13 @@ Result<Json> answer_slot(Engine& engine, const std::string& owner, const HttpReq
   HOCKET_TRY(const Json body, parse_json_object(asked.body));
   const auto file = body.find("filename");
   if (file == body.end() || !file->is_string() || file->get_ref<const std::string&>().empty() ||
-      file->get_ref<const std::string&>().size() > kSessionBytesMax)
+      file->get_ref<const std::string&>().size() > kMaxSessionBytes)
     return fail(error(ErrorCode::invalid_request, "filename must be a string of 1 to {} bytes",
-                      kSessionBytesMax)
+                      kMaxSessionBytes)
                     .with_param("filename"));
   const auto& name = file->get_ref<const std::string&>();
   const bool saves = action == "save";
-  HOCKET_TRY(const SessionDone done,
+  HOCKET_TRY(const SessionResult done,
              change(engine, owner, saves ? SessionAction::save : SessionAction::restore, session,
                     "file " + name));
   return Json{{"id_slot", slot},

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kTokenTextBytes = 128;      // bytes per token: a number in a tree, and its text
 constexpr int64_t kCountedTokens = 64 << 10;  // limit of /tokenize, above the context's too
-constexpr size_t kDetokenizedBytesMax = 8 << 20;
+constexpr size_t kMaxDetokenizedBytes = 8 << 20;
 
 using Parse = Result<GenerationRequest> (*)(const Json& body, const ServedModel& model);
 
@@ -53,10 +53,10 @@ Result<Json> detokenize(const Json& body, const ServedModel& model, HeldBytes& h
   HOCKET_TRY(const DetokenizeRequest request, parse_detokenize(body, model));
   size_t bytes = 0;
   for (const TokenId id : request.tokens) bytes += model.tokenizer->token_bytes(id).size();
-  if (bytes > kDetokenizedBytesMax)
+  if (bytes > kMaxDetokenizedBytes)
     return fail(error(ErrorCode::invalid_request,
                       "tokens come to {} bytes of text, at most {} are made at once", bytes,
-                      kDetokenizedBytesMax)
+                      kMaxDetokenizedBytes)
                     .with_fix("send fewer tokens a request")
                     .with_param("tokens"));
   HOCKET_TRY_VOID(held.grow(4 * static_cast<int64_t>(bytes)));  // twice in the tree, once as text

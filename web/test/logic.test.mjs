@@ -90,7 +90,7 @@ test("numbers are written for people", () => {
 
 test("a step's parts are all of its time, and its lanes all of its spans", () => {
   const ops = ["attn_in", "attn_core", "mlp", "gate", "dispatch_start", "shared", "dispatch_wait", "experts", "combine_start", "combine_wait"];
-  const step = { compute_us: ops.map((_, i) => i + 1), beside_us: 10, exposed_us: 20, waiting_us: 30, idle_us: 5, hidden_us: 60 };
+  const step = { compute_us: ops.map((_, i) => i + 1), other_us: 10, exposed_us: 20, waiting_us: 30, idle_us: 5, hidden_us: 60 };
   assert.equal(split(step, ops).reduce((a, b) => a + b), 55 + 65);
   assert.equal(hiddenShare([step]), 0.75);
   assert.equal(hiddenShare([{ hidden_us: 0, exposed_us: 0 }]), null);

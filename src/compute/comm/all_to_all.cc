@@ -12,8 +12,8 @@ namespace hocket {
 
 namespace {
 
-constexpr int kMostRanks = 4096;  // together with kMostBytes, sums of lengths do not overflow
-constexpr size_t kMostBytes = size_t{1} << 44;  // the longest message
+constexpr int kMaxRanks = 4096;  // together with kMaxBytes, sums of lengths do not overflow
+constexpr size_t kMaxBytes = size_t{1} << 44;  // the longest message
 
 }  // namespace
 
@@ -21,7 +21,7 @@ size_t AllToAll::bytes_for(int num_ranks, const Options& options) {
   size_t num_bytes = 0;
   for (const MessageSizes& sizes : options.most_bytes) {
     for (const size_t most : sizes) {
-      HOCKET_CHECK(most <= kMostBytes);
+      HOCKET_CHECK(most <= kMaxBytes);
       if (most > 0) num_bytes += SlotMemory::bytes_of(State::kHeadBytes + most);
     }
     // Memory for copies.
@@ -31,7 +31,7 @@ size_t AllToAll::bytes_for(int num_ranks, const Options& options) {
 }
 
 Result<std::unique_ptr<AllToAll>> AllToAll::create(Transport& transport, const Options& options) {
-  HOCKET_CHECK(transport.num_ranks() <= kMostRanks);
+  HOCKET_CHECK(transport.num_ranks() <= kMaxRanks);
   auto state = std::make_unique<State>(transport, options);
   HOCKET_TRY(state->memory, SlotMemory::create(bytes_for(state->num_ranks, options)));
   for (size_t lane = 0; lane < options.most_bytes.size(); ++lane) {

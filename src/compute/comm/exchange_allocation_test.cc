@@ -5,7 +5,7 @@
 #include <atomic>
 #include <vector>
 
-#include "base/count_allocations.h"
+#include "base/count_allocations_testing.h"
 #include "compute/comm/all_to_all.h"
 #include "compute/comm/loopback.h"
 #include "compute/comm/testing.h"

@@ -18,7 +18,7 @@ namespace hocket {
 
 namespace {
 
-constexpr int kMostTurns = 1000;                             // turns of one progress()
+constexpr int kMaxTurns = 1000;                              // turns of one progress()
 constexpr Duration kSpin = std::chrono::microseconds(20);    // polling time before a sleep
 constexpr Duration kSleep = std::chrono::milliseconds(100);  // longest sleep while an end is closed
 
@@ -223,7 +223,7 @@ void UcxEnd::on_goodbye(void* request, ucs_status_t status, const ucp_tag_recv_i
 
 bool UcxEnd::progress() {
   if (worker_ != nullptr) {
-    for (int i = 0; i < kMostTurns && ucx_.ucp_worker_progress(worker_) != 0; ++i) has_news_ = true;
+    for (int i = 0; i < kMaxTurns && ucx_.ucp_worker_progress(worker_) != 0; ++i) has_news_ = true;
   }
   for (Peer& p : peers_) {  // only here, so that earlier messages are seen first
     if (p.has_ended) lose(p, "its process has ended");

@@ -29,7 +29,7 @@ using testing::send;
 using testing::wait_until_sent;
 using Bytes = std::vector<std::byte>;
 
-constexpr size_t kMost = 3'000'001;
+constexpr size_t kMax = 3'000'001;
 
 // Returns the first bytes of the functions that UCX rewrites where it watches memory.
 std::string starts_of_memory_functions() {
@@ -76,7 +76,7 @@ void talk(Transport& end, int num_rounds) {
     const int which = ((from * 8 + to) * 1000 + round) * 8 + flow;
     return mix64(static_cast<uint64_t>(which));
   };
-  constexpr size_t kLengths[] = {0, 1, 63, 8192, 70'000, 600'000, kMost};
+  constexpr size_t kLengths[] = {0, 1, 63, 8192, 70'000, 600'000, kMax};
   const auto length_of = [&](uint64_t drawn) { return kLengths[(drawn >> 20) % 7]; };
   constexpr int kFlows = 2 * kNumMessageKinds;
   const auto channel_of = [](int peer, int i) {
@@ -84,7 +84,7 @@ void talk(Transport& end, int num_rounds) {
   };
   std::vector<std::vector<Bytes>> slots(static_cast<size_t>(num)), out(static_cast<size_t>(num));
   for (int peer = 0; peer < num; ++peer) {
-    slots[peer].assign(kFlows, Bytes(kMost));
+    slots[peer].assign(kFlows, Bytes(kMax));
     out[peer].resize(kFlows);
   }
   for (int round = 0; round < num_rounds; ++round) {

@@ -14,9 +14,9 @@ View<T> table(Layout& layout, int64_t rows, int64_t cols) {
 
 void ExchangeBuffers::lay_out(const Shape& of, Layout& layout) {
   shape = of;
-  const auto& [num_ranks, rank_experts, max_slotted_rows, max_parts] = of.limits;
-  HOCKET_CHECK(max_slotted_rows <= of.max_rows);
-  const int64_t lists = int64_t{of.max_rows} * of.ranks_a_row();
+  const auto& [num_ranks, rank_experts, max_decode_rows, max_parts] = of.limits;
+  HOCKET_CHECK(max_decode_rows <= of.max_rows);
+  const int64_t lists = int64_t{of.max_rows} * of.ranks_per_row();
   sent = layout.matrix(of.dtype, of.sent_rows(), of.row_columns);
   sent_from = layout.array<int32_t>(of.sent_rows());
   places = table<int32_t>(layout, of.max_rows, of.top_k);

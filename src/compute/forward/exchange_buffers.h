@@ -20,13 +20,13 @@
 
 namespace hocket {
 
-// The limits of an exchange, the same on every rank; max_slotted_rows limits each rank's rows.
+// The limits of an exchange, the same on every rank; max_decode_rows limits each rank's rows.
 // num_ranks 0: all experts are here and nothing is exchanged.
 struct ExchangeLimits {
   int num_ranks = 0;
-  int rank_experts = 0;      // places for experts of the rank that holds most
-  int max_slotted_rows = 0;  // the most rows of a slotted step (ExchangeMode)
-  int max_parts = 1;         // the most messages that the rows of a half travel in, each way
+  int rank_experts = 0;     // places for experts of the rank that holds most
+  int max_decode_rows = 0;  // the most rows of a rank in a step without prompts
+  int max_parts = 1;        // the most messages that the rows of a half travel in, each way
 };
 
 struct ExchangeBuffers {
@@ -37,15 +37,15 @@ struct ExchangeBuffers {
     int64_t row_columns = 0;
     int max_rows = 0, num_experts = 0, top_k = 0;
 
-    int ranks_a_row() const { return std::min(limits.num_ranks, top_k); }
+    int ranks_per_row() const { return std::min(limits.num_ranks, top_k); }
     // Experts of a row on one rank.
-    int experts_a_row() const { return std::min(limits.rank_experts, top_k); }
+    int experts_per_row() const { return std::min(limits.rank_experts, top_k); }
     int64_t sent_rows() const {
-      return std::max(int64_t{max_rows} * ranks_a_row(), int64_t{limits.max_slotted_rows} * top_k);
+      return std::max(int64_t{max_rows} * ranks_per_row(), int64_t{limits.max_decode_rows} * top_k);
     }
     int64_t arriving_rows() const { return int64_t{limits.num_ranks} * max_rows; }
     int num_places() const { return std::max(num_experts, limits.num_ranks * limits.rank_experts); }
-    int64_t expert_rows() const { return arriving_rows() * experts_a_row(); }
+    int64_t expert_rows() const { return arriving_rows() * experts_per_row(); }
   };
   void lay_out(const Shape& of, Layout& layout);
 
@@ -54,8 +54,8 @@ struct ExchangeBuffers {
   MatrixView sent;               // [sent_rows, row_columns]
   int32_t* sent_from = nullptr;  // [sent_rows] row of the half
   View<int32_t> places;          // [max_rows, k] place that computes each slot (placement.h)
-  View<int32_t> sent_ids;        // [max_rows * ranks_a_row, k] as in a message
-  View<float> sent_weights;      // [max_rows * ranks_a_row, k]
+  View<int32_t> sent_ids;        // [max_rows * ranks_per_row, k] as in a message
+  View<float> sent_weights;      // [max_rows * ranks_per_row, k]
   View<int32_t> sent_offsets;    // [2 * max_parts, places + ranks + 1]
   View<std::byte> heads;         // [2 * max_parts * ranks, head of a combine, head of a dispatch]
   // The arrived rows, by rank of source.

@@ -32,8 +32,8 @@ struct ExpertRows {
   std::span<const int32_t> offsets;  // [experts + 1]
   // [waves][experts + 1], if all waves have the same experts: their gate and up products are
   // computed with the first wave, so that these weights are read once. Empty in later waves.
-  std::span<const int32_t> ahead = {};
-  bool is_ahead = false;        // the gate and up products were computed with an earlier wave
+  std::span<const int32_t> gate_up_offsets = {};
+  bool gate_up_done = false;    // the gate and up products were computed with an earlier wave
   int first_expert = 0;         // number of the first of these experts on this rank
   View<int32_t> position = {};  // [rows, k]: place of slot s of row t; only for own rows
 };

@@ -1,7 +1,7 @@
 // Operations allocate no memory, because all memory is planned at start.
 #include <gtest/gtest.h>
 
-#include "base/count_allocations.h"
+#include "base/count_allocations_testing.h"
 #include "compute/kernels/cases/attention_cases.h"
 #include "compute/kernels/cases/experts_cases.h"
 #include "compute/kernels/cases/latent_attention_cases.h"

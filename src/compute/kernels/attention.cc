@@ -158,10 +158,10 @@ template <class T>
 AttentionForm<T> form_of(int num_heads, const KvShape& shape) {
   AttentionForm<T> form;
   form.num_heads = num_heads;
-  form.group = num_heads / shape.num_heads;
+  form.heads_per_item = num_heads / shape.num_heads;
   form.q_dim = static_cast<int>(round_up(shape.key_dim, kBlockK));
   form.value_dim = form.out_dim = shape.value_dim;
-  form.rows_max = std::max(kManyQueryRows, form.group);
+  form.rows_max = std::max(kManyQueryRows, form.heads_per_item);
   return form;
 }
 

@@ -59,14 +59,14 @@ struct TileRun {
   int end = 0;
 };
 
-// The fields that all items of one run share. An item is a task and `group` neighbouring heads
-// (fewer at the end) that share keys.
+// The fields that all items of one run share. An item is a task and `heads_per_item` consecutive
+// heads (fewer at the end) that share keys.
 template <class T>
 struct AttentionForm {
   View<T> q;          // [rows, num_heads * q_dim]
   View<T> out;        // [rows, num_heads * out_dim]
   int num_heads = 0;  // query heads
-  int group = 1;
+  int heads_per_item = 1;
   int q_dim = 0;                   // a multiple of 32
   int value_dim = 0, out_dim = 0;  // out_dim >= value_dim; the rest of out is zero
   float scale = 1;
@@ -76,7 +76,7 @@ struct AttentionForm {
   int rows_max = 0;              // query rows of the largest item
 
   int v_dim() const { return static_cast<int>(round_up(value_dim, kPanelN)); }
-  int items_per_task() const { return (num_heads + group - 1) / group; }
+  int items_per_task() const { return (num_heads + heads_per_item - 1) / heads_per_item; }
 };
 
 // The running softmax of some query rows.
@@ -109,8 +109,8 @@ struct ItemScratch {
 
   void lay(Layout& layout, const AttentionForm<T>& form) {
     const int64_t rows = form.rows_max;
-    q = layout.array<T>((form.group == 1 ? std::min<int64_t>(rows, kManyQueryRows) : rows) *
-                        form.q_dim);
+    q = layout.array<T>(
+        (form.heads_per_item == 1 ? std::min<int64_t>(rows, kManyQueryRows) : rows) * form.q_dim);
     q_operands = layout.array<float>(rows * form.q_dim);
     p = layout.array<T>(kQueryRows * kSoftmaxBlock);
     scores = layout.array<float>(kQueryRows * kSoftmaxBlock);
@@ -139,8 +139,8 @@ class ItemRun {
         scratch_(scratch),
         sources_(sources),
         place_(place),
-        head_begin_(place.index * form.group),
-        num_heads_(std::min(form.group, form.num_heads - head_begin_)),
+        head_begin_(place.index * form.heads_per_item),
+        num_heads_(std::min(form.heads_per_item, form.num_heads - head_begin_)),
         num_rows_(place.task.num_rows * num_heads_),
         body_(block_body<T>(backend.isa(), num_rows_)) {
     HOCKET_CHECK(num_rows_ <= form.rows_max);

@@ -73,7 +73,7 @@ class BatchRun {
     int num_units = 0, rows = 0;
     for (const AttentionPlan::Task& task : tasks_) {
       num_units += segments(task) * form_.items_per_task();
-      rows = std::max(rows, task.num_rows * form_.group);
+      rows = std::max(rows, task.num_rows * form_.heads_per_item);
     }
     const int64_t state_bytes = SoftmaxState::bytes(rows, form_.v_dim());
     const int64_t room = shared_bytes(form_);

@@ -22,7 +22,7 @@ struct TokenSlots {
   int count = 0;
 
   void add(int of_leaf, const T* row, float weight, int of_node = 0) {
-    HOCKET_CHECK(of_leaf >= 0 && of_leaf < kMostCombineLeaves);
+    HOCKET_CHECK(of_leaf >= 0 && of_leaf < kMaxCombineLeaves);
     int at = count++;
     for (; at > 0 && leaf[at - 1] > of_leaf; --at) {
       leaf[at] = leaf[at - 1];
@@ -39,7 +39,7 @@ struct TokenSlots {
   // meet in the node at the height of the highest bit in which their leaves differ. It is whole
   // when a leaf beyond it follows, so that the next such height is larger.
   CombineRow<T> row(int begin, int end, int64_t cols, float* to) {
-    int heights[kMostPendingSums];  // falling: those of the nodes that wait for a child
+    int heights[kMaxPendingSums];  // falling: those of the nodes that wait for a child
     int num_heights = 0;
     for (int i = begin; i < end; ++i) {
       ends[i] = 0;
@@ -69,7 +69,7 @@ const T* row_at(const View<T>& rows, int64_t row) {
 }  // namespace
 
 std::vector<int32_t> combine_leaves(int num_experts, int num_groups) {
-  HOCKET_CHECK(num_groups >= 1 && num_groups <= kMostCombineGroups);
+  HOCKET_CHECK(num_groups >= 1 && num_groups <= kMaxCombineGroups);
   HOCKET_CHECK(num_experts % num_groups == 0);
   const auto groups = static_cast<unsigned>(num_groups);
   const auto run = groups >> std::countr_zero(groups);  // the odd part

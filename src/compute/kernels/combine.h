@@ -26,10 +26,10 @@ void gather_rows(Backend& backend, std::span<const std::byte* const> rows, Matri
 //   6 groups of 2    expert  0 1   2 3   4 5       6 7   8 9   10 11
 //                    leaf     0     1     2    -    4     5      6    -
 //
-// num_groups divides num_experts and is at most kMostCombineGroups.
+// num_groups divides num_experts and is at most kMaxCombineGroups.
 std::vector<int32_t> combine_leaves(int num_experts, int num_groups);
-inline constexpr int kMostCombineGroups = 4096;
-static_assert(2 * kMostCombineGroups <= kMostCombineLeaves);
+inline constexpr int kMaxCombineGroups = 4096;
+static_assert(2 * kMaxCombineGroups <= kMaxCombineLeaves);
 
 // Adds the tree of combine groups of each token t to residual[t, :]. A leaf is
 //   round( sum over its slots s of t, ascending, of weights[t, s] * y[position[t, s], :] )

@@ -39,7 +39,7 @@ class DeltaAhead {
 
  private:
   static constexpr int kLine = 64;
-  static constexpr int kMostRanges = 96;  // those of more value heads are not fetched
+  static constexpr int kMaxRanges = 96;  // those of more value heads are not fetched
   struct Range {
     const char* from;
     int lines;
@@ -49,7 +49,7 @@ class DeltaAhead {
   static int parts(const DeltaNetConfig& net) { return 4 + 3 * net.values_a_key(); }
 
   void add(const void* from, int64_t bytes) {
-    if (num_ranges_ == kMostRanges) return;
+    if (num_ranges_ == kMaxRanges) return;
     const int lines = static_cast<int>((bytes + kLine - 1) / kLine);
     ranges_[num_ranges_++] = {static_cast<const char*>(from), lines};
     lines_ += lines;
@@ -95,7 +95,7 @@ class DeltaAhead {
     }
   }
 
-  std::array<Range, kMostRanges> ranges_;
+  std::array<Range, kMaxRanges> ranges_;
   int num_ranges_ = 0, range_ = 0, lines_ = 0, lines_a_part_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Where the numbers of a key head stand in the columns that a delta net's projections give. Private
+// Finds the numbers of a key head in the columns that a delta net's projections give. Private
 // to the operations.
 #pragma once
 

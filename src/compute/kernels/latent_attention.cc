@@ -26,7 +26,7 @@ template <class T>
 AttentionForm<T> absorbed_form(int num_heads, const KvShape& shape) {
   AttentionForm<T> form;
   form.num_heads = num_heads;
-  form.group = std::min(num_heads, kQueryRows);
+  form.heads_per_item = std::min(num_heads, kQueryRows);
   form.q_dim = static_cast<int>(shape.row_elements());
   form.value_dim = shape.value_dim;
   form.out_dim = static_cast<int>(shape.rope_offset());
@@ -144,7 +144,7 @@ class LatentRun {
         .run(backend_, call_.plan);
     copy_rope(num_heads);
     AttentionForm<T> form = absorbed_form<T>(num_heads, shape);
-    form.group = absorbed_group(call_.plan, tasks, num_heads, backend_.workers().size());
+    form.heads_per_item = absorbed_group(call_.plan, tasks, num_heads, backend_.workers().size());
     form.q = call_.q_absorbed.as<T>();
     form.out = call_.y_absorbed.as<T>();
     form.scale = call_.scale;

@@ -241,7 +241,7 @@ TEST_F(ScaledProductTest, RefIsTheProductOfWhatTheNumbersMean) {
 // The largest numbers, over the largest k, whose sums just fit into int32, and over the largest k
 // whose x_sum fits into 16 bits; with zero points 0 and 255.
 TEST_F(ScaledProductTest, TheLargestSumsAreExact) {
-  for (int k : {256, 320, kIntegerDepthMax})
+  for (int k : {256, 320, kMaxIntegerDepth})
     for (int zero : {0, 255})
       for (int rows : {1, 9}) {
         const ScaledCase c{WeightFormat::int8, 0, rows, k, 32};

@@ -40,7 +40,7 @@ ProductRows::ProductRows(const Backend& backend, MatrixView x, const PackedWeigh
   HOCKET_CHECK(x.rows <= most(backend, w));
   HOCKET_CHECK(x.cols == w.k);
   if (!is_integer(w.format)) return;
-  HOCKET_CHECK(w.k <= kIntegerDepthMax);
+  HOCKET_CHECK(w.k <= kMaxIntegerDepth);
   group_ = w.group;
   groups_ = w.groups();
   rows_in_scratch_ = quantized_rows(w.k, groups_);

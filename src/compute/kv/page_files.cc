@@ -164,7 +164,7 @@ Result<void> PageFiles::list_files() {
     const auto bytes = static_cast<int64_t>(entries->file_size(gone));
     if (is_abandoned_file(entries->path())) fs::remove(entries->path(), gone);
     const auto key = key_of_name(name);
-    if (key && path_of(*key) == entries->path() && found.size() < 2 * kMostFiles)
+    if (key && path_of(*key) == entries->path() && found.size() < 2 * kMaxFiles)
       found.push_back({used, {*key, bytes}});
   }
   if (problem) return page_file_error("list", folder_, problem.value());
@@ -212,7 +212,7 @@ void PageFiles::make_room() {
   std::vector<PageKey> oldest;
   {
     const MutexLock lock(mutex_);
-    while (files_.size() > 1 && (files_.size() > kMostFiles || bytes_ > most_bytes_)) {
+    while (files_.size() > 1 && (files_.size() > kMaxFiles || bytes_ > most_bytes_)) {
       oldest.push_back(order_.back().key);
       drop(oldest.back());
       ++num_evicted_;

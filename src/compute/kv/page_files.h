@@ -31,7 +31,7 @@ using PageKey = std::array<uint8_t, 32>;
 class PageFiles {
  public:
   // Files are listed up to this number; more are never kept, whatever their size.
-  static constexpr size_t kMostFiles = 1 << 22;
+  static constexpr size_t kMaxFiles = 1 << 22;
 
   // Makes the folder if it is absent, and lists its files by the time of their last use. Errors: io
   // (cannot be made, read or written), naming the folder.

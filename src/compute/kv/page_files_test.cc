@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/folder_testing.h"
+
 namespace hocket {
 namespace {
 
@@ -19,13 +21,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kPageBytes = 5000;
 constexpr int64_t kHeadBytes = 80;
 
-class PageFilesTest : public testing::Test {
+class PageFilesTest : public testing::FolderTest {
  protected:
-  PageFilesTest() : folder_(fs::path(testing::TempDir()) / "page_files_test") {
-    fs::remove_all(folder_);
-  }
-  ~PageFilesTest() override { fs::remove_all(folder_); }
-
   std::unique_ptr<PageFiles> open(int64_t most_pages = 100) {
     auto files = PageFiles::open(folder_);
     EXPECT_TRUE(files.has_value()) << files.error().message;
@@ -59,8 +56,6 @@ class PageFilesTest : public testing::Test {
     EXPECT_EQ(page, page_of(number));
     return true;
   }
-
-  const fs::path folder_;
 };
 
 TEST_F(PageFilesTest, APageOutlivesTheProcess) {

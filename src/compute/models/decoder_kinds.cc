@@ -45,11 +45,11 @@ void compute_arrived(const LayerCall& c) {
       .middle = c.work.middle_rows(0, rows.x.rows, intermediate),
       .y = rows.y,
       .activation = c.model.moe.activation_in(c.layer)};
-  if (rows.ahead.empty() && !rows.is_ahead) {
+  if (rows.gate_up_offsets.empty() && !rows.gate_up_done) {
     run_experts(c.backend, call);
   } else {
-    if (!rows.is_ahead) {
-      call.offsets = rows.ahead;
+    if (!rows.gate_up_done) {
+      call.offsets = rows.gate_up_offsets;
       run_gate_up(c.backend, call);
       call.offsets = rows.offsets;
     }

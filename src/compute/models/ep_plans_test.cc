@@ -5,7 +5,7 @@
 #include <mutex>
 #include <random>
 
-#include "base/count_allocations.h"
+#include "base/count_allocations_testing.h"
 #include "compute/models/ep_ranks_testing.h"
 #include "compute/overlap/testing.h"
 #include "compute/overlap/tuning.h"
@@ -32,7 +32,7 @@ struct RandomPlans {
           orders.push_back(random_order(random));
       }
       step_plan.order = &orders.back();
-      step_plan.mode = random() % 2 == 0 ? ExchangeMode::counted : ExchangeMode::slotted;
+      step_plan.phase = random() % 2 == 0 ? Phase::prefill : Phase::decode;
       const Grain& grain = kTuning.grains[random() % kTuning.grains.size()];
       step_plan.parts = grain.parts, step_plan.waves = grain.waves;
       for (int& cut : cuts.emplace_back()) cut = static_cast<int>(random() % 1000);
@@ -160,9 +160,9 @@ std::vector<std::string> after(const std::function<void(LoopbackHub&)>& breaking
 void expect_all_named(const std::function<void(LoopbackHub&)>& breaking, Duration stall_timeout,
                       Duration most) {
   for (const Grain& grain : {Grain{}, Grain{4, 1}, Grain{1, 4}, Grain{2, 2}})
-    for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
+    for (const Phase phase : {Phase::prefill, Phase::decode}) {
       Duration took{};
-      const StepPlan step_plan = {.mode = mode,
+      const StepPlan step_plan = {.phase = phase,
                                   .order = &order_named("four-phase"),
                                   .parts = grain.parts,
                                   .waves = grain.waves};
@@ -186,17 +186,17 @@ TEST(ExpertParallelFaults, ASilentRankEndsThePassOfAllWithinTheStallTimeout) {
 // Expects no allocations after the first passes, also for plans that were not played before.
 void expect_no_allocations(const ModelCase& model) {
   constexpr int kRanks = 2;
-  for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
+  for (const Phase phase : {Phase::prefill, Phase::decode}) {
     const Ranks ranks(model, kRanks, 4);
     LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
     std::barrier together(kRanks);
     int64_t made = -1;
     ranks.run(hub, [&](const Player& player, int rank) {
       const std::array<StepPlan, 4> step_plans = {
-          {{.mode = mode, .order = &order_named("four-phase"), .parts = 4},
-           {.mode = mode, .order = &order_named("single-batch-combine"), .parts = 2},
-           {.mode = mode, .order = &order_named("serial"), .parts = 2, .waves = 4},
-           {.mode = mode, .order = &order_named("sglang-decode")}}};
+          {{.phase = phase, .order = &order_named("four-phase"), .parts = 4},
+           {.phase = phase, .order = &order_named("single-batch-combine"), .parts = 2},
+           {.phase = phase, .order = &order_named("serial"), .parts = 2, .waves = 4},
+           {.phase = phase, .order = &order_named("sglang-decode")}}};
       for (int step = 0; step < 2; ++step)
         EXPECT_TRUE(player.play(step, step_plans[0]).has_value());
       together.arrive_and_wait();

@@ -136,7 +136,7 @@ class Ranks {
     for (int rank = 0; rank < num_ranks; ++rank) share_of(model, placement_, rank);
   }
   Duration stall_timeout = std::chrono::seconds(30);
-  int max_slotted_rows = Script::kMaxRows;
+  int max_decode_rows = Script::kMaxRows;
   int max_parts = kMaxParts;
 
   using Body = std::function<void(const Player&, int rank)>;
@@ -154,7 +154,7 @@ class Ranks {
                                .max_output_rows = Script::kMaxRows,
                                .max_logits_rows = Script::kMaxRows,
                                .exchange = ExpertParallelDispatcher::exchange_limits(
-                                   placement_, max_slotted_rows, max_parts),
+                                   placement_, max_decode_rows, max_parts),
                                .int8_dispatch = model_.int8_dispatch};
     RankMachine machine(model.config(), model_.dtype, limits, kPages);
     const ExpertParallelDispatcher::Options options = {.model = model.config(),

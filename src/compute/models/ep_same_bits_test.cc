@@ -8,13 +8,13 @@
 namespace hocket::testing {
 namespace {
 
-enum class Travel : uint8_t { counted, slotted, by_step };
+enum class Travel : uint8_t { prefill, decode, by_step };
 constexpr int kTravels = 3;
 
-ExchangeMode mode_of(Travel travel, int step) {
+Phase phase_of(Travel travel, int step) {
   if (travel == Travel::by_step)
-    return step <= Script::kLastPrefill ? ExchangeMode::counted : ExchangeMode::slotted;
-  return travel == Travel::counted ? ExchangeMode::counted : ExchangeMode::slotted;
+    return step <= Script::kLastPrefill ? Phase::prefill : Phase::decode;
+  return travel == Travel::prefill ? Phase::prefill : Phase::decode;
 }
 
 constexpr LinkModel kSlowLinks = {.bytes_per_s = 1e8,
@@ -32,10 +32,10 @@ class SameBits {
     Script::Bits& want = want_[groups];
     if (want[0].empty()) want = on_one_rank(model_, groups);
     Ranks ranks(model_, num_ranks_, groups);
-    if (travel == Travel::by_step) ranks.max_slotted_rows = Script::kSequences;
+    if (travel == Travel::by_step) ranks.max_decode_rows = Script::kSequences;
     LoopbackHub hub(num_ranks_, links_, time_);
     const auto step_plan = [&](int step, const Player&, int) {
-      return StepPlan{.mode = mode_of(travel, step),
+      return StepPlan{.phase = phase_of(travel, step),
                       .order = &order,
                       .parts = grain.parts,
                       .waves = grain.waves};
@@ -117,7 +117,7 @@ TEST(ExpertParallelPlans, EveryOrderWithAnyTravelPartsAndWaves) {
   for (const int num_ranks : {1, 2, 4}) {
     SameBits same(kQwen, num_ranks, LoopbackHub::Time::real, {});
     for (int i = 0; i < orders.size() && !HasFailure(); ++i)
-      for (const Travel travel : {Travel::counted, Travel::slotted, Travel::by_step})
+      for (const Travel travel : {Travel::prefill, Travel::decode, Travel::by_step})
         for (const Grain& grain :
              std::span(kTuning.grains).first(num_ranks == 1 ? 1 : kTuning.grains.size()))
           same.expect(4, travel, orders.at(i), grain);
@@ -134,7 +134,7 @@ TEST(ExpertParallelRanks, AnyNumberOfThem) {
       SameBits same(model, num_ranks, LoopbackHub::Time::real, {});
       for (const int groups : {8, config_of(model).moe.num_experts})
         for (const Grain& grain : {Grain{}, Grain{2, 1}, Grain{1, 2}, Grain{2, 4}})
-          for (const Travel travel : {Travel::counted, Travel::slotted, Travel::by_step})
+          for (const Travel travel : {Travel::prefill, Travel::decode, Travel::by_step})
             same.expect(groups, travel, order, grain);
     }
 }
@@ -154,7 +154,7 @@ TEST(ExpertParallelPlacement, SingleExpertsMayBeAnywhere) {
         const Ranks ranks(model, num_ranks, experts, places);
         LoopbackHub hub(num_ranks, {}, LoopbackHub::Time::real);
         const auto step_plan = [](int step, const Player&, int) {
-          return StepPlan{.mode = mode_of(Travel::by_step, step)};
+          return StepPlan{.phase = phase_of(Travel::by_step, step)};
         };
         EXPECT_EQ(on_ranks_together(ranks, hub, step_plan), want)
             << num_ranks << (places == Places::replicated ? " with replicas" : "");

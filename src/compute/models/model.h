@@ -62,7 +62,7 @@ class Model {
     const Order& order;
     std::span<Half> halves;  // order.num_halves elements
     SplitRule split;         // where the batch is cut into two halves
-    PassId id = {};
+    PassSpec id = {};
     ForwardProbe* probe = nullptr;
     // [layers, experts] counters to which the choices of these rows are added; empty: not counted.
     View<uint32_t> expert_counts = {};

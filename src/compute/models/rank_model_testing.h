@@ -167,7 +167,7 @@ inline std::optional<StatePool> RankMachine::make_states(const ModelConfig& mode
 
 // The plan of a step; all but first_rows is equal on all ranks.
 struct StepPlan {
-  ExchangeMode mode = ExchangeMode::counted;
+  Phase phase = Phase::prefill;
   const Order* order = &serial_order();
   int parts = 1, waves = 1;
   int first_rows = -1;  // rows of the first of two halves here; -1: as split_for() says
@@ -200,7 +200,7 @@ struct Player {
          .halves = std::span(machine.halves).first(how.order->num_halves),
          .split = how.first_rows < 0 ? split_for(machine.batch, {}) : SplitRule{how.first_rows},
          .id = {.step = static_cast<uint64_t>(step),
-                .mode = how.mode,
+                .phase = how.phase,
                 .parts = how.parts,
                 .waves = how.waves},
          .probe = probe});

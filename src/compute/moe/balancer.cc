@@ -12,7 +12,7 @@ namespace {
 
 // A change must take this share of the mean load of a rank from the busiest.
 constexpr double kLeastGain = 0.005;
-constexpr int64_t kMostLookedAt = int64_t{1} << 28;  // changes, some seconds at most
+constexpr int64_t kMaxLookedAt = int64_t{1} << 28;  // changes, some seconds at most
 
 // The pack of an item, and its turn among the items there.
 struct Packed {
@@ -219,7 +219,7 @@ Placement improved_placement(std::span<const uint64_t> loads, const Placement& n
   Balancing balancing(loads, now);
   const int64_t looked_at = int64_t{now.most_experts()} * now.num_places();  // in a round, at most
   const int64_t most_rounds =
-      std::min<int64_t>(4 * now.num_places(), std::max<int64_t>(1, kMostLookedAt / looked_at));
+      std::min<int64_t>(4 * now.num_places(), std::max<int64_t>(1, kMaxLookedAt / looked_at));
   for (int64_t round = 0; round < most_rounds; ++round)
     if (!balancing.relieve(kLeastGain * balancing.mean())) break;
   return balancing.result();

@@ -18,24 +18,18 @@
 #include "base/result.h"
 #include "compute/forward/half.h"
 #include "compute/kernels/backend.h"
+#include "compute/overlap/stage_times.h"
 
 namespace hocket {
 
-// The way in which rows travel; all ranks use the same in a pass.
-//   counted: each row travels once to every rank that holds one of its experts; one sum for each
-//            node of combine groups there comes back, mostly one
-//   slotted: only answers, no rank has more than max_slotted_rows. In several parts each row
-//            travels once for every expert, and every expert's row comes back, so that an expert is
-//            in one part. In one part it is the same as counted
-enum class ExchangeMode : uint8_t { counted, slotted };
-
 // The properties of a pass that all its ranks agreed on.
-struct PassId {
+struct PassSpec {
   uint64_t step = 0;
-  ExchangeMode mode = ExchangeMode::counted;
+  // decode: no rank has rows of prompts, nor more than ExchangeLimits::max_decode_rows.
+  Phase phase = Phase::prefill;
   // The rows of a half leave in so many parts, and each part comes back in so many waves: powers of
-  // two, together at most ExchangeLimits::max_parts; 1 where nothing travels. Counted, a part or
-  // wave has a portion of the half's rows; slotted, a portion of each rank's experts. Each part is
+  // two, together at most ExchangeLimits::max_parts; 1 where nothing travels. A part or wave
+  // has a portion of the half's rows, or in `decode` a portion of each rank's experts. Each part is
   // computed when it is here, in any sequence, wave by wave, and each wave is sent back when it is
   // done. Parts and waves change no bit.
   int parts = 1, waves = 1;
@@ -58,7 +52,7 @@ class Dispatcher {
   // Returns true if ranks wait for each other; then halves without rows take part as well.
   virtual bool exchanges() const = 0;
   // Called before the first operation of a pass. num_rows: the rows of all halves on this rank.
-  virtual void begin_pass(const PassId& pass, int num_rows) = 0;
+  virtual void begin_pass(const PassSpec& pass, int num_rows) = 0;
 
   virtual void dispatch_start(const ExchangeSite& site, Half& half) = 0;
   // Returns the next wave of the part in hand, if there is one. Else waits for the first part that

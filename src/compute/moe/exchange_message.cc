@@ -7,7 +7,7 @@ namespace hocket {
 namespace {
 
 struct Head {
-  uint8_t mode = 0;
+  uint8_t layout = 0;
   uint8_t dtype = 0;
   uint16_t reserved = 0;
   uint32_t num_rows = 0;
@@ -28,8 +28,8 @@ std::expected<Head, std::string> read_head(std::span<const std::byte> message,
   if (std::ssize(message) < kMessageHeadBytes)
     return std::unexpected(fmt::format("it has {} bytes", message.size()));
   std::memcpy(&head, message.data(), sizeof head);
-  if (head.mode != static_cast<uint8_t>(format.mode))
-    return std::unexpected("it is of another exchange mode");
+  if (head.layout != static_cast<uint8_t>(format.layout))
+    return std::unexpected("its rows have another layout");
   if (head.dtype != static_cast<uint8_t>(format.dtype) || head.row_bytes != format.row_bytes)
     return std::unexpected(
         fmt::format("its rows, {} bytes of type {}, are not those of this model, {} bytes of type "
@@ -47,7 +47,7 @@ constexpr std::string_view kWrongCounts = "its counts are not those of its rows"
 // least one expert and for no more than are here; else the reason.
 std::string check_lists(const ArrivedRows& rows, const MessageFormat& format) {
   const int most = std::min(format.top_k, format.num_experts);
-  uint32_t listed[kMostRankExperts];
+  uint32_t listed[kMaxRankExperts];
   std::fill_n(listed, format.num_experts, 0);
   for (int64_t r = 0; r < rows.num_rows; ++r) {
     int here = 0;
@@ -73,12 +73,12 @@ std::string check_lists(const ArrivedRows& rows, const MessageFormat& format) {
 
 int64_t MessageFormat::dispatch_bytes(int64_t num_rows) const {
   const int64_t list_bytes =
-      mode == ExchangeMode::counted ? top_k * int64_t{sizeof(int32_t) + sizeof(float)} : 0;
+      layout == RowLayout::per_rank ? top_k * int64_t{sizeof(int32_t) + sizeof(float)} : 0;
   return dispatch_head_bytes(num_experts) + num_rows * (list_bytes + row_bytes);
 }
 
 void write_head(const MessageFormat& format, int num_rows, std::byte* to) {
-  const Head head = {.mode = static_cast<uint8_t>(format.mode),
+  const Head head = {.layout = static_cast<uint8_t>(format.layout),
                      .dtype = static_cast<uint8_t>(format.dtype),
                      .num_rows = static_cast<uint32_t>(num_rows),
                      .num_experts = static_cast<uint32_t>(format.num_experts),
@@ -103,7 +103,7 @@ Result<ArrivedRows> read_dispatch(std::span<const std::byte> message, const Mess
   out.counts = {reinterpret_cast<const uint32_t*>(message.data() + kMessageHeadBytes),
                 static_cast<size_t>(format.num_experts)};
   const std::byte* at = message.data() + dispatch_head_bytes(format.num_experts);
-  if (format.mode == ExchangeMode::counted) {
+  if (format.layout == RowLayout::per_rank) {
     const int64_t slots = int64_t{out.num_rows} * format.top_k;
     out.ids = {reinterpret_cast<const int32_t*>(at), out.num_rows, format.top_k};
     at += slots * sizeof(int32_t);

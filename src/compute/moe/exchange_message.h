@@ -2,10 +2,10 @@
 // are in the machine's byte order; every array begins at a multiple of 4 bytes.
 //
 //   dispatch   head | uint32 rows of each expert, padded to 64 bytes |
-//              counted only: int32 ids [rows][k], float weights [rows][k] |
-//              rows: counted in source order, slotted expert by expert, in each in source order
-//   combine    head | rows: counted, a sum for each row in order and each of its nodes ascending
-//              (combine_nodes.h); slotted, one for each row that came, in their order
+//              per rank only: int32 ids [rows][k], float weights [rows][k] |
+//              rows: per rank in source order, per expert expert by expert, in each in source order
+//   combine    head | rows: per rank, a sum for each row in order and each of its nodes ascending
+//              (combine_nodes.h); per expert, one for each row that came, in their order
 //
 // A row has round_up(hidden, 32) activations. In a dispatch of int8 it has
 // quantized_columns(hidden) bytes, with its scale, as in kernels/quantized_rows.h. Ids are the
@@ -24,11 +24,18 @@
 namespace hocket {
 
 // The largest number of experts of one layer on one rank; run_experts() takes as many.
-inline constexpr int kMostRankExperts = 1024;
+inline constexpr int kMaxRankExperts = 1024;
+
+// The layout in which rows travel; all ranks use the same in a pass.
+//   per_rank: each row travels once to every rank that holds one of its experts; one sum for each
+//             node of combine groups there comes back, mostly one
+//   per_expert: each row travels once for every expert, and every expert's row comes back, so that
+//             an expert's rows are in one part
+enum class RowLayout : uint8_t { per_rank, per_expert };
 
 // The format that a message must have to be accepted.
 struct MessageFormat {
-  ExchangeMode mode = ExchangeMode::counted;
+  RowLayout layout = RowLayout::per_rank;
   DType dtype = DType::bf16;  // type of the rows; one byte in the head
   int num_experts = 0;        // experts of the receiver; 0 in a combine
   int top_k = 0;
@@ -49,8 +56,8 @@ void write_head(const MessageFormat& format, int num_rows, std::byte* to);
 struct ArrivedRows {
   int num_rows = 0;
   std::span<const uint32_t> counts;  // [experts] rows of each
-  View<const int32_t> ids;           // only if counted
-  View<const float> weights;         // only if counted
+  View<const int32_t> ids;           // only per rank
+  View<const float> weights;         // only per rank
   const std::byte* rows = nullptr;
   int64_t row_bytes = 0;
   const int32_t* index = nullptr;  // row i is at place index[i] of `rows`; null: at place i

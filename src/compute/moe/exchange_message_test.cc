@@ -14,43 +14,43 @@ namespace {
 constexpr int kMessageExperts = 6, kMessageTopK = 3, kPeer = 4, kMessageHidden = 40;
 // Experts 0 and 3 to 5 are elsewhere too.
 constexpr uint8_t kOnlyHere[kMessageExperts] = {0, 1, 1, 0, 0, 0};
-constexpr MessageFormat kCounted = {.mode = ExchangeMode::counted,
+constexpr MessageFormat kPerRank = {.layout = RowLayout::per_rank,
                                     .num_experts = kMessageExperts,
                                     .top_k = kMessageTopK,
                                     .most_rows = 8,
                                     .row_bytes = 64,
                                     .only_here = kOnlyHere};
-constexpr MessageFormat kSlotted = {.mode = ExchangeMode::slotted,
-                                    .num_experts = kMessageExperts,
-                                    .top_k = kMessageTopK,
-                                    .most_rows = 24,
-                                    .row_bytes = 64,
-                                    .only_here = kOnlyHere};
-constexpr MessageFormat kQuantized = {.mode = ExchangeMode::counted,
+constexpr MessageFormat kPerExpert = {.layout = RowLayout::per_expert,
+                                      .num_experts = kMessageExperts,
+                                      .top_k = kMessageTopK,
+                                      .most_rows = 24,
+                                      .row_bytes = 64,
+                                      .only_here = kOnlyHere};
+constexpr MessageFormat kQuantized = {.layout = RowLayout::per_rank,
                                       .dtype = DType::int8,
                                       .num_experts = kMessageExperts,
                                       .top_k = kMessageTopK,
                                       .most_rows = 8,
                                       .row_bytes = quantized_columns(kMessageHidden),
                                       .only_here = kOnlyHere};
-constexpr MessageFormat kQuantizedSlotted = {.mode = ExchangeMode::slotted,
-                                             .dtype = DType::int8,
-                                             .num_experts = kMessageExperts,
-                                             .top_k = kMessageTopK,
-                                             .most_rows = 24,
-                                             .row_bytes = quantized_columns(kMessageHidden),
-                                             .only_here = kOnlyHere};
+constexpr MessageFormat kQuantizedPerExpert = {.layout = RowLayout::per_expert,
+                                               .dtype = DType::int8,
+                                               .num_experts = kMessageExperts,
+                                               .top_k = kMessageTopK,
+                                               .most_rows = 24,
+                                               .row_bytes = quantized_columns(kMessageHidden),
+                                               .only_here = kOnlyHere};
 
 // A dispatch of two rows: the first for experts 1 and 5, the second for 5.
 struct Message {
   std::vector<std::byte> bytes;
 
   explicit Message(const MessageFormat& format) {
-    const int rows = format.mode == ExchangeMode::counted ? 2 : 3;
+    const int rows = format.layout == RowLayout::per_rank ? 2 : 3;
     bytes.resize(format.dispatch_bytes(rows));
     write_head(format, rows, bytes.data());
     count(1) = 1, count(5) = 2;
-    if (format.mode == ExchangeMode::counted) {
+    if (format.layout == RowLayout::per_rank) {
       const int32_t ids[2 * kMessageTopK] = {5, -1, 1, -1, 5, -1};
       std::memcpy(lists(), ids, sizeof ids);
     }
@@ -75,8 +75,8 @@ void expect_refused(const Message& message, const MessageFormat& format, const c
 }
 
 TEST(ExchangeMessage, IsReadAsItWasWritten) {
-  const Message counted(kCounted);
-  const auto read = read_dispatch(counted.bytes, kCounted, kPeer);
+  const Message per_rank(kPerRank);
+  const auto read = read_dispatch(per_rank.bytes, kPerRank, kPeer);
   ASSERT_TRUE(read.has_value()) << read.error().message;
   EXPECT_EQ(read->num_rows, 2);
   EXPECT_EQ(read->counts[5], 2u);
@@ -84,8 +84,8 @@ TEST(ExchangeMessage, IsReadAsItWasWritten) {
   EXPECT_EQ(read->ids.row(1)[1], 5);
   EXPECT_EQ(*read->row(1), std::byte(1));
 
-  const Message slotted(kSlotted);
-  const auto rows = read_dispatch(slotted.bytes, kSlotted, kPeer);
+  const Message per_expert(kPerExpert);
+  const auto rows = read_dispatch(per_expert.bytes, kPerExpert, kPeer);
   ASSERT_TRUE(rows.has_value()) << rows.error().message;
   EXPECT_EQ(rows->num_rows, 3);
   EXPECT_EQ(*rows->row(2), std::byte(2));
@@ -97,29 +97,29 @@ TEST(ExchangeMessage, WhatCannotBeReadNamesItsRank) {
     change(message);
     return message;
   };
-  expect_refused(changed(kCounted, [](auto& m) { m.bytes.resize(10); }), kCounted, "10 bytes");
-  expect_refused(changed(kCounted, [](auto& m) { m.bytes.clear(); }), kCounted, "0 bytes");
-  expect_refused(Message(kSlotted), kCounted, "another exchange mode");
-  expect_refused(changed(kCounted, [](auto& m) { m.bytes.pop_back(); }), kCounted, "for 2 rows");
-  expect_refused(changed(kCounted, [](auto& m) { m.num_rows() = 9; }), kCounted, "more than 8");
-  expect_refused(changed(kCounted, [](auto& m) { m.num_rows() = 1u << 31; }), kCounted,
+  expect_refused(changed(kPerRank, [](auto& m) { m.bytes.resize(10); }), kPerRank, "10 bytes");
+  expect_refused(changed(kPerRank, [](auto& m) { m.bytes.clear(); }), kPerRank, "0 bytes");
+  expect_refused(Message(kPerExpert), kPerRank, "another layout");
+  expect_refused(changed(kPerRank, [](auto& m) { m.bytes.pop_back(); }), kPerRank, "for 2 rows");
+  expect_refused(changed(kPerRank, [](auto& m) { m.num_rows() = 9; }), kPerRank, "more than 8");
+  expect_refused(changed(kPerRank, [](auto& m) { m.num_rows() = 1u << 31; }), kPerRank,
                  "more than 8");
-  expect_refused(changed(kCounted, [](auto& m) { m.count(5) = 1, m.count(1) = 2; }), kCounted,
+  expect_refused(changed(kPerRank, [](auto& m) { m.count(5) = 1, m.count(1) = 2; }), kPerRank,
                  "counts");
-  expect_refused(changed(kSlotted, [](auto& m) { m.count(5) = 1u << 31; }), kSlotted, "counts");
-  expect_refused(changed(kCounted, [](auto& m) { m.lists()[0] = 6; }), kCounted, "expert 6");
-  expect_refused(changed(kCounted, [](auto& m) { m.lists()[0] = -7; }), kCounted, "expert -7");
-  expect_refused(changed(kCounted, [](auto& m) { m.lists()[1] = INT32_MIN; }), kCounted,
+  expect_refused(changed(kPerExpert, [](auto& m) { m.count(5) = 1u << 31; }), kPerExpert, "counts");
+  expect_refused(changed(kPerRank, [](auto& m) { m.lists()[0] = 6; }), kPerRank, "expert 6");
+  expect_refused(changed(kPerRank, [](auto& m) { m.lists()[0] = -7; }), kPerRank, "expert -7");
+  expect_refused(changed(kPerRank, [](auto& m) { m.lists()[1] = INT32_MIN; }), kPerRank,
                  "expert -2147483648");
-  expect_refused(changed(kCounted, [](auto& m) { m.lists()[1] = -2; }), kCounted,
+  expect_refused(changed(kPerRank, [](auto& m) { m.lists()[1] = -2; }), kPerRank,
                  "another rank computes expert 1");
-  expect_refused(changed(kCounted, [](auto& m) { m.lists()[4] = -1; }), kCounted, "0 experts");
-  MessageFormat other = kCounted;
+  expect_refused(changed(kPerRank, [](auto& m) { m.lists()[4] = -1; }), kPerRank, "0 experts");
+  MessageFormat other = kPerRank;
   other.row_bytes = 128;
-  expect_refused(Message(kCounted), other, "not those of this model");
-  other = kCounted;
+  expect_refused(Message(kPerRank), other, "not those of this model");
+  other = kPerRank;
   other.num_experts = 7;
-  expect_refused(Message(kCounted), other, "for 6 experts");
+  expect_refused(Message(kPerRank), other, "for 6 experts");
   // These rows have as many bytes, but another type.
   other = kQuantized;
   other.dtype = DType::bf16;
@@ -141,7 +141,8 @@ void dequantize_all(Backend& backend, const ArrivedRows& rows) {
 TEST(ExchangeMessage, DamagedBytesNeverReachOutside) {
   WorkerPool workers({});
   Backend backend = *Backend::create(Isa::ref, workers, 1 << 12);
-  const MessageFormat* const formats[] = {&kCounted, &kSlotted, &kQuantized, &kQuantizedSlotted};
+  const MessageFormat* const formats[] = {&kPerRank, &kPerExpert, &kQuantized,
+                                          &kQuantizedPerExpert};
   std::mt19937 random(11);
   int refused = 0;
   for (int round = 0; round < 20'000; ++round) {
@@ -160,15 +161,15 @@ TEST(ExchangeMessage, DamagedBytesNeverReachOutside) {
     if (format.dtype == DType::int8) dequantize_all(backend, *read);
     int64_t listed = 0;
     for (const uint32_t count : read->counts) listed += count;
-    for (int row = 0; format.mode == ExchangeMode::counted && row < read->num_rows; ++row)
+    for (int row = 0; format.layout == RowLayout::per_rank && row < read->num_rows; ++row)
       for (int s = 0; s < kMessageTopK; ++s) listed -= read->ids.row(row)[s] >= 0 ? 1 : 0;
-    ASSERT_EQ(listed, format.mode == ExchangeMode::counted ? 0 : read->num_rows);
+    ASSERT_EQ(listed, format.layout == RowLayout::per_rank ? 0 : read->num_rows);
   }
   EXPECT_GT(refused, 5'000);
 }
 
 TEST(ExchangeMessage, ACombineHasTheRowsThatAreDue) {
-  MessageFormat format = kCounted;
+  MessageFormat format = kPerRank;
   format.num_experts = 0;
   std::vector<std::byte> message(format.combine_bytes(3));
   write_head(format, 3, message.data());

@@ -45,10 +45,10 @@ int ceil_div(int n, int by) {
 }  // namespace
 
 ExchangeLimits ExpertParallelDispatcher::exchange_limits(const Placements& placement,
-                                                         int max_slotted_rows, int max_parts) {
+                                                         int max_decode_rows, int max_parts) {
   return {.num_ranks = placement.first().num_ranks(),
           .rank_experts = placement.first().most_experts(),
-          .max_slotted_rows = max_slotted_rows,
+          .max_decode_rows = max_decode_rows,
           .max_parts = max_parts};
 }
 
@@ -65,19 +65,19 @@ std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::most_bytes(const O
     const int parts = static_cast<int>(std::bit_ceil(static_cast<unsigned>(part) + 1));
     const int64_t rows = ceil_div(options.limits.max_rows, parts);
     const int experts = ceil_div(all_experts, parts);
-    const int64_t slotted_rows = int64_t{limits.max_slotted_rows} * std::min(moe.top_k, experts);
-    MessageFormat format = {.mode = ExchangeMode::counted,
+    const int64_t expert_rows = int64_t{limits.max_decode_rows} * std::min(moe.top_k, experts);
+    MessageFormat format = {.layout = RowLayout::per_rank,
                             .num_experts = all_experts,
                             .top_k = moe.top_k,
                             .row_bytes = leaving_bytes_of(options)};
     int64_t dispatch = format.dispatch_bytes(rows);
-    format.mode = ExchangeMode::slotted;
+    format.layout = RowLayout::per_expert;
     format.num_experts = experts;
-    dispatch = std::max(dispatch, format.dispatch_bytes(slotted_rows));
+    dispatch = std::max(dispatch, format.dispatch_bytes(expert_rows));
     // A row has one sum on a rank for each node there that has one of its experts.
     const int64_t sums = rows * std::min(moe.top_k, most_nodes);
     format.row_bytes = row_bytes_of(options.model, options.dtype);
-    const int64_t combine = format.combine_bytes(std::max(sums, slotted_rows));
+    const int64_t combine = format.combine_bytes(std::max(sums, expert_rows));
     for (int half = 0; half < kMaxHalves; ++half) {
       MessageSizes& sizes = lanes.at(static_cast<size_t>(lane_of(half, part)));
       sizes[static_cast<size_t>(MessageKind::dispatch)] = static_cast<size_t>(dispatch);
@@ -103,10 +103,10 @@ Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::crea
   const Placement& first = options.placement.first();
   HOCKET_CHECK(first.num_experts() == moe.num_experts);
   HOCKET_CHECK(first.num_ranks() == exchange.num_ranks());
-  HOCKET_CHECK(first.num_places() <= kMostPlaces);
-  HOCKET_CHECK(exchange.num_ranks() <= kMostExpertRanks);
+  HOCKET_CHECK(first.num_places() <= kMaxPlaces);
+  HOCKET_CHECK(exchange.num_ranks() <= kMaxExpertRanks);
   HOCKET_CHECK(options.limits.exchange.num_ranks == exchange.num_ranks());
-  HOCKET_CHECK(first.most_experts() <= kMostRankExperts);
+  HOCKET_CHECK(first.most_experts() <= kMaxRankExperts);
   HOCKET_CHECK(is_number_of_parts(options.limits.exchange.max_parts));
   HOCKET_TRY_VOID(options.placement.check_groups(options.combine_groups));
   return std::unique_ptr<ExpertParallelDispatcher>(new ExpertParallelDispatcher(
@@ -120,29 +120,29 @@ Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::crea
        .limits = options.limits,
        .dtype = options.dtype,
        .row_bytes = row_bytes_of(options.model, options.dtype),
-       .leaving_bytes = leaving_bytes_of(options)},
+       .dispatch_row_bytes = leaving_bytes_of(options)},
       exchange));
 }
 
 ExpertParallelDispatcher::ExpertParallelDispatcher(RowExchange::Config config, AllToAll& exchange)
     : config_(std::move(config)),
       exchange_(exchange),
-      counted_(config_),
-      slotted_(config_),
+      per_rank_(config_),
+      per_expert_(config_),
       arrived_(config_.num_ranks) {
   for (HalfState& state : halves_) state.rows_from.resize(config_.num_ranks);
 }
 
-void ExpertParallelDispatcher::begin_pass(const PassId& pass, int num_rows) {
+void ExpertParallelDispatcher::begin_pass(const PassSpec& pass, int num_rows) {
   pass_ = pass;
   const int most = config_.num_ranks == 1 ? 1 : config_.limits.exchange.max_parts;
   HOCKET_CHECK((is_number_of_parts(pass.parts) && is_number_of_parts(pass.waves)));
   pass_.parts = std::min(pass.parts, most);
   pass_.waves = std::min(pass.waves, most / pass_.parts);
-  if (pass.mode == ExchangeMode::counted || pass_.parts * pass_.waves == 1)
-    rows_ = &counted_;
+  if (pass.phase == Phase::prefill || pass_.parts * pass_.waves == 1)
+    rows_ = &per_rank_;
   else
-    rows_ = &slotted_;
+    rows_ = &per_expert_;
   HOCKET_CHECK(num_rows <= rows_->most_rows(1));
   rows_->begin_pass(grain(), pass.first_layer);
   for (HalfState& state : halves_) std::ranges::fill(state.rows_from, 0);
@@ -189,8 +189,8 @@ Result<void> ExpertParallelDispatcher::status() const {
 
 // Sends every other rank its message.
 void ExpertParallelDispatcher::send(const Part& part, MessageKind kind, MessageTo message_to) {
-  std::array<Pieces, kMostExpertRanks> pieces;
-  std::array<AllToAll::Parts, kMostExpertRanks> messages;
+  std::array<Pieces, kMaxExpertRanks> pieces;
+  std::array<AllToAll::Parts, kMaxExpertRanks> messages;
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
     if (peer != config_.rank) pieces[peer] = (rows_->*message_to)(part, peer);
     messages[peer] = pieces[peer];
@@ -209,8 +209,8 @@ void ExpertParallelDispatcher::dispatch_start(const ExchangeSite& site, Half& ha
   if (error_) return;
   for (int index = 0; index < pass_.parts; ++index) {
     const Part part = {site, half, index};
-    rows_->list_leaving(part, normed);
-    rows_->gather_leaving(part);
+    rows_->list_dispatch(part, normed);
+    rows_->gather_dispatch(part);
     send(part, MessageKind::dispatch, &RowExchange::dispatch_to);
   }
 }
@@ -283,7 +283,7 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
   const Routing routing = half.state.routing.take();
   const View<float> shared =
       half.state.shared_y.empty() ? View<float>() : half.state.shared_y.take();
-  std::array<const std::byte*, size_t{kMaxParts} * kMostExpertRanks> results;
+  std::array<const std::byte*, size_t{kMaxParts} * kMaxExpertRanks> results;
   std::array<int, kMaxParts> lanes{};  // their messages are still to be added up
   int num_lanes = 0;
   HalfState& state = halves_[half.index];
@@ -295,18 +295,18 @@ void ExpertParallelDispatcher::combine_wait(const ExchangeSite& site, Half& half
     const Part part = {site, half, message % pass_.parts, message / pass_.parts};
     if (!keep(read_results(part, routing, results))) return;
     lanes[num_lanes++] = lane;
-    if (!rows_->adds_up(state.num_pending)) continue;
-    rows_->add_up(part, {.routing = routing, .shared = shared, .results = results});
+    if (!rows_->can_sum(state.num_pending)) continue;
+    rows_->sum_results(part, {.routing = routing, .shared = shared, .results = results});
     for (; num_lanes > 0; --num_lanes)
       exchange_.release(lanes[num_lanes - 1], MessageKind::combine);
   }
 }
 
-// Sets the begin of the results of a wave from each rank, as in RowExchange::Sum. Errors: lost_rank
-// (a message cannot be read).
+// Sets the begin of the results of a wave from each rank, as in RowExchange::CombineInputs. Errors:
+// lost_rank (a message cannot be read).
 Result<void> ExpertParallelDispatcher::read_results(const Part& part, const Routing& routing,
                                                     std::span<const std::byte*> results) {
-  std::array<int, kMostExpertRanks> counts;
+  std::array<int, kMaxExpertRanks> counts;
   const int back = rows_->back_message(part), lane = lane_of(part.half.index, back);
   rows_->expect_results(part, routing, std::span(counts.data(), config_.num_ranks));
   for (int peer = 0; peer < config_.num_ranks; ++peer) {

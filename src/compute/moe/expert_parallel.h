@@ -1,11 +1,11 @@
 // Dispatch and combine for experts that are spread over ranks. Every rank has rows of its own
 // (data-parallel attention). All ranks take part in every exchange of every MoE layer and half,
-// also those without rows. In each pass rows travel in one of two modes: counted_exchange.h and
-// slotted_exchange.h have their lists and sums, and draw the way of one row; row_exchange.h chooses
-// the rank of each row. This class carries the messages in the sequence of the operations, waits
-// for parts as they come, and keeps the first error.
+// also those without rows. In each pass rows travel in one of two modes: per_rank_exchange.h and
+// per_expert_exchange.h have their lists and sums, and draw the way of one row; row_exchange.h
+// chooses the rank of each row. This class carries the messages in the sequence of the operations,
+// waits for parts as they come, and keeps the first error.
 //
-// If rows travel in parts (PassId::parts), all this happens once for each part, on its own lane,
+// If rows travel in parts (PassSpec::parts), all this happens once for each part, on its own lane,
 // and the way back once for each of its waves.
 //
 // The sums equal those of one rank with as many combine groups. A group lies on one rank, which
@@ -21,10 +21,10 @@
 #include <vector>
 
 #include "compute/comm/all_to_all.h"
-#include "compute/moe/counted_exchange.h"
 #include "compute/moe/dispatcher.h"
+#include "compute/moe/per_expert_exchange.h"
+#include "compute/moe/per_rank_exchange.h"
 #include "compute/moe/placement.h"
-#include "compute/moe/slotted_exchange.h"
 #include "core/model_config.h"
 
 namespace hocket {
@@ -41,9 +41,9 @@ class ExpertParallelDispatcher final : public Dispatcher {
     // The limits of the WorkBuffers in use, with limits.exchange; the same on all ranks.
     WorkLimits limits;
   };
-  // Returns WorkLimits::exchange for this placement. max_slotted_rows <= max_rows; max_parts: a
+  // Returns WorkLimits::exchange for this placement. max_decode_rows <= max_rows; max_parts: a
   // power of two up to kMaxParts.
-  static ExchangeLimits exchange_limits(const Placements& placement, int max_slotted_rows,
+  static ExchangeLimits exchange_limits(const Placements& placement, int max_decode_rows,
                                         int max_parts = kMaxParts);
   // Returns the least AllToAll::Options::most_bytes, for the lanes lane_of() of each half and part.
   static std::array<MessageSizes, kMaxLanes> most_bytes(const Options& options);
@@ -59,12 +59,12 @@ class ExpertParallelDispatcher final : public Dispatcher {
     std::vector<uint8_t> only_here;
   };
   // Exchanges the places of a layer for others, between two passes. All ranks do it between the
-  // same two. Pre: Options::any_placement, and Options::placement lists the layer. Allocates
-  // nothing.
+  // same two. Precondition: Options::any_placement, and Options::placement lists the layer.
+  // Allocates nothing.
   void place(int layer, LayerPlaces& places);
 
   bool exchanges() const override { return true; }
-  void begin_pass(const PassId& pass, int num_rows) override;
+  void begin_pass(const PassSpec& pass, int num_rows) override;
   void dispatch_start(const ExchangeSite& site, Half& half) override;
   void dispatch_wait(const ExchangeSite& site, Half& half) override;
   bool more_waves(const Half& half) const override;
@@ -101,10 +101,10 @@ class ExpertParallelDispatcher final : public Dispatcher {
 
   RowExchange::Config config_;
   AllToAll& exchange_;
-  CountedExchange counted_;
-  SlottedExchange slotted_;
-  RowExchange* rows_ = &counted_;  // that of the pass
-  PassId pass_;
+  PerRankExchange per_rank_;
+  PerExpertExchange per_expert_;
+  RowExchange* rows_ = &per_rank_;  // that of the pass
+  PassSpec pass_;
   std::optional<Error> error_;
   std::array<HalfState, kMaxHalves> halves_;
   std::vector<ArrivedRows> arrived_;  // [ranks], of the part that is being taken

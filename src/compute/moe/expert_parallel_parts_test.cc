@@ -17,7 +17,7 @@ constexpr Duration kLatency = microseconds(10), kComputing = milliseconds(1),
 
 // Plays a rank without rows: it sends empty dispatches, one of them late by `lateness`.
 void send_one_part_late(LoopbackHub& hub, AllToAll& exchange, Duration lateness) {
-  const MessageFormat format = {.mode = ExchangeMode::slotted,
+  const MessageFormat format = {.layout = RowLayout::per_expert,
                                 .dtype = DType::f32,
                                 .num_experts = kHere / kParts,
                                 .top_k = kTopK,
@@ -47,7 +47,7 @@ TEST(ExpertParallelParts, AreComputedAsTheyComeAndSentBackAsTheyAreDone) {
     if (end.rank() > 0)
       return send_one_part_late(hub, *rank.exchange, end.rank() == 1 ? kLateness : Duration{});
     const TimePoint begin = hub.now();
-    rank.dispatcher->begin_pass({.mode = ExchangeMode::slotted, .parts = kParts}, kMaxRows);
+    rank.dispatcher->begin_pass({.phase = Phase::decode, .parts = kParts}, kMaxRows);
     Half half = rank.start(0, 0, kMaxRows);
     std::vector<int> taken;
     std::vector<Duration> when, sent_back;
@@ -75,8 +75,8 @@ TEST(ExpertParallelParts, WavesAreSentBackWhileTheRestIsComputed) {
   on_ranks(hub, kRanks, [&](Transport& end) {
     ExpertRank rank(end, neighbours);
     uint64_t step = 0;
-    for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
-      rank.dispatcher->begin_pass({.step = ++step, .mode = mode, .waves = kParts}, kMaxRows);
+    for (const Phase phase : {Phase::prefill, Phase::decode}) {
+      rank.dispatcher->begin_pass({.step = ++step, .phase = phase, .waves = kParts}, kMaxRows);
       Half half = rank.start(0, 0, kMaxRows);
       int num_waves = 0;
       TimePoint here{};

@@ -30,19 +30,19 @@ struct Place {
   int expert, source, row;
 };
 
-// Returns the places of one part of a half, by expert, source and row. Slotted parts are shares of
-// experts, counted parts shares of rows.
+// Returns the places of one part of a half, by expert, source and row. Parts are shares of experts
+// in decode, else shares of rows.
 std::vector<Place> places_of(int me, const Choice& choice,
-                             const std::array<RowRange, kRanks>& ranges, const PassId& id,
+                             const std::array<RowRange, kRanks>& ranges, const PassSpec& id,
                              int part) {
-  const bool slotted = id.mode == ExchangeMode::slotted;
+  const bool decodes = id.phase == Phase::decode;
   const auto cut = [&](int n, int at) { return at * n / id.parts; };
   std::vector<Place> places;
-  for (int e = slotted ? cut(kHere, part) : 0; e < (slotted ? cut(kHere, part + 1) : kHere); ++e)
+  for (int e = decodes ? cut(kHere, part) : 0; e < (decodes ? cut(kHere, part + 1) : kHere); ++e)
     for (int source = 0; source < kRanks; ++source) {
       const RowRange rows = ranges[source];
-      for (int i = slotted ? 0 : cut(rows.count, part);
-           i < (slotted ? rows.count : cut(rows.count, part + 1)); ++i)
+      for (int i = decodes ? 0 : cut(rows.count, part);
+           i < (decodes ? rows.count : cut(rows.count, part + 1)); ++i)
         if (std::ranges::count(choice(source, rows.begin + i), me * kHere + e) > 0)
           places.push_back({e, source, rows.begin + i});
     }
@@ -72,7 +72,7 @@ using Ranges = std::array<std::array<RowRange, kRanks>, 2>;
 class PartsSeen {
  public:
   void note(const Rank& rank, const Half& half, const Choice& choice, const Ranges& ranges,
-            const PassId& id) {
+            const PassSpec& id) {
     for (int part = 0; part < id.parts; ++part) {
       if ((seen_ >> part & 1) != 0) continue;
       const int me = rank.exchange->rank();
@@ -92,7 +92,7 @@ class PartsSeen {
   int seen_ = 0;
 };
 
-void pass_there_and_back(Rank& rank, const Choice& choice, const Ranges& ranges, PassId id) {
+void pass_there_and_back(Rank& rank, const Choice& choice, const Ranges& ranges, PassSpec id) {
   const int me = rank.exchange->rank(), rows = ranges[0][me].count + ranges[1][me].count;
   std::ranges::fill(std::span(rank.work.residual.data, kMaxRows * rank.work.residual.stride), 1.0f);
   rank.choose(choice);
@@ -134,31 +134,32 @@ Ranges full_ranges() {
   return ranges;
 }
 
-void expect_there_and_back(const Choice& choice, ExchangeMode mode, Wire wire) {
+void expect_there_and_back(const Choice& choice, Phase phase, Wire wire) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
   on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, choice, wire);
     for (uint64_t step = 0; step < 9; ++step)
       pass_there_and_back(rank, choice, full_ranges(),
                           {.step = step,
-                           .mode = mode,
+                           .phase = phase,
                            .parts = 1 << step % 3,
                            .waves = step < 3 ? 1 : 1 << (step % 2 + 1)});
   });
 }
 
 TEST(ExpertParallelDispatch, RowsStandBySourceAndComeBackSummed) {
-  for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted})
-    for (const Wire wire : {Wire::plain, Wire::int8}) expect_there_and_back(neighbours, mode, wire);
+  for (const Phase phase : {Phase::prefill, Phase::decode})
+    for (const Wire wire : {Wire::plain, Wire::int8})
+      expect_there_and_back(neighbours, phase, wire);
 }
 
 TEST(ExpertParallelDispatch, AllRowsOfAllRanksMayComeToOne) {
-  for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted})
+  for (const Phase phase : {Phase::prefill, Phase::decode})
     for (const Wire wire : {Wire::plain, Wire::int8})
-      expect_there_and_back(all_to_first, mode, wire);
+      expect_there_and_back(all_to_first, phase, wire);
 }
 
-// Plays steps with any number of rows (also none), any experts, and modes, parts and waves that
+// Plays steps with any number of rows (also none), any experts, and phases, parts and waves that
 // change.
 void expect_any_rows(Wire wire, const LinkModel& links, LoopbackHub::Time time) {
   LoopbackHub hub(kRanks, links, time);
@@ -180,10 +181,10 @@ void expect_any_rows(Wire wire, const LinkModel& links, LoopbackHub::Time time) 
         std::ranges::shuffle(experts, draw);
         return std::array{experts[0], experts[1], experts[2]};
       };
-      const bool slotted = random() % 2 == 0;
-      PassId id = {.step = step,
-                   .mode = slotted ? ExchangeMode::slotted : ExchangeMode::counted,
-                   .parts = 1 << random() % 3};
+      const bool decodes = random() % 2 == 0;
+      PassSpec id = {.step = step,
+                     .phase = decodes ? Phase::decode : Phase::prefill,
+                     .parts = 1 << random() % 3};
       if (step % 2 == 1) id.waves = std::min(1 << random() % 4, kMaxParts / id.parts);
       pass_there_and_back(rank, choice, ranges, id);
     }
@@ -216,7 +217,7 @@ TEST(ExpertParallelDispatch, ARowTravelsToARankOnceAndComesBackAsOne) {
   on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, neighbours);
     const int me = end.rank();
-    const auto bytes_of = [&](const PassId& id, MessageKind kind) {
+    const auto bytes_of = [&](const PassSpec& id, MessageKind kind) {
       pass_there_and_back(rank, neighbours, full_ranges(), id);
       size_t all = 0;
       for (int half = 0; half < kMaxHalves; ++half)
@@ -249,15 +250,15 @@ TEST(ExpertParallelDispatch, ARowTravelsToARankOnceAndComesBackAsOne) {
     ASSERT_GT(back_pairs, back_sums);
     EXPECT_EQ(back_sums, back_rows);  // neighbours are in one part of the tree, or in its two ends
     uint64_t step = 0;
-    for (const ExchangeMode mode : {ExchangeMode::counted, ExchangeMode::slotted}) {
+    for (const Phase phase : {Phase::prefill, Phase::decode}) {
       const size_t messages = kMaxHalves * (kRanks - 1);
-      EXPECT_EQ(bytes_of({step++, mode}, MessageKind::dispatch),
+      EXPECT_EQ(bytes_of({step++, phase}, MessageKind::dispatch),
                 messages * dispatch_head_bytes(kHere) + out_rows * (kRowBytes + kSlotBytes));
-      EXPECT_EQ(bytes_of({step++, mode}, MessageKind::combine),
+      EXPECT_EQ(bytes_of({step++, phase}, MessageKind::combine),
                 messages * kMessageHeadBytes + back_sums * kRowBytes);
     }
     const size_t messages = 2 * kMaxHalves * (kRanks - 1);
-    const PassId parts{step++, ExchangeMode::slotted, 2};
+    const PassSpec parts{step++, Phase::decode, 2};
     EXPECT_EQ(bytes_of(parts, MessageKind::combine),
               messages * kMessageHeadBytes + back_pairs * kRowBytes);
   });
@@ -289,7 +290,7 @@ TEST(ExpertParallelDispatch, ARankOfAnotherFormatIsNamed) {
   std::barrier all_there(kRanks);
   on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, neighbours, end.rank() == 2 ? Wire::int8 : Wire::plain);
-    rank.dispatcher->begin_pass({.mode = ExchangeMode::slotted}, kMaxRows);
+    rank.dispatcher->begin_pass({.phase = Phase::decode}, kMaxRows);
     Half half = rank.start(0, 0, kMaxRows);
     rank.dispatcher->dispatch_wait(rank.site(), half);
     const Result<void> seen = rank.dispatcher->status();
@@ -319,13 +320,13 @@ TEST(ExpertParallelDispatch, GroupsOnSeveralRanksAreRefused) {
 }
 
 // Rank 2 sends rank 0 messages that fit its slots, but more rows than a pass can have.
-void expect_named(ExchangeMode mode, int parts) {
+void expect_named(Phase phase, int parts) {
   LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
   std::barrier all_there(kRanks);
   on_ranks(hub, kRanks, [&](Transport& end) {
     Rank rank(end, all_to_first);
     const bool lies = end.rank() == 2;
-    rank.dispatcher->begin_pass({.mode = mode, .parts = parts}, kMaxRows);
+    rank.dispatcher->begin_pass({.phase = phase, .parts = parts}, kMaxRows);
     std::array<Half, 2> halves = {rank.start(0, 0, kMaxRows - (lies ? 0 : 4)),
                                   rank.start(1, lies ? 0 : kMaxRows - 4, lies ? kMaxRows : 4)};
     if (!lies) {
@@ -355,8 +356,8 @@ void expect_named(ExchangeMode mode, int parts) {
 
 TEST(ExpertParallelDispatch, ARankThatSendsTooMuchIsNamed) {
   for (const int parts : {1, 2, 4}) {
-    expect_named(ExchangeMode::counted, parts);
-    expect_named(ExchangeMode::slotted, parts);
+    expect_named(Phase::prefill, parts);
+    expect_named(Phase::decode, parts);
   }
 }
 

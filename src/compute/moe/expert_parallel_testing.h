@@ -75,8 +75,9 @@ struct ExpertRank {
   // waves' first products are computed then.
   void compute(Half& half) {
     const ExpertRows rows = half.state.arrived.take();
-    const std::span<const int32_t> offsets = rows.ahead.empty() ? rows.offsets : rows.ahead;
-    for (int64_t r = offsets.front(); r < offsets.back() && !rows.is_ahead; ++r)
+    const std::span<const int32_t> offsets =
+        rows.gate_up_offsets.empty() ? rows.offsets : rows.gate_up_offsets;
+    for (int64_t r = offsets.front(); r < offsets.back() && !rows.gate_up_done; ++r)
       std::copy_n(rows.x.as<float>().row(r), kHidden, rows.y.as<float>().row(r));
     half.state.computed.set(rows);
     dispatcher->combine_start(site(), half);

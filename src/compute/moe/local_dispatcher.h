@@ -22,7 +22,7 @@ class LocalDispatcher final : public Dispatcher {
   LocalDispatcher(const ModelConfig& model, int combine_groups);
 
   bool exchanges() const override { return false; }
-  void begin_pass(const PassId&, int) override {}
+  void begin_pass(const PassSpec&, int) override {}
   void dispatch_start(const ExchangeSite& site, Half& half) override;
   void dispatch_wait(const ExchangeSite& site, Half& half) override;
   bool more_waves(const Half&) const override { return false; }

@@ -14,9 +14,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kMapKey = "physical_to_logical_map", kCountKey = "logical_count";
-constexpr uint64_t kMostCount = uint64_t{1} << 53;  // sums of 1,024 fit 64 bits
+constexpr uint64_t kMaxCount = uint64_t{1} << 53;  // sums of 1,024 fit 64 bits
 // A file of 1,000 layers with 1,000 experts has half of that.
-constexpr int64_t kMostFileBytes = 16 << 20;
+constexpr int64_t kMaxFileBytes = 16 << 20;
 
 Result<void> check_ranks(int num_groups, std::string_view of, int num_ranks) {
   if (num_ranks >= 1 && num_ranks <= num_groups) return {};
@@ -42,8 +42,8 @@ Error refusal(const std::filesystem::path& file, std::string_view what) {
 Result<std::string> read_file(const std::filesystem::path& file) {
   std::error_code ec;
   if (std::filesystem::is_regular_file(file, ec)) {
-    if (static_cast<int64_t>(std::filesystem::file_size(file, ec)) > kMostFileBytes)
-      return fail(refusal(file, fmt::format("it is larger than {} MB", kMostFileBytes >> 20)));
+    if (static_cast<int64_t>(std::filesystem::file_size(file, ec)) > kMaxFileBytes)
+      return fail(refusal(file, fmt::format("it is larger than {} MB", kMaxFileBytes >> 20)));
     std::ifstream in(file, std::ios::binary);
     std::string text{std::istreambuf_iterator<char>(in), {}};
     if (in.is_open() && !in.bad()) return text;
@@ -57,7 +57,7 @@ Result<std::string> read_file(const std::filesystem::path& file) {
 std::expected<std::vector<int>, std::string> read_places(const Json& list, int num_experts,
                                                          int num_ranks) {
   if (!list.is_array()) return std::unexpected("its places are no list");
-  if (const int64_t most = std::min<int64_t>(int64_t{num_experts} * num_ranks, kMostPlaces);
+  if (const int64_t most = std::min<int64_t>(int64_t{num_experts} * num_ranks, kMaxPlaces);
       std::ssize(list) > most)
     return std::unexpected(fmt::format("{} places for {} experts on {} ranks, more than {}",
                                        list.size(), num_experts, num_ranks, most));
@@ -112,9 +112,9 @@ std::expected<std::vector<uint64_t>, std::string> read_counts(const Json& list, 
     return std::unexpected(fmt::format("its counts are no list of {} experts", num_experts));
   std::vector<uint64_t> counts;
   for (const Json& item : list) {
-    if (!item.is_number_unsigned() || item.get<uint64_t>() > kMostCount)
+    if (!item.is_number_unsigned() || item.get<uint64_t>() > kMaxCount)
       return std::unexpected(
-          fmt::format("{} is no count in 0 to {}", item.dump().substr(0, 40), kMostCount));
+          fmt::format("{} is no count in 0 to {}", item.dump().substr(0, 40), kMaxCount));
     counts.push_back(item.get<uint64_t>());
   }
   return counts;
@@ -142,26 +142,26 @@ uint32_t mix_in(uint32_t hash, uint32_t number) {
 }  // namespace
 
 Placement::Placement(std::vector<std::vector<int>> experts, int num_experts)
-    : first_home_(num_experts + 1) {
+    : first_place_(num_experts + 1) {
   first_.push_back(0);
   for (int rank = 0; rank < std::ssize(experts); ++rank) {
     std::ranges::sort(experts[rank]);
     for (const int expert : experts[rank]) {
       experts_.push_back(expert);
       ranks_.push_back(rank);
-      ++first_home_[expert + 1];
+      ++first_place_[expert + 1];
       fingerprint_ =
           mix_in(mix_in(fingerprint_, static_cast<uint32_t>(expert)), static_cast<uint32_t>(rank));
     }
     first_.push_back(num_places());
   }
   for (int expert = 0; expert < num_experts; ++expert) {
-    HOCKET_CHECK(first_home_[expert + 1] > 0);
-    first_home_[expert + 1] += first_home_[expert];
+    HOCKET_CHECK(first_place_[expert + 1] > 0);
+    first_place_[expert + 1] += first_place_[expert];
   }
-  homes_.resize(experts_.size());
-  std::vector<int> next(first_home_.begin(), first_home_.end() - 1);
-  for (int place = 0; place < num_places(); ++place) homes_[next[experts_[place]]++] = place;
+  places_.resize(experts_.size());
+  std::vector<int> next(first_place_.begin(), first_place_.end() - 1);
+  for (int place = 0; place < num_places(); ++place) places_[next[experts_[place]]++] = place;
 }
 
 Result<Placement> Placement::contiguous(int num_experts, int num_ranks, int num_groups) {
@@ -244,7 +244,7 @@ Result<Placements> Placements::from_file(const std::filesystem::path& file, int 
   const Json root = parse_bounded_json<Json>(text);
   if (root.is_discarded())
     return fail(refusal(
-        file, fmt::format("it is not JSON, or is nested deeper than {} levels", kJsonDepthMax)));
+        file, fmt::format("it is not JSON, or is nested deeper than {} levels", kMaxJsonDepth)));
   const bool has_map = !root.is_object() || root.contains(kMapKey);
   std::vector<Placement> placements;
   if (!has_map && root.contains(kCountKey)) {

@@ -20,7 +20,7 @@
 
 namespace hocket {
 
-inline constexpr int kMostPlaces = 1 << 14;  // in a layer, on all ranks together
+inline constexpr int kMaxPlaces = 1 << 14;  // in a layer, on all ranks together
 
 class Placement {
  public:
@@ -43,15 +43,15 @@ class Placement {
     return {std::move(experts), num_experts};
   }
 
-  int num_experts() const { return static_cast<int>(first_home_.size()) - 1; }
+  int num_experts() const { return static_cast<int>(first_place_.size()) - 1; }
   int num_ranks() const { return static_cast<int>(first_.size()) - 1; }
   int num_places() const { return static_cast<int>(experts_.size()); }
   bool has_replicas() const { return num_places() > num_experts(); }
 
   // Returns the places of an expert, ascending.
   std::span<const int> places_of(int expert) const {
-    return std::span(homes_).subspan(first_home_[expert],
-                                     first_home_[expert + 1] - first_home_[expert]);
+    return std::span(places_).subspan(first_place_[expert],
+                                      first_place_[expert + 1] - first_place_[expert]);
   }
   // Return the rank of a place, its number there, and its expert.
   int rank_at(int place) const { return ranks_[place]; }
@@ -59,7 +59,7 @@ class Placement {
   int expert_at(int place) const { return experts_[place]; }
   int place_at(int rank, int local) const { return first_[rank] + local; }
   // Return the first place of an expert, and the rank and number of that.
-  int place_of(int expert) const { return homes_[first_home_[expert]]; }
+  int place_of(int expert) const { return places_[first_place_[expert]]; }
   int rank_of(int expert) const { return rank_at(place_of(expert)); }
   int local_of(int expert) const { return local_at(place_of(expert)); }
   // Returns the experts of a rank's places, ascending.
@@ -81,8 +81,8 @@ class Placement {
 
   std::vector<int> experts_, ranks_;    // [places]
   std::vector<int> first_;              // [ranks + 1] first place
-  std::vector<int> first_home_;         // [experts + 1]
-  std::vector<int> homes_;              // [places] the places of each expert
+  std::vector<int> first_place_;        // [experts + 1]
+  std::vector<int> places_;             // [places] the places of each expert
   uint32_t fingerprint_ = 2166136261u;  // FNV-1a hash of the expert and rank of every place
 };
 

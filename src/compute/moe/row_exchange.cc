@@ -18,7 +18,8 @@ std::span<const std::byte> bytes_of(const View<T>& rows) {
 
 }  // namespace
 
-RowExchange::RowExchange(const Config& config, ExchangeMode mode) : config_(config), mode_(mode) {
+RowExchange::RowExchange(const Config& config, RowLayout layout)
+    : config_(config), layout_(layout) {
   for (auto& half : returned_)
     for (Returned& part : half) part.first.resize(config.num_ranks + 1);
 }
@@ -27,17 +28,17 @@ MessageFormat RowExchange::dispatch_format(int rank, const Part& part) const {
   const int num_experts = experts_of(rank, part.index).count;
   const size_t layer =
       std::min(static_cast<size_t>(first_layer_ + part.site.layer), config_.only_here.size() - 1);
-  return {.mode = mode_,
+  return {.layout = layout_,
           .dtype = config_.limits.int8_dispatch ? DType::int8 : config_.dtype,
           .num_experts = num_experts,
           .top_k = config_.top_k,
           .most_rows = most_rows(num_experts),
-          .row_bytes = config_.leaving_bytes,
+          .row_bytes = config_.dispatch_row_bytes,
           .only_here = config_.only_here[layer]};
 }
 
 MessageFormat RowExchange::combine_format() const {
-  return {.mode = mode_,
+  return {.layout = layout_,
           .dtype = config_.dtype,
           .top_k = config_.top_k,
           .row_bytes = config_.row_bytes};
@@ -56,8 +57,8 @@ std::span<uint32_t> RowExchange::counts_for(const Part& part, int rank) const {
 }
 
 // The load of a rank is the time of its products, in rows: that of the rows, and kOpenedRows for
-// the weights of every expert that has any. Slots without a choice count first, so that the others
-// find the ranks that are left idle; equal ranks take turns by expert.
+// the weights of every expert that has any. Experts with one place are counted first; those with
+// replicas then go to the rank with the least load, and equal ranks take turns by expert.
 void RowExchange::choose_places(const Part& part, const Range& rows) const {
   constexpr int kOpenedRows = 16;
   const Placement& placement = placement_of(part);
@@ -67,8 +68,8 @@ void RowExchange::choose_places(const Part& part, const Range& rows) const {
       places_of(part, t)[s] = placement.place_of(routing.ids.row(t)[s]);
   if (!placement.has_replicas()) return;
 
-  std::array<int64_t, kMostExpertRanks> load{};
-  std::array<uint64_t, kMostPlaces / 64> opened{};
+  std::array<int64_t, kMaxExpertRanks> load{};
+  std::array<uint64_t, kMaxPlaces / 64> opened{};
   const auto cost = [&](int place) {
     return (opened[place / 64] >> (place % 64) & 1) != 0 ? 1 : 1 + kOpenedRows;
   };
@@ -96,14 +97,14 @@ void RowExchange::choose_places(const Part& part, const Range& rows) const {
   });
 }
 
-void RowExchange::round_leaving(const Part& part, const MatrixView& normed,
-                                const Range& rows) const {
+void RowExchange::quantize_dispatch(const Part& part, const MatrixView& normed,
+                                    const Range& rows) const {
   if (!config_.limits.int8_dispatch) return;
   quantize_rows(part.site.backend, normed.slice_rows(rows.begin, rows.count),
                 part.site.work.leaving.slice_rows(part.half.rows.begin + rows.begin, rows.count));
 }
 
-void RowExchange::gather_leaving(const Part& part) const {
+void RowExchange::gather_dispatch(const Part& part) const {
   const WorkBuffers& work = part.site.work;
   const ExchangeBuffers& lists = work.exchange;
   const int64_t begin = leaving(part, (config_.rank + 1) % config_.num_ranks).begin;
@@ -124,8 +125,8 @@ RowExchange::Pieces RowExchange::dispatch_to(const Part& part, int rank) const {
   return {std::span<const std::byte>(head,
                                      static_cast<size_t>(dispatch_head_bytes(format.num_experts))),
           bytes_of(slots.ids), bytes_of(slots.weights),
-          std::span(sent + rows.begin * config_.leaving_bytes,
-                    static_cast<size_t>(rows.count * config_.leaving_bytes))};
+          std::span(sent + rows.begin * config_.dispatch_row_bytes,
+                    static_cast<size_t>(rows.count * config_.dispatch_row_bytes))};
 }
 
 ArrivedRows RowExchange::own_rows(const Part& part) const {
@@ -138,7 +139,7 @@ ArrivedRows RowExchange::own_rows(const Part& part) const {
           .weights = slots.weights,
           .rows = static_cast<const std::byte*>(
               work.leaving.slice_rows(part.half.rows.begin, part.half.rows.count).data),
-          .row_bytes = config_.leaving_bytes,
+          .row_bytes = config_.dispatch_row_bytes,
           .index = work.exchange.sent_from + rows.begin};
 }
 
@@ -197,8 +198,8 @@ ExpertRows RowExchange::next_wave(const Part& part) const {
     const size_t each = experts.count + 1;
     rows.offsets = {offsets + part.wave * each, each};
     rows.first_expert = static_cast<int>(experts.begin);
-    rows.is_ahead = part.wave > 0;
-    if (part.wave == 0 && grain_.waves > 1) rows.ahead = {offsets, each * grain_.waves};
+    rows.gate_up_done = part.wave > 0;
+    if (part.wave == 0 && grain_.waves > 1) rows.gate_up_offsets = {offsets, each * grain_.waves};
   } else {
     const Range here = cut({0, experts.count}, part.wave, grain_.waves);
     rows.offsets = {offsets + here.begin, static_cast<size_t>(here.count + 1)};
@@ -228,19 +229,19 @@ const std::byte* RowExchange::own_results(const Part& part) const {
   return back.rows + back.first[config_.rank] * config_.row_bytes;
 }
 
-void RowExchange::add_found(const Part& part, const Range& rows, const Sum& sum,
-                            View<const float> weights) const {
+void RowExchange::sum_located(const Part& part, const Range& rows, const CombineInputs& in,
+                              View<const float> weights) const {
   const WorkBuffers& work = part.site.work;
   const auto of_rows = [&](auto view) {
     return view.rows > 0 ? view.slice_rows(rows.begin, rows.count) : view;
   };
   combine_placed(part.site.backend, {.dtype = config_.dtype,
                                      .rows = {work.exchange.results, rows.count, config_.top_k},
-                                     .ids = of_rows(sum.routing.ids),
+                                     .ids = of_rows(in.routing.ids),
                                      .weights = of_rows(weights),
                                      .leaves = config_.leaves,
                                      .output_scale = config_.output_scale,
-                                     .shared = of_rows(sum.shared),
+                                     .shared = of_rows(in.shared),
                                      .residual = work.results.slice_rows(
                                          part.half.rows.begin + rows.begin, rows.count)});
 }

@@ -1,5 +1,5 @@
 // The exchange of rows in one mode: which rows are in which message, where arrived rows are placed,
-// and how results are summed. counted_exchange.h is for prefill, slotted_exchange.h for decode;
+// and how results are summed. per_rank_exchange.h is for prefill, per_expert_exchange.h for decode;
 // each draws the way of one row. This base has what both share: the memory, the messages, and the
 // sorting by expert.
 //
@@ -25,7 +25,7 @@
 
 namespace hocket {
 
-inline constexpr int kMostExpertRanks = 128;  // the most ranks that share experts
+inline constexpr int kMaxExpertRanks = 128;  // the most ranks that share experts
 
 class RowExchange {
  public:
@@ -37,11 +37,11 @@ class RowExchange {
     int rank = 0, num_ranks = 1, top_k = 0;
     float output_scale = 1;
     WorkLimits limits;
-    DType dtype = DType::bf16;  // type of activations
-    int64_t row_bytes = 0;      // bytes of a row that comes from the experts
-    int64_t leaving_bytes = 0;  // bytes of a row that leaves for them
+    DType dtype = DType::bf16;       // type of activations
+    int64_t row_bytes = 0;           // bytes of a row that comes from the experts
+    int64_t dispatch_row_bytes = 0;  // bytes of a row that leaves for them
   };
-  // `count` neighbours: rows of a half, rows of a list, or experts of a rank.
+  // Consecutive rows of a half, rows of a list, or experts of a rank.
   struct Range {
     int64_t begin = 0;
     int count = 0;
@@ -56,7 +56,7 @@ class RowExchange {
   using Pieces = std::array<std::span<const std::byte>, 4>;  // a message without AllToAll's head
   // The results of a half: results[message * num_ranks + rank] is the first row that came from
   // there in each back_message().
-  struct Sum {
+  struct CombineInputs {
     const Routing& routing;
     View<float> shared;
     std::span<const std::byte* const> results;
@@ -64,7 +64,7 @@ class RowExchange {
 
   virtual ~RowExchange() = default;
 
-  // Called before the first operation of a pass; first_layer: as in PassId.
+  // Called before the first operation of a pass; first_layer: as in PassSpec.
   virtual void begin_pass(const Grain& grain, int first_layer) {
     grain_ = grain;
     first_layer_ = first_layer;
@@ -76,17 +76,17 @@ class RowExchange {
   // Returns the most rows that one rank may send in a pass to this number of experts.
   virtual int most_rows(int num_experts) const = 0;
 
-  // The way there. list_leaving() is called for each part in ascending order.
-  virtual void list_leaving(const Part& part, const MatrixView& normed) = 0;
+  // The way there. list_dispatch() is called for each part in ascending order.
+  virtual void list_dispatch(const Part& part, const MatrixView& normed) = 0;
   // Copies the rows for other ranks into `sent`, where they are contiguous.
-  void gather_leaving(const Part& part) const;
+  void gather_dispatch(const Part& part) const;
   // Writes the head of the message for `rank` and returns the message.
   Pieces dispatch_to(const Part& part, int rank) const;
   // Returns this rank's rows for its own experts, in the form of arrived rows.
   ArrivedRows own_rows(const Part& part) const;
   // Returns the format of the dispatch from any rank to `rank`.
   MessageFormat dispatch_format(int rank, const Part& part) const;
-  // Sorts the rows of all ranks, counted by wave, then by expert, then by source rank, and widens
+  // Sorts the rows of all ranks, per rank by wave, then by expert, then by source rank, and widens
   // or copies them to x. Returns the first wave. After an error `arrived` is empty, and no rows are
   // at the experts.
   ExpertRows arrange(const Part& part, std::span<const ArrivedRows> arrived);
@@ -101,9 +101,9 @@ class RowExchange {
   // Sets counts[rank] to the number of results that come from each rank in this wave.
   virtual void expect_results(const Part& part, const Routing& routing, std::span<int> counts) = 0;
   // Returns true if rows can be added up when all messages but num_pending are here.
-  virtual bool adds_up(int num_pending) const = 0;
+  virtual bool can_sum(int num_pending) const = 0;
   // Adds the results of the rows that can be added up since this message came.
-  virtual void add_up(const Part& part, const Sum& sum) = 0;
+  virtual void sum_results(const Part& part, const CombineInputs& in) = 0;
 
  protected:
   // The slots of leaving rows; no rows if the mode does not send them.
@@ -118,7 +118,7 @@ class RowExchange {
   };
 
   // The config outlives it.
-  RowExchange(const Config& config, ExchangeMode mode);
+  RowExchange(const Config& config, RowLayout layout);
 
   // The experts of a rank that a part has, as its own numbers of them.
   virtual Range experts_of(int rank, int part) const = 0;
@@ -157,7 +157,7 @@ class RowExchange {
     return order < 0 ? order + config_.num_ranks : order;
   }
   // Rounds neighbours of a half to int8, if rows travel so.
-  void round_leaving(const Part& part, const MatrixView& normed, const Range& rows) const;
+  void quantize_dispatch(const Part& part, const MatrixView& normed, const Range& rows) const;
   // Returns the counts of the rows of each expert, in the head of the message for `rank`.
   std::span<uint32_t> counts_for(const Part& part, int rank) const;
   Returned& returned_of(const Part& part) { return returned_[part.half.index][back_message(part)]; }
@@ -167,22 +167,23 @@ class RowExchange {
     return {range.begin + at(wave), at(wave + 1) - at(wave)};
   }
   // The place of a slot's result: a row of what came in results[message]; row < 0: none.
-  struct Place {
+  struct ResultLocation {
     int64_t message = 0, row = 0;
   };
   // Sets the address of the result of every slot of these rows of the half: that of
   // place_of(place of the expert, expert_position), or null.
   template <class PlaceOf>
-  void find_results(const Part& part, const Range& rows, const Sum& sum, PlaceOf place_of) const;
+  void find_results(const Part& part, const Range& rows, const CombineInputs& in,
+                    PlaceOf place_of) const;
   // Adds what find_results() found to the residual. weights: of all rows of the half, or no rows.
-  void add_found(const Part& part, const Range& rows, const Sum& sum,
-                 View<const float> weights) const;
+  void sum_located(const Part& part, const Range& rows, const CombineInputs& in,
+                   View<const float> weights) const;
   // Restores starts after a counting sort, which moved each start to its end, the next one's start.
   static void move_back(std::span<int32_t> starts);
 
   const Config& config_;
   Grain grain_;          // the messages of each half in this pass
-  int first_layer_ = 0;  // as PassId's
+  int first_layer_ = 0;  // as PassSpec's
 
  private:
   // The part that was arranged last, for its later waves.
@@ -191,22 +192,22 @@ class RowExchange {
   };
   std::byte* head_of(const Part& part, int message, int rank) const;
 
-  const ExchangeMode mode_;
+  const RowLayout layout_;
   std::array<int64_t, kMaxHalves> num_arrived_{};  // rows at the experts, in all arrived parts
   std::array<std::array<Returned, kMaxParts>, kMaxHalves> returned_;
   std::array<Arranged, kMaxHalves> arranged_;
 };
 
 template <class PlaceOf>
-void RowExchange::find_results(const Part& part, const Range& rows, const Sum& sum,
+void RowExchange::find_results(const Part& part, const Range& rows, const CombineInputs& in,
                                PlaceOf place_of) const {
   const WorkBuffers& work = part.site.work;
   const std::byte** to = work.exchange.results;
   for (int64_t t = rows.begin; t < rows.end(); ++t)
     for (int s = 0; s < config_.top_k; ++s) {
       const int32_t position = work.expert_position.row(part.half.rows.begin + t)[s];
-      const Place at = place_of(places_of(part, t)[s], position);
-      *to++ = at.row < 0 ? nullptr : sum.results[at.message] + at.row * config_.row_bytes;
+      const ResultLocation at = place_of(places_of(part, t)[s], position);
+      *to++ = at.row < 0 ? nullptr : in.results[at.message] + at.row * config_.row_bytes;
     }
 }
 

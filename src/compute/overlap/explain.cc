@@ -99,7 +99,7 @@ std::string why_not_two(const SearchReason& reason) {
                      is_dispatch ? "dispatch" : "combine");
 }
 
-std::string explain(const SearchAnswer& answer) {
+std::string explain(const SearchResult& answer) {
   const auto& [none, single, two] = answer.best_of;
   const PlanKind best = answer.best().kind;
   const Prediction &without = answer.reason.none, &with = answer.reason.two;

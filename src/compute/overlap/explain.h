@@ -43,6 +43,6 @@ std::string forced_text(const PlanRecord& record, const OverlapChoice& choice,
 std::string why_not_two(const SearchReason& reason);
 // Says why the best plan is the best: "two halves predicted -4 %: experts too small to cover
 // dispatch". Percents are gains as a fraction of the time of `none`.
-std::string explain(const SearchAnswer& answer);
+std::string explain(const SearchResult& answer);
 
 }  // namespace hocket

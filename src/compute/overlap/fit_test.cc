@@ -25,13 +25,13 @@ TEST(Buckets, ArePowersOfTwoAndHalfwayBetween) {
   }
   EXPECT_EQ(borders, (std::vector{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48}));
   EXPECT_EQ(border_of({Phase::prefill, 1 << 30, 0}).rows, 1 << 30);
-  const auto keys_a_row = [](int64_t keys) {
+  const auto keys_per_row = [](int64_t keys) {
     return border_of({Phase::decode, 4, 4 * keys}).kv_tokens / 4;
   };
-  EXPECT_EQ(keys_a_row(1), 1024);
-  EXPECT_EQ(keys_a_row(1024), 1024);
-  EXPECT_EQ(keys_a_row(1025), 4096);
-  EXPECT_EQ(keys_a_row(16384), 16384);
+  EXPECT_EQ(keys_per_row(1), 1024);
+  EXPECT_EQ(keys_per_row(1024), 1024);
+  EXPECT_EQ(keys_per_row(1025), 4096);
+  EXPECT_EQ(keys_per_row(16384), 16384);
 }
 
 TEST(MeasuredRatios, AStallIsForgottenAndAGainBelieved) {

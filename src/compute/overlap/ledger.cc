@@ -9,8 +9,8 @@
 namespace hocket {
 namespace {
 
-constexpr int kMostOtherWork = 64;  // spans of OtherWork in one step
-constexpr int kMostAgreements = 8;  // agreements in one step
+constexpr int kMaxOtherWork = 64;  // spans of OtherWork in one step
+constexpr int kMaxAgreements = 8;  // agreements in one step
 
 size_t index_of(Op op) {
   return static_cast<size_t>(op);
@@ -18,7 +18,7 @@ size_t index_of(Op op) {
 
 size_t most_exchanges(const Ledger::Limits& limits) {
   if (limits.num_ranks == 1) return 0;
-  return static_cast<size_t>(limits.num_layers) * kMaxLanes * 2 + kMostAgreements;
+  return static_cast<size_t>(limits.num_layers) * kMaxLanes * 2 + kMaxAgreements;
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ size_t most_exchanges(const Ledger::Limits& limits) {
 size_t Ledger::most_spans(const Limits& limits) {
   const size_t ops = static_cast<size_t>(limits.num_layers) * kMaxHalves * kNumOps;
   // Each exchange: exposed, waiting, push, wire.
-  return ops + 4 * most_exchanges(limits) + kMostOtherWork;
+  return ops + 4 * most_exchanges(limits) + kMaxOtherWork;
 }
 
 Ledger::Ledger(const Limits& limits, const Clock& clock) : clock_(clock), limits_(limits) {

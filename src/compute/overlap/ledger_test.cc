@@ -268,8 +268,8 @@ TEST_F(LedgerTest, RandomStepsAddUp) {
   std::mt19937 random(7);
   const auto draw = [&](int most) { return static_cast<int>(random() % most); };
   for (int round = 0; round < 300; ++round) {
-    constexpr int kMost = 2000;
-    std::array<bool, kMost> under_way{}, waited_then{};
+    constexpr int kMax = 2000;
+    std::array<bool, kMax> under_way{}, waited_then{};
     begin();
     pass();
     Duration waiting_or_exposed{};
@@ -296,7 +296,7 @@ TEST_F(LedgerTest, RandomStepsAddUp) {
     }
     const StepAccount& a = end();
     int hidden = 0;
-    for (int t = 0; t < kMost; ++t) hidden += under_way.at(t) && !waited_then.at(t);
+    for (int t = 0; t < kMax; ++t) hidden += under_way.at(t) && !waited_then.at(t);
     ASSERT_EQ(a.hidden, Duration(hidden)) << round;
     ASSERT_EQ(a.waiting + a.exposed, waiting_or_exposed) << round;
     ASSERT_EQ(sum(a), a.took) << round;

@@ -11,7 +11,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kMostTableOrders = size_t{1} << 16;  // PlanId has 16 bits for the order
+constexpr size_t kMaxTableOrders = size_t{1} << 16;  // PlanId has 16 bits for the order
 
 uint32_t fingerprint_of(const std::vector<Order>& orders) {
   uint64_t sum = kMixStep;
@@ -59,7 +59,7 @@ const OrderTable& OrderTable::builtin() {
 OrderTable OrderTable::with(std::vector<Order> more) {
   OrderTable table = builtin();
   std::ranges::move(more, std::back_inserter(table.orders_));
-  HOCKET_CHECK(table.orders_.size() <= kMostTableOrders);
+  HOCKET_CHECK(table.orders_.size() <= kMaxTableOrders);
   table.fingerprint_ = fingerprint_of(table.orders_);
   return table;
 }

@@ -254,7 +254,7 @@ TEST(OrderYaml, SaysLineAndRemedyOfEveryMistake) {
        "one order"},
       {"name: x\n---\n,\n", "f:3: more than 64 documents",
        "fewer orders, and nothing between them but ---"},
-      {std::string(kMostOrderBytes + 1, '#'), "f has 262145 bytes, at most 262144 are read",
+      {std::string(kMaxOrderBytes + 1, '#'), "f has 262145 bytes, at most 262144 are read",
        "only orders in it"},
   };
   for (const Refusal& refusal : refusals) {

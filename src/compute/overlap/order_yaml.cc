@@ -15,7 +15,7 @@ namespace hocket {
 namespace {
 
 constexpr size_t kMaxNameLength = 48;
-constexpr int kMostFileOrders = 64;  // in one file
+constexpr int kMaxFileOrders = 64;  // in one file
 constexpr std::array<std::string_view, 4> kKeys = {"name", "halves", "slots", "forced_only"};
 constexpr size_t kNumNeededKeys = 3;  // the first ones
 // These words have another meaning where orders are chosen.
@@ -174,9 +174,9 @@ Result<void> check_documents(const std::string& yaml, std::string_view where) {
   YAML::Parser parser(stream);
   Beginnings beginnings;
   for (int count = 0; parser.HandleNextDocument(beginnings); ++count)
-    if (count == kMostFileOrders)
+    if (count == kMaxFileOrders)
       return fail(error(ErrorCode::bad_value, "{}:{}: more than {} documents", where,
-                        beginnings.line, kMostFileOrders)
+                        beginnings.line, kMaxFileOrders)
                       .with_fix("fewer orders, and nothing between them but ---"));
   return {};
 }
@@ -184,9 +184,9 @@ Result<void> check_documents(const std::string& yaml, std::string_view where) {
 }  // namespace
 
 Result<std::vector<OrderDocument>> parse_orders(std::string_view yaml, std::string_view where) {
-  if (yaml.size() > kMostOrderBytes)
+  if (yaml.size() > kMaxOrderBytes)
     return fail(error(ErrorCode::bad_value, "{} has {} bytes, at most {} are read", where,
-                      yaml.size(), kMostOrderBytes)
+                      yaml.size(), kMaxOrderBytes)
                     .with_fix("only orders in it"));
   try {
     const std::string text(yaml);
@@ -212,7 +212,7 @@ Result<std::vector<OrderDocument>> read_orders(const std::string& path) {
   std::string text;
   if (file) {
     // One byte more than the limit, so that a longer file is noticed.
-    text.resize(kMostOrderBytes + 1);
+    text.resize(kMaxOrderBytes + 1);
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(file.gcount()));
   }

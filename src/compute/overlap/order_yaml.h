@@ -10,7 +10,7 @@
 
 namespace hocket {
 
-inline constexpr size_t kMostOrderBytes = 256 * 1024;  // the longest file
+inline constexpr size_t kMaxOrderBytes = 256 * 1024;  // the longest file
 
 struct OrderDocument {
   Order order;

@@ -72,7 +72,7 @@ class PlanRecord {
 
   Bucket border;                               // identifies the bucket
   Candidate played;                            // the plan of all steps except trials, as predicted
-  SearchAnswer found;                          // the last search; without candidates: none yet
+  SearchResult found;                          // the last search; without candidates: none yet
   RunningMedian<kTuning.remembered> measured;  // step times of `played` since it was adopted [us]
   int evidence = 0;            // that another plan is better: kTuning.evidence_needed steps
   int steps_since_change = 0;  // since the plan or the links changed

@@ -71,7 +71,7 @@ Planner::Planner(const Options& options) : options_(options), fit_(options.layer
     records_.emplace_back(most_candidates(*options.orders), &ratios_);
 }
 
-SearchQuestion Planner::question(const Bucket& bucket) const {
+SearchInput Planner::question(const Bucket& bucket) const {
   LayerCounts layers = options_.layers;
   layers.other_us = fit_.other_us(bucket);
   return {fit_, *options_.orders, layers, bucket, options_.row_tile};
@@ -102,7 +102,7 @@ void Planner::search_for(PlanRecord& record) {
   if (!is_due || credit_us_ <= 0) return;
   const TimePoint begin = options_.clock->now();
   const bool is_first = record.found.candidates.empty();
-  const SearchQuestion asked = question(record.size());
+  const SearchInput asked = question(record.size());
   record.found = search(asked, std::move(record.found));
   record.played.step_us = predict_plan(asked, record.played.plan).step_us;
   record.steps_since_search = 0;

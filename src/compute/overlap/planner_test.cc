@@ -121,7 +121,7 @@ TEST_P(PlannerAmidNoise, HardlyEverChangesItsMind) {
   double closest = 1, gbit_there = 0;
   for (double gbit = 0.3; gbit < 30; gbit *= 1.03) {
     machine.link_gbit = gbit;
-    const SearchAnswer answer = search(Server(machine, options(), 0).truth(decode(62)));
+    const SearchResult answer = search(Server(machine, options(), 0).truth(decode(62)));
     const auto [none, single, two] = answer.best_of;
     const double apart = std::abs(two.step_us / single.step_us - 1);
     if (apart < closest) closest = apart, gbit_there = gbit;

@@ -15,19 +15,18 @@ double middle_of(std::span<double> values) {
 }  // namespace
 
 void RobustLine::add(double x, double y) {
-  constexpr int kMost = kTuning.points;
+  constexpr int kMax = kTuning.points;
   if (const int since = count_ > 0 ? watch_.add(y / at(x)) : 0; since > 0) {
     // Keep only the values since the shift.
     const int kept = since - 1;
     const auto old = points_;
     for (int i = 0; i < kept; ++i)
-      points_[static_cast<size_t>(i)] =
-          old[static_cast<size_t>((next_ + kMost - kept + i) % kMost)];
+      points_[static_cast<size_t>(i)] = old[static_cast<size_t>((next_ + kMax - kept + i) % kMax)];
     count_ = next_ = kept;
   }
   points_[static_cast<size_t>(next_)] = {x, y};
-  next_ = (next_ + 1) % kMost;
-  count_ = std::min(count_ + 1, kMost);
+  next_ = (next_ + 1) % kMax;
+  count_ = std::min(count_ + 1, kMax);
   fit();
 }
 

@@ -10,8 +10,8 @@ namespace hocket {
 namespace {
 
 // Predicts the table's orders of as many halves, in all parts and waves.
-void predict_all(const SearchQuestion& q, std::span<const StageTimes> halves, int share,
-                 SearchAnswer& answer) {
+void predict_all(const SearchInput& q, std::span<const StageTimes> halves, int share,
+                 SearchResult& answer) {
   for (const Grain& grain : grains_of(static_cast<int>(halves.size()))) {
     const Predictor predictor(halves, grain, q.layers);
     answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
@@ -30,7 +30,7 @@ void predict_all(const SearchQuestion& q, std::span<const StageTimes> halves, in
   }
 }
 
-SearchReason reason_of(const SearchQuestion& q, const StageTimes& whole, const Candidate& two) {
+SearchReason reason_of(const SearchInput& q, const StageTimes& whole, const Candidate& two) {
   SearchReason reason;
   reason.none = predict_plan(q, {});
   reason.latency_us = q.layers.num_moe * (whole.dispatch.latency_us + whole.combine.latency_us);
@@ -44,7 +44,7 @@ SearchReason reason_of(const SearchQuestion& q, const StageTimes& whole, const C
 
 }  // namespace
 
-const Candidate& SearchAnswer::best() const {
+const Candidate& SearchResult::best() const {
   return *std::ranges::min_element(candidates, {}, &Candidate::step_us);
 }
 
@@ -59,7 +59,7 @@ std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, 
   return halves;
 }
 
-Prediction predict_plan(const SearchQuestion& q, const Plan& plan) {
+Prediction predict_plan(const SearchInput& q, const Plan& plan) {
   const Order& order = q.orders.at(plan.order);
   std::array<StageTimes, 2> times = {q.model.at(q.bucket), {}};
   if (order.num_halves == 2) {
@@ -72,8 +72,8 @@ Prediction predict_plan(const SearchQuestion& q, const Plan& plan) {
   return Predictor(used, plan.grain(), q.layers).predict(order);
 }
 
-SearchAnswer search(const SearchQuestion& q, SearchAnswer used) {
-  SearchAnswer answer = std::move(used);
+SearchResult search(const SearchInput& q, SearchResult used) {
+  SearchResult answer = std::move(used);
   answer.candidates.clear();
   answer.best_of = {};
   answer.lower_bound_us = std::numeric_limits<double>::infinity();

@@ -13,7 +13,7 @@
 
 namespace hocket {
 
-struct SearchQuestion {
+struct SearchInput {
   const StageModel& model;
   const OrderTable& orders;
   LayerCounts layers;
@@ -34,7 +34,7 @@ struct SearchReason {
   double experts_us = 0, attn_us = 0;  // one layer of the second half of `two`
 };
 
-struct SearchAnswer {
+struct SearchResult {
   std::vector<Candidate> candidates;               // all of them; empty: nothing was searched
   std::array<Candidate, kNumPlanKinds> best_of{};  // by PlanKind; step_us 0: there is none
   double lower_bound_us = 0;  // no order, with a share and parts that were searched, is faster
@@ -45,7 +45,7 @@ struct SearchAnswer {
 
 // Allocates nothing if `used`, an earlier answer whose memory it takes, has room for
 // most_candidates().
-SearchAnswer search(const SearchQuestion& question, SearchAnswer used = {});
+SearchResult search(const SearchInput& question, SearchResult used = {});
 
 inline size_t most_candidates(const OrderTable& orders) {
   return static_cast<size_t>(orders.size()) *
@@ -54,6 +54,6 @@ inline size_t most_candidates(const OrderTable& orders) {
 // Returns the halves that the bucket is cut into by `share`; nothing if it cannot be cut in two.
 std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, int row_tile);
 // Predicts the plan for question.bucket.
-Prediction predict_plan(const SearchQuestion& question, const Plan& plan);
+Prediction predict_plan(const SearchInput& question, const Plan& plan);
 
 }  // namespace hocket

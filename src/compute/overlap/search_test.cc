@@ -39,7 +39,7 @@ class ScaledTimes final : public StageModel {
 
 constexpr LayerCounts kLayers{.num_dense = 1, .num_moe = 16, .has_shared = true, .other_us = 50};
 
-const Candidate& best_of(const SearchAnswer& answer, PlanKind kind) {
+const Candidate& best_of(const SearchResult& answer, PlanKind kind) {
   return answer.best_of[static_cast<size_t>(kind)];
 }
 
@@ -52,12 +52,12 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
     const testing::StageDraw draw{.latency_us = static_cast<double>(random() % 4 * 30)};
     const int rows = static_cast<int>(2 + random() % 200);
     const ScaledTimes model(draw(random), rows, random() % 3 * 0.3);
-    const SearchQuestion question{.model = model,
-                                  .orders = table,
-                                  .layers = kLayers,
-                                  .bucket = {Phase::decode, rows, 1000},
-                                  .row_tile = round % 2 == 0 ? 1 : 16};
-    const SearchAnswer found = search(question);
+    const SearchInput question{.model = model,
+                               .orders = table,
+                               .layers = kLayers,
+                               .bucket = {Phase::decode, rows, 1000},
+                               .row_tile = round % 2 == 0 ? 1 : 16};
+    const SearchResult found = search(question);
     std::array<double, kNumPlanKinds> least{};
     for (const Grain& grain : kTuning.grains)
       for (int order = 0; order < table.size(); ++order)
@@ -83,7 +83,7 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
   }
 }
 
-SearchQuestion question_of(const StageModel& model, int rows = 64) {
+SearchInput question_of(const StageModel& model, int rows = 64) {
   return {.model = model,
           .orders = OrderTable::builtin(),
           .layers = kLayers,
@@ -95,7 +95,7 @@ TEST(Search, HasAboutAHundredCandidatesAndNoneTwice) {
   const ScaledTimes model(testing::StageDraw{}(random), 64, 0);
   EXPECT_EQ(search(question_of(model)).candidates.size(), 120u);
   for (const int rows : {1, 2, 3, 64}) {
-    const SearchAnswer answer = search(question_of(model, rows));
+    const SearchResult answer = search(question_of(model, rows));
     std::set<std::tuple<int, int, int, int>> seen;
     for (const auto& [plan, kind, us] : answer.candidates) {
       const auto halves = halves_of({Phase::decode, rows, 0}, plan.share, 1);
@@ -110,10 +110,10 @@ TEST(Search, HasAboutAHundredCandidatesAndNoneTwice) {
 TEST(Search, AnswersAreUsedAgain) {
   std::mt19937 random(14);
   const ScaledTimes model(testing::StageDraw{}(random), 64, 0.3);
-  SearchAnswer used = search(question_of(model));
+  SearchResult used = search(question_of(model));
   for (const int rows : {1, 64}) {
     used = search(question_of(model, rows), std::move(used));
-    const SearchAnswer fresh = search(question_of(model, rows));
+    const SearchResult fresh = search(question_of(model, rows));
     ASSERT_EQ(used.candidates.size(), fresh.candidates.size());
     EXPECT_EQ(used.best().plan, fresh.best().plan);
     EXPECT_EQ(used.lower_bound_us, fresh.lower_bound_us);
@@ -130,7 +130,7 @@ struct WhyCase {
 
 std::string why_of(const WhyCase& given) {
   const ScaledTimes model(given.whole, 64, given.floor);
-  SearchQuestion question = question_of(model, given.rows);
+  SearchInput question = question_of(model, given.rows);
   question.layers.has_shared = false;  // so nothing of one half overlaps
   return explain(search(question));
 }
@@ -157,7 +157,7 @@ TEST(Search, SaysWhy) {
 }
 
 TEST(Search, SaysWhatIsTooSmall) {
-  SearchAnswer answer;
+  SearchResult answer;
   answer.reason = {.none = {.step_us = 100, .exposed_us = 40, .compute_us = 60},
                    .two = {.step_us = 104,
                            .exposed_us = 30,

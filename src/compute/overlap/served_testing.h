@@ -80,7 +80,7 @@ class Server {
     all_us += heard_->step_us;
   }
 
-  SearchQuestion truth(const Bucket& bucket) const {
+  SearchInput truth(const Bucket& bucket) const {
     LayerCounts layers = kServedLayers;
     layers.other_us = kOtherUs;
     return {.model = machine_, .orders = *options_.orders, .layers = layers, .bucket = bucket};

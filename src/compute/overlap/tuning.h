@@ -40,7 +40,7 @@ struct PlannerTuning {
   double slope_apart = 1.5;      // ratio of the bytes of two points from which their slope counts
   int few_slopes = 3;            // slopes from which a line is more than a ratio
 
-  // When a number is believed.
+  // Rules by which a number is believed.
   int few = 3;                 // measurements from which a plan, a kind or a size counts as known
   int guess = 2;               // measurements that a guess counts as, next to measured ones
   double far_ratio = 1.25;     // a ratio this much off the median is no noise

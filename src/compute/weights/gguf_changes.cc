@@ -38,11 +38,11 @@ std::optional<DeltaHeads> heads_of(const GgufFile& file, std::string_view archit
   };
   DeltaHeads heads{
       .nk = number("group_count"), .nv = number("time_step_rank"), .dk = number("state_size")};
-  constexpr int64_t kMost = 1 << 16;
+  constexpr int64_t kMax = 1 << 16;
   for (const int64_t size : {heads.nk, heads.nv, heads.dk})
-    if (size < 1 || size > kMost) return std::nullopt;
+    if (size < 1 || size > kMax) return std::nullopt;
   heads.dv = number("inner_size") / heads.nv;
-  if (heads.dv < 1 || heads.dv > kMost || heads.nv % heads.nk != 0) return std::nullopt;
+  if (heads.dv < 1 || heads.dv > kMax || heads.nv % heads.nk != 0) return std::nullopt;
   heads.is_tiled = architecture != "qwen3next";
   return heads;
 }

@@ -27,7 +27,7 @@ class BlockRows final : public StoredRows {
       std::vector<float> numbers(static_cast<size_t>(out.numbers.rows * out.numbers.cols));
       const View<float> rows(numbers.data(), out.numbers.rows, out.numbers.cols);
       read(row_begin, rows);
-      return quantize_rows(rows, out);
+      return quantize_scaled_rows(rows, out);
     }
     bool sound = true;
     for (int64_t row = 0; row < out.numbers.rows; ++row)

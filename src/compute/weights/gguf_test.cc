@@ -60,7 +60,7 @@ TEST(Gguf, ScaledRowsHaveTheNumbersOfTheirBlocks) {
       for (int64_t row = 0; row < rows; ++row)
         ASSERT_TRUE(read_scaled_blocks(
             *tensor.type, data + row * (k / tensor.type->block) * tensor.type->bytes, scaled, row));
-      dequantize_rows(scaled, {got.data(), rows, k});
+      dequantize_scaled_rows(scaled, {got.data(), rows, k});
       EXPECT_EQ(want, got) << name;
       ++types;
     }

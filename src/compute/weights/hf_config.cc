@@ -16,7 +16,7 @@
 namespace hocket {
 namespace {
 
-constexpr int64_t kConfigBytesMax = int64_t{16} << 20;
+constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
 constexpr Range kVocab{1, 1 << 24};
 constexpr Range kPositions{1, 1 << 26};
 constexpr Range kTokenIds{0, (1 << 24) - 1};
@@ -272,7 +272,7 @@ Result<GenerationFile> read_generation_file(const std::filesystem::path& folder)
   const std::filesystem::path file = folder / "generation_config.json";
   std::error_code ec;
   if (!std::filesystem::exists(file, ec)) return GenerationFile{};
-  HOCKET_TRY(const std::string text, read_small_file(file, kConfigBytesMax));
+  HOCKET_TRY(const std::string text, read_small_file(file, kMaxConfigBytes));
   return with_json<GenerationFile>(text, "generation_config.json", [](JsonFields& fields) {
     GenerationFile out;
     out.defaults.temperature = sampling_number(fields, "temperature");
@@ -304,7 +304,7 @@ Result<QuantConfig> read_quant_file(const std::filesystem::path& folder) {
   constexpr const char* kName = "hf_quant_config.json";
   std::error_code ec;
   if (!std::filesystem::exists(folder / kName, ec)) return QuantConfig{};
-  HOCKET_TRY(const std::string text, read_small_file(folder / kName, kConfigBytesMax));
+  HOCKET_TRY(const std::string text, read_small_file(folder / kName, kMaxConfigBytes));
   return with_json<QuantConfig>(text, kName, read_modelopt_file);
 }
 
@@ -327,7 +327,7 @@ Result<ModelConfig> read_hf_config(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder, ec))
     return fail(error(ErrorCode::model_not_found, "there is no folder {}", folder.string())
                     .with_fix("--model-path must name a Hugging Face model folder"));
-  HOCKET_TRY(const std::string text, read_small_file(folder / "config.json", kConfigBytesMax));
+  HOCKET_TRY(const std::string text, read_small_file(folder / "config.json", kMaxConfigBytes));
   HOCKET_TRY(ModelConfig model, parse_hf_config(text));
   if (model.quant.layout == QuantConfig::Layout::none) {
     HOCKET_TRY(model.quant, read_quant_file(folder));

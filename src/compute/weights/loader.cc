@@ -141,7 +141,7 @@ PackedWeight WeightLoader::State::load(const Product& product) {
     readers.push_back(*std::move(reader));
   }
   if (mixed) format = MatrixFormat{};
-  if (block_k(format->format) == kIntegerBlockK && product.k > kIntegerDepthMax) {
+  if (block_k(format->format) == kIntegerBlockK && product.k > kMaxIntegerDepth) {
     error = too_deep(product);
     return {};
   }

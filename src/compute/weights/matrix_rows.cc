@@ -53,7 +53,7 @@ bool read_matrix_rows(const MatrixReader& from, int row_begin, View<T> out, RowS
     }
     const ScaledRows scaled = scratch.scaled(from.format(), out.rows, out.cols);
     if (!from.read(row_begin, scaled)) return false;
-    dequantize_rows(scaled, out);
+    dequantize_scaled_rows(scaled, out);
     return true;
   } else {
     const View<float> values = scratch.values<float>(out.rows, out.cols);
@@ -77,7 +77,7 @@ bool pack_matrix_rows(const MatrixReader& from, const RowMove& move, const Packe
   const View<float> values = scratch.values<float>(move.rows, to.k);
   if (!read_matrix_rows<float>(from, move.row_begin, values, scratch)) return false;
   const ScaledRows scaled = scratch.scaled(format, move.rows, to.k);
-  return quantize_rows(values, scaled) && pack_scaled(scaled, move.packed_row, to);
+  return quantize_scaled_rows(values, scaled) && pack_scaled(scaled, move.packed_row, to);
 }
 
 bool pack_latent_head(const MatrixReader& from, int row_begin, const LatentHead& to,

@@ -166,7 +166,7 @@ TEST(MxFormats, QuantizingTakesTheNearestNumbers) {
     for (int i = 0; i < 64; ++i) x[i] = numbers[i % 16] * (i < 32 ? 0.25f : 0.125f);
     std::fill(x.begin() + 32, x.begin() + 48, 0.0f);
     const ScaledRows rows = scratch.scaled({format, nvfp4 ? kNvfp4Group : kMxGroup}, 1, 64);
-    ASSERT_TRUE(quantize_rows(View<const float>(x.data(), 1, 64), rows));
+    ASSERT_TRUE(quantize_scaled_rows(View<const float>(x.data(), 1, 64), rows));
     for (int i = 0; i < 64; ++i) {
       const bool zero = i >= 32 && i < 48;
       EXPECT_EQ(rows.numbers.row(0)[i], zero ? 0 : nearest[i % 16]) << i;
@@ -175,7 +175,7 @@ TEST(MxFormats, QuantizingTakesTheNearestNumbers) {
     EXPECT_EQ(rows.scales.row(0)[0] * outer, 0.25f);
     EXPECT_EQ(rows.scales.row(0)[rows.scales.cols - 1] * outer, 0.125f);
     std::vector<float> back(64);
-    dequantize_rows(rows, View<float>(back.data(), 1, 64));
+    dequantize_scaled_rows(rows, View<float>(back.data(), 1, 64));
     EXPECT_EQ(back[7], 1.5f);
     EXPECT_EQ(back[8], -0.125f);
   }

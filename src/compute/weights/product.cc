@@ -82,7 +82,7 @@ void note_change(std::span<const MatrixReader> parts, int64_t bytes, MatrixForma
 Error too_deep(const Product& product) {
   return error(ErrorCode::unsupported_model,
                "{} has {} inputs; products of quantized integers have at most {}",
-               product.parts.front().name, product.k, kIntegerDepthMax)
+               product.parts.front().name, product.k, kMaxIntegerDepth)
       .with_fix("use the model in bfloat16, without --quantization");
 }
 

@@ -15,9 +15,9 @@ using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 using Bytes = uint8_t __attribute__((vector_size(kLanes)));
 constexpr float kRoundToInt = 0x1.8p23f;  // x + this - this is x to the nearest even integer
 constexpr float kTiny = 0x1p-60f;
-constexpr float kFp8Max = 448;
-constexpr float kInt4Max = 15;
-constexpr float kFp4Max = 6;
+constexpr float kMaxFp8 = 448;
+constexpr float kMaxInt4 = 15;
+constexpr float kMaxFp4 = 6;
 constexpr float kNvfp4ColumnScale = 0x1p-9f;
 constexpr float kWidths[] =  // widths of the grid tried; 1 is the extent of the values
     {1.0f, 1.04f, 0.96f, 0.92f, 0.88f, 0.84f, 0.8f};
@@ -98,7 +98,7 @@ struct Asymmetric {
   float inverse = 0;  // 1 / scale
   float zero = 0;
   Lanes numbers(const Lanes& x) const {
-    const Lanes number = x * inverse + kRoundToInt - kRoundToInt + zero, last = Lanes{} + kInt4Max;
+    const Lanes number = x * inverse + kRoundToInt - kRoundToInt + zero, last = Lanes{} + kMaxInt4;
     const Lanes positive = number < 0 ? Lanes{} : number;
     return last < positive ? last : positive;
   }
@@ -137,9 +137,9 @@ float quantize_int4_group(const float* x, int count, uint8_t* numbers, uint8_t* 
   Asymmetric best;
   float best_error = std::numeric_limits<float>::max(), scale = 0;
   for (const float width : kWidths) {
-    const float step = (extent.high - extent.low) * width / kInt4Max;
+    const float step = (extent.high - extent.low) * width / kMaxInt4;
     const float zero_point = std::nearbyint(-extent.low * width / step);
-    const Asymmetric tried{1 / step, std::clamp(zero_point, 0.0f, kInt4Max)};
+    const Asymmetric tried{1 / step, std::clamp(zero_point, 0.0f, kMaxInt4)};
     const Fit fit = fit_of(x, count, tried);
     if (fit.error * width * width >= best_error) continue;
     best_error = fit.error * width * width;
@@ -164,7 +164,7 @@ float quantize_int8_group(const float* x, int count, uint8_t* numbers, uint8_t* 
 
 float quantize_fp8_group(const float* x, int count, uint8_t* numbers) {
   const float amax = extent_of(x, count).amax();
-  const float scale = amax < kTiny ? 0 : amax / kFp8Max;
+  const float scale = amax < kTiny ? 0 : amax / kMaxFp8;
   for (int i = 0; i < count; ++i) numbers[i] = scale == 0 ? 0 : float_to_fp8(x[i] / scale);
   return scale;
 }
@@ -195,7 +195,7 @@ float quantize_mx_group(WeightFormat format, const float* x, int count, uint8_t*
   std::fill_n(numbers, count, uint8_t{0});
   if (amax < kTiny) return 0;
   const bool fp8 = format == WeightFormat::mxfp8, nvfp4 = format == WeightFormat::nvfp4;
-  const float outer = nvfp4 ? kNvfp4ColumnScale : 1, wanted = amax / (fp8 ? kFp8Max : kFp4Max);
+  const float outer = nvfp4 ? kNvfp4ColumnScale : 1, wanted = amax / (fp8 ? kMaxFp8 : kMaxFp4);
   const float scale =
       nvfp4 ? fp8_to_float(float_to_fp8(wanted / outer)) : power_of_two_from(wanted);
   if (scale == 0) return 0;
@@ -208,7 +208,7 @@ float quantize_mx_group(WeightFormat format, const float* x, int count, uint8_t*
 
 }  // namespace
 
-void dequantize_rows(const ScaledRows& rows, View<float> out) {
+void dequantize_scaled_rows(const ScaledRows& rows, View<float> out) {
   const WeightFormat format = rows.format.format;
   const bool fp8 = format == WeightFormat::fp8 || format == WeightFormat::mxfp8;
   for (int64_t r = 0; r < out.rows; ++r)
@@ -231,7 +231,7 @@ void dequantize_rows(const ScaledRows& rows, View<float> out) {
     }
 }
 
-bool quantize_rows(View<const float> rows, const ScaledRows& out) {
+bool quantize_scaled_rows(View<const float> rows, const ScaledRows& out) {
   for (int64_t r = 0; r < rows.rows; ++r) {
     if (!all_finite(rows.row(r), rows.cols)) return false;
     if (out.format.format == WeightFormat::nvfp4) out.column_scales[r] = kNvfp4ColumnScale;

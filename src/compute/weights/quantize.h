@@ -60,7 +60,7 @@ inline bool all_zero(const uint8_t* numbers, int count, int magnitude_bits) {
 }
 
 // Uses one multiplication per element, two for nvfp4. Shapes: out [rows, k].
-void dequantize_rows(const ScaledRows& rows, View<float> out);
+void dequantize_scaled_rows(const ScaledRows& rows, View<float> out);
 
 // Chooses scales, zeros and numbers of `out`:
 //   fp8    scale = amax / 448, nearest even
@@ -72,7 +72,7 @@ void dequantize_rows(const ScaledRows& rows, View<float> out);
 //   nvfp4  column_scale = 2^-9; scale = amax / 6 / column_scale as e4m3, nearest even, at most 448
 // Groups whose amax is below 2^-60 become zeros; in int4 also those whose scale rounds to 0.
 // Returns false if a value is NaN or infinite.
-[[nodiscard]] bool quantize_rows(View<const float> rows, const ScaledRows& out);
+[[nodiscard]] bool quantize_scaled_rows(View<const float> rows, const ScaledRows& out);
 
 // One worker's memory for the rows in progress; it grows and never shrinks. A view is valid until
 // the next call of the same function.

@@ -33,8 +33,8 @@ struct RoundTrip {
   RoundTrip(const std::vector<float>& values, int64_t k, MatrixFormat format)
       : rows(scratch.scaled(format, std::ssize(values) / k, k)), back(values.size()) {
     const int64_t n = std::ssize(values) / k;
-    finite = quantize_rows({values.data(), n, k}, rows);
-    dequantize_rows(rows, {back.data(), n, k});
+    finite = quantize_scaled_rows({values.data(), n, k}, rows);
+    dequantize_scaled_rows(rows, {back.data(), n, k});
   }
 };
 
@@ -181,7 +181,7 @@ TEST(Quantize, MuchPerSecond) {
     RowScratch scratch;
     const ScaledRows out = scratch.scaled(format, rows, k);
     const auto start = std::chrono::steady_clock::now();
-    ASSERT_TRUE(quantize_rows({values.data(), rows, k}, out));
+    ASSERT_TRUE(quantize_scaled_rows({values.data(), rows, k}, out));
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     std::printf("quantize %s: %.0f M numbers/s in one thread\n",

@@ -22,9 +22,9 @@
 namespace hocket {
 namespace {
 
-constexpr int64_t kHeaderBytesMax = 100'000'000;
-constexpr int64_t kIndexBytesMax = int64_t{256} << 20;
-constexpr size_t kRankMax = 32;
+constexpr int64_t kMaxHeaderBytes = 100'000'000;
+constexpr int64_t kMaxIndexBytes = int64_t{256} << 20;
+constexpr size_t kMaxRank = 32;
 constexpr int64_t kSampleBytes = 4096;  // bytes sampled from each tensor for identity()
 constexpr std::string_view kAgain = "the file is damaged or was cut short: download it again";
 
@@ -86,7 +86,7 @@ Result<SafetensorsEntry> read_entry(std::string_view name, simdjson::dom::object
   entry.type = type->type;
   entry.type_name = type_name;
 
-  if (shape.size() > kRankMax) return broken("tensor {} has {} axes", shown(name), shape.size());
+  if (shape.size() > kMaxRank) return broken("tensor {} has {} axes", shown(name), shape.size());
   int64_t bits = type->bits;
   for (const simdjson::dom::element axis : shape) {
     int64_t length = 0;
@@ -151,8 +151,8 @@ Result<SafetensorsHeader> parse_header(std::span<const std::byte> head, int64_t 
     return broken("the file has {} bytes, less than a header's length", file_bytes);
   uint64_t length = 0;
   std::memcpy(&length, head.data(), 8);
-  if (length > kHeaderBytesMax)
-    return broken("the header claims {} bytes; at most {} are allowed", length, kHeaderBytesMax);
+  if (length > kMaxHeaderBytes)
+    return broken("the header claims {} bytes; at most {} are allowed", length, kMaxHeaderBytes);
   const auto header_bytes = static_cast<int64_t>(length);
   if (header_bytes > file_bytes - 8)
     return broken("the header claims {} bytes, but the file holds only {} after its length",
@@ -257,7 +257,7 @@ Result<void> ShardedWeights::add(std::string_view name, std::string_view file) {
 
 Result<std::unique_ptr<WeightSource>> ShardedWeights::open(const std::filesystem::path& folder,
                                                            const std::filesystem::path& index) {
-  HOCKET_TRY(const std::string text, read_small_file(index, kIndexBytesMax));
+  HOCKET_TRY(const std::string text, read_small_file(index, kMaxIndexBytes));
   simdjson::dom::parser parser;
   simdjson::dom::object root, weight_map;
   const auto code = parser.parse(text).get(root);

@@ -29,7 +29,7 @@
 #include "compute/weights/weight_source.h"
 #include "core/server_settings.h"
 #include "engine/balance/expert_changes.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/watch/expert_move_stats.h"
 #include "engine/watch/expert_stats.h"
 

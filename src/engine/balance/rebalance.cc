@@ -12,7 +12,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kMostDoublings = 6;
+constexpr int kMaxDoublings = 6;
 constexpr int kDecider = 0;  // the rank whose verdict counts
 
 // Votes have the upper half of a count as a float: three digits.
@@ -21,8 +21,8 @@ uint16_t shortened(uint64_t count) {
 }
 uint64_t count_of(uint16_t shortened) {
   const auto count = std::bit_cast<float>(uint32_t{shortened} << 16);
-  constexpr float kMost = 1e15f;
-  return count > 0 ? static_cast<uint64_t>(std::min(count, kMost)) : 0;
+  constexpr float kMax = 1e15f;
+  return count > 0 ? static_cast<uint64_t>(std::min(count, kMax)) : 0;
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ void Rebalance::restart() {
 }
 
 void Rebalance::start_over(bool gave_up) {
-  num_given_up_ = gave_up ? std::min(num_given_up_ + 1, kMostDoublings) : 0;
+  num_given_up_ = gave_up ? std::min(num_given_up_ + 1, kMaxDoublings) : 0;
   phase_ = Phase::counting;
   worth_.reset();
   num_changed_ = 0;

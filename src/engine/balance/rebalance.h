@@ -1,5 +1,5 @@
 // Decides, together with the other ranks, when experts move and when a layer changes. It has no
-// thread: votes carry all that ranks have to agree on (VoteRider), so all are in the same phase
+// thread: votes carry all that ranks have to agree on (BalanceVoter), so all are in the same phase
 // after the same exchange of votes:
 //
 //   counting    rows count the experts that they choose    -> after num_iterations steps
@@ -11,7 +11,8 @@
 //
 // The changes are worth it if the time that they save in the next kHorizon, at the speed and with
 // the rows of the steps since the last look, is more than they cost. If a rank cannot load, all
-// give up the layers that are left. Between looks that ended so the distance doubles. Thread:
+// give up the layers that are left. After each look that ended so, twice as many
+// steps pass before the next. Thread:
 // engine. Allocates only in construction, and once a look.
 #pragma once
 
@@ -27,7 +28,7 @@
 
 namespace hocket {
 
-class Rebalance final : public VoteRider {
+class Rebalance final : public BalanceVoter {
  public:
   static constexpr Duration kHorizon = std::chrono::minutes(5);
 

@@ -8,7 +8,7 @@
 
 #include "engine/check/player.h"
 #include "engine/check/reference.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace hocket {
 

@@ -2,14 +2,14 @@
 // computed row: `hocket check` and tests look inside the model this way.
 //
 //   script   prompt tokens | tokens fed after it, one per pass, as decoding would: each token has
-//            the role (kernels/attention.h) that it would have in a request
+//            the role (compute/kernels/attention.h) that it would have in a request
 #pragma once
 
 #include <span>
 #include <vector>
 
 #include "compute/kernels/row_stats.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace hocket {
 

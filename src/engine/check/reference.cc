@@ -17,11 +17,11 @@ using Json = nlohmann::json;
 Result<Json> read_json(const std::filesystem::path& file) {
   if (std::error_code ignored; !std::filesystem::exists(file, ignored))
     return fail(ErrorCode::model_not_found, "there is no {}", file.string());
-  HOCKET_TRY(const std::string text, read_text_file(file.string(), kReferenceBytesMax));
+  HOCKET_TRY(const std::string text, read_text_file(file.string(), kMaxReferenceBytes));
   Json parsed = parse_bounded_json<Json>(text);
   if (parsed.is_discarded())
     return fail(ErrorCode::bad_config, "{} is not JSON, or is nested deeper than {} levels",
-                file.string(), kJsonDepthMax);
+                file.string(), kMaxJsonDepth);
   return parsed;
 }
 

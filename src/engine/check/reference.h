@@ -17,7 +17,7 @@
 namespace hocket {
 
 inline constexpr int kReferenceDrafts = 3;  // drafts of a step in ReferencePrompt::drafts
-inline constexpr size_t kReferenceBytesMax = 64 << 20;
+inline constexpr size_t kMaxReferenceBytes = 64 << 20;
 
 // The tolerance of a comparison: |got - want| <= atol + rtol * |want|.
 struct Tolerance {

@@ -79,14 +79,14 @@ Result<Cases> read_cases(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / "reference.json";
   if (std::error_code ignored; !std::filesystem::exists(file, ignored))
     return fail(ErrorCode::model_not_found, "there is no {}", file.string());
-  HOCKET_TRY(const std::string text, read_text_file(file.string(), kReferenceBytesMax));
+  HOCKET_TRY(const std::string text, read_text_file(file.string(), kMaxReferenceBytes));
   HOCKET_TRY(const auto source, SafetensorsFile::open(folder / "reference.safetensors"));
   Cases read;
   try {
     const Json json = parse_bounded_json<Json>(text);
     if (json.is_discarded())
       return fail(ErrorCode::bad_config, "{} is not JSON, or is nested deeper than {} levels",
-                  file.string(), kJsonDepthMax);
+                  file.string(), kMaxJsonDepth);
     const Json& tolerance = json.at("tolerance").at("probs");
     read.probabilities = {tolerance.at("atol").get<double>(), tolerance.at("rtol").get<double>()};
     for (const Json& one : json.at("cases"))

@@ -241,7 +241,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
 std::optional<int> fitting_ranks(const ForecastQuestion& q, const Forecast& now) {
   ForecastQuestion spread = q;
   int& ranks = spread.settings.parallel.ep_size;
-  const int most = std::min(kMostRanksTried, now.choice.model.moe.num_experts);
+  const int most = std::min(kMaxRanksTried, now.choice.model.moe.num_experts);
   for (ranks = now.num_ranks + 1; ranks <= most; ++ranks) {
     const Result<Forecast> then = forecast(spread, now.kv_len);
     if (then && then->fits()) return ranks;

@@ -73,8 +73,8 @@ struct Advice {
 // does.
 std::optional<Advice> advise(const ForecastQuestion& question, const Forecast& now);
 
-inline constexpr int kMostRanksTried = 64;
-// Returns the least number of ranks like this one, at most kMostRanksTried, over which the experts
+inline constexpr int kMaxRanksTried = 64;
+// Returns the least number of ranks like this one, at most kMaxRanksTried, over which the experts
 // of a model that does not fit would have to be spread; nullopt if these would not be enough, or
 // for a dense model.
 std::optional<int> fitting_ranks(const ForecastQuestion& question, const Forecast& now);

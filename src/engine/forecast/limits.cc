@@ -17,7 +17,7 @@ constexpr int kRuns = 32;
 // Each worker reads one piece a run. A piece is short, so that some runs are undisturbed; all
 // pieces together are larger than any cache.
 constexpr int64_t kPieceBytes = int64_t{8} << 20;
-constexpr int64_t kReadBytesMax = int64_t{2} << 30;  // all workers together, at most
+constexpr int64_t kMaxReadBytes = int64_t{2} << 30;  // all workers together, at most
 constexpr int kLoops = 100'000;  // about 1 ms: short, so that some runs are undisturbed
 constexpr int kTileLoops = kLoops / 16;
 
@@ -179,7 +179,7 @@ __attribute__((target("amx-tile,amx-int8"))) void multiply_integer_tiles() {
 
 double measured_read_bandwidth(WorkerPool& workers) {
   const int pieces = static_cast<int>(
-      std::clamp<int64_t>(kReadBytesMax / (workers.size() * kPieceBytes), 2, kRuns));
+      std::clamp<int64_t>(kMaxReadBytes / (workers.size() * kPieceBytes), 2, kRuns));
   std::vector<Buffer> buffers;
   for (int i = 0; i < workers.size(); ++i) {
     auto buffer = Buffer::allocate(pieces * kPieceBytes);

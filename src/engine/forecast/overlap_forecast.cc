@@ -6,12 +6,12 @@ namespace hocket {
 namespace {
 
 OverlapPoint best_at(const StageForecast& stages, const Bucket& bucket, int row_tile) {
-  const SearchQuestion question{.model = stages,
-                                .orders = OrderTable::builtin(),
-                                .layers = stages.layers(bucket),
-                                .bucket = bucket,
-                                .row_tile = row_tile};
-  const SearchAnswer answer = search(question);
+  const SearchInput question{.model = stages,
+                             .orders = OrderTable::builtin(),
+                             .layers = stages.layers(bucket),
+                             .bucket = bucket,
+                             .row_tile = row_tile};
+  const SearchResult answer = search(question);
   OverlapPoint point{.bucket = bucket,
                      .plan = answer.best().plan,
                      .none_us = answer.best_of[0].step_us,

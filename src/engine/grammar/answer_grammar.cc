@@ -32,8 +32,8 @@ void AnswerGrammar::count_bytes() {
 
 bool AnswerGrammar::holds_too_much() const {
   return num_bytes_ > kSmallAnswerGrammarBytes &&
-         (counts_->answer_bytes > kAnswerGrammarsBytesMax ||
-          (client_bytes_ && *client_bytes_ > kClientGrammarsBytesMax));
+         (counts_->answer_bytes > kMaxAnswerGrammarsBytes ||
+          (client_bytes_ && *client_bytes_ > kMaxClientGrammarsBytes));
 }
 
 bool AnswerGrammar::take() {

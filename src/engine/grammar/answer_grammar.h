@@ -27,8 +27,8 @@ namespace hocket {
 // Limits of the bytes that the matchers of all answers may hold together, and those of one client.
 // Beyond either, no new matcher is made, and one larger than kSmallAnswerGrammarBytes fails when it
 // grows.
-inline constexpr int64_t kAnswerGrammarsBytesMax = int64_t{1} << 30;
-inline constexpr int64_t kClientGrammarsBytesMax = kAnswerGrammarsBytesMax / 2;
+inline constexpr int64_t kMaxAnswerGrammarsBytes = int64_t{1} << 30;
+inline constexpr int64_t kMaxClientGrammarsBytes = kMaxAnswerGrammarsBytes / 2;
 inline constexpr int64_t kSmallAnswerGrammarBytes = 8 << 20;
 
 class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
@@ -44,8 +44,8 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   // followed any further. Valid until accept(). Thread: that which samples the row.
   std::span<const uint32_t> mask();
   // Takes the drawn token, which the mask allowed, and up to `most_forced` of the tokens that must
-  // follow it. Returns the grammar's state after all of them. Pre: mask() was called, or the token
-  // is known to be the next. Thread: that which samples the row.
+  // follow it. Returns the grammar's state after all of them. Precondition: mask() was called, or
+  // the token is known to be the next. Thread: that which samples the row.
   GrammarVerdict accept(TokenId token, int most_forced = 0);
   // Returns the forced tokens that the last accept() took. Valid until the next. Thread: the same.
   std::span<const TokenId> forced() const { return forced_; }

@@ -40,7 +40,7 @@ bool DraftCheck::catch_up(std::span<const TokenId> generated, const Watch& watch
 DraftCheck::Watch::Watch(DraftCheck& check, size_t num_new)
     : check_(check),
       end_(thread_processor_time() + kDraftCheckTime +
-           static_cast<int64_t>(std::min(num_new, kMostTimed)) * kTakeTime) {}
+           static_cast<int64_t>(std::min(num_new, kMaxTimed)) * kTakeTime) {}
 
 bool DraftCheck::Watch::is_over() const {
   return thread_processor_time() > end_;

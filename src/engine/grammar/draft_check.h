@@ -41,7 +41,7 @@ class DraftCheck {
   // More time for each new token, up to as many: a longer answer that was not followed from its
   // begin is given up.
   static constexpr Duration kTakeTime = std::chrono::microseconds(200);
-  static constexpr size_t kMostTimed = 64;
+  static constexpr size_t kMaxTimed = 64;
   // Gives the matcher up at its end if the call took too long, or made it too large.
   class Watch {
    public:

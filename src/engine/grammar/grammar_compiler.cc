@@ -77,9 +77,9 @@ GrammarCompiler::~GrammarCompiler() {
   for (Lane& lane : lanes_) lane.thread.join();
 }
 
-std::shared_ptr<GrammarTicket> GrammarCompiler::order(std::shared_ptr<const GrammarSpec> spec,
-                                                      std::function<void()> done, uint64_t client,
-                                                      Room room) {
+std::shared_ptr<GrammarTicket> GrammarCompiler::enqueue(std::shared_ptr<const GrammarSpec> spec,
+                                                        std::function<void()> done, uint64_t client,
+                                                        Room room) {
   auto ticket = std::make_shared<GrammarTicket>();
   ticket->spec_ = std::move(spec);
   ticket->client_ = client;
@@ -235,10 +235,10 @@ Result<std::shared_ptr<AnswerGrammar>> GrammarCompiler::begin(
                       mine >> 20, options_.max_client_bytes >> 20)
                     .with_fix("ask again later, or for a smaller grammar or n"));
   const int64_t held = counts_->answer_bytes;
-  if (held + needed > kAnswerGrammarsBytesMax)
+  if (held + needed > kMaxAnswerGrammarsBytes)
     return fail(error(ErrorCode::out_of_memory,
                       "the grammars of answers under way hold {} MiB, at most {} may be",
-                      held >> 20, kAnswerGrammarsBytesMax >> 20)
+                      held >> 20, kMaxAnswerGrammarsBytes >> 20)
                     .with_fix("ask again later, or for a smaller grammar or n"));
   auto answer =
       std::make_shared<AnswerGrammar>(grammar, (*vocabulary_)->mask_words(), counts_, client_bytes);

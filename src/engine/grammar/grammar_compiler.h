@@ -1,6 +1,6 @@
 // Compiles the grammars that requests ask for, on threads of its own, and copies them for answers.
 //
-//   engine threads:     order() -> ticket ............................ answer() .....> grammar
+//   engine threads:     enqueue() -> ticket ............................ answer() .....> grammar
 //   thread grammar:                vocabulary once; the cache, or try and compile; copy; first mask
 //   thread grammar-slow:           likewise, for grammars that are too slow for the first
 //
@@ -68,7 +68,7 @@ class GrammarCompiler {
     size_t max_cached = 128;
     size_t max_cached_bytes = 256 << 20;  // the newest stays whatever its size
     // Bytes of one client's matchers; above it, its answers get no further matcher.
-    int64_t max_client_bytes = kClientGrammarsBytesMax;
+    int64_t max_client_bytes = kMaxClientGrammarsBytes;
     Duration patience = std::chrono::seconds(30);
   };
   explicit GrammarCompiler(Options options);
@@ -83,9 +83,9 @@ class GrammarCompiler {
   // Clients take turns, however many grammars one of them waits for.
   // unlimited: the limits of lanes do not count, since another rank had taken the request.
   enum class Room : uint8_t { limited, unlimited };
-  std::shared_ptr<GrammarTicket> order(std::shared_ptr<const GrammarSpec> spec,
-                                       std::function<void()> done, uint64_t client = 0,
-                                       Room room = Room::limited);
+  std::shared_ptr<GrammarTicket> enqueue(std::shared_ptr<const GrammarSpec> spec,
+                                         std::function<void()> done, uint64_t client = 0,
+                                         Room room = Room::limited);
   GrammarStats stats() const { return counts_->read(); }
 
  private:

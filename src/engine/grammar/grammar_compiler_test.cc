@@ -32,7 +32,7 @@ class Compiler : public ::testing::Test {
                                                  std::string text, uint64_t client = 0) {
     std::latch done(1);
     const auto ticket =
-        compiler.order(shared_spec(kind, std::move(text)), [&] { done.count_down(); }, client);
+        compiler.enqueue(shared_spec(kind, std::move(text)), [&] { done.count_down(); }, client);
     done.wait();
     return ticket->answer();
   }
@@ -115,29 +115,29 @@ TEST_F(Compiler, BoundsWhatWaits) {
   tight.patience = Duration(0);
   GrammarCompiler compiler(tight);
   std::latch begun(1), go_on(1);
-  const auto first = compiler.order(shared_spec(GrammarKind::regex, "a"), [&] {
+  const auto first = compiler.enqueue(shared_spec(GrammarKind::regex, "a"), [&] {
     begun.count_down();
     go_on.wait();
   });
   begun.wait();  // its thread is held up
   EXPECT_TRUE(first->answer().has_value());
-  auto second = compiler.order(shared_spec(GrammarKind::regex, "b"), [] {}, 1);
+  auto second = compiler.enqueue(shared_spec(GrammarKind::regex, "b"), [] {}, 1);
   const auto late = second->answer();
   ASSERT_FALSE(late.has_value());
   EXPECT_EQ(late.error().code, ErrorCode::timed_out);
-  const auto third = compiler.order(shared_spec(GrammarKind::regex, "c"), [] {}, 2);
-  const auto fourth = compiler.order(shared_spec(GrammarKind::regex, "d"), [] {}, 3);
+  const auto third = compiler.enqueue(shared_spec(GrammarKind::regex, "c"), [] {}, 2);
+  const auto fourth = compiler.enqueue(shared_spec(GrammarKind::regex, "d"), [] {}, 3);
   ASSERT_FALSE(fourth->answer().has_value());
   EXPECT_EQ(fourth->answer().error().code, ErrorCode::queue_full);
   second.reset();
   std::latch done(2);
-  const auto mine = compiler.order(shared_spec(GrammarKind::regex, "f"), [] {}, 2);
+  const auto mine = compiler.enqueue(shared_spec(GrammarKind::regex, "f"), [] {}, 2);
   ASSERT_FALSE(mine->answer().has_value()) << "there is room, but not for more of one client";
   EXPECT_EQ(mine->answer().error().code, ErrorCode::queue_full);
   const auto fifth =
-      compiler.order(shared_spec(GrammarKind::regex, "e"), [&] { done.count_down(); }, 3);
+      compiler.enqueue(shared_spec(GrammarKind::regex, "e"), [&] { done.count_down(); }, 3);
   // Its request was taken by a rank that was lost.
-  const auto taken_over = compiler.order(
+  const auto taken_over = compiler.enqueue(
       shared_spec(GrammarKind::regex, "g"), [&] { done.count_down(); }, 2,
       GrammarCompiler::Room::unlimited);
   go_on.count_down();
@@ -151,7 +151,7 @@ TEST_F(Compiler, BoundsWhatWaits) {
 TEST_F(Compiler, ClientsTakeTurns) {
   GrammarCompiler compiler(options());
   std::latch begun(1), go_on(1), done(6);
-  const auto first = compiler.order(shared_spec(GrammarKind::regex, "first"), [&] {
+  const auto first = compiler.enqueue(shared_spec(GrammarKind::regex, "first"), [&] {
     begun.count_down();
     go_on.wait();
   });
@@ -160,7 +160,7 @@ TEST_F(Compiler, ClientsTakeTurns) {
   std::vector<std::shared_ptr<GrammarTicket>> tickets;
   for (const auto& [client, name] :
        {std::pair{1, 'a'}, {1, 'b'}, {1, 'c'}, {2, 'd'}, {3, 'e'}, {2, 'f'}})
-    tickets.push_back(compiler.order(
+    tickets.push_back(compiler.enqueue(
         shared_spec(GrammarKind::regex, std::string(1, name)),
         [&order, &done, name] {
           order += name;
@@ -175,14 +175,14 @@ TEST_F(Compiler, ClientsTakeTurns) {
 TEST_F(Compiler, CountsThoseWhoLeft) {
   GrammarCompiler compiler(options());
   std::latch begun(1), go_on(1), done(1);
-  const auto first = compiler.order(shared_spec(GrammarKind::regex, "a"), [&] {
+  const auto first = compiler.enqueue(shared_spec(GrammarKind::regex, "a"), [&] {
     begun.count_down();
     go_on.wait();
   });
   begun.wait();
-  (void)compiler.order(shared_spec(GrammarKind::regex, "b"), [] {});
+  (void)compiler.enqueue(shared_spec(GrammarKind::regex, "b"), [] {});
   const auto last =
-      compiler.order(shared_spec(GrammarKind::regex, "c"), [&] { done.count_down(); });
+      compiler.enqueue(shared_spec(GrammarKind::regex, "c"), [&] { done.count_down(); });
   go_on.count_down();
   done.wait();
   EXPECT_EQ(compiler.stats().num_cancelled, 1u);

@@ -162,7 +162,7 @@ TEST(GrammarBackend, IsOffWhereItIsNotThereOrNotWanted) {
   const auto on = model.engine(settings);
   EXPECT_EQ(on->info().grammar_backend, "llguidance");
   RequestInput large =
-      grammar_input({1}, GrammarKind::regex, std::string(kGrammarBytesMax + 1, 'a'));
+      grammar_input({1}, GrammarKind::regex, std::string(kMaxGrammarBytes + 1, 'a'));
   EXPECT_FALSE(on->submit(std::move(large)).has_value());
   log::set_level(log::Level::info);
 }

@@ -139,9 +139,9 @@ TEST_F(Trials, KeepSlowGrammarsOutOfTheWay) {
   const auto refused = shared(GrammarKind::json_schema, kSlowSchema);
   for (int i = 0; i < 2; ++i) {
     std::latch slow_done(1), quick_done(1);
-    const auto slow = compiler.order(refused, [&] { slow_done.count_down(); });
+    const auto slow = compiler.enqueue(refused, [&] { slow_done.count_down(); });
     const auto quick =
-        compiler.order(shared(GrammarKind::regex, "a+"), [&] { quick_done.count_down(); });
+        compiler.enqueue(shared(GrammarKind::regex, "a+"), [&] { quick_done.count_down(); });
     quick_done.wait();
     EXPECT_TRUE(quick->answer().has_value());
     slow_done.wait();
@@ -163,7 +163,7 @@ TEST_F(Trials, FewMayBeSlowAtATime) {
   GrammarCompiler compiler(options);
   std::latch done(1);
   const auto slow =
-      compiler.order(shared(GrammarKind::json_schema, kSlowSchema), [&] { done.count_down(); });
+      compiler.enqueue(shared(GrammarKind::json_schema, kSlowSchema), [&] { done.count_down(); });
   done.wait();
   ASSERT_FALSE(slow->answer().has_value());
   EXPECT_EQ(slow->answer().error().code, ErrorCode::queue_full);
@@ -179,7 +179,7 @@ TEST_F(Trials, EndWithTheirCompiler) {
     // 30,000 optional names take minutes.
     std::string names;
     for (int i = 0; i < 30'000; ++i) names += fmt::format("{}\"p{}\":{{}}", i > 0 ? "," : "", i);
-    ticket = compiler.order(
+    ticket = compiler.enqueue(
         shared(GrammarKind::json_schema, fmt::format(R"({{"properties":{{{}}}}})", names)), [] {});
   }
   EXPECT_LT(RealClock().now() - begin, std::chrono::seconds(20));

@@ -42,7 +42,7 @@ Result<bool> RankGrammars::ready(const Request& request) {
   Following& mine = following_[request.id];
   if (mine.grammar != nullptr) return true;
   if (mine.ticket == nullptr)
-    mine.ticket = compiler_->order(
+    mine.ticket = compiler_->enqueue(
         request.sampling.grammar, wake_, proven_client(request.client),
         request.taken_over ? GrammarCompiler::Room::unlimited : GrammarCompiler::Room::limited);
   auto answer = mine.ticket->answer();

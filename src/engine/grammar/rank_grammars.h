@@ -31,7 +31,8 @@ class RankGrammars {
   // Answers SchedulerHooks::ready(). The first call for a request orders its grammar. Thread:
   // engine.
   Result<bool> ready(const Request& request);
-  // Returns the request's grammar; null for free text. Pre: ready() returned true. Thread: engine.
+  // Returns the request's grammar; null for free text. Precondition: ready() returned true. Thread:
+  // engine.
   AnswerGrammar* find(const Request& request) const;
   // Returns true if a live request has a grammar, or waits for one. Thread: engine.
   bool any_live() const { return !following_.empty(); }

@@ -18,7 +18,7 @@ namespace {
 constexpr int kLookAroundMs = 50;
 constexpr size_t kFrameSumBytes = sizeof(Proof);
 // Beyond a page or a state of this size nothing is sent: it fits the frame's length.
-constexpr size_t kMostFrameBytes = size_t{1} << 31;
+constexpr size_t kMaxPageFrameBytes = size_t{1} << 31;
 
 std::unexpected<Error> link_error(std::string_view name, std::string_view event) {
   return fail(error(ErrorCode::io, "{} {}", name, event)
@@ -160,7 +160,7 @@ Proof PageLink::sum_of(bool by_server, uint64_t number, std::string_view frame) 
 Result<void> PageLink::send(PageFrame type, std::string_view payload,
                             std::span<const std::byte> more) {
   const size_t size = 1 + payload.size() + more.size() + kFrameSumBytes;
-  HOCKET_CHECK(size < kMostFrameBytes);
+  HOCKET_CHECK(size < kMaxPageFrameBytes);
   const auto length = static_cast<uint32_t>(size);
   out_.assign(reinterpret_cast<const char*>(&length), sizeof length);
   out_.push_back(static_cast<char>(type));

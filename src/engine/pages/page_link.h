@@ -44,9 +44,9 @@ enum class PageFrame : uint8_t {
 
 class PageLink {
  public:
-  static constexpr size_t kMostKeys = 4096;  // in one frame
+  static constexpr size_t kMaxKeys = 4096;  // in one frame
   // Limit of a frame that a server takes: a prompt of a million tokens.
-  static constexpr size_t kMostAskedBytes = size_t{4} << 20;
+  static constexpr size_t kMaxAskedBytes = size_t{4} << 20;
   // Limit of the wait for a peer that sends nothing and reads nothing.
   static constexpr Duration kSilence = std::chrono::seconds(5);
   static constexpr Duration kConnect = std::chrono::seconds(1);

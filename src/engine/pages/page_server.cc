@@ -18,7 +18,7 @@ constexpr size_t kRefusalBytes = 512;  // limit of an error's text, for the aske
 
 bool PrefillWatch::begin(RequestId id) {
   const MutexLock lock(mutex_);
-  return live_.size() < kMost && live_.insert(id).second;
+  return live_.size() < kMax && live_.insert(id).second;
 }
 
 bool PrefillWatch::is_watched(RequestId id) const {
@@ -62,7 +62,7 @@ class AskerTalk {
     HOCKET_TRY_VOID(link_.send(PageFrame::ok, {}));
     while (true) {
       HOCKET_TRY(const PageLink::Frame frame,
-                 link_.receive(PageServer::kIdle, PageLink::kMostAskedBytes));
+                 link_.receive(PageServer::kIdle, PageLink::kMaxAskedBytes));
       HOCKET_TRY_VOID(answer(frame));
     }
   }
@@ -85,7 +85,7 @@ class AskerTalk {
   }
   static Result<std::vector<PageKey>> keys_of(std::string_view text) {
     const size_t count = text.size() / sizeof(PageKey);
-    if (text.size() % sizeof(PageKey) != 0 || count == 0 || count > PageLink::kMostKeys)
+    if (text.size() % sizeof(PageKey) != 0 || count == 0 || count > PageLink::kMaxKeys)
       return stray();
     std::vector<PageKey> keys(count);
     std::memcpy(keys.data(), text.data(), text.size());
@@ -141,7 +141,7 @@ class AskerTalk {
 
   // A prompt that is being computed may still bring pages and states.
   Result<void> wait_for_prefill() {
-    const TimePoint until = clock_.now() + PageServer::kMostWait;
+    const TimePoint until = clock_.now() + PageServer::kMaxWait;
     while (is_computing() && clock_.now() < until) HOCKET_TRY_VOID(wait());
     return {};
   }
@@ -159,7 +159,7 @@ class AskerTalk {
 
   // Waits for a page that a prompt's computing is about to bring.
   Result<bool> find(const PageKey& key, std::span<std::byte> page) {
-    const TimePoint until = clock_.now() + PageServer::kMostWait;
+    const TimePoint until = clock_.now() + PageServer::kMaxWait;
     while (true) {
       // In this order: a page that comes between the two is found.
       const bool is_last = !is_computing() || clock_.now() > until;
@@ -215,7 +215,7 @@ void PageServer::run() {
     if (poll(&one, 1, 100) <= 0) continue;
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket) continue;
-    if (askers_.size() >= kMostConnections) {
+    if (askers_.size() >= kMaxConnections) {
       ++options_.counts->refused;
       continue;  // the asker sees the end of the connection
     }

@@ -29,7 +29,7 @@ namespace hocket {
 // Thread: any.
 class PrefillWatch {
  public:
-  static constexpr size_t kMost = 256;
+  static constexpr size_t kMax = 256;
 
   // Returns false if there are too many.
   bool begin(RequestId id);
@@ -48,11 +48,11 @@ class PrefillWatch {
 
 class PageServer {
  public:
-  static constexpr size_t kMostConnections = 64;
+  static constexpr size_t kMaxConnections = 64;
   // Ends a connection whose asker asks for nothing.
   static constexpr Duration kIdle = std::chrono::seconds(30);
   // Limit of the time between two pages of a prompt that is computed.
-  static constexpr Duration kMostWait = std::chrono::seconds(300);
+  static constexpr Duration kMaxWait = std::chrono::seconds(300);
 
   struct Counts {
     std::atomic<uint64_t> pages{0}, prefills{0}, refused{0};

@@ -64,12 +64,12 @@ class PeerReading final : public PageReading {
 
   Result<size_t> last_held(std::span<const PageKey> keys) override {
     while (!keys.empty()) {
-      const auto some = keys.last(std::min(keys.size(), PageLink::kMostKeys));
+      const auto some = keys.last(std::min(keys.size(), PageLink::kMaxKeys));
       HOCKET_TRY_VOID(watch(link_.send(PageFrame::exist, bytes_of(some))));
       PageLink::Frame answer{.type = PageFrame::waiting};
-      const TimePoint until = RealClock().now() + PeerSource::kMostWait;
+      const TimePoint until = RealClock().now() + PeerSource::kMaxWait;
       while (answer.type == PageFrame::waiting && RealClock().now() < until) {
-        HOCKET_TRY(answer, watch(link_.receive(PageLink::kSilence, PageLink::kMostKeys)));
+        HOCKET_TRY(answer, watch(link_.receive(PageLink::kSilence, PageLink::kMaxKeys)));
       }
       if (answer.type != PageFrame::exist || answer.payload.size() != some.size()) return stray();
       keys = keys.first(keys.size() - some.size());
@@ -89,7 +89,7 @@ class PeerReading final : public PageReading {
   Result<bool> get(const PageKey& key, std::span<std::byte> page) override {
     if (num_got_ == expected_.size() || expected_[num_got_] != key) return false;
     if (num_got_ == num_asked_) HOCKET_TRY_VOID(watch(ask_more()));
-    const TimePoint until = RealClock().now() + PeerSource::kMostWait;
+    const TimePoint until = RealClock().now() + PeerSource::kMaxWait;
     while (RealClock().now() < until) {
       HOCKET_TRY(const PageLink::Frame answer,
                  watch(link_.receive(PageLink::kSilence, sizeof(PageKey) + page.size())));
@@ -108,7 +108,7 @@ class PeerReading final : public PageReading {
       return true;
     }
     return watch(Result<bool>(fail(ErrorCode::io, "{} has computed no page for {:.0f} s",
-                                   link_.name(), to_seconds(PeerSource::kMostWait))));
+                                   link_.name(), to_seconds(PeerSource::kMaxWait))));
   }
 
  private:
@@ -132,7 +132,7 @@ class PeerReading final : public PageReading {
   }
   Result<void> ask_more() {
     const auto some = std::span<const PageKey>(expected_).subspan(
-        num_asked_, std::min(expected_.size() - num_asked_, PageLink::kMostKeys));
+        num_asked_, std::min(expected_.size() - num_asked_, PageLink::kMaxKeys));
     num_asked_ += some.size();
     const char kind = static_cast<char>(kind_);
     return link_.send(PageFrame::get, {&kind, 1}, std::as_bytes(some));
@@ -147,7 +147,7 @@ class PeerReading final : public PageReading {
 };
 
 PeerSource::PeerSource(Options options) : options_(std::move(options)) {
-  HOCKET_CHECK((!options_.peers.empty() && options_.peers.size() <= kMostPeers));
+  HOCKET_CHECK((!options_.peers.empty() && options_.peers.size() <= kMaxPeers));
   const MutexLock lock(mutex_);
   avoid_until_.resize(options_.peers.size());
 }
@@ -196,9 +196,9 @@ Result<std::vector<HostPort>> parse_peers(std::string_view text, std::string_vie
   while (!text.empty()) {
     const size_t end = std::min(text.find(','), text.size());
     auto peer = parse_host_port(text.substr(0, end));
-    if (!peer || peer->port == 0 || peers.size() == PeerSource::kMostPeers)
+    if (!peer || peer->port == 0 || peers.size() == PeerSource::kMaxPeers)
       return fail(error(ErrorCode::bad_value, "--{}: '{}' is not one of at most {} peers", param,
-                        text.substr(0, end), PeerSource::kMostPeers)
+                        text.substr(0, end), PeerSource::kMaxPeers)
                       .with_fix("a list such as h0:8998,h1:8998")
                       .with_param(std::string(param)));
     peers.push_back(*std::move(peer));

@@ -25,14 +25,14 @@ struct PeerCounts {
 
 class PeerSource final : public PageSource {
  public:
-  static constexpr size_t kMostPeers = 64;
+  static constexpr size_t kMaxPeers = 64;
   // Limit of the wait for the next page of a prompt that a peer computes. Meanwhile the peer says
   // every second that it is there.
-  static constexpr Duration kMostWait = std::chrono::seconds(300);
+  static constexpr Duration kMaxWait = std::chrono::seconds(300);
   static constexpr Duration kLeftAlone = std::chrono::seconds(30);
 
   struct Options {
-    std::vector<HostPort> peers;  // 1 to kMostPeers
+    std::vector<HostPort> peers;  // 1 to kMaxPeers
     PeerUse use = PeerUse::cache;
     std::string token;  // the cluster's; empty: none
     PageKey form{};

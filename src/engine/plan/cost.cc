@@ -7,7 +7,8 @@
 namespace hocket {
 namespace {
 
-// Number of prompt rows for which a latent's keys are expanded once (kernels/attention_run.h).
+// Number of prompt rows for which a latent's keys are expanded once
+// (compute/kernels/attention_run.h).
 constexpr double kRowsOfAnExpansion = 1024;
 
 }  // namespace

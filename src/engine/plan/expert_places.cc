@@ -8,7 +8,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kMostIterations = 1'000'000'000;
+constexpr int kMaxIterations = 1'000'000'000;
 constexpr std::string_view kRedundant = "ep-num-redundant-experts";
 
 Error bad_number(std::string_view what, std::string fix) {
@@ -24,8 +24,8 @@ int redundant_experts(const ParallelSettings& settings) {
   int number = 0;
   const char* const end = text.data() + text.size();
   const auto read = std::from_chars(text.data(), end, number);
-  return read.ec == std::errc() && read.ptr == end && number >= 0 && number <= kMostPlaces ? number
-                                                                                           : -2;
+  return read.ec == std::errc() && read.ptr == end && number >= 0 && number <= kMaxPlaces ? number
+                                                                                          : -2;
 }
 
 Result<int64_t> bytes_held(ModelChoice choice, const Placement& placement) {
@@ -37,7 +37,7 @@ Result<int64_t> bytes_held(ModelChoice choice, const Placement& placement) {
 // Returns the replicas of each rank for `auto`.
 Result<int> replicas_that_fit(const ModelChoice& choice, const Placement& plain, int64_t bytes) {
   const int most = std::min(plain.num_experts() - plain.most_experts(),
-                            kMostPlaces / plain.num_ranks() - plain.most_experts());
+                            kMaxPlaces / plain.num_ranks() - plain.most_experts());
   if (most <= 0 || choice.combine_groups != plain.num_experts()) return 0;
   HOCKET_TRY(const int64_t without, bytes_held(choice, plain));
   HOCKET_TRY(const int64_t with_one, bytes_held(choice, plain.with_replicas(1)));
@@ -86,7 +86,7 @@ Result<Rebalancer> rebalancer_of(const ParallelSettings& settings, const ModelCh
 Result<void> check_places(const ParallelSettings& s) {
   if (redundant_experts(s) == -2)
     return fail(bad_number(fmt::format("{} is no number from 0 to {}, nor auto",
-                                       s.ep_num_redundant_experts, kMostPlaces),
+                                       s.ep_num_redundant_experts, kMaxPlaces),
                            "0, or a multiple of the ranks"));
   const bool replicates = s.ep_num_redundant_experts != "0";
   if (s.ep_size == 1 && (s.init_expert_location != "trivial" || replicates))
@@ -107,9 +107,9 @@ Result<void> check_places(const ParallelSettings& s) {
         error(ErrorCode::bad_value, "--enable-eplb moves experts between ranks, but there is one")
             .with_param("enable-eplb")
             .with_fix("an --ep-size above 1"));
-  if (s.eplb_rebalance_num_iterations < 1 || s.eplb_rebalance_num_iterations > kMostIterations)
+  if (s.eplb_rebalance_num_iterations < 1 || s.eplb_rebalance_num_iterations > kMaxIterations)
     return fail(error(ErrorCode::bad_value, "--eplb-rebalance-num-iterations {} is not in 1 to {}",
-                      s.eplb_rebalance_num_iterations, kMostIterations)
+                      s.eplb_rebalance_num_iterations, kMaxIterations)
                     .with_param("eplb-rebalance-num-iterations")
                     .with_fix("1000"));
   if (!s.enable_eplb &&
@@ -145,12 +145,12 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
               .why = "replicas take up to an eighth of the memory that the weights leave"};
   }
   const int most = experts - plain.most_experts();
-  if (number % num_ranks != 0 || number / num_ranks > most || experts + number > kMostPlaces)
+  if (number % num_ranks != 0 || number / num_ranks > most || experts + number > kMaxPlaces)
     return fail(bad_number(
         fmt::format("cannot be spread over {} ranks that hold up to {} of {} experts each",
                     num_ranks, plain.most_experts(), experts),
         fmt::format("a multiple of {}, up to {}", num_ranks,
-                    std::min(most * num_ranks, (kMostPlaces - experts) / num_ranks * num_ranks))));
+                    std::min(most * num_ranks, (kMaxPlaces - experts) / num_ranks * num_ranks))));
   Placements placements = plain.with_replicas(number / num_ranks);
   if (settings.init_expert_location != "trivial") {
     HOCKET_TRY(const Balance balance, balance_by(settings, choice, placements.first()));

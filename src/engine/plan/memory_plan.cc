@@ -133,14 +133,14 @@ Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
       .with_fix(fmt::format("{}--quantization int4 | a larger --mem-fraction-static", ratio));
 }
 
-constexpr int64_t kMostPoolBytes = int64_t{1} << 60;
+constexpr int64_t kMaxPoolBytes = int64_t{1} << 60;
 
 // Returns the most pages whose keys and values, in all layers, take at most `bytes`.
 int64_t most_pages_in(const MemoryQuestion& q, const MemoryPlan& plan, int64_t bytes) {
   if (bytes <= 0) return 0;
   // Window pages are at most as many as pages, so no sum of the search overflows.
   int64_t fits = 0, too_many = bytes / q.page_bytes + 1;
-  if (q.window_page_bytes > 0) too_many = std::min(too_many, kMostPoolBytes / q.window_page_bytes);
+  if (q.window_page_bytes > 0) too_many = std::min(too_many, kMaxPoolBytes / q.window_page_bytes);
   while (too_many - fits > 1) {
     const int64_t middle = fits + (too_many - fits) / 2;
     (kv_bytes_of(q, plan, middle) <= bytes ? fits : too_many) = middle;

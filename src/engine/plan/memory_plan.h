@@ -37,7 +37,8 @@ struct MemoryPlan {
   int64_t fitting_pages = 0;  // pages for which there is memory; requests may need fewer
   // Models with sliding windows: pages of the window layers, beside one that stays clear.
   int num_window_pages = 0;
-  // Models with delta nets: slots of states and of running requests (kernels/delta_state.h).
+  // Models with delta nets: slots of states and of running requests
+  // (compute/kernels/delta_state.h).
   int num_states = 0, num_blocks = 0;
   WorkLimits work;
   int64_t window_bytes = 0;  // the part of kv_bytes that window layers take

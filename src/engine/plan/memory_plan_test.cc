@@ -106,7 +106,7 @@ TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
     const auto several = plan(&placement);
     ASSERT_TRUE(several.has_value()) << describe(several.error());
     EXPECT_EQ(several->work.exchange.num_ranks, num_ranks);
-    EXPECT_EQ(several->work.exchange.max_slotted_rows, several->max_running_requests);
+    EXPECT_EQ(several->work.exchange.max_decode_rows, several->max_running_requests);
     EXPECT_EQ(most_rows(several->work), num_ranks * several->work.max_rows);
     // Each other rank needs at least a slot for a dispatch of the longest step.
     const int64_t rows = int64_t{num_ranks - 1} * several->work.max_rows;
@@ -137,9 +137,9 @@ TEST(MemoryPlan, DraftsNeedRows) {
   c.settings.speculation.algorithm = "NGRAM";
   EXPECT_EQ(c.plan()->max_answer_rows, kDefaultRunningRequests);
   c.settings.memory.max_running_requests = 2;
-  EXPECT_EQ(c.plan()->max_answer_rows, 1 + kMostDrafts);
+  EXPECT_EQ(c.plan()->max_answer_rows, 1 + kMaxDrafts);
   const int64_t without = PlanCase{}.plan()->work.max_rows - kDefaultRunningRequests;
-  EXPECT_EQ(c.plan()->work.max_rows, without + 1 + kMostDrafts);
+  EXPECT_EQ(c.plan()->work.max_rows, without + 1 + kMaxDrafts);
   c.settings.speculation.num_steps = 3;
   EXPECT_EQ(c.plan()->max_answer_rows, 4);
   c.settings.scheduler.overlap_schedule = "on";

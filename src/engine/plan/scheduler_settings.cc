@@ -93,16 +93,16 @@ Result<int> drafts_asked(const SpeculationSettings& s) {
   const auto refuse = [](std::string_view flag, std::string text) {
     return fail(error(ErrorCode::bad_value, "{}", text).with_param(std::string(flag)));
   };
-  if (s.num_steps < 0 || s.num_steps > kMostDrafts)
+  if (s.num_steps < 0 || s.num_steps > kMaxDrafts)
     return refuse(
         "speculative-num-steps",
-        fmt::format("--speculative-num-steps {} is not in 0 to {}", s.num_steps, kMostDrafts));
+        fmt::format("--speculative-num-steps {} is not in 0 to {}", s.num_steps, kMaxDrafts));
   if (s.num_draft_tokens == 0) return s.num_steps;
-  if (s.num_draft_tokens < 2 || s.num_draft_tokens > 1 + kMostDrafts)
+  if (s.num_draft_tokens < 2 || s.num_draft_tokens > 1 + kMaxDrafts)
     return refuse("speculative-num-draft-tokens",
                   fmt::format("--speculative-num-draft-tokens {} is not 0 or in 2 to {}: it counts "
                               "the token before the drafts, too",
-                              s.num_draft_tokens, 1 + kMostDrafts));
+                              s.num_draft_tokens, 1 + kMaxDrafts));
   if (s.num_steps > 0 && s.num_draft_tokens != 1 + s.num_steps)
     return refuse("speculative-num-draft-tokens",
                   fmt::format("--speculative-num-draft-tokens {} and --speculative-num-steps {} "
@@ -128,8 +128,7 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
   if (s.algorithm != "auto" && s.algorithm != "NGRAM" && s.algorithm != "NEXTN")
     return fail(error(ErrorCode::bad_value,
                       "--speculative-algorithm {} is not one of auto, NEXTN, NGRAM, none; draft "
-                      "models "
-                      "and EAGLE's heads are not loaded",
+                      "models and EAGLE's heads are not loaded",
                       s.algorithm)
                     .with_param("speculative-algorithm"));
   HOCKET_TRY(const OverlapSchedule schedule, choose_overlap_schedule(settings.scheduler));
@@ -142,7 +141,7 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                                  "model's own module could guess"};
   const bool by_text = s.algorithm != "NEXTN";
   // A module that joins rows of the model only has none of its own to go on from.
-  const int most = by_module && !by_text && model.local_mtp ? 1 : kMostDrafts;
+  const int most = by_module && !by_text && model.local_mtp ? 1 : kMaxDrafts;
   return SpeculationChoice{.most_drafts = asked > 0 ? std::min(asked, most) : most,
                            .fixed = asked > 0 ? std::optional(std::min(asked, most)) : std::nullopt,
                            .by_module = by_module,
@@ -190,7 +189,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .policy = policy,
       .prefix_cache = !s.disable_radix_cache,
       // Latents: prompts expand them and answers absorb them, which rounds differently.
-      .share_answers = info.model.mla.kv_rank == 0 || info.prompt_role == TokenRole::generated,
+      .cache_answers = info.model.mla.kv_rank == 0 || info.prompt_role == TokenRole::generated,
       .eviction = eviction,
       .context_length = plan.context_length,
       .eos_ids = info.model.eos_ids,

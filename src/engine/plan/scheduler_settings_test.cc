@@ -86,7 +86,7 @@ TEST(ChooseSpeculation, ByNameAndByEitherCount) {
   for (const char* algorithm : {"auto", "NGRAM"}) {
     const auto open = choose_speculation(speculating({.algorithm = algorithm}), {});
     ASSERT_TRUE(open.has_value());
-    EXPECT_EQ(open->most_drafts, kMostDrafts);
+    EXPECT_EQ(open->most_drafts, kMaxDrafts);
     EXPECT_EQ(open->fixed, std::nullopt);
     for (const SpeculationSettings& three :
          {SpeculationSettings{.algorithm = algorithm, .num_steps = 3},
@@ -104,7 +104,7 @@ TEST(ChooseSpeculation, ByTheModelsOwnModule) {
   ServerSettings settings = speculating({.algorithm = "NEXTN"});
   settings.parallel.ep_size = 2;
   EXPECT_EQ(choose_speculation(settings, {})->fixed, std::nullopt);
-  EXPECT_EQ(choose_speculation(settings, {})->most_drafts, kMostDrafts);
+  EXPECT_EQ(choose_speculation(settings, {})->most_drafts, kMaxDrafts);
   EXPECT_TRUE(choose_speculation(settings, {})->by_module);
   settings.speculation.num_steps = 3;
   EXPECT_EQ(choose_speculation(settings, {})->fixed, 3);
@@ -123,7 +123,7 @@ TEST(ChooseSpeculation, AutomaticallyByTheModuleIfTheFilesHaveOne) {
   EXPECT_EQ(both->algorithm, "auto");
   EXPECT_TRUE(both->by_module && both->by_text);
   with.local_mtp = true;  // text gives more drafts than such a module
-  EXPECT_EQ(choose_speculation(settings, with)->most_drafts, kMostDrafts);
+  EXPECT_EQ(choose_speculation(settings, with)->most_drafts, kMaxDrafts);
   ServerSettings overlapped = settings;
   overlapped.scheduler.overlap_schedule = "on";
   EXPECT_EQ(choose_speculation(overlapped, with)->algorithm, "NGRAM");
@@ -148,10 +148,10 @@ TEST(ChooseSpeculation, RefusesNonsense) {
   };
   EXPECT_TRUE(refused({.algorithm = "EAGLE"}, {"--speculative-algorithm EAGLE", "auto", "NGRAM"}));
   EXPECT_TRUE(refused({.algorithm = "none", .num_steps = 2}, {"--speculative-num-steps", "none"}));
-  for (const int steps : {-1, kMostDrafts + 1})
+  for (const int steps : {-1, kMaxDrafts + 1})
     EXPECT_TRUE(
         refused({.algorithm = "NGRAM", .num_steps = steps}, {"--speculative-num-steps", "0 to 8"}));
-  for (const int tokens : {-1, 1, kMostDrafts + 2})
+  for (const int tokens : {-1, 1, kMaxDrafts + 2})
     EXPECT_TRUE(refused({.algorithm = "NGRAM", .num_draft_tokens = tokens},
                         {"--speculative-num-draft-tokens", "2 to 9"}));
   EXPECT_TRUE(refused({.algorithm = "NGRAM", .num_steps = 3, .num_draft_tokens = 3},

@@ -218,9 +218,9 @@ LayerCounts StageForecast::layers(const Bucket& bucket) const {
           .other_us = other_us(bucket)};
 }
 
-double keys_a_row(const StageModel& model, const Bucket& bucket) {
-  constexpr double kMost = 1e6;
-  if (bucket.rows < 2 || bucket.kv_tokens < 2) return kMost;
+double keys_per_row(const StageModel& model, const Bucket& bucket) {
+  constexpr double kMax = 1e6;
+  if (bucket.rows < 2 || bucket.kv_tokens < 2) return kMax;
   Bucket fewer_rows = bucket, fewer_keys = bucket;
   fewer_rows.rows /= 2;
   fewer_keys.kv_tokens /= 2;
@@ -228,7 +228,7 @@ double keys_a_row(const StageModel& model, const Bucket& bucket) {
   const double a_row = (all - sum(model.at(fewer_rows))) / (bucket.rows - fewer_rows.rows);
   const double a_key = (all - sum(model.at(fewer_keys))) /
                        static_cast<double>(bucket.kv_tokens - fewer_keys.kv_tokens);
-  if (a_key <= 0 || a_row >= kMost * a_key) return kMost;
+  if (a_key <= 0 || a_row >= kMax * a_key) return kMax;
   return std::max(1.0, a_row / a_key);
 }
 

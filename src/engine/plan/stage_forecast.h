@@ -3,7 +3,7 @@
 // chosen evenly and that all ranks have equal work. It is the planner's first guess, and the source
 // of `hocket plan --overlap`.
 // With E experts, k per row and R ranks, a prompt row goes to R (1 - C(E - E/R, k) / C(E, k))
-// ranks, and comes back as one sum from each node (moe/combine_nodes.h) that has one of its
+// ranks, and comes back as one sum from each node (compute/moe/combine_nodes.h) that has one of its
 // experts, mostly one a rank; a decode row goes k times and comes back k times; (R - 1) / R of all
 // rows travel. Pure. Thread: any.
 #pragma once
@@ -79,7 +79,7 @@ class StageForecast final : public StageModel {
 };
 
 // Returns how many keys cost as much as the fixed part of a row of this bucket, in computing and on
-// the link (HalfPacking::keys_a_row). In [1, 1e6].
-double keys_a_row(const StageModel& model, const Bucket& bucket);
+// the link (HalfPacking::keys_per_row). In [1, 1e6].
+double keys_per_row(const StageModel& model, const Bucket& bucket);
 
 }  // namespace hocket

@@ -155,11 +155,11 @@ TEST(StageForecast, ARowIsWorthSoManyKeys) {
       return times;
     }
   };
-  EXPECT_NEAR(keys_a_row(Line(), {Phase::decode, 64, 64'000}), 250, 1e-6);
-  EXPECT_NEAR(keys_a_row(Line(), {Phase::decode, 7, 7000}), 250, 1e-6);
-  EXPECT_EQ(keys_a_row(Line(), {Phase::decode, 1, 100}), 1e6);
+  EXPECT_NEAR(keys_per_row(Line(), {Phase::decode, 64, 64'000}), 250, 1e-6);
+  EXPECT_NEAR(keys_per_row(Line(), {Phase::decode, 7, 7000}), 250, 1e-6);
+  EXPECT_EQ(keys_per_row(Line(), {Phase::decode, 1, 100}), 1e6);
   const ModelChoice choice = choice_of("configs/qwen3_235b_a22b");
-  const double keys = keys_a_row(
+  const double keys = keys_per_row(
       StageForecast(choice, cost_of(choice), {.speed = kSpeed, .num_ranks = 2, .link = {1, 20, 0}}),
       {Phase::decode, 64, 64 * 2000});
   EXPECT_GT(keys, 100);

@@ -194,12 +194,12 @@ std::optional<Error> ClusterNetwork::lost() const {
   const Member& self = view.members[static_cast<size_t>(rank())];
   std::string why = missing(view);
   if (why.empty() && leaves_step) why = view.why;  // the lost rank is back already
-  if (self.presence != Presence::in && !leaves_step)
+  if (self.presence != Presence::member && !leaves_step)
     why = "this rank is being joined to the others";
   if (why.empty() && awaited >= 0)
     why = fmt::format("{} is not ready: it loads the model or experts, or leaves its last step",
                       name_of_rank(awaited));
-  if (why.empty()) why = "the ranks are being joined";
+  if (why.empty()) why = "the ranks are still connecting";
   return error(ErrorCode::lost_rank, "{}", why).with_fix("ask again after the time in Retry-After");
 }
 

@@ -12,7 +12,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kMostChanges = 32;
+constexpr int kMaxChanges = 32;
 constexpr double kEvenEnough = 1e-3;  // share of all cost
 
 }  // namespace
@@ -29,8 +29,8 @@ int HalfPacker::pack(std::span<const PackedAnswer> answers, const HalfPacking& p
   int num_rows = 0;
   row_counts_ = 0;
   for (const PackedAnswer& answer : answers) {
-    HOCKET_CHECK((answer.rows >= 1 && answer.rows <= PackedAnswer::kMostRows));
-    const double of_rows = counts == Counts::free ? packing.keys_a_row * answer.rows : 0;
+    HOCKET_CHECK((answer.rows >= 1 && answer.rows <= PackedAnswer::kMaxRows));
+    const double of_rows = counts == Counts::free ? packing.keys_per_row * answer.rows : 0;
     costs_.push_back(static_cast<double>(answer.keys) + of_rows);
     num_rows += answer.rows;
     row_counts_ |= uint64_t{1} << answer.rows;
@@ -44,15 +44,15 @@ int HalfPacker::pack(std::span<const PackedAnswer> answers, const HalfPacking& p
   std::ranges::sort(
       sorted_, [this](int a, int b) { return cost(a) != cost(b) ? cost(a) > cost(b) : a < b; });
   if (answers.size() < 2) {
-    deal(num_rows, 0);
+    assign_answers(num_rows, 0);
     return count_;
   }
   if (counts == Counts::by_share) {
     const int wanted =
         rows_by_share(num_rows, {.share = packing.share, .row_tile = packing.row_tile});
-    deal(wanted, num_rows - wanted);
+    assign_answers(wanted, num_rows - wanted);
   } else {
-    deal(num_rows - 1, num_rows - 1);
+    assign_answers(num_rows - 1, num_rows - 1);
     even_out(counts);
     round_to(nearest_multiple(count_, packing.row_tile, num_rows));
   }
@@ -69,7 +69,7 @@ void HalfPacker::put(int answer, bool first) {
 }
 
 // An answer that fits into no half goes to the one with more room.
-void HalfPacker::deal(int most_first, int most_second) {
+void HalfPacker::assign_answers(int most_first, int most_second) {
   double second = 0;
   for (const int answer : sorted_) {
     const int num_rows = rows(answer);
@@ -101,7 +101,7 @@ void HalfPacker::round_to(int first_rows) {
 }
 
 void HalfPacker::even_out(Counts counts) {
-  for (int i = 0; i < kMostChanges; ++i) {
+  for (int i = 0; i < kMaxChanges; ++i) {
     const double too_much = std::abs(excess());
     const bool from_first = excess() > 0;
     if (too_much <= kEvenEnough * all_) return;

@@ -1,6 +1,6 @@
 // Distributes answers over two halves so that both take the same time: each row has a fixed cost
 // and a cost per key that it reads. The rows of an answer, its drafts and forced tokens included,
-// stay together. Prompts are not packed but cut (forward/split.h).
+// stay together. Prompts are not packed but cut (compute/forward/split.h).
 // Source: docs/contracts/overlap.md, "Halves".
 #pragma once
 
@@ -16,15 +16,15 @@ namespace hocket {
 struct HalfPacking {
   int share = kEvenShare;  // share of the first half, in units of 1 / kWholeShare
   int row_tile = 1;  // the first half has a multiple of it in rows, as nearly as answers allow
-  // The fixed cost of a row, in keys (engine/plan/stage_forecast.h, keys_a_row()).
-  double keys_a_row = 4096;
+  // The fixed cost of a row, in keys (engine/plan/stage_forecast.h, keys_per_row()).
+  double keys_per_row = 4096;
 };
 
 // An answer's rows in the step.
 struct PackedAnswer {
-  int rows = 1;      // 1 .. kMostRows
+  int rows = 1;      // 1 .. kMaxRows
   int64_t keys = 0;  // sum of the keys that each of them reads
-  static constexpr int kMostRows = 63;
+  static constexpr int kMaxRows = 63;
 };
 
 // Deals out the most expensive answer first, each to the half that finishes it sooner; then changes
@@ -58,7 +58,7 @@ class HalfPacker {
     return (from_first ? num_first_ : static_cast<int>(answers_.size()) - num_first_) > 1;
   }
   void put(int answer, bool first);
-  void deal(int most_first, int most_second);
+  void assign_answers(int most_first, int most_second);
   void round_to(int first_rows);
   void even_out(Counts counts);
   Change best_change(bool from_first, double excess, Counts counts) const;

@@ -27,7 +27,7 @@ int pack(HalfPacker& packer, const std::vector<int32_t>& keys, const HalfPacking
 double excess(const std::vector<int32_t>& keys, const HalfPacking& packing, const auto& in_first) {
   double load = 0, all = 0;
   for (int i = 0; i < std::ssize(keys); ++i) {
-    const double cost = keys[i] + packing.keys_a_row;
+    const double cost = keys[i] + packing.keys_per_row;
     all += cost;
     if (in_first(i)) load += cost;
   }
@@ -36,7 +36,7 @@ double excess(const std::vector<int32_t>& keys, const HalfPacking& packing, cons
 
 double all_cost(const std::vector<int32_t>& keys, const HalfPacking& packing) {
   return std::accumulate(keys.begin(), keys.end(), 0.0) +
-         packing.keys_a_row * static_cast<double>(keys.size());
+         packing.keys_per_row * static_cast<double>(keys.size());
 }
 
 // Tries all packings with `first_rows` rows in the first half (-1: any number), and returns the
@@ -74,14 +74,14 @@ TEST(HalfPacking, IsNearTheBestOfAllWays) {
     const int rows = 2 + static_cast<int>(random() % 10);
     const std::vector<int32_t> keys = lengths(rows, random);
     const HalfPacking packing{.share = 20 + static_cast<int>(random() % 25),
-                              .keys_a_row = static_cast<double>(random() % 2000)};
+                              .keys_per_row = static_cast<double>(random() % 2000)};
     const double all = all_cost(keys, packing);
     pack(packer, keys, packing, Counts::free);
     const double free = std::abs(excess(packer, keys, packing));
     lost_free += (free - least_excess(keys, packing, -1)) / all;
     const int first = pack(packer, keys, packing, Counts::by_share);
     ASSERT_EQ(first, rows_by_share(rows, {.share = packing.share}));
-    const HalfPacking keys_alone{.share = packing.share, .keys_a_row = 0};
+    const HalfPacking keys_alone{.share = packing.share, .keys_per_row = 0};
     lost_by_share +=
         (std::abs(excess(packer, keys, keys_alone)) - least_excess(keys, keys_alone, first)) /
         all_cost(keys, keys_alone);
@@ -99,7 +99,7 @@ TEST(HalfPacking, EvensOutWhatPositionsLeaveUneven) {
     double packed = 0, by_position = 0;
     for (int i = 0; i < 50; ++i) {
       const std::vector<int32_t> keys = lengths(rows, random);
-      const HalfPacking packing{.keys_a_row = 100};
+      const HalfPacking packing{.keys_per_row = 100};
       pack(packer, keys, packing, Counts::free);
       const double all = all_cost(keys, packing);
       packed += std::abs(excess(packer, keys, packing)) / all / 50;
@@ -123,7 +123,7 @@ TEST(HalfPacking, KeepsTheRulesWhateverComes) {
     const int tiles[] = {1, 1, 4, 16};
     const HalfPacking packing{.share = 1 + static_cast<int>(random() % 63),
                               .row_tile = tiles[random() % 4],
-                              .keys_a_row = i % 7 == 0 ? 0 : 1e4 / (1 + random() % 100)};
+                              .keys_per_row = i % 7 == 0 ? 0 : 1e4 / (1 + random() % 100)};
     for (const Counts counts : {Counts::free, Counts::by_share}) {
       const int first = pack(packer, keys, packing, counts);
       int counted = 0;
@@ -155,9 +155,9 @@ TEST(HalfPacking, AGiantIsWeighedAgainstRows) {
   HalfPacker packer;
   std::vector<int32_t> keys(33, 1000);
   keys[7] = 32'000;
-  EXPECT_EQ(pack(packer, keys, {.keys_a_row = 1}, Counts::free), 1);
+  EXPECT_EQ(pack(packer, keys, {.keys_per_row = 1}, Counts::free), 1);
   EXPECT_TRUE(packer.in_first(7));
-  const int first = pack(packer, keys, {.keys_a_row = 1e6}, Counts::free);
+  const int first = pack(packer, keys, {.keys_per_row = 1e6}, Counts::free);
   EXPECT_GE(first, 16);
   EXPECT_LE(first, 17);
 }
@@ -174,11 +174,11 @@ TEST(HalfPacking, AnswersOfSeveralRowsStayWhole) {
     std::vector<PackedAnswer> answers;
     double all = 0;
     int num_rows = 0;
-    const HalfPacking packing{.share = 20 + static_cast<int>(random() % 25), .keys_a_row = 1000};
+    const HalfPacking packing{.share = 20 + static_cast<int>(random() % 25), .keys_per_row = 1000};
     for (const int32_t of_row : keys) {
       const int rows = 1 + static_cast<int>(random() % (random() % 2 == 0 ? 9 : 1));
       answers.push_back({.rows = rows, .keys = int64_t{rows} * of_row});
-      all += rows * (of_row + packing.keys_a_row);
+      all += rows * (of_row + packing.keys_per_row);
       num_rows += rows;
     }
     for (const Counts counts : {Counts::free, Counts::by_share}) {
@@ -189,7 +189,7 @@ TEST(HalfPacking, AnswersOfSeveralRowsStayWhole) {
         if (!packer.in_first(j)) continue;
         const PackedAnswer& answer = answers[static_cast<size_t>(j)];
         counted += answer.rows, ++num_first;
-        load += static_cast<double>(answer.keys) + answer.rows * packing.keys_a_row;
+        load += static_cast<double>(answer.keys) + answer.rows * packing.keys_per_row;
       }
       ASSERT_EQ(first, counted);
       if (num_answers == 1) {

@@ -23,12 +23,8 @@ bool has_prompts(ForwardMode mode) {
   return mode == ForwardMode::extend || mode == ForwardMode::mixed;
 }
 
-size_t index_of(ExchangeMode mode) {
-  return mode == ExchangeMode::counted ? 0 : 1;
-}
-
-Phase phase_of(ExchangeMode mode) {
-  return mode == ExchangeMode::counted ? Phase::prefill : Phase::decode;
+size_t index_of(Phase phase) {
+  return static_cast<size_t>(phase);
 }
 
 // The rank that plans for all.
@@ -102,7 +98,7 @@ bool Lockstep::finish_agreement(const StepProposal& now) {
   const bool has_work = has_rows(now.work) || asks_to_end_;
   if (agreed && is_early && has_work && !computes_ && !ends_) agreed = exchange_votes(now);
   if (!agreed) return fail_with(std::move(agreed).error()), false;
-  if (!is_elsewhere_) open_step();
+  if (!is_overlapped_) open_step();
   return true;
 }
 
@@ -132,7 +128,8 @@ void Lockstep::start(const StepProposal& proposal) {
       .plans = {static_cast<uint32_t>(proposal.plans[0].id),
                 static_cast<uint32_t>(proposal.plans[1].id)},
       .report = proposal.report,
-      .balance = options_.rider != nullptr ? options_.rider->vote() : BalanceVote()};
+      .balance =
+          options_.balance_voter != nullptr ? options_.balance_voter->vote() : BalanceVote()};
   carrier_.post({.step = pass_.step + 1}, std::as_bytes(std::span(&mine_, 1)));
   under_way_ = true;
 }
@@ -142,7 +139,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   under_way_ = false;
   ++pass_.step;
   HOCKET_TRY_VOID(carrier_.collect());
-  const ExchangeMode mode_before = pass_.mode;
+  const Phase phase_before = pass_.phase;
   bool all_end = true;
   int module_passes = 0;
   int stopping_peer = -1;
@@ -157,9 +154,10 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   }
   decide();
   adopt_plan(planner);
-  adopt_module_passes(module_passes, mode_before);
+  adopt_module_passes(module_passes, phase_before);
   if (computes_) steps_overlap_ = planner.overlaps != 0;
-  if (options_.rider != nullptr) options_.rider->agreed(balances_, reports_, computes_);
+  if (options_.balance_voter != nullptr)
+    options_.balance_voter->agreed(balances_, reports_, computes_);
   if (!computes_) forget_loads();
   // A rank that leaves alone has said so one agreement before, so requests that other ranks had
   // begun by then got their step.
@@ -198,7 +196,7 @@ void Lockstep::record_vote(int rank, const StepVote& vote) {
 
 // All ranks have equal tables, so either all know a plan or none does.
 void Lockstep::adopt_plan(const StepVote& planner) {
-  const auto phase = static_cast<size_t>(phase_of(pass_.mode));
+  const auto phase = index_of(pass_.phase);
   const uint32_t id = planner.plans.at(phase);
   const std::optional<Plan> plan = plan_of(PlanId{id}, *options_.orders);
   const bool plays = computes_ && plan.has_value();
@@ -215,11 +213,11 @@ void Lockstep::adopt_plan(const StepVote& planner) {
 }
 
 // If no rank has rows, all requests have ended, so nothing is guessed.
-void Lockstep::adopt_module_passes(int wanted, ExchangeMode mode_before) {
-  num_module_passes_ = computes_ ? std::min(wanted, kMostDrafts) : 0;
+void Lockstep::adopt_module_passes(int wanted, Phase phase_before) {
+  num_module_passes_ = computes_ ? std::min(wanted, kMaxDrafts) : 0;
   for (int i = 0; i < num_module_passes_; ++i)
     module_passes_.at(static_cast<size_t>(i)) = {
-        .step = pass_.step, .mode = i == 0 ? mode_before : ExchangeMode::slotted, .first_layer = i};
+        .step = pass_.step, .phase = i == 0 ? phase_before : Phase::decode, .first_layer = i};
 }
 
 int Lockstep::expected_rows(Phase phase, const StepProposal& mine) const {
@@ -244,8 +242,8 @@ void Lockstep::forget_loads() {
 
 // Concludes the step from the votes alone, so every rank comes to the same result.
 //
-//   any rank continues a chunk, or begins and is allowed   prompts    ExchangeMode::counted
-//   else any rank has decode rows                          decode     ExchangeMode::slotted
+//   any rank continues a chunk, or begins and is allowed   prompts    Phase::prefill
+//   else any rank has decode rows                          decode     Phase::decode
 //   else                                                   no rank computes
 void Lockstep::decide() {
   const bool allowed = delayer_.allows(votes_);
@@ -253,10 +251,10 @@ void Lockstep::decide() {
   extends_ = std::ranges::any_of(votes_, extends);
   computes_ = extends_ || std::ranges::any_of(votes_, &PrefillVote::decodes);
   may_begin_ = extends_ && allowed;
-  pass_.mode = extends_ ? ExchangeMode::counted : ExchangeMode::slotted;
+  pass_.phase = extends_ ? Phase::prefill : Phase::decode;
 }
 
-bool Lockstep::agree(const Batch& mine) {
+bool Lockstep::any_rank_computes(const Batch& mine) {
   HOCKET_CHECK((computes_ || mine.num_rows == 0));
   HOCKET_CHECK((extends_ || !has_prompts(mine.mode)));
   return computes_;
@@ -269,18 +267,18 @@ RankLoad Lockstep::load_of(int rank) const {
           .num_tokens = load.num_tokens.load(std::memory_order_relaxed)};
 }
 
-void Lockstep::note_took(ExchangeMode mode, Duration took) {
-  step_times_[index_of(mode)] = took;
+void Lockstep::note_took(Phase phase, Duration took) {
+  step_times_[index_of(phase)] = took;
 }
 
 void Lockstep::note_step_time() {
   if (!step_begin_) return;
-  step_times_[index_of(pass_.mode)] = transport_->now() - *step_begin_;
+  step_times_[index_of(pass_.phase)] = transport_->now() - *step_begin_;
   step_begin_.reset();
 }
 
 Duration Lockstep::hung_after() const {
-  const std::optional<Duration>& last = step_times_[index_of(pass_.mode)];
+  const std::optional<Duration>& last = step_times_[index_of(pass_.phase)];
   return last ? kSlack + kPatience * *last : kFirstSteps;
 }
 

@@ -2,8 +2,8 @@
 // proposal for that step. From all votes each rank concludes which ranks compute and how rows
 // travel. While the ranks sample, the votes of the next step are already on their way:
 //
-//   rank 0   forward 6 | begin: 3 answers | sample 6, commit, reply | finish -.- schedule 7,
-//   slotted rank 1   forward 6 | begin: nothing   |                         | finish -+- 7, no rows
+//   rank 0   forward 6 | begin: 3 answers | sample 6, commit, reply | finish -.- schedule 7
+//   rank 1   forward 6 | begin: nothing   |                         | finish -+- 7, no rows
 //   rank 2   forward 6 | begin: nothing   |                         | finish -'- 7, no rows
 //
 // In its vote each rank also reports on the step that it has just played, and rank 0 proposes how
@@ -58,7 +58,7 @@ struct StepProposal {
   StepReport report;
 };
 
-// A rank's vote on moving experts, beside its proposal (engine/rebalance.h). In host byte
+// A rank's vote on moving experts, beside its proposal (engine/balance/rebalance.h). In host byte
 // order.
 struct BalanceVote {
   uint32_t look = 0;     // number of the look at the counts
@@ -71,9 +71,9 @@ static_assert(sizeof(BalanceVote) == 128);
 
 // The agreements beside steps. A rank may exchange votes several times before a step, so these
 // functions are called for each exchange, on all ranks in the same sequence. Thread: engine.
-class VoteRider {
+class BalanceVoter {
  public:
-  virtual ~VoteRider() = default;
+  virtual ~BalanceVoter() = default;
   virtual BalanceVote vote() = 0;
   // votes and reports [ranks]; `computes`: a step follows in which some rank has rows.
   virtual void agreed(std::span<const BalanceVote> votes, std::span<const StepReport> reports,
@@ -89,8 +89,8 @@ class Lockstep final : public SchedulerHooks {
     int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
-    bool may_leave_others = true;  // RankNetwork::may_leave_others()
-    VoteRider* rider = nullptr;    // outlives it; null on all ranks or on none
+    bool may_leave_others = true;           // RankNetwork::may_leave_others()
+    BalanceVoter* balance_voter = nullptr;  // outlives it; null on all ranks or on none
   };
   Lockstep(int num_ranks, const Options& options);
   // Starts a new epoch: steps count from 0 over this transport and exchange. Both must outlive all
@@ -104,22 +104,23 @@ class Lockstep final : public SchedulerHooks {
   void begin_agreement(const StepProposal& mine);
   // Called before schedule(): waits for the votes of all ranks. The proposal given to
   // begin_agreement() counts. If no agreement is under way, or it found no rows and this rank has
-  // some since, another agreement is made with `now`. Returns false if a rank was lost, see lost().
+  // got some since, another agreement is made with `now`. Returns false if a rank was lost, see
+  // lost().
   bool finish_agreement(const StepProposal& now);
 
   // Answer the scheduler by the finished agreement.
   bool may_begin() override { return may_begin_; }
-  bool agree(const Batch& mine) override;
+  bool any_rank_computes(const Batch& mine) override;
   // Return how to play the step that was agreed on. ends() is true if this rank stops after it: all
   // ranks asked to stop, or this rank may leave alone, said so one agreement before, and no rank
   // has rows.
-  const PassId& pass() const { return pass_; }
+  const PassSpec& pass() const { return pass_; }
   const Plan& plan() const { return plan_; }  // its parts are those of the pass
   bool is_trial() const { return is_trial_; }
-  // Return the passes of the module that guesses, which all ranks play before the step: as many as
-  // the rank needs that needs most. The first is for rows of the step before, and exchanged like
-  // it; the others are for one row of each answer.
-  std::span<const PassId> module_passes() const {
+  // Return the passes of the module that guesses, which all ranks play before the step: the
+  // largest number that any rank needs. The first is for rows of the step before, and exchanged
+  // like it; the others are for one row of each answer.
+  std::span<const PassSpec> module_passes() const {
     return std::span(module_passes_).first(static_cast<size_t>(num_module_passes_));
   }
   bool ends() const { return ends_; }
@@ -148,13 +149,13 @@ class Lockstep final : public SchedulerHooks {
   bool steps_overlap() const { return steps_overlap_; }
   // Says whether another thread computes the steps that were agreed on, and opens them in the
   // pulse; while it does, it has the exchange (carrier()).
-  void compute_elsewhere(bool elsewhere) { is_elsewhere_ = elsewhere; }
+  void set_overlapped(bool overlapped) { is_overlapped_ = overlapped; }
   // Returns what carries the votes of this rank and lends the exchange to passes.
   VoteCarrier& carrier() { return carrier_; }
   // Returns how long the step that was agreed on may take before the rank counts as hung.
   Duration hung_after() const;
   // Notes how long a step of this mode took, if another thread computes.
-  void note_took(ExchangeMode mode, Duration took);
+  void note_took(Phase phase, Duration took);
 
   // True between begin_agreement() and finish_agreement().
   bool is_under_way() const { return under_way_; }
@@ -199,7 +200,7 @@ class Lockstep final : public SchedulerHooks {
   void record_vote(int rank, const StepVote& vote);
   void decide();
   void adopt_plan(const StepVote& planner);
-  void adopt_module_passes(int wanted, ExchangeMode mode_before);
+  void adopt_module_passes(int wanted, Phase phase_before);
   void forget_loads();
   void note_step_time();
   static bool has_rows(const NextStepForecast& work) {
@@ -209,10 +210,10 @@ class Lockstep final : public SchedulerHooks {
   const Options options_;
   Transport* transport_ = nullptr;
   AllToAll* exchange_ = nullptr;
-  PassId pass_;  // agreed on, as are the next two
+  PassSpec pass_;  // agreed on, as are the next two
   Plan plan_;
-  bool is_trial_ = false, steps_overlap_ = false, is_elsewhere_ = false;
-  std::array<PassId, kMostDrafts> module_passes_;
+  bool is_trial_ = false, steps_overlap_ = false, is_overlapped_ = false;
+  std::array<PassSpec, kMaxDrafts> module_passes_;
   int num_module_passes_ = 0;
   uint64_t num_unknown_plans_ = 0;
   bool under_way_ = false, computes_ = false, may_begin_ = false, extends_ = false;
@@ -229,7 +230,7 @@ class Lockstep final : public SchedulerHooks {
   std::vector<BalanceVote> balances_;  // [ranks]
   VoteCarrier carrier_;
   std::optional<TimePoint> step_begin_;                // begin of the running step, if it has rows
-  std::array<std::optional<Duration>, 2> step_times_;  // time of the last step, by ExchangeMode
+  std::array<std::optional<Duration>, 2> step_times_;  // time of the last step, by phase
 };
 
 }  // namespace hocket

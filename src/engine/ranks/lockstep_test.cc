@@ -21,14 +21,14 @@ Duration step_time(Duration rest) {
     for (int step = 1; step <= 6; ++step) {
       ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
       EXPECT_EQ(v.lockstep.pass().step, static_cast<uint64_t>(step));
-      EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::slotted);
+      EXPECT_EQ(v.lockstep.pass().phase, Phase::decode);
       const TimePoint now = v.end.now();
       if (step > 2 && v.lockstep.rank() == 1) {
         EXPECT_EQ(took, step == 3 ? Duration{} : now - before);
       }
       if (step > 2 && v.lockstep.rank() == 1) took = now - before;
       before = now;
-      EXPECT_TRUE(v.lockstep.agree(kAnswers));
+      EXPECT_TRUE(v.lockstep.any_rank_computes(kAnswers));
       v.spend(microseconds(1000));
       v.lockstep.begin_agreement(kDecode);
       v.spend(rest);
@@ -48,11 +48,11 @@ TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
   on_lockstep_ranks(3, [](LockstepRank& v) {
     const int rank = v.lockstep.rank();
     ASSERT_TRUE(v.lockstep.finish_agreement(rank == 2 ? kDecode : kNothing));
-    EXPECT_TRUE(v.lockstep.agree(rank == 2 ? kAnswers : kNoRows));
+    EXPECT_TRUE(v.lockstep.any_rank_computes(rank == 2 ? kAnswers : kNoRows));
     v.lockstep.begin_agreement(kNothing);
     EXPECT_TRUE(v.lockstep.peer_waiting());  // finish_agreement() is due
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_FALSE(v.lockstep.agree(kNoRows));
+    EXPECT_FALSE(v.lockstep.any_rank_computes(kNoRows));
     EXPECT_EQ(v.lockstep.pass().step, 2u);
     // After a second of sleep, one of them has work.
     if (rank == 1) {
@@ -64,8 +64,8 @@ TEST(Lockstep, NobodyWishesSoNobodyRunsAndAllSleep) {
       ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     }
     EXPECT_EQ(v.lockstep.pass().step, 3u);
-    EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
-    EXPECT_TRUE(v.lockstep.agree(kNoRows));
+    EXPECT_EQ(v.lockstep.pass().phase, Phase::prefill);
+    EXPECT_TRUE(v.lockstep.any_rank_computes(kNoRows));
   });
 }
 
@@ -78,12 +78,12 @@ TEST(Lockstep, WhoHasNewsAfterAnEmptyAgreementSaysSoAtOnce) {
     v.spend(microseconds(300));
     ASSERT_TRUE(v.lockstep.finish_agreement(rank == 0 ? kPrompt : kNothing));
     if (rank != 0) {
-      EXPECT_FALSE(v.lockstep.agree(kNoRows));
+      EXPECT_FALSE(v.lockstep.any_rank_computes(kNoRows));
       v.wait_until_peer_waits();
       ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     }
     EXPECT_EQ(v.lockstep.pass().step, 3u);
-    EXPECT_TRUE(v.lockstep.agree(kNoRows));
+    EXPECT_TRUE(v.lockstep.any_rank_computes(kNoRows));
     EXPECT_TRUE(v.lockstep.may_begin());
   });
 }
@@ -97,12 +97,12 @@ TEST(Lockstep, WhatWasAgreedBinds) {
     v.lockstep.begin_agreement(first ? kDecode : kNothing);
     ASSERT_TRUE(v.lockstep.finish_agreement(first ? kNothing : kPrompt));
     EXPECT_FALSE(v.lockstep.may_begin());
-    EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::slotted);
-    EXPECT_TRUE(v.lockstep.agree(kNoRows));  // played without rows
+    EXPECT_EQ(v.lockstep.pass().phase, Phase::decode);
+    EXPECT_TRUE(v.lockstep.any_rank_computes(kNoRows));  // played without rows
     v.lockstep.begin_agreement(first ? kNothing : kPrompt);
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
     EXPECT_TRUE(v.lockstep.may_begin());  // any rank may begin
-    EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
+    EXPECT_EQ(v.lockstep.pass().phase, Phase::prefill);
   });
 }
 
@@ -116,12 +116,12 @@ TEST(Lockstep, AllPlayThePassesOfTheModuleThatOneNeeds) {
     next.module_passes = rank;
     v.lockstep.begin_agreement(next);
     ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-    EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::slotted);
+    EXPECT_EQ(v.lockstep.pass().phase, Phase::decode);
     const auto passes = v.lockstep.module_passes();
     ASSERT_EQ(passes.size(), 2U);
-    for (const PassId& pass : passes) EXPECT_EQ(pass.step, 2U);
-    EXPECT_EQ(passes[0].mode, ExchangeMode::counted);
-    EXPECT_EQ(passes[1].mode, ExchangeMode::slotted);
+    for (const PassSpec& pass : passes) EXPECT_EQ(pass.step, 2U);
+    EXPECT_EQ(passes[0].phase, Phase::prefill);
+    EXPECT_EQ(passes[1].phase, Phase::decode);
     EXPECT_NE(passes[0].first_layer, passes[1].first_layer);
     StepProposal nothing;  // nobody has rows, so nobody's rows are guessed on
     nothing.module_passes = 1;
@@ -137,9 +137,10 @@ TEST(LockstepDeathTest, ABatchBeyondWhatWasAgreedIsABug) {
   const auto end = hub.join(0);
   LockstepRank v(hub, *end);
   ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
-  EXPECT_DEATH(v.lockstep.agree({.mode = ForwardMode::extend, .num_rows = 3}), "extends_");
+  EXPECT_DEATH(v.lockstep.any_rank_computes({.mode = ForwardMode::extend, .num_rows = 3}),
+               "extends_");
   ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
-  EXPECT_DEATH(v.lockstep.agree(kAnswers), "computes_");
+  EXPECT_DEATH(v.lockstep.any_rank_computes(kAnswers), "computes_");
 }
 
 TEST(Lockstep, AllStopWhenAllAskTo) {
@@ -155,7 +156,7 @@ TEST(Lockstep, AllStopWhenAllAskTo) {
         EXPECT_EQ(v.lockstep.load_of(other).takes_requests, other > step);
       if (v.lockstep.ends()) break;
     }
-    EXPECT_TRUE(v.lockstep.agree(kAnswers));  // the last step is played
+    EXPECT_TRUE(v.lockstep.any_rank_computes(kAnswers));  // the last step is played
     const TimePoint posted = v.exchange->times(0, MessageKind::agree).posted;
     v.spend(microseconds(10));
     v.lockstep.begin_agreement(kDecode);  // no agreement begins, because no rank would read it
@@ -210,24 +211,23 @@ TEST(Lockstep, LoadsOfAllAreHeard) {
 }
 
 TEST(Lockstep, PromptsAreDelayedAlikeOnAllRanks) {
-  constexpr int kMost = 4;
+  constexpr int kMax = 4;
   const auto body = [](LockstepRank& v) {
     const bool first = v.lockstep.rank() == 0;
     std::vector<bool> begins;
     for (int step = 0; step < 10; ++step) {
       ASSERT_TRUE(v.lockstep.finish_agreement(first ? kPrompt : kDecode));
-      EXPECT_TRUE(v.lockstep.agree(first ? kNoRows : kAnswers));
-      EXPECT_EQ(v.lockstep.pass().mode,
-                v.lockstep.may_begin() ? ExchangeMode::counted : ExchangeMode::slotted);
+      EXPECT_TRUE(v.lockstep.any_rank_computes(first ? kNoRows : kAnswers));
+      EXPECT_EQ(v.lockstep.pass().phase, v.lockstep.may_begin() ? Phase::prefill : Phase::decode);
       begins.push_back(v.lockstep.may_begin());
     }
     EXPECT_EQ(begins, (std::vector<bool>{0, 0, 0, 0, 1, 0, 0, 0, 0, 1}));
-    // A continued chunk makes the step a counted one, but no other prompt may begin.
+    // A continued chunk makes the step one with prompts, but no other prompt may begin.
     ASSERT_TRUE(v.lockstep.finish_agreement(first ? kDecode : kChunk));
     EXPECT_FALSE(v.lockstep.may_begin());
-    EXPECT_EQ(v.lockstep.pass().mode, ExchangeMode::counted);
+    EXPECT_EQ(v.lockstep.pass().phase, Phase::prefill);
   };
-  on_lockstep_ranks(2, {}, body, kMost);
+  on_lockstep_ranks(2, {}, body, kMax);
 }
 
 TEST(Lockstep, ThePulseBeatsWithTheSteps) {
@@ -261,11 +261,11 @@ TEST(Lockstep, ThePulseBeatsWithTheSteps) {
 // The thread that computes opens the steps then.
 TEST(Lockstep, OpensNoStepThatIsComputedElsewhere) {
   on_lockstep_ranks(2, [](LockstepRank& v) {
-    v.lockstep.compute_elsewhere(true);
+    v.lockstep.set_overlapped(true);
     ASSERT_TRUE(v.lockstep.finish_agreement(kDecode));
     EXPECT_EQ(v.pulse.beat().state, EngineState::closed);
     EXPECT_EQ(v.lockstep.hung_after(), seconds(30));
-    v.lockstep.note_took(ExchangeMode::slotted, microseconds(70'000));
+    v.lockstep.note_took(Phase::decode, microseconds(70'000));
     EXPECT_EQ(v.lockstep.hung_after(), microseconds(1'700'000));
   });
 }

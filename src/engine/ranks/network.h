@@ -66,9 +66,9 @@ class RankNetwork {
 
 // Passes events of the exchange on to a pulse and a ledger, lets passes carry votes, and adds up
 // the time of waits for other ranks. Thread: that of the exchange.
-class PulseWatch final : public ExchangeWatch {
+class ExchangeObserver final : public ExchangeWatch {
  public:
-  explicit PulseWatch(Pulse* pulse) : pulse_(pulse) {}
+  explicit ExchangeObserver(Pulse* pulse) : pulse_(pulse) {}
   // Sets the ledger, which must outlive this or the next book_in(); null: none.
   void book_in(Ledger* ledger) { ledger_ = ledger; }
   // Sets whose votes are carried by passes, which must outlive this.

@@ -20,7 +20,7 @@ constexpr Bucket kUsualAnswers{.phase = Phase::decode, .rows = 64, .kv_tokens = 
 RankOverlap::RankOverlap(const Options& options) : options_(options) {
   rebind(options.exact_arrival);
   HOCKET_CHECK(options.prior != nullptr);
-  keys_a_row_ = keys_a_row(*options.prior, kUsualAnswers);
+  keys_per_row_ = keys_per_row(*options.prior, kUsualAnswers);
   if (options.rank != 0 || options.num_ranks == 1) return;
   planner_.emplace(Planner::Options{.orders = options.settings->orders.get(),
                                     .layers = options.layers,
@@ -81,7 +81,7 @@ void RankOverlap::note_reports(const Lockstep& lockstep) {
     if (report.is_valid == 0 || report.rows == 0) continue;
     LastStep& last = last_steps_.at(report.phase);
     last = {.rows = static_cast<int>(report.rows),
-            .keys_a_row = static_cast<double>(report.kv_tokens) / report.rows};
+            .keys_per_row = static_cast<double>(report.kv_tokens) / report.rows};
   }
   if (const uint64_t unknown = lockstep.num_unknown_plans(); unknown != num_unknown_) {
     num_unknown_ = unknown;
@@ -115,7 +115,7 @@ PlanProposal RankOverlap::propose(Phase phase, int rows) {
   if (rows == 0) rows = last.rows;
   if (rows == 0) return {};
   const double before = phase == Phase::prefill ? 0.5 * (rows + 1) : kFirstKeys;
-  const double keys = last.rows > 0 ? last.keys_a_row : before;
+  const double keys = last.rows > 0 ? last.keys_per_row : before;
   const Planner::Choice choice = planner_->choose(
       {.phase = phase, .rows = rows, .kv_tokens = static_cast<int64_t>(keys * rows)});
   return {.id = id_of(choice.plan), .is_trial = choice.is_trial};
@@ -123,7 +123,8 @@ PlanProposal RankOverlap::propose(Phase phase, int rows) {
 
 std::optional<HalfPacking> RankOverlap::packing(const Plan& plan) const {
   if (options_.settings->orders->at(plan.order).num_halves != 2) return std::nullopt;
-  return HalfPacking{.share = plan.share, .row_tile = options_.row_tile, .keys_a_row = keys_a_row_};
+  return HalfPacking{
+      .share = plan.share, .row_tile = options_.row_tile, .keys_per_row = keys_per_row_};
 }
 
 OverlapStats RankOverlap::stats() const {

@@ -83,7 +83,7 @@ class RankOverlap {
   void add_up(const StepAccount& account);
 
   const Options options_;
-  double keys_a_row_ = HalfPacking().keys_a_row;
+  double keys_per_row_ = HalfPacking().keys_per_row;
   std::optional<Ledger> ledger_;
   std::optional<Planner> planner_;  // on rank 0 of several ranks
   Proposer proposer_;
@@ -92,7 +92,7 @@ class RankOverlap {
   // The rows of the last step of each phase, as ranks reported them.
   struct LastStep {
     int rows = 0;
-    double keys_a_row = 0;
+    double keys_per_row = 0;
   };
   std::array<LastStep, kNumPhases> last_steps_;
   std::array<PlanProposal, kNumPhases> proposed_;

@@ -32,7 +32,7 @@ class VoteCarrier {
   void rebind(AllToAll& exchange);
 
   // Sends this rank's vote, which is copied, or has the pass send it. Errors are kept: collect()
-  // returns them. Pre: the agreement before is collected.
+  // returns them. Precondition: the agreement before is collected.
   void post(Stamp stamp, std::span<const std::byte> vote);
   // Waits until the votes of all ranks are here. Errors: lost_rank.
   Result<void> collect();

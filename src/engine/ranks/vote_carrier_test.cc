@@ -56,7 +56,7 @@ struct CarryingRank {
     }
   }
 
-  PulseWatch watch{nullptr};
+  ExchangeObserver watch{nullptr};
   VoteCarrier votes;
   std::unique_ptr<AllToAll> exchange;
 };

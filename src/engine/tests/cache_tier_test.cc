@@ -3,6 +3,7 @@
 // time.
 #include <fstream>
 
+#include "base/folder_testing.h"
 #include "engine/tests/service.h"
 
 namespace hocket {
@@ -13,13 +14,8 @@ namespace fs = std::filesystem;
 
 constexpr int kTierPageTokens = 32;
 
-class CacheTierTest : public ::testing::Test {
+class CacheTierTest : public testing::FolderTest {
  protected:
-  CacheTierTest() : folder_(fs::path(::testing::TempDir()) / "cache_tier_test") {
-    fs::remove_all(folder_);
-  }
-  ~CacheTierTest() override { fs::remove_all(folder_); }
-
   ServerSettings settings(bool with_files = true, int num_ranks = 1) const {
     ServerSettings settings = settings_for("models/hocket-tiny-qwen3-moe");
     settings.parallel.ep_size = num_ranks;
@@ -65,8 +61,6 @@ class CacheTierTest : public ::testing::Test {
     std::ranges::sort(found);
     return found;
   }
-
-  const fs::path folder_;
 };
 
 TEST_F(CacheTierTest, APrefixOutlivesARestart) {

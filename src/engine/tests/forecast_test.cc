@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/tests/testing.h"
 
 namespace hocket {

@@ -22,7 +22,7 @@ inline const Form kBundled = {"bundled", kBundledFolder};
 inline const Form kMoe = {"moe", kGolden / "qwen3_moe"};
 inline const Form kDense = {"dense", kGolden / "qwen3"};
 inline const Form kMla = {"mla", kGolden / "deepseek_v3_bf16"};    // groups of experts
-inline const Form kMiniMax = {"minimax", kGolden / "minimax_m2"};  // norm over all heads
+inline const Form kMaxMini = {"minimax", kGolden / "minimax_m2"};  // norm over all heads
 inline const Form kMistral4 = {"mistral4", kGolden / "mistral4"};  // queries scaled by position
 inline const Form kDelta = {"delta", kGolden / "qwen3_5_moe"};     // delta nets, gated attention
 inline const Form kDeltaInt8 = {"delta_int8", kGolden / "qwen3_next", "int8"};
@@ -43,7 +43,7 @@ inline const Form kMxfp4 = {"mxfp4", kGolden / "qwen3_moe_mxfp4"};
 inline const Form kNvfp4 = {"nvfp4", kGolden / "qwen3_moe_nvfp4"};
 inline const Form kInt8Kv = {"int8_kv", kBundledFolder, "none", "int8"};
 inline const Form kMlaInt8Kv = {"mla_int8_kv", kGolden / "deepseek_v3_bf16", "none", "int8"};
-inline const Form kForms[] = {kBundled,  kMoe,          kDense,     kMla,        kMiniMax,
+inline const Form kForms[] = {kBundled,  kMoe,          kDense,     kMla,        kMaxMini,
                               kMistral4, kDelta,        kDeltaInt8, kMimo,       kMimoInt8Kv,
                               kGptOss,   kLlama4,       kStep3p7,   kKimiLinear, kKimiLinearInt8,
                               kGemma4,   kGemma4Int8Kv, kFp8,       kInt8,       kInt4,

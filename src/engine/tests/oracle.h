@@ -59,7 +59,7 @@ class Oracle final : public Drafter {
   const Texts& texts_;
   const Options options_;
   std::mt19937 random_{5};
-  std::vector<std::array<TokenId, kMostDrafts>> drafts_;
+  std::vector<std::array<TokenId, kMaxDrafts>> drafts_;
 };
 
 inline Texts texts_of(const std::vector<RequestInput>& inputs, const std::vector<Answer>& answers) {

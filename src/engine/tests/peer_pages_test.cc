@@ -3,6 +3,7 @@
 // sends damaged bytes or has another model costs nothing but time.
 #include <fstream>
 
+#include "base/folder_testing.h"
 #include "cluster/test_proxy.h"
 #include "engine/tests/service.h"
 
@@ -14,13 +15,8 @@ namespace fs = std::filesystem;
 
 constexpr int kPeerPrompt = 700;
 
-class PeerPagesTest : public ::testing::Test {
+class PeerPagesTest : public testing::FolderTest {
  protected:
-  PeerPagesTest() : folder_(fs::path(::testing::TempDir()) / "peer_pages_test") {
-    fs::remove_all(folder_);
-  }
-  ~PeerPagesTest() override { fs::remove_all(folder_); }
-
   static ServerSettings plain(const Form* form = nullptr, int num_ranks = 1) {
     ServerSettings settings = form != nullptr ? settings_of(*form, num_ranks)
                                               : settings_for("models/hocket-tiny-qwen3-moe");
@@ -90,7 +86,6 @@ class PeerPagesTest : public ::testing::Test {
     EXPECT_LE(tier_of(decode).peer_prefills_total, 1u);
   }
 
-  const fs::path folder_;
   uint16_t port_ = 0;
 };
 

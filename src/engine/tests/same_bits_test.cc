@@ -54,7 +54,7 @@ void expect_each_same(const std::vector<Answer>& got, const std::vector<Answer>&
 }
 
 // Returns false if the prefix cache gets the pages of prompts only.
-bool shares_answers(const Engine& engine) {
+bool caches_answers(const Engine& engine) {
   const EngineInfo info = engine.info();
   return info.model.mla.kv_rank == 0 || info.prompt_role == TokenRole::generated;
 }
@@ -134,7 +134,7 @@ TEST_P(SameBits, AfterAPrefixHit) {
     // Every token of a filled page hits, except the last of the prompt, or those up to the last
     // state; none if the request wants prompt logprobs.
     const int prompt_len = static_cast<int>(inputs[i].prompt.size());
-    const int shared = shares_answers(*engine) ? prompt_len + kNewTokens - 1 : prompt_len;
+    const int shared = caches_answers(*engine) ? prompt_len + kNewTokens - 1 : prompt_len;
     const int filled = shared / 32 * 32;
     const bool reports = inputs[i].sampling.prompt_logprobs_from >= 0;
     const int hits = engine->info().num_states > 0 ? (prompt_len - 1) / kDeltaBlock * kDeltaBlock

@@ -6,18 +6,15 @@
 #include <fstream>
 #include <string>
 
+#include "base/folder_testing.h"
+
 namespace hocket {
 namespace {
 
 namespace fs = std::filesystem;
 
-class SessionFilesTest : public ::testing::Test {
+class SessionFilesTest : public testing::FolderTest {
  protected:
-  SessionFilesTest() : folder_(fs::path(::testing::TempDir()) / "session_files_test") {
-    fs::remove_all(folder_);
-  }
-  ~SessionFilesTest() override { fs::remove_all(folder_); }
-
   static SessionTokens session(int num_tokens) {
     SessionTokens made{.name_space = {3, 4}, .tokens = {}};
     for (int i = 0; i < num_tokens; ++i) made.tokens.push_back(TokenId{7 * i});
@@ -39,7 +36,6 @@ class SessionFilesTest : public ::testing::Test {
     return found ? std::optional(std::move(found->tokens)) : std::nullopt;
   }
 
-  const fs::path folder_;
   const SessionFiles files_{folder_, form(1)};
   const SavedName name_{.owner = {1, 2}, .name = {5, 6}};
 };
@@ -103,7 +99,7 @@ TEST_F(SessionFilesTest, AFileOfAnotherModelOwnerOrNameIsRefused) {
 TEST_F(SessionFilesTest, EachOwnerHasANumberOfSessions) {
   ASSERT_TRUE(files_.write(name_, session(8)).has_value());
   const fs::path mine = only_file().parent_path();
-  for (int i = 1; i < SessionFiles::kMost; ++i) std::ofstream(mine / std::to_string(i)) << "x";
+  for (int i = 1; i < SessionFiles::kMax; ++i) std::ofstream(mine / std::to_string(i)) << "x";
   std::ofstream(mine / "unfinished-abcdef") << "x";  // another process is writing it
   const SavedName next{.owner = name_.owner, .name = {9, 9}};
   const auto full = files_.write(next, session(8));
@@ -127,7 +123,7 @@ TEST_F(SessionFilesTest, AnErrorNamesNoPathAndLeavesTheOldFile) {
   fs::remove(folder_);
   ASSERT_TRUE(files_.write(name_, session(8)).has_value());
   const SessionTokens too_long{.name_space = {},
-                               .tokens = std::vector<TokenId>(SessionFiles::kMostTokens + 1)};
+                               .tokens = std::vector<TokenId>(SessionFiles::kMaxTokens + 1)};
   EXPECT_EQ(files_.write(name_, too_long).error().code, ErrorCode::request_too_big);
   EXPECT_EQ(read(name_), session(8).tokens);
 }

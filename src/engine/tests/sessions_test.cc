@@ -6,6 +6,7 @@
 #include <map>
 #include <ranges>
 
+#include "base/folder_testing.h"
 #include "engine/tests/service.h"
 
 namespace hocket {
@@ -14,13 +15,8 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-class SessionCallsTest : public ::testing::Test {
+class SessionCallsTest : public testing::FolderTest {
  protected:
-  SessionCallsTest() : folder_(fs::path(::testing::TempDir()) / "sessions_test") {
-    fs::remove_all(folder_);
-  }
-  ~SessionCallsTest() override { fs::remove_all(folder_); }
-
   ServerSettings settings(bool with_files = true, int num_ranks = 1) const {
     ServerSettings s = settings_for("models/hocket-tiny-qwen3-moe");
     s.parallel.ep_size = num_ranks;
@@ -45,8 +41,8 @@ class SessionCallsTest : public ::testing::Test {
     EXPECT_TRUE(service.read_all());
     return service.answer(*id);
   }
-  static Result<SessionDone> change(Service& service, SessionAction action, uint64_t session,
-                                    uint64_t name) {
+  static Result<SessionResult> change(Service& service, SessionAction action, uint64_t session,
+                                      uint64_t name) {
     return service.engine().change_session({.action = action, .session = session, .name = name});
   }
 
@@ -54,8 +50,6 @@ class SessionCallsTest : public ::testing::Test {
   static void evict_all(Service& service) {
     ask(service, greedy_input(random_tokens(99, 1000), 10));
   }
-
-  const fs::path folder_;
 };
 
 TEST_F(SessionCallsTest, ASessionStaysInMemoryWhileOthersPass) {
@@ -250,7 +244,7 @@ TEST_F(SessionCallsTest, ARestoreOfNothingSaysSoAndLeavesTheSession) {
 // A save and an end are asked for while no rank answers: the first waits for the rank, the second
 // is refused.
 TEST_F(SessionCallsTest, AnEndIsRefusedWhileASaveIsUnderWay) {
-  std::vector<std::future<Result<SessionDone>>> asked;
+  std::vector<std::future<Result<SessionResult>>> asked;
   const auto is_ready = [](auto& one) {
     return one.wait_for(Duration(0)) == std::future_status::ready;
   };
@@ -274,7 +268,7 @@ TEST_F(SessionCallsTest, AnEndIsRefusedWhileASaveIsUnderWay) {
 
 // Both ends are asked for before the rank answers either.
 TEST_F(SessionCallsTest, WithoutAFolderNoEndIsRefused) {
-  std::vector<std::future<Result<SessionDone>>> asked;
+  std::vector<std::future<Result<SessionResult>>> asked;
   Service service({.settings = settings(false)}, [&](Engine& engine) {
     for (int i = 0; i < 2; ++i)
       asked.push_back(std::async(std::launch::async, [&engine] {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "base/count_allocations.h"
+#include "base/count_allocations_testing.h"
 #include "base/log.h"
 #include "engine/tests/testing.h"
 

@@ -43,6 +43,12 @@ struct EngineStats : RankStats {
   std::optional<ExpertBalance> experts;  // nullopt for a dense model
   std::optional<GrammarStats> grammars;  // nullopt if only free text can be asked for
   std::optional<Error> lost;             // set if no request is taken because a rank is lost
+
+  // Returns the stats of each rank; an engine without a list of ranks is one rank.
+  std::span<const RankStats> per_rank() const {
+    const RankStats& whole = *this;
+    return ranks.empty() ? std::span(&whole, 1) : std::span(ranks);
+  }
 };
 
 EngineStats add_up(std::vector<RankStats> ranks);

@@ -73,7 +73,7 @@ ExpertRecord ExpertStats::empty_record(const Start& how) const {
 
 Result<void> ExpertStats::start(const Start& how) {
   const auto most =
-      static_cast<int>(std::max<int64_t>(1, kMostPassCounts / static_cast<int64_t>(num_counts_)));
+      static_cast<int>(std::max<int64_t>(1, kMaxPassCounts / static_cast<int64_t>(num_counts_)));
   if (how.buffer_size < 0 || how.buffer_size > most)
     return fail(error(ErrorCode::invalid_request,
                       "buffer_size is {}, must be 1 to {}: a pass of this model has {} counts",

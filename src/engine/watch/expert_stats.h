@@ -78,7 +78,7 @@ class ExpertStats {
   };
   static constexpr int kDefaultPasses = 1000;
   // Limit of counts of all passes that are kept: 16 MiB here, and readable in one answer.
-  static constexpr int64_t kMostPassCounts = 1 << 22;
+  static constexpr int64_t kMaxPassCounts = 1 << 22;
 
   // `rank` is the first rank of this process.
   ExpertStats(int num_layers, const Placements& placement, int rank);

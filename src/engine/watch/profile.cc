@@ -88,8 +88,8 @@ uint64_t Profiler::State::first_common_step() const {
 }
 
 void Profiler::State::arm(const Start& start) {
-  const size_t steps = start.num_steps > 0 ? start.num_steps : kMostSteps;
-  const size_t spans = std::min(kMostSpans, steps * std::max<size_t>(1, options.spans_per_step));
+  const size_t steps = start.num_steps > 0 ? start.num_steps : kMaxSteps;
+  const size_t spans = std::min(kMaxSpans, steps * std::max<size_t>(1, options.spans_per_step));
   const uint64_t begin = std::max(start.start_step.value_or(0), first_common_step());
   num_recording = static_cast<int>(tapes.size());
   for (size_t i = 0; i < tapes.size(); ++i) {
@@ -107,9 +107,9 @@ void Profiler::State::arm(const Start& start) {
 }
 
 Result<Profiler::Status> Profiler::start(const Start& start) {
-  if (start.num_steps < 0 || start.num_steps > kMostSteps)
+  if (start.num_steps < 0 || start.num_steps > kMaxSteps)
     return fail(error(ErrorCode::invalid_request, "num_steps is {}, must be 1 to {}",
-                      start.num_steps, kMostSteps)
+                      start.num_steps, kMaxSteps)
                     .with_param("num_steps"));
   State& s = *state_;
   const MutexLock lock(s.mutex);
@@ -185,7 +185,7 @@ Result<Profiler::Status> Profiler::stop() {
 }
 
 Profiler::Status Profiler::State::current_status() const {
-  int fewest = kMostSteps;
+  int fewest = kMaxSteps;
   for (const Tape& tape : tapes) fewest = std::min(fewest, tape.num_steps.load());
   return {.running = is_running,
           .num_steps = tapes.empty() ? 0 : fewest,

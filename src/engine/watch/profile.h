@@ -5,7 +5,7 @@
 //   engine*        note() note() note() note()       (copies the ledger's spans; never waits)
 //   profile                                    '-> writes the file, ends
 //
-// start() allocates the memory, at most kMostSpans per rank; steps beyond that are counted and left
+// start() allocates the memory, at most kMaxSpans per rank; steps beyond that are counted and left
 // out. While no profile runs, note() is one load.
 // Source: docs/contracts/overlap.md, "Ledger".
 #pragma once
@@ -37,14 +37,14 @@ class Profiler {
   explicit Profiler(Options options);
   ~Profiler();
 
-  static constexpr int kMostSteps = 10'000;
-  static constexpr size_t kMostSpans = size_t{1} << 20;  // per rank
-  static std::string fresh_id();                         // made from the time
+  static constexpr int kMaxSteps = 10'000;
+  static constexpr size_t kMaxSpans = size_t{1} << 20;  // per rank
+  static std::string fresh_id();                        // made from the time
 
   struct Start {
     std::string dir;                     // made if it is missing
     std::string id;                      // prefix of the file names; empty: the time
-    int num_steps = 0;                   // 1 .. kMostSteps; 0: until stop(), or memory is used up
+    int num_steps = 0;                   // 1 .. kMaxSteps; 0: until stop(), or memory is used up
     std::optional<uint64_t> start_step;  // first step, as the ranks count; if over: the next one
   };
   struct Status {

@@ -28,7 +28,7 @@ RecentSteps::RecentSteps(Options options) : options_(std::move(options)) {
   for (int i = 0; i < options_.num_here; ++i) {
     tapes_.push_back(std::make_unique<Tape>());
     for (Tape::KeptStep& slot : tapes_.back()->slots)
-      slot.spans.reserve(std::min(kMostSpans, options_.spans_per_step));
+      slot.spans.reserve(std::min(kMaxSpans, options_.spans_per_step));
   }
 }
 

@@ -4,7 +4,7 @@
 //   engine*   note() note() note() ...            copies the ledger's spans into the oldest slot
 //   any           accounts()   steps()            copy slots out, one at a time
 //
-// Memory: kSteps slots per rank, of at most kMostSpans spans; further spans of a step are counted
+// Memory: kSteps slots per rank, of at most kMaxSpans spans; further spans of a step are counted
 // and left out. A slot that is being read is skipped, so the engine never waits for a reader.
 // Source: docs/contracts/overlap.md, "Ledger".
 #pragma once
@@ -22,7 +22,7 @@ namespace hocket {
 class RecentSteps {
  public:
   static constexpr size_t kSteps = 64;
-  static constexpr size_t kMostSpans = 4096;  // per step
+  static constexpr size_t kMaxSpans = 4096;  // per step
 
   // The ranks of this process are [first_rank, first_rank + num_here).
   struct Options {

@@ -14,12 +14,12 @@ namespace hocket {
 
 class RequestBoard {
  public:
-  static constexpr size_t kMostRows = 256;
+  static constexpr size_t kMaxRows = 256;
   static constexpr Duration kPeriod = std::chrono::milliseconds(100);
   // One snapshot() keeps notes going for this time.
   static constexpr Duration kInterest = std::chrono::seconds(5);
 
-  RequestBoard() : rows_(kMostRows) {}
+  RequestBoard() : rows_(kMaxRows) {}
 
   // Copies the requests after a step. Allocates nothing, blocks on no lock. Thread: engine.
   void note(const Scheduler& scheduler, TimePoint now);

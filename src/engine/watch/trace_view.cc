@@ -19,13 +19,13 @@ namespace {
 using nlohmann::json;
 using SliceKind = TraceSlice::Kind;
 
-constexpr size_t kTraceBytesMax = 256 << 20;
+constexpr size_t kMaxTraceBytes = 256 << 20;
 
-// Converts at most kMostSeconds (base/clock.h), so that several times can be added without
+// Converts at most kMaxSeconds (base/clock.h), so that several times can be added without
 // overflow.
 Duration ns_of(double us) {
-  constexpr double kMostUs = kMostSeconds * 1e6;
-  return Duration(std::llround(std::isnan(us) ? 0 : std::clamp(us, -kMostUs, kMostUs) * 1000));
+  constexpr double kMaxUs = kMaxSeconds * 1e6;
+  return Duration(std::llround(std::isnan(us) ? 0 : std::clamp(us, -kMaxUs, kMaxUs) * 1000));
 }
 Duration ns_of(const json& args, const char* name) {
   return ns_of(args.value(name, 0.0));
@@ -72,7 +72,7 @@ TraceSlice slice_of(const json& event, SliceKind kind) {
 }
 
 Result<json> read_json(const std::string& path) {
-  HOCKET_TRY(const std::string text, read_text_file(path, kTraceBytesMax));
+  HOCKET_TRY(const std::string text, read_text_file(path, kMaxTraceBytes));
   auto trace = parse_bounded_json<json>(text);
   if (!trace.is_object() || !trace.contains("traceEvents") ||
       trace.value("/otherData/producer"_json_pointer, "") != "hocket")

@@ -27,7 +27,7 @@ class KeptStates {
   void use(RadixNode& node, int page_tokens);
   void pin(RadixNode& node);
   void unpin(RadixNode& node);
-  // Gives the slot of a node's state back to the allocator. Pre: nothing pins it.
+  // Gives the slot of a node's state back to the allocator. Precondition: nothing pins it.
   void drop(RadixNode& node);
   // Drops the state that is worth least. Returns false if there is none that nothing pins.
   bool evict_one();

@@ -37,7 +37,7 @@ class KeptWindows {
   void pin(PageId page, WindowUse use);
   // passed: the request no longer sees the page. wanted: it saw the page to its end.
   void unpin(PageId page, WindowUse use);
-  // Gives a page back to the allocator. Pre: nothing pins it.
+  // Gives a page back to the allocator. Precondition: nothing pins it.
   void drop(PageId page);
   void give_back(PageId page) { pages_->give_back({&page, 1}); }
   // Drops the page that is evicted first. Returns false if everything is pinned.

@@ -45,13 +45,13 @@ class KvEventChannel {
 
   // The writer's functions.   Thread: engine.
   // Returns true if a reader listens and no event was lost since it was told everything.
-  bool telling() const { return listening_ && told_listens_ == num_listens_ && lost_ == 0; }
+  bool is_publishing() const { return listening_ && told_listens_ == num_listens_ && lost_ == 0; }
   // Returns true if the whole tree must be told again: a reader has begun to listen, or has caught
   // up.
   bool needs_all() const {
-    return listening_ && !telling() && (told_listens_ != num_listens_ || events_.size() == 0);
+    return listening_ && !is_publishing() && (told_listens_ != num_listens_ || events_.size() == 0);
   }
-  // Pushes `cleared`. If the queue had room for it, telling() is true afterwards.
+  // Pushes `cleared`. If the queue had room for it, is_publishing() is true afterwards.
   void begin_anew() {
     const uint64_t listens = num_listens_;
     if (!events_.push({.kind = KvEvent::Kind::cleared, .num_dropped = lost_})) {
@@ -61,11 +61,11 @@ class KvEventChannel {
     told_listens_ = listens;
     lost_ = 0;
   }
-  // Call only while telling().
+  // Call only while is_publishing().
   void push(const KvEvent& event) {
     if (!events_.push(KvEvent(event))) note_lost(1);
   }
-  // Counts events that were not pushed because telling() is false.
+  // Counts events that were not pushed because is_publishing() is false.
   void note_lost(int count) {
     if (listening_) lost_ += static_cast<uint64_t>(count);
   }

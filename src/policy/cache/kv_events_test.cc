@@ -101,7 +101,7 @@ TEST(PageHashTest, IsSha256OfParentAndTokens) {
 TEST_F(KvEventsTest, NothingIsToldWhileNobodyListens) {
   make(64);
   insert(ids({1, 2, 3, 4}));
-  cache->tell_listeners();
+  cache->emit_to_listeners();
   EXPECT_FALSE(channel->pop());
 }
 
@@ -110,7 +110,7 @@ TEST_F(KvEventsTest, AListenerLearnsWhatIsCachedAndEveryChange) {
   insert(ids({1, 2, 3, 4}));
   channel->listen();
   insert(ids({5, 6}));  // happens before the engine told the new listener what is cached
-  cache->tell_listeners();
+  cache->emit_to_listeners();
   listener.read(*channel);
   EXPECT_EQ(listener.num_cleared, 1);
   EXPECT_EQ(believed().size(), 3u);
@@ -133,7 +133,7 @@ TEST_F(KvEventsTest, AListenerLearnsWhatIsCachedAndEveryChange) {
 TEST_F(KvEventsTest, AFlushIsOneEvent) {
   make(64);
   channel->listen();
-  cache->tell_listeners();
+  cache->emit_to_listeners();
   insert(ids({1, 2, 3, 4}));
   listener.read(*channel);
   cache->flush();
@@ -146,14 +146,14 @@ TEST_F(KvEventsTest, AFlushIsOneEvent) {
 TEST_F(KvEventsTest, WhenTheQueueIsFullTheListenerIsToldToForget) {
   make(4);
   channel->listen();
-  cache->tell_listeners();
+  cache->emit_to_listeners();
   insert(ids({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));  // five pages; the queue has room for three events
   insert(ids({20, 21}));
-  cache->tell_listeners();  // tells nothing, because the reader has not caught up
+  cache->emit_to_listeners();  // tells nothing, because the reader has not caught up
   listener.read(*channel);
   EXPECT_EQ(listener.num_cleared, 1);
   EXPECT_EQ(believed().size(), 3u);
-  cache->tell_listeners();
+  cache->emit_to_listeners();
   listener.read(*channel);
   EXPECT_EQ(listener.num_cleared, 2);
   EXPECT_EQ(listener.num_dropped, 3u);
@@ -174,12 +174,12 @@ TEST_F(KvEventsTest, WhateverHappensNothingWrongIsBelieved) {
       if (random() % 50 == 0) cache->flush();
       if (random() % 60 == 0)
         (listening = !listening) ? channel->listen() : channel->stop_listening();
-      cache->tell_listeners();
+      cache->emit_to_listeners();
       cache->check_integrity();
       if (random() % 4 != 0) continue;
       listener.read(*channel);
-      cache->tell_listeners();
-      if (!channel->telling()) continue;
+      cache->emit_to_listeners();
+      if (!channel->is_publishing()) continue;
       listener.read(*channel);
       const std::set<PageHash> now = cached(), told = believed();
       ASSERT_TRUE(std::includes(now.begin(), now.end(), told.begin(), told.end())) << turn;

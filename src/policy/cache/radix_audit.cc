@@ -84,12 +84,12 @@ void RadixCache::Tree::check_windows() const {
 }
 
 // Pushes `stored` for each page from the root to the end of `node` that listeners do not know yet.
-void RadixCache::Tree::tell_stored(RadixNode& node) {
+void RadixCache::Tree::emit_stored(RadixNode& node) {
   path.clear();
   for (RadixNode* n = &node; !n->is_root() && n->hashes.size() < n->pages.size(); n = n->parent)
     path.push_back(n);
   if (path.empty()) return;
-  if (!options.events->telling()) {
+  if (!options.events->is_publishing()) {
     for (const RadixNode* n : path)
       options.events->note_lost(n->num_pages() - static_cast<int>(n->hashes.size()));
     return;
@@ -113,10 +113,10 @@ void RadixCache::Tree::tell_stored(RadixNode& node) {
 
 // Pushes `removed` for the last pages of a leaf. Pages that listeners were never told of are left
 // out.
-void RadixCache::Tree::tell_removed(const RadixNode& leaf, int num_pages) {
+void RadixCache::Tree::emit_removed(const RadixNode& leaf, int num_pages) {
   const auto kept = leaf.pages.size() - static_cast<size_t>(num_pages);
   for (size_t i = leaf.hashes.size(); i > kept; --i) {
-    if (options.events->telling())
+    if (options.events->is_publishing())
       options.events->push({.kind = KvEvent::Kind::removed, .hash = leaf.hashes[i - 1]});
     else
       options.events->note_lost(1);
@@ -124,7 +124,7 @@ void RadixCache::Tree::tell_removed(const RadixNode& leaf, int num_pages) {
 }
 
 // Pushes `cleared`: from then on listeners know no page.
-void RadixCache::Tree::tell_cleared() {
+void RadixCache::Tree::emit_cleared() {
   options.events->begin_anew();
   path.clear();
   for (const auto& [name_space, top] : roots) path.push_back(top.get());
@@ -138,17 +138,17 @@ void RadixCache::Tree::tell_cleared() {
 
 // Tells the tree from the roots down, in at most half of the queue's free places; the other half is
 // for events that happen meanwhile. The remaining pages are told when they are used again.
-void RadixCache::Tree::tell_all() {
-  tell_cleared();
+void RadixCache::Tree::emit_all() {
+  emit_cleared();
   std::vector<RadixNode*> todo;
   for (const auto& [name_space, top] : roots) todo.push_back(top.get());
   size_t room = options.events->room() / 2;
-  while (!todo.empty() && options.events->telling()) {
+  while (!todo.empty() && options.events->is_publishing()) {
     RadixNode& node = *todo.back();
     todo.pop_back();
     if (node.pages.size() > room) continue;
     room -= node.pages.size();
-    if (!node.is_root()) tell_stored(node);
+    if (!node.is_root()) emit_stored(node);
     for (const auto& child : node.children) todo.push_back(child.get());
   }
 }

@@ -48,7 +48,8 @@ PrefixMatch RadixCache::match(const CacheNamespace& name_space, Tokens tokens) {
   return match;
 }
 
-// Adds the pages of window layers that the token behind the match sees. Pre: the match is leased.
+// Adds the pages of window layers that the token behind the match sees. Precondition: the match is
+// leased.
 void RadixCache::pin_match(PrefixMatch& match) {
   const int num_pages = static_cast<int>(match.pages.size());
   const int begin = tree_->first_seen(match.len(tree_->pages.page_tokens()));
@@ -76,7 +77,7 @@ int RadixCache::match_len(const CacheNamespace& name_space, Tokens tokens) const
 
 size_t RadixCache::continuation(const CacheNamespace& name_space, const Lease& path, Tokens rest,
                                 std::span<TokenId> out) const {
-  if (rest.size() > kMostWalked) return 0;
+  if (rest.size() > kMaxWalked) return 0;
   const RadixNode* node = path.node_;
   if (const auto root = tree_->roots.find(name_space);
       node == nullptr && root != tree_->roots.end())
@@ -127,20 +128,21 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
   Lease lease(this, node);
   for (RadixNode* n = node; !n->is_root(); n = n->parent)
     n->priority = std::max(n->priority, priority);
-  if (tree_->options.events != nullptr) tree_->tell_stored(*node);
+  if (tree_->options.events != nullptr) tree_->emit_stored(*node);
   return lease;
 }
 
-int RadixCache::num_held_pages(const CacheNamespace& name_space, Tokens tokens) const {
+int RadixCache::num_pages_in_tree(const CacheNamespace& name_space, Tokens tokens) const {
   return tree_->walk(name_space, tokens).num_pages;
 }
 
-std::vector<PageId> RadixCache::held_pages(const CacheNamespace& name_space, Tokens tokens) const {
+std::vector<PageId> RadixCache::pages_in_tree(const CacheNamespace& name_space,
+                                              Tokens tokens) const {
   const RadixPlace place = tree_->walk(name_space, tokens);
   return tree_->pages_to(place.node, place.num_pages);
 }
 
-int RadixCache::held_state(const CacheNamespace& name_space, Tokens tokens) const {
+int RadixCache::state_in_tree(const CacheNamespace& name_space, Tokens tokens) const {
   const RadixPlace place = tree_->walk(name_space, tokens);
   const bool ends_a_node =
       place.num_pages > 0 && place.node_pages == place.node->num_pages() &&
@@ -165,10 +167,10 @@ void RadixCache::extend(const CacheNamespace& name_space, Tokens tokens,
   ++tree_->tick;
   RadixNode& leaf = tree_->append_leaf(parent, added, pages);
   const Lease registers(this, &leaf);  // its end makes the leaf evictable
-  if (tree_->options.events != nullptr) tree_->tell_stored(leaf);
+  if (tree_->options.events != nullptr) tree_->emit_stored(leaf);
 }
 
-void RadixCache::keep(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {
+void RadixCache::protect(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {
   const RadixPlace place = tree_->walk(name_space, tokens);
   if (place.num_pages == 0) return;
   RadixNode* end = place.node;
@@ -177,7 +179,7 @@ void RadixCache::keep(const CacheNamespace& name_space, Tokens tokens, uint64_t 
     if (node->kept_until < until) tree_->set_kept(*node, until);
 }
 
-void RadixCache::let_go(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {
+void RadixCache::unprotect(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {
   const RadixPlace place = tree_->walk(name_space, tokens);
   if (place.num_pages == 0) return;
   const bool ends_inside = place.node_pages < place.node->num_pages();
@@ -231,12 +233,13 @@ int RadixCache::evict(int num_pages) {
 int RadixCache::flush() {
   Tree& tree = *tree_;
   const bool all = tree.num_evictable == tree.num_cached;
-  if (all && tree.options.events != nullptr && tree.options.events->telling()) tree.tell_cleared();
+  if (all && tree.options.events != nullptr && tree.options.events->is_publishing())
+    tree.emit_cleared();
   return evict(tree_->num_evictable);
 }
 
-void RadixCache::tell_listeners() {
-  if (tree_->options.events != nullptr && tree_->options.events->needs_all()) tree_->tell_all();
+void RadixCache::emit_to_listeners() {
+  if (tree_->options.events != nullptr && tree_->options.events->needs_all()) tree_->emit_all();
 }
 
 int RadixCache::num_cached_pages() const {

@@ -146,9 +146,9 @@ class RadixCache {
 
   // Finds what cached sequences have behind the tokens of `path` and `rest`, and writes it to
   // `out`; of several, that which was used last. Returns the number of tokens, 0 if there are none
-  // or `rest` has more than kMostWalked. Changes and allocates nothing. An empty path begins at the
+  // or `rest` has more than kMaxWalked. Changes and allocates nothing. An empty path begins at the
   // root.
-  static constexpr size_t kMostWalked = 4096;
+  static constexpr size_t kMaxWalked = 4096;
   size_t continuation(const CacheNamespace& name_space, const Lease& path,
                       std::span<const TokenId> rest, std::span<TokenId> out) const;
 
@@ -161,16 +161,16 @@ class RadixCache {
                std::span<PageId> pages, int priority = 0, std::span<PageId> window_pages = {});
   // Returns how many of the whole pages of `tokens` the tree has, whether or not a model can go on
   // behind them.
-  int num_held_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
+  int num_pages_in_tree(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Returns these pages, in order, and the slot of the state that is kept behind the last of
   // `tokens`, a number of whole pages; -1: none is. Valid until the tree changes.
-  std::vector<PageId> held_pages(const CacheNamespace& name_space,
-                                 std::span<const TokenId> tokens) const;
-  int held_state(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
+  std::vector<PageId> pages_in_tree(const CacheNamespace& name_space,
+                                    std::span<const TokenId> tokens) const;
+  int state_in_tree(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Pins the path of `tokens`, a number of whole pages that the tree has. No tokens: pins nothing.
   Lease pin(const CacheNamespace& name_space, std::span<const TokenId> tokens);
   // Hands pages over that were computed before: the last ones of `tokens`, whose other pages the
-  // tree has. Pre: it has none of them, and no pages of window layers.
+  // tree has. Precondition: it has none of them, and no pages of window layers.
   void extend(const CacheNamespace& name_space, std::span<const TokenId> tokens,
               std::span<const PageId> pages);
   // Pins the tree's pages of window layers, the first of which is at place `begin` from the root.
@@ -186,12 +186,12 @@ class RadixCache {
   // is none that nothing pins.
   bool evict_state();
 
-  // Has the pages and states of `tokens`, whole pages, evicted behind all that nobody keeps, and
-  // among kept ones by `until` (> 0), the smallest first. It stays so until let_go() with the same
-  // tokens and a number that is no smaller, which also lets go of beginnings that are kept for
-  // others with smaller numbers: the caller keeps these again. Neither pins anything.
-  void keep(const CacheNamespace& name_space, std::span<const TokenId> tokens, uint64_t until);
-  void let_go(const CacheNamespace& name_space, std::span<const TokenId> tokens, uint64_t until);
+  // Protected pages and states are evicted after all others, the smallest `until` (> 0) first;
+  // nothing is pinned. unprotect() with the same tokens and an `until` at least as large ends that.
+  // It also ends the protection of shared prefixes with a smaller `until`: the caller protects
+  // these again. `tokens` are whole pages.
+  void protect(const CacheNamespace& name_space, std::span<const TokenId> tokens, uint64_t until);
+  void unprotect(const CacheNamespace& name_space, std::span<const TokenId> tokens, uint64_t until);
 
   // Frees `num_pages` pages, or all evictable ones if those are fewer, leaves in the order of the
   // eviction policy. Returns the number of freed pages.
@@ -200,7 +200,7 @@ class RadixCache {
   int flush();
   // Tells the whole tree to listeners that have just begun or have caught up. Called once a step;
   // cheap when there are none.
-  void tell_listeners();
+  void emit_to_listeners();
 
   int num_cached_pages() const;     // pages in the tree
   int num_evictable_pages() const;  // those of them that no lease pins

@@ -108,10 +108,10 @@ void RadixCache::Tree::look_beside(const RadixNode& node, Tokens key, RadixPlace
 // Returns the child used last among the first few whose tokens begin with `key`, which is at most a
 // page; null if there is none.
 const RadixNode* RadixCache::Tree::child_that_begins_with(const RadixNode& node, Tokens key) const {
-  constexpr int kMostSiblings = 8;
+  constexpr int kMaxSiblings = 8;
   const RadixNode* found = nullptr;
   auto at = node.children.lower_bound(key);
-  for (int i = 0; i < kMostSiblings && at != node.children.end(); ++i, ++at) {
+  for (int i = 0; i < kMaxSiblings && at != node.children.end(); ++i, ++at) {
     if (common_len((*at)->tokens, key) < key.size()) break;
     if (found == nullptr || (*at)->last_used > found->last_used) found = at->get();
   }
@@ -250,7 +250,7 @@ void RadixCache::Tree::unpin(RadixNode& node) {
 
 // Evicts the last `count` pages of an evictable leaf; removes the leaf if those are all.
 void RadixCache::Tree::trim_leaf(RadixNode& leaf, int count) {
-  if (options.events != nullptr) tell_removed(leaf, count);
+  if (options.events != nullptr) emit_removed(leaf, count);
   if (leaf.state >= 0) states.drop(leaf);  // it stood for the end of the leaf
   pages.give_back(std::span(leaf.pages).last(static_cast<size_t>(count)));
   if (windows.enabled()) {

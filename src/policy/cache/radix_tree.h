@@ -67,10 +67,10 @@ struct RadixCache::Tree {
   void check_windows() const;
 
   // Events for listeners (radix_audit.cc).
-  void tell_stored(RadixNode& node);
-  void tell_removed(const RadixNode& leaf, int num_pages);
-  void tell_cleared();
-  void tell_all();
+  void emit_stored(RadixNode& node);
+  void emit_removed(const RadixNode& leaf, int num_pages);
+  void emit_cleared();
+  void emit_all();
 
   size_t page_tokens() const { return static_cast<size_t>(pages.page_tokens()); }
 
@@ -81,7 +81,7 @@ struct RadixCache::Tree {
   std::unordered_map<CacheNamespace, std::unique_ptr<RadixNode>> roots;
   EvictionOrder evictable_leaves;
   PageHasher hash_page;
-  std::vector<RadixNode*> path;  // scratch of tell_stored and tell_cleared, kept for its memory
+  std::vector<RadixNode*> path;  // scratch of emit_stored and emit_cleared, kept for its memory
   uint64_t tick = 0;
   uint64_t num_evicted = 0;
   int num_cached = 0, num_evictable = 0;

@@ -15,7 +15,7 @@ class SlotAllocator {
     for (int slot = num_slots - 1; slot >= 0; --slot) free_.push_back(slot);
   }
 
-  // Pre: one is free.
+  // Precondition: one is free.
   int take() {
     HOCKET_CHECK(!free_.empty());
     const int slot = free_.back();

@@ -61,7 +61,8 @@ TEST_F(AdderTest, TheRestOfACutPromptIsReserved) {
   PrefillAdder adder(budget);
   const Admission cut = add(adder, 40, 30, 200);
   EXPECT_EQ(cut.len, 16);
-  EXPECT_EQ(adder.verdict(29), AddResult::other) << "24 and a page are reserved; the pass is full";
+  EXPECT_EQ(adder.verdict(29), AddResult::pass_full)
+      << "24 and a page are reserved; the pass is full";
   EXPECT_EQ(adder.verdict(28), AddResult::no_tokens);
 }
 
@@ -71,7 +72,7 @@ TEST_F(AdderTest, RowsAreChargedInWholePages) {
   EXPECT_EQ(add(adder, 12, 1, 1000).len, 8) << "16 - 8 rows are left";
   PrefillAdder small(budget);
   EXPECT_EQ(add(small, 13, 1, 1000).len, 13);
-  EXPECT_EQ(small.verdict(1000), AddResult::other);
+  EXPECT_EQ(small.verdict(1000), AddResult::pass_full);
 }
 
 TEST_F(AdderTest, AChunkAfterAPartialHitEndsAtAPageBorder) {

@@ -15,7 +15,7 @@
 namespace hocket {
 
 // Most drafts of a request in a step.
-inline constexpr int kMostDrafts = 8;
+inline constexpr int kMaxDrafts = 8;
 
 // The rows for tokens [begin, begin + len) of `request`; pages for them are already assigned. The
 // last num_drafts of them are drafts: guesses of the request's next tokens, which count if sampling
@@ -31,7 +31,7 @@ struct Slice {
   // false for a middle chunk, which has no drafts.
   bool is_sampled = false;
   int num_drafts = 0;
-  std::array<TokenId, kMostDrafts> drafts{};
+  std::array<TokenId, kMaxDrafts> drafts{};
   // If >= begin: each row from this token on also reports the log-probability of the token after
   // it.
   int logprobs_from = -1;
@@ -70,7 +70,7 @@ struct PageCopy {
 };
 
 // Most tokens that a grammar forces at once (SampledToken::forced).
-inline constexpr int kMostForcedTokens = 32;
+inline constexpr int kMaxForcedTokens = 32;
 
 struct Batch {
   ForwardMode mode = ForwardMode::idle;

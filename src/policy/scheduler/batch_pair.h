@@ -23,7 +23,7 @@ class BatchPair {
     }
   }
 
-  // Empties the batch that is not in flight and makes it the newest. Pre: size() < 2.
+  // Empties the batch that is not in flight and makes it the newest. Precondition: size() < 2.
   Batch& begin() {
     HOCKET_CHECK(size_ < 2);
     newest_ = size_ > 0 && oldest_ == newest_ ? 1 - oldest_ : newest_;
@@ -34,7 +34,7 @@ class BatchPair {
   void launch() {
     if (size_++ == 0) oldest_ = newest_;
   }
-  // Returns the batch that is no longer in flight. Pre: size() > 0.
+  // Returns the batch that is no longer in flight. Precondition: size() > 0.
   Batch& take_oldest() {
     HOCKET_CHECK(size_ > 0);
     --size_;
@@ -43,7 +43,7 @@ class BatchPair {
     return taken;
   }
 
-  // Returns the newest batch in flight, which is so no longer. Pre: size() > 0.
+  // Returns the newest batch in flight, which is so no longer. Precondition: size() > 0.
   Batch& take_newest() {
     HOCKET_CHECK(size_ > 0);
     // The one of the last begin() may not have been launched.

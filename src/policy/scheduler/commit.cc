@@ -35,7 +35,7 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
     take_samples(slice, own);
     if (request.finish == FinishReason::error) continue;
     end += slice.num_held();
-    if (was_prefilling) share(request, end);
+    if (was_prefilling) cache_pages(request, end);
     states.keep(request, end);
     slide_window(request, end);
   }
@@ -147,7 +147,7 @@ int Scheduler::State::accept_forced(Request& request, const SampledToken& sample
 // Hands the whole pages of the first `num_tokens` to the tree, so that running and coming requests
 // can share them. Afterwards:
 //   pages   | the tree's: leased | the partial last page, and rows in flight: own |
-void Scheduler::State::share(Request& request, int num_tokens) {
+void Scheduler::State::cache_pages(Request& request, int num_tokens) {
   num_tokens = std::min(num_tokens, static_cast<int>(request.num_shareable()));
   const auto num_whole = static_cast<size_t>(num_tokens / page_tokens());
   const auto num_shared = num_whole * static_cast<size_t>(page_tokens());
@@ -158,7 +158,7 @@ void Scheduler::State::share(Request& request, int num_tokens) {
   request.leased_pages = request.lease.len() / page_tokens();
   lease_window(request);
   ++progress.cache_generation;
-  if (options.hooks != nullptr) options.hooks->shared(request);
+  if (options.hooks != nullptr) options.hooks->on_pages_cached(request);
 }
 
 void Scheduler::State::free_pages(Request& request) {
@@ -175,7 +175,8 @@ void Scheduler::State::free_pages(Request& request) {
 // begins with them. Its last token was not computed, or only by a row too many.
 void Scheduler::State::finish(std::unique_ptr<Request> request) {
   if (request->finish == FinishReason::stop || request->finish == FinishReason::length)
-    share(*request, std::min(request->computed_len, static_cast<int>(request->tokens.size()) - 1));
+    cache_pages(*request,
+                std::min(request->computed_len, static_cast<int>(request->tokens.size()) - 1));
   states.end(*request);
   if (request->lease)
     sessions.keep(request->session, request->cache_namespace,

@@ -37,7 +37,7 @@ struct FakeSchedulerHooks final : SchedulerHooks {
           std::span(mine).first(std::min(mine.size(), static_cast<size_t>(answer.most)));
     }
   }
-  bool agree(const Batch& mine) override {
+  bool any_rank_computes(const Batch& mine) override {
     ++num_agreements;
     num_rows_agreed += mine.num_rows;
     mode_agreed = mine.mode;

@@ -74,7 +74,7 @@ class FakeWindows {
     const int end = std::max(slice.begin + slice.len, slice.request->len());
     const int used = std::min(static_cast<int>(window.pages.size()), pages_for(end, page_tokens_));
     const int held = used - window.begin;
-    if (std::ssize(window.pages) > pages_for(end + kMostDrafts, page_tokens_))
+    if (std::ssize(window.pages) > pages_for(end + kMaxDrafts, page_tokens_))
       return fmt::format("request {} holds pages beyond its drafts", value(slice.request->id));
     const bool answers = slice.request->state == Request::State::running;
     const int forced = answers ? slice.request->uncomputed() : 0;  // they have pages already

@@ -12,7 +12,7 @@ bool Scheduler::restore(const CacheNamespace& name_space, std::span<const TokenI
   HOCKET_CHECK(tokens.size() == static_cast<size_t>(num_pages) * page_tokens);
   HOCKET_CHECK(!s.batches.has_rows());
   if (!s.options.prefix_cache || s.has_windows()) return false;
-  const int num_held = s.cache.num_held_pages(name_space, tokens);
+  const int num_held = s.cache.num_pages_in_tree(name_space, tokens);
   const int num_lacking = num_pages - num_held;
   if (num_lacking == 0) return true;
   if (num_lacking > most_pages) return false;
@@ -38,7 +38,7 @@ bool Scheduler::restore_state(const CacheNamespace& name_space, std::span<const 
   HOCKET_CHECK((!tokens.empty() && tokens.size() % page_tokens == 0));
   HOCKET_CHECK(!s.batches.has_rows());
   if (!s.options.prefix_cache || !s.states.enabled()) return false;
-  if (static_cast<size_t>(s.cache.num_held_pages(name_space, tokens)) * page_tokens !=
+  if (static_cast<size_t>(s.cache.num_pages_in_tree(name_space, tokens)) * page_tokens !=
       tokens.size())
     return false;
   const Lease path = s.cache.pin(name_space, tokens);
@@ -56,8 +56,9 @@ int Scheduler::cached_len(const CacheNamespace& name_space, std::span<const Toke
   return len - len % state_->page_tokens();
 }
 
-int Scheduler::held_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const {
-  return state_->page_tokens() * state_->cache.num_held_pages(name_space, tokens);
+int Scheduler::in_tree_len(const CacheNamespace& name_space,
+                           std::span<const TokenId> tokens) const {
+  return state_->page_tokens() * state_->cache.num_pages_in_tree(name_space, tokens);
 }
 
 const SessionTokens* Scheduler::session_tokens(SessionKey key) const {
@@ -77,13 +78,14 @@ int Scheduler::num_available_pages() const {
   return state_->num_available_pages();
 }
 
-std::vector<PageId> Scheduler::held_pages(const CacheNamespace& name_space,
-                                          std::span<const TokenId> tokens) const {
-  return state_->cache.held_pages(name_space, tokens);
+std::vector<PageId> Scheduler::pages_in_tree(const CacheNamespace& name_space,
+                                             std::span<const TokenId> tokens) const {
+  return state_->cache.pages_in_tree(name_space, tokens);
 }
 
-int Scheduler::held_state(const CacheNamespace& name_space, std::span<const TokenId> tokens) const {
-  return state_->cache.held_state(name_space, tokens);
+int Scheduler::state_in_tree(const CacheNamespace& name_space,
+                             std::span<const TokenId> tokens) const {
+  return state_->cache.state_in_tree(name_space, tokens);
 }
 
 }  // namespace hocket

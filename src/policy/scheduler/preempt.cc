@@ -106,7 +106,7 @@ bool PrefillPass::preempt_for_head() {
   for (const Request* victim : std::span(victims).first(num_victims)) {
     adder_.free_reserve(reserve(*victim));
     const auto place = std::ranges::find(candidates, victim, &std::unique_ptr<Request>::get);
-    if (place - candidates.begin() < s_.num_decoding) --s_.num_decoding;
+    if (place - candidates.begin() < s_.running.num_ready) --s_.running.num_ready;
     --num_decodable_;
     log::info("preempt request={} priority={} for={} priority={}", value(victim->id),
               victim->priority, value(head.id), head.priority);

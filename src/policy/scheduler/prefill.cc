@@ -10,7 +10,8 @@
 
 namespace hocket {
 
-// Pre: the decode rows of this pass, of the first num_decoding requests, already have their pages.
+// Precondition: the decode rows of this pass, of running.ready(), already have
+// their pages.
 void Scheduler::State::prefill() {
   if (chunked.empty() && (pause.lasts() || waiting.empty())) return;
   const bool begins_allowed = options.hooks == nullptr || options.hooks->may_begin();
@@ -60,7 +61,7 @@ int Scheduler::State::chunk_tokens() const {
 
 StepShape Scheduler::State::decode_shape() const {
   StepShape shape;
-  for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding))) {
+  for (const auto& request : running.ready()) {
     if (!request->decodes()) continue;
     const int rows = request->uncomputed();
     (rows == 1 ? shape.decode_rows : shape.prefill_rows) += rows;
@@ -93,9 +94,9 @@ bool PrefillPass::may_preempt() const {
 AddResult PrefillPass::verdict() const {
   const AddResult verdict = adder_.verdict(s_.available_tokens());
   if (verdict != AddResult::added || may_preempt()) return verdict;
-  const bool has_place =
+  const bool has_capacity =
       s_.num_active() < s_.options.max_running_requests && (adder_.alone() || s_.states.has_room());
-  return has_place ? AddResult::added : AddResult::no_tokens;
+  return has_capacity ? AddResult::added : AddResult::no_tokens;
 }
 
 void PrefillPass::admit_waiting() {
@@ -287,7 +288,7 @@ AddResult PrefillPass::admit() {
   return admission.result;
 }
 
-// Admits the head. Pre: reserve_lists() returned true.
+// Admits the head. Precondition: reserve_lists() returned true.
 void PrefillPass::start(PrefixMatch match, int len) {
   std::unique_ptr<Request> owned = s_.waiting.take_head();
   Request& request = *owned;

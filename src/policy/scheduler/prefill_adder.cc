@@ -101,22 +101,22 @@ Admission PrefillAdder::add(const PrefillCandidate& candidate, int64_t available
   if (budget_.chunk_tokens < 0) {
     if (rows > window) return {AddResult::no_tokens, 0};
     // The first prompt may exceed the cap, since it can never be cut.
-    if (num_added_ > 0 && ceil_page(rows) >= rem_input_) return {AddResult::other, 0};
+    if (num_added_ > 0 && ceil_page(rows) >= rem_input_) return {AddResult::pass_full, 0};
     return charge(candidate, rows);
   }
   const int most_rows = std::max(limit() - candidate.spare_rows, budget_.page_tokens);
   const int whole_rows = std::min(most_rows, limit());
   if (ceil_page(rows) <= whole_rows && rows <= window) return charge(candidate, rows);
-  if (!candidate.may_be_cut) return {AddResult::other, 0};
+  if (!candidate.may_be_cut) return {AddResult::pass_full, 0};
   const int len = floor_page(candidate.prefix_len + std::min(floor_page(whole_rows), window)) -
                   candidate.prefix_len;
-  return len > 0 ? charge(candidate, len) : Admission{AddResult::other, 0};
+  return len > 0 ? charge(candidate, len) : Admission{AddResult::pass_full, 0};
 }
 
 AddResult PrefillAdder::verdict(int64_t available_tokens) const {
   if (static_cast<double>(available_tokens) <= budget_.reserved_tokens) return AddResult::no_tokens;
-  if (budget_.max_requests > 0 && num_added_ >= budget_.max_requests) return AddResult::other;
-  return limit() < budget_.page_tokens ? AddResult::other : AddResult::added;
+  if (budget_.max_requests > 0 && num_added_ >= budget_.max_requests) return AddResult::pass_full;
+  return limit() < budget_.page_tokens ? AddResult::pass_full : AddResult::added;
 }
 
 }  // namespace hocket

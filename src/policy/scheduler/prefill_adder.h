@@ -14,8 +14,8 @@
 
 namespace hocket {
 
-// no_tokens: memory is short. other: this pass is full.
-enum class AddResult : uint8_t { added, no_tokens, other };
+// no_tokens: memory is short. pass_full: nothing more fits into this pass.
+enum class AddResult : uint8_t { added, no_tokens, pass_full };
 
 // Memory is reserved for at most this many new tokens of a request; it may still generate more.
 inline constexpr int kMaxReservedNewTokens = 4096;
@@ -59,7 +59,7 @@ struct PrefillCandidate {
 };
 
 struct Admission {
-  AddResult result = AddResult::other;
+  AddResult result = AddResult::pass_full;
   int len = 0;  // rows from prefix_len on; a cut chunk ends at a page border
 };
 

@@ -67,7 +67,7 @@ struct Request {
   SessionKey session;
   int prefill_peer = -1;
   bool taken_over = false;    // RequestInput's
-  bool shares_answer = true;  // SchedulerOptions::share_answers
+  bool caches_answer = true;  // SchedulerOptions::cache_answers
 
   // Set by the waiting queue.
   int64_t queue_order = 0;       // rises with arrival; negative if retracted, the newest lowest
@@ -98,7 +98,8 @@ struct Request {
   // Prompt tokens behind those whose pages were found, too, but without a state to go on from.
   int recomputed_len = 0;
   int num_retractions = 0;
-  // How often its steps were undone (Scheduler::undo_steps) since it was undone_at tokens long.
+  // Counts how often its steps were undone (Scheduler::undo_steps) since it was undone_at tokens
+  // long.
   int num_undone = 0, undone_at = 0;
   int logprobs_done = 0;  // prompt rows before this one have reported their log-probabilities
   FinishReason finish = FinishReason::none;
@@ -128,7 +129,7 @@ struct Request {
   }
   // Returns the first tokens whose pages mean the same to every request.
   size_t num_shareable() const {
-    return shares_answer ? tokens.size() : static_cast<size_t>(prompt_len);
+    return caches_answer ? tokens.size() : static_cast<size_t>(prompt_len);
   }
   // Returns the tokens that a cached prefix may replace: never the last one, nor rows that must
   // report, nor an answer whose rows differ from those of a prompt.

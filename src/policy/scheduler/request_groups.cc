@@ -31,7 +31,7 @@ void RequestGroups::push(Request& request, uint64_t key) {
   group.waiting.insert(behind, &request);
   request.group = &group;
   ordered_ = false;
-  if (groups_.size() > kGroupsMax) forget_idle();
+  if (groups_.size() > kMaxGroups) forget_idle();
 }
 
 void RequestGroups::remove(Request& request) {
@@ -116,7 +116,7 @@ void RequestGroups::forget_idle() {
   std::erase_if(groups_, [&](const auto& entry) {
     return !entry.second->active() && entry.second->served <= lowest;
   });
-  if (groups_.size() > kGroupsMax)
+  if (groups_.size() > kMaxGroups)
     std::erase_if(groups_, [](const auto& entry) { return !entry.second->active(); });
   ordered_ = false;
 }

@@ -23,7 +23,7 @@
 namespace hocket {
 
 // Idle groups are forgotten when there are more groups than this.
-inline constexpr size_t kGroupsMax = 16384;
+inline constexpr size_t kMaxGroups = 16384;
 inline constexpr int64_t kPromptTokenWeight = 1, kNewTokenWeight = 2;
 
 struct RequestGroup {
@@ -48,7 +48,8 @@ class RequestGroups {
   void push(Request& request, uint64_t key);
   // Call when the request no longer waits.
   void remove(Request& request);
-  // Passes over the request for this pass. Pre: it is the first of its group that is not skipped.
+  // Passes over the request for this pass. Precondition: it is the first of its group that is not
+  // skipped.
   void skip(Request& request);
   // Call when the request begins to run, with `num_tokens` of its prompt to compute, and left()
   // when it stops running.

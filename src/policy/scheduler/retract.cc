@@ -104,7 +104,7 @@ int Scheduler::State::undo_steps(const Error& why) {
       request.computed_len = slice.begin;
     }
   }
-  num_decoding = 0;
+  running.num_ready = 0;
   retraction_pending = false;
   pause.end();
   remove_ended();
@@ -120,12 +120,12 @@ int Scheduler::State::undo_steps(const Error& why) {
 bool Scheduler::State::put_back(std::unique_ptr<Request> request, const Error& why) {
   const int len = static_cast<int>(request->tokens.size());
   if (std::exchange(request->undone_at, len) != len) request->num_undone = 0;
-  if (++request->num_undone > kMostUndone) {
+  if (++request->num_undone > kMaxUndone) {
     fail_request(*request, why);
     close(std::move(request));
     return false;
   }
-  share(*request, request->computed_len);
+  cache_pages(*request, request->computed_len);
   retract(std::move(request));
   return true;
 }

@@ -19,6 +19,11 @@ class RunningBatch {
   std::span<const std::unique_ptr<Request>> requests() const { return requests_; }
   int size() const { return static_cast<int>(requests_.size()); }
   bool empty() const { return requests_.empty(); }
+  // The first requests, of which those that decode have pages for their next rows in this step.
+  std::span<const std::unique_ptr<Request>> ready() const {
+    return requests().first(static_cast<size_t>(num_ready));
+  }
+  int num_ready = 0;  // set by schedule()
 
   // Return the pages that the next decode step must take, for all decoding requests and for one.
   int num_pages_needed() const;

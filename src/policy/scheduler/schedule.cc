@@ -13,10 +13,10 @@ namespace hocket {
 void Scheduler::State::schedule() {
   HOCKET_CHECK(!batches.has_drafts());
   batches.begin();
-  num_decoding = 0;
+  running.num_ready = 0;
   choose();
   if (options.hooks != nullptr)
-    batch().idle_step = options.hooks->agree(batch()) && batch().empty();
+    batch().idle_step = options.hooks->any_rank_computes(batch()) && batch().empty();
   if (!batch().empty()) launch();
 }
 
@@ -34,11 +34,11 @@ void Scheduler::State::choose() {
     return;
   }
 
-  if (makes_mixed_batches()) num_decoding = prepare_decode();
+  if (makes_mixed_batches()) running.num_ready = prepare_decode();
   if (!retraction_pending) prefill();
   if (!makes_mixed_batches() && !retraction_pending && batch().empty())
-    num_decoding = prepare_decode();
-  if (batch().empty() && num_decoding == 0 && !batches.has_rows()) {
+    running.num_ready = prepare_decode();
+  if (batch().empty() && running.num_ready == 0 && !batches.has_rows()) {
     pause.end();  // the last running request had to be ended
     prefill();
   }
@@ -78,7 +78,7 @@ void Scheduler::State::ask_held() {
 // Adds the rows of answers. If not all rows of forced tokens have room, the others come in later
 // steps, and the request samples only after the last of them. Drafts get the room that is left.
 void Scheduler::State::add_decode_rows() {
-  const auto requests = running.requests().first(static_cast<size_t>(num_decoding));
+  const auto requests = running.ready();
   const size_t num_prefill = batch().slices.size();
   const int num_prefill_rows = batch().num_rows;
   list_answers();
@@ -114,7 +114,7 @@ void Scheduler::State::add_decode_rows() {
 // Lists the answers with rows in this step, and asks for drafts.
 void Scheduler::State::list_answers() {
   offers.clear();
-  for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding)))
+  for (const auto& request : running.ready())
     if (request->decodes()) offers.push_back({.request = request.get(), .rows = 1});
   if (offers.empty()) return;
   const int num_rows = num_answer_rows();
@@ -137,7 +137,7 @@ int Scheduler::State::most_drafts(const Request& request) const {
   const int end = request.len();
   const int spare_pages = num_takeable_pages() - static_cast<int>(offers.size());
   const int64_t num_pages = std::ssize(request.pages) + std::max(0, spare_pages);
-  const int64_t in_pages = std::min<int64_t>(num_pages * page_tokens() - end, kMostDrafts);
+  const int64_t in_pages = std::min<int64_t>(num_pages * page_tokens() - end, kMaxDrafts);
   return std::max(0,
                   std::min({static_cast<int>(in_pages), request.new_tokens_left() - 1,
                             states.rows_before_border(end), window_rows() - request.uncomputed()}));
@@ -232,7 +232,7 @@ int Scheduler::State::prepare_decode() {
 // Returns one row for each answer, plus rows of forced tokens while there is room.
 int Scheduler::State::num_answer_rows() const {
   int num_answers = 0, rows = 0;
-  for (const auto& request : running.requests().first(static_cast<size_t>(num_decoding))) {
+  for (const auto& request : running.ready()) {
     if (!request->decodes()) continue;
     ++num_answers;
     rows += request->uncomputed();

@@ -171,13 +171,13 @@ Result<void> Scheduler::State::add(RequestInput input) {
                     .with_fix("leave it out, or start with --enable-priority-scheduling")
                     .with_param("priority"));
   const int priority = priority_of(input, options.priorities);
-  const bool has_place = input.taken_over;
+  const bool skips_limits = input.taken_over;
   const Request* worse =
-      options.priorities.enabled && !has_place ? waiting.worse_than(priority) : nullptr;
-  if (!has_place) HOCKET_TRY_VOID(waiting.check_room(prompt_len, worse));
+      options.priorities.enabled && !skips_limits ? waiting.worse_than(priority) : nullptr;
+  if (!skips_limits) HOCKET_TRY_VOID(waiting.check_room(prompt_len, worse));
 
   auto request = std::make_unique<Request>();
-  request->shares_answer = options.share_answers;
+  request->caches_answer = options.cache_answers;
   request->id = input.id;
   request->tokens = std::move(input.prompt);
   request->tokens.insert(request->tokens.end(), input.answer.begin(), input.answer.end());
@@ -235,7 +235,7 @@ bool Scheduler::abort(RequestId id, FinishReason reason, Error error) {
 
 const Batch& Scheduler::schedule(TimePoint now) {
   state_->now = now;
-  state_->cache.tell_listeners();
+  state_->cache.emit_to_listeners();
   state_->sessions.expire(now);
   state_->schedule();
   return state_->batches.newest();

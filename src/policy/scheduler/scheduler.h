@@ -49,7 +49,7 @@ struct SchedulerOptions {
   // num_pages if that is less.
   int num_window_pages = 0;
   int window_tokens = 0;
-  int most_forced = kMostForcedTokens;  // tokens that a grammar forces at once
+  int most_forced = kMaxForcedTokens;  // tokens that a grammar forces at once
   int max_running_requests = 256;
   // Most rows of answers in a step, drafts and forced tokens included. A smaller number is raised
   // to max_running_requests.
@@ -69,7 +69,7 @@ struct SchedulerOptions {
   bool prefix_cache = true;
   // false: the rows of an answer have other bits than those of a prompt with the same tokens, so
   // the cache gets the pages of prompts only.
-  bool share_answers = true;
+  bool cache_answers = true;
   EvictionPolicy eviction = EvictionPolicy::lru;  // for the prefix cache
   KvEventChannel* kv_events = nullptr;            // for the prefix cache; outlives the scheduler
   int context_length = 0;
@@ -173,10 +173,10 @@ class Scheduler {
 
   // Undoes all steps in flight, which failed with `why` and were not committed, and puts every
   // admitted request back to the queue, the oldest first. The requests keep their tokens, and the
-  // tree gets the pages of all committed rows. A request that was undone kMostUndone times in a row
+  // tree gets the pages of all committed rows. A request that was undone kMaxUndone times in a row
   // without a new token ends with `why`. Returns how many were put back.
   int undo_steps(const Error& why, TimePoint now);
-  static constexpr int kMostUndone = 8;
+  static constexpr int kMaxUndone = 8;
 
   // Writes what cached sequences of the request's namespace have behind its tokens to `out`;
   // returns how many tokens that is (RadixCache::continuation). Allocates nothing.
@@ -185,13 +185,13 @@ class Scheduler {
   // Returns how many of the tokens need not be computed, in whole pages of the tree, and how many
   // tokens such pages have at all, whether or not a model can go on behind them.
   int cached_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
-  int held_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
+  int in_tree_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Returns how many pages are free, or would be after an eviction.
   int num_available_pages() const;
-  // The tree's pages of `tokens`, and the state behind all of them (RadixCache::held_pages).
-  std::vector<PageId> held_pages(const CacheNamespace& name_space,
-                                 std::span<const TokenId> tokens) const;
-  int held_state(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
+  // The tree's pages of `tokens`, and the state behind all of them (RadixCache::pages_in_tree).
+  std::vector<PageId> pages_in_tree(const CacheNamespace& name_space,
+                                    std::span<const TokenId> tokens) const;
+  int state_in_tree(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Give the tree what was computed before; no step may be in flight.
   // The last pages of `tokens`, a number of whole pages: at most `most_pages`, and as many as the
   // tree lacks behind those that it has. Takes pages for them, evicting others if need be, and

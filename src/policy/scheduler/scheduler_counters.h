@@ -1,8 +1,10 @@
-// The counts of a scheduler since its start. SchedulerStats holds a copy of all, so a new
-// counter needs a line here, one in add(), and the place that counts. Thread: engine.
+// The counts of a scheduler since its start. SchedulerStats holds a copy of all, so a new counter
+// needs a line here and the place that counts; server/views/metrics.cc shows it. Every member is
+// made of uint64_t, which add() relies on. Thread: engine.
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstdint>
 
 #include "policy/scheduler/batch.h"
@@ -29,28 +31,15 @@ struct SchedulerCounters {
   uint64_t forced_tokens_total = 0;
   // Slices with drafts; their drafts, and those of them that saved a step, by place.
   uint64_t num_verified_total = 0;
-  std::array<uint64_t, kMostDrafts> drafted_total{}, held_total{};
+  std::array<uint64_t, kMaxDrafts> drafted_total{}, held_total{};
 
   // Adds the counts of another rank.
   void add(const SchedulerCounters& other) {
-    num_retracted_total += other.num_retracted_total;
-    num_preempted_total += other.num_preempted_total;
-    retracted_input_total += other.retracted_input_total;
-    retracted_output_total += other.retracted_output_total;
-    num_timed_out_total += other.num_timed_out_total;
-    num_displaced_total += other.num_displaced_total;
-    num_prefix_waits_total += other.num_prefix_waits_total;
-    prompt_tokens_total += other.prompt_tokens_total;
-    cached_tokens_total += other.cached_tokens_total;
-    generated_tokens_total += other.generated_tokens_total;
-    recomputed_tokens_total += other.recomputed_tokens_total;
-    restored_tokens_total += other.restored_tokens_total;
-    forced_tokens_total += other.forced_tokens_total;
-    num_verified_total += other.num_verified_total;
-    for (size_t i = 0; i < drafted_total.size(); ++i) {
-      drafted_total[i] += other.drafted_total[i];
-      held_total[i] += other.held_total[i];
-    }
+    using Counts = std::array<uint64_t, sizeof(SchedulerCounters) / sizeof(uint64_t)>;
+    auto sums = std::bit_cast<Counts>(*this);
+    const auto more = std::bit_cast<Counts>(other);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+    *this = std::bit_cast<SchedulerCounters>(sums);
   }
 };
 

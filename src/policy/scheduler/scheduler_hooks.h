@@ -54,14 +54,14 @@ class SchedulerHooks {
   // its rows; its mode is idle if there are none. Returns true if any rank computes, as the ranks
   // agreed before. True turns a batch without rows into an idle step, which is run and committed
   // like others (Batch::idle_step); a batch with rows is run in any case.
-  virtual bool agree(const Batch& /*mine*/) { return false; }
+  virtual bool any_rank_computes(const Batch& /*mine*/) { return false; }
 
   // Called in commit() when the tree has taken the first Request::leased_pages pages of a request:
   // they are computed, and nobody writes them any more.
-  virtual void shared(const Request& /*request*/) {}
-  // Called in commit(), behind shared(), when the tree has taken the state of the request's first
-  // `len` tokens, which nobody writes any more.
-  virtual void kept_state(const Request& /*request*/, int /*len*/, int /*slot*/) {}
+  virtual void on_pages_cached(const Request& /*request*/) {}
+  // Called in commit(), behind on_pages_cached(), when the tree has taken the state of the
+  // request's first `len` tokens, which nobody writes any more.
+  virtual void on_state_cached(const Request& /*request*/, int /*len*/, int /*slot*/) {}
 
  protected:
   SchedulerHooks() = default;

@@ -36,7 +36,7 @@ struct Diary final : SchedulerHooks {
     lines.push_back(fmt::format("may_join {}", value(head.id)));
     return true;
   }
-  bool agree(const Batch& mine) override {
+  bool any_rank_computes(const Batch& mine) override {
     lines.push_back(
         fmt::format("agree {} rows of mode {}", mine.num_rows, static_cast<int>(mine.mode)));
     for (const Slice& slice : mine.slices)

@@ -99,7 +99,7 @@ struct Scheduler::State {
   void take_samples(Slice& slice, std::span<const SampledToken> sampled);
   void accept(Request& request, const SampledToken& sampled);
   int accept_forced(Request& request, const SampledToken& sampled);
-  void share(Request& request, int num_tokens);
+  void cache_pages(Request& request, int num_tokens);
   void free_pages(Request& request);
   void fail_request(Request& request, Error why) const;
   void finish(std::unique_ptr<Request> request);
@@ -149,8 +149,6 @@ struct Scheduler::State {
   AdmissionPause pause;
   TimePoint now{};                   // time of the last schedule() or commit()
   std::vector<AnswerDrafts> offers;  // answers in the batch of the last schedule()
-  // Length of the front part of `running` whose decoding requests have pages for their next rows.
-  int num_decoding = 0;
   WaitingQueue::Progress progress;
   LatencyPacing pacing;
   SchedulerCounters counters;

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "base/count_allocations.h"
+#include "base/count_allocations_testing.h"
 #include "base/log.h"
 #include "policy/scheduler/fake_engine.h"
 #include "policy/scheduler/fake_scheduler_hooks.h"

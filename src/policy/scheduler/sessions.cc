@@ -1,7 +1,6 @@
 #include "policy/scheduler/sessions.h"
 
 #include <algorithm>
-#include <atomic>
 #include <iterator>
 #include <utility>
 
@@ -13,17 +12,16 @@ void Sessions::keep(SessionKey key, const CacheNamespace& name_space,
                     std::span<const TokenId> tokens, TimePoint now) {
   if (key == SessionKey() || options_.timeout <= Duration(0) || tokens.empty()) return;
   end(key);
-  const int64_t len = std::min(std::ssize(tokens), options_.most_tokens / kMostLong);
-  while (sessions_.size() >= kMost || num_tokens_ + len > options_.most_tokens) end_first();
+  const int64_t len = std::min(std::ssize(tokens), options_.most_tokens / kMaxLong);
+  while (sessions_.size() >= kMax || num_tokens_ + len > options_.most_tokens) end_first();
   auto until = static_cast<uint64_t>((now + options_.timeout).time_since_epoch().count());
   while (by_end_.contains(until)) ++until;
-  cache_.keep(name_space, tokens.first(static_cast<size_t>(len)), until);
+  cache_.protect(name_space, tokens.first(static_cast<size_t>(len)), until);
   Session& session = sessions_[key];
   session = {.kept = {name_space, {tokens.begin(), tokens.end()}}, .len = len, .until = until};
   by_end_[until] = key;
   num_tokens_ += len;
-  static std::atomic<bool> warned{false};
-  if (len < std::ssize(tokens) && !warned.exchange(true))
+  if (len < std::ssize(tokens) && !std::exchange(warned_, true))
     log::warning(
         "a session has {} tokens, and the cache keeps at most {} of one session before others: the "
         "rest may be evicted and computed anew. To mend it: a larger --max-total-tokens. No later "
@@ -43,7 +41,7 @@ bool Sessions::end(SessionKey key) {
   sessions_.erase(found);
   by_end_.erase(session.until);
   num_tokens_ -= session.len;
-  cache_.let_go(session.kept.name_space, session.kept_part(), session.until);
+  cache_.unprotect(session.kept.name_space, session.kept_part(), session.until);
   keep_others(session);
   return true;
 }
@@ -60,7 +58,7 @@ void Sessions::keep_others(const Session& ended) {
     if (other.kept.name_space != ended.kept.name_space) continue;
     const size_t common = common_len(other.kept_part(), tokens);
     if (common <= done) continue;
-    cache_.keep(ended.kept.name_space, tokens.first(common), at->first);
+    cache_.protect(ended.kept.name_space, tokens.first(common), at->first);
     done = common;
   }
 }

@@ -4,7 +4,7 @@
 //   a request of the session ends well -> keep() -> .. idle for a time, or end() -> like others
 //
 // Nothing is pinned, so a session never holds up a request: its pages go when no others are left.
-// Bounds: kMost sessions, and a share of the pages; beyond either the session goes first that has
+// Bounds: kMax sessions, and a share of the pages; beyond either the session goes first that has
 // been idle the longest. Of a session that is longer than its part of the share, the beginning is
 // kept, so that one long session does not end all others. The first that is so long is logged.
 // Owner: the scheduler. Thread: engine.
@@ -34,8 +34,8 @@ struct SessionTokens {
 
 class Sessions {
  public:
-  static constexpr size_t kMost = 4096;
-  static constexpr int64_t kMostLong = 2;  // so many sessions may be as long as one may be
+  static constexpr size_t kMax = 4096;
+  static constexpr int64_t kMaxLong = 2;  // so many sessions may be as long as one may be
 
   struct Options {
     Duration timeout{};       // 0: no session is kept
@@ -74,6 +74,7 @@ class Sessions {
   std::unordered_map<SessionKey, Session> sessions_;
   std::map<uint64_t, SessionKey> by_end_;  // Session::until
   int64_t num_tokens_ = 0;
+  bool warned_ = false;  // one session was too long
 };
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// How often each kind of event must happen in 1,500 seeds of the simulation: events that never
+// Says how often each kind of event must happen in 1,500 seeds of the simulation: events that never
 // happened were not tested. For tests.
 #pragma once
 

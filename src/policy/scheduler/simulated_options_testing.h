@@ -65,7 +65,7 @@ inline SimulatedOptions simulated_options(std::mt19937_64& random) {
   } else if (pick(0, 1) == 0) {
     add_windows(options, pick);
   }
-  if (options.num_states == 0) options.share_answers = pick(0, 3) != 0;
+  if (options.num_states == 0) options.cache_answers = pick(0, 3) != 0;
   return simulated;
 }
 

@@ -117,7 +117,7 @@ class Simulation final : SchedulerHooks {
   }
 
   // Checks the forecast that was made for this step while the step before it was under way.
-  bool agree(const Batch& mine) override {
+  bool any_rank_computes(const Batch& mine) override {
     ++num_agreements_;
     const bool prompts = mine.num_rows > mine.num_answer_rows();
     if (prompts && !extends_) problem_ = "a prompt in a pass without prompts";

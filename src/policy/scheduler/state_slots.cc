@@ -16,8 +16,8 @@ bool is_answer(const Slice& slice) {
   return slice.request->state == Request::State::running || slice.future >= 0;
 }
 
-// Where the last message of a prompt begins, and the suffix behind it in which the template opens
-// the answer: behind the last two end tokens. 0 where the prompt has no such token.
+// Finds where the last message of a prompt begins, and the suffix behind it in which the template
+// opens the answer: behind the last two end tokens. 0 where the prompt has no such token.
 //
 //   ... <end> last message <end> suffix
 //            ^ message          ^ suffix
@@ -152,7 +152,7 @@ void StateSlots::keep(Request& request, int end) {
     const StatePlace kept = held.kept.front();
     held.kept.erase(held.kept.begin());
     StateLease lease = cache_.keep_state(request.lease, kept.end, kept.slot);
-    if (options_.hooks != nullptr) options_.hooks->kept_state(request, kept.end, lease.slot());
+    if (options_.hooks != nullptr) options_.hooks->on_state_cached(request, kept.end, lease.slot());
     if (held.last.end == kept.end) {
       held.last.slot = lease.slot();
       held.leased = std::move(lease);
@@ -170,7 +170,7 @@ void StateSlots::end(Request& request) {
   const auto keep = [&](int end, int& slot) {
     if (slot < 0 || end == 0 || end > shared || end % kept_step() != 0) return false;
     const StateLease lease = cache_.keep_state(request.lease, end, std::exchange(slot, -1));
-    if (options_.hooks != nullptr) options_.hooks->kept_state(request, end, lease.slot());
+    if (options_.hooks != nullptr) options_.hooks->on_state_cached(request, end, lease.slot());
     return true;
   };
   const bool is_own = held.last.slot == held.own;

@@ -33,7 +33,7 @@ class StateSlots {
 
   // Returns true if a request can begin.
   bool has_room() const;
-  // Gives the slots to a request that begins behind its match. Pre: has_room().
+  // Gives the slots to a request that begins behind its match. Precondition: has_room().
   void begin(Request& request, PrefixMatch& match);
   // Returns the last border of a prompt whose state is kept.
   int last_kept_border(const Request& request) const;

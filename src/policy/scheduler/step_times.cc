@@ -12,7 +12,7 @@ constexpr double kMemory = 0.99;      // weight of one step's knowledge at the n
 constexpr double kErrorRate = 1.0 / 64, kBiasRate = 1.0 / 8;
 constexpr double kLeastError = 0.01;
 constexpr double kMeanToDeviation = 1.25;  // ratio for a normal distribution
-constexpr double kMostDeviations = 3;      // most that one step may count
+constexpr double kMaxDeviations = 3;       // most that one step may count
 // Chance makes a mean of eight steps as large as 1.5 mean errors once in 10^5.
 constexpr double kBiasOfChange = 1.5;
 constexpr double kPriorScale = 4;
@@ -68,7 +68,7 @@ void StepTimes::note(const StepShape& shape, Duration took) {
   const double predicted = us(terms);
   const double deviation = kMeanToDeviation * std::max(error_, kLeastError);
   const double most_off =
-      kMostDeviations * std::sqrt(std::max(0.0, variance) + square(deviation * predicted));
+      kMaxDeviations * std::sqrt(std::max(0.0, variance) + square(deviation * predicted));
   const double off = std::clamp(taken - predicted, -most_off, most_off);
   const double scale = std::max(predicted, predicted + off);
   if (!(scale > 0)) return;

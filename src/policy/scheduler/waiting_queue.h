@@ -85,7 +85,7 @@ class WaitingQueue {
   // Returns the next request to try; null when none is left in this pass.
   Request* head();
   std::unique_ptr<Request> take_head();
-  // Skips the head for this pass. Pre: head() is not null.
+  // Skips the head for this pass. Precondition: head() is not null.
   void skip_head();
   // Call when an admitted request stops running; does nothing without groups.
   void left(Request& request) {

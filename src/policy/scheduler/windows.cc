@@ -124,7 +124,7 @@ void Scheduler::State::slide_window(Request& request, int end) {
   window.lease.release_before(begin);
 }
 
-// Pins what the tree got. Pre: the request's lease covers its first leased_pages.
+// Pins what the tree got. Precondition: the request's lease covers its first leased_pages.
 void Scheduler::State::lease_window(Request& request) {
   if (!has_windows()) return;
   RequestWindow& window = request.window;

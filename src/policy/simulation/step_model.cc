@@ -14,7 +14,7 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr size_t kStepModelBytesMax = 16 << 20;
+constexpr size_t kMaxStepModelBytes = 16 << 20;
 
 constexpr size_t kNumTerms = 5;
 using Terms = std::array<double, kNumTerms>;
@@ -219,7 +219,7 @@ Result<StepModel> fit_step_model(std::istream& bench_lines, const std::string& n
 }
 
 Result<StepModel> read_step_model(const std::string& path) {
-  auto text = read_text_file(path, kStepModelBytesMax);
+  auto text = read_text_file(path, kMaxStepModelBytes);
   if (!text) return fail(Error(text.error()).with_fix("hocket bench one-batch --json > FILE"));
   const OrderedJson whole = parse_bounded_json<OrderedJson>(*text);
   if (!whole.is_object() || !whole.contains("fixed_us")) {

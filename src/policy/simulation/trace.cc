@@ -146,9 +146,9 @@ Result<TraceRequest> read_request(const Json& j, int row) {
   HOCKET_TRY(request.input_len, read_whole<int>(j.at("input_length"), "input_length"));
   HOCKET_TRY(request.output_len, read_whole<int>(j.at("output_length"), "output_length"));
   for (const int length : {request.input_len, request.output_len})
-    if (length < 1 || length > kTraceTokensMax)
+    if (length < 1 || length > kMaxTraceTokens)
       return fail(ErrorCode::bad_value, "input_length and output_length are 1 to {}",
-                  kTraceTokensMax);
+                  kMaxTraceTokens);
   if (!(request.due_ms >= 0 && request.due_ms <= kTraceDueMaxMs))
     return fail(ErrorCode::bad_value, "timestamp is {} ms, must be 0 to {}", request.due_ms,
                 kTraceDueMaxMs);
@@ -230,7 +230,7 @@ Result<Trace> read_trace(std::istream& lines, const std::string& name) {
   std::string line;
   size_t num_blocks = 0, num_outputs = 0;
   for (int row = 1;; ++row) {
-    const Result<bool> more = next_line(lines, line, kTraceLineBytesMax);
+    const Result<bool> more = next_line(lines, line, kMaxTraceLineBytes);
     if (!more) return fail(more.error().code, "line {} of {}: {}", row, name, more.error().message);
     if (!*more) break;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
@@ -249,11 +249,11 @@ Result<Trace> read_trace(std::istream& lines, const std::string& name) {
           times.push_back(*seen);
         num_blocks += request->blocks.size();
         num_outputs += static_cast<size_t>(request->output_len);
-        if (num_blocks > kTraceBlocksMax || num_outputs > kTraceOutputsMax ||
-            trace.requests.size() == kTraceRequestsMax)
+        if (num_blocks > kMaxTraceBlocks || num_outputs > kMaxTraceOutputs ||
+            trace.requests.size() == kMaxTraceRequests)
           return fail(ErrorCode::bad_value,
                       "{} has more than {} requests, {} hash_ids or {} tokens of answers", name,
-                      kTraceRequestsMax, kTraceBlocksMax, kTraceOutputsMax);
+                      kMaxTraceRequests, kMaxTraceBlocks, kMaxTraceOutputs);
         trace.requests.push_back(std::move(*request));
         continue;
       } else {
@@ -279,11 +279,11 @@ Result<Trace> make_trace(const SyntheticTraffic& traffic) {
                 "--num-requests, --input-len and --output-len are at least 1; --request-rate and "
                 "--shared-prefix are not negative");
   const int64_t longest = int64_t{traffic.input_len} + traffic.shared_prefix_len;
-  if (longest > kTraceTokensMax || traffic.output_len > kTraceTokensMax)
+  if (longest > kMaxTraceTokens || traffic.output_len > kMaxTraceTokens)
     return fail(ErrorCode::bad_value,
                 "--input-len and --shared-prefix together are {} tokens, --output-len {}; {} are "
                 "the most of each",
-                longest, traffic.output_len, kTraceTokensMax);
+                longest, traffic.output_len, kMaxTraceTokens);
   uint64_t state = mix64(traffic.seed + 1);
   const auto draw = [&] {  // uniform in [0, 1)
     return static_cast<double>(mix64(state += kMixStep) >> 11) * 0x1p-53;

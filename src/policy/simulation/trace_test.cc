@@ -200,10 +200,10 @@ TEST(Trace, SyntheticTrafficFollowsFromItsSeed) {
 }
 
 TEST(Trace, SyntheticTrafficHasBounds) {
-  constexpr int kMost = std::numeric_limits<int>::max();
-  EXPECT_FALSE(make_trace({.num_requests = 2, .input_len = kMost}));
-  EXPECT_FALSE(make_trace({.num_requests = 2, .output_len = kMost}));
-  EXPECT_FALSE(make_trace({.num_requests = 2, .shared_prefix_len = kMost}));
+  constexpr int kMax = std::numeric_limits<int>::max();
+  EXPECT_FALSE(make_trace({.num_requests = 2, .input_len = kMax}));
+  EXPECT_FALSE(make_trace({.num_requests = 2, .output_len = kMax}));
+  EXPECT_FALSE(make_trace({.num_requests = 2, .shared_prefix_len = kMax}));
   EXPECT_FALSE(make_trace({.num_requests = 2, .request_rate = 1e-300}));
 }
 
@@ -233,7 +233,7 @@ TEST(Trace, WhatNoTimeOrMemoryHoldsIsRefusedWithItsLine) {
                            R"({"timestamp": 0, "input_length": 1, "output_length": 2000000000})"})
     EXPECT_TRUE(fault(good + "\n" + line).starts_with("line 2 of test")) << line;
   EXPECT_TRUE(fault(good + "\n" + std::string(100'000, '[')).starts_with("line 2 of test"));
-  EXPECT_TRUE(fault(std::string(kTraceLineBytesMax + 1, 'x')).starts_with("line 1 of test"));
+  EXPECT_TRUE(fault(std::string(kMaxTraceLineBytes + 1, 'x')).starts_with("line 1 of test"));
 }
 
 }  // namespace

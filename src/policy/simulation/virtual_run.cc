@@ -15,10 +15,10 @@ namespace {
 constexpr Duration kRefusedPause = std::chrono::milliseconds(50);
 constexpr Duration kLongest = std::chrono::years(100);
 
-// Limits the time to kMostSeconds (base/clock.h), so that several can be added without overflow.
+// Limits the time to kMaxSeconds (base/clock.h), so that several can be added without overflow.
 Duration from_us(double us) {
-  constexpr double kMostNs = kMostSeconds * 1e9;
-  return Duration(std::llround(std::isnan(us) ? 0 : std::clamp(us * 1e3, -kMostNs, kMostNs)));
+  constexpr double kMaxNs = kMaxSeconds * 1e9;
+  return Duration(std::llround(std::isnan(us) ? 0 : std::clamp(us * 1e3, -kMaxNs, kMaxNs)));
 }
 
 class Run {

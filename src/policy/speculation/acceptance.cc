@@ -10,7 +10,7 @@ namespace hocket {
 
 void Acceptance::note(int seat, int kind, int num_drafts, int num_held) {
   HOCKET_CHECK(num_held <= num_drafts);
-  const int num_tried = std::min({num_held + 1, num_drafts, kMostDrafts});
+  const int num_tried = std::min({num_held + 1, num_drafts, kMaxDrafts});
   const auto row = static_cast<size_t>(kind);
   for (size_t i = 0; i < static_cast<size_t>(num_tried); ++i) {
     const float held = static_cast<int>(i) < num_held ? 1.0F : 0.0F;
@@ -45,7 +45,7 @@ double Acceptance::of(int seat, int kind, int position) const {
 
 double Acceptance::doubt(int kind, int position) const {
   const Share known = group(kind, position);
-  return kGate.errors_hoped * std::sqrt(known.share * (1 - known.share) / (known.weight + 1));
+  return kGate.trial_errors * std::sqrt(known.share * (1 - known.share) / (known.weight + 1));
 }
 
 }  // namespace hocket

@@ -30,7 +30,7 @@ class Acceptance {
   struct Tally {
     float tried = 0, held = 0;
   };
-  using Tallies = std::array<std::array<Tally, kMostDrafts>, kDraftKinds>;
+  using Tallies = std::array<std::array<Tally, kMaxDrafts>, kDraftKinds>;
   struct Share {
     double share = 0, weight = 0;
   };

@@ -20,7 +20,7 @@ void note_runs(Acceptance& acceptance, int seat, int kind, double chance, int nu
 
 TEST(Acceptance, IsHalfBeforeAnyDraft) {
   const Acceptance acceptance(1);
-  for (int i = 0; i < kMostDrafts; ++i) EXPECT_DOUBLE_EQ(acceptance.of(0, 0, i), 0.5);
+  for (int i = 0; i < kMaxDrafts; ++i) EXPECT_DOUBLE_EQ(acceptance.of(0, 0, i), 0.5);
   EXPECT_GT(acceptance.doubt(0, 0), 0.3);
 }
 

@@ -38,7 +38,7 @@ void DraftCosts::begin(int num_answers, double growth) {
 
 size_t DraftCosts::cell_of(int num_drafts) {
   if (num_drafts <= 8) return static_cast<size_t>(std::max(num_drafts, 0));
-  const int most = std::min(num_drafts, kMostCounted);
+  const int most = std::min(num_drafts, kMaxCounted);
   return 8 + static_cast<size_t>(std::ceil(4 * std::log2(most / 8.0)));
 }
 

@@ -23,8 +23,7 @@ namespace hocket {
 
 class DraftCosts {
  public:
-  static constexpr int kMostCounted =
-      4096;  // drafts of all answers together; more count as so many
+  static constexpr int kMaxCounted = 4096;  // drafts of all answers together; more count as so many
 
   // Begins anew for steps of this many answers. growth: see GateTuning.
   void begin(int num_answers, double growth);

@@ -134,11 +134,11 @@ TEST(DraftCosts, OldMeasurementsAreDoubted) {
 }
 
 TEST(DraftCosts, EveryNumberHasACell) {
-  for (int i = 0; i <= DraftCosts::kMostCounted; ++i) {
+  for (int i = 0; i <= DraftCosts::kMaxCounted; ++i) {
     ASSERT_LT(DraftCosts::cell_of(i), DraftCosts::kNumCells);
     ASSERT_GE(DraftCosts::cell_of(i + 1), DraftCosts::cell_of(i));
   }
-  EXPECT_EQ(DraftCosts::cell_of(1 << 30), DraftCosts::cell_of(DraftCosts::kMostCounted));
+  EXPECT_EQ(DraftCosts::cell_of(1 << 30), DraftCosts::cell_of(DraftCosts::kMaxCounted));
   EXPECT_NE(DraftCosts::cell_of(8), DraftCosts::cell_of(9));
 }
 

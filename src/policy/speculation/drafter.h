@@ -18,7 +18,7 @@ inline constexpr int kModuleDrafts = 6;
 struct DraftTask {
   int seat = 0;
   std::span<const TokenId> tokens;  // the prompt and all generated tokens
-  int most = 0;                     // most drafts; 0..kMostDrafts
+  int most = 0;                     // most drafts; 0..kMaxDrafts
   // The tokens that may follow; valid until the next draft() or end() of this seat.
   std::span<const TokenId> drafts;
   int kind = 0;  // 0..kDraftKinds - 1
@@ -40,7 +40,7 @@ class Drafter {
   // cost time in each step, whether drafts are made of them or not.
   virtual bool is_ahead() const { return false; }
   // Returns how many drafts of an answer it can make for a step.
-  virtual int most_drafts() const { return kMostDrafts; }
+  virtual int most_drafts() const { return kMaxDrafts; }
   // Returns whether drafts can be made for the seat; false if too many of its rows are missing.
   virtual bool follows(int /*seat*/) const { return true; }
 

@@ -16,7 +16,7 @@ double SpeculationGate::expected_of(const DraftTask& task, int num) const {
 
 // Lists the drafts that each answer could have, and the candidates. Where there are two drafters it
 // takes those of which more are expected to hold.
-void SpeculationGate::list(Among among, std::span<const GateAnswer> answers, int most_rows) {
+void SpeculationGate::list(DraftSet set, std::span<const GateAnswer> answers, int most_rows) {
   const int most = options_.fixed ? *options_.fixed : options_.most_drafts;
   for (size_t i = 0; i < possible_.size(); ++i) {
     PossibleDrafts& possible = possible_[i];
@@ -26,13 +26,13 @@ void SpeculationGate::list(Among among, std::span<const GateAnswer> answers, int
     };
     possible.task = &tasks_[i], possible.is_ahead = is_ahead();
     possible.num = are_at_hand() ? made(tasks_[i]) : room;
-    if (among == Among::next)
+    if (set == DraftSet::next_step)
       possible.num = options_.drafter->follows(tasks_[i].seat)
                          ? std::min(room, options_.drafter->most_drafts())
                          : 0;
     if (options_.free == nullptr) continue;
     const int num_free = made(free_tasks_[i]);
-    if (among == Among::free ||
+    if (set == DraftSet::free ||
         expected_of(free_tasks_[i], num_free) > expected_of(tasks_[i], possible.num))
       possible = {possible.answer, &free_tasks_[i], false, num_free};
   }
@@ -46,15 +46,15 @@ void SpeculationGate::list_candidates(int most_rows) {
   candidates_.clear();
   for (size_t i = 0; i < possible_.size(); ++i) {
     const DraftTask& task = *possible_[i].task;
-    double held = 1, hoped = 1;
+    double held = 1, best_case = 1;
     for (int j = 0; j < possible_[i].num; ++j) {
       const double share = acceptance_.of(task.seat, task.kind, j);
       held *= share;
-      hoped *= std::min(share + acceptance_.doubt(task.kind, j), 1.0);
+      best_case *= std::min(share + acceptance_.doubt(task.kind, j), 1.0);
       const auto level = static_cast<uint8_t>(held * (kLevels - 1));
       possible_[i].levels[static_cast<size_t>(j)] = level;
       Level& at = levels_[level];
-      ++at.num, at.held += held, at.hoped += hoped;
+      ++at.num, at.held += held, at.best_case += best_case;
     }
   }
   Candidate sum;
@@ -63,7 +63,7 @@ void SpeculationGate::list_candidates(int most_rows) {
     if (at.num == 0) continue;
     const int num = std::min(at.num, most_rows - sum.num_drafts);
     const double part = static_cast<double>(num) / at.num;
-    sum = {sum.num_drafts + num, sum.held + part * at.held, sum.hoped + part * at.hoped};
+    sum = {sum.num_drafts + num, sum.held + part * at.held, sum.best_case + part * at.best_case};
     const bool is_new = candidates_.empty() || DraftCosts::cell_of(candidates_.back().num_drafts) !=
                                                    DraftCosts::cell_of(sum.num_drafts);
     if (is_new) candidates_.push_back(sum);
@@ -76,59 +76,60 @@ double SpeculationGate::worth_of(const Bucket& bucket) {
   return std::max(1.0, bucket.tokens_mean / bucket.time_ratio_mean);
 }
 
-SpeculationGate::Judged SpeculationGate::judge(const Bucket& bucket, Making making, int num_answers,
-                                               const Candidate& candidate) const {
-  const Way& way = bucket.way(making);
-  Judged out{.num_drafts = candidate.num_drafts, .cost = way.costs.of(candidate.num_drafts)};
+SpeculationGate::Estimate SpeculationGate::judge(const Bucket& bucket, DraftTiming timing,
+                                                 int num_answers,
+                                                 const Candidate& candidate) const {
+  const TimingState& way = bucket.way(timing);
+  Estimate out{.num_drafts = candidate.num_drafts, .cost = way.costs.of(candidate.num_drafts)};
   const double error = way.costs.error_between(candidate.num_drafts, way.usual.num_drafts);
   const double worth = worth_of(bucket), ratio = out.cost.time_ratio;
-  const double hoped_ratio = std::max(1.0, ratio * std::exp(-kGate.errors_hoped * error));
+  const double best_ratio = std::max(1.0, ratio * std::exp(-kGate.trial_errors * error));
   out.tokens = 1 + candidate.held / num_answers;
   const double prompts =
-      making == Making::ahead ? prompts_cost_ / (prompts_steps_ + kGate.prompts_steps) : 0;
+      timing == DraftTiming::ahead ? prompts_cost_ / (prompts_steps_ + kGate.prompts_steps) : 0;
   out.gain = out.tokens - 1 - worth * (ratio - 1 + prompts);
-  out.hoped = candidate.hoped / num_answers - worth * (hoped_ratio - 1 + prompts);
-  out.sure = out.gain - kGate.errors * worth * ratio * error;
+  out.best_case = candidate.best_case / num_answers - worth * (best_ratio - 1 + prompts);
+  out.worst_case = out.gain - kGate.errors * worth * ratio * error;
   return out;
 }
 
 // Returns the number that is surely worth most, none included, and the best of the others.
 // other_gain: as in choose().
-std::pair<SpeculationGate::Judged, SpeculationGate::Judged> SpeculationGate::judge_all(
-    const Bucket& bucket, Making making, int num_answers, double other_gain) const {
-  const bool goes_on = bucket.way(making).usual.num_drafts > 0;
-  Judged usual{.gain = other_gain, .sure = other_gain}, best;
+std::pair<SpeculationGate::Estimate, SpeculationGate::Estimate> SpeculationGate::judge_all(
+    const Bucket& bucket, DraftTiming timing, int num_answers, double other_gain) const {
+  const bool goes_on = bucket.way(timing).usual.num_drafts > 0;
+  Estimate usual{.gain = other_gain, .worst_case = other_gain}, best;
   for (const Candidate& candidate : candidates_) {
-    const Judged judged = judge(bucket, making, num_answers, candidate);
+    const Estimate judged = judge(bucket, timing, num_answers, candidate);
     if (best.num_drafts == 0 || judged.gain > best.gain) best = judged;
-    const double needed = std::max(goes_on ? kGate.keep_gain : kGate.begin_gain, usual.sure);
-    if (judged.sure > needed) usual = judged;
+    const double needed = std::max(goes_on ? kGate.keep_gain : kGate.begin_gain, usual.worst_case);
+    if (judged.worst_case > needed) usual = judged;
   }
   return {usual, best};
 }
 
 // Chooses a number of drafts of all answers together, none included, and notes the choice. It has
 // to gain more than other_gain, which can be had otherwise.
-SpeculationGate::Judged SpeculationGate::choose(Bucket& bucket, Making making, int num_answers,
-                                                double other_gain) {
-  const auto note_choice = [&bucket](const Judged& chosen) {
+SpeculationGate::Estimate SpeculationGate::choose(Bucket& bucket, DraftTiming timing,
+                                                  int num_answers, double other_gain) {
+  const auto note_choice = [&bucket](const Estimate& chosen) {
     bucket.tokens_mean += kGate.value_rate * (chosen.tokens - bucket.tokens_mean);
     bucket.time_ratio_mean += kGate.value_rate * (chosen.cost.time_ratio - bucket.time_ratio_mean);
   };
-  const bool is_other_noted = making == Making::ahead && options_.free != nullptr;
+  const bool is_other_noted = timing == DraftTiming::ahead && options_.free != nullptr;
   // A step in which nothing can be drafted is no choice, but its time counts.
   if (candidates_.empty()) {
     if (!is_other_noted) note_choice({});
     return {};
   }
   if (bucket.num_plain() < kGate.few_plain) return {};
-  auto [usual, best] = judge_all(bucket, making, num_answers, other_gain);
-  const auto as_choice = [](const Judged& judged) {
+  auto [usual, best] = judge_all(bucket, timing, num_answers, other_gain);
+  const auto as_choice = [](const Estimate& judged) {
     return GateChoice{judged.num_drafts, judged.tokens, judged.cost.time_ratio,
                       judged.cost.num_measured};
   };
-  const int tried = try_one(bucket, making, usual, num_answers);
-  Way& way = bucket.way(making);
+  const int tried = try_one(bucket, timing, usual, num_answers);
+  TimingState& way = bucket.way(timing);
   way.usual = as_choice(usual), way.best = as_choice(best);
   if (is_trial_)
     usual.num_drafts = tried;
@@ -139,9 +140,10 @@ SpeculationGate::Judged SpeculationGate::choose(Bucket& bucket, Making making, i
 
 // Returns true if the time without drafts is to be measured again. While drafts are played no other
 // step shows it, and if the machine became faster drafts seem to gain what it gained.
-bool SpeculationGate::is_plain_old(const Bucket& bucket, Making making, const Judged& usual) const {
+bool SpeculationGate::is_plain_old(const Bucket& bucket, DraftTiming timing,
+                                   const Estimate& usual) const {
   if (bucket.num_plain() < kGate.few_plain) return true;
-  if (usual.num_drafts == 0 && making == Making::now) return false;
+  if (usual.num_drafts == 0 && timing == DraftTiming::now) return false;
   const auto since = static_cast<double>(bucket.num_steps - bucket.last_plain);
   const auto young = static_cast<double>(bucket.num_steps) / 2;
   if (usual.num_drafts == 0)
@@ -152,19 +154,20 @@ bool SpeculationGate::is_plain_old(const Bucket& bucket, Making making, const Ju
 }
 
 // Returns the number to try; -1: none. It promises most for what it may lose.
-SpeculationGate::Promise SpeculationGate::most_promising(const Bucket& bucket, Making making,
-                                                         const Judged& usual,
-                                                         int num_answers) const {
+SpeculationGate::TrialCandidate SpeculationGate::most_promising(const Bucket& bucket,
+                                                                DraftTiming timing,
+                                                                const Estimate& usual,
+                                                                int num_answers) const {
   const double share =
-      making == Making::ahead ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
-  Promise out;
+      timing == DraftTiming::ahead ? kGate.credit_in_trial_ahead : kGate.credit_in_trial;
+  TrialCandidate out;
   double best = 0;
   for (const Candidate& candidate : candidates_) {
-    const Judged judged = judge(bucket, making, num_answers, candidate);
-    const double gain = judged.hoped - usual.gain;
+    const Estimate judged = judge(bucket, timing, num_answers, candidate);
+    const double gain = judged.best_case - usual.gain;
     const double loss = std::max(0.0, usual.gain - judged.gain);
     if (DraftCosts::cell_of(candidate.num_drafts) == DraftCosts::cell_of(usual.num_drafts) ||
-        gain <= kGate.certain || kGate.steps_if_lost * loss > share * credit_)
+        gain <= kGate.least_trial_gain || kGate.steps_if_lost * loss > share * credit_)
       continue;
     const double value = gain / (loss + kGate.least_loss);
     if (value > best)
@@ -175,11 +178,12 @@ SpeculationGate::Promise SpeculationGate::most_promising(const Bucket& bucket, M
 
 // Sets is_trial_ and returns the number to try, if the step is for a trial. A trial that has shown
 // to lose ends early.
-int SpeculationGate::try_one(Bucket& bucket, Making making, const Judged& usual, int num_answers) {
+int SpeculationGate::try_one(Bucket& bucket, DraftTiming timing, const Estimate& usual,
+                             int num_answers) {
   const int most = candidates_.back().num_drafts;
-  if (pace_.proposes() && trial_of_ == &bucket && trial_making_ == making) {
+  if (pace_.proposes() && trial_of_ == &bucket && trial_timing_ == timing) {
     const int tried = std::min(trial_drafts_, most);
-    if (tried == 0 || pace_.is_cold() || may_gain(bucket, making, usual, num_answers, tried)) {
+    if (tried == 0 || pace_.is_cold() || may_gain(bucket, timing, usual, num_answers, tried)) {
       pace_.propose();
       is_trial_ = true;
       return tried;
@@ -187,33 +191,33 @@ int SpeculationGate::try_one(Bucket& bucket, Making making, const Judged& usual,
     pace_.stop();
   }
   if (!pace_.may_begin(true)) return 0;
-  if (options_.free != nullptr && trial_making_ == making && ++num_left_ <= kGate.steps_left)
+  if (options_.free != nullptr && trial_timing_ == timing && ++num_yielded_ <= kGate.yield_steps)
     return 0;
-  const bool shows_plain = is_plain_old(bucket, making, usual);
+  const bool shows_plain = is_plain_old(bucket, timing, usual);
   if (credit_ <= 0 && !shows_plain) return 0;
-  const Promise promise =
-      shows_plain ? Promise{.num_drafts = 0} : most_promising(bucket, making, usual, num_answers);
-  const bool is_frequent = bucket.way(making).trials_left > 0 || shows_plain ||
+  const TrialCandidate promise = shows_plain ? TrialCandidate{.num_drafts = 0}
+                                             : most_promising(bucket, timing, usual, num_answers);
+  const bool is_frequent = bucket.way(timing).trials_left > 0 || shows_plain ||
                            (promise.gain > kGate.large_gain * (1 + usual.gain) &&
                             (promise.is_new || usual.num_drafts > 0));
   if (promise.num_drafts < 0 || !pace_.may_begin(is_frequent)) return 0;
   pace_.begin();
-  num_left_ = 0;
-  trial_of_ = &bucket, trial_making_ = making, trial_drafts_ = promise.num_drafts;
+  num_yielded_ = 0;
+  trial_of_ = &bucket, trial_timing_ = timing, trial_drafts_ = promise.num_drafts;
   is_trial_ = true;
   return trial_drafts_;
 }
 
 // Returns true if the number under trial may still turn out to be better than the usual one.
-bool SpeculationGate::may_gain(const Bucket& bucket, Making making, const Judged& usual,
+bool SpeculationGate::may_gain(const Bucket& bucket, DraftTiming timing, const Estimate& usual,
                                int num_answers, int num_drafts) const {
   const auto at = std::ranges::lower_bound(candidates_, num_drafts, {}, &Candidate::num_drafts);
   return at == candidates_.end() ||
-         judge(bucket, making, num_answers, *at).hoped > usual.gain + kGate.certain;
+         judge(bucket, timing, num_answers, *at).best_case > usual.gain + kGate.least_trial_gain;
 }
 
 // Sets for each answer how many of the likeliest drafts are its own.
-void SpeculationGate::deal(int num_drafts) {
+void SpeculationGate::assign_drafts(int num_drafts) {
   int last = kLevels, left = num_drafts;  // so many drafts of the level `last` are left
   if (!options_.fixed)
     while (last > 0 && left > 0) {

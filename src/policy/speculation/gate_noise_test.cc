@@ -13,11 +13,11 @@
 namespace hocket {
 namespace {
 
+using testing::DrafterKind;
 using testing::DraftMachine;
 using testing::DraftNoise;
 using testing::DraftRun;
 using testing::DraftServer;
-using testing::Making;
 
 struct MeasuredServer {
   const char* name;
@@ -82,7 +82,7 @@ TEST_P(GateOnRealTimes, LosesNoPercentAndReachesTheBestFixedNumber) {
       const DraftRun run{
           .machine = measured.machine,
           .chances = std::vector<double>(static_cast<size_t>(measured.num_answers), chance),
-          .making = Making::free,
+          .making = DrafterKind::free,
           .noise = GetParam().noise};
       double of_off = 0;
       const double of_best = mean_of(run, [&](DraftServer& server) {
@@ -103,7 +103,7 @@ TEST_P(GateOnRealTimes, FindsALargeGainWithin200Steps) {
       const DraftRun run{
           .machine = measured.machine,
           .chances = std::vector<double>(static_cast<size_t>(measured.num_answers), chance),
-          .making = Making::free,
+          .making = DrafterKind::free,
           .noise = GetParam().noise};
       const double of_best = mean_of(run, [](DraftServer& server) {
         if (server.best_fixed_rate() < 1.05 * server.fixed_rate(0)) return 1.0;
@@ -121,7 +121,7 @@ TEST_P(GateOnRealTimes, LosesNothingIfAcceptanceTurns) {
     const DraftRun run{
         .machine = measured.machine,
         .chances = std::vector<double>(static_cast<size_t>(measured.num_answers), 0.9),
-        .making = Making::free,
+        .making = DrafterKind::free,
         .noise = GetParam().noise};
     const double of_off = mean_of(run, [](DraftServer& server) {
       double tokens = 0, us = 0, off_us = 0;
@@ -144,7 +144,7 @@ TEST_P(GateOnRealTimes, LosesNothingIfOneOfSixteenAccepts) {
     chances[3] = 0.95;
     const double of_off = mean_of({.machine = measured.machine,
                                    .chances = chances,
-                                   .making = Making::free,
+                                   .making = DrafterKind::free,
                                    .noise = GetParam().noise},
                                   [](DraftServer& server) {
                                     server.rate_of(200);
@@ -159,7 +159,7 @@ TEST_P(GateOnRealTimes, LosesNothingIfTheBatchChanges) {
   for (const double chance : {0.1, 0.5, 0.9}) {
     SCOPED_TRACE(::testing::Message() << "chance " << chance);
     const double of_off = mean_of({.chances = std::vector<double>(24, chance),
-                                   .making = Making::free,
+                                   .making = DrafterKind::free,
                                    .noise = GetParam().noise},
                                   [](DraftServer& server) {
                                     std::mt19937 random(7);

@@ -41,7 +41,7 @@ struct GateState {
   std::vector<Bucket> buckets;  // ascending
   // Share of drafts that held among those whose drafts before it held, over the last requests, by
   // kind of draft and position; and how many count.
-  std::array<std::array<double, kMostDrafts>, kDraftKinds> acceptance{}, num_seen{};
+  std::array<std::array<double, kMaxDrafts>, kDraftKinds> acceptance{}, num_seen{};
 };
 
 }  // namespace hocket

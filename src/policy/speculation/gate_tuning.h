@@ -31,7 +31,7 @@ struct GateTuning {
   double noise_rate = 1.0 / 32;                      // weight of a step in the noise
   double most_errors = 2.5;                          // standard errors of a step that is far off
   double bias_rate = 1.0 / 3, bias_of_change = 1.6;  // mean of such errors that means another speed
-  double certain = 0.02;                             // hopes for less are not tried
+  double least_trial_gain = 0.02;                    // numbers that may gain less are not tried
 
   // Choosing. Gains are shares of the time of a step without drafts.
   double begin_gain = 0.02, keep_gain = 0.005;  // gain that is needed to begin, and to go on
@@ -41,7 +41,7 @@ struct GateTuning {
   // Trials. Credit is in steps without drafts: what trials may lose.
   int first_trials = 64;     // steps of trials at each size that need not be rare
   double large_gain = 0.05;  // trials that hope for more need not be rare either
-  int steps_left = 2;        // steps in which drafts made now or ahead leave a trial to the others
+  int yield_steps = 2;       // steps in which drafts made now or ahead leave a trial to the others
   double first_credit = 5, credit_share = 0.003;
   double least_credit = -1;  // one step that the machine held up must not end all trials
   // Share of the credit that one trial is expected to lose, at most, and the steps of it that are
@@ -61,7 +61,7 @@ struct GateTuning {
   double group_weight = 20;  // drafts that the group counts as, beside a request's own
   double before_weight = 4;  // drafts that the position before counts as
   double first_weight = 2, first_acceptance = 0.5;  // before any draft was verified
-  double errors_hoped = 1.5;  // standard errors by which a trial hopes for more, of costs as well
+  double trial_errors = 1.5;  // standard errors by which a trial hopes for more, of costs as well
 };
 inline constexpr GateTuning kGate;
 

@@ -61,7 +61,7 @@ NgramDrafter::Match NgramDrafter::find(const Seat& seat, std::span<const TokenId
   const auto oldest = std::max(1, last + 1 - static_cast<int>(seat.before.size()));
   Match best{.end = -1, .len = 1};
   int end = last;
-  for (int step = 0; step < kMostSteps; ++step) {
+  for (int step = 0; step < kMaxSteps; ++step) {
     const int next = seat.before[static_cast<size_t>(end) & (seat.before.size() - 1)];
     if (next < oldest || next >= end) break;  // the end of the chain, or overwritten
     end = next;
@@ -82,7 +82,7 @@ void NgramDrafter::draft(std::span<DraftTask> tasks) {
     Seat& seat = seats_[static_cast<size_t>(task.seat)];
     HOCKET_CHECK(!seat.before.empty());
     index(seat, task.tokens);
-    task.most = std::clamp(task.most, 0, kMostDrafts);
+    task.most = std::clamp(task.most, 0, kMaxDrafts);
     const auto take_from = [&](const Source& source, int kind) {
       const auto room = std::span(seat.drafts).first(static_cast<size_t>(task.most));
       const size_t num = source ? source(task.seat, room) : 0;

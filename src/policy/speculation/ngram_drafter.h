@@ -7,7 +7,7 @@
 // request had behind the same tokens is proposed where there is no match.
 //
 // Places are found by chains of equal pairs of tokens. Per seat it remembers the last kSpan tokens
-// only, and follows a chain for kMostSteps places at most; both bound memory and work.
+// only, and follows a chain for kMaxSteps places at most; both bound memory and work.
 #pragma once
 
 #include <array>
@@ -21,9 +21,9 @@ namespace hocket {
 
 class NgramDrafter final : public Drafter {
  public:
-  static constexpr int kSpan = 16384;    // tokens behind the end that are searched
-  static constexpr int kMostSteps = 32;  // places that are looked at
-  static constexpr int kLongest = 16;    // longer matches count as this long
+  static constexpr int kSpan = 16384;   // tokens behind the end that are searched
+  static constexpr int kMaxSteps = 32;  // places that are looked at
+  static constexpr int kLongest = 16;   // longer matches count as this long
 
   // Writes the tokens behind those of the seat's request; returns how many. Empty: there are none.
   using Source = std::function<size_t(int seat, std::span<TokenId> out)>;
@@ -50,7 +50,7 @@ class NgramDrafter final : public Drafter {
     // an equal hash. -1: none.
     std::vector<int32_t> newest, before;
     int indexed = 1;  // pairs that end before this position are in the chains
-    std::array<TokenId, kMostDrafts> drafts{};
+    std::array<TokenId, kMaxDrafts> drafts{};
   };
   struct Match {
     int end = -1;  // position of its last token

@@ -38,7 +38,7 @@ struct DraftMachine {
   }
 };
 
-// How times differ from the machine's: each step by chance, all by a speed that drifts, some
+// Deviations of times from the machine's: each step by chance, all by a speed that drifts, some
 // because another program held them up, and the first ones behind a change of the number of drafts
 // because their memory is cold. Shares of the time.
 struct DraftNoise {
@@ -50,13 +50,13 @@ struct DraftNoise {
   double cold = 0;
 };
 
-enum class Making : uint8_t { asked, free, ahead };
+enum class DrafterKind : uint8_t { asked, free, ahead };
 
 // The token at position i of every request is i. A draft is that token by a chance, else none of
 // the vocabulary.
 class ChanceDrafter final : public Drafter {
  public:
-  ChanceDrafter(std::vector<double> chances, Making making, uint32_t seed)
+  ChanceDrafter(std::vector<double> chances, DrafterKind making, uint32_t seed)
       : chances_(std::move(chances)),
         drafts_(chances_.size()),
         missing_(chances_.size()),
@@ -68,14 +68,14 @@ class ChanceDrafter final : public Drafter {
   void draft(std::span<DraftTask> tasks) override {
     for (DraftTask& task : tasks) {
       const auto seat = static_cast<size_t>(task.seat);
-      const int num = making_ == Making::ahead ? std::min(task.most, depth_) : task.most;
+      const int num = making_ == DrafterKind::ahead ? std::min(task.most, depth_) : task.most;
       for (int i = 0; i < num; ++i) {
         const bool holds = std::bernoulli_distribution(chances_[seat])(rng_);
         const int token = static_cast<int>(task.tokens.size()) + i;
         drafts_[seat][static_cast<size_t>(i)] = TokenId{holds ? token : -1};
       }
       task.drafts = std::span(drafts_[seat]).first(static_cast<size_t>(num));
-      task.kind = making_ == Making::ahead ? kModuleDrafts : 0;
+      task.kind = making_ == DrafterKind::ahead ? kModuleDrafts : 0;
     }
   }
   // True if they are drafts of this one.
@@ -84,10 +84,10 @@ class ChanceDrafter final : public Drafter {
   }
   void set_chance(double chance) { std::ranges::fill(chances_, chance); }
   double chance(int seat) const { return chances_[static_cast<size_t>(seat)]; }
-  bool is_free() const override { return making_ == Making::free; }
-  bool is_ahead() const override { return making_ == Making::ahead; }
+  bool is_free() const override { return making_ == DrafterKind::free; }
+  bool is_ahead() const override { return making_ == DrafterKind::ahead; }
   bool follows(int seat) const override {
-    return missing_[static_cast<size_t>(seat)] <= kMostMissing;
+    return missing_[static_cast<size_t>(seat)] <= kMaxMissing;
   }
   // Prepares a step as the gate says. Returns true if it follows any request.
   bool prepare(SpeculationGate::Ahead ahead) {
@@ -103,13 +103,13 @@ class ChanceDrafter final : public Drafter {
   }
   int depth() const { return depth_; }
 
-  static constexpr int kMostMissing = 100;
+  static constexpr int kMaxMissing = 100;
 
  private:
   std::vector<double> chances_;
-  std::vector<std::array<TokenId, kMostDrafts>> drafts_;
+  std::vector<std::array<TokenId, kMaxDrafts>> drafts_;
   std::vector<int> missing_;  // by seat: steps in which it was not followed
-  Making making_;
+  DrafterKind making_;
   int depth_ = 0;
   std::mt19937 rng_;
 };
@@ -120,7 +120,7 @@ struct DraftRun {
   std::vector<double> free_chances =
       {};          // the same for a free drafter beside one ahead; empty: none
   int keys = 512;  // length of each answer
-  Making making = Making::asked;
+  DrafterKind making = DrafterKind::asked;
   DraftNoise noise;
   int slow_steps = 0;  // the first steps, which take twice as long
   uint32_t seed = 1;
@@ -131,7 +131,7 @@ class DraftServer {
  public:
   explicit DraftServer(const DraftRun& run)
       : run_(run),
-        tokens_(static_cast<size_t>(run.keys) + 9 * kMostSteps),
+        tokens_(static_cast<size_t>(run.keys) + 9 * kMaxSteps),
         lengths_(run.chances.size(), static_cast<size_t>(run.keys)),
         answers_(run.chances.size()),
         num_running_(static_cast<int>(run.chances.size())),
@@ -140,7 +140,7 @@ class DraftServer {
     drafter_ = drafter.get();
     std::unique_ptr<ChanceDrafter> free;
     if (!run.free_chances.empty())
-      free = std::make_unique<ChanceDrafter>(run.free_chances, Making::free, run.seed + 2);
+      free = std::make_unique<ChanceDrafter>(run.free_chances, DrafterKind::free, run.seed + 2);
     free_ = free.get();
     gate_.emplace(SpeculationGate::Options{.drafter = std::move(drafter),
                                            .free = std::move(free),
@@ -160,15 +160,16 @@ class DraftServer {
     bool follows = false;
   };
   Taken step() {
-    if (num_steps_++ % kStepsOfARequest == 0 && run_.making == Making::ahead) replace_requests();
-    const bool follows = run_.making == Making::ahead && drafter_->prepare(gate_->ahead());
+    if (num_steps_++ % kStepsOfARequest == 0 && run_.making == DrafterKind::ahead)
+      replace_requests();
+    const bool follows = run_.making == DrafterKind::ahead && drafter_->prepare(gate_->ahead());
     const auto answers = std::span(answers_).first(static_cast<size_t>(num_answers()));
     for (size_t i = 0; i < answers.size(); ++i)
       answers[i] = {.seat = static_cast<int>(i),
                     .tokens = std::span(tokens_).first(lengths_[i]),
-                    .most = kMostDrafts};
+                    .most = kMaxDrafts};
     const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
-    gate_->offer(total_keys, answers, num_answers() * kMostDrafts);
+    gate_->offer(total_keys, answers, num_answers() * kMaxDrafts);
     SpeculationGate::Step step{.num_answers = num_answers(),
                                .total_keys = total_keys,
                                .is_pure = true,
@@ -218,24 +219,24 @@ class DraftServer {
       for (int j = 0; j <= num; ++j) tokens += std::pow(run_.chances[static_cast<size_t>(i)], j);
     const int64_t total_keys = static_cast<int64_t>(run_.keys) * num_answers();
     return tokens / (run_.machine.step_us(num_answers() * (1 + num), total_keys) +
-                     (run_.making == Making::ahead && num > 0 ? passes_us(num) : 0));
+                     (run_.making == DrafterKind::ahead && num > 0 ? passes_us(num) : 0));
   }
   double best_fixed_rate() const {
     double best = 0;
-    for (int num = 0; num <= kMostDrafts; ++num) best = std::max(best, fixed_rate(num));
+    for (int num = 0; num <= kMaxDrafts; ++num) best = std::max(best, fixed_rate(num));
     return best;
   }
   const SpeculationGate& gate() const { return *gate_; }
   SpeculationGate& gate() { return *gate_; }
 
-  static constexpr int kMostSteps = 4000;  // most that one server may take
+  static constexpr int kMaxSteps = 4000;  // most that one server may take
 
  private:
   // Requests are replaced so often, all at once. If the drafter rests, it misses their prompts.
   static constexpr int kStepsOfARequest = 500;
   void replace_requests() {
     for (int i = 0; i < num_answers(); ++i) gate_->begin(i, static_cast<int>(tokens_.size()));
-    if (!gate_->ahead().follows) drafter_->miss(ChanceDrafter::kMostMissing + 1);
+    if (!gate_->ahead().follows) drafter_->miss(ChanceDrafter::kMaxMissing + 1);
   }
 
   // Returns by how much a step with so many drafts takes longer than it should.

@@ -33,7 +33,7 @@ SpeculationGate::SpeculationGate(Options options)
       free_watched_(watched_.size()),
       kinds_(static_cast<size_t>(options_.num_seats)) {
   HOCKET_CHECK(options_.drafter != nullptr);
-  HOCKET_CHECK((options_.most_drafts >= 1 && options_.most_drafts <= kMostDrafts));
+  HOCKET_CHECK((options_.most_drafts >= 1 && options_.most_drafts <= kMaxDrafts));
   HOCKET_CHECK((options_.free == nullptr || (options_.free->is_free() && is_ahead())));
   tasks_.reserve(watched_.size());
   free_tasks_.reserve(watched_.size());
@@ -64,7 +64,7 @@ SpeculationGate::Bucket& SpeculationGate::bucket_for(int num_answers, int64_t to
     found = std::ranges::min_element(buckets_, {}, &Bucket::last_used);
     if (trial_of_ == &*found) trial_of_ = nullptr;
     *found = {.num_answers = border, .answer_keys = border_keys};
-    for (Way& way : found->ways) way.costs.begin(border, growth_);
+    for (TimingState& way : found->ways) way.costs.begin(border, growth_);
   }
   found->last_used = ++clock_;
   return *found;
@@ -76,32 +76,32 @@ void SpeculationGate::offer(int64_t total_keys, std::span<GateAnswer> answers, i
   make_drafts(answers);
   const auto num_answers = static_cast<int>(answers.size());
   if (options_.fixed) {
-    list(Among::at_hand, answers, most_rows);
+    list(DraftSet::made, answers, most_rows);
     return share_out(std::max(most_rows, 0), answers);
   }
   Bucket& bucket = bucket_for(num_answers, total_keys);
   if (is_ahead()) return offer_beside_ahead(bucket, answers, most_rows);
-  list(Among::at_hand, answers, most_rows);
-  share_out(choose(bucket, Making::now, num_answers, 0).num_drafts, answers);
+  list(DraftSet::made, answers, most_rows);
+  share_out(choose(bucket, DraftTiming::now, num_answers, 0).num_drafts, answers);
 }
 
 // Hands out what was chosen for this step and made ahead, or, if nothing was, free drafts; then
 // chooses for the next step.
 void SpeculationGate::offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers,
                                          int most_rows) {
-  making_ = next_.num_drafts > 0 || next_.is_trial ? Making::ahead : Making::now;
+  timing_ = next_.num_drafts > 0 || next_.is_trial ? DraftTiming::ahead : DraftTiming::now;
   bool is_trial = next_.is_trial;
   double free_gain = 0;
   const auto num_answers = static_cast<int>(answers.size());
-  if (options_.free) list(Among::free, answers, most_rows);
-  if (options_.free && making_ == Making::now) {
-    const Judged chosen = choose(bucket, Making::now, num_answers, 0);
+  if (options_.free) list(DraftSet::free, answers, most_rows);
+  if (options_.free && timing_ == DraftTiming::now) {
+    const Estimate chosen = choose(bucket, DraftTiming::now, num_answers, 0);
     free_gain = chosen.gain;
     is_trial = is_trial_;
     share_out(chosen.num_drafts, answers);
   } else {
-    if (options_.free) free_gain = judge_all(bucket, Making::now, num_answers, 0).first.gain;
-    list(Among::at_hand, answers, most_rows);
+    if (options_.free) free_gain = judge_all(bucket, DraftTiming::now, num_answers, 0).first.gain;
+    list(DraftSet::made, answers, most_rows);
     share_out(std::min(next_.num_drafts, std::max(most_rows, 0)), answers);
   }
   is_trial_ = false;
@@ -119,18 +119,18 @@ SpeculationGate::Ahead SpeculationGate::ahead() const {
 // its row.
 void SpeculationGate::choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers,
                                    int most_rows, double free_gain) {
-  list(Among::next, answers, most_rows);
+  list(DraftSet::next_step, answers, most_rows);
   // If all answers do better with free drafts, none has to be made ahead.
   if (std::ranges::none_of(possible_, [&](const PossibleDrafts& possible) {
         return possible.num > 0 && possible.is_ahead;
       }))
     candidates_.clear();
   const auto num_answers = static_cast<int>(answers.size());
-  next_.num_drafts = choose(bucket, Making::ahead, num_answers, free_gain).num_drafts;
+  next_.num_drafts = choose(bucket, DraftTiming::ahead, num_answers, free_gain).num_drafts;
   const bool is_shown = is_trial_ || bucket.num_plain() < kGate.few_plain;
   const bool follows = next_.num_drafts > 0 || (!rests_ && !is_shown);
   next_.ahead = {.follows = follows, .depth = follows ? 1 : 0};
-  deal(next_.num_drafts);
+  assign_drafts(next_.num_drafts);
   for (const PossibleDrafts& possible : possible_)
     if (possible.is_ahead) next_.ahead.depth = std::max(next_.ahead.depth, possible.num);
 }
@@ -174,7 +174,7 @@ void SpeculationGate::compare(WatchedDrafts& watched, const DraftTask& task) {
 
 // Gives the likeliest drafts to their answers, and counts how many of them are expected to hold.
 void SpeculationGate::share_out(int num_drafts, std::span<GateAnswer> answers) {
-  deal(num_drafts);
+  assign_drafts(num_drafts);
   expected_ = 0;
   for (size_t i = 0; i < possible_.size(); ++i) {
     tasks_[i].most = possible_[i].num;
@@ -191,7 +191,7 @@ void SpeculationGate::share_out(int num_drafts, std::span<GateAnswer> answers) {
 }
 
 void SpeculationGate::note_answer(int seat, int num_drafts, int num_held) {
-  HOCKET_CHECK((num_held >= 0 && num_held <= num_drafts && num_drafts <= kMostDrafts));
+  HOCKET_CHECK((num_held >= 0 && num_held <= num_drafts && num_drafts <= kMaxDrafts));
   if (!are_at_hand())
     acceptance_.note(seat, kinds_[static_cast<size_t>(seat)], num_drafts, num_held);
 }
@@ -214,7 +214,7 @@ void SpeculationGate::note_step(const Step& step) {
   Bucket& bucket = bucket_for(step.num_answers, step.total_keys);
   ++bucket.num_steps;
   bucket.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
-  if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_making_).trials_left;
+  if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_timing_).trials_left;
   const StepShape shape{.decode_rows = step.num_answers, .keys = step.total_keys};
   if (is_plain) {
     bucket.last_plain = bucket.num_steps;
@@ -223,9 +223,9 @@ void SpeculationGate::note_step(const Step& step) {
   const double reference_us = to_us(plain_times_.predict(shape));
   if (reference_us <= 0) return;
   const double ratio = step.us / reference_us;
-  DraftCosts& costs = bucket.way(making_).costs;
+  DraftCosts& costs = bucket.way(timing_).costs;
   if (!is_cold && is_plain)
-    for (Way& way : bucket.ways) way.costs.note(0, ratio, totals_.num_steps);
+    for (TimingState& way : bucket.ways) way.costs.note(0, ratio, totals_.num_steps);
   if (!is_cold && step.num_drafts > 0) costs.note(step.num_drafts, ratio, totals_.num_steps);
   growth_ = costs.growth();
   bucket.plain_us = last_plain_us_ = reference_us * costs.plain();
@@ -259,9 +259,9 @@ void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_
   const bool is_usual = !is_trial && step.num_drafts > 0;
   if (!is_usual) totals_.trial_us += gained_us;
   const double making = step.making_us / bucket.plain_us;
-  const double known = bucket.way(making_).costs.of(step.num_drafts).time_ratio;
+  const double known = bucket.way(timing_).costs.of(step.num_drafts).time_ratio;
   double gain = -making;
-  if (step.num_drafts > 0 && (is_trial || making_ == Making::ahead))
+  if (step.num_drafts > 0 && (is_trial || timing_ == DraftTiming::ahead))
     gain = 1 + expected_ / step.num_answers - (is_trial ? worth_of(bucket) : 1) * known;
   credit_ = std::clamp(credit_ + gain, kGate.least_credit, kGate.first_credit);
 }
@@ -279,10 +279,10 @@ GateState SpeculationGate::state() const {
   GateState out{.totals = totals_, .is_fixed = options_.fixed.has_value()};
   for (const Bucket& bucket : buckets_) {
     if (bucket.num_answers == 0 || bucket.num_steps == 0) continue;
-    const Way &now = bucket.way(Making::now), &ahead = bucket.way(Making::ahead);
+    const TimingState &now = bucket.way(DraftTiming::now), &ahead = bucket.way(DraftTiming::ahead);
     const bool by_ahead = is_ahead() && (ahead.usual.num_drafts > 0 ||
                                          (now.usual.num_drafts == 0 && now.best.num_drafts == 0));
-    const Way& used = by_ahead ? ahead : now;
+    const TimingState& used = by_ahead ? ahead : now;
     GateState::Bucket copy{.num_answers = bucket.num_answers,
                            .answer_keys = bucket.answer_keys,
                            .num_steps = bucket.num_steps,
@@ -298,7 +298,7 @@ GateState SpeculationGate::state() const {
     return std::tuple(each.num_answers, each.answer_keys);
   });
   for (int kind = 0; kind < kDraftKinds; ++kind)
-    for (int i = 0; i < kMostDrafts; ++i) {
+    for (int i = 0; i < kMaxDrafts; ++i) {
       const auto row = static_cast<size_t>(kind), at = static_cast<size_t>(i);
       out.acceptance[row][at] = acceptance_.of_group(kind, i);
       out.num_seen[row][at] = acceptance_.num_seen(kind, i);

@@ -55,8 +55,8 @@ class SpeculationGate {
     std::unique_ptr<Drafter> drafter;  // not null
     std::unique_ptr<Drafter> free;     // is_free(), beside one that is_ahead(); null: none
     int num_seats = 1;
-    int most_drafts = kMostDrafts;  // drafts of one answer; 1..kMostDrafts
-    std::optional<int> fixed;       // so many drafts, if there are as many; null: the gate chooses
+    int most_drafts = kMaxDrafts;  // drafts of one answer; 1..kMaxDrafts
+    std::optional<int> fixed;      // so many drafts, if there are as many; null: the gate chooses
   };
   explicit SpeculationGate(Options options);
 
@@ -92,33 +92,33 @@ class SpeculationGate {
 
  private:
   // When drafts of a step are made: at once, or, by a drafter that is_ahead(), before it.
-  enum class Making : uint8_t { now, ahead };
+  enum class DraftTiming : uint8_t { now, ahead };
   // A number of drafts of all answers together, and the expectation of it.
   struct Candidate {
     int num_drafts = 0;
-    double held = 0, hoped = 0;  // drafts that will hold; that may hold at best
+    double held = 0, best_case = 0;  // drafts that will hold; that may hold at best
   };
   // Gains are in steps without drafts.
-  struct Judged {
+  struct Estimate {
     int num_drafts = 0;
-    double gain = 0, hoped = 0;  // expected, and at best
-    double sure = 0;             // expected, less the error of what a change would bring
-    double tokens = 1;           // tokens of an answer
+    double gain = 0, best_case = 0;  // expected, and at best
+    double worst_case = 0;           // expected, less the error of what a change would bring
+    double tokens = 1;               // tokens of an answer
     DraftCosts::Cost cost;
   };
   // Costs and choices of a bucket's steps with drafts that were made now, or ahead.
-  struct Way {
+  struct TimingState {
     DraftCosts costs;
     GateChoice usual, best;                // as in GateState
     int trials_left = kGate.first_trials;  // steps of trials that need not be rare
   };
   // One size of steps.
   struct Bucket {
-    int num_answers = 0;      // the border; 0: the bucket is free
-    int64_t answer_keys = 0;  // the border of keys of one answer
-    std::array<Way, 2> ways;  // by Making; both have the time without drafts
-    Way& way(Making making) { return ways[static_cast<size_t>(making)]; }
-    const Way& way(Making making) const { return ways[static_cast<size_t>(making)]; }
+    int num_answers = 0;              // the border; 0: the bucket is free
+    int64_t answer_keys = 0;          // the border of keys of one answer
+    std::array<TimingState, 2> ways;  // by DraftTiming; both have the time without drafts
+    TimingState& way(DraftTiming timing) { return ways[static_cast<size_t>(timing)]; }
+    const TimingState& way(DraftTiming timing) const { return ways[static_cast<size_t>(timing)]; }
     int num_plain() const { return ways[0].costs.num_plain(); }
     RunningMedian<kGate.remembered> plain_steps;  // times of steps without drafts
     double tokens_mean = 1, time_ratio_mean = 1;  // means of its last choices, as in GateChoice
@@ -128,7 +128,7 @@ class SpeculationGate {
   };
   // Drafts that were made anyway: whether they hold is seen in the tokens that follow.
   struct WatchedDrafts {
-    std::array<TokenId, kMostDrafts> tokens{};
+    std::array<TokenId, kMaxDrafts> tokens{};
     int num = 0, kind = 0;
     size_t at = 0;  // length of the request when they were made
   };
@@ -138,7 +138,7 @@ class SpeculationGate {
     const DraftTask* task = nullptr;  // the drafter's whose drafts they are
     bool is_ahead = false;            // it makes them ahead
     int num = 0;
-    std::array<uint8_t, kMostDrafts> levels{};  // chances that each holds
+    std::array<uint8_t, kMaxDrafts> levels{};  // chances that each holds
   };
   static constexpr int kLevels = 128;
   // The choice for the next step of a drafter that is_ahead().
@@ -148,38 +148,38 @@ class SpeculationGate {
     Ahead ahead;
   };
 
-  // The drafts among which is chosen: all that are at hand, those of the free drafter beside one
-  // that is_ahead(), or what can be had in the next step.
-  enum class Among : uint8_t { at_hand, free, next };
+  // The drafts that a choice is made from: all that were made; only those of the free drafter,
+  // where the other one is_ahead(); or those that can be made for the next step.
+  enum class DraftSet : uint8_t { made, free, next_step };
 
   // True if drafts are there before any is chosen, so that those left out are seen to hold, too.
   bool are_at_hand() const { return options_.drafter->is_free() || is_ahead(); }
   bool is_ahead() const { return options_.drafter->is_ahead(); }
   void make_drafts(std::span<GateAnswer> answers);
   void compare(WatchedDrafts& watched, const DraftTask& task);
-  // gate_choice.cc: lists what there is, judges it, and deals what was chosen.
-  void list(Among among, std::span<const GateAnswer> answers, int most_rows);
+  // gate_choice.cc: lists what there is, judges it, and gives the answers what was chosen.
+  void list(DraftSet set, std::span<const GateAnswer> answers, int most_rows);
   void list_candidates(int most_rows);
   double expected_of(const DraftTask& task, int num) const;
-  Judged judge(const Bucket& bucket, Making making, int num_answers,
-               const Candidate& candidate) const;
-  std::pair<Judged, Judged> judge_all(const Bucket& bucket, Making making, int num_answers,
-                                      double other_gain) const;
-  Judged choose(Bucket& bucket, Making making, int num_answers, double other_gain);
+  Estimate judge(const Bucket& bucket, DraftTiming timing, int num_answers,
+                 const Candidate& candidate) const;
+  std::pair<Estimate, Estimate> judge_all(const Bucket& bucket, DraftTiming timing, int num_answers,
+                                          double other_gain) const;
+  Estimate choose(Bucket& bucket, DraftTiming timing, int num_answers, double other_gain);
   // A number of drafts to try, and what it may gain beyond the usual one.
-  struct Promise {
+  struct TrialCandidate {
     int num_drafts = -1;
     double gain = 0;
     bool is_new = false;  // its cost was hardly measured
   };
   static double worth_of(const Bucket& bucket);
-  bool is_plain_old(const Bucket& bucket, Making making, const Judged& usual) const;
-  Promise most_promising(const Bucket& bucket, Making making, const Judged& usual,
-                         int num_answers) const;
-  bool may_gain(const Bucket& bucket, Making making, const Judged& usual, int num_answers,
+  bool is_plain_old(const Bucket& bucket, DraftTiming timing, const Estimate& usual) const;
+  TrialCandidate most_promising(const Bucket& bucket, DraftTiming timing, const Estimate& usual,
+                                int num_answers) const;
+  bool may_gain(const Bucket& bucket, DraftTiming timing, const Estimate& usual, int num_answers,
                 int num_drafts) const;
-  int try_one(Bucket& bucket, Making making, const Judged& usual, int num_answers);
-  void deal(int num_drafts);
+  int try_one(Bucket& bucket, DraftTiming timing, const Estimate& usual, int num_answers);
+  void assign_drafts(int num_drafts);
 
   void offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers, int most_rows);
   void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int most_rows,
@@ -200,17 +200,17 @@ class SpeculationGate {
 
   TrialPace pace_;
   const Bucket* trial_of_ = nullptr;  // the size of the trial under way
-  Making trial_making_ = Making::now;
+  DraftTiming trial_timing_ = DraftTiming::now;
   int trial_drafts_ = 0;    // its number of drafts
   bool is_trial_ = false;   // the step that was offered is one
   bool was_trial_ = false;  // the last step was one
-  // Times that a way has left a trial to the other one, since the last trial, which was its own.
-  int num_left_ = 0;
+  // How often a timing has left a trial to the other one since its own last trial.
+  int num_yielded_ = 0;
   double credit_ = kGate.first_credit;
   double expected_ = 0;  // drafts of the step that was offered that are expected to hold
   Next next_;
-  Making making_ = Making::now;  // for the step that was offered
-  bool rests_ = false;           // the credit was used up, and has not grown enough since
+  DraftTiming timing_ = DraftTiming::now;  // for the step that was offered
+  bool rests_ = false;                     // the credit was used up, and has not grown enough since
   // The time of following prompts, in steps without drafts, and the steps of answers that it is
   // spread over; both forget.
   double prompts_cost_ = 0, prompts_steps_ = 0;
@@ -221,7 +221,7 @@ class SpeculationGate {
   std::vector<PossibleDrafts> possible_;
   struct Level {
     int num = 0;
-    double held = 0, hoped = 0;
+    double held = 0, best_case = 0;
   };
   std::array<Level, kLevels> levels_{};  // drafts by the chance that they hold
   std::vector<Candidate> candidates_;

@@ -8,7 +8,6 @@
 
 #include "base/check.h"
 #include "server/access/auth.h"
-#include "server/usage/codes.h"
 
 namespace hocket {
 namespace {
@@ -78,7 +77,7 @@ Result<PrincipalPtr> AccessCheck::identify(const HttpRequest& head, Access acces
   PrincipalPtr who = given.empty() ? nullptr : ring->find(given);
   if (who == nullptr) return fail(no_key(given));
   if (access == Access::admin && who->role != Role::admin)
-    return fail(error(kForbidden, "{} is for an admin's key, and {}'s is a user's",
+    return fail(error(ErrorCode::forbidden, "{} is for an admin's key, and {}'s is a user's",
                       head.path.substr(0, 128), who->name)
                     .with_fix("send a key of an admin: --admin-api-key, or `admin` in the file of "
                               "--api-key-file"));
@@ -95,13 +94,13 @@ HttpAdmission AccessCheck::admit(const HttpRequest& head) {
   const PathNeeds needs = options_.needs ? options_.needs(head) : PathNeeds{};
   if (needs.access != Access::open && checks_names() && !names_.lets_in(head)) {
     const std::string_view name = name_in_host(head.header("host")).substr(0, 128);
-    out.refusal = error(kForbidden, "'{}' in Host is not a name of this server", name)
+    out.refusal = error(ErrorCode::forbidden, "'{}' in Host is not a name of this server", name)
                       .with_fix(fmt::format("--allowed-hosts {} lets it in", name));
     return out;
   }
   if (needs.access != Access::open && !origins_.lets_in(head, needs.access)) {
     const std::string_view origin = head.header("origin").substr(0, 128);
-    out.refusal = error(kForbidden, "pages of {} may not ask this server",
+    out.refusal = error(ErrorCode::forbidden, "pages of {} may not ask this server",
                         origin.empty() ? "another site" : origin)
                       .with_fix("--cors-origins with that origin lets them");
     return out;

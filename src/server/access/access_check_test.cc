@@ -9,8 +9,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "server/usage/codes.h"
-
 namespace hocket {
 namespace {
 
@@ -74,7 +72,7 @@ TEST(AccessCheck, AsksForAKeyAndForAnAdmins) {
   EXPECT_EQ(refusal(*check, head("/generate", {bearer("user")})), ErrorCode{});
   EXPECT_EQ(refusal(*check, head("/generate", {{"x-api-key", "boss"}})), ErrorCode{});
   EXPECT_EQ(refusal(*check, head("/flush_cache")), ErrorCode::unauthorized);
-  EXPECT_EQ(refusal(*check, head("/flush_cache", {bearer("user")})), kForbidden);
+  EXPECT_EQ(refusal(*check, head("/flush_cache", {bearer("user")})), ErrorCode::forbidden);
   EXPECT_EQ(refusal(*check, head("/flush_cache", {bearer("boss")})), ErrorCode{});
   EXPECT_EQ(refusal(*check, head("/nothing/here", {bearer("nobody")})), ErrorCode::unauthorized);
 }
@@ -87,8 +85,8 @@ TEST(AccessCheck, OnlyOwnPagesAndListedOnesMayAsk) {
   };
   EXPECT_EQ(refusal(*closed, head("/generate")), ErrorCode{});
   EXPECT_EQ(refusal(*closed, ask("http://llm.example:30000")), ErrorCode{});
-  EXPECT_EQ(refusal(*closed, ask("https://evil.example")), kForbidden);
-  EXPECT_EQ(refusal(*closed, ask("null")), kForbidden);
+  EXPECT_EQ(refusal(*closed, ask("https://evil.example")), ErrorCode::forbidden);
+  EXPECT_EQ(refusal(*closed, ask("null")), ErrorCode::forbidden);
   EXPECT_EQ(refusal(*closed, ask("https://a.example", {{"Sec-Fetch-Site", "same-origin"}})),
             ErrorCode{});
   EXPECT_EQ(refusal(*closed, ask("https://a.example", {{"X-Forwarded-Host", "a.example"}})),
@@ -101,7 +99,7 @@ TEST(AccessCheck, OnlyOwnPagesAndListedOnesMayAsk) {
     return head(std::move(path), {{"Sec-Fetch-Site", std::move(site)}}, "GET");
   };
   for (const char* site : {"cross-site", "same-site"}) {
-    EXPECT_EQ(refusal(*closed, get("/flush_cache", site)), kForbidden) << site;
+    EXPECT_EQ(refusal(*closed, get("/flush_cache", site)), ErrorCode::forbidden) << site;
     EXPECT_EQ(refusal(*closed, get("/generate", site)), ErrorCode{}) << site;
   }
   for (const char* site : {"same-origin", "none"})
@@ -109,7 +107,7 @@ TEST(AccessCheck, OnlyOwnPagesAndListedOnesMayAsk) {
 
   const auto open = make({}, "https://a.example, http://localhost:5173");
   EXPECT_EQ(refusal(*open, ask("http://localhost:5173")), ErrorCode{});
-  EXPECT_EQ(refusal(*open, ask("http://localhost:5174")), kForbidden);
+  EXPECT_EQ(refusal(*open, ask("http://localhost:5174")), ErrorCode::forbidden);
   EXPECT_THAT(open->admit(ask("https://A.example")).headers,
               Contains(Pair("Access-Control-Allow-Origin", "https://A.example")));
   EXPECT_THAT(open->admit(head("/generate")).headers, Contains(Pair("Vary", "Origin")));
@@ -137,13 +135,13 @@ TEST(AccessCheck, ANameThatLeadsHereIsNotEnough) {
   for (const auto& check : {at(none, "127.0.0.1", false), at(none, "0.0.0.0", false)}) {
     const HttpAdmission refused = check->admit(ask("evil.example:30000", "/flush_cache"));
     ASSERT_TRUE(refused.refusal);
-    EXPECT_EQ(refused.refusal->code, kForbidden);
+    EXPECT_EQ(refused.refusal->code, ErrorCode::forbidden);
     EXPECT_THAT(refused.refusal->fix, HasSubstr("--allowed-hosts evil.example"));
     for (const char* evil :
          {"evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "llm.example.evil",
           "notlocalhost", "evil", "localhost:x", "localhost:80x", "[::1]x", "[::1].evil.example",
           "[::1]:80x", "[::1", "[]"})
-      EXPECT_EQ(refusal(*check, ask(evil)), kForbidden) << evil;
+      EXPECT_EQ(refusal(*check, ask(evil)), ErrorCode::forbidden) << evil;
     for (const char* own :
          {"localhost:30000", "LocalHost.", "app.localhost", "127.0.0.1:30000", "10.1.2.3",
           "[::1]:30000", "[fe80::1%25eth0]", "llm.example", "LLM.example:443"})
@@ -158,7 +156,7 @@ TEST(AccessCheck, ANameThatLeadsHereIsNotEnough) {
     request.headers.push_back(bearer("k"));
     return request;
   }();
-  EXPECT_EQ(refusal(*at(one, "127.0.0.1", false), keyed), kForbidden);
+  EXPECT_EQ(refusal(*at(one, "127.0.0.1", false), keyed), ErrorCode::forbidden);
   EXPECT_EQ(refusal(*at(one, "0.0.0.0", false), keyed), ErrorCode{});
   EXPECT_EQ(refusal(*at(none, "0.0.0.0", true), ask("evil.example")), ErrorCode{});
   for (const char* bad : {"http://a.example", "a:80", "a/b"})
@@ -195,18 +193,18 @@ TEST(AccessCheck, ReadsTheFileAgain) {
   std::ofstream(file) << "ann old requests_per_minute=1\n";
   const auto check = make({.api_key = "", .admin_api_key = "", .file = file});
   EXPECT_EQ(refusal(*check, head("/generate", {bearer("old")})), ErrorCode{});
-  EXPECT_EQ(refusal(*check, head("/generate", {bearer("old")})), kRateLimited);
+  EXPECT_EQ(refusal(*check, head("/generate", {bearer("old")})), ErrorCode::rate_limited);
 
   std::ofstream(file) << "ann concurrency=1 what is this\n";
   EXPECT_FALSE(check->reload());
-  EXPECT_EQ(refusal(*check, head("/generate", {bearer("old")})), kRateLimited);
+  EXPECT_EQ(refusal(*check, head("/generate", {bearer("old")})), ErrorCode::rate_limited);
 
   std::ofstream(file) << "ann new requests_per_minute=1\nbob his\n";
   EXPECT_TRUE(check->reload());
   EXPECT_EQ(check->num_keys(), 2u);
   EXPECT_EQ(refusal(*check, head("/generate", {bearer("old")})), ErrorCode::unauthorized);
   // The use of ann's limits is still counted.
-  EXPECT_EQ(refusal(*check, head("/generate", {bearer("new")})), kRateLimited);
+  EXPECT_EQ(refusal(*check, head("/generate", {bearer("new")})), ErrorCode::rate_limited);
   EXPECT_EQ(refusal(*check, head("/generate", {bearer("his")})), ErrorCode{});
   std::filesystem::remove(file);
 }

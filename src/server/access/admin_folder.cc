@@ -10,7 +10,7 @@ bool is_plain_name(std::string_view name) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
            c == '_' || c == '-';
   };
-  return !name.empty() && name.size() <= kPlainNameMax && !name.starts_with('.') &&
+  return !name.empty() && name.size() <= kMaxPlainName && !name.starts_with('.') &&
          std::ranges::all_of(name, fits);
 }
 
@@ -27,7 +27,7 @@ Result<std::string> admin_folder(const std::string& root, std::string_view name,
     return refuse(ErrorCode::invalid_request,
                   fmt::format("{} is the name of a folder in --admin-folder", field),
                   fmt::format("up to {} letters, digits, '-', '_' and '.', which is not the first",
-                              kPlainNameMax));
+                              kMaxPlainName));
   const fs::path folder = name.empty() ? fs::path(root) : fs::path(root) / name;
   std::error_code why, ignored;
   fs::create_directories(root, why);

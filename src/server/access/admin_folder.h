@@ -9,7 +9,7 @@
 
 namespace hocket {
 
-inline constexpr size_t kPlainNameMax = 64;  // bytes
+inline constexpr size_t kMaxPlainName = 64;  // bytes
 
 // True if the name has only letters, digits, '-', '_' and '.', and does not begin with '.': such a
 // name cannot lead out of its folder.

@@ -70,8 +70,8 @@ KeyRing::Digest KeyRing::digest_of(std::string_view key) {
 }
 
 Result<void> KeyRing::add(Digest digest, Principal principal, const std::string& where) {
-  if (entries_.size() >= kKeysMax)
-    return fail(ErrorCode::bad_value, "{}: there are more than {} keys", where, kKeysMax);
+  if (entries_.size() >= kMaxKeys)
+    return fail(ErrorCode::bad_value, "{}: there are more than {} keys", where, kMaxKeys);
   PrincipalPtr same;
   for (const Entry& entry : entries_) {
     if (entry.digest == digest)
@@ -141,15 +141,15 @@ Result<KeyRing> KeyRing::load(const KeySources& sources) {
   KeyRing ring;
   if (!sources.file.empty()) {
     std::ifstream file(sources.file, std::ios::binary);
-    std::string text(kFileMax + 1, '\0');
+    std::string text(kMaxFile + 1, '\0');
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
     if (!file.is_open() || file.bad())
       return fail(error(ErrorCode::io, "cannot read the keys in {}", sources.file)
                       .with_fix("--api-key-file FILE that this user may read")
                       .with_param("api-key-file"));
-    if (text.size() > kFileMax)
-      return fail(ErrorCode::bad_value, "{} is larger than {} bytes", sources.file, kFileMax);
+    if (text.size() > kMaxFile)
+      return fail(ErrorCode::bad_value, "{} is larger than {} bytes", sources.file, kMaxFile);
     HOCKET_TRY(ring, parse(text, sources.file));
     // A key file that was emptied by mistake would let every client in.
     if (ring.empty())

@@ -36,8 +36,8 @@ struct KeySources {
 // The object never changes after load().   Thread: any.
 class KeyRing {
  public:
-  static constexpr size_t kKeysMax = 1000;
-  static constexpr size_t kFileMax = 1 << 20;  // bytes
+  static constexpr size_t kMaxKeys = 1000;
+  static constexpr size_t kMaxFile = 1 << 20;  // bytes
 
   KeyRing() = default;  // no keys
   // Errors: io (the file), bad_value with file and line; no message contains a key.

@@ -57,7 +57,7 @@ TEST(KeyRing, ComplaintsNameTheLineAndNoKey) {
     EXPECT_THAT(complaint(bad), Not(HasSubstr("hidden"))) << bad;
   }
   std::string many;
-  for (size_t i = 0; i <= KeyRing::kKeysMax; ++i) many += fmt::format("n{} k{}\n", i, i);
+  for (size_t i = 0; i <= KeyRing::kMaxKeys; ++i) many += fmt::format("n{} k{}\n", i, i);
   EXPECT_THAT(complaint(many), HasSubstr("more than 1000 keys"));
 }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/usage/codes.h"
-
 namespace hocket {
 
 namespace {
@@ -24,7 +22,7 @@ void add_limit_headers(HttpHeaders& headers, std::string_view kind, int64_t limi
 }
 
 Error too_much(const Principal& who, int64_t limit, std::string_view what) {
-  return error(kRateLimited, "{} may use {} {}", who.name, limit, what)
+  return error(ErrorCode::rate_limited, "{} may use {} {}", who.name, limit, what)
       .with_fix("try again after the time in Retry-After");
 }
 

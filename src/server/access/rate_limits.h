@@ -26,7 +26,7 @@ class RateLimits {
 
   struct Admission {
     std::shared_ptr<RequestMeter> meter;  // null if refused or without limits
-    std::optional<Error> refusal;         // if set: kRateLimited
+    std::optional<Error> refusal;         // if set: ErrorCode::rate_limited
     HttpHeaders headers;                  // x-ratelimit-*, and Retry-After with a refusal
   };
   // Counts one more request of `who`; it is under way until its meter ends.   Thread: any.

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "server/usage/codes.h"
-
 namespace hocket {
 namespace {
 
@@ -42,7 +40,7 @@ TEST_F(RateLimitsTest, RequestsComeBackEvenly) {
   }
   auto refused = limits_.begin(ann);
   ASSERT_TRUE(refused.refusal);
-  EXPECT_EQ(refused.refusal->code, kRateLimited);
+  EXPECT_EQ(refused.refusal->code, ErrorCode::rate_limited);
   EXPECT_EQ(header(refused, "Retry-After"), "10");
   EXPECT_EQ(header(refused, "x-ratelimit-reset-requests"), "60.000s");
   // Each principal has its own limits.

@@ -37,8 +37,8 @@ struct ServedModel {
 
 struct Api;  // api.h
 
-inline constexpr int kChoicesMax = 64;    // n
-inline constexpr int kPromptsMax = 1024;  // prompts of one batch; also limits prompts x n
+inline constexpr int kMaxChoices = 64;    // n
+inline constexpr int kMaxPrompts = 1024;  // prompts of one batch; also limits prompts x n
 
 struct Prompt {
   std::variant<std::string, std::vector<TokenId>, ChatInput> input;

@@ -47,7 +47,7 @@ int64_t held_bytes(const Prompt& prompt) {
   for (const std::string& stop : prompt.sampling.stop)  // copied to the parameters and StopMatcher
     copied += static_cast<int64_t>(4 * sizeof(std::string) + 6 * stop.size());
   copied += std::ssize(prompt.sampling.stop_ids) * static_cast<int64_t>(sizeof(TokenId));
-  if (prompt.stop_regex != nullptr) copied += StopRegexSearch::kBytesMax;
+  if (prompt.stop_regex != nullptr) copied += StopRegexSearch::kMaxBytes;
   const auto* text = std::get_if<std::string>(&prompt.input);
   return copied * prompt.n + (text == nullptr ? 0 : std::ssize(*text));
 }

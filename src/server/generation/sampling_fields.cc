@@ -49,7 +49,7 @@ bool read_texts(Fields& fields, std::string_view name, TextLimits limits,
 // Prompts with the same patterns share one compiled StopRegex.
 void read_stop_regex(Fields& fields, GenerationRequest& request, Prompt& prompt) {
   std::vector<std::string> patterns;
-  const TextLimits limits{StopRegex::kPatternsMax, StopRegex::kPatternBytesMax};
+  const TextLimits limits{StopRegex::kMaxPatterns, StopRegex::kMaxPatternBytes};
   if (!read_texts(fields, "stop_regex", limits, patterns) || patterns.empty()) return;
   auto& compiled = request.stop_regexes;
   const auto known = std::ranges::find(compiled, patterns, &StopRegex::patterns);
@@ -57,10 +57,10 @@ void read_stop_regex(Fields& fields, GenerationRequest& request, Prompt& prompt)
     prompt.stop_regex = *known;
     return;
   }
-  if (compiled.size() == kStopRegexesMax)
+  if (compiled.size() == kMaxStopRegexes)
     return fields.fail_field("stop_regex", fmt::format("stop_regex differs between prompts; at "
                                                        "most {} different ones may be",
-                                                       kStopRegexesMax));
+                                                       kMaxStopRegexes));
   auto regex = StopRegex::compile(std::move(patterns));
   if (!regex)
     return fields.fail_field("stop_regex", "stop_regex: " + regex.error().message,
@@ -143,9 +143,9 @@ void read_sampling(Fields& fields, const ServedModel& model, GenerationRequest& 
   if (prompt.seeded) s.seed = static_cast<uint64_t>(seed);
 
   fields.read("ignore_eos", s.ignore_eos);
-  read_texts(fields, "stop", {kStopsMax, kStopBytesMax}, s.stop);
+  read_texts(fields, "stop", {kMaxStops, kMaxStopBytes}, s.stop);
   read_stop_regex(fields, request, prompt);
-  if (const Json* ids = fields.array("stop_token_ids", kStopIdsMax))
+  if (const Json* ids = fields.array("stop_token_ids", kMaxStopIds))
     read_ids(fields, "stop_token_ids", *ids, model, s.stop_ids);
 
   bool skip_special = true, keep_stop = false;
@@ -160,9 +160,9 @@ void read_sampling(Fields& fields, const ServedModel& model, GenerationRequest& 
 }
 
 void read_rid(Fields& fields, std::string& rid) {
-  if (fields.read("rid", rid) && (rid.empty() || rid.size() > kRidBytesMax))
+  if (fields.read("rid", rid) && (rid.empty() || rid.size() > kMaxRidBytes))
     fields.fail_field("rid",
-                      fmt::format("rid must have 1 to {} bytes, not {}", kRidBytesMax, rid.size()));
+                      fmt::format("rid must have 1 to {} bytes, not {}", kMaxRidBytes, rid.size()));
 }
 
 namespace {
@@ -172,10 +172,10 @@ void read_bootstrap(Fields& fields, GenerationRequest& request) {
   Bootstrap read;
   int64_t room = 0;
   bool given = fields.read("bootstrap_host", read.host);
-  if (read.host.size() > kSessionBytesMax)
+  if (read.host.size() > kMaxSessionBytes)
     fields.fail_field("bootstrap_host",
                       fmt::format("{} may have {} bytes, not {}", fields.name_of("bootstrap_host"),
-                                  kSessionBytesMax, read.host.size()));
+                                  kMaxSessionBytes, read.host.size()));
   given |= fields.read("bootstrap_port", read.port, 1, 65535);
   given |= fields.read("bootstrap_room", room, 0, INT64_MAX);
   if (given) request.bootstrap = std::move(read);
@@ -184,9 +184,9 @@ void read_bootstrap(Fields& fields, GenerationRequest& request) {
 // A path cannot name a session whose id has control characters, so it could not be saved.
 void check_session_id(Fields& fields, std::string_view id) {
   const std::string name = fields.name_of("session_id");
-  if (id.empty() || id.size() > kSessionBytesMax)
+  if (id.empty() || id.size() > kMaxSessionBytes)
     fields.fail_field("session_id", fmt::format("{} must have 1 to {} bytes, not {}", name,
-                                                kSessionBytesMax, id.size()));
+                                                kMaxSessionBytes, id.size()));
   if (std::ranges::any_of(id, [](unsigned char c) { return c < 0x20 || c == 0x7F; }))
     fields.fail_field("session_id", fmt::format("{} has a control character", name));
 }
@@ -201,9 +201,9 @@ void read_envelope(Fields& fields, GenerationRequest& request) {
                                                         {"cache_salt", &request.cache_salt},
                                                         {"extra_key", &request.extra_key}};
   for (const auto& [name, out] : names)
-    if (fields.read(name, *out) && out->size() > kNameBytesMax)
+    if (fields.read(name, *out) && out->size() > kMaxLabelBytes)
       fields.fail_field(name, fmt::format("{} may have {} bytes, not {}", fields.name_of(name),
-                                          kNameBytesMax, out->size()));
+                                          kMaxLabelBytes, out->size()));
   if (fields.read("session_id", request.session)) check_session_id(fields, request.session);
   if (int slot = -1; fields.read("id_slot", slot, -1, INT32_MAX) && slot >= 0)
     request.session = slot_session(slot);

@@ -51,7 +51,7 @@ class StructureReader {
   }
 
   void choice(std::string_view name) {
-    const Json* list = fields_.array(name, kStructureChoicesMax);
+    const Json* list = fields_.array(name, kMaxStructureChoices);
     if (list == nullptr) return;
     std::vector<std::string> choices;
     size_t bytes = 0;
@@ -98,8 +98,8 @@ class StructureReader {
 
   // Checked before anything is made of the text, and again for the grammar that it becomes.
   bool fits(std::string_view name, size_t bytes) {
-    if (bytes <= kGrammarBytesMax) return true;
-    wrong(name, fmt::format("comes to {} bytes, at most {} are taken", bytes, kGrammarBytesMax));
+    if (bytes <= kMaxGrammarBytes) return true;
+    wrong(name, fmt::format("comes to {} bytes, at most {} are taken", bytes, kMaxGrammarBytes));
     return false;
   }
 

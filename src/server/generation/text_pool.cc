@@ -62,7 +62,7 @@ std::optional<TextPool::Task> TextPool::take() {
 namespace {
 
 // Limit of nested tasks: a task that gives way stays on its thread's stack.
-constexpr int kGivenWayMax = 16;
+constexpr int kMaxGivenWay = 16;
 
 // The state of the task that this thread runs.
 struct Turn {
@@ -75,7 +75,7 @@ thread_local Turn turn;
 }  // namespace
 
 void TextPool::give_way() {
-  if (turn.pool == nullptr || turn.given_way == kGivenWayMax) return;
+  if (turn.pool == nullptr || turn.given_way == kMaxGivenWay) return;
   const TimePoint now = RealClock().now();
   if (now - turn.began < kTurn) return;
   const Turn mine = turn;

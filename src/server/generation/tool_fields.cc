@@ -31,11 +31,11 @@ bool read_tool(Fields& fields, const std::string& at, const Json& json, Tool& to
     return fields.fail_field(at + ".function", fmt::format("{}.function must be an object", at)),
            false;
   Fields inner(*function, at + ".function");
-  if (!inner.read("name", tool.name) || tool.name.empty() || tool.name.size() > kToolNameBytesMax ||
+  if (!inner.read("name", tool.name) || tool.name.empty() || tool.name.size() > kMaxToolNameBytes ||
       tool.name.find_first_of(" \t\r\n<>{}\"'`") != std::string::npos)
     inner.fail_field("name", fmt::format("{}.function.name must have 1 to {} bytes, no blanks, "
                                          "quotes, angles or braces",
-                                         at, kToolNameBytesMax));
+                                         at, kMaxToolNameBytes));
   inner.read("description", tool.description);
   if (const Json* parameters = inner.object("parameters")) tool.parameters = to_text(*parameters);
   inner.read("strict", tool.strict);
@@ -83,10 +83,10 @@ std::optional<Names> read_allowed(Fields& fields, const Json& choice, ToolChoice
     return std::nullopt;
   }
   const Json& list = (*allowed)["tools"];
-  if (list.size() > kToolsMax) {
+  if (list.size() > kMaxTools) {
     fields.fail_field("tool_choice", fmt::format("tool_choice.allowed_tools may name {} tools, "
                                                  "not {}",
-                                                 kToolsMax, list.size()));
+                                                 kMaxTools, list.size()));
     return std::nullopt;
   }
   Names names;
@@ -173,7 +173,7 @@ void read_tools(Fields& fields, const ServedModel& model, AnswerReading& reading
   fields.refuse("functions", "is an older form", "use tools");
   fields.refuse("function_call", "is an older form", "use tool_choice");
   fields.read("parallel_tool_calls", reading.parallel);
-  const Json* given = fields.array("tools", kToolsMax);
+  const Json* given = fields.array("tools", kMaxTools);
   Json tools = given == nullptr ? Json::array() : *given;
   std::vector<Tool> read(tools.size());
   Names names;

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "server/http/json_body.h"
 #include "server/http/sse.h"
-#include "server/usage/codes.h"
 
 namespace hocket {
 namespace {
@@ -26,13 +25,13 @@ constexpr Mapping kMappings[] = {
     {ErrorCode::no_tokenizer, 400, "no_tokenizer"},
     {ErrorCode::template_failed, 400, "template_failed"},
     {ErrorCode::unauthorized, 401, "invalid_api_key"},
-    {kForbidden, 403, "forbidden"},
+    {ErrorCode::forbidden, 403, "forbidden"},
     {ErrorCode::not_found, 404, "not_found"},
     {ErrorCode::method_not_allowed, 405, "method_not_allowed"},
     {ErrorCode::request_timeout, 408, "request_timeout"},
     {ErrorCode::payload_too_large, 413, "payload_too_large"},
     {ErrorCode::queue_full, 429, "queue_full"},
-    {kRateLimited, 429, "rate_limit_exceeded"},
+    {ErrorCode::rate_limited, 429, "rate_limit_exceeded"},
     {ErrorCode::bad_logits, 500, "bad_logits"},
     {ErrorCode::timed_out, 503, "timed_out"},
     {ErrorCode::shutting_down, 503, "shutting_down"},
@@ -48,7 +47,6 @@ constexpr bool all_differ() {
       if (&a != &b && a.code == b.code) return false;
   return true;
 }
-static_assert(all_differ(), "a number has two meanings: base/result.h and usage/codes.h");
 
 const Mapping& mapping_of(ErrorCode code) {
   for (const Mapping& m : kMappings)
@@ -71,10 +69,10 @@ std::string_view error_type(int status) {
   }
 }
 
-constexpr size_t kErrorTextMax = 2048;  // bytes; the text may quote the client
+constexpr size_t kMaxErrorText = 2048;  // bytes; the text may quote the client
 
 std::string bounded_text(const std::string& text) {
-  return text.size() <= kErrorTextMax ? text : text.substr(0, kErrorTextMax) + "...";
+  return text.size() <= kMaxErrorText ? text : text.substr(0, kMaxErrorText) + "...";
 }
 
 std::string server_error_body(const Error& error) {

@@ -4,7 +4,7 @@
 //
 // Connections are kept for the next call. If a kept connection turns out to be closed, the call is
 // made once more over a new one, as long as no byte of an answer has come.
-// Owns the thread "forward", which runs all calls and sinks.   Source: RFC 9112.
+// Owns the thread "client", which runs all calls and sinks.   Source: RFC 9112.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ class HttpClient {
     Duration keep = std::chrono::seconds(30);           // for an idle connection
     Duration tick = std::chrono::milliseconds(100);
     std::function<void()> on_tick;  // called on the thread every `tick`; may be empty
-    std::string thread_name = "forward";
+    std::string thread_name = "client";
   };
   explicit HttpClient(Options options);
   ~HttpClient();

@@ -29,7 +29,7 @@ using asio::ip::tcp;
 using Code = boost::system::error_code;
 
 constexpr size_t kWritePiece = 64 << 10;            // must be sent within write_timeout
-constexpr std::chrono::seconds kBatchTimeMax(300);  // beyond write_timeout: a batch holds memory
+constexpr std::chrono::seconds kMaxBatchTime(300);  // beyond write_timeout: a batch holds memory
 constexpr auto kLinger = std::chrono::seconds(1);
 // A connection that has waited for less keeps its place: its request may be on its way.
 constexpr auto kMinWait = std::chrono::milliseconds(100);
@@ -197,7 +197,7 @@ asio::awaitable<bool> HttpConnection::send(std::string_view bytes, HttpExchange:
   const HttpOptions& options = core_->options;
   const TimePoint end =
       RealClock().now() + options.write_timeout +
-      std::min(kBatchTimeMax,
+      std::min(kMaxBatchTime,
                std::chrono::seconds(static_cast<int64_t>(bytes.size()) / options.min_bytes_per_s));
   while (!bytes.empty()) {
     const std::string_view piece = bytes.substr(0, kWritePiece);

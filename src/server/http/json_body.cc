@@ -42,9 +42,9 @@ class BodyBuilder final : public OrderedTreeBuilder {
 
  private:
   bool may_open(size_t depth) override {
-    return depth < static_cast<size_t>(kJsonDepthMax) ||
+    return depth < static_cast<size_t>(kMaxJsonDepth) ||
            stop(error(ErrorCode::invalid_request, "the body is nested deeper than {} levels",
-                      kJsonDepthMax));
+                      kMaxJsonDepth));
   }
   bool may_repeat(const std::string& key) override {
     return stop(error(ErrorCode::invalid_request, "the field '{}' is given twice", shown_part(key))
@@ -92,7 +92,7 @@ Result<Json> parse_json_object(std::string_view text, HeldBytes& held, int copie
   if (shape.has_endless_word())
     return fail(ErrorCode::invalid_request,
                 "the body is not JSON: a number or a word in it has {} bytes, at most {} are read",
-                shape.word_bytes, kJsonWordMax);
+                shape.word_bytes, kMaxJsonWord);
   HOCKET_TRY_VOID(held.grow(shape.tree_bytes * copies));
   return parse_json_object(text);
 }

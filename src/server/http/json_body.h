@@ -22,7 +22,7 @@ class HeldBytes;
 using Json = nlohmann::ordered_json;
 
 // Errors: invalid_request if the text is not UTF-8 or not JSON (with the byte), a key stands twice
-// in one object, the text is nested deeper than kJsonDepthMax or a number is beyond a double.
+// in one object, the text is nested deeper than kMaxJsonDepth or a number is beyond a double.
 Result<Json> parse_json(std::string_view text);
 // Like parse_json, but the text must be an object.
 Result<Json> parse_json_object(std::string_view text);
@@ -30,7 +30,7 @@ Result<Json> parse_json_object(std::string_view text);
 // input of the template, and the prompt's text.
 inline constexpr int kConversationCopies = 4;
 // The same for a client's body: first counts the memory of `copies` trees in `held`. Errors: also
-// those of HeldBytes::grow, and invalid_request for a number or a word of more than kJsonWordMax
+// those of HeldBytes::grow, and invalid_request for a number or a word of more than kMaxJsonWord
 // bytes.
 Result<Json> parse_json_object(std::string_view text, HeldBytes& held, int copies = 1);
 

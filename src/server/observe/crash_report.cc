@@ -19,8 +19,8 @@ constexpr int kParts = 10;
 constexpr size_t kEndedShown = 10;
 constexpr std::string_view kSection = "--- ";
 // A black box writes a head and about 40,000 lines of at most 256 bytes.
-constexpr size_t kLineBytesMax = 1 << 20;
-constexpr int kLinesMax = 1'000'000;
+constexpr size_t kMaxLineBytes = 1 << 20;
+constexpr int kMaxLines = 1'000'000;
 
 struct Step {
   double at_s = 0, took_ms = 0;
@@ -75,7 +75,7 @@ void read_rest(const std::string& section, const std::string& line, Crash& crash
 Result<Crash> read(std::istream& file) {
   Crash crash;
   std::string line, section;
-  const auto next = [&] { return next_line(file, line, kLineBytesMax); };
+  const auto next = [&] { return next_line(file, line, kMaxLineBytes); };
   HOCKET_TRY(bool more, next());
   if (more) crash.head = parse_bounded_json(line);
   if (!crash.head.is_object() || !crash.head.contains("hocket_crash"))
@@ -85,7 +85,7 @@ Result<Crash> read(std::istream& file) {
   for (int row = 1;; ++row) {
     HOCKET_TRY(more, next());
     if (!more) break;
-    if (row > kLinesMax) return fail(ErrorCode::bad_value, "it has more than {} lines", kLinesMax);
+    if (row > kMaxLines) return fail(ErrorCode::bad_value, "it has more than {} lines", kMaxLines);
     if (line.starts_with(kSection))
       section = line.substr(kSection.size());
     else if (section.empty())

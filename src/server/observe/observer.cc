@@ -13,7 +13,7 @@ namespace {
 
 constexpr Duration kTick = std::chrono::milliseconds(200);
 constexpr Duration kLastSpans = std::chrono::seconds(2);
-constexpr int64_t kDumpedBodyMax = 4 << 20;
+constexpr int64_t kMaxDumpedBody = 4 << 20;
 
 Duration steady_to_unix() {
   return std::chrono::system_clock::now().time_since_epoch() - RealClock().now().time_since_epoch();
@@ -61,7 +61,7 @@ std::shared_ptr<RequestRecorder> Observer::begin(const HttpRequest& request, Tim
   record.received = arrived;
   if (outputs.trace) record.trace = parent ? span_under(*parent) : begin_trace();
   if (outputs.trace && parent) record.parent_span = parent->span;
-  if (outputs.dump && std::ssize(request.body) <= kDumpedBodyMax)
+  if (outputs.dump && std::ssize(request.body) <= kMaxDumpedBody)
     record.body = record.share.keep(inbox_.budget, request.body);
   return std::make_shared<RequestRecorder>(inbox_, outputs, std::move(record));
 }

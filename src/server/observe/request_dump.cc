@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kWaitingMax = 1 << 20;
+constexpr size_t kMaxWaiting = 1 << 20;
 constexpr std::string_view kBegins = "hocket-requests-", kEnds = ".jsonl";
 
 Duration since_1970() {
@@ -165,7 +165,7 @@ void RequestDump::add(const RequestRecord& record) {
   bytes_ += std::ssize(lines);
   ++requests_;
   ++num_waiting_;
-  if (waiting_.size() >= kWaitingMax) flush();
+  if (waiting_.size() >= kMaxWaiting) flush();
 }
 
 void RequestDump::flush() {

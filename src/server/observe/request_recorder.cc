@@ -13,7 +13,7 @@ namespace hocket {
 namespace {
 
 constexpr int kBlockTokens = 32;
-constexpr size_t kParamMax = 64;
+constexpr size_t kMaxParam = 64;
 
 uint64_t mixed(uint64_t hash, TokenId id) {
   return mix64(hash + kMixStep * static_cast<uint64_t>(value(id) + 1));
@@ -149,7 +149,7 @@ void RequestRecorder::began(const PreparedRequest& prepared) {
 void RequestRecorder::failed(const Error& why) {
   record_.status = http_status(why.code);
   record_.error_code = error_slug(why.code);
-  if (why.param.size() <= kParamMax) record_.error_param = why.param;
+  if (why.param.size() <= kMaxParam) record_.error_param = why.param;
   const bool may_quote =
       why.code == ErrorCode::invalid_request || why.code == ErrorCode::template_failed;
   if (outputs_.texts || !may_quote) record_.error = why.message;

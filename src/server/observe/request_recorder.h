@@ -40,11 +40,11 @@ struct RequestNote {
 // The queue to the observer's thread. A note that finds no room is dropped and counted, so no
 // thread waits for it.
 struct ObserverInbox {
-  static constexpr size_t kNotesMax = 4096;
-  static constexpr int64_t kBytesMax = 256 << 20;  // bytes of bodies, texts and records that wait
+  static constexpr size_t kMaxNotes = 4096;
+  static constexpr int64_t kMaxBytes = 256 << 20;  // bytes of bodies, texts and records that wait
 
-  Mailbox<RequestNote> notes{kNotesMax};
-  ByteBudget budget{kBytesMax};
+  Mailbox<RequestNote> notes{kMaxNotes};
+  ByteBudget budget{kMaxBytes};
   std::atomic<uint64_t> num_lost{0};
 
   void push(RequestNote&& note);

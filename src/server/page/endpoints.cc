@@ -29,7 +29,7 @@ Json Endpoints::live() const {
   LiveView view{.stats = options_.engine->stats(),
                 .first_rank = options_.rank_router == nullptr ? 0 : options_.rank_router->rank(),
                 .places = options_.engine->request_snapshots(),
-                .texts = options_.reply->live_texts(kMostLiveTexts),
+                .texts = options_.reply->live_texts(kMaxLiveTexts),
                 .num_texts = options_.reply->num_live(),
                 .ended = options_.reply->ended()};
   if (const auto ready = options_.health->ready(view.stats); !ready) {

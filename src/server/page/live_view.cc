@@ -134,7 +134,7 @@ Json ended_json(const EndedText& text, TimePoint now) {
 
 Json live_json(const LiveView& view, TimePoint now) {
   Json ranks = Json::array();
-  for (const RankStats& rank : ranks_of(view.stats))
+  for (const RankStats& rank : view.stats.per_rank())
     ranks.push_back(rank_json(rank, ranks.size() + static_cast<size_t>(view.first_rank)));
   std::unordered_map<RequestId, const RequestAt*> places;
   for (const RequestAt& at : view.places) places.emplace(at.seen.id, &at);

@@ -33,8 +33,10 @@ Json account_json(const RecentSteps::Step& step) {
           {"rows", a.bucket.rows},
           {"kv_tokens", a.bucket.kv_tokens},
           {"plan", step.plan},
-          {"shadow", a.is_trial},
+          {"is_trial", a.is_trial},
+          {"shadow", a.is_trial},  // its name before, as beside_us below
           {"compute_us", std::move(compute)},
+          {"other_us", us(a.other)},
           {"beside_us", us(a.other)},
           {"exposed_us", us(a.exposed)},
           {"waiting_us", us(a.waiting)},

@@ -8,7 +8,7 @@ namespace hocket {
 namespace {
 
 constexpr Duration kAskAllPatience = std::chrono::seconds(5);
-constexpr size_t kPeerAnswerMax = 64 << 10;
+constexpr size_t kMaxPeerAnswer = 64 << 10;
 
 // The answers of all ranks that were asked; `done` is called when the last has answered.
 struct Poll {
@@ -35,7 +35,7 @@ class PollSink final : public HttpSink {
   }
   bool body(std::string_view piece) override {
     body_ += piece;
-    return body_.size() <= kPeerAnswerMax;
+    return body_.size() <= kMaxPeerAnswer;
   }
   void end(HttpEnd how, const std::string& why) override {
     {
@@ -77,7 +77,7 @@ void RankRouter::ask_all(const HttpRequest& asked,
     const MutexLock lock(mutex_), of_poll(poll->mutex);
     for (const Member& member : view_.members) {
       if (member.identity.rank == rank()) continue;
-      const bool there = member.presence == Presence::in;
+      const bool there = member.presence == Presence::member;
       to.push_back(there ? endpoint_of(member.identity.rank) : std::nullopt);
       poll->answers.push_back({.name = name_of(member.identity),
                                .why = there ? "its address is not known yet" : "it is not there"});

@@ -66,7 +66,7 @@ void PeerBook::run() {
     if (changes != seen) view = cluster_.view(), seen = changes;
     for (size_t rank = 0; rank < view.members.size(); ++rank)
       if (static_cast<int>(rank) != cluster_.self().rank &&
-          view.members[rank].presence == Presence::in)
+          view.members[rank].presence == Presence::member)
         look_up(static_cast<int>(rank), view.members[rank].identity);
     MutexLock lock(mutex_);
     if (changed_.wait_for(lock, kLookUpInterval,

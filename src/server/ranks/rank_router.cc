@@ -38,7 +38,7 @@ bool resumes(const std::optional<PreparedRequest>& prepared) {
 // Returns the error for requests of an epoch that has ended.
 Error epoch_ended(const ClusterView& view) {
   const std::string why = view.whole() ? view.why : missing(view);
-  return error(ErrorCode::lost_rank, "{}", why.empty() ? "the ranks began anew" : why)
+  return error(ErrorCode::lost_rank, "{}", why.empty() ? "the ranks began a new epoch" : why)
       .with_fix("ask again after the time in Retry-After");
 }
 
@@ -245,7 +245,7 @@ void RankRouter::refresh() {
   const ClusterView before = std::exchange(view_, options_.cluster->view());
   counts_.epoch = view_.epoch;
   for (size_t r = 0; r < view_.members.size(); ++r) {
-    const bool up = view_.members[r].presence == Presence::in;
+    const bool up = view_.members[r].presence == Presence::member;
     if (counts_.up[r] && !up) ++counts_.num_lost;
     counts_.up[r] = up;
     // A rank that was started again has an empty cache.
@@ -263,7 +263,7 @@ void RankRouter::refresh() {
     client_->cancel(forward.call);
   }
   if (num_lost > 0)
-    log::warning("forward: {} requests that other ranks had come back: {}", num_lost, why.message);
+    log::warning("forward: {} requests return to this rank: {}", num_lost, why.message);
 }
 
 // Returns true if the process that has the request is lost. Without rank 0 this rank does not know
@@ -271,7 +271,7 @@ void RankRouter::refresh() {
 bool RankRouter::is_lost(const Forward& forward, const std::vector<Member>& members) const {
   const Member& member = members[static_cast<size_t>(forward.rank)];
   const auto is_out = [&members](int rank) {
-    return members[static_cast<size_t>(rank)].presence != Presence::in;
+    return members[static_cast<size_t>(rank)].presence != Presence::member;
   };
   return is_out(0) || is_out(rank()) || is_out(forward.rank) ||
          member.identity.boot_id != forward.boot_id;
@@ -314,7 +314,7 @@ Json RankRouter::describe() const {
     const auto to = endpoint_of(member.identity.rank);
     peers.push_back({{"rank", member.identity.rank},
                      {"host", member.identity.host},
-                     {"there", member.presence == Presence::in},
+                     {"there", member.presence == Presence::member},
                      {"address", to ? Json(to->address.text()) : Json()}});
   }
   return {{"rank", rank()}, {"epoch", view_.epoch}, {"peers", std::move(peers)}};

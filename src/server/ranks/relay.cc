@@ -62,7 +62,7 @@ bool Relay::head(int status, HttpHeaders&& headers) {
 
 bool Relay::hold(std::string_view piece) {
   const size_t bytes = held_.size() + piece.size();
-  if (bytes > kHeldMax) return false;
+  if (bytes > kMaxHeld) return false;
   if (auto counted = held_bytes_.resize(static_cast<int64_t>(bytes)); !counted) {
     give_up(counted.error());
     return false;
@@ -95,7 +95,8 @@ bool Relay::pass_on_events() {
   std::string events;
   const size_t num_used = reader_.take(held_, events);
   if (reader_.failed()) {
-    give_up(error(ErrorCode::internal, "{} tells the progress of its answer wrongly", from_));
+    give_up(error(ErrorCode::internal,
+                  "{} sent the progress of its answer in a form that cannot be read", from_));
     return false;
   }
   const auto id_bytes = static_cast<int64_t>(reader_.num_ids() * sizeof(TokenId));
@@ -136,7 +137,7 @@ RelayEnd Relay::finish(HttpEnd how, const std::string& why) {
   if (is_lost_ && resumes_) return RelayEnd::lost;
   const Error given = why_ ? *why_
                            : error(ErrorCode::internal, "{} answers with more than {} bytes {}",
-                                   from_, kHeldMax, streaming_ ? "in one event" : "at once");
+                                   from_, kMaxHeld, streaming_ ? "in one event" : "at once");
   lock.unlock();
   return fail_with(given);
 }

@@ -1,9 +1,9 @@
 // Relays the answer of another rank to the client: status, headers and bytes as they come.
 //
 // Events are passed on whole. So if a rank is lost in the middle of an event, the client gets no
-// half event. If this rank can go on with the answer, its rank tells the progress beside the events
-// (reply/answer_progress.h), and the client gets the rest from here; else it gets an error event,
-// as from a rank that computes the answer itself.
+// half event. If this rank can go on with the answer, the other rank sends its progress between the
+// events (reply/answer_progress.h), and the client gets the rest from here; else it gets an error
+// event, as from a rank that computes the answer itself.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ enum class RelayEnd : uint8_t { answered, refused, lost, failed, left };
 
 class Relay final : public HttpSink {
  public:
-  static constexpr size_t kHeldMax = 256 << 20;  // bytes of an event, or of an unstreamed answer
+  static constexpr size_t kMaxHeld = 256 << 20;  // bytes of an event, or of an unstreamed answer
 
   // body: the bytes of the request's body, held until they are sent to the rank. memory: counts the
   // answer that comes back. resumes: this rank goes on with the answer if the other is lost.

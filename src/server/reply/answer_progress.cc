@@ -10,7 +10,7 @@ namespace hocket {
 namespace {
 
 constexpr std::string_view kBegin = ": progress ";
-constexpr int kMostChoices = 1 << 16;
+constexpr int kMaxChoices = 1 << 16;
 
 // Reads the next number and the space behind it.
 template <class T>
@@ -65,7 +65,7 @@ size_t ProgressReader::take(std::string_view bytes, std::string& out) {
 
 bool ProgressReader::read(std::string_view text, Line& line) const {
   if (!read_number(text, line.choice) || line.choice < kClosingBlock ||
-      line.choice >= kMostChoices || !read_number(text, line.num_bytes))
+      line.choice >= kMaxChoices || !read_number(text, line.num_bytes))
     return false;
   while (!text.empty()) {
     int id = 0;

@@ -1,5 +1,5 @@
-// How far the stream of an answer has come at its client. A rank that computes an answer for
-// another one tells it in lines beside the events, and the other takes them out again:
+// Says how far the stream of an answer has come at its client. A rank that computes an answer for
+// another one sends that in lines beside the events, and the other takes them out again:
 //
 //   : progress CHOICE BYTES ID ID ..\n     the choice's new tokens, then BYTES bytes of events
 //   data: {..}\n\n

@@ -13,7 +13,7 @@ namespace {
 
 constexpr Duration kIdle = std::chrono::milliseconds(200);  // longest wait for an output
 // While more bytes wait for the client, blocks that a later one repeats are left out.
-constexpr size_t kWaitingMax = 64 << 10;
+constexpr size_t kMaxWaiting = 64 << 10;
 constexpr Duration kLocked = std::chrono::microseconds(200);  // longest wait while a job is locked
 
 TimePoint now() {
@@ -215,7 +215,7 @@ void ReplyService::send_next(Job& job, size_t index) {
   if (auto counted = job.count(index); !counted) return fail_job(job, counted.error());
   if (!all_written) return;
   const bool left_out =
-      job.stream && format.repeats() && !choice.ended && job.stream->num_waiting() > kWaitingMax;
+      job.stream && format.repeats() && !choice.ended && job.stream->num_waiting() > kMaxWaiting;
   if (job.stream && !left_out) {
     const std::string block = format.next_block(job.answer, choice, job.written);
     if (!block.empty()) return send_block(job, format, choice.index, block);

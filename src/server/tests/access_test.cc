@@ -173,7 +173,7 @@ TEST_F(AccessTest, PrefixesAreSharedBetweenClientsOnlyWhenAskedFor) {
     // The same holds for saved sessions, of which each owner may have a number.
     const auto owner = [&](const char* key) {
       EXPECT_EQ(ask(server, "POST", "/sessions/a/save", Json::object(), key).status, 200);
-      return server.engine.session_asks.back().owner;
+      return server.engine.session_requests.back().owner;
     };
     EXPECT_EQ(owner("ann-key"), owner("ann-key"));
     EXPECT_EQ(owner("ann-key") == owner("root-key"), share);

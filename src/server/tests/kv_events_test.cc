@@ -70,7 +70,7 @@ TEST(KvEventsApi, TellsARouterWhatIsCached) {
   insert({TokenId{1}, TokenId{2}, TokenId{3}, TokenId{4}});
   Router first(server);
   ASSERT_TRUE(eventually([&] { return server.engine.events->needs_all(); }));
-  cache.tell_listeners();
+  cache.emit_to_listeners();
   EXPECT_TRUE(first.read_until([](Router& r) { return r.blocks.size() == 2; }));
   EXPECT_EQ(first.num_cleared, 1);
   EXPECT_EQ(first.page_tokens, 2);
@@ -85,7 +85,7 @@ TEST(KvEventsApi, TellsARouterWhatIsCached) {
 
   Router second(server);
   ASSERT_TRUE(eventually([&] { return server.engine.events->needs_all(); }));
-  cache.tell_listeners();
+  cache.emit_to_listeners();
   EXPECT_TRUE(second.read_until([](Router& r) { return r.blocks.size() == 2; }));
   EXPECT_TRUE(first.read_until([](Router& r) { return r.num_cleared == 2; }));
   cache.flush();
@@ -99,9 +99,9 @@ TEST(KvEventsApi, NothingIsToldWhenTheLastListenerHasLeft) {
     Router router(server);
     ASSERT_TRUE(eventually([&] { return channel.needs_all(); }));
     channel.begin_anew();
-    EXPECT_TRUE(channel.telling());
+    EXPECT_TRUE(channel.is_publishing());
   }
-  EXPECT_TRUE(eventually([&] { return !channel.telling(); }));
+  EXPECT_TRUE(eventually([&] { return !channel.is_publishing(); }));
 }
 
 TEST(KvEventsApi, AnOpenStreamDoesNotHoldUpTheEnd) {

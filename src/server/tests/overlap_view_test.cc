@@ -78,9 +78,9 @@ TEST(OverlapView, IsAnsweredAsJson) {
     "hidden_share": 0.75, "hidden_is_estimate": false,
     "seconds": {"step": 20.0, "compute": {"attn_in": 0.25, "attn_core": 0.5, "mlp": 0.75,
         "gate": 1.0, "dispatch_start": 1.25, "shared": 1.5, "dispatch_wait": 1.75, "experts": 2.0,
-        "combine_start": 2.25, "combine_wait": 2.5}, "beside": 0.5, "exposed": 1.0,
+        "combine_start": 2.25, "combine_wait": 2.5}, "other": 0.5, "beside": 0.5, "exposed": 1.0,
       "waiting": 2.0, "idle": 0.125, "hidden": 3.0},
-    "steps": {"none": 5, "single-batch": 6, "two-batch": 7}, "shadow_steps": 2,
+    "steps": {"none": 5, "single-batch": 6, "two-batch": 7}, "trial_steps": 2, "shadow_steps": 2,
     "unknown_plans": 4, "half_imbalance": 1.25})"));
   EXPECT_EQ(view["ranks"][1]["dp_rank"], 1);
   EXPECT_EQ(view["ranks"][1]["hidden_share"], 1.0);
@@ -116,12 +116,13 @@ TEST(OverlapView, IsTold) {
         R"(rank_waiting_seconds_total{dp_rank="0"} 2)",
         R"(step_compute_seconds_total{dp_rank="0",op="attn_in"} 0.25)",
         R"(step_compute_seconds_total{dp_rank="0",op="combine_wait"} 2.5)",
-        R"(step_compute_seconds_total{dp_rank="0",op="beside"} 0.5)",
+        R"(step_compute_seconds_total{dp_rank="0",op="other"} 0.5)",
         R"(step_idle_seconds_total{dp_rank="0"} 0.125)",
         R"(overlap_steps_total{dp_rank="0",plan="none"} 5)",
         R"(overlap_steps_total{dp_rank="0",plan="single-batch"} 6)",
         R"(overlap_steps_total{dp_rank="0",plan="two-batch"} 7)",
         R"(overlap_steps_total{dp_rank="1",plan="two-batch"} 0)",
+        R"(overlap_trial_steps_total{dp_rank="0"} 2)",
         R"(overlap_shadow_steps_total{dp_rank="0"} 2)",
         R"(overlap_plan_refused_total{dp_rank="0",reason="unknown"} 4)",
         R"(overlap_half_imbalance{dp_rank="0"} 1.25)"})

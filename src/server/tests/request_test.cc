@@ -299,7 +299,7 @@ TEST(Request, EveryNumberHasARange) {
 
 // Fields that 1,024 prompts share are read once and stored once.
 TEST(Request, PromptsShareWhatTheyHaveInCommon) {
-  const Json texts = std::vector<std::string>(kPromptsMax, "a");
+  const Json texts = std::vector<std::string>(kMaxPrompts, "a");
   const std::string params = R"({"stop_regex":"\\w{4}x","logit_bias":{"5":1},"regex":"a+"})";
   const auto one = prepared(
       kGenerateApi, fmt::format(R"({{"text":{},"sampling_params":{}}})", texts.dump(), params));

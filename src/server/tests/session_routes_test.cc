@@ -15,12 +15,12 @@ TEST(SessionRoutesTest, SessionsAreSavedRestoredAndDeleted) {
     EXPECT_EQ(said["action"], verb);
     EXPECT_EQ(said["tokens"], 96);
   }
-  ASSERT_EQ(server.engine.session_asks.size(), 3u);
-  for (const SessionAsk& ask : server.engine.session_asks) {
+  ASSERT_EQ(server.engine.session_requests.size(), 3u);
+  for (const SessionRequest& ask : server.engine.session_requests) {
     EXPECT_EQ(ask.session, session_key_of("", "a b"));
     EXPECT_EQ(ask.name, ask.session);
   }
-  EXPECT_EQ(server.engine.session_asks[2].action, SessionAction::end);
+  EXPECT_EQ(server.engine.session_requests[2].action, SessionAction::end);
   for (const char* path : {"/sessions/save", "/sessions//save", "/sessions/a/", "/sessions/a/keep"})
     server.post(path, Json::object(), 404);
 }
@@ -36,7 +36,7 @@ TEST(SessionRoutesTest, SlotsAreSessionsAndFilesAreNames) {
   const Json restored = server.post("/slots/4?action=restore", {{"filename", "f.bin"}});
   EXPECT_EQ(restored["n_restored"], 96);
   EXPECT_EQ(server.post("/slots/4?action=erase", Json::object())["n_erased"], 96);
-  const auto& asks = server.engine.session_asks;
+  const auto& asks = server.engine.session_requests;
   ASSERT_EQ(asks.size(), 3u);
   EXPECT_EQ(asks[0].session, session_key_of("", slot_session(3)));
   EXPECT_EQ(asks[1].session, session_key_of("", slot_session(4)));

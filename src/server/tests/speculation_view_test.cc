@@ -53,10 +53,12 @@ TEST(SpeculationView, IsAnsweredAsJson) {
       "drafts": 1600, "accepted": 1200, "accept_length": 2.5, "accept_rate": 0.75,
       "gained_seconds": 2.0, "trial_seconds": -0.5,
       "acceptance": [{"kind": 2, "shares": [0.75, 0.5]}],
-      "sizes": [{"answers": 1, "keys": 1024, "steps": 900, "draft_steps": 800, "trial_steps": 12,
-        "plain_us": 5000.0,
-        "usual": {"drafts": 2, "tokens": 2.5, "times": 1.25, "measured_steps": 15},
-        "best": {"drafts": 3, "tokens": 2.75, "times": 2.0, "measured_steps": 4},
+      "sizes": [{"answers": 1, "keys_per_answer": 1024, "keys": 1024, "steps": 900,
+        "draft_steps": 800, "trial_steps": 12, "plain_us": 5000.0,
+        "usual": {"drafts": 2, "tokens": 2.5, "time_ratio": 1.25, "times": 1.25,
+                  "measured_steps": 15},
+        "best": {"drafts": 3, "tokens": 2.75, "time_ratio": 2.0, "times": 2.0,
+                 "measured_steps": 4},
         "text": "1 answer: 2 drafts"}]}]})"));
   EXPECT_EQ(server.ask("POST", "/speculation", "{}").status, 405);
 }

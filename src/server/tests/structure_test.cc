@@ -152,7 +152,7 @@ TEST(Structure, JsonInATextIsNotNestedWithoutEnd) {
 
 // The size of the text is checked before it is parsed.
 TEST(Structure, JsonInATextIsNoLongerThanAGrammar) {
-  const std::string text = "\"" + std::string(kGrammarBytesMax + 1, '[') + "\"";
+  const std::string text = "\"" + std::string(kMaxGrammarBytes + 1, '[') + "\"";
   for (const auto& [fields, param] :
        {std::pair{R"("json_schema":)" + text, "json_schema"},
         {R"("guided_json":)" + text, "guided_json"},

@@ -115,10 +115,10 @@ class FakeEngine final : public Engine {
     if (aborted_all) aborted_all();
   }
   bool flush_cache() override { return num_running() == 0; }
-  Result<SessionDone> change_session(const SessionAsk& ask) override {
+  Result<SessionResult> change_session(const SessionRequest& ask) override {
     std::lock_guard lock(mutex_);
-    session_asks.push_back(ask);
-    return SessionDone{.tokens = 96, .bytes = 384};
+    session_requests.push_back(ask);
+    return SessionResult{.tokens = 96, .bytes = 384};
   }
   void stop_accepting() override { draining_ = true; }
   EngineStats stats() const override {
@@ -159,7 +159,7 @@ class FakeEngine final : public Engine {
   std::optional<Error> late_error;  // replaces the third token
   std::atomic<int> pace_us = 20;
   std::vector<RequestInput> seen;
-  std::vector<SessionAsk> session_asks;
+  std::vector<SessionRequest> session_requests;
   std::atomic<int> num_aborted = 0;
   Profiler profiler_{{}};
   RecentSteps recent_{{}};

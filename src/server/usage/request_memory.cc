@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "server/usage/codes.h"
 
 namespace hocket {
 namespace {
@@ -62,8 +61,9 @@ Result<void> RequestMemory::take(int64_t bytes) {
   } else if (of_principal_ != nullptr &&
              !add_within(*of_principal_, bytes, limits.principal_bytes)) {
     held_bytes_ -= bytes;
-    why = error(kRateLimited, "the requests of {} hold nearly all of the {} bytes that they may",
-                who_->name, limits.principal_bytes)
+    why = error(ErrorCode::rate_limited,
+                "the requests of {} hold nearly all of the {} bytes that they may", who_->name,
+                limits.principal_bytes)
               .with_fix(
                   "try again when some of them are answered, or start the server with a "
                   "larger --key-memory-mib");

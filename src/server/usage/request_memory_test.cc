@@ -5,8 +5,6 @@
 #include <thread>
 #include <vector>
 
-#include "server/usage/codes.h"
-
 namespace hocket {
 namespace {
 
@@ -27,7 +25,7 @@ TEST(RequestMemory, EachLimitHasItsOwnAnswer) {
   ASSERT_TRUE(second->take(50));
   const auto key = second->take(1);
   ASSERT_FALSE(key);
-  EXPECT_EQ(key.error().code, kRateLimited);
+  EXPECT_EQ(key.error().code, ErrorCode::rate_limited);
   ASSERT_TRUE(other->take(30));
   const auto all = other->take(1);
   ASSERT_FALSE(all);

@@ -29,7 +29,8 @@ void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t re
   out.counter("kv_served_refused_total", "Peers' connections and prompts that were refused",
               tier.served_refused_total);
   out.gauge("kv_files", "KV pages in files", static_cast<double>(tier.files));
-  out.gauge("kv_file_bytes", "Their size", static_cast<double>(tier.bytes));
+  out.gauge("kv_file_bytes", "Bytes of the files that hold KV pages",
+            static_cast<double>(tier.bytes));
 }
 
 }  // namespace hocket

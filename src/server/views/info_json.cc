@@ -175,7 +175,7 @@ Json ranks_json(const EngineInfo& info) {
 
 Json states_json(const EngineStats& stats) {
   Json list = Json::array();
-  for (const RankStats& rank : ranks_of(stats))
+  for (const RankStats& rank : stats.per_rank())
     list.push_back({{"last_gen_throughput", rank.gen_throughput},
                     {"num_running_reqs", rank.scheduler.num_running},
                     {"num_queue_reqs", rank.scheduler.num_waiting},
@@ -240,12 +240,6 @@ Result<Json> scheduler_json(const Json& info) {
   } catch (const Json::exception& e) {
     return fail(ErrorCode::io, "/get_server_info does not describe the scheduler: {}", e.what());
   }
-}
-
-std::span<const RankStats> ranks_of(const EngineStats& stats) {
-  const RankStats& whole = stats;
-  if (stats.ranks.empty()) return std::span(&whole, 1);
-  return stats.ranks;
 }
 
 Json model_card(const ServedModel& model, int64_t created) {
@@ -349,7 +343,7 @@ Json server_info_json(const ServedModel& model, const ServerSettings& settings,
 Json load_json(const EngineStats& stats) {
   const double now = clock_seconds();
   Json list = Json::array();
-  for (const RankStats& rank : ranks_of(stats)) list.push_back(load_of(list.size(), rank, now));
+  for (const RankStats& rank : stats.per_rank()) list.push_back(load_of(list.size(), rank, now));
   return list;
 }
 
@@ -371,7 +365,7 @@ Json load_json(const EngineStats& stats, std::span<const RankLoad> loads, int ow
 Json loads_json(const EngineStats& stats, const EngineInfo& info, int first_rank) {
   Json list = Json::array();
   int running = 0, waiting = 0;
-  for (const RankStats& rank : ranks_of(stats)) {
+  for (const RankStats& rank : stats.per_rank()) {
     const SchedulerStats& s = rank.scheduler;
     running += s.num_running;
     waiting += s.num_waiting + s.num_held;

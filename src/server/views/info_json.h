@@ -11,9 +11,6 @@
 
 namespace hocket {
 
-// Returns the engine's ranks. An engine without a list of ranks is one rank.
-std::span<const RankStats> ranks_of(const EngineStats& stats);
-
 Json model_card(const ServedModel& model, int64_t created);
 Json model_info_json(const ServedModel& model, const ServerSettings& settings);
 // server_info_json() has the effective settings (never a key), the settings that the server changed

@@ -158,10 +158,6 @@ void add_constants(MetricSnapshot& out, const EngineInfo& info, const RankInfo& 
   out.gauge("kv_cache_memory_usage_gb", "Memory of the KV pages, GiB", gib(rank.kv_bytes));
 }
 
-// Returns the stats of one rank. An engine without a list of ranks is one rank.
-const RankStats& stats_of(const EngineStats& engine, int rank) {
-  return engine.ranks.empty() ? engine : engine.ranks[static_cast<size_t>(rank)];
-}
 RankInfo info_of(const EngineInfo& info, int rank) {
   if (!info.ranks.empty()) return info.ranks[static_cast<size_t>(rank)];
   return {.max_running_requests = info.max_running_requests,
@@ -191,32 +187,36 @@ void add_totals(MetricSnapshot& out, const EngineStats& engine) {
 
 // Adds what this rank knows of the other ranks, if they run in several processes.
 void add_cluster(MetricSnapshot& out, const ClusterCounts& cluster) {
-  out.gauge("cluster_epoch", "How often it changed who is there", cluster.epoch);
-  out.gauge("cluster_ranks_in", "Ranks that are there",
+  out.gauge("cluster_epoch", "Epoch of the cluster: how often its set of ranks changed",
+            cluster.epoch);
+  out.gauge("cluster_ranks_in", "Ranks that are members",
             static_cast<double>(std::ranges::count(cluster.up, true)));
   const auto each = [&](auto&& visit) {
     for (size_t rank = 0; rank < cluster.up.size(); ++rank) visit(rank, std::to_string(rank));
   };
   each([&](size_t rank, std::string name) {
-    out.gauge("cluster_rank_up", "1 where the rank is there", cluster.up[rank] ? 1 : 0,
+    out.gauge("cluster_rank_up", "1 if the rank is a member", cluster.up[rank] ? 1 : 0,
               {"rank", std::move(name)});
   });
   out.counter("cluster_lost_ranks_total", "Times a rank was lost", cluster.num_lost);
-  out.gauge("forwarded_requests", "Requests that came here and another rank has",
+  out.gauge("forwarded_requests", "Requests that came to this rank and are computed by another",
             static_cast<double>(cluster.num_forwards));
   const auto each_other = [&](auto&& visit) {
     each([&](size_t rank, std::string name) {
       if (static_cast<int>(rank) != cluster.rank) visit(rank, std::move(name));
     });
   };
-  out.counter("forwarded_requests_resumed_total", "Those that went on here", cluster.num_resumed);
+  out.counter("forwarded_requests_resumed_total",
+              "Forwarded requests that this rank went on with when the other was lost",
+              cluster.num_resumed);
   each_other([&](size_t rank, std::string name) {
-    out.counter("forwarded_requests_total", "Requests handed on to another rank",
+    out.counter("forwarded_requests_total", "Requests forwarded to another rank",
                 cluster.forwarded[rank], {"to", std::move(name)});
   });
   each_other([&](size_t rank, std::string name) {
-    out.counter("forwarded_requests_failed_total", "Those of them that it did not answer",
-                cluster.failed[rank], {"to", std::move(name)});
+    out.counter("forwarded_requests_failed_total",
+                "Forwarded requests that the other rank did not answer", cluster.failed[rank],
+                {"to", std::move(name)});
   });
 }
 
@@ -227,17 +227,20 @@ void add_http(MetricSnapshot& out, const HttpCounts& http) {
   out.counter("http_connections_total", "Connections accepted", http.num_accepted_total);
   out.counter("http_refused_connections_total", "Connections over the limit",
               http.num_refused_total);
-  out.counter("http_dropped_connections_total", "Waiting ones that were closed for a new one",
+  out.counter("http_dropped_connections_total",
+              "Idle connections that were closed to make room for a new one",
               http.num_dropped_total);
   out.counter("http_slow_clients_total", "Streams dropped because the client read too slowly",
               http.num_slow_total);
   out.gauge("request_memory_bytes", "Memory that requests and their answers hold",
             static_cast<double>(http.memory_bytes));
-  out.gauge("request_memory_most_bytes", "Its maximum since the start",
+  out.gauge("request_memory_most_bytes",
+            "Largest memory that requests and their answers held since the start",
             static_cast<double>(http.most_memory_bytes));
   out.gauge("request_memory_limit_bytes", "Limit of all requests together",
             static_cast<double>(http.memory_limit_bytes));
-  out.counter("request_memory_refused_total", "How often a limit of it was met",
+  out.counter("request_memory_refused_total",
+              "Requests refused because they would exceed a limit of this memory",
               http.num_memory_refused_total);
 }
 
@@ -332,7 +335,7 @@ std::string Metrics::render(const EngineStats& engine, const HttpCounts& http,
   std::optional<MetricSnapshot> ranks;
   for (int i = 0; i < state_->num_local(); ++i) {
     MetricSnapshot rank(rank_labels(info, state_->first_rank + i));
-    const RankStats& stats = stats_of(engine, i);
+    const RankStats& stats = engine.per_rank()[static_cast<size_t>(i)];
     add_load(rank, stats);
     add_retractions(rank, stats);
     add_steps(rank, stats);

@@ -26,14 +26,14 @@ Result<ProfileRequest> parse_start_profile(const Json& json) {
   Profiler::Start& start = asked.start;
   Fields fields(json);
   fields.read("output_dir", asked.folder);
-  fields.read("num_steps", start.num_steps, 1, Profiler::kMostSteps);
+  fields.read("num_steps", start.num_steps, 1, Profiler::kMaxSteps);
   uint64_t start_step = 0;
   if (fields.read("start_step", start_step, 0, int64_t{1} << 53)) start.start_step = start_step;
   if (fields.read("profile_id", start.id) && !start.id.empty() && !is_plain_name(start.id))
     fields.fail_field("profile_id",
                       fmt::format("profile_id names files: up to {} letters, digits, '-', '_' and "
                                   "'.', which does not come first",
-                                  kPlainNameMax));
+                                  kMaxPlainName));
   for (const std::string_view name : kForTorch)
     if (const Json* value = fields.get(name); value != nullptr && *value != false)
       asked.ignored.emplace_back(name);

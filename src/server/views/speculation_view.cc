@@ -11,13 +11,15 @@ namespace {
 Json choice_json(const GateChoice& choice) {
   return {{"drafts", choice.num_drafts},
           {"tokens", choice.tokens},
-          {"times", choice.time_ratio},
+          {"time_ratio", choice.time_ratio},
+          {"times", choice.time_ratio},  // its name before
           {"measured_steps", choice.num_measured}};
 }
 
 Json bucket_json(const GateState::Bucket& bucket) {
   return {{"answers", bucket.num_answers},
-          {"keys", bucket.answer_keys},
+          {"keys_per_answer", bucket.answer_keys},
+          {"keys", bucket.answer_keys},  // its name before
           {"steps", bucket.num_steps},
           {"draft_steps", bucket.num_draft_steps},
           {"trial_steps", bucket.num_trial_steps},
@@ -86,7 +88,8 @@ void add_speculation(MetricSnapshot& out, const SchedulerCounters& counts) {
     out.counter("spec_drafts_total", drafts_help, counts.drafted_total[i],
                 {"position", std::to_string(i)});
   for (size_t i = 0; i < counts.held_total.size(); ++i)
-    out.counter("spec_accepted_total", "Those of them that were accepted: each saved a step",
+    out.counter("spec_accepted_total",
+                "Drafts that were accepted, by position behind the known tokens: each saved a step",
                 counts.held_total[i], {"position", std::to_string(i)});
 }
 

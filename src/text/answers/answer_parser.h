@@ -9,7 +9,7 @@
 // A call of an unknown name is still a call if the family marks calls (the client answers that
 // there is no such tool, and the model sees it). It is text where only the name shows that it is a
 // call (bare JSON, pythonic). Owner: one running answer. Thread: one at a time. Memory: the current
-// call, up to kHeldMax bytes.
+// call, up to kMaxHeld bytes.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +27,16 @@ namespace hocket {
 class AnswerParser {
  public:
   // Bytes of one call; a longer call becomes text.
-  static constexpr size_t kHeldMax = size_t{4} << 20;
-  static constexpr int kCallsMax = 256;  // calls of one answer; it ends with the last
-  static constexpr size_t kWarningsMax = 8;
+  static constexpr size_t kMaxHeld = size_t{4} << 20;
+  static constexpr int kMaxCalls = 256;  // calls of one answer; it ends with the last
+  static constexpr size_t kMaxWarnings = 8;
 
   struct Options {
     ToolFormat tools_as = ToolFormat::none;          // none: calls stay text
     ReasoningFormat reasoning;                       // none: reasoning stays text
     bool reasoning_open = false;                     // see begins_with_reasoning()
     std::shared_ptr<const std::vector<Tool>> tools;  // types of values, names of bare calls
-    int calls_max = kCallsMax;                       // 1: no parallel calls
+    int calls_max = kMaxCalls;                       // 1: no parallel calls
     // Ids are a function of this seed and the call's index.
     uint64_t id_seed = 0;
   };
@@ -54,7 +54,7 @@ class AnswerParser {
   bool in_reasoning() const;
   // Returns true if calls_max calls are whole; text after them is not read.
   bool done() const;
-  // Returns the first kWarningsMax warnings, a sentence each, without text of the answer.
+  // Returns the first kMaxWarnings warnings, a sentence each, without text of the answer.
   const std::vector<std::string>& warnings() const;
 
  private:

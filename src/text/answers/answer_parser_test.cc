@@ -14,7 +14,7 @@ TEST(AnswerParser, ALongCallBecomesText) {
   AnswerParser parser(options_of({.format = ToolFormat::hermes}));
   std::vector<AnswerEvent> events;
   std::string text = "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"";
-  text += std::string(AnswerParser::kHeldMax, 'a') + "\"}}</tool_call>";
+  text += std::string(AnswerParser::kMaxHeld, 'a') + "\"}}</tool_call>";
   for (size_t at = 0; at < text.size(); at += 65536)
     parser.push(std::string_view(text).substr(at, 65536), events);
   parser.finish(events);
@@ -83,7 +83,7 @@ TEST(AnswerParser, WarningsAreFew) {
   std::vector<AnswerEvent> events;
   for (int i = 0; i < 100; ++i) parser.push("<tool_call>no</tool_call>", events);
   parser.finish(events);
-  EXPECT_EQ(parser.warnings().size(), AnswerParser::kWarningsMax);
+  EXPECT_EQ(parser.warnings().size(), AnswerParser::kMaxWarnings);
   EXPECT_EQ(parts_of(events)[0].text.size(), 100 * std::string("<tool_call>no</tool_call>").size());
 }
 
@@ -125,7 +125,7 @@ TEST(AnswerParser, EndlessHeadsAndMarksOfChannelsAreText) {
   std::string starts, ends;
   for (int i = 0; i < 100'000; ++i) starts += "<|start|><|channel|>", ends += "<|end|> \n";
   EXPECT_EQ(prose_of(ends, 0), "");
-  std::string blanks_only = prose_of(starts, AnswerParser::kWarningsMax);
+  std::string blanks_only = prose_of(starts, AnswerParser::kMaxWarnings);
   EXPECT_GT(blanks_only.size(), starts.size() - 1024);
 }
 

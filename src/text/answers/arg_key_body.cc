@@ -39,7 +39,7 @@ class ArgKeyBody final : public CallBody {
         return take_mark(c, {kValue, kValue});
       case At::key:
         if (key_end_.step(c, held_) == MarkFinder::kNone)
-          return held_.size() > kCallNameBytesMax ? fail("a name in it does not end") : Step::more;
+          return held_.size() > kMaxCallNameBytes ? fail("a name in it does not end") : Step::more;
         key_ = trimmed(held_);
         if (key_.empty()) return fail("an argument has no name");
         go(At::gap);
@@ -65,7 +65,7 @@ class ArgKeyBody final : public CallBody {
   Step take_name(char c) {
     if (c != '\n' && c != '<') {
       held_ += c;
-      return held_.size() > kCallNameBytesMax ? fail("a name in it does not end") : Step::more;
+      return held_.size() > kMaxCallNameBytes ? fail("a name in it does not end") : Step::more;
     }
     if (!arguments_.begin(trimmed(held_))) return fail("its name is none");
     go(At::between);

@@ -19,7 +19,7 @@ namespace {
 constexpr std::string_view kCall = "call:";
 
 bool is_bare_key(std::string_view text) {
-  if (text.empty() || text.size() > kCallNameBytesMax) return false;
+  if (text.empty() || text.size() > kMaxCallNameBytes) return false;
   for (const char c : text) {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
     if (!letter && !std::string_view("_-.$").contains(c) && static_cast<unsigned char>(c) < 0x80)
@@ -72,7 +72,7 @@ class BareKeyBody final : public CallBody {
   Step take_name(char c) {
     if (c != '{' && c != '(') {
       held_ += c;
-      return held_.size() > kCall.size() + kCallNameBytesMax ? fail("its name does not end")
+      return held_.size() > kCall.size() + kMaxCallNameBytes ? fail("its name does not end")
                                                              : Step::more;
     }
     std::string_view name = trimmed(held_);
@@ -91,7 +91,7 @@ class BareKeyBody final : public CallBody {
     }
     if (c == close_ && bare_key(held_)) return fail("an argument has no value");
     held_ += c;
-    return held_.size() > kCallNameBytesMax ? fail("a name in it does not end") : Step::more;
+    return held_.size() > kMaxCallNameBytes ? fail("a name in it does not end") : Step::more;
   }
 
   Step begin_value(std::string_view key) {

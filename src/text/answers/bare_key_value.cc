@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kNestedDepthMax = 64;
+constexpr int kMaxNestedDepth = 64;
 
 // Reads by recursive descent.
 class BareKeyReader : TextCursor {
@@ -27,7 +27,7 @@ class BareKeyReader : TextCursor {
 
  private:
   bool value(std::string& out, int depth) {
-    if (depth > kNestedDepthMax) return false;
+    if (depth > kMaxNestedDepth) return false;
     skip_blanks();
     if (text_.substr(at_).starts_with(kTextMark)) {
       const auto text = marked();

@@ -15,7 +15,7 @@
 namespace hocket {
 
 // Longest name of a function or argument; text with a longer one is no call.
-inline constexpr size_t kCallNameBytesMax = 256;
+inline constexpr size_t kMaxCallNameBytes = 256;
 
 class CallReader {
  public:

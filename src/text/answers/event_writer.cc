@@ -11,7 +11,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kBlanksMax = 4096;
+constexpr size_t kMaxBlanks = 4096;
 
 }  // namespace
 
@@ -31,7 +31,7 @@ void EventWriter::emit(AnswerEvent::Kind kind) {
 }
 
 void EventWriter::prose(char c) {
-  if (format_ != ToolFormat::none && is_blank(c) && blanks_.size() < kBlanksMax) {
+  if (format_ != ToolFormat::none && is_blank(c) && blanks_.size() < kMaxBlanks) {
     blanks_ += c;
     return;
   }
@@ -74,7 +74,7 @@ void EventWriter::broken(std::string_view why) {
 }
 
 void EventWriter::warn(std::string sentence) {
-  if (warnings_.size() < AnswerParser::kWarningsMax) warnings_.push_back(std::move(sentence));
+  if (warnings_.size() < AnswerParser::kMaxWarnings) warnings_.push_back(std::move(sentence));
 }
 
 void EventWriter::finish() {

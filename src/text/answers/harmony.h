@@ -29,7 +29,7 @@ inline constexpr std::string_view kReasoning = "<|channel|>analysis<|message|>",
                                   kNext = "<|start|>assistant";
 inline constexpr std::string_view kFunctions = "functions.";  // before the name of a tool
 // Longest head of a message; text with a longer one is no message.
-inline constexpr size_t kHeadBytesMax = 512;
+inline constexpr size_t kMaxHeadBytes = 512;
 }  // namespace harmony
 
 struct HarmonyOptions {

@@ -86,7 +86,7 @@ class HarmonyReader final : public CallReader {
         return take_between(c);
       case At::head:
         held_ += c;
-        if (held_.size() > harmony::kHeadBytesMax)
+        if (held_.size() > harmony::kMaxHeadBytes)
           give_up_head("the head of a message does not end");
         return;
       case At::reasoning:
@@ -105,7 +105,7 @@ class HarmonyReader final : public CallReader {
   void take_between(char c) {
     held_ += c;
     const std::string_view begun = trimmed(held_);
-    if (held_.size() > harmony::kHeadBytesMax || !kRecipient.starts_with(begun)) {
+    if (held_.size() > harmony::kMaxHeadBytes || !kRecipient.starts_with(begun)) {
       at_ = options_.reasoning ? At::prose : At::verbatim;
       emit_prose(std::exchange(held_, {}));
     } else if (begun == kRecipient) {
@@ -121,7 +121,7 @@ class HarmonyReader final : public CallReader {
         if (mark == harmony::kMessage) return begin_message();
         if (ends_message(mark)) return end_without_message();
         at_ = At::head;
-        if (held_.size() > harmony::kHeadBytesMax)
+        if (held_.size() > harmony::kMaxHeadBytes)
           give_up_head("the head of a message does not end");
         return;
       case At::call:
@@ -189,7 +189,7 @@ class HarmonyReader final : public CallReader {
       return false;
     }
     if (marked) recipient.remove_prefix(harmony::kFunctions.size());
-    if (recipient.empty() || recipient.size() > kCallNameBytesMax) {
+    if (recipient.empty() || recipient.size() > kMaxCallNameBytes) {
       writer().warn("a call was taken as text: its name is none");
       return false;
     }
@@ -207,7 +207,7 @@ class HarmonyReader final : public CallReader {
   }
 
   void take_call(char c) {
-    if (writer().num_kept() >= AnswerParser::kHeldMax) {
+    if (writer().num_kept() >= AnswerParser::kMaxHeld) {
       give_up_call("it is too long");
       return take(c);
     }

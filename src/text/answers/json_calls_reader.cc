@@ -111,7 +111,7 @@ class JsonCallsReader final : public CallReader {
 
   void take_body(char c) {
     using Step = CallBody::Step;
-    const bool fits = writer().num_kept() < AnswerParser::kHeldMax;
+    const bool fits = writer().num_kept() < AnswerParser::kMaxHeld;
     const Step taken = fits ? body_->step(c) : Step::wrong;
     if (taken == Step::more) return writer().keep(c);
     if (taken == Step::wrong) {

@@ -71,7 +71,7 @@ JsonCopier::Step JsonCopier::begin_value(char c, std::string& out) {
   switch (c) {
     case '{':
     case '[':
-      if (open_.size() == kDepthMax) return Step::wrong;
+      if (open_.size() == kMaxDepth) return Step::wrong;
       open_.push_back(c);
       at_ = c == '{' ? At::first_key : At::first_item;
       return Step::more;

@@ -12,7 +12,7 @@ namespace hocket {
 
 class JsonCopier {
  public:
-  static constexpr size_t kDepthMax = 64;
+  static constexpr size_t kMaxDepth = 64;
 
   enum class Step : uint8_t {
     more,   // the byte was taken

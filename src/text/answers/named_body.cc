@@ -21,7 +21,7 @@ class NamedBody final : public CallBody {
       case At::name:
         if (c != '[' && c != '{' && c != '\n') {
           name_ += c;
-          return name_.size() > kCallNameBytesMax ? fail("its name does not end") : Step::more;
+          return name_.size() > kMaxCallNameBytes ? fail("its name does not end") : Step::more;
         }
         name_ = std::string(trimmed(name_));
         if (name_.empty()) return fail("its name is empty");
@@ -34,7 +34,7 @@ class NamedBody final : public CallBody {
           at_ = At::mark;
           return take_mark(c);
         }
-        return ++num_id_ > kCallNameBytesMax ? fail("its id does not end") : Step::more;
+        return ++num_id_ > kMaxCallNameBytes ? fail("its id does not end") : Step::more;
       case At::arguments:
         return take_arguments(c);
     }

@@ -9,7 +9,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kLiteralDepthMax = 64;
+constexpr int kMaxLiteralDepth = 64;
 
 // Reads by recursive descent.
 class LiteralReader : TextCursor {
@@ -26,7 +26,7 @@ class LiteralReader : TextCursor {
 
  private:
   bool value(std::string& out, int depth) {
-    if (depth > kLiteralDepthMax) return false;
+    if (depth > kMaxLiteralDepth) return false;
     skip_blanks();
     switch (here()) {
       case '{':

@@ -84,7 +84,7 @@ class PythonicReader final : public CallReader {
       : context_(context), prose_(context.writer, {kPythonStart, kPythonEnd}) {}
 
   void step(char c) override {
-    if (at_ > At::prose && writer().num_kept() >= AnswerParser::kHeldMax)
+    if (at_ > At::prose && writer().num_kept() >= AnswerParser::kMaxHeld)
       return give_up(c, "it is too long");
     switch (at_) {
       case At::begin:
@@ -151,7 +151,7 @@ class PythonicReader final : public CallReader {
     if (is_blank(c) && name_.empty()) return writer().keep(c);
     if (is_name_byte(c)) {
       name_ += c;
-      if (name_.size() > kCallNameBytesMax) return give_up(c, "its name does not end");
+      if (name_.size() > kMaxCallNameBytes) return give_up(c, "its name does not end");
       return writer().keep(c);
     }
     if (c != '(' || name_.empty()) return give_up(c, "no name with arguments begins it");
@@ -179,7 +179,7 @@ class PythonicReader final : public CallReader {
     }
     if (!is_blank(c) && !is_name_byte(c)) return give_up(c, "an argument has no name");
     key_ += c;
-    if (key_.size() > kCallNameBytesMax) return give_up(c, "a name in it does not end");
+    if (key_.size() > kMaxCallNameBytes) return give_up(c, "a name in it does not end");
     writer().keep(c);
   }
 

@@ -57,7 +57,7 @@ class SectionReader final : public CallReader {
         separator_({marks_.separator}) {}
 
   void step(char c) override {
-    if (at_ != At::prose && writer().num_kept() >= AnswerParser::kHeldMax)
+    if (at_ != At::prose && writer().num_kept() >= AnswerParser::kMaxHeld)
       return give_up(c, "it is too long");
     switch (at_) {
       case At::prose:
@@ -136,7 +136,7 @@ class SectionReader final : public CallReader {
   void take_head(char c) {
     const int mark = separator_.step(c, held_);
     writer().keep(c);
-    if (held_.size() > kCallNameBytesMax) return give_up_kept("a name in it does not end");
+    if (held_.size() > kMaxCallNameBytes) return give_up_kept("a name in it does not end");
     if (mark == MarkFinder::kNone) return;
     name_ = ids_ ? name_in_id(trimmed(held_)) : trimmed(held_);
     go(ids_ ? At::fence : At::name);
@@ -149,7 +149,7 @@ class SectionReader final : public CallReader {
     if (!ends) {
       held_ += c;
       writer().keep(c);
-      if (held_.size() > kCallNameBytesMax) give_up_kept("a name in it does not end");
+      if (held_.size() > kMaxCallNameBytes) give_up_kept("a name in it does not end");
       return;
     }
     if (!held_.empty()) name_ = trimmed(held_);

@@ -76,7 +76,7 @@ class TaggedReader final : public CallReader {
   void take_body(char c) {
     using Step = CallBody::Step;
     const Step step_taken =
-        writer().num_kept() < AnswerParser::kHeldMax ? body_->step(c) : Step::wrong;
+        writer().num_kept() < AnswerParser::kMaxHeld ? body_->step(c) : Step::wrong;
     switch (step_taken) {
       case Step::more:
         writer().keep(c);
@@ -88,7 +88,7 @@ class TaggedReader final : public CallReader {
         go_after();
         return take_after(c);
       case Step::wrong:
-        writer().broken(writer().num_kept() < AnswerParser::kHeldMax ? body_->why()
+        writer().broken(writer().num_kept() < AnswerParser::kMaxHeld ? body_->why()
                                                                      : "it is too long");
         at_ = At::prose;
         return take_prose(c);

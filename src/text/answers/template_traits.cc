@@ -124,7 +124,7 @@ class CallIds {
     const auto name = function->find("name");
     if (name == function->end() || !name->is_string()) return;
     // Many answers may name one call, so a long name would make much of a short message.
-    if (name->get_ref<const std::string&>().size() > kCallNameBytesMax) return;
+    if (name->get_ref<const std::string&>().size() > kMaxCallNameBytes) return;
     const std::string stem = "functions." + name->get<std::string>() + ":";
     Json& id = call["id"];
     const std::string given = id.is_string() ? id.get<std::string>() : std::string();

@@ -26,7 +26,7 @@ struct ArgumentTexts {
 };
 ArgumentTexts argument_texts(const nlohmann::ordered_json& messages);
 // Limit of num_bytes in one conversation.
-inline constexpr int64_t kArgumentsBytesMax = 8 << 20;
+inline constexpr int64_t kMaxArgumentsBytes = 8 << 20;
 
 // Rewrites the earlier messages of a conversation as the template wants them: arguments as an
 // object or as text, ids that it accepts (equal ids stay equal) or that name the function and the

@@ -10,7 +10,7 @@ namespace hocket {
 namespace {
 
 bool is_name(std::string_view name) {
-  return !name.empty() && name.size() <= kCallNameBytesMax &&
+  return !name.empty() && name.size() <= kMaxCallNameBytes &&
          name.find_first_of(" \t\n\r<>{}\"'`") == std::string_view::npos;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 using PlainJson = nlohmann::json;
 
-constexpr int kRefsMax = 16;  // most references from one schema to the next
+constexpr int kMaxRefs = 16;  // most references from one schema to the next
 
 ValueKinds both(ValueKinds a, ValueKinds b) {
   return {a.string || b.string, a.number || b.number, a.boolean || b.boolean,
@@ -53,7 +53,7 @@ class KindFinder {
  private:
   // References may lead to one schema many times over, each time through several others.
   std::optional<ValueKinds> kinds_in(const PlainJson& schema, int depth) {
-    if (!visits_.take() || depth > kRefsMax || !schema.is_object()) return std::nullopt;
+    if (!visits_.take() || depth > kMaxRefs || !schema.is_object()) return std::nullopt;
     std::optional<ValueKinds> found;
     const auto add = [&](std::optional<ValueKinds> more) {
       if (more) found = found ? both(*found, *more) : *more;

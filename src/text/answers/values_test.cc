@@ -40,8 +40,8 @@ TEST(JsonCopier, RefusesWhatIsNot) {
   }
   for (const char* text : {"", "{", "[1", "\"a", "-", "1.", "1e", "tr", "{\"a\":"})
     EXPECT_EQ(copied(text), "cut") << text;
-  EXPECT_EQ(copied(std::string(JsonCopier::kDepthMax, '[')), "cut");
-  EXPECT_EQ(copied(std::string(JsonCopier::kDepthMax + 1, '[')), "wrong");
+  EXPECT_EQ(copied(std::string(JsonCopier::kMaxDepth, '[')), "cut");
+  EXPECT_EQ(copied(std::string(JsonCopier::kMaxDepth + 1, '[')), "wrong");
 }
 
 TEST(JsonCopier, ForgivesWhatModelsWrite) {

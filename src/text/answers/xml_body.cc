@@ -113,7 +113,7 @@ class XmlBody final : public CallBody {
   Step take_name(char c) {
     if (c != '>') {
       held_ += c;
-      const bool too_long = held_.size() > kCallNameBytesMax || c == '<';
+      const bool too_long = held_.size() > kMaxCallNameBytes || c == '<';
       return too_long ? fail("a name in it does not end") : Step::more;
     }
     std::string_view name = trimmed(held_);

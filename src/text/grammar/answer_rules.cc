@@ -56,11 +56,11 @@ class AnswerRuleWriter {
                               : spec_.text != nullptr ? spec_.text->field
                                                       : "tools";
     std::string text = lark_.finish(fmt::format("{} {}", reasoning(), answer));
-    if (text.size() > kGrammarBytesMax)
+    if (text.size() > kMaxGrammarBytes)
       return fail(error(ErrorCode::invalid_request,
                         "what the answer may hold comes to a grammar of {} bytes, at most {} are "
                         "taken",
-                        text.size(), kGrammarBytesMax)
+                        text.size(), kMaxGrammarBytes)
                       .with_fix("fewer or smaller tools")
                       .with_param(field));
     return std::make_shared<const GrammarSpec>(

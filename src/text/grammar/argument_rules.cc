@@ -78,10 +78,10 @@ class ArgumentWriter {
     for (const auto& [name, schema] : properties->items()) {
       HOCKET_TRY_VOID(add(name, schema));
       if (visits_.used_up()) return refuse(kSoManySchemas);
-      if (lark_.num_bytes() > kGrammarBytesMax)
+      if (lark_.num_bytes() > kMaxGrammarBytes)
         return refuse(
             fmt::format("come to more than {} bytes, as each property is given all definitions",
-                        kGrammarBytesMax));
+                        kMaxGrammarBytes));
     }
     return kind_ == ArgumentStyle::keywords ? lark_.in_order(arguments_, ", ")
                                             : one_after_another();

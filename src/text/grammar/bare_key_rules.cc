@@ -19,7 +19,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kBareDepthMax = 64;
+constexpr int kMaxBareDepth = 64;
 constexpr std::string_view kSoManyBytes = "come to a grammar of too many bytes";
 
 class BareKeyWriter {
@@ -94,7 +94,7 @@ class BareKeyWriter {
     const Plain& properties = schema["properties"];
     if (!properties.is_object()) return false;
     for (const auto& [name, unused] : properties.items())
-      if (name.empty() || name.size() > kCallNameBytesMax ||
+      if (name.empty() || name.size() > kMaxCallNameBytes ||
           name.find_first_of(" \t\r\n:=,{}()[]<>|\"'") != name.npos)
         return false;
     return true;
@@ -128,9 +128,9 @@ class BareKeyWriter {
   // Each schema becomes one rule, so that one that leads to itself ends.
   Result<std::string> value_of(const Plain& given, int depth) {
     if (!visits_.take()) return refuse(kSoManySchemas);
-    if (depth > kBareDepthMax)
-      return refuse(fmt::format("nest deeper than {} levels", kBareDepthMax));
-    if (lark_.num_bytes() > kGrammarBytesMax) return refuse(kSoManyBytes);
+    if (depth > kMaxBareDepth)
+      return refuse(fmt::format("nest deeper than {} levels", kMaxBareDepth));
+    if (lark_.num_bytes() > kMaxGrammarBytes) return refuse(kSoManyBytes);
     const Plain& schema = texts_.resolved(given);
     if (!schema.is_object() || schema.empty()) return any_value();
     const auto [known, fresh] = rules_.try_emplace(&schema);
@@ -184,7 +184,7 @@ class BareKeyWriter {
     if (const auto texts = texts_.regex_of(schema)) return text(*texts);
     std::string all;
     for (size_t i = 0; i < num; ++i) {
-      if (lark_.num_bytes() > kGrammarBytesMax) return refuse(kSoManyBytes);
+      if (lark_.num_bytes() > kMaxGrammarBytes) return refuse(kSoManyBytes);
       const Plain& value = one == schema.end() && values.is_array() ? values[i] : values;
       if (!all.empty()) all += " | ";
       if (value.is_string())

@@ -13,8 +13,8 @@ namespace {
 
 using NodeKind = EbnfNode::Kind;
 
-constexpr size_t kBytesMax = 2 << 20;       // size of the written Lark grammar
-constexpr size_t kRegexBytesMax = 1 << 16;  // a longer regex is written as named rules instead
+constexpr size_t kMaxBytes = 2 << 20;       // size of the written Lark grammar
+constexpr size_t kMaxRegexBytes = 1 << 16;  // a longer regex is written as named rules instead
 
 // Finds out if a rule that the root needs calls itself, directly or through others, or is nested so
 // deep that writing it out in place would need too much of the stack.
@@ -28,7 +28,7 @@ class Recursion {
 
  private:
   static constexpr int kUnseen = -1, kOpen = -2;
-  static constexpr int kHeightMax = 2048;  // 200 bytes of the stack each
+  static constexpr int kMaxHeight = 2048;  // 200 bytes of the stack each
 
   // Returns how deep the parts of the rule's body are nested, with the rules that it uses.
   int rule_height(size_t rule) {
@@ -39,13 +39,13 @@ class Recursion {
     return heights_[rule] = height;
   }
   int height_of(const EbnfNode& node) {
-    found_ = found_ || depth_ == kHeightMax;
+    found_ = found_ || depth_ == kMaxHeight;
     if (found_) return 0;
     ++depth_;
     int height = node.kind == NodeKind::rule ? rule_height(node.rule) : 0;
     for (const EbnfNode& part : node.parts) height = std::max(height, height_of(part));
     --depth_;
-    found_ = found_ || height == kHeightMax;
+    found_ = found_ || height == kMaxHeight;
     return height + 1;
   }
 
@@ -75,7 +75,7 @@ std::string counts(const EbnfNode& node) {
 // Appends a part as a regular expression, with its rules written out. Returns false if it grows too
 // long.
 bool add_regex(const EbnfGrammar& grammar, const EbnfNode& node, std::string& out) {
-  if (out.size() > kRegexBytesMax) return false;
+  if (out.size() > kMaxRegexBytes) return false;
   if (node.kind == NodeKind::set) return out += set_regex(node), true;
   if (node.kind == NodeKind::rule) return add_regex(grammar, grammar.rules[node.rule].body, out);
   out += "(?:";
@@ -90,7 +90,7 @@ bool add_regex(const EbnfGrammar& grammar, const EbnfNode& node, std::string& ou
 
 // Appends a part as Lark in which every terminal is one character.
 void add_lark(const EbnfNode& node, std::string& out) {
-  if (out.size() > kBytesMax) return;
+  if (out.size() > kMaxBytes) return;
   switch (node.kind) {
     case NodeKind::set:
       out += fmt::format("/{}/", set_regex(node));
@@ -122,9 +122,9 @@ void add_lark(const EbnfNode& node, std::string& out) {
 }  // namespace
 
 Result<std::string> lark_of_ebnf(std::string_view ebnf) {
-  if (ebnf.size() > kGrammarBytesMax)
+  if (ebnf.size() > kMaxGrammarBytes)
     return fail(ErrorCode::invalid_request, "the grammar has {} bytes, at most {} are taken",
-                ebnf.size(), kGrammarBytesMax);
+                ebnf.size(), kMaxGrammarBytes);
   HOCKET_TRY(const EbnfGrammar grammar, read_ebnf(ebnf));
   if (!Recursion(grammar).found()) {
     std::string regex;
@@ -132,16 +132,16 @@ Result<std::string> lark_of_ebnf(std::string_view ebnf) {
       return fmt::format("start: /{}/\n", regex);
   }
   std::string out = fmt::format("start: r{}\n", grammar.root);
-  for (size_t i = 0; i < grammar.rules.size() && out.size() <= kBytesMax; ++i) {
+  for (size_t i = 0; i < grammar.rules.size() && out.size() <= kMaxBytes; ++i) {
     out += fmt::format("r{}: ", i);
     add_lark(grammar.rules[i].body, out);
     out += '\n';
   }
-  if (out.size() > kBytesMax)
+  if (out.size() > kMaxBytes)
     return fail(ErrorCode::invalid_request,
                 "the grammar is too large: {} bytes of it come to more "
                 "than {} as Lark",
-                ebnf.size(), kBytesMax);
+                ebnf.size(), kMaxBytes);
   return out;
 }
 

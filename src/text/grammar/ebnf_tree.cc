@@ -6,10 +6,10 @@
 namespace hocket {
 namespace {
 
-constexpr int kEbnfDepthMax = 128;
-constexpr int kRepeatsMax = 8;         // one after the other: x?+*
-constexpr size_t kNodesMax = 1 << 17;  // some 150 bytes each
-constexpr int kCountMax = 100'000;
+constexpr int kMaxEbnfDepth = 128;
+constexpr int kMaxRepeats = 8;         // one after the other: x?+*
+constexpr size_t kMaxNodes = 1 << 17;  // some 150 bytes each
+constexpr int kMaxCount = 100'000;
 constexpr char32_t kLastCharacter = 0x10FFFF;
 
 bool is_name_character(char c) {
@@ -65,7 +65,7 @@ class EbnfReader {
 
   EbnfNode read_choice(int depth) {
     EbnfNode choice{.kind = EbnfNode::Kind::choice, .ranges = {}, .parts = {}};
-    if (depth > kEbnfDepthMax) return wrong("it is nested too deep"), choice;
+    if (depth > kMaxEbnfDepth) return wrong("it is nested too deep"), choice;
     do {
       choice.parts.push_back(read_sequence(depth));
       if (error_) return choice;
@@ -80,7 +80,7 @@ class EbnfReader {
     for (skip_blanks(); !error_ && at_ < text_.size(); skip_blanks()) {
       const char c = text_[at_];
       if (c == '|' || c == ')' || begins_rule()) break;
-      if (++num_nodes_ > kNodesMax)
+      if (++num_nodes_ > kMaxNodes)
         return wrong("it has more than 131072 characters, names and groups"), sequence;
       EbnfNode item = read_item(depth);
       if (!error_) sequence.parts.push_back(repeated(std::move(item)));
@@ -115,7 +115,7 @@ class EbnfReader {
     ++at_;
     while (!error_ && !take("\"")) {
       if (at_ >= text_.size() || text_[at_] == '\n') return wrong("a \" is missing"), sequence;
-      if (++num_nodes_ > kNodesMax)
+      if (++num_nodes_ > kMaxNodes)
         return wrong("it has more than 131072 characters, names and groups"), sequence;
       sequence.parts.push_back(one_character(read_character()));
     }
@@ -156,7 +156,7 @@ class EbnfReader {
       } else {
         break;
       }
-      if (num == kRepeatsMax) return wrong("more than 8 repetitions follow one another"), item;
+      if (num == kMaxRepeats) return wrong("more than 8 repetitions follow one another"), item;
       EbnfNode again{.kind = EbnfNode::Kind::repeat, .ranges = {}, .parts = {}};
       again.least = least;
       again.most = most;
@@ -183,9 +183,9 @@ class EbnfReader {
   int read_number() {
     int number = 0;
     const size_t from = at_;
-    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9' && number <= kCountMax)
+    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9' && number <= kMaxCount)
       number = 10 * number + (text_[at_++] - '0');
-    if (at_ == from || number > kCountMax) wrong("{ must hold numbers up to 100000");
+    if (at_ == from || number > kMaxCount) wrong("{ must hold numbers up to 100000");
     return number;
   }
 

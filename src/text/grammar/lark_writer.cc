@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kControlBytesMax = 256;  // longest spelling of a control token
+constexpr size_t kMaxControlBytes = 256;  // longest spelling of a control token
 
 // Writes a regex as /.../ in Lark, where a slash or a line end inside would end it.
 std::string between_slashes(std::string_view regex) {
@@ -56,7 +56,7 @@ std::optional<TokenId> control_at(std::string_view text, const Tokenizer* tokeni
   for (const auto& [open, close] :
        {std::pair<std::string_view, std::string_view>{"<｜", "｜>"}, {"<|", "|>"}}) {
     const size_t end =
-        text.starts_with(open) ? text.substr(0, kControlBytesMax).find(close) : text.npos;
+        text.starts_with(open) ? text.substr(0, kMaxControlBytes).find(close) : text.npos;
     if (end != text.npos) return tokenizer->find(text.substr(0, end + close.size()));
   }
   return std::nullopt;

@@ -26,7 +26,7 @@ std::string pattern_anywhere(std::string_view pattern) {
 
 const SchemaTexts::Plain& SchemaTexts::resolved(const Plain& schema) const {
   const Plain* at = &schema;
-  for (int i = 0; i < kSchemaDepthMax && at->is_object() && at->contains("$ref"); ++i) {
+  for (int i = 0; i < kMaxSchemaDepth && at->is_object() && at->contains("$ref"); ++i) {
     const Plain& ref = (*at)["$ref"];
     if (!ref.is_string() || !ref.get_ref<const std::string&>().starts_with("#/")) return *at;
     std::string_view path = std::string_view(ref.get_ref<const std::string&>()).substr(2);
@@ -52,7 +52,7 @@ std::string SchemaTexts::written(std::string_view text) const {
 }
 
 std::optional<TextRegex> SchemaTexts::regex_of(const Plain& given, int depth) const {
-  if (depth > kSchemaDepthMax || !visits_.take()) return std::nullopt;
+  if (depth > kMaxSchemaDepth || !visits_.take()) return std::nullopt;
   const Plain& schema = resolved(given);
   if (!schema.is_object()) return TextRegex{std::string(kAnything)};
   if (const auto one = schema.find("const"); one != schema.end()) return one_of({&*one, 1});
@@ -104,7 +104,7 @@ std::optional<TextRegex> SchemaTexts::alternatives(const Plain& list, std::strin
 }
 
 bool SchemaTexts::is_text_or_word(const Plain& given, int depth) const {
-  if (depth > kSchemaDepthMax || !visits_.take()) return false;
+  if (depth > kMaxSchemaDepth || !visits_.take()) return false;
   const Plain& schema = resolved(given);
   if (!schema.is_object()) return false;
   for (const char* word : {"enum", "const", "pattern", "minLength", "maxLength", "allOf"})

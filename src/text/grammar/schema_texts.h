@@ -12,7 +12,7 @@
 
 namespace hocket {
 
-inline constexpr int kSchemaDepthMax = 16;
+inline constexpr int kMaxSchemaDepth = 16;
 inline constexpr std::string_view kAnything = "(?s:.*)";
 
 // `exact`: the regex does not allow every text.

@@ -18,7 +18,7 @@ std::string regex_without_anchors(std::string_view regex);
 // Returns a regex that matches only this text.
 std::string regex_of_text(std::string_view text);
 // Returns a schema for %json in Lark, with blanks between its parts limited as for json_schema.
-// Pre: the text of a JSON object, or of true.
+// Precondition: the text of a JSON object, or of true.
 std::string embedded_schema(std::string_view schema);
 // Returns the text of a schema; bytes that are not UTF-8 become U+FFFD.
 std::string schema_text(const nlohmann::ordered_json& schema);

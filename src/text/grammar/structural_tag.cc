@@ -16,16 +16,16 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Words = std::vector<std::string>;
 
-constexpr int kFormatDepthMax = 16;
-constexpr size_t kTagsMax = 1024;
+constexpr int kMaxFormatDepth = 16;
+constexpr size_t kMaxTags = 1024;
 // The rule of each trigger contains all other triggers, so their number is limited.
-constexpr size_t kTriggersMax = 64;
-constexpr size_t kTriggerBytesMax = 256;
+constexpr size_t kMaxTriggers = 64;
+constexpr size_t kMaxTriggerBytes = 256;
 
 Result<void> check_size(std::string_view text) {
-  if (text.size() <= kGrammarBytesMax) return {};
+  if (text.size() <= kMaxGrammarBytes) return {};
   return fail(ErrorCode::invalid_request, "it has {} bytes, at most {} are taken", text.size(),
-              kGrammarBytesMax);
+              kMaxGrammarBytes);
 }
 
 Result<std::string> read_string(const Json& object, const char* name) {
@@ -37,8 +37,8 @@ Result<std::string> read_string(const Json& object, const char* name) {
 
 Result<const Json*> read_list(const Json& object, const char* name) {
   const auto found = object.find(name);
-  if (found == object.end() || !found->is_array() || found->empty() || found->size() > kTagsMax)
-    return fail(ErrorCode::invalid_request, "{} must be a list of 1 to {} entries", name, kTagsMax);
+  if (found == object.end() || !found->is_array() || found->empty() || found->size() > kMaxTags)
+    return fail(ErrorCode::invalid_request, "{} must be a list of 1 to {} entries", name, kMaxTags);
   return &*found;
 }
 
@@ -87,17 +87,17 @@ class TagReader {
 
   // Called before each part, because a few triggers make long rules.
   Result<void> check_written() const {
-    if (lark_.num_bytes() <= kGrammarBytesMax) return {};
+    if (lark_.num_bytes() <= kMaxGrammarBytes) return {};
     return fail(ErrorCode::invalid_request,
                 "as a grammar it comes to more than {} bytes; give fewer or shorter triggers",
-                kGrammarBytesMax);
+                kMaxGrammarBytes);
   }
 
   Result<std::string> read_format(const Json& format, int depth) {
     HOCKET_TRY_VOID(check_written());
-    if (!format.is_object() || depth > kFormatDepthMax)
+    if (!format.is_object() || depth > kMaxFormatDepth)
       return fail(ErrorCode::invalid_request,
-                  "a format must be an object, at most {} of them in one another", kFormatDepthMax);
+                  "a format must be an object, at most {} of them in one another", kMaxFormatDepth);
     HOCKET_TRY(const std::string type, read_string(format, "type"));
     if (type == "const_string") {
       HOCKET_TRY(const std::string text, read_string(format, "value"));
@@ -163,15 +163,15 @@ class TagReader {
 
   static Result<Words> read_triggers(const Json& format) {
     HOCKET_TRY(const Json* const list, read_list(format, "triggers"));
-    if (list->size() > kTriggersMax)
+    if (list->size() > kMaxTriggers)
       return fail(ErrorCode::invalid_request, "triggers are {}, at most {} may be", list->size(),
-                  kTriggersMax);
+                  kMaxTriggers);
     Words triggers;
     for (const Json& one : *list) {
       triggers.push_back(one.is_string() ? one.get<std::string>() : std::string());
-      if (triggers.back().empty() || triggers.back().size() > kTriggerBytesMax)
+      if (triggers.back().empty() || triggers.back().size() > kMaxTriggerBytes)
         return fail(ErrorCode::invalid_request, "triggers must be strings of 1 to {} bytes",
-                    kTriggerBytesMax);
+                    kMaxTriggerBytes);
     }
     return triggers;
   }
@@ -233,7 +233,7 @@ class TagReader {
 Result<std::string> lark_of_structural_tag(std::string_view json) {
   HOCKET_TRY_VOID(check_size(json));
   if (json_shape(json).too_deep())
-    return fail(ErrorCode::invalid_request, "it is nested deeper than {} levels", kJsonDepthMax);
+    return fail(ErrorCode::invalid_request, "it is nested deeper than {} levels", kMaxJsonDepth);
   const Json root = parse_ordered(json);
   if (root.is_discarded()) return fail(ErrorCode::invalid_request, "it is not JSON");
   return TagReader().read(root);

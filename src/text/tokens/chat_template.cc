@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // A client must not choose how deep the writer of JSON recurses.
-constexpr int kInputDepthMax = 100;
+constexpr int kMaxInputDepth = 100;
 
 bool deeper_than(const Json& value, int depth) {
   if (!value.is_structured()) return false;
@@ -68,8 +68,8 @@ Result<void> check(const ChatInput& input) {
                                     {"tools", &input.tools},
                                     {"documents", &input.documents},
                                     {"chat_template_kwargs", &input.kwargs}}) {
-    if (deeper_than(*value, kInputDepthMax)) {
-      return bad(name, fmt::format("{} nest deeper than {} levels", name, kInputDepthMax));
+    if (deeper_than(*value, kMaxInputDepth)) {
+      return bad(name, fmt::format("{} nest deeper than {} levels", name, kMaxInputDepth));
     }
   }
   return {};

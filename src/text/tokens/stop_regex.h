@@ -21,8 +21,8 @@ namespace hocket {
 // Thread: any; const calls share it.
 class StopRegex {
  public:
-  static constexpr size_t kPatternsMax = 16;
-  static constexpr size_t kPatternBytesMax = 1024;
+  static constexpr size_t kMaxPatterns = 16;
+  static constexpr size_t kMaxPatternBytes = 1024;
 
   // Errors: invalid_request, with the regex library's message.
   static Result<std::shared_ptr<const StopRegex>> compile(std::vector<std::string> patterns);
@@ -44,7 +44,7 @@ class StopRegex {
 class StopRegexSearch {
  public:
   // Memory of one search, about: the size of its states (rust/src/stop_regex.rs).
-  static constexpr int64_t kBytesMax = 1 << 20;
+  static constexpr int64_t kMaxBytes = 1 << 20;
 
   explicit StopRegexSearch(std::shared_ptr<const StopRegex> regex);
 

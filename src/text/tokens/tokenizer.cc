@@ -14,7 +14,7 @@ namespace {
 
 constexpr TokenId kNoToken{-1};
 // Limit of bos_token and the like, which every chat template sees.
-constexpr size_t kNamedTokenBytesMax = 256;
+constexpr size_t kMaxNamedTokenBytes = 256;
 // Up to this size texts are encoded without counting tokens first (check_length()).
 constexpr int64_t kShortTextBytes = 64 << 10;
 
@@ -122,10 +122,10 @@ Result<void> Tokenizer::read_config(std::string_view json) {
         token->is_object() && token->contains("content") ? (*token)["content"] : *token;
     if (!text.is_string()) continue;
     if (const size_t bytes = text.get_ref<const std::string&>().size();
-        bytes > kNamedTokenBytesMax) {
+        bytes > kMaxNamedTokenBytes) {
       return fail(ErrorCode::bad_tokenizer,
                   "tokenizer_config.json: {} has {} bytes, the limit is {}", name, bytes,
-                  kNamedTokenBytesMax);
+                  kMaxNamedTokenBytes);
     }
     named_.emplace_back(name, text.get<std::string>());
     named_ids_.push_back(find(named_.back().second).value_or(kNoToken));
@@ -154,9 +154,9 @@ Result<std::vector<TokenId>> Tokenizer::encode(const RenderedPrompt& prompt) con
 }
 
 Result<void> Tokenizer::check_size(int64_t num_bytes, int64_t most) {
-  const int64_t bytes_max = kBytesPerTokenMax * most + kShortTextBytes;
+  const int64_t bytes_max = kMaxBytesPerToken * most + kShortTextBytes;
   if (num_bytes <= bytes_max) return {};
-  return too_long(num_bytes, bytes_max, fmt::format("more than {} for a token", kBytesPerTokenMax),
+  return too_long(num_bytes, bytes_max, fmt::format("more than {} for a token", kMaxBytesPerToken),
                   most);
 }
 

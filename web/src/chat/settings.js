@@ -1,4 +1,4 @@
-// How answers are asked for. What is left empty is the server's to choose.
+// The settings with which answers are asked for. The server chooses those that are empty.
 import { createKept } from "../lib/store.js";
 
 export const sampling = createKept("hocket.sampling", {

@@ -1,4 +1,4 @@
-// Where conversations are kept: in this browser alone (IndexedDB), or in memory where that is forbidden.
+// Keeps conversations: in this browser alone (IndexedDB), or in memory where that is forbidden.
 const NAME = "hocket";
 const STORE = "conversations";
 

@@ -1,4 +1,4 @@
-// Where experts are, and what moving them brought, out of /expert_distribution.
+// Reads the places of experts, and the gain of moving them, out of /expert_distribution.
 
 // Ranks that hold the expert in this layer, ascending: several if it has replicas.
 export function ranksOf(record, layer, expert) {

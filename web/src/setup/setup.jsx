@@ -160,9 +160,9 @@ function Speculation({ speculation }) {
       <div class="decisions">
         {ranks.flatMap((rank) =>
           rank.sizes.slice(0, 24).map((size) => (
-            <details key={`${rank.dp_rank}-${size.answers}-${size.keys}`}>
+            <details key={`${rank.dp_rank}-${size.answers}-${size.keys_per_answer}`}>
               <summary>
-                <b>{size.usual.drafts === 0 ? "no drafts" : counted(size.usual.drafts, "draft")}</b> {counted(size.answers, "answer")} of up to {exact(size.keys)} tokens
+                <b>{size.usual.drafts === 0 ? "no drafts" : counted(size.usual.drafts, "draft")}</b> {counted(size.answers, "answer")} of up to {exact(size.keys_per_answer)} tokens
                 <span class="muted">
                   {" "}
                   {ranks.length > 1 ? `rank ${rank.dp_rank} · ` : ""}

@@ -22,7 +22,7 @@ export function split(step, ops) {
   const compute = (names) => names.reduce((all, op) => all + (step.compute_us[ops.indexOf(op)] ?? 0), 0);
   return parts.map((part) => {
     if (part.ops) return compute(part.ops);
-    return { "op-beside": step.beside_us, "op-exposed": step.exposed_us, "op-waiting": step.waiting_us, "op-idle": step.idle_us }[part.tone];
+    return { "op-beside": step.other_us, "op-exposed": step.exposed_us, "op-waiting": step.waiting_us, "op-idle": step.idle_us }[part.tone];
   });
 }
 

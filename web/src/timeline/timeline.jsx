@@ -201,7 +201,7 @@ export function TimelinePage() {
               <Tile label="Exchange hidden" value={percent(hiddenShare(steps))} note={all.exact_arrival ? "behind computing" : "behind computing, an estimate"} />
             )}
             <Tile label={`Step ${here.step}`} value={micros(here.took_us)} note={`${here.phase}, ${exact(here.rows)} rows`} />
-            <Tile label="Plan" value={<span class="plan-name">{here.plan || "none"}</span>} note={here.shadow ? "a trial" : "as planned"} />
+            <Tile label="Plan" value={<span class="plan-name">{here.plan || "none"}</span>} note={here.is_trial ? "a trial" : "as planned"} />
           </div>
           <Card title="Steps" note={following ? "following the newest" : "held; the arrow keys go from step to step"}>
             <Columns steps={steps} ops={all.ops} chosen={current} onChoose={choose} />

@@ -38,7 +38,7 @@ inline constexpr int kIntegerBlockK = 64;
 inline constexpr int kFp8Group = 128;
 inline constexpr int kMxGroup = 32, kNvfp4Group = 16;
 // Beyond this k the int32 sums of int8 and int4 weights may overflow.
-inline constexpr int kIntegerDepthMax = 65536;
+inline constexpr int kMaxIntegerDepth = 65536;
 
 constexpr int block_k(WeightFormat f) {
   return f == WeightFormat::int8 || f == WeightFormat::int4 ? kIntegerBlockK : kBlockK;

@@ -78,9 +78,9 @@ inline constexpr int kTileBlockRows = 32;
 
 // Returns the rows that an AVX-512 product prepares at once: as many as stay in L2, but 32..96.
 constexpr int rows_together(int k_blocks) {
-  constexpr int kLeast = 32, kMost = 96, kWideNumbers = 128 << 10;
+  constexpr int kLeast = 32, kMax = 96, kWideNumbers = 128 << 10;
   const int rows = kWideNumbers / (k_blocks * kBlockK);
-  return rows < kLeast ? kLeast : rows < kMost ? rows : kMost;
+  return rows < kLeast ? kLeast : rows < kMax ? rows : kMax;
 }
 // Scratch for fp8, mxfp4, mxfp8, nvfp4: the widened weights, their results, and the scratch of
 // their product.

@@ -80,9 +80,9 @@ struct GluRow {
 
 // The most leaves of a tree of sums, and the most sums that wait for the other child of their node
 // while leaves come from left to right.
-inline constexpr int kMostCombineLeaves = 8192;
-inline constexpr int kMostPendingSums = 14;
-static_assert(1 << (kMostPendingSums - 1) == kMostCombineLeaves);
+inline constexpr int kMaxCombineLeaves = 8192;
+inline constexpr int kMaxPendingSums = 14;
+static_assert(1 << (kMaxPendingSums - 1) == kMaxCombineLeaves);
 
 // residual += scale * (the root of a tree + 0) + shared. A leaf is round(sum of fma(weight, y, acc)
 // from +0), a node round(left + right).

@@ -128,15 +128,16 @@ struct AnyProduct {
   // The weights to fetch ahead: the blocks of N panels that follow a chunk.
   struct Ahead {
     const char* w;
-    int64_t panel_bytes;               // from one panel to the next
-    int lines = 0, lines_a_block = 0;  // lines of each panel, in all and in each block of the chunk
+    int64_t panel_bytes;  // from one panel to the next
+    int lines = 0,
+        lines_per_block = 0;  // lines of each panel, in all and in each block of the chunk
     int line = 0;
 
     Ahead(const void* from, int64_t stride, int64_t bytes, int chunk_blocks)
         : w(static_cast<const char*>(from)),
           panel_bytes(stride),
           lines(static_cast<int>(bytes / kLine)),
-          lines_a_block((lines + chunk_blocks - 1) / chunk_blocks) {}
+          lines_per_block((lines + chunk_blocks - 1) / chunk_blocks) {}
   };
 
   // y += product of R rows and a chunk.
@@ -145,7 +146,7 @@ struct AnyProduct {
                              Ahead& ahead) {
     const float* w = chunk.w;
     for (int block = 0; block < chunk.blocks; ++block, x += R * kRowOperands<Step>) {
-      for (int end = std::min(ahead.line + ahead.lines_a_block, ahead.lines); ahead.line < end;
+      for (int end = std::min(ahead.line + ahead.lines_per_block, ahead.lines); ahead.line < end;
            ++ahead.line)
 #pragma GCC unroll 2
         for (int n = 0; n < N; ++n) fetch_far(ahead.w + n * ahead.panel_bytes + ahead.line * kLine);

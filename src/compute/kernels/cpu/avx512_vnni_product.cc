@@ -255,8 +255,8 @@ void unpack_int4(const std::byte* from, int64_t blocks, std::byte* to) {
 // follows, which is most often the next task's.
 template <WeightFormat kFormat, bool kUnpacks, bool kShort>
 void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
-  constexpr int kMost = kPanelsRows<kShort>;
-  const int row_blocks = (p.rows + kMost - 1) / kMost;
+  constexpr int kMax = kPanelsRows<kShort>;
+  const int row_blocks = (p.rows + kMax - 1) / kMax;
   const int lines = static_cast<int>(kPanels * p.panel_bytes / kLine / p.k_blocks);
   Ahead ahead = {p.w + (panel + kPanels) * p.panel_bytes, (lines + row_blocks - 1) / row_blocks};
   const auto multiply_by = [&]<WeightFormat kLines>(const std::byte* w, int64_t stride) {
@@ -264,7 +264,7 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
       const int end = static_cast<int>(int64_t{p.rows} * (block + 1) / row_blocks);
       const TwoPanels panels = {
           {panel_at<kFormat>(p, row, panel), panel_at<kFormat>(p, row, panel + 1)}, w, stride};
-      with_rows<kMost>(end - row, [&](auto count) {
+      with_rows<kMax>(end - row, [&](auto count) {
         multiply_two_panels<count(), kFormat, kLines, kShort>(p, panels, ahead);
       });
       row = end;

@@ -13,11 +13,11 @@ inline void with_rows(int rows, Body&& body) {
   body(std::integral_constant<int, R>());
 }
 
-// Calls body(count, row) for blocks of at most kMost rows; count is an integral constant.
-template <int kMost, class Body>
+// Calls body(count, row) for blocks of at most kMax rows; count is an integral constant.
+template <int kMax, class Body>
 inline void for_each_rows(int rows, Body&& body) {
-  for (int row = 0; row < rows; row += kMost)
-    with_rows<kMost>(rows - row, [&](auto count) { body(count, row); });
+  for (int row = 0; row < rows; row += kMax)
+    with_rows<kMax>(rows - row, [&](auto count) { body(count, row); });
 }
 
 }  // namespace

@@ -230,7 +230,7 @@ struct Rows {
   }
   template <class T, int count, bool plain_nans, class Count>
   static void combine_blocks(const CombineRow<T>& row, int64_t i, Count lanes) {
-    V pending[kMostPendingSums][count], sum[count];
+    V pending[kMaxPendingSums][count], sum[count];
     int num_pending = 0;
     each_block<count>([&](int b) { pending[0][b] = sum[b] = V::all(0); });
     for (int s = 0; s < row.num_slots; ++s) {

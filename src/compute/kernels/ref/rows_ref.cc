@@ -97,7 +97,7 @@ void divide(const float* o, float l, int64_t n, T* y) {
 template <class T>
 void combine(const CombineRow<T>& row) {
   for (int64_t i = 0; i < row.cols; ++i) {
-    float pending[kMostPendingSums] = {0};
+    float pending[kMaxPendingSums] = {0};
     int num_pending = 0;
     float leaf = 0;
     for (int s = 0; s < row.num_slots; ++s) {

@@ -149,8 +149,8 @@ Result<void> add_chat_messages(const Json* system, const Json& messages, Json& o
     HOCKET_TRY(std::string text, plain_text(*system, "system"));
     if (!text.empty()) out.push_back({{"role", "system"}, {"content", std::move(text)}});
   }
-  if (!messages.is_array() || messages.empty() || messages.size() > kMessagesMax)
-    return wrong_part("messages", fmt::format("must be a list of 1 to {} messages", kMessagesMax));
+  if (!messages.is_array() || messages.empty() || messages.size() > kMaxMessages)
+    return wrong_part("messages", fmt::format("must be a list of 1 to {} messages", kMaxMessages));
   BlockConversation conversation(out);
   for (size_t i = 0; i < messages.size(); ++i) {
     const std::string at = fmt::format("messages[{}]", i);

@@ -42,7 +42,7 @@ Json chat_tool(Fields& fields, const Json& tool, const std::string& at) {
 }
 
 void read_anthropic_tools(Fields& fields, Json& chat) {
-  const Json* tools = fields.array("tools", kToolsMax);
+  const Json* tools = fields.array("tools", kMaxTools);
   if (tools != nullptr && !tools->empty()) {
     Json& out = chat["tools"] = Json::array();
     for (size_t i = 0; i < tools->size() && fields.ok(); ++i)
@@ -153,7 +153,7 @@ Result<Json> chat_of(const Json& body, Purpose purpose) {
   pass_extensions(fields, chat);
   for (const char* name : {"temperature", "top_p", "top_k", "stream"})
     if (const Json* value = fields.get(name)) chat[name] = *value;
-  if (const Json* stops = fields.array("stop_sequences", kStopsMax)) chat["stop"] = *stops;
+  if (const Json* stops = fields.array("stop_sequences", kMaxStops)) chat["stop"] = *stops;
   read_anthropic_tools(fields, chat);
   read_thinking(fields, chat);
   read_output_config(fields, chat);

@@ -107,7 +107,7 @@ void read_common(Fields& fields, const ServedModel& model, GenerationRequest& re
   read_envelope(fields, request);
   read_stream(fields, request);
   read_response_format(fields, prompt.sampling);
-  fields.read("n", prompt.n, 1, kChoicesMax);
+  fields.read("n", prompt.n, 1, kMaxChoices);
   fields.read("add_special_tokens", request.add_special_tokens);
 }
 
@@ -132,9 +132,9 @@ void read_prompts(Fields& fields, const ServedModel& model, const Prompt& like,
                     prompt->is_array() ? "an empty list" : type_name(*prompt)));
   if (prompt->front().is_number()) return add(*prompt);
   request.batch = true;
-  if (prompt->size() > kPromptsMax)
+  if (prompt->size() > kMaxPrompts)
     return fields.fail_field(
-        "prompt", fmt::format("prompt may hold {} prompts, not {}", kPromptsMax, prompt->size()));
+        "prompt", fmt::format("prompt may hold {} prompts, not {}", kMaxPrompts, prompt->size()));
   for (const Json& one : *prompt) {
     if (!one.is_string() && !one.is_array())
       return fields.fail_field("prompt",
@@ -149,7 +149,7 @@ void read_prompts(Fields& fields, const ServedModel& model, const Prompt& like,
 
 void read_messages(Fields& fields, Json& out) {
   out = Json::array();
-  const Json* messages = fields.array("messages", kMessagesMax);
+  const Json* messages = fields.array("messages", kMaxMessages);
   if (!fields.ok()) return;
   if (messages == nullptr || messages->empty())
     return fields.fail_field("messages", "messages must hold at least one message");
@@ -158,11 +158,11 @@ void read_messages(Fields& fields, Json& out) {
     if (!read_message(fields, fmt::format("messages[{}]", i), (*messages)[i], message)) return;
     out.push_back(std::move(message));
   }
-  if (const int64_t bytes = argument_texts(out).num_bytes; bytes > kArgumentsBytesMax)
+  if (const int64_t bytes = argument_texts(out).num_bytes; bytes > kMaxArgumentsBytes)
     fields.fail_field("messages",
                       fmt::format("messages holds {} bytes of arguments of tool calls, at most {} "
                                   "are taken",
-                                  bytes, kArgumentsBytesMax),
+                                  bytes, kMaxArgumentsBytes),
                       "leave out the oldest tool calls");
 }
 
@@ -172,7 +172,7 @@ void read_conversation(Fields& fields, ChatInput& chat) {
   if (fields.read("continue_final_message", chat.continue_final_message) &&
       chat.continue_final_message)
     chat.add_generation_prompt = false;
-  if (const Json* documents = fields.array("documents", kMessagesMax)) chat.documents = *documents;
+  if (const Json* documents = fields.array("documents", kMaxMessages)) chat.documents = *documents;
   if (const Json* kwargs = fields.object("chat_template_kwargs")) {
     chat.kwargs = *kwargs;
     for (const char* name :
@@ -225,10 +225,10 @@ Result<GenerationRequest> parse_completions(const Json& body, const ServedModel&
   read_prompts(fields, model, prompt, request);
   HOCKET_TRY_VOID(fields.finish());
   if (const size_t all = request.prompts.size() * static_cast<size_t>(prompt.n);
-      all > static_cast<size_t>(kPromptsMax))
+      all > static_cast<size_t>(kMaxPrompts))
     return fail(error(ErrorCode::invalid_request,
                       "{} prompts times n = {} are {} answers; {} are allowed",
-                      request.prompts.size(), prompt.n, all, kPromptsMax)
+                      request.prompts.size(), prompt.n, all, kMaxPrompts)
                     .with_param("n"));
   return request;
 }

@@ -82,7 +82,7 @@ class PageWriter {
       : wanted_(std::move(wanted)), held_(std::move(held)), found_(wanted_.after.empty()) {}
 
   Result<void> add_turn(std::string_view turn) {
-    const size_t most = std::min(kItemsMax, turn.size() / kLeastItemBytes + 1);
+    const size_t most = std::min(kMaxItems, turn.size() / kLeastItemBytes + 1);
     if (most > items_.capacity())
       HOCKET_TRY_VOID(held_.grow(static_cast<int64_t>(most * sizeof(Item))));
     items_.clear();

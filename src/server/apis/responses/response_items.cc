@@ -163,11 +163,11 @@ Result<Json> items_of_input(const Json& input, std::string_view id_stem) {
     items.push_back({{"type", "message"},
                      {"role", "user"},
                      {"content", Json::array({{{"type", "input_text"}, {"text", input}}})}});
-  } else if (input.is_array() && input.size() <= kItemsMax) {
+  } else if (input.is_array() && input.size() <= kMaxItems) {
     items = input;
   } else {
     return wrong_part("input",
-                      fmt::format("must be a string or a list of up to {} items", kItemsMax));
+                      fmt::format("must be a string or a list of up to {} items", kMaxItems));
   }
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].is_object()) continue;  // add_items() refuses it

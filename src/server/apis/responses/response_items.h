@@ -14,7 +14,7 @@
 
 namespace hocket {
 
-inline constexpr size_t kItemsMax = 16384;  // in one input
+inline constexpr size_t kMaxItems = 16384;  // in one input
 
 // Appends the items' messages to `out`. All system messages at the beginning are joined to one,
 // since many templates read only the first. `at` names the list in errors. Errors: invalid_request,

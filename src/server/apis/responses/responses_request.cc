@@ -28,7 +28,7 @@ const FieldNames& responses_names() {
 
 // Reads tools: their members are flat in this API, and nested below "function" in the chat API.
 void read_flat_tools(Fields& fields, Json& chat) {
-  const Json* tools = fields.array("tools", kToolsMax);
+  const Json* tools = fields.array("tools", kMaxTools);
   if (tools == nullptr || tools->empty()) return;
   Json& out = chat["tools"] = Json::array();
   for (size_t i = 0; i < tools->size(); ++i) {
@@ -56,9 +56,9 @@ void read_allowed(Fields& fields, const Json& choice, Json& chat) {
   const auto mode = choice.find("mode");
   if (allowed == choice.end() || !allowed->is_array() || mode == choice.end())
     return fields.fail_field("tool_choice", "tool_choice needs its mode and tools");
-  if (allowed->size() > kToolsMax)
+  if (allowed->size() > kMaxTools)
     return fields.fail_field("tool_choice", fmt::format("tool_choice may name {} tools, not {}",
-                                                        kToolsMax, allowed->size()));
+                                                        kMaxTools, allowed->size()));
   Json tools = Json::array();
   for (const Json& one : *allowed)
     if (const auto name = one.is_object() ? one.find("name") : one.end(); name != one.end())

@@ -23,7 +23,7 @@ void read_sampling_params(Fields& fields, const Json& object, const ServedModel&
   int limit = 0;
   if (inner.read("max_new_tokens", limit, 0, INT32_MAX)) prompt.max_tokens = limit;
   inner.read("min_new_tokens", prompt.sampling.min_new_tokens, 0, INT32_MAX);
-  inner.read("n", prompt.n, 1, kChoicesMax);
+  inner.read("n", prompt.n, 1, kMaxChoices);
   for (const char* name : {"max_tokens", "max_completion_tokens"})
     inner.refuse(name, "is called max_new_tokens here");
   inner.ignore({"stream_interval", "custom_params"});
@@ -51,9 +51,9 @@ void read_inputs(Fields& fields, const ServedModel& model, GenerationRequest& re
                                          type_name(input)));
   request.batch = input.is_array() && (text != nullptr || !is_id_list(input));
   const size_t count = request.batch ? input.size() : 1;
-  if (count == 0 || count > static_cast<size_t>(kPromptsMax))
+  if (count == 0 || count > static_cast<size_t>(kMaxPrompts))
     return fields.fail_field(
-        name, fmt::format("{} must hold 1 to {} prompts, not {}", name, kPromptsMax, count));
+        name, fmt::format("{} must hold 1 to {} prompts, not {}", name, kMaxPrompts, count));
   for (size_t i = 0; i < count; ++i) {
     const Json& one = request.batch ? input[i] : input;
     Prompt& prompt = request.prompts.emplace_back();
@@ -108,9 +108,9 @@ void read_rids(Fields& fields, GenerationRequest& request) {
                                                 request.prompts.size()));
   for (size_t i = 0; i < rid->size(); ++i) {
     const auto* text = (*rid)[i].get_ptr<const std::string*>();
-    if (text == nullptr || text->empty() || text->size() > kRidBytesMax)
+    if (text == nullptr || text->empty() || text->size() > kMaxRidBytes)
       return fields.fail_field("rid",
-                               fmt::format("rid must hold strings of 1 to {} bytes", kRidBytesMax));
+                               fmt::format("rid must hold strings of 1 to {} bytes", kMaxRidBytes));
     request.prompts[i].rid = *text;
   }
 }
@@ -142,9 +142,9 @@ Result<GenerationRequest> parse_generate(const Json& body, const ServedModel& mo
     }
     answers += static_cast<size_t>(prompt.n);
   }
-  if (answers > static_cast<size_t>(kPromptsMax))
+  if (answers > static_cast<size_t>(kMaxPrompts))
     fields.fail_field("sampling_params", fmt::format("{} answers are asked for; {} are allowed",
-                                                     answers, kPromptsMax));
+                                                     answers, kMaxPrompts));
   read_rids(fields, request);
   read_envelope(fields, request);
   for (const char* name : {"input_embeds", "image_data", "audio_data", "video_data", "modalities"})

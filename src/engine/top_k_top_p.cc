@@ -1,4 +1,4 @@
-#include "engine/candidates.h"
+#include "engine/top_k_top_p.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,17 +6,17 @@
 
 namespace hocket {
 
-Candidates::Candidates(int vocab_size) {
+TopKTopPFilter::TopKTopPFilter(int vocab_size) {
   ids_.reserve(vocab_size);
   values_.reserve(vocab_size);
 }
 
-int Candidates::bucket_of(float probability) {
+int TopKTopPFilter::bucket_of(float probability) {
   const uint32_t bits = std::bit_cast<uint32_t>(probability) >> (23 - kMantissaBits);
   return static_cast<int>(std::min<uint32_t>(bits, kNumBuckets - 1));
 }
 
-void Candidates::count(std::span<const float> probabilities) {
+void TopKTopPFilter::count(std::span<const float> probabilities) {
   counts_.fill(0);
   masses_.fill(0);
   for (const float p : probabilities) {
@@ -27,8 +27,8 @@ void Candidates::count(std::span<const float> probabilities) {
   }
 }
 
-void Candidates::keep_largest(std::span<const float> logits, int k,
-                              std::span<float> probabilities) {
+void TopKTopPFilter::keep_largest(std::span<const float> logits, int k,
+                                  std::span<float> probabilities) {
   //   higher buckets: all stay | `bucket`, which holds the k-th: cut by logit | lower: all cut
   int bucket = kNumBuckets - 1;
   int above = 0;  // tokens in higher buckets
@@ -51,7 +51,7 @@ void Candidates::keep_largest(std::span<const float> logits, int k,
   }
 }
 
-void Candidates::keep_mass(double top_p, std::span<float> probabilities) {
+void TopKTopPFilter::keep_mass(double top_p, std::span<float> probabilities) {
   double whole = 0;
   for (int b = kNumBuckets - 1; b >= 0; --b)
     if (counts_[b] > 0) whole += masses_[b];

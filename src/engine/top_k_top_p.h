@@ -10,9 +10,9 @@
 
 namespace hocket {
 
-class Candidates {
+class TopKTopPFilter {
  public:
-  explicit Candidates(int vocab_size);
+  explicit TopKTopPFilter(int vocab_size);
 
   // Counts probabilities in [0, 1]; 0 means that the token is cut already.
   void count(std::span<const float> probabilities);

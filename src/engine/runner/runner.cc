@@ -1,4 +1,4 @@
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 #include <fmt/ranges.h>
 
@@ -18,7 +18,7 @@
 #include "compute/weights/stacked_experts.h"
 #include "engine/plan/expert_places.h"
 #include "engine/plan/scheduler_settings.h"
-#include "engine/weight_changes.h"
+#include "engine/runner/weight_changes.h"
 
 namespace hocket {
 namespace {
@@ -261,15 +261,15 @@ void Runner::keep_weights(const KeptWeights& kept) {
   }
 }
 
-Result<AllToAll*> Runner::attach(const Meeting& meeting) {
+Result<AllToAll*> Runner::attach(const AttachOptions& attached) {
   HOCKET_CHECK(placement_.has_value());
   const ExpertParallelDispatcher::Options options = dispatcher_options();
   AllToAll::Options exchange = exchange_options(options);
-  exchange.epoch = meeting.epoch;
-  exchange.abort = meeting.abort;
-  exchange.watch = meeting.watch;
-  exchange.stall_timeout = meeting.stall_timeout;
-  HOCKET_TRY(exchange_, AllToAll::create(meeting.transport, exchange));
+  exchange.epoch = attached.epoch;
+  exchange.abort = attached.abort;
+  exchange.watch = attached.watch;
+  exchange.stall_timeout = attached.stall_timeout;
+  HOCKET_TRY(exchange_, AllToAll::create(attached.transport, exchange));
   HOCKET_TRY(auto dispatcher, ExpertParallelDispatcher::create(options, *exchange_));
   parallel_ = dispatcher.get();
   dispatcher_ = std::move(dispatcher);
@@ -304,7 +304,7 @@ std::string Runner::terms() const {
   return fmt::format(
       "{} rows of prompts and {} of answers; {} bytes; experts placed as {:08x}; "
       "{} orders, {:08x}",
-      plan_.work.max_rows, plan_.work.exchange.max_slotted_rows,
+      plan_.work.max_rows, plan_.work.exchange.max_decode_rows,
       fmt::join(std::views::join(exchange.most_bytes), " "), placement_->fingerprint(),
       overlap_.orders->size(), overlap_.orders->fingerprint());
 }

@@ -1,6 +1,6 @@
 // Loading says what it changes: modules that the files lack, tensors that nobody reads, and stored
 // matrices that become larger.
-#include "engine/weight_changes.h"
+#include "engine/runner/weight_changes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "compute/models/family.h"
 #include "compute/weights/stacked_experts.h"
 #include "engine/plan/scheduler_settings.h"
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 #include "engine/tests/testing.h"
 
 namespace hocket {
@@ -55,7 +55,7 @@ TEST(WeightChanges, FilesWithoutTheModuleAreServedWithDraftsFromTheText) {
     const EngineInfo& info = (*runner)->info();
     EXPECT_EQ(info.model.num_mtp_loaded, 0);
     EXPECT_THAT(info.changes, Contains(Field(&SettingChange::to, "NGRAM"))) << model;
-    EXPECT_EQ((*runner)->plan().most_drafts, kMostDrafts) << model;
+    EXPECT_EQ((*runner)->plan().most_drafts, kMaxDrafts) << model;
     const auto refused = runner_of(folder, "NEXTN");
     ASSERT_FALSE(refused.has_value());
     EXPECT_EQ(refused.error().code, ErrorCode::missing_tensor);

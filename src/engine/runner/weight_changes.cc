@@ -1,4 +1,4 @@
-#include "engine/weight_changes.h"
+#include "engine/runner/weight_changes.h"
 
 #include <algorithm>
 #include <string>
@@ -10,7 +10,7 @@
 namespace hocket {
 namespace {
 
-constexpr size_t kMostNames = 4;  // in a line
+constexpr size_t kMaxNames = 4;  // in a line
 
 std::string gb(int64_t bytes) {
   return fmt::format("{:.3f} GB", static_cast<double>(bytes) / 1e9);
@@ -32,10 +32,10 @@ SettingChange say_left_over(const ModelConfig& model, std::span<const UnreadTens
   for (size_t i = 0; i < all.size(); ++i) {
     count += all[i].count;
     bytes += all[i].bytes;
-    if (i < kMostNames)
+    if (i < kMaxNames)
       names += fmt::format("{}{} {}", i == 0 ? "" : ", ", all[i].count, all[i].names);
   }
-  if (all.size() > kMostNames) names += fmt::format(" and {} other names", all.size() - kMostNames);
+  if (all.size() > kMaxNames) names += fmt::format(" and {} other names", all.size() - kMaxNames);
   return {.flag = "weights",
           .from = fmt::format("{} tensors of {} ({})", count, gb(bytes), names),
           .to = "not read",

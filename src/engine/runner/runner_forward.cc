@@ -1,13 +1,13 @@
 // The passes of a Runner.
-#include "engine/runner.h"
+#include "engine/runner/runner.h"
 
 namespace hocket {
 namespace {
 
 // Returns this rank's work as the planner counts it. A step of several ranks counts as prefill if
 // one of them has prompts.
-Bucket bucket_of(const ForwardBatch& batch, std::optional<ExchangeMode> mode) {
-  const bool answers = mode ? *mode == ExchangeMode::slotted : batch.mode == ForwardMode::decode;
+Bucket bucket_of(const ForwardBatch& batch, std::optional<Phase> phase) {
+  const bool answers = phase ? *phase == Phase::decode : batch.mode == ForwardMode::decode;
   Bucket bucket{.phase = answers ? Phase::decode : Phase::prefill,
                 .rows = batch.num_rows(),
                 .kv_tokens = batch.num_rows()};
@@ -34,7 +34,7 @@ Result<void> Runner::forward_together(const ForwardBatch& batch, const PassOptio
   if (pass.ledger != nullptr)
     pass.ledger->begin_pass(
         pass.id.step, pass.plan,
-        bucket_of(batch, placement_ ? std::optional(pass.id.mode) : std::nullopt), pass.is_trial);
+        bucket_of(batch, placement_ ? std::optional(pass.id.phase) : std::nullopt), pass.is_trial);
   const SplitRule split = split_for(
       batch, {.share = pass.plan.share, .row_tile = row_tile(), .cut_threshold = cut_threshold_});
   return model_->forward(batch, {.backend = *backend_,
@@ -55,9 +55,9 @@ Result<void> Runner::forward_together(const ForwardBatch& batch, const PassOptio
 // Its layer's number in messages comes after those of the model's layers, so that an exchange of
 // the one is never taken for one of the other.
 Result<void> Runner::forward_module(int module, const ForwardBatch& batch,
-                                    const Model::HiddenRows& hidden, const PassId& pass) {
+                                    const Model::HiddenRows& hidden, const PassSpec& pass) {
   HOCKET_CHECK(dispatcher_ != nullptr);
-  PassId id = pass;
+  PassSpec id = pass;
   id.first_layer += choice_.model.num_layers;
   const Order& order = overlap_.orders->at(Plan().order);
   return model_->modules()[static_cast<size_t>(module)].forward(

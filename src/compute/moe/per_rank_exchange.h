@@ -18,17 +18,17 @@
 
 namespace hocket {
 
-class CountedExchange final : public RowExchange {
+class PerRankExchange final : public RowExchange {
  public:
-  explicit CountedExchange(const Config& config) : RowExchange(config, ExchangeMode::counted) {}
+  explicit PerRankExchange(const Config& config) : RowExchange(config, RowLayout::per_rank) {}
 
   void begin_layer(const Half& half) override;
   int most_rows(int) const override { return config_.limits.max_rows; }
-  void list_leaving(const Part& part, const MatrixView& normed) override;
+  void list_dispatch(const Part& part, const MatrixView& normed) override;
   void expect_results(const Part& part, const Routing& routing, std::span<int> counts) override;
   // A part has all slots of its rows, but a wave of it may have some.
-  bool adds_up(int num_pending) const override { return grain_.waves == 1 || num_pending == 0; }
-  void add_up(const Part& part, const Sum& sum) override;
+  bool can_sum(int num_pending) const override { return grain_.waves == 1 || num_pending == 0; }
+  void sum_results(const Part& part, const CombineInputs& in) override;
 
  private:
   Range experts_of(int rank, int part) const override;
@@ -50,7 +50,7 @@ class CountedExchange final : public RowExchange {
   // The rows that arrived in a half's last part, by wave, as places in the lists of arrived rows.
   std::array<std::array<Range, kMaxParts>, kMaxHalves> arrived_;
   // The results that come back: [halves][messages][ranks].
-  std::array<std::array<std::array<int, kMostExpertRanks>, kMaxParts>, kMaxHalves> expected_{};
+  std::array<std::array<std::array<int, kMaxExpertRanks>, kMaxParts>, kMaxHalves> expected_{};
   // The parts of a half whose results are numbered, a bit for each.
   std::array<uint32_t, kMaxHalves> numbered_{};
 };

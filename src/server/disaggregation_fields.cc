@@ -1,4 +1,4 @@
-#include "server/prefill_place.h"
+#include "server/disaggregation_fields.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 
 namespace hocket {
 
-Result<void> place_prompt(PreparedRequest& prepared, const PeerSettings& peers) {
+Result<void> apply_disaggregation_fields(PreparedRequest& prepared, const PeerSettings& peers) {
   GenerationRequest& request = prepared.request;
   if (!request.bootstrap) return {};
   if (peers.disaggregation_mode == "prefill") {

@@ -11,6 +11,6 @@ namespace hocket {
 // Sets prefill_peer, or the limit of one token. Errors: invalid_request if this service is neither
 // of the two, or --disaggregation-prefill-url does not name the other: a client's word alone
 // connects to no host.
-Result<void> place_prompt(PreparedRequest& prepared, const PeerSettings& peers);
+Result<void> apply_disaggregation_fields(PreparedRequest& prepared, const PeerSettings& peers);
 
 }  // namespace hocket

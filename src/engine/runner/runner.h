@@ -30,13 +30,13 @@ namespace hocket {
 Result<WorkerPool::Options> choose_workers(const ComputeSettings& settings, const Machine& machine);
 
 // The place of one rank among several that share the experts, and its part of the machine.
-struct RankSeat {
+struct RankConfig {
   int rank = 0, num_ranks = 1;
   Machine machine;  // its cores and memory
 };
 
 // The connection of the ranks of one epoch. Every part of it outlives the exchange.
-struct Meeting {
+struct AttachOptions {
   Transport& transport;
   uint32_t epoch = 0;
   const std::atomic<uint32_t>* abort = nullptr;  // option of AllToAll, as the next two
@@ -46,8 +46,8 @@ struct Meeting {
 
 // Options of one pass: plan, id, and observers.
 struct PassOptions {
-  PassId id;  // agreed by the ranks; its `parts` are the plan's
-  Plan plan;  // agreed by the ranks, if there are several
+  PassSpec id;  // agreed by the ranks; its `parts` are the plan's
+  Plan plan;    // agreed by the ranks, if there are several
   bool is_trial = false;
   Ledger* ledger = nullptr;           // books the times of the open step; null: they are not booked
   ForwardProbe* probe = nullptr;      // may be null
@@ -70,7 +70,7 @@ class Runner {
     std::function<void(const LoadProgress&)> progress;
     std::optional<TokenId> tokenizer_eos;
     // null: the only rank, which computes the bits of ep_size ranks.
-    const RankSeat* seat = nullptr;
+    const RankConfig* seat = nullptr;
   };
   // Plans memory, loads the weights and makes all buffers. Errors: those of Engine::create.
   static Result<std::unique_ptr<Runner>> create(const Options& options);
@@ -86,7 +86,7 @@ class Runner {
   Placements placement() const;
   // Exchanges the experts of a layer for those of `move`, which has what was before afterwards.
   // Called between two passes, the same two on all ranks, or while detached. Allocates nothing.
-  // Pre: --enable-eplb.
+  // Precondition: --enable-eplb.
   void place(LayerMove& move);
   // The weights of the experts of a layer, as its placement has them here.
   std::span<const ExpertWeights> experts(int layer) const { return model_->experts(layer); }
@@ -111,7 +111,7 @@ class Runner {
   // Runs a module for multi-token prediction over `batch`. Several ranks agree on the pass, and all
   // run it. Errors: those of forward_together().
   Result<void> forward_module(int module, const ForwardBatch& batch,
-                              const Model::HiddenRows& hidden, const PassId& pass = {});
+                              const Model::HiddenRows& hidden, const PassSpec& pass = {});
   // Returns true if passes exchange rows with other ranks.
   bool exchanges() const { return placement_.has_value(); }
   // Returns one of the spare pages of the only module (MemoryPlan::num_spare_pages).
@@ -134,7 +134,7 @@ class Runner {
 
   WorkBuffers& work() { return work_; }
   // Makes the exchange of rows with the other ranks, before passes together. Errors: out_of_memory.
-  Result<AllToAll*> attach(const Meeting& meeting);
+  Result<AllToAll*> attach(const AttachOptions& attached);
   // Ends the exchange, and with it all use of the transport.
   void detach();
   // Returns in words what must be equal on all ranks for their messages to fit: "2112 rows of
@@ -162,7 +162,7 @@ class Runner {
   ExpertParallelDispatcher::Options dispatcher_options() const;
   void describe(const ServerSettings& settings);
 
-  std::optional<RankSeat> seat_;
+  std::optional<RankConfig> seat_;
   Machine machine_;
   ModelChoice choice_;
   OverlapSettings overlap_;

@@ -1,4 +1,4 @@
-#include "compute/moe/counted_exchange.h"
+#include "compute/moe/per_rank_exchange.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,36 +7,36 @@
 
 namespace hocket {
 
-RowExchange::Range CountedExchange::experts_of(int rank, int /*part*/) const {
+RowExchange::Range PerRankExchange::experts_of(int rank, int /*part*/) const {
   return {0, static_cast<int>(config_.placements.first().experts_of(rank).size())};
 }
 
 // Returns the rows of a part, as places in the half.
-RowExchange::Range CountedExchange::rows_of(const Part& part) const {
+RowExchange::Range PerRankExchange::rows_of(const Part& part) const {
   return cut({0, part.half.rows.count}, part.index, grain_.parts);
 }
 
 // Returns where the rows of a part begin in the lists of leaving rows.
-int64_t CountedExchange::first_sent(const Part& part) const {
+int64_t PerRankExchange::first_sent(const Part& part) const {
   return (int64_t{part.half.rows.begin} + rows_of(part).begin) *
          std::min(config_.num_ranks, config_.top_k);
 }
 
 // Returns the begins of a part's leaving rows for each rank, the next rank first, from
 // first_sent().
-std::span<int32_t> CountedExchange::offsets_of(const Part& part) const {
+std::span<int32_t> PerRankExchange::offsets_of(const Part& part) const {
   const int number = part.half.index * config_.limits.exchange.max_parts + part.index;
   return {part.site.work.exchange.sent_offsets.row(number),
           static_cast<size_t>(config_.num_ranks + 1)};
 }
 
-RowExchange::Range CountedExchange::leaving(const Part& part, int rank) const {
+RowExchange::Range PerRankExchange::leaving(const Part& part, int rank) const {
   const std::span<const int32_t> offsets = offsets_of(part);
   const int order = leaving_order(rank);
   return {first_sent(part) + offsets[order], offsets[order + 1] - offsets[order]};
 }
 
-RowExchange::SlotLists CountedExchange::slots_of(const WorkBuffers& work, const Range& rows) const {
+RowExchange::SlotLists PerRankExchange::slots_of(const WorkBuffers& work, const Range& rows) const {
   return {work.exchange.sent_ids.slice_rows(rows.begin, rows.count),
           work.exchange.sent_weights.slice_rows(rows.begin, rows.count)};
 }
@@ -45,23 +45,23 @@ RowExchange::SlotLists CountedExchange::slots_of(const WorkBuffers& work, const 
 //
 //   sent_from     | rank 2: t0 t3 t4 | rank 0: t1 t3 | own: t0 t2 ...      of rank 1 of 3
 //   sent_offsets  0                  3               5
-void CountedExchange::list_leaving(const Part& part, const MatrixView& normed) {
+void PerRankExchange::list_dispatch(const Part& part, const MatrixView& normed) {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const Routing& routing = part.half.state.routing.peek();
   const Placement& placement = placement_of(part);
   const Range rows = rows_of(part);
   const int64_t first = first_sent(part);
   const std::span<int32_t> offsets = offsets_of(part);
-  round_leaving(part, normed, rows);
+  quantize_dispatch(part, normed, rows);
   choose_places(part, rows);
-  std::array<uint32_t*, kMostExpertRanks> counts;  // the rows of each rank's experts
+  std::array<uint32_t*, kMaxExpertRanks> counts;  // the rows of each rank's experts
   for (int rank = 0; rank < config_.num_ranks; ++rank) {
     const std::span<uint32_t> here = counts_for(part, rank);
     std::ranges::fill(here, 0u);
     counts[rank] = here.data();
   }
 
-  std::array<int64_t, kMostExpertRanks> last_listed;  // last row, by leaving order of its rank
+  std::array<int64_t, kMaxExpertRanks> last_listed;  // last row, by leaving order of its rank
   last_listed.fill(-1);
   std::ranges::fill(offsets, 0);
   for (int64_t t = rows.begin; t < rows.end(); ++t)
@@ -92,7 +92,7 @@ void CountedExchange::list_leaving(const Part& part, const MatrixView& normed) {
   move_back(offsets);
 }
 
-void CountedExchange::count_by_wave(std::span<const ArrivedRows> arrived, int experts,
+void PerRankExchange::count_by_wave(std::span<const ArrivedRows> arrived, int experts,
                                     std::span<int32_t> segments) const {
   for (int peer = 0; peer < std::ssize(arrived); ++peer)
     for (int wave = 0; wave < grain_.waves; ++wave) {
@@ -105,7 +105,7 @@ void CountedExchange::count_by_wave(std::span<const ArrivedRows> arrived, int ex
 
 // Lists for every arrived row, wave by wave and source by source, its slots here and where their
 // expert rows are placed. The lists are kept until the sums are made; the messages are not.
-void CountedExchange::list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
+void PerRankExchange::list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
                                    std::span<int32_t> segments) {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const int half = part.half.index, top_k = config_.top_k;
@@ -148,7 +148,7 @@ void CountedExchange::list_arrived(const Part& part, std::span<const ArrivedRows
 }
 
 // Writes one row for each node of each row that came; list_arrived() has counted them.
-void CountedExchange::write_results(const Part& part, const ExpertRows& rows, Returned&) {
+void PerRankExchange::write_results(const Part& part, const ExpertRows& rows, Returned&) {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const auto [begin, count] = arrived_[part.half.index][part.wave];
   combine_partly(part.site.backend, {.y = rows.y,
@@ -167,14 +167,14 @@ void CountedExchange::write_results(const Part& part, const ExpertRows& rows, Re
 //   token   experts (node)      sums from the rank of nodes 0 and 2, of node 3
 //   t0      7 (3), 1 (0), 0(0)  0: t0 node 0                         0: t0 node 3
 //   t1      4 (2), 1 (0), 6(3)  1: t1 node 0, 2: t1 node 2           1: t1 node 3
-void CountedExchange::number_results(const Part& part, const Routing& routing) {
+void PerRankExchange::number_results(const Part& part, const Routing& routing) {
   const Range rows = rows_of(part);
   const Placement& placement = placement_of(part);
   auto& expected = expected_[part.half.index];
   const auto count_of = [&](int rank, int wave) -> int& {
     return expected[back_message({part.site, part.half, part.index, wave})][rank];
   };
-  std::array<int, kMostExpertRanks> row_number, wave_of;  // the last row sent to each rank
+  std::array<int, kMaxExpertRanks> row_number, wave_of;  // the last row sent to each rank
   for (int rank = 0; rank < config_.num_ranks; ++rank) {
     row_number[rank] = -1, wave_of[rank] = 0;
     for (int wave = 0; wave < grain_.waves; ++wave) count_of(rank, wave) = 0;
@@ -201,7 +201,7 @@ void CountedExchange::number_results(const Part& part, const Routing& routing) {
       *at = s;
       ++num_nodes;
     }
-    std::array<bool, kMostExpertRanks> is_met;
+    std::array<bool, kMaxExpertRanks> is_met;
     std::fill_n(is_met.begin(), config_.num_ranks, false);
     for (const int slot : std::span(slots.data(), num_nodes)) {
       const int rank = placement.rank_at(places[slot]);
@@ -216,12 +216,12 @@ void CountedExchange::number_results(const Part& part, const Routing& routing) {
   }
 }
 
-void CountedExchange::begin_layer(const Half& half) {
+void PerRankExchange::begin_layer(const Half& half) {
   RowExchange::begin_layer(half);
   numbered_[half.index] = 0;
 }
 
-void CountedExchange::expect_results(const Part& part, const Routing& routing,
+void PerRankExchange::expect_results(const Part& part, const Routing& routing,
                                      std::span<int> counts) {
   const uint32_t bit = 1u << part.index;
   if ((std::exchange(numbered_[part.half.index], numbered_[part.half.index] | bit) & bit) == 0)
@@ -230,18 +230,18 @@ void CountedExchange::expect_results(const Part& part, const Routing& routing,
               counts.begin());
 }
 
-// The experts' ranks have weighted the rows. One slot of a node has the node's sum, its other slots
+// The experts' ranks have weighted the rows. One slot of a node has the node's in, its other slots
 // none.
-void CountedExchange::add_up(const Part& part, const Sum& sum) {
+void PerRankExchange::sum_results(const Part& part, const CombineInputs& in) {
   const int32_t waves = grain_.waves;
   const auto add = [&](const Part& of) {
     const Range rows = rows_of(of);
-    find_results(of, rows, sum, [&](int place, int32_t position) {
+    find_results(of, rows, in, [&](int place, int32_t position) {
       const int64_t back = position % kMaxParts * grain_.parts + of.index;
-      return Place{.message = back * config_.num_ranks + placement_of(of).rank_at(place),
-                   .row = position < 0 ? -1 : position / kMaxParts};
+      return ResultLocation{.message = back * config_.num_ranks + placement_of(of).rank_at(place),
+                            .row = position < 0 ? -1 : position / kMaxParts};
     });
-    add_found(of, rows, sum, {});
+    sum_located(of, rows, in, {});
   };
   if (waves == 1) return add(part);
   for (int index = 0; index < grain_.parts; ++index) add({part.site, part.half, index});

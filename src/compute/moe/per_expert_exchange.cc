@@ -1,4 +1,4 @@
-#include "compute/moe/slotted_exchange.h"
+#include "compute/moe/per_expert_exchange.h"
 
 #include <algorithm>
 
@@ -6,29 +6,29 @@
 
 namespace hocket {
 
-SlottedExchange::SlottedExchange(const Config& config)
-    : RowExchange(config, ExchangeMode::slotted),
+PerExpertExchange::PerExpertExchange(const Config& config)
+    : RowExchange(config, RowLayout::per_expert),
       leaving_(config.placements.first().num_places()),
       message_first_(config.limits.exchange.max_parts * config.num_ranks),
       back_first_(message_first_.size()) {}
 
-void SlottedExchange::begin_pass(const Grain& grain, int first_layer) {
+void PerExpertExchange::begin_pass(const Grain& grain, int first_layer) {
   RowExchange::begin_pass(grain, first_layer);
   if (grain != placed_) place_experts();
 }
 
-int SlottedExchange::most_rows(int num_experts) const {
-  return config_.limits.exchange.max_slotted_rows * std::min(config_.top_k, num_experts);
+int PerExpertExchange::most_rows(int num_experts) const {
+  return config_.limits.exchange.max_decode_rows * std::min(config_.top_k, num_experts);
 }
 
-RowExchange::Range SlottedExchange::experts_of(int rank, int part) const {
+RowExchange::Range PerExpertExchange::experts_of(int rank, int part) const {
   return cut({0, static_cast<int>(config_.placements.first().experts_of(rank).size())}, part,
              grain_.parts);
 }
 
 // Gives the places of all ranks their turns in the sequence in which rows leave. These are the same
 // in all layers, since a rank has as many places in each.
-void SlottedExchange::place_experts() {
+void PerExpertExchange::place_experts() {
   const Placement& any = config_.placements.first();
   int32_t turn = 0;
   for (int part = 0; part < grain_.parts; ++part)
@@ -47,12 +47,12 @@ void SlottedExchange::place_experts() {
 }
 
 // Returns the begins of the half's leaving rows in all parts: [places by their turn + 1].
-int32_t* SlottedExchange::offsets_of(const Part& part) const {
+int32_t* PerExpertExchange::offsets_of(const Part& part) const {
   return part.site.work.exchange.sent_offsets.row(part.half.index *
                                                   config_.limits.exchange.max_parts);
 }
 
-RowExchange::Range SlottedExchange::leaving(const Part& part, int rank) const {
+RowExchange::Range PerExpertExchange::leaving(const Part& part, int rank) const {
   const int32_t* const offsets =
       offsets_of(part) + message_first_[part.index * config_.num_ranks + rank];
   return {int64_t{part.half.rows.begin} * config_.top_k + offsets[0],
@@ -66,7 +66,7 @@ RowExchange::Range SlottedExchange::leaving(const Part& part, int rank) const {
 //   sent_from   | e4: t0 t2 | e5: t1 | e0: t0 | e1: t2 | e2: | e3: t1 |
 //   offsets       0           2        3        4        5     5        6
 //   message     | to rank 2          | to rank 0       | own rows       |
-void SlottedExchange::list_leaving(const Part& part, const MatrixView& normed) {
+void PerExpertExchange::list_dispatch(const Part& part, const MatrixView& normed) {
   if (part.index > 0) return;
   const WorkBuffers& work = part.site.work;
   const ExchangeBuffers& lists = work.exchange;
@@ -75,7 +75,7 @@ void SlottedExchange::list_leaving(const Part& part, const MatrixView& normed) {
   const int num_places = config_.placements.first().num_places();
   const std::span<int32_t> offsets(offsets_of(part), num_places + 1);
   const View<int32_t> position = work.expert_position.slice_rows(rows.begin, rows.count);
-  round_leaving(part, normed, {0, rows.count});
+  quantize_dispatch(part, normed, {0, rows.count});
   choose_places(part, {0, rows.count});
 
   std::ranges::fill(offsets, 0);
@@ -88,7 +88,7 @@ void SlottedExchange::list_leaving(const Part& part, const MatrixView& normed) {
       const std::span<uint32_t> counts = counts_for({part.site, part.half, p}, rank);
       for (size_t e = 0; e < counts.size(); ++e) counts[e] = starts[e + 1] - starts[e];
     }
-  std::array<int32_t, size_t{kMaxParts} * kMostExpertRanks> begins;  // one for each message back
+  std::array<int32_t, size_t{kMaxParts} * kMaxExpertRanks> begins;  // one for each message back
   for (int back = 0; back < grain_.num_waves() * config_.num_ranks; ++back)
     begins[back] = offsets[back_first_[back]];
   for (int t = 0; t < rows.count; ++t)
@@ -101,8 +101,8 @@ void SlottedExchange::list_leaving(const Part& part, const MatrixView& normed) {
   move_back(offsets);
 }
 
-void SlottedExchange::list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
-                                   std::span<int32_t> segments) {
+void PerExpertExchange::list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
+                                     std::span<int32_t> segments) {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const int experts = experts_of(config_.rank, part.index).count;
   for (int peer = 0; peer < config_.num_ranks; ++peer)
@@ -113,7 +113,8 @@ void SlottedExchange::list_arrived(const Part& part, std::span<const ArrivedRows
 }
 
 // Copies the result rows, rank by rank, in the sequence in which their rows came.
-void SlottedExchange::write_results(const Part& part, const ExpertRows& rows, Returned& returned) {
+void PerExpertExchange::write_results(const Part& part, const ExpertRows& rows,
+                                      Returned& returned) {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const int first =
       rows.first_expert - static_cast<int>(experts_of(config_.rank, part.index).begin);
@@ -133,7 +134,7 @@ void SlottedExchange::write_results(const Part& part, const ExpertRows& rows, Re
   gather_rows(part.site.backend, std::span(lists.sources, at), rows.x.slice_rows(begin, at));
 }
 
-void SlottedExchange::expect_results(const Part& part, const Routing&, std::span<int> counts) {
+void PerExpertExchange::expect_results(const Part& part, const Routing&, std::span<int> counts) {
   const int32_t* const offsets = offsets_of(part);
   for (int rank = 0; rank < config_.num_ranks; ++rank) {
     const int experts = cut(experts_of(rank, part.index), part.wave, grain_.waves).count;
@@ -143,12 +144,12 @@ void SlottedExchange::expect_results(const Part& part, const Routing&, std::span
   }
 }
 
-void SlottedExchange::add_up(const Part& part, const Sum& sum) {
+void PerExpertExchange::sum_results(const Part& part, const CombineInputs& in) {
   const Range rows = {0, part.half.rows.count};
-  find_results(part, rows, sum, [&](int place, int32_t position) {
-    return Place{leaving_[place].message, position};
+  find_results(part, rows, in, [&](int place, int32_t position) {
+    return ResultLocation{leaving_[place].message, position};
   });
-  add_found(part, rows, sum, sum.routing.weights);
+  sum_located(part, rows, in, in.routing.weights);
 }
 
 }  // namespace hocket

@@ -17,17 +17,17 @@
 
 namespace hocket {
 
-class SlottedExchange final : public RowExchange {
+class PerExpertExchange final : public RowExchange {
  public:
-  explicit SlottedExchange(const Config& config);
+  explicit PerExpertExchange(const Config& config);
 
   void begin_pass(const Grain& grain, int first_layer) override;
   int most_rows(int num_experts) const override;
-  void list_leaving(const Part& part, const MatrixView& normed) override;
+  void list_dispatch(const Part& part, const MatrixView& normed) override;
   void expect_results(const Part& part, const Routing& routing, std::span<int> counts) override;
   // The sum of a row needs every part and wave.
-  bool adds_up(int num_pending) const override { return num_pending == 0; }
-  void add_up(const Part& part, const Sum& sum) override;
+  bool can_sum(int num_pending) const override { return num_pending == 0; }
+  void sum_results(const Part& part, const CombineInputs& in) override;
 
  private:
   // The position of a place's rows among the leaving rows, which are sorted by part, leaving order
