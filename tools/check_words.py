@@ -5,6 +5,7 @@
 
 The second table of docs/words.md names the folders of `src` in which types may have a word in their names; in another folder a type
 with that word would give it a second meaning. RIDDLES are words that say nothing about what a type or a file does.
+Limits and preconditions are spelled in one way each.
 """
 
 import re
@@ -16,6 +17,8 @@ WORDS = "docs/words.md"
 ROW = re.compile(r"\| ([\w ]+) \| ((?:`[\w/]+` ?)+)\|$")
 TYPE = re.compile(r"^[ \t]*(?:template <.*> *)?(?:pub )?(?:class|struct|union|enum(?: class)?) (?:alignas\(.*\) )?(\w+)(?! *;)\b", re.MULTILINE)
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+LIMIT = re.compile(r"\b(?:kMost[A-Z]\w*|k[A-Z]\w*Max)\b")
+PRECONDITION = re.compile(r"//+ *(Pre|Requires|REQUIRES|Preconditions):")
 RIDDLES = set("wish manner beside voice fate shadow burst streak tell tells told teller news story look looks looker heard outside meanwhile door farewell liar prospect glance".split())
 
 
@@ -42,6 +45,8 @@ def check(files, root=ROOT):
             continue
         text = (root / name).read_text(encoding="utf-8", errors="replace")
         names = [Path(name).stem] + [found[1] for found in TYPE.finditer(text)]
+        faults += [f"{name}: {limit} is a limit, which begins with kMax" for limit in sorted(set(LIMIT.findall(text)))]
+        faults += [f"{name}: '{word}:' is written 'Precondition:'" for word in PRECONDITION.findall(text)]
         folder = name.removeprefix("src/")
         for one in names:
             riddles = RIDDLES & set(parts_of(one))

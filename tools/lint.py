@@ -197,8 +197,9 @@ def check_text(files, root=ROOT):
             for page in PAGE.findall(line):
                 if not (root / page).is_file():
                     faults.append(f"{name}:{number}: there is no {page}")
-            for file in FILE.findall(line) if name in GUIDES else ():
-                if not any((root / place / file).is_file() for place in ("", "src", path.parent)):
+            named = line if name in GUIDES else line[line.find("//") :] if is_code(name) and "//" in line else ""
+            for file in FILE.findall(named):
+                if not any((root / place / file).is_file() for place in ("", "src", path.parent, path.parent.parent)):
                     faults.append(f"{name}:{number}: there is no {file}")
             if guards_data(name) and STD_MUTEX.search(line):
                 faults.append(f"{name}:{number}: base/mutex.h has the mutex that clang can check")

@@ -109,6 +109,8 @@ struct Counts {
         self.assertEqual(self.faults(guide, "`engine/step.cc`, src/engine/step.cc, [recipes](docs/adding.md#a-kernel)"), [])
         self.assertIn("there is no engine/gone.h", self.faults(guide, "`engine/gone.h`")[0])
         self.assertEqual(self.faults("src/engine/README.md", "`engine/gone.h`"), [])
+        self.assertEqual(self.faults("src/engine/a.h", "#pragma once\n// The verbs: engine/step.cc."), [])
+        self.assertIn("there is no engine/gone.h", self.faults("src/engine/a.h", "#pragma once\nint a;  // engine/gone.h")[0])
 
     def word_faults(self, name, text):
         self.write(
@@ -141,6 +143,17 @@ struct Counts {
     def test_a_term_of_types_has_a_meaning(self):
         self.write("docs/words.md", "| lane | `compute` |\n")
         self.assertEqual(check_words.check([], self.root), ["docs/words.md: 'lane' has no meaning there"])
+
+    def test_limits_and_preconditions_are_spelled_in_one_way(self):
+        text = "constexpr int kMostRows = 1, kRowsMax = 2, kMaxRows = 3, kMaximum = 4, kAlmost = 5;\n// Pre: a lease\n"
+        self.assertEqual(
+            self.word_faults("src/base/a.h", text),
+            [
+                "src/base/a.h: kMostRows is a limit, which begins with kMax",
+                "src/base/a.h: kRowsMax is a limit, which begins with kMax",
+                "src/base/a.h: 'Pre:' is written 'Precondition:'",
+            ],
+        )
 
     def test_riddles_name_neither_types_nor_files(self):
         self.assertIn("'teller' in the name PartTeller", self.word_faults("bench/a.cc", "class PartTeller {};")[0])
