@@ -47,6 +47,7 @@ constexpr bool all_differ() {
       if (&a != &b && a.code == b.code) return false;
   return true;
 }
+static_assert(all_differ(), "a code has two lines");
 
 const Mapping& mapping_of(ErrorCode code) {
   for (const Mapping& m : kMappings)
