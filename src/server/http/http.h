@@ -84,7 +84,9 @@ class HttpExchange {
   // then the connection is closed; or if requests hold all memory that they may. In that case the
   // last event says so, and a stream without events is closed.
   bool write(std::string_view bytes);
-  bool finish();
+  // Ends the stream with `last`, some 16 KiB at most. The request is no longer under way before the
+  // client can read these bytes.
+  bool finish(std::string_view last = {});
 
   // Call it if the answer only confirms that the request was accepted. Then the request stays under
   // way after the answer, until the holder of the meter ends it.

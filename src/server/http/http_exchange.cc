@@ -307,12 +307,13 @@ bool HttpExchange::write(std::string_view bytes) {
   return !ended;
 }
 
-bool HttpExchange::finish() {
+bool HttpExchange::finish(std::string_view last) {
   std::function<void()> unused;
   {
     MutexLock lock(state_->mutex);
     if (state_->closed) return false;
     HOCKET_CHECK(state_->streaming);
+    if (!last.empty()) state_->append(last);
     if (!state_->framing.http_1_0) state_->out += "0\r\n\r\n";
     state_->streaming = false;
     state_->complete = true;

@@ -45,7 +45,10 @@ bool SseWriter::events(std::string_view framed) {
 }
 
 bool SseWriter::done() {
-  return data(kSseDone) && exchange_->finish();
+  if (!start()) return false;
+  block_.clear();
+  append_sse(block_, kSseDone);
+  return exchange_->finish(block_);
 }
 
 bool SseWriter::finish() {
