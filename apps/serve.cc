@@ -81,7 +81,7 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
 
 // Finds the number of ranks and which of them run in this process. Writes the number to p.ep_size.
 Result<LaunchPlan> choose_ranks(ParallelSettings& p) {
-  LaunchFlags flags{.dist_init_addr = p.dist_init_addr};
+  LaunchFlags flags{.dist_init_addr = p.dist_init_addr, .has_store = !p.cluster_store.empty()};
   if (p.nnodes != 0) flags.nnodes = p.nnodes;
   if (p.node_rank != -1) flags.node_rank = p.node_rank;
   if (p.ep_size != 0) flags.ep_size = p.ep_size;

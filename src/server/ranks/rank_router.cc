@@ -257,7 +257,7 @@ void RankRouter::refresh() {
   size_t num_lost = 0;
   const Error why = epoch_ended(view_);
   for (const auto& [ticket, forward] : forwards_) {
-    if (!is_lost(forward, view_.members)) continue;
+    if (!is_lost(forward, view_)) continue;
     ++num_lost;
     forward.relay->lose(why);
     client_->cancel(forward.call);
@@ -266,14 +266,14 @@ void RankRouter::refresh() {
     log::warning("forward: {} requests that other ranks had come back: {}", num_lost, why.message);
 }
 
-// Returns true if the process that has the request is lost. Without rank 0 this rank does not know
-// which others it reaches, so it counts on none.
-bool RankRouter::is_lost(const Forward& forward, const std::vector<Member>& members) const {
-  const Member& member = members[static_cast<size_t>(forward.rank)];
-  const auto is_out = [&members](int rank) {
-    return members[static_cast<size_t>(rank)].presence != Presence::in;
+// Returns true if the process that has the request is lost. Without the coordinator this rank does
+// not know which others it reaches, so it counts on none.
+bool RankRouter::is_lost(const Forward& forward, const ClusterView& view) const {
+  const Member& member = view.members[static_cast<size_t>(forward.rank)];
+  const auto is_out = [&view](int rank) {
+    return view.members[static_cast<size_t>(rank)].presence != Presence::in;
   };
-  return is_out(0) || is_out(rank()) || is_out(forward.rank) ||
+  return is_out(view.coordinator) || is_out(rank()) || is_out(forward.rank) ||
          member.identity.boot_id != forward.boot_id;
 }
 

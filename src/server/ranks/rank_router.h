@@ -109,7 +109,7 @@ class RankRouter {
   Error too_many() const;
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
   void end_forwards(const Error& why) HOCKET_REQUIRES(mutex_);
-  bool is_lost(const Forward& forward, const std::vector<Member>& members) const;
+  bool is_lost(const Forward& forward, const ClusterView& view) const;
   void check_cluster();
   void refresh() HOCKET_REQUIRES(mutex_);
 
