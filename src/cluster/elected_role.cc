@@ -119,6 +119,7 @@ void ElectedRole::run_for_seat(const Seat::State& seat, TimePoint now) {
   if (!runs || listener_ || now < listen_at_) return;
   listen_at_ = {};
   HostPort address = options_.listen;
+  const bool everywhere = address.host == "0.0.0.0" || address.host == "::";
   if (address.host.empty()) address.host = seat.local_host;
   auto listener = Coordinator::listen(options_, address, Duration::zero());
   if (!listener && listener.error().code == ErrorCode::unauthorized)
@@ -129,7 +130,15 @@ void ElectedRole::run_for_seat(const Seat::State& seat, TimePoint now) {
     return;
   }
   listener_ = *std::move(listener);
-  address.port = local_address(listener_).port();
+  const SocketAddress at = local_address(listener_);
+  if (everywhere) address.host = seat.local_host;  // the others need one that they reach
+  address.port = at.port();
+  // Ranks of several hosts cannot find it there; those of one host can.
+  if (at.is_loopback() && self_.ranks_per_node < self_.num_ranks)
+    log::info(
+        "cluster: this rank would coordinate at {}, which other hosts do not reach; there "
+        "--cluster-listen HOST:PORT names an address that they do",
+        to_text(address));
   seat_->want(address);
 }
 
@@ -137,8 +146,8 @@ void ElectedRole::take_role(const Seat::State& seat) {
   follower_->leave(error(ErrorCode::lost_rank, "it coordinates from now on"));
   // Epochs go on from the last one that any rank knows.
   const uint32_t last = std::max(seat.floor, follower_->view().epoch);
-  log::info("cluster: this rank coordinates, at port {}, from epoch {} on",
-            local_address(listener_).port(), last);
+  log::info("cluster: this rank coordinates at {}, from epoch {} on", to_text(seat.holder->address),
+            last);
   follower_.reset();
   term_ = seat.term;
   coordinator_ = std::make_unique<Coordinator>(options_, self_, poller_, shared_,

@@ -259,8 +259,9 @@ bool Follower::apply(const ClusterView& view) {
                view.members.size(), view.coordinator, self_.num_ranks);
     return false;
   }
-  const bool ended = view.over ? !view_.over : view.epoch > view_.epoch && !view_.over;
-  if (ended && view.lost >= 0)
+  if (view.over && !view_.over && view.lost >= 0)
+    log::error("cluster: over epoch={} {}", view.epoch, view.why);
+  else if (view.epoch > view_.epoch && !view.over && view.lost >= 0)
     log::error("cluster: lost epoch={} {}", view.epoch, view.why);
   else if (view.whole() && view.epoch != view_.epoch)
     log::info("cluster: whole epoch={} ranks={}", view.epoch, self_.num_ranks);

@@ -61,13 +61,6 @@ Result<EtcdPlace> read_etcd_place(std::string_view text) {
   return place;
 }
 
-std::string to_text(const EtcdPlace& place) {
-  std::string text(kScheme);
-  for (const HostPort& server : place.servers)
-    text += (text.size() == kScheme.size() ? "" : ",") + to_text(server);
-  return text + "/" + place.name;
-}
-
 EtcdClient::EtcdClient(Options options) : options_(std::move(options)) {}
 
 void EtcdClient::next_server() {

@@ -28,7 +28,6 @@ inline constexpr size_t kMaxEtcdServers = 16;
 // Reads "etcd://h0:2379,h1:2379/name"; the port is 2379 if not given, and the name may be left out.
 // Errors: bad_value, also for what is not there: TLS, a user, a password.
 Result<EtcdPlace> read_etcd_place(std::string_view text);
-std::string to_text(const EtcdPlace& place);
 
 class EtcdClient final : public Etcd {
  public:
