@@ -113,6 +113,9 @@ void ElectedRole::run_for_seat(const Seat::State& seat, TimePoint now) {
   if (is_other(seat) || follower_->gave_up()) {
     seat_->want(std::nullopt);
     listener_ = {};
+    // A coordinator listens before it has the seat, so its process has ended, and the seat need not
+    // wait for the lease.
+    if (is_other(seat) && follower_->is_refused()) seat_->end_term_of(seat.holder->boot_id);
     return;
   }
   const bool runs = seat.known && !seat.holder && follower_->is_lost();

@@ -13,8 +13,10 @@
 // A rank that is lost can come back only by a new epoch, so while etcd is away a loss pauses the
 // service. The small store is the coordinator's memory, as it is rank 0's without etcd: what is in
 // it are addresses for one epoch, which ranks set again in the next.
-// After a coordinator's end another rank has the seat within Seat::Options::ttl and 2 s.
-// Thread: the control plane's.
+// After a coordinator's silence another rank has the seat within Seat::Options::ttl and 2 s. When
+// its process ends its port refuses connections: whoever finds that takes the seat from it at once.
+// Were it wrong (a firewall), the coordinator would find the seat taken, and no epoch would be
+// taken twice. Thread: the control plane's.
 #pragma once
 
 #include <memory>

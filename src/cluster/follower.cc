@@ -1,6 +1,7 @@
 #include "cluster/follower.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "base/log.h"
@@ -54,6 +55,7 @@ void Follower::follow(int rank, const HostPort& address, TimePoint now) {
   addresses_.clear();
   next_address_ = 0;
   next_dial_ = now;
+  refused_ = false;
 }
 
 Result<void> Follower::find_address() {
@@ -82,6 +84,7 @@ void Follower::dial(TimePoint now) {
                        .with_fix("--cluster-token-file FILE on all ranks, or --insecure-cluster "
                                  "where strangers cannot reach the port"));
   auto fd = start_dial(address);
+  refused_ = !fd && fd.error().code == ErrorCode::lost_rank;
   if (!fd) {
     last_problem_ = fd.error().message;
     return;
@@ -95,7 +98,9 @@ void Follower::dial(TimePoint now) {
 }
 
 void Follower::connected(TimePoint now) {
-  if (const int problem = dial_error(candidate_->dialled); problem != 0)
+  const int problem = dial_error(candidate_->dialled);
+  refused_ = problem == ECONNREFUSED;
+  if (problem != 0)
     return drop_candidate(now, fmt::format("{}: {}", to_text(*target_), std::strerror(problem)));
   poller_.remove(candidate_->dialled);
   shared_.publish_local_host(local_address(candidate_->dialled).host());

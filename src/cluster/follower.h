@@ -43,6 +43,8 @@ class Follower final : public ControlRole {
   // True while there is no coordinator that this rank could hear.
   bool is_lost() const { return lost_; }
   bool gave_up() const { return gave_up_; }
+  // True if the last dial found that nothing listens at the coordinator's address.
+  bool is_refused() const { return lost_ && refused_; }
   const ClusterView& view() const { return view_; }
   // Stops for good: the process should end.
   void give_up(const Error& why);
@@ -102,6 +104,7 @@ class Follower final : public ControlRole {
   bool lost_ = true;                // true while it is lost or not found yet, since lost_since_
   bool was_in_ = false;             // true after it joined one that proved itself
   bool gave_up_ = false;
+  bool refused_ = false;
   TimePoint lost_since_, last_heard_{};
   TimePoint cut_at_ = TimePoint::max();
   TimePoint next_beat_{}, next_dial_{}, next_announcement_{};

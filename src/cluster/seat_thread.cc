@@ -68,6 +68,10 @@ void SeatThread::want_epoch(uint32_t epoch, std::string ranks) {
   });
 }
 
+void SeatThread::end_term_of(std::string boot_id) {
+  change_wishes([&](Wishes& wishes) { wishes.gone = std::move(boot_id); });
+}
+
 void SeatThread::run() {
   for (;;) {
     {
@@ -75,6 +79,7 @@ void SeatThread::run() {
       if (stopping_) break;
       seat_.want(wishes_.address);
       seat_.want_epoch(wishes_.epoch, wishes_.ranks);
+      seat_.end_term_of(wishes_.gone);
     }
     seat_.tick();
     Seat::State state = seat_.state();

@@ -25,12 +25,13 @@ class SeatThread {
   // See Seat.
   void want(std::optional<HostPort> address);
   void want_epoch(uint32_t epoch, std::string ranks);
+  void end_term_of(std::string boot_id);
 
  private:
   struct Wishes {
     std::optional<HostPort> address;
     uint32_t epoch = 0;
-    std::string ranks;
+    std::string ranks, gone;
 
     bool operator==(const Wishes&) const = default;
   };

@@ -24,6 +24,7 @@ from cluster import Cluster, answers_of_one_rank, free_port
 from faults import Fault, Row, kill, start
 
 TAKEN_OVER_S = 7  # from the end of the coordinator to the next one; the tests' machine is shared
+AT_ONCE_S = 2.5  # the same if a process ends: less than what is left of its lease
 AWAY_S = 8  # longer than any lease
 READY_S = 30
 
@@ -134,6 +135,7 @@ def every_rank_in_turn():
             for rank in range(3):
                 assert ranks.answers(rank) == answers_of_one_rank(), f"rank {rank} answers otherwise"
                 ranks.check_pages(rank)
+        assert min(taken) < AT_ONCE_S, f"taken over after {taken} s: the lease was waited for"
         return f"taken over after {max(taken):.2f} s at most"
 
 

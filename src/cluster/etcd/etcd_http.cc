@@ -43,7 +43,7 @@ Result<EtcdConnection> EtcdConnection::dial(const HostPort& server,
   for (const SocketAddress& address : addresses) {
     auto socket = start_dial(address);
     if (!socket) {
-      why = socket.error();
+      why = error(ErrorCode::io, "{}", socket.error().message);
       continue;
     }
     if (!wait_for(*socket, POLLOUT, until))

@@ -118,9 +118,10 @@ Result<void> Seat::work() {
   }
   if (!watching_) HOCKET_TRY_VOID(look());
   HOCKET_TRY_VOID(follow());
+  if (holder_ && !gone_.empty() && holder_->boot_id == gone_) HOCKET_TRY_VOID(empty_seat());
   if (wanted_address_ && !holder_) HOCKET_TRY_VOID(take());
   if (is_self() && holder_term_ != term_) HOCKET_TRY_VOID(begin_term());
-  if (has_seat() && wanted_address_ != holder_->address) HOCKET_TRY_VOID(give_back());
+  if (has_seat() && wanted_address_ != holder_->address) HOCKET_TRY_VOID(empty_seat());
   if (has_seat() && wanted_epoch_ > taken_) HOCKET_TRY_VOID(take_epoch());
   return {};
 }
@@ -235,9 +236,12 @@ Result<void> Seat::begin_term() {
   return {};
 }
 
-Result<void> Seat::give_back() {
-  HOCKET_TRY_VOID(etcd_.swap(
-      {.key = key(kSeatKey), .create_revision = term_, .puts = {}, .erased = {key(kSeatKey)}}));
+// Ends the term that this rank knows of, its own or another's; a later one stays.
+Result<void> Seat::empty_seat() {
+  HOCKET_TRY_VOID(etcd_.swap({.key = key(kSeatKey),
+                              .create_revision = holder_term_,
+                              .puts = {},
+                              .erased = {key(kSeatKey)}}));
   return read_seat();
 }
 

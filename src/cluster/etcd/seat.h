@@ -71,6 +71,10 @@ class Seat {
   // `ranks` is for people: "0,2".
   void want_epoch(uint32_t epoch, std::string ranks);
 
+  // The process with this boot id has ended: the seat is taken from it, if it has it. If it has not
+  // ended it finds the seat gone, and takes no epoch.
+  void end_term_of(std::string boot_id) { gone_ = std::move(boot_id); }
+
   // Does what is due.
   void tick();
   TimePoint next_deadline() const;
@@ -88,7 +92,7 @@ class Seat {
   Result<void> follow();
   Result<void> take();
   Result<void> begin_term();
-  Result<void> give_back();
+  Result<void> empty_seat();
   Result<uint32_t> read_epoch();
   Result<void> take_epoch();
   Result<bool> may_take();
@@ -113,7 +117,7 @@ class Seat {
   uint32_t floor_ = 0, taken_ = 0;
   std::optional<HostPort> wanted_address_;
   uint32_t wanted_epoch_ = 0;
-  std::string wanted_ranks_, problem_;
+  std::string wanted_ranks_, gone_, problem_;
 };
 
 }  // namespace hocket

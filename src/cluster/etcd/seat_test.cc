@@ -253,6 +253,36 @@ TEST_F(SeatTest, WhoNoLongerWantsItGivesItBack) {
   EXPECT_FALSE(etcd_.find(kSeat));
 }
 
+TEST_F(SeatTest, WhoseProcessHasEndedLosesTheSeatAtOnce) {
+  Rank &a = add(0), &b = add(1);
+  a.run();
+  a.tick();
+  b.run();
+  b.seat.end_term_of("boot7");
+  EXPECT_EQ(b.tick().holder->rank, 0) << "another process was meant";
+  b.seat.end_term_of("boot0");
+  EXPECT_TRUE(b.tick().mine);
+  // It has not ended: it learns who has the seat.
+  a.seat.want_epoch(1, "0");
+  const Seat::State state = a.tick();
+  EXPECT_FALSE(state.mine);
+  EXPECT_EQ(state.holder->rank, 1);
+  EXPECT_FALSE(etcd_.find(kEpoch));
+}
+
+TEST_F(SeatTest, ATermThatFollowedStays) {
+  Rank &a = add(0), &b = add(1), &c = add(2);
+  a.run();
+  a.tick(), b.tick();
+  b.client.hides_changes = true;
+  a.seat.resign();
+  c.run();
+  EXPECT_TRUE(c.tick().mine);
+  b.seat.end_term_of("boot0");  // whose term is over already
+  EXPECT_EQ(b.tick().holder->rank, 2);
+  EXPECT_TRUE(c.tick().mine);
+}
+
 TEST_F(SeatTest, StrangeValuesAreNobodysSeatAndNoEpoch) {
   etcd_.set(kSeat, "\n{}");
   Rank& a = add(0);
@@ -300,6 +330,9 @@ TEST_F(SeatTest, NoEpochIsTakenTwice) {
           break;
         case 4:
           etcd.compact();
+          break;
+        case 5:
+          rank.seat.end_term_of(fmt::format("boot{}", random() % 3));
           break;
         default:
           clock.advance(milliseconds(random() % 700));
