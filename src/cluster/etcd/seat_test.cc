@@ -278,7 +278,7 @@ TEST_F(SeatTest, ATermThatFollowedStays) {
   a.seat.resign();
   c.run();
   EXPECT_TRUE(c.tick().mine);
-  b.seat.end_term_of("boot0");  // whose term is over already
+  b.seat.end_term_of("boot0");  // its term is over already
   EXPECT_EQ(b.tick().holder->rank, 2);
   EXPECT_TRUE(c.tick().mine);
 }
