@@ -346,9 +346,9 @@ void Follower::on_tick(TimePoint now) {
   if (candidate_ && candidate_->until <= now)
     drop_candidate(now, fmt::format("{}: no answer in time", to_text(*target_)));
   if (lost_ && !gave_up_ && now - lost_since_ >= options_.rank_wait)
-    give_up(error(ErrorCode::lost_rank, "{} at {} was not there for {:g} s: {}{}{}", target_name(),
-                  to_text(*target_), to_seconds(options_.rank_wait), view_.why,
-                  view_.why.empty() ? "" : "; ", last_problem_)
+    give_up(error(ErrorCode::lost_rank, "{} was not there for {:g} s: {}{}{}", target(),
+                  to_seconds(options_.rank_wait), view_.why, view_.why.empty() ? "" : "; ",
+                  last_problem_)
                 .with_fix(options_.store
                               ? "start etcd and the ranks, or wait longer with --rank-wait"
                               : "start rank 0, or wait longer with --rank-wait"));

@@ -39,10 +39,10 @@ struct EtcdPut {
 
 // Sets and erases entries if the create revision of `key` is the one given.
 struct EtcdSwap {
-  std::string key;              // empty: the entries are set whatever there is
+  std::string key = {};         // empty: the entries are set whatever there is
   int64_t create_revision = 0;  // 0: the key must not be there
-  std::vector<EtcdPut> puts;
-  std::vector<std::string> erased;
+  std::vector<EtcdPut> puts = {};
+  std::vector<std::string> erased = {};
 };
 
 struct EtcdChange {
