@@ -96,7 +96,8 @@ class AskerTalk {
     HOCKET_TRY(const std::vector<PageKey> keys, keys_of(payload));
     std::string there;
     HOCKET_TRY_VOID(wait_for_prefill());
-    for (const PageKey& key : keys) there.push_back(options_.files->exists(key) ? 1 : 0);
+    HOCKET_TRY(const std::vector<bool> found, options_.files->exist(keys));
+    for (const bool one : found) there.push_back(one ? 1 : 0);
     return link_.send(PageFrame::exist, there);
   }
 
@@ -163,7 +164,7 @@ class AskerTalk {
     while (true) {
       // In this order: a page that comes between the two is found.
       const bool is_last = !is_computing() || clock_.now() > until;
-      const Result<bool> found = options_.files->read(key, page);
+      const Result<bool> found = options_.files->get(key, page);
       if (found && *found) return true;
       if (!found || is_last) return false;
       HOCKET_TRY_VOID(wait());

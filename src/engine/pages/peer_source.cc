@@ -1,11 +1,10 @@
 #include "engine/pages/peer_source.h"
 
-#include <poll.h>
-
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "engine/pages/dial.h"
 
 namespace hocket {
 namespace {
@@ -17,24 +16,11 @@ std::string_view bytes_of(std::span<const PageKey> keys) {
 // Connects to the first address of the name that answers.
 Result<Fd> dial_peer(const HostPort& peer, const std::function<bool()>& is_over) {
   HOCKET_TRY(const std::vector<SocketAddress> addresses, resolve(peer));
-  const RealClock clock;
-  std::string why = "has no address";
-  for (const SocketAddress& address : addresses) {
-    auto socket = start_dial(address);
-    if (!socket) {
-      why = socket.error().message;
-      continue;
-    }
-    const TimePoint until = clock.now() + PageLink::kConnect;
-    pollfd one{.fd = socket->get(), .events = POLLOUT, .revents = 0};
-    int ready = 0;
-    while (ready <= 0 && clock.now() < until && !is_over()) ready = poll(&one, 1, 50);
-    const int problem = ready > 0 ? dial_error(*socket) : ETIMEDOUT;
-    if (problem == 0) return *std::move(socket);
-    why = std::strerror(problem);
-  }
+  auto socket = dial(addresses, PageLink::kConnect, is_over);
+  if (socket) return socket;
   return fail(
-      error(ErrorCode::io, "the peer {} cannot be reached: {}", to_text(peer), why)
+      error(ErrorCode::io, "the peer {} cannot be reached: {}", to_text(peer),
+            socket.error().message)
           .with_fix("look whether that service runs, and whether it has --kv-cache-listen"));
 }
 

@@ -193,6 +193,7 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   }
   choice.ended = true;
   choice.cached_tokens = summary.cached_tokens;
+  choice.fetched_tokens = summary.fetched_tokens;
   choice.recomputed_tokens = summary.recomputed_tokens;
   choice.num_retractions = summary.num_retractions;
   choice.rank = summary.rank;

@@ -5,6 +5,7 @@
 
 #include "base/machine.h"
 #include "core/version.h"
+#include "engine/pages/redis_address.h"
 #include "engine/plan/scheduler_settings.h"
 
 namespace hocket {
@@ -31,6 +32,7 @@ Json memory_settings(const ServerSettings& s) {
           {"kv_cache_dtype", s.memory.kv_cache_dtype},
           {"kv_cache_dir", s.memory.kv_cache_dir},
           {"kv_cache_dir_gb", s.memory.kv_cache_dir_gb},
+          {"kv_cache_store", without_password(s.memory.kv_cache_store)},
           {"hicache_storage_prefetch_policy", s.memory.hicache_storage_prefetch_policy},
           {"kv_cache_listen", s.peers.kv_cache_listen},
           {"kv_cache_peers", s.peers.kv_cache_peers},
