@@ -10,6 +10,7 @@
 #include "apps/flags.h"
 #include "apps/loaded_model.h"
 #include "apps/plan_overlap.h"
+#include "engine/cache_tier_setup.h"
 #include "engine/forecast/forecast.h"
 #include "engine/forecast/limits.h"
 #include "engine/rank_setup.h"
@@ -37,6 +38,7 @@ struct CapacityPlan {
   std::string machine;
   std::string_view peak_name;
   std::optional<std::vector<OverlapPoint>> overlap;  // set with --overlap
+  std::string store;  // found at --kv-cache-store, or its fault; empty: there is none
 };
 
 std::string gb(double bytes) {
@@ -178,6 +180,7 @@ void print_table(const CapacityPlan& plan) {
   print_weights(f.cost);
   print_memory(plan);
   print_speed(plan);
+  if (!plan.store.empty()) fmt::print("\nstore    {}\n", plan.store);
   if (f.fits())
     fmt::print("\nadvice   {}\n", plan.advice ? advice_text(f, *plan.advice)
                                               : "no single flag would raise decoding by 5 %");
@@ -249,6 +252,7 @@ void print_json(const CapacityPlan& plan) {
               {"fitting_hosts", plan.fitting_hosts ? Json(*plan.fitting_hosts) : Json()},
               {"advice", advice_json(plan.advice)}};
   if (plan.overlap) out["overlap"] = overlap_json(*plan.overlap);
+  if (!plan.store.empty()) out["store"] = plan.store;
   fmt::print("{}\n", out.dump());
 }
 
@@ -315,12 +319,16 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   HOCKET_TRY(Forecast found, forecast(question));
   std::optional<Advice> advice = advise(question, found);
   CapacityPlan plan{
-      std::move(question), std::move(found), std::move(advice), {}, std::move(name), peak, {}};
+      std::move(question), std::move(found), std::move(advice), {}, std::move(name), peak, {}, {}};
   if (!plan.forecast.fits())
     if (const auto ranks = fitting_ranks(plan.question, plan.forecast))
       plan.fitting_hosts = (*ranks + a_host - 1) / a_host;
   if (flags.overlap)
     plan.overlap = plan_overlap(plan.question, plan.forecast, flags.num_hosts() > 1);
+  if (const std::string& address = flags.settings.memory.kv_cache_store; !address.empty()) {
+    const Result<std::string> store = look_at_store(address);
+    plan.store = store ? *store : fmt::format("{}; {}", store.error().message, store.error().fix);
+  }
   return plan;
 }
 
@@ -363,6 +371,8 @@ Result<int> plan_all(const Arguments& arguments) {
   if (!go) return 0;
   HOCKET_TRY_VOID(choose_model(flags.settings));
   HOCKET_TRY_VOID(check_ranks(flags));
+  if (const std::string& store = flags.settings.memory.kv_cache_store; !store.empty())
+    HOCKET_TRY_VOID(check_store_address(store));
   HOCKET_TRY(const CapacityPlan plan, make_plan(flags));
   flags.json ? print_json(plan) : print_table(plan);
   if (plan.forecast.fits()) return 0;

@@ -40,8 +40,8 @@ struct MemorySettings {
   std::string kv_cache_dtype = "auto";  // auto (that of --dtype), int8
   std::string kv_cache_dir;             // folder for computed prefixes (engine/cache_tier.h)
   double kv_cache_dir_gb = 0;           // size of all files there; 0: planned
-  std::string kv_cache_store;           // a Redis that keeps them, too (engine/pages/redis_address.h)
-  double session_timeout_s = 600;       // time for which an idle session is kept; 0: none is
+  std::string kv_cache_store;      // a Redis that keeps them, too (engine/pages/redis_address.h)
+  double session_timeout_s = 600;  // time for which an idle session is kept; 0: none is
   std::string hicache_write_policy = "write_through";  // or write_through_selective
   // best_effort, wait_complete or timeout: how long a prompt waits for its pages from there.
   std::string hicache_storage_prefetch_policy = "timeout";

@@ -107,7 +107,8 @@ void CacheTier::start(const Clock& clock, std::function<void()> wake) {
   for (size_t i = 0; i < (options_.peers || options_.redis ? kReaders : 1); ++i)
     readers_.push_back(Thread({.name = "kv_read"}, [this] { run_reader(); }));
   for (const auto& writer : writers_)
-    writer->thread = Thread({.name = "kv_write"}, [this, &writer = *writer] { run_writer(writer); });
+    writer->thread =
+        Thread({.name = "kv_write"}, [this, &writer = *writer] { run_writer(writer); });
 }
 
 // Copied pages are written before the end, so that a restart finds them.
@@ -120,8 +121,9 @@ CacheTier::~CacheTier() {
   for (const auto& writer : writers_)
     if (writer->thread.joinable()) writer->thread.join();
   if (cut_off_)
-    log::warning("kept prefixes: a store was too slow for the pages that were left at the end; "
-                 "some are not written. To mend it: look at its disk or network");
+    log::warning(
+        "kept prefixes: a store was too slow for the pages that were left at the end; "
+        "some are not written. To mend it: look at its disk or network");
 }
 
 // The key of a namespace's first page is derived from the form, so that a page is never found by a
@@ -218,9 +220,8 @@ std::shared_ptr<CacheTier::ReadOrder> CacheTier::order_pages(const Request& requ
   order->peer = request.prefill_peer;
   if (options_.prefetch != StoragePrefetch::wait_complete)
     order->to_compute = time_to_compute(num_lacking);
-  if (std::ranges::all_of(sources_, [&](const PageSource* source) {
-        return is_dear(*source, *order, num_pages);
-      }))
+  if (std::ranges::all_of(
+          sources_, [&](const PageSource* source) { return is_dear(*source, *order, num_pages); }))
     return nullptr;
   std::shared_ptr<ReadOrder> handed = order;
   return reads_.push(handed) ? order : nullptr;
@@ -239,9 +240,8 @@ void CacheTier::turn(Scheduler& scheduler) {
   if (late_may_go_.exchange(false)) write_late(scheduler);
   std::vector<Read> run;  // neighbouring pages of one order
   while (auto read = done_.pop()) {
-    const bool follows =
-        read->kind == Kind::page && !run.empty() && run.back().order == read->order &&
-        run.back().tier == read->tier;
+    const bool follows = read->kind == Kind::page && !run.empty() &&
+                         run.back().order == read->order && run.back().tier == read->tier;
     if (!follows) restore_pages(scheduler, run);
     if (read->kind == Kind::page) {
       run.push_back(*std::move(read));
@@ -326,7 +326,8 @@ void CacheTier::forget(RequestId id) {
 }
 
 CacheTierStats CacheTier::stats() const {
-  CacheTierStats stats{.pages_left_out_total = num_left_out_, .reads_given_up_total = num_given_up_};
+  CacheTierStats stats{.pages_left_out_total = num_left_out_,
+                       .reads_given_up_total = num_given_up_};
   for (const PageSource* source : sources_) {
     const auto at = static_cast<size_t>(source->tier());
     PageTierStats& tier = stats.tiers[at];

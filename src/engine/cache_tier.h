@@ -145,8 +145,8 @@ class CacheTier {
     std::vector<TokenId> prompt;
     size_t num_whole = 0;  // tokens of its whole pages
     int first = 0;
-    int peer = -1;                 // PagesWanted::peer
-    int num_cached = 0;            // pages behind which a model can go on already
+    int peer = -1;                          // PagesWanted::peer
+    int num_cached = 0;                     // pages behind which a model can go on already
     Duration to_compute = Duration::max();  // a source that would take longer is not read
     std::function<void()> at_end;  // empty, or called in turn() when all is read that will be
     std::atomic<bool> given_up{false};
@@ -168,7 +168,8 @@ class CacheTier {
   };
   // Writes what one store lacks, on a thread of its own: one that is slow holds up no other.
   struct Writer {
-    Writer(std::shared_ptr<PageStore> to, size_t capacity) : store(std::move(to)), orders(capacity) {}
+    Writer(std::shared_ptr<PageStore> to, size_t capacity)
+        : store(std::move(to)), orders(capacity) {}
     const std::shared_ptr<PageStore> store;
     Mailbox<WriteOrder> orders;
     std::atomic<uint64_t> num_written{0};
@@ -265,8 +266,8 @@ class CacheTier {
   std::unordered_map<RequestId, Guest> guests_;
   uint64_t next_save_ = UINT64_MAX;   // number of a guest that is no request
   std::vector<PageSource*> sources_;  // in the order in which they are asked
-  int num_reserved_ = 0;        // Guest::num_reserved of all
-  double seconds_per_row_ = 0;  // time of a prompt's row; 0: not measured
+  int num_reserved_ = 0;              // Guest::num_reserved of all
+  double seconds_per_row_ = 0;        // time of a prompt's row; 0: not measured
 
   Buffers read_pages_, write_pages_, read_states_, write_states_;
   Mailbox<std::shared_ptr<ReadOrder>> reads_;
@@ -280,9 +281,9 @@ class CacheTier {
   std::atomic<int> num_late_{0};
   std::atomic<bool> late_may_go_{false};
   std::atomic<bool> stopping_{false};
-  TimePoint end_{};  // set before stopping_: nothing is written behind it
+  TimePoint end_{};                   // set before stopping_: nothing is written behind it
   std::atomic<bool> cut_off_{false};  // something was not written because of that
-  std::vector<Thread> readers_;  // last: they use all that stands above
+  std::vector<Thread> readers_;       // last: they use all that stands above
 };
 
 }  // namespace hocket

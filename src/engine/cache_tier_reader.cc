@@ -75,7 +75,8 @@ size_t CacheTier::last_state(Reading& reading, size_t num_pages) {
 // Returns false if the order's pages are all there, or need not be looked for.
 bool CacheTier::read_pages(Reading& reading) {
   size_t num_wanted = reading.keys.size();
-  if (states_ != nullptr && !reading.source->computes()) num_wanted = last_state(reading, num_wanted);
+  if (states_ != nullptr && !reading.source->computes())
+    num_wanted = last_state(reading, num_wanted);
   if (num_wanted <= reading.end) return states_ != nullptr && num_wanted > reading.state;
   const auto wanted = std::span<const PageHash>(reading.keys).first(num_wanted);
   if (auto asked = reading.from->expect(wanted.subspan(reading.end), PageKind::page); !asked) {

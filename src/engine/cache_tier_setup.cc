@@ -200,14 +200,14 @@ Result<std::shared_ptr<PageStore>> open_store(const ServerSettings& settings, co
                                   most_page_bytes, RedisLink::kMostValueBytes),
                       "--kv-cache-dir DIR, or a smaller --page-size"));
   HOCKET_TRY(std::string token, token_of(settings.parallel));
-  auto store = std::make_shared<RedisStore>(RedisStore::Options{
-      .address = std::move(address), .form = form, .secret = std::move(token)});
+  auto store = std::make_shared<RedisStore>(
+      RedisStore::Options{.address = std::move(address), .form = form, .secret = std::move(token)});
   const Result<std::string> found = store->describe();
   if (found)
     log::info("prefixes in a store: {}, keys {}*", *found, store->prefix());
   else
-    store->report(found.error(), fmt::format("it is tried again every {:.0f} s",
-                                             to_seconds(PageStore::kRest)));
+    store->report(found.error(),
+                  fmt::format("it is tried again every {:.0f} s", to_seconds(PageStore::kRest)));
   return store;
 }
 

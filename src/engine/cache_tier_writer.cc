@@ -1,5 +1,5 @@
-// The writing of pages and states to stores: behind the steps, for sessions that are saved, and late
-// where a peer waits for what found no buffer.
+// The writing of pages and states to stores: behind the steps, for sessions that are saved, and
+// late where a peer waits for what found no buffer.
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -54,9 +54,8 @@ size_t CacheTier::write_pages(std::span<const PageId> pages, Guest& guest) {
     if (stores_lacking(guest.hashes[i - 1]) != 0) lacking.push_back(i - 1);
   for (; !lacking.empty(); lacking.pop_back()) {
     const size_t next = lacking.back();
-    if (!write_one(Kind::page, guest.hashes[next], [&](std::span<std::byte> bytes) {
-          pages_.save_page(pages[next], bytes);
-        })) {
+    if (!write_one(Kind::page, guest.hashes[next],
+                   [&](std::span<std::byte> bytes) { pages_.save_page(pages[next], bytes); })) {
       guest.num_written = next;
       return lacking.size();
     }

@@ -59,9 +59,8 @@ std::unexpected<Error> not_all_written(const SessionAnswer& answer) {
 template <class T>
 Result<T> with_files(const CacheTier::Options& tier,
                      std::move_only_function<Result<T>(const SessionFiles&)> call) {
-  return tier.files->run<T>(
-      [files = SessionFiles(tier.files->folder() / "sessions", tier.form),
-       call = std::move(call)]() mutable { return call(files); });
+  return tier.files->run<T>([files = SessionFiles(tier.files->folder() / "sessions", tier.form),
+                             call = std::move(call)]() mutable { return call(files); });
 }
 
 SavedName name_of(const SessionAsk& ask) {
@@ -139,16 +138,17 @@ Result<SessionDone> LocalEngine::save_session(const SessionAsk& ask) {
   if (longest->saved_len == 0) return nothing_left();
   longest->kept.tokens.resize(static_cast<size_t>(longest->saved_len));
   HOCKET_TRY(const int64_t bytes,
-             with_files<int64_t>(*tier_, [name = name_of(ask), kept = longest->kept](
-                                             const SessionFiles& files) {
-               return files.write(name, kept);
-             }));
+             with_files<int64_t>(
+                 *tier_, [name = name_of(ask), kept = longest->kept](const SessionFiles& files) {
+                   return files.write(name, kept);
+                 }));
   return SessionDone{.tokens = longest->saved_len, .bytes = bytes};
 }
 
 Result<SessionDone> LocalEngine::restore_session(const SessionAsk& ask) {
   using Saved = std::optional<SessionTokens>;
-  HOCKET_TRY(Saved saved, with_files<Saved>(*tier_, [name = name_of(ask)](const SessionFiles& files) {
+  HOCKET_TRY(Saved saved,
+             with_files<Saved>(*tier_, [name = name_of(ask)](const SessionFiles& files) {
                return Result<Saved>(files.read(name));
              }));
   if (!saved)

@@ -101,8 +101,8 @@ Result<size_t> FileStore::put(std::span<const Page> pages) {
   for (const Page& page : pages) {
     OwnBytes own(page.bytes.size());
     std::memcpy(own.bytes.get(), page.bytes.data(), page.bytes.size());
-    HOCKET_TRY(const bool written, run<bool>([files = files_, key = page.key,
-                                              own = std::move(own)] {
+    HOCKET_TRY(const bool written,
+               run<bool>([files = files_, key = page.key, own = std::move(own)] {
                  return files->write(key, own.span());
                }));
     num_there += written ? 1 : 0;

@@ -28,8 +28,7 @@ void PageSource::note_read(int64_t num_bytes, Duration took) {
 
 Duration PageSource::time_to_read(int64_t num_bytes) const {
   const MutexLock lock(mutex_);
-  const bool is_known =
-      seconds_per_byte_ > 0 && RealClock().now() - measured_ <= kMeasurementLives;
+  const bool is_known = seconds_per_byte_ > 0 && RealClock().now() - measured_ <= kMeasurementLives;
   return from_seconds((is_known ? seconds_per_byte_ : 1 / kBytesPerSecondAtFirst) *
                       static_cast<double>(num_bytes));
 }

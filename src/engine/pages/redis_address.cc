@@ -77,8 +77,7 @@ Result<RedisAddress> parse_redis_address(std::string_view text) {
   const std::string_view login = take_login(rest);
   const size_t colon = login.find(':');
   auto user = decode_percents(login.substr(0, colon));
-  auto password =
-      decode_percents(colon == std::string_view::npos ? "" : login.substr(colon + 1));
+  auto password = decode_percents(colon == std::string_view::npos ? "" : login.substr(colon + 1));
   if (!user || !password) return bad_address(text, "a % is not followed by two hex digits");
   if (!user->empty() && password->empty()) return bad_address(text, "a user needs a password");
   address.user = *std::move(user);
@@ -87,14 +86,15 @@ Result<RedisAddress> parse_redis_address(std::string_view text) {
     const std::string_view number = rest.substr(slash + 1);
     const char* const end = number.data() + number.size();
     const auto parsed = std::from_chars(number.data(), end, address.database);
-    if (!number.empty() && (parsed.ptr != end || parsed.ec != std::errc() ||
-                            address.database < 0 || address.database >= kMostDatabases))
+    if (!number.empty() && (parsed.ptr != end || parsed.ec != std::errc() || address.database < 0 ||
+                            address.database >= kMostDatabases))
       return bad_address(text, "what stands behind the / is no number of a database");
     rest = rest.substr(0, slash);
   }
   const bool has_port = rest.rfind(':') != std::string_view::npos &&
                         (!rest.starts_with('[') || rest.find("]:") != std::string_view::npos);
-  auto host = parse_host_port(has_port ? std::string(rest) : fmt::format("{}:{}", rest, kRedisPort));
+  auto host =
+      parse_host_port(has_port ? std::string(rest) : fmt::format("{}:{}", rest, kRedisPort));
   if (!host || host->port == 0 || host->host.empty())
     return bad_address(text, "it names no host and port");
   address.host = *std::move(host);

@@ -135,8 +135,8 @@ Result<void> RedisLink::send(std::span<const std::string_view> words) {
     lengths.push_back(word.size());
   }
   char* command = nullptr;
-  const auto length = redisFormatCommandArgv(&command, static_cast<int>(words.size()),
-                                             texts.data(), lengths.data());
+  const auto length = redisFormatCommandArgv(&command, static_cast<int>(words.size()), texts.data(),
+                                             lengths.data());
   if (length < 0) return broken(ErrorCode::io, "cannot be sent a command: no memory is left");
   const std::unique_ptr<char, void (*)(char*)> owned(command, redisFreeCommand);
   HOCKET_TRY_VOID(send_all({command, static_cast<size_t>(length)}));

@@ -48,14 +48,12 @@ Error refusal(std::string_view name, const RedisReply& reply) {
   const bool is_cluster = text.starts_with("MOVED") || text.starts_with("CROSSSLOT");
   return error(is_login ? ErrorCode::unauthorized : ErrorCode::io, "{} refuses: {}", name, text)
       .with_param("kv-cache-store")
-      .with_fix(
-          is_login ? "--kv-cache-store redis://[USER]:PASSWORD@HOST:PORT with the right ones"
-          : is_cluster
-              ? "--kv-cache-store names a single server, or a proxy of the cluster"
-          : text.starts_with("OOM")
-              ? "raise its maxmemory, or let it evict: maxmemory-policy allkeys-lru"
-          : text.starts_with("READONLY") ? "--kv-cache-store names the primary, not a replica"
-                                         : "look at its configuration and its log");
+      .with_fix(is_login ? "--kv-cache-store redis://[USER]:PASSWORD@HOST:PORT with the right ones"
+                : is_cluster ? "--kv-cache-store names a single server, or a proxy of the cluster"
+                : text.starts_with("OOM")
+                    ? "raise its maxmemory, or let it evict: maxmemory-policy allkeys-lru"
+                : text.starts_with("READONLY") ? "--kv-cache-store names the primary, not a replica"
+                                               : "look at its configuration and its log");
 }
 
 }  // namespace
@@ -107,8 +105,8 @@ class RedisReading final : public PageReading {
   }
 
   Result<void> ask_ahead(size_t page_bytes) {
-    const size_t most = std::clamp<size_t>(RedisStore::kMostAheadBytes / page_bytes, 1,
-                                           RedisStore::kMostAhead);
+    const size_t most =
+        std::clamp<size_t>(RedisStore::kMostAheadBytes / page_bytes, 1, RedisStore::kMostAhead);
     const std::string kept = std::to_string(std::chrono::seconds(RedisStore::kKept).count());
     for (; num_asked_ < expected_.size() && num_asked_ <= num_got_ + most; ++num_asked_) {
       const std::string name = store_.name_of(expected_[num_asked_]);
@@ -251,20 +249,24 @@ Result<std::unique_ptr<PageReading>> RedisStore::open(const PagesWanted& wanted)
   return std::make_unique<RedisReading>(*this, std::move(link), wanted.is_over);
 }
 
-bool RedisStore::has(const PageKey& key) {
+void RedisStore::age_known() {
   const TimePoint now = RealClock().now();
+  if (now - began_ <= kKnownFor && newer_.size() < kMostKnown) return;
+  older_ = std::exchange(newer_, {});
+  if (now - began_ > 2 * kKnownFor) older_.clear();
+  began_ = now;
+}
+
+bool RedisStore::has(const PageKey& key) {
   const MutexLock lock(mutex_);
-  if (now - began_ > kKnownFor || newer_.size() >= kMostKnown) {
-    older_ = std::exchange(newer_, {});
-    if (now - began_ > 2 * kKnownFor) older_.clear();
-    began_ = now;
-  }
+  age_known();
   return newer_.contains(key) || older_.contains(key);
 }
 
 void RedisStore::note(const PageKey& key) {
   const MutexLock lock(mutex_);
-  if (newer_.size() < kMostKnown) newer_.insert(key);
+  age_known();
+  newer_.insert(key);
 }
 
 void RedisStore::forget(const PageKey& key) {
@@ -359,7 +361,8 @@ Result<std::string> RedisStore::describe() {
   HOCKET_TRY_VOID(watch(link->send({"INFO"})));
   HOCKET_TRY(const RedisReply reply, watch(link->receive(size_t{1} << 20)));
   give_back(std::move(link));
-  if (reply.kind != RedisReply::Kind::text) return watch(Result<std::string>(fail(refusal(name_, reply))));
+  if (reply.kind != RedisReply::Kind::text)
+    return watch(Result<std::string>(fail(refusal(name_, reply))));
   const std::string_view info = reply.text;
   const auto one_of = [&](std::string_view first, std::string_view second) {
     const std::string_view value = info_of(info, first);

@@ -24,8 +24,8 @@ class RedisStore final : public PageStore {
   // Pages that travel at once, and their bytes, as far as one page allows.
   static constexpr size_t kMostAhead = 64;
   static constexpr size_t kMostAheadBytes = size_t{8} << 20;
-  static constexpr size_t kMostIdle = 16;          // connections
-  static constexpr size_t kMostKnown = 64 << 10;   // keys that are remembered, twice as many at most
+  static constexpr size_t kMostIdle = 16;         // connections
+  static constexpr size_t kMostKnown = 64 << 10;  // keys that are remembered, twice as many at most
   // A page may have been evicted there since it was seen, so it is asked for again after this.
   static constexpr Duration kKnownFor = std::chrono::minutes(10);
 
@@ -69,6 +69,7 @@ class RedisStore final : public PageStore {
   Result<size_t> put_at(RedisLink& link, std::span<const Page> pages);
   Result<void> put_some(RedisLink& link, std::span<const Page* const> pages);
   std::string name_of(const PageKey& key) const;
+  void age_known() HOCKET_REQUIRES(mutex_);
   void note(const PageKey& key);
   void forget(const PageKey& key);
 
@@ -81,7 +82,7 @@ class RedisStore final : public PageStore {
   std::vector<Link> idle_ HOCKET_GUARDED_BY(mutex_);
   // Keys that were seen there: the newer, and those before them.
   Keys newer_ HOCKET_GUARDED_BY(mutex_), older_ HOCKET_GUARDED_BY(mutex_);
-  TimePoint began_ HOCKET_GUARDED_BY(mutex_){};  // of the newer
+  TimePoint began_ HOCKET_GUARDED_BY(mutex_){};  // when the newer were begun
 };
 
 }  // namespace hocket

@@ -22,12 +22,12 @@ namespace hocket {
 class TimedCalls {
  public:
   struct Options {
-    std::string name;      // of the threads
-    std::string place;     // begins errors: "the folder /mnt/kv"
-    int num_threads = 2;   // calls that run at once; others wait their turn
-    Duration limit{};      // of one call
-    std::string fix;       // of errors
-    std::string param{};   // the flag that names the place
+    std::string name;     // the threads have it
+    std::string place;    // begins errors: "the folder /mnt/kv"
+    int num_threads = 2;  // calls that run at once; others wait their turn
+    Duration limit{};     // how long one call may take
+    std::string fix;      // the remedy that errors name
+    std::string param{};  // the flag that names the place
   };
   explicit TimedCalls(Options options);
   // Waits for calls that run, but for those that hang only a moment.

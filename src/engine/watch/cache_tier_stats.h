@@ -13,7 +13,7 @@ struct PageTierStats {
   bool exists = false;
   bool away = false;  // it failed, and is left alone for now
   uint64_t pages_written_total = 0, pages_read_total = 0;
-  uint64_t tokens_total = 0;  // of prompts, whose pages came from there
+  uint64_t tokens_total = 0;  // tokens of prompts whose pages came from there
   uint64_t damaged_total = 0, failures_total = 0;
   double read_seconds_total = 0;
 };

@@ -6,7 +6,7 @@ namespace {
 
 // The places by name: {tier="file"}, "redis", "peer".
 void add_page_tier(MetricSnapshot& out, std::string_view name, const PageTierStats& tier) {
-  const auto label = [&] { return std::pair<std::string, std::string>("tier", name); };
+  const auto label = [&] { return MetricSnapshot::Label{"tier", std::string(name)}; };
   out.counter("kv_tier_tokens_total", "Prompt tokens whose pages came back from there",
               tier.tokens_total, label());
   out.counter("kv_tier_read_pages_total", "KV pages read there", tier.pages_read_total, label());

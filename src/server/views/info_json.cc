@@ -386,9 +386,8 @@ Json loads_json(const EngineStats& stats, const EngineInfo& info, int first_rank
                     {"token_usage", s.token_usage},
                     {"gen_throughput", rank.gen_throughput}});
   }
-  const size_t count = list.size();
   return {{"version", kVersion},
-          {"dp_rank_count", count},
+          {"dp_rank_count", list.size()},
           {"max_total_num_tokens", info.max_total_tokens},
           {"max_running_requests", info.max_running_requests},
           {"loads", std::move(list)},
