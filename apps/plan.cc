@@ -10,6 +10,7 @@
 #include "apps/flags.h"
 #include "apps/loaded_model.h"
 #include "apps/plan_overlap.h"
+#include "apps/plan_split.h"
 #include "engine/cache_tier_setup.h"
 #include "engine/forecast/forecast.h"
 #include "engine/forecast/limits.h"
@@ -25,6 +26,7 @@ struct PlanFlags {
   ServerSettings settings;
   double memory_gb = 0, read_gbs = 0, peak_gflops = 0, peak_gops = 0;  // 0: that of this machine
   int nnodes = 0;                                                      // 0: not given
+  int disaggregation_hosts = 0;                                        // 0: not asked for
   bool overlap = false, json = false;
 
   int num_hosts() const { return std::max(1, nnodes); }
@@ -38,6 +40,8 @@ struct CapacityPlan {
   std::string machine;
   std::string_view peak_name;
   std::optional<std::vector<OverlapPoint>> overlap;  // set with --overlap
+  std::optional<std::vector<SplitPoint>> split;      // set with --disaggregation-hosts
+  int disaggregation_hosts = 0;
   std::string store;  // found at --kv-cache-store, or its fault; empty: there is none
 };
 
@@ -185,6 +189,7 @@ void print_table(const CapacityPlan& plan) {
     fmt::print("\nadvice   {}\n", plan.advice ? advice_text(f, *plan.advice)
                                               : "no single flag would raise decoding by 5 %");
   if (plan.overlap) print_overlap(*plan.overlap, f.num_ranks);
+  if (plan.split) print_split(*plan.split, plan.disaggregation_hosts);
 }
 
 Json parts_json(const ModelCost& cost) {
@@ -252,6 +257,7 @@ void print_json(const CapacityPlan& plan) {
               {"fitting_hosts", plan.fitting_hosts ? Json(*plan.fitting_hosts) : Json()},
               {"advice", advice_json(plan.advice)}};
   if (plan.overlap) out["overlap"] = overlap_json(*plan.overlap);
+  if (plan.split) out["disaggregation"] = split_json(*plan.split);
   if (!plan.store.empty()) out["store"] = plan.store;
   fmt::print("{}\n", out.dump());
 }
@@ -318,13 +324,24 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   share(a_host, question);
   HOCKET_TRY(Forecast found, forecast(question));
   std::optional<Advice> advice = advise(question, found);
-  CapacityPlan plan{
-      std::move(question), std::move(found), std::move(advice), {}, std::move(name), peak, {}, {}};
+  CapacityPlan plan{std::move(question),
+                    std::move(found),
+                    std::move(advice),
+                    {},
+                    std::move(name),
+                    peak,
+                    {},
+                    {},
+                    0,
+                    {}};
   if (!plan.forecast.fits())
     if (const auto ranks = fitting_ranks(plan.question, plan.forecast))
       plan.fitting_hosts = (*ranks + a_host - 1) / a_host;
   if (flags.overlap)
     plan.overlap = plan_overlap(plan.question, plan.forecast, flags.num_hosts() > 1);
+  plan.disaggregation_hosts = flags.disaggregation_hosts;
+  if (flags.disaggregation_hosts > 0 && plan.forecast.fits())
+    plan.split = plan_split(plan.question, plan.forecast, flags.disaggregation_hosts);
   if (const std::string& address = flags.settings.memory.kv_cache_store; !address.empty()) {
     const Result<std::string> store = look_at_store(address);
     plan.store = store ? *store : fmt::format("{}; {}", store.error().message, store.error().fix);
@@ -343,6 +360,14 @@ Result<void> check_ranks(PlanFlags& flags) {
                       parallel.ep_size, flags.nnodes)
                     .with_param("nnodes")
                     .with_fix("as many ranks on each host"));
+  const int split = flags.disaggregation_hosts;
+  if (split != 0 && (split < 2 || split > kMostSplitHosts || parallel.ep_size > 1))
+    return fail(error(ErrorCode::bad_value,
+                      "--disaggregation-hosts {} is neither 0 nor in 2 to {}, or its hosts are "
+                      "not a rank each, as --ep-size {} says",
+                      split, kMostSplitHosts, parallel.ep_size)
+                    .with_param("disaggregation-hosts")
+                    .with_fix("--disaggregation-hosts 2, without --ep-size and --overlap"));
   return check_parallel(flags.settings);
 }
 
@@ -361,6 +386,10 @@ Result<int> plan_all(const Arguments& arguments) {
         {"overlap", &flags.overlap,
          "the best plan of overlap for sizes of steps and speeds of links; of two hosts, or as "
          "--ep-size, --nnodes and --ep-link-gbit say",
+         ""},
+        {"disaggregation-hosts", &flags.disaggregation_hosts,
+         "on so many hosts like this one: for which prompts and intervals of tokens prefill apart "
+         "from decode pays; 0: not asked",
          ""},
         {"json", &flags.json, "one object", ""}}});
   HOCKET_TRY(const bool go,

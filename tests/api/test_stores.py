@@ -11,7 +11,8 @@ import pytest
 from conftest import BINARY, MODEL, free_port, until
 
 PROMPT = "The two halves of a hocket sing in turn, and each rests while the other sounds. " * 12
-FLAGS = ("--max-total-tokens", "8192", "--hicache-storage-prefetch-policy", "wait_complete")
+PLAIN = ("--max-total-tokens", "8192")
+FLAGS = (*PLAIN, "--hicache-storage-prefetch-policy", "wait_complete")
 REDIS = shutil.which("valkey-server") or shutil.which("redis-server")
 PASSWORD = "opensesame"
 
@@ -97,7 +98,7 @@ def redis(tmp_path):
 
 
 def test_two_services_share_a_redis(start, redis):
-    want, details = answer(start(*FLAGS))
+    want, details = answer(start(*PLAIN))
     assert "cached_tokens_details" not in details
     first = start(*FLAGS, "--kv-cache-store", redis.url)
     assert answer(first)[0] == want
@@ -119,7 +120,7 @@ def test_two_services_share_a_redis(start, redis):
 
 def test_a_redis_that_dies_is_announced_once_and_costs_nothing(start, redis):
     prompts = [f"{i}. {PROMPT}" for i in range(4)]
-    alone = start(*FLAGS)
+    alone = start(*PLAIN)
     want = [answer(alone, prompt)[0] for prompt in prompts]
     server = start(*FLAGS, "--kv-cache-store", redis.url)
     assert answer(server, prompts[0])[0] == want[0]
@@ -167,7 +168,7 @@ def hanging_files(tmp_path, monkeypatch):
 
 def test_a_folder_that_hangs_stops_neither_answers_nor_the_end(start, tmp_path, hanging_files):
     prompts = [f"{i}. {PROMPT}" for i in range(3)]
-    alone = start(*FLAGS)
+    alone = start(*PLAIN)
     want = [answer(alone, prompt)[0] for prompt in prompts]
     server = start(*FLAGS, "--kv-cache-dir", str(tmp_path / "pages"))
     assert answer(server, prompts[0])[0] == want[0]

@@ -1,0 +1,21 @@
+// hocket plan --disaggregation-hosts: says when prefill apart from decode pays on so many hosts.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "engine/forecast/split_forecast.h"
+
+namespace hocket {
+
+inline constexpr int kMostSplitHosts = 64;
+
+// Returns points for prompts of 512 tokens to the whole context, and intervals of 25 to 400 ms. The
+// link is that of --ep-link-gbit, else 10 Gbit/s. Pre: 2 to kMostSplitHosts hosts, a model that
+// fits.
+std::vector<SplitPoint> plan_split(const ForecastQuestion& question, const Forecast& forecast,
+                                   int num_hosts);
+void print_split(const std::vector<SplitPoint>& points, int num_hosts);
+nlohmann::ordered_json split_json(const std::vector<SplitPoint>& points);
+
+}  // namespace hocket
