@@ -38,12 +38,12 @@ void print_split(const std::vector<SplitPoint>& points, int num_hosts) {
       "of "
       "{} tokens,\nby the limit of the time to the next token\n  prompt  ",
       num_hosts, kSplitAnswer);
-  for (const double interval_s : kIntervals) fmt::print("{:>15.0f} ms", interval_s * 1e3);
+  for (const double interval_s : kIntervals) fmt::print("{:>17.0f} ms", interval_s * 1e3);
   int line = 0;
   bool pays = false;
   for (const SplitPoint& point : points) {
     if (point.prompt_len != line) fmt::print("\n  {:<8}", line = point.prompt_len);
-    fmt::print("{:>18}", split_cell(point));
+    fmt::print("{:>20}", split_cell(point));
     pays |= point.pays();
   }
   fmt::print("\n  {}\n",

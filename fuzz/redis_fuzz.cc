@@ -47,11 +47,13 @@ std::string spoken(std::string_view input) {
   return text;
 }
 
-// Sends the text to whoever connects, then reads until the other side leaves.
-void answer(const Fd& listener, const std::string& text) {
+// Sends the text to the first that connects, then reads until the other side leaves. Whoever else
+// connects is refused.
+void answer(Fd listener, const std::string& text) {
   pollfd one{.fd = listener.get(), .events = POLLIN, .revents = 0};
   if (poll(&one, 1, 1000) != 1) return;
   const Fd socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  listener = Fd();
   if (!socket) return;
   ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   shutdown(socket.get(), SHUT_WR);
@@ -75,15 +77,14 @@ void read_page(RedisStore& store) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  static const auto listener = [] {
-    auto made = listen_on(resolve({.host = "127.0.0.1", .port = 0})->front());
-    HOCKET_CHECK(made.has_value());
-    return *std::move(made);
-  }();
+  auto listener = listen_on(resolve({.host = "127.0.0.1", .port = 0})->front());
+  HOCKET_CHECK(listener.has_value());
+  const uint16_t port = local_address(*listener).port();
   const std::string text = spoken({reinterpret_cast<const char*>(data) + 1, size - 1});
-  std::thread stranger([&text] { answer(listener, text); });
+  std::thread stranger(
+      [&text, listener = *std::move(listener)]() mutable { answer(std::move(listener), text); });
   {
-    RedisStore store({.address = {.host = {"127.0.0.1", local_address(listener).port()},
+    RedisStore store({.address = {.host = {"127.0.0.1", port},
                                   .user = (data[0] & 4) != 0 ? "me" : "",
                                   .password = (data[0] & 4) != 0 ? "word" : ""},
                       .rest = Duration(0)});
