@@ -9,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/loaded_model.h"
+#include "apps/plan_numbers.h"
 #include "apps/plan_overlap.h"
 #include "apps/plan_split.h"
 #include "engine/cache_tier_setup.h"
@@ -44,28 +45,6 @@ struct CapacityPlan {
   int disaggregation_hosts = 0;
   std::string store;  // found at --kv-cache-store, or its fault; empty: there is none
 };
-
-std::string gb(double bytes) {
-  if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
-  if (bytes < 1e9) return fmt::format("{:.1f} MB", bytes / 1e6);
-  return fmt::format("{:.2f} GB", bytes / 1e9);
-}
-std::string gb(int64_t bytes) {
-  return gb(static_cast<double>(bytes));
-}
-
-std::string parameters(int64_t count) {
-  const auto number = static_cast<double>(count);
-  if (number < 1e5) return fmt::format("{:.2f} K", number / 1e3);
-  if (number < 1e8) return fmt::format("{:.2f} M", number / 1e6);
-  return fmt::format("{:.2f} B", number / 1e9);
-}
-
-std::string rate(double per_s) {
-  return per_s < 1    ? fmt::format("{:.2f}", per_s)
-         : per_s < 10 ? fmt::format("{:.1f}", per_s)
-                      : fmt::format("{:.0f}", per_s);
-}
 
 std::string format_of(const PartSize& size) {
   return size.format ? std::string(weight_format_name(*size.format)) : "several";
@@ -360,14 +339,7 @@ Result<void> check_ranks(PlanFlags& flags) {
                       parallel.ep_size, flags.nnodes)
                     .with_param("nnodes")
                     .with_fix("as many ranks on each host"));
-  const int split = flags.disaggregation_hosts;
-  if (split != 0 && (split < 2 || split > kMostSplitHosts || parallel.ep_size > 1))
-    return fail(error(ErrorCode::bad_value,
-                      "--disaggregation-hosts {} is neither 0 nor in 2 to {}, or its hosts are "
-                      "not a rank each, as --ep-size {} says",
-                      split, kMostSplitHosts, parallel.ep_size)
-                    .with_param("disaggregation-hosts")
-                    .with_fix("--disaggregation-hosts 2, without --ep-size and --overlap"));
+  HOCKET_TRY_VOID(check_split_hosts(flags.disaggregation_hosts, parallel));
   return check_parallel(flags.settings);
 }
 

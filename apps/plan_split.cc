@@ -19,6 +19,17 @@ std::string split_cell(const SplitPoint& point) {
 
 }  // namespace
 
+Result<void> check_split_hosts(int num_hosts, const ParallelSettings& parallel) {
+  if (num_hosts == 0 || (num_hosts >= 2 && num_hosts <= kMostSplitHosts && parallel.ep_size == 1))
+    return {};
+  return fail(error(ErrorCode::bad_value,
+                    "--disaggregation-hosts {} is neither 0 nor in 2 to {}, or its hosts are not a "
+                    "rank each, as --ep-size {} says",
+                    num_hosts, kMostSplitHosts, parallel.ep_size)
+                  .with_param("disaggregation-hosts")
+                  .with_fix("--disaggregation-hosts 2, without --ep-size and --overlap"));
+}
+
 std::vector<SplitPoint> plan_split(const ForecastQuestion& question, const Forecast& forecast,
                                    int num_hosts) {
   const double gbit = question.settings.parallel.ep_link_gbit;

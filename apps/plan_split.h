@@ -10,6 +10,9 @@ namespace hocket {
 
 inline constexpr int kMostSplitHosts = 64;
 
+// Checks --disaggregation-hosts, 0 if it is absent. Errors: bad_value.
+Result<void> check_split_hosts(int num_hosts, const ParallelSettings& parallel);
+
 // Returns points for prompts of 512 tokens to the whole context, and intervals of 25 to 400 ms. The
 // link is that of --ep-link-gbit, else 10 Gbit/s. Pre: 2 to kMostSplitHosts hosts, a model that
 // fits.
