@@ -111,6 +111,8 @@ struct HttpSettings {
   // Limits of the memory that requests hold, in MiB (server/usage/request_memory.h).
   int request_memory_mib = 256, key_memory_mib = 512, total_request_memory_mib = 1024;
   int response_store_mib = 64;  // for kept answers of /v1/responses; 0: none is kept
+  // For the requests of streams that clients, or other ranks, may go on with; 0: none is kept.
+  int stream_store_mib = 64;
   std::string log_level = "info";
 };
 

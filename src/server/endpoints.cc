@@ -1,5 +1,6 @@
 #include "server/endpoints.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -77,31 +78,89 @@ Result<Json> join_profiles(Json here, const std::vector<PeerAnswer>& there) {
 
 Endpoints::Endpoints(Options options)
     : options_(std::move(options)),
+      streams_({.reply = options_.reply,
+                .kept = options_.kept,
+                .rank_router = options_.rank_router,
+                .push = options_.push_text,
+                .go_on =
+                    [this](const HttpRequest& r, const Exchange& e, KeptRequest kept,
+                           StreamPosition position, TimePoint arrived) {
+                      go_on(r, e, std::move(kept), std::move(position), arrived);
+                    }}),
       responses_({.model = options_.model,
                   .reply = options_.reply,
                   .rank_router = options_.rank_router,
                   .store = options_.responses,
+                  .streams = &streams_,
                   .create = [this](const HttpRequest& r, const Exchange& e,
                                    TimePoint arrived) { generate(kResponsesApi, r, e, arrived); }}),
       created_(unix_seconds()) {}
 
-Result<PreparedRequest> Endpoints::prepare(const Api& api, const HttpRequest& request) const {
+Result<PreparedRequest> Endpoints::prepare(const Api& api, const HttpRequest& request,
+                                           std::optional<AnswerIdentity> given) const {
   HeldBytes held(request.memory);
   HOCKET_TRY(const Json json, parse_json_object(request.body, held, api.num_copies));
   RequestContext context = responses_.context_of(request);
   context.held = &held;
+  if (given) context.answer_id = given->id;
   HOCKET_TRY(GenerationRequest asked, api.parse(json, options_.model, context));
-  std::optional<AnswerIdentity> given;
-  if (request.from_rank) given = read_identity(request.header(kAnswerHeader));
-  const bool tells_progress = given.has_value();
-  HOCKET_TRY(PreparedRequest prepared,
-             prepare_request(std::move(asked), options_.model, request.memory, std::move(given)));
-  prepared.tells_progress = tells_progress;
-  return prepared;
+  return prepare_request(std::move(asked), options_.model, request.memory, std::move(given));
+}
+
+Result<void> Endpoints::complete(PreparedRequest& prepared, const HttpRequest& request,
+                                 TimePoint arrived) const {
+  HOCKET_TRY_VOID(place_prompt(prepared, options_.settings->peers));
+  prepared.received = arrived;
+  prepared.event_ids = prepared.request.api->format().style() == StreamStyle::named ||
+                       request.header(kEventIdsHeader) == "true";
+  GenerationRequest& asked = prepared.request;
+  asked.client = request.from_rank ? client_from_rank(request) : client_key(request, asked.user);
+  asked.who = request.who();
+  asked.cache_owner = cache_owner_of(request, options_.settings->http);
+  asked.meter = request.meter;
+  asked.memory = request.memory;
+  if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
+  return {};
+}
+
+void Endpoints::go_on(const HttpRequest& asked, const Exchange& exchange, KeptRequest kept,
+                      StreamPosition position, TimePoint arrived) {
+  const auto recorder = options_.observer->begin(asked, arrived);
+  const auto refuse = [&](const Error& why) {
+    if (recorder) recorder->failed(why);
+    respond_error(*exchange, why);
+  };
+  const auto api = std::ranges::find(all_apis(), kept.path, &Api::path);
+  HttpRequest first = asked;
+  first.method = "POST";
+  first.path = kept.path;
+  first.body = kept.body;
+  HeldBytes body(asked.memory);
+  if (auto counted = body.grow(2 * std::ssize(first.body)); !counted)
+    return refuse(counted.error());
+  if (api == all_apis().end())
+    return refuse(error(ErrorCode::not_found, "{} streams nothing", kept.path.substr(0, 128)));
+  auto prepared = prepare(**api, first, kept.identity);
+  if (!prepared) return refuse(prepared.error());
+  if (auto done = complete(*prepared, first, arrived); !done) return refuse(done.error());
+  if (kept.client != 0) prepared->request.client = kept.client;
+  prepared->request.routing_key = kept.routing_key;
+  prepared->event_ids |= kept.event_ids;
+  AnswerProgress known;
+  for (auto& ids : kept.tokens) known.choices.push_back({.ids = ids});
+  const bool stays = prepared->request.responses && prepared->request.responses->goes_on;
+  kept.event_ids = prepared->event_ids;
+  prepared->kept = options_.kept->add(std::move(kept), KeptState::live);
+  if (options_.rank_router != nullptr && !stays) options_.rank_router->keep_elsewhere(*prepared);
+  if (recorder) recorder->began(*prepared);
+  options_.reply->resume(exchange, *std::move(prepared), recorder, std::move(known),
+                         std::move(position));
 }
 
 void Endpoints::generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
+  if (!request.from_rank && !request.header(kPlaceHeader).empty())
+    return streams_.resume(request, exchange, "", arrived);
   // If ranks run in other processes, this check finds a lost rank before any work and any call.
   auto ready = options_.rank_router == nullptr ? options_.health->ready()
                                                : options_.health->ready(options_.engine->stats());
@@ -111,28 +170,24 @@ void Endpoints::generate(const Api& api, const HttpRequest& request, const Excha
     respond_error(*exchange, why);
   };
   if (!ready) return refuse(ready.error());
-  auto prepared = prepare(api, request);
+  std::optional<AnswerIdentity> given;
+  if (request.from_rank) given = read_identity(request.header(kAnswerHeader));
+  const bool tells_progress = given.has_value();
+  auto prepared = prepare(api, request, std::move(given));
   if (!prepared) return refuse(prepared.error());
-  if (auto placed = place_prompt(*prepared, options_.settings->peers); !placed)
-    return refuse(placed.error());
-  prepared->received = arrived;
-  GenerationRequest& asked = prepared->request;
-  asked.client = request.from_rank ? client_from_rank(request) : client_key(request, asked.user);
-  asked.who = request.who();
-  asked.cache_owner = cache_owner_of(request, options_.settings->http);
-  asked.meter = request.meter;
-  asked.memory = request.memory;
+  prepared->tells_progress = tells_progress;
+  if (auto done = complete(*prepared, request, arrived); !done) return refuse(done.error());
+  const GenerationRequest& asked = prepared->request;
   if (asked.meter != nullptr)
     for (const auto& prompt : prepared->prompts) asked.meter->take_tokens(std::ssize(prompt));
-  if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
   if (recorder) recorder->began(*prepared);
   // A conversation that continues from an earlier answer stays on this rank, which keeps that
   // answer.
   const bool stays = asked.responses != nullptr && asked.responses->goes_on;
   if (options_.rank_router != nullptr && !request.from_rank && !stays)
-    options_.rank_router->begin(request, exchange, *std::move(prepared), recorder);
-  else
-    options_.reply->begin(exchange, *std::move(prepared), recorder);
+    return options_.rank_router->begin(request, exchange, *std::move(prepared), recorder);
+  prepared->kept = keep_stream(*options_.kept, request, *prepared);
+  options_.reply->begin(exchange, *std::move(prepared), recorder);
 }
 
 Result<Json> Endpoints::model_named(std::string_view path) const {
@@ -158,7 +213,9 @@ Result<Json> Endpoints::abort(const HttpRequest& asked) {
     aborted = options_.reply->num_live();
     options_.engine->abort_all();
   } else {
-    aborted = options_.reply->abort(request.rid, is_admin ? std::string_view() : asked.who());
+    const std::string_view who = is_admin ? std::string_view() : asked.who();
+    options_.kept->erase(request.rid, who);
+    aborted = options_.reply->abort(request.rid, who);
   }
   return Json{{"aborted", aborted}};
 }
@@ -296,6 +353,7 @@ std::vector<Route> Endpoints::routes() {
                         [this, api](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                           generate(*api, r, e, arrived);
                         }});
+  streams_.add_routes(routes);
   responses_.add_routes(routes);
   add_text_routes(routes, options_.model);
   add_session_routes(routes, *options_.engine, options_.settings->http);

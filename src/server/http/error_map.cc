@@ -30,6 +30,7 @@ constexpr Mapping kMappings[] = {
     {ErrorCode::not_found, 404, "not_found"},
     {ErrorCode::method_not_allowed, 405, "method_not_allowed"},
     {ErrorCode::request_timeout, 408, "request_timeout"},
+    {kTakenOver, 409, "taken_over"},
     {ErrorCode::payload_too_large, 413, "payload_too_large"},
     {ErrorCode::queue_full, 429, "queue_full"},
     {kRateLimited, 429, "rate_limit_exceeded"},

@@ -9,5 +9,6 @@ namespace hocket {
 
 inline constexpr ErrorCode kForbidden{115};
 inline constexpr ErrorCode kRateLimited{116};
+inline constexpr ErrorCode kTakenOver{117};
 
 }  // namespace hocket

@@ -121,6 +121,7 @@ Json service_settings(const ServerSettings& s) {
           {"key_memory_mib", s.http.key_memory_mib},
           {"total_request_memory_mib", s.http.total_request_memory_mib},
           {"response_store_mib", s.http.response_store_mib},
+          {"stream_store_mib", s.http.stream_store_mib},
           {"log_level", s.http.log_level},
           {"log_format", s.observe.log_format},
           {"log_requests", s.observe.log_requests},
