@@ -38,6 +38,9 @@ void log_ranks(const EngineInfo& info, const ParallelSettings& parallel, int fir
   log::info("ranks: {} over {}, {} combine groups, routing {}, overlap {} ({} orders)",
             parallel.ep_size, info.network, info.combine_groups, parallel.dp_routing, info.overlap,
             info.num_orders);
+  if (std::ssize(info.ranks) < parallel.ep_size)
+    log::info("a lost rank: all others wait until it is back, running requests for up to {:g} s",
+              parallel.lost_rank_wait_s);
   for (size_t i = 0; i < info.ranks.size(); ++i) {
     const RankInfo& rank = info.ranks[i];
     log::info("rank {}: cores {}, {} threads; experts {}; {} KV tokens; weights {:.2f} GB",

@@ -35,7 +35,7 @@ def test_chat_goes_on_from_each_event(server):
     status, _, whole = server.call("/v1/chat/completions", json.dumps(CHAT).encode(), IDS)
     assert status == 200
     all_events = events(whole)
-    ids = [event[4:].split("\n")[0] for event in all_events[:-1]]
+    ids = [event.split("\nid: ")[1] for event in all_events[:-1]]
     assert all_events[-1] == "data: [DONE]" and len(ids) > 20
     answer = ids[0].rsplit(":")[0]
     assert ids == [f"{answer}:{i}" for i in range(len(ids))]
@@ -57,7 +57,7 @@ def test_a_stream_without_ids_is_counted(server):
 
 def test_wrong_places_are_refused(server):
     status, _, whole = server.call("/v1/chat/completions", json.dumps(CHAT).encode(), IDS)
-    answer = json.loads(events(whole)[0].split("data: ")[1])["id"]
+    answer = json.loads(events(whole)[0].split("\n")[0][6:])["id"]
     for place in ("", ":", f"{answer}:", f"{answer}:x", f"{answer}:1,1", "other:3", ":" * 9000, f"{answer}:{'9' * 400}"):
         status, _, body = server.get(f"/v1/streams/{answer}", headers={"Last-Event-ID": place or " :"})
         assert status == 400 and json.loads(body)["error"]["param"] == "Last-Event-ID", (place, body)
@@ -77,7 +77,7 @@ def test_another_key_gets_none(start, tmp_path):
     server = start("--api-key-file", str(keys))
     status, _, whole = server.call("/v1/chat/completions", json.dumps(CHAT).encode(), IDS | {"x-api-key": "ann-key"})
     assert status == 200
-    path = "/v1/streams/" + json.loads(events(whole)[0].split("data: ")[1])["id"]
+    path = "/v1/streams/" + json.loads(events(whole)[0].split("\n")[0][6:])["id"]
     assert server.get(path, headers={"x-api-key": "bob-key"})[0] == 404
     assert server.get(path)[0] == 401
     status, _, again = server.get(path, headers={"x-api-key": "ann-key"})

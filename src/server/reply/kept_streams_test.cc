@@ -194,7 +194,7 @@ TEST(StreamPosition, LeavesOutTheEventsThatTheClientHas) {
   EXPECT_EQ(number_events("data: 1\n\ndata: 2\n\n", 0, std::nullopt, next, has, ""), "data: 2\n\n");
   EXPECT_EQ(number_events("data: 3\n\n", 1, std::nullopt, next, has, "a"), "");
   EXPECT_EQ(number_events("data: 4\n\n", 1, 1, next, has, "a"), "");
-  EXPECT_EQ(number_events("data: 5\n\n", 1, 6, next, has, "a"), "id: a:1,6\ndata: 5\n\n");
+  EXPECT_EQ(number_events("data: 5\n\n", 1, 6, next, has, "a"), "data: 5\nid: a:1,6\n\n");
 }
 
 }  // namespace

@@ -127,7 +127,8 @@ class ReplyService {
   EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
   // Lines of jobs: those with new outputs, those that used up a turn, and those that another thread
-  // had locked when their turn came. Used by the thread `reply` only.
+  // had locked when their turn came, or whose client has to read first. Used by the thread `reply`
+  // only.
   std::deque<JobPtr> first_line_, second_line_, locked_;
   Thread thread_;
 };

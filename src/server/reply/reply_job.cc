@@ -124,6 +124,10 @@ std::vector<TokenId> ReplyService::Job::known_answer(size_t index, int vocab_siz
   return known;
 }
 
+bool ReplyService::Job::waits_for_client() const {
+  return has && !over && stream && stream->num_waiting() > kWaitingMax && !exchange->is_closed();
+}
+
 bool ReplyService::Job::was_sent(int choice) {
   if (!sent || has) return false;
   if (choice == kClosingBlock) return sent->closed;

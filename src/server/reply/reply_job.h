@@ -36,6 +36,11 @@ struct ReplyService::Job {
   // without the last, so that the answer ends as it would. None if its log-probabilities or experts
   // are asked for, which only computing gives.
   std::vector<TokenId> known_answer(size_t index, int vocab_size) const;
+  // While more bytes wait for the client, blocks that a later one repeats are left out.
+  static constexpr size_t kWaitingMax = 64 << 10;
+  // Returns true if the client reads more slowly than its stream is made again. Its known tokens
+  // come at once, so without a wait it would count as too slow.
+  bool waits_for_client() const;
   // Returns true if the client has the block that was just made, of a choice or kClosingBlock.
   bool was_sent(int choice);
   // Returns the block as events, numbered, without those that the client has (`has`).

@@ -12,9 +12,7 @@
 namespace hocket {
 namespace {
 
-constexpr Duration kIdle = std::chrono::milliseconds(200);  // longest wait for an output
-// While more bytes wait for the client, blocks that a later one repeats are left out.
-constexpr size_t kWaitingMax = 64 << 10;
+constexpr Duration kIdle = std::chrono::milliseconds(200);    // longest wait for an output
 constexpr Duration kLocked = std::chrono::microseconds(200);  // longest wait while a job is locked
 
 TimePoint now() {
@@ -91,8 +89,10 @@ void ReplyService::turn(const JobPtr& job) {
   const MutexLock lock(job->mutex, std::adopt_lock);
   try {
     const TimePoint end = now() + kTurn;
-    while (step(*job))
+    do {
+      if (job->waits_for_client()) return locked_.push_back(job);
       if (now() >= end) return second_line_.push_back(job);
+    } while (step(*job));
   } catch (...) {
     fail_by_exception(*job);
     job->pending.clear();
@@ -217,8 +217,8 @@ void ReplyService::send_next(Job& job, size_t index) {
       write_logprobs(format, job.answer, choice, job.written[index], kPositionsAtOnce);
   if (auto counted = job.count(index); !counted) return fail_job(job, counted.error());
   if (!all_written) return;
-  const bool left_out =
-      job.stream && format.repeats() && !choice.ended && job.stream->num_waiting() > kWaitingMax;
+  const bool left_out = job.stream && format.repeats() && !choice.ended &&
+                        job.stream->num_waiting() > Job::kWaitingMax;
   if (job.stream && !left_out) {
     const std::string block = format.next_block(job.answer, choice, job.written);
     if (!block.empty()) return send_block(job, choice.index, block);

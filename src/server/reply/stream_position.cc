@@ -60,8 +60,9 @@ std::string number_events(std::string_view framed, size_t choice, std::optional<
     if (number) next[choice] = *number;
     ++next[choice];
     if (choice >= has.next.size() || next[choice] > has.next[choice]) {
-      if (!answer_id.empty()) out.append("id: ").append(event_id(answer_id, next)).append("\n");
       out.append(framed.substr(0, length));
+      if (!answer_id.empty())  // as the last line, for clients that look for their lines in order
+        out.insert(out.size() - 1, "id: " + event_id(answer_id, next) + "\n");
     }
     framed.remove_prefix(length);
   }
