@@ -123,40 +123,6 @@ Result<void> Endpoints::complete(PreparedRequest& prepared, const HttpRequest& r
   return {};
 }
 
-void Endpoints::go_on(const HttpRequest& asked, const Exchange& exchange, KeptRequest kept,
-                      StreamPosition position, TimePoint arrived) {
-  const auto recorder = options_.observer->begin(asked, arrived);
-  const auto refuse = [&](const Error& why) {
-    if (recorder) recorder->failed(why);
-    respond_error(*exchange, why);
-  };
-  const auto api = std::ranges::find(all_apis(), kept.path, &Api::path);
-  HttpRequest first = asked;
-  first.method = "POST";
-  first.path = kept.path;
-  first.body = kept.body;
-  HeldBytes body(asked.memory);
-  if (auto counted = body.grow(2 * std::ssize(first.body)); !counted)
-    return refuse(counted.error());
-  if (api == all_apis().end())
-    return refuse(error(ErrorCode::not_found, "{} streams nothing", kept.path.substr(0, 128)));
-  auto prepared = prepare(**api, first, kept.identity);
-  if (!prepared) return refuse(prepared.error());
-  if (auto done = complete(*prepared, first, arrived); !done) return refuse(done.error());
-  if (kept.client != 0) prepared->request.client = kept.client;
-  prepared->request.routing_key = kept.routing_key;
-  prepared->event_ids |= kept.event_ids;
-  AnswerProgress known;
-  for (auto& ids : kept.tokens) known.choices.push_back({.ids = ids});
-  const bool stays = prepared->request.responses && prepared->request.responses->goes_on;
-  kept.event_ids = prepared->event_ids;
-  prepared->kept = options_.kept->add(std::move(kept), KeptState::live);
-  if (options_.rank_router != nullptr && !stays) options_.rank_router->keep_elsewhere(*prepared);
-  if (recorder) recorder->began(*prepared);
-  options_.reply->resume(exchange, *std::move(prepared), recorder, std::move(known),
-                         std::move(position));
-}
-
 void Endpoints::generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
   if (!request.from_rank && !request.header(kPlaceHeader).empty())
@@ -186,7 +152,7 @@ void Endpoints::generate(const Api& api, const HttpRequest& request, const Excha
   const bool stays = asked.responses != nullptr && asked.responses->goes_on;
   if (options_.rank_router != nullptr && !request.from_rank && !stays)
     return options_.rank_router->begin(request, exchange, *std::move(prepared), recorder);
-  prepared->kept = keep_stream(*options_.kept, request, *prepared);
+  prepared->kept = options_.kept->add(request, *prepared);
   options_.reply->begin(exchange, *std::move(prepared), recorder);
 }
 

@@ -32,7 +32,7 @@ Result<NamedPosition> place_of(const HttpRequest& request, std::string_view id) 
   if (id.size() > kAnswerIdMax) id = id.substr(0, kAnswerIdMax);
   NamedPosition named{.answer_id = std::string(id), .position = {}};
   if (!last.empty()) {
-    auto read = read_event_id(last, KeptStreams::kChoicesMax);
+    auto read = read_event_id(last, kKeptChoicesMax);
     if (!read || (!id.empty() && read->answer_id != id)) return fail(not_told(kPlaceHeader));
     return *std::move(read);
   }
@@ -147,7 +147,7 @@ void StreamEndpoints::keep(const HttpRequest& request, const Exchange& exchange)
   const std::string_view text = request.header(kChoicesHeader);
   size_t num_choices = 0;
   std::from_chars(text.data(), text.data() + text.size(), num_choices);
-  if (!identity || num_choices == 0 || num_choices > KeptStreams::kChoicesMax) {
+  if (!identity || num_choices == 0 || num_choices > kKeptChoicesMax) {
     respond_error(*exchange, error(ErrorCode::invalid_request, "this is no record of a stream"));
     return;
   }
@@ -195,11 +195,11 @@ void StreamEndpoints::add_routes(std::vector<Route>& routes) {
          }});
   };
   of_ranks(kKeepPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) { keep(r, e); });
-  of_ranks(kNewsPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) {
-    if (options_.kept->take_news(r.body))
+  of_ranks(kChangesPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) {
+    if (options_.kept->take_changes(r.body))
       e->respond(200, kJsonType, "{}");
     else
-      respond_error(*e, error(ErrorCode::invalid_request, "these are no news of streams"));
+      respond_error(*e, error(ErrorCode::invalid_request, "these are no changes of streams"));
   });
   of_ranks(kTakePath, RunOn::control,
            [this](const HttpRequest& r, const Exchange& e) { give(r, e); });

@@ -3,7 +3,7 @@
 import json
 import re
 
-CHAT = {"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 48, "temperature": 0.8, "seed": 3, "stream": True}
+CHAT = {"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 48, "temperature": 0.8, "seed": 3, "ignore_eos": True, "stream": True}
 IDS = {"X-Hocket-Event-Ids": "true", "Content-Type": "application/json"}
 
 

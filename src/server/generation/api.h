@@ -16,7 +16,7 @@ struct RequestContext {
   ResponseStore* store = nullptr;  // the answers that are kept; null: an API that keeps none
   std::string_view who;            // the principal's name
   int rank = -1;  // this rank; ids name the rank that keeps the answer; -1: one process
-  std::string_view answer_id;  // of an answer that has one already; empty: it is drawn
+  std::string_view answer_id;  // the id, if the answer has one already; empty: it is drawn
   HeldBytes* held = nullptr;   // counts the trees of earlier turns; null: not counted
 };
 

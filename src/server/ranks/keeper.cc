@@ -2,7 +2,8 @@
 // lost:
 //
 //   a stream begins here -> POST kKeepPath: its request -> the keeper has it -> the engine gets it
-//   ten times a second   -> POST kNewsPath: new tokens, and which streams were left or have ended
+//   ten times a second   -> POST kChangesPath: new tokens, and which streams were left or have
+//   ended
 //
 // The keeper is the next rank that is there. If it goes, the next one gets all requests anew. A
 // stream that another rank computes needs none: both ranks have its request.
@@ -19,9 +20,9 @@ namespace {
 
 // A request waits no longer for its keeper, which is not alive then, or busy.
 constexpr Duration kKeepPatience = std::chrono::milliseconds(250);
-constexpr Duration kNewsPatience = std::chrono::seconds(2);
+constexpr Duration kChangesPatience = std::chrono::seconds(2);
 constexpr Duration kWarnAgain = std::chrono::seconds(60);
-constexpr size_t kWholeAtOnce = 16;  // requests that are sent anew with each news
+constexpr size_t kWholeAtOnce = 16;  // requests that are sent anew with each changes
 
 }  // namespace
 
@@ -124,25 +125,25 @@ void RankRouter::keep_elsewhere(const PreparedRequest& prepared) const {
   if (prepared.kept) options_.kept->set_copies(*prepared.kept, KeptStreams::Copies::wanted);
 }
 
-void RankRouter::send_news() {
+void RankRouter::send_changes() {
   const auto to = keeper();
-  if (!to || news_under_way_) return;
-  KeptStreams::News news = options_.kept->news_for(to->boot_id, kWholeAtOnce);
-  for (const KeptStreams::Found& record : news.whole) tell_keeper(record, nullptr);
-  if (news.lines.empty()) return;
-  news_under_way_ = true;
+  if (!to || changes_under_way_) return;
+  KeptStreams::Changes changes = options_.kept->changes_for(to->boot_id, kWholeAtOnce);
+  for (const KeptStreams::Found& record : changes.whole) tell_keeper(record, nullptr);
+  if (changes.lines.empty()) return;
+  changes_under_way_ = true;
   HttpCall call{.to = to->to.address,
-                .target = std::string(kNewsPath),
-                .body = std::move(news.lines),
+                .target = std::string(kChangesPath),
+                .body = std::move(changes.lines),
                 .headers = {{"Authorization", "Bearer " + to->to.key}},
-                .most = kNewsPatience};
+                .most = kChangesPatience};
   auto sink = std::make_shared<KeeperSink>([this, to = *to](bool kept, const std::string&) {
     if (!kept) options_.kept->forget_keeper(to.boot_id);
-    news_under_way_ = false;
+    changes_under_way_ = false;
   });
   if (client_->start(std::move(call), std::move(sink)) != 0) return;
   options_.kept->forget_keeper(to->boot_id);
-  news_under_way_ = false;
+  changes_under_way_ = false;
 }
 
 }  // namespace hocket

@@ -87,7 +87,7 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
       return;
     }
     name_rank(prepared, *rank, *options_.kept);
-    prepared.kept = keep_stream(*options_.kept, request, prepared);
+    prepared.kept = options_.kept->add(request, prepared);
     if (*rank != this->rank()) {
       if (send(*rank, request, exchange, std::move(prepared), recorder)) return;
       lock.unlock();
@@ -311,7 +311,7 @@ void RankRouter::end_forwards(const Error& why) {
 void RankRouter::check_cluster() {
   MutexLock lock(mutex_);
   refresh();
-  send_news();
+  send_changes();
 }
 
 void RankRouter::forget_prefixes() {

@@ -82,7 +82,7 @@ class RankRouter {
     ask_all(asked, std::move(done), {});
   }
   // Has another rank keep a stream from now on that this rank goes on with; it is told with the
-  // next news, ten times a second.
+  // next changes, ten times a second.
   void keep_elsewhere(const PreparedRequest& prepared) const;
   // Forgets which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
@@ -135,7 +135,7 @@ class RankRouter {
   void begin_here(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                   std::shared_ptr<RequestRecorder> recorder);
   void warn_not_kept(int rank, const std::string& why);
-  void send_news() HOCKET_REQUIRES(mutex_);
+  void send_changes() HOCKET_REQUIRES(mutex_);
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
   void take_back(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                  std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent);
@@ -152,7 +152,7 @@ class RankRouter {
   std::unordered_map<uint64_t, Forward> forwards_ HOCKET_GUARDED_BY(mutex_);  // by ticket
   uint64_t last_ticket_ HOCKET_GUARDED_BY(mutex_) = 0;
   std::atomic<size_t> num_kept_first_ = 0;  // requests that begin when another rank keeps them
-  std::atomic<bool> news_under_way_ = false;
+  std::atomic<bool> changes_under_way_ = false;
   TimePoint warned_{};  // when a warning said that streams are not kept; thread forward only
   // By rank: the load it sent last, and until when it is avoided after a refusal.
   std::vector<RankLoad> last_loads_ HOCKET_GUARDED_BY(mutex_);

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include "base/log.h"
+
 namespace hocket {
 
 struct KeptStream {
@@ -17,7 +19,7 @@ struct KeptStream {
   bool removed = false;
   std::list<KeptStreamPtr>::iterator place;  // in a list of its owner, unless it is live
 
-  // What the keeper knows.
+  // The members below say how much of it the keeper has.
   bool copies = false, is_changed = false;
   std::string keeper;
   std::vector<size_t> num_told;  // by choice
@@ -37,16 +39,7 @@ size_t bytes_of(const KeptRequest& request) {
 }
 
 const char* name_of(KeptState state) {
-  switch (state) {
-    case KeptState::live:
-    case KeptState::copy:
-      return "live";
-    case KeptState::left:
-      return "left";
-    case KeptState::ended:
-      break;
-  }
-  return "ended";
+  return state == KeptState::left ? "left" : state == KeptState::ended ? "ended" : "live";
 }
 
 // Returns the text up to the next `mark`, and takes both from the front of `text`.
@@ -63,64 +56,7 @@ bool read_whole(std::string_view text, T& number) {
   return error == std::errc{} && end == text.data() + text.size() && number >= 0;
 }
 
-Error malformed() {
-  return error(ErrorCode::invalid_request, "a record of a stream is not as it should be");
-}
-
 }  // namespace
-
-size_t KeptRequest::num_tokens() const {
-  size_t sum = 0;
-  for (const auto& ids : tokens) sum += ids.size();
-  return sum;
-}
-
-std::string to_text(const KeptRequest& request) {
-  Json tokens = Json::array();
-  for (const auto& ids : request.tokens) {
-    Json& of_choice = tokens.emplace_back(Json::array());
-    for (const TokenId id : ids) of_choice.push_back(value(id));
-  }
-  return to_text(Json{{"answer", to_header(request.identity)},
-                      {"path", request.path},
-                      {"body", request.body},
-                      {"routing_key", request.routing_key},
-                      {"client", request.client},
-                      {"event_ids", request.event_ids},
-                      {"tokens", std::move(tokens)}});
-}
-
-Result<KeptRequest> read_kept_request(const Json& json, std::string_view who) {
-  KeptRequest request;
-  request.who = who;
-  for (const auto& [name, to] : {std::pair{"path", &request.path},
-                                 {"body", &request.body},
-                                 {"routing_key", &request.routing_key}}) {
-    const auto found = json.find(name);
-    if (found == json.end() || !found->is_string()) return fail(malformed());
-    *to = found->get<std::string>();
-  }
-  const auto answer = json.find("answer"), client = json.find("client"),
-             event_ids = json.find("event_ids"), tokens = json.find("tokens");
-  for (const auto& found : {answer, client, event_ids, tokens})
-    if (found == json.end()) return fail(malformed());
-  const auto identity =
-      answer->is_string() ? read_identity(answer->get<std::string>()) : std::nullopt;
-  if (!identity || !client->is_number_unsigned() || !event_ids->is_boolean() ||
-      !tokens->is_array() || tokens->size() > KeptStreams::kChoicesMax)
-    return fail(malformed());
-  request.identity = *identity;
-  request.client = client->get<uint64_t>();
-  request.event_ids = event_ids->get<bool>();
-  for (const Json& of_choice : *tokens) {
-    auto& ids = request.tokens.emplace_back();
-    for (const Json& id : of_choice) {
-      if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) return fail(malformed());
-      ids.push_back(TokenId{id.get<int>()});
-    }
-  }
-  return request;
-}
 
 KeptStreamPtr KeptStreams::add(KeptRequest request, KeptState state) {
   if (limits_.bytes_max == 0) return nullptr;
@@ -136,11 +72,15 @@ KeptStreamPtr KeptStreams::add(KeptRequest request, KeptState state) {
   // This rank goes on with the stream, so it needs no copy of another rank's.
   if (same != by_id_.end() && state == KeptState::copy && same->second->state == KeptState::live)
     return nullptr;
-  if (same != by_id_.end() && !foreign) remove(KeptStreamPtr(same->second));
+  if (same != by_id_.end() && !foreign) {
+    same->second->copies = false;  // the keeper replaces its copy too
+    remove(KeptStreamPtr(same->second));
+  }
   Owner& owner = owners_[kept.who];
-  if (foreign || kept.tokens.size() > kChoicesMax || kept.body.size() > limits_.body_max ||
-      !make_room(owner, stream->bytes, 1)) {
-    ++num_refused_;
+  const bool fits =
+      !foreign && kept.tokens.size() <= kKeptChoicesMax && kept.body.size() <= limits_.body_max;
+  if (!fits || !make_room(owner, stream->bytes, 1)) {
+    if (fits) refuse();
     if (owner.num_records == 0) owners_.erase(kept.who);
     return nullptr;
   }
@@ -152,11 +92,25 @@ KeptStreamPtr KeptStreams::add(KeptRequest request, KeptState state) {
   return stream;
 }
 
+KeptStreamPtr KeptStreams::add(const HttpRequest& request, const PreparedRequest& prepared) {
+  auto record = kept_request(request, prepared);
+  return record ? add(*std::move(record), KeptState::live) : nullptr;
+}
+
 void KeptStreams::add_token(KeptStream& stream, size_t choice, size_t place, TokenId token) {
   MutexLock lock(mutex_);
   if (stream.removed || choice >= stream.request.tokens.size()) return;
   if (stream.request.tokens[choice].size() == place && push_token(stream, choice, token))
     changed(stream);
+}
+
+// Says once that there is no room.
+void KeptStreams::refuse() {
+  if (num_refused_++ > 0) return;
+  log::warning(
+      "streams: there is no room for the record of one, so its client cannot come back to it; "
+      "--stream-store-mib is {}",
+      limits_.bytes_max >> 20);
 }
 
 // Returns false if there is no room for the token; the record is removed then.
@@ -165,7 +119,7 @@ bool KeptStreams::push_token(KeptStream& stream, size_t choice, TokenId token) {
   const bool fits = make_room(owner, sizeof(TokenId), 0);
   if (stream.removed) return false;
   if (!fits) {
-    ++num_refused_;
+    refuse();
     remove(KeptStreamPtr(by_id_.find(stream.request.identity.id)->second));
     return false;
   }
@@ -333,11 +287,11 @@ void KeptStreams::forget_keeper(std::string_view keeper) {
 void KeptStreams::changed(KeptStream& stream) {
   if (!stream.copies || std::exchange(stream.is_changed, true)) return;
   if (const auto found = by_id_.find(stream.request.identity.id); found != by_id_.end())
-    news_.push_back(found->second);
+    told_later_.push_back(found->second);
 }
 
-KeptStreams::News KeptStreams::news_for(std::string_view keeper, size_t most) {
-  News news;
+KeptStreams::Changes KeptStreams::changes_for(std::string_view keeper, size_t most) {
+  Changes changes;
   MutexLock lock(mutex_);
   expire();
   if (const TimePoint now = RealClock().now(); now - renewed_ >= kRenew) {
@@ -346,27 +300,27 @@ KeptStreams::News KeptStreams::news_for(std::string_view keeper, size_t most) {
       if (stream->state == KeptState::live) changed(*stream);
   }
   std::vector<KeptStreamPtr> later;
-  for (const KeptStreamPtr& stream : std::exchange(news_, {})) {
+  for (const KeptStreamPtr& stream : std::exchange(told_later_, {})) {
     stream->is_changed = false;
     const bool known = stream->keeper == keeper;
     if (!stream->copies || (!known && (stream->removed || stream->state != KeptState::live)))
       continue;
-    const bool full = known ? news.lines.size() >= kNewsBytes : news.whole.size() == most;
+    const bool full = known ? changes.lines.size() >= kChangesBytes : changes.whole.size() == most;
     if (full) {
       stream->is_changed = true;
       later.push_back(stream);
     } else if (known) {
-      append_news(stream, news.lines);
+      append_changes(stream, changes.lines);
     } else {
-      news.whole.push_back(bare(stream));
+      changes.whole.push_back(bare(stream));
     }
   }
-  news_.insert(news_.end(), later.begin(), later.end());
-  return news;
+  told_later_.insert(told_later_.end(), later.begin(), later.end());
+  return changes;
 }
 
 //   ID STATE CHOICE:PLACE:TOKEN,TOKEN.. CHOICE:..\n    PLACE: that of the first token
-void KeptStreams::append_news(const KeptStreamPtr& stream, std::string& lines) {
+void KeptStreams::append_changes(const KeptStreamPtr& stream, std::string& lines) {
   const auto out = std::back_inserter(lines);
   const bool gone = stream->removed;
   fmt::format_to(out, "{} {}", stream->request.identity.id, gone ? "gone" : name_of(stream->state));
@@ -381,7 +335,7 @@ void KeptStreams::append_news(const KeptStreamPtr& stream, std::string& lines) {
   lines += '\n';
 }
 
-bool KeptStreams::take_news(std::string_view lines) {
+bool KeptStreams::take_changes(std::string_view lines) {
   MutexLock lock(mutex_);
   while (!lines.empty())
     if (!take_line(next_part(lines, '\n'))) return false;
@@ -439,23 +393,6 @@ KeptStreams::Found KeptStreams::bare(const KeptStreamPtr& stream) {
 KeptStreams::Counts KeptStreams::counts() const {
   MutexLock lock(mutex_);
   return {.num_records = by_id_.size(), .bytes = bytes_, .num_refused = num_refused_};
-}
-
-KeptStreamPtr keep_stream(KeptStreams& streams, const HttpRequest& request,
-                          const PreparedRequest& prepared) {
-  size_t num_choices = 0;
-  for (const Prompt& prompt : prepared.request.prompts)
-    num_choices += static_cast<size_t>(prompt.n);
-  if (!prepared.request.stream || num_choices > KeptStreams::kChoicesMax) return nullptr;
-  return streams.add({.identity = identity_of(prepared),
-                      .who = prepared.request.who,
-                      .path = request.path,
-                      .body = request.body,
-                      .routing_key = prepared.request.routing_key,
-                      .client = prepared.request.client,
-                      .event_ids = prepared.event_ids,
-                      .tokens = std::vector<std::vector<TokenId>>(num_choices)},
-                     KeptState::live);
 }
 
 }  // namespace hocket

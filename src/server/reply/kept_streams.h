@@ -4,7 +4,7 @@
 //
 //   live -> left (the client went)      -> gone after `keep`
 //        -> ended (all bytes were sent) -> gone after `keep`, or when room is needed
-//   copy (of a stream of another rank)  -> gone `keep` after the last news of it
+//   copy (of a stream of another rank)  -> gone `keep` after the last changes of it
 //
 // If there is no room, the principal with the most bytes loses its oldest records, those of ended
 // streams first; records of live streams stay. A principal may hold half of the bytes.
@@ -24,26 +24,9 @@
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "base/result.h"
-#include "server/generation/prepared_request.h"
-#include "server/http/http.h"
-#include "server/http/json_body.h"
+#include "server/reply/kept_request.h"
 
 namespace hocket {
-
-// What another rank needs to make the same stream.
-struct KeptRequest {
-  AnswerIdentity identity;
-  std::string who;  // name of the principal
-  std::string path, body, routing_key;
-  uint64_t client = 0;                       // its number (client_key.h)
-  bool event_ids = false;                    // true: each event carries an id
-  std::vector<std::vector<TokenId>> tokens;  // by choice
-
-  size_t num_tokens() const;
-};
-std::string to_text(const KeptRequest& request);
-// Reads what to_text() wrote, for the principal `who`. Errors: invalid_request.
-Result<KeptRequest> read_kept_request(const Json& json, std::string_view who);
 
 enum class KeptState : uint8_t { live, copy, left, ended };
 
@@ -53,7 +36,6 @@ using KeptStreamPtr = std::shared_ptr<KeptStream>;
 
 class KeptStreams {
  public:
-  static constexpr size_t kChoicesMax = 16;  // a stream of more choices is not kept
   struct Limits {
     size_t bytes_max = 64 << 20;  // bodies and tokens of all records; 0: none is kept
     size_t count_max = 16384;
@@ -65,6 +47,8 @@ class KeptStreams {
   // Returns null if it is not kept: too large, no room, or another principal has that id. A record
   // of the same id and principal is replaced.
   KeptStreamPtr add(KeptRequest request, KeptState state);
+  // Keeps the record of a live stream; null as above, or if the request has none.
+  KeptStreamPtr add(const HttpRequest& request, const PreparedRequest& prepared);
   // Adds the token at `place` of a choice, unless the record has it already.
   void add_token(KeptStream& stream, size_t choice, size_t place, TokenId token);
   void set_state(KeptStream& stream, KeptState state);
@@ -87,27 +71,28 @@ class KeptStreams {
   enum class Copies : uint8_t { wanted, unwanted };
   void set_copies(KeptStream& stream, Copies copies);
   // Says that the keeper, known by its boot id, has the request; it gets the tokens with the next
-  // news.
+  // changes.
   void copied_to(KeptStream& stream, std::string_view keeper);
   // The copies that this keeper had are lost.
   void forget_keeper(std::string_view keeper);
-  struct News {
+  struct Changes {
     std::vector<Found> whole;  // requests without their tokens
-    std::string lines;         // for take_news()
+    std::string lines;         // for take_changes()
   };
   // Returns what the keeper does not know yet: at most `most` whole requests, and lines of about
-  // kNewsBytes.
-  static constexpr size_t kNewsBytes = 256 << 10;
-  News news_for(std::string_view keeper, size_t most);
-  // Reads lines that another rank's news_for() wrote. Returns false if one is not as it should be.
-  bool take_news(std::string_view lines);
+  // kChangesBytes.
+  static constexpr size_t kChangesBytes = 256 << 10;
+  Changes changes_for(std::string_view keeper, size_t most);
+  // Reads lines that another rank's changes_for() wrote. Returns false if one is not as it should
+  // be.
+  bool take_changes(std::string_view lines);
 
   // Returns a copy of the record, without its tokens.
   Found without_tokens(const KeptStreamPtr& stream) const;
 
   struct Counts {
     size_t num_records = 0, bytes = 0;
-    uint64_t num_refused = 0;  // streams that were not kept
+    uint64_t num_refused = 0;  // streams for which there was no room
   };
   Counts counts() const;
 
@@ -120,11 +105,12 @@ class KeptStreams {
   void rest(const KeptStreamPtr& stream, KeptState state) HOCKET_REQUIRES(mutex_);
   void wake(KeptStream& stream) HOCKET_REQUIRES(mutex_);
   void remove(const KeptStreamPtr& stream) HOCKET_REQUIRES(mutex_);
+  void refuse() HOCKET_REQUIRES(mutex_);
   void expire() HOCKET_REQUIRES(mutex_);
   bool make_room(const Owner& owner, size_t bytes, size_t records) HOCKET_REQUIRES(mutex_);
   bool push_token(KeptStream& stream, size_t choice, TokenId token) HOCKET_REQUIRES(mutex_);
   void changed(KeptStream& stream) HOCKET_REQUIRES(mutex_);
-  void append_news(const KeptStreamPtr& stream, std::string& lines) HOCKET_REQUIRES(mutex_);
+  void append_changes(const KeptStreamPtr& stream, std::string& lines) HOCKET_REQUIRES(mutex_);
   bool take_line(std::string_view line) HOCKET_REQUIRES(mutex_);
 
   const Limits limits_;
@@ -132,15 +118,10 @@ class KeptStreams {
   std::unordered_map<std::string, KeptStreamPtr> by_id_ HOCKET_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Owner> owners_ HOCKET_GUARDED_BY(mutex_);
   std::deque<std::pair<std::string, std::string>> gone_ HOCKET_GUARDED_BY(mutex_);  // id, who
-  std::vector<KeptStreamPtr> news_ HOCKET_GUARDED_BY(mutex_);
+  std::vector<KeptStreamPtr> told_later_ HOCKET_GUARDED_BY(mutex_);
   TimePoint renewed_ HOCKET_GUARDED_BY(mutex_){};
   size_t bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
   uint64_t num_refused_ HOCKET_GUARDED_BY(mutex_) = 0;
 };
-
-// Keeps the record of a request that streams, of at most kChoicesMax choices. Returns null if it is
-// not kept.
-KeptStreamPtr keep_stream(KeptStreams& streams, const HttpRequest& request,
-                          const PreparedRequest& prepared);
 
 }  // namespace hocket

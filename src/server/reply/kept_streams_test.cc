@@ -69,8 +69,7 @@ TEST(KeptStreams, TheHeaviestOwnerLosesItsOldestAndEndedStreamsFirst) {
     return stream != nullptr;
   };
   EXPECT_FALSE(streams.add(request("large", "ann", 5001), KeptState::live));
-  EXPECT_FALSE(
-      streams.add(request("many", "ann", 1, KeptStreams::kChoicesMax + 1), KeptState::live));
+  EXPECT_FALSE(streams.add(request("many", "ann", 1, kKeptChoicesMax + 1), KeptState::live));
   EXPECT_TRUE(add("bob", "bob", KeptState::left));
   EXPECT_TRUE(add("1", "ann", KeptState::left));
   EXPECT_TRUE(add("2", "ann", KeptState::ended));
@@ -98,12 +97,12 @@ TEST(KeptStreams, AStreamThatGrowsBeyondTheLimitIsNotKept) {
 // Tells the keeper all that it does not know.
 void tell(KeptStreams& from, KeptStreams& keeper, const std::string& name) {
   for (int i = 0; i < 2; ++i) {
-    const auto news = from.news_for(name, 16);
-    for (const auto& record : news.whole) {
+    const auto changes = from.changes_for(name, 16);
+    for (const auto& record : changes.whole) {
       ASSERT_NE(keeper.add(record.request, KeptState::copy), nullptr);
       from.copied_to(*record.stream, name);
     }
-    ASSERT_TRUE(keeper.take_news(news.lines)) << news.lines;
+    ASSERT_TRUE(keeper.take_changes(changes.lines)) << changes.lines;
   }
 }
 
@@ -131,7 +130,7 @@ TEST(KeptStreams, TheKeeperLearnsAllThatChanges) {
   own.set_state(*stream, KeptState::left);
   tell(own, next, "n");
   EXPECT_EQ(next.find("a", "ann")->state, KeptState::left);
-  EXPECT_EQ(own.news_for("n", 16).lines, "");
+  EXPECT_EQ(own.changes_for("n", 16).lines, "");
 }
 
 TEST(KeptStreams, TheKeeperForgetsWhatIsGone) {
@@ -144,15 +143,15 @@ TEST(KeptStreams, TheKeeperForgetsWhatIsGone) {
   EXPECT_FALSE(keeper.find("a", "ann"));
 }
 
-TEST(KeptStreams, WrongNewsAreRefused) {
+TEST(KeptStreams, WrongChangesAreRefused) {
   KeptStreams keeper({});
   const auto copy = keeper.add(request("a"), KeptState::copy);
   const auto live = keeper.add(request("live"), KeptState::live);
   for (const char* wrong : {"a live x", "a live 0:0:x\n", "a live 1:0:5\n", "a live 0:0:-5\n",
                             "a live 99999999999999999999:0:1\n", "a live 0::1\n"})
-    EXPECT_FALSE(keeper.take_news(wrong)) << wrong;
+    EXPECT_FALSE(keeper.take_changes(wrong)) << wrong;
   for (const char* other : {"", "\n\n", "b left\n", "live gone\n", "a live 0:5:1\n", "a live\n"})
-    EXPECT_TRUE(keeper.take_news(other)) << other;
+    EXPECT_TRUE(keeper.take_changes(other)) << other;
   EXPECT_TRUE(keeper.find("live", "ann"));
   EXPECT_TRUE(keeper.find("a", "ann")->request.tokens[0].empty());
 }

@@ -254,7 +254,7 @@ void ReplyService::finish(Job& job, const ApiFormat& format) {
   format.ended(job.answer, nullptr);
   const bool left = job.exchange != nullptr && job.exchange->is_closed();
   if (job.recorder) job.recorder->ended(job.answer, left ? kClientLeft : 200);
-  // What was aborted is not computed again when its client comes back.
+  // An answer that was aborted is not computed again when its client comes back.
   const bool aborted = std::ranges::any_of(job.answer.choices, [](const ChoiceAnswer& choice) {
     return choice.finish == FinishReason::abort;
   });

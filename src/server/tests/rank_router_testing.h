@@ -50,9 +50,9 @@ class ForwardingRank : public Ranks {
     HttpOptions options;
     options.admit = [](const HttpRequest& head) { return admit_rank(head, kKeyOfRank1); };
     auto server = HttpServer::create(options, [this](HttpRequest&& request, auto exchange) {
-      if (request.path == kKeepPath || request.path == kNewsPath) {
+      if (request.path == kKeepPath || request.path == kChangesPath) {
         exchange->respond(200, kJsonType, "{}");
-        if (request.path == kNewsPath) return;
+        if (request.path == kChangesPath) return;
       }
       std::lock_guard lock(mutex_);
       if (request.path == kKeepPath) return kept_.push_back(std::move(request));
