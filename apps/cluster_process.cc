@@ -57,6 +57,7 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
     return fail(bad("lost-rank-wait", fmt::format("--lost-rank-wait is {:g} s; 0 to a week are "
                                                   "possible",
                                                   p.lost_rank_wait_s)));
+  HOCKET_TRY_VOID(read_store(p));
   control_.init_addr = plan_.init_addr;
   control_.insecure = p.insecure_cluster;
   control_.rank_wait = from_seconds(p.rank_wait_s);
@@ -68,12 +69,12 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
   } else if (plan_.num_local == plan_.num_ranks) {
     control_.token = make_boot_id() + make_boot_id();
   } else if (p.insecure_cluster) {
-    open_to_strangers_ =
-        SlowPath{"--insecure-cluster",
-                 fmt::format("whoever reaches {} may join this service, read its requests and "
-                             "write its answers",
-                             to_text(plan_.init_addr)),
-                 "--cluster-token-file FILE on all ranks keeps strangers out"};
+    open_to_strangers_ = SlowPath{
+        "--insecure-cluster",
+        fmt::format("whoever reaches {} may join this service, read its requests and "
+                    "write its answers",
+                    control_.store ? "the rank that coordinates" : to_text(plan_.init_addr)),
+        "--cluster-token-file FILE on all ranks keeps strangers out"};
     // --strict refuses this before the port opens. Other slow paths are reported after loading.
     if (settings.strict)
       return fail(bad("insecure-cluster", fmt::format("--strict, and with --insecure-cluster {}",
@@ -82,6 +83,29 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
     log::warning("slow: {}: {}; {}", open_to_strangers_->what, open_to_strangers_->why,
                  open_to_strangers_->fix);
   }
+  return {};
+}
+
+// Reads where ranks find each other, and says at the start what is lost with rank 0.
+Result<void> ClusterProcess::read_store(const ParallelSettings& parallel) {
+  if (!parallel.cluster_store.empty()) {
+    HOCKET_TRY(control_.store, read_etcd_place(parallel.cluster_store));
+    if (parallel.cluster_listen.empty()) return {};
+    auto listen = parse_host_port(parallel.cluster_listen);
+    if (!listen) return fail(std::move(listen).error().with_param("--cluster-listen"));
+    control_.listen = *std::move(listen);
+    if (control_.listen.port != 0)
+      control_.listen.port = static_cast<uint16_t>(control_.listen.port + plan_.local_rank);
+    return {};
+  }
+  if (!parallel.cluster_listen.empty())
+    return fail(bad("cluster-listen", "--cluster-listen is given without --cluster-store")
+                    .with_fix("--dist-init-addr says where rank 0 listens"));
+  if (plan_.num_local < plan_.num_ranks && !plan_.spawned())
+    log::info(
+        "cluster: rank 0 knows the members: if it is lost, the others pause until it is back, "
+        "for --rank-wait {:g} s at most; --cluster-store etcd://HOST:2379 has no such rank",
+        parallel.rank_wait_s);
   return {};
 }
 
@@ -116,7 +140,7 @@ ClusterLaunch ClusterProcess::launch() {
 Result<void> ClusterProcess::start_others(const ControlPlane& plane) {
   if (plan_.num_local == 1) return {};
   LaunchPlan here = plan_;
-  if (here.rank == 0) here.init_addr.port = plane.port();
+  if (here.rank == 0 && !control_.store) here.init_addr.port = plane.port();
   std::vector<RankProgram> programs;
   for (int i = 1; i < plan_.num_local; ++i) {
     RankProgram& one = programs.emplace_back();
@@ -135,11 +159,13 @@ Result<void> ClusterProcess::start_others(const ControlPlane& plane) {
 }
 
 void ClusterProcess::log_loading() {
-  if (plan_.rank != 0 || plane_ == nullptr) return;
+  if (plane_ == nullptr) return;
   const TimePoint now = RealClock().now();
   if (now - logged_at_ < kLogEvery) return;
   logged_at_ = now;
-  std::string line = loading_line(plane_->status());
+  const std::vector<RankStatus> status = plane_->status();
+  if (status.empty()) return;  // another rank coordinates
+  std::string line = loading_line(status);
   if (line == last_line_) return;
   last_line_ = std::move(line);
   log::info("loading: {}", last_line_);

@@ -36,9 +36,10 @@ class ClusterProcess {
   const std::optional<SlowPath>& open_to_strangers() const { return open_to_strangers_; }
 
   // True if this rank shows its own loading. Rank 0 shows that of all ranks, and a rank that
-  // another rank started shows none.
-  bool shows_own_loading() const { return plan_.rank != 0 && !plan_.spawned(); }
-  // Logs on rank 0 how far all ranks have loaded: at most every 2 s, and only if it changed.
+  // another rank started shows none. With a store nobody knows beforehand who shows all.
+  bool shows_own_loading() const { return (plan_.rank != 0 || control_.store) && !plan_.spawned(); }
+  // Logs on the rank that coordinates how far all ranks have loaded: at most every 2 s, and only if
+  // it changed.
   void log_loading();
   // Calls log_loading() and looks after the ranks that this process started; call it a few times a
   // second. Errors: lost_rank, if one of these ranks has ended.
@@ -52,6 +53,7 @@ class ClusterProcess {
   ClusterProcess(const LaunchPlan& plan, Arguments arguments)
       : plan_(plan), arguments_(std::move(arguments)) {}
   Result<void> read_options(const ServerSettings& settings);
+  Result<void> read_store(const ParallelSettings& parallel);
   Result<void> take_cores(ServerSettings& settings);
   Result<void> start_others(const ControlPlane& plane);
 

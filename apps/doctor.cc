@@ -10,6 +10,7 @@
 #include "base/host_findings.h"
 #include "compute/comm/ucx_settings.h"
 #include "compute/kernels/choose.h"
+#include "engine/cache_tier_setup.h"
 #include "server/http/http.h"
 
 namespace hocket {
@@ -17,6 +18,7 @@ namespace {
 
 struct DoctorOptions {
   HttpSettings http;
+  std::string kv_cache_store;
   bool json = false;
 };
 
@@ -45,6 +47,13 @@ Finding access_finding(const HttpSettings& http) {
   if (const auto open = open_to_all(http))
     return {"access", fmt::format("{}: {}", open->what, open->why), open->fix, Weight::slow};
   return {"access", "only clients with a key, or only this machine", "", Weight::fine};
+}
+
+// Connects to the store of prefixes, and reports what there is.
+Finding store_finding(const std::string& address) {
+  const Result<std::string> found = look_at_store(address);
+  if (!found) return {"store", found.error().message, found.error().fix, Weight::bad};
+  return {"store", *found, "", Weight::fine};
 }
 
 void add_level(std::vector<Finding>& findings) {
@@ -88,7 +97,9 @@ Result<int> examine_machine(const Arguments& arguments) {
                         {"port", &options.http.port, "checked: is it free", ""},
                         {"api-key", &options.http.api_key, "checked: would it ask for one", ""},
                         {"api-key-file", &options.http.api_key_file,
-                         "checked: would it ask for a key", ""}}}},
+                         "checked: would it ask for a key", ""},
+                        {"kv-cache-store", &options.kv_cache_store,
+                         "checked: does this Redis or Valkey answer", ""}}}},
            .takes_config = false},
           arguments));
   if (!go) return 0;
@@ -96,6 +107,7 @@ Result<int> examine_machine(const Arguments& arguments) {
   findings.push_back(port_finding(options.http));
   findings.push_back(access_finding(options.http));
   findings.push_back(ucx_finding());
+  if (!options.kv_cache_store.empty()) findings.push_back(store_finding(options.kv_cache_store));
   add_level(findings);
   bool works = true;
   for (const Finding& finding : findings) {

@@ -144,6 +144,12 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
       {"nnodes", &p.nnodes, "hosts that serve as one; 0: one, or as a launcher says", ""},
       {"node-rank", &p.node_rank, "which of them this is, from 0 on; -1: as a launcher says", ""},
       {"dist-init-addr", &p.dist_init_addr, "HOST:PORT of rank 0, the same on all hosts", ""},
+      {"cluster-store", &p.cluster_store,
+       "etcd://HOST:2379[,HOST:2379...][/NAME]: no rank is special then, and any may be lost", ""},
+      {"cluster-listen", &p.cluster_listen,
+       "HOST:PORT where this rank listens while it coordinates, with --cluster-store; chosen if "
+       "absent",
+       ""},
       {"ranks-per-node", &p.ranks_per_node,
        "processes of each host, which the first one starts; 0: one", ""},
       {"cluster-token-file", &p.cluster_token_file,
@@ -152,7 +158,8 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
       {"insecure-cluster", &p.insecure_cluster,
        "no token across hosts: whoever reaches the port may join", ""},
       {"rank-wait", &p.rank_wait_s,
-       "seconds that a rank waits for a rank 0 that is not there, before exit 5", ""},
+       "seconds that a rank waits for a rank 0, or a coordinator, that is not there, before exit 5",
+       ""},
       {"lost-rank-wait", &p.lost_rank_wait_s,
        "seconds that running requests wait when a rank is lost, and go on when it is back; 0: they "
        "end",

@@ -68,7 +68,7 @@ Result<LoadedModel> load_model(const ServerSettings& settings, ClusterProcess* c
   if (cluster != nullptr) options.cluster = cluster->launch();
   options.progress = [&](const LoadProgress& progress) {
     if (bar) bar->update(progress);
-    if (!shows) cluster->log_loading();
+    if (cluster != nullptr) cluster->log_loading();
   };
   HOCKET_TRY(model.engine, Engine::create(std::move(options)));
   for (const SettingChange& change : model.engine->info().changes)

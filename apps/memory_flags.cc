@@ -27,11 +27,15 @@ FlagGroup memory_flags(ServerSettings& s) {
         "size of its files, of each form and process; 0: planned (half of the disk that is free or "
         "theirs)",
         ""},
+       {"kv-cache-store", &s.memory.kv_cache_store,
+        "a Redis or Valkey that keeps computed prefixes, which services may share: "
+        "redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]; none if absent",
+        ""},
        {"session-timeout", &s.memory.session_timeout_s,
         "seconds for which the prefix of an idle session_id is kept before others; 0: not at all",
         ""},
        {"hicache-write-policy", &s.memory.hicache_write_policy,
-        "which pages are written there: write_through (all that are computed) or "
+        "which pages are written to folder and store: write_through (all that are computed) or "
         "write_through_selective (those that a second request begins with)",
         ""},
        {"hicache-storage-prefetch-policy", &s.memory.hicache_storage_prefetch_policy,

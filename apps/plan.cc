@@ -9,7 +9,10 @@
 #include "apps/commands.h"
 #include "apps/flags.h"
 #include "apps/loaded_model.h"
+#include "apps/plan_numbers.h"
 #include "apps/plan_overlap.h"
+#include "apps/plan_split.h"
+#include "engine/cache_tier_setup.h"
 #include "engine/forecast/forecast.h"
 #include "engine/forecast/limits.h"
 #include "engine/rank_setup.h"
@@ -24,6 +27,7 @@ struct PlanFlags {
   ServerSettings settings;
   double memory_gb = 0, read_gbs = 0, peak_gflops = 0, peak_gops = 0;  // 0: that of this machine
   int nnodes = 0;                                                      // 0: not given
+  int disaggregation_hosts = 0;                                        // 0: not asked for
   bool overlap = false, json = false;
 
   int num_hosts() const { return std::max(1, nnodes); }
@@ -37,29 +41,10 @@ struct CapacityPlan {
   std::string machine;
   std::string_view peak_name;
   std::optional<std::vector<OverlapPoint>> overlap;  // set with --overlap
+  std::optional<std::vector<SplitPoint>> split;      // set with --disaggregation-hosts
+  int disaggregation_hosts = 0;
+  std::string store;  // found at --kv-cache-store, or its fault; empty: there is none
 };
-
-std::string gb(double bytes) {
-  if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
-  if (bytes < 1e9) return fmt::format("{:.1f} MB", bytes / 1e6);
-  return fmt::format("{:.2f} GB", bytes / 1e9);
-}
-std::string gb(int64_t bytes) {
-  return gb(static_cast<double>(bytes));
-}
-
-std::string parameters(int64_t count) {
-  const auto number = static_cast<double>(count);
-  if (number < 1e5) return fmt::format("{:.2f} K", number / 1e3);
-  if (number < 1e8) return fmt::format("{:.2f} M", number / 1e6);
-  return fmt::format("{:.2f} B", number / 1e9);
-}
-
-std::string rate(double per_s) {
-  return per_s < 1    ? fmt::format("{:.2f}", per_s)
-         : per_s < 10 ? fmt::format("{:.1f}", per_s)
-                      : fmt::format("{:.0f}", per_s);
-}
 
 std::string format_of(const PartSize& size) {
   return size.format ? std::string(weight_format_name(*size.format)) : "several";
@@ -178,10 +163,12 @@ void print_table(const CapacityPlan& plan) {
   print_weights(f.cost);
   print_memory(plan);
   print_speed(plan);
+  if (!plan.store.empty()) fmt::print("\nstore    {}\n", plan.store);
   if (f.fits())
     fmt::print("\nadvice   {}\n", plan.advice ? advice_text(f, *plan.advice)
                                               : "no single flag would raise decoding by 5 %");
   if (plan.overlap) print_overlap(*plan.overlap, f.num_ranks);
+  if (plan.split) print_split(*plan.split, plan.disaggregation_hosts);
 }
 
 Json parts_json(const ModelCost& cost) {
@@ -249,6 +236,8 @@ void print_json(const CapacityPlan& plan) {
               {"fitting_hosts", plan.fitting_hosts ? Json(*plan.fitting_hosts) : Json()},
               {"advice", advice_json(plan.advice)}};
   if (plan.overlap) out["overlap"] = overlap_json(*plan.overlap);
+  if (plan.split) out["disaggregation"] = split_json(*plan.split);
+  if (!plan.store.empty()) out["store"] = plan.store;
   fmt::print("{}\n", out.dump());
 }
 
@@ -314,13 +303,28 @@ Result<CapacityPlan> make_plan(const PlanFlags& flags) {
   share(a_host, question);
   HOCKET_TRY(Forecast found, forecast(question));
   std::optional<Advice> advice = advise(question, found);
-  CapacityPlan plan{
-      std::move(question), std::move(found), std::move(advice), {}, std::move(name), peak, {}};
+  CapacityPlan plan{std::move(question),
+                    std::move(found),
+                    std::move(advice),
+                    {},
+                    std::move(name),
+                    peak,
+                    {},
+                    {},
+                    0,
+                    {}};
   if (!plan.forecast.fits())
     if (const auto ranks = fitting_ranks(plan.question, plan.forecast))
       plan.fitting_hosts = (*ranks + a_host - 1) / a_host;
   if (flags.overlap)
     plan.overlap = plan_overlap(plan.question, plan.forecast, flags.num_hosts() > 1);
+  plan.disaggregation_hosts = flags.disaggregation_hosts;
+  if (flags.disaggregation_hosts > 0 && plan.forecast.fits())
+    plan.split = plan_split(plan.question, plan.forecast, flags.disaggregation_hosts);
+  if (const std::string& address = flags.settings.memory.kv_cache_store; !address.empty()) {
+    const Result<std::string> store = look_at_store(address);
+    plan.store = store ? *store : fmt::format("{}; {}", store.error().message, store.error().fix);
+  }
   return plan;
 }
 
@@ -335,6 +339,7 @@ Result<void> check_ranks(PlanFlags& flags) {
                       parallel.ep_size, flags.nnodes)
                     .with_param("nnodes")
                     .with_fix("as many ranks on each host"));
+  HOCKET_TRY_VOID(check_split_hosts(flags.disaggregation_hosts, parallel));
   return check_parallel(flags.settings);
 }
 
@@ -354,6 +359,10 @@ Result<int> plan_all(const Arguments& arguments) {
          "the best plan of overlap for sizes of steps and speeds of links; of two hosts, or as "
          "--ep-size, --nnodes and --ep-link-gbit say",
          ""},
+        {"disaggregation-hosts", &flags.disaggregation_hosts,
+         "on so many hosts like this one: for which prompts and intervals of tokens prefill apart "
+         "from decode pays; 0: not asked",
+         ""},
         {"json", &flags.json, "one object", ""}}});
   HOCKET_TRY(const bool go,
              parse_flags({.command = "plan",
@@ -363,6 +372,8 @@ Result<int> plan_all(const Arguments& arguments) {
   if (!go) return 0;
   HOCKET_TRY_VOID(choose_model(flags.settings));
   HOCKET_TRY_VOID(check_ranks(flags));
+  if (const std::string& store = flags.settings.memory.kv_cache_store; !store.empty())
+    HOCKET_TRY_VOID(check_store_address(store));
   HOCKET_TRY(const CapacityPlan plan, make_plan(flags));
   flags.json ? print_json(plan) : print_table(plan);
   if (plan.forecast.fits()) return 0;

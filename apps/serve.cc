@@ -38,6 +38,9 @@ void log_ranks(const EngineInfo& info, const ParallelSettings& parallel, int fir
   log::info("ranks: {} over {}, {} combine groups, routing {}, overlap {} ({} orders)",
             parallel.ep_size, info.network, info.combine_groups, parallel.dp_routing, info.overlap,
             info.num_orders);
+  if (std::ssize(info.ranks) < parallel.ep_size)
+    log::info("a lost rank: all others wait until it is back, running requests for up to {:g} s",
+              parallel.lost_rank_wait_s);
   for (size_t i = 0; i < info.ranks.size(); ++i) {
     const RankInfo& rank = info.ranks[i];
     log::info("rank {}: cores {}, {} threads; experts {}; {} KV tokens; weights {:.2f} GB",
@@ -81,7 +84,7 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
 
 // Finds the number of ranks and which of them run in this process. Writes the number to p.ep_size.
 Result<LaunchPlan> choose_ranks(ParallelSettings& p) {
-  LaunchFlags flags{.dist_init_addr = p.dist_init_addr};
+  LaunchFlags flags{.dist_init_addr = p.dist_init_addr, .has_store = !p.cluster_store.empty()};
   if (p.nnodes != 0) flags.nnodes = p.nnodes;
   if (p.node_rank != -1) flags.node_rank = p.node_rank;
   if (p.ep_size != 0) flags.ep_size = p.ep_size;

@@ -13,7 +13,7 @@ set -eu
 
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
 suite=bookworm
-runtime='libfmt9 libhwloc15 libprometheus-cpp-core1.0 libsimdjson14 libspdlog1.10 libssl3 libucx0 libyaml-cpp0.7'
+runtime='libfmt9 libhiredis0.14 libhwloc15 libprometheus-cpp-core1.0 libsimdjson14 libspdlog1.10 libssl3 libucx0 libyaml-cpp0.7'
 also='base-files busybox ca-certificates'
 # Only the scripts of packages need these, and they have run by then.
 left_out='awk adduser debconf debconf-2.0 openssl dpkg debianutils passwd gcc-12-base'

@@ -79,7 +79,7 @@ struct FuzzedServer {
         fs::temp_directory_path() / fmt::format("hocket-page-link-fuzz-{}", getpid());
     auto opened = PageFiles::open(folder);
     HOCKET_CHECK(opened.has_value());
-    files = *std::move(opened);
+    const std::shared_ptr<PageFiles> files = *std::move(opened);
     const std::vector<std::byte> page(kFuzzedPage, std::byte{1});
     for (const uint8_t number : {1, 2})
       HOCKET_CHECK(files->write(key_number(number), page).has_value());
@@ -88,7 +88,7 @@ struct FuzzedServer {
         {.address = any_port(),
          .form = key_number(0),
          .page_bytes = kFuzzedPage,
-         .files = files,
+         .files = std::make_shared<FileStore>(files, FileStore::calls_for(folder)),
          .counts = std::make_shared<PageServer::Counts>(),
          .prefills = prefills,
          .submit = [prefills](const CacheNamespace&,
@@ -101,7 +101,6 @@ struct FuzzedServer {
     server = *std::move(made);
     server->start();
   }
-  std::shared_ptr<PageFiles> files;
   std::unique_ptr<PageServer> server;
 };
 

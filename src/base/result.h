@@ -50,8 +50,9 @@ enum class ErrorCode : uint16_t {
   bad_logits = 112,
   method_not_allowed = 113,
   timed_out = 114,
-  forbidden = 115,  // made by the server only, as is the next
+  forbidden = 115,  // made by the server only, as are the next two
   rate_limited = 116,
+  taken_over = 117,
   internal = 199,
 };
 

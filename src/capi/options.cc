@@ -51,6 +51,7 @@ std::vector<Option> model_options() {
       option("kv-cache-dtype", kMemory, &Memory::kv_cache_dtype),
       option("kv-cache-dir", kMemory, &Memory::kv_cache_dir),
       option("kv-cache-dir-gb", kMemory, &Memory::kv_cache_dir_gb),
+      option("kv-cache-store", kMemory, &Memory::kv_cache_store),
       option("session-timeout", kMemory, &Memory::session_timeout_s),
       option("hicache-write-policy", kMemory, &Memory::hicache_write_policy),
       option("hicache-storage-prefetch-policy", kMemory, &Memory::hicache_storage_prefetch_policy),

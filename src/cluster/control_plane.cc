@@ -11,6 +11,7 @@
 #include "base/mailbox.h"
 #include "base/thread.h"
 #include "cluster/coordinator.h"
+#include "cluster/elected_role.h"
 #include "cluster/follower.h"
 #include "cluster/link_watch.h"
 
@@ -84,7 +85,7 @@ struct ControlPlane::State {
     }
     commands.close();
     while (auto command = commands.pop()) role->on_command(*std::move(command), RealClock().now());
-    role->leave(RealClock().now());
+    role->leave(error(ErrorCode::shutting_down, "it shuts down"));
   }
 
   // Reports a rank that this one hears no longer, if both are in one epoch.
@@ -120,8 +121,13 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const ClusterOptions& o
   HOCKET_TRY_VOID(check(self));
   auto state = std::make_unique<State>(options, std::move(self));
   State& s = *state;
-  if (s.self.rank == 0) {
-    HOCKET_TRY(auto coordinator, Coordinator::create(s.options, s.self, s.poller, s.shared));
+  if (s.options.store) {
+    s.role = std::make_unique<ElectedRole>(s.options, s.self, s.poller, s.shared);
+  } else if (s.self.rank == 0) {
+    HOCKET_TRY(Fd listener,
+               Coordinator::listen(s.options, s.options.init_addr, s.options.rank_wait));
+    auto coordinator =
+        std::make_unique<Coordinator>(s.options, s.self, s.poller, s.shared, std::move(listener));
     s.port = coordinator->port();
     log::info("cluster: rank 0 of {} listens at port {}", s.self.num_ranks, s.port);
     s.role = std::move(coordinator);
@@ -208,7 +214,7 @@ Result<StoreReply> ControlPlane::ask(StoreRequest request, Duration most) {
     return fail(ErrorCode::queue_full, "too many messages wait for the control thread");
   state_->notify();
   if (answer.wait_for(most + kStorePatience) != std::future_status::ready)
-    return fail(ErrorCode::timed_out, "the store of rank 0 did not answer in time");
+    return fail(ErrorCode::timed_out, "the ranks' store did not answer in time");
   return answer.get();
 }
 

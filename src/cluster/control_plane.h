@@ -1,5 +1,7 @@
 // Keeps the list of ranks that are there, and ends the step when one is lost. Each rank runs one
-// thread "cluster" with its own TCP connection to rank 0, apart from the data plane.
+// thread "cluster" with its own TCP connection to the coordinator, apart from the data plane. The
+// coordinator is rank 0; with ClusterOptions::store it is any rank, and etcd says which
+// (elected_role.h). What is said of rank 0 below is then said of that one.
 //
 //   join() .... wait_whole() -> ClusterView ... enter(epoch)   the engine may work in this epoch
 //   every rank  <-- beats, 4 a second -->  rank 0   pulse(): the engine says where it is
@@ -30,7 +32,8 @@ namespace hocket {
 
 class ControlPlane {
  public:
-  // Rank 0 listens and returns; the other ranks return when rank 0 took them. Fills an empty boot
+  // Rank 0 listens and returns; the other ranks return when rank 0 took them. With a store all
+  // return when one of them coordinates. Fills an empty boot
   // id. May block for rank_wait. Thread: any. Errors: bad_value; port_in_use, io (rank 0);
   // unauthorized (tokens); lost_rank if rank 0 refuses (names the field and both values) or does
   // not come in time.
@@ -60,9 +63,10 @@ class ControlPlane {
   uint64_t num_changes() const;
   // Returns why this rank stopped trying: rank 0 refused it, or stayed away for rank_wait.
   std::optional<Error> failure() const;
-  // Returns the status of all ranks at the last heartbeat; empty except on rank 0. Thread: any.
+  // Returns the status of all ranks at the last heartbeat; empty except where this rank
+  // coordinates. Thread: any.
   std::vector<RankStatus> status() const;
-  // Returns the port where rank 0 listens; 0 on the other ranks.
+  // Returns the port where rank 0 listens; 0 on the other ranks, and with a store.
   uint16_t port() const;
   // Returns the address (without port) by which other ranks reach this host: that of the control
   // connection. Thread: any.

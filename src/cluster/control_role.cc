@@ -102,7 +102,7 @@ Result<void> Shared::wait_view(Duration most) {
   const auto ready = [&]() HOCKET_REQUIRES(mutex_) { return failure_ || !view_.members.empty(); };
   const bool in_time = changed_.wait_for(lock, most, ready);
   if (failure_) return fail(*failure_);
-  if (!in_time) return fail(ErrorCode::timed_out, "rank 0 did not answer in time");
+  if (!in_time) return fail(ErrorCode::timed_out, "no rank that coordinates answered in time");
   return {};
 }
 

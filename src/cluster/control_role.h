@@ -1,6 +1,6 @@
 // The two roles of the control plane: the coordinator (rank 0) and a follower (every other rank).
-// One thread runs either of them; Shared holds what it shares with other threads.
-// Thread: the control plane's for ControlRole; any for Shared.
+// With etcd a rank has now one, now the other (elected_role.h). One thread runs them; Shared holds
+// what it shares with other threads. Thread: the control plane's for ControlRole; any for Shared.
 #pragma once
 
 #include <atomic>
@@ -14,17 +14,23 @@
 
 #include "base/mutex.h"
 #include "cluster/connection.h"
+#include "cluster/etcd_client.h"
 #include "cluster/membership.h"
 #include "cluster/pulse.h"
 
 namespace hocket {
 
 struct ClusterOptions {
-  HostPort init_addr;     // address of rank 0; port 0 takes any free port
+  HostPort init_addr;  // address of rank 0; port 0 takes any free port. Without a store only
+  // The store in which ranks find each other and the coordinator; nullopt: rank 0 is it.
+  std::optional<EtcdPlace> store;
+  // The address where this rank listens while it coordinates; without a host the one by which it
+  // reaches the store. With a store only.
+  HostPort listen;
   std::string token;      // empty if there is none
   bool insecure = false;  // allows ranks across hosts without a token
   LivenessLimits limits;
-  // Longest wait for rank 0, at the start and after a loss.
+  // Longest wait for rank 0 or a coordinator, at the start and after a loss.
   Duration rank_wait = std::chrono::seconds(60);
   // Pause between attempts, and time limit of each.
   Duration redial = std::chrono::milliseconds(500);
@@ -56,8 +62,8 @@ class Shared {
   std::vector<RankStatus> status() const;
   std::string local_host() const;
   Result<void> enter(uint32_t epoch);
-  // Ends the epoch that the engine is in, before rank 0 announces it. Returns it, or 0 if there was
-  // none.
+  // Ends the epoch that the engine is in, before the coordinator announces it. Returns it, or 0 if
+  // there was none.
   uint32_t leave_epoch();
   // Waits for all ranks. Errors: failure(); timed_out, naming the missing ranks.
   Result<ClusterView> wait_whole(Duration most);
@@ -107,11 +113,12 @@ class ControlRole {
   // Runs at next_deadline(), and after all events and commands that waited were handled.
   virtual void on_tick(TimePoint now) = 0;
   virtual TimePoint next_deadline() const = 0;
-  // Tells the other ranks that this one leaves, without waiting for a socket.
-  virtual void leave(TimePoint now) = 0;
+  // Tells the other ranks why this one leaves, without waiting for a socket, and ends open calls
+  // with that error.
+  virtual void leave(const Error& why) = 0;
 };
 
 // The control plane itself uses poller tokens below kFirstSessionToken.
-inline constexpr uint64_t kWakeToken = 0, kListenToken = 1, kFirstSessionToken = 2;
+inline constexpr uint64_t kWakeToken = 0, kListenToken = 1, kSeatToken = 2, kFirstSessionToken = 3;
 
 }  // namespace hocket

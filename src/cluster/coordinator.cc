@@ -18,22 +18,26 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 constexpr Duration kWarnPause = std::chrono::seconds(5);
 constexpr int kMaxAccepts = 16;  // per event, so that other sockets get their turn
 
-// Resolves the address of this rank, and retries: a pod starts a moment before its name is known.
-Result<std::vector<SocketAddress>> resolve_patiently(const ClusterOptions& options) {
-  const TimePoint until = RealClock().now() + options.rank_wait;
+// Resolves an address of this rank, and retries: a pod starts a moment before its name is known.
+Result<std::vector<SocketAddress>> resolve_patiently(const HostPort& address, Duration patience,
+                                                     Duration pause) {
+  const TimePoint until = RealClock().now() + patience;
   bool said = false;
   for (;;) {
-    auto found = resolve(options.init_addr);
+    auto found = resolve(address);
     if (found || RealClock().now() >= until) return found;
     if (!std::exchange(said, true))
       log::warning("cluster: {}; trying again for {:.0f} s", found.error().message,
-                   to_seconds(options.rank_wait));
-    std::this_thread::sleep_for(options.redial);
+                   to_seconds(patience));
+    std::this_thread::sleep_for(pause);
   }
 }
 
-Result<Fd> listen_at(const ClusterOptions& options) {
-  HOCKET_TRY(const auto addresses, resolve_patiently(options));
+}  // namespace
+
+Result<Fd> Coordinator::listen(const ClusterOptions& options, const HostPort& at,
+                               Duration patience) {
+  HOCKET_TRY(const auto addresses, resolve_patiently(at, patience, options.redial));
   SocketAddress address = addresses.front();
   if (options.token.empty() && !options.insecure && !address.is_loopback())
     return fail(error(ErrorCode::unauthorized,
@@ -50,28 +54,29 @@ Result<Fd> listen_at(const ClusterOptions& options) {
   return listen_on(address);
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Coordinator>> Coordinator::create(const ClusterOptions& options,
-                                                         const Identity& self, Poller& poller,
-                                                         Shared& shared) {
-  HOCKET_TRY(Fd listener, listen_at(options));
-  const SocketAddress address = local_address(listener);
-  shared.publish_local_host(address.is_any() ? own_host() : address.host());
-  std::unique_ptr<Coordinator> made(new Coordinator(options, self, poller, shared));
-  made->listener_ = std::move(listener);
-  poller.add(made->listener_, kListenToken, EPOLLIN);
-  shared.publish(made->membership_.view());
-  return made;
-}
-
 Coordinator::Coordinator(const ClusterOptions& options, const Identity& self, Poller& poller,
-                         Shared& shared)
+                         Shared& shared, Fd listener, std::optional<uint32_t> last_epoch)
     : options_(options),
+      own_(self.rank),
       poller_(poller),
       shared_(shared),
-      membership_(self, options.limits, RealClock().now()),
-      session_of_rank_(static_cast<size_t>(self.num_ranks), 0) {}
+      listener_(std::move(listener)),
+      membership_(self, options.limits, RealClock().now(), last_epoch.value_or(0)),
+      session_of_rank_(static_cast<size_t>(self.num_ranks), 0) {
+  if (last_epoch) granted_ = announced_ = *last_epoch;
+  const SocketAddress address = local_address(listener_);
+  shared_.publish_local_host(address.is_any() ? own_host() : address.host());
+  poller_.add(listener_, kListenToken, EPOLLIN);
+  send_changes();
+}
+
+ClusterView Coordinator::announced() const {
+  ClusterView view = membership_.view();
+  if (view.epoch <= granted_) return view;
+  view.epoch = announced_;
+  view.over = true;
+  return view;
+}
 
 void Coordinator::accept_some(TimePoint now) {
   for (int i = 0; i < kMaxAccepts; ++i) {
@@ -157,7 +162,7 @@ bool Coordinator::handle_proof(Session& session, const Message& message, TimePoi
   if (!same_proof(said->proof, expected)) {
     warn_of_stranger(session, "its cluster token is another", now);
     refuse(session,
-           error(ErrorCode::unauthorized, "the cluster token is not that of rank 0")
+           error(ErrorCode::unauthorized, "the cluster token is not that of rank {}", own_)
                .with_fix("give all ranks the same --cluster-token-file"),
            false, now);
     return true;
@@ -193,7 +198,7 @@ bool Coordinator::handle_join(uint64_t token, Session& session, const Message& m
   current = token;
   session.rank = join->identity.rank;
   session.phase = Phase::member;
-  session.connection->send(ViewMessage{membership_.view()});
+  session.connection->send(ViewMessage{announced()});
   log::info("cluster: joined {} from {}", name_of(join->identity), session.peer);
   return true;
 }
@@ -251,7 +256,7 @@ void Coordinator::on_command(ControlCommand command, TimePoint now) {
   if (auto* call = std::get_if<StoreCall>(&command)) {
     if (auto request = calls_.start(std::move(*call))) store_.ask(0, *std::move(request), now);
   } else if (const auto* report = std::get_if<ReportMessage>(&command)) {
-    membership_.report({0, report->rank, report->epoch, report->why}, now);
+    membership_.report({own_, report->rank, report->epoch, report->why}, now);
   }
 }
 
@@ -277,18 +282,21 @@ void Coordinator::on_tick(TimePoint now) {
 void Coordinator::beat(TimePoint now) {
   next_beat_ = now + options_.limits.heartbeat;
   const Beat own = shared_.pulse.beat();
-  membership_.beat(0, own, now);
+  membership_.beat(own_, own, now);
   for (auto& [token, session] : sessions_)
     if (session.phase == Phase::member) session.connection->send(BeatMessage{own});
   shared_.publish_status(membership_.status(now));
 }
 
 void Coordinator::send_changes() {
-  if (sent_version_ != membership_.version()) {
+  const ClusterView view = announced();
+  if (sent_version_ != membership_.version() || over_ != view.over) {
     sent_version_ = membership_.version();
+    over_ = view.over;
+    announced_ = view.epoch;
     for (auto& [token, session] : sessions_)
-      if (session.phase == Phase::member) session.connection->send(ViewMessage{membership_.view()});
-    shared_.publish(membership_.view());
+      if (session.phase == Phase::member) session.connection->send(ViewMessage{view});
+    shared_.publish(view);
   }
   for (const Store::Reply& reply : store_.take_replies()) {
     if (reply.asker == 0) {
@@ -307,10 +315,11 @@ TimePoint Coordinator::next_deadline() const {
   return next;
 }
 
-void Coordinator::leave(TimePoint) {
+void Coordinator::leave(const Error& why) {
   for (auto& [token, session] : sessions_)
-    if (session.phase == Phase::member) session.connection->send(LeaveMessage{"it shuts down"});
-  calls_.fail_all(error(ErrorCode::shutting_down, "the control plane of this rank has ended"));
+    if (session.phase == Phase::member)
+      session.connection->send(LeaveMessage{cut_why(why.message)});
+  calls_.fail_all(why);
 }
 
 }  // namespace hocket

@@ -1,12 +1,15 @@
-// Rank 0's role: listens, accepts ranks, receives their beats, sends the view to all, keeps the
-// store. A connection that has not joined is closed after ClusterOptions::handshake. It is also
-// closed if it sends more than 4 KiB before its proof, or if there are more than most_strangers of
-// them (the oldest first: a rank needs one round trip, a flood must be faster to keep it out).
-// Thread: the control plane's.
+// The coordinator's role: listens, accepts ranks, receives their beats, sends the view to all,
+// keeps the store. With etcd it announces an epoch once the seat has taken it (elected_role.h);
+// until then its view says that the last epoch is over. A connection that has not joined is closed
+// after ClusterOptions::handshake. It is also closed if it sends more than 4 KiB before its proof,
+// or if there are more than most_strangers of them (the oldest first: a rank needs one round trip,
+// a flood must be faster to keep it out). Thread: the control plane's.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cluster/control_role.h"
@@ -16,16 +19,27 @@ namespace hocket {
 
 class Coordinator final : public ControlRole {
  public:
-  // Starts to listen. Errors: port_in_use, io; unauthorized without a token at an address that is
-  // not loopback.
-  static Result<std::unique_ptr<Coordinator>> create(const ClusterOptions& options,
-                                                     const Identity& self, Poller& poller,
-                                                     Shared& shared);
+  // Starts to listen at `address`, whose name may be unknown for `patience`. Errors: port_in_use,
+  // io; unauthorized without a token at an address that is not loopback.
+  static Result<Fd> listen(const ClusterOptions& options, const HostPort& address,
+                           Duration patience);
+  // Accepts ranks at the listener. With `last_epoch` it announces no epoch but that one, until
+  // grant().
+  Coordinator(const ClusterOptions& options, const Identity& self, Poller& poller, Shared& shared,
+              Fd listener, std::optional<uint32_t> last_epoch = std::nullopt);
   void on_event(uint64_t token, uint32_t events, TimePoint now) override;
   void on_command(ControlCommand command, TimePoint now) override;
   void on_tick(TimePoint now) override;
   TimePoint next_deadline() const override;
-  void leave(TimePoint now) override;
+  void leave(const Error& why) override;
+
+  // Allows to announce the epochs up to this one.
+  void grant(uint32_t epoch) { granted_ = std::max(granted_, epoch); }
+  uint32_t granted_epoch() const { return granted_; }
+  // Returns the epoch of its members; it is announced once it is granted.
+  uint32_t wanted_epoch() const { return membership_.view().epoch; }
+  // Returns the view as ranks know it.
+  ClusterView announced() const;
 
   uint16_t port() const { return local_address(listener_).port(); }
 
@@ -40,7 +54,6 @@ class Coordinator final : public ControlRole {
     TimePoint until{};  // deadline to join, or to close when closing
   };
 
-  Coordinator(const ClusterOptions& options, const Identity& self, Poller& poller, Shared& shared);
   void accept_some(TimePoint now);
   void drop_oldest_stranger();
   void read(uint64_t token, TimePoint now);
@@ -56,12 +69,16 @@ class Coordinator final : public ControlRole {
   void beat(TimePoint now);
 
   const ClusterOptions options_;
+  const int own_;  // this rank
   Poller& poller_;
   Shared& shared_;
   Fd listener_;
   TimePoint accept_again_ = TimePoint::max();  // set after the process ran out of descriptors
   Membership membership_;
   uint64_t sent_version_ = 0;
+  // Epochs up to this one may be announced; announced_ is the last one that was.
+  uint32_t granted_ = UINT32_MAX, announced_ = 0;
+  bool over_ = false;  // the view that was sent last says so
   Store store_;
   StoreCalls calls_;                       // store calls of this rank
   std::map<uint64_t, Session> sessions_;   // sorted by token, so oldest first

@@ -1,6 +1,7 @@
 #include "cluster/follower.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "base/log.h"
@@ -18,11 +19,43 @@ Follower::Follower(const ClusterOptions& options, Identity self, Poller& poller,
       self_(std::move(self)),
       poller_(poller),
       shared_(shared),
+      target_(options.init_addr),
       lost_since_(RealClock().now()),
       next_announcement_(lost_since_ + std::chrono::seconds(1)) {}
 
+Follower::Follower(const ClusterOptions& options, Identity self, Poller& poller, Shared& shared,
+                   Elected elected)
+    : Follower(options, std::move(self), poller, shared) {
+  coordinator_ = -1;
+  target_.reset();
+  was_in_ = !elected.known.members.empty();
+  view_ = std::move(elected.known);
+}
+
 Follower::~Follower() {
   if (candidate_ && candidate_->dialled) poller_.remove(candidate_->dialled);
+}
+
+std::string Follower::target_name() const {
+  return coordinator_ < 0 ? "a coordinator" : fmt::format("rank {}", coordinator_);
+}
+
+std::string Follower::target() const {
+  return target_ ? fmt::format("{} at {}", target_name(), to_text(*target_)) : target_name();
+}
+
+void Follower::follow(int rank, const HostPort& address, TimePoint now) {
+  if (rank == coordinator_ && target_ == address) return;
+  if (!lost_)
+    lose_coordinator(fmt::format("is no longer the coordinator; rank {} is", rank), now);
+  else if (candidate_)
+    drop_candidate(now, "another rank coordinates now");
+  coordinator_ = rank;
+  target_ = address;
+  addresses_.clear();
+  next_address_ = 0;
+  next_dial_ = now;
+  refused_ = false;
 }
 
 Result<void> Follower::find_address() {
@@ -30,7 +63,7 @@ Result<void> Follower::find_address() {
   // All addresses were tried. They are resolved again, since a rank 0 that was started on another
   // host has another address under the same name.
   if (addresses_.empty() || lost_) {
-    HOCKET_TRY(addresses_, resolve(options_.init_addr));
+    HOCKET_TRY(addresses_, resolve(*target_));
   }
   next_address_ = 0;
   return {};
@@ -51,6 +84,7 @@ void Follower::dial(TimePoint now) {
                        .with_fix("--cluster-token-file FILE on all ranks, or --insecure-cluster "
                                  "where strangers cannot reach the port"));
   auto fd = start_dial(address);
+  refused_ = !fd && fd.error().code == ErrorCode::lost_rank;
   if (!fd) {
     last_problem_ = fd.error().message;
     return;
@@ -64,9 +98,10 @@ void Follower::dial(TimePoint now) {
 }
 
 void Follower::connected(TimePoint now) {
-  if (const int problem = dial_error(candidate_->dialled); problem != 0)
-    return drop_candidate(
-        now, fmt::format("{}: {}", to_text(options_.init_addr), std::strerror(problem)));
+  const int problem = dial_error(candidate_->dialled);
+  refused_ = problem == ECONNREFUSED;
+  if (problem != 0)
+    return drop_candidate(now, fmt::format("{}: {}", to_text(*target_), std::strerror(problem)));
   poller_.remove(candidate_->dialled);
   shared_.publish_local_host(local_address(candidate_->dialled).host());
   candidate_->connection = std::make_unique<Connection>(std::exchange(candidate_->dialled, Fd()),
@@ -121,7 +156,7 @@ void Follower::read_candidate(TimePoint now) {
     return;
   }
   if (candidate_->connection->ended())
-    drop_candidate(now, "rank 0 ended the connection before this rank had joined");
+    drop_candidate(now, target_name() + " ended the connection before this rank had joined");
 }
 
 void Follower::handle_candidate(const Message& message, TimePoint now) {
@@ -133,18 +168,17 @@ void Follower::handle_candidate(const Message& message, TimePoint now) {
   if (candidate_->phase == Phase::welcome && welcome != nullptr)
     return check_welcome(*welcome, now);
   if (candidate_->phase == Phase::view && view != nullptr) return promote(view->view, now);
-  drop_candidate(now, "what answers is not rank 0 of a hocket cluster");
+  drop_candidate(now, fmt::format("what answers is not {} of a hocket cluster", target_name()));
 }
 
 void Follower::answer_hello(const HelloMessage& hello, TimePoint now) {
   if (hello.needs_token != !options_.token.empty())
     return reject_candidate(
-        error(ErrorCode::unauthorized, "rank 0 at {} runs {} a cluster token, this rank {}",
-              to_text(options_.init_addr), hello.needs_token ? "with" : "without",
-              hello.needs_token ? "without" : "with")
+        error(ErrorCode::unauthorized, "{} runs {} a cluster token, this rank {}", target(),
+              hello.needs_token ? "with" : "without", hello.needs_token ? "without" : "with")
             .with_fix("give all ranks the same --cluster-token-file"),
         now);
-  candidate_->rank_0_nonce = hello.nonce;
+  candidate_->their_nonce = hello.nonce;
   candidate_->nonce = make_nonce();
   candidate_->connection->send(ProofMessage{
       candidate_->nonce, prove(options_.token, Side::other, hello.nonce, candidate_->nonce)});
@@ -153,11 +187,11 @@ void Follower::answer_hello(const HelloMessage& hello, TimePoint now) {
 
 void Follower::check_welcome(const WelcomeMessage& welcome, TimePoint now) {
   const Proof expected =
-      prove(options_.token, Side::rank_0, candidate_->nonce, candidate_->rank_0_nonce);
+      prove(options_.token, Side::rank_0, candidate_->nonce, candidate_->their_nonce);
   if (!same_proof(welcome.proof, expected))
     return reject_candidate(
         error(ErrorCode::unauthorized, "what answers at {} does not know the cluster token",
-              to_text(options_.init_addr))
+              to_text(*target_))
             .with_fix("give all ranks the same --cluster-token-file"),
         now);
   candidate_->connection->send(JoinMessage{.identity = self_,
@@ -169,7 +203,7 @@ void Follower::check_welcome(const WelcomeMessage& welcome, TimePoint now) {
 
 void Follower::on_refused(const RefusedMessage& refused, TimePoint now) {
   Error why{static_cast<ErrorCode>(refused.code),
-            "rank 0 refuses this rank: " + refused.text,
+            target_name() + " refuses this rank: " + refused.text,
             refused.fix,
             {}};
   if (!refused.may_retry && candidate_->phase != Phase::view) return reject_candidate(why, now);
@@ -185,11 +219,12 @@ void Follower::promote(const ClusterView& view, TimePoint now) {
   cut_at_ = TimePoint::max();
   last_heard_ = now;
   next_beat_ = now;
-  if (lost_)
-    log::info("cluster: joined rank 0 at {} as {}", to_text(options_.init_addr), name_of(self_));
+  if (lost_) log::info("cluster: joined {} as {}", target(), name_of(self_));
   lost_ = false;
   was_in_ = true;
-  if (!apply(view)) end_current(now);
+  if (apply(view)) return;
+  end_current(now);
+  if (view_.members.empty()) lost_ = true;  // there is no epoch to lose
 }
 
 void Follower::read_current(TimePoint now) {
@@ -215,20 +250,23 @@ bool Follower::handle_current(const Message& message, TimePoint now) {
     return true;
   }
   if (const auto* gone = std::get_if<LeaveMessage>(&message)) {
-    lose_rank_0(fmt::format("leaves: {}", gone->why), now);
+    lose_coordinator(fmt::format("leaves: {}", gone->why), now);
     return true;
   }
-  log::error("cluster: rank 0 sent a message that does not belong here");
+  log::error("cluster: {} sent a message that does not belong here", target_name());
   return false;
 }
 
 bool Follower::apply(const ClusterView& view) {
-  if (view.members.size() != static_cast<size_t>(self_.num_ranks)) {
-    log::error("cluster: rank 0 names {} ranks, there are {}", view.members.size(),
-               self_.num_ranks);
+  if (view.members.size() != static_cast<size_t>(self_.num_ranks) ||
+      view.coordinator != coordinator_) {
+    log::error("cluster: {} names {} ranks and rank {} as coordinator; there are {}", target_name(),
+               view.members.size(), view.coordinator, self_.num_ranks);
     return false;
   }
-  if (view.epoch > view_.epoch && view.lost >= 0)
+  if (view.over && !view_.over && view.lost >= 0)
+    log::error("cluster: over epoch={} {}", view.epoch, view.why);
+  else if (view.epoch > view_.epoch && !view.over && view.lost >= 0)
     log::error("cluster: lost epoch={} {}", view.epoch, view.why);
   else if (view.whole() && view.epoch != view_.epoch)
     log::info("cluster: whole epoch={} ranks={}", view.epoch, self_.num_ranks);
@@ -237,28 +275,28 @@ bool Follower::apply(const ClusterView& view) {
   return true;
 }
 
-// Closes a broken connection; rank 0 may still be there.
+// Closes a broken connection; the coordinator may still be there.
 void Follower::end_current(TimePoint now) {
   current_.reset();
-  calls_.fail_all(error(ErrorCode::lost_rank, "the connection to rank 0 ended")
+  calls_.fail_all(error(ErrorCode::lost_rank, "the connection to {} ended", target_name())
                       .with_fix("try again when it is back"));
   cut_at_ = now;
   next_dial_ = now;
 }
 
-void Follower::lose_rank_0(const std::string& why, TimePoint now) {
+void Follower::lose_coordinator(const std::string& why, TimePoint now) {
   if (current_) end_current(now);
   if (candidate_) drop_candidate(now, why);
   cut_at_ = TimePoint::max();
   lost_ = true;
   lost_since_ = now;
   next_announcement_ = now + kAnnounceEvery;
-  Member& rank_0 = view_.members.front();
-  rank_0.presence = Presence::absent;
-  view_.lost = 0;
-  view_.why = cut_why(fmt::format("{} {}", name_of(rank_0.identity), why));
-  log::error("cluster: lost epoch={} {}; waiting for it for {:g} s", view_.epoch, view_.why,
-             to_seconds(options_.rank_wait));
+  Member& gone = view_.members[static_cast<size_t>(coordinator_)];
+  gone.presence = Presence::absent;
+  view_.lost = coordinator_;
+  view_.why = cut_why(fmt::format("{} {}", name_of(gone.identity), why));
+  log::error("cluster: lost epoch={} {}; waiting for {} for {:g} s", view_.epoch, view_.why,
+             options_.store ? "another coordinator" : "it", to_seconds(options_.rank_wait));
   shared_.publish_over(view_);
 }
 
@@ -276,13 +314,12 @@ void Follower::give_up(const Error& why) {
 void Follower::announce(TimePoint now) {
   if (now < next_announcement_) return;
   next_announcement_ = now + kAnnounceEvery;
-  log::info("cluster: waiting for rank 0 at {}, {:.0f} s of {:g} s: {}",
-            to_text(options_.init_addr), to_seconds(now - lost_since_),
-            to_seconds(options_.rank_wait), last_problem_);
+  log::info("cluster: waiting for {}, {:.0f} s of {:g} s: {}", target(),
+            to_seconds(now - lost_since_), to_seconds(options_.rank_wait), last_problem_);
 }
 
 bool Follower::may_dial(TimePoint now) const {
-  if (candidate_ || gave_up_) return false;
+  if (candidate_ || gave_up_ || !target_) return false;
   return !current_ || now - last_heard_ >= options_.limits.suspect_after;
 }
 
@@ -290,7 +327,7 @@ void Follower::on_command(ControlCommand command, TimePoint) {
   if (auto* call = std::get_if<StoreCall>(&command)) {
     if (!current_) {
       call->done.set_value(
-          fail(error(ErrorCode::lost_rank, "rank 0 keeps the store, and is not there")
+          fail(error(ErrorCode::lost_rank, "{} keeps the store, and is not there", target_name())
                    .with_fix("try again when it is back")));
     } else if (auto request = calls_.start(std::move(*call))) {
       current_->send(*request);
@@ -303,16 +340,18 @@ void Follower::on_command(ControlCommand command, TimePoint) {
 void Follower::on_tick(TimePoint now) {
   if (current_ && current_->ended()) end_current(now);
   if (!lost_ && now - last_heard_ >= options_.limits.lost_after)
-    lose_rank_0(fmt::format("is silent for {:.1f} s", to_seconds(now - last_heard_)), now);
+    lose_coordinator(fmt::format("is silent for {:.1f} s", to_seconds(now - last_heard_)), now);
   else if (!lost_ && cut_at_ != TimePoint::max() && now - cut_at_ >= options_.limits.reconnect)
-    lose_rank_0("ended its connection", now);
+    lose_coordinator("ended its connection", now);
   if (candidate_ && candidate_->until <= now)
-    drop_candidate(now, fmt::format("{}: no answer in time", to_text(options_.init_addr)));
+    drop_candidate(now, fmt::format("{}: no answer in time", to_text(*target_)));
   if (lost_ && !gave_up_ && now - lost_since_ >= options_.rank_wait)
-    give_up(error(ErrorCode::lost_rank, "rank 0 at {} was not there for {:g} s: {}{}{}",
-                  to_text(options_.init_addr), to_seconds(options_.rank_wait), view_.why,
-                  view_.why.empty() ? "" : "; ", last_problem_)
-                .with_fix("start rank 0, or wait longer with --rank-wait"));
+    give_up(error(ErrorCode::lost_rank, "{} was not there for {:g} s: {}{}{}", target(),
+                  to_seconds(options_.rank_wait), view_.why, view_.why.empty() ? "" : "; ",
+                  last_problem_)
+                .with_fix(options_.store
+                              ? "start etcd and the ranks, or wait longer with --rank-wait"
+                              : "start rank 0, or wait longer with --rank-wait"));
   if (may_dial(now) && next_dial_ <= now) {
     dial(now);
     if (lost_ && !candidate_ && !gave_up_) announce(now);
@@ -335,7 +374,7 @@ TimePoint Follower::next_deadline() const {
   }
   if (candidate_) next = std::min(next, candidate_->until);
   if (current_) next = std::min(next, next_beat_);
-  if (!candidate_ && !gave_up_) next = std::min(next, dial_at());
+  if (!candidate_ && !gave_up_ && target_) next = std::min(next, dial_at());
   return next;
 }
 
@@ -343,9 +382,9 @@ TimePoint Follower::dial_at() const {
   return current_ ? std::max(next_dial_, last_heard_ + options_.limits.suspect_after) : next_dial_;
 }
 
-void Follower::leave(TimePoint) {
-  if (current_) current_->send(LeaveMessage{"it shuts down"});
-  calls_.fail_all(error(ErrorCode::shutting_down, "the control plane of this rank has ended"));
+void Follower::leave(const Error& why) {
+  if (current_) current_->send(LeaveMessage{cut_why(why.message)});
+  calls_.fail_all(why);
 }
 
 }  // namespace hocket

@@ -1,16 +1,19 @@
-// The role of every rank except 0: finds rank 0, proves that it knows the token, joins, sends
-// beats, and notices when rank 0 is gone. While rank 0 is silent for longer than suspect_after,
-// this rank dials a second connection: after an outage a new one works at once, whereas the old one
-// waits for its kernel's next retransmission. The rank uses the connection that joined last.
-// Rank 0 is lost if its connection ended and no new one joined within LivenessLimits::reconnect, or
-// if it is silent for lost_after. Then this rank's epoch is over, and it dials until rank_wait.
-// A peer at rank 0's address without proof of the token cannot end a rank that was a member: such a
-// rank dials on. A rank that starts fails at once, since its own token may be the wrong one.
-// Resolving the name of rank 0 may block this thread, so it happens only while not connected.
-// Thread: the control plane's.
+// The role of every rank that does not coordinate: finds the coordinator (rank 0, or the rank that
+// follow() names), proves that it knows the token, joins, sends beats, and notices when the
+// coordinator is gone. While that is silent for longer than suspect_after, this rank dials a second
+// connection: after an outage a new one works at once, whereas the old one waits for its kernel's
+// next retransmission. The rank uses the connection that joined last. The coordinator is lost if
+// its connection ended and no new one joined within LivenessLimits::reconnect, or if it is silent
+// for lost_after. Then this rank's epoch is over, and it dials until rank_wait. A peer at the
+// coordinator's address without proof of the token cannot end a rank that was a member: such a rank
+// dials on. A rank that starts fails at once, since its own token may be the wrong one. Resolving
+// the coordinator's name may block this thread, so it happens only while not connected. Thread: the
+// control plane's.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "cluster/control_role.h"
@@ -20,13 +23,33 @@ namespace hocket {
 class Follower final : public ControlRole {
  public:
   Follower(const ClusterOptions& options, Identity self, Poller& poller, Shared& shared);
+  // Follows nobody yet; `known` is the view of a rank that was a member, else empty.
+  struct Elected {
+    ClusterView known;
+  };
+  Follower(const ClusterOptions& options, Identity self, Poller& poller, Shared& shared,
+           Elected elected);
   ~Follower() override;
 
   void on_event(uint64_t token, uint32_t events, TimePoint now) override;
   void on_command(ControlCommand command, TimePoint now) override;
   void on_tick(TimePoint now) override;
   TimePoint next_deadline() const override;
-  void leave(TimePoint now) override;
+  void leave(const Error& why) override;
+
+  // Follows `rank`, which listens at `address` and is the coordinator from now on. If this rank is
+  // connected to another one, it leaves that one's epoch.
+  void follow(int rank, const HostPort& address, TimePoint now);
+  // True while there is no coordinator that this rank could hear.
+  bool is_lost() const { return lost_; }
+  bool gave_up() const { return gave_up_; }
+  // True if the last dial found that nothing listens at the coordinator's address.
+  bool is_refused() const { return lost_ && refused_; }
+  const ClusterView& view() const { return view_; }
+  // Stops for good: the process should end.
+  void give_up(const Error& why);
+  // Sets why there is nobody to follow, for people.
+  void explain(std::string why) { last_problem_ = std::move(why); }
 
  private:
   enum class Phase : uint8_t { dialling, hello, welcome, view };
@@ -35,7 +58,7 @@ class Follower final : public ControlRole {
     std::unique_ptr<Connection> connection;
     uint64_t token = 0;
     Phase phase = Phase::dialling;
-    Nonce nonce{}, rank_0_nonce{};
+    Nonce nonce{}, their_nonce{};
     TimePoint until{};
   };
 
@@ -56,10 +79,12 @@ class Follower final : public ControlRole {
   bool handle_current(const Message& message, TimePoint now);
   bool apply(const ClusterView& view);
   void end_current(TimePoint now);
-  void lose_rank_0(const std::string& why, TimePoint now);
-  void give_up(const Error& why);
+  void lose_coordinator(const std::string& why, TimePoint now);
   void announce(TimePoint now);
   bool may_dial(TimePoint now) const;
+  // Return "rank 0" and "rank 0 at h0:5000"; "a coordinator" if nobody is known.
+  std::string target_name() const;
+  std::string target() const;
   TimePoint dial_at() const;
 
   const ClusterOptions options_;
@@ -74,9 +99,12 @@ class Follower final : public ControlRole {
   uint64_t current_token_ = 0;
   std::unique_ptr<Candidate> candidate_;
   uint64_t next_token_ = kFirstSessionToken;
-  bool lost_ = true;     // true while rank 0 is lost or not found yet, since lost_since_
-  bool was_in_ = false;  // true after it joined a rank 0 that proved itself
+  int coordinator_ = 0;             // -1: nobody is known
+  std::optional<HostPort> target_;  // where it listens
+  bool lost_ = true;                // true while it is lost or not found yet, since lost_since_
+  bool was_in_ = false;             // true after it joined one that proved itself
   bool gave_up_ = false;
+  bool refused_ = false;
   TimePoint lost_since_, last_heard_{};
   TimePoint cut_at_ = TimePoint::max();
   TimePoint next_beat_{}, next_dial_{}, next_announcement_{};

@@ -62,6 +62,19 @@ class LaunchReader {
     if (plan.num_ranks > kMaxRanks)
       return fail(ErrorCode::bad_value, "{} ranks are asked for by {}; at most {} are possible",
                   plan.num_ranks, plan.source, kMaxRanks);
+    if (flags_.has_store && !flags_.dist_init_addr.empty())
+      return fail(
+          error(ErrorCode::usage,
+                "--dist-init-addr {} is given with --cluster-store, where no rank is special",
+                flags_.dist_init_addr)
+              .with_fix("--cluster-listen HOST:PORT says where this rank listens while it "
+                        "coordinates")
+              .with_param("--dist-init-addr"));
+    if (flags_.has_store && plan.num_ranks == 1)
+      return fail(error(ErrorCode::usage,
+                        "--cluster-store is given, and nothing says that there is another rank")
+                      .with_fix("--nnodes N --node-rank R on each of N hosts")
+                      .with_param("--cluster-store"));
     if (plan.num_ranks == 1 && !flags_.dist_init_addr.empty() && !flags_.nnodes)
       return fail(
           error(ErrorCode::usage,
@@ -245,7 +258,7 @@ class LaunchReader {
                     .rank = node.value * per_node,
                     .num_local = per_node,
                     .in_process = nodes.value == 1 && per_node > 1 && !flags_.ranks_per_node &&
-                                  flags_.dist_init_addr.empty(),
+                                  flags_.dist_init_addr.empty() && !flags_.has_store,
                     .ranks_per_node = per_node,
                     .init_addr = {},
                     .source = node.source};
@@ -286,6 +299,7 @@ class LaunchReader {
   }
 
   Result<HostPort> address(const LaunchPlan& plan) const {
+    if (flags_.has_store) return HostPort{"127.0.0.1", 0};
     std::optional<HostPort> flag;
     if (!flags_.dist_init_addr.empty()) {
       HOCKET_TRY(flag, parse_host_port(flags_.dist_init_addr));

@@ -9,6 +9,7 @@
 //   srun          SLURM_PROCID, SLURM_NTASKS; rank 0 is on the first host of SLURM_NODELIST
 //   StatefulSet   --nnodes in a pod named NAME-R; rank 0 is NAME-0.$HOCKET_SERVICE
 //
+// With --cluster-store none of them needs to say where rank 0 is.
 // Sources that name the same thing must agree; else the error names both. There are two exceptions:
 // a launcher of one process is ignored (`srun -n 1 hocket serve --ep-size 4`), and under mpirun the
 // variables of Slurm are ignored, because they belong to mpirun's own helpers.
@@ -34,6 +35,7 @@ inline constexpr uint16_t kDefaultClusterPort = 5000;
 struct LaunchFlags {
   std::optional<int> nnodes, node_rank, ep_size, ranks_per_node;
   std::string dist_init_addr;  // empty if not given
+  bool has_store = false;  // --cluster-store says where the coordinator is, whichever rank it is
 };
 
 struct LaunchEnvironment {
@@ -53,7 +55,7 @@ struct LaunchPlan {
   int ranks_per_node = 1;
   int local_rank = 0;  // index of this process among the ranks of its host
   // The address where rank 0 listens. Port 0 takes any free port, because rank 0 starts all ranks.
-  // An empty host means a single process, which needs no address.
+  // An empty host means a single process, which needs no address. With a store it is not used.
   HostPort init_addr;
   std::string source = "one process";  // the flag or variable that decided, for people
 

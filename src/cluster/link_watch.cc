@@ -116,6 +116,8 @@ void LinkWatch::follow(const ClusterView& view, TimePoint now) {
   for (size_t r = 1; r < peers_.size() && r < view.members.size(); ++r) {
     const Member& member = view.members[r];
     Peer& peer = peers_[r];
+    // The coordinator hears every rank by its connection, and its own address has no host.
+    if (rank_ == view.coordinator || static_cast<int>(r) == view.coordinator) peer.is_heard = false;
     if (peer.boot_id == member.identity.boot_id) continue;
     const bool is_heard = peer.is_heard && now - peer.last_heard < 2 * options_.limits.heartbeat;
     peer = {.boot_id = member.identity.boot_id,

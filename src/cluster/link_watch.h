@@ -1,6 +1,6 @@
-// Hears whether the links between this rank and the others carry anything. Rank 0 hears every rank,
-// but no rank hears a cut between two others: so each of these sends every other one a small
-// datagram with each heartbeat, and the first that hears a rank no longer reports it as lost.
+// Hears whether the links between this rank and the others carry anything. The coordinator hears
+// every rank, but no rank hears a cut between two others: so each of these sends every other one a
+// small datagram with each heartbeat, and the first that hears a rank no longer reports it as lost.
 //
 //   rank 1  -- "hocket link" | from | to | number | HMAC of these -->  rank 2      4 a second
 //

@@ -58,41 +58,42 @@ Result<void> check(const Identity& identity) {
   return {};
 }
 
-std::optional<Error> disagreement(const Identity& rank_0, const Identity& other) {
+std::optional<Error> disagreement(const Identity& own, const Identity& other) {
   const auto differ = [&](std::string_view field, const auto& ours, const auto& theirs,
                           const char* fix) -> std::optional<Error> {
     if (ours == theirs) return std::nullopt;
-    return error(ErrorCode::lost_rank, "the {} differs: {} has {}, {} has {}", field,
-                 name_of(rank_0), ours, name_of(other), theirs)
+    return error(ErrorCode::lost_rank, "the {} differs: {} has {}, {} has {}", field, name_of(own),
+                 ours, name_of(other), theirs)
         .with_fix(fix);
   };
-  if (auto e = differ("version of hocket", rank_0.version, other.version,
+  if (auto e = differ("version of hocket", own.version, other.version,
                       "run the same binary on all ranks"))
     return e;
-  if (auto e = differ("number of ranks", rank_0.num_ranks, other.num_ranks,
+  if (auto e = differ("number of ranks", own.num_ranks, other.num_ranks,
                       "give all ranks the same --nnodes, --ep-size and --ranks-per-node"))
     return e;
-  if (auto e = differ("number of ranks a node", rank_0.ranks_per_node, other.ranks_per_node,
+  if (auto e = differ("number of ranks a node", own.ranks_per_node, other.ranks_per_node,
                       "give all ranks the same --ranks-per-node"))
     return e;
-  if (auto e = differ("model hash", rank_0.model_hash, other.model_hash,
+  if (auto e = differ("model hash", own.model_hash, other.model_hash,
                       "give all ranks the same model files"))
     return e;
   if (auto e = differ(
-          "plan set", rank_0.plans, other.plans,
+          "plan set", own.plans, other.plans,
           "give all ranks the same --context-length, --chunked-prefill-size, --max-prefill-tokens, "
           "--max-running-requests, --prefill-policy, --enable-prefill-delayer, "
           "--speculative-algorithm, "
           "--overlap-plan and --init-expert-location"))
     return e;
-  return differ("arithmetic level", rank_0.arithmetic, other.arithmetic,
+  return differ("arithmetic level", own.arithmetic, other.arithmetic,
                 "give all ranks the same build, --dtype, --quantization, --kv-cache-dtype, "
                 "--combine-groups, --mla-form and --dispatch-dtype");
 }
 
 bool ClusterView::whole() const {
-  return epoch > 0 && std::ranges::all_of(
-                          members, [](const Member& m) { return m.presence == Presence::member; });
+  return epoch > 0 && !over && std::ranges::all_of(members, [](const Member& m) {
+           return m.presence == Presence::member;
+         });
 }
 
 std::string missing(const ClusterView& view) {
@@ -101,6 +102,9 @@ std::string missing(const ClusterView& view) {
   for (const Member& member : view.members)
     if (member.presence != Presence::member)
       names += (names.empty() ? "" : ", ") + name_of(member.identity);
+  if (names.empty())
+    return fmt::format("epoch {} is over, and etcd has not taken the next one yet{}{}", view.epoch,
+                       view.why.empty() ? "" : ": ", view.why);
   const bool one = std::ranges::count_if(view.members, [](const Member& m) {
                      return m.presence != Presence::member;
                    }) == 1;

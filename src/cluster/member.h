@@ -18,6 +18,8 @@ inline constexpr int kMaxRanks = 128;
 inline constexpr size_t kMaxNameBytes = 255;
 inline constexpr size_t kMaxAddressBytes = 4096;  // limit of the transport's address
 inline constexpr size_t kMaxWhyBytes = 1024;      // limit of a reason; longer ones are cut
+// An epoch above this is refused before counters overflow; no cluster ever reaches it.
+inline constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
 
 // The facts that a rank publishes when it joins.
 struct Identity {
@@ -45,7 +47,7 @@ std::string make_boot_id();
 Result<void> check(const Identity& identity);
 // Compares the fields that must be equal in a cluster. Returns an error that names the first one
 // that differs, with both values; nullopt if they agree.
-std::optional<Error> disagreement(const Identity& rank_0, const Identity& other);
+std::optional<Error> disagreement(const Identity& own, const Identity& other);
 
 // The state of the engine thread. `waiting` means that it waits for messages of other ranks, which
 // have a time limit of their own, so a waiting rank never counts as stuck.
@@ -76,15 +78,17 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
-// The list of ranks as rank 0 sends it. `epoch` counts memberships: 0 until all ranks were there
-// once, then 1, and one more for every rank that is lost, comes back, or gives up a step.
+// The list of ranks as the coordinator sends it. `epoch` counts memberships: 0 until all ranks were
+// there once, then 1, and one more for every rank that is lost, comes back, or gives up a step.
 struct ClusterView {
   uint32_t epoch = 0;
+  bool over = false;            // that epoch has ended, and the next one is not taken yet (etcd)
+  int coordinator = 0;          // the rank that sends this
   std::vector<Member> members;  // indexed by rank
   int lost = -1;                // the last rank that was lost and is not back; -1 if none
   std::string why;  // the last loss, "rank 2 (h2) is silent for 3.0 s"; kept when the rank is back
 
-  bool whole() const;  // true if epoch > 0 and every rank is in
+  bool whole() const;  // true if epoch > 0, is not over, and every rank is in
   bool operator==(const ClusterView&) const = default;
 };
 
@@ -92,13 +96,13 @@ struct ClusterView {
 // whole.
 std::string missing(const ClusterView& view);
 
-// The facts that rank 0 knows of each rank, for people and metrics.
+// The facts that the coordinator knows of each rank, for people and metrics.
 struct RankStatus {
   Presence presence = Presence::absent;
   bool suspect = false;
   std::string host;
   Beat beat;
-  Duration silence{};  // time since its last message; 0 for absent ranks and rank 0
+  Duration silence{};  // time since its last message; 0 for absent ranks and the coordinator
 };
 
 // Returns "1 of 3 ranks are loaded; rank 1 (h1) 40 %, rank 2 is not there"; it names at most 8 of

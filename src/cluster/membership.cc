@@ -16,25 +16,29 @@ Duration since(TimePoint then, TimePoint now) {
 
 }  // namespace
 
-Membership::Membership(Identity rank_0, const LivenessLimits& limits, TimePoint now)
-    : limits_(limits), slots_(static_cast<size_t>(rank_0.num_ranks)) {
-  HOCKET_CHECK(rank_0.rank == 0);
+Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint now,
+                       uint32_t last_epoch)
+    : own_(self.rank), limits_(limits), slots_(static_cast<size_t>(self.num_ranks)) {
+  HOCKET_CHECK(own_ >= 0 && own_ < num_ranks());
+  view_.epoch = last_epoch;
+  view_.coordinator = own_;
   view_.members.resize(slots_.size());
   for (int rank = 0; rank < num_ranks(); ++rank) member(rank).identity.rank = rank;
-  member(0).identity = std::move(rank_0);
-  slot(0).connected = true;
-  slot(0).last_heard = slot(0).last_moved = now;
-  member(0).presence = Presence::connected;
-  let_in(0, now);
+  member(own_).identity = std::move(self);
+  slot(own_).connected = true;
+  slot(own_).last_heard = slot(own_).last_moved = now;
+  member(own_).presence = Presence::connected;
+  let_in(own_, now);
 }
 
 Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   const Identity& identity = join.identity;
   HOCKET_TRY_VOID(check(identity));
-  if (auto e = disagreement(member(0).identity, identity)) return fail(*std::move(e));
-  if (identity.rank == 0)
-    return fail(error(ErrorCode::lost_rank, "{} is rank 0 already", name_of(member(0).identity))
-                    .with_fix("give every process a rank of its own"));
+  if (auto e = disagreement(member(own_).identity, identity)) return fail(*std::move(e));
+  if (identity.rank == own_)
+    return fail(
+        error(ErrorCode::lost_rank, "{} is rank {} already", name_of(member(own_).identity), own_)
+            .with_fix("give every process a rank of its own"));
   Member& m = member(identity.rank);
   Slot& s = slot(identity.rank);
   const bool same_process = m.identity.boot_id == identity.boot_id;
@@ -48,7 +52,8 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
     m.presence = Presence::absent;
   }
   if (!same_process) s = {};
-  if (m.presence == Presence::member && !join.resumes) lose(identity.rank, "had lost rank 0");
+  if (m.presence == Presence::member && !join.resumes)
+    lose(identity.rank, fmt::format("had lost rank {}", own_));
   view_.epoch = std::max(view_.epoch, join.last_epoch);
   s.connected = true;
   s.cut_at = TimePoint::max();
@@ -160,7 +165,8 @@ void Membership::warn(int rank, TimePoint now) {
 }
 
 void Membership::tick(TimePoint now) {
-  for (int rank = 1; rank < num_ranks(); ++rank) judge_silence(rank, now);
+  for (int rank = 0; rank < num_ranks(); ++rank)
+    if (rank != own_) judge_silence(rank, now);
   judge_stuck(now);
   for (int rank = 0; rank < num_ranks(); ++rank) {
     warn(rank, now);
@@ -178,8 +184,9 @@ TimePoint Membership::next_deadline() const {
     const Presence presence = view_.members[i].presence;
     if (presence == Presence::absent) continue;
     consider(s.cut_at, limits_.reconnect);
-    if (i > 0) consider(s.last_heard, limits_.lost_after);
-    if (i > 0 && presence == Presence::member && !s.suspect)
+    const bool is_own = static_cast<int>(i) == own_;
+    if (!is_own) consider(s.last_heard, limits_.lost_after);
+    if (!is_own && presence == Presence::member && !s.suspect)
       consider(s.last_heard, limits_.suspect_after);
     if (presence == Presence::member && s.beat.state == EngineState::computing) {
       const TimePoint late = s.last_moved + std::chrono::milliseconds(s.beat.expected_ms);
@@ -201,7 +208,8 @@ std::vector<RankStatus> Membership::status(TimePoint now) const {
                    .suspect = slots_[i].suspect,
                    .host = m.identity.host,
                    .beat = slots_[i].beat,
-                   .silence = absent || i == 0 ? Duration::zero() : silence(slots_[i], now)});
+                   .silence = absent || static_cast<int>(i) == own_ ? Duration::zero()
+                                                                    : silence(slots_[i], now)});
   }
   return all;
 }

@@ -1,6 +1,7 @@
-// Rank 0's judgement of which ranks are members: arithmetic on beats and times, without a socket.
+// The coordinator's judgement of which ranks are members: arithmetic on beats and times, without a
+// socket. The coordinator is rank 0, or with etcd any rank (cluster/seat.h).
 //
-//   Rank 0 receives a beat from every rank 4 times a second.
+//   It receives a beat from every rank 4 times a second.
 //     no beat, or beats that stand still in an overdue step, for 1 s   suspect (a line in the log)
 //     the same for 3 s ..............................................  lost
 //     its connection ends, and no new one joins within 0.3 s ........  lost (its process died)
@@ -43,9 +44,10 @@ struct LivenessLimits {
 
 class Membership {
  public:
-  Membership(Identity rank_0, const LivenessLimits& limits, TimePoint now);
+  // `self` is the coordinator; epochs count on from `last_epoch`.
+  Membership(Identity self, const LivenessLimits& limits, TimePoint now, uint32_t last_epoch = 0);
 
-  // Registers a rank that came over a new connection. Errors: lost_rank if it disagrees with rank 0
+  // Registers a rank that came over a new connection. Errors: lost_rank if it disagrees with `self`
   // (final); queue_full if another live process is that rank already (it may try again).
   Result<void> join(const JoinMessage& join, TimePoint now);
   void beat(int rank, const Beat& beat, TimePoint now);
@@ -99,6 +101,7 @@ class Membership {
   void next_epoch();
   int first_missing() const;  // -1 if none is missing
 
+  const int own_;  // the coordinator's rank
   LivenessLimits limits_;
   std::vector<Slot> slots_;
   ClusterView view_;

@@ -165,7 +165,8 @@ Result<Fd> start_dial(const SocketAddress& address) {
   HOCKET_TRY(Fd fd, open_socket(address));
   const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
   if (connect(fd.get(), name, address.length) != 0 && errno != EINPROGRESS)
-    return fail(ErrorCode::io, "cannot reach {}: {}", address.text(), std::strerror(errno));
+    return fail(errno == ECONNREFUSED ? ErrorCode::lost_rank : ErrorCode::io, "cannot reach {}: {}",
+                address.text(), std::strerror(errno));
   return fd;
 }
 

@@ -68,7 +68,8 @@ SocketAddress local_address(const Fd& socket);
 // Returns an address by which others may reach this machine: an IPv4 address of a network that is
 // up; 127.0.0.1 if there is none.
 std::string own_host();
-// Starts to connect; the socket becomes writable when that has ended. Errors: io.
+// Starts to connect; the socket becomes writable when that has ended. Errors: io; lost_rank if
+// nothing listens there, where the kernel knows it at once.
 Result<Fd> start_dial(const SocketAddress& address);
 // Returns how connecting ended: 0, or an errno.
 int dial_error(const Fd& socket);

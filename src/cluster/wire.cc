@@ -13,8 +13,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little);
 
 constexpr size_t kLengthBytes = 4;
-// An epoch above this is refused before counters overflow; no cluster ever reaches it.
-constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
 constexpr uint32_t kMagic = 0x43544b48;  // "HKTC": tells another service's bytes from ours
 
 // One description of each message serves both directions: fields(io, message) with a Writer or a
@@ -153,6 +151,8 @@ void fields(Io& io, M& m) {
 template <class Io, Is<ClusterView> M>
 void fields(Io& io, M& m) {
   io.number(m.epoch);
+  small(io, m.over, 1);
+  rank(io, m.coordinator);
   rank(io, m.lost);
   why(io, m.why);
   auto count = static_cast<uint16_t>(m.members.size());

@@ -40,7 +40,8 @@ struct MemorySettings {
   std::string kv_cache_dtype = "auto";  // auto (that of --dtype), int8
   std::string kv_cache_dir;             // folder for computed prefixes (engine/cache_tier.h)
   double kv_cache_dir_gb = 0;           // size of all files there; 0: planned
-  double session_timeout_s = 600;       // time for which an idle session is kept; 0: none is
+  std::string kv_cache_store;      // a Redis that keeps them, too (engine/pages/redis_address.h)
+  double session_timeout_s = 600;  // time for which an idle session is kept; 0: none is
   std::string hicache_write_policy = "write_through";  // or write_through_selective
   // best_effort, wait_complete or timeout: how long a prompt waits for its pages from there.
   std::string hicache_storage_prefetch_policy = "timeout";
@@ -111,6 +112,8 @@ struct HttpSettings {
   // Limits of the memory that requests hold, in MiB (server/usage/request_memory.h).
   int request_memory_mib = 256, key_memory_mib = 512, total_request_memory_mib = 1024;
   int response_store_mib = 64;  // for kept answers of /v1/responses; 0: none is kept
+  // For the requests of streams that clients, or other ranks, may go on with; 0: none is kept.
+  int stream_store_mib = 64;
   std::string log_level = "info";
 };
 
@@ -176,12 +179,14 @@ struct ParallelSettings {
   // These settings are for ranks in processes of their own (cluster/launch.h). 0 and -1: not given.
   int nnodes = 0, node_rank = -1, ranks_per_node = 0;
   std::string dist_init_addr;      // address of rank 0, "h0:5000"
+  std::string cluster_store;       // "etcd://h0:2379,h1:2379/name": any rank coordinates
+  std::string cluster_listen;      // where this rank listens then, "h0:5000"; empty: chosen
   std::string cluster_token_file;  // a process may join if it knows the content of this file
   bool insecure_cluster = false;   // processes may join without a token
-  double rank_wait_s = 60;         // wait for a rank 0 that is not there; then exit status 5
-  double lost_rank_wait_s = 60;    // running requests wait for lost ranks; 0: they end
-  std::string ucx_tls;             // as UCX_TLS; empty: chosen by the server
-  std::string ucx_net_devices;     // as UCX_NET_DEVICES; empty: all
+  double rank_wait_s = 60;  // wait for rank 0, or a coordinator, that is not there; then exit 5
+  double lost_rank_wait_s = 60;  // running requests wait for lost ranks; 0: they end
+  std::string ucx_tls;           // as UCX_TLS; empty: chosen by the server
+  std::string ucx_net_devices;   // as UCX_NET_DEVICES; empty: all
 };
 
 struct ServerSettings {

@@ -15,7 +15,6 @@ namespace {
 // SGLang's limit of a wait, until both speeds are measured.
 constexpr Duration kWaitAtFirst = std::chrono::seconds(1);
 constexpr Duration kWaitPerToken = std::chrono::microseconds(250);
-constexpr double kReadBytesPerSecondAtFirst = 200e6;
 // Share of the newest step in the mean time of a prompt's row.
 constexpr double kNewestShare = 0.2;
 
@@ -54,8 +53,13 @@ size_t CacheTier::num_buffers(int64_t page_bytes) {
 CacheTier::Buffers::Buffers(Buffer memory, size_t count)
     : free(count),
       memory_(std::move(memory)),
-      bytes_(memory_.bytes() / static_cast<int64_t>(count)) {
+      bytes_(memory_.bytes() / static_cast<int64_t>(count)),
+      users_(count) {
   for (BufferId id = 0; std::cmp_less(id, count); ++id) HOCKET_CHECK(free.push(BufferId{id}));
+}
+
+void CacheTier::Buffers::release(BufferId id) {
+  if (--users_[static_cast<size_t>(id)] == 0) HOCKET_CHECK(free.push(BufferId{id}));
 }
 
 Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& pages,
@@ -84,30 +88,42 @@ CacheTier::CacheTier(Options options, PagePool& pages, StatePool* states,
       read_states_(std::move(memory[2]), kStateBuffers),
       write_states_(std::move(memory[3]), kStateBuffers),
       reads_(kMaxReads),
-      done_(num_buffers(pages.page_bytes()) + kStateBuffers + kMaxReads),
-      writes_(num_buffers(pages.page_bytes()) + kStateBuffers + PrefillWatch::kMax + 1) {
-  if (options_.files) {
-    from_files_ = std::make_unique<FileSource>(*options_.files);
-    sources_.push_back(from_files_.get());
-  }
+      done_(num_buffers(pages.page_bytes()) + kStateBuffers + kMaxReads) {
+  const size_t most_orders =
+      num_buffers(pages.page_bytes()) + kStateBuffers + PrefillWatch::kMax + 1;
+  const auto add = [&](std::shared_ptr<PageStore> store) {
+    if (store == nullptr) return;
+    sources_.push_back(store.get());
+    writers_.push_back(std::make_unique<Writer>(std::move(store), most_orders));
+  };
+  add(options_.files);
+  add(options_.redis);
   if (options_.peers) sources_.push_back(options_.peers.get());
 }
 
 void CacheTier::start(const Clock& clock, std::function<void()> wake) {
   clock_ = &clock;
   wake_ = std::move(wake);
-  for (size_t i = 0; i < (options_.peers ? kReadersOfPeers : 1); ++i)
+  for (size_t i = 0; i < (options_.peers || options_.redis ? kReaders : 1); ++i)
     readers_.push_back(Thread({.name = "kv_read"}, [this] { run_reader(); }));
-  writer_ = Thread({.name = "kv_write"}, [this] { run_writer(); });
+  for (const auto& writer : writers_)
+    writer->thread =
+        Thread({.name = "kv_write"}, [this, &writer = *writer] { run_writer(writer); });
 }
 
 // Copied pages are written before the end, so that a restart finds them.
 CacheTier::~CacheTier() {
+  end_ = RealClock().now() + kMaxEnd;
   stopping_ = true;
   reads_.close();
-  writes_.close();
+  for (const auto& writer : writers_) writer->orders.close();
   for (Thread& reader : readers_) reader.join();
-  if (writer_.joinable()) writer_.join();
+  for (const auto& writer : writers_)
+    if (writer->thread.joinable()) writer->thread.join();
+  if (cut_off_)
+    log::warning(
+        "kept prefixes: a store was too slow for the pages that were left at the end; "
+        "some are not written. To mend it: look at its disk or network");
 }
 
 // The key of a namespace's first page is derived from the form, so that a page is never found by a
@@ -121,15 +137,20 @@ PageHash CacheTier::root_of(const CacheNamespace& name_space) const {
 }
 
 Duration CacheTier::time_to_compute(int num_tokens) const {
-  if (seconds_per_row_ == 0) return kWaitAtFirst + num_tokens * kWaitPerToken;
-  return from_seconds(seconds_per_row_ * num_tokens);
+  if (mean_rows_ == 0) return kWaitAtFirst + num_tokens * kWaitPerToken;
+  return from_seconds(mean_seconds_ / mean_rows_ * num_tokens);
 }
 
-Duration CacheTier::time_to_read(int64_t num_bytes) const {
-  const auto read = static_cast<double>(read_bytes_);
-  const double of_byte =
-      read > 0 ? 1e-9 * static_cast<double>(read_ns_) / read : 1 / kReadBytesPerSecondAtFirst;
-  return from_seconds(of_byte * static_cast<double>(num_bytes));
+// Returns the size of so many pages, with a state behind them.
+int64_t CacheTier::bytes_of(int64_t num_pages) const {
+  return num_pages * pages_.page_bytes() + (states_ != nullptr ? states_->state_bytes() : 0);
+}
+
+// Returns true if computing promises to be faster than reading so many pages there.
+bool CacheTier::is_dear(const PageSource& source, const ReadTask& task, size_t num_pages) const {
+  return source.is_away() ||
+         (!source.computes() && task.to_compute != Duration::max() &&
+          source.time_to_read(bytes_of(static_cast<int64_t>(num_pages))) >= task.to_compute);
 }
 
 // Prompts that a peer computes take their turn: while the pool has no room for the pages of one
@@ -192,14 +213,16 @@ std::shared_ptr<CacheTier::ReadTask> CacheTier::request_pages(const Request& req
   const int num_held = scheduler.in_tree_len(request.cache_namespace, whole);
   const int num_lacking = static_cast<int>(whole.size()) - num_cached;
   if (num_lacking < kFewestTokens) return nullptr;
-  const int64_t num_pages = (std::ssize(whole) - num_held) / options_.page_tokens;
-  const int64_t num_bytes =
-      num_pages * pages_.page_bytes() + (states_ != nullptr ? states_->state_bytes() : 0);
-  const bool is_dear = !peers_prefill() && time_to_read(num_bytes) >= time_to_compute(num_lacking);
-  if (is_dear && options_.prefetch != StoragePrefetch::wait_complete) return nullptr;
+  const size_t num_pages = (whole.size() - static_cast<size_t>(num_held)) / page_tokens_;
   std::shared_ptr<ReadTask> task =
       task_of(request.cache_namespace, request.tokens, whole.size(), scheduler);
+  task->request = request.id;
   task->peer = request.prefill_peer;
+  if (options_.prefetch != StoragePrefetch::wait_complete)
+    task->to_compute = time_to_compute(num_lacking);
+  if (std::ranges::all_of(
+          sources_, [&](const PageSource* source) { return is_dear(*source, *task, num_pages); }))
+    return nullptr;
   std::shared_ptr<ReadTask> handed = task;
   return reads_.push(handed) ? task : nullptr;
 }
@@ -217,7 +240,8 @@ void CacheTier::process_io(Scheduler& scheduler) {
   if (late_may_go_.exchange(false)) write_late(scheduler);
   std::vector<Read> run;  // neighbouring pages of one task
   while (auto read = done_.pop()) {
-    const bool follows = read->kind == Kind::page && !run.empty() && run.back().task == read->task;
+    const bool follows = read->kind == Kind::page && !run.empty() &&
+                         run.back().task == read->task && run.back().tier == read->tier;
     if (!follows) restore_pages(scheduler, run);
     if (read->kind == Kind::page) {
       run.push_back(*std::move(read));
@@ -237,14 +261,20 @@ void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
   if (run.empty()) return;
   ReadTask& task = *run.front().task;
   const size_t end = (static_cast<size_t>(run.back().index) + 1) * page_tokens_;
+  size_t num_new = 0;
   const bool restored =
       scheduler.restore(task.name_space, std::span<const TokenId>(task.prompt).first(end),
                         static_cast<int>(run.size()), [&](std::span<const PageId> pages) {
+                          num_new = pages.size();
                           const auto last = std::span(run).last(pages.size());
                           for (size_t i = 0; i < pages.size(); ++i)
                             pages_.load_page(read_pages_.of(last[i].buffer), pages[i]);
                         });
   if (!restored) task.given_up = true;
+  const auto tier = static_cast<size_t>(run.front().tier);
+  num_tokens_[tier] += num_new * page_tokens_;
+  if (const auto known = requests_.find(task.request); known != requests_.end())
+    known->second.fetched[tier] += static_cast<int>(num_new * page_tokens_);
   for (const Read& page : run) HOCKET_CHECK(read_pages_.free.push(BufferId{page.buffer}));
   run.clear();
 }
@@ -261,10 +291,13 @@ void CacheTier::restore_state(Scheduler& scheduler, const Read& state) {
 
 void CacheTier::note_prompts(int num_rows, Duration took) {
   if (num_rows <= 0) return;
-  const double newest = to_seconds(took) / num_rows;
-  seconds_per_row_ = seconds_per_row_ == 0
-                         ? newest
-                         : (1 - kNewestShare) * seconds_per_row_ + kNewestShare * newest;
+  const double newest = mean_rows_ == 0 ? 1 : kNewestShare;
+  mean_seconds_ += newest * (to_seconds(took) - mean_seconds_);
+  mean_rows_ += newest * (num_rows - mean_rows_);
+}
+
+void CacheTier::end_prefills() {
+  if (options_.prefills) options_.prefills->end_all();
 }
 
 // Finds the keys of the whole pages of `tokens` that are not known yet.
@@ -279,6 +312,11 @@ void CacheTier::hash_pages(const CacheNamespace& name_space, std::span<const Tok
   }
 }
 
+ByTier<int> CacheTier::fetched(RequestId id) const {
+  const auto known = requests_.find(id);
+  return known != requests_.end() ? known->second.fetched : ByTier<int>{};
+}
+
 void CacheTier::forget(RequestId id) {
   const auto known = requests_.find(id);
   if (known == requests_.end()) return end_awaited(id);
@@ -290,29 +328,36 @@ void CacheTier::forget(RequestId id) {
   requests_.erase(known);
 }
 
-// Tells each fault once, until another one comes.
-void CacheTier::report(const Error& why, std::string_view consequence) {
-  const MutexLock lock(report_mutex_);
-  if (reported_ == why.message) return;
-  reported_ = why.message;
-  log::warning("kept prefixes: {}; {}. To mend it: {}", why.message, consequence, why.fix);
-}
-
 CacheTierStats CacheTier::stats() const {
-  CacheTierStats stats{.pages_written_total = num_written_,
-                       .pages_left_out_total = num_left_out_,
-                       .pages_read_total = num_read_,
-                       .reads_given_up_total = num_given_up_,
-                       .read_seconds_total = 1e-9 * static_cast<double>(read_ns_)};
-  if (options_.files) {
-    const PageFiles::Figures files = options_.files->figures();
-    stats.files = files.files;
-    stats.bytes = files.bytes;
-    stats.evicted_total = files.evicted_total;
-    stats.damaged_total = files.damaged_total;
+  CacheTierStats stats{.pages_left_out_total = num_left_out_,
+                       .reads_given_up_total = num_given_up_};
+  for (const PageSource* source : sources_) {
+    const auto at = static_cast<size_t>(source->tier());
+    PageTierStats& tier = stats.tiers[at];
+    tier = {.exists = true,
+            .away = source->is_away(),
+            .pages_read_total = num_read_[at],
+            .tokens_total = num_tokens_[at],
+            .read_seconds_total = 1e-9 * static_cast<double>(read_ns_[at])};
+    stats.pages_read_total += tier.pages_read_total;
+    stats.read_seconds_total += tier.read_seconds_total;
+  }
+  for (const auto& writer : writers_) {
+    const PageStore::Figures figures = writer->store->figures();
+    PageTierStats& tier = stats.tiers[static_cast<size_t>(writer->store->tier())];
+    tier.pages_written_total = writer->num_written;
+    tier.damaged_total = figures.damaged_total;
+    tier.failures_total = figures.failures_total;
+    stats.pages_written_total += tier.pages_written_total;
+    stats.damaged_total += figures.damaged_total;
+    if (writer->store != options_.files) continue;
+    stats.files = figures.pages;
+    stats.bytes = figures.bytes;
+    stats.evicted_total = figures.evicted_total;
   }
   if (options_.peers) {
     const PeerCounts& peers = options_.peers->counts();
+    stats.tiers[static_cast<size_t>(PageTier::peer)].failures_total = peers.failures;
     stats.peer_pages_total = peers.pages;
     stats.peer_prefills_total = peers.prefills;
     stats.peer_failures_total = peers.failures;

@@ -1,22 +1,23 @@
-// The second tier of a rank's prefix cache: pages and states in files (compute/kv/page_files.h),
-// which outlive their eviction from memory and the process, and those of peers (engine/pages/).
+// The second tier of a rank's prefix cache: pages and states in stores, a folder of files and a
+// Redis (engine/pages/page_store.h), where they outlive their eviction from memory and the process,
+// and those of peers.
 //
 //   engine thread    on_pages_cached(), on_state_cached() copy what is new in the tree to buffers
-//   thread kv_write                           writes them to files: behind the steps
+//   threads kv_write                          write them, one thread a store: behind the steps
 //
 //   engine thread    ready() orders the pages that the tree lacks, and holds the request
 //   threads kv_read     hash, read and check one page after the other: ahead of the request, from
-//                       files, then from peers; in models with delta nets up to the last border
-//                       that has a state
+//                       files, then from Redis, then from peers; in models with delta nets up to
+//                       the last border that has a state
 //   engine thread         process_io() gives them pages of the pool and hands them to the tree
 //
 // A prompt is held only while reading promises to be faster than computing, by the speeds of both
-// as measured, and no longer than computing would take (StoragePrefetch::timeout). A prompt that a
-// peer computes (--disaggregation-mode decode) is held until the peer is done or fails. Faults of
-// files and peers are announced once, and cost no more than the prefix: what cannot be read is
-// computed, what cannot be written is left out.
+// as measured, each source by its own, and no longer than computing would take
+// (StoragePrefetch::timeout). A prompt that a peer computes (--disaggregation-mode decode) is held
+// until the peer is done or fails. Faults of stores and peers are announced once, and cost no more
+// than the prefix: what cannot be read is computed, what cannot be written is left out.
 //
-// Owner: the rank. Thread: engine, except stats(); the two threads inside touch the files and the
+// Owner: the rank. Thread: engine, except stats(); the threads inside touch the stores and the
 // buffers that they were handed, never tree, pool or requests.
 #pragma once
 
@@ -32,10 +33,10 @@
 #include "base/clock.h"
 #include "base/mailbox.h"
 #include "base/thread.h"
-#include "compute/kv/page_files.h"
 #include "compute/kv/page_pool.h"
 #include "compute/kv/state_pool.h"
 #include "compute/tensor/buffer.h"
+#include "engine/pages/file_store.h"
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
 #include "engine/watch/cache_tier_stats.h"
@@ -50,7 +51,7 @@ enum class StoragePrefetch : uint8_t { best_effort, wait_complete, timeout };
 // Errors: bad_value.
 Result<StoragePrefetch> parse_storage_prefetch(std::string_view name);
 
-// The pages that are written to files (SGLang's names): those that are computed, or those that a
+// The pages that are written to stores (SGLang's names): those that are computed, or those that a
 // second request had a use for.
 enum class StorageWrites : uint8_t { write_through, write_through_selective };
 // Errors: bad_value, also for write_back, which writes at an eviction: a prefix would not outlive
@@ -60,8 +61,9 @@ Result<StorageWrites> parse_storage_writes(std::string_view name);
 class CacheTier {
  public:
   struct Options {
-    std::shared_ptr<PageFiles> files;   // null: pages are not written
-    std::shared_ptr<PeerSource> peers;  // asked for what files lack; null: none
+    std::shared_ptr<FileStore> files;   // null: there is no folder
+    std::shared_ptr<PageStore> redis;   // null: there is none
+    std::shared_ptr<PeerSource> peers;  // asked for what stores lack; null: none
     // The prompts that are computed for others, whose pages wait for a buffer; null: none are.
     std::shared_ptr<PrefillWatch> prefills;
     std::shared_ptr<PageServer::Counts> served;  // null: nothing is offered to peers
@@ -75,14 +77,15 @@ class CacheTier {
   static constexpr int64_t kBufferBytes = 64 << 20;  // to read and to write: each
   static constexpr size_t kStateBuffers = 2;         // the same for states
   static constexpr size_t kMaxReads = 64;            // requests whose pages are ordered
-  static constexpr size_t kReadersOfPeers = 4;       // threads; files alone have one
-  // After a file could not be written, none is tried for so long.
-  static constexpr Duration kQuietTime = std::chrono::seconds(30);
+  static constexpr size_t kReaders = 4;              // threads; files alone have one
+  static constexpr size_t kMaxAtOnce = 8;            // pages that are written with one call
+  // Limit of the writing that is left at the end.
+  static constexpr Duration kMaxEnd = std::chrono::seconds(10);
 
   // `states` is null for models without delta nets. Both outlive it. Errors: out_of_memory.
   static Result<std::unique_ptr<CacheTier>> create(Options options, PagePool& pages,
                                                    StatePool* states);
-  // Waits until all copied pages are written.
+  // Waits until all copied pages are written, at most kMaxEnd.
   ~CacheTier();
   // Called once, before all else. `wake` makes the engine's thread call process_io(); any thread
   // may call it. Both outlive the tier.
@@ -90,7 +93,7 @@ class CacheTier {
 
   // Returns true if the request need not wait for its pages any more. The first call orders them.
   bool ready(const Request& request, const Scheduler& scheduler);
-  // Writes the pages that the tree took of a request, as far as files lack them.
+  // Writes the pages that the tree took of a request, as far as stores lack them.
   void on_pages_cached(const Request& request);
   // The same for the state of its first `len` tokens, behind on_pages_cached().
   void on_state_cached(const Request& request, int len, int slot);
@@ -110,7 +113,11 @@ class CacheTier {
                std::function<void()> done);
   // Notes how long a step with prompts took.
   void note_prompts(int num_rows, Duration took);
+  // Returns how many of the request's tokens came from where, until it is forgotten.
+  ByTier<int> fetched(RequestId id) const;
   void forget(RequestId id);
+  // Tells the services that wait for prompts that this rank will not compute them now.
+  void end_prefills();
 
   CacheTierStats stats() const;
 
@@ -120,6 +127,9 @@ class CacheTier {
   class Buffers {
    public:
     Buffers(Buffer memory, size_t count);
+    // The buffer gets free once so many have released it.
+    void share(BufferId id, int num_users) { users_[static_cast<size_t>(id)] = num_users; }
+    void release(BufferId id);
     std::span<std::byte> of(BufferId id) const {
       return {memory_.data() + id * bytes_, static_cast<size_t>(bytes_)};
     }
@@ -128,15 +138,18 @@ class CacheTier {
    private:
     const Buffer memory_;
     const int64_t bytes_;  // size of one
+    std::vector<std::atomic<int>> users_;
   };
   // Pages to read: those of `tokens` from `first` on.
   struct ReadTask {
+    RequestId request{};  // that waits for them, if there is one
     CacheNamespace name_space;
     std::vector<TokenId> prompt;
     size_t num_whole = 0;  // tokens of its whole pages
     int first = 0;
-    int peer = -1;                 // PagesWanted::peer
-    int num_cached = 0;            // pages behind which a model can go on already
+    int peer = -1;                          // PagesWanted::peer
+    int num_cached = 0;                     // pages behind which a model can go on already
+    Duration to_compute = Duration::max();  // a source that would take longer is not read
     std::function<void()> at_end;  // empty, or called in process_io() when all is read that will be
     std::atomic<bool> given_up{false};
   };
@@ -146,6 +159,7 @@ class CacheTier {
     Kind kind = Kind::end;
     int index = 0;  // place of the page in the task's tokens; state: pages that it stands for
     BufferId buffer = -1;
+    PageTier tier = PageTier::file;  // from where it came
   };
   struct WriteTask {
     Kind kind = Kind::page;
@@ -154,6 +168,15 @@ class CacheTier {
     RequestId ended{};            // a request that was computed for a peer
     std::function<void()> saved;  // save() awaits the call, in place of a request
   };
+  // Writes what one store lacks, on a thread of its own: one that is slow holds up no other.
+  struct Writer {
+    Writer(std::shared_ptr<PageStore> to, size_t capacity)
+        : store(std::move(to)), orders(capacity) {}
+    const std::shared_ptr<PageStore> store;
+    Mailbox<WriteTask> orders;
+    std::atomic<uint64_t> num_written{0};
+    Thread thread;
+  };
   // The task as one reader works on it.
   struct Reading {
     std::shared_ptr<ReadTask> task;
@@ -161,6 +184,7 @@ class CacheTier {
     size_t end = 0;    // the first page that is not handed over yet
     size_t state = 0;  // pages of the longest beginning whose state is there
     PageHash state_key{};
+    PageSource* source = nullptr;
     PageReading* from = nullptr;
     bool failed = false;
   };
@@ -178,6 +202,7 @@ class CacheTier {
     TimePoint give_up{};             // StoragePrefetch::timeout
     int num_reserved = 0;            // pages of the pool for those that a peer computes
     std::vector<PageHash> hashes;    // keys of its pages in the tree
+    ByTier<int> fetched{};           // tokens that came from there
     size_t num_written = 0;          // pages that are written, or were there
     std::optional<Late> late;
     bool ended = false;           // the request is gone, and what is late is left
@@ -193,30 +218,34 @@ class CacheTier {
   void hash_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                   TierRequest& known) const;
   void run_reader();
-  void run_writer();
-  void write(const WriteTask& next);
+  void run_writer(Writer& writer);
+  void end_order(const WriteTask& task);
+  void write(Writer& writer, std::span<const WriteTask> orders);
   bool is_awaited(RequestId id) const {
     return options_.prefills && options_.prefills->is_watched(id);
   }
   size_t num_to_write(const Request& request) const;
   void write_found_state(const Request& request, TierRequest& known);
-  std::optional<BufferId> buffer_to_write(Kind kind);
+  unsigned stores_lacking(const PageKey& key) const;
+  bool write_one(Kind kind, const PageKey& key,
+                 const std::function<void(std::span<std::byte>)>& fill);
   size_t write_pages(std::span<const PageId> pages, TierRequest& known);
   bool write_state(size_t num_pages, int slot, const TierRequest& known);
   Late* late_of(const Request& request, TierRequest& known);
   void write_late(const Scheduler& scheduler);
   bool write_late(RequestId id, TierRequest& known, const Scheduler& scheduler);
   void end_awaited(RequestId id, std::function<void()> saved = {});
-  bool is_quiet() const { return clock_->now().time_since_epoch().count() < quiet_until_ns_; }
+  bool is_quiet() const { return !options_.files || !options_.files->takes_writes(); }
   void read_all(const std::shared_ptr<ReadTask>& task);
   void read_from(PageSource& source, Reading& reading);
-  bool read_pages(PageSource& source, Reading& reading);
+  bool read_pages(Reading& reading);
+  void fail_reading(Reading& reading, const Error& why);
+  bool is_dear(const PageSource& source, const ReadTask& task, size_t num_pages) const;
   bool read_one(Reading& reading, Read next, const PageHash& key);
   size_t last_state(Reading& reading, size_t num_pages);
   bool wait_for_buffer(const Read& next, BufferId& buffer);
   void restore_pages(Scheduler& scheduler, std::vector<Read>& run);
   void restore_state(Scheduler& scheduler, const Read& state);
-  void report(const Error& why, std::string_view consequence);
   PageHash root_of(const CacheNamespace& name_space) const;
   std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler);
   std::shared_ptr<ReadTask> task_of(const CacheNamespace& name_space,
@@ -226,7 +255,7 @@ class CacheTier {
   bool has_no_room(int num_pages, const Scheduler& scheduler) const;
   void release(TierRequest& known);
   Duration time_to_compute(int num_tokens) const;
-  Duration time_to_read(int64_t num_bytes) const;
+  int64_t bytes_of(int64_t num_pages) const;
   void give_up(TierRequest& known);
 
   const Options options_;
@@ -239,25 +268,25 @@ class CacheTier {
   std::unordered_map<RequestId, TierRequest> requests_;
   uint64_t next_save_ = UINT64_MAX;   // the next id of a session save, which has no request
   std::vector<PageSource*> sources_;  // in the order in which they are asked
-  std::unique_ptr<FileSource> from_files_;
-  int num_reserved_ = 0;        // TierRequest::num_reserved of all
-  double seconds_per_row_ = 0;  // time of a prompt's row; 0: not measured
+  int num_reserved_ = 0;              // TierRequest::num_reserved of all
+  // Means of steps with prompts, by which the time of a row counts all rows alike; 0: not measured.
+  double mean_seconds_ = 0, mean_rows_ = 0;
 
   Buffers read_pages_, write_pages_, read_states_, write_states_;
   Mailbox<std::shared_ptr<ReadTask>> reads_;
   Mailbox<Read> done_;
-  Mailbox<WriteTask> writes_;
-  std::atomic<uint64_t> num_written_{0}, num_left_out_{0}, num_read_{0}, num_given_up_{0};
-  std::atomic<int64_t> read_ns_{0}, read_bytes_{0};
+  // The writer of files is the first.
+  std::vector<std::unique_ptr<Writer>> writers_;
+  std::atomic<uint64_t> num_left_out_{0}, num_given_up_{0};
+  ByTier<std::atomic<uint64_t>> num_read_{}, num_tokens_{};
+  ByTier<std::atomic<int64_t>> read_ns_{};
   // Requests with late pages, and whether a buffer has got free since the last process_io().
   std::atomic<int> num_late_{0};
   std::atomic<bool> late_may_go_{false};
   std::atomic<bool> stopping_{false};
-  Mutex report_mutex_;
-  std::string reported_ HOCKET_GUARDED_BY(report_mutex_);  // the last fault, reported once
-  std::atomic<int64_t> quiet_until_ns_{0};  // no file is written before, since one failed
-  std::vector<Thread> readers_;             // last: they use all that stands above
-  Thread writer_;
+  TimePoint end_{};                   // set before stopping_: nothing is written behind it
+  std::atomic<bool> cut_off_{false};  // something was not written because of that
+  std::vector<Thread> readers_;       // last: they use all that stands above
 };
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// The reading of pages for requests that wait: from files, then from peers.
+// The reading of pages for requests that wait: from stores, then from peers.
 #include <algorithm>
 #include <array>
 #include <thread>
@@ -29,6 +29,13 @@ bool CacheTier::wait_for_buffer(const Read& next, BufferId& buffer) {
   return false;
 }
 
+// A request that nobody waits for any more ends its reading with an error, too.
+void CacheTier::fail_reading(Reading& reading, const Error& why) {
+  if (reading.task->given_up || stopping_) return;
+  reading.source->report(why, "prefixes are computed anew");
+  reading.failed = true;
+}
+
 // Reads one page or state and hands it over. Returns false if it is not there, or the task ends.
 bool CacheTier::read_one(Reading& reading, Read next, const PageHash& key) {
   if (!wait_for_buffer(next, next.buffer)) return false;
@@ -36,17 +43,18 @@ bool CacheTier::read_one(Reading& reading, Read next, const PageHash& key) {
   const std::span<std::byte> bytes = buffers.of(next.buffer);
   const TimePoint begin = clock_->now();
   const Result<bool> found = reading.from->get(key, bytes);
-  if (!found && !next.task->given_up) {
-    report(found.error(), "prefixes are computed anew");
-    reading.failed = true;
-  }
+  if (!found) fail_reading(reading, found.error());
   if (!found || !*found) {
     HOCKET_CHECK(buffers.free.push(BufferId{next.buffer}));
     return false;
   }
-  read_ns_ += (clock_->now() - begin).count();
-  read_bytes_ += std::ssize(bytes);
-  num_read_ += next.kind == Kind::page ? 1 : 0;
+  const Duration took = clock_->now() - begin;
+  next.tier = reading.source->tier();
+  const auto tier = static_cast<size_t>(next.tier);
+  read_ns_[tier] += took.count();
+  num_read_[tier] += next.kind == Kind::page ? 1 : 0;
+  reading.source->note_read(std::ssize(bytes), took);
+  reading.source->note_success();
   HOCKET_CHECK(done_.push(std::move(next)));
   wake_();
   return true;
@@ -60,20 +68,19 @@ size_t CacheTier::last_state(Reading& reading, size_t num_pages) {
   for (size_t i = reading.state; i < num_pages; ++i) keys.push_back(hash_of_state(reading.keys[i]));
   const auto held = reading.from->last_held(keys);
   if (held) return reading.state + *held;
-  report(held.error(), "prefixes are computed anew");
-  reading.failed = true;
+  fail_reading(reading, held.error());
   return reading.state;
 }
 
 // Returns false if the task's pages are all there, or need not be looked for.
-bool CacheTier::read_pages(PageSource& source, Reading& reading) {
+bool CacheTier::read_pages(Reading& reading) {
   size_t num_wanted = reading.keys.size();
-  if (states_ != nullptr && !source.computes()) num_wanted = last_state(reading, num_wanted);
+  if (states_ != nullptr && !reading.source->computes())
+    num_wanted = last_state(reading, num_wanted);
   if (num_wanted <= reading.end) return states_ != nullptr && num_wanted > reading.state;
   const auto wanted = std::span<const PageHash>(reading.keys).first(num_wanted);
   if (auto asked = reading.from->expect(wanted.subspan(reading.end), PageKind::page); !asked) {
-    report(asked.error(), "prefixes are computed anew");
-    reading.failed = true;
+    fail_reading(reading, asked.error());
     return false;
   }
   while (
@@ -88,19 +95,17 @@ bool CacheTier::read_pages(PageSource& source, Reading& reading) {
 void CacheTier::read_from(PageSource& source, Reading& reading) {
   ReadTask& task = *reading.task;
   const auto is_over = [&] { return task.given_up || stopping_.load(); };
+  reading.source = &source;
   for (int i = 0; i < source.num_tries() && !is_over(); ++i) {
     auto from = source.open({.name_space = task.name_space,
                              .prompt = task.prompt,
                              .peer = i == 0 ? task.peer : -1,
                              .is_over = is_over});
-    if (!from) {
-      report(from.error(), "prefixes are computed here");
-      return;
-    }
+    if (!from) return fail_reading(reading, from.error());
     if (*from == nullptr) return;
     reading.from = from->get();
     reading.failed = false;
-    if (read_pages(source, reading) && !reading.failed && states_ != nullptr) {
+    if (read_pages(reading) && !reading.failed && states_ != nullptr) {
       const size_t state = last_state(reading, reading.end);
       if (state > reading.state &&
           reading.from->expect({&(reading.state_key = hash_of_state(reading.keys[state - 1])), 1},
@@ -126,7 +131,8 @@ void CacheTier::read_all(const std::shared_ptr<ReadTask>& task) {
                   std::span<const TokenId>(task->prompt).subspan(i * page_tokens_, page_tokens_));
   for (PageSource* source : sources_) {
     const size_t have = states_ != nullptr ? reading.state : reading.end;
-    if (have < reading.keys.size()) read_from(*source, reading);
+    if (have < reading.keys.size() && !is_dear(*source, *task, reading.keys.size() - reading.end))
+      read_from(*source, reading);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "cluster/auth.h"
 #include "core/queue_limits.h"
+#include "engine/pages/redis_store.h"
 #include "engine/ranks/identity.h"
 
 namespace hocket {
@@ -89,6 +90,7 @@ Result<void> check_peers(const ServerSettings& settings) {
 // Names the flag that brings pages to the prefix cache; null: none does.
 const char* flag_of_pages(const ServerSettings& settings) {
   if (!settings.memory.kv_cache_dir.empty()) return "kv-cache-dir";
+  if (!settings.memory.kv_cache_store.empty()) return "kv-cache-store";
   const AskedPeers asked = asked_peers(settings.peers);
   return asked.list.empty() ? nullptr : asked.flag;
 }
@@ -100,15 +102,17 @@ Result<void> check_needless_flags(const ServerSettings& settings) {
   if (memory.kv_cache_dir.empty() && memory.kv_cache_dir_gb != defaults.kv_cache_dir_gb)
     return fail(unfit("kv-cache-dir-gb", "--kv-cache-dir-gb changes nothing without a folder",
                       "--kv-cache-dir DIR"));
-  if (memory.kv_cache_dir.empty() && memory.hicache_write_policy != defaults.hicache_write_policy)
+  if (memory.kv_cache_dir.empty() && memory.kv_cache_store.empty() &&
+      memory.hicache_write_policy != defaults.hicache_write_policy)
     return fail(unfit("hicache-write-policy",
-                      "--hicache-write-policy changes nothing without a folder",
-                      "--kv-cache-dir DIR"));
+                      "--hicache-write-policy changes nothing without a folder or a store",
+                      "--kv-cache-dir DIR, or --kv-cache-store redis://HOST:6379"));
   if (flag_of_pages(settings) == nullptr &&
       memory.hicache_storage_prefetch_policy != defaults.hicache_storage_prefetch_policy)
     return fail(unfit("hicache-storage-prefetch-policy",
-                      "--hicache-storage-prefetch-policy changes nothing without a folder or peers",
-                      "--kv-cache-dir DIR, or --kv-cache-peers HOST:PORT"));
+                      "--hicache-storage-prefetch-policy changes nothing without a folder, a "
+                      "store or peers",
+                      "--kv-cache-dir DIR, or --kv-cache-store redis://HOST:6379"));
   return {};
 }
 
@@ -144,26 +148,40 @@ Result<int64_t> choose_bytes(double given_gb, const fs::path& folder, int64_t he
   return static_cast<int64_t>(kShareOfFreeDisk * room);
 }
 
+// Opens the folder, and bounds what its files take.
+struct OpenedFiles {
+  std::shared_ptr<PageFiles> files;
+  int64_t most_bytes = 0;
+};
+Result<OpenedFiles> open_folder(const fs::path& folder, double given_gb) {
+  OpenedFiles opened;
+  HOCKET_TRY(opened.files, PageFiles::open(folder));
+  HOCKET_TRY(opened.most_bytes, choose_bytes(given_gb, folder, opened.files->figures().bytes));
+  opened.files->limit(opened.most_bytes);
+  return opened;
+}
+
 // Opens the folder of the model's pages, and says what it holds.
-Result<std::shared_ptr<PageFiles>> open_files(const MemorySettings& memory, const PageKey& form) {
+Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, const PageKey& form) {
   std::string name;
   for (size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", form[i]);
   // Pages of other models lie beside these, in folders of their own.
   const fs::path folder = fs::path(memory.kv_cache_dir) / name;
-  HOCKET_TRY(std::unique_ptr<PageFiles> files, PageFiles::open(folder));
-  HOCKET_TRY(const int64_t most_bytes,
-             choose_bytes(memory.kv_cache_dir_gb, folder, files->figures().bytes));
-  files->limit(most_bytes);
-  const PageFiles::Figures now = files->figures();
+  HOCKET_TRY(const OpenedFiles opened,
+             FileStore::calls_for(folder, FileStore::kOpenLimit)
+                 ->run<OpenedFiles>([folder, given_gb = memory.kv_cache_dir_gb] {
+                   return open_folder(folder, given_gb);
+                 }));
+  const PageFiles::Figures now = opened.files->figures();
   log::info("prefixes in files: {} files, {:.2f} GB of at most {:.2f} GB, in {}", now.files,
-            static_cast<double>(now.bytes) * 1e-9, static_cast<double>(most_bytes) * 1e-9,
+            static_cast<double>(now.bytes) * 1e-9, static_cast<double>(opened.most_bytes) * 1e-9,
             folder.string());
   if (now.evicted_total > 0)
     log::warning(
         "{} files of prefixes were deleted, the longest unused first, because they "
         "took more than --kv-cache-dir-gb allows",
         now.evicted_total);
-  return files;
+  return std::make_shared<FileStore>(opened.files, FileStore::calls_for(folder));
 }
 
 Result<std::string> token_of(const ParallelSettings& parallel) {
@@ -171,7 +189,44 @@ Result<std::string> token_of(const ParallelSettings& parallel) {
   return read_cluster_token(parallel.cluster_token_file);
 }
 
+// Opens the store that other services may share, and says what there is. One that does not answer
+// now is tried again later, as one that stops to answer is.
+Result<std::shared_ptr<PageStore>> open_store(const ServerSettings& settings, const PageKey& form,
+                                              int64_t most_page_bytes) {
+  HOCKET_TRY(RedisAddress address, parse_redis_address(settings.memory.kv_cache_store));
+  if (most_page_bytes > static_cast<int64_t>(RedisLink::kMaxValueBytes))
+    return fail(unfit("kv-cache-store",
+                      fmt::format("a page or a state of this model has {} bytes, and a value of a "
+                                  "store at most {}",
+                                  most_page_bytes, RedisLink::kMaxValueBytes),
+                      "--kv-cache-dir DIR, or a smaller --page-size"));
+  HOCKET_TRY(std::string token, token_of(settings.parallel));
+  auto store = std::make_shared<RedisStore>(
+      RedisStore::Options{.address = std::move(address), .form = form, .secret = std::move(token)});
+  const Result<std::string> found = store->describe();
+  if (found)
+    log::info("prefixes in a store: {}, keys {}*", *found, store->prefix());
+  else
+    store->report(found.error(),
+                  fmt::format("it is tried again every {:.0f} s", to_seconds(PageStore::kRest)));
+  return store;
+}
+
 }  // namespace
+
+Result<void> check_store_address(std::string_view address) {
+  HOCKET_TRY_VOID(parse_redis_address(address));
+  if (!can_use_redis())
+    return fail(unfit("kv-cache-store", "this program was built without a client of Redis",
+                      "build it where libhiredis-dev is installed"));
+  return {};
+}
+
+Result<std::string> look_at_store(std::string_view address) {
+  HOCKET_TRY_VOID(check_store_address(address));
+  HOCKET_TRY(RedisAddress parsed, parse_redis_address(address));
+  return RedisStore({.address = std::move(parsed)}).describe();
+}
 
 Result<void> check_cache_flags(const ServerSettings& settings) {
   const MemorySettings& memory = settings.memory;
@@ -179,6 +234,7 @@ Result<void> check_cache_flags(const ServerSettings& settings) {
   HOCKET_TRY_VOID(parse_storage_writes(memory.hicache_write_policy));
   HOCKET_TRY_VOID(check_peers(settings));
   HOCKET_TRY_VOID(check_needless_flags(settings));
+  if (!memory.kv_cache_store.empty()) HOCKET_TRY_VOID(check_store_address(memory.kv_cache_store));
   if (!(std::isfinite(memory.kv_cache_dir_gb) && memory.kv_cache_dir_gb >= 0 &&
         memory.kv_cache_dir_gb <= 1e9) ||
       (memory.kv_cache_dir_gb > 0 && memory.kv_cache_dir_gb < kLeastGb))
@@ -213,6 +269,12 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
                           .writes = writes};
   if (!memory.kv_cache_dir.empty()) {
     HOCKET_TRY(tier.files, open_files(memory, tier.form));
+  }
+  if (!memory.kv_cache_store.empty()) {
+    const int64_t most_bytes =
+        std::max(runner.pages().page_bytes(),
+                 runner.states() != nullptr ? runner.states()->state_bytes() : 0);
+    HOCKET_TRY(tier.redis, open_store(settings, tier.form, most_bytes));
   }
   if (!asked.list.empty()) {
     const bool prefill = settings.peers.disaggregation_mode == "decode";

@@ -1,5 +1,5 @@
-// Makes the second tier of the prefix cache from flags: --kv-cache-dir, its companions, and those
-// of peers. Thread: any.
+// Makes the second tier of the prefix cache from flags: --kv-cache-dir, --kv-cache-store, their
+// companions, and those of peers. Thread: any.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,12 @@ namespace hocket {
 // flag without the one that it needs, no prefix cache).
 Result<void> check_cache_flags(const ServerSettings& settings);
 
-// Returns the options of all ranks of this process, which share files and peers; nullopt without
+// Checks --kv-cache-store as far as that needs no network. Errors: bad_value.
+Result<void> check_store_address(std::string_view address);
+// Connects to it, and returns what there is. Errors: bad_value, unauthorized, io, timed_out.
+Result<std::string> look_at_store(std::string_view address);
+
+// Returns the options of all ranks of this process, which share stores and peers; nullopt without
 // either. Announces the folder, its size and what it holds. Precondition: check_cache_flags()
 // holds. Errors: bad_value (models with sliding windows, peers that are no addresses); io; those of
 // describe_bits().

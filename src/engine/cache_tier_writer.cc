@@ -1,6 +1,7 @@
-// The writing of pages and states to files: behind the steps, for sessions that are saved, and late
-// where a peer waits for what found no buffer.
+// The writing of pages and states to stores: behind the steps, for sessions that are saved, and
+// late where a peer waits for what found no buffer.
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/check.h"
@@ -13,26 +14,51 @@ constexpr auto kWriterWait = std::chrono::milliseconds(100);
 
 }  // namespace
 
-std::optional<CacheTier::BufferId> CacheTier::buffer_to_write(Kind kind) {
-  return is_quiet() ? std::nullopt : write_buffers(kind).free.pop();
+// Returns a bit for each writer whose store is not known to have the page. Asks all of them, since
+// that counts as a use.
+unsigned CacheTier::stores_lacking(const PageKey& key) const {
+  unsigned lacking = 0;
+  for (size_t i = 0; i < writers_.size(); ++i)
+    lacking |= writers_[i]->store->has(key) ? 0 : 1U << i;
+  return lacking;
 }
 
-// Copies those pages to buffers that files lack, from the first that is not written on. Returns how
-// many found no buffer.
+// Has `fill` copy a page or a state to a buffer for the stores that lack it. Returns false if no
+// buffer is free, or none of these stores takes what is written.
+bool CacheTier::write_one(Kind kind, const PageKey& key,
+                          const std::function<void(std::span<std::byte>)>& fill) {
+  const unsigned lacking = stores_lacking(key);
+  unsigned taking = 0;
+  for (size_t i = 0; i < writers_.size(); ++i)
+    taking |= writers_[i]->store->takes_writes() ? lacking & 1U << i : 0;
+  if (lacking == 0) return true;
+  if (taking == 0) return false;
+  Buffers& buffers = write_buffers(kind);
+  const auto buffer = buffers.free.pop();
+  if (!buffer) return false;
+  fill(buffers.of(*buffer));
+  buffers.share(*buffer, std::popcount(taking));
+  num_left_out_ += taking == lacking ? 0 : 1;
+  for (size_t i = 0; i < writers_.size(); ++i)
+    if ((taking >> i & 1U) != 0)
+      HOCKET_CHECK(writers_[i]->orders.push({.kind = kind, .key = key, .buffer = *buffer}));
+  return true;
+}
+
+// Copies those pages to buffers that stores lack, from the first that is not written on. Returns
+// how many found no buffer.
 size_t CacheTier::write_pages(std::span<const PageId> pages, TierRequest& known) {
   // From the last page to the first: the file used last is the one that others build on.
   std::vector<size_t> lacking;
   for (size_t i = pages.size(); i > known.num_written; --i)
-    if (!options_.files->has(known.hashes[i - 1])) lacking.push_back(i - 1);
+    if (stores_lacking(known.hashes[i - 1]) != 0) lacking.push_back(i - 1);
   for (; !lacking.empty(); lacking.pop_back()) {
     const size_t next = lacking.back();
-    const auto buffer = buffer_to_write(Kind::page);
-    if (!buffer) {
+    if (!write_one(Kind::page, known.hashes[next],
+                   [&](std::span<std::byte> bytes) { pages_.save_page(pages[next], bytes); })) {
       known.num_written = next;
       return lacking.size();
     }
-    pages_.save_page(pages[next], write_pages_.of(*buffer));
-    HOCKET_CHECK(writes_.push({.key = known.hashes[next], .buffer = *buffer}));
   }
   known.num_written = pages.size();
   return 0;
@@ -40,13 +66,8 @@ size_t CacheTier::write_pages(std::span<const PageId> pages, TierRequest& known)
 
 // Copies the state behind that many pages to a buffer. Returns false if none is free.
 bool CacheTier::write_state(size_t num_pages, int slot, const TierRequest& known) {
-  const PageHash key = hash_of_state(known.hashes[num_pages - 1]);
-  if (options_.files->has(key)) return true;
-  const auto buffer = buffer_to_write(Kind::state);
-  if (!buffer) return false;
-  states_->save_state(slot, write_states_.of(*buffer));
-  HOCKET_CHECK(writes_.push({.kind = Kind::state, .key = key, .buffer = *buffer}));
-  return true;
+  return write_one(Kind::state, hash_of_state(known.hashes[num_pages - 1]),
+                   [&](std::span<std::byte> bytes) { states_->save_state(slot, bytes); });
 }
 
 // Returns the place for what is late; null if nobody waits for the request's pages.
@@ -84,7 +105,7 @@ void CacheTier::write_found_state(const Request& request, TierRequest& known) {
 void CacheTier::on_pages_cached(const Request& request) {
   if (const auto known = requests_.find(request.id); known != requests_.end())
     release(known->second);
-  if (!options_.files) return;
+  if (writers_.empty()) return;
   TierRequest& known = requests_[request.id];
   hash_pages(
       request.cache_namespace,
@@ -99,7 +120,7 @@ void CacheTier::on_pages_cached(const Request& request) {
 }
 
 void CacheTier::on_state_cached(const Request& request, int len, int slot) {
-  if (!options_.files || num_to_write(request) * page_tokens_ < static_cast<size_t>(len)) return;
+  if (writers_.empty() || num_to_write(request) * page_tokens_ < static_cast<size_t>(len)) return;
   TierRequest& known = requests_[request.id];
   const size_t num_pages = static_cast<size_t>(len) / page_tokens_;
   HOCKET_CHECK(num_pages > 0u);
@@ -148,7 +169,7 @@ bool CacheTier::write_late(RequestId id, TierRequest& known, const Scheduler& sc
 void CacheTier::end_awaited(RequestId id, std::function<void()> saved) {
   if (!saved && !is_awaited(id)) return;
   WriteTask end{.kind = Kind::end, .ended = id, .saved = std::move(saved)};
-  if (!writes_.push(end)) write(end);
+  if (writers_.empty() || !writers_.front()->orders.push(end)) end_order(end);
 }
 
 // The last pages of a session, and its states, may have been evicted from memory while files have
@@ -170,10 +191,16 @@ void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
   if (state > 0) known.late->states.push_back(state);
   known.saved = [files = options_.files, pages = known.hashes, num_held = held / page_tokens_,
                  has_states, state, done = std::move(done)] {
-    const auto exists = [&](const PageHash& key) { return files->exists(key); };
-    auto num_pages = static_cast<size_t>(std::ranges::find_if_not(pages, exists) - pages.begin());
+    const auto there = files->exist(pages);
+    auto num_pages =
+        there ? static_cast<size_t>(std::ranges::find(*there, false) - there->begin()) : 0;
     bool whole = num_pages >= num_held;
-    while (has_states && num_pages > 0 && !exists(hash_of_state(pages[num_pages - 1]))) --num_pages;
+    const auto has_state = [&](const PageHash& page) {
+      const PageKey key = hash_of_state(page);
+      const auto found = files->exist({&key, 1});
+      return found && found->front();
+    };
+    while (has_states && num_pages > 0 && !has_state(pages[num_pages - 1])) --num_pages;
     if (has_states) whole &= num_pages >= state;
     done(static_cast<int>(num_pages), whole);
   };
@@ -182,30 +209,46 @@ void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
   wake_();
 }
 
-void CacheTier::run_writer() {
+void CacheTier::run_writer(Writer& writer) {
+  std::vector<WriteTask> pages;
   while (true) {
-    const auto next = writes_.wait_pop(kWriterWait);
-    if (!next) {
-      if (stopping_ && writes_.size() == 0) return;
-      continue;
+    auto next = pages.empty() ? writer.orders.wait_pop(kWriterWait) : writer.orders.pop();
+    const bool is_page = next && next->kind != Kind::end;
+    if (is_page) pages.push_back(*std::move(next));
+    const size_t most = writer.store == options_.files ? 1 : kMaxAtOnce;
+    if (!pages.empty() && (!is_page || pages.size() == most)) {
+      write(writer, pages);
+      pages.clear();
     }
-    write(*next);
+    if (next && !is_page) end_order(*next);
+    if (!next && stopping_ && writer.orders.size() == 0) return;
   }
 }
 
-void CacheTier::write(const WriteTask& next) {
-  if (next.kind == Kind::end) return next.saved ? next.saved() : options_.prefills->end(next.ended);
-  const bool quiet = is_quiet();
-  Buffers& buffers = write_buffers(next.kind);
-  const Result<bool> written =
-      quiet ? Result<bool>(false) : options_.files->write(next.key, buffers.of(next.buffer));
+void CacheTier::end_order(const WriteTask& task) {
+  return task.saved ? task.saved() : options_.prefills->end(task.ended);
+}
+
+void CacheTier::write(Writer& writer, std::span<const WriteTask> orders) {
+  std::vector<PageStore::Page> pages;
+  for (const WriteTask& task : orders)
+    pages.push_back({task.key, write_buffers(task.kind).of(task.buffer)});
+  PageStore& store = *writer.store;
+  const bool is_late = stopping_ && RealClock().now() > end_;
+  if (is_late) cut_off_ = true;
+  const bool takes = store.takes_writes() && !is_late;
+  const Result<size_t> written = takes ? store.put(pages) : Result<size_t>(0);
   if (!written) {
-    report(written.error(),
-           fmt::format("no prefix is written for {:.0f} s", to_seconds(kQuietTime)));
-    quiet_until_ns_ = (clock_->now() + kQuietTime).time_since_epoch().count();
+    store.rest_writes();
+    store.report(written.error(), fmt::format("no prefix is written there for {:.0f} s",
+                                              to_seconds(PageStore::kRest)));
+  } else if (*written > 0) {
+    store.note_success();
   }
-  ++(written && *written ? num_written_ : num_left_out_);
-  HOCKET_CHECK(buffers.free.push(BufferId{next.buffer}));
+  const size_t num_written = written.value_or(0);
+  writer.num_written += num_written;
+  num_left_out_ += pages.size() - num_written;
+  for (const WriteTask& task : orders) write_buffers(task.kind).release(task.buffer);
   if (options_.prefills) options_.prefills->note_page();
   if (num_late_ > 0) {
     late_may_go_ = true;

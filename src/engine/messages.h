@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/mailbox.h"
 #include "base/result.h"
+#include "engine/watch/page_tier.h"
 #include "policy/scheduler/request.h"
 
 namespace hocket {
@@ -41,7 +42,8 @@ struct RequestSummary {
   Error error;               // set if finish is error or abort
   int prompt_tokens = 0;
   int cached_tokens = 0;
-  int recomputed_tokens = 0;  // the prompt's, although their pages were found (Request)
+  ByTier<int> fetched_tokens{};  // those of cached_tokens whose pages came back from there
+  int recomputed_tokens = 0;     // the prompt's, although their pages were found (Request)
   int generated_tokens = 0;
   int num_retractions = 0;
   int rank = 0;                                 // rank that computed it

@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "engine/cache_tier.h"
 #include "engine/flight.h"
 #include "engine/messages.h"
 #include "engine/rank_report.h"
@@ -29,6 +30,8 @@ class RankAnswers {
   // a bug; with one, sending waits for the reader.
   void send_to(Outbox& outbox) { outbox_ = &outbox; }
   void wait_if_full() { may_wait_ = true; }
+  // Summaries say which tokens came back through it. It outlives this.
+  void attach(const CacheTier& tier) { tier_ = &tier; }
 
   // Takes a request in. Returns false if memory is short; then the request gets no answer from
   // here.
@@ -59,6 +62,7 @@ class RankAnswers {
   const int rank_;
   RankReport& report_;
   Outbox* outbox_ = nullptr;
+  const CacheTier* tier_ = nullptr;  // null: the prefix cache is in memory alone
   bool may_wait_ = false;
   std::unordered_set<RequestId> live_;  // submitted and not answered
   // Collected until the first token.

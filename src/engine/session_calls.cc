@@ -53,11 +53,15 @@ std::unexpected<Error> not_all_written(const RankSession& answer) {
           .with_fix(fmt::format(
               "the server's log says why pages are not written, such as a full disk; "
               "--kv-cache-dir-gb must hold the session. Save again {:.0f} s after that is mended",
-              to_seconds(CacheTier::kQuietTime))));
+              to_seconds(PageStore::kRest))));
 }
 
-SessionFiles session_files_of(const CacheTier::Options& tier) {
-  return SessionFiles(tier.files->folder() / "sessions", tier.form);
+// Calls `call` with the files of sessions; it owns all else that it uses. Errors: timed_out.
+template <class T>
+Result<T> with_files(const CacheTier::Options& tier,
+                     std::move_only_function<Result<T>(const SessionFiles&)> call) {
+  return tier.files->run<T>([files = SessionFiles(tier.files->folder() / "sessions", tier.form),
+                             call = std::move(call)]() mutable { return call(files); });
 }
 
 SavedName name_of(const SessionRequest& ask) {
@@ -132,12 +136,20 @@ Result<SessionResult> LocalEngine::save_session(const SessionRequest& ask) {
   if (!longest->whole) return not_all_written(*longest);
   if (longest->saved_len == 0) return nothing_left();
   longest->kept.tokens.resize(static_cast<size_t>(longest->saved_len));
-  HOCKET_TRY(const int64_t bytes, session_files_of(*tier_).write(name_of(ask), longest->kept));
+  HOCKET_TRY(const int64_t bytes,
+             with_files<int64_t>(
+                 *tier_, [name = name_of(ask), kept = longest->kept](const SessionFiles& files) {
+                   return files.write(name, kept);
+                 }));
   return SessionResult{.tokens = longest->saved_len, .bytes = bytes};
 }
 
 Result<SessionResult> LocalEngine::restore_session(const SessionRequest& ask) {
-  auto saved = session_files_of(*tier_).read(name_of(ask));
+  using Saved = std::optional<SessionTokens>;
+  HOCKET_TRY(Saved saved,
+             with_files<Saved>(*tier_, [name = name_of(ask)](const SessionFiles& files) {
+               return Result<Saved>(files.read(name));
+             }));
   if (!saved)
     return fail(error(ErrorCode::not_found, "no session was saved under this name")
                     .with_fix("save it first, with the same key and the same model"));
@@ -171,7 +183,13 @@ Result<SessionResult> LocalEngine::end_session(const SessionRequest& ask) {
     known |= ended.has_value();
     if (ended) done.tokens = std::max(done.tokens, std::ssize(ended->kept.tokens));
   }
-  if (tier_ && tier_->files) known |= session_files_of(*tier_).remove(name_of(ask));
+  if (tier_ && tier_->files) {
+    HOCKET_TRY(const bool removed,
+               with_files<bool>(*tier_, [name = name_of(ask)](const SessionFiles& files) {
+                 return Result<bool>(files.remove(name));
+               }));
+    known |= removed;
+  }
   if (!known) return unknown_session();
   return done;
 }

@@ -204,6 +204,7 @@ RankStep::RankStep(RankParts parts, const Context& around)
   if (tier_ != nullptr) {
     tier_->start(clock_, around.wake);
     hooks_.attach(*tier_, scheduler_);
+    answers_.attach(*tier_);
   }
   const int max_requests = parts.scheduler.max_running_requests + 1;
   for (Flight& flight : flights_) {

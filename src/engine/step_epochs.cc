@@ -67,6 +67,10 @@ void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
 
 void RankStep::wait_for_ranks() {
   intake();
+  if (tier_ != nullptr) {
+    if (tier_->has_pending_io()) tier_->process_io(scheduler_);
+    tier_->end_prefills();  // nobody waits here for prompts that another service can compute
+  }
   if (waits_until_ && (clock_.now() >= *waits_until_ || network_->failure())) {
     waits_until_.reset();
     abort_live(FinishReason::error, why_lost());

@@ -1,5 +1,6 @@
 #include "server/endpoints.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -76,31 +77,55 @@ Result<Json> join_profiles(Json here, const std::vector<PeerAnswer>& there) {
 
 Endpoints::Endpoints(Options options)
     : options_(std::move(options)),
+      streams_({.reply = options_.reply,
+                .kept = options_.kept,
+                .rank_router = options_.rank_router,
+                .push = options_.push_text,
+                .go_on =
+                    [this](const HttpRequest& r, const Exchange& e, KeptRequest kept,
+                           StreamPosition position, TimePoint arrived) {
+                      go_on(r, e, std::move(kept), std::move(position), arrived);
+                    }}),
       responses_({.model = options_.model,
                   .reply = options_.reply,
                   .rank_router = options_.rank_router,
                   .store = options_.responses,
+                  .streams = &streams_,
                   .create = [this](const HttpRequest& r, const Exchange& e,
                                    TimePoint arrived) { generate(kResponsesApi, r, e, arrived); }}),
       created_(unix_seconds()) {}
 
-Result<PreparedRequest> Endpoints::prepare(const Api& api, const HttpRequest& request) const {
+Result<PreparedRequest> Endpoints::prepare(const Api& api, const HttpRequest& request,
+                                           std::optional<AnswerIdentity> given) const {
   HeldBytes held(request.memory);
   HOCKET_TRY(const Json json, parse_json_object(request.body, held, api.num_copies));
   RequestContext context = responses_.context_of(request);
   context.held = &held;
+  if (given) context.answer_id = given->id;
   HOCKET_TRY(GenerationRequest asked, api.parse(json, options_.model, context));
-  std::optional<AnswerIdentity> given;
-  if (request.from_rank) given = read_identity(request.header(kAnswerHeader));
-  const bool tells_progress = given.has_value();
-  HOCKET_TRY(PreparedRequest prepared,
-             prepare_request(std::move(asked), options_.model, request.memory, std::move(given)));
-  prepared.tells_progress = tells_progress;
-  return prepared;
+  return prepare_request(std::move(asked), options_.model, request.memory, std::move(given));
+}
+
+Result<void> Endpoints::complete(PreparedRequest& prepared, const HttpRequest& request,
+                                 TimePoint arrived) const {
+  HOCKET_TRY_VOID(apply_disaggregation_fields(prepared, options_.settings->peers));
+  prepared.received = arrived;
+  prepared.event_ids = prepared.request.api->format().style() == StreamStyle::named ||
+                       request.header(kEventIdsHeader) == "true";
+  GenerationRequest& asked = prepared.request;
+  asked.client = request.from_rank ? client_from_rank(request) : client_key(request, asked.user);
+  asked.who = request.who();
+  asked.cache_owner = cache_owner_of(request, options_.settings->http);
+  asked.meter = request.meter;
+  asked.memory = request.memory;
+  if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
+  return {};
 }
 
 void Endpoints::generate(const Api& api, const HttpRequest& request, const Exchange& exchange,
                          TimePoint arrived) {
+  if (!request.from_rank && !request.header(kPlaceHeader).empty())
+    return streams_.resume(request, exchange, "", arrived);
   // If ranks run in other processes, this check finds a lost rank before any work and any call.
   auto ready = options_.rank_router == nullptr ? options_.health->ready()
                                                : options_.health->ready(options_.engine->stats());
@@ -110,28 +135,24 @@ void Endpoints::generate(const Api& api, const HttpRequest& request, const Excha
     respond_error(*exchange, why);
   };
   if (!ready) return refuse(ready.error());
-  auto prepared = prepare(api, request);
+  std::optional<AnswerIdentity> given;
+  if (request.from_rank) given = read_identity(request.header(kAnswerHeader));
+  const bool tells_progress = given.has_value();
+  auto prepared = prepare(api, request, std::move(given));
   if (!prepared) return refuse(prepared.error());
-  if (auto placed = apply_disaggregation_fields(*prepared, options_.settings->peers); !placed)
-    return refuse(placed.error());
-  prepared->received = arrived;
-  GenerationRequest& asked = prepared->request;
-  asked.client = request.from_rank ? client_from_rank(request) : client_key(request, asked.user);
-  asked.who = request.who();
-  asked.cache_owner = cache_owner_of(request, options_.settings->http);
-  asked.meter = request.meter;
-  asked.memory = request.memory;
+  prepared->tells_progress = tells_progress;
+  if (auto done = complete(*prepared, request, arrived); !done) return refuse(done.error());
+  const GenerationRequest& asked = prepared->request;
   if (asked.meter != nullptr)
     for (const auto& prompt : prepared->prompts) asked.meter->take_tokens(std::ssize(prompt));
-  if (const auto key = request.header("x-smg-routing-key"); !key.empty()) asked.routing_key = key;
   if (recorder) recorder->began(*prepared);
   // A conversation that continues from an earlier answer stays on this rank, which keeps that
   // answer.
   const bool stays = asked.responses != nullptr && asked.responses->goes_on;
   if (options_.rank_router != nullptr && !request.from_rank && !stays)
-    options_.rank_router->begin(request, exchange, *std::move(prepared), recorder);
-  else
-    options_.reply->begin(exchange, *std::move(prepared), recorder);
+    return options_.rank_router->begin(request, exchange, *std::move(prepared), recorder);
+  prepared->kept = options_.kept->add(request, *prepared);
+  options_.reply->begin(exchange, *std::move(prepared), recorder);
 }
 
 Result<Json> Endpoints::model_named(std::string_view path) const {
@@ -157,7 +178,9 @@ Result<Json> Endpoints::abort(const HttpRequest& asked) {
     aborted = options_.reply->num_live();
     options_.engine->abort_all();
   } else {
-    aborted = options_.reply->abort(request.rid, is_admin ? std::string_view() : asked.who());
+    const std::string_view who = is_admin ? std::string_view() : asked.who();
+    options_.kept->erase(request.rid, who);
+    aborted = options_.reply->abort(request.rid, who);
   }
   return Json{{"aborted", aborted}};
 }
@@ -295,6 +318,7 @@ std::vector<Route> Endpoints::routes() {
                         [this, api](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
                           generate(*api, r, e, arrived);
                         }});
+  streams_.add_routes(routes);
   responses_.add_routes(routes);
   add_text_routes(routes, options_.model);
   add_session_routes(routes, *options_.engine, options_.settings->http);

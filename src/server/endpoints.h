@@ -14,6 +14,7 @@
 #include "server/reply/reply.h"
 #include "server/responses_endpoints.h"
 #include "server/routes.h"
+#include "server/stream_endpoints.h"
 #include "server/views/health.h"
 #include "server/views/kv_event_feed.h"
 #include "server/views/metrics.h"
@@ -36,6 +37,8 @@ class Endpoints {
     KvEventFeed* kv_events = nullptr;                     // null: not offered
     RankRouter* rank_router = nullptr;                    // null: all ranks are in this process
     ResponseStore* responses = nullptr;
+    KeptStreams* kept = nullptr;
+    std::function<Result<void>(TextPool::Task&&, uint64_t client)> push_text;
     std::function<HttpCounts()> http_counts;
   };
   explicit Endpoints(Options options);
@@ -49,7 +52,14 @@ class Endpoints {
                 TimePoint arrived);
   // Does all work before the engine: parses, applies the template, tokenizes, fits to the
   // context.
-  Result<PreparedRequest> prepare(const Api& api, const HttpRequest& request) const;
+  Result<PreparedRequest> prepare(const Api& api, const HttpRequest& request,
+                                  std::optional<AnswerIdentity> given) const;
+  // Sets what is known of a request besides its body.
+  Result<void> complete(PreparedRequest& prepared, const HttpRequest& request,
+                        TimePoint arrived) const;
+  // Makes the rest of a stream whose client came back.
+  void go_on(const HttpRequest& asked, const Exchange& exchange, KeptRequest kept,
+             StreamPosition position, TimePoint arrived);
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(const HttpRequest& asked);
   Result<Json> flush_cache();
@@ -70,6 +80,7 @@ class Endpoints {
   void add_admin(std::vector<Route>& routes);
 
   Options options_;
+  StreamEndpoints streams_;
   ResponsesEndpoints responses_;
   int64_t created_ = 0;  // start of this server, seconds since 1970
 };

@@ -36,6 +36,8 @@ bool ResponsesEndpoints::is_elsewhere(const std::string& id, const HttpRequest& 
                                       const Exchange& exchange) const {
   if (options_.rank_router == nullptr || request.from_rank) return false;
   const int rank = rank_of_response(id);
+  // An answer that this rank took over from a lost one is here.
+  if (options_.store->find(id, request.who()) != nullptr) return false;
   if (rank < 0 || rank == options_.rank_router->rank()) return false;
   return options_.rank_router->forward_to(rank, request, exchange);
 }
@@ -66,13 +68,7 @@ Result<std::string> ResponsesEndpoints::do_with(const HttpRequest& request, cons
   HOCKET_TRY(auto record, find_response(context, id, "response_id"));
   if (request.method == "GET" && what == "input_items")
     return input_page(*record, request.query, HeldBytes(request.memory));
-  if (request.method == "GET" && what.empty()) {
-    if (query_value(request.query, "stream") == "true")
-      return fail(error(ErrorCode::invalid_request, "answers that are kept are not streamed")
-                      .with_fix("leave stream out: status tells whether it has ended")
-                      .with_param("stream"));
-    return body_of(*record);
-  }
+  if (request.method == "GET" && what.empty()) return body_of(*record);
   if (request.method == "POST" && what == "cancel") {
     if (!record->background)
       return fail(error(ErrorCode::invalid_request,
@@ -99,11 +95,14 @@ Result<std::string> ResponsesEndpoints::count_input(const HttpRequest& request) 
   return to_text({{"object", "response.input_tokens"}, {"input_tokens", ids.size()}});
 }
 
-void ResponsesEndpoints::one(const HttpRequest& request, const Exchange& exchange) const {
+void ResponsesEndpoints::one(const HttpRequest& request, const Exchange& exchange,
+                             TimePoint arrived) const {
   const std::string_view below = std::string_view(request.path).substr(kBelow.size());
   const size_t slash = below.find('/');
   const std::string id(below.substr(0, slash));
   const std::string_view what = slash == below.npos ? std::string_view() : below.substr(slash + 1);
+  if (what.empty() && asks_for_stream(request))
+    return options_.streams->resume(request, exchange, id, arrived);
   if (is_elsewhere(id, request, exchange)) return;
   respond(*exchange, do_with(request, id, what));
 }
@@ -119,7 +118,9 @@ void ResponsesEndpoints::add_routes(std::vector<Route>& routes) {
                     }});
   const auto of_one = [&](std::string_view methods, RunOn where) {
     routes.push_back({methods, kBelow, where,
-                      [this](const HttpRequest& r, const Exchange& e, TimePoint) { one(r, e); }});
+                      [this](const HttpRequest& r, const Exchange& e, TimePoint arrived) {
+                        one(r, e, arrived);
+                      }});
   };
   of_one("GET", RunOn::text);
   of_one("POST, DELETE", RunOn::control);  // POST cancels an answer

@@ -9,6 +9,7 @@
 #include "server/ranks/rank_router.h"
 #include "server/reply/reply.h"
 #include "server/routes.h"
+#include "server/stream_endpoints.h"
 
 namespace hocket {
 
@@ -22,6 +23,7 @@ class ResponsesEndpoints {
     ReplyService* reply = nullptr;
     RankRouter* rank_router = nullptr;  // null: all ranks are in this process
     ResponseStore* store = nullptr;
+    const StreamEndpoints* streams = nullptr;
     Create create;  // creates an answer here, or on the rank that the router chooses
   };
   explicit ResponsesEndpoints(Options options) : options_(std::move(options)) {}
@@ -32,12 +34,12 @@ class ResponsesEndpoints {
 
  private:
   void create(const HttpRequest& request, const Exchange& exchange, TimePoint arrived) const;
-  void one(const HttpRequest& request, const Exchange& exchange) const;
+  void one(const HttpRequest& request, const Exchange& exchange, TimePoint arrived) const;
   Result<std::string> do_with(const HttpRequest& request, const std::string& id,
                               std::string_view what) const;
   Result<std::string> count_input(const HttpRequest& request) const;
-  // Returns true if another rank keeps the answer with that id; the request was then passed on to
-  // it.
+  // Returns true if another rank keeps the answer with that id and this one does not; the request
+  // was then passed on to it.
   bool is_elsewhere(const std::string& id, const HttpRequest& request,
                     const Exchange& exchange) const;
 

@@ -43,7 +43,8 @@ RequestMemoryLimits memory_limits(const HttpSettings& settings) {
           .total_bytes = int64_t{settings.total_request_memory_mib} << 20};
 }
 
-std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, ReplyService& reply) {
+std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, ReplyService& reply,
+                                             KeptStreams& kept) {
   Engine& engine = *options.engine;
   if (engine.parts().cluster == nullptr) return nullptr;
   // The engine has already refused unknown names.
@@ -52,6 +53,7 @@ std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, Rep
       RankRouter::Options{.cluster = engine.parts().cluster,
                           .engine = &engine,
                           .reply = &reply,
+                          .kept = &kept,
                           .routing = routing.value_or(RoutingPolicy::cache_aware),
                           .max_forwards = live_max(options.settings, engine.info())});
 }
@@ -91,35 +93,41 @@ struct Server::State {
         outbox(outbox_size(engine.info())),
         responses(
             {.bytes_max = static_cast<size_t>(options.settings.http.response_store_mib) << 20}),
+        kept({.bytes_max = static_cast<size_t>(options.settings.http.stream_store_mib) << 20}),
         reply({.engine = &engine,
                .outbox = &outbox,
                .metrics = &metrics,
+               .kept = &kept,
                .max_live = live_max(options.settings, engine.info())}),
         kv_events(engine.parts().kv_events == nullptr
                       ? nullptr
                       : std::make_unique<KvEventFeed>(*engine.parts().kv_events,
                                                       engine.info().page_tokens)),
-        rank_router(make_rank_router(options, reply)),
-        endpoints({.settings = &options.settings,
-                   .model = {.info = &engine.info(),
-                             .tokenizer = options.tokenizer,
-                             .chat_template = options.chat_template,
-                             .formats = &formats},
-                   .engine = &engine,
-                   .reply = &reply,
-                   .metrics = &metrics,
-                   .health = &health,
-                   .observer = observer.get(),
-                   .changes = &options.changes,
-                   .slow_paths = &options.slow_paths,
-                   .kv_events = kv_events.get(),
-                   .rank_router = rank_router.get(),
-                   .responses = &responses,
-                   .http_counts =
-                       [this] {
-                         const HttpServer* server = counted;
-                         return server != nullptr ? server->counts() : HttpCounts{};
-                       }}),
+        rank_router(make_rank_router(options, reply, kept)),
+        endpoints(
+            {.settings = &options.settings,
+             .model = {.info = &engine.info(),
+                       .tokenizer = options.tokenizer,
+                       .chat_template = options.chat_template,
+                       .formats = &formats},
+             .engine = &engine,
+             .reply = &reply,
+             .metrics = &metrics,
+             .health = &health,
+             .observer = observer.get(),
+             .changes = &options.changes,
+             .slow_paths = &options.slow_paths,
+             .kv_events = kv_events.get(),
+             .rank_router = rank_router.get(),
+             .responses = &responses,
+             .kept = &kept,
+             .push_text = [this](TextPool::Task&& task,
+                                 uint64_t client) { return text->push(std::move(task), client); },
+             .http_counts =
+                 [this] {
+                   const HttpServer* server = counted;
+                   return server != nullptr ? server->counts() : HttpCounts{};
+                 }}),
         routes(endpoints.routes()) {}
 
   void handle(HttpRequest&& request, const std::shared_ptr<HttpExchange>& exchange);
@@ -140,6 +148,7 @@ struct Server::State {
   Health health;
   Outbox outbox;
   ResponseStore responses;
+  KeptStreams kept;
   ReplyService reply;
   std::unique_ptr<KvEventFeed> kv_events;   // null: not offered
   std::unique_ptr<RankRouter> rank_router;  // null: all ranks are in this process
@@ -228,7 +237,7 @@ HttpOptions Server::State::http_options() const {
 PathNeeds Server::State::needs_of(const HttpRequest& head) const {
   const auto route = find_route(routes, head.method, head.path);
   if (!route) return {};
-  return {.access = (*route)->access, .counted = (*route)->takes_work()};
+  return {.access = (*route)->access, .counted = (*route)->takes_work() || asks_for_stream(head)};
 }
 
 Result<void> Server::State::open_gate() {

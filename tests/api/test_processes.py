@@ -177,6 +177,13 @@ def test_contradictions_are_refused():
 
     assert "--node-rank 0 on the first host" in told("--nnodes", "2")
     assert "--ranks-per-node P" in told("--dist-init-addr", "h0:5000")
+    by_hand = ("--nnodes", "2", "--node-rank", "1")
+    assert "etcd://h0:2379" in told(*by_hand, "--cluster-store", "h0:2379")
+    assert "without TLS" in told(*by_hand, "--cluster-store", "https://h0:2379")
+    assert "no user and no password" in told(*by_hand, "--cluster-store", "etcd://ann:secret@h0")
+    assert "where no rank is special" in told(*by_hand, "--cluster-store", "etcd://h0", "--dist-init-addr", "h0:1")
+    assert "nothing says that there is another rank" in told("--cluster-store", "etcd://h0")
+    assert "without --cluster-store" in told(*by_hand, "--dist-init-addr", "h0:1", "--cluster-listen", "h1:1")
     assert "--rank-wait is 0 s" in told("--ranks-per-node", "2", "--rank-wait", "0")
     assert "--ep-size N alone" in told("--ranks-per-node", "2", "--ep-link-gbit", "1")
     assert "the number of ranks is 4 by --ep-size and 2 by" in told("--ranks-per-node", "2", "--ep-size", "4")

@@ -116,9 +116,12 @@ class Process:
 
 
 class Cluster:
-    """Ranks that serve as one, started together. `style` is "flags" or "variables", by which each learns its rank."""
+    """Ranks that serve as one, started together. `style` is "flags" or "variables", by which each learns its rank.
 
-    def __init__(self, num_ranks, hosts=None, ranks_per_node=1, flags=None, style="flags", start=True):
+    With `store`, an address for --cluster-store, no rank is told where rank 0 is.
+    """
+
+    def __init__(self, num_ranks, hosts=None, ranks_per_node=1, flags=None, style="flags", start=True, store=""):
         self.num_ranks, self.hosts, self._start = num_ranks, hosts, start
         self.folder = Path(tempfile.mkdtemp(prefix="hocket_ranks_"))
         self.token_file = self.folder / "token"
@@ -126,7 +129,7 @@ class Cluster:
         self.token_file.chmod(0o600)
         self.cluster_port = CLUSTER_PORT if hosts else free_port()
         self.address = f"h0:{CLUSTER_PORT}" if hosts else f"127.0.0.1:{self.cluster_port}"
-        self._per_node = ranks_per_node
+        self._per_node, self._store = ranks_per_node, store
         nodes = num_ranks // ranks_per_node
         self._ports = [HTTP_PORT if hosts else free_port(ranks_per_node) for _ in range(nodes)]
         self.processes = [self.process(node, flags, style) for node in range(nodes)]
@@ -136,7 +139,8 @@ class Cluster:
         nodes, variables = self.num_ranks // self._per_node, {}
         words = COMMON | {"--port": self._ports[node], "--cluster-token-file": self.token_file}
         if style == "flags":
-            words |= {"--nnodes": nodes, "--node-rank": node, "--dist-init-addr": self.address}
+            words |= {"--nnodes": nodes, "--node-rank": node}
+            words |= {"--cluster-store": self._store} if self._store else {"--dist-init-addr": self.address}
             words |= {"--ranks-per-node": self._per_node} if self._per_node > 1 else {}
         else:
             host, port = self.address.split(":")

@@ -87,6 +87,25 @@ def test_no_manifest_is_left_out():
     assert sorted(KUSTOMIZATION["resources"]) == sorted(p.name for p in FOLDER.glob("*.yaml") if p.name != "kustomization.yaml")
 
 
+def test_with_etcd_all_servers_are_named_and_only_ranks_reach_them():
+    folder = ROOT / "deploy/kubernetes-etcd"
+    (kustomization,) = read(folder / "kustomization.yaml")
+    assert kustomization["resources"] == ["../kubernetes", "etcd.yaml"]
+    made = {d["kind"]: d for d in read(folder / "etcd.yaml")}
+    for document in made.values():
+        check(document)
+    servers, service = made["StatefulSet"], made["Service"]["spec"]
+    names = [f"{servers['metadata']['name']}-{i}" for i in range(servers["spec"]["replicas"])]
+    assert servers["spec"]["serviceName"] == made["Service"]["metadata"]["name"] and service["publishNotReadyAddresses"] is True
+    domain, command = servers["spec"]["serviceName"], containers(servers)["command"]
+    assert f"--initial-cluster={','.join(f'{name}=http://{name}.{domain}:2380' for name in names)}" in command
+    (patch,) = kustomization["patches"]
+    (change,) = yaml.safe_load(patch["patch"])
+    assert change["value"] == f"--cluster-store=etcd://{','.join(f'{name}.{domain}:2379' for name in names)}"
+    allowed = [source["podSelector"]["matchLabels"] for source in made["NetworkPolicy"]["spec"]["ingress"][0]["from"]]
+    assert allowed == [servers["spec"]["selector"]["matchLabels"], LABEL]
+
+
 def containers(document):
     return document["spec"]["template"]["spec"]["containers"][0]
 

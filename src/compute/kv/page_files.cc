@@ -1,12 +1,10 @@
 #include "compute/kv/page_files.h"
 
 #include <fcntl.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -15,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
 #include "base/whole_file.h"
 
 namespace hocket {
@@ -23,30 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kPageFileMagic = 0x0031'4547'4150'4b48;  // "HKPAGE1" in the file
-
-struct PageFileHead {
-  uint64_t magic = kPageFileMagic;
-  uint64_t page_bytes = 0;
-  PageKey key{};
-  std::array<uint8_t, 32> sum{};  // SHA-256 of the fields above and the page
-};
-static_assert(std::endian::native == std::endian::little);
-static_assert(sizeof(PageFileHead) == 80);
-
-std::array<uint8_t, 32> sum_of(const PageFileHead& head, std::span<const std::byte> page) {
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
-                                                                   EVP_MD_CTX_free);
-  HOCKET_CHECK(EVP_DigestInit_ex2(context.get(), EVP_sha256(), nullptr) == 1);
-  HOCKET_CHECK(EVP_DigestUpdate(context.get(), &head, offsetof(PageFileHead, sum)) == 1);
-  HOCKET_CHECK(EVP_DigestUpdate(context.get(), page.data(), page.size()) == 1);
-  std::array<uint8_t, 32> sum{};
-  HOCKET_CHECK(EVP_DigestFinal_ex(context.get(), sum.data(), nullptr) == 1);
-  return sum;
-}
-
 int64_t file_bytes(std::span<const std::byte> page) {
-  return std::ssize(page) + static_cast<int64_t>(sizeof(PageFileHead));
+  return std::ssize(page) + static_cast<int64_t>(sizeof(PageSeal));
 }
 
 class OpenPageFile {
@@ -222,8 +197,7 @@ void PageFiles::make_room() {
 }
 
 Result<bool> PageFiles::write(const PageKey& key, std::span<const std::byte> page) {
-  PageFileHead head{.page_bytes = page.size(), .key = key};
-  head.sum = sum_of(head, page);
+  const PageSeal head = seal_page(key, page);
   const fs::path path = path_of(key);
   if (const int why = make_folders(folder_, path.parent_path()); why != 0)
     return page_file_error("make the folder", path.parent_path(), why);
@@ -258,19 +232,16 @@ Result<bool> PageFiles::read(const PageKey& key, std::span<std::byte> page) {
   }
   struct stat info{};
   if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) return absent(true);
-  PageFileHead head;
+  PageSeal head;
   int problem = read_all(file.get(), std::as_writable_bytes(std::span(&head, 1)), 0);
   if (problem == 0 && info.st_size != file_bytes(page)) {
     // A whole file of another size stays: a peer may ask with a size that is wrong.
     const uint64_t held = static_cast<uint64_t>(info.st_size) - sizeof head;
-    return absent(head.magic != kPageFileMagic || head.key != key || head.page_bytes != held);
+    return absent(!head.names(key, held));
   }
   if (problem == 0) problem = read_all(file.get(), page, sizeof head);
   if (problem > 0) return page_file_error("read", path, problem);
-  const bool whole = problem == 0 && head.magic == kPageFileMagic &&
-                     head.page_bytes == page.size() && head.key == key &&
-                     head.sum == sum_of(head, page);
-  if (!whole) return absent(true);
+  if (problem != 0 || !fits(head, key, page)) return absent(true);
   futimens(file.get(), nullptr);  // the order of use outlives the process
   const MutexLock lock(mutex_);
   add({key, file_bytes(page)});

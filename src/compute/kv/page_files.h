@@ -2,8 +2,7 @@
 // outlives its eviction and the process. A page (or a state: the same here) is named by a key that
 // says all that its bytes depend on; the caller makes it and knows its size.
 //
-//   folder/3f/3f9a..c2   one file a page, its name the key in hex:
-//   | magic, bytes of the page, key, SHA-256 of all that and the page | the page |
+//   folder/3f/3f9a..c2   one file a page, its name the key in hex; page_seal.h says what is in it
 //
 // A file is whole or absent: it is written under another name and then renamed. Whatever is damaged
 // or does not belong there reads as absent and is deleted. Beyond limit() the file that was used
@@ -23,10 +22,9 @@
 
 #include "base/mutex.h"
 #include "base/result.h"
+#include "compute/kv/page_seal.h"
 
 namespace hocket {
-
-using PageKey = std::array<uint8_t, 32>;
 
 class PageFiles {
  public:

@@ -53,6 +53,7 @@ class PageLink {
 
   // `is_over` ends waits early. `name` is the other side, for errors.
   PageLink(Fd socket, std::string name, std::function<bool()> is_over);
+  bool is_over() const { return is_over_(); }
   // Shake hands. Errors: io; unauthorized if the other side does not know the token.
   Result<void> greet(std::string_view token);      // the server's side
   Result<void> introduce(std::string_view token);  // the asker's

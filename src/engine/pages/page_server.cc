@@ -34,6 +34,15 @@ void PrefillWatch::end(RequestId id) {
   changed_.notify_all();
 }
 
+void PrefillWatch::end_all() {
+  {
+    const MutexLock lock(mutex_);
+    if (live_.empty()) return;
+    live_.clear();
+  }
+  changed_.notify_all();
+}
+
 void PrefillWatch::wait(Duration most) {
   MutexLock lock(mutex_);
   changed_.wait_for(lock, most);
@@ -96,7 +105,8 @@ class AskerTalk {
     HOCKET_TRY(const std::vector<PageKey> keys, keys_of(payload));
     std::string there;
     HOCKET_TRY_VOID(wait_for_prefill());
-    for (const PageKey& key : keys) there.push_back(options_.files->exists(key) ? 1 : 0);
+    HOCKET_TRY(const std::vector<bool> found, options_.files->exist(keys));
+    for (const bool one : found) there.push_back(one ? 1 : 0);
     return link_.send(PageFrame::exist, there);
   }
 
@@ -163,7 +173,7 @@ class AskerTalk {
     while (true) {
       // In this order: a page that comes between the two is found.
       const bool is_last = !is_computing() || clock_.now() > until;
-      const Result<bool> found = options_.files->read(key, page);
+      const Result<bool> found = options_.files->get(key, page);
       if (found && *found) return true;
       if (!found || is_last) return false;
       HOCKET_TRY_VOID(wait());

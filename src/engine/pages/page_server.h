@@ -19,6 +19,7 @@
 
 #include "base/mutex.h"
 #include "base/thread.h"
+#include "engine/pages/file_store.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
 #include "policy/scheduler/request.h"
@@ -36,6 +37,7 @@ class PrefillWatch {
   bool is_watched(RequestId id) const;
   // Call when every page of the request that will ever be written is in its file.
   void end(RequestId id);
+  void end_all();
   // Call when a page was written.
   void note_page() { changed_.notify_all(); }
   void wait(Duration most);
@@ -62,7 +64,7 @@ class PageServer {
     std::string token;  // the cluster's; empty: none
     PageKey form{};
     int64_t page_bytes = 0, state_bytes = 0;
-    std::shared_ptr<PageFiles> files;
+    std::shared_ptr<FileStore> files;
     std::shared_ptr<Counts> counts;
     std::shared_ptr<PrefillWatch> prefills;  // null: prompts are not computed for others
     std::function<Result<RequestId>(const CacheNamespace&, std::vector<TokenId>)> submit;

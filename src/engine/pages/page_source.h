@@ -1,20 +1,25 @@
-// A place to read a prompt's pages from, beside the pool: files, or another service (a peer).
+// A place to read a prompt's pages from, beside the pool: a store (page_store.h), or another
+// service (a peer).
 //
 //   open(what is wanted) -> PageReading: last_held(keys), expect(keys), get(key) ..
 //
 // A source never holds up more than the thread that reads, and each of its waits has a limit.
-// There is no put: files are written by the tier alone, and a peer keeps what it computed itself.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
+#include "base/clock.h"
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "base/result.h"
-#include "compute/kv/page_files.h"
+#include "compute/kv/page_seal.h"
+#include "engine/watch/page_tier.h"
 #include "policy/cache/cache_namespace.h"
 
 namespace hocket {
@@ -34,36 +39,44 @@ class PageReading {
  public:
   virtual ~PageReading() = default;
   // Returns how many keys there are up to the last one whose page is there now; 0: none is.
-  // Errors: io.
+  // Errors: io, timed_out.
   virtual Result<size_t> last_held(std::span<const PageKey> keys) = 0;
   // Says which pages get() will ask for next, in this order, so that they can travel together.
-  // Errors: io.
+  // Errors: io, timed_out.
   virtual Result<void> expect(std::span<const PageKey> keys, PageKind kind) = 0;
-  // Fills `page`. Returns false if it is absent, damaged, or is_over(). Errors: io.
+  // Fills `page`. Returns false if it is absent, damaged, or is_over(). Errors: io, timed_out.
   virtual Result<bool> get(const PageKey& key, std::span<std::byte> page) = 0;
 };
 
+// Thread: any.
 class PageSource {
  public:
   virtual ~PageSource() = default;
+  virtual PageTier tier() const = 0;
   // Returns true if pages are computed there when they are asked for: then they need not exist yet.
-  virtual bool computes() const = 0;
+  virtual bool computes() const { return false; }
   // Returns how many times open() may be tried for one prompt: each may choose another peer.
-  virtual int num_tries() const = 0;
-  // Returns null if all peers are left alone for now. Errors: io (none can be reached).
+  virtual int num_tries() const { return 1; }
+  // Returns true while nothing is read there, because it failed a moment ago.
+  virtual bool is_away() const { return false; }
+  // Returns null if nobody is to be asked for now. Errors: io (none can be reached), timed_out.
   virtual Result<std::unique_ptr<PageReading>> open(const PagesWanted& wanted) = 0;
-};
 
-// Reads from `files`, which outlive it.
-class FileSource final : public PageSource {
- public:
-  explicit FileSource(PageFiles& files) : files_(files) {}
-  bool computes() const override { return false; }
-  int num_tries() const override { return 1; }
-  Result<std::unique_ptr<PageReading>> open(const PagesWanted& wanted) override;
+  // Notes how long reading took. time_to_read() is what reading so much would take now: of older
+  // and newer measurements the newer count more, and without any of the last minutes a speed is
+  // assumed, so that a source that was slow once gets another chance.
+  void note_read(int64_t num_bytes, Duration took);
+  Duration time_to_read(int64_t num_bytes) const;
+  // Logs each fault once, until another one comes or all is well again, which is logged too.
+  void report(const Error& why, std::string_view consequence);
+  void note_success();
 
  private:
-  PageFiles& files_;
+  mutable Mutex mutex_;
+  double seconds_per_byte_ HOCKET_GUARDED_BY(mutex_) = 0;  // 0: not measured
+  TimePoint measured_ HOCKET_GUARDED_BY(mutex_){};
+  std::string reported_ HOCKET_GUARDED_BY(mutex_);  // the last fault
+  std::atomic<bool> has_fault_{false};
 };
 
 }  // namespace hocket

@@ -1,11 +1,10 @@
 #include "engine/pages/peer_source.h"
 
-#include <poll.h>
-
 #include <cstring>
 #include <utility>
 
 #include "base/check.h"
+#include "engine/pages/dial.h"
 
 namespace hocket {
 namespace {
@@ -17,24 +16,11 @@ std::string_view bytes_of(std::span<const PageKey> keys) {
 // Connects to the first address of the name that answers.
 Result<Fd> dial_peer(const HostPort& peer, const std::function<bool()>& is_over) {
   HOCKET_TRY(const std::vector<SocketAddress> addresses, resolve(peer));
-  const RealClock clock;
-  std::string why = "has no address";
-  for (const SocketAddress& address : addresses) {
-    auto socket = start_dial(address);
-    if (!socket) {
-      why = socket.error().message;
-      continue;
-    }
-    const TimePoint until = clock.now() + PageLink::kConnect;
-    pollfd one{.fd = socket->get(), .events = POLLOUT, .revents = 0};
-    int ready = 0;
-    while (ready <= 0 && clock.now() < until && !is_over()) ready = poll(&one, 1, 50);
-    const int problem = ready > 0 ? dial_error(*socket) : ETIMEDOUT;
-    if (problem == 0) return *std::move(socket);
-    why = std::strerror(problem);
-  }
+  auto socket = dial(addresses, PageLink::kConnect, is_over);
+  if (socket) return socket;
   return fail(
-      error(ErrorCode::io, "the peer {} cannot be reached: {}", to_text(peer), why)
+      error(ErrorCode::io, "the peer {} cannot be reached: {}", to_text(peer),
+            socket.error().message)
           .with_fix("look whether that service runs, and whether it has --kv-cache-listen"));
 }
 
@@ -57,10 +43,14 @@ class PeerReading final : public PageReading {
     std::string text(sizeof(CacheNamespace), '\0');
     std::memcpy(text.data(), &wanted.name_space, sizeof(CacheNamespace));
     HOCKET_TRY_VOID(link_.send(PageFrame::prefill, text, std::as_bytes(wanted.prompt)));
+    is_asked_ = true;
     HOCKET_TRY_VOID(take_consent());
     ++source_.counts_.prefills;
     return {};
   }
+
+  // True if the peer took the connection, but not this one prompt.
+  bool refused_prompt() const { return refused_prompt_; }
 
   Result<size_t> last_held(std::span<const PageKey> keys) override {
     while (!keys.empty()) {
@@ -112,10 +102,10 @@ class PeerReading final : public PageReading {
   }
 
  private:
-  // A peer that fails is avoided for a while.
+  // A peer that fails is avoided for a while. It has not failed if nobody waits for it any more.
   template <class T>
   Result<T> watch(Result<T> result) {
-    if (!result) source_.avoid(peer_);
+    if (!result && !link_.is_over()) source_.avoid(peer_);
     return result;
   }
   std::unexpected<Error> stray() {
@@ -127,8 +117,10 @@ class PeerReading final : public PageReading {
     HOCKET_TRY(const PageLink::Frame answer, link_.receive(PageLink::kSilence, 1024));
     if (answer.type == PageFrame::ok) return {};
     if (answer.type != PageFrame::no) return stray();
+    refused_prompt_ = is_asked_;
     return fail(error(ErrorCode::io, "{} refused: {}", link_.name(), answer.payload)
-                    .with_fix("start both services with the same model and the same form"));
+                    .with_fix(is_asked_ ? "nothing: the prompt is computed here"
+                                        : "start both services with the same model and form"));
   }
   Result<void> ask_more() {
     const auto some = std::span<const PageKey>(expected_).subspan(
@@ -144,6 +136,7 @@ class PeerReading final : public PageReading {
   std::vector<PageKey> expected_;
   PageKind kind_ = PageKind::page;
   size_t num_asked_ = 0, num_got_ = 0;  // in expected_
+  bool is_asked_ = false, refused_prompt_ = false;
 };
 
 PeerSource::PeerSource(Options options) : options_(std::move(options)) {
@@ -161,12 +154,12 @@ void PeerSource::avoid(size_t peer) {
 Result<std::unique_ptr<PageReading>> PeerSource::open_at(size_t peer, const PagesWanted& wanted) {
   auto socket = dial_peer(options_.peers[peer], wanted.is_over);
   if (!socket) {
-    avoid(peer);
+    if (!wanted.is_over()) avoid(peer);
     return fail(std::move(socket.error()));
   }
   auto reading = std::make_unique<PeerReading>(*this, peer, *std::move(socket), wanted);
   if (auto begun = reading->begin(wanted); !begun) {
-    avoid(peer);
+    if (!reading->refused_prompt() && !wanted.is_over()) avoid(peer);
     return fail(std::move(begun.error()));
   }
   return reading;

@@ -39,6 +39,7 @@ class PeerSource final : public PageSource {
   };
   explicit PeerSource(Options options);
 
+  PageTier tier() const override { return PageTier::peer; }
   bool computes() const override { return options_.use == PeerUse::prefill; }
   int num_tries() const override { return static_cast<int>(options_.peers.size()); }
   Result<std::unique_ptr<PageReading>> open(const PagesWanted& wanted) override;

@@ -92,7 +92,7 @@ Result<void> ClusterNetwork::open(uint32_t epoch) {
   }
   const auto known = control_.set(key(epoch, rank()), said);
   if (known) return {};
-  return fail(ErrorCode::lost_rank, "rank 0 does not take this rank's address: {}",
+  return fail(ErrorCode::lost_rank, "the ranks' store does not take this rank's address: {}",
               known.error().message);
 }
 

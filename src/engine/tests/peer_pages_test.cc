@@ -237,6 +237,34 @@ TEST_F(PeerPagesTest, AnAskerThatLeavesAbortsItsPrompt) {
   expect_same(ask(prefill, question(2)), computed(plain(), question(2)));
 }
 
+// One client must not take the peer away from all others.
+TEST_F(PeerPagesTest, APromptThatThePeerRefusesLeavesThePeerInUse) {
+  ServerSettings small = plain();
+  small.memory.max_total_tokens = small.model.context_length = 1024;
+  Service prefill(offering(small, "prefill"));
+  ASSERT_TRUE(prefill.works());
+  Service decode(decoding(plain(), port_));
+  expect_same(ask(decode, question(1, 1500)), computed(plain(), question(1, 1500)));
+  EXPECT_EQ(tier_of(decode).peer_prefills_total, 0u);
+  expect_same(ask(decode, question(2)), computed(plain(), question(2)));
+  EXPECT_EQ(tier_of(decode).peer_prefills_total, 1u);
+  EXPECT_EQ(tier_of(decode).peer_failures_total, 0u);
+}
+
+TEST_F(PeerPagesTest, AClientThatLeavesIsNoFailureOfThePeer) {
+  Service prefill(offering(plain(), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  Service decode(decoding(plain(), port_));
+  const auto id = decode.submit(question(1, 1900));
+  ASSERT_TRUE(id.has_value());
+  ASSERT_TRUE(decode.read_until([&] { return tier_of(prefill).served_prefills_total > 0; }));
+  decode.engine().abort(*id);
+  ASSERT_TRUE(decode.read_all());
+  expect_same(ask(decode, question(2)), computed(plain(), question(2)));
+  EXPECT_EQ(tier_of(decode).peer_failures_total, 0u);
+  EXPECT_EQ(tier_of(decode).peer_prefills_total, 2u);
+}
+
 TEST_F(PeerPagesTest, AStrangerWithoutTheTokenGetsNothing) {
   fs::create_directories(folder_);
   const fs::path token = folder_ / "token", other = folder_ / "other";

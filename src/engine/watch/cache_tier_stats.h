@@ -3,11 +3,26 @@
 
 #include <cstdint>
 
+#include "engine/watch/page_tier.h"
+
 namespace hocket {
 
+// One place from which pages come back. Failures and damaged pages are the same for all ranks of a
+// process.
+struct PageTierStats {
+  bool exists = false;
+  bool away = false;  // it failed, and is left alone for now
+  uint64_t pages_written_total = 0, pages_read_total = 0;
+  uint64_t tokens_total = 0;  // tokens of prompts whose pages came from there
+  uint64_t damaged_total = 0, failures_total = 0;
+  double read_seconds_total = 0;
+};
+
 struct CacheTierStats {
+  ByTier<PageTierStats> tiers;
+  // Sums over the tiers.
   uint64_t pages_written_total = 0;
-  uint64_t pages_left_out_total = 0;  // not written: no buffer was free, or the disk failed
+  uint64_t pages_left_out_total = 0;  // not written: no buffer was free, or a store failed
   uint64_t pages_read_total = 0;
   uint64_t reads_given_up_total = 0;  // requests that went on before all pages were read
   double read_seconds_total = 0;

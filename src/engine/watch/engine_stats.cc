@@ -48,9 +48,21 @@ void add(const StepCounts& s, StepCounts& sum) {
   sum.num_retracted_lately += s.num_retracted_lately;
 }
 
-// Files and peers are the same for all ranks of a process.
+void add(const PageTierStats& s, PageTierStats& sum) {
+  sum.exists |= s.exists;
+  sum.away |= s.away;
+  sum.pages_written_total += s.pages_written_total;
+  sum.pages_read_total += s.pages_read_total;
+  sum.tokens_total += s.tokens_total;
+  sum.read_seconds_total += s.read_seconds_total;
+  sum.damaged_total = s.damaged_total;
+  sum.failures_total = s.failures_total;
+}
+
+// Stores and peers are the same for all ranks of a process.
 void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
   if (!sum) sum.emplace();
+  for (size_t i = 0; i < s.tiers.size(); ++i) add(s.tiers[i], sum->tiers[i]);
   sum->pages_written_total += s.pages_written_total;
   sum->pages_left_out_total += s.pages_left_out_total;
   sum->pages_read_total += s.pages_read_total;

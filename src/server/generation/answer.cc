@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 
 #include "server/http/request_target.h"
 
@@ -119,6 +120,7 @@ Json usage_json(const Answer& answer) {
   size_t prompt = 0, completion = 0;
   for (const auto& ids : answer.prepared.prompts) prompt += ids.size();
   int64_t cached = 0, recomputed = 0, reasoning = 0;
+  ByTier<int64_t> fetched{};
   std::vector<bool> seen(answer.prepared.prompts.size());
   for (const ChoiceAnswer& choice : answer.choices) {
     completion += choice.ids.size();
@@ -128,12 +130,20 @@ Json usage_json(const Answer& answer) {
     if (seen[static_cast<size_t>(choice.prompt)]) continue;
     cached += choice.cached_tokens;
     recomputed += choice.recomputed_tokens;
+    for (size_t i = 0; i < fetched.size(); ++i) fetched[i] += choice.fetched_tokens[i];
     seen[static_cast<size_t>(choice.prompt)] = true;
   }
   Json usage = {{"prompt_tokens", prompt},
                 {"completion_tokens", completion},
                 {"total_tokens", prompt + completion},
                 {"prompt_tokens_details", {{"cached_tokens", cached}}}};
+  if (const int64_t sum = std::accumulate(fetched.begin(), fetched.end(), int64_t{0}); sum > 0) {
+    // In memory is what did not have to come back.
+    Json& tiers = usage["prompt_tokens_details"]["cached_tokens_details"];
+    tiers["memory"] = cached - sum;
+    for (size_t i = 0; i < fetched.size(); ++i)
+      if (fetched[i] > 0) tiers[std::string(kPageTierNames[i])] = fetched[i];
+  }
   if (recomputed > 0) usage["prompt_tokens_details"]["recomputed_tokens"] = recomputed;
   if (answer.prepared.request.reading.reasoning)
     usage["completion_tokens_details"] = {{"reasoning_tokens", reasoning}};

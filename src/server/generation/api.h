@@ -15,8 +15,9 @@ class ResponseStore;
 struct RequestContext {
   ResponseStore* store = nullptr;  // the answers that are kept; null: an API that keeps none
   std::string_view who;            // the principal's name
-  int rank = -1;              // this rank; ids name the rank that keeps the answer; -1: one process
-  HeldBytes* held = nullptr;  // counts the trees of earlier turns; null: not counted
+  int rank = -1;  // this rank; ids name the rank that keeps the answer; -1: one process
+  std::string_view answer_id;  // the id, if the answer has one already; empty: it is drawn
+  HeldBytes* held = nullptr;   // counts the trees of earlier turns; null: not counted
 };
 
 // The names of an API's fields for the prompt, the longest answer and the shortest answer.
@@ -36,6 +37,8 @@ struct Api {
                                      const RequestContext& context);
   const ApiFormat& (*format)();
   const ErrorFormat* errors = &kServerErrors;
+  // Returns an answer's id with another rank in it; null: ids name no rank.
+  std::string (*id_at)(std::string_view id, int rank) = nullptr;
 };
 
 }  // namespace hocket

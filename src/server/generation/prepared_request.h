@@ -26,8 +26,12 @@ struct AnswerIdentity {
 // rank tells its progress then (reply/answer_progress.h).
 inline constexpr const char* kAnswerHeader = "X-Hocket-Answer";
 std::string to_header(const AnswerIdentity& identity);
+// The header with which a client asks for events with ids (PreparedRequest::event_ids).
+inline constexpr const char* kEventIdsHeader = "X-Hocket-Event-Ids";
 // Returns nullopt for a text that to_header() did not make.
 std::optional<AnswerIdentity> read_identity(std::string_view text);
+
+struct KeptStream;  // reply/kept_streams.h
 
 // From its caller it gets `received` and the parts of `request` that the connection knows; after
 // that it never changes.
@@ -43,6 +47,10 @@ struct PreparedRequest {
   HeldBytes held;                             // bytes of the prompts and of the engine's copies
   std::vector<std::string> echoes;            // text of prompts that came as ids, if `echo` is set
   TimePoint received{};
+  // The record with which another rank, or a client that comes back, goes on with the stream; null:
+  // none is kept.
+  std::shared_ptr<KeptStream> kept;
+  bool event_ids = false;  // true: each event of the stream carries an id
 };
 
 // Tokenizes and fits a parsed request. The bytes that it and the engine's copies hold are counted

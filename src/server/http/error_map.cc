@@ -29,6 +29,7 @@ constexpr Mapping kMappings[] = {
     {ErrorCode::not_found, 404, "not_found"},
     {ErrorCode::method_not_allowed, 405, "method_not_allowed"},
     {ErrorCode::request_timeout, 408, "request_timeout"},
+    {ErrorCode::taken_over, 409, "taken_over"},
     {ErrorCode::payload_too_large, 413, "payload_too_large"},
     {ErrorCode::queue_full, 429, "queue_full"},
     {ErrorCode::rate_limited, 429, "rate_limit_exceeded"},

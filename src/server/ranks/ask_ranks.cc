@@ -7,9 +7,6 @@
 namespace hocket {
 namespace {
 
-constexpr Duration kAskAllPatience = std::chrono::seconds(5);
-constexpr size_t kMaxPeerAnswer = 64 << 10;
-
 // The answers of all ranks that were asked; `done` is called when the last has answered.
 struct Poll {
   Mutex mutex;
@@ -28,14 +25,15 @@ struct Poll {
 
 class PollSink final : public HttpSink {
  public:
-  PollSink(std::shared_ptr<Poll> poll, size_t index) : poll_(std::move(poll)), index_(index) {}
+  PollSink(std::shared_ptr<Poll> poll, size_t index, size_t bytes_max)
+      : poll_(std::move(poll)), index_(index), bytes_max_(bytes_max) {}
   bool head(int status, HttpHeaders&&) override {
     status_ = status;
     return true;
   }
   bool body(std::string_view piece) override {
     body_ += piece;
-    return body_.size() <= kMaxPeerAnswer;
+    return body_.size() <= bytes_max_;
   }
   void end(HttpEnd how, const std::string& why) override {
     {
@@ -53,7 +51,7 @@ class PollSink final : public HttpSink {
 
  private:
   const std::shared_ptr<Poll> poll_;
-  const size_t index_;
+  const size_t index_, bytes_max_;
   int status_ = 0;
   std::string body_;
 };
@@ -69,7 +67,7 @@ std::string complaint_of(const PeerAnswer& peer) {
 }
 
 void RankRouter::ask_all(const HttpRequest& asked,
-                         std::function<void(std::vector<PeerAnswer>&&)> done) {
+                         std::function<void(std::vector<PeerAnswer>&&)> done, AskLimits limits) {
   auto poll = std::make_shared<Poll>();
   poll->done = std::move(done);
   std::vector<std::optional<PeerEndpoint>> to;
@@ -88,8 +86,9 @@ void RankRouter::ask_all(const HttpRequest& asked,
     if (to[i]) {
       HttpCall call = call_to(*to[i], asked);
       call.headers.emplace_back("Content-Type", kJsonType);
-      call.most = kAskAllPatience;
-      if (client_->start(std::move(call), std::make_shared<PollSink>(poll, i)) != 0) continue;
+      call.most = limits.patience;
+      auto sink = std::make_shared<PollSink>(poll, i, limits.bytes_max);
+      if (client_->start(std::move(call), std::move(sink)) != 0) continue;
       MutexLock lock(poll->mutex);
       poll->answers[i].why = "too many requests are with other ranks";
     }

@@ -9,6 +9,7 @@
 #include "core/queue_limits.h"
 #include "server/access/access_check.h"
 #include "server/access/client_key.h"
+#include "server/generation/api.h"
 #include "server/http/error_map.h"
 #include "server/http/request_target.h"
 #include "server/ranks/relayed_request.h"
@@ -29,10 +30,15 @@ RankLoad load_of(const PreparedRequest& prepared) {
   return load;
 }
 
-// Returns true if this rank can go on with an answer of another that is lost. An answer that
-// /v1/responses keeps is kept by its rank, whose name is in the answer's id.
-bool resumes(const std::optional<PreparedRequest>& prepared) {
-  return prepared && prepared->request.responses == nullptr;
+// Puts the rank that keeps the answer into its id, if the API's ids name one.
+void name_rank(PreparedRequest& prepared, int rank, KeptStreams& kept) {
+  const auto id_at = prepared.request.api->id_at;
+  if (id_at == nullptr) return;
+  std::string id = id_at(prepared.id, rank);
+  for (Prompt& prompt : prepared.request.prompts)
+    if (prompt.rid == prepared.id) prompt.rid = id;
+  prepared.id = std::move(id);
+  if (prepared.kept) kept.rename(*prepared.kept, prepared.id);
 }
 
 // Returns the error for requests of an epoch that has ended.
@@ -80,6 +86,8 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
       respond_error(*exchange, rank.error());
       return;
     }
+    name_rank(prepared, *rank, *options_.kept);
+    prepared.kept = options_.kept->add(request, prepared);
     if (*rank != this->rank()) {
       if (send(*rank, request, exchange, std::move(prepared), recorder)) return;
       lock.unlock();
@@ -89,7 +97,7 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
       return;
     }
   }
-  options_.reply->begin(exchange, std::move(prepared), std::move(recorder));
+  begin_here(exchange, std::move(prepared), std::move(recorder));
 }
 
 Error RankRouter::too_many() const {
@@ -167,7 +175,7 @@ bool RankRouter::send(int rank, const HttpRequest& request,
   call.headers.emplace_back("Content-Type", kJsonType);
   call.headers.emplace_back(
       kClientHeader, std::to_string(prepared ? prepared->request.client : client_key(request, "")));
-  for (const char* name : {"X-Request-Id", "X-SMG-Routing-Key"})
+  for (const char* name : {"X-Request-Id", "X-SMG-Routing-Key", kEventIdsHeader})
     if (const auto value = request.header(name); !value.empty())
       call.headers.emplace_back(name, value);
 
@@ -175,16 +183,18 @@ bool RankRouter::send(int rank, const HttpRequest& request,
   const RankLoad load =
       prepared ? load_of(*prepared) : RankLoad{.num_requests = 0, .num_tokens = 0};
   const uint64_t ticket = ++last_ticket_;
-  if (resumes(prepared))
-    call.headers.emplace_back(kAnswerHeader, to_header(identity_of(*prepared)));
+  const bool resumes = prepared.has_value();
+  if (resumes) call.headers.emplace_back(kAnswerHeader, to_header(identity_of(*prepared)));
   const Identity& other = view_.members[static_cast<size_t>(rank)].identity;
   auto relay = std::make_shared<Relay>(
       exchange, name_of(other),
-      Relay::Options{
-          .memory = request.memory, .body = request.held_body, .resumes = resumes(prepared)},
+      Relay::Options{.memory = request.memory, .body = request.held_body, .resumes = resumes},
       [this, ticket](RelayEnd how, const std::string& why) { ended(ticket, how, why); });
   const uint64_t id = client_->start(std::move(call), relay);
-  if (id == 0) return false;
+  if (id == 0) {
+    if (prepared && prepared->kept) options_.kept->erase(*prepared->kept);
+    return false;
+  }
   if (recorder) recorder->forwarded_to(name_of(other));
   forwards_.emplace(ticket, Forward{.rank = rank,
                                     .boot_id = other.boot_id,
@@ -211,6 +221,10 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
                how == RelayEnd::refused ? "took no request, this one does" : "broke off an answer",
                why.empty() ? "" : ": ", why);
   }
+  if (const auto& prepared = found->second.prepared; prepared && prepared->kept) {
+    if (how == RelayEnd::left) options_.kept->set_state(*prepared->kept, KeptState::left);
+    if (how == RelayEnd::answered || how == RelayEnd::failed) options_.kept->erase(*prepared->kept);
+  }
   if (found->second.recorder) record_relayed(how, *found->second.relay, *found->second.recorder);
   if (how == RelayEnd::refused || how == RelayEnd::lost) {
     if (how == RelayEnd::refused) avoid_until_[index] = RealClock().now() + kAvoid;
@@ -219,22 +233,32 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
     const auto relay = found->second.relay;
     auto prepared = std::move(found->second.prepared);
     auto recorder = std::move(found->second.recorder);
+    if (prepared && how == RelayEnd::refused) name_rank(*prepared, this->rank(), *options_.kept);
     lock.unlock();
     try {
       if (!prepared)
         respond_error(*relay->exchange(),
                       error(ErrorCode::lost_rank, "rank {} takes no requests now", rank));
       else if (how == RelayEnd::lost)
-        options_.reply->resume(relay->exchange(), *std::move(prepared), std::move(recorder),
-                               relay->take_progress());
+        take_back(relay->exchange(), *std::move(prepared), std::move(recorder),
+                  relay->take_progress());
       else
-        options_.reply->begin(relay->exchange(), *std::move(prepared), std::move(recorder));
+        begin_here(relay->exchange(), *std::move(prepared), std::move(recorder));
     } catch (...) {
       fail_by_exception(*relay->exchange(), "a request that came back");
     }
     lock.lock();
   }
   forwards_.erase(ticket);
+}
+
+// Goes on with an answer whose rank is lost. If the client has nothing of it yet, its id may still
+// change.
+void RankRouter::take_back(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
+                           std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent) {
+  if (sent.choices.empty()) name_rank(prepared, rank(), *options_.kept);
+  keep_elsewhere(prepared);
+  options_.reply->resume(exchange, std::move(prepared), std::move(recorder), std::move(sent));
 }
 
 // Reads the cluster's view if it has changed. Requests that lost ranks had come back.
@@ -257,7 +281,7 @@ void RankRouter::refresh() {
   size_t num_lost = 0;
   const Error why = epoch_ended(view_);
   for (const auto& [ticket, forward] : forwards_) {
-    if (!is_lost(forward, view_.members)) continue;
+    if (!is_lost(forward, view_)) continue;
     ++num_lost;
     forward.relay->lose(why);
     client_->cancel(forward.call);
@@ -266,14 +290,14 @@ void RankRouter::refresh() {
     log::warning("forward: {} requests return to this rank: {}", num_lost, why.message);
 }
 
-// Returns true if the process that has the request is lost. Without rank 0 this rank does not know
-// which others it reaches, so it counts on none.
-bool RankRouter::is_lost(const Forward& forward, const std::vector<Member>& members) const {
-  const Member& member = members[static_cast<size_t>(forward.rank)];
-  const auto is_out = [&members](int rank) {
-    return members[static_cast<size_t>(rank)].presence != Presence::member;
+// Returns true if the process that has the request is lost. Without the coordinator this rank does
+// not know which others it reaches, so it counts on none.
+bool RankRouter::is_lost(const Forward& forward, const ClusterView& view) const {
+  const Member& member = view.members[static_cast<size_t>(forward.rank)];
+  const auto is_out = [&view](int rank) {
+    return view.members[static_cast<size_t>(rank)].presence != Presence::member;
   };
-  return is_out(0) || is_out(rank()) || is_out(forward.rank) ||
+  return is_out(view.coordinator) || is_out(rank()) || is_out(forward.rank) ||
          member.identity.boot_id != forward.boot_id;
 }
 
@@ -287,6 +311,7 @@ void RankRouter::end_forwards(const Error& why) {
 void RankRouter::check_cluster() {
   MutexLock lock(mutex_);
   refresh();
+  send_changes();
 }
 
 void RankRouter::forget_prefixes() {
@@ -296,7 +321,7 @@ void RankRouter::forget_prefixes() {
 
 size_t RankRouter::num_forwards() const {
   MutexLock lock(mutex_);
-  return forwards_.size();
+  return forwards_.size() + num_kept_first_;
 }
 
 ClusterCounts RankRouter::counts() const {

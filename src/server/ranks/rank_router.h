@@ -30,6 +30,7 @@
 #include "server/http/http_client.h"
 #include "server/ranks/peer_book.h"
 #include "server/ranks/relay.h"
+#include "server/reply/kept_streams.h"
 #include "server/reply/reply.h"
 #include "server/views/metrics.h"
 
@@ -50,6 +51,7 @@ class RankRouter {
     ControlPlane* cluster = nullptr;
     Engine* engine = nullptr;
     ReplyService* reply = nullptr;
+    KeptStreams* kept = nullptr;
     RoutingPolicy routing = RoutingPolicy::cache_aware;
     size_t max_forwards = 1024;  // under way; beyond it begin() answers queue_full
   };
@@ -67,9 +69,21 @@ class RankRouter {
   // does nothing, if `rank` is this rank or no rank of the service.
   bool forward_to(int rank, const HttpRequest& request,
                   const std::shared_ptr<HttpExchange>& exchange);
+  // Limits of the time that all answers may take, and of the bytes of one.
+  struct AskLimits {
+    Duration patience = std::chrono::seconds(5);
+    size_t bytes_max = 64 << 10;
+  };
   // POSTs path and body to all other ranks, in the name of the same principal. Calls `done` with
-  // their answers within 5 s, on this thread or the thread forward.
-  void ask_all(const HttpRequest& asked, std::function<void(std::vector<PeerAnswer>&&)> done);
+  // their answers when all have come, on this thread or the thread forward.
+  void ask_all(const HttpRequest& asked, std::function<void(std::vector<PeerAnswer>&&)> done,
+               AskLimits limits);
+  void ask_all(const HttpRequest& asked, std::function<void(std::vector<PeerAnswer>&&)> done) {
+    ask_all(asked, std::move(done), {});
+  }
+  // Has another rank keep a stream from now on that this rank goes on with; it is told with the
+  // next changes, ten times a second.
+  void keep_elsewhere(const PreparedRequest& prepared) const;
   // Forgets which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
 
@@ -107,9 +121,26 @@ class RankRouter {
   std::vector<RankLoad> loads() HOCKET_REQUIRES(mutex_);
   std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);
   Error too_many() const;
+  // A rank that keeps the records of this rank's streams, in keeper.cc.
+  struct Keeper {
+    int rank = 0;
+    std::string boot_id;
+    PeerEndpoint to;
+  };
+  class KeeperSink;
+  // Returns the next rank that is there; nullopt: none is.
+  std::optional<Keeper> keeper() const HOCKET_REQUIRES(mutex_);
+  bool tell_keeper(const KeptStreams::Found& record, std::function<void()> then)
+      HOCKET_REQUIRES(mutex_);
+  void begin_here(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
+                  std::shared_ptr<RequestRecorder> recorder);
+  void warn_not_kept(int rank, const std::string& why);
+  void send_changes() HOCKET_REQUIRES(mutex_);
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
+  void take_back(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
+                 std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent);
   void end_forwards(const Error& why) HOCKET_REQUIRES(mutex_);
-  bool is_lost(const Forward& forward, const std::vector<Member>& members) const;
+  bool is_lost(const Forward& forward, const ClusterView& view) const;
   void check_cluster();
   void refresh() HOCKET_REQUIRES(mutex_);
 
@@ -120,6 +151,9 @@ class RankRouter {
   uint64_t num_changes_ HOCKET_GUARDED_BY(mutex_) = 0;
   std::unordered_map<uint64_t, Forward> forwards_ HOCKET_GUARDED_BY(mutex_);  // by ticket
   uint64_t last_ticket_ HOCKET_GUARDED_BY(mutex_) = 0;
+  std::atomic<size_t> num_kept_first_ = 0;  // requests that begin when another rank keeps them
+  std::atomic<bool> changes_under_way_ = false;
+  TimePoint warned_{};  // when a warning said that streams are not kept; thread forward only
   // By rank: the load it sent last, and until when it is avoided after a refusal.
   std::vector<RankLoad> last_loads_ HOCKET_GUARDED_BY(mutex_);
   std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);

@@ -66,7 +66,7 @@ Result<void> ReplyService::enter(const JobPtr& job) {
   job->bytes = job->bytes_at_begin();
   HOCKET_TRY_VOID(job->held.grow(job->bytes));
   MutexLock lock(mutex_);
-  if (!job->sent && table_.size() + job->ids.size() > options_.max_live)
+  if ((!job->sent || job->has) && table_.size() + job->ids.size() > options_.max_live)
     return fail(queue_full(queue_limits::kLiveTexts, options_.max_live));
   try {
     for (size_t i = 0; i < job->ids.size(); ++i) table_.emplace(job->ids[i], JobChoice{job, i});
@@ -90,9 +90,43 @@ void ReplyService::resume(const std::shared_ptr<HttpExchange>& exchange, Prepare
   begin(job, exchange);
 }
 
+void ReplyService::resume(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
+                          std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent,
+                          StreamPosition has) {
+  const auto job = std::make_shared<Job>(exchange, std::move(prepared), std::move(recorder));
+  sent.choices.resize(job->ids.size());
+  job->sent = std::move(sent);
+  job->has = std::move(has);
+  begin(job, exchange);
+}
+
+void ReplyService::take_over(const KeptStream& kept) {
+  std::vector<JobPtr> found;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, to] : table_)
+      if (to.job->answer.prepared.kept.get() == &kept) found.push_back(to.job);
+  }
+  for (const JobPtr& job : found) {
+    MutexLock lock(job->mutex);
+    if (!job->over)
+      fail_job(*job, error(ErrorCode::taken_over, "another connection goes on with this stream")
+                         .with_fix("read it there"));
+  }
+}
+
+void ReplyService::keep_as(const Job& job, KeptState state) {
+  if (const auto& kept = job.answer.prepared.kept) options_.kept->set_state(*kept, state);
+}
+
+void ReplyService::forget_kept(const Job& job) {
+  if (const auto& kept = job.answer.prepared.kept) options_.kept->erase(*kept);
+}
+
 void ReplyService::begin(const JobPtr& job, const std::shared_ptr<HttpExchange>& exchange) {
   if (auto entered = enter(job); !entered) {
     if (job->recorder) job->recorder->failed(entered.error());
+    job->has ? keep_as(*job, KeptState::left) : forget_kept(*job);
     respond_error(*exchange, entered.error());
     return;
   }
@@ -182,6 +216,10 @@ void ReplyService::fail_job(Job& job, const Error& failure) {
   forget(job);
   const ApiFormat& format = job.answer.prepared.request.api->format();
   format.ended(job.answer, &failure);
+  const bool goes_on = failure.code == ErrorCode::lost_rank ||
+                       failure.code == ErrorCode::taken_over ||
+                       failure.code == ErrorCode::shutting_down || job.has;
+  goes_on ? keep_as(job, KeptState::left) : forget_kept(job);
   if (job.recorder) job.recorder->failed(failure);
   job.held.release();  // makes room for the error
   if (job.exchange == nullptr) return;
@@ -201,6 +239,7 @@ void ReplyService::drop_job(Job& job) {
   job.over = true;
   abort_all_of(job);
   forget(job);
+  keep_as(job, KeptState::left);
   if (job.recorder) job.recorder->ended(job.answer, kClientLeft);
 }
 

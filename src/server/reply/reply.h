@@ -26,7 +26,9 @@
 #include "server/generation/answer.h"
 #include "server/http/http.h"
 #include "server/reply/answer_progress.h"
+#include "server/reply/kept_streams.h"
 #include "server/reply/live_texts.h"
+#include "server/reply/stream_position.h"
 #include "server/views/metrics.h"
 
 namespace hocket {
@@ -43,7 +45,8 @@ class ReplyService {
   struct Options {
     Engine* engine = nullptr;
     Outbox* outbox = nullptr;
-    Metrics* metrics = nullptr;  // null: nothing is counted
+    Metrics* metrics = nullptr;   // null: nothing is counted
+    KeptStreams* kept = nullptr;  // null: no request has a record (PreparedRequest::kept)
     // Texts under way; beyond it begin() answers queue_full. resume() takes further ones: at most
     // as many as the other ranks may have.
     size_t max_live = 4096;
@@ -61,6 +64,13 @@ class ReplyService {
   // was taken already.   Thread: any.
   void resume(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
               std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent);
+  // The same for a stream whose client came back: the answer's tokens are known up to those in
+  // `sent`, and the client has the events in `has`. The queue of texts takes it as a new one.
+  void resume(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
+              std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent, StreamPosition has);
+  // Ends the stream that has this record, since another connection goes on with it. Does nothing if
+  // there is none under way.   Thread: any.
+  void take_over(const KeptStream& kept);
   // Ends the texts with this rid or answer id, with finish_reason "abort"; if `who` is not empty,
   // only those of that principal. Returns how many were ended.   Thread: any.
   size_t abort(std::string_view rid, std::string_view who = {});
@@ -92,6 +102,9 @@ class ReplyService {
   // Precondition: inside a catch block. Ends the job with the exception as its error.
   void fail_by_exception(Job& job);
   void drop_job(Job& job);
+  // Change the record of the job's stream, if there is one.
+  void keep_as(const Job& job, KeptState state);
+  void forget_kept(const Job& job);
 
   // Functions of the thread `reply`, in reply_turns.cc.
   void run();
@@ -104,7 +117,7 @@ class ReplyService {
   void add_token(Job& job, size_t index, RequestOutput& output);
   void end_choice(Job& job, size_t index, RequestSummary& summary);
   void send_next(Job& job, size_t index);
-  void send_block(Job& job, const ApiFormat& format, int choice, const std::string& block);
+  void send_block(Job& job, int choice, const std::string& block);
   void finish(Job& job, const ApiFormat& format);
   void observe_end(const RequestSummary& summary);
 
@@ -114,7 +127,8 @@ class ReplyService {
   EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
   // Lines of jobs: those with new outputs, those that used up a turn, and those that another thread
-  // had locked when their turn came. Used by the thread `reply` only.
+  // had locked when their turn came, or whose client has to read first. Used by the thread `reply`
+  // only.
   std::deque<JobPtr> first_line_, second_line_, locked_;
   Thread thread_;
 };

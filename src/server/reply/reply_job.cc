@@ -80,6 +80,7 @@ ReplyService::Job::Job(const std::shared_ptr<HttpExchange>& to, PreparedRequest&
   written.resize(ids.size());
   last_token.resize(ids.size());
   num_told.resize(ids.size());
+  next_event.resize(ids.size());
 }
 
 int64_t ReplyService::Job::bytes_at_begin() const {
@@ -123,8 +124,12 @@ std::vector<TokenId> ReplyService::Job::known_answer(size_t index, int vocab_siz
   return known;
 }
 
+bool ReplyService::Job::waits_for_client() const {
+  return has && !over && stream && stream->num_waiting() > kMaxWaiting && !exchange->is_closed();
+}
+
 bool ReplyService::Job::was_sent(int choice) {
-  if (!sent) return false;
+  if (!sent || has) return false;
   if (choice == kClosingBlock) return sent->closed;
   const auto index = static_cast<size_t>(choice);
   AnswerProgress::OfChoice& of_choice = sent->choices[index];
@@ -133,17 +138,34 @@ bool ReplyService::Job::was_sent(int choice) {
   return of_choice.num_blocks-- > 0;
 }
 
-std::string ReplyService::Job::with_progress(int choice, const std::string& block) {
-  std::string events, out;
-  const bool named = answer.prepared.request.api->format().style() == StreamStyle::named;
-  if (!named) append_sse(events, block);
+// The block behind all choices counts as one of the first.
+std::string ReplyService::Job::events_of(int choice, const std::string& block) {
+  const ApiFormat& format = answer.prepared.request.api->format();
+  std::string framed;
+  if (format.style() == StreamStyle::named)
+    framed = block;
+  else
+    append_sse(framed, block);
+  const auto index = static_cast<size_t>(std::max(choice, 0));
+  std::optional<uint32_t> number;
+  if (format.repeats() && choice != kClosingBlock)
+    number = static_cast<uint32_t>(2 * answer.choices[index].ids.size()) +
+             (answer.choices[index].ended ? 1u : 0u);
+  static const StreamPosition kNothing;
+  const bool ids_wanted = answer.prepared.event_ids && answer.prepared.kept != nullptr;
+  return number_events(framed, index, number, next_event, has ? *has : kNothing,
+                       ids_wanted ? std::string_view(answer.prepared.id) : "");
+}
+
+std::string ReplyService::Job::with_progress(int choice, const std::string& events) {
+  std::string out;
   std::span<const TokenId> new_ids;
   if (choice != kClosingBlock) {
     const auto index = static_cast<size_t>(choice);
     new_ids = std::span(answer.choices[index].ids).subspan(num_told[index]);
     num_told[index] += new_ids.size();
   }
-  append_progress(out, choice, new_ids, named ? block : events);
+  append_progress(out, choice, new_ids, events);
   return out;
 }
 

@@ -15,6 +15,7 @@
 #include "server/generation/answer_text.h"
 #include "server/http/sse.h"
 #include "server/reply/reply.h"
+#include "server/reply/stream_position.h"
 #include "server/usage/request_memory.h"
 
 namespace hocket {
@@ -35,10 +36,17 @@ struct ReplyService::Job {
   // without the last, so that the answer ends as it would. None if its log-probabilities or experts
   // are asked for, which only computing gives.
   std::vector<TokenId> known_answer(size_t index, int vocab_size) const;
+  // While more bytes wait for the client, blocks that a later one repeats are left out.
+  static constexpr size_t kMaxWaiting = 64 << 10;
+  // Returns true if the client reads more slowly than its stream is made again. Its known tokens
+  // come at once, so without a wait it would count as too slow.
+  bool waits_for_client() const;
   // Returns true if the client has the block that was just made, of a choice or kClosingBlock.
   bool was_sent(int choice);
-  // Returns the block as events, behind a line that tells the progress.
-  std::string with_progress(int choice, const std::string& block);
+  // Returns the block as events, numbered, without those that the client has (`has`).
+  std::string events_of(int choice, const std::string& block);
+  // Returns the events behind a line that tells the progress.
+  std::string with_progress(int choice, const std::string& events);
   // Ends the request's meter if the client was answered when the request was accepted
   // (HttpExchange::leave_meter). Otherwise the exchange ends it.
   void end_meter() const;
@@ -55,8 +63,12 @@ struct ReplyService::Job {
   size_t num_ended = 0;
   std::optional<AnswerProgress> sent;  // by a rank that was lost; nullopt: the answer begins here
   std::vector<size_t> num_told;        // one per choice: ids whose progress was told
-  std::optional<size_t> sending;       // the choice whose last output is not fully sent
-  bool over = false;                   // true: answered, or the client has left
+  std::vector<uint32_t> next_event;    // one per choice: the number of its next event
+  // The events that a client has that came back with its place in the stream; nullopt: no client
+  // came back.
+  std::optional<StreamPosition> has;
+  std::optional<size_t> sending;  // the choice whose last output is not fully sent
+  bool over = false;              // true: answered, or the client has left
   HeldBytes held;
   int64_t bytes = 0;                        // bytes in use; `held` grows in larger steps
   std::vector<int64_t> bytes_of;            // one per choice: its part of `bytes`

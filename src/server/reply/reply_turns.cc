@@ -1,4 +1,5 @@
 // The turns of ReplyService. All functions run on the thread `reply`.
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -11,9 +12,7 @@
 namespace hocket {
 namespace {
 
-constexpr Duration kIdle = std::chrono::milliseconds(200);  // longest wait for an output
-// While more bytes wait for the client, blocks that a later one repeats are left out.
-constexpr size_t kMaxWaiting = 64 << 10;
+constexpr Duration kIdle = std::chrono::milliseconds(200);    // longest wait for an output
 constexpr Duration kLocked = std::chrono::microseconds(200);  // longest wait while a job is locked
 
 TimePoint now() {
@@ -90,8 +89,10 @@ void ReplyService::turn(const JobPtr& job) {
   const MutexLock lock(job->mutex, std::adopt_lock);
   try {
     const TimePoint end = now() + kTurn;
-    while (step(*job))
+    do {
+      if (job->waits_for_client()) return locked_.push_back(job);
       if (now() >= end) return second_line_.push_back(job);
+    } while (step(*job));
   } catch (...) {
     fail_by_exception(*job);
     job->pending.clear();
@@ -160,6 +161,8 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
 
   choice.ids.push_back(output.token);
   ++job.generated[index];
+  if (job.answer.prepared.kept)
+    options_.kept->add_token(*job.answer.prepared.kept, index, choice.ids.size() - 1, output.token);
   if (job.prompt_of(index).sampling.num_top_logprobs >= 0)
     choice.logprobs.push_back(output.logprobs ? std::move(*output.logprobs) : PositionLogprobs{});
   const bool is_stop_token = output.summary && output.summary->finish == FinishReason::stop &&
@@ -193,6 +196,7 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   }
   choice.ended = true;
   choice.cached_tokens = summary.cached_tokens;
+  choice.fetched_tokens = summary.fetched_tokens;
   choice.recomputed_tokens = summary.recomputed_tokens;
   choice.num_retractions = summary.num_retractions;
   choice.rank = summary.rank;
@@ -214,11 +218,11 @@ void ReplyService::send_next(Job& job, size_t index) {
       write_logprobs(format, job.answer, choice, job.written[index], kPositionsAtOnce);
   if (auto counted = job.count(index); !counted) return fail_job(job, counted.error());
   if (!all_written) return;
-  const bool left_out =
-      job.stream && format.repeats() && !choice.ended && job.stream->num_waiting() > kMaxWaiting;
+  const bool left_out = job.stream && format.repeats() && !choice.ended &&
+                        job.stream->num_waiting() > Job::kMaxWaiting;
   if (job.stream && !left_out) {
     const std::string block = format.next_block(job.answer, choice, job.written);
-    if (!block.empty()) return send_block(job, format, choice.index, block);
+    if (!block.empty()) return send_block(job, choice.index, block);
   }
   job.sending.reset();
   if (choice.ended) {
@@ -231,32 +235,34 @@ void ReplyService::send_next(Job& job, size_t index) {
 // Sends the block. If the request may hold no more memory, the stream ends with the error event of
 // the answer's format, since the exchange's own error event would know only the API and not this
 // answer.
-void ReplyService::send_block(Job& job, const ApiFormat& format, int choice,
-                              const std::string& block) {
-  if (job.was_sent(choice)) return;
-  if (auto room = HeldBytes(job.answer.prepared.request.memory).grow(std::ssize(block)); !room)
+void ReplyService::send_block(Job& job, int choice, const std::string& block) {
+  const std::string events = job.events_of(choice, block);
+  if (job.was_sent(choice) || events.empty()) return;
+  if (auto room = HeldBytes(job.answer.prepared.request.memory).grow(std::ssize(events)); !room)
     return fail_job(job, room.error());
   const bool tells = job.answer.prepared.tells_progress;
-  const bool named = format.style() == StreamStyle::named;
-  if (!(tells   ? job.stream->events(job.with_progress(choice, block))
-        : named ? job.stream->events(block)
-                : job.stream->data(block)))
-    drop_job(job);
+  if (!job.stream->events(tells ? job.with_progress(choice, events) : events)) drop_job(job);
 }
 
 void ReplyService::finish(Job& job, const ApiFormat& format) {
   if (job.stream) {
     const std::string block = format.closing_block(job.answer);
-    if (!block.empty()) send_block(job, format, kClosingBlock, block);
+    if (!block.empty()) send_block(job, kClosingBlock, block);
     if (job.over) return;
   }
   job.over = true;
   job.end_meter();
   format.ended(job.answer, nullptr);
-  if (job.recorder) {
-    const bool left = job.exchange != nullptr && job.exchange->is_closed();
-    job.recorder->ended(job.answer, left ? kClientLeft : 200);
-  }
+  const bool left = job.exchange != nullptr && job.exchange->is_closed();
+  if (job.recorder) job.recorder->ended(job.answer, left ? kClientLeft : 200);
+  // An answer that was aborted is not computed again when its client comes back.
+  const bool aborted = std::ranges::any_of(job.answer.choices, [](const ChoiceAnswer& choice) {
+    return choice.finish == FinishReason::abort;
+  });
+  if (left || !aborted)
+    keep_as(job, left ? KeptState::left : KeptState::ended);
+  else
+    forget_kept(job);
   if (job.exchange == nullptr) return;
   if (!job.stream)
     job.exchange->respond(200, kJsonType, format.whole(job.answer, job.written));

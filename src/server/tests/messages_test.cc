@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "server/apis/anthropic/content_blocks.h"
 #include "server/apis/anthropic/messages_request.h"
 #include "server/apis/anthropic/messages_response.h"
@@ -152,7 +154,9 @@ TEST(Messages, EventsHaveNames) {
   say(server, "42");
   Json request = hello();
   request["stream"] = true;
-  const std::string text = server.ask("POST", "/v1/messages", request.dump()).body;
+  std::string text = server.ask("POST", "/v1/messages", request.dump()).body;
+  EXPECT_THAT(text, testing::HasSubstr(":0\n\nevent: content_block_start\ndata: "));
+  text = std::regex_replace(text, std::regex("\nid: msg_[0-9a-f]+:[0-9]+\n"), "\n");
   EXPECT_THAT(text,
               testing::StartsWith("event: message_start\ndata: {\"type\":\"message_start\","));
   EXPECT_THAT(text, testing::HasSubstr("\n\nevent: content_block_delta\ndata: "));

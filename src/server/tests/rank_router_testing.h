@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "cluster/test_ranks.h"
 #include "server/access/access_check.h"
+#include "server/ranks/keeper_paths.h"
 #include "server/ranks/rank_router.h"
 #include "server/tests/test_server.h"
 
@@ -49,7 +50,12 @@ class ForwardingRank : public Ranks {
     HttpOptions options;
     options.admit = [](const HttpRequest& head) { return admit_rank(head, kKeyOfRank1); };
     auto server = HttpServer::create(options, [this](HttpRequest&& request, auto exchange) {
+      if (request.path == kKeepPath || request.path == kChangesPath) {
+        exchange->respond(200, kJsonType, "{}");
+        if (request.path == kChangesPath) return;
+      }
       std::lock_guard lock(mutex_);
+      if (request.path == kKeepPath) return kept_.push_back(std::move(request));
       held_.push_back({std::move(request), std::move(exchange)});
       news_.notify_all();
     });
@@ -103,6 +109,7 @@ class ForwardingRank : public Ranks {
   std::mutex mutex_;
   std::condition_variable news_;
   std::deque<ForwardedRequest> held_;
+  std::vector<HttpRequest> kept_;  // streams of rank 0 that rank 1 shall keep
 };
 
 }  // namespace hocket

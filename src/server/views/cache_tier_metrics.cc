@@ -2,7 +2,31 @@
 
 namespace hocket {
 
+namespace {
+
+// The places by name: {tier="file"}, "redis", "peer".
+void add_page_tier(MetricSnapshot& out, std::string_view name, const PageTierStats& tier) {
+  const auto label = [&] { return MetricSnapshot::Label{"tier", std::string(name)}; };
+  out.counter("kv_tier_tokens_total", "Prompt tokens whose pages came back from there",
+              tier.tokens_total, label());
+  out.counter("kv_tier_read_pages_total", "KV pages read there", tier.pages_read_total, label());
+  out.counter("kv_tier_read_seconds_total", "Time spent reading there", tier.read_seconds_total,
+              label());
+  out.counter("kv_tier_written_pages_total", "KV pages and states written there",
+              tier.pages_written_total, label());
+  out.counter("kv_tier_damaged_pages_total", "Pages that were found damaged there and deleted",
+              tier.damaged_total, label());
+  out.counter("kv_tier_failures_total", "Times that it failed and was left alone for a while",
+              tier.failures_total, label());
+  out.gauge("kv_tier_away", "1 while it is left alone because it failed", tier.away ? 1 : 0,
+            label());
+}
+
+}  // namespace
+
 void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t restored_tokens) {
+  for (size_t i = 0; i < tier.tiers.size(); ++i)
+    if (tier.tiers[i].exists) add_page_tier(out, kPageTierNames[i], tier.tiers[i]);
   out.counter("prefetched_tokens_total", "Prompt tokens whose pages came back from files or peers",
               restored_tokens);
   out.counter("backuped_pages_total", "KV pages written to files", tier.pages_written_total);

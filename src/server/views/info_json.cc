@@ -5,6 +5,7 @@
 
 #include "base/machine.h"
 #include "core/version.h"
+#include "engine/pages/redis_address.h"
 #include "engine/plan/scheduler_settings.h"
 
 namespace hocket {
@@ -31,6 +32,7 @@ Json memory_settings(const ServerSettings& s) {
           {"kv_cache_dtype", s.memory.kv_cache_dtype},
           {"kv_cache_dir", s.memory.kv_cache_dir},
           {"kv_cache_dir_gb", s.memory.kv_cache_dir_gb},
+          {"kv_cache_store", without_password(s.memory.kv_cache_store)},
           {"hicache_storage_prefetch_policy", s.memory.hicache_storage_prefetch_policy},
           {"kv_cache_listen", s.peers.kv_cache_listen},
           {"kv_cache_peers", s.peers.kv_cache_peers},
@@ -121,6 +123,7 @@ Json service_settings(const ServerSettings& s) {
           {"key_memory_mib", s.http.key_memory_mib},
           {"total_request_memory_mib", s.http.total_request_memory_mib},
           {"response_store_mib", s.http.response_store_mib},
+          {"stream_store_mib", s.http.stream_store_mib},
           {"log_level", s.http.log_level},
           {"log_format", s.observe.log_format},
           {"log_requests", s.observe.log_requests},
@@ -378,9 +381,8 @@ Json loads_json(const EngineStats& stats, const EngineInfo& info, int first_rank
                     {"token_usage", s.token_usage},
                     {"gen_throughput", rank.gen_throughput}});
   }
-  const size_t count = list.size();
   return {{"version", kVersion},
-          {"dp_rank_count", count},
+          {"dp_rank_count", list.size()},
           {"max_total_num_tokens", info.max_total_tokens},
           {"max_running_requests", info.max_running_requests},
           {"loads", std::move(list)},

@@ -122,7 +122,11 @@ function Facts({ node }) {
   const parts = [];
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
-    parts.push(`${exact(usage.prompt_tokens)} in${cached > 0 ? ` (${exact(cached)} cached)` : ""}`, `${exact(usage.completion_tokens)} out`);
+    const fetched = Object.entries(usage.prompt_tokens_details?.cached_tokens_details ?? {})
+      .filter(([tier, tokens]) => tier !== "memory" && tokens > 0)
+      .map(([tier, tokens]) => `, ${exact(tokens)} from ${tier}`)
+      .join("");
+    parts.push(`${exact(usage.prompt_tokens)} in${cached > 0 ? ` (${exact(cached)} cached${fetched})` : ""}`, `${exact(usage.completion_tokens)} out`);
   }
   if (timings?.ttft_ms != null) parts.push(`first token ${duration(timings.ttft_ms)}`);
   if (timings?.tokens_per_second) parts.push(`${rate(timings.tokens_per_second)} tokens/s`);

@@ -30,6 +30,7 @@ constinit const Api kResponsesApi = {.name = "responses",
                                      .num_copies = kConversationCopies,
                                      .parse = parse_responses,
                                      .format = responses_format,
-                                     .errors = &kResponsesErrors};
+                                     .errors = &kResponsesErrors,
+                                     .id_at = response_id_at};
 
 }  // namespace hocket

@@ -176,6 +176,11 @@ Result<Json> settings_of(const Json& body, ResponsesRequest& responses) {
   return chat;
 }
 
+// Returns the digits of an id: without the rank, which may change before the answer begins.
+std::string_view id_stem(std::string_view id) {
+  return id.substr(id.rfind('_') + 1);
+}
+
 // Returns the messages: instructions, earlier turns, and the input.
 Result<Json> messages_of(const Json& body, const RequestContext& context,
                          ResponsesRequest& responses) {
@@ -207,7 +212,7 @@ Result<Json> messages_of(const Json& body, const RequestContext& context,
   }
   HOCKET_TRY_VOID(add_items(before, "previous_response_id", messages));
   if (input == nullptr) return messages;
-  HOCKET_TRY(const Json items, items_of_input(*input, responses.id.substr(kIdPrefix.size())));
+  HOCKET_TRY(const Json items, items_of_input(*input, id_stem(responses.id)));
   HOCKET_TRY_VOID(add_items(items, "input", messages));
   responses.turns.push_back(context.store->keep(to_text(items)));
   return messages;
@@ -255,6 +260,10 @@ std::string new_response_id(int rank) {
   return fmt::format("{}{}{:016x}{:016x}", kIdPrefix, of_rank, fresh_seed(), fresh_seed());
 }
 
+std::string response_id_at(std::string_view id, int rank) {
+  return fmt::format("{}{:x}_{}", kIdPrefix, rank, id_stem(id));
+}
+
 int rank_of_response(std::string_view id) {
   if (!id.starts_with(kIdPrefix)) return -1;
   id.remove_prefix(kIdPrefix.size());
@@ -278,7 +287,8 @@ Result<ResponseStore::RecordPtr> find_response(const RequestContext& context, co
 Result<GenerationRequest> parse_responses(const Json& body, const ServedModel& model,
                                           const RequestContext& context) {
   auto responses = std::make_shared<ResponsesRequest>();
-  responses->id = new_response_id(context.rank);
+  responses->id =
+      context.answer_id.empty() ? new_response_id(context.rank) : std::string(context.answer_id);
   responses->who = context.who;
   responses->responses = context.store;
   HOCKET_TRY(Json chat, settings_of(body, *responses));

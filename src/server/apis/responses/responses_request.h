@@ -33,6 +33,8 @@ Result<GenerationRequest> parse_responses(const Json& body, const ServedModel& m
 
 // Returns "resp_" and 32 digits; between them the rank and "_" unless rank is -1.
 std::string new_response_id(int rank);
+// Returns the id with another rank in it.
+std::string response_id_at(std::string_view id, int rank);
 // Returns the rank in the id; -1 if there is none.
 int rank_of_response(std::string_view id);
 // Errors: not_found.

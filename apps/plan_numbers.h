@@ -1,0 +1,33 @@
+// Numbers as `hocket plan` prints them.   Thread: any.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <string>
+
+namespace hocket {
+
+inline std::string gb(double bytes) {
+  if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
+  if (bytes < 1e9) return fmt::format("{:.1f} MB", bytes / 1e6);
+  return fmt::format("{:.2f} GB", bytes / 1e9);
+}
+inline std::string gb(int64_t bytes) {
+  return gb(static_cast<double>(bytes));
+}
+
+inline std::string parameters(int64_t count) {
+  const auto number = static_cast<double>(count);
+  if (number < 1e5) return fmt::format("{:.2f} K", number / 1e3);
+  if (number < 1e8) return fmt::format("{:.2f} M", number / 1e6);
+  return fmt::format("{:.2f} B", number / 1e9);
+}
+
+inline std::string rate(double per_s) {
+  return per_s < 1    ? fmt::format("{:.2f}", per_s)
+         : per_s < 10 ? fmt::format("{:.1f}", per_s)
+                      : fmt::format("{:.0f}", per_s);
+}
+
+}  // namespace hocket

@@ -1,0 +1,64 @@
+// The role of a rank in a service whose coordinator is found by etcd: coordinator or follower, as
+// the seat says (cluster/seat.h).
+//
+//   nobody has the seat, and this rank hears no coordinator   listen, try to take it
+//   this rank has it ......................................   coordinator: epochs go through it
+//   another has it ........................................   follower of that one
+//   nobody has it, and this rank hears a coordinator ......   nothing: that one takes it again
+//
+// The last line is the case of a coordinator that does not reach etcd for a while: the ranks go on
+// with the epoch that they have, since another epoch can be whole only if one of them leaves this
+// one. The coordinator announces no other epoch, because none is taken for it. When it reaches etcd
+// again it takes the seat again, and goes on if no epoch was taken meanwhile.
+// A rank that is lost can come back only by a new epoch, so while etcd is away a loss pauses the
+// service. The small store is the coordinator's memory, as it is rank 0's without etcd: what is in
+// it are addresses for one epoch, which ranks set again in the next.
+// After a coordinator's silence another rank has the seat within Seat::Options::ttl and 2 s. When
+// its process ends its port refuses connections: whoever finds that takes the seat from it at once.
+// Were it wrong (a firewall), the coordinator would find the seat taken, and no epoch would be
+// taken twice. Thread: the control plane's.
+#pragma once
+
+#include <memory>
+
+#include "cluster/coordinator.h"
+#include "cluster/follower.h"
+#include "cluster/seat_thread.h"
+
+namespace hocket {
+
+class ElectedRole final : public ControlRole {
+ public:
+  ElectedRole(const ClusterOptions& options, Identity self, Poller& poller, Shared& shared);
+  ~ElectedRole() override;
+
+  void on_event(uint64_t token, uint32_t events, TimePoint now) override;
+  void on_command(ControlCommand command, TimePoint now) override;
+  void on_tick(TimePoint now) override;
+  TimePoint next_deadline() const override;
+  void leave(const Error& why) override;
+
+ private:
+  ControlRole& role();
+  const ControlRole& role() const;
+  void follow_seat(const Seat::State& seat, TimePoint now);
+  void run_for_seat(const Seat::State& seat, TimePoint now);
+  void take_role(const Seat::State& seat);
+  void keep_role(const Seat::State& seat, TimePoint now);
+  void step_down(const std::string& why);
+  bool is_other(const Seat::State& seat) const;
+
+  const ClusterOptions options_;
+  const Identity self_;
+  Poller& poller_;
+  Shared& shared_;
+  Fd news_;                             // readable when the seat's state has changed
+  std::unique_ptr<Follower> follower_;  // exactly one of these two is there
+  std::unique_ptr<Coordinator> coordinator_;
+  int64_t term_ = 0;                  // the coordinator's
+  Fd listener_;                       // while this rank runs for the seat
+  TimePoint listen_at_{};             // not before; after a failure
+  std::unique_ptr<SeatThread> seat_;  // last, so that its thread ends first
+};
+
+}  // namespace hocket

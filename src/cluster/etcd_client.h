@@ -1,0 +1,66 @@
+// Asks the servers of an etcd, by HTTP: one after the other until one answers, then that one until
+// it fails. A watch is at the server that answered last; when another one answers, the watch ends,
+// and so it never rests at a server that is cut off from the others.
+// Each server has attempt_limit to answer. A name is resolved anew after its server failed, which
+// may block for as long as the resolver does.
+// Thread: one.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cluster/etcd.h"
+#include "cluster/etcd_http.h"
+
+namespace hocket {
+
+// The place of a service in an etcd.
+struct EtcdPlace {
+  std::vector<HostPort> servers;  // client ports
+  std::string name = "hocket";    // all ranks of a service have the same
+
+  bool operator==(const EtcdPlace&) const = default;
+};
+
+inline constexpr size_t kMaxEtcdServers = 16;
+
+// Reads "etcd://h0:2379,h1:2379/name"; the port is 2379 if not given, and the name may be left out.
+// Errors: bad_value, also for what is not there: TLS, a user, a password.
+Result<EtcdPlace> read_etcd_place(std::string_view text);
+
+class EtcdClient final : public Etcd {
+ public:
+  struct Options {
+    std::vector<HostPort> servers;
+    Duration attempt_limit = std::chrono::seconds(1);
+    Duration call_limit = std::chrono::seconds(3);  // for a call with all its attempts
+  };
+  explicit EtcdClient(Options options);
+
+  Result<EtcdLease> grant(int64_t ttl_s) override;
+  Result<EtcdLease> keep_alive(int64_t lease) override;
+  Result<void> revoke(int64_t lease) override;
+  Result<EtcdRange> range(std::string_view prefix, int most) override;
+  Result<bool> swap(const EtcdSwap& swap) override;
+  Result<void> watch(std::string_view key, int64_t from_revision) override;
+  Result<std::vector<EtcdChange>> changes() override;
+  int watch_fd() const override { return watch_ ? watch_->fd() : -1; }
+  std::string local_host() const override { return local_host_; }
+
+ private:
+  Result<std::string> call(std::string_view path, const std::string& json);
+  Result<EtcdConnection::Answer> ask(std::string_view path, const std::string& json,
+                                     TimePoint until);
+  Result<EtcdConnection> dial(TimePoint until);
+  void next_server();
+
+  const Options options_;
+  size_t server_ = 0;                     // the one that is asked
+  std::vector<SocketAddress> addresses_;  // that server's; empty: not known
+  std::optional<EtcdConnection> connection_;
+  std::optional<EtcdConnection> watch_;
+  std::string local_host_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,192 @@
+#include "cluster/etcd_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "cluster/etcd_process.h"
+
+namespace hocket {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+TEST(EtcdPlace, IsRead) {
+  const auto one = read_etcd_place("etcd://h0");
+  ASSERT_TRUE(one);
+  EXPECT_EQ(*one, (EtcdPlace{{{"h0", 2379}}, "hocket"}));
+  const auto three = read_etcd_place("etcd://h0:1,[::1],10.0.0.2:3/chat-1");
+  ASSERT_TRUE(three);
+  EXPECT_EQ(*three, (EtcdPlace{{{"h0", 1}, {"::1", 2379}, {"10.0.0.2", 3}}, "chat-1"}));
+}
+
+TEST(EtcdPlace, RefusesWhatIsNotThere) {
+  const auto told = [](std::string_view text) {
+    const auto place = read_etcd_place(text);
+    return place ? "it was taken" : place.error().message;
+  };
+  EXPECT_THAT(told("https://h0:2379"), HasSubstr("without TLS"));
+  EXPECT_THAT(told("etcd://ann:secret@h0"), HasSubstr("no password"));
+  EXPECT_THAT(told("etcd://ann:secret@h0"), Not(HasSubstr("secret")));
+  EXPECT_THAT(told("h0:2379"), HasSubstr("etcd://"));
+  EXPECT_THAT(told("etcd://"), HasSubstr("0 servers"));
+  EXPECT_THAT(told("etcd://h0,,h1"), HasSubstr("'' is not host:port"));
+  EXPECT_THAT(told("etcd://h0:x"), HasSubstr("'h0:x'"));
+  EXPECT_THAT(told("etcd://h0:0"), HasSubstr("'h0:0'"));
+  EXPECT_THAT(told("etcd://h0/a/b"), HasSubstr("name"));
+  std::string many = "etcd://h";
+  for (int i = 0; i < 16; ++i) many += ",h";
+  EXPECT_THAT(told(many), HasSubstr("17 servers"));
+}
+
+// A server that sends what it is given to whoever connects, and keeps the connection.
+class Talker {
+ public:
+  explicit Talker(std::string text) : text_(std::move(text)), thread_([this] { run(); }) {}
+  ~Talker() {
+    stopping_ = true;
+    thread_.join();
+  }
+  HostPort place() const { return {"127.0.0.1", local_address(*listener_).port()}; }
+
+ private:
+  void run() {
+    std::vector<Fd> taken;
+    while (!stopping_) {
+      pollfd ready{listener_->get(), POLLIN, 0};
+      if (::poll(&ready, 1, 5) <= 0) continue;
+      Fd fd(::accept4(listener_->get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!fd) continue;
+      (void)::send(fd.get(), text_.data(), text_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      taken.push_back(std::move(fd));
+    }
+  }
+  const std::string text_;
+  Result<Fd> listener_ = listen_on(TestProxy::loopback(0));
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+std::string told_by(const std::string& text) {
+  const Talker talker(text);
+  EtcdClient client({.servers = {talker.place()}, .attempt_limit = milliseconds(300)});
+  const TimePoint began = RealClock().now();
+  const auto range = client.range("/a", 1);
+  EXPECT_LT(RealClock().now() - began, std::chrono::seconds(3));
+  return range ? "it was taken" : range.error().message;
+}
+
+TEST(EtcdClient, StrangersAreBoundedInTimeAndBytes) {
+  EXPECT_THAT(told_by(""), HasSubstr("no answer in time"));
+  EXPECT_THAT(told_by("SSH-2.0-x\r\n"), HasSubstr("what answers is no etcd"));
+  EXPECT_THAT(told_by("HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n"),
+              HasSubstr("what answers is no etcd: body limit"));
+  EXPECT_THAT(told_by("HTTP/1.1 200 OK\r\nX: " + std::string(20'000, 'x')),
+              HasSubstr("what answers is no etcd: header limit"));
+  EXPECT_THAT(told_by("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\n"),
+              HasSubstr("what answers is no etcd"));
+  EXPECT_THAT(told_by("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"), HasSubstr("no revision"));
+  EXPECT_THAT(told_by("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"), HasSubstr("HTTP 503"));
+}
+
+TEST(EtcdClient, AWatchOfAnEndlessLineEnds) {
+  const Talker talker("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n180000\r\n" +
+                      std::string(0x180000, 'x'));
+  EtcdClient client({.servers = {talker.place()}});
+  ASSERT_TRUE(client.watch("/a", 1));
+  for (int i = 0; i < 1000; ++i) {
+    const auto changes = client.changes();
+    if (!changes) return;  // the server's send may also have been cut by a full buffer
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  SUCCEED();
+}
+
+class EtcdServersTest : public testing::Test {
+ protected:
+  void start(int count) {
+    if (EtcdProcess::program().empty()) GTEST_SKIP() << "etcd is not installed: etcd-server";
+    servers_ = EtcdProcess::start(count);
+    ASSERT_FALSE(servers_.empty()) << "etcd does not start";
+    client_ =
+        std::make_unique<EtcdClient>(EtcdClient::Options{.servers = EtcdProcess::places(servers_)});
+  }
+  // Waits for a change of the watched key.
+  Result<EtcdChange> next_change() {
+    for (int i = 0; i < 500; ++i) {
+      HOCKET_TRY(const auto changes, client_->changes());
+      if (!changes.empty()) return changes.back();
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    return fail(ErrorCode::timed_out, "no change came");
+  }
+
+  std::vector<std::unique_ptr<EtcdProcess>> servers_;
+  std::unique_ptr<EtcdClient> client_;
+};
+
+TEST_F(EtcdServersTest, LeaseSwapAndWatchAreThoseOfARealOne) {
+  start(1);
+  if (IsSkipped()) return;
+  const auto lease = client_->grant(1);
+  ASSERT_TRUE(lease) << lease.error().message;
+  const auto before = client_->range("/a", 10);
+  ASSERT_TRUE(before);
+  EXPECT_TRUE(before->entries.empty());
+  ASSERT_TRUE(client_->watch("/a", before->revision + 1));
+  EXPECT_EQ(client_->swap({.key = "/a", .puts = {{"/a", "1", lease->id}, {"/b", "2"}}}), true);
+  EXPECT_EQ(client_->swap({.key = "/a", .puts = {{"/a", "3", lease->id}}}), false);
+  const auto set = next_change();
+  ASSERT_TRUE(set) << set.error().message;
+  EXPECT_EQ(set->entry.value, "1");
+  EXPECT_EQ(set->entry.create_revision, before->revision + 1);
+  EXPECT_EQ(client_->local_host(), "127.0.0.1");
+  EXPECT_GT(client_->keep_alive(lease->id)->ttl_s, 0);
+  const auto erased = next_change();  // the lease ends
+  ASSERT_TRUE(erased) << erased.error().message;
+  EXPECT_TRUE(erased->erased);
+  EXPECT_GT(erased->entry.mod_revision, set->entry.mod_revision);
+  EXPECT_EQ(client_->keep_alive(lease->id)->ttl_s, 0);
+  EXPECT_EQ(client_->range("/b", 1)->entries.front().value, "2");
+  const auto gone = client_->swap({.key = "", .puts = {{"/a", "1", lease->id}}});
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().code, ErrorCode::not_found);
+  EXPECT_EQ(client_->swap({.key = "/b",
+                           .create_revision = set->entry.create_revision,
+                           .puts = {},
+                           .erased = {"/b"}}),
+            true);
+  EXPECT_TRUE(client_->range("/b", 1)->entries.empty());
+}
+
+TEST_F(EtcdServersTest, OneOfThreeIsKilledAndOneHangs) {
+  start(3);
+  if (IsSkipped()) return;
+  EXPECT_EQ(client_->swap({.key = "/a", .puts = {{"/a", "1"}}}), true);
+  servers_[0]->kill();  // the one that is asked first
+  Result<EtcdRange> read = client_->range("/a", 1);
+  for (int i = 0; i < 10 && !read; ++i) read = client_->range("/a", 1);  // they elect a leader
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->entries.front().value, "1");
+  EXPECT_FALSE(client_->changes()) << "the watch was at the server that is gone";
+  ASSERT_TRUE(client_->watch("/a", read->revision + 1));
+  EXPECT_EQ(client_->swap({.key = "", .puts = {{"/a", "2"}}}), true);
+  EXPECT_EQ(next_change()->entry.value, "2");
+  servers_[0]->start();
+  // One that takes connections and answers nothing costs one attempt, then another is asked.
+  for (const auto& server : {servers_[1].get(), servers_[2].get()}) {
+    server->signal(SIGSTOP);
+    const TimePoint began = RealClock().now();
+    read = client_->range("/a", 1);
+    for (int i = 0; i < 10 && !read; ++i) read = client_->range("/a", 1);
+    EXPECT_TRUE(read) << read.error().message;
+    EXPECT_LT(RealClock().now() - began, std::chrono::seconds(8));
+    server->signal(SIGCONT);
+  }
+}
+
+}  // namespace
+}  // namespace hocket

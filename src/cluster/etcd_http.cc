@@ -1,0 +1,178 @@
+#include "cluster/etcd_http.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <cerrno>
+#include <cstring>
+
+#include "cluster/etcd_json.h"
+
+namespace hocket {
+namespace {
+
+namespace http = boost::beast::http;
+using Code = boost::system::error_code;
+
+constexpr uint32_t kMaxHeadBytes = 8 << 10;
+constexpr size_t kMaxRead = size_t{64} << 10;  // bytes of one read
+
+// Waits until the socket is ready or the time is over.
+bool wait_for(const Fd& socket, short events, TimePoint until) {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - RealClock().now()).count();
+    pollfd ready{.fd = socket.get(), .events = events, .revents = 0};
+    const int found = ::poll(&ready, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 60'000)));
+    if (found > 0) return true;
+    if (found == 0 || errno != EINTR) return false;
+  }
+}
+
+}  // namespace
+
+struct EtcdConnection::Parser : http::response_parser<http::string_body> {};
+
+Result<EtcdConnection> EtcdConnection::dial(const HostPort& server,
+                                            const std::vector<SocketAddress>& addresses,
+                                            TimePoint until) {
+  Error why = error(ErrorCode::io, "{} has no address", to_text(server));
+  for (const SocketAddress& address : addresses) {
+    auto socket = start_dial(address);
+    if (!socket) {
+      why = error(ErrorCode::io, "{}", socket.error().message);
+      continue;
+    }
+    if (!wait_for(*socket, POLLOUT, until))
+      return fail(ErrorCode::io, "{}: no connection in time", to_text(server));
+    if (const int problem = dial_error(*socket); problem != 0) {
+      why = error(ErrorCode::io, "{}: {}", to_text(server), std::strerror(problem));
+      continue;
+    }
+    tune_socket(*socket, std::chrono::seconds(3));
+    return EtcdConnection(*std::move(socket), server);
+  }
+  return fail(std::move(why));
+}
+
+EtcdConnection::EtcdConnection(Fd socket, const HostPort& server)
+    : socket_(std::move(socket)), server_(to_text(server)) {}
+EtcdConnection::EtcdConnection(EtcdConnection&&) noexcept = default;
+EtcdConnection& EtcdConnection::operator=(EtcdConnection&&) noexcept = default;
+EtcdConnection::~EtcdConnection() = default;
+
+Result<void> EtcdConnection::send(std::string_view path, std::string_view json, TimePoint until) {
+  may_go_on_ = false;  // until the answer is whole
+  parser_ = std::make_unique<Parser>();
+  parser_->header_limit(kMaxHeadBytes);
+  parser_->body_limit(kMaxEtcdAnswerBytes);
+  parser_->eager(true);
+  in_.clear();
+  // A server that has no leader ends a watch then, which would be silent otherwise.
+  const std::string request = fmt::format(
+      "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n"
+      "Grpc-Metadata-hasleader: true\r\nContent-Length: {}\r\n\r\n{}",
+      path, server_, json.size(), json);
+  for (size_t sent = 0; sent < request.size();) {
+    const ssize_t put =
+        ::send(socket_.get(), request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
+    if (put >= 0) {
+      sent += static_cast<size_t>(put);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      if (!wait_for(socket_, POLLOUT, until))
+        return fail(ErrorCode::io, "{}: it reads nothing", server_);
+    } else if (errno != EINTR) {
+      return fail(ErrorCode::io, "{}: {}", server_, std::strerror(errno));
+    }
+  }
+  return {};
+}
+
+Result<bool> EtcdConnection::read(TimePoint until) {
+  const size_t before = in_.size();
+  in_.resize(before + kMaxRead);
+  ssize_t got = -1;
+  do {
+    got = recv(socket_.get(), in_.data() + before, kMaxRead, 0);
+  } while (got < 0 &&
+           (errno == EINTR || ((errno == EAGAIN || errno == EWOULDBLOCK) &&
+                               until > RealClock().now() && wait_for(socket_, POLLIN, until))));
+  const int problem = errno;
+  in_.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  if (got < 0 && (problem == EAGAIN || problem == EWOULDBLOCK)) return false;
+  if (got < 0) return fail(ErrorCode::io, "{}: {}", server_, std::strerror(problem));
+  if (got == 0) return fail(ErrorCode::io, "{}: it ended the connection", server_);
+  HOCKET_TRY_VOID(parse());
+  return true;
+}
+
+Result<void> EtcdConnection::parse() {
+  while (!in_.empty() && !parser_->is_done()) {
+    Code code;
+    const size_t took = parser_->put(boost::asio::buffer(in_), code);
+    in_.erase(0, took);
+    if (code == http::error::need_more) break;
+    if (code)
+      return fail(error(ErrorCode::io, "{}: what answers is no etcd: {}", server_, code.message())
+                      .with_fix("--cluster-store names etcd's client ports, without TLS"));
+    if (took == 0) break;
+  }
+  if (in_.size() > kMaxEtcdAnswerBytes)
+    return fail(ErrorCode::io, "{}: its answer is longer than {} bytes", server_,
+                kMaxEtcdAnswerBytes);
+  return {};
+}
+
+Result<EtcdConnection::Answer> EtcdConnection::post(std::string_view path, std::string_view json,
+                                                    TimePoint until) {
+  HOCKET_TRY_VOID(send(path, json, until));
+  while (!parser_->is_done()) {
+    HOCKET_TRY(const bool came, read(until));
+    if (!came) return fail(ErrorCode::io, "{}: no answer in time", server_);
+  }
+  may_go_on_ = parser_->keep_alive() && in_.empty();
+  return Answer{.status = static_cast<int>(parser_->get().result_int()),
+                .body = std::move(parser_->get().body())};
+}
+
+Result<void> EtcdConnection::begin(std::string_view path, std::string_view json, TimePoint until) {
+  HOCKET_TRY_VOID(send(path, json, until));
+  parser_->body_limit(boost::none);  // lines() takes what has come, and limits each line
+  line_.clear();
+  while (!parser_->is_header_done()) {
+    HOCKET_TRY(const bool came, read(until));
+    if (!came) return fail(ErrorCode::io, "{}: no answer in time", server_);
+  }
+  const int status = static_cast<int>(parser_->get().result_int());
+  if (status == 200) return {};
+  while (!parser_->is_done() && parser_->get().body().size() < kMaxEtcdAnswerBytes) {
+    const auto came = read(until);
+    if (!came || !*came) break;
+  }
+  return fail(read_etcd_error(status, parser_->get().body()));
+}
+
+Result<std::vector<std::string>> EtcdConnection::lines() {
+  std::vector<std::string> whole;
+  const auto take = [&]() -> Result<void> {
+    line_ += std::exchange(parser_->get().body(), {});
+    for (size_t end = 0; (end = line_.find('\n')) != std::string::npos; line_.erase(0, end + 1))
+      if (end > 0) whole.push_back(line_.substr(0, end));
+    if (line_.size() > kMaxEtcdAnswerBytes)
+      return fail(ErrorCode::io, "{}: a line of its watch is longer than {} bytes", server_,
+                  kMaxEtcdAnswerBytes);
+    return {};
+  };
+  for (;;) {
+    HOCKET_TRY_VOID(take());
+    if (!whole.empty()) return whole;  // the rest is read at the next call
+    if (parser_->is_done()) return fail(ErrorCode::io, "{}: it ended the watch", server_);
+    HOCKET_TRY(const bool came, read(TimePoint::min()));
+    if (!came) return whole;
+  }
+}
+
+}  // namespace hocket

@@ -1,0 +1,108 @@
+#include "cluster/seat_thread.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/check.h"
+
+namespace hocket {
+
+SeatThread::SeatThread(const EtcdPlace& place, Seat::Options options, std::function<void()> changed)
+    : changed_(std::move(changed)),
+      etcd_({.servers = place.servers}),
+      seat_(etcd_, clock_, std::move(options)),
+      wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  HOCKET_CHECK(static_cast<bool>(wake_));
+  // Like the control plane's thread, this one handles none of the process's signals.
+  sigset_t all, old;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  thread_ = Thread({.name = "etcd"}, [this] { run(); });
+  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+SeatThread::~SeatThread() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  wake();
+  thread_.join();
+}
+
+void SeatThread::wake() const {
+  const uint64_t one = 1;
+  // If the counter is full, the write fails, but the thread is being woken already.
+  (void)!write(wake_.get(), &one, sizeof one);
+}
+
+Seat::State SeatThread::state() const {
+  MutexLock lock(mutex_);
+  return state_;
+}
+
+template <class Change>
+void SeatThread::change_wishes(Change&& change) {
+  {
+    MutexLock lock(mutex_);
+    Wishes now = wishes_;
+    change(now);
+    if (now == wishes_) return;
+    wishes_ = std::move(now);
+  }
+  wake();
+}
+
+void SeatThread::want(std::optional<HostPort> address) {
+  change_wishes([&](Wishes& wishes) { wishes.address = std::move(address); });
+}
+
+void SeatThread::want_epoch(uint32_t epoch, std::string ranks) {
+  change_wishes([&](Wishes& wishes) {
+    wishes.epoch = epoch;
+    wishes.ranks = std::move(ranks);
+  });
+}
+
+void SeatThread::end_term_of(std::string boot_id) {
+  change_wishes([&](Wishes& wishes) { wishes.gone = std::move(boot_id); });
+}
+
+void SeatThread::run() {
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) break;
+      seat_.want(wishes_.address);
+      seat_.want_epoch(wishes_.epoch, wishes_.ranks);
+      seat_.end_term_of(wishes_.gone);
+    }
+    seat_.tick();
+    Seat::State state = seat_.state();
+    bool is_new = false;
+    {
+      MutexLock lock(mutex_);
+      is_new = !(state == state_);
+      state_ = std::move(state);
+    }
+    if (is_new) changed_();
+    wait();
+  }
+  seat_.resign();
+}
+
+void SeatThread::wait() const {
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(seat_.next_deadline() - clock_.now());
+  pollfd ready[2] = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
+                     {.fd = etcd_.watch_fd(), .events = POLLIN, .revents = 0}};
+  if (::poll(ready, 2, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000))) <= 0) return;
+  uint64_t count = 0;
+  (void)!read(wake_.get(), &count, sizeof count);
+}
+
+}  // namespace hocket

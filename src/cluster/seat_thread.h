@@ -1,0 +1,56 @@
+// Keeps the seat on a thread "etcd" of its own, because calls to etcd block.
+// Thread: any for its functions.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/mutex.h"
+#include "base/thread.h"
+#include "cluster/etcd_client.h"
+#include "cluster/seat.h"
+
+namespace hocket {
+
+class SeatThread {
+ public:
+  // Calls `changed` on its thread after each change of state().
+  SeatThread(const EtcdPlace& place, Seat::Options options, std::function<void()> changed);
+  // Gives back the seat, which takes at most the limit of one call to etcd.
+  ~SeatThread();
+
+  Seat::State state() const;
+  // See Seat.
+  void want(std::optional<HostPort> address);
+  void want_epoch(uint32_t epoch, std::string ranks);
+  void end_term_of(std::string boot_id);
+
+ private:
+  struct Wishes {
+    std::optional<HostPort> address;
+    uint32_t epoch = 0;
+    std::string ranks, gone;
+
+    bool operator==(const Wishes&) const = default;
+  };
+  void run();
+  void wait() const;
+  void wake() const;
+  template <class Change>
+  void change_wishes(Change&& change);
+
+  const std::function<void()> changed_;
+  const RealClock clock_;
+  EtcdClient etcd_;
+  Seat seat_;
+  const Fd wake_;
+  mutable Mutex mutex_;
+  Wishes wishes_ HOCKET_GUARDED_BY(mutex_);
+  Seat::State state_ HOCKET_GUARDED_BY(mutex_);
+  bool stopping_ HOCKET_GUARDED_BY(mutex_) = false;
+  Thread thread_;
+};
+
+}  // namespace hocket

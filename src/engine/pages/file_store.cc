@@ -1,0 +1,121 @@
+#include "engine/pages/file_store.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+// So few keys are looked for in one call that a disk which is only slow ends it in time.
+constexpr size_t kKeysOfCall = 64;
+
+// Bytes that a call owns. They are not cleared first: all of them are written before they are read.
+struct OwnBytes {
+  explicit OwnBytes(size_t count)
+      : bytes(std::make_unique_for_overwrite<std::byte[]>(count)), size(count) {}
+  std::span<std::byte> span() const { return {bytes.get(), size}; }
+
+  std::unique_ptr<std::byte[]> bytes;
+  size_t size;
+};
+
+class FileReading final : public PageReading {
+ public:
+  explicit FileReading(FileStore& store) : store_(store) {}
+  Result<size_t> last_held(std::span<const PageKey> keys) override {
+    while (!keys.empty()) {
+      const auto some = keys.last(std::min(keys.size(), kKeysOfCall));
+      keys = keys.first(keys.size() - some.size());
+      HOCKET_TRY(const std::vector<bool> there, store_.exist(some));
+      for (size_t i = there.size(); i > 0; --i)
+        if (there[i - 1]) return keys.size() + i;
+    }
+    return 0;
+  }
+  Result<void> expect(std::span<const PageKey> keys, PageKind kind) override {
+    static_cast<void>(keys), static_cast<void>(kind);
+    return {};
+  }
+  Result<bool> get(const PageKey& key, std::span<std::byte> page) override {
+    return store_.get(key, page);
+  }
+
+ private:
+  FileStore& store_;
+};
+
+}  // namespace
+
+std::shared_ptr<TimedCalls> FileStore::calls_for(const std::filesystem::path& folder,
+                                                 Duration limit) {
+  return std::make_shared<TimedCalls>(TimedCalls::Options{
+      .name = "kv_files",
+      .place = fmt::format("the folder {}", folder.string()),
+      .limit = limit,
+      .fix = "look whether its disk or mount still answers, or name another folder",
+      .param = "kv-cache-dir"});
+}
+
+FileStore::FileStore(std::shared_ptr<PageFiles> files, std::shared_ptr<TimedCalls> calls,
+                     Duration rest)
+    : PageStore(rest), files_(std::move(files)), calls_(std::move(calls)) {
+  HOCKET_CHECK((files_ != nullptr && calls_ != nullptr));
+}
+
+Result<std::unique_ptr<PageReading>> FileStore::open(const PagesWanted& wanted) {
+  static_cast<void>(wanted);
+  if (is_away()) return nullptr;
+  return std::make_unique<FileReading>(*this);
+}
+
+PageStore::Figures FileStore::figures() const {
+  const PageFiles::Figures files = files_->figures();
+  return {.pages = files.files,
+          .bytes = files.bytes,
+          .evicted_total = files.evicted_total,
+          .damaged_total = files.damaged_total,
+          .failures_total = num_failures_};
+}
+
+Result<std::vector<bool>> FileStore::exist(std::span<const PageKey> keys) {
+  std::vector<bool> all;
+  while (!keys.empty()) {
+    const auto some = keys.first(std::min(keys.size(), kKeysOfCall));
+    keys = keys.subspan(some.size());
+    HOCKET_TRY(const std::vector<bool> there,
+               run<std::vector<bool>>(
+                   [files = files_, own = std::vector<PageKey>(some.begin(), some.end())] {
+                     std::vector<bool> found;
+                     for (const PageKey& key : own) found.push_back(files->exists(key));
+                     return Result<std::vector<bool>>(std::move(found));
+                   }));
+    all.insert(all.end(), there.begin(), there.end());
+  }
+  return all;
+}
+
+Result<size_t> FileStore::put(std::span<const Page> pages) {
+  size_t num_there = 0;
+  for (const Page& page : pages) {
+    OwnBytes own(page.bytes.size());
+    std::memcpy(own.bytes.get(), page.bytes.data(), page.bytes.size());
+    HOCKET_TRY(const bool written,
+               run<bool>([files = files_, key = page.key, own = std::move(own)] {
+                 return files->write(key, own.span());
+               }));
+    num_there += written ? 1 : 0;
+  }
+  return num_there;
+}
+
+Result<bool> FileStore::get(const PageKey& key, std::span<std::byte> page) {
+  const auto own = std::make_shared<OwnBytes>(page.size());
+  HOCKET_TRY(const bool found,
+             run<bool>([files = files_, key, own] { return files->read(key, own->span()); }));
+  if (found) std::memcpy(page.data(), own->bytes.get(), page.size());
+  return found;
+}
+
+}  // namespace hocket

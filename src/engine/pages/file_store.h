@@ -1,0 +1,58 @@
+// Pages in files (compute/kv/page_files.h) as a store. Files are touched on threads of its own, so
+// that a mount that stops answering holds up nobody beyond a limit.   Thread: any.
+#pragma once
+
+#include <filesystem>
+#include <utility>
+
+#include "compute/kv/page_files.h"
+#include "engine/pages/page_store.h"
+#include "engine/pages/timed_calls.h"
+
+namespace hocket {
+
+class FileStore final : public PageStore {
+ public:
+  // Limit of one read or write.
+  static constexpr Duration kLimit = std::chrono::seconds(5);
+  // Limit of all that is done before the store is made, such as listing the folder.
+  static constexpr Duration kOpenLimit = std::chrono::seconds(120);
+  // The calls of a store in `folder`, which end within `limit`.
+  static std::shared_ptr<TimedCalls> calls_for(const std::filesystem::path& folder,
+                                               Duration limit = kLimit);
+
+  FileStore(std::shared_ptr<PageFiles> files, std::shared_ptr<TimedCalls> calls,
+            Duration rest = kRest);
+
+  PageTier tier() const override { return PageTier::file; }
+  Result<std::unique_ptr<PageReading>> open(const PagesWanted& wanted) override;
+  bool has(const PageKey& key) override { return files_->has(key); }
+  Figures figures() const override;
+  Result<std::vector<bool>> exist(std::span<const PageKey> keys) override;
+  Result<size_t> put(std::span<const Page> pages) override;
+  // Fills `page`. Returns false if it is absent or damaged. Errors: io, timed_out.
+  Result<bool> get(const PageKey& key, std::span<std::byte> page);
+
+  const std::filesystem::path& folder() const { return files_->folder(); }
+  // Does something else with files of the folder; the store is away if that hangs.
+  template <class T>
+  Result<T> run(std::move_only_function<Result<T>()> call) {
+    return watch(calls_->run<T>(std::move(call)));
+  }
+
+ private:
+  template <class T>
+  Result<T> watch(Result<T> result) {
+    if (!result && result.error().code == ErrorCode::timed_out) {
+      ++num_failures_;
+      leave();
+    }
+    return result;
+  }
+
+  const std::shared_ptr<PageFiles> files_;
+  const std::shared_ptr<TimedCalls> calls_;
+  std::atomic<uint64_t> num_failures_{0};
+};
+
+}  // namespace hocket

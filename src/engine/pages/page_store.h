@@ -1,0 +1,63 @@
+// A store of pages that is written to, too: a folder of files (file_store.h), or a Redis
+// (redis_store.h). The tier (engine/cache_tier.h) works through this interface alone:
+//
+//   has(key)                            is it known to be there? asks nobody
+//   exist(keys), put(pages)             in batches
+//   open() -> expect(keys), get(key)..  reading, in the order of one prompt (page_source.h)
+//
+// Each wait has a limit. A store that hangs or cannot be reached is away for a while: nothing is
+// read or written there, and nobody waits for it. One that only refuses what is written (full,
+// read-only) takes no writes for a while. What is found there is checked: bytes that are damaged,
+// cut or of another key read as absent.   Thread: any.
+#pragma once
+
+#include <vector>
+
+#include "engine/pages/page_source.h"
+
+namespace hocket {
+
+class PageStore : public PageSource {
+ public:
+  // Time for which nothing is tried after a failure.
+  static constexpr Duration kRest = std::chrono::seconds(30);
+
+  struct Page {
+    PageKey key{};
+    std::span<const std::byte> bytes;
+  };
+  struct Figures {
+    int64_t pages = 0, bytes = 0;  // known to be there
+    uint64_t evicted_total = 0, damaged_total = 0, failures_total = 0;
+  };
+
+  explicit PageStore(Duration rest) : rest_(rest) {}
+
+  // Returns true if the page is known to be there. Waits for nothing; that is all of a store that
+  // the engine's thread may call, beside the two below.
+  virtual bool has(const PageKey& key) = 0;
+  virtual Figures figures() const = 0;
+  bool is_away() const override { return now_ns() < away_until_ns_; }
+  bool takes_writes() const { return !is_away() && now_ns() >= full_until_ns_; }
+
+  // Says of each key whether its page is there now. Errors: io, timed_out.
+  virtual Result<std::vector<bool>> exist(std::span<const PageKey> keys) = 0;
+  // Returns how many of the pages are there now, all or those that the store has room for. Errors:
+  // io, timed_out; then any of them may be there.
+  virtual Result<size_t> put(std::span<const Page> pages) = 0;
+
+  // No page is written for a while, since one could not be.
+  void rest_writes() { full_until_ns_ = now_ns() + rest_.count(); }
+
+ protected:
+  // Nothing is read or written for a while.
+  void leave() { away_until_ns_ = now_ns() + rest_.count(); }
+
+ private:
+  static int64_t now_ns() { return RealClock().now().time_since_epoch().count(); }
+
+  const Duration rest_;
+  std::atomic<int64_t> away_until_ns_{0}, full_until_ns_{0};
+};
+
+}  // namespace hocket

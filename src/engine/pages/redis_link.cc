@@ -1,0 +1,219 @@
+#include "engine/pages/redis_link.h"
+
+#ifdef HOCKET_HAS_HIREDIS
+
+#include <hiredis/hiredis.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+constexpr int kRedisLookAroundMs = 50;
+constexpr size_t kReadBytes = 256 << 10;
+
+// The replies that hiredis makes of what it reads. A null ends the connection; no exception may
+// cross its C.
+void* make_reply(RedisReply::Kind kind, std::string_view text, int64_t number) {
+  try {
+    return new RedisReply{.kind = kind, .text = std::string(text), .number = number};
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void* make_text(const redisReadTask* task, char* text, size_t length) {
+  const bool is_refusal = task->type == REDIS_REPLY_ERROR;
+  return make_reply(is_refusal ? RedisReply::Kind::refusal : RedisReply::Kind::text,
+                    std::string_view(text, length), 0);
+}
+void* make_number(const redisReadTask* /*task*/, long long number) {
+  return make_reply(RedisReply::Kind::number, "", number);
+}
+void* make_absent(const redisReadTask* /*task*/) {
+  return make_reply(RedisReply::Kind::absent, "", 0);
+}
+void drop_reply(void* reply) {
+  delete static_cast<RedisReply*>(reply);
+}
+
+// A list is no answer to any command that is sent here. The type of the number of its elements
+// depends on the version of hiredis.
+template <class Count>
+void* refuse_list(const redisReadTask* /*task*/, Count /*count*/) {
+  return nullptr;
+}
+
+redisReplyObjectFunctions make_functions() {
+  redisReplyObjectFunctions functions{};
+  functions.createString = make_text;
+  functions.createArray = refuse_list;
+  functions.createInteger = make_number;
+  functions.createNil = make_absent;
+  functions.freeObject = drop_reply;
+#if HIREDIS_MAJOR >= 1
+  functions.createDouble = [](const redisReadTask*, double, char*, size_t) -> void* {
+    return nullptr;
+  };
+  functions.createBool = [](const redisReadTask*, int) -> void* { return nullptr; };
+#endif
+  return functions;
+}
+
+}  // namespace
+
+bool can_use_redis() {
+  return true;
+}
+
+void RedisLink::Free::operator()(redisReader* reader) const {
+  redisReaderFree(reader);
+}
+
+RedisLink::RedisLink(Fd socket, std::string name)
+    : socket_(std::move(socket)), name_(std::move(name)), is_over_([] { return false; }) {
+  static redisReplyObjectFunctions functions = make_functions();
+  reader_.reset(redisReaderCreateWithFunctions(&functions));
+  HOCKET_CHECK(reader_ != nullptr);
+  reader_->maxbuf = 0;  // the buffer stays as large as the largest reply
+  tune_socket(socket_, kSilence);
+}
+
+RedisLink::~RedisLink() = default;
+
+std::unexpected<Error> RedisLink::broken(ErrorCode code, std::string_view event) {
+  failed_ = true;
+  return fail(error(code, "{} {}", name_, event)
+                  .with_fix("look whether it runs and can be reached")
+                  .with_param("kv-cache-store"));
+}
+
+Result<void> RedisLink::wait(short events, TimePoint until, Duration limit) {
+  const RealClock clock;
+  while (true) {
+    pollfd one{.fd = socket_.get(), .events = events, .revents = 0};
+    const int ready = poll(&one, 1, kRedisLookAroundMs);
+    if (ready > 0) return {};
+    if (ready < 0 && errno != EINTR) return broken(ErrorCode::io, std::strerror(errno));
+    if (is_over_()) return broken(ErrorCode::shutting_down, "is not needed any more");
+    if (clock.now() >= until)
+      return broken(ErrorCode::timed_out,
+                    fmt::format("has not answered for {:.0f} s", to_seconds(limit)));
+  }
+}
+
+Result<void> RedisLink::send_all(std::string_view bytes) {
+  const RealClock clock;
+  const Duration most =
+      kSilence + from_seconds(static_cast<double>(bytes.size()) / kFewestBytesPerSecond);
+  const TimePoint end = clock.now() + most;
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    } else if (errno == EAGAIN) {
+      HOCKET_TRY_VOID(wait(POLLOUT, std::min(end, clock.now() + kSilence), kSilence));
+    } else if (errno != EINTR) {
+      return broken(ErrorCode::io, std::strerror(errno));
+    }
+  }
+  return {};
+}
+
+Result<void> RedisLink::send(std::span<const std::string_view> words) {
+  HOCKET_CHECK(!failed_);
+  std::vector<const char*> texts;
+  std::vector<size_t> lengths;
+  for (const std::string_view word : words) {
+    texts.push_back(word.data());
+    lengths.push_back(word.size());
+  }
+  char* command = nullptr;
+  const auto length = redisFormatCommandArgv(&command, static_cast<int>(words.size()), texts.data(),
+                                             lengths.data());
+  if (length < 0) return broken(ErrorCode::io, "cannot be sent a command: no memory is left");
+  const std::unique_ptr<char, void (*)(char*)> owned(command, redisFreeCommand);
+  HOCKET_TRY_VOID(send_all({command, static_cast<size_t>(length)}));
+  ++num_awaited_;
+  return {};
+}
+
+// Waits for bytes, and hands them to the reader. Returns how many there were.
+Result<size_t> RedisLink::read_some(TimePoint end, Duration limit) {
+  in_.resize(kReadBytes);
+  const RealClock clock;
+  while (true) {
+    const ssize_t got = recv(socket_.get(), in_.data(), in_.size(), 0);
+    if (got > 0) {
+      if (redisReaderFeed(reader_.get(), in_.data(), static_cast<size_t>(got)) != REDIS_OK)
+        return broken(ErrorCode::io, "sends what no Redis sends");
+      return static_cast<size_t>(got);
+    }
+    if (got == 0) return broken(ErrorCode::io, "has ended the connection");
+    if (errno == EAGAIN) {
+      HOCKET_TRY_VOID(wait(POLLIN, std::min(end, clock.now() + kSilence), limit));
+    } else if (errno != EINTR) {
+      return broken(ErrorCode::io, std::strerror(errno));
+    }
+  }
+}
+
+Result<RedisReply> RedisLink::receive(size_t most_bytes) {
+  HOCKET_CHECK((!failed_ && num_awaited_ > 0));
+  const Duration slowest =
+      kSilence + from_seconds(static_cast<double>(most_bytes) / kFewestBytesPerSecond);
+  const TimePoint end = RealClock().now() + slowest;
+  size_t num_read = 0;
+  while (true) {
+    void* reply = nullptr;
+    if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK)
+      return broken(ErrorCode::io, "sends what no Redis sends");
+    if (reply != nullptr) {
+      const std::unique_ptr<RedisReply> owned(static_cast<RedisReply*>(reply));
+      --num_awaited_;
+      if (owned->text.size() > most_bytes) return broken(ErrorCode::io, "sends a reply too long");
+      return std::move(*owned);
+    }
+    // Whatever the reader holds belongs to this reply: those before it have been taken.
+    if (num_read > most_bytes + kShortReply + kReadBytes)
+      return broken(ErrorCode::io, "sends a reply too long");
+    if (RealClock().now() >= end)
+      return broken(ErrorCode::timed_out,
+                    fmt::format("has not sent a reply for {:.0f} s", to_seconds(slowest)));
+    HOCKET_TRY(const size_t got, read_some(end, kSilence));
+    num_read += got;
+  }
+}
+
+}  // namespace hocket
+
+#else
+
+#include "base/check.h"
+
+namespace hocket {
+
+bool can_use_redis() {
+  return false;
+}
+void RedisLink::Free::operator()(redisReader* /*reader*/) const {}
+RedisLink::RedisLink(Fd /*socket*/, std::string /*name*/) {
+  HOCKET_CHECK(can_use_redis());
+}
+RedisLink::~RedisLink() = default;
+Result<void> RedisLink::send(std::span<const std::string_view> /*words*/) {
+  return {};
+}
+Result<RedisReply> RedisLink::receive(size_t /*most_bytes*/) {
+  return RedisReply();
+}
+
+}  // namespace hocket
+
+#endif

@@ -1,0 +1,79 @@
+// One connection to a Redis or Valkey: commands out, replies in, by hiredis, and no wait without a
+// limit. What comes back is never trusted: a reply has a largest size, and none is a list.
+// Without hiredis at build time, can_use_redis() is false and nothing else may be called.
+// Thread: one at a time.
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cluster/socket.h"
+
+struct redisReader;
+
+namespace hocket {
+
+bool can_use_redis();
+
+struct RedisReply {
+  // text: of a page, or a line such as OK. refusal: an error, whose first word says which.
+  enum class Kind : uint8_t { text, refusal, number, absent };
+  Kind kind = Kind::absent;
+  std::string text;
+  int64_t number = 0;
+};
+
+class RedisLink {
+ public:
+  // Limit of the wait for a side that neither sends nor reads.
+  static constexpr Duration kSilence = std::chrono::seconds(2);
+  static constexpr Duration kConnect = std::chrono::seconds(1);
+  // A reply that comes, but more slowly than this, is not waited for either.
+  static constexpr int64_t kFewestBytesPerSecond = 1 << 20;
+  // Beyond it Redis takes no value, by default.
+  static constexpr size_t kMaxValueBytes = size_t{500} << 20;
+
+  // `name` is the other side, for errors. `socket` does not block.
+  RedisLink(Fd socket, std::string name);
+  ~RedisLink();
+
+  // Ends waits early.
+  void watch(std::function<bool()> is_over) { is_over_ = std::move(is_over); }
+  // Sends a command; its words may hold any bytes. Errors: io, timed_out; then the connection is of
+  // no use any more.
+  Result<void> send(std::span<const std::string_view> words);
+  Result<void> send(std::initializer_list<std::string_view> words) {
+    return send(std::span(words.begin(), words.size()));
+  }
+  // Returns the next reply, of at most `most_bytes`. Errors as for send().
+  Result<RedisReply> receive(size_t most_bytes = kShortReply);
+  // Returns how many replies are to come. With none the connection can serve another reader.
+  size_t num_awaited() const { return num_awaited_; }
+  bool is_whole() const { return !failed_ && num_awaited_ == 0; }
+  const std::string& name() const { return name_; }
+
+  static constexpr size_t kShortReply = 64 << 10;
+
+ private:
+  struct Free {
+    void operator()(redisReader* reader) const;
+  };
+  std::unexpected<Error> broken(ErrorCode code, std::string_view event);
+  Result<void> wait(short events, TimePoint until, Duration limit);
+  Result<void> send_all(std::string_view bytes);
+  Result<size_t> read_some(TimePoint end, Duration limit);
+
+  const Fd socket_;
+  const std::string name_;
+  std::function<bool()> is_over_;
+  std::unique_ptr<redisReader, Free> reader_;
+  std::string in_;
+  size_t num_awaited_ = 0;
+  bool failed_ = false;
+};
+
+}  // namespace hocket

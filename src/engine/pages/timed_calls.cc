@@ -1,0 +1,113 @@
+#include "engine/pages/timed_calls.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+
+#include "base/mutex.h"
+
+namespace hocket {
+namespace {
+
+constexpr Duration kLookAround = std::chrono::milliseconds(50);
+// The wait for a call that may be about to return, at the end.
+constexpr Duration kMaxLeaving = std::chrono::milliseconds(200);
+
+}  // namespace
+
+struct TimedCalls::Call {
+  std::move_only_function<void()> body;
+  bool done = false;
+};
+
+// One thread, and the call that it runs.
+struct TimedCalls::Place {
+  std::shared_ptr<Call> call;  // null: it waits for one
+  TimePoint begun{};
+  bool ended = false;
+};
+
+// The threads own it, too: they may outlive the object.
+struct TimedCalls::Shared {
+  Mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::shared_ptr<Call>> queue HOCKET_GUARDED_BY(mutex);
+  std::vector<Place> places HOCKET_GUARDED_BY(mutex);
+  bool stopping HOCKET_GUARDED_BY(mutex) = false;
+
+  void serve(size_t number) {
+    MutexLock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&]() HOCKET_REQUIRES(mutex) { return stopping || !queue.empty(); });
+      if (queue.empty()) break;
+      const std::shared_ptr<Call> call = queue.front();
+      queue.pop_front();
+      places[number] = {.call = call, .begun = RealClock().now()};
+      lock.unlock();
+      call->body();
+      call->body = nullptr;  // it may own much
+      lock.lock();
+      call->done = true;
+      places[number].call = nullptr;
+      changed.notify_all();
+    }
+    places[number].ended = true;
+    changed.notify_all();
+  }
+};
+
+TimedCalls::TimedCalls(Options options)
+    : options_(std::move(options)), shared_(std::make_shared<Shared>()) {
+  const auto count = static_cast<size_t>(options_.num_threads);
+  {
+    const MutexLock lock(shared_->mutex);
+    shared_->places.resize(count);
+  }
+  for (size_t i = 0; i < count; ++i)
+    threads_.push_back(
+        Thread({.name = options_.name}, [shared = shared_, i] { shared->serve(i); }));
+}
+
+TimedCalls::~TimedCalls() {
+  MutexLock lock(shared_->mutex);
+  shared_->stopping = true;
+  shared_->changed.notify_all();
+  shared_->changed.wait_for(lock, kMaxLeaving, [&]() HOCKET_REQUIRES(shared_->mutex) {
+    return std::ranges::all_of(shared_->places, &Place::ended);
+  });
+  for (size_t i = 0; i < threads_.size(); ++i)
+    if (!shared_->places[i].ended) threads_[i].detach();
+  lock.unlock();
+  for (Thread& thread : threads_)
+    if (thread.joinable()) thread.join();
+}
+
+bool TimedCalls::finish(std::move_only_function<void()> body) {
+  const RealClock clock;
+  const auto call = std::make_shared<Call>(std::move(body));
+  MutexLock lock(shared_->mutex);
+  shared_->queue.push_back(call);
+  shared_->changed.notify_all();
+  const auto hangs = [&](const Place& place) {
+    return place.call != nullptr && clock.now() - place.begun > options_.limit;
+  };
+  while (!call->done) {
+    shared_->changed.wait_for(lock, kLookAround);
+    const auto mine = std::ranges::find(shared_->places, call, &Place::call);
+    if (mine != shared_->places.end() && hangs(*mine)) return call->done;
+    const auto queued = std::ranges::find(shared_->queue, call);
+    if (queued == shared_->queue.end() || !std::ranges::all_of(shared_->places, hangs)) continue;
+    shared_->queue.erase(queued);
+    return false;
+  }
+  return true;
+}
+
+Error TimedCalls::hung() const {
+  return error(ErrorCode::timed_out, "{} has not answered for {:.0f} s", options_.place,
+               to_seconds(options_.limit))
+      .with_fix(options_.fix)
+      .with_param(options_.param);
+}
+
+}  // namespace hocket

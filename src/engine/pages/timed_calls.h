@@ -1,0 +1,57 @@
+// Runs calls that may hang, such as those to files on a mount that has stopped answering or to the
+// system's resolver, on threads of its own, so that nobody waits for one beyond a limit.
+//
+// Nothing ends a call that hangs. It is left to itself, and may only use what it owns; its thread
+// takes others as soon as it returns. While all threads hang, further calls fail at once. The end
+// of the process waits for none of them.   Thread: any.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/thread.h"
+
+namespace hocket {
+
+class TimedCalls {
+ public:
+  struct Options {
+    std::string name;     // the threads have it
+    std::string place;    // begins errors: "the folder /mnt/kv"
+    int num_threads = 2;  // calls that run at once; others wait their turn
+    Duration limit{};     // how long one call may take
+    std::string fix;      // the remedy that errors name
+    std::string param{};  // the flag that names the place
+  };
+  explicit TimedCalls(Options options);
+  // Waits for calls that run, but for those that hang only a moment.
+  ~TimedCalls();
+
+  // Returns what `call` returns. It owns all that it uses. Errors: timed_out; those of `call`.
+  template <class T>
+  Result<T> run(std::move_only_function<Result<T>()> call) {
+    const auto result = std::make_shared<std::optional<Result<T>>>();
+    const bool done = finish([result, call = std::move(call)]() mutable { *result = call(); });
+    if (!done) return std::unexpected(hung());
+    return std::move(**result);
+  }
+
+ private:
+  struct Call;
+  struct Place;
+  struct Shared;
+  bool finish(std::move_only_function<void()> body);
+  Error hung() const;
+
+  const Options options_;
+  const std::shared_ptr<Shared> shared_;
+  std::vector<Thread> threads_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,85 @@
+#include "engine/pages/timed_calls.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+namespace hocket {
+namespace {
+
+constexpr Duration kShort = std::chrono::milliseconds(100);
+
+TimedCalls::Options timed_options(int num_threads) {
+  return {.name = "timed",
+          .place = "the folder /mnt/kv",
+          .num_threads = num_threads,
+          .limit = kShort,
+          .fix = "look at the mount"};
+}
+
+// A call that returns when it is let go.
+struct HangingCall {
+  std::shared_ptr<std::promise<void>> end = std::make_shared<std::promise<void>>();
+  std::move_only_function<Result<int>()> call() const {
+    return [ended = end->get_future()]() mutable -> Result<int> {
+      ended.wait();
+      return 1;
+    };
+  }
+};
+
+TEST(TimedCallsTest, ACallReturnsItsResultOrItsError) {
+  TimedCalls calls(timed_options(1));
+  EXPECT_EQ(calls.run<int>([]() -> Result<int> { return 7; }), 7);
+  const auto failed = calls.run<int>([]() -> Result<int> { return fail(ErrorCode::io, "full"); });
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().message, "full");
+}
+
+TEST(TimedCallsTest, ACallThatHangsIsLeftAndOthersGoOn) {
+  TimedCalls calls(timed_options(2));
+  const HangingCall hanging;
+  const auto left = calls.run<int>(hanging.call());
+  ASSERT_FALSE(left);
+  EXPECT_EQ(left.error().code, ErrorCode::timed_out);
+  EXPECT_EQ(left.error().message, "the folder /mnt/kv has not answered for 0 s");
+  EXPECT_EQ(calls.run<int>([]() -> Result<int> { return 7; }), 7) << "there is another thread";
+  hanging.end->set_value();
+}
+
+TEST(TimedCallsTest, WhileAllHangCallsFailAtOnceAndLaterTheyDoNot) {
+  TimedCalls calls(timed_options(1));
+  const HangingCall hanging;
+  EXPECT_FALSE(calls.run<int>(hanging.call()));
+  const TimePoint begin = RealClock().now();
+  EXPECT_FALSE(calls.run<int>([]() -> Result<int> { return 7; }));
+  EXPECT_LT(RealClock().now() - begin, 20 * kShort);
+  hanging.end->set_value();
+  Result<int> again = fail(ErrorCode::io, "");
+  for (int i = 0; i < 100 && !again; ++i) again = calls.run<int>([]() -> Result<int> { return 7; });
+  EXPECT_EQ(again, 7);
+}
+
+TEST(TimedCallsTest, TheEndDoesNotWaitForACallThatHangs) {
+  const HangingCall hanging;
+  const TimePoint begin = RealClock().now();
+  {
+    TimedCalls calls(timed_options(1));
+    EXPECT_FALSE(calls.run<int>(hanging.call()));
+  }
+  EXPECT_LT(RealClock().now() - begin, std::chrono::seconds(5));
+  hanging.end->set_value();
+}
+
+TEST(TimedCallsTest, ManyCallsAtOnceAllReturn) {
+  TimedCalls calls(timed_options(2));
+  std::vector<std::future<Result<int>>> results;
+  for (int i = 0; i < 16; ++i)
+    results.push_back(std::async(std::launch::async, [&calls, i] {
+      return calls.run<int>([i]() -> Result<int> { return i; });
+    }));
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(results[static_cast<size_t>(i)].get(), i);
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,94 @@
+// A real Redis or Valkey on a free port of this machine, without files. Tests only.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "cluster/test_proxy.h"
+#include "engine/pages/redis_link.h"
+
+namespace hocket::testing {
+
+class TestRedis {
+ public:
+  // Returns the path of the program; empty if none is installed.
+  static std::string program() {
+    const char* const path = std::getenv("PATH");
+    for (const char* name : {"valkey-server", "redis-server"})
+      for (std::string_view left = path != nullptr ? path : ""; !left.empty();) {
+        const size_t end = std::min(left.find(':'), left.size());
+        const std::string file = fmt::format("{}/{}", left.substr(0, end), name);
+        if (access(file.c_str(), X_OK) == 0) return file;
+        left.remove_prefix(std::min(end + 1, left.size()));
+      }
+    return {};
+  }
+
+  // `more` are options of its own, such as "--maxmemory", "1mb".
+  explicit TestRedis(std::vector<std::string> more = {}) : options_(std::move(more)) {
+    const auto free = listen_on(TestProxy::loopback(0));  // closed again: a port that is free
+    port_ = local_address(*free).port();
+    options_.insert(options_.begin(), {program(), "--port", std::to_string(port_), "--bind",
+                                       "127.0.0.1", "--save", "", "--appendonly", "no", "--dir",
+                                       std::filesystem::temp_directory_path().string()});
+  }
+  ~TestRedis() { kill(); }
+
+  // Starts it, or starts it again with nothing in it. Returns when it answers.
+  void start() {
+    std::vector<char*> words;
+    for (std::string& word : options_) words.push_back(word.data());
+    words.push_back(nullptr);
+    process_ = fork();
+    HOCKET_CHECK(process_ >= 0);
+    if (process_ == 0) {
+      const int nowhere = ::open("/dev/null", O_RDWR);
+      for (const int fd : {0, 1, 2}) dup2(nowhere, fd);
+      execv(words[0], words.data());
+      _exit(1);
+    }
+    for (int i = 0; i < 1000; ++i) {
+      if (const auto reply = ask({"PING"}); reply && reply->kind != RedisReply::Kind::absent)
+        return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    HOCKET_CHECK(false);
+  }
+  void kill() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+    process_ = -1;
+  }
+  void stop() { ::kill(process_, SIGSTOP); }
+  void go_on() { ::kill(process_, SIGCONT); }
+
+  uint16_t port() const { return port_; }
+  std::string url() const { return fmt::format("redis://127.0.0.1:{}", port_); }
+
+  // Sends a command on a connection of its own.
+  Result<RedisReply> ask(std::initializer_list<std::string_view> words) const {
+    HOCKET_TRY(Fd socket, start_dial(TestProxy::loopback(port_)));
+    RedisLink link(std::move(socket), "the test's Redis");
+    HOCKET_TRY_VOID(link.send(words));
+    return link.receive(RedisLink::kMaxValueBytes);
+  }
+  int64_t num_keys() const { return ask({"DBSIZE"})->number; }
+  // Returns any key; empty if there is none.
+  std::string some_key() const { return ask({"RANDOMKEY"})->text; }
+
+ private:
+  std::vector<std::string> options_;
+  uint16_t port_ = 0;
+  pid_t process_ = -1;
+};
+
+}  // namespace hocket::testing

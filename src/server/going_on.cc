@@ -1,0 +1,47 @@
+// Makes the rest of a stream whose client came back.
+#include <algorithm>
+#include <utility>
+
+#include "server/apis/apis.h"
+#include "server/apis/responses/responses_request.h"
+#include "server/endpoints.h"
+#include "server/http/error_map.h"
+#include "server/usage/request_memory.h"
+
+namespace hocket {
+
+void Endpoints::go_on(const HttpRequest& asked, const Exchange& exchange, KeptRequest kept,
+                      StreamPosition position, TimePoint arrived) {
+  const auto recorder = options_.observer->begin(asked, arrived);
+  const auto refuse = [&](const Error& why) {
+    if (recorder) recorder->failed(why);
+    respond_error(*exchange, why);
+  };
+  const auto api = std::ranges::find(all_apis(), kept.path, &Api::path);
+  HttpRequest first = asked;
+  first.method = "POST";
+  first.path = kept.path;
+  first.body = kept.body;
+  HeldBytes body(asked.memory);
+  if (auto counted = body.grow(2 * std::ssize(first.body)); !counted)
+    return refuse(counted.error());
+  if (api == all_apis().end())
+    return refuse(error(ErrorCode::not_found, "{} streams nothing", kept.path.substr(0, 128)));
+  auto prepared = prepare(**api, first, kept.identity);
+  if (!prepared) return refuse(prepared.error());
+  if (auto done = complete(*prepared, first, arrived); !done) return refuse(done.error());
+  if (kept.client != 0) prepared->request.client = kept.client;
+  prepared->request.routing_key = kept.routing_key;
+  prepared->event_ids |= kept.event_ids;
+  AnswerProgress known;
+  for (auto& ids : kept.tokens) known.choices.push_back({.ids = ids});
+  const bool stays = prepared->request.responses && prepared->request.responses->goes_on;
+  kept.event_ids = prepared->event_ids;
+  prepared->kept = options_.kept->add(std::move(kept), KeptState::live);
+  if (options_.rank_router != nullptr && !stays) options_.rank_router->keep_elsewhere(*prepared);
+  if (recorder) recorder->began(*prepared);
+  options_.reply->resume(exchange, *std::move(prepared), recorder, std::move(known),
+                         std::move(position));
+}
+
+}  // namespace hocket

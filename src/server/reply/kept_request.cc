@@ -1,0 +1,83 @@
+#include "server/reply/kept_request.h"
+
+#include <utility>
+
+namespace hocket {
+namespace {
+
+Error malformed() {
+  return error(ErrorCode::invalid_request, "a record of a stream is not as it should be");
+}
+
+}  // namespace
+
+size_t KeptRequest::num_tokens() const {
+  size_t sum = 0;
+  for (const auto& ids : tokens) sum += ids.size();
+  return sum;
+}
+
+std::string to_text(const KeptRequest& request) {
+  Json tokens = Json::array();
+  for (const auto& ids : request.tokens) {
+    Json& of_choice = tokens.emplace_back(Json::array());
+    for (const TokenId id : ids) of_choice.push_back(value(id));
+  }
+  return to_text(Json{{"answer", to_header(request.identity)},
+                      {"path", request.path},
+                      {"body", request.body},
+                      {"routing_key", request.routing_key},
+                      {"client", request.client},
+                      {"event_ids", request.event_ids},
+                      {"tokens", std::move(tokens)}});
+}
+
+Result<KeptRequest> read_kept_request(const Json& json, std::string_view who) {
+  KeptRequest request;
+  request.who = who;
+  for (const auto& [name, to] : {std::pair{"path", &request.path},
+                                 {"body", &request.body},
+                                 {"routing_key", &request.routing_key}}) {
+    const auto found = json.find(name);
+    if (found == json.end() || !found->is_string()) return fail(malformed());
+    *to = found->get<std::string>();
+  }
+  const auto answer = json.find("answer"), client = json.find("client"),
+             event_ids = json.find("event_ids"), tokens = json.find("tokens");
+  for (const auto& found : {answer, client, event_ids, tokens})
+    if (found == json.end()) return fail(malformed());
+  const auto identity =
+      answer->is_string() ? read_identity(answer->get<std::string>()) : std::nullopt;
+  if (!identity || !client->is_number_unsigned() || !event_ids->is_boolean() ||
+      !tokens->is_array() || tokens->size() > kMaxKeptChoices)
+    return fail(malformed());
+  request.identity = *identity;
+  request.client = client->get<uint64_t>();
+  request.event_ids = event_ids->get<bool>();
+  for (const Json& of_choice : *tokens) {
+    auto& ids = request.tokens.emplace_back();
+    for (const Json& id : of_choice) {
+      if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) return fail(malformed());
+      ids.push_back(TokenId{id.get<int>()});
+    }
+  }
+  return request;
+}
+
+std::optional<KeptRequest> kept_request(const HttpRequest& request,
+                                        const PreparedRequest& prepared) {
+  size_t num_choices = 0;
+  for (const Prompt& prompt : prepared.request.prompts)
+    num_choices += static_cast<size_t>(prompt.n);
+  if (!prepared.request.stream || num_choices > kMaxKeptChoices) return std::nullopt;
+  return KeptRequest{.identity = identity_of(prepared),
+                     .who = prepared.request.who,
+                     .path = request.path,
+                     .body = request.body,
+                     .routing_key = prepared.request.routing_key,
+                     .client = prepared.request.client,
+                     .event_ids = prepared.event_ids,
+                     .tokens = std::vector<std::vector<TokenId>>(num_choices)};
+}
+
+}  // namespace hocket

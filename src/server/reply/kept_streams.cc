@@ -1,0 +1,398 @@
+#include "server/reply/kept_streams.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <utility>
+
+#include "base/log.h"
+
+namespace hocket {
+
+struct KeptStream {
+  KeptRequest request;
+  KeptState state = KeptState::live;
+  TimePoint since{};
+  size_t bytes = 0;
+  bool removed = false;
+  std::list<KeptStreamPtr>::iterator place;  // in a list of its owner, unless it is live
+
+  // The members below say how much of it the keeper has.
+  bool copies = false, is_changed = false;
+  std::string keeper;
+  std::vector<size_t> num_told;  // by choice
+};
+
+namespace {
+
+constexpr size_t kOverhead = 512;  // bytes of a record and its entries
+constexpr size_t kMaxGone = 1024;
+constexpr Duration kRenew = std::chrono::seconds(10);
+// A copy is renewed every kRenew, so it lives that much longer than what the client may count on.
+constexpr Duration kCopyLonger = std::chrono::seconds(15);
+
+size_t bytes_of(const KeptRequest& request) {
+  return kOverhead + request.body.size() + request.path.size() + request.routing_key.size() +
+         request.identity.id.size() + request.num_tokens() * sizeof(TokenId);
+}
+
+const char* name_of(KeptState state) {
+  return state == KeptState::left ? "left" : state == KeptState::ended ? "ended" : "live";
+}
+
+// Returns the text up to the next `mark`, and takes both from the front of `text`.
+std::string_view next_part(std::string_view& text, char mark) {
+  const size_t end = std::min(text.find(mark), text.size());
+  const std::string_view part = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return part;
+}
+
+template <class T>
+bool read_whole(std::string_view text, T& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc{} && end == text.data() + text.size() && number >= 0;
+}
+
+}  // namespace
+
+KeptStreamPtr KeptStreams::add(KeptRequest request, KeptState state) {
+  if (limits_.bytes_max == 0) return nullptr;
+  auto stream = std::make_shared<KeptStream>();
+  stream->bytes = bytes_of(request);
+  stream->num_told.resize(request.tokens.size());
+  stream->request = std::move(request);
+  const KeptRequest& kept = stream->request;
+  MutexLock lock(mutex_);
+  expire();
+  const auto same = by_id_.find(kept.identity.id);
+  const bool foreign = same != by_id_.end() && same->second->request.who != kept.who;
+  // This rank goes on with the stream, so it needs no copy of another rank's.
+  if (same != by_id_.end() && state == KeptState::copy && same->second->state == KeptState::live)
+    return nullptr;
+  if (same != by_id_.end() && !foreign) {
+    same->second->copies = false;  // the keeper replaces its copy too
+    remove(KeptStreamPtr(same->second));
+  }
+  Owner& owner = owners_[kept.who];
+  const bool fits =
+      !foreign && kept.tokens.size() <= kMaxKeptChoices && kept.body.size() <= limits_.body_max;
+  if (!fits || !make_room(owner, stream->bytes, 1)) {
+    if (fits) refuse();
+    if (owner.num_records == 0) owners_.erase(kept.who);
+    return nullptr;
+  }
+  by_id_.emplace(kept.identity.id, stream);
+  owner.bytes += stream->bytes;
+  ++owner.num_records;
+  bytes_ += stream->bytes;
+  if (state != KeptState::live) rest(stream, state);
+  return stream;
+}
+
+KeptStreamPtr KeptStreams::add(const HttpRequest& request, const PreparedRequest& prepared) {
+  auto record = kept_request(request, prepared);
+  return record ? add(*std::move(record), KeptState::live) : nullptr;
+}
+
+void KeptStreams::add_token(KeptStream& stream, size_t choice, size_t place, TokenId token) {
+  MutexLock lock(mutex_);
+  if (stream.removed || choice >= stream.request.tokens.size()) return;
+  if (stream.request.tokens[choice].size() == place && push_token(stream, choice, token))
+    changed(stream);
+}
+
+// Says once that there is no room.
+void KeptStreams::refuse() {
+  if (num_refused_++ > 0) return;
+  log::warning(
+      "streams: there is no room for the record of one, so its client cannot come back to it; "
+      "--stream-store-mib is {}",
+      limits_.bytes_max >> 20);
+}
+
+// Returns false if there is no room for the token; the record is removed then.
+bool KeptStreams::push_token(KeptStream& stream, size_t choice, TokenId token) {
+  Owner& owner = owners_[stream.request.who];
+  const bool fits = make_room(owner, sizeof(TokenId), 0);
+  if (stream.removed) return false;
+  if (!fits) {
+    refuse();
+    remove(KeptStreamPtr(by_id_.find(stream.request.identity.id)->second));
+    return false;
+  }
+  stream.request.tokens[choice].push_back(token);
+  stream.bytes += sizeof(TokenId);
+  owner.bytes += sizeof(TokenId);
+  bytes_ += sizeof(TokenId);
+  return true;
+}
+
+void KeptStreams::set_state(KeptStream& stream, KeptState state) {
+  MutexLock lock(mutex_);
+  if (stream.removed || stream.state == state) return;
+  const auto found = by_id_.find(stream.request.identity.id);
+  wake(stream);
+  changed(stream);
+  if (state != KeptState::live) rest(found->second, state);
+}
+
+void KeptStreams::rename(KeptStream& stream, const std::string& id) {
+  MutexLock lock(mutex_);
+  if (stream.removed || by_id_.contains(id)) return;
+  auto entry = by_id_.extract(stream.request.identity.id);
+  entry.key() = stream.request.identity.id = id;
+  by_id_.insert(std::move(entry));
+}
+
+void KeptStreams::erase(KeptStream& stream) {
+  MutexLock lock(mutex_);
+  if (stream.removed) return;
+  remove(KeptStreamPtr(by_id_.find(stream.request.identity.id)->second));
+}
+
+void KeptStreams::erase(std::string_view id, std::string_view who) {
+  MutexLock lock(mutex_);
+  const auto found = by_id_.find(std::string(id));
+  if (found == by_id_.end() || (!who.empty() && found->second->request.who != who)) return;
+  remove(KeptStreamPtr(found->second));
+}
+
+Result<KeptStreams::Found> KeptStreams::find(std::string_view id, std::string_view who) {
+  const std::string name(id);
+  MutexLock lock(mutex_);
+  expire();
+  const auto found = by_id_.find(name);
+  if (found != by_id_.end() && found->second->request.who == who) {
+    const KeptStreamPtr& stream = found->second;
+    const KeptState state = stream->state;
+    if (state != KeptState::live) {
+      wake(*stream);
+      rest(stream, state);
+    }
+    return Found{.request = stream->request, .state = state, .stream = stream};
+  }
+  if (std::ranges::find(gone_, std::pair{name, std::string(who)}) != gone_.end())
+    return fail(error(ErrorCode::not_found,
+                      "the stream '{}' is too old: it was left or ended more "
+                      "than {} s ago",
+                      id.substr(0, 128), to_seconds(limits_.keep))
+                    .with_fix("send the request again"));
+  return fail(
+      error(ErrorCode::not_found, "there is no stream '{}' that could go on", id.substr(0, 128))
+          .with_fix(fmt::format("streams are kept for {} s after they were left or ended, "
+                                "and for the key that began them",
+                                to_seconds(limits_.keep))));
+}
+
+void KeptStreams::rest(const KeptStreamPtr& stream, KeptState state) {
+  Owner& owner = owners_[stream->request.who];
+  std::list<KeptStreamPtr>& list = state == KeptState::ended ? owner.ended : owner.left;
+  stream->place = list.insert(list.end(), stream);
+  stream->state = state;
+  stream->since = RealClock().now();
+}
+
+// Makes the stream live: takes it out of its list.
+void KeptStreams::wake(KeptStream& stream) {
+  if (stream.state == KeptState::live) return;
+  Owner& owner = owners_[stream.request.who];
+  (stream.state == KeptState::ended ? owner.ended : owner.left).erase(stream.place);
+  stream.state = KeptState::live;
+}
+
+void KeptStreams::remove(const KeptStreamPtr& stream) {
+  wake(*stream);
+  changed(*stream);
+  stream->removed = true;
+  const auto owner = owners_.find(stream->request.who);
+  owner->second.bytes -= stream->bytes;
+  bytes_ -= stream->bytes;
+  by_id_.erase(stream->request.identity.id);
+  if (--owner->second.num_records == 0) owners_.erase(owner);
+}
+
+void KeptStreams::expire() {
+  const TimePoint now = RealClock().now();
+  std::vector<KeptStreamPtr> old;
+  for (auto& [who, owner] : owners_)
+    for (const std::list<KeptStreamPtr>* list : {&owner.left, &owner.ended})
+      for (const KeptStreamPtr& stream : *list) {
+        const bool copy = stream->state == KeptState::copy;
+        if (now - stream->since < limits_.keep + (copy ? kCopyLonger : Duration{})) break;
+        old.push_back(stream);
+      }
+  for (const KeptStreamPtr& stream : old) {
+    gone_.emplace_back(stream->request.identity.id, stream->request.who);
+    if (gone_.size() > kMaxGone) gone_.pop_front();
+    remove(stream);
+  }
+}
+
+// Removes records until the owner may have `bytes` more in `records` more records. Returns false if
+// that is not possible.
+bool KeptStreams::make_room(const Owner& owner, size_t bytes, size_t records) {
+  const auto fits = [&]() HOCKET_REQUIRES(mutex_) {
+    return bytes_ + bytes <= limits_.bytes_max && by_id_.size() + records <= limits_.count_max;
+  };
+  const auto first_at_rest = [](const Owner& of) {
+    return !of.ended.empty() ? of.ended.front() : !of.left.empty() ? of.left.front() : nullptr;
+  };
+  while (owner.bytes + bytes > limits_.bytes_max / 2) {
+    const KeptStreamPtr first = first_at_rest(owner);
+    if (first == nullptr || owner.num_records == 1) return false;
+    remove(first);
+  }
+  while (!fits()) {
+    KeptStreamPtr first;
+    size_t most = 0;
+    for (const auto& [who, other] : owners_)
+      if (const auto found = first_at_rest(other); found && (!first || other.bytes > most)) {
+        first = found;
+        most = other.bytes;
+      }
+    if (first == nullptr) return false;
+    if (&owners_[first->request.who] == &owner && owner.num_records == 1) return false;
+    remove(first);
+  }
+  return true;
+}
+
+void KeptStreams::set_copies(KeptStream& stream, Copies copies) {
+  MutexLock lock(mutex_);
+  stream.copies = copies == Copies::wanted;
+  if (stream.removed) return;
+  changed(stream);
+}
+
+void KeptStreams::copied_to(KeptStream& stream, std::string_view keeper) {
+  MutexLock lock(mutex_);
+  stream.keeper = keeper;
+  std::ranges::fill(stream.num_told, 0);
+  changed(stream);
+}
+
+void KeptStreams::forget_keeper(std::string_view keeper) {
+  MutexLock lock(mutex_);
+  for (const auto& [id, stream] : by_id_) {
+    if (stream->keeper != keeper) continue;
+    stream->keeper.clear();
+    changed(*stream);
+  }
+}
+
+// Notes that the keeper does not know all of the stream.
+void KeptStreams::changed(KeptStream& stream) {
+  if (!stream.copies || std::exchange(stream.is_changed, true)) return;
+  if (const auto found = by_id_.find(stream.request.identity.id); found != by_id_.end())
+    told_later_.push_back(found->second);
+}
+
+KeptStreams::Changes KeptStreams::changes_for(std::string_view keeper, size_t most) {
+  Changes changes;
+  MutexLock lock(mutex_);
+  expire();
+  if (const TimePoint now = RealClock().now(); now - renewed_ >= kRenew) {
+    renewed_ = now;
+    for (const auto& [id, stream] : by_id_)
+      if (stream->state == KeptState::live) changed(*stream);
+  }
+  std::vector<KeptStreamPtr> later;
+  for (const KeptStreamPtr& stream : std::exchange(told_later_, {})) {
+    stream->is_changed = false;
+    const bool known = stream->keeper == keeper;
+    if (!stream->copies || (!known && (stream->removed || stream->state != KeptState::live)))
+      continue;
+    const bool full = known ? changes.lines.size() >= kChangesBytes : changes.whole.size() == most;
+    if (full) {
+      stream->is_changed = true;
+      later.push_back(stream);
+    } else if (known) {
+      append_changes(stream, changes.lines);
+    } else {
+      changes.whole.push_back(bare(stream));
+    }
+  }
+  told_later_.insert(told_later_.end(), later.begin(), later.end());
+  return changes;
+}
+
+//   ID STATE CHOICE:PLACE:TOKEN,TOKEN.. CHOICE:..\n    PLACE: that of the first token
+void KeptStreams::append_changes(const KeptStreamPtr& stream, std::string& lines) {
+  const auto out = std::back_inserter(lines);
+  const bool gone = stream->removed;
+  fmt::format_to(out, "{} {}", stream->request.identity.id, gone ? "gone" : name_of(stream->state));
+  for (size_t c = 0; c < stream->num_told.size() && !gone; ++c) {
+    const std::vector<TokenId>& ids = stream->request.tokens[c];
+    size_t& told = stream->num_told[c];
+    if (told == ids.size()) continue;
+    fmt::format_to(out, " {}:{}:", c, told);
+    for (const size_t first = told; told < ids.size(); ++told)
+      fmt::format_to(out, "{}{}", told == first ? "" : ",", value(ids[told]));
+  }
+  lines += '\n';
+}
+
+bool KeptStreams::take_changes(std::string_view lines) {
+  MutexLock lock(mutex_);
+  while (!lines.empty())
+    if (!take_line(next_part(lines, '\n'))) return false;
+  expire();
+  return true;
+}
+
+bool KeptStreams::take_line(std::string_view line) {
+  const auto found = by_id_.find(std::string(next_part(line, ' ')));
+  const std::string_view state = next_part(line, ' ');
+  // Only copies are told of: a stream that this rank goes on with is its own.
+  if (found == by_id_.end() || found->second->state != KeptState::copy) return true;
+  const KeptStreamPtr stream = found->second;
+  if (state == "gone") {
+    remove(stream);
+    return true;
+  }
+  while (!line.empty()) {
+    std::string_view part = next_part(line, ' ');
+    size_t choice = 0, place = 0;
+    if (!read_whole(next_part(part, ':'), choice) || !read_whole(next_part(part, ':'), place) ||
+        choice >= stream->request.tokens.size())
+      return false;
+    if (place != stream->request.tokens[choice].size()) continue;
+    while (!part.empty()) {
+      int token = 0;
+      if (!read_whole(next_part(part, ','), token)) return false;
+      if (!push_token(*stream, choice, TokenId{token})) return true;
+    }
+  }
+  const bool over = state == "left" || state == "ended";
+  wake(*stream);
+  rest(stream, !over ? KeptState::copy : state == "left" ? KeptState::left : KeptState::ended);
+  return true;
+}
+
+KeptStreams::Found KeptStreams::without_tokens(const KeptStreamPtr& stream) const {
+  MutexLock lock(mutex_);
+  return bare(stream);
+}
+
+KeptStreams::Found KeptStreams::bare(const KeptStreamPtr& stream) {
+  const KeptRequest& full = stream->request;
+  KeptRequest request{.identity = full.identity,
+                      .who = full.who,
+                      .path = full.path,
+                      .body = full.body,
+                      .routing_key = full.routing_key,
+                      .client = full.client,
+                      .event_ids = full.event_ids};
+  request.tokens.resize(full.tokens.size());
+  return {.request = std::move(request), .state = stream->state, .stream = stream};
+}
+
+KeptStreams::Counts KeptStreams::counts() const {
+  MutexLock lock(mutex_);
+  return {.num_records = by_id_.size(), .bytes = bytes_, .num_refused = num_refused_};
+}
+
+}  // namespace hocket

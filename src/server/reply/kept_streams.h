@@ -1,0 +1,127 @@
+// Keeps the requests of streams with the tokens that they have so far, so that a client whose
+// connection or whose rank was lost can come back: any rank that gets such a record makes the rest
+// of the stream, with the same bytes.
+//
+//   live -> left (the client went)      -> gone after `keep`
+//        -> ended (all bytes were sent) -> gone after `keep`, or when room is needed
+//   copy (of a stream of another rank)  -> gone `keep` after the last changes of it
+//
+// If there is no room, the principal with the most bytes loses its oldest records, those of ended
+// streams first; records of live streams stay. A principal may hold half of the bytes.
+// Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "base/result.h"
+#include "server/reply/kept_request.h"
+
+namespace hocket {
+
+enum class KeptState : uint8_t { live, copy, left, ended };
+
+// The record of one stream. Only KeptStreams reads and writes it.
+struct KeptStream;
+using KeptStreamPtr = std::shared_ptr<KeptStream>;
+
+class KeptStreams {
+ public:
+  struct Limits {
+    size_t bytes_max = 64 << 20;  // bodies and tokens of all records; 0: none is kept
+    size_t count_max = 16384;
+    size_t body_max = 1 << 20;
+    Duration keep = std::chrono::seconds(60);
+  };
+  explicit KeptStreams(Limits limits) : limits_(limits) {}
+
+  // Returns null if it is not kept: too large, no room, or another principal has that id. A record
+  // of the same id and principal is replaced.
+  KeptStreamPtr add(KeptRequest request, KeptState state);
+  // Keeps the record of a live stream; null as above, or if the request has none.
+  KeptStreamPtr add(const HttpRequest& request, const PreparedRequest& prepared);
+  // Adds the token at `place` of a choice, unless the record has it already.
+  void add_token(KeptStream& stream, size_t choice, size_t place, TokenId token);
+  void set_state(KeptStream& stream, KeptState state);
+  void rename(KeptStream& stream, const std::string& id);
+  void erase(KeptStream& stream);
+  // Forgets the records of this id, or of `who` only if that is not empty.
+  void erase(std::string_view id, std::string_view who);
+
+  struct Found {
+    KeptRequest request;
+    KeptState state = KeptState::left;
+    KeptStreamPtr stream;
+  };
+  // A record that is found is kept for another `keep`. Errors: not_found, which says whether it is
+  // unknown or too old.
+  Result<Found> find(std::string_view id, std::string_view who);
+
+  // The functions below are for the rank that tells another one, the keeper, of its live streams.
+
+  enum class Copies : uint8_t { wanted, unwanted };
+  void set_copies(KeptStream& stream, Copies copies);
+  // Says that the keeper, known by its boot id, has the request; it gets the tokens with the next
+  // changes.
+  void copied_to(KeptStream& stream, std::string_view keeper);
+  // The copies that this keeper had are lost.
+  void forget_keeper(std::string_view keeper);
+  struct Changes {
+    std::vector<Found> whole;  // requests without their tokens
+    std::string lines;         // for take_changes()
+  };
+  // Returns what the keeper does not know yet: at most `most` whole requests, and lines of about
+  // kChangesBytes.
+  static constexpr size_t kChangesBytes = 256 << 10;
+  Changes changes_for(std::string_view keeper, size_t most);
+  // Reads lines that another rank's changes_for() wrote. Returns false if one is not as it should
+  // be.
+  bool take_changes(std::string_view lines);
+
+  // Returns a copy of the record, without its tokens.
+  Found without_tokens(const KeptStreamPtr& stream) const;
+
+  struct Counts {
+    size_t num_records = 0, bytes = 0;
+    uint64_t num_refused = 0;  // streams for which there was no room
+  };
+  Counts counts() const;
+
+ private:
+  struct Owner {
+    std::list<KeptStreamPtr> left, ended;  // at rest, the oldest first; copies are in `left`
+    size_t bytes = 0, num_records = 0;
+  };
+  static Found bare(const KeptStreamPtr& stream);
+  void rest(const KeptStreamPtr& stream, KeptState state) HOCKET_REQUIRES(mutex_);
+  void wake(KeptStream& stream) HOCKET_REQUIRES(mutex_);
+  void remove(const KeptStreamPtr& stream) HOCKET_REQUIRES(mutex_);
+  void refuse() HOCKET_REQUIRES(mutex_);
+  void expire() HOCKET_REQUIRES(mutex_);
+  bool make_room(const Owner& owner, size_t bytes, size_t records) HOCKET_REQUIRES(mutex_);
+  bool push_token(KeptStream& stream, size_t choice, TokenId token) HOCKET_REQUIRES(mutex_);
+  void changed(KeptStream& stream) HOCKET_REQUIRES(mutex_);
+  void append_changes(const KeptStreamPtr& stream, std::string& lines) HOCKET_REQUIRES(mutex_);
+  bool take_line(std::string_view line) HOCKET_REQUIRES(mutex_);
+
+  const Limits limits_;
+  mutable Mutex mutex_;
+  std::unordered_map<std::string, KeptStreamPtr> by_id_ HOCKET_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Owner> owners_ HOCKET_GUARDED_BY(mutex_);
+  std::deque<std::pair<std::string, std::string>> gone_ HOCKET_GUARDED_BY(mutex_);  // id, who
+  std::vector<KeptStreamPtr> told_later_ HOCKET_GUARDED_BY(mutex_);
+  TimePoint renewed_ HOCKET_GUARDED_BY(mutex_){};
+  size_t bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
+  uint64_t num_refused_ HOCKET_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace hocket

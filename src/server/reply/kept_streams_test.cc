@@ -1,0 +1,200 @@
+#include "server/reply/kept_streams.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "server/reply/stream_position.h"
+
+namespace hocket {
+namespace {
+
+using testing::HasSubstr;
+using Tokens = std::vector<std::vector<TokenId>>;
+
+KeptRequest request(const std::string& id, const std::string& who = "ann", size_t body = 100,
+                    size_t num_choices = 1) {
+  return {.identity = {.id = id, .created = 7, .call_seed = 9},
+          .who = who,
+          .path = "/v1/completions",
+          .body = std::string(body, 'x'),
+          .tokens = Tokens(num_choices)};
+}
+
+TEST(KeptStreams, GiveARequestToItsOwner) {
+  KeptStreams streams({});
+  const auto stream = streams.add(request("a"), KeptState::live);
+  ASSERT_NE(stream, nullptr);
+  streams.add_token(*stream, 0, 0, TokenId{5});
+  streams.add_token(*stream, 0, 1, TokenId{6});
+  streams.add_token(*stream, 0, 1, TokenId{9});  // it is known
+  streams.add_token(*stream, 3, 0, TokenId{9});  // there is no such choice
+  const auto found = streams.find("a", "ann");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->request.tokens, (Tokens{{TokenId{5}, TokenId{6}}}));
+  EXPECT_EQ(found->state, KeptState::live);
+  EXPECT_EQ(streams.find("a", "bob").error().code, ErrorCode::not_found);
+  EXPECT_EQ(streams.find("b", "ann").error().code, ErrorCode::not_found);
+  EXPECT_EQ(streams.add(request("a", "bob"), KeptState::live), nullptr);  // the id is ann's
+  streams.erase("a", "bob");
+  EXPECT_TRUE(streams.find("a", "ann"));
+  streams.erase("a", "ann");
+  EXPECT_FALSE(streams.find("a", "ann"));
+  EXPECT_EQ(streams.counts().bytes, 0u);
+}
+
+TEST(KeptStreams, ForgetWhatIsTooOld) {
+  KeptStreams streams({.keep = std::chrono::milliseconds(30)});
+  const auto live = streams.add(request("live"), KeptState::live);
+  const auto left = streams.add(request("left"), KeptState::live);
+  streams.set_state(*left, KeptState::left);
+  EXPECT_TRUE(streams.find("left", "ann"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  EXPECT_TRUE(streams.find("live", "ann"));
+  const auto gone = streams.find("left", "ann");
+  ASSERT_FALSE(gone);
+  EXPECT_THAT(gone.error().message, HasSubstr("too old"));
+  EXPECT_THAT(streams.find("left", "bob").error().message, HasSubstr("there is no stream"));
+  streams.set_state(*left, KeptState::ended);  // a record that is gone does not come back
+  EXPECT_FALSE(streams.find("left", "ann"));
+  EXPECT_EQ(streams.counts().num_records, 1u);
+}
+
+TEST(KeptStreams, TheHeaviestOwnerLosesItsOldestAndEndedStreamsFirst) {
+  KeptStreams streams({.bytes_max = 40'000, .body_max = 5000});
+  const auto add = [&](const std::string& id, const std::string& who, KeptState state) {
+    const auto stream = streams.add(request(id, who, 4000), KeptState::live);
+    if (stream && state != KeptState::live) streams.set_state(*stream, state);
+    return stream != nullptr;
+  };
+  EXPECT_FALSE(streams.add(request("large", "ann", 5001), KeptState::live));
+  EXPECT_FALSE(streams.add(request("many", "ann", 1, kMaxKeptChoices + 1), KeptState::live));
+  EXPECT_TRUE(add("bob", "bob", KeptState::left));
+  EXPECT_TRUE(add("1", "ann", KeptState::left));
+  EXPECT_TRUE(add("2", "ann", KeptState::ended));
+  EXPECT_TRUE(add("3", "ann", KeptState::left));
+  EXPECT_TRUE(add("4", "ann", KeptState::left));
+  EXPECT_TRUE(add("5", "ann", KeptState::live));  // ann may hold half
+  EXPECT_FALSE(streams.find("2", "ann"));
+  EXPECT_TRUE(add("6", "ann", KeptState::live));
+  EXPECT_FALSE(streams.find("1", "ann"));
+  EXPECT_TRUE(streams.find("bob", "bob"));
+  for (const char* id : {"7", "8"}) EXPECT_TRUE(add(id, "ann", KeptState::live));
+  EXPECT_FALSE(add("9", "ann", KeptState::live));  // all of ann's are live
+  EXPECT_LE(streams.counts().bytes, 40'000u);
+}
+
+TEST(KeptStreams, AStreamThatGrowsBeyondTheLimitIsNotKept) {
+  KeptStreams streams({.bytes_max = 4000});
+  const auto stream = streams.add(request("a"), KeptState::live);
+  ASSERT_NE(stream, nullptr);
+  for (size_t i = 0; i < 1000; ++i) streams.add_token(*stream, 0, i, TokenId{1});
+  EXPECT_FALSE(streams.find("a", "ann"));
+  EXPECT_EQ(streams.counts().bytes, 0u);
+}
+
+// Tells the keeper all that it does not know.
+void tell(KeptStreams& from, KeptStreams& keeper, const std::string& name) {
+  for (int i = 0; i < 2; ++i) {
+    const auto changes = from.changes_for(name, 16);
+    for (const auto& record : changes.whole) {
+      ASSERT_NE(keeper.add(record.request, KeptState::copy), nullptr);
+      from.copied_to(*record.stream, name);
+    }
+    ASSERT_TRUE(keeper.take_changes(changes.lines)) << changes.lines;
+  }
+}
+
+TEST(KeptStreams, TheKeeperLearnsAllThatChanges) {
+  KeptStreams own({}), keeper({}), next({});
+  const auto stream = own.add(request("a", "ann", 100, 2), KeptState::live);
+  const auto other = own.add(request("other"), KeptState::live);  // wants no copy
+  own.set_copies(*stream, KeptStreams::Copies::wanted);
+  own.add_token(*stream, 1, 0, TokenId{4});
+  tell(own, keeper, "k");
+  EXPECT_EQ(keeper.find("a", "ann")->request.tokens, (Tokens{{}, {TokenId{4}}}));
+  EXPECT_EQ(keeper.find("a", "ann")->request.identity.call_seed, 9u);
+  EXPECT_FALSE(keeper.find("other", "ann"));
+  own.add_token(*stream, 1, 1, TokenId{5});
+  own.add_token(*stream, 0, 0, TokenId{6});
+  tell(own, keeper, "k");
+  const Tokens all = {{TokenId{6}}, {TokenId{4}, TokenId{5}}};
+  EXPECT_EQ(keeper.find("a", "ann")->request.tokens, all);
+  EXPECT_EQ(keeper.find("a", "ann")->state, KeptState::copy);
+  tell(own, next, "n");                 // another keeper
+  EXPECT_FALSE(next.find("a", "ann"));  // nothing changed
+  own.forget_keeper("k");
+  tell(own, next, "n");
+  EXPECT_EQ(next.find("a", "ann")->request.tokens, all);
+  own.set_state(*stream, KeptState::left);
+  tell(own, next, "n");
+  EXPECT_EQ(next.find("a", "ann")->state, KeptState::left);
+  EXPECT_EQ(own.changes_for("n", 16).lines, "");
+}
+
+TEST(KeptStreams, TheKeeperForgetsWhatIsGone) {
+  KeptStreams own({}), keeper({});
+  const auto stream = own.add(request("a"), KeptState::live);
+  own.set_copies(*stream, KeptStreams::Copies::wanted);
+  tell(own, keeper, "k");
+  own.erase(*stream);
+  tell(own, keeper, "k");
+  EXPECT_FALSE(keeper.find("a", "ann"));
+}
+
+TEST(KeptStreams, WrongChangesAreRefused) {
+  KeptStreams keeper({});
+  const auto copy = keeper.add(request("a"), KeptState::copy);
+  const auto live = keeper.add(request("live"), KeptState::live);
+  for (const char* wrong : {"a live x", "a live 0:0:x\n", "a live 1:0:5\n", "a live 0:0:-5\n",
+                            "a live 99999999999999999999:0:1\n", "a live 0::1\n"})
+    EXPECT_FALSE(keeper.take_changes(wrong)) << wrong;
+  for (const char* other : {"", "\n\n", "b left\n", "live gone\n", "a live 0:5:1\n", "a live\n"})
+    EXPECT_TRUE(keeper.take_changes(other)) << other;
+  EXPECT_TRUE(keeper.find("live", "ann"));
+  EXPECT_TRUE(keeper.find("a", "ann")->request.tokens[0].empty());
+}
+
+TEST(KeptRequest, GoesThroughItsText) {
+  KeptRequest sent = request("a", "ann", 10, 2);
+  sent.body = "{\"prompt\": \"n\xc3\xa9\\n\"}";
+  sent.routing_key = "r";
+  sent.client = ~uint64_t{0};
+  sent.event_ids = true;
+  sent.tokens = {{TokenId{1}, TokenId{2}}, {}};
+  const auto got = read_kept_request(parse_json(to_text(sent)).value(), "ann");
+  ASSERT_TRUE(got);
+  EXPECT_EQ(got->identity.id, "a");
+  EXPECT_EQ(got->body, sent.body);
+  EXPECT_EQ(got->tokens, sent.tokens);
+  EXPECT_EQ(got->client, sent.client);
+  EXPECT_TRUE(got->event_ids);
+  for (const char* wrong : {"{}", "[]", R"({"answer":1})"})
+    EXPECT_FALSE(read_kept_request(parse_json(wrong).value(), "ann")) << wrong;
+}
+
+TEST(StreamPosition, IsReadFromTheIdOfAnEvent) {
+  const std::vector<uint32_t> next = {8, 0, 13};
+  EXPECT_EQ(event_id("cmpl-5", next), "cmpl-5:7,-,12");
+  const auto read = read_event_id("cmpl-5:7,-,12", 16);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->answer_id, "cmpl-5");
+  EXPECT_EQ(read->position.next, next);
+  EXPECT_FALSE(read_event_id("cmpl-5:7,-,12", 2));
+  for (const char* wrong :
+       {"", ":", "a", "a:", ":1", "a:1,", "a:,1", "a:1,,2", "a:x", "a:-1", "a: 1"})
+    EXPECT_FALSE(read_event_id(wrong, 16)) << wrong;
+}
+
+TEST(StreamPosition, LeavesOutTheEventsThatTheClientHas) {
+  std::vector<uint32_t> next = {0, 0};
+  const StreamPosition has{.next = {1, 2}};
+  EXPECT_EQ(number_events("data: 1\n\ndata: 2\n\n", 0, std::nullopt, next, has, ""), "data: 2\n\n");
+  EXPECT_EQ(number_events("data: 3\n\n", 1, std::nullopt, next, has, "a"), "");
+  EXPECT_EQ(number_events("data: 4\n\n", 1, 1, next, has, "a"), "");
+  EXPECT_EQ(number_events("data: 5\n\n", 1, 6, next, has, "a"), "data: 5\nid: a:1,6\n\n");
+}
+
+}  // namespace
+}  // namespace hocket

@@ -1,0 +1,64 @@
+// Handles clients that come back to a stream, on any rank, and what ranks tell each other of their
+// streams.
+//
+//   GET /v1/streams/ID?starting_after=N   any stream; also with Last-Event-ID
+//   POST of an API's path with Last-Event-ID
+//   GET /v1/responses/ID?stream=true      as OpenAI's API has it
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/generation/text_pool.h"
+#include "server/ranks/rank_router.h"
+#include "server/reply/kept_streams.h"
+#include "server/reply/reply.h"
+#include "server/routes.h"
+
+namespace hocket {
+
+inline constexpr std::string_view kStreamsBelow = "/v1/streams/";
+inline constexpr std::string_view kPlaceHeader = "Last-Event-ID";
+
+// Returns true if a GET asks for a stream to go on, which makes the server compute.
+bool asks_for_stream(const HttpRequest& head);
+
+// Borrows all pointers in Options.   Thread: any.
+class StreamEndpoints {
+ public:
+  using Exchange = std::shared_ptr<HttpExchange>;
+  // Makes the rest of a stream.   Thread: text.
+  using GoOn = std::function<void(const HttpRequest& asked, const Exchange&, KeptRequest,
+                                  StreamPosition, TimePoint arrived)>;
+  struct Options {
+    ReplyService* reply = nullptr;
+    KeptStreams* kept = nullptr;
+    RankRouter* rank_router = nullptr;  // null: all ranks are in this process
+    // Runs a task on a thread of the text pool.
+    std::function<Result<void>(TextPool::Task&&, uint64_t client)> push;
+    GoOn go_on;
+  };
+  explicit StreamEndpoints(Options options) : options_(std::move(options)) {}
+
+  void add_routes(std::vector<Route>& routes);
+  // Goes on with the stream that `id` names, or Last-Event-ID if `id` is empty; answers an error
+  // too. The place is that in Last-Event-ID, or starting_after.
+  void resume(const HttpRequest& request, const Exchange& exchange, std::string_view id,
+              TimePoint arrived) const;
+
+ private:
+  struct Coming;
+  // Returns the record, and ends the stream if this rank writes it.
+  Result<KeptStreams::Found> take(std::string_view id, std::string_view who) const;
+  void choose(Coming& coming, const std::vector<PeerAnswer>& there) const;
+  void keep(const HttpRequest& request, const Exchange& exchange) const;
+  void give(const HttpRequest& request, const Exchange& exchange) const;
+
+  Options options_;
+};
+
+}  // namespace hocket

@@ -1,0 +1,95 @@
+// Streams of a rank that another rank keeps, and streams of others that go on here.
+#include "server/tests/rank_router_testing.h"
+
+namespace hocket {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+class KeeperTest : public ForwardingRank {
+ protected:
+  void SetUp() override {
+    ForwardingRank::SetUp();
+    // Rank 1 is full, so rank 0 computes.
+    rank_0_->engine.rank_loads.write({{}, {.num_requests = 9, .num_tokens = 900}});
+  }
+  size_t num_kept() {
+    std::lock_guard lock(mutex_);
+    return kept_.size();
+  }
+  TestClient come_back(const std::string& target) {
+    TestClient client(rank_0_->server->port());
+    client.send(TestServer::request_text("GET", target, ""));
+    return client;
+  }
+};
+
+TEST_F(KeeperTest, AnotherRankHasTheRequestBeforeItBegins) {
+  size_t kept_at_begin = 0;
+  rank_0_->engine.entering = [&] { kept_at_begin = num_kept(); };
+  TestClient client = ask(stream_);
+  const auto answer = client.until("data: [DONE]\n\n", seconds(3));
+  EXPECT_TRUE(answer.second);
+  EXPECT_THAT(answer.first, HasSubstr("\"text\":\"here\""));
+  EXPECT_EQ(kept_at_begin, 1u);
+  std::lock_guard lock(mutex_);
+  ASSERT_EQ(kept_.size(), 1u);
+  EXPECT_EQ(kept_[0].body, stream_.dump());
+  EXPECT_EQ(kept_[0].header(kKeptPathHeader), "/generate");
+  EXPECT_EQ(kept_[0].header(kChoicesHeader), "1");
+  const auto identity = read_identity(kept_[0].header(kAnswerHeader));
+  ASSERT_TRUE(identity);
+  EXPECT_THAT(answer.first, HasSubstr(identity->id));
+}
+
+TEST_F(KeeperTest, AnAnswerThatIsNoStreamIsNotKept) {
+  EXPECT_EQ(ask(body_).receive().status, 200);
+  EXPECT_EQ(num_kept(), 0u);
+}
+
+TEST_F(KeeperTest, ASilentRankDelaysABeginOnlyBriefly) {
+  link_->set(TestProxy::Link::frozen);
+  TestClient client = ask(stream_);
+  EXPECT_TRUE(client.until("data: [DONE]\n\n", seconds(2)).second);
+}
+
+// The test is rank 1 and has the record of a stream of its own.
+TEST_F(KeeperTest, AStreamOfAnotherRankGoesOnHere) {
+  rank_0_->engine.script = [](const RequestInput&) { return ids_of("one two three four five"); };
+  const std::vector<TokenId> all = ids_of("one two three four five");
+  KeptRequest record{.identity = {.id = "cmpl-77", .created = 5, .call_seed = 6},
+                     .path = "/v1/completions",
+                     .body = R"({"prompt":"x","stream":true,"max_tokens":40})"};
+  record.tokens = {{all[0], all[1], all[2]}};
+  TestClient client = come_back("/v1/streams/cmpl-77?starting_after=1");
+  const ForwardedRequest asked = take();
+  EXPECT_EQ(asked.request.path, kTakePath);
+  EXPECT_EQ(Json::parse(asked.request.body)["id"], "cmpl-77");
+  EXPECT_EQ(asked.request.who(), "anonymous");
+  ASSERT_TRUE(asked.exchange->respond(200, kJsonType, to_text(record)));
+  const auto rest = client.until("data: [DONE]\n\n", seconds(3));
+  EXPECT_TRUE(rest.second) << rest.first;
+  EXPECT_EQ(rank_0_->engine.last_seen().answer, (std::vector<TokenId>{all[0], all[1]}));
+  EXPECT_EQ(rest.first.find("\"text\":\"one\""), rest.first.npos) << rest.first;
+  EXPECT_EQ(rest.first.find("\"text\":\" two\""), rest.first.npos) << rest.first;
+  EXPECT_THAT(rest.first, HasSubstr("\"text\":\" three\""));
+  EXPECT_THAT(rest.first, HasSubstr("\"id\":\"cmpl-77\""));
+}
+
+TEST_F(KeeperTest, AWrongRecordOfAnotherRankIsNotTaken) {
+  for (const char* wrong : {"", "{}", "{\"answer\":\"1 2 other\"}"}) {
+    TestClient client = come_back("/v1/streams/cmpl-77");
+    ASSERT_TRUE(take().exchange->respond(200, kJsonType, wrong));
+    EXPECT_EQ(client.receive().status, 404) << wrong;
+  }
+}
+
+TEST_F(KeeperTest, ASilentRankDelaysAClientThatComesBackByASecond) {
+  link_->set(TestProxy::Link::frozen);
+  EXPECT_EQ(come_back("/v1/streams/cmpl-77").receive(seconds(3)).status, 404);
+}
+
+}  // namespace
+}  // namespace hocket
