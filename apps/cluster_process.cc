@@ -94,6 +94,11 @@ Result<void> ClusterProcess::read_store(const ParallelSettings& parallel) {
     auto listen = parse_host_port(parallel.cluster_listen);
     if (!listen) return fail(std::move(listen).error().with_param("--cluster-listen"));
     control_.listen = *std::move(listen);
+    if (control_.listen.port > UINT16_MAX - plan_.local_rank)
+      return fail(bad("cluster-listen",
+                      fmt::format("rank {} of this host would listen at port {}; 65535 is the last",
+                                  plan_.local_rank, control_.listen.port + plan_.local_rank))
+                      .with_fix("a smaller port"));
     if (control_.listen.port != 0)
       control_.listen.port = static_cast<uint16_t>(control_.listen.port + plan_.local_rank);
     return {};

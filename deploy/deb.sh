@@ -43,7 +43,7 @@ put() { # component package
     { cat "$work/install.log" >&2; exit 1; }
 }
 
-copied='libfmt|libspdlog|libsimdjson|libyaml-cpp|libprometheus-cpp-core'
+copied='libfmt|libhiredis|libspdlog|libsimdjson|libyaml-cpp|libprometheus-cpp-core'
 
 loaded() { # file: the libraries it loads that are copied
   ldd "$1" | sed -nE "s,^\\s*($copied)\\.so\\S* => (\\S*) .*,\\2,p"

@@ -126,8 +126,8 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const ClusterOptions& o
   } else if (s.self.rank == 0) {
     HOCKET_TRY(Fd listener,
                Coordinator::listen(s.options, s.options.init_addr, s.options.rank_wait));
-    auto coordinator =
-        std::make_unique<Coordinator>(s.options, s.self, s.poller, s.shared, std::move(listener));
+    auto coordinator = std::make_unique<Coordinator>(
+        s.options, s.self, s.poller, s.shared, Coordinator::Start{.listener = std::move(listener)});
     s.port = coordinator->port();
     log::info("cluster: rank 0 of {} listens at port {}", s.self.num_ranks, s.port);
     s.role = std::move(coordinator);

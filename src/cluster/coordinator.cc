@@ -55,15 +55,15 @@ Result<Fd> Coordinator::listen(const ClusterOptions& options, const HostPort& at
 }
 
 Coordinator::Coordinator(const ClusterOptions& options, const Identity& self, Poller& poller,
-                         Shared& shared, Fd listener, std::optional<uint32_t> last_epoch)
+                         Shared& shared, Start start)
     : options_(options),
       own_(self.rank),
       poller_(poller),
       shared_(shared),
-      listener_(std::move(listener)),
-      membership_(self, options.limits, RealClock().now(), last_epoch.value_or(0)),
+      listener_(std::move(start.listener)),
+      membership_(self, options.limits, RealClock().now(), start.last_epoch.value_or(0)),
       session_of_rank_(static_cast<size_t>(self.num_ranks), 0) {
-  if (last_epoch) granted_ = announced_ = *last_epoch;
+  if (start.last_epoch) granted_ = announced_ = *start.last_epoch;
   const SocketAddress address = local_address(listener_);
   shared_.publish_local_host(address.is_any() ? own_host() : address.host());
   poller_.add(listener_, kListenToken, EPOLLIN);

@@ -23,10 +23,12 @@ class Coordinator final : public ControlRole {
   // io; unauthorized without a token at an address that is not loopback.
   static Result<Fd> listen(const ClusterOptions& options, const HostPort& address,
                            Duration patience);
-  // Accepts ranks at the listener. With `last_epoch` it announces no epoch but that one, until
-  // grant().
+  struct Start {
+    Fd listener;                         // accepts ranks
+    std::optional<uint32_t> last_epoch;  // if set, no other epoch is announced before grant()
+  };
   Coordinator(const ClusterOptions& options, const Identity& self, Poller& poller, Shared& shared,
-              Fd listener, std::optional<uint32_t> last_epoch = std::nullopt);
+              Start start);
   void on_event(uint64_t token, uint32_t events, TimePoint now) override;
   void on_command(ControlCommand command, TimePoint now) override;
   void on_tick(TimePoint now) override;

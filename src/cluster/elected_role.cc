@@ -138,9 +138,9 @@ void ElectedRole::run_for_seat(const Seat::State& seat, TimePoint now) {
   address.port = at.port();
   // Ranks of several hosts cannot find it there; those of one host can.
   if (at.is_loopback() && self_.ranks_per_node < self_.num_ranks)
-    log::info(
-        "cluster: this rank would coordinate at {}, which other hosts do not reach; there "
-        "--cluster-listen HOST:PORT names an address that they do",
+    log::warning(
+        "cluster: this rank would coordinate at {}, which other hosts do not reach: to mend it, "
+        "--cluster-listen HOST:PORT with an address that they do, if ranks run on other hosts",
         to_text(address));
   seat_->want(address);
 }
@@ -153,8 +153,8 @@ void ElectedRole::take_role(const Seat::State& seat) {
             last);
   follower_.reset();
   term_ = seat.term;
-  coordinator_ = std::make_unique<Coordinator>(options_, self_, poller_, shared_,
-                                               std::exchange(listener_, Fd()), last);
+  coordinator_ = std::make_unique<Coordinator>(
+      options_, self_, poller_, shared_, Coordinator::Start{std::exchange(listener_, Fd()), last});
 }
 
 void ElectedRole::keep_role(const Seat::State& seat, TimePoint now) {

@@ -70,12 +70,13 @@ Fd open_datagrams() {
 
 LinkWatch::LinkWatch(const ClusterOptions& options, int rank, int num_ranks)
     : options_(options), rank_(rank), peers_(static_cast<size_t>(num_ranks)) {
-  if (rank == 0 || num_ranks <= 2) return;  // rank 0 is heard by all
+  // Without a store rank 0 coordinates for ever, and is heard by all.
+  if ((rank == 0 && !options.store) || num_ranks <= 2) return;
   socket_ = open_datagrams();
   if (!socket_)
     log::warning(
-        "cluster: cuts between two ranks other than 0 are noticed late, because there is "
-        "no socket: {}",
+        "cluster: cuts between two ranks that do not coordinate are noticed late, because "
+        "there is no socket: {}",
         std::strerror(errno));
 }
 
@@ -102,8 +103,9 @@ void LinkWatch::receive(TimePoint now) {
   if (num_strange < kFlood) return;
   if (!last_flood_)
     log::warning(
-        "cluster: strangers flood the port {} for datagrams of ranks: cuts between two ranks other "
-        "than 0 are noticed late meanwhile. To mend it: let only ranks reach the ports of this "
+        "cluster: strangers flood the port {} for datagrams of ranks: cuts between two ranks that "
+        "do not coordinate are noticed late meanwhile. To mend it: let only ranks reach the ports "
+        "of this "
         "host",
         port());
   last_flood_ = now;
@@ -113,7 +115,7 @@ void LinkWatch::receive(TimePoint now) {
 // noticed only between ranks that have heard each other, and its first datagram may have come
 // before its identity.
 void LinkWatch::follow(const ClusterView& view, TimePoint now) {
-  for (size_t r = 1; r < peers_.size() && r < view.members.size(); ++r) {
+  for (size_t r = 0; r < peers_.size() && r < view.members.size(); ++r) {
     const Member& member = view.members[r];
     Peer& peer = peers_[r];
     // The coordinator hears every rank by its connection, and its own address has no host.
@@ -153,10 +155,10 @@ std::optional<LinkWatch::Silent> LinkWatch::tick(const ClusterView& view, TimePo
   follow(view, now);
   if (now >= next_beat_) {
     next_beat_ = now + options_.limits.heartbeat;
-    for (int rank = 1; rank < static_cast<int>(peers_.size()); ++rank) send_to(rank);
+    for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) send_to(rank);
   }
   if (!whole_since_) return std::nullopt;
-  for (int rank = 1; rank < static_cast<int>(peers_.size()); ++rank) {
+  for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     const Peer& peer = peers_[static_cast<size_t>(rank)];
     if (rank == rank_ || !peer.is_heard) continue;
     const Duration silence =

@@ -15,8 +15,9 @@ using std::chrono::milliseconds;
 
 class LinkWatchTest : public ::testing::Test {
  protected:
-  static ClusterOptions options(std::string token) {
-    return {.token = std::move(token),
+  ClusterOptions options(std::string token) const {
+    return {.store = store_,
+            .token = std::move(token),
             .limits = {.heartbeat = milliseconds(250), .lost_after = std::chrono::seconds(3)}};
   }
   void add(std::string token = "a token of sixteen") {
@@ -25,22 +26,24 @@ class LinkWatchTest : public ::testing::Test {
     view_.members[static_cast<size_t>(rank)] = {
         .presence = Presence::member,
         .identity = {.rank = rank, .num_ranks = 3, .boot_id = fmt::format("b{}", rank)}};
-    if (rank > 0)
+    if (rank > 0 || store_)
       view_.members[static_cast<size_t>(rank)].identity.address =
           "127.0.0.1:" + watches_.back()->port();
   }
   LinkWatch& watch(int rank) { return *watches_[static_cast<size_t>(rank)]; }
   // Lets a heartbeat pass; the ranks in `hears` read what has come.
   std::optional<LinkWatch::Silent> beat(std::initializer_list<int> hears = {1, 2}) {
+    const int other = view_.coordinator == 0 ? 1 : 0;  // this and rank 2 watch each other
     now_ += milliseconds(250);
-    for (const int rank : {1, 2}) watch(rank).tick(view_, now_);
+    for (const int rank : {other, 2}) watch(rank).tick(view_, now_);
     std::this_thread::sleep_for(milliseconds(2));
     for (const int rank : hears) watch(rank).receive(now_);
-    for (const int rank : {1, 2})
+    for (const int rank : {other, 2})
       if (const auto silent = watch(rank).tick(view_, now_)) return silent;
     return std::nullopt;
   }
 
+  std::optional<EtcdPlace> store_;
   std::vector<std::unique_ptr<LinkWatch>> watches_;
   ClusterView view_{.epoch = 1, .members = std::vector<Member>(3)};
   TimePoint now_{std::chrono::hours(1)};
@@ -54,6 +57,17 @@ TEST_F(LinkWatchTest, ARankThatIsHeardNoLongerIsNamedAfterThreeSeconds) {
   ASSERT_TRUE(silent.has_value());
   EXPECT_EQ(silent->rank, 2);
   EXPECT_EQ(silent->silence, std::chrono::seconds(3));
+}
+
+TEST_F(LinkWatchTest, Rank0IsWatchedWhileAnotherRankCoordinates) {
+  store_.emplace();
+  view_.coordinator = 1;
+  for (int rank = 0; rank < 3; ++rank) add();
+  for (int i = 0; i < 40; ++i) ASSERT_FALSE(beat({0, 2}).has_value());
+  for (int i = 0; i < 11; ++i) ASSERT_FALSE(beat({2}).has_value()) << i;
+  const auto silent = beat({2});
+  ASSERT_TRUE(silent.has_value());
+  EXPECT_EQ(silent->rank, 2);
 }
 
 TEST_F(LinkWatchTest, ASilenceOfTwoSecondsIsSurvived) {

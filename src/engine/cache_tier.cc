@@ -334,8 +334,7 @@ CacheTierStats CacheTier::stats() const {
   for (const PageSource* source : sources_) {
     const auto at = static_cast<size_t>(source->tier());
     PageTierStats& tier = stats.tiers[at];
-    tier = {.exists = true,
-            .away = source->is_away(),
+    tier = {.away = source->is_away(),
             .pages_read_total = num_read_[at],
             .tokens_total = num_tokens_[at],
             .read_seconds_total = 1e-9 * static_cast<double>(read_ns_[at])};

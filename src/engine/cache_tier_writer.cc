@@ -210,18 +210,22 @@ void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
 }
 
 void CacheTier::run_writer(Writer& writer) {
+  const size_t most = writer.store == options_.files ? 1 : kMaxAtOnce;
   std::vector<WriteTask> pages;
   while (true) {
     auto next = pages.empty() ? writer.orders.wait_pop(kWriterWait) : writer.orders.pop();
     const bool is_page = next && next->kind != Kind::end;
-    if (is_page) pages.push_back(*std::move(next));
-    const size_t most = writer.store == options_.files ? 1 : kMaxAtOnce;
-    if (!pages.empty() && (!is_page || pages.size() == most)) {
-      write(writer, pages);
-      pages.clear();
+    if (is_page) {
+      pages.push_back(*std::move(next));
+      if (pages.size() < most) continue;
     }
-    if (next && !is_page) end_order(*next);
-    if (!next && stopping_ && writer.orders.size() == 0) return;
+    if (!pages.empty()) write(writer, pages);
+    pages.clear();
+    if (is_page) continue;
+    if (next)
+      end_order(*next);
+    else if (stopping_ && writer.orders.size() == 0)
+      return;
   }
 }
 

@@ -7,6 +7,7 @@
 #include "server/endpoints.h"
 #include "server/http/error_map.h"
 #include "server/usage/request_memory.h"
+#include "server/usage/request_meter.h"
 
 namespace hocket {
 
@@ -31,6 +32,8 @@ void Endpoints::go_on(const HttpRequest& asked, const Exchange& exchange, KeptRe
   if (!prepared) return refuse(prepared.error());
   if (auto done = complete(*prepared, first, arrived); !done) return refuse(done.error());
   if (kept.client != 0) prepared->request.client = kept.client;
+  if (asked.meter != nullptr)
+    for (const auto& prompt : prepared->prompts) asked.meter->take_tokens(std::ssize(prompt));
   prepared->request.routing_key = kept.routing_key;
   prepared->event_ids |= kept.event_ids;
   AnswerProgress known;

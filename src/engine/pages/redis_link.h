@@ -13,7 +13,7 @@
 
 #include "cluster/socket.h"
 
-struct redisReader;
+struct redisReader;  // NOLINT(readability-identifier-naming): hiredis's
 
 namespace hocket {
 

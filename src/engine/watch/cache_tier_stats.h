@@ -10,7 +10,6 @@ namespace hocket {
 // One place from which pages come back. Failures and damaged pages are the same for all ranks of a
 // process.
 struct PageTierStats {
-  bool exists = false;
   bool away = false;  // it failed, and is left alone for now
   uint64_t pages_written_total = 0, pages_read_total = 0;
   uint64_t tokens_total = 0;  // tokens of prompts whose pages came from there

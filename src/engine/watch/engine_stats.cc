@@ -49,7 +49,6 @@ void add(const StepCounts& s, StepCounts& sum) {
 }
 
 void add(const PageTierStats& s, PageTierStats& sum) {
-  sum.exists |= s.exists;
   sum.away |= s.away;
   sum.pages_written_total += s.pages_written_total;
   sum.pages_read_total += s.pages_read_total;

@@ -80,10 +80,12 @@ bool RankRouter::tell_keeper(const KeptStreams::Found& record, std::function<voi
   auto sink =
       std::make_shared<KeeperSink>([this, stream = record.stream, to = *to, then = std::move(then)](
                                        bool kept, const std::string& why) {
-        if (kept)
+        if (kept) {
           options_.kept->copied_to(*stream, to.boot_id);
-        else
+        } else {
+          options_.kept->not_copied(*stream, to.boot_id);
           warn_not_kept(to.rank, why);
+        }
         if (then) then();
       });
   return client_->start(std::move(call), std::move(sink)) != 0;
@@ -127,7 +129,8 @@ void RankRouter::keep_elsewhere(const PreparedRequest& prepared) const {
 
 void RankRouter::send_changes() {
   const auto to = keeper();
-  if (!to || changes_under_way_) return;
+  if (!to) return options_.kept->drop_changes();  // nobody to tell: live streams are renewed later
+  if (changes_under_way_) return;
   KeptStreams::Changes changes = options_.kept->changes_for(to->boot_id, kWholeAtOnce);
   for (const KeptStreams::Found& record : changes.whole) tell_keeper(record, nullptr);
   if (changes.lines.empty()) return;

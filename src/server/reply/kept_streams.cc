@@ -274,6 +274,19 @@ void KeptStreams::copied_to(KeptStream& stream, std::string_view keeper) {
   changed(stream);
 }
 
+void KeptStreams::not_copied(KeptStream& stream, std::string_view keeper) {
+  MutexLock lock(mutex_);
+  if (stream.keeper != keeper) return;
+  stream.keeper.clear();
+  changed(stream);
+}
+
+void KeptStreams::drop_changes() {
+  MutexLock lock(mutex_);
+  for (const KeptStreamPtr& stream : told_later_) stream->is_changed = false;
+  told_later_.clear();
+}
+
 void KeptStreams::forget_keeper(std::string_view keeper) {
   MutexLock lock(mutex_);
   for (const auto& [id, stream] : by_id_) {

@@ -73,8 +73,13 @@ class KeptStreams {
   // Says that the keeper, known by its boot id, has the request; it gets the tokens with the next
   // changes.
   void copied_to(KeptStream& stream, std::string_view keeper);
+  // The keeper may have an older copy, or none: it gets all again.
+  void not_copied(KeptStream& stream, std::string_view keeper);
   // The copies that this keeper had are lost.
   void forget_keeper(std::string_view keeper);
+  // Forgets what the keeper does not know, because there is none. Records that were removed are
+  // held until then.
+  void drop_changes();
   struct Changes {
     std::vector<Found> whole;  // requests without their tokens
     std::string lines;         // for take_changes()

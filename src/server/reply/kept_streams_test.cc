@@ -190,10 +190,10 @@ TEST(StreamPosition, IsReadFromTheIdOfAnEvent) {
 TEST(StreamPosition, LeavesOutTheEventsThatTheClientHas) {
   std::vector<uint32_t> next = {0, 0};
   const StreamPosition has{.next = {1, 2}};
-  EXPECT_EQ(number_events("data: 1\n\ndata: 2\n\n", 0, std::nullopt, next, has, ""), "data: 2\n\n");
-  EXPECT_EQ(number_events("data: 3\n\n", 1, std::nullopt, next, has, "a"), "");
-  EXPECT_EQ(number_events("data: 4\n\n", 1, 1, next, has, "a"), "");
-  EXPECT_EQ(number_events("data: 5\n\n", 1, 6, next, has, "a"), "data: 5\nid: a:1,6\n\n");
+  EXPECT_EQ(number_events({"data: 1\n\ndata: 2\n\n"}, next, has, ""), "data: 2\n\n");
+  EXPECT_EQ(number_events({"data: 3\n\n", 1}, next, has, "a"), "");
+  EXPECT_EQ(number_events({"data: 4\n\n", 1, 1}, next, has, "a"), "");
+  EXPECT_EQ(number_events({"data: 5\n\n", 1, 6}, next, has, "a"), "data: 5\nid: a:1,6\n\n");
 }
 
 }  // namespace

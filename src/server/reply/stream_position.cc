@@ -50,9 +50,9 @@ std::optional<StreamPosition> read_starting_after(std::string_view text) {
   return StreamPosition{.next = {*number + 1}};
 }
 
-std::string number_events(std::string_view framed, size_t choice, std::optional<uint32_t> number,
-                          std::span<uint32_t> next, const StreamPosition& has,
+std::string number_events(ChoiceEvents events, std::span<uint32_t> next, const StreamPosition& has,
                           std::string_view answer_id) {
+  auto& [framed, choice, number] = events;
   std::string out;
   while (!framed.empty()) {
     const size_t end = framed.find(kEnd);

@@ -35,11 +35,15 @@ std::optional<NamedPosition> read_event_id(std::string_view text, size_t most);
 // Reads the number of an event as starting_after gives it.
 std::optional<StreamPosition> read_starting_after(std::string_view text);
 
-// Numbers the events of `framed`, whole SSE events of one choice, from next[choice] on; `number`
-// sets the number of the only event instead. Leaves out the events that the client has, and gives
-// the others an id line if `answer_id` is not empty.
-std::string number_events(std::string_view framed, size_t choice, std::optional<uint32_t> number,
-                          std::span<uint32_t> next, const StreamPosition& has,
+// Whole SSE events of one choice. `number` is that of the only event; nullopt: they follow on.
+struct ChoiceEvents {
+  std::string_view framed;
+  size_t choice = 0;
+  std::optional<uint32_t> number;
+};
+// Numbers the events from next[choice] on. Leaves out those that the client has, and gives the
+// others an id line if `answer_id` is not empty.
+std::string number_events(ChoiceEvents events, std::span<uint32_t> next, const StreamPosition& has,
                           std::string_view answer_id);
 
 }  // namespace hocket

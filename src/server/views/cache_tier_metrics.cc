@@ -4,21 +4,22 @@ namespace hocket {
 
 namespace {
 
-// The places by name: {tier="file"}, "redis", "peer".
+// Adds a tier by its name: {tier="file"}, "redis", "peer"; zeros where there is none.
 void add_page_tier(MetricSnapshot& out, std::string_view name, const PageTierStats& tier) {
   const auto label = [&] { return MetricSnapshot::Label{"tier", std::string(name)}; };
-  out.counter("kv_tier_tokens_total", "Prompt tokens whose pages came back from there",
+  out.counter("kv_tier_tokens_total", "Prompt tokens whose pages came back from the tier",
               tier.tokens_total, label());
-  out.counter("kv_tier_read_pages_total", "KV pages read there", tier.pages_read_total, label());
-  out.counter("kv_tier_read_seconds_total", "Time spent reading there", tier.read_seconds_total,
+  out.counter("kv_tier_read_pages_total", "KV pages read from the tier", tier.pages_read_total,
               label());
-  out.counter("kv_tier_written_pages_total", "KV pages and states written there",
+  out.counter("kv_tier_read_seconds_total", "Time spent reading from the tier",
+              tier.read_seconds_total, label());
+  out.counter("kv_tier_written_pages_total", "KV pages and states written to the tier",
               tier.pages_written_total, label());
-  out.counter("kv_tier_damaged_pages_total", "Pages that were found damaged there and deleted",
-              tier.damaged_total, label());
-  out.counter("kv_tier_failures_total", "Times that it failed and was left alone for a while",
+  out.counter("kv_tier_damaged_pages_total",
+              "Damaged pages that were found in the tier and deleted", tier.damaged_total, label());
+  out.counter("kv_tier_failures_total", "Times that the tier failed and was left alone for a while",
               tier.failures_total, label());
-  out.gauge("kv_tier_away", "1 while it is left alone because it failed", tier.away ? 1 : 0,
+  out.gauge("kv_tier_away", "1 while the tier is left alone because it failed", tier.away ? 1 : 0,
             label());
 }
 
@@ -26,7 +27,7 @@ void add_page_tier(MetricSnapshot& out, std::string_view name, const PageTierSta
 
 void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t restored_tokens) {
   for (size_t i = 0; i < tier.tiers.size(); ++i)
-    if (tier.tiers[i].exists) add_page_tier(out, kPageTierNames[i], tier.tiers[i]);
+    add_page_tier(out, kPageTierNames[i], tier.tiers[i]);
   out.counter("prefetched_tokens_total", "Prompt tokens whose pages came back from files or peers",
               restored_tokens);
   out.counter("backuped_pages_total", "KV pages written to files", tier.pages_written_total);
@@ -37,7 +38,8 @@ void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t re
               tier.pages_read_total);
   out.counter("kv_file_reads_given_up_total",
               "Prompts that were computed because reading took longer", tier.reads_given_up_total);
-  out.counter("kv_file_read_seconds_total", "Time spent reading them", tier.read_seconds_total);
+  out.counter("kv_file_read_seconds_total", "Time spent reading KV pages from files or peers",
+              tier.read_seconds_total);
   out.counter("kv_file_evicted_pages_total", "Files deleted because the folder was full",
               tier.evicted_total);
   out.counter("kv_file_damaged_pages_total", "Files deleted because they were damaged",
