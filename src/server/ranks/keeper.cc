@@ -80,12 +80,8 @@ bool RankRouter::tell_keeper(const KeptStreams::Found& record, std::function<voi
   auto sink =
       std::make_shared<KeeperSink>([this, stream = record.stream, to = *to, then = std::move(then)](
                                        bool kept, const std::string& why) {
-        if (kept) {
-          options_.kept->copied_to(*stream, to.boot_id);
-        } else {
-          options_.kept->not_copied(*stream, to.boot_id);
-          warn_not_kept(to.rank, why);
-        }
+        options_.kept->copied_to(*stream, kept ? to.boot_id : "");
+        if (!kept) warn_not_kept(to.rank, why);
         if (then) then();
       });
   return client_->start(std::move(call), std::move(sink)) != 0;

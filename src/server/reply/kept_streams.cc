@@ -18,7 +18,6 @@ struct KeptStream {
   size_t bytes = 0;
   bool removed = false;
   std::list<KeptStreamPtr>::iterator place;  // in a list of its owner, unless it is live
-
   // The members below say how much of it the keeper has.
   bool copies = false, is_changed = false;
   std::string keeper;
@@ -263,21 +262,14 @@ bool KeptStreams::make_room(const Owner& owner, size_t bytes, size_t records) {
 void KeptStreams::set_copies(KeptStream& stream, Copies copies) {
   MutexLock lock(mutex_);
   stream.copies = copies == Copies::wanted;
-  if (stream.removed) return;
-  changed(stream);
+  if (!stream.removed) changed(stream);
 }
 
 void KeptStreams::copied_to(KeptStream& stream, std::string_view keeper) {
   MutexLock lock(mutex_);
+  if (keeper.empty() && stream.keeper.empty()) return;  // it is sent again with the others
   stream.keeper = keeper;
   std::ranges::fill(stream.num_told, 0);
-  changed(stream);
-}
-
-void KeptStreams::not_copied(KeptStream& stream, std::string_view keeper) {
-  MutexLock lock(mutex_);
-  if (stream.keeper != keeper) return;
-  stream.keeper.clear();
   changed(stream);
 }
 
@@ -334,8 +326,8 @@ KeptStreams::Changes KeptStreams::changes_for(std::string_view keeper, size_t mo
 
 //   ID STATE CHOICE:PLACE:TOKEN,TOKEN.. CHOICE:..\n    PLACE: that of the first token
 void KeptStreams::append_changes(const KeptStreamPtr& stream, std::string& lines) {
-  const auto out = std::back_inserter(lines);
   const bool gone = stream->removed;
+  const auto out = std::back_inserter(lines);
   fmt::format_to(out, "{} {}", stream->request.identity.id, gone ? "gone" : name_of(stream->state));
   for (size_t c = 0; c < stream->num_told.size() && !gone; ++c) {
     const std::vector<TokenId>& ids = stream->request.tokens[c];
@@ -362,10 +354,7 @@ bool KeptStreams::take_line(std::string_view line) {
   // Only copies are told of: a stream that this rank goes on with is its own.
   if (found == by_id_.end() || found->second->state != KeptState::copy) return true;
   const KeptStreamPtr stream = found->second;
-  if (state == "gone") {
-    remove(stream);
-    return true;
-  }
+  if (state == "gone") return remove(stream), true;
   while (!line.empty()) {
     std::string_view part = next_part(line, ' ');
     size_t choice = 0, place = 0;

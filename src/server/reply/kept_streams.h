@@ -71,10 +71,8 @@ class KeptStreams {
   enum class Copies : uint8_t { wanted, unwanted };
   void set_copies(KeptStream& stream, Copies copies);
   // Says that the keeper, known by its boot id, has the request; it gets the tokens with the next
-  // changes.
+  // changes. Empty: none has it, or an older copy, so it is sent whole again.
   void copied_to(KeptStream& stream, std::string_view keeper);
-  // The keeper may have an older copy, or none: it gets all again.
-  void not_copied(KeptStream& stream, std::string_view keeper);
   // The copies that this keeper had are lost.
   void forget_keeper(std::string_view keeper);
   // Forgets what the keeper does not know, because there is none. Records that were removed are
