@@ -212,16 +212,18 @@ void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
 void CacheTier::run_writer(Writer& writer) {
   const size_t most = writer.store == options_.files ? 1 : kMaxAtOnce;
   std::vector<WriteTask> pages;
-  while (true) {
-    auto next = pages.empty() ? writer.orders.wait_pop(kWriterWait) : writer.orders.pop();
-    const bool is_page = next && next->kind != Kind::end;
-    if (is_page) {
-      pages.push_back(*std::move(next));
-      if (pages.size() < most) continue;
-    }
+  const auto write_pages = [&] {
     if (!pages.empty()) write(writer, pages);
     pages.clear();
-    if (is_page) continue;
+  };
+  while (true) {
+    auto next = pages.empty() ? writer.orders.wait_pop(kWriterWait) : writer.orders.pop();
+    if (next && next->kind != Kind::end) {
+      pages.push_back(*std::move(next));
+      if (pages.size() == most) write_pages();
+      continue;
+    }
+    write_pages();
     if (next)
       end_order(*next);
     else if (stopping_ && writer.orders.size() == 0)
