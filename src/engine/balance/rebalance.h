@@ -11,9 +11,8 @@
 //
 // The changes are worth it if the time that they save in the next kHorizon, at the speed and with
 // the rows of the steps since the last look, is more than they cost. If a rank cannot load, all
-// give up the layers that are left. After each look that ended so, twice as many
-// steps pass before the next. Thread:
-// engine. Allocates only in construction, and once a look.
+// give up the layers that are left. After each look that ended so, twice as many steps pass before
+// the next. Thread: engine. Allocates only in construction, and once a look.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,7 @@
 
 namespace hocket {
 
-// Precondition: the decode rows of this pass, of running.ready(), already have
-// their pages.
+// Precondition: the decode rows of this pass, of running.ready(), already have their pages.
 void Scheduler::State::prefill() {
   if (chunked.empty() && (pause.lasts() || waiting.empty())) return;
   const bool begins_allowed = options.hooks == nullptr || options.hooks->may_begin();

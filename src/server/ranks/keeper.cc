@@ -2,8 +2,7 @@
 // lost:
 //
 //   a stream begins here -> POST kKeepPath: its request -> the keeper has it -> the engine gets it
-//   ten times a second   -> POST kChangesPath: new tokens, and which streams were left or have
-//   ended
+//   ten times a second   -> POST kChangesPath: new tokens, and which streams were left or ended
 //
 // The keeper is the next rank that is there. If it goes, the next one gets all requests anew. A
 // stream that another rank computes needs none: both ranks have its request.
