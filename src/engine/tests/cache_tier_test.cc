@@ -3,8 +3,7 @@
 // time.
 #include <fstream>
 
-#include "base/folder_testing.h"
-#include "engine/tests/service.h"
+#include "engine/tests/kept_pages.h"
 
 namespace hocket {
 namespace {
@@ -14,7 +13,7 @@ namespace fs = std::filesystem;
 
 constexpr int kTierPageTokens = 32;
 
-class CacheTierTest : public testing::FolderTest {
+class CacheTierTest : public testing::KeptPagesTest {
  protected:
   ServerSettings settings(bool with_files = true, int num_ranks = 1) const {
     ServerSettings settings = settings_for("models/hocket-tiny-qwen3-moe");
@@ -28,19 +27,6 @@ class CacheTierTest : public testing::FolderTest {
     settings.memory.hicache_storage_prefetch_policy = "wait_complete";
     return settings;
   }
-  // A prompt of `num_tokens`, and an answer of ten with its log-probabilities.
-  static RequestInput question(int seed, int num_tokens = 700) {
-    RequestInput input = greedy_input(random_tokens(seed, num_tokens), 10);
-    input.sampling.ignore_eos = true;
-    input.sampling.num_top_logprobs = 2;
-    return input;
-  }
-  static Answer ask(Service& service, RequestInput input) {
-    const auto id = service.submit(std::move(input));
-    EXPECT_TRUE(id.has_value());
-    EXPECT_TRUE(service.read_all());
-    return service.answer(*id);
-  }
   static CacheTierStats tier_of(Service& service) { return service.engine().stats().tier.value(); }
   static void wait_until_written(Service& service, uint64_t num_pages) {
     EXPECT_TRUE(
@@ -49,10 +35,6 @@ class CacheTierTest : public testing::FolderTest {
   Answer computed(int seed) {
     Service service(settings(false));
     return ask(service, question(seed));
-  }
-  static void expect_same(const Answer& got, const Answer& want) {
-    EXPECT_EQ(got.tokens, want.tokens);
-    EXPECT_EQ(got.logprobs, want.logprobs);  // by bits
   }
   std::vector<fs::path> files() const {
     std::vector<fs::path> found;

@@ -3,9 +3,8 @@
 // sends damaged bytes or has another model costs nothing but time.
 #include <fstream>
 
-#include "base/folder_testing.h"
 #include "cluster/test_proxy.h"
-#include "engine/tests/service.h"
+#include "engine/tests/kept_pages.h"
 
 namespace hocket {
 namespace {
@@ -13,9 +12,7 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-constexpr int kPeerPrompt = 700;
-
-class PeerPagesTest : public testing::FolderTest {
+class PeerPagesTest : public testing::KeptPagesTest {
  protected:
   static ServerSettings plain(const Form* form = nullptr, int num_ranks = 1) {
     ServerSettings settings = form != nullptr ? settings_of(*form, num_ranks)
@@ -51,27 +48,7 @@ class PeerPagesTest : public testing::FolderTest {
   static ServerSettings decoding(ServerSettings settings, uint16_t port) {
     return decoding(std::move(settings), fmt::format("127.0.0.1:{}", port));
   }
-  static RequestInput question(int seed, int num_tokens = kPeerPrompt) {
-    RequestInput input = greedy_input(random_tokens(seed, num_tokens), 10);
-    input.sampling.ignore_eos = true;
-    input.sampling.num_top_logprobs = 2;
-    return input;
-  }
-  static Answer ask(Service& service, RequestInput input) {
-    const auto id = service.submit(std::move(input));
-    EXPECT_TRUE(id.has_value());
-    EXPECT_TRUE(service.read_all());
-    return service.answer(*id);
-  }
   static CacheTierStats tier_of(Service& service) { return service.engine().stats().tier.value(); }
-  static Answer computed(const ServerSettings& settings, RequestInput input) {
-    Service service(settings);
-    return ask(service, std::move(input));
-  }
-  static void expect_same(const Answer& got, const Answer& want) {
-    EXPECT_EQ(got.tokens, want.tokens);
-    EXPECT_EQ(got.logprobs, want.logprobs);  // by bits
-  }
   // Has the bundled model's decode service answer through a proxy, which `spoil` sets up.
   void answer_through_proxy(const std::function<void(TestProxy&)>& spoil) {
     Service prefill(offering(plain(), "prefill"));

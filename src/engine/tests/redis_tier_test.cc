@@ -1,7 +1,7 @@
 // Tests a Redis behind the prefix cache: an answer is the same whether its prefix was computed, or
 // came from Redis after a restart or from another service, and faults of Redis cost nothing but
 // time.
-#include "engine/tests/service.h"
+#include "engine/tests/kept_pages.h"
 #include "engine/tests/test_redis.h"
 
 namespace hocket {
@@ -12,12 +12,8 @@ namespace fs = std::filesystem;
 
 constexpr auto kRedisTier = static_cast<size_t>(PageTier::redis);
 
-class RedisTierTest : public ::testing::Test {
+class RedisTierTest : public testing::KeptPagesTest {
  protected:
-  RedisTierTest() : folder_(fs::path(::testing::TempDir()) / "redis_tier_test") {
-    fs::remove_all(folder_);
-  }
-  ~RedisTierTest() override { fs::remove_all(folder_); }
   void SetUp() override {
     if (!can_use_redis()) GTEST_SKIP() << "built without hiredis";
     if (TestRedis::program().empty()) GTEST_SKIP() << "neither valkey-server nor redis-server here";
@@ -40,31 +36,10 @@ class RedisTierTest : public ::testing::Test {
     settings.memory.hicache_storage_prefetch_policy = "wait_complete";
     return settings;
   }
-  static RequestInput question(int seed, int num_tokens = 700) {
-    RequestInput input = greedy_input(random_tokens(seed, num_tokens), 10);
-    input.sampling.ignore_eos = true;
-    input.sampling.num_top_logprobs = 2;
-    return input;
-  }
-  static Answer ask(Service& service, RequestInput input) {
-    const auto id = service.submit(std::move(input));
-    EXPECT_TRUE(id.has_value());
-    EXPECT_TRUE(service.read_all());
-    return service.answer(*id);
-  }
-  static Answer computed(const ServerSettings& settings, RequestInput input) {
-    Service service(settings);
-    return ask(service, std::move(input));
-  }
   static PageTierStats redis_of(Service& service) {
     return service.engine().stats().tier.value().tiers[kRedisTier];
   }
-  static void expect_same(const Answer& got, const Answer& want) {
-    EXPECT_EQ(got.tokens, want.tokens);
-    EXPECT_EQ(got.logprobs, want.logprobs);  // by bits
-  }
 
-  const fs::path folder_;
   std::optional<TestRedis> redis_;
 };
 

@@ -6,8 +6,7 @@
 #include <map>
 #include <ranges>
 
-#include "base/folder_testing.h"
-#include "engine/tests/service.h"
+#include "engine/tests/kept_pages.h"
 
 namespace hocket {
 namespace {
@@ -15,7 +14,7 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-class SessionCallsTest : public testing::FolderTest {
+class SessionCallsTest : public testing::KeptPagesTest {
  protected:
   ServerSettings settings(bool with_files = true, int num_ranks = 1) const {
     ServerSettings s = settings_for("models/hocket-tiny-qwen3-moe");
@@ -34,12 +33,6 @@ class SessionCallsTest : public testing::FolderTest {
     input.sampling.num_top_logprobs = 2;
     input.session = session;
     return input;
-  }
-  static Answer ask(Service& service, RequestInput input) {
-    const auto id = service.submit(std::move(input));
-    EXPECT_TRUE(id.has_value());
-    EXPECT_TRUE(service.read_all());
-    return service.answer(*id);
   }
   static Result<SessionResult> change(Service& service, SessionAction action, uint64_t session,
                                       uint64_t name) {

@@ -1,0 +1,37 @@
+// The fixture of tests of pages that outlive their eviction: a folder, questions, and their answers
+// as computed without any page from elsewhere. For tests.
+#pragma once
+
+#include <utility>
+
+#include "base/folder_testing.h"
+#include "engine/tests/service.h"
+
+namespace hocket::testing {
+
+class KeptPagesTest : public FolderTest {
+ protected:
+  // A prompt of `num_tokens`, and an answer of ten with its log-probabilities.
+  static RequestInput question(int seed, int num_tokens = 700) {
+    RequestInput input = greedy_input(random_tokens(seed, num_tokens), 10);
+    input.sampling.ignore_eos = true;
+    input.sampling.num_top_logprobs = 2;
+    return input;
+  }
+  static Answer ask(Service& service, RequestInput input) {
+    const auto id = service.submit(std::move(input));
+    EXPECT_TRUE(id.has_value());
+    EXPECT_TRUE(service.read_all());
+    return service.answer(*id);
+  }
+  static Answer computed(const ServerSettings& settings, RequestInput input) {
+    Service service(settings);
+    return ask(service, std::move(input));
+  }
+  static void expect_same(const Answer& got, const Answer& want) {
+    EXPECT_EQ(got.tokens, want.tokens);
+    EXPECT_EQ(got.logprobs, want.logprobs);  // by bits
+  }
+};
+
+}  // namespace hocket::testing
