@@ -50,6 +50,11 @@ size_t CacheTier::num_buffers(int64_t page_bytes) {
   return static_cast<size_t>(std::clamp<int64_t>(kBufferBytes / page_bytes, 4, 1024));
 }
 
+size_t CacheTier::num_state_buffers(int64_t state_bytes) {
+  return static_cast<size_t>(std::clamp<int64_t>(kBufferBytes / std::max<int64_t>(state_bytes, 1),
+                                                 kFewestStateBuffers, kMostStateBuffers));
+}
+
 CacheTier::Buffers::Buffers(Buffer memory, size_t count)
     : free(count),
       memory_(std::move(memory)),
@@ -63,12 +68,12 @@ void CacheTier::Buffers::release(BufferId id) {
 }
 
 Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& pages,
-                                                     StatePool* states) {
+                                                     const BorderStates& states) {
   const int64_t of_pages =
       pages.page_bytes() * static_cast<int64_t>(num_buffers(pages.page_bytes()));
   // Models without states have buffers of a byte.
-  const int64_t of_states =
-      int64_t{kStateBuffers} * (states != nullptr ? states->state_bytes() : 1);
+  const int64_t of_states = static_cast<int64_t>(num_state_buffers(states.bytes())) *
+                            std::max<int64_t>(states.bytes(), 1);
   std::array<Buffer, 4> memory;
   for (size_t i = 0; i < memory.size(); ++i) {
     HOCKET_TRY(memory[i], Buffer::allocate(i < 2 ? of_pages : of_states));
@@ -77,7 +82,7 @@ Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& 
       new CacheTier(std::move(options), pages, states, std::move(memory)));
 }
 
-CacheTier::CacheTier(Options options, PagePool& pages, StatePool* states,
+CacheTier::CacheTier(Options options, PagePool& pages, const BorderStates& states,
                      std::array<Buffer, 4> memory)
     : options_(std::move(options)),
       pages_(pages),
@@ -85,12 +90,12 @@ CacheTier::CacheTier(Options options, PagePool& pages, StatePool* states,
       page_tokens_(static_cast<size_t>(options_.page_tokens)),
       read_pages_(std::move(memory[0]), num_buffers(pages.page_bytes())),
       write_pages_(std::move(memory[1]), num_buffers(pages.page_bytes())),
-      read_states_(std::move(memory[2]), kStateBuffers),
-      write_states_(std::move(memory[3]), kStateBuffers),
+      read_states_(std::move(memory[2]), num_state_buffers(states.bytes())),
+      write_states_(std::move(memory[3]), num_state_buffers(states.bytes())),
       reads_(kMaxReads),
-      done_(num_buffers(pages.page_bytes()) + kStateBuffers + kMaxReads) {
-  const size_t most_orders =
-      num_buffers(pages.page_bytes()) + kStateBuffers + PrefillWatch::kMax + 1;
+      done_(num_buffers(pages.page_bytes()) + num_state_buffers(states.bytes()) + kMaxReads) {
+  const size_t most_orders = num_buffers(pages.page_bytes()) + num_state_buffers(states.bytes()) +
+                             PrefillWatch::kMax + 1;
   const auto add = [&](std::shared_ptr<PageStore> store) {
     if (store == nullptr) return;
     sources_.push_back(store.get());
@@ -143,7 +148,7 @@ Duration CacheTier::time_to_compute(int num_tokens) const {
 
 // Returns the size of so many pages, with a state behind them.
 int64_t CacheTier::bytes_of(int64_t num_pages) const {
-  return num_pages * pages_.page_bytes() + (states_ != nullptr ? states_->state_bytes() : 0);
+  return num_pages * pages_.page_bytes() + states_.bytes();
 }
 
 // Returns true if computing promises to be faster than reading so many pages there.
@@ -283,9 +288,7 @@ void CacheTier::restore_state(Scheduler& scheduler, const Read& state) {
   const ReadTask& task = *state.task;
   const auto tokens =
       std::span<const TokenId>(task.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
-  scheduler.restore_state(task.name_space, tokens, [&](int slot) {
-    states_->load_state(read_states_.of(state.buffer), slot);
-  });
+  states_.restore(scheduler, task.name_space, tokens, read_states_.of(state.buffer));
   HOCKET_CHECK(read_states_.free.push(BufferId{state.buffer}));
 }
 

@@ -1,14 +1,15 @@
 // The second tier of a rank's prefix cache: pages and states in stores, a folder of files and a
 // Redis (engine/pages/page_store.h), where they outlive their eviction from memory and the process,
-// and those of peers.
+// and those of peers. A *state* is what the model needs beside pages to go on behind them
+// (engine/border_states.h): that of delta nets, or a window.
 //
 //   engine thread    on_pages_cached(), on_state_cached() copy what is new in the tree to buffers
 //   threads kv_write                          write them, one thread a store: behind the steps
 //
 //   engine thread    ready() orders the pages that the tree lacks, and holds the request
 //   threads kv_read     hash, read and check one page after the other: ahead of the request, from
-//                       files, then from Redis, then from peers; in models with delta nets up to
-//                       the last border that has a state
+//                       files, then from Redis, then from peers; in models with states up to the
+//                       last border that has one
 //   engine thread         process_io() gives them pages of the pool and hands them to the tree
 //
 // A prompt is held only while reading promises to be faster than computing, by the speeds of both
@@ -34,8 +35,8 @@
 #include "base/mailbox.h"
 #include "base/thread.h"
 #include "compute/kv/page_pool.h"
-#include "compute/kv/state_pool.h"
 #include "compute/tensor/buffer.h"
+#include "engine/border_states.h"
 #include "engine/pages/file_store.h"
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
@@ -75,16 +76,17 @@ class CacheTier {
   // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
   static constexpr int kFewestTokens = 256;
   static constexpr int64_t kBufferBytes = 64 << 20;  // to read and to write: each
-  static constexpr size_t kStateBuffers = 2;         // the same for states
+  // The same for states, in so many buffers.
+  static constexpr int64_t kFewestStateBuffers = 2, kMostStateBuffers = 64;
   static constexpr size_t kMaxReads = 64;            // requests whose pages are ordered
   static constexpr size_t kReaders = 4;              // threads; files alone have one
   static constexpr size_t kMaxAtOnce = 8;            // pages that are written with one call
   // Limit of the writing that is left at the end.
   static constexpr Duration kMaxEnd = std::chrono::seconds(10);
 
-  // `states` is null for models without delta nets. Both outlive it. Errors: out_of_memory.
+  // `pages` outlives it. Errors: out_of_memory.
   static Result<std::unique_ptr<CacheTier>> create(Options options, PagePool& pages,
-                                                   StatePool* states);
+                                                   const BorderStates& states);
   // Waits until all copied pages are written, at most kMaxEnd.
   ~CacheTier();
   // Called once, before all else. `wake` makes the engine's thread call process_io(); any thread
@@ -93,9 +95,10 @@ class CacheTier {
 
   // Returns true if the request need not wait for its pages any more. The first call orders them.
   bool ready(const Request& request, const Scheduler& scheduler);
-  // Writes the pages that the tree took of a request, as far as stores lack them.
-  void on_pages_cached(const Request& request);
-  // The same for the state of its first `len` tokens, behind on_pages_cached().
+  // Writes the pages that the tree took of a request, and windows behind them, as far as stores
+  // lack them.
+  void on_pages_cached(const Request& request, const Scheduler& scheduler);
+  // The same for the state of delta nets behind its first `len` tokens, after on_pages_cached().
   void on_state_cached(const Request& request, int len, int slot);
   // Returns true if process_io() has something to do.
   bool has_pending_io() const { return done_.size() > 0 || late_may_go_; }
@@ -103,8 +106,8 @@ class CacheTier {
   // flight.
   void process_io(Scheduler& scheduler);
   // Writes what files lack of the tree's pages of a session, and its last state, then calls `done`
-  // (thread kv_write) with the number of its first pages that files have, in models with delta nets
-  // up to their last state, and whether these are all that the tree had.
+  // (thread kv_write) with the number of its first pages that files have, in models with states up
+  // to the last of these, and whether these are all that the tree had.
   void save(const SessionTokens& session, const Scheduler& scheduler,
             std::function<void(int num_pages, bool whole)> done);
   // Reads what the tree lacks of a session, then calls `done` in process_io(). Returns false if too
@@ -204,15 +207,18 @@ class CacheTier {
     std::vector<PageHash> hashes;    // keys of its pages in the tree
     ByTier<int> fetched{};           // tokens that came from there
     size_t num_written = 0;          // pages that are written, or were there
+    size_t num_windowed = 0;         // pages behind which all windows that are kept are written
     std::optional<Late> late;
     bool ended = false;           // the request is gone, and what is late is left
     std::function<void()> saved;  // save() awaits the call: there never was a request
   };
 
-  CacheTier(Options options, PagePool& pages, StatePool* states, std::array<Buffer, 4> memory);
+  CacheTier(Options options, PagePool& pages, const BorderStates& states,
+            std::array<Buffer, 4> memory);
   // The key of a state is made from that of the page that it stands behind.
   static PageHash hash_of_state(const PageHash& page);
   static size_t num_buffers(int64_t page_bytes);
+  static size_t num_state_buffers(int64_t state_bytes);
   Buffers& read_buffers(Kind kind) { return kind == Kind::state ? read_states_ : read_pages_; }
   Buffers& write_buffers(Kind kind) { return kind == Kind::state ? write_states_ : write_pages_; }
   void hash_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
@@ -230,7 +236,10 @@ class CacheTier {
   bool write_one(Kind kind, const PageKey& key,
                  const std::function<void(std::span<std::byte>)>& fill);
   size_t write_pages(std::span<const PageId> pages, TierRequest& known);
-  bool write_state(size_t num_pages, int slot, const TierRequest& known);
+  bool write_state(size_t num_pages, std::span<const int> places, const TierRequest& known);
+  void write_or_leave_state(const Request& request, TierRequest& known, size_t num_pages,
+                            std::span<const int> places);
+  void write_windows(const Request& request, TierRequest& known, const Scheduler& scheduler);
   Late* late_of(const Request& request, TierRequest& known);
   void write_late(const Scheduler& scheduler);
   bool write_late(RequestId id, TierRequest& known, const Scheduler& scheduler);
@@ -260,7 +269,7 @@ class CacheTier {
 
   const Options options_;
   PagePool& pages_;
-  StatePool* const states_;
+  const BorderStates states_;
   const size_t page_tokens_;
   const Clock* clock_ = nullptr;
   std::function<void()> wake_;

@@ -75,9 +75,9 @@ size_t CacheTier::last_state(Reading& reading, size_t num_pages) {
 // Returns false if the task's pages are all there, or need not be looked for.
 bool CacheTier::read_pages(Reading& reading) {
   size_t num_wanted = reading.keys.size();
-  if (states_ != nullptr && !reading.source->computes())
+  if (states_.enabled() && !reading.source->computes())
     num_wanted = last_state(reading, num_wanted);
-  if (num_wanted <= reading.end) return states_ != nullptr && num_wanted > reading.state;
+  if (num_wanted <= reading.end) return states_.enabled() && num_wanted > reading.state;
   const auto wanted = std::span<const PageHash>(reading.keys).first(num_wanted);
   if (auto asked = reading.from->expect(wanted.subspan(reading.end), PageKind::page); !asked) {
     fail_reading(reading, asked.error());
@@ -105,7 +105,7 @@ void CacheTier::read_from(PageSource& source, Reading& reading) {
     if (*from == nullptr) return;
     reading.from = from->get();
     reading.failed = false;
-    if (read_pages(reading) && !reading.failed && states_ != nullptr) {
+    if (read_pages(reading) && !reading.failed && states_.enabled()) {
       const size_t state = last_state(reading, reading.end);
       if (state > reading.state &&
           reading.from->expect({&(reading.state_key = hash_of_state(reading.keys[state - 1])), 1},
@@ -130,7 +130,7 @@ void CacheTier::read_all(const std::shared_ptr<ReadTask>& task) {
         hash_page(i == 0 ? root_of(task->name_space) : reading.keys[i - 1],
                   std::span<const TokenId>(task->prompt).subspan(i * page_tokens_, page_tokens_));
   for (PageSource* source : sources_) {
-    const size_t have = states_ != nullptr ? reading.state : reading.end;
+    const size_t have = states_.enabled() ? reading.state : reading.end;
     if (have < reading.keys.size() && !is_dear(*source, *task, reading.keys.size() - reading.end))
       read_from(*source, reading);
   }

@@ -30,13 +30,20 @@ Error unfit(const char* flag, std::string why, std::string fix) {
 // Describes all that the bytes of a page depend on, beside its tokens and those before it.
 Result<std::string> describe_pages(const ServerSettings& settings, Runner& runner) {
   HOCKET_TRY(std::string text, describe_bits(settings));
-  const PagePool& pages = runner.pages();
   text += fmt::format(" | pages {} | states of {} bytes |", kPageLevel,
-                      runner.states() != nullptr ? runner.states()->state_bytes() : 0);
-  for (int layer = 0; layer < pages.num_layers(); ++layer) {
-    const KvShape shape = pages.layer(layer).shape;
-    text += fmt::format(" {}:{}:{}:{}:{}:{}", static_cast<int>(shape.kind), dtype_name(shape.dtype),
-                        shape.num_heads, shape.key_dim, shape.value_dim, shape.page_tokens);
+                      border_states_of(runner).bytes());
+  const auto add_layers = [&](const PagePool& pages) {
+    for (int layer = 0; layer < pages.num_layers(); ++layer) {
+      const KvShape shape = pages.layer(layer).shape;
+      text +=
+          fmt::format(" {}:{}:{}:{}:{}:{}", static_cast<int>(shape.kind), dtype_name(shape.dtype),
+                      shape.num_heads, shape.key_dim, shape.value_dim, shape.page_tokens);
+    }
+  };
+  add_layers(runner.pages());
+  if (const PagePool* windows = runner.windows()) {
+    text += " | windows";
+    add_layers(*windows);
   }
   return text;
 }
@@ -114,15 +121,6 @@ Result<void> check_needless_flags(const ServerSettings& settings) {
                       "store or peers",
                       "--kv-cache-dir DIR, or --kv-cache-store redis://HOST:6379"));
   return {};
-}
-
-Error windows_error(const char* flag) {
-  return unfit(
-      flag,
-      fmt::format("--{} takes pages of full and latent attention and states of delta nets; "
-                  "pages of sliding windows cannot be kept yet",
-                  flag),
-      fmt::format("no --{} for this model", flag));
 }
 
 // Returns what the files of `folder` may take, which take held_bytes now. Planned: a share of the
@@ -252,13 +250,16 @@ Result<void> check_cache_flags(const ServerSettings& settings) {
   return {};
 }
 
+BorderStates border_states_of(Runner& runner) {
+  return {runner.states(), runner.windows(), runner.info().model.window_tokens(),
+          runner.info().page_tokens};
+}
+
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
                                                             Runner& runner) {
   const MemorySettings& memory = settings.memory;
   const AskedPeers asked = asked_peers(settings.peers);
-  const char* flag = flag_of_pages(settings);
-  if (flag == nullptr) return std::nullopt;
-  if (runner.info().num_window_pages > 0) return fail(windows_error(flag));
+  if (flag_of_pages(settings) == nullptr) return std::nullopt;
   HOCKET_TRY(const StoragePrefetch prefetch,
              parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
   HOCKET_TRY(const StorageWrites writes, parse_storage_writes(memory.hicache_write_policy));
@@ -272,8 +273,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
   }
   if (!memory.kv_cache_store.empty()) {
     const int64_t most_bytes =
-        std::max(runner.pages().page_bytes(),
-                 runner.states() != nullptr ? runner.states()->state_bytes() : 0);
+        std::max(runner.pages().page_bytes(), border_states_of(runner).bytes());
     HOCKET_TRY(tier.redis, open_store(settings, tier.form, most_bytes));
   }
   if (!asked.list.empty()) {
@@ -335,7 +335,7 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
                   .token = std::move(token),
                   .form = tier.form,
                   .page_bytes = runner.pages().page_bytes(),
-                  .state_bytes = runner.states() != nullptr ? runner.states()->state_bytes() : 0,
+                  .state_bytes = border_states_of(runner).bytes(),
                   .files = tier.files,
                   .counts = tier.served,
                   .prefills = tier.prefills,

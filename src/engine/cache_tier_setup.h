@@ -20,10 +20,12 @@ Result<void> check_store_address(std::string_view address);
 // Connects to it, and returns what there is. Errors: bad_value, unauthorized, io, timed_out.
 Result<std::string> look_at_store(std::string_view address);
 
+// Returns what a record of the state behind a page is for the runner's model.
+BorderStates border_states_of(Runner& runner);
+
 // Returns the options of all ranks of this process, which share stores and peers; nullopt without
 // either. Announces the folder, its size and what it holds. Precondition: check_cache_flags()
-// holds. Errors: bad_value (models with sliding windows, peers that are no addresses); io; those of
-// describe_bits().
+// holds. Errors: bad_value (peers that are no addresses); io; those of describe_bits().
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,
                                                             Runner& runner);
 

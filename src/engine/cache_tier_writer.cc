@@ -1,6 +1,7 @@
 // The writing of pages and states to stores: behind the steps, for sessions that are saved, and
 // late where a peer waits for what found no buffer.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <utility>
 
@@ -65,9 +66,36 @@ size_t CacheTier::write_pages(std::span<const PageId> pages, TierRequest& known)
 }
 
 // Copies the state behind that many pages to a buffer. Returns false if none is free.
-bool CacheTier::write_state(size_t num_pages, int slot, const TierRequest& known) {
+bool CacheTier::write_state(size_t num_pages, std::span<const int> places,
+                            const TierRequest& known) {
   return write_one(Kind::state, hash_of_state(known.hashes[num_pages - 1]),
-                   [&](std::span<std::byte> bytes) { states_->save_state(slot, bytes); });
+                   [&](std::span<std::byte> bytes) { states_.save(places, bytes); });
+}
+
+void CacheTier::write_or_leave_state(const Request& request, TierRequest& known, size_t num_pages,
+                                     std::span<const int> places) {
+  if (write_state(num_pages, places, known)) return;
+  if (Late* late = late_of(request, known))
+    late->states.push_back(num_pages);
+  else
+    ++num_left_out_;
+}
+
+// Writes the windows that the tree has at the end of the request's pages, and so far apart before
+// it that a prompt which branches off there finds one.
+void CacheTier::write_windows(const Request& request, TierRequest& known,
+                              const Scheduler& scheduler) {
+  const size_t interval = states_.interval_pages(), end = num_to_write(request);
+  const auto write_at = [&](size_t num_pages) {
+    const auto tokens = std::span(request.tokens).first(num_pages * page_tokens_);
+    const auto places = states_.find(scheduler, request.cache_namespace, tokens);
+    if (!places.empty()) write_or_leave_state(request, known, num_pages, places);
+  };
+  for (size_t border = known.num_windowed / interval * interval + interval; border < end;
+       border += interval)
+    write_at(border);
+  if (end > known.num_windowed) write_at(end);
+  known.num_windowed = std::max(known.num_windowed, end);
 }
 
 // Returns the place for what is late; null if nobody waits for the request's pages.
@@ -99,10 +127,10 @@ void CacheTier::write_found_state(const Request& request, TierRequest& known) {
       found.len() > request.cached_len)
     return;
   const size_t num_pages = static_cast<size_t>(found.len()) / page_tokens_;
-  if (!write_state(num_pages, found.slot(), known)) ++num_left_out_;
+  if (!write_state(num_pages, std::array{found.slot()}, known)) ++num_left_out_;
 }
 
-void CacheTier::on_pages_cached(const Request& request) {
+void CacheTier::on_pages_cached(const Request& request, const Scheduler& scheduler) {
   if (const auto known = requests_.find(request.id); known != requests_.end())
     release(known->second);
   if (writers_.empty()) return;
@@ -114,6 +142,7 @@ void CacheTier::on_pages_cached(const Request& request) {
   const std::span<const PageId> pages = std::span(request.pages).first(num_to_write(request));
   const size_t num_left = write_pages(pages, known);
   write_found_state(request, known);
+  if (states_.are_windows()) write_windows(request, known, scheduler);
   if (num_left == 0 || late_of(request, known) != nullptr) return;
   num_left_out_ += num_left;
   known.num_written = pages.size();
@@ -126,11 +155,7 @@ void CacheTier::on_state_cached(const Request& request, int len, int slot) {
   HOCKET_CHECK(num_pages > 0u);
   hash_pages(request.cache_namespace, std::span(request.tokens).first(static_cast<size_t>(len)),
              known);
-  if (write_state(num_pages, slot, known)) return;
-  if (Late* late = late_of(request, known))
-    late->states.push_back(num_pages);
-  else
-    ++num_left_out_;
+  write_or_leave_state(request, known, num_pages, std::array{slot});
 }
 
 void CacheTier::write_late(const Scheduler& scheduler) {
@@ -156,10 +181,11 @@ bool CacheTier::write_late(RequestId id, TierRequest& known, const Scheduler& sc
   known.num_written = num_pages;
   for (; !late.states.empty(); late.states.pop_back()) {
     const size_t len = late.states.back() * page_tokens_;
-    const int slot =
-        gives_up ? -1 : scheduler.state_in_tree(late.name_space, std::span(late.tokens).first(len));
-    if (slot >= 0 && !write_state(late.states.back(), slot, known)) return false;
-    num_left_out_ += slot >= 0 ? 0 : 1;
+    const auto places = gives_up ? BorderStates::Places()
+                                 : states_.find(scheduler, late.name_space,
+                                                std::span(late.tokens).first(len));
+    if (!places.empty() && !write_state(late.states.back(), places, known)) return false;
+    num_left_out_ += places.empty() ? 1 : 0;
   }
   return true;
 }
@@ -183,7 +209,7 @@ void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
   known.late = {
       .name_space = session.name_space,
       .tokens = {session.tokens.begin(), session.tokens.begin() + static_cast<ptrdiff_t>(held)}};
-  const bool has_states = states_ != nullptr;
+  const bool has_states = states_.enabled();
   const size_t state =
       has_states ? static_cast<size_t>(scheduler.cached_len(session.name_space, session.tokens)) /
                        page_tokens_

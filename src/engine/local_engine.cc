@@ -189,7 +189,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   }
   std::unique_ptr<CacheTier> tier;
   if (tier_) {
-    HOCKET_TRY(tier, CacheTier::create(*tier_, runner->pages(), runner->states()));
+    HOCKET_TRY(tier, CacheTier::create(*tier_, runner->pages(), border_states_of(*runner)));
   }
   HOCKET_TRY(SpeculationChoice speculation,
              choose_speculation(options.settings, runner->info().model));

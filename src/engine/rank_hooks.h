@@ -32,7 +32,7 @@ class RankHooks final : public SchedulerHooks {
     if (speculation_ != nullptr) speculation_->offer(answers, most_rows);
   }
   void on_pages_cached(const Request& request) override {
-    if (tier_ != nullptr) tier_->on_pages_cached(request);
+    if (tier_ != nullptr) tier_->on_pages_cached(request, *scheduler_);
   }
   void on_state_cached(const Request& request, int len, int slot) override {
     if (tier_ != nullptr) tier_->on_state_cached(request, len, slot);

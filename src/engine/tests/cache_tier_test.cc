@@ -3,6 +3,7 @@
 // time.
 #include <fstream>
 
+#include "engine/tests/folder_copy.h"
 #include "engine/tests/kept_pages.h"
 
 namespace hocket {
@@ -177,9 +178,10 @@ TEST_F(CacheTierTest, AnAbortedRequestWaitsForNothing) {
   expect_same(ask(service, question(2)), computed(2));
 }
 
-// Delta nets with states, latents, keys and values in eight bits.
+// Delta nets with states, latents, keys and values in eight bits, sliding windows.
 TEST_F(CacheTierTest, EveryKindOfCacheComesBackWithTheSameBits) {
-  for (const Form& form : {kDelta, kKimiLinearInt8, kMla, kInt8Kv}) {
+  for (const Form& form :
+       {kDelta, kKimiLinearInt8, kMla, kInt8Kv, kMimo, kMimoInt8Kv, kGptOss, kGemma4}) {
     SCOPED_TRACE(form.name);
     fs::remove_all(folder_);
     ServerSettings plain = settings_of(form, 1);
@@ -215,7 +217,7 @@ TEST_F(CacheTierTest, EveryKindOfCacheComesBackWithTheSameBits) {
 
 // Pages and states are written when a second request begins with them.
 TEST_F(CacheTierTest, ASelectiveFolderHoldsWhatWasUsedTwice) {
-  for (const Form& form : {kMoe, kDelta}) {
+  for (const Form& form : {kMoe, kDelta, kMimo}) {
     SCOPED_TRACE(form.name);
     fs::remove_all(folder_);
     ServerSettings s = settings_of(form, 1);
@@ -245,12 +247,35 @@ TEST_F(CacheTierTest, ASelectiveFolderHoldsWhatWasUsedTwice) {
   }
 }
 
-TEST_F(CacheTierTest, WindowsAreRefusedByName) {
-  ServerSettings s = settings_of(kMimo, 1);
+// Only some borders of a long prompt have a window. A prompt that branches off between two of them
+// begins at the one before, from files and from the tree whose windows were evicted.
+TEST_F(CacheTierTest, ABranchOfAWindowedPromptBeginsAtAWindowThatIsKept) {
+  constexpr int kInterval = 1024;
+  const FolderCopy copy(kMimo.model);
+  copy.set("max_position_embeddings", 4096);
+  ServerSettings plain = settings_for(copy.path);
+  plain.memory.max_total_tokens = plain.model.context_length = 4096;
+  ServerSettings s = plain;
   s.memory.kv_cache_dir = folder_.string();
-  const auto engine = Engine::create({.settings = s});
-  ASSERT_FALSE(engine.has_value());
-  EXPECT_EQ(engine.error().param, "kv-cache-dir");
+  s.memory.hicache_storage_prefetch_policy = "wait_complete";
+  const RequestInput whole = question(3, 2400);
+  RequestInput branch = whole;
+  branch.prompt.resize(1500);
+  for (const int token : random_tokens(4, 300)) branch.prompt.push_back(TokenId{token});
+  const Answer want = KeptPagesTest::computed(plain, branch);
+  {
+    Service service(s);
+    ask(service, whole);
+  }
+  Service again(s);
+  const Answer got = ask(again, branch);
+  expect_same(got, want);
+  EXPECT_EQ(got.summary.cached_tokens, kInterval);
+  const Answer second = ask(again, branch);
+  expect_same(second, want);
+  EXPECT_GE(second.summary.cached_tokens, 1790);
+  ASSERT_TRUE(again.engine().flush_cache());
+  EXPECT_GE(ask(again, branch).summary.cached_tokens, 1760) << "its own end has a window, too";
 }
 
 TEST_F(CacheTierTest, FlagsThatMeanNothingAreRefused) {

@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
 
 namespace hocket::testing {
 
@@ -20,6 +23,13 @@ class FolderCopy {
     for (const auto& file : std::filesystem::directory_iterator(path))
       if (file.path().extension() == ".safetensors")
         std::filesystem::last_write_time(file, std::filesystem::file_time_type::clock::now());
+  }
+  // Sets a number of config.json.
+  void set(const std::string& key, int number) const {
+    const std::filesystem::path file = path / "config.json";
+    nlohmann::json config = nlohmann::json::parse(std::ifstream(file));
+    config[key] = number;
+    std::ofstream(file) << config;
   }
   const std::filesystem::path path =
       fmt::format("{}/hocket-copy-{}", ::testing::TempDir(), getpid());

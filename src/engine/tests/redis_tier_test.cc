@@ -43,10 +43,10 @@ class RedisTierTest : public testing::KeptPagesTest {
   std::optional<TestRedis> redis_;
 };
 
-// Full attention, latents, delta nets with states, keys and values in eight bits. The folder is
-// lost between the two.
+// Full attention, latents, delta nets with states, keys and values in eight bits, sliding windows.
+// The folder is lost between the two.
 TEST_F(RedisTierTest, EveryKindOfCacheOutlivesARestartWithAnEmptyFolder) {
-  for (const Form& form : {kMoe, kMla, kDelta, kKimiLinearInt8, kInt8Kv}) {
+  for (const Form& form : {kMoe, kMla, kDelta, kKimiLinearInt8, kInt8Kv, kMimo}) {
     SCOPED_TRACE(form.name);
     ServerSettings settings = storing(plain(&form));
     settings.memory.kv_cache_dir = folder_.string();
@@ -204,7 +204,6 @@ TEST_F(RedisTierTest, WhatCannotBeIsRefusedByName) {
   settings = storing(plain());
   settings.scheduler.disable_radix_cache = true;
   EXPECT_EQ(param(settings), "kv-cache-store");
-  EXPECT_EQ(param(storing(plain(&kMimo))), "kv-cache-store") << "windows";
   settings = storing(plain());
   settings.memory.kv_cache_dir_gb = 5;
   EXPECT_EQ(param(settings), "kv-cache-dir-gb");

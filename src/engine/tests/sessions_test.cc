@@ -88,7 +88,7 @@ TEST_F(SessionCallsTest, ASavedSessionComesBackAfterARestart) {
 
 // Pages that were not written when they were computed are written by the save.
 TEST_F(SessionCallsTest, ASaveWritesWhatASelectiveFolderLeftOut) {
-  for (const Form& form : {kMoe, kDelta}) {
+  for (const Form& form : {kMoe, kDelta, kMimo}) {
     SCOPED_TRACE(form.name);
     fs::remove_all(folder_);
     ServerSettings s = settings_of(form, 1);

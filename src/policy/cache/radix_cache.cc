@@ -55,12 +55,7 @@ void RadixCache::pin_match(PrefixMatch& match) {
   const int begin = tree_->first_seen(match.len(tree_->pages.page_tokens()));
   match.window_pages.assign(match.pages.size(), kNoPage);
   const int end = num_pages + (match.partial_len > 0 ? 1 : 0);
-  std::vector<PageId> seen(static_cast<size_t>(end - begin), kNoPage);
-  const RadixNode* node = match.lease.node_;
-  for (int place = end - 1; place >= begin; --place) {
-    while (place < node->begin_pages()) node = node->parent;
-    seen[static_cast<size_t>(place - begin)] = node->window_page(place);
-  }
+  std::vector<PageId> seen = tree_->windows_in(match.lease.node_, begin, end);
   match.window = WindowLease(this, begin, seen, WindowUse::wanted);
   if (match.partial_len > 0) {
     match.window_partial_source = seen.back();
@@ -150,6 +145,14 @@ int RadixCache::state_in_tree(const CacheNamespace& name_space, Tokens tokens) c
   return ends_a_node ? place.node->state : -1;
 }
 
+std::vector<PageId> RadixCache::window_in_tree(const CacheNamespace& name_space,
+                                               Tokens tokens) const {
+  const RadixPlace place = tree_->walk(name_space, tokens);
+  if (tokens.size() != static_cast<size_t>(place.num_pages) * tree_->page_tokens()) return {};
+  const int begin = tree_->first_seen(static_cast<int>(tokens.size()));
+  return Tree::windows_in(place.node, begin, place.num_pages);
+}
+
 Lease RadixCache::pin(const CacheNamespace& name_space, Tokens tokens) {
   if (tokens.empty()) return {};
   const RadixPlace place = tree_->walk(name_space, tokens);
@@ -160,7 +163,7 @@ Lease RadixCache::pin(const CacheNamespace& name_space, Tokens tokens) {
 
 void RadixCache::extend(const CacheNamespace& name_space, Tokens tokens,
                         std::span<const PageId> pages) {
-  HOCKET_CHECK((!tree_->windows.enabled() && tree_->options.enabled));
+  HOCKET_CHECK(tree_->options.enabled);
   const Tokens added = tokens.last(pages.size() * tree_->page_tokens());
   const Lease path = pin(name_space, tokens.first(tokens.size() - added.size()));
   RadixNode& parent = path ? *path.node_ : tree_->root(name_space);
@@ -168,6 +171,18 @@ void RadixCache::extend(const CacheNamespace& name_space, Tokens tokens,
   RadixNode& leaf = tree_->append_leaf(parent, added, pages);
   const Lease registers(this, &leaf);  // its end makes the leaf evictable
   if (tree_->options.events != nullptr) tree_->emit_stored(leaf);
+}
+
+void RadixCache::fill_window(const Lease& path, std::span<const PageId> pages) {
+  HOCKET_CHECK((tree_->windows.enabled() && path));
+  RadixNode* node = path.node_;
+  int place = node->end_pages;
+  for (size_t i = pages.size(); i > 0; --i) {
+    --place;
+    while (place < node->begin_pages()) node = node->parent;
+    if (pages[i - 1] != kNoPage)
+      tree_->windows.keep(*node, place, pages[i - 1], WindowUse::wanted);
+  }
 }
 
 void RadixCache::protect(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {

@@ -167,12 +167,20 @@ class RadixCache {
   std::vector<PageId> pages_in_tree(const CacheNamespace& name_space,
                                     std::span<const TokenId> tokens) const;
   int state_in_tree(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
+  // Returns the pages of window layers that the token behind `tokens`, a number of whole pages,
+  // sees, in order; kNoPage where one was dropped. Empty if the tree lacks one of the pages of
+  // `tokens`. Valid until the tree changes.
+  std::vector<PageId> window_in_tree(const CacheNamespace& name_space,
+                                     std::span<const TokenId> tokens) const;
   // Pins the path of `tokens`, a number of whole pages that the tree has. No tokens: pins nothing.
   Lease pin(const CacheNamespace& name_space, std::span<const TokenId> tokens);
   // Hands pages over that were computed before: the last ones of `tokens`, whose other pages the
-  // tree has. Precondition: it has none of them, and no pages of window layers.
+  // tree has. Precondition: it has none of them. It gets no pages of window layers.
   void extend(const CacheNamespace& name_space, std::span<const TokenId> tokens,
               std::span<const PageId> pages);
+  // Hands over pages of window layers that were computed before: those that the token behind the
+  // path sees, in order; kNoPage where the tree has one.
+  void fill_window(const Lease& path, std::span<const PageId> pages);
   // Pins the tree's pages of window layers, the first of which is at place `begin` from the root.
   WindowLease pin_window(int begin, std::span<const PageId> pages);
   // Frees `num_pages` pages of window layers, or all evictable ones if those are fewer.

@@ -53,6 +53,16 @@ std::vector<PageId> RadixCache::Tree::pages_to(const RadixNode* end, int num_pag
   return found;
 }
 
+// Returns the pages of window layers at places [begin, end) from the root; `node` ends behind them.
+std::vector<PageId> RadixCache::Tree::windows_in(const RadixNode* node, int begin, int end) {
+  std::vector<PageId> found(static_cast<size_t>(end - begin), kNoPage);
+  for (int place = end - 1; place >= begin; --place) {
+    while (place < node->begin_pages()) node = node->parent;
+    found[static_cast<size_t>(place - begin)] = node->window_page(place);
+  }
+  return found;
+}
+
 // Ends a match where a state is kept: at the end of a node whose pages all match.
 void RadixCache::Tree::limit_to_state(RadixPlace& place) const {
   RadixNode* node = place.node;

@@ -21,10 +21,19 @@ class FakeWindows {
         memory_(static_cast<size_t>(options.num_window_pages * options.page_tokens), TokenId{-1}) {}
 
   bool enabled() const { return window_tokens_ > 0; }
+  // Returns the first page that the token behind so many tokens sees.
+  int first_seen(int num_tokens) const {
+    return first_seen_page(num_tokens, window_tokens_, page_tokens_);
+  }
 
   void copy(const Batch& batch) {
     for (const PageCopy& copy : batch.copies)
       for (int i = 0; i < copy.tokens; ++i) at(copy.window_to, i) = at(copy.window_from, i);
+  }
+
+  // Fills a page that comes back from a slower tier.
+  void fill(PageId page, std::span<const TokenId> tokens) {
+    for (int i = 0; i < page_tokens_; ++i) at(page, i) = tokens[static_cast<size_t>(i)];
   }
 
   // Computes a batch. `tokens` are those of each slice's request up to the slice's end. Returns

@@ -1,4 +1,8 @@
 // The prefixes of the tree for those who keep copies of them elsewhere, and sessions by name.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "base/check.h"
 #include "policy/scheduler/scheduler_state.h"
 
@@ -11,7 +15,7 @@ bool Scheduler::restore(const CacheNamespace& name_space, std::span<const TokenI
   const int num_pages = static_cast<int>(tokens.size() / page_tokens);
   HOCKET_CHECK(tokens.size() == static_cast<size_t>(num_pages) * page_tokens);
   HOCKET_CHECK(!s.batches.has_rows());
-  if (!s.options.prefix_cache || s.has_windows()) return false;
+  if (!s.options.prefix_cache) return false;
   const int num_held = s.cache.num_pages_in_tree(name_space, tokens);
   const int num_lacking = num_pages - num_held;
   if (num_lacking == 0) return true;
@@ -46,6 +50,35 @@ bool Scheduler::restore_state(const CacheNamespace& name_space, std::span<const 
   if (slot < 0) return false;
   fill(slot);
   static_cast<void>(s.cache.keep_state(path, path.len(), slot));
+  ++s.progress.cache_generation;
+  s.pause.end();
+  return true;
+}
+
+bool Scheduler::restore_window(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                               const std::function<void(int index, PageId page)>& fill) {
+  State& s = *state_;
+  HOCKET_CHECK((!tokens.empty() && std::cmp_equal(tokens.size() % s.page_tokens(), 0)));
+  HOCKET_CHECK(!s.batches.has_rows());
+  if (!s.options.prefix_cache || !s.has_windows()) return false;
+  std::vector<PageId> window = s.cache.window_in_tree(name_space, tokens);
+  if (window.empty()) return false;
+  const Lease path = s.cache.pin(name_space, tokens);
+  std::vector<PageId> held;
+  std::ranges::copy_if(window, std::back_inserter(held), [](PageId p) { return p != kNoPage; });
+  const WindowLease holds = s.cache.pin_window(0, held);
+  std::vector<PageId> taken(window.size() - held.size(), kNoPage);
+  const int num_taken = static_cast<int>(taken.size());
+  if (num_taken > s.window_room(nullptr)) return false;
+  s.cache.evict_window(num_taken - s.windows.num_free());
+  const bool has_room = s.windows.take(taken);
+  HOCKET_CHECK(has_room);
+  for (size_t i = 0, next = 0; i < window.size(); ++i) {
+    const bool lacks = window[i] == kNoPage;
+    window[i] = lacks ? taken[next++] : kNoPage;
+    if (lacks) fill(static_cast<int>(i), window[i]);
+  }
+  s.cache.fill_window(path, window);
   ++s.progress.cache_generation;
   s.pause.end();
   return true;
@@ -86,6 +119,11 @@ std::vector<PageId> Scheduler::pages_in_tree(const CacheNamespace& name_space,
 int Scheduler::state_in_tree(const CacheNamespace& name_space,
                              std::span<const TokenId> tokens) const {
   return state_->cache.state_in_tree(name_space, tokens);
+}
+
+std::vector<PageId> Scheduler::window_in_tree(const CacheNamespace& name_space,
+                                              std::span<const TokenId> tokens) const {
+  return state_->cache.window_in_tree(name_space, tokens);
 }
 
 }  // namespace hocket

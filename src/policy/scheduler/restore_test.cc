@@ -98,6 +98,62 @@ TEST(RestoreTest, APromptWithStatesBeginsBehindAStateThatCameBack) {
   EXPECT_EQ(slice.places[0].slot, slot_given);
 }
 
+TEST(RestoreTest, APromptWithWindowsBeginsBehindAWindowThatCameBack) {
+  Scheduler scheduler({.num_pages = 32,
+                       .page_tokens = 4,
+                       .num_window_pages = 28,
+                       .window_tokens = 8,
+                       .max_running_requests = 2});
+  const auto tokens = restore_tokens(30);
+  std::vector<int> given;
+  const auto give_window = [&](size_t len) {
+    given.clear();
+    return scheduler.restore_window({}, std::span(tokens).first(len),
+                                    [&](int index, PageId) { given.push_back(index); });
+  };
+  EXPECT_FALSE(give_window(16)) << "its pages are not there";
+  EXPECT_EQ(restore(scheduler, std::span(tokens).first(24), 6), 6);
+  EXPECT_EQ(scheduler.cached_len({}, tokens), 0) << "no window is there";
+  EXPECT_TRUE(give_window(16));
+  EXPECT_EQ(given, (std::vector<int>{0, 1}));
+  EXPECT_EQ(scheduler.cached_len({}, tokens), 16);
+  EXPECT_TRUE(give_window(20));
+  EXPECT_EQ(given, (std::vector<int>{1})) << "the page before was there";
+  EXPECT_EQ(scheduler.window_in_tree({}, std::span(tokens).first(20)).size(), 2u);
+  EXPECT_EQ(scheduler.stats().num_cached_window_pages, 3);
+  scheduler.check_integrity();
+  ASSERT_TRUE(scheduler.add(restore_input(tokens)));
+  const Batch& batch = scheduler.schedule({});
+  ASSERT_EQ(batch.slices.size(), 1u);
+  EXPECT_EQ(batch.slices[0].begin, 20);
+}
+
+// Two requests hold or reserve all pages of window layers until they end.
+TEST(RestoreTest, AWindowTakesNothingThatRequestsReserve) {
+  SchedulerOptions options{.num_pages = 64,
+                           .page_tokens = 4,
+                           .window_tokens = 8,
+                           .max_running_requests = 2};
+  options.num_window_pages = 2 * window_pages_of_request(options);
+  Scheduler scheduler(options);
+  const auto old = restore_tokens(16, 100);
+  const auto give_window = [&] { return scheduler.restore_window({}, old, [](int, PageId) {}); };
+  ASSERT_EQ(restore(scheduler, old, 4), 4);
+  for (int i = 1; i <= 2; ++i) {
+    ASSERT_TRUE(scheduler.add(numbered_input(i, 6, 40)));
+    const Batch& batch = scheduler.schedule({});
+    scheduler.commit(batch,
+                     std::vector<SampledToken>(batch.slices.size(), {TokenId{1}, false}), {});
+  }
+  ASSERT_EQ(scheduler.stats().num_running, 2);
+  EXPECT_FALSE(give_window());
+  scheduler.check_integrity();
+  for (int i = 1; i <= 2; ++i) scheduler.abort(RequestId{i}, FinishReason::abort, {});
+  scheduler.schedule({});
+  EXPECT_TRUE(give_window());
+  scheduler.check_integrity();
+}
+
 TEST(RestoreTest, WithoutAPrefixCacheNothingComesBack) {
   Scheduler scheduler({.num_pages = 8, .page_tokens = 4, .prefix_cache = false});
   EXPECT_EQ(restore(scheduler, restore_tokens(12), 3), 0);

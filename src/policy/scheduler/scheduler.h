@@ -188,15 +188,18 @@ class Scheduler {
   int in_tree_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Returns how many pages are free, or would be after an eviction.
   int num_available_pages() const;
-  // The tree's pages of `tokens`, and the state behind all of them (RadixCache::pages_in_tree).
+  // The tree's pages of `tokens`, and the state or the window behind all of them
+  // (RadixCache::pages_in_tree, window_in_tree).
   std::vector<PageId> pages_in_tree(const CacheNamespace& name_space,
                                     std::span<const TokenId> tokens) const;
   int state_in_tree(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
+  std::vector<PageId> window_in_tree(const CacheNamespace& name_space,
+                                     std::span<const TokenId> tokens) const;
   // Give the tree what was computed before; no step may be in flight.
   // The last pages of `tokens`, a number of whole pages: at most `most_pages`, and as many as the
   // tree lacks behind those that it has. Takes pages for them, evicting others if need be, and
   // calls `fill` with their ids, which must write them all. Returns true if the tree has all pages
-  // afterwards; false if it lacks more, or there is no room; always for models with windows.
+  // afterwards; false if it lacks more, or there is no room.
   bool restore(const CacheNamespace& name_space, std::span<const TokenId> tokens, int most_pages,
                const std::function<void(std::span<const PageId>)>& fill);
   // The state behind `tokens`, whose pages the tree has: takes a slot for it, evicting another
@@ -204,6 +207,12 @@ class Scheduler {
   // there is no room; always for models without states.
   bool restore_state(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                      const std::function<void(int slot)>& fill);
+  // The window behind `tokens`, whose pages the tree has: takes pages of window layers for those
+  // that were dropped, evicting others if need be, and calls `fill` for each with its number in the
+  // window. Returns false, and changes nothing, if a page is missing or there is no room that
+  // nobody reserves; always for models without windows.
+  bool restore_window(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                      const std::function<void(int index, PageId page)>& fill);
 
   // Sessions (sessions.h). session_tokens() returns null if the session is not known, and is valid
   // until the next call; keep_session() takes whole pages of the tree.

@@ -1,0 +1,81 @@
+#include "engine/border_states.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace hocket {
+namespace {
+
+// Tokens between the windows that are kept inside a prompt, unless a window is longer: with windows
+// of 128 tokens they take a sixth of what all window pages would.
+constexpr int kWindowInterval = 1024;
+
+}  // namespace
+
+BorderStates::BorderStates(StatePool* delta_nets, PagePool* windows, int window_tokens,
+                           int page_tokens)
+    : delta_nets_(delta_nets),
+      windows_(windows),
+      window_tokens_(window_tokens),
+      page_tokens_(page_tokens) {
+  HOCKET_CHECK((delta_nets == nullptr || windows == nullptr));
+  HOCKET_CHECK((windows == nullptr || window_tokens > 1));
+}
+
+// A window that ends at a border of pages.
+int BorderStates::max_window_pages() const {
+  return (window_tokens_ - 1 + page_tokens_ - 1) / page_tokens_;
+}
+
+int64_t BorderStates::bytes() const {
+  if (delta_nets_ != nullptr) return delta_nets_->state_bytes();
+  return windows_ != nullptr ? max_window_pages() * windows_->page_bytes() : 0;
+}
+
+size_t BorderStates::interval_pages() const {
+  return static_cast<size_t>(std::max(kWindowInterval / page_tokens_, max_window_pages()));
+}
+
+void BorderStates::save(std::span<const int> places, std::span<std::byte> to) const {
+  HOCKET_CHECK(std::ssize(to) == bytes());
+  if (delta_nets_ != nullptr) return delta_nets_->save_state(places.front(), to);
+  HOCKET_CHECK(std::ssize(places) <= max_window_pages());
+  for (const int place : places) {
+    windows_->save_page(PageId{place}, to.first(window_page_bytes()));
+    to = to.subspan(window_page_bytes());
+  }
+  std::memset(to.data(), 0, to.size());
+}
+
+BorderStates::Places BorderStates::find(const Scheduler& scheduler,
+                                        const CacheNamespace& name_space,
+                                        std::span<const TokenId> tokens) const {
+  if (delta_nets_ != nullptr) {
+    const int slot = scheduler.state_in_tree(name_space, tokens);
+    return slot >= 0 ? Places{slot} : Places();
+  }
+  Places places;
+  for (const PageId page : scheduler.window_in_tree(name_space, tokens)) {
+    if (page == kNoPage) return {};
+    places.push_back(value(page));
+  }
+  return places;
+}
+
+void BorderStates::restore(Scheduler& scheduler, const CacheNamespace& name_space,
+                           std::span<const TokenId> tokens, std::span<const std::byte> from) const {
+  if (delta_nets_ != nullptr) {
+    scheduler.restore_state(name_space, tokens,
+                            [&](int slot) { delta_nets_->load_state(from, slot); });
+    return;
+  }
+  scheduler.restore_window(name_space, tokens, [&](int index, PageId page) {
+    windows_->load_page(from.subspan(static_cast<size_t>(index) * window_page_bytes(),
+                                     window_page_bytes()),
+                        page);
+  });
+}
+
+}  // namespace hocket
