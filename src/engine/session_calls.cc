@@ -17,7 +17,8 @@ namespace {
 
 std::unexpected<Error> unknown_session() {
   return fail(error(ErrorCode::not_found, "no such session is known here")
-                  .with_fix("requests with this session_id make one, until it has been idle for "
+                  .with_fix("a request with this session_id makes one when it ends with a whole page "
+                            "of tokens (--page-size); it is known until it has been idle for "
                             "--session-timeout"));
 }
 

@@ -34,9 +34,13 @@ std::unexpected<Error> unknown_path(std::string_view path) {
 Result<Json> answer_session(Engine& engine, const std::string& owner, const HttpRequest& asked) {
   const std::string_view rest = std::string_view(asked.path).substr(kSessionsPath.size());
   const size_t cut = rest.rfind('/');
-  if (cut == rest.npos || cut == 0 || cut > kMaxSessionBytes) return unknown_path(asked.path);
+  if (cut == rest.npos || cut == 0) return unknown_path(asked.path);
   const std::string_view name = rest.substr(0, cut), verb = rest.substr(cut + 1);
   if (verb != "save" && verb != "restore" && verb != "delete") return unknown_path(asked.path);
+  if (cut > kMaxSessionBytes)
+    return fail(error(ErrorCode::invalid_request, "the session's name has {} bytes, and at most {}",
+                      cut, kMaxSessionBytes)
+                    .with_fix("the session_id of its requests"));
   const auto action = verb == "save"      ? SessionAction::save
                       : verb == "restore" ? SessionAction::restore
                                           : SessionAction::end;
