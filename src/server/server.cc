@@ -155,7 +155,7 @@ struct Server::State {
   Endpoints endpoints;
   const std::vector<Route> routes;
   std::unique_ptr<AccessCheck> access_check;  // guards the port for clients
-  std::optional<TextPool> text, control;
+  std::optional<TextPool> text, control, session;
   std::unique_ptr<HttpServer> http, rank_http;  // for clients; for other ranks, if there are any
   std::atomic<const HttpServer*> counted = nullptr;  // http, when its threads may see it
   bool drained = false;
@@ -194,10 +194,11 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
   const uint64_t client = proven_asker(request);
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
     // If the client has left, only control tasks run: they may end its other requests.
-    if (route->where == RunOn::text && exchange->is_closed()) return;
+    if (route->where != RunOn::control && exchange->is_closed()) return;
     run_route(*route, request, exchange, arrived);
   };
-  if (auto taken = (controls ? control : text)->push(std::move(task), client); !taken)
+  TextPool& pool = controls ? *control : (*route)->where == RunOn::session ? *session : *text;
+  if (auto taken = pool.push(std::move(task), client); !taken)
     refuse(*exchange, taken.error());
 }
 
@@ -285,9 +286,9 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   auto state = std::make_unique<State>(std::move(options), std::move(formats), std::move(observer));
   State& s = *state;
   HOCKET_TRY_VOID(s.open_gate());
-  s.engine.start(s.outbox);
   s.text.emplace(TextPool::Options{.name = "text", .num_threads = s.options.num_text_threads});
   s.control.emplace(TextPool::Options{.name = "control"});
+  s.session.emplace(TextPool::Options{.name = "session"});
   HttpOptions http = s.http_options();
   http.tls = {.certificate = s.options.settings.http.ssl_certfile,
               .key = s.options.settings.http.ssl_keyfile};
@@ -295,7 +296,9 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   http.on_status = [&s](int status) { s.metrics.count_http(status); };
   s.health.set_loaded();
   std::unique_ptr<Server> server(new Server(std::move(state)));
+  // Other ranks learn this one's address before they meet its engine.
   if (s.rank_router) HOCKET_TRY_VOID(s.open_door());
+  s.engine.start(s.outbox);
   HOCKET_TRY(s.http, HttpServer::create(std::move(http),
                                         [&s](HttpRequest&& request,
                                              const std::shared_ptr<HttpExchange>& exchange) {
@@ -357,6 +360,7 @@ bool Server::drain(Duration patience) {
     if (port != nullptr) port->stop(kLastBytesPatience);
   s.text.reset();
   s.control.reset();
+  s.session.reset();
   s.observer->stop();
   return complete;
 }

@@ -33,11 +33,6 @@ constexpr Duration kRenew = std::chrono::seconds(10);
 // A copy is renewed every kRenew, so it lives that much longer than what the client may count on.
 constexpr Duration kCopyLonger = std::chrono::seconds(15);
 
-size_t bytes_of(const KeptRequest& request) {
-  return kOverhead + request.body.size() + request.path.size() + request.routing_key.size() +
-         request.identity.id.size() + request.num_tokens() * sizeof(TokenId);
-}
-
 const char* name_of(KeptState state) {
   return state == KeptState::left ? "left" : state == KeptState::ended ? "ended" : "live";
 }
@@ -61,7 +56,7 @@ bool read_whole(std::string_view text, T& number) {
 KeptStreamPtr KeptStreams::add(KeptRequest request, KeptState state) {
   if (limits_.bytes_max == 0) return nullptr;
   auto stream = std::make_shared<KeptStream>();
-  stream->bytes = bytes_of(request);
+  stream->bytes = kOverhead + request.num_bytes();
   stream->num_told.resize(request.tokens.size());
   stream->request = std::move(request);
   const KeptRequest& kept = stream->request;

@@ -33,6 +33,7 @@ class ForwardingRank : public Ranks {
     start_all(2);
     ServerSettings settings;
     settings.parallel.dp_routing = "shortest";
+    settings.http.request_memory_mib = 8;
     rank_0_ = std::make_unique<TestServer>(TestServer::Text::bundled, settings, &plane(0));
     rank_0_->engine.rank_loads.write({{.num_requests = 9, .num_tokens = 900}, {}});
     say(*rank_0_, "here");
