@@ -94,7 +94,8 @@ TEST(Mailbox, SeveralReadersGetEachItemOnce) {
   std::vector<std::thread> readers;
   for (int r = 0; r < kReaders; ++r)
     readers.emplace_back([&] {
-      while (const std::optional<int> item = box.wait_pop(1min)) ++taken[static_cast<size_t>(*item)];
+      while (const std::optional<int> item = box.wait_pop(1min))
+        ++taken[static_cast<size_t>(*item)];
     });
   for (int i = 0; i < kItems; ++i)
     while (!box.push(int{i})) std::this_thread::yield();

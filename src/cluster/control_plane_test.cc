@@ -35,7 +35,7 @@ TEST_F(ControlPlaneTest, WhoListensEverywhereNamesOneAddress) {
 }
 
 TEST_F(ControlPlaneTest, RankZeroMayComeLast) {
-  const uint16_t port = free_port();
+  const uint16_t port = TestProxy::free_port();
   auto early = std::async(std::launch::async,
                           [&] { return ControlPlane::join(options(port), identity(1)); });
   // Rank 1 dials in vain at least once.
@@ -48,7 +48,7 @@ TEST_F(ControlPlaneTest, RankZeroMayComeLast) {
 }
 
 TEST_F(ControlPlaneTest, RankZeroWaitsForItsOwnName) {
-  ClusterOptions nameless = options(free_port());
+  ClusterOptions nameless = options(TestProxy::free_port());
   nameless.init_addr.host = "no name";
   nameless.rank_wait = milliseconds(250);
   const TimePoint began = RealClock().now();
@@ -59,7 +59,7 @@ TEST_F(ControlPlaneTest, RankZeroWaitsForItsOwnName) {
 }
 
 TEST_F(ControlPlaneTest, WaitingForRankZeroEnds) {
-  ClusterOptions impatient = options(free_port());
+  ClusterOptions impatient = options(TestProxy::free_port());
   impatient.rank_wait = milliseconds(300);
   const auto joined = ControlPlane::join(impatient, identity(1));
   EXPECT_EQ(joined.error().code, ErrorCode::lost_rank);

@@ -306,7 +306,8 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
   if (address->port > 0) address->port = static_cast<uint16_t>(address->port + place);
   const Result<std::vector<SocketAddress>> found = resolve(*address);
   if (!found)
-    return fail(unfit("kv-cache-listen", fmt::format("--kv-cache-listen: {}", found.error().message),
+    return fail(unfit("kv-cache-listen",
+                      fmt::format("--kv-cache-listen: {}", found.error().message),
                       "--kv-cache-listen names an address of this host"));
   HOCKET_TRY(std::string token, token_of(settings.parallel));
   if (token.empty() && !found->front().is_loopback() && !settings.parallel.insecure_cluster)

@@ -24,12 +24,12 @@ void RankSessions::carry_out(SessionCommand& order) {
 void RankSessions::save(const SessionCommand& order, const Answer& answer) {
   const SessionTokens* kept = scheduler_.session_tokens(order.session);
   if (kept == nullptr || tier_ == nullptr) return answer->set_value(std::nullopt);
-  tier_->save(*kept, scheduler_,
-              [answer, tokens = page_tokens_, kept = *kept](int num_pages, bool whole) mutable {
-                answer->set_value({{.kept = std::move(kept),
-                                    .saved_len = int64_t{num_pages} * tokens,
-                                    .whole = whole}});
-              });
+  tier_->save(
+      *kept, scheduler_,
+      [answer, tokens = page_tokens_, kept = *kept](int num_pages, bool whole) mutable {
+        answer->set_value(
+            {{.kept = std::move(kept), .saved_len = int64_t{num_pages} * tokens, .whole = whole}});
+      });
 }
 
 void RankSessions::restore(const SessionCommand& order, const Answer& answer) {

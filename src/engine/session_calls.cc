@@ -11,10 +11,11 @@ namespace hocket {
 namespace {
 
 std::unexpected<Error> unknown_session() {
-  return fail(error(ErrorCode::not_found, "no such session is known here")
-                  .with_fix("a request with this session_id makes one when it ends with a whole page "
-                            "of tokens (--page-size); it is known until it has been idle for "
-                            "--session-timeout"));
+  return fail(
+      error(ErrorCode::not_found, "no such session is known here")
+          .with_fix("a request with this session_id makes one when it ends with a whole page "
+                    "of tokens (--page-size); it is known until it has been idle for "
+                    "--session-timeout"));
 }
 
 using RankAnswer = std::optional<RankSession>;
@@ -63,9 +64,8 @@ template <class T>
 Result<T> SessionCalls::with_files(
     std::move_only_function<Result<T>(const SessionFiles&)> call) const {
   const FileStore& store = *options_.files;
-  return options_.files->run<T>(
-      [files = SessionFiles(store.folder() / "sessions", options_.form),
-       call = std::move(call)]() mutable { return call(files); });
+  return options_.files->run<T>([files = SessionFiles(store.folder() / "sessions", options_.form),
+                                 call = std::move(call)]() mutable { return call(files); });
 }
 
 Result<SessionResult> SessionCalls::change(const SessionRequest& ask) {
@@ -99,18 +99,17 @@ Result<SessionResult> SessionCalls::save(const SessionRequest& ask) {
   if (!longest->whole) return not_all_written(*longest);
   if (longest->saved_len == 0) return nothing_left();
   longest->kept.tokens.resize(static_cast<size_t>(longest->saved_len));
-  HOCKET_TRY(const int64_t bytes,
-             with_files<int64_t>(
-                 [name = name_of(ask), kept = longest->kept](const SessionFiles& files) {
-                   return files.write(name, kept);
-                 }));
+  HOCKET_TRY(
+      const int64_t bytes,
+      with_files<int64_t>([name = name_of(ask), kept = longest->kept](const SessionFiles& files) {
+        return files.write(name, kept);
+      }));
   return SessionResult{.tokens = longest->saved_len, .bytes = bytes};
 }
 
 Result<SessionResult> SessionCalls::restore(const SessionRequest& ask) {
   using Saved = std::optional<SessionTokens>;
-  HOCKET_TRY(Saved saved,
-             with_files<Saved>([name = name_of(ask)](const SessionFiles& files) {
+  HOCKET_TRY(Saved saved, with_files<Saved>([name = name_of(ask)](const SessionFiles& files) {
                return Result<Saved>(files.read(name));
              }));
   if (!saved)

@@ -28,7 +28,7 @@ constexpr Duration kAbortAgain = std::chrono::milliseconds(100);
 constexpr Duration kLastBytesPatience = std::chrono::seconds(2);
 constexpr Duration kDrainPoll = std::chrono::milliseconds(5);
 
-size_t live_max(const ServerSettings& settings, const EngineInfo& info) {
+size_t max_live(const ServerSettings& settings, const EngineInfo& info) {
   return static_cast<size_t>(settings.memory.max_queued_requests) +
          2 * static_cast<size_t>(info.max_running_requests);
 }
@@ -55,7 +55,7 @@ std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, Rep
                           .reply = &reply,
                           .kept = &kept,
                           .routing = routing.value_or(RoutingPolicy::cache_aware),
-                          .max_forwards = live_max(options.settings, engine.info())});
+                          .max_forwards = max_live(options.settings, engine.info())});
 }
 
 size_t outbox_size(const EngineInfo& info) {
@@ -92,13 +92,13 @@ struct Server::State {
         health(Health::Limits{.watchdog_seconds = options.settings.http.watchdog_timeout_s}),
         outbox(outbox_size(engine.info())),
         responses(
-            {.bytes_max = static_cast<size_t>(options.settings.http.response_store_mib) << 20}),
-        kept({.bytes_max = static_cast<size_t>(options.settings.http.stream_store_mib) << 20}),
+            {.max_bytes = static_cast<size_t>(options.settings.http.response_store_mib) << 20}),
+        kept({.max_bytes = static_cast<size_t>(options.settings.http.stream_store_mib) << 20}),
         reply({.engine = &engine,
                .outbox = &outbox,
                .metrics = &metrics,
                .kept = &kept,
-               .max_live = live_max(options.settings, engine.info())}),
+               .max_live = max_live(options.settings, engine.info())}),
         kv_events(engine.parts().kv_events == nullptr
                       ? nullptr
                       : std::make_unique<KvEventFeed>(*engine.parts().kv_events,
@@ -198,8 +198,7 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
     run_route(*route, request, exchange, arrived);
   };
   TextPool& pool = controls ? *control : (*route)->where == RunOn::session ? *session : *text;
-  if (auto taken = pool.push(std::move(task), client); !taken)
-    refuse(*exchange, taken.error());
+  if (auto taken = pool.push(std::move(task), client); !taken) refuse(*exchange, taken.error());
 }
 
 size_t Server::State::num_under_way() const {

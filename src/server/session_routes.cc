@@ -38,8 +38,9 @@ Result<Json> answer_session(Engine& engine, const std::string& owner, const Http
   const std::string_view name = rest.substr(0, cut), verb = rest.substr(cut + 1);
   if (verb != "save" && verb != "restore" && verb != "delete") return unknown_path(asked.path);
   if (cut > kMaxSessionBytes)
-    return fail(error(ErrorCode::invalid_request, "the session's name has {} bytes; at most {} are possible",
-                      cut, kMaxSessionBytes)
+    return fail(error(ErrorCode::invalid_request,
+                      "the session's name has {} bytes; at most {} are possible", cut,
+                      kMaxSessionBytes)
                     .with_fix("the session_id of its requests"));
   const auto action = verb == "save"      ? SessionAction::save
                       : verb == "restore" ? SessionAction::restore

@@ -107,7 +107,7 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
         if (auto taken = options_.push(std::move(task), proven_asker(coming->request)); !taken)
           respond_error(*coming->exchange, taken.error());
       },
-      {.patience = kTakePatience, .bytes_max = kMaxRecord});
+      {.patience = kTakePatience, .max_bytes = kMaxRecord});
 }
 
 // Goes on with the record that has the most tokens.

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/log.h"
-#include "cluster/socket.h"
+#include "cluster/test_proxy.h"
 #include "compute/comm/ucx_testing.h"
 #include "engine/tests/folder_copy.h"
 #include "engine/tests/service.h"
@@ -22,12 +22,6 @@ struct ClusterCase {
   int num_ranks;
   const char* overlap_schedule = "off";
 };
-
-uint16_t free_port() {
-  const auto addresses = resolve({.host = "127.0.0.1", .port = 0});
-  const auto listener = listen_on(addresses->front());
-  return local_address(*listener).port();
-}
 
 class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
  protected:
@@ -103,7 +97,7 @@ class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
     EXPECT_NE(error.message.find("rank 1"), std::string::npos) << error.message;
   }
 
-  uint16_t port_ = free_port();
+  uint16_t port_ = TestProxy::free_port();
   std::vector<std::unique_ptr<Service>> services_;
 };
 
@@ -271,7 +265,7 @@ class KeepingClusterRanks : public ClusterRanks {
         service(0).read_until([&] { return service(0).engine().stats().lost.has_value(); }));
   }
 
-  const uint16_t pages_port_ = free_port();
+  const uint16_t pages_port_ = TestProxy::free_port();
   const std::filesystem::path folder_ =
       std::filesystem::path(::testing::TempDir()) / fmt::format("keeping_ranks_{}", getpid());
 };
@@ -306,8 +300,8 @@ TEST_P(KeepingClusterRanks, ASessionIsSavedWhileARankIsLost) {
   ASSERT_TRUE(service(0).submit(std::move(input)).has_value());
   ASSERT_TRUE(service(0).read_all());
   ASSERT_NO_FATAL_FAILURE(lose_rank_1());
-  const auto saved = service(0).engine().change_session(
-      {.action = SessionAction::save, .session = 7, .name = 7});
+  const auto saved =
+      service(0).engine().change_session({.action = SessionAction::save, .session = 7, .name = 7});
   ASSERT_TRUE(saved.has_value()) << describe(saved.error());
   EXPECT_GE(saved->tokens, 288);
 }
@@ -326,7 +320,7 @@ TEST(TakenOverRequests, AllHaveRoom) {
   const UcxOptions ucx = ucx_shared_memory();
   settings.parallel.ucx_tls = ucx.tls;
   settings.parallel.ucx_net_devices = ucx.devices;
-  const HostPort at{"127.0.0.1", free_port()};
+  const HostPort at{"127.0.0.1", TestProxy::free_port()};
   auto made = Engine::create(
       {.settings = settings,
        .cluster = ClusterLaunch{.plan = {.num_ranks = 2, .rank = 0, .init_addr = at},

@@ -225,8 +225,7 @@ TEST_F(RedisStoreTest, AWriteUnderWayIsBrokenOffAtTheEnd) {
   ASSERT_TRUE(put_numbers(store, 0, 1));
   redis.stop();
   int num_asked = 0;
-  const auto broken =
-      put_numbers(store, 1, 2, size_t{64} << 20, [&] { return ++num_asked == 3; });
+  const auto broken = put_numbers(store, 1, 2, size_t{64} << 20, [&] { return ++num_asked == 3; });
   ASSERT_FALSE(broken);
   EXPECT_EQ(broken.error().code, ErrorCode::shutting_down) << broken.error().message;
   EXPECT_EQ(num_asked, 3);

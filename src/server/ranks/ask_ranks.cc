@@ -26,9 +26,9 @@ struct Poll {
 
 class PollSink final : public HttpSink {
  public:
-  PollSink(std::shared_ptr<Poll> poll, size_t index, size_t bytes_max,
+  PollSink(std::shared_ptr<Poll> poll, size_t index, size_t max_bytes,
            std::shared_ptr<HeldBytes> held)
-      : poll_(std::move(poll)), index_(index), bytes_max_(bytes_max), held_(std::move(held)) {}
+      : poll_(std::move(poll)), index_(index), max_bytes_(max_bytes), held_(std::move(held)) {}
   bool head(int status, HttpHeaders&&) override {
     status_ = status;
     return true;
@@ -39,7 +39,7 @@ class PollSink final : public HttpSink {
       return false;
     }
     body_ += piece;
-    return body_.size() <= bytes_max_;
+    return body_.size() <= max_bytes_;
   }
   void end(HttpEnd how, const std::string& why) override {
     {
@@ -59,7 +59,7 @@ class PollSink final : public HttpSink {
 
  private:
   const std::shared_ptr<Poll> poll_;
-  const size_t index_, bytes_max_;
+  const size_t index_, max_bytes_;
   std::shared_ptr<HeldBytes> held_;
   std::optional<Error> no_room_;
   int status_ = 0;
@@ -97,7 +97,7 @@ void RankRouter::ask_all(const HttpRequest& asked,
       HttpCall call = call_to(*to[i], asked);
       call.headers.emplace_back("Content-Type", kJsonType);
       call.most = limits.patience;
-      auto sink = std::make_shared<PollSink>(poll, i, limits.bytes_max,
+      auto sink = std::make_shared<PollSink>(poll, i, limits.max_bytes,
                                              std::make_shared<HeldBytes>(asked.memory));
       if (client_->start(std::move(call), std::move(sink)) != 0) continue;
       MutexLock lock(poll->mutex);

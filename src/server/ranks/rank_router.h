@@ -74,7 +74,7 @@ class RankRouter {
   // Limits of the time that all answers may take, and of the bytes of one.
   struct AskLimits {
     Duration patience = std::chrono::seconds(5);
-    size_t bytes_max = 64 << 10;
+    size_t max_bytes = 64 << 10;
   };
   // POSTs path and body to all other ranks, in the name of the same principal. Calls `done` with
   // their answers when all have come, on this thread or the thread forward.

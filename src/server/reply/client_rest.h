@@ -1,5 +1,5 @@
-// The pauses between looks at a client that reads more slowly than its stream is made: twice as long
-// each time, until it has read enough.   Thread: one.
+// The pauses between looks at a client that reads more slowly than its stream is made: twice as
+// long each time, until it has read enough.   Thread: one.
 #pragma once
 
 #include <algorithm>

@@ -54,7 +54,7 @@ bool read_whole(std::string_view text, T& number) {
 }  // namespace
 
 KeptStreamPtr KeptStreams::add(KeptRequest request, KeptState state) {
-  if (limits_.bytes_max == 0) return nullptr;
+  if (limits_.max_bytes == 0) return nullptr;
   auto stream = std::make_shared<KeptStream>();
   stream->bytes = kOverhead + request.num_bytes();
   stream->num_told.resize(request.tokens.size());
@@ -73,7 +73,7 @@ KeptStreamPtr KeptStreams::add(KeptRequest request, KeptState state) {
   }
   Owner& owner = owners_[kept.who];
   const bool fits =
-      !foreign && kept.tokens.size() <= kMaxKeptChoices && kept.body.size() <= limits_.body_max;
+      !foreign && kept.tokens.size() <= kMaxKeptChoices && kept.body.size() <= limits_.max_body;
   if (!fits || !make_room(owner, stream->bytes, 1)) {
     if (fits) refuse();
     if (owner.num_records == 0) owners_.erase(kept.who);
@@ -106,7 +106,7 @@ void KeptStreams::refuse() {
   log::warning(
       "streams: there is no room for the record of one, so its client cannot come back to it; "
       "--stream-store-mib is {}",
-      limits_.bytes_max >> 20);
+      limits_.max_bytes >> 20);
 }
 
 // Returns false if there is no room for the token; the record is removed then.
@@ -230,12 +230,12 @@ void KeptStreams::expire() {
 // that is not possible.
 bool KeptStreams::make_room(const Owner& owner, size_t bytes, size_t records) {
   const auto fits = [&]() HOCKET_REQUIRES(mutex_) {
-    return bytes_ + bytes <= limits_.bytes_max && by_id_.size() + records <= limits_.count_max;
+    return bytes_ + bytes <= limits_.max_bytes && by_id_.size() + records <= limits_.max_count;
   };
   const auto first_at_rest = [](const Owner& of) {
     return !of.ended.empty() ? of.ended.front() : !of.left.empty() ? of.left.front() : nullptr;
   };
-  while (owner.bytes + bytes > limits_.bytes_max / 2) {
+  while (owner.bytes + bytes > limits_.max_bytes / 2) {
     const KeptStreamPtr first = first_at_rest(owner);
     if (first == nullptr || owner.num_records == 1) return false;
     remove(*first);

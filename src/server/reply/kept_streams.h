@@ -37,9 +37,9 @@ using KeptStreamPtr = std::shared_ptr<KeptStream>;
 class KeptStreams {
  public:
   struct Limits {
-    size_t bytes_max = 64 << 20;  // bodies and tokens of all records; 0: none is kept
-    size_t count_max = 16384;
-    size_t body_max = 1 << 20;
+    size_t max_bytes = 64 << 20;  // bodies and tokens of all records; 0: none is kept
+    size_t max_count = 16384;
+    size_t max_body = 1 << 20;
     Duration keep = std::chrono::seconds(60);
   };
   explicit KeptStreams(Limits limits) : limits_(limits) {}

@@ -62,7 +62,7 @@ TEST(KeptStreams, ForgetWhatIsTooOld) {
 }
 
 TEST(KeptStreams, TheHeaviestOwnerLosesItsOldestAndEndedStreamsFirst) {
-  KeptStreams streams({.bytes_max = 40'000, .body_max = 5000});
+  KeptStreams streams({.max_bytes = 40'000, .max_body = 5000});
   const auto add = [&](const std::string& id, const std::string& who, KeptState state) {
     const auto stream = streams.add(request(id, who, 4000), KeptState::live);
     if (stream && state != KeptState::live) streams.set_state(*stream, state);
@@ -86,7 +86,7 @@ TEST(KeptStreams, TheHeaviestOwnerLosesItsOldestAndEndedStreamsFirst) {
 }
 
 TEST(KeptStreams, AStreamThatGrowsBeyondTheLimitIsNotKept) {
-  KeptStreams streams({.bytes_max = 4000});
+  KeptStreams streams({.max_bytes = 4000});
   const auto stream = streams.add(request("a"), KeptState::live);
   ASSERT_NE(stream, nullptr);
   for (size_t i = 0; i < 1000; ++i) streams.add_token(*stream, 0, i, TokenId{1});

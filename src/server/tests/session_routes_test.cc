@@ -26,7 +26,8 @@ TEST(SessionRoutesTest, SessionsAreSavedRestoredAndDeleted) {
   for (const char* path : {"/sessions/save", "/sessions//save", "/sessions/a/", "/sessions/a/keep"})
     server.post(path, Json::object(), 404);
   server.post("/sessions/" + std::string(256, 's') + "/save", Json::object());
-  const Json said = server.post("/sessions/" + std::string(257, 's') + "/save", Json::object(), 400);
+  const Json said =
+      server.post("/sessions/" + std::string(257, 's') + "/save", Json::object(), 400);
   EXPECT_EQ(said["error"]["message"], "the session's name has 257 bytes; at most 256 are possible");
 }
 
