@@ -2,6 +2,7 @@
 
 #include <ctime>
 
+#include "cluster/coordinator.h"
 #include "cluster/test_ranks.h"
 
 namespace hocket {
@@ -299,6 +300,22 @@ TEST_F(ControlPlaneTest, SleepsWhenNothingHappens) {
   const double before = cpu_seconds();
   std::this_thread::sleep_for(milliseconds(400));
   EXPECT_LT(cpu_seconds() - before, 0.1) << "a thread that spins takes 0.4";
+}
+
+TEST(CoordinatorTest, ABusyPortIsReportedWithTheFlagThatChoseIt) {
+  const auto taken = listen_on(TestProxy::loopback(0));
+  const HostPort at{"127.0.0.1", local_address(*taken).port()};
+  ClusterOptions options;
+  const auto of_rank_0 = Coordinator::listen(options, at, Duration::zero());
+  ASSERT_FALSE(of_rank_0);
+  EXPECT_EQ(of_rank_0.error().code, ErrorCode::port_in_use);
+  EXPECT_EQ(of_rank_0.error().param, "--dist-init-addr");
+  EXPECT_THAT(of_rank_0.error().message, HasSubstr("rank 0 cannot coordinate: cannot listen at"));
+  options.store = EtcdPlace{};
+  const auto of_any = Coordinator::listen(options, at, Duration::zero());
+  ASSERT_FALSE(of_any);
+  EXPECT_EQ(of_any.error().param, "--cluster-listen");
+  EXPECT_THAT(of_any.error().message, HasSubstr("this rank cannot coordinate"));
 }
 
 }  // namespace

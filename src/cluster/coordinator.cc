@@ -38,7 +38,7 @@ std::unexpected<Error> no_listener(const ClusterOptions& options, const Error& w
   const std::string who = options.store ? "this rank" : "rank 0";
   const char* flag = options.store ? "--cluster-listen" : "--dist-init-addr";
   Error told = why;
-  told.message = fmt::format("{}: {}", who, why.message);
+  told.message = fmt::format("{} cannot coordinate: {}", who, why.message);
   return fail(
       std::move(told)
           .with_fix(fmt::format("{} names an address of {}'s host and a free port", flag, who))

@@ -93,7 +93,7 @@ void SeatThread::run() {
 void SeatThread::wait() const {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(seat_.next_deadline() - clock_.now());
-  // What a watch has brought is read at the next tick, so while that rests it wakes nobody.
+  // While the seat rests it reads no watch, so bytes that a watch has would end each wait at once.
   pollfd ready[2] = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
                      {.fd = seat_.rests() ? -1 : etcd_.watch_fd(), .events = POLLIN, .revents = 0}};
   if (::poll(ready, 2, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000))) <= 0) return;

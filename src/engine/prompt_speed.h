@@ -24,7 +24,7 @@ class PromptSpeed {
   // Share of the newest step in the means.
   static constexpr double kNewestShare = 0.2;
 
-  double mean_seconds_ = 0, mean_rows_ = 0;  // of a step
+  double mean_seconds_ = 0, mean_rows_ = 0;  // means of the steps
 };
 
 }  // namespace hocket

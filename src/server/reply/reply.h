@@ -131,7 +131,7 @@ class ReplyService {
   // locked when their turn came, and those whose client has to read first. Used by the thread
   // `reply` only.
   std::deque<JobPtr> first_line_, second_line_, locked_, resting_;
-  TimePoint rest_end_ = TimePoint::max();  // of the first in resting_ whose rest ends
+  TimePoint rest_end_ = TimePoint::max();  // the first end of a rest in resting_
   Thread thread_;
 };
 

@@ -11,6 +11,7 @@ using testing::HasSubstr;
 class KeeperTest : public ForwardingRank {
  protected:
   void SetUp() override {
+    settings_.http.request_memory_mib = 8;
     ForwardingRank::SetUp();
     // Rank 1 is full, so rank 0 computes.
     rank_0_->engine.rank_loads.write({{}, {.num_requests = 9, .num_tokens = 900}});
