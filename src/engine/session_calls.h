@@ -1,5 +1,5 @@
-// Saves, restores and ends sessions by name, as clients ask (Engine::change_session), with all ranks
-// of this process and the lists of tokens in files.
+// Saves, restores and ends sessions by name, as clients ask (Engine::change_session), with all
+// ranks of this process and the lists of tokens in files.
 // Thread: any; a call waits for those before it.
 #pragma once
 
