@@ -221,7 +221,7 @@ TEST_F(RedisStoreTest, AWriteUnderWayIsBrokenOffAtTheEnd) {
   TestRedis redis;
   redis.start();
   TestProxy proxy(redis.port());
-  proxy.set_after(4, TestProxy::Link::frozen);  // behind the answer that the page is not there
+  proxy.set_after(3, TestProxy::Link::frozen);  // with the answer that the page is not there
   RedisStore store(options(proxy.port()));
   int num_asked = 0;
   const auto broken = put_numbers(store, 1, 2, size_t{32} << 20, [&] { return ++num_asked == 3; });
