@@ -245,7 +245,9 @@ TEST_F(SessionCallsTest, AnEndAndASaveWaitForEachOther) {
         return service.engine().change_session({.action = action, .session = 7, .name = 7});
       }));
     const auto saved = asked[0].get(), ended = asked[1].get();
-    if (!saved) EXPECT_EQ(saved.error().code, ErrorCode::not_found) << describe(saved.error());
+    if (!saved) {
+      EXPECT_EQ(saved.error().code, ErrorCode::not_found) << describe(saved.error());
+    }
     EXPECT_TRUE(ended.has_value()) << describe(ended.error());
     EXPECT_EQ(change(service, SessionAction::restore, 7, 7).error().code, ErrorCode::not_found);
   }
