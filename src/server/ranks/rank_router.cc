@@ -110,10 +110,7 @@ bool RankRouter::forward_to(int rank, const HttpRequest& request,
   refresh();
   if (rank < 0 || rank >= std::ssize(last_loads_) || rank == this->rank()) return false;
   if (!view_.whole() || !endpoint_of(rank)) {
-    const Error why = view_.whole() ? error(ErrorCode::lost_rank,
-                                            "the address of rank {} is not known here yet", rank)
-                                          .with_fix("ask again after the time in Retry-After")
-                                    : epoch_ended(view_);
+    const Error why = epoch_ended(view_);
     lock.unlock();
     respond_error(*exchange, why);
     return true;
