@@ -176,13 +176,13 @@ Result<void> check(const BenchOneBatchOptions& o) {
 void fit_settings(const BenchOneBatchOptions& options, ServerSettings& settings) {
   const int page = settings.memory.page_size;
   const int sequence = pages_for(options.context_len + options.output_len, page) * page;
-  int batch_max = 1, len_max = sequence;
-  for (const int batch : options.batches) batch_max = std::max(batch_max, batch);
-  for (const int len : options.input_lens) len_max = std::max(len_max, pages_for(len, page) * page);
-  settings.memory.max_running_requests = batch_max;
+  int max_batch = 1, max_len = sequence;
+  for (const int batch : options.batches) max_batch = std::max(max_batch, batch);
+  for (const int len : options.input_lens) max_len = std::max(max_len, pages_for(len, page) * page);
+  settings.memory.max_running_requests = max_batch;
   settings.memory.swa_full_tokens_ratio = 1;  // passes give a page the same number in all layers
-  settings.model.context_length = len_max;
-  settings.memory.max_total_tokens = std::max(int64_t{len_max}, int64_t{batch_max} * sequence);
+  settings.model.context_length = max_len;
+  settings.memory.max_total_tokens = std::max(int64_t{max_len}, int64_t{max_batch} * sequence);
 }
 
 // Checks what only the loaded model tells.

@@ -68,7 +68,7 @@ std::vector<AnswerPart> parts_of(const AnswerParser::Options& options, std::stri
     if (event.kind == AnswerEvent::Kind::call) HOCKET_CHECK(event.call == next++);
     parts.add(event);
   }
-  HOCKET_CHECK(parts.num_calls() <= options.calls_max);
+  HOCKET_CHECK(parts.num_calls() <= options.max_calls);
   return parts.parts();
 }
 
@@ -85,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (data[0] / kNumFormats % 2 == 1)
     options.reasoning = choose_reasoning_format(reasoning, "").value();
   options.reasoning_open = options.reasoning && data[0] / kNumFormats / 2 % 2 == 1;
-  options.calls_max = data[0] >= 200 ? 1 : AnswerParser::kMaxCalls;
+  options.max_calls = data[0] >= 200 ? 1 : AnswerParser::kMaxCalls;
   options.tools = tools();
 
   const auto whole = parts_of(options, text, text.size() + 1);

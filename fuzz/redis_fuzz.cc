@@ -95,7 +95,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         read_page(store);
         break;
       case 1:
-        if (const auto put = store.put({&one, 1})) HOCKET_CHECK(*put <= 1u);
+        if (const auto put = store.put({&one, 1}, [] { return false; })) HOCKET_CHECK(*put <= 1u);
         break;
       case 2:
         static_cast<void>(store.describe());

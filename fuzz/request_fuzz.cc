@@ -81,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   check_generation(parse_chat(*body, model), model);
   check_generation(parse_messages(*body, model), model);
   check_parsed(parse_count_tokens(*body, model));
-  static ResponseStore store({.bytes_max = 1 << 20});
+  static ResponseStore store({.max_bytes = 1 << 20});
   check_generation(parse_responses(*body, model, {.store = &store, .who = "me"}), model);
   check_generation(parse_completions(*body, model), model);
   check_generation(parse_generate(*body, model), model);

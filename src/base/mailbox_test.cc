@@ -87,5 +87,22 @@ TEST(Mailbox, ManyWritersLoseNothing) {
   EXPECT_EQ(box.size(), 0u);
 }
 
+TEST(Mailbox, SeveralReadersGetEachItemOnce) {
+  constexpr int kReaders = 4, kItems = 20000;
+  Mailbox<int> box(64);
+  std::vector<std::atomic<int>> taken(kItems);
+  std::vector<std::thread> readers;
+  for (int r = 0; r < kReaders; ++r)
+    readers.emplace_back([&] {
+      while (const std::optional<int> item = box.wait_pop(1min))
+        ++taken[static_cast<size_t>(*item)];
+    });
+  for (int i = 0; i < kItems; ++i)
+    while (!box.push(int{i})) std::this_thread::yield();
+  box.close();
+  for (std::thread& reader : readers) reader.join();
+  for (const std::atomic<int>& count : taken) ASSERT_EQ(count, 1);
+}
+
 }  // namespace
 }  // namespace hocket

@@ -118,6 +118,16 @@ void Thread::detach() {
   joinable_ = false;
 }
 
+BlockedSignals::BlockedSignals() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before_);
+}
+
+BlockedSignals::~BlockedSignals() {
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
 AlternateStack::Memory AlternateStack::make_memory() {
   return std::make_unique_for_overwrite<char[]>(kSignalStackBytes);
 }

@@ -55,6 +55,19 @@ class Thread {
   bool joinable_ = false;
 };
 
+// While it lives, the calling thread handles no signal, and threads that it starts never do.
+// Thread: made and destroyed on the same one.
+class BlockedSignals {
+ public:
+  BlockedSignals();
+  ~BlockedSignals();
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
 // While it lives, the calling thread handles signals on this stack, since its own may be full.
 // Thread: made and destroyed on the same one.
 class AlternateStack {

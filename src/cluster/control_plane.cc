@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -20,16 +19,6 @@ namespace {
 
 constexpr size_t kMaxCommands = 1024;
 constexpr Duration kStorePatience = std::chrono::seconds(5);  // added to a call's own time limit
-
-// Starts the thread with all signals blocked, so that it handles none of the process.
-Thread start_thread(std::move_only_function<void()> body) {
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  Thread thread({.name = "cluster"}, std::move(body));
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
-  return thread;
-}
 
 }  // namespace
 
@@ -135,7 +124,10 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const ClusterOptions& o
     s.role = std::make_unique<Follower>(s.options, s.self, s.poller, s.shared);
   }
   std::unique_ptr<ControlPlane> plane(new ControlPlane(std::move(state)));
-  s.thread = start_thread([&s] { s.run(); });
+  {
+    const BlockedSignals blocked;
+    s.thread = Thread({.name = "cluster"}, [&s] { s.run(); });
+  }
   // The thread itself keeps to rank_wait and reports a better error, so this waits longer.
   HOCKET_TRY_VOID(s.shared.wait_view(options.rank_wait + options.handshake + kStorePatience));
   return plane;

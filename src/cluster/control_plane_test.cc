@@ -2,6 +2,7 @@
 
 #include <ctime>
 
+#include "cluster/coordinator.h"
 #include "cluster/test_ranks.h"
 
 namespace hocket {
@@ -35,7 +36,7 @@ TEST_F(ControlPlaneTest, WhoListensEverywhereNamesOneAddress) {
 }
 
 TEST_F(ControlPlaneTest, RankZeroMayComeLast) {
-  const uint16_t port = free_port();
+  const uint16_t port = TestProxy::free_port();
   auto early = std::async(std::launch::async,
                           [&] { return ControlPlane::join(options(port), identity(1)); });
   // Rank 1 dials in vain at least once.
@@ -48,7 +49,7 @@ TEST_F(ControlPlaneTest, RankZeroMayComeLast) {
 }
 
 TEST_F(ControlPlaneTest, RankZeroWaitsForItsOwnName) {
-  ClusterOptions nameless = options(free_port());
+  ClusterOptions nameless = options(TestProxy::free_port());
   nameless.init_addr.host = "no name";
   nameless.rank_wait = milliseconds(250);
   const TimePoint began = RealClock().now();
@@ -59,7 +60,7 @@ TEST_F(ControlPlaneTest, RankZeroWaitsForItsOwnName) {
 }
 
 TEST_F(ControlPlaneTest, WaitingForRankZeroEnds) {
-  ClusterOptions impatient = options(free_port());
+  ClusterOptions impatient = options(TestProxy::free_port());
   impatient.rank_wait = milliseconds(300);
   const auto joined = ControlPlane::join(impatient, identity(1));
   EXPECT_EQ(joined.error().code, ErrorCode::lost_rank);
@@ -299,6 +300,22 @@ TEST_F(ControlPlaneTest, SleepsWhenNothingHappens) {
   const double before = cpu_seconds();
   std::this_thread::sleep_for(milliseconds(400));
   EXPECT_LT(cpu_seconds() - before, 0.1) << "a thread that spins takes 0.4";
+}
+
+TEST(CoordinatorTest, ABusyPortIsReportedWithTheFlagThatChoseIt) {
+  const auto taken = listen_on(TestProxy::loopback(0));
+  const HostPort at{"127.0.0.1", local_address(*taken).port()};
+  ClusterOptions options;
+  const auto of_rank_0 = Coordinator::listen(options, at, Duration::zero());
+  ASSERT_FALSE(of_rank_0);
+  EXPECT_EQ(of_rank_0.error().code, ErrorCode::port_in_use);
+  EXPECT_EQ(of_rank_0.error().param, "--dist-init-addr");
+  EXPECT_THAT(of_rank_0.error().message, HasSubstr("rank 0 cannot coordinate: cannot listen at"));
+  options.store = EtcdPlace{};
+  const auto of_any = Coordinator::listen(options, at, Duration::zero());
+  ASSERT_FALSE(of_any);
+  EXPECT_EQ(of_any.error().param, "--cluster-listen");
+  EXPECT_THAT(of_any.error().message, HasSubstr("this rank cannot coordinate"));
 }
 
 }  // namespace

@@ -33,12 +33,25 @@ Result<std::vector<SocketAddress>> resolve_patiently(const HostPort& address, Du
   }
 }
 
+// Names the flag that says where this rank listens.
+std::unexpected<Error> no_listener(const ClusterOptions& options, const Error& why) {
+  const std::string who = options.store ? "this rank" : "rank 0";
+  const char* flag = options.store ? "--cluster-listen" : "--dist-init-addr";
+  Error told = why;
+  told.message = fmt::format("{} cannot coordinate: {}", who, why.message);
+  return fail(
+      std::move(told)
+          .with_fix(fmt::format("{} names an address of {}'s host and a free port", flag, who))
+          .with_param(flag));
+}
+
 }  // namespace
 
 Result<Fd> Coordinator::listen(const ClusterOptions& options, const HostPort& at,
                                Duration patience) {
-  HOCKET_TRY(const auto addresses, resolve_patiently(at, patience, options.redial));
-  SocketAddress address = addresses.front();
+  const auto addresses = resolve_patiently(at, patience, options.redial);
+  if (!addresses) return no_listener(options, addresses.error());
+  SocketAddress address = addresses->front();
   if (options.token.empty() && !options.insecure && !address.is_loopback())
     return fail(error(ErrorCode::unauthorized,
                       "ranks across hosts need a cluster token, and {} is no loopback address",
@@ -46,12 +59,14 @@ Result<Fd> Coordinator::listen(const ClusterOptions& options, const HostPort& at
                     .with_fix("--cluster-token-file FILE on all ranks, or --insecure-cluster "
                               "where strangers cannot reach the port"));
   auto listener = listen_on(address);
-  if (listener || listener.error().code == ErrorCode::port_in_use || address.is_loopback())
-    return listener;
-  // The name may belong to a service or a gateway in front of this machine.
-  log::warning("cluster: {}; listening at every address instead", listener.error().message);
-  address.set_any();
-  return listen_on(address);
+  if (!listener && listener.error().code != ErrorCode::port_in_use && !address.is_loopback()) {
+    // The name may belong to a service or a gateway in front of this machine.
+    log::warning("cluster: {}; listening at every address instead", listener.error().message);
+    address.set_any();
+    listener = listen_on(address);
+  }
+  if (!listener) return no_listener(options, listener.error());
+  return listener;
 }
 
 Coordinator::Coordinator(const ClusterOptions& options, const Identity& self, Poller& poller,

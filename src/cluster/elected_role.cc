@@ -128,7 +128,7 @@ void ElectedRole::run_for_seat(const Seat::State& seat, TimePoint now) {
   if (!listener && listener.error().code == ErrorCode::unauthorized)
     return follower_->give_up(listener.error());
   if (!listener) {
-    log::error("cluster: this rank cannot coordinate: {}", listener.error().message);
+    log::error("cluster: {}. To mend it: {}", listener.error().message, listener.error().fix);
     listen_at_ = now + kListenRetry;
     return;
   }

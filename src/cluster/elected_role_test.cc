@@ -206,7 +206,7 @@ TEST_F(ElectedRanks, WithoutEtcdARankSaysSoAndEnds) {
   num_ranks_ = 2;
   ClusterOptions nowhere = options(0);
   nowhere.init_addr = {};
-  nowhere.store = EtcdPlace{.servers = {{"127.0.0.1", free_port()}}};
+  nowhere.store = EtcdPlace{.servers = {{"127.0.0.1", TestProxy::free_port()}}};
   nowhere.rank_wait = milliseconds(700);
   const auto joined = ControlPlane::join(nowhere, identity(1));
   ASSERT_FALSE(joined);

@@ -61,7 +61,13 @@ Result<EtcdPlace> read_etcd_place(std::string_view text) {
   return place;
 }
 
-EtcdClient::EtcdClient(Options options) : options_(std::move(options)) {}
+EtcdClient::EtcdClient(Options options)
+    : options_(std::move(options)),
+      resolver_({.name = "etcd_resolve",
+                 .place = "the name service of this host",
+                 .limit = options_.attempt_limit,
+                 .fix = "look at it, or give --cluster-store addresses",
+                 .param = "--cluster-store"}) {}
 
 void EtcdClient::next_server() {
   connection_.reset();
@@ -73,8 +79,9 @@ void EtcdClient::next_server() {
 Result<EtcdConnection> EtcdClient::dial(TimePoint until) {
   const HostPort& server = options_.servers[server_];
   if (addresses_.empty()) {
-    auto found = resolve(server);
-    if (!found) return fail(ErrorCode::io, "{}", found.error().message);
+    auto found = resolver_.run<std::vector<SocketAddress>>(
+        [find = options_.resolver, server] { return find(server); });
+    if (!found) return fail(ErrorCode::io, "{}: {}", to_text(server), found.error().message);
     addresses_ = *std::move(found);
   }
   return EtcdConnection::dial(server, addresses_, until);

@@ -1,15 +1,17 @@
 // Asks the servers of an etcd, by HTTP: one after the other until one answers, then that one until
 // it fails. A watch is at the server that answered last; when another one answers, the watch ends,
 // and so it never rests at a server that is cut off from the others.
-// Each server has attempt_limit to answer. A name is resolved anew after its server failed, which
-// may block for as long as the resolver does.
+// Each server has attempt_limit to answer, and its name as long to be found, which is done anew
+// after its server failed. A resolver that hangs longer is left to itself.
 // Thread: one.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/timed_calls.h"
 #include "cluster/etcd.h"
 #include "cluster/etcd_http.h"
 
@@ -35,6 +37,8 @@ class EtcdClient final : public Etcd {
     std::vector<HostPort> servers;
     Duration attempt_limit = std::chrono::seconds(1);
     Duration call_limit = std::chrono::seconds(3);  // for a call with all its attempts
+    // Finds addresses of names; owns all that it uses. It may block.
+    std::function<Result<std::vector<SocketAddress>>(const HostPort&)> resolver = resolve;
   };
   explicit EtcdClient(Options options);
 
@@ -56,6 +60,7 @@ class EtcdClient final : public Etcd {
   void next_server();
 
   const Options options_;
+  TimedCalls resolver_;
   size_t server_ = 0;                     // the one that is asked
   std::vector<SocketAddress> addresses_;  // that server's; empty: not known
   std::optional<EtcdConnection> connection_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "cluster/etcd_process.h"
@@ -103,6 +104,24 @@ TEST(EtcdClient, AWatchOfAnEndlessLineEnds) {
     std::this_thread::sleep_for(milliseconds(1));
   }
   SUCCEED();
+}
+
+// The end of a rank does not wait for a name service that hangs.
+TEST(EtcdClient, AResolverThatHangsIsNotWaitedFor) {
+  const auto answers = std::make_shared<std::promise<void>>();
+  const auto hanging = [ended = answers->get_future().share()](const HostPort&) {
+    ended.wait();
+    return Result<std::vector<SocketAddress>>(fail(ErrorCode::io, "too late"));
+  };
+  {
+    EtcdClient client({.servers = {{"h0", 2379}, {"h1", 2379}, {"h2", 2379}},
+                       .attempt_limit = milliseconds(50),
+                       .resolver = hanging});
+    const auto range = client.range("/a", 1);
+    ASSERT_FALSE(range);
+    EXPECT_THAT(range.error().message, HasSubstr("the name service of this host has not answered"));
+  }
+  answers->set_value();
 }
 
 class EtcdServersTest : public testing::Test {

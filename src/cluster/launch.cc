@@ -302,7 +302,9 @@ class LaunchReader {
     if (flags_.has_store) return HostPort{"127.0.0.1", 0};
     std::optional<HostPort> flag;
     if (!flags_.dist_init_addr.empty()) {
-      HOCKET_TRY(flag, parse_host_port(flags_.dist_init_addr));
+      auto read = parse_host_port(flags_.dist_init_addr);
+      if (!read) return fail(std::move(read).error().with_param("--dist-init-addr"));
+      flag = *std::move(read);
     }
     const bool all_here = plan.num_local == plan.num_ranks;
     if (const std::string* host = find("MASTER_ADDR"); host != nullptr && !all_here) {

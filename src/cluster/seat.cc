@@ -95,7 +95,7 @@ Seat::State Seat::state() const {
 }
 
 void Seat::tick() {
-  if (clock_.now() < retry_at_) return;
+  if (rests()) return;
   if (auto done = work(); !done) {
     const Error& why = done.error();
     if (why.code == ErrorCode::not_found) lose_lease();
@@ -272,7 +272,7 @@ Result<void> Seat::take_epoch() {
 }
 
 TimePoint Seat::next_deadline() const {
-  if (retry_at_ > clock_.now()) return retry_at_;
+  if (rests()) return retry_at_;
   if (lease_.id == 0 || !watching_) return clock_.now();
   return std::min(renew_at_, until_);
 }

@@ -78,6 +78,8 @@ class Seat {
   // Does what is due.
   void tick();
   TimePoint next_deadline() const;
+  // True after an error, until the next try: tick() does nothing, and reads no watch.
+  bool rests() const { return clock_.now() < retry_at_; }
   // Gives back the lease, and with it the seat.
   void resign();
 

@@ -220,6 +220,22 @@ TEST_F(SeatTest, AWatchThatAlwaysBreaksIsNotBegunInALoop) {
   EXPECT_LE(a.client.num_watches, before + 1);
 }
 
+// A watch that has data meanwhile is read at the next try.
+TEST_F(SeatTest, RestsAfterAnErrorUntilTheNextTry) {
+  Rank& a = add(0);
+  a.tick();
+  EXPECT_FALSE(a.seat.rests());
+  a.client.is_cut = true;
+  EXPECT_NE(a.tick().problem, "");
+  EXPECT_TRUE(a.seat.rests());
+  EXPECT_EQ(a.seat.next_deadline(), clock_.now() + milliseconds(250));
+  a.client.is_cut = false;
+  EXPECT_NE(a.tick().problem, "");
+  pass(milliseconds(250));
+  EXPECT_FALSE(a.seat.rests());
+  EXPECT_EQ(a.tick().problem, "");
+}
+
 TEST_F(SeatTest, NewsFromBeforeTheSwapAreNoNews) {
   Rank& a = add(0);
   a.tick();

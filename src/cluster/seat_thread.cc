@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 
 #include "base/check.h"
 
@@ -17,12 +16,8 @@ SeatThread::SeatThread(const EtcdPlace& place, Seat::Options options, std::funct
       seat_(etcd_, clock_, std::move(options)),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   HOCKET_CHECK(static_cast<bool>(wake_));
-  // Like the control plane's thread, this one handles none of the process's signals.
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
+  const BlockedSignals blocked;
   thread_ = Thread({.name = "etcd"}, [this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
 SeatThread::~SeatThread() {
@@ -98,8 +93,9 @@ void SeatThread::run() {
 void SeatThread::wait() const {
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(seat_.next_deadline() - clock_.now());
+  // While the seat rests it reads no watch, so bytes that a watch has would end each wait at once.
   pollfd ready[2] = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
-                     {.fd = etcd_.watch_fd(), .events = POLLIN, .revents = 0}};
+                     {.fd = seat_.rests() ? -1 : etcd_.watch_fd(), .events = POLLIN, .revents = 0}};
   if (::poll(ready, 2, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000))) <= 0) return;
   uint64_t count = 0;
   (void)!read(wake_.get(), &count, sizeof count);

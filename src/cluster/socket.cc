@@ -43,8 +43,7 @@ Fd::~Fd() {
 Result<HostPort> parse_host_port(std::string_view text) {
   const auto bad = [&] {
     return fail(error(ErrorCode::bad_value, "'{}' is not host:port", text)
-                    .with_fix("for example h0:5000, 10.0.0.1:5000 or [::1]:5000")
-                    .with_param("--dist-init-addr"));
+                    .with_fix("for example h0:5000, 10.0.0.1:5000 or [::1]:5000"));
   };
   const size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return bad();
@@ -112,9 +111,7 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& address) {
   const std::string port = std::to_string(address.port);
   const int problem = getaddrinfo(address.host.c_str(), port.c_str(), &hints, &raw);
   if (problem != 0)
-    return fail(
-        error(ErrorCode::io, "cannot find the host {}: {}", address.host, gai_strerror(problem))
-            .with_param("--dist-init-addr"));
+    return fail(ErrorCode::io, "cannot find the host {}: {}", address.host, gai_strerror(problem));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> list(raw, freeaddrinfo);
   std::vector<SocketAddress> found;
   for (const addrinfo* a = raw; a != nullptr; a = a->ai_next) {
@@ -132,10 +129,8 @@ Result<Fd> listen_on(const SocketAddress& address) {
   const auto* name = reinterpret_cast<const sockaddr*>(&address.storage);
   if (bind(fd.get(), name, address.length) != 0 || listen(fd.get(), 128) != 0) {
     const int problem = errno;
-    return fail(error(problem == EADDRINUSE ? ErrorCode::port_in_use : ErrorCode::io,
-                      "rank 0 cannot listen at {}: {}", address.text(), std::strerror(problem))
-                    .with_fix("--dist-init-addr names an address of rank 0 and a free port")
-                    .with_param("--dist-init-addr"));
+    return fail(problem == EADDRINUSE ? ErrorCode::port_in_use : ErrorCode::io,
+                "cannot listen at {}: {}", address.text(), std::strerror(problem));
   }
   return fd;
 }

@@ -42,6 +42,8 @@ class TestProxy {
   static SocketAddress loopback(uint16_t port) {
     return resolve({.host = "127.0.0.1", .port = port})->front();
   }
+  // Returns a port that was free a moment ago.
+  static uint16_t free_port() { return local_address(*listen_on(loopback(0))).port(); }
 
  private:
   struct Pair {

@@ -30,12 +30,6 @@ inline bool eventually(const std::function<bool()>& condition, Duration most = k
   return true;
 }
 
-// Returns a port that was free a moment ago.
-inline uint16_t free_port() {
-  const auto listener = listen_on(TestProxy::loopback(0));
-  return local_address(*listener).port();
-}
-
 using Plane = std::unique_ptr<ControlPlane>;
 
 class Ranks : public testing::Test {

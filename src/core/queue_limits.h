@@ -65,8 +65,6 @@ inline constexpr WithNumber kDisplaced{
     "{} requests wait already, and this one gave its place to a request of larger priority",
     "try again later, or raise --max-queued-requests"};
 // engine, sessions by name
-inline constexpr Plain kSessionCalls{"another session is being saved, restored or deleted",
-                                     "ask again when it is done"};
 inline constexpr WithNumber kSavedSessions{"{} sessions are saved already",
                                            "delete one: POST /sessions/NAME/delete"};
 inline constexpr Plain kPageReads{"too many prompts wait for their pages",

@@ -15,8 +15,6 @@ namespace {
 // SGLang's limit of a wait, until both speeds are measured.
 constexpr Duration kWaitAtFirst = std::chrono::seconds(1);
 constexpr Duration kWaitPerToken = std::chrono::microseconds(250);
-// Share of the newest step in the mean time of a prompt's row.
-constexpr double kNewestShare = 0.2;
 
 }  // namespace
 
@@ -123,12 +121,15 @@ CacheTier::~CacheTier() {
   reads_.close();
   for (const auto& writer : writers_) writer->orders.close();
   for (Thread& reader : readers_) reader.join();
-  for (const auto& writer : writers_)
+  for (const auto& writer : writers_) {
     if (writer->thread.joinable()) writer->thread.join();
-  if (cut_off_)
-    log::warning(
-        "kept prefixes: a store was too slow for the pages that were left at the end; "
-        "some are not written. To mend it: look at its disk or network");
+    if (writer->num_given_up > 0)
+      log::warning(
+          "kept prefixes: {} pages or states are given up, since {} did not take them within "
+          "{:.0f} s of the end. To mend it: look at its disk or network",
+          writer->num_given_up, kPageTierNames[static_cast<size_t>(writer->store->tier())],
+          to_seconds(kMaxEnd));
+  }
 }
 
 // The key of a namespace's first page is derived from the form, so that a page is never found by a
@@ -142,8 +143,8 @@ PageHash CacheTier::root_of(const CacheNamespace& name_space) const {
 }
 
 Duration CacheTier::time_to_compute(int num_tokens) const {
-  if (mean_rows_ == 0) return kWaitAtFirst + num_tokens * kWaitPerToken;
-  return from_seconds(mean_seconds_ / mean_rows_ * num_tokens);
+  if (!speed_.is_known()) return kWaitAtFirst + num_tokens * kWaitPerToken;
+  return speed_.time_of(num_tokens);
 }
 
 // Returns the size of so many pages, with a state behind them.
@@ -290,13 +291,6 @@ void CacheTier::restore_state(Scheduler& scheduler, const Read& state) {
       std::span<const TokenId>(task.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
   states_.restore(scheduler, task.name_space, tokens, read_states_.of(state.buffer));
   HOCKET_CHECK(read_states_.free.push(BufferId{state.buffer}));
-}
-
-void CacheTier::note_prompts(int num_rows, Duration took) {
-  if (num_rows <= 0) return;
-  const double newest = mean_rows_ == 0 ? 1 : kNewestShare;
-  mean_seconds_ += newest * (to_seconds(took) - mean_seconds_);
-  mean_rows_ += newest * (num_rows - mean_rows_);
 }
 
 void CacheTier::end_prefills() {

@@ -40,6 +40,7 @@
 #include "engine/pages/file_store.h"
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
+#include "engine/prompt_speed.h"
 #include "engine/watch/cache_tier_stats.h"
 #include "policy/cache/page_hash.h"
 #include "policy/scheduler/scheduler.h"
@@ -81,7 +82,8 @@ class CacheTier {
   static constexpr size_t kMaxReads = 64;            // requests whose pages are ordered
   static constexpr size_t kReaders = 4;              // threads; files alone have one
   static constexpr size_t kMaxAtOnce = 8;            // pages that are written with one call
-  // Limit of the writing that is left at the end.
+  // Limit of the writing that is left at the end: a write under way is broken off behind it, but
+  // for one to a file, which has FileStore::kLimit.
   static constexpr Duration kMaxEnd = std::chrono::seconds(10);
 
   // `pages` outlives it. Errors: out_of_memory.
@@ -115,7 +117,7 @@ class CacheTier {
   bool restore(const SessionTokens& session, const Scheduler& scheduler,
                std::function<void()> done);
   // Notes how long a step with prompts took.
-  void note_prompts(int num_rows, Duration took);
+  void note_prompts(int num_rows, Duration took) { speed_.note(num_rows, took); }
   // Returns how many of the request's tokens came from where, until it is forgotten.
   ByTier<int> fetched(RequestId id) const;
   void forget(RequestId id);
@@ -178,6 +180,7 @@ class CacheTier {
     const std::shared_ptr<PageStore> store;
     Mailbox<WriteTask> orders;
     std::atomic<uint64_t> num_written{0};
+    size_t num_given_up = 0;  // at the end, for lack of time; the thread's, until it is joined
     Thread thread;
   };
   // The task as one reader works on it.
@@ -227,6 +230,7 @@ class CacheTier {
   void run_writer(Writer& writer);
   void end_order(const WriteTask& task);
   void write(Writer& writer, std::span<const WriteTask> orders);
+  bool is_too_late() const { return stopping_ && RealClock().now() > end_; }
   bool is_awaited(RequestId id) const {
     return options_.prefills && options_.prefills->is_watched(id);
   }
@@ -278,8 +282,7 @@ class CacheTier {
   uint64_t next_save_ = UINT64_MAX;   // the next id of a session save, which has no request
   std::vector<PageSource*> sources_;  // in the order in which they are asked
   int num_reserved_ = 0;              // TierRequest::num_reserved of all
-  // Means of steps with prompts, by which the time of a row counts all rows alike; 0: not measured.
-  double mean_seconds_ = 0, mean_rows_ = 0;
+  PromptSpeed speed_;
 
   Buffers read_pages_, write_pages_, read_states_, write_states_;
   Mailbox<std::shared_ptr<ReadTask>> reads_;
@@ -293,9 +296,8 @@ class CacheTier {
   std::atomic<int> num_late_{0};
   std::atomic<bool> late_may_go_{false};
   std::atomic<bool> stopping_{false};
-  TimePoint end_{};                   // set before stopping_: nothing is written behind it
-  std::atomic<bool> cut_off_{false};  // something was not written because of that
-  std::vector<Thread> readers_;       // last: they use all that stands above
+  TimePoint end_{};              // set before stopping_: nothing is written behind it
+  std::vector<Thread> readers_;  // last: they use all that stands above
 };
 
 }  // namespace hocket

@@ -304,9 +304,13 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
     return fail(unfit("kv-cache-listen", fmt::format("'{}' is not host:port", listen),
                       "--kv-cache-listen 0.0.0.0:8998"));
   if (address->port > 0) address->port = static_cast<uint16_t>(address->port + place);
-  HOCKET_TRY(const std::vector<SocketAddress> found, resolve(*address));
+  const Result<std::vector<SocketAddress>> found = resolve(*address);
+  if (!found)
+    return fail(unfit("kv-cache-listen",
+                      fmt::format("--kv-cache-listen: {}", found.error().message),
+                      "--kv-cache-listen names an address of this host"));
   HOCKET_TRY(std::string token, token_of(settings.parallel));
-  if (token.empty() && !found.front().is_loopback() && !settings.parallel.insecure_cluster)
+  if (token.empty() && !found->front().is_loopback() && !settings.parallel.insecure_cluster)
     return fail(unfit("kv-cache-listen",
                       fmt::format("{} can be reached from other hosts, and pages are for services "
                                   "that know a token",
@@ -331,7 +335,7 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
   };
   HOCKET_TRY(auto server,
              PageServer::create(
-                 {.address = found.front(),
+                 {.address = found->front(),
                   .token = std::move(token),
                   .form = tier.form,
                   .page_bytes = runner.pages().page_bytes(),

@@ -266,18 +266,19 @@ void CacheTier::write(Writer& writer, std::span<const WriteTask> orders) {
   for (const WriteTask& task : orders)
     pages.push_back({task.key, write_buffers(task.kind).of(task.buffer)});
   PageStore& store = *writer.store;
-  const bool is_late = stopping_ && RealClock().now() > end_;
-  if (is_late) cut_off_ = true;
-  const bool takes = store.takes_writes() && !is_late;
-  const Result<size_t> written = takes ? store.put(pages) : Result<size_t>(0);
-  if (!written) {
+  const bool takes = store.takes_writes() && !is_too_late();
+  const Result<size_t> written =
+      takes ? store.put(pages, [this] { return is_too_late(); }) : Result<size_t>(0);
+  const size_t num_written = written.value_or(0);
+  if (num_written < pages.size() && is_too_late()) {
+    writer.num_given_up += pages.size() - num_written;
+  } else if (!written) {
     store.rest_writes();
     store.report(written.error(), fmt::format("no prefix is written there for {:.0f} s",
                                               to_seconds(PageStore::kRest)));
-  } else if (*written > 0) {
+  } else if (num_written > 0) {
     store.note_success();
   }
-  const size_t num_written = written.value_or(0);
   writer.num_written += num_written;
   num_left_out_ += pages.size() - num_written;
   for (const WriteTask& task : orders) write_buffers(task.kind).release(task.buffer);

@@ -129,11 +129,10 @@ class Engine {
   // Empties the prefix caches, and waits until they are empty. Returns false while requests run or
   // wait on any rank. Thread: any.
   virtual bool flush_cache() = 0;
-  // Waits until it is done, at most kSessionWait; with --kv-cache-dir one at a time. Thread: any
-  // but those that abort. A save writes all that is left of the session, or leaves what was saved
+  // Waits for the calls before it, and then until it is done, at most kSessionWait. Thread: any but
+  // those that abort. A save writes all that is left of the session, or leaves what was saved
   // before; a restore that finds nothing leaves the session. Errors: not_found; invalid_request
-  // without --kv-cache-dir; queue_full while another is under way, or too many are saved;
-  // request_timeout; io.
+  // without --kv-cache-dir; queue_full if too many are saved; request_timeout; io.
   static constexpr Duration kSessionWait = std::chrono::seconds(60);
   virtual Result<SessionResult> change_session(const SessionRequest& ask) = 0;
   // Refuses further submits (shutting_down); running requests go on. Thread: any.

@@ -61,6 +61,11 @@ Result<void> LocalEngine::load(Options& options) {
   HOCKET_TRY_VOID(options.cluster                         ? load_one_of_cluster(options)
                   : options.settings.parallel.ep_size > 1 ? load_together(options)
                                                           : load_alone(options));
+  SessionCalls::Options sessions{.choose = [this](const SessionTokens& saved) {
+    return choose_rank(saved.name_space, saved.tokens);
+  }};
+  if (tier_) sessions.files = tier_->files, sessions.form = tier_->form;
+  sessions_.emplace(std::move(sessions), ranks_);
   info_.grammar_backend = grammars_ ? "llguidance" : "none";
   info_.why_no_grammar = why_no_grammar_;
   return {};
@@ -291,6 +296,13 @@ void LocalEngine::stop() {
   for (const auto& rank : ranks_) rank->join();
 }
 
+Result<int> LocalEngine::choose_rank(const CacheNamespace& name_space,
+                                     std::span<const TokenId> prompt) {
+  if (!router_) return 0;
+  MutexLock lock(router_mutex_);
+  return router_->choose(name_space, prompt, loads());
+}
+
 Result<void> LocalEngine::submit(RequestInput input) {
   const auto shutting_down = [] {
     return fail(error(ErrorCode::shutting_down, "the server is shutting down")
@@ -303,11 +315,7 @@ Result<void> LocalEngine::submit(RequestInput input) {
   for (const auto& rank : ranks_) queued += rank->num_queued();
   if (!input.taken_over)
     HOCKET_TRY_VOID(check_queue(input, queued, max_queued_requests_, priorities_));
-  int chosen = 0;
-  if (router_) {
-    MutexLock lock(router_mutex_);
-    HOCKET_TRY(chosen, router_->choose(input.cache_namespace, input.prompt, loads()));
-  }
+  HOCKET_TRY(const int chosen, choose_rank(input.cache_namespace, input.prompt));
   if (ranks_[static_cast<size_t>(chosen)]->submit(input)) return {};
   // The mailbox has room for all that is taken over, until the engine has stopped and closed it.
   return input.taken_over ? shutting_down() : fail(queue_full(queue_limits::kMailbox));

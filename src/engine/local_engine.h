@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/rank_loop.h"
 #include "engine/ranks/loopback_network.h"
+#include "engine/session_calls.h"
 #include "engine/watch/expert_stats.h"
 #include "policy/routing/request_router.h"
 
@@ -32,7 +33,9 @@ class LocalEngine final : public Engine {
   void abort_all() override;
   void complete(RequestId id) override;
   bool flush_cache() override;
-  Result<SessionResult> change_session(const SessionRequest& ask) override;  // session_calls.cc
+  Result<SessionResult> change_session(const SessionRequest& ask) override {
+    return sessions_->change(ask);
+  }
   void stop_accepting() override { accepting_ = false; }
   EngineStats stats() const override;
   std::vector<RankLoad> loads() const override;
@@ -54,10 +57,7 @@ class LocalEngine final : public Engine {
   Result<void> add_rank(std::unique_ptr<Runner> runner, const Options& options,
                         std::unique_ptr<RankNetwork> network = nullptr);
   std::optional<Error> lost() const;
-  Result<SessionResult> save_session(const SessionRequest& ask);
-  Result<SessionResult> restore_session(const SessionRequest& ask);
-  Result<SessionResult> end_session(const SessionRequest& ask);
-  Result<std::vector<std::optional<RankSession>>> ask_ranks(const SessionRequest& ask);
+  Result<int> choose_rank(const CacheNamespace& name_space, std::span<const TokenId> prompt);
   // A rank that does not hold the request ignores the command.
   template <class Make>
   void send_to_all(Make&& command) {
@@ -69,7 +69,7 @@ class LocalEngine final : public Engine {
   std::optional<LoopbackHub> hub_;         // if several ranks are here
   SharedLoss loss_;                        // if several ranks are here
   std::unique_ptr<ControlPlane> control_;  // if ranks are in other processes
-  Mutex router_mutex_, session_mutex_;
+  Mutex router_mutex_;
   // If several ranks are here.
   std::optional<RequestRouter> router_ HOCKET_PT_GUARDED_BY(router_mutex_);
   std::optional<ExpertStats> experts_;      // nullopt for a dense model
@@ -82,6 +82,7 @@ class LocalEngine final : public Engine {
   // Destroyed before the ranks, because it wakes them; null: no request can ask for a grammar.
   std::unique_ptr<GrammarCompiler> grammars_;
   std::unique_ptr<PageServer> pages_;  // null without --kv-cache-listen
+  std::optional<SessionCalls> sessions_;
   EngineInfo info_;
   std::string why_no_grammar_;   // info_.why_no_grammar, kept while loading replaces info_
   int max_queued_requests_ = 0;  // limit of all ranks together

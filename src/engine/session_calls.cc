@@ -1,24 +1,21 @@
-// LocalEngine::change_session(), by which clients save, restore and end sessions, and its part in
-// each rank.
+#include "engine/session_calls.h"
+
 #include <algorithm>
 #include <chrono>
 #include <future>
-#include <memory>
 #include <utility>
-#include <vector>
 
 #include "core/queue_limits.h"
-#include "engine/local_engine.h"
-#include "engine/session_files.h"
-#include "engine/step.h"
 
 namespace hocket {
 namespace {
 
 std::unexpected<Error> unknown_session() {
-  return fail(error(ErrorCode::not_found, "no such session is known here")
-                  .with_fix("requests with this session_id make one, until it has been idle for "
-                            "--session-timeout"));
+  return fail(
+      error(ErrorCode::not_found, "no such session is known here")
+          .with_fix("a request with this session_id makes one when it ends with a whole page "
+                    "of tokens (--page-size); it is known until it has been idle for "
+                    "--session-timeout"));
 }
 
 using RankAnswer = std::optional<RankSession>;
@@ -56,75 +53,41 @@ std::unexpected<Error> not_all_written(const RankSession& answer) {
               to_seconds(PageStore::kRest))));
 }
 
-// Calls `call` with the files of sessions; it owns all else that it uses. Errors: timed_out.
-template <class T>
-Result<T> with_files(const CacheTier::Options& tier,
-                     std::move_only_function<Result<T>(const SessionFiles&)> call) {
-  return tier.files->run<T>([files = SessionFiles(tier.files->folder() / "sessions", tier.form),
-                             call = std::move(call)]() mutable { return call(files); });
-}
-
 SavedName name_of(const SessionRequest& ask) {
   return {.owner = ask.owner, .name = ask.name};
 }
 
 }  // namespace
 
-void RankStep::take_in(SessionCommand& order) {
-  using Answer = std::promise<RankAnswer>;
-  const SessionTokens* kept = scheduler_.session_tokens(order.session);
-  if (order.action == SessionAction::end) {
-    order.answer.set_value(kept != nullptr ? RankAnswer({.kept = *kept}) : std::nullopt);
-    scheduler_.end_session(order.session);
-    return;
-  }
-  const auto answer = std::make_shared<Answer>(std::move(order.answer));
-  const int page_tokens = runner_->info().page_tokens;
-  if (order.action == SessionAction::save) {
-    if (kept == nullptr || tier_ == nullptr) return answer->set_value(std::nullopt);
-    return tier_->save(*kept, scheduler_,
-                       [answer, page_tokens, kept = *kept](int num_pages, bool whole) mutable {
-                         answer->set_value({{.kept = std::move(kept),
-                                             .saved_len = int64_t{num_pages} * page_tokens,
-                                             .whole = whole}});
-                       });
-  }
-  const bool ordered =
-      tier_ != nullptr &&
-      tier_->restore(order.tokens, scheduler_,
-                     [this, answer, key = order.session, found = order.tokens]() mutable {
-                       const int len = scheduler_.in_tree_len(found.name_space, found.tokens);
-                       found.tokens.resize(static_cast<size_t>(len));
-                       scheduler_.keep_session(key, found.name_space, found.tokens, clock_.now());
-                       answer->set_value({{.kept = std::move(found)}});
-                     });
-  if (!ordered) answer->set_value(std::nullopt);
+// Calls `call` with the files of sessions; it owns all else that it uses. Errors: timed_out.
+template <class T>
+Result<T> SessionCalls::with_files(
+    std::move_only_function<Result<T>(const SessionFiles&)> call) const {
+  const FileStore& store = *options_.files;
+  return options_.files->run<T>([files = SessionFiles(store.folder() / "sessions", options_.form),
+                                 call = std::move(call)]() mutable { return call(files); });
 }
 
-Result<SessionResult> LocalEngine::change_session(const SessionRequest& ask) {
-  if (ask.action != SessionAction::end && (!tier_ || !tier_->files))
+Result<SessionResult> SessionCalls::change(const SessionRequest& ask) {
+  if (ask.action != SessionAction::end && !options_.files)
     return fail(error(ErrorCode::invalid_request,
                       "sessions are saved in files, and there is no "
                       "folder for them")
                     .with_fix("start the server with --kv-cache-dir DIR"));
-  // Without a folder there are only ends, which may run beside each other. With one, an end is
-  // refused while a save is under way, since that would bring the file back.
-  if (!tier_ || !tier_->files) return end_session(ask);
-  if (!session_mutex_.try_lock()) return fail(queue_full(queue_limits::kSessionCalls));
-  const MutexLock lock(session_mutex_, std::adopt_lock);
+  const MutexLock lock(mutex_);
   switch (ask.action) {
     case SessionAction::save:
-      return save_session(ask);
+      return save(ask);
     case SessionAction::restore:
-      return restore_session(ask);
+      return restore(ask);
     case SessionAction::end:
       break;
   }
-  return end_session(ask);
+  return end(ask);
 }
 
 // The rank with the longest form of the session counts, as far as that is still there.
-Result<SessionResult> LocalEngine::save_session(const SessionRequest& ask) {
+Result<SessionResult> SessionCalls::save(const SessionRequest& ask) {
   HOCKET_TRY(auto answers, ask_ranks(ask));
   const auto len_of = [](const RankSession& one) {
     return std::pair(one.whole ? one.saved_len : std::ssize(one.kept.tokens), one.whole);
@@ -136,33 +99,28 @@ Result<SessionResult> LocalEngine::save_session(const SessionRequest& ask) {
   if (!longest->whole) return not_all_written(*longest);
   if (longest->saved_len == 0) return nothing_left();
   longest->kept.tokens.resize(static_cast<size_t>(longest->saved_len));
-  HOCKET_TRY(const int64_t bytes,
-             with_files<int64_t>(
-                 *tier_, [name = name_of(ask), kept = longest->kept](const SessionFiles& files) {
-                   return files.write(name, kept);
-                 }));
+  HOCKET_TRY(
+      const int64_t bytes,
+      with_files<int64_t>([name = name_of(ask), kept = longest->kept](const SessionFiles& files) {
+        return files.write(name, kept);
+      }));
   return SessionResult{.tokens = longest->saved_len, .bytes = bytes};
 }
 
-Result<SessionResult> LocalEngine::restore_session(const SessionRequest& ask) {
+Result<SessionResult> SessionCalls::restore(const SessionRequest& ask) {
   using Saved = std::optional<SessionTokens>;
-  HOCKET_TRY(Saved saved,
-             with_files<Saved>(*tier_, [name = name_of(ask)](const SessionFiles& files) {
+  HOCKET_TRY(Saved saved, with_files<Saved>([name = name_of(ask)](const SessionFiles& files) {
                return Result<Saved>(files.read(name));
              }));
   if (!saved)
     return fail(error(ErrorCode::not_found, "no session was saved under this name")
                     .with_fix("save it first, with the same key and the same model"));
-  int chosen = 0;
-  if (router_) {
-    const MutexLock lock(router_mutex_);
-    HOCKET_TRY(chosen, router_->choose(saved->name_space, saved->tokens, loads()));
-  }
+  HOCKET_TRY(const int chosen, options_.choose(*saved));
   const auto num_saved = std::ssize(saved->tokens);
   SessionCommand order{.action = ask.action, .session = ask.session, .tokens = *std::move(saved)};
   auto answer = order.answer.get_future();
   ranks_[static_cast<size_t>(chosen)]->push_control(std::move(order));
-  HOCKET_TRY(const auto restored, answer_of(answer, RealClock().now() + kSessionWait));
+  HOCKET_TRY(const auto restored, answer_of(answer, RealClock().now() + Engine::kSessionWait));
   if (!restored) return fail(queue_full(queue_limits::kPageReads));
   if (restored->kept.tokens.empty())
     return fail(error(ErrorCode::not_found,
@@ -175,7 +133,7 @@ Result<SessionResult> LocalEngine::restore_session(const SessionRequest& ask) {
                        .bytes = num_saved * static_cast<int64_t>(sizeof(TokenId))};
 }
 
-Result<SessionResult> LocalEngine::end_session(const SessionRequest& ask) {
+Result<SessionResult> SessionCalls::end(const SessionRequest& ask) {
   HOCKET_TRY(const auto answers, ask_ranks(ask));
   bool known = false;
   SessionResult done;
@@ -183,9 +141,9 @@ Result<SessionResult> LocalEngine::end_session(const SessionRequest& ask) {
     known |= ended.has_value();
     if (ended) done.tokens = std::max(done.tokens, std::ssize(ended->kept.tokens));
   }
-  if (tier_ && tier_->files) {
+  if (options_.files) {
     HOCKET_TRY(const bool removed,
-               with_files<bool>(*tier_, [name = name_of(ask)](const SessionFiles& files) {
+               with_files<bool>([name = name_of(ask)](const SessionFiles& files) {
                  return Result<bool>(files.remove(name));
                }));
     known |= removed;
@@ -195,14 +153,14 @@ Result<SessionResult> LocalEngine::end_session(const SessionRequest& ask) {
 }
 
 // Returns the answer of each rank.
-Result<std::vector<std::optional<RankSession>>> LocalEngine::ask_ranks(const SessionRequest& ask) {
+Result<std::vector<std::optional<RankSession>>> SessionCalls::ask_ranks(const SessionRequest& ask) {
   std::vector<std::future<RankAnswer>> ranks;
-  send_to_all([&] {
+  for (const auto& rank : ranks_) {
     SessionCommand order{.action = ask.action, .session = ask.session};
     ranks.push_back(order.answer.get_future());
-    return order;
-  });
-  const TimePoint deadline = RealClock().now() + kSessionWait;
+    rank->push_control(std::move(order));
+  }
+  const TimePoint deadline = RealClock().now() + Engine::kSessionWait;
   std::vector<RankAnswer> answers;
   for (auto& rank : ranks) {
     HOCKET_TRY(auto answer, answer_of(rank, deadline));

@@ -199,6 +199,7 @@ RankStep::RankStep(RankParts parts, const Context& around)
       mixes_(parts.scheduler.prefill_policy != PrefillPolicy::prefill_first),
       scheduler_(with(parts.scheduler, kv_events_.get(), &hooks_)),
       tier_(std::move(parts.tier)),
+      sessions_(scheduler_, tier_.get(), runner_->info().page_tokens, clock_),
       sampler_(runner_->info().model.vocab_size, runner_->plan().work.max_logits_rows),
       answers_(runner_->info().model, rank_index(), report_) {
   if (tier_ != nullptr) {

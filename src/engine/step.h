@@ -32,6 +32,7 @@
 #include "engine/rank_drafts.h"
 #include "engine/rank_hooks.h"
 #include "engine/rank_report.h"
+#include "engine/rank_sessions.h"
 #include "engine/ranks/lockstep.h"
 #include "engine/ranks/network.h"
 #include "engine/ranks/rank_overlap.h"
@@ -53,18 +54,6 @@ struct AbortAll {
 };
 struct FlushCache {
   std::promise<bool> answer;
-};
-struct RankSession {
-  SessionTokens kept;     // restore: those that memory has now
-  int64_t saved_len = 0;  // save: tokens at the beginning from which files can restore it
-  bool whole = false;     // save: these are all that memory had, or more
-};
-struct SessionCommand {
-  SessionAction action = SessionAction::save;
-  SessionKey session;
-  SessionTokens tokens;  // restore: those to bring back
-  // nullopt: the session is not known here (save, end), or too much is read already (restore).
-  std::promise<std::optional<RankSession>> answer;
 };
 using Command = std::variant<RequestInput, AbortRequest, AbortAll, FlushCache, SessionCommand>;
 
@@ -180,7 +169,7 @@ class RankStep {
   void take_in(AbortRequest& abort);
   void take_in(AbortAll& abort);
   void take_in(FlushCache& flush);
-  void take_in(SessionCommand& order);  // session_calls.cc
+  void take_in(SessionCommand& order) { sessions_.carry_out(order); }
   void abort_all(const Error& why);
   void abort_live(FinishReason reason, const Error& why);
   void send_finished();
@@ -220,6 +209,7 @@ class RankStep {
   bool integrity_unchecked_ = false;  // a request came since the last check
   Scheduler scheduler_;
   const std::unique_ptr<CacheTier> tier_;  // null: the prefix cache is in memory alone
+  RankSessions sessions_;
   Sampler sampler_;
   RankAnswers answers_;
   // Two flights, which the steps use in turn.

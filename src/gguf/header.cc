@@ -77,7 +77,7 @@ class GgufHeaderReader {
   Result<std::span<const std::byte>> take(uint64_t bytes, std::string_view what);
   template <class T>
   Result<T> take_number(std::string_view what);
-  Result<std::string_view> take_text(uint64_t bytes_max, std::string_view what);
+  Result<std::string_view> take_text(uint64_t max_bytes, std::string_view what);
   Result<Array> take_array(std::string_view key);
   Result<void> read_value(std::string_view key);
   Result<void> read_metadata(uint64_t count);
@@ -107,10 +107,10 @@ Result<T> GgufHeaderReader::take_number(std::string_view what) {
   return value;
 }
 
-Result<std::string_view> GgufHeaderReader::take_text(uint64_t bytes_max, std::string_view what) {
+Result<std::string_view> GgufHeaderReader::take_text(uint64_t max_bytes, std::string_view what) {
   HOCKET_TRY(const auto length, take_number<uint64_t>(what));
-  if (length > bytes_max)
-    return broken("{} has {} bytes; at most {} are allowed", what, length, bytes_max);
+  if (length > max_bytes)
+    return broken("{} has {} bytes; at most {} are allowed", what, length, max_bytes);
   HOCKET_TRY(const auto bytes, take(length, what));
   return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }

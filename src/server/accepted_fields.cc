@@ -129,7 +129,7 @@ std::vector<PathOfBodies> paths_of_bodies() {
     return [parse](const Json& body) { std::ignore = parse(body, some_model()); };
   };
   const auto responses = [](const Json& body) {
-    ResponseStore store({.bytes_max = 1 << 20});
+    ResponseStore store({.max_bytes = 1 << 20});
     std::ignore = parse_responses(body, some_model(), {.store = &store, .who = "nobody"});
   };
   const auto logging = [](const Json& body) {

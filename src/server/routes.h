@@ -18,8 +18,9 @@ namespace hocket {
 // http: at once on the http thread, so that probes are answered even if other work waits; it must
 // not block. text: on a thread of the text pool; skipped if the client has left before its turn.
 // control: on a thread that no text work delays, for paths that end requests and paths of admins;
-// their bodies and their work are small.
-enum class RunOn : uint8_t { http, text, control };
+// their bodies and their work are small. session: on one thread for all, which may wait for steps
+// and disks; skipped as text is.
+enum class RunOn : uint8_t { http, text, control, session };
 
 struct Route {
   std::string_view methods;  // "GET", "POST" or "GET, POST"
@@ -33,7 +34,8 @@ struct Route {
   // True if its requests count in the limits of a key. Requests that only read do not count: a
   // client may poll an answer in the background while that answer uses up the key's concurrency.
   bool takes_work() const {
-    return where == RunOn::text && access == Access::user && methods == "POST";
+    return (where == RunOn::text || where == RunOn::session) && access == Access::user &&
+           methods == "POST";
   }
 };
 

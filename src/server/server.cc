@@ -28,7 +28,7 @@ constexpr Duration kAbortAgain = std::chrono::milliseconds(100);
 constexpr Duration kLastBytesPatience = std::chrono::seconds(2);
 constexpr Duration kDrainPoll = std::chrono::milliseconds(5);
 
-size_t live_max(const ServerSettings& settings, const EngineInfo& info) {
+size_t max_live(const ServerSettings& settings, const EngineInfo& info) {
   return static_cast<size_t>(settings.memory.max_queued_requests) +
          2 * static_cast<size_t>(info.max_running_requests);
 }
@@ -55,7 +55,7 @@ std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, Rep
                           .reply = &reply,
                           .kept = &kept,
                           .routing = routing.value_or(RoutingPolicy::cache_aware),
-                          .max_forwards = live_max(options.settings, engine.info())});
+                          .max_forwards = max_live(options.settings, engine.info())});
 }
 
 size_t outbox_size(const EngineInfo& info) {
@@ -92,13 +92,13 @@ struct Server::State {
         health(Health::Limits{.watchdog_seconds = options.settings.http.watchdog_timeout_s}),
         outbox(outbox_size(engine.info())),
         responses(
-            {.bytes_max = static_cast<size_t>(options.settings.http.response_store_mib) << 20}),
-        kept({.bytes_max = static_cast<size_t>(options.settings.http.stream_store_mib) << 20}),
+            {.max_bytes = static_cast<size_t>(options.settings.http.response_store_mib) << 20}),
+        kept({.max_bytes = static_cast<size_t>(options.settings.http.stream_store_mib) << 20}),
         reply({.engine = &engine,
                .outbox = &outbox,
                .metrics = &metrics,
                .kept = &kept,
-               .max_live = live_max(options.settings, engine.info())}),
+               .max_live = max_live(options.settings, engine.info())}),
         kv_events(engine.parts().kv_events == nullptr
                       ? nullptr
                       : std::make_unique<KvEventFeed>(*engine.parts().kv_events,
@@ -155,7 +155,7 @@ struct Server::State {
   Endpoints endpoints;
   const std::vector<Route> routes;
   std::unique_ptr<AccessCheck> access_check;  // guards the port for clients
-  std::optional<TextPool> text, control;
+  std::optional<TextPool> text, control, session;
   std::unique_ptr<HttpServer> http, rank_http;  // for clients; for other ranks, if there are any
   std::atomic<const HttpServer*> counted = nullptr;  // http, when its threads may see it
   bool drained = false;
@@ -194,11 +194,11 @@ void Server::State::handle(HttpRequest&& request, const std::shared_ptr<HttpExch
   const uint64_t client = proven_asker(request);
   auto task = [route = *route, request = std::move(request), exchange, arrived] {
     // If the client has left, only control tasks run: they may end its other requests.
-    if (route->where == RunOn::text && exchange->is_closed()) return;
+    if (route->where != RunOn::control && exchange->is_closed()) return;
     run_route(*route, request, exchange, arrived);
   };
-  if (auto taken = (controls ? control : text)->push(std::move(task), client); !taken)
-    refuse(*exchange, taken.error());
+  TextPool& pool = controls ? *control : (*route)->where == RunOn::session ? *session : *text;
+  if (auto taken = pool.push(std::move(task), client); !taken) refuse(*exchange, taken.error());
 }
 
 size_t Server::State::num_under_way() const {
@@ -285,9 +285,9 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   auto state = std::make_unique<State>(std::move(options), std::move(formats), std::move(observer));
   State& s = *state;
   HOCKET_TRY_VOID(s.open_gate());
-  s.engine.start(s.outbox);
   s.text.emplace(TextPool::Options{.name = "text", .num_threads = s.options.num_text_threads});
   s.control.emplace(TextPool::Options{.name = "control"});
+  s.session.emplace(TextPool::Options{.name = "session"});
   HttpOptions http = s.http_options();
   http.tls = {.certificate = s.options.settings.http.ssl_certfile,
               .key = s.options.settings.http.ssl_keyfile};
@@ -295,7 +295,9 @@ Result<std::unique_ptr<Server>> Server::create(Options options) {
   http.on_status = [&s](int status) { s.metrics.count_http(status); };
   s.health.set_loaded();
   std::unique_ptr<Server> server(new Server(std::move(state)));
+  // Other ranks learn this one's address before they meet its engine.
   if (s.rank_router) HOCKET_TRY_VOID(s.open_door());
+  s.engine.start(s.outbox);
   HOCKET_TRY(s.http, HttpServer::create(std::move(http),
                                         [&s](HttpRequest&& request,
                                              const std::shared_ptr<HttpExchange>& exchange) {
@@ -357,6 +359,7 @@ bool Server::drain(Duration patience) {
     if (port != nullptr) port->stop(kLastBytesPatience);
   s.text.reset();
   s.control.reset();
+  s.session.reset();
   s.observer->stop();
   return complete;
 }

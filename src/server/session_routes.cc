@@ -34,9 +34,14 @@ std::unexpected<Error> unknown_path(std::string_view path) {
 Result<Json> answer_session(Engine& engine, const std::string& owner, const HttpRequest& asked) {
   const std::string_view rest = std::string_view(asked.path).substr(kSessionsPath.size());
   const size_t cut = rest.rfind('/');
-  if (cut == rest.npos || cut == 0 || cut > kMaxSessionBytes) return unknown_path(asked.path);
+  if (cut == rest.npos || cut == 0) return unknown_path(asked.path);
   const std::string_view name = rest.substr(0, cut), verb = rest.substr(cut + 1);
   if (verb != "save" && verb != "restore" && verb != "delete") return unknown_path(asked.path);
+  if (cut > kMaxSessionBytes)
+    return fail(error(ErrorCode::invalid_request,
+                      "the session's name has {} bytes; at most {} are possible", cut,
+                      kMaxSessionBytes)
+                    .with_fix("the session_id of its requests"));
   const auto action = verb == "save"      ? SessionAction::save
                       : verb == "restore" ? SessionAction::restore
                                           : SessionAction::end;
@@ -97,7 +102,7 @@ std::string cache_owner_of(const HttpRequest& request, const HttpSettings& setti
 void add_session_routes(std::vector<Route>& routes, Engine& engine, const HttpSettings& settings) {
   const auto add = [&](std::string_view path, auto answer) {
     routes.push_back(
-        {"POST", path, RunOn::text,
+        {"POST", path, RunOn::session,
          [&engine, &settings, answer](const HttpRequest& r,
                                       const std::shared_ptr<HttpExchange>& exchange, TimePoint) {
            const Result<Json> said = answer(engine, cache_owner_of(r, settings), r);

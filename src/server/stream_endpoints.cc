@@ -9,6 +9,7 @@
 #include "server/http/json_body.h"
 #include "server/http/request_target.h"
 #include "server/ranks/keeper_paths.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 namespace {
@@ -52,6 +53,7 @@ struct StreamEndpoints::Coming {
   NamedPosition named;
   TimePoint arrived;
   Result<KeptStreams::Found> found;
+  HeldBytes held;  // counts `found`
 };
 
 bool asks_for_stream(const HttpRequest& head) {
@@ -86,8 +88,14 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
                     .held_body = nullptr,
                     .from_rank = request.from_rank};
   auto found = take(named->answer_id, request.who());
+  HeldBytes held(request.memory);
+  if (found)
+    if (auto counted = held.grow(static_cast<int64_t>(found->request.num_bytes())); !counted) {
+      respond_error(*exchange, counted.error());
+      return;
+    }
   const auto coming = std::make_shared<Coming>(std::move(asked), exchange, *std::move(named),
-                                               arrived, std::move(found));
+                                               arrived, std::move(found), std::move(held));
   if (options_.rank_router == nullptr || request.from_rank) return choose(*coming, {});
   HttpRequest to_all = coming->request;
   to_all.path = kTakePath;
@@ -99,7 +107,7 @@ void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchang
         if (auto taken = options_.push(std::move(task), proven_asker(coming->request)); !taken)
           respond_error(*coming->exchange, taken.error());
       },
-      {.patience = kTakePatience, .bytes_max = kMaxRecord});
+      {.patience = kTakePatience, .max_bytes = kMaxRecord});
 }
 
 // Goes on with the record that has the most tokens.
@@ -107,6 +115,7 @@ void StreamEndpoints::choose(Coming& coming, const std::vector<PeerAnswer>& ther
   try {
     HeldBytes held(coming.request.memory);
     for (const PeerAnswer& peer : there) {
+      if (peer.no_room && !coming.found) coming.found = std::unexpected(*peer.no_room);
       if (peer.status != 200) continue;
       const auto json = parse_json_object(peer.body, held);
       auto theirs = json ? read_kept_request(*json, coming.request.who())

@@ -161,7 +161,7 @@ AttentionForm<T> form_of(int num_heads, const KvShape& shape) {
   form.heads_per_item = num_heads / shape.num_heads;
   form.q_dim = static_cast<int>(round_up(shape.key_dim, kBlockK));
   form.value_dim = form.out_dim = shape.value_dim;
-  form.rows_max = std::max(kManyQueryRows, form.heads_per_item);
+  form.max_rows = std::max(kManyQueryRows, form.heads_per_item);
   return form;
 }
 

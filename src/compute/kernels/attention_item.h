@@ -73,7 +73,7 @@ struct AttentionForm {
   KeyReach reach;
   float soft_cap = 0;            // 0: none
   std::span<const float> sinks;  // [num_heads], or empty
-  int rows_max = 0;              // query rows of the largest item
+  int max_rows = 0;              // query rows of the largest item
 
   int v_dim() const { return static_cast<int>(round_up(value_dim, kPanelN)); }
   int items_per_task() const { return (num_heads + heads_per_item - 1) / heads_per_item; }
@@ -108,7 +108,7 @@ struct ItemScratch {
   std::byte* product = nullptr;
 
   void lay(Layout& layout, const AttentionForm<T>& form) {
-    const int64_t rows = form.rows_max;
+    const int64_t rows = form.max_rows;
     q = layout.array<T>(
         (form.heads_per_item == 1 ? std::min<int64_t>(rows, kManyQueryRows) : rows) * form.q_dim);
     q_operands = layout.array<float>(rows * form.q_dim);
@@ -143,7 +143,7 @@ class ItemRun {
         num_heads_(std::min(form.heads_per_item, form.num_heads - head_begin_)),
         num_rows_(place.task.num_rows * num_heads_),
         body_(block_body<T>(backend.isa(), num_rows_)) {
-    HOCKET_CHECK(num_rows_ <= form.rows_max);
+    HOCKET_CHECK(num_rows_ <= form.max_rows);
     set_queries();
   }
 

@@ -133,7 +133,7 @@ class BatchRun {
     return layout.bytes();
   }
   static int64_t shared_bytes(const AttentionForm<T>& form) {
-    return kSharedStates * SoftmaxState::bytes(std::min(form.rows_max, kQueryRows), form.v_dim());
+    return kSharedStates * SoftmaxState::bytes(std::min(form.max_rows, kQueryRows), form.v_dim());
   }
 
   template <class Body>

@@ -396,11 +396,11 @@ TEST(AttentionPlanTest, CoversEveryRowOnceLongestFirst) {
                     {.row_begin = 100, .num_rows = 1, .first_position = 5000, .pages = {}},
                     {.row_begin = 101, .num_rows = 1, .first_position = 7, .pages = {}}};
   // Many workers get more tasks, which are smaller.
-  for (const auto& [num_workers, rows_max] : {std::pair(1, 64), std::pair(8, 16)}) {
+  for (const auto& [num_workers, max_rows] : {std::pair(1, 64), std::pair(8, 16)}) {
     plan.num_workers = num_workers;
     plan.build(16, {.num_heads = 4, .key_dim = 32, .value_dim = 32});
     expect_each_row_once(plan, 102);
-    for (const AttentionPlan::Task& task : plan.tasks) EXPECT_LE(task.num_rows, rows_max);
+    for (const AttentionPlan::Task& task : plan.tasks) EXPECT_LE(task.num_rows, max_rows);
     EXPECT_EQ(plan.tasks.front().sequence, 1);
     EXPECT_EQ(plan.tasks.back().sequence, 2);
   }

@@ -18,7 +18,7 @@ AttentionForm<T> expanded_form(int num_heads, const HeadDims& dims) {
   form.num_heads = num_heads;
   form.q_dim = dims.q_dim();
   form.value_dim = form.out_dim = dims.value;
-  form.rows_max = kExpandedTokens;
+  form.max_rows = kExpandedTokens;
   return form;
 }
 
@@ -30,7 +30,7 @@ AttentionForm<T> absorbed_form(int num_heads, const KvShape& shape) {
   form.q_dim = static_cast<int>(shape.row_elements());
   form.value_dim = shape.value_dim;
   form.out_dim = static_cast<int>(shape.rope_offset());
-  form.rows_max = kQueryRows;
+  form.max_rows = kQueryRows;
   return form;
 }
 

@@ -14,32 +14,19 @@ namespace {
 constexpr int kMessageExperts = 6, kMessageTopK = 3, kPeer = 4, kMessageHidden = 40;
 // Experts 0 and 3 to 5 are elsewhere too.
 constexpr uint8_t kOnlyHere[kMessageExperts] = {0, 1, 1, 0, 0, 0};
-constexpr MessageFormat kPerRank = {.layout = RowLayout::per_rank,
-                                    .num_experts = kMessageExperts,
-                                    .top_k = kMessageTopK,
-                                    .most_rows = 8,
-                                    .row_bytes = 64,
-                                    .only_here = kOnlyHere};
-constexpr MessageFormat kPerExpert = {.layout = RowLayout::per_expert,
-                                      .num_experts = kMessageExperts,
-                                      .top_k = kMessageTopK,
-                                      .most_rows = 24,
-                                      .row_bytes = 64,
-                                      .only_here = kOnlyHere};
-constexpr MessageFormat kQuantized = {.layout = RowLayout::per_rank,
-                                      .dtype = DType::int8,
-                                      .num_experts = kMessageExperts,
-                                      .top_k = kMessageTopK,
-                                      .most_rows = 8,
-                                      .row_bytes = quantized_columns(kMessageHidden),
-                                      .only_here = kOnlyHere};
-constexpr MessageFormat kQuantizedPerExpert = {.layout = RowLayout::per_expert,
-                                               .dtype = DType::int8,
-                                               .num_experts = kMessageExperts,
-                                               .top_k = kMessageTopK,
-                                               .most_rows = 24,
-                                               .row_bytes = quantized_columns(kMessageHidden),
-                                               .only_here = kOnlyHere};
+constexpr MessageFormat format_of(RowLayout layout, DType dtype) {
+  return {.layout = layout,
+          .dtype = dtype,
+          .num_experts = kMessageExperts,
+          .top_k = kMessageTopK,
+          .most_rows = layout == RowLayout::per_rank ? 8 : 24,
+          .row_bytes = dtype == DType::int8 ? quantized_columns(kMessageHidden) : 64,
+          .only_here = kOnlyHere};
+}
+constexpr MessageFormat kPerRank = format_of(RowLayout::per_rank, DType::bf16);
+constexpr MessageFormat kPerExpert = format_of(RowLayout::per_expert, DType::bf16);
+constexpr MessageFormat kQuantized = format_of(RowLayout::per_rank, DType::int8);
+constexpr MessageFormat kQuantizedPerExpert = format_of(RowLayout::per_expert, DType::int8);
 
 // A dispatch of two rows: the first for experts 1 and 5, the second for 5.
 struct Message {

@@ -96,9 +96,10 @@ Result<std::vector<bool>> FileStore::exist(std::span<const PageKey> keys) {
   return all;
 }
 
-Result<size_t> FileStore::put(std::span<const Page> pages) {
+Result<size_t> FileStore::put(std::span<const Page> pages, const std::function<bool()>& is_over) {
   size_t num_there = 0;
   for (const Page& page : pages) {
+    if (is_over()) break;
     OwnBytes own(page.bytes.size());
     std::memcpy(own.bytes.get(), page.bytes.data(), page.bytes.size());
     HOCKET_TRY(const bool written,

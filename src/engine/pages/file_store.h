@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/timed_calls.h"
 #include "compute/kv/page_files.h"
 #include "engine/pages/page_store.h"
-#include "engine/pages/timed_calls.h"
 
 namespace hocket {
 
@@ -29,7 +29,7 @@ class FileStore final : public PageStore {
   bool has(const PageKey& key) override { return files_->has(key); }
   Figures figures() const override;
   Result<std::vector<bool>> exist(std::span<const PageKey> keys) override;
-  Result<size_t> put(std::span<const Page> pages) override;
+  Result<size_t> put(std::span<const Page> pages, const std::function<bool()>& is_over) override;
   // Fills `page`. Returns false if it is absent or damaged. Errors: io, timed_out.
   Result<bool> get(const PageKey& key, std::span<std::byte> page);
 

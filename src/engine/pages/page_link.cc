@@ -1,9 +1,5 @@
 #include "engine/pages/page_link.h"
 
-#include <openssl/core_names.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/params.h>
 #include <poll.h>
 
 #include <cerrno>
@@ -11,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "compute/kv/keyed_sum.h"
 
 namespace hocket {
 namespace {
@@ -23,6 +20,13 @@ constexpr size_t kMaxPageFrameBytes = size_t{1} << 31;
 std::unexpected<Error> link_error(std::string_view name, std::string_view event) {
   return fail(error(ErrorCode::io, "{} {}", name, event)
                   .with_fix("look whether that service runs and can be reached"));
+}
+
+// It runs and can be reached, but what comes is wrong.
+std::unexpected<Error> wrong_frame(std::string_view name, std::string_view event) {
+  return fail(error(ErrorCode::io, "{} {}", name, event)
+                  .with_fix("look whether that address is the --kv-cache-listen of a service of "
+                            "the same version, and what lies between the two"));
 }
 
 }  // namespace
@@ -89,13 +93,9 @@ Result<Message> PageLink::read_message() {
 }
 
 void PageLink::make_key(std::string_view token, const Nonce& server, const Nonce& asker) {
-  std::string text = "hocket pages";
-  text.append(reinterpret_cast<const char*>(server.data()), server.size());
-  text.append(reinterpret_cast<const char*>(asker.data()), asker.size());
-  unsigned int length = 0;
-  HOCKET_CHECK(HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()),
-                    reinterpret_cast<const unsigned char*>(text.data()), text.size(), key_.data(),
-                    &length) != nullptr);
+  constexpr std::string_view kUse = "hocket pages";
+  key_ = keyed_sum(token, {std::as_bytes(std::span(kUse)), std::as_bytes(std::span(server)),
+                           std::as_bytes(std::span(asker))});
 }
 
 Result<void> PageLink::greet(std::string_view token) {
@@ -118,7 +118,7 @@ Result<void> PageLink::greet(std::string_view token) {
 Result<void> PageLink::introduce(std::string_view token) {
   HOCKET_TRY(const Message first, read_message());
   const auto* hello = std::get_if<HelloMessage>(&first);
-  if (hello == nullptr) return link_error(name_, "does not speak hocket's protocol of pages");
+  if (hello == nullptr) return wrong_frame(name_, "does not speak hocket's protocol of pages");
   const Nonce theirs = hello->nonce, own = make_nonce();
   out_.clear();
   append_frame(out_, ProofMessage{.nonce = own, .proof = prove(token, Side::other, theirs, own)});
@@ -133,28 +133,10 @@ Result<void> PageLink::introduce(std::string_view token) {
 }
 
 Proof PageLink::sum_of(bool by_server, uint64_t number, std::string_view frame) const {
-  static EVP_MAC* const hmac = EVP_MAC_fetch(nullptr, "HMAC", nullptr);  // for good
-  HOCKET_CHECK(hmac != nullptr);
-  const std::unique_ptr<EVP_MAC_CTX, void (*)(EVP_MAC_CTX*)> context(EVP_MAC_CTX_new(hmac),
-                                                                     EVP_MAC_CTX_free);
-  char digest[] = "SHA256";
-  const OSSL_PARAM how[] = {
-      OSSL_PARAM_construct_utf8_string(OSSL_MAC_PARAM_DIGEST, digest, 0),
-      OSSL_PARAM_construct_end(),
-  };
-  const unsigned char side = by_server ? 1 : 0;
-  Proof sum{};
-  size_t length = 0;
-  const auto take = [&](const void* bytes, size_t size) {
-    HOCKET_CHECK(EVP_MAC_update(context.get(), static_cast<const unsigned char*>(bytes), size) ==
-                 1);
-  };
-  HOCKET_CHECK(EVP_MAC_init(context.get(), key_.data(), key_.size(), how) == 1);
-  take(&side, 1);
-  take(&number, sizeof number);
-  take(frame.data(), frame.size());
-  HOCKET_CHECK(EVP_MAC_final(context.get(), sum.data(), &length, sum.size()) == 1);
-  return sum;
+  const uint8_t side = by_server ? 1 : 0;
+  return keyed_sum({reinterpret_cast<const char*>(key_.data()), key_.size()},
+                   {std::as_bytes(std::span(&side, 1)), std::as_bytes(std::span(&number, 1)),
+                    std::as_bytes(std::span(frame))});
 }
 
 Result<void> PageLink::send(PageFrame type, std::string_view payload,
@@ -177,7 +159,7 @@ Result<PageLink::Frame> PageLink::receive(Duration limit, size_t most_bytes) {
   HOCKET_TRY_VOID(read_all(in_.data(), in_.size(), limit));
   std::memcpy(&length, in_.data(), sizeof length);
   if (length < 1 + kFrameSumBytes || length > most_bytes + 1 + kFrameSumBytes)
-    return link_error(name_, "sent a frame of a size that does not belong here");
+    return wrong_frame(name_, "sent a frame of a size that does not belong here");
   in_.resize(sizeof length + length);
   HOCKET_TRY_VOID(read_all(in_.data() + sizeof length, length, kSilence));
   const size_t end = in_.size() - kFrameSumBytes;
@@ -185,7 +167,7 @@ Result<PageLink::Frame> PageLink::receive(Duration limit, size_t most_bytes) {
   std::memcpy(sum.data(), in_.data() + end, sum.size());
   const std::string_view signed_part = std::string_view(in_).substr(0, end);
   if (!same_proof(sum, sum_of(!is_server_, num_received_++, signed_part)))
-    return link_error(name_, "sent a frame that was changed on its way");
+    return wrong_frame(name_, "sent a frame that was changed on its way");
   return Frame{.type = static_cast<PageFrame>(in_[sizeof length]),
                .payload = signed_part.substr(sizeof length + 1)};
 }

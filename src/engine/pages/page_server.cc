@@ -196,8 +196,7 @@ Result<std::unique_ptr<PageServer>> PageServer::create(Options options) {
   auto listener = listen_on(options.address);
   if (!listener) {
     Error why = std::move(listener.error());
-    why.message =
-        fmt::format("pages cannot be offered at {}: {}", options.address.text(), why.message);
+    why.message = fmt::format("pages cannot be offered: {}", why.message);
     why.fix = "--kv-cache-listen names an address of this machine and a free port";
     why.param = "kv-cache-listen";
     return fail(std::move(why));

@@ -15,8 +15,11 @@ std::string_view bytes_of(std::span<const PageKey> keys) {
 
 // Connects to the first address of the name that answers.
 Result<Fd> dial_peer(const HostPort& peer, const std::function<bool()>& is_over) {
-  HOCKET_TRY(const std::vector<SocketAddress> addresses, resolve(peer));
-  auto socket = dial(addresses, PageLink::kConnect, is_over);
+  const auto addresses = resolve(peer);
+  if (!addresses)
+    return fail(error(ErrorCode::io, "the peer {}: {}", to_text(peer), addresses.error().message)
+                    .with_fix("look at its name, and at the name service of this host"));
+  auto socket = dial(*addresses, PageLink::kConnect, is_over);
   if (socket) return socket;
   return fail(
       error(ErrorCode::io, "the peer {} cannot be reached: {}", to_text(peer),
@@ -61,6 +64,7 @@ class PeerReading final : public PageReading {
       while (answer.type == PageFrame::waiting && RealClock().now() < until) {
         HOCKET_TRY(answer, watch(link_.receive(PageLink::kSilence, PageLink::kMaxKeys)));
       }
+      if (answer.type == PageFrame::waiting) return too_slow();
       if (answer.type != PageFrame::exist || answer.payload.size() != some.size()) return stray();
       keys = keys.first(keys.size() - some.size());
       const auto last = answer.payload.find_last_not_of('\0');
@@ -97,8 +101,7 @@ class PeerReading final : public PageReading {
       ++source_.counts_.pages;
       return true;
     }
-    return watch(Result<bool>(fail(ErrorCode::io, "{} has computed no page for {:.0f} s",
-                                   link_.name(), to_seconds(PeerSource::kMaxWait))));
+    return too_slow();
   }
 
  private:
@@ -112,6 +115,12 @@ class PeerReading final : public PageReading {
     source_.avoid(peer_);
     return fail(error(ErrorCode::io, "{} sent an answer to another question", link_.name())
                     .with_fix("run the same version of hocket on both sides"));
+  }
+  std::unexpected<Error> too_slow() {
+    source_.avoid(peer_);
+    return fail(error(ErrorCode::io, "{} has computed no page for {:.0f} s", link_.name(),
+                      to_seconds(PeerSource::kMaxWait))
+                    .with_fix("look what it computes meanwhile, or add services for prompts"));
   }
   Result<void> take_consent() {
     HOCKET_TRY(const PageLink::Frame answer, link_.receive(PageLink::kSilence, 1024));

@@ -349,9 +349,11 @@ Result<size_t> RedisStore::put_at(RedisLink& link, std::span<const Page> pages) 
   return pages.size();
 }
 
-Result<size_t> RedisStore::put(std::span<const Page> pages) {
+Result<size_t> RedisStore::put(std::span<const Page> pages, const std::function<bool()>& is_over) {
   HOCKET_TRY(Link link, watch(take_link()));
+  link->watch(is_over);
   Result<size_t> done = put_at(*link, pages);
+  link->watch([] { return false; });
   give_back(std::move(link));
   return done;
 }

@@ -11,10 +11,10 @@
 
 #include <unordered_set>
 
+#include "base/timed_calls.h"
 #include "engine/pages/page_store.h"
 #include "engine/pages/redis_address.h"
 #include "engine/pages/redis_link.h"
-#include "engine/pages/timed_calls.h"
 
 namespace hocket {
 
@@ -42,7 +42,7 @@ class RedisStore final : public PageStore {
   bool has(const PageKey& key) override;
   Figures figures() const override;
   Result<std::vector<bool>> exist(std::span<const PageKey> keys) override;
-  Result<size_t> put(std::span<const Page> pages) override;
+  Result<size_t> put(std::span<const Page> pages, const std::function<bool()>& is_over) override;
 
   // Connects, and returns what there is: version, memory in use and its limit, what is evicted.
   // Errors: io, timed_out, unauthorized.

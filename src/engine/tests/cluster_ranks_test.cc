@@ -1,7 +1,11 @@
 // Tests ranks with a control plane and UCX between them, as in processes on several hosts: answers
 // have the bits of one rank alone, and a rank may leave and come back.
+#include <unistd.h>
+
+#include <filesystem>
+
 #include "base/log.h"
-#include "cluster/socket.h"
+#include "cluster/test_proxy.h"
 #include "compute/comm/ucx_testing.h"
 #include "engine/tests/folder_copy.h"
 #include "engine/tests/service.h"
@@ -18,12 +22,6 @@ struct ClusterCase {
   int num_ranks;
   const char* overlap_schedule = "off";
 };
-
-uint16_t free_port() {
-  const auto addresses = resolve({.host = "127.0.0.1", .port = 0});
-  const auto listener = listen_on(addresses->front());
-  return local_address(*listener).port();
-}
 
 class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
  protected:
@@ -99,7 +97,7 @@ class ClusterRanks : public ::testing::TestWithParam<ClusterCase> {
     EXPECT_NE(error.message.find("rank 1"), std::string::npos) << error.message;
   }
 
-  uint16_t port_ = free_port();
+  uint16_t port_ = TestProxy::free_port();
   std::vector<std::unique_ptr<Service>> services_;
 };
 
@@ -248,6 +246,70 @@ INSTANTIATE_TEST_SUITE_P(Ways, MovedClusterRanks,
                          ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2}),
                          [](const auto& param) { return std::string(param.param.name); });
 
+// Rank 0 has a folder of pages and computes prompts for others. Requests wait long for a lost rank.
+class KeepingClusterRanks : public ClusterRanks {
+ protected:
+  KeepingClusterRanks() { std::filesystem::remove_all(folder_); }
+  ~KeepingClusterRanks() override { std::filesystem::remove_all(folder_); }
+  double lost_rank_wait_s() const override { return 600; }
+  void change(ServerSettings& settings) const override {
+    if (!services_.empty()) return;
+    settings.memory.kv_cache_dir = folder_.string();
+    settings.memory.hicache_write_policy = "write_through_selective";
+    settings.peers.kv_cache_listen = fmt::format("127.0.0.1:{}", pages_port_);
+    settings.peers.disaggregation_mode = "prefill";
+  }
+  void lose_rank_1() {
+    services_[1].reset();
+    ASSERT_TRUE(
+        service(0).read_until([&] { return service(0).engine().stats().lost.has_value(); }));
+  }
+
+  const uint16_t pages_port_ = TestProxy::free_port();
+  const std::filesystem::path folder_ =
+      std::filesystem::path(::testing::TempDir()) / fmt::format("keeping_ranks_{}", getpid());
+};
+
+// The service that asked computes its prompts itself, and does not wait for the lost rank.
+TEST_P(KeepingClusterRanks, NobodyElseWaitsForALostRank) {
+  ASSERT_TRUE(all_met());
+  ServerSettings settings = settings_of(kBundled, 1);
+  settings.model.context_length = 2048;
+  std::vector<RequestInput> inputs;
+  for (int i = 0; i < 4; ++i) inputs.push_back(greedy_input(random_tokens(i, 1900), 5));
+  const std::vector<Answer> want = alone(settings, inputs);
+  settings.memory.hicache_storage_prefetch_policy = "wait_complete";
+  settings.peers.disaggregation_mode = "decode";
+  settings.peers.disaggregation_prefill_url = fmt::format("127.0.0.1:{}", pages_port_);
+  Service decode(settings);
+  ASSERT_TRUE(decode.works());
+  std::vector<RequestId> ids;
+  for (const RequestInput& input : inputs) ids.push_back(*decode.submit(input));
+  ASSERT_TRUE(service(0).read_until(
+      [&] { return service(0).engine().stats().tier->served_prefills_total > 0; }));
+  ASSERT_NO_FATAL_FAILURE(lose_rank_1());
+  ASSERT_TRUE(decode.read_all());
+  for (size_t i = 0; i < ids.size(); ++i)
+    ASSERT_NO_FATAL_FAILURE(expect_same(decode.answer(ids[i]), want[i]));
+}
+
+TEST_P(KeepingClusterRanks, ASessionIsSavedWhileARankIsLost) {
+  ASSERT_TRUE(all_met());
+  RequestInput input = greedy_input(random_tokens(1, 300), 5);
+  input.session = 7;
+  ASSERT_TRUE(service(0).submit(std::move(input)).has_value());
+  ASSERT_TRUE(service(0).read_all());
+  ASSERT_NO_FATAL_FAILURE(lose_rank_1());
+  const auto saved =
+      service(0).engine().change_session({.action = SessionAction::save, .session = 7, .name = 7});
+  ASSERT_TRUE(saved.has_value()) << describe(saved.error());
+  EXPECT_GE(saved->tokens, 288);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, KeepingClusterRanks,
+                         ::testing::Values(ClusterCase{"memory2", ucx_shared_memory, 2}),
+                         [](const auto& param) { return std::string(param.param.name); });
+
 // Another rank may have as many requests as may wait here, and when it is lost, this one has them
 // all at once, before its next step.
 TEST(TakenOverRequests, AllHaveRoom) {
@@ -258,7 +320,7 @@ TEST(TakenOverRequests, AllHaveRoom) {
   const UcxOptions ucx = ucx_shared_memory();
   settings.parallel.ucx_tls = ucx.tls;
   settings.parallel.ucx_net_devices = ucx.devices;
-  const HostPort at{"127.0.0.1", free_port()};
+  const HostPort at{"127.0.0.1", TestProxy::free_port()};
   auto made = Engine::create(
       {.settings = settings,
        .cluster = ClusterLaunch{.plan = {.num_ranks = 2, .rank = 0, .init_addr = at},

@@ -18,6 +18,13 @@ class KeptPagesTest : public FolderTest {
     input.sampling.num_top_logprobs = 2;
     return input;
   }
+  // Prompts are computed in chunks; null: the bundled model.
+  static ServerSettings plain(const Form* form = nullptr, int num_ranks = 1) {
+    ServerSettings settings = settings_of(form != nullptr ? *form : kBundled, num_ranks);
+    settings.memory.max_total_tokens = settings.model.context_length =
+        form != nullptr ? 1024 : 2048;
+    return settings;
+  }
   static Answer ask(Service& service, RequestInput input) {
     const auto id = service.submit(std::move(input));
     EXPECT_TRUE(id.has_value());

@@ -31,13 +31,15 @@ PageKey stored_key(int number) {
   return key;
 }
 
-Result<size_t> put_numbers(PageStore& store, int from, int to, size_t size = 256) {
+Result<size_t> put_numbers(
+    PageStore& store, int from, int to, size_t size = 256,
+    const std::function<bool()>& is_over = [] { return false; }) {
   std::vector<std::vector<std::byte>> bytes;
   for (int i = from; i < to; ++i) bytes.push_back(page_number(i, size));
   std::vector<PageStore::Page> pages;
   for (int i = from; i < to; ++i)
     pages.push_back({stored_key(i), bytes[static_cast<size_t>(i - from)]});
-  return store.put(pages);
+  return store.put(pages, is_over);
 }
 
 // Reads these pages in order, until one is not there. Returns how many were, all with their bytes.
@@ -212,6 +214,23 @@ TEST_F(RedisStoreTest, AStoreThatHangsCostsItsLimitOnce) {
   redis.go_on();
   ASSERT_TRUE(wait_until_back(store));
   EXPECT_EQ(get_numbers(store, 0, 4), 4);
+}
+
+// A large value has half a minute, which the end of a process has not. That is no fault of the store.
+TEST_F(RedisStoreTest, AWriteUnderWayIsBrokenOffAtTheEnd) {
+  TestRedis redis;
+  redis.start();
+  TestProxy proxy(redis.port());
+  proxy.set_after(3, TestProxy::Link::frozen);  // with the answer that the page is not there
+  RedisStore store(options(proxy.port()));
+  int num_asked = 0;
+  const auto broken = put_numbers(store, 1, 2, size_t{32} << 20, [&] { return ++num_asked == 3; });
+  ASSERT_FALSE(broken);
+  EXPECT_EQ(broken.error().code, ErrorCode::shutting_down) << broken.error().message;
+  EXPECT_EQ(num_asked, 3);
+  EXPECT_FALSE(store.is_away());
+  proxy.set(TestProxy::Link::up);
+  EXPECT_EQ(put_numbers(store, 2, 4), 2u) << "another connection is whole";
 }
 
 // The answer comes, byte by byte: that is no progress either.

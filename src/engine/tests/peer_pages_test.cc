@@ -14,20 +14,9 @@ namespace fs = std::filesystem;
 
 class PeerPagesTest : public testing::KeptPagesTest {
  protected:
-  static ServerSettings plain(const Form* form = nullptr, int num_ranks = 1) {
-    ServerSettings settings = form != nullptr ? settings_of(*form, num_ranks)
-                                              : settings_for("models/hocket-tiny-qwen3-moe");
-    settings.parallel.ep_size = num_ranks;
-    settings.memory.max_total_tokens = settings.model.context_length =
-        form != nullptr ? 1024 : 2048;
-    settings.compute.num_threads = 1;
-    settings.scheduler.chunked_prefill_size = 64;
-    return settings;
-  }
   // A service that offers its pages at port_.
   ServerSettings offering(ServerSettings settings, std::string mode = "null") {
-    const auto free = listen_on(TestProxy::loopback(0));  // closed again: a port that is free
-    port_ = local_address(*free).port();
+    port_ = TestProxy::free_port();
     settings.memory.hicache_storage_prefetch_policy = "wait_complete";
     settings.memory.kv_cache_dir = folder_.string();
     settings.peers.kv_cache_listen = fmt::format("127.0.0.1:{}", port_);

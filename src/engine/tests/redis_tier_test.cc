@@ -21,15 +21,6 @@ class RedisTierTest : public testing::KeptPagesTest {
     redis_->start();
   }
 
-  static ServerSettings plain(const Form* form = nullptr, int num_ranks = 1) {
-    ServerSettings settings = form != nullptr ? settings_of(*form, num_ranks)
-                                              : settings_for("models/hocket-tiny-qwen3-moe");
-    settings.parallel.ep_size = num_ranks;
-    settings.memory.max_total_tokens = settings.model.context_length =
-        form != nullptr ? 1024 : 2048;
-    settings.compute.num_threads = 1;
-    return settings;
-  }
   ServerSettings storing(ServerSettings settings) const {
     settings.memory.kv_cache_store = redis_->url();
     // Nothing of a test may depend on the speed of the machine.

@@ -34,8 +34,7 @@ class TestRedis {
 
   // `more` are options of its own, such as "--maxmemory", "1mb".
   explicit TestRedis(std::vector<std::string> more = {}) : options_(std::move(more)) {
-    const auto free = listen_on(TestProxy::loopback(0));  // closed again: a port that is free
-    port_ = local_address(*free).port();
+    port_ = TestProxy::free_port();
     options_.insert(options_.begin(), {program(), "--port", std::to_string(port_), "--bind",
                                        "127.0.0.1", "--save", "", "--appendonly", "no", "--dir",
                                        std::filesystem::temp_directory_path().string()});

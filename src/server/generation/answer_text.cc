@@ -24,7 +24,7 @@ AnswerParser::Options parser_options(const Answer& answer, size_t index) {
           .reasoning_open =
               answer.prepared.request.prompts[static_cast<size_t>(choice.prompt)].reasoning_open,
           .tools = reading.tools,
-          .calls_max = reading.parallel ? AnswerParser::kMaxCalls : 1,
+          .max_calls = reading.parallel ? AnswerParser::kMaxCalls : 1,
           .id_seed = choice_seed(answer.prepared.call_seed, static_cast<int>(index))};
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 // Limits for a text or a list of texts, none of them empty.
 struct TextLimits {
-  size_t count_max, bytes_max;
+  size_t max_count, max_bytes;
 };
 bool read_texts(Fields& fields, std::string_view name, TextLimits limits,
                 std::vector<std::string>& out) {
@@ -29,17 +29,17 @@ bool read_texts(Fields& fields, std::string_view name, TextLimits limits,
   const auto entries = texts->is_string()
                            ? std::span<const Json>(texts, 1)
                            : std::span<const Json>(texts->get_ref<const Json::array_t&>());
-  if (entries.size() > limits.count_max)
+  if (entries.size() > limits.max_count)
     return wrong(
-        fmt::format("{} may hold {} strings, not {}", path, limits.count_max, entries.size()));
+        fmt::format("{} may hold {} strings, not {}", path, limits.max_count, entries.size()));
   for (const Json& one : entries) {
     if (!one.is_string())
       return wrong(fmt::format("{} must hold strings, not {}", path, type_name(one)));
     const auto& text = one.get_ref<const std::string&>();
     if (text.empty())
       return wrong(fmt::format("{} holds an empty string, which every text contains", path));
-    if (text.size() > limits.bytes_max)
-      return wrong(fmt::format("{}: a string may have {} bytes, not {}", path, limits.bytes_max,
+    if (text.size() > limits.max_bytes)
+      return wrong(fmt::format("{}: a string may have {} bytes, not {}", path, limits.max_bytes,
                                text.size()));
     out.push_back(text);
   }

@@ -64,9 +64,9 @@ Json described(NumberRange r) {
   return what;
 }
 
-Json described_list(size_t size_max) {
+Json described_list(size_t max_size) {
   Json what = {{"kind", "list"}};
-  if (size_max < SIZE_MAX) what["entries_max"] = size_max;
+  if (max_size < SIZE_MAX) what["entries_max"] = max_size;
   return what;
 }
 
@@ -219,14 +219,14 @@ const Json* Fields::object(std::string_view name) {
   return value;
 }
 
-const Json* Fields::array(std::string_view name, size_t size_max) {
+const Json* Fields::array(std::string_view name, size_t max_size) {
   if (auto* recorder = FieldRecorder::current())
-    recorder->note(object_, name_of(name), described_list(size_max));
+    recorder->note(object_, name_of(name), described_list(max_size));
   const Json* value = get(name);
   if (value == nullptr) return nullptr;
   if (!value->is_array()) return wrong_type(name, *value, "a list"), nullptr;
-  if (value->size() > size_max) {
-    fail_field(name, fmt::format("{} may hold {} entries, not {}", name_of(name), size_max,
+  if (value->size() > max_size) {
+    fail_field(name, fmt::format("{} may hold {} entries, not {}", name_of(name), max_size,
                                  value->size()));
     return nullptr;
   }

@@ -60,10 +60,10 @@ class Fields {
   bool read(std::string_view name, double& out, NumberRange range);
   // Returns the field as it is; null if absent.
   const Json* get(std::string_view name);
-  // Returns a field that holds an object, or for array() a list of at most `size_max`; null if
+  // Returns a field that holds an object, or for array() a list of at most `max_size`; null if
   // absent or wrong.
   const Json* object(std::string_view name);
-  const Json* array(std::string_view name, size_t size_max);
+  const Json* array(std::string_view name, size_t max_size);
 
   // Accepts these fields with any value and ignores them.
   void ignore(std::initializer_list<std::string_view> names);

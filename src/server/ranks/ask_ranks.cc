@@ -3,6 +3,7 @@
 
 #include "server/http/json_body.h"
 #include "server/ranks/rank_router.h"
+#include "server/usage/request_memory.h"
 
 namespace hocket {
 namespace {
@@ -25,15 +26,20 @@ struct Poll {
 
 class PollSink final : public HttpSink {
  public:
-  PollSink(std::shared_ptr<Poll> poll, size_t index, size_t bytes_max)
-      : poll_(std::move(poll)), index_(index), bytes_max_(bytes_max) {}
+  PollSink(std::shared_ptr<Poll> poll, size_t index, size_t max_bytes,
+           std::shared_ptr<HeldBytes> held)
+      : poll_(std::move(poll)), index_(index), max_bytes_(max_bytes), held_(std::move(held)) {}
   bool head(int status, HttpHeaders&&) override {
     status_ = status;
     return true;
   }
   bool body(std::string_view piece) override {
+    if (auto counted = held_->grow(std::ssize(piece)); !counted) {
+      no_room_ = std::move(counted).error();
+      return false;
+    }
     body_ += piece;
-    return body_.size() <= bytes_max_;
+    return body_.size() <= max_bytes_;
   }
   void end(HttpEnd how, const std::string& why) override {
     {
@@ -42,8 +48,10 @@ class PollSink final : public HttpSink {
       if (how == HttpEnd::whole) {
         answer.status = status_;
         answer.body = std::move(body_);
+        answer.held = std::move(held_);
       } else {
-        answer.why = why.empty() ? "the call was cancelled" : why;
+        answer.why = no_room_ ? no_room_->message : why.empty() ? "the call was cancelled" : why;
+        answer.no_room = std::move(no_room_);
       }
     }
     poll_->close_one();
@@ -51,7 +59,9 @@ class PollSink final : public HttpSink {
 
  private:
   const std::shared_ptr<Poll> poll_;
-  const size_t index_, bytes_max_;
+  const size_t index_, max_bytes_;
+  std::shared_ptr<HeldBytes> held_;
+  std::optional<Error> no_room_;
   int status_ = 0;
   std::string body_;
 };
@@ -87,7 +97,8 @@ void RankRouter::ask_all(const HttpRequest& asked,
       HttpCall call = call_to(*to[i], asked);
       call.headers.emplace_back("Content-Type", kJsonType);
       call.most = limits.patience;
-      auto sink = std::make_shared<PollSink>(poll, i, limits.bytes_max);
+      auto sink = std::make_shared<PollSink>(poll, i, limits.max_bytes,
+                                             std::make_shared<HeldBytes>(asked.memory));
       if (client_->start(std::move(call), std::move(sink)) != 0) continue;
       MutexLock lock(poll->mutex);
       poll->answers[i].why = "too many requests are with other ranks";

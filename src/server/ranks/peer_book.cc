@@ -6,7 +6,8 @@ namespace hocket {
 namespace {
 
 constexpr Duration kLookUpInterval = std::chrono::milliseconds(100);
-constexpr Duration kAddressRetry = std::chrono::milliseconds(500);  // after one was not found
+constexpr Duration kMissingInterval = std::chrono::milliseconds(20);  // while an address is missing
+constexpr Duration kAddressRetry = std::chrono::seconds(1);  // after one that cannot be used
 
 std::string key_of(int rank) {
   return fmt::format("http/{}", rank);
@@ -29,6 +30,7 @@ PeerBook::PeerBook(ControlPlane& cluster, const HostPort& own, std::string_view 
     : cluster_(cluster),
       own_(fmt::format("{} {} {}", cluster.self().boot_id, to_text(own), key)),
       entries_(static_cast<size_t>(cluster.self().num_ranks)) {
+  publish();
   thread_ = Thread({.name = "peers"}, [this] { run(); });
 }
 
@@ -57,50 +59,68 @@ void PeerBook::forget(int rank) {
 }
 
 void PeerBook::run() {
-  uint64_t published = 0;  // number of the change after which this rank published; 0: never
-  uint64_t seen = 0;       // number of the change that `view` shows
+  uint64_t seen = 0;  // number of the change that `view` shows
   ClusterView view;
   for (;;) {
+    publish();
     const uint64_t changes = cluster_.num_changes();
-    if (changes != published && publish()) published = changes;
     if (changes != seen) view = cluster_.view(), seen = changes;
-    for (size_t rank = 0; rank < view.members.size(); ++rank)
-      if (static_cast<int>(rank) != cluster_.self().rank &&
-          view.members[rank].presence == Presence::member)
-        look_up(static_cast<int>(rank), view.members[rank].identity);
+    const Duration pause = look_up_all(view) ? kLookUpInterval : kMissingInterval;
     MutexLock lock(mutex_);
-    if (changed_.wait_for(lock, kLookUpInterval,
-                          [this]() HOCKET_REQUIRES(mutex_) { return stopping_; }))
+    if (changed_.wait_for(lock, pause, [this]() HOCKET_REQUIRES(mutex_) { return stopping_; }))
       return;
   }
 }
 
-bool PeerBook::publish() {
+void PeerBook::publish() {
+  const uint64_t changes = cluster_.num_changes();
+  if (changes == published_) return;
   const auto stored = cluster_.set(key_of(cluster_.self().rank), own_);
-  if (!stored) log::debug("peers: not published why=\"{}\"", stored.error().message);
-  return stored.has_value();
+  if (stored)
+    published_ = changes;
+  else
+    log::debug("peers: not published why=\"{}\"", stored.error().message);
 }
 
-void PeerBook::look_up(int rank, const Identity& identity) {
+// Looks up ranks whose address is not known, up to the first that has not published it; the next
+// time begins behind that one. So ranks that load for minutes cost the store one question each
+// time. Returns false if one was missing.
+bool PeerBook::look_up_all(const ClusterView& view) {
+  const size_t num_ranks = view.members.size();
+  for (size_t i = 0; i < num_ranks; ++i) {
+    const size_t rank = (first_ + i) % num_ranks;
+    const Member& member = view.members[rank];
+    if (static_cast<int>(rank) == cluster_.self().rank || member.presence != Presence::member ||
+        look_up(static_cast<int>(rank), member.identity))
+      continue;
+    first_ = (rank + 1) % num_ranks;
+    return false;
+  }
+  return true;
+}
+
+// Returns false if the rank has not published its address yet.
+bool PeerBook::look_up(int rank, const Identity& identity) {
   {
     MutexLock lock(mutex_);
     Entry& entry = entries_[static_cast<size_t>(rank)];
     if (entry.boot_id != identity.boot_id) entry = {.boot_id = identity.boot_id};
-    const TimePoint now = RealClock().now();
-    if (stopping_ || entry.endpoint || now - entry.asked < kAddressRetry) return;
-    entry.asked = now;
+    if (stopping_ || entry.endpoint || RealClock().now() < entry.not_before) return true;
   }
   const auto stored = cluster_.get(key_of(rank));
-  if (!stored) return;  // it has not published yet, or rank 0 is not there
+  if (!stored) return false;  // or the coordinator is not there
   auto endpoint = parse_entry(*stored, identity.boot_id);
-  if (!endpoint) {
-    if (endpoint.error().code != ErrorCode::not_found)
-      log::warning("peers: the address of {} cannot be used here: {}", name_of(identity),
-                   endpoint.error().message);
-    return;
-  }
+  if (!endpoint && endpoint.error().code == ErrorCode::not_found) return false;
   MutexLock lock(mutex_);
-  entries_[static_cast<size_t>(rank)].endpoint = *std::move(endpoint);
+  Entry& entry = entries_[static_cast<size_t>(rank)];
+  if (endpoint) {
+    entry.endpoint = *std::move(endpoint);
+    return true;
+  }
+  entry.not_before = RealClock().now() + kAddressRetry;
+  log::warning("peers: the address of {} cannot be used here: {}", name_of(identity),
+               endpoint.error().message);
+  return true;
 }
 
 }  // namespace hocket

@@ -3,6 +3,8 @@
 //
 // The boot id tells the address of a rank's earlier process from that of the current one. The store
 // is lost with rank 0, so each rank publishes its entry again after every change of the members.
+// A rank publishes its first entry before its engine meets the others, so when they have met, all
+// entries are there.
 // Owns the thread "peers", because calls to the store block.   Thread: any.
 #pragma once
 
@@ -27,7 +29,8 @@ struct PeerEndpoint {
 
 class PeerBook {
  public:
-  // Publishes that this rank is reached at `own` with `key`. Borrows the control plane.
+  // Publishes that this rank is reached at `own` with `key`, and returns when that is done, or the
+  // store does not answer: it is then tried again. Borrows the control plane.
   PeerBook(ControlPlane& cluster, const HostPort& own, std::string_view key);
   ~PeerBook();
 
@@ -41,14 +44,17 @@ class PeerBook {
   struct Entry {
     std::string boot_id;
     std::optional<PeerEndpoint> endpoint;
-    TimePoint asked{};
+    TimePoint not_before{};  // an entry was of no use, and is not read again until then
   };
   void run();
-  bool publish();
-  void look_up(int rank, const Identity& identity);
+  void publish();
+  bool look_up(int rank, const Identity& identity);
+  bool look_up_all(const ClusterView& view);
 
   ControlPlane& cluster_;
   const std::string own_;
+  uint64_t published_ = 0;  // number of the change after which this rank published; 0: never
+  size_t first_ = 0;        // the rank that is looked up first
   mutable Mutex mutex_;
   std::condition_variable changed_;
   std::vector<Entry> entries_ HOCKET_GUARDED_BY(mutex_);  // by rank

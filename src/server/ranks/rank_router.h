@@ -41,6 +41,8 @@ struct PeerAnswer {
   std::string name;  // "rank 1 (h1)"
   int status = 0;    // 0: no answer; `why` says the reason
   std::string body, why;
+  std::optional<Error> no_room;     // set if the asker may hold no body of that size
+  std::shared_ptr<HeldBytes> held;  // counts the body as the asker's
 };
 // Returns the rank's complaint in words: "rank 1 (h1): it is not there".
 std::string complaint_of(const PeerAnswer& peer);
@@ -72,7 +74,7 @@ class RankRouter {
   // Limits of the time that all answers may take, and of the bytes of one.
   struct AskLimits {
     Duration patience = std::chrono::seconds(5);
-    size_t bytes_max = 64 << 10;
+    size_t max_bytes = 64 << 10;
   };
   // POSTs path and body to all other ranks, in the name of the same principal. Calls `done` with
   // their answers when all have come, on this thread or the thread forward.

@@ -17,6 +17,11 @@ size_t KeptRequest::num_tokens() const {
   return sum;
 }
 
+size_t KeptRequest::num_bytes() const {
+  return body.size() + path.size() + routing_key.size() + identity.id.size() +
+         num_tokens() * sizeof(TokenId);
+}
+
 std::string to_text(const KeptRequest& request) {
   Json tokens = Json::array();
   for (const auto& ids : request.tokens) {

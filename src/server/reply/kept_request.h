@@ -27,6 +27,7 @@ struct KeptRequest {
   std::vector<std::vector<TokenId>> tokens;  // by choice
 
   size_t num_tokens() const;
+  size_t num_bytes() const;  // bytes of its texts and tokens
 };
 
 // Returns the record of a request without tokens; nullopt: it streams nothing, or too many choices.

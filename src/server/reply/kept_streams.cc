@@ -11,8 +11,9 @@
 
 namespace hocket {
 
-struct KeptStream {
+struct KeptStream : std::enable_shared_from_this<KeptStream> {
   KeptRequest request;
+  KeptStreams::Owner* owner = nullptr;  // until it is removed
   KeptState state = KeptState::live;
   TimePoint since{};
   size_t bytes = 0;
@@ -31,11 +32,6 @@ constexpr size_t kMaxGone = 1024;
 constexpr Duration kRenew = std::chrono::seconds(10);
 // A copy is renewed every kRenew, so it lives that much longer than what the client may count on.
 constexpr Duration kCopyLonger = std::chrono::seconds(15);
-
-size_t bytes_of(const KeptRequest& request) {
-  return kOverhead + request.body.size() + request.path.size() + request.routing_key.size() +
-         request.identity.id.size() + request.num_tokens() * sizeof(TokenId);
-}
 
 const char* name_of(KeptState state) {
   return state == KeptState::left ? "left" : state == KeptState::ended ? "ended" : "live";
@@ -58,9 +54,9 @@ bool read_whole(std::string_view text, T& number) {
 }  // namespace
 
 KeptStreamPtr KeptStreams::add(KeptRequest request, KeptState state) {
-  if (limits_.bytes_max == 0) return nullptr;
+  if (limits_.max_bytes == 0) return nullptr;
   auto stream = std::make_shared<KeptStream>();
-  stream->bytes = bytes_of(request);
+  stream->bytes = kOverhead + request.num_bytes();
   stream->num_told.resize(request.tokens.size());
   stream->request = std::move(request);
   const KeptRequest& kept = stream->request;
@@ -73,21 +69,22 @@ KeptStreamPtr KeptStreams::add(KeptRequest request, KeptState state) {
     return nullptr;
   if (same != by_id_.end() && !foreign) {
     same->second->copies = false;  // the keeper replaces its copy too
-    remove(KeptStreamPtr(same->second));
+    remove(*same->second);
   }
   Owner& owner = owners_[kept.who];
   const bool fits =
-      !foreign && kept.tokens.size() <= kMaxKeptChoices && kept.body.size() <= limits_.body_max;
+      !foreign && kept.tokens.size() <= kMaxKeptChoices && kept.body.size() <= limits_.max_body;
   if (!fits || !make_room(owner, stream->bytes, 1)) {
     if (fits) refuse();
     if (owner.num_records == 0) owners_.erase(kept.who);
     return nullptr;
   }
   by_id_.emplace(kept.identity.id, stream);
+  stream->owner = &owner;
   owner.bytes += stream->bytes;
   ++owner.num_records;
   bytes_ += stream->bytes;
-  if (state != KeptState::live) rest(stream, state);
+  if (state != KeptState::live) rest(*stream, state);
   return stream;
 }
 
@@ -109,17 +106,17 @@ void KeptStreams::refuse() {
   log::warning(
       "streams: there is no room for the record of one, so its client cannot come back to it; "
       "--stream-store-mib is {}",
-      limits_.bytes_max >> 20);
+      limits_.max_bytes >> 20);
 }
 
 // Returns false if there is no room for the token; the record is removed then.
 bool KeptStreams::push_token(KeptStream& stream, size_t choice, TokenId token) {
-  Owner& owner = owners_[stream.request.who];
+  Owner& owner = *stream.owner;
   const bool fits = make_room(owner, sizeof(TokenId), 0);
   if (stream.removed) return false;
   if (!fits) {
     refuse();
-    remove(KeptStreamPtr(by_id_.find(stream.request.identity.id)->second));
+    remove(stream);
     return false;
   }
   stream.request.tokens[choice].push_back(token);
@@ -132,10 +129,9 @@ bool KeptStreams::push_token(KeptStream& stream, size_t choice, TokenId token) {
 void KeptStreams::set_state(KeptStream& stream, KeptState state) {
   MutexLock lock(mutex_);
   if (stream.removed || stream.state == state) return;
-  const auto found = by_id_.find(stream.request.identity.id);
   wake(stream);
   changed(stream);
-  if (state != KeptState::live) rest(found->second, state);
+  if (state != KeptState::live) rest(stream, state);
 }
 
 void KeptStreams::rename(KeptStream& stream, const std::string& id) {
@@ -148,15 +144,14 @@ void KeptStreams::rename(KeptStream& stream, const std::string& id) {
 
 void KeptStreams::erase(KeptStream& stream) {
   MutexLock lock(mutex_);
-  if (stream.removed) return;
-  remove(KeptStreamPtr(by_id_.find(stream.request.identity.id)->second));
+  if (!stream.removed) remove(stream);
 }
 
 void KeptStreams::erase(std::string_view id, std::string_view who) {
   MutexLock lock(mutex_);
   const auto found = by_id_.find(std::string(id));
   if (found == by_id_.end() || (!who.empty() && found->second->request.who != who)) return;
-  remove(KeptStreamPtr(found->second));
+  remove(*found->second);
 }
 
 Result<KeptStreams::Found> KeptStreams::find(std::string_view id, std::string_view who) {
@@ -169,7 +164,7 @@ Result<KeptStreams::Found> KeptStreams::find(std::string_view id, std::string_vi
     const KeptState state = stream->state;
     if (state != KeptState::live) {
       wake(*stream);
-      rest(stream, state);
+      rest(*stream, state);
     }
     return Found{.request = stream->request, .state = state, .stream = stream};
   }
@@ -186,31 +181,32 @@ Result<KeptStreams::Found> KeptStreams::find(std::string_view id, std::string_vi
                                 to_seconds(limits_.keep))));
 }
 
-void KeptStreams::rest(const KeptStreamPtr& stream, KeptState state) {
-  Owner& owner = owners_[stream->request.who];
+void KeptStreams::rest(KeptStream& stream, KeptState state) {
+  Owner& owner = *stream.owner;
   std::list<KeptStreamPtr>& list = state == KeptState::ended ? owner.ended : owner.left;
-  stream->place = list.insert(list.end(), stream);
-  stream->state = state;
-  stream->since = RealClock().now();
+  stream.place = list.insert(list.end(), stream.shared_from_this());
+  stream.state = state;
+  stream.since = RealClock().now();
 }
 
 // Makes the stream live: takes it out of its list.
 void KeptStreams::wake(KeptStream& stream) {
   if (stream.state == KeptState::live) return;
-  Owner& owner = owners_[stream.request.who];
+  Owner& owner = *stream.owner;
   (stream.state == KeptState::ended ? owner.ended : owner.left).erase(stream.place);
   stream.state = KeptState::live;
 }
 
-void KeptStreams::remove(const KeptStreamPtr& stream) {
-  wake(*stream);
-  changed(*stream);
-  stream->removed = true;
-  const auto owner = owners_.find(stream->request.who);
-  owner->second.bytes -= stream->bytes;
-  bytes_ -= stream->bytes;
-  by_id_.erase(stream->request.identity.id);
-  if (--owner->second.num_records == 0) owners_.erase(owner);
+void KeptStreams::remove(KeptStream& stream) {
+  const KeptStreamPtr holder = stream.shared_from_this();
+  wake(stream);
+  changed(stream);
+  stream.removed = true;
+  Owner& owner = *std::exchange(stream.owner, nullptr);
+  owner.bytes -= stream.bytes;
+  bytes_ -= stream.bytes;
+  by_id_.erase(stream.request.identity.id);
+  if (--owner.num_records == 0) owners_.erase(stream.request.who);
 }
 
 void KeptStreams::expire() {
@@ -226,7 +222,7 @@ void KeptStreams::expire() {
   for (const KeptStreamPtr& stream : old) {
     gone_.emplace_back(stream->request.identity.id, stream->request.who);
     if (gone_.size() > kMaxGone) gone_.pop_front();
-    remove(stream);
+    remove(*stream);
   }
 }
 
@@ -234,15 +230,15 @@ void KeptStreams::expire() {
 // that is not possible.
 bool KeptStreams::make_room(const Owner& owner, size_t bytes, size_t records) {
   const auto fits = [&]() HOCKET_REQUIRES(mutex_) {
-    return bytes_ + bytes <= limits_.bytes_max && by_id_.size() + records <= limits_.count_max;
+    return bytes_ + bytes <= limits_.max_bytes && by_id_.size() + records <= limits_.max_count;
   };
   const auto first_at_rest = [](const Owner& of) {
     return !of.ended.empty() ? of.ended.front() : !of.left.empty() ? of.left.front() : nullptr;
   };
-  while (owner.bytes + bytes > limits_.bytes_max / 2) {
+  while (owner.bytes + bytes > limits_.max_bytes / 2) {
     const KeptStreamPtr first = first_at_rest(owner);
     if (first == nullptr || owner.num_records == 1) return false;
-    remove(first);
+    remove(*first);
   }
   while (!fits()) {
     KeptStreamPtr first;
@@ -253,8 +249,8 @@ bool KeptStreams::make_room(const Owner& owner, size_t bytes, size_t records) {
         most = other.bytes;
       }
     if (first == nullptr) return false;
-    if (&owners_[first->request.who] == &owner && owner.num_records == 1) return false;
-    remove(first);
+    if (first->owner == &owner && owner.num_records == 1) return false;
+    remove(*first);
   }
   return true;
 }
@@ -291,8 +287,7 @@ void KeptStreams::forget_keeper(std::string_view keeper) {
 // Notes that the keeper does not know all of the stream.
 void KeptStreams::changed(KeptStream& stream) {
   if (!stream.copies || std::exchange(stream.is_changed, true)) return;
-  if (const auto found = by_id_.find(stream.request.identity.id); found != by_id_.end())
-    told_later_.push_back(found->second);
+  told_later_.push_back(stream.shared_from_this());
 }
 
 KeptStreams::Changes KeptStreams::changes_for(std::string_view keeper, size_t most) {
@@ -308,14 +303,16 @@ KeptStreams::Changes KeptStreams::changes_for(std::string_view keeper, size_t mo
   for (const KeptStreamPtr& stream : std::exchange(told_later_, {})) {
     stream->is_changed = false;
     const bool known = stream->keeper == keeper;
-    if (!stream->copies || (!known && (stream->removed || stream->state != KeptState::live)))
+    const bool replaced = stream->removed && by_id_.contains(stream->request.identity.id);
+    if (!stream->copies || replaced ||
+        (!known && (stream->removed || stream->state != KeptState::live)))
       continue;
     const bool full = known ? changes.lines.size() >= kChangesBytes : changes.whole.size() == most;
     if (full) {
       stream->is_changed = true;
       later.push_back(stream);
     } else if (known) {
-      append_changes(stream, changes.lines);
+      append_changes(*stream, changes.lines);
     } else {
       changes.whole.push_back(bare(stream));
     }
@@ -325,13 +322,13 @@ KeptStreams::Changes KeptStreams::changes_for(std::string_view keeper, size_t mo
 }
 
 //   ID STATE CHOICE:PLACE:TOKEN,TOKEN.. CHOICE:..\n    PLACE: that of the first token
-void KeptStreams::append_changes(const KeptStreamPtr& stream, std::string& lines) {
-  const bool gone = stream->removed;
+void KeptStreams::append_changes(KeptStream& stream, std::string& lines) {
+  const bool gone = stream.removed;
   const auto out = std::back_inserter(lines);
-  fmt::format_to(out, "{} {}", stream->request.identity.id, gone ? "gone" : name_of(stream->state));
-  for (size_t c = 0; c < stream->num_told.size() && !gone; ++c) {
-    const std::vector<TokenId>& ids = stream->request.tokens[c];
-    size_t& told = stream->num_told[c];
+  fmt::format_to(out, "{} {}", stream.request.identity.id, gone ? "gone" : name_of(stream.state));
+  for (size_t c = 0; c < stream.num_told.size() && !gone; ++c) {
+    const std::vector<TokenId>& ids = stream.request.tokens[c];
+    size_t& told = stream.num_told[c];
     if (told == ids.size()) continue;
     fmt::format_to(out, " {}:{}:", c, told);
     for (const size_t first = told; told < ids.size(); ++told)
@@ -354,7 +351,7 @@ bool KeptStreams::take_line(std::string_view line) {
   // Only copies are told of: a stream that this rank goes on with is its own.
   if (found == by_id_.end() || found->second->state != KeptState::copy) return true;
   const KeptStreamPtr stream = found->second;
-  if (state == "gone") return remove(stream), true;
+  if (state == "gone") return remove(*stream), true;
   while (!line.empty()) {
     std::string_view part = next_part(line, ' ');
     size_t choice = 0, place = 0;
@@ -370,7 +367,7 @@ bool KeptStreams::take_line(std::string_view line) {
   }
   const bool over = state == "left" || state == "ended";
   wake(*stream);
-  rest(stream, !over ? KeptState::copy : state == "left" ? KeptState::left : KeptState::ended);
+  rest(*stream, !over ? KeptState::copy : state == "left" ? KeptState::left : KeptState::ended);
   return true;
 }
 

@@ -37,9 +37,9 @@ using KeptStreamPtr = std::shared_ptr<KeptStream>;
 class KeptStreams {
  public:
   struct Limits {
-    size_t bytes_max = 64 << 20;  // bodies and tokens of all records; 0: none is kept
-    size_t count_max = 16384;
-    size_t body_max = 1 << 20;
+    size_t max_bytes = 64 << 20;  // bodies and tokens of all records; 0: none is kept
+    size_t max_count = 16384;
+    size_t max_body = 1 << 20;
     Duration keep = std::chrono::seconds(60);
   };
   explicit KeptStreams(Limits limits) : limits_(limits) {}
@@ -100,20 +100,22 @@ class KeptStreams {
   Counts counts() const;
 
  private:
+  friend struct KeptStream;
+  // It exists while it has records.
   struct Owner {
     std::list<KeptStreamPtr> left, ended;  // at rest, the oldest first; copies are in `left`
     size_t bytes = 0, num_records = 0;
   };
   static Found bare(const KeptStreamPtr& stream);
-  void rest(const KeptStreamPtr& stream, KeptState state) HOCKET_REQUIRES(mutex_);
+  void rest(KeptStream& stream, KeptState state) HOCKET_REQUIRES(mutex_);
   void wake(KeptStream& stream) HOCKET_REQUIRES(mutex_);
-  void remove(const KeptStreamPtr& stream) HOCKET_REQUIRES(mutex_);
+  void remove(KeptStream& stream) HOCKET_REQUIRES(mutex_);
   void refuse() HOCKET_REQUIRES(mutex_);
   void expire() HOCKET_REQUIRES(mutex_);
   bool make_room(const Owner& owner, size_t bytes, size_t records) HOCKET_REQUIRES(mutex_);
   bool push_token(KeptStream& stream, size_t choice, TokenId token) HOCKET_REQUIRES(mutex_);
   void changed(KeptStream& stream) HOCKET_REQUIRES(mutex_);
-  void append_changes(const KeptStreamPtr& stream, std::string& lines) HOCKET_REQUIRES(mutex_);
+  void append_changes(KeptStream& stream, std::string& lines) HOCKET_REQUIRES(mutex_);
   bool take_line(std::string_view line) HOCKET_REQUIRES(mutex_);
 
   const Limits limits_;

@@ -62,7 +62,7 @@ TEST(KeptStreams, ForgetWhatIsTooOld) {
 }
 
 TEST(KeptStreams, TheHeaviestOwnerLosesItsOldestAndEndedStreamsFirst) {
-  KeptStreams streams({.bytes_max = 40'000, .body_max = 5000});
+  KeptStreams streams({.max_bytes = 40'000, .max_body = 5000});
   const auto add = [&](const std::string& id, const std::string& who, KeptState state) {
     const auto stream = streams.add(request(id, who, 4000), KeptState::live);
     if (stream && state != KeptState::live) streams.set_state(*stream, state);
@@ -86,7 +86,7 @@ TEST(KeptStreams, TheHeaviestOwnerLosesItsOldestAndEndedStreamsFirst) {
 }
 
 TEST(KeptStreams, AStreamThatGrowsBeyondTheLimitIsNotKept) {
-  KeptStreams streams({.bytes_max = 4000});
+  KeptStreams streams({.max_bytes = 4000});
   const auto stream = streams.add(request("a"), KeptState::live);
   ASSERT_NE(stream, nullptr);
   for (size_t i = 0; i < 1000; ++i) streams.add_token(*stream, 0, i, TokenId{1});
@@ -141,6 +141,49 @@ TEST(KeptStreams, TheKeeperForgetsWhatIsGone) {
   own.erase(*stream);
   tell(own, keeper, "k");
   EXPECT_FALSE(keeper.find("a", "ann"));
+}
+
+// The stream ends while its request is on the way to the keeper.
+TEST(KeptStreams, AKeeperThatAnswersLateForgetsWhatIsGone) {
+  KeptStreams own({}), keeper({});
+  const auto stream = own.add(request("a"), KeptState::live);
+  own.set_copies(*stream, KeptStreams::Copies::wanted);
+  const auto sent = own.changes_for("k", 16);
+  ASSERT_EQ(sent.whole.size(), 1u);
+  own.erase(*stream);
+  EXPECT_EQ(own.changes_for("k", 16).lines, "") << "the keeper is not known to have it";
+  ASSERT_NE(keeper.add(sent.whole[0].request, KeptState::copy), nullptr);
+  own.copied_to(*stream, "k");
+  tell(own, keeper, "k");
+  EXPECT_FALSE(keeper.find("a", "ann"));
+}
+
+TEST(KeptStreams, AStreamThatComesBackIsNotTakenForTheOneThatIsGone) {
+  KeptStreams own({}), keeper({});
+  const auto stream = own.add(request("a"), KeptState::live);
+  own.set_copies(*stream, KeptStreams::Copies::wanted);
+  tell(own, keeper, "k");
+  own.erase(*stream);
+  const auto again = own.add(request("a"), KeptState::live);
+  own.set_copies(*again, KeptStreams::Copies::wanted);
+  own.add_token(*again, 0, 0, TokenId{4});
+  tell(own, keeper, "k");
+  ASSERT_TRUE(keeper.find("a", "ann"));
+  EXPECT_EQ(keeper.find("a", "ann")->request.tokens, (Tokens{{TokenId{4}}}));
+}
+
+TEST(KeptStreams, WithoutAKeeperNoRecordThatIsGoneIsHeld) {
+  KeptStreams own({});
+  std::weak_ptr<KeptStream> held;
+  {
+    const auto stream = own.add(request("a"), KeptState::live);
+    own.set_copies(*stream, KeptStreams::Copies::wanted);
+    own.erase(*stream);
+    held = stream;
+  }
+  EXPECT_FALSE(held.expired()) << "a keeper would be told";
+  own.drop_changes();
+  EXPECT_TRUE(held.expired());
 }
 
 TEST(KeptStreams, WrongChangesAreRefused) {

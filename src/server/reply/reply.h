@@ -111,6 +111,7 @@ class ReplyService {
   void collect();
   void hand_out(RequestOutput&& output);
   void give_turns();
+  void end_rests();
   void turn(const JobPtr& job);
   bool step(Job& job);
   void take(Job& job, size_t index, RequestOutput&& output);
@@ -126,10 +127,11 @@ class ReplyService {
   std::unordered_map<RequestId, JobChoice> table_ HOCKET_GUARDED_BY(mutex_);
   EndedTexts ended_;
   std::atomic<bool> stopping_ = false;
-  // Lines of jobs: those with new outputs, those that used up a turn, and those that another thread
-  // had locked when their turn came, or whose client has to read first. Used by the thread `reply`
-  // only.
-  std::deque<JobPtr> first_line_, second_line_, locked_;
+  // Lines of jobs: those with new outputs, those that used up a turn, those that another thread had
+  // locked when their turn came, and those whose client has to read first. Used by the thread
+  // `reply` only.
+  std::deque<JobPtr> first_line_, second_line_, locked_, resting_;
+  TimePoint rest_end_ = TimePoint::max();  // the first end of a rest in resting_
   Thread thread_;
 };
 

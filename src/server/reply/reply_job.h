@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "server/generation/answer_text.h"
 #include "server/http/sse.h"
+#include "server/reply/client_rest.h"
 #include "server/reply/reply.h"
 #include "server/reply/stream_position.h"
 #include "server/usage/request_memory.h"
@@ -85,7 +86,8 @@ struct ReplyService::Job {
   size_t pending_room = 0;       // number of outputs that held_pending covers
   std::optional<Error> refused;  // set: the request may hold no more memory
   bool pending_lost = false;     // an allocation failed; the next turn fails the job
-  bool in_line = false;          // in one of the service's three lines
+  bool in_line = false;          // in one of the service's lines
+  ClientRest rest;               // while waits_for_client()
 };
 
 }  // namespace hocket

@@ -23,9 +23,11 @@ TimePoint now() {
 
 void ReplyService::run() {
   while (!stopping_) {
-    if (first_line_.empty() && second_line_.empty())
-      if (auto output = options_.outbox->wait_pop(locked_.empty() ? kIdle : kLocked))
+    if (first_line_.empty() && second_line_.empty()) {
+      const Duration rest = std::clamp(rest_end_ - now(), Duration{}, kIdle);
+      if (auto output = options_.outbox->wait_pop(locked_.empty() ? rest : kLocked))
         hand_out(*std::move(output));
+    }
     collect();
     give_turns();
   }
@@ -58,13 +60,27 @@ void ReplyService::hand_out(RequestOutput&& output) {
   }
 }
 
+// Lets jobs whose rest is over join the first line.
+void ReplyService::end_rests() {
+  const TimePoint t = now();
+  if (t < rest_end_) return;
+  const auto over = std::ranges::stable_partition(
+      resting_, [t](const JobPtr& job) { return t < job->rest.until(); });
+  first_line_.insert(first_line_.end(), over.begin(), over.end());
+  resting_.erase(over.begin(), over.end());
+  rest_end_ = TimePoint::max();
+  for (const JobPtr& job : resting_) rest_end_ = std::min(rest_end_, job->rest.until());
+}
+
 // locked_       d         joins first_line_ again
+// resting_      r         the same, when its client may have read
 // first_line_   a b c d   one turn each; a job that needs another one goes to second_line_
 // second_line_  x y       one turn, for x
 void ReplyService::give_turns() {
   try {
     first_line_.insert(first_line_.end(), locked_.begin(), locked_.end());
     locked_.clear();
+    end_rests();
   } catch (const std::bad_alloc&) {
     collect();  // the outbox is emptied anyway; jobs in locked_ stay there
   }
@@ -90,7 +106,11 @@ void ReplyService::turn(const JobPtr& job) {
   try {
     const TimePoint end = now() + kTurn;
     do {
-      if (job->waits_for_client()) return locked_.push_back(job);
+      if (job->waits_for_client()) {
+        rest_end_ = std::min(rest_end_, job->rest.begin(now()));
+        return resting_.push_back(job);
+      }
+      job->rest.end();
       if (now() >= end) return second_line_.push_back(job);
     } while (step(*job));
   } catch (...) {

@@ -11,6 +11,7 @@ using testing::HasSubstr;
 class KeeperTest : public ForwardingRank {
  protected:
   void SetUp() override {
+    settings_.http.request_memory_mib = 8;
     ForwardingRank::SetUp();
     // Rank 1 is full, so rank 0 computes.
     rank_0_->engine.rank_loads.write({{}, {.num_requests = 9, .num_tokens = 900}});
@@ -76,6 +77,31 @@ TEST_F(KeeperTest, AStreamOfAnotherRankGoesOnHere) {
   EXPECT_EQ(rest.first.find("\"text\":\" two\""), rest.first.npos) << rest.first;
   EXPECT_THAT(rest.first, HasSubstr("\"text\":\" three\""));
   EXPECT_THAT(rest.first, HasSubstr("\"id\":\"cmpl-77\""));
+}
+
+TEST_F(KeeperTest, TheRecordIsCountedWhileRanksAreAsked) {
+  Json body = {{"prompt", "x"}, {"stream", true}, {"max_tokens", 4}};
+  body["metadata"]["more"] = std::string(200'000, 'x');
+  TestClient first = ask(body, "/v1/completions");
+  const auto stream = first.until("data: [DONE]\n\n", seconds(3));
+  ASSERT_TRUE(stream.second);
+  const size_t at = stream.first.find("\"id\":\"") + 6;
+  const std::string id = stream.first.substr(at, stream.first.find('"', at) - at);
+  ASSERT_TRUE(eventually([&] { return metric("request_memory_bytes") == 0; }));
+  TestClient client = come_back("/v1/streams/" + id);
+  const ForwardedRequest asked = take();
+  EXPECT_GE(metric("request_memory_bytes"), 200'000u);
+  ASSERT_TRUE(asked.exchange->respond(404, kJsonType, "{}"));
+  EXPECT_TRUE(client.until("data: [DONE]\n\n", seconds(3)).second);
+  EXPECT_TRUE(eventually([&] { return metric("request_memory_bytes") == 0; }));
+}
+
+TEST_F(KeeperTest, ARecordThatTheClientMayNotHoldIsRefused) {
+  TestClient client = come_back("/v1/streams/cmpl-77");
+  ASSERT_TRUE(take().exchange->respond(200, kJsonType, std::string(size_t{9} << 20, 'x')));
+  const TestAnswer refused = client.receive();
+  EXPECT_EQ(refused.status, 413);
+  EXPECT_THAT(refused.body, HasSubstr("--request-memory-mib"));
 }
 
 TEST_F(KeeperTest, AWrongRecordOfAnotherRankIsNotTaken) {

@@ -251,5 +251,24 @@ TEST_F(RankRouterTest, CallsHaveLimits) {
   EXPECT_EQ(start(0, {}), 0u);
 }
 
+using PeerBookTest = Ranks;
+
+TEST_F(PeerBookTest, AnAddressIsPublishedBeforeAnyoneMeetsTheRank) {
+  start_all(3);
+  PeerBook first(plane(0), {.host = "127.0.0.1", .port = 7000}, "key-0");
+  const auto told = plane(1).get("http/0");
+  ASSERT_TRUE(told) << told.error().message;
+  EXPECT_EQ(*told, plane(0).self().boot_id + " 127.0.0.1:7000 key-0");
+  // Rank 1 publishes none: ranks behind it are found all the same.
+  const PeerBook last(plane(2), {.host = "127.0.0.1", .port = 7002}, "key-2");
+  EXPECT_TRUE(eventually([&] { return first.endpoint(plane(2).self()).has_value(); }));
+  EXPECT_TRUE(eventually([&] { return last.endpoint(plane(0).self()).has_value(); }));
+  EXPECT_FALSE(first.endpoint(plane(1).self()));
+  const PeerBook late(plane(1), {.host = "127.0.0.1", .port = 7001}, "key-1");
+  EXPECT_TRUE(eventually([&] { return first.endpoint(plane(1).self()).has_value(); }));
+  first.forget(2);
+  EXPECT_TRUE(eventually([&] { return first.endpoint(plane(2).self()).has_value(); }));
+}
+
 }  // namespace
 }  // namespace hocket

@@ -31,9 +31,8 @@ class ForwardingRank : public Ranks {
 
   void SetUp() override {
     start_all(2);
-    ServerSettings settings;
-    settings.parallel.dp_routing = "shortest";
-    rank_0_ = std::make_unique<TestServer>(TestServer::Text::bundled, settings, &plane(0));
+    settings_.parallel.dp_routing = "shortest";
+    rank_0_ = std::make_unique<TestServer>(TestServer::Text::bundled, settings_, &plane(0));
     rank_0_->engine.rank_loads.write({{.num_requests = 9, .num_tokens = 900}, {}});
     say(*rank_0_, "here");
     start_rank_1();
@@ -101,6 +100,7 @@ class ForwardingRank : public Ranks {
                : static_cast<uint64_t>(std::atoll(text.c_str() + text.find("} ", at) + 2));
   }
 
+  ServerSettings settings_;  // those of rank 0
   const Json body_ = {{"input_ids", {5, 6, 7}}, {"sampling_params", {{"max_new_tokens", 4}}}};
   const Json stream_ = {{"input_ids", {5, 6, 7}}, {"stream", true}};
   std::unique_ptr<TestServer> rank_0_;

@@ -86,7 +86,7 @@ class ResumeTest : public ::testing::TestWithParam<ResumeCase> {
   std::optional<AnswerProgress> progress_;
   FakeEngine engine_;
   Outbox outbox_{1 << 16};
-  ResponseStore responses_{{.bytes_max = 1 << 20}};
+  ResponseStore responses_{{.max_bytes = 1 << 20}};
   const ModelFormats formats_ =
       choose_model_formats({}, &bundled_text().chat_template, &bundled_text().tokenizer).value();
   ReplyService reply_{{.engine = &engine_, .outbox = &outbox_}};

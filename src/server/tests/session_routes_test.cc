@@ -1,6 +1,8 @@
 // Tests the paths for sessions by name, and llama.cpp's slots.
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "server/generation/generation_request.h"
 #include "server/tests/test_server.h"
 
@@ -23,6 +25,25 @@ TEST(SessionRoutesTest, SessionsAreSavedRestoredAndDeleted) {
   EXPECT_EQ(server.engine.session_requests[2].action, SessionAction::end);
   for (const char* path : {"/sessions/save", "/sessions//save", "/sessions/a/", "/sessions/a/keep"})
     server.post(path, Json::object(), 404);
+  server.post("/sessions/" + std::string(256, 's') + "/save", Json::object());
+  const Json said =
+      server.post("/sessions/" + std::string(257, 's') + "/save", Json::object(), 400);
+  EXPECT_EQ(said["error"]["message"], "the session's name has 257 bytes; at most 256 are possible");
+}
+
+// A rank in a long step takes a session's command only behind it.
+TEST(SessionRoutesTest, CallsWaitForEachOtherAndHoldUpNoText) {
+  TestServer server;
+  std::promise<void> step_is_over;
+  server.engine.changing = [over = step_is_over.get_future().share()] { over.wait(); };
+  std::vector<TestClient> clients;
+  for (int i = 0; i < 12; ++i) {
+    clients.emplace_back(server.server->port());
+    clients.back().send(TestServer::request_text("POST", "/sessions/a/restore", "{}"));
+  }
+  EXPECT_EQ(server.post("/generate", {{"text", "a"}})["text"], "a");
+  step_is_over.set_value();
+  for (TestClient& client : clients) EXPECT_EQ(client.receive().status, 200);
 }
 
 TEST(SessionRoutesTest, SlotsAreSessionsAndFilesAreNames) {

@@ -304,6 +304,28 @@ TEST(StreamsOfKeys, AreForTheirOwnersOnly) {
   EXPECT_EQ(timeless(again.body), timeless(got.body));
 }
 
+// The prompt is computed again, so it counts again.
+TEST(StreamsOfKeys, PayForTheirPromptWheneverTheyGoOn) {
+  const std::string file = testing::TempDir() + "/paying_keys";
+  std::ofstream(file) << "ann sk-ann-0123456789 tokens_per_minute=3050\n";
+  ServerSettings settings;
+  settings.http.api_key_file = file;
+  TestServer server(TestServer::Text::bundled, settings);
+  const auto ask = [&](std::string_view method, const std::string& path, std::string_view body) {
+    TestClient client(server.server->port());
+    client.send(asking(method, path, body, "Authorization: Bearer sk-ann-0123456789\r\n"));
+    return client.receive();
+  };
+  const Json body = {{"prompt", std::vector<int>(3000, 5)}, {"stream", true}, {"max_tokens", 3}};
+  const TestAnswer got = ask("POST", "/v1/completions", body.dump());
+  ASSERT_EQ(got.status, 200) << got.body;
+  const std::string path =
+      "/v1/streams/" +
+      Json::parse(got.body.substr(6, got.body.find('\n') - 6))["id"].get<std::string>();
+  EXPECT_EQ(ask("GET", path, "").status, 200) << "some tokens are left";
+  EXPECT_EQ(ask("GET", path, "").status, 429);
+}
+
 TEST(StreamsWithoutIds, AreNotChanged) {
   TestServer server;
   server.engine.script = long_answer;

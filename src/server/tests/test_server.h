@@ -116,6 +116,7 @@ class FakeEngine final : public Engine {
   }
   bool flush_cache() override { return num_running() == 0; }
   Result<SessionResult> change_session(const SessionRequest& ask) override {
+    if (changing) changing();
     std::lock_guard lock(mutex_);
     session_requests.push_back(ask);
     return SessionResult{.tokens = 96, .bytes = 384};
@@ -154,6 +155,7 @@ class FakeEngine final : public Engine {
   Script script = [](const RequestInput& r) { return r.prompt; };  // repeats the prompt
   std::function<void()> entering;     // called first by submit(); may wait, or throw
   std::function<void()> completing;   // called first by complete()
+  std::function<void()> changing;     // called first by change_session(); may wait
   std::function<void()> aborted_all;  // called last by abort_all()
   std::optional<Error> refusal;
   std::optional<Error> late_error;  // replaces the third token

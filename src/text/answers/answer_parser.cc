@@ -34,8 +34,8 @@ std::unique_ptr<CallReader> reader_of(const AnswerParser::Options& options, Even
 
 // gpt-oss ends its turn with a call.
 int most_calls(const AnswerParser::Options& options) {
-  return options.tools_as == ToolFormat::gpt_oss ? std::min(options.calls_max, 1)
-                                                 : options.calls_max;
+  return options.tools_as == ToolFormat::gpt_oss ? std::min(options.max_calls, 1)
+                                                 : options.max_calls;
 }
 
 }  // namespace

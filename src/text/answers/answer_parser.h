@@ -36,7 +36,7 @@ class AnswerParser {
     ReasoningFormat reasoning;                       // none: reasoning stays text
     bool reasoning_open = false;                     // see begins_with_reasoning()
     std::shared_ptr<const std::vector<Tool>> tools;  // types of values, names of bare calls
-    int calls_max = kMaxCalls;                       // 1: no parallel calls
+    int max_calls = kMaxCalls;                       // 1: no parallel calls
     // Ids are a function of this seed and the call's index.
     uint64_t id_seed = 0;
   };
@@ -52,7 +52,7 @@ class AnswerParser {
 
   // Returns true if the text so far ends within the reasoning.
   bool in_reasoning() const;
-  // Returns true if calls_max calls are whole; text after them is not read.
+  // Returns true if max_calls calls are whole; text after them is not read.
   bool done() const;
   // Returns the first kMaxWarnings warnings, a sentence each, without text of the answer.
   const std::vector<std::string>& warnings() const;

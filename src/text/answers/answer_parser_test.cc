@@ -58,7 +58,7 @@ TEST(AnswerParser, EndlessBlanksCostWhatTheyAreLong) {
 
 TEST(AnswerParser, EndsAfterTheCallsThatAreAllowed) {
   auto options = options_of({.format = ToolFormat::hermes});
-  options.calls_max = 1;
+  options.max_calls = 1;
   AnswerParser parser(options);
   std::vector<AnswerEvent> events;
   parser.push("a<tool_call>{\"name\": \"now\"}</tool_call> b", events);

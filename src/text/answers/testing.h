@@ -55,7 +55,7 @@ inline AnswerParser::Options options_of(const RecordedAnswer& answer) {
           .reasoning = reasoning_of(answer),
           .reasoning_open = answer.reasoning_open,
           .tools = recorded_tools(),
-          .calls_max = AnswerParser::kMaxCalls,
+          .max_calls = AnswerParser::kMaxCalls,
           .id_seed = 7};
 }
 

@@ -154,9 +154,9 @@ Result<std::vector<TokenId>> Tokenizer::encode(const RenderedPrompt& prompt) con
 }
 
 Result<void> Tokenizer::check_size(int64_t num_bytes, int64_t most) {
-  const int64_t bytes_max = kMaxBytesPerToken * most + kShortTextBytes;
-  if (num_bytes <= bytes_max) return {};
-  return too_long(num_bytes, bytes_max, fmt::format("more than {} for a token", kMaxBytesPerToken),
+  const int64_t max_bytes = kMaxBytesPerToken * most + kShortTextBytes;
+  if (num_bytes <= max_bytes) return {};
+  return too_long(num_bytes, max_bytes, fmt::format("more than {} for a token", kMaxBytesPerToken),
                   most);
 }
 

@@ -120,7 +120,7 @@ const std::string* ResponseStore::least_used() const {
 // Deletes answers until the limits hold. Texts that requests under way hold still count, so answers
 // are deleted for them too.
 void ResponseStore::make_room() {
-  while (entries_.size() > limits_.count_max || *total_ > limits_.bytes_max) {
+  while (entries_.size() > limits_.max_count || *total_ > limits_.max_bytes) {
     const std::string* id = least_used();
     if (id == nullptr) return;
     forget(std::string(*id));

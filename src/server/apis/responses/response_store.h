@@ -25,8 +25,8 @@ namespace hocket {
 class ResponseStore {
  public:
   struct Limits {
-    size_t bytes_max = 64 << 20;  // bytes of all texts that exist; 0: nothing is kept
-    size_t count_max = 65536;
+    size_t max_bytes = 64 << 20;  // bytes of all texts that exist; 0: nothing is kept
+    size_t max_count = 65536;
   };
   explicit ResponseStore(Limits limits) : limits_(limits) {}
 
@@ -61,7 +61,7 @@ class ResponseStore {
   };
   using RecordPtr = std::shared_ptr<const Record>;
 
-  bool keeps() const { return limits_.bytes_max > 0; }
+  bool keeps() const { return limits_.max_bytes > 0; }
   void put(const std::string& id, Record record);
   // Replaces the record of a running answer; does nothing if it was deleted.
   void finish(const std::string& id, Record record);

@@ -18,7 +18,7 @@ ResponseStore::Record record(const ResponseStore& store, size_t bytes,
 }
 
 TEST(ResponseStore, KeepsWhatWasUsedLast) {
-  ResponseStore store({.bytes_max = 5000, .count_max = 100});
+  ResponseStore store({.max_bytes = 5000, .max_count = 100});
   for (const char* id : {"a", "b", "c"}) store.put(id, record(store, 1000));
   EXPECT_NE(store.find("a", "me"), nullptr);  // it was used, so b is the oldest
   store.put("d", record(store, 1000));
@@ -29,7 +29,7 @@ TEST(ResponseStore, KeepsWhatWasUsedLast) {
 }
 
 TEST(ResponseStore, SharedTurnsCountOnceAndAsLongAsTheyLive) {
-  ResponseStore store({.bytes_max = 1 << 20, .count_max = 100});
+  ResponseStore store({.max_bytes = 1 << 20, .max_count = 100});
   const auto first = store.keep(std::string(10000, 'x'));
   store.put("a", record(store, 10, {first}));
   store.put("b", record(store, 10, {first, first}));
@@ -43,7 +43,7 @@ TEST(ResponseStore, SharedTurnsCountOnceAndAsLongAsTheyLive) {
 
 // Such bytes are the list of turns that each answer of a conversation has.
 TEST(ResponseStore, WhatIsKeptBesideATextCounts) {
-  ResponseStore store({.bytes_max = 5000, .count_max = 100});
+  ResponseStore store({.max_bytes = 5000, .max_count = 100});
   auto text = store.keep("x", 3000);
   EXPECT_GT(store.counts().bytes, 3000u);
   text.reset();
@@ -51,19 +51,19 @@ TEST(ResponseStore, WhatIsKeptBesideATextCounts) {
 }
 
 TEST(ResponseStore, NothingOutgrowsTheLimit) {
-  ResponseStore store({.bytes_max = 5000, .count_max = 2});
+  ResponseStore store({.max_bytes = 5000, .max_count = 2});
   store.put("big", record(store, 6000));
   EXPECT_EQ(store.counts().num_records, 0u);
   EXPECT_EQ(store.counts().bytes, 0u);
   for (const char* id : {"a", "b", "c"}) store.put(id, record(store, 10));
   EXPECT_EQ(store.counts().num_records, 2u);
-  ResponseStore none({.bytes_max = 0});
+  ResponseStore none({.max_bytes = 0});
   none.put("a", record(none, 1));
   EXPECT_EQ(none.find("a", "me"), nullptr);
 }
 
 TEST(ResponseStore, WhoKeepsTheMostMakesRoom) {
-  ResponseStore store({.bytes_max = 10000, .count_max = 100});
+  ResponseStore store({.max_bytes = 10000, .max_count = 100});
   store.put("mine", record(store, 1000));
   for (int i = 0; i < 20; ++i) {
     ResponseStore::Record more = record(store, 1000);
@@ -100,7 +100,7 @@ TEST(ResponseStore, WhatRunsCanBeCancelledAndEnds) {
 }
 
 TEST(ResponseStore, WhatRunsStaysHoweverMuchComes) {
-  ResponseStore store({.bytes_max = 5000, .count_max = 100});
+  ResponseStore store({.max_bytes = 5000, .max_count = 100});
   auto running = record(store, 1000);
   running.running = running.background = true;
   store.put("a", running);

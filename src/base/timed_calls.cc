@@ -1,4 +1,4 @@
-#include "engine/pages/timed_calls.h"
+#include "base/timed_calls.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -63,6 +63,7 @@ TimedCalls::TimedCalls(Options options)
     const MutexLock lock(shared_->mutex);
     shared_->places.resize(count);
   }
+  const BlockedSignals blocked;
   for (size_t i = 0; i < count; ++i)
     threads_.push_back(
         Thread({.name = options_.name}, [shared = shared_, i] { shared->serve(i); }));

@@ -1,4 +1,4 @@
-#include "engine/pages/timed_calls.h"
+#include "base/timed_calls.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,47 @@
+// The part of one rank in the calls of clients for sessions by name (session_calls.h).
+// Thread: engine.
+#pragma once
+
+#include <future>
+#include <optional>
+
+#include "base/clock.h"
+#include "engine/cache_tier.h"
+#include "engine/engine.h"
+#include "policy/scheduler/scheduler.h"
+
+namespace hocket {
+
+struct RankSession {
+  SessionTokens kept;     // restore: those that memory has now
+  int64_t saved_len = 0;  // save: tokens at the beginning from which files can restore it
+  bool whole = false;     // save: these are all that memory had, or more
+};
+struct SessionCommand {
+  SessionAction action = SessionAction::save;
+  SessionKey session;
+  SessionTokens tokens;  // restore: those to bring back
+  // nullopt: the session is not known here (save, end), or too much is read already (restore).
+  std::promise<std::optional<RankSession>> answer;
+};
+
+class RankSessions {
+ public:
+  // `tier` is null if there is none. All outlive it.
+  RankSessions(Scheduler& scheduler, CacheTier* tier, int page_tokens, const Clock& clock)
+      : scheduler_(scheduler), tier_(tier), page_tokens_(page_tokens), clock_(clock) {}
+  // Answers the command, a save or a restore when files have done their part.
+  void carry_out(SessionCommand& order);
+
+ private:
+  using Answer = std::shared_ptr<std::promise<std::optional<RankSession>>>;
+  void save(const SessionCommand& order, const Answer& answer);
+  void restore(const SessionCommand& order, const Answer& answer);
+
+  Scheduler& scheduler_;
+  CacheTier* const tier_;
+  const int page_tokens_;
+  const Clock& clock_;
+};
+
+}  // namespace hocket

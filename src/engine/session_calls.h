@@ -1,0 +1,49 @@
+// Saves, restores and ends sessions by name, as clients ask (Engine::change_session), with all
+// ranks of this process and the lists of tokens in files.
+// Thread: any; a call waits for those before it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "engine/engine.h"
+#include "engine/rank_loop.h"
+#include "engine/rank_sessions.h"
+#include "engine/session_files.h"
+
+namespace hocket {
+
+class SessionCalls {
+ public:
+  struct Options {
+    std::shared_ptr<FileStore> files;  // null: there is no folder
+    PageKey form{};                    // that of the pages (CacheTier::Options)
+    // Returns the rank to which a session is restored.
+    std::function<Result<int>(const SessionTokens&)> choose;
+  };
+  // The ranks outlive it.
+  SessionCalls(Options options, const std::vector<std::unique_ptr<RankLoop>>& ranks)
+      : options_(std::move(options)), ranks_(ranks) {}
+
+  // Waits at most Engine::kSessionWait for the ranks. Errors: those of Engine::change_session.
+  Result<SessionResult> change(const SessionRequest& ask);
+
+ private:
+  Result<SessionResult> save(const SessionRequest& ask);
+  Result<SessionResult> restore(const SessionRequest& ask);
+  Result<SessionResult> end(const SessionRequest& ask);
+  Result<std::vector<std::optional<RankSession>>> ask_ranks(const SessionRequest& ask);
+  template <class T>
+  Result<T> with_files(std::move_only_function<Result<T>(const SessionFiles&)> call) const;
+
+  const Options options_;
+  const std::vector<std::unique_ptr<RankLoop>>& ranks_;
+  // Held for a whole call, since a save that ends behind an end would bring the file back.
+  Mutex mutex_;
+};
+
+}  // namespace hocket

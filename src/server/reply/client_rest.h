@@ -1,0 +1,30 @@
+// The pauses between looks at a client that reads more slowly than its stream is made: twice as
+// long each time, until it has read enough.   Thread: one.
+#pragma once
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace hocket {
+
+class ClientRest {
+ public:
+  static constexpr Duration kFirst = std::chrono::microseconds(200);
+  static constexpr Duration kLongest = std::chrono::milliseconds(20);
+
+  // The client has not read enough: begins a pause, and returns its end.
+  TimePoint begin(TimePoint now) {
+    pause_ = std::clamp(2 * pause_, kFirst, kLongest);
+    return until_ = now + pause_;
+  }
+  // The client has read: the next pause is the first again.
+  void end() { pause_ = {}; }
+  TimePoint until() const { return until_; }
+
+ private:
+  Duration pause_{};
+  TimePoint until_{};
+};
+
+}  // namespace hocket
