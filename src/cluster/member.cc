@@ -90,10 +90,20 @@ std::optional<Error> disagreement(const Identity& own, const Identity& other) {
                 "--combine-groups, --mla-form and --dispatch-dtype");
 }
 
-bool ClusterView::whole() const {
-  return epoch > 0 && !over && std::ranges::all_of(members, [](const Member& m) {
-           return m.presence == Presence::member;
-         });
+// A rank that does not hear the coordinator marks it as absent, and is in no epoch then.
+bool ClusterView::serves() const {
+  if (epoch == 0 || over || members.empty()) return false;
+  const bool is_heard =
+      members.at(static_cast<size_t>(coordinator)).presence != Presence::absent;
+  const int most_missing = began ? may_miss : 0;
+  return is_heard && present().size() >= std::ssize(members) - most_missing;
+}
+
+RankSet ClusterView::present() const {
+  RankSet ranks;
+  for (size_t rank = 0; rank < members.size(); ++rank)
+    if (members[rank].presence == Presence::member) ranks.add(static_cast<int>(rank));
+  return ranks;
 }
 
 std::string missing(const ClusterView& view) {
