@@ -38,7 +38,12 @@ void log_ranks(const EngineInfo& info, const ParallelSettings& parallel, int fir
   log::info("ranks: {} over {}, {} combine groups, routing {}, overlap {} ({} orders)",
             parallel.ep_size, info.network, info.combine_groups, parallel.dp_routing, info.overlap,
             info.num_orders);
-  if (std::ssize(info.ranks) < parallel.ep_size)
+  if (parallel.tolerate_ranks > 0)
+    log::info(
+        "a lost rank: the others serve on while at most {} of {} are missing, from places for all "
+        "experts; beyond, all wait, running requests for up to {:g} s",
+        parallel.tolerate_ranks, parallel.ep_size, parallel.lost_rank_wait_s);
+  else if (std::ssize(info.ranks) < parallel.ep_size)
     log::info("a lost rank: all others wait until it is back, running requests for up to {:g} s",
               parallel.lost_rank_wait_s);
   for (size_t i = 0; i < info.ranks.size(); ++i) {

@@ -83,7 +83,7 @@ std::optional<Error> disagreement(const Identity& own, const Identity& other) {
           "give all ranks the same --context-length, --chunked-prefill-size, --max-prefill-tokens, "
           "--max-running-requests, --prefill-policy, --enable-prefill-delayer, "
           "--speculative-algorithm, "
-          "--overlap-plan and --init-expert-location"))
+          "--overlap-plan, --init-expert-location and --tolerate-ranks"))
     return e;
   return differ("arithmetic level", own.arithmetic, other.arithmetic,
                 "give all ranks the same build, --dtype, --quantization, --kv-cache-dtype, "

@@ -250,6 +250,93 @@ TEST_F(MembershipTest, ADeadlineThatWasServedIsNotInThePast) {
   }
 }
 
+// The same ranks, of which one may be missing once all were ready.
+class ToleratesTest : public MembershipTest {
+ protected:
+  ToleratesTest() {
+    members_ = Membership(identity(0), limits_, at(0), {.last_epoch = 0, .may_miss = 1});
+  }
+  Result<void> join_ready(int rank, int64_t ms, bool ready, const std::string& boot = "first") {
+    return members_.join({.identity = identity(rank, boot), .beat = {.ready = ready}}, at(ms));
+  }
+  // All join while they load, are ready, and live until `ms`.
+  void begin(int64_t ms) {
+    all_join(0);
+    for (Beat& beat : beats_) beat.ready = true;
+    live(0, ms);
+    ASSERT_TRUE(members_.view().began);
+    ASSERT_EQ(members_.view().epoch, 1u);
+    ASSERT_EQ(members_.view().may_miss, 1);
+  }
+  void end_of(int rank, int64_t ms) {
+    members_.cut(rank, at(ms));
+    members_.tick(at(ms + 300));
+  }
+};
+
+TEST_F(ToleratesTest, TheStartWaitsForAll) {
+  EXPECT_TRUE(join(1, 10));
+  EXPECT_TRUE(join(3, 20));
+  live(20, 5000, 2);
+  EXPECT_EQ(members_.view().epoch, 0u);
+  EXPECT_TRUE(join(2, 5010));
+  EXPECT_EQ(members_.view().epoch, 1u);
+  EXPECT_TRUE(members_.view().serves());
+  end_of(3, 5020);  // before all were ready, all are waited for
+  EXPECT_FALSE(members_.view().serves());
+}
+
+TEST_F(ToleratesTest, TheOthersServeInTheNextEpoch) {
+  begin(2000);
+  end_of(3, 2000);
+  EXPECT_EQ(members_.view().epoch, 2u);
+  EXPECT_TRUE(members_.view().serves());
+  EXPECT_FALSE(members_.view().whole());
+  EXPECT_EQ(members_.view().present().text(), "0,1,2");
+  EXPECT_EQ(missing(members_.view()), "rank 3 (h3) ended its connection");
+  end_of(1, 2400);
+  EXPECT_EQ(members_.view().epoch, 3u);
+  EXPECT_FALSE(members_.view().serves()) << "two are missing";
+}
+
+TEST_F(ToleratesTest, WhoComesBackLoadsFirst) {
+  begin(2000);
+  end_of(3, 2000);
+  EXPECT_TRUE(join_ready(3, 2400, false, "second"));
+  members_.beat(3, {}, at(2500));
+  EXPECT_EQ(members_.view().epoch, 2u) << "the others serve on";
+  EXPECT_EQ(presence(3), Presence::connected);
+  members_.beat(3, {.ready = true}, at(2600));
+  EXPECT_EQ(members_.view().epoch, 3u);
+  EXPECT_TRUE(members_.view().whole());
+}
+
+// A new coordinator knows of no rank at first; all dial it within a moment.
+TEST_F(ToleratesTest, ACoordinatorThatTakesOverGathersThem) {
+  members_ =
+      Membership(identity(0), limits_, at(0), {.last_epoch = 7, .may_miss = 1, .began = true});
+  EXPECT_EQ(presence(0), Presence::connected) << "it may be loading";
+  members_.beat(0, {.ready = true}, at(10));
+  EXPECT_EQ(presence(0), Presence::member);
+  EXPECT_TRUE(join_ready(1, 20, true));
+  EXPECT_TRUE(join_ready(2, 30, true));
+  EXPECT_FALSE(members_.view().serves());
+  EXPECT_EQ(members_.next_deadline(), at(1000));
+  members_.tick(at(1000));
+  EXPECT_TRUE(members_.view().serves());
+  EXPECT_EQ(members_.view().present().text(), "0,1,2");
+  EXPECT_GT(members_.next_deadline(), at(1000));
+}
+
+TEST_F(ToleratesTest, OneThatWasInTheServiceSaysThatItBegan) {
+  JoinMessage resumed{.identity = identity(1), .last_epoch = 5, .began = true, .beat = {}};
+  resumed.beat.ready = true;
+  EXPECT_TRUE(members_.join(resumed, at(10)));
+  EXPECT_TRUE(join_ready(2, 20, true));
+  live(20, 1000);
+  EXPECT_TRUE(members_.view().serves()) << "rank 0 alone was started anew";
+}
+
 RankStatus loading(std::string host, uint64_t loaded, uint64_t to_load) {
   return {.presence = Presence::member,
           .host = std::move(host),
