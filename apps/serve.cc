@@ -118,7 +118,9 @@ class Readiness {
   explicit Readiness(std::string url) : url_(std::move(url)) {}
   void update(const Engine& engine) {
     notify_service_manager("WATCHDOG=1");
-    const std::optional<Error> lost = engine.stats().lost;
+    const EngineStats stats = engine.stats();
+    const std::optional<Error>& lost = stats.lost;
+    note_missing(stats.missing_ranks);
     if (ready_ == !lost.has_value()) return;
     const std::string& model = engine.info().served_model_name;
     notify_service_manager(lost ? fmt::format("STATUS=not ready: {}", lost->message)
@@ -133,6 +135,15 @@ class Readiness {
   }
 
  private:
+  void note_missing(const std::string& ranks) {
+    if (ranks == missing_) return;
+    missing_ = ranks;
+    if (ranks.empty()) return;
+    log::warning("serving without some ranks: {}; the others compute their experts, so steps take "
+                 "longer",
+                 ranks);
+    notify_service_manager(fmt::format("STATUS={} {}", url_, ranks));
+  }
   void log_ready(const std::string& model) const {
     log::info("ready: {} serving {}", url_, model);
     log::info("page: {}/ in a browser: chat, requests, experts, steps, settings", url_);
@@ -140,6 +151,7 @@ class Readiness {
 
   const std::string url_;
   std::optional<bool> ready_;  // the state last reported; nullopt: none was
+  std::string missing_;        // the ranks that were last reported as missing
 };
 
 // Returns the limits for the signal thread. After its own drain a rank of several processes still

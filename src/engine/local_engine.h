@@ -54,6 +54,7 @@ class LocalEngine final : public Engine {
   Result<void> add_rank(std::unique_ptr<Runner> runner, const Options& options,
                         std::unique_ptr<RankNetwork> network = nullptr);
   std::optional<Error> lost() const;
+  std::string missing_ranks() const;  // as EngineStats::missing_ranks
   Result<SessionResult> save_session(const SessionRequest& ask);
   Result<SessionResult> restore_session(const SessionRequest& ask);
   Result<SessionResult> end_session(const SessionRequest& ask);
