@@ -14,6 +14,9 @@ using testing::HasSubstr;
 // Rank 0 and three others, with a time that the test sets, in ms.
 class MembershipTest : public testing::Test {
  protected:
+  explicit MembershipTest(const Membership::Start& start = Membership::Start())
+      : members_(identity(0), limits_, at(0), start) {}
+
   static constexpr int kRanks = 4;
   static TimePoint at(int64_t ms) { return TimePoint(milliseconds(1'000'000 + ms)); }
 
@@ -45,7 +48,7 @@ class MembershipTest : public testing::Test {
   Presence presence(int rank) const { return members_.view().members[rank].presence; }
 
   LivenessLimits limits_;
-  Membership members_{identity(0), limits_, at(0)};
+  Membership members_;
   Beat beats_[kRanks];
 };
 
@@ -253,9 +256,8 @@ TEST_F(MembershipTest, ADeadlineThatWasServedIsNotInThePast) {
 // The same ranks, of which one may be missing once all were ready.
 class ToleratesTest : public MembershipTest {
  protected:
-  ToleratesTest() {
-    members_ = Membership(identity(0), limits_, at(0), {.last_epoch = 0, .may_miss = 1});
-  }
+  explicit ToleratesTest(uint32_t last_epoch = 0, bool began = false)
+      : MembershipTest({.last_epoch = last_epoch, .may_miss = 1, .began = began}) {}
   Result<void> join_ready(int rank, int64_t ms, bool ready, const std::string& boot = "first") {
     return members_.join({.identity = identity(rank, boot), .beat = {.ready = ready}}, at(ms));
   }
@@ -311,10 +313,13 @@ TEST_F(ToleratesTest, WhoComesBackLoadsFirst) {
   EXPECT_TRUE(members_.view().whole());
 }
 
+class TakesOverTest : public ToleratesTest {
+ protected:
+  TakesOverTest() : ToleratesTest(7, true) {}
+};
+
 // A new coordinator knows of no rank at first; all dial it within a moment.
-TEST_F(ToleratesTest, ACoordinatorThatTakesOverGathersThem) {
-  members_ =
-      Membership(identity(0), limits_, at(0), {.last_epoch = 7, .may_miss = 1, .began = true});
+TEST_F(TakesOverTest, ACoordinatorGathersTheRanks) {
   EXPECT_EQ(presence(0), Presence::connected) << "it may be loading";
   members_.beat(0, {.ready = true}, at(10));
   EXPECT_EQ(presence(0), Presence::member);

@@ -32,7 +32,7 @@ size_t AllToAll::bytes_for(int num_ranks, const Options& options) {
 
 Result<std::unique_ptr<AllToAll>> AllToAll::create(Transport& transport, const Options& options) {
   HOCKET_CHECK(transport.num_ranks() <= kMaxRanks);
-  HOCKET_CHECK(!options.present || options.present->has(transport.rank()));
+  HOCKET_CHECK((!options.present || options.present->has(transport.rank())));
   auto state = std::make_unique<State>(transport, options);
   HOCKET_TRY(state->memory, SlotMemory::create(bytes_for(state->num_ranks, options)));
   for (size_t lane = 0; lane < options.most_bytes.size(); ++lane) {
