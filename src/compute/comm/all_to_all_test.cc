@@ -54,7 +54,7 @@ TEST(AllToAll, SkipsAnAbsentRank) {
   LoopbackHub hub(3, {}, LoopbackHub::Time::virtual_time);
   on_ranks(hub, 3, [](Transport& end) {
     if (end.rank() == 1) return;
-    AllToAll::Options options = talk_options();
+    AllToAll::Options options = testing::talk_options();
     options.present.emplace();
     options.present->add(0);
     options.present->add(2);

@@ -208,9 +208,9 @@ TEST(Placement, WhoeverIsLeftHasAllExperts) {
   for (const int ranks : {2, 3, 4, 7})
     for (int lost = 1; lost < ranks; ++lost)
       for (int first = 0; first < ranks; ++first) {
-        constexpr int kExperts = 19;
-        const int places = (kExperts + ranks - lost - 1) / (ranks - lost);
-        const Placement all = Placement::contiguous(kExperts, ranks)->filled_to(places);
+        constexpr int kMany = 19;
+        const int places = (kMany + ranks - lost - 1) / (ranks - lost);
+        const Placement all = Placement::contiguous(kMany, ranks)->filled_to(places);
         RankSet present;
         for (int i = 0; i < ranks - lost; ++i) present.add((first + i) % ranks);
         const Placement left = all.among(present);
@@ -218,7 +218,7 @@ TEST(Placement, WhoeverIsLeftHasAllExperts) {
           const auto before = all.experts_of(rank), now = left.experts_of(rank);
           ASSERT_EQ(now.size(), present.has(rank) ? before.size() : 0u);
         }
-        for (int expert = 0; expert < kExperts; ++expert) ASSERT_GE(left.places_of(expert).size(), 1u);
+        for (int expert = 0; expert < kMany; ++expert) ASSERT_GE(left.places_of(expert).size(), 1u);
         EXPECT_EQ(all.among(RankSet::all(ranks)).fingerprint(), all.fingerprint());
       }
 }
