@@ -10,6 +10,7 @@ import time
 import harness
 from cluster import Cluster, answers_of_one_rank
 from comes_back import APIS, begin, chat, check_equal, come_back, undisturbed
+from etcd import Etcd
 
 WORDS = ("cat", "king", "ship", "owl")
 SERVES_S = 10  # from the loss until the ranks that are left serve
@@ -30,7 +31,7 @@ def streams_of(ranks, num_ranks, words):
     return {(api.__name__, word): (rank, begin(ranks, rank, api, word)) for api in APIS for rank, word in zip(range(num_ranks), words)}
 
 
-def finish_all(streams, back, wanted, killed):
+def finish_all(streams, back, wanted):
     """Checks that all streams end with the events of the undisturbed run; returns the longest pause of one that nobody had to ask for again."""
     pause = 0
     for of, (rank, stream) in streams.items():
@@ -47,9 +48,11 @@ def finish_all(streams, back, wanted, killed):
 
 def one_is_killed(num_ranks, killed, store=""):
     """Rank `killed` dies in the middle of streams of every API and stays away until all have ended; then it comes back amid others."""
-    words, others = WORDS[:num_ranks], [rank for rank in range(num_ranks) if rank != killed]
+    words = WORDS[:num_ranks]
     with Cluster(num_ranks, flags=FLAGS, store=store) as ranks:
         ranks.wait_doors()
+        killed = killed() if callable(killed) else killed
+        others = [rank for rank in range(num_ranks) if rank != killed]
         wanted = undisturbed(ranks, words)
         streams = streams_of(ranks, num_ranks, words)
         for _, stream in streams.values():
@@ -62,7 +65,7 @@ def one_is_killed(num_ranks, killed, store=""):
                 assert stream.broke or not stream.events[-1].startswith("data: [DONE]"), f"{of} had ended before the fault"
                 back[of] = come_back(ranks, others[0], stream.events)
         serves = max(wait_present(ranks, rank, num_ranks - 1, SERVES_S) for rank in others)
-        lost = finish_all(streams, back, wanted, killed)
+        lost = finish_all(streams, back, wanted)
         for rank in others:
             assert ranks.answers(rank) == answers_of_one_rank(), f"rank {rank} answers otherwise without rank {killed}"
             status, text = ranks.readiness(rank)
@@ -72,7 +75,7 @@ def one_is_killed(num_ranks, killed, store=""):
         ranks.processes[killed].start()
         returned = max(wait_present(ranks, rank, num_ranks, 60) for rank in range(num_ranks))
         running = sum(stream.is_alive() for _, stream in streams.values())
-        came = finish_all(streams, {}, wanted, killed)
+        came = finish_all(streams, {}, wanted)
         for rank in range(num_ranks):
             assert ranks.answers(rank) == answers_of_one_rank(), f"rank {rank} answers otherwise after the return"
             ranks.check_pages(rank)
@@ -82,10 +85,18 @@ def one_is_killed(num_ranks, killed, store=""):
         )
 
 
+def one_is_killed_with_etcd(num_ranks, killed=None):
+    """The same with etcd, where any rank may be missing; without `killed` it is the one that coordinates."""
+    with Etcd(1) as store:
+        return one_is_killed(num_ranks, store.coordinator if killed is None else killed, store.place())
+
+
 CASES = [
     ("kill -9 of one of 3", functools.partial(one_is_killed, 3, 1)),
     ("kill -9 of one of 4", functools.partial(one_is_killed, 4, 2)),
     ("kill -9 of one of 2", functools.partial(one_is_killed, 2, 1)),
+    ("kill -9 of rank 0 of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3, 0)),
+    ("kill -9 of the coordinator of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3)),
 ]
 
 if __name__ == "__main__":
