@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "compute/moe/balancer.h"
+#include "compute/moe/exchange_message.h"
 
 namespace hocket {
 namespace {
@@ -87,6 +88,12 @@ Result<void> check_tolerance(int lost, const ModelChoice& choice, const Placemen
   if (choice.model.num_mtp_loaded > 0)
     return refused("modules for multi-token prediction keep the places of their experts",
                    "--speculative-algorithm NGRAM or none, or leave out --tolerate-ranks");
+  if (any.num_places() > kMaxPlaces || any.most_experts() > kMaxRankExperts)
+    return refused(fmt::format("{} places on {} ranks, up to {} on one, are more than {}, or {} on "
+                               "one",
+                               any.num_places(), any.num_ranks(), any.most_experts(), kMaxPlaces,
+                               kMaxRankExperts),
+                   "a smaller number");
   const int left = any.num_ranks() - lost;
   if (any.fewest_places(left) < any.num_experts())
     return refused(fmt::format("{} of the ranks have {} places for {} experts",
