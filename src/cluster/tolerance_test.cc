@@ -160,7 +160,7 @@ class Service {
     from.announced = view.epoch;
     if (view.serves()) {
       const auto [known, is_new] = members_of_.emplace(view.epoch, view.present());
-      EXPECT_EQ(known->second, view.present()) << "epoch " << view.epoch << " has two sets of ranks";
+      EXPECT_EQ(known->second, view.present()) << "in epoch " << view.epoch;
     }
     for (auto& rank : ranks_) {
       if (rank->hears != view.coordinator) continue;
@@ -202,7 +202,7 @@ class Service {
   TimePoint now_ = TimePoint(std::chrono::seconds(1000));
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::array<std::unique_ptr<Coordinator>, 2> coordinators_;
-  size_t holder_ = 0;  // who has the seat
+  size_t holder_ = 0;  // the coordinator that has the seat
   uint32_t last_taken_ = 0;
   std::map<uint32_t, RankSet> members_of_;  // by epoch, of all that were announced
 };

@@ -213,7 +213,7 @@ Placement Placement::among(const RankSet& present) const {
     experts[rank].assign(own.begin(), own.end());
     for (const int expert : own) ++num_places_of[expert];
   }
-  // Of a rank's experts that have another place the one with most gives up its place.
+  // The expert with most places gives up the one on this rank, if it has another.
   const auto spare_at = [&](int rank) {
     const auto found = std::ranges::max_element(
         experts[rank], {}, [&](int expert) { return num_places_of[expert]; });

@@ -197,7 +197,7 @@ TEST(Placement, TheOthersTakeOverTheExpertsOfAnAbsentRank) {
   RankSet present;
   present.add(0);
   present.add(2);
-  const Placement left = placement.among(present);  // of 2, 3 only rank 0 has the first
+  const Placement left = placement.among(present);
   EXPECT_EQ(left.num_ranks(), 3);
   EXPECT_TRUE(std::ranges::equal(left.experts_of(0), std::array{1, 2, 3}));
   EXPECT_TRUE(left.experts_of(1).empty());

@@ -228,7 +228,7 @@ class Lockstep final : public SchedulerHooks {
   PrefillDelayer delayer_;
   std::atomic<int> planner_{0};
   RankSet present_;                    // the ranks that vote
-  std::vector<PrefillVote> votes_;     // of those
+  std::vector<PrefillVote> votes_;     // [ranks that vote]
   std::vector<Load> loads_;            // [ranks]
   std::vector<Size> sizes_;            // [ranks]
   std::vector<StepReport> reports_;    // [ranks]

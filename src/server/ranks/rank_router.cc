@@ -132,12 +132,14 @@ std::vector<RankLoad> RankRouter::loads() {
   std::vector<RankLoad> loads = options_.engine->loads();
   loads.resize(last_loads_.size());
   const TimePoint now = RealClock().now();
+  const RankSet present = view_.present();
   std::vector<bool> changed(loads.size());
   for (size_t r = 0; r < loads.size(); ++r) {
     changed[r] = loads[r] != last_loads_[r];
     last_loads_[r] = loads[r];
     if (static_cast<int>(r) == rank()) continue;
-    if (!view_.present().has(static_cast<int>(r)) || !endpoint_of(static_cast<int>(r)) || now < avoid_until_[r]) loads[r].takes_requests = false;
+    const bool is_there = present.has(static_cast<int>(r)) && endpoint_of(static_cast<int>(r));
+    if (!is_there || now < avoid_until_[r]) loads[r].takes_requests = false;
   }
   for (auto& [ticket, forward] : forwards_) {
     const auto r = static_cast<size_t>(forward.rank);
