@@ -338,7 +338,7 @@ TEST_F(ToleratesTest, OneThatWasInTheServiceSaysThatItBegan) {
   resumed.beat.ready = true;
   EXPECT_TRUE(members_.join(resumed, at(10)));
   EXPECT_TRUE(join_ready(2, 20, true));
-  live(20, 1000);
+  live(20, 1100);
   EXPECT_TRUE(members_.view().serves()) << "rank 0 alone was started anew";
 }
 
