@@ -264,8 +264,10 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
   routes.push_back({"GET", "/readyz", RunOn::http,
                     [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
                       const EngineStats engine = options_.engine->stats();
-                      if (const auto well = options_.health->ready(engine); !well)
-                        return respond_error(*exchange, well.error());
+                      if (const auto well = options_.health->ready(engine); !well) {
+                        respond_error(*exchange, well.error());
+                        return;
+                      }
                       Json body = {{"status", "ok"}};
                       if (!engine.missing_ranks.empty()) body["ranks"] = engine.missing_ranks;
                       exchange->respond(200, kJsonType, body.dump());
