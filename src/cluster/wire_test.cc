@@ -105,7 +105,7 @@ TEST(ClusterWire, AnotherVersionIsNamedWithOurs) {
   const auto message = parse_frame(frame);
   EXPECT_EQ(message.error().code, ErrorCode::lost_rank);
   EXPECT_THAT(message.error().message, HasSubstr("version 9"));
-  EXPECT_THAT(message.error().message, HasSubstr("this process 2"));
+  EXPECT_THAT(message.error().message, HasSubstr("this process 3"));
 }
 
 TEST(ClusterWire, LengthsAreBounded) {

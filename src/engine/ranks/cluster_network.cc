@@ -116,7 +116,7 @@ Result<bool> ClusterNetwork::read_addresses(const RankSet& ranks, TimePoint unti
       return fail(said.error());
     }
     const size_t end = said->find('\n');
-    if (end == std::string::npos)
+    if (end == std::string::npos || end + 1 == said->size())
       return fail(ErrorCode::lost_rank, "rank {} does not say where it is", rank);
     const std::string_view terms = std::string_view(*said).substr(0, end);
     if (terms != options_.terms) return refuse(rank, rank == ranks.first(), terms, until);
