@@ -123,13 +123,13 @@ Result<void> ClusterProcess::read_tolerance(const ParallelSettings& parallel) {
   const int tolerated = parallel.tolerate_ranks;
   const int most = control_.store ? (plan_.num_ranks - 1) / 2 : plan_.num_ranks - 1;
   if (tolerated < 0 || tolerated > most)
-    return fail(bad("tolerate-ranks",
-                    fmt::format("--tolerate-ranks {} is not in 0 to {}: of {} ranks {}", tolerated,
-                                most, plan_.num_ranks,
-                                control_.store
-                                    ? "more than half must be left, or two groups could serve"
-                                    : "one must be left"))
-                    .with_fix(fmt::format("--tolerate-ranks {}", std::max(most, 0))));
+    return fail(
+        bad("tolerate-ranks",
+            fmt::format("--tolerate-ranks {} is not in 0 to {}: of {} ranks {}", tolerated, most,
+                        plan_.num_ranks,
+                        control_.store ? "more than half must be left, or two groups could serve"
+                                       : "one must be left"))
+            .with_fix(fmt::format("--tolerate-ranks {}", std::max(most, 0))));
   control_.tolerate_ranks = tolerated;
   if (tolerated == 0 || plan_.spawned()) return {};
   if (!control_.store)

@@ -139,9 +139,10 @@ class Readiness {
     if (ranks == missing_) return;
     missing_ = ranks;
     if (ranks.empty()) return;
-    log::warning("serving without some ranks: {}; the others compute their experts, so steps take "
-                 "longer",
-                 ranks);
+    log::warning(
+        "serving without some ranks: {}; the others compute their experts, so steps take "
+        "longer",
+        ranks);
     notify_service_manager(fmt::format("STATUS={} {}", url_, ranks));
   }
   void log_ready(const std::string& model) const {

@@ -47,7 +47,9 @@ struct ControlPlane::State {
   Thread thread;
 
   State(const ClusterOptions& given, Identity identity)
-      : options(given), self(std::move(identity)), shared(self.rank),
+      : options(given),
+        self(std::move(identity)),
+        shared(self.rank),
         links(options, self.rank, self.num_ranks) {
     HOCKET_CHECK(static_cast<bool>(wake));
     poller.add(wake, kWakeToken, EPOLLIN);

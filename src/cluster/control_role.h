@@ -27,8 +27,8 @@ struct ClusterOptions {
   // The address where this rank listens while it coordinates; without a host the one by which it
   // reaches the store. With a store only.
   HostPort listen;
-  std::string token;      // empty if there is none
-  bool insecure = false;  // allows ranks across hosts without a token
+  std::string token;       // empty if there is none
+  bool insecure = false;   // allows ranks across hosts without a token
   int tolerate_ranks = 0;  // so many ranks may be missing while the others serve
   LivenessLimits limits;
   // Longest wait for rank 0 or a coordinator, at the start and after a loss.

@@ -93,8 +93,7 @@ std::optional<Error> disagreement(const Identity& own, const Identity& other) {
 // A rank that does not hear the coordinator marks it as absent, and is in no epoch then.
 bool ClusterView::serves() const {
   if (epoch == 0 || over || members.empty()) return false;
-  const bool is_heard =
-      members.at(static_cast<size_t>(coordinator)).presence != Presence::absent;
+  const bool is_heard = members.at(static_cast<size_t>(coordinator)).presence != Presence::absent;
   const int most_missing = began ? may_miss : 0;
   return is_heard && present().size() >= std::ssize(members) - most_missing;
 }

@@ -203,31 +203,30 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
              choose_speculation(options.settings, runner->info().model));
   const LayerCounts layers = forecast_->layers({});
   if (!profiler_) make_profiler(*runner, network.get());
-  ranks_.push_back(std::make_unique<RankLoop>(
-      RankParts{.runner = std::move(runner),
-                .kv_events = std::move(events),
-                .tier = std::move(tier),
-                .experts = experts_ ? &*experts_ : nullptr,
-                .mover = std::move(mover),
-                .rebalance_iterations =
-                    parallel.enable_eplb ? parallel.eplb_rebalance_num_iterations : 0,
-                .scheduler = std::move(scheduler),
-                .log_interval = options.settings.scheduler.decode_log_interval,
-                .clock = options.clock,
-                .speculation = std::move(speculation),
-                .drafter = options.drafter,
-                .grammars = grammars_.get(),
-                .network = std::move(network),
-                .stall_timeout = options.stall_timeout,
-                .max_delayed_passes =
-                    parallel.enable_prefill_delayer ? parallel.prefill_delayer_max_passes : 0,
-                .prior = forecast_,
-                .layers = layers,
-                .profiler = &*profiler_,
-                .recent = &*recent_,
-                .drain_time = from_seconds(options.settings.http.shutdown_timeout_s),
-                .lost_rank_wait = from_seconds(parallel.lost_rank_wait_s),
-                .tolerate_ranks = parallel.tolerate_ranks}));
+  ranks_.push_back(std::make_unique<RankLoop>(RankParts{
+      .runner = std::move(runner),
+      .kv_events = std::move(events),
+      .tier = std::move(tier),
+      .experts = experts_ ? &*experts_ : nullptr,
+      .mover = std::move(mover),
+      .rebalance_iterations = parallel.enable_eplb ? parallel.eplb_rebalance_num_iterations : 0,
+      .scheduler = std::move(scheduler),
+      .log_interval = options.settings.scheduler.decode_log_interval,
+      .clock = options.clock,
+      .speculation = std::move(speculation),
+      .drafter = options.drafter,
+      .grammars = grammars_.get(),
+      .network = std::move(network),
+      .stall_timeout = options.stall_timeout,
+      .max_delayed_passes =
+          parallel.enable_prefill_delayer ? parallel.prefill_delayer_max_passes : 0,
+      .prior = forecast_,
+      .layers = layers,
+      .profiler = &*profiler_,
+      .recent = &*recent_,
+      .drain_time = from_seconds(options.settings.http.shutdown_timeout_s),
+      .lost_rank_wait = from_seconds(parallel.lost_rank_wait_s),
+      .tolerate_ranks = parallel.tolerate_ranks}));
   return {};
 }
 

@@ -84,7 +84,7 @@ class AllToAll {
     // The longest message to or from one peer, by lane, without its head. 0: this kind is never
     // exchanged on this lane, not even as empty messages, and takes no memory.
     std::array<MessageSizes, kMaxLanes> most_bytes{};
-    uint32_t epoch = 0;                                 // epoch of the membership
+    uint32_t epoch = 0;  // epoch of the membership
     // The ranks that exchange, this one among them; nullopt: all. The others send and get nothing.
     std::optional<RankSet> present;
     Duration stall_timeout = std::chrono::seconds(30);  // the last resort if a rank is missing
@@ -101,7 +101,7 @@ class AllToAll {
   static size_t bytes_for(int num_ranks, const Options& options);
 
   int rank() const;
-  int num_ranks() const;  // those that are absent included
+  int num_ranks() const;     // those that are absent included
   bool has(int rank) const;  // true if the rank exchanges
   // Returns the rank that the first error blames: the missing one (of several the lowest), or the
   // sender of an unusable message. -1: none in particular (an abort), or no error.

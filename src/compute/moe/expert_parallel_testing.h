@@ -36,9 +36,8 @@ struct ExpertRank {
                .int8_dispatch = wire == Wire::int8},
         backend(*Backend::create(Isa::ref, workers, 1 << 16)),
         work(*WorkBuffers::create(model, DType::f32, limits)) {
-    exchange =
-        *AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options()),
-                                .present = present});
+    exchange = *AllToAll::create(
+        end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options()), .present = present});
     dispatcher = *ExpertParallelDispatcher::create(options(), *exchange);
     choose(choice);
   }

@@ -215,8 +215,8 @@ Placement Placement::among(const RankSet& present) const {
   }
   // The expert with most places gives up the one on this rank, if it has another.
   const auto spare_at = [&](int rank) {
-    const auto found = std::ranges::max_element(
-        experts[rank], {}, [&](int expert) { return num_places_of[expert]; });
+    const auto found = std::ranges::max_element(experts[rank], {},
+                                                [&](int expert) { return num_places_of[expert]; });
     return found != experts[rank].end() && num_places_of[*found] > 1 ? found : experts[rank].end();
   };
   for (int expert = 0; expert < num_experts(); ++expert) {

@@ -96,8 +96,8 @@ Result<void> check_tolerance(int lost, const ModelChoice& choice, const Placemen
                    "a smaller number");
   const int left = any.num_ranks() - lost;
   if (any.fewest_places(left) < any.num_experts())
-    return refused(fmt::format("{} of the ranks have {} places for {} experts",
-                               left, any.fewest_places(left), any.num_experts()),
+    return refused(fmt::format("{} of the ranks have {} places for {} experts", left,
+                               any.fewest_places(left), any.num_experts()),
                    "--init-expert-location with more places on each rank, or trivial");
   return {};
 }

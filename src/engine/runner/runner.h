@@ -39,7 +39,7 @@ struct RankConfig {
 struct AttachOptions {
   Transport& transport;
   uint32_t epoch = 0;
-  std::optional<RankSet> present;                // option of AllToAll, as the next three
+  std::optional<RankSet> present;  // option of AllToAll, as the next three
   const std::atomic<uint32_t>* abort = nullptr;
   ExchangeWatch* watch = nullptr;
   Duration stall_timeout = AllToAll::Options().stall_timeout;
