@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/log.h"
@@ -58,6 +59,7 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
                                                   "possible",
                                                   p.lost_rank_wait_s)));
   HOCKET_TRY_VOID(read_store(p));
+  HOCKET_TRY_VOID(read_tolerance(p));
   control_.init_addr = plan_.init_addr;
   control_.insecure = p.insecure_cluster;
   control_.rank_wait = from_seconds(p.rank_wait_s);
@@ -111,6 +113,33 @@ Result<void> ClusterProcess::read_store(const ParallelSettings& parallel) {
         "cluster: rank 0 knows the members: if it is lost, the others pause until it is back, "
         "for --rank-wait {:g} s at most; --cluster-store etcd://HOST:2379 has no such rank",
         parallel.rank_wait_s);
+  return {};
+}
+
+// Reads how many ranks may be missing, and says which losses still pause the service.
+Result<void> ClusterProcess::read_tolerance(const ParallelSettings& parallel) {
+  // With a store any rank may be missing, so two groups could serve beside each other if one of
+  // them were not more than half of all.
+  const int tolerated = parallel.tolerate_ranks;
+  const int most = control_.store ? (plan_.num_ranks - 1) / 2 : plan_.num_ranks - 1;
+  if (tolerated < 0 || tolerated > most)
+    return fail(
+        bad("tolerate-ranks",
+            fmt::format("--tolerate-ranks {} is not in 0 to {}: of {} ranks {}", tolerated, most,
+                        plan_.num_ranks,
+                        control_.store ? "more than half must be left, or two groups could serve"
+                                       : "one must be left"))
+            .with_fix(fmt::format("--tolerate-ranks {}", std::max(most, 0))));
+  control_.tolerate_ranks = tolerated;
+  if (tolerated == 0 || plan_.spawned()) return {};
+  if (!control_.store)
+    log::info("cluster: --tolerate-ranks {} does not include rank 0, which knows the members",
+              tolerated);
+  if (tolerated < plan_.ranks_per_node)
+    log::warning(
+        "cluster: the {} ranks of a host end together, so with --tolerate-ranks {} the loss of a "
+        "process pauses the others; to serve on without a host: --tolerate-ranks {}",
+        plan_.ranks_per_node, tolerated, plan_.ranks_per_node);
   return {};
 }
 

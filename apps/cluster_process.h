@@ -54,6 +54,7 @@ class ClusterProcess {
       : plan_(plan), arguments_(std::move(arguments)) {}
   Result<void> read_options(const ServerSettings& settings);
   Result<void> read_store(const ParallelSettings& parallel);
+  Result<void> read_tolerance(const ParallelSettings& parallel);
   Result<void> take_cores(ServerSettings& settings);
   Result<void> start_others(const ControlPlane& plane);
 

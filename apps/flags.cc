@@ -164,6 +164,10 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
        "seconds that running requests wait when a rank is lost, and go on when it is back; 0: they "
        "end",
        ""},
+      {"tolerate-ranks", &p.tolerate_ranks,
+       "so many ranks may be missing while the others serve on, with places for all experts; 0: "
+       "all wait for a lost rank",
+       ""},
       {"ucx-tls", &p.ucx_tls, "as UCX_TLS: tcp, rc, shm ...; chosen if absent", ""},
       {"ucx-net-devices", &p.ucx_net_devices,
        "as UCX_NET_DEVICES: eth0, mlx5_0:1 ...; all if absent", ""},

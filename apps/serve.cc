@@ -38,7 +38,12 @@ void log_ranks(const EngineInfo& info, const ParallelSettings& parallel, int fir
   log::info("ranks: {} over {}, {} combine groups, routing {}, overlap {} ({} orders)",
             parallel.ep_size, info.network, info.combine_groups, parallel.dp_routing, info.overlap,
             info.num_orders);
-  if (std::ssize(info.ranks) < parallel.ep_size)
+  if (parallel.tolerate_ranks > 0)
+    log::info(
+        "a lost rank: the others serve on while at most {} of {} are missing, from places for all "
+        "experts; beyond, all wait, running requests for up to {:g} s",
+        parallel.tolerate_ranks, parallel.ep_size, parallel.lost_rank_wait_s);
+  else if (std::ssize(info.ranks) < parallel.ep_size)
     log::info("a lost rank: all others wait until it is back, running requests for up to {:g} s",
               parallel.lost_rank_wait_s);
   for (size_t i = 0; i < info.ranks.size(); ++i) {
@@ -113,7 +118,9 @@ class Readiness {
   explicit Readiness(std::string url) : url_(std::move(url)) {}
   void update(const Engine& engine) {
     notify_service_manager("WATCHDOG=1");
-    const std::optional<Error> lost = engine.stats().lost;
+    const EngineStats stats = engine.stats();
+    const std::optional<Error>& lost = stats.lost;
+    note_missing(stats.missing_ranks);
     if (ready_ == !lost.has_value()) return;
     const std::string& model = engine.info().served_model_name;
     notify_service_manager(lost ? fmt::format("STATUS=not ready: {}", lost->message)
@@ -128,6 +135,16 @@ class Readiness {
   }
 
  private:
+  void note_missing(const std::string& ranks) {
+    if (ranks == missing_) return;
+    missing_ = ranks;
+    if (ranks.empty()) return;
+    log::warning(
+        "serving without some ranks: {}; the others compute their experts, so steps take "
+        "longer",
+        ranks);
+    notify_service_manager(fmt::format("STATUS={} {}", url_, ranks));
+  }
   void log_ready(const std::string& model) const {
     log::info("ready: {} serving {}", url_, model);
     log::info("page: {}/ in a browser: chat, requests, experts, steps, settings", url_);
@@ -135,6 +152,7 @@ class Readiness {
 
   const std::string url_;
   std::optional<bool> ready_;  // the state last reported; nullopt: none was
+  std::string missing_;        // the ranks that were last reported as missing
 };
 
 // Returns the limits for the signal thread. After its own drain a rank of several processes still

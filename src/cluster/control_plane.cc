@@ -36,7 +36,10 @@ struct ControlPlane::State {
   Thread thread;
 
   State(const ClusterOptions& given, Identity identity)
-      : options(given), self(std::move(identity)), links(options, self.rank, self.num_ranks) {
+      : options(given),
+        self(std::move(identity)),
+        shared(self.rank),
+        links(options, self.rank, self.num_ranks) {
     HOCKET_CHECK(static_cast<bool>(wake));
     poller.add(wake, kWakeToken, EPOLLIN);
     self.address = links.port();
@@ -133,8 +136,8 @@ Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const ClusterOptions& o
   return plane;
 }
 
-Result<ClusterView> ControlPlane::wait_whole(Duration most) {
-  return state_->shared.wait_whole(most);
+Result<ClusterView> ControlPlane::wait_epoch(Duration most) {
+  return state_->shared.wait_epoch(most);
 }
 
 Result<void> ControlPlane::enter(uint32_t epoch) {

@@ -3,10 +3,10 @@
 // coordinator is rank 0; with ClusterOptions::store it is any rank, and etcd says which
 // (elected_role.h). What is said of rank 0 below is then said of that one.
 //
-//   join() .... wait_whole() -> ClusterView ... enter(epoch)   the engine may work in this epoch
+//   join() .... wait_epoch() -> ClusterView ... enter(epoch)   the engine may work in this epoch
 //   every rank  <-- beats, 4 a second -->  rank 0   pulse(): the engine says where it is
 //   aborted() becomes non-zero                      the epoch is over: leave the step, close it
-//   wait_whole() -> ClusterView ... enter(next epoch)   when the lost rank is back
+//   wait_epoch() -> ClusterView ... enter(next epoch)   when the lost rank is back
 //
 // All connections go to rank 0 (a star), because that is enough: rank 0 sees every other rank die,
 // every other rank sees rank 0 die, and rank 0 tells all. A star cannot see a cut link between two
@@ -41,9 +41,10 @@ class ControlPlane {
   // Tells the other ranks that this one leaves, and joins the thread.
   ~ControlPlane();
 
-  // Waits until all ranks are there, in an epoch that this rank has not left. Thread: any but the
-  // engine's during a step. Errors: timed_out, naming the missing ranks; failure().
-  Result<ClusterView> wait_whole(Duration most);
+  // Waits for an epoch that serves (all ranks are there, or with tolerate_ranks enough of them),
+  // that this rank is in and has not left. Thread: any but the engine's during a step. Errors:
+  // timed_out, naming the missing ranks; failure().
+  Result<ClusterView> wait_epoch(Duration most);
   // Declares that the engine's next steps belong to `epoch`, and clears aborted(). No step may be
   // open. Thread: engine. Errors: lost_rank, with the reason, if the epoch is over already.
   Result<void> enter(uint32_t epoch);

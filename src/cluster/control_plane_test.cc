@@ -73,7 +73,7 @@ TEST_F(ControlPlaneTest, WaitingForOthersNamesThem) {
   num_ranks_ = 3;
   start_rank_0();
   start(1, port_);
-  const auto view = plane(0).wait_whole(milliseconds(50));
+  const auto view = plane(0).wait_epoch(milliseconds(50));
   EXPECT_EQ(view.error().code, ErrorCode::timed_out);
   EXPECT_THAT(view.error().message, HasSubstr("rank 2 is not there"));
   EXPECT_FALSE(plane(0).enter(0));
@@ -162,7 +162,7 @@ TEST_F(ControlPlaneTest, AStuckEngineIsLostThoughItsProcessLives) {
   }
   EXPECT_TRUE(all_lost(1, {0, 1, 2}));
   EXPECT_THAT(plane(2).view().why, HasSubstr("rank 1 (h1) stands still in step 9, stage 4"));
-  EXPECT_FALSE(plane(0).wait_whole(milliseconds(150))) << "its step is open still";
+  EXPECT_FALSE(plane(0).wait_epoch(milliseconds(150))) << "its step is open still";
   for (int rank = 0; rank < 3; ++rank) plane(rank).pulse().end();
   enter_all();
 }
@@ -231,7 +231,7 @@ TEST_F(ControlPlaneTest, WhoWaitsTooLongForRankZeroSaysSo) {
   EXPECT_TRUE(eventually([&] { return (*joined)->failure().has_value(); }));
   EXPECT_EQ((*joined)->failure()->code, ErrorCode::lost_rank);
   EXPECT_THAT((*joined)->failure()->message, HasSubstr("rank 0 (h0) leaves"));
-  EXPECT_EQ((*joined)->wait_whole(kPatience).error().message, (*joined)->failure()->message);
+  EXPECT_EQ((*joined)->wait_epoch(kPatience).error().message, (*joined)->failure()->message);
 }
 
 TEST_F(ControlPlaneTest, WhatTheDataPlaneMissesReachesAll) {

@@ -7,7 +7,7 @@ namespace hocket {
 
 void Shared::set(const ClusterView& view) {
   view_ = view;
-  if (!view_.whole() || view_.epoch != entered_ || view_.epoch <= over_) {
+  if (!is_in() || view_.epoch != entered_) {
     entered_ = 0;
     abort.store(1, std::memory_order_release);
   }
@@ -68,7 +68,9 @@ std::string Shared::local_host() const {
 Result<void> Shared::enter(uint32_t epoch) {
   MutexLock lock(mutex_);
   if (failure_) return fail(*failure_);
-  if (!view_.whole()) return fail(ErrorCode::lost_rank, "{}", missing(view_));
+  if (!view_.serves()) return fail(ErrorCode::lost_rank, "{}", missing(view_));
+  if (!view_.present().has(rank_))
+    return fail(ErrorCode::lost_rank, "this rank is not in epoch {}", view_.epoch);
   if (view_.epoch != epoch || epoch <= over_)
     return fail(ErrorCode::lost_rank, "epoch {} is over: {}", epoch,
                 view_.why.empty() ? "this rank gave it up" : view_.why);
@@ -84,11 +86,9 @@ uint32_t Shared::leave_epoch() {
   return std::exchange(entered_, 0);
 }
 
-Result<ClusterView> Shared::wait_whole(Duration most) {
+Result<ClusterView> Shared::wait_epoch(Duration most) {
   MutexLock lock(mutex_);
-  const auto ready = [&]() HOCKET_REQUIRES(mutex_) {
-    return failure_ || (view_.whole() && view_.epoch > over_);
-  };
+  const auto ready = [&]() HOCKET_REQUIRES(mutex_) { return failure_ || is_in(); };
   const bool in_time = changed_.wait_for(lock, most, ready);
   if (failure_) return fail(*failure_);
   if (in_time) return view_;

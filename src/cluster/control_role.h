@@ -27,8 +27,9 @@ struct ClusterOptions {
   // The address where this rank listens while it coordinates; without a host the one by which it
   // reaches the store. With a store only.
   HostPort listen;
-  std::string token;      // empty if there is none
-  bool insecure = false;  // allows ranks across hosts without a token
+  std::string token;       // empty if there is none
+  bool insecure = false;   // allows ranks across hosts without a token
+  int tolerate_ranks = 0;  // so many ranks may be missing while the others serve
   LivenessLimits limits;
   // Longest wait for rank 0 or a coordinator, at the start and after a loss.
   Duration rank_wait = std::chrono::seconds(60);
@@ -41,12 +42,14 @@ struct ClusterOptions {
 // The state of the control thread that other threads read.
 class Shared {
  public:
+  explicit Shared(int rank) : rank_(rank) {}
+
   Pulse pulse;
   // Non-zero if the step must be given up. See ControlPlane::aborted().
   std::atomic<uint32_t> abort{1};
   std::atomic<uint64_t> num_changes{0};
 
-  // Stores the view (control thread). Sets `abort` if the view is not whole or the engine is in
+  // Stores the view (control thread). Sets `abort` if the view does not serve or the engine is in
   // another epoch.
   void publish(const ClusterView& view);
   // Does the same, and ends the view's epoch for this rank.
@@ -65,14 +68,20 @@ class Shared {
   // Ends the epoch that the engine is in, before the coordinator announces it. Returns it, or 0 if
   // there was none.
   uint32_t leave_epoch();
-  // Waits for all ranks. Errors: failure(); timed_out, naming the missing ranks.
-  Result<ClusterView> wait_whole(Duration most);
+  // Waits for an epoch that serves and has this rank in it. Errors: failure(); timed_out, naming
+  // the missing ranks.
+  Result<ClusterView> wait_epoch(Duration most);
   // Waits until there is a view. Errors: failure(); timed_out.
   Result<void> wait_view(Duration most);
 
  private:
   void set(const ClusterView& view) HOCKET_REQUIRES(mutex_);
+  // True if this rank may work in the epoch of the view.
+  bool is_in() const HOCKET_REQUIRES(mutex_) {
+    return view_.serves() && view_.present().has(rank_) && view_.epoch > over_;
+  }
 
+  const int rank_;
   mutable Mutex mutex_;
   std::condition_variable changed_;
   ClusterView view_ HOCKET_GUARDED_BY(mutex_);

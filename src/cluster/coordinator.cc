@@ -76,7 +76,10 @@ Coordinator::Coordinator(const ClusterOptions& options, const Identity& self, Po
       poller_(poller),
       shared_(shared),
       listener_(std::move(start.listener)),
-      membership_(self, options.limits, RealClock().now(), start.last_epoch.value_or(0)),
+      membership_(self, options.limits, RealClock().now(),
+                  {.last_epoch = start.last_epoch.value_or(0),
+                   .may_miss = options.tolerate_ranks,
+                   .began = start.began}),
       session_of_rank_(static_cast<size_t>(self.num_ranks), 0) {
   if (start.last_epoch) granted_ = announced_ = *start.last_epoch;
   const SocketAddress address = local_address(listener_);

@@ -26,6 +26,7 @@ class Coordinator final : public ControlRole {
   struct Start {
     Fd listener;                         // accepts ranks
     std::optional<uint32_t> last_epoch;  // if set, no other epoch is announced before grant()
+    bool began = false;                  // as ClusterView::began
   };
   Coordinator(const ClusterOptions& options, const Identity& self, Poller& poller, Shared& shared,
               Start start);

@@ -14,15 +14,6 @@ namespace {
 
 constexpr Duration kListenRetry = std::chrono::seconds(1);
 
-// Returns the ranks that are in, as "0,2", for people who read etcd.
-std::string ranks_in(const ClusterView& view) {
-  std::string text;
-  for (const Member& member : view.members)
-    if (member.presence == Presence::member)
-      text += fmt::format("{}{}", text.empty() ? "" : ",", member.identity.rank);
-  return text;
-}
-
 }  // namespace
 
 ElectedRole::ElectedRole(const ClusterOptions& options, Identity self, Poller& poller,
@@ -90,7 +81,7 @@ void ElectedRole::on_tick(TimePoint now) {
   role().on_tick(now);
   if (coordinator_) {
     const ClusterView view = coordinator_->announced();
-    if (view.over) seat_->want_epoch(coordinator_->wanted_epoch(), ranks_in(view));
+    if (view.over) seat_->want_epoch(coordinator_->wanted_epoch(), view.present().text());
   } else {
     run_for_seat(seat, now);
   }
@@ -151,10 +142,13 @@ void ElectedRole::take_role(const Seat::State& seat) {
   const uint32_t last = std::max(seat.floor, follower_->view().epoch);
   log::info("cluster: this rank coordinates at {}, from epoch {} on", to_text(seat.holder->address),
             last);
+  const bool began = follower_->view().began;
   follower_.reset();
   term_ = seat.term;
   coordinator_ = std::make_unique<Coordinator>(
-      options_, self_, poller_, shared_, Coordinator::Start{std::exchange(listener_, Fd()), last});
+      options_, self_, poller_, shared_,
+      Coordinator::Start{
+          .listener = std::exchange(listener_, Fd()), .last_epoch = last, .began = began});
 }
 
 void ElectedRole::keep_role(const Seat::State& seat, TimePoint now) {

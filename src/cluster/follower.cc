@@ -197,6 +197,7 @@ void Follower::check_welcome(const WelcomeMessage& welcome, TimePoint now) {
   candidate_->connection->send(JoinMessage{.identity = self_,
                                            .last_epoch = view_.epoch,
                                            .resumes = !lost_,
+                                           .began = view_.began,
                                            .beat = shared_.pulse.beat()});
   candidate_->phase = Phase::view;
 }
@@ -270,6 +271,9 @@ bool Follower::apply(const ClusterView& view) {
     log::error("cluster: lost epoch={} {}", view.epoch, view.why);
   else if (view.whole() && view.epoch != view_.epoch)
     log::info("cluster: whole epoch={} ranks={}", view.epoch, self_.num_ranks);
+  if (view.serves() && !view.whole() && !(view_.serves() && view.epoch == view_.epoch))
+    log::warning("cluster: goes on epoch={} with {} of {} ranks ({})", view.epoch,
+                 view.present().size(), self_.num_ranks, view.present().text());
   view_ = view;
   shared_.publish(view_);
   return true;

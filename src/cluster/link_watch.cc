@@ -128,10 +128,11 @@ void LinkWatch::follow(const ClusterView& view, TimePoint now) {
             .last_heard = peer.last_heard};
     next_beat_ = now;
   }
-  if (!view.whole())
-    whole_since_.reset();
-  else if (!whole_since_)
-    whole_since_ = now;
+  if (!view.serves())
+    serves_since_.reset();
+  else if (!serves_since_ || view.present() != judged_)
+    serves_since_ = now;
+  judged_ = view.present();
 }
 
 void LinkWatch::send_to(int rank) {
@@ -157,12 +158,12 @@ std::optional<LinkWatch::Silent> LinkWatch::tick(const ClusterView& view, TimePo
     next_beat_ = now + options_.limits.heartbeat;
     for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) send_to(rank);
   }
-  if (!whole_since_) return std::nullopt;
+  if (!serves_since_ || !judged_.has(rank_)) return std::nullopt;
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) {
     const Peer& peer = peers_[static_cast<size_t>(rank)];
-    if (rank == rank_ || !peer.is_heard) continue;
+    if (rank == rank_ || !peer.is_heard || !judged_.has(rank)) continue;
     const Duration silence =
-        now - std::max({peer.last_heard, *whole_since_, last_flood_.value_or(*whole_since_)});
+        now - std::max({peer.last_heard, *serves_since_, last_flood_.value_or(*serves_since_)});
     if (silence >= options_.limits.lost_after) return Silent{rank, silence};
   }
   return std::nullopt;

@@ -60,8 +60,9 @@ class LinkWatch {
   const int rank_;
   Fd socket_;
   std::vector<Peer> peers_;
-  std::optional<TimePoint> whole_since_;  // nullopt: a rank is missing
-  std::optional<TimePoint> last_flood_;   // nullopt: there was none
+  RankSet judged_;                         // the members of the view
+  std::optional<TimePoint> serves_since_;  // they serve; nullopt: a rank is waited for
+  std::optional<TimePoint> last_flood_;    // nullopt: there was none
   uint64_t number_ = 0;
   TimePoint next_beat_{};
 };

@@ -83,17 +83,26 @@ std::optional<Error> disagreement(const Identity& own, const Identity& other) {
           "give all ranks the same --context-length, --chunked-prefill-size, --max-prefill-tokens, "
           "--max-running-requests, --prefill-policy, --enable-prefill-delayer, "
           "--speculative-algorithm, "
-          "--overlap-plan and --init-expert-location"))
+          "--overlap-plan, --init-expert-location and --tolerate-ranks"))
     return e;
   return differ("arithmetic level", own.arithmetic, other.arithmetic,
                 "give all ranks the same build, --dtype, --quantization, --kv-cache-dtype, "
                 "--combine-groups, --mla-form and --dispatch-dtype");
 }
 
-bool ClusterView::whole() const {
-  return epoch > 0 && !over && std::ranges::all_of(members, [](const Member& m) {
-           return m.presence == Presence::member;
-         });
+// A rank that does not hear the coordinator marks it as absent, and is in no epoch then.
+bool ClusterView::serves() const {
+  if (epoch == 0 || over || members.empty()) return false;
+  const bool is_heard = members.at(static_cast<size_t>(coordinator)).presence != Presence::absent;
+  const int most_missing = began ? may_miss : 0;
+  return is_heard && present().size() >= std::ssize(members) - most_missing;
+}
+
+RankSet ClusterView::present() const {
+  RankSet ranks;
+  for (size_t rank = 0; rank < members.size(); ++rank)
+    if (members[rank].presence == Presence::member) ranks.add(static_cast<int>(rank));
+  return ranks;
 }
 
 std::string missing(const ClusterView& view) {

@@ -10,10 +10,11 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "core/rank_set.h"
 
 namespace hocket {
 
-inline constexpr int kMaxRanks = 128;
+inline constexpr int kMaxRanks = RankSet::kMaxRank + 1;
 // Limit of every text of an Identity, except the address.
 inline constexpr size_t kMaxNameBytes = 255;
 inline constexpr size_t kMaxAddressBytes = 4096;  // limit of the transport's address
@@ -61,6 +62,7 @@ struct Beat {
   EngineState state = EngineState::closed;
   uint32_t expected_ms = 0;  // expected time of the whole open step
   uint64_t loaded = 0, to_load = 0;
+  bool ready = false;  // the rank has loaded, and would meet the others at once
 
   bool same_progress(const Beat& other) const {
     return step == other.step && stage == other.stage && state == other.state;
@@ -86,9 +88,15 @@ struct ClusterView {
   int coordinator = 0;          // the rank that sends this
   std::vector<Member> members;  // indexed by rank
   int lost = -1;                // the last rank that was lost and is not back; -1 if none
-  std::string why;  // the last loss, "rank 2 (h2) is silent for 3.0 s"; kept when the rank is back
+  std::string why;   // the last loss, "rank 2 (h2) is silent for 3.0 s"; kept when the rank is back
+  int may_miss = 0;  // so many ranks may be missing in an epoch that serves
+  bool began = false;  // all ranks were ready once, so that some may be missing (--tolerate-ranks)
 
-  bool whole() const;  // true if epoch > 0, is not over, and every rank is in
+  // True if epoch > 0, is not over, and every rank is in.
+  bool whole() const { return serves() && present().size() == std::ssize(members); }
+  // True if steps may run in this epoch: as whole(), but may_miss ranks may be missing.
+  bool serves() const;
+  RankSet present() const;  // the ranks that are in
   bool operator==(const ClusterView&) const = default;
 };
 

@@ -17,10 +17,16 @@ Duration since(TimePoint then, TimePoint now) {
 }  // namespace
 
 Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint now,
-                       uint32_t last_epoch)
-    : own_(self.rank), limits_(limits), slots_(static_cast<size_t>(self.num_ranks)) {
+                       const Start& start)
+    : own_(self.rank),
+      may_miss_(start.may_miss),
+      limits_(limits),
+      gather_until_(now + limits.gather),
+      slots_(static_cast<size_t>(self.num_ranks)) {
   HOCKET_CHECK(own_ >= 0 && own_ < num_ranks());
-  view_.epoch = last_epoch;
+  HOCKET_CHECK(may_miss_ >= 0 && (may_miss_ == 0 || may_miss_ < num_ranks()));
+  view_.epoch = start.last_epoch;
+  view_.began = start.began;
   view_.coordinator = own_;
   view_.members.resize(slots_.size());
   for (int rank = 0; rank < num_ranks(); ++rank) member(rank).identity.rank = rank;
@@ -55,6 +61,7 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   if (m.presence == Presence::member && !join.resumes)
     lose(identity.rank, fmt::format("had lost rank {}", own_));
   view_.epoch = std::max(view_.epoch, join.last_epoch);
+  view_.began |= join.began;
   s.connected = true;
   s.cut_at = TimePoint::max();
   s.last_heard = s.last_moved = now;
@@ -73,6 +80,7 @@ void Membership::beat(int rank, const Beat& beat, TimePoint now) {
   if (!s.beat.same_progress(beat)) s.last_moved = now;
   s.beat = beat;
   let_in(rank, now);
+  note_begin();
 }
 
 void Membership::cut(int rank, TimePoint now) {
@@ -165,6 +173,7 @@ void Membership::warn(int rank, TimePoint now) {
 }
 
 void Membership::tick(TimePoint now) {
+  end_gathering(now);
   for (int rank = 0; rank < num_ranks(); ++rank)
     if (rank != own_) judge_silence(rank, now);
   judge_stuck(now);
@@ -179,6 +188,7 @@ TimePoint Membership::next_deadline() const {
   const auto consider = [&](TimePoint then, Duration patience) {
     if (then != TimePoint::max()) next = std::min(next, then + patience);
   };
+  if (view_.may_miss != may_miss_) next = gather_until_;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& s = slots_[i];
     const Presence presence = view_.members[i].presence;
@@ -237,6 +247,7 @@ void Membership::lose(int rank, const std::string& why) {
   view_.lost = rank;
   view_.why = cut_why(fmt::format("{} {}", name_of(m.identity), why));
   log::error("cluster: lost epoch={} {}", view_.epoch, view_.why);
+  if (view_.serves()) log_members("goes on");
 }
 
 void Membership::pause(Slot& s, TimePoint now) const {
@@ -249,8 +260,9 @@ void Membership::pause(Slot& s, TimePoint now) const {
 void Membership::let_in(int rank, TimePoint now) {
   Member& m = member(rank);
   Slot& s = slot(rank);
+  const bool loads = may_miss_ > 0 && view_.began && !s.beat.ready;
   const bool ready = m.presence == Presence::connected && s.connected && now >= s.pause_until &&
-                     s.beat.state == EngineState::closed;
+                     s.beat.state == EngineState::closed && !loads;
   if (!ready) return;
   m.presence = Presence::member;
   s.in_since = now;
@@ -264,7 +276,28 @@ void Membership::let_in(int rank, TimePoint now) {
     log::info("cluster: whole epoch={} ranks={}", view_.epoch, num_ranks());
   } else {
     log::info("cluster: back epoch={} {}", view_.epoch, name_of(m.identity));
+    if (view_.serves()) log_members("goes on");
   }
+}
+
+// Some ranks may be missing once all were ready: so the start waits for all.
+void Membership::note_begin() {
+  if (may_miss_ == 0 || view_.began || !view_.whole()) return;
+  view_.began = std::ranges::all_of(slots_, [](const Slot& s) { return s.beat.ready; });
+  if (view_.began) ++version_;
+}
+
+// The epoch of now may serve from then on. No rank is in it yet, or it serves already.
+void Membership::end_gathering(TimePoint now) {
+  if (view_.may_miss == may_miss_ || now < gather_until_) return;
+  view_.may_miss = may_miss_;
+  ++version_;
+  if (view_.serves() && !view_.whole()) log_members("goes on");
+}
+
+void Membership::log_members(const char* event) const {
+  log::warning("cluster: {} epoch={} with {} of {} ranks ({})", event, view_.epoch,
+               view_.present().size(), num_ranks(), view_.present().text());
 }
 
 }  // namespace hocket

@@ -20,6 +20,11 @@
 //   1 s before it is taken back, and twice as long each time, up to 32 s.
 // - A rank is taken back only without an open step, because its engine may still be inside a step
 //   of the epoch that ended; engines leave such a step by the abort flag.
+//
+// With Start::may_miss the ranks that are left serve in the next epoch, if enough are left, once
+// all were ready. Then a rank is taken (back) when it has loaded, since the others serve meanwhile.
+// A coordinator that takes over a running service first waits LivenessLimits::gather for all, so
+// that no rank is left out that is only dialling.
 // Thread: the control plane's. Time is passed in.
 #pragma once
 
@@ -40,12 +45,20 @@ struct LivenessLimits {
   Duration pause = std::chrono::seconds(1);
   Duration pause_max = std::chrono::seconds(32);
   Duration good_after = std::chrono::seconds(60);  // a member for this long has its pause reset
+  Duration gather = std::chrono::seconds(1);       // for all ranks, before some may be missing
 };
 
 class Membership {
  public:
-  // `self` is the coordinator; epochs count on from `last_epoch`.
-  Membership(Identity self, const LivenessLimits& limits, TimePoint now, uint32_t last_epoch = 0);
+  struct Start {
+    uint32_t last_epoch = 0;  // epochs count on from it
+    int may_miss = 0;         // ranks that may be missing in an epoch that serves
+    bool began = false;       // as ClusterView::began
+  };
+  // `self` is the coordinator.
+  Membership(Identity self, const LivenessLimits& limits, TimePoint now, const Start& start);
+  Membership(Identity self, const LivenessLimits& limits, TimePoint now)
+      : Membership(std::move(self), limits, now, Start()) {}
 
   // Registers a rank that came over a new connection. Errors: lost_rank if it disagrees with `self`
   // (final); queue_full if another live process is that rank already (it may try again).
@@ -98,11 +111,17 @@ class Membership {
   void lose(int rank, const std::string& why);
   void pause(Slot& s, TimePoint now) const;
   void let_in(int rank, TimePoint now);
+  // Notes that the service has begun, and that ranks had time to join a new coordinator.
+  void note_begin();
+  void end_gathering(TimePoint now);
+  void log_members(const char* event) const;
   void next_epoch();
   int first_missing() const;  // -1 if none is missing
 
   const int own_;  // the coordinator's rank
+  const int may_miss_;
   LivenessLimits limits_;
+  TimePoint gather_until_;
   std::vector<Slot> slots_;
   ClusterView view_;
   uint64_t version_ = 1;

@@ -40,6 +40,9 @@ class Pulse {
     to_load_.store(total, std::memory_order_relaxed);
   }
 
+  // Says that this rank has loaded and would meet the others at once. Thread: any one.
+  void ready() { ready_.store(true, std::memory_order_relaxed); }
+
   Beat beat() const {
     constexpr auto kRelaxed = std::memory_order_relaxed;
     return {.step = step_.load(kRelaxed),
@@ -47,7 +50,8 @@ class Pulse {
             .state = state_.load(kRelaxed),
             .expected_ms = expected_ms_.load(kRelaxed),
             .loaded = loaded_.load(kRelaxed),
-            .to_load = to_load_.load(kRelaxed)};
+            .to_load = to_load_.load(kRelaxed),
+            .ready = ready_.load(kRelaxed)};
   }
 
  private:
@@ -55,6 +59,7 @@ class Pulse {
   std::atomic<uint32_t> stage_{0}, expected_ms_{0};
   std::atomic<EngineState> state_{EngineState::closed};
   std::atomic<uint64_t> loaded_{0}, to_load_{0};
+  std::atomic<bool> ready_{false};
 };
 
 }  // namespace hocket

@@ -78,7 +78,7 @@ class Ranks : public testing::Test {
   }
   void enter_all() {
     for (const Plane& plane : planes_) {
-      const auto view = plane->wait_whole(kPatience);
+      const auto view = plane->wait_epoch(kPatience);
       ASSERT_TRUE(view) << view.error().message;
       ASSERT_TRUE(plane->enter(view->epoch));
       EXPECT_EQ(plane->aborted().load(), 0u);

@@ -146,6 +146,7 @@ void fields(Io& io, M& m) {
   io.number(m.expected_ms);
   io.number(m.loaded);
   io.number(m.to_load);
+  small(io, m.ready, 1);
 }
 
 template <class Io, Is<ClusterView> M>
@@ -155,6 +156,9 @@ void fields(Io& io, M& m) {
   rank(io, m.coordinator);
   rank(io, m.lost);
   why(io, m.why);
+  rank(io, m.may_miss);
+  io.expect(m.may_miss >= 0, "a count of ranks is out of range");
+  small(io, m.began, 1);
   auto count = static_cast<uint16_t>(m.members.size());
   io.number(count);
   io.expect(count <= kMaxRanks, "there are too many members");
@@ -190,6 +194,7 @@ void fields(Io& io, M& m) {
   io.number(m.last_epoch);
   io.expect(m.last_epoch <= kMaxEpoch, "an epoch is out of range");
   small(io, m.resumes, 1);
+  small(io, m.began, 1);
   fields(io, m.beat);
 }
 template <class Io, Is<RefusedMessage> M>

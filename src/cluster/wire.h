@@ -19,7 +19,7 @@
 
 namespace hocket {
 
-inline constexpr uint8_t kClusterProtocol = 2;
+inline constexpr uint8_t kClusterProtocol = 3;
 inline constexpr size_t kMaxFrameBytes = size_t{1} << 20;
 inline constexpr size_t kMaxStrangerFrameBytes = 1024;
 inline constexpr size_t kMaxStoreKeyBytes = 256;
@@ -45,11 +45,13 @@ struct WelcomeMessage {
 };
 
 // last_epoch is the epoch of the rank's last view, so that a restarted rank 0 counts on from there.
-// resumes: the rank still works in that epoch, and only its connection is new.
+// resumes: the rank still works in that epoch, and only its connection is new. began: as in that
+// view.
 struct JoinMessage {
   Identity identity;
   uint32_t last_epoch = 0;
   bool resumes = false;
+  bool began = false;
   Beat beat;
   bool operator==(const JoinMessage&) const = default;
 };

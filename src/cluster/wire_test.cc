@@ -37,11 +37,13 @@ std::vector<Message> one_of_each() {
       .epoch = 6,
       .members = {{Presence::member, some_identity()}, {Presence::absent, Identity{}}},
       .lost = 1,
-      .why = "rank 1 is silent for 3.0 s"};
+      .why = "rank 1 is silent for 3.0 s",
+      .may_miss = 1,
+      .began = true};
   return {HelloMessage{true, nonce},
           ProofMessage{nonce, proof},
           WelcomeMessage{proof},
-          JoinMessage{some_identity(), 5, true, beat},
+          JoinMessage{some_identity(), 5, true, true, beat},
           RefusedMessage{true, 50, "text", "fix"},
           ViewMessage{view},
           BeatMessage{beat},
@@ -103,7 +105,7 @@ TEST(ClusterWire, AnotherVersionIsNamedWithOurs) {
   const auto message = parse_frame(frame);
   EXPECT_EQ(message.error().code, ErrorCode::lost_rank);
   EXPECT_THAT(message.error().message, HasSubstr("version 9"));
-  EXPECT_THAT(message.error().message, HasSubstr("this process 2"));
+  EXPECT_THAT(message.error().message, HasSubstr("this process 3"));
 }
 
 TEST(ClusterWire, LengthsAreBounded) {

@@ -10,7 +10,15 @@ EngineStats LocalEngine::stats() const {
   if (experts_) all.experts = experts_->balance();
   if (grammars_) all.grammars = grammars_->stats();
   all.lost = lost();
+  if (control_ && !all.lost) all.missing_ranks = missing_ranks();
   return all;
+}
+
+std::string LocalEngine::missing_ranks() const {
+  const ClusterView view = control_->view();
+  if (!view.serves() || view.whole()) return {};
+  return fmt::format("{} of {} ranks serve: {}", view.present().size(), view.members.size(),
+                     missing(view));
 }
 
 OverlapView LocalEngine::overlap() const {

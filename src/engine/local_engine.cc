@@ -49,6 +49,14 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
                     .with_param("lost-rank-wait")
                     .with_fix("leave it out, or give the ranks processes (--ranks-per-node, "
                               "--nnodes)"));
+  if (const int lost = options.settings.parallel.tolerate_ranks; !options.cluster && lost != 0)
+    return fail(error(ErrorCode::bad_value,
+                      "--tolerate-ranks {} lets ranks serve on when others are lost, but no rank "
+                      "has a process of its own, so they are lost together",
+                      lost)
+                    .with_param("tolerate-ranks")
+                    .with_fix("leave it out, or give the ranks processes (--ranks-per-node, "
+                              "--nnodes)"));
   auto engine = std::make_unique<LocalEngine>();
   HOCKET_TRY_VOID(engine->load(options));
   return engine;
@@ -173,14 +181,14 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
           {.mode = mode == "stat" ? ExpertRecordMode::stat : ExpertRecordMode::per_pass}));
   }
   std::optional<ExpertMover::Options> mover;
+  if (parallel.moves_experts() && experts_)
+    mover = {.model = options.settings.model,
+             .rank = network ? network->rank() : 0,
+             .retry_wait = from_seconds(parallel.lost_rank_wait_s)};
   if (parallel.enable_eplb && experts_) {
     experts_->count_always();
-    HOCKET_TRY(Rebalancer rebalance,
+    HOCKET_TRY(mover->rebalance,
                rebalancer_of(parallel, runner->choice(), runner->placement().first()));
-    mover = {.model = options.settings.model,
-             .rebalance = std::move(rebalance),
-             .rank = network ? network->rank() : 0,
-             .home_wait = from_seconds(parallel.lost_rank_wait_s)};
   }
   if (!forecast_) {
     HOCKET_TRY(forecast_, forecast_stages(*runner, parallel));
@@ -200,29 +208,30 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
              choose_speculation(options.settings, runner->info().model));
   const LayerCounts layers = forecast_->layers({});
   if (!profiler_) make_profiler(*runner, network.get());
-  ranks_.push_back(std::make_unique<RankLoop>(
-      RankParts{.runner = std::move(runner),
-                .kv_events = std::move(events),
-                .tier = std::move(tier),
-                .experts = experts_ ? &*experts_ : nullptr,
-                .mover = std::move(mover),
-                .rebalance_iterations = parallel.eplb_rebalance_num_iterations,
-                .scheduler = std::move(scheduler),
-                .log_interval = options.settings.scheduler.decode_log_interval,
-                .clock = options.clock,
-                .speculation = std::move(speculation),
-                .drafter = options.drafter,
-                .grammars = grammars_.get(),
-                .network = std::move(network),
-                .stall_timeout = options.stall_timeout,
-                .max_delayed_passes =
-                    parallel.enable_prefill_delayer ? parallel.prefill_delayer_max_passes : 0,
-                .prior = forecast_,
-                .layers = layers,
-                .profiler = &*profiler_,
-                .recent = &*recent_,
-                .drain_time = from_seconds(options.settings.http.shutdown_timeout_s),
-                .lost_rank_wait = from_seconds(parallel.lost_rank_wait_s)}));
+  ranks_.push_back(std::make_unique<RankLoop>(RankParts{
+      .runner = std::move(runner),
+      .kv_events = std::move(events),
+      .tier = std::move(tier),
+      .experts = experts_ ? &*experts_ : nullptr,
+      .mover = std::move(mover),
+      .rebalance_iterations = parallel.enable_eplb ? parallel.eplb_rebalance_num_iterations : 0,
+      .scheduler = std::move(scheduler),
+      .log_interval = options.settings.scheduler.decode_log_interval,
+      .clock = options.clock,
+      .speculation = std::move(speculation),
+      .drafter = options.drafter,
+      .grammars = grammars_.get(),
+      .network = std::move(network),
+      .stall_timeout = options.stall_timeout,
+      .max_delayed_passes =
+          parallel.enable_prefill_delayer ? parallel.prefill_delayer_max_passes : 0,
+      .prior = forecast_,
+      .layers = layers,
+      .profiler = &*profiler_,
+      .recent = &*recent_,
+      .drain_time = from_seconds(options.settings.http.shutdown_timeout_s),
+      .lost_rank_wait = from_seconds(parallel.lost_rank_wait_s),
+      .tolerate_ranks = parallel.tolerate_ranks}));
   return {};
 }
 

@@ -58,6 +58,7 @@ class LocalEngine final : public Engine {
                         std::unique_ptr<RankNetwork> network = nullptr);
   std::optional<Error> lost() const;
   Result<int> choose_rank(const CacheNamespace& name_space, std::span<const TokenId> prompt);
+  std::string missing_ranks() const;  // as EngineStats::missing_ranks
   // A rank that does not hold the request ignores the command.
   template <class Make>
   void send_to_all(Make&& command) {

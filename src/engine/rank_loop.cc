@@ -90,19 +90,25 @@ bool RankLoop::should_exit() const {
 
 // Looks for the other ranks. Requests that were running wait meanwhile.
 void RankLoop::join_epoch() {
-  if (!step_.is_home()) {
+  const auto ranks = network_->members(kJoinWait);
+  if (ranks && *ranks && !step_.bring_experts(**ranks)) {
     wait_for_work();  // its experts are being loaded
     return step_.wait_for_ranks();
   }
-  const auto link = network_->join(kJoinWait);
-  if (!link) wait_for_work();  // it failed for good
-  if (!link || !*link) return step_.wait_for_ranks();
+  auto link = Result<std::optional<RankNetwork::Link>>(std::nullopt);
+  if (ranks && *ranks) link = network_->join(**ranks, kJoinWait);
+  if (!ranks || !link) wait_for_work();  // it failed for good
+  if (!ranks || !link || !*link) return step_.wait_for_ranks();
   if (const auto joined = step_.join_epoch(**link); !joined) {
     network_->report_lost(-1, joined.error());
     return network_->leave();
   }
+  const int num_there = (*link)->ranks.size();
   if (step_.connected())
-    log::info("rank {}: {} ranks in epoch {} over {}", rank(), network_->num_ranks(),
+    log::info("rank {}: {} ranks in epoch {} over {}", rank(),
+              num_there == network_->num_ranks()
+                  ? std::to_string(num_there)
+                  : fmt::format("{} of {}", num_there, network_->num_ranks()),
               (*link)->epoch, network_->describe());
 }
 
@@ -188,8 +194,8 @@ std::optional<Error> RankLoop::lost() const {
   if (!network_) return std::nullopt;
   auto lost = network_->lost();
   if (!lost || step_.mover() == nullptr) return lost;
-  auto not_home = step_.mover()->last_home_error();
-  return not_home ? not_home : lost;
+  auto not_brought = step_.mover()->last_bring_error();
+  return not_brought ? not_brought : lost;
 }
 
 // The loss of a rank of this process is final anyway, and ends the requests alone.
@@ -197,7 +203,7 @@ std::optional<Error> RankLoop::failure() const {
   if (!network_) return std::nullopt;
   if (auto failure = network_->failure()) return failure;
   if (!network_->meets_again() || step_.mover() == nullptr) return std::nullopt;
-  return step_.mover()->final_home_error();
+  return step_.mover()->final_bring_error();
 }
 
 RankStats RankLoop::stats() const {

@@ -15,14 +15,16 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Schedule
   return options;
 }
 
-std::unique_ptr<ExpertMover> make_mover(RankParts& parts, Runner& runner) {
+std::unique_ptr<ExpertMover> make_mover(RankParts& parts, Runner& runner,
+                                        const std::function<void()>& wake) {
   if (!parts.mover) return nullptr;
+  parts.mover->wake = wake;
   return std::make_unique<ExpertMover>(*std::move(parts.mover), runner, *parts.experts);
 }
 
 std::unique_ptr<Rebalance> make_rebalance(const RankParts& parts, const Runner& runner, int rank,
                                           const Clock& clock, ExpertMover* mover) {
-  if (mover == nullptr) return nullptr;
+  if (mover == nullptr || parts.rebalance_iterations == 0) return nullptr;
   return std::make_unique<Rebalance>(
       Rebalance::Options{.rank = rank,
                          .num_counts = static_cast<int>(parts.experts->num_counts()),
@@ -172,7 +174,8 @@ RankStep::RankStep(RankParts parts, const Context& around)
       kv_events_(std::move(parts.kv_events)),
       experts_(parts.experts),
       lost_rank_wait_(parts.lost_rank_wait),
-      mover_(make_mover(parts, *runner_)),
+      tolerate_ranks_(parts.tolerate_ranks),
+      mover_(make_mover(parts, *runner_, around.wake)),
       rebalance_(make_rebalance(parts, *runner_, rank_index(), clock_, mover_.get())),
       lockstep_(network_ != nullptr
                     ? std::make_optional<Lockstep>(
@@ -185,6 +188,7 @@ RankStep::RankStep(RankParts parts, const Context& around)
                     : std::nullopt),
       overlap_({.rank = rank_index(),
                 .num_ranks = network_ != nullptr ? network_->num_ranks() : 1,
+                .may_miss = tolerate_ranks_,
                 .layers = parts.layers,
                 .settings = &runner_->overlap(),
                 .prior = std::move(parts.prior),

@@ -81,6 +81,7 @@ struct RankParts {
   Duration drain_time{};  // longest time to serve others' requests after ask_to_stop()
   // Requests wait at most so long for lost ranks; 0: they end when ranks are lost.
   Duration lost_rank_wait{};
+  int tolerate_ranks = 0;  // so many ranks may be missing while the others serve
 };
 
 class RankStep {
@@ -133,10 +134,11 @@ class RankStep {
   // Returns the drafts of this rank; null if there are none.
   const Speculation* speculation() const { return drafts_.speculation(); }
   KvEventChannel* kv_events() const { return kv_events_.get(); }
-  // Returns what moves experts; null without --enable-eplb.
+  // Returns what moves experts; null without --enable-eplb and --tolerate-ranks.
   const ExpertMover* mover() const { return mover_.get(); }
-  // True if the experts are where they were at the start, so that the rank may join the others.
-  bool is_home() const { return mover_ == nullptr || mover_->is_home(); }
+  // Begins to bring the experts to their places in an epoch of `ranks`. Returns true if they are
+  // there, so that the rank may join the others.
+  bool bring_experts(const RankSet& ranks);
   // Returns the second tier of the prefix cache; null if there is none.
   const CacheTier* tier() const { return tier_.get(); }
 
@@ -193,8 +195,9 @@ class RankStep {
   const std::unique_ptr<KvEventChannel> kv_events_;
   ExpertStats* const experts_;
   const Duration lost_rank_wait_;
-  const std::unique_ptr<ExpertMover> mover_;    // null without --enable-eplb, as the next
-  const std::unique_ptr<Rebalance> rebalance_;  // the lockstep asks it
+  const int tolerate_ranks_;
+  const std::unique_ptr<ExpertMover> mover_;    // null if experts never move
+  const std::unique_ptr<Rebalance> rebalance_;  // null without --enable-eplb; the lockstep asks it
   bool joined_ = false;
   // Until when requests may wait for lost ranks; set from the loss to the next step that is
   // committed, so that ranks that meet and lose each other again make no request wait longer.

@@ -8,13 +8,14 @@ namespace hocket {
 Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
   HOCKET_TRY(AllToAll* const exchange, runner_->attach({.transport = *link.transport,
                                                         .epoch = link.epoch,
+                                                        .present = link.ranks,
                                                         .abort = &network_->abort(),
                                                         .watch = &watch_,
                                                         .stall_timeout = stall_timeout_}));
   between_.reset();
-  if (rebalance_) rebalance_->restart();
+  if (rebalance_) rebalance_->restart(link.ranks.size() == network_->num_ranks());
   lockstep_->rebind(*link.transport, *exchange);
-  overlap_.rebind(link.transport->caps().exact_arrival);
+  overlap_.rebind(link.transport->caps().exact_arrival, lockstep_->planner() == network_->rank());
   watch_.book_in(ledger());
   joined_ = true;
   // The first messages between two ranks open their connection: better here than in the first
@@ -34,7 +35,7 @@ void RankStep::leave_epoch() {
 // Returns the error of requests that end because ranks were lost.
 Error RankStep::why_lost() const {
   if (mover_)
-    if (auto why = mover_->last_home_error()) return *std::move(why);
+    if (auto why = mover_->last_bring_error()) return *std::move(why);
   if (auto why = network_->lost()) return *std::move(why);
   if (lockstep_->lost()) return *lockstep_->lost();
   return error(ErrorCode::lost_rank, "the ranks are still connecting").with_fix("ask again");
@@ -62,7 +63,16 @@ void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   report_.set_busy(false);
   publish_idle();
   leave_epoch();
-  if (mover_) mover_->go_home();  // ranks meet with the places of the start
+  if (!mover_) return;
+  mover_->end_epoch();
+  // All ranks meet with the places of the start; if some may be missing, it is not known yet.
+  if (tolerate_ranks_ == 0) mover_->bring(RankSet::all(network_->num_ranks()));
+}
+
+bool RankStep::bring_experts(const RankSet& ranks) {
+  if (!mover_) return true;
+  mover_->bring(ranks);
+  return mover_->has_brought(ranks);
 }
 
 void RankStep::wait_for_ranks() {

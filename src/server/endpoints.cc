@@ -260,8 +260,20 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
                       },
                       Access::open});
   };
+  // Ready, and perhaps without some ranks, which the answer then says.
+  routes.push_back({"GET", "/readyz", RunOn::http,
+                    [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
+                      const EngineStats engine = options_.engine->stats();
+                      if (const auto well = options_.health->ready(engine); !well) {
+                        respond_error(*exchange, well.error());
+                        return;
+                      }
+                      Json body = {{"status", "ok"}};
+                      if (!engine.missing_ranks.empty()) body["ranks"] = engine.missing_ranks;
+                      exchange->respond(200, kJsonType, body.dump());
+                    },
+                    Access::open});
   probe("/livez", [](const Options&) { return Result<void>(); });
-  probe("/readyz", [](const Options& p) { return p.health->ready(p.engine->stats()); });
   for (const char* path : {"/health", "/health_generate"})
     probe(path, [](const Options& p) { return p.health->healthy(p.engine->stats()); });
 }

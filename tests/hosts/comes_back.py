@@ -6,6 +6,7 @@
 
 import functools
 import http.client
+import itertools
 import json
 import re
 import threading
@@ -54,6 +55,7 @@ class EventStream(threading.Thread):
         self._asked = method, path, body, headers or {}
         self._connect = connect
         self.status, self.events, self.broke, self.answer = None, [], "", ""
+        self.times = []  # when each event came
         self.start()
 
     def run(self):
@@ -73,6 +75,7 @@ class EventStream(threading.Thread):
                 if line == b"\n":
                     if not event.startswith(b":"):
                         self.events.append(event.decode())
+                        self.times.append(time.monotonic())
                     event = b""
         except (OSError, http.client.HTTPException) as reason:
             self.broke = f"{type(reason).__name__}: {reason}"
@@ -85,6 +88,9 @@ class EventStream(threading.Thread):
             assert self.is_alive(), f"the stream ended after {len(self.events)} events: {self.status} {self.answer}{self.broke}"
             assert time.monotonic() < deadline, f"{len(self.events)} events after {limit_s} s"
             time.sleep(0.002)
+
+    def longest_pause_s(self):
+        return max((b - a for a, b in itertools.pairwise(self.times)), default=0)
 
     def was_taken_over(self):
         return "taken_over" in "".join(self.events) + self.answer

@@ -32,6 +32,7 @@ size_t AllToAll::bytes_for(int num_ranks, const Options& options) {
 
 Result<std::unique_ptr<AllToAll>> AllToAll::create(Transport& transport, const Options& options) {
   HOCKET_CHECK(transport.num_ranks() <= kMaxRanks);
+  HOCKET_CHECK((!options.present || options.present->has(transport.rank())));
   auto state = std::make_unique<State>(transport, options);
   HOCKET_TRY(state->memory, SlotMemory::create(bytes_for(state->num_ranks, options)));
   for (size_t lane = 0; lane < options.most_bytes.size(); ++lane) {
@@ -55,6 +56,9 @@ int AllToAll::rank() const {
 }
 int AllToAll::num_ranks() const {
   return state_->num_ranks;
+}
+bool AllToAll::has(int rank) const {
+  return state_->has(rank);
 }
 int AllToAll::lost_peer() const {
   return state_->failed ? state_->lost_peer : State::kNobody;
@@ -91,6 +95,7 @@ Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
   // Each rank begins with another peer, so that no link is crowded.
   for (int i = 1; i < s.num_ranks; ++i) {
     const int peer = (s.rank + i) % s.num_ranks;
+    if (!s.has(peer)) continue;
     auto sending = s.send(e, peer, parts[static_cast<size_t>(peer)]);
     // The other peers get their messages, or they would miss this rank.
     if (sending || lost) continue;
@@ -104,7 +109,7 @@ Result<void> AllToAll::start(int lane, MessageKind kind, Stamp stamp,
   if (s.options.watch != nullptr) s.options.watch->started(lane, kind, stamp);
   e.phase = State::Phase::open;
   e.wait_in.reset();
-  e.num_missing = s.num_ranks - 1;
+  e.num_missing = s.num_peers;
   return {};
 }
 
@@ -174,7 +179,7 @@ bool AllToAll::peer_started(int lane, MessageKind kind) {
   s.transport.progress();
   for (int peer = 0; peer < s.num_ranks; ++peer) {
     State::Peer& p = e.peers[static_cast<size_t>(peer)];
-    if (peer == s.rank) continue;
+    if (!s.is_peer(peer)) continue;
     if (!p.early) {
       auto arrival = s.transport.arrived(s.channel(e, peer));
       if (!arrival) return true;  // start() or wait() reports it, or why the step is given up
@@ -187,7 +192,7 @@ bool AllToAll::peer_started(int lane, MessageKind kind) {
 
 std::span<const std::byte> AllToAll::from(int lane, MessageKind kind, int peer) const {
   State& s = *state_;
-  if (s.failed || peer == s.rank) return {};
+  if (s.failed || !s.is_peer(peer)) return {};
   const State::Exchange& e = s.exchange(lane, kind);
   HOCKET_CHECK(e.phase == State::Phase::done);
   const State::Peer& p = e.peers.at(static_cast<size_t>(peer));
@@ -203,7 +208,7 @@ void AllToAll::release(int lane, MessageKind kind) {
   for (int peer = 0; peer < s.num_ranks; ++peer) {
     State::Peer& p = e.peers[static_cast<size_t>(peer)];
     p.is_here = false;
-    if (peer != s.rank) s.transport.expect(s.channel(e, peer), p.slot);
+    if (s.is_peer(peer)) s.transport.expect(s.channel(e, peer), p.slot);
   }
 }
 

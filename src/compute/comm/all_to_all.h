@@ -25,10 +25,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "compute/comm/transport.h"
+#include "core/rank_set.h"
 
 namespace hocket {
 
@@ -82,7 +84,9 @@ class AllToAll {
     // The longest message to or from one peer, by lane, without its head. 0: this kind is never
     // exchanged on this lane, not even as empty messages, and takes no memory.
     std::array<MessageSizes, kMaxLanes> most_bytes{};
-    uint32_t epoch = 0;                                 // epoch of the membership
+    uint32_t epoch = 0;  // epoch of the membership
+    // The ranks that exchange, this one among them; nullopt: all. The others send and get nothing.
+    std::optional<RankSet> present;
     Duration stall_timeout = std::chrono::seconds(30);  // the last resort if a rank is missing
     // Becomes non-zero when the step is to be given up because a rank was lost. Waits then return
     // at once if the thread that sets it calls Transport::wake(), else after 50 ms.
@@ -97,7 +101,8 @@ class AllToAll {
   static size_t bytes_for(int num_ranks, const Options& options);
 
   int rank() const;
-  int num_ranks() const;
+  int num_ranks() const;     // those that are absent included
+  bool has(int rank) const;  // true if the rank exchanges
   // Returns the rank that the first error blames: the missing one (of several the lowest), or the
   // sender of an unusable message. -1: none in particular (an abort), or no error.
   int lost_peer() const;
@@ -122,7 +127,7 @@ class AllToAll {
   // or if none can come any more, as start() or wait() will report. Drives transfers.
   bool peer_started(int lane, MessageKind kind);
   // Returns a peer's message between wait() and release(), without its head, aligned to 64 bytes;
-  // empty for this rank itself.
+  // empty for this rank itself and for absent ones.
   std::span<const std::byte> from(int lane, MessageKind kind, int peer) const;
   // Lets the slots of this exchange be written again.
   void release(int lane, MessageKind kind);

@@ -50,7 +50,7 @@ int AllToAll::State::first_owing(Exchanges of) const {
 Result<bool> AllToAll::State::all_here(Exchange& e) {
   for (int peer = 0; peer < num_ranks && e.num_missing > 0; ++peer) {
     Peer& p = e.peers[static_cast<size_t>(peer)];
-    if (peer == rank || p.is_here) continue;
+    if (!is_peer(peer) || p.is_here) continue;
     Result<std::optional<Transport::Arrival>> arrival = std::exchange(p.early, std::nullopt);
     if (!arrival->has_value()) arrival = transport.arrived(channel(e, peer));
     if (!arrival) {
@@ -81,7 +81,7 @@ void AllToAll::State::note_times(Exchange& e, int peer, TimePoint arrived) {
   PeerClock& clock = clocks[static_cast<size_t>(peer)];
   clock.heard(arrived, head.pushed_ns, head.least_ns);
   const TimePoint pushed = one_clock ? TimePoint(Duration(head.pushed_ns)) : clock.pushed();
-  const bool is_first = e.num_missing == num_ranks - 1;
+  const bool is_first = e.num_missing == num_peers;
   e.times.in_bytes += p.num_bytes;
   e.times.last_byte = is_first ? arrived : std::max(e.times.last_byte, arrived);
   e.times.peers_posted = is_first ? pushed : std::max(e.times.peers_posted, pushed);
@@ -132,7 +132,7 @@ Result<void> AllToAll::State::send(Exchange& e, int peer, Parts parts) {
 void AllToAll::State::make_slots(Exchange& e) {
   e.peers.resize(static_cast<size_t>(num_ranks));
   for (int peer = 0; peer < num_ranks; ++peer) {
-    if (peer == rank) continue;
+    if (!is_peer(peer)) continue;
     Peer& p = e.peers[static_cast<size_t>(peer)];
     p.slot = memory.take(kHeadBytes + e.most_bytes);
     if (e.kind == MessageKind::agree) p.out = memory.take(e.most_bytes);

@@ -52,6 +52,7 @@ struct AllToAll::State {
         options(options_in),
         rank(transport.rank()),
         num_ranks(transport.num_ranks()),
+        num_peers((options.present ? options.present->size() : num_ranks) - 1),
         one_clock(transport.caps().one_clock),
         clocks(static_cast<size_t>(num_ranks)) {}
 
@@ -61,6 +62,9 @@ struct AllToAll::State {
     HOCKET_CHECK(e.most_bytes > 0);
     return e;
   }
+  bool has(int of) const { return !options.present || options.present->has(of); }
+  // True if messages are exchanged with this rank.
+  bool is_peer(int of) const { return of != rank && has(of); }
   Channel channel(const Exchange& e, int peer) const {
     return {.peer = peer, .lane = e.lane, .kind = e.kind};
   }
@@ -76,7 +80,7 @@ struct AllToAll::State {
   // last one.
   bool owes(const Exchange& e, int peer) const {
     const Peer& p = e.peers[static_cast<size_t>(peer)];
-    return peer != rank && (e.phase == Phase::open ? !p.is_here : p.under_way);
+    return is_peer(peer) && (e.phase == Phase::open ? !p.is_here : p.under_way);
   }
   int first_owing(const Exchange& e) const {
     int peer = 0;
@@ -99,7 +103,7 @@ struct AllToAll::State {
 
   Transport& transport;
   const Options options;
-  const int rank, num_ranks;
+  const int rank, num_ranks, num_peers;
   const bool one_clock;
   SlotMemory memory;
   std::array<std::array<Exchange, kNumMessageKinds>, kMaxLanes> exchanges;

@@ -49,6 +49,35 @@ INSTANTIATE_TEST_SUITE_P(AllToAll, Clocks,
                                               std::get<1>(param.param));
                          });
 
+// Rank 1 of three does nothing, and nobody waits for it.
+TEST(AllToAll, SkipsAnAbsentRank) {
+  LoopbackHub hub(3, {}, LoopbackHub::Time::virtual_time);
+  on_ranks(hub, 3, [](Transport& end) {
+    if (end.rank() == 1) return;
+    AllToAll::Options options = testing::talk_options();
+    options.present.emplace();
+    options.present->add(0);
+    options.present->add(2);
+    auto exchange = *AllToAll::create(end, options);
+    EXPECT_EQ(exchange->num_ranks(), 3);
+    EXPECT_FALSE(exchange->has(1));
+    const int peer = 2 - end.rank();
+    for (uint64_t step = 0; step < 3; ++step) {
+      const std::array bytes = {static_cast<std::byte>(step), static_cast<std::byte>(end.rank())};
+      const std::array<std::span<const std::byte>, 1> piece = {bytes};
+      const std::vector<AllToAll::Parts> parts(3, AllToAll::Parts(piece));
+      check(exchange->start(0, MessageKind::agree, {.step = step}, parts));
+      check(exchange->wait(0, MessageKind::agree, {.step = step}));
+      EXPECT_TRUE(exchange->from(0, MessageKind::agree, 1).empty());
+      const auto came = exchange->from(0, MessageKind::agree, peer);
+      ASSERT_EQ(came.size(), 2u);
+      EXPECT_EQ(came[0], bytes[0]);
+      EXPECT_EQ(came[1], static_cast<std::byte>(peer));
+      exchange->release(0, MessageKind::agree);
+    }
+  });
+}
+
 // Two ranks, links of one byte per nanosecond and 20 us latency: what travels while a rank computes
 // is hidden, what it waits for is exposed.
 TEST(AllToAll, TellsWhatWasHidden) {

@@ -95,9 +95,10 @@ Result<void> UcxEnd::connect(std::span<const std::span<const std::byte>> address
   HOCKET_CHECK(addresses.size() == peers_.size());
   HOCKET_TRY(const RankAddress own, decode_address(address_));
   for (Peer& p : peers_) {
-    if (p.rank == rank_) continue;
+    const std::span<const std::byte> address = addresses[static_cast<size_t>(p.rank)];
+    if (p.rank == rank_ || address.empty()) continue;
     HOCKET_CHECK(p.endpoint == nullptr);
-    if (auto done = connect_to(p, own, addresses[static_cast<size_t>(p.rank)]); !done) {
+    if (auto done = connect_to(p, own, address); !done) {
       return fail(ErrorCode::lost_rank, "rank {} cannot reach rank {}: {}", rank_, p.rank,
                   done.error().message);
     }

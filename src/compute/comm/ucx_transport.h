@@ -54,8 +54,9 @@ class UcxTransport : public Transport {
   // Returns what the peers need to connect, as opaque bytes that live as long as this object.
   virtual std::span<const std::byte> address() const = 0;
   // Connects to all ranks; to be called once, before any message. addresses[rank] are those of all
-  // ranks, this one's too. Peers may call it later. Errors: lost_rank (an address of another epoch,
-  // version or rank, or one that cannot be reached from here).
+  // ranks, this one's too; an empty one is that of an absent rank, which gets no message and sends
+  // none. Peers may call it later. Errors: lost_rank (an address of another epoch, version or rank,
+  // or one that cannot be reached from here).
   virtual Result<void> connect(std::span<const std::span<const std::byte>> addresses) = 0;
   // Returns "ucx 1.13.1 | tcp on eth0 | eager | TCP_CONN_NB=y | TCP_RX_SEG_SIZE=256k".
   virtual std::string describe() const = 0;

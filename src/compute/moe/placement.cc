@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/check.h"
 #include "core/bounded_json.h"
@@ -179,18 +180,68 @@ Result<Placement> Placement::contiguous(int num_experts, int num_ranks, int num_
 
 Placement Placement::with_replicas(int replicas) const {
   HOCKET_CHECK((replicas >= 0 && replicas <= num_experts() - most_experts()));
+  return filled([&](int rank) { return static_cast<int>(experts_of(rank).size()) + replicas; });
+}
+
+Placement Placement::filled_to(int places) const {
+  HOCKET_CHECK((places >= most_experts() && places <= num_experts()));
+  return filled([&](int) { return places; });
+}
+
+template <class PlacesOf>
+Placement Placement::filled(PlacesOf places_of) const {
   std::vector<std::vector<int>> experts;
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const std::span<const int> own = experts_of(rank);
     experts.emplace_back(own.begin(), own.end());
     int next = own.empty() ? 0 : own.back() + 1;
-    while (std::ssize(experts[rank]) < std::ssize(own) + replicas) {
+    while (std::ssize(experts[rank]) < places_of(rank)) {
       next %= num_experts();
       if (std::ranges::find(own, next) == own.end()) experts[rank].push_back(next);
       ++next;
     }
   }
   return Placement(std::move(experts), num_experts());
+}
+
+Placement Placement::among(const RankSet& present) const {
+  std::vector<std::vector<int>> experts(num_ranks());
+  std::vector<int> num_places_of(num_experts()), num_changed(num_ranks());
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    if (!present.has(rank)) continue;
+    const std::span<const int> own = experts_of(rank);
+    experts[rank].assign(own.begin(), own.end());
+    for (const int expert : own) ++num_places_of[expert];
+  }
+  // The expert with most places gives up the one on this rank, if it has another.
+  const auto spare_at = [&](int rank) {
+    const auto found = std::ranges::max_element(experts[rank], {},
+                                                [&](int expert) { return num_places_of[expert]; });
+    return found != experts[rank].end() && num_places_of[*found] > 1 ? found : experts[rank].end();
+  };
+  for (int expert = 0; expert < num_experts(); ++expert) {
+    if (num_places_of[expert] > 0) continue;
+    int chosen = -1;
+    for (int rank = 0; rank < num_ranks(); ++rank)
+      if (spare_at(rank) != experts[rank].end() &&
+          (chosen < 0 || num_changed[rank] < num_changed[chosen]))
+        chosen = rank;
+    HOCKET_CHECK(chosen >= 0);
+    int& place = *spare_at(chosen);
+    --num_places_of[place];
+    ++num_places_of[expert];
+    ++num_changed[chosen];
+    place = expert;
+  }
+  return Placement(std::move(experts), num_experts());
+}
+
+int Placement::fewest_places(int num_present) const {
+  std::vector<int> places;
+  for (int rank = 0; rank < num_ranks(); ++rank)
+    places.push_back(static_cast<int>(experts_of(rank).size()));
+  std::ranges::sort(places);
+  return std::accumulate(places.begin(), places.begin() + num_present, 0);
 }
 
 Placement Placement::of_places(std::span<const int> experts, int num_experts, int num_ranks) {
@@ -269,10 +320,18 @@ Placements Placements::by_layer(int num_layers) const {
   return Placements(std::move(layers));
 }
 
+Placements Placements::among(const RankSet& present) const {
+  std::vector<Placement> layers;
+  for (const Placement& layer : layers_) layers.push_back(layer.among(present));
+  return Placements(std::move(layers));
+}
+
 void Placements::swap(int layer, Placement& other) {
   Placement& mine = layers_.at(static_cast<size_t>(layer));
-  for (int rank = 0; rank < mine.num_ranks(); ++rank)
-    HOCKET_CHECK(mine.experts_of(rank).size() == other.experts_of(rank).size());
+  for (int rank = 0; rank < mine.num_ranks(); ++rank) {
+    const size_t now = mine.experts_of(rank).size(), then = other.experts_of(rank).size();
+    HOCKET_CHECK((now == then || now == 0 || then == 0));
+  }
   std::swap(mine, other);
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/rank_set.h"
 
 namespace hocket {
 
@@ -35,6 +36,16 @@ class Placement {
   // Returns this placement with `replicas` further places on each rank, which hold the experts that
   // follow its own. replicas <= num_experts() - most_experts().
   Placement with_replicas(int replicas) const;
+  // Returns this placement with `places` places on each rank, filled as by with_replicas().
+  // most_experts() <= places <= num_experts().
+  Placement filled_to(int places) const;
+  // Returns the places while only these ranks are `present`: absent ranks have none, and an expert
+  // that only they have takes a place, at the rank that gets fewest, whose expert has another. A
+  // pure function, the same on all ranks. Precondition: the present ranks together have a place for
+  // each expert.
+  Placement among(const RankSet& present) const;
+  // Returns the fewest places that `num_present` ranks have together.
+  int fewest_places(int num_present) const;
   // Rank r has the places [r P / R, (r + 1) P / R), rounded down, of P = experts.size(). Every
   // expert in 0 to num_experts - 1 is there.
   static Placement of_places(std::span<const int> experts, int num_experts, int num_ranks);
@@ -78,6 +89,9 @@ class Placement {
 
  private:
   Placement(std::vector<std::vector<int>> experts, int num_experts);
+  // Returns this placement with further places on each rank, places_of(rank) in all.
+  template <class PlacesOf>
+  Placement filled(PlacesOf places_of) const;
 
   std::vector<int> experts_, ranks_;    // [places]
   std::vector<int> first_;              // [ranks + 1] first place
@@ -117,8 +131,10 @@ class Placements {
   int num_layers() const { return static_cast<int>(layers_.size()); }
   // Returns the same placements as a list of `num_layers`, so that each can change by itself.
   Placements by_layer(int num_layers) const;
+  // Returns Placement::among() of each layer.
+  Placements among(const RankSet& present) const;
   // Exchanges the placement of a layer of the list for another, in which each rank has as many
-  // places. Allocates nothing.
+  // places, or none while it is absent. Allocates nothing.
   void swap(int layer, Placement& other);
   bool differ() const;
   const Placement& first() const { return layers_.front(); }

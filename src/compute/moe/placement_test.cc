@@ -184,6 +184,45 @@ TEST(Placement, ReplicasFollowARanksOwnExperts) {
   for (int expert = 0; expert < 6; ++expert) EXPECT_EQ(placement.places_of(expert).size(), 2u);
 }
 
+TEST(Placement, IsFilledUpOnEveryRank) {
+  const Placement placement = Placement::contiguous(5, 2)->filled_to(4);
+  EXPECT_TRUE(std::ranges::equal(placement.experts_of(0), std::array{0, 1, 2, 3}));
+  EXPECT_TRUE(std::ranges::equal(placement.experts_of(1), std::array{0, 2, 3, 4}));
+  EXPECT_EQ(placement.fewest_places(1), 4);
+  EXPECT_EQ(Placement::contiguous(16, 3)->fewest_places(2), 10);
+}
+
+TEST(Placement, TheOthersTakeOverTheExpertsOfAnAbsentRank) {
+  const Placement placement = Placement::contiguous(6, 3)->with_replicas(1);
+  RankSet present;
+  present.add(0);
+  present.add(2);
+  const Placement left = placement.among(present);
+  EXPECT_EQ(left.num_ranks(), 3);
+  EXPECT_TRUE(std::ranges::equal(left.experts_of(0), std::array{1, 2, 3}));
+  EXPECT_TRUE(left.experts_of(1).empty());
+  EXPECT_TRUE(std::ranges::equal(left.experts_of(2), std::array{0, 4, 5}));
+}
+
+TEST(Placement, WhoeverIsLeftHasAllExperts) {
+  for (const int ranks : {2, 3, 4, 7})
+    for (int lost = 1; lost < ranks; ++lost)
+      for (int first = 0; first < ranks; ++first) {
+        constexpr int kMany = 19;
+        const int places = (kMany + ranks - lost - 1) / (ranks - lost);
+        const Placement all = Placement::contiguous(kMany, ranks)->filled_to(places);
+        RankSet present;
+        for (int i = 0; i < ranks - lost; ++i) present.add((first + i) % ranks);
+        const Placement left = all.among(present);
+        for (int rank = 0; rank < ranks; ++rank) {
+          const auto before = all.experts_of(rank), now = left.experts_of(rank);
+          ASSERT_EQ(now.size(), present.has(rank) ? before.size() : 0u);
+        }
+        for (int expert = 0; expert < kMany; ++expert) ASSERT_GE(left.places_of(expert).size(), 1u);
+        EXPECT_EQ(all.among(RankSet::all(ranks)).fingerprint(), all.fingerprint());
+      }
+}
+
 TEST(Placements, ALayerMayGetOtherPlaces) {
   const Placements all(*Placement::contiguous(4, 2));
   Placements layers = all.by_layer(3);

@@ -158,9 +158,11 @@ ExpertRows RowExchange::arrange(const Part& part, std::span<const ArrivedRows> a
   if (waves > 1) {
     count_by_wave(arrived, experts, segments);
   } else if (!arrived.empty()) {
-    for (int e = 0; e < experts; ++e)
-      for (int peer = 0; peer < config_.num_ranks; ++peer)
+    for (int peer = 0; peer < config_.num_ranks; ++peer) {
+      if (arrived[peer].num_rows == 0) continue;  // an absent rank has no counts
+      for (int e = 0; e < experts; ++e)
         segments[e * config_.num_ranks + peer] = static_cast<int32_t>(arrived[peer].counts[e]);
+    }
   }
   int32_t at = 0;
   for (int32_t& segment : segments) at += std::exchange(segment, at);

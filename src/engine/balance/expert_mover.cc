@@ -11,7 +11,6 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "compute/weights/stacked_experts.h"
-#include "engine/balance/retries.h"
 
 namespace hocket {
 namespace {
@@ -52,6 +51,7 @@ ExpertMover::ExpertMover(Options options, Runner& runner, ExpertStats& stats)
   memory_.push_back(runner.take_moving_memory());
   for (int64_t at = 0; at < memory_.front().bytes(); at += expert_bytes_)
     free_.push_back({memory_.front().data() + at, expert_bytes_});
+  wanted_ = RankSet::all(home_.first().num_ranks());
   thread_ = Thread({.name = "mover"}, [this] { run(); });
 }
 
@@ -119,13 +119,6 @@ void ExpertMover::drop() {
   changed_.notify_all();
 }
 
-void ExpertMover::go_home() {
-  is_home_ = false;
-  moved();
-  drop();
-  begin(Task::go_home);
-}
-
 double ExpertMover::seconds_per_byte() const {
   MutexLock lock(mutex_);
   if (stats_.bytes_total == 0) return 1 / kGuessedBytesPerSecond;
@@ -172,7 +165,7 @@ void ExpertMover::do_task(Task task) {
     load_layers();
     source_.reset();
   } else {
-    load_home();
+    load_places();
     source_.reset();
   }
 }
@@ -204,70 +197,13 @@ void ExpertMover::load_layers() {
   }
 }
 
-void ExpertMover::load_home() {
-  Retries retries(options_.home_wait);
-  for (int layer = 0; layer < home_.num_layers(); ++layer) {
-    const Placement& home = home_.at(layer);
-    while (runner_.placement().at(layer).fingerprint() != home.fingerprint()) {
-      auto back = load_layer(layer, home);
-      if (back) {
-        runner_.place(**back);
-        reclaim(**back);
-        stats_of_rows_.place(layer, home);
-        retries.succeeded();
-        MutexLock lock(mutex_);
-        last_home_error_.reset();
-        continue;
-      }
-      source_.reset();  // the next try opens the files as they are then
-      const Duration left = retries.failed(RealClock().now());
-      note_home_error(back.error(), left);
-      MutexLock lock(mutex_);
-      if (stops_) return;
-      if (left <= Duration{}) {
-        final_home_error_ = last_home_error_;
-        return;
-      }
-      changed_.wait_for(lock, std::min(left, Retries::kPause));
-      if (stops_) return;
-    }
-  }
-  is_home_.store(true, std::memory_order_release);
-}
-
-// A reason is logged once, until another comes.
-void ExpertMover::note_home_error(const Error& why, Duration left) {
-  Error failure = error(ErrorCode::lost_rank,
-                        "rank {} cannot bring its experts back to where they were at the "
-                        "start, where the ranks meet: {}",
-                        options_.rank, why.message)
-                      .with_fix(why.fix.empty() ? "restart the server" : why.fix);
-  {
-    MutexLock lock(mutex_);
-    if (stops_ || (last_home_error_ && last_home_error_->message == failure.message)) return;
-    last_home_error_ = failure;
-    stats_.last_error = why.message;
-  }
-  log::warning("{}; {}. It tries again for {:.0f} s", failure.message, failure.fix,
-               to_seconds(left));
-}
-
-std::optional<Error> ExpertMover::last_home_error() const {
-  MutexLock lock(mutex_);
-  return last_home_error_;
-}
-
-std::optional<Error> ExpertMover::final_home_error() const {
-  MutexLock lock(mutex_);
-  return final_home_error_;
-}
-
 Result<std::unique_ptr<LayerMove>> ExpertMover::load_layer(int layer, const Placement& to) {
   auto move = std::make_unique<LayerMove>(layer, to, options_.rank);
   const Placements now = runner_.placement();
   const std::span<const int> held = now.at(layer).experts_of(options_.rank);
   const std::span<const int> wanted = to.experts_of(options_.rank);
   const std::span<const ExpertWeights> here = runner_.experts(layer);
+  if (here.empty()) return move;  // a layer without experts
   for (size_t i = 0; i < wanted.size(); ++i) {
     const auto found = std::ranges::lower_bound(held, wanted[i]);
     if (found != held.end() && *found == wanted[i]) {

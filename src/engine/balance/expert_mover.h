@@ -1,4 +1,5 @@
-// Works out which experts should move, and loads those that this rank gets, beside the steps:
+// Works out which experts should move, and loads those that this rank gets, beside the steps, and
+// those that the places of an epoch have, between two epochs:
 //
 //   engine   plan() .. planned()  load() .. num_loaded() -> next() | step | moved() .. num_loaded()
 //   mover    changes_for()               layer by layer ----'                  '---- next layer
@@ -17,6 +18,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -29,6 +31,7 @@
 #include "compute/weights/weight_source.h"
 #include "core/server_settings.h"
 #include "engine/balance/expert_changes.h"
+#include "engine/balance/retries.h"
 #include "engine/runner/runner.h"
 #include "engine/watch/expert_move_stats.h"
 #include "engine/watch/expert_stats.h"
@@ -41,7 +44,8 @@ class ExpertMover {
     ModelSettings model;  // where the files are
     Rebalancer rebalance;
     int rank = 0;
-    Duration home_wait{};  // a layer that cannot be brought home is tried again for so long
+    Duration retry_wait{};  // a layer that cannot be loaded for an epoch is tried again for so long
+    std::function<void()> wake;  // called when the experts are brought; may be empty
     Duration (*used_time)() = thread_processor_time;  // measures the cost of loading
   };
   // The runner, which was made with --enable-eplb, and the stats outlive it.
@@ -67,15 +71,19 @@ class ExpertMover {
   // Gives up the layers that have not changed.
   void drop();
 
-  // Bring the experts home: to where they were at the start, where ranks meet. Called while no step
-  // runs: at the end of an epoch. is_home() is false until it is done. A layer that fails is tried
-  // again for Options::home_wait (engine/balance/retries.h).
-  void go_home();
-  bool is_home() const { return is_home_.load(std::memory_order_acquire); }
+  // Brings the experts to where an epoch of `ranks` begins with them: home, where they were at the
+  // start, if these are all, else Placement::among() of that. Called while no step runs. Of several
+  // calls the last counts. A layer that fails is tried again for Options::retry_wait
+  // (engine/balance/retries.h).
+  void bring(const RankSet& ranks);
+  // True if the experts are there, since the last end_epoch().
+  bool has_brought(const RankSet& ranks) const;
+  // Says that an epoch is over, in which experts may have moved; gives up what is under way.
+  void end_epoch();
   // Return why a layer failed last, while it is tried again, and the same once it is not: then this
   // rank can meet no other. Thread: any.
-  std::optional<Error> last_home_error() const;
-  std::optional<Error> final_home_error() const;
+  std::optional<Error> last_bring_error() const;
+  std::optional<Error> final_bring_error() const;
 
   // Return the seconds of one core for a byte that is loaded, as far as is known, and the bytes of
   // an expert.
@@ -91,13 +99,17 @@ class ExpertMover {
     std::byte* data = nullptr;
     int64_t bytes = 0;
   };
-  enum class Task : uint8_t { none, plan, load, go_home };
+  enum class Task : uint8_t { none, plan, load, bring };
   void begin(Task task);
   void run();
   void do_task(Task task);
   void load_layers();
-  void load_home();
-  void note_home_error(const Error& why, Duration left);
+  void load_places();
+  // Brings a layer, trying again as often as `retries` says. Returns false if it was given up.
+  bool bring_layer(int layer, const Placement& to, Retries& retries);
+  bool is_superseded() const;
+  void note_bring_error(const Error& why, Duration left);
+  void log_brought(const RankSet& ranks, const ExpertMoveStats& before, TimePoint since) const;
   // Returns other places of a layer with this rank's experts. Errors: of the files, out_of_memory,
   // shutting_down (it was dropped).
   Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
@@ -125,7 +137,7 @@ class ExpertMover {
   ExpertChanges changes_;
   std::unique_ptr<LayerMove> move_;
 
-  std::atomic<bool> planned_{false}, failed_{false}, dropped_{false}, is_home_{true};
+  std::atomic<bool> planned_{false}, failed_{false}, dropped_{false};
   std::atomic<int> num_loaded_{0};
 
   mutable Mutex mutex_;
@@ -134,8 +146,10 @@ class ExpertMover {
   bool stops_ HOCKET_GUARDED_BY(mutex_) = false;
   int num_handed_out_ HOCKET_GUARDED_BY(mutex_) = 0, num_moved_ HOCKET_GUARDED_BY(mutex_) = 0;
   ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);
-  std::optional<Error> last_home_error_ HOCKET_GUARDED_BY(mutex_);
-  std::optional<Error> final_home_error_ HOCKET_GUARDED_BY(mutex_);
+  RankSet wanted_ HOCKET_GUARDED_BY(mutex_);  // where the experts are, or are being brought
+  bool is_brought_ HOCKET_GUARDED_BY(mutex_) = true, is_bringing_ HOCKET_GUARDED_BY(mutex_) = false;
+  std::optional<Error> last_bring_error_ HOCKET_GUARDED_BY(mutex_);
+  std::optional<Error> final_bring_error_ HOCKET_GUARDED_BY(mutex_);
   Thread thread_;
 };
 

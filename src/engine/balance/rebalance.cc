@@ -35,7 +35,8 @@ Rebalance::Rebalance(const Options& options, ExpertMover& mover)
       gathered_(static_cast<size_t>(options.num_counts)),
       sent_(static_cast<size_t>(options.num_counts)) {}
 
-void Rebalance::restart() {
+void Rebalance::restart(bool has_all_ranks) {
+  has_all_ranks_ = has_all_ranks;
   look_ = 0;
   num_given_up_ = 0;
   has_move_ = false;
@@ -93,6 +94,7 @@ BalanceVote Rebalance::vote() {
 
 void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepReport> reports,
                        bool computes) {
+  if (!has_all_ranks_) return;
   if (computes) {
     ++num_steps_;
     if (std::ranges::any_of(reports, [](const StepReport& one) { return one.is_valid != 0; })) {

@@ -41,8 +41,8 @@ class Rebalance final : public BalanceVoter {
   // `mover` outlives it.
   Rebalance(const Options& options, ExpertMover& mover);
 
-  // Begins a new epoch.
-  void restart();
+  // Begins a new epoch. Nothing moves in one without all ranks.
+  void restart(bool has_all_ranks);
   // Counts the rows of a step of this rank, after its commit.
   void note(const ExpertPass& pass);
   // Returns the experts that move before the step that was agreed on; null: none. If there are any,
@@ -88,6 +88,7 @@ class Rebalance final : public BalanceVoter {
   std::optional<Worth> worth_;  // the changes' worth, as this rank sees it
   int num_changed_ = 0;         // layers, of those that change
   bool has_move_ = false;       // a layer changes with the next step
+  bool has_all_ranks_ = true;
 };
 
 }  // namespace hocket

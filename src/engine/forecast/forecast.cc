@@ -188,7 +188,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
     choice.experts = placement->held_by(placement->first().fullest_rank());
     HOCKET_TRY(const MeasuredWeights held_weights, measure_weights(choice, nullptr));
     weight_bytes = held_weights.bytes;
-    if (parallel.enable_eplb) {
+    if (parallel.moves_experts()) {
       HOCKET_TRY(const int64_t bytes, largest_expert_bytes(choice, nullptr));
       moving_bytes = bytes * placement->first().most_experts();
     }

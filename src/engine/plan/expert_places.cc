@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "compute/moe/balancer.h"
+#include "compute/moe/exchange_message.h"
 
 namespace hocket {
 namespace {
@@ -67,6 +68,38 @@ Result<Balance> balance_by(const ParallelSettings& settings, const ModelChoice& 
                     .with_param("eplb-algorithm")
                     .with_fix("auto"));
   return [shape](std::span<const uint64_t> loads) { return published_placement(loads, shape); };
+}
+
+// Checks that any ranks that are left can take over the experts of `lost` others.
+Result<void> check_tolerance(int lost, const ModelChoice& choice, const Placement& any) {
+  const auto refused = [&](std::string_view why, std::string fix) {
+    return fail(error(ErrorCode::bad_value, "--tolerate-ranks {}: {}", lost, why)
+                    .with_param("tolerate-ranks")
+                    .with_fix(std::move(fix)));
+  };
+  if (lost >= any.num_ranks())
+    return refused(fmt::format("there are {} ranks, of which one must be left", any.num_ranks()),
+                   fmt::format("--tolerate-ranks {}", any.num_ranks() - 1));
+  if (choice.combine_groups != any.num_experts())
+    return refused(fmt::format("experts are taken over one by one, but --combine-groups {} sums "
+                               "{} of them on one rank",
+                               choice.combine_groups, any.num_experts() / choice.combine_groups),
+                   "--combine-groups 0");
+  if (choice.model.num_mtp_loaded > 0)
+    return refused("modules for multi-token prediction keep the places of their experts",
+                   "--speculative-algorithm NGRAM or none, or leave out --tolerate-ranks");
+  if (any.num_places() > kMaxPlaces || any.most_experts() > kMaxRankExperts)
+    return refused(fmt::format("{} places on {} ranks, up to {} on one, are more than {}, or {} on "
+                               "one",
+                               any.num_places(), any.num_ranks(), any.most_experts(), kMaxPlaces,
+                               kMaxRankExperts),
+                   "a smaller number");
+  const int left = any.num_ranks() - lost;
+  if (any.fewest_places(left) < any.num_experts())
+    return refused(fmt::format("{} of the ranks have {} places for {} experts", left,
+                               any.fewest_places(left), any.num_experts()),
+                   "--init-expert-location with more places on each rank, or trivial");
+  return {};
 }
 
 }  // namespace
@@ -151,7 +184,21 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
                     num_ranks, plain.most_experts(), experts),
         fmt::format("a multiple of {}, up to {}", num_ranks,
                     std::min(most * num_ranks, (kMaxPlaces - experts) / num_ranks * num_ranks))));
-  Placements placements = plain.with_replicas(number / num_ranks);
+  Placement filled = plain.with_replicas(number / num_ranks);
+  if (settings.tolerate_ranks > 0 && settings.tolerate_ranks < num_ranks) {
+    const int left = num_ranks - settings.tolerate_ranks;
+    const int least = (experts + left - 1) / left;
+    if (const int most_there = filled.most_experts(); filled.fewest_places(left) < experts) {
+      filled = filled.filled_to(std::max(most_there, least));
+      change = {.flag = "--ep-num-redundant-experts",
+                .from = settings.ep_num_redundant_experts,
+                .to = std::to_string(filled.num_places() - experts),
+                .why = fmt::format("--tolerate-ranks {}: the ranks that are left need places for "
+                                   "all {} experts",
+                                   settings.tolerate_ranks, experts)};
+    }
+  }
+  Placements placements = std::move(filled);
   if (settings.init_expert_location != "trivial") {
     HOCKET_TRY(const Balance balance, balance_by(settings, choice, placements.first()));
     HOCKET_TRY(Placements named,
@@ -166,6 +213,8 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
     placements = std::move(named);
   }
   HOCKET_TRY_VOID(placements.check_groups(choice.combine_groups));
+  if (settings.tolerate_ranks > 0)
+    HOCKET_TRY_VOID(check_tolerance(settings.tolerate_ranks, choice, placements.first()));
   if (settings.enable_eplb && choice.combine_groups != experts)
     return fail(error(ErrorCode::bad_value,
                       "--enable-eplb moves experts one by one, but --combine-groups {} sums {} of "

@@ -68,7 +68,7 @@ int64_t exchange_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
                         .dtype = q.dtype,
                         .placement = *q.placement,
                         .combine_groups = q.combine_groups,
-                        .any_placement = q.settings.parallel.enable_eplb,
+                        .any_placement = q.settings.parallel.moves_experts(),
                         .limits = plan.work});
   return static_cast<int64_t>(AllToAll::bytes_for(q.placement->first().num_ranks(), options));
 }

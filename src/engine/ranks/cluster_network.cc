@@ -36,14 +36,19 @@ std::string ClusterNetwork::key(uint32_t epoch, int rank) const {
   return fmt::format("addr/{}/{}", epoch, rank);
 }
 
-Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(Duration most) {
-  const TimePoint until = RealClock().now() + most;
+Result<std::optional<RankSet>> ClusterNetwork::members(Duration most) {
+  control_.pulse().ready();
   if (auto why = refusal()) return fail(*std::move(why));
-  const auto view = control_.wait_whole(most);
-  if (!view) {
-    if (auto failure = control_.failure()) return fail(*std::move(failure));
-    return std::nullopt;
-  }
+  const auto view = control_.wait_epoch(most);
+  if (view) return view->present();
+  if (auto failure = control_.failure()) return fail(*std::move(failure));
+  return std::nullopt;
+}
+
+Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(const RankSet& ranks, Duration most) {
+  const TimePoint until = RealClock().now() + most;
+  const auto view = control_.wait_epoch(most);
+  if (!view || view->present() != ranks) return std::nullopt;
   if (transport() != nullptr && epoch_ != view->epoch) close();
   // Failures below mean that a rank has left meanwhile, except if terms differ.
   const auto not_yet = [this](const Error& why) -> Result<std::optional<Link>> {
@@ -57,7 +62,7 @@ Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(Duration most) {
       if (opened.error().code != ErrorCode::lost_rank) return fail(std::move(opened).error());
       return not_yet(opened.error());
     }
-  const Result<bool> all_known = read_addresses(until);
+  const Result<bool> all_known = read_addresses(ranks, until);
   if (!all_known) return not_yet(all_known.error());
   if (!*all_known) return std::nullopt;
   const std::vector<std::span<const std::byte>> places = [this] {
@@ -72,7 +77,7 @@ Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(Duration most) {
   if (auto entered = control_.enter(epoch_); !entered) return not_yet(entered.error());
   MutexLock lock(mutex_);
   linked_ = true;
-  return Link{.transport = transport_.get(), .epoch = epoch_};
+  return Link{.transport = transport_.get(), .epoch = epoch_, .ranks = ranks};
 }
 
 Result<void> ClusterNetwork::open(uint32_t epoch) {
@@ -96,10 +101,10 @@ Result<void> ClusterNetwork::open(uint32_t epoch) {
               known.error().message);
 }
 
-Result<bool> ClusterNetwork::read_addresses(TimePoint until) {
+Result<bool> ClusterNetwork::read_addresses(const RankSet& ranks, TimePoint until) {
   for (int rank = 0; rank < num_ranks(); ++rank) {
     std::string& address = addresses_[static_cast<size_t>(rank)];
-    if (!address.empty()) continue;
+    if (!address.empty() || !ranks.has(rank)) continue;
     {
       MutexLock lock(mutex_);
       awaited_ = rank;
@@ -111,10 +116,10 @@ Result<bool> ClusterNetwork::read_addresses(TimePoint until) {
       return fail(said.error());
     }
     const size_t end = said->find('\n');
-    if (end == std::string::npos)
+    if (end == std::string::npos || end + 1 == said->size())
       return fail(ErrorCode::lost_rank, "rank {} does not say where it is", rank);
     const std::string_view terms = std::string_view(*said).substr(0, end);
-    if (terms != options_.terms) return refuse(rank, terms, until);
+    if (terms != options_.terms) return refuse(rank, rank == ranks.first(), terms, until);
     address = said->substr(end + 1);
   }
   MutexLock lock(mutex_);
@@ -122,16 +127,18 @@ Result<bool> ClusterNetwork::read_addresses(TimePoint until) {
   return true;
 }
 
-// Rank 0 is right: a rank that differs from it must stop, and the others wait for its replacement.
-Result<bool> ClusterNetwork::refuse(int rank, std::string_view terms, TimePoint until) {
-  if (rank > 0) {
+// The lowest rank is right: a rank that differs from it must stop, and the others wait for its
+// replacement.
+Result<bool> ClusterNetwork::refuse(int rank, bool is_right, std::string_view terms,
+                                    TimePoint until) {
+  if (!is_right) {
     std::this_thread::sleep_until(until);
     return false;
   }
   MutexLock lock(mutex_);
   refused_ =
       error(ErrorCode::lost_rank, "the ranks' messages differ in size: {} has {}, this rank {}",
-            name_of_rank(0), terms, options_.terms)
+            name_of_rank(rank), terms, options_.terms)
           .with_fix(
               "give all ranks the same --max-running-requests, --chunked-prefill-size and "
               "--max-prefill-tokens");

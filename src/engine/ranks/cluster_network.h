@@ -1,6 +1,6 @@
 // The network of ranks in several processes: found by the control plane, reached over UCX.
 //
-//   join   whole view -> a transport of its epoch -> store: addr/EPOCH/RANK = terms, address
+//   join   view that serves -> a transport of its epoch -> store: addr/EPOCH/RANK = terms, address
 //          -> the others' -> connect -> enter(epoch)
 //   lose   waits first for the control plane, which may know better which rank is at fault
 //
@@ -34,7 +34,8 @@ class ClusterNetwork final : public RankNetwork {
   int rank() const override { return control_.self().rank; }
   int num_ranks() const override { return control_.self().num_ranks; }
   std::string describe() const override;
-  Result<std::optional<Link>> join(Duration most) override;
+  Result<std::optional<RankSet>> members(Duration most) override;
+  Result<std::optional<Link>> join(const RankSet& ranks, Duration most) override;
   void leave() override;
   void report_lost(int peer, const Error& why) override;
   std::optional<Error> lost() const override;
@@ -49,9 +50,9 @@ class ClusterNetwork final : public RankNetwork {
   ClusterNetwork(ControlPlane& control, Options options, std::string version);
   std::string key(uint32_t epoch, int rank) const;
   Result<void> open(uint32_t epoch);
-  // True if all ranks have published their addresses.
-  Result<bool> read_addresses(TimePoint until);
-  Result<bool> refuse(int rank, std::string_view terms, TimePoint until);
+  // True if all these ranks have published their addresses.
+  Result<bool> read_addresses(const RankSet& ranks, TimePoint until);
+  Result<bool> refuse(int rank, bool is_right, std::string_view terms, TimePoint until);
   std::string name_of_rank(int rank) const;
   std::optional<Error> refusal() const;
   UcxTransport* transport() const;

@@ -165,6 +165,8 @@ Result<std::string> describe_plans(const ServerSettings& s) {
                          s.parallel.eplb_algorithm);
   if (s.parallel.enable_eplb)
     experts += fmt::format(", looked at every {} steps", s.parallel.eplb_rebalance_num_iterations);
+  if (s.parallel.tolerate_ranks > 0)
+    experts += fmt::format(", {} ranks may be missing", s.parallel.tolerate_ranks);
   return fmt::format(
       "{} orders, {:08x} | experts {} | context {}, chunk {}, prefill {}, running {} | {} | "
       "delayer {} | {} modules that guess | steps overlap: {}",

@@ -27,9 +27,6 @@ size_t index_of(Phase phase) {
   return static_cast<size_t>(phase);
 }
 
-// The rank that plans for all.
-constexpr int kPlanner = 0;
-
 int to_rows(uint32_t number) {
   return static_cast<int>(std::min<uint32_t>(number, std::numeric_limits<int>::max()));
 }
@@ -51,7 +48,6 @@ StepReport sane(StepReport report) {
 Lockstep::Lockstep(int num_ranks, const Options& options)
     : options_(options),
       delayer_(options.max_delayed_passes),
-      votes_(static_cast<size_t>(num_ranks)),
       loads_(static_cast<size_t>(num_ranks)),
       sizes_(static_cast<size_t>(num_ranks)),
       reports_(static_cast<size_t>(num_ranks)),
@@ -70,6 +66,14 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   plan_ = {};
   is_trial_ = steps_overlap_ = false;
   num_module_passes_ = 0;
+  present_ = {};
+  for (int rank = 0; rank < exchange.num_ranks(); ++rank) {
+    if (exchange.has(rank)) present_.add(rank);
+    loads_[static_cast<size_t>(rank)].takes_requests.store(exchange.has(rank),
+                                                           std::memory_order_relaxed);
+  }
+  planner_.store(present_.first(), std::memory_order_relaxed);
+  votes_.reserve(loads_.size());
   std::ranges::fill(sizes_, Size{});
   std::ranges::fill(reports_, StepReport{});
   under_way_ = computes_ = may_begin_ = extends_ = has_asked_ = ends_ = false;
@@ -144,11 +148,13 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   int module_passes = 0;
   int stopping_peer = -1;
   StepVote planner;
+  votes_.clear();
   for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
+    if (!present_.has(rank)) continue;
     HOCKET_TRY(const StepVote vote, vote_of(rank));
     all_end &= vote.ends != 0;
     if (vote.ends != 0 && rank != exchange_->rank()) stopping_peer = rank;
-    if (rank == kPlanner) planner = vote;
+    if (rank == this->planner()) planner = vote;
     module_passes = std::max(module_passes, int{vote.module_passes});
     record_vote(rank, vote);
   }
@@ -183,8 +189,8 @@ Result<Lockstep::StepVote> Lockstep::vote_of(int rank) {
 
 void Lockstep::record_vote(int rank, const StepVote& vote) {
   const auto at = static_cast<size_t>(rank);
-  votes_[at] = {
-      .begins = vote.begins != 0, .continues = vote.continues != 0, .decodes = vote.rows > 0};
+  votes_.push_back(
+      {.begins = vote.begins != 0, .continues = vote.continues != 0, .decodes = vote.rows > 0});
   sizes_[at] = {.rows = to_rows(vote.rows), .prompt_step_rows = to_rows(vote.prompt_step_rows)};
   reports_[at] = sane(vote.report);
   balances_[at] = vote.balance;
@@ -209,7 +215,7 @@ void Lockstep::adopt_plan(const StepVote& planner) {
     log::warning(
         "rank {} says plan {:#010x}, which is none of {} orders: such steps are played "
         "without overlap",
-        kPlanner, id, options_.orders->size());
+        this->planner(), id, options_.orders->size());
 }
 
 // If no rank has rows, all requests have ended, so nothing is guessed.

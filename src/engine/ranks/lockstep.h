@@ -8,7 +8,8 @@
 //
 // In its vote each rank also reports on the step that it has just played, and rank 0 proposes how
 // to play the next one: one plan if prompts are computed, another if not. All ranks play what rank
-// 0 proposed, so a plan changes between two steps, on all ranks together.
+// 0 proposed, so a plan changes between two steps, on all ranks together. In an epoch without some
+// ranks only those that are present vote, and the lowest of them has the role of rank 0.
 // The agreement binds. A request that comes after begin_agreement() waits for the step after,
 // unless a rank begins prompts anyway; if all requests of a rank end after it, the rank runs a step
 // without rows. If no rank has rows, no rank runs, and each sleeps until it has work or another
@@ -98,6 +99,8 @@ class Lockstep final : public SchedulerHooks {
   void rebind(Transport& transport, AllToAll& exchange);
 
   int rank() const { return exchange_->rank(); }
+  // Returns the rank whose plans count in this epoch. Thread: any.
+  int planner() const { return planner_.load(std::memory_order_relaxed); }
 
   // Called between forward and sample: sends this rank's vote for the next step without waiting.
   // Does nothing after an error, or if this step is the last.
@@ -223,7 +226,9 @@ class Lockstep final : public SchedulerHooks {
   int bad_peer_ = -1;  // rank whose vote could not be read
   StepVote mine_;      // vote of the agreement under way
   PrefillDelayer delayer_;
-  std::vector<PrefillVote> votes_;     // [ranks]
+  std::atomic<int> planner_{0};
+  RankSet present_;                    // the ranks that vote
+  std::vector<PrefillVote> votes_;     // [ranks that vote]
   std::vector<Load> loads_;            // [ranks]
   std::vector<Size> sizes_;            // [ranks]
   std::vector<StepReport> reports_;    // [ranks]

@@ -283,6 +283,30 @@ TEST(Lockstep, StepsOverlapIfRank0SaysSo) {
   });
 }
 
+// Rank 0 of three is absent: rank 1 has its role, and the delayer does not count rank 0's silence.
+TEST(Lockstep, TheLowestRankThatIsPresentHasTheRoleOfRank0) {
+  constexpr int kMaxDelayed = 4;
+  LoopbackHub hub(3, {}, LoopbackHub::Time::virtual_time);
+  on_ranks(hub, 3, [&](Transport& end) {
+    if (end.rank() == 0) return;
+    RankSet present;
+    present.add(1);
+    present.add(2);
+    LockstepRank v(hub, end, kMaxDelayed, present);
+    EXPECT_EQ(v.lockstep.planner(), 1);
+    StepProposal says = kPrompt;
+    says.overlaps = end.rank() == 1;
+    ASSERT_TRUE(v.lockstep.finish_agreement(says));
+    EXPECT_TRUE(v.lockstep.steps_overlap());
+    EXPECT_TRUE(v.lockstep.may_begin());
+    EXPECT_FALSE(v.lockstep.load_of(0).takes_requests);
+    EXPECT_TRUE(v.lockstep.load_of(2).takes_requests);
+    v.lockstep.ask_to_end();
+    ASSERT_TRUE(v.lockstep.finish_agreement(kNothing));
+    EXPECT_TRUE(v.lockstep.ends()) << "all who are present ask to stop";
+  });
+}
+
 TEST(Lockstep, ALostRankIsNamed) {
   LoopbackHub hub(2, {}, LoopbackHub::Time::virtual_time);
   testing::on_ranks(hub, 2, [&](Transport& end) {

@@ -21,11 +21,13 @@ inline const Batch kNoRows;
 
 // One rank's end of the hub, with its exchange, pulse and lockstep.
 struct LockstepRank {
-  explicit LockstepRank(LoopbackHub& hub_in, Transport& end_in, int max_delayed_passes = 0)
+  explicit LockstepRank(LoopbackHub& hub_in, Transport& end_in, int max_delayed_passes = 0,
+                        std::optional<RankSet> present = {})
       : hub(hub_in),
         end(end_in),
         exchange(*AllToAll::create(end, {.most_bytes = on_lanes(1, {0, 0, kAgreementBytes}),
                                          .epoch = 1,
+                                         .present = present,
                                          .stall_timeout = std::chrono::seconds(1)})),
         lockstep(end.num_ranks(), {.pulse = &pulse, .max_delayed_passes = max_delayed_passes}) {
     lockstep.rebind(end, *exchange);

@@ -1,7 +1,9 @@
 // Connects a rank with the others, and again after one was lost.
 //
-//   join() -> Link .. steps of epoch 1 .. a rank is lost: abort() is non-zero, lost() says why
-//   leave() -> join() -> Link .. steps of epoch 2 ..
+//   members() -> join() -> Link .. steps of epoch 1 .. a rank is lost: abort() is non-zero
+//   leave() -> members() -> join() -> Link .. steps of epoch 2 ..         lost() says why
+//
+// The next epoch has all ranks, or with --tolerate-ranks those that are there.
 //
 // There are two implementations: ranks of one process over the loopback, where a lost rank stays
 // lost, and ranks in processes, found by the control plane and reached over UCX.
@@ -36,10 +38,14 @@ class RankNetwork {
   struct Link {
     Transport* transport = nullptr;
     uint32_t epoch = 0;
+    RankSet ranks;  // those of the epoch
   };
-  // Waits for the other ranks, at most `most`; nullopt if not all are there, then call again.
-  // Errors: lost_rank, which is final. Thread: engine.
-  virtual Result<std::optional<Link>> join(Duration most) = 0;
+  // Waits for the next epoch, at most `most`, and returns its ranks, this one among them; nullopt
+  // if there is none yet, then call again. Errors: lost_rank, which is final. Thread: engine.
+  virtual Result<std::optional<RankSet>> members(Duration most) = 0;
+  // Connects to the other ranks of this epoch, which takes at most `most`; nullopt if not all have
+  // come, then call members() again. Errors: lost_rank, which is final. Thread: engine.
+  virtual Result<std::optional<Link>> join(const RankSet& ranks, Duration most) = 0;
   // Ends the link and its transport, if there is one. Thread: engine.
   virtual void leave() = 0;
 

@@ -18,10 +18,10 @@ constexpr Bucket kUsualAnswers{.phase = Phase::decode, .rows = 64, .kv_tokens = 
 }  // namespace
 
 RankOverlap::RankOverlap(const Options& options) : options_(options) {
-  rebind(options.exact_arrival);
+  rebind(options.exact_arrival, options.rank == 0);
   HOCKET_CHECK(options.prior != nullptr);
   keys_per_row_ = keys_per_row(*options.prior, kUsualAnswers);
-  if (options.rank != 0 || options.num_ranks == 1) return;
+  if (options.rank > options.may_miss || options.num_ranks == 1) return;
   planner_.emplace(Planner::Options{.orders = options.settings->orders.get(),
                                     .layers = options.layers,
                                     .prior = options.prior,
@@ -30,7 +30,8 @@ RankOverlap::RankOverlap(const Options& options) : options_(options) {
                                     .clock = options.clock});
 }
 
-void RankOverlap::rebind(bool exact_arrival) {
+void RankOverlap::rebind(bool exact_arrival, bool plans) {
+  plans_.store(plans, std::memory_order_relaxed);
   ledger_.emplace(Ledger::Limits{.num_layers = options_.layers.num_layers(),
                                  .num_ranks = options_.num_ranks,
                                  .exact_arrival = exact_arrival},
@@ -92,7 +93,7 @@ void RankOverlap::note_reports(const Lockstep& lockstep) {
   planner_->note(lockstep.reports());
   // A plan that flags force although it costs time is worth a warning; a chosen plan is
   // information. If the level is off, the line is not made, because that allocates.
-  if (!log::enabled(log::Level::warning)) return;
+  if (!plans_.load(std::memory_order_relaxed) || !log::enabled(log::Level::warning)) return;
   if (const auto line = planner_->take_log_line(log::enabled(log::Level::info)))
     log::line(line->is_warning ? log::Level::warning : log::Level::info, "overlap: {}", line->text);
 }
@@ -137,7 +138,8 @@ OverlapStats RankOverlap::stats() const {
 }
 
 std::optional<PlannerState> RankOverlap::planner_state() const {
-  return planner_ ? std::optional(planner_->state()) : std::nullopt;
+  if (!planner_ || !plans_.load(std::memory_order_relaxed)) return std::nullopt;
+  return planner_->state();
 }
 
 }  // namespace hocket

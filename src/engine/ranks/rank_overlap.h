@@ -15,6 +15,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,6 +39,7 @@ class RankOverlap {
  public:
   struct Options {
     int rank = 0, num_ranks = 1;
+    int may_miss = 0;  // so many ranks may be missing; the lowest that is present plans for all
     LayerCounts layers;
     const OverlapSettings* settings = nullptr;  // outlives it
     std::shared_ptr<const StageModel> prior;    // not null
@@ -49,8 +51,9 @@ class RankOverlap {
   };
   explicit RankOverlap(const Options& options);
 
-  // Starts a new epoch. exact_arrival: the network reports exact times of arrival.
-  void rebind(bool exact_arrival);
+  // Starts a new epoch. exact_arrival: the network reports exact times of arrival. plans: what this
+  // rank plans is what all play.
+  void rebind(bool exact_arrival, bool plans);
   Ledger& ledger() { return *ledger_; }
 
   // Opens a step, unless one is open. Thread: computes.
@@ -85,8 +88,9 @@ class RankOverlap {
   const Options options_;
   double keys_per_row_ = HalfPacking().keys_per_row;
   std::optional<Ledger> ledger_;
-  std::optional<Planner> planner_;  // on rank 0 of several ranks
+  std::optional<Planner> planner_;  // on the ranks of several that may have to plan
   Proposer proposer_;
+  std::atomic<bool> plans_{false};
   bool is_open_ = false;
   StepReport report_;
   // The rows of the last step of each phase, as ranks reported them.

@@ -127,7 +127,7 @@ Result<void> Runner::choose(const Options& options) {
     if (places.change) info_.changes.push_back(*places.change);
     placement_ = std::move(places.placements);
     // Modules have the places of the last layer and keep them.
-    if (settings.parallel.enable_eplb)
+    if (settings.parallel.moves_experts())
       placement_ = placement_->by_layer(choice_.model.num_layers + choice_.model.num_mtp_loaded);
     choice_.experts = placement_->held_by(seat_->rank);
   }
@@ -164,7 +164,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
     }
   }
   int64_t moving_bytes = 0;
-  if (placement_ && settings.parallel.enable_eplb) {
+  if (placement_ && settings.parallel.moves_experts()) {
     HOCKET_TRY(moving_bytes, largest_expert_bytes(choice_, source_.get()));
     moving_bytes *= placement_->first().most_experts();
   }
@@ -266,6 +266,7 @@ Result<AllToAll*> Runner::attach(const AttachOptions& attached) {
   const ExpertParallelDispatcher::Options options = dispatcher_options();
   AllToAll::Options exchange = exchange_options(options);
   exchange.epoch = attached.epoch;
+  exchange.present = attached.present;
   exchange.abort = attached.abort;
   exchange.watch = attached.watch;
   exchange.stall_timeout = attached.stall_timeout;

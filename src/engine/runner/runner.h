@@ -39,7 +39,8 @@ struct RankConfig {
 struct AttachOptions {
   Transport& transport;
   uint32_t epoch = 0;
-  const std::atomic<uint32_t>* abort = nullptr;  // option of AllToAll, as the next two
+  std::optional<RankSet> present;  // option of AllToAll, as the next three
+  const std::atomic<uint32_t>* abort = nullptr;
   ExchangeWatch* watch = nullptr;
   Duration stall_timeout = AllToAll::Options().stall_timeout;
 };
@@ -86,7 +87,7 @@ class Runner {
   Placements placement() const;
   // Exchanges the experts of a layer for those of `move`, which has what was before afterwards.
   // Called between two passes, the same two on all ranks, or while detached. Allocates nothing.
-  // Precondition: --enable-eplb.
+  // Precondition: ParallelSettings::moves_experts().
   void place(LayerMove& move);
   // The weights of the experts of a layer, as its placement has them here.
   std::span<const ExpertWeights> experts(int layer) const { return model_->experts(layer); }

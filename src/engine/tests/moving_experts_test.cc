@@ -1,6 +1,7 @@
 // Tests experts that move while requests are served: answers have the bits of one rank alone,
 // before, during and after, and what cannot be loaded stays where it is.
 #include "base/log.h"
+#include "engine/rank_setup.h"
 #include "engine/tests/folder_copy.h"
 #include "engine/tests/probe.h"
 #include "engine/tests/service.h"
@@ -116,6 +117,24 @@ TEST_F(MovingExpertsTest, WhatCannotBeReadStaysWhereItIs) {
   }
 }
 
+// Any two of three ranks have places for all 16 experts; where that cannot be, it is refused.
+TEST_F(MovingExpertsTest, TheRanksThatAreLeftHavePlacesForAllExperts) {
+  ServerSettings settings = settings_of(kBundled, 3);
+  settings.parallel.tolerate_ranks = 1;
+  const auto load = [&] {
+    return load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  };
+  const auto runners = load();
+  ASSERT_TRUE(runners) << describe(runners.error());
+  EXPECT_EQ((*runners)[0]->placement().first().fewest_places(2), 16);
+  EXPECT_TRUE(
+      std::ranges::any_of((*runners)[0]->info().changes, [](const SettingChange& change) {
+        return change.flag == "--ep-num-redundant-experts" && change.to == "8";
+      }));
+  settings.compute.combine_groups = 4;
+  EXPECT_NE(describe(load().error()).find("experts are taken over one by one"), std::string::npos);
+}
+
 TEST_F(MovingExpertsTest, ClearErrors) {
   const auto expect = [](const std::function<void(ServerSettings&)>& change, const char* part) {
     ServerSettings settings = settings_of(kBundled, 2);
@@ -136,6 +155,7 @@ TEST_F(MovingExpertsTest, ClearErrors) {
       },
       "without --enable-eplb there are none");
   expect([](ServerSettings& s) { s.parallel.lost_rank_wait_s = 5; }, "so none comes back");
+  expect([](ServerSettings& s) { s.parallel.tolerate_ranks = 1; }, "so they are lost together");
   expect([](ServerSettings& s) { s.compute.combine_groups = 2; },
          "--enable-eplb moves experts one by one");
 }

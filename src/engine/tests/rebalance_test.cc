@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <thread>
 
@@ -31,7 +32,7 @@ struct VotingRank {
                    rebalancer_of(settings.parallel, runner->choice(), runner->placement().first())
                        .value(),
                .rank = rank,
-               .home_wait = testing::kPatience,
+               .retry_wait = testing::kPatience,
                .used_time = a_second_more},
               *runner, stats),
         rebalance({.rank = rank,
@@ -159,17 +160,18 @@ TEST_F(RebalanceTest, ExpertsComeHomeWhenTheFilesAreBack) {
   std::filesystem::rename(copy_.path, away);
   for (auto& rank : ranks_) {
     EXPECT_GT(rank->mover.stats().num_layers_left, 0);
-    rank->mover.go_home();
+    rank->mover.end_epoch();
+    rank->mover.bring(RankSet::all(2));
     EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
   }
   for (auto& rank : ranks_)
-    EXPECT_TRUE(eventually([&] { return rank->mover.last_home_error().has_value(); }));
+    EXPECT_TRUE(eventually([&] { return rank->mover.last_bring_error().has_value(); }));
   std::filesystem::rename(away, copy_.path);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const ExpertMover& mover = ranks_[i]->mover;
-    EXPECT_TRUE(eventually([&] { return mover.is_home(); }));
-    EXPECT_FALSE(mover.last_home_error().has_value());
-    EXPECT_FALSE(mover.final_home_error().has_value());
+    EXPECT_TRUE(eventually([&] { return mover.has_brought(RankSet::all(2)); }));
+    EXPECT_FALSE(mover.last_bring_error().has_value());
+    EXPECT_FALSE(mover.final_bring_error().has_value());
     EXPECT_EQ(ranks_[i]->runner->placement().fingerprint(), homes[i].fingerprint());
   }
 }
@@ -181,6 +183,45 @@ TEST_F(RebalanceTest, LoadingCostsTheTimeThatItsThreadUses) {
     EXPECT_GT(stats.moves_total, 0u);
     EXPECT_EQ(stats.load_seconds_total, static_cast<double>(stats.moves_total));
   }
+}
+
+// Rank 0 of two that have places for all experts is left alone, and then not: it has the weights
+// that each expert has anywhere.
+TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
+  ServerSettings settings = testing::settings_of(testing::kBundled, 4);
+  settings.parallel.tolerate_ranks = 2;
+  auto runners = *load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  Runner& runner = *runners[0];
+  const Placements home = runner.placement();
+  ExpertStats stats(runner.info().model.num_layers, home, 0);
+  ExpertMover mover({.model = settings.model, .retry_wait = testing::kPatience}, runner, stats);
+  EXPECT_TRUE(mover.has_brought(RankSet::all(4)));
+  const auto check_weights = [&] {
+    for (int layer = 0; layer < runner.info().model.num_layers; ++layer) {
+      const std::span<const int> here = runner.placement().at(layer).experts_of(0);
+      ASSERT_EQ(here.size(), runner.experts(layer).size());
+      for (size_t i = 0; i < here.size(); ++i) {
+        const int owner = home.at(layer).rank_of(here[i]);
+        const auto there = std::ranges::find(home.at(layer).experts_of(owner), here[i]);
+        const auto number = there - home.at(layer).experts_of(owner).begin();
+        const PackedWeight& mine = runner.experts(layer)[i].down;
+        const PackedWeight& wanted =
+            runners[static_cast<size_t>(owner)]->experts(layer)[static_cast<size_t>(number)].down;
+        ASSERT_EQ(mine.data_bytes(), wanted.data_bytes());
+        EXPECT_EQ(std::memcmp(mine.data, wanted.data, static_cast<size_t>(mine.data_bytes())), 0);
+      }
+    }
+  };
+  RankSet two;
+  two.add(0);
+  two.add(2);
+  for (const RankSet& ranks : {two, RankSet::all(4), two}) {
+    mover.bring(ranks);
+    EXPECT_TRUE(eventually([&] { return mover.has_brought(ranks); }));
+    EXPECT_EQ(runner.placement().fingerprint(), home.among(ranks).fingerprint());
+    check_weights();
+  }
+  EXPECT_GT(mover.stats().moves_total, 0u);
 }
 
 }  // namespace

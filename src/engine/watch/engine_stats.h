@@ -29,7 +29,7 @@ struct RankStats {
   // Seconds of all steps spent waiting for other ranks' rows, and beside those for agreements.
   double exchange_wait_seconds_total = 0, agreement_wait_seconds_total = 0;
   std::optional<CacheTierStats> tier;    // nullopt without --kv-cache-dir
-  std::optional<ExpertMoveStats> moves;  // nullopt without --enable-eplb
+  std::optional<ExpertMoveStats> moves;  // nullopt if experts never move
   OverlapStats overlap;                  // divides those seconds by cause
   double seconds_since_last_step = 0;    // 0 when idle
   bool busy = false;                     // true if there is work
@@ -43,6 +43,8 @@ struct EngineStats : RankStats {
   std::optional<ExpertBalance> experts;  // nullopt for a dense model
   std::optional<GrammarStats> grammars;  // nullopt if only free text can be asked for
   std::optional<Error> lost;             // set if no request is taken because a rank is lost
+  // Says which ranks are missing while the others serve, "2 of 3 ranks serve: ..."; empty: none.
+  std::string missing_ranks;
 
   // Returns the stats of each rank; an engine without a list of ranks is one rank.
   std::span<const RankStats> per_rank() const {

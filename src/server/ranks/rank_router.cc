@@ -109,7 +109,7 @@ bool RankRouter::forward_to(int rank, const HttpRequest& request,
   MutexLock lock(mutex_);
   refresh();
   if (rank < 0 || rank >= std::ssize(last_loads_) || rank == this->rank()) return false;
-  if (!view_.whole() || !endpoint_of(rank)) {
+  if (!takes_part() || !endpoint_of(rank)) {
     const Error why = epoch_ended(view_);
     lock.unlock();
     respond_error(*exchange, why);
@@ -122,7 +122,7 @@ bool RankRouter::forward_to(int rank, const HttpRequest& request,
 }
 
 Result<int> RankRouter::choose(const PreparedRequest& prepared) {
-  if (!view_.whole()) return fail(epoch_ended(view_));
+  if (!takes_part()) return fail(epoch_ended(view_));
   return router_.choose(cache_namespace_of(prepared.request), prepared.prompts.front(), loads());
 }
 
@@ -132,12 +132,14 @@ std::vector<RankLoad> RankRouter::loads() {
   std::vector<RankLoad> loads = options_.engine->loads();
   loads.resize(last_loads_.size());
   const TimePoint now = RealClock().now();
+  const RankSet present = view_.present();
   std::vector<bool> changed(loads.size());
   for (size_t r = 0; r < loads.size(); ++r) {
     changed[r] = loads[r] != last_loads_[r];
     last_loads_[r] = loads[r];
     if (static_cast<int>(r) == rank()) continue;
-    if (!endpoint_of(static_cast<int>(r)) || now < avoid_until_[r]) loads[r].takes_requests = false;
+    const bool is_there = present.has(static_cast<int>(r)) && endpoint_of(static_cast<int>(r));
+    if (!is_there || now < avoid_until_[r]) loads[r].takes_requests = false;
   }
   for (auto& [ticket, forward] : forwards_) {
     const auto r = static_cast<size_t>(forward.rank);
@@ -147,6 +149,10 @@ std::vector<RankLoad> RankRouter::loads() {
     loads[r].num_tokens += forward.load.num_tokens;
   }
   return loads;
+}
+
+bool RankRouter::takes_part() const {
+  return view_.serves() && view_.present().has(rank());
 }
 
 std::optional<PeerEndpoint> RankRouter::endpoint_of(int rank) const {

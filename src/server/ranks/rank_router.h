@@ -121,6 +121,8 @@ class RankRouter {
       HOCKET_REQUIRES(mutex_);
   HttpCall call_to(const PeerEndpoint& to, const HttpRequest& asked) const;
   std::vector<RankLoad> loads() HOCKET_REQUIRES(mutex_);
+  // True if this rank may serve in the epoch of the view.
+  bool takes_part() const HOCKET_REQUIRES(mutex_);
   std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);
   Error too_many() const;
   // A rank that keeps the records of this rank's streams, in keeper.cc.

@@ -1,0 +1,226 @@
+// Simulates views that come late, twice or not at all, while ranks are lost and come back and the
+// seat of the coordinator moves: no two epochs ever serve at once, though ranks may be missing.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "cluster/control_role.h"
+
+namespace hocket {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kRanks = 5, kMayMiss = 2, kTickMs = 20, kTicks = 1500, kSeeds = 40;
+
+class Service {
+ public:
+  explicit Service(unsigned seed) : random_(seed) {
+    for (int rank = 0; rank < kRanks; ++rank) ranks_.push_back(std::make_unique<Rank>(rank));
+    take_seat(0, false);
+    for (int rank = 1; rank < kRanks; ++rank) join(rank);
+  }
+
+  void tick() {
+    now_ += milliseconds(kTickMs);
+    if (chance(300)) take_seat((holder_ + 1) % 2, true);
+    for (int rank = 0; rank < kRanks; ++rank) live(rank);
+    for (auto& coordinator : coordinators_) {
+      if (!coordinator) continue;
+      coordinator->members.tick(now_);
+      // Only the holder of the seat takes epochs, and counts on from the last one.
+      if (coordinator == coordinators_[holder_] && coordinator->members.view().epoch > last_taken_)
+        last_taken_ = coordinator->granted = coordinator->members.view().epoch;
+      send(*coordinator);
+    }
+    for (auto& rank : ranks_) receive(*rank);
+    for (auto& rank : ranks_)
+      if (rank->shared->abort != 0 && chance(5)) enter(*rank);
+    check();
+  }
+
+  int num_whole = 0, num_smaller = 0;  // ticks in which all ranks served, and some of them
+
+ private:
+  struct Rank {
+    explicit Rank(int of) : number(of), shared(std::make_unique<Shared>(of)) {}
+    const int number;
+    std::unique_ptr<Shared> shared;
+    int hears = 0;  // a coordinator
+    bool is_connected = false, is_ready = true;
+    int num_starts = 0;
+    uint32_t entered = 0;
+    struct Late {
+      TimePoint due;
+      ClusterView view;
+    };
+    std::deque<Late> mail;  // in order, as a connection brings it
+  };
+  struct Coordinator {
+    Membership members;
+    uint32_t granted = 0, announced = 0;
+    uint64_t sent_version = 0;
+    bool was_over = false;
+  };
+
+  bool chance(int one_in) { return std::uniform_int_distribution<>(1, one_in)(random_) == 1; }
+  Duration some_time(int most_ms) {
+    return milliseconds(std::uniform_int_distribution<>(0, most_ms)(random_));
+  }
+  Identity identity(const Rank& rank) const {
+    return {.rank = rank.number,
+            .num_ranks = kRanks,
+            .boot_id = fmt::format("start {}", rank.num_starts),
+            .version = "1"};
+  }
+
+  void take_seat(int rank, bool began) {
+    Rank& own = *ranks_[static_cast<size_t>(rank)];
+    leave(own);
+    own.hears = rank;
+    own.mail.clear();
+    const uint32_t last = std::max(last_taken_, own.shared->view().epoch);
+    holder_ = static_cast<size_t>(rank);
+    coordinators_[holder_] = std::make_unique<Coordinator>(Coordinator{
+        .members = Membership(identity(own), {}, now_,
+                              {.last_epoch = last, .may_miss = kMayMiss, .began = began}),
+        .granted = last,
+        .announced = last});
+  }
+  // This rank hears its coordinator no longer.
+  void leave(Rank& rank) {
+    rank.is_connected = false;
+    rank.mail.clear();
+    ClusterView known = rank.shared->view();
+    if (known.members.empty()) return;
+    known.members[static_cast<size_t>(known.coordinator)].presence = Presence::absent;
+    rank.shared->publish_over(known);
+  }
+  void join(int number) {
+    Rank& rank = *ranks_[static_cast<size_t>(number)];
+    rank.hears = static_cast<int>(holder_);
+    if (rank.hears == number) return;
+    const ClusterView known = rank.shared->view();
+    rank.is_connected = coordinators_[holder_]
+                            ->members
+                            .join({.identity = identity(rank),
+                                   .last_epoch = known.epoch,
+                                   .began = known.began,
+                                   .beat = {.ready = rank.is_ready}},
+                                  now_)
+                            .has_value();
+    coordinators_[holder_]->sent_version = 0;
+  }
+  void live(int number) {
+    Rank& rank = *ranks_[static_cast<size_t>(number)];
+    if (coordinators_[static_cast<size_t>(rank.hears)] == nullptr) return;
+    Membership& members = coordinators_[static_cast<size_t>(rank.hears)]->members;
+    const bool is_own = rank.hears == number;
+    if (is_own && number == static_cast<int>(holder_)) {
+      members.beat(number, {.ready = true}, now_);
+    } else if (is_own) {  // another has the seat: it steps down some day
+      if (!chance(40)) return members.beat(number, {.ready = true}, now_);
+      leave(rank);
+      coordinators_[static_cast<size_t>(number)].reset();
+      for (auto& other : ranks_)
+        if (other->hears == number && other->number != number) leave(*other);
+      join(number);
+    } else if (!rank.is_connected) {
+      if (chance(20)) join(number);
+    } else if (chance(150)) {  // its process ends, and another loads
+      members.cut(number, now_);
+      leave(rank);
+      rank.shared = std::make_unique<Shared>(number);
+      rank.entered = 0;
+      rank.is_ready = false;
+      ++rank.num_starts;
+    } else if (chance(150)) {  // its connection ends, and it loses the coordinator
+      members.cut(number, now_);
+      leave(rank);
+    } else if (rank.hears != static_cast<int>(holder_) && chance(30)) {
+      leave(rank);  // it sees that another has the seat
+    } else if (!chance(4)) {
+      rank.is_ready |= chance(60);
+      members.beat(number, {.ready = rank.is_ready}, now_);
+    }
+  }
+  void send(Coordinator& from) {
+    ClusterView view = from.members.view();
+    if (view.epoch > from.granted) {
+      view.epoch = from.announced;
+      view.over = true;
+    }
+    if (from.sent_version == from.members.version() && from.was_over == view.over) return;
+    from.sent_version = from.members.version();
+    from.was_over = view.over;
+    from.announced = view.epoch;
+    if (view.serves()) {
+      const auto [known, is_new] = members_of_.emplace(view.epoch, view.present());
+      EXPECT_EQ(known->second, view.present()) << "in epoch " << view.epoch;
+    }
+    for (auto& rank : ranks_) {
+      if (rank->hears != view.coordinator) continue;
+      if (rank->number == view.coordinator) {
+        rank->shared->publish(view);
+      } else if (rank->is_connected) {
+        const TimePoint before = rank->mail.empty() ? now_ : rank->mail.back().due;
+        for (int i = chance(4) ? 0 : 1; i < 2; ++i)  // sometimes twice
+          rank->mail.push_back({std::max(before, now_ + some_time(200)), view});
+      }
+    }
+  }
+  void receive(Rank& rank) {
+    for (; !rank.mail.empty() && rank.mail.front().due <= now_; rank.mail.pop_front())
+      rank.shared->publish(rank.mail.front().view);
+  }
+  void enter(Rank& rank) {
+    rank.entered = 0;
+    const uint32_t epoch = rank.shared->view().epoch;
+    if (rank.shared->enter(epoch)) rank.entered = epoch;
+  }
+  // An epoch serves while all its ranks are in it, since its steps need messages of all.
+  void check() {
+    std::map<uint32_t, RankSet> in;
+    for (const auto& rank : ranks_)
+      if (rank->shared->abort == 0) in[rank->entered].add(rank->number);
+    int num_serving = 0;
+    for (const auto& [epoch, ranks] : in) {
+      const auto found = members_of_.find(epoch);
+      ASSERT_NE(found, members_of_.end());
+      if (ranks != found->second) continue;
+      ++num_serving;
+      ++(ranks.size() == kRanks ? num_whole : num_smaller);
+    }
+    ASSERT_LE(num_serving, 1);
+  }
+
+  std::mt19937 random_;
+  TimePoint now_ = TimePoint(std::chrono::seconds(1000));
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::array<std::unique_ptr<Coordinator>, 2> coordinators_;
+  size_t holder_ = 0;  // the coordinator that has the seat
+  uint32_t last_taken_ = 0;
+  std::map<uint32_t, RankSet> members_of_;  // by epoch, of all that were announced
+};
+
+TEST(Tolerance, NoTwoEpochsServeAtOnce) {
+  int num_whole = 0, num_smaller = 0;
+  for (unsigned seed = 0; seed < kSeeds; ++seed) {
+    Service service(seed);
+    for (int i = 0; i < kTicks; ++i) {
+      service.tick();
+      ASSERT_FALSE(testing::Test::HasFatalFailure()) << "seed " << seed << ", tick " << i;
+    }
+    num_whole += service.num_whole;
+    num_smaller += service.num_smaller;
+  }
+  EXPECT_GT(num_whole, kSeeds);
+  EXPECT_GT(num_smaller, kSeeds);
+}
+
+}  // namespace
+}  // namespace hocket
