@@ -131,11 +131,9 @@ void multiply_words() {
   __m256i a = _mm256_set1_epi16(1);
   for (int loop = 0; loop < kLoops; ++loop) {
 #pragma GCC unroll 16
-    for (int i = 0; i < kFew; ++i) {
-      __m256i product = _mm256_madd_epi16(a, a);
-      asm volatile("" : "+x"(product));
-      sums[i] = _mm256_add_epi32(sums[i], product);
-    }
+    for (int i = 0; i < kFew; ++i)
+      sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(sums[i], a));
+    asm volatile("" : "+x"(a));
   }
   __m256i all = sums[0];
   for (int i = 1; i < kFew; ++i) all = _mm256_add_epi32(all, sums[i]);
