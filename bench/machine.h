@@ -10,8 +10,8 @@
 namespace hocket {
 
 struct BenchMachineOptions {
-  std::string shape = "small";  // of the whole models (dummy_shape.h)
-  int rounds = 3;               // of each whole model
+  std::string shape = "small";  // the shape of the whole models (dummy_shape.h)
+  int rounds = 3;               // rounds of each whole model
   bool quick = false;           // fewer passes and steps, without overlap: a minute
 };
 

@@ -6,10 +6,17 @@ namespace hocket {
 namespace {
 
 constexpr std::string_view kKernels =
-    R"({"isa":"avx2","threads":2,"read_gb_s":40.25,"peak":"FMA","peak_gflop_s":215.4,"int8_gop_s":1431}
-{"case":"linear rows=1 k=2048 n=2048 bf16","us":256.0,"us_p10":250,"us_p90":1260,"ref_ratio":7.14,"bf16_ratio":0,"fraction":0.861,"limit":"read bandwidth","same_bits":true}
-{"case":"linear rows=1 k=2048 n=2048 int8","us":99.96,"us_p10":90,"us_p90":110,"ref_ratio":9,"bf16_ratio":1.94,"fraction":0.8,"limit":"read bandwidth","same_bits":true}
-)";
+    R"({"isa":"avx2","threads":2,"read_gb_s":40.25,"peak":"FMA",)"
+    R"("peak_gflop_s":215.4,"int8_gop_s":1431})"
+    "\n"
+    R"({"case":"linear rows=1 k=2048 n=2048 bf16","us":256.0,"us_p10":250,)"
+    R"("us_p90":1260,"ref_ratio":7.14,"bf16_ratio":0,"fraction":0.861,)"
+    R"("limit":"read bandwidth","same_bits":true})"
+    "\n"
+    R"({"case":"linear rows=1 k=2048 n=2048 int8","us":99.96,"us_p10":90,)"
+    R"("us_p90":110,"ref_ratio":9,"bf16_ratio":1.94,"fraction":0.8,)"
+    R"("limit":"read bandwidth","same_bits":true})"
+    "\n";
 
 TEST(MachineTables, KernelsHaveLimitsAndARowForEachCase) {
   EXPECT_EQ(*kernels_table(kKernels),
@@ -24,12 +31,17 @@ TEST(MachineTables, KernelsHaveLimitsAndARowForEachCase) {
 
 std::string passes_of(double read, double decode) {
   return R"({"cpu":"some","isa":"avx2","threads":2,"read_gb_s":)" + std::to_string(read) +
-         R"(,"peak":"FMA"}
-{"case":"prefill 512","input_len":512,"tokens_per_s":1512,"tokens_per_s_min":1155,"tokens_per_s_max":1553,"read_fraction":0.03,"peak_fraction":0.7}
-{"case":"decode","batch":16,"context_len":128,"tokens_per_s":)" +
+         R"(,"peak":"FMA"})"
+         "\n"
+         R"({"case":"prefill 512","input_len":512,"tokens_per_s":1512,)"
+         R"("tokens_per_s_min":1155,"tokens_per_s_max":1553,"read_fraction":0.03,)"
+         R"("peak_fraction":0.7})"
+         "\n"
+         R"({"case":"decode","batch":16,"context_len":128,"tokens_per_s":)" +
          std::to_string(decode) +
-         R"(,"tokens_per_s_min":40,"tokens_per_s_max":60,"read_fraction":0.5,"peak_fraction":0.2}
-)";
+         R"(,"tokens_per_s_min":40,"tokens_per_s_max":60,"read_fraction":0.5,)"
+         R"("peak_fraction":0.2})"
+         "\n";
 }
 
 TEST(MachineTables, PassesHaveAColumnForEachForm) {
@@ -43,23 +55,32 @@ TEST(MachineTables, PassesHaveAColumnForEachForm) {
 }
 
 TEST(MachineTables, ACaseWithoutAGoalHasNoShareOfIt) {
-  EXPECT_EQ(
-      *scheduler_table(R"({"name":"decode 256","us_p50":6.04,"us_p99":9.29,"goal_us":15,"ratio":0.4}
-{"name":"decode 1","us_p50":0.08,"us_p99":0.11,"goal_us":null,"ratio":null}
-)"),
-      "| Case | p50 (p99) | Share of the goal |\n"
-      "| --- | --- | --- |\n"
-      "| decode 256 | 6.04 us (9.29) | 0.40 |\n"
-      "| decode 1 | 0.08 us (0.11) |  |\n");
+  EXPECT_EQ(*scheduler_table(R"({"name":"decode 256","us_p50":6.04,"us_p99":9.29,"goal_us":15,)"
+                             R"("ratio":0.4})"
+                             "\n"
+                             R"({"name":"decode 1","us_p50":0.08,"us_p99":0.11,"goal_us":null,)"
+                             R"("ratio":null})"
+                             "\n"),
+            "| Case | p50 (p99) | Share of the goal |\n"
+            "| --- | --- | --- |\n"
+            "| decode 256 | 6.04 us (9.29) | 0.40 |\n"
+            "| decode 1 | 0.08 us (0.11) |  |\n");
 }
 
 TEST(MachineTables, OnlyThePlannersChoiceInRealTimeHasARow) {
   EXPECT_EQ(
-      *overlap_table(
-          R"({"clock":"virtual","phase":"decode","rows":8,"link_gbit":1,"ranks":2,"order":"auto","plan":"a","step_us":9,"eta":1,"auto_over_serial":1,"auto_over_best":1}
-{"clock":"real","phase":"decode","rows":8,"link_gbit":1,"ranks":2,"order":"serial","plan":"serial","step_us":9,"eta":1,"auto_over_serial":1,"auto_over_best":1}
-{"clock":"real","phase":"decode","rows":64,"link_gbit":1,"ranks":2,"order":"auto","plan":"two-halves","step_us":12345,"eta":0.9,"auto_over_serial":1.2,"auto_over_best":0.99}
-)"),
+      *overlap_table(R"({"clock":"virtual","phase":"decode","rows":8,"link_gbit":1,"ranks":2,)"
+                     R"("order":"auto","plan":"a","step_us":9,"eta":1,"auto_over_serial":1,)"
+                     R"("auto_over_best":1})"
+                     "\n"
+                     R"({"clock":"real","phase":"decode","rows":8,"link_gbit":1,"ranks":2,)"
+                     R"("order":"serial","plan":"serial","step_us":9,"eta":1,)"
+                     R"("auto_over_serial":1,"auto_over_best":1})"
+                     "\n"
+                     R"({"clock":"real","phase":"decode","rows":64,"link_gbit":1,"ranks":2,)"
+                     R"("order":"auto","plan":"two-halves","step_us":12345,"eta":0.9,)"
+                     R"("auto_over_serial":1.2,"auto_over_best":0.99})"
+                     "\n"),
       "| Step | Plan of auto | Time | eta | auto/serial | auto/best |\n"
       "| --- | --- | --- | --- | --- | --- |\n"
       "| decode 64 rows, 1 Gbit/s, 2 ranks | two-halves | 12,345 us | 0.90 | 1.200 | 0.990 "

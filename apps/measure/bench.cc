@@ -1,6 +1,5 @@
 // hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation |
-// all2all | overlap | peers | balance | machine, or --compare: finds the bench, reads its flags and
-// runs it.
+// all2all | overlap | peers | balance | machine, or --compare: reads a bench's flags and runs it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "apps/flags.h"
 #include "apps/measure/bench_balance.h"
 #include "apps/measure/bench_lists.h"
+#include "apps/measure/bench_machine.h"
 #include "apps/running_server.h"
 #include "apps/server_address.h"
 #include "base/log.h"
@@ -18,7 +18,6 @@
 #include "bench/dummy_shape.h"
 #include "bench/grammar.h"
 #include "bench/kernels.h"
-#include "bench/machine.h"
 #include "bench/one_batch.h"
 #include "bench/overlap.h"
 #include "bench/peers.h"
@@ -340,21 +339,6 @@ Result<int> peers(const Arguments& arguments) {
   return bench_peers(o);
 }
 
-Result<int> machine(const Arguments& arguments) {
-  BenchMachineOptions o;
-  HOCKET_TRY(const bool go,
-             parse_flags({.command = "bench machine",
-                          .about = "kernels, whole models, scheduler and overlap on this machine, "
-                                   "as tables in Markdown",
-                          .groups = {{"Bench",
-                                      {{"shape", &o.shape, "of the whole models", ""},
-                                       {"rounds", &o.rounds, "of each whole model", ""},
-                                       {"quick", &o.quick, "fewer passes, no overlap", ""}}}},
-                          .takes_config = false},
-                         arguments));
-  return go ? bench_machine(o) : 0;
-}
-
 Result<int> compare(const Arguments& arguments) {
   CompareBuildsOptions o;
   std::vector<std::string> programs, input_lens = {"512"}, batches = {"1", "16"};
@@ -393,7 +377,7 @@ constexpr NamedBench kBenchFunctions[] = {
     {"kernels", kernels},         {"one-batch", one_batch},     {"serving", serving},
     {"streams", streams},         {"scheduler", scheduler},     {"grammar", grammar},
     {"all2all", all2all},         {"overlap", overlap},         {"peers", peers},
-    {"balance", balance_command}, {"speculation", speculation}, {"machine", machine}};
+    {"balance", balance_command}, {"speculation", speculation}, {"machine", machine_command}};
 
 }  // namespace
 
