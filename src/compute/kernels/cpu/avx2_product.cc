@@ -31,19 +31,16 @@ inline void widen_block(const float* x, float* to) {
   for (int i = 0; i < kBlockK; i += kLanes) _mm256_storeu_ps(to + i, _mm256_loadu_ps(x + i));
 }
 
-// Adds the products of the even or odd k of one k-block to the sums of R rows by two half panels.
+// Adds the products of the even or the odd k of one pair to the sums of R rows by two half panels.
 template <int kOdd, int R, class T>
-inline void add_products(const float* x, const T* w, __m256 (&sums)[R][2]) {
-#pragma GCC unroll 16
-  for (int pair = 0; pair < kBlockK / 2; ++pair) {
-    const T* from = w + pair * 2 * kPanelN;
-    const __m256 b[2] = {column_operand<kOdd>(from), column_operand<kOdd>(from + 2 * kLanes)};
+inline void add_products(const float* x, const T* w, int pair, __m256 (&sums)[R][2]) {
+  const T* from = w + pair * 2 * kPanelN;
+  const __m256 b[2] = {column_operand<kOdd>(from), column_operand<kOdd>(from + 2 * kLanes)};
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const __m256 a = _mm256_broadcast_ss(x + r * kBlockK + 2 * pair + kOdd);
-      sums[r][0] = _mm256_fmadd_ps(a, b[0], sums[r][0]);
-      sums[r][1] = _mm256_fmadd_ps(a, b[1], sums[r][1]);
-    }
+  for (int r = 0; r < R; ++r) {
+    const __m256 a = _mm256_broadcast_ss(x + r * kBlockK + 2 * pair + kOdd);
+    sums[r][0] = _mm256_fmadd_ps(a, b[0], sums[r][0]);
+    sums[r][1] = _mm256_fmadd_ps(a, b[1], sums[r][1]);
   }
 }
 
@@ -53,14 +50,21 @@ inline void clear(__m256 (&sums)[R][2]) {
   for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_ps();
 }
 
-// y += e + o for R rows by a panel and one k-block. x: [R][32], widened. All sums e stay in
-// registers, then all sums o; both together would need twice as many, or twice as many loads.
+// y += e + o for R rows by a panel and one k-block. x: [R][32], widened. The registers hold the
+// sums e and o of few rows; of more rows first the sums e, then the sums o.
 template <int R, class T>
 inline void add_block(const float* x, const T* w, float* y, int64_t y_stride) {
+  constexpr bool kTogether = R <= kRegisterRows / 2;
   __m256 e[R][2], o[R][2];
   clear(e), clear(o);
-  add_products<0>(x, w, e);
-  add_products<1>(x, w, o);
+#pragma GCC unroll 4
+  for (int pair = 0; pair < kBlockK / 2; ++pair) {
+    add_products<0>(x, w, pair, e);
+    if constexpr (kTogether) add_products<1>(x, w, pair, o);
+  }
+  if constexpr (!kTogether)
+#pragma GCC unroll 4
+    for (int pair = 0; pair < kBlockK / 2; ++pair) add_products<1>(x, w, pair, o);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
