@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::array kBenches = {"kernels",   "one-batch", "serving",     "streams",
                                  "scheduler", "grammar",   "speculation", "all2all",
-                                 "overlap",   "peers",     "balance"};
+                                 "overlap",   "peers",     "balance",     "machine"};
 
 // Returns false for the two commands that have no table of flags.
 bool takes_flags(const Command& command) {

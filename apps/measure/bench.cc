@@ -1,5 +1,5 @@
 // hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation |
-// all2all | overlap | peers | balance, or --compare: finds the bench, reads its flags and runs it.
+// all2all | overlap | peers | balance | machine, or --compare: reads a bench's flags and runs it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "apps/flags.h"
 #include "apps/measure/bench_balance.h"
 #include "apps/measure/bench_lists.h"
+#include "apps/measure/bench_machine.h"
 #include "apps/running_server.h"
 #include "apps/server_address.h"
 #include "base/log.h"
@@ -30,7 +31,7 @@ namespace {
 
 constexpr const char* kBenchUsage =
     "hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation | "
-    "all2all | overlap | peers | balance, or --compare OLD [NEW]";
+    "all2all | overlap | peers | balance | machine, or --compare OLD [NEW]";
 
 Result<int> kernels(const Arguments& arguments) {
   BenchKernelsOptions o;
@@ -373,10 +374,10 @@ struct NamedBench {
   Result<int> (*run)(const Arguments&);
 };
 constexpr NamedBench kBenchFunctions[] = {
-    {"kernels", kernels},         {"one-batch", one_batch},    {"serving", serving},
-    {"streams", streams},         {"scheduler", scheduler},    {"grammar", grammar},
-    {"all2all", all2all},         {"overlap", overlap},        {"peers", peers},
-    {"balance", balance_command}, {"speculation", speculation}};
+    {"kernels", kernels},         {"one-batch", one_batch},     {"serving", serving},
+    {"streams", streams},         {"scheduler", scheduler},     {"grammar", grammar},
+    {"all2all", all2all},         {"overlap", overlap},         {"peers", peers},
+    {"balance", balance_command}, {"speculation", speculation}, {"machine", machine_command}};
 
 }  // namespace
 

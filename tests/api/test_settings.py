@@ -11,7 +11,8 @@ import pytest
 from conftest import BINARY
 
 COMMANDS = ["serve", "demo", "run", "check", "plan", "simulate", "trace", "replay", "top", "crash", "doctor", "bench kernels", "bench one-batch",
-            "bench serving", "bench streams", "bench scheduler", "bench grammar", "bench speculation", "bench all2all", "bench overlap", "bench peers"]
+            "bench serving", "bench streams", "bench scheduler", "bench grammar", "bench speculation", "bench all2all", "bench overlap", "bench peers",
+            "bench machine"]
 
 
 def run(*words, timeout=60, **variables):

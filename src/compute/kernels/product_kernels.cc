@@ -108,7 +108,7 @@ std::array<ProductKernels, 6> make_kernels() {
        ref::product_int4, ref::product_mx},
       {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32,
        widened_fp8<cpu::avx2_product_bf16, cpu::avx2_widen_tile>, cpu::avx2_product_int8,
-       cpu::avx2_product_int4, widened_mx<cpu::avx2_product_bf16, cpu::avx2_widen_mx_tile>},
+       cpu::avx2_product_int4, cpu::avx2_product_mx},
       vector_level<FmaBodies>(Isa::avx512, integers),
       vector_level<Vdpbf16psBodies>(Isa::avx512_bf16, beside_vdpbf16ps),
       tile_level<cpu::amx_product_bf16>(Isa::amx, tiles ? on_tiles : integers),

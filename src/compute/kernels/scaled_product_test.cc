@@ -239,31 +239,37 @@ TEST_F(ScaledProductTest, RefIsTheProductOfWhatTheNumbersMean) {
 }
 
 // The largest numbers, over the largest k, whose sums just fit into int32, and over the largest k
-// whose x_sum fits into 16 bits; with zero points 0 and 255.
+// whose x_sum fits into 16 bits; with the least and the largest zero point. AVX2 sums int4 in 16
+// bits at first.
 TEST_F(ScaledProductTest, TheLargestSumsAreExact) {
-  for (int k : {256, 320, kMaxIntegerDepth})
-    for (int zero : {0, 255})
-      for (int rows : {1, 9}) {
-        const ScaledCase c{WeightFormat::int8, 0, rows, k, 32};
-        std::mt19937 random(1);
-        const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
-        std::memset(w.memory.data(), 255, w.weight.data_bytes());
-        set_scales(w.weight, 1.0f);
-        std::fill_n(const_cast<uint8_t*>(w.weight.zeros), c.n, static_cast<uint8_t>(zero));
-        cases::QuantizedRows x = cases::quantized_rows(w.weight, rows, random);
-        std::fill(x.data.begin(), x.data.end(), int8_t{-127});
-        std::fill(x.scales.begin(), x.scales.end(), 1.0f);
-        std::fill(x.sums.begin(), x.sums.end(), -127 * k);
-        std::vector<Isa> isas = cases::vector_isas();
-        isas.push_back(Isa::ref);
-        for (Isa isa : isas) {
-          const std::vector<float> y = result(isa, c, product_of(w.weight, x, rows));
-          const auto stride = static_cast<int>(y.size()) / rows;
-          for (int i = 0; i < rows * c.n; ++i)
-            ASSERT_EQ(y[i / c.n * stride + i % c.n], static_cast<float>(-127 * k * (255 - zero)))
-                << isa_name(isa) << " k " << k;
-        }
-      }
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::int4})
+    for (int k : {256, 320, kMaxIntegerDepth})
+      for (const bool zero_is_largest : {false, true})
+        for (const int x : {-127, 127})
+          for (int rows : {1, 9}) {
+            const int largest = format == WeightFormat::int8 ? 255 : 15;
+            const int zero = zero_is_largest ? largest : 0;
+            const ScaledCase c{format, 0, rows, k, 32};
+            std::mt19937 random(1);
+            const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
+            std::memset(w.memory.data(), 255, w.weight.data_bytes());
+            set_scales(w.weight, 1.0f);
+            std::fill_n(const_cast<uint8_t*>(w.weight.zeros), c.n, static_cast<uint8_t>(zero));
+            cases::QuantizedRows rows_of_x = cases::quantized_rows(w.weight, rows, random);
+            std::ranges::fill(rows_of_x.data, static_cast<int8_t>(x));
+            std::ranges::fill(rows_of_x.scales, 1.0f);
+            std::ranges::fill(rows_of_x.sums, x * k);
+            std::vector<Isa> isas = cases::vector_isas();
+            isas.push_back(Isa::ref);
+            for (Isa isa : isas) {
+              const std::vector<float> y = result(isa, c, product_of(w.weight, rows_of_x, rows));
+              const auto stride = static_cast<int>(y.size()) / rows;
+              for (int i = 0; i < rows * c.n; ++i)
+                ASSERT_EQ(y[i / c.n * stride + i % c.n],
+                          static_cast<float>(x * k * (largest - zero)))
+                    << isa_name(isa) << " k " << k;
+            }
+          }
 }
 
 }  // namespace

@@ -124,21 +124,20 @@ __attribute__((target("avx512f,avx512vnni"))) void multiply_vnni() {
   sink = static_cast<float>(numbers[0]);
 }
 
+constexpr int kWordChains = 8;  // each has a sum and a product
+
 void multiply_words() {
-  constexpr int kFew = 12;
-  __m256i sums[kFew];
-  for (int i = 0; i < kFew; ++i) sums[i] = _mm256_set1_epi32(i);
+  __m256i sums[kWordChains];
+  for (int i = 0; i < kWordChains; ++i) sums[i] = _mm256_set1_epi32(i);
   __m256i a = _mm256_set1_epi16(1);
   for (int loop = 0; loop < kLoops; ++loop) {
 #pragma GCC unroll 16
-    for (int i = 0; i < kFew; ++i) {
-      __m256i product = _mm256_madd_epi16(a, a);
-      asm volatile("" : "+x"(product));
-      sums[i] = _mm256_add_epi32(sums[i], product);
-    }
+    for (int i = 0; i < kWordChains; ++i)
+      sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(sums[i], a));
+    asm volatile("" : "+x"(a));
   }
   __m256i all = sums[0];
-  for (int i = 1; i < kFew; ++i) all = _mm256_add_epi32(all, sums[i]);
+  for (int i = 1; i < kWordChains; ++i) all = _mm256_add_epi32(all, sums[i]);
   sink = static_cast<float>(_mm256_extract_epi32(all, 0));
 }
 
@@ -200,7 +199,7 @@ double measured_integer_peak(Isa isa, WorkerPool& workers) {
                      [](int, int) { multiply_integer_tiles(); });
   if (isa >= Isa::avx512 && has_feature("avx512_vnni"))
     return best_rate(workers, 2.0 * 64 * kChains * kLoops, [](int, int) { multiply_vnni(); });
-  return best_rate(workers, 2.0 * 16 * 12 * kLoops, [](int, int) { multiply_words(); });
+  return best_rate(workers, 2.0 * 16 * kWordChains * kLoops, [](int, int) { multiply_words(); });
 }
 
 std::string_view bf16_peak_name(Isa isa) {

@@ -76,7 +76,7 @@ inline constexpr int kVectorRows = 8;
 // Rows of one block of result tiles.
 inline constexpr int kTileBlockRows = 32;
 
-// Returns the rows that an AVX-512 product prepares at once: as many as stay in L2, but 32..96.
+// Returns the rows that a vector product prepares at once: as many as stay in L2, but 32..96.
 constexpr int rows_together(int k_blocks) {
   constexpr int kLeast = 32, kMax = 96, kWideNumbers = 128 << 10;
   const int rows = kWideNumbers / (k_blocks * kBlockK);

@@ -48,6 +48,7 @@ struct MxWidening {
 };
 void widened_product_mx(const ScaledProduct<Bf16>& p, const MxWidening& by);
 void avx2_widen_mx_tile(const MxTile& from, Bf16* to);
+void avx2_product_mx(const ScaledProduct<Bf16>& p);
 void avx512_widen_mx_tile(const MxTile& from, Bf16* to);
 void avx512_product_mx(const ScaledProduct<Bf16>& p);
 void avx512_bf16_product_mx(const ScaledProduct<Bf16>& p);

@@ -1,5 +1,7 @@
-// int8 and int4 weights times int8 rows without VNNI. Bytes are widened to 16 bits, so that no sum
-// of two products saturates. A register has eight columns; a step takes half a k-block.
+// int8 and int4 weights times int8 rows without VNNI. A register has eight columns; four k are a
+// quad, two quads of int4 share a byte.
+//   int8   both are widened to 16 bits: VPMADDUBSW would saturate, 2 * 255 * 127 > 2^15
+//   int4   VPMADDUBSW, and up to eight quads are summed in 16 bits: 8 * 2 * 15 * 127 < 2^15
 #include <immintrin.h>
 
 #include "compute/kernels/arithmetic/product_bodies.h"
@@ -10,54 +12,112 @@ namespace hocket::cpu {
 namespace {
 
 constexpr int kHalfK = kIntegerBlockK / 2;
-constexpr int kIntegerAhead = 2048;  // bytes by which weights are fetched ahead
-
-// A quad of k of eight columns, in 16 bits each: numbers 0 and 2, 1 and 3.
-struct Quad {
-  __m256i even, odd;
-};
-inline Quad load_weights(__m256i bytes) {
-  return {_mm256_and_si256(bytes, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(bytes, 8)};
-}
-// The same four numbers of one row, repeated in every column.
-inline Quad load_row(const int8_t* x) {
-  int32_t quad;
-  __builtin_memcpy(&quad, x, sizeof quad);
-  const __m256i bytes = _mm256_set1_epi32(quad);
-  return {_mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), _mm256_srai_epi16(bytes, 8)};
-}
-
+constexpr int kHalfQuads = kHalfK / 4;
+constexpr int kIntegerAhead = 2048;      // bytes by which weights are fetched ahead
+constexpr int kIntegerRegisterRows = 4;  // rows of x whose sums stay in registers
+// A quad of one row, as 32-bit words that every column gets: two of 16-bit numbers, 0 and 2, 1 and
+// 3, for int8; one for int4.
 template <WeightFormat kFormat>
-inline __m256i load_bytes(const std::byte* tile, int half, int quad) {
-  if constexpr (kFormat == WeightFormat::int8) {
-    const std::byte* from = tile + (half * 8 + quad) * 4 * kPanelN;
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
-  } else {
-    const __m256i both =
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile + quad * 4 * kPanelN));
-    return _mm256_and_si256(half == 0 ? both : _mm256_srli_epi16(both, 4), _mm256_set1_epi8(15));
+constexpr int kQuadWords = kFormat == WeightFormat::int8 ? 2 : 1;
+
+// Writes the quads of half a block of one row, R rows apart.
+template <int R, WeightFormat kFormat>
+inline void prepare_half(const int8_t* x, int32_t* to) {
+  for (int quad = 0; quad < kHalfQuads; ++quad, to += R * kQuadWords<kFormat>) {
+    uint32_t bytes;
+    __builtin_memcpy(&bytes, x + quad * 4, sizeof bytes);
+    if constexpr (kFormat == WeightFormat::int4) {
+      to[0] = static_cast<int32_t>(bytes);
+    } else {
+      const auto word = [&](int low, int high) {
+        return static_cast<int32_t>(static_cast<uint16_t>(x[quad * 4 + low]) |
+                                    static_cast<uint32_t>(x[quad * 4 + high]) << 16);
+      };
+      to[0] = word(0, 2), to[1] = word(1, 3);
+    }
   }
 }
 
-// sums += x . w for R rows by 16 columns of half a block.
-template <int R, WeightFormat kFormat>
-inline void add_half(const int8_t* x, int64_t x_stride, const std::byte* tile, int half,
-                     __m256i (&sums)[R][2]) {
-#pragma GCC unroll 1
-  for (int quad = 0; quad < kHalfK / 4; ++quad) {
-    Quad w[2];
+inline __m256i load_words(const std::byte* from) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+}
+
+template <int R>
+inline void clear(__m256i (&sums)[R][2]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
+}
+
+// sums += x . w for R rows by 16 columns of half a block of int8; x [8 quads][R][2].
+template <int R>
+inline void add_half_int8(const int32_t* x, const std::byte* w, __m256i (&sums)[R][2]) {
+#pragma GCC unroll 2
+  for (int quad = 0; quad < kHalfQuads; ++quad, w += 4 * kPanelN, x += 2 * R) {
+    __m256i even[2], odd[2];
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      const __m256i bytes = load_words(w + h * 4 * kLanes);
+      even[h] = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
+      odd[h] = _mm256_srli_epi16(bytes, 8);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m256i a = _mm256_set1_epi32(x[2 * r]), b = _mm256_set1_epi32(x[2 * r + 1]);
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        sums[r][h] = _mm256_add_epi32(sums[r][h], _mm256_add_epi32(_mm256_madd_epi16(even[h], a),
+                                                                   _mm256_madd_epi16(odd[h], b)));
+        end_step(sums[r][h]);
+      }
+    }
+  }
+}
+
+// The same for int4; kHigh: numbers in the high halves of bytes. x [8 quads][R].
+template <bool kHigh, int R>
+inline void add_half_int4(const int32_t* x, const std::byte* w, __m256i (&sums)[R][2]) {
+  __m256i words[R][2];  // sums of even, and of odd pairs of k, in 16 bits
+  clear(words);
+#pragma GCC unroll 2
+  for (int quad = 0; quad < kHalfQuads; ++quad, w += 4 * kPanelN, x += R) {
+    __m256i numbers[2];
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; ++h) {
+      const __m256i bytes = load_words(w + h * 4 * kLanes);
+      numbers[h] =
+          _mm256_and_si256(kHigh ? _mm256_srli_epi16(bytes, 4) : bytes, _mm256_set1_epi8(15));
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m256i a = _mm256_set1_epi32(x[r]);
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        words[r][h] = _mm256_add_epi16(words[r][h], _mm256_maddubs_epi16(numbers[h], a));
+        end_step(words[r][h]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h)
-      w[h] = load_weights(load_bytes<kFormat>(tile + h * 4 * kLanes, half, quad));
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      const Quad a = load_row(x + r * x_stride + quad * 4);
-#pragma GCC unroll 2
-      for (int h = 0; h < 2; ++h)
-        sums[r][h] =
-            _mm256_add_epi32(sums[r][h], _mm256_add_epi32(_mm256_madd_epi16(w[h].even, a.even),
-                                                          _mm256_madd_epi16(w[h].odd, a.odd)));
-    }
+      sums[r][h] =
+          _mm256_add_epi32(sums[r][h], _mm256_madd_epi16(words[r][h], _mm256_set1_epi16(1)));
+}
+
+// Adds the half block number `half` of a panel.
+template <int R, WeightFormat kFormat>
+inline void add_half(const int32_t* x, const std::byte* panel, int half, __m256i (&sums)[R][2]) {
+  const std::byte* tile = panel + int64_t{half / 2} * tile_bytes(kFormat);
+  constexpr int kHalfTile = tile_bytes(kFormat) / 2;
+  for (int i = 0; i < kHalfTile; i += 64)
+    _mm_prefetch(reinterpret_cast<const char*>(tile + kIntegerAhead + half % 2 * kHalfTile + i),
+                 _MM_HINT_T1);
+  x += int64_t{half} * kHalfQuads * R * kQuadWords<kFormat>;
+  if constexpr (kFormat == WeightFormat::int8) {
+    add_half_int8(x, tile + half % 2 * kHalfTile, sums);
+  } else {
+    half % 2 == 0 ? add_half_int4<false>(x, tile, sums) : add_half_int4<true>(x, tile, sums);
   }
 }
 
@@ -70,59 +130,86 @@ inline __m256 load_scales(const std::byte* scales, int64_t at) {
   return _mm256_loadu_ps(reinterpret_cast<const float*>(scales));
 }
 
-// y = fma(float(sum - zero * x_sum), x_scale * scale, y), from +0 in the first group.
-template <int R, WeightFormat kFormat>
-inline void add_group(const ScaledProduct<int8_t>& p, int row, int panel, int group,
-                      const __m256i (&sums)[R][2]) {
-  const int64_t at = (int64_t{panel} * p.groups + group) * kPanelN;
+// The factors of one group: those of a panel's columns, and those of the rows, `groups` apart.
+struct GroupFactors {
+  const std::byte* scales;
+  const uint8_t* zeros;
+  const float* x_scales;
+  const int32_t* x_sums;
+  int64_t groups;
+};
+
+// Starts the sums of a group at -zero * x_sum.
+template <int R>
+inline void begin_group(const GroupFactors& f, __m256i (&sums)[R][2]) {
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
-    const auto* zeros = reinterpret_cast<const __m128i*>(p.zeros + at + h * kLanes);
-    const __m256i zero = _mm256_cvtepu8_epi32(_mm_loadl_epi64(zeros));
-    const __m256 scale = load_scales<kFormat>(p.scales, at + h * kLanes);
-#pragma GCC unroll 4
+    const auto* zeros = reinterpret_cast<const __m128i*>(f.zeros + h * kLanes);
+    const __m256i negative =
+        _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_cvtepu8_epi32(_mm_loadl_epi64(zeros)));
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+      sums[r][h] = _mm256_mullo_epi32(negative, _mm256_set1_epi32(f.x_sums[r * f.groups]));
+  }
+}
+// acc = fma(float(sum), x_scale * scale, acc)
+template <WeightFormat kFormat, int R>
+inline void finish_group(const GroupFactors& f, const __m256i (&sums)[R][2], __m256 (&acc)[R][2]) {
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h) {
+    const __m256 scale = load_scales<kFormat>(f.scales, h * kLanes);
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const int64_t x_at = int64_t{row + r} * p.groups + group;
-      const __m256i shift = _mm256_mullo_epi32(zero, _mm256_set1_epi32(p.x_sums[x_at]));
-      const __m256 sum = _mm256_cvtepi32_ps(_mm256_sub_epi32(sums[r][h], shift));
-      const __m256 both = _mm256_mul_ps(_mm256_set1_ps(p.x_scales[x_at]), scale);
-      float* y = p.y + (row + r) * p.y_stride + panel * kPanelN + h * kLanes;
-      const __m256 acc = group == 0 ? _mm256_setzero_ps() : _mm256_loadu_ps(y);
-      _mm256_storeu_ps(y, _mm256_fmadd_ps(sum, both, acc));
+      const __m256 both = _mm256_mul_ps(_mm256_set1_ps(f.x_scales[r * f.groups]), scale);
+      acc[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[r][h]), both, acc[r][h]);
     }
   }
 }
 
+// Multiplies one panel with R rows, prepared in x.
 template <int R, WeightFormat kFormat>
-void multiply(const ScaledProduct<int8_t>& p, int row, int panel) {
-  const int halves = p.group_blocks == 0 ? 1 : 2 * p.group_blocks;
+void multiply_panel(const ScaledProduct<int8_t>& p, const int32_t* x, int row, int panel) {
+  const int group_halves = p.group_blocks == 0 ? 1 : 2 * p.group_blocks, halves = 2 * p.k_blocks;
+  const int64_t at = int64_t{panel} * p.groups * kPanelN, x_at = int64_t{row} * p.groups;
+  GroupFactors f = {p.scales + at * scale_size(kFormat), p.zeros + at, p.x_scales + x_at,
+                    p.x_sums + x_at, p.groups};
   const std::byte* w = p.w + panel * p.panel_bytes;
-  for (int group = 0; group < p.groups; ++group) {
+  __m256 acc[R][2];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
+  for (int group = 0, half = 0; group < p.groups; ++group) {
     __m256i sums[R][2];
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
-    const int all = 2 * p.k_blocks, end = (group + 1) * halves < all ? (group + 1) * halves : all;
-    for (int at = group * halves; at < end; ++at) {
-      const std::byte* tile = w + int64_t{at / 2} * tile_bytes(kFormat);
-      constexpr int kHalfTile = tile_bytes(kFormat) / 2;
-      for (int i = 0; i < kHalfTile; i += 64)
-        _mm_prefetch(reinterpret_cast<const char*>(tile + kIntegerAhead + at % 2 * kHalfTile + i),
-                     _MM_HINT_T1);
-      add_half<R, kFormat>(p.x + row * p.x_stride + int64_t{at} * kHalfK, p.x_stride, tile, at % 2,
-                           sums);
-    }
-    add_group<R, kFormat>(p, row, panel, group, sums);
+    begin_group(f, sums);
+    for (const int end = half + group_halves < halves ? half + group_halves : halves; half < end;
+         ++half)
+      add_half<R, kFormat>(x, w, half, sums);
+    finish_group<kFormat>(f, sums, acc);
+    f.scales += kPanelN * scale_size(kFormat), f.zeros += kPanelN;
+    ++f.x_scales, ++f.x_sums;
+  }
+  float* y = p.y + row * p.y_stride + panel * kPanelN;
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    _mm256_storeu_ps(y + r * p.y_stride, acc[r][0]);
+    _mm256_storeu_ps(y + r * p.y_stride + kLanes, acc[r][1]);
   }
 }
 
+// Multiplies all panels with R rows.
 template <int R, WeightFormat kFormat>
 void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
-  for (int panel = 0; panel < p.panels; ++panel) multiply<R, kFormat>(p, row, panel);
+  constexpr int kWords = kQuadWords<kFormat>;
+  auto* const x = static_cast<int32_t*>(p.scratch);
+  for (int half = 0; half < 2 * p.k_blocks; ++half)
+    for (int r = 0; r < R; ++r)
+      prepare_half<R, kFormat>(p.x + (row + r) * p.x_stride + int64_t{half} * kHalfK,
+                               x + (int64_t{half} * kHalfQuads * R + r) * kWords);
+  for (int panel = 0; panel < p.panels; ++panel) multiply_panel<R, kFormat>(p, x, row, panel);
 }
 
 template <WeightFormat kFormat>
 void product(const ScaledProduct<int8_t>& p) {
-  for_each_rows<kRegisterRows>(
+  for_each_even_rows<kIntegerRegisterRows>(
       p.rows, [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
 }
 

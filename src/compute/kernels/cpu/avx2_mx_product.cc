@@ -1,9 +1,10 @@
 // mxfp4, mxfp8 and nvfp4, widened to bf16 tiles: four panels and four k-blocks at a time, which all
-// rows then use.
+// rows then use. For few rows mxfp4 and nvfp4 are widened in registers instead.
 #include <immintrin.h>
 
 #include "compute/kernels/arithmetic/product_bodies.h"
 #include "compute/kernels/cpu/avx2_registers.h"
+#include "compute/kernels/cpu/row_counts.h"
 
 namespace hocket::cpu {
 namespace {
@@ -12,6 +13,8 @@ constexpr int kMxPanels = 4;    // panels widened at once
 constexpr int kMxBlocks = 4;    // and their k-blocks
 constexpr int kMxRows = 64;     // rows that use them at once
 constexpr int kMxAhead = 1024;  // bytes by which weights are fetched ahead
+constexpr int kFewMxRows = 4;   // rows for which weights are widened in registers, at most
+constexpr int kEights = kBlockK / 8;
 
 struct MxScratch {
   alignas(64) Bf16 tiles[kMxPanels][kMxBlocks * kTileElements];
@@ -36,14 +39,50 @@ inline __m256 e4m3_scales(const std::byte* from) {
   return _mm256_mul_ps(e4m3_times_2_to_minus_8(uppers), _mm256_set1_ps(0x1p8f));
 }
 
-// Returns the product of a scale and number i of the eights of eight columns.
-inline __m256 e2m1_number(__m256i eights, int i, __m256 scale) {
-  const __m256 magnitudes = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
-  const __m256 magnitude =
-      _mm256_permutevar8x32_ps(magnitudes, _mm256_srli_epi32(eights, 4 * i));  // reads three bits
-  const __m256 sign = _mm256_and_ps(_mm256_castsi256_ps(_mm256_slli_epi32(eights, 28 - 4 * i)),
-                                    _mm256_set1_ps(-0.0f));
-  return _mm256_mul_ps(_mm256_or_ps(magnitude, sign), scale);
+// The pairs of k of an eight of eight columns as fp32: the even and the odd number of each, before
+// they are scaled.
+struct Pairs {
+  __m256 even[4], odd[4];
+};
+// Lower and upper bytes of the e2m1 numbers as bf16, and the sequence of an eight's bytes by pair.
+alignas(16) constexpr uint8_t kLowerBytes[16] = {0, 0, 0x80, 0xc0, 0, 0x40, 0x80, 0xc0,
+                                                 0, 0, 0x80, 0xc0, 0, 0x40, 0x80, 0xc0};
+alignas(16) constexpr uint8_t kUpperBytes[16] = {0,    0x3f, 0x3f, 0x3f, 0x40, 0x40, 0x40, 0x40,
+                                                 0x80, 0xbf, 0xbf, 0xbf, 0xc0, 0xc0, 0xc0, 0xc0};
+alignas(16) constexpr uint8_t kByPair[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+inline __m256i in_both_lanes(const uint8_t (&bytes)[16]) {
+  return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
+}
+// A number's bf16 is looked up byte by byte; bytes are first sorted by pair, so that unpacking
+// brings the columns of a pair together.
+inline Pairs e2m1_pairs(__m256i eights) {
+  const __m256i lower = in_both_lanes(kLowerBytes), upper = in_both_lanes(kUpperBytes);
+  const __m256i sorted = _mm256_shuffle_epi8(eights, in_both_lanes(kByPair));
+  const __m256i nibble = _mm256_set1_epi8(15);
+  const auto widen = [&](__m256i numbers, __m256(&to)[4]) {
+    const __m256i low = _mm256_shuffle_epi8(lower, numbers);
+    const __m256i high = _mm256_shuffle_epi8(upper, numbers), none = _mm256_setzero_si256();
+    const __m256i first = _mm256_unpacklo_epi8(low, high), last = _mm256_unpackhi_epi8(low, high);
+    to[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(none, first));
+    to[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(none, first));
+    to[2] = _mm256_castsi256_ps(_mm256_unpacklo_epi16(none, last));
+    to[3] = _mm256_castsi256_ps(_mm256_unpackhi_epi16(none, last));
+  };
+  Pairs pairs;
+  widen(_mm256_and_si256(sorted, nibble), pairs.even);
+  widen(_mm256_and_si256(_mm256_srli_epi16(sorted, 4), nibble), pairs.odd);
+  return pairs;
+}
+
+inline __m256i load_eights(const MxTile& from, int eight, int half) {
+  return _mm256_loadu_si256(
+      reinterpret_cast<const __m256i*>(from.numbers + (eight * kPanelN + half * kLanes) * 4));
+}
+inline __m256 fp4_scales(const MxTile& from, int eight, int half) {
+  const bool nvfp4 = from.format == WeightFormat::nvfp4;
+  const int group = nvfp4 ? eight / (kEights / 2) : 0;
+  const std::byte* const scales = from.scales + group * kPanelN + half * kLanes;
+  return nvfp4 ? e4m3_scales(scales) : e8m0_scales(scales);
 }
 
 // Stores a pair of k of eight columns; both are bf16 numbers.
@@ -54,18 +93,13 @@ inline void store_pair(__m256 even, __m256 odd, Bf16* to) {
 }
 
 void widen_fp4(const MxTile& from, int half, Bf16* to) {
-  constexpr int kEights = kBlockK / 8;
-  const bool nvfp4 = from.format == WeightFormat::nvfp4;
   for (int eight = 0; eight < kEights; ++eight) {
-    const int group = nvfp4 ? eight / (kEights / 2) : 0;
-    const std::byte* const scales = from.scales + group * kPanelN + half * kLanes;
-    const __m256 scale = nvfp4 ? e4m3_scales(scales) : e8m0_scales(scales);
-    const __m256i eights = _mm256_loadu_si256(
-        reinterpret_cast<const __m256i*>(from.numbers + (eight * kPanelN + half * kLanes) * 4));
+    const __m256 scale = fp4_scales(from, eight, half);
+    const Pairs pairs = e2m1_pairs(load_eights(from, eight, half));
 #pragma GCC unroll 4
-    for (int i = 0; i < 8; i += 2)
-      store_pair(e2m1_number(eights, i, scale), e2m1_number(eights, i + 1, scale),
-                 to + (eight * 4 + i / 2) * 2 * kPanelN + half * 2 * kLanes);
+    for (int i = 0; i < 4; ++i)
+      store_pair(_mm256_mul_ps(pairs.even[i], scale), _mm256_mul_ps(pairs.odd[i], scale),
+                 to + (eight * 4 + i) * 2 * kPanelN + half * 2 * kLanes);
   }
 }
 
@@ -82,7 +116,70 @@ void widen_fp8(const MxTile& from, int half, Bf16* to) {
   }
 }
 
+// sums += e + o of one k-block for R rows, prepared in x [R][32], by half a panel.
+template <int R>
+inline void add_fp4_block(const float* x, const MxTile& w, int half, __m256 (&sums)[R]) {
+  __m256 e[R], o[R];
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) e[r] = o[r] = _mm256_setzero_ps();
+#pragma GCC unroll 1
+  for (int eight = 0; eight < kEights; ++eight, x += 8) {
+    const __m256 scale = fp4_scales(w, eight, half);
+    const Pairs pairs = e2m1_pairs(load_eights(w, eight, half));
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      const __m256 even = _mm256_mul_ps(pairs.even[i], scale);
+      const __m256 odd = _mm256_mul_ps(pairs.odd[i], scale);
+#pragma GCC unroll 4
+      for (int r = 0; r < R; ++r) {
+        const float* a = x + r * kBlockK + 2 * i;
+        e[r] = _mm256_fmadd_ps(_mm256_broadcast_ss(a), even, e[r]);
+        o[r] = _mm256_fmadd_ps(_mm256_broadcast_ss(a + 1), odd, o[r]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) sums[r] = _mm256_add_ps(sums[r], _mm256_add_ps(e[r], o[r]));
+}
+
+// Multiplies all panels of mxfp4 or nvfp4 with R rows.
+template <int R>
+void multiply_fp4_rows(const ScaledProduct<Bf16>& p, int row) {
+  constexpr int kTileBytes = kTileElements / 2;
+  auto* const x = static_cast<float*>(p.scratch);
+  for (int block = 0; block < p.k_blocks; ++block)
+    for (int r = 0; r < R; ++r)
+      widen_block(p.x + (row + r) * p.x_stride + block * kBlockK, x + (block * R + r) * kBlockK);
+  const int groups = p.groups / p.k_blocks;  // in one tile
+  for (int panel = 0; panel < p.panels; ++panel) {
+    MxTile tile = {p.format, p.w + panel * p.panel_bytes,
+                   p.scales + int64_t{panel} * p.groups * kPanelN};
+    __m256 sums[2][R];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) sums[0][r] = sums[1][r] = _mm256_setzero_ps();
+    for (int block = 0; block < p.k_blocks; ++block) {
+      for (int at = 0; at < kTileBytes; at += 64)
+        _mm_prefetch(reinterpret_cast<const char*>(tile.numbers + kMxAhead + at), _MM_HINT_T0);
+      for (int half = 0; half < 2; ++half)
+        add_fp4_block<R>(x + block * R * kBlockK, tile, half, sums[half]);
+      tile.numbers += kTileBytes, tile.scales += groups * kPanelN;
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r)
+      for (int half = 0; half < 2; ++half)
+        _mm256_storeu_ps(p.y + (row + r) * p.y_stride + panel * kPanelN + half * kLanes,
+                         sums[half][r]);
+  }
+}
+
 }  // namespace
+
+void avx2_product_mx(const ScaledProduct<Bf16>& p) {
+  if (p.format == WeightFormat::mxfp8 || p.rows > kFewMxRows)
+    return widened_product_mx(p, {avx2_widen_mx_tile, avx2_product_bf16});
+  for_each_rows<kFewMxRows>(p.rows,
+                            [&](auto count, int row) { multiply_fp4_rows<count()>(p, row); });
+}
 
 void avx2_widen_mx_tile(const MxTile& from, Bf16* to) {
   const int bytes = from.format == WeightFormat::mxfp8 ? kTileElements : kTileElements / 2;

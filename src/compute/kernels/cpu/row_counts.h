@@ -20,5 +20,16 @@ inline void for_each_rows(int rows, Body&& body) {
     with_rows<kMax>(rows - row, [&](auto count) { body(count, row); });
 }
 
+// The same, with blocks as equal as possible.
+template <int kMax, class Body>
+inline void for_each_even_rows(int rows, Body&& body) {
+  const int blocks = (rows + kMax - 1) / kMax;
+  for (int block = 0, row = 0; block < blocks; ++block) {
+    const int count = rows / blocks + (block < rows % blocks ? 1 : 0);
+    with_rows<kMax>(count, [&](auto constant) { body(constant, row); });
+    row += count;
+  }
+}
+
 }  // namespace
 }  // namespace hocket::cpu

@@ -1,0 +1,23 @@
+#include "apps/measure/bench_machine.h"
+
+#include "apps/flags.h"
+#include "bench/machine.h"
+
+namespace hocket {
+
+Result<int> machine_command(const Arguments& arguments) {
+  BenchMachineOptions o;
+  HOCKET_TRY(const bool go,
+             parse_flags({.command = "bench machine",
+                          .about = "kernels, whole models, scheduler and overlap on this machine, "
+                                   "as tables in Markdown",
+                          .groups = {{"Bench",
+                                      {{"shape", &o.shape, "of the whole models", ""},
+                                       {"rounds", &o.rounds, "of each whole model", ""},
+                                       {"quick", &o.quick, "fewer passes, no overlap", ""}}}},
+                          .takes_config = false},
+                         arguments));
+  return go ? bench_machine(o) : 0;
+}
+
+}  // namespace hocket
