@@ -216,7 +216,8 @@ TEST_F(RedisStoreTest, AStoreThatHangsCostsItsLimitOnce) {
   EXPECT_EQ(get_numbers(store, 0, 4), 4);
 }
 
-// A large value has half a minute, which the end of a process has not. That is no fault of the store.
+// A large value has half a minute, which the end of a process has not. That is no fault of the
+// store.
 TEST_F(RedisStoreTest, AWriteUnderWayIsBrokenOffAtTheEnd) {
   TestRedis redis;
   redis.start();
