@@ -148,7 +148,7 @@ TEST(RestoreTest, AWindowTakesNothingThatRequestsReserve) {
   ASSERT_EQ(scheduler.stats().num_running, 2);
   EXPECT_FALSE(give_window());
   scheduler.check_integrity();
-  for (int i = 1; i <= 2; ++i) scheduler.abort(RequestId{i}, FinishReason::abort, {});
+  for (const uint64_t i : {1, 2}) scheduler.abort(RequestId{i}, FinishReason::abort, {});
   scheduler.schedule({});
   EXPECT_TRUE(give_window());
   scheduler.check_integrity();

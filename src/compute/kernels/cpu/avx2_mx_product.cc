@@ -145,7 +145,7 @@ inline void add_fp4_block(const float* x, const MxTile& w, int half, __m256 (&su
 // Multiplies all panels of mxfp4 or nvfp4 with R rows.
 template <int R>
 void multiply_fp4_rows(const ScaledProduct<Bf16>& p, int row) {
-  constexpr int kTileBytes = kTileElements / 2;
+  constexpr int kFp4TileBytes = kTileElements / 2;
   auto* const x = static_cast<float*>(p.scratch);
   for (int block = 0; block < p.k_blocks; ++block)
     for (int r = 0; r < R; ++r)
@@ -158,11 +158,11 @@ void multiply_fp4_rows(const ScaledProduct<Bf16>& p, int row) {
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) sums[0][r] = sums[1][r] = _mm256_setzero_ps();
     for (int block = 0; block < p.k_blocks; ++block) {
-      for (int at = 0; at < kTileBytes; at += 64)
+      for (int at = 0; at < kFp4TileBytes; at += 64)
         _mm_prefetch(reinterpret_cast<const char*>(tile.numbers + kMxAhead + at), _MM_HINT_T0);
       for (int half = 0; half < 2; ++half)
         add_fp4_block<R>(x + block * R * kBlockK, tile, half, sums[half]);
-      tile.numbers += kTileBytes, tile.scales += groups * kPanelN;
+      tile.numbers += kFp4TileBytes, tile.scales += groups * kPanelN;
     }
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r)
