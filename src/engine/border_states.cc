@@ -17,11 +17,10 @@ constexpr int kWindowInterval = 1024;
 BorderStates::BorderStates(StatePool* delta_nets, PagePool* windows, int window_tokens,
                            int page_tokens)
     : delta_nets_(delta_nets),
-      windows_(windows),
+      windows_(window_tokens > 1 ? windows : nullptr),
       window_tokens_(window_tokens),
       page_tokens_(page_tokens) {
   HOCKET_CHECK((delta_nets == nullptr || windows == nullptr));
-  HOCKET_CHECK((windows == nullptr || window_tokens > 1));
 }
 
 // A window that ends at a border of pages.

@@ -26,7 +26,8 @@ class BorderStates {
   using Places = std::vector<int>;
 
   // Both null: the model has full and latent attention alone. At most one of them is not. They
-  // outlive this. window_tokens: how many tokens a window layer sees, a token's own included.
+  // outlive this. window_tokens: how many tokens a window layer sees, a token's own included; more
+  // than the context has are not needed. Behind a window of one token nothing is needed.
   BorderStates(StatePool* delta_nets, PagePool* windows, int window_tokens, int page_tokens);
 
   bool enabled() const { return delta_nets_ != nullptr || windows_ != nullptr; }

@@ -257,6 +257,7 @@ class CacheTier {
   bool read_one(Reading& reading, Read next, const PageHash& key);
   size_t last_state(Reading& reading, size_t num_pages);
   bool wait_for_buffer(const Read& next, BufferId& buffer);
+  void hand_over(Read read);
   void restore_pages(Scheduler& scheduler, std::vector<Read>& run);
   void restore_state(Scheduler& scheduler, const Read& state);
   PageHash root_of(const CacheNamespace& name_space) const;

@@ -55,9 +55,14 @@ bool CacheTier::read_one(Reading& reading, Read next, const PageHash& key) {
   num_read_[tier] += next.kind == Kind::page ? 1 : 0;
   reading.source->note_read(std::ssize(bytes), took);
   reading.source->note_success();
-  HOCKET_CHECK(done_.push(std::move(next)));
-  wake_();
+  hand_over(std::move(next));
   return true;
+}
+
+// The mailbox is full only while the engine's thread is busy with a long step.
+void CacheTier::hand_over(Read read) {
+  while (!stopping_ && !done_.push(read)) std::this_thread::sleep_for(kReaderWait);
+  wake_();
 }
 
 // Returns the pages of the longest beginning, of at most `num_pages`, whose state is there; the one
@@ -141,9 +146,7 @@ void CacheTier::run_reader() {
     auto task = reads_.wait_pop(kReaderWait);
     if (!task) continue;
     read_all(*task);
-    // Full only while the engine's thread is busy with a long step.
-    while (!stopping_ && !done_.push(Read{.task = *task})) std::this_thread::sleep_for(kReaderWait);
-    wake_();
+    hand_over({.task = *task});
   }
 }
 

@@ -197,7 +197,7 @@ Result<std::shared_ptr<PageStore>> open_store(const ServerSettings& settings, co
                       fmt::format("a page or a state of this model has {} bytes, and a value of a "
                                   "store at most {}",
                                   most_page_bytes, RedisLink::kMaxValueBytes),
-                      "--kv-cache-dir DIR, or a smaller --page-size"));
+                      "--kv-cache-dir DIR in place of the store"));
   HOCKET_TRY(std::string token, token_of(settings.parallel));
   auto store = std::make_shared<RedisStore>(
       RedisStore::Options{.address = std::move(address), .form = form, .secret = std::move(token)});
@@ -251,8 +251,9 @@ Result<void> check_cache_flags(const ServerSettings& settings) {
 }
 
 BorderStates border_states_of(Runner& runner) {
-  return {runner.states(), runner.windows(), runner.info().model.window_tokens(),
-          runner.info().page_tokens};
+  const EngineInfo& info = runner.info();
+  return {runner.states(), runner.windows(),
+          std::min(info.model.window_tokens(), info.context_length), info.page_tokens};
 }
 
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,

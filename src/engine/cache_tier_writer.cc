@@ -81,21 +81,30 @@ void CacheTier::write_or_leave_state(const Request& request, TierRequest& known,
     ++num_left_out_;
 }
 
-// Writes the windows that the tree has at the end of the request's pages, and so far apart before
-// it that a prompt which branches off there finds one.
+// Writes the windows that stores lack: where the same prompt, and where its next turn would go on,
+// then so far apart before that that a prompt which branches off finds one. The borders at which
+// chunks end are none of these.
 void CacheTier::write_windows(const Request& request, TierRequest& known,
                               const Scheduler& scheduler) {
   const size_t interval = states_.interval_pages(), end = num_to_write(request);
   const auto write_at = [&](size_t num_pages) {
-    const auto tokens = std::span(request.tokens).first(num_pages * page_tokens_);
-    const auto places = states_.find(scheduler, request.cache_namespace, tokens);
+    const size_t len = num_pages * page_tokens_;
+    if (len < kFewestTokens || stores_lacking(hash_of_state(known.hashes[num_pages - 1])) == 0)
+      return;
+    const auto places = states_.find(scheduler, request.cache_namespace,
+                                     std::span(request.tokens).first(len));
     if (!places.empty()) write_or_leave_state(request, known, num_pages, places);
   };
+  if (end <= known.num_windowed) return;
+  const auto prompt_len = static_cast<size_t>(request.prompt_len);
+  const size_t same_prompt = (prompt_len - 1) / page_tokens_, prompt = prompt_len / page_tokens_;
+  const size_t found = static_cast<size_t>(request.cached_len) / page_tokens_;
+  if (known.num_windowed < same_prompt && same_prompt < end) write_at(same_prompt);
+  if (end >= prompt || end == found) write_at(end);
   for (size_t border = known.num_windowed / interval * interval + interval; border < end;
        border += interval)
     write_at(border);
-  if (end > known.num_windowed) write_at(end);
-  known.num_windowed = std::max(known.num_windowed, end);
+  known.num_windowed = end;
 }
 
 // Returns the place for what is late; null if nobody waits for the request's pages.

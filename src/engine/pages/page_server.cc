@@ -55,8 +55,7 @@ class AskerTalk {
       : server_(server),
         options_(server.options_),
         link_(std::move(socket), "a service that asks for pages",
-              [&server] { return server.stopping_.load(); }),
-        page_(static_cast<size_t>(std::max(options_.page_bytes, options_.state_bytes))) {}
+              [&server] { return server.stopping_.load(); })) {}
   ~AskerTalk() {
     if (prefill_) options_.abort(*prefill_);
     if (prefill_) options_.prefills->end(*prefill_);
@@ -69,6 +68,7 @@ class AskerTalk {
     if (std::memcmp(first.payload.data(), options_.form.data(), sizeof(PageKey)) != 0)
       return link_.send(PageFrame::no, "its pages are of another model, form or page size");
     HOCKET_TRY_VOID(link_.send(PageFrame::ok, {}));
+    page_.resize(static_cast<size_t>(std::max(options_.page_bytes, options_.state_bytes)));
     while (true) {
       HOCKET_TRY(const PageLink::Frame frame,
                  link_.receive(PageServer::kIdle, PageLink::kMaxAskedBytes));
@@ -186,7 +186,7 @@ class AskerTalk {
   PageLink link_;
   TimePoint said_{};
   std::optional<RequestId> prefill_;
-  std::vector<std::byte> page_;
+  std::vector<std::byte> page_;  // of a page or a state; empty for strangers
 };
 
 PageServer::PageServer(Options options, Fd listener)

@@ -215,6 +215,27 @@ TEST_F(CacheTierTest, EveryKindOfCacheComesBackWithTheSameBits) {
   }
 }
 
+// A prompt of whole pages, computed at once. The same prompt again goes on one page before its end,
+// where its last token is computed.
+TEST_F(CacheTierTest, APromptOfWholePagesComesBackToItsLastPage) {
+  ServerSettings plain = settings_for(kMimo.model);
+  plain.memory.max_total_tokens = plain.model.context_length = 1024;
+  plain.scheduler.chunked_prefill_size = -1;
+  ServerSettings s = plain;
+  s.memory.kv_cache_dir = folder_.string();
+  s.memory.hicache_storage_prefetch_policy = "wait_complete";
+  const RequestInput input = question(3, 960);
+  const Answer want = KeptPagesTest::computed(plain, input);
+  {
+    Service service(s);
+    expect_same(ask(service, input), want);
+  }
+  Service again(s);
+  const Answer got = ask(again, input);
+  expect_same(got, want);
+  EXPECT_EQ(got.summary.cached_tokens, 928);
+}
+
 // Pages and states are written when a second request begins with them.
 TEST_F(CacheTierTest, ASelectiveFolderHoldsWhatWasUsedTwice) {
   for (const Form& form : {kMoe, kDelta, kMimo}) {

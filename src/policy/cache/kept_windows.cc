@@ -24,7 +24,7 @@ void KeptWindows::keep(RadixNode& node, int place, PageId page, WindowUse use) {
   HOCKET_CHECK(of_node == kNoPage);
   of_node = page;
   kept = {.node = &node, .place = place, .wanted = use == WindowUse::wanted};
-  append(value(page), passed_);
+  append(value(page), kept.wanted ? wanted_ : passed_);
   ++num_kept_;
 }
 

@@ -69,7 +69,8 @@ bool Scheduler::restore_window(const CacheNamespace& name_space, std::span<const
   const WindowLease holds = s.cache.pin_window(0, held);
   std::vector<PageId> taken(window.size() - held.size(), kNoPage);
   const int num_taken = static_cast<int>(taken.size());
-  if (num_taken > s.window_room(nullptr)) return false;
+  // Reservations count on pages that are free or evictable, and these are evictable again.
+  if (num_taken > s.num_available_window_pages()) return false;
   s.cache.evict_window(num_taken - s.windows.num_free());
   const bool has_room = s.windows.take(taken);
   HOCKET_CHECK(has_room);

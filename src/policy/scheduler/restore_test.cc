@@ -128,29 +128,37 @@ TEST(RestoreTest, APromptWithWindowsBeginsBehindAWindowThatCameBack) {
   EXPECT_EQ(batch.slices[0].begin, 20);
 }
 
-// Two requests hold or reserve all pages of window layers until they end.
-TEST(RestoreTest, AWindowTakesNothingThatRequestsReserve) {
-  SchedulerOptions options{.num_pages = 64,
-                           .page_tokens = 4,
-                           .window_tokens = 8,
-                           .max_running_requests = 2};
+// Two requests hold or reserve all pages of window layers, and take back what a window got.
+TEST(RestoreTest, AWindowGivesWayToRequestsThatRun) {
+  SchedulerOptions options{
+      .num_pages = 64, .page_tokens = 4, .window_tokens = 8, .max_running_requests = 2};
+  options.num_window_pages = 2 * window_pages_of_request(options);
+  FakeEngine engine(options, [](const Request&, std::span<const TokenId> history) {
+    return SampledToken{.token = TokenId{static_cast<int>(history.size())}};
+  });
+  const auto old = restore_tokens(16, 100);
+  for (const uint64_t i : {1, 2}) ASSERT_TRUE(engine.scheduler().add(numbered_input(i, 6, 40)));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine.step());
+  ASSERT_EQ(engine.scheduler().stats().num_running, 2);
+  EXPECT_TRUE(engine.restore({}, old));
+  EXPECT_EQ(engine.scheduler().cached_len({}, old), 16);
+  while (engine.step()) engine.scheduler().check_integrity();
+  EXPECT_EQ(engine.problem(), "");
+}
+
+TEST(RestoreTest, AWindowThatCameBackOutlivesOlderOnes) {
+  SchedulerOptions options{
+      .num_pages = 64, .page_tokens = 4, .window_tokens = 8, .max_running_requests = 2};
   options.num_window_pages = 2 * window_pages_of_request(options);
   Scheduler scheduler(options);
-  const auto old = restore_tokens(16, 100);
-  const auto give_window = [&] { return scheduler.restore_window({}, old, [](int, PageId) {}); };
-  ASSERT_EQ(restore(scheduler, old, 4), 4);
-  for (int i = 1; i <= 2; ++i) {
-    ASSERT_TRUE(scheduler.add(numbered_input(i, 6, 40)));
-    const Batch& batch = scheduler.schedule({});
-    scheduler.commit(batch,
-                     std::vector<SampledToken>(batch.slices.size(), {TokenId{1}, false}), {});
+  const int num_windows = options.num_window_pages / 2;
+  for (int i = 0; i <= num_windows; ++i) {
+    const auto tokens = restore_tokens(8, 100 * (i + 1));
+    ASSERT_EQ(restore(scheduler, tokens, 2), 2);
+    EXPECT_TRUE(scheduler.restore_window({}, tokens, [](int, PageId) {}));
+    EXPECT_EQ(scheduler.cached_len({}, tokens), 8);
   }
-  ASSERT_EQ(scheduler.stats().num_running, 2);
-  EXPECT_FALSE(give_window());
-  scheduler.check_integrity();
-  for (const uint64_t i : {1, 2}) scheduler.abort(RequestId{i}, FinishReason::abort, {});
-  scheduler.schedule({});
-  EXPECT_TRUE(give_window());
+  EXPECT_LT(scheduler.cached_len({}, restore_tokens(8, 100)), 8) << "the oldest went";
   scheduler.check_integrity();
 }
 
