@@ -71,9 +71,8 @@ void BorderStates::restore(Scheduler& scheduler, const CacheNamespace& name_spac
     return;
   }
   scheduler.restore_window(name_space, tokens, [&](int index, PageId page) {
-    windows_->load_page(from.subspan(static_cast<size_t>(index) * window_page_bytes(),
-                                     window_page_bytes()),
-                        page);
+    windows_->load_page(
+        from.subspan(static_cast<size_t>(index) * window_page_bytes(), window_page_bytes()), page);
   });
 }
 

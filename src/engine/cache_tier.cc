@@ -92,8 +92,8 @@ CacheTier::CacheTier(Options options, PagePool& pages, const BorderStates& state
       write_states_(std::move(memory[3]), num_state_buffers(states.bytes())),
       reads_(kMaxReads),
       done_(num_buffers(pages.page_bytes()) + num_state_buffers(states.bytes()) + kMaxReads) {
-  const size_t most_orders = num_buffers(pages.page_bytes()) + num_state_buffers(states.bytes()) +
-                             PrefillWatch::kMax + 1;
+  const size_t most_orders =
+      num_buffers(pages.page_bytes()) + num_state_buffers(states.bytes()) + PrefillWatch::kMax + 1;
   const auto add = [&](std::shared_ptr<PageStore> store) {
     if (store == nullptr) return;
     sources_.push_back(store.get());

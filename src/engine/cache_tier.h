@@ -79,9 +79,9 @@ class CacheTier {
   static constexpr int64_t kBufferBytes = 64 << 20;  // to read and to write: each
   // The same for states, in so many buffers.
   static constexpr int64_t kFewestStateBuffers = 2, kMostStateBuffers = 64;
-  static constexpr size_t kMaxReads = 64;            // requests whose pages are ordered
-  static constexpr size_t kReaders = 4;              // threads; files alone have one
-  static constexpr size_t kMaxAtOnce = 8;            // pages that are written with one call
+  static constexpr size_t kMaxReads = 64;  // requests whose pages are ordered
+  static constexpr size_t kReaders = 4;    // threads; files alone have one
+  static constexpr size_t kMaxAtOnce = 8;  // pages that are written with one call
   // Limit of the writing that is left at the end: a write under way is broken off behind it, but
   // for one to a file, which has FileStore::kLimit.
   static constexpr Duration kMaxEnd = std::chrono::seconds(10);

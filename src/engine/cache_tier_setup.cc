@@ -335,17 +335,16 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
     return id;
   };
   HOCKET_TRY(auto server,
-             PageServer::create(
-                 {.address = found->front(),
-                  .token = std::move(token),
-                  .form = tier.form,
-                  .page_bytes = runner.pages().page_bytes(),
-                  .state_bytes = border_states_of(runner).bytes(),
-                  .files = tier.files,
-                  .counts = tier.served,
-                  .prefills = tier.prefills,
-                  .submit = submit,
-                  .abort = [&engine](RequestId id) { engine.abort(id); }}));
+             PageServer::create({.address = found->front(),
+                                 .token = std::move(token),
+                                 .form = tier.form,
+                                 .page_bytes = runner.pages().page_bytes(),
+                                 .state_bytes = border_states_of(runner).bytes(),
+                                 .files = tier.files,
+                                 .counts = tier.served,
+                                 .prefills = tier.prefills,
+                                 .submit = submit,
+                                 .abort = [&engine](RequestId id) { engine.abort(id); }}));
   log::info("peers: pages are offered at {}", server->address().text());
   return server;
 }

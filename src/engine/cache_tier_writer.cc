@@ -91,8 +91,8 @@ void CacheTier::write_windows(const Request& request, TierRequest& known,
     const size_t len = num_pages * page_tokens_;
     if (len < kFewestTokens || stores_lacking(hash_of_state(known.hashes[num_pages - 1])) == 0)
       return;
-    const auto places = states_.find(scheduler, request.cache_namespace,
-                                     std::span(request.tokens).first(len));
+    const auto places =
+        states_.find(scheduler, request.cache_namespace, std::span(request.tokens).first(len));
     if (!places.empty()) write_or_leave_state(request, known, num_pages, places);
   };
   if (end <= known.num_windowed) return;
@@ -190,9 +190,9 @@ bool CacheTier::write_late(RequestId id, TierRequest& known, const Scheduler& sc
   known.num_written = num_pages;
   for (; !late.states.empty(); late.states.pop_back()) {
     const size_t len = late.states.back() * page_tokens_;
-    const auto places = gives_up ? BorderStates::Places()
-                                 : states_.find(scheduler, late.name_space,
-                                                std::span(late.tokens).first(len));
+    const auto places =
+        gives_up ? BorderStates::Places()
+                 : states_.find(scheduler, late.name_space, std::span(late.tokens).first(len));
     if (!places.empty() && !write_state(late.states.back(), places, known)) return false;
     num_left_out_ += places.empty() ? 1 : 0;
   }

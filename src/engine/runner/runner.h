@@ -124,7 +124,8 @@ class Runner {
   PagePool& pages() { return *pages_; }
   // Returns the memory of delta nets; null if the model has none.
   StatePool* states() { return states_ ? &*states_ : nullptr; }
-  // Returns the memory of keys and values of window layers; null if they have no pages of their own.
+  // Returns the memory of keys and values of window layers; null if they have no pages of their
+  // own.
   PagePool* windows() { return window_pages_ ? &*window_pages_ : nullptr; }
   // Returns the model, or one of its modules, for HiddenRows::of.
   const Model& model() const { return *model_; }

@@ -127,10 +127,9 @@ TEST_F(MovingExpertsTest, TheRanksThatAreLeftHavePlacesForAllExperts) {
   const auto runners = load();
   ASSERT_TRUE(runners) << describe(runners.error());
   EXPECT_EQ((*runners)[0]->placement().first().fewest_places(2), 16);
-  EXPECT_TRUE(
-      std::ranges::any_of((*runners)[0]->info().changes, [](const SettingChange& change) {
-        return change.flag == "--ep-num-redundant-experts" && change.to == "8";
-      }));
+  EXPECT_TRUE(std::ranges::any_of((*runners)[0]->info().changes, [](const SettingChange& change) {
+    return change.flag == "--ep-num-redundant-experts" && change.to == "8";
+  }));
   settings.compute.combine_groups = 4;
   EXPECT_NE(describe(load().error()).find("experts are taken over one by one"), std::string::npos);
 }

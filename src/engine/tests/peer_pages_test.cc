@@ -72,7 +72,8 @@ TEST_F(PeerPagesTest, APrefixComesFromAPeerThatHasIt) {
   EXPECT_EQ(ask(here, std::move(foreign)).summary.cached_tokens, 0);
 }
 
-// Full attention, latents, delta nets with states, windows; the prefill service has two ranks or one.
+// Full attention, latents, delta nets with states, windows; the prefill service has two ranks or
+// one.
 TEST_F(PeerPagesTest, APromptThatAPeerComputesGivesTheSameAnswer) {
   for (const Form& form : {kMoe, kMla, kDelta, kInt8Kv, kMimo}) {
     for (const int num_ranks : {1, 2}) {

@@ -180,8 +180,7 @@ void RadixCache::fill_window(const Lease& path, std::span<const PageId> pages) {
   for (size_t i = pages.size(); i > 0; --i) {
     --place;
     while (place < node->begin_pages()) node = node->parent;
-    if (pages[i - 1] != kNoPage)
-      tree_->windows.keep(*node, place, pages[i - 1], WindowUse::wanted);
+    if (pages[i - 1] != kNoPage) tree_->windows.keep(*node, place, pages[i - 1], WindowUse::wanted);
   }
 }
 

@@ -62,17 +62,16 @@ class FakeEngine {
     if (last_.batch != nullptr) commit(std::exchange(last_, {}));
     const auto size = static_cast<size_t>(page_tokens_);
     const auto whole = tokens.first(tokens.size() - tokens.size() % size);
-    const bool restored =
-        scheduler_.restore(name_space, whole, static_cast<int>(whole.size() / size),
-                           [&](std::span<const PageId> pages) {
-                             auto from = whole.last(pages.size() * size);
-                             for (const PageId page : pages) {
-                               const auto to = static_cast<size_t>(value(page)) * size;
-                               std::copy_n(from.begin(), size,
-                                           memory_.begin() + static_cast<ptrdiff_t>(to));
-                               from = from.subspan(size);
-                             }
-                           });
+    const bool restored = scheduler_.restore(
+        name_space, whole, static_cast<int>(whole.size() / size),
+        [&](std::span<const PageId> pages) {
+          auto from = whole.last(pages.size() * size);
+          for (const PageId page : pages) {
+            const auto to = static_cast<size_t>(value(page)) * size;
+            std::copy_n(from.begin(), size, memory_.begin() + static_cast<ptrdiff_t>(to));
+            from = from.subspan(size);
+          }
+        });
     if (restored && windows_.enabled() && !whole.empty()) restore_window(name_space, whole);
     return restored;
   }

@@ -209,8 +209,8 @@ class Scheduler {
                      const std::function<void(int slot)>& fill);
   // The window behind `tokens`, whose pages the tree has: takes pages of window layers for those
   // that were dropped, evicting others if need be, and calls `fill` for each with its number in the
-  // window. Returns false, and changes nothing, if a page is missing or there is no room; always for
-  // models without windows.
+  // window. Returns false, and changes nothing, if a page is missing or there is no room; always
+  // for models without windows.
   bool restore_window(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                       const std::function<void(int index, PageId page)>& fill);
 
