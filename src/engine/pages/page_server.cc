@@ -55,8 +55,7 @@ class AskerTalk {
       : server_(server),
         options_(server.options_),
         link_(std::move(socket), "a service that asks for pages",
-              [&server] {
-    return server.stopping_.load(); })) {}
+              [&server] { return server.stopping_.load(); }) {}
   ~AskerTalk() {
     if (prefill_) options_.abort(*prefill_);
     if (prefill_) options_.prefills->end(*prefill_);
@@ -181,7 +180,7 @@ class AskerTalk {
     }
   }
 
-  PageServer & server_;
+  PageServer& server_;
   const PageServer::Options& options_;
   const RealClock clock_;
   PageLink link_;
