@@ -138,8 +138,11 @@ Result<void> ClusterProcess::read_tolerance(const ParallelSettings& parallel) {
   if (tolerated < plan_.ranks_per_node)
     log::warning(
         "cluster: the {} ranks of a host end together, so with --tolerate-ranks {} the loss of a "
-        "process pauses the others; to serve on without a host: --tolerate-ranks {}",
-        plan_.ranks_per_node, tolerated, plan_.ranks_per_node);
+        "process pauses the others; {}",
+        plan_.ranks_per_node, tolerated,
+        plan_.ranks_per_node <= most
+            ? fmt::format("to serve on without a host: --tolerate-ranks {}", plan_.ranks_per_node)
+            : "to serve on without a host there have to be more of them");
   return {};
 }
 

@@ -165,8 +165,8 @@ std::vector<Flag> process_flags(ParallelSettings& p) {
        "end",
        ""},
       {"tolerate-ranks", &p.tolerate_ranks,
-       "so many ranks may be missing while the others serve on, with places for all experts; 0: "
-       "all wait for a lost rank",
+       "number of ranks that may be missing while the others keep serving; takes memory for their "
+       "experts; 0: all wait for a lost rank",
        ""},
       {"ucx-tls", &p.ucx_tls, "as UCX_TLS: tcp, rc, shm ...; chosen if absent", ""},
       {"ucx-net-devices", &p.ucx_net_devices,

@@ -40,8 +40,8 @@ void log_ranks(const EngineInfo& info, const ParallelSettings& parallel, int fir
             info.num_orders);
   if (parallel.tolerate_ranks > 0)
     log::info(
-        "a lost rank: the others serve on while at most {} of {} are missing, from places for all "
-        "experts; beyond, all wait, running requests for up to {:g} s",
+        "lost ranks: while at most {} of {} are missing, the others keep serving; if more are, all "
+        "wait for them, running requests for up to {:g} s",
         parallel.tolerate_ranks, parallel.ep_size, parallel.lost_rank_wait_s);
   else if (std::ssize(info.ranks) < parallel.ep_size)
     log::info("a lost rank: all others wait until it is back, running requests for up to {:g} s",
@@ -120,11 +120,14 @@ class Readiness {
     notify_service_manager("WATCHDOG=1");
     const EngineStats stats = engine.stats();
     const std::optional<Error>& lost = stats.lost;
-    note_missing(stats.missing_ranks);
-    if (ready_ == !lost.has_value()) return;
     const std::string& model = engine.info().served_model_name;
-    notify_service_manager(lost ? fmt::format("STATUS=not ready: {}", lost->message)
-                                : fmt::format("READY=1\nSTATUS={} serving {}", url_, model));
+    const bool changes = stats.missing_ranks != missing_;
+    note_missing(stats.missing_ranks);
+    if (changes || ready_ == lost.has_value())
+      notify_service_manager(
+          lost ? fmt::format("STATUS=not ready: {}", lost->message)
+               : fmt::format("READY=1\nSTATUS={} serving {} {}", url_, model, stats.missing_ranks));
+    if (ready_ == !lost.has_value()) return;
     if (!lost)
       log_ready(model);
     else if (!ready_)
@@ -138,12 +141,11 @@ class Readiness {
   void note_missing(const std::string& ranks) {
     if (ranks == missing_) return;
     missing_ = ranks;
-    if (ranks.empty()) return;
+    if (ranks.empty()) return log::info("all ranks serve again");
     log::warning(
         "serving without some ranks: {}; the others compute their experts, so steps take "
         "longer",
         ranks);
-    notify_service_manager(fmt::format("STATUS={} {}", url_, ranks));
   }
   void log_ready(const std::string& model) const {
     log::info("ready: {} serving {}", url_, model);

@@ -30,7 +30,7 @@ class TimedCalls {
     std::string param{};  // the flag that names the place
   };
   explicit TimedCalls(Options options);
-  // Waits for calls that run, but for those that hang only a moment.
+  // Waits at most 200 ms for all calls to return. A thread whose call has not returned is detached.
   ~TimedCalls();
 
   // Returns what `call` returns. It owns all that it uses. Errors: timed_out; those of `call`.

@@ -66,7 +66,8 @@ EtcdClient::EtcdClient(Options options)
       resolver_({.name = "etcd_resolve",
                  .place = "the name service of this host",
                  .limit = options_.attempt_limit,
-                 .fix = "look at it, or give --cluster-store addresses",
+                 .fix = "look at the name service of this host, or name the servers of "
+                        "--cluster-store by address",
                  .param = "--cluster-store"}) {}
 
 void EtcdClient::next_server() {

@@ -272,7 +272,7 @@ bool Follower::apply(const ClusterView& view) {
   else if (view.whole() && view.epoch != view_.epoch)
     log::info("cluster: whole epoch={} ranks={}", view.epoch, self_.num_ranks);
   if (view.serves() && !view.whole() && !(view_.serves() && view.epoch == view_.epoch))
-    log::warning("cluster: goes on epoch={} with {} of {} ranks ({})", view.epoch,
+    log::warning("cluster: serving epoch={} with {} of {} ranks ({})", view.epoch,
                  view.present().size(), self_.num_ranks, view.present().text());
   view_ = view;
   shared_.publish(view_);

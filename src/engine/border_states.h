@@ -1,5 +1,6 @@
-// What a model needs beside pages before it can go on at a border of pages: the state of its delta
-// nets, or the pages of window layers that the next token sees. Stores keep it as one record.
+// The data that a model needs beside pages before it can go on at a border of pages: the state of
+// its delta nets, or the pages of window layers that the next token sees. Stores keep it as one
+// record.
 //
 //   delta nets        | the state of every layer |
 //   sliding windows   | window page | .. | window page |   at the beginning of a sequence fewer,

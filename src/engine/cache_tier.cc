@@ -50,7 +50,7 @@ size_t CacheTier::num_buffers(int64_t page_bytes) {
 
 size_t CacheTier::num_state_buffers(int64_t state_bytes) {
   return static_cast<size_t>(std::clamp<int64_t>(kBufferBytes / std::max<int64_t>(state_bytes, 1),
-                                                 kFewestStateBuffers, kMostStateBuffers));
+                                                 kMinStateBuffers, kMaxStateBuffers));
 }
 
 CacheTier::Buffers::Buffers(Buffer memory, size_t count)

@@ -77,8 +77,8 @@ class CacheTier {
   // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
   static constexpr int kFewestTokens = 256;
   static constexpr int64_t kBufferBytes = 64 << 20;  // to read and to write: each
-  // The same for states, in so many buffers.
-  static constexpr int64_t kFewestStateBuffers = 2, kMostStateBuffers = 64;
+  // States have kBufferBytes too, in so many buffers.
+  static constexpr int64_t kMinStateBuffers = 2, kMaxStateBuffers = 64;
   static constexpr size_t kMaxReads = 64;  // requests whose pages are ordered
   static constexpr size_t kReaders = 4;    // threads; files alone have one
   static constexpr size_t kMaxAtOnce = 8;  // pages that are written with one call

@@ -81,9 +81,9 @@ void CacheTier::write_or_leave_state(const Request& request, TierRequest& known,
     ++num_left_out_;
 }
 
-// Writes the windows that stores lack: where the same prompt, and where its next turn would go on,
-// then so far apart before that that a prompt which branches off finds one. The borders at which
-// chunks end are none of these.
+// Writes the windows that stores lack: where the same prompt would go on, where its next turn
+// would, and at regular intervals before that, so that a prompt that branches off finds one near.
+// Ends of chunks get none.
 void CacheTier::write_windows(const Request& request, TierRequest& known,
                               const Scheduler& scheduler) {
   const size_t interval = states_.interval_pages(), end = num_to_write(request);

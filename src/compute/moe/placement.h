@@ -39,9 +39,9 @@ class Placement {
   // Returns this placement with `places` places on each rank, filled as by with_replicas().
   // most_experts() <= places <= num_experts().
   Placement filled_to(int places) const;
-  // Returns the places while only these ranks are `present`: absent ranks have none, and an expert
-  // that only they have takes a place, at the rank that gets fewest, whose expert has another. A
-  // pure function, the same on all ranks. Precondition: the present ranks together have a place for
+  // Returns the placement while only the ranks of `present` serve. Absent ranks have no places.
+  // Each expert that only absent ranks had replaces a replica, on the rank that has replaced fewest
+  // so far. It is the same on all ranks. Precondition: the present ranks together have a place for
   // each expert.
   Placement among(const RankSet& present) const;
   // Returns the fewest places that `num_present` ranks have together.

@@ -71,17 +71,17 @@ class ExpertMover {
   // Gives up the layers that have not changed.
   void drop();
 
-  // Brings the experts to where an epoch of `ranks` begins with them: home, where they were at the
-  // start, if these are all, else Placement::among() of that. Called while no step runs. Of several
-  // calls the last counts. A layer that fails is tried again for Options::retry_wait
+  // Begins to load the experts that this rank has in an epoch of `ranks`: those of the start if all
+  // ranks are there, else those of Placement::among(). Called while no step runs; a later call
+  // replaces an earlier one. A layer that fails is tried again for Options::retry_wait
   // (engine/balance/retries.h).
   void bring(const RankSet& ranks);
   // True if the experts are there, since the last end_epoch().
   bool has_brought(const RankSet& ranks) const;
   // Says that an epoch is over, in which experts may have moved; gives up what is under way.
   void end_epoch();
-  // Return why a layer failed last, while it is tried again, and the same once it is not: then this
-  // rank can meet no other. Thread: any.
+  // last_bring_error(): why loading a layer failed, while it is tried again. final_bring_error():
+  // why it was given up; this rank cannot join an epoch any more. Thread: any.
   std::optional<Error> last_bring_error() const;
   std::optional<Error> final_bring_error() const;
 

@@ -96,7 +96,7 @@ void ExpertMover::log_brought(const RankSet& ranks, const ExpertMoveStats& befor
 // A reason is logged once, until another comes.
 void ExpertMover::note_bring_error(const Error& why, Duration left) {
   Error failure = error(ErrorCode::lost_rank,
-                        "rank {} cannot bring the experts to the places where the ranks meet: {}",
+                        "rank {} cannot load the experts that it needs before the next step: {}",
                         options_.rank, why.message)
                       .with_fix(why.fix.empty() ? "restart the server" : why.fix);
   {

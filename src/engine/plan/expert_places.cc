@@ -88,15 +88,17 @@ Result<void> check_tolerance(int lost, const ModelChoice& choice, const Placemen
   if (choice.model.num_mtp_loaded > 0)
     return refused("modules for multi-token prediction keep the places of their experts",
                    "--speculative-algorithm NGRAM or none, or leave out --tolerate-ranks");
-  if (any.num_places() > kMaxPlaces || any.most_experts() > kMaxRankExperts)
-    return refused(fmt::format("{} places on {} ranks, up to {} on one, are more than {}, or {} on "
-                               "one",
-                               any.num_places(), any.num_ranks(), any.most_experts(), kMaxPlaces,
-                               kMaxRankExperts),
-                   "a smaller number");
+  if (any.num_places() > kMaxPlaces)
+    return refused(fmt::format("a layer would have {} places for experts, more than {}",
+                               any.num_places(), kMaxPlaces),
+                   "a smaller --tolerate-ranks");
+  if (any.most_experts() > kMaxRankExperts)
+    return refused(fmt::format("a rank would have {} places for experts, more than {}",
+                               any.most_experts(), kMaxRankExperts),
+                   "a smaller --tolerate-ranks");
   const int left = any.num_ranks() - lost;
   if (any.fewest_places(left) < any.num_experts())
-    return refused(fmt::format("{} of the ranks have {} places for {} experts", left,
+    return refused(fmt::format("some {} ranks have only {} places, but there are {} experts", left,
                                any.fewest_places(left), any.num_experts()),
                    "--init-expert-location with more places on each rank, or trivial");
   return {};

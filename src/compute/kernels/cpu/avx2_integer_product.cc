@@ -67,7 +67,7 @@ inline void add_half_int8(const int32_t* x, const std::byte* w, __m256i (&sums)[
       for (int h = 0; h < 2; ++h) {
         sums[r][h] = _mm256_add_epi32(sums[r][h], _mm256_add_epi32(_mm256_madd_epi16(even[h], a),
                                                                    _mm256_madd_epi16(odd[h], b)));
-        end_step(sums[r][h]);
+        keep_in_register(sums[r][h]);
       }
     }
   }
@@ -93,7 +93,7 @@ inline void add_half_int4(const int32_t* x, const std::byte* w, __m256i (&sums)[
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
         words[r][h] = _mm256_add_epi16(words[r][h], _mm256_maddubs_epi16(numbers[h], a));
-        end_step(words[r][h]);
+        keep_in_register(words[r][h]);
       }
     }
   }
@@ -209,7 +209,7 @@ void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
 
 template <WeightFormat kFormat>
 void product(const ScaledProduct<int8_t>& p) {
-  for_each_even_rows<kIntegerRegisterRows>(
+  for_each_equal_block<kIntegerRegisterRows>(
       p.rows, [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
 }
 

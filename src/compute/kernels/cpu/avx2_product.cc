@@ -105,12 +105,12 @@ template <class T>
 void multiply_rows(const Product<T>& p, int first, int rows) {
   const int64_t k = int64_t{p.k_blocks} * kBlockK;
   auto* const x = static_cast<float*>(p.scratch);
-  for_each_even_rows<kRegisterRows>(
+  for_each_equal_block<kRegisterRows>(
       rows, [&](auto count, int row) { widen_rows<count()>(p, first + row, x + row * k); });
   const int chunk = rows <= kRegisterRows ? p.k_blocks : kChunkBlocks;
   for (int begin = 0; begin < p.k_blocks; begin += chunk)
     for (int panel = 0; panel < p.panels; ++panel)
-      for_each_even_rows<kRegisterRows>(rows, [&](auto count, int row) {
+      for_each_equal_block<kRegisterRows>(rows, [&](auto count, int row) {
         float* const y = p.y + (first + row) * p.y_stride + panel * kPanelN;
         if (begin == 0 && !p.accumulate) set_zero<count()>(y, p.y_stride);
         add_blocks<count()>(x + row * k + int64_t{begin} * count() * kBlockK,

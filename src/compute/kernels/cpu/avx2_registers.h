@@ -22,10 +22,10 @@ inline void widen_block(const Bf16* x, float* to) {
   }
 }
 
-// Ends a step. Between two steps gcc moves nothing that it could: it would multiply for several
-// sums before it adds to the first, and its operands would push sums out of the registers.
+// Keeps gcc from moving work on `sum` across this point. It would otherwise run several
+// multiplications first, and their results would push sums out of the registers.
 template <class V>
-inline void end_step(V& sum) {
+inline void keep_in_register(V& sum) {
   asm volatile("" : "+x"(sum));
 }
 

@@ -20,9 +20,10 @@ inline void for_each_rows(int rows, Body&& body) {
     with_rows<kMax>(rows - row, [&](auto count) { body(count, row); });
 }
 
-// The same, with blocks as equal as possible.
+// Calls body(count, row) for as few blocks of at most kMax rows as possible, whose sizes differ by
+// at most one.
 template <int kMax, class Body>
-inline void for_each_even_rows(int rows, Body&& body) {
+inline void for_each_equal_block(int rows, Body&& body) {
   const int blocks = (rows + kMax - 1) / kMax;
   for (int block = 0, row = 0; block < blocks; ++block) {
     const int count = rows / blocks + (block < rows % blocks ? 1 : 0);
