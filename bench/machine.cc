@@ -20,7 +20,10 @@ namespace {
 using Object = nlohmann::json;
 using Words = std::vector<std::string>;
 
-constexpr std::array<std::string_view, 3> kForms = {"none", "int8", "int4"};
+struct Form {
+  std::string_view title, flag;  // flag: the value of --quantization
+};
+constexpr std::array<Form, 3> kForms = {{{"bf16", "none"}, {"int8", "int8"}, {"int4", "int4"}}};
 
 // Returns the lines of `text` that are objects with this key.
 std::vector<Object> objects_with(std::string_view text, const char* key) {
@@ -101,11 +104,12 @@ Words passes_words(const BenchMachineOptions& o, std::string_view form) {
 Result<void> run_passes(const BenchMachineOptions& o) {
   std::array<std::string, kForms.size()> texts;
   for (size_t i = 0; i < kForms.size(); ++i) {
-    HOCKET_TRY(texts[i], run_bench(passes_words(o, kForms[i])));
+    HOCKET_TRY(texts[i], run_bench(passes_words(o, kForms[i].flag)));
   }
   HOCKET_TRY(const std::string table, passes_table(texts));
-  Words words = passes_words(o, kForms[0]);
-  words.push_back(fmt::format(" # and {}, {}", kForms[1], kForms[2]));
+  Words words = passes_words(o, kForms[0].flag);
+  words.push_back(fmt::format(" # once each with --quantization {}, {}, {}", kForms[0].flag,
+                              kForms[1].flag, kForms[2].flag));
   print_section(words, table);
   return {};
 }
@@ -146,29 +150,29 @@ Result<std::string> kernels_table(std::string_view text) {
 
 Result<std::string> passes_table(const std::array<std::string, 3>& forms) {
   Words columns = {"Pass"};
-  std::map<std::string, Words> cells;  // by pass
-  std::vector<std::string> passes;     // in the order of the first form
+  std::map<std::string, Words> rows;  // by pass: its name, and a cell for each form
+  Words passes;                       // in the order in which they first appear
   for (size_t i = 0; i < forms.size(); ++i) {
     HOCKET_TRY(const OwnRun run, parse_one_batch(forms[i]));
-    columns.push_back(
-        fmt::format("{} (read {:.1f} GB/s)", i == 0 ? "bf16" : kForms[i], run.read_gb_s));
+    columns.push_back(fmt::format("{} (read {:.1f} GB/s)", kForms[i].title, run.read_gb_s));
     for (const Object& c : objects_with(forms[i], "tokens_per_s")) {
       const bool decodes = c.contains("batch");
       const int size = static_cast<int>(figure(c, decodes ? "batch" : "input_len"));
       const std::string name = name_of({decodes ? Pass::Kind::decode : Pass::Kind::prefill, size});
-      if (i == 0) passes.push_back(name);
-      cells[name].push_back(fmt::format(
-          "{} ({}-{}) [{:.2f}]", rate_text(figure(c, "tokens_per_s")),
-          rate_text(figure(c, "tokens_per_s_min")), rate_text(figure(c, "tokens_per_s_max")),
-          std::max(figure(c, "read_fraction"), figure(c, "peak_fraction"))));
+      Words& row = rows[name];
+      if (row.empty()) {
+        passes.push_back(name);
+        row.resize(forms.size() + 1);
+        row[0] = name;
+      }
+      row[i + 1] = fmt::format("{} ({}-{}) [{:.2f}]", rate_text(figure(c, "tokens_per_s")),
+                               rate_text(figure(c, "tokens_per_s_min")),
+                               rate_text(figure(c, "tokens_per_s_max")),
+                               std::max(figure(c, "read_fraction"), figure(c, "peak_fraction")));
     }
   }
   std::string table = head_of(columns);
-  for (const std::string& pass : passes) {
-    Words row = {pass};
-    row.insert(row.end(), cells[pass].begin(), cells[pass].end());
-    table += row_of(row);
-  }
+  for (const std::string& pass : passes) table += row_of(rows[pass]);
   return table;
 }
 
@@ -197,7 +201,9 @@ Result<std::string> overlap_table(std::string_view text) {
                      fmt::format("{:.3f}", figure(c, "auto_over_best"))});
   }
   if (table.empty()) return fail(nothing_from("overlap"));
-  return head_of({"Step", "Plan of auto", "Time", "eta", "auto/serial", "auto/best"}) + table;
+  return head_of({"Step", "Chosen plan", "Time", "Overlap efficiency (eta)", "Speed against serial",
+                  "Speed against the fastest order"}) +
+         table;
 }
 
 int bench_machine(const BenchMachineOptions& options) {

@@ -12,7 +12,7 @@ namespace hocket {
 struct BenchMachineOptions {
   std::string shape = "small";  // the shape of the whole models (dummy_shape.h)
   int rounds = 3;               // rounds of each whole model
-  bool quick = false;           // fewer passes and steps, without overlap: a minute
+  bool quick = false;           // fewer passes, without overlap: one or two minutes
 };
 
 // Runs the benches kernels, one-batch (bf16, int8, int4), scheduler and overlap as children, one
@@ -20,15 +20,19 @@ struct BenchMachineOptions {
 // ends. Returns the exit status: that of the error if there was one, else 0.
 int bench_machine(const BenchMachineOptions& options);
 
-// The tables, in Markdown, from what those benches print with --json.   Errors: bad_value, if a
-// text has none of the lines that its bench prints.
+// These functions make tables in Markdown of the text that those benches print with --json.
+// Errors: bad_value, if the text has none of the lines that its bench prints.
 //
-// The limits as a sentence, and a row for each case: time, ratios, share of the limit.
+// Returns a sentence with the limits of the machine, and a table with a row for each case: its
+// time, its speed against other kernels, and its share of the limit.
 Result<std::string> kernels_table(std::string_view text);
-// A row for each pass; a column for each form: tokens/s, spread, share of the limit that binds.
+// Returns a table with a row for each pass and a column for each form: tokens/s, their spread, and
+// the share of the limit that holds the pass back. The cell of a pass that a form lacks is empty.
 Result<std::string> passes_table(const std::array<std::string, 3>& forms);
+// Returns a table with a row for each case: its time, and its share of the goal if there is one.
 Result<std::string> scheduler_table(std::string_view text);
-// A row for each point: the planner's choice against serial, and the fastest order against it.
+// Returns a table with a row for each point: the plan that the planner chose, its time, and its
+// speed against serial and against the fastest order.
 Result<std::string> overlap_table(std::string_view text);
 
 }  // namespace hocket

@@ -54,6 +54,17 @@ TEST(MachineTables, PassesHaveAColumnForEachForm) {
             "[0.50] |\n");
 }
 
+TEST(MachineTables, APassThatAFormLacksLeavesItsCellEmpty) {
+  const std::string whole = passes_of(40, 50);
+  const std::string first_only = whole.substr(0, whole.find(R"({"case":"decode")"));
+  EXPECT_EQ(*passes_table({first_only, whole, first_only}),
+            "| Pass | bf16 (read 40.0 GB/s) | int8 (read 40.0 GB/s) | int4 (read 40.0 GB/s) |\n"
+            "| --- | --- | --- | --- |\n"
+            "| prefill 512 | 1,512 (1,155-1,553) [0.70] | 1,512 (1,155-1,553) [0.70] | 1,512 "
+            "(1,155-1,553) [0.70] |\n"
+            "| decode b=16 |  | 50.0 (40.0-60.0) [0.50] |  |\n");
+}
+
 TEST(MachineTables, ACaseWithoutAGoalHasNoShareOfIt) {
   EXPECT_EQ(*scheduler_table(R"({"name":"decode 256","us_p50":6.04,"us_p99":9.29,"goal_us":15,)"
                              R"("ratio":0.4})"
@@ -81,7 +92,8 @@ TEST(MachineTables, OnlyThePlannersChoiceInRealTimeHasARow) {
                      R"("order":"auto","plan":"two-halves","step_us":12345,"eta":0.9,)"
                      R"("auto_over_serial":1.2,"auto_over_best":0.99})"
                      "\n"),
-      "| Step | Plan of auto | Time | eta | auto/serial | auto/best |\n"
+      "| Step | Chosen plan | Time | Overlap efficiency (eta) | Speed against serial | "
+      "Speed against the fastest order |\n"
       "| --- | --- | --- | --- | --- | --- |\n"
       "| decode 64 rows, 1 Gbit/s, 2 ranks | two-halves | 12,345 us | 0.90 | 1.200 | 0.990 "
       "|\n");

@@ -6,7 +6,9 @@
 //   join() .... wait_epoch() -> ClusterView ... enter(epoch)   the engine may work in this epoch
 //   every rank  <-- beats, 4 a second -->  rank 0   pulse(): the engine says where it is
 //   aborted() becomes non-zero                      the epoch is over: leave the step, close it
-//   wait_epoch() -> ClusterView ... enter(next epoch)   when the lost rank is back
+//   wait_epoch() -> ClusterView ... enter(next epoch)   when all ranks are there
+//
+// With ClusterOptions::tolerate_ranks the next epoch also begins when enough ranks are there.
 //
 // All connections go to rank 0 (a star), because that is enough: rank 0 sees every other rank die,
 // every other rank sees rank 0 die, and rank 0 tells all. A star cannot see a cut link between two

@@ -82,7 +82,12 @@ Result<EtcdConnection> EtcdClient::dial(TimePoint until) {
   if (addresses_.empty()) {
     auto found = resolver_.run<std::vector<SocketAddress>>(
         [find = options_.resolver, server] { return find(server); });
-    if (!found) return fail(ErrorCode::io, "{}: {}", to_text(server), found.error().message);
+    if (!found) {
+      Error why = std::move(found).error();
+      why.code = ErrorCode::io;  // another server may answer
+      why.message = fmt::format("{}: {}", to_text(server), why.message);
+      return fail(std::move(why));
+    }
     addresses_ = *std::move(found);
   }
   return EtcdConnection::dial(server, addresses_, until);

@@ -8,8 +8,9 @@
 namespace hocket {
 namespace {
 
-// Tokens between the windows that are kept inside a prompt, unless a window is longer: with windows
-// of 128 tokens they take an eighth of what all window pages would, a sixth with pages of 32.
+// Tokens between the windows that are kept inside a prompt, unless a window is longer. A window of
+// 128 tokens every 1,024 takes an eighth of what all window pages would; those at the ends of a
+// prompt and its answer come on top.
 constexpr int kWindowInterval = 1024;
 
 }  // namespace
@@ -23,7 +24,7 @@ BorderStates::BorderStates(StatePool* delta_nets, PagePool* windows, int window_
   HOCKET_CHECK((delta_nets == nullptr || windows == nullptr));
 }
 
-// Returns the most pages that a window has which ends at a border of pages.
+// Returns the most pages that a window can have if it ends at a border of pages.
 int BorderStates::max_window_pages() const {
   return (window_tokens_ - 1 + page_tokens_ - 1) / page_tokens_;
 }

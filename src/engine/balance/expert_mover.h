@@ -48,7 +48,7 @@ class ExpertMover {
     std::function<void()> wake;  // called when the experts are brought; may be empty
     Duration (*used_time)() = thread_processor_time;  // measures the cost of loading
   };
-  // The runner, which was made with --enable-eplb, and the stats outlive it.
+  // The runner, which was made with --enable-eplb or --tolerate-ranks, and the stats outlive it.
   ExpertMover(Options options, Runner& runner, ExpertStats& stats);
   // Ends what is under way; nothing computes any more.
   ~ExpertMover();

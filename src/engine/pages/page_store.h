@@ -42,9 +42,10 @@ class PageStore : public PageSource {
 
   // Says of each key whether its page is there now. Errors: io, timed_out.
   virtual Result<std::vector<bool>> exist(std::span<const PageKey> keys) = 0;
-  // Returns how many of the pages are there now, all or those that the store has room for. Waits
-  // end soon after `is_over` returns true, but for those for a file. Errors: io, timed_out,
-  // shutting_down (is_over); then any of them may be there.
+  // Returns how many of the pages are there now: all, or those that the store has room for. When
+  // `is_over` returns true, a folder finishes the file that it writes and returns the number so
+  // far; Redis breaks off with shutting_down. Errors: io, timed_out, shutting_down; after an error
+  // any of the pages may be there.
   virtual Result<size_t> put(std::span<const Page> pages, const std::function<bool()>& is_over) = 0;
 
   // No page is written for a while, since one could not be.

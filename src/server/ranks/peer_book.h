@@ -3,8 +3,8 @@
 //
 // The boot id tells the address of a rank's earlier process from that of the current one. The store
 // is lost with rank 0, so each rank publishes its entry again after every change of the members.
-// A rank publishes its first entry before its engine meets the others, so when they have met, all
-// entries are there.
+// A rank publishes its first entry before its engine meets the others, so that all entries are
+// there when they have met. If the store does not answer then, it publishes the entry later.
 // Owns the thread "peers", because calls to the store block.   Thread: any.
 #pragma once
 
