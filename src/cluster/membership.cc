@@ -247,7 +247,7 @@ void Membership::lose(int rank, const std::string& why) {
   view_.lost = rank;
   view_.why = cut_why(fmt::format("{} {}", name_of(m.identity), why));
   log::error("cluster: lost epoch={} {}", view_.epoch, view_.why);
-  if (view_.serves()) log_members("goes on");
+  if (view_.serves()) log_members();
 }
 
 void Membership::pause(Slot& s, TimePoint now) const {
@@ -276,7 +276,7 @@ void Membership::let_in(int rank, TimePoint now) {
     log::info("cluster: whole epoch={} ranks={}", view_.epoch, num_ranks());
   } else {
     log::info("cluster: back epoch={} {}", view_.epoch, name_of(m.identity));
-    if (view_.serves()) log_members("goes on");
+    if (view_.serves()) log_members();
   }
 }
 
@@ -292,11 +292,11 @@ void Membership::end_gathering(TimePoint now) {
   if (view_.may_miss == may_miss_ || now < gather_until_) return;
   view_.may_miss = may_miss_;
   ++version_;
-  if (view_.serves() && !view_.whole()) log_members("goes on");
+  if (view_.serves() && !view_.whole()) log_members();
 }
 
-void Membership::log_members(const char* event) const {
-  log::warning("cluster: {} epoch={} with {} of {} ranks ({})", event, view_.epoch,
+void Membership::log_members() const {
+  log::warning("cluster: serving epoch={} with {} of {} ranks ({})", view_.epoch,
                view_.present().size(), num_ranks(), view_.present().text());
 }
 

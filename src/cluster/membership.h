@@ -114,7 +114,7 @@ class Membership {
   // Notes that the service has begun, and that ranks had time to join a new coordinator.
   void note_begin();
   void end_gathering(TimePoint now);
-  void log_members(const char* event) const;
+  void log_members() const;
   void next_epoch();
   int first_missing() const;  // -1 if none is missing
 

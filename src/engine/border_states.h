@@ -32,7 +32,7 @@ class BorderStates {
   BorderStates(StatePool* delta_nets, PagePool* windows, int window_tokens, int page_tokens);
 
   bool enabled() const { return delta_nets_ != nullptr || windows_ != nullptr; }
-  bool are_windows() const { return windows_ != nullptr; }
+  bool keeps_windows() const { return windows_ != nullptr; }
   // Returns the size of a record; 0 if there is none.
   int64_t bytes() const;
   // Returns the distance, in pages, of the borders inside a prompt whose windows are kept: a prompt

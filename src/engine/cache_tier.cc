@@ -125,10 +125,10 @@ CacheTier::~CacheTier() {
     if (writer->thread.joinable()) writer->thread.join();
     if (writer->num_given_up > 0)
       log::warning(
-          "kept prefixes: {} pages or states are given up, since {} did not take them within "
-          "{:.0f} s of the end. To mend it: look at its disk or network",
-          writer->num_given_up, kPageTierNames[static_cast<size_t>(writer->store->tier())],
-          to_seconds(kMaxEnd));
+          "kept prefixes: at shutdown, {} pages or states were not written within {:.0f} s ({}) "
+          "and are lost from the store. To mend it: look at the store's disk or network",
+          writer->num_given_up, to_seconds(kMaxEnd),
+          kPageTierNames[static_cast<size_t>(writer->store->tier())]);
   }
 }
 

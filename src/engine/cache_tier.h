@@ -203,14 +203,14 @@ class CacheTier {
   };
   // A request that was seen here.
   struct TierRequest {
-    std::shared_ptr<ReadTask> task;  // null: nothing is read for it
-    bool asked = false;              // its pages are ordered, or need not be
-    TimePoint give_up{};             // StoragePrefetch::timeout
-    int num_reserved = 0;            // pages of the pool for those that a peer computes
-    std::vector<PageHash> hashes;    // keys of its pages in the tree
-    ByTier<int> fetched{};           // tokens that came from there
-    size_t num_written = 0;          // pages that are written, or were there
-    size_t num_windowed = 0;         // pages behind which all windows that are kept are written
+    std::shared_ptr<ReadTask> task;             // null: nothing is read for it
+    bool asked = false;                         // its pages are ordered, or need not be
+    TimePoint give_up{};                        // StoragePrefetch::timeout
+    int num_reserved = 0;                       // pages of the pool for those that a peer computes
+    std::vector<PageHash> hashes;               // keys of its pages in the tree
+    ByTier<int> fetched{};                      // tokens that came from there
+    size_t num_written = 0;                     // pages that are written, or were there
+    size_t num_pages_with_windows_written = 0;  // up to there no window needs to be written
     std::optional<Late> late;
     bool ended = false;           // the request is gone, and what is late is left
     std::function<void()> saved;  // save() awaits the call: there never was a request

@@ -95,16 +95,17 @@ void CacheTier::write_windows(const Request& request, TierRequest& known,
         states_.find(scheduler, request.cache_namespace, std::span(request.tokens).first(len));
     if (!places.empty()) write_or_leave_state(request, known, num_pages, places);
   };
-  if (end <= known.num_windowed) return;
+  if (end <= known.num_pages_with_windows_written) return;
   const auto prompt_len = static_cast<size_t>(request.prompt_len);
   const size_t same_prompt = (prompt_len - 1) / page_tokens_, prompt = prompt_len / page_tokens_;
   const size_t found = static_cast<size_t>(request.cached_len) / page_tokens_;
-  if (known.num_windowed < same_prompt && same_prompt < end) write_at(same_prompt);
+  if (known.num_pages_with_windows_written < same_prompt && same_prompt < end)
+    write_at(same_prompt);
   if (end >= prompt || end == found) write_at(end);
-  for (size_t border = known.num_windowed / interval * interval + interval; border < end;
-       border += interval)
+  for (size_t border = known.num_pages_with_windows_written / interval * interval + interval;
+       border < end; border += interval)
     write_at(border);
-  known.num_windowed = end;
+  known.num_pages_with_windows_written = end;
 }
 
 // Returns the place for what is late; null if nobody waits for the request's pages.
@@ -151,7 +152,7 @@ void CacheTier::on_pages_cached(const Request& request, const Scheduler& schedul
   const std::span<const PageId> pages = std::span(request.pages).first(num_to_write(request));
   const size_t num_left = write_pages(pages, known);
   write_found_state(request, known);
-  if (states_.are_windows()) write_windows(request, known, scheduler);
+  if (states_.keeps_windows()) write_windows(request, known, scheduler);
   if (num_left == 0 || late_of(request, known) != nullptr) return;
   num_left_out_ += num_left;
   known.num_written = pages.size();

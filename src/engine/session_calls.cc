@@ -13,9 +13,10 @@ namespace {
 std::unexpected<Error> unknown_session() {
   return fail(
       error(ErrorCode::not_found, "no such session is known here")
-          .with_fix("a request with this session_id makes one when it ends with a whole page "
-                    "of tokens (--page-size); it is known until it has been idle for "
-                    "--session-timeout"));
+          .with_fix(
+              "send a request with this session_id first. The session is known when that "
+              "request has ended with a whole page of tokens (--page-size), until it has been "
+              "idle for --session-timeout"));
 }
 
 using RankAnswer = std::optional<RankSession>;

@@ -41,7 +41,7 @@ Result<Json> answer_session(Engine& engine, const std::string& owner, const Http
     return fail(error(ErrorCode::invalid_request,
                       "the session's name has {} bytes; at most {} are possible", cut,
                       kMaxSessionBytes)
-                    .with_fix("the session_id of its requests"));
+                    .with_fix("use the session_id that its requests have"));
   const auto action = verb == "save"      ? SessionAction::save
                       : verb == "restore" ? SessionAction::restore
                                           : SessionAction::end;

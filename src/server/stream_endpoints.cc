@@ -115,7 +115,7 @@ void StreamEndpoints::choose(Coming& coming, const std::vector<PeerAnswer>& ther
   try {
     HeldBytes held(coming.request.memory);
     for (const PeerAnswer& peer : there) {
-      if (peer.no_room && !coming.found) coming.found = std::unexpected(*peer.no_room);
+      if (peer.memory_error && !coming.found) coming.found = std::unexpected(*peer.memory_error);
       if (peer.status != 200) continue;
       const auto json = parse_json_object(peer.body, held);
       auto theirs = json ? read_kept_request(*json, coming.request.who())

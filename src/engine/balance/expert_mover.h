@@ -44,7 +44,8 @@ class ExpertMover {
     ModelSettings model;  // where the files are
     Rebalancer rebalance;
     int rank = 0;
-    Duration retry_wait{};  // a layer that cannot be loaded for an epoch is tried again for so long
+    // Time for which layers that cannot be loaded for an epoch are tried again.
+    Duration max_retry_time{};
     std::function<void()> wake;  // called when the experts are brought; may be empty
     Duration (*used_time)() = thread_processor_time;  // measures the cost of loading
   };
@@ -73,7 +74,7 @@ class ExpertMover {
 
   // Begins to load the experts that this rank has in an epoch of `ranks`: those of the start if all
   // ranks are there, else those of Placement::among(). Called while no step runs; a later call
-  // replaces an earlier one. A layer that fails is tried again for Options::retry_wait
+  // replaces an earlier one. A layer that fails is tried again for Options::max_retry_time
   // (engine/balance/retries.h).
   void bring(const RankSet& ranks);
   // True if the experts are there, since the last end_epoch().

@@ -41,7 +41,7 @@ void ExpertMover::load_places() {
   }
   const bool is_home = ranks == RankSet::all(home_.first().num_ranks());
   const Placements to = is_home ? home_ : home_.among(ranks);
-  Retries retries(options_.retry_wait);
+  Retries retries(options_.max_retry_time);
   for (int layer = 0; layer < home_.num_layers(); ++layer)
     if (!bring_layer(layer, to.at(layer), retries)) return;
   {

@@ -118,9 +118,10 @@ class PeerReading final : public PageReading {
   }
   std::unexpected<Error> too_slow() {
     source_.avoid(peer_);
-    return fail(error(ErrorCode::io, "{} has computed no page for {:.0f} s", link_.name(),
-                      to_seconds(PeerSource::kMaxWait))
-                    .with_fix("look what it computes meanwhile, or add services for prompts"));
+    return fail(
+        error(ErrorCode::io, "{} has computed no page for {:.0f} s", link_.name(),
+              to_seconds(PeerSource::kMaxWait))
+            .with_fix("see in its log what it computes, or add services that compute prompts"));
   }
   Result<void> take_consent() {
     HOCKET_TRY(const PageLink::Frame answer, link_.receive(PageLink::kSilence, 1024));

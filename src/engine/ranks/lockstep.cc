@@ -72,7 +72,7 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
     loads_[static_cast<size_t>(rank)].takes_requests.store(exchange.has(rank),
                                                            std::memory_order_relaxed);
   }
-  planner_.store(present_.first(), std::memory_order_relaxed);
+  planning_rank_.store(present_.first(), std::memory_order_relaxed);
   votes_.reserve(loads_.size());
   std::ranges::fill(sizes_, Size{});
   std::ranges::fill(reports_, StepReport{});
@@ -154,7 +154,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
     HOCKET_TRY(const StepVote vote, vote_of(rank));
     all_end &= vote.ends != 0;
     if (vote.ends != 0 && rank != exchange_->rank()) stopping_peer = rank;
-    if (rank == this->planner()) planner = vote;
+    if (rank == planning_rank()) planner = vote;
     module_passes = std::max(module_passes, int{vote.module_passes});
     record_vote(rank, vote);
   }
@@ -215,7 +215,7 @@ void Lockstep::adopt_plan(const StepVote& planner) {
     log::warning(
         "rank {} says plan {:#010x}, which is none of {} orders: such steps are played "
         "without overlap",
-        this->planner(), id, options_.orders->size());
+        planning_rank(), id, options_.orders->size());
 }
 
 // If no rank has rows, all requests have ended, so nothing is guessed.

@@ -100,7 +100,7 @@ class Lockstep final : public SchedulerHooks {
 
   int rank() const { return exchange_->rank(); }
   // Returns the rank whose plans count in this epoch. Thread: any.
-  int planner() const { return planner_.load(std::memory_order_relaxed); }
+  int planning_rank() const { return planning_rank_.load(std::memory_order_relaxed); }
 
   // Called between forward and sample: sends this rank's vote for the next step without waiting.
   // Does nothing after an error, or if this step is the last.
@@ -226,7 +226,7 @@ class Lockstep final : public SchedulerHooks {
   int bad_peer_ = -1;  // rank whose vote could not be read
   StepVote mine_;      // vote of the agreement under way
   PrefillDelayer delayer_;
-  std::atomic<int> planner_{0};
+  std::atomic<int> planning_rank_{0};
   RankSet present_;                    // the ranks that vote
   std::vector<PrefillVote> votes_;     // [ranks that vote]
   std::vector<Load> loads_;            // [ranks]

@@ -293,7 +293,7 @@ TEST(Lockstep, TheLowestRankThatIsPresentHasTheRoleOfRank0) {
     present.add(1);
     present.add(2);
     LockstepRank v(hub, end, kMaxDelayed, present);
-    EXPECT_EQ(v.lockstep.planner(), 1);
+    EXPECT_EQ(v.lockstep.planning_rank(), 1);
     StepProposal says = kPrompt;
     says.overlaps = end.rank() == 1;
     ASSERT_TRUE(v.lockstep.finish_agreement(says));

@@ -32,7 +32,7 @@ struct VotingRank {
                    rebalancer_of(settings.parallel, runner->choice(), runner->placement().first())
                        .value(),
                .rank = rank,
-               .retry_wait = testing::kPatience,
+               .max_retry_time = testing::kPatience,
                .used_time = a_second_more},
               *runner, stats),
         rebalance({.rank = rank,
@@ -194,7 +194,7 @@ TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
   Runner& runner = *runners[0];
   const Placements home = runner.placement();
   ExpertStats stats(runner.info().model.num_layers, home, 0);
-  ExpertMover mover({.model = settings.model, .retry_wait = testing::kPatience}, runner, stats);
+  ExpertMover mover({.model = settings.model, .max_retry_time = testing::kPatience}, runner, stats);
   EXPECT_TRUE(mover.has_brought(RankSet::all(4)));
   const auto check_weights = [&] {
     for (int layer = 0; layer < runner.info().model.num_layers; ++layer) {

@@ -55,7 +55,7 @@ void RadixCache::pin_match(PrefixMatch& match) {
   const int begin = tree_->first_seen(match.len(tree_->pages.page_tokens()));
   match.window_pages.assign(match.pages.size(), kNoPage);
   const int end = num_pages + (match.partial_len > 0 ? 1 : 0);
-  std::vector<PageId> seen = tree_->windows_in(match.lease.node_, begin, end);
+  std::vector<PageId> seen = tree_->window_pages_in(match.lease.node_, begin, end);
   match.window = WindowLease(this, begin, seen, WindowUse::wanted);
   if (match.partial_len > 0) {
     match.window_partial_source = seen.back();
@@ -150,7 +150,7 @@ std::vector<PageId> RadixCache::window_in_tree(const CacheNamespace& name_space,
   const RadixPlace place = tree_->walk(name_space, tokens);
   if (tokens.size() != static_cast<size_t>(place.num_pages) * tree_->page_tokens()) return {};
   const int begin = tree_->first_seen(static_cast<int>(tokens.size()));
-  return Tree::windows_in(place.node, begin, place.num_pages);
+  return Tree::window_pages_in(place.node, begin, place.num_pages);
 }
 
 Lease RadixCache::pin(const CacheNamespace& name_space, Tokens tokens) {

@@ -54,7 +54,7 @@ std::vector<PageId> RadixCache::Tree::pages_to(const RadixNode* end, int num_pag
 }
 
 // Returns the pages of window layers at places [begin, end) from the root; `node` ends behind them.
-std::vector<PageId> RadixCache::Tree::windows_in(const RadixNode* node, int begin, int end) {
+std::vector<PageId> RadixCache::Tree::window_pages_in(const RadixNode* node, int begin, int end) {
   std::vector<PageId> found(static_cast<size_t>(end - begin), kNoPage);
   for (int place = end - 1; place >= begin; --place) {
     while (place < node->begin_pages()) node = node->parent;

@@ -51,7 +51,7 @@ struct RadixCache::Tree {
   }
   RadixPlace walk(const CacheNamespace& name_space, Tokens tokens) const;
   std::vector<PageId> pages_to(const RadixNode* end, int num_pages) const;
-  static std::vector<PageId> windows_in(const RadixNode* node, int begin, int end);
+  static std::vector<PageId> window_pages_in(const RadixNode* node, int begin, int end);
   const RadixNode* child_that_begins_with(const RadixNode& node, Tokens key) const;
   void look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const;
   void set_kept(RadixNode& node, uint64_t until);

@@ -35,7 +35,7 @@ class PollSink final : public HttpSink {
   }
   bool body(std::string_view piece) override {
     if (auto counted = held_->grow(std::ssize(piece)); !counted) {
-      no_room_ = std::move(counted).error();
+      memory_error_ = std::move(counted).error();
       return false;
     }
     body_ += piece;
@@ -50,8 +50,10 @@ class PollSink final : public HttpSink {
         answer.body = std::move(body_);
         answer.held = std::move(held_);
       } else {
-        answer.why = no_room_ ? no_room_->message : why.empty() ? "the call was cancelled" : why;
-        answer.no_room = std::move(no_room_);
+        answer.why = memory_error_ ? memory_error_->message
+                     : why.empty() ? "the call was cancelled"
+                                   : why;
+        answer.memory_error = std::move(memory_error_);
       }
     }
     poll_->close_one();
@@ -61,7 +63,7 @@ class PollSink final : public HttpSink {
   const std::shared_ptr<Poll> poll_;
   const size_t index_, max_bytes_;
   std::shared_ptr<HeldBytes> held_;
-  std::optional<Error> no_room_;
+  std::optional<Error> memory_error_;
   int status_ = 0;
   std::string body_;
 };

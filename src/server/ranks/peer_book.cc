@@ -79,7 +79,9 @@ void PeerBook::publish() {
   if (stored)
     published_ = changes;
   else
-    log::debug("peers: not published why=\"{}\"", stored.error().message);
+    log::debug(
+        "peers: the store did not take this rank's address, which is published again why=\"{}\"",
+        stored.error().message);
 }
 
 // Looks up ranks whose address is not known, up to the first that has not published it; the next

@@ -41,8 +41,8 @@ struct PeerAnswer {
   std::string name;  // "rank 1 (h1)"
   int status = 0;    // 0: no answer; `why` says the reason
   std::string body, why;
-  std::optional<Error> no_room;     // set if the asker may hold no body of that size
-  std::shared_ptr<HeldBytes> held;  // counts the body as the asker's
+  std::optional<Error> memory_error;  // set if the asker may hold no body of that size
+  std::shared_ptr<HeldBytes> held;    // counts the body as the asker's
 };
 // Returns the rank's complaint in words: "rank 1 (h1): it is not there".
 std::string complaint_of(const PeerAnswer& peer);
