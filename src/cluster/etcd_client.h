@@ -1,8 +1,8 @@
 // Asks the servers of an etcd, by HTTP: one after the other until one answers, then that one until
 // it fails. A watch is at the server that answered last; when another one answers, the watch ends,
 // and so it never rests at a server that is cut off from the others.
-// Each server has attempt_limit to answer, and its name as long to be found, which is done anew
-// after its server failed. A resolver that hangs longer is left to itself.
+// Each server has attempt_limit to answer. The look-up of its name has the same limit, and is
+// repeated after the server has failed. A look-up that hangs longer is left to itself.
 // Thread: one.
 #pragma once
 

@@ -280,14 +280,15 @@ void Membership::let_in(int rank, TimePoint now) {
   }
 }
 
-// Some ranks may be missing once all were ready: so the start waits for all.
+// Ranks may be missing only after all were ready once, so the start waits for all.
 void Membership::note_begin() {
   if (may_miss_ == 0 || view_.began || !view_.whole()) return;
   view_.began = std::ranges::all_of(slots_, [](const Slot& s) { return s.beat.ready; });
   if (view_.began) ++version_;
 }
 
-// The epoch of now may serve from then on. No rank is in it yet, or it serves already.
+// Lets ranks be missing once the coordinator has waited long enough for all of them. The epoch
+// stays the same, because no rank has entered it yet, or it serves already.
 void Membership::end_gathering(TimePoint now) {
   if (view_.may_miss == may_miss_ || now < gather_until_) return;
   view_.may_miss = may_miss_;

@@ -18,8 +18,8 @@ class SeatThread {
  public:
   // Calls `changed` on its thread after each change of state().
   SeatThread(const EtcdPlace& place, Seat::Options options, std::function<void()> changed);
-  // Gives back the seat, which takes at most the limit of one call to etcd, after that of a call
-  // under way.
+  // Gives back the seat with one call to etcd, after any call that is under way. Each of the two
+  // takes at most the limit of a call.
   ~SeatThread();
 
   Seat::State state() const;

@@ -82,8 +82,8 @@ class CacheTier {
   static constexpr size_t kMaxReads = 64;  // requests whose pages are ordered
   static constexpr size_t kReaders = 4;    // threads; files alone have one
   static constexpr size_t kMaxAtOnce = 8;  // pages that are written with one call
-  // Limit of the writing that is left at the end: a write under way is broken off behind it, but
-  // for one to a file, which has FileStore::kLimit.
+  // Time for which copied pages are still written at shutdown. Then a write to Redis is broken off;
+  // one to a file may end, within FileStore::kLimit.
   static constexpr Duration kMaxEnd = std::chrono::seconds(10);
 
   // `pages` outlives it. Errors: out_of_memory.

@@ -129,10 +129,11 @@ class Engine {
   // Empties the prefix caches, and waits until they are empty. Returns false while requests run or
   // wait on any rank. Thread: any.
   virtual bool flush_cache() = 0;
-  // Waits for the calls before it, and then until it is done, at most kSessionWait. Thread: any but
-  // those that abort. A save writes all that is left of the session, or leaves what was saved
-  // before; a restore that finds nothing leaves the session. Errors: not_found; invalid_request
-  // without --kv-cache-dir; queue_full if too many are saved; request_timeout; io.
+  // Saves, restores or ends a session by name. Waits for earlier calls to end, and then at most
+  // kSessionWait for this one. A save writes all pages of the session that are left; if one cannot
+  // be written, what was saved before stays. A restore that finds no page does not change the
+  // session. Errors: not_found; invalid_request without --kv-cache-dir; queue_full if too many are
+  // saved; request_timeout; io. Thread: any on which no request has to be aborted meanwhile.
   static constexpr Duration kSessionWait = std::chrono::seconds(60);
   virtual Result<SessionResult> change_session(const SessionRequest& ask) = 0;
   // Refuses further submits (shutting_down); running requests go on. Thread: any.

@@ -1,4 +1,4 @@
-// The part of one rank in the calls of clients for sessions by name (session_calls.h).
+// Saves, restores and ends the sessions of one rank when clients ask for it (session_calls.h).
 // Thread: engine.
 #pragma once
 
@@ -13,9 +13,9 @@
 namespace hocket {
 
 struct RankSession {
-  SessionTokens kept;     // restore: those that memory has now
-  int64_t saved_len = 0;  // save: tokens at the beginning from which files can restore it
-  bool whole = false;     // save: these are all that memory had, or more
+  SessionTokens kept;     // save: all of the session; restore: those that memory has now
+  int64_t saved_len = 0;  // save: number of first tokens that files can restore
+  bool whole = false;     // save: memory has no tokens beyond saved_len
 };
 struct SessionCommand {
   SessionAction action = SessionAction::save;

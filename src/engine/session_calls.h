@@ -42,7 +42,8 @@ class SessionCalls {
 
   const Options options_;
   const std::vector<std::unique_ptr<RankLoop>>& ranks_;
-  // Held for a whole call, since a save that ends behind an end would bring the file back.
+  // Held for a whole call. Otherwise a save could write the file of a session again that another
+  // call has just deleted.
   Mutex mutex_;
 };
 

@@ -66,7 +66,8 @@ void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   leave_epoch();
   if (!mover_) return;
   mover_->end_epoch();
-  // All ranks meet with the places of the start; if some may be missing, it is not known yet.
+  // If no rank may be missing, the next epoch has the places of the start. Otherwise they depend on
+  // which ranks it has, and that is not known yet.
   if (tolerate_ranks_ == 0) mover_->bring(RankSet::all(network_->num_ranks()));
 }
 

@@ -260,7 +260,7 @@ void Endpoints::add_probes(std::vector<Route>& routes) {
                       },
                       Access::open});
   };
-  // Ready, and perhaps without some ranks, which the answer then says.
+  // A service may be ready while ranks are missing; the answer then says which.
   routes.push_back({"GET", "/readyz", RunOn::http,
                     [this](const HttpRequest&, const Exchange& exchange, TimePoint) {
                       const EngineStats engine = options_.engine->stats();

@@ -15,11 +15,14 @@
 
 namespace hocket {
 
-// http: at once on the http thread, so that probes are answered even if other work waits; it must
-// not block. text: on a thread of the text pool; skipped if the client has left before its turn.
-// control: on a thread that no text work delays, for paths that end requests and paths of admins;
-// their bodies and their work are small. session: on one thread for all, which may wait for steps
-// and disks; skipped as text is.
+// Says on which thread the handler of a route runs:
+//   http      on the http thread, at once, so that probes are answered even if other work waits; it
+//             must not block
+//   text      on a thread of the text pool
+//   control   on a thread that no text work delays; for paths that end requests and paths of
+//             admins, whose bodies and work are small
+//   session   on the one thread for sessions, where it may wait for steps and disks
+// A handler on `text` or `session` is not called if the client has left before its turn.
 enum class RunOn : uint8_t { http, text, control, session };
 
 struct Route {

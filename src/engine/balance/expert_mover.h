@@ -72,17 +72,19 @@ class ExpertMover {
   // Gives up the layers that have not changed.
   void drop();
 
-  // Begins to load the experts that this rank has in an epoch of `ranks`: those of the start if all
-  // ranks are there, else those of Placement::among(). Called while no step runs; a later call
-  // replaces an earlier one. A layer that fails is tried again for Options::max_retry_time
-  // (engine/balance/retries.h).
+  // Begins to load the experts that this rank has in an epoch of `ranks`. If all ranks are there,
+  // these are the experts of the start, else those of Placement::among(). It is called while no
+  // step runs, and a later call replaces an earlier one. A layer that cannot be loaded is tried
+  // again for Options::max_retry_time (engine/balance/retries.h).
   void bring(const RankSet& ranks);
-  // True if the experts are there, since the last end_epoch().
+  // Returns true if bring() has loaded the experts for `ranks`, and end_epoch() was not called
+  // since.
   bool has_brought(const RankSet& ranks) const;
-  // Says that an epoch is over, in which experts may have moved; gives up what is under way.
+  // Ends an epoch, in which experts may have moved, and gives up the loading under way.
   void end_epoch();
-  // last_bring_error(): why loading a layer failed, while it is tried again. final_bring_error():
-  // why it was given up; this rank cannot join an epoch any more. Thread: any.
+  // last_bring_error() returns why loading a layer failed, while it is tried again.
+  // final_bring_error() returns why it was given up; then this rank can join no further epoch.
+  // Both return nullopt if there was no such error. Thread: any.
   std::optional<Error> last_bring_error() const;
   std::optional<Error> final_bring_error() const;
 

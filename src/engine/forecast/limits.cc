@@ -124,7 +124,7 @@ __attribute__((target("avx512f,avx512vnni"))) void multiply_vnni() {
   sink = static_cast<float>(numbers[0]);
 }
 
-constexpr int kWordChains = 8;  // each has a sum and a product
+constexpr int kWordChains = 8;  // each takes two of the 16 registers, a sum and a product
 
 void multiply_words() {
   __m256i sums[kWordChains];

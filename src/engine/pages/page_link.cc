@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLookAroundMs = 50;
 constexpr size_t kFrameSumBytes = sizeof(Proof);
-// Beyond a page or a state of this size nothing is sent: it fits the frame's length.
+// Pages and states are smaller than this, so their size fits a frame's length.
 constexpr size_t kMaxPageFrameBytes = size_t{1} << 31;
 
 std::unexpected<Error> link_error(std::string_view name, std::string_view event) {
@@ -22,7 +22,7 @@ std::unexpected<Error> link_error(std::string_view name, std::string_view event)
                   .with_fix("look whether that service runs and can be reached"));
 }
 
-// It runs and can be reached, but what comes is wrong.
+// The service runs and can be reached, but it has sent something wrong.
 std::unexpected<Error> wrong_frame(std::string_view name, std::string_view event) {
   return fail(error(ErrorCode::io, "{} {}", name, event)
                   .with_fix("look whether that address is the --kv-cache-listen of a service of "

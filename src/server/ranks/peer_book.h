@@ -44,7 +44,7 @@ class PeerBook {
   struct Entry {
     std::string boot_id;
     std::optional<PeerEndpoint> endpoint;
-    TimePoint not_before{};  // an entry was of no use, and is not read again until then
+    TimePoint not_before{};  // the address in the entry could not be used; not read again before
   };
   void run();
   void publish();

@@ -1,5 +1,5 @@
-// The pauses between looks at a client that reads more slowly than its stream is made: twice as
-// long each time, until it has read enough.   Thread: one.
+// Chooses the pauses before a stream continues whose client reads too slowly. Each pause is twice
+// as long as the one before, up to kLongest, until the client has read enough.   Thread: one.
 #pragma once
 
 #include <algorithm>

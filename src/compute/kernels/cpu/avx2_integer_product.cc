@@ -1,7 +1,9 @@
 // int8 and int4 weights times int8 rows without VNNI. A register has eight columns; four k are a
 // quad, two quads of int4 share a byte.
-//   int8   both are widened to 16 bits: VPMADDUBSW would saturate, 2 * 255 * 127 > 2^15
-//   int4   VPMADDUBSW, and up to eight quads are summed in 16 bits: 8 * 2 * 15 * 127 < 2^15
+//   int8   Weights and rows are widened to 16 bits. VPMADDUBSW multiplies bytes and would saturate,
+//          because 2 * 255 * 127 > 2^15.
+//   int4   VPMADDUBSW multiplies bytes. Eight quads can be summed in 16 bits, because
+//          8 * 2 * 15 * 127 < 2^15.
 #include <immintrin.h>
 
 #include "compute/kernels/arithmetic/product_bodies.h"
@@ -15,12 +17,12 @@ constexpr int kHalfK = kIntegerBlockK / 2;
 constexpr int kHalfQuads = kHalfK / 4;
 constexpr int kIntegerAhead = 2048;      // bytes by which weights are fetched ahead
 constexpr int kIntegerRegisterRows = 4;  // rows of x whose sums stay in registers
-// A quad of one row, as 32-bit words that every column gets: two of 16-bit numbers, 0 and 2, 1 and
-// 3, for int8; one for int4.
+// Number of 32-bit words that hold a quad of one row. int8 has two words of two 16-bit numbers, k 0
+// and 2, and k 1 and 3; int4 has one word of four bytes. Each word is copied to all columns.
 template <WeightFormat kFormat>
 constexpr int kQuadWords = kFormat == WeightFormat::int8 ? 2 : 1;
 
-// Writes the quads of half a block of one row, R rows apart.
+// Writes the quads of half a block of one row to its places in `to` [quad][R][kQuadWords].
 template <int R, WeightFormat kFormat>
 inline void prepare_half(const int8_t* x, int32_t* to) {
   for (int quad = 0; quad < kHalfQuads; ++quad, to += R * kQuadWords<kFormat>) {

@@ -13,7 +13,7 @@ constexpr int kMxPanels = 4;    // panels widened at once
 constexpr int kMxBlocks = 4;    // and their k-blocks
 constexpr int kMxRows = 64;     // rows that use them at once
 constexpr int kMxAhead = 1024;  // bytes by which weights are fetched ahead
-constexpr int kFewMxRows = 4;   // rows for which weights are widened in registers, at most
+constexpr int kFewMxRows = 4;   // for more rows weights are widened to tiles, not in registers
 constexpr int kEights = kBlockK / 8;
 
 struct MxScratch {
@@ -39,12 +39,13 @@ inline __m256 e4m3_scales(const std::byte* from) {
   return _mm256_mul_ps(e4m3_times_2_to_minus_8(uppers), _mm256_set1_ps(0x1p8f));
 }
 
-// The pairs of k of an eight of eight columns as fp32: the even and the odd number of each, before
-// they are scaled.
+// Eight neighbouring k of eight columns as fp32, before they are scaled. They are four pairs of k,
+// and each pair has a register with its even k and one with its odd k.
 struct Pairs {
   __m256 even[4], odd[4];
 };
-// Lower and upper bytes of the e2m1 numbers as bf16, and the sequence of an eight's bytes by pair.
+// Tables for shuffles: the lower and the upper byte of each e2m1 number as bf16, and the sequence
+// that brings the bytes of a pair together, where each column had four bytes.
 alignas(16) constexpr uint8_t kLowerBytes[16] = {0, 0, 0x80, 0xc0, 0, 0x40, 0x80, 0xc0,
                                                  0, 0, 0x80, 0xc0, 0, 0x40, 0x80, 0xc0};
 alignas(16) constexpr uint8_t kUpperBytes[16] = {0,    0x3f, 0x3f, 0x3f, 0x40, 0x40, 0x40, 0x40,
@@ -53,8 +54,7 @@ alignas(16) constexpr uint8_t kByPair[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10,
 inline __m256i in_both_lanes(const uint8_t (&bytes)[16]) {
   return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(bytes)));
 }
-// A number's bf16 is looked up byte by byte; bytes are first sorted by pair, so that unpacking
-// brings the columns of a pair together.
+// Sorts the bytes by pair, looks up the two bytes of each number as bf16, and joins them to fp32.
 inline Pairs e2m1_pairs(__m256i eights) {
   const __m256i lower = in_both_lanes(kLowerBytes), upper = in_both_lanes(kUpperBytes);
   const __m256i sorted = _mm256_shuffle_epi8(eights, in_both_lanes(kByPair));
