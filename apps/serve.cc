@@ -121,12 +121,13 @@ class Readiness {
     const EngineStats stats = engine.stats();
     const std::optional<Error>& lost = stats.lost;
     const std::string& model = engine.info().served_model_name;
-    const bool changes = stats.missing_ranks != missing_;
-    note_missing(stats.missing_ranks);
+    // While the service is not ready, it is not known which ranks it will lack.
+    const bool changes = !lost && stats.missing_ranks != missing_;
+    if (changes) note_missing(stats.missing_ranks);
     if (changes || ready_ == lost.has_value())
-      notify_service_manager(
-          lost ? fmt::format("STATUS=not ready: {}", lost->message)
-               : fmt::format("READY=1\nSTATUS={} serving {} {}", url_, model, stats.missing_ranks));
+      notify_service_manager(lost ? fmt::format("STATUS=not ready: {}", lost->message)
+                                  : fmt::format("READY=1\nSTATUS={} serving {}{}{}", url_, model,
+                                                missing_.empty() ? "" : "; ", missing_));
     if (ready_ == !lost.has_value()) return;
     if (!lost)
       log_ready(model);
@@ -139,12 +140,10 @@ class Readiness {
 
  private:
   void note_missing(const std::string& ranks) {
-    if (ranks == missing_) return;
     missing_ = ranks;
     if (ranks.empty()) return log::info("all ranks serve again");
     log::warning(
-        "serving without some ranks: {}; the others compute their experts, so steps take "
-        "longer",
+        "some ranks are missing: {}. The others compute their experts, so steps take longer",
         ranks);
   }
   void log_ready(const std::string& model) const {

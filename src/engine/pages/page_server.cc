@@ -186,7 +186,7 @@ class AskerTalk {
   PageLink link_;
   TimePoint said_{};
   std::optional<RequestId> prefill_;
-  std::vector<std::byte> page_;  // of a page or a state; empty for strangers
+  std::vector<std::byte> page_;  // bytes of a page or a state; empty for strangers
 };
 
 PageServer::PageServer(Options options, Fd listener)
