@@ -133,8 +133,8 @@ class Engine {
   // kSessionWait for this one. A save writes all pages of the session that are left; if one cannot
   // be written, what was saved before stays. A restore that finds no page does not change the
   // session. Errors: not_found; invalid_request without --kv-cache-dir; queue_full if too many are
-  // saved; request_timeout; io. Thread: any but one that aborts
-  // requests, which must not wait.
+  // saved; request_timeout; io. Thread: any but one that aborts requests,
+  // because that one must not wait.
   static constexpr Duration kSessionWait = std::chrono::seconds(60);
   virtual Result<SessionResult> change_session(const SessionRequest& ask) = 0;
   // Refuses further submits (shutting_down); running requests go on. Thread: any.

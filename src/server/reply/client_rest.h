@@ -1,5 +1,5 @@
-// Chooses the pauses before a stream continues whose client reads too slowly. Each pause is twice
-// as long as the one before, up to kLongest, until the client has read enough.   Thread: one.
+// Says how long a stream pauses whose client reads too slowly. Each pause is twice as long as the
+// one before, up to kLongest, until the client has read enough.   Thread: one.
 #pragma once
 
 #include <algorithm>
