@@ -101,7 +101,7 @@ void CacheTier::write_windows(const Request& request, TierRequest& known,
   const size_t found = static_cast<size_t>(request.cached_len) / page_tokens_;
   if (known.num_windowed < same_prompt && same_prompt < end) write_at(same_prompt);
   if (end >= prompt || end == found) write_at(end);
-  for (size_t border = known.num_windowed / interval * interval + interval; border < end;
+  for (size_t border = known.num_windowed / interval * interval + interval; border <= end;
        border += interval)
     write_at(border);
   known.num_windowed = end;
