@@ -103,7 +103,7 @@ void CacheTier::write_windows(const Request& request, TierRequest& known,
     write_at(same_prompt);
   if (end >= prompt || end == found) write_at(end);
   for (size_t border = known.num_pages_with_windows_written / interval * interval + interval;
-       border < end; border += interval)
+       border <= end; border += interval)
     write_at(border);
   known.num_pages_with_windows_written = end;
 }
