@@ -267,14 +267,17 @@ std::vector<RankLoad> LocalEngine::loads() const {
   return all;
 }
 
-// Returns an error also if a rank is about to leave, so that it gets no request that it would cut.
+// Returns an error also if a rank is about to leave, and the others will not serve without it.
 std::optional<Error> LocalEngine::lost() const {
   const RankLoop& rank = *ranks_.front();
   if (auto lost = rank.lost()) return lost;
   const int stopping_peer = rank.stopping_peer();
   if (stopping_peer < 0 || !control_) return std::nullopt;
+  const ClusterView view = control_->view();
+  if (view.began && view.present().size() > std::ssize(view.members) - view.may_miss)
+    return std::nullopt;
   return error(ErrorCode::lost_rank, "{} is shutting down",
-               name_of(control_->view().members[static_cast<size_t>(stopping_peer)].identity));
+               name_of(view.members[static_cast<size_t>(stopping_peer)].identity));
 }
 
 EngineParts LocalEngine::parts() {

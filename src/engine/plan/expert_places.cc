@@ -214,9 +214,9 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
           "0, for a file that names the expert of every place"));
     placements = std::move(named);
   }
-  HOCKET_TRY_VOID(placements.check_groups(choice.combine_groups));
   if (settings.tolerate_ranks > 0)
     HOCKET_TRY_VOID(check_tolerance(settings.tolerate_ranks, choice, placements.first()));
+  HOCKET_TRY_VOID(placements.check_groups(choice.combine_groups));
   if (settings.enable_eplb && choice.combine_groups != experts)
     return fail(error(ErrorCode::bad_value,
                       "--enable-eplb moves experts one by one, but --combine-groups {} sums {} of "

@@ -229,7 +229,7 @@ TEST_P(MovedClusterRanks, RequestsWaitNoLongerForExpertsThatCannotComeHome) {
   EXPECT_EQ(answer.summary.finish, FinishReason::error);
   const auto expect_said = [](const Error& error) {
     EXPECT_EQ(error.code, ErrorCode::lost_rank);
-    EXPECT_NE(error.message.find("rank 0 cannot bring its experts back"), std::string::npos)
+    EXPECT_NE(error.message.find("rank 0 cannot load the experts that it needs"), std::string::npos)
         << error.message;
     EXPECT_NE(error.message.find("have changed since the start"), std::string::npos)
         << error.message;

@@ -197,8 +197,9 @@ TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
   ExpertMover mover({.model = settings.model, .max_retry_time = testing::kPatience}, runner, stats);
   EXPECT_TRUE(mover.has_brought(RankSet::all(4)));
   const auto check_weights = [&] {
+    const Placements now = runner.placement();
     for (int layer = 0; layer < runner.info().model.num_layers; ++layer) {
-      const std::span<const int> here = runner.placement().at(layer).experts_of(0);
+      const std::span<const int> here = now.at(layer).experts_of(0);
       ASSERT_EQ(here.size(), runner.experts(layer).size());
       for (size_t i = 0; i < here.size(); ++i) {
         const int owner = home.at(layer).rank_of(here[i]);

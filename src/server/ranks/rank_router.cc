@@ -296,14 +296,15 @@ void RankRouter::refresh() {
     log::warning("forward: {} requests return to this rank: {}", num_lost, why.message);
 }
 
-// Returns true if the process that has the request is lost. Without the coordinator this rank does
-// not know which others it reaches, so it counts on none.
+// Returns true if the process that has the request is lost. Without hearing the coordinator this
+// rank does not know which others it reaches, so it counts on none.
 bool RankRouter::is_lost(const Forward& forward, const ClusterView& view) const {
   const Member& member = view.members[static_cast<size_t>(forward.rank)];
   const auto is_out = [&view](int rank) {
     return view.members[static_cast<size_t>(rank)].presence != Presence::member;
   };
-  return is_out(view.coordinator) || is_out(rank()) || is_out(forward.rank) ||
+  const Member& coordinator = view.members[static_cast<size_t>(view.coordinator)];
+  return coordinator.presence == Presence::absent || is_out(rank()) || is_out(forward.rank) ||
          member.identity.boot_id != forward.boot_id;
 }
 
