@@ -17,26 +17,21 @@ constexpr int kHalfK = kIntegerBlockK / 2;
 constexpr int kHalfQuads = kHalfK / 4;
 constexpr int kIntegerAhead = 2048;      // bytes by which weights are fetched ahead
 constexpr int kIntegerRegisterRows = 4;  // rows of x whose sums stay in registers
-// Number of 32-bit words that hold a quad of one row. int8 has two words of two 16-bit numbers, k 0
-// and 2, and k 1 and 3; int4 has one word of four bytes. Each word is copied to all columns.
+// Number of 32-bit words that hold half a block of one row. For int8 these are 16-bit numbers: k 0
+// and 2 of each quad, then k 1 and 3; for int4 the quads. Each word is copied to all columns.
 template <WeightFormat kFormat>
-constexpr int kQuadWords = kFormat == WeightFormat::int8 ? 2 : 1;
+constexpr int kHalfWords = kFormat == WeightFormat::int8 ? 2 * kHalfQuads : kHalfQuads;
 
-// Writes the quads of half a block of one row to its places in `to` [quad][R][kQuadWords].
-template <int R, WeightFormat kFormat>
+// Writes the words of half a block of one row.
+template <WeightFormat kFormat>
 inline void prepare_half(const int8_t* x, int32_t* to) {
-  for (int quad = 0; quad < kHalfQuads; ++quad, to += R * kQuadWords<kFormat>) {
-    uint32_t bytes;
-    __builtin_memcpy(&bytes, x + quad * 4, sizeof bytes);
-    if constexpr (kFormat == WeightFormat::int4) {
-      to[0] = static_cast<int32_t>(bytes);
-    } else {
-      const auto word = [&](int low, int high) {
-        return static_cast<int32_t>(static_cast<uint16_t>(x[quad * 4 + low]) |
-                                    static_cast<uint32_t>(x[quad * 4 + high]) << 16);
-      };
-      to[0] = word(0, 2), to[1] = word(1, 3);
-    }
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+  auto* const words = reinterpret_cast<__m256i*>(to);
+  if constexpr (kFormat == WeightFormat::int4) {
+    _mm256_storeu_si256(words, bytes);
+  } else {
+    _mm256_storeu_si256(words, _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8));
+    _mm256_storeu_si256(words + 1, _mm256_srai_epi16(bytes, 8));
   }
 }
 
@@ -50,11 +45,11 @@ inline void clear(__m256i (&sums)[R][2]) {
   for (int r = 0; r < R; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
 }
 
-// sums += x . w for R rows by 16 columns of half a block of int8; x [8 quads][R][2].
+// sums += x . w for R rows by 16 columns of half a block of int8; x [R][2][8 quads].
 template <int R>
 inline void add_half_int8(const int32_t* x, const std::byte* w, __m256i (&sums)[R][2]) {
 #pragma GCC unroll 2
-  for (int quad = 0; quad < kHalfQuads; ++quad, w += 4 * kPanelN, x += 2 * R) {
+  for (int quad = 0; quad < kHalfQuads; ++quad, ++x, w += 4 * kPanelN) {
     __m256i even[2], odd[2];
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
@@ -64,7 +59,8 @@ inline void add_half_int8(const int32_t* x, const std::byte* w, __m256i (&sums)[
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const __m256i a = _mm256_set1_epi32(x[2 * r]), b = _mm256_set1_epi32(x[2 * r + 1]);
+      const int32_t* words = x + r * kHalfWords<WeightFormat::int8>;
+      const __m256i a = _mm256_set1_epi32(words[0]), b = _mm256_set1_epi32(words[kHalfQuads]);
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
         sums[r][h] = _mm256_add_epi32(sums[r][h], _mm256_add_epi32(_mm256_madd_epi16(even[h], a),
@@ -75,13 +71,13 @@ inline void add_half_int8(const int32_t* x, const std::byte* w, __m256i (&sums)[
   }
 }
 
-// The same for int4; kHigh: numbers in the high halves of bytes. x [8 quads][R].
+// The same for int4; kHigh: numbers in the high halves of bytes. x [R][8 quads].
 template <bool kHigh, int R>
 inline void add_half_int4(const int32_t* x, const std::byte* w, __m256i (&sums)[R][2]) {
   __m256i words[R][2];  // sums of even, and of odd pairs of k, in 16 bits
   clear(words);
 #pragma GCC unroll 2
-  for (int quad = 0; quad < kHalfQuads; ++quad, w += 4 * kPanelN, x += R) {
+  for (int quad = 0; quad < kHalfQuads; ++quad, ++x, w += 4 * kPanelN) {
     __m256i numbers[2];
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) {
@@ -91,7 +87,7 @@ inline void add_half_int4(const int32_t* x, const std::byte* w, __m256i (&sums)[
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const __m256i a = _mm256_set1_epi32(x[r]);
+      const __m256i a = _mm256_set1_epi32(x[r * kHalfWords<WeightFormat::int4>]);
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
         words[r][h] = _mm256_add_epi16(words[r][h], _mm256_maddubs_epi16(numbers[h], a));
@@ -115,7 +111,7 @@ inline void add_half(const int32_t* x, const std::byte* panel, int half, __m256i
   for (int i = 0; i < kHalfTile; i += 64)
     _mm_prefetch(reinterpret_cast<const char*>(tile + kIntegerAhead + half % 2 * kHalfTile + i),
                  _MM_HINT_T1);
-  x += int64_t{half} * kHalfQuads * R * kQuadWords<kFormat>;
+  x += int64_t{half} * R * kHalfWords<kFormat>;
   if constexpr (kFormat == WeightFormat::int8) {
     add_half_int8(x, tile + half % 2 * kHalfTile, sums);
   } else {
@@ -200,12 +196,11 @@ void multiply_panel(const ScaledProduct<int8_t>& p, const int32_t* x, int row, i
 // Multiplies all panels with R rows.
 template <int R, WeightFormat kFormat>
 void multiply_rows(const ScaledProduct<int8_t>& p, int row) {
-  constexpr int kWords = kQuadWords<kFormat>;
   auto* const x = static_cast<int32_t*>(p.scratch);
   for (int half = 0; half < 2 * p.k_blocks; ++half)
     for (int r = 0; r < R; ++r)
-      prepare_half<R, kFormat>(p.x + (row + r) * p.x_stride + int64_t{half} * kHalfK,
-                               x + (int64_t{half} * kHalfQuads * R + r) * kWords);
+      prepare_half<kFormat>(p.x + (row + r) * p.x_stride + int64_t{half} * kHalfK,
+                            x + (int64_t{half} * R + r) * kHalfWords<kFormat>);
   for (int panel = 0; panel < p.panels; ++panel) multiply_panel<R, kFormat>(p, x, row, panel);
 }
 
