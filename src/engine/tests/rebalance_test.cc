@@ -190,7 +190,10 @@ TEST_F(RebalanceTest, LoadingCostsTheTimeThatItsThreadUses) {
 TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
   ServerSettings settings = testing::settings_of(testing::kBundled, 4);
   settings.parallel.tolerate_ranks = 2;
-  auto runners = *load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  const auto load = [&] {
+    return *load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  };
+  const auto runners = load(), unmoved = load();
   Runner& runner = *runners[0];
   const Placements home = runner.placement();
   ExpertStats stats(runner.info().model.num_layers, home, 0);
@@ -207,7 +210,7 @@ TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
         const auto number = there - home.at(layer).experts_of(owner).begin();
         const PackedWeight& mine = runner.experts(layer)[i].down;
         const PackedWeight& wanted =
-            runners[static_cast<size_t>(owner)]->experts(layer)[static_cast<size_t>(number)].down;
+            unmoved[static_cast<size_t>(owner)]->experts(layer)[static_cast<size_t>(number)].down;
         ASSERT_EQ(mine.data_bytes(), wanted.data_bytes());
         EXPECT_EQ(std::memcmp(mine.data, wanted.data, static_cast<size_t>(mine.data_bytes())), 0);
       }
@@ -215,7 +218,7 @@ TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
   };
   RankSet two;
   two.add(0);
-  two.add(2);
+  two.add(1);
   for (const RankSet& ranks : {two, RankSet::all(4), two}) {
     mover.bring(ranks);
     EXPECT_TRUE(eventually([&] { return mover.has_brought(ranks); }));
