@@ -124,7 +124,7 @@ class Readiness {
     // While the service is not ready, it is not known which ranks it will lack.
     const bool changes = !lost && stats.missing_ranks != missing_;
     if (changes) note_missing(stats.missing_ranks);
-    if (changes || ready_ == lost.has_value())
+    if (changes || ready_ != !lost.has_value())
       notify_service_manager(lost ? fmt::format("STATUS=not ready: {}", lost->message)
                                   : fmt::format("READY=1\nSTATUS={} serving {}{}{}", url_, model,
                                                 missing_.empty() ? "" : "; ", missing_));

@@ -1,4 +1,5 @@
-// HMAC-SHA-256 over parts, as if they were one text: only who knows the secret can make the sum.
+// HMAC-SHA-256 over parts, as if they were one text: only someone who knows the secret can make
+// the sum.
 // Thread: any.
 #pragma once
 
