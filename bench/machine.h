@@ -12,11 +12,11 @@ namespace hocket {
 struct BenchMachineOptions {
   std::string shape = "small";  // the shape of the whole models (dummy_shape.h)
   int rounds = 3;               // rounds of each whole model
-  bool quick = false;           // fewer passes, without overlap: one or two minutes
+  bool quick = false;           // fewer passes, without overlap
 };
 
 // Runs the benches kernels, one-batch (bf16, int8, int4), scheduler and overlap as children, one
-// after the other, for about ten minutes, and prints each one's command and table as soon as it
+// after the other and prints each one's command and table as soon as it
 // ends. Returns the exit status: that of the error if there was one, else 0.
 int bench_machine(const BenchMachineOptions& options);
 
