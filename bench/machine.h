@@ -16,7 +16,8 @@ struct BenchMachineOptions {
 };
 
 // Runs the benches kernels, one-batch (bf16, int8, int4), scheduler and overlap as children, one
-// after the other and prints each one's command and table as soon as it ends. Returns the exit status: that of the error if there was one, else 0.
+// after the other and prints each one's command and table as soon as it ends. Returns the exit
+// status: that of the error if there was one, else 0.
 int bench_machine(const BenchMachineOptions& options);
 
 // These functions make tables in Markdown of the text that those benches print with --json.
