@@ -28,8 +28,15 @@ template <class P, void (*few)(const P&), void (*many)(const P&)>
 void by_rows(const P& p) {
   (p.rows < kTileRows ? few : many)(p);
 }
-template <IntegerBody few, IntegerBody many>
-constexpr IntegerBody kByRows = by_rows<ScaledProduct<int8_t>, few, many>;
+// Short groups use tiles from that many rows on: each tile of rows ends each group with all of its
+// 16 rows.
+constexpr int kShortGroupTileRows = 12;
+template <IntegerBody few, IntegerBody short_groups, IntegerBody long_groups>
+void by_rows_and_groups(const ScaledProduct<int8_t>& p) {
+  const bool is_short = p.group_blocks <= kMaxTileGroupBlocks;
+  if (p.rows < (is_short ? kShortGroupTileRows : kTileRows)) return few(p);
+  (is_short ? short_groups : long_groups)(p);
+}
 
 template <Bf16Body bf16, void (*tile)(const std::byte*, Bf16*)>
 void widened_fp8(const ScaledProduct<Bf16>& p) {
@@ -94,14 +101,20 @@ std::array<ProductKernels, 6> make_kernels() {
   const IntegerBodies beside_vdpbf16ps = {
       integers.int8, vnni ? cpu::avx512_vnni_product_int4_in_place : integers.int4};
   const IntegerBodies on_tiles = {
-      kByRows<cpu::avx512_vnni_product_int8, cpu::amx_product_int8>,
-      kByRows<cpu::avx512_vnni_product_int4, cpu::amx_product_int4>,
+      by_rows_and_groups<cpu::avx512_vnni_product_int8, cpu::amx_group_product_int8,
+                         cpu::amx_product_int8>,
+      by_rows_and_groups<cpu::avx512_vnni_product_int4, cpu::amx_group_product_int4,
+                         cpu::amx_product_int4>,
   };
   const IntegerBodies emulated = {
-      vnni ? kByRows<cpu::avx512_vnni_product_int8, cpu::amx_emulated_product_int8>
-           : kByRows<cpu::avx2_product_int8, cpu::amx_emulated_product_int8>,
-      vnni ? kByRows<cpu::avx512_vnni_product_int4, cpu::amx_emulated_product_int4>
-           : kByRows<cpu::avx2_product_int4, cpu::amx_emulated_product_int4>,
+      vnni ? by_rows_and_groups<cpu::avx512_vnni_product_int8, cpu::amx_emulated_group_product_int8,
+                                cpu::amx_emulated_product_int8>
+           : by_rows_and_groups<cpu::avx2_product_int8, cpu::amx_emulated_group_product_int8,
+                                cpu::amx_emulated_product_int8>,
+      vnni ? by_rows_and_groups<cpu::avx512_vnni_product_int4, cpu::amx_emulated_group_product_int4,
+                                cpu::amx_emulated_product_int4>
+           : by_rows_and_groups<cpu::avx2_product_int4, cpu::amx_emulated_group_product_int4,
+                                cpu::amx_emulated_product_int4>,
   };
   return {{
       {Isa::ref, ref::product_bf16, ref::product_f32, ref::product_fp8, ref::product_int8,

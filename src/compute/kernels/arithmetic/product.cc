@@ -16,11 +16,17 @@ int64_t product_scratch_bytes(int rows, int k_blocks) {
 int64_t scaled_product_scratch_bytes(int all_k) {
   const int64_t k = round_up(all_k, kIntegerBlockK);
   // fp8: the rows that a vector body prepares. Integers on tiles: the rows of the tail, two panels
-  // of int4 under one scale, unpacked, and the sums.
+  // of int4 under one scale, unpacked, and the sums; for short groups two panels of one span, and a
+  // scale and a sum of each row and group.
   const int64_t widened = rows_together(static_cast<int>(k / kBlockK)) * k * size_of(DType::f32);
   const int64_t tiles =
       kTileBlockRows * (k + 2 * kPanelN * int64_t{sizeof(int32_t)}) + 2 * kPanelN * k;
-  return std::max({widened, tiles, kWidenedScratchBytes});
+  constexpr int64_t kSpan = int64_t{kMaxTileGroupBlocks} * kIntegerBlockK;
+  constexpr int64_t kShortest = kIntegerBlockK / 2, kTileRow = kPanelN * sizeof(int32_t);
+  const int64_t short_groups = 2 * kSpan * kPanelN + 2 * (kSpan / kShortest) * kPanelN * kTileRow +
+                               2 * kMaxTileGroupRows * (k / kShortest) * int64_t{sizeof(float)} +
+                               kPanelN * k;
+  return std::max({widened, tiles, short_groups, kWidenedScratchBytes});
 }
 
 }  // namespace hocket

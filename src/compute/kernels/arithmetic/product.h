@@ -75,6 +75,10 @@ inline constexpr int kTileRows = 8;
 inline constexpr int kVectorRows = 8;
 // Rows of one block of result tiles.
 inline constexpr int kTileBlockRows = 32;
+// Integer groups of at most so many blocks are short: tiles keep a span of k as long in the first
+// cache, with all of its groups, and multiply it with kMaxTileGroupRows rows at a time.
+inline constexpr int kMaxTileGroupBlocks = 4;
+inline constexpr int kMaxTileGroupRows = 128;
 
 // Returns the rows that a vector product prepares at once: as many as stay in L2, but 32..96.
 constexpr int rows_together(int k_blocks) {

@@ -72,5 +72,11 @@ void amx_product_int4(const ScaledProduct<int8_t>& p);
 void amx_emulated_product_bf16(const Product<Bf16>& p);
 void amx_emulated_product_int8(const ScaledProduct<int8_t>& p);
 void amx_emulated_product_int4(const ScaledProduct<int8_t>& p);
+// The same for groups of at most kMaxTileGroupBlocks blocks: faster, since there the fp32 sums of
+// the groups take longer than the products.
+void amx_group_product_int8(const ScaledProduct<int8_t>& p);
+void amx_group_product_int4(const ScaledProduct<int8_t>& p);
+void amx_emulated_group_product_int8(const ScaledProduct<int8_t>& p);
+void amx_emulated_group_product_int4(const ScaledProduct<int8_t>& p);
 
 }  // namespace hocket::cpu

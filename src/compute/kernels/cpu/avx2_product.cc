@@ -62,9 +62,10 @@ inline void add_block(const float* x, const T* w, float* y, int64_t y_stride) {
     add_products<0>(x, w, pair, e);
     if constexpr (kTogether) add_products<1>(x, w, pair, o);
   }
-  if constexpr (!kTogether)
+  if constexpr (!kTogether) {
 #pragma GCC unroll 4
     for (int pair = 0; pair < kBlockK / 2; ++pair) add_products<1>(x, w, pair, o);
+  }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2

@@ -1,7 +1,7 @@
 // A tile unit in plain code, with the layout and the arithmetic of the hardware: eight tiles of 16
 // rows x 64 bytes. A bf16 product keeps two sums per column, for even and for odd k, and adds them
 // at the end; a product of bytes is exact. Source: docs/contracts/arithmetic.md, "the canonical
-// product"; Intel SDM, TDPBF16PS, TDPBSUD. The thread sets FTZ and DAZ.
+// product"; Intel SDM, TDPBF16PS, TDPBSUD, TDPBSSD. The thread sets FTZ and DAZ.
 #pragma once
 
 #include <cmath>
@@ -63,18 +63,27 @@ class EmulatedTiles {
   // int32 c += a . b, a signed and b unsigned bytes.
   template <int kC, int kA, int kB>
   void multiply_bytes() {
+    multiply_integers<kC, kA, kB, uint8_t>();
+  }
+  // The same for signed a and signed b.
+  template <int kC, int kA, int kB>
+  void multiply_signed_bytes() {
+    multiply_integers<kC, kA, kB, int8_t>();
+  }
+
+ private:
+  template <int kC, int kA, int kB, class B>
+  void multiply_integers() {
     require_configured();
     for (int row = 0; row < num_rows_; ++row)
       for (int quad = 0; quad < k_bytes_ / 4; ++quad)
         for (int column = 0; column < 16; ++column)
           for (int shift = 0; shift < 32; shift += 8) {
             const auto a = static_cast<int8_t>(tiles_[kA][row][quad] >> shift);
-            const auto b = static_cast<uint8_t>(tiles_[kB][quad][column] >> shift);
+            const auto b = static_cast<B>(tiles_[kB][quad][column] >> shift);
             tiles_[kC][row][column] += static_cast<uint32_t>(a * b);
           }
   }
-
- private:
   static float low(uint32_t pair) { return number(pair << 16); }
   static float high(uint32_t pair) { return number(pair & 0xffff0000u); }
   static float number(uint32_t bits) {

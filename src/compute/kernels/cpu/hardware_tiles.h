@@ -67,6 +67,11 @@ class HardwareTiles {
   void multiply_bytes() {
     asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
   }
+  // The same for signed a and signed b.
+  template <int kC, int kA, int kB>
+  void multiply_signed_bytes() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kC), "i"(kA), "i"(kB));
+  }
 };
 
 }  // namespace

@@ -1,0 +1,292 @@
+// Integer products in tiles for short groups of k, each of which ends in fp32 sums:
+//
+//   for each two panels: for each span of k: unpack its weights to number - offset
+//     for each 16 rows: sums = A . B in int32, a tile for each panel and group
+//                       y = fma(float(sums), x_scale * scale, y), in registers, group by group
+//
+// The offset of int4 is the zero. That of int8 is 128, so that the difference is a signed byte; a
+// group with another zero corrects its sums. All of a span stays in the first cache.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "compute/kernels/arithmetic/product_bodies.h"
+#include "compute/kernels/cpu/avx512_group.h"
+#include "compute/kernels/cpu/emulated_tiles.h"
+#include "compute/kernels/cpu/fetch.h"
+#include "compute/kernels/cpu/hardware_tiles.h"
+
+namespace hocket::cpu {
+namespace {
+
+constexpr int kTile = 16;
+constexpr int kTileSums = kTile * kTile;
+constexpr int kLine = 64;  // bytes: four k of sixteen columns
+constexpr int kPanels = 2;
+constexpr int kHalfK = kIntegerBlockK / 2;  // groups of 32 end with half a block
+constexpr int kHalfBytes = kHalfK * kTile;  // of unpacked weights
+constexpr int kSpanHalves = 2 * kMaxTileGroupBlocks;
+constexpr uint8_t kInt8Offset = 128;
+
+// The parts of the calling worker's scratch. Rows are padded to whole tiles with zeros.
+struct Scratch {
+  int32_t* sums;    // [kPanels][kSpanHalves][16][16]
+  float* x_scales;  // [tiles of rows][groups][16]
+  int32_t* x_sums;  // as x_scales
+  int8_t* tail;     // [16][k]: the last rows, if they do not fill a tile
+  int8_t* weights;  // [kPanels][kSpanHalves][32][16], unpacked
+};
+
+int64_t padded_k(const ScaledProduct<int8_t>& p) {
+  return int64_t{p.k_blocks} * kIntegerBlockK;
+}
+
+// Transposes the numbers of one tile of rows from [rows][groups] to [groups][16].
+template <class T>
+void transpose(const T* from, int rows, int groups, T* to) {
+  for (int group = 0; group < groups; ++group, to += kTile)
+    for (int row = 0; row < kTile; ++row)
+      to[row] = row < rows ? from[int64_t{row} * groups + group] : T{};
+}
+
+Scratch make_scratch(const ScaledProduct<int8_t>& p) {
+  const int64_t k = padded_k(p), tile_scales = int64_t{p.groups} * kTile;
+  const int64_t row_tiles = (p.rows + kTile - 1) / kTile;
+  Scratch s;
+  s.sums = static_cast<int32_t*>(p.scratch);
+  s.x_scales = reinterpret_cast<float*>(s.sums + kPanels * kSpanHalves * kTileSums);
+  s.x_sums = reinterpret_cast<int32_t*>(s.x_scales + row_tiles * tile_scales);
+  s.tail = reinterpret_cast<int8_t*>(s.x_sums + row_tiles * tile_scales);
+  s.weights = s.tail + kTile * k;
+  for (int64_t tile = 0; tile < row_tiles; ++tile) {
+    const int64_t row = tile * kTile;
+    const int rows = static_cast<int>(std::min<int64_t>(kTile, p.rows - row));
+    transpose(p.x_scales + row * p.groups, rows, p.groups, s.x_scales + tile * tile_scales);
+    transpose(p.x_sums + row * p.groups, rows, p.groups, s.x_sums + tile * tile_scales);
+    if (rows == kTile) continue;
+    std::memset(s.tail, 0, kTile * k);
+    for (int r = 0; r < rows; ++r) std::memcpy(s.tail + r * k, p.x + (row + r) * p.x_stride, k);
+  }
+  return s;
+}
+
+// Some groups of k.
+struct Span {
+  int first_group, groups;
+  int first_half, halves;  // halves of blocks; the last group of k may be shorter than the others
+  int group_halves;
+  bool is_shifted[kPanels][kSpanHalves];  // true: a zero of the group is not the offset
+};
+
+// Unpacks half a block. Each byte of `offset` belongs to the number at its place.
+template <WeightFormat kFormat>
+void unpack_half(const std::byte* block, int half, __m512i offset, int8_t* to) {
+  const std::byte* from = block + (kFormat == WeightFormat::int8 ? half * kHalfBytes : 0);
+  for (int i = 0; i < kHalfBytes; i += kLine) {
+    __m512i line = _mm512_loadu_si512(from + i);
+    if constexpr (kFormat == WeightFormat::int4)
+      line = _mm512_and_si512(half == 1 ? _mm512_srli_epi16(line, 4) : line, _mm512_set1_epi8(15));
+    _mm512_store_si512(to + i, _mm512_sub_epi8(line, offset));
+  }
+}
+
+// Unpacks panel `panel` of the product, which is panel i of the span.
+template <WeightFormat kFormat>
+void unpack(const ScaledProduct<int8_t>& p, int panel, int i, Span& span, int8_t* to) {
+  constexpr bool kIsInt8 = kFormat == WeightFormat::int8;
+  const std::byte* w = p.w + int64_t{panel} * p.panel_bytes;
+  const uint8_t* zeros = p.zeros + (int64_t{panel} * p.groups + span.first_group) * kPanelN;
+  const __m512i usual = _mm512_set1_epi8(static_cast<char>(kInt8Offset));
+  for (int half = 0, group = 0; group < span.groups; ++group, zeros += kPanelN) {
+    const __m512i four_times = _mm512_mullo_epi32(load_zeros(zeros), _mm512_set1_epi32(0x01010101));
+    span.is_shifted[i][group] = kIsInt8 && _mm512_cmpneq_epu8_mask(four_times, usual) != 0;
+    const int end = std::min(half + span.group_halves, span.halves);
+    for (; half < end; ++half) {
+      const int at = span.first_half + half;
+      unpack_half<kFormat>(w + int64_t{at / 2} * tile_bytes(kFormat), at % 2,
+                           kIsInt8 ? usual : four_times, to + half * kHalfBytes);
+    }
+  }
+}
+
+// Lines of memory that are fetched during products, some in each turn.
+struct Ahead {
+  const std::byte* from[kPanels];
+  int64_t left, turn;  // lines of each panel
+  void fetch() {
+    for (int64_t i = 0; i < turn && left > 0; ++i, --left)
+      for (const std::byte*& at : from) {
+        fetch_far(at);
+        at += kLine;
+      }
+  }
+};
+
+// Multiplies 16 rows by two panels. The second panel may be missing: its sums mean nothing then.
+template <class Tiles>
+void multiply(Tiles& tiles, const Span& span, const int8_t* x, int64_t x_stride, const Scratch& to,
+              Ahead& ahead) {
+  constexpr int64_t kStride = kTile * sizeof(int32_t);
+  const int k_bytes = span.group_halves == 1 ? kHalfK : kIntegerBlockK;
+  const int8_t* w = to.weights;
+  int32_t* sums = to.sums;
+  int64_t left = int64_t{span.halves} * kHalfK;  // bytes of k
+  for (int group = 0; group < span.groups; ++group, sums += kTileSums) {
+    tiles.template zero<0>();
+    tiles.template zero<1>();
+    const int64_t end = std::max<int64_t>(0, left - int64_t{span.group_halves} * kHalfK);
+    for (; left > end; left -= k_bytes, x += k_bytes, w += k_bytes * kTile) {
+      tiles.template load<4>(x, x_stride);
+      tiles.template load<6>(w, kLine);
+      tiles.template multiply_signed_bytes<0, 4, 6>();
+      tiles.template load<7>(w + kSpanHalves * kHalfBytes, kLine);
+      tiles.template multiply_signed_bytes<1, 4, 7>();
+    }
+    ahead.fetch();
+    tiles.template store<0>(sums, kStride);
+    tiles.template store<1>(sums + kSpanHalves * kTileSums, kStride);
+  }
+}
+
+// The sums and scales of 16 rows by one panel.
+struct Block {
+  const int32_t* sums;      // [groups][16][16]
+  const float* x_scales;    // [groups][16]
+  const int32_t* x_sums;    // [groups][16]
+  const std::byte* scales;  // [groups][16]
+  const uint8_t* zeros;     // [groups][16]
+  const bool* is_shifted;   // [groups]
+  float* y;
+  int64_t y_stride;
+  int rows;       // 1..16
+  bool is_first;  // true: y starts at +0
+};
+
+// acc = fma(float(sums - (zero - offset) * x_sum), x_scale * scale, acc)
+template <WeightFormat kFormat, bool kShifted>
+inline void add_group(const Block& b, int group, __m512 (&acc)[kTile]) {
+  const __m512 scale = load_scales<kFormat>(b.scales, int64_t{group} * kPanelN);
+  const float* x_scales = b.x_scales + group * kTile;
+  const int32_t* x_sums = b.x_sums + group * kTile;
+  const int32_t* sums = b.sums + group * kTileSums;
+  const __m512i shift = kShifted ? _mm512_sub_epi32(load_zeros(b.zeros + group * kPanelN),
+                                                    _mm512_set1_epi32(kInt8Offset))
+                                 : _mm512_setzero_si512();
+#pragma GCC unroll 16
+  for (int r = 0; r < kTile; ++r) {
+    __m512i sum = _mm512_loadu_si512(sums + r * kTile);
+    if constexpr (kShifted)
+      sum = _mm512_sub_epi32(sum, _mm512_mullo_epi32(shift, _mm512_set1_epi32(x_sums[r])));
+    const __m512 both = _mm512_mul_ps(_mm512_set1_ps(x_scales[r]), scale);
+    acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), both, acc[r]);
+  }
+}
+
+template <WeightFormat kFormat>
+void add_groups(const Block& b, int groups) {
+  __m512 acc[kTile];
+#pragma GCC unroll 16
+  for (int r = 0; r < kTile; ++r)
+    acc[r] =
+        b.is_first || r >= b.rows ? _mm512_setzero_ps() : _mm512_loadu_ps(b.y + r * b.y_stride);
+  for (int group = 0; group < groups; ++group)
+    if (kFormat == WeightFormat::int8 && b.is_shifted[group]) {
+      add_group<kFormat, true>(b, group, acc);
+    } else {
+      add_group<kFormat, false>(b, group, acc);
+    }
+#pragma GCC unroll 16
+  for (int r = 0; r < kTile; ++r)
+    if (r < b.rows) _mm512_storeu_ps(b.y + r * b.y_stride, acc[r]);
+}
+
+template <WeightFormat kFormat, class Tiles>
+void multiply_span(Tiles& tiles, const ScaledProduct<int8_t>& p, int panel, const Scratch& scratch,
+                   Span& span, Ahead& ahead) {
+  const int panels = std::min(kPanels, p.panels - panel);
+  for (int i = 0; i < panels; ++i)
+    unpack<kFormat>(p, panel + i, i, span, scratch.weights + i * kSpanHalves * kHalfBytes);
+  for (int row = 0; row < p.rows; row += kTile) {
+    Block b;
+    b.rows = std::min(kTile, p.rows - row);
+    const bool in_tail = b.rows < kTile;
+    const int8_t* x = in_tail ? scratch.tail : p.x + row * p.x_stride;
+    multiply(tiles, span, x + int64_t{span.first_half} * kHalfK, in_tail ? padded_k(p) : p.x_stride,
+             scratch, ahead);
+    const int64_t x_at = int64_t{row} * p.groups + int64_t{span.first_group} * kTile;
+    b.x_scales = scratch.x_scales + x_at;
+    b.x_sums = scratch.x_sums + x_at;
+    b.y_stride = p.y_stride;
+    b.is_first = span.first_group == 0;
+    for (int i = 0; i < panels; ++i) {
+      const int64_t at = (int64_t{panel + i} * p.groups + span.first_group) * kPanelN;
+      b.sums = scratch.sums + i * kSpanHalves * kTileSums;
+      b.scales = p.scales + at * scale_size(kFormat);
+      b.zeros = p.zeros + at;
+      b.is_shifted = span.is_shifted[i];
+      b.y = p.y + row * p.y_stride + (panel + i) * kPanelN;
+      add_groups<kFormat>(b, span.groups);
+    }
+  }
+}
+
+// Multiplies 1..kMaxTileGroupRows rows.
+template <WeightFormat kFormat, class Tiles>
+void multiply_rows(Tiles& tiles, const ScaledProduct<int8_t>& p) {
+  const Scratch scratch = make_scratch(p);
+  Span span;
+  span.group_halves = p.group_blocks == 0 ? 1 : 2 * p.group_blocks;
+  const int span_groups = kSpanHalves / span.group_halves;
+  const int span_halves = span_groups * span.group_halves;
+  const int all_halves = p.group_blocks == 0 ? p.groups : 2 * p.k_blocks;
+  const int64_t span_bytes = int64_t{span_halves} / 2 * tile_bytes(kFormat);
+  const int64_t lines = span_bytes / kLine;
+  const int64_t turns = int64_t{(p.rows + kTile - 1) / kTile} * span_groups;
+  for (int panel = 0; panel < p.panels; panel += kPanels) {
+    const std::byte* const w = p.w + int64_t{panel} * p.panel_bytes;
+    for (int i = 0; i * span_groups < p.groups; ++i) {
+      span.first_group = i * span_groups;
+      span.groups = std::min(span_groups, p.groups - span.first_group);
+      span.first_half = i * span_halves;
+      span.halves = std::min(span_halves, all_halves - span.first_half);
+      // The next span, or the first of the next two panels.
+      const bool is_last = span.first_group + span_groups >= p.groups;
+      const std::byte* next = w + (is_last ? kPanels * p.panel_bytes : (i + 1) * span_bytes);
+      Ahead ahead = {{next, next + p.panel_bytes}, lines, (lines + turns - 1) / turns};
+      multiply_span<kFormat>(tiles, p, panel, scratch, span, ahead);
+    }
+  }
+}
+
+template <class Tiles, WeightFormat kFormat>
+void product(ScaledProduct<int8_t> p) {
+  Tiles tiles;
+  tiles.configure(p.group_blocks == 0 ? kHalfK : kIntegerBlockK);
+  for (int left = p.rows; left > 0; left -= p.rows) {
+    p.rows = std::min(left, kMaxTileGroupRows);
+    multiply_rows<kFormat>(tiles, p);
+    p.x += p.rows * p.x_stride;
+    p.x_scales += int64_t{p.rows} * p.groups;
+    p.x_sums += int64_t{p.rows} * p.groups;
+    p.y += p.rows * p.y_stride;
+  }
+  tiles.release();
+}
+
+}  // namespace
+
+void amx_group_product_int8(const ScaledProduct<int8_t>& p) {
+  product<HardwareTiles, WeightFormat::int8>(p);
+}
+void amx_group_product_int4(const ScaledProduct<int8_t>& p) {
+  product<HardwareTiles, WeightFormat::int4>(p);
+}
+void amx_emulated_group_product_int8(const ScaledProduct<int8_t>& p) {
+  product<EmulatedTiles, WeightFormat::int8>(p);
+}
+void amx_emulated_group_product_int4(const ScaledProduct<int8_t>& p) {
+  product<EmulatedTiles, WeightFormat::int4>(p);
+}
+
+}  // namespace hocket::cpu
