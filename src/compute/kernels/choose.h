@@ -27,8 +27,10 @@ int panels_per_task(const TaskShape& of);
 // Returns the rows that one task takes: all, or fewer if the panels alone would leave workers idle.
 int rows_per_task(int panel_tasks, int rows, int num_workers);
 inline constexpr int kMaxTaskPanels = 32;
-// fp32 results that a task keeps in scratch for its next operation, at most.
-inline constexpr int kTaskResults = 64 * kMaxTaskPanels * kPanelN;
+// fp32 results that a task keeps in scratch for its next operation, at most. Their rows are one
+// panel longer than they need to be: rows a multiple of 1,024 bytes apart would push each other out
+// of the first cache.
+inline constexpr int kTaskResults = 64 * (kMaxTaskPanels + 1) * kPanelN;
 
 // Rows, quantized for integer weights, that one worker's scratch holds: at least kQuantizedRows,
 // and more where their k is short, so that workers seldom wait for each other. quantized_bytes()

@@ -79,17 +79,17 @@ void multiply_gate_up(Backend& backend, const Pass& pass) {
   const View<T> middle = call.middle.as<T>();
   const ProductRows x(backend, call.x.slice_rows(pass.begin, pass.end - pass.begin),
                       call.experts[0].gate_up);
-  for_each_part(
-      backend, pass, &ExpertWeights::gate_up, [&](int expert, const ProductRows::Part& part) {
-        x.multiply_then(
-            call.experts[expert].gate_up, part, [&](int row, int rows, const float* results) {
-              for (int i = 0; i < rows; ++i) {
-                T* to = middle.row(pass.begin + row + i) + part.panel / 2 * kPanelN;
-                for (int panel = 0; panel < part.panels; panel += 2, results += 2 * kPanelN)
-                  middle_of(results, results + kPanelN, to + panel / 2 * kPanelN);
-              }
-            });
-      });
+  const auto multiply = [&](int expert, const ProductRows::Part& part) {
+    x.multiply_then(call.experts[expert].gate_up, part, [&](int row, View<const float> results) {
+      for (int i = 0; i < results.rows; ++i) {
+        const float* from = results.row(i);
+        T* to = middle.row(pass.begin + row + i) + part.panel / 2 * kPanelN;
+        for (int panel = 0; panel < part.panels; panel += 2, from += 2 * kPanelN)
+          middle_of(from, from + kPanelN, to + panel / 2 * kPanelN);
+      }
+    });
+  };
+  for_each_part(backend, pass, &ExpertWeights::gate_up, multiply);
 }
 
 template <class T, class Out>
@@ -100,19 +100,19 @@ void multiply_down(Backend& backend, const Pass& pass) {
   MatrixView middle = call.middle.slice_rows(pass.begin, pass.end - pass.begin);
   middle.cols = call.intermediate;
   const ProductRows x(backend, middle, call.experts[0].down);
-  for_each_part(
-      backend, pass, &ExpertWeights::down, [&](int expert, const ProductRows::Part& part) {
-        const PackedWeight& w = call.experts[expert].down;
-        const int column = part.panel * kPanelN, all_columns = part.panels * kPanelN;
-        const int columns = std::min(all_columns, w.n - column);
-        if constexpr (std::is_same_v<Out, float>)
-          if (columns == all_columns)
-            return x.multiply(w, part, y.row(pass.begin + part.row) + column, y.stride);
-        x.multiply_then(w, part, [&](int row, int rows, const float* results) {
-          for (int i = 0; i < rows; ++i)
-            round(results + i * all_columns, columns, y.row(pass.begin + row + i) + column);
-        });
-      });
+  const auto multiply = [&](int expert, const ProductRows::Part& part) {
+    const PackedWeight& w = call.experts[expert].down;
+    const int column = part.panel * kPanelN, all_columns = part.panels * kPanelN;
+    const int columns = std::min(all_columns, w.n - column);
+    if constexpr (std::is_same_v<Out, float>)
+      if (columns == all_columns)
+        return x.multiply(w, part, y.row(pass.begin + part.row) + column, y.stride);
+    x.multiply_then(w, part, [&](int row, View<const float> results) {
+      for (int i = 0; i < results.rows; ++i)
+        round(results.row(i), columns, y.row(pass.begin + row + i) + column);
+    });
+  };
+  for_each_part(backend, pass, &ExpertWeights::down, multiply);
 }
 
 bool alike(const PackedWeight& a, const PackedWeight& b) {

@@ -40,9 +40,9 @@ void run_linear(Backend& backend, const ProductRows& x, const PackedWeight& w, V
     const int columns = std::min(all_columns, w.n - column);
     if (store == Store::overwrite && columns == all_columns)
       return x.multiply(w, part, y.row(first) + column, y.stride);
-    x.multiply_then(w, part, [&](int row, int num_rows, const float* results) {
-      for (int i = 0; i < num_rows; ++i)
-        put(results + i * all_columns, columns, y.row(row + i) + column, store);
+    x.multiply_then(w, part, [&](int row, View<const float> results) {
+      for (int i = 0; i < results.rows; ++i)
+        put(results.row(i), columns, y.row(row + i) + column, store);
     });
   });
 }

@@ -64,18 +64,18 @@ class ProductRows {
   // y [part.rows, part.panels * 16] = product * column scale + bias, where w has these.
   // Thread: worker part.worker.
   void multiply(const PackedWeight& w, const Part& part, float* y, int64_t y_stride) const;
-  // Multiplies into scratch, some rows at a time, and calls then(row, rows, results) for each;
-  // results [rows, part.panels * 16] are those of the rows from `row` on.
+  // Multiplies into scratch, some rows at a time, and calls then(row, results) for each; results
+  // [rows, part.panels * 16] are those of the rows from `row` on.
   template <class Then>
   void multiply_then(const PackedWeight& w, Part part, Then&& then) const {
     HOCKET_CHECK(part.panels <= kMaxTaskPanels);
-    const int columns = part.panels * kPanelN, most = kTaskResults / columns;
-    const int end = part.row + part.rows;
+    const int columns = part.panels * kPanelN, stride = columns + kPanelN;
+    const int end = part.row + part.rows, most = kTaskResults / stride;
     float* results = reinterpret_cast<float*>(scratch(part.worker, results_at_, kResultBytes));
     for (; part.row < end; part.row += most) {
       part.rows = std::min(most, end - part.row);
-      multiply(w, part, results, columns);
-      then(part.row, part.rows, static_cast<const float*>(results));
+      multiply(w, part, results, stride);
+      then(part.row, View<const float>(results, part.rows, columns, stride));
     }
   }
 
