@@ -74,6 +74,7 @@ Result<LoadedModel> load_model(const ServerSettings& settings, ClusterProcess* c
   for (const SettingChange& change : model.engine->info().changes)
     log::warning("changed: {} {} -> {} because {}", change.flag, change.from, change.to,
                  change.why);
+  for (const std::string& note : model.engine->info().notes) log::info("note: {}", note);
   if (!model.tokenizer)
     log::warning("{} has no tokenizer.json: only /generate with input_ids works", folder.string());
   return model;

@@ -15,6 +15,7 @@
 #include "engine/cache_tier_setup.h"
 #include "engine/forecast/forecast.h"
 #include "engine/forecast/limits.h"
+#include "engine/plan/latent_form.h"
 #include "engine/rank_setup.h"
 #include "engine/runner/runner.h"
 
@@ -48,10 +49,6 @@ struct CapacityPlan {
 
 std::string format_of(const PartSize& size) {
   return size.format ? std::string(weight_format_name(*size.format)) : "several";
-}
-
-void print_row(std::string_view name, const std::string& value, const std::string& note = "") {
-  fmt::print("  {:<18}{:>12}{}{}\n", name, value, note.empty() ? "" : "  ", note);
 }
 
 void print_weights(const ModelCost& cost) {
@@ -109,6 +106,11 @@ void print_memory(const CapacityPlan& plan) {
   for (const SettingChange& change : memory.changes)
     print_row("changed", "",
               fmt::format("{} {} -> {}: {}", change.flag, change.from, change.to, change.why));
+  if (f.choice.model.mla.kv_rank > 0)
+    print_row("prefix cache",
+              caches_answers(f.choice.model, f.choice.prompt_role) ? "all" : "prompts",
+              fmt::format("--mla-form absorbed: all; prompts of {} tokens cost {:.2f} x",
+                          kPricedPrompt, absorbed_price(f.cost)));
   const int asked = std::max(1, plan.question.settings.memory.max_running_requests);
   const int wanted = std::min(asked, std::max(1, memory.max_running_requests));
   print_row("largest context", fmt::format("{}", f.largest_context),

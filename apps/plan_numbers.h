@@ -1,10 +1,11 @@
-// Numbers as `hocket plan` prints them.   Thread: any.
+// Numbers and rows as `hocket plan` prints them.   Thread: any.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace hocket {
 
@@ -28,6 +29,12 @@ inline std::string rate(double per_s) {
   return per_s < 1    ? fmt::format("{:.2f}", per_s)
          : per_s < 10 ? fmt::format("{:.1f}", per_s)
                       : fmt::format("{:.0f}", per_s);
+}
+
+// Prints a row of a table.
+inline void print_row(std::string_view name, const std::string& value,
+                      const std::string& note = "") {
+  fmt::print("  {:<18}{:>12}{}{}\n", name, value, note.empty() ? "" : "  ", note);
 }
 
 }  // namespace hocket

@@ -221,6 +221,7 @@ Result<void> OfflineEngine::load(const EmbeddedSettings& settings) {
   for (const SettingChange& change : engine_->info().changes)
     log::warning("changed: {} {} -> {} because {}", change.flag, change.from, change.to,
                  change.why);
+  for (const std::string& note : engine_->info().notes) log::info("note: {}", note);
   table_ = std::make_unique<Table>(*engine_, tokenizer(), reasoning_marks_);
   return {};
 }

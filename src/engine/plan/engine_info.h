@@ -68,6 +68,8 @@ struct EngineInfo {
   std::string network;           // "loopback, 1 Gbit/s, 50 us", for people; empty if one rank
   double load_seconds = 0;
   std::vector<SettingChange> changes;
+  // Defaults that cost something, with the flag that changes them; printed as `note: --x a: ...`.
+  std::vector<std::string> notes;
 };
 
 // Names all choices that change a model's numbers: "bfloat16", "fp8-kv-int8-groups-4",

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compute/models/family.h"
+#include "engine/plan/latent_form.h"
 
 namespace hocket {
 namespace {
@@ -188,8 +189,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .conservativeness = s.schedule_conservativeness,
       .policy = policy,
       .prefix_cache = !s.disable_radix_cache,
-      // Latents: prompts expand them and answers absorb them, which rounds differently.
-      .cache_answers = info.model.mla.kv_rank == 0 || info.prompt_role == TokenRole::generated,
+      .cache_answers = caches_answers(info.model, info.prompt_role),
       .eviction = eviction,
       .context_length = plan.context_length,
       .eos_ids = info.model.eos_ids,

@@ -17,6 +17,7 @@
 #include "compute/weights/hf_config.h"
 #include "compute/weights/stacked_experts.h"
 #include "engine/plan/expert_places.h"
+#include "engine/plan/latent_form.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/runner/weight_changes.h"
 
@@ -109,12 +110,12 @@ Result<void> Runner::choose(const Options& options) {
   HOCKET_TRY(overlap_, choose_overlap(settings.parallel));
   cut_threshold_ = settings.parallel.tbo_token_distribution_threshold;
   HOCKET_TRY(choice_, choose_model_form(settings));
-  if (settings.compute.mla_form == "auto" && choice_.prompt_role == TokenRole::generated)
-    info_.changes.push_back(
-        {.flag = "--mla-form",
-         .from = "auto",
-         .to = "absorbed",
-         .why = "beside delta nets a prefix may end inside an answer, whose rows are absorbed"});
+  if (choice_.model.mla.kv_rank > 0) {
+    HOCKET_TRY(const ModelCost cost, ModelCost::measure(choice_));
+    const LatentForm form = describe_latents(settings, choice_, cost);
+    if (form.change) info_.changes.push_back(*form.change);
+    if (!form.note.empty()) info_.notes.push_back(form.note);
+  }
   if (const auto eos = options.tokenizer_eos;
       eos && std::ranges::find(choice_.model.eos_ids, *eos) == choice_.model.eos_ids.end())
     choice_.model.eos_ids.push_back(*eos);

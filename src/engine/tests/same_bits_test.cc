@@ -9,6 +9,7 @@
 
 #include "compute/overlap/plan.h"
 #include "engine/check/quality.h"
+#include "engine/plan/latent_form.h"
 #include "engine/tests/forms.h"
 
 namespace hocket {
@@ -51,12 +52,6 @@ void expect_each_same(const std::vector<Answer>& got, const std::vector<Answer>&
     ASSERT_GE(want[r].tokens.size(), kNewTokens);
     expect_same(got[r], want[r]);
   }
-}
-
-// Returns false if the prefix cache gets the pages of prompts only.
-bool caches_answers(const Engine& engine) {
-  const EngineInfo info = engine.info();
-  return info.model.mla.kv_rank == 0 || info.prompt_role == TokenRole::generated;
 }
 
 std::vector<Answer> requests_alone(const ServerSettings& settings) {
@@ -134,7 +129,9 @@ TEST_P(SameBits, AfterAPrefixHit) {
     // Every token of a filled page hits, except the last of the prompt, or those up to the last
     // state; none if the request wants prompt logprobs.
     const int prompt_len = static_cast<int>(inputs[i].prompt.size());
-    const int shared = caches_answers(*engine) ? prompt_len + kNewTokens - 1 : prompt_len;
+    const EngineInfo info = engine->info();
+    const int shared =
+        caches_answers(info.model, info.prompt_role) ? prompt_len + kNewTokens - 1 : prompt_len;
     const int filled = shared / 32 * 32;
     const bool reports = inputs[i].sampling.prompt_logprobs_from >= 0;
     const int hits = engine->info().num_states > 0 ? (prompt_len - 1) / kDeltaBlock * kDeltaBlock

@@ -379,6 +379,7 @@ TEST(Api, Infos) {
   const Json all = server.get("/get_server_info");
   EXPECT_EQ(all["settings"]["page_size"], 32);
   EXPECT_EQ(all["changes"][0]["flag"], "--page-size");
+  EXPECT_EQ(all["notes"][0], "--mla-form auto: the prefix cache keeps no answers");
   EXPECT_EQ(all["settings"]["prefill_policy"], "latency");  // chosen by `auto`
   EXPECT_EQ(all["settings"]["max_overtaken"], 512);
   EXPECT_EQ(all["settings"]["decode_log_interval"], 40);

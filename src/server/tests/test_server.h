@@ -61,6 +61,7 @@ class FakeEngine final : public Engine {
     info_.generation_defaults.temperature = 0.3;
     info_.generation_defaults.top_p = 0.9;
     info_.changes = {{"--page-size", "16", "32", "pages are multiples of 32"}};
+    info_.notes = {"--mla-form auto: the prefix cache keeps no answers"};
   }
   ~FakeEngine() override { stop(); }
 

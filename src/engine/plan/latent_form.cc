@@ -1,0 +1,42 @@
+#include "engine/plan/latent_form.h"
+
+#include <fmt/format.h>
+
+namespace hocket {
+
+bool caches_answers(const ModelConfig& model, TokenRole prompt_role) {
+  return model.mla.kv_rank == 0 || prompt_role == TokenRole::generated;
+}
+
+double absorbed_price(const ModelCost& cost) {
+  PassShape pass = cost.prefill(kPricedPrompt, 0);
+  pass.role = TokenRole::prompt;
+  const double expanded = cost.operations(pass).all();
+  pass.role = TokenRole::generated;
+  return cost.operations(pass).all() / expanded;
+}
+
+LatentForm describe_latents(const ServerSettings& settings, const ModelChoice& choice,
+                            const ModelCost& cost) {
+  LatentForm form;
+  if (choice.model.mla.kv_rank == 0 || settings.compute.mla_form != "auto") return form;
+  const std::string price =
+      fmt::format("a prompt of {} tokens takes {:.2f} times the operations of the expanded form",
+                  kPricedPrompt, absorbed_price(cost));
+  if (choice.prompt_role == TokenRole::generated)
+    form.change = {.flag = "--mla-form",
+                   .from = "auto",
+                   .to = "absorbed",
+                   .why =
+                       "beside delta nets a prefix may end inside an answer, whose rows are "
+                       "absorbed; " +
+                       price};
+  else if (!settings.scheduler.disable_radix_cache)
+    form.note =
+        "--mla-form auto: the prefix cache keeps no answers, so each turn of a conversation "
+        "computes the answer before it again; --mla-form absorbed keeps them, and " +
+        price;
+  return form;
+}
+
+}  // namespace hocket
