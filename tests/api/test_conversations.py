@@ -52,6 +52,28 @@ def converse_at_once(server):
         return list(pool.map(lambda seed: converse(server, seed), (1, 2, 3)))
 
 
+def test_latents_keep_answers_if_prompts_are_absorbed(start):
+    model = ROOT / "tests" / "golden" / "glm4_moe_lite"
+    flags = ("--context-length", "1024", "--max-total-tokens", "8192")
+    by_default, absorbed = start(*flags, model=model), start(*flags, "--mla-form", "absorbed", model=model)
+    note = "note: --mla-form auto: the prefix cache keeps no answers"
+    assert note in by_default.log_path.read_text() and note not in absorbed.log_path.read_text()
+    assert json.loads(absorbed.get("/get_server_info")[2])["notes"] == []
+    _, again = converse(by_default, 1)
+    assert ANSWER <= max(again) <= ANSWER + PAGE
+    assert max(converse(absorbed, 1)[1]) <= PAGE
+
+
+def test_tokens_that_are_computed_again_are_told(start):
+    server = start("--context-length", "1024", model=ROOT / "tests" / "golden" / "qwen3_5_moe")
+    ids = list(range(10, 210))
+    assert "recomputed_tokens" not in generate(server, ids, 1)["meta_info"]
+    # The first 100 tokens are cached, but no state among them; from then on there is one behind 64 of them.
+    branches = [generate(server, ids[:100] + [other] * 60, 2)["meta_info"] for other in (300, 301)]
+    assert [(meta["cached_tokens"], meta["recomputed_tokens"]) for meta in branches] == [(0, 100), (64, 36)]
+    assert server.metric("recomputed_tokens_total") == 136
+
+
 @pytest.mark.parametrize("model, most", KINDS, ids=[model for model, _ in KINDS])
 def test_twenty_turns(start, model, most):
     folder = ROOT / "tests" / "golden" / model

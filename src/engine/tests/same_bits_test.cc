@@ -149,7 +149,11 @@ TEST_P(SameBits, AfterAPrefixHitInsideAPage) {
   mate.prompt[45] = TokenId{(value(inputs[4].prompt[45]) + 1) % (kVocabulary - kImageTokens)};
   run_all(*engine, {mate});
   const std::vector<Answer> got = run_all(*engine, {inputs[4]});
-  EXPECT_EQ(got[0].summary.cached_tokens, engine->info().num_states > 0 ? 0 : 45);
+  const bool has_states = engine->info().num_states > 0;
+  EXPECT_EQ(got[0].summary.cached_tokens, has_states ? 0 : 45);
+  // The tokens are there, and no state among them.
+  EXPECT_EQ(got[0].summary.recomputed_tokens, has_states ? 45 : 0);
+  EXPECT_EQ(engine->stats().scheduler.recomputed_tokens_total, has_states ? 45 : 0);
   expect_each_same(got, {(*alone_)[4]});
 }
 

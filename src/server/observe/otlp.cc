@@ -48,16 +48,18 @@ std::string_view operation_of(std::string_view path) {
 }
 
 void add_answers(Json& attributes, const RequestRecord& record) {
-  int64_t generated = 0, cached = 0;
+  int64_t generated = 0, cached = 0, recomputed = 0;
   Json reasons = Json::array();
   for (const ChoiceRecord& choice : record.choices) {
     generated += choice.generated_tokens;
     cached += choice.cached_tokens;
+    recomputed += choice.recomputed_tokens;
     if (const Json reason = finish_reason_json(choice.finish); reason.is_string())
       reasons.push_back(text_value(reason.get<std::string>()));
   }
   add(attributes, "gen_ai.usage.output_tokens", generated);
   add(attributes, "hocket.cached_tokens", cached);
+  add(attributes, "hocket.recomputed_tokens", recomputed);
   add(attributes, "gen_ai.response.finish_reasons",
       Json{{"arrayValue", {{"values", std::move(reasons)}}}});
 }
@@ -121,6 +123,7 @@ std::vector<std::string> spans_of(const RequestRecord& record) {
     add(prefill, "hocket.prompt_tokens",
         int64_t{record.prompts[static_cast<size_t>(choice.prompt)].num_tokens});
     add(prefill, "hocket.cached_tokens", int64_t{choice.cached_tokens});
+    add(prefill, "hocket.recomputed_tokens", int64_t{choice.recomputed_tokens});
     child("prefill", {t.first_scheduled, t.prefill_done}, std::move(prefill));
     add(decode, "hocket.generated_tokens", int64_t{choice.generated_tokens});
     add(decode, "hocket.retractions", int64_t{choice.num_retractions});

@@ -52,10 +52,11 @@ const ChoiceRecord& last_of(const RequestRecord& record) {
 
 void add_end(std::vector<log::Field>& fields, const RequestRecord& record) {
   const ChoiceRecord& last = last_of(record);
-  int64_t generated = 0, cached = 0;
+  int64_t generated = 0, cached = 0, recomputed = 0;
   for (const ChoiceRecord& choice : record.choices) {
     generated += choice.generated_tokens;
     cached += choice.cached_tokens;
+    recomputed += choice.recomputed_tokens;
   }
   const RequestTimes& t = last.times;
   fields.insert(fields.end(), {{"finish", name_of(last.finish)},
@@ -63,6 +64,7 @@ void add_end(std::vector<log::Field>& fields, const RequestRecord& record) {
                                {"rank", int64_t{last.rank}},
                                {"prompt_tokens", record.num_prompt_tokens()},
                                {"cached_tokens", cached},
+                               {"recomputed_tokens", recomputed},
                                {"completion_tokens", generated},
                                {"retractions", int64_t{last.num_retractions}},
                                {"text_ms", elapsed_ms(record.received, t.arrived)},

@@ -85,6 +85,7 @@ ChoiceRecord choice_of(const ChoiceAnswer& choice) {
   return {.prompt = choice.prompt,
           .rank = choice.rank,
           .cached_tokens = choice.cached_tokens,
+          .recomputed_tokens = choice.recomputed_tokens,
           .generated_tokens = static_cast<int>(choice.ids.size()),
           .num_retractions = choice.num_retractions,
           .finish = choice.finish,

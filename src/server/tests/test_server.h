@@ -161,6 +161,7 @@ class FakeEngine final : public Engine {
   std::optional<Error> refusal;
   std::optional<Error> late_error;  // replaces the third token
   std::atomic<int> pace_us = 20;
+  std::atomic<int> recomputed_tokens = 0;  // in each summary
   std::vector<RequestInput> seen;
   std::vector<SessionRequest> session_requests;
   std::atomic<int> num_aborted = 0;
@@ -242,6 +243,7 @@ class FakeEngine final : public Engine {
     s->finish = reason;
     s->prompt_tokens = static_cast<int>(r.input.prompt.size());
     s->cached_tokens = std::min(5, s->prompt_tokens);
+    s->recomputed_tokens = recomputed_tokens;
     s->generated_tokens = static_cast<int>(r.done);
     s->times = {.arrived = r.input.arrived,
                 .queued = r.input.arrived,

@@ -18,6 +18,7 @@ EngineStats some_engine_stats() {
   stats.scheduler.num_private_pages = 10;
   stats.scheduler.prompt_tokens_total = 1000;
   stats.scheduler.cached_tokens_total = 250;
+  stats.scheduler.recomputed_tokens_total = 64;
   stats.scheduler.num_retracted_total = 4;
   stats.scheduler.retracted_input_total = 400;
   stats.scheduler.retracted_output_total = 40;
@@ -89,6 +90,7 @@ TEST(Metrics, ShowsEngineServerAndLatencies) {
            "hocket:num_overlapped_steps_total{" + rank + "} 6\n",
            "hocket:prompt_tokens_total{" + label + "} 1000\n",
            "hocket:cached_tokens_total{" + label + ",cache_source=\"device\"} 250\n",
+           "hocket:recomputed_tokens_total{" + label + "} 64\n",
            "hocket:http_connections{" + label + "} 5\n",
            "hocket:http_requests_total{" + label + ",status=\"200\"} 2\n",
            "hocket:http_requests_total{" + label + ",status=\"499\"} 1\n",

@@ -47,10 +47,12 @@ Json stop_sequence(const ChoiceAnswer& choice) {
 Json anthropic_usage(const Answer& answer) {
   const ChoiceAnswer& choice = answer.choices.front();
   const size_t cached = choice.ended ? static_cast<size_t>(choice.cached_tokens) : 0;
-  return {{"input_tokens", answer.prepared.prompts.front().size() - cached},
-          {"cache_creation_input_tokens", 0},
-          {"cache_read_input_tokens", cached},
-          {"output_tokens", choice.ids.size()}};
+  Json usage = {{"input_tokens", answer.prepared.prompts.front().size() - cached},
+                {"cache_creation_input_tokens", 0},
+                {"cache_read_input_tokens", cached},
+                {"output_tokens", choice.ids.size()}};
+  if (choice.recomputed_tokens > 0) usage["recomputed_tokens"] = choice.recomputed_tokens;
+  return usage;
 }
 
 Json message_json(const Answer& answer, Json content) {

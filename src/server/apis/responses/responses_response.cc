@@ -54,9 +54,10 @@ Json responses_usage(const Answer& answer) {
   const ChoiceAnswer& choice = answer.choices.front();
   if (!choice.ended) return nullptr;
   const size_t input = answer.prepared.prompts.front().size(), output = choice.ids.size();
+  Json details = {{"cached_tokens", choice.cached_tokens}, {"cache_write_tokens", 0}};
+  if (choice.recomputed_tokens > 0) details["recomputed_tokens"] = choice.recomputed_tokens;
   return {{"input_tokens", input},
-          {"input_tokens_details",
-           {{"cached_tokens", choice.cached_tokens}, {"cache_write_tokens", 0}}},
+          {"input_tokens_details", std::move(details)},
           {"output_tokens", output},
           {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens(answer)}}},
           {"total_tokens", input + output}};

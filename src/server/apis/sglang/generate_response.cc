@@ -84,6 +84,7 @@ std::string choice_text(const Answer& answer, const ChoiceAnswer& choice,
                {"prompt_tokens", answer.prepared.prompts[p].size()},
                {"completion_tokens", choice.ids.size()},
                {"cached_tokens", choice.cached_tokens}};
+  if (choice.recomputed_tokens > 0) meta["recomputed_tokens"] = choice.recomputed_tokens;
   if (choice.ended) {
     meta["e2e_latency"] =
         to_seconds(std::max(Duration{}, choice.times.finished - answer.prepared.received));
