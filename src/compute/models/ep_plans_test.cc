@@ -80,6 +80,8 @@ TEST(RandomPlans, ChangeNoBitOverTheExchange) {
   expect_same_bits(kQwenInt8, 100, 30);
   expect_same_bits(kDeepseek, 200, 30);
   expect_same_bits(kQwenNext, 300, 30);
+  expect_same_bits({"kimi_linear", "tests/golden/kimi_linear", DType::bf16}, 400, 30);
+  expect_same_bits({"mimo_v2_flash", "tests/golden/mimo_v2_flash", DType::bf16}, 500, 30);
 }
 
 TEST(RandomPlans, ChangeNoBitOverUcx) {

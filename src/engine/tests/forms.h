@@ -24,11 +24,19 @@ inline const Form kDense = {"dense", kGolden / "qwen3"};
 inline const Form kMla = {"mla", kGolden / "deepseek_v3_bf16"};    // groups of experts
 inline const Form kMaxMini = {"minimax", kGolden / "minimax_m2"};  // norm over all heads
 inline const Form kMistral4 = {"mistral4", kGolden / "mistral4"};  // queries scaled by position
-inline const Form kDelta = {"delta", kGolden / "qwen3_5_moe"};     // delta nets, gated attention
+inline const Form kGlmLite = {"glm4_lite", kGolden / "glm4_moe_lite"};  // other sizes of latents
+inline const Form kKimiK25 = {"kimi_k25", kGolden / "kimi_k25"};        // nested
+inline const Form kErnie = {"ernie", kGolden / "ernie4_5_moe"};         // softmax with a bias
+inline const Form kQwen3Vl = {"qwen3_vl", kGolden / "qwen3_vl_moe"};    // stacked experts
+inline const Form kDelta = {"delta", kGolden / "qwen3_5_moe"};  // delta nets, gated attention
+inline const Form kDeltaDense = {"delta_dense", kGolden / "qwen3_5"};
 inline const Form kDeltaInt8 = {"delta_int8", kGolden / "qwen3_next", "int8"};
+inline const Form kDeltaInt4 = {"delta_int4", kGolden / "qwen3_5_moe", "int4"};
+inline const Form kDeltaInt8Kv = {"delta_int8_kv", kGolden / "qwen3_next", "none", "int8"};
 inline const Form kMimo = {"mimo", kGolden / "mimo_v2_flash"};  // windows, sinks, two shapes
 inline const Form kMimoInt8Kv = {"mimo_int8_kv", kGolden / "mimo_v2_flash", "none", "int8"};
-inline const Form kGptOss = {"gpt_oss", kGolden / "gpt_oss"};   // limited activations
+inline const Form kGptOss = {"gpt_oss", kGolden / "gpt_oss"};  // limited activations
+inline const Form kGptOssMxfp4 = {"gpt_oss_mxfp4", kGolden / "gpt_oss_mxfp4"};  // as published
 inline const Form kLlama4 = {"llama4", kGolden / "llama4"};     // chunks, weighted inputs
 inline const Form kStep3p7 = {"step3p7", kGolden / "step3p7"};  // gates of heads
 inline const Form kKimiLinear = {"kimi_linear", kGolden / "kimi_linear"};  // decays of channels
@@ -40,14 +48,17 @@ inline const Form kInt8 = {"int8", kBundledFolder, "int8"};
 inline const Form kInt4 = {"int4", kBundledFolder, "int4"};
 inline const Form kAwq = {"awq", kGolden / "quantized/awq"};  // groups of 32
 inline const Form kMxfp4 = {"mxfp4", kGolden / "qwen3_moe_mxfp4"};
+inline const Form kMxfp8 = {"mxfp8", kGolden / "quantized/mxfp8"};
 inline const Form kNvfp4 = {"nvfp4", kGolden / "qwen3_moe_nvfp4"};
 inline const Form kInt8Kv = {"int8_kv", kBundledFolder, "none", "int8"};
 inline const Form kMlaInt8Kv = {"mla_int8_kv", kGolden / "deepseek_v3_bf16", "none", "int8"};
-inline const Form kForms[] = {kBundled,  kMoe,          kDense,     kMla,        kMaxMini,
-                              kMistral4, kDelta,        kDeltaInt8, kMimo,       kMimoInt8Kv,
-                              kGptOss,   kLlama4,       kStep3p7,   kKimiLinear, kKimiLinearInt8,
-                              kGemma4,   kGemma4Int8Kv, kFp8,       kInt8,       kInt4,
-                              kAwq,      kMxfp4,        kNvfp4,     kInt8Kv,     kMlaInt8Kv};
+inline const Form kForms[] = {kBundled,  kMoe,        kDense,          kMla,         kMaxMini,
+                              kMistral4, kGlmLite,    kKimiK25,        kErnie,       kQwen3Vl,
+                              kDelta,    kDeltaDense, kDeltaInt8,      kDeltaInt4,   kDeltaInt8Kv,
+                              kMimo,     kMimoInt8Kv, kGptOss,         kGptOssMxfp4, kLlama4,
+                              kStep3p7,  kKimiLinear, kKimiLinearInt8, kGemma4,      kGemma4Int8Kv,
+                              kFp8,      kInt8,       kInt4,           kAwq,         kMxfp4,
+                              kMxfp8,    kNvfp4,      kInt8Kv,         kMlaInt8Kv};
 inline constexpr int kVocabulary = 512;  // the smallest of these models
 inline constexpr int kImageTokens = 8;   // the last tokens may stand for images, which are refused
 
