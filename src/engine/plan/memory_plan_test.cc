@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "compute/kv/state_pool.h"
 #include "engine/plan/testing.h"
 #include "policy/scheduler/batch.h"
 
@@ -285,6 +286,93 @@ TEST(MemoryPlan, TheShareOfWindowLayersCanBeAsked) {
   EXPECT_LT(least->num_window_pages, 30);
   settings.scheduler.chunked_prefill_size = -1;
   EXPECT_EQ(plan_with_windows(settings)->num_window_pages, 1000) << "a whole prompt of the context";
+}
+
+// A model with three delta nets, each with 1 MiB of matrices, and one layer of full attention.
+ModelConfig model_with_states() {
+  ModelConfig m = model();
+  m.num_layers = 4;
+  m.layer_is_moe.assign(4, false);
+  m.layer_is_linear = {true, true, true, false};
+  m.delta_net = {.num_key_heads = 16, .num_value_heads = 16, .key_dim = 128, .value_dim = 128};
+  return m;
+}
+
+Result<MemoryPlan> plan_with_states(const ServerSettings& settings,
+                                    int64_t available_bytes = 8 * kGb) {
+  static const ModelConfig m = model_with_states();
+  return plan_memory({.settings = settings,
+                      .model = m,
+                      .dtype = DType::bf16,
+                      .weight_bytes = 1 * kGb,
+                      .page_bytes = 1'000'000,
+                      .total_bytes = 10 * kGb,
+                      .available_bytes = available_bytes});
+}
+
+int64_t state_bytes_of(const MemoryPlan& plan) {
+  const DeltaShape shape = delta_shape_of(model_with_states(), DType::bf16, plan.most_drafts);
+  EXPECT_GT(shape.state_bytes(), 16 * 128 * 128 * 4) << "and inputs of the convolution";
+  return StatePool::Sizes{shape, 3, plan.num_states, plan.num_blocks}.bytes();
+}
+
+TEST(MemoryPlan, StatesTakeTheirShare) {
+  ServerSettings settings;
+  settings.memory.max_running_requests = 8;
+  const auto share_of = [](const MemoryPlan& plan) {
+    const auto left = static_cast<double>(plan.budget_bytes - plan.weight_bytes - plan.work_bytes);
+    return static_cast<double>(plan.state_bytes) / left;
+  };
+  for (const double ratio : {0.0, 0.25, 1.0}) {
+    settings.memory.mamba_full_memory_ratio = ratio;
+    const auto plan = plan_with_states(settings);
+    ASSERT_TRUE(plan.has_value()) << describe(plan.error());
+    EXPECT_EQ(plan->num_blocks, 8);
+    EXPECT_EQ(plan->state_bytes, state_bytes_of(*plan));
+    const double counts = ratio > 0 ? ratio : kDefaultStateRatio, share = counts / (1 + counts);
+    EXPECT_LE(share_of(*plan), share);
+    EXPECT_GT(share_of(*plan), share - 0.002) << "one state more would not fit";
+    EXPECT_LE(plan->weight_bytes + plan->work_bytes + plan->state_bytes + plan->kv_bytes,
+              plan->budget_bytes);
+    EXPECT_TRUE(plan->changes.empty());
+  }
+}
+
+// The prefix cache can keep at most one state for each border in the pages.
+TEST(MemoryPlan, NoMoreStatesThanPagesHaveBorders) {
+  ServerSettings settings;
+  settings.memory.max_running_requests = 8;
+  settings.memory.max_total_tokens = settings.model.context_length = 6400;
+  const auto plan = plan_with_states(settings);
+  ASSERT_TRUE(plan.has_value()) << describe(plan.error());
+  EXPECT_EQ(plan->num_states, 8 * kStatesOfARequest + 6400 / kDeltaBlock);
+  EXPECT_EQ(plan->state_bytes, state_bytes_of(*plan));
+}
+
+TEST(MemoryPlan, FewerRequestsRunIfTheirStatesDoNotFit) {
+  ServerSettings settings;
+  settings.memory.mamba_full_memory_ratio = 0.1;
+  settings.model.context_length = 1024;
+  const auto plan = plan_with_states(settings);
+  ASSERT_TRUE(plan.has_value()) << describe(plan.error());
+  EXPECT_LT(plan->max_running_requests, kDefaultRunningRequests);
+  EXPECT_EQ(plan->num_blocks, plan->max_running_requests);
+  // One request more would not fit.
+  EXPECT_GE(plan->num_states, plan->num_blocks * kStatesOfARequest);
+  EXPECT_LE(plan->num_states, (plan->num_blocks + 1) * kStatesOfARequest);
+  ASSERT_EQ(plan->changes.size(), 1);
+  const SettingChange& change = plan->changes[0];
+  EXPECT_EQ(change.flag, "--max-running-requests");
+  EXPECT_EQ(change.from, std::to_string(kDefaultRunningRequests));
+  EXPECT_EQ(change.to, std::to_string(plan->max_running_requests));
+  EXPECT_THAT(change.why, HasSubstr("for the states of 3 delta nets"));
+  // Not even one.
+  settings.memory.mamba_full_memory_ratio = 0.001;
+  const auto none = plan_with_states(settings);
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().code, ErrorCode::out_of_memory);
+  EXPECT_THAT(none.error().message, HasSubstr("the states of one request do not fit"));
+  EXPECT_THAT(none.error().fix, HasSubstr("--mamba-full-memory-ratio 0"));
 }
 
 TEST(MemoryPlan, ContradictionsAreNamed) {

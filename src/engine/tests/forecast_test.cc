@@ -65,6 +65,8 @@ TEST(Forecast, SaysWhatTheEngineUses) {
                         {"golden/deepseek_v3", "int8", "auto"},
                         {"golden/deepseek_v3_fp8", "none", "auto"},
                         {"golden/mimo_v2_flash", "none", "int8"},
+                        {"golden/qwen3_5_moe", "none", "auto"},
+                        {"golden/kimi_linear", "int8", "int8"},
                         {"golden/qwen3_moe_mxfp4", "none", "auto"},
                         {"golden/qwen3_moe_nvfp4", "none", "auto"}}) {
     ForecastQuestion q = question(c.model, kGb);
@@ -82,6 +84,8 @@ TEST(Forecast, SaysWhatTheEngineUses) {
     EXPECT_EQ(f.memory.weight_bytes, (*runner)->info().weight_bytes) << c.model;
     EXPECT_EQ(f.memory.work_bytes, (*runner)->info().work_bytes) << c.model;
     EXPECT_EQ(f.memory.kv_bytes, (*runner)->info().kv_bytes) << c.model;
+    EXPECT_EQ(f.memory.state_bytes, (*runner)->info().state_bytes) << c.model;
+    EXPECT_EQ(f.memory.num_states, (*runner)->info().num_states) << c.model;
     EXPECT_EQ(f.memory.context_length, (*runner)->info().context_length) << c.model;
   }
 }
