@@ -105,7 +105,7 @@ TEST(GoldenFormats, QuantizingStoredFormatsIsQuantizingTheirNumbers) {
       const std::filesystem::path files = kGolden / "quantized" / name;
       const LoadedGolden wide = load(files, DType::f32), got = load(files, DType::bf16, to);
       EXPECT_EQ(got.loader->format_changes().requantized.num_products, 3) << name;
-      EXPECT_FALSE(got.loader->scales_narrowed()) << name;
+      EXPECT_FALSE(got.loader->rounded_scales().from_float32) << name;
       for (const auto& [values, packed] :
            {std::pair(wide.q, got.q), std::pair(wide.expert.down, got.expert.down)}) {
         TestFolder folder;

@@ -385,8 +385,8 @@ std::vector<std::string> WeightLoader::narrowed_from() const {
   return {state_->narrowed.begin(), state_->narrowed.end()};
 }
 
-bool WeightLoader::scales_narrowed() const {
-  return state_->scales_narrowed;
+RoundedScales WeightLoader::rounded_scales() const {
+  return {state_->scales_narrowed, count_changed_scales(state_->scratch)};
 }
 
 FormatChanges WeightLoader::format_changes() const {

@@ -61,6 +61,13 @@ struct LatentHeadWeights {
   std::vector<PackedWeight> key_up, value_up, key_absorb;  // [heads] each
 };
 
+struct RoundedScales {
+  bool from_float32 = false;  // some were stored in float32
+  // Scales that float16 does not hold, float32 and bfloat16 alike; 0 if the weights were packed
+  // before.
+  int64_t changed = 0;
+};
+
 class WeightLoader {
  public:
   struct Options {
@@ -124,8 +131,8 @@ class WeightLoader {
   Result<void> status() const;
   // Returns the stored types found that are more precise than `dtype` ("float32"), for a log line.
   std::vector<std::string> narrowed_from() const;
-  // True if int4 scales were stored in float32, which are rounded to float16; for a log line.
-  bool scales_narrowed() const;
+  // Says how scales of int4 became float16; for a log line.
+  RoundedScales rounded_scales() const;
   // Returns what became bf16 although the files hold less (products of parts in different formats,
   // and matrices that are never quantized in memory), and what became int8 or int4 by `quantize`.
   // Empty if dtype is float32. For log lines.

@@ -14,8 +14,11 @@ bool pack_plain(const MatrixReader& from, const RowMove& move, const PackedWeigh
   return true;
 }
 
-// Returns true if every scale is finite in its stored format.
-bool pack_scaled(const ScaledRows& rows, int packed_row, const PackedWeight& to) {
+struct PackedScales {
+  bool finite = true;   // every scale is, in the packed format
+  int64_t changed = 0;  // scales of int4 that float16 does not hold
+};
+PackedScales pack_scaled(const ScaledRows& rows, int packed_row, const PackedWeight& to) {
   auto* const data = static_cast<uint8_t*>(const_cast<void*>(to.data));
   const View<const uint8_t> numbers = rows.numbers;
   if (to.format == WeightFormat::fp8 || to.format == WeightFormat::mxfp8)
@@ -26,15 +29,17 @@ bool pack_scaled(const ScaledRows& rows, int packed_row, const PackedWeight& to)
     pack_fp4_rows(numbers, packed_row, data);
   for (size_t row = 0; row < rows.column_scales.size(); ++row)
     const_cast<float*>(to.column_scales)[packed_row + row] = rows.column_scales[row];
-  bool finite = true;
+  PackedScales scales;
   for (int64_t row = 0; row < rows.scales.rows; ++row)
     for (int64_t g = 0; g < rows.scales.cols; ++g) {
       const int64_t at = to.scale_index(packed_row + row, g);
       store_scale(to.format, rows.scales.row(row)[g], const_cast<std::byte*>(to.scales), at);
-      finite &= std::isfinite(scale_at(to.format, to.scales, at));
+      const float packed = scale_at(to.format, to.scales, at);
+      scales.finite &= std::isfinite(packed);
+      scales.changed += to.format == WeightFormat::int4 && packed != rows.scales.row(row)[g];
       if (to.zeros != nullptr) const_cast<uint8_t*>(to.zeros)[at] = rows.zeros.row(row)[g];
     }
-  return finite;
+  return scales;
 }
 
 }  // namespace
@@ -72,12 +77,15 @@ bool pack_matrix_rows(const MatrixReader& from, const RowMove& move, const Packe
   const MatrixFormat format{to.format, to.group};
   if (from.kind() == MatrixReader::Kind::scaled && from.format() == format) {
     const ScaledRows scaled = scratch.scaled(format, move.rows, to.k);
-    return from.read(move.row_begin, scaled) && pack_scaled(scaled, move.packed_row, to);
+    if (!from.read(move.row_begin, scaled)) return false;
+    const PackedScales scales = pack_scaled(scaled, move.packed_row, to);
+    if (!from.in_rows()) scratch.changed_scales += scales.changed;
+    return scales.finite;
   }
   const View<float> values = scratch.values<float>(move.rows, to.k);
   if (!read_matrix_rows<float>(from, move.row_begin, values, scratch)) return false;
   const ScaledRows scaled = scratch.scaled(format, move.rows, to.k);
-  return quantize_scaled_rows(values, scaled) && pack_scaled(scaled, move.packed_row, to);
+  return quantize_scaled_rows(values, scaled) && pack_scaled(scaled, move.packed_row, to).finite;
 }
 
 bool pack_latent_head(const MatrixReader& from, int row_begin, const LatentHead& to,

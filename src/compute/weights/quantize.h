@@ -78,6 +78,8 @@ void dequantize_scaled_rows(const ScaledRows& rows, View<float> out);
 // the next call of the same function.
 class RowScratch {
  public:
+  int64_t changed_scales = 0;  // stored scales of int4 that float16 does not hold, so far
+
   ScaledRows scaled(MatrixFormat format, int64_t rows, int64_t k);
   template <class T>  // T is Bf16 or float
   View<T> values(int64_t rows, int64_t k) {
@@ -93,5 +95,11 @@ class RowScratch {
   std::vector<Bf16> halves_;
   std::vector<uint8_t> numbers_, zeros_;
 };
+
+inline int64_t count_changed_scales(std::span<const RowScratch> workers) {
+  int64_t all = 0;
+  for (const RowScratch& one : workers) all += one.changed_scales;
+  return all;
+}
 
 }  // namespace hocket

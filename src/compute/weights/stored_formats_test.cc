@@ -344,20 +344,30 @@ TEST(StoredFormats, ScalesOfInt4AreRounded) {
     return load(folder.path(), {.stored = quant},
                 [&](WeightLoader& l) { w = l.matrix("x.weight", 1, 64); });
   };
-  TestFolder wide, exact, beyond;
+  TestFolder wide, exact, small, beyond;
   PackedWeight w;
   folder_of(wide, "F32", std::vector<float>{1 + 0x1p-11f, 1 + 3 * 0x1p-11f});
   const LoadOutcome rounded = load_int4(wide, w);
   ASSERT_TRUE(rounded.status.has_value());
   EXPECT_EQ(scale_at(w.format, w.scales, 0), 1.0f);
   EXPECT_EQ(scale_at(w.format, w.scales, kPanelN), 1 + 0x1p-9f);
-  EXPECT_TRUE(rounded.loader->scales_narrowed());
+  EXPECT_TRUE(rounded.loader->rounded_scales().from_float32);
+  EXPECT_EQ(rounded.loader->rounded_scales().changed, 2);
   folder_of(exact, "F16", std::vector<uint16_t>{0x3c01, 0x0001});
   const LoadOutcome kept = load_int4(exact, w);
   ASSERT_TRUE(kept.status.has_value());
   EXPECT_EQ(scale_at(w.format, w.scales, 0), 1 + 0x1p-10f);
   EXPECT_EQ(scale_at(w.format, w.scales, kPanelN), 0x1p-24f);
-  EXPECT_FALSE(kept.loader->scales_narrowed());
+  EXPECT_FALSE(kept.loader->rounded_scales().from_float32);
+  EXPECT_EQ(kept.loader->rounded_scales().changed, 0);
+  // 2^-17 and 2^-18, each with the lowest digit of bfloat16: float16 ends at 2^-24.
+  folder_of(small, "BF16", std::vector<uint16_t>{0x3701, 0x3681});
+  const LoadOutcome cut = load_int4(small, w);
+  ASSERT_TRUE(cut.status.has_value());
+  EXPECT_EQ(scale_at(w.format, w.scales, 0), 0x1p-17f + 0x1p-24f);
+  EXPECT_EQ(scale_at(w.format, w.scales, kPanelN), 0x1p-18f);
+  EXPECT_FALSE(cut.loader->rounded_scales().from_float32);
+  EXPECT_EQ(cut.loader->rounded_scales().changed, 1);
   folder_of(beyond, "F32", std::vector<float>{65520, 1});
   EXPECT_THAT(error_of(beyond, quant, 1, 64), HasSubstr("a scale that is not finite, or beyond"));
 }

@@ -102,11 +102,15 @@ std::vector<SettingChange> weight_changes(const ModelChoice& choice, const Weigh
                    .from = from,
                    .to = std::string(dtype_name(choice.dtype)),
                    .why = "--dtype auto computes in bfloat16 whatever the files hold"});
-  if (loader.scales_narrowed())
-    all.push_back({.flag = "weights",
-                   .from = "int4 with float32 scales",
-                   .to = "int4 with float16 scales",
-                   .why = "scales of int4 are kept in float16"});
+  const auto [from_float32, changed] = loader.rounded_scales();
+  if (from_float32 || changed > 0)
+    all.push_back(
+        {.flag = "weights",
+         .from = fmt::format("int4 with {} scales", from_float32 ? "float32" : "bfloat16"),
+         .to = "int4 with float16 scales",
+         .why =
+             fmt::format("scales of int4 are kept in float16{}",
+                         changed > 0 ? fmt::format(", which changes {} of them", changed) : "")});
   if (files == nullptr) return all;
   if (const auto unread = left_over(choice, *files); !unread.empty())
     all.push_back(say_left_over(choice.model, unread));

@@ -14,14 +14,17 @@
 #include "compute/weights/stacked_experts.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/runner/runner.h"
+#include "engine/tests/tensor_file.h"
 #include "engine/tests/testing.h"
 
 namespace hocket {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::settings_for;
 
 Result<std::unique_ptr<Runner>> runner_of(const std::filesystem::path& model,
@@ -71,6 +74,39 @@ TEST(WeightChanges, StoredMatricesThatBecomeLargerHaveAPrice) {
   ASSERT_TRUE(runner.has_value()) << describe(runner.error());
   EXPECT_THAT((*runner)->info().changes,
               Contains(Field(&SettingChange::why, HasSubstr("kv_b_proj"))));
+}
+
+TEST(WeightChanges, TheFormOfLatentsIsSaid) {
+  const auto latents = runner_of("glm4_moe_lite", "none"),
+             beside = runner_of("kimi_linear", "none");
+  ASSERT_TRUE(latents && beside);
+  EXPECT_THAT((*latents)->info().notes, ElementsAre(HasSubstr("--mla-form absorbed keeps them")));
+  EXPECT_THAT((*beside)->info().notes, ElementsAre());
+  EXPECT_THAT((*beside)->info().changes,
+              Contains(Field(&SettingChange::why, HasSubstr("times the operations"))));
+}
+
+// Scales of bfloat16 that float16 does not hold are counted.
+TEST(WeightChanges, ScalesOfInt4ThatChangeAreCounted) {
+  const auto from = source_dir() / "tests/golden/quantized/packed";
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "small_scales";
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy_file(from / "config.json", folder / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  testing::TensorFile tensors(from / "model.safetensors");
+  for (const char* part : {"gate", "up"}) {
+    const auto name = fmt::format("model.layers.0.mlp.experts.0.{}_proj.weight_scale", part);
+    ASSERT_EQ(tensors.header.at(name).at("dtype"), "BF16");
+    constexpr uint16_t kSmall = 0x3681;  // 2^-18 + 2^-25
+    std::memcpy(tensors.bytes_of(name), &kSmall, sizeof(kSmall));
+  }
+  tensors.write(folder / "model.safetensors");
+  const auto plain = runner_of("quantized/packed", "none"), small = runner_of(folder, "none");
+  ASSERT_TRUE(plain && small);
+  const auto counted = Field(&SettingChange::why, HasSubstr("which changes 2 of them"));
+  EXPECT_THAT((*small)->info().changes, Contains(counted));
+  EXPECT_THAT((*plain)->info().changes,
+              Not(Contains(Field(&SettingChange::to, HasSubstr("float16 scales")))));
 }
 
 // Nothing is left over in files of the publishers' tools; without a layer of its config.json, the
