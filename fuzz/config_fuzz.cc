@@ -1,5 +1,6 @@
-// Fuzzes config.json. Any bytes give a model or an error message. The sizes of an accepted model
-// agree with each other, and their products do not overflow.
+// Fuzzes the JSON files of a model folder: config.json, hf_quant_config.json,
+// generation_config.json. Any bytes give a model or an error message. The sizes of an accepted
+// model agree with each other, and their products do not overflow.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -11,9 +12,40 @@
 #include "compute/weights/hf_config.h"
 #include "compute/weights/quant_config.h"
 
+namespace {
+
+void check_modelopt(std::string_view json) {
+  const auto quant = hocket::parse_modelopt_config(json);
+  if (!quant) {
+    HOCKET_CHECK(!quant.error().message.empty());
+    return;
+  }
+  using Layout = hocket::QuantConfig::Layout;
+  HOCKET_CHECK((quant->layout == Layout::none || quant->layout == Layout::nvfp4));
+  hocket::is_quantized(*quant, "model.layers.1.mlp.experts.7.gate_proj");
+}
+
+void check_generation(std::string_view json) {
+  const auto file = hocket::parse_generation_config(json);
+  if (!file) {
+    HOCKET_CHECK(!file.error().message.empty());
+    return;
+  }
+  for (const int64_t id : file->eos_ids) HOCKET_CHECK(id >= 0);
+  const hocket::GenerationDefaults& defaults = file->defaults;
+  for (const auto& number :
+       {defaults.temperature, defaults.top_p, defaults.min_p, defaults.repetition_penalty})
+    HOCKET_CHECK((!number || (std::isfinite(*number) && *number >= 0)));
+  HOCKET_CHECK((!defaults.top_k || *defaults.top_k >= -1));
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto model =
-      hocket::parse_hf_config(std::string_view(reinterpret_cast<const char*>(data), size));
+  const std::string_view json(reinterpret_cast<const char*>(data), size);
+  check_modelopt(json);
+  check_generation(json);
+  const auto model = hocket::parse_hf_config(json);
   if (!model) {
     HOCKET_CHECK(!model.error().message.empty());
     return 0;

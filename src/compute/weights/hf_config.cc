@@ -17,6 +17,8 @@ namespace hocket {
 namespace {
 
 constexpr int64_t kMaxConfigBytes = int64_t{16} << 20;
+constexpr const char* kQuantFile = "hf_quant_config.json";
+constexpr const char* kGenerationFile = "generation_config.json";
 constexpr Range kVocab{1, 1 << 24};
 constexpr Range kPositions{1, 1 << 26};
 constexpr Range kTokenIds{0, (1 << 24) - 1};
@@ -249,11 +251,6 @@ Result<T> with_json(std::string_view text, const std::string& name, Read read) t
   return fail(ErrorCode::bad_config, "{} cannot be read: {}", name, e.what());
 }
 
-struct GenerationFile {
-  GenerationDefaults defaults;
-  std::vector<int64_t> eos_ids;
-};
-
 // A default must be within the range that requests allow; otherwise requests without the field
 // would get a value that no request can ask for.
 std::optional<double> sampling_number(JsonFields& fields, std::string_view field) {
@@ -269,21 +266,11 @@ std::optional<double> sampling_number(JsonFields& fields, std::string_view field
 
 Result<GenerationFile> read_generation_file(const std::filesystem::path& folder) {
   if (!gguf_file_of(folder).empty()) return GenerationFile{};
-  const std::filesystem::path file = folder / "generation_config.json";
+  const std::filesystem::path file = folder / kGenerationFile;
   std::error_code ec;
   if (!std::filesystem::exists(file, ec)) return GenerationFile{};
   HOCKET_TRY(const std::string text, read_small_file(file, kMaxConfigBytes));
-  return with_json<GenerationFile>(text, "generation_config.json", [](JsonFields& fields) {
-    GenerationFile out;
-    out.defaults.temperature = sampling_number(fields, "temperature");
-    out.defaults.top_p = sampling_number(fields, "top_p");
-    out.defaults.min_p = sampling_number(fields, "min_p");
-    out.defaults.repetition_penalty = sampling_number(fields, "repetition_penalty");
-    if (fields.has("top_k"))
-      out.defaults.top_k = static_cast<int>(fields.integer("top_k", {-1, kVocab.max}));
-    out.eos_ids = fields.integers("eos_token_id", kTokenIds);
-    return out;
-  });
+  return parse_generation_config(text);
 }
 
 Result<ModelConfig> read_gguf_config(const std::filesystem::path& path) {
@@ -301,11 +288,11 @@ Result<ModelConfig> read_gguf_config(const std::filesystem::path& path) {
 }
 
 Result<QuantConfig> read_quant_file(const std::filesystem::path& folder) {
-  constexpr const char* kName = "hf_quant_config.json";
+  const std::filesystem::path file = folder / kQuantFile;
   std::error_code ec;
-  if (!std::filesystem::exists(folder / kName, ec)) return QuantConfig{};
-  HOCKET_TRY(const std::string text, read_small_file(folder / kName, kMaxConfigBytes));
-  return with_json<QuantConfig>(text, kName, read_modelopt_file);
+  if (!std::filesystem::exists(file, ec)) return QuantConfig{};
+  HOCKET_TRY(const std::string text, read_small_file(file, kMaxConfigBytes));
+  return parse_modelopt_config(text);
 }
 
 }  // namespace
@@ -318,6 +305,24 @@ std::vector<std::string_view> supported_architectures() {
 
 Result<ModelConfig> parse_hf_config(std::string_view config_json) {
   return with_json<ModelConfig>(config_json, "config.json", read_model);
+}
+
+Result<QuantConfig> parse_modelopt_config(std::string_view json) {
+  return with_json<QuantConfig>(json, kQuantFile, read_modelopt_file);
+}
+
+Result<GenerationFile> parse_generation_config(std::string_view json) {
+  return with_json<GenerationFile>(json, kGenerationFile, [](JsonFields& fields) {
+    GenerationFile out;
+    out.defaults.temperature = sampling_number(fields, "temperature");
+    out.defaults.top_p = sampling_number(fields, "top_p");
+    out.defaults.min_p = sampling_number(fields, "min_p");
+    out.defaults.repetition_penalty = sampling_number(fields, "repetition_penalty");
+    if (fields.has("top_k"))
+      out.defaults.top_k = static_cast<int>(fields.integer("top_k", {-1, kVocab.max}));
+    out.eos_ids = fields.integers("eos_token_id", kTokenIds);
+    return out;
+  });
 }
 
 Result<ModelConfig> read_hf_config(const std::filesystem::path& folder) {

@@ -20,6 +20,14 @@ namespace hocket {
 Result<ModelConfig> read_hf_config(const std::filesystem::path& folder);
 Result<ModelConfig> parse_hf_config(
     std::string_view config_json);  // reads no generation_config.json
+// Reads hf_quant_config.json of ModelOpt. Errors: bad_config, unsupported_model.
+Result<QuantConfig> parse_modelopt_config(std::string_view json);
+struct GenerationFile {
+  GenerationDefaults defaults;
+  std::vector<int64_t> eos_ids;  // not negative, and not compared with a vocabulary
+};
+// Reads generation_config.json. Errors: bad_config.
+Result<GenerationFile> parse_generation_config(std::string_view json);
 // If the file is missing, all fields are unset. Errors: bad_config.
 Result<GenerationDefaults> read_generation_defaults(const std::filesystem::path& folder);
 
