@@ -59,6 +59,7 @@ struct Inputs {
     norm = random_row(net.value_dim, 1, random);
   }
   std::vector<float> x, gates, taps, a_log, dt_bias, norm;
+  float norm_eps = 1e-6f;
 };
 
 // The slots of one layer: three states and two blocks, filled with numbers that must not matter.
@@ -111,7 +112,7 @@ class Player {
                          .a_log = in_.a_log,
                          .dt_bias = in_.dt_bias,
                          .norm = in_.norm,
-                         .norm_eps = 1e-6f,
+                         .norm_eps = in_.norm_eps,
                          .layer = slots_.layer,
                          .sequences = {&sequence, 1},
                          .out = out});
@@ -366,6 +367,93 @@ TEST_P(DeltaNet, TheReferenceIsTheRecurrence) {
     size += want[i] * want[i];
   }
   EXPECT_LT(std::sqrt(error / size), form.dtype == DType::f32 ? 2e-5 : 2e-2);
+}
+
+// A token of an example of docs/contracts/arithmetic.md, by its numbers there.
+struct ExampleToken {
+  std::vector<float> k, q;  // [key_dim]; of k one number is 1 and the others are 0
+  float v = 0, beta = 0;
+  std::vector<float> divided_by;  // exp(-g) of each decay
+  float want = 0;                 // o
+};
+
+// Returns x with silu(x) = y, for y >= 0.
+float before_silu(double y) {
+  double x = y + 1;
+  for (int i = 0; i < 100; ++i) {
+    const double sigmoid = 1 / (1 + std::exp(-x));
+    x -= (x * sigmoid - y) / (sigmoid * (1 + x * (1 - sigmoid)));
+  }
+  return static_cast<float>(x);
+}
+
+// Returns rows whose q, k, v, beta and g are those of the tokens, for one head. The convolution
+// passes the newest input on, and the norm's epsilon is so large that it divides by a constant.
+Inputs inputs_of(const DeltaNetConfig& net, std::span<const ExampleToken> tokens) {
+  constexpr float kMany = 64;  // silu(64) = 64, sigmoid(64) = 1
+  Inputs in(net, static_cast<int>(tokens.size()), 1);
+  const DeltaColumns at = DeltaColumns::of(net, 0);
+  const int columns = net.channels() + net.value_columns();
+  std::ranges::fill(in.taps, 0.0f);
+  std::fill(in.taps.end() - net.channels(), in.taps.end(), 1.0f);
+  std::ranges::fill(in.a_log, 0.0f);
+  std::ranges::fill(in.dt_bias, 0.0f);
+  in.norm = {net.channel_decay ? 1e6f : 1e6f / kMany};
+  in.norm_eps = 1e12f;
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    const ExampleToken& token = tokens[t];
+    float* const x = in.x.data() + t * columns;
+    float* const gates = in.gates.data() + t * net.gate_columns();
+    for (int d = 0; d < net.key_dim; ++d) {
+      // unit(y) is y / sqrt(y.y + 1e-6), times 1 / sqrt(key_dim) in a query.
+      const double wanted = token.q[d] * std::sqrt(net.key_dim);
+      double size = 0;
+      for (const float q : token.q) size += q * q * net.key_dim;
+      x[at.query + d] =
+          before_silu(size < 1 ? wanted * std::sqrt(1e-6 / (1 - size)) : wanted * kMany);
+      x[at.key + d] = token.k[d] * kMany;
+    }
+    x[at.value] = before_silu(token.v);
+    x[at.z] = kMany;
+    // softplus(a) = log(divided_by); sigmoid(b) = beta.
+    for (size_t d = 0; d < token.divided_by.size(); ++d)
+      gates[(net.channel_decay ? 0 : at.a) + d] =
+          token.divided_by[d] == 1 ? -100 : std::log(token.divided_by[d] - 1);
+    gates[net.channel_decay ? net.key_columns() : at.b] = token.beta == 1 ? 100 : 0;
+  }
+  return in;
+}
+
+void expect_example(const DeltaNetConfig& net, std::span<const ExampleToken> tokens) {
+  flush_denormals();
+  const Form form = {"example", net, DType::bf16};
+  const Inputs in = inputs_of(net, tokens);
+  std::vector<float> want;
+  for (const ExampleToken& token : tokens) want.push_back(token.want);
+  std::vector<Isa> isas = cases::vector_isas();
+  isas.push_back(Isa::ref);
+  const int whole[] = {static_cast<int>(tokens.size())};
+  for (const Isa isa : isas) {
+    Slots slots({net, form.dtype});
+    EXPECT_EQ(play(isa, form, in, whole, kOneSlot, slots), want) << isa_name(isa);
+  }
+}
+
+TEST(DeltaNetExamples, OneDecayOfAHead) {
+  const ExampleToken tokens[] = {{{1}, {1}, 2, 1, {1}, 2}, {{1}, {0.5}, 3, 0.5, {2}, 1}};
+  expect_example({.num_key_heads = 1, .num_value_heads = 1, .key_dim = 1, .value_dim = 1}, tokens);
+}
+
+TEST(DeltaNetExamples, DecaysOfChannels) {
+  const ExampleToken tokens[] = {{{1, 0}, {0.5, 0.5}, 2, 1, {1, 1}, 1},
+                                 {{0, 1}, {0.5, 0.5}, 3, 0.5, {2, 1}, 1.25},
+                                 {{1, 0}, {0.5, 0.5}, 1, 1, {2, 4}, 0.6875}};
+  expect_example({.num_key_heads = 1,
+                  .num_value_heads = 1,
+                  .key_dim = 2,
+                  .value_dim = 1,
+                  .channel_decay = true},
+                 tokens);
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, DeltaNet, testing::ValuesIn(kForms),
