@@ -43,7 +43,7 @@ struct SchedulerOptions {
   // model. A slot for the tokens behind the last state comes with each running request.
   int num_states = 0;
   int state_tokens = kDeltaBlock;  // tokens between two states; others in tests only
-  int kept_state_interval = 4096;  // a long prompt leaves a state about every so many tokens
+  int kept_state_interval = 4096;  // a long prompt leaves a state every so many tokens
   // Models with sliding windows: pages of the window layers, and how many tokens such a layer sees,
   // a token's own included; 0: no such model. At least enough for two requests, or
   // num_pages if that is less.
