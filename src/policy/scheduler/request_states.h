@@ -28,7 +28,8 @@ struct RequestStates {
   // An earlier state that the tree gets if the request ends before the rows that made `last` are
   // committed; slot -1: none.
   StatePlace before;
-  // Until the rows that read the state last are committed.
+  // The newest state that the tree has. It is pinned until the request has a later one that the
+  // tree could get; by then no row reads it.
   StateLease leased;
   bool opens = false;  // the next rows fill the block slot anew
   // States of prompts that the tree gets when their rows are committed, by rising `end`.

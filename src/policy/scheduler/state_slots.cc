@@ -181,12 +181,10 @@ void StateSlots::keep(Request& request, int end) {
     StateLease lease = cache_.keep_state(request.lease, kept.end, kept.slot);
     if (options_.hooks != nullptr && !for_edits)
       options_.hooks->on_state_cached(request, kept.end, lease.slot());
-    if (held.last.end == kept.end) {
-      held.last.slot = lease.slot();
-      held.leased = std::move(lease);
-    }
+    if (held.last.end == kept.end) held.last.slot = lease.slot();
+    held.leased = std::move(lease);
   }
-  if (held.leased && end - held.leased.len() >= options_.state_tokens) held.leased = StateLease();
+  if (held.leased && end - held.leased.len() >= kept_step()) held.leased = StateLease();
   if (held.before.slot >= 0 && end - held.before.end >= kept_step())
     states_.give_back(std::exchange(held.before, {}).slot);
 }
