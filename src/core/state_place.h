@@ -12,8 +12,8 @@ struct StatePlace {
   int end = 0;
   int slot = -1;
 };
-// Most places of one sequence in a step: its state so far, four that a prompt leaves behind, and
+// Most places of one sequence in a step: its state so far, those that a prompt leaves behind, and
 // its state afterwards.
-inline constexpr int kMaxStatePlaces = 6;
+inline constexpr int kMaxStatePlaces = 16;
 
 }  // namespace hocket

@@ -189,5 +189,25 @@ TEST(SchedulerOptionsOf, TheFlags) {
   EXPECT_TRUE(is_refused(scheduler_options(settings, plan, info), {"--max-chunked-requests"}));
 }
 
+// States of a full KV cache take half of the slots that running requests leave.
+TEST(SchedulerOptionsOf, TheIntervalOfKeptStates) {
+  const auto interval = [](int num_pages, int num_states) {
+    const MemoryPlan plan{.max_running_requests = 10,
+                          .chunk_tokens = 2048,
+                          .max_prefill_tokens = 4096,
+                          .num_pages = num_pages,
+                          .num_states = num_states,
+                          .num_blocks = 10};
+    EngineInfo info;
+    info.page_tokens = 32;
+    return scheduler_options({}, plan, info).value().kept_state_interval;
+  };
+  EXPECT_EQ(interval(4000, 20 + 100), 2560);
+  EXPECT_EQ(interval(4000, 20 + 99), 2624) << "a multiple of 64";
+  EXPECT_EQ(interval(4000, 20 + 1000), 512) << "at least";
+  EXPECT_EQ(interval(4000, 20 + 2), 8192) << "at most";
+  EXPECT_EQ(interval(4000, 20), 8192) << "running requests may need all slots";
+}
+
 }  // namespace
 }  // namespace hocket

@@ -26,40 +26,18 @@ Result<EvictionPolicy> parse_eviction_policy(std::string_view name) {
                   .with_param("radix-eviction-policy"));
 }
 
-EvictionOrder::Entry EvictionOrder::entry_of(RadixNode& node) const {
-  switch (policy_) {
-    case EvictionPolicy::lru:
-      return {0, node.last_used, &node};
-    case EvictionPolicy::mru:
-      return {0, ~node.last_used, &node};
-    case EvictionPolicy::fifo:
-      return {0, node.created, &node};
-    case EvictionPolicy::filo:
-      return {0, ~node.created, &node};
-    case EvictionPolicy::lfu:
-      return {node.num_uses, node.last_used, &node};
-    case EvictionPolicy::slru:
-      return {node.num_uses >= kProtectedUses, node.last_used, &node};
-    case EvictionPolicy::priority:
-      break;
-  }
-  const auto from_lowest = static_cast<uint64_t>(int64_t{node.priority} - INT32_MIN);
-  return {from_lowest, node.last_used, &node};
-}
-
-void EvictionOrder::add(RadixNode& node) {
-  HOCKET_CHECK(node.eviction_slot < 0);
+void NodeHeap::add(const Entry& entry) {
+  HOCKET_CHECK(entry.node->*slot_ < 0);
   HOCKET_CHECK(heap_.size() < heap_.capacity());
-  heap_.push_back(entry_of(node));
-  heap_.back().kept_until = node.kept_until;
+  heap_.push_back(entry);
   sift(heap_.size() - 1);
 }
 
-void EvictionOrder::remove(RadixNode& node) {
-  HOCKET_CHECK(node.eviction_slot >= 0);
-  const auto slot = static_cast<size_t>(node.eviction_slot);
+void NodeHeap::remove(RadixNode& node) {
+  HOCKET_CHECK(node.*slot_ >= 0);
+  const auto slot = static_cast<size_t>(node.*slot_);
   HOCKET_CHECK(heap_[slot].node == &node);
-  node.eviction_slot = -1;
+  node.*slot_ = -1;
   const Entry last = heap_.back();
   heap_.pop_back();
   if (last.node == &node) return;
@@ -67,13 +45,13 @@ void EvictionOrder::remove(RadixNode& node) {
   sift(slot);
 }
 
-void EvictionOrder::place(size_t slot, const Entry& entry) {
+void NodeHeap::place(size_t slot, const Entry& entry) {
   heap_[slot] = entry;
-  entry.node->eviction_slot = static_cast<int>(slot);
+  entry.node->*slot_ = static_cast<int>(slot);
 }
 
 // Moves the entry at `slot` up or down to where it belongs.
-void EvictionOrder::sift(size_t slot) {
+void NodeHeap::sift(size_t slot) {
   const Entry entry = heap_[slot];
   while (slot > 0 && entry.before(heap_[(slot - 1) / 2])) {
     place(slot, heap_[(slot - 1) / 2]);
@@ -85,6 +63,36 @@ void EvictionOrder::sift(size_t slot) {
     place(slot, heap_[child]);
   }
   place(slot, entry);
+}
+
+EvictionOrder::EvictionOrder(EvictionPolicy policy, int num_pages)
+    : policy_(policy), heap_(&RadixNode::eviction_slot, num_pages) {}
+
+void EvictionOrder::add(RadixNode& node) {
+  NodeHeap::Entry entry{.kept_until = node.kept_until, .time = node.last_used, .node = &node};
+  switch (policy_) {
+    case EvictionPolicy::lru:
+      break;
+    case EvictionPolicy::mru:
+      entry.time = ~node.last_used;
+      break;
+    case EvictionPolicy::fifo:
+      entry.time = node.created;
+      break;
+    case EvictionPolicy::filo:
+      entry.time = ~node.created;
+      break;
+    case EvictionPolicy::lfu:
+      entry.rank = node.num_uses;
+      break;
+    case EvictionPolicy::slru:
+      entry.rank = node.num_uses >= kProtectedUses ? 1 : 0;
+      break;
+    case EvictionPolicy::priority:
+      entry.rank = static_cast<uint64_t>(int64_t{node.priority} - INT32_MIN);  // from the lowest
+      break;
+  }
+  heap_.add(entry);
 }
 
 }  // namespace hocket

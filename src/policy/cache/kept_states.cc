@@ -1,7 +1,6 @@
 #include "policy/cache/kept_states.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "base/check.h"
 
@@ -17,51 +16,86 @@ int pages_saved(const RadixNode& node) {
 
 }  // namespace
 
-void KeptStates::keep(RadixNode& node, int slot, int page_tokens) {
+KeptStates::KeptStates(SlotAllocator* slots, int page_tokens)
+    : slots_(slots),
+      page_tokens_(static_cast<uint64_t>(page_tokens)),
+      nodes_(slots == nullptr ? 0 : static_cast<size_t>(slots->num_slots()), nullptr),
+      order_(&RadixNode::state_eviction_slot, static_cast<int>(nodes_.size())) {}
+
+NodeHeap::Entry KeptStates::entry_of(RadixNode& node) const {
+  const int pages = node.num_states_below == 0 ? pages_saved(node) : node.state_saves_pages;
+  const uint64_t saved = static_cast<uint64_t>(pages) * page_tokens_;
+  return {.kept_until = node.kept_until,
+          .rank = node.state_used_at + saved,
+          .time = node.last_used,
+          .node = &node};
+}
+
+// Counts a state for the nodes above it.
+void KeptStates::count(RadixNode& node, int change) {
+  num_kept_ += change;
+  for (RadixNode* above = node.parent; !above->is_root(); above = above->parent)
+    above->num_states_below += change;
+}
+
+void KeptStates::keep(RadixNode& node, int slot) {
   HOCKET_CHECK(node.state < 0);
   HOCKET_CHECK(nodes_[static_cast<size_t>(slot)] == nullptr);
   node.state = slot;
   nodes_[static_cast<size_t>(slot)] = &node;
-  ++num_kept_;
-  use(node, page_tokens);
+  count(node, 1);
+  use(node);
+  order_.add(entry_of(node));
 }
 
-void KeptStates::use(RadixNode& node, int page_tokens) {
-  node.state_worth = worth_of_evicted_ +
-                     static_cast<uint64_t>(pages_saved(node)) * static_cast<uint64_t>(page_tokens);
+void KeptStates::use(RadixNode& node) {
+  node.state_used_at = worth_of_evicted_;
+  node.state_saves_pages = pages_saved(node);
+  reorder(node);
 }
 
 void KeptStates::pin(RadixNode& node) {
   HOCKET_CHECK(node.state >= 0);
-  if (node.num_state_leases++ == 0) ++num_pinned_;
+  if (node.num_state_leases++ == 0) order_.remove(node);
 }
 
 void KeptStates::unpin(RadixNode& node) {
   HOCKET_CHECK(node.num_state_leases > 0);
-  if (--node.num_state_leases == 0) --num_pinned_;
+  if (--node.num_state_leases == 0) order_.add(entry_of(node));
+}
+
+void KeptStates::reorder(RadixNode& node) {
+  if (node.state_eviction_slot < 0) return;
+  order_.remove(node);
+  order_.add(entry_of(node));
 }
 
 void KeptStates::drop(RadixNode& node) {
   HOCKET_CHECK(node.state >= 0);
   HOCKET_CHECK(node.num_state_leases == 0);
+  order_.remove(node);
   nodes_[static_cast<size_t>(node.state)] = nullptr;
   slots_->give_back(node.state);
   node.state = -1;
-  --num_kept_;
+  count(node, -1);
 }
 
+// The worth of a sequence's last state rises when the one above it goes. That is found out here,
+// when it would be evicted, so that nobody has to look for the states below one that goes.
 bool KeptStates::evict_one() {
-  RadixNode* least = nullptr;
-  for (RadixNode* node : nodes_)
-    if (node != nullptr && node->num_state_leases == 0 &&
-        (least == nullptr || std::tie(node->kept_until, node->state_worth) <
-                                 std::tie(least->kept_until, least->state_worth)))
-      least = node;
-  if (least == nullptr) return false;
-  worth_of_evicted_ = std::max(worth_of_evicted_, least->state_worth);
-  ++num_evicted_;
-  drop(*least);
-  return true;
+  while (!order_.empty()) {
+    RadixNode& least = *order_.first().node;
+    const NodeHeap::Entry now = entry_of(least);
+    if (order_.first().rank < now.rank) {
+      reorder(least);
+      continue;
+    }
+    worth_of_evicted_ = std::max(worth_of_evicted_, now.rank);
+    ++num_evicted_;
+    drop(least);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace hocket

@@ -85,6 +85,29 @@ TEST_F(KeptStatesTest, AStateBehindAnotherSavesTheTokensBetween) {
   EXPECT_EQ(cache.match_len(0, tokens_of(100, 40)), 8);
 }
 
+TEST_F(KeptStatesTest, TheLastStateIsWorthMoreOnceTheOneAboveIsGone) {
+  insert(tokens_of(0, 40), 8);     // saves 8
+  insert(tokens_of(0, 40), 28);    // saves 20, and 28 behind the eviction of the one above
+  insert(tokens_of(100, 40), 24);  // saves 24
+  EXPECT_TRUE(cache.evict_state());
+  EXPECT_EQ(cache.match_len(0, tokens_of(0, 40)), 28);
+  EXPECT_EQ(cache.match_len(0, tokens_of(0, 12)), 0);
+  EXPECT_TRUE(cache.evict_state());
+  EXPECT_EQ(cache.match_len(0, tokens_of(100, 40)), 0);
+  EXPECT_EQ(cache.match_len(0, tokens_of(0, 40)), 28);
+}
+
+// Few requests end at the states above the last one, so these stay worth what they were.
+TEST_F(KeptStatesTest, TheLastStateOutlivesThoseAboveIt) {
+  for (const int border : {4, 8, 12, 40}) insert(tokens_of(0, 40), border);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(cache.evict_state());
+  EXPECT_EQ(cache.match_len(0, tokens_of(0, 40)), 40);
+  insert(tokens_of(100, 40), 28);  // worth 28, and 8 of those that were evicted before
+  EXPECT_TRUE(cache.evict_state());
+  EXPECT_EQ(cache.match_len(0, tokens_of(0, 40)), 40);
+  EXPECT_EQ(cache.match_len(0, tokens_of(100, 40)), 0);
+}
+
 TEST_F(KeptStatesTest, AnOldStateGivesWayToNewOnes) {
   insert(tokens_of(0, 40), 20);
   for (int i = 1; i <= 3; ++i) {  // each saves less, and they are evicted in turn

@@ -19,12 +19,13 @@ void RadixCache::Tree::check_integrity() const {
   while (!todo.empty()) {
     const RadixNode& node = *todo.back();
     todo.pop_back();
-    int leases_below = 0;
+    int leases_below = 0, states_below = 0;
     for (const auto& child : node.children) {
       HOCKET_CHECK(child->parent == &node);
       HOCKET_CHECK(child->num_pages() > 0);
       HOCKET_CHECK(child->end_pages == node.end_pages + child->num_pages());
       leases_below += child->num_leases;
+      states_below += child->num_states_below + (child->state >= 0 ? 1 : 0);
       todo.push_back(child.get());
     }
     if (node.is_root()) continue;
@@ -39,6 +40,9 @@ void RadixCache::Tree::check_integrity() const {
       ++num_states;
       HOCKET_CHECK(states.node_of(node.state) == &node);
     }
+    const bool is_evictable_state = node.state >= 0 && node.num_state_leases == 0;
+    HOCKET_CHECK(node.num_states_below == states_below);
+    HOCKET_CHECK(is_evictable_state == (node.state_eviction_slot >= 0));
     HOCKET_CHECK(node.num_state_leases == 0 || node.state >= 0);
     HOCKET_CHECK(node.num_state_leases <= node.num_leases);
     leases += node.num_leases - leases_below;

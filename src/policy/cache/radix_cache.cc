@@ -38,7 +38,7 @@ PrefixMatch RadixCache::match(const CacheNamespace& name_space, Tokens tokens) {
   if (end_pages < end->num_pages()) end = tree_->split(*end, end_pages);
   match.lease = Lease(this, end);
   if (tree_->states.enabled()) {
-    tree_->states.use(*end, tree_->pages.page_tokens());
+    tree_->states.use(*end);
     match.state = StateLease(Lease(this, end));
   }
   for (RadixNode* node = end; !node->is_root(); node = node->parent) ++node->num_uses;
@@ -212,9 +212,9 @@ StateLease RadixCache::keep_state(const Lease& path, int len, int slot) {
   if (node->end_pages > num_pages) node = tree_->split(*node, num_pages - node->begin_pages());
   if (node->state >= 0) {
     tree_->options.states->give_back(slot);
-    tree_->states.use(*node, tree_->pages.page_tokens());
+    tree_->states.use(*node);
   } else {
-    tree_->states.keep(*node, slot, tree_->pages.page_tokens());
+    tree_->states.keep(*node, slot);
   }
   return StateLease(Lease(this, node));
 }

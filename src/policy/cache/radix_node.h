@@ -55,7 +55,7 @@ struct RadixNode {
   std::vector<PageHash> hashes;
   int end_pages = 0;       // pages from the root to the end of this node
   int num_leases = 0;      // leases that end at this node or below it
-  int eviction_slot = -1;  // place in the EvictionOrder; -1: the node is not in it
+  int eviction_slot = -1;  // place in the EvictionOrder's heap; -1: the node is not in it
   // Eviction sorts by these values; they are the same for all pages of the node.
   uint64_t created = 0;          // tick at which the pages were inserted
   uint64_t last_used = 0;        // tick of the last match or insert that covered the node
@@ -63,10 +63,14 @@ struct RadixNode {
   int32_t priority = INT32_MIN;  // largest priority of the requests that inserted the pages
   uint64_t kept_until = 0;       // RadixCache::keep; smaller ones are evicted first
   // Models with delta nets: the state slot of the sequence up to the end of this node; -1: no state
-  // is kept here. Then how many leases pin it, and its worth (kept_states.h).
+  // is kept here. Then how many leases pin it, its place in the heap of KeptStates, and when it was
+  // used last the worth of evicted states and the pages that it saved (kept_states.h).
   int state = -1;
   int num_state_leases = 0;
-  uint64_t state_worth = 0;
+  int state_eviction_slot = -1;
+  uint64_t state_used_at = 0;
+  int state_saves_pages = 0;
+  int num_states_below = 0;
   Children children;
 
   int num_pages() const { return static_cast<int>(pages.size()); }

@@ -134,6 +134,7 @@ void RadixCache::Tree::set_kept(RadixNode& node, uint64_t until) {
   if (in_order) evictable_leaves.remove(node);
   node.kept_until = until;
   if (in_order) evictable_leaves.add(node);
+  states.reorder(node);
 }
 
 // Cuts `node` into its first pages and the rest, and returns the front node. `node` itself keeps
@@ -157,6 +158,7 @@ RadixNode* RadixCache::Tree::split(RadixNode& node, int num_front_pages) {
   front->num_uses = node.num_uses;
   front->priority = node.priority;
   front->kept_until = node.kept_until;
+  front->num_states_below = node.num_states_below + (node.state >= 0 ? 1 : 0);
   const auto num_hashes = static_cast<ptrdiff_t>(std::min(node.hashes.size(), front->pages.size()));
   front->hashes.assign(node.hashes.begin(), node.hashes.begin() + num_hashes);
   node.hashes.erase(node.hashes.begin(), node.hashes.begin() + num_hashes);

@@ -39,7 +39,7 @@ struct RadixCache::Tree {
   Tree(PageAllocator& allocator, Options tree_options)
       : pages(allocator),
         options(tree_options),
-        states(tree_options.states),
+        states(tree_options.states, allocator.page_tokens()),
         windows(tree_options.windows),
         evictable_leaves(tree_options.eviction, allocator.num_pages()) {}
 

@@ -49,6 +49,7 @@ struct Slice {
   // ones were appended after them.
   int num_taken = 0, num_forced = 0;
 
+  void add_place(StatePlace place) { places[static_cast<size_t>(num_places++)] = place; }
   // Returns how many tokens are sampled: those after the first failed draft are left out.
   int num_samples() const { return is_sampled ? 1 + num_drafts : 0; }
   // Returns how many drafts saved a step: a token was taken behind each of them.

@@ -99,7 +99,7 @@ bool PrefillPass::preempt_for_head() {
   }
   if (lacks()) return false;
   if (s_.batches.has_rows()) {
-    s_.retraction_pending = true;
+    s_.must_settle = true;
     return false;
   }
 

@@ -88,14 +88,13 @@ bool PrefillPass::may_preempt() const {
   return s_.options.priorities.enabled && s_.options.priorities.preempt;
 }
 
-// Asks the constraints that cost nothing: rows, memory, places, slots for states. The head costs
-// look-ups in the prefix tree, so it is asked for only behind them, or if it may displace others.
+// Asks the constraints that cost nothing: rows, memory, places. The head costs look-ups in the
+// prefix tree, so it is asked for only behind them, or if it may displace others.
 AddResult PrefillPass::verdict() const {
   const AddResult verdict = adder_.verdict(s_.available_tokens());
   if (verdict != AddResult::added || may_preempt()) return verdict;
-  const bool has_capacity =
-      s_.num_active() < s_.options.max_running_requests && (adder_.alone() || s_.states.has_room());
-  return has_capacity ? AddResult::added : AddResult::no_tokens;
+  const bool has_place = s_.num_active() < s_.options.max_running_requests;
+  return has_place ? AddResult::added : AddResult::no_tokens;
 }
 
 void PrefillPass::admit_waiting() {
@@ -268,9 +267,10 @@ AddResult PrefillPass::admit() {
   const auto reusable = head.reusable_tokens();
   PrefixMatch match = s_.cache.match(head.cache_namespace, reusable);
   if (!s_.states.has_room()) {
-    if (!adder_.alone()) return AddResult::no_tokens;
-    match = PrefixMatch();  // it pinned the last state slot
-    HOCKET_CHECK(s_.states.has_room());
+    // Each place has two slots. More are held only for states that steps in flight compute.
+    HOCKET_CHECK(s_.batches.has_rows());
+    s_.must_settle = true;
+    return AddResult::no_tokens;
   }
   pace(match.len(s_.page_tokens()));
   const int spare = rows_of_others(num_parts(0));

@@ -12,6 +12,13 @@
 
 namespace hocket {
 
+// A state that the tree gets. for_edits: it is one inside the last message, for which a slot was
+// free; stores get none of these.
+struct ComingState {
+  StatePlace place;
+  bool for_edits = false;
+};
+
 struct RequestStates {
   int block = -1;  // its block slot, while it is prefilling or running
   int own = -1;    // a state slot that only this request reads and writes, likewise
@@ -21,14 +28,17 @@ struct RequestStates {
   // An earlier state that the tree gets if the request ends before the rows that made `last` are
   // committed; slot -1: none.
   StatePlace before;
-  StateLease leased;   // until the rows that read the state last are committed
+  // The newest state that the tree has. It is pinned until the request has a later one that the
+  // tree could get; by then no row reads it.
+  StateLease leased;
   bool opens = false;  // the next rows fill the block slot anew
   // States of prompts that the tree gets when their rows are committed, by rising `end`.
-  std::vector<StatePlace> kept;
+  std::vector<ComingState> kept;
   int kept_to = 0;      // end of the last state that the tree has or gets
   int branches_at = 0;  // border at which other prompts went another way; 0: none is known
   int message_at = 0;   // border at which the prompt's last message begins; 0: none is known
   int suffix_at = 0;    // border at which the suffix behind all messages begins; 0: none is known
+  int edit_step = 0;    // tokens between two states inside the last message; 0: there are none
 };
 
 }  // namespace hocket

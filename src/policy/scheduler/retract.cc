@@ -105,7 +105,7 @@ int Scheduler::State::undo_steps(const Error& why) {
     }
   }
   running.num_ready = 0;
-  retraction_pending = false;
+  must_settle = false;
   pause.end();
   remove_ended();
   int num_put_back = 0;

@@ -90,6 +90,7 @@ inline std::string read_setup(const Words& words, ScenarioSetup& setup) {
       {"window_pages", &options.num_window_pages},
       {"states", &options.num_states},
       {"state_tokens", &options.state_tokens},
+      {"state_interval", &options.kept_state_interval},
       {"most_forced", &options.most_forced},
       {"fixed_us", &setup.fixed_us},
       {"row_us", &setup.row_us},

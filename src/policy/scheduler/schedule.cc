@@ -23,8 +23,8 @@ void Scheduler::State::schedule() {
 void Scheduler::State::choose() {
   apply_timeouts();
   ask_held();
-  if (!batches.has_rows() && std::exchange(retraction_pending, false)) pause.end();
-  if (retraction_pending) return;
+  if (!batches.has_rows() && std::exchange(must_settle, false)) pause.end();
+  if (must_settle) return;
   if (running.empty())
     pause.end();
   else
@@ -35,8 +35,8 @@ void Scheduler::State::choose() {
   }
 
   if (makes_mixed_batches()) running.num_ready = prepare_decode();
-  if (!retraction_pending) prefill();
-  if (!makes_mixed_batches() && !retraction_pending && batch().empty())
+  if (!must_settle) prefill();
+  if (!makes_mixed_batches() && !must_settle && batch().empty())
     running.num_ready = prepare_decode();
   if (batch().empty() && running.num_ready == 0 && !batches.has_rows()) {
     pause.end();  // the last running request had to be ended
@@ -219,7 +219,7 @@ int Scheduler::State::prepare_decode() {
   if (std::ranges::none_of(requests, [](const auto& request) { return request->decodes(); }))
     return 0;
   if (batches.has_rows() && running.num_pages_needed() > num_takeable_pages()) {
-    retraction_pending = true;
+    must_settle = true;
     return 0;
   }
   if (retract_until_decode_fits() == 0) ratio.decay();

@@ -43,7 +43,7 @@ struct SchedulerOptions {
   // model. A slot for the tokens behind the last state comes with each running request.
   int num_states = 0;
   int state_tokens = kDeltaBlock;  // tokens between two states; others in tests only
-  int kept_state_interval = 4096;  // a long prompt leaves a state about every so many tokens
+  int kept_state_interval = 4096;  // a long prompt leaves a state every so many tokens
   // Models with sliding windows: pages of the window layers, and how many tokens such a layer sees,
   // a token's own included; 0: no such model. At least enough for two requests, or
   // num_pages if that is less.
@@ -161,8 +161,9 @@ class Scheduler {
   // (Slice::future), and a request that turns out to have ended has a row too many, which commit()
   // drops. A request can lose its pages (retraction, preemption) only when all its tokens are
   // known: the batch is then empty, and the one in flight must be committed before schedule() is
-  // called again. Steps must be computed in this order, one after the other: pages are given away
-  // while a step that reads them is under way, and only later steps write them.
+  // called again; so it is if a prompt lacks a slot for its state. Steps must be computed in this
+  // order, one after the other: pages are given away while a step that reads them is under way, and
+  // only later steps write them.
   const Batch& schedule(TimePoint now);
   // Says how long the step took; call before its commit(). PrefillPolicy::latency learns from it.
   void note_duration(const Batch& batch, Duration took);

@@ -144,7 +144,9 @@ struct Scheduler::State {
   std::vector<std::unique_ptr<Request>> finished;
 
   BatchPair batches;
-  bool retraction_pending = false;  // true: a request must lose its pages once nothing is in flight
+  // True: nothing is scheduled until the steps in flight are committed, because a request must lose
+  // its pages, or a prompt needs a slot for its state.
+  bool must_settle = false;
   NewTokenRatio ratio;
   AdmissionPause pause;
   TimePoint now{};                   // time of the last schedule() or commit()

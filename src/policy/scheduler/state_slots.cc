@@ -1,6 +1,7 @@
 #include "policy/scheduler/state_slots.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -9,6 +10,15 @@
 
 namespace hocket {
 namespace {
+
+// Most states of a prompt in a step beside those at its own four borders (place_kept).
+constexpr int kMaxBetween = kMaxStatePlaces - 6;
+// The last message has so many states inside it, if slots are free.
+constexpr int kEditSteps = 8;
+
+int ceil_to(int count, int step) {
+  return (count + step - 1) / step * step;
+}
 
 // True if the rows belong to an answer; its first row may be scheduled before the prompt's last
 // chunk is committed.
@@ -73,6 +83,8 @@ void StateSlots::begin(Request& request, PrefixMatch& match) {
   const auto [message, suffix] = last_message(prompt, options_.eos_ids);
   held.message_at = message / kept_step() * kept_step();
   held.suffix_at = std::min(suffix / kept_step() * kept_step(), last_kept_border(request));
+  const int left = last_kept_border(request) - std::max(held.message_at, held.last.end);
+  held.edit_step = suffix > 0 ? ceil_to(std::max(left / kEditSteps, 1), kept_step()) : 0;
 }
 
 int StateSlots::last_kept_border(const Request& request) const {
@@ -84,55 +96,70 @@ int StateSlots::rows_before_border(int end) const {
   return options_.state_tokens - 1 - end % options_.state_tokens;
 }
 
-// Returns the borders of a slice at which a state is to be kept, ascending, 0 for none: where
-// prompts branch, where the last message begins, since that is what gets edited, where the suffix
-// behind it begins, since the next turn's prompt may have none of it, and at the end of the prompt
-// but before its last token, so that an equal prompt hits it. A long prompt also leaves one every
-// kept_state_interval tokens.
-std::array<int, 4> StateSlots::borders_to_keep(const Slice& slice) const {
-  const Request& request = *slice.request;
-  if (!options_.prefix_cache || is_answer(slice)) return {};
-  const RequestStates& held = request.states;
-  const int end = slice.begin + slice.len, last = last_kept_border(request);
-  std::array<int, 4> borders = {held.branches_at, held.message_at, held.suffix_at, last};
-  std::ranges::sort(borders);
-  int before = held.last.end;
-  for (int& border : borders) {
-    if (border <= before || border > end) border = 0;
-    before = std::max(before, border);
-  }
-  const int here = end / kept_step() * kept_step();
-  if (borders == std::array<int, 4>{} && here > held.last.end &&
-      here - held.kept_to >= options_.kept_state_interval)
-    borders.back() = here;
-  return borders;
+// Returns the border at which the next state is kept, if none of the others comes before it.
+ComingState StateSlots::next_between(const Slice& slice) const {
+  const RequestStates& held = slice.request->states;
+  const int wanted = std::max(options_.kept_state_interval, slice.len / kMaxBetween + 1);
+  int apart = ceil_to(wanted, kept_step());
+  // A place that is not taken shall find a slot without an eviction.
+  const bool for_edits = held.edit_step > 0 && held.edit_step < apart &&
+                         held.kept_to >= held.message_at && states_.num_free() > blocks_.num_free();
+  if (for_edits) apart = held.edit_step;
+  const int first = ceil_to(held.last.end + 1, kept_step());
+  return {{std::max(held.kept_to + apart, first), -1}, for_edits};
 }
 
-// A state to be kept is computed into the request's own slot, which the tree gets, and another slot
-// becomes the request's; if there is none, the state is not kept.
+// Finds slots for the states that the prompt's slice leaves behind: where prompts branch, where the
+// last message begins, since that is what gets edited, where the suffix behind it begins, since the
+// next turn's prompt may have none of it, and at the end of the prompt but before its last token,
+// so that an equal prompt hits it. Between these, a long prompt leaves one every
+// kept_state_interval tokens, and the last message closer ones if slots are free.
+void StateSlots::place_kept(Slice& slice) {
+  if (!options_.prefix_cache || is_answer(slice)) return;
+  const Request& request = *slice.request;
+  const RequestStates& held = request.states;
+  const int end = slice.begin + slice.len;
+  std::array borders = {held.branches_at, held.message_at, held.suffix_at,
+                        last_kept_border(request), end + 1};
+  std::ranges::sort(borders);
+  int num_between = 0;
+  for (const int border : borders) {
+    if (border <= held.last.end) continue;
+    while (num_between < kMaxBetween) {
+      const auto [next, for_edits] = next_between(slice);
+      if (next.end >= border) break;
+      if (!keep_at(slice, next.end, for_edits)) return;
+      ++num_between;
+    }
+    if (border > end || !keep_at(slice, border)) return;
+  }
+}
+
+// The state is computed into the request's own slot, which the tree gets, and another slot becomes
+// the request's. Returns false if there is none; the state is not kept then.
+bool StateSlots::keep_at(Slice& slice, int border, bool for_edits) {
+  RequestStates& held = slice.request->states;
+  const int spare = take_state();
+  if (spare < 0) return false;
+  held.last = {border, std::exchange(held.own, spare)};
+  held.kept.push_back({held.last, for_edits});
+  held.kept_to = border;
+  slice.add_place(held.last);
+  return true;
+}
+
 void StateSlots::place(Slice& slice) {
   if (!enabled()) return;
   RequestStates& held = slice.request->states;
-  const auto add = [&](StatePlace place) {
-    slice.places[static_cast<size_t>(slice.num_places++)] = place;
-  };
   slice.block = held.block;
   slice.opens_at = std::exchange(held.opens, false) ? slice.begin : -1;
-  if (held.last.end > 0) add(held.last);
+  if (held.last.end > 0) slice.add_place(held.last);
   const int last = (slice.begin + slice.len) / options_.state_tokens * options_.state_tokens;
-  for (const int border : borders_to_keep(slice)) {
-    if (border == 0) continue;
-    const int spare = take_state();
-    if (spare < 0) break;
-    held.last = {border, std::exchange(held.own, spare)};
-    held.kept.push_back(held.last);
-    held.kept_to = border;
-    add(held.last);
-  }
+  place_kept(slice);
   if (held.last.end == last) return;
   if (is_answer(slice)) save_last(held);
   held.last = {last, held.own};
-  add(held.last);
+  slice.add_place(held.last);
 }
 
 // Leaves the last state of an answer where it is, if the tree could take it, because the rows that
@@ -148,17 +175,16 @@ void StateSlots::save_last(RequestStates& held) {
 void StateSlots::keep(Request& request, int end) {
   if (!enabled()) return;
   RequestStates& held = request.states;
-  while (!held.kept.empty() && held.kept.front().end <= end) {
-    const StatePlace kept = held.kept.front();
+  while (!held.kept.empty() && held.kept.front().place.end <= end) {
+    const auto [kept, for_edits] = held.kept.front();
     held.kept.erase(held.kept.begin());
     StateLease lease = cache_.keep_state(request.lease, kept.end, kept.slot);
-    if (options_.hooks != nullptr) options_.hooks->on_state_cached(request, kept.end, lease.slot());
-    if (held.last.end == kept.end) {
-      held.last.slot = lease.slot();
-      held.leased = std::move(lease);
-    }
+    if (options_.hooks != nullptr && !for_edits)
+      options_.hooks->on_state_cached(request, kept.end, lease.slot());
+    if (held.last.end == kept.end) held.last.slot = lease.slot();
+    held.leased = std::move(lease);
   }
-  if (held.leased && end - held.leased.len() >= options_.state_tokens) held.leased = StateLease();
+  if (held.leased && end - held.leased.len() >= kept_step()) held.leased = StateLease();
   if (held.before.slot >= 0 && end - held.before.end >= kept_step())
     states_.give_back(std::exchange(held.before, {}).slot);
 }
@@ -184,7 +210,7 @@ void StateSlots::free(Request& request) {
   blocks_.give_back(held.block);
   for (const int slot : {held.own, held.before.slot})
     if (slot >= 0) states_.give_back(slot);
-  for (const StatePlace& kept : held.kept) states_.give_back(kept.slot);
+  for (const ComingState& kept : held.kept) states_.give_back(kept.place.slot);
   held.kept.clear();
   held.block = held.own = -1;
   held.last = held.before = {};

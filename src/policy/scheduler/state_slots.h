@@ -8,7 +8,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "policy/cache/radix_cache.h"
@@ -62,7 +61,9 @@ class StateSlots {
  private:
   int kept_step() const;
   int take_state();
-  std::array<int, 4> borders_to_keep(const Slice& slice) const;
+  ComingState next_between(const Slice& slice) const;
+  void place_kept(Slice& slice);
+  bool keep_at(Slice& slice, int border, bool for_edits = false);
   void save_last(RequestStates& held);
 
   const SchedulerOptions& options_;

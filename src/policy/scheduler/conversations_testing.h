@@ -1,0 +1,222 @@
+// Conversations with the real scheduler and cache, and how much of them is computed twice. For
+// tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "policy/scheduler/fake_engine.h"
+
+namespace hocket {
+
+inline constexpr TokenId kAssistant{1};  // begins the message that the model is to write
+inline constexpr TokenId kEnd{2};        // ends a message
+// Behind kAssistant in prompts alone, if the template opens thoughts.
+inline constexpr int kThinkTokens = 6;
+
+// The text of one conversation as its client keeps it, and the prompts made of it.
+class Conversation {
+ public:
+  using Tokens = std::vector<TokenId>;
+
+  explicit Conversation(int seed) : random_(static_cast<uint32_t>(seed)) {
+    history_ = words(100 + 40 * (seed % 5));  // system prompt and tools
+    append({kEnd});
+  }
+
+  Tokens words(int count) {
+    Tokens made;
+    for (int i = 0; i < count; ++i)
+      made.push_back(TokenId{10 + static_cast<int>(random_() % 5000)});
+    return made;
+  }
+  int pick(int low, int high) {
+    return low + static_cast<int>(random_() % static_cast<uint32_t>(high - low + 1));
+  }
+
+  void say_other_words() { random_.seed(77); }
+
+  // The next prompt, once a message stands at its end.
+  void say(Tokens message) {
+    message_at_ = static_cast<int>(history_.size());
+    append(message);
+    append({kEnd});
+  }
+  int message_len() const { return static_cast<int>(history_.size()) - message_at_; }
+  // Replaces the end of the last message, of which some first tokens stay.
+  void edit_last_message(int num_stay) {
+    history_.resize(static_cast<size_t>(message_at_ + num_stay));
+    append(words(30));
+    append({kEnd});
+  }
+  void append(const Tokens& more) { history_.insert(history_.end(), more.begin(), more.end()); }
+  void open_thoughts_in_prompts() { opens_thoughts_ = true; }
+  Tokens prompt() const {
+    Tokens tokens = history_;
+    tokens.push_back(kAssistant);
+    for (int i = 0; opens_thoughts_ && i < kThinkTokens; ++i) tokens.push_back(TokenId{3 + i});
+    return tokens;
+  }
+  // Puts an answer into the history, without its first `num_reasoning` tokens.
+  void answer(const Tokens& tokens, int num_reasoning) {
+    history_.push_back(kAssistant);
+    history_.insert(history_.end(), tokens.begin() + num_reasoning, tokens.end());
+    append({kEnd});
+  }
+
+ private:
+  std::mt19937 random_;
+  Tokens history_;
+  int message_at_ = 0;
+  bool opens_thoughts_ = false;
+};
+
+struct ChatSettings {
+  int page_tokens = 32;
+  bool overlapped = false;
+  int num_states = 1000;
+  int window_tokens = 0;     // above 0: a model of sliding windows in place of delta nets
+  int num_window_pages = 0;  // 0: as many as others
+  int pool_tokens = 120000;
+  int state_interval = 4096;
+};
+
+// A server with one model, and what it computed twice.
+class Chat {
+ public:
+  using Tokens = std::vector<TokenId>;
+
+  explicit Chat(const ChatSettings& settings)
+      : page_tokens_(settings.page_tokens),
+        engine_(
+            options_of(settings),
+            [](const Request&, auto history) {
+              const auto last = static_cast<size_t>(value(history.back()));
+              return SampledToken{
+                  TokenId{6000 + static_cast<int>((history.size() * 31 + last) % 900)}};
+            },
+            settings.overlapped) {}
+
+  void begin(Conversation& conversation, int new_tokens) {
+    RequestInput input;
+    input.id = RequestId{++num_asked_};
+    input.prompt = conversation.prompt();
+    input.sampling.max_new_tokens = new_tokens;
+    const auto added = engine_.scheduler().add(std::move(input));
+    EXPECT_TRUE(added.has_value());
+    asked_[RequestId{num_asked_}] = &conversation;
+    waiting_.insert(RequestId{num_asked_});
+  }
+
+  ~Chat() {
+    fmt::print(
+        "{:<60} {:>4} prompts {:>7} tokens {:>6} again, {:>4} at most in a turn; {:>3} turns "
+        "whole, "
+        "{:>3} at most\n",
+        ::testing::UnitTest::GetInstance()->current_test_info()->name(), num_asked_,
+        num_prompt_tokens_, all_again_, most_again_, num_whole_, most_again_of_whole_);
+  }
+
+  // Runs until all have ended. Returns the answers by conversation.
+  std::map<Conversation*, Tokens> finish() {
+    std::map<Conversation*, Tokens> answers;
+    while (engine_.step([this](const Batch& batch) { note_begins(batch); })) {
+      for (const auto& request : engine_.scheduler().take_finished()) {
+        const auto tokens = std::span(request->tokens);
+        count(*request);
+        answers[asked_.at(request->id)].assign(tokens.begin() + request->prompt_len, tokens.end());
+        seen_.emplace_back(tokens.begin(), tokens.end());
+        left_[asked_.at(request->id)] = {seen_.back(),
+                                         engine_.scheduler().cached_len({}, seen_.back())};
+      }
+    }
+    EXPECT_EQ(engine_.problem(), "");
+    return answers;
+  }
+
+  SchedulerStats stats() { return engine_.scheduler().stats(); }
+  // Most tokens that one request computed although they had been computed before.
+  int most_again() const { return most_again_; }
+  int64_t all_again() const { return all_again_; }
+  int last_again() const { return last_again_; }
+  // The same for turns that began while the cache still had all that the turn before left there.
+  int most_again_of_whole() const { return most_again_of_whole_; }
+  int num_whole() const { return num_whole_; }
+  int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
+  int least_promised() const { return kDeltaBlock + page_tokens_; }
+
+ private:
+  static SchedulerOptions options_of(const ChatSettings& settings) {
+    SchedulerOptions options;
+    options.page_tokens = settings.page_tokens;
+    options.num_pages = settings.pool_tokens / settings.page_tokens;
+    options.max_running_requests = 16;
+    options.chunk_tokens = 512;
+    if (settings.window_tokens > 0) {
+      options.window_tokens = settings.window_tokens;
+      options.num_window_pages =
+          settings.num_window_pages > 0 ? settings.num_window_pages : options.num_pages;
+    } else {
+      options.num_states = settings.num_states;
+      options.kept_state_interval = settings.state_interval;
+    }
+    options.context_length = 32768;
+    options.eos_ids = {kEnd};
+    return options;
+  }
+
+  // The tokens that were computed before end where the prompt leaves every earlier sequence.
+  void count(const Request& request) {
+    const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
+    int64_t known = 0;
+    for (const Tokens& other : seen_) {
+      const auto differs = std::ranges::mismatch(prompt, other).in1;
+      known = std::max<int64_t>(known, differs - prompt.begin());
+    }
+    const auto again = static_cast<int>(known) - request.cached_len;
+    last_again_ = again;
+    if (whole_.contains(request.id)) {
+      ++num_whole_;
+      most_again_of_whole_ = std::max(most_again_of_whole_, again);
+    }
+    num_prompt_tokens_ += request.prompt_len;
+    most_again_ = std::max(most_again_, again);
+    all_again_ += std::max(again, 0);
+  }
+
+  // A turn pins what it finds when it begins, and what it does not find never comes back.
+  void note_begins(const Batch& batch) {
+    for (const Slice& slice : batch.slices) {
+      const RequestId id = slice.request->id;
+      if (waiting_.erase(id) == 0) continue;
+      const auto left = left_.find(asked_.at(id));
+      if (left == left_.end()) continue;
+      const auto& [tokens, cached] = left->second;
+      if (engine_.scheduler().cached_len({}, tokens) >= cached) whole_.insert(id);
+    }
+  }
+
+  // A conversation's last sequence, and how much of it the cache had when it ended.
+  struct Left {
+    Tokens tokens;
+    int cached = 0;
+  };
+
+  int page_tokens_;
+  FakeEngine engine_;
+  uint64_t num_asked_ = 0;
+  std::map<RequestId, Conversation*> asked_;
+  std::map<Conversation*, Left> left_;
+  std::set<RequestId> waiting_, whole_;
+  std::vector<Tokens> seen_;
+  int most_again_ = 0, last_again_ = 0, most_again_of_whole_ = 0, num_whole_ = 0;
+  int64_t all_again_ = 0, num_prompt_tokens_ = 0;
+};
+
+}  // namespace hocket
