@@ -25,7 +25,7 @@ constexpr int kTileSums = kTile * kTile;
 constexpr int kLine = 64;  // bytes: four k of sixteen columns
 constexpr int kPanels = 2;
 constexpr int kHalfK = kIntegerBlockK / 2;  // groups of 32 end with half a block
-constexpr int kHalfBytes = kHalfK * kTile;  // of unpacked weights
+constexpr int kHalfBytes = kHalfK * kTile;  // bytes of unpacked weights
 constexpr int kSpanHalves = 2 * kMaxTileGroupBlocks;
 constexpr uint8_t kInt8Offset = 128;
 
