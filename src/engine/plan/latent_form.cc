@@ -3,6 +3,18 @@
 #include <fmt/format.h>
 
 namespace hocket {
+namespace {
+
+// Only files know the format of each matrix, and a count of operations does not depend on it.
+ModelChoice without_formats(ModelChoice choice) {
+  choice.model.quant = {};
+  choice.model.num_mtp_layers = choice.model.num_mtp_loaded = 0;
+  choice.quantize = WeightFormat::bf16;
+  choice.headers = nullptr;
+  return choice;
+}
+
+}  // namespace
 
 bool caches_answers(const ModelConfig& model, TokenRole prompt_role) {
   return model.mla.kv_rank == 0 || prompt_role == TokenRole::generated;
@@ -16,10 +28,10 @@ double absorbed_price(const ModelCost& cost) {
   return cost.operations(pass).all() / expanded;
 }
 
-LatentForm describe_latents(const ServerSettings& settings, const ModelChoice& choice,
-                            const ModelCost& cost) {
+Result<LatentForm> describe_latents(const ServerSettings& settings, const ModelChoice& choice) {
   LatentForm form;
   if (choice.model.mla.kv_rank == 0 || settings.compute.mla_form != "auto") return form;
+  HOCKET_TRY(const ModelCost cost, ModelCost::measure(without_formats(choice)));
   const std::string price =
       fmt::format("a prompt of {} tokens takes {:.2f} times the operations of the expanded form",
                   kPricedPrompt, absorbed_price(cost));

@@ -24,7 +24,7 @@ struct LatentForm {
   std::optional<SettingChange> change;  // `auto` came to mean `absorbed`
   std::string note;                     // answers are not cached; empty: they are
 };
-LatentForm describe_latents(const ServerSettings& settings, const ModelChoice& choice,
-                            const ModelCost& cost);
+// Errors: those of ModelCost::measure.
+Result<LatentForm> describe_latents(const ServerSettings& settings, const ModelChoice& choice);
 
 }  // namespace hocket

@@ -15,7 +15,9 @@ using ::testing::HasSubstr;
 
 LatentForm form_of(const char* folder, const ServerSettings& settings = {}) {
   const ModelChoice choice = choice_of(folder, settings);
-  return describe_latents(settings, choice, cost_of(choice));
+  const auto form = describe_latents(settings, choice);
+  EXPECT_TRUE(form.has_value()) << describe(form.error());
+  return form.value_or(LatentForm{});
 }
 
 TEST(LatentForm, AnswersThatAreNotCachedAreSaidWithThePriceOfCachingThem) {

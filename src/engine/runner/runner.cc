@@ -110,12 +110,9 @@ Result<void> Runner::choose(const Options& options) {
   HOCKET_TRY(overlap_, choose_overlap(settings.parallel));
   cut_threshold_ = settings.parallel.tbo_token_distribution_threshold;
   HOCKET_TRY(choice_, choose_model_form(settings));
-  if (choice_.model.mla.kv_rank > 0) {
-    HOCKET_TRY(const ModelCost cost, ModelCost::measure(choice_));
-    const LatentForm form = describe_latents(settings, choice_, cost);
-    if (form.change) info_.changes.push_back(*form.change);
-    if (!form.note.empty()) info_.notes.push_back(form.note);
-  }
+  HOCKET_TRY(const LatentForm latents, describe_latents(settings, choice_));
+  if (latents.change) info_.changes.push_back(*latents.change);
+  if (!latents.note.empty()) info_.notes.push_back(latents.note);
   if (const auto eos = options.tokenizer_eos;
       eos && std::ranges::find(choice_.model.eos_ids, *eos) == choice_.model.eos_ids.end())
     choice_.model.eos_ids.push_back(*eos);

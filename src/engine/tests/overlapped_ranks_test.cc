@@ -74,7 +74,9 @@ TEST_P(OverlappedRanks, ChangeNoBitOfAnAnswer) {
 std::vector<Form> forms_with_experts() {
   std::vector<Form> forms;
   for (const Form& form : kForms)
-    if (form.name != std::string_view(kDense.name)) forms.push_back(form);
+    if (form.name != std::string_view(kDense.name) &&
+        form.name != std::string_view(kDeltaDense.name))
+      forms.push_back(form);
   return forms;
 }
 INSTANTIATE_TEST_SUITE_P(Forms, OverlappedRanks, ::testing::ValuesIn(forms_with_experts()),
