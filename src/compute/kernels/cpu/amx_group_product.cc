@@ -71,8 +71,9 @@ Scratch make_scratch(const ScaledProduct<int8_t>& p) {
   return s;
 }
 
-// Some groups of k.
+// Some groups of k, of two panels.
 struct Span {
+  int panel;
   int first_group, groups;
   int first_half, halves;  // halves of blocks; the last group of k may be shorter than the others
   int group_halves;
@@ -123,10 +124,15 @@ struct Ahead {
   }
 };
 
+// One tile of quantized rows.
+struct TileRows {
+  const int8_t* x;
+  int64_t stride;
+};
+
 // Multiplies 16 rows by two panels. The second panel may be missing: its sums mean nothing then.
 template <class Tiles>
-void multiply(Tiles& tiles, const Span& span, const int8_t* x, int64_t x_stride, const Scratch& to,
-              Ahead& ahead) {
+void multiply(Tiles& tiles, const Span& span, TileRows rows, const Scratch& to, Ahead& ahead) {
   constexpr int64_t kStride = kTile * sizeof(int32_t);
   const int k_bytes = span.group_halves == 1 ? kHalfK : kIntegerBlockK;
   const int8_t* w = to.weights;
@@ -136,8 +142,8 @@ void multiply(Tiles& tiles, const Span& span, const int8_t* x, int64_t x_stride,
     tiles.template zero<0>();
     tiles.template zero<1>();
     const int64_t end = std::max<int64_t>(0, left - int64_t{span.group_halves} * kHalfK);
-    for (; left > end; left -= k_bytes, x += k_bytes, w += k_bytes * kTile) {
-      tiles.template load<4>(x, x_stride);
+    for (; left > end; left -= k_bytes, rows.x += k_bytes, w += k_bytes * kTile) {
+      tiles.template load<4>(rows.x, rows.stride);
       tiles.template load<6>(w, kLine);
       tiles.template multiply_signed_bytes<0, 4, 6>();
       tiles.template load<7>(w + kSpanHalves * kHalfBytes, kLine);
@@ -202,9 +208,9 @@ void add_groups(const Block& b, int groups) {
 }
 
 template <WeightFormat kFormat, class Tiles>
-void multiply_span(Tiles& tiles, const ScaledProduct<int8_t>& p, int panel, const Scratch& scratch,
-                   Span& span, Ahead& ahead) {
-  const int panels = std::min(kPanels, p.panels - panel);
+void multiply_span(Tiles& tiles, const ScaledProduct<int8_t>& p, const Scratch& scratch, Span& span,
+                   Ahead& ahead) {
+  const int panel = span.panel, panels = std::min(kPanels, p.panels - panel);
   for (int i = 0; i < panels; ++i)
     unpack<kFormat>(p, panel + i, i, span, scratch.weights + i * kSpanHalves * kHalfBytes);
   for (int row = 0; row < p.rows; row += kTile) {
@@ -212,8 +218,9 @@ void multiply_span(Tiles& tiles, const ScaledProduct<int8_t>& p, int panel, cons
     b.rows = std::min(kTile, p.rows - row);
     const bool in_tail = b.rows < kTile;
     const int8_t* x = in_tail ? scratch.tail : p.x + row * p.x_stride;
-    multiply(tiles, span, x + int64_t{span.first_half} * kHalfK, in_tail ? padded_k(p) : p.x_stride,
-             scratch, ahead);
+    const TileRows rows = {x + int64_t{span.first_half} * kHalfK,
+                           in_tail ? padded_k(p) : p.x_stride};
+    multiply(tiles, span, rows, scratch, ahead);
     const int64_t x_at = int64_t{row} * p.groups + int64_t{span.first_group} * kTile;
     b.x_scales = scratch.x_scales + x_at;
     b.x_sums = scratch.x_sums + x_at;
@@ -245,6 +252,7 @@ void multiply_rows(Tiles& tiles, const ScaledProduct<int8_t>& p) {
   const int64_t turns = int64_t{(p.rows + kTile - 1) / kTile} * span_groups;
   for (int panel = 0; panel < p.panels; panel += kPanels) {
     const std::byte* const w = p.w + int64_t{panel} * p.panel_bytes;
+    span.panel = panel;
     for (int i = 0; i * span_groups < p.groups; ++i) {
       span.first_group = i * span_groups;
       span.groups = std::min(span_groups, p.groups - span.first_group);
@@ -254,7 +262,7 @@ void multiply_rows(Tiles& tiles, const ScaledProduct<int8_t>& p) {
       const bool is_last = span.first_group + span_groups >= p.groups;
       const std::byte* next = w + (is_last ? kPanels * p.panel_bytes : (i + 1) * span_bytes);
       Ahead ahead = {{next, next + p.panel_bytes}, lines, (lines + turns - 1) / turns};
-      multiply_span<kFormat>(tiles, p, panel, scratch, span, ahead);
+      multiply_span<kFormat>(tiles, p, scratch, span, ahead);
     }
   }
 }
