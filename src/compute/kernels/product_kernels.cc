@@ -16,12 +16,13 @@ using IntegerBody = void (*)(const ScaledProduct<int8_t>&);
 struct FmaBodies {
   static constexpr Bf16Body kBf16 = cpu::avx512_product_bf16;
   static constexpr Fp8Body kFp8 = cpu::avx512_vbmi_product_fp8;
-  static constexpr Fp8Body kMx = cpu::avx512_product_mx;
+  static constexpr Fp8Body kMx = cpu::avx512_product_mx, kVbmiMx = cpu::avx512_vbmi_product_mx;
 };
 struct Vdpbf16psBodies {
   static constexpr Bf16Body kBf16 = cpu::avx512_bf16_product_bf16;
   static constexpr Fp8Body kFp8 = cpu::avx512_bf16_vbmi_product_fp8;
-  static constexpr Fp8Body kMx = cpu::avx512_bf16_product_mx;
+  static constexpr Fp8Body kMx = cpu::avx512_bf16_product_mx,
+                           kVbmiMx = cpu::avx512_bf16_vbmi_product_mx;
 };
 
 template <class P, void (*few)(const P&), void (*many)(const P&)>
@@ -52,9 +53,8 @@ template <Bf16Body bf16, void (*tile)(const cpu::MxTile&, Bf16*)>
 void widened_mx(const ScaledProduct<Bf16>& p) {
   cpu::widened_product_mx(p, {tile, bf16});
 }
-template <Fp8Body few, Bf16Body tiles>
-constexpr Fp8Body kMxByRows =
-    by_rows<ScaledProduct<Bf16>, few, widened_mx<tiles, cpu::avx512_widen_mx_tile>>;
+template <Fp8Body few, Bf16Body tiles, void (*tile)(const cpu::MxTile&, Bf16*)>
+constexpr Fp8Body kMxByRows = by_rows<ScaledProduct<Bf16>, few, widened_mx<tiles, tile>>;
 
 // An AVX-512 machine may lack VBMI and VNNI; an AMX machine may lack integer tiles.
 struct IntegerBodies {
@@ -63,27 +63,28 @@ struct IntegerBodies {
 
 template <class Vector>
 ProductKernels vector_level(Isa isa, IntegerBodies integers) {
-  return {
-      isa,
-      Vector::kBf16,
-      cpu::avx512_product_f32,
-      has_feature("avx512_vbmi") ? Vector::kFp8 : widened_fp8<Vector::kBf16, cpu::avx2_widen_tile>,
-      integers.int8,
-      integers.int4,
-      Vector::kMx};
+  const bool vbmi = has_feature("avx512_vbmi");
+  return {isa,
+          Vector::kBf16,
+          cpu::avx512_product_f32,
+          vbmi ? Vector::kFp8 : widened_fp8<Vector::kBf16, cpu::avx2_widen_tile>,
+          integers.int8,
+          integers.int4,
+          vbmi ? Vector::kVbmiMx : Vector::kMx};
 }
 
 template <class Vector, Bf16Body tiles>
 ProductKernels tile_level_of(Isa isa, IntegerBodies integers) {
   constexpr Bf16Body kBf16 = by_rows<Product<Bf16>, Vector::kBf16, tiles>;
+  const bool vbmi = has_feature("avx512_vbmi");
   return {isa,
           kBf16,
           cpu::avx512_product_f32,
-          has_feature("avx512_vbmi") ? vbmi_fp8<Vector::kFp8, kBf16>
-                                     : widened_fp8<kBf16, cpu::avx2_widen_tile>,
+          vbmi ? vbmi_fp8<Vector::kFp8, kBf16> : widened_fp8<kBf16, cpu::avx2_widen_tile>,
           integers.int8,
           integers.int4,
-          kMxByRows<Vector::kMx, tiles>};
+          vbmi ? kMxByRows<Vector::kVbmiMx, tiles, cpu::avx512_vbmi_widen_mx_tile>
+               : kMxByRows<Vector::kMx, tiles, cpu::avx512_widen_mx_tile>};
 }
 template <Bf16Body tiles>
 ProductKernels tile_level(Isa isa, IntegerBodies integers) {

@@ -1,5 +1,6 @@
 // mxfp4, mxfp8 and nvfp4 for any step (avx512_step.h): numbers become fp32, are multiplied by their
-// scale, which is exact, and are put into the operands of the step.
+// scale, which is exact, and are put into the operands of the step. With VBMI a table does that for
+// mxfp4 (avx512_vbmi_mxfp4.inl.h).
 //   up to 8 rows   one panel at a time, widened in registers
 //   more rows      two panels at a time, in chunks of k that are widened once for all rows
 #pragma once
@@ -25,8 +26,26 @@ struct QuadNumbers {
   __m512 k[4];
 };
 
+// Returns a register with the bf16 numbers of `upper` in the upper halves and those of `lower` in
+// the lower halves.
+inline __m512 halves(__m512 upper, __m512 lower) {
+  const __m512i shifted = _mm512_srli_epi32(_mm512_castps_si512(lower), 16);
+  return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(upper), shifted));
+}
+
+template <class Step>
+inline QuadOperands<Step> operands_of(const QuadNumbers& from) {
+  const auto& k = from.k;
+  if constexpr (Step::kStepK == 4) {
+    return {{{halves(k[0], k[2]), halves(k[1], k[3])}}};
+  } else {
+    return {{{k[0], k[1]}, {k[2], k[3]}}};
+  }
+}
+
 template <WeightFormat kFormat>
 struct Mx {
+  using Factors = __m512;
   static constexpr bool kFp8 = kFormat == WeightFormat::mxfp8;
   static constexpr int kGroups = kFormat == WeightFormat::nvfp4 ? 2 : 1;  // in a block
   static constexpr int kQuadsAGroup = kQuads / kGroups;
@@ -68,29 +87,17 @@ struct Mx {
     for (__m512& k : to.k) k = _mm512_mul_ps(k, factors);
     return to;
   }
+
+  template <class Step>
+  static QuadOperands<Step> operands(const std::byte* tile, int quad, __m512 factors) {
+    return operands_of<Step>(widen(tile, quad, factors));
+  }
 };
 
-// Returns a register with the bf16 numbers of `upper` in the upper halves and those of `lower` in
-// the lower halves.
-inline __m512 halves(__m512 upper, __m512 lower) {
-  const __m512i shifted = _mm512_srli_epi32(_mm512_castps_si512(lower), 16);
-  return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(upper), shifted));
-}
-
-template <class Step>
-inline QuadOperands<Step> operands_of(const QuadNumbers& from) {
-  const auto& k = from.k;
-  if constexpr (Step::kStepK == 4) {
-    return {{{halves(k[0], k[2]), halves(k[1], k[3])}}};
-  } else {
-    return {{{k[0], k[1]}, {k[2], k[3]}}};
-  }
-}
-
-template <class Step, WeightFormat kFormat>
+// Format: Mx, or another class with the same members.
+template <class Step, class Format>
 struct MxProduct {
   using Plain = AnyProduct<Step>;
-  using Format = Mx<kFormat>;
   using Quad = QuadOperands<Step>;
 
   // Multiplies one panel, which is fetched ahead, with R rows.
@@ -103,7 +110,8 @@ struct MxProduct {
     for (int r = 0; r < R; ++r) c[r] = _mm512_setzero_ps();
     for (int block = 0; block < p.k_blocks;
          ++block, x += R * kRowOperands<Step>, w += Format::kBytes) {
-      __m512 e[R], o[R], factors = _mm512_setzero_ps();
+      __m512 e[R], o[R];
+      typename Format::Factors factors{};
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) e[r] = o[r] = _mm512_setzero_ps();
 #pragma GCC unroll 8
@@ -114,7 +122,7 @@ struct MxProduct {
           factors = Format::factors(scales);
           scales += kPanelN;
         }
-        const Quad b = operands_of<Step>(Format::widen(w, quad, factors));
+        const Quad b = Format::template operands<Step>(w, quad, factors);
 #pragma GCC unroll 2
         for (int step = 0; step < Quad::kSteps; ++step) {
 #pragma GCC unroll 8
@@ -165,10 +173,10 @@ struct MxProduct {
         p.scales + (int64_t{panel} * p.groups + block * Format::kGroups) * kPanelN;
     for (int i = 0, step = 0; i < chunk.blocks; ++i, w += Format::kBytes)
       for (int group = 0; group < Format::kGroups; ++group, scales += kPanelN) {
-        const __m512 factors = Format::factors(scales);
+        const typename Format::Factors factors = Format::factors(scales);
         for (int quad = 0; quad < Format::kQuadsAGroup; ++quad) {
           const Quad b =
-              operands_of<Step>(Format::widen(w, group * Format::kQuadsAGroup + quad, factors));
+              Format::template operands<Step>(w, group * Format::kQuadsAGroup + quad, factors);
           for (const ColumnOperands& columns : b.steps) chunk.set(step++, n, columns);
         }
       }
@@ -196,15 +204,15 @@ struct MxProduct {
   }
 };
 
-template <class Step>
+template <class Step, class Mxfp4 = Mx<WeightFormat::mxfp4>>
 void product_mx(const ScaledProduct<Bf16>& p) {
   switch (p.format) {
     case WeightFormat::mxfp4:
-      return MxProduct<Step, WeightFormat::mxfp4>::run(p);
+      return MxProduct<Step, Mxfp4>::run(p);
     case WeightFormat::mxfp8:
-      return MxProduct<Step, WeightFormat::mxfp8>::run(p);
+      return MxProduct<Step, Mx<WeightFormat::mxfp8>>::run(p);
     default:  // nvfp4
-      return MxProduct<Step, WeightFormat::nvfp4>::run(p);
+      return MxProduct<Step, Mx<WeightFormat::nvfp4>>::run(p);
   }
 }
 
