@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Runs the tests, prints the name of each, and ends with `N passed, N failed`; exit 1 if one failed.
 
-    tools/run_tests.py --build BUILD [PART...] [--seeds N]      without a part: all except clients
+    tools/run_tests.py --build BUILD [PART...] [--seeds N] [--first-seed F]      without a part: all except clients
 
 Parts: unit (the rooms' *_test programs except kernels, and the tests of Rust and of the tools), kernels, scenarios and simulation
-(only those test suites; --seeds is the number of random stories), golden (golden suites and `hocket check`), api (the Python client),
-clients (third-party clients in Python, Node and shell),
+(only those test suites; --seeds is the number of random stories, --first-seed the first of them),
+golden (golden suites and `hocket check`), api (the Python client), clients (third-party clients in Python, Node and shell),
 manifests (`deploy/` against the schemas of its readers), packages (installed files: C library, Python package, man page, site),
 hosts (ranks in processes and hosts of their own, with faults), hostile (a minute's sample of malicious clients),
 page (the page in a headless Chromium, and a check that its bundle was built from its source).
@@ -423,11 +423,16 @@ def main():
     parser.add_argument("--build", type=lambda folder: Path(folder).resolve(), required=True)
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--seeds", type=int, metavar="N", help="of the simulation; 1500 where it is not given")
+    parser.add_argument("--first-seed", type=int, metavar="F", help="of the simulation; 0 where it is not given")
     arguments = parser.parse_args()
     if arguments.seeds is not None:
         if arguments.seeds < 1:
             parser.error("--seeds is at least 1")
         os.environ["HOCKET_SIMULATION_SEEDS"] = str(arguments.seeds)
+    if arguments.first_seed is not None:
+        if arguments.first_seed < 0:
+            parser.error("--first-seed is at least 0")
+        os.environ["HOCKET_SIMULATION_FIRST_SEED"] = str(arguments.first_seed)
     for part in arguments.parts:
         if part not in PARTS:
             parser.error(f"there is no part {part}; parts: {' '.join(PARTS)}")

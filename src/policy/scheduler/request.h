@@ -73,6 +73,7 @@ struct Request {
   int64_t queue_order = 0;       // rises with arrival; negative if retracted, the newest lowest
   uint64_t rows_at_arrival = 0;  // rows that the server had computed by then
   uint64_t overdue_at = 0;       // it is next once this many requests have left the queue
+  int64_t admitted_as = 0;       // rises with each admission
   uint64_t skipped_in = 0;       // last pass that skipped it; 0: none since it was queued
   RequestGroup* group = nullptr;
 

@@ -109,11 +109,20 @@ int Scheduler::State::undo_steps(const Error& why) {
   pause.end();
   remove_ended();
   int num_put_back = 0;
-  while (!chunked.empty()) num_put_back += put_back(take_newest_chunked(), why) ? 1 : 0;
-  while (!running.empty())
-    num_put_back += put_back(running.take(*running.requests().back()), why) ? 1 : 0;
+  while (num_active() > 0) num_put_back += put_back(take_newest(), why) ? 1 : 0;
   ++progress.cache_generation;
   return num_put_back;
+}
+
+// Takes the request that was admitted last. Neither list has all in order of admission, because
+// shorter prompts pass those in chunks. Precondition: num_active() > 0.
+std::unique_ptr<Request> Scheduler::State::take_newest() {
+  const auto order = [](const auto& request) { return request->admitted_as; };
+  const auto requests = running.requests();
+  const auto newest = std::ranges::max_element(requests, {}, order);
+  const bool in_chunks =
+      newest == requests.end() || (!chunked.empty() && order(chunked.back()) > order(*newest));
+  return in_chunks ? take_newest_chunked() : running.take(**newest);
 }
 
 // Returns false if the request has been put back too often, and ends.

@@ -1,5 +1,6 @@
-// The requests whose prefill is done, or ends in this pass, in order of admission; each decodes one
-// row a step. Owner: the scheduler.   Thread: engine.   After construction nothing allocates.
+// The requests whose prefill is done, or ends in this pass, in the order in which it ended; each
+// decodes one row a step. Owner: the scheduler.   Thread: engine.   After construction nothing
+// allocates.
 #pragma once
 
 #include <memory>

@@ -173,9 +173,9 @@ class Scheduler {
   void commit(const Batch& batch, std::span<const SampledToken> sampled, TimePoint now);
 
   // Undoes all steps in flight, which failed with `why` and were not committed, and puts every
-  // admitted request back to the queue, the oldest first. The requests keep their tokens, and the
-  // tree gets the pages of all committed rows. A request that was undone kMaxUndone times in a row
-  // without a new token ends with `why`. Returns how many were put back.
+  // admitted request back to the queue, in the order of their admission. The requests keep their
+  // tokens, and the tree gets the pages of all committed rows. A request that was undone kMaxUndone
+  // times in a row without a new token ends with `why`. Returns how many were put back.
   int undo_steps(const Error& why, TimePoint now);
   static constexpr int kMaxUndone = 8;
 

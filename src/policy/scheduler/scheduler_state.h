@@ -60,6 +60,7 @@ struct Scheduler::State {
   // retract.cc
   int retract_until_decode_fits();
   std::unique_ptr<Request> take_newest_chunked();
+  std::unique_ptr<Request> take_newest();
   void retract_for_memory(std::unique_ptr<Request> request);
   void retract(std::unique_ptr<Request> request);
   int undo_steps(const Error& why);

@@ -347,6 +347,28 @@ TEST(SchedulerTest, RefusalsSayTheNumbersAndAFix) {
   EXPECT_TRUE(scheduler.add(numbered_input(1, 10, 7)));
 }
 
+// A short prompt passes a long one: the long one is then in chunks, or ends its prompt behind the
+// short one in the same pass.
+TEST(SchedulerTest, UndoneRequestsWaitInTheOrderOfTheirAdmission) {
+  for (const int long_prompt : {40, 12}) {
+    Scheduler scheduler({.num_pages = 32,
+                         .page_tokens = 4,
+                         .chunk_tokens = 16,
+                         .max_prefill_tokens = 16,
+                         .max_chunked_requests = 2});
+    ASSERT_TRUE(scheduler.add(numbered_input(1, long_prompt, 4)));
+    ASSERT_TRUE(scheduler.add(numbered_input(2, 4, 4)));
+    ASSERT_EQ(scheduler.schedule({}).slices.size(), 2u);
+    std::vector<RequestSnapshot> rows(2);
+    ASSERT_EQ(scheduler.snapshot(rows), 2u);
+    EXPECT_EQ(rows[0].id, RequestId{2}) << "it ends its prompt first";
+    EXPECT_EQ(scheduler.undo_steps({}, {}), 2);
+    ASSERT_EQ(scheduler.snapshot(rows), 2u);
+    EXPECT_EQ(rows[0].id, RequestId{1}) << "prompt of " << long_prompt;
+    EXPECT_EQ(rows[1].id, RequestId{2}) << "prompt of " << long_prompt;
+  }
+}
+
 TEST(SchedulePolicyTest, NamesAreParsed) {
   for (const std::string_view name : schedule_policy_names())
     EXPECT_EQ(schedule_policy_name(parse_schedule_policy(name).value()), name);

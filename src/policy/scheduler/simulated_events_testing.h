@@ -49,10 +49,18 @@ inline int num_reports(const Slice& slice) {
   return std::min(slice.begin + slice.len, slice.request->prompt_len - 1) - slice.logprobs_from;
 }
 
-// Returns the number after --seeds of `./hocket test simulation --seeds N`.
-inline uint64_t seeds_wanted() {
-  const char* wanted = std::getenv("HOCKET_SIMULATION_SEEDS");
-  return wanted == nullptr ? 1500 : std::strtoull(wanted, nullptr, 10);
+struct SeedRange {
+  uint64_t first = 0, count = 1500;
+};
+
+// Returns the seeds of `./hocket test simulation --first-seed F --seeds N`.
+inline SeedRange seeds_wanted() {
+  SeedRange seeds;
+  if (const char* first = std::getenv("HOCKET_SIMULATION_FIRST_SEED"); first != nullptr)
+    seeds.first = std::strtoull(first, nullptr, 10);
+  if (const char* count = std::getenv("HOCKET_SIMULATION_SEEDS"); count != nullptr)
+    seeds.count = std::strtoull(count, nullptr, 10);
+  return seeds;
 }
 
 }  // namespace hocket

@@ -91,7 +91,9 @@ class WaitingQueue {
   void left(Request& request) {
     if (groups_ && request.group != nullptr) groups_->left(request);
   }
+  // Call when a head that was taken is admitted with so many rows to compute.
   void admitted(Request& request, int num_rows) {
+    request.admitted_as = ++num_admitted_;
     if (groups_) groups_->admitted(request, request.num_retractions == 0 ? num_rows : 0);
   }
 
@@ -154,7 +156,7 @@ class WaitingQueue {
   int num_skipped_ = 0;    // in this pass
   size_t num_passed_ = 0;  // the first entries that are all skipped
 
-  int64_t num_arrived_ = 0, num_requeued_ = 0;
+  int64_t num_arrived_ = 0, num_requeued_ = 0, num_admitted_ = 0;
   uint64_t num_left_ = 0;           // requests that left in whatever way, or were skipped
   uint64_t num_stepped_aside_ = 0;  // waiting entries that were skipped and count as left already
   int64_t num_tokens_ = 0;
