@@ -16,7 +16,7 @@ using IntegerBody = void (*)(const ScaledProduct<int8_t>&);
 struct FmaBodies {
   static constexpr Bf16Body kBf16 = cpu::avx512_product_bf16;
   static constexpr Fp8Body kFp8 = cpu::avx512_vbmi_product_fp8;
-  static constexpr Fp8Body kMx = cpu::avx512_product_mx, kVbmiMx = cpu::avx512_vbmi_product_mx;
+  static constexpr Fp8Body kMx = cpu::avx512_product_mx, kVbmiMx = kMx;
 };
 struct Vdpbf16psBodies {
   static constexpr Bf16Body kBf16 = cpu::avx512_bf16_product_bf16;

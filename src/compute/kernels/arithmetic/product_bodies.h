@@ -53,7 +53,6 @@ void avx512_widen_mx_tile(const MxTile& from, Bf16* to);
 void avx512_product_mx(const ScaledProduct<Bf16>& p);
 void avx512_bf16_product_mx(const ScaledProduct<Bf16>& p);
 void avx512_vbmi_widen_mx_tile(const MxTile& from, Bf16* to);
-void avx512_vbmi_product_mx(const ScaledProduct<Bf16>& p);
 void avx512_bf16_vbmi_product_mx(const ScaledProduct<Bf16>& p);
 
 void avx512_vbmi_widen_tile(const std::byte* from, Bf16* to);

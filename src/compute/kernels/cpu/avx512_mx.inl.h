@@ -1,7 +1,8 @@
 // mxfp4, mxfp8 and nvfp4 for any step (avx512_step.h): numbers become fp32, are multiplied by their
 // scale, which is exact, and are put into the operands of the step. With VBMI a table does that for
 // mxfp4 (avx512_vbmi_mxfp4.inl.h).
-//   up to 8 rows   one panel at a time, widened in registers
+//   up to 8 rows   one panel at a time, widened in registers; numbers of mxfp4 are summed as they
+//                  are where a block's sums may be scaled instead
 //   more rows      two panels at a time, in chunks of k that are widened once for all rows
 #pragma once
 
@@ -43,6 +44,52 @@ inline QuadOperands<Step> operands_of(const QuadNumbers& from) {
   }
 }
 
+// The scales of mxfp4, as stored, with which a block may be summed before it is scaled: those with
+// which no sum, scaled or not, is rounded to zero or overflows, so that a power of two changes no
+// rounding. Zero is one of them.
+struct ScaleRange {
+  int least = 1, most = 0;
+
+  bool holds(const std::byte* scales, int groups) const {
+    __mmask16 outside = 0;
+    for (int group = 0; group < groups; ++group, scales += kPanelN) {
+      const __m128i stored = _mm_loadu_si128(reinterpret_cast<const __m128i*>(scales));
+      const __mmask16 beyond =
+          _mm_cmplt_epu8_mask(stored, _mm_set1_epi8(static_cast<char>(least))) |
+          _mm_cmpgt_epu8_mask(stored, _mm_set1_epi8(static_cast<char>(most)));
+      outside |= beyond & _mm_test_epi8_mask(stored, stored);
+    }
+    return outside == 0;
+  }
+};
+
+// x has exponents from a to b: a number of x is a multiple of 2^(a - 7), and one of mxfp4 of 1/2,
+// so a sum is zero or at least 2^(a - 8). A sum of a block is below 32 * 8 * 2^(b + 1).
+inline ScaleRange range_of_scaled_sums(const ScaledProduct<Bf16>& p) {
+  constexpr int kBias = 127;
+  __m512i least = _mm512_set1_epi16(0x7fff), most = _mm512_setzero_si512();
+  for (int row = 0; row < p.rows; ++row)
+    for (int k = 0; k < p.k_blocks * kBlockK; k += kBlockK) {
+      const __m512i bits = _mm512_loadu_si512(p.x + row * p.x_stride + k);
+      const __m512i exponents = _mm512_srli_epi16(_mm512_slli_epi16(bits, 1), 8);
+      const __mmask32 nonzero = _mm512_test_epi16_mask(exponents, exponents);
+      least = _mm512_mask_min_epu16(least, nonzero, least, exponents);
+      most = _mm512_max_epu16(most, exponents);
+    }
+  const auto folded = [](__m512i halves, auto&& fold) {
+    alignas(kLine) uint16_t each[kBlockK];
+    _mm512_store_si512(each, halves);
+    int result = each[0];
+    for (const uint16_t one : each) result = fold(result, int{one});
+    return result;
+  };
+  const int a = folded(least, [](int x, int y) { return x < y ? x : y; }) - kBias;
+  const int b = folded(most, [](int x, int y) { return x > y ? x : y; }) - kBias;
+  if (a - 8 < 1 - kBias || b + 9 > kBias) return {};
+  const int lowest = 1 - kBias - (a - 8) + kBias, highest = kBias - (b + 9) + kBias;
+  return {lowest < 1 ? 1 : lowest, highest > 255 ? 255 : highest};
+}
+
 template <WeightFormat kFormat>
 struct Mx {
   using Factors = __m512;
@@ -50,6 +97,7 @@ struct Mx {
   static constexpr int kGroups = kFormat == WeightFormat::nvfp4 ? 2 : 1;  // in a block
   static constexpr int kQuadsAGroup = kQuads / kGroups;
   static constexpr int kBytes = kFp8 ? kTileElements : kTileElements / 2;  // a tile
+  static constexpr bool kScalesSums = kFormat == WeightFormat::mxfp4;
 
   // Returns the factors of sixteen columns: their scales, times 2^8 for mxfp8.
   static __m512 factors(const std::byte* scales) {
@@ -66,7 +114,8 @@ struct Mx {
     }
   }
 
-  static QuadNumbers widen(const std::byte* tile, int quad, __m512 factors) {
+  // Returns them without their scale, those of mxfp8 times 2^-8.
+  static QuadNumbers numbers(const std::byte* tile, int quad) {
     QuadNumbers to;
     if constexpr (kFp8) {
       const __m512i line = _mm512_loadu_si512(tile + quad * kLine);
@@ -76,13 +125,17 @@ struct Mx {
       to.k[2] = e4m3_times_2_to_minus_8(_mm512_extracti64x4_epi64(even, 1));
       to.k[3] = e4m3_times_2_to_minus_8(_mm512_extracti64x4_epi64(line, 1));
     } else {
-      const __m512 numbers =
+      const __m512 table =
           _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
       const __m512i eights = _mm512_loadu_si512(tile + quad / 2 * kLine);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i)  // the permute reads the lowest four bits
-        to.k[i] = _mm512_permutexvar_ps(_mm512_srli_epi32(eights, 4 * (quad % 2 * 4 + i)), numbers);
+        to.k[i] = _mm512_permutexvar_ps(_mm512_srli_epi32(eights, 4 * (quad % 2 * 4 + i)), table);
     }
+    return to;
+  }
+  static QuadNumbers widen(const std::byte* tile, int quad, __m512 factors) {
+    QuadNumbers to = numbers(tile, quad);
 #pragma GCC unroll 4
     for (__m512& k : to.k) k = _mm512_mul_ps(k, factors);
     return to;
@@ -101,10 +154,10 @@ struct MxProduct {
   using Quad = QuadOperands<Step>;
 
   // Multiplies one panel, which is fetched ahead, with R rows.
-  template <int R>
+  template <int R, bool kScalesSums>
   static void stream(const ScaledProduct<Bf16>& p, const float* x, int panel) {
     const std::byte* w = p.w + panel * p.panel_bytes;
-    const std::byte* scales = p.scales + int64_t{panel} * p.groups * kPanelN;
+    const std::byte* scales = scales_of(p, panel);
     __m512 c[R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) c[r] = _mm512_setzero_ps();
@@ -122,7 +175,12 @@ struct MxProduct {
           factors = Format::factors(scales);
           scales += kPanelN;
         }
-        const Quad b = Format::template operands<Step>(w, quad, factors);
+        Quad b;
+        if constexpr (kScalesSums) {
+          b = operands_of<Step>(Format::numbers(w, quad));
+        } else {
+          b = Format::template operands<Step>(w, quad, factors);
+        }
 #pragma GCC unroll 2
         for (int step = 0; step < Quad::kSteps; ++step) {
 #pragma GCC unroll 8
@@ -134,10 +192,36 @@ struct MxProduct {
         }
       }
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) c[r] = _mm512_add_ps(c[r], _mm512_add_ps(e[r], o[r]));
+      for (int r = 0; r < R; ++r) {
+        const __m512 sum = _mm512_add_ps(e[r], o[r]);
+        if constexpr (kScalesSums) {
+          c[r] = _mm512_fmadd_ps(sum, factors, c[r]);
+        } else {
+          c[r] = _mm512_add_ps(c[r], sum);
+        }
+      }
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) _mm512_storeu_ps(p.y + r * p.y_stride + panel * kPanelN, c[r]);
+  }
+
+  static const std::byte* scales_of(const ScaledProduct<Bf16>& p, int panel) {
+    return p.scales + int64_t{panel} * p.groups * kPanelN;
+  }
+
+  // Multiplies few rows with all panels.
+  static void stream_panels(const ScaledProduct<Bf16>& p) {
+    const auto x = Plain::prepare_rows(p, 0, p.rows);
+    ScaleRange summed;
+    if constexpr (Format::kScalesSums) summed = range_of_scaled_sums(p);
+    for (int panel = 0; panel < p.panels; ++panel)
+      with_rows<kStreamRows>(p.rows, [&](auto r) {
+        if constexpr (Format::kScalesSums) {
+          if (summed.holds(scales_of(p, panel), p.groups))
+            return stream<r(), true>(p, x.operands, panel);
+        }
+        stream<r(), false>(p, x.operands, panel);
+      });
   }
 
   // Multiplies all rows of x with N panels from `panel` on.
@@ -184,12 +268,7 @@ struct MxProduct {
 
   static void run(const ScaledProduct<Bf16>& p) {
     if (p.rows == 0) return;
-    if (p.rows <= kStreamRows) {
-      const auto x = Plain::prepare_rows(p, 0, p.rows);
-      for (int panel = 0; panel < p.panels; ++panel)
-        with_rows<kStreamRows>(p.rows, [&](auto r) { stream<r()>(p, x.operands, panel); });
-      return;
-    }
+    if (p.rows <= kStreamRows) return stream_panels(p);
     const int most = rows_together(p.k_blocks), parts = (p.rows + most - 1) / most;
     for (int part = 0, row = 0; part < parts; ++part) {
       const int end = p.rows * (part + 1) / parts;

@@ -32,6 +32,7 @@ constexpr Mxfp4Places kMxfp4Bf16Steps[4] = {places_of(2, 0), places_of(3, 1), pl
 struct VbmiMxfp4 {
   using Factors = __m512i;
   static constexpr int kGroups = 1, kQuadsAGroup = kQuads, kBytes = kTileElements / 2;
+  static constexpr bool kScalesSums = false;
 
   // A looked-up magnitude is raised by this, so that the factors below are differences that cannot
   // be negative; zero is not raised, and stays zero by saturation.
@@ -62,16 +63,11 @@ struct VbmiMxfp4 {
 
   template <class Step>
   static QuadOperands<Step> operands(const std::byte* tile, int quad, __m512i factors) {
+    static_assert(Step::kStepK == 4, "two k a step take as many operations here as in Mx<mxfp4>");
     const __m512i eights = _mm512_loadu_si512(tile + quad / 2 * kLine);
-    const Mxfp4Places* const places =
-        (Step::kStepK == 4 ? kMxfp4Bf16Steps : kMxfp4Pairs) + quad % 2 * 2;
-    const __m512i first = look_up(eights, places[0], factors);
-    const __m512i second = look_up(eights, places[1], factors);
-    if constexpr (Step::kStepK == 4) {
-      return {{{_mm512_castsi512_ps(first), _mm512_castsi512_ps(second)}}};
-    } else {
-      return {{Step::column_operands(first), Step::column_operands(second)}};
-    }
+    const Mxfp4Places* const places = kMxfp4Bf16Steps + quad % 2 * 2;
+    return {{{_mm512_castsi512_ps(look_up(eights, places[0], factors)),
+              _mm512_castsi512_ps(look_up(eights, places[1], factors))}}};
   }
 };
 

@@ -7,10 +7,6 @@ void avx512_vbmi_product_fp8(const ScaledProduct<Bf16>& p) {
   product_fp8<FmaStep<Bf16>>(p);
 }
 
-void avx512_vbmi_product_mx(const ScaledProduct<Bf16>& p) {
-  product_mx<FmaStep<Bf16>, VbmiMxfp4>(p);
-}
-
 void avx512_vbmi_widen_tile(const std::byte* from, Bf16* to) {
   for (int at = 0; at < kTileBytes; at += 64) {
     _mm_prefetch(reinterpret_cast<const char*>(from + kAhead + at), _MM_HINT_T1);
