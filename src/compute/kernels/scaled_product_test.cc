@@ -173,6 +173,30 @@ TEST_F(ScaledProductTest, EveryMxNumberIsWidenedExactly) {
       }
 }
 
+// Rows of one exponent and weights of one scale, near the least and the largest product that is no
+// denormal and does not overflow: bodies that scale sums in place of weights stop in time.
+TEST_F(ScaledProductTest, BlocksOfMxfp4NearTheEndsOfFloat) {
+  std::mt19937 random(7);
+  for (int exponent : {-120, -117, -90, 60, 100, 117, 120})
+    for (int distance = -4; distance <= 4; ++distance) {
+      const int border = exponent < 0 ? 9 - exponent : 245 - exponent, scale = border + distance;
+      if (scale < 2 || scale > 252) continue;
+      for (int rows : {1, 3, 8}) {
+        const ScaledCase c{WeightFormat::mxfp4, kMxGroup, rows, 96, 32};
+        const cases::ScaledMatrix w = cases::scaled_matrix(c, random);
+        set_scales(w.weight, e8m0_to_float(static_cast<uint8_t>(scale)));
+        auto x = cases::padded_rows<Bf16>(rows, c.k, 0, Values::normal, random);
+        for (Bf16& number : x.data) {
+          const float plain = 1.0f + static_cast<float>(random() % 128) / 128;
+          const float value = std::ldexp(random() % 2 == 0 ? plain : -plain, exponent);
+          number = to_bf16(random() % 5 == 0 ? 0.0f : value);
+        }
+        expect_same_bits(c, product_of(w.weight, x));
+        if (HasFatalFailure()) return;
+      }
+    }
+}
+
 // Weights of mxfp4, mxfp8 and nvfp4 give the bits of their values as bf16 weights.
 TEST_F(ScaledProductTest, MxWeightsAreTheirDequantizedTwins) {
   uint32_t seed = 300;
