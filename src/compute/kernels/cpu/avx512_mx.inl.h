@@ -86,7 +86,7 @@ inline ScaleRange range_of_scaled_sums(const ScaledProduct<Bf16>& p) {
   const int a = folded(least, [](int x, int y) { return x < y ? x : y; }) - kBias;
   const int b = folded(most, [](int x, int y) { return x > y ? x : y; }) - kBias;
   if (a - 8 < 1 - kBias || b + 9 > kBias) return {};
-  const int lowest = 1 - kBias - (a - 8) + kBias, highest = kBias - (b + 9) + kBias;
+  const int lowest = 1 - (a - 8), highest = 2 * kBias - (b + 9);
   return {lowest < 1 ? 1 : lowest, highest > 255 ? 255 : highest};
 }
 
