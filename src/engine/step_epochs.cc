@@ -15,8 +15,9 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
   between_.reset();
   if (rebalance_) rebalance_->restart(link.ranks.size() == network_->num_ranks());
   lockstep_->rebind(*link.transport, *exchange);
-  overlap_.rebind(link.transport->caps().exact_arrival,
-                  lockstep_->planning_rank() == network_->rank());
+  const bool leads = lockstep_->planning_rank() == network_->rank();
+  overlap_.rebind(link.transport->caps().exact_arrival, leads);
+  timing_.decide(leads && runner_->info().overlap_schedule == OverlapSchedule::measured);
   watch_.book_in(ledger());
   joined_ = true;
   // The first messages between two ranks open their connection: better here than in the first
