@@ -22,7 +22,8 @@ Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint no
       may_miss_(start.may_miss),
       limits_(limits),
       gather_until_(now + limits.gather),
-      slots_(static_cast<size_t>(self.num_ranks)) {
+      slots_(static_cast<size_t>(self.num_ranks)),
+      why_lost_(slots_.size()) {
   HOCKET_CHECK(own_ >= 0 && own_ < num_ranks());
   HOCKET_CHECK(may_miss_ >= 0 && (may_miss_ == 0 || may_miss_ < num_ranks()));
   view_.epoch = start.last_epoch;
@@ -106,7 +107,7 @@ void Membership::report(const Report& report, TimePoint now) {
   const std::string& by = name_of(member(report.by).identity);
   if (report.rank < 0) {
     next_epoch();
-    view_.why = cut_why(fmt::format("{} gave up the step: {}", by, report.why));
+    view_.why = with_reasons(fmt::format("{} gave up the step: {}", by, report.why));
     log::warning("cluster: epoch={} {}", view_.epoch, view_.why);
     return;
   }
@@ -230,6 +231,16 @@ int Membership::first_missing() const {
   return found == view_.members.end() ? -1 : found->identity.rank;
 }
 
+std::string Membership::with_reasons(const std::string& why) const {
+  std::string text = why;
+  for (size_t rank = 0; rank < why_lost_.size(); ++rank) {
+    const std::string& other = why_lost_[rank];
+    const bool is_missing = view_.members[rank].presence != Presence::member;
+    if (is_missing && !other.empty() && other != why) text += (text.empty() ? "" : "; ") + other;
+  }
+  return cut_why(text);
+}
+
 void Membership::next_epoch() {
   ++view_.epoch;
   ++version_;
@@ -245,8 +256,10 @@ void Membership::lose(int rank, const std::string& why) {
   if (view_.epoch == 0) return;  // not all ranks were there yet, so no step is open
   next_epoch();
   view_.lost = rank;
-  view_.why = cut_why(fmt::format("{} {}", name_of(m.identity), why));
-  log::error("cluster: lost epoch={} {}", view_.epoch, view_.why);
+  std::string& reason = why_lost_[static_cast<size_t>(rank)];
+  reason = cut_why(fmt::format("{} {}", name_of(m.identity), why));
+  log::error("cluster: lost epoch={} {}", view_.epoch, reason);
+  view_.why = with_reasons(reason);
   if (view_.serves()) log_members();
 }
 
@@ -265,6 +278,7 @@ void Membership::let_in(int rank, TimePoint now) {
                      s.beat.state == EngineState::closed && !loads;
   if (!ready) return;
   m.presence = Presence::member;
+  why_lost_[static_cast<size_t>(rank)].clear();
   s.in_since = now;
   ++version_;
   const bool all = std::ranges::all_of(
@@ -272,6 +286,7 @@ void Membership::let_in(int rank, TimePoint now) {
   if (view_.epoch == 0 && !all) return;
   next_epoch();
   if (view_.lost == rank) view_.lost = first_missing();
+  if (std::string others = with_reasons(""); !others.empty()) view_.why = std::move(others);
   if (all) {
     log::info("cluster: whole epoch={} ranks={}", view_.epoch, num_ranks());
   } else {

@@ -117,12 +117,15 @@ class Membership {
   void log_members() const;
   void next_epoch();
   int first_missing() const;  // -1 if none is missing
+  // Returns `why`, followed by why the other ranks are missing that are.
+  std::string with_reasons(const std::string& why) const;
 
   const int own_;  // the coordinator's rank
   const int may_miss_;
   LivenessLimits limits_;
   TimePoint gather_until_;
   std::vector<Slot> slots_;
+  std::vector<std::string> why_lost_;  // by rank, until it is in again; empty: never lost
   ClusterView view_;
   uint64_t version_ = 1;
 };

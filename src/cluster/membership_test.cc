@@ -243,6 +243,23 @@ TEST_F(MembershipTest, SeveralLostOnesComeBackOneByOne) {
   EXPECT_TRUE(members_.view().whole());
 }
 
+TEST_F(MembershipTest, EachMissingRankKeepsItsReason) {
+  all_join(0);
+  members_.leave(1, "x");
+  members_.leave(3, "y");
+  EXPECT_EQ(members_.view().why, "rank 3 (h3) leaves: y; rank 1 (h1) leaves: x");
+  EXPECT_EQ(missing(members_.view()),
+            "rank 1 (h1), rank 3 (h3) are not there: rank 3 (h3) leaves: y; rank 1 (h1) leaves: x");
+  EXPECT_TRUE(join(3, 10, "second"));
+  EXPECT_EQ(missing(members_.view()), "rank 1 (h1) leaves: x");
+  members_.report(
+      {.by = 2, .rank = -1, .epoch = members_.view().epoch, .why = "a head is damaged"}, at(20));
+  EXPECT_EQ(members_.view().why,
+            "rank 2 (h2) gave up the step: a head is damaged; rank 1 (h1) leaves: x");
+  EXPECT_TRUE(join(1, 30, "second"));
+  EXPECT_EQ(missing(members_.view()), "");
+}
+
 // The thread sleeps until the deadline: a deadline that stays in the past would keep it awake.
 TEST_F(MembershipTest, ADeadlineThatWasServedIsNotInThePast) {
   all_join(0);
