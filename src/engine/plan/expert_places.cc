@@ -206,12 +206,14 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
     HOCKET_TRY(Placements named,
                Placements::from_file(settings.init_expert_location, experts, num_ranks,
                                      choice.model.num_layers, balance));
-    if (const int places = named.first().num_places();
-        settings.ep_num_redundant_experts != "0" && places != experts + number)
+    const int places = named.first().num_places();
+    const bool as_named = places == experts + number || places == placements.first().num_places();
+    if (settings.ep_num_redundant_experts != "0" && !as_named)
       return fail(bad_number(
           fmt::format("{} and {} experts are not the {} places of --init-expert-location {}",
                       number, experts, places, settings.init_expert_location),
           "0, for a file that names the expert of every place"));
+    if (change && places != placements.first().num_places()) change.reset();  // the file says it
     placements = std::move(named);
   }
   if (settings.tolerate_ranks > 0)
