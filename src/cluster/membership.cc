@@ -61,8 +61,8 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   if (!same_process) s = {};
   if (m.presence == Presence::member && !join.resumes)
     lose(identity.rank, fmt::format("had lost rank {}", own_));
-  view_.epoch = std::max(view_.epoch, join.last_epoch);
-  view_.began |= join.began;
+  last_epoch_ = std::max(last_epoch_, join.last_epoch);
+  if (join.began) note_began();
   s.connected = true;
   s.cut_at = TimePoint::max();
   s.last_heard = s.last_moved = now;
@@ -242,7 +242,7 @@ std::string Membership::with_reasons(const std::string& why) const {
 }
 
 void Membership::next_epoch() {
-  ++view_.epoch;
+  last_epoch_ = view_.epoch = std::max(view_.epoch, last_epoch_) + 1;
   ++version_;
 }
 
@@ -283,7 +283,7 @@ void Membership::let_in(int rank, TimePoint now) {
   ++version_;
   const bool all = std::ranges::all_of(
       view_.members, [](const Member& other) { return other.presence == Presence::member; });
-  if (view_.epoch == 0 && !all) return;
+  if (view_.epoch == 0 && last_epoch_ == 0 && !all) return;
   next_epoch();
   if (view_.lost == rank) view_.lost = first_missing();
   if (std::string others = with_reasons(""); !others.empty()) view_.why = std::move(others);
@@ -293,6 +293,21 @@ void Membership::let_in(int rank, TimePoint now) {
     log::info("cluster: back epoch={} {}", view_.epoch, name_of(m.identity));
     if (view_.serves()) log_members();
   }
+}
+
+// Ranks that load are in from the start of a service, but not in one that others have begun.
+void Membership::note_began() {
+  if (view_.began) return;
+  view_.began = true;
+  ++version_;
+  if (may_miss_ == 0) return;
+  bool any = false;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    if (member(rank).presence != Presence::member || slot(rank).beat.ready) continue;
+    member(rank).presence = Presence::connected;
+    any = true;
+  }
+  if (any && view_.epoch > 0) next_epoch();
 }
 
 // Ranks may be missing only after all were ready once, so the start waits for all.

@@ -111,6 +111,8 @@ class Membership {
   void lose(int rank, const std::string& why);
   void pause(Slot& s, TimePoint now) const;
   void let_in(int rank, TimePoint now);
+  // Notes that the service had begun before this rank coordinated.
+  void note_began();
   // Notes that the service has begun, and that ranks had time to join a new coordinator.
   void note_begin();
   void end_gathering(TimePoint now);
@@ -122,6 +124,7 @@ class Membership {
 
   const int own_;  // the coordinator's rank
   const int may_miss_;
+  uint32_t last_epoch_ = 0;  // the last one that any rank knows
   LivenessLimits limits_;
   TimePoint gather_until_;
   std::vector<Slot> slots_;

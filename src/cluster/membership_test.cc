@@ -359,6 +359,32 @@ TEST_F(ToleratesTest, OneThatWasInTheServiceSaysThatItBegan) {
   EXPECT_TRUE(members_.view().serves()) << "rank 0 alone was started anew";
 }
 
+// Its number says nothing about the epoch in which the others serve, until it is in one itself.
+TEST_F(ToleratesTest, WhoLoadsDoesNotChangeTheEpochOfTheOthers) {
+  begin(2000);
+  end_of(3, 2000);
+  ASSERT_EQ(members_.view().epoch, 2u);
+  JoinMessage known{.identity = identity(3, "second"), .last_epoch = 9, .beat = {}};
+  EXPECT_TRUE(members_.join(known, at(2400)));
+  EXPECT_EQ(members_.view().epoch, 2u);
+  EXPECT_EQ(members_.view().present().text(), "0,1,2");
+  members_.beat(3, {.ready = true}, at(2600));
+  EXPECT_EQ(members_.view().epoch, 10u);
+}
+
+// A coordinator that was started anew loads, and learns from the others that the service began.
+TEST_F(ToleratesTest, TheOthersServeWhileANewCoordinatorLoads) {
+  for (const int rank : {1, 2, 3})
+    EXPECT_TRUE(members_.join(
+        {.identity = identity(rank), .last_epoch = 5, .began = true, .beat = {.ready = true}},
+        at(10)));
+  members_.tick(at(1100));
+  EXPECT_TRUE(members_.view().serves());
+  EXPECT_EQ(members_.view().present().text(), "1,2,3");
+  members_.beat(0, {.ready = true}, at(1200));
+  EXPECT_TRUE(members_.view().whole());
+}
+
 RankStatus loading(std::string host, uint64_t loaded, uint64_t to_load) {
   return {.presence = Presence::member,
           .host = std::move(host),
