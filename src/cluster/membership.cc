@@ -46,8 +46,11 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
     return fail(
         error(ErrorCode::lost_rank, "{} is rank {} already", name_of(member(own_).identity), own_)
             .with_fix("give every process a rank of its own"));
+  HOCKET_TRY_VOID(check(join.beat));
   Member& m = member(identity.rank);
   Slot& s = slot(identity.rank);
+  if (m.presence != Presence::member)
+    if (auto e = why_out(identity, join.beat)) return fail(*std::move(e));
   const bool same_process = m.identity.boot_id == identity.boot_id;
   if (m.presence != Presence::absent && !same_process) {
     const bool alive = s.connected && since(s.last_heard, now) < limits_.suspect_after;
@@ -74,14 +77,18 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   return {};
 }
 
-void Membership::beat(int rank, const Beat& beat, TimePoint now) {
+Result<void> Membership::beat(int rank, const Beat& beat, TimePoint now) {
   Slot& s = slot(rank);
-  if (!s.connected) return;
+  if (!s.connected) return {};
+  HOCKET_TRY_VOID(check(beat));
+  if (member(rank).presence != Presence::member)
+    if (auto e = why_out(member(rank).identity, beat)) return fail(*std::move(e));
   s.last_heard = now;
   if (!s.beat.same_progress(beat)) s.last_moved = now;
   s.beat = beat;
   let_in(rank, now);
   note_begin();
+  return {};
 }
 
 void Membership::cut(int rank, TimePoint now) {
@@ -270,13 +277,26 @@ void Membership::pause(Slot& s, TimePoint now) const {
   s.pause_until = now + s.pause;
 }
 
+// The lowest member is right, as it is where ranks meet (ClusterNetwork). At the start all are
+// members while they load, so there they find out when they meet.
+std::optional<Error> Membership::why_out(const Identity& identity, const Beat& beat) const {
+  if (!beat.ready()) return std::nullopt;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Beat& theirs = slots_[i].beat;
+    if (view_.members[i].presence != Presence::member || !theirs.ready()) continue;
+    if (theirs.terms == beat.terms) return std::nullopt;
+    return other_terms(view_.members[i].identity, theirs.terms, identity, beat.terms);
+  }
+  return std::nullopt;
+}
+
 void Membership::let_in(int rank, TimePoint now) {
   Member& m = member(rank);
   Slot& s = slot(rank);
-  const bool loads = may_miss_ > 0 && view_.began && !s.beat.ready;
+  const bool loads = may_miss_ > 0 && view_.began && !s.beat.ready();
   const bool ready = m.presence == Presence::connected && s.connected && now >= s.pause_until &&
                      s.beat.state == EngineState::closed && !loads;
-  if (!ready) return;
+  if (!ready || why_out(m.identity, s.beat)) return;
   m.presence = Presence::member;
   why_lost_[static_cast<size_t>(rank)].clear();
   s.in_since = now;
@@ -303,7 +323,7 @@ void Membership::note_began() {
   if (may_miss_ == 0) return;
   bool any = false;
   for (int rank = 0; rank < num_ranks(); ++rank) {
-    if (member(rank).presence != Presence::member || slot(rank).beat.ready) continue;
+    if (member(rank).presence != Presence::member || slot(rank).beat.ready()) continue;
     member(rank).presence = Presence::connected;
     any = true;
   }
@@ -313,7 +333,7 @@ void Membership::note_began() {
 // Ranks may be missing only after all were ready once, so the start waits for all.
 void Membership::note_begin() {
   if (may_miss_ == 0 || view_.began || !view_.whole()) return;
-  view_.began = std::ranges::all_of(slots_, [](const Slot& s) { return s.beat.ready; });
+  view_.began = std::ranges::all_of(slots_, [](const Slot& s) { return s.beat.ready(); });
   if (view_.began) ++version_;
 }
 

@@ -22,12 +22,14 @@
 //   of the epoch that ended; engines leave such a step by the abort flag.
 //
 // With Start::may_miss the ranks that are left serve in the next epoch, if enough are left, once
-// all were ready. Then a rank is taken (back) when it has loaded, since the others serve meanwhile.
+// all were ready. Then a rank is taken (back) when it has loaded, since the others serve meanwhile,
+// and only if its terms are theirs: it is refused before it could disturb them.
 // A coordinator that takes over a running service first waits LivenessLimits::gather for all, so
 // that no rank is left out that is only dialling.
 // Thread: the control plane's. Time is passed in.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,9 +63,12 @@ class Membership {
       : Membership(std::move(self), limits, now, Start()) {}
 
   // Registers a rank that came over a new connection. Errors: lost_rank if it disagrees with `self`
-  // (final); queue_full if another live process is that rank already (it may try again).
+  // or has other terms than the members (final); queue_full if another live process is that rank
+  // already (it may try again).
   Result<void> join(const JoinMessage& join, TimePoint now);
-  void beat(int rank, const Beat& beat, TimePoint now);
+  // Takes in a beat. Errors: lost_rank if the rank is not a member and its terms differ from theirs
+  // (final: it cannot be let in).
+  Result<void> beat(int rank, const Beat& beat, TimePoint now);
   // Records that the connection of `rank` ended.
   void cut(int rank, TimePoint now);
   // Records that `rank` said that it leaves.
@@ -111,6 +116,8 @@ class Membership {
   void lose(int rank, const std::string& why);
   void pause(Slot& s, TimePoint now) const;
   void let_in(int rank, TimePoint now);
+  // Returns why the terms of a rank that is no member keep it out; nullopt if they do not.
+  std::optional<Error> why_out(const Identity& identity, const Beat& beat) const;
   // Notes that the service had begun before this rank coordinated.
   void note_began();
   // Notes that the service has begun, and that ranks had time to join a new coordinator.

@@ -252,8 +252,8 @@ TEST_F(MembershipTest, EachMissingRankKeepsItsReason) {
             "rank 1 (h1), rank 3 (h3) are not there: rank 3 (h3) leaves: y; rank 1 (h1) leaves: x");
   EXPECT_TRUE(join(3, 10, "second"));
   EXPECT_EQ(missing(members_.view()), "rank 1 (h1) leaves: x");
-  members_.report(
-      {.by = 2, .rank = -1, .epoch = members_.view().epoch, .why = "a head is damaged"}, at(20));
+  members_.report({.by = 2, .rank = -1, .epoch = members_.view().epoch, .why = "a head is damaged"},
+                  at(20));
   EXPECT_EQ(members_.view().why,
             "rank 2 (h2) gave up the step: a head is damaged; rank 1 (h1) leaves: x");
   EXPECT_TRUE(join(1, 30, "second"));
@@ -276,12 +276,13 @@ class ToleratesTest : public MembershipTest {
   explicit ToleratesTest(uint32_t last_epoch = 0, bool began = false)
       : MembershipTest({.last_epoch = last_epoch, .may_miss = 1, .began = began}) {}
   Result<void> join_ready(int rank, int64_t ms, bool ready, const std::string& boot = "first") {
-    return members_.join({.identity = identity(rank, boot), .beat = {.ready = ready}}, at(ms));
+    return members_.join({.identity = identity(rank, boot), .beat = {.terms = ready ? "t" : ""}},
+                         at(ms));
   }
   // All join while they load, are ready, and live until `ms`.
   void begin(int64_t ms) {
     all_join(0);
-    for (Beat& beat : beats_) beat.ready = true;
+    for (Beat& beat : beats_) beat.terms = "t";
     live(0, ms);
     ASSERT_TRUE(members_.view().began);
     ASSERT_EQ(members_.view().epoch, 1u);
@@ -325,7 +326,7 @@ TEST_F(ToleratesTest, WhoComesBackLoadsFirst) {
   members_.beat(3, {}, at(2500));
   EXPECT_EQ(members_.view().epoch, 2u) << "the others serve on";
   EXPECT_EQ(presence(3), Presence::connected);
-  members_.beat(3, {.ready = true}, at(2600));
+  members_.beat(3, {.terms = "t"}, at(2600));
   EXPECT_EQ(members_.view().epoch, 3u);
   EXPECT_TRUE(members_.view().whole());
 }
@@ -338,7 +339,7 @@ class TakesOverTest : public ToleratesTest {
 // A new coordinator knows of no rank at first; all dial it within a moment.
 TEST_F(TakesOverTest, ACoordinatorGathersTheRanks) {
   EXPECT_EQ(presence(0), Presence::connected) << "it may be loading";
-  members_.beat(0, {.ready = true}, at(10));
+  members_.beat(0, {.terms = "t"}, at(10));
   EXPECT_EQ(presence(0), Presence::member);
   EXPECT_TRUE(join_ready(1, 20, true));
   EXPECT_TRUE(join_ready(2, 30, true));
@@ -352,11 +353,30 @@ TEST_F(TakesOverTest, ACoordinatorGathersTheRanks) {
 
 TEST_F(ToleratesTest, OneThatWasInTheServiceSaysThatItBegan) {
   JoinMessage resumed{.identity = identity(1), .last_epoch = 5, .began = true, .beat = {}};
-  resumed.beat.ready = true;
+  resumed.beat.terms = "t";
   EXPECT_TRUE(members_.join(resumed, at(10)));
   EXPECT_TRUE(join_ready(2, 20, true));
   live(20, 1100);
   EXPECT_TRUE(members_.view().serves()) << "rank 0 alone was started anew";
+}
+
+// One that was started with other flags is refused before it disturbs the others.
+TEST_F(ToleratesTest, WhoComesBackWithOtherTermsIsRefused) {
+  begin(2000);
+  end_of(3, 2000);
+  EXPECT_TRUE(join_ready(3, 2400, false, "second"));
+  const auto taken = members_.beat(3, {.terms = "other"}, at(2500));
+  EXPECT_EQ(taken.error().code, ErrorCode::lost_rank);
+  EXPECT_EQ(taken.error().message,
+            "the ranks' messages differ in size: rank 0 (h0) has t, rank 3 (h3) has other");
+  members_.tick(at(2500));
+  EXPECT_EQ(members_.view().epoch, 2u);
+  EXPECT_EQ(presence(3), Presence::connected);
+  const auto joined =
+      members_.join({.identity = identity(3, "third"), .beat = {.terms = "other"}}, at(6000));
+  EXPECT_EQ(joined.error().code, ErrorCode::lost_rank);
+  const auto strange = members_.beat(3, {.terms = "a\nb"}, at(6000));
+  EXPECT_EQ(strange.error().code, ErrorCode::bad_value);
 }
 
 // Its number says nothing about the epoch in which the others serve, until it is in one itself.
@@ -368,7 +388,7 @@ TEST_F(ToleratesTest, WhoLoadsDoesNotChangeTheEpochOfTheOthers) {
   EXPECT_TRUE(members_.join(known, at(2400)));
   EXPECT_EQ(members_.view().epoch, 2u);
   EXPECT_EQ(members_.view().present().text(), "0,1,2");
-  members_.beat(3, {.ready = true}, at(2600));
+  members_.beat(3, {.terms = "t"}, at(2600));
   EXPECT_EQ(members_.view().epoch, 10u);
 }
 
@@ -376,12 +396,12 @@ TEST_F(ToleratesTest, WhoLoadsDoesNotChangeTheEpochOfTheOthers) {
 TEST_F(ToleratesTest, TheOthersServeWhileANewCoordinatorLoads) {
   for (const int rank : {1, 2, 3})
     EXPECT_TRUE(members_.join(
-        {.identity = identity(rank), .last_epoch = 5, .began = true, .beat = {.ready = true}},
+        {.identity = identity(rank), .last_epoch = 5, .began = true, .beat = {.terms = "t"}},
         at(10)));
   members_.tick(at(1100));
   EXPECT_TRUE(members_.view().serves());
   EXPECT_EQ(members_.view().present().text(), "1,2,3");
-  members_.beat(0, {.ready = true}, at(1200));
+  members_.beat(0, {.terms = "t"}, at(1200));
   EXPECT_TRUE(members_.view().whole());
 }
 

@@ -110,7 +110,7 @@ class Service {
                             .join({.identity = identity(rank),
                                    .last_epoch = known.epoch,
                                    .began = known.began,
-                                   .beat = {.ready = rank.is_ready}},
+                                   .beat = {.terms = rank.is_ready ? "t" : ""}},
                                   now_)
                             .has_value();
     coordinators_[holder_]->sent_version = 0;
@@ -121,9 +121,9 @@ class Service {
     Membership& members = coordinators_[static_cast<size_t>(rank.hears)]->members;
     const bool is_own = rank.hears == number;
     if (is_own && number == static_cast<int>(holder_)) {
-      members.beat(number, {.ready = true}, now_);
+      members.beat(number, {.terms = "t"}, now_);
     } else if (is_own) {  // another has the seat: it steps down some day
-      if (!chance(40)) return members.beat(number, {.ready = true}, now_);
+      if (!chance(40)) return static_cast<void>(members.beat(number, {.terms = "t"}, now_));
       leave(rank);
       coordinators_[static_cast<size_t>(number)].reset();
       for (auto& other : ranks_)
@@ -145,7 +145,7 @@ class Service {
       leave(rank);  // it sees that another has the seat
     } else if (!chance(4)) {
       rank.is_ready |= chance(60);
-      members.beat(number, {.ready = rank.is_ready}, now_);
+      members.beat(number, {.terms = rank.is_ready ? "t" : ""}, now_);
     }
   }
   void send(Coordinator& from) {

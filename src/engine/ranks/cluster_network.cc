@@ -37,7 +37,7 @@ std::string ClusterNetwork::key(uint32_t epoch, int rank) const {
 }
 
 Result<std::optional<RankSet>> ClusterNetwork::members(Duration most) {
-  control_.pulse().ready();
+  control_.pulse().ready(options_.terms);
   if (auto why = refusal()) return fail(*std::move(why));
   const auto view = control_.wait_epoch(most);
   if (view) return view->present();
@@ -136,12 +136,8 @@ Result<bool> ClusterNetwork::refuse(int rank, bool is_right, std::string_view te
     return false;
   }
   MutexLock lock(mutex_);
-  refused_ =
-      error(ErrorCode::lost_rank, "the ranks' messages differ in size: {} has {}, this rank {}",
-            name_of_rank(rank), terms, options_.terms)
-          .with_fix(
-              "give all ranks the same --max-running-requests, --chunked-prefill-size and "
-              "--max-prefill-tokens");
+  refused_ = other_terms(control_.view().members[static_cast<size_t>(rank)].identity, terms,
+                         control_.self(), options_.terms);
   return fail(*refused_);
 }
 
