@@ -119,8 +119,16 @@ void Membership::report(const Report& report, TimePoint now) {
     return;
   }
   if (report.rank >= num_ranks() || member(report.rank).presence != Presence::member) return;
-  pause(slot(report.rank), now);
-  lose(report.rank, fmt::format("is missed by {}: {}", by, report.why));
+  const Slot& reporter = slot(report.by);
+  const bool is_new = member(report.by).presence == Presence::member &&
+                      reporter.in_after > slot(report.rank).in_after &&
+                      since(reporter.in_since, now) < limits_.good_after;
+  pause(is_new ? report.by : report.rank, now);
+  if (is_new)
+    lose(report.by, fmt::format("misses {}, which was in before it: {}",
+                                name_of(member(report.rank).identity), report.why));
+  else
+    lose(report.rank, fmt::format("is missed by {}: {}", by, report.why));
 }
 
 Duration Membership::silence(const Slot& s, TimePoint now) const {
@@ -161,8 +169,8 @@ void Membership::judge_stuck(TimePoint now) {
     found.push_back(rank);
   }
   for (const int rank : found) {
-    Slot& s = slot(rank);
-    pause(s, now);
+    const Slot& s = slot(rank);
+    pause(rank, now);
     lose(rank, fmt::format("stands still in step {}, stage {}, {:.1f} s longer than it needs",
                            s.beat.step, s.beat.stage, to_seconds(stuck(s, now))));
   }
@@ -270,11 +278,14 @@ void Membership::lose(int rank, const std::string& why) {
   if (view_.serves()) log_members();
 }
 
-void Membership::pause(Slot& s, TimePoint now) const {
+void Membership::pause(int rank, TimePoint now) {
+  Slot& s = slot(rank);
   const bool good = since(s.in_since, now) >= limits_.good_after;
   s.pause = good || s.pause == Duration::zero() ? limits_.pause
                                                 : std::min(s.pause * 2, limits_.pause_max);
   s.pause_until = now + s.pause;
+  log::warning("cluster: {} is taken back in {:g} s at the earliest",
+               name_of(member(rank).identity), to_seconds(s.pause));
 }
 
 // The lowest member is right, as it is where ranks meet (ClusterNetwork). At the start all are
@@ -300,6 +311,7 @@ void Membership::let_in(int rank, TimePoint now) {
   m.presence = Presence::member;
   why_lost_[static_cast<size_t>(rank)].clear();
   s.in_since = now;
+  s.in_after = view_.epoch;
   ++version_;
   const bool all = std::ranges::all_of(
       view_.members, [](const Member& other) { return other.presence == Presence::member; });

@@ -5,7 +5,8 @@
 //     no beat, or beats that stand still in an overdue step, for 1 s   suspect (a line in the log)
 //     the same for 3 s ..............................................  lost
 //     its connection ends, and no new one joins within 0.3 s ........  lost (its process died)
-//     another rank reports that the data plane waits in vain for it .  lost
+//     another rank reports that the data plane waits in vain for it .  lost, or the reporter if it
+//                                                                      has just come in
 //   A lost rank is taken back when it is connected, agrees, and has no step open.
 //
 // Every loss and every return starts a new epoch; a step belongs to one epoch and is given up with
@@ -74,7 +75,8 @@ class Membership {
   // Records that `rank` said that it leaves.
   void leave(int rank, std::string_view why);
   // Rank `by` waited in vain for `rank`; -1 if it gives up the step and no rank is missing. A
-  // report of another epoch is ignored.
+  // report of another epoch is ignored. The link between two ranks may fail at either: if `by` came
+  // in an epoch later than `rank`, and not long ago (LivenessLimits::good_after), `by` is lost.
   struct Report {
     int by = 0, rank = -1;
     uint32_t epoch = 0;
@@ -101,6 +103,7 @@ class Membership {
     TimePoint last_moved{};               // time of the last beat that showed another step
     TimePoint cut_at = TimePoint::max();  // when the connection of a member ended
     TimePoint in_since{}, pause_until{};
+    uint32_t in_after = 0;  // the last epoch without it
     Duration pause{};
   };
   Member& member(int rank) { return view_.members[static_cast<size_t>(rank)]; }
@@ -114,7 +117,7 @@ class Membership {
   void judge_stuck(TimePoint now);
   void warn(int rank, TimePoint now);
   void lose(int rank, const std::string& why);
-  void pause(Slot& s, TimePoint now) const;
+  void pause(int rank, TimePoint now);
   void let_in(int rank, TimePoint now);
   // Returns why the terms of a rank that is no member keep it out; nullopt if they do not.
   std::optional<Error> why_out(const Identity& identity, const Beat& beat) const;

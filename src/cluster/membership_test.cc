@@ -205,6 +205,22 @@ TEST_F(MembershipTest, WhoIsMissedByTheDataPlanePausesLongerEachTime) {
   EXPECT_EQ(members_.view().epoch, 5u);
 }
 
+// A rank that has just come in and reaches no other is at fault itself: the others serve.
+TEST_F(MembershipTest, WhoHasJustComeInIsBlamedForALinkToOneThatWasThere) {
+  all_join(0);
+  live(0, 70'000);
+  members_.leave(3, "x");
+  EXPECT_TRUE(join(3, 70'000, "second"));
+  const uint32_t epoch = members_.view().epoch;
+  members_.report({.by = 3, .rank = 1, .epoch = epoch, .why = "no way"}, at(70'100));
+  EXPECT_EQ(members_.view().why, "rank 3 (h3) misses rank 1 (h1), which was in before it: no way");
+  EXPECT_EQ(presence(1), Presence::member);
+  EXPECT_EQ(presence(3), Presence::connected);
+  live(70'100, 140'000);  // it is taken back, and in for long
+  members_.report({.by = 3, .rank = 1, .epoch = members_.view().epoch, .why = "late"}, at(140'100));
+  EXPECT_EQ(members_.view().lost, 1);
+}
+
 TEST_F(MembershipTest, GivingUpAStepIsANewEpochOfTheSameMembers) {
   all_join(0);
   members_.report({.by = 3, .rank = -1, .epoch = 1, .why = "a head is damaged"}, at(100));

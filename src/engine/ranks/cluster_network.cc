@@ -71,7 +71,7 @@ Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(const RankSet& ran
     return all;
   }();
   if (auto connected = transport()->connect(places); !connected) {
-    control_.abort(connected.error().message);
+    control_.report_unreachable(epoch_, connected.error().rank, connected.error().message);
     return not_yet(connected.error());
   }
   if (auto entered = control_.enter(epoch_); !entered) return not_yet(entered.error());
