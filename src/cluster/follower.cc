@@ -254,10 +254,8 @@ bool Follower::handle_current(const Message& message, TimePoint now) {
     calls_.finish(*reply);
     return true;
   }
-  if (const auto* refused = std::get_if<RefusedMessage>(&message)) {
-    give_up(reason_of(*refused));
-    return true;
-  }
+  if (const auto* refused = std::get_if<RefusedMessage>(&message))
+    return give_up(reason_of(*refused)), true;
   if (const auto* gone = std::get_if<LeaveMessage>(&message)) {
     lose_coordinator(fmt::format("leaves: {}", gone->why), now);
     return true;

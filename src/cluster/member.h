@@ -66,8 +66,8 @@ struct Beat {
   EngineState state = EngineState::closed;
   uint32_t expected_ms = 0;  // expected time of the whole open step
   uint64_t loaded = 0, to_load = 0;
-  // What the rank was started with that all must share, in words; known once it has loaded and
-  // would meet the others at once. Empty before.
+  // Says in words what the rank was started with that all must share. It is known once the rank has
+  // loaded and would meet the others at once; empty before.
   std::string terms;
 
   bool ready() const { return !terms.empty(); }

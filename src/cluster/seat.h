@@ -113,9 +113,9 @@ class Seat {
   const Options options_;
   const std::string prefix_, agreed_;
   EtcdLease lease_;
-  bool is_rank_ = false;   // the entry of this rank names this process
-  std::string told_of_;    // the other process of this rank that the log has named
-  TimePoint until_{};  // this rank may act in its term so long
+  bool is_rank_ = false;  // the entry of this rank names this process
+  std::string told_of_;   // the other process of this rank that the log has named
+  TimePoint until_{};     // this rank may act in its term so long
   TimePoint renew_at_{}, retry_at_{}, looked_at_{};
   bool watching_ = false;
   std::optional<SeatHolder> holder_;

@@ -127,7 +127,7 @@ TEST(ClusterWire, AnotherVersionIsNamedWithOurs) {
   const auto message = parse_frame(frame);
   EXPECT_EQ(message.error().code, ErrorCode::lost_rank);
   EXPECT_THAT(message.error().message, HasSubstr("version 9"));
-  EXPECT_THAT(message.error().message, HasSubstr("this process 3"));
+  EXPECT_THAT(message.error().message, HasSubstr(fmt::format("this process {}", kClusterProtocol)));
 }
 
 TEST(ClusterWire, LengthsAreBounded) {

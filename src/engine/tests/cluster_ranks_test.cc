@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "cluster/test_proxy.h"
 #include "compute/comm/ucx_testing.h"
-#include "engine/ranks/cluster_network.h"
 #include "engine/tests/folder_copy.h"
 #include "engine/tests/service.h"
 
@@ -313,34 +312,6 @@ INSTANTIATE_TEST_SUITE_P(Ways, KeepingClusterRanks,
 
 // Another rank may have as many requests as may wait here, and when it is lost, this one has them
 // all at once, before its next step.
-// What rank 1 says of itself is no address, so rank 0 cannot connect to it: all leave the epoch,
-// and rank 1 is the one that is taken back later.
-TEST(ClusterNetworkTest, ARankThatCannotBeReachedIsReported) {
-  const UcxOptions ucx{.tls = "tcp"};
-  if (const std::string why = ucx_obstacle(ucx); !why.empty()) GTEST_SKIP() << why;
-  log::set_level(log::Level::off);
-  const ClusterOptions at{.init_addr = {"127.0.0.1", TestProxy::free_port()},
-                          .token = "a token of sixteen"};
-  const auto zero = ControlPlane::join(at, {.rank = 0, .num_ranks = 2});
-  const auto one = ControlPlane::join(at, {.rank = 1, .num_ranks = 2});
-  ASSERT_TRUE(zero && one);
-  const auto network = ClusterNetwork::create(**zero, {.ucx = ucx, .terms = "the same"});
-  ASSERT_TRUE(network) << describe(network.error());
-  const auto ranks = (*network)->members(kPatience);
-  ASSERT_TRUE(ranks && *ranks);
-  const uint32_t epoch = (*zero)->view().epoch;
-  ASSERT_TRUE((*one)->set(fmt::format("addr/{}/1", epoch), "the same\nnowhere"));
-  const auto link = (*network)->join(**ranks, kPatience);
-  ASSERT_TRUE(link) << describe(link.error());
-  EXPECT_FALSE(link->has_value());
-  const auto next = (*zero)->wait_epoch(kPatience);
-  ASSERT_TRUE(next) << describe(next.error());
-  EXPECT_GT(next->epoch, epoch);
-  EXPECT_TRUE(next->why.starts_with("rank 1 is missed by rank 0: rank 0 cannot reach rank 1"))
-      << next->why;
-  log::set_level(log::Level::info);
-}
-
 TEST(TakenOverRequests, AllHaveRoom) {
   if (const std::string why = ucx_obstacle(ucx_shared_memory()); !why.empty()) GTEST_SKIP() << why;
   log::set_level(log::Level::off);
