@@ -47,10 +47,13 @@ ExpertMover::ExpertMover(Options options, Runner& runner, ExpertStats& stats)
       runner_(runner),
       stats_of_rows_(stats),
       home_(runner.placement()),
-      expert_bytes_(runner.plan().moving_bytes / home_.first().most_experts()) {
+      expert_bytes_(runner.plan().moving_bytes / home_.first().most_experts()),
+      last_(home_) {
   memory_.push_back(runner.take_moving_memory());
   for (int64_t at = 0; at < memory_.front().bytes(); at += expert_bytes_)
     free_.push_back({memory_.front().data() + at, expert_bytes_});
+  for (int layer = 0; layer < runner.info().model.num_layers; ++layer)
+    has_experts_.push_back(!runner.experts(layer).empty());
   wanted_ = RankSet::all(home_.first().num_ranks());
   thread_ = Thread({.name = "mover"}, [this] { run(); });
 }
@@ -256,6 +259,7 @@ Result<ExpertWeights> ExpertMover::load_expert(int layer, int expert) {
                            expert, layer, options_.rank));
   HOCKET_CHECK(memory_of(loaded) == slot.data);
   HOCKET_CHECK(bytes_of(loaded) == options.bytes);
+  note_progress();
   MutexLock lock(mutex_);
   ++stats_.moves_total;
   stats_.bytes_total += static_cast<uint64_t>(options.bytes);
