@@ -7,8 +7,9 @@
 // An expert is loaded as at the start: from the model's files, by the same code, so its bits are
 // those that any rank has. Where it lands: in memory for one layer's experts of this rank, which is
 // planned at start; what a layer gives up is the memory for the next. So never more than that is in
-// flight. With --weight-cache nothing can be given up, because the file stays as it is; then
-// further memory is taken, and the kernel may drop the pages of the file.
+// flight. With --weight-cache nothing can be given up, because the file stays as it is: experts
+// that come home are used from there again, and the others take memory, which is planned at start
+// for --tolerate-ranks.
 //
 // The thread `mover` has the lowest priority, so it computes in the gaps of the steps.
 // Thread: engine, except where noted.
@@ -122,6 +123,7 @@ class ExpertMover {
   // shutting_down (it was dropped).
   Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
   Result<ExpertWeights> load_expert(int layer, int expert);
+  const ExpertWeights* find_in_file(int layer, int expert) const;
   Result<Slot> take_slot(int64_t bytes);
   // Returns how many experts the rank that lacks most has to load for an epoch of `ranks`.
   int64_t most_lacking(const RankSet& ranks) const;
@@ -138,8 +140,9 @@ class ExpertMover {
   ExpertStats& stats_of_rows_;
   const Placements home_;
   const int64_t expert_bytes_;
-  std::vector<bool> has_experts_;  // by layer
-  Placements last_;                // at the end of the last epoch
+  std::vector<std::vector<ExpertWeights>> in_file_;  // by layer, as home_; empty: no --weight-cache
+  std::vector<bool> has_experts_;                    // by layer
+  Placements last_;                                  // at the end of the last epoch
 
   // The thread `mover` alone uses these while it has a task.
   bool may_be_dropped_ = false;           // by drop(): while layers are loaded for a change

@@ -162,8 +162,8 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
   }
   int64_t moving_bytes = 0;
   if (placement_ && settings.parallel.moves_experts()) {
-    HOCKET_TRY(moving_bytes, largest_expert_bytes(choice_, source_.get()));
-    moving_bytes *= placement_->first().most_experts();
+    HOCKET_TRY(expert_bytes_, largest_expert_bytes(choice_, source_.get()));
+    moving_bytes = expert_bytes_ * moving_places(settings, choice_.model, *placement_);
   }
   HOCKET_TRY(plan_, plan_memory({.settings = settings,
                                  .model = choice_.model,

@@ -231,6 +231,38 @@ TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
   EXPECT_GT(mover.stats().moves_total, 0u);
 }
 
+// A file of --weight-cache keeps its experts: those that are taken over have memory in the plan,
+// and those that come home are not loaded.
+TEST_F(RebalanceTest, ExpertsTakenOverFitThePlanBesideAFileOfWeights) {
+  ServerSettings settings = testing::settings_of(testing::kBundled, 4);
+  settings.parallel.tolerate_ranks = 2;
+  const auto load = [&] {
+    return *load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  };
+  const int64_t without = load()[0]->plan().moving_bytes;
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "hocket-kept-experts";
+  std::filesystem::remove_all(folder);
+  settings.model.weight_cache = folder.string();
+  load();  // writes the file
+  const auto runners = load();
+  Runner& runner = *runners[0];
+  ASSERT_TRUE(runner.maps_weights());
+  ExpertStats stats(runner.info().model.num_layers, runner.placement(), 0);
+  ExpertMover mover({.model = settings.model, .max_retry_time = testing::kPatience}, runner, stats);
+  RankSet two;
+  two.add(0);
+  two.add(1);
+  mover.bring(two);
+  ASSERT_TRUE(eventually([&] { return mover.has_brought(two); }));
+  const ExpertMoveStats taken = mover.stats();
+  ASSERT_GT(taken.moves_total, 0u);
+  EXPECT_GE(runner.plan().moving_bytes, without + static_cast<int64_t>(taken.bytes_total));
+  mover.bring(RankSet::all(4));
+  ASSERT_TRUE(eventually([&] { return mover.has_brought(RankSet::all(4)); }));
+  EXPECT_EQ(mover.stats().moves_total, taken.moves_total);
+  std::filesystem::remove_all(folder);
+}
+
 // The clock of loading stands still, as files do that hang.
 std::atomic<bool> files_hang = false;
 Duration time_of_files() {
