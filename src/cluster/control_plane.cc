@@ -164,6 +164,11 @@ void ControlPlane::report_lost(int rank, std::string_view why) {
   post_report(state_->shared.leave_epoch(), rank, why);
 }
 
+void ControlPlane::report_unreachable(uint32_t epoch, int rank, std::string_view why) {
+  state_->shared.leave_epoch(epoch);
+  post_report(epoch, rank, why);
+}
+
 void ControlPlane::abort(std::string_view why) {
   post_report(state_->shared.leave_epoch(), -1, why);
 }

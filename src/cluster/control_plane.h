@@ -58,6 +58,9 @@ class ControlPlane {
 
   // Reports that the data plane waited in vain for `rank` in the entered epoch. Thread: any.
   void report_lost(int rank, std::string_view why);
+  // Reports that this rank cannot connect to `rank` in `epoch`, which it has not entered yet (-1:
+  // it cannot connect to any). Every rank leaves the epoch. Thread: any.
+  void report_unreachable(uint32_t epoch, int rank, std::string_view why);
   // Gives up the step though no rank is missing: every rank leaves the epoch. Thread: any.
   void abort(std::string_view why);
 

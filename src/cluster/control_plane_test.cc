@@ -187,6 +187,28 @@ TEST_F(ControlPlaneTest, ARestartedRankJoinsANewEpoch) {
   EXPECT_NE(plane(2).view().members[1].identity.boot_id, old_id);
 }
 
+// The others have gone on without it, and go on in the same epoch.
+TEST_F(ControlPlaneTest, WhoComesBackWithOtherTermsIsRefused) {
+  tolerate_ranks_ = 1;
+  start_all(3);
+  for (const Plane& one : planes_) one->pulse().ready("8 rows");
+  ASSERT_TRUE(eventually([&] { return plane(0).view().began; }));
+  planes_[2].reset();
+  ASSERT_TRUE(eventually([&] { return plane(1).view().serves() && !plane(1).view().whole(); }));
+  const uint32_t epoch = plane(0).view().epoch;
+  start(2, port_);
+  EXPECT_FALSE(plane(2).failure());
+  plane(2).pulse().ready("9 rows");
+  ASSERT_TRUE(eventually([&] { return plane(2).failure().has_value(); }));
+  EXPECT_THAT(plane(2).failure()->message, HasSubstr("rank 0 (h0) has 8 rows, rank 2 (h2) has 9"));
+  EXPECT_EQ(plane(0).view().epoch, epoch);
+  EXPECT_TRUE(plane(1).view().serves());
+  planes_[2].reset();
+  start(2, port_);
+  plane(2).pulse().ready("8 rows");
+  EXPECT_TRUE(eventually([&] { return plane(1).view().whole(); }));
+}
+
 TEST_F(ControlPlaneTest, ASecondProcessOfARankWaitsForTheFirst) {
   start_all(2);
   ClusterOptions impatient = options(port_);

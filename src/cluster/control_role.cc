@@ -86,6 +86,14 @@ uint32_t Shared::leave_epoch() {
   return std::exchange(entered_, 0);
 }
 
+void Shared::leave_epoch(uint32_t epoch) {
+  MutexLock lock(mutex_);
+  over_ = std::max(over_, epoch);
+  if (entered_ > over_) return;
+  entered_ = 0;
+  abort.store(1, std::memory_order_release);
+}
+
 Result<ClusterView> Shared::wait_epoch(Duration most) {
   MutexLock lock(mutex_);
   const auto ready = [&]() HOCKET_REQUIRES(mutex_) { return failure_ || is_in(); };

@@ -68,6 +68,8 @@ class Shared {
   // Ends the epoch that the engine is in, before the coordinator announces it. Returns it, or 0 if
   // there was none.
   uint32_t leave_epoch();
+  // Ends an epoch for this rank, whether the engine has entered it or not.
+  void leave_epoch(uint32_t epoch);
   // Waits for an epoch that serves and has this rank in it. Errors: failure(); timed_out, naming
   // the missing ranks.
   Result<ClusterView> wait_epoch(Duration most);

@@ -224,7 +224,11 @@ bool Coordinator::handle_join(uint64_t token, Session& session, const Message& m
 bool Coordinator::handle_member(uint64_t token, Session& session, const Message& message,
                                 TimePoint now) {
   if (const auto* beat = std::get_if<BeatMessage>(&message)) {
-    membership_.beat(session.rank, beat->beat, now);
+    if (auto taken = membership_.beat(session.rank, beat->beat, now); !taken) {
+      log::error("cluster: refused {}", taken.error().message);
+      membership_.leave(session.rank, taken.error().message);
+      refuse(session, taken.error(), false, now);
+    }
   } else if (const auto* request = std::get_if<StoreRequest>(&message)) {
     store_.ask(token, *request, now);
   } else if (const auto* report = std::get_if<ReportMessage>(&message)) {
@@ -300,7 +304,10 @@ void Coordinator::on_tick(TimePoint now) {
 void Coordinator::beat(TimePoint now) {
   next_beat_ = now + options_.limits.heartbeat;
   const Beat own = shared_.pulse.beat();
-  membership_.beat(own_, own, now);
+  if (const auto taken = membership_.beat(own_, own, now); !taken && !shared_.failure()) {
+    log::error("cluster: {}", taken.error().message);
+    shared_.give_up(taken.error());
+  }
   for (auto& [token, session] : sessions_)
     if (session.phase == Phase::member) session.connection->send(BeatMessage{own});
   shared_.publish_status(membership_.status(now));

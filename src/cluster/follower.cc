@@ -202,11 +202,15 @@ void Follower::check_welcome(const WelcomeMessage& welcome, TimePoint now) {
   candidate_->phase = Phase::view;
 }
 
+Error Follower::reason_of(const RefusedMessage& refused) const {
+  return {static_cast<ErrorCode>(refused.code),
+          target_name() + " refuses this rank: " + refused.text,
+          refused.fix,
+          {}};
+}
+
 void Follower::on_refused(const RefusedMessage& refused, TimePoint now) {
-  Error why{static_cast<ErrorCode>(refused.code),
-            target_name() + " refuses this rank: " + refused.text,
-            refused.fix,
-            {}};
+  const Error why = reason_of(refused);
   if (!refused.may_retry && candidate_->phase != Phase::view) return reject_candidate(why, now);
   if (!refused.may_retry) give_up(why);
   drop_candidate(now, why.message);
@@ -250,6 +254,8 @@ bool Follower::handle_current(const Message& message, TimePoint now) {
     calls_.finish(*reply);
     return true;
   }
+  if (const auto* refused = std::get_if<RefusedMessage>(&message))
+    return give_up(reason_of(*refused)), true;
   if (const auto* gone = std::get_if<LeaveMessage>(&message)) {
     lose_coordinator(fmt::format("leaves: {}", gone->why), now);
     return true;

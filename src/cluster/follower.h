@@ -70,6 +70,7 @@ class Follower final : public ControlRole {
   void answer_hello(const HelloMessage& hello, TimePoint now);
   void check_welcome(const WelcomeMessage& welcome, TimePoint now);
   void on_refused(const RefusedMessage& refused, TimePoint now);
+  Error reason_of(const RefusedMessage& refused) const;
   void promote(const ClusterView& view, TimePoint now);
   void drop_candidate(TimePoint now, const std::string& why);
   // Drops the candidate for an error before its proof; gives up if this rank was never a member.

@@ -9,6 +9,14 @@
 #include "base/check.h"
 
 namespace hocket {
+namespace {
+
+// Texts are printed: a line end or an escape would let a rank write into another's log.
+bool is_printable(std::string_view text) {
+  return std::ranges::none_of(text, [](unsigned char c) { return c < 32 || c == 127; });
+}
+
+}  // namespace
 
 std::string name_of(const Identity& identity) {
   if (identity.host.empty()) return fmt::format("rank {}", identity.rank);
@@ -25,6 +33,12 @@ std::string make_boot_id() {
   std::string text;
   for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
   return text;
+}
+
+Result<void> check(const Beat& beat) {
+  if (beat.terms.size() <= kMaxNameBytes && is_printable(beat.terms)) return {};
+  return fail(ErrorCode::bad_value, "the terms are longer than {} bytes, or not printable",
+              kMaxNameBytes);
 }
 
 Result<void> check(const Identity& identity) {
@@ -46,8 +60,7 @@ Result<void> check(const Identity& identity) {
     if (text->size() > kMaxNameBytes)
       return fail(ErrorCode::bad_value, "the {} of rank {} is {} bytes long; at most {} are taken",
                   name, identity.rank, text->size(), kMaxNameBytes);
-    // The texts are printed: a line end or an escape would let a rank write into another's log.
-    if (std::ranges::any_of(*text, [](unsigned char c) { return c < 32 || c == 127; }))
+    if (!is_printable(*text))
       return fail(ErrorCode::bad_value, "the {} of rank {} has control characters", name,
                   identity.rank);
   }
@@ -88,6 +101,15 @@ std::optional<Error> disagreement(const Identity& own, const Identity& other) {
   return differ("arithmetic level", own.arithmetic, other.arithmetic,
                 "give all ranks the same build, --dtype, --quantization, --kv-cache-dtype, "
                 "--combine-groups, --mla-form and --dispatch-dtype");
+}
+
+Error other_terms(const Identity& member, std::string_view theirs, const Identity& other,
+                  std::string_view its) {
+  return error(ErrorCode::lost_rank, "the ranks' messages differ in size: {} has {}, {} has {}",
+               name_of(member), theirs, name_of(other), its)
+      .with_fix(
+          "give all ranks the same --max-running-requests, --chunked-prefill-size and "
+          "--max-prefill-tokens; what is not given follows from a rank's memory");
 }
 
 // A rank that does not hear the coordinator marks it as absent, and is in no epoch then.

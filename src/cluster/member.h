@@ -15,7 +15,7 @@
 namespace hocket {
 
 inline constexpr int kMaxRanks = RankSet::kMaxRank + 1;
-// Limit of every text of an Identity, except the address.
+// Limit of every text of an Identity, except the address, and of Beat::terms.
 inline constexpr size_t kMaxNameBytes = 255;
 inline constexpr size_t kMaxAddressBytes = 4096;  // limit of the transport's address
 inline constexpr size_t kMaxWhyBytes = 1024;      // limit of a reason; longer ones are cut
@@ -50,6 +50,10 @@ Result<void> check(const Identity& identity);
 // that differs, with both values; nullopt if they agree.
 std::optional<Error> disagreement(const Identity& own, const Identity& other);
 
+// Returns the error of rank `other`, whose terms (Beat::terms) are not those of the members.
+Error other_terms(const Identity& member, std::string_view theirs, const Identity& other,
+                  std::string_view its);
+
 // The state of the engine thread. `waiting` means that it waits for messages of other ranks, which
 // have a time limit of their own, so a waiting rank never counts as stuck.
 enum class EngineState : uint8_t { closed, computing, waiting };
@@ -62,13 +66,19 @@ struct Beat {
   EngineState state = EngineState::closed;
   uint32_t expected_ms = 0;  // expected time of the whole open step
   uint64_t loaded = 0, to_load = 0;
-  bool ready = false;  // the rank has loaded, and would meet the others at once
+  // Says in words what the rank was started with that all must share. It is known once the rank has
+  // loaded and would meet the others at once; empty before.
+  std::string terms;
 
+  bool ready() const { return !terms.empty(); }
   bool same_progress(const Beat& other) const {
     return step == other.step && stage == other.stage && state == other.state;
   }
   bool operator==(const Beat&) const = default;
 };
+
+// Checks that the terms are short and printable. Errors: bad_value.
+Result<void> check(const Beat& beat);
 
 // absent: no connection. out: connected, but not a member (yet). in: a member.
 enum class Presence : uint8_t { absent, connected, member };

@@ -22,7 +22,8 @@ Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint no
       may_miss_(start.may_miss),
       limits_(limits),
       gather_until_(now + limits.gather),
-      slots_(static_cast<size_t>(self.num_ranks)) {
+      slots_(static_cast<size_t>(self.num_ranks)),
+      why_lost_(slots_.size()) {
   HOCKET_CHECK(own_ >= 0 && own_ < num_ranks());
   HOCKET_CHECK(may_miss_ >= 0 && (may_miss_ == 0 || may_miss_ < num_ranks()));
   view_.epoch = start.last_epoch;
@@ -45,8 +46,11 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
     return fail(
         error(ErrorCode::lost_rank, "{} is rank {} already", name_of(member(own_).identity), own_)
             .with_fix("give every process a rank of its own"));
+  HOCKET_TRY_VOID(check(join.beat));
   Member& m = member(identity.rank);
   Slot& s = slot(identity.rank);
+  if (m.presence != Presence::member)
+    if (auto e = why_out(identity, join.beat)) return fail(*std::move(e));
   const bool same_process = m.identity.boot_id == identity.boot_id;
   if (m.presence != Presence::absent && !same_process) {
     const bool alive = s.connected && since(s.last_heard, now) < limits_.suspect_after;
@@ -60,8 +64,8 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   if (!same_process) s = {};
   if (m.presence == Presence::member && !join.resumes)
     lose(identity.rank, fmt::format("had lost rank {}", own_));
-  view_.epoch = std::max(view_.epoch, join.last_epoch);
-  view_.began |= join.began;
+  last_epoch_ = std::max(last_epoch_, join.last_epoch);
+  if (join.began) note_began();
   s.connected = true;
   s.cut_at = TimePoint::max();
   s.last_heard = s.last_moved = now;
@@ -73,14 +77,18 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   return {};
 }
 
-void Membership::beat(int rank, const Beat& beat, TimePoint now) {
+Result<void> Membership::beat(int rank, const Beat& beat, TimePoint now) {
   Slot& s = slot(rank);
-  if (!s.connected) return;
+  if (!s.connected) return {};
+  HOCKET_TRY_VOID(check(beat));
+  if (member(rank).presence != Presence::member)
+    if (auto e = why_out(member(rank).identity, beat)) return fail(*std::move(e));
   s.last_heard = now;
   if (!s.beat.same_progress(beat)) s.last_moved = now;
   s.beat = beat;
   let_in(rank, now);
   note_begin();
+  return {};
 }
 
 void Membership::cut(int rank, TimePoint now) {
@@ -106,13 +114,21 @@ void Membership::report(const Report& report, TimePoint now) {
   const std::string& by = name_of(member(report.by).identity);
   if (report.rank < 0) {
     next_epoch();
-    view_.why = cut_why(fmt::format("{} gave up the step: {}", by, report.why));
+    view_.why = with_reasons(fmt::format("{} gave up the step: {}", by, report.why));
     log::warning("cluster: epoch={} {}", view_.epoch, view_.why);
     return;
   }
   if (report.rank >= num_ranks() || member(report.rank).presence != Presence::member) return;
-  pause(slot(report.rank), now);
-  lose(report.rank, fmt::format("is missed by {}: {}", by, report.why));
+  const Slot& reporter = slot(report.by);
+  const bool is_new = member(report.by).presence == Presence::member &&
+                      reporter.in_after > slot(report.rank).in_after &&
+                      since(reporter.in_since, now) < limits_.good_after;
+  pause(is_new ? report.by : report.rank, now);
+  if (is_new)
+    lose(report.by, fmt::format("misses {}, which was in before it: {}",
+                                name_of(member(report.rank).identity), report.why));
+  else
+    lose(report.rank, fmt::format("is missed by {}: {}", by, report.why));
 }
 
 Duration Membership::silence(const Slot& s, TimePoint now) const {
@@ -153,8 +169,8 @@ void Membership::judge_stuck(TimePoint now) {
     found.push_back(rank);
   }
   for (const int rank : found) {
-    Slot& s = slot(rank);
-    pause(s, now);
+    const Slot& s = slot(rank);
+    pause(rank, now);
     lose(rank, fmt::format("stands still in step {}, stage {}, {:.1f} s longer than it needs",
                            s.beat.step, s.beat.stage, to_seconds(stuck(s, now))));
   }
@@ -230,8 +246,18 @@ int Membership::first_missing() const {
   return found == view_.members.end() ? -1 : found->identity.rank;
 }
 
+std::string Membership::with_reasons(const std::string& why) const {
+  std::string text = why;
+  for (size_t rank = 0; rank < why_lost_.size(); ++rank) {
+    const std::string& other = why_lost_[rank];
+    const bool is_missing = view_.members[rank].presence != Presence::member;
+    if (is_missing && !other.empty() && other != why) text += (text.empty() ? "" : "; ") + other;
+  }
+  return cut_why(text);
+}
+
 void Membership::next_epoch() {
-  ++view_.epoch;
+  last_epoch_ = view_.epoch = std::max(view_.epoch, last_epoch_) + 1;
   ++version_;
 }
 
@@ -245,33 +271,54 @@ void Membership::lose(int rank, const std::string& why) {
   if (view_.epoch == 0) return;  // not all ranks were there yet, so no step is open
   next_epoch();
   view_.lost = rank;
-  view_.why = cut_why(fmt::format("{} {}", name_of(m.identity), why));
-  log::error("cluster: lost epoch={} {}", view_.epoch, view_.why);
+  std::string& reason = why_lost_[static_cast<size_t>(rank)];
+  reason = cut_why(fmt::format("{} {}", name_of(m.identity), why));
+  log::error("cluster: lost epoch={} {}", view_.epoch, reason);
+  view_.why = with_reasons(reason);
   if (view_.serves()) log_members();
 }
 
-void Membership::pause(Slot& s, TimePoint now) const {
+void Membership::pause(int rank, TimePoint now) {
+  Slot& s = slot(rank);
   const bool good = since(s.in_since, now) >= limits_.good_after;
   s.pause = good || s.pause == Duration::zero() ? limits_.pause
                                                 : std::min(s.pause * 2, limits_.pause_max);
   s.pause_until = now + s.pause;
+  log::warning("cluster: {} is taken back in {:g} s at the earliest",
+               name_of(member(rank).identity), to_seconds(s.pause));
+}
+
+// The lowest member is right, as it is where ranks meet (ClusterNetwork). At the start all are
+// members while they load, so there they find out when they meet.
+std::optional<Error> Membership::why_out(const Identity& identity, const Beat& beat) const {
+  if (!beat.ready()) return std::nullopt;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Beat& theirs = slots_[i].beat;
+    if (view_.members[i].presence != Presence::member || !theirs.ready()) continue;
+    if (theirs.terms == beat.terms) return std::nullopt;
+    return other_terms(view_.members[i].identity, theirs.terms, identity, beat.terms);
+  }
+  return std::nullopt;
 }
 
 void Membership::let_in(int rank, TimePoint now) {
   Member& m = member(rank);
   Slot& s = slot(rank);
-  const bool loads = may_miss_ > 0 && view_.began && !s.beat.ready;
+  const bool loads = may_miss_ > 0 && view_.began && !s.beat.ready();
   const bool ready = m.presence == Presence::connected && s.connected && now >= s.pause_until &&
                      s.beat.state == EngineState::closed && !loads;
-  if (!ready) return;
+  if (!ready || why_out(m.identity, s.beat)) return;
   m.presence = Presence::member;
+  why_lost_[static_cast<size_t>(rank)].clear();
   s.in_since = now;
+  s.in_after = view_.epoch;
   ++version_;
   const bool all = std::ranges::all_of(
       view_.members, [](const Member& other) { return other.presence == Presence::member; });
-  if (view_.epoch == 0 && !all) return;
+  if (view_.epoch == 0 && last_epoch_ == 0 && !all) return;
   next_epoch();
   if (view_.lost == rank) view_.lost = first_missing();
+  if (std::string others = with_reasons(""); !others.empty()) view_.why = std::move(others);
   if (all) {
     log::info("cluster: whole epoch={} ranks={}", view_.epoch, num_ranks());
   } else {
@@ -280,10 +327,25 @@ void Membership::let_in(int rank, TimePoint now) {
   }
 }
 
+// Ranks that load are in from the start of a service, but not in one that others have begun.
+void Membership::note_began() {
+  if (view_.began) return;
+  view_.began = true;
+  ++version_;
+  if (may_miss_ == 0) return;
+  bool any = false;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    if (member(rank).presence != Presence::member || slot(rank).beat.ready()) continue;
+    member(rank).presence = Presence::connected;
+    any = true;
+  }
+  if (any && view_.epoch > 0) next_epoch();
+}
+
 // Ranks may be missing only after all were ready once, so the start waits for all.
 void Membership::note_begin() {
   if (may_miss_ == 0 || view_.began || !view_.whole()) return;
-  view_.began = std::ranges::all_of(slots_, [](const Slot& s) { return s.beat.ready; });
+  view_.began = std::ranges::all_of(slots_, [](const Slot& s) { return s.beat.ready(); });
   if (view_.began) ++version_;
 }
 

@@ -5,7 +5,8 @@
 //     no beat, or beats that stand still in an overdue step, for 1 s   suspect (a line in the log)
 //     the same for 3 s ..............................................  lost
 //     its connection ends, and no new one joins within 0.3 s ........  lost (its process died)
-//     another rank reports that the data plane waits in vain for it .  lost
+//     another rank reports that the data plane waits in vain for it .  lost, or the reporter if it
+//                                                                      has just come in
 //   A lost rank is taken back when it is connected, agrees, and has no step open.
 //
 // Every loss and every return starts a new epoch; a step belongs to one epoch and is given up with
@@ -22,12 +23,14 @@
 //   of the epoch that ended; engines leave such a step by the abort flag.
 //
 // With Start::may_miss the ranks that are left serve in the next epoch, if enough are left, once
-// all were ready. Then a rank is taken (back) when it has loaded, since the others serve meanwhile.
+// all were ready. Then a rank is taken (back) when it has loaded, since the others serve meanwhile,
+// and only if its terms are theirs: it is refused before it could disturb them.
 // A coordinator that takes over a running service first waits LivenessLimits::gather for all, so
 // that no rank is left out that is only dialling.
 // Thread: the control plane's. Time is passed in.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,15 +64,19 @@ class Membership {
       : Membership(std::move(self), limits, now, Start()) {}
 
   // Registers a rank that came over a new connection. Errors: lost_rank if it disagrees with `self`
-  // (final); queue_full if another live process is that rank already (it may try again).
+  // or has other terms than the members (final); queue_full if another live process is that rank
+  // already (it may try again).
   Result<void> join(const JoinMessage& join, TimePoint now);
-  void beat(int rank, const Beat& beat, TimePoint now);
+  // Takes in a beat. Errors: lost_rank if the rank is not a member and its terms differ from theirs
+  // (final: it cannot be let in).
+  Result<void> beat(int rank, const Beat& beat, TimePoint now);
   // Records that the connection of `rank` ended.
   void cut(int rank, TimePoint now);
   // Records that `rank` said that it leaves.
   void leave(int rank, std::string_view why);
   // Rank `by` waited in vain for `rank`; -1 if it gives up the step and no rank is missing. A
-  // report of another epoch is ignored.
+  // report of another epoch is ignored. The link between two ranks may fail at either: if `by` came
+  // in an epoch later than `rank`, and not long ago (LivenessLimits::good_after), `by` is lost.
   struct Report {
     int by = 0, rank = -1;
     uint32_t epoch = 0;
@@ -96,6 +103,7 @@ class Membership {
     TimePoint last_moved{};               // time of the last beat that showed another step
     TimePoint cut_at = TimePoint::max();  // when the connection of a member ended
     TimePoint in_since{}, pause_until{};
+    uint32_t in_after = 0;  // the last epoch without it
     Duration pause{};
   };
   Member& member(int rank) { return view_.members[static_cast<size_t>(rank)]; }
@@ -109,20 +117,28 @@ class Membership {
   void judge_stuck(TimePoint now);
   void warn(int rank, TimePoint now);
   void lose(int rank, const std::string& why);
-  void pause(Slot& s, TimePoint now) const;
+  void pause(int rank, TimePoint now);
   void let_in(int rank, TimePoint now);
+  // Returns why the terms of a rank that is no member keep it out; nullopt if they do not.
+  std::optional<Error> why_out(const Identity& identity, const Beat& beat) const;
+  // Notes that the service had begun before this rank coordinated.
+  void note_began();
   // Notes that the service has begun, and that ranks had time to join a new coordinator.
   void note_begin();
   void end_gathering(TimePoint now);
   void log_members() const;
   void next_epoch();
   int first_missing() const;  // -1 if none is missing
+  // Returns `why`, followed by why the other ranks are missing that are.
+  std::string with_reasons(const std::string& why) const;
 
   const int own_;  // the coordinator's rank
   const int may_miss_;
+  uint32_t last_epoch_ = 0;  // the last one that any rank knows
   LivenessLimits limits_;
   TimePoint gather_until_;
   std::vector<Slot> slots_;
+  std::vector<std::string> why_lost_;  // by rank, until it is in again; empty: never lost
   ClusterView view_;
   uint64_t version_ = 1;
 };

@@ -1,56 +1,11 @@
 #include "cluster/membership.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <memory>
+#include "cluster/membership_testing.h"
 
 namespace hocket {
 namespace {
 
-using std::chrono::milliseconds;
 using testing::HasSubstr;
-
-// Rank 0 and three others, with a time that the test sets, in ms.
-class MembershipTest : public testing::Test {
- protected:
-  explicit MembershipTest(const Membership::Start& start = Membership::Start())
-      : members_(identity(0), limits_, at(0), start) {}
-
-  static constexpr int kRanks = 4;
-  static TimePoint at(int64_t ms) { return TimePoint(milliseconds(1'000'000 + ms)); }
-
-  static Identity identity(int rank, const std::string& boot = "first") {
-    return {.rank = rank,
-            .num_ranks = kRanks,
-            .host = fmt::format("h{}", rank),
-            .boot_id = boot,
-            .version = "1"};
-  }
-  Result<void> join(int rank, int64_t ms, const std::string& boot = "first", bool resumes = false) {
-    return members_.join(
-        {.identity = identity(rank, boot), .last_epoch = 0, .resumes = resumes, .beat = {}},
-        at(ms));
-  }
-  void all_join(int64_t ms) {
-    for (int rank = 1; rank < kRanks; ++rank) ASSERT_TRUE(join(rank, ms));
-    ASSERT_TRUE(members_.view().whole());
-    ASSERT_EQ(members_.view().epoch, 1u);
-  }
-  // Every rank except `silent` beats every 250 ms in (from, to], and rank 0 judges each time.
-  void live(int64_t from, int64_t to, int silent = -1) {
-    for (int64_t ms = from + 250; ms <= to; ms += 250) {
-      for (int rank = 0; rank < kRanks; ++rank)
-        if (rank != silent) members_.beat(rank, beats_[rank], at(ms));
-      members_.tick(at(ms));
-    }
-  }
-  Presence presence(int rank) const { return members_.view().members[rank].presence; }
-
-  LivenessLimits limits_;
-  Membership members_;
-  Beat beats_[kRanks];
-};
 
 TEST_F(MembershipTest, TheFirstEpochIsWhenAllAreThere) {
   EXPECT_TRUE(join(1, 10));
@@ -205,6 +160,22 @@ TEST_F(MembershipTest, WhoIsMissedByTheDataPlanePausesLongerEachTime) {
   EXPECT_EQ(members_.view().epoch, 5u);
 }
 
+// A rank that has just come in and reaches no other is at fault itself: the others serve.
+TEST_F(MembershipTest, WhoHasJustComeInIsBlamedForALinkToOneThatWasThere) {
+  all_join(0);
+  live(0, 70'000);
+  members_.leave(3, "x");
+  EXPECT_TRUE(join(3, 70'000, "second"));
+  const uint32_t epoch = members_.view().epoch;
+  members_.report({.by = 3, .rank = 1, .epoch = epoch, .why = "no way"}, at(70'100));
+  EXPECT_EQ(members_.view().why, "rank 3 (h3) misses rank 1 (h1), which was in before it: no way");
+  EXPECT_EQ(presence(1), Presence::member);
+  EXPECT_EQ(presence(3), Presence::connected);
+  live(70'100, 140'000);  // it is taken back, and in for long
+  members_.report({.by = 3, .rank = 1, .epoch = members_.view().epoch, .why = "late"}, at(140'100));
+  EXPECT_EQ(members_.view().lost, 1);
+}
+
 TEST_F(MembershipTest, GivingUpAStepIsANewEpochOfTheSameMembers) {
   all_join(0);
   members_.report({.by = 3, .rank = -1, .epoch = 1, .why = "a head is damaged"}, at(100));
@@ -243,6 +214,23 @@ TEST_F(MembershipTest, SeveralLostOnesComeBackOneByOne) {
   EXPECT_TRUE(members_.view().whole());
 }
 
+TEST_F(MembershipTest, EachMissingRankKeepsItsReason) {
+  all_join(0);
+  members_.leave(1, "x");
+  members_.leave(3, "y");
+  EXPECT_EQ(members_.view().why, "rank 3 (h3) leaves: y; rank 1 (h1) leaves: x");
+  EXPECT_EQ(missing(members_.view()),
+            "rank 1 (h1), rank 3 (h3) are not there: rank 3 (h3) leaves: y; rank 1 (h1) leaves: x");
+  EXPECT_TRUE(join(3, 10, "second"));
+  EXPECT_EQ(missing(members_.view()), "rank 1 (h1) leaves: x");
+  members_.report({.by = 2, .rank = -1, .epoch = members_.view().epoch, .why = "a head is damaged"},
+                  at(20));
+  EXPECT_EQ(members_.view().why,
+            "rank 2 (h2) gave up the step: a head is damaged; rank 1 (h1) leaves: x");
+  EXPECT_TRUE(join(1, 30, "second"));
+  EXPECT_EQ(missing(members_.view()), "");
+}
+
 // The thread sleeps until the deadline: a deadline that stays in the past would keep it awake.
 TEST_F(MembershipTest, ADeadlineThatWasServedIsNotInThePast) {
   all_join(0);
@@ -251,95 +239,6 @@ TEST_F(MembershipTest, ADeadlineThatWasServedIsNotInThePast) {
     live(ms, ms + 250, 2);
     EXPECT_GT(members_.next_deadline(), at(ms + 250)) << ms;
   }
-}
-
-// The same ranks, of which one may be missing once all were ready.
-class ToleratesTest : public MembershipTest {
- protected:
-  explicit ToleratesTest(uint32_t last_epoch = 0, bool began = false)
-      : MembershipTest({.last_epoch = last_epoch, .may_miss = 1, .began = began}) {}
-  Result<void> join_ready(int rank, int64_t ms, bool ready, const std::string& boot = "first") {
-    return members_.join({.identity = identity(rank, boot), .beat = {.ready = ready}}, at(ms));
-  }
-  // All join while they load, are ready, and live until `ms`.
-  void begin(int64_t ms) {
-    all_join(0);
-    for (Beat& beat : beats_) beat.ready = true;
-    live(0, ms);
-    ASSERT_TRUE(members_.view().began);
-    ASSERT_EQ(members_.view().epoch, 1u);
-    ASSERT_EQ(members_.view().may_miss, 1);
-  }
-  void end_of(int rank, int64_t ms) {
-    members_.cut(rank, at(ms));
-    members_.tick(at(ms + 300));
-  }
-};
-
-TEST_F(ToleratesTest, TheStartWaitsForAll) {
-  EXPECT_TRUE(join(1, 10));
-  EXPECT_TRUE(join(3, 20));
-  live(20, 5000, 2);
-  EXPECT_EQ(members_.view().epoch, 0u);
-  EXPECT_TRUE(join(2, 5010));
-  EXPECT_EQ(members_.view().epoch, 1u);
-  EXPECT_TRUE(members_.view().serves());
-  end_of(3, 5020);  // before all were ready, all are waited for
-  EXPECT_FALSE(members_.view().serves());
-}
-
-TEST_F(ToleratesTest, TheOthersServeInTheNextEpoch) {
-  begin(2000);
-  end_of(3, 2000);
-  EXPECT_EQ(members_.view().epoch, 2u);
-  EXPECT_TRUE(members_.view().serves());
-  EXPECT_FALSE(members_.view().whole());
-  EXPECT_EQ(members_.view().present().text(), "0,1,2");
-  EXPECT_EQ(missing(members_.view()), "rank 3 (h3) ended its connection");
-  end_of(1, 2400);
-  EXPECT_EQ(members_.view().epoch, 3u);
-  EXPECT_FALSE(members_.view().serves()) << "two are missing";
-}
-
-TEST_F(ToleratesTest, WhoComesBackLoadsFirst) {
-  begin(2000);
-  end_of(3, 2000);
-  EXPECT_TRUE(join_ready(3, 2400, false, "second"));
-  members_.beat(3, {}, at(2500));
-  EXPECT_EQ(members_.view().epoch, 2u) << "the others serve on";
-  EXPECT_EQ(presence(3), Presence::connected);
-  members_.beat(3, {.ready = true}, at(2600));
-  EXPECT_EQ(members_.view().epoch, 3u);
-  EXPECT_TRUE(members_.view().whole());
-}
-
-class TakesOverTest : public ToleratesTest {
- protected:
-  TakesOverTest() : ToleratesTest(7, true) {}
-};
-
-// A new coordinator knows of no rank at first; all dial it within a moment.
-TEST_F(TakesOverTest, ACoordinatorGathersTheRanks) {
-  EXPECT_EQ(presence(0), Presence::connected) << "it may be loading";
-  members_.beat(0, {.ready = true}, at(10));
-  EXPECT_EQ(presence(0), Presence::member);
-  EXPECT_TRUE(join_ready(1, 20, true));
-  EXPECT_TRUE(join_ready(2, 30, true));
-  EXPECT_FALSE(members_.view().serves());
-  EXPECT_EQ(members_.next_deadline(), at(1000));
-  members_.tick(at(1000));
-  EXPECT_TRUE(members_.view().serves());
-  EXPECT_EQ(members_.view().present().text(), "0,1,2");
-  EXPECT_GT(members_.next_deadline(), at(1000));
-}
-
-TEST_F(ToleratesTest, OneThatWasInTheServiceSaysThatItBegan) {
-  JoinMessage resumed{.identity = identity(1), .last_epoch = 5, .began = true, .beat = {}};
-  resumed.beat.ready = true;
-  EXPECT_TRUE(members_.join(resumed, at(10)));
-  EXPECT_TRUE(join_ready(2, 20, true));
-  live(20, 1100);
-  EXPECT_TRUE(members_.view().serves()) << "rank 0 alone was started anew";
 }
 
 RankStatus loading(std::string host, uint64_t loaded, uint64_t to_load) {

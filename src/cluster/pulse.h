@@ -1,4 +1,5 @@
-// The progress of the thread that computes, which the heartbeat sends: a few relaxed stores.
+// The progress of the thread that computes, which the heartbeat sends: a few relaxed stores. And by
+// what terms this rank would meet the others, which is set once.
 //
 //   begin(step, expected)   a step is open: from here on, standing still is suspicious
 //   reached(stage)          the step moves
@@ -14,7 +15,10 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <string>
+#include <string_view>
 
+#include "base/mutex.h"
 #include "cluster/member.h"
 
 namespace hocket {
@@ -40,18 +44,23 @@ class Pulse {
     to_load_.store(total, std::memory_order_relaxed);
   }
 
-  // Says that this rank has loaded and would meet the others at once. Thread: any one.
-  void ready() { ready_.store(true, std::memory_order_relaxed); }
+  // Says that this rank has loaded and would meet the others at once, by these terms
+  // (Beat::terms): at most kMaxNameBytes. Thread: any.
+  void ready(std::string_view terms) {
+    MutexLock lock(mutex_);
+    terms_ = terms;
+  }
 
   Beat beat() const {
     constexpr auto kRelaxed = std::memory_order_relaxed;
+    MutexLock lock(mutex_);
     return {.step = step_.load(kRelaxed),
             .stage = stage_.load(kRelaxed),
             .state = state_.load(kRelaxed),
             .expected_ms = expected_ms_.load(kRelaxed),
             .loaded = loaded_.load(kRelaxed),
             .to_load = to_load_.load(kRelaxed),
-            .ready = ready_.load(kRelaxed)};
+            .terms = terms_};
   }
 
  private:
@@ -59,7 +68,8 @@ class Pulse {
   std::atomic<uint32_t> stage_{0}, expected_ms_{0};
   std::atomic<EngineState> state_{EngineState::closed};
   std::atomic<uint64_t> loaded_{0}, to_load_{0};
-  std::atomic<bool> ready_{false};
+  mutable Mutex mutex_;
+  std::string terms_ HOCKET_GUARDED_BY(mutex_);
 };
 
 }  // namespace hocket

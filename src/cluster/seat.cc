@@ -116,6 +116,7 @@ Result<void> Seat::work() {
   } else if (clock_.now() >= renew_at_) {
     HOCKET_TRY_VOID(renew());
   }
+  if (!is_rank_) HOCKET_TRY_VOID(take_rank());
   if (!watching_) HOCKET_TRY_VOID(look());
   HOCKET_TRY_VOID(follow());
   if (holder_ && !gone_.empty() && holder_->boot_id == gone_) HOCKET_TRY_VOID(empty_seat());
@@ -130,14 +131,37 @@ Result<void> Seat::get_lease() {
   const TimePoint asked = clock_.now();
   HOCKET_TRY(const EtcdLease lease,
              etcd_.grant(std::chrono::ceil<std::chrono::seconds>(options_.ttl).count()));
-  const Identity& self = options_.self;
-  HOCKET_TRY_VOID(
-      etcd_.swap({.puts = {{.key = key(fmt::format("{}{}", kRanksKey, self.rank)),
-                            .value = fmt::format("{} {} {}", self.boot_id, agreed_, self.host),
-                            .lease = lease.id}}}));
   lease_ = lease;
   until_ = asked + std::chrono::seconds(lease.ttl_s) - options_.margin;
   renew_at_ = asked + options_.renew;
+  return {};
+}
+
+// Sets the entry of this rank, unless another process has it.
+Result<void> Seat::take_rank() {
+  const Identity& self = options_.self;
+  const std::string own = key(fmt::format("{}{}", kRanksKey, self.rank));
+  EtcdSwap swap{.key = own,
+                .create_revision = 0,
+                .puts = {{.key = own,
+                          .value = fmt::format("{} {} {}", self.boot_id, agreed_, self.host),
+                          .lease = lease_.id}}};
+  HOCKET_TRY(is_rank_, etcd_.swap(swap));
+  if (is_rank_) return {};
+  HOCKET_TRY(const EtcdRange there, etcd_.range(own, 1));
+  if (there.entries.empty() || there.entries.front().key != own) return {};  // it just ended
+  const EtcdEntry& entry = there.entries.front();
+  const std::string_view process = std::string_view(entry.value).substr(0, entry.value.find(' '));
+  if (process == self.boot_id) {  // by a lease that is over, or a try that had no answer
+    swap.create_revision = entry.create_revision;
+    HOCKET_TRY(is_rank_, etcd_.swap(swap));
+  } else if (told_of_ != process) {
+    told_of_ = process;
+    log::info(
+        "cluster: etcd has process {} as rank {}; this one, {}, coordinates only once that entry "
+        "has ended, {:g} s after its process at the latest",
+        shown(process), self.rank, self.boot_id, to_seconds(options_.ttl));
+  }
   return {};
 }
 
@@ -156,6 +180,7 @@ Result<void> Seat::renew() {
 // With the lease the seat is gone, if this rank had it; the key is read anew.
 void Seat::lose_lease() {
   lease_ = {};
+  is_rank_ = false;
   until_ = {};
   watching_ = false;
   if (has_seat()) holder_.reset();
@@ -205,8 +230,10 @@ void Seat::hold(const std::vector<EtcdEntry>& read) {
   }
 }
 
-// Returns false while an older rank is there that disagrees with this one.
+// Returns false while an older rank is there that disagrees with this one, or another process of
+// this rank.
 Result<bool> Seat::may_take() {
+  if (!is_rank_) return false;  // another process has this rank
   HOCKET_TRY(const EtcdRange there, etcd_.range(key(kRanksKey), kMaxRanks));
   const std::string own = key(fmt::format("{}{}", kRanksKey, options_.self.rank));
   const auto mine = std::ranges::find(there.entries, own, &EtcdEntry::key);
@@ -282,6 +309,7 @@ void Seat::resign() {
   if (const auto done = etcd_.revoke(lease_.id); !done)
     log::debug("cluster: etcd: {}", done.error().message);
   lease_ = {};
+  is_rank_ = false;
   holder_.reset();
 }
 

@@ -6,6 +6,7 @@
 //
 //   coordinator not there  --swap: create revision 0-->   this rank's, for one term
 //   epoch n + 1 wanted     --swap: the seat's create revision is that of my term-->   taken
+//   rank/R not there       --swap: create revision 0-->   this process is rank R
 //
 // A term is the create revision of the seat. An epoch is taken in a swap that compares it, so one
 // who lost the seat, or cannot know, takes none, and whoever gets it counts on from the last epoch
@@ -14,6 +15,8 @@
 // If the seat is empty and this rank had it last, in the same epoch, then nobody had it meanwhile.
 // A rank does not take the seat while an older one is there that disagrees with it (another model,
 // other places of experts): it would refuse all others.
+// A process that finds another one at its rank's entry follows, but does not take the seat until
+// that entry has ended.
 // If etcd does not answer, nothing changes: the state says why, and calls are repeated.
 // Thread: one. Calls of Etcd block; the clock is read around them.
 #pragma once
@@ -98,6 +101,7 @@ class Seat {
   Result<uint32_t> read_epoch();
   Result<void> take_epoch();
   Result<bool> may_take();
+  Result<void> take_rank();
   void hold(const std::vector<EtcdEntry>& read);
   void lose_lease();
   bool is_self() const;
@@ -109,7 +113,9 @@ class Seat {
   const Options options_;
   const std::string prefix_, agreed_;
   EtcdLease lease_;
-  TimePoint until_{};  // this rank may act in its term so long
+  bool is_rank_ = false;  // the entry of this rank names this process
+  std::string told_of_;   // the other process of this rank that the log has named
+  TimePoint until_{};     // this rank may act in its term so long
   TimePoint renew_at_{}, retry_at_{}, looked_at_{};
   bool watching_ = false;
   std::optional<SeatHolder> holder_;

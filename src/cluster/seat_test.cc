@@ -16,16 +16,18 @@ using testing::HasSubstr;
 
 constexpr const char* kSeat = "/hocket/hocket/coordinator";
 constexpr const char* kEpoch = "/hocket/hocket/epoch";
+constexpr const char* kRank1 = "/hocket/hocket/rank/1";
 
 struct Rank {
-  Rank(MemoryEtcd& etcd, const FakeClock& clock, int rank, const std::string& model = "m")
+  Rank(MemoryEtcd& etcd, const FakeClock& clock, int rank, const std::string& model = "m",
+       const std::string& boot = "")
       : client(etcd),
         seat(client, clock,
              {.name = "hocket",
               .self = {.rank = rank,
                        .num_ranks = 3,
                        .host = fmt::format("h{}", rank),
-                       .boot_id = fmt::format("boot{}", rank),
+                       .boot_id = boot.empty() ? fmt::format("boot{}", rank) : boot,
                        .model_hash = model}}) {}
   void run() { seat.want(HostPort{"10.0.0.1", 5000}); }
   Seat::State tick() {
@@ -39,8 +41,8 @@ struct Rank {
 
 class SeatTest : public testing::Test {
  protected:
-  Rank& add(int rank, const std::string& model = "m") {
-    ranks_.push_back(std::make_unique<Rank>(etcd_, clock_, rank, model));
+  Rank& add(int rank, const std::string& model = "m", const std::string& boot = "") {
+    ranks_.push_back(std::make_unique<Rank>(etcd_, clock_, rank, model, boot));
     return *ranks_.back();
   }
   void pass(Duration time) { clock_.advance(time); }
@@ -260,6 +262,27 @@ TEST_F(SeatTest, AnOlderRankThatDisagreesKeepsTheSeatFromANewOne) {
   // The older one goes, and the new one is free to coordinate.
   old.seat.resign();
   EXPECT_TRUE(other.tick().mine);
+}
+
+// The second process of a rank leaves the first one's entry alone, and takes no seat beside it.
+TEST_F(SeatTest, ASecondProcessOfARankTakesNothingFromTheFirst) {
+  Rank& first = add(1);
+  first.tick();
+  Rank& second = add(1, "m", "another");
+  second.run();
+  EXPECT_FALSE(second.tick().mine);
+  EXPECT_TRUE(second.seat.state().known) << "it may follow whoever coordinates";
+  EXPECT_THAT(etcd_.find(kRank1)->value, HasSubstr("boot1 "));
+  second.seat.resign();
+  first.run();
+  EXPECT_TRUE(first.tick().mine);
+  // Once the first has ended, the second is the rank.
+  first.client.is_cut = true;
+  pass(seconds(6));
+  second.tick();
+  pass(seconds(1));
+  EXPECT_TRUE(second.tick().mine);
+  EXPECT_THAT(etcd_.find(kRank1)->value, HasSubstr("another "));
 }
 
 TEST_F(SeatTest, WhoNoLongerWantsItGivesItBack) {

@@ -34,9 +34,10 @@ using Plane = std::unique_ptr<ControlPlane>;
 
 class Ranks : public testing::Test {
  protected:
-  static ClusterOptions options(uint16_t port) {
+  ClusterOptions options(uint16_t port) const {
     return {.init_addr = {"127.0.0.1", port},
             .token = "a token of sixteen",
+            .tolerate_ranks = tolerate_ranks_,
             .limits = {.heartbeat = milliseconds(50),
                        .suspect_after = milliseconds(200),
                        .lost_after = milliseconds(600),
@@ -97,7 +98,7 @@ class Ranks : public testing::Test {
     return testing::AssertionSuccess();
   }
 
-  int num_ranks_ = 2;
+  int num_ranks_ = 2, tolerate_ranks_ = 0;
   uint16_t port_ = 0;
   // Declared before planes_, so that it outlives their connections.
   std::unique_ptr<TestProxy> proxy_;

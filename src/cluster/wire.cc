@@ -146,7 +146,7 @@ void fields(Io& io, M& m) {
   io.number(m.expected_ms);
   io.number(m.loaded);
   io.number(m.to_load);
-  small(io, m.ready, 1);
+  name(io, m.terms);
 }
 
 template <class Io, Is<ClusterView> M>

@@ -184,7 +184,9 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   if (parallel.moves_experts() && experts_)
     mover = {.model = options.settings.model,
              .rank = network ? network->rank() : 0,
-             .max_retry_time = from_seconds(parallel.lost_rank_wait_s)};
+             .max_retry_time = from_seconds(parallel.lost_rank_wait_s),
+             .max_expert_time = std::max(ExpertMover::Options().max_expert_time,
+                                         from_seconds(parallel.lost_rank_wait_s))};
   if (parallel.enable_eplb && experts_) {
     experts_->count_always();
     HOCKET_TRY(mover->rebalance,

@@ -16,6 +16,12 @@ constexpr double kSureShare = 0.75;
 
 }  // namespace
 
+void OverlapTiming::decide(bool decides) {
+  rest();
+  if (!decides) return trials_.reset();
+  if (!trials_) trials_.emplace();
+}
+
 void OverlapTiming::note_commit(const Flight& flight, bool of_answers, bool overlapped,
                                 TimePoint now) {
   if (!trials_) return;

@@ -13,8 +13,9 @@ namespace hocket {
 
 class OverlapTiming {
  public:
-  // Makes this rank the one that decides whether steps overlap. Called before the first step.
-  void decide() { trials_.emplace(); }
+  // Says whether this rank decides if steps overlap. While it does, what it has measured stays.
+  // Called while no step is under way.
+  void decide(bool decides);
   bool decides() const { return trials_.has_value(); }
   // Returns what it has decided. Precondition: decides().
   bool wants_overlap() const { return trials_->overlaps(); }

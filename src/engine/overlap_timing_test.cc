@@ -49,9 +49,11 @@ TEST_F(OverlapTimingTest, DoesNotSleepBesideFewerRowsNorForAMoment) {
 
 TEST_F(OverlapTimingTest, ADeciderBeginsWithoutOverlap) {
   EXPECT_FALSE(timing_.decides());
-  timing_.decide();
+  timing_.decide(true);
   EXPECT_TRUE(timing_.decides());
   EXPECT_FALSE(timing_.wants_overlap());
+  timing_.decide(false);
+  EXPECT_FALSE(timing_.decides());
 }
 
 }  // namespace

@@ -136,8 +136,9 @@ class RankStep {
   KvEventChannel* kv_events() const { return kv_events_.get(); }
   // Returns what moves experts; null without --enable-eplb and --tolerate-ranks.
   const ExpertMover* mover() const { return mover_.get(); }
-  // Begins to bring the experts to their places in an epoch of `ranks`. Returns true if they are
-  // there, so that the rank may join the others.
+  // Begins to bring the experts to their places in an epoch of `ranks`; requests that wait for lost
+  // ranks wait as much longer as that takes. Returns true if they are there, so that the rank may
+  // join the others.
   bool bring_experts(const RankSet& ranks);
   // Returns the second tier of the prefix cache; null if there is none.
   const CacheTier* tier() const { return tier_.get(); }
@@ -165,6 +166,7 @@ class RankStep {
   void reply(Flight& flight);
   bool restore_pages();
   void abort_step(std::span<const Batch* const> uncommitted);
+  void begin_bringing(const RankSet& ranks);
   Error why_lost() const;
 
   void take_in(RequestInput& input);
@@ -202,6 +204,7 @@ class RankStep {
   // Until when requests may wait for lost ranks; set from the loss to the next step that is
   // committed, so that ranks that meet and lose each other again make no request wait longer.
   std::optional<TimePoint> waits_until_;
+  Duration loading_time_{};  // the part of that wait for loading the experts of an epoch
   std::optional<Lockstep> lockstep_;
   RankOverlap overlap_;
   RankGrammars grammars_;

@@ -1,5 +1,7 @@
 // The epochs of a rank's steps: it joins the others, gives up steps when ranks are lost, and waits
 // for them with its requests.
+#include <utility>
+
 #include "base/log.h"
 #include "engine/step.h"
 
@@ -15,8 +17,9 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
   between_.reset();
   if (rebalance_) rebalance_->restart(link.ranks.size() == network_->num_ranks());
   lockstep_->rebind(*link.transport, *exchange);
-  overlap_.rebind(link.transport->caps().exact_arrival,
-                  lockstep_->planning_rank() == network_->rank());
+  const bool leads = lockstep_->planning_rank() == network_->rank();
+  overlap_.rebind(link.transport->caps().exact_arrival, leads);
+  timing_.decide(leads && runner_->info().overlap_schedule == OverlapSchedule::measured);
   watch_.book_in(ledger());
   joined_ = true;
   // The first messages between two ranks open their connection: better here than in the first
@@ -49,7 +52,10 @@ void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   network_->pulse().end();
   network_->report_lost(lockstep_->lost_peer(), *lockstep_->lost());
   if (network_->meets_again() && lost_rank_wait_ > Duration{}) {
-    if (!waits_until_) waits_until_ = clock_.now() + lost_rank_wait_;
+    if (!waits_until_) {
+      waits_until_ = clock_.now() + lost_rank_wait_;
+      loading_time_ = {};
+    }
     if (const int waiting = scheduler_.undo_steps(why_lost(), clock_.now()); waiting > 0)
       log::warning("rank {}: {} requests wait for the lost ranks, for at most {:.0f} s",
                    rank_index(), waiting, to_seconds(lost_rank_wait_));
@@ -68,12 +74,24 @@ void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   mover_->end_epoch();
   // If no rank may be missing, the next epoch has the places of the start. Otherwise they depend on
   // which ranks it has, and that is not known yet.
-  if (tolerate_ranks_ == 0) mover_->bring(RankSet::all(network_->num_ranks()));
+  if (tolerate_ranks_ == 0) begin_bringing(RankSet::all(network_->num_ranks()));
+}
+
+// Every rank knows what the slowest of them loads. Only the longest time since the loss counts, so
+// that epochs that follow each other prolong no wait for ever.
+void RankStep::begin_bringing(const RankSet& ranks) {
+  const Duration time = mover_->bring(ranks);
+  if (!waits_until_ || time <= loading_time_) return;
+  *waits_until_ += time - std::exchange(loading_time_, time);
+  if (scheduler_.idle()) return;
+  log::warning("rank {}: requests wait up to {:.1f} s longer, while experts are loaded",
+               rank_index(), to_seconds(time));
 }
 
 bool RankStep::bring_experts(const RankSet& ranks) {
   if (!mover_) return true;
-  mover_->bring(ranks);
+  begin_bringing(ranks);
+  mover_->check_progress();
   return mover_->has_brought(ranks);
 }
 

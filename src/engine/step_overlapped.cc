@@ -24,7 +24,8 @@ void RankStep::begin_overlapping(OverlapSchedule schedule) {
   if (lockstep_) watch_.carry(lockstep_->carrier());
   steps_overlap_ = schedule == OverlapSchedule::on;
   if (lockstep_) lockstep_->set_overlapped(steps_overlap_);
-  if (schedule == OverlapSchedule::measured && rank_index() == 0) timing_.decide();
+  // One of several ranks learns from each epoch whether it decides.
+  timing_.decide(schedule == OverlapSchedule::measured && !lockstep_);
 }
 
 // Answers with grammars take forced tokens in steps that do not overlap, which saves them whole
@@ -33,7 +34,7 @@ bool RankStep::wants_overlap() const {
   return timing_.wants_overlap() && !grammars_.any_live();
 }
 
-// Lets steps overlap, or not, as the trials say; with several ranks as rank 0 says. Which thread
+// Lets steps overlap, or not, as the trials say; with several ranks as the lead says. Which thread
 // computes changes between two steps, with nothing under way. Returns false if ranks were lost.
 bool RankStep::follow_choice() {
   if (runner_->info().overlap_schedule != OverlapSchedule::measured) return true;

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A rank is killed, and with --tolerate-ranks the others serve on without it: streams go on, and new requests are answered.
+"""Ranks are killed, and with --tolerate-ranks the others serve on without them: streams go on, and new requests are answered.
 
     tests/hosts/tolerates.py [--only WORD]
 """
 
 import functools
+import signal
 import time
 
 import harness
@@ -14,7 +15,10 @@ from etcd import Etcd
 
 WORDS = ("cat", "king", "ship", "owl")
 SERVES_S = 10  # from the loss until the ranks that are left serve
+BACK_S = 60  # from the start of a rank until all serve
 FLAGS = {"--tolerate-ranks": 1}
+TWO = {"--tolerate-ranks": 2}
+MOVES = {"--enable-eplb": True, "--eplb-rebalance-num-iterations": 20}
 
 
 def wait_present(ranks, rank, count, limit_s):
@@ -46,55 +50,121 @@ def finish_all(streams, back, wanted):
     return pause
 
 
-def one_is_killed(num_ranks, killed, store=""):
-    """Rank `killed` dies in the middle of streams of every API and stays away until all have ended; then it comes back amid others."""
+def wait_back_amid_streams(ranks, others, words, wanted):
+    """Waits until all ranks are in, while streams of `others` run; returns the seconds, the running streams, and their longest pause."""
+    began, pause, streams = time.monotonic(), 0, {}
+    while True:
+        running = sum(stream.is_alive() for _, stream in streams.values())
+        if running and all(ranks.metric(rank, "cluster_ranks_in") == ranks.num_ranks for rank in others):
+            break
+        if not running:
+            pause = max(pause, finish_all(streams, {}, wanted))
+            streams = {(chat.__name__, word): (rank, begin(ranks, rank, chat, word)) for rank, word in zip(others, words)}
+        waited = time.monotonic() - began
+        assert waited < BACK_S, f"not all ranks are in after {waited:.1f} s: {ranks.readiness(others[0])}"
+        time.sleep(0.02)
+    returned = time.monotonic() - began
+    for rank in range(ranks.num_ranks):
+        wait_present(ranks, rank, ranks.num_ranks, BACK_S)
+    return returned, running, max(pause, finish_all(streams, {}, wanted))
+
+
+def check_answers(ranks, of, when):
+    for rank in of:
+        assert ranks.answers(rank) == answers_of_one_rank(), f"rank {rank} answers otherwise {when}"
+        ranks.check_pages(rank)
+
+
+def some_are_killed(num_ranks, killed, store="", more=None, apart_s=0.0, stays_away=True):
+    """Ranks `killed` die in the middle of streams of every API, the next one `apart_s` after the one before, and come back amid others.
+
+    With `stays_away` they are started when the others have ended those streams, else at once.
+    """
     words = WORDS[:num_ranks]
-    with Cluster(num_ranks, flags=FLAGS, store=store) as ranks:
+    with Cluster(num_ranks, flags=FLAGS | (more or {}), store=store) as ranks:
         ranks.wait_doors()
         killed = killed() if callable(killed) else killed
-        others = [rank for rank in range(num_ranks) if rank != killed]
+        others = [rank for rank in range(num_ranks) if rank not in killed]
         wanted = undisturbed(ranks, words)
         streams = streams_of(ranks, num_ranks, words)
         for _, stream in streams.values():
             stream.wait_events(20)
-        ranks.processes[killed].kill()
+        for i, rank in enumerate(killed):
+            time.sleep(apart_s if i else 0)
+            ranks.processes[rank].kill()
+        if not stays_away:
+            for rank in killed:
+                ranks.processes[rank].start()
         back = {}
         for of, (rank, stream) in streams.items():
-            if rank == killed:
+            if rank in killed:
                 stream.finish()
                 assert stream.broke or not stream.events[-1].startswith("data: [DONE]"), f"{of} had ended before the fault"
                 back[of] = come_back(ranks, others[0], stream.events)
-        serves = max(wait_present(ranks, rank, num_ranks - 1, SERVES_S) for rank in others)
+        told = ""
+        if stays_away:
+            left = num_ranks - len(killed)
+            serves = max(wait_present(ranks, rank, left, SERVES_S) for rank in others)
+            told = f"served again after {serves:.2f} s, "
         lost = finish_all(streams, back, wanted)
-        for rank in others:
-            assert ranks.answers(rank) == answers_of_one_rank(), f"rank {rank} answers otherwise without rank {killed}"
-            status, text = ranks.readiness(rank)
-            assert status == 200 and f"{num_ranks - 1} of {num_ranks} ranks" in text, text
-            ranks.check_pages(rank)
-        streams = {(chat.__name__, word): (rank, begin(ranks, rank, chat, word)) for rank, word in zip(others, words)}
-        ranks.processes[killed].start()
-        returned = max(wait_present(ranks, rank, num_ranks, 60) for rank in range(num_ranks))
-        running = sum(stream.is_alive() for _, stream in streams.values())
-        came = finish_all(streams, {}, wanted)
-        for rank in range(num_ranks):
-            assert ranks.answers(rank) == answers_of_one_rank(), f"rank {rank} answers otherwise after the return"
-            ranks.check_pages(rank)
+        if stays_away:
+            check_answers(ranks, others, f"without {killed}")
+            for rank in others:
+                status, text = ranks.readiness(rank)
+                assert status == 200 and f"{left} of {num_ranks} ranks" in text, text
+            for rank in killed:
+                ranks.processes[rank].start()
+        returned, running, came = wait_back_amid_streams(ranks, others, words, wanted)
+        assert running > 0, "no stream ran when the ranks were back"
+        check_answers(ranks, range(num_ranks), "after the return")
         return (
-            f"served again after {serves:.2f} s, longest pause {lost:.2f} s, {len(back)} streams by their id; "
+            f"{told}longest pause {lost:.2f} s, {len(back)} streams by their id; "
             f"back after {returned:.1f} s amid {running} streams, longest pause {came:.2f} s"
         )
+
+
+def one_is_killed(num_ranks, killed, store="", more=None):
+    return some_are_killed(num_ranks, killed if callable(killed) else [killed], store, more)
+
+
+def one_is_asked_to_end(num_ranks, asked):
+    """Rank `asked` gets SIGTERM amid streams: these end as if nothing had happened, and the others serve on without it."""
+    words = WORDS[:num_ranks]
+    with Cluster(num_ranks, flags=FLAGS) as ranks:
+        ranks.wait_doors()
+        others = [rank for rank in range(num_ranks) if rank != asked]
+        wanted = undisturbed(ranks, words)
+        streams = streams_of(ranks, num_ranks, words)
+        for _, stream in streams.values():
+            stream.wait_events(20)
+        ranks.processes[asked].signal(signal.SIGTERM)
+        pause = finish_all(streams, {}, wanted)
+        status = ranks.processes[asked].exit_status(BACK_S)
+        assert status == 0, f"rank {asked} ends with {status}"
+        for rank in others:
+            wait_present(ranks, rank, num_ranks - 1, SERVES_S)
+        check_answers(ranks, others, f"without rank {asked}")
+        ranks.processes[asked].start()
+        returned, running, came = wait_back_amid_streams(ranks, others, words, wanted)
+        check_answers(ranks, range(num_ranks), "after the return")
+        return f"longest pause {pause:.2f} s; back after {returned:.1f} s amid {running} streams, longest pause {came:.2f} s"
 
 
 def one_is_killed_with_etcd(num_ranks, killed=None):
     """The same with etcd, where any rank may be missing; without `killed` it is the one that coordinates."""
     with Etcd(1) as store:
-        return one_is_killed(num_ranks, store.coordinator if killed is None else killed, store.place())
+        return one_is_killed(num_ranks, (lambda: [store.coordinator()]) if killed is None else killed, store.place())
 
 
 CASES = [
     ("kill -9 of one of 3", functools.partial(one_is_killed, 3, 1)),
     ("kill -9 of one of 4", functools.partial(one_is_killed, 4, 2)),
     ("kill -9 of one of 2", functools.partial(one_is_killed, 2, 1)),
+    ("kill -9 of two of 4", functools.partial(some_are_killed, 4, [1, 3], more=TWO)),
+    ("kill -9 of two of 4, the second while the others meet", functools.partial(some_are_killed, 4, [1, 3], more=TWO, apart_s=0.4)),
+    ("kill -9 of one of 4 that is back at once", functools.partial(some_are_killed, 4, [2], stays_away=False)),
+    ("kill -9 of one of 3 whose experts move", functools.partial(one_is_killed, 3, 1, more=MOVES)),
+    ("SIGTERM of one of 3", functools.partial(one_is_asked_to_end, 3, 1)),
     ("kill -9 of rank 0 of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3, 0)),
     ("kill -9 of the coordinator of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3)),
 ]

@@ -91,17 +91,20 @@ Result<void> UcxEnd::open() {
   return {};
 }
 
-Result<void> UcxEnd::connect(std::span<const std::span<const std::byte>> addresses) {
+std::expected<void, UcxTransport::Unreachable> UcxEnd::connect(
+    std::span<const std::span<const std::byte>> addresses) {
   HOCKET_CHECK(addresses.size() == peers_.size());
-  HOCKET_TRY(const RankAddress own, decode_address(address_));
+  const Result<RankAddress> own = decode_address(address_);
+  HOCKET_CHECK(own.has_value());
   for (Peer& p : peers_) {
     const std::span<const std::byte> address = addresses[static_cast<size_t>(p.rank)];
     if (p.rank == rank_ || address.empty()) continue;
     HOCKET_CHECK(p.endpoint == nullptr);
-    if (auto done = connect_to(p, own, address); !done) {
-      return fail(ErrorCode::lost_rank, "rank {} cannot reach rank {}: {}", rank_, p.rank,
-                  done.error().message);
-    }
+    if (const auto done = connect_to(p, *own, address); !done)
+      return std::unexpected(
+          Unreachable{error(ErrorCode::lost_rank, "rank {} cannot reach rank {}: {}", rank_, p.rank,
+                            done.error().message),
+                      p.rank});
   }
   return {};
 }

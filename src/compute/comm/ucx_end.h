@@ -38,7 +38,8 @@ class UcxEnd final : public UcxTransport {
   TimePoint now() const override { return std::chrono::steady_clock::now(); }
 
   std::span<const std::byte> address() const override { return address_; }
-  Result<void> connect(std::span<const std::span<const std::byte>> addresses) override;
+  std::expected<void, Unreachable> connect(
+      std::span<const std::span<const std::byte>> addresses) override;
   std::string describe() const override;
 
  private:

@@ -23,6 +23,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <expected>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,11 +54,16 @@ class UcxTransport : public Transport {
 
   // Returns what the peers need to connect, as opaque bytes that live as long as this object.
   virtual std::span<const std::byte> address() const = 0;
+  // Why there is no connection, and to which peer.
+  struct Unreachable : Error {
+    int rank = -1;
+  };
   // Connects to all ranks; to be called once, before any message. addresses[rank] are those of all
   // ranks, this one's too; an empty one is that of an absent rank, which gets no message and sends
   // none. Peers may call it later. Errors: lost_rank (an address of another epoch, version or rank,
   // or one that cannot be reached from here).
-  virtual Result<void> connect(std::span<const std::span<const std::byte>> addresses) = 0;
+  virtual std::expected<void, Unreachable> connect(
+      std::span<const std::span<const std::byte>> addresses) = 0;
   // Returns "ucx 1.13.1 | tcp on eth0 | eager | TCP_CONN_NB=y | TCP_RX_SEG_SIZE=256k".
   virtual std::string describe() const = 0;
 };

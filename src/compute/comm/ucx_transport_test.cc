@@ -365,6 +365,7 @@ TEST_P(Ucx, RefusesAddressesThatAreNotThoseOfItsPeers) {
     const std::span<const std::byte> all[] = {own, address};
     const auto done = (*end)->connect(all);
     if (done) return std::string("connected");
+    EXPECT_EQ(done.error().rank, 1);
     EXPECT_EQ(done.error().code, ErrorCode::lost_rank);
     return done.error().message;
   };

@@ -47,10 +47,15 @@ ExpertMover::ExpertMover(Options options, Runner& runner, ExpertStats& stats)
       runner_(runner),
       stats_of_rows_(stats),
       home_(runner.placement()),
-      expert_bytes_(runner.plan().moving_bytes / home_.first().most_experts()) {
+      expert_bytes_(runner.expert_bytes()),
+      last_(home_) {
   memory_.push_back(runner.take_moving_memory());
   for (int64_t at = 0; at < memory_.front().bytes(); at += expert_bytes_)
     free_.push_back({memory_.front().data() + at, expert_bytes_});
+  for (int layer = 0; layer < runner.info().model.num_layers; ++layer)
+    has_experts_.push_back(!runner.experts(layer).empty());
+  for (int layer = 0; runner.maps_weights() && layer < runner.info().model.num_layers; ++layer)
+    in_file_.emplace_back(runner.experts(layer).begin(), runner.experts(layer).end());
   wanted_ = RankSet::all(home_.first().num_ranks());
   thread_ = Thread({.name = "mover"}, [this] { run(); });
 }
@@ -210,6 +215,8 @@ Result<std::unique_ptr<LayerMove>> ExpertMover::load_layer(int layer, const Plac
       move->experts.push_back(here[static_cast<size_t>(found - held.begin())]);
     } else if (i > 0 && wanted[i - 1] == wanted[i]) {
       move->experts.push_back(move->experts.back());
+    } else if (const ExpertWeights* const kept = find_in_file(layer, wanted[i])) {
+      move->experts.push_back(*kept);
     } else {
       auto loaded = load_expert(layer, wanted[i]);
       if (!loaded) {
@@ -220,6 +227,14 @@ Result<std::unique_ptr<LayerMove>> ExpertMover::load_layer(int layer, const Plac
     }
   }
   return move;
+}
+
+const ExpertWeights* ExpertMover::find_in_file(int layer, int expert) const {
+  if (in_file_.empty()) return nullptr;
+  const std::span<const int> home = home_.at(layer).experts_of(options_.rank);
+  const auto found = std::ranges::lower_bound(home, expert);
+  if (found == home.end() || *found != expert) return nullptr;
+  return &in_file_.at(static_cast<size_t>(layer))[static_cast<size_t>(found - home.begin())];
 }
 
 Result<ExpertWeights> ExpertMover::load_expert(int layer, int expert) {
@@ -256,6 +271,7 @@ Result<ExpertWeights> ExpertMover::load_expert(int layer, int expert) {
                            expert, layer, options_.rank));
   HOCKET_CHECK(memory_of(loaded) == slot.data);
   HOCKET_CHECK(bytes_of(loaded) == options.bytes);
+  note_progress();
   MutexLock lock(mutex_);
   ++stats_.moves_total;
   stats_.bytes_total += static_cast<uint64_t>(options.bytes);

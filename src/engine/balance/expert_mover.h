@@ -7,8 +7,9 @@
 // An expert is loaded as at the start: from the model's files, by the same code, so its bits are
 // those that any rank has. Where it lands: in memory for one layer's experts of this rank, which is
 // planned at start; what a layer gives up is the memory for the next. So never more than that is in
-// flight. With --weight-cache nothing can be given up, because the file stays as it is; then
-// further memory is taken, and the kernel may drop the pages of the file.
+// flight. With --weight-cache nothing can be given up, because the file stays as it is: experts
+// that come home are used from there again, and the others take memory, which is planned at start
+// for --tolerate-ranks.
 //
 // The thread `mover` has the lowest priority, so it computes in the gaps of the steps.
 // Thread: engine, except where noted.
@@ -46,6 +47,8 @@ class ExpertMover {
     int rank = 0;
     // Time for which layers that cannot be loaded for an epoch are tried again.
     Duration max_retry_time{};
+    // One expert may take this long to be loaded for an epoch; beyond, its files are taken to hang.
+    Duration max_expert_time = std::chrono::seconds(60);
     std::function<void()> wake;  // called when the experts are brought; may be empty
     Duration (*used_time)() = thread_processor_time;  // measures the cost of loading
   };
@@ -75,8 +78,11 @@ class ExpertMover {
   // Begins to load the experts that this rank has in an epoch of `ranks`. If all ranks are there,
   // these are the experts of the start, else those of Placement::among(). It is called while no
   // step runs, and a later call replaces an earlier one. A layer that cannot be loaded is tried
-  // again for Options::max_retry_time (engine/balance/retries.h).
-  void bring(const RankSet& ranks);
+  // again for Options::max_retry_time (engine/balance/retries.h). Returns how long the rank that
+  // loads most will take, as far as is known; 0 if nothing is begun.
+  Duration bring(const RankSet& ranks);
+  // Gives up what bring() began if no expert has come for Options::max_expert_time. Thread: engine.
+  void check_progress();
   // Returns true if bring() has loaded the experts for `ranks`, and end_epoch() was not called
   // since.
   bool has_brought(const RankSet& ranks) const;
@@ -117,7 +123,12 @@ class ExpertMover {
   // shutting_down (it was dropped).
   Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
   Result<ExpertWeights> load_expert(int layer, int expert);
+  const ExpertWeights* find_in_file(int layer, int expert) const;
   Result<Slot> take_slot(int64_t bytes);
+  // Returns how many experts the rank that lacks most has to load for an epoch of `ranks`.
+  int64_t most_lacking(const RankSet& ranks) const;
+  Placements places_of(const RankSet& ranks) const;
+  void note_progress();
   // Takes back the memory of experts of `move` that the model does not use.
   void reclaim(const LayerMove& move);
   Result<void> open_source();
@@ -129,6 +140,9 @@ class ExpertMover {
   ExpertStats& stats_of_rows_;
   const Placements home_;
   const int64_t expert_bytes_;
+  std::vector<std::vector<ExpertWeights>> in_file_;  // by layer, as home_; empty: no --weight-cache
+  std::vector<bool> has_experts_;                    // by layer
+  Placements last_;                                  // at the end of the last epoch
 
   // The thread `mover` alone uses these while it has a task.
   bool may_be_dropped_ = false;           // by drop(): while layers are loaded for a change
@@ -151,6 +165,7 @@ class ExpertMover {
   ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);
   RankSet wanted_ HOCKET_GUARDED_BY(mutex_);  // where the experts are, or are being brought
   bool is_brought_ HOCKET_GUARDED_BY(mutex_) = true, is_bringing_ HOCKET_GUARDED_BY(mutex_) = false;
+  TimePoint progress_at_ HOCKET_GUARDED_BY(mutex_);  // while it brings: when the last expert came
   std::optional<Error> last_bring_error_ HOCKET_GUARDED_BY(mutex_);
   std::optional<Error> final_bring_error_ HOCKET_GUARDED_BY(mutex_);
   Thread thread_;

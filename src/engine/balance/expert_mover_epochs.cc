@@ -9,19 +9,63 @@ namespace hocket {
 void ExpertMover::end_epoch() {
   moved();
   drop();
+  last_ = runner_.placement();
   MutexLock lock(mutex_);
   is_brought_ = is_bringing_ = false;
 }
 
-void ExpertMover::bring(const RankSet& ranks) {
+Duration ExpertMover::bring(const RankSet& ranks) {
   {
     MutexLock lock(mutex_);
-    if (wanted_ == ranks && (is_brought_ || is_bringing_)) return;
+    if (wanted_ == ranks && (is_brought_ || is_bringing_)) return {};
     wanted_ = ranks;
     is_brought_ = false;
     is_bringing_ = true;
+    progress_at_ = RealClock().now();
   }
   begin(Task::bring);
+  const auto bytes = static_cast<double>(most_lacking(ranks) * expert_bytes_);
+  return from_seconds(seconds_per_byte() * bytes);
+}
+
+Placements ExpertMover::places_of(const RankSet& ranks) const {
+  return ranks == RankSet::all(home_.first().num_ranks()) ? home_ : home_.among(ranks);
+}
+
+// A rank that was absent has the experts of the start.
+int64_t ExpertMover::most_lacking(const RankSet& ranks) const {
+  const Placements to = places_of(ranks);
+  int64_t most = 0;
+  for (int rank = 0; rank < home_.first().num_ranks(); ++rank) {
+    int64_t lacking = 0;
+    for (int layer = 0; layer < std::ssize(has_experts_); ++layer) {
+      if (!has_experts_[static_cast<size_t>(layer)]) continue;
+      std::span<const int> held = last_.at(layer).experts_of(rank);
+      if (held.empty()) held = home_.at(layer).experts_of(rank);
+      lacking += std::ranges::count_if(to.at(layer).experts_of(rank), [&](int expert) {
+        return !std::ranges::binary_search(held, expert);
+      });
+    }
+    most = std::max(most, lacking);
+  }
+  return most;
+}
+
+void ExpertMover::note_progress() {
+  MutexLock lock(mutex_);
+  progress_at_ = RealClock().now();
+}
+
+void ExpertMover::check_progress() {
+  MutexLock lock(mutex_);
+  const Duration still = RealClock().now() - progress_at_;
+  if (!is_bringing_ || final_bring_error_ || still < options_.max_expert_time) return;
+  final_bring_error_ = last_bring_error_ =
+      error(ErrorCode::lost_rank,
+            "rank {} has waited {:.0f} s for an expert that it needs before the next step: the "
+            "model's files do not answer",
+            options_.rank, to_seconds(still))
+          .with_fix("mend the storage of the model's files, and restart the rank");
 }
 
 bool ExpertMover::has_brought(const RankSet& ranks) const {
@@ -39,8 +83,7 @@ void ExpertMover::load_places() {
     before = stats_;
     last_bring_error_.reset();
   }
-  const bool is_home = ranks == RankSet::all(home_.first().num_ranks());
-  const Placements to = is_home ? home_ : home_.among(ranks);
+  const Placements to = places_of(ranks);
   Retries retries(options_.max_retry_time);
   for (int layer = 0; layer < home_.num_layers(); ++layer)
     if (!bring_layer(layer, to.at(layer), retries)) return;
@@ -67,6 +110,7 @@ bool ExpertMover::bring_layer(int layer, const Placement& to, Retries& retries) 
       last_bring_error_.reset();
       continue;
     }
+    note_progress();
     source_.reset();  // the next try opens the files as they are then
     const Duration left = retries.failed(RealClock().now());
     note_bring_error(back.error(), left);

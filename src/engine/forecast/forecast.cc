@@ -190,7 +190,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
     weight_bytes = held_weights.bytes;
     if (parallel.moves_experts()) {
       HOCKET_TRY(const int64_t bytes, largest_expert_bytes(choice, nullptr));
-      moving_bytes = bytes * placement->first().most_experts();
+      moving_bytes = bytes * moving_places(q.settings, choice.model, *placement);
     }
   }
   const int page_tokens = q.settings.memory.page_size;

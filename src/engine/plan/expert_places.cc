@@ -104,7 +104,49 @@ Result<void> check_tolerance(int lost, const ModelChoice& choice, const Placemen
   return {};
 }
 
+// Returns the most experts of a layer that a rank takes over while up to `lost` ranks are missing.
+// If the ranks can be missing in more than `most_sets` ways, it may be any expert that a rank has.
+int most_taken_over(const Placement& home, int lost, int most_sets) {
+  const auto num_ranks = static_cast<size_t>(home.num_ranks());
+  int most = 0, num_sets = 0;
+  for (int num_absent = 1; num_absent <= lost; ++num_absent) {
+    std::vector<char> absent(num_ranks);
+    std::fill(absent.end() - num_absent, absent.end(), 1);
+    do {
+      if (++num_sets > most_sets) return home.most_experts();
+      RankSet present;
+      for (size_t rank = 0; rank < num_ranks; ++rank)
+        if (absent[rank] == 0) present.add(static_cast<int>(rank));
+      const Placement then = home.among(present);
+      for (size_t rank = 0; rank < num_ranks; ++rank) {
+        const std::span<const int> own = home.experts_of(static_cast<int>(rank));
+        most = std::max(most, static_cast<int>(std::ranges::count_if(
+                                  then.experts_of(static_cast<int>(rank)), [&](int expert) {
+                                    return !std::ranges::binary_search(own, expert);
+                                  })));
+      }
+    } while (std::ranges::next_permutation(absent).found);
+  }
+  return most;
+}
+
 }  // namespace
+
+int64_t moving_places(const ServerSettings& settings, const ModelConfig& model,
+                      const Placements& placements) {
+  constexpr int kMaxSets = 4096;  // the sums of all layers have so many
+  int64_t places = placements.first().most_experts();
+  const int lost = settings.parallel.tolerate_ranks;
+  if (lost == 0 || settings.model.weight_cache.empty()) return places;
+  const int num_layers = model.num_layers;
+  const bool differ = placements.differ();
+  const int most_sets = differ ? std::max(1, kMaxSets / num_layers) : kMaxSets;
+  const int of_first = differ ? 0 : most_taken_over(placements.first(), lost, most_sets);
+  for (int layer = 0; layer < num_layers; ++layer)
+    if (model.layer_is_moe[static_cast<size_t>(layer)])
+      places += differ ? most_taken_over(placements.at(layer), lost, most_sets) : of_first;
+  return places;
+}
 
 Result<Rebalancer> rebalancer_of(const ParallelSettings& settings, const ModelChoice& choice,
                                  const Placement& any) {
@@ -206,12 +248,14 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
     HOCKET_TRY(Placements named,
                Placements::from_file(settings.init_expert_location, experts, num_ranks,
                                      choice.model.num_layers, balance));
-    if (const int places = named.first().num_places();
-        settings.ep_num_redundant_experts != "0" && places != experts + number)
+    const int places = named.first().num_places();
+    const bool as_named = places == experts + number || places == placements.first().num_places();
+    if (settings.ep_num_redundant_experts != "0" && !as_named)
       return fail(bad_number(
           fmt::format("{} and {} experts are not the {} places of --init-expert-location {}",
                       number, experts, places, settings.init_expert_location),
           "0, for a file that names the expert of every place"));
+    if (change && places != placements.first().num_places()) change.reset();  // the file says it
     placements = std::move(named);
   }
   if (settings.tolerate_ranks > 0)

@@ -37,4 +37,10 @@ struct ExpertPlaces {
 Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const ModelChoice& choice,
                                    int num_ranks, int64_t available_bytes);
 
+// Returns for how many experts a rank needs memory beside its own while experts move: those of a
+// layer. With --tolerate-ranks and --weight-cache, whose file cannot give up memory, also those
+// that a rank takes over in the epoch that needs most. `placements` are those of place_experts().
+int64_t moving_places(const ServerSettings& settings, const ModelConfig& model,
+                      const Placements& placements);
+
 }  // namespace hocket

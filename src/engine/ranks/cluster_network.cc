@@ -37,7 +37,7 @@ std::string ClusterNetwork::key(uint32_t epoch, int rank) const {
 }
 
 Result<std::optional<RankSet>> ClusterNetwork::members(Duration most) {
-  control_.pulse().ready();
+  control_.pulse().ready(options_.terms);
   if (auto why = refusal()) return fail(*std::move(why));
   const auto view = control_.wait_epoch(most);
   if (view) return view->present();
@@ -71,7 +71,7 @@ Result<std::optional<RankNetwork::Link>> ClusterNetwork::join(const RankSet& ran
     return all;
   }();
   if (auto connected = transport()->connect(places); !connected) {
-    control_.abort(connected.error().message);
+    control_.report_unreachable(epoch_, connected.error().rank, connected.error().message);
     return not_yet(connected.error());
   }
   if (auto entered = control_.enter(epoch_); !entered) return not_yet(entered.error());
@@ -136,12 +136,8 @@ Result<bool> ClusterNetwork::refuse(int rank, bool is_right, std::string_view te
     return false;
   }
   MutexLock lock(mutex_);
-  refused_ =
-      error(ErrorCode::lost_rank, "the ranks' messages differ in size: {} has {}, this rank {}",
-            name_of_rank(rank), terms, options_.terms)
-          .with_fix(
-              "give all ranks the same --max-running-requests, --chunked-prefill-size and "
-              "--max-prefill-tokens");
+  refused_ = other_terms(control_.view().members[static_cast<size_t>(rank)].identity, terms,
+                         control_.self(), options_.terms);
   return fail(*refused_);
 }
 

@@ -22,8 +22,9 @@ namespace hocket {
 class ClusterNetwork final : public RankNetwork {
  public:
   struct Options {
-    UcxOptions ucx;     // its epoch is set here
-    std::string terms;  // in words, what must be equal for messages to fit
+    UcxOptions ucx;  // its epoch is set here
+    // In words, what must be equal for messages to fit: Beat::terms, at most kMaxNameBytes.
+    std::string terms;
     // The control plane may take this long to name the lost rank after the network failed.
     Duration verdict = std::chrono::milliseconds(800);
   };

@@ -54,7 +54,7 @@ struct StepProposal {
   RankLoad load;
   int prompt_step_rows = 0;  // rows of prompts and answers, if prompts are computed
   int module_passes = 0;  // passes of the module that guesses, before the step (module_drafter.h)
-  bool overlaps = false;  // steps should overlap; only rank 0's counts
+  bool overlaps = false;  // steps should overlap; only the lead's counts
   std::array<PlanProposal, kNumPhases> plans;  // indexed by Phase
   StepReport report;
 };
@@ -148,7 +148,7 @@ class Lockstep final : public SchedulerHooks {
 
   // Makes this rank ask to stop, from the next agreement on.
   void ask_to_end() { asks_to_end_ = true; }
-  // Returns true if steps should overlap from the next one on, as rank 0 says in its votes.
+  // Returns true if steps should overlap from the next one on, as the lead says in its votes.
   bool steps_overlap() const { return steps_overlap_; }
   // Says whether another thread computes the steps that were agreed on, and opens them in the
   // pulse; while it does, it has the exchange (carrier()).
@@ -178,7 +178,7 @@ class Lockstep final : public SchedulerHooks {
     uint8_t trials = 0;     // is_trial of plans: bit 0 with prompts, bit 1 decode
     uint8_t takes_requests = 0;
     uint8_t module_passes = 0;
-    uint8_t overlaps = 0;  // only rank 0's counts
+    uint8_t overlaps = 0;  // only the lead's counts
     uint8_t zero = 0;      // reserved
     int32_t load_requests = 0;
     int64_t load_tokens = 0;

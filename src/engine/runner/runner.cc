@@ -1,12 +1,11 @@
 #include "engine/runner/runner.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <ranges>
+#include <span>
 #include <string_view>
 
 #include "base/clock.h"
@@ -163,8 +162,8 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
   }
   int64_t moving_bytes = 0;
   if (placement_ && settings.parallel.moves_experts()) {
-    HOCKET_TRY(moving_bytes, largest_expert_bytes(choice_, source_.get()));
-    moving_bytes *= placement_->first().most_experts();
+    HOCKET_TRY(expert_bytes_, largest_expert_bytes(choice_, source_.get()));
+    moving_bytes = expert_bytes_ * moving_places(settings, choice_.model, *placement_);
   }
   HOCKET_TRY(plan_, plan_memory({.settings = settings,
                                  .model = choice_.model,
@@ -300,12 +299,18 @@ ExpertParallelDispatcher::Options Runner::dispatcher_options() const {
 
 std::string Runner::terms() const {
   const AllToAll::Options exchange = exchange_options(dispatcher_options());
+  size_t most = 0;
+  uint32_t sizes = 2166136261u;  // FNV-1a
+  for (const size_t bytes : std::views::join(exchange.most_bytes)) {
+    most = std::max(most, bytes);
+    for (const std::byte part : std::as_bytes(std::span(&bytes, 1)))
+      sizes = (sizes ^ static_cast<uint32_t>(part)) * 16777619u;
+  }
   return fmt::format(
-      "{} rows of prompts and {} of answers; {} bytes; experts placed as {:08x}; "
-      "{} orders, {:08x}",
-      plan_.work.max_rows, plan_.work.exchange.max_decode_rows,
-      fmt::join(std::views::join(exchange.most_bytes), " "), placement_->fingerprint(),
-      overlap_.orders->size(), overlap_.orders->fingerprint());
+      "{} rows of prompts and {} of answers; messages up to {} bytes, {:08x}; experts placed as "
+      "{:08x}; {} orders, {:08x}",
+      plan_.work.max_rows, plan_.work.exchange.max_decode_rows, most, sizes,
+      placement_->fingerprint(), overlap_.orders->size(), overlap_.orders->fingerprint());
 }
 
 Result<void> Runner::make_memory(int page_tokens) {

@@ -95,6 +95,10 @@ class Runner {
   std::optional<uint64_t> source_identity() const { return source_identity_; }
   // Gives the memory for experts that are loaded while serving: moving_bytes of the plan.
   Buffer take_moving_memory() { return std::move(moving_memory_); }
+  // Returns the bytes of the largest expert; 0 unless experts move.
+  int64_t expert_bytes() const { return expert_bytes_; }
+  // True if the weights are those in the file of --weight-cache.
+  bool maps_weights() const { return packed_.has_value(); }
   // True if the bytes are in the model's own memory, which place() lets others use, and not in the
   // file of --weight-cache.
   bool owns(const void* bytes) const {
@@ -170,7 +174,8 @@ class Runner {
   Machine machine_;
   ModelChoice choice_;
   OverlapSettings overlap_;
-  double cut_threshold_ = 0;              // SplitOptions::cut_threshold
+  double cut_threshold_ = 0;  // SplitOptions::cut_threshold
+  int64_t expert_bytes_ = 0;
   std::unique_ptr<WeightSource> source_;  // until the weights are loaded
   EngineInfo info_;
   MemoryPlan plan_;

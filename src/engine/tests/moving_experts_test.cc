@@ -1,5 +1,9 @@
 // Tests experts that move while requests are served: answers have the bits of one rank alone,
 // before, during and after, and what cannot be loaded stays where it is.
+#include <filesystem>
+#include <fstream>
+#include <ranges>
+
 #include "base/log.h"
 #include "engine/rank_setup.h"
 #include "engine/tests/folder_copy.h"
@@ -130,6 +134,16 @@ TEST_F(MovingExpertsTest, TheRanksThatAreLeftHavePlacesForAllExperts) {
   EXPECT_TRUE(std::ranges::any_of((*runners)[0]->info().changes, [](const SettingChange& change) {
     return change.flag == "--ep-num-redundant-experts" && change.to == "8";
   }));
+  // So it is where a file of counts says which experts get the replicas.
+  const auto file = std::filesystem::path(::testing::TempDir()) / "hocket-counts-of-three.json";
+  const std::string counts = fmt::format("[{}]", fmt::join(std::views::iota(1, 17), ", "));
+  std::ofstream(file) << fmt::format(R"({{"logical_count": [{0}, {0}, {0}, {0}]}})", counts);
+  settings.parallel.init_expert_location = file.string();
+  settings.parallel.ep_num_redundant_experts = "3";
+  const auto counted = load();
+  ASSERT_TRUE(counted) << describe(counted.error());
+  EXPECT_EQ((*counted)[0]->placement().first().num_places(), 24);
+  settings.parallel.init_expert_location = "trivial";
   settings.compute.combine_groups = 4;
   EXPECT_NE(describe(load().error()).find("experts are taken over one by one"), std::string::npos);
 }

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <thread>
 
@@ -226,6 +229,100 @@ TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
     check_weights();
   }
   EXPECT_GT(mover.stats().moves_total, 0u);
+}
+
+// A file of --weight-cache keeps its experts: those that are taken over have memory in the plan,
+// and those that come home are not loaded.
+TEST_F(RebalanceTest, ExpertsTakenOverFitThePlanBesideAFileOfWeights) {
+  ServerSettings settings = testing::settings_of(testing::kBundled, 4);
+  settings.parallel.tolerate_ranks = 2;
+  const auto load = [&] {
+    return *load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  };
+  const int64_t without = load()[0]->plan().moving_bytes;
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "hocket-kept-experts";
+  std::filesystem::remove_all(folder);
+  settings.model.weight_cache = folder.string();
+  load();  // writes the file
+  const auto runners = load();
+  Runner& runner = *runners[0];
+  ASSERT_TRUE(runner.maps_weights());
+  ExpertStats stats(runner.info().model.num_layers, runner.placement(), 0);
+  ExpertMover mover({.model = settings.model, .max_retry_time = testing::kPatience}, runner, stats);
+  RankSet two;
+  two.add(0);
+  two.add(1);
+  mover.bring(two);
+  ASSERT_TRUE(eventually([&] { return mover.has_brought(two); }));
+  const ExpertMoveStats taken = mover.stats();
+  ASSERT_GT(taken.moves_total, 0u);
+  EXPECT_GE(runner.plan().moving_bytes, without + static_cast<int64_t>(taken.bytes_total));
+  mover.bring(RankSet::all(4));
+  ASSERT_TRUE(eventually([&] { return mover.has_brought(RankSet::all(4)); }));
+  EXPECT_EQ(mover.stats().moves_total, taken.moves_total);
+  std::filesystem::remove_all(folder);
+}
+
+// The clock of loading stands still, as files do that hang.
+std::atomic<bool> files_hang = false;
+Duration time_of_files() {
+  while (files_hang) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return {};
+}
+
+TEST_F(RebalanceTest, LoadingThatHangsIsGivenUp) {
+  ServerSettings settings = testing::settings_of(testing::kBundled, 4);
+  settings.parallel.tolerate_ranks = 2;
+  const auto runners = *load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  Runner& runner = *runners[0];
+  ExpertStats stats(runner.info().model.num_layers, runner.placement(), 0);
+  files_hang = true;
+  {
+    ExpertMover mover({.model = settings.model,
+                       .max_retry_time = testing::kPatience,
+                       .max_expert_time = std::chrono::milliseconds(50),
+                       .used_time = time_of_files},
+                      runner, stats);
+    RankSet two;
+    two.add(0);
+    two.add(1);
+    EXPECT_GT(mover.bring(two), Duration{});
+    EXPECT_EQ(mover.bring(two), Duration{}) << "it is under way";
+    EXPECT_TRUE(eventually([&] {
+      mover.check_progress();
+      return mover.final_bring_error().has_value();
+    }));
+    EXPECT_NE(mover.final_bring_error()->message.find("files do not answer"), std::string::npos);
+    files_hang = false;
+  }
+}
+
+// Rank 0 of four takes over 8 of the 16 experts of each layer with rank 1; it has places for 8.
+TEST_F(RebalanceTest, TheTimeOfLoadingFollowsFromWhatIsLacking) {
+  ServerSettings settings = testing::settings_of(testing::kBundled, 4);
+  settings.parallel.tolerate_ranks = 2;
+  const auto runners = *load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  Runner& runner = *runners[0];
+  ExpertStats stats(runner.info().model.num_layers, runner.placement(), 0);
+  ExpertMover mover({.model = settings.model, .max_retry_time = testing::kPatience}, runner, stats);
+  RankSet two;
+  two.add(0);
+  two.add(1);
+  int64_t lacking = 0;
+  for (int rank = 0; rank < 2; ++rank) {
+    int64_t here = 0;
+    for (int layer = 0; layer < runner.info().model.num_layers; ++layer) {
+      const Placement home = runner.placement().at(layer), there = home.among(two);
+      for (const int expert : there.experts_of(rank))
+        here += std::ranges::binary_search(home.experts_of(rank), expert) ? 0 : 1;
+    }
+    lacking = std::max(lacking, here);
+  }
+  ASSERT_GT(lacking, 0);
+  const double byte = mover.seconds_per_byte();
+  EXPECT_EQ(mover.bring(two),
+            from_seconds(byte * static_cast<double>(lacking * mover.expert_bytes())));
+  EXPECT_TRUE(eventually([&] { return mover.has_brought(two); }));
 }
 
 }  // namespace
