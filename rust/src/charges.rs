@@ -3,6 +3,7 @@
 //! engine's filters, tests, functions and methods.
 use crate::budget::{make, read, VALUE};
 use crate::nested::{is_changing, list, list_of, listed, map, mapped, weight, width};
+use crate::python::text;
 use minijinja::value::{Rest, Value, ValueKind};
 use minijinja::{filters, functions, tests, Environment, Error, ErrorKind, State};
 use std::cmp::Ordering;
@@ -222,7 +223,8 @@ fn repeat(a: &Value, b: &Value) -> Answer {
 }
 
 fn concatenate(a: &Value, b: &Value) -> Answer {
-    make(weight(a).saturating_add(weight(b)))?;
+    let (a, b) = (text(a.clone())?, text(b.clone())?);
+    make(weight(&a).saturating_add(weight(&b)))?;
     Ok(Value::from(format!("{a}{b}")))
 }
 
@@ -292,29 +294,86 @@ fn filter(e: &mut Environment<'static>, name: &'static str, cost: Cost, f: Value
     });
 }
 
+/// Adds a filter that works on a text: another value becomes one as Python writes it.
+fn text_filter(e: &mut Environment<'static>, name: &'static str, cost: Cost, f: Value) {
+    e.add_filter(name, move |state: &State, v: Value, rest: Rest<Value>| {
+        let args: Vec<Value> = [text(v)?].into_iter().chain(rest.0).collect();
+        cost(&args)?;
+        made(f.call(state, &args)?)
+    });
+}
+
+/// Returns a list with its items as texts.
+fn list_of_texts(v: Value) -> Answer {
+    match is_list(&v) {
+        true => list_of(v.try_iter()?, text),
+        false => Ok(v),
+    }
+}
+
+/// A list in a format is a text; a number is not, because the format says how to write it.
+fn text_of_list(v: Value) -> Answer {
+    match v.kind() {
+        ValueKind::Seq | ValueKind::Map if !v.is_kwargs() => text(v),
+        _ => Ok(v),
+    }
+}
+
+/// Nothing is in a value that does not exist, so its length is 0 and it has no first item.
+fn or_empty(v: Value) -> Value {
+    match v.is_undefined() {
+        true => Value::from(""),
+        false => v,
+    }
+}
+
 fn add_filters(e: &mut Environment<'static>) {
     macro_rules! filters {
-        ($($cost:ident: $($name:ident)+;)+) => {
-            $($(filter(e, stringify!($name), $cost, Value::from_function(filters::$name));)+)+
+        ($add:ident { $($cost:ident: $($name:ident)+;)+ }) => {
+            $($($add(e, stringify!($name), $cost, Value::from_function(filters::$name));)+)+
         };
     }
-    filters! {
-        texts: upper lower title capitalize length first last attr default abs int float bool round;
-        shallow: items reverse list zip select reject selectattr rejectattr map;
+    filters! { text_filter {
+        texts: upper lower title capitalize;
         deep: string escape safe;
-        repeated: sort unique dictsort min max pprint;
         trimmed: trim;
         replaced: replace;
+    } }
+    filters! { filter {
+        texts: attr default abs int float bool round;
+        shallow: items reverse list zip select reject selectattr rejectattr map;
+        repeated: sort unique dictsort min max pprint;
         split: split;
         lines: lines indent;
-        joined: join;
         dealt: batch slice;
-        formatted: format;
         numbers_only: sum;
-    }
-    filter(e, "count", texts, Value::from_function(filters::length));
+    } }
     filter(e, "d", texts, Value::from_function(filters::default));
-    filter(e, "e", deep, Value::from_function(filters::escape));
+    text_filter(e, "e", deep, Value::from_function(filters::escape));
+    for (name, f) in [
+        ("length", Value::from_function(filters::length)),
+        ("count", Value::from_function(filters::length)),
+        ("first", Value::from_function(filters::first)),
+        ("last", Value::from_function(filters::last)),
+    ] {
+        e.add_filter(name, move |state: &State, v: Value| -> Answer {
+            let v = or_empty(v);
+            texts(std::slice::from_ref(&v))?;
+            made(f.call(state, &[v])?)
+        });
+    }
+    let join = Value::from_function(filters::join);
+    e.add_filter("join", move |state: &State, v: Value, rest: Rest<Value>| {
+        let args: Vec<Value> = [list_of_texts(v)?].into_iter().chain(rest.0).collect();
+        joined(&args)?;
+        made(join.call(state, &args)?)
+    });
+    let format = Value::from_function(filters::format);
+    e.add_filter("format", move |state: &State, args: Rest<Value>| {
+        let args = args.0.into_iter().map(text_of_list).collect::<Result<Vec<Value>, Error>>()?;
+        formatted(&args)?;
+        made(format.call(state, &args)?)
+    });
     let chain = Value::from_function(filters::chain);
     e.add_filter("chain", move |state: &State, args: Rest<Value>| {
         shallow(&args)?;
@@ -348,6 +407,13 @@ fn add_tests(e: &mut Environment<'static>) {
         found: is_in = "in";
         texts: is_lower = "lower", is_upper = "upper";
     }
+    // Python's answers, which are not the engine's: none has no items, a text and a mapping are
+    // sequences, and true and false are numbers.
+    e.add_test("iterable", |v: &Value| !v.is_none() && v.try_iter().is_ok());
+    e.add_test("sequence", |v: &Value| {
+        v.is_undefined() || matches!(v.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String)
+    });
+    e.add_test("number", |v: &Value| matches!(v.kind(), ValueKind::Number | ValueKind::Bool));
 }
 
 fn add_functions(e: &mut Environment<'static>) {

@@ -103,18 +103,25 @@ fn repr(out: &mut String, v: &Value, depth: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Prints `{{ value }}` as Python's str().
-pub fn print(out: &mut Output, _: &State, v: &Value) -> Result<(), Error> {
-    // A character takes up to ten in Python's quotes.
-    make(v.as_str().map_or_else(|| weight(v).saturating_mul(4), |text| text.len() as u64))?;
+/// Returns a list, a mapping or a number as Python's str() writes it, and any other value unchanged,
+/// because the engine already writes it so.
+pub fn text(v: Value) -> Result<Value, Error> {
     match v.kind() {
         ValueKind::Seq | ValueKind::Map | ValueKind::Number => {
+            make(weight(&v).saturating_mul(4))?; // a character takes up to ten in Python's quotes
             let mut text = String::new();
-            repr(&mut text, v, 0)?;
-            Ok(out.write_str(&text)?)
+            repr(&mut text, &v, 0)?;
+            Ok(Value::from(text))
         }
-        _ => Ok(write!(out, "{v}")?),
+        _ => Ok(v),
     }
+}
+
+/// Prints `{{ value }}` as Python's str().
+pub fn print(out: &mut Output, _: &State, v: &Value) -> Result<(), Error> {
+    let v = text(v.clone())?;
+    make(v.as_str().map_or_else(|| weight(&v).saturating_mul(4), |text| text.len() as u64))?;
+    Ok(write!(out, "{v}")?)
 }
 
 struct Dumps {

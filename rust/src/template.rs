@@ -55,6 +55,14 @@ fn strftime_now(state: &State, format: String) -> Result<String, Error> {
     String::from_utf8(out).map_err(|_| bad("the result is not UTF-8"))
 }
 
+/// Ends each line with a line feed, as Jinja does before it reads a template.
+fn with_line_feeds(source: &str) -> Cow<'_, str> {
+    match source.contains('\r') {
+        true => source.replace("\r\n", "\n").replace('\r', "\n").into(),
+        false => source.into(),
+    }
+}
+
 /// Makes `{% generation %}`, which marks the assistant's text for training, a plain block.
 fn without_generation_tags(source: &str) -> Cow<'_, str> {
     if !source.contains("generation") {
@@ -153,8 +161,9 @@ fn cut_at(rendered: &mut String, end: char) -> Res<()> {
 
 impl HkTemplate {
     fn new(source: &str, variables: Map<String, Value>, guard: Option<Arc<Parts>>) -> Res<Self> {
+        let source = with_line_feeds(source);
         Ok(HkTemplate {
-            program: Program::new(&without_generation_tags(source)).map_err(|e| sentence(&e))?,
+            program: Program::new(&without_generation_tags(&source)).map_err(|e| sentence(&e))?,
             environment: environment(),
             variables,
             source: source.into(),

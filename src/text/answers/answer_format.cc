@@ -109,9 +109,10 @@ ToolFormat tool_format_of(std::string_view source) {
   if (has("<|channel|>commentary")) return ToolFormat::gpt_oss;
   if (has("<tool_call>")) return ToolFormat::hermes;
   if (has("[TOOL_CALLS]")) return ToolFormat::mistral;
+  // Llama 4's template asks for JSON, too, although it shows earlier texts in <|python_start|>.
+  if (has("\"parameters\": dictionary of argument name")) return ToolFormat::llama3_json;
   if (has("<|python_start|>") || has("[func_name1(")) return ToolFormat::pythonic;
-  if (has("<|python_tag|>") || has("\"parameters\": dictionary of argument name"))
-    return ToolFormat::llama3_json;
+  if (has("<|python_tag|>")) return ToolFormat::llama3_json;
   return ToolFormat::none;
 }
 

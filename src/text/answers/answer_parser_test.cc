@@ -171,6 +171,10 @@ TEST(AnswerFormat, ChosenByNameOrTemplate) {
             ToolFormat::gemma4);
   EXPECT_EQ(choose_tool_format("auto", "<|python_tag|>"), ToolFormat::llama3_json);
   EXPECT_EQ(choose_tool_format("auto", "<|python_start|>"), ToolFormat::pythonic);
+  EXPECT_EQ(choose_tool_format("auto",
+                               "'\"parameters\": dictionary of argument name'"
+                               " + '<|python_start|>' + text"),
+            ToolFormat::llama3_json);
   const auto bad = choose_tool_format("qwn", "");
   ASSERT_FALSE(bad.has_value());
   EXPECT_THAT(bad.error().fix, ::testing::HasSubstr("hermes"));

@@ -318,6 +318,45 @@ TEST(ChatTemplate, NumbersAreWrittenAsPythonWritesThem) {
             "[1, 1.0, 1e-07, 8.326907436171039e+77, 0.1, -0.0, 12345678901234567890, True]|1e-07");
 }
 
+// Qwen3-Coder shows the types of a parameter with `string`, Gemma 4 with `upper`.
+TEST(ChatTemplate, FiltersTakeValuesAsPythonWritesThem) {
+  ChatInput input = user("x");
+  input.kwargs["types"] = {"string", nullptr};
+  input.kwargs["map"] = {{"it's", Json::array({1e-7, true})}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ types | string }}|{{ '' ~ types }}", "['string', None]|['string', None]"},
+      {"{{ types | upper }}|{{ types | trim }}", "['STRING', NONE]|['string', None]"},
+      {"{{ map | string }}|{{ map ~ '' }}", R"({"it's": [1e-07, True]}|{"it's": [1e-07, True]})"},
+      {"{{ 1e-7 | string }}|{{ 1e16 ~ '' }}|{{ 2.0 | string }}", "1e-07|1e+16|2.0"},
+      {"{{ [types, 1e-7, 'a'] | join(';') }}", "['string', None];1e-07;a"},
+      {"{{ '%s and %.1f' | format(types, 0.25) }}", "['string', None] and 0.2"}};
+  for (const auto& [source, text] : cases) {
+    const auto prompt = chat(source).render(input);
+    ASSERT_TRUE(prompt.has_value()) << source << ": " << describe(prompt.error());
+    EXPECT_EQ(prompt->text(), text) << source;
+  }
+}
+
+// Templates guard a loop with these tests, and rely on what they say of none and of texts.
+TEST(ChatTemplate, TestsAndLengthsAreJinjas) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{% if tools is iterable and tools | length > 0 %}tools{% endif %}", ""},
+      {"{{ none is iterable }}{{ nope is iterable }}{{ 'a' is iterable }}{{ {} is iterable }}",
+       "FalseTrueTrueTrue"},
+      {"{{ none is sequence }}{{ [] is sequence }}{{ 'a' is sequence }}{{ {} is sequence }}",
+       "FalseTrueTrueTrue"},
+      {"{{ true is number }}{{ 1.5 is number }}{{ '1' is number }}", "TrueTrueFalse"},
+      {"{{ messages[0].nope | length }}{{ nope | count }}<{{ nope | first }}{{ nope | last }}>",
+       "00<>"},
+      {"a\r\n{% if true %}\r\nb\r\n{% endif %}\rc\r\n", "a\nb\nc"}};
+  for (const auto& [source, text] : cases) {
+    const auto prompt = chat(source).render(user("x"));
+    ASSERT_TRUE(prompt.has_value()) << source << ": " << describe(prompt.error());
+    EXPECT_EQ(prompt->text(), text) << source;
+  }
+  EXPECT_FALSE(chat("{{ none | length }}").render(user("x")).has_value());
+}
+
 class ModelFolder : public ::testing::Test {
  protected:
   void SetUp() override {
