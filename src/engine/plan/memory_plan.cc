@@ -219,7 +219,8 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.max_running_requests =
       s.memory.max_running_requests > 0 ? s.memory.max_running_requests : kDefaultRunningRequests;
   plan.most_drafts = speculation.most_drafts;
-  plan.max_answer_rows = std::max(plan.max_running_requests, 1 + plan.most_drafts);
+  const int drafted = std::min(plan.max_running_requests, kMaxDraftedRows) * (1 + plan.most_drafts);
+  plan.max_answer_rows = std::max(plan.max_running_requests, std::min(kMaxDraftedRows, drafted));
   if (!speculation.why_off.empty())
     plan.changes.push_back({.flag = "--speculative-algorithm",
                             .from = s.speculation.algorithm,

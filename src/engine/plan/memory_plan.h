@@ -27,7 +27,8 @@ struct MemoryPlan {
   int context_length = 0;
   int max_running_requests = 0;
   int most_drafts = 0;      // an answer in a step; 0: no speculation
-  int max_answer_rows = 0;  // all answers in a step; one with all its drafts fits
+  // All answers in a step, with all their drafts up to kMaxDraftedRows.
+  int max_answer_rows = 0;
   int chunk_tokens = 0;     // -1: prompts are never cut
   int max_prefill_tokens = 0;
   int num_pages = 0;
@@ -83,6 +84,9 @@ inline constexpr int kStatesOfARequest = 2;
 // --swa-full-tokens-ratio is not given.
 inline constexpr int kTokensOfAWindow = 2048;
 inline constexpr int kDefaultRunningRequests = 128;
+// A step with more rows of answers than this gets no drafts: each row costs logits, and so many
+// rows read nearly all experts already, so drafts gain little there.
+inline constexpr int kMaxDraftedRows = 128;
 // Most bytes of the matchers that find drafts which grammars forbid, of all answers of a rank.
 inline constexpr int64_t kDraftChecksBytes = 128 << 20;
 inline constexpr int kLogitsRows = 128;  // rows of logits computed at a time

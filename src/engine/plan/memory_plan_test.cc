@@ -132,19 +132,24 @@ TEST(MemoryPlan, DraftsNeedMemoryForGrammars) {
   EXPECT_EQ(c.plan()->draft_bytes, 0);
 }
 
-// One answer finds the rows of all its drafts, however few requests may run.
+// All answers find the rows of their drafts where few requests may run.
 TEST(MemoryPlan, DraftsNeedRows) {
   PlanCase c;
   c.settings.speculation.algorithm = "NGRAM";
   EXPECT_EQ(c.plan()->max_answer_rows, kDefaultRunningRequests);
   c.settings.memory.max_running_requests = 2;
-  EXPECT_EQ(c.plan()->max_answer_rows, 1 + kMaxDrafts);
+  EXPECT_EQ(c.plan()->max_answer_rows, 2 * (1 + kMaxDrafts));
   const int64_t without = PlanCase{}.plan()->work.max_rows - kDefaultRunningRequests;
-  EXPECT_EQ(c.plan()->work.max_rows, without + 1 + kMaxDrafts);
+  EXPECT_EQ(c.plan()->work.max_rows, without + 2 * (1 + kMaxDrafts));
   c.settings.speculation.num_steps = 3;
-  EXPECT_EQ(c.plan()->max_answer_rows, 4);
+  EXPECT_EQ(c.plan()->max_answer_rows, 2 * 4);
   c.settings.scheduler.overlap_schedule = "on";
-  EXPECT_EQ(c.plan()->max_answer_rows, 4);
+  EXPECT_EQ(c.plan()->max_answer_rows, 2 * 4);
+  c.settings.memory.max_running_requests = 100;
+  EXPECT_EQ(c.plan()->max_answer_rows, kMaxDraftedRows);
+  c.settings.memory.max_running_requests = 500;
+  EXPECT_EQ(c.plan()->max_answer_rows, 500);
+  c.settings.memory.max_running_requests = 2;
   c.settings.speculation.algorithm = "NEXTN";
   const auto off = c.plan();
   ASSERT_TRUE(off.has_value());
