@@ -103,7 +103,8 @@ class Service {
   void take_seat(int rank) {
     Rank& own = *ranks_[static_cast<size_t>(rank)];
     const bool began = own.shared->view().began;
-    leave(own);
+    for (auto& other : ranks_)  // its connections of the time before have ended
+      if (other->number == rank || other->hears == rank) leave(*other);
     own.hears = rank;
     own.mail.clear();
     const uint32_t last = std::max(last_taken_, own.shared->view().epoch);
