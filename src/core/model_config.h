@@ -85,8 +85,7 @@ struct DeltaNetConfig {
   // True if the columns of the projections are sorted by key head, [q k v z] and [b a] of each.
   bool grouped = false;
   // Each channel of a key has a decay of its own, and the result's gate is a sigmoid (KDA). Both
-  // come from two products in a row, of which the first gives key_dim numbers. One value head a
-  // key.
+  // come from a low-rank pair of products: the first gives key_dim numbers. One value head a key.
   bool channel_decay = false;
 
   int values_a_key() const { return num_value_heads / num_key_heads; }

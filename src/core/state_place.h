@@ -1,5 +1,5 @@
-// The slots in which the states of a sequence are kept: models with delta nets have one at each
-// border, a multiple of kDeltaBlock tokens (compute/kernels/delta_state.h).
+// The slots in which the states of a sequence are computed: models with delta nets have a state at
+// each border, a multiple of kDeltaBlock tokens (compute/kernels/delta_state.h).
 #pragma once
 
 namespace hocket {
@@ -7,7 +7,8 @@ namespace hocket {
 // Tokens between two borders. Borders are at absolute positions.
 inline constexpr int kDeltaBlock = 64;
 
-// Says that the states at borders up to `end` are in state slot `slot`.
+// One of a list by rising `end`: the states at the borders behind the previous place's `end`, up to
+// this one, are computed in state slot `slot`, each over the one before. The last one stays there.
 struct StatePlace {
   int end = 0;
   int slot = -1;

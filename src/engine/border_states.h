@@ -3,8 +3,8 @@
 // record.
 //
 //   delta nets        | the state of every layer |
-//   sliding windows   | window page | .. | window page |   at the beginning of a sequence fewer,
-//                                                          and zeros behind them
+//   sliding windows   | window page | .. | window page |   near the beginning of a sequence there
+//                                                          are fewer; zeros fill the rest
 //
 // A record is copied from and to *places*: one state slot, or the pages of a window in order.
 // Thread: engine.
@@ -26,8 +26,8 @@ class BorderStates {
  public:
   using Places = std::vector<int>;
 
-  // Both null: the model has full and latent attention alone. At most one of them is not. They
-  // outlive this. window_tokens: how many tokens a window layer sees, a token's own included; more
+  // One pool or none: both are null for a model that has full and latent attention alone. The pool
+  // outlives this. window_tokens: how many tokens a window layer sees, a token's own included; more
   // than the context has are not needed. Behind a window of one token nothing is needed.
   BorderStates(StatePool* delta_nets, PagePool* windows, int window_tokens, int page_tokens);
 
@@ -35,16 +35,16 @@ class BorderStates {
   bool keeps_windows() const { return windows_ != nullptr; }
   // Returns the size of a record; 0 if there is none.
   int64_t bytes() const;
-  // Returns the distance, in pages, of the borders inside a prompt whose windows are kept: a prompt
-  // that branches off there computes at most so much of what was there.
+  // Returns how many pages lie between two windows that are kept inside a prompt. A prompt that
+  // branches off this one computes at most so many of the shared pages again.
   size_t interval_pages() const;
 
   void save(std::span<const int> places, std::span<std::byte> to) const;
-  // Returns where the tree has what is needed behind `tokens`, a number of whole pages; nothing if
-  // it lacks a part of it.
+  // Returns the places of the tree's record behind `tokens`, which are whole pages; empty if the
+  // tree lacks a part of it.
   Places find(const Scheduler& scheduler, const CacheNamespace& name_space,
               std::span<const TokenId> tokens) const;
-  // Gives the tree what it lacks there (Scheduler::restore_state, restore_window).
+  // Gives the tree what it lacks behind `tokens` (Scheduler::restore_state, restore_window).
   void restore(Scheduler& scheduler, const CacheNamespace& name_space,
                std::span<const TokenId> tokens, std::span<const std::byte> from) const;
 

@@ -1,4 +1,4 @@
-// One head of one sequence in a delta net whose decays are those of channels: the unit that a
+// One head of one sequence in a delta net with a decay for each channel (KDA): the unit that a
 // worker takes. Private to the operations; the order of all sums is that of delta_net.h.
 #pragma once
 
@@ -52,7 +52,7 @@ class ChannelDeltaItem : DeltaItem<T> {
   int padded() const { return shape_.padded_key(); }
   // Returns the decays, added up from the border to a token.
   float* sums(int token) const { return sums_ + int64_t{token} * padded(); }
-  // Returns those up to the first token of a panel, or null: nothing has decayed.
+  // Returns those from the border to the begin of a panel; null: they are zero.
   const float* sums_before(int panel) const {
     return panel == 0 ? nullptr : sums(panel * kPanelN - 1);
   }

@@ -348,7 +348,8 @@ class DeltaItem {
     }
     correct(rows, {cut, late}, 1, j);
   }
-  // The same for rows whose tokens lie in one k-block, behind those of the k-blocks before it.
+  // The same for rows whose tokens lie in one k-block. The values of earlier k-blocks are added
+  // already.
   void correct(const Rows& rows, Range range, int k_block, int j) {
     if (range.count == 0) return;
     constexpr int kFewRows = 4;  // so few queries are read beside their keys

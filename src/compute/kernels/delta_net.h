@@ -9,29 +9,32 @@
 // then; the state itself is computed at borders only. So the bits of a token depend neither on how
 // its rows were cut nor on whether it was generated, and a state can be kept at every border.
 //
-// For the token i of a block, with S the state at its border (c, D, exp and scalars are fp32):
+// For token i of a block, with S the state at the border where the block begins (c, D, exp and
+// scalars are fp32). x + {sum} is a canonical product that starts from x: its k-blocks of tokens
+// are added to x one by one.
 //
 //   q, k, v = silu of the convolution;  q = round(unit(q) * key_dim^-0.5);  k = round(unit(k))
 //   c[i] = c[i-1] + g[i];  D[i][j] = exp(c[i] - c[j])
-//   r = product(k[i], round(S)) * exp(c[i]), then the k-blocks of
-//       sum over j < i of round((k[i] . k[j]) * D[i][j]) * v'[j]  added
+//   r = product(k[i], round(S)) * exp(c[i])
+//       + {sum over j < i of round((k[i] . k[j]) * D[i][j]) * v'[j]}
 //   v'[i] = round(beta[i] * (v[i] - r))
-//   o = product(q[i], round(S)) * exp(c[i]), then the k-blocks of
-//       sum over j <= i of round((q[i] . k[j]) * D[i][j]) * v'[j]  added
+//   o = product(q[i], round(S)) * exp(c[i])
+//       + {sum over j <= i of round((q[i] . k[j]) * D[i][j]) * v'[j]}
 //   y = round(rms_norm(o) * silu(z[i]))
 //
 // and at the end of the block, n = 63:
 //
-//   S = S * exp(c[n]), then the two k-blocks of  sum over j of round(k[j] * D[n][j]) v'[j]^T  added
+//   S = S * exp(c[n]) + {sum over j of round(k[j] * D[n][j]) v'[j]^T}
 //
-// With channel_decay (KDA) exp(g) has a number for each channel of a key, which multiplies the row
-// of S. All c and exp are then such numbers, inside the products, and the kPanelN tokens of a
-// panel, whose first is f, share c[f-1] (+0 for f = 0), which keeps every exponent at 0 or below:
+// With channel_decay (KDA) each channel of a key has a g of its own, whose exp multiplies the row
+// of S. c and exp then differ from channel to channel, so they stand inside the products. The
+// kPanelN tokens of a panel, the first of which is f, share c[f-1] (+0 for f = 0), so that every
+// exponent is at most 0:
 //
 //   score(x, i, j) = round(x * exp(c[i] - c[f-1])) . round(k[j] * exp(c[f-1] - c[j]))  for j < f
 //                    x . round(k[j] * exp(c[i] - c[j]))                                for j >= f
-//   r = product(round(k[i] * exp(c[i])), round(S)), then those of round(score(k[i], i, j)) * v'[j]
-//   o = product(round(q[i] * exp(c[i])), round(S)), then those of round(score(q[i], i, j)) * v'[j]
+//   r = product(round(k[i] * exp(c[i])), round(S)) + {sum of round(score(k[i], i, j)) * v'[j]}
+//   o = product(round(q[i] * exp(c[i])), round(S)) + {sum of round(score(q[i], i, j)) * v'[j]}
 //   y = round(rms_norm(o) * sigmoid(z))
 //
 // Source: docs/contracts/arithmetic.md, "Gated delta nets".
@@ -45,9 +48,10 @@
 namespace hocket {
 
 // Shapes: x [rows, channels + value_columns]: q, k, v, z; gates [rows, gate_columns]: b, a; both
-// sorted by key head if the config says so; with channel_decay a, b, where a and dt_bias are those
-// of all channels of keys. taps [4][channels], the oldest row first; a_log, dt_bias [value heads];
-// norm [value_dim]; out [rows, value_columns] of the type of activations.
+// sorted by key head if the config says so (`grouped`); with channel_decay a, b, where a and
+// dt_bias have a number for each channel of each key head. taps [4][channels], the oldest row
+// first; a_log, dt_bias [value heads]; norm [value_dim]; out [rows, value_columns] of the type of
+// activations.
 struct DeltaNetCall {
   View<const float> x, gates;
   std::span<const float> taps, a_log, dt_bias, norm;

@@ -6,16 +6,16 @@
 //     tail    fp32 [3][channels]: the last inputs of the convolution before the border
 //
 //   block slot   the tokens of a running sequence from its last border on, at most kDeltaBlock
-//     tail    fp32 [3 + undone_rows][channels]: the last inputs of the convolution so far; that of
-//             a position stands at the position modulo the rows
+//     tail    fp32 [3 + undone_rows][channels]: the last inputs of the convolution so far, a ring:
+//             the input at a position is in row (position modulo the number of rows)
 //     sums    fp32 [value heads][kDeltaBlock]: decays, added up from the border; with
 //             channel_decay [value heads][kDeltaBlock][padded key]
 //     base    T [value heads] the state at the border, rounded: a packed weight, n = value, k = key
 //     keys    T [key heads] a packed weight with n = token of the block, k = key
 //     values  T [value heads][2 k-blocks of tokens] packed weights with n = value, k = token
 //   and with channel_decay, whose keys are T [key heads][kDeltaBlock][padded key]:
-//     far     T [key heads] packed weights like keys, one for each panel of the block: the panels
-//             before it, decayed up to its first token
+//     far     T [key heads] packed weights like keys, one for each panel of the block: the keys of
+//             the panels before it, decayed up to the border between these and the panel
 //
 // T is the type of activations. Packed weights are those of packed_weight.h, so the products of
 // delta_net.h read all of it in place.
@@ -41,7 +41,8 @@ constexpr int delta_border(int position) {
 struct DeltaShape {
   DeltaNetConfig net;
   DType dtype = DType::bf16;  // type of activations
-  // Most rows of one call that the next one may compute anew, as long as no border is among them.
+  // Most rows of one call that may be undone, since they are drafts: the next call computes their
+  // positions again. No border is behind any of them.
   int undone_rows = 0;
 
   int key_blocks() const { return static_cast<int>(round_up(net.key_dim, kBlockK) / kBlockK); }
@@ -115,7 +116,7 @@ struct DeltaLayer {
   T* keys(int slot, int key_head) const {
     return at<T>(slot, shape.keys_at()) + key_head * shape.keys_elements();
   }
-  // Returns the panels before `panel` of the block, decayed up to its first token.
+  // Returns the keys of the panels before `panel`, decayed up to its begin.
   template <class T>
   T* far(int slot, int key_head, int panel) const {
     return at<T>(slot, shape.far_at()) + key_head * shape.far_elements() +
@@ -143,11 +144,11 @@ struct DeltaSequence {
   int num_rows = 0;
   int first_position = 0;
   int block = -1;  // its block slot
-  // If it is among the rows: the block slot is filled anew at this border, from the state there (at
-  // position 0: empty). Every sequence begins with this.
+  // The border, among the rows, at which the block slot is filled from the state there (at position
+  // 0: with zeros), since other tokens were in it; -1: it goes on. A request's first rows have one.
   int opens_at = -1;
-  // By rising `end`: the state before the first row, if there is one, and those that are made. Each
-  // border's state is computed from the one before, in place if both have one slot.
+  // By rising `end`: the state before the first row, if there is one, and those that the rows make.
+  // The state at each border is computed from the one before it, in place if both have one slot.
   std::span<const StatePlace> places;
 
   // Returns the slot of the state at a border.

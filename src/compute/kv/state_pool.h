@@ -21,8 +21,8 @@ class StatePool {
     int num_blocks = 0;  // block slots: sequences that may be under way at the same time
     int64_t bytes() const;
   };
-  // Reserves all of the memory at once; the kernel backs a slot when it is first written. Errors:
-  // out_of_memory.
+  // Reserves all of the memory at once; the system backs a slot with memory when it is first
+  // written. Errors: out_of_memory.
   static Result<StatePool> create(const Sizes& sizes);
 
   // layer: among those that have a delta net.

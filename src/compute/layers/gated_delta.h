@@ -17,10 +17,12 @@ struct GatedDeltaWeights {
   std::span<const float> input_norm;  // [hidden]
   PackedWeight in;     // n = channels + value_columns: q, k, v, z; with channel_decay without z
   PackedWeight gates;  // n = 2 * value heads: b, a; with channel_decay value heads + 2 * key_dim:
-                       // b, and the rows that the next two multiply
-  PackedWeight decay_up, z_up;   // with channel_decay: n = key columns, value columns; k = key_dim
-  std::span<const float> taps;   // [4][channels]
-  std::span<const float> a_log;  // [value heads]
+                       // b, and the inputs of decay_up and z_up
+  // With channel_decay the second products (f_b, g_b) of the low-rank pairs that give a and z: n =
+  // key columns, value columns; k = key_dim.
+  PackedWeight decay_up, z_up;
+  std::span<const float> taps;     // [4][channels]
+  std::span<const float> a_log;    // [value heads]
   std::span<const float> dt_bias;  // [value heads], with channel_decay [key columns]
   std::span<const float> norm;     // [value_dim]
   PackedWeight output;             // k = value_columns
@@ -36,7 +38,7 @@ struct DeltaSite {
 
 // Reads the residual rows of `half`, and leaves their projections in work.qkv and work.delta_gates.
 void gated_delta_in(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half);
-// Adds the result to the residual rows of `half`, and moves the states of half.delta on.
+// Adds the result to the residual rows of `half`, and updates the states of half.delta.
 void gated_delta_core(const DeltaSite& site, const GatedDeltaWeights& weights, Half& half);
 
 }  // namespace hocket

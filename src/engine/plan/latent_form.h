@@ -1,5 +1,5 @@
-// Says what --mla-form means for the prefix cache and for prompts, with its price. Pure. Thread:
-// any.
+// Says whether the prefix cache keeps answers under --mla-form, and what it costs prompts. Pure.
+// Thread: any.
 #pragma once
 
 #include <optional>
@@ -10,19 +10,19 @@
 
 namespace hocket {
 
-// Returns false if prompts expand the latents that answers absorb: then pages of answers hold other
-// numbers than a prompt would have there, and the prefix cache leaves them out.
+// Returns false if prompts use the expanded form and answers the absorbed one (arithmetic.md §5):
+// then an answer's pages hold other numbers than a prompt's would, and the cache leaves them out.
 bool caches_answers(const ModelConfig& model, TokenRole prompt_role);
 
-// The tokens of the prompt that prices are for.
+// Length, in tokens, of the prompt whose price is given.
 inline constexpr int kPricedPrompt = 4096;
-// Returns how many times the operations of expanded prompts absorbed ones need.
-// Precondition: the model has latents.
+// Returns the operations of that prompt in the absorbed form, divided by those in the expanded
+// form. Precondition: the model has latents.
 double absorbed_price(const ModelCost& cost);
 
 struct LatentForm {
-  std::optional<SettingChange> change;  // `auto` came to mean `absorbed`
-  std::string note;                     // answers are not cached; empty: they are
+  std::optional<SettingChange> change;  // set if `auto` became `absorbed`
+  std::string note;                     // why answers are not cached; empty: they are
 };
 // Errors: those of ModelCost::measure.
 Result<LatentForm> describe_latents(const ServerSettings& settings, const ModelChoice& choice);

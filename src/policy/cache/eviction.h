@@ -1,5 +1,5 @@
-// Gives the leaf that is evicted next, among those that no lease pins. Leaves that someone keeps
-// (RadixCache::protect) come behind all others, the shortest kept first; others by the policy:
+// Gives the leaf that is evicted next, among those that no lease pins. Protected leaves
+// (RadixCache::protect) come behind all others, the smallest `until` first; others by the policy:
 //
 //   lru   last use             mru   the same, latest first     slru  used once only, then last use
 //   fifo  creation             filo  the same, latest first     lfu   number of uses, then last use

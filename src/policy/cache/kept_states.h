@@ -1,10 +1,11 @@
 // The states that the radix tree keeps for models with delta nets: a node may have one, of the
-// sequence from the root to the node's end. A state that is worth least is evicted first: its worth
-// is the tokens that would have to be computed again without it, raised by the worth of those that
-// were evicted before its last use, so that old states give way. If the state above goes, the last
-// one of a sequence is worth more from then on, since the next turn needs it; one with others below
-// it is not, since few requests end there. States of kept nodes go behind all others, the shortest
-// kept first. Private to policy/cache.
+// sequence from the root to the node's end. The state of least worth is evicted first, by the
+// GreedyDual rule: when a state is used, its worth becomes the number of tokens that would have to
+// be computed again without it, plus the largest worth of a state that was evicted so far; so the
+// worth of old states falls behind. When the next state above is evicted, the worth of the last
+// state of a sequence rises, since the next turn needs it; that of a state with others below it
+// does not, since few requests end there. States of protected nodes (RadixCache::protect) are
+// evicted after all others, the smallest `until` first. Private to policy/cache.
 // Thread: engine.   After construction nothing allocates.
 #pragma once
 

@@ -1,8 +1,8 @@
 // The pages of window layers that the radix tree keeps beside its own pages, for models with
 // sliding windows: a page of a node may have one, or has lost it (a tombstone). They are evicted
-// one by one, whatever happens to the nodes: first those that only one request passed on its way,
-// then those where a sequence ended or another went on; of each kind the one pinned last the
-// longest ago.
+// one by one, whatever happens to the nodes: first those over which the window of one request slid,
+// then those that were in view where a sequence ended or another request went on; of each kind the
+// one whose last pin ended the longest ago.
 // Private to policy/cache.   Thread: engine.   After construction nothing allocates.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace hocket {
 
-// The last use of a page by a request: it passed on its way, or its sequence ended or went on
-// there.
+// A request's last use of a page. passed: its window slid over the page, and the request went on.
+// wanted: the page was in view where its sequence ended, or where a match let it begin.
 enum class WindowUse : uint8_t { passed, wanted };
 
 class KeptWindows {
@@ -33,9 +33,11 @@ class KeptWindows {
   void keep(RadixNode& node, int place, PageId page, WindowUse use);
   // Says that a page belongs to another node now, at the same place.
   void move(PageId page, RadixNode& node) { at(page).node = &node; }
-  // wanted: a request that found the page goes on behind it. passed: its own request goes on.
+  // wanted: a match lets another request begin behind the page. passed: the request that computed
+  // it goes on.
   void pin(PageId page, WindowUse use);
-  // passed: the request no longer sees the page. wanted: it saw the page to its end.
+  // passed: the window of the request slid over the page. wanted: the request ended with the page
+  // in view.
   void unpin(PageId page, WindowUse use);
   // Gives a page back to the allocator. Precondition: nothing pins it.
   void drop(PageId page);
@@ -54,8 +56,8 @@ class KeptWindows {
   }
 
  private:
-  // Pages that nothing pins are in one of two rings, in the order in which they became so; the ends
-  // of a ring meet at an entry that is no page.
+  // Pages that nothing pins are in one of two circular lists, the one unpinned first in front. The
+  // first and the last entry of a list meet at a sentinel, which is no page.
   struct Kept {
     RadixNode* node = nullptr;  // null: the page is not kept
     int place = 0, num_leases = 0;
@@ -69,7 +71,7 @@ class KeptWindows {
 
   PageAllocator* pages_;
   std::vector<Kept> kept_;  // [pages + 2]
-  int passed_, wanted_;     // the ends of the rings
+  int passed_, wanted_;     // the sentinels of the lists
   uint64_t num_evicted_ = 0;
   int num_kept_ = 0, num_pinned_ = 0;
 };

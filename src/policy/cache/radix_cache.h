@@ -144,10 +144,10 @@ class RadixCache {
   // Returns the length of the match in tokens and changes nothing; the waiting queue sorts by it.
   int match_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
 
-  // Finds what cached sequences have behind the tokens of `path` and `rest`, and writes it to
-  // `out`; of several, that which was used last. Returns the number of tokens, 0 if there are none
-  // or `rest` has more than kMaxWalked. Changes and allocates nothing. An empty path begins at the
-  // root.
+  // Finds the tokens with which cached sequences go on behind the tokens of `path` and `rest`, and
+  // writes them to `out`; of several sequences, those of the one used last. Returns the number of
+  // tokens, 0 if there are none or `rest` has more than kMaxWalked. Changes and allocates nothing.
+  // An empty path begins at the root.
   static constexpr size_t kMaxWalked = 4096;
   size_t continuation(const CacheNamespace& name_space, const Lease& path,
                       std::span<const TokenId> rest, std::span<TokenId> out) const;
@@ -174,12 +174,12 @@ class RadixCache {
                                      std::span<const TokenId> tokens) const;
   // Pins the path of `tokens`, a number of whole pages that the tree has. No tokens: pins nothing.
   Lease pin(const CacheNamespace& name_space, std::span<const TokenId> tokens);
-  // Hands pages over that were computed before: the last ones of `tokens`, whose other pages the
-  // tree has. Precondition: it has none of them. It gets no pages of window layers.
+  // Hands over pages that a store or a peer gave back: the last ones of `tokens`, whose other pages
+  // the tree has. Precondition: the tree has none of `pages`. It gets no pages of window layers.
   void extend(const CacheNamespace& name_space, std::span<const TokenId> tokens,
               std::span<const PageId> pages);
-  // Hands over pages of window layers that were computed before: those that the token behind the
-  // path sees, in order; kNoPage where the tree has one.
+  // Hands over pages of window layers that a store or a peer gave back: those that the token behind
+  // the path sees, in order; kNoPage where the tree has one.
   void fill_window(const Lease& path, std::span<const PageId> pages);
   // Pins the tree's pages of window layers, the first of which is at place `begin` from the root.
   WindowLease pin_window(int begin, std::span<const PageId> pages);

@@ -1,8 +1,8 @@
 // The states of one request, in models with delta nets. A state stands for the tokens up to a
 // border; each is computed from the one before it, in another slot or in place.
 //
-//   tokens   |------- kept, the tree's -------| last |-- open: in the block slot --|
-//            0                          borders                             computed_len
+//   tokens   |---- states of the tree, or for it ----|---- in the block slot ----|
+//            0                                   last.end                  computed_len
 #pragma once
 
 #include <vector>
@@ -12,8 +12,8 @@
 
 namespace hocket {
 
-// A state that the tree gets. for_edits: it is one inside the last message, for which a slot was
-// free; stores get none of these.
+// A state that the tree gets when its rows are committed. for_edits: it is one of those inside the
+// last message, which take free slots only; stores get none of these.
 struct ComingState {
   StatePlace place;
   bool for_edits = false;
@@ -25,19 +25,19 @@ struct RequestStates {
   // The state at the last border of the rows scheduled so far; end 0: none. It is in `own`, in a
   // slot of `kept`, or in the slot that `leased` pins.
   StatePlace last;
-  // An earlier state that the tree gets if the request ends before the rows that made `last` are
-  // committed; slot -1: none.
+  // The state before `last` in an answer. The tree gets it if the answer ends before the rows that
+  // made `last`; slot -1: none.
   StatePlace before;
-  // The newest state that the tree has. It is pinned until the request has a later one that the
-  // tree could get; by then no row reads it.
+  // The newest of the request's states that the tree has. It is pinned until the rows up to the
+  // next border at which one could be kept are committed; no row reads it afterwards.
   StateLease leased;
-  bool opens = false;  // the next rows fill the block slot anew
+  bool opens = false;  // the next rows begin a block: they fill the block slot from `last`
   // States of prompts that the tree gets when their rows are committed, by rising `end`.
   std::vector<ComingState> kept;
   int kept_to = 0;      // end of the last state that the tree has or gets
   int branches_at = 0;  // border at which other prompts went another way; 0: none is known
   int message_at = 0;   // border at which the prompt's last message begins; 0: none is known
-  int suffix_at = 0;    // border at which the suffix behind all messages begins; 0: none is known
+  int suffix_at = 0;    // border at which the generation prompt begins; 0: none is known
   int edit_step = 0;    // tokens between two states inside the last message; 0: there are none
 };
 

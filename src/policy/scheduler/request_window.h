@@ -1,5 +1,5 @@
-// The pages of window layers that one request uses, in models with sliding windows. Each stands
-// beside a page of all other layers; those that no row to come can see are given up.
+// The pages of window layers that one request uses, in models with sliding windows. Each belongs to
+// a page of all other layers; those that no later row sees are given up.
 //
 //   tokens   |---- given up ----|--- the tree's, pinned ---|--- own ---|
 //            0                begin                   leased_pages   pages.size()

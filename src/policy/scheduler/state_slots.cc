@@ -11,9 +11,10 @@
 namespace hocket {
 namespace {
 
-// Most states of a prompt in a step beside those at its own four borders (place_kept).
+// Most states of a prompt in a step beside six: those before and behind the rows, and those at the
+// four borders that place_kept() names.
 constexpr int kMaxBetween = kMaxStatePlaces - 6;
-// The last message has so many states inside it, if slots are free.
+// States inside the last message, if slots are free.
 constexpr int kEditSteps = 8;
 
 int ceil_to(int count, int step) {
@@ -26,8 +27,9 @@ bool is_answer(const Slice& slice) {
   return slice.request->state == Request::State::running || slice.future >= 0;
 }
 
-// Finds where the last message of a prompt begins, and the suffix behind it in which the template
-// opens the answer: behind the last two end tokens. 0 where the prompt has no such token.
+// Finds where the last message of a prompt begins, and where the generation prompt does, the suffix
+// with which the template opens the answer: behind the last two end tokens. 0 where the prompt has
+// no such token.
 //
 //   ... <end> last message <end> suffix
 //            ^ message          ^ suffix
@@ -96,12 +98,13 @@ int StateSlots::rows_before_border(int end) const {
   return options_.state_tokens - 1 - end % options_.state_tokens;
 }
 
-// Returns the border at which the next state is kept, if none of the others comes before it.
+// Returns the next border between those of place_kept() at which a state is kept.
 ComingState StateSlots::next_between(const Slice& slice) const {
   const RequestStates& held = slice.request->states;
   const int wanted = std::max(options_.kept_state_interval, slice.len / kMaxBetween + 1);
   int apart = ceil_to(wanted, kept_step());
-  // A place that is not taken shall find a slot without an eviction.
+  // Each request that may still begin (a free block slot) shall find a state slot without an
+  // eviction.
   const bool for_edits = held.edit_step > 0 && held.edit_step < apart &&
                          held.kept_to >= held.message_at && states_.num_free() > blocks_.num_free();
   if (for_edits) apart = held.edit_step;
@@ -109,11 +112,13 @@ ComingState StateSlots::next_between(const Slice& slice) const {
   return {{std::max(held.kept_to + apart, first), -1}, for_edits};
 }
 
-// Finds slots for the states that the prompt's slice leaves behind: where prompts branch, where the
-// last message begins, since that is what gets edited, where the suffix behind it begins, since the
-// next turn's prompt may have none of it, and at the end of the prompt but before its last token,
-// so that an equal prompt hits it. Between these, a long prompt leaves one every
-// kept_state_interval tokens, and the last message closer ones if slots are free.
+// Finds slots for the states that the prompt's slice leaves behind, at four borders:
+//   where prompts branch,
+//   where the last message begins, since clients edit it,
+//   where the generation prompt begins, since the next turn's prompt may have none of it,
+//   the last one before the prompt's last token, so that an equal prompt hits it.
+// Between these, a long prompt leaves a state every kept_state_interval tokens, and the last
+// message leaves closer ones if slots are free.
 void StateSlots::place_kept(Slice& slice) {
   if (!options_.prefix_cache || is_answer(slice)) return;
   const Request& request = *slice.request;

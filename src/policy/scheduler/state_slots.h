@@ -36,17 +36,19 @@ class StateSlots {
   void begin(Request& request, PrefixMatch& match);
   // Returns the last border of a prompt whose state is kept.
   int last_kept_border(const Request& request) const;
-  // Returns how many rows behind the first `end` tokens can be undone: no state is made of them.
+  // Returns how many rows behind the first `end` tokens can be drafts: no border is behind any of
+  // them, so no state depends on a draft that may fail.
   int rows_before_border(int end) const;
   // Says where the slice finds its last state and where it puts those that it computes.
   void place(Slice& slice);
-  // Hands the states of a prompt, up to token `end` of the committed rows, over to the tree. Pre:
-  // the request's lease covers them.
+  // Hands the states of a prompt at borders up to `end`, whose rows are committed, over to the
+  // tree. Precondition: the request's lease covers them.
   void keep(Request& request, int end);
   // Keeps the last state of a request that ended, as far as its pages are the tree's, because the
   // next turn of a conversation begins with it; gives all slots back.
   void end(Request& request);
-  // Returns a slot for a state that was computed before, which the tree then gets; -1: none.
+  // Returns a slot for a state that a store or a peer gave back, which the tree then gets; -1:
+  // there is none.
   int take_to_restore() { return take_state(); }
   // Gives all slots back. Rows in flight may still use them; their next owner writes there later.
   void free(Request& request);

@@ -28,12 +28,13 @@ int window_pages_of_request(const SchedulerOptions& options) {
   return (tokens + options.page_tokens - 2) / options.page_tokens + 1;
 }
 
-// Returns the most rows of an answer that find pages of window layers.
+// Returns the most rows of an answer in a step: pages of window layers are reserved for so many.
 int Scheduler::State::window_rows() const {
   return has_windows() ? rows_at_a_time(options) : std::numeric_limits<int>::max();
 }
 
-// Refuses a request whose prompt can never be in the window layers whole, if prompts are not cut.
+// Refuses a request whose prompt can never fit into the pages of window layers, if prompts are not
+// cut.
 // After a retraction its answer so far is computed like a prompt.
 Result<void> Scheduler::State::check_window(int prompt_len, int max_new_tokens) const {
   const int64_t most_tokens = int64_t{prompt_len} + max_new_tokens - 1;
@@ -48,7 +49,8 @@ Result<void> Scheduler::State::check_window(int prompt_len, int max_new_tokens) 
           .with_param("max_tokens"));
 }
 
-// Returns the most pages that a request holds at a time behind the first num_matched of all.
+// Returns the most window pages that a request holds at a time, without those of the first
+// num_matched pages of its sequence.
 int Scheduler::State::most_window_pages(const Request& request, int num_matched) const {
   if (!has_windows()) return 0;
   const int most_tokens = request.prompt_len + request.sampling.max_new_tokens - 1;
@@ -108,9 +110,9 @@ void Scheduler::State::begin_window(Request& request, PrefixMatch& match) {
   request.window.lease = std::move(match.window);
 }
 
-// Gives up the pages that nothing behind the first `end` tokens sees, nor what begins at the last
-// border of pages, since the tree gets no more when the request ends. Rows in flight are behind
-// them, too.
+// Gives up the pages that neither the tokens behind the first `end` see nor a token at the last
+// border before them: if the request ends, the tree gets its pages up to that border, and the next
+// turn begins there. Rows in flight come later, so they do not see the pages either.
 void Scheduler::State::slide_window(Request& request, int end) {
   if (!has_windows()) return;
   RequestWindow& window = request.window;

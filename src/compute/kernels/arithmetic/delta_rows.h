@@ -80,9 +80,9 @@ struct DecayedRows {
   T* weights = nullptr;           // [2 * count][kDeltaBlock]
 };
 
-// The tokens [first, first + count) of a k-block of tokens, whose earlier ones are there. For one
-// token after the other, with i its place:
-//   r = read, with the k-block of  sum over j < i of weights[j] * values[j]  added
+// The tokens [first, first + count) of a k-block of tokens; the values of the tokens before `first`
+// are computed. One token after the other, with i its place in the k-block:
+//   r = read + the k-block of  sum over j < i of weights[j] * values[j]
 //   values[i] = round(beta * (v - r)),  +0 behind the numbers of v
 //   result += the k-block of  sum over j <= i of query_weights[j] * values[j]
 template <class T>

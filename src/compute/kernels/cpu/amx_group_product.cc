@@ -1,4 +1,5 @@
-// Integer products in tiles for short groups of k, each of which ends in fp32 sums:
+// Integer products in tiles for weights whose groups of k are short. The int32 sum of each group is
+// scaled and added to an fp32 sum:
 //
 //   for each two panels: for each span of k: unpack its weights to number - offset
 //     for each 16 rows: sums = A . B in int32, a tile for each panel and group
@@ -24,7 +25,7 @@ constexpr int kTile = 16;
 constexpr int kTileSums = kTile * kTile;
 constexpr int kLine = 64;  // bytes: four k of sixteen columns
 constexpr int kPanels = 2;
-constexpr int kHalfK = kIntegerBlockK / 2;  // groups of 32 end with half a block
+constexpr int kHalfK = kIntegerBlockK / 2;  // k of half a k-block: groups may have 32
 constexpr int kHalfBytes = kHalfK * kTile;  // bytes of unpacked weights
 constexpr int kSpanHalves = 2 * kMaxTileGroupBlocks;
 constexpr uint8_t kInt8Offset = 128;
@@ -71,13 +72,13 @@ Scratch make_scratch(const ScaledProduct<int8_t>& p) {
   return s;
 }
 
-// Some groups of k, of two panels.
+// Some neighbouring groups of k, of two panels. They are counted in halves of k-blocks.
 struct Span {
-  int panel;
+  int panel;  // the first of the two
   int first_group, groups;
-  int first_half, halves;  // halves of blocks; the last group of k may be shorter than the others
-  int group_halves;
-  bool is_shifted[kPanels][kSpanHalves];  // true: a zero of the group is not the offset
+  int first_half, halves;  // fewer than groups * group_halves if the last group of k is shorter
+  int group_halves;        // halves of a whole group
+  bool is_shifted[kPanels][kSpanHalves];  // for each group: true if one of its zeros is not 128
 };
 
 // Unpacks half a block. Each byte of `offset` belongs to the number at its place.
@@ -111,10 +112,10 @@ void unpack(const ScaledProduct<int8_t>& p, int panel, int i, Span& span, int8_t
   }
 }
 
-// Lines of memory that are fetched during products, some in each turn.
+// Lines of memory that are fetched during products, some after the product of each group.
 struct Ahead {
   const std::byte* from[kPanels];
-  int64_t left, turn;  // lines of each panel
+  int64_t left, turn;  // lines of each panel: all that are left, and those of one fetch()
   void fetch() {
     for (int64_t i = 0; i < turn && left > 0; ++i, --left)
       for (const std::byte*& at : from) {
@@ -130,7 +131,8 @@ struct TileRows {
   int64_t stride;
 };
 
-// Multiplies 16 rows by two panels. The second panel may be missing: its sums mean nothing then.
+// Multiplies 16 rows by two panels. If there is no second panel, its sums are computed and not
+// used.
 template <class Tiles>
 void multiply(Tiles& tiles, const Span& span, TileRows rows, const Scratch& to, Ahead& ahead) {
   constexpr int64_t kStride = kTile * sizeof(int32_t);

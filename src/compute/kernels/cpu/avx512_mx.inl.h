@@ -1,8 +1,8 @@
 // mxfp4, mxfp8 and nvfp4 for any step (avx512_step.h): numbers become fp32, are multiplied by their
 // scale, which is exact, and are put into the operands of the step. With VBMI a table does that for
 // mxfp4 (avx512_vbmi_mxfp4.inl.h).
-//   up to 8 rows   one panel at a time, widened in registers; numbers of mxfp4 are summed as they
-//                  are where a block's sums may be scaled instead
+//   up to 8 rows   one panel at a time, widened in registers; numbers of mxfp4 stay unscaled where
+//                  the sum of a k-block may be multiplied by the scale instead (ScaleRange)
 //   more rows      two panels at a time, in chunks of k that are widened once for all rows
 #pragma once
 
@@ -44,9 +44,9 @@ inline QuadOperands<Step> operands_of(const QuadNumbers& from) {
   }
 }
 
-// The scales of mxfp4, as stored, with which a block may be summed before it is scaled: those with
-// which no sum, scaled or not, is rounded to zero or overflows, so that a power of two changes no
-// rounding. Zero is one of them.
+// The scales of mxfp4, as stored, that may multiply the sum of a k-block instead of its numbers:
+// with them no sum, scaled or not, becomes zero by rounding or overflows, so that a power of two
+// changes no rounding. A scale of zero may, too.
 struct ScaleRange {
   int least = 1, most = 0;
 
@@ -114,7 +114,7 @@ struct Mx {
     }
   }
 
-  // Returns them without their scale, those of mxfp8 times 2^-8.
+  // Returns the numbers of a quad without their scale, those of mxfp8 times 2^-8.
   static QuadNumbers numbers(const std::byte* tile, int quad) {
     QuadNumbers to;
     if constexpr (kFp8) {
@@ -147,7 +147,7 @@ struct Mx {
   }
 };
 
-// Format: Mx, or another class with the same members.
+// Format: Mx, or a class with the same members; numbers() is needed only if kScalesSums.
 template <class Step, class Format>
 struct MxProduct {
   using Plain = AnyProduct<Step>;

@@ -8,9 +8,9 @@
 namespace hocket::cpu {
 namespace {  // compiled for several instruction sets: nothing may be shared between units
 
-// Bit positions for a shift that brings number `lower` of a column, 0 to 7, to its lower half
-// and number `upper` to its upper half: the magnitude to the lowest bits, the sign to the
-// highest.
+// Bit positions for a multishift. It moves number `lower` of a column, 0 to 7, to the lower half of
+// its 32 bits and number `upper` to the upper half: the magnitude to the half's lowest bits, the
+// sign to its highest one.
 struct Mxfp4Places {
   alignas(kLine) uint8_t bits[kLine];
 };
@@ -23,7 +23,8 @@ constexpr Mxfp4Places places_of(int lower, int upper) {
   }
   return places;
 }
-// Those of k and k + 1, and of the operands of Bf16Step: k + 2 and k, k + 3 and k + 1.
+// The places of k and k + 1 in one operand, and of the two operands of Bf16Step: k + 2 and k, k + 3
+// and k + 1.
 constexpr Mxfp4Places kMxfp4Pairs[4] = {places_of(0, 1), places_of(2, 3), places_of(4, 5),
                                         places_of(6, 7)};
 constexpr Mxfp4Places kMxfp4Bf16Steps[4] = {places_of(2, 0), places_of(3, 1), places_of(6, 4),
@@ -34,11 +35,12 @@ struct VbmiMxfp4 {
   static constexpr int kGroups = 1, kQuadsAGroup = kQuads, kBytes = kTileElements / 2;
   static constexpr bool kScalesSums = false;
 
-  // A looked-up magnitude is raised by this, so that the factors below are differences that cannot
-  // be negative; zero is not raised, and stays zero by saturation.
+  // The table has magnitudes plus this bias, so that factors(), which are subtracted from them, are
+  // never negative. Zero has no bias in the table, and the subtraction saturates it to zero.
   static constexpr int kRaised = 0x4000;
 
-  // Returns kRaised less the scale's part of a bf16's exponent, in both halves of a column.
+  // Returns the subtrahends of sixteen columns, in both halves of a column: the bias minus the
+  // scale's exponent, in the place of a bf16's; for a scale of zero the largest number.
   static __m512i factors(const std::byte* scales) {
     const __m512i stored =
         _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));

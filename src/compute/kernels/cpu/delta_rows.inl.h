@@ -145,8 +145,8 @@ struct DeltaRows {
   struct Sums {
     V even[N], odd[N];
   };
-  // Adds the values of tokens [0, count) times their weights. The others of the k-block have the
-  // weight +0: all that they change is the sign of a sum that is -0.
+  // Adds the values of tokens [0, count) times their weights. The other tokens of the k-block have
+  // the weight +0 and are not multiplied: they would change a sum of -0 to +0, and nothing else.
   template <int N, class T>
   static void add_known(const float (&known)[N][kBlockK][16], int count, const T* weights,
                         Sums<N>& sums) {
@@ -168,8 +168,8 @@ struct DeltaRows {
     for (int n = 0; n < N; ++n) sums.odd[n] = sums.odd[n] + zero;
   }
 
-  // N panels of values at a time, since a token waits for the one before it. A place behind an even
-  // token is +0 until its token comes.
+  // Computes N panels of values at a time, since each token waits for the value of the one before
+  // it. Values lie in lines of two tokens: behind an even one is +0 until the odd one is computed.
   template <int N, class T>
   static void correct_panels(const CorrectedRows<T>& rows, int panel) {
     alignas(64) float known[N][kBlockK][16];
@@ -213,8 +213,8 @@ struct DeltaRows {
       }
     }
   }
-  // The same for one token, whose key and query read each value once. The weights of the key are
-  // +0 from the token on. A sum over odd tokens gets its +0 as in add_known().
+  // The same for one token: each value is loaded once for its key and its query. The key's weights
+  // are +0 from the token itself on. +0 is added to the sums over odd tokens as in add_known().
   template <int N, class T>
   static void correct_one(const CorrectedRows<T>& rows, int panel) {
     const int token = rows.first;
