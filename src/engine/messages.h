@@ -46,6 +46,7 @@ struct RequestSummary {
   int recomputed_tokens = 0;     // the prompt's, although their pages were found (Request)
   int generated_tokens = 0;
   int num_retractions = 0;
+  DraftCounts drafts;
   int rank = 0;                                 // rank that computed it
   std::shared_ptr<const RoutedExperts> routed;  // null if not asked for
   // queue = first_scheduled - arrived, prefill = prefill_done - first_scheduled, ...

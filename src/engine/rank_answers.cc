@@ -124,6 +124,7 @@ std::unique_ptr<RequestSummary> RankAnswers::summarise(Request& request) {
   summary->recomputed_tokens = request.recomputed_len;
   summary->generated_tokens = request.generated();
   summary->num_retractions = request.num_retractions;
+  summary->drafts = request.drafts;
   summary->rank = rank_;
   summary->times = request.times;
   if (!chosen.empty()) {

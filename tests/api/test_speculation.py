@@ -13,7 +13,14 @@ def generate(server, seed):
     status, _, data = server.call("/generate", json.dumps(body).encode())
     assert status == 200, data
     answer = json.loads(data)
-    return answer["output_ids"], answer["meta_info"]["output_token_logprobs"]
+    return answer["output_ids"], answer["meta_info"]["output_token_logprobs"], answer["meta_info"]
+
+
+def same_answer(server, other, seed):
+    """Asks both servers the same and returns the first one's meta_info."""
+    ids, logprobs, meta = generate(server, seed)
+    assert (ids, logprobs) == generate(other, seed)[:2]
+    return meta
 
 
 def speculation(server):
@@ -23,8 +30,9 @@ def speculation(server):
 @pytest.mark.parametrize("flags", [[], ["--speculative-num-steps", "3"]], ids=["chosen", "fixed"])
 def test_answers_are_those_without_drafts(server, start, flags):
     drafting = start("--speculative-algorithm", "NGRAM", *flags, "--decode-log-interval", "4")
-    for seed in range(6):
-        assert generate(drafting, seed) == generate(server, seed)
+    metas = [same_answer(drafting, server, seed) for seed in range(6)]
+    assert sum(meta["spec_verify_ct"] for meta in metas) == drafting.metric("spec_verified_total")
+    assert "spec_verify_ct" not in generate(server, 0)[2]
     told = speculation(drafting)
     assert told["algorithm"] == "NGRAM"
     (rank,) = told["ranks"]
@@ -35,6 +43,10 @@ def test_answers_are_those_without_drafts(server, start, flags):
         assert drafting.metric("spec_drafts_total") == rank["drafts"]
         assert drafting.metric("spec_accepted_total") == rank["accepted"]
         assert drafting.metric("spec_accept_length") == pytest.approx(1 + drafting.metric("spec_accepted_total") / drafting.metric("spec_verified_total"))
+        assert [meta["spec_verify_ct"] * meta["spec_accept_length"] for meta in metas] == pytest.approx([96] * 6)
+        assert all(0 <= meta["spec_accept_rate"] <= 1 for meta in metas)
+        (state,) = json.loads(drafting.get("/get_server_info")[2])["internal_states"]
+        assert state["avg_spec_accept_length"] == pytest.approx(drafting.metric("spec_accept_length"))
         assert "accept len: " in drafting.log_path.read_text()
         # Drafts that were accepted took no step of their own.
         assert rank["steps"] < 6 * 96

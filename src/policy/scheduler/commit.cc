@@ -120,6 +120,7 @@ void Scheduler::State::take_samples(Slice& slice, std::span<const SampledToken> 
   }
   request.computed_len += slice.num_held();
   if (slice.num_drafts == 0) return;
+  request.drafts.add({1, slice.num_drafts, slice.num_held()});
   ++counters.num_verified_total;
   for (size_t i = 0; std::cmp_less(i, slice.num_drafts); ++i) {
     ++counters.drafted_total[i];

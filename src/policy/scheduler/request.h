@@ -51,6 +51,18 @@ struct RequestTimes {
   TimePoint arrived{}, queued{}, first_scheduled{}, prefill_done{}, finished{};
 };
 
+// The drafts of one request: times that it had some in a step, drafts, and those of them that saved
+// a step.
+struct DraftCounts {
+  int num_verified = 0, num_drafts = 0, num_held = 0;
+
+  void add(const DraftCounts& more) {
+    num_verified += more.num_verified;
+    num_drafts += more.num_drafts;
+    num_held += more.num_held;
+  }
+};
+
 struct RequestGroup;
 
 struct Request {
@@ -99,6 +111,7 @@ struct Request {
   // Prompt tokens behind those whose pages were found, too, but without a state to go on from.
   int recomputed_len = 0;
   int num_retractions = 0;
+  DraftCounts drafts;
   // Counts how often its steps were undone (Scheduler::undo_steps) since it was undone_at tokens
   // long.
   int num_undone = 0, undone_at = 0;

@@ -308,6 +308,9 @@ class Scenario {
     if (key == "window")
       return std::to_string(std::ssize(request->window.pages) - request->window.begin);
     if (key == "retractions") return std::to_string(request->num_retractions);
+    if (key == "verified") return std::to_string(request->drafts.num_verified);
+    if (key == "drafted") return std::to_string(request->drafts.num_drafts);
+    if (key == "held_drafts") return std::to_string(request->drafts.num_held);
     if (key == "matched") return std::to_string(value(request->matched_stop));
     if (key == "error") return error_name(request->error.code);
     return "unknown";

@@ -53,10 +53,12 @@ const ChoiceRecord& last_of(const RequestRecord& record) {
 void add_end(std::vector<log::Field>& fields, const RequestRecord& record) {
   const ChoiceRecord& last = last_of(record);
   int64_t generated = 0, cached = 0, recomputed = 0;
+  DraftCounts drafts;
   for (const ChoiceRecord& choice : record.choices) {
     generated += choice.generated_tokens;
     cached += choice.cached_tokens;
     recomputed += choice.recomputed_tokens;
+    drafts.add(choice.drafts);
   }
   const RequestTimes& t = last.times;
   fields.insert(fields.end(), {{"finish", name_of(last.finish)},
@@ -72,6 +74,10 @@ void add_end(std::vector<log::Field>& fields, const RequestRecord& record) {
                                {"prefill_ms", elapsed_ms(t.first_scheduled, t.prefill_done)},
                                {"decode_ms", elapsed_ms(t.prefill_done, t.finished)},
                                {"ttft_ms", elapsed_ms(record.received, record.first_token)}});
+  if (drafts.num_verified == 0) return;
+  fields.insert(fields.end(), {{"spec_verify_ct", int64_t{drafts.num_verified}},
+                               {"spec_drafts", int64_t{drafts.num_drafts}},
+                               {"spec_accepted", int64_t{drafts.num_held}}});
 }
 
 std::vector<log::Field> head_of(const RequestRecord& record) {

@@ -36,6 +36,7 @@ struct PromptRecord {
 struct ChoiceRecord {
   int prompt = 0, rank = 0;
   int cached_tokens = 0, recomputed_tokens = 0, generated_tokens = 0, num_retractions = 0;
+  DraftCounts drafts;
   FinishReason finish = FinishReason::none;
   RequestTimes times;
   uint64_t ids_hash = 0;  // hash of the generated ids with the end token

@@ -88,6 +88,7 @@ ChoiceRecord choice_of(const ChoiceAnswer& choice) {
           .recomputed_tokens = choice.recomputed_tokens,
           .generated_tokens = static_cast<int>(choice.ids.size()),
           .num_retractions = choice.num_retractions,
+          .drafts = choice.drafts,
           .finish = choice.finish,
           .times = choice.times,
           .ids_hash = hash_of_ids(choice.ids)};

@@ -219,6 +219,7 @@ void ReplyService::end_choice(Job& job, size_t index, RequestSummary& summary) {
   choice.fetched_tokens = summary.fetched_tokens;
   choice.recomputed_tokens = summary.recomputed_tokens;
   choice.num_retractions = summary.num_retractions;
+  choice.drafts = summary.drafts;
   choice.rank = summary.rank;
   choice.times = summary.times;
   choice.routed = std::move(summary.routed);

@@ -61,6 +61,20 @@ TEST(RequestLog, TellsLengthsTimesAndSamplingAndNoPrompt) {
   EXPECT_THAT(text, Not(HasSubstr("Paris")));
 }
 
+TEST(RequestLog, TellsDraftsOfAllTexts) {
+  Json body = secret_body();
+  body["n"] = 2;
+  const auto text_with = [&](DraftCounts drafts) {
+    return logged({.log_requests = true}, [&](TestServer& s) {
+      s.engine.drafts.write(drafts);
+      s.post("/v1/chat/completions", body);
+    });
+  };
+  EXPECT_THAT(text_with({.num_verified = 2, .num_drafts = 5, .num_held = 4}),
+              HasSubstr(" spec_verify_ct=4 spec_drafts=10 spec_accepted=8 "));
+  EXPECT_THAT(text_with({}), Not(HasSubstr("spec_")));
+}
+
 TEST(RequestLog, LevelZeroLeavesSamplingOut) {
   const std::string text =
       logged({.log_requests = true, .log_requests_level = 0},

@@ -162,6 +162,7 @@ class FakeEngine final : public Engine {
   std::optional<Error> late_error;  // replaces the third token
   std::atomic<int> pace_us = 20;
   std::atomic<int> recomputed_tokens = 0;  // in each summary
+  Guarded<DraftCounts> drafts;             // in each summary
   std::vector<RequestInput> seen;
   std::vector<SessionRequest> session_requests;
   std::atomic<int> num_aborted = 0;
@@ -245,6 +246,7 @@ class FakeEngine final : public Engine {
     s->cached_tokens = std::min(5, s->prompt_tokens);
     s->recomputed_tokens = recomputed_tokens;
     s->generated_tokens = static_cast<int>(r.done);
+    s->drafts = drafts.read();
     s->times = {.arrived = r.input.arrived,
                 .queued = r.input.arrived,
                 .first_scheduled = r.started,

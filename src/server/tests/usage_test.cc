@@ -27,5 +27,26 @@ TEST(Usage, OfEveryApiSaysWhatWasComputedAgain) {
     }
 }
 
+// A server that may draft says what drafts gave an answer, even if that is nothing; no other does.
+TEST(Usage, OfDraftsHasSglangsNames) {
+  TestServer server;
+  say(server, "42");
+  const Json body = {{"text", "Hi"}};
+  EXPECT_FALSE(server.post("/generate", body)["meta_info"].contains("spec_verify_ct"));
+  server.engine.info_.speculation.most_drafts = 3;
+  const auto of_drafts = [&](DraftCounts drafts) {
+    server.engine.drafts.write(drafts);
+    const Json meta = server.post("/generate", body)["meta_info"];
+    const int tokens = meta["completion_tokens"];
+    EXPECT_GT(tokens, 0);
+    return std::tuple(meta["spec_verify_ct"].get<int>(),
+                      meta["spec_accept_length"].get<double>() / tokens,
+                      meta["spec_accept_rate"].get<double>());
+  };
+  EXPECT_EQ(of_drafts({}), std::tuple(0, 0.0, 0.0));
+  EXPECT_EQ(of_drafts({.num_verified = 4, .num_drafts = 8, .num_held = 6}),
+            std::tuple(4, 0.25, 0.75));
+}
+
 }  // namespace
 }  // namespace hocket

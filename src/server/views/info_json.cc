@@ -7,6 +7,7 @@
 #include "core/version.h"
 #include "engine/pages/redis_address.h"
 #include "engine/plan/scheduler_settings.h"
+#include "policy/scheduler/draft_figures.h"
 
 namespace hocket {
 namespace {
@@ -183,6 +184,7 @@ Json states_json(const EngineStats& stats) {
                     {"num_running_reqs", rank.scheduler.num_running},
                     {"num_queue_reqs", rank.scheduler.num_waiting},
                     {"token_usage", rank.scheduler.token_usage},
+                    {"avg_spec_accept_length", accept_length_of(rank.scheduler)},
                     {"verb", verb_name(rank.place.verb)}});
   return list;
 }

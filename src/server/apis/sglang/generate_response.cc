@@ -69,6 +69,15 @@ std::string routed_text(const RoutedExperts& routed) {
   return text;
 }
 
+// Adds the fields that say what drafts gave the choice, as SGLang counts.
+void add_drafts(const ChoiceAnswer& choice, Json& meta) {
+  const DraftCounts& drafts = choice.drafts;
+  const auto ratio = [](double part, int whole) { return whole > 0 ? part / whole : 0; };
+  meta["spec_verify_ct"] = drafts.num_verified;
+  meta["spec_accept_length"] = ratio(static_cast<double>(choice.ids.size()), drafts.num_verified);
+  meta["spec_accept_rate"] = ratio(drafts.num_held, drafts.num_drafts);
+}
+
 bool is_list(const Answer& answer) {
   return answer.prepared.request.batch || answer.choices.size() > 1;
 }
@@ -89,6 +98,7 @@ std::string choice_text(const Answer& answer, const ChoiceAnswer& choice,
     meta["e2e_latency"] =
         to_seconds(std::max(Duration{}, choice.times.finished - answer.prepared.received));
     meta["timings"] = timings_json(answer);
+    if (answer.prepared.model.info->speculation.most_drafts > 0) add_drafts(choice, meta);
     if (choice.routed != nullptr) meta["routed_experts"] = routed_text(*choice.routed);
   }
   std::string text = "{\"text\":\"";
