@@ -21,6 +21,8 @@ constexpr std::string_view kSglang[] = {"num_running_reqs",
                                         "cache_hit_rate",
                                         "gen_throughput",
                                         "new_token_ratio",
+                                        "spec_accept_length",
+                                        "spec_accept_rate",
                                         "is_cuda_graph",
                                         "max_total_num_tokens",
                                         "num_retracted_reqs",
@@ -51,6 +53,9 @@ constexpr Alias kVllm[] = {
     {"num_retracted_requests_total", "num_preemptions_total", ""},
     {"prompt_tokens_total", "prompt_tokens_total", ""},
     {"generation_tokens_total", "generation_tokens_total", ""},
+    {"spec_verified_total", "spec_decode_num_drafts_total", ""},
+    {"spec_drafts_total", "spec_decode_num_draft_tokens_total", ""},
+    {"spec_accepted_total", "spec_decode_num_accepted_tokens_total", ""},
     {"prompt_tokens_total", "prefix_cache_queries_total", ""},
     {"cached_tokens_total", "prefix_cache_hits_total", ""},
     {"finished_requests_total", "request_success_total", ""},
@@ -82,6 +87,19 @@ void relabel_for_vllm(ClientMetric& metric) {
   const std::string model = label_of(metric, "model_name");
   metric.label = {{"model_name", model}, {"engine", rank.empty() ? "0" : rank}};
   if (!reason.empty()) metric.label.push_back({"finished_reason", reason});
+}
+
+// Adds up counters whose labels are equal since the label that told them apart was left out.
+void add_up_equals(std::vector<ClientMetric>& counters) {
+  std::vector<ClientMetric> sums;
+  for (ClientMetric& metric : counters) {
+    const auto same = std::ranges::find(sums, metric.label, &ClientMetric::label);
+    if (same == sums.end())
+      sums.push_back(std::move(metric));
+    else
+      same->counter.value += metric.counter.value;
+  }
+  counters = std::move(sums);
 }
 
 }  // namespace
@@ -119,6 +137,7 @@ void add_aliases(std::vector<MetricFamily>& families, MetricCompat compat) {
       return !alias.stage.empty() && label_of(metric, "stage") != alias.stage;
     });
     std::ranges::for_each(made.metric, relabel_for_vllm);
+    if (made.type == prometheus::MetricType::Counter) add_up_equals(made.metric);
   }
   std::ranges::move(aliases, std::back_inserter(families));
 }

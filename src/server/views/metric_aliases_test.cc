@@ -8,6 +8,7 @@
 namespace hocket {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -19,6 +20,9 @@ std::string rendered(MetricCompat compat) {
   rank.scheduler.num_running = 3;
   rank.scheduler.token_usage = 0.25;
   rank.scheduler.prompt_tokens_total = 90;
+  rank.scheduler.num_verified_total = 10;
+  rank.scheduler.drafted_total = {10, 6};
+  rank.scheduler.held_total = {8, 4};
   RequestSummary summary;
   summary.finish = FinishReason::length;
   metrics.observe_finished(summary);
@@ -37,6 +41,8 @@ TEST(MetricAliases, SglangsNamesHaveItsPrefixAndOurLabels) {
   EXPECT_THAT(text, HasSubstr("sglang:num_running_reqs{dp_rank=\"0\",engine_type=\"unified\""));
   EXPECT_THAT(text, HasSubstr("sglang:time_to_first_token_seconds_bucket{model_name=\"tiny\""));
   EXPECT_THAT(text, HasSubstr("hocket:num_running_reqs{"));
+  EXPECT_THAT(text, ContainsRegex("sglang:spec_accept_length\\{dp_rank=\"0\"[^\n]* 2.2\n"));
+  EXPECT_THAT(text, ContainsRegex("sglang:spec_accept_rate\\{dp_rank=\"0\"[^\n]* 0.75\n"));
   EXPECT_THAT(text, Not(HasSubstr("vllm:")));
 }
 
@@ -48,6 +54,9 @@ TEST(MetricAliases, VllmsNamesHaveItsLabels) {
         "vllm:prompt_tokens_total{model_name=\"tiny\",engine=\"0\"} 180\n",
         "vllm:request_success_total{model_name=\"tiny\",engine=\"0\",finished_reason=\"length\"} "
         "1\n",
+        "vllm:spec_decode_num_drafts_total{model_name=\"tiny\",engine=\"0\"} 10\n",
+        "vllm:spec_decode_num_draft_tokens_total{model_name=\"tiny\",engine=\"0\"} 16\n",
+        "vllm:spec_decode_num_accepted_tokens_total{model_name=\"tiny\",engine=\"0\"} 12\n",
         "# TYPE vllm:request_queue_time_seconds histogram\n",
         "# TYPE vllm:request_prefill_time_seconds histogram\n",
         "vllm:time_to_first_token_seconds_count{model_name=\"tiny\",engine=\"0\"} 1\n"})
