@@ -25,6 +25,10 @@ const std::map<std::string_view, std::string_view>& translations() {
        "--kv-cache-dir DIR for files, --kv-cache-store redis://HOST:6379 for a Redis or Valkey"},
       {"--disaggregation-bootstrap-port", "--kv-cache-listen HOST:PORT"},
       {"--hicache-size", "--kv-cache-dir-gb"},
+      {"--speculative-draft-model-path",
+       "nothing: draft models are not loaded; --speculative-algorithm NEXTN guesses with the "
+       "model's own module"},
+      {"--speculative-config", "--speculative-algorithm auto, NEXTN or NGRAM"},
       {"--slot-save-path",
        "--kv-cache-dir DIR: prefixes are saved and found by themselves, and by /slots"},
       {"--quant", "--quantization"},

@@ -15,6 +15,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "core/version.h"
+#include "engine/plan/scheduler_settings.h"
 
 namespace hocket {
 namespace {
@@ -83,8 +84,8 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
         "speculation: {}{}, {} drafts of an answer at most; grammars that follow them take "
         "up to {:.2f} GB a rank",
         drafts.algorithm == "auto" ? "NEXTN and NGRAM" : drafts.algorithm,
-        settings.speculation.algorithm == "auto" ? " (auto)" : "", drafts.most_drafts,
-        static_cast<double>(drafts.draft_bytes) / 1e9);
+        speculation_named(settings.speculation.algorithm) == "auto" ? " (auto)" : "",
+        drafts.most_drafts, static_cast<double>(drafts.draft_bytes) / 1e9);
 }
 
 // Finds the number of ranks and which of them run in this process. Writes the number to p.ep_size.

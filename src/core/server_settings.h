@@ -86,9 +86,10 @@ struct PeerSettings {
 
 // Tokens that are guessed and checked together with the next one (docs/speculation.md).
 struct SpeculationSettings {
-  std::string algorithm = "none";  // auto, NEXTN, NGRAM, none
+  std::string algorithm = "none";  // auto, NEXTN, EAGLE, NGRAM, none, in any case
   int num_steps = 0;               // drafts of an answer in each step; 0: chosen by measurement
   int num_draft_tokens = 0;        // the same with the token before them; 0: not given
+  int eagle_topk = 0;              // drafts for one position: 1; 0: not given
 };
 
 struct HttpSettings {

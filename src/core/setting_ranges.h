@@ -42,6 +42,7 @@ inline constexpr auto kSettingRanges = std::to_array<SettingRange>({
     {"in-batch-prefix-check", {-1, 1e9}},
     {"speculative-num-steps", {0, 8}},
     {"speculative-num-draft-tokens", {0, 9}},
+    {"speculative-eagle-topk", {0, 64}},
     {"num-threads", {0, 4096}},
     {"combine-groups", {0, 4096}},
     {"ep-size", {0, 65536}},

@@ -89,11 +89,23 @@ Result<OverlapSchedule> choose_overlap_schedule(const SchedulerSettings& setting
 
 namespace {
 
+std::string in_capitals(std::string_view text) {
+  std::string capitals(text);
+  for (char& c : capitals)
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  return capitals;
+}
+
 // Returns how many drafts the flags ask for; 0: they leave it open.
 Result<int> drafts_asked(const SpeculationSettings& s) {
   const auto refuse = [](std::string_view flag, std::string text) {
     return fail(error(ErrorCode::bad_value, "{}", text).with_param(std::string(flag)));
   };
+  if (s.eagle_topk < 0 || s.eagle_topk > 1)
+    return refuse("speculative-eagle-topk",
+                  fmt::format("--speculative-eagle-topk {} is not 0 or 1: the drafts of an answer "
+                              "are one chain, since each of its rows attends to all before it",
+                              s.eagle_topk));
   if (s.num_steps < 0 || s.num_steps > kMaxDrafts)
     return refuse(
         "speculative-num-steps",
@@ -112,35 +124,68 @@ Result<int> drafts_asked(const SpeculationSettings& s) {
   return s.num_draft_tokens - 1;
 }
 
+bool is_eagle(std::string_view value) {
+  return in_capitals(value) == "EAGLE";
+}
+
 }  // namespace
+
+std::string speculation_named(std::string_view value) {
+  std::string name = in_capitals(value);
+  if (name == "EAGLE") return "NEXTN";
+  if (name == "AUTO" || name == "NONE") return name == "AUTO" ? "auto" : "none";
+  return name;
+}
+
+std::vector<std::string> speculation_notes(const SpeculationSettings& settings) {
+  std::vector<std::string> notes;
+  if (is_eagle(settings.algorithm))
+    notes.push_back(
+        fmt::format("--speculative-algorithm {}: the model's own module makes the drafts, as with "
+                    "NEXTN; a draft model would need another flag",
+                    settings.algorithm));
+  if (settings.eagle_topk == 1)
+    notes.emplace_back(
+        "--speculative-eagle-topk 1: it changes nothing, since the drafts of an answer are always "
+        "one chain");
+  return notes;
+}
 
 Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                                              const ModelConfig& model) {
   const SpeculationSettings& s = settings.speculation;
   HOCKET_TRY(const int asked, drafts_asked(s));
-  if (s.algorithm == "none") {
-    if (asked == 0) return SpeculationChoice{};
+  const std::string algorithm = speculation_named(s.algorithm);
+  if (algorithm == "none") {
+    if (asked == 0 && s.eagle_topk == 0) return SpeculationChoice{};
     return fail(error(ErrorCode::bad_value,
-                      "--speculative-num-steps and --speculative-num-draft-tokens change nothing "
-                      "with --speculative-algorithm none")
+                      "--speculative-num-steps, --speculative-num-draft-tokens and "
+                      "--speculative-eagle-topk change nothing with --speculative-algorithm none")
                     .with_fix("--speculative-algorithm NGRAM")
                     .with_param("speculative-num-steps"));
   }
-  if (s.algorithm != "auto" && s.algorithm != "NGRAM" && s.algorithm != "NEXTN")
+  if (algorithm != "auto" && algorithm != "NGRAM" && algorithm != "NEXTN")
     return fail(error(ErrorCode::bad_value,
                       "--speculative-algorithm {} is not one of auto, NEXTN, NGRAM, none; draft "
                       "models and EAGLE's heads are not loaded",
                       s.algorithm)
                     .with_param("speculative-algorithm"));
+  if (is_eagle(s.algorithm) && !has_module(model))
+    return fail(error(ErrorCode::bad_value,
+                      "--speculative-algorithm {} is the model's own module here, and {} has none; "
+                      "draft models and EAGLE's heads are not loaded",
+                      s.algorithm, model.architecture)
+                    .with_fix("--speculative-algorithm auto, which is NGRAM then")
+                    .with_param("speculative-algorithm"));
   HOCKET_TRY(const OverlapSchedule schedule, choose_overlap_schedule(settings.scheduler));
   const bool overlaps = schedule == OverlapSchedule::on;
   const bool by_module =
-      s.algorithm == "NEXTN" || (s.algorithm == "auto" && has_module(model) && !overlaps);
+      algorithm == "NEXTN" || (algorithm == "auto" && has_module(model) && !overlaps);
   if (overlaps && by_module)
     return SpeculationChoice{.why_off =
                                  "with --overlap-schedule on the next step is made before the "
                                  "model's own module could guess"};
-  const bool by_text = s.algorithm != "NEXTN";
+  const bool by_text = algorithm != "NEXTN";
   // A module that joins rows of the model only has none of its own to go on from.
   const int most = by_module && !by_text && model.local_mtp ? 1 : kMaxDrafts;
   return SpeculationChoice{.most_drafts = asked > 0 ? std::min(asked, most) : most,

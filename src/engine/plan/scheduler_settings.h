@@ -3,6 +3,8 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "core/model_config.h"
@@ -29,6 +31,12 @@ Result<PrefillChoice> choose_prefill(const ServerSettings& settings);
 // bad_value.
 Result<OverlapSchedule> choose_overlap_schedule(const SchedulerSettings& settings);
 
+// Returns the algorithm that a value of --speculative-algorithm names: auto, NEXTN, NGRAM or none,
+// whatever its case; EAGLE is NEXTN. Returns any other value in capitals.
+std::string speculation_named(std::string_view value);
+// Says how words of SGLang were understood: the notes of EngineInfo.
+std::vector<std::string> speculation_notes(const SpeculationSettings& settings);
+
 struct SpeculationChoice {
   int most_drafts = 0;             // an answer in a step; 0: no speculation
   std::optional<int> fixed = {};   // every answer gets so many; else they are chosen
@@ -37,9 +45,9 @@ struct SpeculationChoice {
   std::string algorithm = "none";  // NEXTN, NGRAM, none; auto: both guess
   std::string why_off = {};        // not empty: speculation was asked for, but is off
 };
-// Chooses by --speculative-algorithm, --speculative-num-steps, --speculative-num-draft-tokens and
-// whether steps overlap: then the model's own module has no place between them. `auto` is both
-// drafters if the files have a module and steps do not overlap, else NGRAM. Errors: bad_value.
+// Chooses by the flags --speculative-* and whether steps overlap: then the model's own module has
+// no place between them. `auto` is both drafters if the files have a module and steps do not
+// overlap, else NGRAM. Errors: bad_value.
 Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                                              const ModelConfig& model);
 

@@ -131,6 +131,28 @@ TEST(ChooseSpeculation, AutomaticallyByTheModuleIfTheFilesHaveOne) {
   EXPECT_FALSE(choose_speculation(settings, with)->by_module);
 }
 
+TEST(ChooseSpeculation, KnowsSglangsWordsInAnyCase) {
+  ModelConfig with{.architecture = "DeepseekV3ForCausalLM"};
+  with.num_mtp_layers = 1;
+  const struct {
+    const char *asked, *meant;
+    size_t num_notes = 0;
+  } kNames[] = {{"EAGLE", "NEXTN", 1}, {"eagle", "NEXTN", 1}, {"NextN", "NEXTN"},
+                {"ngram", "NGRAM"},    {"Auto", "auto"},      {"NONE", "none"}};
+  for (const auto& [asked, meant, num_notes] : kNames) {
+    SCOPED_TRACE(asked);
+    const SpeculationSettings s{.algorithm = asked};
+    const auto choice = choose_speculation(speculating(s), with);
+    ASSERT_TRUE(choice.has_value()) << describe(choice.error());
+    EXPECT_EQ(choice->algorithm, meant);
+    EXPECT_EQ(choice->by_module, choice->algorithm != "none" && choice->algorithm != "NGRAM");
+    EXPECT_EQ(speculation_notes(s).size(), num_notes);
+  }
+  const SpeculationSettings s{.algorithm = "EAGLE", .num_steps = 3, .eagle_topk = 1};
+  EXPECT_EQ(choose_speculation(speculating(s), with)->fixed, 3);
+  EXPECT_EQ(speculation_notes(s).size(), 2u);
+}
+
 TEST(ChooseSpeculation, ByTheModuleIsOffWhereStepsOverlap) {
   ServerSettings settings = speculating({.algorithm = "NGRAM", .num_steps = 3});
   settings.scheduler.overlap_schedule = "on";
@@ -146,7 +168,11 @@ TEST(ChooseSpeculation, RefusesNonsense) {
   const auto refused = [](SpeculationSettings s, std::initializer_list<std::string_view> names) {
     return is_refused(choose_speculation(speculating(std::move(s)), {}), names);
   };
-  EXPECT_TRUE(refused({.algorithm = "EAGLE"}, {"--speculative-algorithm EAGLE", "auto", "NGRAM"}));
+  EXPECT_TRUE(refused({.algorithm = "EAGLE3"}, {"--speculative-algorithm EAGLE3", "NGRAM"}));
+  EXPECT_TRUE(refused({.algorithm = "EAGLE"}, {"--speculative-algorithm EAGLE", "draft models"}));
+  EXPECT_TRUE(refused({.algorithm = "NGRAM", .eagle_topk = 4},
+                      {"--speculative-eagle-topk 4", "one chain"}));
+  EXPECT_TRUE(refused({.algorithm = "none", .eagle_topk = 1}, {"--speculative-eagle-topk"}));
   EXPECT_TRUE(refused({.algorithm = "none", .num_steps = 2}, {"--speculative-num-steps", "none"}));
   for (const int steps : {-1, kMaxDrafts + 1})
     EXPECT_TRUE(

@@ -355,6 +355,7 @@ void Runner::describe(const ServerSettings& settings) {
           ? std::filesystem::weakly_canonical(settings.model.model_path).filename().string()
           : settings.model.served_model_name;
   info_.num_workers = workers_->size();
+  std::ranges::move(speculation_notes(settings.speculation), std::back_inserter(info_.notes));
   info_.speculation = {choose_speculation(settings, choice_.model)->algorithm,  // planned before
                        plan_.most_drafts, plan_.draft_bytes};
   info_.context_length = plan_.context_length;

@@ -6,6 +6,7 @@
 #include "compute/models/family.h"
 #include "compute/models/mtp_module.h"
 #include "compute/weights/noted_reads.h"
+#include "engine/plan/scheduler_settings.h"
 
 namespace hocket {
 namespace {
@@ -56,10 +57,11 @@ bool holds_modules(const ModelConfig& model, const WeightSource& files) {
 }
 
 Result<SettingChange> leave_modules(const SpeculationSettings& settings, ModelConfig& model) {
-  if (settings.algorithm == "NEXTN")
+  if (speculation_named(settings.algorithm) == "NEXTN")
     return fail(error(ErrorCode::missing_tensor,
                       "the files hold no module for multi-token prediction, as config.json says "
-                      "and --speculative-algorithm NEXTN asks")
+                      "and --speculative-algorithm {} asks",
+                      settings.algorithm)
                     .with_fix("--speculative-algorithm NGRAM, or the files of the publisher")
                     .with_param("speculative-algorithm"));
   model.num_mtp_layers = model.num_mtp_loaded = 0;

@@ -83,6 +83,7 @@ Json model_settings(const ServerSettings& s) {
           {"speculative_algorithm", s.speculation.algorithm},
           {"speculative_num_steps", s.speculation.num_steps},
           {"speculative_num_draft_tokens", s.speculation.num_draft_tokens},
+          {"speculative_eagle_topk", s.speculation.eagle_topk},
           {"cpu_bind", s.compute.cpu_bind},
           {"num_threads", s.compute.num_threads},
           {"combine_groups", s.compute.combine_groups},
