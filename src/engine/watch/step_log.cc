@@ -23,13 +23,6 @@ double cache_hit_rate(const SchedulerStats& stats) {
          static_cast<double>(std::max<uint64_t>(stats.prompt_tokens_total, 1));
 }
 
-// Returns an empty text before the first draft.
-std::string drafts_text(const SchedulerStats& stats) {
-  if (stats.num_verified_total == 0) return "";
-  return fmt::format("accept len: {:.2f}, accept rate: {:.2f}, ", accept_length_of(stats),
-                     accept_rate_of(stats));
-}
-
 }  // namespace
 
 void StepLog::Rate::add(uint64_t more_tokens, double more_seconds) {
@@ -53,6 +46,16 @@ void StepLog::count(const Batch& batch) {
   counts_.prefill_compute_tokens += static_cast<uint64_t>(batch.num_rows - batch.num_answer_rows());
   counts_.prefill_cache_tokens += static_cast<uint64_t>(batch.cached_tokens);
   counts_.decode_tokens += static_cast<uint64_t>(batch.num_answer_rows());
+}
+
+std::string StepLog::take_drafts_text(const SchedulerStats& stats) {
+  const Drafts all{stats.num_verified_total, num_drafts_of(stats), num_held_of(stats)};
+  const Drafts logged = std::exchange(drafts_logged_, all);
+  if (all.verified == logged.verified) return "";
+  const auto held = static_cast<double>(all.held - logged.held);
+  return fmt::format("accept len: {:.2f}, accept rate: {:.2f}, ",
+                     1 + held / static_cast<double>(all.verified - logged.verified),
+                     held / static_cast<double>(all.drafts - logged.drafts));
 }
 
 void StepLog::line_printed(const SchedulerStats& stats) {
@@ -100,8 +103,8 @@ void StepLog::note(const Batch& batch, const SchedulerStats& stats, TimePoint no
     log::info(
         "{}Decode batch, #running-req: {}, #token: {}, token usage: {:.2f}, {}cuda graph: False, "
         "gen throughput (token/s): {:.2f}, #queue-req: {}{}",
-        prefix_, batch.num_answers(), stats.num_used_tokens, stats.token_usage, drafts_text(stats),
-        since_line_.take(), batch.num_waiting,
+        prefix_, batch.num_answers(), stats.num_used_tokens, stats.token_usage,
+        take_drafts_text(stats), since_line_.take(), batch.num_waiting,
         overlap_text(std::exchange(transfers_since_line_, {})));
     line_printed(stats);
   }

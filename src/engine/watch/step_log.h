@@ -17,7 +17,8 @@
 // out the requests of #new-seq; of a decode it is the number of rows. #pending-token counts prompt
 // tokens left after this step. Throughput of answers is over the time with work, that of a prompt
 // over its step; SGLang's are over the time since the last line of the kind, idle or not. With
-// drafts, `accept len: 2.90, accept rate: 0.75` (of all so far) follow `token usage`.
+// drafts since the last line of its kind, `accept len: 2.90, accept rate: 0.75` of these follow
+// `token usage`.
 #pragma once
 
 #include <cstdint>
@@ -82,6 +83,8 @@ class StepLog {
   };
 
   void count(const Batch& batch);
+  // Returns the figures of the drafts since the last call; empty if there were none.
+  std::string take_drafts_text(const SchedulerStats& stats);
   void line_printed(const SchedulerStats& stats);
 
   int decode_interval_;
@@ -91,6 +94,10 @@ class StepLog {
   TimePoint last_end_{};                // end of the step before; unset after a pause
   StepTransfers transfers_since_line_;  // sums over decode steps
   uint64_t retracted_logged_ = 0;
+  // Sums of all so far, as of the last line of a decode.
+  struct Drafts {
+    uint64_t verified = 0, drafts = 0, held = 0;
+  } drafts_logged_;
   StepCounts counts_;
 };
 

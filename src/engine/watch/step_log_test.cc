@@ -98,7 +98,7 @@ TEST_F(StepLogTest, ADecodeLineEverySoManySteps) {
   EXPECT_THAT(lines_of(6), ::testing::SizeIs(2));
 }
 
-TEST_F(StepLogTest, WithDraftsItSaysHowManyHeld) {
+TEST_F(StepLogTest, WithDraftsItSaysHowManyHeldSinceTheLastLine) {
   start({}, 1);
   add(1, 8, 20);
   lines_of(1);
@@ -107,11 +107,18 @@ TEST_F(StepLogTest, WithDraftsItSaysHowManyHeld) {
   stats.num_verified_total = 10;
   stats.drafted_total = {10, 10};
   stats.held_total = {9, 6};
-  ::testing::internal::CaptureStderr();
-  step_log_.note(batch, stats, now_ + kStep, kStep);
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              ::testing::HasSubstr("token usage: 0.05, accept len: 2.50, accept rate: 0.75, cuda "
-                                   "graph: False, gen throughput"));
+  const auto line = [&] {
+    ::testing::internal::CaptureStderr();
+    step_log_.note(batch, stats, now_ + kStep, kStep);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(line(), ::testing::HasSubstr("token usage: 0.05, accept len: 2.50, accept rate: 0.75,"
+                                           " cuda graph: False, gen throughput"));
+  stats.num_verified_total = 14;
+  stats.drafted_total = {14, 14};
+  stats.held_total = {11, 6};
+  EXPECT_THAT(line(), ::testing::HasSubstr("accept len: 1.50, accept rate: 0.25, cuda"));
+  EXPECT_THAT(line(), ::testing::HasSubstr("token usage: 0.05, cuda"));
 }
 
 // A prefill line has the overlap of its step, a decode line that of the decode steps since the last
