@@ -221,11 +221,11 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.most_drafts = speculation.most_drafts;
   const int drafted = std::min(plan.max_running_requests, kMaxDraftedRows) * (1 + plan.most_drafts);
   plan.max_answer_rows = std::max(plan.max_running_requests, std::min(kMaxDraftedRows, drafted));
-  if (!speculation.why_off.empty())
+  if (!speculation.why.empty())
     plan.changes.push_back({.flag = "--speculative-algorithm",
                             .from = s.speculation.algorithm,
-                            .to = "none",
-                            .why = speculation.why_off});
+                            .to = speculation.algorithm,
+                            .why = speculation.why});
   if (const int drafts = s.speculation.num_steps;
       drafts > speculation.most_drafts && speculation.most_drafts > 0)
     plan.changes.push_back({.flag = "--speculative-num-steps",

@@ -179,10 +179,12 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                     .with_param("speculative-algorithm"));
   HOCKET_TRY(const OverlapSchedule schedule, choose_overlap_schedule(settings.scheduler));
   const bool overlaps = schedule == OverlapSchedule::on;
-  const bool by_module =
-      algorithm == "NEXTN" || (algorithm == "auto" && has_module(model) && !overlaps);
+  const bool might = algorithm == "auto" && has_module(model) && !overlaps;
+  // The experts of a module keep their places (expert_places.h).
+  const bool keeps_places = might && settings.parallel.tolerate_ranks > 0;
+  const bool by_module = algorithm == "NEXTN" || (might && !keeps_places);
   if (overlaps && by_module)
-    return SpeculationChoice{.why_off =
+    return SpeculationChoice{.why =
                                  "with --overlap-schedule on the next step is made before the "
                                  "model's own module could guess"};
   const bool by_text = algorithm != "NEXTN";
@@ -194,7 +196,11 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                            .by_text = by_text,
                            .algorithm = !by_text     ? "NEXTN"
                                         : !by_module ? "NGRAM"
-                                                     : "auto"};
+                                                     : "auto",
+                           .why = keeps_places ? "with --tolerate-ranks other ranks take over the "
+                                                 "experts of a lost one, but not those of the "
+                                                 "model's own module"
+                                               : ""};
 }
 
 // Returns how many tokens of a long prompt stand between two kept states: so many that all states

@@ -43,11 +43,11 @@ struct SpeculationChoice {
   bool by_module = false;          // the model's own module for multi-token prediction guesses
   bool by_text = false;            // the request's own text guesses
   std::string algorithm = "none";  // NEXTN, NGRAM, none; auto: both guess
-  std::string why_off = {};        // not empty: speculation was asked for, but is off
+  std::string why = {};            // not empty: another algorithm was asked for
 };
 // Chooses by the flags --speculative-* and whether steps overlap: then the model's own module has
-// no place between them. `auto` is both drafters if the files have a module and steps do not
-// overlap, else NGRAM. Errors: bad_value.
+// no place between them. `auto` is both drafters if the files have a module, steps do not overlap
+// and no experts are taken over, else NGRAM. Errors: bad_value.
 Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
                                              const ModelConfig& model);
 

@@ -127,6 +127,15 @@ TEST(ChooseSpeculation, AutomaticallyByTheModuleIfTheFilesHaveOne) {
   ServerSettings overlapped = settings;
   overlapped.scheduler.overlap_schedule = "on";
   EXPECT_EQ(choose_speculation(overlapped, with)->algorithm, "NGRAM");
+  ServerSettings tolerant = settings;
+  tolerant.parallel.tolerate_ranks = 1;
+  const auto by_text = choose_speculation(tolerant, with);
+  EXPECT_EQ(by_text->algorithm, "NGRAM");
+  EXPECT_FALSE(by_text->by_module);
+  EXPECT_NE(by_text->why.find("--tolerate-ranks"), std::string::npos);
+  EXPECT_EQ(choose_speculation(tolerant, without)->why, "");
+  tolerant.speculation.algorithm = "NEXTN";
+  EXPECT_TRUE(choose_speculation(tolerant, with)->by_module);
   with.architecture = "Qwen3ForCausalLM";  // a family without names for them
   EXPECT_FALSE(choose_speculation(settings, with)->by_module);
 }
@@ -161,7 +170,7 @@ TEST(ChooseSpeculation, ByTheModuleIsOffWhereStepsOverlap) {
   const auto choice = choose_speculation(settings, {});
   ASSERT_TRUE(choice.has_value());
   EXPECT_EQ(choice->most_drafts, 0);
-  EXPECT_NE(choice->why_off.find("--overlap-schedule on"), std::string::npos);
+  EXPECT_NE(choice->why.find("--overlap-schedule on"), std::string::npos);
 }
 
 TEST(ChooseSpeculation, RefusesNonsense) {

@@ -148,6 +148,30 @@ TEST_F(MovingExpertsTest, TheRanksThatAreLeftHavePlacesForAllExperts) {
   EXPECT_NE(describe(load().error()).find("experts are taken over one by one"), std::string::npos);
 }
 
+// Nobody takes over the experts of the model's own module, so only who insists on it is refused.
+TEST_F(MovingExpertsTest, WhereRanksMayBeMissingDraftsComeFromTheText) {
+  ServerSettings settings = settings_of(kBundled, 3);
+  settings.parallel.tolerate_ranks = 1;
+  settings.speculation.algorithm = "auto";
+  const auto load = [&] {
+    return load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+  };
+  const auto runners = load();
+  ASSERT_TRUE(runners) << describe(runners.error());
+  const EngineInfo& info = (*runners)[0]->info();
+  EXPECT_EQ(info.speculation.algorithm, "NGRAM");
+  EXPECT_EQ(info.model.num_mtp_loaded, 0);
+  EXPECT_EQ(std::ranges::count_if(info.changes,
+                                  [](const SettingChange& change) {
+                                    return change.flag == "--speculative-algorithm" &&
+                                           change.to == "NGRAM" &&
+                                           change.why.contains("--tolerate-ranks");
+                                  }),
+            1);
+  settings.speculation.algorithm = "NEXTN";
+  EXPECT_NE(describe(load().error()).find("keep the places of their experts"), std::string::npos);
+}
+
 TEST_F(MovingExpertsTest, ClearErrors) {
   const auto expect = [](const std::function<void(ServerSettings&)>& change, const char* part) {
     ServerSettings settings = settings_of(kBundled, 2);
