@@ -62,6 +62,14 @@ class Oracle final : public Drafter {
   std::vector<std::array<TokenId, kMaxDrafts>> drafts_;
 };
 
+// Returns how many numbers of drafts answers had in a step; 0 does not count.
+inline int num_depths(const SchedulerCounters& counts) {
+  int num = 0;
+  for (size_t i = 0; i < counts.drafted_total.size(); ++i)
+    num += counts.drafted_total[i] > (i + 1 < kMaxDrafts ? counts.drafted_total[i + 1] : 0) ? 1 : 0;
+  return num;
+}
+
 inline Texts texts_of(const std::vector<RequestInput>& inputs, const std::vector<Answer>& answers) {
   Texts texts;
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -240,21 +240,60 @@ TEST_P(TenWays, GiveThemWithDrafts) {
   std::vector<RequestInput> inputs;
   for (const Visit& visit : visits_) inputs.push_back(visit.input);
   const Texts texts = texts_of(inputs, want_);
-  uint64_t num_held = 0;
+  for (int i = 0; const ScheduleWay& way : kTenWays) {
+    SCOPED_TRACE(way.name);
+    const bool knows = i % 2 == 1;
+    Engine::Options options{.settings = settings_};
+    if (knows) options = with_oracle(settings_, texts, {});
+    options.settings.speculation = {.algorithm = "NGRAM", .num_steps = 1 + (i++ / 2 + 3) % 4};
+    const auto engine = expect_same_in(std::move(options), way);
+    ASSERT_NE(engine, nullptr);
+    const SchedulerStats stats = engine->stats().scheduler;
+    EXPECT_GT(stats.num_verified_total, knows ? 20u : 0u);
+    if (knows) {
+      EXPECT_GT(num_held_of(stats), 20u);
+    }
+  }
+}
+
+std::string form_name(const ::testing::TestParamInfo<Form>& form) {
+  return form.param.name;
+}
+INSTANTIATE_TEST_SUITE_P(Forms, TenWays, ::testing::ValuesIn(kForms), form_name);
+
+// The forms whose files hold a module for multi-token prediction.
+const Form kModuleForms[] = {kBundled,
+                             {"deepseek", kGolden / "deepseek_v3_mtp"},
+                             {"glm4", kGolden / "glm4_moe_mtp"},
+                             {"qwen3_next", kGolden / "qwen3_next_mtp"},
+                             {"qwen3_5", kGolden / "qwen3_5_moe_mtp"},
+                             {"mimo", kGolden / "mimo_v2_flash_mtp"}};
+
+class TenWaysByModule : public TenWays {};
+
+// The same with drafts of the model's own module, in turn alone and beside those of the text. Steps
+// do not overlap, since the module computes between them.
+TEST_P(TenWaysByModule, GiveThem) {
   for (int i = 0; const ScheduleWay& way : kTenWays) {
     SCOPED_TRACE(way.name);
     Engine::Options options{.settings = settings_};
-    if (i % 2 == 1) options = with_oracle(settings_, texts, {});
-    options.settings.speculation = {.algorithm = "NGRAM", .num_steps = 1 + i++ / 2 % 4};
-    const auto engine = expect_same_in(std::move(options), way);
+    options.settings.speculation = {.algorithm = i % 2 == 0 ? "NEXTN" : "auto",
+                                    .num_steps = 1 + (i / 2 + 3) % 4};
+    ++i;
+    const auto change = [&](ServerSettings& s) {
+      way.change(s);
+      s.scheduler.overlap_schedule = "off";
+    };
+    const auto engine = expect_same_in(std::move(options), {way.name, change});
     ASSERT_NE(engine, nullptr);
-    num_held += num_held_of(engine->stats().scheduler);
+    EXPECT_EQ(engine->info().model.num_mtp_loaded, 1);
+    const SchedulerStats stats = engine->stats().scheduler;
+    EXPECT_GT(stats.num_verified_total, 20u);
+    EXPECT_EQ(stats.num_retracted_total > 0, way.retracts);
   }
-  EXPECT_GT(num_held, 200u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, TenWays, ::testing::ValuesIn(kForms),
-                         [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(Forms, TenWaysByModule, ::testing::ValuesIn(kModuleForms), form_name);
 
 }  // namespace
 }  // namespace hocket

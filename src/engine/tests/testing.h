@@ -21,8 +21,9 @@ namespace hocket::testing {
 
 inline constexpr int kInt4GroupSize = 32;  // weights of a group in the 4-bit test models
 
-inline std::unique_ptr<Engine> make_engine(const ServerSettings& settings) {
-  auto engine = Engine::create({.settings = settings});
+inline std::unique_ptr<Engine> make_engine(const ServerSettings& settings,
+                                           const Clock* clock = nullptr) {
+  auto engine = Engine::create({.settings = settings, .clock = clock});
   if (!engine) {
     ADD_FAILURE() << describe(engine.error());
     return nullptr;
@@ -57,8 +58,11 @@ inline void collect(Outbox& outbox, std::map<RequestId, Answer>& answers) {
   }
 }
 
-// Submits all requests at once and steps until all are answered.
-inline std::vector<Answer> run_all(Engine& engine, std::vector<RequestInput> inputs) {
+// Submits all requests at once and steps until all are answered. Each step takes kFakeStep by the
+// engine's own clock, if it is given.
+inline constexpr Duration kFakeStep = std::chrono::milliseconds(10);
+inline std::vector<Answer> run_all(Engine& engine, std::vector<RequestInput> inputs,
+                                   FakeClock* clock = nullptr) {
   Outbox outbox(65536);
   std::vector<RequestId> ids;
   std::map<RequestId, Answer> answers;
@@ -75,6 +79,7 @@ inline std::vector<Answer> run_all(Engine& engine, std::vector<RequestInput> inp
     const bool worked = engine.step(outbox);
     collect(outbox, answers);
     if (!worked) break;
+    if (clock != nullptr) clock->advance(kFakeStep);
   }
   std::vector<Answer> result;
   for (const RequestId id : ids) {
