@@ -104,9 +104,11 @@ CacheTier::CacheTier(Options options, PagePool& pages, const BorderStates& state
   if (options_.peers) sources_.push_back(options_.peers.get());
 }
 
-void CacheTier::start(const Clock& clock, std::function<void()> wake) {
+void CacheTier::start(const Clock& clock, std::function<void()> wake,
+                      std::function<void(PageId)> restored) {
   clock_ = &clock;
   wake_ = std::move(wake);
+  restored_ = std::move(restored);
   for (size_t i = 0; i < (options_.peers || options_.redis ? kReaders : 1); ++i)
     readers_.push_back(Thread({.name = "kv_read"}, [this] { run_reader(); }));
   for (const auto& writer : writers_)
@@ -273,8 +275,10 @@ void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
                         static_cast<int>(run.size()), [&](std::span<const PageId> pages) {
                           num_new = pages.size();
                           const auto last = std::span(run).last(pages.size());
-                          for (size_t i = 0; i < pages.size(); ++i)
+                          for (size_t i = 0; i < pages.size(); ++i) {
                             pages_.load_page(read_pages_.of(last[i].buffer), pages[i]);
+                            restored_(pages[i]);
+                          }
                         });
   if (!restored) task.given_up = true;
   const auto tier = static_cast<size_t>(run.front().tier);

@@ -92,8 +92,9 @@ class CacheTier {
   // Waits until all copied pages are written, at most kMaxEnd.
   ~CacheTier();
   // Called once, before all else. `wake` makes the engine's thread call process_io(); any thread
-  // may call it. Both outlive the tier.
-  void start(const Clock& clock, std::function<void()> wake);
+  // may call it. Both outlive the tier. `restored` is called in process_io() for each page that
+  // came back.
+  void start(const Clock& clock, std::function<void()> wake, std::function<void(PageId)> restored);
 
   // Returns true if the request need not wait for its pages any more. The first call orders them.
   bool ready(const Request& request, const Scheduler& scheduler);
@@ -278,6 +279,7 @@ class CacheTier {
   const size_t page_tokens_;
   const Clock* clock_ = nullptr;
   std::function<void()> wake_;
+  std::function<void(PageId)> restored_;
   PageHasher hash_page_;  // the engine thread's
   std::unordered_map<RequestId, TierRequest> requests_;
   uint64_t next_save_ = UINT64_MAX;   // the next id of a session save, which has no request

@@ -64,6 +64,15 @@ void ModuleDrafter::note_pages(const ForwardBatch& forward) {
         has_rows_[static_cast<size_t>(value(copy.from))];
 }
 
+// The module's layer is the last one. A page without rows of it has nothing but zeros there, since
+// every page is cleared before its first token.
+void ModuleDrafter::note_restored(PageId page) {
+  const KvLayer layer = runner_.pages().layer(runner_.pages().num_layers() - 1);
+  const std::span bytes(layer.head(page, 0), static_cast<size_t>(layer.shape.page_bytes()));
+  has_rows_[static_cast<size_t>(value(page))] =
+      std::ranges::any_of(bytes, [](std::byte b) { return b != std::byte{}; });
+}
+
 int ModuleDrafter::rows_missing_before(const Request& request, int position) const {
   int missing = 0;
   for (int begin = 0; begin < position; begin += page_tokens_) {

@@ -16,7 +16,8 @@
 // of another continuation, and the rows of an answer's end are never computed. Rows are missing,
 // too, where the gate let the module rest. Then drafts are worse, but answers never depend on them.
 // A request of which too many rows are missing is not followed any more; for that, a page is known
-// to have rows of the module or none.
+// to have rows of the module or none, also one that comes back from files or a peer: pages are
+// written behind the module's pass (PageWrites).
 //
 // Owner: the gate of a rank.   Thread: engine. Allocates nothing after warm-up.
 #pragma once
@@ -60,6 +61,8 @@ class ModuleDrafter final : public Drafter {
   // Requests that have ended since are left out; none was destroyed. passes[i] is what the ranks
   // agreed on for pass i: num_passes() or more, or none. Errors: those of Runner::forward_module().
   Result<void> compute(std::span<const PassSpec> passes);
+  // Sees whether a page that came back to memory has rows of the module.
+  void note_restored(PageId page);
   // Forgets the rows that were noted and the passes that were planned, because no step follows.
   void drop();
   // Returns the rows that the last compute() had.

@@ -42,6 +42,10 @@ class RankDrafts {
 
   // As ModuleDrafter::compute(). Precondition: has_module().
   Result<void> compute(std::span<const PassSpec> passes) { return module_->compute(passes); }
+  // Notes a page that came back to memory.
+  void note_restored(PageId page) {
+    if (module_ != nullptr) module_->note_restored(page);
+  }
   void note_scheduled(const Batch& batch);
   // Plans the passes of the module behind a step that has computed.
   void plan(const Batch& batch);

@@ -2,12 +2,18 @@
 // that are being compiled, pages that are being read, drafts and the other ranks. Thread: engine.
 #pragma once
 
+#include <vector>
+
 #include "engine/cache_tier.h"
 #include "engine/grammar/rank_grammars.h"
 #include "engine/speculation.h"
 #include "policy/scheduler/scheduler_hooks.h"
 
 namespace hocket {
+
+// When the second tier gets the pages of a request that goes on: at once, or once the model's own
+// module has computed its rows of them, so that pages that come back have these.
+enum class PageWrites : uint8_t { at_commit, after_module };
 
 class RankHooks final : public SchedulerHooks {
  public:
@@ -17,10 +23,17 @@ class RankHooks final : public SchedulerHooks {
       : grammars_(grammars), speculation_(speculation), others_(others) {}
 
   // The scheduler's prefix cache has a second tier from here on; both outlive this.
-  void attach(CacheTier& tier, const Scheduler& scheduler) {
+  void attach(CacheTier& tier, const Scheduler& scheduler, PageWrites writes) {
     tier_ = &tier;
     scheduler_ = &scheduler;
+    writes_ = writes;
   }
+  // Hands over the pages that waited for the module; call it before the next schedule().
+  void write_pages() {
+    for (const Request* request : waiting_) tier_->on_pages_cached(*request, *scheduler_);
+    waiting_.clear();
+  }
+  void forget(const Request& request) { std::erase(waiting_, &request); }
 
   Result<bool> ready(const Request& request) override {
     const bool has_pages = tier_ == nullptr || tier_->ready(request, *scheduler_);
@@ -32,7 +45,11 @@ class RankHooks final : public SchedulerHooks {
     if (speculation_ != nullptr) speculation_->offer(answers, most_rows);
   }
   void on_pages_cached(const Request& request) override {
-    if (tier_ != nullptr) tier_->on_pages_cached(request, *scheduler_);
+    if (tier_ == nullptr) return;
+    if (writes_ == PageWrites::at_commit || request.finish != FinishReason::none)
+      tier_->on_pages_cached(request, *scheduler_);
+    else
+      waiting_.push_back(&request);
   }
   void on_state_cached(const Request& request, int len, int slot) override {
     if (tier_ != nullptr) tier_->on_state_cached(request, len, slot);
@@ -47,6 +64,8 @@ class RankHooks final : public SchedulerHooks {
   SchedulerHooks* const others_;
   CacheTier* tier_ = nullptr;  // null: the prefix cache is in memory alone
   const Scheduler* scheduler_ = nullptr;
+  PageWrites writes_ = PageWrites::at_commit;
+  std::vector<const Request*> waiting_;  // for write_pages()
 };
 
 }  // namespace hocket

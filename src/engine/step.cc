@@ -76,6 +76,7 @@ Flight* RankStep::compute_next() {
     lockstep_->fail_with(std::move(drafting).error());
     return abort_step({}), nullptr;
   }
+  hooks_.write_pages();
   report_.begin_verb(Verb::schedule);
   const Batch& batch = scheduler_.schedule(clock_.now());
   report_.set_busy(!batch.empty());
@@ -207,8 +208,9 @@ RankStep::RankStep(RankParts parts, const Context& around)
       sampler_(runner_->info().model.vocab_size, runner_->plan().work.max_logits_rows),
       answers_(runner_->info().model, rank_index(), report_) {
   if (tier_ != nullptr) {
-    tier_->start(clock_, around.wake);
-    hooks_.attach(*tier_, scheduler_);
+    tier_->start(clock_, around.wake, [this](PageId page) { drafts_.note_restored(page); });
+    hooks_.attach(*tier_, scheduler_,
+                  drafts_.has_module() ? PageWrites::after_module : PageWrites::at_commit);
     answers_.attach(*tier_);
   }
   const int max_requests = parts.scheduler.max_running_requests + 1;
@@ -268,6 +270,7 @@ void RankStep::publish_idle() {
 
 void RankStep::end_all(const Error& why) {
   static_cast<void>(finish_all());
+  hooks_.write_pages();
   intake();
   abort_all(why);
   send_finished();
@@ -384,6 +387,7 @@ void RankStep::send_finished() {
     answers_.send_end(*request);
     grammars_.forget(request->id);  // its last row is done
     drafts_.forget(request->id);
+    hooks_.forget(*request);
     if (tier_ != nullptr) tier_->forget(request->id);
   }
 }

@@ -60,6 +60,23 @@ TEST_F(CacheTierTest, APrefixOutlivesARestart) {
   EXPECT_EQ(tier_of(again).pages_read_total, uint64_t{699 / kTierPageTokens});
 }
 
+// The pages that come back hold rows of the model's own module, so it drafts at once.
+TEST_F(CacheTierTest, TheModuleDraftsBehindAPrefixOfBeforeARestart) {
+  RequestInput input = question(1);
+  input.sampling.max_new_tokens = 30;
+  const Answer want = KeptPagesTest::computed(settings(false), input);
+  ServerSettings drafting = settings();
+  drafting.speculation = {.algorithm = "NEXTN", .num_steps = 2};
+  for (const bool again : {false, true}) {
+    SCOPED_TRACE(again);
+    Service service(drafting);
+    const Answer got = ask(service, input);
+    expect_same(got, want);
+    EXPECT_EQ(got.summary.cached_tokens > 0, again);
+    EXPECT_GT(service.engine().stats().scheduler.num_verified_total, 5u);
+  }
+}
+
 TEST_F(CacheTierTest, AnEvictedPrefixComesBack) {
   const Answer want = computed(1);
   Service service(settings());
