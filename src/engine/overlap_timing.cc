@@ -26,7 +26,7 @@ void OverlapTiming::note_commit(const Flight& flight, bool of_answers, bool over
                                 TimePoint now) {
   if (!trials_) return;
   const auto before = std::exchange(last_answers_, std::nullopt);
-  if (!of_answers || overlapped != trials_->overlaps()) return;
+  if (!of_answers || overlapped != trials_->overlaps() || flight.batch->num_drafts > 0) return;
   last_answers_ = now;
   if (!before) return;
   trials_->note(std::max(1, flight.batch->num_rows), now - *before);

@@ -19,8 +19,8 @@ class OverlapTiming {
   bool decides() const { return trials_.has_value(); }
   // Returns what it has decided. Precondition: decides().
   bool wants_overlap() const { return trials_->overlaps(); }
-  // Notes a step that was committed at `now`. Only steps of answers alone that follow each other
-  // count.
+  // Notes a step that was committed at `now`. Only steps of answers alone, without drafts, that
+  // follow each other count.
   void note_commit(const Flight& flight, bool of_answers, bool overlapped, TimePoint now);
   // Notes that nothing is left to run.
   void rest() { last_answers_.reset(); }

@@ -45,7 +45,7 @@ void Speculation::forget(RequestId id) {
 }
 
 bool Speculation::wants_tokens() {
-  if (is_fixed_ || num_dry_ < kDryOffers) return true;
+  if (plays_drafts()) return true;
   if (++num_refused_ < kLookEvery) return false;
   num_refused_ = 0;
   return true;

@@ -62,6 +62,8 @@ class Speculation {
   // one is made, because that one may have drafts: while it does have some, and now and then to see
   // if it would. Call once for each step with answers.
   bool wants_tokens();
+  // Returns true if the latest steps had drafts, which lets no step overlap another.
+  bool plays_drafts() const { return is_fixed_ || num_dry_ < kDryOffers; }
   // Answers SchedulerHooks::offer_drafts().
   void offer(std::span<AnswerDrafts> answers, int most_rows);
   // Learns from a step that was committed at `now`; its requests are still there. `before`: the

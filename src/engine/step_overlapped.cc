@@ -29,9 +29,11 @@ void RankStep::begin_overlapping(OverlapSchedule schedule) {
 }
 
 // Answers with grammars take forced tokens in steps that do not overlap, which saves them whole
-// steps: more than overlap could.
+// steps: more than overlap could. Steps with drafts cannot overlap.
 bool RankStep::wants_overlap() const {
-  return timing_.wants_overlap() && !grammars_.any_live();
+  const Speculation* const drafts = drafts_.speculation();
+  return timing_.wants_overlap() && !grammars_.any_live() &&
+         (drafts == nullptr || !drafts->plays_drafts());
 }
 
 // Lets steps overlap, or not, as the trials say; with several ranks as the lead says. Which thread

@@ -339,8 +339,10 @@ Result<void> Runner::make_memory(int page_tokens) {
 }
 
 void Runner::describe(const ServerSettings& settings) {
-  // Drafts need the tokens of the step before, so there would be little to measure.
-  if (info_.overlap_schedule == OverlapSchedule::measured && plan_.most_drafts > 0)
+  const auto speculation = choose_speculation(settings, choice_.model);  // planned before
+  // The module computes between two steps, and a fixed number of drafts leaves no step without.
+  if (info_.overlap_schedule == OverlapSchedule::measured &&
+      (speculation->by_module || speculation->fixed))
     info_.overlap_schedule = OverlapSchedule::off;
   info_.model = choice_.model;
   info_.dtype = choice_.dtype;
@@ -356,8 +358,7 @@ void Runner::describe(const ServerSettings& settings) {
           : settings.model.served_model_name;
   info_.num_workers = workers_->size();
   std::ranges::move(speculation_notes(settings.speculation), std::back_inserter(info_.notes));
-  info_.speculation = {choose_speculation(settings, choice_.model)->algorithm,  // planned before
-                       plan_.most_drafts, plan_.draft_bytes};
+  info_.speculation = {speculation->algorithm, plan_.most_drafts, plan_.draft_bytes};
   info_.context_length = plan_.context_length;
   info_.max_running_requests = plan_.max_running_requests;
   info_.chunk_tokens = plan_.chunk_tokens;

@@ -107,7 +107,8 @@ TEST(OverlappedRanksTest, DraftsChangeNoBit) {
   log::set_level(log::Level::info);
 }
 
-// Steps overlap by turns while it is measured whether that pays, on all ranks at the same time.
+// Steps overlap by turns while it is measured whether that pays, on all ranks at the same time;
+// also where a drafter is asked, which has no guess.
 TEST(OverlappedRanksTest, MeasuringChangesNoBit) {
   log::set_level(log::Level::error);
   const auto inputs = [] {
@@ -116,11 +117,18 @@ TEST(OverlappedRanksTest, MeasuringChangesNoBit) {
     return all;
   };
   const std::vector<Answer> want = alone(settings_of(kMoe, 1), inputs());
-  for (const int num_ranks : {1, 2}) {
-    SCOPED_TRACE(fmt::format("{} ranks", num_ranks));
+  const Texts none;
+  for (const auto& [num_ranks, is_asked] :
+       {std::pair(1, false), std::pair(1, true), std::pair(2, false), std::pair(2, true)}) {
+    SCOPED_TRACE(fmt::format("{} ranks, {}", num_ranks, is_asked));
     ServerSettings settings = overlapped_settings(kMoe, num_ranks);
     settings.scheduler.overlap_schedule = "auto";
-    Service service(settings);
+    Engine::Options options{.settings = settings};
+    if (is_asked) {
+      settings.speculation.algorithm = "NGRAM";
+      options = with_oracle(settings, none, {});
+    }
+    Service service(std::move(options));
     ASSERT_TRUE(service.works());
     constexpr int kRounds = 5;  // each has 200 steps
     for (int round = 0; round < kRounds; ++round)
