@@ -26,10 +26,10 @@ namespace hocket {
 struct MemoryPlan {
   int context_length = 0;
   int max_running_requests = 0;
-  int most_drafts = 0;      // an answer in a step; 0: no speculation
+  int most_drafts = 0;  // an answer in a step; 0: no speculation
   // All answers in a step, with all their drafts up to kMaxDraftedRows.
   int max_answer_rows = 0;
-  int chunk_tokens = 0;     // -1: prompts are never cut
+  int chunk_tokens = 0;  // -1: prompts are never cut
   int max_prefill_tokens = 0;
   int num_pages = 0;
   // Pages of the module for multi-token prediction alone, behind those: for guesses whose places
