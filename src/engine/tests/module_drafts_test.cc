@@ -378,7 +378,7 @@ TEST(ModuleDraftsOfRanks, ChangeNoBit) {
         ASSERT_NO_FATAL_FAILURE(expect_same(service.answer(ids[i]), want[i]));
       }
       const EngineStats stats = service.engine().stats();
-      EXPECT_GT(stats.scheduler.num_verified_total, 20u);
+      EXPECT_GT(stats.scheduler.num_verified_total, one.num_drafts > 0 ? 20u : 0u);
       for (const RankStats& rank : stats.ranks) EXPECT_EQ(rank.scheduler.num_private_pages, 0);
     }
   }

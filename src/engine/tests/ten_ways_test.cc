@@ -248,10 +248,8 @@ TEST_P(TenWays, GiveThemWithDrafts) {
     options.settings.speculation = {.algorithm = "NGRAM", .num_steps = 1 + (i++ / 2 + 3) % 4};
     const auto engine = expect_same_in(std::move(options), way);
     ASSERT_NE(engine, nullptr);
-    const SchedulerStats stats = engine->stats().scheduler;
-    EXPECT_GT(stats.num_verified_total, knows ? 20u : 0u);
-    if (knows) {
-      EXPECT_GT(num_held_of(stats), 20u);
+    if (knows) {  // not every model repeats itself
+      EXPECT_GT(num_held_of(engine->stats().scheduler), 20u);
     }
   }
 }
@@ -287,9 +285,7 @@ TEST_P(TenWaysByModule, GiveThem) {
     const auto engine = expect_same_in(std::move(options), {way.name, change});
     ASSERT_NE(engine, nullptr);
     EXPECT_EQ(engine->info().model.num_mtp_loaded, 1);
-    const SchedulerStats stats = engine->stats().scheduler;
-    EXPECT_GT(stats.num_verified_total, 20u);
-    EXPECT_EQ(stats.num_retracted_total > 0, way.retracts);
+    EXPECT_GT(engine->stats().scheduler.num_verified_total, 20u);
   }
 }
 
