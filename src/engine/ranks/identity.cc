@@ -5,15 +5,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string_view>
 #include <vector>
 
 #include "base/check.h"
+#include "compute/weights/safetensors.h"
 #include "core/version.h"
 #include "engine/plan/engine_info.h"
 #include "engine/plan/model_choice.h"
@@ -27,8 +28,8 @@ namespace fs = std::filesystem;
 
 // Rises if a release computes other bits, or exchanges other messages, than the one before.
 constexpr int kArithmeticLevel = 2;
-constexpr uint64_t kMaxHeaderBytes = 100 << 20;  // limit in the format of safetensors
-constexpr uint64_t kNumSamples = 16, kSampleBytes = 4096;
+// A tensor up to the first size is hashed whole, of a larger one a sample of each part.
+constexpr size_t kMaxWholeBytes = 64 << 10, kPartBytes = 16 << 20, kSampleBytes = 4096;
 
 class Sha256 {
  public:
@@ -52,66 +53,46 @@ class Sha256 {
   std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
 };
 
-// Returns `size` bytes from `from` on, less at the end of the file.
-Result<std::string> read_part(std::ifstream& in, const fs::path& path, uint64_t from,
-                              uint64_t size) {
-  std::string bytes(size, '\0');
-  in.clear();
-  in.seekg(static_cast<std::streamoff>(from));
-  in.read(bytes.data(), static_cast<std::streamsize>(size));
-  if (in.bad() || (in.fail() && !in.eof()))
-    return fail(ErrorCode::io, "cannot read {}", path.string());
-  bytes.resize(static_cast<size_t>(in.gcount()));
-  return bytes;
-}
-
 Result<void> add_file(Sha256& sum, const fs::path& path) {
-  std::error_code problem;
-  const uint64_t size = fs::file_size(path, problem);
   std::ifstream in(path, std::ios::binary);
-  if (problem || !in) return fail(ErrorCode::io, "cannot read {}", path.string());
-  HOCKET_TRY(const std::string all, read_part(in, path, 0, size));
+  const std::string all{std::istreambuf_iterator<char>(in), {}};
+  if (!in) return fail(ErrorCode::io, "cannot read {}", path.string());
   sum.add(path.filename().string());
   sum.add(all);
   return {};
 }
 
-Result<void> add_weights(Sha256& sum, const fs::path& path) {
-  std::error_code problem;
-  const uint64_t size = fs::file_size(path, problem);
-  std::ifstream in(path, std::ios::binary);
-  if (problem || !in) return fail(ErrorCode::io, "cannot read {}", path.string());
-  HOCKET_TRY(const std::string length, read_part(in, path, 0, sizeof(uint64_t)));
-  uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, length.data(), length.size());
-  header_bytes = std::min(header_bytes, kMaxHeaderBytes);  // the loader reports the error
-  HOCKET_TRY(const std::string header, read_part(in, path, sizeof(uint64_t), header_bytes));
-  sum.add(path.filename().string());
-  sum.add(std::to_string(size));
-  sum.add(header);
-  const uint64_t first = sizeof(uint64_t) + header.size();
-  const uint64_t room = size - std::min(size, first);
-  for (uint64_t i = 0; i < kNumSamples; ++i) {
-    HOCKET_TRY(const std::string sample,
-               read_part(in, path, first + room / kNumSamples * i, kSampleBytes));
-    sum.add(sample);
+// Samples lie in the middle of each part. A fine-tune may change a few small tensors and no other,
+// so each tensor counts.
+void add_tensor(Sha256& sum, std::string_view name, const std::byte* data, size_t size) {
+  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  sum.add(name);
+  if (size <= kMaxWholeBytes) return sum.add(bytes);
+  const size_t num_parts = (size + kPartBytes - 1) / kPartBytes, part = size / num_parts;
+  for (size_t i = 0; i < num_parts; ++i)
+    sum.add(bytes.substr(i * part + (part - kSampleBytes) / 2, kSampleBytes));
+}
+
+Result<void> add_weights(Sha256& sum, const fs::path& folder) {
+  HOCKET_TRY(const auto weights, open_model_weights(folder));
+  for (const std::string& name : weights->names()) {
+    HOCKET_TRY(const StoredTensor tensor, weights->find(name));
+    sum.add(fmt::format("{} [{}]", stored_type_name(tensor.type), fmt::join(tensor.shape, ", ")));
+    add_tensor(sum, name, tensor.data, static_cast<size_t>(tensor.bytes));
   }
   return {};
 }
 
-// Hashes a GGUF file, which has all that a folder has: its header and samples of its data.
+// Hashes a GGUF file, which has all that a folder has.
 Result<void> add_gguf(Sha256& sum, const fs::path& path) {
   HOCKET_TRY(const auto file, GgufFile::open(path));
   for (const GgufFile::Part& part : file->parts()) {
-    const std::string_view bytes(reinterpret_cast<const char*>(part.bytes.data()),
-                                 part.bytes.size());
-    const auto header = std::min<size_t>(part.header.data_offset, bytes.size());
+    const std::byte* const data = part.bytes.data() + part.header.data_offset;
     sum.add(part.path.filename().string());
-    sum.add(std::to_string(bytes.size()));
-    sum.add(bytes.substr(0, header));
-    const std::string_view data = bytes.substr(header);
-    for (uint64_t i = 0; i < kNumSamples; ++i)
-      sum.add(data.substr(data.size() / kNumSamples * i, kSampleBytes));
+    sum.add({reinterpret_cast<const char*>(part.bytes.data()),
+             static_cast<size_t>(part.header.data_offset)});
+    for (const auto& [name, tensor] : part.header.tensors)
+      add_tensor(sum, name, data + tensor.begin, static_cast<size_t>(tensor.end - tensor.begin));
   }
   return {};
 }
@@ -137,12 +118,10 @@ Result<std::string> hash_model(const ModelSettings& model) {
                   problem.message());
     for (const fs::path& file : files) {
       const fs::path kind = file.extension();
-      if (kind == ".json" || kind == ".jinja" || kind == ".txt" || kind == ".model") {
+      if (kind == ".json" || kind == ".jinja" || kind == ".txt" || kind == ".model")
         HOCKET_TRY_VOID(add_file(sum, file));
-      } else if (kind == ".safetensors" && !dummy) {
-        HOCKET_TRY_VOID(add_weights(sum, file));
-      }
     }
+    if (folder == model.model_path && !dummy) HOCKET_TRY_VOID(add_weights(sum, folder));
     if (folder == folders.back()) break;
   }
   if (!model.chat_template.empty()) HOCKET_TRY_VOID(add_file(sum, model.chat_template));

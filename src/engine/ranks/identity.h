@@ -13,9 +13,9 @@
 
 namespace hocket {
 
-// Reads the folder's small files completely; for weight files it hashes names, sizes, headers and a
-// few samples, which differ between two checkpoints of one model. Errors: those of
-// choose_model_form; io.
+// Reads the folder's small files completely; of each tensor it hashes name, type, shape and samples,
+// or all of a small one, so that two checkpoints of one model differ. Errors: those of
+// choose_model_form and open_model_weights; io.
 Result<Identity> make_identity(const ServerSettings& settings, const LaunchPlan& plan);
 
 // Returns in words what the bits of keys and values depend on, beside tokens and places: the

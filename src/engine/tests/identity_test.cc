@@ -8,9 +8,11 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <nlohmann/json.hpp>
 
 #include "compute/overlap/order_table.h"
 #include "core/version.h"
+#include "engine/tests/folder_copy.h"
 #include "engine/tests/forms.h"
 
 namespace hocket {
@@ -85,6 +87,38 @@ TEST(Identity, OfRanksThatFitAgrees) {
   }));
 }
 
+// A fine-tune may change one small tensor and keep all sizes.
+TEST(Identity, DiffersIfAnyTensorDoes) {
+  for (const char* model : {"qwen3_5_moe", "gpt_oss_mxfp4"}) {
+    const testing::FolderCopy copy(testing::kGolden / model);
+    const auto hash = [&] {
+      return identity_of(settings_of(copy.path, 1), plan_of(0, 1)).model_hash;
+    };
+    const std::string before = hash();
+    std::fstream file(copy.path / "model.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    uint64_t header_bytes = 0;
+    file.read(reinterpret_cast<char*>(&header_bytes), sizeof header_bytes);
+    std::string header(header_bytes, '\0');
+    file.read(header.data(), static_cast<std::streamsize>(header_bytes));
+    const auto flip = [&](uint64_t at) {
+      const auto place = static_cast<std::streamoff>(sizeof header_bytes + header_bytes + at);
+      const char byte = static_cast<char>(file.seekg(place).get() ^ 1);
+      file.seekp(place).put(byte).flush();
+    };
+    const auto tensors = nlohmann::json::parse(header);
+    for (const auto& [name, entry] : tensors.items()) {
+      if (name == "__metadata__") continue;
+      SCOPED_TRACE(name);
+      const auto offsets = entry.at("data_offsets").get<std::vector<uint64_t>>();
+      flip((offsets[0] + offsets[1]) / 2);
+      EXPECT_NE(hash(), before);
+      flip((offsets[0] + offsets[1]) / 2);
+    }
+    EXPECT_EQ(hash(), before);
+  }
+}
+
 TEST(Identity, SaysWhoThisIs) {
   const Identity self = identity_of(settings_of(kBundledFolder, 4), {.num_ranks = 4, .rank = 3});
   EXPECT_EQ(self.rank, 3);
@@ -152,12 +186,8 @@ TEST(Identity, OtherModelFilesAreNoticed) {
       [](ServerSettings&, const OtherModel& folder) { folder.append("config.json", " "); },
       [](ServerSettings&, const OtherModel& folder) { folder.append("tokenizer.json", " "); },
       [](ServerSettings&, const OtherModel& folder) { folder.append("chat_template.jinja", " "); },
-      [](ServerSettings&, const OtherModel& folder) { folder.append("model.safetensors", " "); },
       // The same tensors with other numbers, as in a later checkpoint.
       [](ServerSettings&, const OtherModel& folder) { folder.change("model.safetensors", 65'536); },
-      [](ServerSettings&, const OtherModel& folder) {
-        fs::rename(folder / "model.safetensors", folder / "other.safetensors");
-      },
       [](ServerSettings& s, const OtherModel& folder) {
         s.model.chat_template = folder / "chat_template.jinja";
       },
@@ -187,6 +217,10 @@ TEST(Identity, DummyWeightsAreTheirSeed) {
 TEST(Identity, WhatCannotBeReadIsNamed) {
   EXPECT_EQ(make_identity(settings_of("no/such/model"), plan_of(0)).error().code,
             ErrorCode::model_not_found);
+  const OtherModel folder;
+  fs::rename(folder / "model.safetensors", folder / "other.safetensors");
+  EXPECT_THAT(make_identity(settings_of(folder.path()), plan_of(0)).error().message,
+              HasSubstr("holds neither model.safetensors"));
   ServerSettings settings = settings_of(kBundledFolder);
   settings.parallel.init_expert_location = "/no/such/file";
   EXPECT_THAT(make_identity(settings, plan_of(0)).error().message, HasSubstr("/no/such/file"));
