@@ -156,6 +156,33 @@ std::string taken(const MemoryPlan& plan) {
                      states);
 }
 
+// Says which ratios have no layers whose memory they could plan.
+void note_needless_ratios(const MemoryQuestion& q, MemoryPlan& plan) {
+  const auto note = [&](const char* flag, double ratio, bool is_used, const char* why) {
+    if (ratio > 0 && !is_used)
+      plan.changes.push_back(
+          {.flag = flag, .from = fmt::format("{}", ratio), .to = "0", .why = why});
+  };
+  note("--mamba-full-memory-ratio", q.settings.memory.mamba_full_memory_ratio,
+       q.model.num_linear_layers() > 0, "the model has no linear attention, so it has no states");
+  note("--swa-full-tokens-ratio", q.settings.memory.swa_full_tokens_ratio, q.window_page_bytes > 0,
+       "no layer of the model gives up the pages behind a window");
+}
+
+// Says that requests need more pages of window layers than the ratio gives.
+void note_raised_ratio(const MemoryQuestion& q, MemoryPlan& plan) {
+  const double asked = q.settings.memory.swa_full_tokens_ratio;
+  if (asked == 0 || q.window_page_bytes == 0) return;
+  const auto wanted = static_cast<int>(std::ceil(asked * plan.num_pages));
+  if (plan.num_window_pages > wanted)
+    plan.changes.push_back(
+        {.flag = "--swa-full-tokens-ratio",
+         .from = fmt::format("{}", asked),
+         .to = fmt::format("{:.3g}", static_cast<double>(plan.num_window_pages) / plan.num_pages),
+         .why = fmt::format("requests need {} pages of window layers, and the ratio gives {}",
+                            plan.num_window_pages, wanted)});
+}
+
 // Returns the largest context, a multiple of 1024, that `pages` can hold for one request.
 int fitting_context(int64_t pages, int page_tokens) {
   return static_cast<int>(std::max<int64_t>(0, pages) * page_tokens / 1024 * 1024);
@@ -256,6 +283,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
       static_cast<int64_t>(s.memory.mem_fraction_static > 0
                                ? s.memory.mem_fraction_static * static_cast<double>(q.total_bytes)
                                : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
+  note_needless_ratios(q, plan);
   plan_states(q, plan);
   if (q.module_page_bytes > 0 && plan.most_drafts > 1)
     plan.num_spare_pages =
@@ -296,7 +324,15 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   const int64_t one_request = pages_for(plan.context_length, page_tokens);
   if (pages < one_request) {
     const int fitting = fitting_context(pages, page_tokens);
-    if (s.model.context_length > 0 || fitting < 1024)
+    const bool is_refused = s.model.context_length > 0 || fitting < 1024;
+    if (is_refused && wanted_pages < one_request && one_request <= plan.fitting_pages)
+      return fail(
+          error(ErrorCode::kv_does_not_fit, "--max-total-tokens {} holds no request of {} tokens",
+                s.memory.max_total_tokens, plan.context_length)
+              .with_param("max-total-tokens")
+              .with_fix(fmt::format("--max-total-tokens {} | --context-length {}",
+                                    one_request * page_tokens, std::max(fitting, page_tokens))));
+    if (is_refused)
       return fail(
           error(ErrorCode::kv_does_not_fit,
                 "the KV cache does not fit\n  {} of {} leave {}; "
@@ -318,6 +354,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   plan.window_bytes =
       plan.kv_bytes - pages * q.page_bytes - plan.num_spare_pages * q.module_page_bytes;
   plan.num_window_pages = static_cast<int>(window_pages_beside(q, plan, pages));
+  note_raised_ratio(q, plan);
   return plan;
 }
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "compute/kv/state_pool.h"
-#include "engine/plan/testing.h"
+#include "engine/plan/plan_case_testing.h"
 #include "policy/scheduler/batch.h"
 
 namespace hocket {
@@ -13,37 +13,8 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::kGb;
-
-ModelConfig model() {
-  ModelConfig m;
-  m.vocab_size = 1000;
-  m.hidden_size = 64;
-  m.num_layers = 2;
-  m.num_heads = 4, m.num_kv_heads = 2, m.head_dim = 16;
-  m.intermediate_size = 128;
-  m.max_position_embeddings = 32768;
-  m.layer_is_moe = {false, false};
-  m.rope.rotary_dim = 16;
-  return m;
-}
-
-struct PlanCase {
-  ServerSettings settings;
-  int64_t weight_bytes = 1 * kGb, page_bytes = 1'000'000, module_page_bytes = 0;
-  int64_t total_bytes = 10 * kGb, available_bytes = 8 * kGb;
-
-  Result<MemoryPlan> plan() const {
-    static const ModelConfig m = model();
-    return plan_memory({.settings = settings,
-                        .model = m,
-                        .dtype = DType::bf16,
-                        .weight_bytes = weight_bytes,
-                        .page_bytes = page_bytes,
-                        .module_page_bytes = module_page_bytes,
-                        .total_bytes = total_bytes,
-                        .available_bytes = available_bytes});
-  }
-};
+using testing::model;
+using testing::PlanCase;
 
 TEST(MemoryPlan, TakesItsShareOfWhatIsAvailable) {
   const auto plan = PlanCase{}.plan();
@@ -118,61 +89,26 @@ TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
   }
 }
 
-// Grammars that follow drafts have their memory before pages do.
-TEST(MemoryPlan, DraftsNeedMemoryForGrammars) {
+TEST(MemoryPlan, SaysIfTooFewTokensAreAskedFor) {
   PlanCase c;
-  const auto without = c.plan();
-  EXPECT_EQ(without->draft_bytes, 0);
-  c.settings.speculation.algorithm = "NGRAM";
-  const auto with = c.plan();
-  EXPECT_EQ(with->draft_bytes, kDraftChecksBytes);
-  EXPECT_GE(with->work_bytes, without->work_bytes + kDraftChecksBytes);
-  EXPECT_LT(with->fitting_pages, without->fitting_pages);
-  c.settings.model.grammar_backend = "none";
-  EXPECT_EQ(c.plan()->draft_bytes, 0);
-}
-
-// All answers find the rows of their drafts where few requests may run.
-TEST(MemoryPlan, DraftsNeedRows) {
-  PlanCase c;
-  c.settings.speculation.algorithm = "NGRAM";
-  EXPECT_EQ(c.plan()->max_answer_rows, kDefaultRunningRequests);
-  c.settings.memory.max_running_requests = 2;
-  EXPECT_EQ(c.plan()->max_answer_rows, 2 * (1 + kMaxDrafts));
-  const int64_t without = PlanCase{}.plan()->work.max_rows - kDefaultRunningRequests;
-  EXPECT_EQ(c.plan()->work.max_rows, without + 2 * (1 + kMaxDrafts));
-  c.settings.speculation.num_steps = 3;
-  EXPECT_EQ(c.plan()->max_answer_rows, 2 * 4);
-  c.settings.scheduler.overlap_schedule = "on";
-  EXPECT_EQ(c.plan()->max_answer_rows, 2 * 4);
-  c.settings.memory.max_running_requests = 100;
-  EXPECT_EQ(c.plan()->max_answer_rows, kMaxDraftedRows);
-  c.settings.memory.max_running_requests = 500;
-  EXPECT_EQ(c.plan()->max_answer_rows, 500);
-  c.settings.memory.max_running_requests = 2;
-  c.settings.speculation.algorithm = "NEXTN";
-  const auto off = c.plan();
-  ASSERT_TRUE(off.has_value());
-  EXPECT_EQ(off->most_drafts, 0);
-  EXPECT_EQ(off->max_answer_rows, 2);
-  ASSERT_EQ(off->changes.size(), 1u);
-  EXPECT_EQ(off->changes[0].flag, "--speculative-algorithm");
-}
-
-// Chains of guesses may go on where a request has no page yet.
-TEST(MemoryPlan, ModulesNeedSparePages) {
-  PlanCase c;
-  c.module_page_bytes = 50'000;
-  EXPECT_EQ(c.plan()->num_spare_pages, 0);
-  c.settings.speculation = {.algorithm = "NEXTN", .num_steps = 1};
-  EXPECT_EQ(c.plan()->num_spare_pages, 0);
-  c.settings.speculation.num_steps = 4;
-  c.settings.memory.page_size = 2;
+  c.settings.model.context_length = 1024;
+  c.settings.memory.max_total_tokens = 64;
   const auto plan = c.plan();
-  ASSERT_TRUE(plan.has_value()) << describe(plan.error());
-  EXPECT_EQ(plan->num_spare_pages, 2 * kDefaultRunningRequests);
-  EXPECT_EQ(plan->kv_bytes, plan->num_pages * int64_t{1'000'000} + plan->num_spare_pages * 50'000);
-  EXPECT_EQ(plan->window_bytes, 0);
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().param, "max-total-tokens");
+  EXPECT_NE(plan.error().fix.find("--max-total-tokens 1024 |"), std::string::npos);
+}
+
+// A setting is never dropped in silence.
+TEST(MemoryPlan, SaysWhichRatiosChangeNothing) {
+  PlanCase c;
+  c.settings.memory.mamba_full_memory_ratio = 5;
+  c.settings.memory.swa_full_tokens_ratio = 0.5;
+  const auto plan = c.plan();
+  ASSERT_TRUE(plan.has_value());
+  ASSERT_EQ(plan->changes.size(), 2u);
+  EXPECT_EQ(plan->changes[0].flag, "--mamba-full-memory-ratio");
+  EXPECT_EQ(plan->changes[1].flag, "--swa-full-tokens-ratio");
 }
 
 TEST(MemoryPlan, FractionIsOfTheWholeMemory) {

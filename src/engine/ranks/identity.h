@@ -13,8 +13,8 @@
 
 namespace hocket {
 
-// Reads the folder's small files completely; of each tensor it hashes name, type, shape and samples,
-// or all of a small one, so that two checkpoints of one model differ. Errors: those of
+// Reads the folder's small files completely; of each tensor it hashes name, type, shape and
+// samples, or all of a small one, so that two checkpoints of one model differ. Errors: those of
 // choose_model_form and open_model_weights; io.
 Result<Identity> make_identity(const ServerSettings& settings, const LaunchPlan& plan);
 
