@@ -37,7 +37,7 @@ struct VbmiMxfp4 {
 
   // The table has magnitudes plus this bias, so that factors(), which are subtracted from them, are
   // never negative. Zero has no bias in the table, and the subtraction saturates it to zero.
-  static constexpr int kRaised = 0x4000;
+  static constexpr int kBias = 0x4000;
 
   // Returns the subtrahends of sixteen columns, in both halves of a column: the bias minus the
   // scale's exponent, in the place of a bf16's; for a scale of zero the largest number.
@@ -46,8 +46,8 @@ struct VbmiMxfp4 {
         _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
     const __mmask16 zero = _mm512_testn_epi32_mask(stored, stored);
     const __m512i less = _mm512_mask_mov_epi32(
-        _mm512_sub_epi32(_mm512_set1_epi32(kRaised + (127 << 7)), _mm512_slli_epi32(stored, 7)),
-        zero, _mm512_set1_epi32(0xffff));
+        _mm512_sub_epi32(_mm512_set1_epi32(kBias + (127 << 7)), _mm512_slli_epi32(stored, 7)), zero,
+        _mm512_set1_epi32(0xffff));
     return _mm512_or_si512(less, _mm512_slli_epi32(less, 16));
   }
 
