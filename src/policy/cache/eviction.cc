@@ -69,7 +69,8 @@ EvictionOrder::EvictionOrder(EvictionPolicy policy, int num_pages)
     : policy_(policy), heap_(&RadixNode::eviction_slot, num_pages) {}
 
 void EvictionOrder::add(RadixNode& node) {
-  NodeHeap::Entry entry{.kept_until = node.kept_until, .time = node.last_used, .node = &node};
+  NodeHeap::Entry entry{
+      .protected_until = node.protected_until, .time = node.last_used, .node = &node};
   switch (policy_) {
     case EvictionPolicy::lru:
       break;

@@ -25,7 +25,7 @@ KeptStates::KeptStates(SlotAllocator* slots, int page_tokens)
 NodeHeap::Entry KeptStates::entry_of(RadixNode& node) const {
   const int pages = node.num_states_below == 0 ? pages_saved(node) : node.state_saves_pages;
   const uint64_t saved = static_cast<uint64_t>(pages) * page_tokens_;
-  return {.kept_until = node.kept_until,
+  return {.protected_until = node.protected_until,
           .rank = node.state_used_at + saved,
           .time = node.last_used,
           .node = &node};

@@ -29,7 +29,7 @@ class KeptStates {
   void use(RadixNode& node);
   void pin(RadixNode& node);
   void unpin(RadixNode& node);
-  // Call when RadixNode::kept_until has changed.
+  // Call when RadixNode::protected_until has changed.
   void reorder(RadixNode& node);
   // Gives the slot of a node's state back to the allocator. Precondition: nothing pins it.
   void drop(RadixNode& node);

@@ -190,7 +190,7 @@ void RadixCache::protect(const CacheNamespace& name_space, Tokens tokens, uint64
   RadixNode* end = place.node;
   if (place.node_pages < end->num_pages()) end = tree_->split(*end, place.node_pages);
   for (RadixNode* node = end; !node->is_root(); node = node->parent)
-    if (node->kept_until < until) tree_->set_kept(*node, until);
+    if (node->protected_until < until) tree_->set_protected_until(*node, until);
 }
 
 void RadixCache::unprotect(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {
@@ -199,7 +199,7 @@ void RadixCache::unprotect(const CacheNamespace& name_space, Tokens tokens, uint
   const bool ends_inside = place.node_pages < place.node->num_pages();
   for (RadixNode* node = ends_inside ? place.node->parent : place.node; !node->is_root();
        node = node->parent)
-    if (node->kept_until <= until) tree_->set_kept(*node, 0);
+    if (node->protected_until <= until) tree_->set_protected_until(*node, 0);
 }
 
 StateLease RadixCache::keep_state(const Lease& path, int len, int slot) {

@@ -61,7 +61,7 @@ struct RadixNode {
   uint64_t last_used = 0;        // tick of the last match or insert that covered the node
   uint32_t num_uses = 0;         // 1 for the insert, plus 1 for each match
   int32_t priority = INT32_MIN;  // largest priority of the requests that inserted the pages
-  uint64_t kept_until = 0;       // `until` of RadixCache::protect; 0: not protected
+  uint64_t protected_until = 0;  // `until` of RadixCache::protect; 0: not protected
   // Models with delta nets (kept_states.h).
   int state = -1;                // slot of the state at the end of this node; -1: none is kept
   int num_state_leases = 0;      // leases that pin it

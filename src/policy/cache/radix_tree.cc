@@ -129,10 +129,10 @@ const RadixNode* RadixCache::Tree::child_that_begins_with(const RadixNode& node,
 }
 
 // The order of eviction follows.
-void RadixCache::Tree::set_kept(RadixNode& node, uint64_t until) {
+void RadixCache::Tree::set_protected_until(RadixNode& node, uint64_t until) {
   const bool in_order = node.eviction_slot >= 0;
   if (in_order) evictable_leaves.remove(node);
-  node.kept_until = until;
+  node.protected_until = until;
   if (in_order) evictable_leaves.add(node);
   states.reorder(node);
 }
@@ -157,7 +157,7 @@ RadixNode* RadixCache::Tree::split(RadixNode& node, int num_front_pages) {
   front->last_used = node.last_used;
   front->num_uses = node.num_uses;
   front->priority = node.priority;
-  front->kept_until = node.kept_until;
+  front->protected_until = node.protected_until;
   front->num_states_below = node.num_states_below + (node.state >= 0 ? 1 : 0);
   const auto num_hashes = static_cast<ptrdiff_t>(std::min(node.hashes.size(), front->pages.size()));
   front->hashes.assign(node.hashes.begin(), node.hashes.begin() + num_hashes);

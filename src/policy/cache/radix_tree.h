@@ -54,7 +54,7 @@ struct RadixCache::Tree {
   static std::vector<PageId> window_pages_in(const RadixNode* node, int begin, int end);
   const RadixNode* child_that_begins_with(const RadixNode& node, Tokens key) const;
   void look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const;
-  void set_kept(RadixNode& node, uint64_t until);
+  void set_protected_until(RadixNode& node, uint64_t until);
   RadixNode* split(RadixNode& node, int num_front_pages);
   RadixNode& root(const CacheNamespace& name_space);
   RadixNode& append_leaf(RadixNode& parent, Tokens tokens, std::span<const PageId> new_pages);
