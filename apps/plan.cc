@@ -110,7 +110,7 @@ void print_memory(const CapacityPlan& plan) {
     print_row("prefix cache",
               caches_answers(f.choice.model, f.choice.prompt_role) ? "all" : "prompts",
               fmt::format("--mla-form absorbed: all; prompts of {} tokens cost {:.2f} x",
-                          kPricedPrompt, absorbed_price(f.cost)));
+                          kComparedPromptLen, absorbed_cost_ratio(f.cost)));
   const int asked = std::max(1, plan.question.settings.memory.max_running_requests);
   const int wanted = std::min(asked, std::max(1, memory.max_running_requests));
   print_row("largest context", fmt::format("{}", f.largest_context),

@@ -9,15 +9,15 @@ constexpr size_t at(Op op) {
   return static_cast<size_t>(op);
 }
 
-void attend(Attending attending, LayerKind& kind) {
-  if (attending == Attending::delta_net) {
+void set_mixer(Mixer mixer, LayerKind& kind) {
+  if (mixer == Mixer::delta_net) {
     kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
       gated_delta_in(c.delta_site(), c.weights.delta, c.half);
     };
     kind.run[at(Op::attn_core)] = [](const LayerCall& c) {
       gated_delta_core(c.delta_site(), c.weights.delta, c.half);
     };
-  } else if (attending == Attending::gqa) {
+  } else if (mixer == Mixer::gqa) {
     kind.run[at(Op::attn_in)] = [](const LayerCall& c) {
       gqa_in(c.attention_site(), c.weights.gqa, c.half);
     };
@@ -77,8 +77,8 @@ void combine_normed(const LayerCall& c) {
               c.work, c.half);
 }
 
-void transform(Transforming transforming, LayerKind& kind) {
-  if (transforming == Transforming::dense) {
+void set_feed_forward(FeedForward feed_forward, LayerKind& kind) {
+  if (feed_forward == FeedForward::dense) {
     kind.graph = &dense_graph();
     kind.run[at(Op::mlp)] = [](const LayerCall& c) {
       dense_mlp(c.backend, c.weights.mlp, static_cast<float>(c.model.rms_norm_eps), c.work, c.half);
@@ -105,7 +105,7 @@ void transform(Transforming transforming, LayerKind& kind) {
     if (c.model.result_norms) return combine_normed(c);
     c.dispatcher.combine_wait(c.exchange_site(), c.half);
   };
-  if (transforming == Transforming::experts) return;
+  if (feed_forward == FeedForward::experts) return;
   kind.graph = &shared_moe_graph();
   kind.run[at(Op::shared)] = [](const LayerCall& c) {
     const Activation activation = c.model.moe.shared_activation_in(c.layer);
@@ -114,18 +114,18 @@ void transform(Transforming transforming, LayerKind& kind) {
   };
 }
 
-LayerKind make_kind(std::string_view name, Attending attending, Transforming transforming) {
+LayerKind make_kind(std::string_view name, Mixer mixer, FeedForward feed_forward) {
   LayerKind kind{name, nullptr, {}};
-  attend(attending, kind);
-  transform(transforming, kind);
+  set_mixer(mixer, kind);
+  set_feed_forward(feed_forward, kind);
   return kind;
 }
 
 }  // namespace
 
-const LayerKind& decoder_kind(Attending attending, Transforming transforming) {
-  using enum Attending;
-  using enum Transforming;
+const LayerKind& decoder_kind(Mixer mixer, FeedForward feed_forward) {
+  using enum Mixer;
+  using enum FeedForward;
   static const LayerKind kinds[3][3] = {
       {make_kind("gqa, dense", gqa, dense), make_kind("gqa, experts", gqa, experts),
        make_kind("gqa, shared", gqa, experts_and_shared)},
@@ -134,7 +134,7 @@ const LayerKind& decoder_kind(Attending attending, Transforming transforming) {
       {make_kind("delta net, dense", delta_net, dense),
        make_kind("delta net, experts", delta_net, experts),
        make_kind("delta net, shared", delta_net, experts_and_shared)}};
-  return kinds[static_cast<size_t>(attending)][static_cast<size_t>(transforming)];
+  return kinds[static_cast<size_t>(mixer)][static_cast<size_t>(feed_forward)];
 }
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-// The kinds of layers of ordinary decoders: one way to attend and one way to transform. A model
+// The kinds of layers of ordinary decoders: a mixer and a feed-forward part. A model
 // maps its layers to them; another kind of layer needs another table like theirs.
 #pragma once
 
@@ -6,9 +6,9 @@
 
 namespace hocket {
 
-enum class Attending : uint8_t { gqa, mla, delta_net };
-enum class Transforming : uint8_t { dense, experts, experts_and_shared };
+enum class Mixer : uint8_t { gqa, mla, delta_net };
+enum class FeedForward : uint8_t { dense, experts, experts_and_shared };
 
-const LayerKind& decoder_kind(Attending attending, Transforming transforming);
+const LayerKind& decoder_kind(Mixer mixer, FeedForward feed_forward);
 
 }  // namespace hocket

@@ -196,13 +196,13 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
                          std::span<const int> experts, WeightLoader& loader) {
   const std::string prefix = layer_prefix(names, index);
   Layer layer;
-  Attending attending = Attending::gqa;
+  Mixer mixer = Mixer::gqa;
   if (model.is_linear(index)) {
-    attending = Attending::delta_net;
+    mixer = Mixer::delta_net;
     layer.weights.delta = model.delta_net.channel_decay ? load_channel_delta(model, prefix, loader)
                                                         : load_gated_delta(model, prefix, loader);
   } else if (model.mla.kv_rank > 0) {
-    attending = Attending::mla;
+    mixer = Mixer::mla;
     layer.weights.mla = load_mla(model, prefix, loader);
   } else {
     layer.weights.gqa = load_gqa({model, names, loader}, model.attention(index), prefix);
@@ -214,19 +214,19 @@ Layer load_decoder_layer(const ModelConfig& model, const TensorNames& names, int
   } else {
     post_norm = load_norm(model, prefix + std::string(names.mlp_norm), model.hidden_size, loader);
   }
-  Transforming transforming = Transforming::dense;
+  FeedForward feed_forward = FeedForward::dense;
   if (!model.layer_is_moe[index]) {
     layer.weights.mlp = {.norm = post_norm,
                          .mlp = load_swiglu(model, {}, fmt::format("{}{}", prefix, names.dense),
                                             model.intermediate_size, loader),
                          .intermediate = model.intermediate_size};
   } else {
-    transforming = model.moe.shared_intermediate_size > 0 ? Transforming::experts_and_shared
-                                                          : Transforming::experts;
+    feed_forward = model.moe.shared_intermediate_size > 0 ? FeedForward::experts_and_shared
+                                                          : FeedForward::experts;
     if (!model.result_norms) layer.weights.gate.norm = post_norm;
     load_moe({model, names, loader}, prefix, experts, layer.weights);
   }
-  layer.kind = &decoder_kind(attending, transforming);
+  layer.kind = &decoder_kind(mixer, feed_forward);
   return layer;
 }
 

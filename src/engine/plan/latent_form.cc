@@ -20,8 +20,8 @@ bool caches_answers(const ModelConfig& model, TokenRole prompt_role) {
   return model.mla.kv_rank == 0 || prompt_role == TokenRole::generated;
 }
 
-double absorbed_price(const ModelCost& cost) {
-  PassShape pass = cost.prefill(kPricedPrompt, 0);
+double absorbed_cost_ratio(const ModelCost& cost) {
+  PassShape pass = cost.prefill(kComparedPromptLen, 0);
   pass.role = TokenRole::prompt;
   const double expanded = cost.operations(pass).all();
   pass.role = TokenRole::generated;
@@ -34,7 +34,7 @@ Result<LatentForm> describe_latents(const ServerSettings& settings, const ModelC
   HOCKET_TRY(const ModelCost cost, ModelCost::measure(without_formats(choice)));
   const std::string price =
       fmt::format("a prompt of {} tokens takes {:.2f} times the operations of the expanded form",
-                  kPricedPrompt, absorbed_price(cost));
+                  kComparedPromptLen, absorbed_cost_ratio(cost));
   if (choice.prompt_role == TokenRole::generated)
     form.change = {.flag = "--mla-form",
                    .from = "auto",

@@ -14,11 +14,11 @@ namespace hocket {
 // then an answer's pages hold other numbers than a prompt's would, and the cache leaves them out.
 bool caches_answers(const ModelConfig& model, TokenRole prompt_role);
 
-// Length, in tokens, of the prompt whose price is given.
-inline constexpr int kPricedPrompt = 4096;
+// Length, in tokens, of the prompt with which the two forms are compared.
+inline constexpr int kComparedPromptLen = 4096;
 // Returns the operations of that prompt in the absorbed form, divided by those in the expanded
 // form. Precondition: the model has latents.
-double absorbed_price(const ModelCost& cost);
+double absorbed_cost_ratio(const ModelCost& cost);
 
 struct LatentForm {
   std::optional<SettingChange> change;  // set if `auto` became `absorbed`

@@ -1,4 +1,4 @@
-// Tests the words at start about --mla-form, and the price in them.
+// Tests the words at start about --mla-form, and the ratio in them.
 #include "engine/plan/latent_form.h"
 
 #include <gmock/gmock.h>
@@ -55,11 +55,11 @@ TEST(LatentForm, BesideDeltaNetsTheChangeHasItsPrice) {
 TEST(LatentForm, ThePriceCountsOperations) {
   const ModelChoice choice = choice_of("configs/deepseek_v3");
   const ModelCost cost = cost_of(choice);
-  const double price = absorbed_price(cost);
-  EXPECT_NEAR(price, 1.27, 0.01);
+  const double ratio = absorbed_cost_ratio(cost);
+  EXPECT_NEAR(ratio, 1.27, 0.01);
   ServerSettings settings;
   settings.compute.mla_form = "absorbed";
-  EXPECT_EQ(absorbed_price(cost_of(choice_of("configs/deepseek_v3", settings))), price);
+  EXPECT_EQ(absorbed_cost_ratio(cost_of(choice_of("configs/deepseek_v3", settings))), ratio);
 }
 
 }  // namespace

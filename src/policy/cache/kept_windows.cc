@@ -4,12 +4,12 @@
 
 namespace hocket {
 
-void KeptWindows::append(int index, int ends) {
-  const int last = at(ends).before;
+void KeptWindows::append(int index, int sentinel) {
+  const int last = at(sentinel).before;
   at(index).before = last;
-  at(index).after = ends;
+  at(index).after = sentinel;
   at(last).after = index;
-  at(ends).before = index;
+  at(sentinel).before = index;
 }
 
 void KeptWindows::take_out(int index) {
@@ -23,14 +23,14 @@ void KeptWindows::keep(RadixNode& node, int place, PageId page, WindowUse use) {
   PageId& of_node = node.window_page(place);
   HOCKET_CHECK(of_node == kNoPage);
   of_node = page;
-  kept = {.node = &node, .place = place, .wanted = use == WindowUse::wanted};
-  append(value(page), kept.wanted ? wanted_ : passed_);
+  kept = {.node = &node, .place = place, .in_window = use == WindowUse::in_window};
+  append(value(page), kept.in_window ? in_window_ : out_of_window_);
   ++num_kept_;
 }
 
 void KeptWindows::pin(PageId page, WindowUse use) {
   HOCKET_CHECK(at(page).node != nullptr);
-  at(page).wanted |= use == WindowUse::wanted;
+  at(page).in_window |= use == WindowUse::in_window;
   if (at(page).num_leases++ > 0) return;
   take_out(value(page));
   ++num_pinned_;
@@ -39,7 +39,8 @@ void KeptWindows::pin(PageId page, WindowUse use) {
 void KeptWindows::unpin(PageId page, WindowUse use) {
   HOCKET_CHECK(at(page).num_leases > 0);
   if (--at(page).num_leases > 0) return;
-  append(value(page), use == WindowUse::passed && !at(page).wanted ? passed_ : wanted_);
+  append(value(page),
+         use == WindowUse::out_of_window && !at(page).in_window ? out_of_window_ : in_window_);
   --num_pinned_;
 }
 
@@ -55,9 +56,9 @@ void KeptWindows::drop(PageId page) {
 }
 
 bool KeptWindows::evict_one() {
-  int first = at(passed_).after;
-  if (first == passed_) first = at(wanted_).after;
-  if (first == wanted_) return false;
+  int first = at(out_of_window_).after;
+  if (first == out_of_window_) first = at(in_window_).after;
+  if (first == in_window_) return false;
   drop(PageId{first});
   ++num_evicted_;
   return true;

@@ -14,18 +14,19 @@
 
 namespace hocket {
 
-// A request's last use of a page. passed: its window slid over the page, and the request went on.
-// wanted: the page was in view where its sequence ended, or where a match let it begin.
-enum class WindowUse : uint8_t { passed, wanted };
+// A request's last use of a page. out_of_window: its window slid over the page, and the request
+// went on. in_window: the page was in view where its sequence ended, or where a match let it begin.
+enum class WindowUse : uint8_t { out_of_window, in_window };
 
 class KeptWindows {
  public:
   explicit KeptWindows(PageAllocator* pages)
       : pages_(pages),
         kept_((pages == nullptr ? 0 : static_cast<size_t>(pages->num_pages())) + 2),
-        passed_(static_cast<int>(kept_.size()) - 2),
-        wanted_(passed_ + 1) {
-    for (const int ends : {passed_, wanted_}) at(ends) = {.before = ends, .after = ends};
+        out_of_window_(static_cast<int>(kept_.size()) - 2),
+        in_window_(out_of_window_ + 1) {
+    for (const int sentinel : {out_of_window_, in_window_})
+      at(sentinel) = {.before = sentinel, .after = sentinel};
   }
 
   bool enabled() const { return pages_ != nullptr; }
@@ -33,11 +34,11 @@ class KeptWindows {
   void keep(RadixNode& node, int place, PageId page, WindowUse use);
   // Says that a page belongs to another node now, at the same place.
   void move(PageId page, RadixNode& node) { at(page).node = &node; }
-  // wanted: a match lets another request begin behind the page. passed: the request that computed
-  // it goes on.
+  // in_window: a match lets another request begin behind the page. out_of_window: the request that
+  // computed it goes on.
   void pin(PageId page, WindowUse use);
-  // passed: the window of the request slid over the page. wanted: the request ended with the page
-  // in view.
+  // out_of_window: the window of the request slid over the page. in_window: the request ended with
+  // the page in view.
   void unpin(PageId page, WindowUse use);
   // Gives a page back to the allocator. Precondition: nothing pins it.
   void drop(PageId page);
@@ -61,17 +62,17 @@ class KeptWindows {
   struct Kept {
     RadixNode* node = nullptr;  // null: the page is not kept
     int place = 0, num_leases = 0;
-    bool wanted = false;  // another request went on from here
+    bool in_window = false;  // another request went on from here
     int before = -1, after = -1;
   };
   Kept& at(PageId page) { return kept_[static_cast<size_t>(value(page))]; }
   Kept& at(int index) { return kept_[static_cast<size_t>(index)]; }
-  void append(int index, int ends);
+  void append(int index, int sentinel);
   void take_out(int index);
 
   PageAllocator* pages_;
-  std::vector<Kept> kept_;  // [pages + 2]
-  int passed_, wanted_;     // the sentinels of the lists
+  std::vector<Kept> kept_;         // [pages + 2]
+  int out_of_window_, in_window_;  // the sentinels of the lists
   uint64_t num_evicted_ = 0;
   int num_kept_ = 0, num_pinned_ = 0;
 };

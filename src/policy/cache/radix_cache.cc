@@ -56,7 +56,7 @@ void RadixCache::pin_match(PrefixMatch& match) {
   match.window_pages.assign(match.pages.size(), kNoPage);
   const int end = num_pages + (match.partial_len > 0 ? 1 : 0);
   std::vector<PageId> seen = tree_->window_pages_in(match.lease.node_, begin, end);
-  match.window = WindowLease(this, begin, seen, WindowUse::wanted);
+  match.window = WindowLease(this, begin, seen, WindowUse::in_window);
   if (match.partial_len > 0) {
     match.window_partial_source = seen.back();
     seen.pop_back();
@@ -106,7 +106,7 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
     if (child == node->children.end()) {
       node = &tree_->append_leaf(*node, tokens, pages);
       if (tree_->windows.enabled())
-        tree_->adopt_windows(*node, node->num_pages(), window_pages, WindowUse::passed);
+        tree_->adopt_windows(*node, node->num_pages(), window_pages, WindowUse::out_of_window);
       break;
     }
     node = child->get();
@@ -116,7 +116,7 @@ Lease RadixCache::insert(const CacheNamespace& name_space, Tokens tokens, std::s
     tokens = tokens.subspan(static_cast<size_t>(shared) * tree_->page_tokens());
     pages = pages.subspan(static_cast<size_t>(shared));
     if (tree_->windows.enabled()) {
-      tree_->adopt_windows(*node, shared, window_pages, WindowUse::wanted);
+      tree_->adopt_windows(*node, shared, window_pages, WindowUse::in_window);
       window_pages = window_pages.subspan(static_cast<size_t>(shared));
     }
   }
@@ -161,8 +161,8 @@ Lease RadixCache::pin(const CacheNamespace& name_space, Tokens tokens) {
   return {this, ends_inside ? tree_->split(*place.node, place.node_pages) : place.node};
 }
 
-void RadixCache::extend(const CacheNamespace& name_space, Tokens tokens,
-                        std::span<const PageId> pages) {
+void RadixCache::append_restored(const CacheNamespace& name_space, Tokens tokens,
+                                 std::span<const PageId> pages) {
   HOCKET_CHECK(tree_->options.enabled);
   const Tokens added = tokens.last(pages.size() * tree_->page_tokens());
   const Lease path = pin(name_space, tokens.first(tokens.size() - added.size()));
@@ -180,7 +180,8 @@ void RadixCache::fill_window(const Lease& path, std::span<const PageId> pages) {
   for (size_t i = pages.size(); i > 0; --i) {
     --place;
     while (place < node->begin_pages()) node = node->parent;
-    if (pages[i - 1] != kNoPage) tree_->windows.keep(*node, place, pages[i - 1], WindowUse::wanted);
+    if (pages[i - 1] != kNoPage)
+      tree_->windows.keep(*node, place, pages[i - 1], WindowUse::in_window);
   }
 }
 
@@ -224,7 +225,7 @@ bool RadixCache::evict_state() {
 }
 
 WindowLease RadixCache::pin_window(int begin, std::span<const PageId> pages) {
-  return {this, begin, pages, WindowUse::passed};
+  return {this, begin, pages, WindowUse::out_of_window};
 }
 
 void RadixCache::evict_window(int num_pages) {
@@ -334,7 +335,7 @@ WindowLease::WindowLease(RadixCache* cache, int begin, std::span<const PageId> p
 }
 
 WindowLease::~WindowLease() {
-  for (const PageId page : pages_) cache_->tree_->windows.unpin(page, WindowUse::wanted);
+  for (const PageId page : pages_) cache_->tree_->windows.unpin(page, WindowUse::in_window);
 }
 
 WindowLease::WindowLease(WindowLease&& other) noexcept
@@ -353,12 +354,12 @@ WindowLease& WindowLease::operator=(WindowLease&& other) noexcept {
 void WindowLease::release_before(int place) {
   const int count = std::clamp(place - begin_, 0, static_cast<int>(pages_.size()));
   for (const PageId page : std::span(pages_).first(static_cast<size_t>(count)))
-    cache_->tree_->windows.unpin(page, WindowUse::passed);
+    cache_->tree_->windows.unpin(page, WindowUse::out_of_window);
   pages_.erase(pages_.begin(), pages_.begin() + count);
   begin_ += count;
 }
 
-int WindowLease::num_alone() const {
+int WindowLease::num_sole_pages() const {
   return static_cast<int>(std::ranges::count_if(
       pages_, [&](PageId page) { return cache_->tree_->windows.num_leases(page) == 1; }));
 }

@@ -87,7 +87,7 @@ class WindowLease {
   // Unpins the pages before a place: their request went on and sees them no more.
   void release_before(int place);
   // Returns how many of the pages nothing else pins.
-  int num_alone() const;
+  int num_sole_pages() const;
 
  private:
   friend class RadixCache;
@@ -176,8 +176,8 @@ class RadixCache {
   Lease pin(const CacheNamespace& name_space, std::span<const TokenId> tokens);
   // Hands over pages that a store or a peer gave back: the last ones of `tokens`, whose other pages
   // the tree has. Precondition: the tree has none of `pages`. It gets no pages of window layers.
-  void extend(const CacheNamespace& name_space, std::span<const TokenId> tokens,
-              std::span<const PageId> pages);
+  void append_restored(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                       std::span<const PageId> pages);
   // Hands over pages of window layers that a store or a peer gave back: those that the token behind
   // the path sees, in order; kNoPage where the tree has one.
   void fill_window(const Lease& path, std::span<const PageId> pages);

@@ -28,7 +28,7 @@ bool Scheduler::restore(const CacheNamespace& name_space, std::span<const TokenI
   const bool has_room = s.pages.take(pages);
   HOCKET_CHECK(has_room);
   fill(pages);
-  s.cache.extend(name_space, tokens, pages);
+  s.cache.append_restored(name_space, tokens, pages);
   s.counters.restored_tokens_total += pages.size() * page_tokens;
   ++s.progress.cache_generation;
   s.pause.end();

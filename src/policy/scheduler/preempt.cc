@@ -95,7 +95,7 @@ bool PrefillPass::preempt_for_head() {
     const Request& victim = *victims[num_victims++];
     const int num_own = static_cast<int>(victim.pages.size()) - victim.leased_pages;
     need -= reserve(victim) + num_own * s_.page_tokens();
-    window_need -= s_.num_window_pages_alone(victim) + s_.reserved_window_pages(victim);
+    window_need -= s_.num_released_window_pages(victim) + s_.reserved_window_pages(victim);
   }
   if (lacks()) return false;
   if (s_.batches.has_rows()) {

@@ -85,7 +85,7 @@ struct Scheduler::State {
   Result<void> check_window(int prompt_len, int max_new_tokens) const;
   int most_window_pages(const Request& request, int num_matched = 0) const;
   static int first_own_window_page(const Request& request);
-  static int num_window_pages_alone(const Request& request);
+  static int num_released_window_pages(const Request& request);
   int reserved_window_pages(const Request& request) const;
   int window_room(const Request* request) const;
   void take_window_pages(Request& request, int num_pages);

@@ -63,14 +63,15 @@ int Scheduler::State::first_own_window_page(const Request& request) {
 }
 
 // Returns how many pages the request would give to others if it ended.
-int Scheduler::State::num_window_pages_alone(const Request& request) {
+int Scheduler::State::num_released_window_pages(const Request& request) {
   const int held = static_cast<int>(request.window.pages.size());
-  return held - std::min(held, first_own_window_page(request)) + request.window.lease.num_alone();
+  return held - std::min(held, first_own_window_page(request)) +
+         request.window.lease.num_sole_pages();
 }
 
 int Scheduler::State::reserved_window_pages(const Request& request) const {
   if (!has_windows()) return 0;
-  return std::max(0, most_window_pages(request) - num_window_pages_alone(request));
+  return std::max(0, most_window_pages(request) - num_released_window_pages(request));
 }
 
 int Scheduler::State::num_available_window_pages() const {
