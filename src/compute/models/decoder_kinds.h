@@ -1,5 +1,5 @@
-// The kinds of layers of ordinary decoders: a mixer and a feed-forward part. A model
-// maps its layers to them; another kind of layer needs another table like theirs.
+// The kinds of layers of ordinary decoders: each has a mixer and a feed-forward part. A model maps
+// its layers to them; another kind of layer needs another table like theirs.
 #pragma once
 
 #include "compute/models/layer.h"

@@ -37,8 +37,9 @@ struct RequestStates {
   int kept_to = 0;      // end of the last state that the tree has or gets
   int branches_at = 0;  // border at which other prompts went another way; 0: none is known
   int message_at = 0;   // border at which the prompt's last message begins; 0: none is known
-  int suffix_at = 0;    // border at which the generation prompt begins; 0: none is known
-  int edit_step = 0;    // tokens between two states inside the last message; 0: there are none
+  // Border at which the generation prompt begins; 0: none is known.
+  int generation_prompt_at = 0;
+  int edit_step = 0;  // tokens between two states inside the last message; 0: there are none
 };
 
 }  // namespace hocket

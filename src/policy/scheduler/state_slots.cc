@@ -27,21 +27,22 @@ bool is_answer(const Slice& slice) {
   return slice.request->state == Request::State::running || slice.future >= 0;
 }
 
-// Finds where the last message of a prompt begins, and where the generation prompt does, the suffix
+// Finds where the last message of a prompt begins, and where the generation prompt does,
 // with which the template opens the answer: behind the last two end tokens. 0 where the prompt has
 // no such token.
 //
-//   ... <end> last message <end> suffix
-//            ^ message          ^ suffix
+//   ... <end> last message <end> generation prompt
+//            ^ message          ^ generation_prompt
 struct LastMessage {
-  int message = 0, suffix = 0;
+  int message = 0, generation_prompt = 0;
 };
 
 LastMessage last_message(std::span<const TokenId> prompt, const std::vector<TokenId>& end_ids) {
   LastMessage found;
   for (auto i = std::ssize(prompt) - 1; i >= 0 && found.message == 0; --i)
     if (std::ranges::find(end_ids, prompt[static_cast<size_t>(i)]) != end_ids.end())
-      (found.suffix == 0 ? found.suffix : found.message) = static_cast<int>(i) + 1;
+      (found.generation_prompt == 0 ? found.generation_prompt : found.message) =
+          static_cast<int>(i) + 1;
   return found;
 }
 
@@ -82,11 +83,12 @@ void StateSlots::begin(Request& request, PrefixMatch& match) {
   const int branch = match.longest_len / kept_step() * kept_step();
   held.branches_at = branch > held.last.end ? branch : 0;
   const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
-  const auto [message, suffix] = last_message(prompt, options_.eos_ids);
+  const auto [message, generation_prompt] = last_message(prompt, options_.eos_ids);
   held.message_at = message / kept_step() * kept_step();
-  held.suffix_at = std::min(suffix / kept_step() * kept_step(), last_kept_border(request));
+  held.generation_prompt_at =
+      std::min(generation_prompt / kept_step() * kept_step(), last_kept_border(request));
   const int left = last_kept_border(request) - std::max(held.message_at, held.last.end);
-  held.edit_step = suffix > 0 ? ceil_to(std::max(left / kEditSteps, 1), kept_step()) : 0;
+  held.edit_step = generation_prompt > 0 ? ceil_to(std::max(left / kEditSteps, 1), kept_step()) : 0;
 }
 
 int StateSlots::last_kept_border(const Request& request) const {
@@ -124,7 +126,7 @@ void StateSlots::place_kept(Slice& slice) {
   const Request& request = *slice.request;
   const RequestStates& held = request.states;
   const int end = slice.begin + slice.len;
-  std::array borders = {held.branches_at, held.message_at, held.suffix_at,
+  std::array borders = {held.branches_at, held.message_at, held.generation_prompt_at,
                         last_kept_border(request), end + 1};
   std::ranges::sort(borders);
   int num_between = 0;
