@@ -173,7 +173,7 @@ class ChannelDeltaItem : DeltaItem<T> {
   void close(int end, int border_before) {
     const int border = border_before + kDeltaBlock, slot = sequence_.slot_at(border);
     const float* const last = sums(kDeltaBlock - 1);
-    this->copy_inputs(end, layer_.state_tail(slot));
+    this->copy_inputs(end, layer_.state_conv_inputs(slot));
     float* const state = layer_.state(slot, head_);
     if (border_before == 0) {
       std::fill_n(state, shape_.state_elements(), 0.0f);

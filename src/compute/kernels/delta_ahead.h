@@ -67,7 +67,7 @@ class DeltaAhead {
       for (int tap = 0; tap < kConvTaps; ++tap) {
         add(call.taps.data() + int64_t{tap} * net.channels() + channel, bytes);
         const int position = sequence.first_position - (kConvTaps - 1) + tap;
-        add(call.layer.tail(sequence.block, position) + channel, bytes);
+        add(call.layer.conv_inputs(sequence.block, position) + channel, bytes);
       }
     };
     add_part(at.key, at.key_channel, net.key_dim);

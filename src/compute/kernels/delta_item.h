@@ -91,7 +91,7 @@ class DeltaItem {
       row += count;
       if (first + count == kDeltaBlock) close(row, position - first);
     }
-    keep_inputs();
+    store_inputs();
   }
 
   int group() const { return net_.values_a_key(); }
@@ -101,7 +101,7 @@ class DeltaItem {
   // sequence (row < 0), `channel` of the kept inputs.
   const float* input(int row, int column, int channel) const {
     if (row >= 0) return call_.x.row(sequence_.row_begin + row) + column;
-    return call_.layer.tail(sequence_.block, sequence_.first_position + row) + channel;
+    return call_.layer.conv_inputs(sequence_.block, sequence_.first_position + row) + channel;
   }
   // Calls f(column, channel, count) for the channels of this item.
   template <class F>
@@ -110,7 +110,8 @@ class DeltaItem {
     f(at_.key, at_.key_channel, net_.key_dim);
     f(at_.value, at_.value_channel, group() * net_.value_dim);
   }
-  // Copies the inputs of the three tokens before row `end` of the sequence to the tail of a state.
+  // Copies the inputs of the three tokens before row `end` of the sequence to the conv_inputs
+  // of a state.
   void copy_inputs(int end, float* to) const {
     for (int i = 0; i < kConvTaps - 1; ++i)
       for_channels([&](int column, int channel, int count) {
@@ -119,10 +120,10 @@ class DeltaItem {
       });
   }
   // Keeps the inputs of the last rows in the block slot.
-  void keep_inputs() const {
-    for (int row = std::max(0, sequence_.num_rows - shape_.tail_rows()); row < sequence_.num_rows;
-         ++row) {
-      float* const to = call_.layer.tail(sequence_.block, sequence_.first_position + row);
+  void store_inputs() const {
+    for (int row = std::max(0, sequence_.num_rows - shape_.conv_input_rows());
+         row < sequence_.num_rows; ++row) {
+      float* const to = call_.layer.conv_inputs(sequence_.block, sequence_.first_position + row);
       for_channels([&](int column, int channel, int count) {
         std::copy_n(input(row, column, channel), count, to + channel);
       });
@@ -134,12 +135,12 @@ class DeltaItem {
     const DeltaLayer& layer = call_.layer;
     const int slot = border == 0 ? -1 : sequence_.slot_at(border);
     for (int i = 0; i < kConvTaps - 1; ++i) {
-      float* const to = layer.tail(sequence_.block, border - (kConvTaps - 1) + i);
+      float* const to = layer.conv_inputs(sequence_.block, border - (kConvTaps - 1) + i);
       for_channels([&](int, int channel, int count) {
         if (border == 0) {
           std::fill_n(to + channel, count, 0.0f);
         } else {
-          std::copy_n(layer.state_tail(slot) + int64_t{i} * net_.channels() + channel, count,
+          std::copy_n(layer.state_conv_inputs(slot) + int64_t{i} * net_.channels() + channel, count,
                       to + channel);
         }
       });
@@ -391,7 +392,7 @@ class DeltaItem {
   void close(int end, int border_before) {
     const DeltaLayer& layer = call_.layer;
     const int border = border_before + kDeltaBlock, slot = sequence_.slot_at(border);
-    copy_inputs(end, layer.state_tail(slot));
+    copy_inputs(end, layer.state_conv_inputs(slot));
     for (int j = 0; j < group(); ++j) {
       float* const state = layer.state(slot, value_head(j));
       const float* const sums = layer.sums(sequence_.block, value_head(j));

@@ -164,8 +164,9 @@ class DeltaHead {
   std::vector<float> convolved(int column, int channel, int row, int count) const {
     std::vector<float> y(count);
     const auto input = [&](int from) -> const float* {
-      return from >= 0 ? call_.x.row(sequence_.row_begin + from) + column
-                       : layer_.tail(sequence_.block, sequence_.first_position + from) + channel;
+      return from >= 0
+                 ? call_.x.row(sequence_.row_begin + from) + column
+                 : layer_.conv_inputs(sequence_.block, sequence_.first_position + from) + channel;
     };
     rows_.convolve({.before = {input(row - 3), input(row - 2), input(row - 1)},
                     .x = input(row),
@@ -244,7 +245,8 @@ class DeltaHead {
 void copy_input(const DeltaNetCall& call, const DeltaSequence& sequence, int row, float* to) {
   const DeltaNetConfig& net = call.layer.shape.net;
   if (row < 0) {
-    std::copy_n(call.layer.tail(sequence.block, sequence.first_position + row), net.channels(), to);
+    std::copy_n(call.layer.conv_inputs(sequence.block, sequence.first_position + row),
+                net.channels(), to);
     return;
   }
   const float* const x = call.x.row(sequence.row_begin + row);
@@ -257,27 +259,29 @@ void copy_input(const DeltaNetCall& call, const DeltaSequence& sequence, int row
 }
 
 // Copies the inputs of the three tokens before row `end`.
-void copy_state_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int end, float* to) {
+void copy_state_conv_inputs(const DeltaNetCall& call, const DeltaSequence& sequence, int end,
+                            float* to) {
   for (int i = 0; i < kConvTaps - 1; ++i)
     copy_input(call, sequence, end - (kConvTaps - 1) + i,
                to + int64_t{i} * call.layer.shape.net.channels());
 }
 
-void keep_tail(const DeltaNetCall& call, const DeltaSequence& sequence) {
-  const int first = std::max(0, sequence.num_rows - call.layer.shape.tail_rows());
+void store_conv_inputs(const DeltaNetCall& call, const DeltaSequence& sequence) {
+  const int first = std::max(0, sequence.num_rows - call.layer.shape.conv_input_rows());
   for (int row = first; row < sequence.num_rows; ++row)
-    copy_input(call, sequence, row, call.layer.tail(sequence.block, sequence.first_position + row));
+    copy_input(call, sequence, row,
+               call.layer.conv_inputs(sequence.block, sequence.first_position + row));
 }
 
-void open_tail(const DeltaNetCall& call, const DeltaSequence& sequence, int border) {
+void open_conv_inputs(const DeltaNetCall& call, const DeltaSequence& sequence, int border) {
   const int channels = call.layer.shape.net.channels();
   for (int i = 0; i < kConvTaps - 1; ++i) {
-    float* const to = call.layer.tail(sequence.block, border - (kConvTaps - 1) + i);
+    float* const to = call.layer.conv_inputs(sequence.block, border - (kConvTaps - 1) + i);
     if (border == 0) {
       std::fill_n(to, channels, 0.0f);
     } else {
-      std::copy_n(call.layer.state_tail(sequence.slot_at(border)) + int64_t{i} * channels, channels,
-                  to);
+      std::copy_n(call.layer.state_conv_inputs(sequence.slot_at(border)) + int64_t{i} * channels,
+                  channels, to);
     }
   }
 }
@@ -291,14 +295,14 @@ void delta_net(Backend& backend, const DeltaNetCall& call) {
       const DeltaSequence& sequence = call.sequences[index];
       for (int row = 0; row < sequence.num_rows; ++row) {
         const int position = sequence.first_position + row;
-        if (position == sequence.opens_at) open_tail(call, sequence, position);
+        if (position == sequence.opens_at) open_conv_inputs(call, sequence, position);
         for (int head = 0; head < call.layer.shape.net.num_value_heads; ++head)
           DeltaHead<T>(backend, call, sequence, head).run(row);
         if ((position + 1) % kDeltaBlock == 0)
-          copy_state_tail(call, sequence, row + 1,
-                          call.layer.state_tail(sequence.slot_at(position + 1)));
+          copy_state_conv_inputs(call, sequence, row + 1,
+                                 call.layer.state_conv_inputs(sequence.slot_at(position + 1)));
       }
-      keep_tail(call, sequence);
+      store_conv_inputs(call, sequence);
     });
   });
 }

@@ -2,20 +2,22 @@
 //
 //   state slot   a sequence up to a border, a multiple of kDeltaBlock tokens. Requests and the
 //                prefix cache share these, so most are only read.
-//     states  fp32 [value heads][key_dim][value_dim padded to 16]
-//     tail    fp32 [3][channels]: the last inputs of the convolution before the border
+//     states       fp32 [value heads][key_dim][value_dim padded to 16]
+//     conv_inputs  fp32 [3][channels]: the last inputs of the convolution before the border
 //
 //   block slot   the tokens of a running sequence from its last border on, at most kDeltaBlock
-//     tail    fp32 [3 + undone_rows][channels]: the last inputs of the convolution so far, a ring:
-//             the input at a position is in row (position modulo the number of rows)
-//     sums    fp32 [value heads][kDeltaBlock]: decays, added up from the border; with
-//             channel_decay [value heads][kDeltaBlock][padded key]
-//     base    T [value heads] the state at the border, rounded: a packed weight, n = value, k = key
-//     keys    T [key heads] a packed weight with n = token of the block, k = key
-//     values  T [value heads][2 k-blocks of tokens] packed weights with n = value, k = token
+//     conv_inputs  fp32 [3 + undone_rows][channels]: the last inputs of the convolution so far, a
+//                  ring: the input at a position is in row (position modulo the number of rows)
+//     sums         fp32 [value heads][kDeltaBlock]: decays, added up from the border; with
+//                  channel_decay [value heads][kDeltaBlock][padded key]
+//     base         T [value heads] the state at the border, rounded: a packed weight, n = value,
+//                  k = key
+//     keys         T [key heads] a packed weight with n = token of the block, k = key
+//     values       T [value heads][2 k-blocks of tokens] packed weights with n = value, k = token
 //   and with channel_decay, whose keys are T [key heads][kDeltaBlock][padded key]:
-//     far     T [key heads] packed weights like keys, one for each panel of the block: the keys of
-//             the panels before it, decayed up to the border between these and the panel
+//     far          T [key heads] packed weights like keys, one for each panel of the block: the
+//                  keys of the panels before it, decayed up to the border between these and the
+//                  panel
 //
 // T is the type of activations. Packed weights are those of packed_weight.h, so the products of
 // delta_net.h read all of it in place.
@@ -64,20 +66,20 @@ struct DeltaShape {
   int64_t far_elements() const {
     return net.channel_decay ? kDeltaPanels * (kDeltaPanels - 1) / 2 * panel_elements() : 0;
   }
-  int tail_rows() const { return kConvTaps - 1 + undone_rows; }
-  int64_t tail_bytes(int rows) const {
+  int conv_input_rows() const { return kConvTaps - 1 + undone_rows; }
+  int64_t conv_input_bytes(int rows) const {
     return round_up(rows * int64_t{net.channels()} * size_of(DType::f32), 64);
   }
-  int64_t state_tail_bytes() const { return tail_bytes(kConvTaps - 1); }
+  int64_t state_conv_input_bytes() const { return conv_input_bytes(kConvTaps - 1); }
   // Bytes of one slot, in one layer.
   int64_t state_bytes() const {
-    return state_tail_bytes() +
+    return state_conv_input_bytes() +
            round_up(net.num_value_heads * state_elements() * size_of(DType::f32), 64);
   }
   int64_t block_bytes() const { return far_at() + net.num_key_heads * far_elements() * size(); }
 
   // Offsets in bytes, inside a block slot.
-  int64_t sums_at() const { return tail_bytes(tail_rows()); }
+  int64_t sums_at() const { return conv_input_bytes(conv_input_rows()); }
   int64_t base_at() const {
     return sums_at() + int64_t{net.num_value_heads} * sums_elements() * size_of(DType::f32);
   }
@@ -95,14 +97,14 @@ struct DeltaLayer {
   std::byte* states = nullptr;  // [state slots][state_bytes]
   std::byte* blocks = nullptr;  // [block slots][block_bytes]
 
-  float* state_tail(int slot) const { return floats(states + slot * shape.state_bytes()); }
+  float* state_conv_inputs(int slot) const { return floats(states + slot * shape.state_bytes()); }
   float* state(int slot, int value_head) const {
-    return floats(states + slot * shape.state_bytes() + shape.state_tail_bytes()) +
+    return floats(states + slot * shape.state_bytes() + shape.state_conv_input_bytes()) +
            value_head * shape.state_elements();
   }
   // Returns the inputs at a position, -3 or more.
-  float* tail(int slot, int position) const {
-    const int rows = shape.tail_rows();
+  float* conv_inputs(int slot, int position) const {
+    const int rows = shape.conv_input_rows();
     return floats(block(slot)) + int64_t{(position + rows) % rows} * shape.net.channels();
   }
   float* sums(int slot, int value_head) const {
