@@ -25,18 +25,18 @@ constexpr int kTile = 16;
 constexpr int kTileSums = kTile * kTile;
 constexpr int kLine = 64;  // bytes: four k of sixteen columns
 constexpr int kPanels = 2;
-constexpr int kHalfK = kIntegerBlockK / 2;  // k of half a k-block: groups may have 32
-constexpr int kHalfBytes = kHalfK * kTile;  // bytes of unpacked weights
-constexpr int kSpanHalves = 2 * kMaxTileGroupBlocks;
+constexpr int kSubBlockK = kIntegerBlockK / 2;      // half a k-block: groups may have 32
+constexpr int kSubBlockBytes = kSubBlockK * kTile;  // bytes of unpacked weights
+constexpr int kSpanSubBlocks = 2 * kMaxTileGroupBlocks;
 constexpr uint8_t kInt8Offset = 128;
 
 // The parts of the calling worker's scratch. Rows are padded to whole tiles with zeros.
 struct Scratch {
-  int32_t* sums;    // [kPanels][kSpanHalves][16][16]
+  int32_t* sums;    // [kPanels][kSpanSubBlocks][16][16]
   float* x_scales;  // [tiles of rows][groups][16]
   int32_t* x_sums;  // as x_scales
   int8_t* tail;     // [16][k]: the last rows, if they do not fill a tile
-  int8_t* weights;  // [kPanels][kSpanHalves][32][16], unpacked
+  int8_t* weights;  // [kPanels][kSpanSubBlocks][32][16], unpacked
 };
 
 int64_t padded_k(const ScaledProduct<int8_t>& p) {
@@ -56,7 +56,7 @@ Scratch make_scratch(const ScaledProduct<int8_t>& p) {
   const int64_t row_tiles = (p.rows + kTile - 1) / kTile;
   Scratch s;
   s.sums = static_cast<int32_t*>(p.scratch);
-  s.x_scales = reinterpret_cast<float*>(s.sums + kPanels * kSpanHalves * kTileSums);
+  s.x_scales = reinterpret_cast<float*>(s.sums + kPanels * kSpanSubBlocks * kTileSums);
   s.x_sums = reinterpret_cast<int32_t*>(s.x_scales + row_tiles * tile_scales);
   s.tail = reinterpret_cast<int8_t*>(s.x_sums + row_tiles * tile_scales);
   s.weights = s.tail + kTile * k;
@@ -72,23 +72,26 @@ Scratch make_scratch(const ScaledProduct<int8_t>& p) {
   return s;
 }
 
-// Some neighbouring groups of k, of two panels. They are counted in halves of k-blocks.
+// Some neighbouring groups of k, of two panels. k is counted in sub-blocks, halves of
+// k-blocks.
 struct Span {
   int panel;  // the first of the two
   int first_group, groups;
-  int first_half, halves;  // fewer than groups * group_halves if the last group of k is shorter
-  int group_halves;        // halves of a whole group
-  bool is_shifted[kPanels][kSpanHalves];  // for each group: true if one of its zeros is not 128
+  int first_sub_block;
+  int sub_blocks;        // fewer than groups * group_sub_blocks if the last group of k is shorter
+  int group_sub_blocks;  // sub-blocks of a whole group
+  bool is_shifted[kPanels][kSpanSubBlocks];  // for each group: true if one of its zeros is not 128
 };
 
-// Unpacks half a block. Each byte of `offset` belongs to the number at its place.
+// Unpacks sub-block 0 or 1 of a k-block. Each byte of `offset` belongs to the number at its place.
 template <WeightFormat kFormat>
-void unpack_half(const std::byte* block, int half, __m512i offset, int8_t* to) {
-  const std::byte* from = block + (kFormat == WeightFormat::int8 ? half * kHalfBytes : 0);
-  for (int i = 0; i < kHalfBytes; i += kLine) {
+void unpack_sub_block(const std::byte* block, int sub_block, __m512i offset, int8_t* to) {
+  const std::byte* from = block + (kFormat == WeightFormat::int8 ? sub_block * kSubBlockBytes : 0);
+  for (int i = 0; i < kSubBlockBytes; i += kLine) {
     __m512i line = _mm512_loadu_si512(from + i);
     if constexpr (kFormat == WeightFormat::int4)
-      line = _mm512_and_si512(half == 1 ? _mm512_srli_epi16(line, 4) : line, _mm512_set1_epi8(15));
+      line = _mm512_and_si512(sub_block == 1 ? _mm512_srli_epi16(line, 4) : line,
+                              _mm512_set1_epi8(15));
     _mm512_store_si512(to + i, _mm512_sub_epi8(line, offset));
   }
 }
@@ -100,24 +103,25 @@ void unpack(const ScaledProduct<int8_t>& p, int panel, int i, Span& span, int8_t
   const std::byte* w = p.w + int64_t{panel} * p.panel_bytes;
   const uint8_t* zeros = p.zeros + (int64_t{panel} * p.groups + span.first_group) * kPanelN;
   const __m512i usual = _mm512_set1_epi8(static_cast<char>(kInt8Offset));
-  for (int half = 0, group = 0; group < span.groups; ++group, zeros += kPanelN) {
+  for (int sub_block = 0, group = 0; group < span.groups; ++group, zeros += kPanelN) {
     const __m512i four_times = _mm512_mullo_epi32(load_zeros(zeros), _mm512_set1_epi32(0x01010101));
     span.is_shifted[i][group] = kIsInt8 && _mm512_cmpneq_epu8_mask(four_times, usual) != 0;
-    const int end = std::min(half + span.group_halves, span.halves);
-    for (; half < end; ++half) {
-      const int at = span.first_half + half;
-      unpack_half<kFormat>(w + int64_t{at / 2} * tile_bytes(kFormat), at % 2,
-                           kIsInt8 ? usual : four_times, to + half * kHalfBytes);
+    const int end = std::min(sub_block + span.group_sub_blocks, span.sub_blocks);
+    for (; sub_block < end; ++sub_block) {
+      const int at = span.first_sub_block + sub_block;
+      unpack_sub_block<kFormat>(w + int64_t{at / 2} * tile_bytes(kFormat), at % 2,
+                                kIsInt8 ? usual : four_times, to + sub_block * kSubBlockBytes);
     }
   }
 }
 
 // Lines of memory that are fetched during products, some after the product of each group.
-struct Ahead {
+struct Prefetch {
   const std::byte* from[kPanels];
-  int64_t left, turn;  // lines of each panel: all that are left, and those of one fetch()
+  int64_t remaining;        // lines of each panel
+  int64_t lines_per_fetch;  // of each panel
   void fetch() {
-    for (int64_t i = 0; i < turn && left > 0; ++i, --left)
+    for (int64_t i = 0; i < lines_per_fetch && remaining > 0; ++i, --remaining)
       for (const std::byte*& at : from) {
         fetch_far(at);
         at += kLine;
@@ -134,31 +138,33 @@ struct TileRows {
 // Multiplies 16 rows by two panels. If there is no second panel, its sums are computed and not
 // used.
 template <class Tiles>
-void multiply(Tiles& tiles, const Span& span, TileRows rows, const Scratch& to, Ahead& ahead) {
+void multiply(Tiles& tiles, const Span& span, TileRows rows, const Scratch& to,
+              Prefetch& prefetch) {
   constexpr int64_t kStride = kTile * sizeof(int32_t);
-  const int k_bytes = span.group_halves == 1 ? kHalfK : kIntegerBlockK;
+  const int k_bytes = span.group_sub_blocks == 1 ? kSubBlockK : kIntegerBlockK;
   const int8_t* w = to.weights;
   int32_t* sums = to.sums;
-  int64_t left = int64_t{span.halves} * kHalfK;  // bytes of k
+  int64_t remaining = int64_t{span.sub_blocks} * kSubBlockK;  // bytes of k
   for (int group = 0; group < span.groups; ++group, sums += kTileSums) {
     tiles.template zero<0>();
     tiles.template zero<1>();
-    const int64_t end = std::max<int64_t>(0, left - int64_t{span.group_halves} * kHalfK);
-    for (; left > end; left -= k_bytes, rows.x += k_bytes, w += k_bytes * kTile) {
+    const int64_t end =
+        std::max<int64_t>(0, remaining - int64_t{span.group_sub_blocks} * kSubBlockK);
+    for (; remaining > end; remaining -= k_bytes, rows.x += k_bytes, w += k_bytes * kTile) {
       tiles.template load<4>(rows.x, rows.stride);
       tiles.template load<6>(w, kLine);
       tiles.template multiply_signed_bytes<0, 4, 6>();
-      tiles.template load<7>(w + kSpanHalves * kHalfBytes, kLine);
+      tiles.template load<7>(w + kSpanSubBlocks * kSubBlockBytes, kLine);
       tiles.template multiply_signed_bytes<1, 4, 7>();
     }
-    ahead.fetch();
+    prefetch.fetch();
     tiles.template store<0>(sums, kStride);
-    tiles.template store<1>(sums + kSpanHalves * kTileSums, kStride);
+    tiles.template store<1>(sums + kSpanSubBlocks * kTileSums, kStride);
   }
 }
 
 // The sums and scales of 16 rows by one panel.
-struct Block {
+struct TileSums {
   const int32_t* sums;      // [groups][16][16]
   const float* x_scales;    // [groups][16]
   const int32_t* x_sums;    // [groups][16]
@@ -173,12 +179,12 @@ struct Block {
 
 // acc = fma(float(sums - (zero - offset) * x_sum), x_scale * scale, acc)
 template <WeightFormat kFormat, bool kShifted>
-inline void add_group(const Block& b, int group, __m512 (&acc)[kTile]) {
-  const __m512 scale = load_scales<kFormat>(b.scales, int64_t{group} * kPanelN);
-  const float* x_scales = b.x_scales + group * kTile;
-  const int32_t* x_sums = b.x_sums + group * kTile;
-  const int32_t* sums = b.sums + group * kTileSums;
-  const __m512i shift = kShifted ? _mm512_sub_epi32(load_zeros(b.zeros + group * kPanelN),
+inline void add_group(const TileSums& tile, int group, __m512 (&acc)[kTile]) {
+  const __m512 scale = load_scales<kFormat>(tile.scales, int64_t{group} * kPanelN);
+  const float* x_scales = tile.x_scales + group * kTile;
+  const int32_t* x_sums = tile.x_sums + group * kTile;
+  const int32_t* sums = tile.sums + group * kTileSums;
+  const __m512i shift = kShifted ? _mm512_sub_epi32(load_zeros(tile.zeros + group * kPanelN),
                                                     _mm512_set1_epi32(kInt8Offset))
                                  : _mm512_setzero_si512();
 #pragma GCC unroll 16
@@ -186,56 +192,56 @@ inline void add_group(const Block& b, int group, __m512 (&acc)[kTile]) {
     __m512i sum = _mm512_loadu_si512(sums + r * kTile);
     if constexpr (kShifted)
       sum = _mm512_sub_epi32(sum, _mm512_mullo_epi32(shift, _mm512_set1_epi32(x_sums[r])));
-    const __m512 both = _mm512_mul_ps(_mm512_set1_ps(x_scales[r]), scale);
-    acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), both, acc[r]);
+    const __m512 scale_product = _mm512_mul_ps(_mm512_set1_ps(x_scales[r]), scale);
+    acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale_product, acc[r]);
   }
 }
 
 template <WeightFormat kFormat>
-void add_groups(const Block& b, int groups) {
+void add_groups(const TileSums& tile, int groups) {
   __m512 acc[kTile];
 #pragma GCC unroll 16
   for (int r = 0; r < kTile; ++r)
-    acc[r] =
-        b.is_first || r >= b.rows ? _mm512_setzero_ps() : _mm512_loadu_ps(b.y + r * b.y_stride);
+    acc[r] = tile.is_first || r >= tile.rows ? _mm512_setzero_ps()
+                                             : _mm512_loadu_ps(tile.y + r * tile.y_stride);
   for (int group = 0; group < groups; ++group)
-    if (kFormat == WeightFormat::int8 && b.is_shifted[group]) {
-      add_group<kFormat, true>(b, group, acc);
+    if (kFormat == WeightFormat::int8 && tile.is_shifted[group]) {
+      add_group<kFormat, true>(tile, group, acc);
     } else {
-      add_group<kFormat, false>(b, group, acc);
+      add_group<kFormat, false>(tile, group, acc);
     }
 #pragma GCC unroll 16
   for (int r = 0; r < kTile; ++r)
-    if (r < b.rows) _mm512_storeu_ps(b.y + r * b.y_stride, acc[r]);
+    if (r < tile.rows) _mm512_storeu_ps(tile.y + r * tile.y_stride, acc[r]);
 }
 
 template <WeightFormat kFormat, class Tiles>
 void multiply_span(Tiles& tiles, const ScaledProduct<int8_t>& p, const Scratch& scratch, Span& span,
-                   Ahead& ahead) {
+                   Prefetch& prefetch) {
   const int panel = span.panel, panels = std::min(kPanels, p.panels - panel);
   for (int i = 0; i < panels; ++i)
-    unpack<kFormat>(p, panel + i, i, span, scratch.weights + i * kSpanHalves * kHalfBytes);
+    unpack<kFormat>(p, panel + i, i, span, scratch.weights + i * kSpanSubBlocks * kSubBlockBytes);
   for (int row = 0; row < p.rows; row += kTile) {
-    Block b;
-    b.rows = std::min(kTile, p.rows - row);
-    const bool in_tail = b.rows < kTile;
+    TileSums tile;
+    tile.rows = std::min(kTile, p.rows - row);
+    const bool in_tail = tile.rows < kTile;
     const int8_t* x = in_tail ? scratch.tail : p.x + row * p.x_stride;
-    const TileRows rows = {x + int64_t{span.first_half} * kHalfK,
+    const TileRows rows = {x + int64_t{span.first_sub_block} * kSubBlockK,
                            in_tail ? padded_k(p) : p.x_stride};
-    multiply(tiles, span, rows, scratch, ahead);
+    multiply(tiles, span, rows, scratch, prefetch);
     const int64_t x_at = int64_t{row} * p.groups + int64_t{span.first_group} * kTile;
-    b.x_scales = scratch.x_scales + x_at;
-    b.x_sums = scratch.x_sums + x_at;
-    b.y_stride = p.y_stride;
-    b.is_first = span.first_group == 0;
+    tile.x_scales = scratch.x_scales + x_at;
+    tile.x_sums = scratch.x_sums + x_at;
+    tile.y_stride = p.y_stride;
+    tile.is_first = span.first_group == 0;
     for (int i = 0; i < panels; ++i) {
       const int64_t at = (int64_t{panel + i} * p.groups + span.first_group) * kPanelN;
-      b.sums = scratch.sums + i * kSpanHalves * kTileSums;
-      b.scales = p.scales + at * scale_size(kFormat);
-      b.zeros = p.zeros + at;
-      b.is_shifted = span.is_shifted[i];
-      b.y = p.y + row * p.y_stride + (panel + i) * kPanelN;
-      add_groups<kFormat>(b, span.groups);
+      tile.sums = scratch.sums + i * kSpanSubBlocks * kTileSums;
+      tile.scales = p.scales + at * scale_size(kFormat);
+      tile.zeros = p.zeros + at;
+      tile.is_shifted = span.is_shifted[i];
+      tile.y = p.y + row * p.y_stride + (panel + i) * kPanelN;
+      add_groups<kFormat>(tile, span.groups);
     }
   }
 }
@@ -245,26 +251,26 @@ template <WeightFormat kFormat, class Tiles>
 void multiply_rows(Tiles& tiles, const ScaledProduct<int8_t>& p) {
   const Scratch scratch = make_scratch(p);
   Span span;
-  span.group_halves = p.group_blocks == 0 ? 1 : 2 * p.group_blocks;
-  const int span_groups = kSpanHalves / span.group_halves;
-  const int span_halves = span_groups * span.group_halves;
-  const int all_halves = p.group_blocks == 0 ? p.groups : 2 * p.k_blocks;
-  const int64_t span_bytes = int64_t{span_halves} / 2 * tile_bytes(kFormat);
+  span.group_sub_blocks = p.group_blocks == 0 ? 1 : 2 * p.group_blocks;
+  const int span_groups = kSpanSubBlocks / span.group_sub_blocks;
+  const int span_sub_blocks = span_groups * span.group_sub_blocks;
+  const int all_sub_blocks = p.group_blocks == 0 ? p.groups : 2 * p.k_blocks;
+  const int64_t span_bytes = int64_t{span_sub_blocks} / 2 * tile_bytes(kFormat);
   const int64_t lines = span_bytes / kLine;
-  const int64_t turns = int64_t{(p.rows + kTile - 1) / kTile} * span_groups;
+  const int64_t fetches = int64_t{(p.rows + kTile - 1) / kTile} * span_groups;
   for (int panel = 0; panel < p.panels; panel += kPanels) {
     const std::byte* const w = p.w + int64_t{panel} * p.panel_bytes;
     span.panel = panel;
     for (int i = 0; i * span_groups < p.groups; ++i) {
       span.first_group = i * span_groups;
       span.groups = std::min(span_groups, p.groups - span.first_group);
-      span.first_half = i * span_halves;
-      span.halves = std::min(span_halves, all_halves - span.first_half);
+      span.first_sub_block = i * span_sub_blocks;
+      span.sub_blocks = std::min(span_sub_blocks, all_sub_blocks - span.first_sub_block);
       // The next span, or the first of the next two panels.
       const bool is_last = span.first_group + span_groups >= p.groups;
       const std::byte* next = w + (is_last ? kPanels * p.panel_bytes : (i + 1) * span_bytes);
-      Ahead ahead = {{next, next + p.panel_bytes}, lines, (lines + turns - 1) / turns};
-      multiply_span<kFormat>(tiles, p, scratch, span, ahead);
+      Prefetch prefetch = {{next, next + p.panel_bytes}, lines, (lines + fetches - 1) / fetches};
+      multiply_span<kFormat>(tiles, p, scratch, span, prefetch);
     }
   }
 }
@@ -272,9 +278,9 @@ void multiply_rows(Tiles& tiles, const ScaledProduct<int8_t>& p) {
 template <class Tiles, WeightFormat kFormat>
 void product(ScaledProduct<int8_t> p) {
   Tiles tiles;
-  tiles.configure(p.group_blocks == 0 ? kHalfK : kIntegerBlockK);
-  for (int left = p.rows; left > 0; left -= p.rows) {
-    p.rows = std::min(left, kMaxTileGroupRows);
+  tiles.configure(p.group_blocks == 0 ? kSubBlockK : kIntegerBlockK);
+  for (int remaining = p.rows; remaining > 0; remaining -= p.rows) {
+    p.rows = std::min(remaining, kMaxTileGroupRows);
     multiply_rows<kFormat>(tiles, p);
     p.x += p.rows * p.x_stride;
     p.x_scales += int64_t{p.rows} * p.groups;
