@@ -91,7 +91,7 @@ bool RankLoop::should_exit() const {
 // Looks for the other ranks. Requests that were running wait meanwhile.
 void RankLoop::join_epoch() {
   const auto ranks = network_->members(kJoinWait);
-  if (ranks && *ranks && !step_.bring_experts(**ranks)) {
+  if (ranks && *ranks && !step_.load_experts(**ranks)) {
     wait_for_work();  // its experts are being loaded
     return step_.wait_for_ranks();
   }
@@ -194,8 +194,8 @@ std::optional<Error> RankLoop::lost() const {
   if (!network_) return std::nullopt;
   auto lost = network_->lost();
   if (!lost || step_.mover() == nullptr) return lost;
-  auto not_brought = step_.mover()->last_bring_error();
-  return not_brought ? not_brought : lost;
+  auto not_loaded = step_.mover()->last_load_error();
+  return not_loaded ? not_loaded : lost;
 }
 
 // The loss of a rank of this process is final anyway, and ends the requests alone.
@@ -203,7 +203,7 @@ std::optional<Error> RankLoop::failure() const {
   if (!network_) return std::nullopt;
   if (auto failure = network_->failure()) return failure;
   if (!network_->meets_again() || step_.mover() == nullptr) return std::nullopt;
-  return step_.mover()->final_bring_error();
+  return step_.mover()->final_load_error();
 }
 
 RankStats RankLoop::stats() const {

@@ -136,10 +136,10 @@ class RankStep {
   KvEventChannel* kv_events() const { return kv_events_.get(); }
   // Returns what moves experts; null without --enable-eplb and --tolerate-ranks.
   const ExpertMover* mover() const { return mover_.get(); }
-  // Begins to bring the experts to their places in an epoch of `ranks`; requests that wait for lost
+  // Begins to load the experts of this rank in an epoch of `ranks`; requests that wait for lost
   // ranks wait as much longer as that takes. Returns true if they are there, so that the rank may
   // join the others.
-  bool bring_experts(const RankSet& ranks);
+  bool load_experts(const RankSet& ranks);
   // Returns the second tier of the prefix cache; null if there is none.
   const CacheTier* tier() const { return tier_.get(); }
 
@@ -166,7 +166,7 @@ class RankStep {
   void reply(Flight& flight);
   bool restore_pages();
   void abort_step(std::span<const Batch* const> uncommitted);
-  void begin_bringing(const RankSet& ranks);
+  void begin_loading_experts(const RankSet& ranks);
   Error why_lost() const;
 
   void take_in(RequestInput& input);

@@ -39,7 +39,7 @@ void RankStep::leave_epoch() {
 // Returns the error of requests that end because ranks were lost.
 Error RankStep::why_lost() const {
   if (mover_)
-    if (auto why = mover_->last_bring_error()) return *std::move(why);
+    if (auto why = mover_->last_load_error()) return *std::move(why);
   if (auto why = network_->lost()) return *std::move(why);
   if (lockstep_->lost()) return *lockstep_->lost();
   return error(ErrorCode::lost_rank, "the ranks are still connecting").with_fix("ask again");
@@ -74,13 +74,13 @@ void RankStep::abort_step(std::span<const Batch* const> uncommitted) {
   mover_->end_epoch();
   // If no rank may be missing, the next epoch has the places of the start. Otherwise they depend on
   // which ranks it has, and that is not known yet.
-  if (tolerate_ranks_ == 0) begin_bringing(RankSet::all(network_->num_ranks()));
+  if (tolerate_ranks_ == 0) begin_loading_experts(RankSet::all(network_->num_ranks()));
 }
 
 // Every rank knows what the slowest of them loads. Only the longest time since the loss counts, so
 // that epochs that follow each other prolong no wait for ever.
-void RankStep::begin_bringing(const RankSet& ranks) {
-  const Duration time = mover_->bring(ranks);
+void RankStep::begin_loading_experts(const RankSet& ranks) {
+  const Duration time = mover_->load_for_epoch(ranks);
   if (!waits_until_ || time <= loading_time_) return;
   *waits_until_ += time - std::exchange(loading_time_, time);
   if (scheduler_.idle()) return;
@@ -88,11 +88,11 @@ void RankStep::begin_bringing(const RankSet& ranks) {
                rank_index(), to_seconds(time));
 }
 
-bool RankStep::bring_experts(const RankSet& ranks) {
+bool RankStep::load_experts(const RankSet& ranks) {
   if (!mover_) return true;
-  begin_bringing(ranks);
+  begin_loading_experts(ranks);
   mover_->check_progress();
-  return mover_->has_brought(ranks);
+  return mover_->has_loaded(ranks);
 }
 
 void RankStep::wait_for_ranks() {

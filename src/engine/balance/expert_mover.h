@@ -49,7 +49,7 @@ class ExpertMover {
     Duration max_retry_time{};
     // One expert may take this long to be loaded for an epoch; beyond, its files are taken to hang.
     Duration max_expert_time = std::chrono::seconds(60);
-    std::function<void()> wake;  // called when the experts are brought; may be empty
+    std::function<void()> wake;  // called when the experts are loaded; may be empty
     Duration (*used_time)() = thread_processor_time;  // measures the cost of loading
   };
   // The runner, which was made with --enable-eplb or --tolerate-ranks, and the stats outlive it.
@@ -80,19 +80,20 @@ class ExpertMover {
   // step runs, and a later call replaces an earlier one. A layer that cannot be loaded is tried
   // again for Options::max_retry_time (engine/balance/retries.h). Returns how long the rank that
   // loads most will take, as far as is known; 0 if nothing is begun.
-  Duration bring(const RankSet& ranks);
-  // Gives up what bring() began if no expert has come for Options::max_expert_time. Thread: engine.
+  Duration load_for_epoch(const RankSet& ranks);
+  // Gives up what load_for_epoch() began if no expert has come for Options::max_expert_time.
+  // Thread: engine.
   void check_progress();
-  // Returns true if bring() has loaded the experts for `ranks`, and end_epoch() was not called
-  // since.
-  bool has_brought(const RankSet& ranks) const;
+  // Returns true if load_for_epoch() has loaded the experts for `ranks`, and end_epoch() was not
+  // called since.
+  bool has_loaded(const RankSet& ranks) const;
   // Ends an epoch, in which experts may have moved, and gives up the loading under way.
   void end_epoch();
-  // last_bring_error() returns why loading a layer failed, while it is tried again.
-  // final_bring_error() returns why it was given up; then this rank can join no further epoch.
+  // last_load_error() returns why loading a layer failed, while it is tried again.
+  // final_load_error() returns why it was given up; then this rank can join no further epoch.
   // Both return nullopt if there was no such error. Thread: any.
-  std::optional<Error> last_bring_error() const;
-  std::optional<Error> final_bring_error() const;
+  std::optional<Error> last_load_error() const;
+  std::optional<Error> final_load_error() const;
 
   // Return the seconds of one core for a byte that is loaded, as far as is known, and the bytes of
   // an expert.
@@ -108,17 +109,17 @@ class ExpertMover {
     std::byte* data = nullptr;
     int64_t bytes = 0;
   };
-  enum class Task : uint8_t { none, plan, load, bring };
+  enum class Task : uint8_t { none, plan, load, load_for_epoch };
   void begin(Task task);
   void run();
   void do_task(Task task);
   void load_layers();
   void load_places();
-  // Brings a layer, trying again as often as `retries` says. Returns false if it was given up.
-  bool bring_layer(int layer, const Placement& to, Retries& retries);
+  // Loads a layer, trying again as often as `retries` says. Returns false if it was given up.
+  bool load_layer_with_retries(int layer, const Placement& to, Retries& retries);
   bool is_superseded() const;
-  void note_bring_error(const Error& why, Duration left);
-  void log_brought(const RankSet& ranks, const ExpertMoveStats& before, TimePoint since) const;
+  void note_load_error(const Error& why, Duration left);
+  void log_loaded(const RankSet& ranks, const ExpertMoveStats& before, TimePoint since) const;
   // Returns other places of a layer with this rank's experts. Errors: of the files, out_of_memory,
   // shutting_down (it was dropped).
   Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
@@ -163,11 +164,11 @@ class ExpertMover {
   bool stops_ HOCKET_GUARDED_BY(mutex_) = false;
   int num_handed_out_ HOCKET_GUARDED_BY(mutex_) = 0, num_moved_ HOCKET_GUARDED_BY(mutex_) = 0;
   ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);
-  RankSet wanted_ HOCKET_GUARDED_BY(mutex_);  // where the experts are, or are being brought
-  bool is_brought_ HOCKET_GUARDED_BY(mutex_) = true, is_bringing_ HOCKET_GUARDED_BY(mutex_) = false;
-  TimePoint progress_at_ HOCKET_GUARDED_BY(mutex_);  // while it brings: when the last expert came
-  std::optional<Error> last_bring_error_ HOCKET_GUARDED_BY(mutex_);
-  std::optional<Error> final_bring_error_ HOCKET_GUARDED_BY(mutex_);
+  RankSet wanted_ HOCKET_GUARDED_BY(mutex_);  // whose experts are loaded, or being loaded
+  bool is_loaded_ HOCKET_GUARDED_BY(mutex_) = true, is_loading_ HOCKET_GUARDED_BY(mutex_) = false;
+  TimePoint progress_at_ HOCKET_GUARDED_BY(mutex_);  // while it loads: when the last expert came
+  std::optional<Error> last_load_error_ HOCKET_GUARDED_BY(mutex_);
+  std::optional<Error> final_load_error_ HOCKET_GUARDED_BY(mutex_);
   Thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// Brings experts to the places with which an epoch begins.
+// Loads the experts of the places with which an epoch begins.
 #include <algorithm>
 
 #include "base/log.h"
@@ -11,19 +11,19 @@ void ExpertMover::end_epoch() {
   drop();
   last_ = runner_.placement();
   MutexLock lock(mutex_);
-  is_brought_ = is_bringing_ = false;
+  is_loaded_ = is_loading_ = false;
 }
 
-Duration ExpertMover::bring(const RankSet& ranks) {
+Duration ExpertMover::load_for_epoch(const RankSet& ranks) {
   {
     MutexLock lock(mutex_);
-    if (wanted_ == ranks && (is_brought_ || is_bringing_)) return {};
+    if (wanted_ == ranks && (is_loaded_ || is_loading_)) return {};
     wanted_ = ranks;
-    is_brought_ = false;
-    is_bringing_ = true;
+    is_loaded_ = false;
+    is_loading_ = true;
     progress_at_ = RealClock().now();
   }
-  begin(Task::bring);
+  begin(Task::load_for_epoch);
   const auto bytes = static_cast<double>(most_lacking(ranks) * expert_bytes_);
   return from_seconds(seconds_per_byte() * bytes);
 }
@@ -59,8 +59,8 @@ void ExpertMover::note_progress() {
 void ExpertMover::check_progress() {
   MutexLock lock(mutex_);
   const Duration still = RealClock().now() - progress_at_;
-  if (!is_bringing_ || final_bring_error_ || still < options_.max_expert_time) return;
-  final_bring_error_ = last_bring_error_ =
+  if (!is_loading_ || final_load_error_ || still < options_.max_expert_time) return;
+  final_load_error_ = last_load_error_ =
       error(ErrorCode::lost_rank,
             "rank {} has waited {:.0f} s for an expert that it needs before the next step: the "
             "model's files do not answer",
@@ -68,9 +68,9 @@ void ExpertMover::check_progress() {
           .with_fix("mend the storage of the model's files, and restart the rank");
 }
 
-bool ExpertMover::has_brought(const RankSet& ranks) const {
+bool ExpertMover::has_loaded(const RankSet& ranks) const {
   MutexLock lock(mutex_);
-  return is_brought_ && wanted_ == ranks;
+  return is_loaded_ && wanted_ == ranks;
 }
 
 void ExpertMover::load_places() {
@@ -81,23 +81,23 @@ void ExpertMover::load_places() {
     MutexLock lock(mutex_);
     ranks = wanted_;
     before = stats_;
-    last_bring_error_.reset();
+    last_load_error_.reset();
   }
   const Placements to = places_of(ranks);
   Retries retries(options_.max_retry_time);
   for (int layer = 0; layer < home_.num_layers(); ++layer)
-    if (!bring_layer(layer, to.at(layer), retries)) return;
+    if (!load_layer_with_retries(layer, to.at(layer), retries)) return;
   {
     MutexLock lock(mutex_);
     if (task_ != Task::none) return;
-    is_brought_ = true;
-    is_bringing_ = false;
+    is_loaded_ = true;
+    is_loading_ = false;
   }
-  log_brought(ranks, before, since);
+  log_loaded(ranks, before, since);
   if (options_.wake) options_.wake();
 }
 
-bool ExpertMover::bring_layer(int layer, const Placement& to, Retries& retries) {
+bool ExpertMover::load_layer_with_retries(int layer, const Placement& to, Retries& retries) {
   while (runner_.placement().at(layer).fingerprint() != to.fingerprint()) {
     if (is_superseded()) return false;
     auto back = load_layer(layer, to);
@@ -107,15 +107,15 @@ bool ExpertMover::bring_layer(int layer, const Placement& to, Retries& retries) 
       stats_of_rows_.place(layer, to);
       retries.succeeded();
       MutexLock lock(mutex_);
-      last_bring_error_.reset();
+      last_load_error_.reset();
       continue;
     }
     note_progress();
     source_.reset();  // the next try opens the files as they are then
     const Duration left = retries.failed(RealClock().now());
-    note_bring_error(back.error(), left);
+    note_load_error(back.error(), left);
     MutexLock lock(mutex_);
-    if (left <= Duration{}) final_bring_error_ = last_bring_error_;
+    if (left <= Duration{}) final_load_error_ = last_load_error_;
     if (stops_ || left <= Duration{}) return false;
     changed_.wait_for(lock, std::min(left, Retries::kPause));
   }
@@ -127,8 +127,8 @@ bool ExpertMover::is_superseded() const {
   return stops_ || task_ != Task::none;
 }
 
-void ExpertMover::log_brought(const RankSet& ranks, const ExpertMoveStats& before,
-                              TimePoint since) const {
+void ExpertMover::log_loaded(const RankSet& ranks, const ExpertMoveStats& before,
+                             TimePoint since) const {
   const ExpertMoveStats now = stats();
   if (now.moves_total == before.moves_total) return;
   log::info("rank {}: loaded {} experts, {:.3g} GB, in {:.2f} s, for an epoch of the ranks {}",
@@ -138,29 +138,29 @@ void ExpertMover::log_brought(const RankSet& ranks, const ExpertMoveStats& befor
 }
 
 // A reason is logged once, until another comes.
-void ExpertMover::note_bring_error(const Error& why, Duration left) {
+void ExpertMover::note_load_error(const Error& why, Duration left) {
   Error failure = error(ErrorCode::lost_rank,
                         "rank {} cannot load the experts that it needs before the next step: {}",
                         options_.rank, why.message)
                       .with_fix(why.fix.empty() ? "restart the server" : why.fix);
   {
     MutexLock lock(mutex_);
-    if (stops_ || (last_bring_error_ && last_bring_error_->message == failure.message)) return;
-    last_bring_error_ = failure;
+    if (stops_ || (last_load_error_ && last_load_error_->message == failure.message)) return;
+    last_load_error_ = failure;
     stats_.last_error = why.message;
   }
   log::warning("{}; {}. It tries again for {:.0f} s", failure.message, failure.fix,
                to_seconds(left));
 }
 
-std::optional<Error> ExpertMover::last_bring_error() const {
+std::optional<Error> ExpertMover::last_load_error() const {
   MutexLock lock(mutex_);
-  return last_bring_error_;
+  return last_load_error_;
 }
 
-std::optional<Error> ExpertMover::final_bring_error() const {
+std::optional<Error> ExpertMover::final_load_error() const {
   MutexLock lock(mutex_);
-  return final_bring_error_;
+  return final_load_error_;
 }
 
 }  // namespace hocket

@@ -164,17 +164,17 @@ TEST_F(RebalanceTest, ExpertsComeHomeWhenTheFilesAreBack) {
   for (auto& rank : ranks_) {
     EXPECT_GT(rank->mover.stats().num_layers_left, 0);
     rank->mover.end_epoch();
-    rank->mover.bring(RankSet::all(2));
+    rank->mover.load_for_epoch(RankSet::all(2));
     EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
   }
   for (auto& rank : ranks_)
-    EXPECT_TRUE(eventually([&] { return rank->mover.last_bring_error().has_value(); }));
+    EXPECT_TRUE(eventually([&] { return rank->mover.last_load_error().has_value(); }));
   std::filesystem::rename(away, copy_.path);
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const ExpertMover& mover = ranks_[i]->mover;
-    EXPECT_TRUE(eventually([&] { return mover.has_brought(RankSet::all(2)); }));
-    EXPECT_FALSE(mover.last_bring_error().has_value());
-    EXPECT_FALSE(mover.final_bring_error().has_value());
+    EXPECT_TRUE(eventually([&] { return mover.has_loaded(RankSet::all(2)); }));
+    EXPECT_FALSE(mover.last_load_error().has_value());
+    EXPECT_FALSE(mover.final_load_error().has_value());
     EXPECT_EQ(ranks_[i]->runner->placement().fingerprint(), homes[i].fingerprint());
   }
 }
@@ -201,7 +201,7 @@ TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
   const Placements home = runner.placement();
   ExpertStats stats(runner.info().model.num_layers, home, 0);
   ExpertMover mover({.model = settings.model, .max_retry_time = testing::kPatience}, runner, stats);
-  EXPECT_TRUE(mover.has_brought(RankSet::all(4)));
+  EXPECT_TRUE(mover.has_loaded(RankSet::all(4)));
   const auto check_weights = [&] {
     const Placements now = runner.placement();
     for (int layer = 0; layer < runner.info().model.num_layers; ++layer) {
@@ -223,8 +223,8 @@ TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
   two.add(0);
   two.add(1);
   for (const RankSet& ranks : {two, RankSet::all(4), two}) {
-    mover.bring(ranks);
-    EXPECT_TRUE(eventually([&] { return mover.has_brought(ranks); }));
+    mover.load_for_epoch(ranks);
+    EXPECT_TRUE(eventually([&] { return mover.has_loaded(ranks); }));
     EXPECT_EQ(runner.placement().fingerprint(), home.among(ranks).fingerprint());
     check_weights();
   }
@@ -252,13 +252,13 @@ TEST_F(RebalanceTest, ExpertsTakenOverFitThePlanBesideAFileOfWeights) {
   RankSet two;
   two.add(0);
   two.add(1);
-  mover.bring(two);
-  ASSERT_TRUE(eventually([&] { return mover.has_brought(two); }));
+  mover.load_for_epoch(two);
+  ASSERT_TRUE(eventually([&] { return mover.has_loaded(two); }));
   const ExpertMoveStats taken = mover.stats();
   ASSERT_GT(taken.moves_total, 0u);
   EXPECT_GE(runner.plan().moving_bytes, without + static_cast<int64_t>(taken.bytes_total));
-  mover.bring(RankSet::all(4));
-  ASSERT_TRUE(eventually([&] { return mover.has_brought(RankSet::all(4)); }));
+  mover.load_for_epoch(RankSet::all(4));
+  ASSERT_TRUE(eventually([&] { return mover.has_loaded(RankSet::all(4)); }));
   EXPECT_EQ(mover.stats().moves_total, taken.moves_total);
   std::filesystem::remove_all(folder);
 }
@@ -286,13 +286,13 @@ TEST_F(RebalanceTest, LoadingThatHangsIsGivenUp) {
     RankSet two;
     two.add(0);
     two.add(1);
-    EXPECT_GT(mover.bring(two), Duration{});
-    EXPECT_EQ(mover.bring(two), Duration{}) << "it is under way";
+    EXPECT_GT(mover.load_for_epoch(two), Duration{});
+    EXPECT_EQ(mover.load_for_epoch(two), Duration{}) << "it is under way";
     EXPECT_TRUE(eventually([&] {
       mover.check_progress();
-      return mover.final_bring_error().has_value();
+      return mover.final_load_error().has_value();
     }));
-    EXPECT_NE(mover.final_bring_error()->message.find("files do not answer"), std::string::npos);
+    EXPECT_NE(mover.final_load_error()->message.find("files do not answer"), std::string::npos);
     files_hang = false;
   }
 }
@@ -320,9 +320,9 @@ TEST_F(RebalanceTest, TheTimeOfLoadingFollowsFromWhatIsLacking) {
   }
   ASSERT_GT(lacking, 0);
   const double byte = mover.seconds_per_byte();
-  EXPECT_EQ(mover.bring(two),
+  EXPECT_EQ(mover.load_for_epoch(two),
             from_seconds(byte * static_cast<double>(lacking * mover.expert_bytes())));
-  EXPECT_TRUE(eventually([&] { return mover.has_brought(two); }));
+  EXPECT_TRUE(eventually([&] { return mover.has_loaded(two); }));
 }
 
 }  // namespace
