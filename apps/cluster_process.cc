@@ -120,26 +120,26 @@ Result<void> ClusterProcess::read_store(const ParallelSettings& parallel) {
 Result<void> ClusterProcess::read_tolerance(const ParallelSettings& parallel) {
   // With a store any rank may be missing, so two groups could serve beside each other if one of
   // them were not more than half of all.
-  const int tolerated = parallel.tolerate_ranks;
+  const int tolerate_ranks = parallel.tolerate_ranks;
   const int most = control_.store ? (plan_.num_ranks - 1) / 2 : plan_.num_ranks - 1;
-  if (tolerated < 0 || tolerated > most)
+  if (tolerate_ranks < 0 || tolerate_ranks > most)
     return fail(
         bad("tolerate-ranks",
-            fmt::format("--tolerate-ranks {} is not in 0 to {}: of {} ranks {}", tolerated, most,
-                        plan_.num_ranks,
+            fmt::format("--tolerate-ranks {} is not in 0 to {}: of {} ranks {}", tolerate_ranks,
+                        most, plan_.num_ranks,
                         control_.store ? "more than half must be left, or two groups could serve"
                                        : "one must be left"))
             .with_fix(fmt::format("--tolerate-ranks {}", std::max(most, 0))));
-  control_.tolerate_ranks = tolerated;
-  if (tolerated == 0 || plan_.spawned()) return {};
+  control_.tolerate_ranks = tolerate_ranks;
+  if (tolerate_ranks == 0 || plan_.spawned()) return {};
   if (!control_.store)
     log::info("cluster: --tolerate-ranks {} does not include rank 0, which knows the members",
-              tolerated);
-  if (tolerated < plan_.ranks_per_node)
+              tolerate_ranks);
+  if (tolerate_ranks < plan_.ranks_per_node)
     log::warning(
         "cluster: the {} ranks of a host end together, so with --tolerate-ranks {} the loss of a "
         "process pauses the others; {}",
-        plan_.ranks_per_node, tolerated,
+        plan_.ranks_per_node, tolerate_ranks,
         plan_.ranks_per_node <= most
             ? fmt::format("to serve on without a host: --tolerate-ranks {}", plan_.ranks_per_node)
             : "to serve on without a host there have to be more of them");

@@ -78,7 +78,7 @@ Coordinator::Coordinator(const ClusterOptions& options, const Identity& self, Po
       listener_(std::move(start.listener)),
       membership_(self, options.limits, RealClock().now(),
                   {.last_epoch = start.last_epoch.value_or(0),
-                   .may_miss = options.tolerate_ranks,
+                   .tolerate_ranks = options.tolerate_ranks,
                    .began = start.began}),
       session_of_rank_(static_cast<size_t>(self.num_ranks), 0) {
   if (start.last_epoch) granted_ = announced_ = *start.last_epoch;

@@ -116,8 +116,8 @@ Error other_terms(const Identity& member, std::string_view theirs, const Identit
 bool ClusterView::serves() const {
   if (epoch == 0 || over || members.empty()) return false;
   const bool is_heard = members.at(static_cast<size_t>(coordinator)).presence != Presence::absent;
-  const int most_missing = began ? may_miss : 0;
-  return is_heard && present().size() >= std::ssize(members) - most_missing;
+  const int num_needed = static_cast<int>(members.size()) - (began ? tolerate_ranks : 0);
+  return is_heard && present().size() >= num_needed;
 }
 
 RankSet ClusterView::present() const {

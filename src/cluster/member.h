@@ -98,13 +98,13 @@ struct ClusterView {
   int coordinator = 0;          // the rank that sends this
   std::vector<Member> members;  // indexed by rank
   int lost = -1;                // the last rank that was lost and is not back; -1 if none
-  std::string why;   // the last loss, "rank 2 (h2) is silent for 3.0 s"; kept when the rank is back
-  int may_miss = 0;  // so many ranks may be missing in an epoch that serves
+  std::string why;  // the last loss, "rank 2 (h2) is silent for 3.0 s"; kept when the rank is back
+  int tolerate_ranks = 0;  // so many ranks may be missing in an epoch that serves
   bool began = false;  // all ranks were ready once, so that some may be missing (--tolerate-ranks)
 
   // True if epoch > 0, is not over, and every rank is in.
   bool whole() const { return serves() && present().size() == std::ssize(members); }
-  // True if steps may run in this epoch: as whole(), but may_miss ranks may be missing.
+  // True if steps may run in this epoch: as whole(), but tolerate_ranks ranks may be missing.
   bool serves() const;
   RankSet present() const;  // the ranks that are in
   bool operator==(const ClusterView&) const = default;

@@ -19,13 +19,13 @@ Duration since(TimePoint then, TimePoint now) {
 Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint now,
                        const Start& start)
     : own_(self.rank),
-      may_miss_(start.may_miss),
+      tolerate_ranks_(start.tolerate_ranks),
       limits_(limits),
       gather_until_(now + limits.gather),
       slots_(static_cast<size_t>(self.num_ranks)),
       why_lost_(slots_.size()) {
   HOCKET_CHECK(own_ >= 0 && own_ < num_ranks());
-  HOCKET_CHECK(may_miss_ >= 0 && (may_miss_ == 0 || may_miss_ < num_ranks()));
+  HOCKET_CHECK(tolerate_ranks_ >= 0 && (tolerate_ranks_ == 0 || tolerate_ranks_ < num_ranks()));
   view_.epoch = start.last_epoch;
   view_.began = start.began;
   view_.coordinator = own_;
@@ -204,7 +204,7 @@ TimePoint Membership::next_deadline() const {
   const auto consider = [&](TimePoint then, Duration patience) {
     if (then != TimePoint::max()) next = std::min(next, then + patience);
   };
-  if (view_.may_miss != may_miss_) next = gather_until_;
+  if (view_.tolerate_ranks != tolerate_ranks_) next = gather_until_;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& s = slots_[i];
     const Presence presence = view_.members[i].presence;
@@ -304,7 +304,7 @@ std::optional<Error> Membership::why_out(const Identity& identity, const Beat& b
 void Membership::let_in(int rank, TimePoint now) {
   Member& m = member(rank);
   Slot& s = slot(rank);
-  const bool loads = may_miss_ > 0 && view_.began && !s.beat.ready();
+  const bool loads = tolerate_ranks_ > 0 && view_.began && !s.beat.ready();
   const bool ready = m.presence == Presence::connected && s.connected && now >= s.pause_until &&
                      s.beat.state == EngineState::closed && !loads;
   if (!ready || why_out(m.identity, s.beat)) return;
@@ -332,7 +332,7 @@ void Membership::note_began() {
   if (view_.began) return;
   view_.began = true;
   ++version_;
-  if (may_miss_ == 0) return;
+  if (tolerate_ranks_ == 0) return;
   bool any = false;
   for (int rank = 0; rank < num_ranks(); ++rank) {
     if (member(rank).presence != Presence::member || slot(rank).beat.ready()) continue;
@@ -344,7 +344,7 @@ void Membership::note_began() {
 
 // Ranks may be missing only after all were ready once, so the start waits for all.
 void Membership::note_begin() {
-  if (may_miss_ == 0 || view_.began || !view_.whole()) return;
+  if (tolerate_ranks_ == 0 || view_.began || !view_.whole()) return;
   view_.began = std::ranges::all_of(slots_, [](const Slot& s) { return s.beat.ready(); });
   if (view_.began) ++version_;
 }
@@ -352,8 +352,8 @@ void Membership::note_begin() {
 // Lets ranks be missing once the coordinator has waited long enough for all of them. The epoch
 // stays the same, because no rank has entered it yet, or it serves already.
 void Membership::end_gathering(TimePoint now) {
-  if (view_.may_miss == may_miss_ || now < gather_until_) return;
-  view_.may_miss = may_miss_;
+  if (view_.tolerate_ranks == tolerate_ranks_ || now < gather_until_) return;
+  view_.tolerate_ranks = tolerate_ranks_;
   ++version_;
   if (view_.serves() && !view_.whole()) log_members();
 }

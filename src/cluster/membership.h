@@ -22,12 +22,11 @@
 // - A rank is taken back only without an open step, because its engine may still be inside a step
 //   of the epoch that ended; engines leave such a step by the abort flag.
 //
-// With Start::may_miss the ranks that are left serve in the next epoch, if enough are left, once
-// all were ready. Then a rank is taken (back) when it has loaded, since the others serve meanwhile,
-// and only if its terms are theirs: it is refused before it could disturb them.
-// A coordinator that takes over a running service first waits LivenessLimits::gather for all, so
-// that no rank is left out that is only dialling.
-// Thread: the control plane's. Time is passed in.
+// With Start::tolerate_ranks the ranks that are left serve in the next epoch, if enough are left,
+// once all were ready. Then a rank is taken (back) when it has loaded, since the others serve
+// meanwhile, and only if its terms are theirs: it is refused before it could disturb them. A
+// coordinator that takes over a running service first waits LivenessLimits::gather for all, so that
+// no rank is left out that is only dialling. Thread: the control plane's. Time is passed in.
 #pragma once
 
 #include <optional>
@@ -55,7 +54,7 @@ class Membership {
  public:
   struct Start {
     uint32_t last_epoch = 0;  // epochs count on from it
-    int may_miss = 0;         // ranks that may be missing in an epoch that serves
+    int tolerate_ranks = 0;   // ranks that may be missing in an epoch that serves
     bool began = false;       // as ClusterView::began
   };
   // `self` is the coordinator.
@@ -133,7 +132,7 @@ class Membership {
   std::string with_reasons(const std::string& why) const;
 
   const int own_;  // the coordinator's rank
-  const int may_miss_;
+  const int tolerate_ranks_;
   uint32_t last_epoch_ = 0;  // the last one that any rank knows
   LivenessLimits limits_;
   TimePoint gather_until_;

@@ -1,4 +1,4 @@
-// Tests members of which some may be missing (Membership::Start::may_miss).
+// Tests members of which some may be missing (Membership::Start::tolerate_ranks).
 #include "cluster/membership_testing.h"
 
 namespace hocket {
@@ -8,7 +8,7 @@ namespace {
 class ToleratesTest : public MembershipTest {
  protected:
   explicit ToleratesTest(uint32_t last_epoch = 0, bool began = false)
-      : MembershipTest({.last_epoch = last_epoch, .may_miss = 1, .began = began}) {}
+      : MembershipTest({.last_epoch = last_epoch, .tolerate_ranks = 1, .began = began}) {}
   Result<void> join_ready(int rank, int64_t ms, bool ready, const std::string& boot = "first") {
     return members_.join({.identity = identity(rank, boot), .beat = {.terms = ready ? "t" : ""}},
                          at(ms));
@@ -20,7 +20,7 @@ class ToleratesTest : public MembershipTest {
     live(0, ms);
     ASSERT_TRUE(members_.view().began);
     ASSERT_EQ(members_.view().epoch, 1u);
-    ASSERT_EQ(members_.view().may_miss, 1);
+    ASSERT_EQ(members_.view().tolerate_ranks, 1);
   }
   void end_of(int rank, int64_t ms) {
     members_.cut(rank, at(ms));

@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kRanks = 5, kMayMiss = 2, kTickMs = 20;
+constexpr int kRanks = 5, kTolerateRanks = 2, kTickMs = 20;
 constexpr int kTicks = 1500, kCalmTicks = 2500;
 
 // Returns the number after --seeds of `./hocket test simulation --seeds N`.
@@ -110,8 +110,9 @@ class Service {
     const uint32_t last = std::max(last_taken_, own.shared->view().epoch);
     holder_ = static_cast<size_t>(rank);
     coordinators_[holder_] = std::make_unique<Coordinator>(Coordinator{
-        .members = Membership(identity(own), {}, now_,
-                              {.last_epoch = last, .may_miss = kMayMiss, .began = began}),
+        .members =
+            Membership(identity(own), {}, now_,
+                       {.last_epoch = last, .tolerate_ranks = kTolerateRanks, .began = began}),
         .granted = last,
         .announced = last});
   }

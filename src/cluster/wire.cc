@@ -156,8 +156,8 @@ void fields(Io& io, M& m) {
   rank(io, m.coordinator);
   rank(io, m.lost);
   why(io, m.why);
-  rank(io, m.may_miss);
-  io.expect(m.may_miss >= 0, "a count of ranks is out of range");
+  rank(io, m.tolerate_ranks);
+  io.expect(m.tolerate_ranks >= 0, "a count of ranks is out of range");
   small(io, m.began, 1);
   auto count = static_cast<uint16_t>(m.members.size());
   io.number(count);

@@ -46,7 +46,7 @@ std::vector<Message> one_of_each() {
       .members = {{Presence::member, some_identity()}, {Presence::absent, Identity{}}},
       .lost = 1,
       .why = "rank 1 is silent for 3.0 s",
-      .may_miss = 1,
+      .tolerate_ranks = 1,
       .began = true};
   return {HelloMessage{true, nonce},
           ProofMessage{nonce, proof},

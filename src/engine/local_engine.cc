@@ -49,11 +49,12 @@ Result<std::unique_ptr<Engine>> Engine::create(Options options) {
                     .with_param("lost-rank-wait")
                     .with_fix("leave it out, or give the ranks processes (--ranks-per-node, "
                               "--nnodes)"));
-  if (const int lost = options.settings.parallel.tolerate_ranks; !options.cluster && lost != 0)
+  if (const int tolerate_ranks = options.settings.parallel.tolerate_ranks;
+      !options.cluster && tolerate_ranks != 0)
     return fail(error(ErrorCode::bad_value,
                       "--tolerate-ranks {} lets ranks serve on when others are lost, but no rank "
                       "has a process of its own, so they are lost together",
-                      lost)
+                      tolerate_ranks)
                     .with_param("tolerate-ranks")
                     .with_fix("leave it out, or give the ranks processes (--ranks-per-node, "
                               "--nnodes)"));
@@ -276,7 +277,7 @@ std::optional<Error> LocalEngine::lost() const {
   const int stopping_peer = rank.stopping_peer();
   if (stopping_peer < 0 || !control_) return std::nullopt;
   const ClusterView view = control_->view();
-  if (view.began && view.present().size() > std::ssize(view.members) - view.may_miss)
+  if (view.began && view.present().size() > std::ssize(view.members) - view.tolerate_ranks)
     return std::nullopt;
   return error(ErrorCode::lost_rank, "{} is shutting down",
                name_of(view.members[static_cast<size_t>(stopping_peer)].identity));

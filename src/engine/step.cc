@@ -189,7 +189,7 @@ RankStep::RankStep(RankParts parts, const Context& around)
                     : std::nullopt),
       overlap_({.rank = rank_index(),
                 .num_ranks = network_ != nullptr ? network_->num_ranks() : 1,
-                .may_miss = tolerate_ranks_,
+                .tolerate_ranks = tolerate_ranks_,
                 .layers = parts.layers,
                 .settings = &runner_->overlap(),
                 .prior = std::move(parts.prior),

@@ -70,14 +70,14 @@ Result<Balance> balance_by(const ParallelSettings& settings, const ModelChoice& 
   return [shape](std::span<const uint64_t> loads) { return published_placement(loads, shape); };
 }
 
-// Checks that any ranks that are left can take over the experts of `lost` others.
-Result<void> check_tolerance(int lost, const ModelChoice& choice, const Placement& any) {
+// Checks that any ranks that are left can take over the experts of `tolerate_ranks` others.
+Result<void> check_tolerance(int tolerate_ranks, const ModelChoice& choice, const Placement& any) {
   const auto refused = [&](std::string_view why, std::string fix) {
-    return fail(error(ErrorCode::bad_value, "--tolerate-ranks {}: {}", lost, why)
+    return fail(error(ErrorCode::bad_value, "--tolerate-ranks {}: {}", tolerate_ranks, why)
                     .with_param("tolerate-ranks")
                     .with_fix(std::move(fix)));
   };
-  if (lost >= any.num_ranks())
+  if (tolerate_ranks >= any.num_ranks())
     return refused(fmt::format("there are {} ranks, of which one must be left", any.num_ranks()),
                    fmt::format("--tolerate-ranks {}", any.num_ranks() - 1));
   if (choice.combine_groups != any.num_experts())
@@ -96,20 +96,21 @@ Result<void> check_tolerance(int lost, const ModelChoice& choice, const Placemen
     return refused(fmt::format("a rank would have {} places for experts, more than {}",
                                any.most_experts(), kMaxRankExperts),
                    "a smaller --tolerate-ranks");
-  const int left = any.num_ranks() - lost;
-  if (any.fewest_places(left) < any.num_experts())
-    return refused(fmt::format("some {} ranks have only {} places, but there are {} experts", left,
-                               any.fewest_places(left), any.num_experts()),
+  const int num_present = any.num_ranks() - tolerate_ranks;
+  if (any.fewest_places(num_present) < any.num_experts())
+    return refused(fmt::format("some {} ranks have only {} places, but there are {} experts",
+                               num_present, any.fewest_places(num_present), any.num_experts()),
                    "--init-expert-location with more places on each rank, or trivial");
   return {};
 }
 
-// Returns the most experts of a layer that a rank takes over while up to `lost` ranks are missing.
-// If the ranks can be missing in more than `most_sets` ways, it may be any expert that a rank has.
-int most_taken_over(const Placement& home, int lost, int most_sets) {
+// Returns the most experts of a layer that a rank takes over while up to `tolerate_ranks` are
+// missing. If the ranks can be missing in more than `most_sets` ways, it may be any expert that a
+// rank has.
+int most_taken_over(const Placement& home, int tolerate_ranks, int most_sets) {
   const auto num_ranks = static_cast<size_t>(home.num_ranks());
   int most = 0, num_sets = 0;
-  for (int num_absent = 1; num_absent <= lost; ++num_absent) {
+  for (int num_absent = 1; num_absent <= tolerate_ranks; ++num_absent) {
     std::vector<char> absent(num_ranks);
     std::fill(absent.end() - num_absent, absent.end(), 1);
     do {
@@ -136,15 +137,16 @@ int64_t moving_places(const ServerSettings& settings, const ModelConfig& model,
                       const Placements& placements) {
   constexpr int kMaxSets = 4096;  // the sums of all layers have so many
   int64_t places = placements.first().most_experts();
-  const int lost = settings.parallel.tolerate_ranks;
-  if (lost == 0 || settings.model.weight_cache.empty()) return places;
+  const int tolerate_ranks = settings.parallel.tolerate_ranks;
+  if (tolerate_ranks == 0 || settings.model.weight_cache.empty()) return places;
   const int num_layers = model.num_layers;
   const bool differ = placements.differ();
   const int most_sets = differ ? std::max(1, kMaxSets / num_layers) : kMaxSets;
-  const int of_first = differ ? 0 : most_taken_over(placements.first(), lost, most_sets);
+  const int of_first = differ ? 0 : most_taken_over(placements.first(), tolerate_ranks, most_sets);
   for (int layer = 0; layer < num_layers; ++layer)
     if (model.layer_is_moe[static_cast<size_t>(layer)])
-      places += differ ? most_taken_over(placements.at(layer), lost, most_sets) : of_first;
+      places +=
+          differ ? most_taken_over(placements.at(layer), tolerate_ranks, most_sets) : of_first;
   return places;
 }
 
@@ -230,9 +232,9 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
                     std::min(most * num_ranks, (kMaxPlaces - experts) / num_ranks * num_ranks))));
   Placement filled = plain.with_replicas(number / num_ranks);
   if (settings.tolerate_ranks > 0 && settings.tolerate_ranks < num_ranks) {
-    const int left = num_ranks - settings.tolerate_ranks;
-    const int least = (experts + left - 1) / left;
-    if (const int most_there = filled.most_experts(); filled.fewest_places(left) < experts) {
+    const int num_present = num_ranks - settings.tolerate_ranks;
+    const int least = (experts + num_present - 1) / num_present;
+    if (const int most_there = filled.most_experts(); filled.fewest_places(num_present) < experts) {
       filled = filled.filled_to(std::max(most_there, least));
       change = {.flag = "--ep-num-redundant-experts",
                 .from = settings.ep_num_redundant_experts,

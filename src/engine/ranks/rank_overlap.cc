@@ -21,7 +21,7 @@ RankOverlap::RankOverlap(const Options& options) : options_(options) {
   rebind(options.exact_arrival, options.rank == 0);
   HOCKET_CHECK(options.prior != nullptr);
   keys_per_row_ = keys_per_row(*options.prior, kUsualAnswers);
-  if (options.rank > options.may_miss || options.num_ranks == 1) return;
+  if (options.rank > options.tolerate_ranks || options.num_ranks == 1) return;
   planner_.emplace(Planner::Options{.orders = options.settings->orders.get(),
                                     .layers = options.layers,
                                     .prior = options.prior,

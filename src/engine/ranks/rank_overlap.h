@@ -39,7 +39,8 @@ class RankOverlap {
  public:
   struct Options {
     int rank = 0, num_ranks = 1;
-    int may_miss = 0;  // so many ranks may be missing; the lowest that is present plans for all
+    int tolerate_ranks =
+        0;  // so many ranks may be missing; the lowest that is present plans for all
     LayerCounts layers;
     const OverlapSettings* settings = nullptr;  // outlives it
     std::shared_ptr<const StageModel> prior;    // not null
