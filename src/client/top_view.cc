@@ -53,7 +53,7 @@ class Page {
     const size_t num_above = lines_.size();
     ranks();
     const size_t num_with_ranks = lines_.size();
-    rest();
+    http();
     shorten(num_above + 2, num_with_ranks);
     std::string text;
     for (const std::string& one : lines_)
@@ -141,7 +141,7 @@ class Page {
            1e3 * of("last_step_seconds"), 100 * of("overlap_hidden_share"));
     }
   }
-  void rest() {
+  void http() {
     line("");
     line("HTTP      {:.0f} connections, {:.0f} requests under way", now_.sum("http_connections"),
          now_.sum("http_active_requests"));

@@ -17,7 +17,7 @@ constexpr double kSureShare = 0.75;
 }  // namespace
 
 void OverlapTiming::decide(bool decides) {
-  rest();
+  note_idle();
   if (!decides) return trials_.reset();
   if (!trials_) trials_.emplace();
 }

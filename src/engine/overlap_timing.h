@@ -23,7 +23,7 @@ class OverlapTiming {
   // follow each other count.
   void note_commit(const Flight& flight, bool of_answers, bool overlapped, TimePoint now);
   // Notes that nothing is left to run.
-  void rest() { last_answers_.reset(); }
+  void note_idle() { last_answers_.reset(); }
 
   // The engine's thread begins to make a step, and has launched it.
   void begin_turn(TimePoint now) { begun_ = now; }

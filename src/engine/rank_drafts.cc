@@ -57,8 +57,8 @@ void RankDrafts::commit(const Flight& flight, TimePoint now) {
   if (module_ != nullptr) module_->settle(flight, *gate_);
 }
 
-void RankDrafts::rest() {
-  if (gate_ != nullptr) gate_->rest();
+void RankDrafts::note_idle() {
+  if (gate_ != nullptr) gate_->note_idle();
   if (module_ != nullptr) module_->drop();
 }
 

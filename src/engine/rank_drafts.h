@@ -52,7 +52,7 @@ class RankDrafts {
   // Learns from a step that was committed at `now`; its requests are still there.
   void commit(const Flight& flight, TimePoint now);
   // Notes that there is nothing to run.
-  void rest();
+  void note_idle();
   void forget(RequestId id);
 
  private:

@@ -73,7 +73,7 @@ class Speculation {
   // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
   SpeculationGate::Ahead ahead() const;
   // Notes that there is nothing to run, so the next step will not begin where the last one ended.
-  void rest() { last_end_.reset(); }
+  void note_idle() { last_end_.reset(); }
   void forget(RequestId id);
   // Returns the seat of a request that has rows; -1: it has none.
   int seat_of(RequestId id) const;

@@ -258,10 +258,10 @@ bool RankStep::has_work() {
 // checks invariants, because that is cheap then.
 void RankStep::publish_idle() {
   report_.begin_verb(Verb::rest);
-  drafts_.rest();
+  drafts_.note_idle();
   if (!steps_overlap_) overlap_.drop();
   after_rest_ = true;
-  timing_.rest();
+  timing_.note_idle();
   send_finished();
   report_.publish_idle(scheduler_);
   if (connected() && scheduler_.idle()) waits_until_.reset();

@@ -78,7 +78,7 @@ void Observer::run() {
     MutexLock lock(mutex_);
     if (dump_) dump_->flush();
   };
-  const auto rest = [&] {
+  const auto write_due = [&] {
     guarded(flush);
     if (spans_) guarded([this] { spans_->tick(); });
   };
@@ -88,10 +88,10 @@ void Observer::run() {
       take_or_lose(*note);
       note = inbox_.notes.pop();
     }
-    rest();
+    write_due();
   }
   while (auto note = inbox_.notes.pop()) take_or_lose(*note);
-  rest();
+  write_due();
   if (spans_) guarded([this] { spans_->finish(kLastSpans); });
 }
 

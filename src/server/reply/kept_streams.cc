@@ -84,7 +84,7 @@ KeptStreamPtr KeptStreams::add(KeptRequest request, KeptState state) {
   owner.bytes += stream->bytes;
   ++owner.num_records;
   bytes_ += stream->bytes;
-  if (state != KeptState::live) rest(*stream, state);
+  if (state != KeptState::live) park(*stream, state);
   return stream;
 }
 
@@ -129,9 +129,9 @@ bool KeptStreams::push_token(KeptStream& stream, size_t choice, TokenId token) {
 void KeptStreams::set_state(KeptStream& stream, KeptState state) {
   MutexLock lock(mutex_);
   if (stream.removed || stream.state == state) return;
-  wake(stream);
+  unpark(stream);
   changed(stream);
-  if (state != KeptState::live) rest(stream, state);
+  if (state != KeptState::live) park(stream, state);
 }
 
 void KeptStreams::rename(KeptStream& stream, const std::string& id) {
@@ -163,8 +163,8 @@ Result<KeptStreams::Found> KeptStreams::find(std::string_view id, std::string_vi
     const KeptStreamPtr& stream = found->second;
     const KeptState state = stream->state;
     if (state != KeptState::live) {
-      wake(*stream);
-      rest(*stream, state);
+      unpark(*stream);
+      park(*stream, state);
     }
     return Found{.request = stream->request, .state = state, .stream = stream};
   }
@@ -181,7 +181,7 @@ Result<KeptStreams::Found> KeptStreams::find(std::string_view id, std::string_vi
                                 to_seconds(limits_.keep))));
 }
 
-void KeptStreams::rest(KeptStream& stream, KeptState state) {
+void KeptStreams::park(KeptStream& stream, KeptState state) {
   Owner& owner = *stream.owner;
   std::list<KeptStreamPtr>& list = state == KeptState::ended ? owner.ended : owner.left;
   stream.place = list.insert(list.end(), stream.shared_from_this());
@@ -190,7 +190,7 @@ void KeptStreams::rest(KeptStream& stream, KeptState state) {
 }
 
 // Makes the stream live: takes it out of its list.
-void KeptStreams::wake(KeptStream& stream) {
+void KeptStreams::unpark(KeptStream& stream) {
   if (stream.state == KeptState::live) return;
   Owner& owner = *stream.owner;
   (stream.state == KeptState::ended ? owner.ended : owner.left).erase(stream.place);
@@ -199,7 +199,7 @@ void KeptStreams::wake(KeptStream& stream) {
 
 void KeptStreams::remove(KeptStream& stream) {
   const KeptStreamPtr holder = stream.shared_from_this();
-  wake(stream);
+  unpark(stream);
   changed(stream);
   stream.removed = true;
   Owner& owner = *std::exchange(stream.owner, nullptr);
@@ -366,8 +366,8 @@ bool KeptStreams::take_line(std::string_view line) {
     }
   }
   const bool over = state == "left" || state == "ended";
-  wake(*stream);
-  rest(*stream, !over ? KeptState::copy : state == "left" ? KeptState::left : KeptState::ended);
+  unpark(*stream);
+  park(*stream, !over ? KeptState::copy : state == "left" ? KeptState::left : KeptState::ended);
   return true;
 }
 

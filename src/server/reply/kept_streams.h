@@ -107,8 +107,8 @@ class KeptStreams {
     size_t bytes = 0, num_records = 0;
   };
   static Found bare(const KeptStreamPtr& stream);
-  void rest(KeptStream& stream, KeptState state) HOCKET_REQUIRES(mutex_);
-  void wake(KeptStream& stream) HOCKET_REQUIRES(mutex_);
+  void park(KeptStream& stream, KeptState state) HOCKET_REQUIRES(mutex_);
+  void unpark(KeptStream& stream) HOCKET_REQUIRES(mutex_);
   void remove(KeptStream& stream) HOCKET_REQUIRES(mutex_);
   void refuse() HOCKET_REQUIRES(mutex_);
   void expire() HOCKET_REQUIRES(mutex_);
