@@ -151,7 +151,7 @@ Result<void> check_form(const ServerSettings& settings, const std::string& again
     fmt::print("on one rank, which has the bits of {} ranks\n", ranks);
   if (against.empty() && is_of_this_form(expected, choice)) {
     ServerSettings with_modules = settings;
-    with_modules.model.most_mtp_modules = num_modules(expected, choice);
+    with_modules.model.max_mtp_modules = num_modules(expected, choice);
     HOCKET_TRY(
         const auto runner,
         Runner::create({.settings = with_modules, .progress = progress, .tokenizer_eos = {}}));

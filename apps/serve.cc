@@ -79,13 +79,13 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
     log::info("overlap schedule: {}{}", info.overlap_schedule == OverlapSchedule::on ? "on" : "off",
               chosen ? " (auto: drafts need the tokens of the step before)" : "");
   const SpeculationInfo& drafts = info.speculation;
-  if (drafts.most_drafts > 0)
+  if (drafts.max_drafts > 0)
     log::info(
         "speculation: {}{}, {} drafts of an answer at most; grammars that follow them take "
         "up to {:.2f} GB a rank",
         drafts.algorithm == "auto" ? "NEXTN and NGRAM" : drafts.algorithm,
         speculation_named(settings.speculation.algorithm) == "auto" ? " (auto)" : "",
-        drafts.most_drafts, static_cast<double>(drafts.draft_bytes) / 1e9);
+        drafts.max_drafts, static_cast<double>(drafts.draft_bytes) / 1e9);
 }
 
 // Finds the number of ranks and which of them run in this process. Writes the number to p.ep_size.

@@ -141,7 +141,7 @@ class BenchRank {
   int cpu_of(int rank) const { return cpus_[static_cast<size_t>(rank) % cpus_.size()]; }
 
   AllToAll::Options exchange_options() const {
-    return {.most_bytes = on_lanes(1, {most_, most_, 1})};
+    return {.max_bytes = on_lanes(1, {most_, most_, 1})};
   }
 
   Result<void> add(Way way) {

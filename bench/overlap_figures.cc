@@ -221,11 +221,11 @@ std::vector<OrderVerdict> order_verdicts_of(std::span<const PlayedPoint> points)
       if (fixed == nullptr || chosen == nullptr) continue;
       was_played = true;
       const double gain = ratio(fixed->runs.overlapped_us, chosen->runs.overlapped_us) - 1;
-      verdict.most_gain = std::max(verdict.most_gain, gain);
-      verdict.most_loss = std::max(verdict.most_loss, -gain);
+      verdict.max_gain = std::max(verdict.max_gain, gain);
+      verdict.max_loss = std::max(verdict.max_loss, -gain);
     }
     if (!was_played) continue;
-    verdict.is_met = verdict.most_gain >= kBeaten && verdict.most_loss <= kAhead;
+    verdict.is_met = verdict.max_gain >= kBeaten && verdict.max_loss <= kAhead;
     all.push_back(std::move(verdict));
   }
   return all;

@@ -96,8 +96,8 @@ std::vector<OverlapVerdict> verdicts_of(const PlayedPoint& point);
 // A fixed order compared with auto over all points: the most that auto gains and loses.
 struct OrderVerdict {
   std::string order;
-  double most_gain = 0, most_loss = 0;  // shares: a gain of 0.25 means that auto is 25 % faster
-  bool is_met = false;                  // auto wins 20 % somewhere, loses over 2 % nowhere
+  double max_gain = 0, max_loss = 0;  // shares: a gain of 0.25 means that auto is 25 % faster
+  bool is_met = false;                // auto wins 20 % somewhere, loses over 2 % nowhere
 };
 std::vector<OrderVerdict> order_verdicts_of(std::span<const PlayedPoint> points);
 

@@ -137,8 +137,8 @@ TEST(OverlapFigures, AFixedOrderMustLoseSomewhereAndWinNowhere) {
   auto verdicts = order_verdicts_of(points);
   ASSERT_EQ(verdicts.size(), 1);
   EXPECT_EQ(verdicts[0].order, "four-phase");
-  EXPECT_NEAR(verdicts[0].most_gain, 0.21, 1e-9);
-  EXPECT_NEAR(verdicts[0].most_loss, 0.01, 1e-9);
+  EXPECT_NEAR(verdicts[0].max_gain, 0.21, 1e-9);
+  EXPECT_NEAR(verdicts[0].max_loss, 0.01, 1e-9);
   EXPECT_TRUE(verdicts[0].is_met);
   points.push_back(point("real", 100, 150, 97));
   EXPECT_FALSE(order_verdicts_of(points)[0].is_met);

@@ -139,7 +139,7 @@ void OverlapReport::print_goals() const {
                  count.at->ranks);
     for (const OrderVerdict& v : order_verdicts_of(mine))
       fmt::print("  {} auto against {}: at most {:.0f} % faster, {:.1f} % slower\n",
-                 v.is_met ? "ok  " : "MISS", v.order, 100 * v.most_gain, 100 * v.most_loss);
+                 v.is_met ? "ok  " : "MISS", v.order, 100 * v.max_gain, 100 * v.max_loss);
   }
 }
 

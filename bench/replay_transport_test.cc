@@ -49,7 +49,7 @@ class Ranks {
   static Received play_rank(Transport& end, Transport& other, const std::vector<Pass>& passes) {
     ReplayTransport messages(end, &other);
     const auto exchange =
-        *AllToAll::create(messages, {.most_bytes = on_lanes(1, {kBytes, kBytes, 0})});
+        *AllToAll::create(messages, {.max_bytes = on_lanes(1, {kBytes, kBytes, 0})});
     const int peer = 1 - end.rank();
     Received received;
     uint64_t step = 0;

@@ -22,9 +22,9 @@ namespace hocket {
 
 namespace {
 
-bool poll_for(int fd, int most_ms) {
+bool poll_for(int fd, int max_ms) {
   pollfd any{.fd = fd, .events = POLLIN, .revents = 0};
-  return poll(&any, 1, most_ms) == 1;
+  return poll(&any, 1, max_ms) == 1;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ class SocketTransportTest : public ::testing::TestWithParam<SocketWay> {};
 
 void exchange_all(Transport& transport) {
   auto exchange =
-      AllToAll::create(transport, {.most_bytes = on_lanes(1, {kMaxBytes, kMaxBytes, 1})});
+      AllToAll::create(transport, {.max_bytes = on_lanes(1, {kMaxBytes, kMaxBytes, 1})});
   ASSERT_TRUE(exchange.has_value()) << exchange.error().message;
   std::array<std::vector<Bytes>, 2> sent;  // a kind's bytes belong to the network until the next
   for (int step = 0; step < 40; ++step) {

@@ -53,7 +53,7 @@ class ImposedDrafter final : public Drafter {
   ImposedDrafter(const Imposed& imposed, int num_seats)
       : imposed_(imposed), drafts_(static_cast<size_t>(num_seats)) {}
 
-  void begin(int /*seat*/, int /*most_len*/) override {}
+  void begin(int /*seat*/, int /*max_len*/) override {}
   void end(int /*seat*/) override {}
   void draft(std::span<DraftTask> tasks) override {
     for (DraftTask& task : tasks) {
@@ -350,12 +350,12 @@ Result<bool> measure_group(const BenchSpeculationOptions& options, const Specula
   HOCKET_TRY(const DraftStepTimes times, measure_steps(options, fixed));
   for (const int percent : options.acceptances) {
     HOCKET_TRY(GateFigures gate, measure_gate(options, fixed, gated, percent));
-    uint64_t most_steps = 0;
+    uint64_t max_steps = 0;
     for (const SpeculationView::OfRank& rank : gated_rig.engine->speculation().ranks)
       for (const GateState::Bucket& bucket : rank.gate.buckets)
-        if (bucket.num_answers >= group.answers && bucket.num_steps >= most_steps &&
+        if (bucket.num_answers >= group.answers && bucket.num_steps >= max_steps &&
             bucket.num_answers < 2 * group.answers && bucket.answer_keys >= group.context)
-          most_steps = bucket.num_steps, gate.text = bucket.text;
+          max_steps = bucket.num_steps, gate.text = bucket.text;
     print_point(options, {group, percent}, times, gate);
     std::fflush(stdout);  // points take long, and a pipe holds lines back
   }

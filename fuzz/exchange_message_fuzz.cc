@@ -13,7 +13,7 @@ constexpr int kExperts = 6;
 
 // Checks the properties on which dispatch_wait() relies, and reads the ids that it would read.
 void use(const ArrivedRows& rows, const MessageFormat& format, std::span<const std::byte> message) {
-  HOCKET_CHECK(rows.num_rows >= 0 && rows.num_rows <= format.most_rows);
+  HOCKET_CHECK(rows.num_rows >= 0 && rows.num_rows <= format.max_rows);
   HOCKET_CHECK(rows.row(rows.num_rows) == message.data() + message.size());
   int64_t counted = 0;
   for (const uint32_t count : rows.counts) counted += count;
@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::span<const std::byte> message(slot);
   for (const RowLayout layout : {RowLayout::per_rank, RowLayout::per_expert}) {
     MessageFormat format = {
-        .layout = layout, .num_experts = kExperts, .top_k = 3, .most_rows = 8, .row_bytes = 64};
+        .layout = layout, .num_experts = kExperts, .top_k = 3, .max_rows = 8, .row_bytes = 64};
     if (const auto rows = read_dispatch(message, format, 1)) use(*rows, format, message);
     format.num_experts = 0;
     if (const auto rows = read_combine(message, format, 2, 1))

@@ -14,10 +14,10 @@ inline std::atomic<int64_t> num_allocations{0};
 // n > 0 lets the n-th next allocation of the calling thread fail; 0 lets none fail.
 inline thread_local int64_t failing_allocation = 0;
 // Allocations of the calling thread that are larger than this fail.
-inline thread_local size_t most_allocated_bytes = SIZE_MAX;
+inline thread_local size_t max_allocated_bytes = SIZE_MAX;
 
 inline bool allocation_fails(size_t bytes) {
-  return bytes > most_allocated_bytes || (failing_allocation > 0 && --failing_allocation == 0);
+  return bytes > max_allocated_bytes || (failing_allocation > 0 && --failing_allocation == 0);
 }
 }  // namespace hocket
 

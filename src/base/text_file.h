@@ -9,11 +9,11 @@
 
 namespace hocket {
 
-// Returns the whole file. Errors: io; bad_value if it is longer than `most_bytes`.
-Result<std::string> read_text_file(const std::string& path, size_t most_bytes);
+// Returns the whole file. Errors: io; bad_value if it is longer than `max_bytes`.
+Result<std::string> read_text_file(const std::string& path, size_t max_bytes);
 
 // Reads the next line without its end; returns false if there is none. Errors: io; bad_value if it
-// is longer than `most_bytes`.
-Result<bool> next_line(std::istream& from, std::string& line, size_t most_bytes);
+// is longer than `max_bytes`.
+Result<bool> next_line(std::istream& from, std::string& line, size_t max_bytes);
 
 }  // namespace hocket

@@ -67,10 +67,10 @@ void Connection::receive() {
   }
 }
 
-Result<std::optional<Message>> Connection::next(size_t most_frame_bytes) {
+Result<std::optional<Message>> Connection::next(size_t max_frame_bytes) {
   constexpr size_t kLengthBytes = 4;
   const std::string_view left = std::string_view(in_).substr(read_);
-  auto length = frame_length(left, most_frame_bytes);
+  auto length = frame_length(left, max_frame_bytes);
   Result<Message> message = fail(ErrorCode::internal, "no message yet");
   if (length) {
     if (!length->has_value() || left.size() - kLengthBytes < **length) return std::nullopt;

@@ -46,7 +46,7 @@ class Connection {
   void receive();
   // Returns the next whole message, or nullopt if it is not complete yet. Errors: those of
   // frame_length() and parse_frame(); nothing more can be read then.
-  Result<std::optional<Message>> next(size_t most_frame_bytes);
+  Result<std::optional<Message>> next(size_t max_frame_bytes);
   // Sends at once the bytes that the kernel takes; flush() sends the rest when the socket is
   // writable.
   void send(const Message& message);

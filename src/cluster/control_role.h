@@ -36,7 +36,7 @@ struct ClusterOptions {
   // Pause between attempts, and time limit of each.
   Duration redial = std::chrono::milliseconds(500);
   Duration handshake = std::chrono::seconds(2);  // time for a new connection to join
-  int most_strangers = 64;  // connections before their join; beyond, the oldest closes
+  int max_strangers = 64;  // connections before their join; beyond, the oldest closes
 };
 
 // The state of the control thread that other threads read.

@@ -126,7 +126,7 @@ void Coordinator::accept_some(TimePoint now) {
 
 void Coordinator::drop_oldest_stranger() {
   const auto is_stranger = [](const auto& entry) { return entry.second.phase != Phase::member; };
-  if (std::ranges::count_if(sessions_, is_stranger) < options_.most_strangers) return;
+  if (std::ranges::count_if(sessions_, is_stranger) < options_.max_strangers) return;
   sessions_.erase(std::ranges::find_if(sessions_, is_stranger));
 }
 

@@ -2,7 +2,7 @@
 // keeps the store. With etcd it announces an epoch once the seat has taken it (elected_role.h);
 // until then its view says that the last epoch is over. A connection that has not joined is closed
 // after ClusterOptions::handshake. It is also closed if it sends more than 4 KiB before its proof,
-// or if there are more than most_strangers of them (the oldest first: a rank needs one round trip,
+// or if there are more than max_strangers of them (the oldest first: a rank needs one round trip,
 // a flood must be faster to keep it out). Thread: the control plane's.
 #pragma once
 

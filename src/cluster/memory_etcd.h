@@ -81,12 +81,12 @@ class MemoryEtcd::Client final : public Etcd {
  public:
   explicit Client(MemoryEtcd& etcd) : etcd_(etcd) {}
 
-  bool is_cut = false;             // no call arrives
-  bool loses_answers = false;      // calls take effect, and fail
-  bool loses_swaps = false;        // swaps take effect, and fail
-  bool breaks_watches = false;     // the next changes() fails
-  bool hides_changes = false;      // changes() has nothing yet
-  size_t most_changes = SIZE_MAX;  // changes() returns no more at once
+  bool is_cut = false;            // no call arrives
+  bool loses_answers = false;     // calls take effect, and fail
+  bool loses_swaps = false;       // swaps take effect, and fail
+  bool breaks_watches = false;    // the next changes() fails
+  bool hides_changes = false;     // changes() has nothing yet
+  size_t max_changes = SIZE_MAX;  // changes() returns no more at once
   int num_watches = 0;
 
   Result<EtcdLease> grant(int64_t ttl_s) override {
@@ -154,7 +154,7 @@ class MemoryEtcd::Client final : public Etcd {
     etcd_.expire();
     for (const EtcdChange& change : etcd_.log_) {
       if (change.entry.mod_revision < from_ || change.entry.key != key_) continue;
-      if (news.size() == most_changes) return news;
+      if (news.size() == max_changes) return news;
       news.push_back(change);
       from_ = change.entry.mod_revision + 1;
     }

@@ -248,7 +248,7 @@ TEST_F(SeatTest, NewsFromBeforeTheSwapAreNoNews) {
   EXPECT_TRUE(a.tick().mine);
   // The watch brings the other's seat, its end, and this rank's, one after the other.
   a.client.hides_changes = false;
-  a.client.most_changes = 1;
+  a.client.max_changes = 1;
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(a.tick().mine) << i;
 }
 

@@ -89,8 +89,8 @@ class Service {
 
   bool chance(int one_in) { return std::uniform_int_distribution<>(1, one_in)(random_) == 1; }
   bool fails(int one_in) { return !is_calm_ && chance(one_in); }
-  Duration some_time(int most_ms) {
-    return milliseconds(std::uniform_int_distribution<>(0, most_ms)(random_));
+  Duration some_time(int max_ms) {
+    return milliseconds(std::uniform_int_distribution<>(0, max_ms)(random_));
   }
   Identity identity(const Rank& rank) const {
     return {.rank = rank.number,

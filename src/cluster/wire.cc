@@ -283,14 +283,14 @@ Result<Message> parse_frame(std::string_view frame) {
   return parse_as(type, in);
 }
 
-Result<std::optional<size_t>> frame_length(std::string_view bytes, size_t most_bytes) {
+Result<std::optional<size_t>> frame_length(std::string_view bytes, size_t max_bytes) {
   if (bytes.size() < kLengthBytes) return std::nullopt;
   uint32_t length = 0;
   bytes.copy(reinterpret_cast<char*>(&length), sizeof length);
-  if (length < 2 || length > most_bytes)
+  if (length < 2 || length > max_bytes)
     return fail(ErrorCode::bad_value,
                 "a message of the cluster says it has {} bytes; 2 to {} are taken", length,
-                most_bytes);
+                max_bytes);
   return length;
 }
 

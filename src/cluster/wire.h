@@ -113,7 +113,7 @@ void append_frame(std::string& out, const Message& message);
 // another version of the protocol, naming both.
 Result<Message> parse_frame(std::string_view frame);
 // Returns the length of the frame at the front, without its first four bytes; nullopt if those are
-// not there yet. Errors: bad_value if it is below 2 or above `most_bytes`.
-Result<std::optional<size_t>> frame_length(std::string_view bytes, size_t most_bytes);
+// not there yet. Errors: bad_value if it is below 2 or above `max_bytes`.
+Result<std::optional<size_t>> frame_length(std::string_view bytes, size_t max_bytes);
 
 }  // namespace hocket

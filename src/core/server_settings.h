@@ -22,7 +22,7 @@ struct ModelSettings {
   std::string grammar_backend = "llguidance";  // for structured output; none: free text only
   uint64_t dummy_seed = 0;                     // for --load-format dummy
   std::string weight_cache;  // folder that keeps packed weights for the next start; empty: none
-  int most_mtp_modules = 0;  // no flag: modules for multi-token prediction that are needed
+  int max_mtp_modules = 0;   // no flag: modules for multi-token prediction that are needed
 };
 
 struct MemorySettings {

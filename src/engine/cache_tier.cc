@@ -92,12 +92,12 @@ CacheTier::CacheTier(Options options, PagePool& pages, const BorderStates& state
       write_states_(std::move(memory[3]), num_state_buffers(states.bytes())),
       reads_(kMaxReads),
       done_(num_buffers(pages.page_bytes()) + num_state_buffers(states.bytes()) + kMaxReads) {
-  const size_t most_orders =
+  const size_t max_orders =
       num_buffers(pages.page_bytes()) + num_state_buffers(states.bytes()) + PrefillWatch::kMax + 1;
   const auto add = [&](std::shared_ptr<PageStore> store) {
     if (store == nullptr) return;
     sources_.push_back(store.get());
-    writers_.push_back(std::make_unique<Writer>(std::move(store), most_orders));
+    writers_.push_back(std::make_unique<Writer>(std::move(store), max_orders));
   };
   add(options_.files);
   add(options_.redis);

@@ -149,13 +149,13 @@ Result<int64_t> choose_bytes(double given_gb, const fs::path& folder, int64_t he
 // Opens the folder, and bounds what its files take.
 struct OpenedFiles {
   std::shared_ptr<PageFiles> files;
-  int64_t most_bytes = 0;
+  int64_t max_bytes = 0;
 };
 Result<OpenedFiles> open_folder(const fs::path& folder, double given_gb) {
   OpenedFiles opened;
   HOCKET_TRY(opened.files, PageFiles::open(folder));
-  HOCKET_TRY(opened.most_bytes, choose_bytes(given_gb, folder, opened.files->figures().bytes));
-  opened.files->limit(opened.most_bytes);
+  HOCKET_TRY(opened.max_bytes, choose_bytes(given_gb, folder, opened.files->figures().bytes));
+  opened.files->limit(opened.max_bytes);
   return opened;
 }
 
@@ -172,7 +172,7 @@ Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, cons
                  }));
   const PageFiles::Figures now = opened.files->figures();
   log::info("prefixes in files: {} files, {:.2f} GB of at most {:.2f} GB, in {}", now.files,
-            static_cast<double>(now.bytes) * 1e-9, static_cast<double>(opened.most_bytes) * 1e-9,
+            static_cast<double>(now.bytes) * 1e-9, static_cast<double>(opened.max_bytes) * 1e-9,
             folder.string());
   if (now.evicted_total > 0)
     log::warning(
@@ -190,13 +190,13 @@ Result<std::string> token_of(const ParallelSettings& parallel) {
 // Opens the store that other services may share, and says what there is. One that does not answer
 // now is tried again later, as one that stops to answer is.
 Result<std::shared_ptr<PageStore>> open_store(const ServerSettings& settings, const PageKey& form,
-                                              int64_t most_page_bytes) {
+                                              int64_t max_page_bytes) {
   HOCKET_TRY(RedisAddress address, parse_redis_address(settings.memory.kv_cache_store));
-  if (most_page_bytes > static_cast<int64_t>(RedisLink::kMaxValueBytes))
+  if (max_page_bytes > static_cast<int64_t>(RedisLink::kMaxValueBytes))
     return fail(unfit("kv-cache-store",
                       fmt::format("a page or a state of this model has {} bytes, and a value of a "
                                   "store at most {}",
-                                  most_page_bytes, RedisLink::kMaxValueBytes),
+                                  max_page_bytes, RedisLink::kMaxValueBytes),
                       "--kv-cache-dir DIR in place of the store"));
   HOCKET_TRY(std::string token, token_of(settings.parallel));
   auto store = std::make_shared<RedisStore>(
@@ -273,9 +273,9 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
     HOCKET_TRY(tier.files, open_files(memory, tier.form));
   }
   if (!memory.kv_cache_store.empty()) {
-    const int64_t most_bytes =
+    const int64_t max_bytes =
         std::max(runner.pages().page_bytes(), border_states_of(runner).bytes());
-    HOCKET_TRY(tier.redis, open_store(settings, tier.form, most_bytes));
+    HOCKET_TRY(tier.redis, open_store(settings, tier.form, max_bytes));
   }
   if (!asked.list.empty()) {
     const bool prefill = settings.peers.disaggregation_mode == "decode";

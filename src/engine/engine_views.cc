@@ -32,8 +32,8 @@ OverlapView LocalEngine::overlap() const {
 SpeculationView LocalEngine::speculation() const {
   const SpeculationInfo& settled = info().speculation;
   SpeculationView view;
-  if (settled.most_drafts == 0) return view;
-  view = {.algorithm = settled.algorithm, .most_drafts = settled.most_drafts, .ranks = {}};
+  if (settled.max_drafts == 0) return view;
+  view = {.algorithm = settled.algorithm, .max_drafts = settled.max_drafts, .ranks = {}};
   for (const auto& rank : ranks_)
     if (const Speculation* drafts = rank->speculation(); drafts != nullptr)
       view.ranks.push_back(

@@ -248,13 +248,13 @@ void LocalEngine::make_profiler(const Runner& runner, const RankNetwork* network
                                       .num_ranks = num_ranks,
                                       .model = runner.info().served_model_name,
                                       .orders = orders_.get(),
-                                      .spans_per_step = Ledger::most_spans(limits)});
+                                      .spans_per_step = Ledger::max_spans(limits)});
   recent_.emplace(RecentSteps::Options{.first_rank = network != nullptr ? network->rank() : 0,
                                        .num_here = control_ ? 1 : num_ranks,
                                        .num_ranks = num_ranks,
                                        .model = runner.info().served_model_name,
                                        .orders = orders_.get(),
-                                       .spans_per_step = Ledger::most_spans(limits)});
+                                       .spans_per_step = Ledger::max_spans(limits)});
 }
 
 // Returns the loads that ranks in other processes sent last.

@@ -24,7 +24,7 @@ ModuleDrafter::ModuleDrafter(Runner& runner, int num_seats, int num_drafts)
   hidden_rows_.reserve(static_cast<size_t>(max_rows));
 }
 
-void ModuleDrafter::begin(int seat, int /*most_len*/) {
+void ModuleDrafter::begin(int seat, int /*max_len*/) {
   followed_[static_cast<size_t>(seat)] = {};
 }
 

@@ -40,13 +40,13 @@ class ModuleDrafter final : public Drafter {
   // if the module joins rows of the model only.
   ModuleDrafter(Runner& runner, int num_seats, int num_drafts);
 
-  void begin(int seat, int most_len) override;
+  void begin(int seat, int max_len) override;
   void end(int seat) override { begin(seat, 0); }
   // Hands out the drafts of compute(), if they continue these very tokens.
   void draft(std::span<DraftTask> tasks) override;
   bool is_free() const override { return false; }
   bool is_ahead() const override { return true; }
-  int most_drafts() const override { return num_drafts_; }
+  int max_drafts() const override { return num_drafts_; }
   bool follows(int seat) const override { return follows(followed_[static_cast<size_t>(seat)]); }
 
   // Plans the passes behind a step that computes: what the gate chose, none if no request of the

@@ -140,11 +140,11 @@ void add_all_rows(const PrepareOptions& options, Flight& flight) {
 
 // Returns how many forced tokens the request may take behind a row that has `num_drafts` drafts
 // before it.
-int most_forced(const Request& request, int num_drafts, const PrepareOptions& options) {
+int max_forced(const Request& request, int num_drafts, const PrepareOptions& options) {
   const SamplingParams& params = request.sampling;
   if (!may_force(params)) return 0;
   const int left = params.max_new_tokens - request.generated() - num_drafts - 1;
-  return std::min(options.most_forced, left);
+  return std::min(options.max_forced, left);
 }
 
 // Adds the rows whose logits are needed, for prompt logprobs or to sample. The last prompt token
@@ -182,7 +182,7 @@ void add_outputs(const Slice& slice, int row_begin, const PrepareOptions& option
          .draft = i < last ? slice.token(i + 1) : TokenId{-1},
          .end_ids = params.ignore_eos ? std::span<const TokenId>() : options.eos_ids,
          .grammar = params.grammar == nullptr ? nullptr : options.grammars->find(request),
-         .most_forced = most_forced(request, num_drafts, options)});
+         .max_forced = max_forced(request, num_drafts, options)});
   }
 }
 

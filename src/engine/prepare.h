@@ -24,7 +24,7 @@ struct PrepareOptions {
   std::span<const TokenId> eos_ids;           // end tokens of the model; outlive the flight
   std::optional<HalfPacking> packing;         // set if the step is played in two halves
   const RankGrammars* grammars = nullptr;     // holds those of the requests
-  int most_forced = 0;                        // most forced tokens that a row may take in a step
+  int max_forced = 0;                         // most forced tokens that a row may take in a step
 };
 
 // Fills `flight`, except the members that forward() and sample() set. Borrows `batch` and its

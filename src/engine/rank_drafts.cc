@@ -11,7 +11,7 @@ namespace {
 std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, Runner& runner,
                                               DraftSources sources, ModuleDrafter*& by_module) {
   const SpeculationChoice& choice = parts.speculation;
-  if (choice.most_drafts == 0) return nullptr;
+  if (choice.max_drafts == 0) return nullptr;
   const int num_seats = parts.scheduler.max_running_requests;
   std::unique_ptr<Drafter> drafter, free;
   const auto of_text = [&] {
@@ -21,7 +21,7 @@ std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, 
     drafter = parts.drafter(rank, num_seats);
   } else if (choice.by_module) {
     // A module that joins rows of the model only has none of its own to go on from.
-    const int most = runner.info().model.local_mtp ? 1 : choice.most_drafts;
+    const int most = runner.info().model.local_mtp ? 1 : choice.max_drafts;
     auto own = std::make_unique<ModuleDrafter>(runner, num_seats, most);
     by_module = own.get();
     drafter = std::move(own);
@@ -30,7 +30,7 @@ std::unique_ptr<Speculation> make_speculation(const RankParts& parts, int rank, 
     drafter = of_text();
   }
   return std::make_unique<Speculation>(Speculation::Options{.num_seats = num_seats,
-                                                            .most_drafts = choice.most_drafts,
+                                                            .max_drafts = choice.max_drafts,
                                                             .fixed = choice.fixed,
                                                             .drafter = std::move(drafter),
                                                             .free = std::move(free),

@@ -41,8 +41,8 @@ class RankHooks final : public SchedulerHooks {
     return has_grammar && *has_grammar ? has_pages : has_grammar;
   }
   bool may_begin() override { return others_ == nullptr || others_->may_begin(); }
-  void offer_drafts(std::span<AnswerDrafts> answers, int most_rows) override {
-    if (speculation_ != nullptr) speculation_->offer(answers, most_rows);
+  void offer_drafts(std::span<AnswerDrafts> answers, int max_rows) override {
+    if (speculation_ != nullptr) speculation_->offer(answers, max_rows);
   }
   void on_pages_cached(const Request& request) override {
     if (tier_ == nullptr) return;

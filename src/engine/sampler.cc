@@ -289,7 +289,7 @@ void Sampler::sample(Backend& backend, View<const float> logits, std::span<const
     out[i] = {.token = TokenId{token}, .failed = false};
     if (row.grammar != nullptr) {
       const bool is_draft = TokenId{token} == row.draft;
-      out[i].grammar = row.grammar->accept(TokenId{token}, is_draft ? 0 : row.most_forced);
+      out[i].grammar = row.grammar->accept(TokenId{token}, is_draft ? 0 : row.max_forced);
       out[i].forced = row.grammar->forced();
       out[i].failed = out[i].grammar == GrammarVerdict::failed;
     }

@@ -37,7 +37,7 @@ struct SampleRow {
   // min_new_tokens.
   std::span<const TokenId> end_ids;
   AnswerGrammar* grammar = nullptr;  // grammar of the answer; accepts the drawn token
-  int most_forced = 0;               // most forced tokens to take after the drawn one
+  int max_forced = 0;                // most forced tokens to take after the drawn one
 
   int num_generated() const { return static_cast<int>(generated.size() + newer.size()); }
   // Returns the position of the drawn token in prompt and answer.

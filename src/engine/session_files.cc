@@ -61,13 +61,13 @@ int count_files(const fs::path& folder) {
 }
 
 // Reads a whole file of at most that size; nullopt if there is none.
-std::optional<std::string> read_file(const fs::path& path, size_t most_bytes) {
+std::optional<std::string> read_file(const fs::path& path, size_t max_bytes) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return std::nullopt;
   struct stat info{};
   std::string text;
   bool whole = fstat(file, &info) == 0 && S_ISREG(info.st_mode) &&
-               static_cast<uint64_t>(info.st_size) <= most_bytes;
+               static_cast<uint64_t>(info.st_size) <= max_bytes;
   if (whole) text.resize(static_cast<size_t>(info.st_size));
   for (size_t at = 0; whole && at < text.size();) {
     const ssize_t num_read = ::read(file, text.data() + at, text.size() - at);

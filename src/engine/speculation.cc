@@ -12,7 +12,7 @@ Speculation::Speculation(Options options)
       gate_({.drafter = std::move(options.drafter),
              .free = std::move(options.free),
              .num_seats = options.num_seats,
-             .most_drafts = options.most_drafts,
+             .max_drafts = options.max_drafts,
              .fixed = options.fixed}),
       is_fixed_(options.fixed.has_value()) {
   for (int seat = options.num_seats; seat-- > 0;) free_seats_.push_back(seat);
@@ -51,7 +51,7 @@ bool Speculation::wants_tokens() {
   return true;
 }
 
-void Speculation::offer(std::span<AnswerDrafts> answers, int most_rows) {
+void Speculation::offer(std::span<AnswerDrafts> answers, int max_rows) {
   const MutexLock lock(mutex_);
   gate_answers_.clear();
   int64_t total_keys = 0;
@@ -63,7 +63,7 @@ void Speculation::offer(std::span<AnswerDrafts> answers, int most_rows) {
     gate_answers_.push_back({.seat = seat, .tokens = request.tokens, .most = answer.most});
   }
   if (grammars_ != nullptr) grammars_->begin_checks();
-  gate_.offer(total_keys, gate_answers_, most_rows);
+  gate_.offer(total_keys, gate_answers_, max_rows);
   size_t num_drafts = 0;
   // A draft that its grammar forbids fails for sure. Only those to be verified are worth the check.
   for (size_t i = 0; i < answers.size(); ++i) {

@@ -35,7 +35,7 @@ using DrafterMaker = std::function<std::unique_ptr<Drafter>(int rank, int num_se
 // Says how many drafts steps have, and why. Without drafts `ranks` is empty.
 struct SpeculationView {
   std::string algorithm = "none";
-  int most_drafts = 0;  // an answer in a step
+  int max_drafts = 0;  // an answer in a step
   struct OfRank {
     int rank = 0;
     GateState gate;
@@ -51,7 +51,7 @@ class Speculation {
  public:
   struct Options {
     int num_seats = 0;         // requests that may run
-    int most_drafts = 0;       // an answer in a step
+    int max_drafts = 0;        // an answer in a step
     std::optional<int> fixed;  // every answer gets so many if it has room; else they are chosen
     std::unique_ptr<Drafter> drafter, free;  // as SpeculationGate::Options
     RankGrammars* grammars = nullptr;        // outlives it; null: no answer has a grammar
@@ -65,7 +65,7 @@ class Speculation {
   // Returns true if the latest steps had drafts, which lets no step overlap another.
   bool plays_drafts() const { return is_fixed_ || num_dry_ < kDryOffers; }
   // Answers SchedulerHooks::offer_drafts().
-  void offer(std::span<AnswerDrafts> answers, int most_rows);
+  void offer(std::span<AnswerDrafts> answers, int max_rows);
   // Learns from a step that was committed at `now`; its requests are still there. `before`: the
   // rows that the drafter computed in this time, which took `making`.
   void note(const Batch& batch, TimePoint now, FollowedRows before = FollowedRows::none,

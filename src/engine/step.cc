@@ -327,7 +327,7 @@ PrepareOptions RankStep::prepare_options() const {
           .eos_ids = info.model.eos_ids,
           .packing = lockstep_ ? overlap_.packing(lockstep_->plan()) : std::nullopt,
           .grammars = &grammars_,
-          .most_forced = steps_overlap_ ? 0 : kMaxForcedTokens};
+          .max_forced = steps_overlap_ ? 0 : kMaxForcedTokens};
 }
 
 void RankStep::handle(Command& command) {

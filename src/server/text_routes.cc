@@ -31,7 +31,7 @@ Result<Json> tokenize(const Json& body, const ServedModel& model, HeldBytes& hel
   GenerationRequest like;
   like.api = &kChatApi;
   like.add_special_tokens = request.add_special_tokens;
-  like.most_tokens = kCountedTokens;
+  like.max_counted_tokens = kCountedTokens;
   Prompt prompt;
   if (auto* chat = std::get_if<ChatInput>(&request.input)) {
     prompt.input = std::move(*chat);

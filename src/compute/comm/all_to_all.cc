@@ -19,7 +19,7 @@ constexpr size_t kMaxBytes = size_t{1} << 44;  // the longest message
 
 size_t AllToAll::bytes_for(int num_ranks, const Options& options) {
   size_t num_bytes = 0;
-  for (const MessageSizes& sizes : options.most_bytes) {
+  for (const MessageSizes& sizes : options.max_bytes) {
     for (const size_t most : sizes) {
       HOCKET_CHECK(most <= kMaxBytes);
       if (most > 0) num_bytes += SlotMemory::bytes_of(State::kHeadBytes + most);
@@ -35,12 +35,12 @@ Result<std::unique_ptr<AllToAll>> AllToAll::create(Transport& transport, const O
   HOCKET_CHECK((!options.present || options.present->has(transport.rank())));
   auto state = std::make_unique<State>(transport, options);
   HOCKET_TRY(state->memory, SlotMemory::create(bytes_for(state->num_ranks, options)));
-  for (size_t lane = 0; lane < options.most_bytes.size(); ++lane) {
+  for (size_t lane = 0; lane < options.max_bytes.size(); ++lane) {
     for (size_t kind = 0; kind < kNumMessageKinds; ++kind) {
       State::Exchange& e = state->exchanges[lane].at(kind);
       e.lane = static_cast<int>(lane), e.kind = static_cast<MessageKind>(kind);
-      e.most_bytes = options.most_bytes[lane].at(kind);
-      if (e.most_bytes > 0) state->make_slots(e);
+      e.max_bytes = options.max_bytes[lane].at(kind);
+      if (e.max_bytes > 0) state->make_slots(e);
     }
   }
   return std::unique_ptr<AllToAll>(new AllToAll(std::move(state)));

@@ -71,7 +71,7 @@ class ExchangeWatch {
 
 using MessageSizes = std::array<size_t, kNumMessageKinds>;  // bytes, indexed by MessageKind
 
-// Returns AllToAll::Options::most_bytes with the same sizes for the first num_lanes lanes.
+// Returns AllToAll::Options::max_bytes with the same sizes for the first num_lanes lanes.
 constexpr std::array<MessageSizes, kMaxLanes> on_lanes(int num_lanes, const MessageSizes& sizes) {
   std::array<MessageSizes, kMaxLanes> all{};
   for (int lane = 0; lane < num_lanes; ++lane) all.at(static_cast<size_t>(lane)) = sizes;
@@ -83,7 +83,7 @@ class AllToAll {
   struct Options {
     // The longest message to or from one peer, by lane, without its head. 0: this kind is never
     // exchanged on this lane, not even as empty messages, and takes no memory.
-    std::array<MessageSizes, kMaxLanes> most_bytes{};
+    std::array<MessageSizes, kMaxLanes> max_bytes{};
     uint32_t epoch = 0;  // epoch of the membership
     // The ranks that exchange, this one among them; nullopt: all. The others send and get nothing.
     std::optional<RankSet> present;
@@ -108,7 +108,7 @@ class AllToAll {
   int lost_peer() const;
 
   // Sends parts[peer] to that peer as one message: at most kMaxPieces - 1 pieces with together at
-  // most most_bytes; parts[rank()] is not sent. The bytes of a dispatch must not change until this
+  // most max_bytes; parts[rank()] is not sent. The bytes of a dispatch must not change until this
   // lane's next wait(combine) has returned, those of a combine until its next wait(dispatch),
   // because what comes then was started after the peers had them; or until the exchange is
   // destroyed. Those of an agreement are copied.

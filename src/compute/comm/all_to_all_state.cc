@@ -105,7 +105,7 @@ Result<void> AllToAll::State::send(Exchange& e, int peer, Parts parts) {
   HOCKET_CHECK(parts.size() < static_cast<size_t>(kMaxPieces));
   size_t num_bytes = 0;
   for (const auto part : parts) num_bytes += part.size();
-  HOCKET_CHECK(num_bytes <= e.most_bytes);
+  HOCKET_CHECK(num_bytes <= e.max_bytes);
   p.head = head_of(e, rank);
   p.head.num_bytes = num_bytes;
   const TimePoint now = transport.now();
@@ -134,8 +134,8 @@ void AllToAll::State::make_slots(Exchange& e) {
   for (int peer = 0; peer < num_ranks; ++peer) {
     if (!is_peer(peer)) continue;
     Peer& p = e.peers[static_cast<size_t>(peer)];
-    p.slot = memory.take(kHeadBytes + e.most_bytes);
-    if (e.kind == MessageKind::agree) p.out = memory.take(e.most_bytes);
+    p.slot = memory.take(kHeadBytes + e.max_bytes);
+    if (e.kind == MessageKind::agree) p.out = memory.take(e.max_bytes);
     transport.expect(channel(e, peer), p.slot);
   }
 }

@@ -40,7 +40,7 @@ struct AllToAll::State {
     MessageKind kind = MessageKind::dispatch;
     Phase phase = Phase::idle;
     Stamp stamp;
-    size_t most_bytes = 0;
+    size_t max_bytes = 0;
     int num_missing = 0;
     std::optional<TimePoint> wait_in;  // begin of the wait_any() that found it complete
     std::vector<Peer> peers;           // empty where nothing is exchanged
@@ -59,7 +59,7 @@ struct AllToAll::State {
   Exchange& exchange(int lane, MessageKind kind) {
     HOCKET_CHECK(lane >= 0 && lane < kMaxLanes);
     Exchange& e = exchanges[static_cast<size_t>(lane)].at(static_cast<size_t>(kind));
-    HOCKET_CHECK(e.most_bytes > 0);
+    HOCKET_CHECK(e.max_bytes > 0);
     return e;
   }
   bool has(int of) const { return !options.present || options.present->has(of); }

@@ -86,7 +86,7 @@ TEST(AllToAll, TellsWhatWasHidden) {
     const Bytes bytes(936);  // 1000 bytes with its head
     const std::span<const std::byte> part[] = {bytes};
     const AllToAll::Parts parts[] = {part, part};
-    auto made = AllToAll::create(end, {.most_bytes = on_lanes(2, {1000, 1000, 0})});
+    auto made = AllToAll::create(end, {.max_bytes = on_lanes(2, {1000, 1000, 0})});
     ASSERT_TRUE(made.has_value());
     AllToAll& exchange = **made;
     hub.spend(end.rank(), end.rank() == 0 ? 3us : 8us);

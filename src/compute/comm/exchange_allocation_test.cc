@@ -28,7 +28,7 @@ TEST_P(ExchangeAllocation, IsNone) {
   testing::on_ranks(hub, kRanks, [&](Transport& end) {
     const std::atomic<uint32_t> abort = 0;
     auto created =
-        AllToAll::create(end, {.most_bytes = on_lanes(2, {5000, 5000, 64}), .abort = &abort});
+        AllToAll::create(end, {.max_bytes = on_lanes(2, {5000, 5000, 64}), .abort = &abort});
     ASSERT_TRUE(created.has_value());
     AllToAll& exchange = **created;
     const std::vector<std::byte> bytes(5000);

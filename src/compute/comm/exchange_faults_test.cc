@@ -287,7 +287,7 @@ TEST(ExchangeFaults, SlotsThatDoNotFitInMemoryAreAnError) {
   LoopbackHub hub(2, {}, Time::real);
   const auto end = hub.join(0);
   constexpr size_t kHuge = size_t{1} << 44;
-  const auto made = AllToAll::create(*end, {.most_bytes = on_lanes(2, {kHuge, kHuge, kHuge})});
+  const auto made = AllToAll::create(*end, {.max_bytes = on_lanes(2, {kHuge, kHuge, kHuge})});
   ASSERT_FALSE(made.has_value());
   EXPECT_EQ(made.error().code, ErrorCode::out_of_memory);
   EXPECT_THAT(made.error().message,

@@ -15,7 +15,7 @@ namespace hocket::testing {
 inline constexpr Stamp kStamp{.step = 7, .layer = 2};
 
 inline AllToAll::Options options(Duration stall = std::chrono::seconds(30)) {
-  return {.most_bytes = on_lanes(2, {100, 100, 100}), .epoch = 3, .stall_timeout = stall};
+  return {.max_bytes = on_lanes(2, {100, 100, 100}), .epoch = 3, .stall_timeout = stall};
 }
 
 inline std::unique_ptr<AllToAll> make(Transport& end, const AllToAll::Options& with) {

@@ -83,7 +83,7 @@ class Talker {
 };
 
 inline AllToAll::Options talk_options(size_t most = kMaxTalk) {
-  return {.most_bytes = on_lanes(2, {most, most, 40}), .epoch = 1};
+  return {.max_bytes = on_lanes(2, {most, most, 40}), .epoch = 1};
 }
 
 inline void check(const Result<void>& result) {

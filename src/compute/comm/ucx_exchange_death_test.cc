@@ -47,7 +47,7 @@ class Player {
   Player(Transport& end, const Death& death) : rows_(kBeyondBuffers, std::byte(end.rank())) {
     MessageSizes most{kShort, kShort, kShort};
     if (death.in_midst) most[static_cast<size_t>(death.kind)] = kBeyondBuffers;
-    const AllToAll::Options with{.most_bytes = on_lanes(1, most), .stall_timeout = 10s};
+    const AllToAll::Options with{.max_bytes = on_lanes(1, most), .stall_timeout = 10s};
     exchange_ = testing::make(end, with);
   }
   AllToAll& exchange() { return *exchange_; }

@@ -32,7 +32,7 @@ constexpr std::array kLanes = {1, 4, 6};
 
 AllToAll::Options three_lanes() {
   AllToAll::Options with{.epoch = 3};
-  for (const int lane : kLanes) with.most_bytes.at(static_cast<size_t>(lane)) = {100, 100, 0};
+  for (const int lane : kLanes) with.max_bytes.at(static_cast<size_t>(lane)) = {100, 100, 0};
   return with;
 }
 
@@ -143,8 +143,8 @@ TEST(WaitAnyDeathTest, LanesThatAreNotOpenAreABug) {
   LoopbackHub hub(1, {}, Time::real);
   const auto end = hub.join(0);
   auto exchange = make(*end, three_lanes());
-  EXPECT_DEATH((void)start(*exchange, Kind::dispatch, kStamp, 0), "most_bytes");
-  EXPECT_DEATH((void)start(*exchange, Kind::agree, kStamp, 1), "most_bytes");
+  EXPECT_DEATH((void)start(*exchange, Kind::dispatch, kStamp, 0), "max_bytes");
+  EXPECT_DEATH((void)start(*exchange, Kind::agree, kStamp, 1), "max_bytes");
   EXPECT_DEATH((void)exchange->wait_any(std::array{1}, Kind::dispatch, kStamp), "phase");
   EXPECT_DEATH((void)exchange->wait_any({}, Kind::dispatch, kStamp), "lanes");
 }

@@ -45,9 +45,9 @@ struct DeltaScratch {
     factors = layout.array<float>(kDeltaBlock);
     negated = layout.array<float>(kDeltaBlock);
     columns = layout.array<T>(int64_t{shape.net.key_dim} * kDeltaBlock);
-    const int most_rows = std::max(2 * kDeltaBlock, shape.net.key_dim);
+    const int max_rows = std::max(2 * kDeltaBlock, shape.net.key_dim);
     product = layout.array<std::byte>(
-        product_scratch_bytes(most_rows, std::max(shape.key_blocks(), kDeltaBlocksOfK)));
+        product_scratch_bytes(max_rows, std::max(shape.key_blocks(), kDeltaBlocksOfK)));
   }
 };
 

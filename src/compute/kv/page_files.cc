@@ -114,10 +114,10 @@ Result<std::unique_ptr<PageFiles>> PageFiles::open(std::filesystem::path folder)
   return files;
 }
 
-void PageFiles::limit(int64_t most_bytes) {
+void PageFiles::limit(int64_t max_bytes) {
   {
     const MutexLock lock(mutex_);
-    most_bytes_ = most_bytes;
+    max_bytes_ = max_bytes;
   }
   make_room();
 }
@@ -187,7 +187,7 @@ void PageFiles::make_room() {
   std::vector<PageKey> oldest;
   {
     const MutexLock lock(mutex_);
-    while (files_.size() > 1 && (files_.size() > kMaxFiles || bytes_ > most_bytes_)) {
+    while (files_.size() > 1 && (files_.size() > kMaxFiles || bytes_ > max_bytes_)) {
       oldest.push_back(order_.back().key);
       drop(oldest.back());
       ++num_evicted_;

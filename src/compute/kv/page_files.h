@@ -37,7 +37,7 @@ class PageFiles {
 
   // Sets the limit for the size of all files together, and deletes what is more; the newest is kept
   // in any case. Without it there is no limit.
-  void limit(int64_t most_bytes);
+  void limit(int64_t max_bytes);
 
   // Returns true if the page is known to be there, and counts that as a use. Reads no disk.
   bool has(const PageKey& key);
@@ -79,7 +79,7 @@ class PageFiles {
   Order order_ HOCKET_GUARDED_BY(mutex_);
   std::unordered_map<PageKey, Order::iterator, KeyHash> files_ HOCKET_GUARDED_BY(mutex_);
   int64_t bytes_ HOCKET_GUARDED_BY(mutex_) = 0;
-  int64_t most_bytes_ HOCKET_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
+  int64_t max_bytes_ HOCKET_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   uint64_t num_evicted_ HOCKET_GUARDED_BY(mutex_) = 0;
   uint64_t num_damaged_ HOCKET_GUARDED_BY(mutex_) = 0;
 };

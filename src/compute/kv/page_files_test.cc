@@ -23,10 +23,10 @@ constexpr int64_t kHeadBytes = 80;
 
 class PageFilesTest : public testing::FolderTest {
  protected:
-  std::unique_ptr<PageFiles> open(int64_t most_pages = 100) {
+  std::unique_ptr<PageFiles> open(int64_t max_pages = 100) {
     auto files = PageFiles::open(folder_);
     EXPECT_TRUE(files.has_value()) << files.error().message;
-    (*files)->limit(most_pages * (kPageBytes + kHeadBytes));
+    (*files)->limit(max_pages * (kPageBytes + kHeadBytes));
     return *std::move(files);
   }
   static PageKey key_of(int number) {

@@ -163,7 +163,7 @@ class Ranks {
                                                        .combine_groups = combine_groups_,
                                                        .limits = limits};
     const auto exchange =
-        value_of(AllToAll::create(end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options),
+        value_of(AllToAll::create(end, {.max_bytes = ExpertParallelDispatcher::max_bytes(options),
                                         .stall_timeout = stall_timeout}));
     const auto dispatcher = value_of(ExpertParallelDispatcher::create(options, *exchange));
     const std::vector<int> mine = sequences_of(end.rank(), num_ranks_);

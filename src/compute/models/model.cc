@@ -28,7 +28,7 @@ Result<void> check_experts(const Layer& layer, int index, std::span<const int> i
   return {};
 }
 
-int most_shared_layer(const ModelConfig& config) {
+int max_shared_layer(const ModelConfig& config) {
   const auto shared = [&](int layer) {
     const AttentionConfig heads = config.attention(layer);
     return config.is_linear(layer) ? 0 : heads.num_heads / heads.num_kv_heads;
@@ -65,7 +65,7 @@ Result<Model> Model::load(const ModelConfig& config, const HeldExperts& experts,
     model.index_apart_.push_back(config.is_local(i) ? num_local++ : i - num_local - num_linear);
     model.index_of_kind_.push_back(config.is_linear(i) ? num_linear++ : i - num_linear);
   }
-  model.planned_layer_ = most_shared_layer(config);
+  model.planned_layer_ = max_shared_layer(config);
   HOCKET_TRY_VOID(loader.status());
   for (int i = 0; i < config.num_layers; ++i)
     HOCKET_TRY_VOID(check_experts(model.layers_[i], i, held_in(experts, i)));

@@ -40,14 +40,14 @@ CombineNodes::CombineNodes(const Placement& placement, int num_groups) {
       num_nodes += nodes_[expert] != last ? 1 : 0;
       last = nodes_[expert];
     }
-    most_nodes_ = std::max(most_nodes_, num_nodes);
+    max_nodes_ = std::max(max_nodes_, num_nodes);
   }
 }
 
-int CombineNodes::most_nodes(const Placements& placements, int num_groups) {
+int CombineNodes::max_nodes(const Placements& placements, int num_groups) {
   int most = 0;
   for (const Placement& layer : placements.layers())
-    most = std::max(most, CombineNodes(layer, num_groups).most_nodes());
+    most = std::max(most, CombineNodes(layer, num_groups).max_nodes());
   return most;
 }
 

@@ -49,13 +49,13 @@ class CombineNodes {
   // Returns the node of an expert. The nodes of all ranks differ, and ascend with their leaves.
   int node_of(int expert) const { return nodes_[expert]; }
   // Returns the most sums that a rank sends for a row of many experts.
-  int most_nodes() const { return most_nodes_; }
+  int max_nodes() const { return max_nodes_; }
   // Returns the same for the layer that has most.
-  static int most_nodes(const Placements& placements, int num_groups);
+  static int max_nodes(const Placements& placements, int num_groups);
 
  private:
   std::vector<int32_t> nodes_;  // [experts]
-  int most_nodes_ = 0;
+  int max_nodes_ = 0;
 };
 
 }  // namespace hocket

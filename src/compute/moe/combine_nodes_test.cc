@@ -28,11 +28,11 @@ TEST(CombineNodes, ARankWithAnAlignedPartOfTheTreeHasOne) {
     EXPECT_EQ(nodes_of(16, 1, groups), std::vector<int>(16, 0));
     const std::vector<int> two = nodes_of(16, 2, groups);
     for (int expert = 0; expert < 16; ++expert) EXPECT_EQ(two[expert], expert / 8 * groups / 2);
-    EXPECT_EQ(CombineNodes(*Placement::contiguous(16, 8), groups).most_nodes(), 1);
+    EXPECT_EQ(CombineNodes(*Placement::contiguous(16, 8), groups).max_nodes(), 1);
   }
   // Empty leaves stand behind each run of three experts, so a half or a quarter is a node.
   for (const int ranks : {1, 2, 4})
-    EXPECT_EQ(CombineNodes(*Placement::contiguous(12, ranks), 12).most_nodes(), 1);
+    EXPECT_EQ(CombineNodes(*Placement::contiguous(12, ranks), 12).max_nodes(), 1);
 }
 
 TEST(CombineNodes, OtherRunsOfGroupsAreCutIntoTheFewest) {
@@ -45,7 +45,7 @@ TEST(CombineNodes, AnExpertWithReplicasIsANodeByItself) {
   const Placement placement = Placement::of_places(std::array{0, 1, 2, 3, 5, 4, 5, 6, 7, 0}, 8, 2);
   const CombineNodes nodes(placement, 8);
   EXPECT_EQ(all_nodes(nodes, 8), (std::vector<int>{0, 1, 2, 2, 4, 5, 6, 6}));
-  EXPECT_EQ(nodes.most_nodes(), 4);
+  EXPECT_EQ(nodes.max_nodes(), 4);
 }
 
 // Returns the node of each slot.
@@ -92,7 +92,7 @@ TEST(SentNodes, PartTheRowByRanks) {
       for (size_t t = 0; t < nodes.size(); ++t) ASSERT_TRUE(nodes[t] != nodes[s] || at[t] == at[s]);
     }
     for (const auto& [rank, sums] : of_rank)
-      ASSERT_LE(std::ssize(sums), CombineNodes(placement, 16).most_nodes());
+      ASSERT_LE(std::ssize(sums), CombineNodes(placement, 16).max_nodes());
   }
 }
 

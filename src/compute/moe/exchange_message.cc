@@ -91,9 +91,9 @@ Result<ArrivedRows> read_dispatch(std::span<const std::byte> message, const Mess
                                   int peer) {
   const auto head = read_head(message, format);
   if (!head) return refused(peer, "dispatch", head.error());
-  if (head->num_rows > static_cast<uint32_t>(format.most_rows))
+  if (head->num_rows > static_cast<uint32_t>(format.max_rows))
     return refused(peer, "dispatch",
-                   fmt::format("{} rows, more than {}", head->num_rows, format.most_rows));
+                   fmt::format("{} rows, more than {}", head->num_rows, format.max_rows));
   if (std::ssize(message) != format.dispatch_bytes(head->num_rows))
     return refused(peer, "dispatch",
                    fmt::format("{} bytes for {} rows", message.size(), head->num_rows));

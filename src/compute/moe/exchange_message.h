@@ -39,7 +39,7 @@ struct MessageFormat {
   DType dtype = DType::bf16;  // type of the rows; one byte in the head
   int num_experts = 0;        // experts of the receiver; 0 in a combine
   int top_k = 0;
-  int most_rows = 0;  // the most rows of a dispatch
+  int max_rows = 0;  // the most rows of a dispatch
   int64_t row_bytes = 0;
   // [all experts] 1 if only the receiver has the expert, so that no other rank computes it.
   std::span<const uint8_t> only_here = {};

@@ -19,7 +19,7 @@ constexpr MessageFormat format_of(RowLayout layout, DType dtype) {
           .dtype = dtype,
           .num_experts = kMessageExperts,
           .top_k = kMessageTopK,
-          .most_rows = layout == RowLayout::per_rank ? 8 : 24,
+          .max_rows = layout == RowLayout::per_rank ? 8 : 24,
           .row_bytes = dtype == DType::int8 ? quantized_columns(kMessageHidden) : 64,
           .only_here = kOnlyHere};
 }
@@ -143,7 +143,7 @@ TEST(ExchangeMessage, DamagedBytesNeverReachOutside) {
       ++refused;
       continue;
     }
-    ASSERT_LE(read->num_rows, format.most_rows);
+    ASSERT_LE(read->num_rows, format.max_rows);
     ASSERT_EQ(read->row(read->num_rows), message.bytes.data() + message.bytes.size());
     if (format.dtype == DType::int8) dequantize_all(backend, *read);
     int64_t listed = 0;

@@ -47,18 +47,18 @@ int ceil_div(int n, int by) {
 ExchangeLimits ExpertParallelDispatcher::exchange_limits(const Placements& placement,
                                                          int max_decode_rows, int max_parts) {
   return {.num_ranks = placement.first().num_ranks(),
-          .rank_experts = placement.first().most_experts(),
+          .rank_experts = placement.first().max_experts(),
           .max_decode_rows = max_decode_rows,
           .max_parts = max_parts};
 }
 
-std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::most_bytes(const Options& options) {
+std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::max_bytes(const Options& options) {
   const MoeConfig& moe = options.model.moe;
   const ExchangeLimits& limits = options.limits.exchange;
-  const int all_experts = options.placement.first().most_experts();
-  const int most_nodes = options.any_placement
-                             ? all_experts
-                             : CombineNodes::most_nodes(options.placement, options.combine_groups);
+  const int all_experts = options.placement.first().max_experts();
+  const int max_nodes = options.any_placement
+                            ? all_experts
+                            : CombineNodes::max_nodes(options.placement, options.combine_groups);
   std::array<MessageSizes, kMaxLanes> lanes{};
   for (int part = 0; part < limits.max_parts; ++part) {
     // A pass that has this part has at least `parts` parts.
@@ -75,7 +75,7 @@ std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::most_bytes(const O
     format.num_experts = experts;
     dispatch = std::max(dispatch, format.dispatch_bytes(expert_rows));
     // A row has one sum on a rank for each node there that has one of its experts.
-    const int64_t sums = rows * std::min(moe.top_k, most_nodes);
+    const int64_t sums = rows * std::min(moe.top_k, max_nodes);
     format.row_bytes = row_bytes_of(options.model, options.dtype);
     const int64_t combine = format.combine_bytes(std::max(sums, expert_rows));
     for (int half = 0; half < kMaxHalves; ++half) {
@@ -106,7 +106,7 @@ Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::crea
   HOCKET_CHECK(first.num_places() <= kMaxPlaces);
   HOCKET_CHECK(exchange.num_ranks() <= kMaxExpertRanks);
   HOCKET_CHECK(options.limits.exchange.num_ranks == exchange.num_ranks());
-  HOCKET_CHECK(first.most_experts() <= kMaxRankExperts);
+  HOCKET_CHECK(first.max_experts() <= kMaxRankExperts);
   HOCKET_CHECK(is_number_of_parts(options.limits.exchange.max_parts));
   for (int rank = 0; rank < exchange.num_ranks(); ++rank)
     HOCKET_CHECK((exchange.has(rank) || first.experts_of(rank).empty()));
@@ -145,7 +145,7 @@ void ExpertParallelDispatcher::begin_pass(const PassSpec& pass, int num_rows) {
     rows_ = &per_rank_;
   else
     rows_ = &per_expert_;
-  HOCKET_CHECK(num_rows <= rows_->most_rows(1));
+  HOCKET_CHECK(num_rows <= rows_->max_rows(1));
   rows_->begin_pass(grain(), pass.first_layer);
   for (HalfState& state : halves_) std::ranges::fill(state.rows_from, 0);
 }
@@ -252,7 +252,7 @@ void ExpertParallelDispatcher::dispatch_wait(const ExchangeSite& site, Half& hal
 Result<void> ExpertParallelDispatcher::read_rows(const Part& part) {
   HalfState& state = halves_[part.half.index];
   const int here = static_cast<int>(config_.placements.first().experts_of(config_.rank).size());
-  const int most = rows_->most_rows(here);
+  const int most = rows_->max_rows(here);
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
     if (peer == config_.rank) {
       arrived_[peer] = rows_->own_rows(part);

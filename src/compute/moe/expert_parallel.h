@@ -45,9 +45,9 @@ class ExpertParallelDispatcher final : public Dispatcher {
   // power of two up to kMaxParts.
   static ExchangeLimits exchange_limits(const Placements& placement, int max_decode_rows,
                                         int max_parts = kMaxParts);
-  // Returns the least AllToAll::Options::most_bytes, for the lanes lane_of() of each half and part.
-  static std::array<MessageSizes, kMaxLanes> most_bytes(const Options& options);
-  // `exchange` has as many ranks as the placement and the lanes of most_bytes(); it outlives this.
+  // Returns the least AllToAll::Options::max_bytes, for the lanes lane_of() of each half and part.
+  static std::array<MessageSizes, kMaxLanes> max_bytes(const Options& options);
+  // `exchange` has as many ranks as the placement and the lanes of max_bytes(); it outlives this.
   // Errors: bad_value (a combine group is on more than one rank).
   static Result<std::unique_ptr<ExpertParallelDispatcher>> create(const Options& options,
                                                                   AllToAll& exchange);

@@ -113,7 +113,7 @@ TEST(ExpertParallelParts, SlotsAreAsLongAsAPartCanBe) {
                  kCombine = static_cast<size_t>(MessageKind::combine);
   const ModelConfig model = one_moe_layer(32, 8, 2048);
   const Placement placement = *Placement::contiguous(32, 4);
-  const auto lanes = ExpertParallelDispatcher::most_bytes(options_of(model, placement, 4, 8));
+  const auto lanes = ExpertParallelDispatcher::max_bytes(options_of(model, placement, 4, 8));
   for (const int half : {0, 1})
     for (const size_t kind : {kDispatch, kCombine}) {
       const auto bytes = [&](int part) {
@@ -125,15 +125,15 @@ TEST(ExpertParallelParts, SlotsAreAsLongAsAPartCanBe) {
     }
   // A row has as many sums on a rank as that has nodes of the tree, however many groups there are:
   // rank 1 of 3 has experts 10 11, 12 to 15, 16 to 19, and 20.
-  const auto groups = ExpertParallelDispatcher::most_bytes(options_of(model, placement, 16, 4));
+  const auto groups = ExpertParallelDispatcher::max_bytes(options_of(model, placement, 16, 4));
   EXPECT_EQ(groups[0][kCombine], lanes[0][kCombine]);
   const Placement of_three = *Placement::contiguous(32, 3);
-  const auto nodes = ExpertParallelDispatcher::most_bytes(options_of(model, of_three, 32, 4));
+  const auto nodes = ExpertParallelDispatcher::max_bytes(options_of(model, of_three, 32, 4));
   EXPECT_NEAR(static_cast<double>(nodes[0][kCombine]), 4.0 * lanes[0][kCombine],
               0.01 * static_cast<double>(nodes[0][kCombine]));
   // A rank without parts has no lanes for them; the other memory hardly grows with parts.
   const auto one = options_of(model, placement, 4, 1), eight = options_of(model, placement, 4, 8);
-  const auto single = ExpertParallelDispatcher::most_bytes(one);
+  const auto single = ExpertParallelDispatcher::max_bytes(one);
   for (size_t lane = 0; lane < kMaxLanes; ++lane)
     EXPECT_EQ(single[lane][kDispatch], lane % kMaxParts == 0 ? lanes[0][kDispatch] : 0);
   const auto memory = [&](const ExpertParallelDispatcher::Options& of) {

@@ -304,7 +304,7 @@ TEST(ExpertParallelDispatch, MessagesOfInt8AreHalfAsLong) {
   const ModelConfig model = one_moe_layer(kExperts, kTopK, 2048);
   const Placement placement = *Placement::contiguous(kExperts, kRanks);
   const auto bytes = [&](bool int8) {
-    return ExpertParallelDispatcher::most_bytes(
+    return ExpertParallelDispatcher::max_bytes(
         {.model = model,
          .placement = placement,
          .combine_groups = kGroups,

@@ -37,7 +37,7 @@ struct ExpertRank {
         backend(*Backend::create(Isa::ref, workers, 1 << 16)),
         work(*WorkBuffers::create(model, DType::f32, limits)) {
     exchange = *AllToAll::create(
-        end, {.most_bytes = ExpertParallelDispatcher::most_bytes(options()), .present = present});
+        end, {.max_bytes = ExpertParallelDispatcher::max_bytes(options()), .present = present});
     dispatcher = *ExpertParallelDispatcher::create(options(), *exchange);
     choose(choice);
   }

@@ -17,7 +17,7 @@ void PerExpertExchange::begin_pass(const Grain& grain, int first_layer) {
   if (grain != placed_) place_experts();
 }
 
-int PerExpertExchange::most_rows(int num_experts) const {
+int PerExpertExchange::max_rows(int num_experts) const {
   return config_.limits.exchange.max_decode_rows * std::min(config_.top_k, num_experts);
 }
 

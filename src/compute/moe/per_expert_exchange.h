@@ -22,7 +22,7 @@ class PerExpertExchange final : public RowExchange {
   explicit PerExpertExchange(const Config& config);
 
   void begin_pass(const Grain& grain, int first_layer) override;
-  int most_rows(int num_experts) const override;
+  int max_rows(int num_experts) const override;
   void list_dispatch(const Part& part, const MatrixView& normed) override;
   void expect_results(const Part& part, const Routing& routing, std::span<int> counts) override;
   // The sum of a row needs every part and wave.

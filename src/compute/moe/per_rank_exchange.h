@@ -23,7 +23,7 @@ class PerRankExchange final : public RowExchange {
   explicit PerRankExchange(const Config& config) : RowExchange(config, RowLayout::per_rank) {}
 
   void begin_layer(const Half& half) override;
-  int most_rows(int) const override { return config_.limits.max_rows; }
+  int max_rows(int) const override { return config_.limits.max_rows; }
   void list_dispatch(const Part& part, const MatrixView& normed) override;
   void expect_results(const Part& part, const Routing& routing, std::span<int> counts) override;
   // A part has all slots of its rows, but a wave of it may have some.

@@ -179,12 +179,12 @@ Result<Placement> Placement::contiguous(int num_experts, int num_ranks, int num_
 }
 
 Placement Placement::with_replicas(int replicas) const {
-  HOCKET_CHECK((replicas >= 0 && replicas <= num_experts() - most_experts()));
+  HOCKET_CHECK((replicas >= 0 && replicas <= num_experts() - max_experts()));
   return filled([&](int rank) { return static_cast<int>(experts_of(rank).size()) + replicas; });
 }
 
 Placement Placement::filled_to(int places) const {
-  HOCKET_CHECK((places >= most_experts() && places <= num_experts()));
+  HOCKET_CHECK((places >= max_experts() && places <= num_experts()));
   return filled([&](int) { return places; });
 }
 

@@ -34,10 +34,10 @@ class Placement {
     return contiguous(num_experts, num_ranks, std::max(num_experts, 1));
   }
   // Returns this placement with `replicas` further places on each rank, which hold the experts that
-  // follow its own. replicas <= num_experts() - most_experts().
+  // follow its own. replicas <= num_experts() - max_experts().
   Placement with_replicas(int replicas) const;
   // Returns this placement with `places` places on each rank, filled as by with_replicas().
-  // most_experts() <= places <= num_experts().
+  // max_experts() <= places <= num_experts().
   Placement filled_to(int places) const;
   // Returns the placement while only the ranks of `present` serve. Absent ranks have no places.
   // Each expert that only absent ranks had replaces a replica, on the rank that has replaced fewest
@@ -79,7 +79,7 @@ class Placement {
   }
   // Returns the first rank that has most places, and their number.
   int fullest_rank() const;
-  int most_experts() const { return static_cast<int>(experts_of(fullest_rank()).size()); }
+  int max_experts() const { return static_cast<int>(experts_of(fullest_rank()).size()); }
   // Equal for equal placements; different placements hardly ever have the same.
   uint32_t fingerprint() const { return fingerprint_; }
 

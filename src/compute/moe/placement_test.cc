@@ -15,7 +15,7 @@ TEST(Placement, NeighboursShareARank) {
   const Placement placement = *Placement::contiguous(12, 3);
   EXPECT_EQ(placement.num_experts(), 12);
   EXPECT_EQ(placement.num_ranks(), 3);
-  EXPECT_EQ(placement.most_experts(), 4);
+  EXPECT_EQ(placement.max_experts(), 4);
   for (int expert = 0; expert < 12; ++expert) {
     EXPECT_EQ(placement.rank_of(expert), expert / 4);
     EXPECT_EQ(placement.local_of(expert), expert % 4);
@@ -29,7 +29,7 @@ TEST(Placement, WholeGroupsAreSpreadAsEvenlyAsTheyCanBe) {
     const Placement placement = *Placement::contiguous(num_experts, num_ranks, num_groups);
     std::vector<size_t> of;
     for (int rank = 0; rank < num_ranks; ++rank) of.push_back(placement.experts_of(rank).size());
-    EXPECT_EQ(placement.most_experts(), static_cast<int>(*std::ranges::max_element(of)));
+    EXPECT_EQ(placement.max_experts(), static_cast<int>(*std::ranges::max_element(of)));
     EXPECT_EQ(placement.experts_of(placement.fullest_rank()).size(), *std::ranges::max_element(of));
     EXPECT_TRUE(placement.check_groups(num_groups).has_value());
     return of;

@@ -32,7 +32,7 @@ MessageFormat RowExchange::dispatch_format(int rank, const Part& part) const {
           .dtype = config_.limits.int8_dispatch ? DType::int8 : config_.dtype,
           .num_experts = num_experts,
           .top_k = config_.top_k,
-          .most_rows = most_rows(num_experts),
+          .max_rows = max_rows(num_experts),
           .row_bytes = config_.dispatch_row_bytes,
           .only_here = config_.only_here[layer]};
 }

@@ -74,7 +74,7 @@ class RowExchange {
   // Returns the number, among the messages of a half, of that in which a wave comes back: its lane.
   int back_message(const Part& part) const { return part.wave * grain_.parts + part.index; }
   // Returns the most rows that one rank may send in a pass to this number of experts.
-  virtual int most_rows(int num_experts) const = 0;
+  virtual int max_rows(int num_experts) const = 0;
 
   // The way there. list_dispatch() is called for each part in ascending order.
   virtual void list_dispatch(const Part& part, const MatrixView& normed) = 0;

@@ -45,7 +45,7 @@ OverlapDecision decision_of(const PlanRecord& record, const OrderTable& orders) 
                              expected.us, expected.num_measured});
   }
   std::ranges::sort(out.finalists, {}, &Finalist::expected_us);
-  out.finalists.resize(std::min(out.finalists.size(), kTuning.most_finalists));
+  out.finalists.resize(std::min(out.finalists.size(), kTuning.max_finalists));
   return out;
 }
 

@@ -36,7 +36,7 @@ Bucket border_of(const Bucket& bucket) {
 }
 
 FittedTimes::FittedTimes(const LayerCounts& layers, std::shared_ptr<const StageModel> prior)
-    : layers_(layers), prior_(std::move(prior)), cells_(kTuning.most_cells) {
+    : layers_(layers), prior_(std::move(prior)), cells_(kTuning.max_cells) {
   HOCKET_CHECK(prior_ != nullptr);
 }
 

@@ -196,7 +196,7 @@ TEST_F(Fit, KnowsSoManySizesAndNoMore) {
   int num_known = 0;
   for (int i = 0; i < 140; ++i) play(size(i), 1);
   for (int i = 0; i < 140; ++i) num_known += fit_.num_seen(size(i));
-  EXPECT_EQ(num_known, kTuning.most_cells);
+  EXPECT_EQ(num_known, kTuning.max_cells);
 }
 
 TEST_F(Fit, PhasesAreApart) {

@@ -16,24 +16,24 @@ size_t index_of(Op op) {
   return static_cast<size_t>(op);
 }
 
-size_t most_exchanges(const Ledger::Limits& limits) {
+size_t max_exchanges(const Ledger::Limits& limits) {
   if (limits.num_ranks == 1) return 0;
   return static_cast<size_t>(limits.num_layers) * kMaxLanes * 2 + kMaxAgreements;
 }
 
 }  // namespace
 
-size_t Ledger::most_spans(const Limits& limits) {
+size_t Ledger::max_spans(const Limits& limits) {
   const size_t ops = static_cast<size_t>(limits.num_layers) * kMaxHalves * kNumOps;
   // Each exchange: exposed, waiting, push, wire.
-  return ops + 4 * most_exchanges(limits) + kMaxOtherWork;
+  return ops + 4 * max_exchanges(limits) + kMaxOtherWork;
 }
 
 Ledger::Ledger(const Limits& limits, const Clock& clock) : clock_(clock), limits_(limits) {
   layers_.resize(static_cast<size_t>(limits.num_layers));
-  messages_.reserve(most_exchanges(limits));
-  waits_.reserve(most_exchanges(limits));
-  spans_.reserve(most_spans(limits));
+  messages_.reserve(max_exchanges(limits));
+  waits_.reserve(max_exchanges(limits));
+  spans_.reserve(max_spans(limits));
 }
 
 void Ledger::begin_step(TimePoint now) {

@@ -129,12 +129,12 @@ class Ledger final : public ExchangeWatch {
 
   const StepAccount& account() const { return account_; }
   std::span<const LayerAccount> layers() const { return layers_; }
-  // Spans are recorded only while `keep` is set, from the next step on; spans beyond most_spans()
+  // Spans are recorded only while `keep` is set, from the next step on; spans beyond max_spans()
   // are dropped.
   void keep_spans(bool keep) { keeps_spans_ = keep; }
   std::span<const LedgerSpan> spans() const { return spans_; }
   // Returns the largest number of spans that a pass of limits.num_layers layers can have.
-  static size_t most_spans(const Limits& limits);
+  static size_t max_spans(const Limits& limits);
 
  private:
   struct Message {

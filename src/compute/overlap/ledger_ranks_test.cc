@@ -46,7 +46,7 @@ class ScriptedRank {
         bytes_(static_cast<size_t>(script.message.count() / script.parts) - kHead) {
     const MessageSizes sizes = {bytes_.size(), bytes_.size(), 8};
     exchange_ = *AllToAll::create(
-        end, {.most_bytes = on_lanes(kMaxLanes, sizes), .epoch = 1, .watch = &ledger_});
+        end, {.max_bytes = on_lanes(kMaxLanes, sizes), .epoch = 1, .watch = &ledger_});
   }
 
   StepAccount play_step() {

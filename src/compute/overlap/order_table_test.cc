@@ -89,7 +89,7 @@ TEST(OrderTable, NamedOrdersHideWhatTheirAuthorsSay) {
 }
 
 // Returns how many transfers the order has under way at the same time, at most.
-int most_transfers(const Order& order) {
+int max_transfers(const Order& order) {
   int now = 0, most = 0;
   for (int layer = 0; layer < 3; ++layer)
     for (const Slot& slot : order.slots) {
@@ -104,9 +104,9 @@ int most_transfers(const Order& order) {
 TEST(OrderTable, OnlyTheseOrdersHaveSeveralTransfersUnderWay) {
   for (const std::string_view name :
        {"serial", "four-phase", "lightllm-prefill", "lightllm-decode"})
-    EXPECT_EQ(most_transfers(testing::order_named(name)), 1) << name;
+    EXPECT_EQ(max_transfers(testing::order_named(name)), 1) << name;
   for (const std::string_view name : {"sglang-prefill", "lightllm-prefill-early"})
-    EXPECT_EQ(most_transfers(testing::order_named(name)), 2) << name;
+    EXPECT_EQ(max_transfers(testing::order_named(name)), 2) << name;
 }
 
 // A file that is removed at the end of the test.

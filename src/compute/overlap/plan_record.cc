@@ -38,7 +38,7 @@ Correction::Correction(const PlanRecord& record) : record_(record) {
     // The machine causes the spread and not the kind, so the largest counts.
     noise_ = std::max(noise_, near[i].spread());
   }
-  doubt_ = std::min(kTuning.errors_in_doubt * std::max(off, noise_), kTuning.most_doubt);
+  doubt_ = std::min(kTuning.errors_in_doubt * std::max(off, noise_), kTuning.max_doubt);
 }
 
 Expected Correction::of(const Candidate& candidate) const {
@@ -50,9 +50,9 @@ Expected Correction::of(const Candidate& candidate) const {
   return {candidate.step_us * of_kind_[kind], record_.of_kinds_[kind].error(noise_)};
 }
 
-PlanRecord::PlanRecord(size_t most_candidates, const std::array<KindRatios, kNumPhases>* of_phases)
+PlanRecord::PlanRecord(size_t max_candidates, const std::array<KindRatios, kNumPhases>* of_phases)
     : of_phases_(of_phases) {
-  found.candidates.reserve(most_candidates);
+  found.candidates.reserve(max_candidates);
 }
 
 void PlanRecord::begin(const Bucket& size, const Candidate& first) {

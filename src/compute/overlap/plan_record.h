@@ -54,7 +54,7 @@ struct Expected {
 class PlanRecord {
  public:
   // of_phases: the ratios over all buckets, by Phase; they outlive it.
-  PlanRecord(size_t most_candidates, const std::array<KindRatios, kNumPhases>* of_phases);
+  PlanRecord(size_t max_candidates, const std::array<KindRatios, kNumPhases>* of_phases);
   // Forgets everything and begins with `plan`. Allocates nothing.
   void begin(const Bucket& size, const Candidate& first);
   Bucket size() const;  // the mean of its steps

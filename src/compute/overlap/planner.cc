@@ -66,9 +66,9 @@ bool Trials::note(PlanRecord& record, const StepReport& step) {
 
 Planner::Planner(const Options& options) : options_(options), fit_(options.layers, options.prior) {
   HOCKET_CHECK(options.orders != nullptr && options.clock != nullptr);
-  records_.reserve(kTuning.most_buckets);
-  for (int i = 0; i < kTuning.most_buckets; ++i)
-    records_.emplace_back(most_candidates(*options.orders), &ratios_);
+  records_.reserve(kTuning.max_buckets);
+  for (int i = 0; i < kTuning.max_buckets; ++i)
+    records_.emplace_back(max_candidates(*options.orders), &ratios_);
 }
 
 SearchInput Planner::question(const Bucket& bucket) const {
@@ -96,9 +96,9 @@ PlanRecord& Planner::record_for(const Bucket& bucket) {
 
 // A bucket is searched often at first and after each change, later less and less often.
 void Planner::search_for(PlanRecord& record) {
-  const bool is_due = record.found.candidates.empty() ||
-                      record.steps_since_search >=
-                          std::min(1 + record.steps_since_change / 2, kTuning.most_between);
+  const bool is_due =
+      record.found.candidates.empty() ||
+      record.steps_since_search >= std::min(1 + record.steps_since_change / 2, kTuning.max_between);
   if (!is_due || credit_us_ <= 0) return;
   const TimePoint begin = options_.clock->now();
   const bool is_first = record.found.candidates.empty();
@@ -174,7 +174,7 @@ void Planner::note(std::span<const StepReport> reports) {
   const MutexLock lock(mutex_);
   if (++totals_.num_steps % kTuning.ageing == 0)
     for (MeasuredRatio& ratio : std::views::join(ratios_)) ratio.age();
-  credit_us_ = std::min(credit_us_ + kTuning.search_share * step.step_us, kTuning.most_credit_us);
+  credit_us_ = std::min(credit_us_ + kTuning.search_share * step.step_us, kTuning.max_credit_us);
   PlanRecord& record =
       record_for({static_cast<Phase>(step.phase), static_cast<int>(step.rows), step.kv_tokens});
   record.note_size(step);

@@ -157,11 +157,11 @@ TEST_F(PlannerTest, TrialsAreFewOnceABucketIsKnown) {
     server.forget_trials();
     play(5000);
     const PlannerState later = server.planner().state();
-    EXPECT_LE(server.most_trial_steps_of(400), 4);
-    EXPECT_LE(server.most_trial_steps_of(5000), 50 + 3);  // the last trial is not over
-    EXPECT_GE(server.most_trial_steps_of(5000), 20);      // but there are some
+    EXPECT_LE(server.max_trial_steps_of(400), 4);
+    EXPECT_LE(server.max_trial_steps_of(5000), 50 + 3);  // the last trial is not over
+    EXPECT_GE(server.max_trial_steps_of(5000), 20);      // but there are some
     EXPECT_EQ(later.num_trial_steps - tried.num_trial_steps,
-              static_cast<uint64_t>(server.most_trial_steps_of(5000)));
+              static_cast<uint64_t>(server.max_trial_steps_of(5000)));
   }
 }
 
@@ -228,7 +228,7 @@ TEST_F(PlannerTest, KnowsSoManyBucketsAndNoMore) {
     server.step({static_cast<Phase>(random() % 2), static_cast<int>(1 + random() % 10'000),
                  static_cast<int64_t>(random())});
   const PlannerState state = server.planner().state();
-  EXPECT_EQ(state.decisions.size(), static_cast<size_t>(kTuning.most_buckets));
+  EXPECT_EQ(state.decisions.size(), static_cast<size_t>(kTuning.max_buckets));
   EXPECT_EQ(state.num_steps, 599u);
   EXPECT_TRUE(std::ranges::is_sorted(state.decisions, {}, &OverlapDecision::bucket));
 }
@@ -286,7 +286,7 @@ TEST_F(PlannerTest, ForcedKindsArePlayedAndWhatTheyCostIsSaid) {
       server.step(decode(64));
       EXPECT_EQ(kind_of(server.plan_now(decode(64)), orders), kind);
     }
-    EXPECT_EQ(server.most_trial_steps_of(300), 0);
+    EXPECT_EQ(server.max_trial_steps_of(300), 0);
     EXPECT_LE(server.log_lines.size(), 1u);
     return server.log_lines.empty() ? "" : server.log_lines[0];
   };
@@ -326,7 +326,7 @@ TEST_F(PlannerTest, SaysWhatItDoesAndWhy) {
   EXPECT_NEAR(decision.measured_us / plan_us, 1, 1e-6);
   EXPECT_NEAR(decision.none_us / none_us, 1, 0.01);
   EXPECT_LT(decision.lower_bound_us, decision.predicted_us);
-  ASSERT_EQ(decision.finalists.size(), kTuning.most_finalists);
+  ASSERT_EQ(decision.finalists.size(), kTuning.max_finalists);
   EXPECT_EQ(decision.finalists[0].plan, decision.plan);
   EXPECT_TRUE(std::ranges::is_sorted(decision.finalists, {}, &Finalist::expected_us));
 

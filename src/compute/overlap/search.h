@@ -44,10 +44,10 @@ struct SearchResult {
 };
 
 // Allocates nothing if `used`, an earlier answer whose memory it takes, has room for
-// most_candidates().
+// max_candidates().
 SearchResult search(const SearchInput& question, SearchResult used = {});
 
-inline size_t most_candidates(const OrderTable& orders) {
+inline size_t max_candidates(const OrderTable& orders) {
   return static_cast<size_t>(orders.size()) *
          std::max(kTuning.grains.size(), kTuning.shares.size() * kTuning.grains_of_two);
 }

@@ -79,7 +79,7 @@ TEST(Search, PredictsEveryCandidateAndKnowsTheBest) {
     const auto best = std::ranges::min_element(found.candidates, {}, &Candidate::step_us);
     ASSERT_EQ(found.best().step_us, best->step_us) << round;
     ASSERT_LE(found.lower_bound_us, best->step_us) << round;
-    ASSERT_LE(found.candidates.size(), most_candidates(table));
+    ASSERT_LE(found.candidates.size(), max_candidates(table));
   }
 }
 

@@ -126,7 +126,7 @@ class Server {
   // Forgets the trials that were played so far.
   void forget_trials() { is_trial_.clear(); }
   // Returns the largest number of steps of trials in any `window` steps in a row.
-  int64_t most_trial_steps_of(int64_t window) const {
+  int64_t max_trial_steps_of(int64_t window) const {
     int64_t most = 0, now = 0;
     for (int64_t i = 0; i < std::ssize(is_trial_); ++i) {
       now += is_trial_[i] ? 1 : 0;

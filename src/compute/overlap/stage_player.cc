@@ -64,15 +64,15 @@ Result<std::unique_ptr<StagePlayer>> StagePlayer::create(Transport& transport,
   AllToAll::Options exchange;
   for (int half = 0; half < options.num_halves; ++half)
     for (int part = 0; part < kMaxParts; ++part)
-      exchange.most_bytes.at(static_cast<size_t>(lane_of(half, part))) = {most, most, 0};
+      exchange.max_bytes.at(static_cast<size_t>(lane_of(half, part))) = {most, most, 0};
   exchange.watch = options.watch;
   HOCKET_TRY(auto made, AllToAll::create(transport, exchange));
   return std::unique_ptr<StagePlayer>(new StagePlayer(options, std::move(made), most));
 }
 
 StagePlayer::StagePlayer(const Options& options, std::unique_ptr<AllToAll> exchange,
-                         size_t most_bytes)
-    : options_(options), exchange_(std::move(exchange)), bytes_(most_bytes), pieces_(1) {
+                         size_t max_bytes)
+    : options_(options), exchange_(std::move(exchange)), bytes_(max_bytes), pieces_(1) {
   messages_.resize(static_cast<size_t>(exchange_->num_ranks()));
   for (int half = 0; half < kMaxHalves; ++half)
     halves_[static_cast<size_t>(half)] = Half{.index = half, .rows = {half, 1}};

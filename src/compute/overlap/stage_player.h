@@ -56,7 +56,7 @@ class StagePlayer {
  private:
   struct Playing;  // the step that is played
 
-  StagePlayer(const Options& options, std::unique_ptr<AllToAll> exchange, size_t most_bytes);
+  StagePlayer(const Options& options, std::unique_ptr<AllToAll> exchange, size_t max_bytes);
   void run_op(Playing& playing, int layer, Op op, int half);
   void start(Playing& playing, int half, int message, MessageKind kind);
   int wait_part(Playing& playing, int half);

@@ -20,8 +20,8 @@ struct PlannerTuning {
   size_t grains_of_two = 3;
 
   // Memory.
-  int most_buckets = 64;     // buckets with a plan of their own
-  int most_cells = 128;      // sizes of halves whose times are known, of both phases
+  int max_buckets = 64;      // buckets with a plan of their own
+  int max_cells = 128;       // sizes of halves whose times are known, of both phases
   int remembered = 15;       // steps in each median of times
   int ratios = 31;           // steps in each median of measured / predicted
   int ratios_of_plans = 16;  // plans of a bucket that were measured and are remembered
@@ -52,8 +52,8 @@ struct PlannerTuning {
   // Searching.
   double search_share = 0.003;    // share of the time that steps take
   double first_credit_us = 5000;  // time for searches before the first step
-  double most_credit_us = 500;    // time saved for later, so that no step is held up
-  int most_between = 64;          // steps between two searches of a bucket
+  double max_credit_us = 500;     // time saved for later, so that no step is held up
+  int max_between = 64;           // steps between two searches of a bucket
 
   // Changing the plan of a bucket.
   double same_kind = 0.01, other_kind = 0.03;  // gain that is needed, as a share of the time
@@ -65,13 +65,13 @@ struct PlannerTuning {
   // Trials; their pace is in base/trial_pace.h.
   int first_trial_steps = 128;  // in a new bucket, and after a change of the link
   double doubt_of_kind = 0.4;   // share by which a kind not measured may be off its prediction
-  double errors_in_doubt = 1.5, most_doubt = 0.12;  // a plan: times the error seen so far, at most
-  double certain = 0.005;                           // predictions with less doubt are not tried
+  double errors_in_doubt = 1.5, max_doubt = 0.12;  // a plan: times the error seen so far, at most
+  double certain = 0.005;                          // predictions with less doubt are not tried
 
   // Reasons for people.
   double little_exchange = 0.02;  // share of a step below which transfers are not worth hiding
   double main_cause = 0.5;        // share of the transfers from which a cause is named
-  size_t most_finalists = 12;     // plans that /overlap lists for a bucket
+  size_t max_finalists = 12;      // plans that /overlap lists for a bucket
 };
 inline constexpr PlannerTuning kTuning;
 

@@ -22,7 +22,7 @@ std::vector<uint64_t> work_of(std::span<const uint64_t> counts, uint64_t num_ste
   return work;
 }
 
-int most_moves(const Placement& from, const Placement& to) {
+int max_moves(const Placement& from, const Placement& to) {
   int most = 0;
   for (int rank = 0; rank < to.num_ranks(); ++rank)
     most = std::max(most, num_moves_of(rank, from, to));
@@ -69,7 +69,7 @@ ExpertChanges changes_for(std::span<const uint64_t> counts, uint64_t num_steps,
                                 .before = is.largest / kPartsOfARow,
                                 .after = will.largest / kPartsOfARow,
                                 .num_moves = num_moves(from, to),
-                                .most_moves = most_moves(from, to)});
+                                .max_moves = max_moves(from, to)});
     else
       will = is;
     ++num_layers;

@@ -27,8 +27,8 @@ struct LayerChange {
   Placement to;
   // The work of the rank that has most, in rows of a step.
   double before = 0, after = 0;
-  int num_moves = 0;   // experts that ranks have to load
-  int most_moves = 0;  // moves of the rank that has most
+  int num_moves = 0;  // experts that ranks have to load
+  int max_moves = 0;  // moves of the rank that has most
 };
 
 struct ExpertChanges {

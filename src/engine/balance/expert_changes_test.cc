@@ -20,7 +20,7 @@ TEST(ExpertChanges, MovesTheExpertsOfLayersThatAreUneven) {
   const LayerChange& change = changes.layers[0];
   EXPECT_EQ(change.layer, 1);
   EXPECT_EQ(change.num_moves, 2);  // a busy expert and an idle one take each other's place
-  EXPECT_EQ(change.most_moves, 1);
+  EXPECT_EQ(change.max_moves, 1);
   EXPECT_EQ(changes.num_moves, 2);
   // 90 rows have 90 + 16 * 90 / 91 rows of work, 10 rows have 10 + 16 * 10 / 11.
   EXPECT_NEAR(change.before, 2 * (90 + 16 * 90 / 91.0), 0.01);

@@ -127,7 +127,7 @@ class ExpertMover {
   const ExpertWeights* find_in_file(int layer, int expert) const;
   Result<Slot> take_slot(int64_t bytes);
   // Returns how many experts the rank that lacks most has to load for an epoch of `ranks`.
-  int64_t most_lacking(const RankSet& ranks) const;
+  int64_t max_lacking(const RankSet& ranks) const;
   Placements places_of(const RankSet& ranks) const;
   void note_progress();
   // Takes back the memory of experts of `move` that the model does not use.

@@ -24,7 +24,7 @@ Duration ExpertMover::load_for_epoch(const RankSet& ranks) {
     progress_at_ = RealClock().now();
   }
   begin(Task::load_for_epoch);
-  const auto bytes = static_cast<double>(most_lacking(ranks) * expert_bytes_);
+  const auto bytes = static_cast<double>(max_lacking(ranks) * expert_bytes_);
   return from_seconds(seconds_per_byte() * bytes);
 }
 
@@ -33,7 +33,7 @@ Placements ExpertMover::places_of(const RankSet& ranks) const {
 }
 
 // A rank that was absent has the experts of the start.
-int64_t ExpertMover::most_lacking(const RankSet& ranks) const {
+int64_t ExpertMover::max_lacking(const RankSet& ranks) const {
   const Placements to = places_of(ranks);
   int64_t most = 0;
   for (int rank = 0; rank < home_.first().num_ranks(); ++rank) {

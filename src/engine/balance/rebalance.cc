@@ -188,11 +188,11 @@ void Rebalance::follow_moves(std::span<const BalanceVote> votes) {
 // loading takes away, on the rank that loads most.
 Rebalance::Worth Rebalance::worth_of(const ExpertChanges& changes) const {
   const double saved_us = gathered_experts_us_ * changes.saved_share();
-  int64_t most_moves = 0;
-  for (const LayerChange& layer : changes.layers) most_moves += layer.most_moves;
+  int64_t max_moves = 0;
+  for (const LayerChange& layer : changes.layers) max_moves += layer.max_moves;
   return {.gain = saved_us / 1e6 * static_cast<double>(gathered_steps_) * to_seconds(kHorizon) /
                   std::max(gathered_seconds_, 1e-3),
-          .cost = static_cast<double>(most_moves * mover_.expert_bytes()) *
+          .cost = static_cast<double>(max_moves * mover_.expert_bytes()) *
                   mover_.seconds_per_byte() / options_.num_workers};
 }
 

@@ -20,7 +20,7 @@ class HostSpeed {
         answer_len_(answer_len),
         context_(prompt_len + answer_len / 2.0),
         chunk_(std::clamp(forecast.memory.work.max_rows, 1, prompt_len)),
-        most_answers_(static_cast<int>(std::clamp<int64_t>(
+        max_answers_(static_cast<int>(std::clamp<int64_t>(
             forecast.fitting_tokens / (prompt_len + answer_len), 0, kMaxAnswers))) {}
 
   double prompts_per_s() const {
@@ -30,7 +30,7 @@ class HostSpeed {
   // Returns answers a second where nothing else is computed.
   double answers_per_s(double interval_s) const {
     double best = 0;
-    for (int batch = 1; batch <= most_answers_; batch = next(batch)) {
+    for (int batch = 1; batch <= max_answers_; batch = next(batch)) {
       const double step_s = cost_.seconds(answer_rows(batch), speed_);
       if (step_s > interval_s) break;
       best = std::max(best, batch / (answer_len_ * step_s));
@@ -41,7 +41,7 @@ class HostSpeed {
   // Returns requests a second of a host that computes both.
   double requests_per_s(double interval_s) const {
     double best = 0;
-    for (int batch = 1; batch <= most_answers_; batch = next(batch)) {
+    for (int batch = 1; batch <= max_answers_; batch = next(batch)) {
       const double plain_s = cost_.seconds(answer_rows(batch), speed_);
       const int rows = rows_within(batch, interval_s);
       if (rows == 0) break;
@@ -92,7 +92,7 @@ class HostSpeed {
   const int prompt_len_, answer_len_;
   const double context_;  // tokens that an answer sees in the mean
   const int chunk_;       // rows of a prompt that one step takes at most
-  const int most_answers_;
+  const int max_answers_;
 };
 
 SplitPoint best_split(const Forecast& forecast, const HostSpeed& host, const SplitQuestion& q,

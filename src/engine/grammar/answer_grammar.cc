@@ -78,10 +78,10 @@ std::span<const uint32_t> AnswerGrammar::mask() {
 }
 
 // Only the sampling thread touches the matcher until the mask is stale.
-GrammarVerdict AnswerGrammar::accept(TokenId token, int most_forced) {
+GrammarVerdict AnswerGrammar::accept(TokenId token, int max_forced) {
   forced_.clear();
   GrammarVerdict verdict = follow(token);
-  while (verdict == GrammarVerdict::goes_on && std::ssize(forced_) < most_forced) {
+  while (verdict == GrammarVerdict::goes_on && std::ssize(forced_) < max_forced) {
     const std::optional<TokenId> next = only_next();
     if (!next) break;
     const GrammarVerdict after = follow(*next);

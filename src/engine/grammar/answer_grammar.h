@@ -43,10 +43,10 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   // Returns the mask of tokens that may come next (mask_allows); empty if the grammar cannot be
   // followed any further. Valid until accept(). Thread: that which samples the row.
   std::span<const uint32_t> mask();
-  // Takes the drawn token, which the mask allowed, and up to `most_forced` of the tokens that must
+  // Takes the drawn token, which the mask allowed, and up to `max_forced` of the tokens that must
   // follow it. Returns the grammar's state after all of them. Precondition: mask() was called, or
   // the token is known to be the next. Thread: that which samples the row.
-  GrammarVerdict accept(TokenId token, int most_forced = 0);
+  GrammarVerdict accept(TokenId token, int max_forced = 0);
   // Returns the forced tokens that the last accept() took. Valid until the next. Thread: the same.
   std::span<const TokenId> forced() const { return forced_; }
   // Computes the mask unless it is there or under way. Thread: any.

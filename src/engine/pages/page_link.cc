@@ -153,12 +153,12 @@ Result<void> PageLink::send(PageFrame type, std::string_view payload,
   return write_all(out_, kSilence);
 }
 
-Result<PageLink::Frame> PageLink::receive(Duration limit, size_t most_bytes) {
+Result<PageLink::Frame> PageLink::receive(Duration limit, size_t max_bytes) {
   uint32_t length = 0;
   in_.resize(sizeof length);
   HOCKET_TRY_VOID(read_all(in_.data(), in_.size(), limit));
   std::memcpy(&length, in_.data(), sizeof length);
-  if (length < 1 + kFrameSumBytes || length > most_bytes + 1 + kFrameSumBytes)
+  if (length < 1 + kFrameSumBytes || length > max_bytes + 1 + kFrameSumBytes)
     return wrong_frame(name_, "sent a frame of a size that does not belong here");
   in_.resize(sizeof length + length);
   HOCKET_TRY_VOID(read_all(in_.data() + sizeof length, length, kSilence));

@@ -64,8 +64,8 @@ class PageLink {
     PageFrame type = PageFrame::absent;
     std::string_view payload;  // lives until the next receive()
   };
-  // Waits for the next frame, at most `limit`. Errors: io, also if it is longer than `most_bytes`.
-  Result<Frame> receive(Duration limit, size_t most_bytes);
+  // Waits for the next frame, at most `limit`. Errors: io, also if it is longer than `max_bytes`.
+  Result<Frame> receive(Duration limit, size_t max_bytes);
   // Returns true if the other side has ended the connection, or has sent bytes without being asked.
   bool has_left() const;
   const std::string& name() const { return name_; }

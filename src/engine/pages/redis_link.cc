@@ -164,10 +164,10 @@ Result<size_t> RedisLink::read_some(TimePoint end, Duration limit) {
   }
 }
 
-Result<RedisReply> RedisLink::receive(size_t most_bytes) {
+Result<RedisReply> RedisLink::receive(size_t max_bytes) {
   HOCKET_CHECK((!failed_ && num_awaited_ > 0));
   const Duration slowest =
-      kSilence + from_seconds(static_cast<double>(most_bytes) / kFewestBytesPerSecond);
+      kSilence + from_seconds(static_cast<double>(max_bytes) / kFewestBytesPerSecond);
   const TimePoint end = RealClock().now() + slowest;
   size_t num_read = 0;
   while (true) {
@@ -177,11 +177,11 @@ Result<RedisReply> RedisLink::receive(size_t most_bytes) {
     if (reply != nullptr) {
       const std::unique_ptr<RedisReply> owned(static_cast<RedisReply*>(reply));
       --num_awaited_;
-      if (owned->text.size() > most_bytes) return broken(ErrorCode::io, "sends a reply too long");
+      if (owned->text.size() > max_bytes) return broken(ErrorCode::io, "sends a reply too long");
       return std::move(*owned);
     }
     // Whatever the reader holds belongs to this reply: those before it have been taken.
-    if (num_read > most_bytes + kShortReply + kReadBytes)
+    if (num_read > max_bytes + kShortReply + kReadBytes)
       return broken(ErrorCode::io, "sends a reply too long");
     if (RealClock().now() >= end)
       return broken(ErrorCode::timed_out,
@@ -210,7 +210,7 @@ RedisLink::~RedisLink() = default;
 Result<void> RedisLink::send(std::span<const std::string_view> /*words*/) {
   return {};
 }
-Result<RedisReply> RedisLink::receive(size_t /*most_bytes*/) {
+Result<RedisReply> RedisLink::receive(size_t /*max_bytes*/) {
   return RedisReply();
 }
 

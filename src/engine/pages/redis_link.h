@@ -49,8 +49,8 @@ class RedisLink {
   Result<void> send(std::initializer_list<std::string_view> words) {
     return send(std::span(words.begin(), words.size()));
   }
-  // Returns the next reply, of at most `most_bytes`. Errors as for send().
-  Result<RedisReply> receive(size_t most_bytes = kShortReply);
+  // Returns the next reply, of at most `max_bytes`. Errors as for send().
+  Result<RedisReply> receive(size_t max_bytes = kShortReply);
   // Returns how many replies are to come. With none the connection can serve another reader.
   size_t num_awaited() const { return num_awaited_; }
   bool is_whole() const { return !failed_ && num_awaited_ == 0; }

@@ -68,7 +68,7 @@ TEST(Cost, LoadedModulesAreCounted) {
     for (const char* quantization : {"none", "int4"}) {
       const ModelChoice without = choice_of(folder, {.model = {.quantization = quantization}});
       const ModelChoice with =
-          choice_of(folder, {.model = {.quantization = quantization, .most_mtp_modules = 8}});
+          choice_of(folder, {.model = {.quantization = quantization, .max_mtp_modules = 8}});
       const int modules = without.model.local_mtp ? 3 : 1;
       EXPECT_EQ(without.model.num_mtp_loaded, 0) << folder;
       EXPECT_EQ(with.model.num_mtp_loaded, modules) << folder;
@@ -88,7 +88,7 @@ TEST(Cost, LoadedModulesAreCounted) {
 
 TEST(Cost, ModulesThatAModelDoesNotHaveAreRefused) {
   ServerSettings settings = testing::settings_for("tests/golden/qwen3_moe");
-  settings.model.most_mtp_modules = 1;
+  settings.model.max_mtp_modules = 1;
   const auto refused = choose_model_form(settings);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code, ErrorCode::bad_value);

@@ -26,10 +26,10 @@ struct RankInfo {
 // The effect of --overlap-schedule. measured: steps overlap while that was measured to be faster.
 enum class OverlapSchedule : uint8_t { off, on, measured };
 
-// Drafts as they count: none if most_drafts is 0, whatever the algorithm was.
+// Drafts as they count: none if max_drafts is 0, whatever the algorithm was.
 struct SpeculationInfo {
   std::string algorithm = "none";
-  int most_drafts = 0;      // an answer in a step
+  int max_drafts = 0;       // an answer in a step
   int64_t draft_bytes = 0;  // the part of work_bytes for grammars that follow drafts
 };
 

@@ -37,8 +37,8 @@ Result<int64_t> bytes_held(ModelChoice choice, const Placement& placement) {
 
 // Returns the replicas of each rank for `auto`.
 Result<int> replicas_that_fit(const ModelChoice& choice, const Placement& plain, int64_t bytes) {
-  const int most = std::min(plain.num_experts() - plain.most_experts(),
-                            kMaxPlaces / plain.num_ranks() - plain.most_experts());
+  const int most = std::min(plain.num_experts() - plain.max_experts(),
+                            kMaxPlaces / plain.num_ranks() - plain.max_experts());
   if (most <= 0 || choice.combine_groups != plain.num_experts()) return 0;
   HOCKET_TRY(const int64_t without, bytes_held(choice, plain));
   HOCKET_TRY(const int64_t with_one, bytes_held(choice, plain.with_replicas(1)));
@@ -92,9 +92,9 @@ Result<void> check_tolerance(int tolerate_ranks, const ModelChoice& choice, cons
     return refused(fmt::format("a layer would have {} places for experts, more than {}",
                                any.num_places(), kMaxPlaces),
                    "a smaller --tolerate-ranks");
-  if (any.most_experts() > kMaxRankExperts)
+  if (any.max_experts() > kMaxRankExperts)
     return refused(fmt::format("a rank would have {} places for experts, more than {}",
-                               any.most_experts(), kMaxRankExperts),
+                               any.max_experts(), kMaxRankExperts),
                    "a smaller --tolerate-ranks");
   const int num_present = any.num_ranks() - tolerate_ranks;
   if (any.fewest_places(num_present) < any.num_experts())
@@ -105,16 +105,16 @@ Result<void> check_tolerance(int tolerate_ranks, const ModelChoice& choice, cons
 }
 
 // Returns the most experts of a layer that a rank takes over while up to `tolerate_ranks` are
-// missing. If the ranks can be missing in more than `most_sets` ways, it may be any expert that a
+// missing. If the ranks can be missing in more than `max_sets` ways, it may be any expert that a
 // rank has.
-int most_taken_over(const Placement& home, int tolerate_ranks, int most_sets) {
+int max_taken_over(const Placement& home, int tolerate_ranks, int max_sets) {
   const auto num_ranks = static_cast<size_t>(home.num_ranks());
   int most = 0, num_sets = 0;
   for (int num_absent = 1; num_absent <= tolerate_ranks; ++num_absent) {
     std::vector<char> absent(num_ranks);
     std::fill(absent.end() - num_absent, absent.end(), 1);
     do {
-      if (++num_sets > most_sets) return home.most_experts();
+      if (++num_sets > max_sets) return home.max_experts();
       RankSet present;
       for (size_t rank = 0; rank < num_ranks; ++rank)
         if (absent[rank] == 0) present.add(static_cast<int>(rank));
@@ -136,17 +136,16 @@ int most_taken_over(const Placement& home, int tolerate_ranks, int most_sets) {
 int64_t moving_places(const ServerSettings& settings, const ModelConfig& model,
                       const Placements& placements) {
   constexpr int kMaxSets = 4096;  // the sums of all layers have so many
-  int64_t places = placements.first().most_experts();
+  int64_t places = placements.first().max_experts();
   const int tolerate_ranks = settings.parallel.tolerate_ranks;
   if (tolerate_ranks == 0 || settings.model.weight_cache.empty()) return places;
   const int num_layers = model.num_layers;
   const bool differ = placements.differ();
-  const int most_sets = differ ? std::max(1, kMaxSets / num_layers) : kMaxSets;
-  const int of_first = differ ? 0 : most_taken_over(placements.first(), tolerate_ranks, most_sets);
+  const int max_sets = differ ? std::max(1, kMaxSets / num_layers) : kMaxSets;
+  const int of_first = differ ? 0 : max_taken_over(placements.first(), tolerate_ranks, max_sets);
   for (int layer = 0; layer < num_layers; ++layer)
     if (model.layer_is_moe[static_cast<size_t>(layer)])
-      places +=
-          differ ? most_taken_over(placements.at(layer), tolerate_ranks, most_sets) : of_first;
+      places += differ ? max_taken_over(placements.at(layer), tolerate_ranks, max_sets) : of_first;
   return places;
 }
 
@@ -223,19 +222,19 @@ Result<ExpertPlaces> place_experts(const ParallelSettings& settings, const Model
               .to = std::to_string(number),
               .why = "replicas take up to an eighth of the memory that the weights leave"};
   }
-  const int most = experts - plain.most_experts();
+  const int most = experts - plain.max_experts();
   if (number % num_ranks != 0 || number / num_ranks > most || experts + number > kMaxPlaces)
     return fail(bad_number(
         fmt::format("cannot be spread over {} ranks that hold up to {} of {} experts each",
-                    num_ranks, plain.most_experts(), experts),
+                    num_ranks, plain.max_experts(), experts),
         fmt::format("a multiple of {}, up to {}", num_ranks,
                     std::min(most * num_ranks, (kMaxPlaces - experts) / num_ranks * num_ranks))));
   Placement filled = plain.with_replicas(number / num_ranks);
   if (settings.tolerate_ranks > 0 && settings.tolerate_ranks < num_ranks) {
     const int num_present = num_ranks - settings.tolerate_ranks;
     const int least = (experts + num_present - 1) / num_present;
-    if (const int most_there = filled.most_experts(); filled.fewest_places(num_present) < experts) {
-      filled = filled.filled_to(std::max(most_there, least));
+    if (const int max_there = filled.max_experts(); filled.fewest_places(num_present) < experts) {
+      filled = filled.filled_to(std::max(max_there, least));
       change = {.flag = "--ep-num-redundant-experts",
                 .from = settings.ep_num_redundant_experts,
                 .to = std::to_string(filled.num_places() - experts),

@@ -80,7 +80,7 @@ struct StateRoom {
 StateRoom state_room(const MemoryQuestion& q, const MemoryPlan& plan) {
   const double asked = q.settings.memory.mamba_full_memory_ratio;
   const double ratio = asked > 0 ? asked : kDefaultStateRatio;
-  const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.most_drafts);
+  const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
   const int64_t left =
       std::max<int64_t>(0, plan.budget_bytes - plan.weight_bytes - plan.work_bytes);
   return {.left = left,
@@ -96,7 +96,7 @@ StateRoom state_room(const MemoryQuestion& q, const MemoryPlan& plan) {
 void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
   const int layers = q.model.num_linear_layers();
   if (layers == 0) return;
-  const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.most_drafts);
+  const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
   const auto [left, room, request] = state_room(q, plan);
   const auto running =
       static_cast<int>(std::min<int64_t>(plan.max_running_requests, room / request));
@@ -136,7 +136,7 @@ Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
 constexpr int64_t kMaxPoolBytes = int64_t{1} << 60;
 
 // Returns the most pages whose keys and values, in all layers, take at most `bytes`.
-int64_t most_pages_in(const MemoryQuestion& q, const MemoryPlan& plan, int64_t bytes) {
+int64_t max_pages_in(const MemoryQuestion& q, const MemoryPlan& plan, int64_t bytes) {
   if (bytes <= 0) return 0;
   // Window pages are at most as many as pages, so no sum of the search overflows.
   int64_t fits = 0, too_many = bytes / q.page_bytes + 1;
@@ -191,12 +191,12 @@ int fitting_context(int64_t pages, int page_tokens) {
 }  // namespace
 
 AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher) {
-  AllToAll::Options options{.most_bytes = ExpertParallelDispatcher::most_bytes(dispatcher)};
-  options.most_bytes[0][static_cast<size_t>(MessageKind::agree)] = kAgreementBytes;
+  AllToAll::Options options{.max_bytes = ExpertParallelDispatcher::max_bytes(dispatcher)};
+  options.max_bytes[0][static_cast<size_t>(MessageKind::agree)] = kAgreementBytes;
   return options;
 }
 
-int most_rows(const WorkLimits& limits) {
+int max_rows_of_ranks(const WorkLimits& limits) {
   return limits.max_rows * std::max(1, limits.exchange.num_ranks);
 }
 
@@ -245,8 +245,8 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.context_length = asked > 0 ? asked : q.model.max_position_embeddings;
   plan.max_running_requests =
       s.memory.max_running_requests > 0 ? s.memory.max_running_requests : kDefaultRunningRequests;
-  plan.most_drafts = speculation.most_drafts;
-  const int drafted = std::min(plan.max_running_requests, kMaxDraftedRows) * (1 + plan.most_drafts);
+  plan.max_drafts = speculation.max_drafts;
+  const int drafted = std::min(plan.max_running_requests, kMaxDraftedRows) * (1 + plan.max_drafts);
   plan.max_answer_rows = std::max(plan.max_running_requests, std::min(kMaxDraftedRows, drafted));
   if (!speculation.why.empty())
     plan.changes.push_back({.flag = "--speculative-algorithm",
@@ -254,10 +254,10 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
                             .to = speculation.algorithm,
                             .why = speculation.why});
   if (const int drafts = s.speculation.num_steps;
-      drafts > speculation.most_drafts && speculation.most_drafts > 0)
+      drafts > speculation.max_drafts && speculation.max_drafts > 0)
     plan.changes.push_back({.flag = "--speculative-num-steps",
                             .from = std::to_string(drafts),
-                            .to = std::to_string(speculation.most_drafts),
+                            .to = std::to_string(speculation.max_drafts),
                             .why = "the model's own module reads the model's rows only, so it has "
                                    "no row of its own to guess a second token from"});
   plan.chunk_tokens = s.scheduler.chunked_prefill_size != 0 ? s.scheduler.chunked_prefill_size
@@ -270,13 +270,13 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
     plan.work.exchange = ExpertParallelDispatcher::exchange_limits(
         *q.placement, std::min(plan.max_answer_rows, plan.work.max_rows));
   plan.work_bytes = WorkBuffers::bytes_for(q.model, q.dtype, plan.work) + exchange_bytes(q, plan);
-  if (plan.most_drafts > 0 && s.model.grammar_backend != "none")
+  if (plan.max_drafts > 0 && s.model.grammar_backend != "none")
     plan.draft_bytes = kDraftChecksBytes;
   plan.moving_bytes = q.moving_bytes;
   plan.work_bytes += plan.draft_bytes + plan.moving_bytes;
   if (q.num_workers > 0) {
     ScratchNeed scratch = q.scratch;
-    scratch.max_rows = most_rows(plan.work);
+    scratch.max_rows = max_rows_of_ranks(plan.work);
     plan.work_bytes += q.num_workers * scratch_bytes_for(scratch);
   }
   plan.budget_bytes =
@@ -285,11 +285,11 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
                                : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
   note_needless_ratios(q, plan);
   plan_states(q, plan);
-  if (q.module_page_bytes > 0 && plan.most_drafts > 1)
+  if (q.module_page_bytes > 0 && plan.max_drafts > 1)
     plan.num_spare_pages =
-        plan.max_running_requests * pages_for(plan.most_drafts - 1, s.memory.page_size);
+        plan.max_running_requests * pages_for(plan.max_drafts - 1, s.memory.page_size);
   const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
-  plan.fitting_pages = most_pages_in(q, plan, left);
+  plan.fitting_pages = max_pages_in(q, plan, left);
   return plan;
 }
 

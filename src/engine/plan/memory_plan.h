@@ -26,7 +26,7 @@ namespace hocket {
 struct MemoryPlan {
   int context_length = 0;
   int max_running_requests = 0;
-  int most_drafts = 0;  // an answer in a step; 0: no speculation
+  int max_drafts = 0;  // an answer in a step; 0: no speculation
   // All answers in a step, with all their drafts up to kMaxDraftedRows.
   int max_answer_rows = 0;
   int chunk_tokens = 0;  // -1: prompts are never cut
@@ -92,7 +92,7 @@ inline constexpr int64_t kDraftChecksBytes = 128 << 20;
 inline constexpr int kLogitsRows = 128;  // rows of logits computed at a time
 
 // Returns the most rows that the experts of a rank may get in a step: those of all ranks.
-int most_rows(const WorkLimits& limits);
+int max_rows_of_ranks(const WorkLimits& limits);
 
 // Returns the options of the exchange of rows and agreements: slots for the longest messages.
 AllToAll::Options exchange_options(const ExpertParallelDispatcher::Options& dispatcher);

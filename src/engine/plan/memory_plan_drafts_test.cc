@@ -44,7 +44,7 @@ TEST(MemoryPlan, DraftsNeedRows) {
   c.settings.speculation.algorithm = "NEXTN";
   const auto off = c.plan();
   ASSERT_TRUE(off.has_value());
-  EXPECT_EQ(off->most_drafts, 0);
+  EXPECT_EQ(off->max_drafts, 0);
   EXPECT_EQ(off->max_answer_rows, 2);
   ASSERT_EQ(off->changes.size(), 1u);
   EXPECT_EQ(off->changes[0].flag, "--speculative-algorithm");

@@ -79,7 +79,7 @@ TEST(MemoryPlan, RanksNeedMoreWorkBuffers) {
     ASSERT_TRUE(several.has_value()) << describe(several.error());
     EXPECT_EQ(several->work.exchange.num_ranks, num_ranks);
     EXPECT_EQ(several->work.exchange.max_decode_rows, several->max_running_requests);
-    EXPECT_EQ(most_rows(several->work), num_ranks * several->work.max_rows);
+    EXPECT_EQ(max_rows_of_ranks(several->work), num_ranks * several->work.max_rows);
     // Each other rank needs at least a slot for a dispatch of the longest step.
     const int64_t rows = int64_t{num_ranks - 1} * several->work.max_rows;
     EXPECT_GT(several->work_bytes, alone->work_bytes + rows * m.hidden_size * 2);
@@ -252,7 +252,7 @@ Result<MemoryPlan> plan_with_states(const ServerSettings& settings,
 }
 
 int64_t state_bytes_of(const MemoryPlan& plan) {
-  const DeltaShape shape = delta_shape_of(model_with_states(), DType::bf16, plan.most_drafts);
+  const DeltaShape shape = delta_shape_of(model_with_states(), DType::bf16, plan.max_drafts);
   EXPECT_GT(shape.state_bytes(), 16 * 128 * 128 * 4) << "and inputs of the convolution";
   return StatePool::Sizes{shape, 3, plan.num_states, plan.num_blocks}.bytes();
 }

@@ -115,7 +115,7 @@ Result<int> choose_combine_groups(int asked, int num_ranks, const ModelConfig& m
 // Only modules that read the model's own rows come in several; else one is used again and again.
 Result<int> choose_modules(const ServerSettings& settings, const ModelConfig& model) {
   HOCKET_TRY(const SpeculationChoice speculation, choose_speculation(settings, model));
-  const int most = std::max(settings.model.most_mtp_modules, speculation.by_module ? 1 : 0);
+  const int most = std::max(settings.model.max_mtp_modules, speculation.by_module ? 1 : 0);
   if (most == 0) return 0;
   HOCKET_TRY_VOID(find_family(model.architecture));
   if (!has_module(model))

@@ -190,7 +190,7 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
   const bool by_text = algorithm != "NEXTN";
   // A module that joins rows of the model only has none of its own to go on from.
   const int most = by_module && !by_text && model.local_mtp ? 1 : kMaxDrafts;
-  return SpeculationChoice{.most_drafts = asked > 0 ? std::min(asked, most) : most,
+  return SpeculationChoice{.max_drafts = asked > 0 ? std::min(asked, most) : most,
                            .fixed = asked > 0 ? std::optional(std::min(asked, most)) : std::nullopt,
                            .by_module = by_module,
                            .by_text = by_text,
@@ -250,8 +250,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .running_timeout = seconds(s.running_timeout_s),
       .session_timeout = seconds(settings.memory.session_timeout_s),
       .prefill_max_requests = s.prefill_max_requests,
-      .in_batch = {.most_cached = s.in_batch_prefix_check,
-                   .least_common = s.in_batch_prefix_common},
+      .in_batch = {.max_cached = s.in_batch_prefix_check, .least_common = s.in_batch_prefix_common},
       .max_overtaken = s.max_overtaken,
       .seed = static_cast<uint64_t>(s.schedule_seed)};
   HOCKET_TRY_VOID(check(options));

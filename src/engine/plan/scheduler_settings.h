@@ -38,7 +38,7 @@ std::string speculation_named(std::string_view value);
 std::vector<std::string> speculation_notes(const SpeculationSettings& settings);
 
 struct SpeculationChoice {
-  int most_drafts = 0;             // an answer in a step; 0: no speculation
+  int max_drafts = 0;              // an answer in a step; 0: no speculation
   std::optional<int> fixed = {};   // every answer gets so many; else they are chosen
   bool by_module = false;          // the model's own module for multi-token prediction guesses
   bool by_text = false;            // the request's own text guesses

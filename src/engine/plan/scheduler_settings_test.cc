@@ -82,11 +82,11 @@ ServerSettings speculating(SpeculationSettings speculation) {
 }
 
 TEST(ChooseSpeculation, ByNameAndByEitherCount) {
-  EXPECT_EQ(choose_speculation(speculating({.algorithm = "none"}), {})->most_drafts, 0);
+  EXPECT_EQ(choose_speculation(speculating({.algorithm = "none"}), {})->max_drafts, 0);
   for (const char* algorithm : {"auto", "NGRAM"}) {
     const auto open = choose_speculation(speculating({.algorithm = algorithm}), {});
     ASSERT_TRUE(open.has_value());
-    EXPECT_EQ(open->most_drafts, kMaxDrafts);
+    EXPECT_EQ(open->max_drafts, kMaxDrafts);
     EXPECT_EQ(open->fixed, std::nullopt);
     for (const SpeculationSettings& three :
          {SpeculationSettings{.algorithm = algorithm, .num_steps = 3},
@@ -94,7 +94,7 @@ TEST(ChooseSpeculation, ByNameAndByEitherCount) {
           SpeculationSettings{.algorithm = algorithm, .num_steps = 3, .num_draft_tokens = 4}}) {
       const auto fixed = choose_speculation(speculating(three), {});
       ASSERT_TRUE(fixed.has_value());
-      EXPECT_EQ(fixed->most_drafts, 3);
+      EXPECT_EQ(fixed->max_drafts, 3);
       EXPECT_EQ(fixed->fixed, 3);
     }
   }
@@ -104,13 +104,13 @@ TEST(ChooseSpeculation, ByTheModelsOwnModule) {
   ServerSettings settings = speculating({.algorithm = "NEXTN"});
   settings.parallel.ep_size = 2;
   EXPECT_EQ(choose_speculation(settings, {})->fixed, std::nullopt);
-  EXPECT_EQ(choose_speculation(settings, {})->most_drafts, kMaxDrafts);
+  EXPECT_EQ(choose_speculation(settings, {})->max_drafts, kMaxDrafts);
   EXPECT_TRUE(choose_speculation(settings, {})->by_module);
   settings.speculation.num_steps = 3;
   EXPECT_EQ(choose_speculation(settings, {})->fixed, 3);
   const auto local = choose_speculation(settings, {.local_mtp = true});  // it cannot be chained
   EXPECT_EQ(local->fixed, 1);
-  EXPECT_EQ(local->most_drafts, 1);
+  EXPECT_EQ(local->max_drafts, 1);
 }
 
 TEST(ChooseSpeculation, AutomaticallyByTheModuleIfTheFilesHaveOne) {
@@ -123,7 +123,7 @@ TEST(ChooseSpeculation, AutomaticallyByTheModuleIfTheFilesHaveOne) {
   EXPECT_EQ(both->algorithm, "auto");
   EXPECT_TRUE(both->by_module && both->by_text);
   with.local_mtp = true;  // text gives more drafts than such a module
-  EXPECT_EQ(choose_speculation(settings, with)->most_drafts, kMaxDrafts);
+  EXPECT_EQ(choose_speculation(settings, with)->max_drafts, kMaxDrafts);
   ServerSettings overlapped = settings;
   overlapped.scheduler.overlap_schedule = "on";
   EXPECT_EQ(choose_speculation(overlapped, with)->algorithm, "NGRAM");
@@ -169,7 +169,7 @@ TEST(ChooseSpeculation, ByTheModuleIsOffWhereStepsOverlap) {
   settings.speculation.algorithm = "NEXTN";
   const auto choice = choose_speculation(settings, {});
   ASSERT_TRUE(choice.has_value());
-  EXPECT_EQ(choice->most_drafts, 0);
+  EXPECT_EQ(choice->max_drafts, 0);
   EXPECT_NE(choice->why.find("--overlap-schedule on"), std::string::npos);
 }
 

@@ -61,7 +61,7 @@ StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
     const int groups = choice.combine_groups >= ranks ? choice.combine_groups : experts;
     const Placement placement = *Placement::contiguous(experts, ranks, groups);
     results_a_row_ = mean_sums(placement, groups, model_.moe.top_k);
-    fullest_share_ = static_cast<double>(placement.most_experts()) / experts;
+    fullest_share_ = static_cast<double>(placement.max_experts()) / experts;
   }
   const WeightPart head = model_.tie_word_embeddings ? WeightPart::embedding : WeightPart::head;
   head_bytes_ = static_cast<double>(cost_.part(head).bytes);

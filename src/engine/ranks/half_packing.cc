@@ -69,22 +69,22 @@ void HalfPacker::put(int answer, bool first) {
 }
 
 // An answer that fits into no half goes to the one with more room.
-void HalfPacker::assign_answers(int most_first, int most_second) {
+void HalfPacker::assign_answers(int max_first, int max_second) {
   double second = 0;
   for (const int answer : sorted_) {
     const int num_rows = rows(answer);
     // Compares load / share of the two halves, each with this answer, without a division.
     const double done = (load_ + cost(answer)) * (1 - share_);
     const double other = (second + cost(answer)) * share_;
-    const bool fits_first = num_rows <= most_first, fits_second = num_rows <= most_second;
+    const bool fits_first = num_rows <= max_first, fits_second = num_rows <= max_second;
     const bool sooner =
-        fits_first || most_first == most_second ? done <= other : most_first > most_second;
+        fits_first || max_first == max_second ? done <= other : max_first > max_second;
     if (fits_first != fits_second ? fits_first : sooner) {
       put(answer, true);
-      most_first -= num_rows;
+      max_first -= num_rows;
     } else {
       second += cost(answer);
-      most_second -= num_rows;
+      max_second -= num_rows;
     }
   }
 }

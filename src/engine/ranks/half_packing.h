@@ -58,7 +58,7 @@ class HalfPacker {
     return (from_first ? num_first_ : static_cast<int>(answers_.size()) - num_first_) > 1;
   }
   void put(int answer, bool first);
-  void assign_answers(int most_first, int most_second);
+  void assign_answers(int max_first, int max_second);
   void round_to(int first_rows);
   void even_out(Counts counts);
   Change best_change(bool from_first, double excess, Counts counts) const;

@@ -345,7 +345,7 @@ TEST(Lockstep, ARebindStartsFromStepOne) {
     v.lockstep.fail_with(error(ErrorCode::lost_rank, "rank 1 went away"));
     v.exchange.reset();
     v.exchange =
-        *AllToAll::create(v.end, {.most_bytes = on_lanes(1, {0, 0, kAgreementBytes}), .epoch = 2});
+        *AllToAll::create(v.end, {.max_bytes = on_lanes(1, {0, 0, kAgreementBytes}), .epoch = 2});
     v.lockstep.rebind(v.end, *v.exchange);
     EXPECT_EQ(v.lockstep.plan(), Plan{});  // the plan of the old epoch is gone
     EXPECT_EQ(v.lockstep.reports()[1].is_valid, 0);

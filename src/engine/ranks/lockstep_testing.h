@@ -25,7 +25,7 @@ struct LockstepRank {
                         std::optional<RankSet> present = {})
       : hub(hub_in),
         end(end_in),
-        exchange(*AllToAll::create(end, {.most_bytes = on_lanes(1, {0, 0, kAgreementBytes}),
+        exchange(*AllToAll::create(end, {.max_bytes = on_lanes(1, {0, 0, kAgreementBytes}),
                                          .epoch = 1,
                                          .present = present,
                                          .stall_timeout = std::chrono::seconds(1)})),

@@ -23,7 +23,7 @@ struct CarryingRank {
   CarryingRank(Transport& end, int num_ranks)
       : votes(num_ranks, kVoteBytes),
         exchange(
-            *AllToAll::create(end, {.most_bytes = on_lanes(1, {kRowBytes, kRowBytes, kVoteBytes}),
+            *AllToAll::create(end, {.max_bytes = on_lanes(1, {kRowBytes, kRowBytes, kVoteBytes}),
                                     .stall_timeout = std::chrono::seconds(20),
                                     .watch = &watch})) {
     votes.rebind(*exchange);

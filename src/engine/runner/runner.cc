@@ -141,7 +141,7 @@ Result<void> Runner::open_files(const ServerSettings& settings) {
   if (format != "auto")
     return fail(ErrorCode::bad_value, "--load-format {} is not one of auto, dummy", format);
   HOCKET_TRY(source_, open_model_weights(settings.model.model_path, choice_.model.moe));
-  if (settings.model.most_mtp_modules > 0 || holds_modules(choice_.model, *source_)) return {};
+  if (settings.model.max_mtp_modules > 0 || holds_modules(choice_.model, *source_)) return {};
   HOCKET_TRY(const SettingChange change, leave_modules(settings.speculation, choice_.model));
   info_.changes.push_back(change);
   return {};
@@ -301,7 +301,7 @@ std::string Runner::terms() const {
   const AllToAll::Options exchange = exchange_options(dispatcher_options());
   size_t most = 0;
   uint32_t sizes = 2166136261u;  // FNV-1a
-  for (const size_t bytes : std::views::join(exchange.most_bytes)) {
+  for (const size_t bytes : std::views::join(exchange.max_bytes)) {
     most = std::max(most, bytes);
     for (const std::byte part : std::as_bytes(std::span(&bytes, 1)))
       sizes = (sizes ^ static_cast<uint32_t>(part)) * 16777619u;
@@ -320,7 +320,7 @@ Result<void> Runner::make_memory(int page_tokens) {
     HOCKET_TRY(window_pages_, PagePool::create(shapes.windowed, plan_.num_window_pages + 1));
   }
   if (plan_.num_states > 0) {
-    const DeltaShape shape = delta_shape_of(choice_.model, choice_.dtype, plan_.most_drafts);
+    const DeltaShape shape = delta_shape_of(choice_.model, choice_.dtype, plan_.max_drafts);
     HOCKET_TRY(states_, StatePool::create({shape, choice_.model.num_linear_layers(),
                                            plan_.num_states, plan_.num_blocks}));
   }
@@ -328,7 +328,7 @@ Result<void> Runner::make_memory(int page_tokens) {
     HOCKET_TRY(moving_memory_, Buffer::allocate(plan_.moving_bytes));
   }
   HOCKET_TRY(work_, WorkBuffers::create(choice_.model, choice_.dtype, plan_.work));
-  const ScratchNeed need = choice_.scratch_need(most_rows(plan_.work), page_tokens);
+  const ScratchNeed need = choice_.scratch_need(max_rows_of_ranks(plan_.work), page_tokens);
   HOCKET_TRY(backend_, Backend::create(info_.isa, *workers_, scratch_bytes_for(need)));
   reserve_halves(halves_, plan_.work.max_rows, 2 * (plan_.max_running_requests + 1));
   for (Half& half : halves_)
@@ -358,7 +358,7 @@ void Runner::describe(const ServerSettings& settings) {
           : settings.model.served_model_name;
   info_.num_workers = workers_->size();
   std::ranges::move(speculation_notes(settings.speculation), std::back_inserter(info_.notes));
-  info_.speculation = {speculation->algorithm, plan_.most_drafts, plan_.draft_bytes};
+  info_.speculation = {speculation->algorithm, plan_.max_drafts, plan_.draft_bytes};
   info_.context_length = plan_.context_length;
   info_.max_running_requests = plan_.max_running_requests;
   info_.chunk_tokens = plan_.chunk_tokens;

@@ -18,7 +18,7 @@ std::unique_ptr<Runner> make_runner(const std::filesystem::path& model, const st
                                     int modules = 0) {
   ServerSettings settings = settings_for(model);
   settings.model.dtype = dtype;
-  settings.model.most_mtp_modules = modules;
+  settings.model.max_mtp_modules = modules;
   auto runner = Runner::create({.settings = settings, .progress = {}, .tokenizer_eos = {}});
   if (!runner) {
     ADD_FAILURE() << describe(runner.error());

@@ -58,7 +58,7 @@ TEST(WeightChanges, FilesWithoutTheModuleAreServedWithDraftsFromTheText) {
     const EngineInfo& info = (*runner)->info();
     EXPECT_EQ(info.model.num_mtp_loaded, 0);
     EXPECT_THAT(info.changes, Contains(Field(&SettingChange::to, "NGRAM"))) << model;
-    EXPECT_EQ((*runner)->plan().most_drafts, kMaxDrafts) << model;
+    EXPECT_EQ((*runner)->plan().max_drafts, kMaxDrafts) << model;
     const auto refused = runner_of(folder, "NEXTN");
     ASSERT_FALSE(refused.has_value());
     EXPECT_EQ(refused.error().code, ErrorCode::missing_tensor);

@@ -40,7 +40,7 @@ struct Profiler::State {
     // True if the ledger kept spans of the whole step.
     bool is_primed HOCKET_GUARDED_BY(mutex) = false;
     uint64_t begin_step HOCKET_GUARDED_BY(mutex) = 0;
-    size_t most_steps HOCKET_GUARDED_BY(mutex) = 0;
+    size_t max_steps HOCKET_GUARDED_BY(mutex) = 0;
     TraceTape tape HOCKET_GUARDED_BY(mutex);
     std::atomic<uint64_t> last_step{0};
     std::atomic<int> num_steps{0};
@@ -99,7 +99,7 @@ void Profiler::State::arm(const Start& start) {
     tape.tape.steps.reserve(steps);
     tape.tape.spans.reserve(spans);
     tape.begin_step = begin;
-    tape.most_steps = steps;
+    tape.max_steps = steps;
     tape.num_steps = 0;
     tape.is_primed = false;
     tape.is_on = true;
@@ -216,7 +216,7 @@ bool Profiler::State::record(Tape& tape, const Ledger& ledger) const {
   out.spans.insert(out.spans.end(), spans.begin(), spans.end());
   out.steps.push_back({.account = account, .end_span = out.spans.size()});
   tape.num_steps = static_cast<int>(out.steps.size());
-  return out.steps.size() < tape.most_steps;
+  return out.steps.size() < tape.max_steps;
 }
 
 void Profiler::note(int rank, Ledger& ledger) {

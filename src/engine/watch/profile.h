@@ -31,7 +31,7 @@ class Profiler {
     int first_rank = 0, num_here = 1, num_ranks = 1;
     std::string model;                   // written into the file
     const OrderTable* orders = nullptr;  // names plans; outlives it; null: plans are numbers
-    size_t spans_per_step = 0;           // Ledger::most_spans
+    size_t spans_per_step = 0;           // Ledger::max_spans
     Duration patience = std::chrono::seconds(5);  // stop() waits this long for the file
   };
   explicit Profiler(Options options);

@@ -80,7 +80,7 @@ class ProfileTest : public ::testing::Test {
                       .num_ranks = 3,
                       .model = "a \"model\"",
                       .orders = &OrderTable::builtin(),
-                      .spans_per_step = Ledger::most_spans({1, 3})}};
+                      .spans_per_step = Ledger::max_spans({1, 3})}};
 };
 
 TEST_F(ProfileTest, AllRanksRecordTheSameSteps) {

@@ -29,7 +29,7 @@ class RecentSteps {
     int first_rank = 0, num_here = 1, num_ranks = 1;
     std::string model;
     const OrderTable* orders = nullptr;  // names plans; outlives it; null: plans are numbers
-    size_t spans_per_step = 0;           // Ledger::most_spans
+    size_t spans_per_step = 0;           // Ledger::max_spans
   };
   explicit RecentSteps(Options options);
   ~RecentSteps();

@@ -35,7 +35,7 @@ class RecentStepsTest : public ::testing::Test {
             .num_ranks = num_ranks,
             .model = "tiny",
             .orders = &OrderTable::builtin(),
-            .spans_per_step = Ledger::most_spans({1, num_ranks})};
+            .spans_per_step = Ledger::max_spans({1, num_ranks})};
   }
   static std::vector<uint64_t> numbers(const RecentSteps::OfRank& rank) {
     std::vector<uint64_t> out;

@@ -41,8 +41,8 @@ class NodeHeap {
   };
 
   // slot: where a node keeps its place in this heap; -1: it is not in it.
-  NodeHeap(int RadixNode::* slot, int most_nodes) : slot_(slot) {
-    heap_.reserve(static_cast<size_t>(most_nodes));
+  NodeHeap(int RadixNode::* slot, int max_nodes) : slot_(slot) {
+    heap_.reserve(static_cast<size_t>(max_nodes));
   }
   bool empty() const { return heap_.empty(); }
   size_t size() const { return heap_.size(); }

@@ -20,7 +20,7 @@ class ConversationTest : public ::testing::TestWithParam<ChatSettings> {
  protected:
   void SetUp() override { log::set_level(log::Level::error); }
   void expect_promise(Chat& chat) const {
-    EXPECT_LE(chat.most_again(), chat.least_promised());
+    EXPECT_LE(chat.max_again(), chat.least_promised());
     EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
     EXPECT_EQ(chat.stats().num_evicted_pages_total, 0u);
     EXPECT_EQ(chat.stats().num_evicted_window_pages_total, 0u);
@@ -58,7 +58,7 @@ TEST_P(ConversationTest, WithToolsAndThoughtsThatAreDropped) {
     }
   }
   EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
-  EXPECT_LE(chat.most_again(), chat.least_promised());
+  EXPECT_LE(chat.max_again(), chat.least_promised());
 }
 
 // The template opens the thoughts at the end of each prompt, and the next turn has neither these
@@ -169,7 +169,7 @@ TEST_P(ConversationTest, WithBranchesInsideOldAnswers) {
   }
   EXPECT_EQ(chat.stats().num_evicted_states_total, 0u);
   const bool sees_answer = GetParam().window_tokens > kAnswer;
-  EXPECT_LE(chat.most_again(), chat.least_promised() + (sees_answer ? 0 : kStays));
+  EXPECT_LE(chat.max_again(), chat.least_promised() + (sees_answer ? 0 : kStays));
 }
 
 TEST_P(ConversationTest, AnEqualPromptHits) {
@@ -201,8 +201,8 @@ class SixteenInAPoolForTen : public ConversationTest {
       }
       for (auto& [talk, answer] : chat.finish()) talk->answer(answer, 0);
     }
-    EXPECT_GT(chat.most_again(), chat.least_promised()) << "the pool holds all";
-    EXPECT_LE(chat.most_again_of_whole(), chat.least_promised());
+    EXPECT_GT(chat.max_again(), chat.least_promised()) << "the pool holds all";
+    EXPECT_LE(chat.max_again_of_whole(), chat.least_promised());
   }
 };
 

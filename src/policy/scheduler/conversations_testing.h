@@ -120,7 +120,7 @@ class Chat {
         "whole, "
         "{:>3} at most\n",
         ::testing::UnitTest::GetInstance()->current_test_info()->name(), num_asked_,
-        num_prompt_tokens_, all_again_, most_again_, num_whole_, most_again_of_whole_);
+        num_prompt_tokens_, all_again_, max_again_, num_whole_, max_again_of_whole_);
   }
 
   // Runs until all have ended. Returns the answers by conversation.
@@ -142,11 +142,11 @@ class Chat {
 
   SchedulerStats stats() { return engine_.scheduler().stats(); }
   // Most tokens that one request computed although they had been computed before.
-  int most_again() const { return most_again_; }
+  int max_again() const { return max_again_; }
   int64_t all_again() const { return all_again_; }
   int last_again() const { return last_again_; }
   // The same for turns that began while the cache still had all that the turn before left there.
-  int most_again_of_whole() const { return most_again_of_whole_; }
+  int max_again_of_whole() const { return max_again_of_whole_; }
   int num_whole() const { return num_whole_; }
   int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
   int least_promised() const { return kDeltaBlock + page_tokens_; }
@@ -183,10 +183,10 @@ class Chat {
     last_again_ = again;
     if (whole_.contains(request.id)) {
       ++num_whole_;
-      most_again_of_whole_ = std::max(most_again_of_whole_, again);
+      max_again_of_whole_ = std::max(max_again_of_whole_, again);
     }
     num_prompt_tokens_ += request.prompt_len;
-    most_again_ = std::max(most_again_, again);
+    max_again_ = std::max(max_again_, again);
     all_again_ += std::max(again, 0);
   }
 
@@ -215,7 +215,7 @@ class Chat {
   std::map<Conversation*, Left> left_;
   std::set<RequestId> waiting_, whole_;
   std::vector<Tokens> seen_;
-  int most_again_ = 0, last_again_ = 0, most_again_of_whole_ = 0, num_whole_ = 0;
+  int max_again_ = 0, last_again_ = 0, max_again_of_whole_ = 0, num_whole_ = 0;
   int64_t all_again_ = 0, num_prompt_tokens_ = 0;
 };
 

@@ -14,7 +14,7 @@ namespace hocket {
 struct FakeSchedulerHooks final : SchedulerHooks {
   std::set<RequestId> not_ready, broken, not_now;
   std::map<RequestId, std::vector<TokenId>> drafts;  // for the next step of each
-  int most_rows_for_drafts = -1;                     // as the last offer_drafts() said
+  int max_rows_for_drafts = -1;                      // as the last offer_drafts() said
   bool others_compute = false, nobody_begins = false;
   int num_agreements = 0, num_rows_agreed = 0;
   ForwardMode mode_agreed = ForwardMode::idle;  // mode of the last batch agreed on
@@ -26,8 +26,8 @@ struct FakeSchedulerHooks final : SchedulerHooks {
   }
   bool may_begin() override { return !nobody_begins; }
   bool may_join(const Request& head) override { return !not_now.contains(head.id); }
-  void offer_drafts(std::span<AnswerDrafts> answers, int most_rows) override {
-    most_rows_for_drafts = most_rows;
+  void offer_drafts(std::span<AnswerDrafts> answers, int max_rows) override {
+    max_rows_for_drafts = max_rows;
     offered_.clear();
     for (AnswerDrafts& answer : answers) {
       const auto given = drafts.extract(answer.request->id);

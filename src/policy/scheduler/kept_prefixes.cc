@@ -9,7 +9,7 @@
 namespace hocket {
 
 bool Scheduler::restore(const CacheNamespace& name_space, std::span<const TokenId> tokens,
-                        int most_pages, const std::function<void(std::span<const PageId>)>& fill) {
+                        int max_pages, const std::function<void(std::span<const PageId>)>& fill) {
   State& s = *state_;
   const auto page_tokens = static_cast<size_t>(s.page_tokens());
   const int num_pages = static_cast<int>(tokens.size() / page_tokens);
@@ -19,7 +19,7 @@ bool Scheduler::restore(const CacheNamespace& name_space, std::span<const TokenI
   const int num_held = s.cache.num_pages_in_tree(name_space, tokens);
   const int num_lacking = num_pages - num_held;
   if (num_lacking == 0) return true;
-  if (num_lacking > most_pages) return false;
+  if (num_lacking > max_pages) return false;
   const Lease path =
       s.cache.pin(name_space, tokens.first(static_cast<size_t>(num_held) * page_tokens));
   if (num_lacking > s.num_available_pages()) return false;

@@ -124,7 +124,7 @@ void PrefillPass::admit_waiting() {
 // Returns true if a prompt that is in this pass, in flight or in chunks will soon put enough tokens
 // of this one into the cache that waiting for them is worth it.
 bool PrefillPass::prefix_is_under_way(const Request& request) const {
-  if (s_.options.in_batch.most_cached < 0 || !s_.options.prefix_cache) return false;
+  if (s_.options.in_batch.max_cached < 0 || !s_.options.prefix_cache) return false;
   const auto least = static_cast<size_t>(s_.options.in_batch.least_common);
   const auto reusable = request.reusable_tokens();
   if (reusable.size() < least) return false;
@@ -231,17 +231,17 @@ void PrefillPass::lengthen_chunks() {
 // Reserves the token and page lists at the largest size that the request can reach. Returns false
 // if memory is short; the request then ends with that error.
 bool Scheduler::State::reserve_lists(Request& request) {
-  const int most_tokens = request.prompt_len + request.sampling.max_new_tokens;
+  const int max_len = request.prompt_len + request.sampling.max_new_tokens;
   try {
-    request.tokens.reserve(static_cast<size_t>(most_tokens));
-    request.pages.reserve(static_cast<size_t>(pages_for(most_tokens, page_tokens())));
+    request.tokens.reserve(static_cast<size_t>(max_len));
+    request.pages.reserve(static_cast<size_t>(pages_for(max_len, page_tokens())));
     if (has_windows()) request.window.pages.reserve(request.pages.capacity());
     // Two steps may be in flight.
     if (states.enabled()) request.states.kept.reserve(2 * kMaxStatePlaces);
     return true;
   } catch (const std::bad_alloc&) {
     fail_request(request, error(ErrorCode::out_of_memory,
-                                "no memory is left to keep {} tokens of the request", most_tokens)
+                                "no memory is left to keep {} tokens of the request", max_len)
                               .with_fix("ask again later, or set a smaller max_tokens"));
     return false;
   }
@@ -257,7 +257,7 @@ PrefillCandidate PrefillPass::candidate(const Request& request, const PrefixMatc
           .spare_rows = spare,
           .may_be_cut = std::ssize(s_.chunked) < s_.options.max_chunked_requests,
           .window_room = s_.window_room(nullptr),
-          .window_need = s_.most_window_pages(request, static_cast<int>(match.pages.size()))};
+          .window_need = s_.max_window_pages(request, static_cast<int>(match.pages.size()))};
 }
 
 // Tries the head of the queue. The first that does not fit ends the pass, so that a big request is

@@ -48,10 +48,10 @@ Admission PrefillAdder::continue_chunked(const PrefillCandidate& candidate,
   const double room =
       std::max(0.0, static_cast<double>(available_tokens) - budget_.reserved_tokens);
   const int rows = candidate.total_len - candidate.prefix_len;
-  const int most_rows = std::min(std::max(limit() - candidate.spare_rows, budget_.page_tokens),
-                                 window_rows(candidate));
-  if (rows <= most_rows && ceil_page(rows) <= room) return charge(candidate, rows);
-  const int most = static_cast<int>(std::min<double>(most_rows, room));
+  const int max_rows = std::min(std::max(limit() - candidate.spare_rows, budget_.page_tokens),
+                                window_rows(candidate));
+  if (rows <= max_rows && ceil_page(rows) <= room) return charge(candidate, rows);
+  const int most = static_cast<int>(std::min<double>(max_rows, room));
   const int len = floor_page(candidate.prefix_len + most) - candidate.prefix_len;
   return len > 0 ? charge(candidate, len) : Admission{AddResult::no_tokens, 0};
 }
@@ -104,8 +104,8 @@ Admission PrefillAdder::add(const PrefillCandidate& candidate, int64_t available
     if (num_added_ > 0 && ceil_page(rows) >= rem_input_) return {AddResult::pass_full, 0};
     return charge(candidate, rows);
   }
-  const int most_rows = std::max(limit() - candidate.spare_rows, budget_.page_tokens);
-  const int whole_rows = std::min(most_rows, limit());
+  const int max_rows = std::max(limit() - candidate.spare_rows, budget_.page_tokens);
+  const int whole_rows = std::min(max_rows, limit());
   if (ceil_page(rows) <= whole_rows && rows <= window) return charge(candidate, rows);
   if (!candidate.may_be_cut) return {AddResult::pass_full, 0};
   const int len = floor_page(candidate.prefix_len + std::min(floor_page(whole_rows), window)) -

@@ -78,7 +78,7 @@ double key_of(SchedulePolicy policy, const PrefixCandidate& candidate, uint64_t 
 }  // namespace
 
 void mark_in_batch_sharers(std::span<PrefixCandidate> candidates, const InBatchSharing& options) {
-  if (options.most_cached < 0) return;
+  if (options.max_cached < 0) return;
   const auto least = static_cast<size_t>(std::max(options.least_common, 1));
   using Name = std::pair<uint64_t, uint64_t>;
   using Beginning = std::pair<Name, std::span<const TokenId>>;
@@ -90,7 +90,7 @@ void mark_in_batch_sharers(std::span<PrefixCandidate> candidates, const InBatchS
   for (PrefixCandidate& candidate : candidates) {
     candidate.last = false;
     const auto reusable = candidate.request->reusable_tokens();
-    if (candidate.cached_len > options.most_cached || reusable.size() < least) continue;
+    if (candidate.cached_len > options.max_cached || reusable.size() < least) continue;
     const Beginning beginning{name_of(candidate), reusable.first(least)};
     const auto place = std::lower_bound(seen.begin(), seen.end(), beginning, before);
     candidate.last = place != seen.end() && !before(beginning, *place);

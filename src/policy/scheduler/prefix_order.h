@@ -22,7 +22,7 @@
 namespace hocket {
 
 struct InBatchSharing {
-  int most_cached = 32;   // a request with more cached tokens never goes last; -1: none does
+  int max_cached = 32;    // a request with more cached tokens never goes last; -1: none does
   int least_common = 32;  // tokens in common with an earlier request that make it go last
 };
 

@@ -13,11 +13,10 @@ std::vector<TokenId> restore_tokens(int count, int first = 5000) {
 }
 
 // Returns the number of pages that restore() gave.
-int restore(Scheduler& scheduler, std::span<const TokenId> tokens, int most_pages) {
+int restore(Scheduler& scheduler, std::span<const TokenId> tokens, int max_pages) {
   int num_pages = 0;
-  const bool done = scheduler.restore({}, tokens, most_pages, [&](std::span<const PageId> pages) {
-    num_pages = std::ssize(pages);
-  });
+  const bool done = scheduler.restore(
+      {}, tokens, max_pages, [&](std::span<const PageId> pages) { num_pages = std::ssize(pages); });
   EXPECT_TRUE(done || num_pages == 0);
   return num_pages;
 }

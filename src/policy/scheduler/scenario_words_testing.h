@@ -82,7 +82,7 @@ inline std::string read_setup(const Words& words, ScenarioSetup& setup) {
       {"vocab", &options.vocab_size},
       {"threshold", &options.priorities.preemption_threshold},
       {"prefill_requests", &options.prefill_max_requests},
-      {"in_batch_cached", &options.in_batch.most_cached},
+      {"in_batch_cached", &options.in_batch.max_cached},
       {"in_batch_common", &options.in_batch.least_common},
       {"overtaken", &options.max_overtaken},
       {"chunked_requests", &options.max_chunked_requests},
@@ -91,7 +91,7 @@ inline std::string read_setup(const Words& words, ScenarioSetup& setup) {
       {"states", &options.num_states},
       {"state_tokens", &options.state_tokens},
       {"state_interval", &options.kept_state_interval},
-      {"most_forced", &options.most_forced},
+      {"max_forced", &options.max_forced},
       {"fixed_us", &setup.fixed_us},
       {"row_us", &setup.row_us},
   };

@@ -88,7 +88,7 @@ void Scheduler::State::add_decode_rows() {
     if (!request->decodes()) continue;
     const auto [_, rows, most, wanted] = *offer++;
     HOCKET_CHECK(std::ssize(wanted) <= most);
-    const int count = std::min({static_cast<int>(wanted.size()), spare, most_drafts(*request)});
+    const int count = std::min({static_cast<int>(wanted.size()), spare, max_drafts(*request)});
     if (rows == 1 && count == 0) continue;
     add_rows(*request, rows);
     add_drafts(batch().slices.back(), wanted.first(static_cast<size_t>(count)));
@@ -123,7 +123,7 @@ void Scheduler::State::list_answers() {
     const int wanted = offer.request->uncomputed(), more = std::min(spare, wanted - 1);
     offer.rows += more;
     spare -= more;
-    if (offer.rows == wanted) offer.most = most_drafts(*offer.request);
+    if (offer.rows == wanted) offer.most = max_drafts(*offer.request);
   }
   if (options.hooks != nullptr)
     options.hooks->offer_drafts(offers, options.max_answer_rows - num_rows);
@@ -132,7 +132,7 @@ void Scheduler::State::list_answers() {
 // Returns how many drafts the request may have: none beside a step in flight; if all hold, it still
 // ends by the token after them; every answer finds a page for its next row, so that drafts cost no
 // request its pages; and no state is made of drafts.
-int Scheduler::State::most_drafts(const Request& request) const {
+int Scheduler::State::max_drafts(const Request& request) const {
   if (options.hooks == nullptr || batches.size() > 0) return 0;
   const int end = request.len();
   const int spare_pages = num_takeable_pages() - static_cast<int>(offers.size());

@@ -30,7 +30,7 @@ Scheduler::State::State(SchedulerOptions scheduler_options)
                     .window_tokens = options.window_tokens}),
       sessions(cache,
                {.timeout = options.session_timeout,
-                .most_tokens = kSessionsShare * options.num_pages * options.page_tokens / 100}),
+                .max_tokens = kSessionsShare * options.num_pages * options.page_tokens / 100}),
       waiting({.policy = options.policy,
                .max_requests = options.max_queued_requests,
                .max_tokens = options.max_queued_tokens,
@@ -121,7 +121,7 @@ Result<void> check(const SchedulerOptions& o) {
       at_least("--priority-scheduling-preemption-threshold", o.priorities.preemption_threshold, 0));
   HOCKET_TRY_VOID(at_least("--waiting-timeout", o.waiting_timeout.count(), 0));
   HOCKET_TRY_VOID(at_least("--running-timeout", o.running_timeout.count(), 0));
-  HOCKET_TRY_VOID(at_least("--in-batch-prefix-check", o.in_batch.most_cached, -1));
+  HOCKET_TRY_VOID(at_least("--in-batch-prefix-check", o.in_batch.max_cached, -1));
   HOCKET_TRY_VOID(at_least("--in-batch-prefix-common", o.in_batch.least_common, 1));
   return {};
 }
@@ -146,16 +146,16 @@ Result<void> Scheduler::State::add(RequestInput input) {
   HOCKET_CHECK(prompt_len >= 1);
   HOCKET_CHECK(max_new_tokens >= 1);
   HOCKET_CHECK(std::ssize(input.answer) < max_new_tokens);
-  const int64_t most_tokens = int64_t{prompt_len} + max_new_tokens;
-  if (options.context_length > 0 && most_tokens > options.context_length)
+  const int64_t max_len = int64_t{prompt_len} + max_new_tokens;
+  if (options.context_length > 0 && max_len > options.context_length)
     return fail(error(ErrorCode::context_length_exceeded,
                       "{} prompt tokens and {} new ones are {}; the context holds {}", prompt_len,
-                      max_new_tokens, most_tokens, options.context_length)
+                      max_new_tokens, max_len, options.context_length)
                     .with_fix("a shorter prompt, or a smaller max_tokens")
                     .with_param("max_tokens"));
   // The last new token is returned but never computed.
   const int64_t pool_tokens = int64_t{options.num_pages} * options.page_tokens;
-  if (most_tokens - 1 > pool_tokens)
+  if (max_len - 1 > pool_tokens)
     return fail(
         error(ErrorCode::request_too_big,
               "{} prompt tokens and {} new ones can never fit: the KV cache holds {} tokens in all",

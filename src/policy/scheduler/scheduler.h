@@ -49,7 +49,7 @@ struct SchedulerOptions {
   // num_pages if that is less.
   int num_window_pages = 0;
   int window_tokens = 0;
-  int most_forced = kMaxForcedTokens;  // tokens that a grammar forces at once
+  int max_forced = kMaxForcedTokens;  // tokens that a grammar forces at once
   int max_running_requests = 256;
   // Most rows of answers in a step, drafts and forced tokens included. A smaller number is raised
   // to max_running_requests.
@@ -197,11 +197,11 @@ class Scheduler {
   std::vector<PageId> window_in_tree(const CacheNamespace& name_space,
                                      std::span<const TokenId> tokens) const;
   // Give the tree what was computed before; no step may be in flight.
-  // The last pages of `tokens`, a number of whole pages: at most `most_pages`, and as many as the
+  // The last pages of `tokens`, a number of whole pages: at most `max_pages`, and as many as the
   // tree lacks behind those that it has. Takes pages for them, evicting others if need be, and
   // calls `fill` with their ids, which must write them all. Returns true if the tree has all pages
   // afterwards; false if it lacks more, or there is no room.
-  bool restore(const CacheNamespace& name_space, std::span<const TokenId> tokens, int most_pages,
+  bool restore(const CacheNamespace& name_space, std::span<const TokenId> tokens, int max_pages,
                const std::function<void(std::span<const PageId>)>& fill);
   // The state behind `tokens`, whose pages the tree has: takes a slot for it, evicting another
   // state if need be, and calls `fill`. Returns false, and changes nothing, if a page is missing or

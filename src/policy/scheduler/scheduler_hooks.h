@@ -46,9 +46,9 @@ class SchedulerHooks {
 
   // Called once if answers have rows in the step, with all of them. Sets AnswerDrafts::drafts,
   // where it has guesses of the request's next tokens; they are copied after the call. At most
-  // `most_rows` of all drafts are used, the first ones. A step with drafts must be committed before
+  // `max_rows` of all drafts are used, the first ones. A step with drafts must be committed before
   // the next schedule().
-  virtual void offer_drafts(std::span<AnswerDrafts> /*answers*/, int /*most_rows*/) {}
+  virtual void offer_drafts(std::span<AnswerDrafts> /*answers*/, int /*max_rows*/) {}
 
   // Called exactly once in every schedule(), even when this rank has nothing to run. `mine` has all
   // its rows; its mode is idle if there are none. Returns true if any rank computes, as the ranks

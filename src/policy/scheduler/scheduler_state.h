@@ -48,7 +48,7 @@ struct Scheduler::State {
   void add_decode_rows();
   void launch();
   void list_answers();
-  int most_drafts(const Request& request) const;
+  int max_drafts(const Request& request) const;
   void add_drafts(Slice& slice, std::span<const TokenId> drafts);
   void add_rows(Request& request, int len);
   void lengthen(Slice& slice, int num_rows);
@@ -83,7 +83,7 @@ struct Scheduler::State {
   int window_rows() const;
   int num_available_window_pages() const;
   Result<void> check_window(int prompt_len, int max_new_tokens) const;
-  int most_window_pages(const Request& request, int num_matched = 0) const;
+  int max_window_pages(const Request& request, int num_matched = 0) const;
   static int first_own_window_page(const Request& request);
   static int num_released_window_pages(const Request& request);
   int reserved_window_pages(const Request& request) const;

@@ -117,9 +117,9 @@ TEST(SchedulerTest, WithoutMemoryForItsTokensARequestEndsAndTheOthersRun) {
   engine.step();
   ASSERT_TRUE(engine.scheduler().add(numbered_input(1, 8, 4000)));
   ASSERT_TRUE(engine.scheduler().add(numbered_input(2, 8, 3)));
-  most_allocated_bytes = 12000;
+  max_allocated_bytes = 12000;
   engine.step();
-  most_allocated_bytes = SIZE_MAX;
+  max_allocated_bytes = SIZE_MAX;
   EXPECT_EQ(engine.scheduler().stats().num_running, 1);
   while (engine.step()) {
   }

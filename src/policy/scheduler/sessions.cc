@@ -12,8 +12,8 @@ void Sessions::keep(SessionKey key, const CacheNamespace& name_space,
                     std::span<const TokenId> tokens, TimePoint now) {
   if (key == SessionKey() || options_.timeout <= Duration(0) || tokens.empty()) return;
   end(key);
-  const int64_t len = std::min(std::ssize(tokens), options_.most_tokens / kMaxLong);
-  while (sessions_.size() >= kMax || num_tokens_ + len > options_.most_tokens) end_first();
+  const int64_t len = std::min(std::ssize(tokens), options_.max_tokens / kMaxLong);
+  while (sessions_.size() >= kMax || num_tokens_ + len > options_.max_tokens) end_first();
   auto until = static_cast<uint64_t>((now + options_.timeout).time_since_epoch().count());
   while (by_end_.contains(until)) ++until;
   cache_.protect(name_space, tokens.first(static_cast<size_t>(len)), until);

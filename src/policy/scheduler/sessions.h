@@ -38,8 +38,8 @@ class Sessions {
   static constexpr int64_t kMaxLong = 2;  // so many sessions may be as long as one may be
 
   struct Options {
-    Duration timeout{};       // 0: no session is kept
-    int64_t most_tokens = 0;  // limit of all sessions; shared beginnings count for each
+    Duration timeout{};      // 0: no session is kept
+    int64_t max_tokens = 0;  // limit of all sessions; shared beginnings count for each
   };
   // `cache` outlives it.
   Sessions(RadixCache& cache, Options options) : cache_(cache), options_(options) {}

@@ -35,7 +35,7 @@ class SessionsTest : public ::testing::Test {
 
   PageAllocator pages{32, kSessionPage};
   RadixCache cache{pages, {}};
-  Sessions sessions{cache, {.timeout = std::chrono::seconds(10), .most_tokens = 64}};
+  Sessions sessions{cache, {.timeout = std::chrono::seconds(10), .max_tokens = 64}};
 };
 
 TEST_F(SessionsTest, ASessionIsEvictedBehindAllOthers) {
@@ -178,7 +178,7 @@ TEST_F(SessionsTest, ATurnMovesTheEndAndAnEditLeavesTheOldBranch) {
 TEST_F(SessionsTest, WithoutATimeOrANameNothingIsKept) {
   insert(1, 4);
   sessions.keep(SessionKey(), 0, tokens_of(1, 4), TimePoint(std::chrono::seconds(1)));
-  Sessions none(cache, {.timeout = Duration(0), .most_tokens = 64});
+  Sessions none(cache, {.timeout = Duration(0), .max_tokens = 64});
   none.keep(key(1), 0, tokens_of(1, 4), TimePoint(std::chrono::seconds(1)));
   EXPECT_EQ(sessions.size(), 0);
   EXPECT_EQ(none.size(), 0);

@@ -19,7 +19,7 @@ struct SimulatedOptions {
 template <class Pick>
 void add_windows(SchedulerOptions& options, Pick& pick) {
   options.window_tokens = pick(1, 4 * options.page_tokens);
-  options.most_forced = kSimulatedForced;
+  options.max_forced = kSimulatedForced;
   const int least = 2 * window_pages_of_request(options);
   options.num_pages = std::max(options.num_pages, least) + pick(0, 40);
   options.num_window_pages = std::min(options.num_pages, least + pick(0, 12));
@@ -45,7 +45,7 @@ inline SimulatedOptions simulated_options(std::mt19937_64& random) {
   options.policy =
       static_cast<SchedulePolicy>(pick(0, static_cast<int>(schedule_policy_names().size()) - 1));
   options.max_overtaken = pick(0, 12);
-  options.in_batch = {.most_cached = pick(-1, 8), .least_common = pick(1, 8)};
+  options.in_batch = {.max_cached = pick(-1, 8), .least_common = pick(1, 8)};
   options.prefill_max_requests = pick(0, 3) == 0 ? pick(1, 3) : 0;
   options.priorities.enabled = pick(0, 2) == 0;
   options.priorities.low_values_first = pick(0, 1) == 1;

@@ -105,7 +105,7 @@ class Simulation final : SchedulerHooks {
     return extends_;
   }
 
-  void offer_drafts(std::span<AnswerDrafts> answers, int /*most_rows*/) override {
+  void offer_drafts(std::span<AnswerDrafts> answers, int /*max_rows*/) override {
     drafts_.clear();
     for (AnswerDrafts& answer : answers) {
       if (pick(0, 3) == 0) continue;

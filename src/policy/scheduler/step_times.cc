@@ -56,8 +56,7 @@ void StepTimes::note(const StepShape& shape, Duration took) {
   if (!(taken > 0)) return;
   const Terms terms = terms_of(shape);
   if (!begun_) begin(terms, taken);
-  if (shape.decode_rows > 0)
-    most_beside_decode_ = std::max(most_beside_decode_, shape.prefill_rows);
+  if (shape.decode_rows > 0) max_beside_decode_ = std::max(max_beside_decode_, shape.prefill_rows);
 
   Terms towards{};  // covariance_ * terms
   double variance = 0;
@@ -67,9 +66,9 @@ void StepTimes::note(const StepShape& shape, Duration took) {
   }
   const double predicted = us(terms);
   const double deviation = kMeanToDeviation * std::max(error_, kLeastError);
-  const double most_off =
+  const double max_off =
       kMaxDeviations * std::sqrt(std::max(0.0, variance) + square(deviation * predicted));
-  const double off = std::clamp(taken - predicted, -most_off, most_off);
+  const double off = std::clamp(taken - predicted, -max_off, max_off);
   const double scale = std::max(predicted, predicted + off);
   if (!(scale > 0)) return;
   const double noise = square(deviation * scale);
@@ -118,7 +117,7 @@ Duration StepTimes::predict(const StepShape& shape) const {
 
 int StepTimes::prefill_rows_within(Duration goal, const StepShape& others, int begin,
                                    Limits limits) const {
-  const int known = std::max(limits.at_least, 2 * most_beside_decode_ - others.prefill_rows);
+  const int known = std::max(limits.at_least, 2 * max_beside_decode_ - others.prefill_rows);
   const double left = to_us(goal) / (1 + error_) - us(terms_of(others));
   // n rows take n row + (n begin + n (n + 1) / 2) key, where row and key are the costs of one.
   const double key = us_[3] / kKeysOfTerm;

@@ -63,7 +63,7 @@ class StepTimes {
   std::array<Terms, kNumTerms> covariance_{};  // covariance of the estimates, us^2
   double error_ = 0.1;
   double bias_ = 0;  // mean of taken / predicted - 1 over some eight steps
-  int most_beside_decode_ = 0;
+  int max_beside_decode_ = 0;
   bool begun_ = false;
 };
 

@@ -227,14 +227,14 @@ void WaitingQueue::look_up_prefixes() {
   sort_by_prefix(options_.policy, by_prefix_, progress_.rows_total);
 }
 
-int WaitingQueue::num_short_rows(int less_than, int most_total, int page_tokens) {
+int WaitingQueue::num_short_rows(int less_than, int max_total, int page_tokens) {
   if (options_.policy != SchedulePolicy::shortest_prefill_first || fallen_back_ || empty())
     return 0;
   look_up_prefixes();
   int total = 0;
   for (const PrefixCandidate& candidate : by_prefix_) {
     const int rows = pages_for(candidate.uncached_len(), page_tokens) * page_tokens;
-    if (candidate.uncached_len() >= less_than || total + rows > most_total) break;
+    if (candidate.uncached_len() >= less_than || total + rows > max_total) break;
     total += rows;
   }
   return total;

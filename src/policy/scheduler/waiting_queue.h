@@ -114,8 +114,8 @@ class WaitingQueue {
   int64_t num_tokens() const { return num_tokens_; }
   uint64_t num_fallbacks() const { return num_fallbacks_; }
   // Under shortest_prefill_first: returns the rows, in whole pages, of the requests shorter than
-  // `less_than` rows, as many as fit into `most_total` rows. Other policies: 0.
-  int num_short_rows(int less_than, int most_total, int page_tokens);
+  // `less_than` rows, as many as fit into `max_total` rows. Other policies: 0.
+  int num_short_rows(int less_than, int max_total, int page_tokens);
 
  private:
   struct Entry {

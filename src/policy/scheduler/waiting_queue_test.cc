@@ -18,7 +18,7 @@ struct Bench {
   explicit Bench(SchedulePolicy policy, int max_overtaken = 512)
       : queue({.policy = policy,
                .max_requests = 4096,
-               .in_batch = {.most_cached = -1},
+               .in_batch = {.max_cached = -1},
                .max_overtaken = max_overtaken,
                .seed = 5}),
         pages(256, kPageTokens),

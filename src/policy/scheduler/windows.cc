@@ -1,7 +1,7 @@
 // The pages of window layers, in models with sliding windows: which of them a request holds, and
 // how many it may still need.
 //
-// A request needs at most most_window_pages(), however long it becomes. What it lacks of them is
+// A request needs at most max_window_pages(), however long it becomes. What it lacks of them is
 // reserved from its admission on, so that a running request finds a page whenever it grows, and a
 // prompt in chunks can always go on by a page.
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 // Returns the most rows that a request computes at a time while others wait.
 int rows_at_a_time(const SchedulerOptions& options) {
-  return std::max(1 + options.most_forced, options.page_tokens);
+  return std::max(1 + options.max_forced, options.page_tokens);
 }
 
 }  // namespace
@@ -37,9 +37,9 @@ int Scheduler::State::window_rows() const {
 // cut.
 // After a retraction its answer so far is computed like a prompt.
 Result<void> Scheduler::State::check_window(int prompt_len, int max_new_tokens) const {
-  const int64_t most_tokens = int64_t{prompt_len} + max_new_tokens - 1;
+  const int64_t max_len = int64_t{prompt_len} + max_new_tokens - 1;
   const int64_t held = int64_t{options.num_window_pages} * page_tokens();
-  if (!has_windows() || chunk_tokens() >= 0 || most_tokens <= held) return {};
+  if (!has_windows() || chunk_tokens() >= 0 || max_len <= held) return {};
   return fail(
       error(ErrorCode::request_too_big,
             "{} prompt tokens and {} new ones can never fit: prompts are computed whole, and the "
@@ -51,11 +51,11 @@ Result<void> Scheduler::State::check_window(int prompt_len, int max_new_tokens) 
 
 // Returns the most window pages that a request holds at a time, without those of the first
 // num_matched pages of its sequence.
-int Scheduler::State::most_window_pages(const Request& request, int num_matched) const {
+int Scheduler::State::max_window_pages(const Request& request, int num_matched) const {
   if (!has_windows()) return 0;
-  const int most_tokens = request.prompt_len + request.sampling.max_new_tokens - 1;
+  const int max_len = request.prompt_len + request.sampling.max_new_tokens - 1;
   return std::min(window_pages_of_request(options),
-                  pages_for(most_tokens, page_tokens()) - num_matched);
+                  pages_for(max_len, page_tokens()) - num_matched);
 }
 
 int Scheduler::State::first_own_window_page(const Request& request) {
@@ -71,7 +71,7 @@ int Scheduler::State::num_released_window_pages(const Request& request) {
 
 int Scheduler::State::reserved_window_pages(const Request& request) const {
   if (!has_windows()) return 0;
-  return std::max(0, most_window_pages(request) - num_released_window_pages(request));
+  return std::max(0, max_window_pages(request) - num_released_window_pages(request));
 }
 
 int Scheduler::State::num_available_window_pages() const {

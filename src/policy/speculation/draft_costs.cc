@@ -12,7 +12,7 @@ constexpr double square(double x) {
 }
 
 // The largest number of drafts of a cell.
-double most_of(size_t cell) {
+double max_of(size_t cell) {
   return cell <= 8 ? static_cast<double>(cell)
                    : std::floor(8 * std::exp2(static_cast<double>(cell - 8) / 4));
 }
@@ -24,7 +24,7 @@ void DraftCosts::begin(int num_answers, double growth) {
   num_answers_ = num_answers;
   variance_ = square(kGate.first_noise);
   for (size_t i = 1; i < kNumCells; ++i) {
-    rows_[i] = log_rows(most_of(i));
+    rows_[i] = log_rows(max_of(i));
     state_[i] = growth * rows_[i];
     for (size_t j = 1; j <= i; ++j) {
       const double common = square(kGate.growth_error) * rows_[i] * rows_[j] +
@@ -69,7 +69,7 @@ void DraftCosts::pass_time(uint64_t at) {
 void DraftCosts::watch(const Place& place, double off, double deviation) {
   if (std::exchange(last_cell_, place.cell) != place.cell) run_ = 0, bias_ = 0;
   ++run_;
-  const double errors = std::clamp(off / deviation, -kGate.most_errors, kGate.most_errors);
+  const double errors = std::clamp(off / deviation, -kGate.max_errors, kGate.max_errors);
   bias_ += kGate.bias_rate * (errors - bias_);
   if (std::abs(bias_) < kGate.bias_of_change) return;
   const size_t changed = run_ <= kGate.few + 1 ? place.cell : 0;
@@ -92,8 +92,8 @@ void DraftCosts::note(int num_drafts, double ratio, uint64_t at) {
   const double off = std::log(ratio) - state_[0] - place.share * state_[place.cell];
   watch(place, off, std::sqrt(look() + variance_));
   const double known = look();
-  const double most = kGate.most_errors * std::sqrt(known + variance_);
-  const double noise = std::abs(off) > most ? square(off / kGate.most_errors) - known : variance_;
+  const double most = kGate.max_errors * std::sqrt(known + variance_);
+  const double noise = std::abs(off) > most ? square(off / kGate.max_errors) - known : variance_;
   for (size_t i = 0; i < kNumCells; ++i) {
     const double gain = towards[i] / (known + noise);
     state_[i] += gain * off;

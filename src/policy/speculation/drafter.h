@@ -27,8 +27,8 @@ struct DraftTask {
 class Drafter {
  public:
   virtual ~Drafter() = default;
-  // Gives the seat to a request, which will have at most `most_len` tokens. May allocate.
-  virtual void begin(int seat, int most_len) = 0;
+  // Gives the seat to a request, which will have at most `max_len` tokens. May allocate.
+  virtual void begin(int seat, int max_len) = 0;
   virtual void end(int seat) = 0;
   // Makes drafts for each task. Between two calls a seat's tokens only grow. Allocates nothing.
   virtual void draft(std::span<DraftTask> tasks) = 0;
@@ -40,7 +40,7 @@ class Drafter {
   // cost time in each step, whether drafts are made of them or not.
   virtual bool is_ahead() const { return false; }
   // Returns how many drafts of an answer it can make for a step.
-  virtual int most_drafts() const { return kMaxDrafts; }
+  virtual int max_drafts() const { return kMaxDrafts; }
   // Returns whether drafts can be made for the seat; false if too many of its rows are missing.
   virtual bool follows(int /*seat*/) const { return true; }
 

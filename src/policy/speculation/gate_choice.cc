@@ -16,8 +16,8 @@ double SpeculationGate::expected_of(const DraftTask& task, int num) const {
 
 // Lists the drafts that each answer could have, and the candidates. Where there are two drafters it
 // takes those of which more are expected to hold.
-void SpeculationGate::list(DraftSet set, std::span<const GateAnswer> answers, int most_rows) {
-  const int most = options_.fixed ? *options_.fixed : options_.most_drafts;
+void SpeculationGate::list(DraftSet set, std::span<const GateAnswer> answers, int max_rows) {
+  const int most = options_.fixed ? *options_.fixed : options_.max_drafts;
   for (size_t i = 0; i < possible_.size(); ++i) {
     PossibleDrafts& possible = possible_[i];
     const int room = std::clamp(answers[possible.answer].most, 0, most);
@@ -28,7 +28,7 @@ void SpeculationGate::list(DraftSet set, std::span<const GateAnswer> answers, in
     possible.num = are_at_hand() ? made(tasks_[i]) : room;
     if (set == DraftSet::next_step)
       possible.num = options_.drafter->follows(tasks_[i].seat)
-                         ? std::min(room, options_.drafter->most_drafts())
+                         ? std::min(room, options_.drafter->max_drafts())
                          : 0;
     if (options_.free == nullptr) continue;
     const int num_free = made(free_tasks_[i]);
@@ -36,12 +36,12 @@ void SpeculationGate::list(DraftSet set, std::span<const GateAnswer> answers, in
         expected_of(free_tasks_[i], num_free) > expected_of(tasks_[i], possible.num))
       possible = {possible.answer, &free_tasks_[i], false, num_free};
   }
-  list_candidates(most_rows);
+  list_candidates(max_rows);
 }
 
 // The likeliest drafts come first. Of numbers whose costs are measured together, the largest is a
 // candidate.
-void SpeculationGate::list_candidates(int most_rows) {
+void SpeculationGate::list_candidates(int max_rows) {
   levels_.fill({});
   candidates_.clear();
   for (size_t i = 0; i < possible_.size(); ++i) {
@@ -58,10 +58,10 @@ void SpeculationGate::list_candidates(int most_rows) {
     }
   }
   Candidate sum;
-  for (int i = kLevels - 1; i >= 0 && sum.num_drafts < most_rows; --i) {
+  for (int i = kLevels - 1; i >= 0 && sum.num_drafts < max_rows; --i) {
     const Level& at = levels_[static_cast<size_t>(i)];
     if (at.num == 0) continue;
-    const int num = std::min(at.num, most_rows - sum.num_drafts);
+    const int num = std::min(at.num, max_rows - sum.num_drafts);
     const double part = static_cast<double>(num) / at.num;
     sum = {sum.num_drafts + num, sum.held + part * at.held, sum.best_case + part * at.best_case};
     const bool is_new = candidates_.empty() || DraftCosts::cell_of(candidates_.back().num_drafts) !=
@@ -147,10 +147,10 @@ bool SpeculationGate::is_plain_old(const Bucket& bucket, DraftTiming timing,
   const auto since = static_cast<double>(bucket.num_steps - bucket.last_plain);
   const auto young = static_cast<double>(bucket.num_steps) / 2;
   if (usual.num_drafts == 0)
-    return since >= std::clamp(young, kGate.first_rest_age, kGate.most_plain_age);
+    return since >= std::clamp(young, kGate.first_rest_age, kGate.max_plain_age);
   const double lost = std::max(0.0, usual.gain) / (1 + std::max(0.0, usual.gain));
   const double rare = std::min(TrialPace::kSteps * lost / kGate.plain_share, young);
-  return since >= std::clamp(rare, kGate.least_plain_age, kGate.most_plain_age);
+  return since >= std::clamp(rare, kGate.least_plain_age, kGate.max_plain_age);
 }
 
 // Returns the number to try; -1: none. It promises most for what it may lose.

@@ -8,15 +8,15 @@ namespace hocket {
 
 struct GateTuning {
   // Memory.
-  int most_buckets = 64;  // sizes of steps with costs of their own
-  int remembered = 15;    // steps without drafts whose median limits what one may count
-  int few_keys = 1024;    // keys an answer; steps with fewer are of one size
+  int max_buckets = 64;  // sizes of steps with costs of their own
+  int remembered = 15;   // steps without drafts whose median limits what one may count
+  int few_keys = 1024;   // keys an answer; steps with fewer are of one size
   // The time without drafts is measured again while they are played: so rarely that this costs this
   // share of the time, but never before so many steps or behind so many; and first more often.
   double plain_share = 0.003;
-  double least_plain_age = 32, most_plain_age = 1000;
+  double least_plain_age = 32, max_plain_age = 1000;
   double first_rest_age = 50;  // the same for a drafter that only follows, at first
-  double most_off = 2;         // times the median that a step without drafts counts as, at most
+  double max_off = 2;          // times the median that a step without drafts counts as, at most
 
   // Costs, as logarithms (draft_costs.h). Before it is measured a step of r times the rows takes
   // r^growth. Costs may be off by growth_error times the log of r, by a bend of this deviation over
@@ -29,7 +29,7 @@ struct GateTuning {
   double cost_change = 0.003;    // deviation that a step adds to each cost
   double first_noise = 0.05, least_noise = 0.005;    // deviation of single steps
   double noise_rate = 1.0 / 32;                      // weight of a step in the noise
-  double most_errors = 2.5;                          // standard errors of a step that is far off
+  double max_errors = 2.5;                           // standard errors of a step that is far off
   double bias_rate = 1.0 / 3, bias_of_change = 1.6;  // mean of such errors that means another speed
   double least_trial_gain = 0.02;                    // numbers that may gain less are not tried
 

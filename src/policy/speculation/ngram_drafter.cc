@@ -10,8 +10,8 @@ namespace hocket {
 namespace {
 
 // Returns how many tokens the chains of a seat remember.
-size_t remembered_tokens(int most_len) {
-  return std::bit_ceil(static_cast<size_t>(std::clamp(most_len, 16, NgramDrafter::kSpan)));
+size_t remembered_tokens(int max_len) {
+  return std::bit_ceil(static_cast<size_t>(std::clamp(max_len, 16, NgramDrafter::kSpan)));
 }
 
 size_t hash_of(TokenId first, TokenId second) {
@@ -26,13 +26,13 @@ int kind_of_match(int len) {
 
 }  // namespace
 
-size_t NgramDrafter::bytes_per_seat(int most_len) {
-  return remembered_tokens(most_len) * 3 / 2 * sizeof(int32_t);
+size_t NgramDrafter::bytes_per_seat(int max_len) {
+  return remembered_tokens(max_len) * 3 / 2 * sizeof(int32_t);
 }
 
-void NgramDrafter::begin(int seat, int most_len) {
+void NgramDrafter::begin(int seat, int max_len) {
   Seat& mine = seats_[static_cast<size_t>(seat)];
-  const size_t num = remembered_tokens(most_len);
+  const size_t num = remembered_tokens(max_len);
   mine.newest.assign(num / 2, -1);
   mine.before.assign(num, -1);
   mine.indexed = 1;

@@ -34,14 +34,14 @@ class NgramDrafter final : public Drafter {
   explicit NgramDrafter(int num_seats, Sources sources = {})
       : seats_(static_cast<size_t>(num_seats)), sources_(std::move(sources)) {}
 
-  void begin(int seat, int most_len) override;
+  void begin(int seat, int max_len) override;
   void end(int seat) override;
   // kind: 0 for matches of 2 tokens, 1 of 3, 2 of 4 to 7, 3 of more; kContinued, kForced.
   static constexpr int kContinued = 4, kForced = 5;
   void draft(std::span<DraftTask> tasks) override;
   bool is_free() const override { return true; }
-  // Returns the memory of one seat whose request has at most `most_len` tokens.
-  static size_t bytes_per_seat(int most_len);
+  // Returns the memory of one seat whose request has at most `max_len` tokens.
+  static size_t bytes_per_seat(int max_len);
 
  private:
   struct Seat {

@@ -33,7 +33,7 @@ class NgramDrafterTest : public ::testing::Test {
     for (const TokenId id : tasks[0].drafts) out.tokens.push_back(value(id));
     return out;
   }
-  void begin(int most_len = 1000) { drafter_.begin(0, most_len); }
+  void begin(int max_len = 1000) { drafter_.begin(0, max_len); }
 
   NgramDrafter drafter_{2};
 };

@@ -63,7 +63,7 @@ class ChanceDrafter final : public Drafter {
         making_(making),
         rng_(seed) {}
 
-  void begin(int seat, int /*most_len*/) override { missing_[static_cast<size_t>(seat)] = 0; }
+  void begin(int seat, int /*max_len*/) override { missing_[static_cast<size_t>(seat)] = 0; }
   void end(int /*seat*/) override {}
   void draft(std::span<DraftTask> tasks) override {
     for (DraftTask& task : tasks) {

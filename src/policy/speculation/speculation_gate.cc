@@ -28,12 +28,12 @@ int64_t keys_border(int64_t keys_an_answer) {
 SpeculationGate::SpeculationGate(Options options)
     : options_(std::move(options)),
       acceptance_(options_.num_seats),
-      buckets_(static_cast<size_t>(kGate.most_buckets)),
+      buckets_(static_cast<size_t>(kGate.max_buckets)),
       watched_(static_cast<size_t>(options_.num_seats)),
       free_watched_(watched_.size()),
       kinds_(static_cast<size_t>(options_.num_seats)) {
   HOCKET_CHECK(options_.drafter != nullptr);
-  HOCKET_CHECK((options_.most_drafts >= 1 && options_.most_drafts <= kMaxDrafts));
+  HOCKET_CHECK((options_.max_drafts >= 1 && options_.max_drafts <= kMaxDrafts));
   HOCKET_CHECK((options_.free == nullptr || (options_.free->is_free() && is_ahead())));
   tasks_.reserve(watched_.size());
   free_tasks_.reserve(watched_.size());
@@ -41,11 +41,11 @@ SpeculationGate::SpeculationGate(Options options)
   candidates_.reserve(DraftCosts::kNumCells + 1);
 }
 
-void SpeculationGate::begin(int seat, int most_len) {
-  options_.drafter->begin(seat, most_len);
+void SpeculationGate::begin(int seat, int max_len) {
+  options_.drafter->begin(seat, max_len);
   acceptance_.begin(seat);
   watched_[static_cast<size_t>(seat)] = free_watched_[static_cast<size_t>(seat)] = {};
-  if (options_.free) options_.free->begin(seat, most_len);
+  if (options_.free) options_.free->begin(seat, max_len);
 }
 
 void SpeculationGate::end(int seat) {
@@ -70,30 +70,30 @@ SpeculationGate::Bucket& SpeculationGate::bucket_for(int num_answers, int64_t to
   return *found;
 }
 
-void SpeculationGate::offer(int64_t total_keys, std::span<GateAnswer> answers, int most_rows) {
+void SpeculationGate::offer(int64_t total_keys, std::span<GateAnswer> answers, int max_rows) {
   HOCKET_CHECK(answers.size() <= watched_.size());
   is_trial_ = false;
   make_drafts(answers);
   const auto num_answers = static_cast<int>(answers.size());
   if (options_.fixed) {
-    list(DraftSet::made, answers, most_rows);
-    return share_out(std::max(most_rows, 0), answers);
+    list(DraftSet::made, answers, max_rows);
+    return share_out(std::max(max_rows, 0), answers);
   }
   Bucket& bucket = bucket_for(num_answers, total_keys);
-  if (is_ahead()) return offer_beside_ahead(bucket, answers, most_rows);
-  list(DraftSet::made, answers, most_rows);
+  if (is_ahead()) return offer_beside_ahead(bucket, answers, max_rows);
+  list(DraftSet::made, answers, max_rows);
   share_out(choose(bucket, DraftTiming::now, num_answers, 0).num_drafts, answers);
 }
 
 // Hands out what was chosen for this step and made ahead, or, if nothing was, free drafts; then
 // chooses for the next step.
 void SpeculationGate::offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers,
-                                         int most_rows) {
+                                         int max_rows) {
   timing_ = next_.num_drafts > 0 || next_.is_trial ? DraftTiming::ahead : DraftTiming::now;
   bool is_trial = next_.is_trial;
   double free_gain = 0;
   const auto num_answers = static_cast<int>(answers.size());
-  if (options_.free) list(DraftSet::free, answers, most_rows);
+  if (options_.free) list(DraftSet::free, answers, max_rows);
   if (options_.free && timing_ == DraftTiming::now) {
     const Estimate chosen = choose(bucket, DraftTiming::now, num_answers, 0);
     free_gain = chosen.gain;
@@ -101,11 +101,11 @@ void SpeculationGate::offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> a
     share_out(chosen.num_drafts, answers);
   } else {
     if (options_.free) free_gain = judge_all(bucket, DraftTiming::now, num_answers, 0).first.gain;
-    list(DraftSet::made, answers, most_rows);
-    share_out(std::min(next_.num_drafts, std::max(most_rows, 0)), answers);
+    list(DraftSet::made, answers, max_rows);
+    share_out(std::min(next_.num_drafts, std::max(max_rows, 0)), answers);
   }
   is_trial_ = false;
-  choose_ahead(bucket, answers, most_rows, free_gain);
+  choose_ahead(bucket, answers, max_rows, free_gain);
   next_.is_trial = std::exchange(is_trial_, is_trial);
 }
 
@@ -118,8 +118,8 @@ SpeculationGate::Ahead SpeculationGate::ahead() const {
 // the time without it. In others it makes one draft at least: whether that holds is seen without
 // its row.
 void SpeculationGate::choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers,
-                                   int most_rows, double free_gain) {
-  list(DraftSet::next_step, answers, most_rows);
+                                   int max_rows, double free_gain) {
+  list(DraftSet::next_step, answers, max_rows);
   // If all answers do better with free drafts, none has to be made ahead.
   if (std::ranges::none_of(possible_, [&](const PossibleDrafts& possible) {
         return possible.num > 0 && possible.is_ahead;
@@ -139,7 +139,7 @@ void SpeculationGate::choose_ahead(Bucket& bucket, std::span<const GateAnswer> a
 // made now, others were made ahead. Earlier ones are compared with the tokens that have come since.
 void SpeculationGate::make_drafts(std::span<GateAnswer> answers) {
   tasks_.clear(), possible_.clear();
-  const int most = options_.fixed ? *options_.fixed : options_.most_drafts;
+  const int most = options_.fixed ? *options_.fixed : options_.max_drafts;
   for (size_t i = 0; i < answers.size(); ++i) {
     answers[i].drafts = {};
     if (answers[i].seat < 0) continue;
@@ -271,7 +271,7 @@ void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_
 void SpeculationGate::note_plain(Bucket& bucket, const StepShape& shape, double us) {
   bucket.plain_steps.add(static_cast<float>(us));
   if (bucket.plain_steps.count() < kGate.few) return;
-  const double counted = std::min(us, kGate.most_off * bucket.plain_steps.median());
+  const double counted = std::min(us, kGate.max_off * bucket.plain_steps.median());
   plain_times_.note(shape, Duration(std::llround(counted * 1e3)));
 }
 

@@ -55,18 +55,18 @@ class SpeculationGate {
     std::unique_ptr<Drafter> drafter;  // not null
     std::unique_ptr<Drafter> free;     // is_free(), beside one that is_ahead(); null: none
     int num_seats = 1;
-    int most_drafts = kMaxDrafts;  // drafts of one answer; 1..kMaxDrafts
-    std::optional<int> fixed;      // so many drafts, if there are as many; null: the gate chooses
+    int max_drafts = kMaxDrafts;  // drafts of one answer; 1..kMaxDrafts
+    std::optional<int> fixed;     // so many drafts, if there are as many; null: the gate chooses
   };
   explicit SpeculationGate(Options options);
 
-  // A request of at most `most_len` tokens takes the seat.
-  void begin(int seat, int most_len);
+  // A request of at most `max_len` tokens takes the seat.
+  void begin(int seat, int max_len);
   void end(int seat);
 
-  // Sets the drafts of the next step, at most `most_rows` together. total_keys: the lengths of all
+  // Sets the drafts of the next step, at most `max_rows` together. total_keys: the lengths of all
   // answers together. `answers` has at most num_seats elements.
-  void offer(int64_t total_keys, std::span<GateAnswer> answers, int most_rows);
+  void offer(int64_t total_keys, std::span<GateAnswer> answers, int max_rows);
   // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
   struct Ahead {
     bool follows = true;  // it computes the rows of the tokens that the step settles
@@ -158,8 +158,8 @@ class SpeculationGate {
   void make_drafts(std::span<GateAnswer> answers);
   void compare(WatchedDrafts& watched, const DraftTask& task);
   // gate_choice.cc: lists what there is, judges it, and gives the answers what was chosen.
-  void list(DraftSet set, std::span<const GateAnswer> answers, int most_rows);
-  void list_candidates(int most_rows);
+  void list(DraftSet set, std::span<const GateAnswer> answers, int max_rows);
+  void list_candidates(int max_rows);
   double expected_of(const DraftTask& task, int num) const;
   Estimate judge(const Bucket& bucket, DraftTiming timing, int num_answers,
                  const Candidate& candidate) const;
@@ -181,8 +181,8 @@ class SpeculationGate {
   int try_one(Bucket& bucket, DraftTiming timing, const Estimate& usual, int num_answers);
   void assign_drafts(int num_drafts);
 
-  void offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers, int most_rows);
-  void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int most_rows,
+  void offer_beside_ahead(Bucket& bucket, std::span<GateAnswer> answers, int max_rows);
+  void choose_ahead(Bucket& bucket, std::span<const GateAnswer> answers, int max_rows,
                     double free_gain);
   void share_out(int num_drafts, std::span<GateAnswer> answers);
   void note_prompts(const Step& step);

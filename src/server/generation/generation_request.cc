@@ -34,8 +34,8 @@ Result<RenderedPrompt> rendered_chat(const ChatInput& chat, int64_t most, const 
   return model.chat_template->render(fitted);
 }
 
-int64_t most_tokens(const GenerationRequest& request, const ServedModel& model) {
-  return std::max<int64_t>(request.most_tokens, model.info->context_length);
+int64_t max_prompt_tokens(const GenerationRequest& request, const ServedModel& model) {
+  return std::max<int64_t>(request.max_counted_tokens, model.info->context_length);
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ Result<std::vector<TokenId>> prompt_ids(const Prompt& prompt, const GenerationRe
                                         const ServedModel& model) {
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt.input)) return *ids;
   if (model.tokenizer == nullptr) return fail(no_tokenizer_error());
-  const int64_t most = most_tokens(request, model);
+  const int64_t most = max_prompt_tokens(request, model);
   const auto* chat = std::get_if<ChatInput>(&prompt.input);
   const auto encoded = [&]() -> Result<std::vector<TokenId>> {
     if (chat != nullptr) {
@@ -78,9 +78,9 @@ Result<std::string> prompt_text(const Prompt& prompt, const GenerationRequest& r
   if (const auto* ids = std::get_if<std::vector<TokenId>>(&prompt.input))
     return model.tokenizer->decode(*ids, SpecialTokens::keep);
   HeldBytes held(request.memory);
-  HOCKET_TRY(
-      const RenderedPrompt rendered,
-      rendered_chat(std::get<ChatInput>(prompt.input), most_tokens(request, model), model, held));
+  HOCKET_TRY(const RenderedPrompt rendered,
+             rendered_chat(std::get<ChatInput>(prompt.input), max_prompt_tokens(request, model),
+                           model, held));
   return rendered.text();
 }
 

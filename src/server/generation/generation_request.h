@@ -89,7 +89,7 @@ struct GenerationRequest {
   SpecialTokens special = SpecialTokens::skip;
   StopText stop_text = StopText::trim;
   bool add_special_tokens = true;
-  int64_t most_tokens = 0;  // limit on a prompt that is counted, not run; 0: the context
+  int64_t max_counted_tokens = 0;  // limit on a prompt that is counted, not run; 0: the context
   AnswerReading reading;
 
   std::shared_ptr<const ResponsesRequest> responses;  // fields of /v1/responses only

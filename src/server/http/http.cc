@@ -170,7 +170,7 @@ HttpCounts HttpServer::counts() const {
                     .num_slow_total = core_->num_slow};
   if (const auto& memory_budget = core_->options.memory_budget) {
     counts.memory_bytes = memory_budget->held_bytes();
-    counts.most_memory_bytes = memory_budget->most_held_bytes();
+    counts.peak_memory_bytes = memory_budget->peak_held_bytes();
     counts.memory_limit_bytes = memory_budget->limits().total_bytes;
     counts.num_memory_refused_total = memory_budget->num_refused();
   }

@@ -157,7 +157,7 @@ struct HttpCounts {
   uint64_t num_dropped_total = 0;  // idle connections that were closed for new ones
   uint64_t num_slow_total = 0;     // streams that were closed because the client was slow
   // Numbers of HttpOptions::accounts.
-  int64_t memory_bytes = 0, most_memory_bytes = 0, memory_limit_bytes = 0;
+  int64_t memory_bytes = 0, peak_memory_bytes = 0, memory_limit_bytes = 0;
   uint64_t num_memory_refused_total = 0;
 };
 

@@ -151,8 +151,8 @@ TEST_F(HttpMemoryTest, AStreamThatNobodyReadsGivesItsMemoryBack) {
   const std::string piece(100'000, 'x');
   while (exchange->write(piece)) {
   }
-  EXPECT_GT(memory_budget_->most_held_bytes(), 1 << 20);
-  EXPECT_LT(memory_budget_->most_held_bytes(), 3 << 20);
+  EXPECT_GT(memory_budget_->peak_held_bytes(), 1 << 20);
+  EXPECT_LT(memory_budget_->peak_held_bytes(), 3 << 20);
   EXPECT_TRUE(nothing_is_held());
 }
 

@@ -38,7 +38,7 @@ SpeculationView some_speculation() {
   counts.drafted_total = {800, 500, 300};
   counts.held_total = {700, 400, 100};
   return {.algorithm = "NGRAM",
-          .most_drafts = 8,
+          .max_drafts = 8,
           .ranks = {{.rank = 0, .gate = gate, .counts = counts}}};
 }
 

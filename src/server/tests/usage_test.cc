@@ -33,7 +33,7 @@ TEST(Usage, OfDraftsHasSglangsNames) {
   say(server, "42");
   const Json body = {{"text", "Hi"}};
   EXPECT_FALSE(server.post("/generate", body)["meta_info"].contains("spec_verify_ct"));
-  server.engine.info_.speculation.most_drafts = 3;
+  server.engine.info_.speculation.max_drafts = 3;
   const auto of_drafts = [&](DraftCounts drafts) {
     server.engine.drafts.write(drafts);
     const Json meta = server.post("/generate", body)["meta_info"];

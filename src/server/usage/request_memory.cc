@@ -73,7 +73,7 @@ Result<void> RequestMemory::take(int64_t bytes) {
     if (of_principal_ != nullptr) *of_principal_ -= bytes;
     why = all_hold_too_much(shared, limits.total_bytes);
   } else {
-    raise_to(budget_->most_held_bytes_, budget_->held_bytes_);
+    raise_to(budget_->peak_held_bytes_, budget_->held_bytes_);
     return {};
   }
   ++budget_->num_refused_;

@@ -79,7 +79,7 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
 
   const RequestMemoryLimits& limits() const { return limits_; }
   int64_t held_bytes() const { return held_bytes_; }
-  int64_t most_held_bytes() const { return most_held_bytes_; }  // the peak since the start
+  int64_t peak_held_bytes() const { return peak_held_bytes_; }  // the peak since the start
   uint64_t num_refused() const { return num_refused_; }
 
  private:
@@ -87,7 +87,7 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
   explicit MemoryBudget(RequestMemoryLimits limits) : limits_(limits) {}
 
   const RequestMemoryLimits limits_;
-  std::atomic<int64_t> held_bytes_{0}, most_held_bytes_{0};
+  std::atomic<int64_t> held_bytes_{0}, peak_held_bytes_{0};
   std::atomic<uint64_t> num_refused_{0};
   Mutex mutex_;
   // Sums by the principal's name. None is removed, so there is one for each name that a key file

@@ -77,7 +77,7 @@ TEST(RequestMemory, WhatDiesGivesBack) {
     ASSERT_TRUE(request->take(7));
   }
   EXPECT_EQ(budget->held_bytes(), 0);
-  EXPECT_EQ(budget->most_held_bytes(), 40);
+  EXPECT_EQ(budget->peak_held_bytes(), 40);
 }
 
 TEST(RequestMemory, ClientsOfOneSharedKeyHaveNoLimitOfTheirs) {

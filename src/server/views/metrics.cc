@@ -236,7 +236,7 @@ void add_http(MetricSnapshot& out, const HttpCounts& http) {
             static_cast<double>(http.memory_bytes));
   out.gauge("request_memory_most_bytes",
             "Largest memory that requests and their answers held since the start",
-            static_cast<double>(http.most_memory_bytes));
+            static_cast<double>(http.peak_memory_bytes));
   out.gauge("request_memory_limit_bytes", "Limit of all requests together",
             static_cast<double>(http.memory_limit_bytes));
   out.counter("request_memory_refused_total",

@@ -70,7 +70,7 @@ Json speculation_json(const SpeculationView& view) {
     gained_us += rank.gate.totals.gained_us;
   }
   return {{"algorithm", view.algorithm},
-          {"most_drafts", view.most_drafts},
+          {"most_drafts", view.max_drafts},
           {"gained_seconds", gained_us / 1e6},
           {"ranks", std::move(ranks)}};
 }

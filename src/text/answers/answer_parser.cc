@@ -33,7 +33,7 @@ std::unique_ptr<CallReader> reader_of(const AnswerParser::Options& options, Even
 }
 
 // gpt-oss ends its turn with a call.
-int most_calls(const AnswerParser::Options& options) {
+int allowed_calls(const AnswerParser::Options& options) {
   return options.tools_as == ToolFormat::gpt_oss ? std::min(options.max_calls, 1)
                                                  : options.max_calls;
 }
@@ -47,7 +47,7 @@ struct AnswerParser::State {
         splitter(split_off(options), options.reasoning_open, opening_marks(options.tools_as)),
         reader(reader_of(options, &writer)) {}
 
-  bool done() const { return writer.num_whole() >= most_calls(options); }
+  bool done() const { return writer.num_whole() >= allowed_calls(options); }
 
   void read(std::string_view rest) {
     for (const char c : rest) {

@@ -106,13 +106,13 @@ const std::string* ResponseStore::least_used() const {
   const auto at_rest = [&](const std::string& id)
                            HOCKET_REQUIRES(mutex_) { return !entries_.at(id).record->running; };
   const std::string* found = nullptr;
-  size_t most_bytes = 0;
+  size_t largest_bytes = 0;
   for (const auto& [name, owner] : owners_) {
-    if (found != nullptr && owner.bytes <= most_bytes) continue;
+    if (found != nullptr && owner.bytes <= largest_bytes) continue;
     const auto first = std::ranges::find_if(owner.used, at_rest);
     if (first == owner.used.end()) continue;
     found = &*first;
-    most_bytes = owner.bytes;
+    largest_bytes = owner.bytes;
   }
   return found;
 }

@@ -98,7 +98,7 @@ std::string choice_text(const Answer& answer, const ChoiceAnswer& choice,
     meta["e2e_latency"] =
         to_seconds(std::max(Duration{}, choice.times.finished - answer.prepared.received));
     meta["timings"] = timings_json(answer);
-    if (answer.prepared.model.info->speculation.most_drafts > 0) add_drafts(choice, meta);
+    if (answer.prepared.model.info->speculation.max_drafts > 0) add_drafts(choice, meta);
     if (choice.routed != nullptr) meta["routed_experts"] = routed_text(*choice.routed);
   }
   std::string text = "{\"text\":\"";
