@@ -94,10 +94,10 @@ class DeadlineSocket {
   // Waits for one of poll's events.
   Code wait(short event) {
     while (true) {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
-      if (left.count() <= 0) return beast::error::timeout;
+      const auto remaining = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+      if (remaining.count() <= 0) return beast::error::timeout;
       pollfd ready{.fd = tcp_.native_handle(), .events = event, .revents = 0};
-      const int limit = static_cast<int>(std::min<int64_t>(left.count(), 3'600'000));
+      const int limit = static_cast<int>(std::min<int64_t>(remaining.count(), 3'600'000));
       const int found = poll(&ready, 1, limit);
       if (found > 0) return {};
       if (found < 0 && errno != EINTR) return {errno, boost::system::system_category()};

@@ -69,12 +69,12 @@ void Connection::receive() {
 
 Result<std::optional<Message>> Connection::next(size_t max_frame_bytes) {
   constexpr size_t kLengthBytes = 4;
-  const std::string_view left = std::string_view(in_).substr(read_);
-  auto length = frame_length(left, max_frame_bytes);
+  const std::string_view remaining = std::string_view(in_).substr(read_);
+  auto length = frame_length(remaining, max_frame_bytes);
   Result<Message> message = fail(ErrorCode::internal, "no message yet");
   if (length) {
-    if (!length->has_value() || left.size() - kLengthBytes < **length) return std::nullopt;
-    message = parse_frame(left.substr(kLengthBytes, **length));
+    if (!length->has_value() || remaining.size() - kLengthBytes < **length) return std::nullopt;
+    message = parse_frame(remaining.substr(kLengthBytes, **length));
     read_ += kLengthBytes + **length;
   }
   if (length && message) return *std::move(message);

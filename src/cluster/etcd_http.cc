@@ -23,10 +23,11 @@ constexpr size_t kMaxRead = size_t{64} << 10;  // bytes of one read
 // Waits until the socket is ready or the time is over.
 bool wait_for(const Fd& socket, short events, TimePoint until) {
   for (;;) {
-    const auto left =
+    const auto remaining =
         std::chrono::ceil<std::chrono::milliseconds>(until - RealClock().now()).count();
     pollfd ready{.fd = socket.get(), .events = events, .revents = 0};
-    const int found = ::poll(&ready, 1, static_cast<int>(std::clamp<int64_t>(left, 0, 60'000)));
+    const int found =
+        ::poll(&ready, 1, static_cast<int>(std::clamp<int64_t>(remaining, 0, 60'000)));
     if (found > 0) return true;
     if (found == 0 || errno != EINTR) return false;
   }

@@ -147,7 +147,7 @@ std::string missing(const ClusterView& view) {
 
 std::string loading_line(const std::vector<RankStatus>& status) {
   constexpr size_t kMaxNamed = 8;
-  std::vector<std::string> left;
+  std::vector<std::string> loading;
   for (size_t rank = 0; rank < status.size(); ++rank) {
     const RankStatus& one = status[rank];
     const Beat& beat = one.beat;
@@ -158,14 +158,14 @@ std::string loading_line(const std::vector<RankStatus>& status) {
                              : static_cast<double>(beat.loaded) / static_cast<double>(beat.to_load);
     const std::string name =
         name_of({.rank = static_cast<int>(rank), .host = there ? one.host : ""});
-    left.push_back(there ? fmt::format("{} {:.0f} %", name, std::floor(100 * share))
-                         : name + " is not there");
+    loading.push_back(there ? fmt::format("{} {:.0f} %", name, std::floor(100 * share))
+                            : name + " is not there");
   }
   std::string line =
-      fmt::format("{} of {} ranks are loaded", status.size() - left.size(), status.size());
-  for (size_t i = 0; i < std::min(left.size(), kMaxNamed); ++i)
-    line += (i == 0 ? "; " : ", ") + left[i];
-  if (left.size() > kMaxNamed) line += fmt::format(" and {} more", left.size() - kMaxNamed);
+      fmt::format("{} of {} ranks are loaded", status.size() - loading.size(), status.size());
+  for (size_t i = 0; i < std::min(loading.size(), kMaxNamed); ++i)
+    line += (i == 0 ? "; " : ", ") + loading[i];
+  if (loading.size() > kMaxNamed) line += fmt::format(" and {} more", loading.size() - kMaxNamed);
   return line;
 }
 

@@ -91,12 +91,13 @@ void SeatThread::run() {
 }
 
 void SeatThread::wait() const {
-  const auto left =
+  const auto remaining =
       std::chrono::ceil<std::chrono::milliseconds>(seat_.next_deadline() - clock_.now());
   // While the seat rests it reads no watch, so bytes that a watch has would end each wait at once.
   pollfd ready[2] = {{.fd = wake_.get(), .events = POLLIN, .revents = 0},
                      {.fd = seat_.rests() ? -1 : etcd_.watch_fd(), .events = POLLIN, .revents = 0}};
-  if (::poll(ready, 2, static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000))) <= 0) return;
+  if (::poll(ready, 2, static_cast<int>(std::clamp<int64_t>(remaining.count(), 0, 60'000))) <= 0)
+    return;
   uint64_t count = 0;
   (void)!read(wake_.get(), &count, sizeof count);
 }

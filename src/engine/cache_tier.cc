@@ -330,7 +330,7 @@ void CacheTier::forget(RequestId id) {
 }
 
 CacheTierStats CacheTier::stats() const {
-  CacheTierStats stats{.pages_left_out_total = num_left_out_,
+  CacheTierStats stats{.pages_left_out_total = num_skipped_pages_,
                        .reads_given_up_total = num_given_up_};
   for (const PageSource* source : sources_) {
     const auto at = static_cast<size_t>(source->tier());

@@ -292,7 +292,7 @@ class CacheTier {
   Mailbox<Read> done_;
   // The writer of files is the first.
   std::vector<std::unique_ptr<Writer>> writers_;
-  std::atomic<uint64_t> num_left_out_{0}, num_given_up_{0};
+  std::atomic<uint64_t> num_skipped_pages_{0}, num_given_up_{0};
   ByTier<std::atomic<uint64_t>> num_read_{}, num_tokens_{};
   ByTier<std::atomic<int64_t>> read_ns_{};
   // Requests with late pages, and whether a buffer has got free since the last process_io().

@@ -39,7 +39,7 @@ bool CacheTier::write_one(Kind kind, const PageKey& key,
   if (!buffer) return false;
   fill(buffers.of(*buffer));
   buffers.share(*buffer, std::popcount(taking));
-  num_left_out_ += taking == lacking ? 0 : 1;
+  num_skipped_pages_ += taking == lacking ? 0 : 1;
   for (size_t i = 0; i < writers_.size(); ++i)
     if ((taking >> i & 1U) != 0)
       HOCKET_CHECK(writers_[i]->orders.push({.kind = kind, .key = key, .buffer = *buffer}));
@@ -78,7 +78,7 @@ void CacheTier::write_or_leave_state(const Request& request, TierRequest& known,
   if (Late* late = late_of(request, known))
     late->states.push_back(num_pages);
   else
-    ++num_left_out_;
+    ++num_skipped_pages_;
 }
 
 // Writes the windows that stores lack: where the same prompt would go on, where its next turn
@@ -137,7 +137,7 @@ void CacheTier::write_found_state(const Request& request, TierRequest& known) {
       found.len() > request.cached_len)
     return;
   const size_t num_pages = static_cast<size_t>(found.len()) / page_tokens_;
-  if (!write_state(num_pages, std::array{found.slot()}, known)) ++num_left_out_;
+  if (!write_state(num_pages, std::array{found.slot()}, known)) ++num_skipped_pages_;
 }
 
 void CacheTier::on_pages_cached(const Request& request, const Scheduler& scheduler) {
@@ -154,7 +154,7 @@ void CacheTier::on_pages_cached(const Request& request, const Scheduler& schedul
   write_found_state(request, known);
   if (states_.keeps_windows()) write_windows(request, known, scheduler);
   if (num_left == 0 || late_of(request, known) != nullptr) return;
-  num_left_out_ += num_left;
+  num_skipped_pages_ += num_left;
   known.num_written = pages.size();
 }
 
@@ -187,7 +187,7 @@ bool CacheTier::write_late(RequestId id, TierRequest& known, const Scheduler& sc
   const auto pages =
       gives_up ? std::vector<PageId>() : scheduler.pages_in_tree(late.name_space, late.tokens);
   if (pages.size() > known.num_written && write_pages(pages, known) > 0) return false;
-  num_left_out_ += num_pages - std::min(num_pages, known.num_written);
+  num_skipped_pages_ += num_pages - std::min(num_pages, known.num_written);
   known.num_written = num_pages;
   for (; !late.states.empty(); late.states.pop_back()) {
     const size_t len = late.states.back() * page_tokens_;
@@ -195,7 +195,7 @@ bool CacheTier::write_late(RequestId id, TierRequest& known, const Scheduler& sc
         gives_up ? BorderStates::Places()
                  : states_.find(scheduler, late.name_space, std::span(late.tokens).first(len));
     if (!places.empty() && !write_state(late.states.back(), places, known)) return false;
-    num_left_out_ += places.empty() ? 1 : 0;
+    num_skipped_pages_ += places.empty() ? 1 : 0;
   }
   return true;
 }
@@ -290,7 +290,7 @@ void CacheTier::write(Writer& writer, std::span<const WriteTask> orders) {
     store.note_success();
   }
   writer.num_written += num_written;
-  num_left_out_ += pages.size() - num_written;
+  num_skipped_pages_ += pages.size() - num_written;
   for (const WriteTask& task : orders) write_buffers(task.kind).release(task.buffer);
   if (options_.prefills) options_.prefills->note_page();
   if (num_late_ > 0) {

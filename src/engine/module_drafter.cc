@@ -45,7 +45,7 @@ void ModuleDrafter::plan(const Batch& batch, const Speculation& seats) {
     const Request& request = *slice.request;
     if (const int seat = seats.seat_of(request.id); seat >= 0) return follows(seat);
     // A prompt whose answer goes on gets a seat at the commit.
-    return request.state == Request::State::prefilling && request.new_tokens_left() > 0;
+    return request.state == Request::State::prefilling && request.remaining_new_tokens() > 0;
   });
   num_passes_ = any && ahead.follows ? std::clamp(ahead.depth, 1, num_drafts_) : 0;
   num_wanted_ = num_passes_ > 0 ? std::min(ahead.depth, num_drafts_) : 0;
@@ -106,7 +106,7 @@ void ModuleDrafter::settle(const Flight& flight, const Speculation& seats) {
       continue;
     }
     has_prompts_ |= i < num_prompts;
-    const int wanted = std::min(num_wanted_, request.new_tokens_left() - 1);
+    const int wanted = std::min(num_wanted_, request.remaining_new_tokens() - 1);
     settled_.push_back({.request = &request,
                         .followed = &followed,
                         .row_begin = flight.row_begins[i],

@@ -39,8 +39,8 @@ Duration OverlapTiming::sleep_beside(const Flight& finished, int rows, TimePoint
   if (rows < finished.batch->num_rows) return {};
   const Duration sure =
       std::chrono::duration_cast<Duration>(kSureShare * std::min(took, finished.took()));
-  const Duration left = finished.end + sure - preparing_ - now;
-  return left < kShortestSleep ? Duration{} : std::min(left, kLongestSleep);
+  const Duration remaining = finished.end + sure - preparing_ - now;
+  return remaining < kShortestSleep ? Duration{} : std::min(remaining, kLongestSleep);
 }
 
 }  // namespace hocket

@@ -143,8 +143,8 @@ void add_all_rows(const PrepareOptions& options, Flight& flight) {
 int max_forced(const Request& request, int num_drafts, const PrepareOptions& options) {
   const SamplingParams& params = request.sampling;
   if (!may_force(params)) return 0;
-  const int left = params.max_new_tokens - request.generated() - num_drafts - 1;
-  return std::min(options.max_forced, left);
+  const int remaining = params.max_new_tokens - request.generated() - num_drafts - 1;
+  return std::min(options.max_forced, remaining);
 }
 
 // Adds the rows whose logits are needed, for prompt logprobs or to sample. The last prompt token

@@ -95,8 +95,8 @@ bool RankStep::run_overlapped() {
 void RankStep::await_more_requests(const Flight& finished) {
   const Flight& now = flights_.at(next_flight_);
   if (!is_of_answers(now) || !is_of_answers(finished)) return;
-  const Duration left = timing_.sleep_beside(finished, now.batch->num_rows, clock_.now());
-  if (left > Duration{}) std::this_thread::sleep_for(left);
+  const Duration remaining = timing_.sleep_beside(finished, now.batch->num_rows, clock_.now());
+  if (remaining > Duration{}) std::this_thread::sleep_for(remaining);
 }
 
 // The verb agree. Returns false if ranks were lost.

@@ -73,7 +73,7 @@ class GgufHeaderReader {
 
  private:
   using Array = GgufMetadata::Array;
-  uint64_t left() const { return std::min<uint64_t>(file_.size(), kMaxHeaderBytes) - at_; }
+  uint64_t remaining() const { return std::min<uint64_t>(file_.size(), kMaxHeaderBytes) - at_; }
   Result<std::span<const std::byte>> take(uint64_t bytes, std::string_view what);
   template <class T>
   Result<T> take_number(std::string_view what);
@@ -91,9 +91,9 @@ class GgufHeaderReader {
 };
 
 Result<std::span<const std::byte>> GgufHeaderReader::take(uint64_t bytes, std::string_view what) {
-  if (bytes > left())
+  if (bytes > remaining())
     return broken("{} at byte {} has {} bytes, but {} are left for the header", what, at_, bytes,
-                  left());
+                  remaining());
   const auto taken = file_.subspan(at_, bytes);
   at_ += bytes;
   return taken;
@@ -124,14 +124,14 @@ Result<GgufMetadata::Array> GgufHeaderReader::take_array(std::string_view key) {
                   array.count, kMaxList);
   const uint64_t start = at_;
   if (const int size = scalar_bytes(array.type); size > 0) {
-    if (array.count > left() / size)
+    if (array.count > remaining() / size)
       return broken("the list {} claims {} numbers, but {} bytes are left for the header",
-                    quoted_ascii(key), array.count, left());
+                    quoted_ascii(key), array.count, remaining());
     at_ += array.count * size;
   } else if (array.type == kText) {
-    if (array.count > left() / 8)
+    if (array.count > remaining() / 8)
       return broken("the list {} claims {} texts, but {} bytes are left for the header",
-                    quoted_ascii(key), array.count, left());
+                    quoted_ascii(key), array.count, remaining());
     for (uint64_t i = 0; i < array.count; ++i)
       HOCKET_TRY_VOID(take_text(kMaxHeaderBytes, "a text of a list"));
   } else {
@@ -167,8 +167,9 @@ Result<void> GgufHeaderReader::read_value(std::string_view key) {
 
 Result<void> GgufHeaderReader::read_metadata(uint64_t count) {
   constexpr uint64_t kLeast = 8 + 4 + 1;  // bytes of the shortest entry
-  if (count > left() / kLeast)
-    return broken("the header claims {} values, more than its {} bytes can hold", count, left());
+  if (count > remaining() / kLeast)
+    return broken("the header claims {} values, more than its {} bytes can hold", count,
+                  remaining());
   for (uint64_t i = 0; i < count; ++i) {
     HOCKET_TRY(const auto key, take_text(kMaxKeyBytes, "a key"));
     HOCKET_TRY_VOID(read_value(key));
@@ -209,8 +210,9 @@ Result<GgufTensor> GgufHeaderReader::read_tensor(std::string_view name) {
 
 Result<void> GgufHeaderReader::read_tensors(uint64_t count) {
   constexpr uint64_t kLeast = 8 + 4 + 8 + 4 + 8;  // bytes of the shortest entry
-  if (count > left() / kLeast)
-    return broken("the header claims {} tensors, more than its {} bytes can hold", count, left());
+  if (count > remaining() / kLeast)
+    return broken("the header claims {} tensors, more than its {} bytes can hold", count,
+                  remaining());
   for (uint64_t i = 0; i < count; ++i) {
     HOCKET_TRY(const auto name, take_text(kMaxNameBytes, "a tensor's name"));
     HOCKET_TRY(GgufTensor tensor, read_tensor(name));

@@ -140,14 +140,14 @@ Result<void> AllToAll::State::until(Exchanges of, Done done) {
                      kNobody);
     }
     if (!is_done) return give_up(std::move(is_done).error(), lost_peer);
-    const Duration left = deadline - transport.now();
-    if (left.count() <= 0) {
+    const Duration remaining = deadline - transport.now();
+    if (remaining.count() <= 0) {
       return give_up(error(ErrorCode::lost_rank, "{} since {:.3f} s", owed(of),
                            to_seconds(options.stall_timeout)),
                      first_owing(of));
     }
     wait.sleeps();
-    transport.wait(options.abort == nullptr ? left : std::min(left, kLookForAbort));
+    transport.wait(options.abort == nullptr ? remaining : std::min(remaining, kLookForAbort));
   }
 }
 

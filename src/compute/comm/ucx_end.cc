@@ -240,17 +240,17 @@ void UcxEnd::wait(Duration most) {
     if (now() >= look) break;
     sched_yield();  // the sender may share this core
   }
-  const Duration left = start + most - now();
-  if (left.count() <= 0) return;
+  const Duration remaining = start + most - now();
+  if (remaining.count() <= 0) return;
   if (worker_ != nullptr && ucx_.ucp_worker_arm(worker_) != UCS_OK) return;  // something arrived
-  sleep(left);
+  sleep(remaining);
 }
 
 void UcxEnd::sleep(Duration most) {
   const auto whole = std::chrono::floor<std::chrono::seconds>(most);
-  const timespec left{.tv_sec = whole.count(), .tv_nsec = (most - whole).count()};
+  const timespec remaining{.tv_sec = whole.count(), .tv_nsec = (most - whole).count()};
   pollfd any{.fd = epoll_fd_, .events = POLLIN, .revents = 0};
-  if (ppoll(&any, 1, &left, nullptr) > 0) note_ends();
+  if (ppoll(&any, 1, &remaining, nullptr) > 0) note_ends();
 }
 
 // Reads wake-ups and the ends of processes.
@@ -283,9 +283,9 @@ bool UcxEnd::until(Duration most, Done done) {
     while (ucx_.ucp_worker_progress(worker_) != 0) {
     }
     if (done()) return true;
-    const Duration left = deadline - now();
-    if (left.count() <= 0) return false;
-    if (ucx_.ucp_worker_arm(worker_) == UCS_OK) sleep(std::min(left, kSleep));
+    const Duration remaining = deadline - now();
+    if (remaining.count() <= 0) return false;
+    if (ucx_.ucp_worker_arm(worker_) == UCS_OK) sleep(std::min(remaining, kSleep));
   }
 }
 

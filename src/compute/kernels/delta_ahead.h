@@ -27,11 +27,11 @@ class DeltaAhead {
 
   // Fetches the next part.
   void fetch() {
-    for (int left = lines_a_part_; left > 0 && range_ < num_ranges_;) {
+    for (int remaining = lines_a_part_; remaining > 0 && range_ < num_ranges_;) {
       Range& range = ranges_[range_];
-      const int count = std::min(left, range.lines);
+      const int count = std::min(remaining, range.lines);
       for (int i = 0; i < count; ++i, range.from += kLine) __builtin_prefetch(range.from, 0, 2);
-      left -= count;
+      remaining -= count;
       range.lines -= count;
       if (range.lines == 0) ++range_;
     }

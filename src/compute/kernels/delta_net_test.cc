@@ -221,8 +221,8 @@ TEST_P(DeltaNet, NoCutChangesABit) {
   std::mt19937 random(3);
   for (int round = 0; round < 5; ++round) {
     std::vector<int> cuts;
-    for (int left = 200; left > 0; left -= cuts.back())
-      cuts.push_back(std::min<int>(left, 1 + random() % 90));
+    for (int remaining = 200; remaining > 0; remaining -= cuts.back())
+      cuts.push_back(std::min<int>(remaining, 1 + random() % 90));
     Slots own({form.net, form.dtype});
     EXPECT_TRUE(cases::same_bits(play(isa, form, in, cuts, kOneSlot, own), want));
   }

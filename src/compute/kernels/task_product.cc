@@ -121,11 +121,11 @@ void ProductRows::multiply_integers(const PackedWeight& w, const Part& part, flo
   const int end = part.row + part.rows;
   for (int row = part.row; row < end; row += p.rows) {
     const Quantized from = quantized(row / rows_in_scratch_);
-    const int at = row % rows_in_scratch_, left = std::min(end - row, rows_in_scratch_ - at);
+    const int at = row % rows_in_scratch_, remaining = std::min(end - row, rows_in_scratch_ - at);
     p.x = from.numbers + at * padded_k_;
     p.x_scales = from.scales + int64_t{at} * groups_;
     p.x_sums = from.sums + int64_t{at} * groups_;
-    p.rows = static_cast<int>(equal_share(left, kIntegerRows));
+    p.rows = static_cast<int>(equal_share(remaining, kIntegerRows));
     p.y = y + (row - part.row) * y_stride;
     run(p);
   }

@@ -95,7 +95,7 @@ void PlanRecord::weaken() {
   for (MeasuredRatio& ratio : of_kinds_) ratio.weaken(kTuning.guess);
   measured.clear();
   evidence = steps_since_change = 0;
-  trial_steps_left = kTuning.first_trial_steps;
+  num_remaining_trial_steps = kTuning.first_trial_steps;
 }
 
 void PlanRecord::adopt(const Candidate& candidate) {

@@ -77,7 +77,7 @@ class PlanRecord {
   int evidence = 0;            // that another plan is better: kTuning.evidence_needed steps
   int steps_since_change = 0;  // since the plan or the links changed
   int steps_since_search = 0;
-  int trial_steps_left = kTuning.first_trial_steps;  // they need not be rare
+  int num_remaining_trial_steps = kTuning.first_trial_steps;  // they need not be rare
   bool is_logged = false, has_log_line = false;  // a line about it was logged; one is to be logged
   uint64_t num_steps = 0, num_trial_steps = 0, num_changes = 0, last_used = 0;
 

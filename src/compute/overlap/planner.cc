@@ -14,7 +14,9 @@ namespace {
 // uncertainty; nothing if another one is expected to be faster than even that.
 std::optional<Plan> most_promising(const PlanRecord& record) {
   // Returns the part of a doubt that is left once n steps were measured.
-  const auto left = [](double doubt, int n) { return doubt * kTuning.guess / (n + kTuning.guess); };
+  const auto remaining_doubt = [](double doubt, int n) {
+    return doubt * kTuning.guess / (n + kTuning.guess);
+  };
   const Correction correction(record);
   if (correction.doubt() < kTuning.certain) return std::nullopt;
   double best_us = correction.of(record.played).us, least_us = best_us;
@@ -25,8 +27,8 @@ std::optional<Plan> most_promising(const PlanRecord& record) {
     if (candidate.plan == record.played.plan) continue;
     const int of_kind = correction.num_measured(candidate.kind);
     const double reach = of_kind < kTuning.few
-                             ? left(kTuning.doubt_of_kind, of_kind)
-                             : left(correction.doubt(), expected.num_measured) +
+                             ? remaining_doubt(kTuning.doubt_of_kind, of_kind)
+                             : remaining_doubt(correction.doubt(), expected.num_measured) +
                                    (expected.num_measured > 0 ? expected.error : 0);
     const double us = expected.us * (1 - reach);
     if (best == nullptr || us < least_us) best = &candidate, least_us = us;
@@ -42,7 +44,7 @@ std::optional<Plan> Trials::next(const PlanRecord& record) {
     return plan_;
   }
   if (last_phase_ != record.border.phase || record.measured.count() < kTuning.few ||
-      !pace_.may_begin(record.trial_steps_left > 0))
+      !pace_.may_begin(record.num_remaining_trial_steps > 0))
     return std::nullopt;
   const auto plan = most_promising(record);
   if (!plan) return std::nullopt;
@@ -59,7 +61,7 @@ bool Trials::is_tried(const StepReport& step) const {
 bool Trials::note(PlanRecord& record, const StepReport& step) {
   last_phase_ = record.border.phase;
   const bool is_one = is_tried(step);
-  if (is_one) ++record.num_trial_steps, --record.trial_steps_left;
+  if (is_one) ++record.num_trial_steps, --record.num_remaining_trial_steps;
   pace_.note(is_one);
   return is_one;
 }

@@ -37,10 +37,10 @@ Result<StoredTensor> NotedReads::find(std::string_view name) const {
 std::vector<std::string> NotedReads::unread() const {
   std::vector<std::string> all = files_->names();
   const MutexLock lock(mutex_);
-  std::vector<std::string> left;
+  std::vector<std::string> names;
   for (std::string& name : all)
-    if (!read_.contains(name)) left.push_back(std::move(name));
-  return left;
+    if (!read_.contains(name)) names.push_back(std::move(name));
+  return names;
 }
 
 std::vector<UnreadTensors> unread_tensors(const WeightSource& source,

@@ -119,7 +119,7 @@ void ExpertMover::drop() {
   {
     MutexLock lock(mutex_);
     dropped_ = true;
-    stats_.num_layers_left = 0;
+    stats_.num_remaining_layers = 0;
   }
   changed_.notify_all();
 }
@@ -144,7 +144,7 @@ void ExpertMover::note_look(const ExpertChanges& changes, double gain_seconds, d
   stats_.balancedness_after = changes.balancedness_after;
   stats_.gain_seconds = gain_seconds;
   stats_.cost_seconds = cost_seconds;
-  stats_.num_layers_left = moves ? static_cast<int>(changes.layers.size()) : 0;
+  stats_.num_remaining_layers = moves ? static_cast<int>(changes.layers.size()) : 0;
 }
 
 void ExpertMover::run() {
@@ -194,7 +194,7 @@ void ExpertMover::load_layers() {
       if (stops_) return;
       has_moved = num_moved_ > k;
       stats_.layers_total += has_moved ? 1 : 0;
-      if (has_moved && !is_dropped()) --stats_.num_layers_left;
+      if (has_moved && !is_dropped()) --stats_.num_remaining_layers;
     }
     reclaim(*move_);
     if (!has_moved) return;
@@ -330,7 +330,7 @@ void ExpertMover::fail_with(const Error& why) {
     is_new = stats_.last_error != why.message;
     stats_.last_error = why.message;
     ++stats_.failures_total;
-    stats_.num_layers_left = 0;
+    stats_.num_remaining_layers = 0;
   }
   if (is_new)
     log::warning("rank {}: experts stay where they are, since one could not be loaded: {}{}",

@@ -118,7 +118,7 @@ class ExpertMover {
   // Loads a layer, trying again as often as `retries` says. Returns false if it was given up.
   bool load_layer_with_retries(int layer, const Placement& to, Retries& retries);
   bool is_superseded() const;
-  void note_load_error(const Error& why, Duration left);
+  void note_load_error(const Error& why, Duration remaining);
   void log_loaded(const RankSet& ranks, const ExpertMoveStats& before, TimePoint since) const;
   // Returns other places of a layer with this rank's experts. Errors: of the files, out_of_memory,
   // shutting_down (it was dropped).

@@ -112,12 +112,12 @@ bool ExpertMover::load_layer_with_retries(int layer, const Placement& to, Retrie
     }
     note_progress();
     source_.reset();  // the next try opens the files as they are then
-    const Duration left = retries.failed(RealClock().now());
-    note_load_error(back.error(), left);
+    const Duration remaining = retries.failed(RealClock().now());
+    note_load_error(back.error(), remaining);
     MutexLock lock(mutex_);
-    if (left <= Duration{}) final_load_error_ = last_load_error_;
-    if (stops_ || left <= Duration{}) return false;
-    changed_.wait_for(lock, std::min(left, Retries::kPause));
+    if (remaining <= Duration{}) final_load_error_ = last_load_error_;
+    if (stops_ || remaining <= Duration{}) return false;
+    changed_.wait_for(lock, std::min(remaining, Retries::kPause));
   }
   return true;
 }
@@ -138,7 +138,7 @@ void ExpertMover::log_loaded(const RankSet& ranks, const ExpertMoveStats& before
 }
 
 // A reason is logged once, until another comes.
-void ExpertMover::note_load_error(const Error& why, Duration left) {
+void ExpertMover::note_load_error(const Error& why, Duration remaining) {
   Error failure = error(ErrorCode::lost_rank,
                         "rank {} cannot load the experts that it needs before the next step: {}",
                         options_.rank, why.message)
@@ -150,7 +150,7 @@ void ExpertMover::note_load_error(const Error& why, Duration left) {
     stats_.last_error = why.message;
   }
   log::warning("{}; {}. It tries again for {:.0f} s", failure.message, failure.fix,
-               to_seconds(left));
+               to_seconds(remaining));
 }
 
 std::optional<Error> ExpertMover::last_load_error() const {

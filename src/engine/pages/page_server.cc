@@ -158,7 +158,7 @@ class AskerTalk {
   bool is_computing() const { return prefill_ && options_.prefills->is_watched(*prefill_); }
   // Waits a moment; says every second that this service is there.
   Result<void> wait() {
-    if (link_.has_left() || server_.stopping_) return stray();
+    if (link_.has_unread_bytes() || server_.stopping_) return stray();
     if (clock_.now() - said_ > kSignOfLife) {
       HOCKET_TRY_VOID(link_.send(PageFrame::waiting, {}));
       said_ = clock_.now();

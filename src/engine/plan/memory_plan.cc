@@ -75,16 +75,16 @@ int64_t exchange_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
 
 // The memory of states: what they may take, and what one running request needs.
 struct StateRoom {
-  int64_t left = 0, room = 0, request = 0;
+  int64_t remaining = 0, room = 0, request = 0;
 };
 StateRoom state_room(const MemoryQuestion& q, const MemoryPlan& plan) {
   const double asked = q.settings.memory.mamba_full_memory_ratio;
   const double ratio = asked > 0 ? asked : kDefaultStateRatio;
   const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
-  const int64_t left =
+  const int64_t remaining =
       std::max<int64_t>(0, plan.budget_bytes - plan.weight_bytes - plan.work_bytes);
-  return {.left = left,
-          .room = static_cast<int64_t>(static_cast<double>(left) * (ratio / (1 + ratio))),
+  return {.remaining = remaining,
+          .room = static_cast<int64_t>(static_cast<double>(remaining) * (ratio / (1 + ratio))),
           .request = q.model.num_linear_layers() *
                      (shape.block_bytes() + kStatesOfARequest * shape.state_bytes())};
 }
@@ -97,7 +97,7 @@ void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
   const int layers = q.model.num_linear_layers();
   if (layers == 0) return;
   const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
-  const auto [left, room, request] = state_room(q, plan);
+  const auto [remaining, room, request] = state_room(q, plan);
   const auto running =
       static_cast<int>(std::min<int64_t>(plan.max_running_requests, room / request));
   if (running == 0) {
@@ -121,14 +121,14 @@ void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
 }
 
 Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
-  const auto [left, room, request] = state_room(q, plan);
+  const auto [remaining, room, request] = state_room(q, plan);
   // The model fits: only the share of the states is too small.
   const std::string_view ratio =
-      left > request ? "--mamba-full-memory-ratio 0, which plans it | " : "";
+      remaining > request ? "--mamba-full-memory-ratio 0, which plans it | " : "";
   return error(ErrorCode::out_of_memory,
                "the states of one request do not fit\n  weights {} + work buffers {} of {} leave "
                "{}, of which states get {}; one request needs {}",
-               gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes), gb(left),
+               gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes), gb(remaining),
                gb(room), gb(request))
       .with_fix(fmt::format("{}--quantization int4 | a larger --mem-fraction-static", ratio));
 }
@@ -288,8 +288,9 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   if (q.module_page_bytes > 0 && plan.max_drafts > 1)
     plan.num_spare_pages =
         plan.max_running_requests * pages_for(plan.max_drafts - 1, s.memory.page_size);
-  const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
-  plan.fitting_pages = max_pages_in(q, plan, left);
+  const int64_t remaining =
+      plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
+  plan.fitting_pages = max_pages_in(q, plan, remaining);
   return plan;
 }
 
@@ -297,7 +298,8 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
   HOCKET_TRY(MemoryPlan plan, size_memory(q));
   const ServerSettings& s = q.settings;
   const int page_tokens = s.memory.page_size;
-  const int64_t left = plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
+  const int64_t remaining =
+      plan.budget_bytes - plan.weight_bytes - plan.work_bytes - plan.state_bytes;
   if (plan.state_bytes > 0 && plan.num_states == 0) return fail(no_room_for_states(q, plan));
   if (plan.fitting_pages == 0)
     return fail(error(ErrorCode::out_of_memory,
@@ -317,7 +319,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
         error(ErrorCode::kv_does_not_fit,
               "--max-total-tokens {} does not fit\n  {} of {} "
               "leave {}, room for {} tokens",
-              s.memory.max_total_tokens, taken(plan), gb(plan.budget_bytes), gb(left),
+              s.memory.max_total_tokens, taken(plan), gb(plan.budget_bytes), gb(remaining),
               plan.fitting_pages * page_tokens)
             .with_fix(fmt::format("--max-total-tokens {}", plan.fitting_pages * page_tokens)));
 
@@ -337,7 +339,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
           error(ErrorCode::kv_does_not_fit,
                 "the KV cache does not fit\n  {} of {} leave {}; "
                 "one {}-token request needs {}",
-                taken(plan), gb(plan.budget_bytes), gb(left), plan.context_length,
+                taken(plan), gb(plan.budget_bytes), gb(remaining), plan.context_length,
                 gb(kv_bytes_of(q, plan, one_request)))
               .with_fix(fmt::format("--context-length {} | --kv-cache-dtype int8 | a larger "
                                     "--mem-fraction-static (hocket plan compares them)",

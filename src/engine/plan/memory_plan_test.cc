@@ -261,8 +261,9 @@ TEST(MemoryPlan, StatesTakeTheirShare) {
   ServerSettings settings;
   settings.memory.max_running_requests = 8;
   const auto share_of = [](const MemoryPlan& plan) {
-    const auto left = static_cast<double>(plan.budget_bytes - plan.weight_bytes - plan.work_bytes);
-    return static_cast<double>(plan.state_bytes) / left;
+    const auto remaining =
+        static_cast<double>(plan.budget_bytes - plan.weight_bytes - plan.work_bytes);
+    return static_cast<double>(plan.state_bytes) / remaining;
   };
   for (const double ratio : {0.0, 0.25, 1.0}) {
     settings.memory.mamba_full_memory_ratio = ratio;

@@ -109,8 +109,8 @@ Result<bool> ClusterNetwork::read_addresses(const RankSet& ranks, TimePoint unti
       MutexLock lock(mutex_);
       awaited_ = rank;
     }
-    const Duration left = until - RealClock().now();
-    const auto said = control_.wait(key(epoch_, rank), std::max(left, Duration{}));
+    const Duration remaining = until - RealClock().now();
+    const auto said = control_.wait(key(epoch_, rank), std::max(remaining, Duration{}));
     if (!said) {
       if (said.error().code == ErrorCode::timed_out) return false;
       return fail(said.error());

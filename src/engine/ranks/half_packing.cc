@@ -124,8 +124,8 @@ HalfPacker::Change HalfPacker::best_change(bool from_first, double excess, Count
     weigh_changes(from_first, excess, kAnyRows, best);
     return best;
   }
-  for (uint64_t left = row_counts_; left != 0; left &= left - 1)
-    weigh_changes(from_first, excess, std::countr_zero(left), best);
+  for (uint64_t remaining = row_counts_; remaining != 0; remaining &= remaining - 1)
+    weigh_changes(from_first, excess, std::countr_zero(remaining), best);
   return best;
 }
 

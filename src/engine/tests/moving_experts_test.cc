@@ -68,7 +68,7 @@ TEST_P(MovingExperts, ChangeNoBit) {
   ASSERT_TRUE(service.works());
   // Moves load with the lowest priority, so rounds go by until some has moved.
   ASSERT_NO_FATAL_FAILURE(ask_until(service, want, [](const ExpertMoveStats& moves) {
-    return moves.looks_total > 1 && moves.layers_total > 0 && moves.num_layers_left == 0;
+    return moves.looks_total > 1 && moves.layers_total > 0 && moves.num_remaining_layers == 0;
   }));
   const EngineStats stats = service.engine().stats();
   EXPECT_GT(stats.moves->moves_total, 0u);

@@ -127,7 +127,7 @@ TEST_F(RebalanceTest, ALayerThatIsGivenUpDoesNotChange) {
   agree(other);
   for (auto& rank : ranks_) {
     EXPECT_EQ(rank->rebalance.take_move(), nullptr);
-    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+    EXPECT_EQ(rank->mover.stats().num_remaining_layers, 0);
   }
 }
 
@@ -137,15 +137,15 @@ TEST_F(RebalanceTest, ALayerOnItsWayIsTheLastWhenTheOthersAreGivenUp) {
   auto other = votes();
   ++other[1].look;
   for (auto& rank : ranks_) {
-    EXPECT_GT(rank->mover.stats().num_layers_left, 1);
+    EXPECT_GT(rank->mover.stats().num_remaining_layers, 1);
     rank->runner->place(*rank->rebalance.take_move());
   }
   agree(other);
   for (auto& rank : ranks_) {
-    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+    EXPECT_EQ(rank->mover.stats().num_remaining_layers, 0);
     rank->rebalance.moved();
     EXPECT_TRUE(eventually([&] { return rank->mover.stats().layers_total == 1; }));
-    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+    EXPECT_EQ(rank->mover.stats().num_remaining_layers, 0);
   }
 }
 
@@ -162,10 +162,10 @@ TEST_F(RebalanceTest, ExpertsComeHomeWhenTheFilesAreBack) {
   }
   std::filesystem::rename(copy_.path, away);
   for (auto& rank : ranks_) {
-    EXPECT_GT(rank->mover.stats().num_layers_left, 0);
+    EXPECT_GT(rank->mover.stats().num_remaining_layers, 0);
     rank->mover.end_epoch();
     rank->mover.load_for_epoch(RankSet::all(2));
-    EXPECT_EQ(rank->mover.stats().num_layers_left, 0);
+    EXPECT_EQ(rank->mover.stats().num_remaining_layers, 0);
   }
   for (auto& rank : ranks_)
     EXPECT_TRUE(eventually([&] { return rank->mover.last_load_error().has_value(); }));

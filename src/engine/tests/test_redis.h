@@ -23,11 +23,11 @@ class TestRedis {
   static std::string program() {
     const char* const path = std::getenv("PATH");
     for (const char* name : {"valkey-server", "redis-server"})
-      for (std::string_view left = path != nullptr ? path : ""; !left.empty();) {
-        const size_t end = std::min(left.find(':'), left.size());
-        const std::string file = fmt::format("{}/{}", left.substr(0, end), name);
+      for (std::string_view remaining = path != nullptr ? path : ""; !remaining.empty();) {
+        const size_t end = std::min(remaining.find(':'), remaining.size());
+        const std::string file = fmt::format("{}/{}", remaining.substr(0, end), name);
         if (access(file.c_str(), X_OK) == 0) return file;
-        left.remove_prefix(std::min(end + 1, left.size()));
+        remaining.remove_prefix(std::min(end + 1, remaining.size()));
       }
     return {};
   }

@@ -17,8 +17,8 @@ struct ExpertMoveStats {
   // Those of the last look: the mean work of a rank / that of the busiest, and the seconds of the
   // next minutes that the changes save and cost.
   double balancedness_before = 0, balancedness_after = 0, gain_seconds = 0, cost_seconds = 0;
-  int num_layers_left = 0;  // layers that are still to change
-  std::string last_error;   // why the last rebalance was given up
+  int num_remaining_layers = 0;  // layers that are still to change
+  std::string last_error;        // why the last rebalance was given up
 };
 
 }  // namespace hocket

@@ -132,7 +132,8 @@ Result<Profiler::Status> Profiler::start(const Start& start) {
   is_on_.store(true, std::memory_order_release);
   s.writer = Thread({.name = "profile"}, [this] {
     State& state = *state_;
-    for (int left = 0; (left = state.num_recording.load()) > 0;) state.num_recording.wait(left);
+    for (int remaining = 0; (remaining = state.num_recording.load()) > 0;)
+      state.num_recording.wait(remaining);
     is_on_.store(false, std::memory_order_release);
     state.write();
   });

@@ -30,8 +30,8 @@ TEST(NewTokenRatioTest, FallsInSixHundredStepsAndJumps) {
 
 // Tries admissions without a cached prefix, against budgets of 4-token pages.
 struct AdderTest : ::testing::Test {
-  static Admission add(PrefillAdder& adder, int prompt, int left, int64_t available) {
-    return adder.add({.total_len = prompt, .new_tokens_left = left}, available);
+  static Admission add(PrefillAdder& adder, int prompt, int remaining, int64_t available) {
+    return adder.add({.total_len = prompt, .remaining_new_tokens = remaining}, available);
   }
   PrefillBudget budget{.page_tokens = 4, .chunk_tokens = 16, .max_prefill_tokens = 64};
 };

@@ -77,7 +77,7 @@ bool PrefillPass::preempt_for_head() {
   });
 
   const auto reserve = [&](const Request& r) {
-    return s_.ratio.now() * std::min(r.new_tokens_left(), kMaxReservedNewTokens);
+    return s_.ratio.now() * std::min(r.remaining_new_tokens(), kMaxReservedNewTokens);
   };
   double need = 0;
   int window_need = 0;

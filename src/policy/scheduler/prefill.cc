@@ -196,7 +196,7 @@ bool PrefillPass::continue_chunk(Request& request, int parts) {
       adder_.continue_chunked({.total_len = static_cast<int>(request.tokens.size()),
                                .prefix_len = request.computed_len,
                                .prefix_pages = static_cast<int>(request.pages.size()),
-                               .new_tokens_left = request.new_tokens_left(),
+                               .remaining_new_tokens = request.remaining_new_tokens(),
                                .spare_rows = std::max(shorter, rows_of_others(parts)),
                                .window_room = s_.window_room(&request)},
                               s_.available_tokens());
@@ -217,7 +217,7 @@ void PrefillPass::lengthen_chunks() {
         adder_.continue_chunked({.total_len = static_cast<int>(request->tokens.size()),
                                  .prefix_len = slice->begin + slice->len,
                                  .prefix_pages = static_cast<int>(request->pages.size()),
-                                 .new_tokens_left = request->new_tokens_left(),
+                                 .remaining_new_tokens = request->remaining_new_tokens(),
                                  .window_room = s_.window_room(request.get())},
                                 s_.available_tokens());
     if (admission.result != AddResult::added) return false;
@@ -252,7 +252,7 @@ PrefillCandidate PrefillPass::candidate(const Request& request, const PrefixMatc
   return {.total_len = static_cast<int>(request.tokens.size()),
           .prefix_len = match.len(s_.page_tokens()),
           .prefix_pages = static_cast<int>(match.pages.size()),
-          .new_tokens_left = request.new_tokens_left(),
+          .remaining_new_tokens = request.remaining_new_tokens(),
           .ignore_eos = request.sampling.ignore_eos,
           .spare_rows = spare,
           .may_be_cut = std::ssize(s_.chunked) < s_.options.max_chunked_requests,

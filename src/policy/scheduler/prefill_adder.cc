@@ -35,11 +35,12 @@ Admission PrefillAdder::charge(const PrefillCandidate& candidate, int len) {
   const int rest = ceil_page(candidate.total_len) - ceil_page(candidate.prefix_len + len);
   const bool cut = candidate.prefix_len + len < candidate.total_len;
   budget_.reserved_tokens += budget_.page_tokens + rest;
-  if (!cut) budget_.reserved_tokens += std::min(candidate.new_tokens_left, kMaxReservedNewTokens);
+  if (!cut)
+    budget_.reserved_tokens += std::min(candidate.remaining_new_tokens, kMaxReservedNewTokens);
   rest_tokens_ += rest;
   if (budget_.play_to_the_end)
     budget_.growths.push_back(
-        {static_cast<double>(candidate.new_tokens_left), candidate.total_len});
+        {static_cast<double>(candidate.remaining_new_tokens), candidate.total_len});
   return {AddResult::added, len};
 }
 
@@ -57,15 +58,15 @@ Admission PrefillAdder::continue_chunked(const PrefillCandidate& candidate,
 }
 
 double PrefillAdder::shortfall(const PrefillCandidate& candidate, int64_t available_tokens) const {
-  const int left = std::max(candidate.new_tokens_left, 0);
+  const int remaining = std::max(candidate.remaining_new_tokens, 0);
   const int held = candidate.prefix_pages * budget_.page_tokens;
   const auto available = static_cast<double>(available_tokens);
   // The last new token is never computed. No other request needs a reserve, so the exact need
   // decides; otherwise no request could ever fill the pool.
-  if (alone()) return ceil_page(candidate.total_len + left - 1) - held - available;
+  if (alone()) return ceil_page(candidate.total_len + remaining - 1) - held - available;
   // One token more, since the need must stay below what is available.
   const double need = ceil_page(candidate.total_len) - held +
-                      std::min(left, kMaxReservedNewTokens) + budget_.page_tokens + 1;
+                      std::min(remaining, kMaxReservedNewTokens) + budget_.page_tokens + 1;
   return need - (available - budget_.reserved_tokens);
 }
 
@@ -73,15 +74,15 @@ double PrefillAdder::shortfall(const PrefillCandidate& candidate, int64_t availa
 // `left`; an ended one gives back what it holds. Each keeps a page of slack.
 bool PrefillAdder::outlives_all(const PrefillCandidate& candidate, int64_t available_tokens) const {
   std::vector<Growth> growths = budget_.growths;
-  growths.push_back({static_cast<double>(candidate.new_tokens_left), candidate.total_len});
-  std::erase_if(growths, [](const Growth& growth) { return growth.left <= 0; });
-  std::ranges::sort(growths, {}, &Growth::left);
+  growths.push_back({static_cast<double>(candidate.remaining_new_tokens), candidate.total_len});
+  std::erase_if(growths, [](const Growth& growth) { return growth.remaining <= 0; });
+  std::ranges::sort(growths, {}, &Growth::remaining);
   const int held = candidate.prefix_pages * budget_.page_tokens;
   double room = static_cast<double>(available_tokens) - rest_tokens_ -
                 (ceil_page(candidate.total_len) - held);
   auto there = static_cast<double>(growths.size());
   for (const Growth& growth : growths) {
-    if (room - growth.left * there <= budget_.page_tokens * there) return false;
+    if (room - growth.remaining * there <= budget_.page_tokens * there) return false;
     room += growth.occupied;
     --there;
   }

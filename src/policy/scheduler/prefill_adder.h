@@ -23,7 +23,7 @@ inline constexpr int kMaxReservedNewTokens = 4096;
 // The future of one running or coming request, in tokens: it will still take `left`, and gives back
 // `occupied` when it ends.
 struct Growth {
-  double left = 0;
+  double remaining = 0;
   int occupied = 0;
 };
 
@@ -48,7 +48,7 @@ struct PrefillCandidate {
   int total_len = 0;     // tokens whose KV exists when the prefill is done
   int prefix_len = 0;    // already computed; may end inside a page, which is then copied
   int prefix_pages = 0;  // pages that it already holds
-  int new_tokens_left = 0;
+  int remaining_new_tokens = 0;
   bool ignore_eos = false;
   int spare_rows = 0;      // rows of this pass to leave to others, but at least a page is taken
   bool may_be_cut = true;  // false: admitted whole or not at all

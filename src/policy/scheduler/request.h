@@ -128,11 +128,11 @@ struct Request {
   // Length in tokens, including those that are being sampled.
   int len() const { return static_cast<int>(tokens.size()) + num_pending; }
   // Returns true if rows will follow those in flight, as far as is known.
-  bool decodes() const { return finish == FinishReason::none && new_tokens_left() > 0; }
+  bool decodes() const { return finish == FinishReason::none && remaining_new_tokens() > 0; }
   // Returns how many rows must be computed before a new token can be sampled: while decoding 1,
   // plus 1 for each forced token.
   int uncomputed() const { return len() - computed_len; }
-  int new_tokens_left() const { return sampling.max_new_tokens - (len() - prompt_len); }
+  int remaining_new_tokens() const { return sampling.max_new_tokens - (len() - prompt_len); }
 
   // Returns the first row that still has to report a prompt log-probability; -1: none. Row i
   // reports on token i + 1, so the prompt's last row has nothing to report.

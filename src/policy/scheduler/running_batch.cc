@@ -31,7 +31,7 @@ int RunningBatch::num_pages_needed() const {
 double RunningBatch::reserved_tokens(double ratio) const {
   int64_t tokens = 0;
   for (const auto& request : requests_)
-    tokens += std::min(request->new_tokens_left(), kMaxReservedNewTokens);
+    tokens += std::min(request->remaining_new_tokens(), kMaxReservedNewTokens);
   return static_cast<double>(tokens) * ratio;
 }
 

@@ -139,7 +139,7 @@ int Scheduler::State::max_drafts(const Request& request) const {
   const int64_t num_pages = std::ssize(request.pages) + std::max(0, spare_pages);
   const int64_t in_pages = std::min<int64_t>(num_pages * page_tokens() - end, kMaxDrafts);
   return std::max(0,
-                  std::min({static_cast<int>(in_pages), request.new_tokens_left() - 1,
+                  std::min({static_cast<int>(in_pages), request.remaining_new_tokens() - 1,
                             states.rows_before_border(end), window_rows() - request.uncomputed()}));
 }
 

@@ -87,8 +87,9 @@ void StateSlots::begin(Request& request, PrefixMatch& match) {
   held.message_at = message / kept_step() * kept_step();
   held.generation_prompt_at =
       std::min(generation_prompt / kept_step() * kept_step(), last_kept_border(request));
-  const int left = last_kept_border(request) - std::max(held.message_at, held.last.end);
-  held.edit_step = generation_prompt > 0 ? ceil_to(std::max(left / kEditSteps, 1), kept_step()) : 0;
+  const int remaining = last_kept_border(request) - std::max(held.message_at, held.last.end);
+  held.edit_step =
+      generation_prompt > 0 ? ceil_to(std::max(remaining / kEditSteps, 1), kept_step()) : 0;
 }
 
 int StateSlots::last_kept_border(const Request& request) const {

@@ -118,13 +118,13 @@ Duration StepTimes::predict(const StepShape& shape) const {
 int StepTimes::prefill_rows_within(Duration goal, const StepShape& others, int begin,
                                    Limits limits) const {
   const int known = std::max(limits.at_least, 2 * max_beside_decode_ - others.prefill_rows);
-  const double left = to_us(goal) / (1 + error_) - us(terms_of(others));
+  const double remaining = to_us(goal) / (1 + error_) - us(terms_of(others));
   // n rows take n row + (n begin + n (n + 1) / 2) key, where row and key are the costs of one.
   const double key = us_[3] / kKeysOfTerm;
   const double linear = us_[1] + key * (begin + 0.5);
-  const double root = linear + std::sqrt(linear * linear + 2 * key * std::max(0.0, left));
-  double rows = left > 0 ? std::numeric_limits<int>::max() : 0;
-  if (left > 0 && root > 0) rows = std::min(rows, 2 * left / root);
+  const double root = linear + std::sqrt(linear * linear + 2 * key * std::max(0.0, remaining));
+  double rows = remaining > 0 ? std::numeric_limits<int>::max() : 0;
+  if (remaining > 0 && root > 0) rows = std::min(rows, 2 * remaining / root);
   const int within = std::min({static_cast<int>(rows), limits.most, known});
   return std::max(limits.at_least, within);
 }

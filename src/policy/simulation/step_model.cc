@@ -71,9 +71,9 @@ std::optional<Terms> solve(const std::vector<Measurement>& measured, unsigned ch
   }
   Terms x{};
   for (size_t k = n; k-- > 0;) {
-    double left = m[k][n];
-    for (size_t j = k + 1; j < n; ++j) left -= m[k][j] * x[index[j]] * scale[j];
-    x[index[k]] = left / m[k][k] / scale[k];
+    double residual = m[k][n];
+    for (size_t j = k + 1; j < n; ++j) residual -= m[k][j] * x[index[j]] * scale[j];
+    x[index[k]] = residual / m[k][k] / scale[k];
   }
   return x;
 }

@@ -26,8 +26,8 @@ std::string bench_lines(double wobble) {
   const auto off = [&] { return 1 + (i++ % 2 == 0 ? wobble : -wobble); };
   for (const double rows : {16.0, 64.0, 300.0, 2048.0}) {
     StepWork work{.rows = rows, .outputs = 1, .keys = rows * (rows + 1) / 2};
-    for (double left = rows; left > 0; left -= 512, ++work.passes)
-      work.experts += kTruth.experts_hit(std::min(left, 512.0));
+    for (double remaining = rows; remaining > 0; remaining -= 512, ++work.passes)
+      work.experts += kTruth.experts_hit(std::min(remaining, 512.0));
     text += fmt::format(
         "{{\"case\": \"prefill\", \"input_len\": {}, \"us_per_step\": {}, \"experts_hit\": {}}}\n",
         rows, kTruth.us(work) * off(), work.experts);

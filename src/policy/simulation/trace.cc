@@ -157,17 +157,17 @@ Result<TraceRequest> read_request(const Json& j, int row) {
   if (!lengths.empty() && lengths.size() != ids.size())
     return fail(ErrorCode::bad_value, "{} hash_ids but {} hash_lengths", ids.size(),
                 lengths.size());
-  int left = request.input_len;
-  for (size_t i = 0; i < ids.size() && left > 0; ++i) {
-    const int len = lengths.empty() ? std::min(left, kTraceBlockTokens) : lengths[i];
-    if (len < 0 || len > left)
+  int remaining = request.input_len;
+  for (size_t i = 0; i < ids.size() && remaining > 0; ++i) {
+    const int len = lengths.empty() ? std::min(remaining, kTraceBlockTokens) : lengths[i];
+    if (len < 0 || len > remaining)
       return fail(ErrorCode::bad_value, "hash_lengths do not add up to input_length {}",
                   request.input_len);
     if (len > 0) request.blocks.push_back({ids[i], len});
-    left -= len;
+    remaining -= len;
   }
   // Tokens without an id are shared with no other request.
-  if (left > 0) request.blocks.push_back({mix64(~static_cast<uint64_t>(row)), left});
+  if (remaining > 0) request.blocks.push_back({mix64(~static_cast<uint64_t>(row)), remaining});
   return request;
 }
 

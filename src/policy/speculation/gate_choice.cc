@@ -197,7 +197,7 @@ int SpeculationGate::try_one(Bucket& bucket, DraftTiming timing, const Estimate&
   if (credit_ <= 0 && !shows_plain) return 0;
   const TrialCandidate promise = shows_plain ? TrialCandidate{.num_drafts = 0}
                                              : most_promising(bucket, timing, usual, num_answers);
-  const bool is_frequent = bucket.way(timing).trials_left > 0 || shows_plain ||
+  const bool is_frequent = bucket.way(timing).num_remaining_trials > 0 || shows_plain ||
                            (promise.gain > kGate.large_gain * (1 + usual.gain) &&
                             (promise.is_new || usual.num_drafts > 0));
   if (promise.num_drafts < 0 || !pace_.may_begin(is_frequent)) return 0;
@@ -218,20 +218,20 @@ bool SpeculationGate::may_gain(const Bucket& bucket, DraftTiming timing, const E
 
 // Sets for each answer how many of the likeliest drafts are its own.
 void SpeculationGate::assign_drafts(int num_drafts) {
-  int last = kLevels, left = num_drafts;  // so many drafts of the level `last` are left
+  int last = kLevels, remaining = num_drafts;  // so many drafts of the level `last` are left
   if (!options_.fixed)
-    while (last > 0 && left > 0) {
+    while (last > 0 && remaining > 0) {
       const int num = levels_[static_cast<size_t>(last - 1)].num;
       --last;
-      if (num >= left) break;
-      left -= num;
+      if (num >= remaining) break;
+      remaining -= num;
     }
   for (size_t i = 0; i < possible_.size(); ++i) {
     int chosen = 0;
     for (; chosen < possible_[i].num; ++chosen) {
       const int level = options_.fixed ? last : possible_[i].levels[static_cast<size_t>(chosen)];
-      if (level < last || (level == last && left == 0)) break;
-      left -= level == last ? 1 : 0;
+      if (level < last || (level == last && remaining == 0)) break;
+      remaining -= level == last ? 1 : 0;
     }
     possible_[i].num = chosen;
   }

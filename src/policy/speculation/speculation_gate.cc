@@ -214,7 +214,7 @@ void SpeculationGate::note_step(const Step& step) {
   Bucket& bucket = bucket_for(step.num_answers, step.total_keys);
   ++bucket.num_steps;
   bucket.num_draft_steps += step.num_drafts > 0 ? 1 : 0;
-  if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_timing_).trials_left;
+  if (is_trial) ++bucket.num_trial_steps, --bucket.way(trial_timing_).num_remaining_trials;
   const StepShape shape{.decode_rows = step.num_answers, .keys = step.total_keys};
   if (is_plain) {
     bucket.last_plain = bucket.num_steps;

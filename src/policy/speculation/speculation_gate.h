@@ -109,8 +109,8 @@ class SpeculationGate {
   // Costs and choices of a bucket's steps with drafts that were made now, or ahead.
   struct TimingState {
     DraftCosts costs;
-    GateChoice usual, best;                // as in GateState
-    int trials_left = kGate.first_trials;  // steps of trials that need not be rare
+    GateChoice usual, best;                         // as in GateState
+    int num_remaining_trials = kGate.first_trials;  // steps of trials that need not be rare
   };
   // One size of steps.
   struct Bucket {

@@ -7,10 +7,11 @@ namespace hocket {
 
 namespace {
 
-void add_limit_headers(HttpHeaders& headers, std::string_view kind, int64_t limit, double left) {
+void add_limit_headers(HttpHeaders& headers, std::string_view kind, int64_t limit,
+                       double remaining) {
   headers.emplace_back(fmt::format("x-ratelimit-limit-{}", kind), std::to_string(limit));
   headers.emplace_back(fmt::format("x-ratelimit-remaining-{}", kind),
-                       std::to_string(std::max<int64_t>(0, static_cast<int64_t>(left))));
+                       std::to_string(std::max<int64_t>(0, static_cast<int64_t>(remaining))));
 }
 
 void add_limit_headers(HttpHeaders& headers, std::string_view kind, int64_t limit,

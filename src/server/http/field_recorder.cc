@@ -32,13 +32,13 @@ int weight(const Json& what) {
 FieldRecorder::FieldRecorder(const Json& body) {
   HOCKET_CHECK(current_recorder == nullptr);
   current_recorder = this;
-  std::vector<const Json*> left = {&body};
-  while (!left.empty()) {
-    const Json* one = left.back();
-    left.pop_back();
+  std::vector<const Json*> remaining = {&body};
+  while (!remaining.empty()) {
+    const Json* one = remaining.back();
+    remaining.pop_back();
     if (one->is_object()) objects_.insert(one);
     if (one->is_structured())
-      for (const Json& inner : *one) left.push_back(&inner);
+      for (const Json& inner : *one) remaining.push_back(&inner);
   }
 }
 

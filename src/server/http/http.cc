@@ -27,11 +27,11 @@ constexpr double kWarnDaysBeforeExpiry = 14;
 // Loads the certificate, and warns if clients will soon refuse it.
 Result<TlsIdentity> load_tls(const TlsFiles& files) {
   HOCKET_TRY(TlsIdentity identity, load_tls_identity(files));
-  if (identity.days_left < 0)
+  if (identity.remaining_days < 0)
     log::warning("the certificate {} has expired; renew it and send SIGHUP", files.certificate);
-  else if (identity.days_left < kWarnDaysBeforeExpiry)
+  else if (identity.remaining_days < kWarnDaysBeforeExpiry)
     log::warning("the certificate {} expires in {:.1f} days; renew it and send SIGHUP",
-                 files.certificate, identity.days_left);
+                 files.certificate, identity.remaining_days);
   return identity;
 }
 

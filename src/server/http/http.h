@@ -95,7 +95,7 @@ class HttpExchange {
   // `left` is called once if the client leaves before respond() or finish(): on an http thread, or
   // inside this call if it has left already. It must not block. A client that closes only its
   // sending side has not left, unless it speaks HTTP/1.0.
-  void on_close(std::function<void()> left);
+  void on_close(std::function<void()> on_closed);
   bool is_closed() const;
   bool has_begun() const;      // respond() or start_stream() was called
   bool is_streaming() const;   // between start_stream() and finish()

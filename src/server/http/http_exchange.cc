@@ -205,7 +205,7 @@ void HttpExchange::State::leave() {
   {
     MutexLock lock(mutex);
     closed = true;
-    call.swap(left);
+    call.swap(on_closed);
     end_meter();
     out = {};
     held.release();
@@ -222,7 +222,7 @@ HttpExchange::~HttpExchange() {
   {
     MutexLock lock(state_->mutex);
     if (state_->closed || state_->complete) return;
-    unused.swap(state_->left);
+    unused.swap(state_->on_closed);
     answered = state_->status != 0;
     state_->cut = answered;
   }
@@ -250,7 +250,7 @@ bool HttpExchange::respond(int status, std::string_view content_type, std::strin
     state_->out = std::move(answer);
     state_->complete = true;
     state_->woken = true;
-    unused.swap(state_->left);
+    unused.swap(state_->on_closed);
     state_->end_meter();
   }
   state_->wake();
@@ -275,7 +275,7 @@ bool HttpExchange::start_stream(std::string_view content_type, const HttpHeaders
       state_->streaming = false;
       state_->complete = state_->closed = true;
       state_->end_meter();
-      unused.swap(state_->left);
+      unused.swap(state_->on_closed);
     }
   }
   state_->wake();
@@ -296,7 +296,7 @@ bool HttpExchange::write(std::string_view bytes) {
       state_->slow = state_->closed = true;
     } else if (const auto counted = state_->hold(bytes.size()); !counted) {
       state_->break_off(counted.error());
-      if (state_->complete) unused.swap(state_->left);
+      if (state_->complete) unused.swap(state_->on_closed);
     } else {
       ended = false;
       state_->append(bytes);
@@ -317,7 +317,7 @@ bool HttpExchange::finish(std::string_view last) {
     if (!state_->framing.http_1_0) state_->out += "0\r\n\r\n";
     state_->streaming = false;
     state_->complete = true;
-    unused.swap(state_->left);
+    unused.swap(state_->on_closed);
     state_->end_meter();
   }
   state_->wake();
@@ -329,16 +329,16 @@ void HttpExchange::leave_meter() {
   state_->meter.reset();
 }
 
-void HttpExchange::on_close(std::function<void()> left) {
+void HttpExchange::on_close(std::function<void()> on_closed) {
   {
     MutexLock lock(state_->mutex);
     if (state_->complete) return;
     if (!state_->closed) {
-      state_->left = std::move(left);
+      state_->on_closed = std::move(on_closed);
       return;
     }
   }
-  left();
+  on_closed();
 }
 
 const ErrorFormat& HttpExchange::error_format() const {

@@ -75,7 +75,7 @@ struct HttpExchange::State {
   bool closed HOCKET_GUARDED_BY(mutex) = false;  // nothing more is accepted
   // True: wake() was called, and take() was not called since.
   bool woken HOCKET_GUARDED_BY(mutex) = false;
-  std::function<void()> left HOCKET_GUARDED_BY(mutex);
+  std::function<void()> on_closed HOCKET_GUARDED_BY(mutex);
 
   // Functions of the connection.
   void begin(std::shared_ptr<RequestMeter> of_request, HeldBytes waiting);

@@ -221,7 +221,7 @@ TEST_F(HttpTlsTest, SaysWhatIsWrongWithTheFiles) {
   EXPECT_EQ(complaint({"/nowhere", files_.key}), "ssl-certfile");
   EXPECT_EQ(complaint({files_.key, files_.key}), "ssl-certfile");
   EXPECT_EQ(complaint({files_.certificate, make_identity(folder_, "x").key}), "ssl-keyfile");
-  EXPECT_NEAR(load_tls_identity(files_)->days_left, 1, 0.01);
+  EXPECT_NEAR(load_tls_identity(files_)->remaining_days, 1, 0.01);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ struct TlsFiles {
 
 struct TlsIdentity {
   std::shared_ptr<boost::asio::ssl::context> context;
-  double days_left = 0;  // until the certificate expires; below 0: it has expired
+  double remaining_days = 0;  // until the certificate expires; below 0: it has expired
 };
 
 // Errors: bad_value: one file without the other, a file that is not PEM, a key that does not match.

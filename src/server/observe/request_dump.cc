@@ -197,8 +197,8 @@ bool RequestDump::can_write() {
 Result<void> RequestDump::write() {
   const std::string text = std::exchange(waiting_, {});
   const uint64_t num_requests = std::exchange(num_waiting_, 0);
-  for (std::string_view left = text; !left.empty() && file_ >= 0;) {
-    const ssize_t n = ::write(file_, left.data(), left.size());
+  for (std::string_view remaining = text; !remaining.empty() && file_ >= 0;) {
+    const ssize_t n = ::write(file_, remaining.data(), remaining.size());
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) {
       Error why = io_error(options_.folder);
@@ -206,7 +206,7 @@ Result<void> RequestDump::write() {
       static_cast<void>(!ftruncate(file_, whole_bytes_));
       return fail(std::move(why));
     }
-    left.remove_prefix(static_cast<size_t>(n));
+    remaining.remove_prefix(static_cast<size_t>(n));
   }
   whole_bytes_ += std::ssize(text);
   counts_.written += num_requests;

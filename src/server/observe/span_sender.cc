@@ -165,8 +165,8 @@ void SpanSender::finish(Duration patience) {
     if (RealClock().now() > deadline) break;
     std::this_thread::sleep_for(kDeliveryPoll);
   }
-  if (const size_t left = waiting_.size() + batch_.size(); left > 0)
-    lose(left, "the server is shutting down");
+  if (const size_t remaining = waiting_.size() + batch_.size(); remaining > 0)
+    lose(remaining, "the server is shutting down");
 }
 
 }  // namespace hocket

@@ -292,7 +292,7 @@ Json to_json(const ExpertMoveStats& moves) {
   return {{"looks", moves.looks_total},
           {"rebalances", moves.rebalances_total},
           {"layers", moves.layers_total},
-          {"layers_left", moves.num_layers_left},
+          {"layers_left", moves.num_remaining_layers},
           {"experts", moves.moves_total},
           {"bytes", moves.bytes_total},
           {"load_seconds", moves.load_seconds_total},

@@ -164,8 +164,8 @@ template <class Tiles>
 void add_values(Tiles& tiles, const Group& g) {
   tiles.configure(2 * kBlockK, g.b.rows);
   for (int panel = 0; panel < g.b.v_panels; panel += kPanelsAtATime) {
-    const int left = g.b.v_panels - panel;
-    add_values(tiles, g, panel, left < kPanelsAtATime ? left : kPanelsAtATime);
+    const int remaining = g.b.v_panels - panel;
+    add_values(tiles, g, panel, remaining < kPanelsAtATime ? remaining : kPanelsAtATime);
   }
 }
 

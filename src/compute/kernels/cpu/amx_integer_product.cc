@@ -166,8 +166,9 @@ void multiply_group(Tiles& tiles, const ScaledProduct<int8_t>& p, const Scratch&
   step.k_bytes = g.k_bytes;
   const int64_t k = int64_t{g.first} * g.k_bytes;
   for (int row = 0; row < p.rows; row += kTileBlockRows) {
-    const int left = p.rows - row, rows = left < kTileBlockRows ? left : kTileBlockRows;
-    const bool in_tail = scratch.tail_rows > 0 && left < kTileBlockRows;
+    const int remaining = p.rows - row,
+              rows = remaining < kTileBlockRows ? remaining : kTileBlockRows;
+    const bool in_tail = scratch.tail_rows > 0 && remaining < kTileBlockRows;
     step.x = (in_tail ? scratch.tail : p.x + row * p.x_stride) + k;
     step.x_stride = in_tail ? int64_t{p.k_blocks} * kIntegerBlockK : p.x_stride;
     step.fetch = kFormat == WeightFormat::int8 && row == 0;

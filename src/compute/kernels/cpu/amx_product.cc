@@ -142,8 +142,8 @@ void multiply_rows(Tiles& tiles, const Product<Bf16>& p, const Tail& tail, Chunk
                    int panels) {
   const int64_t k_begin = chunk.x - p.x;
   for (int row = 0; row < p.rows; row += kTileBlockRows) {
-    const int left = p.rows - row;
-    if (left >= kTileBlockRows) {
+    const int remaining = p.rows - row;
+    if (remaining >= kTileBlockRows) {
       multiply(tiles, chunk, 2, panels);
     } else if (tail.rows > 0) {
       multiply_tail(tiles, tail, chunk, k_begin, panels);
@@ -164,7 +164,7 @@ void product(const Product<Bf16>& p) {
   const Tail tail = make_tail(p, p.rows % kTileBlockRows);
   const int chunk_blocks = p.rows <= kTileBlockRows ? p.k_blocks : kChunkBlocks;
   for (int block = 0; block < p.k_blocks; block += chunk_blocks) {
-    const int left = p.k_blocks - block;
+    const int remaining = p.k_blocks - block;
     for (int panel = 0; panel < p.panels; panel += 2) {
       const int panels = p.panels - panel < 2 ? 1 : 2;
       const Bf16* w = p.w + panel * p.panel_stride + int64_t{block} * kTileElements;
@@ -174,7 +174,7 @@ void product(const Product<Bf16>& p) {
       chunk.w = w;
       chunk.next = panel + panels < p.panels ? w + panels * p.panel_stride : w;
       chunk.panel_stride = p.panel_stride;
-      chunk.k_blocks = left < chunk_blocks ? left : chunk_blocks;
+      chunk.k_blocks = remaining < chunk_blocks ? remaining : chunk_blocks;
       chunk.y = p.y + panel * kTile;
       chunk.y_stride = p.y_stride;
       chunk.accumulate = p.accumulate || block > 0;

@@ -73,8 +73,8 @@ void widened_product_fp8(const ScaledProduct<Bf16>& p, const Widening& by) {
   for (int panel = 0; panel < p.panels; panel += kPanels) {
     part.panels = p.panels - panel < kPanels ? p.panels - panel : kPanels;
     for (int group = 0; group < p.groups; ++group) {
-      const int first = group * kGroupBlocks, left = p.k_blocks - first;
-      part.k_blocks = left < kGroupBlocks ? left : kGroupBlocks;
+      const int first = group * kGroupBlocks, remaining = p.k_blocks - first;
+      part.k_blocks = remaining < kGroupBlocks ? remaining : kGroupBlocks;
       for (int i = 0; i < part.panels; ++i)
         for (int block = 0; block < part.k_blocks; ++block)
           by.tile(p.w + (panel + i) * p.panel_bytes + int64_t{first + block} * kTileBytes,

@@ -127,11 +127,11 @@ template <class Step, int R>
 void multiply(const Panel& p) {
   int group = 0;
   for (int block = 0; block < p.k_blocks; block += p.group_blocks, ++group) {
-    const int left = p.k_blocks - block;
+    const int remaining = p.k_blocks - block;
     __m512 c[R];
     multiply_group<Step, R>(p.x + int64_t{block} * R * kRowOperands<Step>,
                             p.w + int64_t{block} * kTileBytes,
-                            left < p.group_blocks ? left : p.group_blocks, c);
+                            remaining < p.group_blocks ? remaining : p.group_blocks, c);
     const __m512 scale = _mm512_loadu_ps(p.scales + group * kPanelN);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {

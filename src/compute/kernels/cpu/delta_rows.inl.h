@@ -189,8 +189,9 @@ struct DeltaRows {
       add_known(known, token, rows.weights + int64_t{row} * kDeltaBlock, sums);
 #pragma GCC unroll 4
       for (int n = 0; n < N; ++n) {
-        const int64_t left = rows.n - (panel + n) * 16, at = row * rows.stride + (panel + n) * 16;
-        const int lanes = left < 16 ? static_cast<int>(left) : 16;
+        const int64_t remaining = rows.n - (panel + n) * 16,
+                      at = row * rows.stride + (panel + n) * 16;
+        const int lanes = remaining < 16 ? static_cast<int>(remaining) : 16;
         const V r = V::load(rows.read + at) + (sums.even[n] + sums.odd[n]);
         const V wanted = lanes == 16 ? V::load(v + n * 16) : V::load(v + n * 16, lanes, 0);
         V value = R::template rounded<T>(beta * (wanted - r));
@@ -255,8 +256,8 @@ struct DeltaRows {
         keys.even[n] = fma(V::all(w[j]), before[n], keys.even[n]);
         queries.even[n] = fma(V::all(u[j]), before[n], queries.even[n]);
       }
-      const int64_t at = (panel + n) * 16, left = rows.n - at;
-      const int lanes = left < 16 ? static_cast<int>(left) : 16;
+      const int64_t at = (panel + n) * 16, remaining = rows.n - at;
+      const int lanes = remaining < 16 ? static_cast<int>(remaining) : 16;
       const V r = V::load(rows.read + at) + (keys.even[n] + (keys.odd[n] + zero));
       const V wanted = lanes == 16 ? V::load(rows.v + at) : V::load(rows.v + at, lanes, 0);
       V value = R::template rounded<T>(beta * (wanted - r));
