@@ -78,13 +78,13 @@ Result<Json> join_profiles(Json here, const std::vector<PeerAnswer>& there) {
 Endpoints::Endpoints(Options options)
     : options_(std::move(options)),
       streams_({.reply = options_.reply,
-                .kept = options_.kept,
+                .stream_records = options_.stream_records,
                 .rank_router = options_.rank_router,
                 .push = options_.push_text,
                 .go_on =
-                    [this](const HttpRequest& r, const Exchange& e, KeptRequest kept,
+                    [this](const HttpRequest& r, const Exchange& e, RecordedRequest recorded,
                            StreamPosition position, TimePoint arrived) {
-                      go_on(r, e, std::move(kept), std::move(position), arrived);
+                      go_on(r, e, std::move(recorded), std::move(position), arrived);
                     }}),
       responses_({.model = options_.model,
                   .reply = options_.reply,
@@ -151,7 +151,7 @@ void Endpoints::generate(const Api& api, const HttpRequest& request, const Excha
   const bool stays = asked.responses != nullptr && asked.responses->goes_on;
   if (options_.rank_router != nullptr && !request.from_rank && !stays)
     return options_.rank_router->begin(request, exchange, *std::move(prepared), recorder);
-  prepared->kept = options_.kept->add(request, *prepared);
+  prepared->stream_record = options_.stream_records->add(request, *prepared);
   options_.reply->begin(exchange, *std::move(prepared), recorder);
 }
 
@@ -179,7 +179,7 @@ Result<Json> Endpoints::abort(const HttpRequest& asked) {
     options_.engine->abort_all();
   } else {
     const std::string_view who = is_admin ? std::string_view() : asked.who();
-    options_.kept->erase(request.rid, who);
+    options_.stream_records->erase(request.rid, who);
     aborted = options_.reply->abort(request.rid, who);
   }
   return Json{{"aborted", aborted}};

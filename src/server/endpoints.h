@@ -37,7 +37,7 @@ class Endpoints {
     KvEventFeed* kv_events = nullptr;                     // null: not offered
     RankRouter* rank_router = nullptr;                    // null: all ranks are in this process
     ResponseStore* responses = nullptr;
-    KeptStreams* kept = nullptr;
+    StreamRecords* stream_records = nullptr;
     std::function<Result<void>(TextPool::Task&&, uint64_t client)> push_text;
     std::function<HttpCounts()> http_counts;
   };
@@ -58,7 +58,7 @@ class Endpoints {
   Result<void> complete(PreparedRequest& prepared, const HttpRequest& request,
                         TimePoint arrived) const;
   // Makes the rest of a stream whose client came back.
-  void go_on(const HttpRequest& asked, const Exchange& exchange, KeptRequest kept,
+  void go_on(const HttpRequest& asked, const Exchange& exchange, RecordedRequest recorded,
              StreamPosition position, TimePoint arrived);
   Result<Json> model_named(std::string_view path) const;
   Result<Json> abort(const HttpRequest& asked);

@@ -11,36 +11,36 @@
 
 namespace hocket {
 
-void Endpoints::go_on(const HttpRequest& asked, const Exchange& exchange, KeptRequest kept,
+void Endpoints::go_on(const HttpRequest& asked, const Exchange& exchange, RecordedRequest recorded,
                       StreamPosition position, TimePoint arrived) {
   const auto recorder = options_.observer->begin(asked, arrived);
   const auto refuse = [&](const Error& why) {
     if (recorder) recorder->failed(why);
     respond_error(*exchange, why);
   };
-  const auto api = std::ranges::find(all_apis(), kept.path, &Api::path);
+  const auto api = std::ranges::find(all_apis(), recorded.path, &Api::path);
   HttpRequest first = asked;
   first.method = "POST";
-  first.path = kept.path;
-  first.body = kept.body;
+  first.path = recorded.path;
+  first.body = recorded.body;
   HeldBytes body(asked.memory);
   if (auto counted = body.grow(2 * std::ssize(first.body)); !counted)
     return refuse(counted.error());
   if (api == all_apis().end())
-    return refuse(error(ErrorCode::not_found, "{} streams nothing", kept.path.substr(0, 128)));
-  auto prepared = prepare(**api, first, kept.identity);
+    return refuse(error(ErrorCode::not_found, "{} streams nothing", recorded.path.substr(0, 128)));
+  auto prepared = prepare(**api, first, recorded.identity);
   if (!prepared) return refuse(prepared.error());
   if (auto done = complete(*prepared, first, arrived); !done) return refuse(done.error());
-  if (kept.client != 0) prepared->request.client = kept.client;
+  if (recorded.client != 0) prepared->request.client = recorded.client;
   if (asked.meter != nullptr)
     for (const auto& prompt : prepared->prompts) asked.meter->take_tokens(std::ssize(prompt));
-  prepared->request.routing_key = kept.routing_key;
-  prepared->event_ids |= kept.event_ids;
+  prepared->request.routing_key = recorded.routing_key;
+  prepared->event_ids |= recorded.event_ids;
   AnswerProgress known;
-  for (auto& ids : kept.tokens) known.choices.push_back({.ids = ids});
+  for (auto& ids : recorded.tokens) known.choices.push_back({.ids = ids});
   const bool stays = prepared->request.responses && prepared->request.responses->goes_on;
-  kept.event_ids = prepared->event_ids;
-  prepared->kept = options_.kept->add(std::move(kept), KeptState::live);
+  recorded.event_ids = prepared->event_ids;
+  prepared->stream_record = options_.stream_records->add(std::move(recorded), StreamState::live);
   if (options_.rank_router != nullptr && !stays) options_.rank_router->keep_elsewhere(*prepared);
   if (recorder) recorder->began(*prepared);
   options_.reply->resume(exchange, *std::move(prepared), recorder, std::move(known),

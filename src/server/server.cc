@@ -44,7 +44,7 @@ RequestMemoryLimits memory_limits(const HttpSettings& settings) {
 }
 
 std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, ReplyService& reply,
-                                             KeptStreams& kept) {
+                                             StreamRecords& stream_records) {
   Engine& engine = *options.engine;
   if (engine.parts().cluster == nullptr) return nullptr;
   // The engine has already refused unknown names.
@@ -53,7 +53,7 @@ std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, Rep
       RankRouter::Options{.cluster = engine.parts().cluster,
                           .engine = &engine,
                           .reply = &reply,
-                          .kept = &kept,
+                          .stream_records = &stream_records,
                           .routing = routing.value_or(RoutingPolicy::cache_aware),
                           .max_forwards = max_live(options.settings, engine.info())});
 }
@@ -93,17 +93,18 @@ struct Server::State {
         outbox(outbox_size(engine.info())),
         responses(
             {.max_bytes = static_cast<size_t>(options.settings.http.response_store_mib) << 20}),
-        kept({.max_bytes = static_cast<size_t>(options.settings.http.stream_store_mib) << 20}),
+        stream_records(
+            {.max_bytes = static_cast<size_t>(options.settings.http.stream_store_mib) << 20}),
         reply({.engine = &engine,
                .outbox = &outbox,
                .metrics = &metrics,
-               .kept = &kept,
+               .stream_records = &stream_records,
                .max_live = max_live(options.settings, engine.info())}),
         kv_events(engine.parts().kv_events == nullptr
                       ? nullptr
                       : std::make_unique<KvEventFeed>(*engine.parts().kv_events,
                                                       engine.info().page_tokens)),
-        rank_router(make_rank_router(options, reply, kept)),
+        rank_router(make_rank_router(options, reply, stream_records)),
         endpoints(
             {.settings = &options.settings,
              .model = {.info = &engine.info(),
@@ -120,7 +121,7 @@ struct Server::State {
              .kv_events = kv_events.get(),
              .rank_router = rank_router.get(),
              .responses = &responses,
-             .kept = &kept,
+             .stream_records = &stream_records,
              .push_text = [this](TextPool::Task&& task,
                                  uint64_t client) { return text->push(std::move(task), client); },
              .http_counts =
@@ -148,7 +149,7 @@ struct Server::State {
   Health health;
   Outbox outbox;
   ResponseStore responses;
-  KeptStreams kept;
+  StreamRecords stream_records;
   ReplyService reply;
   std::unique_ptr<KvEventFeed> kv_events;   // null: not offered
   std::unique_ptr<RankRouter> rank_router;  // null: all ranks are in this process

@@ -33,7 +33,7 @@ Result<NamedPosition> place_of(const HttpRequest& request, std::string_view id) 
   if (id.size() > kMaxAnswerId) id = id.substr(0, kMaxAnswerId);
   NamedPosition named{.answer_id = std::string(id), .position = {}};
   if (!last.empty()) {
-    auto read = read_event_id(last, kMaxKeptChoices);
+    auto read = read_event_id(last, kMaxRecordedChoices);
     if (!read || (!id.empty() && read->answer_id != id)) return fail(not_told(kPlaceHeader));
     return *std::move(read);
   }
@@ -52,7 +52,7 @@ struct StreamEndpoints::Coming {
   Exchange exchange;
   NamedPosition named;
   TimePoint arrived;
-  Result<KeptStreams::Found> found;
+  Result<StreamRecords::Found> found;
   HeldBytes held;  // counts `found`
 };
 
@@ -62,11 +62,12 @@ bool asks_for_stream(const HttpRequest& head) {
           (head.path.starts_with("/v1/responses/") && query_value(head.query, "stream") == "true"));
 }
 
-Result<KeptStreams::Found> StreamEndpoints::take(std::string_view id, std::string_view who) const {
-  HOCKET_TRY(KeptStreams::Found found, options_.kept->find(id, who));
-  if (found.state != KeptState::live) return found;
+Result<StreamRecords::Found> StreamEndpoints::take(std::string_view id,
+                                                   std::string_view who) const {
+  HOCKET_TRY(StreamRecords::Found found, options_.stream_records->find(id, who));
+  if (found.state != StreamState::live) return found;
   options_.reply->take_over(*found.stream);
-  return options_.kept->find(id, who);  // with the tokens up to the end of the old stream
+  return options_.stream_records->find(id, who);  // with the tokens up to the end of the old stream
 }
 
 void StreamEndpoints::resume(const HttpRequest& request, const Exchange& exchange,
@@ -118,11 +119,11 @@ void StreamEndpoints::choose(Coming& coming, const std::vector<PeerAnswer>& ther
       if (peer.memory_error && !coming.found) coming.found = std::unexpected(*peer.memory_error);
       if (peer.status != 200) continue;
       const auto json = parse_json_object(peer.body, held);
-      auto theirs = json ? read_kept_request(*json, coming.request.who())
-                         : Result<KeptRequest>(std::unexpected(json.error()));
+      auto theirs = json ? read_recorded_request(*json, coming.request.who())
+                         : Result<RecordedRequest>(std::unexpected(json.error()));
       if (!theirs || theirs->identity.id != coming.named.answer_id) continue;
       if (!coming.found || theirs->num_tokens() > coming.found->request.num_tokens())
-        coming.found = KeptStreams::Found{.request = *std::move(theirs)};
+        coming.found = StreamRecords::Found{.request = *std::move(theirs)};
     }
     held.release();
     if (!coming.found) {
@@ -156,19 +157,19 @@ void StreamEndpoints::keep(const HttpRequest& request, const Exchange& exchange)
   const std::string_view text = request.header(kChoicesHeader);
   size_t num_choices = 0;
   std::from_chars(text.data(), text.data() + text.size(), num_choices);
-  if (!identity || num_choices == 0 || num_choices > kMaxKeptChoices) {
+  if (!identity || num_choices == 0 || num_choices > kMaxRecordedChoices) {
     respond_error(*exchange, error(ErrorCode::invalid_request, "this is no record of a stream"));
     return;
   }
-  KeptRequest kept{.identity = *identity,
-                   .who = std::string(request.who()),
-                   .path = std::string(request.header(kKeptPathHeader)),
-                   .body = request.body,
-                   .routing_key = std::string(request.header("X-SMG-Routing-Key")),
-                   .client = client_from_rank(request),
-                   .event_ids = !request.header(kEventIdsHeader).empty(),
-                   .tokens = std::vector<std::vector<TokenId>>(num_choices)};
-  if (options_.kept->add(std::move(kept), KeptState::copy) != nullptr)
+  RecordedRequest recorded{.identity = *identity,
+                           .who = std::string(request.who()),
+                           .path = std::string(request.header(kKeptPathHeader)),
+                           .body = request.body,
+                           .routing_key = std::string(request.header("X-SMG-Routing-Key")),
+                           .client = client_from_rank(request),
+                           .event_ids = !request.header(kEventIdsHeader).empty(),
+                           .tokens = std::vector<std::vector<TokenId>>(num_choices)};
+  if (options_.stream_records->add(std::move(recorded), StreamState::copy) != nullptr)
     exchange->respond(200, kJsonType, "{}");
   else
     respond_error(*exchange, error(ErrorCode::out_of_memory, "there is no room for the stream")
@@ -205,7 +206,7 @@ void StreamEndpoints::add_routes(std::vector<Route>& routes) {
   };
   of_ranks(kKeepPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) { keep(r, e); });
   of_ranks(kChangesPath, RunOn::http, [this](const HttpRequest& r, const Exchange& e) {
-    if (options_.kept->take_changes(r.body))
+    if (options_.stream_records->take_changes(r.body))
       e->respond(200, kJsonType, "{}");
     else
       respond_error(*e, error(ErrorCode::invalid_request, "these are no changes of streams"));

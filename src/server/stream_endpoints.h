@@ -15,8 +15,8 @@
 
 #include "server/generation/text_pool.h"
 #include "server/ranks/rank_router.h"
-#include "server/reply/kept_streams.h"
 #include "server/reply/reply.h"
+#include "server/reply/stream_records.h"
 #include "server/routes.h"
 
 namespace hocket {
@@ -32,11 +32,11 @@ class StreamEndpoints {
  public:
   using Exchange = std::shared_ptr<HttpExchange>;
   // Makes the rest of a stream.   Thread: text.
-  using GoOn = std::function<void(const HttpRequest& asked, const Exchange&, KeptRequest,
+  using GoOn = std::function<void(const HttpRequest& asked, const Exchange&, RecordedRequest,
                                   StreamPosition, TimePoint arrived)>;
   struct Options {
     ReplyService* reply = nullptr;
-    KeptStreams* kept = nullptr;
+    StreamRecords* stream_records = nullptr;
     RankRouter* rank_router = nullptr;  // null: all ranks are in this process
     // Runs a task on a thread of the text pool.
     std::function<Result<void>(TextPool::Task&&, uint64_t client)> push;
@@ -53,7 +53,7 @@ class StreamEndpoints {
  private:
   struct Coming;
   // Returns the record, and ends the stream if this rank writes it.
-  Result<KeptStreams::Found> take(std::string_view id, std::string_view who) const;
+  Result<StreamRecords::Found> take(std::string_view id, std::string_view who) const;
   void choose(Coming& coming, const std::vector<PeerAnswer>& there) const;
   void keep(const HttpRequest& request, const Exchange& exchange) const;
   void give(const HttpRequest& request, const Exchange& exchange) const;

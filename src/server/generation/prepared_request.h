@@ -31,7 +31,7 @@ inline constexpr const char* kEventIdsHeader = "X-Hocket-Event-Ids";
 // Returns nullopt for a text that to_header() did not make.
 std::optional<AnswerIdentity> read_identity(std::string_view text);
 
-struct KeptStream;  // reply/kept_streams.h
+struct StreamRecord;  // reply/stream_records.h
 
 // From its caller it gets `received` and the parts of `request` that the connection knows; after
 // that it never changes.
@@ -49,7 +49,7 @@ struct PreparedRequest {
   TimePoint received{};
   // The record with which another rank, or a client that comes back, goes on with the stream; null:
   // none is kept.
-  std::shared_ptr<KeptStream> kept;
+  std::shared_ptr<StreamRecord> stream_record;
   bool event_ids = false;  // true: each event of the stream carries an id
 };
 

@@ -59,10 +59,10 @@ std::optional<RankRouter::Keeper> RankRouter::keeper() const {
 
 // Sends the request of a stream to the keeper; calls `then` in any case, on the thread forward.
 // Returns false if there is none, or too much is under way, and then does not call it.
-bool RankRouter::tell_keeper(const KeptStreams::Found& record, std::function<void()> then) {
+bool RankRouter::tell_keeper(const StreamRecords::Found& record, std::function<void()> then) {
   const auto to = keeper();
   if (!to) return false;
-  const KeptRequest& request = record.request;
+  const RecordedRequest& request = record.request;
   HttpCall call{.to = to->to.address,
                 .target = std::string(kKeepPath),
                 .body = request.body,
@@ -79,8 +79,8 @@ bool RankRouter::tell_keeper(const KeptStreams::Found& record, std::function<voi
   auto sink =
       std::make_shared<KeeperSink>([this, stream = record.stream, to = *to, then = std::move(then)](
                                        bool kept, const std::string& why) {
-        options_.kept->copied_to(*stream, kept ? to.boot_id : "");
-        if (!kept) warn_not_kept(to.rank, why);
+        options_.stream_records->copied_to(*stream, kept ? to.boot_id : "");
+        if (!kept) warn_not_recorded(to.rank, why);
         if (then) then();
       });
   return client_->start(std::move(call), std::move(sink)) != 0;
@@ -91,18 +91,18 @@ bool RankRouter::tell_keeper(const KeptStreams::Found& record, std::function<voi
 // what came before.
 void RankRouter::begin_here(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                             std::shared_ptr<RequestRecorder> recorder) {
-  if (prepared.kept) {
-    options_.kept->set_copies(*prepared.kept, KeptStreams::Copies::wanted);
-    const auto record = options_.kept->without_tokens(prepared.kept);
+  if (prepared.stream_record) {
+    options_.stream_records->set_copies(*prepared.stream_record, StreamRecords::Copies::wanted);
+    const auto record = options_.stream_records->without_tokens(prepared.stream_record);
     const auto held = std::make_shared<PreparedRequest>(std::move(prepared));
-    ++num_kept_first_;
+    ++num_recorded_first_;
     MutexLock lock(mutex_);
     if (tell_keeper(record, [this, exchange, held, recorder] {
           options_.reply->begin(exchange, std::move(*held), recorder);
-          --num_kept_first_;
+          --num_recorded_first_;
         }))
       return;
-    --num_kept_first_;
+    --num_recorded_first_;
     lock.unlock();
     prepared = std::move(*held);
   }
@@ -110,7 +110,7 @@ void RankRouter::begin_here(const std::shared_ptr<HttpExchange>& exchange, Prepa
 }
 
 // Warns once in kWarnAgain, since each stream may have the same reason.   Thread: forward.
-void RankRouter::warn_not_kept(int rank, const std::string& why) {
+void RankRouter::warn_not_recorded(int rank, const std::string& why) {
   const TimePoint now = RealClock().now();
   if (warned_ != TimePoint{} && now - warned_ < kWarnAgain) return;
   warned_ = now;
@@ -119,15 +119,17 @@ void RankRouter::warn_not_kept(int rank, const std::string& why) {
 }
 
 void RankRouter::keep_elsewhere(const PreparedRequest& prepared) const {
-  if (prepared.kept) options_.kept->set_copies(*prepared.kept, KeptStreams::Copies::wanted);
+  if (prepared.stream_record)
+    options_.stream_records->set_copies(*prepared.stream_record, StreamRecords::Copies::wanted);
 }
 
 void RankRouter::send_changes() {
   const auto to = keeper();
-  if (!to) return options_.kept->drop_changes();  // nobody to tell: live streams are renewed later
+  // Without a keeper nobody is told: live streams are renewed later.
+  if (!to) return options_.stream_records->drop_changes();
   if (changes_under_way_) return;
-  KeptStreams::Changes changes = options_.kept->changes_for(to->boot_id, kWholeAtOnce);
-  for (const KeptStreams::Found& record : changes.whole) tell_keeper(record, nullptr);
+  StreamRecords::Changes changes = options_.stream_records->changes_for(to->boot_id, kWholeAtOnce);
+  for (const StreamRecords::Found& record : changes.whole) tell_keeper(record, nullptr);
   if (changes.lines.empty()) return;
   changes_under_way_ = true;
   HttpCall call{.to = to->to.address,
@@ -136,11 +138,11 @@ void RankRouter::send_changes() {
                 .headers = {{"Authorization", "Bearer " + to->to.key}},
                 .most = kChangesPatience};
   auto sink = std::make_shared<KeeperSink>([this, to = *to](bool kept, const std::string&) {
-    if (!kept) options_.kept->forget_keeper(to.boot_id);
+    if (!kept) options_.stream_records->forget_keeper(to.boot_id);
     changes_under_way_ = false;
   });
   if (client_->start(std::move(call), std::move(sink)) != 0) return;
-  options_.kept->forget_keeper(to->boot_id);
+  options_.stream_records->forget_keeper(to->boot_id);
   changes_under_way_ = false;
 }
 

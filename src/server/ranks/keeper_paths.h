@@ -7,7 +7,7 @@ namespace hocket {
 
 // POST with the body of a stream's request, and the headers below: keep it.
 inline constexpr std::string_view kKeepPath = "/ranks/streams/keep";
-// POST with lines of KeptStreams::Changes.
+// POST with lines of StreamRecords::Changes.
 inline constexpr std::string_view kChangesPath = "/ranks/streams/changes";
 // POST with {"id"}: give me the record of this stream, and end the stream if you write it.
 inline constexpr std::string_view kTakePath = "/ranks/streams/take";

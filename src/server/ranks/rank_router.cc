@@ -31,14 +31,14 @@ RankLoad load_of(const PreparedRequest& prepared) {
 }
 
 // Puts the rank that keeps the answer into its id, if the API's ids name one.
-void name_rank(PreparedRequest& prepared, int rank, KeptStreams& kept) {
+void name_rank(PreparedRequest& prepared, int rank, StreamRecords& stream_records) {
   const auto id_at = prepared.request.api->id_at;
   if (id_at == nullptr) return;
   std::string id = id_at(prepared.id, rank);
   for (Prompt& prompt : prepared.request.prompts)
     if (prompt.rid == prepared.id) prompt.rid = id;
   prepared.id = std::move(id);
-  if (prepared.kept) kept.rename(*prepared.kept, prepared.id);
+  if (prepared.stream_record) stream_records.rename(*prepared.stream_record, prepared.id);
 }
 
 // Returns the error for requests of an epoch that has ended.
@@ -86,8 +86,8 @@ void RankRouter::begin(const HttpRequest& request, const std::shared_ptr<HttpExc
       respond_error(*exchange, rank.error());
       return;
     }
-    name_rank(prepared, *rank, *options_.kept);
-    prepared.kept = options_.kept->add(request, prepared);
+    name_rank(prepared, *rank, *options_.stream_records);
+    prepared.stream_record = options_.stream_records->add(request, prepared);
     if (*rank != this->rank()) {
       if (send(*rank, request, exchange, std::move(prepared), recorder)) return;
       lock.unlock();
@@ -198,7 +198,8 @@ bool RankRouter::send(int rank, const HttpRequest& request,
       [this, ticket](RelayEnd how, const std::string& why) { ended(ticket, how, why); });
   const uint64_t id = client_->start(std::move(call), relay);
   if (id == 0) {
-    if (prepared && prepared->kept) options_.kept->erase(*prepared->kept);
+    if (prepared && prepared->stream_record)
+      options_.stream_records->erase(*prepared->stream_record);
     return false;
   }
   if (recorder) recorder->forwarded_to(name_of(other));
@@ -227,9 +228,11 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
                how == RelayEnd::refused ? "took no request, this one does" : "broke off an answer",
                why.empty() ? "" : ": ", why);
   }
-  if (const auto& prepared = found->second.prepared; prepared && prepared->kept) {
-    if (how == RelayEnd::left) options_.kept->set_state(*prepared->kept, KeptState::left);
-    if (how == RelayEnd::answered || how == RelayEnd::failed) options_.kept->erase(*prepared->kept);
+  if (const auto& prepared = found->second.prepared; prepared && prepared->stream_record) {
+    if (how == RelayEnd::left)
+      options_.stream_records->set_state(*prepared->stream_record, StreamState::left);
+    if (how == RelayEnd::answered || how == RelayEnd::failed)
+      options_.stream_records->erase(*prepared->stream_record);
   }
   if (found->second.recorder) record_relayed(how, *found->second.relay, *found->second.recorder);
   if (how == RelayEnd::refused || how == RelayEnd::lost) {
@@ -239,7 +242,8 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
     const auto relay = found->second.relay;
     auto prepared = std::move(found->second.prepared);
     auto recorder = std::move(found->second.recorder);
-    if (prepared && how == RelayEnd::refused) name_rank(*prepared, this->rank(), *options_.kept);
+    if (prepared && how == RelayEnd::refused)
+      name_rank(*prepared, this->rank(), *options_.stream_records);
     lock.unlock();
     try {
       if (!prepared)
@@ -262,7 +266,7 @@ void RankRouter::ended(uint64_t ticket, RelayEnd how, const std::string& why) {
 // change.
 void RankRouter::take_back(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                            std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent) {
-  if (sent.choices.empty()) name_rank(prepared, rank(), *options_.kept);
+  if (sent.choices.empty()) name_rank(prepared, rank(), *options_.stream_records);
   keep_elsewhere(prepared);
   options_.reply->resume(exchange, std::move(prepared), std::move(recorder), std::move(sent));
 }
@@ -328,7 +332,7 @@ void RankRouter::forget_prefixes() {
 
 size_t RankRouter::num_forwards() const {
   MutexLock lock(mutex_);
-  return forwards_.size() + num_kept_first_;
+  return forwards_.size() + num_recorded_first_;
 }
 
 ClusterCounts RankRouter::counts() const {

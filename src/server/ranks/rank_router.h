@@ -30,8 +30,8 @@
 #include "server/http/http_client.h"
 #include "server/ranks/peer_book.h"
 #include "server/ranks/relay.h"
-#include "server/reply/kept_streams.h"
 #include "server/reply/reply.h"
+#include "server/reply/stream_records.h"
 #include "server/views/metrics.h"
 
 namespace hocket {
@@ -53,7 +53,7 @@ class RankRouter {
     ControlPlane* cluster = nullptr;
     Engine* engine = nullptr;
     ReplyService* reply = nullptr;
-    KeptStreams* kept = nullptr;
+    StreamRecords* stream_records = nullptr;
     RoutingPolicy routing = RoutingPolicy::cache_aware;
     size_t max_forwards = 1024;  // under way; beyond it begin() answers queue_full
   };
@@ -134,11 +134,11 @@ class RankRouter {
   class KeeperSink;
   // Returns the next rank that is there; nullopt: none is.
   std::optional<Keeper> keeper() const HOCKET_REQUIRES(mutex_);
-  bool tell_keeper(const KeptStreams::Found& record, std::function<void()> then)
+  bool tell_keeper(const StreamRecords::Found& record, std::function<void()> then)
       HOCKET_REQUIRES(mutex_);
   void begin_here(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
                   std::shared_ptr<RequestRecorder> recorder);
-  void warn_not_kept(int rank, const std::string& why);
+  void warn_not_recorded(int rank, const std::string& why);
   void send_changes() HOCKET_REQUIRES(mutex_);
   void ended(uint64_t ticket, RelayEnd how, const std::string& why);
   void take_back(const std::shared_ptr<HttpExchange>& exchange, PreparedRequest prepared,
@@ -155,7 +155,7 @@ class RankRouter {
   uint64_t num_changes_ HOCKET_GUARDED_BY(mutex_) = 0;
   std::unordered_map<uint64_t, Forward> forwards_ HOCKET_GUARDED_BY(mutex_);  // by ticket
   uint64_t last_ticket_ HOCKET_GUARDED_BY(mutex_) = 0;
-  std::atomic<size_t> num_kept_first_ = 0;  // requests that begin when another rank keeps them
+  std::atomic<size_t> num_recorded_first_ = 0;  // requests that begin when another rank keeps them
   std::atomic<bool> changes_under_way_ = false;
   TimePoint warned_{};  // when a warning said that streams are not kept; thread forward only
   // By rank: the load it sent last, and until when it is avoided after a refusal.

@@ -100,12 +100,12 @@ void ReplyService::resume(const std::shared_ptr<HttpExchange>& exchange, Prepare
   begin(job, exchange);
 }
 
-void ReplyService::take_over(const KeptStream& kept) {
+void ReplyService::take_over(const StreamRecord& record) {
   std::vector<JobPtr> found;
   {
     MutexLock lock(mutex_);
     for (const auto& [id, to] : table_)
-      if (to.job->answer.prepared.kept.get() == &kept) found.push_back(to.job);
+      if (to.job->answer.prepared.stream_record.get() == &record) found.push_back(to.job);
   }
   for (const JobPtr& job : found) {
     MutexLock lock(job->mutex);
@@ -115,18 +115,20 @@ void ReplyService::take_over(const KeptStream& kept) {
   }
 }
 
-void ReplyService::keep_as(const Job& job, KeptState state) {
-  if (const auto& kept = job.answer.prepared.kept) options_.kept->set_state(*kept, state);
+void ReplyService::set_record_state(const Job& job, StreamState state) {
+  if (const auto& record = job.answer.prepared.stream_record)
+    options_.stream_records->set_state(*record, state);
 }
 
-void ReplyService::forget_kept(const Job& job) {
-  if (const auto& kept = job.answer.prepared.kept) options_.kept->erase(*kept);
+void ReplyService::erase_record(const Job& job) {
+  if (const auto& record = job.answer.prepared.stream_record)
+    options_.stream_records->erase(*record);
 }
 
 void ReplyService::begin(const JobPtr& job, const std::shared_ptr<HttpExchange>& exchange) {
   if (auto entered = enter(job); !entered) {
     if (job->recorder) job->recorder->failed(entered.error());
-    job->has ? keep_as(*job, KeptState::left) : forget_kept(*job);
+    job->has ? set_record_state(*job, StreamState::left) : erase_record(*job);
     respond_error(*exchange, entered.error());
     return;
   }
@@ -219,7 +221,7 @@ void ReplyService::fail_job(Job& job, const Error& failure) {
   const bool goes_on = failure.code == ErrorCode::lost_rank ||
                        failure.code == ErrorCode::taken_over ||
                        failure.code == ErrorCode::shutting_down || job.has;
-  goes_on ? keep_as(job, KeptState::left) : forget_kept(job);
+  goes_on ? set_record_state(job, StreamState::left) : erase_record(job);
   if (job.recorder) job.recorder->failed(failure);
   job.held.release();  // makes room for the error
   if (job.exchange == nullptr) return;
@@ -239,7 +241,7 @@ void ReplyService::drop_job(Job& job) {
   job.over = true;
   abort_all_of(job);
   forget(job);
-  keep_as(job, KeptState::left);
+  set_record_state(job, StreamState::left);
   if (job.recorder) job.recorder->ended(job.answer, kClientLeft);
 }
 

@@ -26,9 +26,9 @@
 #include "server/generation/answer.h"
 #include "server/http/http.h"
 #include "server/reply/answer_progress.h"
-#include "server/reply/kept_streams.h"
 #include "server/reply/live_texts.h"
 #include "server/reply/stream_position.h"
+#include "server/reply/stream_records.h"
 #include "server/views/metrics.h"
 
 namespace hocket {
@@ -45,8 +45,9 @@ class ReplyService {
   struct Options {
     Engine* engine = nullptr;
     Outbox* outbox = nullptr;
-    Metrics* metrics = nullptr;   // null: nothing is counted
-    KeptStreams* kept = nullptr;  // null: no request has a record (PreparedRequest::kept)
+    Metrics* metrics = nullptr;  // null: nothing is counted
+    // Null: no request has a record (PreparedRequest::stream_record).
+    StreamRecords* stream_records = nullptr;
     // Texts under way; beyond it begin() answers queue_full. resume() takes further ones: at most
     // as many as the other ranks may have.
     size_t max_live = 4096;
@@ -70,7 +71,7 @@ class ReplyService {
               std::shared_ptr<RequestRecorder> recorder, AnswerProgress sent, StreamPosition has);
   // Ends the stream that has this record, since another connection goes on with it. Does nothing if
   // there is none under way.   Thread: any.
-  void take_over(const KeptStream& kept);
+  void take_over(const StreamRecord& record);
   // Ends the texts with this rid or answer id, with finish_reason "abort"; if `who` is not empty,
   // only those of that principal. Returns how many were ended.   Thread: any.
   size_t abort(std::string_view rid, std::string_view who = {});
@@ -103,8 +104,8 @@ class ReplyService {
   void fail_by_exception(Job& job);
   void drop_job(Job& job);
   // Change the record of the job's stream, if there is one.
-  void keep_as(const Job& job, KeptState state);
-  void forget_kept(const Job& job);
+  void set_record_state(const Job& job, StreamState state);
+  void erase_record(const Job& job);
 
   // Functions of the thread `reply`, in reply_turns.cc.
   void run();

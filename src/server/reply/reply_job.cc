@@ -152,7 +152,7 @@ std::string ReplyService::Job::events_of(int choice, const std::string& block) {
     number = static_cast<uint32_t>(2 * answer.choices[index].ids.size()) +
              (answer.choices[index].ended ? 1u : 0u);
   static const StreamPosition kNothing;
-  const bool ids_wanted = answer.prepared.event_ids && answer.prepared.kept != nullptr;
+  const bool ids_wanted = answer.prepared.event_ids && answer.prepared.stream_record != nullptr;
   return number_events({framed, index, number}, next_event, has ? *has : kNothing,
                        ids_wanted ? std::string_view(answer.prepared.id) : "");
 }

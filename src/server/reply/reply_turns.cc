@@ -181,8 +181,9 @@ void ReplyService::add_token(Job& job, size_t index, RequestOutput& output) {
 
   choice.ids.push_back(output.token);
   ++job.generated[index];
-  if (job.answer.prepared.kept)
-    options_.kept->add_token(*job.answer.prepared.kept, index, choice.ids.size() - 1, output.token);
+  if (job.answer.prepared.stream_record)
+    options_.stream_records->add_token(*job.answer.prepared.stream_record, index,
+                                       choice.ids.size() - 1, output.token);
   if (job.prompt_of(index).sampling.num_top_logprobs >= 0)
     choice.logprobs.push_back(output.logprobs ? std::move(*output.logprobs) : PositionLogprobs{});
   const bool is_stop_token = output.summary && output.summary->finish == FinishReason::stop &&
@@ -281,9 +282,9 @@ void ReplyService::finish(Job& job, const ApiFormat& format) {
     return choice.finish == FinishReason::abort;
   });
   if (left || !aborted)
-    keep_as(job, left ? KeptState::left : KeptState::ended);
+    set_record_state(job, left ? StreamState::left : StreamState::ended);
   else
-    forget_kept(job);
+    erase_record(job);
   if (job.exchange == nullptr) return;
   if (!job.stream)
     job.exchange->respond(200, kJsonType, format.whole(job.answer, job.written));

@@ -60,9 +60,9 @@ TEST_F(KeeperTest, ASilentRankDelaysABeginOnlyBriefly) {
 TEST_F(KeeperTest, AStreamOfAnotherRankGoesOnHere) {
   rank_0_->engine.script = [](const RequestInput&) { return ids_of("one two three four five"); };
   const std::vector<TokenId> all = ids_of("one two three four five");
-  KeptRequest record{.identity = {.id = "cmpl-77", .created = 5, .call_seed = 6},
-                     .path = "/v1/completions",
-                     .body = R"({"prompt":"x","stream":true,"max_tokens":40})"};
+  RecordedRequest record{.identity = {.id = "cmpl-77", .created = 5, .call_seed = 6},
+                         .path = "/v1/completions",
+                         .body = R"({"prompt":"x","stream":true,"max_tokens":40})"};
   record.tokens = {{all[0], all[1], all[2]}};
   TestClient client = come_back("/v1/streams/cmpl-77?starting_after=1");
   const ForwardedRequest asked = take();

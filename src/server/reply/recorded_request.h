@@ -16,9 +16,9 @@
 
 namespace hocket {
 
-inline constexpr size_t kMaxKeptChoices = 16;  // a stream of more choices is not kept
+inline constexpr size_t kMaxRecordedChoices = 16;  // a stream of more choices is not kept
 
-struct KeptRequest {
+struct RecordedRequest {
   AnswerIdentity identity;
   std::string who;  // name of the principal
   std::string path, body, routing_key;
@@ -31,11 +31,11 @@ struct KeptRequest {
 };
 
 // Returns the record of a request without tokens; nullopt: it streams nothing, or too many choices.
-std::optional<KeptRequest> kept_request(const HttpRequest& request,
-                                        const PreparedRequest& prepared);
+std::optional<RecordedRequest> recorded_request(const HttpRequest& request,
+                                                const PreparedRequest& prepared);
 
-std::string to_text(const KeptRequest& request);
+std::string to_text(const RecordedRequest& request);
 // Reads what to_text() wrote, for the principal `who`. Errors: invalid_request.
-Result<KeptRequest> read_kept_request(const Json& json, std::string_view who);
+Result<RecordedRequest> read_recorded_request(const Json& json, std::string_view who);
 
 }  // namespace hocket

@@ -1,4 +1,4 @@
-#include "server/reply/kept_streams.h"
+#include "server/reply/stream_records.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@ namespace {
 using testing::HasSubstr;
 using Tokens = std::vector<std::vector<TokenId>>;
 
-KeptRequest request(const std::string& id, const std::string& who = "ann", size_t body = 100,
-                    size_t num_choices = 1) {
+RecordedRequest request(const std::string& id, const std::string& who = "ann", size_t body = 100,
+                        size_t num_choices = 1) {
   return {.identity = {.id = id, .created = 7, .call_seed = 9},
           .who = who,
           .path = "/v1/completions",
@@ -22,9 +22,9 @@ KeptRequest request(const std::string& id, const std::string& who = "ann", size_
           .tokens = Tokens(num_choices)};
 }
 
-TEST(KeptStreams, GiveARequestToItsOwner) {
-  KeptStreams streams({});
-  const auto stream = streams.add(request("a"), KeptState::live);
+TEST(StreamRecords, GiveARequestToItsOwner) {
+  StreamRecords streams({});
+  const auto stream = streams.add(request("a"), StreamState::live);
   ASSERT_NE(stream, nullptr);
   streams.add_token(*stream, 0, 0, TokenId{5});
   streams.add_token(*stream, 0, 1, TokenId{6});
@@ -33,10 +33,10 @@ TEST(KeptStreams, GiveARequestToItsOwner) {
   const auto found = streams.find("a", "ann");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->request.tokens, (Tokens{{TokenId{5}, TokenId{6}}}));
-  EXPECT_EQ(found->state, KeptState::live);
+  EXPECT_EQ(found->state, StreamState::live);
   EXPECT_EQ(streams.find("a", "bob").error().code, ErrorCode::not_found);
   EXPECT_EQ(streams.find("b", "ann").error().code, ErrorCode::not_found);
-  EXPECT_EQ(streams.add(request("a", "bob"), KeptState::live), nullptr);  // the id is ann's
+  EXPECT_EQ(streams.add(request("a", "bob"), StreamState::live), nullptr);  // the id is ann's
   streams.erase("a", "bob");
   EXPECT_TRUE(streams.find("a", "ann"));
   streams.erase("a", "ann");
@@ -44,11 +44,11 @@ TEST(KeptStreams, GiveARequestToItsOwner) {
   EXPECT_EQ(streams.counts().bytes, 0u);
 }
 
-TEST(KeptStreams, ForgetWhatIsTooOld) {
-  KeptStreams streams({.keep = std::chrono::milliseconds(30)});
-  const auto live = streams.add(request("live"), KeptState::live);
-  const auto left = streams.add(request("left"), KeptState::live);
-  streams.set_state(*left, KeptState::left);
+TEST(StreamRecords, ForgetWhatIsTooOld) {
+  StreamRecords streams({.retention = std::chrono::milliseconds(30)});
+  const auto live = streams.add(request("live"), StreamState::live);
+  const auto left = streams.add(request("left"), StreamState::live);
+  streams.set_state(*left, StreamState::left);
   EXPECT_TRUE(streams.find("left", "ann"));
   std::this_thread::sleep_for(std::chrono::milliseconds(60));
   EXPECT_TRUE(streams.find("live", "ann"));
@@ -56,38 +56,38 @@ TEST(KeptStreams, ForgetWhatIsTooOld) {
   ASSERT_FALSE(gone);
   EXPECT_THAT(gone.error().message, HasSubstr("too old"));
   EXPECT_THAT(streams.find("left", "bob").error().message, HasSubstr("there is no stream"));
-  streams.set_state(*left, KeptState::ended);  // a record that is gone does not come back
+  streams.set_state(*left, StreamState::ended);  // a record that is gone does not come back
   EXPECT_FALSE(streams.find("left", "ann"));
   EXPECT_EQ(streams.counts().num_records, 1u);
 }
 
-TEST(KeptStreams, TheHeaviestOwnerLosesItsOldestAndEndedStreamsFirst) {
-  KeptStreams streams({.max_bytes = 40'000, .max_body = 5000});
-  const auto add = [&](const std::string& id, const std::string& who, KeptState state) {
-    const auto stream = streams.add(request(id, who, 4000), KeptState::live);
-    if (stream && state != KeptState::live) streams.set_state(*stream, state);
+TEST(StreamRecords, TheHeaviestOwnerLosesItsOldestAndEndedStreamsFirst) {
+  StreamRecords streams({.max_bytes = 40'000, .max_body = 5000});
+  const auto add = [&](const std::string& id, const std::string& who, StreamState state) {
+    const auto stream = streams.add(request(id, who, 4000), StreamState::live);
+    if (stream && state != StreamState::live) streams.set_state(*stream, state);
     return stream != nullptr;
   };
-  EXPECT_FALSE(streams.add(request("large", "ann", 5001), KeptState::live));
-  EXPECT_FALSE(streams.add(request("many", "ann", 1, kMaxKeptChoices + 1), KeptState::live));
-  EXPECT_TRUE(add("bob", "bob", KeptState::left));
-  EXPECT_TRUE(add("1", "ann", KeptState::left));
-  EXPECT_TRUE(add("2", "ann", KeptState::ended));
-  EXPECT_TRUE(add("3", "ann", KeptState::left));
-  EXPECT_TRUE(add("4", "ann", KeptState::left));
-  EXPECT_TRUE(add("5", "ann", KeptState::live));  // ann may hold half
+  EXPECT_FALSE(streams.add(request("large", "ann", 5001), StreamState::live));
+  EXPECT_FALSE(streams.add(request("many", "ann", 1, kMaxRecordedChoices + 1), StreamState::live));
+  EXPECT_TRUE(add("bob", "bob", StreamState::left));
+  EXPECT_TRUE(add("1", "ann", StreamState::left));
+  EXPECT_TRUE(add("2", "ann", StreamState::ended));
+  EXPECT_TRUE(add("3", "ann", StreamState::left));
+  EXPECT_TRUE(add("4", "ann", StreamState::left));
+  EXPECT_TRUE(add("5", "ann", StreamState::live));  // ann may hold half
   EXPECT_FALSE(streams.find("2", "ann"));
-  EXPECT_TRUE(add("6", "ann", KeptState::live));
+  EXPECT_TRUE(add("6", "ann", StreamState::live));
   EXPECT_FALSE(streams.find("1", "ann"));
   EXPECT_TRUE(streams.find("bob", "bob"));
-  for (const char* id : {"7", "8"}) EXPECT_TRUE(add(id, "ann", KeptState::live));
-  EXPECT_FALSE(add("9", "ann", KeptState::live));  // all of ann's are live
+  for (const char* id : {"7", "8"}) EXPECT_TRUE(add(id, "ann", StreamState::live));
+  EXPECT_FALSE(add("9", "ann", StreamState::live));  // all of ann's are live
   EXPECT_LE(streams.counts().bytes, 40'000u);
 }
 
-TEST(KeptStreams, AStreamThatGrowsBeyondTheLimitIsNotKept) {
-  KeptStreams streams({.max_bytes = 4000});
-  const auto stream = streams.add(request("a"), KeptState::live);
+TEST(StreamRecords, AStreamThatGrowsBeyondTheLimitIsNotKept) {
+  StreamRecords streams({.max_bytes = 4000});
+  const auto stream = streams.add(request("a"), StreamState::live);
   ASSERT_NE(stream, nullptr);
   for (size_t i = 0; i < 1000; ++i) streams.add_token(*stream, 0, i, TokenId{1});
   EXPECT_FALSE(streams.find("a", "ann"));
@@ -95,22 +95,22 @@ TEST(KeptStreams, AStreamThatGrowsBeyondTheLimitIsNotKept) {
 }
 
 // Tells the keeper all that it does not know.
-void tell(KeptStreams& from, KeptStreams& keeper, const std::string& name) {
+void tell(StreamRecords& from, StreamRecords& keeper, const std::string& name) {
   for (int i = 0; i < 2; ++i) {
     const auto changes = from.changes_for(name, 16);
     for (const auto& record : changes.whole) {
-      ASSERT_NE(keeper.add(record.request, KeptState::copy), nullptr);
+      ASSERT_NE(keeper.add(record.request, StreamState::copy), nullptr);
       from.copied_to(*record.stream, name);
     }
     ASSERT_TRUE(keeper.take_changes(changes.lines)) << changes.lines;
   }
 }
 
-TEST(KeptStreams, TheKeeperLearnsAllThatChanges) {
-  KeptStreams own({}), keeper({}), next({});
-  const auto stream = own.add(request("a", "ann", 100, 2), KeptState::live);
-  const auto other = own.add(request("other"), KeptState::live);  // wants no copy
-  own.set_copies(*stream, KeptStreams::Copies::wanted);
+TEST(StreamRecords, TheKeeperLearnsAllThatChanges) {
+  StreamRecords own({}), keeper({}), next({});
+  const auto stream = own.add(request("a", "ann", 100, 2), StreamState::live);
+  const auto other = own.add(request("other"), StreamState::live);  // wants no copy
+  own.set_copies(*stream, StreamRecords::Copies::wanted);
   own.add_token(*stream, 1, 0, TokenId{4});
   tell(own, keeper, "k");
   EXPECT_EQ(keeper.find("a", "ann")->request.tokens, (Tokens{{}, {TokenId{4}}}));
@@ -121,22 +121,22 @@ TEST(KeptStreams, TheKeeperLearnsAllThatChanges) {
   tell(own, keeper, "k");
   const Tokens all = {{TokenId{6}}, {TokenId{4}, TokenId{5}}};
   EXPECT_EQ(keeper.find("a", "ann")->request.tokens, all);
-  EXPECT_EQ(keeper.find("a", "ann")->state, KeptState::copy);
+  EXPECT_EQ(keeper.find("a", "ann")->state, StreamState::copy);
   tell(own, next, "n");                 // another keeper
   EXPECT_FALSE(next.find("a", "ann"));  // nothing changed
   own.forget_keeper("k");
   tell(own, next, "n");
   EXPECT_EQ(next.find("a", "ann")->request.tokens, all);
-  own.set_state(*stream, KeptState::left);
+  own.set_state(*stream, StreamState::left);
   tell(own, next, "n");
-  EXPECT_EQ(next.find("a", "ann")->state, KeptState::left);
+  EXPECT_EQ(next.find("a", "ann")->state, StreamState::left);
   EXPECT_EQ(own.changes_for("n", 16).lines, "");
 }
 
-TEST(KeptStreams, TheKeeperForgetsWhatIsGone) {
-  KeptStreams own({}), keeper({});
-  const auto stream = own.add(request("a"), KeptState::live);
-  own.set_copies(*stream, KeptStreams::Copies::wanted);
+TEST(StreamRecords, TheKeeperForgetsWhatIsGone) {
+  StreamRecords own({}), keeper({});
+  const auto stream = own.add(request("a"), StreamState::live);
+  own.set_copies(*stream, StreamRecords::Copies::wanted);
   tell(own, keeper, "k");
   own.erase(*stream);
   tell(own, keeper, "k");
@@ -144,40 +144,40 @@ TEST(KeptStreams, TheKeeperForgetsWhatIsGone) {
 }
 
 // The stream ends while its request is on the way to the keeper.
-TEST(KeptStreams, AKeeperThatAnswersLateForgetsWhatIsGone) {
-  KeptStreams own({}), keeper({});
-  const auto stream = own.add(request("a"), KeptState::live);
-  own.set_copies(*stream, KeptStreams::Copies::wanted);
+TEST(StreamRecords, AKeeperThatAnswersLateForgetsWhatIsGone) {
+  StreamRecords own({}), keeper({});
+  const auto stream = own.add(request("a"), StreamState::live);
+  own.set_copies(*stream, StreamRecords::Copies::wanted);
   const auto sent = own.changes_for("k", 16);
   ASSERT_EQ(sent.whole.size(), 1u);
   own.erase(*stream);
   EXPECT_EQ(own.changes_for("k", 16).lines, "") << "the keeper is not known to have it";
-  ASSERT_NE(keeper.add(sent.whole[0].request, KeptState::copy), nullptr);
+  ASSERT_NE(keeper.add(sent.whole[0].request, StreamState::copy), nullptr);
   own.copied_to(*stream, "k");
   tell(own, keeper, "k");
   EXPECT_FALSE(keeper.find("a", "ann"));
 }
 
-TEST(KeptStreams, AStreamThatComesBackIsNotTakenForTheOneThatIsGone) {
-  KeptStreams own({}), keeper({});
-  const auto stream = own.add(request("a"), KeptState::live);
-  own.set_copies(*stream, KeptStreams::Copies::wanted);
+TEST(StreamRecords, AStreamThatComesBackIsNotTakenForTheOneThatIsGone) {
+  StreamRecords own({}), keeper({});
+  const auto stream = own.add(request("a"), StreamState::live);
+  own.set_copies(*stream, StreamRecords::Copies::wanted);
   tell(own, keeper, "k");
   own.erase(*stream);
-  const auto again = own.add(request("a"), KeptState::live);
-  own.set_copies(*again, KeptStreams::Copies::wanted);
+  const auto again = own.add(request("a"), StreamState::live);
+  own.set_copies(*again, StreamRecords::Copies::wanted);
   own.add_token(*again, 0, 0, TokenId{4});
   tell(own, keeper, "k");
   ASSERT_TRUE(keeper.find("a", "ann"));
   EXPECT_EQ(keeper.find("a", "ann")->request.tokens, (Tokens{{TokenId{4}}}));
 }
 
-TEST(KeptStreams, WithoutAKeeperNoRecordThatIsGoneIsHeld) {
-  KeptStreams own({});
-  std::weak_ptr<KeptStream> held;
+TEST(StreamRecords, WithoutAKeeperNoRecordThatIsGoneIsHeld) {
+  StreamRecords own({});
+  std::weak_ptr<StreamRecord> held;
   {
-    const auto stream = own.add(request("a"), KeptState::live);
-    own.set_copies(*stream, KeptStreams::Copies::wanted);
+    const auto stream = own.add(request("a"), StreamState::live);
+    own.set_copies(*stream, StreamRecords::Copies::wanted);
     own.erase(*stream);
     held = stream;
   }
@@ -186,10 +186,10 @@ TEST(KeptStreams, WithoutAKeeperNoRecordThatIsGoneIsHeld) {
   EXPECT_TRUE(held.expired());
 }
 
-TEST(KeptStreams, WrongChangesAreRefused) {
-  KeptStreams keeper({});
-  const auto copy = keeper.add(request("a"), KeptState::copy);
-  const auto live = keeper.add(request("live"), KeptState::live);
+TEST(StreamRecords, WrongChangesAreRefused) {
+  StreamRecords keeper({});
+  const auto copy = keeper.add(request("a"), StreamState::copy);
+  const auto live = keeper.add(request("live"), StreamState::live);
   for (const char* wrong : {"a live x", "a live 0:0:x\n", "a live 1:0:5\n", "a live 0:0:-5\n",
                             "a live 99999999999999999999:0:1\n", "a live 0::1\n"})
     EXPECT_FALSE(keeper.take_changes(wrong)) << wrong;
@@ -199,14 +199,14 @@ TEST(KeptStreams, WrongChangesAreRefused) {
   EXPECT_TRUE(keeper.find("a", "ann")->request.tokens[0].empty());
 }
 
-TEST(KeptRequest, GoesThroughItsText) {
-  KeptRequest sent = request("a", "ann", 10, 2);
+TEST(RecordedRequest, GoesThroughItsText) {
+  RecordedRequest sent = request("a", "ann", 10, 2);
   sent.body = "{\"prompt\": \"n\xc3\xa9\\n\"}";
   sent.routing_key = "r";
   sent.client = ~uint64_t{0};
   sent.event_ids = true;
   sent.tokens = {{TokenId{1}, TokenId{2}}, {}};
-  const auto got = read_kept_request(parse_json(to_text(sent)).value(), "ann");
+  const auto got = read_recorded_request(parse_json(to_text(sent)).value(), "ann");
   ASSERT_TRUE(got);
   EXPECT_EQ(got->identity.id, "a");
   EXPECT_EQ(got->body, sent.body);
@@ -214,7 +214,7 @@ TEST(KeptRequest, GoesThroughItsText) {
   EXPECT_EQ(got->client, sent.client);
   EXPECT_TRUE(got->event_ids);
   for (const char* wrong : {"{}", "[]", R"({"answer":1})"})
-    EXPECT_FALSE(read_kept_request(parse_json(wrong).value(), "ann")) << wrong;
+    EXPECT_FALSE(read_recorded_request(parse_json(wrong).value(), "ann")) << wrong;
 }
 
 TEST(StreamPosition, IsReadFromTheIdOfAnEvent) {

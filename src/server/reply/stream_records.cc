@@ -1,4 +1,4 @@
-#include "server/reply/kept_streams.h"
+#include "server/reply/stream_records.h"
 
 #include <fmt/format.h>
 
@@ -11,14 +11,14 @@
 
 namespace hocket {
 
-struct KeptStream : std::enable_shared_from_this<KeptStream> {
-  KeptRequest request;
-  KeptStreams::Owner* owner = nullptr;  // until it is removed
-  KeptState state = KeptState::live;
+struct StreamRecord : std::enable_shared_from_this<StreamRecord> {
+  RecordedRequest request;
+  StreamRecords::Owner* owner = nullptr;  // until it is removed
+  StreamState state = StreamState::live;
   TimePoint since{};
   size_t bytes = 0;
   bool removed = false;
-  std::list<KeptStreamPtr>::iterator place;  // in a list of its owner, unless it is live
+  std::list<StreamRecordPtr>::iterator place;  // in a list of its owner, unless it is live
   // The members below say how much of it the keeper has.
   bool copies = false, is_changed = false;
   std::string keeper;
@@ -33,8 +33,8 @@ constexpr Duration kRenew = std::chrono::seconds(10);
 // A copy is renewed every kRenew, so it lives that much longer than what the client may count on.
 constexpr Duration kCopyLonger = std::chrono::seconds(15);
 
-const char* name_of(KeptState state) {
-  return state == KeptState::left ? "left" : state == KeptState::ended ? "ended" : "live";
+const char* name_of(StreamState state) {
+  return state == StreamState::left ? "left" : state == StreamState::ended ? "ended" : "live";
 }
 
 // Returns the text up to the next `mark`, and takes both from the front of `text`.
@@ -53,47 +53,48 @@ bool read_whole(std::string_view text, T& number) {
 
 }  // namespace
 
-KeptStreamPtr KeptStreams::add(KeptRequest request, KeptState state) {
+StreamRecordPtr StreamRecords::add(RecordedRequest request, StreamState state) {
   if (limits_.max_bytes == 0) return nullptr;
-  auto stream = std::make_shared<KeptStream>();
+  auto stream = std::make_shared<StreamRecord>();
   stream->bytes = kOverhead + request.num_bytes();
   stream->num_told.resize(request.tokens.size());
   stream->request = std::move(request);
-  const KeptRequest& kept = stream->request;
+  const RecordedRequest& recorded = stream->request;
   MutexLock lock(mutex_);
   expire();
-  const auto same = by_id_.find(kept.identity.id);
-  const bool foreign = same != by_id_.end() && same->second->request.who != kept.who;
+  const auto same = by_id_.find(recorded.identity.id);
+  const bool foreign = same != by_id_.end() && same->second->request.who != recorded.who;
   // This rank goes on with the stream, so it needs no copy of another rank's.
-  if (same != by_id_.end() && state == KeptState::copy && same->second->state == KeptState::live)
+  if (same != by_id_.end() && state == StreamState::copy &&
+      same->second->state == StreamState::live)
     return nullptr;
   if (same != by_id_.end() && !foreign) {
     same->second->copies = false;  // the keeper replaces its copy too
     remove(*same->second);
   }
-  Owner& owner = owners_[kept.who];
-  const bool fits =
-      !foreign && kept.tokens.size() <= kMaxKeptChoices && kept.body.size() <= limits_.max_body;
+  Owner& owner = owners_[recorded.who];
+  const bool fits = !foreign && recorded.tokens.size() <= kMaxRecordedChoices &&
+                    recorded.body.size() <= limits_.max_body;
   if (!fits || !make_room(owner, stream->bytes, 1)) {
     if (fits) refuse();
-    if (owner.num_records == 0) owners_.erase(kept.who);
+    if (owner.num_records == 0) owners_.erase(recorded.who);
     return nullptr;
   }
-  by_id_.emplace(kept.identity.id, stream);
+  by_id_.emplace(recorded.identity.id, stream);
   stream->owner = &owner;
   owner.bytes += stream->bytes;
   ++owner.num_records;
   bytes_ += stream->bytes;
-  if (state != KeptState::live) park(*stream, state);
+  if (state != StreamState::live) park(*stream, state);
   return stream;
 }
 
-KeptStreamPtr KeptStreams::add(const HttpRequest& request, const PreparedRequest& prepared) {
-  auto record = kept_request(request, prepared);
-  return record ? add(*std::move(record), KeptState::live) : nullptr;
+StreamRecordPtr StreamRecords::add(const HttpRequest& request, const PreparedRequest& prepared) {
+  auto record = recorded_request(request, prepared);
+  return record ? add(*std::move(record), StreamState::live) : nullptr;
 }
 
-void KeptStreams::add_token(KeptStream& stream, size_t choice, size_t place, TokenId token) {
+void StreamRecords::add_token(StreamRecord& stream, size_t choice, size_t place, TokenId token) {
   MutexLock lock(mutex_);
   if (stream.removed || choice >= stream.request.tokens.size()) return;
   if (stream.request.tokens[choice].size() == place && push_token(stream, choice, token))
@@ -101,7 +102,7 @@ void KeptStreams::add_token(KeptStream& stream, size_t choice, size_t place, Tok
 }
 
 // Says once that there is no room.
-void KeptStreams::refuse() {
+void StreamRecords::refuse() {
   if (num_refused_++ > 0) return;
   log::warning(
       "streams: there is no room for the record of one, so its client cannot come back to it; "
@@ -110,7 +111,7 @@ void KeptStreams::refuse() {
 }
 
 // Returns false if there is no room for the token; the record is removed then.
-bool KeptStreams::push_token(KeptStream& stream, size_t choice, TokenId token) {
+bool StreamRecords::push_token(StreamRecord& stream, size_t choice, TokenId token) {
   Owner& owner = *stream.owner;
   const bool fits = make_room(owner, sizeof(TokenId), 0);
   if (stream.removed) return false;
@@ -126,15 +127,15 @@ bool KeptStreams::push_token(KeptStream& stream, size_t choice, TokenId token) {
   return true;
 }
 
-void KeptStreams::set_state(KeptStream& stream, KeptState state) {
+void StreamRecords::set_state(StreamRecord& stream, StreamState state) {
   MutexLock lock(mutex_);
   if (stream.removed || stream.state == state) return;
   unpark(stream);
   changed(stream);
-  if (state != KeptState::live) park(stream, state);
+  if (state != StreamState::live) park(stream, state);
 }
 
-void KeptStreams::rename(KeptStream& stream, const std::string& id) {
+void StreamRecords::rename(StreamRecord& stream, const std::string& id) {
   MutexLock lock(mutex_);
   if (stream.removed || by_id_.contains(id)) return;
   auto entry = by_id_.extract(stream.request.identity.id);
@@ -142,27 +143,27 @@ void KeptStreams::rename(KeptStream& stream, const std::string& id) {
   by_id_.insert(std::move(entry));
 }
 
-void KeptStreams::erase(KeptStream& stream) {
+void StreamRecords::erase(StreamRecord& stream) {
   MutexLock lock(mutex_);
   if (!stream.removed) remove(stream);
 }
 
-void KeptStreams::erase(std::string_view id, std::string_view who) {
+void StreamRecords::erase(std::string_view id, std::string_view who) {
   MutexLock lock(mutex_);
   const auto found = by_id_.find(std::string(id));
   if (found == by_id_.end() || (!who.empty() && found->second->request.who != who)) return;
   remove(*found->second);
 }
 
-Result<KeptStreams::Found> KeptStreams::find(std::string_view id, std::string_view who) {
+Result<StreamRecords::Found> StreamRecords::find(std::string_view id, std::string_view who) {
   const std::string name(id);
   MutexLock lock(mutex_);
   expire();
   const auto found = by_id_.find(name);
   if (found != by_id_.end() && found->second->request.who == who) {
-    const KeptStreamPtr& stream = found->second;
-    const KeptState state = stream->state;
-    if (state != KeptState::live) {
+    const StreamRecordPtr& stream = found->second;
+    const StreamState state = stream->state;
+    if (state != StreamState::live) {
       unpark(*stream);
       park(*stream, state);
     }
@@ -172,33 +173,33 @@ Result<KeptStreams::Found> KeptStreams::find(std::string_view id, std::string_vi
     return fail(error(ErrorCode::not_found,
                       "the stream '{}' is too old: it was left or ended more "
                       "than {} s ago",
-                      id.substr(0, 128), to_seconds(limits_.keep))
+                      id.substr(0, 128), to_seconds(limits_.retention))
                     .with_fix("send the request again"));
   return fail(
       error(ErrorCode::not_found, "there is no stream '{}' that could go on", id.substr(0, 128))
           .with_fix(fmt::format("streams are kept for {} s after they were left or ended, "
                                 "and for the key that began them",
-                                to_seconds(limits_.keep))));
+                                to_seconds(limits_.retention))));
 }
 
-void KeptStreams::park(KeptStream& stream, KeptState state) {
+void StreamRecords::park(StreamRecord& stream, StreamState state) {
   Owner& owner = *stream.owner;
-  std::list<KeptStreamPtr>& list = state == KeptState::ended ? owner.ended : owner.left;
+  std::list<StreamRecordPtr>& list = state == StreamState::ended ? owner.ended : owner.left;
   stream.place = list.insert(list.end(), stream.shared_from_this());
   stream.state = state;
   stream.since = RealClock().now();
 }
 
 // Makes the stream live: takes it out of its list.
-void KeptStreams::unpark(KeptStream& stream) {
-  if (stream.state == KeptState::live) return;
+void StreamRecords::unpark(StreamRecord& stream) {
+  if (stream.state == StreamState::live) return;
   Owner& owner = *stream.owner;
-  (stream.state == KeptState::ended ? owner.ended : owner.left).erase(stream.place);
-  stream.state = KeptState::live;
+  (stream.state == StreamState::ended ? owner.ended : owner.left).erase(stream.place);
+  stream.state = StreamState::live;
 }
 
-void KeptStreams::remove(KeptStream& stream) {
-  const KeptStreamPtr holder = stream.shared_from_this();
+void StreamRecords::remove(StreamRecord& stream) {
+  const StreamRecordPtr holder = stream.shared_from_this();
   unpark(stream);
   changed(stream);
   stream.removed = true;
@@ -209,17 +210,17 @@ void KeptStreams::remove(KeptStream& stream) {
   if (--owner.num_records == 0) owners_.erase(stream.request.who);
 }
 
-void KeptStreams::expire() {
+void StreamRecords::expire() {
   const TimePoint now = RealClock().now();
-  std::vector<KeptStreamPtr> old;
+  std::vector<StreamRecordPtr> old;
   for (auto& [who, owner] : owners_)
-    for (const std::list<KeptStreamPtr>* list : {&owner.left, &owner.ended})
-      for (const KeptStreamPtr& stream : *list) {
-        const bool copy = stream->state == KeptState::copy;
-        if (now - stream->since < limits_.keep + (copy ? kCopyLonger : Duration{})) break;
+    for (const std::list<StreamRecordPtr>* list : {&owner.left, &owner.ended})
+      for (const StreamRecordPtr& stream : *list) {
+        const bool copy = stream->state == StreamState::copy;
+        if (now - stream->since < limits_.retention + (copy ? kCopyLonger : Duration{})) break;
         old.push_back(stream);
       }
-  for (const KeptStreamPtr& stream : old) {
+  for (const StreamRecordPtr& stream : old) {
     gone_.emplace_back(stream->request.identity.id, stream->request.who);
     if (gone_.size() > kMaxGone) gone_.pop_front();
     remove(*stream);
@@ -228,7 +229,7 @@ void KeptStreams::expire() {
 
 // Removes records until the owner may have `bytes` more in `records` more records. Returns false if
 // that is not possible.
-bool KeptStreams::make_room(const Owner& owner, size_t bytes, size_t records) {
+bool StreamRecords::make_room(const Owner& owner, size_t bytes, size_t records) {
   const auto fits = [&]() HOCKET_REQUIRES(mutex_) {
     return bytes_ + bytes <= limits_.max_bytes && by_id_.size() + records <= limits_.max_count;
   };
@@ -236,12 +237,12 @@ bool KeptStreams::make_room(const Owner& owner, size_t bytes, size_t records) {
     return !of.ended.empty() ? of.ended.front() : !of.left.empty() ? of.left.front() : nullptr;
   };
   while (owner.bytes + bytes > limits_.max_bytes / 2) {
-    const KeptStreamPtr first = first_at_rest(owner);
+    const StreamRecordPtr first = first_at_rest(owner);
     if (first == nullptr || owner.num_records == 1) return false;
     remove(*first);
   }
   while (!fits()) {
-    KeptStreamPtr first;
+    StreamRecordPtr first;
     size_t most = 0;
     for (const auto& [who, other] : owners_)
       if (const auto found = first_at_rest(other); found && (!first || other.bytes > most)) {
@@ -255,13 +256,13 @@ bool KeptStreams::make_room(const Owner& owner, size_t bytes, size_t records) {
   return true;
 }
 
-void KeptStreams::set_copies(KeptStream& stream, Copies copies) {
+void StreamRecords::set_copies(StreamRecord& stream, Copies copies) {
   MutexLock lock(mutex_);
   stream.copies = copies == Copies::wanted;
   if (!stream.removed) changed(stream);
 }
 
-void KeptStreams::copied_to(KeptStream& stream, std::string_view keeper) {
+void StreamRecords::copied_to(StreamRecord& stream, std::string_view keeper) {
   MutexLock lock(mutex_);
   if (keeper.empty() && stream.keeper.empty()) return;  // it is sent again with the others
   stream.keeper = keeper;
@@ -269,13 +270,13 @@ void KeptStreams::copied_to(KeptStream& stream, std::string_view keeper) {
   changed(stream);
 }
 
-void KeptStreams::drop_changes() {
+void StreamRecords::drop_changes() {
   MutexLock lock(mutex_);
-  for (const KeptStreamPtr& stream : told_later_) stream->is_changed = false;
+  for (const StreamRecordPtr& stream : told_later_) stream->is_changed = false;
   told_later_.clear();
 }
 
-void KeptStreams::forget_keeper(std::string_view keeper) {
+void StreamRecords::forget_keeper(std::string_view keeper) {
   MutexLock lock(mutex_);
   for (const auto& [id, stream] : by_id_) {
     if (stream->keeper != keeper) continue;
@@ -285,27 +286,27 @@ void KeptStreams::forget_keeper(std::string_view keeper) {
 }
 
 // Notes that the keeper does not know all of the stream.
-void KeptStreams::changed(KeptStream& stream) {
+void StreamRecords::changed(StreamRecord& stream) {
   if (!stream.copies || std::exchange(stream.is_changed, true)) return;
   told_later_.push_back(stream.shared_from_this());
 }
 
-KeptStreams::Changes KeptStreams::changes_for(std::string_view keeper, size_t most) {
+StreamRecords::Changes StreamRecords::changes_for(std::string_view keeper, size_t most) {
   Changes changes;
   MutexLock lock(mutex_);
   expire();
   if (const TimePoint now = RealClock().now(); now - renewed_ >= kRenew) {
     renewed_ = now;
     for (const auto& [id, stream] : by_id_)
-      if (stream->state == KeptState::live) changed(*stream);
+      if (stream->state == StreamState::live) changed(*stream);
   }
-  std::vector<KeptStreamPtr> later;
-  for (const KeptStreamPtr& stream : std::exchange(told_later_, {})) {
+  std::vector<StreamRecordPtr> later;
+  for (const StreamRecordPtr& stream : std::exchange(told_later_, {})) {
     stream->is_changed = false;
     const bool known = stream->keeper == keeper;
     const bool replaced = stream->removed && by_id_.contains(stream->request.identity.id);
     if (!stream->copies || replaced ||
-        (!known && (stream->removed || stream->state != KeptState::live)))
+        (!known && (stream->removed || stream->state != StreamState::live)))
       continue;
     const bool full = known ? changes.lines.size() >= kChangesBytes : changes.whole.size() == most;
     if (full) {
@@ -322,7 +323,7 @@ KeptStreams::Changes KeptStreams::changes_for(std::string_view keeper, size_t mo
 }
 
 //   ID STATE CHOICE:PLACE:TOKEN,TOKEN.. CHOICE:..\n    PLACE: that of the first token
-void KeptStreams::append_changes(KeptStream& stream, std::string& lines) {
+void StreamRecords::append_changes(StreamRecord& stream, std::string& lines) {
   const bool gone = stream.removed;
   const auto out = std::back_inserter(lines);
   fmt::format_to(out, "{} {}", stream.request.identity.id, gone ? "gone" : name_of(stream.state));
@@ -337,7 +338,7 @@ void KeptStreams::append_changes(KeptStream& stream, std::string& lines) {
   lines += '\n';
 }
 
-bool KeptStreams::take_changes(std::string_view lines) {
+bool StreamRecords::take_changes(std::string_view lines) {
   MutexLock lock(mutex_);
   while (!lines.empty())
     if (!take_line(next_part(lines, '\n'))) return false;
@@ -345,12 +346,12 @@ bool KeptStreams::take_changes(std::string_view lines) {
   return true;
 }
 
-bool KeptStreams::take_line(std::string_view line) {
+bool StreamRecords::take_line(std::string_view line) {
   const auto found = by_id_.find(std::string(next_part(line, ' ')));
   const std::string_view state = next_part(line, ' ');
   // Only copies are told of: a stream that this rank goes on with is its own.
-  if (found == by_id_.end() || found->second->state != KeptState::copy) return true;
-  const KeptStreamPtr stream = found->second;
+  if (found == by_id_.end() || found->second->state != StreamState::copy) return true;
+  const StreamRecordPtr stream = found->second;
   if (state == "gone") return remove(*stream), true;
   while (!line.empty()) {
     std::string_view part = next_part(line, ' ');
@@ -367,29 +368,31 @@ bool KeptStreams::take_line(std::string_view line) {
   }
   const bool over = state == "left" || state == "ended";
   unpark(*stream);
-  park(*stream, !over ? KeptState::copy : state == "left" ? KeptState::left : KeptState::ended);
+  park(*stream, !over             ? StreamState::copy
+                : state == "left" ? StreamState::left
+                                  : StreamState::ended);
   return true;
 }
 
-KeptStreams::Found KeptStreams::without_tokens(const KeptStreamPtr& stream) const {
+StreamRecords::Found StreamRecords::without_tokens(const StreamRecordPtr& stream) const {
   MutexLock lock(mutex_);
   return bare(stream);
 }
 
-KeptStreams::Found KeptStreams::bare(const KeptStreamPtr& stream) {
-  const KeptRequest& full = stream->request;
-  KeptRequest request{.identity = full.identity,
-                      .who = full.who,
-                      .path = full.path,
-                      .body = full.body,
-                      .routing_key = full.routing_key,
-                      .client = full.client,
-                      .event_ids = full.event_ids};
+StreamRecords::Found StreamRecords::bare(const StreamRecordPtr& stream) {
+  const RecordedRequest& full = stream->request;
+  RecordedRequest request{.identity = full.identity,
+                          .who = full.who,
+                          .path = full.path,
+                          .body = full.body,
+                          .routing_key = full.routing_key,
+                          .client = full.client,
+                          .event_ids = full.event_ids};
   request.tokens.resize(full.tokens.size());
   return {.request = std::move(request), .state = stream->state, .stream = stream};
 }
 
-KeptStreams::Counts KeptStreams::counts() const {
+StreamRecords::Counts StreamRecords::counts() const {
   MutexLock lock(mutex_);
   return {.num_records = by_id_.size(), .bytes = bytes_, .num_refused = num_refused_};
 }

@@ -1,4 +1,4 @@
-#include "server/reply/kept_request.h"
+#include "server/reply/recorded_request.h"
 
 #include <utility>
 
@@ -11,18 +11,18 @@ Error malformed() {
 
 }  // namespace
 
-size_t KeptRequest::num_tokens() const {
+size_t RecordedRequest::num_tokens() const {
   size_t sum = 0;
   for (const auto& ids : tokens) sum += ids.size();
   return sum;
 }
 
-size_t KeptRequest::num_bytes() const {
+size_t RecordedRequest::num_bytes() const {
   return body.size() + path.size() + routing_key.size() + identity.id.size() +
          num_tokens() * sizeof(TokenId);
 }
 
-std::string to_text(const KeptRequest& request) {
+std::string to_text(const RecordedRequest& request) {
   Json tokens = Json::array();
   for (const auto& ids : request.tokens) {
     Json& of_choice = tokens.emplace_back(Json::array());
@@ -37,8 +37,8 @@ std::string to_text(const KeptRequest& request) {
                       {"tokens", std::move(tokens)}});
 }
 
-Result<KeptRequest> read_kept_request(const Json& json, std::string_view who) {
-  KeptRequest request;
+Result<RecordedRequest> read_recorded_request(const Json& json, std::string_view who) {
+  RecordedRequest request;
   request.who = who;
   for (const auto& [name, to] : {std::pair{"path", &request.path},
                                  {"body", &request.body},
@@ -54,7 +54,7 @@ Result<KeptRequest> read_kept_request(const Json& json, std::string_view who) {
   const auto identity =
       answer->is_string() ? read_identity(answer->get<std::string>()) : std::nullopt;
   if (!identity || !client->is_number_unsigned() || !event_ids->is_boolean() ||
-      !tokens->is_array() || tokens->size() > kMaxKeptChoices)
+      !tokens->is_array() || tokens->size() > kMaxRecordedChoices)
     return fail(malformed());
   request.identity = *identity;
   request.client = client->get<uint64_t>();
@@ -69,20 +69,20 @@ Result<KeptRequest> read_kept_request(const Json& json, std::string_view who) {
   return request;
 }
 
-std::optional<KeptRequest> kept_request(const HttpRequest& request,
-                                        const PreparedRequest& prepared) {
+std::optional<RecordedRequest> recorded_request(const HttpRequest& request,
+                                                const PreparedRequest& prepared) {
   size_t num_choices = 0;
   for (const Prompt& prompt : prepared.request.prompts)
     num_choices += static_cast<size_t>(prompt.n);
-  if (!prepared.request.stream || num_choices > kMaxKeptChoices) return std::nullopt;
-  return KeptRequest{.identity = identity_of(prepared),
-                     .who = prepared.request.who,
-                     .path = request.path,
-                     .body = request.body,
-                     .routing_key = prepared.request.routing_key,
-                     .client = prepared.request.client,
-                     .event_ids = prepared.event_ids,
-                     .tokens = std::vector<std::vector<TokenId>>(num_choices)};
+  if (!prepared.request.stream || num_choices > kMaxRecordedChoices) return std::nullopt;
+  return RecordedRequest{.identity = identity_of(prepared),
+                         .who = prepared.request.who,
+                         .path = request.path,
+                         .body = request.body,
+                         .routing_key = prepared.request.routing_key,
+                         .client = prepared.request.client,
+                         .event_ids = prepared.event_ids,
+                         .tokens = std::vector<std::vector<TokenId>>(num_choices)};
 }
 
 }  // namespace hocket
