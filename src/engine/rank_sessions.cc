@@ -36,7 +36,7 @@ void RankSessions::restore(const SessionCommand& order, const Answer& answer) {
   const auto keep = [this, answer, key = order.session, found = order.tokens]() mutable {
     const int len = scheduler_.in_tree_len(found.name_space, found.tokens);
     found.tokens.resize(static_cast<size_t>(len));
-    scheduler_.keep_session(key, found.name_space, found.tokens, clock_.now());
+    scheduler_.protect_session(key, found.name_space, found.tokens, clock_.now());
     answer->set_value({{.kept = std::move(found)}});
   };
   if (tier_ == nullptr || !tier_->restore(order.tokens, scheduler_, keep))

@@ -205,7 +205,7 @@ Result<SpeculationChoice> choose_speculation(const ServerSettings& settings,
 
 // Returns how many tokens of a long prompt stand between two kept states: so many that all states
 // of a full KV cache take half of the slots that running requests leave.
-int kept_state_interval(const MemoryPlan& plan, int page_tokens) {
+int cached_state_interval(const MemoryPlan& plan, int page_tokens) {
   const int64_t spare = plan.num_states - int64_t{kStatesOfARequest} * plan.num_blocks;
   const int64_t tokens = int64_t{plan.num_pages} * page_tokens;
   if (spare <= 0) return kMaxStateInterval;
@@ -224,7 +224,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .num_pages = plan.num_pages,
       .page_tokens = info.page_tokens,
       .num_states = plan.num_states,
-      .kept_state_interval = kept_state_interval(plan, info.page_tokens),
+      .cached_state_interval = cached_state_interval(plan, info.page_tokens),
       .num_window_pages = plan.num_window_pages,
       .window_tokens = plan.num_window_pages > 0 ? info.model.window_tokens() : 0,
       .max_running_requests = plan.max_running_requests,

@@ -235,7 +235,7 @@ TEST(SchedulerOptionsOf, TheIntervalOfKeptStates) {
                           .num_blocks = 10};
     EngineInfo info;
     info.page_tokens = 32;
-    return scheduler_options({}, plan, info).value().kept_state_interval;
+    return scheduler_options({}, plan, info).value().cached_state_interval;
   };
   EXPECT_EQ(interval(4000, 20 + 100), 2560);
   EXPECT_EQ(interval(4000, 20 + 99), 2624) << "a multiple of 64";

@@ -193,7 +193,7 @@ Result<void> Runner::load_weights(const Options& options) {
   load.bytes = plan_.weight_bytes;
   load.workers = workers_.get();
   load.progress = options.progress;
-  const std::optional<KeptWeights> kept = kept_weights(options.settings.model);
+  const std::optional<WeightCacheFile> kept = weight_cache_file(options.settings.model);
   if (kept) load.packed = map_weights(*kept);
   HOCKET_TRY(WeightLoader loader, WeightLoader::loading(std::move(load)));
   HOCKET_TRY(model_, load_held(choice_, loader));
@@ -203,13 +203,13 @@ Result<void> Runner::load_weights(const Options& options) {
   if (plan_.moving_bytes > 0 && source_) source_identity_ = source_->identity();
   source_.reset();
   HOCKET_TRY_VOID(announce_blocks(choice_, options.settings.model.model_path, info_.changes));
-  if (kept && !packed_) keep_weights(*kept);
+  if (kept && !packed_) write_weight_cache(*kept);
   return {};
 }
 
 // Returns the file of --weight-cache for the weights that this rank packs; nullopt if there is
 // none.
-std::optional<Runner::KeptWeights> Runner::kept_weights(const ModelSettings& settings) {
+std::optional<Runner::WeightCacheFile> Runner::weight_cache_file(const ModelSettings& settings) {
   if (settings.weight_cache.empty()) return std::nullopt;
   const auto identity = source_ ? source_->identity() : std::nullopt;
   if (!identity) {
@@ -221,12 +221,12 @@ std::optional<Runner::KeptWeights> Runner::kept_weights(const ModelSettings& set
   }
   const PackedKey key{weight_fingerprint_, *identity, plan_.weight_bytes};
   const auto model = std::filesystem::weakly_canonical(settings.model_path).filename().string();
-  return KeptWeights{.folder = settings.weight_cache,
-                     .path = PackedFile::path_in(settings.weight_cache, model, key),
-                     .key = key};
+  return WeightCacheFile{.folder = settings.weight_cache,
+                         .path = PackedFile::path_in(settings.weight_cache, model, key),
+                         .key = key};
 }
 
-const std::byte* Runner::map_weights(const KeptWeights& kept) {
+const std::byte* Runner::map_weights(const WeightCacheFile& kept) {
   auto opened = PackedFile::open(kept.path, kept.key);
   if (!opened) {
     log::info("weights are packed anew, since of {}: {}", kept.path.string(),
@@ -238,7 +238,7 @@ const std::byte* Runner::map_weights(const KeptWeights& kept) {
   return packed_->data();
 }
 
-void Runner::keep_weights(const KeptWeights& kept) {
+void Runner::write_weight_cache(const WeightCacheFile& kept) {
   const auto started = std::chrono::steady_clock::now();
   const auto written = PackedFile::write(kept.path, kept.key,
                                          {weights_.data(), static_cast<size_t>(weights_.bytes())});

@@ -158,14 +158,14 @@ class Runner {
   Result<void> make_plan(const ServerSettings& settings);
   Result<void> load_weights(const Options& options);
   // The file of --weight-cache with this rank's packed weights.
-  struct KeptWeights {
+  struct WeightCacheFile {
     std::string folder;
     std::filesystem::path path;
     PackedKey key;
   };
-  std::optional<KeptWeights> kept_weights(const ModelSettings& settings);
-  const std::byte* map_weights(const KeptWeights& kept);  // null: they have to be packed
-  void keep_weights(const KeptWeights& kept);
+  std::optional<WeightCacheFile> weight_cache_file(const ModelSettings& settings);
+  const std::byte* map_weights(const WeightCacheFile& kept);  // null: they have to be packed
+  void write_weight_cache(const WeightCacheFile& kept);
   Result<void> make_memory(int page_tokens);
   ExpertParallelDispatcher::Options dispatcher_options() const;
   void describe(const ServerSettings& settings);

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "engine/tests/folder_copy.h"
-#include "engine/tests/kept_pages.h"
+#include "engine/tests/stored_pages.h"
 
 namespace hocket {
 namespace {
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr int kTierPageTokens = 32;
 
-class CacheTierTest : public testing::KeptPagesTest {
+class CacheTierTest : public testing::StoredPagesTest {
  protected:
   ServerSettings settings(bool with_files = true, int num_ranks = 1) const {
     ServerSettings settings = settings_for("models/hocket-tiny-qwen3-moe");
@@ -64,7 +64,7 @@ TEST_F(CacheTierTest, APrefixOutlivesARestart) {
 TEST_F(CacheTierTest, TheModuleDraftsBehindAPrefixOfBeforeARestart) {
   RequestInput input = question(1);
   input.sampling.max_new_tokens = 30;
-  const Answer want = KeptPagesTest::computed(settings(false), input);
+  const Answer want = StoredPagesTest::computed(settings(false), input);
   ServerSettings drafting = settings();
   drafting.speculation = {.algorithm = "NEXTN", .num_steps = 2};
   for (const bool again : {false, true}) {
@@ -242,7 +242,7 @@ TEST_F(CacheTierTest, APromptOfWholePagesComesBackToItsLastPage) {
   s.memory.kv_cache_dir = folder_.string();
   s.memory.hicache_storage_prefetch_policy = "wait_complete";
   const RequestInput input = question(3, 960);
-  const Answer want = KeptPagesTest::computed(plain, input);
+  const Answer want = StoredPagesTest::computed(plain, input);
   {
     Service service(s);
     expect_same(ask(service, input), want);
@@ -300,7 +300,7 @@ TEST_F(CacheTierTest, ABranchOfAWindowedPromptBeginsAtAWindowThatIsKept) {
   RequestInput branch = whole;
   branch.prompt.resize(1500);
   for (const int token : random_tokens(4, 300)) branch.prompt.push_back(TokenId{token});
-  const Answer want = KeptPagesTest::computed(plain, branch);
+  const Answer want = StoredPagesTest::computed(plain, branch);
   {
     Service service(s);
     ask(service, whole);

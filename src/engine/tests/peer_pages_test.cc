@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "cluster/test_proxy.h"
-#include "engine/tests/kept_pages.h"
+#include "engine/tests/stored_pages.h"
 
 namespace hocket {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-class PeerPagesTest : public testing::KeptPagesTest {
+class PeerPagesTest : public testing::StoredPagesTest {
  protected:
   // A service that offers its pages at port_.
   ServerSettings offering(ServerSettings settings, std::string mode = "null") {

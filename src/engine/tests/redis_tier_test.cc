@@ -1,7 +1,7 @@
 // Tests a Redis behind the prefix cache: an answer is the same whether its prefix was computed, or
 // came from Redis after a restart or from another service, and faults of Redis cost nothing but
 // time.
-#include "engine/tests/kept_pages.h"
+#include "engine/tests/stored_pages.h"
 #include "engine/tests/test_redis.h"
 
 namespace hocket {
@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 constexpr auto kRedisTier = static_cast<size_t>(PageTier::redis);
 
-class RedisTierTest : public testing::KeptPagesTest {
+class RedisTierTest : public testing::StoredPagesTest {
  protected:
   void SetUp() override {
     if (!can_use_redis()) GTEST_SKIP() << "built without hiredis";

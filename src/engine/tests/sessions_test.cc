@@ -6,7 +6,7 @@
 #include <map>
 #include <ranges>
 
-#include "engine/tests/kept_pages.h"
+#include "engine/tests/stored_pages.h"
 
 namespace hocket {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-class SessionCallsTest : public testing::KeptPagesTest {
+class SessionCallsTest : public testing::StoredPagesTest {
  protected:
   ServerSettings settings(bool with_files = true, int num_ranks = 1) const {
     ServerSettings s = settings_for("models/hocket-tiny-qwen3-moe");

@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Forms, WeightCache, ::testing::ValuesIn(kKept), [](cons
   return std::string(one.param.form.name) + (*one.param.dtype == 'f' ? "_in_f32" : "");
 });
 
-class KeptWeights : public ::testing::Test {
+class WeightCacheTest : public ::testing::Test {
  protected:
   void SetUp() override {
     log::set_level(log::Level::error);
@@ -119,7 +119,7 @@ class KeptWeights : public ::testing::Test {
   ServerSettings settings_ = base_settings(kBundled);
 };
 
-TEST_F(KeptWeights, EveryRankKeepsItsShare) {
+TEST_F(WeightCacheTest, EveryRankKeepsItsShare) {
   const std::vector<Answer> want = alone(settings_of(kBundled, 1), greedy_requests());
   ServerSettings ranks = settings_of(kBundled, 2);
   ranks.parallel.dp_routing = "round-robin";
@@ -138,7 +138,7 @@ TEST_F(KeptWeights, EveryRankKeepsItsShare) {
   }
 }
 
-TEST_F(KeptWeights, FormsStandSideBySide) {
+TEST_F(WeightCacheTest, FormsStandSideBySide) {
   for (const char* quantization : {"none", "int8", "none", "int8"}) {
     settings_.model.quantization = quantization;
     ASSERT_NE(make_engine(settings_), nullptr);
@@ -146,7 +146,7 @@ TEST_F(KeptWeights, FormsStandSideBySide) {
   EXPECT_EQ(folder_.files().size(), 2u);
 }
 
-TEST_F(KeptWeights, ADamagedFileIsPackedAnew) {
+TEST_F(WeightCacheTest, ADamagedFileIsPackedAnew) {
   const std::vector<Answer> want = run_all(*make_engine(settings_), greedy_requests());
   const fs::path file = folder_.files().at(0);
   const auto size = fs::file_size(file);
@@ -163,7 +163,7 @@ TEST_F(KeptWeights, ADamagedFileIsPackedAnew) {
   expect_same_answers(run_all(*engine, greedy_requests()), want);
 }
 
-TEST_F(KeptWeights, WhereItCannotKeepItServesAndSaysSo) {
+TEST_F(WeightCacheTest, WhereItCannotKeepItServesAndSaysSo) {
   std::ofstream(folder_.path()) << "a file, no folder";
   const auto engine = make_engine(settings_);
   ASSERT_NE(engine, nullptr);
@@ -173,7 +173,7 @@ TEST_F(KeptWeights, WhereItCannotKeepItServesAndSaysSo) {
                   HasSubstr("name another folder"))));
 }
 
-TEST_F(KeptWeights, RandomWeightsAreNotKept) {
+TEST_F(WeightCacheTest, RandomWeightsAreNotKept) {
   settings_.model.load_format = "dummy";
   const auto engine = make_engine(settings_);
   ASSERT_NE(engine, nullptr);

@@ -58,17 +58,17 @@ void RadixCache::Tree::check_integrity() const {
   HOCKET_CHECK(cached == num_cached);
   HOCKET_CHECK(evictable == num_evictable);
   HOCKET_CHECK(leases == num_leases);
-  HOCKET_CHECK(num_states == states.num_kept());
+  HOCKET_CHECK(num_states == states.num_cached());
   HOCKET_CHECK(num_leaves == evictable_leaves.size());
   HOCKET_CHECK(num_cached + pages.num_free() <= pages.num_pages());
   if (windows.enabled()) check_windows();
 }
 
-// Recounts the pages of window layers. Each is at one place, which the KeptWindows know.
+// Recounts the pages of window layers. Each is at one place, which the CachedWindows know.
 void RadixCache::Tree::check_windows() const {
   std::vector<const RadixNode*> todo;
   for (const auto& [name_space, top] : roots) todo.push_back(top.get());
-  int kept = 0, evictable = 0;
+  int num_pages = 0, evictable = 0;
   while (!todo.empty()) {
     const RadixNode& node = *todo.back();
     todo.pop_back();
@@ -78,13 +78,13 @@ void RadixCache::Tree::check_windows() const {
       if (page == kNoPage) continue;
       HOCKET_CHECK(windows.is_at(page, node, place));
       HOCKET_CHECK(windows.num_leases(page) <= node.num_leases);
-      ++kept;
+      ++num_pages;
       evictable += windows.num_leases(page) == 0 ? 1 : 0;
     }
   }
-  HOCKET_CHECK(kept == windows.num_kept());
+  HOCKET_CHECK(num_pages == windows.num_cached());
   HOCKET_CHECK(evictable == windows.num_evictable());
-  HOCKET_CHECK(kept + options.windows->num_free() <= options.windows->num_pages());
+  HOCKET_CHECK(num_pages + options.windows->num_free() <= options.windows->num_pages());
 }
 
 // Pushes `stored` for each page from the root to the end of `node` that listeners do not know yet.

@@ -181,7 +181,7 @@ void RadixCache::fill_window(const Lease& path, std::span<const PageId> pages) {
     --place;
     while (place < node->begin_pages()) node = node->parent;
     if (pages[i - 1] != kNoPage)
-      tree_->windows.keep(*node, place, pages[i - 1], WindowUse::in_window);
+      tree_->windows.insert(*node, place, pages[i - 1], WindowUse::in_window);
   }
 }
 
@@ -203,7 +203,7 @@ void RadixCache::unprotect(const CacheNamespace& name_space, Tokens tokens, uint
     if (node->protected_until <= until) tree_->set_protected_until(*node, 0);
 }
 
-StateLease RadixCache::keep_state(const Lease& path, int len, int slot) {
+StateLease RadixCache::cache_state(const Lease& path, int len, int slot) {
   const int num_pages = len / tree_->pages.page_tokens();
   HOCKET_CHECK(static_cast<bool>(path));
   HOCKET_CHECK(len == num_pages * tree_->pages.page_tokens());
@@ -215,7 +215,7 @@ StateLease RadixCache::keep_state(const Lease& path, int len, int slot) {
     tree_->options.states->give_back(slot);
     tree_->states.use(*node);
   } else {
-    tree_->states.keep(*node, slot);
+    tree_->states.insert(*node, slot);
   }
   return StateLease(Lease(this, node));
 }
@@ -268,7 +268,7 @@ uint64_t RadixCache::num_evicted_total() const {
 }
 
 int RadixCache::num_states() const {
-  return tree_->states.num_kept();
+  return tree_->states.num_cached();
 }
 int RadixCache::num_evictable_states() const {
   return tree_->states.num_evictable();
@@ -278,7 +278,7 @@ uint64_t RadixCache::num_evicted_states_total() const {
 }
 
 int RadixCache::num_window_pages() const {
-  return tree_->windows.num_kept();
+  return tree_->windows.num_cached();
 }
 int RadixCache::num_evictable_window_pages() const {
   return tree_->windows.num_evictable();

@@ -189,7 +189,7 @@ class RadixCache {
   // Keeps the state of the first `len` tokens of the lease's path, a multiple of the page size; the
   // caller owned its slot. If the tree has that state already, the caller's slot is given back and
   // the tree's is pinned: both hold the same bits.
-  StateLease keep_state(const Lease& path, int len, int slot);
+  StateLease cache_state(const Lease& path, int len, int slot);
   // Gives the slot of the state that is worth least back to the allocator. Returns false if there
   // is none that nothing pins.
   bool evict_state();

@@ -62,10 +62,10 @@ struct RadixNode {
   uint32_t num_uses = 0;         // 1 for the insert, plus 1 for each match
   int32_t priority = INT32_MIN;  // largest priority of the requests that inserted the pages
   uint64_t protected_until = 0;  // `until` of RadixCache::protect; 0: not protected
-  // Models with delta nets (kept_states.h).
+  // Models with delta nets (cached_states.h).
   int state = -1;                // slot of the state at the end of this node; -1: none is kept
   int num_state_leases = 0;      // leases that pin it
-  int state_eviction_slot = -1;  // place in the heap of KeptStates; -1: the node is not in it
+  int state_eviction_slot = -1;  // place in the heap of CachedStates; -1: the node is not in it
   uint64_t state_used_at = 0;    // the largest worth of an evicted state when this was used
   int state_saves_pages = 0;     // pages that it saved when it was used
   int num_states_below = 0;      // nodes below this one that have a state

@@ -228,7 +228,7 @@ void RadixCache::Tree::adopt_windows(RadixNode& node, int num_pages, std::span<P
     const PageId trees_page = node.window_page(place);
     if (callers_page == kNoPage || callers_page == trees_page) continue;
     if (trees_page == kNoPage) {
-      windows.keep(node, place, callers_page, use);
+      windows.insert(node, place, callers_page, use);
     } else {
       windows.give_back(callers_page);
       callers_page = trees_page;

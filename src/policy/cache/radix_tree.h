@@ -8,9 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "policy/cache/cached_states.h"
+#include "policy/cache/cached_windows.h"
 #include "policy/cache/eviction.h"
-#include "policy/cache/kept_states.h"
-#include "policy/cache/kept_windows.h"
 #include "policy/cache/kv_events.h"
 #include "policy/cache/radix_cache.h"
 #include "policy/cache/radix_node.h"
@@ -77,8 +77,8 @@ struct RadixCache::Tree {
 
   PageAllocator& pages;
   Options options;
-  KeptStates states;
-  KeptWindows windows;
+  CachedStates states;
+  CachedWindows windows;
   std::unordered_map<CacheNamespace, std::unique_ptr<RadixNode>> roots;
   EvictionOrder evictable_leaves;
   PageHasher hash_page;

@@ -36,7 +36,7 @@ void Scheduler::State::commit(std::span<const SampledToken> sampled) {
     if (request.finish == FinishReason::error) continue;
     end += slice.num_held();
     if (was_prefilling) cache_pages(request, end);
-    states.keep(request, end);
+    states.commit(request, end);
     slide_window(request, end);
   }
   HOCKET_CHECK(num_used == sampled.size());
@@ -180,8 +180,9 @@ void Scheduler::State::finish(std::unique_ptr<Request> request) {
                 std::min(request->computed_len, static_cast<int>(request->tokens.size()) - 1));
   states.end(*request);
   if (request->lease)
-    sessions.keep(request->session, request->cache_namespace,
-                  std::span(request->tokens).first(static_cast<size_t>(request->lease.len())), now);
+    sessions.protect(request->session, request->cache_namespace,
+                     std::span(request->tokens).first(static_cast<size_t>(request->lease.len())),
+                     now);
   if (request->num_batches == 0) return close(std::move(request));
   request->times.finished = now;  // set already, since clients may read it before the rows are done
   leaving.push_back(std::move(request));

@@ -164,7 +164,7 @@ class Chat {
           settings.num_window_pages > 0 ? settings.num_window_pages : options.num_pages;
     } else {
       options.num_states = settings.num_states;
-      options.kept_state_interval = settings.state_interval;
+      options.cached_state_interval = settings.state_interval;
     }
     options.context_length = 32768;
     options.eos_ids = {kEnd};

@@ -134,7 +134,7 @@ bool PrefillPass::prefix_is_under_way(const Request& request) const {
     size_t same = common_len(other.tokens, reusable);
     if (s_.states
             .enabled()) {  // the other prompt leaves its pages behind, but a state at one border
-      const auto border = static_cast<size_t>(s_.states.last_kept_border(other));
+      const auto border = static_cast<size_t>(s_.states.last_cached_border(other));
       same = border <= same ? border : 0;
     }
     common = std::max(common, same);
@@ -237,7 +237,7 @@ bool Scheduler::State::reserve_lists(Request& request) {
     request.pages.reserve(static_cast<size_t>(pages_for(max_len, page_tokens())));
     if (has_windows()) request.window.pages.reserve(request.pages.capacity());
     // Two steps may be in flight.
-    if (states.enabled()) request.states.kept.reserve(2 * kMaxStatePlaces);
+    if (states.enabled()) request.states.coming.reserve(2 * kMaxStatePlaces);
     return true;
   } catch (const std::bad_alloc&) {
     fail_request(request, error(ErrorCode::out_of_memory,

@@ -90,7 +90,7 @@ inline std::string read_setup(const Words& words, ScenarioSetup& setup) {
       {"window_pages", &options.num_window_pages},
       {"states", &options.num_states},
       {"state_tokens", &options.state_tokens},
-      {"state_interval", &options.kept_state_interval},
+      {"state_interval", &options.cached_state_interval},
       {"max_forced", &options.max_forced},
       {"fixed_us", &setup.fixed_us},
       {"row_us", &setup.row_us},

@@ -42,8 +42,8 @@ struct SchedulerOptions {
   // Models with delta nets: slots of states, at least two for each running request; 0: no such
   // model. A slot for the tokens behind the last state comes with each running request.
   int num_states = 0;
-  int state_tokens = kDeltaBlock;  // tokens between two states; others in tests only
-  int kept_state_interval = 4096;  // a long prompt leaves a state every so many tokens
+  int state_tokens = kDeltaBlock;    // tokens between two states; others in tests only
+  int cached_state_interval = 4096;  // a long prompt leaves a state every so many tokens
   // Models with sliding windows: pages of the window layers, and how many tokens such a layer sees,
   // a token's own included; 0: no such model. At least enough for two requests, or
   // num_pages if that is less.
@@ -216,10 +216,10 @@ class Scheduler {
                       const std::function<void(int index, PageId page)>& fill);
 
   // Sessions (sessions.h). session_tokens() returns null if the session is not known, and is valid
-  // until the next call; keep_session() takes whole pages of the tree.
+  // until the next call; protect_session() takes whole pages of the tree.
   const SessionTokens* session_tokens(SessionKey key) const;
-  void keep_session(SessionKey key, const CacheNamespace& name_space,
-                    std::span<const TokenId> tokens, TimePoint now);
+  void protect_session(SessionKey key, const CacheNamespace& name_space,
+                       std::span<const TokenId> tokens, TimePoint now);
   bool end_session(SessionKey key);
 
   // Returns requests that ended since the last call, oldest first; they own no pages any more.

@@ -8,8 +8,8 @@
 
 namespace hocket {
 
-void Sessions::keep(SessionKey key, const CacheNamespace& name_space,
-                    std::span<const TokenId> tokens, TimePoint now) {
+void Sessions::protect(SessionKey key, const CacheNamespace& name_space,
+                       std::span<const TokenId> tokens, TimePoint now) {
   if (key == SessionKey() || options_.timeout <= Duration(0) || tokens.empty()) return;
   end(key);
   const int64_t len = std::min(std::ssize(tokens), options_.max_tokens / kMaxLong);
@@ -18,7 +18,7 @@ void Sessions::keep(SessionKey key, const CacheNamespace& name_space,
   while (by_end_.contains(until)) ++until;
   cache_.protect(name_space, tokens.first(static_cast<size_t>(len)), until);
   Session& session = sessions_[key];
-  session = {.kept = {name_space, {tokens.begin(), tokens.end()}}, .len = len, .until = until};
+  session = {.prefix = {name_space, {tokens.begin(), tokens.end()}}, .len = len, .until = until};
   by_end_[until] = key;
   num_tokens_ += len;
   if (len < std::ssize(tokens) && !std::exchange(warned_, true))
@@ -31,7 +31,7 @@ void Sessions::keep(SessionKey key, const CacheNamespace& name_space,
 
 const SessionTokens* Sessions::find(SessionKey key) const {
   const auto found = sessions_.find(key);
-  return found == sessions_.end() ? nullptr : &found->second.kept;
+  return found == sessions_.end() ? nullptr : &found->second.prefix;
 }
 
 bool Sessions::end(SessionKey key) {
@@ -41,24 +41,24 @@ bool Sessions::end(SessionKey key) {
   sessions_.erase(found);
   by_end_.erase(session.until);
   num_tokens_ -= session.len;
-  cache_.unprotect(session.kept.name_space, session.kept_part(), session.until);
-  keep_others(session);
+  cache_.unprotect(session.prefix.name_space, session.protected_part(), session.until);
+  protect_others(session);
   return true;
 }
 
 // Keeps the beginnings that sessions share with one that has ended, since letting go of it let go
 // of those that end sooner, too. Of these the last to end come first, and of the others no page
-// counts that one of them has kept.
-void Sessions::keep_others(const Session& ended) {
-  const std::span<const TokenId> tokens = ended.kept_part();
+// counts that one of them has protected.
+void Sessions::protect_others(const Session& ended) {
+  const std::span<const TokenId> tokens = ended.protected_part();
   size_t done = 0;
   for (auto at = std::make_reverse_iterator(by_end_.lower_bound(ended.until));
        at != by_end_.rend() && done < tokens.size(); ++at) {
     const Session& other = sessions_.at(at->second);
-    if (other.kept.name_space != ended.kept.name_space) continue;
-    const size_t common = common_len(other.kept_part(), tokens);
+    if (other.prefix.name_space != ended.prefix.name_space) continue;
+    const size_t common = common_len(other.protected_part(), tokens);
     if (common <= done) continue;
-    cache_.protect(ended.kept.name_space, tokens.first(common), at->first);
+    cache_.protect(ended.prefix.name_space, tokens.first(common), at->first);
     done = common;
   }
 }

@@ -1,12 +1,12 @@
 // Conversations by name, whose prefixes are evicted behind all others until they have been idle for
 // a time.
 //
-//   a request of the session ends well -> keep() -> .. idle for a time, or end() -> like others
+//   a request of the session ends well -> protect() -> .. idle for a time, or end() -> like others
 //
 // Nothing is pinned, so a session never holds up a request: its pages go when no others are left.
 // Bounds: kMax sessions, and a share of the pages; beyond either the session goes first that has
 // been idle the longest. Of a session that is longer than its part of the share, the beginning is
-// kept, so that one long session does not end all others. The first that is so long is logged.
+// protected, so that one long session does not end all others. The first that is so long is logged.
 // Owner: the scheduler. Thread: engine.
 #pragma once
 
@@ -26,7 +26,7 @@ namespace hocket {
 using SessionKey = CacheNamespace;
 
 // The tokens of a session up to the end of its last turn, whole pages, whether or not all of them
-// are kept before others.
+// are protected.
 struct SessionTokens {
   CacheNamespace name_space;
   std::vector<TokenId> tokens;
@@ -38,16 +38,16 @@ class Sessions {
   static constexpr int64_t kMaxLong = 2;  // so many sessions may be as long as one may be
 
   struct Options {
-    Duration timeout{};      // 0: no session is kept
+    Duration timeout{};      // 0: no session is protected
     int64_t max_tokens = 0;  // limit of all sessions; shared beginnings count for each
   };
   // `cache` outlives it.
   Sessions(RadixCache& cache, Options options) : cache_(cache), options_(options) {}
 
-  // Keeps `tokens`, whole pages of the tree, in place of what the session kept before; no tokens
+  // Protects `tokens`, whole pages of the tree, in place of those of the session before; no tokens
   // leave the session as it is.
-  void keep(SessionKey key, const CacheNamespace& name_space, std::span<const TokenId> tokens,
-            TimePoint now);
+  void protect(SessionKey key, const CacheNamespace& name_space, std::span<const TokenId> tokens,
+               TimePoint now);
   // Returns null if the session is not known.
   const SessionTokens* find(SessionKey key) const;
   // Returns false if the session is not known.
@@ -59,15 +59,15 @@ class Sessions {
 
  private:
   struct Session {
-    SessionTokens kept;
-    int64_t len = 0;     // tokens at the beginning that are kept before others
+    SessionTokens prefix;
+    int64_t len = 0;     // tokens at the beginning that are protected
     uint64_t until = 0;  // nanoseconds of the clock, unique
-    std::span<const TokenId> kept_part() const {
-      return std::span(kept.tokens).first(static_cast<size_t>(len));
+    std::span<const TokenId> protected_part() const {
+      return std::span(prefix.tokens).first(static_cast<size_t>(len));
     }
   };
   void end_first();
-  void keep_others(const Session& ended);
+  void protect_others(const Session& ended);
 
   RadixCache& cache_;
   const Options options_;

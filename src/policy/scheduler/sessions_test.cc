@@ -26,7 +26,8 @@ class SessionsTest : public ::testing::Test {
     static_cast<void>(cache.insert(0, tokens, ids));
   }
   void keep(int name, int num_pages, int at_s) {
-    sessions.keep(key(name), 0, tokens_of(name, num_pages), TimePoint(std::chrono::seconds(at_s)));
+    sessions.protect(key(name), 0, tokens_of(name, num_pages),
+                     TimePoint(std::chrono::seconds(at_s)));
   }
   int held(int name, int num_pages = 4) const {
     return cache.num_pages_in_tree(0, tokens_of(name, num_pages));
@@ -104,9 +105,9 @@ TEST_F(SessionsTest, LongSessionsAreWarnedOfOnce) {
   ::testing::internal::CaptureStderr();
   for (int name = 1; name <= 3; ++name)
     for (int turn = 0; turn < 2; ++turn)
-      sessions.keep(key(name), 0, tokens_of(1, turn == 0 ? 20 : 4),
-                    TimePoint(std::chrono::seconds(100)));
-  sessions.keep(key(1), 0, tokens_of(1, 20), TimePoint(std::chrono::seconds(101)));
+      sessions.protect(key(name), 0, tokens_of(1, turn == 0 ? 20 : 4),
+                       TimePoint(std::chrono::seconds(100)));
+  sessions.protect(key(1), 0, tokens_of(1, 20), TimePoint(std::chrono::seconds(101)));
   const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
 }
@@ -114,7 +115,7 @@ TEST_F(SessionsTest, LongSessionsAreWarnedOfOnce) {
 TEST_F(SessionsTest, NoTokensLeaveTheSessionAsItIs) {
   insert(1, 4);
   keep(1, 4, 100);
-  sessions.keep(key(1), 0, {}, TimePoint(std::chrono::seconds(101)));
+  sessions.protect(key(1), 0, {}, TimePoint(std::chrono::seconds(101)));
   ASSERT_NE(sessions.find(key(1)), nullptr);
   EXPECT_EQ(sessions.find(key(1))->tokens, tokens_of(1, 4));
 }
@@ -133,9 +134,9 @@ TEST_F(SessionsTest, WhatOthersKeepOfAnEndedSessionStaysKept) {
     ASSERT_TRUE(pages.take(ids));
     static_cast<void>(cache.insert(0, branch(name), ids));
   }
-  sessions.keep(key(3), 0, shared, at(100));
-  sessions.keep(key(2), 0, branch(2), at(101));
-  sessions.keep(key(1), 0, branch(1), at(102));
+  sessions.protect(key(3), 0, shared, at(100));
+  sessions.protect(key(2), 0, branch(2), at(101));
+  sessions.protect(key(1), 0, branch(1), at(102));
   EXPECT_TRUE(sessions.end(key(1)));
   insert(5, 4);  // nobody keeps it, and it was used last
   EXPECT_EQ(cache.evict(6), 6);
@@ -166,7 +167,7 @@ TEST_F(SessionsTest, ATurnMovesTheEndAndAnEditLeavesTheOldBranch) {
   std::vector<PageId> ids(3);
   ASSERT_TRUE(pages.take(ids));
   static_cast<void>(cache.insert(0, edited, ids));
-  sessions.keep(key(1), 0, edited, TimePoint(std::chrono::seconds(113)));
+  sessions.protect(key(1), 0, edited, TimePoint(std::chrono::seconds(113)));
   EXPECT_EQ(cache.evict(3), 3);
   EXPECT_EQ(held(1), 1);
   EXPECT_EQ(cache.num_pages_in_tree(0, edited), 3);
@@ -177,9 +178,9 @@ TEST_F(SessionsTest, ATurnMovesTheEndAndAnEditLeavesTheOldBranch) {
 
 TEST_F(SessionsTest, WithoutATimeOrANameNothingIsKept) {
   insert(1, 4);
-  sessions.keep(SessionKey(), 0, tokens_of(1, 4), TimePoint(std::chrono::seconds(1)));
+  sessions.protect(SessionKey(), 0, tokens_of(1, 4), TimePoint(std::chrono::seconds(1)));
   Sessions none(cache, {.timeout = Duration(0), .max_tokens = 64});
-  none.keep(key(1), 0, tokens_of(1, 4), TimePoint(std::chrono::seconds(1)));
+  none.protect(key(1), 0, tokens_of(1, 4), TimePoint(std::chrono::seconds(1)));
   EXPECT_EQ(sessions.size(), 0);
   EXPECT_EQ(none.size(), 0);
 }

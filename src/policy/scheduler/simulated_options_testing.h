@@ -61,7 +61,7 @@ inline SimulatedOptions simulated_options(std::mt19937_64& random) {
   if (pick(0, 2) == 0) {
     options.state_tokens = 1 << pick(0, 4);
     options.num_states = 2 * options.max_running_requests + pick(0, 12);
-    options.kept_state_interval = options.state_tokens * pick(1, 6);
+    options.cached_state_interval = options.state_tokens * pick(1, 6);
   } else if (pick(0, 1) == 0) {
     add_windows(options, pick);
   }

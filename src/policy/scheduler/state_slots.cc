@@ -12,7 +12,7 @@ namespace hocket {
 namespace {
 
 // Most states of a prompt in a step beside six: those before and behind the rows, and those at the
-// four borders that place_kept() names.
+// four borders that place_cached() names.
 constexpr int kMaxBetween = kMaxStatePlaces - 6;
 // States inside the last message, if slots are free.
 constexpr int kEditSteps = 8;
@@ -54,8 +54,8 @@ StateSlots::StateSlots(const SchedulerOptions& options, RadixCache& cache)
       blocks_(options.num_states > 0 ? options.max_running_requests : 0),
       cache_(cache) {}
 
-// States are kept at borders that are the ends of pages, too.
-int StateSlots::kept_step() const {
+// States are cached at borders that are the ends of pages, too.
+int StateSlots::state_spacing() const {
   return std::max(options_.state_tokens, options_.page_tokens);
 }
 
@@ -64,7 +64,7 @@ bool StateSlots::has_room() const {
          (blocks_.num_free() > 0 && states_.num_free() + cache_.num_evictable_states() > 0);
 }
 
-// Takes a state slot, a kept state's if none is free. Returns -1 if there is none.
+// Takes a state slot, a cached state's if none is free. Returns -1 if there is none.
 int StateSlots::take_state() {
   if (states_.num_free() == 0 && !cache_.evict_state()) return -1;
   return states_.take();
@@ -79,21 +79,21 @@ void StateSlots::begin(Request& request, PrefixMatch& match) {
   held.opens = true;
   held.last = {match.state.len(), match.state.slot()};
   held.leased = std::move(match.state);
-  held.kept_to = held.last.end;
-  const int branch = match.longest_len / kept_step() * kept_step();
+  held.cached_to = held.last.end;
+  const int branch = match.longest_len / state_spacing() * state_spacing();
   held.branches_at = branch > held.last.end ? branch : 0;
   const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.prompt_len));
   const auto [message, generation_prompt] = last_message(prompt, options_.eos_ids);
-  held.message_at = message / kept_step() * kept_step();
+  held.message_at = message / state_spacing() * state_spacing();
   held.generation_prompt_at =
-      std::min(generation_prompt / kept_step() * kept_step(), last_kept_border(request));
-  const int remaining = last_kept_border(request) - std::max(held.message_at, held.last.end);
+      std::min(generation_prompt / state_spacing() * state_spacing(), last_cached_border(request));
+  const int remaining = last_cached_border(request) - std::max(held.message_at, held.last.end);
   held.edit_step =
-      generation_prompt > 0 ? ceil_to(std::max(remaining / kEditSteps, 1), kept_step()) : 0;
+      generation_prompt > 0 ? ceil_to(std::max(remaining / kEditSteps, 1), state_spacing()) : 0;
 }
 
-int StateSlots::last_kept_border(const Request& request) const {
-  return (static_cast<int>(request.tokens.size()) - 1) / kept_step() * kept_step();
+int StateSlots::last_cached_border(const Request& request) const {
+  return (static_cast<int>(request.tokens.size()) - 1) / state_spacing() * state_spacing();
 }
 
 int StateSlots::rows_before_border(int end) const {
@@ -101,18 +101,19 @@ int StateSlots::rows_before_border(int end) const {
   return options_.state_tokens - 1 - end % options_.state_tokens;
 }
 
-// Returns the next border between those of place_kept() at which a state is kept.
+// Returns the next border between those of place_cached() at which a state is cached.
 ComingState StateSlots::next_between(const Slice& slice) const {
   const RequestStates& held = slice.request->states;
-  const int wanted = std::max(options_.kept_state_interval, slice.len / kMaxBetween + 1);
-  int apart = ceil_to(wanted, kept_step());
+  const int wanted = std::max(options_.cached_state_interval, slice.len / kMaxBetween + 1);
+  int apart = ceil_to(wanted, state_spacing());
   // Each request that may still begin (a free block slot) shall find a state slot without an
   // eviction.
   const bool for_edits = held.edit_step > 0 && held.edit_step < apart &&
-                         held.kept_to >= held.message_at && states_.num_free() > blocks_.num_free();
+                         held.cached_to >= held.message_at &&
+                         states_.num_free() > blocks_.num_free();
   if (for_edits) apart = held.edit_step;
-  const int first = ceil_to(held.last.end + 1, kept_step());
-  return {{std::max(held.kept_to + apart, first), -1}, for_edits};
+  const int first = ceil_to(held.last.end + 1, state_spacing());
+  return {{std::max(held.cached_to + apart, first), -1}, for_edits};
 }
 
 // Finds slots for the states that the prompt's slice leaves behind, at four borders:
@@ -120,15 +121,15 @@ ComingState StateSlots::next_between(const Slice& slice) const {
 //   where the last message begins, since clients edit it,
 //   where the generation prompt begins, since the next turn's prompt may have none of it,
 //   the last one before the prompt's last token, so that an equal prompt hits it.
-// Between these, a long prompt leaves a state every kept_state_interval tokens, and the last
+// Between these, a long prompt leaves a state every cached_state_interval tokens, and the last
 // message leaves closer ones if slots are free.
-void StateSlots::place_kept(Slice& slice) {
+void StateSlots::place_cached(Slice& slice) {
   if (!options_.prefix_cache || is_answer(slice)) return;
   const Request& request = *slice.request;
   const RequestStates& held = request.states;
   const int end = slice.begin + slice.len;
   std::array borders = {held.branches_at, held.message_at, held.generation_prompt_at,
-                        last_kept_border(request), end + 1};
+                        last_cached_border(request), end + 1};
   std::ranges::sort(borders);
   int num_between = 0;
   for (const int border : borders) {
@@ -136,22 +137,22 @@ void StateSlots::place_kept(Slice& slice) {
     while (num_between < kMaxBetween) {
       const auto [next, for_edits] = next_between(slice);
       if (next.end >= border) break;
-      if (!keep_at(slice, next.end, for_edits)) return;
+      if (!cache_at(slice, next.end, for_edits)) return;
       ++num_between;
     }
-    if (border > end || !keep_at(slice, border)) return;
+    if (border > end || !cache_at(slice, border)) return;
   }
 }
 
 // The state is computed into the request's own slot, which the tree gets, and another slot becomes
-// the request's. Returns false if there is none; the state is not kept then.
-bool StateSlots::keep_at(Slice& slice, int border, bool for_edits) {
+// the request's. Returns false if there is none; the state is not cached then.
+bool StateSlots::cache_at(Slice& slice, int border, bool for_edits) {
   RequestStates& held = slice.request->states;
   const int spare = take_state();
   if (spare < 0) return false;
   held.last = {border, std::exchange(held.own, spare)};
-  held.kept.push_back({held.last, for_edits});
-  held.kept_to = border;
+  held.coming.push_back({held.last, for_edits});
+  held.cached_to = border;
   slice.add_place(held.last);
   return true;
 }
@@ -163,7 +164,7 @@ void StateSlots::place(Slice& slice) {
   slice.opens_at = std::exchange(held.opens, false) ? slice.begin : -1;
   if (held.last.end > 0) slice.add_place(held.last);
   const int last = (slice.begin + slice.len) / options_.state_tokens * options_.state_tokens;
-  place_kept(slice);
+  place_cached(slice);
   if (held.last.end == last) return;
   if (is_answer(slice)) save_last(held);
   held.last = {last, held.own};
@@ -173,27 +174,28 @@ void StateSlots::place(Slice& slice) {
 // Leaves the last state of an answer where it is, if the tree could take it, because the rows that
 // make the next one may turn out to be behind the answer's end.
 void StateSlots::save_last(RequestStates& held) {
-  if (held.last.end == 0 || held.last.slot != held.own || held.last.end % kept_step() != 0) return;
+  if (held.last.end == 0 || held.last.slot != held.own || held.last.end % state_spacing() != 0)
+    return;
   const int spare = take_state();
   if (spare < 0) return;
   if (held.before.slot >= 0) states_.give_back(held.before.slot);
   held.before = {held.last.end, std::exchange(held.own, spare)};
 }
 
-void StateSlots::keep(Request& request, int end) {
+void StateSlots::commit(Request& request, int end) {
   if (!enabled()) return;
   RequestStates& held = request.states;
-  while (!held.kept.empty() && held.kept.front().place.end <= end) {
-    const auto [kept, for_edits] = held.kept.front();
-    held.kept.erase(held.kept.begin());
-    StateLease lease = cache_.keep_state(request.lease, kept.end, kept.slot);
+  while (!held.coming.empty() && held.coming.front().place.end <= end) {
+    const auto [coming, for_edits] = held.coming.front();
+    held.coming.erase(held.coming.begin());
+    StateLease lease = cache_.cache_state(request.lease, coming.end, coming.slot);
     if (options_.hooks != nullptr && !for_edits)
-      options_.hooks->on_state_cached(request, kept.end, lease.slot());
-    if (held.last.end == kept.end) held.last.slot = lease.slot();
+      options_.hooks->on_state_cached(request, coming.end, lease.slot());
+    if (held.last.end == coming.end) held.last.slot = lease.slot();
     held.leased = std::move(lease);
   }
-  if (held.leased && end - held.leased.len() >= kept_step()) held.leased = StateLease();
-  if (held.before.slot >= 0 && end - held.before.end >= kept_step())
+  if (held.leased && end - held.leased.len() >= state_spacing()) held.leased = StateLease();
+  if (held.before.slot >= 0 && end - held.before.end >= state_spacing())
     states_.give_back(std::exchange(held.before, {}).slot);
 }
 
@@ -201,14 +203,14 @@ void StateSlots::end(Request& request) {
   if (!enabled() || request.states.block < 0) return;
   RequestStates& held = request.states;
   const int shared = request.lease.len();
-  const auto keep = [&](int end, int& slot) {
-    if (slot < 0 || end == 0 || end > shared || end % kept_step() != 0) return false;
-    const StateLease lease = cache_.keep_state(request.lease, end, std::exchange(slot, -1));
+  const auto cache = [&](int end, int& slot) {
+    if (slot < 0 || end == 0 || end > shared || end % state_spacing() != 0) return false;
+    const StateLease lease = cache_.cache_state(request.lease, end, std::exchange(slot, -1));
     if (options_.hooks != nullptr) options_.hooks->on_state_cached(request, end, lease.slot());
     return true;
   };
   const bool is_own = held.last.slot == held.own;
-  if (!is_own || !keep(held.last.end, held.own)) keep(held.before.end, held.before.slot);
+  if (!is_own || !cache(held.last.end, held.own)) cache(held.before.end, held.before.slot);
   free(request);
 }
 
@@ -218,8 +220,8 @@ void StateSlots::free(Request& request) {
   blocks_.give_back(held.block);
   for (const int slot : {held.own, held.before.slot})
     if (slot >= 0) states_.give_back(slot);
-  for (const ComingState& kept : held.kept) states_.give_back(kept.place.slot);
-  held.kept.clear();
+  for (const ComingState& coming : held.coming) states_.give_back(coming.place.slot);
+  held.coming.clear();
   held.block = held.own = -1;
   held.last = held.before = {};
   held.leased = StateLease();
@@ -229,7 +231,7 @@ void StateSlots::free(Request& request) {
 void StateSlots::Held::add(const Request& request) {
   const RequestStates& held = request.states;
   num_states += (held.own >= 0 ? 1 : 0) + (held.before.slot >= 0 ? 1 : 0);
-  num_states += static_cast<int>(held.kept.size());
+  num_states += static_cast<int>(held.coming.size());
   num_blocks += held.block >= 0 ? 1 : 0;
 }
 

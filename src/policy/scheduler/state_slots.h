@@ -1,8 +1,8 @@
 // The slots of the states of all requests, in models with delta nets: who has which slot, and which
-// states the prefix cache keeps. A request has a block slot and a state slot of its own while it
+// states the prefix cache has. A request has a block slot and a state slot of its own while it
 // runs, and more state slots while states wait to be handed to the tree (request_states.h).
 //
-//   admitted -> begin() .. each step: place() before it runs, keep() after its commit .. -> end()
+//   admitted -> begin() .. each step: place() before it runs, commit() after its commit .. -> end()
 //
 // In models without delta nets there are no slots, and all functions do nothing. Thread: engine.
 #pragma once
@@ -21,7 +21,7 @@ struct SchedulerOptions;
 
 class StateSlots {
  public:
-  // Both outlive it. `cache` keeps states in slots of allocator(), so it may be made later.
+  // Both outlive it. `cache` holds states in slots of allocator(), so it may be made later.
   StateSlots(const SchedulerOptions& options, RadixCache& cache);
 
   bool enabled() const { return states_.num_slots() > 0; }
@@ -34,8 +34,8 @@ class StateSlots {
   bool has_room() const;
   // Gives the slots to a request that begins behind its match. Precondition: has_room().
   void begin(Request& request, PrefixMatch& match);
-  // Returns the last border of a prompt whose state is kept.
-  int last_kept_border(const Request& request) const;
+  // Returns the last border of a prompt whose state is cached.
+  int last_cached_border(const Request& request) const;
   // Returns how many rows behind the first `end` tokens can be drafts: no border is behind any of
   // them, so no state depends on a draft that may fail.
   int rows_before_border(int end) const;
@@ -43,7 +43,7 @@ class StateSlots {
   void place(Slice& slice);
   // Hands the states of a prompt at borders up to `end`, whose rows are committed, over to the
   // tree. Precondition: the request's lease covers them.
-  void keep(Request& request, int end);
+  void commit(Request& request, int end);
   // Keeps the last state of a request that ended, as far as its pages are the tree's, because the
   // next turn of a conversation begins with it; gives all slots back.
   void end(Request& request);
@@ -61,11 +61,11 @@ class StateSlots {
   void check(const Held& by_requests) const;
 
  private:
-  int kept_step() const;
+  int state_spacing() const;
   int take_state();
   ComingState next_between(const Slice& slice) const;
-  void place_kept(Slice& slice);
-  bool keep_at(Slice& slice, int border, bool for_edits = false);
+  void place_cached(Slice& slice);
+  bool cache_at(Slice& slice, int border, bool for_edits = false);
   void save_last(RequestStates& held);
 
   const SchedulerOptions& options_;

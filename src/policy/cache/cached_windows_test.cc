@@ -1,4 +1,4 @@
-#include "policy/cache/kept_windows.h"
+#include "policy/cache/cached_windows.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ std::vector<TokenId> numbered(int first, int count) {
   return tokens;
 }
 
-class KeptWindowsTest : public ::testing::Test {
+class CachedWindowsTest : public ::testing::Test {
  protected:
   void TearDown() override { cache.check_integrity(); }
 
@@ -46,7 +46,7 @@ class KeptWindowsTest : public ::testing::Test {
   RadixCache cache{pages, {.windows = &windows, .window_tokens = kWindow}};
 };
 
-TEST_F(KeptWindowsTest, AMatchPinsWhatTheNextTokenSees) {
+TEST_F(CachedWindowsTest, AMatchPinsWhatTheNextTokenSees) {
   insert(numbered(0, 40));
   const PrefixMatch found = cache.match(0, numbered(0, 40));
   EXPECT_EQ(found.len(kTokensOfOne), 40);
@@ -58,7 +58,7 @@ TEST_F(KeptWindowsTest, AMatchPinsWhatTheNextTokenSees) {
   EXPECT_EQ(cache.num_evictable_window_pages(), 8);
 }
 
-TEST_F(KeptWindowsTest, APartOfAPageIsCopiedInAllLayers) {
+TEST_F(CachedWindowsTest, APartOfAPageIsCopiedInAllLayers) {
   insert(numbered(0, 40));
   const PrefixMatch found = cache.match(0, numbered(0, 30));
   EXPECT_EQ(found.partial_len, 2);
@@ -67,7 +67,7 @@ TEST_F(KeptWindowsTest, APartOfAPageIsCopiedInAllLayers) {
   EXPECT_EQ(found.window.end(), 8);
 }
 
-TEST_F(KeptWindowsTest, AMatchEndsWhereAWindowIsWhole) {
+TEST_F(CachedWindowsTest, AMatchEndsWhereAWindowIsWhole) {
   insert(numbered(0, 40), 5);
   EXPECT_EQ(len(numbered(0, 40)), 40);
   EXPECT_EQ(len(numbered(0, 28)), 28);  // its token sees 23 to 27, pages 5 and 6
@@ -76,7 +76,7 @@ TEST_F(KeptWindowsTest, AMatchEndsWhereAWindowIsWhole) {
   EXPECT_EQ(cache.match(0, numbered(0, 24)).longest_len, 24);
 }
 
-TEST_F(KeptWindowsTest, AfterATombstoneAnEarlierPlaceServes) {
+TEST_F(CachedWindowsTest, AfterATombstoneAnEarlierPlaceServes) {
   insert(numbered(0, 16));     // ends with its window
   insert(numbered(0, 40), 7);  // its first four pages are duplicates, the next three given up
   EXPECT_EQ(len(numbered(0, 40)), 40);
@@ -84,7 +84,7 @@ TEST_F(KeptWindowsTest, AfterATombstoneAnEarlierPlaceServes) {
   EXPECT_EQ(len(numbered(0, 18)), 16) << "the page to copy from was given up";
 }
 
-TEST_F(KeptWindowsTest, ATombstoneIsFilledByTheNextOneWhoComputesIt) {
+TEST_F(CachedWindowsTest, ATombstoneIsFilledByTheNextOneWhoComputesIt) {
   insert(numbered(0, 40), 7);
   EXPECT_EQ(len(numbered(0, 24)), 0);
   insert(numbered(0, 24));
@@ -93,7 +93,7 @@ TEST_F(KeptWindowsTest, ATombstoneIsFilledByTheNextOneWhoComputesIt) {
   EXPECT_EQ(cache.num_cached_pages(), 10);
 }
 
-TEST_F(KeptWindowsTest, DuplicatesGoBack) {
+TEST_F(CachedWindowsTest, DuplicatesGoBack) {
   insert(numbered(0, 40));
   insert(numbered(0, 40));
   EXPECT_EQ(cache.num_window_pages(), 10);
@@ -101,7 +101,7 @@ TEST_F(KeptWindowsTest, DuplicatesGoBack) {
   EXPECT_EQ(pages.num_free(), pages.num_pages() - 10);
 }
 
-TEST_F(KeptWindowsTest, TheOnePinnedLongestAgoGoesFirst) {
+TEST_F(CachedWindowsTest, TheOnePinnedLongestAgoGoesFirst) {
   insert(numbered(0, 16));
   insert(numbered(100, 16));
   use(numbered(100, 16));
@@ -117,7 +117,7 @@ TEST_F(KeptWindowsTest, TheOnePinnedLongestAgoGoesFirst) {
   EXPECT_EQ(cache.num_evicted_window_pages_total(), 5u);
 }
 
-TEST_F(KeptWindowsTest, PagesThatOneRequestPassedGoBeforeEnds) {
+TEST_F(CachedWindowsTest, PagesThatOneRequestPassedGoBeforeEnds) {
   insert(numbered(0, 16));
   use(numbered(0, 16));
   std::vector<PageId> ids(4), of_windows(4);
@@ -132,7 +132,7 @@ TEST_F(KeptWindowsTest, PagesThatOneRequestPassedGoBeforeEnds) {
   EXPECT_EQ(cache.num_window_pages(), 4);
 }
 
-TEST_F(KeptWindowsTest, NothingPinnedIsEvicted) {
+TEST_F(CachedWindowsTest, NothingPinnedIsEvicted) {
   insert(numbered(0, 16));
   {
     const PrefixMatch found = cache.match(0, numbered(0, 16));
@@ -144,7 +144,7 @@ TEST_F(KeptWindowsTest, NothingPinnedIsEvicted) {
   EXPECT_EQ(windows.num_free(), windows.num_pages());
 }
 
-TEST_F(KeptWindowsTest, PagesOfTrimmedNodesGoToo) {
+TEST_F(CachedWindowsTest, PagesOfTrimmedNodesGoToo) {
   insert(numbered(0, 40));
   EXPECT_EQ(cache.evict(3), 3);
   EXPECT_EQ(cache.num_window_pages(), 7);
@@ -154,7 +154,7 @@ TEST_F(KeptWindowsTest, PagesOfTrimmedNodesGoToo) {
   EXPECT_EQ(pages.num_free(), pages.num_pages());
 }
 
-TEST_F(KeptWindowsTest, NodesMayBeSplit) {
+TEST_F(CachedWindowsTest, NodesMayBeSplit) {
   insert(numbered(0, 40));
   std::vector<TokenId> other = numbered(0, 24);
   for (const TokenId token : numbered(500, 8)) other.push_back(token);

@@ -49,7 +49,7 @@ bool Scheduler::restore_state(const CacheNamespace& name_space, std::span<const 
   const int slot = s.states.take_to_restore();
   if (slot < 0) return false;
   fill(slot);
-  static_cast<void>(s.cache.keep_state(path, path.len(), slot));
+  static_cast<void>(s.cache.cache_state(path, path.len(), slot));
   ++s.progress.cache_generation;
   s.pause.end();
   return true;
@@ -99,9 +99,9 @@ const SessionTokens* Scheduler::session_tokens(SessionKey key) const {
   return state_->sessions.find(key);
 }
 
-void Scheduler::keep_session(SessionKey key, const CacheNamespace& name_space,
-                             std::span<const TokenId> tokens, TimePoint now) {
-  state_->sessions.keep(key, name_space, tokens, now);
+void Scheduler::protect_session(SessionKey key, const CacheNamespace& name_space,
+                                std::span<const TokenId> tokens, TimePoint now) {
+  state_->sessions.protect(key, name_space, tokens, now);
 }
 
 bool Scheduler::end_session(SessionKey key) {

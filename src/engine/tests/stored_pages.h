@@ -9,7 +9,7 @@
 
 namespace hocket::testing {
 
-class KeptPagesTest : public FolderTest {
+class StoredPagesTest : public FolderTest {
  protected:
   // A prompt of `num_tokens`, and an answer of ten with its log-probabilities.
   static RequestInput question(int seed, int num_tokens = 700) {

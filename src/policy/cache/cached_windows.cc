@@ -1,10 +1,10 @@
-#include "policy/cache/kept_windows.h"
+#include "policy/cache/cached_windows.h"
 
 #include "base/check.h"
 
 namespace hocket {
 
-void KeptWindows::append(int index, int sentinel) {
+void CachedWindows::append(int index, int sentinel) {
   const int last = at(sentinel).before;
   at(index).before = last;
   at(index).after = sentinel;
@@ -12,23 +12,23 @@ void KeptWindows::append(int index, int sentinel) {
   at(sentinel).before = index;
 }
 
-void KeptWindows::take_out(int index) {
+void CachedWindows::take_out(int index) {
   at(at(index).before).after = at(index).after;
   at(at(index).after).before = at(index).before;
 }
 
-void KeptWindows::keep(RadixNode& node, int place, PageId page, WindowUse use) {
-  Kept& kept = at(page);
-  HOCKET_CHECK(kept.node == nullptr);
+void CachedWindows::insert(RadixNode& node, int place, PageId page, WindowUse use) {
+  CachedPage& cached = at(page);
+  HOCKET_CHECK(cached.node == nullptr);
   PageId& of_node = node.window_page(place);
   HOCKET_CHECK(of_node == kNoPage);
   of_node = page;
-  kept = {.node = &node, .place = place, .in_window = use == WindowUse::in_window};
-  append(value(page), kept.in_window ? in_window_ : out_of_window_);
-  ++num_kept_;
+  cached = {.node = &node, .place = place, .in_window = use == WindowUse::in_window};
+  append(value(page), cached.in_window ? in_window_ : out_of_window_);
+  ++num_cached_;
 }
 
-void KeptWindows::pin(PageId page, WindowUse use) {
+void CachedWindows::pin(PageId page, WindowUse use) {
   HOCKET_CHECK(at(page).node != nullptr);
   at(page).in_window |= use == WindowUse::in_window;
   if (at(page).num_leases++ > 0) return;
@@ -36,7 +36,7 @@ void KeptWindows::pin(PageId page, WindowUse use) {
   ++num_pinned_;
 }
 
-void KeptWindows::unpin(PageId page, WindowUse use) {
+void CachedWindows::unpin(PageId page, WindowUse use) {
   HOCKET_CHECK(at(page).num_leases > 0);
   if (--at(page).num_leases > 0) return;
   append(value(page),
@@ -44,18 +44,18 @@ void KeptWindows::unpin(PageId page, WindowUse use) {
   --num_pinned_;
 }
 
-void KeptWindows::drop(PageId page) {
-  Kept& kept = at(page);
-  HOCKET_CHECK(kept.node != nullptr);
-  HOCKET_CHECK(kept.num_leases == 0);
+void CachedWindows::drop(PageId page) {
+  CachedPage& cached = at(page);
+  HOCKET_CHECK(cached.node != nullptr);
+  HOCKET_CHECK(cached.num_leases == 0);
   take_out(value(page));
-  kept.node->window_page(kept.place) = kNoPage;
-  kept = {};
-  --num_kept_;
+  cached.node->window_page(cached.place) = kNoPage;
+  cached = {};
+  --num_cached_;
   give_back(page);
 }
 
-bool KeptWindows::evict_one() {
+bool CachedWindows::evict_one() {
   int first = at(out_of_window_).after;
   if (first == out_of_window_) first = at(in_window_).after;
   if (first == in_window_) return false;

@@ -18,12 +18,12 @@ namespace hocket {
 // went on. in_window: the page was in view where its sequence ended, or where a match let it begin.
 enum class WindowUse : uint8_t { out_of_window, in_window };
 
-class KeptWindows {
+class CachedWindows {
  public:
-  explicit KeptWindows(PageAllocator* pages)
+  explicit CachedWindows(PageAllocator* pages)
       : pages_(pages),
-        kept_((pages == nullptr ? 0 : static_cast<size_t>(pages->num_pages())) + 2),
-        out_of_window_(static_cast<int>(kept_.size()) - 2),
+        cached_((pages == nullptr ? 0 : static_cast<size_t>(pages->num_pages())) + 2),
+        out_of_window_(static_cast<int>(cached_.size()) - 2),
         in_window_(out_of_window_ + 1) {
     for (const int sentinel : {out_of_window_, in_window_})
       at(sentinel) = {.before = sentinel, .after = sentinel};
@@ -31,7 +31,7 @@ class KeptWindows {
 
   bool enabled() const { return pages_ != nullptr; }
   // Gives a page, which the caller owns, to the node's page that `place` pages precede.
-  void keep(RadixNode& node, int place, PageId page, WindowUse use);
+  void insert(RadixNode& node, int place, PageId page, WindowUse use);
   // Says that a page belongs to another node now, at the same place.
   void move(PageId page, RadixNode& node) { at(page).node = &node; }
   // in_window: a match lets another request begin behind the page. out_of_window: the request that
@@ -46,35 +46,35 @@ class KeptWindows {
   // Drops the page that is evicted first. Returns false if everything is pinned.
   bool evict_one();
 
-  int num_leases(PageId page) const { return kept_[static_cast<size_t>(value(page))].num_leases; }
-  int num_kept() const { return num_kept_; }
-  int num_evictable() const { return num_kept_ - num_pinned_; }
+  int num_leases(PageId page) const { return cached_[static_cast<size_t>(value(page))].num_leases; }
+  int num_cached() const { return num_cached_; }
+  int num_evictable() const { return num_cached_ - num_pinned_; }
   uint64_t num_evicted_total() const { return num_evicted_; }
   // Returns true if the node's page that `place` pages precede has this page.
   bool is_at(PageId page, const RadixNode& node, int place) const {
-    const Kept& kept = kept_[static_cast<size_t>(value(page))];
-    return kept.node == &node && kept.place == place;
+    const CachedPage& cached = cached_[static_cast<size_t>(value(page))];
+    return cached.node == &node && cached.place == place;
   }
 
  private:
   // Pages that nothing pins are in one of two circular lists, the one unpinned first in front. The
   // first and the last entry of a list meet at a sentinel, which is no page.
-  struct Kept {
-    RadixNode* node = nullptr;  // null: the page is not kept
+  struct CachedPage {
+    RadixNode* node = nullptr;  // null: the page is not cached
     int place = 0, num_leases = 0;
     bool in_window = false;  // another request went on from here
     int before = -1, after = -1;
   };
-  Kept& at(PageId page) { return kept_[static_cast<size_t>(value(page))]; }
-  Kept& at(int index) { return kept_[static_cast<size_t>(index)]; }
+  CachedPage& at(PageId page) { return cached_[static_cast<size_t>(value(page))]; }
+  CachedPage& at(int index) { return cached_[static_cast<size_t>(index)]; }
   void append(int index, int sentinel);
   void take_out(int index);
 
   PageAllocator* pages_;
-  std::vector<Kept> kept_;         // [pages + 2]
-  int out_of_window_, in_window_;  // the sentinels of the lists
+  std::vector<CachedPage> cached_;  // [pages + 2]
+  int out_of_window_, in_window_;   // the sentinels of the lists
   uint64_t num_evicted_ = 0;
-  int num_kept_ = 0, num_pinned_ = 0;
+  int num_cached_ = 0, num_pinned_ = 0;
 };
 
 }  // namespace hocket

@@ -18,13 +18,13 @@
 
 namespace hocket {
 
-class KeptStates {
+class CachedStates {
  public:
-  KeptStates(SlotAllocator* slots, int page_tokens);
+  CachedStates(SlotAllocator* slots, int page_tokens);
 
   bool enabled() const { return slots_ != nullptr; }
   // Gives the slot, which the caller owns, to a node without a state.
-  void keep(RadixNode& node, int slot);
+  void insert(RadixNode& node, int slot);
   // Raises the worth of a node's state, because it was used.
   void use(RadixNode& node);
   void pin(RadixNode& node);
@@ -36,7 +36,7 @@ class KeptStates {
   // Drops the state that is worth least. Returns false if there is none that nothing pins.
   bool evict_one();
 
-  int num_kept() const { return num_kept_; }
+  int num_cached() const { return num_cached_; }
   int num_evictable() const { return static_cast<int>(order_.size()); }
   uint64_t num_evicted_total() const { return num_evicted_; }
   // Returns the node whose state is in a slot; null: none.
@@ -51,7 +51,7 @@ class KeptStates {
   std::vector<RadixNode*> nodes_;  // [slots] the node whose state is there; null: none
   NodeHeap order_;                 // by worth, those that nothing pins
   uint64_t worth_of_evicted_ = 0, num_evicted_ = 0;
-  int num_kept_ = 0;
+  int num_cached_ = 0;
 };
 
 }  // namespace hocket

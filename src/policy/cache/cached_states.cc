@@ -1,4 +1,4 @@
-#include "policy/cache/kept_states.h"
+#include "policy/cache/cached_states.h"
 
 #include <algorithm>
 
@@ -16,13 +16,13 @@ int pages_saved(const RadixNode& node) {
 
 }  // namespace
 
-KeptStates::KeptStates(SlotAllocator* slots, int page_tokens)
+CachedStates::CachedStates(SlotAllocator* slots, int page_tokens)
     : slots_(slots),
       page_tokens_(static_cast<uint64_t>(page_tokens)),
       nodes_(slots == nullptr ? 0 : static_cast<size_t>(slots->num_slots()), nullptr),
       order_(&RadixNode::state_eviction_slot, static_cast<int>(nodes_.size())) {}
 
-NodeHeap::Entry KeptStates::entry_of(RadixNode& node) const {
+NodeHeap::Entry CachedStates::entry_of(RadixNode& node) const {
   const int pages = node.num_states_below == 0 ? pages_saved(node) : node.state_saves_pages;
   const uint64_t saved = static_cast<uint64_t>(pages) * page_tokens_;
   return {.protected_until = node.protected_until,
@@ -32,13 +32,13 @@ NodeHeap::Entry KeptStates::entry_of(RadixNode& node) const {
 }
 
 // Counts a state for the nodes above it.
-void KeptStates::count(RadixNode& node, int change) {
-  num_kept_ += change;
+void CachedStates::count(RadixNode& node, int change) {
+  num_cached_ += change;
   for (RadixNode* above = node.parent; !above->is_root(); above = above->parent)
     above->num_states_below += change;
 }
 
-void KeptStates::keep(RadixNode& node, int slot) {
+void CachedStates::insert(RadixNode& node, int slot) {
   HOCKET_CHECK(node.state < 0);
   HOCKET_CHECK(nodes_[static_cast<size_t>(slot)] == nullptr);
   node.state = slot;
@@ -48,29 +48,29 @@ void KeptStates::keep(RadixNode& node, int slot) {
   order_.add(entry_of(node));
 }
 
-void KeptStates::use(RadixNode& node) {
+void CachedStates::use(RadixNode& node) {
   node.state_used_at = worth_of_evicted_;
   node.state_saves_pages = pages_saved(node);
   reorder(node);
 }
 
-void KeptStates::pin(RadixNode& node) {
+void CachedStates::pin(RadixNode& node) {
   HOCKET_CHECK(node.state >= 0);
   if (node.num_state_leases++ == 0) order_.remove(node);
 }
 
-void KeptStates::unpin(RadixNode& node) {
+void CachedStates::unpin(RadixNode& node) {
   HOCKET_CHECK(node.num_state_leases > 0);
   if (--node.num_state_leases == 0) order_.add(entry_of(node));
 }
 
-void KeptStates::reorder(RadixNode& node) {
+void CachedStates::reorder(RadixNode& node) {
   if (node.state_eviction_slot < 0) return;
   order_.remove(node);
   order_.add(entry_of(node));
 }
 
-void KeptStates::drop(RadixNode& node) {
+void CachedStates::drop(RadixNode& node) {
   HOCKET_CHECK(node.state >= 0);
   HOCKET_CHECK(node.num_state_leases == 0);
   order_.remove(node);
@@ -82,7 +82,7 @@ void KeptStates::drop(RadixNode& node) {
 
 // The worth of a sequence's last state rises when the one above it goes. That is found out here,
 // when it would be evicted, so that nobody has to look for the states below one that goes.
-bool KeptStates::evict_one() {
+bool CachedStates::evict_one() {
   while (!order_.empty()) {
     RadixNode& least = *order_.first().node;
     const NodeHeap::Entry now = entry_of(least);

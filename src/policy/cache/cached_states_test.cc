@@ -1,4 +1,4 @@
-#include "policy/cache/kept_states.h"
+#include "policy/cache/cached_states.h"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ std::vector<TokenId> tokens_of(int first, int count) {
   return tokens;
 }
 
-class KeptStatesTest : public ::testing::Test {
+class CachedStatesTest : public ::testing::Test {
  protected:
   // Puts a sequence into the tree, with a state at `border` of it if that is not 0.
   void insert(const std::vector<TokenId>& tokens, int border = 0) {
@@ -25,7 +25,7 @@ class KeptStatesTest : public ::testing::Test {
     ASSERT_TRUE(pages.take(ids));
     const Lease lease = cache.insert(0, tokens, ids);
     ASSERT_EQ(lease.len(), static_cast<int>(ids.size()) * kTokensOfAPage);
-    if (border > 0) cache.keep_state(lease, border, slots.take());
+    if (border > 0) cache.cache_state(lease, border, slots.take());
     cache.check_integrity();
   }
   PrefixMatch match(const std::vector<TokenId>& tokens) {
@@ -39,7 +39,7 @@ class KeptStatesTest : public ::testing::Test {
   RadixCache cache{pages, {.states = &slots}};
 };
 
-TEST_F(KeptStatesTest, AMatchEndsWhereAStateIsKept) {
+TEST_F(CachedStatesTest, AMatchEndsWhereAStateIsCached) {
   insert(tokens_of(0, 40), 16);
   const PrefixMatch found = match(tokens_of(0, 39));
   EXPECT_EQ(found.len(kTokensOfAPage), 16);
@@ -50,7 +50,7 @@ TEST_F(KeptStatesTest, AMatchEndsWhereAStateIsKept) {
   EXPECT_EQ(cache.match_len(0, tokens_of(0, 12)), 0) << "the state is behind these tokens";
 }
 
-TEST_F(KeptStatesTest, WithoutAStateNothingIsMatched) {
+TEST_F(CachedStatesTest, WithoutAStateNothingIsMatched) {
   insert(tokens_of(0, 40));
   const PrefixMatch found = match(tokens_of(0, 40));
   EXPECT_EQ(found.len(kTokensOfAPage), 0);
@@ -58,14 +58,14 @@ TEST_F(KeptStatesTest, WithoutAStateNothingIsMatched) {
   EXPECT_FALSE(found.state);
 }
 
-TEST_F(KeptStatesTest, ASecondStateOfTheSamePlaceGoesBack) {
+TEST_F(CachedStatesTest, ASecondStateOfTheSamePlaceGoesBack) {
   insert(tokens_of(0, 40), 16);
   insert(tokens_of(0, 40), 16);
   EXPECT_EQ(cache.num_states(), 1);
   EXPECT_EQ(slots.num_free(), 3);
 }
 
-TEST_F(KeptStatesTest, TheStateThatSavesLeastIsEvicted) {
+TEST_F(CachedStatesTest, TheStateThatSavesLeastIsEvicted) {
   insert(tokens_of(0, 40), 32);    // saves 32 tokens
   insert(tokens_of(100, 40), 8);   // saves 8
   insert(tokens_of(200, 40), 16);  // saves 16
@@ -76,7 +76,7 @@ TEST_F(KeptStatesTest, TheStateThatSavesLeastIsEvicted) {
   EXPECT_EQ(cache.num_evicted_states_total(), 1u);
 }
 
-TEST_F(KeptStatesTest, AStateBehindAnotherSavesTheTokensBetween) {
+TEST_F(CachedStatesTest, AStateBehindAnotherSavesTheTokensBetween) {
   insert(tokens_of(0, 40), 32);
   insert(tokens_of(0, 40), 36);   // saves 4 more
   insert(tokens_of(100, 40), 8);  // saves 8
@@ -85,7 +85,7 @@ TEST_F(KeptStatesTest, AStateBehindAnotherSavesTheTokensBetween) {
   EXPECT_EQ(cache.match_len(0, tokens_of(100, 40)), 8);
 }
 
-TEST_F(KeptStatesTest, TheLastStateIsWorthMoreOnceTheOneAboveIsGone) {
+TEST_F(CachedStatesTest, TheLastStateIsWorthMoreOnceTheOneAboveIsGone) {
   insert(tokens_of(0, 40), 8);     // saves 8
   insert(tokens_of(0, 40), 28);    // saves 20, and 28 behind the eviction of the one above
   insert(tokens_of(100, 40), 24);  // saves 24
@@ -98,7 +98,7 @@ TEST_F(KeptStatesTest, TheLastStateIsWorthMoreOnceTheOneAboveIsGone) {
 }
 
 // Few requests end at the states above the last one, so these stay worth what they were.
-TEST_F(KeptStatesTest, TheLastStateOutlivesThoseAboveIt) {
+TEST_F(CachedStatesTest, TheLastStateOutlivesThoseAboveIt) {
   for (const int border : {4, 8, 12, 40}) insert(tokens_of(0, 40), border);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(cache.evict_state());
   EXPECT_EQ(cache.match_len(0, tokens_of(0, 40)), 40);
@@ -108,7 +108,7 @@ TEST_F(KeptStatesTest, TheLastStateOutlivesThoseAboveIt) {
   EXPECT_EQ(cache.match_len(0, tokens_of(100, 40)), 0);
 }
 
-TEST_F(KeptStatesTest, AnOldStateGivesWayToNewOnes) {
+TEST_F(CachedStatesTest, AnOldStateGivesWayToNewOnes) {
   insert(tokens_of(0, 40), 20);
   for (int i = 1; i <= 3; ++i) {  // each saves less, and they are evicted in turn
     insert(tokens_of(100 * i, 12), 12);
@@ -123,7 +123,7 @@ TEST_F(KeptStatesTest, AnOldStateGivesWayToNewOnes) {
   EXPECT_EQ(cache.match_len(0, tokens_of(0, 40)), 0) << "nobody used it";
 }
 
-TEST_F(KeptStatesTest, APinnedStateStays) {
+TEST_F(CachedStatesTest, APinnedStateStays) {
   insert(tokens_of(0, 40), 16);
   {
     const PrefixMatch found = match(tokens_of(0, 40));
@@ -135,7 +135,7 @@ TEST_F(KeptStatesTest, APinnedStateStays) {
   EXPECT_EQ(slots.num_free(), 4);
 }
 
-TEST_F(KeptStatesTest, StatesGoWithTheirPages) {
+TEST_F(CachedStatesTest, StatesGoWithTheirPages) {
   insert(tokens_of(0, 40), 40);
   insert(tokens_of(100, 40), 16);
   EXPECT_EQ(cache.evict(1), 1);
