@@ -91,7 +91,7 @@ Result<void> ClusterProcess::read_options(const ServerSettings& settings) {
 // Reads where ranks find each other, and says at the start what is lost with rank 0.
 Result<void> ClusterProcess::read_store(const ParallelSettings& parallel) {
   if (!parallel.cluster_store.empty()) {
-    HOCKET_TRY(control_.store, read_etcd_place(parallel.cluster_store));
+    HOCKET_TRY(control_.store, read_etcd_address(parallel.cluster_store));
     if (parallel.cluster_listen.empty()) return {};
     auto listen = parse_host_port(parallel.cluster_listen);
     if (!listen) return fail(std::move(listen).error().with_param("--cluster-listen"));

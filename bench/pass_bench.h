@@ -90,7 +90,7 @@ class PassBench {
   struct Sequence {
     std::vector<PageId> pages;
     int len = 0;
-    StatePlace state;  // models with delta nets: the slot of all its states
+    StateSlot state;  // models with delta nets: the slot of all its states
   };
 
   void start_sequences(int count, int num_pages) {
@@ -121,7 +121,7 @@ class PassBench {
                               .first_position = sequence.len,
                               .block = sequence.state.slot,
                               .opens_at = sequence.len == 0 ? 0 : -1,
-                              .places = {&sequence.state, 1}});
+                              .states = {&sequence.state, 1}});
     std::uniform_int_distribution<int32_t> token(0, runner_.info().model.vocab_size - 1);
     for (int i = 0; i < rows; ++i, ++sequence.len) {
       const PageId page = sequence.pages[sequence.len / page_tokens];

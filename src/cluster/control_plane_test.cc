@@ -333,7 +333,7 @@ TEST(CoordinatorTest, ABusyPortIsReportedWithTheFlagThatChoseIt) {
   EXPECT_EQ(of_rank_0.error().code, ErrorCode::port_in_use);
   EXPECT_EQ(of_rank_0.error().param, "--dist-init-addr");
   EXPECT_THAT(of_rank_0.error().message, HasSubstr("rank 0 cannot coordinate: cannot listen at"));
-  options.store = EtcdPlace{};
+  options.store = EtcdAddress{};
   const auto of_any = Coordinator::listen(options, at, Duration::zero());
   ASSERT_FALSE(of_any);
   EXPECT_EQ(of_any.error().param, "--cluster-listen");

@@ -23,7 +23,7 @@ namespace hocket {
 struct ClusterOptions {
   HostPort init_addr;  // address of rank 0; port 0 takes any free port. Without a store only
   // The store in which ranks find each other and the coordinator; nullopt: rank 0 is it.
-  std::optional<EtcdPlace> store;
+  std::optional<EtcdAddress> store;
   // The address where this rank listens while it coordinates; without a host the one by which it
   // reaches the store. With a store only.
   HostPort listen;

@@ -24,13 +24,13 @@ class ElectedRanks : public Ranks {
   ClusterOptions by_etcd(int rank) {
     ClusterOptions made = options(0);
     made.init_addr = {};
-    EtcdPlace place;
+    EtcdAddress address;
     for (const auto& server : servers_) {
       auto& proxy = proxies_[static_cast<size_t>(rank)].emplace_back(
           std::make_unique<TestProxy>(server->port()));
-      place.servers.push_back({"127.0.0.1", proxy->port()});
+      address.servers.push_back({"127.0.0.1", proxy->port()});
     }
-    made.store = place;
+    made.store = address;
     return made;
   }
   void start_elected(int rank) {
@@ -206,7 +206,7 @@ TEST_F(ElectedRanks, WithoutEtcdARankSaysSoAndEnds) {
   num_ranks_ = 2;
   ClusterOptions nowhere = options(0);
   nowhere.init_addr = {};
-  nowhere.store = EtcdPlace{.servers = {{"127.0.0.1", TestProxy::free_port()}}};
+  nowhere.store = EtcdAddress{.servers = {{"127.0.0.1", TestProxy::free_port()}}};
   nowhere.rank_wait = milliseconds(700);
   const auto joined = ControlPlane::join(nowhere, identity(1));
   ASSERT_FALSE(joined);

@@ -28,18 +28,18 @@ bool fits_name(std::string_view name) {
 
 }  // namespace
 
-Result<EtcdPlace> read_etcd_place(std::string_view text) {
+Result<EtcdAddress> read_etcd_address(std::string_view text) {
   if (text.starts_with("https://") || text.starts_with("etcds://"))
     return fail(bad_place(text, "hocket speaks to etcd without TLS only"));
   if (!text.starts_with(kScheme)) return fail(bad_place(text, "it does not begin with etcd://"));
   std::string_view rest = text.substr(kScheme.size());
   if (rest.find('@') != rest.npos)
     return fail(bad_place("etcd://...@...", "hocket gives etcd no user and no password"));
-  EtcdPlace place;
+  EtcdAddress address;
   if (const size_t slash = rest.find('/'); slash != rest.npos) {
-    place.name = rest.substr(slash + 1);
+    address.name = rest.substr(slash + 1);
     rest = rest.substr(0, slash);
-    if (!fits_name(place.name))
+    if (!fits_name(address.name))
       return fail(bad_place(
           text, fmt::format("its name has 1 to {} letters, digits, '-', '_', '.'", kMaxPlaceName)));
   }
@@ -53,12 +53,12 @@ Result<EtcdPlace> read_etcd_place(std::string_view text) {
     auto parsed = parse_host_port(server);
     if (!parsed || parsed->port == 0)
       return fail(bad_place(text, fmt::format("'{}' is not host:port", server)));
-    place.servers.push_back(*std::move(parsed));
+    address.servers.push_back(*std::move(parsed));
   }
-  if (place.servers.empty() || place.servers.size() > kMaxEtcdServers)
+  if (address.servers.empty() || address.servers.size() > kMaxEtcdServers)
     return fail(bad_place(text, fmt::format("it names {} servers; 1 to {} are possible",
-                                            place.servers.size(), kMaxEtcdServers)));
-  return place;
+                                            address.servers.size(), kMaxEtcdServers)));
+  return address;
 }
 
 EtcdClient::EtcdClient(Options options)

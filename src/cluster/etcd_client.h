@@ -17,19 +17,19 @@
 
 namespace hocket {
 
-// The place of a service in an etcd.
-struct EtcdPlace {
+// The address of a service in an etcd.
+struct EtcdAddress {
   std::vector<HostPort> servers;  // client ports
   std::string name = "hocket";    // all ranks of a service have the same
 
-  bool operator==(const EtcdPlace&) const = default;
+  bool operator==(const EtcdAddress&) const = default;
 };
 
 inline constexpr size_t kMaxEtcdServers = 16;
 
 // Reads "etcd://h0:2379,h1:2379/name"; the port is 2379 if not given, and the name may be left out.
 // Errors: bad_value, also for what is not there: TLS, a user, a password.
-Result<EtcdPlace> read_etcd_place(std::string_view text);
+Result<EtcdAddress> read_etcd_address(std::string_view text);
 
 class EtcdClient final : public Etcd {
  public:

@@ -15,19 +15,19 @@ namespace {
 using std::chrono::milliseconds;
 using testing::HasSubstr;
 
-TEST(EtcdPlace, IsRead) {
-  const auto one = read_etcd_place("etcd://h0");
+TEST(EtcdAddress, IsRead) {
+  const auto one = read_etcd_address("etcd://h0");
   ASSERT_TRUE(one);
-  EXPECT_EQ(*one, (EtcdPlace{{{"h0", 2379}}, "hocket"}));
-  const auto three = read_etcd_place("etcd://h0:1,[::1],10.0.0.2:3/chat-1");
+  EXPECT_EQ(*one, (EtcdAddress{{{"h0", 2379}}, "hocket"}));
+  const auto three = read_etcd_address("etcd://h0:1,[::1],10.0.0.2:3/chat-1");
   ASSERT_TRUE(three);
-  EXPECT_EQ(*three, (EtcdPlace{{{"h0", 1}, {"::1", 2379}, {"10.0.0.2", 3}}, "chat-1"}));
+  EXPECT_EQ(*three, (EtcdAddress{{{"h0", 1}, {"::1", 2379}, {"10.0.0.2", 3}}, "chat-1"}));
 }
 
-TEST(EtcdPlace, RefusesWhatIsNotThere) {
+TEST(EtcdAddress, RefusesWhatIsNotThere) {
   const auto told = [](std::string_view text) {
-    const auto place = read_etcd_place(text);
-    return place ? "it was taken" : place.error().message;
+    const auto address = read_etcd_address(text);
+    return address ? "it was taken" : address.error().message;
   };
   EXPECT_THAT(told("https://h0:2379"), HasSubstr("without TLS"));
   EXPECT_THAT(told("etcd://ann:secret@h0"), HasSubstr("no password"));
@@ -51,7 +51,7 @@ class Talker {
     stopping_ = true;
     thread_.join();
   }
-  HostPort place() const { return {"127.0.0.1", local_address(*listener_).port()}; }
+  HostPort address() const { return {"127.0.0.1", local_address(*listener_).port()}; }
 
  private:
   void run() {
@@ -73,7 +73,7 @@ class Talker {
 
 std::string told_by(const std::string& text) {
   const Talker talker(text);
-  EtcdClient client({.servers = {talker.place()}, .attempt_limit = milliseconds(300)});
+  EtcdClient client({.servers = {talker.address()}, .attempt_limit = milliseconds(300)});
   const TimePoint began = RealClock().now();
   const auto range = client.range("/a", 1);
   EXPECT_LT(RealClock().now() - began, std::chrono::seconds(3));
@@ -96,7 +96,7 @@ TEST(EtcdClient, StrangersAreBoundedInTimeAndBytes) {
 TEST(EtcdClient, AWatchOfAnEndlessLineEnds) {
   const Talker talker("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n180000\r\n" +
                       std::string(0x180000, 'x'));
-  EtcdClient client({.servers = {talker.place()}});
+  EtcdClient client({.servers = {talker.address()}});
   ASSERT_TRUE(client.watch("/a", 1));
   for (int i = 0; i < 1000; ++i) {
     const auto changes = client.changes();
@@ -130,8 +130,8 @@ class EtcdServersTest : public testing::Test {
     if (EtcdProcess::program().empty()) GTEST_SKIP() << "etcd is not installed: etcd-server";
     servers_ = EtcdProcess::start(count);
     ASSERT_FALSE(servers_.empty()) << "etcd does not start";
-    client_ =
-        std::make_unique<EtcdClient>(EtcdClient::Options{.servers = EtcdProcess::places(servers_)});
+    client_ = std::make_unique<EtcdClient>(
+        EtcdClient::Options{.servers = EtcdProcess::addresses(servers_)});
   }
   // Waits for a change of the watched key.
   Result<EtcdChange> next_change() {

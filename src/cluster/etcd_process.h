@@ -39,7 +39,7 @@ class EtcdProcess {
     }
     for (auto& one : all) one->members_ = members;
     for (auto& one : all) one->start();
-    EtcdClient client({.servers = places(all)});
+    EtcdClient client({.servers = addresses(all)});
     const TimePoint until = RealClock().now() + std::chrono::seconds(20);
     while (!client.range("/", 1)) {
       if (RealClock().now() > until) return {};
@@ -47,10 +47,10 @@ class EtcdProcess {
     }
     return all;
   }
-  static std::vector<HostPort> places(const std::vector<std::unique_ptr<EtcdProcess>>& all) {
-    std::vector<HostPort> places;
-    for (const auto& one : all) places.push_back({"127.0.0.1", one->port_});
-    return places;
+  static std::vector<HostPort> addresses(const std::vector<std::unique_ptr<EtcdProcess>>& all) {
+    std::vector<HostPort> addresses;
+    for (const auto& one : all) addresses.push_back({"127.0.0.1", one->port_});
+    return addresses;
   }
 
   ~EtcdProcess() {

@@ -43,7 +43,7 @@ class LinkWatchTest : public ::testing::Test {
     return std::nullopt;
   }
 
-  std::optional<EtcdPlace> store_;
+  std::optional<EtcdAddress> store_;
   std::vector<std::unique_ptr<LinkWatch>> watches_;
   ClusterView view_{.epoch = 1, .members = std::vector<Member>(3)};
   TimePoint now_{std::chrono::hours(1)};

@@ -10,9 +10,10 @@
 
 namespace hocket {
 
-SeatThread::SeatThread(const EtcdPlace& place, Seat::Options options, std::function<void()> changed)
+SeatThread::SeatThread(const EtcdAddress& address, Seat::Options options,
+                       std::function<void()> changed)
     : changed_(std::move(changed)),
-      etcd_({.servers = place.servers}),
+      etcd_({.servers = address.servers}),
       seat_(etcd_, clock_, std::move(options)),
       wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   HOCKET_CHECK(static_cast<bool>(wake_));

@@ -17,7 +17,7 @@ namespace hocket {
 class SeatThread {
  public:
   // Calls `changed` on its thread after each change of state().
-  SeatThread(const EtcdPlace& place, Seat::Options options, std::function<void()> changed);
+  SeatThread(const EtcdAddress& address, Seat::Options options, std::function<void()> changed);
   // Gives back the seat with one call to etcd, after any call that is under way. Each of the two
   // takes at most the limit of a call.
   ~SeatThread();

@@ -55,19 +55,19 @@ std::span<const PageId> copy_window_pages(const Slice& slice, const PrepareOptio
   return std::span(flight.pages).subspan(at);
 }
 
-// Adds where the slice's states are. The list of places has room for all, so the spans stay valid.
+// Adds where the slice's states are. The list of slots has room for all, so the spans stay valid.
 void add_states(const Slice& slice, int row_begin, ForwardBatch& forward) {
-  const auto places = std::span(slice.places).first(static_cast<size_t>(slice.num_places));
-  std::vector<StatePlace>& all = forward.state_places;
-  HOCKET_CHECK(all.capacity() - all.size() >= places.size());
+  const auto states = std::span(slice.states).first(static_cast<size_t>(slice.num_states));
+  std::vector<StateSlot>& all = forward.state_slots;
+  HOCKET_CHECK(all.capacity() - all.size() >= states.size());
   const size_t at = all.size();
-  all.insert(all.end(), places.begin(), places.end());
+  all.insert(all.end(), states.begin(), states.end());
   forward.delta.push_back({.row_begin = row_begin,
                            .num_rows = slice.len,
                            .first_position = slice.begin,
                            .block = slice.block,
                            .opens_at = slice.opens_at,
-                           .places = std::span(all).subspan(at)});
+                           .states = std::span(all).subspan(at)});
 }
 
 void add_rows(int index, const PrepareOptions& options, Flight& flight) {

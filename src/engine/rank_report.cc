@@ -33,17 +33,17 @@ void RankReport::count_intake(int64_t num_tokens) {
 
 // Where steps overlap, the engine's thread waits for a step or an agreement most of the time; then
 // the thread that computes is where the rank is.
-StepPlace RankReport::place() const {
-  StepPlace place{.verb = verb_.load(std::memory_order_relaxed)};
+StepPosition RankReport::position() const {
+  StepPosition position{.verb = verb_.load(std::memory_order_relaxed)};
   const Verb ahead = ahead_.load(std::memory_order_relaxed);
-  const bool is_waiting = place.verb == Verb::forward || place.verb == Verb::agree;
-  if (is_waiting && ahead != Verb::rest) place.verb = ahead;
-  if (pulse_ == nullptr) return place;
+  const bool is_waiting = position.verb == Verb::forward || position.verb == Verb::agree;
+  if (is_waiting && ahead != Verb::rest) position.verb = ahead;
+  if (pulse_ == nullptr) return position;
   const Beat beat = pulse_->beat();
   const bool open = beat.state != EngineState::closed;
-  if (open && beat.stage > 0) place.layer = static_cast<int>(beat.stage) / kNumMessageKinds;
-  place.waits = place.verb == Verb::agree || beat.state == EngineState::waiting;
-  return place;
+  if (open && beat.stage > 0) position.layer = static_cast<int>(beat.stage) / kNumMessageKinds;
+  position.waits = position.verb == Verb::agree || beat.state == EngineState::waiting;
+  return position;
 }
 
 RankStats RankReport::stats() const {
@@ -55,7 +55,7 @@ RankStats RankReport::stats() const {
   const int handed_over = num_handed_over_;  // they wait already, though no step has seen them
   copy.scheduler.num_waiting += handed_over;
   copy.busy = busy_ || handed_over > 0;
-  copy.place = place();
+  copy.position = position();
   if (copy.busy) {
     const Duration since = clock_.now().time_since_epoch() - Duration(last_alive_ns_.load());
     copy.seconds_since_last_step = std::max(0.0, to_seconds(since));

@@ -1,4 +1,4 @@
-// The figures of a rank: its load, its counters, the place of its step and its requests. The
+// The figures of a rank: its load, its counters, the position in its step and its requests. The
 // engine's thread writes them, at the latest after each step; other threads read copies, so no
 // reader ever waits for a step. Thread: engine, except for the first group of functions.
 #pragma once
@@ -65,7 +65,7 @@ class RankReport {
   void publish_idle(const Scheduler& scheduler);
 
  private:
-  StepPlace place() const;
+  StepPosition position() const;
   void publish_load(const SchedulerStats& now);
   void note_step(const Flight& flight, const SchedulerStats& now) const;
 

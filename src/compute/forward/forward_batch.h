@@ -32,7 +32,7 @@ struct ForwardBatch {
   std::vector<std::span<const PageId>> window_pages;  // one for each of `sequences`
   // Models with delta nets: the same sequences, each once, and the places that they point to.
   std::vector<DeltaSequence> delta;
-  std::vector<StatePlace> state_places;
+  std::vector<StateSlot> state_slots;
   // The rows whose logits are wanted, in the sequence of the logits.
   std::vector<int32_t> output_rows;
   // Pages that get their first token in this step, and page copies to make first.
@@ -52,7 +52,7 @@ struct ForwardBatch {
     mode = ForwardMode::idle;
     half_borders.reset();
     ids.clear(), positions.clear(), slots.clear(), sequences.clear();
-    delta.clear(), state_places.clear();
+    delta.clear(), state_slots.clear();
     window_slots.clear(), window_pages.clear();
     output_rows.clear(), fresh_pages.clear(), copies.clear();
     fresh_window_pages.clear(), window_copies.clear();
@@ -60,7 +60,7 @@ struct ForwardBatch {
   void reserve(int max_rows, int max_sequences) {
     ids.reserve(max_rows), positions.reserve(max_rows), slots.reserve(max_rows);
     sequences.reserve(max_sequences), delta.reserve(max_sequences);
-    state_places.reserve(kMaxStatePlaces * max_sequences);
+    state_slots.reserve(kMaxStateSlots * max_sequences);
     output_rows.reserve(max_rows);
     fresh_pages.reserve(max_rows), copies.reserve(max_sequences);
     window_slots.reserve(max_rows), window_pages.reserve(max_sequences);

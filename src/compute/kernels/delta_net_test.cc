@@ -79,14 +79,14 @@ struct Run {
   const float *x = nullptr, *gates = nullptr;
 };
 
-// Plays runs of one sequence, with states in the slots of `places`.
+// Plays runs of one sequence, with states in the slots of `states`.
 class Player {
  public:
-  Player(Isa isa, const Form& form, const Inputs& in, std::span<const StatePlace> places,
+  Player(Isa isa, const Form& form, const Inputs& in, std::span<const StateSlot> states,
          Slots& slots)
       : form_(form),
         in_(in),
-        places_(places),
+        states_(states),
         slots_(slots),
         workers_({.num_workers = isa == Isa::ref ? 1 : 2}),
         backend_(*Backend::create(isa, workers_, delta_net_scratch_bytes(slots.layer.shape))) {}
@@ -105,7 +105,7 @@ class Player {
                                     .first_position = run.position,
                                     .block = 1,
                                     .opens_at = run.position == 0 ? 0 : -1,
-                                    .places = places_};
+                                    .states = states_};
     delta_net(backend_, {.x = View<const float>(run.x, run.count, x_columns()),
                          .gates = View<const float>(run.gates, run.count, gate_columns()),
                          .taps = in_.taps,
@@ -127,16 +127,16 @@ class Player {
  private:
   const Form& form_;
   const Inputs& in_;
-  std::span<const StatePlace> places_;
+  std::span<const StateSlot> states_;
   Slots& slots_;
   WorkerPool workers_;
   Backend backend_;
 };
 
-// Plays tokens [0, inputs) cut into runs, with states kept in the slots of `places`.
+// Plays tokens [0, inputs) cut into runs, with states kept in the slots of `states`.
 std::vector<float> play(Isa isa, const Form& form, const Inputs& in, std::span<const int> runs,
-                        std::span<const StatePlace> places, Slots& slots) {
-  Player player(isa, form, in, places, slots);
+                        std::span<const StateSlot> states, Slots& slots) {
+  Player player(isa, form, in, states, slots);
   std::vector<float> all;
   int position = 0;
   for (const int count : runs) {
@@ -155,8 +155,8 @@ std::vector<float> play(Isa isa, const Form& form, const Inputs& in, std::span<c
 // run computes anew; no border is among those.
 std::vector<float> play_with_failures(Isa isa, const Form& form, const Inputs& in,
                                       const Inputs& wrong, Slots& slots) {
-  constexpr StatePlace kPlace[] = {{1 << 20, 2}};
-  Player player(isa, form, in, kPlace, slots);
+  constexpr StateSlot kState[] = {{1 << 20, 2}};
+  Player player(isa, form, in, kState, slots);
   const int64_t x_columns = player.x_columns(), gate_columns = player.gate_columns();
   const int tokens = static_cast<int>(std::ssize(in.x) / x_columns);
   std::mt19937 random(7);
@@ -189,7 +189,7 @@ class DeltaNet : public testing::TestWithParam<Form> {
   void SetUp() override { flush_denormals(); }
 };
 
-constexpr StatePlace kOneSlot[] = {{1 << 20, 2}};
+constexpr StateSlot kOneSlot[] = {{1 << 20, 2}};
 
 TEST_P(DeltaNet, EveryBodyHasTheBitsOfTheReference) {
   const Form& form = GetParam();
@@ -251,7 +251,7 @@ TEST_P(DeltaNet, AStateThatIsKeptGivesTheSameBits) {
   const Inputs in(form.net, 200, 4);
   const DeltaNetConfig& net = form.net;
   const Isa isa = cases::vector_isas().front();
-  constexpr StatePlace kKept[] = {{64, 0}, {1 << 20, 2}};
+  constexpr StateSlot kKept[] = {{64, 0}, {1 << 20, 2}};
   const int whole[] = {200};
   Slots slots({net, form.dtype});
   const std::vector<float> want = play(isa, form, in, whole, kKept, slots);
@@ -264,12 +264,12 @@ TEST_P(DeltaNet, AStateThatIsKeptGivesTheSameBits) {
   Buffer memory = *Buffer::allocate(count * round_up(net.value_columns(), kBlockK) * 4 + 64);
   Layout layout(memory.data());
   const MatrixView out = layout.matrix(form.dtype, count, net.value_columns());
-  constexpr StatePlace kFrom[] = {{64, 0}, {1 << 20, 1}};
+  constexpr StateSlot kFrom[] = {{64, 0}, {1 << 20, 1}};
   const DeltaSequence sequence = {.num_rows = static_cast<int>(count),
                                   .first_position = 64,
                                   .block = 0,
                                   .opens_at = 64,
-                                  .places = kFrom};
+                                  .states = kFrom};
   delta_net(
       backend,
       {.x = View<const float>(in.x.data(), 200, x_columns).slice_rows(64, count),

@@ -28,7 +28,7 @@
 
 #include "compute/kernels/arithmetic/packed_weight.h"
 #include "core/model_config.h"
-#include "core/state_place.h"
+#include "core/state_slot.h"
 
 namespace hocket {
 
@@ -151,12 +151,12 @@ struct DeltaSequence {
   int opens_at = -1;
   // By rising `end`: the state before the first row, if there is one, and those that the rows make.
   // The state at each border is computed from the one before it, in place if both have one slot.
-  std::span<const StatePlace> places;
+  std::span<const StateSlot> states;
 
   // Returns the slot of the state at a border.
   int slot_at(int border) const {
-    for (const StatePlace& place : places)
-      if (border <= place.end) return place.slot;
+    for (const StateSlot& state : states)
+      if (border <= state.end) return state.slot;
     HOCKET_CHECK(false);
     return -1;
   }

@@ -136,14 +136,14 @@ struct Script {
            .first_position = begin,
            .role = begin < kPromptLens[sequence] ? TokenRole::prompt : TokenRole::generated,
            .pages = own});
-      static constexpr std::array<StatePlace, kSequences> kPlaces = {
+      static constexpr std::array<StateSlot, kSequences> kStates = {
           {{1 << 20, 0}, {1 << 20, 1}, {1 << 20, 2}, {1 << 20, 3}, {1 << 20, 4}}};
       batch.delta.push_back({.row_begin = batch.num_rows(),
                              .num_rows = rows,
                              .first_position = begin,
                              .block = sequence,
                              .opens_at = begin == 0 ? 0 : -1,
-                             .places = std::span(kPlaces).subspan(sequence, 1)});
+                             .states = std::span(kStates).subspan(sequence, 1)});
       for (int i = begin; i < begin + rows; ++i) {
         const PageId page = own[i / kPageTokens];
         batch.output_rows.push_back(batch.num_rows());

@@ -110,11 +110,12 @@ bool is_changed_norm(std::string_view name) {
 
 // Returns the tensor `module` of a delta net; empty if it is the same in the file.
 std::optional<Result<StoredTensor>> find_delta(const GgufFile& file, const DeltaHeads& heads,
-                                               std::string_view module, const std::string& place) {
+                                               std::string_view module,
+                                               const std::string& location) {
   const auto gathered = [&](int64_t rows, int64_t columns, std::vector<GgufRun> runs,
                             std::vector<int64_t> shape,
                             GgufChange change = GgufChange::none) -> Result<StoredTensor> {
-    HOCKET_TRY(const GgufMatrix matrix, matrix_with(file, place, rows, columns));
+    HOCKET_TRY(const GgufMatrix matrix, matrix_with(file, location, rows, columns));
     for (int64_t& axis : shape)
       if (axis == 0) axis = matrix.k;
     return tensor_of(gguf_gathered_rows({gguf_rows(matrix, change)}, std::move(runs)),
@@ -139,10 +140,10 @@ std::optional<Result<StoredTensor>> find_delta(const GgufFile& file, const Delta
 }
 
 Result<StoredTensor> find_out_proj(const GgufFile& file, const DeltaHeads& heads,
-                                   const std::string& place) {
-  const GgufFile::Found found = file.find(place);
+                                   const std::string& location) {
+  const GgufFile::Found found = file.find(location);
   const int64_t rows = found.tensor == nullptr ? 0 : found.tensor->shape.front();
-  HOCKET_TRY(const GgufMatrix matrix, matrix_with(file, place, rows, heads.nv * heads.dv));
+  HOCKET_TRY(const GgufMatrix matrix, matrix_with(file, location, rows, heads.nv * heads.dv));
   return tensor_of(gguf_gathered_columns(gguf_rows(matrix), heads.places()),
                    {matrix.rows, matrix.k});
 }
@@ -150,7 +151,7 @@ Result<StoredTensor> find_out_proj(const GgufFile& file, const DeltaHeads& heads
 Result<StoredTensor> find_qkvz(const GgufFile& file, const DeltaHeads& heads,
                                std::string_view layer) {
   const auto part = [&](std::string_view module) {
-    return gguf_place(fmt::format("{}{}.weight", layer, module)).name;
+    return gguf_location(fmt::format("{}{}.weight", layer, module)).name;
   };
   const int64_t values = heads.nv * heads.dv, channels = 2 * heads.nk * heads.dk + values;
   HOCKET_TRY(const GgufMatrix qkv, matrix_with(file, part("in_proj_qkv"), channels, 0));
@@ -164,7 +165,7 @@ std::optional<Result<StoredTensor>> find_channel_delta(const GgufFile& file,
                                                        std::string_view name) {
   const bool decays = name.ends_with(".self_attn.A_log"), shifts = name.ends_with(".dt_bias");
   if (!decays && !shifts && !name.ends_with("_conv1d.weight")) return std::nullopt;
-  const GgufFile::Found found = file.find(gguf_place(name).name);
+  const GgufFile::Found found = file.find(gguf_location(name).name);
   if (found.tensor == nullptr) return std::nullopt;
   int64_t numbers = 1;
   for (const int64_t axis : found.tensor->shape) numbers *= axis;
@@ -178,9 +179,9 @@ std::optional<Result<StoredTensor>> find_channel_delta(const GgufFile& file,
 }
 
 std::optional<Result<StoredTensor>> find_norm(const GgufFile& file, std::string_view name) {
-  GgufPlace place = gguf_place(name);
-  if (file.find(place.name).tensor == nullptr) place.name = place.other_name;
-  const GgufFile::Found found = file.find(place.name);
+  GgufLocation location = gguf_location(name);
+  if (file.find(location.name).tensor == nullptr) location.name = location.other_name;
+  const GgufFile::Found found = file.find(location.name);
   if (found.tensor == nullptr) return std::nullopt;
   const int64_t n = found.tensor->shape.back();
   return tensor_of(gguf_rows({found.tensor->type, found.data, 1, n}, GgufChange::added_one), {n});
@@ -203,9 +204,9 @@ std::optional<Result<StoredTensor>> find_changed(const GgufFile& file, std::stri
   const std::string_view layer = name.substr(0, at + kDelta.size());
   const std::string_view module = name.substr(layer.size());
   if (module == "in_proj_qkvz.weight") return find_qkvz(file, *heads, layer);
-  const std::string place = gguf_place(name).name;
-  if (heads->is_tiled && module == "out_proj.weight") return find_out_proj(file, *heads, place);
-  return find_delta(file, *heads, module, place);
+  const std::string location = gguf_location(name).name;
+  if (heads->is_tiled && module == "out_proj.weight") return find_out_proj(file, *heads, location);
+  return find_delta(file, *heads, module, location);
 }
 
 }  // namespace hocket

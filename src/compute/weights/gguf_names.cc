@@ -125,8 +125,8 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-// Returns the place in a layer of "mlp.experts.7.gate_proj.weight".
-GgufPlace place_of_expert(std::string_view tensor) {
+// Returns the location in a layer of "mlp.experts.7.gate_proj.weight".
+GgufLocation location_of_expert(std::string_view tensor) {
   if (!take_prefix(tensor, "mlp.experts.")) return {};
   const std::optional<int64_t> expert = take_number(tensor);
   const size_t dot = tensor.find('.');
@@ -137,34 +137,34 @@ GgufPlace place_of_expert(std::string_view tensor) {
   return {std::string(found->gguf) + std::string(tensor.substr(dot)), {}, *expert};
 }
 
-GgufPlace place_in_layer(std::string_view tensor) {
+GgufLocation location_in_layer(std::string_view tensor) {
   for (const auto& [folder, gguf] : kTensors)
     if (tensor == folder) return {.name = std::string(gguf)};
   const size_t dot = tensor.rfind('.');
   if (dot == tensor.npos) return {};
   const std::string_view module = tensor.substr(0, dot), last = tensor.substr(dot);
   const auto* const found = std::ranges::find(kModules, module, &ModuleName::folder);
-  if (found == std::end(kModules)) return place_of_expert(tensor);
-  GgufPlace place{.name = std::string(found->gguf) + std::string(last)};
-  if (!found->other.empty()) place.other_name = std::string(found->other) + std::string(last);
-  return place;
+  if (found == std::end(kModules)) return location_of_expert(tensor);
+  GgufLocation location{.name = std::string(found->gguf) + std::string(last)};
+  if (!found->other.empty()) location.other_name = std::string(found->other) + std::string(last);
+  return location;
 }
 
 }  // namespace
 
-GgufPlace gguf_place(std::string_view name) {
+GgufLocation gguf_location(std::string_view name) {
   if (name == "model.embed_tokens.weight") return {.name = "token_embd.weight"};
   if (name == "model.norm.weight") return {.name = "output_norm.weight"};
   if (name == "lm_head.weight") return {.name = "output.weight"};
   if (!take_prefix(name, "model.layers.")) return {};
   const std::optional<int64_t> layer = take_number(name);
   if (!layer) return {};
-  GgufPlace place = place_in_layer(with_usual_folder(name));
-  if (place.name.empty()) return place;
-  place.name = fmt::format("blk.{}.{}", *layer, place.name);
-  if (!place.other_name.empty())
-    place.other_name = fmt::format("blk.{}.{}", *layer, place.other_name);
-  return place;
+  GgufLocation location = location_in_layer(with_usual_folder(name));
+  if (location.name.empty()) return location;
+  location.name = fmt::format("blk.{}.{}", *layer, location.name);
+  if (!location.other_name.empty())
+    location.other_name = fmt::format("blk.{}.{}", *layer, location.other_name);
+  return location;
 }
 
 }  // namespace hocket

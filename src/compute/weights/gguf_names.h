@@ -8,14 +8,14 @@
 
 namespace hocket {
 
-// The place in a GGUF file of a tensor that a folder has by itself.
-struct GgufPlace {
+// The location in a GGUF file of a tensor that a folder has by itself.
+struct GgufLocation {
   std::string name;        // "blk.3.ffn_gate_exps.weight"; empty: GGUF has no such tensor
   std::string other_name;  // a second name that files may have instead
   int64_t expert = -1;     // a part of a tensor of all experts; -1: the whole tensor
 };
 
-// Returns the place of "model.layers.3.mlp.experts.7.gate_proj.weight" and its like.
-GgufPlace gguf_place(std::string_view name);
+// Returns the location of "model.layers.3.mlp.experts.7.gate_proj.weight" and its like.
+GgufLocation gguf_location(std::string_view name);
 
 }  // namespace hocket

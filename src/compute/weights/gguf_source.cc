@@ -17,12 +17,12 @@ namespace {
 constexpr int64_t kSampledBytes = 4096;  // bytes sampled from each tensor for identity()
 constexpr std::string_view kLatent = ".attn_kv_b.weight";
 
-// The place with the name that the file has.
-GgufFile::Found found_at(const GgufFile& file, GgufPlace& place) {
-  GgufFile::Found found = file.find(place.name);
-  if (found.tensor == nullptr && !place.other_name.empty()) {
-    found = file.find(place.other_name);
-    if (found.tensor != nullptr) place.name = place.other_name;
+// The location with the name that the file has.
+GgufFile::Found found_at(const GgufFile& file, GgufLocation& location) {
+  GgufFile::Found found = file.find(location.name);
+  if (found.tensor == nullptr && !location.other_name.empty()) {
+    found = file.find(location.other_name);
+    if (found.tensor != nullptr) location.name = location.other_name;
   }
   return found;
 }
@@ -33,11 +33,12 @@ struct FusedHalf {
   std::string name;
   bool second = false;
 };
-FusedHalf fused_half(const GgufFile& file, const GgufPlace& place) {
+FusedHalf fused_half(const GgufFile& file, const GgufLocation& location) {
   FusedHalf out;
   for (const std::string_view half : {".ffn_gate_exps.weight", ".ffn_up_exps.weight"})
-    if (place.expert >= 0 && place.name.ends_with(half)) {
-      out.name = place.name.substr(0, place.name.size() - half.size()) + ".ffn_gate_up_exps.weight";
+    if (location.expert >= 0 && location.name.ends_with(half)) {
+      out.name =
+          location.name.substr(0, location.name.size() - half.size()) + ".ffn_gate_up_exps.weight";
       out.second = half == ".ffn_up_exps.weight";
       out.found = file.find(out.name);
     }
@@ -45,8 +46,8 @@ FusedHalf fused_half(const GgufFile& file, const GgufPlace& place) {
 }
 
 // The names of the two parts of kv_b_proj.
-std::pair<std::string, std::string> latent_parts(const GgufPlace& place) {
-  const std::string layer = place.name.substr(0, place.name.size() - kLatent.size());
+std::pair<std::string, std::string> latent_parts(const GgufLocation& location) {
+  const std::string layer = location.name.substr(0, location.name.size() - kLatent.size());
   return {layer + ".attn_k_b.weight", layer + ".attn_v_b.weight"};
 }
 
@@ -77,8 +78,8 @@ StoredTensor stored_matrix(const GgufMatrix& matrix, std::vector<int64_t> shape,
   return out;
 }
 
-Result<StoredTensor> latent_of(const GgufFile& file, const GgufPlace& place) {
-  const auto& [key_name, value_name] = latent_parts(place);
+Result<StoredTensor> latent_of(const GgufFile& file, const GgufLocation& location) {
+  const auto& [key_name, value_name] = latent_parts(location);
   const GgufFile::Found keys = file.find(key_name), values = file.find(value_name);
   if (values.tensor == nullptr)
     return fail(error(ErrorCode::missing_tensor, "{} holds {}, but not {}", file.path().string(),
@@ -97,32 +98,34 @@ Result<StoredTensor> latent_of(const GgufFile& file, const GgufPlace& place) {
 
 Result<StoredTensor> GgufWeights::find(std::string_view name) const {
   if (std::optional<Result<StoredTensor>> changed = find_changed(*file_, name)) return *changed;
-  GgufPlace place = gguf_place(name);
-  GgufFile::Found found = found_at(*file_, place);
+  GgufLocation location = gguf_location(name);
+  GgufFile::Found found = found_at(*file_, location);
   FusedHalf half;
   if (found.tensor == nullptr) {
-    half = fused_half(*file_, place);
-    if (half.found.tensor != nullptr) found = half.found, place.name = half.name;
+    half = fused_half(*file_, location);
+    if (half.found.tensor != nullptr) found = half.found, location.name = half.name;
   }
   if (found.tensor == nullptr) {
-    if (place.name.ends_with(kLatent) && file_->find(latent_parts(place).first).tensor != nullptr)
-      return latent_of(*file_, place);
-    return fail(error(ErrorCode::missing_tensor, "{} holds no tensor {}{}", file_->path().string(),
-                      name,
-                      place.name.empty() ? "" : fmt::format(", which is {} there", place.name))
-                    .with_fix("the file was converted from another model, or a part is missing: "
-                              "download the model again"));
+    if (location.name.ends_with(kLatent) &&
+        file_->find(latent_parts(location).first).tensor != nullptr)
+      return latent_of(*file_, location);
+    return fail(
+        error(ErrorCode::missing_tensor, "{} holds no tensor {}{}", file_->path().string(), name,
+              location.name.empty() ? "" : fmt::format(", which is {} there", location.name))
+            .with_fix("the file was converted from another model, or a part is missing: "
+                      "download the model again"));
   }
   GgufMatrix matrix = matrix_of(found);
   std::vector<int64_t> shape = found.tensor->shape;
-  if (place.expert >= 0) {
-    if (shape.size() < 2 || place.expert >= shape[0]) return wrong_shape(place.name, shape);
+  if (location.expert >= 0) {
+    if (shape.size() < 2 || location.expert >= shape[0]) return wrong_shape(location.name, shape);
     matrix.rows /= shape[0];
-    matrix.data += place.expert * matrix.bytes();
+    matrix.data += location.expert * matrix.bytes();
     shape.erase(shape.begin());
   }
   if (half.found.tensor != nullptr) {
-    if (shape.size() != 2 || shape[0] % 2 != 0) return wrong_shape(place.name, found.tensor->shape);
+    if (shape.size() != 2 || shape[0] % 2 != 0)
+      return wrong_shape(location.name, found.tensor->shape);
     matrix.rows = shape[0] /= 2;
     if (half.second) matrix.data += matrix.bytes();
   }
@@ -132,10 +135,11 @@ Result<StoredTensor> GgufWeights::find(std::string_view name) const {
 }
 
 bool GgufWeights::has(std::string_view name) const {
-  GgufPlace place = gguf_place(name);
-  if (found_at(*file_, place).tensor != nullptr) return true;
-  if (fused_half(*file_, place).found.tensor != nullptr) return true;
-  return place.name.ends_with(kLatent) && file_->find(latent_parts(place).first).tensor != nullptr;
+  GgufLocation location = gguf_location(name);
+  if (found_at(*file_, location).tensor != nullptr) return true;
+  if (fused_half(*file_, location).found.tensor != nullptr) return true;
+  return location.name.ends_with(kLatent) &&
+         file_->find(latent_parts(location).first).tensor != nullptr;
 }
 
 std::vector<std::string> GgufWeights::names() const {

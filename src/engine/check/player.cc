@@ -55,7 +55,7 @@ class Player final : public ForwardProbe {
   struct Sequence {
     const Script* script = nullptr;
     int computed = 0;
-    StatePlace state;  // models with delta nets: its slot, in which all its states are made
+    StateSlot state;  // models with delta nets: its slot, in which all its states are made
     std::vector<PageId> pages;
     bool done() const { return computed == script->num_tokens(); }
     TokenId token(int i) const {
@@ -102,7 +102,7 @@ class Player final : public ForwardProbe {
                               .first_position = sequence.computed,
                               .block = sequence.state.slot,
                               .opens_at = sequence.computed == 0 ? 0 : -1,
-                              .places = {&sequence.state, 1}});
+                              .states = {&sequence.state, 1}});
     }
     add_sequence({.row_begin = row_begin,
                   .begin = sequence.computed,

@@ -127,7 +127,7 @@ EngineStats add_up(std::vector<RankStats> ranks) {
     sum.step_seconds_total += s.step_seconds_total;
     sum.exchange_wait_seconds_total += s.exchange_wait_seconds_total;
     sum.agreement_wait_seconds_total += s.agreement_wait_seconds_total;
-    if (s.seconds_since_last_step > sum.seconds_since_last_step) sum.place = s.place;
+    if (s.seconds_since_last_step > sum.seconds_since_last_step) sum.position = s.position;
     sum.seconds_since_last_step = std::max(sum.seconds_since_last_step, s.seconds_since_last_step);
     sum.busy |= s.busy;
     if (s.tier) add(*s.tier, sum.tier);

@@ -13,7 +13,7 @@
 #include "engine/watch/grammar_stats.h"
 #include "engine/watch/overlap_stats.h"
 #include "engine/watch/step_log.h"
-#include "engine/watch/step_place.h"
+#include "engine/watch/step_position.h"
 #include "policy/scheduler/scheduler.h"
 
 namespace hocket {
@@ -33,7 +33,7 @@ struct RankStats {
   OverlapStats overlap;                  // divides those seconds by cause
   double seconds_since_last_step = 0;    // 0 when idle
   bool busy = false;                     // true if there is work
-  StepPlace place;                       // verb that the rank is in
+  StepPosition position;                 // verb that the rank is in
 };
 
 // Counters of all ranks: sums, step and wait seconds too. Other times, shares and ratios are the

@@ -17,13 +17,13 @@ void CachedWindows::take_out(int index) {
   at(at(index).after).before = at(index).before;
 }
 
-void CachedWindows::insert(RadixNode& node, int place, PageId page, WindowUse use) {
+void CachedWindows::insert(RadixNode& node, int page_index, PageId page, WindowUse use) {
   CachedPage& cached = at(page);
   HOCKET_CHECK(cached.node == nullptr);
-  PageId& of_node = node.window_page(place);
+  PageId& of_node = node.window_page(page_index);
   HOCKET_CHECK(of_node == kNoPage);
   of_node = page;
-  cached = {.node = &node, .place = place, .in_window = use == WindowUse::in_window};
+  cached = {.node = &node, .page_index = page_index, .in_window = use == WindowUse::in_window};
   append(value(page), cached.in_window ? in_window_ : out_of_window_);
   ++num_cached_;
 }
@@ -49,7 +49,7 @@ void CachedWindows::drop(PageId page) {
   HOCKET_CHECK(cached.node != nullptr);
   HOCKET_CHECK(cached.num_leases == 0);
   take_out(value(page));
-  cached.node->window_page(cached.place) = kNoPage;
+  cached.node->window_page(cached.page_index) = kNoPage;
   cached = {};
   --num_cached_;
   give_back(page);

@@ -30,9 +30,9 @@ class CachedWindows {
   }
 
   bool enabled() const { return pages_ != nullptr; }
-  // Gives a page, which the caller owns, to the node's page that `place` pages precede.
-  void insert(RadixNode& node, int place, PageId page, WindowUse use);
-  // Says that a page belongs to another node now, at the same place.
+  // Gives a page, which the caller owns, to the node's page that `page_index` pages precede.
+  void insert(RadixNode& node, int page_index, PageId page, WindowUse use);
+  // Says that a page belongs to another node now, at the same index.
   void move(PageId page, RadixNode& node) { at(page).node = &node; }
   // in_window: a match lets another request begin behind the page. out_of_window: the request that
   // computed it goes on.
@@ -50,10 +50,10 @@ class CachedWindows {
   int num_cached() const { return num_cached_; }
   int num_evictable() const { return num_cached_ - num_pinned_; }
   uint64_t num_evicted_total() const { return num_evicted_; }
-  // Returns true if the node's page that `place` pages precede has this page.
-  bool is_at(PageId page, const RadixNode& node, int place) const {
+  // Returns true if the node's page that `page_index` pages precede has this page.
+  bool is_at(PageId page, const RadixNode& node, int page_index) const {
     const CachedPage& cached = cached_[static_cast<size_t>(value(page))];
-    return cached.node == &node && cached.place == place;
+    return cached.node == &node && cached.page_index == page_index;
   }
 
  private:
@@ -61,7 +61,7 @@ class CachedWindows {
   // first and the last entry of a list meet at a sentinel, which is no page.
   struct CachedPage {
     RadixNode* node = nullptr;  // null: the page is not cached
-    int place = 0, num_leases = 0;
+    int page_index = 0, num_leases = 0;
     bool in_window = false;  // another request went on from here
     int before = -1, after = -1;
   };

@@ -73,10 +73,10 @@ void RadixCache::Tree::check_windows() const {
     const RadixNode& node = *todo.back();
     todo.pop_back();
     for (const auto& child : node.children) todo.push_back(child.get());
-    for (int place = node.begin_pages(); place < node.end_pages; ++place) {
-      const PageId page = node.window_page(place);
+    for (int page_index = node.begin_pages(); page_index < node.end_pages; ++page_index) {
+      const PageId page = node.window_page(page_index);
       if (page == kNoPage) continue;
-      HOCKET_CHECK(windows.is_at(page, node, place));
+      HOCKET_CHECK(windows.is_at(page, node, page_index));
       HOCKET_CHECK(windows.num_leases(page) <= node.num_leases);
       ++num_pages;
       evictable += windows.num_leases(page) == 0 ? 1 : 0;

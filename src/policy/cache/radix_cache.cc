@@ -24,16 +24,16 @@ RadixCache::~RadixCache() {
 
 PrefixMatch RadixCache::match(const CacheNamespace& name_space, Tokens tokens) {
   PrefixMatch match;
-  RadixPlace place = tree_->walk(name_space, tokens);
-  match.longest_len = place.num_pages * tree_->pages.page_tokens() + place.partial_len;
-  tree_->limit(place);
-  if (place.num_pages == 0 && place.partial_len == 0) return match;
+  RadixPosition position = tree_->walk(name_space, tokens);
+  match.longest_len = position.num_pages * tree_->pages.page_tokens() + position.partial_len;
+  tree_->limit(position);
+  if (position.num_pages == 0 && position.partial_len == 0) return match;
 
-  RadixNode* end = place.partial_len > 0 ? place.source : place.node;
-  const int end_pages = place.partial_len > 0 ? place.source_page + 1 : place.node_pages;
-  if (place.partial_len > 0) {
-    match.partial_source = place.source->pages[static_cast<size_t>(place.source_page)];
-    match.partial_len = place.partial_len;
+  RadixNode* end = position.partial_len > 0 ? position.source : position.node;
+  const int end_pages = position.partial_len > 0 ? position.source_page + 1 : position.node_pages;
+  if (position.partial_len > 0) {
+    match.partial_source = position.source->pages[static_cast<size_t>(position.source_page)];
+    match.partial_len = position.partial_len;
   }
   if (end_pages < end->num_pages()) end = tree_->split(*end, end_pages);
   match.lease = Lease(this, end);
@@ -43,7 +43,7 @@ PrefixMatch RadixCache::match(const CacheNamespace& name_space, Tokens tokens) {
   }
   for (RadixNode* node = end; !node->is_root(); node = node->parent) ++node->num_uses;
 
-  match.pages = tree_->pages_to(end, place.num_pages);
+  match.pages = tree_->pages_to(end, position.num_pages);
   if (tree_->windows.enabled()) pin_match(match);
   return match;
 }
@@ -65,9 +65,9 @@ void RadixCache::pin_match(PrefixMatch& match) {
 }
 
 int RadixCache::match_len(const CacheNamespace& name_space, Tokens tokens) const {
-  RadixPlace place = tree_->walk(name_space, tokens);
-  tree_->limit(place);
-  return place.num_pages * tree_->pages.page_tokens() + place.partial_len;
+  RadixPosition position = tree_->walk(name_space, tokens);
+  tree_->limit(position);
+  return position.num_pages * tree_->pages.page_tokens() + position.partial_len;
 }
 
 size_t RadixCache::continuation(const CacheNamespace& name_space, const Lease& path, Tokens rest,
@@ -133,32 +133,32 @@ int RadixCache::num_pages_in_tree(const CacheNamespace& name_space, Tokens token
 
 std::vector<PageId> RadixCache::pages_in_tree(const CacheNamespace& name_space,
                                               Tokens tokens) const {
-  const RadixPlace place = tree_->walk(name_space, tokens);
-  return tree_->pages_to(place.node, place.num_pages);
+  const RadixPosition position = tree_->walk(name_space, tokens);
+  return tree_->pages_to(position.node, position.num_pages);
 }
 
 int RadixCache::state_in_tree(const CacheNamespace& name_space, Tokens tokens) const {
-  const RadixPlace place = tree_->walk(name_space, tokens);
+  const RadixPosition position = tree_->walk(name_space, tokens);
   const bool ends_a_node =
-      place.num_pages > 0 && place.node_pages == place.node->num_pages() &&
-      tokens.size() == static_cast<size_t>(place.num_pages) * tree_->page_tokens();
-  return ends_a_node ? place.node->state : -1;
+      position.num_pages > 0 && position.node_pages == position.node->num_pages() &&
+      tokens.size() == static_cast<size_t>(position.num_pages) * tree_->page_tokens();
+  return ends_a_node ? position.node->state : -1;
 }
 
 std::vector<PageId> RadixCache::window_in_tree(const CacheNamespace& name_space,
                                                Tokens tokens) const {
-  const RadixPlace place = tree_->walk(name_space, tokens);
-  if (tokens.size() != static_cast<size_t>(place.num_pages) * tree_->page_tokens()) return {};
+  const RadixPosition position = tree_->walk(name_space, tokens);
+  if (tokens.size() != static_cast<size_t>(position.num_pages) * tree_->page_tokens()) return {};
   const int begin = tree_->first_seen(static_cast<int>(tokens.size()));
-  return Tree::window_pages_in(place.node, begin, place.num_pages);
+  return Tree::window_pages_in(position.node, begin, position.num_pages);
 }
 
 Lease RadixCache::pin(const CacheNamespace& name_space, Tokens tokens) {
   if (tokens.empty()) return {};
-  const RadixPlace place = tree_->walk(name_space, tokens);
-  HOCKET_CHECK(tokens.size() == static_cast<size_t>(place.num_pages) * tree_->page_tokens());
-  const bool ends_inside = place.node_pages < place.node->num_pages();
-  return {this, ends_inside ? tree_->split(*place.node, place.node_pages) : place.node};
+  const RadixPosition position = tree_->walk(name_space, tokens);
+  HOCKET_CHECK(tokens.size() == static_cast<size_t>(position.num_pages) * tree_->page_tokens());
+  const bool ends_inside = position.node_pages < position.node->num_pages();
+  return {this, ends_inside ? tree_->split(*position.node, position.node_pages) : position.node};
 }
 
 void RadixCache::append_restored(const CacheNamespace& name_space, Tokens tokens,
@@ -176,29 +176,29 @@ void RadixCache::append_restored(const CacheNamespace& name_space, Tokens tokens
 void RadixCache::fill_window(const Lease& path, std::span<const PageId> pages) {
   HOCKET_CHECK((tree_->windows.enabled() && path));
   RadixNode* node = path.node_;
-  int place = node->end_pages;
+  int page_index = node->end_pages;
   for (size_t i = pages.size(); i > 0; --i) {
-    --place;
-    while (place < node->begin_pages()) node = node->parent;
+    --page_index;
+    while (page_index < node->begin_pages()) node = node->parent;
     if (pages[i - 1] != kNoPage)
-      tree_->windows.insert(*node, place, pages[i - 1], WindowUse::in_window);
+      tree_->windows.insert(*node, page_index, pages[i - 1], WindowUse::in_window);
   }
 }
 
 void RadixCache::protect(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {
-  const RadixPlace place = tree_->walk(name_space, tokens);
-  if (place.num_pages == 0) return;
-  RadixNode* end = place.node;
-  if (place.node_pages < end->num_pages()) end = tree_->split(*end, place.node_pages);
+  const RadixPosition position = tree_->walk(name_space, tokens);
+  if (position.num_pages == 0) return;
+  RadixNode* end = position.node;
+  if (position.node_pages < end->num_pages()) end = tree_->split(*end, position.node_pages);
   for (RadixNode* node = end; !node->is_root(); node = node->parent)
     if (node->protected_until < until) tree_->set_protected_until(*node, until);
 }
 
 void RadixCache::unprotect(const CacheNamespace& name_space, Tokens tokens, uint64_t until) {
-  const RadixPlace place = tree_->walk(name_space, tokens);
-  if (place.num_pages == 0) return;
-  const bool ends_inside = place.node_pages < place.node->num_pages();
-  for (RadixNode* node = ends_inside ? place.node->parent : place.node; !node->is_root();
+  const RadixPosition position = tree_->walk(name_space, tokens);
+  if (position.num_pages == 0) return;
+  const bool ends_inside = position.node_pages < position.node->num_pages();
+  for (RadixNode* node = ends_inside ? position.node->parent : position.node; !node->is_root();
        node = node->parent)
     if (node->protected_until <= until) tree_->set_protected_until(*node, 0);
 }
@@ -351,8 +351,8 @@ WindowLease& WindowLease::operator=(WindowLease&& other) noexcept {
   return *this;
 }
 
-void WindowLease::release_before(int place) {
-  const int count = std::clamp(place - begin_, 0, static_cast<int>(pages_.size()));
+void WindowLease::release_before(int page_index) {
+  const int count = std::clamp(page_index - begin_, 0, static_cast<int>(pages_.size()));
   for (const PageId page : std::span(pages_).first(static_cast<size_t>(count)))
     cache_->tree_->windows.unpin(page, WindowUse::out_of_window);
   pages_.erase(pages_.begin(), pages_.begin() + count);

@@ -81,11 +81,11 @@ class WindowLease {
   WindowLease& operator=(WindowLease&& other) noexcept;
   ~WindowLease();
 
-  // Pinned are the pages at places [begin(), end()) from the root.
+  // Pinned are pages [begin(), end()) from the root.
   int begin() const { return begin_; }
   int end() const { return begin_ + static_cast<int>(pages_.size()); }
-  // Unpins the pages before a place: their request went on and sees them no more.
-  void release_before(int place);
+  // Unpins the pages before an index: their request went on and sees them no more.
+  void release_before(int page_index);
   // Returns how many of the pages nothing else pins.
   int num_sole_pages() const;
 
@@ -181,7 +181,7 @@ class RadixCache {
   // Hands over pages of window layers that a store or a peer gave back: those that the token behind
   // the path sees, in order; kNoPage where the tree has one.
   void fill_window(const Lease& path, std::span<const PageId> pages);
-  // Pins the tree's pages of window layers, the first of which is at place `begin` from the root.
+  // Pins the tree's pages of window layers, the first of which is page `begin` from the root.
   WindowLease pin_window(int begin, std::span<const PageId> pages);
   // Frees `num_pages` pages of window layers, or all evictable ones if those are fewer.
   void evict_window(int num_pages);

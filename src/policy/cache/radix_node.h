@@ -73,12 +73,12 @@ struct RadixNode {
 
   int num_pages() const { return static_cast<int>(pages.size()); }
   int begin_pages() const { return end_pages - num_pages(); }  // pages from the root to its begin
-  // Return the page of the window layers that `place` pages from the root precede.
-  PageId& window_page(int place) {
-    return window_pages[static_cast<size_t>(place - begin_pages())];
+  // Return the page of the window layers that `page_index` pages from the root precede.
+  PageId& window_page(int page_index) {
+    return window_pages[static_cast<size_t>(page_index - begin_pages())];
   }
-  PageId window_page(int place) const {
-    return window_pages[static_cast<size_t>(place - begin_pages())];
+  PageId window_page(int page_index) const {
+    return window_pages[static_cast<size_t>(page_index - begin_pages())];
   }
   bool is_root() const { return parent == nullptr; }
   bool is_evictable_leaf() const { return !is_root() && num_leases == 0 && children.empty(); }

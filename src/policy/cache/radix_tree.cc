@@ -13,33 +13,33 @@ size_t common_len(std::span<const TokenId> a, std::span<const TokenId> b) {
 
 // Finds the longest match. Children are ordered by their first page, so each level costs O(log
 // siblings).
-RadixPlace RadixCache::Tree::walk(const CacheNamespace& name_space, Tokens tokens) const {
-  RadixPlace place;
+RadixPosition RadixCache::Tree::walk(const CacheNamespace& name_space, Tokens tokens) const {
+  RadixPosition position;
   const auto found = roots.find(name_space);
-  if (found == roots.end()) return place;
-  place.node = found->second.get();
+  if (found == roots.end()) return position;
+  position.node = found->second.get();
   for (Tokens rest = tokens; !rest.empty();) {
-    const auto& children = place.node->children;
+    const auto& children = position.node->children;
     const Tokens key = rest.first(std::min(rest.size(), page_tokens()));
     const auto child = key.size() == page_tokens() ? children.find(key) : children.end();
     if (child == children.end()) {
-      look_beside(*place.node, key, place);
+      look_beside(*position.node, key, position);
       break;
     }
     RadixNode& node = **child;
     const size_t common = common_len(node.tokens, rest);
-    place.node = &node;
-    place.node_pages = static_cast<int>(common / page_tokens());
-    place.num_pages += place.node_pages;
-    if (place.node_pages < node.num_pages()) {
-      place.source = &node;
-      place.source_page = place.node_pages;
-      place.partial_len = static_cast<int>(common % page_tokens());
+    position.node = &node;
+    position.node_pages = static_cast<int>(common / page_tokens());
+    position.num_pages += position.node_pages;
+    if (position.node_pages < node.num_pages()) {
+      position.source = &node;
+      position.source_page = position.node_pages;
+      position.partial_len = static_cast<int>(common % page_tokens());
       break;
     }
     rest = rest.subspan(common);
   }
-  return place;
+  return position;
 }
 
 // Returns the first pages of the path from the root to `end`; none if that is null.
@@ -56,59 +56,61 @@ std::vector<PageId> RadixCache::Tree::pages_to(const RadixNode* end, int num_pag
 // Returns the pages of window layers at places [begin, end) from the root; `node` ends behind them.
 std::vector<PageId> RadixCache::Tree::window_pages_in(const RadixNode* node, int begin, int end) {
   std::vector<PageId> found(static_cast<size_t>(end - begin), kNoPage);
-  for (int place = end - 1; place >= begin; --place) {
-    while (place < node->begin_pages()) node = node->parent;
-    found[static_cast<size_t>(place - begin)] = node->window_page(place);
+  for (int page_index = end - 1; page_index >= begin; --page_index) {
+    while (page_index < node->begin_pages()) node = node->parent;
+    found[static_cast<size_t>(page_index - begin)] = node->window_page(page_index);
   }
   return found;
 }
 
 // Ends a match where a state is kept: at the end of a node whose pages all match.
-void RadixCache::Tree::limit_to_state(RadixPlace& place) const {
-  RadixNode* node = place.node;
+void RadixCache::Tree::limit_to_state(RadixPosition& position) const {
+  RadixNode* node = position.node;
   if (node == nullptr) return;
-  if (!node->is_root() && place.node_pages < node->num_pages()) node = node->parent;
+  if (!node->is_root() && position.node_pages < node->num_pages()) node = node->parent;
   while (!node->is_root() && node->state < 0) node = node->parent;
-  place = {.node = node, .node_pages = node->num_pages(), .num_pages = node->end_pages};
+  position = {.node = node, .node_pages = node->num_pages(), .num_pages = node->end_pages};
 }
 
 // Ends a match where the next token's window is kept: walks back over the pages that it would see,
 // and begins anew at each that was dropped.
-void RadixCache::Tree::limit_to_window(RadixPlace& place) const {
-  const RadixNode* at = place.node;
+void RadixCache::Tree::limit_to_window(RadixPosition& position) const {
+  const RadixNode* at = position.node;
   if (at == nullptr) return;
-  const auto source = static_cast<size_t>(place.source_page);
-  if (place.partial_len > 0 && place.source->window_pages[source] == kNoPage) place.partial_len = 0;
-  int end = place.num_pages;
-  int first = first_seen(end * pages.page_tokens() + place.partial_len);
+  const auto source = static_cast<size_t>(position.source_page);
+  if (position.partial_len > 0 && position.source->window_pages[source] == kNoPage)
+    position.partial_len = 0;
+  int end = position.num_pages;
+  int first = first_seen(end * pages.page_tokens() + position.partial_len);
   for (int page = end - 1; page >= first; --page) {
     while (page < at->begin_pages()) at = at->parent;
     if (at->window_page(page) != kNoPage) continue;
     end = page;
-    place.partial_len = 0;
+    position.partial_len = 0;
     first = first_seen(end * pages.page_tokens());
   }
-  RadixNode* node = place.node;
+  RadixNode* node = position.node;
   while (!node->is_root() && node->begin_pages() >= end) node = node->parent;
-  place.node = node;
-  place.node_pages = end - node->begin_pages();
-  place.num_pages = end;
+  position.node = node;
+  position.node_pages = end - node->begin_pages();
+  position.num_pages = end;
 }
 
-void RadixCache::Tree::limit(RadixPlace& place) const {
-  if (states.enabled()) limit_to_state(place);
-  if (windows.enabled()) limit_to_window(place);
+void RadixCache::Tree::limit(RadixPosition& position) const {
+  if (states.enabled()) limit_to_state(position);
+  if (windows.enabled()) limit_to_window(position);
 }
 
 // Called when no child begins with the whole `key`: finds the child that shares most tokens with
 // it.
-void RadixCache::Tree::look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const {
+void RadixCache::Tree::look_beside(const RadixNode& node, Tokens key,
+                                   RadixPosition& position) const {
   auto consider = [&](RadixNode& child) {
     const auto common = static_cast<int>(common_len(child.tokens, key));
-    if (common <= place.partial_len) return;
-    place.source = &child;
-    place.source_page = 0;
-    place.partial_len = common;
+    if (common <= position.partial_len) return;
+    position.source = &child;
+    position.source_page = 0;
+    position.partial_len = common;
   };
   const auto after = node.children.lower_bound(key);
   if (after != node.children.end()) consider(**after);
@@ -224,11 +226,11 @@ void RadixCache::Tree::adopt_windows(RadixNode& node, int num_pages, std::span<P
                                      WindowUse use) {
   for (int i = 0; i < num_pages; ++i) {
     PageId& callers_page = callers[static_cast<size_t>(i)];
-    const int place = node.begin_pages() + i;
-    const PageId trees_page = node.window_page(place);
+    const int page_index = node.begin_pages() + i;
+    const PageId trees_page = node.window_page(page_index);
     if (callers_page == kNoPage || callers_page == trees_page) continue;
     if (trees_page == kNoPage) {
-      windows.insert(node, place, callers_page, use);
+      windows.insert(node, page_index, callers_page, use);
     } else {
       windows.give_back(callers_page);
       callers_page = trees_page;
@@ -266,8 +268,8 @@ void RadixCache::Tree::trim_leaf(RadixNode& leaf, int count) {
   if (leaf.state >= 0) states.drop(leaf);  // it stood for the end of the leaf
   pages.give_back(std::span(leaf.pages).last(static_cast<size_t>(count)));
   if (windows.enabled()) {
-    for (int place = leaf.end_pages - count; place < leaf.end_pages; ++place)
-      if (const PageId page = leaf.window_page(place); page != kNoPage) windows.drop(page);
+    for (int page_index = leaf.end_pages - count; page_index < leaf.end_pages; ++page_index)
+      if (const PageId page = leaf.window_page(page_index); page != kNoPage) windows.drop(page);
   }
   num_cached -= count;
   num_evictable -= count;

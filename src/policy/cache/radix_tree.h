@@ -17,14 +17,14 @@
 
 namespace hocket {
 
-// The place where a walk from the root ended:
+// The position where a walk from the root ended:
 //
 //   | whole matching pages .... | node_pages of `node` | partial_len tokens | differs
 //                                                      ^ page source_page of `source`
 //
 // `node` is the root if no whole page matches. `source` is `node` itself or one of its children;
 // partial_len < page_tokens, and 0 if no further token matches.
-struct RadixPlace {
+struct RadixPosition {
   RadixNode* node = nullptr;
   int node_pages = 0;
   int num_pages = 0;  // matching whole pages from the root, node_pages included
@@ -43,17 +43,17 @@ struct RadixCache::Tree {
         windows(tree_options.windows),
         evictable_leaves(tree_options.eviction, allocator.num_pages()) {}
 
-  void limit(RadixPlace& place) const;
-  void limit_to_state(RadixPlace& place) const;
-  void limit_to_window(RadixPlace& place) const;
+  void limit(RadixPosition& position) const;
+  void limit_to_state(RadixPosition& position) const;
+  void limit_to_window(RadixPosition& position) const;
   int first_seen(int num_tokens) const {
     return first_seen_page(num_tokens, options.window_tokens, pages.page_tokens());
   }
-  RadixPlace walk(const CacheNamespace& name_space, Tokens tokens) const;
+  RadixPosition walk(const CacheNamespace& name_space, Tokens tokens) const;
   std::vector<PageId> pages_to(const RadixNode* end, int num_pages) const;
   static std::vector<PageId> window_pages_in(const RadixNode* node, int begin, int end);
   const RadixNode* child_that_begins_with(const RadixNode& node, Tokens key) const;
-  void look_beside(const RadixNode& node, Tokens key, RadixPlace& place) const;
+  void look_beside(const RadixNode& node, Tokens key, RadixPosition& position) const;
   void set_protected_until(RadixNode& node, uint64_t until);
   RadixNode* split(RadixNode& node, int num_front_pages);
   RadixNode& root(const CacheNamespace& name_space);

@@ -43,13 +43,13 @@ struct Slice {
   // -1: it goes on.
   int block = -1;
   int opens_at = -1;
-  std::array<StatePlace, kMaxStatePlaces> places{};
-  int num_places = 0;
+  std::array<StateSlot, kMaxStateSlots> states{};
+  int num_states = 0;
   // Set by commit(): how many sampled tokens became the request's next ones, and how many forced
   // ones were appended after them.
   int num_taken = 0, num_forced = 0;
 
-  void add_place(StatePlace place) { places[static_cast<size_t>(num_places++)] = place; }
+  void add_state(StateSlot state) { states[static_cast<size_t>(num_states++)] = state; }
   // Returns how many tokens are sampled: those after the first failed draft are left out.
   int num_samples() const { return is_sampled ? 1 + num_drafts : 0; }
   // Returns how many drafts saved a step: a token was taken behind each of them.

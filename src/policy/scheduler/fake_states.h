@@ -28,16 +28,16 @@ class FakeStates {
     std::vector<int> writer(states_.size(), -1);
     const int num_slices = static_cast<int>(batch.slices.size());
     for (int i = 0; i < num_slices; ++i)
-      for (const StatePlace& place : places(batch.slices[static_cast<size_t>(i)])) {
-        int& other = writer[static_cast<size_t>(place.slot)];
-        if (place.end <= batch.slices[static_cast<size_t>(i)].begin) continue;
-        if (other >= 0 && other != i) return fmt::format("two slices write state {}", place.slot);
+      for (const StateSlot& state : states(batch.slices[static_cast<size_t>(i)])) {
+        int& other = writer[static_cast<size_t>(state.slot)];
+        if (state.end <= batch.slices[static_cast<size_t>(i)].begin) continue;
+        if (other >= 0 && other != i) return fmt::format("two slices write state {}", state.slot);
         other = i;
       }
     for (int i = 0; i < num_slices; ++i)
-      for (const StatePlace& place : places(batch.slices[static_cast<size_t>(i)])) {
-        const int other = writer[static_cast<size_t>(place.slot)];
-        if (other >= 0 && other != i) return fmt::format("two slices use state {}", place.slot);
+      for (const StateSlot& state : states(batch.slices[static_cast<size_t>(i)])) {
+        const int other = writer[static_cast<size_t>(state.slot)];
+        if (other >= 0 && other != i) return fmt::format("two slices use state {}", state.slot);
       }
     return {};
   }
@@ -74,13 +74,13 @@ class FakeStates {
  private:
   using History = std::vector<TokenId>;
 
-  static std::span<const StatePlace> places(const Slice& slice) {
-    return std::span(slice.places).first(static_cast<size_t>(slice.num_places));
+  static std::span<const StateSlot> states(const Slice& slice) {
+    return std::span(slice.states).first(static_cast<size_t>(slice.num_states));
   }
 
   History& at(const Slice& slice, int border) {
-    for (const StatePlace& place : places(slice))
-      if (border <= place.end) return states_[static_cast<size_t>(place.slot)];
+    for (const StateSlot& state : states(slice))
+      if (border <= state.end) return states_[static_cast<size_t>(state.slot)];
     HOCKET_CHECK(false);
     return states_.front();
   }

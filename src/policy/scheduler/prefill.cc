@@ -237,7 +237,7 @@ bool Scheduler::State::reserve_lists(Request& request) {
     request.pages.reserve(static_cast<size_t>(pages_for(max_len, page_tokens())));
     if (has_windows()) request.window.pages.reserve(request.pages.capacity());
     // Two steps may be in flight.
-    if (states.enabled()) request.states.coming.reserve(2 * kMaxStatePlaces);
+    if (states.enabled()) request.states.coming.reserve(2 * kMaxStateSlots);
     return true;
   } catch (const std::bad_alloc&) {
     fail_request(request, error(ErrorCode::out_of_memory,

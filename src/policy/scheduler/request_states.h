@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "core/state_place.h"
+#include "core/state_slot.h"
 #include "policy/cache/radix_cache.h"
 
 namespace hocket {
@@ -15,7 +15,7 @@ namespace hocket {
 // A state that the tree gets when its rows are committed. for_edits: it is one of those inside the
 // last message, which take free slots only; stores get none of these.
 struct ComingState {
-  StatePlace place;
+  StateSlot state;
   bool for_edits = false;
 };
 
@@ -24,10 +24,10 @@ struct RequestStates {
   int own = -1;    // a state slot that only this request reads and writes, likewise
   // The state at the last border of the rows scheduled so far; end 0: none. It is in `own`, in a
   // slot of `coming`, or in the slot that `leased` pins.
-  StatePlace last;
+  StateSlot last;
   // The state before `last` in an answer. The tree gets it if the answer ends before the rows that
   // made `last`; slot -1: none.
-  StatePlace before;
+  StateSlot before;
   // The newest of the request's states that the tree has. It is pinned until the rows up to the
   // next border at which one could be kept are committed; no row reads it afterwards.
   StateLease leased;

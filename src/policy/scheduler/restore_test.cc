@@ -93,8 +93,8 @@ TEST(RestoreTest, APromptWithStatesBeginsBehindAStateThatCameBack) {
   ASSERT_EQ(batch.slices.size(), 1u);
   const Slice& slice = batch.slices[0];
   EXPECT_EQ(slice.begin, 16);
-  EXPECT_EQ(slice.places[0].end, 16);
-  EXPECT_EQ(slice.places[0].slot, slot_given);
+  EXPECT_EQ(slice.states[0].end, 16);
+  EXPECT_EQ(slice.states[0].slot, slot_given);
 }
 
 TEST(RestoreTest, APromptWithWindowsBeginsBehindAWindowThatCameBack) {

@@ -159,7 +159,7 @@ void Scheduler::State::launch() {
   const auto num_prompts = std::ssize(batch().slices) - batch().num_answers();
   for (Slice& slice : batch().slices) {
     Request& request = *slice.request;
-    states.place(slice);
+    states.assign_slots(slice);
     request.computed_len = slice.begin + slice.len - slice.num_drafts;
     ++request.num_batches;
     if (!slice.is_sampled) continue;

@@ -12,8 +12,8 @@ namespace hocket {
 namespace {
 
 // Most states of a prompt in a step beside six: those before and behind the rows, and those at the
-// four borders that place_cached() names.
-constexpr int kMaxBetween = kMaxStatePlaces - 6;
+// four borders that assign_cached() names.
+constexpr int kMaxBetween = kMaxStateSlots - 6;
 // States inside the last message, if slots are free.
 constexpr int kEditSteps = 8;
 
@@ -101,7 +101,7 @@ int StateSlots::rows_before_border(int end) const {
   return options_.state_tokens - 1 - end % options_.state_tokens;
 }
 
-// Returns the next border between those of place_cached() at which a state is cached.
+// Returns the next border between those of assign_cached() at which a state is cached.
 ComingState StateSlots::next_between(const Slice& slice) const {
   const RequestStates& held = slice.request->states;
   const int wanted = std::max(options_.cached_state_interval, slice.len / kMaxBetween + 1);
@@ -123,7 +123,7 @@ ComingState StateSlots::next_between(const Slice& slice) const {
 //   the last one before the prompt's last token, so that an equal prompt hits it.
 // Between these, a long prompt leaves a state every cached_state_interval tokens, and the last
 // message leaves closer ones if slots are free.
-void StateSlots::place_cached(Slice& slice) {
+void StateSlots::assign_cached(Slice& slice) {
   if (!options_.prefix_cache || is_answer(slice)) return;
   const Request& request = *slice.request;
   const RequestStates& held = request.states;
@@ -153,22 +153,22 @@ bool StateSlots::cache_at(Slice& slice, int border, bool for_edits) {
   held.last = {border, std::exchange(held.own, spare)};
   held.coming.push_back({held.last, for_edits});
   held.cached_to = border;
-  slice.add_place(held.last);
+  slice.add_state(held.last);
   return true;
 }
 
-void StateSlots::place(Slice& slice) {
+void StateSlots::assign_slots(Slice& slice) {
   if (!enabled()) return;
   RequestStates& held = slice.request->states;
   slice.block = held.block;
   slice.opens_at = std::exchange(held.opens, false) ? slice.begin : -1;
-  if (held.last.end > 0) slice.add_place(held.last);
+  if (held.last.end > 0) slice.add_state(held.last);
   const int last = (slice.begin + slice.len) / options_.state_tokens * options_.state_tokens;
-  place_cached(slice);
+  assign_cached(slice);
   if (held.last.end == last) return;
   if (is_answer(slice)) save_last(held);
   held.last = {last, held.own};
-  slice.add_place(held.last);
+  slice.add_state(held.last);
 }
 
 // Leaves the last state of an answer where it is, if the tree could take it, because the rows that
@@ -185,7 +185,7 @@ void StateSlots::save_last(RequestStates& held) {
 void StateSlots::commit(Request& request, int end) {
   if (!enabled()) return;
   RequestStates& held = request.states;
-  while (!held.coming.empty() && held.coming.front().place.end <= end) {
+  while (!held.coming.empty() && held.coming.front().state.end <= end) {
     const auto [coming, for_edits] = held.coming.front();
     held.coming.erase(held.coming.begin());
     StateLease lease = cache_.cache_state(request.lease, coming.end, coming.slot);
@@ -220,7 +220,7 @@ void StateSlots::free(Request& request) {
   blocks_.give_back(held.block);
   for (const int slot : {held.own, held.before.slot})
     if (slot >= 0) states_.give_back(slot);
-  for (const ComingState& coming : held.coming) states_.give_back(coming.place.slot);
+  for (const ComingState& coming : held.coming) states_.give_back(coming.state.slot);
   held.coming.clear();
   held.block = held.own = -1;
   held.last = held.before = {};

@@ -2,7 +2,8 @@
 // states the prefix cache has. A request has a block slot and a state slot of its own while it
 // runs, and more state slots while states wait to be handed to the tree (request_states.h).
 //
-//   admitted -> begin() .. each step: place() before it runs, commit() after its commit .. -> end()
+//   admitted -> begin() .. each step: assign_slots() before it runs, commit() after its commit ..
+//   -> end()
 //
 // In models without delta nets there are no slots, and all functions do nothing. Thread: engine.
 #pragma once
@@ -40,7 +41,7 @@ class StateSlots {
   // them, so no state depends on a draft that may fail.
   int rows_before_border(int end) const;
   // Says where the slice finds its last state and where it puts those that it computes.
-  void place(Slice& slice);
+  void assign_slots(Slice& slice);
   // Hands the states of a prompt at borders up to `end`, whose rows are committed, over to the
   // tree. Precondition: the request's lease covers them.
   void commit(Request& request, int end);
@@ -64,7 +65,7 @@ class StateSlots {
   int state_spacing() const;
   int take_state();
   ComingState next_between(const Slice& slice) const;
-  void place_cached(Slice& slice);
+  void assign_cached(Slice& slice);
   bool cache_at(Slice& slice, int border, bool for_edits = false);
   void save_last(RequestStates& held);
 

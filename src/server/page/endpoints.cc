@@ -28,7 +28,7 @@ Result<std::string> text_of(const Result<Json>& json) {
 Json Endpoints::live() const {
   LiveView view{.stats = options_.engine->stats(),
                 .first_rank = options_.rank_router == nullptr ? 0 : options_.rank_router->rank(),
-                .places = options_.engine->request_snapshots(),
+                .snapshots = options_.engine->request_snapshots(),
                 .texts = options_.reply->live_texts(kMaxLiveTexts),
                 .num_texts = options_.reply->num_live(),
                 .ended = options_.reply->ended()};

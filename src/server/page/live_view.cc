@@ -136,12 +136,12 @@ Json live_json(const LiveView& view, TimePoint now) {
   Json ranks = Json::array();
   for (const RankStats& rank : view.stats.per_rank())
     ranks.push_back(rank_json(rank, ranks.size() + static_cast<size_t>(view.first_rank)));
-  std::unordered_map<RequestId, const RequestAt*> places;
-  for (const RequestAt& at : view.places) places.emplace(at.seen.id, &at);
+  std::unordered_map<RequestId, const RequestAt*> snapshots;
+  for (const RequestAt& at : view.snapshots) snapshots.emplace(at.seen.id, &at);
   Json requests = Json::array();
   for (const LiveText& text : view.texts) {
-    const auto at = places.find(text.request);
-    requests.push_back(text_json(text, at == places.end() ? nullptr : at->second, now));
+    const auto at = snapshots.find(text.request);
+    requests.push_back(text_json(text, at == snapshots.end() ? nullptr : at->second, now));
   }
   Json ended = Json::array();
   for (const EndedText& text : view.ended) ended.push_back(ended_json(text, now));

@@ -18,7 +18,7 @@ struct StreamRecord : std::enable_shared_from_this<StreamRecord> {
   TimePoint since{};
   size_t bytes = 0;
   bool removed = false;
-  std::list<StreamRecordPtr>::iterator place;  // in a list of its owner, unless it is live
+  std::list<StreamRecordPtr>::iterator list_entry;  // in a list of its owner, unless it is live
   // The members below say how much of it the keeper has.
   bool copies = false, is_changed = false;
   std::string keeper;
@@ -94,10 +94,10 @@ StreamRecordPtr StreamRecords::add(const HttpRequest& request, const PreparedReq
   return record ? add(*std::move(record), StreamState::live) : nullptr;
 }
 
-void StreamRecords::add_token(StreamRecord& stream, size_t choice, size_t place, TokenId token) {
+void StreamRecords::add_token(StreamRecord& stream, size_t choice, size_t index, TokenId token) {
   MutexLock lock(mutex_);
   if (stream.removed || choice >= stream.request.tokens.size()) return;
-  if (stream.request.tokens[choice].size() == place && push_token(stream, choice, token))
+  if (stream.request.tokens[choice].size() == index && push_token(stream, choice, token))
     changed(stream);
 }
 
@@ -185,7 +185,7 @@ Result<StreamRecords::Found> StreamRecords::find(std::string_view id, std::strin
 void StreamRecords::park(StreamRecord& stream, StreamState state) {
   Owner& owner = *stream.owner;
   std::list<StreamRecordPtr>& list = state == StreamState::ended ? owner.ended : owner.left;
-  stream.place = list.insert(list.end(), stream.shared_from_this());
+  stream.list_entry = list.insert(list.end(), stream.shared_from_this());
   stream.state = state;
   stream.since = RealClock().now();
 }
@@ -194,7 +194,7 @@ void StreamRecords::park(StreamRecord& stream, StreamState state) {
 void StreamRecords::unpark(StreamRecord& stream) {
   if (stream.state == StreamState::live) return;
   Owner& owner = *stream.owner;
-  (stream.state == StreamState::ended ? owner.ended : owner.left).erase(stream.place);
+  (stream.state == StreamState::ended ? owner.ended : owner.left).erase(stream.list_entry);
   stream.state = StreamState::live;
 }
 
@@ -355,11 +355,11 @@ bool StreamRecords::take_line(std::string_view line) {
   if (state == "gone") return remove(*stream), true;
   while (!line.empty()) {
     std::string_view part = next_part(line, ' ');
-    size_t choice = 0, place = 0;
-    if (!read_whole(next_part(part, ':'), choice) || !read_whole(next_part(part, ':'), place) ||
+    size_t choice = 0, index = 0;
+    if (!read_whole(next_part(part, ':'), choice) || !read_whole(next_part(part, ':'), index) ||
         choice >= stream->request.tokens.size())
       return false;
-    if (place != stream->request.tokens[choice].size()) continue;
+    if (index != stream->request.tokens[choice].size()) continue;
     while (!part.empty()) {
       int token = 0;
       if (!read_whole(next_part(part, ','), token)) return false;

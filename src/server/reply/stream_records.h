@@ -49,8 +49,8 @@ class StreamRecords {
   StreamRecordPtr add(RecordedRequest request, StreamState state);
   // Keeps the record of a live stream; null as above, or if the request has none.
   StreamRecordPtr add(const HttpRequest& request, const PreparedRequest& prepared);
-  // Adds the token at `place` of a choice, unless the record has it already.
-  void add_token(StreamRecord& stream, size_t choice, size_t place, TokenId token);
+  // Adds the token at `index` of a choice, unless the record has it already.
+  void add_token(StreamRecord& stream, size_t choice, size_t index, TokenId token);
   void set_state(StreamRecord& stream, StreamState state);
   void rename(StreamRecord& stream, const std::string& id);
   void erase(StreamRecord& stream);

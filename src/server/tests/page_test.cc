@@ -101,12 +101,12 @@ TEST(Page, LiveTellsOfRequestsUnderWayAndEnded) {
 
 TEST(Page, LiveSaysWhereTheEngineHasARequest) {
   const TimePoint now = TimePoint{} + 10s;
-  LiveView view{.places = {{.rank = 3,
-                            .seen = {.id = RequestId{7},
-                                     .where = RequestSnapshot::Where::prefilling,
-                                     .prompt_tokens = 90,
-                                     .computed_tokens = 64,
-                                     .cached_tokens = 32}}},
+  LiveView view{.snapshots = {{.rank = 3,
+                               .seen = {.id = RequestId{7},
+                                        .where = RequestSnapshot::Where::prefilling,
+                                        .prompt_tokens = 90,
+                                        .computed_tokens = 64,
+                                        .cached_tokens = 32}}},
                 .num_texts = 2,
                 .is_ready = false};
   view.not_ready.message = "rank 1 is gone";

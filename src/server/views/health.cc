@@ -9,14 +9,14 @@ namespace {
 // for other ranks": first the ranks that delay others, then the waiting ones. Ranks without work
 // are left out.
 std::string places_of(const EngineStats& engine) {
-  if (engine.ranks.size() < 2) return fmt::format("it is in {}", describe(engine.place));
+  if (engine.ranks.size() < 2) return fmt::format("it is in {}", describe(engine.position));
   std::string first, then;
   for (size_t i = 0; i < engine.ranks.size(); ++i) {
     const RankStats& rank = engine.ranks[i];
     if (!rank.busy) continue;
-    std::string& list = rank.place.waits ? then : first;
+    std::string& list = rank.position.waits ? then : first;
     list += fmt::format("{}rank {} is in {} since {:.1f} s", list.empty() ? "" : "; ", i,
-                        describe(rank.place), rank.seconds_since_last_step);
+                        describe(rank.position), rank.seconds_since_last_step);
   }
   return first.empty() || then.empty() ? first + then : first + "; " + then;
 }

@@ -21,9 +21,9 @@ TEST(Health, NamesWhereItIsStuck) {
   const Health health({.step_seconds_max = 10, .watchdog_seconds = 300});
   RankStats waits, stuck, idle;
   waits.busy = stuck.busy = true;
-  waits.place = {.verb = Verb::forward, .layer = 3, .waits = true};
+  waits.position = {.verb = Verb::forward, .layer = 3, .waits = true};
   waits.seconds_since_last_step = 310;
-  stuck.place = {.verb = Verb::sample};
+  stuck.position = {.verb = Verb::sample};
   stuck.seconds_since_last_step = 312.5;
   const auto late = health.watchdog(add_up({waits, stuck, idle}));
   ASSERT_FALSE(late);

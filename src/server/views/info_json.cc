@@ -186,7 +186,7 @@ Json states_json(const EngineStats& stats) {
                     {"num_queue_reqs", rank.scheduler.num_waiting},
                     {"token_usage", rank.scheduler.token_usage},
                     {"avg_spec_accept_length", accept_length_of(rank.scheduler)},
-                    {"verb", verb_name(rank.place.verb)}});
+                    {"verb", verb_name(rank.position.verb)}});
   return list;
 }
 

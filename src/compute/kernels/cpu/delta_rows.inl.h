@@ -4,7 +4,7 @@
 #include "compute/kernels/arithmetic/delta_rows.h"
 #include "compute/kernels/arithmetic/packed_weight.h"
 #include "compute/kernels/cpu/rows.inl.h"
-#include "core/state_place.h"
+#include "core/state_slot.h"
 
 namespace hocket::cpu {
 

@@ -7,14 +7,14 @@ namespace hocket {
 // Tokens between two borders. Borders are at absolute positions.
 inline constexpr int kDeltaBlock = 64;
 
-// One of a list by rising `end`: the states at the borders behind the previous place's `end`, up to
+// One of a list by rising `end`: the states at the borders behind the previous `end`, up to
 // this one, are computed in state slot `slot`, each over the one before. The last one stays there.
-struct StatePlace {
+struct StateSlot {
   int end = 0;
   int slot = -1;
 };
-// Most places of one sequence in a step: its state so far, those that a prompt leaves behind, and
-// its state afterwards.
-inline constexpr int kMaxStatePlaces = 16;
+// The most slots of one sequence in a step: its state so far, those that a prompt leaves behind,
+// and its state afterwards.
+inline constexpr int kMaxStateSlots = 16;
 
 }  // namespace hocket

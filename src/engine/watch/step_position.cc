@@ -1,4 +1,4 @@
-#include "engine/watch/step_place.h"
+#include "engine/watch/step_position.h"
 
 #include <fmt/format.h>
 
@@ -12,11 +12,11 @@ std::string_view verb_name(Verb verb) {
   return kNames.at(static_cast<size_t>(verb));
 }
 
-std::string describe(const StepPlace& place) {
-  std::string text(verb_name(place.verb));
-  if (place.verb == Verb::forward && place.layer >= 0)
-    text += fmt::format(", layer {}", place.layer);
-  if (place.waits) text += ", waiting for other ranks";
+std::string describe(const StepPosition& position) {
+  std::string text(verb_name(position.verb));
+  if (position.verb == Verb::forward && position.layer >= 0)
+    text += fmt::format(", layer {}", position.layer);
+  if (position.waits) text += ", waiting for other ranks";
   return text;
 }
 

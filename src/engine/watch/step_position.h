@@ -1,4 +1,4 @@
-// The place of a rank in its step, to find out why the step does not end.
+// The position of a rank in its step, to find out why the step does not end.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ enum class Verb : uint8_t {
 };
 std::string_view verb_name(Verb verb);
 
-struct StepPlace {
+struct StepPosition {
   Verb verb = Verb::rest;
   // layer: the last one whose rows were exchanged, -1 before the first. waits: true if the rank
   // waits for others. Both are set with several ranks only.
@@ -29,6 +29,6 @@ struct StepPlace {
   bool waits = false;
 };
 // Returns "forward, layer 17, waiting for other ranks".
-std::string describe(const StepPlace& place);
+std::string describe(const StepPosition& position);
 
 }  // namespace hocket
