@@ -62,9 +62,8 @@ class ImposedDrafter final : public Drafter {
       if (text == imposed_.texts.end()) continue;
       auto& drafts = drafts_[static_cast<size_t>(task.seat)];
       const size_t begin = task.tokens.size();
-      const size_t remaining = text->second.size() - std::min(text->second.size(), begin);
-      const size_t num =
-          std::min(remaining, static_cast<size_t>(std::min(task.most, imposed_.most)));
+      const size_t rest = text->second.size() - std::min(text->second.size(), begin);
+      const size_t num = std::min(rest, static_cast<size_t>(std::min(task.most, imposed_.most)));
       for (size_t i = 0; i < num; ++i) drafts[i] = imposed_.draft(text->second, begin + i);
       task.drafts = std::span(drafts).first(num);
     }

@@ -18,7 +18,7 @@ ROW = re.compile(r"\| ([\w ]+) \| ((?:`[\w/]+` ?)+)\|$")
 TYPE = re.compile(r"^[ \t]*(?:template <.*> *)?(?:pub )?(?:class|struct|union|enum(?: class)?) (?:alignas\(.*\) )?(\w+)(?! *;)\b", re.MULTILINE)
 PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 LIMIT = re.compile(r"\b(?:kMost[A-Z]\w*|k[A-Z]\w*Max)\b")
-PRECONDITION = re.compile(r"//+ *(Pre|Requires|REQUIRES|Preconditions):")
+PRECONDITION = re.compile(r"//.*?\b(Pre|pre|Requires|REQUIRES|Preconditions|precondition):")
 RIDDLES = set("wish manner beside voice fate shadow burst streak tell tells told teller news story look looks looker heard outside meanwhile door farewell liar prospect glance".split())
 
 

@@ -46,6 +46,8 @@ NO_SUBJECT = {
     "//": re.compile(r"//[/!<]*\s+(what|of|who|whose|whom)\b", re.IGNORECASE),
     "#": re.compile(r'(?:(?:^|\s)#\s+|^\s*"{3})(what|of|who|whose|whom)\b', re.IGNORECASE),
 }
+# The same for a later sentence of a comment.
+NO_SUBJECT_WITHIN = {mark: re.compile(rf"(?:^|\s){mark}.*[.?!:;] +(What|Of|Who|Whose|Whom)\b") for mark in NO_SUBJECT}
 STD_MUTEX = re.compile(r"\bstd::(recursive_|shared_|timed_)?mutex\b")
 MUTEX = "src/base/mutex.h"
 PAGE = re.compile(r"\bdocs/[\w/]+\.md\b")
@@ -169,11 +171,12 @@ def comment_mark(name):
 
 
 def comments_without_subject(lines, mark="//"):
-    """Numbers of the lines on which such a comment opens: a block, or behind code."""
+    """Numbers of the lines on which such a comment opens, in a block or behind code, or a later sentence of one."""
     in_block = False
     for number, line in enumerate(lines, 1):
         is_comment = line.lstrip().startswith(mark)
         found = None if is_comment and in_block else NO_SUBJECT[mark].search(line)
+        found = found or NO_SUBJECT_WITHIN[mark].search(line)
         if found and line[: found.start()].count('"') % 2 == 0:  # not within a text
             yield number
         in_block = is_comment

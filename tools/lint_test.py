@@ -35,13 +35,13 @@ class LintTest(unittest.TestCase):
         self.assertIn("101 columns", self.faults("src/base/a.cc", "x" * 101)[0])
 
     def test_comments_begin_with_their_subject(self):
-        for comment in ("// What it holds.", "int x;  // of a row", "  /// Whose turn it is."):
+        for comment in ("// What it holds.", "int x;  // of a row", "  /// Whose turn it is.", "// Rows. What follows is one."):
             self.assertIn("begins with its subject", self.faults("src/base/a.cc", comment)[0])
         sound = '// The rows\n// of a half.\nint rows;  // rows of a half\nauto url = "http:// of nobody";\n'
         self.assertEqual(self.faults("src/base/a.cc", sound), [])
         for name in ("web/src/a.js", "web/src/a.jsx", "web/test/a.mjs"):
             self.assertIn("begins with its subject", self.faults(name, "let x; // what it holds\n")[0])
-        for comment in ("# What it holds.\n", "X = 1  # of a row\n", '    """Of the library."""\n'):
+        for comment in ("# What it holds.\n", "X = 1  # of a row\n", '    """Of the library."""\n', "# Rows: a few. Of these one.\n"):
             self.assertIn("begins with its subject", self.faults("tools/a.py", comment)[0])
         self.assertEqual(self.faults("tools/a.py", '# The rows\n# of a half.\nprint("# of nobody", """What?""")\n'), [])
 
@@ -145,13 +145,14 @@ struct Counts {
         self.assertEqual(check_words.check([], self.root), ["docs/words.md: 'lane' has no meaning there"])
 
     def test_limits_and_preconditions_are_spelled_in_one_way(self):
-        text = "constexpr int kMostRows = 1, kRowsMax = 2, kMaxRows = 3, kMaximum = 4, kAlmost = 5;\n// Pre: a lease\n"
+        text = "constexpr int kMostRows = 1, kRowsMax = 2, kMaxRows = 3, kMaximum = 4, kAlmost = 5;\n// Pre: a lease\nint f();  // Returns it; pre: a row\n"
         self.assertEqual(
             self.word_faults("src/base/a.h", text),
             [
                 "src/base/a.h: kMostRows is a limit, which begins with kMax",
                 "src/base/a.h: kRowsMax is a limit, which begins with kMax",
                 "src/base/a.h: 'Pre:' is written 'Precondition:'",
+                "src/base/a.h: 'pre:' is written 'Precondition:'",
             ],
         )
 

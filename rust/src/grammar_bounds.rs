@@ -102,7 +102,7 @@ fn end_of(text: &[u8], at: usize) -> usize {
     }
 }
 
-/// Checks a schema. Pre: it is not deeper than serde_json reads.
+/// Checks a schema. Precondition: it is not deeper than serde_json reads.
 pub fn check_schema(schema: &Value) -> Res<()> {
     let (mut refs, mut num_ids, mut todo) = (vec![], 0, vec![schema]);
     while let Some(value) = todo.pop() {

@@ -35,7 +35,7 @@ SAMPLE = (
 )  # fmt: skip
 SAMPLE_S = 8  # time for drawn requests, always the same
 PAUSE_S = 1.0  # the longest pause of the honest stream
-# Until the tokens of a small text are counted beside drawn requests, at most. What may hold a text thread the longest is one
+# Until the tokens of a small text are counted beside drawn requests, at most. A text thread is held the longest by one
 # text: 192 KiB at the 4,096 tokens of the bundled model, which are cut for 0.5 s + 16 s a MB = 3.7 s at most (docs/contracts/requests.md).
 ANSWER_S = 5.0
 COUNT = "/tokenize"

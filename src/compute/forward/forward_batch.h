@@ -41,7 +41,7 @@ struct ForwardBatch {
   std::vector<PageId> fresh_window_pages;  // the same of window layers
   std::vector<PagePair> window_copies;
   // If set, the rows were sorted for two halves: the first half ends at one of these borders
-  // between rows. What is before and behind them are answers, whose rows stay together.
+  // between rows. The rows before and behind them are answers', which stay together.
   struct Borders {
     int first = 0, last = 0;  // so many rows are before each
   };

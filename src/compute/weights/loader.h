@@ -9,9 +9,10 @@
 //
 // The format of a matrix in memory is f32 if dtype is float32 (quantized files are dequantized);
 // else `quantize`, unless the files hold integers of as few bits; else the format that the files
-// hold. What changes is read, widened and quantized some rows at a time. The headers of the files
-// decide, also when measuring. Without a source `stored` decides, and random weights are quantized
-// to it. If the matrices of one stacked product would have different formats, it becomes bf16.
+// hold. A matrix whose format changes is read, widened and quantized some rows at a time. The
+// headers of the files decide, also when measuring. Without a source `stored` decides, and random
+// weights are quantized to it. If the matrices of one stacked product would have different formats,
+// it becomes bf16.
 //
 // Thread: the one that loads; workers pack panels in parallel.
 #pragma once

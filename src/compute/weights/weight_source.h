@@ -42,7 +42,7 @@ struct StoredTensor {
   const std::byte* data = nullptr;  // mapped; valid as long as the source lives
   int64_t bytes = 0;
   // 0: row after row. Else the data holds columns: element (row, column) is number
-  // column * column_step + row * row_step of it. Of a vector, element i is number i * row_step.
+  // column * column_step + row * row_step of it. Element i of a vector is number i * row_step.
   int64_t column_step = 0;
   // Numbers from the beginning of a row to that of the next; 0: no gap. With columns: 1 without
   // gap.

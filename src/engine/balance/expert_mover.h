@@ -164,7 +164,7 @@ class ExpertMover {
   bool stops_ HOCKET_GUARDED_BY(mutex_) = false;
   int num_handed_out_ HOCKET_GUARDED_BY(mutex_) = 0, num_moved_ HOCKET_GUARDED_BY(mutex_) = 0;
   ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);
-  RankSet wanted_ HOCKET_GUARDED_BY(mutex_);  // whose experts are loaded, or being loaded
+  RankSet wanted_ HOCKET_GUARDED_BY(mutex_);  // the epoch's ranks, for which experts are loaded
   bool is_loaded_ HOCKET_GUARDED_BY(mutex_) = true, is_loading_ HOCKET_GUARDED_BY(mutex_) = false;
   TimePoint progress_at_ HOCKET_GUARDED_BY(mutex_);  // while it loads: when the last expert came
   std::optional<Error> last_load_error_ HOCKET_GUARDED_BY(mutex_);

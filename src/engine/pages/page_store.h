@@ -7,8 +7,8 @@
 //
 // Each wait has a limit. A store that hangs or cannot be reached is away for a while: nothing is
 // read or written there, and nobody waits for it. One that only refuses what is written (full,
-// read-only) takes no writes for a while. What is found there is checked: bytes that are damaged,
-// cut or of another key read as absent.   Thread: any.
+// read-only) takes no writes for a while. All that is read there is checked: bytes that are
+// damaged, cut or of another key read as absent.   Thread: any.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // One connection to a Redis or Valkey: commands out, replies in, by hiredis, and no wait without a
-// limit. What comes back is never trusted: a reply has a largest size, and none is a list.
+// limit. Replies are never trusted: one has a largest size, and none is a list.
 // Without hiredis at build time, can_use_redis() is false and nothing else may be called.
 // Thread: one at a time.
 #pragma once

@@ -54,7 +54,7 @@ struct Slice {
   int num_samples() const { return is_sampled ? 1 + num_drafts : 0; }
   // Returns how many drafts saved a step: a token was taken behind each of them.
   int num_held() const { return std::max(0, num_taken - 1); }
-  // Returns the token of a row; pre: it is known or a draft.
+  // Returns the token of a row. Precondition: it is known or a draft.
   TokenId token(int position) const {
     const int draft = position - (begin + len - num_drafts);
     return draft < 0 ? request->tokens[static_cast<size_t>(position)]

@@ -96,7 +96,7 @@ TEST_P(ConversationTest, WithAnEditedLastMessage) {
 }
 
 // A long message has a state at each eighth of it, or if no slot is free every state_interval
-// tokens. What follows the one before the first edit is computed again; then there is one.
+// tokens. Tokens behind the one before the first edit are computed again; then there is one.
 TEST_P(ConversationTest, WithEditsOfALongMessage) {
   constexpr int kMessage = 4000, kEighth = 512, kInterval = 1024, kStay = 2750;
   for (const bool full : {false, true}) {

@@ -46,9 +46,9 @@ bool Sessions::end(SessionKey key) {
   return true;
 }
 
-// Keeps the beginnings that sessions share with one that has ended, since letting go of it let go
-// of those that end sooner, too. Of these the last to end come first, and of the others no page
-// counts that one of them has protected.
+// Protects the beginnings that other sessions share with one that has ended: the end of its
+// protection also ended that of shared beginnings which are protected for a shorter time. Sessions
+// that end last come first; a later one adds only pages that no session before it has protected.
 void Sessions::protect_others(const Session& ended) {
   const std::span<const TokenId> tokens = ended.protected_part();
   size_t done = 0;

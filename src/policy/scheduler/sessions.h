@@ -5,7 +5,7 @@
 //
 // Nothing is pinned, so a session never holds up a request: its pages go when no others are left.
 // Bounds: kMax sessions, and a share of the pages; beyond either the session goes first that has
-// been idle the longest. Of a session that is longer than its part of the share, the beginning is
+// been idle the longest. A session that is longer than its part of the share has its beginning
 // protected, so that one long session does not end all others. The first that is so long is logged.
 // Owner: the scheduler. Thread: engine.
 #pragma once

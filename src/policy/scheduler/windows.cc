@@ -1,7 +1,7 @@
 // The pages of window layers, in models with sliding windows: which of them a request holds, and
 // how many it may still need.
 //
-// A request needs at most max_window_pages(), however long it becomes. What it lacks of them is
+// A request needs at most max_window_pages(), however long it becomes. Those that it lacks are
 // reserved from its admission on, so that a running request finds a page whenever it grows, and a
 // prompt in chunks can always go on by a page.
 #include <algorithm>

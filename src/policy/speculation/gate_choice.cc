@@ -39,8 +39,8 @@ void SpeculationGate::list(DraftSet set, std::span<const GateAnswer> answers, in
   list_candidates(max_rows);
 }
 
-// The likeliest drafts come first. Of numbers whose costs are measured together, the largest is a
-// candidate.
+// The likeliest drafts come first. Where the costs of several numbers are measured together, the
+// largest number is a candidate.
 void SpeculationGate::list_candidates(int max_rows) {
   levels_.fill({});
   candidates_.clear();

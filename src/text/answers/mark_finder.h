@@ -1,5 +1,5 @@
 // Finds marks such as "<tool_call>" in text that arrives byte by byte. It holds back only text that
-// may still become a mark. Of marks that end at the same byte it finds the longest.
+// may still become a mark. If several marks end at the same byte, it finds the longest.
 #pragma once
 
 #include <string>

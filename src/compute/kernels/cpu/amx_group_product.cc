@@ -118,8 +118,7 @@ void unpack(const ScaledProduct<int8_t>& p, int panel, int i, Span& span, int8_t
 // Lines of memory that are fetched during products, some after the product of each group.
 struct Prefetch {
   const std::byte* from[kPanels];
-  int64_t remaining;        // lines of each panel
-  int64_t lines_per_fetch;  // of each panel
+  int64_t remaining, lines_per_fetch;  // lines of each panel
   void fetch() {
     for (int64_t i = 0; i < lines_per_fetch && remaining > 0; ++i, --remaining)
       for (const std::byte*& at : from) {
