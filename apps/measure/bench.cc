@@ -33,6 +33,15 @@ constexpr const char* kBenchUsage =
     "hocket bench kernels | one-batch | serving | streams | scheduler | grammar | speculation | "
     "all2all | overlap | peers | balance | machine, or --compare OLD [NEW]";
 
+// Has `model` be a shape with random weights, whose folder the result deletes; nullopt: no shape.
+Result<std::optional<DummyShape>> use_shape(const std::string& shape, ModelSettings& model) {
+  if (shape.empty()) return std::nullopt;
+  HOCKET_TRY(DummyShape dummy, DummyShape::create(shape));
+  model.model_path = dummy.folder().string();
+  model.load_format = "dummy";
+  return dummy;
+}
+
 Result<int> kernels(const Arguments& arguments) {
   BenchKernelsOptions o;
   HOCKET_TRY(const bool go,
@@ -119,12 +128,7 @@ Result<int> serving(const Arguments& arguments) {
   if (!go) return 0;
   HOCKET_TRY(load.endpoint, parse_endpoint(endpoint));
   HOCKET_TRY_VOID(take_url(url, load.server));
-  std::optional<DummyShape> dummy;
-  if (!shape.empty()) {
-    HOCKET_TRY(dummy, DummyShape::create(shape));
-    settings.model.model_path = dummy->folder().string();
-    settings.model.load_format = "dummy";
-  }
+  HOCKET_TRY(const auto dummy, use_shape(shape, settings.model));
   std::optional<RunningServer> own;
   if (load.server.port == 0) {
     settings.http.host = load.server.host;
@@ -193,13 +197,8 @@ Result<int> grammar(const Arguments& arguments) {
   if (!go) return 0;
   if (!o.only_masks || o.settings.model.tokenizer_path.empty())
     HOCKET_TRY_VOID(choose_model(o.settings));
-  std::optional<DummyShape> dummy;
-  if (!shape.empty()) {
-    HOCKET_TRY(dummy, DummyShape::create(shape));
-    o.settings.model.tokenizer_path = o.settings.model.model_path;
-    o.settings.model.model_path = dummy->folder().string();
-    o.settings.model.load_format = "dummy";
-  }
+  if (!shape.empty()) o.settings.model.tokenizer_path = o.settings.model.model_path;
+  HOCKET_TRY(const auto dummy, use_shape(shape, o.settings.model));
   log::set_level(log::Level::warning);
   return bench_grammar(o);
 }
@@ -230,13 +229,8 @@ Result<int> speculation(const Arguments& arguments) {
   HOCKET_TRY_VOID(replace_list(answers, "answers", o.answers));
   HOCKET_TRY_VOID(replace_list(contexts, "contexts", o.contexts));
   HOCKET_TRY_VOID(replace_list(drafts, "drafts", o.drafts));
-  std::optional<DummyShape> dummy;
   if (shape.empty()) HOCKET_TRY_VOID(choose_model(o.settings));
-  if (!shape.empty()) {
-    HOCKET_TRY(dummy, DummyShape::create(shape));
-    o.settings.model.model_path = dummy->folder().string();
-    o.settings.model.load_format = "dummy";
-  }
+  HOCKET_TRY(const auto dummy, use_shape(shape, o.settings.model));
   log::set_level(log::Level::warning);
   return bench_speculation(o);
 }

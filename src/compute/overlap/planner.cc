@@ -13,8 +13,8 @@ namespace {
 // Returns the candidate with the lowest optimistic time, which is its expected time less its
 // uncertainty; nothing if another one is expected to be faster than even that.
 std::optional<Plan> most_promising(const PlanRecord& record) {
-  // Returns the part of a doubt that is left once n steps were measured.
-  const auto remaining_doubt = [](double doubt, int n) {
+  // Returns the part of a doubt that remains once n steps were measured.
+  const auto faded = [](double doubt, int n) {
     return doubt * kTuning.guess / (n + kTuning.guess);
   };
   const Correction correction(record);
@@ -27,8 +27,8 @@ std::optional<Plan> most_promising(const PlanRecord& record) {
     if (candidate.plan == record.played.plan) continue;
     const int of_kind = correction.num_measured(candidate.kind);
     const double reach = of_kind < kTuning.few
-                             ? remaining_doubt(kTuning.doubt_of_kind, of_kind)
-                             : remaining_doubt(correction.doubt(), expected.num_measured) +
+                             ? faded(kTuning.doubt_of_kind, of_kind)
+                             : faded(correction.doubt(), expected.num_measured) +
                                    (expected.num_measured > 0 ? expected.error : 0);
     const double us = expected.us * (1 - reach);
     if (best == nullptr || us < least_us) best = &candidate, least_us = us;

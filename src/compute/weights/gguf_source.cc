@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "compute/weights/byte_sample.h"
 #include "compute/weights/fingerprint.h"
 #include "compute/weights/gguf_changes.h"
 #include "compute/weights/gguf_names.h"
@@ -14,7 +15,6 @@
 namespace hocket {
 namespace {
 
-constexpr int64_t kSampledBytes = 4096;  // bytes sampled from each tensor for identity()
 constexpr std::string_view kLatent = ".attn_kv_b.weight";
 
 // The location with the name that the file has.
@@ -159,15 +159,12 @@ std::optional<uint64_t> GgufWeights::identity() const {
   for (const GgufFile::Part& part : file_->parts()) {
     all.add(part.path.filename().string());
     all.add_all(part.bytes.size(), part.changed_ns);
-    const auto text = [&](int64_t begin, int64_t bytes) {
-      return std::string_view(reinterpret_cast<const char*>(part.bytes.data()) + begin,
-                              static_cast<size_t>(bytes));
-    };
-    all.add(text(0, std::min<int64_t>(part.header.data_offset, std::ssize(part.bytes))));
-    for (const auto& [name, tensor] : part.header.tensors) {
-      const int64_t bytes = tensor.end - tensor.begin, sampled = std::min(bytes, kSampledBytes);
-      all.add(text(part.header.data_offset + tensor.begin + (bytes - sampled) / 2, sampled));
-    }
+    const std::string_view text = text_of(part.bytes.data(), part.bytes.size());
+    const auto data = static_cast<size_t>(part.header.data_offset);
+    all.add(text.substr(0, data));
+    for (const auto& [name, tensor] : part.header.tensors)
+      all.add(middle_sample(text.substr(data + static_cast<size_t>(tensor.begin),
+                                        static_cast<size_t>(tensor.end - tensor.begin))));
   }
   return all.value();
 }

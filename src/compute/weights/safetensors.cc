@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/nearest.h"
+#include "compute/weights/byte_sample.h"
 #include "compute/weights/fingerprint.h"
 #include "compute/weights/gguf_source.h"
 #include "compute/weights/json_fields.h"
@@ -25,7 +26,6 @@ namespace {
 constexpr int64_t kMaxHeaderBytes = 100'000'000;
 constexpr int64_t kMaxIndexBytes = int64_t{256} << 20;
 constexpr size_t kMaxRank = 32;
-constexpr int64_t kSampleBytes = 4096;  // bytes sampled from each tensor for identity()
 constexpr std::string_view kAgain = "the file is damaged or was cut short: download it again";
 
 struct FileType {
@@ -324,8 +324,7 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::filesy
   Fingerprint identity;
   identity.add(file.filename().string());
   identity.add_all(info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
-  identity.add({reinterpret_cast<const char*>(opened->map_),
-                static_cast<size_t>(opened->header_.data_offset)});
+  identity.add(text_of(opened->map_, static_cast<size_t>(opened->header_.data_offset)));
   opened->identity_ = identity.value();
   return opened;
 }
@@ -333,11 +332,9 @@ Result<std::unique_ptr<SafetensorsFile>> SafetensorsFile::open(const std::filesy
 std::optional<uint64_t> SafetensorsFile::identity() const {
   Fingerprint all;
   all.add_all(identity_);
-  for (const auto& [name, entry] : header_.tensors) {
-    const int64_t bytes = entry.end - entry.begin, sampled = std::min(bytes, kSampleBytes);
-    const std::byte* sample = map_ + header_.data_offset + entry.begin + (bytes - sampled) / 2;
-    all.add({reinterpret_cast<const char*>(sample), static_cast<size_t>(sampled)});
-  }
+  for (const auto& [name, entry] : header_.tensors)
+    all.add(middle_sample(text_of(map_ + header_.data_offset + entry.begin,
+                                  static_cast<size_t>(entry.end - entry.begin))));
   return all.value();
 }
 

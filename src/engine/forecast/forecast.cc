@@ -110,13 +110,8 @@ std::vector<Change> changes(const ServerSettings& settings, const Forecast& now)
 int64_t needed_bytes(const ServerSettings& settings, const Forecast& f) {
   const int context =
       settings.model.context_length > 0 ? settings.model.context_length : kShortContext;
-  const int page_tokens = settings.memory.page_size;
-  const MemoryQuestion pages{.settings = settings,
-                             .model = f.choice.model,
-                             .page_bytes = f.choice.kv_full_page_bytes(page_tokens),
-                             .window_page_bytes = f.choice.kv_window_page_bytes(page_tokens),
-                             .module_page_bytes = f.choice.module_page_bytes(page_tokens)};
-  const int64_t kv = kv_bytes_of(pages, f.memory, pages_for(context, page_tokens));
+  const int64_t kv = kv_bytes_of(memory_question(settings, f.choice), f.memory,
+                                 pages_for(context, settings.memory.page_size));
   const auto used =
       static_cast<double>(f.memory.weight_bytes + f.memory.work_bytes + f.memory.state_bytes + kv);
   return static_cast<int64_t>(std::ceil(used / kDefaultMemoryShare)) + 1;
@@ -193,23 +188,14 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
       moving_bytes = bytes * moving_places(q.settings, choice.model, *placement);
     }
   }
-  const int page_tokens = q.settings.memory.page_size;
-  const MemoryQuestion memory = {.settings = q.settings,
-                                 .model = choice.model,
-                                 .dtype = choice.dtype,
-                                 .dispatch_dtype = choice.dispatch_dtype,
-                                 .weight_bytes = weight_bytes,
-                                 .moving_bytes = moving_bytes,
-                                 .page_bytes = choice.kv_full_page_bytes(page_tokens),
-                                 .window_page_bytes = choice.kv_window_page_bytes(page_tokens),
-                                 .module_page_bytes = choice.module_page_bytes(page_tokens),
-                                 .total_bytes = q.total_bytes,
-                                 .available_bytes = q.available_bytes,
-                                 .scratch = choice.scratch_need(0, page_tokens),
-                                 .num_workers = q.num_workers,
-                                 .placement = placement ? &*placement : nullptr,
-                                 .combine_groups = choice.combine_groups,
-                                 .isa = q.isa};
+  MemoryQuestion memory = memory_question(q.settings, choice);
+  memory.weight_bytes = weight_bytes;
+  memory.moving_bytes = moving_bytes;
+  memory.total_bytes = q.total_bytes;
+  memory.available_bytes = q.available_bytes;
+  memory.num_workers = q.num_workers;
+  memory.placement = placement ? &*placement : nullptr;
+  memory.isa = q.isa;
   HOCKET_TRY(MemoryPlan sizes, size_memory(memory));
   Forecast f{.choice = choice,
              .cost = std::move(cost),
@@ -226,8 +212,8 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
   } else {
     f.refusal = std::move(planned).error();
     // The KV cache that one request of the whole context would need.
-    f.memory.kv_bytes =
-        kv_bytes_of(memory, f.memory, pages_for(f.memory.context_length, page_tokens));
+    f.memory.kv_bytes = kv_bytes_of(
+        memory, f.memory, pages_for(f.memory.context_length, q.settings.memory.page_size));
   }
   f.kv_len = kv_len > 0 ? std::min(kv_len, f.memory.context_length)
                         : std::max(1, f.memory.context_length / 2);

@@ -47,15 +47,8 @@ inline RequestInput grammar_input(const std::vector<int>& prompt, GrammarKind ki
 // Runs requests as run_all() does, and waits for grammars that compile meanwhile.
 inline std::vector<Answer> run_patiently(Engine& engine, std::vector<RequestInput> inputs) {
   Outbox outbox(65536);
-  std::vector<RequestId> ids;
   std::map<RequestId, Answer> answers;
-  for (RequestInput& input : inputs) {
-    input.id = Engine::next_request_id();
-    ids.push_back(input.id);
-    const auto submitted = engine.submit(std::move(input));
-    EXPECT_TRUE(submitted.has_value()) << describe(submitted.error());
-    if (!submitted) answers[ids.back()].done = true;
-  }
+  const std::vector<RequestId> ids = submit_all(engine, std::move(inputs), answers);
   const TimePoint deadline = RealClock().now() + 5 * kPatience;
   const auto all_done = [&] {
     return std::ranges::all_of(ids, [&](RequestId id) { return answers[id].done; });
@@ -66,12 +59,7 @@ inline std::vector<Answer> run_patiently(Engine& engine, std::vector<RequestInpu
   }
   while (engine.step(outbox)) {  // a row beyond the end may be under way
   }
-  std::vector<Answer> result;
-  for (const RequestId id : ids) {
-    EXPECT_TRUE(answers[id].done);
-    result.push_back(std::move(answers[id]));
-  }
-  return result;
+  return take_all(answers, ids);
 }
 
 // Runs the requests one after the other, so that each is alone in its batch.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "engine/plan/model_choice.h"
 #include "engine/plan/scheduler_settings.h"
 #include "policy/cache/page_allocator.h"
 #include "policy/scheduler/scheduler.h"
@@ -226,6 +227,20 @@ int64_t kv_bytes_of(const MemoryQuestion& q, const MemoryPlan& plan, int64_t pag
       q.window_page_bytes > 0 ? window_pages_beside(q, plan, pages) + 1 : int64_t{0};
   return pages * q.page_bytes + windows * q.window_page_bytes +
          plan.num_spare_pages * q.module_page_bytes;
+}
+
+MemoryQuestion memory_question(const ServerSettings& settings, const ModelChoice& choice) {
+  const int page_tokens = settings.memory.page_size;
+  return {.settings = settings,
+          .model = choice.model,
+          .dtype = choice.dtype,
+          .dispatch_dtype = choice.dispatch_dtype,
+          .page_bytes = choice.kv_full_page_bytes(page_tokens),
+          .window_page_bytes = choice.kv_window_page_bytes(page_tokens),
+          .module_page_bytes = choice.module_page_bytes(page_tokens),
+          .scratch = choice.scratch_need(0, page_tokens),
+          .placement = nullptr,
+          .combine_groups = choice.combine_groups};
 }
 
 Result<MemoryPlan> size_memory(const MemoryQuestion& q) {

@@ -50,6 +50,8 @@ struct MemoryPlan {
   std::vector<SettingChange> changes;
 };
 
+struct ModelChoice;
+
 struct MemoryQuestion {
   const ServerSettings& settings;
   const ModelConfig& model;
@@ -67,6 +69,9 @@ struct MemoryQuestion {
   int combine_groups = 1;
   Isa isa = Isa::amx;  // sets the default chunk: long enough to keep it busy
 };
+// Asks about a model's form and pages; the caller adds its weights, the machine and the ranks. The
+// arguments outlive the question.
+MemoryQuestion memory_question(const ServerSettings& settings, const ModelChoice& choice);
 
 // Default tokens of a prompt's chunk. Without tiles, more rows than kLaneChunk make the products no
 // faster, and shorter chunks give prompts their first tokens sooner; tiles, and exchanges between

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "compute/weights/byte_sample.h"
 #include "compute/weights/safetensors.h"
 #include "core/version.h"
 #include "engine/plan/engine_info.h"
@@ -29,7 +30,7 @@ namespace fs = std::filesystem;
 // Rises if a release computes other bits, or exchanges other messages, than the one before.
 constexpr int kArithmeticLevel = 2;
 // A tensor up to the first size is hashed whole, of a larger one a sample of each part.
-constexpr size_t kMaxWholeBytes = 64 << 10, kPartBytes = 16 << 20, kSampleBytes = 4096;
+constexpr size_t kMaxWholeBytes = 64 << 10, kPartBytes = 16 << 20;
 
 class Sha256 {
  public:
@@ -65,12 +66,11 @@ Result<void> add_file(Sha256& sum, const fs::path& path) {
 // Samples lie in the middle of each part. A fine-tune may change a few small tensors and no other,
 // so each tensor counts.
 void add_tensor(Sha256& sum, std::string_view name, const std::byte* data, size_t size) {
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const std::string_view bytes = text_of(data, size);
   sum.add(name);
   if (size <= kMaxWholeBytes) return sum.add(bytes);
   const size_t num_parts = (size + kPartBytes - 1) / kPartBytes, part = size / num_parts;
-  for (size_t i = 0; i < num_parts; ++i)
-    sum.add(bytes.substr(i * part + (part - kSampleBytes) / 2, kSampleBytes));
+  for (size_t i = 0; i < num_parts; ++i) sum.add(middle_sample(bytes.substr(i * part, part)));
 }
 
 Result<void> add_weights(Sha256& sum, const fs::path& folder) {
@@ -89,8 +89,7 @@ Result<void> add_gguf(Sha256& sum, const fs::path& path) {
   for (const GgufFile::Part& part : file->parts()) {
     const std::byte* const data = part.bytes.data() + part.header.data_offset;
     sum.add(part.path.filename().string());
-    sum.add({reinterpret_cast<const char*>(part.bytes.data()),
-             static_cast<size_t>(part.header.data_offset)});
+    sum.add(text_of(part.bytes.data(), static_cast<size_t>(part.header.data_offset)));
     for (const auto& [name, tensor] : part.header.tensors)
       add_tensor(sum, name, data + tensor.begin, static_cast<size_t>(tensor.end - tensor.begin));
   }

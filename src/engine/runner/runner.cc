@@ -150,7 +150,6 @@ Result<void> Runner::open_files(const ServerSettings& settings) {
 Result<void> Runner::make_plan(const ServerSettings& settings) {
   HOCKET_TRY(const MeasuredWeights weights, measure_weights(choice_, source_.get()));
   weight_fingerprint_ = weights.fingerprint;
-  const int page_tokens = settings.memory.page_size;
   // All ranks plan with the weights of the rank that holds most, so that they choose equal limits.
   MeasuredWeights most = weights;
   if (placement_) {
@@ -165,22 +164,15 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
     HOCKET_TRY(expert_bytes_, largest_expert_bytes(choice_, source_.get()));
     moving_bytes = expert_bytes_ * moving_places(settings, choice_.model, *placement_);
   }
-  HOCKET_TRY(plan_, plan_memory({.settings = settings,
-                                 .model = choice_.model,
-                                 .dtype = choice_.dtype,
-                                 .dispatch_dtype = choice_.dispatch_dtype,
-                                 .weight_bytes = most.bytes,
-                                 .moving_bytes = moving_bytes,
-                                 .page_bytes = choice_.kv_full_page_bytes(page_tokens),
-                                 .window_page_bytes = choice_.kv_window_page_bytes(page_tokens),
-                                 .module_page_bytes = choice_.module_page_bytes(page_tokens),
-                                 .total_bytes = machine_.memory_bytes,
-                                 .available_bytes = machine_.memory_available_bytes,
-                                 .scratch = choice_.scratch_need(0, page_tokens),
-                                 .num_workers = workers_->size(),
-                                 .placement = placement_ ? &*placement_ : nullptr,
-                                 .combine_groups = choice_.combine_groups,
-                                 .isa = info_.isa}));
+  MemoryQuestion question = memory_question(settings, choice_);
+  question.weight_bytes = most.bytes;
+  question.moving_bytes = moving_bytes;
+  question.total_bytes = machine_.memory_bytes;
+  question.available_bytes = machine_.memory_available_bytes;
+  question.num_workers = workers_->size();
+  question.placement = placement_ ? &*placement_ : nullptr;
+  question.isa = info_.isa;
+  HOCKET_TRY(plan_, plan_memory(question));
   plan_.weight_bytes = weights.bytes;
   std::ranges::copy(plan_.changes, std::back_inserter(info_.changes));
   return {};

@@ -258,14 +258,8 @@ TEST_F(CacheTierTest, ASelectiveFolderHoldsWhatWasUsedTwice) {
   for (const Form& form : {kMoe, kDelta, kMimo}) {
     SCOPED_TRACE(form.name);
     fs::remove_all(folder_);
-    ServerSettings s = settings_of(form, 1);
-    s.memory.kv_cache_dir = folder_.string();
-    s.memory.hicache_write_policy = "write_through_selective";
-    s.memory.hicache_storage_prefetch_policy = "wait_complete";
-    s.memory.max_total_tokens = s.model.context_length = 1024;
-    RequestInput input = greedy_input(random_tokens(3, 600), 10);
-    input.sampling.ignore_eos = true;
-    input.sampling.num_top_logprobs = 2;
+    const ServerSettings s = selective(form);
+    const RequestInput input = question(3, 600);
     Answer want;
     {
       Service service(s);

@@ -96,6 +96,14 @@ inline void expect_same(const Answer& got, const Answer& want) {
     expect_same(got.prompt_logprobs[i], want.prompt_logprobs[i]);
 }
 
+inline void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    SCOPED_TRACE("request " + std::to_string(i));
+    ASSERT_NO_FATAL_FAILURE(expect_same(got[i], want[i]));
+  }
+}
+
 inline ServerSettings base_settings(const Form& form) {
   ServerSettings settings = settings_for(form.model);
   settings.model.quantization = form.quantization;

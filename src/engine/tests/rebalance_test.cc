@@ -188,19 +188,31 @@ TEST_F(RebalanceTest, LoadingCostsTheTimeThatItsThreadUses) {
   }
 }
 
+// Rank 0 of four, of which two may be missing, and the ranks of an epoch without them.
+class TolerantRank : public RebalanceTest {
+ protected:
+  TolerantRank() {
+    settings_.parallel.tolerate_ranks = 2;
+    two_.add(0);
+    two_.add(1);
+  }
+  std::vector<std::unique_ptr<Runner>> load() const {
+    return *load_ranks({.settings = settings_, .progress = {}, .tokenizer_eos = {}});
+  }
+
+  ServerSettings settings_ = testing::settings_of(testing::kBundled, 4);
+  RankSet two_;
+};
+
 // Rank 0 of two that have places for all experts is left alone, and then not: it has the weights
 // that each expert has anywhere.
-TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
-  ServerSettings settings = testing::settings_of(testing::kBundled, 4);
-  settings.parallel.tolerate_ranks = 2;
-  const auto load = [&] {
-    return *load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
-  };
+TEST_F(TolerantRank, ExpertsOfAnAbsentRankAreLoadedAndGivenBack) {
   const auto runners = load(), unmoved = load();
   Runner& runner = *runners[0];
   const Placements home = runner.placement();
   ExpertStats stats(runner.info().model.num_layers, home, 0);
-  ExpertMover mover({.model = settings.model, .max_retry_time = testing::kPatience}, runner, stats);
+  ExpertMover mover({.model = settings_.model, .max_retry_time = testing::kPatience}, runner,
+                    stats);
   EXPECT_TRUE(mover.has_loaded(RankSet::all(4)));
   const auto check_weights = [&] {
     const Placements now = runner.placement();
@@ -219,10 +231,7 @@ TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
       }
     }
   };
-  RankSet two;
-  two.add(0);
-  two.add(1);
-  for (const RankSet& ranks : {two, RankSet::all(4), two}) {
+  for (const RankSet& ranks : {two_, RankSet::all(4), two_}) {
     mover.load_for_epoch(ranks);
     EXPECT_TRUE(eventually([&] { return mover.has_loaded(ranks); }));
     EXPECT_EQ(runner.placement().fingerprint(), home.among(ranks).fingerprint());
@@ -233,27 +242,20 @@ TEST_F(RebalanceTest, ExpertsOfAnAbsentRankAreBroughtAndGivenBack) {
 
 // A file of --weight-cache keeps its experts: those that are taken over have memory in the plan,
 // and those that come home are not loaded.
-TEST_F(RebalanceTest, ExpertsTakenOverFitThePlanBesideAFileOfWeights) {
-  ServerSettings settings = testing::settings_of(testing::kBundled, 4);
-  settings.parallel.tolerate_ranks = 2;
-  const auto load = [&] {
-    return *load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
-  };
+TEST_F(TolerantRank, ExpertsTakenOverFitThePlanBesideAFileOfWeights) {
   const int64_t without = load()[0]->plan().moving_bytes;
   const auto folder = std::filesystem::path(::testing::TempDir()) / "hocket-kept-experts";
   std::filesystem::remove_all(folder);
-  settings.model.weight_cache = folder.string();
+  settings_.model.weight_cache = folder.string();
   load();  // writes the file
   const auto runners = load();
   Runner& runner = *runners[0];
   ASSERT_TRUE(runner.maps_weights());
   ExpertStats stats(runner.info().model.num_layers, runner.placement(), 0);
-  ExpertMover mover({.model = settings.model, .max_retry_time = testing::kPatience}, runner, stats);
-  RankSet two;
-  two.add(0);
-  two.add(1);
-  mover.load_for_epoch(two);
-  ASSERT_TRUE(eventually([&] { return mover.has_loaded(two); }));
+  ExpertMover mover({.model = settings_.model, .max_retry_time = testing::kPatience}, runner,
+                    stats);
+  mover.load_for_epoch(two_);
+  ASSERT_TRUE(eventually([&] { return mover.has_loaded(two_); }));
   const ExpertMoveStats taken = mover.stats();
   ASSERT_GT(taken.moves_total, 0u);
   EXPECT_GE(runner.plan().moving_bytes, without + static_cast<int64_t>(taken.bytes_total));
@@ -270,24 +272,19 @@ Duration time_of_files() {
   return {};
 }
 
-TEST_F(RebalanceTest, LoadingThatHangsIsGivenUp) {
-  ServerSettings settings = testing::settings_of(testing::kBundled, 4);
-  settings.parallel.tolerate_ranks = 2;
-  const auto runners = *load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+TEST_F(TolerantRank, LoadingThatHangsIsGivenUp) {
+  const auto runners = load();
   Runner& runner = *runners[0];
   ExpertStats stats(runner.info().model.num_layers, runner.placement(), 0);
   files_hang = true;
   {
-    ExpertMover mover({.model = settings.model,
+    ExpertMover mover({.model = settings_.model,
                        .max_retry_time = testing::kPatience,
                        .max_expert_time = std::chrono::milliseconds(50),
                        .used_time = time_of_files},
                       runner, stats);
-    RankSet two;
-    two.add(0);
-    two.add(1);
-    EXPECT_GT(mover.load_for_epoch(two), Duration{});
-    EXPECT_EQ(mover.load_for_epoch(two), Duration{}) << "it is under way";
+    EXPECT_GT(mover.load_for_epoch(two_), Duration{});
+    EXPECT_EQ(mover.load_for_epoch(two_), Duration{}) << "it is under way";
     EXPECT_TRUE(eventually([&] {
       mover.check_progress();
       return mover.final_load_error().has_value();
@@ -298,21 +295,17 @@ TEST_F(RebalanceTest, LoadingThatHangsIsGivenUp) {
 }
 
 // Rank 0 of four takes over 8 of the 16 experts of each layer with rank 1; it has places for 8.
-TEST_F(RebalanceTest, TheTimeOfLoadingFollowsFromWhatIsLacking) {
-  ServerSettings settings = testing::settings_of(testing::kBundled, 4);
-  settings.parallel.tolerate_ranks = 2;
-  const auto runners = *load_ranks({.settings = settings, .progress = {}, .tokenizer_eos = {}});
+TEST_F(TolerantRank, TheTimeOfLoadingFollowsFromWhatIsLacking) {
+  const auto runners = load();
   Runner& runner = *runners[0];
   ExpertStats stats(runner.info().model.num_layers, runner.placement(), 0);
-  ExpertMover mover({.model = settings.model, .max_retry_time = testing::kPatience}, runner, stats);
-  RankSet two;
-  two.add(0);
-  two.add(1);
+  ExpertMover mover({.model = settings_.model, .max_retry_time = testing::kPatience}, runner,
+                    stats);
   int64_t lacking = 0;
   for (int rank = 0; rank < 2; ++rank) {
     int64_t here = 0;
     for (int layer = 0; layer < runner.info().model.num_layers; ++layer) {
-      const Placement home = runner.placement().at(layer), there = home.among(two);
+      const Placement home = runner.placement().at(layer), there = home.among(two_);
       for (const int expert : there.experts_of(rank))
         here += std::ranges::binary_search(home.experts_of(rank), expert) ? 0 : 1;
     }
@@ -320,9 +313,9 @@ TEST_F(RebalanceTest, TheTimeOfLoadingFollowsFromWhatIsLacking) {
   }
   ASSERT_GT(lacking, 0);
   const double byte = mover.seconds_per_byte();
-  EXPECT_EQ(mover.load_for_epoch(two),
+  EXPECT_EQ(mover.load_for_epoch(two_),
             from_seconds(byte * static_cast<double>(lacking * mover.expert_bytes())));
-  EXPECT_TRUE(eventually([&] { return mover.has_loaded(two); }));
+  EXPECT_TRUE(eventually([&] { return mover.has_loaded(two_); }));
 }
 
 }  // namespace

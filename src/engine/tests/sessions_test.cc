@@ -27,10 +27,8 @@ class SessionCallsTest : public testing::StoredPagesTest {
     s.memory.kv_cache_dir = folder_.string();
     return s;
   }
-  static RequestInput question(int seed, uint64_t session) {
-    RequestInput input = greedy_input(random_tokens(seed, 700), 10);
-    input.sampling.ignore_eos = true;
-    input.sampling.num_top_logprobs = 2;
+  static RequestInput question(int seed, uint64_t session, int num_tokens = 700) {
+    RequestInput input = StoredPagesTest::question(seed, num_tokens);
     input.session = session;
     return input;
   }
@@ -91,15 +89,8 @@ TEST_F(SessionCallsTest, ASaveWritesWhatASelectiveFolderLeftOut) {
   for (const Form& form : {kMoe, kDelta, kMimo}) {
     SCOPED_TRACE(form.name);
     fs::remove_all(folder_);
-    ServerSettings s = settings_of(form, 1);
-    s.memory.kv_cache_dir = folder_.string();
-    s.memory.hicache_write_policy = "write_through_selective";
-    s.memory.hicache_storage_prefetch_policy = "wait_complete";
-    s.memory.max_total_tokens = s.model.context_length = 1024;
-    RequestInput input = greedy_input(random_tokens(3, 450), 10);
-    input.sampling.ignore_eos = true;
-    input.sampling.num_top_logprobs = 2;
-    input.session = 7;
+    const ServerSettings s = selective(form);
+    const RequestInput input = question(3, 7, 450);
     Answer want;
     {
       Service service(s);

@@ -25,6 +25,15 @@ class StoredPagesTest : public FolderTest {
         form != nullptr ? 1024 : 2048;
     return settings;
   }
+  // Settings of a folder that gets the pages which are used twice; a request waits for its pages.
+  ServerSettings selective(const Form& form) const {
+    ServerSettings settings = settings_of(form, 1);
+    settings.memory.kv_cache_dir = folder_.string();
+    settings.memory.hicache_write_policy = "write_through_selective";
+    settings.memory.hicache_storage_prefetch_policy = "wait_complete";
+    settings.memory.max_total_tokens = settings.model.context_length = 1024;
+    return settings;
+  }
   static Answer ask(Service& service, RequestInput input) {
     const auto id = service.submit(std::move(input));
     EXPECT_TRUE(id.has_value());

@@ -58,14 +58,10 @@ inline void collect(Outbox& outbox, std::map<RequestId, Answer>& answers) {
   }
 }
 
-// Submits all requests at once and steps until all are answered. Each step takes kFakeStep by the
-// engine's own clock, if it is given.
-inline constexpr Duration kFakeStep = std::chrono::milliseconds(10);
-inline std::vector<Answer> run_all(Engine& engine, std::vector<RequestInput> inputs,
-                                   FakeClock* clock = nullptr) {
-  Outbox outbox(65536);
+// Submits requests and returns their ids; `answers` says at once that a refused one is done.
+inline std::vector<RequestId> submit_all(Engine& engine, std::vector<RequestInput> inputs,
+                                         std::map<RequestId, Answer>& answers) {
   std::vector<RequestId> ids;
-  std::map<RequestId, Answer> answers;
   for (RequestInput& input : inputs) {
     input.id = Engine::next_request_id();
     ids.push_back(input.id);
@@ -75,18 +71,35 @@ inline std::vector<Answer> run_all(Engine& engine, std::vector<RequestInput> inp
       answers[ids.back()].done = true;
     }
   }
+  return ids;
+}
+
+// Takes the answers out of `answers`, in the order of `ids`.
+inline std::vector<Answer> take_all(std::map<RequestId, Answer>& answers,
+                                    const std::vector<RequestId>& ids) {
+  std::vector<Answer> taken;
+  for (const RequestId id : ids) {
+    EXPECT_TRUE(answers[id].done);
+    taken.push_back(std::move(answers[id]));
+  }
+  return taken;
+}
+
+// Submits all requests at once and steps until all are answered. Each step takes kFakeStep by the
+// engine's own clock, if it is given.
+inline constexpr Duration kFakeStep = std::chrono::milliseconds(10);
+inline std::vector<Answer> run_all(Engine& engine, std::vector<RequestInput> inputs,
+                                   FakeClock* clock = nullptr) {
+  Outbox outbox(65536);
+  std::map<RequestId, Answer> answers;
+  const std::vector<RequestId> ids = submit_all(engine, std::move(inputs), answers);
   for (int i = 0; i < 100'000; ++i) {
     const bool worked = engine.step(outbox);
     collect(outbox, answers);
     if (!worked) break;
     if (clock != nullptr) clock->advance(kFakeStep);
   }
-  std::vector<Answer> result;
-  for (const RequestId id : ids) {
-    EXPECT_TRUE(answers[id].done);
-    result.push_back(std::move(answers[id]));
-  }
-  return result;
+  return take_all(answers, ids);
 }
 
 // True if the logits are equal by bits and no row is missing.

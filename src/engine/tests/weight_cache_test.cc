@@ -50,14 +50,6 @@ std::vector<RequestInput> greedy_requests() {
   return inputs;
 }
 
-void expect_same_answers(const std::vector<Answer>& got, const std::vector<Answer>& want) {
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i) {
-    SCOPED_TRACE("request " + std::to_string(i));
-    ASSERT_NO_FATAL_FAILURE(expect_same(got[i], want[i]));
-  }
-}
-
 std::vector<std::string> words_of(const EngineInfo& info) {
   std::vector<std::string> all;
   for (const SettingChange& c : info.changes)
@@ -98,7 +90,7 @@ TEST_P(WeightCache, MappedWeightsGiveTheBitsOfPackedOnes) {
     EXPECT_EQ(words_of(engine->info()), words_of(plain->info()));
     EXPECT_EQ(engine->info().weight_bytes, plain->info().weight_bytes);
     EXPECT_EQ(engine->info().num_pages, plain->info().num_pages);
-    expect_same_answers(run_all(*engine, greedy_requests()), want);
+    expect_same(run_all(*engine, greedy_requests()), want);
     EXPECT_EQ(folder_.files().size(), 1u);
   }
   EXPECT_EQ(num_mapped(folder_.path()), 0);
@@ -133,7 +125,7 @@ TEST_F(WeightCacheTest, EveryRankKeepsItsShare) {
     ASSERT_TRUE(service.read_all());
     std::vector<Answer> got;
     for (const RequestId id : ids) got.push_back(service.answer(id));
-    expect_same_answers(got, want);
+    expect_same(got, want);
     EXPECT_EQ(folder_.files().size(), 2u);
   }
 }
@@ -155,12 +147,12 @@ TEST_F(WeightCacheTest, ADamagedFileIsPackedAnew) {
   {
     const auto engine = make_engine(settings_);
     EXPECT_EQ(num_mapped(folder_.path()), 0);
-    expect_same_answers(run_all(*engine, greedy_requests()), want);
+    expect_same(run_all(*engine, greedy_requests()), want);
   }
   EXPECT_EQ(fs::file_size(file), size);
   const auto engine = make_engine(settings_);
   EXPECT_EQ(num_mapped(folder_.path()), 1);
-  expect_same_answers(run_all(*engine, greedy_requests()), want);
+  expect_same(run_all(*engine, greedy_requests()), want);
 }
 
 TEST_F(WeightCacheTest, WhereItCannotKeepItServesAndSaysSo) {
