@@ -50,4 +50,21 @@ class ForwardThread {
   Thread thread_;
 };
 
+// The flights of a rank, which its steps use in turn.
+class FlightRing {
+ public:
+  std::span<Flight> all() { return flights_; }
+  // Returns the flight that was taken kMaxSteps steps ago.
+  Flight& take() {
+    newest_ = (newest_ + 1) % flights_.size();
+    return flights_[newest_];
+  }
+  // Returns the flight that was taken last.
+  const Flight& newest() const { return flights_[newest_]; }
+
+ private:
+  std::array<Flight, ForwardThread::kMaxSteps> flights_;
+  size_t newest_ = 0;
+};
+
 }  // namespace hocket

@@ -15,25 +15,6 @@ SchedulerOptions with(SchedulerOptions options, KvEventChannel* events, Schedule
   return options;
 }
 
-std::unique_ptr<ExpertMover> make_mover(RankParts& parts, Runner& runner,
-                                        const std::function<void()>& wake) {
-  if (!parts.mover) return nullptr;
-  parts.mover->wake = wake;
-  return std::make_unique<ExpertMover>(*std::move(parts.mover), runner, *parts.experts);
-}
-
-std::unique_ptr<Rebalance> make_rebalance(const RankParts& parts, const Runner& runner, int rank,
-                                          const Clock& clock, ExpertMover* mover) {
-  if (mover == nullptr || parts.rebalance_iterations == 0) return nullptr;
-  return std::make_unique<Rebalance>(
-      Rebalance::Options{.rank = rank,
-                         .num_counts = static_cast<int>(parts.experts->num_counts()),
-                         .num_iterations = parts.rebalance_iterations,
-                         .num_workers = runner.info().num_workers,
-                         .clock = &clock},
-      *mover);
-}
-
 }  // namespace
 
 // One step: intake, schedule, prepare, forward, sample, commit, reply, always in this order.
@@ -44,7 +25,7 @@ std::unique_ptr<Rebalance> make_rebalance(const RankParts& parts, const Runner& 
 //   rank 1   intake finish_agreement schedule prepare forward  intake begin_agreement  sample ...
 bool RankStep::run() {
   if (!follow_choice()) return false;
-  if (steps_overlap_) return run_overlapped();
+  if (overlapped_.active) return run_overlapped();
   overlap_.begin();
   Flight* const flight = compute_next();
   if (flight == nullptr) return false;
@@ -83,9 +64,9 @@ Flight* RankStep::compute_next() {
   if (batch.empty()) return publish_idle(), nullptr;
   pending_prompt_rows_ = batch.pending_tokens;
   drafts_.note_scheduled(batch);
-  Flight& flight = take_flight();
+  Flight& flight = flights_.take();
   flight.agreed = agreed();
-  flight.move = rebalance_ ? rebalance_->take_move() : nullptr;
+  flight.move = experts_.take_move();
   flight.drafting = *drafting;
   report_.begin_verb(Verb::prepare);
   prepare(batch, prepare_options(), flight);
@@ -137,7 +118,7 @@ void RankStep::intake() {
 
 void RankStep::commit(Flight& flight) {
   report_.begin_verb(Verb::commit);
-  waits_until_.reset();
+  loss_wait_.end();
   answers_.keep(flight);
   const Batch& batch = *flight.batch;
   scheduler_.note_duration(batch, flight.took());
@@ -146,15 +127,13 @@ void RankStep::commit(Flight& flight) {
   if (tier_ != nullptr && batch.num_answers() < std::ssize(batch.slices))
     tier_->note_prompts(batch.num_rows, flight.took());
   drafts_.commit(flight, now);
-  if (experts_ != nullptr) experts_->note(flight.experts);
-  if (rebalance_) rebalance_->note(flight.experts);
-  if (flight.move != nullptr) rebalance_->moved();
+  experts_.note(flight);
   std::optional<StepTransfers> transfers;
   if (lockstep_) {
     const StepAccount& a = flight.account;
     transfers = {a.hidden, a.exposed, a.hidden_is_bound};
   }
-  timing_.note_commit(flight, is_of_answers(flight), steps_overlap_, now);
+  overlapped_.timing.note_commit(flight, is_of_answers(flight), overlapped_.active, now);
   report_.publish(flight, scheduler_, now, transfers);  // reads requests, which end with reply()
 }
 
@@ -173,11 +152,9 @@ RankStep::RankStep(RankParts parts, const Context& around)
       stall_timeout_(parts.stall_timeout),
       runner_(std::move(parts.runner)),
       kv_events_(std::move(parts.kv_events)),
-      experts_(parts.experts),
-      lost_rank_wait_(parts.lost_rank_wait),
+      experts_(parts, *runner_, rank_index(), clock_, around.wake),
+      loss_wait_(parts.lost_rank_wait),
       tolerate_ranks_(parts.tolerate_ranks),
-      mover_(make_mover(parts, *runner_, around.wake)),
-      rebalance_(make_rebalance(parts, *runner_, rank_index(), clock_, mover_.get())),
       lockstep_(network_ != nullptr
                     ? std::make_optional<Lockstep>(
                           network_->num_ranks(),
@@ -185,7 +162,7 @@ RankStep::RankStep(RankParts parts, const Context& around)
                                             .max_delayed_passes = parts.max_delayed_passes,
                                             .orders = runner_->overlap().orders.get(),
                                             .may_leave_others = network_->may_leave_others(),
-                                            .balance_voter = rebalance_.get()})
+                                            .balance_voter = experts_.rebalance()})
                     : std::nullopt),
       overlap_({.rank = rank_index(),
                 .num_ranks = network_ != nullptr ? network_->num_ranks() : 1,
@@ -214,13 +191,13 @@ RankStep::RankStep(RankParts parts, const Context& around)
     answers_.attach(*tier_);
   }
   const int max_requests = parts.scheduler.max_running_requests + 1;
-  for (Flight& flight : flights_) {
+  for (Flight& flight : flights_.all()) {
     flight.reserve(runner_->plan().work, {.requests = max_requests,
                                           .samples = max_requests + parts.scheduler.max_answer_rows,
                                           .pages = parts.scheduler.num_pages *
                                                    (parts.scheduler.window_tokens > 0 ? 2 : 1)});
     flight.experts.rank = rank_index();
-    flight.experts.counts.resize(experts_ != nullptr ? experts_->num_counts() : 0);
+    flight.experts.counts.resize(experts_.num_counts());
   }
   if (const OverlapSchedule schedule = runner_->info().overlap_schedule;
       schedule != OverlapSchedule::off)
@@ -233,7 +210,7 @@ RankStep::RankStep(RankParts parts, const Context& around)
 NgramDrafter::Sources RankStep::draft_sources() {
   return {.forced = [this](int seat, std::span<TokenId> out) -> size_t {
             const Request& request = drafts_.speculation()->at(seat);
-            if (may_force(request.sampling) && !steps_overlap_) return 0;
+            if (may_force(request.sampling) && !overlapped_.active) return 0;
             return grammars_.forced(request, out);
           },
           .continued =
@@ -245,8 +222,8 @@ NgramDrafter::Sources RankStep::draft_sources() {
 void RankStep::adopt_thread() {
   answers_.wait_if_full();
   if (cpu_set_t cpus; pthread_getaffinity_np(pthread_self(), sizeof cpus, &cpus) == 0)
-    own_cpus_ = cpus;
-  if (!steps_overlap_) runner_->workers().adopt_caller();
+    overlapped_.own_cpus = cpus;
+  if (!overlapped_.active) runner_->workers().adopt_caller();
 }
 
 bool RankStep::has_work() {
@@ -259,12 +236,12 @@ bool RankStep::has_work() {
 void RankStep::publish_idle() {
   report_.begin_verb(Verb::rest);
   drafts_.note_idle();
-  if (!steps_overlap_) overlap_.drop();
-  after_rest_ = true;
-  timing_.note_idle();
+  if (!overlapped_.active) overlap_.drop();
+  overlapped_.after_rest = true;
+  overlapped_.timing.note_idle();
   send_finished();
   report_.publish_idle(scheduler_);
-  if (connected() && scheduler_.idle()) waits_until_.reset();
+  if (connected() && scheduler_.idle()) loss_wait_.end();
   if (scheduler_.idle() && std::exchange(integrity_unchecked_, false)) scheduler_.check_integrity();
 }
 
@@ -281,7 +258,7 @@ void RankStep::end_all(const Error& why) {
 StepProposal RankStep::propose() {
   StepProposal proposal{.work = scheduler_.forecast_next_step(), .load = report_.load()};
   if (!lockstep_) return proposal;
-  proposal.overlaps = timing_.decides() ? wants_overlap() : steps_overlap_;
+  proposal.overlaps = overlapped_.timing.decides() ? wants_overlap() : overlapped_.active;
   proposal.module_passes = drafts_.num_passes();
   NextStepForecast& work = proposal.work;
   if (work.num_decoding > 0) work.num_decoding += drafts_.num_expected();
@@ -301,7 +278,7 @@ StepTools RankStep::tools() {
           .sampler = sampler_,
           .clock = clock_,
           .ledger = &overlap_.ledger(),
-          .experts = experts_,
+          .experts = experts_.stats(),
           .grammars = &grammars_};
 }
 
@@ -313,12 +290,6 @@ AgreedStep RankStep::agreed() const {
           .hung_after = lockstep_->hung_after()};
 }
 
-// Returns the flight that was used two steps ago.
-Flight& RankStep::take_flight() {
-  next_flight_ = (next_flight_ + 1) % flights_.size();
-  return flights_[next_flight_];
-}
-
 PrepareOptions RankStep::prepare_options() const {
   const EngineInfo& info = runner_->info();
   return {.page_tokens = info.page_tokens,
@@ -327,7 +298,7 @@ PrepareOptions RankStep::prepare_options() const {
           .eos_ids = info.model.eos_ids,
           .packing = lockstep_ ? overlap_.packing(lockstep_->plan()) : std::nullopt,
           .grammars = &grammars_,
-          .max_forced = steps_overlap_ ? 0 : kMaxForcedTokens};
+          .max_forced = overlapped_.active ? 0 : kMaxForcedTokens};
 }
 
 void RankStep::handle(Command& command) {
@@ -341,7 +312,7 @@ void RankStep::take_in(RequestInput& input) {
     if (tier_ != nullptr) tier_->forget(id);
     answers_.refuse(id, std::move(why));
   };
-  if (network_ != nullptr && !joined_ && !waits_until_) return refuse(why_lost());
+  if (network_ != nullptr && !joined_ && !loss_wait_.under_way()) return refuse(why_lost());
   integrity_unchecked_ = true;
   if (!answers_.add(input))
     return refuse(error(ErrorCode::out_of_memory, "no memory is left to take the request in")
@@ -372,7 +343,7 @@ void RankStep::take_in(FlushCache& flush) {
 
 // Requests that wait for lost ranks end with the error of these, not with half an answer.
 void RankStep::abort_all(const Error& why) {
-  if (waits_until_) return abort_live(FinishReason::error, why_lost());
+  if (loss_wait_.under_way()) return abort_live(FinishReason::error, why_lost());
   abort_live(FinishReason::abort, why);
 }
 

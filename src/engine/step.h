@@ -19,17 +19,18 @@
 
 #include "base/mailbox.h"
 #include "engine/balance/expert_mover.h"
-#include "engine/balance/rebalance.h"
 #include "engine/cache_tier.h"
 #include "engine/engine.h"
 #include "engine/flight.h"
 #include "engine/forward_thread.h"
 #include "engine/grammar/rank_grammars.h"
+#include "engine/loss_wait.h"
 #include "engine/overlap_timing.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/prepare.h"
 #include "engine/rank_answers.h"
 #include "engine/rank_drafts.h"
+#include "engine/rank_experts.h"
 #include "engine/rank_hooks.h"
 #include "engine/rank_report.h"
 #include "engine/rank_sessions.h"
@@ -126,7 +127,7 @@ class RankStep {
   Lockstep* lockstep() { return lockstep_ ? &*lockstep_ : nullptr; }
   const Lockstep* lockstep() const { return lockstep_ ? &*lockstep_ : nullptr; }
   // Returns the ledger of the open step; null if another thread computes, which has it then.
-  Ledger* ledger() { return steps_overlap_ ? nullptr : &overlap_.ledger(); }
+  Ledger* ledger() { return overlapped_.active ? nullptr : &overlap_.ledger(); }
 
   // Other threads may call the functions of these two that say so.
   RankOverlap& overlap() { return overlap_; }
@@ -135,7 +136,7 @@ class RankStep {
   const Speculation* speculation() const { return drafts_.speculation(); }
   KvEventChannel* kv_events() const { return kv_events_.get(); }
   // Returns what moves experts; null without --enable-eplb and --tolerate-ranks.
-  const ExpertMover* mover() const { return mover_.get(); }
+  const ExpertMover* mover() const { return experts_.mover(); }
   // Begins to load the experts of this rank in an epoch of `ranks`; requests that wait for lost
   // ranks wait as much longer as that takes. Returns true if they are there, so that the rank may
   // join the others.
@@ -144,6 +145,15 @@ class RankStep {
   const CacheTier* tier() const { return tier_.get(); }
 
  private:
+  struct OverlappedSteps {
+    bool active = false;     // steps overlap now: the forward thread computes
+    bool after_rest = true;  // nothing has run since this rank rested
+    OverlapTiming timing;
+    std::optional<cpu_set_t> own_cpus;  // those of the engine's thread before it computed
+    // The forward thread waits for its next step. Thread: forward, while it computes.
+    std::optional<Ledger::OtherWork> between;
+  };
+
   Flight* compute_next();
   Result<Duration> compute_drafts();
   // Overlapped steps (step_overlapped.cc).
@@ -183,7 +193,6 @@ class RankStep {
   PrepareOptions prepare_options() const;
   StepTools tools();
   AgreedStep agreed() const;
-  Flight& take_flight();
   int rank_index() const { return network_ != nullptr ? network_->rank() : 0; }
 
   const RealClock real_clock_;
@@ -195,16 +204,10 @@ class RankStep {
   const Duration stall_timeout_;
   const std::unique_ptr<Runner> runner_;
   const std::unique_ptr<KvEventChannel> kv_events_;
-  ExpertStats* const experts_;
-  const Duration lost_rank_wait_;
+  RankExperts experts_;  // the lockstep asks its rebalance()
+  LossWait loss_wait_;
   const int tolerate_ranks_;
-  const std::unique_ptr<ExpertMover> mover_;    // null if experts never move
-  const std::unique_ptr<Rebalance> rebalance_;  // null without --enable-eplb; the lockstep asks it
   bool joined_ = false;
-  // Until when requests may wait for lost ranks; set from the loss to the next step that is
-  // committed, so that ranks that meet and lose each other again make no request wait longer.
-  std::optional<TimePoint> waits_until_;
-  Duration loading_time_{};  // the part of that wait for loading the experts of an epoch
   std::optional<Lockstep> lockstep_;
   RankOverlap overlap_;
   RankGrammars grammars_;
@@ -218,15 +221,8 @@ class RankStep {
   RankSessions sessions_;
   Sampler sampler_;
   RankAnswers answers_;
-  // Two flights, which the steps use in turn.
-  std::array<Flight, ForwardThread::kMaxSteps> flights_;
-  size_t next_flight_ = 0;
-  bool after_rest_ = true;      // nothing has run since this rank rested
-  bool steps_overlap_ = false;  // steps overlap now: the forward thread computes
-  OverlapTiming timing_;
-  std::optional<cpu_set_t> own_cpus_;  // those of this thread before it computed
-  // The forward thread waits for its next step. Thread: forward, while it computes.
-  std::optional<Ledger::OtherWork> between_;
+  FlightRing flights_;
+  OverlappedSteps overlapped_;
   // Set with overlapped scheduling only. It is last because it uses the runner, sampler and
   // flights.
   std::optional<ForwardThread> forward_thread_;

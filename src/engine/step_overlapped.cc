@@ -22,17 +22,17 @@ void RankStep::begin_overlapping(OverlapSchedule schedule) {
                             compute_ahead(flight, before);
                           });
   if (lockstep_) watch_.carry(lockstep_->carrier());
-  steps_overlap_ = schedule == OverlapSchedule::on;
-  if (lockstep_) lockstep_->set_overlapped(steps_overlap_);
+  overlapped_.active = schedule == OverlapSchedule::on;
+  if (lockstep_) lockstep_->set_overlapped(overlapped_.active);
   // One of several ranks learns from each epoch whether it decides.
-  timing_.decide(schedule == OverlapSchedule::measured && !lockstep_);
+  overlapped_.timing.decide(schedule == OverlapSchedule::measured && !lockstep_);
 }
 
 // Answers with grammars take forced tokens in steps that do not overlap, which saves them whole
 // steps: more than overlap could. Steps with drafts cannot overlap.
 bool RankStep::wants_overlap() const {
   const Speculation* const drafts = drafts_.speculation();
-  return timing_.wants_overlap() && !grammars_.any_live() &&
+  return overlapped_.timing.wants_overlap() && !grammars_.any_live() &&
          (drafts == nullptr || !drafts->plays_drafts());
 }
 
@@ -41,16 +41,16 @@ bool RankStep::wants_overlap() const {
 bool RankStep::follow_choice() {
   if (runner_->info().overlap_schedule != OverlapSchedule::measured) return true;
   const bool overlap = lockstep_ ? lockstep_->steps_overlap() : wants_overlap();
-  if (overlap == steps_overlap_) return true;
+  if (overlap == overlapped_.active) return true;
   if (!finish_all()) return false;
-  between_.reset();
-  steps_overlap_ = overlap;
-  after_rest_ = true;
+  overlapped_.between.reset();
+  overlapped_.active = overlap;
+  overlapped_.after_rest = true;
   if (lockstep_) lockstep_->set_overlapped(overlap);
   watch_.book_in(ledger());
-  if (!own_cpus_) return true;  // its caller made no promise about its thread
+  if (!overlapped_.own_cpus) return true;  // its caller made no promise about its thread
   if (overlap)
-    pthread_setaffinity_np(pthread_self(), sizeof *own_cpus_, &*own_cpus_);
+    pthread_setaffinity_np(pthread_self(), sizeof *overlapped_.own_cpus, &*overlapped_.own_cpus);
   else
     runner_->workers().adopt_caller();
   return true;
@@ -81,7 +81,7 @@ bool RankStep::run_overlapped() {
     if (!finish(finished)) return false;
     if (is_one) await_more_requests(finished);
   }
-  timing_.begin_turn(clock_.now());
+  overlapped_.timing.begin_turn(clock_.now());
   if (!lockstep_) return true;
   if (!is_one) return network_->pulse().end(), true;
   intake();  // requests that just came count in the next step
@@ -93,9 +93,10 @@ bool RankStep::run_overlapped() {
 // the next step, as they do without overlap. Steps of answers alone last about as long as each
 // other; beside others it does not sleep.
 void RankStep::await_more_requests(const Flight& finished) {
-  const Flight& now = flights_.at(next_flight_);
+  const Flight& now = flights_.newest();
   if (!is_of_answers(now) || !is_of_answers(finished)) return;
-  const Duration remaining = timing_.sleep_beside(finished, now.batch->num_rows, clock_.now());
+  const Duration remaining =
+      overlapped_.timing.sleep_beside(finished, now.batch->num_rows, clock_.now());
   if (remaining > Duration{}) std::this_thread::sleep_for(remaining);
 }
 
@@ -119,21 +120,21 @@ void RankStep::launch(const Batch& batch) {
   pending_prompt_rows_ = batch.pending_tokens;
   drafts_.note_scheduled(batch);
   report_.begin_verb(Verb::prepare);
-  Flight& flight = take_flight();
+  Flight& flight = flights_.take();
   flight.agreed = agreed();
-  flight.move = rebalance_ ? rebalance_->take_move() : nullptr;
-  flight.after_rest = std::exchange(after_rest_, false);
+  flight.move = experts_.take_move();
+  flight.after_rest = std::exchange(overlapped_.after_rest, false);
   prepare(batch, prepare_options(), flight);
   if (lockstep_) lockstep_->carrier().lend();
   forward_thread_->launch(flight);
-  timing_.note_launch(clock_.now());
+  overlapped_.timing.note_launch(clock_.now());
 }
 
 // Computes a step on the forward thread. The exchange with other ranks, its watch and the ledger
 // are this thread's during the pass, and so is the ledger at all times.
 void RankStep::compute_ahead(Flight& flight, std::span<const SampledToken> before) {
   Ledger& ledger = overlap_.ledger();
-  between_.reset();
+  overlapped_.between.reset();
   if (flight.after_rest) overlap_.drop();
   overlap_.begin();
   report_.begin_ahead(Verb::forward);
@@ -156,12 +157,12 @@ void RankStep::compute_ahead(Flight& flight, std::span<const SampledToken> befor
     sample(flight, tools());
   }
   report_.begin_ahead(Verb::rest);
-  between_.emplace(&ledger, "wait for a step");
+  overlapped_.between.emplace(&ledger, "wait for a step");
 }
 
 bool RankStep::drafts_may_come() {
   if (drafts_.speculation() == nullptr || forward_thread_->num_under_way() == 0) return false;
-  if (flights_[next_flight_].batch->num_drafts > 0) return true;
+  if (flights_.newest().batch->num_drafts > 0) return true;
   return scheduler_.forecast_next_step().num_decoding > 0 && drafts_.speculation()->wants_tokens();
 }
 

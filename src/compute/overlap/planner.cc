@@ -14,9 +14,7 @@ namespace {
 // uncertainty; nothing if another one is expected to be faster than even that.
 std::optional<Plan> most_promising(const PlanRecord& record) {
   // Returns the part of a doubt that remains once n steps were measured.
-  const auto faded = [](double doubt, int n) {
-    return doubt * kTuning.guess / (n + kTuning.guess);
-  };
+  const auto part = [](double doubt, int n) { return doubt * kTuning.guess / (n + kTuning.guess); };
   const Correction correction(record);
   if (correction.doubt() < kTuning.certain) return std::nullopt;
   double best_us = correction.of(record.played).us, least_us = best_us;
@@ -27,8 +25,8 @@ std::optional<Plan> most_promising(const PlanRecord& record) {
     if (candidate.plan == record.played.plan) continue;
     const int of_kind = correction.num_measured(candidate.kind);
     const double reach = of_kind < kTuning.few
-                             ? faded(kTuning.doubt_of_kind, of_kind)
-                             : faded(correction.doubt(), expected.num_measured) +
+                             ? part(kTuning.doubt_of_kind, of_kind)
+                             : part(correction.doubt(), expected.num_measured) +
                                    (expected.num_measured > 0 ? expected.error : 0);
     const double us = expected.us * (1 - reach);
     if (best == nullptr || us < least_us) best = &candidate, least_us = us;

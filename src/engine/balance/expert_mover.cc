@@ -48,15 +48,13 @@ ExpertMover::ExpertMover(Options options, Runner& runner, ExpertStats& stats)
       stats_of_rows_(stats),
       home_(runner.placement()),
       expert_bytes_(runner.expert_bytes()),
-      last_(home_) {
-  memory_.push_back(runner.take_moving_memory());
-  for (int64_t at = 0; at < memory_.front().bytes(); at += expert_bytes_)
-    free_.push_back({memory_.front().data() + at, expert_bytes_});
+      last_(home_),
+      memory_(runner.take_moving_memory(), expert_bytes_) {
   for (int layer = 0; layer < runner.info().model.num_layers; ++layer)
     has_experts_.push_back(!runner.experts(layer).empty());
   for (int layer = 0; runner.maps_weights() && layer < runner.info().model.num_layers; ++layer)
     in_file_.emplace_back(runner.experts(layer).begin(), runner.experts(layer).end());
-  wanted_ = RankSet::all(home_.first().num_ranks());
+  epoch_.ranks = RankSet::all(home_.first().num_ranks());
   thread_ = Thread({.name = "mover"}, [this] { run(); });
 }
 
@@ -252,9 +250,9 @@ Result<ExpertWeights> ExpertMover::load_expert(int layer, int expert) {
   hocket::load_expert(runner_.choice(), layer, expert, measuring);
   HOCKET_TRY_VOID(measuring.status());
   options.bytes = measuring.bytes();
-  HOCKET_TRY(const Slot slot, take_slot(options.bytes));
+  HOCKET_TRY(const ExpertMemory::Slot slot, memory_.take(options.bytes));
   const auto give_back = [&](Error why) {
-    free_.push_back(slot);
+    memory_.give_back(slot);
     return fail(std::move(why));
   };
   std::memset(slot.data, 0, static_cast<size_t>(options.bytes));
@@ -279,34 +277,16 @@ Result<ExpertWeights> ExpertMover::load_expert(int layer, int expert) {
   return loaded;
 }
 
-// Slots are as large as experts of their layer, so one that is free may be too small.
-Result<ExpertMover::Slot> ExpertMover::take_slot(int64_t bytes) {
-  const auto fits = [&](const Slot& slot) { return slot.bytes >= bytes; };
-  if (const auto found = std::ranges::find_if(free_, fits); found != free_.end()) {
-    const Slot slot = *found;
-    free_.erase(found);
-    return slot;
-  }
-  HOCKET_TRY(Buffer more, Buffer::allocate(bytes));
-  const Slot slot{more.data(), more.bytes()};
-  memory_.push_back(std::move(more));
-  return slot;
-}
-
 void ExpertMover::reclaim(const LayerMove& move) {
   const std::span<const ExpertWeights> used = runner_.experts(move.layer);
-  const auto owned = [&](const std::byte* at) {
-    return runner_.owns(at) || std::ranges::any_of(memory_, [&](const Buffer& buffer) {
-             return at >= buffer.data() && at < buffer.data() + buffer.bytes();
-           });
-  };
+  const auto owned = [&](const std::byte* at) { return runner_.owns(at) || memory_.owns(at); };
   const std::byte* last = nullptr;
   for (const ExpertWeights& expert : move.experts) {
     const std::byte* const at = memory_of(expert);
     const bool is_used =
         std::ranges::any_of(used, [&](const ExpertWeights& one) { return memory_of(one) == at; });
     if (is_used || at == std::exchange(last, at) || !owned(at)) continue;
-    free_.push_back({const_cast<std::byte*>(at), bytes_of(expert)});
+    memory_.give_back({const_cast<std::byte*>(at), bytes_of(expert)});
   }
 }
 

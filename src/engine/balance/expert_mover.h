@@ -32,6 +32,7 @@
 #include "compute/weights/weight_source.h"
 #include "core/server_settings.h"
 #include "engine/balance/expert_changes.h"
+#include "engine/balance/expert_memory.h"
 #include "engine/balance/retries.h"
 #include "engine/runner/runner.h"
 #include "engine/watch/expert_move_stats.h"
@@ -104,10 +105,12 @@ class ExpertMover {
                  bool moves);
 
  private:
-  // Memory for an expert.
-  struct Slot {
-    std::byte* data = nullptr;
-    int64_t bytes = 0;
+  // The loading for an epoch.
+  struct Loading {
+    RankSet ranks;  // the ranks of the epoch
+    bool is_done = true, is_under_way = false;
+    TimePoint progress_at{};  // while it is under way: when the last expert came
+    std::optional<Error> last_error, final_error;
   };
   enum class Task : uint8_t { none, plan, load, load_for_epoch };
   void begin(Task task);
@@ -125,7 +128,6 @@ class ExpertMover {
   Result<std::unique_ptr<LayerMove>> load_layer(int layer, const Placement& to);
   Result<ExpertWeights> load_expert(int layer, int expert);
   const ExpertWeights* find_in_file(int layer, int expert) const;
-  Result<Slot> take_slot(int64_t bytes);
   // Returns how many experts the rank that lacks most has to load for an epoch of `ranks`.
   int64_t max_lacking(const RankSet& ranks) const;
   Placements places_of(const RankSet& ranks) const;
@@ -148,8 +150,7 @@ class ExpertMover {
   // The thread `mover` alone uses these while it has a task.
   bool may_be_dropped_ = false;           // by drop(): while layers are loaded for a change
   std::unique_ptr<WeightSource> source_;  // open while layers are loaded
-  std::vector<Buffer> memory_;
-  std::vector<Slot> free_;
+  ExpertMemory memory_;
   std::span<const uint64_t> counts_;
   uint64_t num_steps_ = 0;
   ExpertChanges changes_;
@@ -164,11 +165,7 @@ class ExpertMover {
   bool stops_ HOCKET_GUARDED_BY(mutex_) = false;
   int num_handed_out_ HOCKET_GUARDED_BY(mutex_) = 0, num_moved_ HOCKET_GUARDED_BY(mutex_) = 0;
   ExpertMoveStats stats_ HOCKET_GUARDED_BY(mutex_);
-  RankSet wanted_ HOCKET_GUARDED_BY(mutex_);  // the epoch's ranks, for which experts are loaded
-  bool is_loaded_ HOCKET_GUARDED_BY(mutex_) = true, is_loading_ HOCKET_GUARDED_BY(mutex_) = false;
-  TimePoint progress_at_ HOCKET_GUARDED_BY(mutex_);  // while it loads: when the last expert came
-  std::optional<Error> last_load_error_ HOCKET_GUARDED_BY(mutex_);
-  std::optional<Error> final_load_error_ HOCKET_GUARDED_BY(mutex_);
+  Loading epoch_ HOCKET_GUARDED_BY(mutex_);
   Thread thread_;
 };
 

@@ -11,17 +11,17 @@ void ExpertMover::end_epoch() {
   drop();
   last_ = runner_.placement();
   MutexLock lock(mutex_);
-  is_loaded_ = is_loading_ = false;
+  epoch_.is_done = epoch_.is_under_way = false;
 }
 
 Duration ExpertMover::load_for_epoch(const RankSet& ranks) {
   {
     MutexLock lock(mutex_);
-    if (wanted_ == ranks && (is_loaded_ || is_loading_)) return {};
-    wanted_ = ranks;
-    is_loaded_ = false;
-    is_loading_ = true;
-    progress_at_ = RealClock().now();
+    if (epoch_.ranks == ranks && (epoch_.is_done || epoch_.is_under_way)) return {};
+    epoch_.ranks = ranks;
+    epoch_.is_done = false;
+    epoch_.is_under_way = true;
+    epoch_.progress_at = RealClock().now();
   }
   begin(Task::load_for_epoch);
   const auto bytes = static_cast<double>(max_lacking(ranks) * expert_bytes_);
@@ -53,14 +53,14 @@ int64_t ExpertMover::max_lacking(const RankSet& ranks) const {
 
 void ExpertMover::note_progress() {
   MutexLock lock(mutex_);
-  progress_at_ = RealClock().now();
+  epoch_.progress_at = RealClock().now();
 }
 
 void ExpertMover::check_progress() {
   MutexLock lock(mutex_);
-  const Duration still = RealClock().now() - progress_at_;
-  if (!is_loading_ || final_load_error_ || still < options_.max_expert_time) return;
-  final_load_error_ = last_load_error_ =
+  const Duration still = RealClock().now() - epoch_.progress_at;
+  if (!epoch_.is_under_way || epoch_.final_error || still < options_.max_expert_time) return;
+  epoch_.final_error = epoch_.last_error =
       error(ErrorCode::lost_rank,
             "rank {} has waited {:.0f} s for an expert that it needs before the next step: the "
             "model's files do not answer",
@@ -70,7 +70,7 @@ void ExpertMover::check_progress() {
 
 bool ExpertMover::has_loaded(const RankSet& ranks) const {
   MutexLock lock(mutex_);
-  return is_loaded_ && wanted_ == ranks;
+  return epoch_.is_done && epoch_.ranks == ranks;
 }
 
 void ExpertMover::load_places() {
@@ -79,9 +79,9 @@ void ExpertMover::load_places() {
   ExpertMoveStats before;
   {
     MutexLock lock(mutex_);
-    ranks = wanted_;
+    ranks = epoch_.ranks;
     before = stats_;
-    last_load_error_.reset();
+    epoch_.last_error.reset();
   }
   const Placements to = places_of(ranks);
   Retries retries(options_.max_retry_time);
@@ -90,8 +90,8 @@ void ExpertMover::load_places() {
   {
     MutexLock lock(mutex_);
     if (task_ != Task::none) return;
-    is_loaded_ = true;
-    is_loading_ = false;
+    epoch_.is_done = true;
+    epoch_.is_under_way = false;
   }
   log_loaded(ranks, before, since);
   if (options_.wake) options_.wake();
@@ -107,7 +107,7 @@ bool ExpertMover::load_layer_with_retries(int layer, const Placement& to, Retrie
       stats_of_rows_.place(layer, to);
       retries.succeeded();
       MutexLock lock(mutex_);
-      last_load_error_.reset();
+      epoch_.last_error.reset();
       continue;
     }
     note_progress();
@@ -115,7 +115,7 @@ bool ExpertMover::load_layer_with_retries(int layer, const Placement& to, Retrie
     const Duration remaining = retries.failed(RealClock().now());
     note_load_error(back.error(), remaining);
     MutexLock lock(mutex_);
-    if (remaining <= Duration{}) final_load_error_ = last_load_error_;
+    if (remaining <= Duration{}) epoch_.final_error = epoch_.last_error;
     if (stops_ || remaining <= Duration{}) return false;
     changed_.wait_for(lock, std::min(remaining, Retries::kPause));
   }
@@ -145,8 +145,8 @@ void ExpertMover::note_load_error(const Error& why, Duration remaining) {
                       .with_fix(why.fix.empty() ? "restart the server" : why.fix);
   {
     MutexLock lock(mutex_);
-    if (stops_ || (last_load_error_ && last_load_error_->message == failure.message)) return;
-    last_load_error_ = failure;
+    if (stops_ || (epoch_.last_error && epoch_.last_error->message == failure.message)) return;
+    epoch_.last_error = failure;
     stats_.last_error = why.message;
   }
   log::warning("{}; {}. It tries again for {:.0f} s", failure.message, failure.fix,
@@ -155,12 +155,12 @@ void ExpertMover::note_load_error(const Error& why, Duration remaining) {
 
 std::optional<Error> ExpertMover::last_load_error() const {
   MutexLock lock(mutex_);
-  return last_load_error_;
+  return epoch_.last_error;
 }
 
 std::optional<Error> ExpertMover::final_load_error() const {
   MutexLock lock(mutex_);
-  return final_load_error_;
+  return epoch_.final_error;
 }
 
 }  // namespace hocket

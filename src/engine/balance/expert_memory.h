@@ -1,0 +1,36 @@
+// The memory for experts that a rank loads while it serves: what was planned at start, and what
+// experts that went away have left. Thread: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "compute/tensor/buffer.h"
+
+namespace hocket {
+
+class ExpertMemory {
+ public:
+  // Memory for one expert.
+  struct Slot {
+    std::byte* data = nullptr;
+    int64_t bytes = 0;
+  };
+  // Divides the planned memory into slots of `expert_bytes`.
+  ExpertMemory(Buffer planned, int64_t expert_bytes);
+
+  // Returns a slot of at least `bytes`; allocates one if none that is free is so large.
+  // Errors: out_of_memory.
+  Result<Slot> take(int64_t bytes);
+  void give_back(Slot slot) { free_.push_back(slot); }
+  // True if the byte is in memory that was planned or allocated here.
+  bool owns(const std::byte* at) const;
+
+ private:
+  std::vector<Buffer> buffers_;
+  std::vector<Slot> free_;
+};
+
+}  // namespace hocket
