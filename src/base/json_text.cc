@@ -26,9 +26,9 @@ size_t character_len(std::string_view text) {
   return too_long || surrogate || (lead == 0xF4 && next > 0x8F) ? 0 : len;
 }
 
-// Bytes of a value in a list and of a member of an object: its place in an array that doubles (old
-// and new array exist while it moves); for a member also its key, and its index in the sorted order
-// in which equal keys are found.
+// The bytes that a value in a list takes, and a member of an object. Each has a slot in an array
+// that doubles; the old and the new array exist together while it moves. A member also has its key,
+// and an index in the sorted list by which equal keys are found.
 constexpr int64_t kElementBytes = 48, kMemberBytes = 224;
 // True for each character that ends a number or a word.
 constexpr auto kBetweenWords = [] {

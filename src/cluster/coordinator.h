@@ -1,9 +1,9 @@
 // The coordinator's role: listens, accepts ranks, receives their beats, sends the view to all,
 // keeps the store. With etcd it announces an epoch once the seat has taken it (elected_role.h);
 // until then its view says that the last epoch is over. A connection that has not joined is closed
-// after ClusterOptions::handshake. It is also closed if it sends more than 4 KiB before its proof,
-// or if there are more than max_strangers of them (the oldest first: a rank needs one round trip,
-// a flood must be faster to keep it out). Thread: the control plane's.
+// after ClusterOptions::handshake. It is also closed if it sends more than 4 KiB before its proof.
+// If there are more than max_strangers of them, the oldest is closed: a rank joins within one round
+// trip, so a flood must be faster than that to keep it out. Thread: the control plane's.
 #pragma once
 
 #include <algorithm>

@@ -108,9 +108,9 @@ class CacheTier {
   // Hands the pages that were read to the tree, and copies late ones to buffers. No step may be in
   // flight.
   void process_io(Scheduler& scheduler);
-  // Writes what files lack of the tree's pages of a session, and its last state, then calls `done`
-  // (thread kv_write) with the number of its first pages that files have, in models with states up
-  // to the last of these, and whether these are all that the tree had.
+  // Writes the tree's pages of a session that files lack, and its last state. Then calls `done`
+  // (thread kv_write). num_pages: so many of its first pages are in files; in models with states,
+  // those up to the last state. whole: these are all that the tree had.
   void save(const SessionTokens& session, const Scheduler& scheduler,
             std::function<void(int num_pages, bool whole)> done);
   // Reads what the tree lacks of a session, then calls `done` in process_io(). Returns false if too

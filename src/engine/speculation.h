@@ -59,8 +59,8 @@ class Speculation {
   explicit Speculation(Options options);
 
   // Returns true if, where steps overlap, the step under way should be committed before the next
-  // one is made, because that one may have drafts: while it does have some, and now and then to see
-  // if it would. Call once for each step with answers.
+  // one is made, because that one may have drafts. It is true while steps have drafts, and now and
+  // then to see if they would. Call once for each step with answers.
   bool wants_tokens();
   // Returns true if the latest steps had drafts, which lets no step overlap another.
   bool plays_drafts() const { return is_fixed_ || num_dry_ < kDryOffers; }

@@ -42,11 +42,13 @@ class Server {
   // Reads the files of keys and certificates again. On an error the old ones stay.
   Result<void> reload();
 
-  // Shuts down in this order: new requests are refused with shutting_down (probes are answered);
-  // running ones may take up to `patience`; then those of other ranks are cut off, so that these go
-  // on with them, the rest is aborted, connections are refused and all threads end. Returns true if
-  // nothing was cut off or aborted.
-  // For SIGTERM, patience is settings.http.shutdown_timeout_s.
+  // Shuts down in this order:
+  // 1. New requests are refused with shutting_down; probes are answered.
+  // 2. Running requests may take up to `patience`.
+  // 3. Requests of other ranks are cut off, so that these go on with them; all others are aborted.
+  // 4. Connections are refused, and all threads end.
+  // Returns true if nothing was cut off or aborted. For SIGTERM, patience is
+  // settings.http.shutdown_timeout_s.
   bool drain(Duration patience);
 
   // Returns the reason to end the process, if there is one. Errors: watchdog if the engine has

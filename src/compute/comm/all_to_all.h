@@ -40,12 +40,14 @@ struct Stamp {
   uint16_t layer = 0;
 };
 
-// The times of an exchange of one lane, by this rank's clock: it began (start), this rank had
-// pushed its messages (posted), the last peer had pushed (peers_posted; as far as clocks can be
-// compared, peer_clock.h), all bytes were here (last_byte). Peers may have pushed, and bytes been
-// here, before this rank began; without peers both are `start`. A wait lasts from wait_in to
-// wait_out: before peers_posted it is for slower ranks, after it for the wire. If wait_any()
-// waited, wait_in is its begin.
+// The times of an exchange of one lane, by this rank's clock:
+//   start         it began
+//   posted        this rank had pushed its messages
+//   peers_posted  the last peer had pushed, as far as clocks can be compared (peer_clock.h)
+//   last_byte     all bytes were here
+// Peers may have pushed, and bytes been here, before this rank began; without peers both are
+// `start`. A wait lasts from wait_in to wait_out: before peers_posted it is for slower ranks, after
+// it for the wire. If wait_any() waited, wait_in is its begin.
 struct ExchangeTimes {
   TimePoint start{}, posted{}, peers_posted{}, last_byte{}, wait_in{}, wait_out{};
   uint64_t out_bytes = 0, in_bytes = 0;
@@ -109,9 +111,9 @@ class AllToAll {
 
   // Sends parts[peer] to that peer as one message: at most kMaxPieces - 1 pieces with together at
   // most max_bytes; parts[rank()] is not sent. The bytes of a dispatch must not change until this
-  // lane's next wait(combine) has returned, those of a combine until its next wait(dispatch),
-  // because what comes then was started after the peers had them; or until the exchange is
-  // destroyed. Those of an agreement are copied.
+  // lane's next wait(combine) has returned, and those of a combine until its next wait(dispatch):
+  // peers send those messages after they have these. The end of the exchange ends that, too. The
+  // bytes of an agreement are copied.
   // Errors: lost_rank.
   using Parts = std::span<const std::span<const std::byte>>;
   Result<void> start(int lane, MessageKind kind, Stamp stamp, std::span<const Parts> parts);

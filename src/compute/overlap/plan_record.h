@@ -94,9 +94,9 @@ class PlanRecord {
   const std::array<KindRatios, kNumPhases>* of_phases_;
 };
 
-// Corrects predictions in one bucket. A plan that was not played there is corrected by the ratio of
-// its kind; a kind that was not, by its ratio in other buckets, else by that of the played plan,
-// because both predictions are made of the same times.
+// Corrects predictions in one bucket by the first of these ratios that was measured: the plan's
+// there, its kind's there, its kind's in other buckets, and that of the played plan, since both
+// predictions are made of the same times.
 class Correction {
  public:
   explicit Correction(const PlanRecord& record);

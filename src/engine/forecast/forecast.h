@@ -74,9 +74,8 @@ struct Advice {
 std::optional<Advice> advise(const ForecastQuestion& question, const Forecast& now);
 
 inline constexpr int kMaxRanksTried = 64;
-// Returns the least number of ranks like this one, at most kMaxRanksTried, over which the experts
-// of a model that does not fit would have to be spread; nullopt if these would not be enough, or
-// for a dense model.
+// Returns over how many ranks like this one the experts of a model have to be spread so that it
+// fits; nullopt if kMaxRanksTried would not be enough, or the model is dense.
 std::optional<int> fitting_ranks(const ForecastQuestion& question, const Forecast& now);
 
 }  // namespace hocket

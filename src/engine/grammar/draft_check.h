@@ -1,7 +1,8 @@
 // Finds how many drafts of an answer its grammar would let through, so that no row is spent on the
 // others, and the tokens that it forces, which are drafts that hold. It follows the answer with a
-// matcher of its own: what a wrong draft costs a matcher must not count towards the limits at which
-// the answer's own one fails, since a draft changes no answer. Owner: RankGrammars. Thread: engine.
+// matcher of its own. The answer's matcher fails at limits of time and memory, and a wrong draft
+// must not count towards them, since a draft changes no answer. Owner: RankGrammars. Thread:
+// engine.
 #pragma once
 
 #include <chrono>
@@ -15,11 +16,12 @@
 
 namespace hocket {
 
-// Limit of the bytes that one such matcher may hold; kDraftChecksBytes (memory_plan.h) is that of
-// all answers of a rank. Beyond either, drafts are not checked, and sampling alone refuses them.
-// The same goes for an answer once a check took more of the processor's time (the load of the
-// machine must not decide), as the engine's thread has others to serve, and for the rest of a step
-// once its checks took kDraftChecksTime together.
+// Drafts are not checked, and sampling alone refuses them:
+// - while the matcher holds more than kDraftCheckBytes, or those of all answers of a rank more than
+//   kDraftChecksBytes (memory_plan.h);
+// - for an answer, once one check took kDraftCheckTime, as the engine's thread has others to serve;
+// - for the rest of a step, once its checks took kDraftChecksTime together.
+// Times are the processor's, so that the load of the machine does not decide.
 inline constexpr size_t kDraftCheckBytes = 8 << 20;
 inline constexpr Duration kDraftCheckTime = std::chrono::milliseconds(5);
 inline constexpr Duration kDraftChecksTime = std::chrono::milliseconds(20);

@@ -62,9 +62,9 @@ class PageSource {
   // Returns null if nobody is to be asked for now. Errors: io (none can be reached), timed_out.
   virtual Result<std::unique_ptr<PageReading>> open(const PagesWanted& wanted) = 0;
 
-  // Notes how long reading took. time_to_read() is what reading so much would take now: of older
-  // and newer measurements the newer count more, and without any of the last minutes a speed is
-  // assumed, so that a source that was slow once gets another chance.
+  // Notes how long reading took. time_to_read() says how long it would take now: newer measurements
+  // count more, and if there was none in the last minutes, a speed is assumed. So a source that was
+  // slow once gets another chance.
   void note_read(int64_t num_bytes, Duration took);
   Duration time_to_read(int64_t num_bytes) const;
   // Logs each fault once, until another one comes or all is well again, which is logged too.

@@ -21,10 +21,10 @@ struct PrefillChoice {
   double prompt_share = 0;
 };
 // Chooses the policy from --prefill-policy, --enable-mixed-chunk and --itl-slo-ms. `auto` is
-// latency with half of each step for prompts, so that neither they nor running requests starve; it
-// is prefill-first if prompts are never cut, and on several ranks, because their steps last as long
-// as the slowest. Errors: bad_value, also if two of them contradict each other, or one would change
-// nothing.
+// latency with half of each step for prompts, so that neither they nor running requests starve. It
+// is prefill-first if prompts are never cut, and also on several ranks, whose steps last as long as
+// that of the slowest. Errors: bad_value, also if two flags contradict each other, or one would
+// change nothing.
 Result<PrefillChoice> choose_prefill(const ServerSettings& settings);
 
 // Chooses by --overlap-schedule and --disable-overlap-schedule. `auto` is measured. Errors:

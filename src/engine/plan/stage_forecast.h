@@ -2,10 +2,12 @@
 // read, the operations that they compute, and the bytes that travel. It assumes that experts are
 // chosen evenly and that all ranks have equal work. It is the planner's first guess, and the source
 // of `hocket plan --overlap`.
-// With E experts, k per row and R ranks, a prompt row goes to R (1 - C(E - E/R, k) / C(E, k))
-// ranks, and comes back as one sum from each node (compute/moe/combine_nodes.h) that has one of its
-// experts, mostly one a rank; a decode row goes k times and comes back k times; (R - 1) / R of all
-// rows travel. Pure. Thread: any.
+//
+// E experts, k per row, R ranks:
+//   prompt row  goes to R (1 - C(E - E/R, k) / C(E, k)) ranks, and comes back as one sum from each
+//               node (compute/moe/combine_nodes.h) that has one of its experts, mostly one a rank
+//   decode row  goes k times and comes back k times
+// Of all rows, (R - 1) / R travel. Pure. Thread: any.
 #pragma once
 
 #include "compute/overlap/stage_times.h"

@@ -129,9 +129,11 @@ void Scheduler::State::list_answers() {
     options.hooks->offer_drafts(offers, options.max_answer_rows - num_rows);
 }
 
-// Returns how many drafts the request may have: none beside a step in flight; if all hold, it still
-// ends by the token after them; every answer finds a page for its next row, so that drafts cost no
-// request its pages; and no state is made of drafts.
+// Returns how many drafts the request may have:
+// - none beside a step in flight;
+// - so few that, if all hold, the token after them is at most its last one;
+// - so few that every answer finds a page for its next row, so drafts cost no request its pages;
+// - so few that no state is made of drafts.
 int Scheduler::State::max_drafts(const Request& request) const {
   if (options.hooks == nullptr || batches.size() > 0) return 0;
   const int end = request.len();

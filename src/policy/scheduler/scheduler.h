@@ -183,8 +183,8 @@ class Scheduler {
   // returns how many tokens that is (RadixCache::continuation). Allocates nothing.
   size_t continuation(const Request& request, std::span<TokenId> out) const;
 
-  // Returns how many of the tokens need not be computed, in whole pages of the tree, and how many
-  // tokens such pages have at all, whether or not a model can go on behind them.
+  // cached_len() returns how many of the tokens need not be computed, in whole pages of the tree.
+  // in_tree_len() also counts pages behind which the model cannot go on.
   int cached_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   int in_tree_len(const CacheNamespace& name_space, std::span<const TokenId> tokens) const;
   // Returns how many pages are free, or would be after an eviction.
@@ -208,8 +208,8 @@ class Scheduler {
   // there is no room; always for models without states.
   bool restore_state(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                      const std::function<void(int slot)>& fill);
-  // The window behind `tokens`, whose pages the tree has: takes pages of window layers for those
-  // that were dropped, evicting others if need be, and calls `fill` for each with its number in the
+  // The window behind `tokens`, whose pages the tree has: takes a page of window layers for each
+  // one that was dropped, evicting others if need be, and calls `fill` with it and its index in the
   // window. Returns false, and changes nothing, if a page is missing or there is no room; always
   // for models without windows.
   bool restore_window(const CacheNamespace& name_space, std::span<const TokenId> tokens,

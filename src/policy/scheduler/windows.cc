@@ -111,9 +111,9 @@ void Scheduler::State::begin_window(Request& request, PrefixMatch& match) {
   request.window.lease = std::move(match.window);
 }
 
-// Gives up the pages that neither the tokens behind the first `end` see nor a token at the last
-// border before them: if the request ends, the tree gets its pages up to that border, and the next
-// turn begins there. Rows in flight come later, so they do not see the pages either.
+// Gives up pages that no token from now on sees. Two do: the one behind the first `end` tokens, and
+// the one at the last border before it, since the tree gets the pages up to there if the request
+// ends, and the next turn begins there. Rows in flight come later and see less.
 void Scheduler::State::slide_window(Request& request, int end) {
   if (!has_windows()) return;
   RequestWindow& window = request.window;

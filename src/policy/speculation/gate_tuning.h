@@ -11,8 +11,8 @@ struct GateTuning {
   int max_buckets = 64;  // sizes of steps with costs of their own
   int remembered = 15;   // steps without drafts whose median limits what one may count
   int few_keys = 1024;   // keys an answer; steps with fewer are of one size
-  // The time without drafts is measured again while they are played: so rarely that this costs this
-  // share of the time, but never before so many steps or behind so many; and first more often.
+  // While drafts are played, the time without them is measured again so rarely that this costs
+  // plain_share of the time, after least_plain_age to max_plain_age steps; at first more often.
   double plain_share = 0.003;
   double least_plain_age = 32, max_plain_age = 1000;
   double first_rest_age = 50;  // the same for a drafter that only follows, at first

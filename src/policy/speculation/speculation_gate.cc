@@ -250,8 +250,9 @@ void SpeculationGate::note_prompts(const Step& step) {
 // Books the time that a step has gained or lost. Trials, and rows that were computed for later
 // drafts, pay out of the credit. Drafts that were made ahead for the usual steps pay into it, so
 // that those who gain may go on a while where they do not. The credit counts the drafts that were
-// expected to hold, because a run of bad luck would end their making for long, and the time that
-// such steps are known to take, because drafts are not to blame if the machine held one up.
+// expected to hold, not those that did: a run of bad luck would end their making for long. It
+// counts the time that such steps are known to take, because drafts are not to blame for a slow
+// machine.
 void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_trial) {
   const double tokens = static_cast<double>(step.num_tokens) / step.num_answers;
   const double gained_us = bucket.plain_us * (step.num_drafts > 0 ? tokens : 1) - step.us;
@@ -266,8 +267,9 @@ void SpeculationGate::note_gain(const Bucket& bucket, const Step& step, bool is_
   credit_ = std::clamp(credit_ + gain, kGate.least_credit, kGate.first_credit);
 }
 
-// The first steps of a size may be slow for reasons of their own, and the fit would take very long
-// to forget them, so it begins behind them and no step counts as much slower than those before it.
+// The first steps of a size may be slow for other reasons, such as cold caches, and the fit would
+// take very long to forget them. So it begins after them, and a step that is much slower than those
+// before it counts less.
 void SpeculationGate::note_plain(Bucket& bucket, const StepShape& shape, double us) {
   bucket.plain_steps.add(static_cast<float>(us));
   if (bucket.plain_steps.count() < kGate.few) return;

@@ -79,10 +79,12 @@ class HttpExchange {
   // stream each write() must carry whole events. Returns false if the client has left, or asked for
   // the head only.
   bool start_stream(std::string_view content_type, const HttpHeaders& extra = {});
-  // Returns false if the stream has ended, or ends with this write. A stream ends if the client has
-  // left; if more bytes wait for a slow client than max_buffered_bytes and the largest write, and
-  // then the connection is closed; or if requests hold all memory that they may. In that case the
-  // last event says so, and a stream without events is closed.
+  // Returns false if the stream has ended, or ends with this write. A stream ends
+  // - if the client has left;
+  // - if more bytes wait for a slow client than max_buffered_bytes and the largest write: then the
+  //   connection is closed;
+  // - if requests hold all memory that they may: then the last event says so, and a stream without
+  //   events is closed.
   bool write(std::string_view bytes);
   // Ends the stream with `last`, some 16 KiB at most. The request is no longer under way before the
   // client can read these bytes.

@@ -1,9 +1,9 @@
 // Relays the answer of another rank to the client: status, headers and bytes as they come.
 //
 // Events are passed on whole. So if a rank is lost in the middle of an event, the client gets no
-// half event. If this rank can go on with the answer, the other rank sends its progress between the
-// events (reply/answer_progress.h), and the client gets the rest from here; else it gets an error
-// event, as from a rank that computes the answer itself.
+// half event. If this rank can go on with the answer, the client gets the rest from here; for that
+// the other rank sends its progress between the events (reply/answer_progress.h). Otherwise the
+// client gets an error event, as from a rank that computes the answer itself.
 #pragma once
 
 #include <functional>

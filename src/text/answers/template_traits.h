@@ -28,9 +28,9 @@ ArgumentTexts argument_texts(const nlohmann::ordered_json& messages);
 // Limit of num_bytes in one conversation.
 inline constexpr int64_t kMaxArgumentsBytes = 8 << 20;
 
-// Rewrites the earlier messages of a conversation as the template wants them: arguments as an
-// object or as text, ids that it accepts (equal ids stay equal) or that name the function and the
-// number of the call, functions.f:0, and reasoning where it reads them.
+// Rewrites the earlier messages of a conversation as the template wants them. Arguments become an
+// object or text. Ids become ones that it accepts (equal ids stay equal), or name the function and
+// the number of the call, as functions.f:0. Reasoning goes where the template reads it.
 void fit_messages(ChatInput& chat, const TemplateTraits& traits);
 
 }  // namespace hocket

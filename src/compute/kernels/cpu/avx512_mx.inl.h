@@ -44,9 +44,9 @@ inline QuadOperands<Step> operands_of(const QuadNumbers& from) {
   }
 }
 
-// The scales of mxfp4, as stored, that may multiply the sum of a k-block instead of its numbers:
-// with them no sum, scaled or not, becomes zero by rounding or overflows, so that a power of two
-// changes no rounding. A scale of zero may, too.
+// The scales of mxfp4, as stored, that may multiply the sum of a k-block instead of its numbers. A
+// scale is a power of two, which changes no rounding as long as no sum overflows or is rounded to
+// zero, scaled or not: these scales are so far from both ends. A scale of zero is allowed, too.
 struct ScaleRange {
   int least = 1, most = 0;
 
