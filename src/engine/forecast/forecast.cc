@@ -198,6 +198,7 @@ Result<Forecast> forecast(const ForecastQuestion& q, int kv_len) {
                                  .model = choice.model,
                                  .dtype = choice.dtype,
                                  .dispatch_dtype = choice.dispatch_dtype,
+                                 .combine_dtype = choice.combine_dtype,
                                  .weight_bytes = weight_bytes,
                                  .moving_bytes = moving_bytes,
                                  .page_bytes = choice.kv_full_page_bytes(page_tokens),

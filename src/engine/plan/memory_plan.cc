@@ -266,6 +266,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.max_prefill_tokens = s.scheduler.max_prefill_tokens;
   plan.work = work_limits(plan, prefill.policy);
   plan.work.int8_dispatch = q.dispatch_dtype == DType::int8;
+  plan.work.int8_combine = q.combine_dtype == DType::int8;
   if (q.placement != nullptr)
     plan.work.exchange = ExpertParallelDispatcher::exchange_limits(
         *q.placement, std::min(plan.max_answer_rows, plan.work.max_rows));

@@ -169,6 +169,7 @@ Result<void> Runner::make_plan(const ServerSettings& settings) {
                                  .model = choice_.model,
                                  .dtype = choice_.dtype,
                                  .dispatch_dtype = choice_.dispatch_dtype,
+                                 .combine_dtype = choice_.combine_dtype,
                                  .weight_bytes = most.bytes,
                                  .moving_bytes = moving_bytes,
                                  .page_bytes = choice_.kv_full_page_bytes(page_tokens),
@@ -348,6 +349,7 @@ void Runner::describe(const ServerSettings& settings) {
   info_.dtype = choice_.dtype;
   info_.kv_dtype = choice_.kv_dtype;
   info_.dispatch_dtype = choice_.dispatch_dtype;
+  info_.combine_dtype = choice_.combine_dtype;
   info_.weight_format = choice_.weight_format();
   info_.prompt_role = choice_.prompt_role;
   info_.combine_groups = choice_.combine_groups;
