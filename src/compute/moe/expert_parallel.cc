@@ -189,6 +189,10 @@ void ExpertParallelDispatcher::progress() {
   if (!error_) exchange_.progress();
 }
 
+void ExpertParallelDispatcher::progress_inside() {
+  if (!error_) exchange_.progress_inside();
+}
+
 Result<void> ExpertParallelDispatcher::status() const {
   if (error_) return fail(*error_);
   return {};

@@ -30,6 +30,7 @@ class LocalDispatcher final : public Dispatcher {
   void combine_start(const ExchangeSite& site, Half& half) override;
   void combine_wait(const ExchangeSite& site, Half& half) override;
   void progress() override {}
+  void progress_inside() override {}
   Result<void> status() const override { return {}; }
 
  private:
