@@ -18,6 +18,11 @@ struct PlannerTuning {
   std::array<Grain, 10> grains = {
       {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {2, 4}, {4, 2}}};
   size_t grains_of_two = 3;
+  // Of the best order of two halves, also every so many shares, then the neighbours of the best of
+  // these at falling distances; and each in its own grain and in this one.
+  int shares_apart = 8;
+  std::array<int, 3> nearer = {4, 2, 1};
+  Grain grain_of_best = {1, 2};
 
   // Memory.
   int most_buckets = 64;     // buckets with a plan of their own
