@@ -18,8 +18,8 @@ struct PlannerTuning {
   std::array<Grain, 10> grains = {
       {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {2, 4}, {4, 2}}};
   size_t grains_of_two = 3;
-  // Of the best order of two halves, also every so many shares, then the neighbours of the best of
-  // these at falling distances; and each in its own grain and in this one.
+  // The best order of two halves is predicted at every so many shares, in its own grain and in
+  // grain_of_best, and then at shares nearer and nearer to the best of these.
   int shares_apart = 8;
   std::array<int, 3> nearer = {4, 2, 1};
   Grain grain_of_best = {1, 2};
