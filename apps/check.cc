@@ -113,11 +113,12 @@ Result<Expectation> find_expectation(const std::filesystem::path& path) {
 }
 
 // Returns true if this form of the model computed the expected outputs. No form with int8 products,
-// KV or dispatch did, and recorded answers come from the model before its files were quantized.
+// KV or rows did, and recorded answers come from the model before its files were quantized.
 bool is_of_this_form(const Expectation& expected, const ModelChoice& choice) {
   const WeightFormat format = choice.weight_format();
   if (choice.kv_dtype == DType::int8 || choice.dispatch_dtype == DType::int8 ||
-      format == WeightFormat::int8 || format == WeightFormat::int4)
+      choice.combine_dtype == DType::int8 || format == WeightFormat::int8 ||
+      format == WeightFormat::int4)
     return false;
   // Nothing bounds the difference of bf16 then.
   if (expected.reference && choice.dtype == DType::bf16 &&
@@ -129,7 +130,7 @@ bool is_of_this_form(const Expectation& expected, const ModelChoice& choice) {
 std::vector<std::string> dtypes_of(const ServerSettings& settings) {
   if (settings.model.dtype != "auto") return {settings.model.dtype};
   if (settings.model.quantization != "none" || settings.memory.kv_cache_dtype != "auto" ||
-      settings.parallel.dispatch_dtype != "auto")
+      settings.parallel.dispatch_dtype != "auto" || settings.parallel.combine_dtype != "auto")
     return {"bfloat16"};
   return {"float32", "bfloat16"};
 }

@@ -119,6 +119,10 @@ FlagGroup rank_flags(ServerSettings& s) {
         "rows on their way to experts: auto (as they are), bfloat16, or int8: half the bytes, "
         "other numbers",
         ""},
+       {"combine-dtype", &s.parallel.combine_dtype,
+        "sums of experts' rows on their way back: auto (as they are), bfloat16, or int8: half the "
+        "bytes, other numbers, more computing",
+        ""},
        {"init-expert-location", &s.parallel.init_expert_location,
         "trivial: experts in order; or a file that says which rank holds which, or how many rows "
         "chose each",

@@ -56,7 +56,10 @@ WorkerPool::~WorkerPool() {
 void WorkerPool::run_erased(int num_tasks, Call call, void* context) {
   if (num_tasks <= 0) return;
   if (num_workers_ == 1 || num_tasks == 1) {
-    for (int task = 0; task < num_tasks; ++task) call(context, task, 0);
+    for (int task = 0; task < num_tasks; ++task) {
+      call(context, task, 0);
+      play_interlude();
+    }
     return;
   }
   call_ = call;
@@ -77,8 +80,22 @@ void WorkerPool::run_erased(int num_tasks, Call call, void* context) {
 }
 
 void WorkerPool::work(int worker) {
-  for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks_;)
+  for (int task; (task = next_task_.fetch_add(1, std::memory_order_relaxed)) < num_tasks_;) {
     call_(context_, task, worker);
+    if (worker == 0) play_interlude();
+  }
+}
+
+void WorkerPool::play_interlude() {
+  if (interlude_ == nullptr || real_now_ns() < interlude_->next_ns_) return;
+  interlude_->call_(interlude_->context_);
+  interlude_->next_ns_ = real_now_ns() + kInterludeNs;
+}
+
+WorkerPool::Interlude::Interlude(WorkerPool& pool, void (*call)(const void*), const void* context)
+    : pool_(pool), call_(call), context_(context), next_ns_(real_now_ns() + kInterludeNs) {
+  HOCKET_CHECK(pool.interlude_ == nullptr);
+  pool.interlude_ = this;
 }
 
 void WorkerPool::serve(int worker, int cpu) {

@@ -30,6 +30,28 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
+  // While it lives, worker 0 calls f between two tasks of a loop, at most every kInterludeNs, so
+  // that work which is not in tasks need not wait for the end of a long loop. The other workers go
+  // on. f must not run loops. One at a time.   Thread: the owner only.
+  class Interlude {
+   public:
+    template <class F>
+    Interlude(WorkerPool& pool, const F& f)
+        : Interlude(pool, [](const void* context) { (*static_cast<const F*>(context))(); }, &f) {}
+    ~Interlude() { pool_.interlude_ = nullptr; }
+    Interlude(const Interlude&) = delete;
+    Interlude& operator=(const Interlude&) = delete;
+
+   private:
+    friend class WorkerPool;
+    Interlude(WorkerPool& pool, void (*call)(const void*), const void* context);
+    WorkerPool& pool_;
+    void (*const call_)(const void*);
+    const void* const context_;
+    int64_t next_ns_;
+  };
+  static constexpr int64_t kInterludeNs = 50'000;
+
   int size() const { return num_workers_; }
   // Makes the calling thread worker 0 for good and pins it like the others. The thread that
   // constructs the pool may run loops without this call (for example while loading); the engine's
@@ -52,6 +74,7 @@ class WorkerPool {
   using Call = void (*)(void* context, int task, int worker);
   void run_erased(int num_tasks, Call call, void* context);
   void work(int worker);
+  void play_interlude();
   void serve(int worker, int cpu);
 
   const int num_workers_;
@@ -60,6 +83,7 @@ class WorkerPool {
   Call call_ = nullptr;
   void* context_ = nullptr;
   int num_tasks_ = 0;
+  Interlude* interlude_ = nullptr;
   alignas(64) std::atomic<int> next_task_{0};
   alignas(64) std::atomic<int> busy_{0};
   alignas(64) std::atomic<uint32_t> round_{0};

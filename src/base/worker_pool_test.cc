@@ -100,6 +100,37 @@ TEST(WorkerPool, EveryWorkerFlushesDenormals) {
   }
 }
 
+TEST(WorkerPool, WorkerZeroPlaysTheInterludeBetweenTasks) {
+  const std::thread::id owner = std::this_thread::get_id();
+  for (const int num_workers : {1, 2}) {
+    WorkerPool pool({.num_workers = num_workers});
+    int played = 0;
+    bool is_in_task = false;
+    const auto play = [&] {
+      EXPECT_EQ(std::this_thread::get_id(), owner);
+      EXPECT_FALSE(is_in_task);
+      ++played;
+    };
+    const auto run_until = [&](auto done) {
+      for (int round = 0; round < 10'000 && !done(); ++round)
+        pool.run(4, [&](int, int worker) {
+          if (worker == 0) is_in_task = true;
+          std::this_thread::sleep_for(std::chrono::microseconds(50));
+          if (worker == 0) is_in_task = false;
+        });
+    };
+    {
+      const WorkerPool::Interlude interlude(pool, play);
+      run_until([&] { return played >= 3; });
+      EXPECT_GE(played, 3);
+    }
+    const int before = played;
+    int rounds = 0;
+    run_until([&] { return ++rounds > 20; });
+    EXPECT_EQ(played, before);
+  }
+}
+
 bool pinned_to(int cpu) {
   cpu_set_t now;
   if (sched_getaffinity(0, sizeof now, &now) != 0) return false;

@@ -106,6 +106,7 @@ std::vector<Option> compute_options() {
       option("ep-size", kParallel, &Parallel::ep_size),
       option("dp-routing", kParallel, &Parallel::dp_routing),
       option("dispatch-dtype", kParallel, &Parallel::dispatch_dtype),
+      option("combine-dtype", kParallel, &Parallel::combine_dtype),
       option("init-expert-location", kParallel, &Parallel::init_expert_location),
       option("ep-num-redundant-experts", kParallel, &Parallel::ep_num_redundant_experts),
       option("eplb-algorithm", kParallel, &Parallel::eplb_algorithm),

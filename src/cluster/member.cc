@@ -100,7 +100,7 @@ std::optional<Error> disagreement(const Identity& own, const Identity& other) {
     return e;
   return differ("arithmetic level", own.arithmetic, other.arithmetic,
                 "give all ranks the same build, --dtype, --quantization, --kv-cache-dtype, "
-                "--combine-groups, --mla-form and --dispatch-dtype");
+                "--combine-groups, --mla-form, --dispatch-dtype and --combine-dtype");
 }
 
 Error other_terms(const Identity& member, std::string_view theirs, const Identity& other,

@@ -159,6 +159,7 @@ struct ParallelSettings {
   // Format of rows that are sent to experts: auto and bfloat16 (the activations' own type), or int8
   // with a scale for each row. int8 changes results, but in the same way for any number of ranks.
   std::string dispatch_dtype = "auto";
+  std::string combine_dtype = "auto";            // the same of the sums that come back from them
   std::string init_expert_location = "trivial";  // or a file that places experts
   std::string ep_num_redundant_experts = "0";    // replicas in each layer, on all ranks; or auto
   std::string eplb_algorithm = "auto";  // places experts by recorded counts: global, hierarchical

@@ -217,6 +217,10 @@ void AllToAll::progress() {
   if (state_->options.watch != nullptr) state_->options.watch->progressed();
 }
 
+void AllToAll::progress_inside() {
+  state_->transport.progress();
+}
+
 const ExchangeTimes& AllToAll::times(int lane, MessageKind kind) const {
   return state_->exchange(lane, kind).times;
 }

@@ -136,6 +136,8 @@ class AllToAll {
 
   // Drives transfers without waiting; called between operations.
   void progress();
+  // The same inside an operation: no other exchange begins or ends there.
+  void progress_inside();
   // Returns the times of the last exchange of this kind on this lane.
   const ExchangeTimes& times(int lane, MessageKind kind) const;
 

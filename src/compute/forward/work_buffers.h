@@ -35,6 +35,7 @@ struct WorkLimits {
   int max_logits_rows = 0;  // rows of a block: logits are computed block by block
   ExchangeLimits exchange = {};
   bool int8_dispatch = false;  // rows are rounded to int8 on their way to experts
+  bool int8_combine = false;   // so are the sums of their results on the way back
 };
 
 // Return the columns of a layer's first projection, and of attention's result: the most of any kind

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compute/kernels/combine.h"
 #include "compute/kernels/delta_net.h"
 #include "compute/kernels/latent_attention.h"
 
@@ -90,7 +91,8 @@ int64_t scratch_bytes_for(const ScratchNeed& need) {
       need.local_heads == 0 ? 0 : attention_scratch_bytes(need.local_heads, need.local_kv);
   const int64_t delta =
       need.delta_net.num_key_heads == 0 ? 0 : delta_net_scratch_bytes({need.delta_net, need.dtype});
-  return std::max({rows + results + products, attention, local, router, delta});
+  const int64_t sums = need.num_experts == 0 ? 0 : int8_sums_scratch_bytes(need.max_k);
+  return std::max({rows + results + products, attention, local, router, delta, sums});
 }
 
 }  // namespace hocket

@@ -2,63 +2,16 @@
 
 #include <algorithm>
 #include <bit>
-#include <climits>
 #include <cstring>
 
+#include "compute/kernels/combine_slots.h"
+#include "compute/kernels/int8_sums.h"
+#include "compute/kernels/quantized_rows.h"
 #include "compute/kernels/row_kernels.h"
 #include "compute/kernels/row_ranges.h"
 
 namespace hocket {
 namespace {
-
-// The slots of one token, sorted by leaf; within a leaf they keep the order of add().
-template <class T>
-struct TokenSlots {
-  const T* y[kMaxSlots];
-  float weights[kMaxSlots];
-  uint8_t ends[kMaxSlots];
-  int leaf[kMaxSlots];
-  int node[kMaxSlots];  // only if sums of several nodes are asked for
-  int count = 0;
-
-  void add(int of_leaf, const T* row, float weight, int of_node = 0) {
-    HOCKET_CHECK(of_leaf >= 0 && of_leaf < kMaxCombineLeaves);
-    int at = count++;
-    for (; at > 0 && leaf[at - 1] > of_leaf; --at) {
-      leaf[at] = leaf[at - 1];
-      node[at] = node[at - 1];
-      y[at] = y[at - 1];
-      weights[at] = weights[at - 1];
-    }
-    leaf[at] = of_leaf;
-    node[at] = of_node;
-    y[at] = row;
-    weights[at] = weight;
-  }
-  // Returns a row that adds the tree of slots [begin, end) to `to`. Two sums that follow each other
-  // meet in the node at the height of the highest bit in which their leaves differ. It is whole
-  // when a leaf beyond it follows, so that the next such height is larger.
-  CombineRow<T> row(int begin, int end, int64_t cols, float* to) {
-    int heights[kMaxPendingSums];  // falling: those of the nodes that wait for a child
-    int num_heights = 0;
-    for (int i = begin; i < end; ++i) {
-      ends[i] = 0;
-      const bool last = i + 1 == end;
-      if (!last && leaf[i + 1] == leaf[i]) continue;
-      const int next =
-          last ? INT_MAX : std::bit_width(static_cast<unsigned>(leaf[i] ^ leaf[i + 1]));
-      ends[i] = 1;
-      for (; num_heights > 0 && heights[num_heights - 1] < next; --num_heights) ++ends[i];
-      if (!last) heights[num_heights++] = next;
-    }
-    return {.y = y + begin,
-            .weights = weights + begin,
-            .ends = ends + begin,
-            .num_slots = end - begin,
-            .cols = cols,
-            .residual = to};
-  }
-};
 
 template <class T>
 const T* row_at(const View<T>& rows, int64_t row) {
@@ -120,7 +73,7 @@ void combine_rows(Backend& backend, const CombineCall& call) {
     using T = decltype(t);
     const View<T> rows = call.y.as<T>();
     const auto& kernels = backend.rows().of<T>();
-    for_row_ranges(backend, tokens, rows.cols * k, [&](int64_t begin, int64_t end, int) {
+    for_row_ranges(backend, tokens, rows.cols * k, [&](int64_t begin, int64_t end, int worker) {
       for (int64_t token = begin; token < end; ++token) {
         TokenSlots<T> slots;
         for (int64_t s = 0; s < k; ++s) {
@@ -132,11 +85,43 @@ void combine_rows(Backend& backend, const CombineCall& call) {
         CombineRow<T> row = slots.row(0, slots.count, rows.cols, call.residual.row(token));
         row.scale = call.output_scale;
         if (call.shared.rows > 0) row.shared = call.shared.row(token);
-        kernels.combine(row);
+        if (call.int8_sums)
+          Int8Sums(backend, worker, rows.cols).add(row);
+        else
+          kernels.combine(row);
       }
     });
   });
 }
+
+namespace {
+
+// Calls write(row, place) for each sum of each token; row adds it to nothing yet.
+template <class T, class Write>
+void each_partial_sum(Backend& backend, const PartialCombineCall& call, Write&& write) {
+  const int64_t tokens = call.ids.rows, k = call.ids.cols, cols = call.y.cols;
+  const View<T> rows = call.y.as<T>();
+  for_row_ranges(backend, tokens, cols * k, [&](int64_t begin, int64_t end, int worker) {
+    for (int64_t token = begin; token < end; ++token) {
+      TokenSlots<T> slots;
+      for (int64_t s = 0; s < k; ++s)
+        if (const int id = call.ids.row(token)[s]; id >= 0) {
+          HOCKET_CHECK(id < std::ssize(call.leaves));
+          slots.add(call.leaves[id], row_at(rows, call.position.row(token)[s]),
+                    call.weights.row(token)[s], call.nodes.row(token)[s]);
+        }
+      int64_t place = call.first[token];
+      for (int first = 0, s = 0; s < slots.count; ++s) {
+        if (s + 1 < slots.count && slots.node[s + 1] == slots.node[s]) continue;
+        HOCKET_CHECK(place >= 0 && place < call.out.rows);
+        write(slots.row(first, s + 1, cols, nullptr), place++, worker);
+        first = s + 1;
+      }
+    }
+  });
+}
+
+}  // namespace
 
 void combine_partly(Backend& backend, const PartialCombineCall& call) {
   const int64_t tokens = call.ids.rows, k = call.ids.cols, cols = call.y.cols;
@@ -144,37 +129,55 @@ void combine_partly(Backend& backend, const PartialCombineCall& call) {
   HOCKET_CHECK(call.position.rows == tokens && call.position.cols == k);
   HOCKET_CHECK(call.weights.rows == tokens && call.weights.cols == k);
   HOCKET_CHECK(std::ssize(call.first) == tokens);
-  HOCKET_CHECK(call.out.cols == cols);
   HOCKET_CHECK(call.nodes.rows == tokens && call.nodes.cols == k);
+  const bool int8 = call.out.dtype == DType::int8;
+  HOCKET_CHECK(call.out.cols == (int8 ? quantized_columns(cols) : cols));
   with_dtype(call.y.dtype, [&](auto t) {
     using T = decltype(t);
-    const View<T> rows = call.y.as<T>(), out = call.out.as<T>();
+    if (int8)
+      return each_partial_sum<T>(
+          backend, call, [&](const CombineRow<T>& row, int64_t place, int worker) {
+            Int8Sums(backend, worker, cols)
+                .write(row, static_cast<int8_t*>(call.out.data) + place * call.out.stride);
+          });
+    const View<T> out = call.out.as<T>();
     const auto& kernels = backend.rows().of<T>();
-    for_row_ranges(backend, tokens, cols * k, [&](int64_t begin, int64_t end, int worker) {
+    each_partial_sum<T>(backend, call, [&](CombineRow<T> row, int64_t place, int worker) {
       // A sum that is added to a row of +0 is never -0. This changes at most the sign of a zero,
       // which the addition of +0 to the root removes in any case.
-      float* const sum = backend.scratch<float>(worker, cols);
-      for (int64_t token = begin; token < end; ++token) {
-        TokenSlots<T> slots;
-        for (int64_t s = 0; s < k; ++s)
-          if (const int id = call.ids.row(token)[s]; id >= 0) {
-            HOCKET_CHECK(id < std::ssize(call.leaves));
-            slots.add(call.leaves[id], row_at(rows, call.position.row(token)[s]),
-                      call.weights.row(token)[s], call.nodes.row(token)[s]);
-          }
-        int64_t place = call.first[token];
-        for (int first = 0, s = 0; s < slots.count; ++s) {
-          if (s + 1 < slots.count && slots.node[s + 1] == slots.node[s]) continue;
-          std::fill_n(sum, cols, 0.0f);
-          kernels.combine(slots.row(first, s + 1, cols, sum));
-          HOCKET_CHECK(place >= 0 && place < out.rows);
-          kernels.round(sum, cols, out.row(place++));
-          first = s + 1;
-        }
-      }
+      row.residual = backend.scratch<float>(worker, cols);
+      std::fill_n(row.residual, cols, 0.0f);
+      kernels.combine(row);
+      kernels.round(row.residual, cols, out.row(place));
     });
   });
 }
+
+namespace {
+
+// add(row, worker) adds a token's tree to the residual.
+template <class T, class Add>
+void each_placed(Backend& backend, const PlacedCombineCall& call, Add&& add) {
+  const int64_t tokens = call.residual.rows, k = call.ids.cols, cols = call.residual.cols;
+  for_row_ranges(backend, tokens, cols * k, [&](int64_t begin, int64_t end, int worker) {
+    for (int64_t token = begin; token < end; ++token) {
+      TokenSlots<T> slots;
+      for (int64_t s = 0; s < k; ++s)
+        if (const std::byte* const row = call.rows.row(token)[s]; row != nullptr) {
+          const int id = call.ids.row(token)[s];
+          HOCKET_CHECK(id >= 0 && id < std::ssize(call.leaves));
+          slots.add(call.leaves[id], reinterpret_cast<const T*>(row),
+                    call.weights.rows > 0 ? call.weights.row(token)[s] : 1.0f);
+        }
+      CombineRow<T> row = slots.row(0, slots.count, cols, call.residual.row(token));
+      row.scale = call.output_scale;
+      if (call.shared.rows > 0) row.shared = call.shared.row(token);
+      add(row, worker);
+    }
+  });
+}
+
+}  // namespace
 
 void combine_placed(Backend& backend, const PlacedCombineCall& call) {
   const int64_t tokens = call.residual.rows, k = call.ids.cols, cols = call.residual.cols;
@@ -183,26 +186,19 @@ void combine_placed(Backend& backend, const PlacedCombineCall& call) {
   HOCKET_CHECK(call.rows.rows == tokens && call.rows.cols == k);
   if (call.weights.rows > 0) HOCKET_CHECK((call.weights.rows == tokens && call.weights.cols == k));
   if (call.shared.rows > 0) HOCKET_CHECK((call.shared.rows == tokens && call.shared.cols == cols));
+  if (call.dtype == DType::int8)
+    return each_placed<int8_t>(backend, call, [&](const CombineRow<int8_t>& row, int worker) {
+      Int8Sums(backend, worker, cols).add(row);
+    });
   with_dtype(call.dtype, [&](auto t) {
     using T = decltype(t);
     const auto& kernels = backend.rows().of<T>();
-    for_row_ranges(backend, tokens, cols * k, [&](int64_t begin, int64_t end, int) {
-      for (int64_t token = begin; token < end; ++token) {
-        TokenSlots<T> slots;
-        for (int64_t s = 0; s < k; ++s)
-          if (const std::byte* const row = call.rows.row(token)[s]; row != nullptr) {
-            const int id = call.ids.row(token)[s];
-            HOCKET_CHECK(id >= 0 && id < std::ssize(call.leaves));
-            slots.add(call.leaves[id], reinterpret_cast<const T*>(row),
-                      call.weights.rows > 0 ? call.weights.row(token)[s] : 1.0f);
-          }
-        CombineRow<T> row = slots.row(0, slots.count, cols, call.residual.row(token));
-        row.scale = call.output_scale;
-        if (call.shared.rows > 0) row.shared = call.shared.row(token);
-        kernels.combine(row);
-      }
-    });
+    each_placed<T>(backend, call, [&](const CombineRow<T>& row, int) { kernels.combine(row); });
   });
+}
+
+int64_t int8_sums_scratch_bytes(int64_t cols) {
+  return Int8Sums::scratch_bytes(cols);
 }
 
 }  // namespace hocket

@@ -44,6 +44,11 @@ static_assert(2 * kMaxCombineGroups <= kMaxCombineLeaves);
 // cols]; ids, position, weights [tokens, k]; leaves [experts]; shared, residual [tokens, cols]
 // fp32. Source: docs/contracts/arithmetic.md, "combine groups".   Thread: engine; workers split
 // tokens.
+//
+// With int8_sums, round is to int8 with a scale (quantized_rows.h), of each y and of each sum of
+// two or more, so that every sum can travel so:
+//   leaf   weights[t, s] * int8(y[position[t, s], :]); of several slots, int8 of their sum
+//   node   int8(left + right)
 struct CombineCall {
   MatrixView y;
   View<const int32_t> ids;
@@ -53,6 +58,7 @@ struct CombineCall {
   float output_scale = 1;
   View<const float> shared;  // no rows if there are no shared experts
   View<float> residual;
+  bool int8_sums = false;
 };
 void combine_rows(Backend& backend, const CombineCall& call);
 
@@ -61,7 +67,7 @@ void combine_rows(Backend& backend, const CombineCall& call);
 // slot by its first leaf. No two nodes of a token overlap, and all its slots of a node are here, so
 // combine_placed() adds the sums of all ranks up to the same tree. Shapes: y [rows, cols]; ids,
 // nodes, position, weights [tokens, k]; leaves [experts]; first [tokens]; out [sums, cols] of y's
-// type.   Thread: engine; workers split tokens.
+// type, or [sums, quantized_columns(cols)] of int8.   Thread: engine; workers split tokens.
 struct PartialCombineCall {
   MatrixView y;
   View<const int32_t> ids;
@@ -75,8 +81,9 @@ struct PartialCombineCall {
 void combine_partly(Backend& backend, const PartialCombineCall& call);
 
 // Like combine_rows, but the rows lie in several places: the row of slot s of token t starts at
-// rows[t, s] and has cols numbers of `dtype`. A null means no slot. Without weights every row has
-// weight 1, so rows may be expert rows, or sums of nodes with one slot for each, any of the node's.
+// rows[t, s] and has cols numbers of `dtype`; in int8 it is one of quantized_rows.h. A null means
+// no slot. Without weights every row has weight 1, so rows may be expert rows, or sums of nodes
+// with one slot for each, any of the node's.
 struct PlacedCombineCall {
   DType dtype = DType::bf16;
   View<const std::byte* const> rows;  // [tokens, k]
@@ -88,5 +95,8 @@ struct PlacedCombineCall {
   View<float> residual;
 };
 void combine_placed(Backend& backend, const PlacedCombineCall& call);
+
+// Returns the scratch that a worker needs for sums in int8.
+int64_t int8_sums_scratch_bytes(int64_t cols);
 
 }  // namespace hocket

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -233,12 +234,96 @@ std::vector<int32_t> nodes_of(std::span<const int32_t> leaves, std::span<const i
   return nodes;
 }
 
+using FloatRow = std::vector<float>;
+
+// Rounds a row to int8 with a scale, and returns the numbers times the scale times the weight.
+FloatRow through_int8(const FloatRow& row, float weight = 1) {
+  float amax = 0;
+  for (const float v : row) amax = std::max(amax, std::abs(v));
+  const float scale = amax / 127 * weight;
+  FloatRow rounded;
+  for (const float v : row) rounded.push_back(std::nearbyint(v * (127 / amax)) * scale);
+  return rounded;
+}
+
+FloatRow sum_of(const FloatRow& a, const FloatRow& b) {
+  FloatRow sum;
+  std::ranges::transform(a, b, std::back_inserter(sum), std::plus<>());
+  return sum;
+}
+
+// The tree of rows, each sum rounded to int8; leaf(l) returns an empty row for an empty leaf.
+FloatRow int8_tree(int begin, int size, const std::function<FloatRow(int)>& leaf) {
+  if (size == 1) return leaf(begin);
+  FloatRow left = int8_tree(begin, size / 2, leaf);
+  FloatRow right = int8_tree(begin + size / 2, size / 2, leaf);
+  if (left.empty() || right.empty()) return left.empty() ? right : left;
+  return through_int8(sum_of(left, right));
+}
+
+template <class T>
+void expect_int8_sums(int num_groups) {
+  std::mt19937 random(8);
+  const int tokens = 20, k = 6, cols = 90, experts = 16;
+  const std::vector<int32_t> leaves = combine_leaves(experts, num_groups);
+  std::vector<T> y;
+  for (const float v : cases::random_row(tokens * k * cols, 1, random))
+    y.push_back(from_float<T>(v));
+  std::vector<int32_t> ids, position;
+  for (int i = 0; i < tokens * k; ++i) {
+    ids.push_back((i * 7 + i / k) % experts);
+    position.push_back(i);
+  }
+  const auto weights = cases::random_row(tokens * k, 1, random);
+  const auto shared = cases::random_row(tokens * cols, 1, random);
+  std::vector<float> expected(tokens * cols, 3);
+  for (int t = 0; t < tokens; ++t) {
+    const FloatRow root = int8_tree(0, 16, [&](int l) {
+      FloatRow sum;
+      int slots = 0;
+      for (int s = t * k; s < (t + 1) * k; ++s) {
+        if (leaves[ids[s]] != l) continue;
+        FloatRow row;
+        for (int c = 0; c < cols; ++c) row.push_back(to_float(y[s * cols + c]));
+        row = through_int8(row, weights[s]);
+        sum = ++slots == 1 ? row : sum_of(sum, row);
+      }
+      return slots > 1 ? through_int8(sum) : sum;
+    });
+    for (int c = 0; c < cols; ++c)
+      expected[t * cols + c] += (root[c] + 0.0f) * 2.5f + shared[t * cols + c];
+  }
+  on_every_backend([&](Backend& backend) {
+    std::vector<float> residual(tokens * cols, 3);
+    combine_rows(backend, {.y = MatrixView::of(View<T>(y.data(), tokens * k, cols)),
+                           .ids = {ids.data(), tokens, k},
+                           .position = {position.data(), tokens, k},
+                           .weights = {weights.data(), tokens, k},
+                           .leaves = leaves,
+                           .output_scale = 2.5f,
+                           .shared = {shared.data(), tokens, cols},
+                           .residual = {residual.data(), tokens, cols},
+                           .int8_sums = true});
+    ASSERT_EQ(residual, expected);
+  });
+}
+
+TEST(RowOpsTest, SumsInInt8AreRoundedAtEveryNode) {
+  for (const int num_groups : {1, 2, 8, 16}) {
+    expect_int8_sums<Bf16>(num_groups);
+    expect_int8_sums<float>(num_groups);
+  }
+}
+
 // The experts are on several ranks: ranks[g] has group g. The sums of each rank, added on the
 // token's rank, must have the bits of one rank that sums all; so must the expert rows themselves,
-// at any address.
-template <class T>
+// at any address. Sent: the type of rows that travel.
+template <class T, class Sent = T>
 void expect_parts_add_up(const std::vector<int>& ranks) {
   constexpr int kTokens = 40, kSlots = 5, kCols = 90, kExperts = 16;
+  constexpr bool kInt8 = sizeof(Sent) == 1;
+  constexpr DType kSent = kInt8 ? DType::int8 : dtype_of<T>;
+  constexpr int64_t kSentCols = kInt8 ? quantized_columns(kCols) : kCols;
   const int num_groups = static_cast<int>(ranks.size());
   std::mt19937 random(6);
   std::vector<T> y;
@@ -298,11 +383,12 @@ void expect_parts_add_up(const std::vector<int>& ranks) {
                            .weights = all_weights,
                            .leaves = leaves,
                            .shared = added,
-                           .residual = {want.data(), kTokens, kCols}});
+                           .residual = {want.data(), kTokens, kCols},
+                           .int8_sums = kInt8});
 
-    std::array<std::vector<T>, kRanks> sums;
+    std::array<std::vector<Sent>, kRanks> sums;
     for (int rank = 0; rank < kRanks; ++rank) {
-      sums[rank].resize(int64_t{num_parts[rank]} * kCols);
+      sums[rank].resize(num_parts[rank] * kSentCols);
       combine_partly(backend,
                      {.y = rows,
                       .ids = {local[rank].data(), kTokens, kSlots},
@@ -311,22 +397,27 @@ void expect_parts_add_up(const std::vector<int>& ranks) {
                       .nodes = {node_of_slot.data(), kTokens, kSlots},
                       .first = first[rank],
                       .leaves = leaves_on[rank],
-                      .out = MatrixView::of(View<T>(sums[rank].data(), num_parts[rank], kCols))});
+                      .out = {sums[rank].data(), kSent, num_parts[rank], kSentCols, kSentCols}});
     }
+    std::vector<Sent> sent(kTokens * kSlots * kSentCols);
+    if constexpr (kInt8)
+      quantize_rows(backend, rows, {sent.data(), kSent, rows.rows, kSentCols, kSentCols});
+    else
+      sent = y;
     std::vector<const std::byte*> parts, slots;
     for (int i = 0; i < kTokens * kSlots; ++i) {
       const auto [rank, part] = part_of[i];
       parts.push_back(rank < 0 ? nullptr
-                               : reinterpret_cast<const std::byte*>(&sums[rank][part * kCols]));
-      slots.push_back(reinterpret_cast<const std::byte*>(&y[position[i] * kCols]));
+                               : reinterpret_cast<const std::byte*>(&sums[rank][part * kSentCols]));
+      slots.push_back(reinterpret_cast<const std::byte*>(&sent[position[i] * kSentCols]));
     }
-    combine_placed(backend, {.dtype = dtype_of<T>,
+    combine_placed(backend, {.dtype = kSent,
                              .rows = {parts.data(), kTokens, kSlots},
                              .ids = all_ids,
                              .leaves = leaves,
                              .shared = added,
                              .residual = {from_parts.data(), kTokens, kCols}});
-    combine_placed(backend, {.dtype = dtype_of<T>,
+    combine_placed(backend, {.dtype = kSent,
                              .rows = {slots.data(), kTokens, kSlots},
                              .ids = all_ids,
                              .weights = all_weights,
@@ -351,6 +442,8 @@ TEST(RowOpsTest, SumsOfAnyPlacementAddUp) {
   for (const std::vector<int>& ranks : placements) {
     expect_parts_add_up<Bf16>(ranks);
     expect_parts_add_up<float>(ranks);
+    expect_parts_add_up<Bf16, int8_t>(ranks);
+    expect_parts_add_up<float, int8_t>(ranks);
   }
 }
 

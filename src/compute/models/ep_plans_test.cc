@@ -218,6 +218,7 @@ TEST(ExpertParallelAllocation, AStepAllocatesNothing) {
   expect_no_allocations(kQwen);
   expect_no_allocations(kQwenNext);
   expect_no_allocations(kQwenInt8);
+  expect_no_allocations(kQwenInt8Sums);
 }
 
 }  // namespace

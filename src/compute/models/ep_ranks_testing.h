@@ -25,7 +25,7 @@ struct ModelCase {
   const char* name;
   const char* folder;
   DType dtype;
-  bool int8_dispatch = false;
+  bool int8_dispatch = false, int8_combine = false;
 };
 inline std::ostream& operator<<(std::ostream& out, const ModelCase& model) {
   return out << model.name;
@@ -38,6 +38,8 @@ inline ModelConfig config_of(const ModelCase& model) {
 inline constexpr ModelCase kQwen = {"qwen3_moe", "tests/golden/qwen3_moe", DType::bf16};
 inline constexpr ModelCase kQwenNext = {"qwen3_next", "tests/golden/qwen3_next", DType::bf16};
 inline constexpr ModelCase kQwenInt8 = {"qwen3_moe_int8", kQwen.folder, kQwen.dtype, true};
+inline constexpr ModelCase kQwenInt8Sums = {"qwen3_moe_int8_sums", kQwen.folder, kQwen.dtype, false,
+                                            true};
 // A model with latent attention, a dense layer and shared experts.
 inline constexpr ModelCase kDeepseek = {"deepseek_v3", "tests/golden/deepseek_v3_bf16",
                                         DType::bf16};
@@ -110,7 +112,8 @@ inline Script::Bits on_one_rank(const ModelCase& model, int combine_groups,
                       {.max_rows = Script::kMaxRows,
                        .max_output_rows = Script::kMaxRows,
                        .max_logits_rows = Script::kMaxRows,
-                       .int8_dispatch = model.int8_dispatch},
+                       .int8_dispatch = model.int8_dispatch,
+                       .int8_combine = model.int8_combine},
                       kPages);
   LocalDispatcher dispatcher(whole.config(), combine_groups);
   const std::vector<int> all = sequences_of(0, 1);
@@ -155,7 +158,8 @@ class Ranks {
                                .max_logits_rows = Script::kMaxRows,
                                .exchange = ExpertParallelDispatcher::exchange_limits(
                                    placement_, max_decode_rows, max_parts),
-                               .int8_dispatch = model_.int8_dispatch};
+                               .int8_dispatch = model_.int8_dispatch,
+                               .int8_combine = model_.int8_combine};
     RankMachine machine(model.config(), model_.dtype, limits, kPages);
     const ExpertParallelDispatcher::Options options = {.model = model.config(),
                                                        .dtype = model_.dtype,

@@ -92,7 +92,7 @@ TEST_P(ExpertParallel, FourRanksOverSlowLinks) {
 INSTANTIATE_TEST_SUITE_P(
     Models, ExpertParallel,
     ::testing::Values(
-        ModelCase{"qwen3_moe", "tests/golden/qwen3_moe", DType::bf16},
+        ModelCase{"qwen3_moe", "tests/golden/qwen3_moe", DType::bf16}, kQwenInt8Sums,
         ModelCase{"qwen3_moe_fp32", "tests/golden/qwen3_moe", DType::f32},
         ModelCase{"deepseek_v3", "tests/golden/deepseek_v3_bf16", DType::bf16},
         ModelCase{"deepseek_v3_fp32", "tests/golden/deepseek_v3", DType::f32},
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(
         ModelCase{"mimo_v2_flash", "tests/golden/mimo_v2_flash", DType::bf16},
         ModelCase{"gpt_oss", "tests/golden/gpt_oss", DType::bf16},
         ModelCase{"llama4", "tests/golden/llama4", DType::bf16},
-        ModelCase{"llama4_fp32_int8", "tests/golden/llama4", DType::f32, true},
+        ModelCase{"llama4_fp32_int8", "tests/golden/llama4", DType::f32, true, true},
         ModelCase{"step3p7", "tests/golden/step3p7", DType::bf16},
         ModelCase{"kimi_linear", "tests/golden/kimi_linear", DType::bf16},
         ModelCase{"gemma4_moe", "tests/golden/gemma4_moe", DType::bf16},
@@ -133,7 +133,7 @@ TEST(ExpertParallelRanks, AnyNumberOfThem) {
   constexpr ModelCase kWide = {"bundled", "models/hocket-tiny-qwen3-moe", DType::bf16};
   constexpr ModelCase kWide32 = {"bundled_fp32", kWide.folder, DType::f32};
   const Order& order = OrderTable::builtin().at(1);
-  for (const ModelCase& model : {kQwen, kQwenInt8, kDeepseek, kWide, kWide32})
+  for (const ModelCase& model : {kQwen, kQwenInt8, kQwenInt8Sums, kDeepseek, kWide, kWide32})
     for (const int num_ranks : {3, 5, 8}) {
       SameBits same(model, num_ranks, LoopbackHub::Time::real, {});
       for (const int groups : {8, config_of(model).moe.num_experts})
@@ -147,11 +147,12 @@ TEST(ExpertParallelRanks, AnyNumberOfThem) {
 TEST(ExpertParallelForms, ChangeBits) {
   EXPECT_NE(on_one_rank(kQwen, 1), on_one_rank(kQwen, 4));
   EXPECT_NE(on_one_rank(kQwen, 4), on_one_rank(kQwenInt8, 4));
+  EXPECT_NE(on_one_rank(kQwen, 4), on_one_rank(kQwenInt8Sums, 4));
 }
 
 TEST(ExpertParallelPlacement, SingleExpertsMayBeAnywhere) {
   const int experts = config_of(kQwen).moe.num_experts;
-  for (const ModelCase& model : {kQwen, kQwenInt8}) {
+  for (const ModelCase& model : {kQwen, kQwenInt8, kQwenInt8Sums}) {
     const Script::Bits want = on_one_rank(model, experts);
     for (const int num_ranks : {2, 3, 4}) {
       for (const Places places : {Places::scattered, Places::replicated}) {

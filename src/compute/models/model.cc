@@ -1,5 +1,7 @@
 #include "compute/models/model.h"
 
+#include <optional>
+
 #include "compute/kernels/embedding.h"
 #include "compute/kernels/linear.h"
 #include "compute/kernels/norm.h"
@@ -121,6 +123,10 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
   begin_rows(batch, pass);
   const EmptyHalves empty =
       pass.dispatcher.exchanges() ? EmptyHalves::played : EmptyHalves::passed_over;
+  // The thread that drives transfers is worker 0: it moves what came while the others compute.
+  const auto move = [&] { pass.dispatcher.progress_inside(); };
+  std::optional<WorkerPool::Interlude> moving;
+  if (pass.dispatcher.exchanges()) moving.emplace(pass.backend.workers(), move);
   play({pass.order, config_.num_layers, empty}, pass.halves, [&](int index, Op op, Half& half) {
     const Layer& layer = layers_[index];
     const OpFn run = layer.kind->run[static_cast<size_t>(op)];
@@ -137,6 +143,7 @@ Result<void> Model::forward(const ForwardBatch& batch, const Pass& pass) const {
     if (pass.ledger != nullptr) pass.ledger->end_op();
     if (op == layer.kind->graph->ops.back()) HOCKET_CHECK(half.state.empty());
   });
+  moving.reset();
   finish_rows(batch, pass);
   return pass.dispatcher.status();
 }

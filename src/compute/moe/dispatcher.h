@@ -67,6 +67,8 @@ class Dispatcher {
 
   // Drives transfers without waiting; called between operations.
   virtual void progress() = 0;
+  // The same inside an operation, between two tasks of its kernels.
+  virtual void progress_inside() = 0;
   // Returns the error of the first failed exchange (lost_rank). After it nothing is exchanged,
   // waits return at once, no rows arrive, and the results of the pass are worthless.
   virtual Result<void> status() const = 0;

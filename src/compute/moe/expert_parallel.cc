@@ -18,6 +18,11 @@ int64_t leaving_bytes_of(const ExpertParallelDispatcher::Options& options) {
                                       : row_bytes_of(options.model, options.dtype);
 }
 
+int64_t result_bytes_of(const ExpertParallelDispatcher::Options& options) {
+  return options.limits.int8_combine ? quantized_columns(options.model.hidden_size)
+                                     : row_bytes_of(options.model, options.dtype);
+}
+
 bool is_number_of_parts(int parts) {
   return parts >= 1 && parts <= kMaxParts && std::has_single_bit(static_cast<unsigned>(parts));
 }
@@ -76,7 +81,7 @@ std::array<MessageSizes, kMaxLanes> ExpertParallelDispatcher::max_bytes(const Op
     dispatch = std::max(dispatch, format.dispatch_bytes(expert_rows));
     // A row has one sum on a rank for each node there that has one of its experts.
     const int64_t sums = rows * std::min(moe.top_k, max_nodes);
-    format.row_bytes = row_bytes_of(options.model, options.dtype);
+    format.row_bytes = result_bytes_of(options);
     const int64_t combine = format.combine_bytes(std::max(sums, expert_rows));
     for (int half = 0; half < kMaxHalves; ++half) {
       MessageSizes& sizes = lanes.at(static_cast<size_t>(lane_of(half, part)));
@@ -121,7 +126,7 @@ Result<std::unique_ptr<ExpertParallelDispatcher>> ExpertParallelDispatcher::crea
        .output_scale = static_cast<float>(moe.output_scale),
        .limits = options.limits,
        .dtype = options.dtype,
-       .row_bytes = row_bytes_of(options.model, options.dtype),
+       .result_row_bytes = result_bytes_of(options),
        .dispatch_row_bytes = leaving_bytes_of(options)},
       exchange));
 }
@@ -182,6 +187,10 @@ int ExpertParallelDispatcher::take_first(HalfState& state, MessageKind kind, int
 
 void ExpertParallelDispatcher::progress() {
   if (!error_) exchange_.progress();
+}
+
+void ExpertParallelDispatcher::progress_inside() {
+  if (!error_) exchange_.progress_inside();
 }
 
 Result<void> ExpertParallelDispatcher::status() const {

@@ -71,6 +71,7 @@ class ExpertParallelDispatcher final : public Dispatcher {
   void combine_start(const ExchangeSite& site, Half& half) override;
   void combine_wait(const ExchangeSite& site, Half& half) override;
   void progress() override;
+  void progress_inside() override;
   // The error remains; after a lost rank, make a new dispatcher over a new exchange.
   Result<void> status() const override;
 

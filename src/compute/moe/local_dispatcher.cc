@@ -75,7 +75,8 @@ void LocalDispatcher::combine_wait(const ExchangeSite& site, Half& half) {
                 .leaves = leaves_,
                 .output_scale = output_scale_,
                 .shared = shared,
-                .residual = site.work.results.slice_rows(half.rows.begin, half.rows.count)});
+                .residual = site.work.results.slice_rows(half.rows.begin, half.rows.count),
+                .int8_sums = site.work.limits.int8_combine});
 }
 
 }  // namespace hocket

@@ -3,7 +3,8 @@
 //
 //   dispatch   token rows t0 t1 t2 ...  ->  rows sorted by expert: e0: t1 t4 | e1: | e2: t0 t1 ...
 //              (source order inside an expert), through int8 where ranks would send it so
-//   combine    expert rows  ->  residual[t] += the tree of combine groups + shared experts
+//   combine    expert rows  ->  residual[t] += the tree of combine groups + shared experts,
+//              its sums rounded as ranks would send them
 //
 // Source: docs/contracts/arithmetic.md, "combine groups".
 #pragma once
@@ -29,6 +30,7 @@ class LocalDispatcher final : public Dispatcher {
   void combine_start(const ExchangeSite& site, Half& half) override;
   void combine_wait(const ExchangeSite& site, Half& half) override;
   void progress() override {}
+  void progress_inside() override {}
   Result<void> status() const override { return {}; }
 
  private:

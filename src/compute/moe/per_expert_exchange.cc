@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compute/kernels/combine.h"
+#include "compute/kernels/quantized_rows.h"
 
 namespace hocket {
 
@@ -113,7 +114,7 @@ void PerExpertExchange::list_arrived(const Part& part, std::span<const ArrivedRo
 }
 
 // Copies the result rows, rank by rank, in the sequence in which their rows came.
-void PerExpertExchange::write_results(const Part& part, const ExpertRows& rows,
+void PerExpertExchange::write_results(const Part& part, const ExpertRows& rows, MatrixView out,
                                       Returned& returned) {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const int first =
@@ -121,17 +122,23 @@ void PerExpertExchange::write_results(const Part& part, const ExpertRows& rows,
   const int32_t* const segments = lists.segments.row(part.half.index) + first * config_.num_ranks;
   const int experts = static_cast<int>(rows.offsets.size()) - 1;
   const int32_t begin = rows.offsets.front();
+  const int64_t row_bytes = rows.y.stride * size_of(rows.y.dtype);
   int32_t at = 0;
   for (int peer = 0; peer < config_.num_ranks; ++peer) {
     returned.first[peer] = begin + at;
     for (int e = 0; e < experts; ++e) {
       const int32_t* const segment = segments + e * config_.num_ranks + peer;
       for (int32_t row = segment[0]; row < segment[1]; ++row)
-        lists.sources[at++] = static_cast<const std::byte*>(rows.y.data) + row * config_.row_bytes;
+        lists.sources[at++] = static_cast<const std::byte*>(rows.y.data) + row * row_bytes;
     }
   }
   returned.first[config_.num_ranks] = begin + at;
-  gather_rows(part.site.backend, std::span(lists.sources, at), rows.x.slice_rows(begin, at));
+  const std::span<const std::byte* const> sources(lists.sources, at);
+  const MatrixView to = out.slice_rows(begin, at);
+  if (config_.limits.int8_combine)
+    quantize_rows(part.site.backend, sources, rows.y.dtype, rows.y.cols, to);
+  else
+    gather_rows(part.site.backend, sources, to);
 }
 
 void PerExpertExchange::expect_results(const Part& part, const Routing&, std::span<int> counts) {

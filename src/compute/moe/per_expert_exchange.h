@@ -42,7 +42,8 @@ class PerExpertExchange final : public RowExchange {
   Range leaving(const Part& part, int rank) const override;
   void list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
                     std::span<int32_t> segments) override;
-  void write_results(const Part& part, const ExpertRows& rows, Returned& returned) override;
+  void write_results(const Part& part, const ExpertRows& rows, MatrixView out,
+                     Returned& returned) override;
 
   void place_experts();
   int32_t* offsets_of(const Part& part) const;

@@ -148,7 +148,8 @@ void PerRankExchange::list_arrived(const Part& part, std::span<const ArrivedRows
 }
 
 // Writes one row for each node of each row that came; list_arrived() has counted them.
-void PerRankExchange::write_results(const Part& part, const ExpertRows& rows, Returned&) {
+void PerRankExchange::write_results(const Part& part, const ExpertRows& rows, MatrixView out,
+                                    Returned&) {
   const ExchangeBuffers& lists = part.site.work.exchange;
   const auto [begin, count] = arrived_[part.half.index][part.wave];
   combine_partly(part.site.backend, {.y = rows.y,
@@ -158,7 +159,7 @@ void PerRankExchange::write_results(const Part& part, const ExpertRows& rows, Re
                                      .nodes = lists.nodes.slice_rows(begin, count),
                                      .first = {lists.first_sum + begin, static_cast<size_t>(count)},
                                      .leaves = config_.leaves,
-                                     .out = rows.x});
+                                     .out = out});
 }
 
 // Numbers the sums of a part's rows as the ranks send them: token by token, nodes ascending. Sets

@@ -39,7 +39,8 @@ class PerRankExchange final : public RowExchange {
                      std::span<int32_t> segments) const override;
   void list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
                     std::span<int32_t> segments) override;
-  void write_results(const Part& part, const ExpertRows& rows, Returned& returned) override;
+  void write_results(const Part& part, const ExpertRows& rows, MatrixView out,
+                     Returned& returned) override;
 
   Range rows_of(const Part& part) const;
   int64_t first_sent(const Part& part) const;

@@ -39,9 +39,9 @@ MessageFormat RowExchange::dispatch_format(int rank, const Part& part) const {
 
 MessageFormat RowExchange::combine_format() const {
   return {.layout = layout_,
-          .dtype = config_.dtype,
+          .dtype = result_dtype(),
           .top_k = config_.top_k,
-          .row_bytes = config_.row_bytes};
+          .row_bytes = config_.result_row_bytes};
 }
 
 // Returns the memory for the head of a combine; that for a dispatch follows it.
@@ -213,7 +213,13 @@ ExpertRows RowExchange::next_wave(const Part& part) const {
 void RowExchange::make_results(const Part& part, const ExpertRows& rows) {
   Returned& back = returned_of(part);
   back.rows = static_cast<const std::byte*>(rows.x.data);
-  write_results(part, rows, back);
+  // A row in int8 is no longer than one of activations, so it overwrites none behind it.
+  const int64_t columns = quantized_columns(rows.x.cols);
+  write_results(part, rows,
+                config_.limits.int8_combine
+                    ? MatrixView{rows.x.data, DType::int8, rows.x.rows, columns, columns}
+                    : rows.x,
+                back);
 }
 
 RowExchange::Pieces RowExchange::combine_to(const Part& part, int rank) const {
@@ -222,13 +228,13 @@ RowExchange::Pieces RowExchange::combine_to(const Part& part, int rank) const {
   std::byte* const head = head_of(part, back_message(part), rank);
   write_head(combine_format(), count, head);
   return {std::span<const std::byte>(head, kMessageHeadBytes),
-          std::span(back.rows + first * config_.row_bytes,
-                    static_cast<size_t>(count * config_.row_bytes))};
+          std::span(back.rows + first * config_.result_row_bytes,
+                    static_cast<size_t>(count * config_.result_row_bytes))};
 }
 
 const std::byte* RowExchange::own_results(const Part& part) const {
   const Returned& back = returned_[part.half.index][back_message(part)];
-  return back.rows + back.first[config_.rank] * config_.row_bytes;
+  return back.rows + back.first[config_.rank] * config_.result_row_bytes;
 }
 
 void RowExchange::sum_located(const Part& part, const Range& rows, const CombineInputs& in,
@@ -237,7 +243,7 @@ void RowExchange::sum_located(const Part& part, const Range& rows, const Combine
   const auto of_rows = [&](auto view) {
     return view.rows > 0 ? view.slice_rows(rows.begin, rows.count) : view;
   };
-  combine_placed(part.site.backend, {.dtype = config_.dtype,
+  combine_placed(part.site.backend, {.dtype = result_dtype(),
                                      .rows = {work.exchange.results, rows.count, config_.top_k},
                                      .ids = of_rows(in.routing.ids),
                                      .weights = of_rows(weights),

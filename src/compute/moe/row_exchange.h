@@ -7,6 +7,7 @@
 //                 own rows ------- no copy -> | (source ranks ascending, in each source order)
 //                 both through int8 where limits.int8_dispatch says so
 //   residual  <- sums  <- message <- sums of nodes, or rows as they are            <- experts
+//                         in int8 where limits.int8_combine says so
 //
 // ExpertParallelDispatcher calls the functions in this order and carries the messages. Between them
 // the lists are in ExchangeBuffers. Thread: engine. Allocates only in construction.
@@ -38,7 +39,7 @@ class RowExchange {
     float output_scale = 1;
     WorkLimits limits;
     DType dtype = DType::bf16;       // type of activations
-    int64_t row_bytes = 0;           // bytes of a row that comes from the experts
+    int64_t result_row_bytes = 0;    // bytes of a row that comes from the experts
     int64_t dispatch_row_bytes = 0;  // bytes of a row that leaves for them
   };
   // Consecutive rows of a half, rows of a list, or experts of a rank.
@@ -136,9 +137,10 @@ class RowExchange {
   // Lists the source of every expert row. segments: as in ExchangeBuffers, for this half.
   virtual void list_arrived(const Part& part, std::span<const ArrivedRows> arrived,
                             std::span<int32_t> segments) = 0;
-  // Writes the results of a wave to rows.x, behind those of earlier waves, rank by rank, and sets
-  // returned.first.
-  virtual void write_results(const Part& part, const ExpertRows& rows, Returned& returned) = 0;
+  // Writes the results of a wave to `out`, behind those of earlier waves, rank by rank, and sets
+  // returned.first. out: the memory of rows.x, as rows of the type that travels.
+  virtual void write_results(const Part& part, const ExpertRows& rows, MatrixView out,
+                             Returned& returned) = 0;
 
   const Placement& placement_of(const Part& part) const {
     return config_.placements.at(first_layer_ + part.site.layer);
@@ -191,6 +193,7 @@ class RowExchange {
     MatrixView x, y;
   };
   std::byte* head_of(const Part& part, int message, int rank) const;
+  DType result_dtype() const { return config_.limits.int8_combine ? DType::int8 : config_.dtype; }
 
   const RowLayout layout_;
   std::array<int64_t, kMaxHalves> num_arrived_{};  // rows at the experts, in all arrived parts
@@ -207,7 +210,7 @@ void RowExchange::find_results(const Part& part, const Range& rows, const Combin
     for (int s = 0; s < config_.top_k; ++s) {
       const int32_t position = work.expert_position.row(part.half.rows.begin + t)[s];
       const ResultLocation at = place_of(places_of(part, t)[s], position);
-      *to++ = at.row < 0 ? nullptr : in.results[at.message] + at.row * config_.row_bytes;
+      *to++ = at.row < 0 ? nullptr : in.results[at.message] + at.row * config_.result_row_bytes;
     }
 }
 

@@ -81,6 +81,8 @@ QualityBound bound_of(Rounding rounding) {
       return {.kl_mean = 0.18, .sure_changed = 0.06, .diff_mean = 1, .diff_max = 19};
     case Rounding::int8_kv:
       return {.kl_mean = 0.005, .sure_changed = 0.005, .diff_mean = 0.12, .diff_max = 13};
+    case Rounding::int8_combine:
+      return {.kl_mean = 0.0015, .sure_changed = 0.005, .diff_mean = 0.06, .diff_max = 10};
     case Rounding::int8_dispatch:
       return {.kl_mean = 0.001, .sure_changed = 0.005, .diff_mean = 0.05, .diff_max = 10};
   }
@@ -105,6 +107,8 @@ std::string name_of(Rounding rounding) {
       return "int8 KV";
     case Rounding::int8_dispatch:
       return "int8 dispatch";
+    case Rounding::int8_combine:
+      return "int8 combine";
   }
   std::unreachable();
 }
@@ -193,6 +197,7 @@ Roundings roundings_of(const ModelChoice& choice, const std::string& against) {
   Roundings found{.weights = rounding_of(as_stored.weight_format())};
   if (choice.kv_dtype == DType::int8) found.kv = Rounding::int8_kv;
   if (choice.dispatch_dtype == DType::int8) found.dispatch = Rounding::int8_dispatch;
+  if (choice.combine_dtype == DType::int8) found.combine = Rounding::int8_combine;
   return found;
 }
 
@@ -210,6 +215,7 @@ Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,
   ServerSettings weights_rounded = question.settings;
   weights_rounded.memory.kv_cache_dtype = "auto";
   weights_rounded.parallel.dispatch_dtype = "auto";
+  weights_rounded.parallel.combine_dtype = "auto";
   HOCKET_TRY(const auto middle, record(weights_rounded));
   std::vector<CheckLine> lines;
   if (roundings.weights) {
@@ -233,6 +239,11 @@ Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,
     ServerSettings rows_rounded = weights_rounded;
     rows_rounded.parallel.dispatch_dtype = question.settings.parallel.dispatch_dtype;
     HOCKET_TRY_VOID(compare(*roundings.dispatch, rows_rounded));
+  }
+  if (roundings.combine) {
+    ServerSettings sums_rounded = weights_rounded;
+    sums_rounded.parallel.combine_dtype = question.settings.parallel.combine_dtype;
+    HOCKET_TRY_VOID(compare(*roundings.combine, sums_rounded));
   }
   return lines;
 }

@@ -1,4 +1,4 @@
-// Measures how far a rounded form of a model (quantized weights, int8 KV, int8 dispatch) is from a
+// Measures how far a rounded form of a model (quantized weights, int8 KV, int8 rows) is from a
 // plainer one: it compares the next token's distribution after the same tokens, row by row.
 #pragma once
 
@@ -37,13 +37,23 @@ struct LogitDistance {
 LogitDistance distance(const LogitTable& plain, const LogitTable& rounded);
 
 // The part of a model that is rounded, and its format.
-enum class Rounding : uint8_t { fp8, int8, int4, mxfp4, mxfp8, nvfp4, int8_kv, int8_dispatch };
+enum class Rounding : uint8_t {
+  fp8,
+  int8,
+  int4,
+  mxfp4,
+  mxfp8,
+  nvfp4,
+  int8_kv,
+  int8_dispatch,
+  int8_combine
+};
 
-// The formats to which weights, keys and values, or rows for experts are rounded; nullopt if they
-// are not. `against` is as in QualityQuestion.
+// The formats to which weights, keys and values, rows for experts, or sums of their results are
+// rounded; nullopt if they are not. `against` is as in QualityQuestion.
 struct Roundings {
-  std::optional<Rounding> weights, kv, dispatch;
-  bool any() const { return weights || kv || dispatch; }
+  std::optional<Rounding> weights, kv, dispatch, combine;
+  bool any() const { return weights || kv || dispatch || combine; }
 };
 Roundings roundings_of(const ModelChoice& choice, const std::string& against);
 
@@ -54,7 +64,8 @@ struct QualityQuestion {
   std::string against;
   std::function<void(const LoadProgress&)> progress;
 };
-// Compares weights with plain weights, then int8 KV and int8 dispatch with the same weights alone.
+// Compares weights with plain weights, then int8 KV, dispatch and combine, each with the same
+// weights alone.
 // Each number has a bound that comes from the bundled model. Loads one form after the other.
 // Errors: those of Runner::create and play_scripts().
 Result<std::vector<CheckLine>> check_quality(const QualityQuestion& question,

@@ -75,6 +75,7 @@ struct RoundingCase {
   const char* quantization = "none";
   const char* kv_cache_dtype = "auto";
   const char* dispatch_dtype = "auto";
+  const char* combine_dtype = "auto";
 };
 class GoldenQuality : public ::testing::TestWithParam<RoundingCase> {};
 
@@ -86,6 +87,7 @@ TEST_P(GoldenQuality, OfTheBundledModel) {
   settings.model.quantization = GetParam().quantization;
   settings.memory.kv_cache_dtype = GetParam().kv_cache_dtype;
   settings.parallel.dispatch_dtype = GetParam().dispatch_dtype;
+  settings.parallel.combine_dtype = GetParam().combine_dtype;
   const auto lines =
       check_quality({.settings = settings, .against = {}, .progress = {}}, scripts_of(*recorded));
   ASSERT_TRUE(lines.has_value()) << describe(lines.error());
@@ -102,12 +104,13 @@ TEST_P(GoldenQuality, OfTheBundledModel) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Forms, GoldenQuality,
-                         ::testing::Values(RoundingCase{"int8", "int8", "auto"},
-                                           RoundingCase{"int4", "int4", "auto"},
-                                           RoundingCase{"int8_kv", "none", "int8"},
-                                           RoundingCase{"int8_dispatch", "none", "auto", "int8"}),
-                         [](const auto& param) { return std::string(param.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Forms, GoldenQuality,
+    ::testing::Values(RoundingCase{"int8", "int8", "auto"}, RoundingCase{"int4", "int4", "auto"},
+                      RoundingCase{"int8_kv", "none", "int8"},
+                      RoundingCase{"int8_dispatch", "none", "auto", "int8"},
+                      RoundingCase{"int8_combine", "none", "auto", "auto", "int8"}),
+    [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace
 }  // namespace hocket

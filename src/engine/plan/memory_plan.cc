@@ -235,6 +235,7 @@ MemoryQuestion memory_question(const ServerSettings& settings, const ModelChoice
           .model = choice.model,
           .dtype = choice.dtype,
           .dispatch_dtype = choice.dispatch_dtype,
+          .combine_dtype = choice.combine_dtype,
           .page_bytes = choice.kv_full_page_bytes(page_tokens),
           .window_page_bytes = choice.kv_window_page_bytes(page_tokens),
           .module_page_bytes = choice.module_page_bytes(page_tokens),
@@ -281,6 +282,7 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   plan.max_prefill_tokens = s.scheduler.max_prefill_tokens;
   plan.work = work_limits(plan, prefill.policy);
   plan.work.int8_dispatch = q.dispatch_dtype == DType::int8;
+  plan.work.int8_combine = q.combine_dtype == DType::int8;
   if (q.placement != nullptr)
     plan.work.exchange = ExpertParallelDispatcher::exchange_limits(
         *q.placement, std::min(plan.max_answer_rows, plan.work.max_rows));

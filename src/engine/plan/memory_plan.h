@@ -55,7 +55,7 @@ struct ModelChoice;
 struct MemoryQuestion {
   const ServerSettings& settings;
   const ModelConfig& model;
-  DType dtype = DType::bf16, dispatch_dtype = DType::bf16;
+  DType dtype = DType::bf16, dispatch_dtype = DType::bf16, combine_dtype = DType::bf16;
   int64_t weight_bytes = 0;
   int64_t moving_bytes = 0;       // experts of a layer that are loaded while serving; 0: none are
   int64_t page_bytes = 0;         // one page in all layers, window layers excepted

@@ -43,18 +43,19 @@ Result<DType> choose_kv_dtype(std::string_view name, DType dtype) {
                   .with_param("kv-cache-dtype"));
 }
 
-Result<DType> choose_dispatch_dtype(std::string_view name, DType dtype, const ModelConfig& model) {
-  if (name == "auto" || name == dtype_name(dtype)) return dtype;
+// Returns the type of rows on their way to experts or back. rounds: the rows that int8 rounds.
+Result<DType> choose_row_dtype(std::string_view flag, std::string_view name,
+                               std::string_view rounds, const ModelChoice& choice) {
+  if (name == "auto" || name == dtype_name(choice.dtype)) return choice.dtype;
   if (name != "int8")
-    return fail(error(ErrorCode::bad_value, "--dispatch-dtype {} is not one of auto, {}, int8",
-                      name, dtype_name(dtype))
-                    .with_param("dispatch-dtype"));
-  if (model.moe.num_experts == 0)
-    return fail(error(ErrorCode::bad_value,
-                      "--dispatch-dtype int8 rounds the rows that experts get, but {} has none",
-                      model.architecture)
-                    .with_param("dispatch-dtype")
-                    .with_fix("--dispatch-dtype auto"));
+    return fail(error(ErrorCode::bad_value, "--{} {} is not one of auto, {}, int8", flag, name,
+                      dtype_name(choice.dtype))
+                    .with_param(std::string(flag)));
+  if (choice.model.moe.num_experts == 0)
+    return fail(error(ErrorCode::bad_value, "--{} int8 rounds the {}, but {} has none", flag,
+                      rounds, choice.model.architecture)
+                    .with_param(std::string(flag))
+                    .with_fix(fmt::format("--{} auto", flag)));
   return DType::int8;
 }
 
@@ -212,7 +213,11 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
   }
   HOCKET_TRY(choice.prompt_role, choose_prompt_role(settings.compute.mla_form, choice.model));
   HOCKET_TRY(choice.dispatch_dtype,
-             choose_dispatch_dtype(settings.parallel.dispatch_dtype, choice.dtype, choice.model));
+             choose_row_dtype("dispatch-dtype", settings.parallel.dispatch_dtype,
+                              "rows that experts get", choice));
+  HOCKET_TRY(choice.combine_dtype,
+             choose_row_dtype("combine-dtype", settings.parallel.combine_dtype,
+                              "sums of experts' rows", choice));
   HOCKET_TRY(choice.combine_groups, choose_combine_groups(settings.compute.combine_groups,
                                                           settings.parallel.ep_size, choice.model));
   HOCKET_TRY(choice.model.num_mtp_loaded, choose_modules(settings, choice.model));

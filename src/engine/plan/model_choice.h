@@ -21,6 +21,7 @@ struct ModelChoice {
   WeightFormat quantize = WeightFormat::bf16;  // int8 or int4, if the files are unquantized
   DType kv_dtype = DType::bf16;
   DType dispatch_dtype = DType::bf16;         // type of rows sent to experts: dtype, or int8
+  DType combine_dtype = DType::bf16;          // type of sums sent back: dtype, or int8
   TokenRole prompt_role = TokenRole::prompt;  // decides how prompt tokens attend to latents
   int combine_groups = 1;
   HeldExperts experts;  // this rank's; empty: all

@@ -66,9 +66,11 @@ StageForecast::StageForecast(const ModelChoice& choice, const ModelCost& cost,
   const WeightPart head = model_.tie_word_embeddings ? WeightPart::embedding : WeightPart::head;
   head_bytes_ = static_cast<double>(cost_.part(head).bytes);
   const int64_t row = round_up(model_.hidden_size, kBlockK) * size_of(choice.dtype);
-  const bool int8 = choice.dispatch_dtype == DType::int8;
-  sent_row_ = static_cast<double>(int8 ? quantized_columns(model_.hidden_size) : row);
-  result_row_ = static_cast<double>(row);
+  const auto bytes_of = [&](DType dtype) {
+    return static_cast<double>(dtype == DType::int8 ? quantized_columns(model_.hidden_size) : row);
+  };
+  sent_row_ = bytes_of(choice.dispatch_dtype);
+  result_row_ = bytes_of(choice.combine_dtype);
   lists_ = model_.moe.top_k * static_cast<double>(sizeof(int32_t) + sizeof(float));
 }
 

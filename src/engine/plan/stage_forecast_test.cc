@@ -102,6 +102,9 @@ TEST(StageForecast, BytesAreThoseOfTheFormula) {
   // Groups are summed at their rank, so their number does not matter where each rank has one node.
   EXPECT_NEAR(counted.combine / (1000 * kRow), 2.7, 0.05);
   EXPECT_NEAR(counted.dispatch / (1000 * (7200 + kLists)), 2.7, 0.05);
+  choice.combine_dtype = DType::int8;
+  const StageForecast finest(choice, cost, {.speed = kSpeed, .num_ranks = 4});
+  EXPECT_NEAR(finest.bytes({Phase::prefill, 1000, 500'500}).combine / (1000 * 7200), 2.7, 0.05);
 }
 
 // On three ranks no fixed node has all experts of one, but two ranks of a row's slots mostly send

@@ -162,6 +162,7 @@ Result<std::string> describe_arithmetic(const ServerSettings& settings) {
   const std::string form = form_of({.dtype = choice.dtype,
                                     .kv_dtype = choice.kv_dtype,
                                     .dispatch_dtype = choice.dispatch_dtype,
+                                    .combine_dtype = choice.combine_dtype,
                                     .weight_format = choice.weight_format(),
                                     .prompt_role = choice.prompt_role,
                                     .combine_groups = choice.combine_groups});

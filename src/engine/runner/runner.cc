@@ -340,6 +340,7 @@ void Runner::describe(const ServerSettings& settings) {
   info_.dtype = choice_.dtype;
   info_.kv_dtype = choice_.kv_dtype;
   info_.dispatch_dtype = choice_.dispatch_dtype;
+  info_.combine_dtype = choice_.combine_dtype;
   info_.weight_format = choice_.weight_format();
   info_.prompt_role = choice_.prompt_role;
   info_.combine_groups = choice_.combine_groups;

@@ -1,5 +1,5 @@
-// Rows sent to experts as int8, and experts placed by a file: several ranks must give each request
-// the same bits as one rank.
+// Rows sent to experts and back as int8, and experts placed by a file: several ranks must give each
+// request the same bits as one rank.
 #include <unistd.h>
 
 #include <fstream>
@@ -89,6 +89,22 @@ bool any_bit_differs(const std::vector<Answer>& a, const std::vector<Answer>& b)
   return false;
 }
 
+TEST_F(DispatchForms, Int8SumsAreAlikeOnAnyNumberOfRanks) {
+  for (const Form& form : {kBundled, kMla, kAwq})
+    for (const char* const dispatch : {"auto", "int8"}) {
+      SCOPED_TRACE(form.name);
+      const auto settings = [&](int num_ranks) {
+        ServerSettings s = settings_of(form, num_ranks, dispatch);
+        s.parallel.combine_dtype = "int8";
+        return s;
+      };
+      const std::vector<Answer> want = alone(settings(1), dispatched_requests());
+      for (const int num_ranks : {2, 3, 4}) expect_same_answers(settings(num_ranks), want);
+      EXPECT_TRUE(
+          any_bit_differs(want, alone(settings_of(form, 1, dispatch), dispatched_requests())));
+    }
+}
+
 // kAwq rounds rows once more, by the groups of its integer weights.
 TEST_F(DispatchForms, Int8IsAlikeOnAnyNumberOfRanks) {
   for (const Form& form : {kBundled, kMla, kAwq}) {
@@ -103,6 +119,9 @@ TEST_F(DispatchForms, Int8IsAlikeOnAnyNumberOfRanks) {
 TEST_F(DispatchForms, Int8IsPartOfTheName) {
   EXPECT_EQ(form_of(make_engine(settings_of(kBundled, 1, "int8"))->info()),
             "bfloat16-groups-16-dispatch-int8");
+  ServerSettings both = settings_of(kBundled, 1, "int8");
+  both.parallel.combine_dtype = "int8";
+  EXPECT_EQ(form_of(make_engine(both)->info()), "bfloat16-groups-16-dispatch-int8-combine-int8");
   EXPECT_EQ(form_of(make_engine(settings_of(kBundled, 1, "bfloat16"))->info()),
             "bfloat16-groups-16");
   ServerSettings settings = settings_of(kMoe, 2, "int8");
@@ -208,6 +227,9 @@ TEST_F(DispatchForms, ClearErrors) {
     return [dtype](ServerSettings& s) { s.parallel.dispatch_dtype = dtype; };
   };
   expect(kBundled, dispatch("fp8"), "--dispatch-dtype fp8 is not one of auto, bfloat16, int8");
+  expect(
+      kBundled, [](ServerSettings& s) { s.parallel.combine_dtype = "fp8"; },
+      "--combine-dtype fp8 is not one of auto, bfloat16, int8");
   expect(kBundled, dispatch("float32"), "--dispatch-dtype float32 is not one of");
   expect(
       kDense,

@@ -146,6 +146,8 @@ TEST(Identity, EachDifferenceIsRefusedWithBothValuesAndTheRemedy) {
        "arithmetic level", "groups-16", "groups-4", "--combine-groups"},
       {[](ServerSettings& s, const OtherModel&) { s.parallel.dispatch_dtype = "int8"; },
        "arithmetic level", "groups-16", "groups-16-dispatch-int8", "--dispatch-dtype"},
+      {[](ServerSettings& s, const OtherModel&) { s.parallel.combine_dtype = "int8"; },
+       "arithmetic level", "groups-16", "groups-16-combine-int8", "--combine-dtype"},
       {[](ServerSettings& s, const OtherModel&) { s.model.context_length = 512; }, "plan set",
        "context 0", "context 512", "--context-length"},
       {[](ServerSettings& s, const OtherModel& folder) {
