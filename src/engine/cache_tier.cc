@@ -44,15 +44,6 @@ Result<StorageWrites> parse_storage_writes(std::string_view name) {
                   .with_fix("--hicache-write-policy write_through"));
 }
 
-size_t CacheTier::num_buffers(int64_t page_bytes) {
-  return static_cast<size_t>(std::clamp<int64_t>(kBufferBytes / page_bytes, 4, 1024));
-}
-
-size_t CacheTier::num_state_buffers(int64_t state_bytes) {
-  return static_cast<size_t>(std::clamp<int64_t>(kBufferBytes / std::max<int64_t>(state_bytes, 1),
-                                                 kMinStateBuffers, kMaxStateBuffers));
-}
-
 CacheTier::Buffers::Buffers(Buffer memory, size_t count)
     : free(count),
       memory_(std::move(memory)),
@@ -67,33 +58,31 @@ void CacheTier::Buffers::release(BufferId id) {
 
 Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& pages,
                                                      const BorderStates& states) {
-  const int64_t of_pages =
-      pages.page_bytes() * static_cast<int64_t>(num_buffers(pages.page_bytes()));
-  // Models without states have buffers of a byte.
-  const int64_t of_states = static_cast<int64_t>(num_state_buffers(states.bytes())) *
-                            std::max<int64_t>(states.bytes(), 1);
+  const TierBuffers sizes{.page_bytes = pages.page_bytes(),
+                          .record_bytes = states.bytes(),
+                          .most_record_bytes = options.most_record_bytes};
   std::array<Buffer, 4> memory;
   for (size_t i = 0; i < memory.size(); ++i) {
-    HOCKET_TRY(memory[i], Buffer::allocate(i < 2 ? of_pages : of_states));
+    HOCKET_TRY(memory[i], Buffer::allocate(i < 2 ? sizes.of_pages() : sizes.of_records()));
   }
   return std::unique_ptr<CacheTier>(
-      new CacheTier(std::move(options), pages, states, std::move(memory)));
+      new CacheTier(std::move(options), pages, states, sizes, std::move(memory)));
 }
 
 CacheTier::CacheTier(Options options, PagePool& pages, const BorderStates& states,
-                     std::array<Buffer, 4> memory)
+                     const TierBuffers& sizes, std::array<Buffer, 4> memory)
     : options_(std::move(options)),
       pages_(pages),
       states_(states),
       page_tokens_(static_cast<size_t>(options_.page_tokens)),
-      read_pages_(std::move(memory[0]), num_buffers(pages.page_bytes())),
-      write_pages_(std::move(memory[1]), num_buffers(pages.page_bytes())),
-      read_states_(std::move(memory[2]), num_state_buffers(states.bytes())),
-      write_states_(std::move(memory[3]), num_state_buffers(states.bytes())),
+      read_pages_(std::move(memory[0]), static_cast<size_t>(sizes.num_pages())),
+      write_pages_(std::move(memory[1]), static_cast<size_t>(sizes.num_pages())),
+      read_states_(std::move(memory[2]), static_cast<size_t>(sizes.num_records())),
+      write_states_(std::move(memory[3]), static_cast<size_t>(sizes.num_records())),
       reads_(kMaxReads),
-      done_(num_buffers(pages.page_bytes()) + num_state_buffers(states.bytes()) + kMaxReads) {
+      done_(static_cast<size_t>(sizes.num_pages() + sizes.num_records()) + kMaxReads) {
   const size_t most_orders =
-      num_buffers(pages.page_bytes()) + num_state_buffers(states.bytes()) + PrefillWatch::kMax + 1;
+      static_cast<size_t>(sizes.num_pages() + sizes.num_records()) + PrefillWatch::kMax + 1;
   const auto add = [&](std::shared_ptr<PageStore> store) {
     if (store == nullptr) return;
     sources_.push_back(store.get());

@@ -40,6 +40,7 @@
 #include "engine/pages/file_store.h"
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
+#include "engine/plan/tier_buffers.h"
 #include "engine/prompt_speed.h"
 #include "engine/watch/cache_tier_stats.h"
 #include "policy/cache/page_hash.h"
@@ -73,13 +74,13 @@ class CacheTier {
     int page_tokens = 0;
     StoragePrefetch prefetch = StoragePrefetch::timeout;
     StorageWrites writes = StorageWrites::write_through;
+    int64_t most_record_bytes = TierBuffers::kBytes;
   };
   // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
   static constexpr int kFewestTokens = 256;
-  static constexpr int64_t kBufferBytes = 64 << 20;  // to read and to write: each
-  // States have kBufferBytes too, in so many buffers.
-  static constexpr int64_t kMinStateBuffers = 2, kMaxStateBuffers = 64;
   static constexpr size_t kMaxReads = 64;  // requests whose pages are ordered
+  static constexpr int kMaxLate = 64;      // requests whose last states wait for a buffer
+  static constexpr size_t kMaxLateStates = 4;
   static constexpr size_t kReaders = 4;    // threads; files alone have one
   static constexpr size_t kMaxAtOnce = 8;  // pages that are written with one call
   // Time for which copied pages are still written at shutdown. Then a write to Redis is broken off;
@@ -195,13 +196,16 @@ class CacheTier {
     PageReading* from = nullptr;
     bool failed = false;
   };
-  // Pages of the tree, and states, that found no buffer although a peer waits for them. Nothing
-  // pins them: what is evicted before its turn is left out.
+  // The last states of a request that found no buffer, or all its pages and states that found none
+  // although a peer or save() awaits them. Nothing pins them: what is evicted before its turn is
+  // left out.
   struct Late {
+    bool is_awaited = false;
     CacheNamespace name_space;
     std::vector<TokenId> tokens;
     std::vector<size_t> states;  // for each how many pages it stands for
   };
+  enum class Copied : uint8_t { yes, no_buffer, no_store };
   // A request that was seen here.
   struct TierRequest {
     std::shared_ptr<ReadTask> task;             // null: nothing is read for it
@@ -217,12 +221,10 @@ class CacheTier {
     std::function<void()> saved;  // save() awaits the call: there never was a request
   };
 
-  CacheTier(Options options, PagePool& pages, const BorderStates& states,
+  CacheTier(Options options, PagePool& pages, const BorderStates& states, const TierBuffers& sizes,
             std::array<Buffer, 4> memory);
   // The key of a state is made from that of the page that it stands behind.
   static PageHash hash_of_state(const PageHash& page);
-  static size_t num_buffers(int64_t page_bytes);
-  static size_t num_state_buffers(int64_t state_bytes);
   Buffers& read_buffers(Kind kind) { return kind == Kind::state ? read_states_ : read_pages_; }
   Buffers& write_buffers(Kind kind) { return kind == Kind::state ? write_states_ : write_pages_; }
   void hash_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
@@ -238,14 +240,17 @@ class CacheTier {
   size_t num_to_write(const Request& request) const;
   void write_found_state(const Request& request, TierRequest& known);
   unsigned stores_lacking(const PageKey& key) const;
-  bool write_one(Kind kind, const PageKey& key,
-                 const std::function<void(std::span<std::byte>)>& fill);
+  Copied write_one(Kind kind, const PageKey& key,
+                   const std::function<void(std::span<std::byte>)>& fill);
   size_t write_pages(std::span<const PageId> pages, TierRequest& known);
-  bool write_state(size_t num_pages, std::span<const int> places, const TierRequest& known);
+  Copied write_state(size_t num_pages, std::span<const int> places, const TierRequest& known);
   void write_or_leave_state(const Request& request, TierRequest& known, size_t num_pages,
                             std::span<const int> places);
   void write_windows(const Request& request, TierRequest& known, const Scheduler& scheduler);
   Late* late_of(const Request& request, TierRequest& known);
+  Late& make_late(const Request& request, size_t num_pages, TierRequest& known);
+  bool delay_state(const Request& request, size_t num_pages, TierRequest& known);
+  void leave_out(size_t count);
   void write_late(const Scheduler& scheduler);
   bool write_late(RequestId id, TierRequest& known, const Scheduler& scheduler);
   void end_awaited(RequestId id, std::function<void()> saved = {});
@@ -293,6 +298,9 @@ class CacheTier {
   // The writer of files is the first.
   std::vector<std::unique_ptr<Writer>> writers_;
   std::atomic<uint64_t> num_left_out_{0}, num_given_up_{0};
+  // What found no buffer since the last warning, and when there may be another.
+  size_t num_unreported_ = 0;
+  TimePoint next_report_{};
   ByTier<std::atomic<uint64_t>> num_read_{}, num_tokens_{};
   ByTier<std::atomic<int64_t>> read_ns_{};
   // Requests with late pages, and whether a buffer has got free since the last process_io().

@@ -11,6 +11,7 @@
 #include "cluster/auth.h"
 #include "core/queue_limits.h"
 #include "engine/pages/redis_store.h"
+#include "engine/plan/tier_buffers.h"
 #include "engine/ranks/identity.h"
 
 namespace hocket {
@@ -260,7 +261,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
                                                             Runner& runner) {
   const MemorySettings& memory = settings.memory;
   const AskedPeers asked = asked_peers(settings.peers);
-  if (flag_of_pages(settings) == nullptr) return std::nullopt;
+  if (!has_cache_tier(settings)) return std::nullopt;
   HOCKET_TRY(const StoragePrefetch prefetch,
              parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
   HOCKET_TRY(const StorageWrites writes, parse_storage_writes(memory.hicache_write_policy));

@@ -22,6 +22,7 @@
 #include "core/server_settings.h"
 #include "engine/messages.h"
 #include "engine/plan/engine_info.h"
+#include "engine/plan/tier_buffers.h"
 #include "engine/speculation.h"
 #include "engine/watch/engine_stats.h"
 #include "engine/watch/profile.h"
@@ -94,6 +95,8 @@ class Engine {
     DrafterMaker drafter;
     // With several ranks: if a rank waits this long for another, the other is lost.
     Duration stall_timeout = std::chrono::seconds(30);
+    // Most bytes of the records that travel to stores at a time (plan/tier_buffers.h).
+    int64_t most_record_bytes = TierBuffers::kBytes;
   };
   // Plans memory, loads weights, makes pages and work buffers. Errors: those of weights/ (exit 3),
   // out_of_memory and kv_does_not_fit (4) with the numbers and a remedy, unknown_isa and bad_value

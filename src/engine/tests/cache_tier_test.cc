@@ -285,6 +285,27 @@ TEST_F(CacheTierTest, ASelectiveFolderHoldsWhatWasUsedTwice) {
   }
 }
 
+// A prompt that is computed in one step leaves more states than there are buffers. The last ones
+// wait for a buffer, so the same prompt goes on behind them.
+TEST_F(CacheTierTest, TheLastStateOfAPromptWaitsForABuffer) {
+  ServerSettings plain = KeptPagesTest::plain(&kDelta);
+  plain.scheduler.chunked_prefill_size = -1;
+  const RequestInput input = question(3, 960);
+  const Answer want = KeptPagesTest::computed(plain, input);
+  ServerSettings s = plain;
+  s.memory.kv_cache_dir = folder_.string();
+  s.memory.hicache_storage_prefetch_policy = "wait_complete";
+  {
+    Service service(Engine::Options{.settings = s, .most_record_bytes = 1});
+    expect_same(ask(service, input), want);
+    wait_until_written(service, 960 / kTierPageTokens + 3);  // and more states than buffers
+  }
+  Service again(s);
+  const Answer got = ask(again, input);
+  expect_same(got, want);
+  EXPECT_GE(got.summary.cached_tokens, 896);
+}
+
 // Only some borders of a long prompt have a window. A prompt that branches off between two of them
 // begins at the one before, from files and from the tree whose windows were evicted.
 TEST_F(CacheTierTest, ABranchOfAWindowedPromptBeginsAtAWindowThatIsKept) {

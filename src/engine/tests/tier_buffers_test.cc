@@ -1,0 +1,42 @@
+// Tests that what is planned for prefixes on their way to stores is what their buffers take.
+#include "engine/cache_tier_setup.h"
+#include "engine/rank_setup.h"
+#include "engine/tests/kept_pages.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+
+class TierBuffersTest : public testing::KeptPagesTest {};
+
+TEST_F(TierBuffersTest, ThePlanHoldsTheBuffersOfEveryKindOfCache) {
+  for (const Form& form : {kMoe, kMla, kDelta, kKimiLinearInt8, kInt8Kv, kMimo, kGptOss}) {
+    SCOPED_TRACE(form.name);
+    ServerSettings settings = plain(&form);
+    const auto load = [&] { return load_ranks({.settings = settings}).value(); };
+    const MemoryPlan without = load()[0]->plan();
+    EXPECT_EQ(without.tier_bytes, 0);
+    settings.memory.kv_cache_dir = folder_.string();
+    const auto runners = load();
+    const MemoryPlan& plan = runners[0]->plan();
+    const TierBuffers buffers{.page_bytes = runners[0]->pages().page_bytes(),
+                              .record_bytes = border_states_of(*runners[0]).bytes()};
+    EXPECT_EQ(plan.tier_bytes, buffers.bytes());
+    EXPECT_EQ(plan.work_bytes, without.work_bytes + buffers.bytes());
+  }
+}
+
+// Few records are large: two of them travel whatever they take.
+TEST(TierBuffers, LargeRecordsTakeMore) {
+  constexpr int64_t kRecord = int64_t{1} << 30;
+  const TierBuffers large{.page_bytes = 1 << 20, .record_bytes = kRecord};
+  EXPECT_EQ(large.num_records(), 2);
+  EXPECT_EQ(large.bytes(), 2 * (TierBuffers::kBytes + 2 * kRecord));
+  const TierBuffers none{.page_bytes = 1 << 10};
+  EXPECT_EQ(none.num_pages(), 1024);
+  EXPECT_EQ(none.bytes(), 2 * ((1 << 20) + TierBuffers::kMaxRecords));
+}
+
+}  // namespace
+}  // namespace hocket
