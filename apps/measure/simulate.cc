@@ -31,7 +31,7 @@ struct SimulateFlags {
   bool compare = false;
   int disaggregation_hosts = 0;  // 0: one host
   double link_gbit = 10;
-  int kv_bytes_per_token = 12288;  // of shape small
+  int kv_bytes_per_token = 12288;  // those of shape small
 };
 
 struct Named {

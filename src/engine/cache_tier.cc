@@ -146,7 +146,7 @@ int64_t CacheTier::bytes_of(int64_t num_pages) const {
 // Returns true if computing promises to be faster than reading so many pages there.
 bool CacheTier::is_dear(const PageSource& source, const ReadTask& task, size_t num_pages) const {
   return source.is_away() ||
-         (!source.computes() && task.to_compute != Duration::max() &&
+         (!(task.is_sent && source.computes()) && task.to_compute != Duration::max() &&
           source.time_to_read(bytes_of(static_cast<int64_t>(num_pages))) >= task.to_compute);
 }
 
@@ -165,17 +165,18 @@ bool CacheTier::ready(const Request& request, const Scheduler& scheduler) {
   TierRequest& known = requests_[request.id];
   if (!known.asked) {
     const int num_pages = static_cast<int>(request.tokens.size() / page_tokens_) + 1;
-    if (peers_prefill() && has_no_room(num_pages, scheduler)) return false;
+    const bool is_sent = may_send(request);
+    if (is_sent && has_no_room(num_pages, scheduler)) return false;
     known.asked = true;
-    known.task = request_pages(request, scheduler);
+    known.task = request_pages(request, scheduler, is_sent);
     if (!known.task) return true;
-    if (peers_prefill()) num_reserved_ += known.num_reserved = num_pages;
+    if (is_sent) num_reserved_ += known.num_reserved = num_pages;
     const auto num_tokens = static_cast<int>(known.task->num_whole) -
                             known.task->first * static_cast<int>(page_tokens_);
     known.give_up = clock_->now() + time_to_compute(num_tokens);
   }
   if (!known.task) return true;
-  if (options_.prefetch == StoragePrefetch::wait_complete || peers_prefill()) return false;
+  if (options_.prefetch == StoragePrefetch::wait_complete || known.task->is_sent) return false;
   if (options_.prefetch == StoragePrefetch::timeout && clock_->now() < known.give_up) return false;
   num_given_up_ += options_.prefetch == StoragePrefetch::timeout ? 1 : 0;
   if (options_.prefetch == StoragePrefetch::timeout) give_up(known);
@@ -203,18 +204,23 @@ std::shared_ptr<CacheTier::ReadTask> CacheTier::task_of(const CacheNamespace& na
 }
 
 std::shared_ptr<CacheTier::ReadTask> CacheTier::request_pages(const Request& request,
-                                                              const Scheduler& scheduler) {
+                                                              const Scheduler& scheduler,
+                                                              bool is_sent) {
   const auto reusable = request.reusable_tokens();
   const auto whole = reusable.first(reusable.size() - reusable.size() % page_tokens_);
   const int num_cached = scheduler.cached_len(request.cache_namespace, whole);
   const int num_held = scheduler.in_tree_len(request.cache_namespace, whole);
   const int num_lacking = static_cast<int>(whole.size()) - num_cached;
+  if (speed_.is_known() && !is_awaited(request.id))
+    options_.role->note_prompt(speed_.time_of(num_lacking), scheduler.stats().num_running,
+                               clock_->now());
   if (num_lacking < kFewestTokens) return nullptr;
   const size_t num_pages = (whole.size() - static_cast<size_t>(num_held)) / page_tokens_;
   std::shared_ptr<ReadTask> task =
       task_of(request.cache_namespace, request.tokens, whole.size(), scheduler);
   task->request = request.id;
   task->peer = request.prefill_peer;
+  task->is_sent = is_sent;
   if (options_.prefetch != StoragePrefetch::wait_complete)
     task->to_compute = time_to_compute(num_lacking);
   if (std::ranges::all_of(

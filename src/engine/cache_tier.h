@@ -67,8 +67,9 @@ class CacheTier {
     std::shared_ptr<FileStore> files;   // null: there is no folder
     std::shared_ptr<PageStore> redis;   // null: there is none
     std::shared_ptr<PeerSource> peers;  // asked for what stores lack; null: none
-    // The prompts that are computed for others, whose pages wait for a buffer; null: none are.
+    // The prompts that are computed for others, whose pages wait for a buffer; null: none can be.
     std::shared_ptr<PrefillWatch> prefills;
+    std::shared_ptr<PrefillRole> role;           // never null
     std::shared_ptr<PageServer::Counts> served;  // null: nothing is offered to peers
     PageKey form{};  // a hash of all that the bytes of a page depend on, beside its tokens
     int page_tokens = 0;
@@ -155,6 +156,7 @@ class CacheTier {
     size_t num_whole = 0;  // tokens of its whole pages
     int first = 0;
     int peer = -1;                          // PagesWanted::peer
+    bool is_sent = false;                   // a peer computes the prompt: PagesWanted::computes
     int num_cached = 0;                     // pages behind which a model can go on already
     Duration to_compute = Duration::max();  // a source that would take longer is not read
     std::function<void()> at_end;  // empty, or called in process_io() when all is read that will be
@@ -267,11 +269,15 @@ class CacheTier {
   void restore_pages(Scheduler& scheduler, std::vector<Read>& run);
   void restore_state(Scheduler& scheduler, const Read& state);
   PageHash root_of(const CacheNamespace& name_space) const;
-  std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler);
+  std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler,
+                                          bool is_sent);
   std::shared_ptr<ReadTask> task_of(const CacheNamespace& name_space,
                                     std::span<const TokenId> tokens, size_t num_whole,
                                     const Scheduler& scheduler) const;
-  bool peers_prefill() const { return options_.peers && options_.peers->computes(); }
+  // A prompt that is computed for a peer is sent to no other.
+  bool may_send(const Request& request) const {
+    return options_.peers && options_.role->sends_prompts() && !is_awaited(request.id);
+  }
   bool has_no_room(int num_pages, const Scheduler& scheduler) const;
   void release(TierRequest& known);
   Duration time_to_compute(int num_tokens) const;
@@ -298,7 +304,7 @@ class CacheTier {
   // The writer of files is the first.
   std::vector<std::unique_ptr<Writer>> writers_;
   std::atomic<uint64_t> num_left_out_{0}, num_given_up_{0};
-  // What found no buffer since the last warning, and when there may be another.
+  // Pages and states that found no buffer since the last warning, and when there may be another.
   size_t num_unreported_ = 0;
   TimePoint next_report_{};
   ByTier<std::atomic<uint64_t>> num_read_{}, num_tokens_{};

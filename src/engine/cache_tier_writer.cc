@@ -13,7 +13,7 @@ namespace hocket {
 namespace {
 
 constexpr auto kWriterWait = std::chrono::milliseconds(100);
-constexpr Duration kReportsApart = std::chrono::seconds(60);  // of what is left out
+constexpr Duration kReportsApart = std::chrono::seconds(60);  // warnings of pages left out
 
 }  // namespace
 

@@ -21,6 +21,7 @@
 #include "compute/weights/loader.h"
 #include "core/server_settings.h"
 #include "engine/messages.h"
+#include "engine/pages/prefill_role.h"
 #include "engine/plan/engine_info.h"
 #include "engine/plan/tier_buffers.h"
 #include "engine/speculation.h"
@@ -75,6 +76,7 @@ struct EngineParts {
   Profiler* profiler = nullptr;
   const RecentSteps* recent_steps = nullptr;
   ControlPlane* cluster = nullptr;  // null: all ranks are in this process
+  PrefillRole* role = nullptr;      // null: no pages come from elsewhere
 };
 
 class Engine {

@@ -288,7 +288,8 @@ EngineParts LocalEngine::parts() {
           .expert_stats = experts_ ? &*experts_ : nullptr,
           .profiler = &*profiler_,
           .recent_steps = &*recent_,
-          .cluster = control_.get()};
+          .cluster = control_.get(),
+          .role = tier_ ? tier_->role.get() : nullptr};
 }
 
 RequestId Engine::next_request_id() {

@@ -110,7 +110,7 @@ class SimulatedTiers {
     Tokens tokens;   // up to the last page that is wanted
     size_t end = 0;  // tokens that the tree has, or got
   };
-  static constexpr size_t kMostKeys = 150;  // of one kind in one tier
+  static constexpr size_t kMaxKeys = 150;  // pages, or records, of a tier
 
   bool draw(uint64_t one_of) { return random_() % one_of == 0; }
   bool has_records() const { return has_states_ || has_windows_; }
@@ -121,7 +121,7 @@ class SimulatedTiers {
 
   void keep(Keys& keys, Key key) {
     keys.insert(std::move(key));
-    if (keys.size() <= kMostKeys) return;
+    if (keys.size() <= kMaxKeys) return;
     keys.erase(std::next(keys.begin(), static_cast<ptrdiff_t>(random_() % keys.size())));
     ++counts_["tier_evicted"];
   }

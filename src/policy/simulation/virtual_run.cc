@@ -90,7 +90,7 @@ class Run {
   struct Sent {
     TimePoint since{}, last{};
     int moved_len = 0;   // tokens whose pages travel, or are there
-    int cached_len = 0;  // of its prompt, on the host that computed it
+    int cached_len = 0;  // prefix that the host of its prompt had
     TimePoint pages_at{};
   };
 
@@ -266,7 +266,7 @@ class Run {
     if (trace_.concurrency > 0) free_clients_.push(at);
   }
 
-  using Arrival = std::pair<TimePoint, size_t>;  // of the pages of a request
+  using Arrival = std::pair<TimePoint, size_t>;  // pages of a request
 
   const Trace& trace_;
   const StepModel& model_;
