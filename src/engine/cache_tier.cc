@@ -278,6 +278,8 @@ void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
   if (!restored) task.given_up = true;
   const auto tier = static_cast<size_t>(run.front().tier);
   num_tokens_[tier] += num_new * page_tokens_;
+  if (speed_.is_known())
+    saved_ns_[tier] += speed_.time_of(static_cast<int>(num_new * page_tokens_)).count();
   if (const auto known = requests_.find(task.request); known != requests_.end())
     known->second.fetched[tier] += static_cast<int>(num_new * page_tokens_);
   for (const Read& page : run) HOCKET_CHECK(read_pages_.free.push(BufferId{page.buffer}));
@@ -333,7 +335,8 @@ CacheTierStats CacheTier::stats() const {
     tier = {.away = source->is_away(),
             .pages_read_total = num_read_[at],
             .tokens_total = num_tokens_[at],
-            .read_seconds_total = 1e-9 * static_cast<double>(read_ns_[at])};
+            .read_seconds_total = 1e-9 * static_cast<double>(read_ns_[at]),
+            .saved_seconds_total = 1e-9 * static_cast<double>(saved_ns_[at])};
     stats.pages_read_total += tier.pages_read_total;
     stats.read_seconds_total += tier.read_seconds_total;
   }

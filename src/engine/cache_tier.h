@@ -308,7 +308,7 @@ class CacheTier {
   size_t num_unreported_ = 0;
   TimePoint next_report_{};
   ByTier<std::atomic<uint64_t>> num_read_{}, num_tokens_{};
-  ByTier<std::atomic<int64_t>> read_ns_{};
+  ByTier<std::atomic<int64_t>> read_ns_{}, saved_ns_{};
   // Requests with late pages, and whether a buffer has got free since the last process_io().
   std::atomic<int> num_late_{0};
   std::atomic<bool> late_may_go_{false};

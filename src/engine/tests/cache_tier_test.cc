@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "engine/tests/folder_copy.h"
+#include "engine/tests/forced_isa.h"
 #include "engine/tests/kept_pages.h"
 
 namespace hocket {
@@ -88,6 +89,7 @@ TEST_F(CacheTierTest, AnEvictedPrefixComesBack) {
   expect_same(got, want);
   EXPECT_GT(got.summary.cached_tokens, 600);
   EXPECT_GT(service.engine().stats().scheduler.restored_tokens_total, 0u);
+  EXPECT_GT(tier_of(service).tiers[0].saved_seconds_total, 0);
 }
 
 TEST_F(CacheTierTest, APoolThatIsFlushedIsReadAgain) {
@@ -161,6 +163,26 @@ TEST_F(CacheTierTest, RanksShareTheFiles) {
   const Answer got = ask(alone, question(1));
   expect_same(got, want);
   EXPECT_GT(got.summary.cached_tokens, 600);
+}
+
+// Whatever computed a page, its bits are those that another instruction set would compute.
+TEST_F(CacheTierTest, EveryInstructionSetReadsTheFilesOfTheFirst) {
+  Answer want;
+  {
+    const ForcedIsa forced("ref");
+    Service service(settings());
+    want = ask(service, question(1));
+  }
+  for (const Isa isa : kAllIsas) {
+    if (!runs_here(isa)) continue;
+    const std::string name(isa_name(isa));
+    SCOPED_TRACE(name);
+    const ForcedIsa forced(name.c_str());
+    Service service(settings());
+    const Answer got = ask(service, question(1));
+    expect_same(got, want);
+    EXPECT_GT(got.summary.cached_tokens, 600);
+  }
 }
 
 TEST_F(CacheTierTest, ManyAtOnceOverASmallPoolGetTheirOwnAnswers) {
@@ -283,27 +305,6 @@ TEST_F(CacheTierTest, ASelectiveFolderHoldsWhatWasUsedTwice) {
     expect_same(got, want);
     EXPECT_GE(got.summary.cached_tokens, 500);
   }
-}
-
-// A prompt that is computed in one step leaves more states than there are buffers. The last ones
-// wait for a buffer, so the same prompt goes on behind them.
-TEST_F(CacheTierTest, TheLastStateOfAPromptWaitsForABuffer) {
-  ServerSettings plain = KeptPagesTest::plain(&kDelta);
-  plain.scheduler.chunked_prefill_size = -1;
-  const RequestInput input = question(3, 960);
-  const Answer want = KeptPagesTest::computed(plain, input);
-  ServerSettings s = plain;
-  s.memory.kv_cache_dir = folder_.string();
-  s.memory.hicache_storage_prefetch_policy = "wait_complete";
-  {
-    Service service(Engine::Options{.settings = s, .most_record_bytes = 1});
-    expect_same(ask(service, input), want);
-    wait_until_written(service, 960 / kTierPageTokens + 3);  // and more states than buffers
-  }
-  Service again(s);
-  const Answer got = ask(again, input);
-  expect_same(got, want);
-  EXPECT_GE(got.summary.cached_tokens, 896);
 }
 
 // Only some borders of a long prompt have a window. A prompt that branches off between two of them

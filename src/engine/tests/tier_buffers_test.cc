@@ -1,4 +1,5 @@
-// Tests that what is planned for prefixes on their way to stores is what their buffers take.
+// Tests the buffers of prefixes on their way to stores: they take what is planned for them, and
+// what finds none waits for one.
 #include "engine/cache_tier_setup.h"
 #include "engine/rank_setup.h"
 #include "engine/tests/kept_pages.h"
@@ -25,6 +26,29 @@ TEST_F(TierBuffersTest, ThePlanHoldsTheBuffersOfEveryKindOfCache) {
     EXPECT_EQ(plan.tier_bytes, buffers.bytes());
     EXPECT_EQ(plan.work_bytes, without.work_bytes + buffers.bytes());
   }
+}
+
+// A prompt that is computed in one step leaves more states than there are buffers. The last ones
+// wait for a buffer, so the same prompt goes on behind them.
+TEST_F(TierBuffersTest, TheLastStateOfAPromptWaitsForABuffer) {
+  ServerSettings computing = plain(&kDelta);
+  computing.scheduler.chunked_prefill_size = -1;
+  const RequestInput input = question(3, 960);
+  const Answer want = computed(computing, input);
+  ServerSettings s = computing;
+  s.memory.kv_cache_dir = folder_.string();
+  s.memory.hicache_storage_prefetch_policy = "wait_complete";
+  {
+    Service service(Engine::Options{.settings = s, .most_record_bytes = 1});
+    expect_same(ask(service, input), want);
+    // All pages, and more states than there are buffers.
+    EXPECT_TRUE(service.read_until(
+        [&] { return service.engine().stats().tier.value().pages_written_total >= 960 / 32 + 3; }));
+  }
+  Service again(s);
+  const Answer got = ask(again, input);
+  expect_same(got, want);
+  EXPECT_GE(got.summary.cached_tokens, 896);
 }
 
 // Few records are large: two of them travel whatever they take.
