@@ -47,7 +47,7 @@ Result<Disaggregation> parse_disaggregation_change(const Json& json) {
   std::string mode;
   if (!fields.read("mode", mode) && fields.get("mode") == nullptr)
     fields.fail_field("mode", "mode is missing", "one of null, prefill, decode, auto");
-  HOCKET_TRY_VOID(fields.finish_with(true));
+  HOCKET_TRY_VOID(fields.finish());
   return parse_disaggregation(mode);
 }
 

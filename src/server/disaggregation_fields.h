@@ -6,6 +6,7 @@
 #include "core/server_settings.h"
 #include "engine/pages/prefill_role.h"
 #include "server/generation/prepared_request.h"
+#include "server/http/json_body.h"
 
 namespace hocket {
 

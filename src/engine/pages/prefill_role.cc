@@ -1,6 +1,8 @@
 #include "engine/pages/prefill_role.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/log.h"
 

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <utility>
 
@@ -121,11 +122,11 @@ class Run {
 
   std::optional<TimePoint> next_event() const {
     std::optional<TimePoint> next;
-    const auto add = [&](TimePoint at) { next = std::min(next.value_or(at), at); };
+    const auto note = [&](TimePoint at) { next = std::min(next.value_or(at), at); };
     for (const auto& host : hosts_)
-      if (host->batch != nullptr) add(host->ends);
-    if (const auto at = next_sending()) add(std::max(now_ + Duration(1), *at));
-    if (!on_the_way_.empty()) add(std::max(now_ + Duration(1), on_the_way_.top().first));
+      if (host->batch != nullptr) note(host->ends);
+    if (const auto at = next_sending()) note(std::max(now_ + Duration(1), *at));
+    if (!on_the_way_.empty()) note(std::max(now_ + Duration(1), on_the_way_.top().first));
     return next;
   }
 
