@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <string>
 #include <thread>
 
 #include "engine/pages/dial.h"

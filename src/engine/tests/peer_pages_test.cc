@@ -139,6 +139,27 @@ TEST_F(PeerPagesTest, APeerThatDiesInTheMiddleCostsNoAnswer) {
   answer_through_proxy([](TestProxy& proxy) { proxy.set_after(200 << 10, TestProxy::Link::cut); });
 }
 
+// The connection ends in the greeting, at the consent to the form and to the prompt, and behind
+// pages. The peer ends what it computes for nobody.
+TEST_F(PeerPagesTest, APeerThatIsLostInAnyOfItsStatesCostsNoAnswer) {
+  Service prefill(offering(plain(), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  int seed = 10;
+  for (const int64_t bytes : {0, 1, 50, 100, 150, 200, 300, 1 << 10, 50 << 10, 200 << 10}) {
+    SCOPED_TRACE(bytes);
+    const RequestInput input = question(++seed);
+    TestProxy proxy(port_);
+    proxy.set_after(bytes, TestProxy::Link::cut);
+    Service decode(decoding(plain(), proxy.port()));
+    expect_same(ask(decode, input), computed(plain(), input));
+    EXPECT_GT(tier_of(decode).peer_failures_total, 0u);
+  }
+  EXPECT_TRUE(prefill.read_until([&] {
+    const SchedulerStats now = prefill.engine().stats().scheduler;
+    return now.num_running + now.num_waiting == 0;
+  }));
+}
+
 TEST_F(PeerPagesTest, APeerThatHangsCostsNoAnswer) {
   answer_through_proxy(
       [](TestProxy& proxy) { proxy.set_after(200 << 10, TestProxy::Link::frozen); });
