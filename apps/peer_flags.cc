@@ -14,7 +14,8 @@ FlagGroup peer_flags(ServerSettings& s) {
         "HOST:PORT,...: services that are asked for pages which are neither in memory nor in files",
         ""},
        {"disaggregation-mode", &s.peers.disaggregation_mode,
-        "prefill (computes prompts for others), decode (lets others compute its prompts), or null",
+        "prefill (computes prompts for others), decode (lets others compute its prompts), auto "
+        "(both, as its own load has it), or null; POST /disaggregation_mode changes it",
         ""},
        {"disaggregation-prefill-url", &s.peers.disaggregation_prefill_url,
         "HOST:PORT,...: the --kv-cache-listen of the services that compute the prompts", ""}}};

@@ -30,7 +30,6 @@ struct PlanFlags {
   int nnodes = 0;                                                      // 0: not given
   int disaggregation_hosts = 0;                                        // 0: not asked for
   bool overlap = false, json = false;
-
   int num_hosts() const { return std::max(1, nnodes); }
 };
 
@@ -83,8 +82,9 @@ void print_memory(const CapacityPlan& plan) {
   print_row("work buffers", gb(memory.work_bytes),
             fmt::format("{} rows a step", memory.work.max_rows));
   if (memory.draft_bytes > 0)
-    print_row("  for drafts", gb(memory.draft_bytes),
-              "of these at most: grammars that follow drafts");
+    print_row("  for drafts", gb(memory.draft_bytes), "of these at most: grammars of drafts");
+  if (memory.tier_bytes > 0)
+    print_row("  for prefixes", gb(memory.tier_bytes), "of these: between cache and stores");
   const int64_t tokens =
       f.fits() ? int64_t{memory.num_pages} * page_tokens : int64_t{memory.context_length};
   print_row("KV cache", gb(memory.kv_bytes),
@@ -214,6 +214,7 @@ void print_json(const CapacityPlan& plan) {
               {"state_bytes", memory.state_bytes},
               {"work_bytes", memory.work_bytes},
               {"draft_bytes", memory.draft_bytes},
+              {"tier_bytes", memory.tier_bytes},
               {"total_bytes", f.total_bytes()},
               {"budget_bytes", memory.budget_bytes},
               {"memory_bytes", plan.question.total_bytes},

@@ -6,7 +6,8 @@
     bench/kept_prefixes.py agents     conversations that take turns over a pool that holds a tenth of them
     bench/kept_prefixes.py apart      prefill apart from decode beside two services that do both, at three loads
 
-HOCKET_BIN or build/release/hocket is measured; --shape small or mid, in int4. Each service of `apart` has a core of its own.
+HOCKET_BIN or build/release/hocket is measured; --shape small or mid, in int4. Each service of `apart` has a core of its own,
+and with --link a host of namespaces of its own, which needs root.
 """
 
 import argparse
@@ -25,7 +26,7 @@ import tempfile
 import threading
 import time
 
-from serving_hosts import BINARY, SMALL
+from serving_hosts import BINARY, SMALL, netns
 
 SHAPES = {
     "small": SMALL,
@@ -63,13 +64,15 @@ class Answer:
 
 
 class Service:
-    def __init__(self, folder, options, *flags):
+    def __init__(self, folder, options, *flags, host=None):
+        self.host = host
         self.port = free_port()
         self.log = pathlib.Path(folder, f"log-{self.port}")
         command = [BINARY, "serve", "--load-format", "dummy", "--model-path", folder, "--quantization", "int4", "--port", str(self.port)]
         command += ["--max-total-tokens", str(options.pool_tokens), *flags]
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            start = host.start if host else subprocess.Popen
+            self.process = start(command, stdout=log, stderr=log)
         until = time.monotonic() + READY_S
         while True:
             with contextlib.suppress(OSError):
@@ -87,8 +90,14 @@ class Service:
         self.process.terminate()
         self.process.wait()
 
-    def call(self, method, path, body=None):
+    def connect(self):
         client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        if self.host:
+            client.sock = self.host.connect(self.port, 300)
+        return client
+
+    def call(self, method, path, body=None):
+        client = self.connect()
         client.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
         answer = client.getresponse()
         return answer.status, answer.read().decode()
@@ -109,7 +118,7 @@ class Service:
         text = json.dumps(body)
         answer = Answer()
         last = since or time.monotonic()
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        client = self.connect()
         client.request("POST", "/generate", text, {"Content-Type": "application/json"})
         response = client.getresponse()
         assert response.status == 200, response.read()
@@ -268,7 +277,9 @@ def run_apart(folder, options):
     token.write_text("0123456789abcdef0123456789abcdef", encoding="utf-8")
     token.chmod(0o600)
     pages = str(pathlib.Path(folder, "pages"))
-    address = f"127.0.0.1:{free_port()}"
+    hosts = netns.Hosts(2, options.link) if options.link else contextlib.nullcontext([None, None])
+    address = "h0:8998" if options.link else f"127.0.0.1:{free_port()}"
+    listen = "0.0.0.0:8998" if options.link else address
 
     def core(i):
         return ("--cpu-bind", str(cores[i % len(cores)]), "--num-threads", "1", "--cluster-token-file", str(token))
@@ -288,16 +299,22 @@ def run_apart(folder, options):
                 flush=True,
             )
 
-    if options.only in ("", "mixed"):
-        with Service(folder, options, *core(0)) as one, Service(folder, options, *core(1)) as two:
-            measure("mixed", [one, two])
-    if options.only in ("", "apart"):
-        prefill = ("--disaggregation-mode", "prefill", "--kv-cache-listen", address, "--kv-cache-dir", pages)
-        decode = ("--disaggregation-mode", "decode", "--disaggregation-prefill-url", address)
-        with Service(folder, options, *core(0), *prefill) as one, Service(folder, options, *core(1), *decode) as two:
-            measure("apart", [two])
-            print(f"       | prompts computed apart {two.metric('kv_peer_prefills_total'):.0f}, failures {two.metric('kv_peer_failures_total'):.0f}")
-            del one
+    def pair(places, first=(), second=()):
+        stack = contextlib.ExitStack()
+        one = stack.enter_context(Service(folder, options, *core(0), *first, host=places[0]))
+        return stack, [one, stack.enter_context(Service(folder, options, *core(1), *second, host=places[1]))]
+
+    with hosts as places:
+        if options.only in ("", "mixed"):
+            stack, services = pair(places)
+            with stack:
+                measure("mixed", services)
+        if options.only in ("", "apart"):
+            prefill = ("--disaggregation-mode", "prefill", "--kv-cache-listen", listen, "--kv-cache-dir", pages)
+            stack, (_, two) = pair(places, prefill, ("--disaggregation-mode", "decode", "--disaggregation-prefill-url", address))
+            with stack:
+                measure("apart", [two])
+                print(f"       | prompts computed apart {two.metric('kv_peer_prefills_total'):.0f}, failures {two.metric('kv_peer_failures_total'):.0f}")
 
 
 def main():
@@ -314,6 +331,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=100, help="limit of `agents`, length of each load of `apart`")
     parser.add_argument("--rates", default="0.2,0.4,0.6")
     parser.add_argument("--only", default="", help="one side of `agents` or `apart`")
+    parser.add_argument("--link", default="", help="rate between the two hosts of `apart`, as 10gbit; none: one host")
     options = parser.parse_args()
     folder = tempfile.mkdtemp(prefix="hocket-kept-")
     try:

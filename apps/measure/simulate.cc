@@ -13,6 +13,8 @@
 namespace hocket {
 namespace {
 
+constexpr int kMaxVirtualHosts = 64;
+constexpr double kLeastGain = 1.1;     // from which a second kind of host is worth it
 constexpr const char* kAsLogged = "";  // keeps the log's prefill policy: no flag named another
 
 struct SimulateFlags {
@@ -27,6 +29,9 @@ struct SimulateFlags {
   double itl_slo_ms = 100;
   std::vector<std::string> policies;
   bool compare = false;
+  int disaggregation_hosts = 0;  // 0: one host
+  double link_gbit = 10;
+  int kv_bytes_per_token = 12288;  // those of shape small
 };
 
 struct Named {
@@ -70,6 +75,14 @@ std::vector<FlagGroup> flags_of(SimulateFlags& f) {
          "between two tokens of a request, milliseconds; the goal of --prefill-policy latency", ""},
         {"schedule-conservativeness", &s.conservativeness, "of reserved memory", ""},
         {"disable-radix-cache", &f.no_prefix_cache, "no prefix is reused", ""}}},
+      {"Hosts",
+       {{"disaggregation-hosts", &f.disaggregation_hosts,
+         "on so many hosts, 2 or more: all do both, beside each number of them that computes "
+         "prompts alone",
+         ""},
+        {"link-gbit", &f.link_gbit, "of each host, for pages", ""},
+        {"kv-bytes-per-token", &f.kv_bytes_per_token, "hocket plan says it; as given: shape small",
+         ""}}},
       {"Output",
        {{"csv", &f.csv, "writes the table to this file", ""},
         {"compare", &f.compare, "beside what the log says was measured", ""}}}};
@@ -85,6 +98,8 @@ Result<bool> parse(SimulateFlags& f, const Arguments& arguments) {
 
 Result<std::vector<Named>> policies_of(const SimulateFlags& f, const Trace& trace) {
   std::vector<Named> chosen;
+  if (f.policies.empty() && f.disaggregation_hosts > 0)
+    return std::vector<Named>{{"fcfs", SchedulePolicy::fcfs}};
   if (f.policies.empty() && f.compare) return std::vector<Named>{{trace.policy_name, trace.policy}};
   if (f.policies.empty()) {
     for (const std::string_view name : schedule_policy_names())
@@ -120,6 +135,25 @@ Result<void> settle_prefill(SimulateFlags& f) {
   return {};
 }
 
+Result<void> check_hosts(const SimulateFlags& f) {
+  if (f.disaggregation_hosts == 0) return {};
+  if (f.disaggregation_hosts < 2 || f.disaggregation_hosts > kMaxVirtualHosts)
+    return fail(error(ErrorCode::bad_value, "--disaggregation-hosts {} is neither 0 nor in 2 to {}",
+                      f.disaggregation_hosts, kMaxVirtualHosts)
+                    .with_fix("--disaggregation-hosts 2"));
+  if (f.compare || f.no_prefix_cache)
+    return fail(error(ErrorCode::bad_value,
+                      "--disaggregation-hosts moves pages between the prefix caches of several "
+                      "hosts, and {}",
+                      f.compare ? "--compare needs the one host that was measured"
+                                : "--disable-radix-cache takes those away")
+                    .with_fix("one of the two"));
+  if (!(f.link_gbit >= 1e-3 && f.link_gbit <= 1e6) || f.kv_bytes_per_token < 1)
+    return fail(ErrorCode::bad_value,
+                "--link-gbit is in 0.001 to 1000000, and --kv-bytes-per-token at least 1");
+  return {};
+}
+
 // Completes the scheduler's options from the flags and checks them. Errors: bad_value.
 Result<void> complete(SimulateFlags& f) {
   SchedulerOptions& s = f.scheduler;
@@ -128,6 +162,7 @@ Result<void> complete(SimulateFlags& f) {
   if (f.max_total_tokens < s.page_tokens || f.max_total_tokens / s.page_tokens > 1 << 28)
     return fail(ErrorCode::bad_value,
                 "--max-total-tokens is a page at least, and 2^28 pages at most");
+  HOCKET_TRY_VOID(check_hosts(f));
   if (f.concurrency < 0) return fail(ErrorCode::bad_value, "--max-concurrency is not negative");
   s.num_pages = static_cast<int>(f.max_total_tokens / s.page_tokens);
   s.prefix_cache = !f.no_prefix_cache;
@@ -188,6 +223,58 @@ void print_comparison(const RunFigures& measured, const std::string& policy,
   row("itl p99 ms", measured.itl_p99_ms, simulated.itl_p99_ms);
   row("e2e p50 ms", measured.e2e_p50_ms, simulated.e2e_p50_ms);
   row("cached %", 100 * measured.cached_share, 100 * simulated.cached_share);
+}
+
+// Returns true if hosts of two kinds keep the interval where equal hosts do not, or else complete a
+// tenth more tokens.
+bool pays(const RunFigures& mixed, const RunFigures& split, double itl_slo_ms) {
+  const auto keeps = [&](const RunFigures& f) { return f.itl_p99_ms <= itl_slo_ms; };
+  const double gain = split.output_tokens_per_s / mixed.output_tokens_per_s;
+  if (keeps(split) != keeps(mixed)) return keeps(split) && gain >= 1 / kLeastGain;
+  return gain >= kLeastGain;
+}
+
+// Says on which hosts the traffic runs best. The first run is that of equal hosts.
+void print_verdict(const SimulateFlags& f, const std::vector<Named>& names,
+                   const std::vector<VirtualRun>& runs) {
+  const RunFigures mixed = runs[0].figures();
+  size_t best = 0;
+  for (size_t i = 1; i < runs.size(); ++i) {
+    const bool completes = runs[i].num_ok >= runs[0].num_ok;
+    const RunFigures now = runs[i].figures();
+    if (!completes || !pays(mixed, now, f.itl_slo_ms)) continue;
+    if (best == 0 || runs[best].figures().ttft_p99_ms > now.ttft_p99_ms) best = i;
+  }
+  if (best == 0) return fmt::print("\nprefill apart from decode does not pay for this traffic\n");
+  const RunFigures split = runs[best].figures();
+  fmt::print(
+      "\nprefill apart from decode pays, {}: {:.1f} instead of {:.1f} tok/s, itl p99 {:.1f} "
+      "instead "
+      "of {:.1f} ms (--itl-slo-ms {:g}), ttft p99 {:.1f} instead of {:.1f} ms\n",
+      names[best].policy, split.output_tokens_per_s, mixed.output_tokens_per_s, split.itl_p99_ms,
+      mixed.itl_p99_ms, f.itl_slo_ms, split.ttft_p99_ms, mixed.ttft_p99_ms);
+}
+
+// Plays the trace on equal hosts, and with each number of them for prompts.
+Result<std::vector<VirtualRun>> run_on_hosts(const SimulateFlags& f, const Trace& trace,
+                                             const StepModel& model, std::vector<Named>& names) {
+  const SchedulePolicy policy = names.front().value;
+  names.clear();
+  std::vector<VirtualRun> runs;
+  for (int prefill = 0; prefill < f.disaggregation_hosts; ++prefill) {
+    names.push_back({prefill == 0
+                         ? fmt::format("{} do both", f.disaggregation_hosts)
+                         : fmt::format("{} of {} for prompts", prefill, f.disaggregation_hosts),
+                     policy});
+    HOCKET_TRY(VirtualRun run,
+               run_in_virtual_time(trace, model, f.scheduler,
+                                   {.num_prefill = prefill,
+                                    .num_others = f.disaggregation_hosts - prefill,
+                                    .link_bytes_per_s = f.link_gbit * 1e9 / 8,
+                                    .kv_bytes_per_token = 1.0 * f.kv_bytes_per_token}));
+    runs.push_back(std::move(run));
+  }
+  return runs;
 }
 
 Result<void> write_file(const std::string& path, const std::string& text) {
@@ -255,15 +342,21 @@ Result<int> simulate_all(const Arguments& arguments) {
   }
   if (!f.save_step_model.empty())
     HOCKET_TRY_VOID(write_file(f.save_step_model, to_json(model) + "\n"));
-  HOCKET_TRY(const std::vector<Named> policies, policies_of(f, trace));
+  HOCKET_TRY(std::vector<Named> policies, policies_of(f, trace));
   print_head(trace, model, options);
   std::vector<VirtualRun> runs;
+  if (f.disaggregation_hosts > 0) {
+    options.policy = policies.front().value;
+    HOCKET_TRY(runs, run_on_hosts(f, trace, model, policies));
+  }
   for (const Named& policy : policies) {
+    if (f.disaggregation_hosts > 0) break;
     options.policy = policy.value;
     HOCKET_TRY(VirtualRun result, run_in_virtual_time(trace, model, options));
     runs.push_back(std::move(result));
   }
   print_table(policies, runs);
+  if (f.disaggregation_hosts > 0) print_verdict(f, policies, runs);
   if (f.compare)
     for (size_t i = 0; i < runs.size(); ++i)
       print_comparison(*trace.measured, policies[i].policy, runs[i].figures());

@@ -80,7 +80,7 @@ struct SchedulerSettings {
 struct PeerSettings {
   std::string kv_cache_listen;  // HOST:PORT at which peers ask for pages; empty: not offered
   std::string kv_cache_peers;   // HOST:PORT,...: services that are asked for pages
-  std::string disaggregation_mode = "null";  // null, prefill, decode
+  std::string disaggregation_mode = "null";  // null, prefill, decode, auto
   std::string disaggregation_prefill_url;    // HOST:PORT,...: services that compute prompts
 };
 

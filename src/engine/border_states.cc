@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "engine/plan/tier_buffers.h"
 
 namespace hocket {
 namespace {
@@ -24,9 +25,8 @@ BorderStates::BorderStates(StatePool* delta_nets, PagePool* windows, int window_
   HOCKET_CHECK((delta_nets == nullptr || windows == nullptr));
 }
 
-// Returns the most pages that a window can have if it ends at a border of pages.
 int BorderStates::max_window_pages() const {
-  return (window_tokens_ - 1 + page_tokens_ - 1) / page_tokens_;
+  return window_record_pages(window_tokens_, page_tokens_);
 }
 
 int64_t BorderStates::bytes() const {

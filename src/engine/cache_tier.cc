@@ -44,15 +44,6 @@ Result<StorageWrites> parse_storage_writes(std::string_view name) {
                   .with_fix("--hicache-write-policy write_through"));
 }
 
-size_t CacheTier::num_buffers(int64_t page_bytes) {
-  return static_cast<size_t>(std::clamp<int64_t>(kBufferBytes / page_bytes, 4, 1024));
-}
-
-size_t CacheTier::num_state_buffers(int64_t state_bytes) {
-  return static_cast<size_t>(std::clamp<int64_t>(kBufferBytes / std::max<int64_t>(state_bytes, 1),
-                                                 kMinStateBuffers, kMaxStateBuffers));
-}
-
 CacheTier::Buffers::Buffers(Buffer memory, size_t count)
     : free(count),
       memory_(std::move(memory)),
@@ -67,33 +58,31 @@ void CacheTier::Buffers::release(BufferId id) {
 
 Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& pages,
                                                      const BorderStates& states) {
-  const int64_t of_pages =
-      pages.page_bytes() * static_cast<int64_t>(num_buffers(pages.page_bytes()));
-  // Models without states have buffers of a byte.
-  const int64_t of_states = static_cast<int64_t>(num_state_buffers(states.bytes())) *
-                            std::max<int64_t>(states.bytes(), 1);
+  const TierBuffers sizes{.page_bytes = pages.page_bytes(),
+                          .record_bytes = states.bytes(),
+                          .max_record_bytes = options.max_record_bytes};
   std::array<Buffer, 4> memory;
   for (size_t i = 0; i < memory.size(); ++i) {
-    HOCKET_TRY(memory[i], Buffer::allocate(i < 2 ? of_pages : of_states));
+    HOCKET_TRY(memory[i], Buffer::allocate(i < 2 ? sizes.of_pages() : sizes.of_records()));
   }
   return std::unique_ptr<CacheTier>(
-      new CacheTier(std::move(options), pages, states, std::move(memory)));
+      new CacheTier(std::move(options), pages, states, sizes, std::move(memory)));
 }
 
 CacheTier::CacheTier(Options options, PagePool& pages, const BorderStates& states,
-                     std::array<Buffer, 4> memory)
+                     const TierBuffers& sizes, std::array<Buffer, 4> memory)
     : options_(std::move(options)),
       pages_(pages),
       states_(states),
       page_tokens_(static_cast<size_t>(options_.page_tokens)),
-      read_pages_(std::move(memory[0]), num_buffers(pages.page_bytes())),
-      write_pages_(std::move(memory[1]), num_buffers(pages.page_bytes())),
-      read_states_(std::move(memory[2]), num_state_buffers(states.bytes())),
-      write_states_(std::move(memory[3]), num_state_buffers(states.bytes())),
+      read_pages_(std::move(memory[0]), static_cast<size_t>(sizes.num_pages())),
+      write_pages_(std::move(memory[1]), static_cast<size_t>(sizes.num_pages())),
+      read_states_(std::move(memory[2]), static_cast<size_t>(sizes.num_records())),
+      write_states_(std::move(memory[3]), static_cast<size_t>(sizes.num_records())),
       reads_(kMaxReads),
-      done_(num_buffers(pages.page_bytes()) + num_state_buffers(states.bytes()) + kMaxReads) {
+      done_(static_cast<size_t>(sizes.num_pages() + sizes.num_records()) + kMaxReads) {
   const size_t max_orders =
-      num_buffers(pages.page_bytes()) + num_state_buffers(states.bytes()) + PrefillWatch::kMax + 1;
+      static_cast<size_t>(sizes.num_pages() + sizes.num_records()) + PrefillWatch::kMax + 1;
   const auto add = [&](std::shared_ptr<PageStore> store) {
     if (store == nullptr) return;
     sources_.push_back(store.get());
@@ -157,7 +146,7 @@ int64_t CacheTier::bytes_of(int64_t num_pages) const {
 // Returns true if computing promises to be faster than reading so many pages there.
 bool CacheTier::is_dear(const PageSource& source, const ReadTask& task, size_t num_pages) const {
   return source.is_away() ||
-         (!source.computes() && task.to_compute != Duration::max() &&
+         (!(task.is_sent && source.computes()) && task.to_compute != Duration::max() &&
           source.time_to_read(bytes_of(static_cast<int64_t>(num_pages))) >= task.to_compute);
 }
 
@@ -176,17 +165,18 @@ bool CacheTier::ready(const Request& request, const Scheduler& scheduler) {
   TierRequest& known = requests_[request.id];
   if (!known.asked) {
     const int num_pages = static_cast<int>(request.tokens.size() / page_tokens_) + 1;
-    if (peers_prefill() && has_no_room(num_pages, scheduler)) return false;
+    const bool is_sent = may_send(request);
+    if (is_sent && has_no_room(num_pages, scheduler)) return false;
     known.asked = true;
-    known.task = request_pages(request, scheduler);
+    known.task = request_pages(request, scheduler, is_sent);
     if (!known.task) return true;
-    if (peers_prefill()) num_reserved_ += known.num_reserved = num_pages;
+    if (is_sent) num_reserved_ += known.num_reserved = num_pages;
     const auto num_tokens = static_cast<int>(known.task->num_whole) -
                             known.task->first * static_cast<int>(page_tokens_);
     known.give_up = clock_->now() + time_to_compute(num_tokens);
   }
   if (!known.task) return true;
-  if (options_.prefetch == StoragePrefetch::wait_complete || peers_prefill()) return false;
+  if (options_.prefetch == StoragePrefetch::wait_complete || known.task->is_sent) return false;
   if (options_.prefetch == StoragePrefetch::timeout && clock_->now() < known.give_up) return false;
   num_given_up_ += options_.prefetch == StoragePrefetch::timeout ? 1 : 0;
   if (options_.prefetch == StoragePrefetch::timeout) give_up(known);
@@ -214,18 +204,23 @@ std::shared_ptr<CacheTier::ReadTask> CacheTier::task_of(const CacheNamespace& na
 }
 
 std::shared_ptr<CacheTier::ReadTask> CacheTier::request_pages(const Request& request,
-                                                              const Scheduler& scheduler) {
+                                                              const Scheduler& scheduler,
+                                                              bool is_sent) {
   const auto reusable = request.reusable_tokens();
   const auto whole = reusable.first(reusable.size() - reusable.size() % page_tokens_);
   const int num_cached = scheduler.cached_len(request.cache_namespace, whole);
   const int num_held = scheduler.in_tree_len(request.cache_namespace, whole);
   const int num_lacking = static_cast<int>(whole.size()) - num_cached;
+  if (speed_.is_known() && !is_awaited(request.id))
+    options_.role->note_prompt(speed_.time_of(num_lacking), scheduler.stats().num_running,
+                               clock_->now());
   if (num_lacking < kFewestTokens) return nullptr;
   const size_t num_pages = (whole.size() - static_cast<size_t>(num_held)) / page_tokens_;
   std::shared_ptr<ReadTask> task =
       task_of(request.cache_namespace, request.tokens, whole.size(), scheduler);
   task->request = request.id;
   task->peer = request.prefill_peer;
+  task->is_sent = is_sent;
   if (options_.prefetch != StoragePrefetch::wait_complete)
     task->to_compute = time_to_compute(num_lacking);
   if (std::ranges::all_of(
@@ -283,6 +278,8 @@ void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
   if (!restored) task.given_up = true;
   const auto tier = static_cast<size_t>(run.front().tier);
   num_tokens_[tier] += num_new * page_tokens_;
+  if (speed_.is_known())
+    saved_ns_[tier] += speed_.time_of(static_cast<int>(num_new * page_tokens_)).count();
   if (const auto known = requests_.find(task.request); known != requests_.end())
     known->second.fetched[tier] += static_cast<int>(num_new * page_tokens_);
   for (const Read& page : run) HOCKET_CHECK(read_pages_.free.push(BufferId{page.buffer}));
@@ -338,7 +335,8 @@ CacheTierStats CacheTier::stats() const {
     tier = {.away = source->is_away(),
             .pages_read_total = num_read_[at],
             .tokens_total = num_tokens_[at],
-            .read_seconds_total = 1e-9 * static_cast<double>(read_ns_[at])};
+            .read_seconds_total = 1e-9 * static_cast<double>(read_ns_[at]),
+            .saved_seconds_total = 1e-9 * static_cast<double>(saved_ns_[at])};
     stats.pages_read_total += tier.pages_read_total;
     stats.read_seconds_total += tier.read_seconds_total;
   }

@@ -40,6 +40,7 @@
 #include "engine/pages/file_store.h"
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
+#include "engine/plan/tier_buffers.h"
 #include "engine/prompt_speed.h"
 #include "engine/watch/cache_tier_stats.h"
 #include "policy/cache/page_hash.h"
@@ -66,20 +67,21 @@ class CacheTier {
     std::shared_ptr<FileStore> files;   // null: there is no folder
     std::shared_ptr<PageStore> redis;   // null: there is none
     std::shared_ptr<PeerSource> peers;  // asked for what stores lack; null: none
-    // The prompts that are computed for others, whose pages wait for a buffer; null: none are.
+    // The prompts that are computed for others, whose pages wait for a buffer; null: none can be.
     std::shared_ptr<PrefillWatch> prefills;
+    std::shared_ptr<PrefillRole> role;           // never null
     std::shared_ptr<PageServer::Counts> served;  // null: nothing is offered to peers
     PageKey form{};  // a hash of all that the bytes of a page depend on, beside its tokens
     int page_tokens = 0;
     StoragePrefetch prefetch = StoragePrefetch::timeout;
     StorageWrites writes = StorageWrites::write_through;
+    int64_t max_record_bytes = TierBuffers::kBytes;
   };
   // Prompts of which fewer tokens are lacking are computed at once (SGLang's threshold).
   static constexpr int kFewestTokens = 256;
-  static constexpr int64_t kBufferBytes = 64 << 20;  // to read and to write: each
-  // States have kBufferBytes too, in so many buffers.
-  static constexpr int64_t kMinStateBuffers = 2, kMaxStateBuffers = 64;
   static constexpr size_t kMaxReads = 64;  // requests whose pages are ordered
+  static constexpr int kMaxLate = 64;      // requests whose last states wait for a buffer
+  static constexpr size_t kMaxLateStates = 4;
   static constexpr size_t kReaders = 4;    // threads; files alone have one
   static constexpr size_t kMaxAtOnce = 8;  // pages that are written with one call
   // Time for which copied pages are still written at shutdown. Then a write to Redis is broken off;
@@ -154,6 +156,7 @@ class CacheTier {
     size_t num_whole = 0;  // tokens of its whole pages
     int first = 0;
     int peer = -1;                          // PagesWanted::peer
+    bool is_sent = false;                   // a peer computes the prompt: PagesWanted::computes
     int num_cached = 0;                     // pages behind which a model can go on already
     Duration to_compute = Duration::max();  // a source that would take longer is not read
     std::function<void()> at_end;  // empty, or called in process_io() when all is read that will be
@@ -195,13 +198,16 @@ class CacheTier {
     PageReading* from = nullptr;
     bool failed = false;
   };
-  // Pages of the tree, and states, that found no buffer although a peer waits for them. Nothing
-  // pins them: what is evicted before its turn is left out.
+  // The last states of a request that found no buffer, or all its pages and states that found none
+  // although a peer or save() awaits them. Nothing pins them: what is evicted before its turn is
+  // left out.
   struct Late {
+    bool is_awaited = false;
     CacheNamespace name_space;
     std::vector<TokenId> tokens;
     std::vector<size_t> states;  // for each how many pages it stands for
   };
+  enum class Copied : uint8_t { yes, no_buffer, no_store };
   // A request that was seen here.
   struct TierRequest {
     std::shared_ptr<ReadTask> task;             // null: nothing is read for it
@@ -217,12 +223,10 @@ class CacheTier {
     std::function<void()> saved;  // save() awaits the call: there never was a request
   };
 
-  CacheTier(Options options, PagePool& pages, const BorderStates& states,
+  CacheTier(Options options, PagePool& pages, const BorderStates& states, const TierBuffers& sizes,
             std::array<Buffer, 4> memory);
   // The key of a state is made from that of the page that it stands behind.
   static PageHash hash_of_state(const PageHash& page);
-  static size_t num_buffers(int64_t page_bytes);
-  static size_t num_state_buffers(int64_t state_bytes);
   Buffers& read_buffers(Kind kind) { return kind == Kind::state ? read_states_ : read_pages_; }
   Buffers& write_buffers(Kind kind) { return kind == Kind::state ? write_states_ : write_pages_; }
   void hash_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
@@ -238,14 +242,17 @@ class CacheTier {
   size_t num_to_write(const Request& request) const;
   void write_found_state(const Request& request, TierRequest& known);
   unsigned stores_lacking(const PageKey& key) const;
-  bool write_one(Kind kind, const PageKey& key,
-                 const std::function<void(std::span<std::byte>)>& fill);
+  Copied write_one(Kind kind, const PageKey& key,
+                   const std::function<void(std::span<std::byte>)>& fill);
   size_t write_pages(std::span<const PageId> pages, TierRequest& known);
-  bool write_state(size_t num_pages, std::span<const int> places, const TierRequest& known);
+  Copied write_state(size_t num_pages, std::span<const int> places, const TierRequest& known);
   void write_or_leave_state(const Request& request, TierRequest& known, size_t num_pages,
                             std::span<const int> places);
   void write_windows(const Request& request, TierRequest& known, const Scheduler& scheduler);
   Late* late_of(const Request& request, TierRequest& known);
+  Late& make_late(const Request& request, size_t num_pages, TierRequest& known);
+  bool delay_state(const Request& request, size_t num_pages, TierRequest& known);
+  void leave_out(size_t count);
   void write_late(const Scheduler& scheduler);
   bool write_late(RequestId id, TierRequest& known, const Scheduler& scheduler);
   void end_awaited(RequestId id, std::function<void()> saved = {});
@@ -262,11 +269,15 @@ class CacheTier {
   void restore_pages(Scheduler& scheduler, std::vector<Read>& run);
   void restore_state(Scheduler& scheduler, const Read& state);
   PageHash root_of(const CacheNamespace& name_space) const;
-  std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler);
+  std::shared_ptr<ReadTask> request_pages(const Request& request, const Scheduler& scheduler,
+                                          bool is_sent);
   std::shared_ptr<ReadTask> task_of(const CacheNamespace& name_space,
                                     std::span<const TokenId> tokens, size_t num_whole,
                                     const Scheduler& scheduler) const;
-  bool peers_prefill() const { return options_.peers && options_.peers->computes(); }
+  // A prompt that is computed for a peer is sent to no other.
+  bool may_send(const Request& request) const {
+    return options_.peers && options_.role->sends_prompts() && !is_awaited(request.id);
+  }
   bool has_no_room(int num_pages, const Scheduler& scheduler) const;
   void release(TierRequest& known);
   Duration time_to_compute(int num_tokens) const;
@@ -293,8 +304,11 @@ class CacheTier {
   // The writer of files is the first.
   std::vector<std::unique_ptr<Writer>> writers_;
   std::atomic<uint64_t> num_skipped_pages_{0}, num_given_up_{0};
+  // Pages and states that found no buffer since the last warning, and when there may be another.
+  size_t num_unreported_ = 0;
+  TimePoint next_report_{};
   ByTier<std::atomic<uint64_t>> num_read_{}, num_tokens_{};
-  ByTier<std::atomic<int64_t>> read_ns_{};
+  ByTier<std::atomic<int64_t>> read_ns_{}, saved_ns_{};
   // Requests with late pages, and whether a buffer has got free since the last process_io().
   std::atomic<int> num_late_{0};
   std::atomic<bool> late_may_go_{false};

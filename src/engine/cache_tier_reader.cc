@@ -80,7 +80,7 @@ size_t CacheTier::last_state(Reading& reading, size_t num_pages) {
 // Returns false if the task's pages are all there, or need not be looked for.
 bool CacheTier::read_pages(Reading& reading) {
   size_t num_wanted = reading.keys.size();
-  if (states_.enabled() && !reading.source->computes())
+  if (states_.enabled() && !(reading.task->is_sent && reading.source->computes()))
     num_wanted = last_state(reading, num_wanted);
   if (num_wanted <= reading.end) return states_.enabled() && num_wanted > reading.state;
   const auto wanted = std::span<const PageHash>(reading.keys).first(num_wanted);
@@ -105,6 +105,7 @@ void CacheTier::read_from(PageSource& source, Reading& reading) {
     auto from = source.open({.name_space = task.name_space,
                              .prompt = task.prompt,
                              .peer = i == 0 ? task.peer : -1,
+                             .computes = task.is_sent,
                              .is_over = is_over});
     if (!from) return fail_reading(reading, from.error());
     if (*from == nullptr) return;

@@ -11,6 +11,7 @@
 #include "cluster/auth.h"
 #include "core/queue_limits.h"
 #include "engine/pages/redis_store.h"
+#include "engine/plan/tier_buffers.h"
 #include "engine/ranks/identity.h"
 
 namespace hocket {
@@ -61,32 +62,25 @@ struct AskedPeers {
   const std::string& list;
 };
 AskedPeers asked_peers(const PeerSettings& peers) {
-  if (peers.disaggregation_mode == "decode")
+  if (!peers.disaggregation_prefill_url.empty())
     return {"disaggregation-prefill-url", peers.disaggregation_prefill_url};
   return {"kv-cache-peers", peers.kv_cache_peers};
 }
 
+PrefillRole::Options role_of(const PeerSettings& peers) {
+  return {.mode = parse_disaggregation(peers.disaggregation_mode).value_or(Disaggregation::null),
+          .can_prefill = !peers.kv_cache_listen.empty(),
+          .can_decode = !peers.disaggregation_prefill_url.empty()};
+}
+
 Result<void> check_peers(const ServerSettings& settings) {
   const PeerSettings& peers = settings.peers;
-  const std::string& mode = peers.disaggregation_mode;
-  if (mode != "null" && mode != "prefill" && mode != "decode")
-    return fail(
-        unfit("disaggregation-mode",
-              fmt::format("--disaggregation-mode {} is not one of null, prefill, decode", mode),
-              "--disaggregation-mode null"));
-  if ((mode == "decode") != !peers.disaggregation_prefill_url.empty())
-    return fail(unfit("disaggregation-prefill-url",
-                      "--disaggregation-prefill-url and --disaggregation-mode decode need each "
-                      "other",
-                      "both, or neither"));
-  if (mode == "decode" && !peers.kv_cache_peers.empty())
+  HOCKET_TRY(const Disaggregation mode, parse_disaggregation(peers.disaggregation_mode));
+  HOCKET_TRY_VOID(PrefillRole(role_of(peers)).check(mode));
+  if (!peers.disaggregation_prefill_url.empty() && !peers.kv_cache_peers.empty())
     return fail(unfit("kv-cache-peers",
-                      "a decode service asks the services that compute prompts, and no others",
-                      "one of --kv-cache-peers and --disaggregation-mode decode"));
-  if (mode == "prefill" && peers.kv_cache_listen.empty())
-    return fail(unfit("kv-cache-listen",
-                      "--disaggregation-mode prefill has to offer its pages at an address",
-                      "--kv-cache-listen 0.0.0.0:8998"));
+                      "a service asks those that compute prompts for pages, too, and no others",
+                      "one of --kv-cache-peers and --disaggregation-prefill-url"));
   if (!peers.kv_cache_listen.empty() && settings.memory.kv_cache_dir.empty())
     return fail(unfit("kv-cache-dir",
                       "--kv-cache-listen offers the pages of a folder, and there is none",
@@ -260,7 +254,7 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
                                                             Runner& runner) {
   const MemorySettings& memory = settings.memory;
   const AskedPeers asked = asked_peers(settings.peers);
-  if (flag_of_pages(settings) == nullptr) return std::nullopt;
+  if (!has_cache_tier(settings)) return std::nullopt;
   HOCKET_TRY(const StoragePrefetch prefetch,
              parse_storage_prefetch(memory.hicache_storage_prefetch_policy));
   HOCKET_TRY(const StorageWrites writes, parse_storage_writes(memory.hicache_write_policy));
@@ -278,10 +272,10 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
     HOCKET_TRY(tier.redis, open_store(settings, tier.form, max_bytes));
   }
   if (!asked.list.empty()) {
-    const bool prefill = settings.peers.disaggregation_mode == "decode";
+    const bool prefill = !settings.peers.disaggregation_prefill_url.empty();
     HOCKET_TRY(std::vector<HostPort> peers, parse_peers(asked.list, asked.flag));
     HOCKET_TRY(std::string token, token_of(settings.parallel));
-    log::info("peers: {} {}", prefill ? "prompts are computed by" : "pages are asked of",
+    log::info("peers: {} {}", prefill ? "prompts can be computed by" : "pages are asked of",
               asked.list);
     tier.peers = std::make_shared<PeerSource>(
         PeerSource::Options{.peers = std::move(peers),
@@ -289,9 +283,11 @@ Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings
                             .token = std::move(token),
                             .form = tier.form});
   }
-  if (settings.peers.disaggregation_mode == "prefill")
+  tier.role = std::make_shared<PrefillRole>(role_of(settings.peers));
+  if (!settings.peers.kv_cache_listen.empty()) {
     tier.prefills = std::make_shared<PrefillWatch>();
-  if (!settings.peers.kv_cache_listen.empty()) tier.served = std::make_shared<PageServer::Counts>();
+    tier.served = std::make_shared<PageServer::Counts>();
+  }
   return tier;
 }
 
@@ -343,6 +339,7 @@ Result<std::unique_ptr<PageServer>> offer_pages(const ServerSettings& settings, 
                                  .files = tier.files,
                                  .counts = tier.served,
                                  .prefills = tier.prefills,
+                                 .role = tier.role,
                                  .submit = submit,
                                  .abort = [&engine](RequestId id) { engine.abort(id); }}));
   log::info("peers: pages are offered at {}", server->address().text());

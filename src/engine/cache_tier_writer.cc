@@ -6,12 +6,14 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "engine/cache_tier.h"
 
 namespace hocket {
 namespace {
 
 constexpr auto kWriterWait = std::chrono::milliseconds(100);
+constexpr Duration kReportsApart = std::chrono::seconds(60);  // warnings of pages left out
 
 }  // namespace
 
@@ -24,26 +26,41 @@ unsigned CacheTier::stores_lacking(const PageKey& key) const {
   return lacking;
 }
 
-// Has `fill` copy a page or a state to a buffer for the stores that lack it. Returns false if no
-// buffer is free, or none of these stores takes what is written.
-bool CacheTier::write_one(Kind kind, const PageKey& key,
-                          const std::function<void(std::span<std::byte>)>& fill) {
+// Counts what found no buffer, and says so from time to time.
+void CacheTier::leave_out(size_t count) {
+  num_skipped_pages_ += count;
+  num_unreported_ += count;
+  const bool takes = std::ranges::any_of(
+      writers_, [](const auto& writer) { return writer->store->takes_writes(); });
+  const TimePoint now = clock_->now();
+  if (num_unreported_ == 0 || !takes || now < next_report_) return;
+  log::warning(
+      "stored prefixes: {} pages or states were not written, because they are computed faster than "
+      "the store takes them; after an eviction or a restart they are computed again. To mend it: "
+      "a faster disk or network, or --hicache-write-policy write_through_selective",
+      std::exchange(num_unreported_, 0));
+  next_report_ = now + kReportsApart;
+}
+
+// Has `fill` copy a page or a state to a buffer for the stores that lack it.
+CacheTier::Copied CacheTier::write_one(Kind kind, const PageKey& key,
+                                       const std::function<void(std::span<std::byte>)>& fill) {
   const unsigned lacking = stores_lacking(key);
   unsigned taking = 0;
   for (size_t i = 0; i < writers_.size(); ++i)
     taking |= writers_[i]->store->takes_writes() ? lacking & 1U << i : 0;
-  if (lacking == 0) return true;
-  if (taking == 0) return false;
+  if (lacking == 0) return Copied::yes;
+  if (taking == 0) return Copied::no_store;
   Buffers& buffers = write_buffers(kind);
   const auto buffer = buffers.free.pop();
-  if (!buffer) return false;
+  if (!buffer) return Copied::no_buffer;
   fill(buffers.of(*buffer));
   buffers.share(*buffer, std::popcount(taking));
   num_skipped_pages_ += taking == lacking ? 0 : 1;
   for (size_t i = 0; i < writers_.size(); ++i)
     if ((taking >> i & 1U) != 0)
       HOCKET_CHECK(writers_[i]->orders.push({.kind = kind, .key = key, .buffer = *buffer}));
-  return true;
+  return Copied::yes;
 }
 
 // Copies those pages to buffers that stores lack, from the first that is not written on. Returns
@@ -55,8 +72,9 @@ size_t CacheTier::write_pages(std::span<const PageId> pages, TierRequest& known)
     if (stores_lacking(known.hashes[i - 1]) != 0) lacking.push_back(i - 1);
   for (; !lacking.empty(); lacking.pop_back()) {
     const size_t next = lacking.back();
-    if (!write_one(Kind::page, known.hashes[next],
-                   [&](std::span<std::byte> bytes) { pages_.save_page(pages[next], bytes); })) {
+    if (write_one(Kind::page, known.hashes[next], [&](std::span<std::byte> bytes) {
+          pages_.save_page(pages[next], bytes);
+        }) != Copied::yes) {
       known.num_written = next;
       return lacking.size();
     }
@@ -65,20 +83,34 @@ size_t CacheTier::write_pages(std::span<const PageId> pages, TierRequest& known)
   return 0;
 }
 
-// Copies the state behind that many pages to a buffer. Returns false if none is free.
-bool CacheTier::write_state(size_t num_pages, std::span<const int> places,
-                            const TierRequest& known) {
+// Copies the state behind that many pages to a buffer.
+CacheTier::Copied CacheTier::write_state(size_t num_pages, std::span<const int> places,
+                                         const TierRequest& known) {
   return write_one(Kind::state, hash_of_state(known.hashes[num_pages - 1]),
                    [&](std::span<std::byte> bytes) { states_.save(places, bytes); });
 }
 
 void CacheTier::write_or_leave_state(const Request& request, TierRequest& known, size_t num_pages,
                                      std::span<const int> places) {
-  if (write_state(num_pages, places, known)) return;
+  const Copied copied = write_state(num_pages, places, known);
+  if (copied == Copied::yes) return;
   if (Late* late = late_of(request, known))
     late->states.push_back(num_pages);
-  else
-    ++num_skipped_pages_;
+  else if (copied == Copied::no_store || !delay_state(request, num_pages, known))
+    leave_out(1);
+}
+
+// A prompt that comes again goes on behind one of its last states, so these wait for a buffer.
+// Returns false if too many requests wait.
+bool CacheTier::delay_state(const Request& request, size_t num_pages, TierRequest& known) {
+  if (!known.late && num_late_ >= kMaxLate) return false;
+  const size_t before = known.late ? known.late->tokens.size() / page_tokens_ : 0;
+  std::vector<size_t>& states = make_late(request, std::max(num_pages, before), known).states;
+  states.push_back(num_pages);
+  if (known.late->is_awaited || states.size() <= kMaxLateStates) return true;
+  states.erase(states.begin());
+  leave_out(1);
+  return true;
 }
 
 // Writes the windows that stores lack: where the same prompt would go on, where its next turn
@@ -111,16 +143,23 @@ void CacheTier::write_windows(const Request& request, TierRequest& known,
 // Returns the place for what is late; null if nobody waits for the request's pages.
 CacheTier::Late* CacheTier::late_of(const Request& request, TierRequest& known) {
   if (is_quiet() || !is_awaited(request.id)) return nullptr;
+  Late& late = make_late(request, static_cast<size_t>(request.leased_pages), known);
+  late.is_awaited = true;
+  return &late;
+}
+
+CacheTier::Late& CacheTier::make_late(const Request& request, size_t num_pages,
+                                      TierRequest& known) {
   if (!known.late) {
     known.late.emplace();
     ++num_late_;
   }
   late_may_go_ = true;  // a buffer may have got free meanwhile
   known.late->name_space = request.cache_namespace;
-  const size_t num_tokens = static_cast<size_t>(request.leased_pages) * page_tokens_;
-  known.late->tokens.assign(request.tokens.begin(),
-                            request.tokens.begin() + static_cast<ptrdiff_t>(num_tokens));
-  return &*known.late;
+  known.late->tokens.assign(
+      request.tokens.begin(),
+      request.tokens.begin() + static_cast<ptrdiff_t>(num_pages * page_tokens_));
+  return *known.late;
 }
 
 // Returns how many of the request's first pages are to be written.
@@ -137,7 +176,7 @@ void CacheTier::write_found_state(const Request& request, TierRequest& known) {
       found.len() > request.cached_len)
     return;
   const size_t num_pages = static_cast<size_t>(found.len()) / page_tokens_;
-  if (!write_state(num_pages, std::array{found.slot()}, known)) ++num_skipped_pages_;
+  if (write_state(num_pages, std::array{found.slot()}, known) != Copied::yes) leave_out(1);
 }
 
 void CacheTier::on_pages_cached(const Request& request, const Scheduler& scheduler) {
@@ -154,7 +193,7 @@ void CacheTier::on_pages_cached(const Request& request, const Scheduler& schedul
   write_found_state(request, known);
   if (states_.keeps_windows()) write_windows(request, known, scheduler);
   if (num_left == 0 || late_of(request, known) != nullptr) return;
-  num_skipped_pages_ += num_left;
+  leave_out(num_left);
   known.num_written = pages.size();
 }
 
@@ -182,20 +221,25 @@ void CacheTier::write_late(const Scheduler& scheduler) {
 // Returns true if nothing of the request is late any more.
 bool CacheTier::write_late(RequestId id, TierRequest& known, const Scheduler& scheduler) {
   Late& late = *known.late;
-  const size_t num_pages = late.tokens.size() / page_tokens_;
-  const bool gives_up = is_quiet() || (!known.saved && !is_awaited(id));
-  const auto pages =
-      gives_up ? std::vector<PageId>() : scheduler.pages_in_tree(late.name_space, late.tokens);
-  if (pages.size() > known.num_written && write_pages(pages, known) > 0) return false;
-  num_skipped_pages_ += num_pages - std::min(num_pages, known.num_written);
-  known.num_written = num_pages;
+  const bool gives_up = late.is_awaited && (is_quiet() || (!known.saved && !is_awaited(id)));
+  if (late.is_awaited) {
+    const size_t num_pages = late.tokens.size() / page_tokens_;
+    const auto pages =
+        gives_up ? std::vector<PageId>() : scheduler.pages_in_tree(late.name_space, late.tokens);
+    if (pages.size() > known.num_written && write_pages(pages, known) > 0) return false;
+    leave_out(num_pages - std::min(num_pages, known.num_written));
+    known.num_written = num_pages;
+  }
   for (; !late.states.empty(); late.states.pop_back()) {
     const size_t len = late.states.back() * page_tokens_;
     const auto places =
         gives_up ? BorderStates::Places()
                  : states_.find(scheduler, late.name_space, std::span(late.tokens).first(len));
-    if (!places.empty() && !write_state(late.states.back(), places, known)) return false;
-    num_skipped_pages_ += places.empty() ? 1 : 0;
+    const Copied copied =
+        places.empty() ? Copied::no_store : write_state(late.states.back(), places, known);
+    const bool may_come = late.is_awaited && !places.empty();
+    if (copied == Copied::no_buffer || (copied == Copied::no_store && may_come)) return false;
+    leave_out(copied == Copied::no_store ? 1 : 0);
   }
   return true;
 }
@@ -217,6 +261,7 @@ void CacheTier::save(const SessionTokens& session, const Scheduler& scheduler,
   known.ended = true;
   const auto held = static_cast<size_t>(scheduler.in_tree_len(session.name_space, session.tokens));
   known.late = {
+      .is_awaited = true,
       .name_space = session.name_space,
       .tokens = {session.tokens.begin(), session.tokens.begin() + static_cast<ptrdiff_t>(held)}};
   const bool has_states = states_.enabled();

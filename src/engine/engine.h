@@ -21,7 +21,9 @@
 #include "compute/weights/loader.h"
 #include "core/server_settings.h"
 #include "engine/messages.h"
+#include "engine/pages/prefill_role.h"
 #include "engine/plan/engine_info.h"
+#include "engine/plan/tier_buffers.h"
 #include "engine/speculation.h"
 #include "engine/watch/engine_stats.h"
 #include "engine/watch/profile.h"
@@ -74,6 +76,7 @@ struct EngineParts {
   Profiler* profiler = nullptr;
   const RecentSteps* recent_steps = nullptr;
   ControlPlane* cluster = nullptr;  // null: all ranks are in this process
+  PrefillRole* role = nullptr;      // null: no pages come from elsewhere
 };
 
 class Engine {
@@ -94,6 +97,8 @@ class Engine {
     DrafterMaker drafter;
     // With several ranks: if a rank waits this long for another, the other is lost.
     Duration stall_timeout = std::chrono::seconds(30);
+    // Most bytes of the records that travel to stores at a time (plan/tier_buffers.h).
+    int64_t max_record_bytes = TierBuffers::kBytes;
   };
   // Plans memory, loads weights, makes pages and work buffers. Errors: those of weights/ (exit 3),
   // out_of_memory and kv_does_not_fit (4) with the numbers and a remedy, unknown_isa and bad_value

@@ -199,6 +199,7 @@ Result<void> LocalEngine::add_rank(std::unique_ptr<Runner> runner, const Options
   if (ranks_.empty()) {
     HOCKET_TRY(tier_, choose_cache_tier(options.settings, *runner));
     if (tier_) {
+      tier_->max_record_bytes = options.max_record_bytes;
       const int place = options.cluster ? options.cluster->plan.local_rank : 0;
       HOCKET_TRY(pages_, offer_pages(options.settings, place, *tier_, *runner, *this));
     }
@@ -288,7 +289,8 @@ EngineParts LocalEngine::parts() {
           .expert_stats = experts_ ? &*experts_ : nullptr,
           .profiler = &*profiler_,
           .recent_steps = &*recent_,
-          .cluster = control_.get()};
+          .cluster = control_.get(),
+          .role = tier_ ? tier_->role.get() : nullptr};
 }
 
 RequestId Engine::next_request_id() {

@@ -11,6 +11,7 @@
 #include "server/apis/openai/openai_request.h"
 #include "server/apis/responses/responses_request.h"
 #include "server/apis/sglang/generate_request.h"
+#include "server/disaggregation_fields.h"
 #include "server/http/field_recorder.h"
 #include "server/observe/observer.h"
 #include "server/views/expert_distribution.h"
@@ -153,6 +154,9 @@ std::vector<PathOfBodies> paths_of_bodies() {
            {R"({"rid": "nobody"})"},
            [](const Json& body) { std::ignore = parse_abort(body); }},
           {"/configure_logging", {R"({"log_requests": false})"}, logging},
+          {"/disaggregation_mode",
+           {R"({"mode": "null"})"},
+           [](const Json& body) { std::ignore = parse_disaggregation_change(body); }},
           {"/start_profile",
            {R"({"num_steps": 1})"},
            [](const Json& body) { std::ignore = parse_start_profile(body); }},

@@ -7,17 +7,19 @@
 
 namespace hocket {
 
-Result<void> apply_disaggregation_fields(PreparedRequest& prepared, const PeerSettings& peers) {
+Result<void> apply_disaggregation_fields(PreparedRequest& prepared, const PeerSettings& peers,
+                                         const PrefillRole* role) {
   GenerationRequest& request = prepared.request;
   if (!request.bootstrap) return {};
-  if (peers.disaggregation_mode == "prefill") {
+  const Disaggregation mode = role != nullptr ? role->mode() : Disaggregation::null;
+  if (mode == Disaggregation::prefill) {
     for (Prompt& prompt : request.prompts) {
       prompt.sampling.max_new_tokens = std::min(prompt.sampling.max_new_tokens, 1);
       prompt.sampling.min_new_tokens = std::min(prompt.sampling.min_new_tokens, 1);
     }
     return {};
   }
-  if (peers.disaggregation_mode != "decode")
+  if (mode != Disaggregation::decode && mode != Disaggregation::automatic)
     return fail(error(ErrorCode::invalid_request,
                       "bootstrap_host is for services that compute prompts and answers apart, and "
                       "this one computes both")
@@ -38,6 +40,29 @@ Result<void> apply_disaggregation_fields(PreparedRequest& prepared, const PeerSe
                     .with_param("bootstrap_host"));
   request.prefill_peer = static_cast<int>(found - known.begin());
   return {};
+}
+
+Result<Disaggregation> parse_disaggregation_change(const Json& json) {
+  Fields fields(json);
+  std::string mode;
+  if (!fields.read("mode", mode) && fields.get("mode") == nullptr)
+    fields.fail_field("mode", "mode is missing", "one of null, prefill, decode, auto");
+  HOCKET_TRY_VOID(fields.finish());
+  return parse_disaggregation(mode);
+}
+
+Result<Json> change_disaggregation_mode(std::string_view body, PrefillRole* role) {
+  if (role == nullptr)
+    return fail(error(ErrorCode::invalid_request, "this service shares no pages with others")
+                    .with_fix("start with --kv-cache-listen, or --disaggregation-prefill-url"));
+  if (!body.empty()) {
+    HOCKET_TRY(const Json json, parse_json_object(body));
+    HOCKET_TRY(const Disaggregation wanted, parse_disaggregation_change(json));
+    HOCKET_TRY_VOID(role->set(wanted));
+  }
+  return Json{{"disaggregation_mode", disaggregation_name(role->mode())},
+              {"takes_prompts", role->takes_prompts()},
+              {"sends_prompts", role->sends_prompts()}};
 }
 
 }  // namespace hocket

@@ -4,13 +4,22 @@
 #pragma once
 
 #include "core/server_settings.h"
+#include "engine/pages/prefill_role.h"
 #include "server/generation/prepared_request.h"
+#include "server/http/json_body.h"
 
 namespace hocket {
 
-// Sets prefill_peer, or the limit of one token. Errors: invalid_request if this service is neither
-// of the two, or --disaggregation-prefill-url does not name the other: a client's word alone
-// connects to no host.
-Result<void> apply_disaggregation_fields(PreparedRequest& prepared, const PeerSettings& peers);
+// Sets prefill_peer, or the limit of one token. `role` may be null. Errors: invalid_request if this
+// service is neither of the two, or --disaggregation-prefill-url does not name the other: a
+// client's word alone connects to no host.
+Result<void> apply_disaggregation_fields(PreparedRequest& prepared, const PeerSettings& peers,
+                                         const PrefillRole* role);
+
+// Errors: invalid_request, bad_value.
+Result<Disaggregation> parse_disaggregation_change(const Json& json);
+// Reads {"mode": "decode"}, changes the role, and returns the mode. Without a body: only returns
+// it. Errors: invalid_request, bad_value, those of parse_json_object().
+Result<Json> change_disaggregation_mode(std::string_view body, PrefillRole* role);
 
 }  // namespace hocket

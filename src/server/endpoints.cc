@@ -108,7 +108,8 @@ Result<PreparedRequest> Endpoints::prepare(const Api& api, const HttpRequest& re
 
 Result<void> Endpoints::complete(PreparedRequest& prepared, const HttpRequest& request,
                                  TimePoint arrived) const {
-  HOCKET_TRY_VOID(apply_disaggregation_fields(prepared, options_.settings->peers));
+  HOCKET_TRY_VOID(apply_disaggregation_fields(prepared, options_.settings->peers,
+                                              options_.engine->parts().role));
   prepared.received = arrived;
   prepared.event_ids = prepared.request.api->format().style() == StreamStyle::named ||
                        request.header(kEventIdsHeader) == "true";
@@ -231,6 +232,8 @@ Json Endpoints::server_info() const {
   if (options_.changes != nullptr)
     for (const SettingChange& change : *options_.changes)
       info["changes"].push_back(to_json(change));
+  if (PrefillRole* role = options_.engine->parts().role)
+    info["disaggregation"] = change_disaggregation_mode("", role).value_or(Json());
   info["slow_paths"] = Json::array();
   if (options_.slow_paths != nullptr)
     for (const SlowPath& path : *options_.slow_paths) info["slow_paths"].push_back(to_json(path));
@@ -292,6 +295,10 @@ void Endpoints::add_admin(std::vector<Route>& routes) {
   };
   admin("POST", "/configure_logging", [this](const HttpRequest& r, const Exchange& e) {
     everywhere(r, e, configure_logging(r.body), join_settings);
+  });
+  admin("GET, POST", "/disaggregation_mode", [this](const HttpRequest& r, const Exchange& e) {
+    everywhere(r, e, change_disaggregation_mode(r.body, options_.engine->parts().role),
+               join_settings);
   });
   admin("GET, POST", "/start_profile",
         [this](const HttpRequest& r, const Exchange& e) { start_profile_everywhere(r, e); });

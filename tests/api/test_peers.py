@@ -39,6 +39,31 @@ def test_prefill_apart_from_decode_gives_the_same_answer(start, tmp_path):
     assert decode.metric("kv_peer_pages_total") == prefill.metric("kv_served_pages_total") > 0
 
 
+def test_roles_change_while_services_run(start, tmp_path):
+    address = f"127.0.0.1:{free_port()}"
+    prefill = start("--kv-cache-listen", address, "--kv-cache-dir", str(tmp_path / "pages"), *FLAGS)
+    decode = decode_service(start, address)
+
+    def change(server, mode):
+        status, _, text = server.call("/disaggregation_mode", json.dumps({"mode": mode}).encode())
+        return status, json.loads(text)
+
+    want = [answer(start(*FLAGS), f"{i}. {PROMPT}")["choices"] for i in range(3)]
+    assert answer(decode, f"0. {PROMPT}")["choices"] == want[0]
+    assert decode.metric("kv_peer_prefills_total") == 0, "the other computes no prompts of others yet"
+    assert change(prefill, "prefill") == (200, {"disaggregation_mode": "prefill", "takes_prompts": True, "sends_prompts": False})
+    assert answer(decode, f"1. {PROMPT}")["choices"] == want[1]
+    assert decode.metric("kv_peer_prefills_total") == 1
+    assert change(decode, "null")[0] == 200
+    assert answer(decode, f"2. {PROMPT}")["choices"] == want[2]
+    assert decode.metric("kv_peer_prefills_total") == 1
+    for server, mode in ((prefill, "decode"), (decode, "prefill"), (decode, "auto"), (decode, "both")):
+        assert change(server, mode)[0] == 400
+    assert decode.get("/disaggregation_mode")[0] == 200
+    info = json.loads(prefill.get("/get_server_info")[2])
+    assert info["disaggregation"]["disaggregation_mode"] == "prefill"
+
+
 def test_a_killed_prefill_service_costs_no_answer(start, tmp_path):
     alone = start(*FLAGS)
     prefill, address = prefill_service(start, tmp_path / "pages")

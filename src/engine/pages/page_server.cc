@@ -115,8 +115,9 @@ class AskerTalk {
     if (payload.size() <= sizeof name_space || prefill_ ||
         (payload.size() - sizeof name_space) % sizeof(TokenId) != 0)
       return stray();
-    if (!options_.prefills)
-      return link_.send(PageFrame::no, "it was not started with --disaggregation-mode prefill");
+    if (!options_.role->takes_prompts())
+      return link_.send(PageFrame::no, fmt::format("its --disaggregation-mode is {}",
+                                                   disaggregation_name(options_.role->mode())));
     std::memcpy(&name_space, payload.data(), sizeof name_space);
     payload.remove_prefix(sizeof name_space);
     std::vector<TokenId> tokens(payload.size() / sizeof(TokenId), TokenId{0});

@@ -22,6 +22,7 @@
 #include "engine/pages/file_store.h"
 #include "engine/pages/page_link.h"
 #include "engine/pages/page_source.h"
+#include "engine/pages/prefill_role.h"
 #include "policy/scheduler/request.h"
 
 namespace hocket {
@@ -66,7 +67,8 @@ class PageServer {
     int64_t page_bytes = 0, state_bytes = 0;
     std::shared_ptr<FileStore> files;
     std::shared_ptr<Counts> counts;
-    std::shared_ptr<PrefillWatch> prefills;  // null: prompts are not computed for others
+    std::shared_ptr<PrefillWatch> prefills;
+    std::shared_ptr<const PrefillRole> role;  // says if prompts are computed for others
     std::function<Result<RequestId>(const CacheNamespace&, std::vector<TokenId>)> submit;
     std::function<void(RequestId)> abort;
   };

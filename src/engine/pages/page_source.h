@@ -30,6 +30,7 @@ struct PagesWanted {
   CacheNamespace name_space;
   std::span<const TokenId> prompt;  // all of it: a peer may have to compute it
   int peer = -1;                    // place of the peer to try first; -1: they take turns
+  bool computes = false;            // a source that can computes what it lacks
   // Returns true when nobody waits for the pages any more; waits end soon after.
   std::function<bool()> is_over;
 };
@@ -53,7 +54,8 @@ class PageSource {
  public:
   virtual ~PageSource() = default;
   virtual PageTier tier() const = 0;
-  // Returns true if pages are computed there when they are asked for: then they need not exist yet.
+  // Returns true if pages can be computed there when they are asked for (PagesWanted::computes):
+  // then they need not exist yet.
   virtual bool computes() const { return false; }
   // Returns how many times open() may be tried for one prompt: each may choose another peer.
   virtual int num_tries() const { return 1; }

@@ -42,7 +42,7 @@ class PeerReading final : public PageReading {
     HOCKET_TRY_VOID(link_.introduce(o.token));
     HOCKET_TRY_VOID(link_.send(PageFrame::form, bytes_of(std::span(&o.form, 1))));
     HOCKET_TRY_VOID(take_consent());
-    if (o.use != PeerUse::prefill) return {};
+    if (o.use != PeerUse::prefill || !wanted.computes) return {};
     std::string text(sizeof(CacheNamespace), '\0');
     std::memcpy(text.data(), &wanted.name_space, sizeof(CacheNamespace));
     HOCKET_TRY_VOID(link_.send(PageFrame::prefill, text, std::as_bytes(wanted.prompt)));

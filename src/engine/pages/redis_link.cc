@@ -94,17 +94,18 @@ std::unexpected<Error> RedisLink::broken(ErrorCode code, std::string_view event)
                   .with_param("kv-cache-store"));
 }
 
+// A side that goes on a little at a time is ready whenever it is asked, so the limits come first.
 Result<void> RedisLink::wait(short events, TimePoint until, Duration limit) {
   const RealClock clock;
   while (true) {
-    pollfd one{.fd = socket_.get(), .events = events, .revents = 0};
-    const int ready = poll(&one, 1, kRedisLookAroundMs);
-    if (ready > 0) return {};
-    if (ready < 0 && errno != EINTR) return broken(ErrorCode::io, std::strerror(errno));
     if (is_over_()) return broken(ErrorCode::shutting_down, "is not needed any more");
     if (clock.now() >= until)
       return broken(ErrorCode::timed_out,
                     fmt::format("has not answered for {:.0f} s", to_seconds(limit)));
+    pollfd one{.fd = socket_.get(), .events = events, .revents = 0};
+    const int ready = poll(&one, 1, kRedisLookAroundMs);
+    if (ready > 0) return {};
+    if (ready < 0 && errno != EINTR) return broken(ErrorCode::io, std::strerror(errno));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "engine/plan/model_choice.h"
 #include "engine/plan/scheduler_settings.h"
+#include "engine/plan/tier_buffers.h"
 #include "policy/cache/page_allocator.h"
 #include "policy/scheduler/scheduler.h"
 
@@ -157,6 +158,21 @@ std::string taken(const MemoryPlan& plan) {
                      states);
 }
 
+// Returns what prefixes take on their way to stores and peers and back.
+int64_t tier_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
+  if (!has_cache_tier(q.settings)) return 0;
+  TierBuffers buffers{.page_bytes = q.page_bytes};
+  if (q.model.num_linear_layers() > 0)
+    buffers.record_bytes = q.model.num_linear_layers() *
+                           delta_shape_of(q.model, q.dtype, plan.max_drafts).state_bytes();
+  else if (q.window_page_bytes > 0)
+    buffers.record_bytes =
+        q.window_page_bytes *
+        window_record_pages(std::min(q.model.window_tokens(), plan.context_length),
+                            q.settings.memory.page_size);
+  return buffers.bytes();
+}
+
 // Says which ratios have no layers whose memory they could plan.
 void note_needless_ratios(const MemoryQuestion& q, MemoryPlan& plan) {
   const auto note = [&](const char* flag, double ratio, bool is_used, const char* why) {
@@ -290,7 +306,8 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
   if (plan.max_drafts > 0 && s.model.grammar_backend != "none")
     plan.draft_bytes = kDraftChecksBytes;
   plan.moving_bytes = q.moving_bytes;
-  plan.work_bytes += plan.draft_bytes + plan.moving_bytes;
+  plan.tier_bytes = tier_bytes(q, plan);
+  plan.work_bytes += plan.draft_bytes + plan.moving_bytes + plan.tier_bytes;
   if (q.num_workers > 0) {
     ScratchNeed scratch = q.scratch;
     scratch.max_rows = max_rows_of_ranks(plan.work);

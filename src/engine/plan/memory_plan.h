@@ -45,7 +45,8 @@ struct MemoryPlan {
   int64_t window_bytes = 0;  // the part of kv_bytes that window layers take
   int64_t draft_bytes = 0;   // the part of work_bytes for grammars that follow drafts
   int64_t moving_bytes = 0;  // the part of work_bytes for experts that are loaded while serving
-  // work_bytes: buffers of passes, scratch of the workers, draft_bytes and moving_bytes.
+  int64_t tier_bytes = 0;    // the part of work_bytes for prefixes on their way to and from stores
+  // work_bytes: buffers of passes, scratch of the workers, and these three.
   int64_t weight_bytes = 0, work_bytes = 0, kv_bytes = 0, state_bytes = 0, budget_bytes = 0;
   std::vector<SettingChange> changes;
 };

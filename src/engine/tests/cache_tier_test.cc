@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "engine/tests/folder_copy.h"
+#include "engine/tests/forced_isa.h"
 #include "engine/tests/stored_pages.h"
 
 namespace hocket {
@@ -88,6 +89,7 @@ TEST_F(CacheTierTest, AnEvictedPrefixComesBack) {
   expect_same(got, want);
   EXPECT_GT(got.summary.cached_tokens, 600);
   EXPECT_GT(service.engine().stats().scheduler.restored_tokens_total, 0u);
+  EXPECT_GT(tier_of(service).tiers[0].saved_seconds_total, 0);
 }
 
 TEST_F(CacheTierTest, APoolThatIsFlushedIsReadAgain) {
@@ -161,6 +163,26 @@ TEST_F(CacheTierTest, RanksShareTheFiles) {
   const Answer got = ask(alone, question(1));
   expect_same(got, want);
   EXPECT_GT(got.summary.cached_tokens, 600);
+}
+
+// Whatever computed a page, its bits are those that another instruction set would compute.
+TEST_F(CacheTierTest, EveryInstructionSetReadsTheFilesOfTheFirst) {
+  Answer want;
+  {
+    const ForcedIsa forced("ref");
+    Service service(settings());
+    want = ask(service, question(1));
+  }
+  for (const Isa isa : kAllIsas) {
+    if (!runs_here(isa)) continue;
+    const std::string name(isa_name(isa));
+    SCOPED_TRACE(name);
+    const ForcedIsa forced(name.c_str());
+    Service service(settings());
+    const Answer got = ask(service, question(1));
+    expect_same(got, want);
+    EXPECT_GT(got.summary.cached_tokens, 600);
+  }
 }
 
 TEST_F(CacheTierTest, ManyAtOnceOverASmallPoolGetTheirOwnAnswers) {

@@ -139,6 +139,27 @@ TEST_F(PeerPagesTest, APeerThatDiesInTheMiddleCostsNoAnswer) {
   answer_through_proxy([](TestProxy& proxy) { proxy.set_after(200 << 10, TestProxy::Link::cut); });
 }
 
+// The connection ends in the greeting, at the consent to the form and to the prompt, and behind
+// pages. The peer ends what it computes for nobody.
+TEST_F(PeerPagesTest, APeerThatIsLostInAnyOfItsStatesCostsNoAnswer) {
+  Service prefill(offering(plain(), "prefill"));
+  ASSERT_TRUE(prefill.works());
+  int seed = 10;
+  for (const int64_t bytes : {0, 1, 50, 100, 150, 200, 300, 1 << 10, 50 << 10, 200 << 10}) {
+    SCOPED_TRACE(bytes);
+    const RequestInput input = question(++seed);
+    TestProxy proxy(port_);
+    proxy.set_after(bytes, TestProxy::Link::cut);
+    Service decode(decoding(plain(), proxy.port()));
+    expect_same(ask(decode, input), computed(plain(), input));
+    EXPECT_GT(tier_of(decode).peer_failures_total, 0u);
+  }
+  EXPECT_TRUE(prefill.read_until([&] {
+    const SchedulerStats now = prefill.engine().stats().scheduler;
+    return now.num_running + now.num_waiting == 0;
+  }));
+}
+
 TEST_F(PeerPagesTest, APeerThatHangsCostsNoAnswer) {
   answer_through_proxy(
       [](TestProxy& proxy) { proxy.set_after(200 << 10, TestProxy::Link::frozen); });
@@ -204,6 +225,55 @@ TEST_F(PeerPagesTest, AnAskerThatLeavesAbortsItsPrompt) {
   expect_same(ask(prefill, question(2)), computed(plain(), question(2)));
 }
 
+// Neither service starts again. What is under way ends as it began.
+TEST_F(PeerPagesTest, RolesChangeWhileServicesRun) {
+  Service prefill(offering(plain()));
+  ASSERT_TRUE(prefill.works());
+  Service decode(decoding(plain(), port_));
+  PrefillRole& there = *prefill.engine().parts().role;
+  PrefillRole& here = *decode.engine().parts().role;
+  const auto ask_for = [&](int seed) {
+    expect_same(ask(decode, question(seed)), computed(plain(), question(seed)));
+    return tier_of(decode).peer_prefills_total;
+  };
+  EXPECT_EQ(ask_for(1), 0u) << "the peer computes no prompts of others";
+  EXPECT_EQ(tier_of(decode).peer_failures_total, 0u);
+  EXPECT_TRUE(there.set(Disaggregation::prefill));
+  EXPECT_EQ(ask_for(2), 1u);
+  const auto late = decode.submit(question(3, 1900));
+  ASSERT_TRUE(late.has_value());
+  ASSERT_TRUE(decode.read_until([&] { return tier_of(prefill).served_prefills_total == 2; }));
+  EXPECT_TRUE(there.set(Disaggregation::null));
+  EXPECT_TRUE(here.set(Disaggregation::null));
+  ASSERT_TRUE(decode.read_all());
+  expect_same(decode.answer(*late), computed(plain(), question(3, 1900)));
+  EXPECT_EQ(ask_for(4), 2u);
+  EXPECT_TRUE(there.set(Disaggregation::prefill));
+  EXPECT_EQ(ask_for(5), 2u) << "this service computes its own";
+  EXPECT_TRUE(here.set(Disaggregation::decode));
+  EXPECT_EQ(ask_for(6), 3u);
+}
+
+// Both have more prompts than they can take beside their answers.
+TEST_F(PeerPagesTest, APromptIsNotSentBack) {
+  const uint16_t ports[] = {TestProxy::free_port(), TestProxy::free_port()};
+  const auto settings = [&](size_t mine) {
+    ServerSettings s = offering(plain(), "auto");
+    s.memory.kv_cache_dir = (folder_ / fmt::format("{}", mine)).string();
+    s.peers.kv_cache_listen = fmt::format("127.0.0.1:{}", ports[mine]);
+    s.peers.disaggregation_prefill_url = fmt::format("127.0.0.1:{}", ports[1 - mine]);
+    return s;
+  };
+  Service one(settings(0)), other(settings(1));
+  ASSERT_TRUE((one.works() && other.works()));
+  for (Service* service : {&one, &other})
+    service->engine().parts().role->note_prompt(std::chrono::hours(1), 1, RealClock().now());
+  expect_same(ask(one, question(1)), computed(plain(), question(1)));
+  EXPECT_EQ(tier_of(one).peer_prefills_total, 1u);
+  EXPECT_EQ(tier_of(other).peer_prefills_total, 0u);
+  EXPECT_EQ(tier_of(other).served_prefills_total, 1u);
+}
+
 // One client must not take the peer away from all others.
 TEST_F(PeerPagesTest, APromptThatThePeerRefusesLeavesThePeerInUse) {
   ServerSettings small = plain();
@@ -264,6 +334,14 @@ TEST_F(PeerPagesTest, FlagsThatMeanNothingAreRefused) {
   EXPECT_EQ(param(s), "disaggregation-prefill-url");
   s.peers.disaggregation_mode = "prefill";
   EXPECT_EQ(param(s), "kv-cache-listen");
+  s.peers.disaggregation_mode = "auto";
+  s.peers.disaggregation_prefill_url = "127.0.0.1:1";
+  EXPECT_EQ(param(s), "kv-cache-listen");
+  s.peers.kv_cache_peers = "127.0.0.1:1";
+  s.peers.disaggregation_mode = "decode";
+  EXPECT_EQ(param(s), "kv-cache-peers");
+  s = plain();
+  s.peers.disaggregation_mode = "prefill";
   s.peers.kv_cache_listen = "127.0.0.1:0";
   EXPECT_EQ(param(s), "kv-cache-dir");
   s = offering(plain());

@@ -1,7 +1,6 @@
 // Tests the promise of docs/contracts/arithmetic.md: a request's tokens and every logit behind them
 // depend on its prompt, its parameters and the model alone. The whole engine runs the same requests
 // in other batches, chunks, pages, threads, instruction sets and orders, and results must be equal.
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -10,6 +9,7 @@
 #include "compute/overlap/plan.h"
 #include "engine/check/quality.h"
 #include "engine/plan/latent_form.h"
+#include "engine/tests/forced_isa.h"
 #include "engine/tests/forms.h"
 
 namespace hocket {
@@ -18,13 +18,6 @@ namespace {
 using namespace testing;
 
 constexpr int kNewTokens = 20;
-
-// Sets HOCKET_ISA while it lives.
-class ForcedIsa {
- public:
-  explicit ForcedIsa(const char* name) { setenv("HOCKET_ISA", name, 1); }
-  ~ForcedIsa() { unsetenv("HOCKET_ISA"); }
-};
 
 // Makes requests with every kind of sampling, on prompts shorter and longer than pages and chunks.
 std::vector<RequestInput> sampled_requests(std::initializer_list<int> prompt_lens = {

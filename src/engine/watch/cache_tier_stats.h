@@ -15,6 +15,7 @@ struct PageTierStats {
   uint64_t tokens_total = 0;  // tokens of prompts whose pages came from there
   uint64_t damaged_total = 0, failures_total = 0;
   double read_seconds_total = 0;
+  double saved_seconds_total = 0;  // that computing these tokens would have taken, as measured
 };
 
 struct CacheTierStats {

@@ -54,6 +54,7 @@ void add(const PageTierStats& s, PageTierStats& sum) {
   sum.pages_read_total += s.pages_read_total;
   sum.tokens_total += s.tokens_total;
   sum.read_seconds_total += s.read_seconds_total;
+  sum.saved_seconds_total += s.saved_seconds_total;
   sum.damaged_total = s.damaged_total;
   sum.failures_total = s.failures_total;
 }

@@ -56,27 +56,30 @@ class FakeEngine {
   // the step may have drafts. Without this, only steps with drafts are.
   void settle_steps(std::function<bool()> settles) { settles_ = std::move(settles); }
 
-  // Gives the tree pages of a sequence that was computed before, as they come back from a slower
-  // tier; a step in flight is committed first. Returns false if the tree does not want them.
-  bool restore(const CacheNamespace& name_space, std::span<const TokenId> tokens) {
+  // Gives the tree the last pages, at most `max_pages`, of a sequence of whole pages, as they come
+  // back from a slower tier; a step in flight is committed first. Returns false if the tree does
+  // not want them.
+  bool restore_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
+                     int max_pages) {
     if (last_.batch != nullptr) commit(std::exchange(last_, {}));
     const auto size = static_cast<size_t>(page_tokens_);
-    const auto whole = tokens.first(tokens.size() - tokens.size() % size);
-    const bool restored = scheduler_.restore(
-        name_space, whole, static_cast<int>(whole.size() / size),
-        [&](std::span<const PageId> pages) {
-          auto from = whole.last(pages.size() * size);
-          for (const PageId page : pages) {
-            const auto to = static_cast<size_t>(value(page)) * size;
-            std::copy_n(from.begin(), size, memory_.begin() + static_cast<ptrdiff_t>(to));
-            from = from.subspan(size);
-          }
-        });
-    if (restored && windows_.enabled() && !whole.empty()) restore_window(name_space, whole);
-    return restored;
+    return scheduler_.restore(name_space, tokens, max_pages, [&](std::span<const PageId> pages) {
+      auto from = tokens.last(pages.size() * size);
+      for (const PageId page : pages) {
+        const auto to = static_cast<size_t>(value(page)) * size;
+        std::copy_n(from.begin(), size, memory_.begin() + static_cast<ptrdiff_t>(to));
+        from = from.subspan(size);
+      }
+    });
   }
-  // The same for the window behind whole pages that the tree has.
+  // The same for the state, or the window, behind whole pages that the tree has.
+  bool restore_state(const CacheNamespace& name_space, std::span<const TokenId> tokens) {
+    if (last_.batch != nullptr) commit(std::exchange(last_, {}));
+    return scheduler_.restore_state(name_space, tokens,
+                                    [&](int slot) { states_.fill(slot, tokens); });
+  }
   bool restore_window(const CacheNamespace& name_space, std::span<const TokenId> tokens) {
+    if (last_.batch != nullptr) commit(std::exchange(last_, {}));
     const auto size = static_cast<size_t>(page_tokens_);
     const auto first = static_cast<size_t>(windows_.first_seen(static_cast<int>(tokens.size())));
     return scheduler_.restore_window(name_space, tokens, [&](int index, PageId page) {

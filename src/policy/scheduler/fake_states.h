@@ -23,6 +23,11 @@ class FakeStates {
 
   bool enabled() const { return !states_.empty(); }
 
+  // Fills a slot whose state comes back from a slower tier.
+  void fill(int slot, std::span<const TokenId> tokens) {
+    states_.at(static_cast<size_t>(slot)).assign(tokens.begin(), tokens.end());
+  }
+
   // Finds slots that two slices of a step would use at the same time, one of them writing.
   std::string check(const Batch& batch) const {
     std::vector<int> writer(states_.size(), -1);

@@ -139,7 +139,8 @@ TEST(RestoreTest, AWindowGivesWayToRequestsThatRun) {
   for (const uint64_t i : {1, 2}) ASSERT_TRUE(engine.scheduler().add(numbered_input(i, 6, 40)));
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(engine.step());
   ASSERT_EQ(engine.scheduler().stats().num_running, 2);
-  EXPECT_TRUE(engine.restore({}, old));
+  EXPECT_TRUE(engine.restore_pages({}, old, 4));
+  EXPECT_TRUE(engine.restore_window({}, old));
   EXPECT_EQ(engine.scheduler().cached_len({}, old), 16);
   while (engine.step()) engine.scheduler().check_integrity();
   EXPECT_EQ(engine.problem(), "");

@@ -17,6 +17,7 @@
 #include "policy/scheduler/simulated_answers_testing.h"
 #include "policy/scheduler/simulated_events_testing.h"
 #include "policy/scheduler/simulated_options_testing.h"
+#include "policy/scheduler/simulated_tiers_testing.h"
 
 namespace hocket {
 namespace {
@@ -28,6 +29,7 @@ class Simulation final : SchedulerHooks {
     options_ = std::move(simulated.options);
     options_.seed = seed;
     if (simulated.asks) options_.hooks = this;
+    tiers_.emplace(tier_random_, options_, counts);
   }
 
   // Returns an empty string if all went well.
@@ -48,7 +50,7 @@ class Simulation final : SchedulerHooks {
     for (int step = 0; step < 20000; ++step) {
       while (num_added_ < num_requests_ && pick(0, 3) == 0) arrive();
       if (pick(0, 15) == 0) abort_one();
-      restore_one();
+      tiers_->deliver(engine);
       skipped_.clear();
       if (!overlapped_)
         foreseen_ = std::exchange(early_, {}).value_or(engine.scheduler().forecast_next_step());
@@ -89,8 +91,16 @@ class Simulation final : SchedulerHooks {
       return false;
     }
     if (wanted.breaks) return fail(ErrorCode::invalid_request, "its grammar does not compile");
-    allow_as_if_new(wanted);
-    return true;
+    const bool has_pages = tiers_->ready(request, engine_->scheduler());
+    if (has_pages) allow_as_if_new(wanted);
+    return has_pages;
+  }
+
+  void on_pages_cached(const Request& request) override {
+    tiers_->write(request, engine_->scheduler());
+  }
+  void on_state_cached(const Request& request, int len, int /*slot*/) override {
+    tiers_->write_state(request, len);
   }
 
   bool may_join(const Request& head) override {
@@ -194,6 +204,8 @@ class Simulation final : SchedulerHooks {
     input.cache_namespace = static_cast<uint64_t>(pick(0, 4) == 0);
     wanted_[input.id] = alone(input);
     Wanted& wanted = wanted_[input.id];
+    if (options_.hooks != nullptr && tier_random_() % 4 == 0)
+      tiers_->compute_elsewhere(input.cache_namespace, wanted.tokens);
     if (options_.hooks != nullptr && pick(0, 2) == 0) wanted.num_not_ready = pick(1, 12);
     wanted.breaks = options_.hooks != nullptr && pick(0, 7) == 0;
     allow_as_if_new(wanted);
@@ -222,13 +234,6 @@ class Simulation final : SchedulerHooks {
         if (slice.logprobs_from >= 0) wanted_[slice.request->id].num_reported -= num_reports(slice);
     });
     return true;
-  }
-
-  // Brings pages of a request that has ended back into the tree, whether they are there or not.
-  void restore_one() {
-    if (ended_.empty() || tier_random_() % 4 != 0) return;
-    const Ended& one = ended_[tier_random_() % ended_.size()];
-    engine_->restore(one.name_space, std::span(one.tokens).first(one.computed));
   }
 
   // Checks that no request is overtaken for ever: those ahead of it and max_overtaken more may
@@ -271,8 +276,7 @@ class Simulation final : SchedulerHooks {
         return;
       }
       judge(found->second, *request);
-      ended_.push_back({request->cache_namespace, request->tokens, request->tokens.size() - 1});
-      if (ended_.size() > 8) ended_.pop_front();
+      tiers_->end(*request);
       const bool had_drafts = drafted_.erase(request->id) > 0;
       counts["aborted_drafts"] += static_cast<uint64_t>(had_drafts && found->second.aborted);
       counts["ended_drafts"] += static_cast<uint64_t>(had_drafts && !found->second.aborted);
@@ -342,17 +346,10 @@ class Simulation final : SchedulerHooks {
     return {};
   }
 
-  // A request whose pages a slower tier may have.
-  struct Ended {
-    CacheNamespace name_space;
-    std::vector<TokenId> tokens;
-    size_t computed = 0;  // tokens
-  };
-
   std::mt19937_64 random_;
   std::mt19937_64 tier_random_;  // its draws do not change the traffic
   std::mt19937_64 fault_random_{tier_random_()};
-  std::deque<Ended> ended_;
+  std::optional<SimulatedTiers> tiers_;
   SchedulerOptions options_;
   FakeEngine* engine_ = nullptr;
   std::map<RequestId, Wanted> wanted_;

@@ -1,6 +1,7 @@
-// Plays a trace through the real scheduler in virtual time: each step lasts as long as the step
-// model says, and nothing else takes time. Each answer has the length that the trace gives. The
-// same trace, model and options give the same results to the last bit.   Thread: any one.
+// Plays a trace through the real scheduler in virtual time, on one host or several: each step lasts
+// as long as the step model says, pages travel at the speed of a link, and nothing else takes time.
+// Each answer has the length that the trace gives. The same trace, model and options give the same
+// results to the last bit.   Thread: any one.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,18 @@ struct VirtualRun {
   RunFigures figures() const;
 };
 
-// Errors: bad_value if the scheduler stops although requests wait, or the run takes over 100 years.
+// Hosts that take requests in turn. With num_prefill some compute prompts alone
+// (--disaggregation-mode): the pages of a step travel when it ends, over the link of the host that
+// computed them and that of the host that answers.
+struct VirtualHosts {
+  int num_prefill = 0;  // 0: all hosts do both
+  int num_others = 1;   // that answer
+  double link_bytes_per_s = 1.25e9, kv_bytes_per_token = 0;
+};
+
+// Errors: bad_value if a scheduler stops although requests wait, or the run takes over 100 years.
 Result<VirtualRun> run_in_virtual_time(const Trace& trace, const StepModel& model,
-                                       const SchedulerOptions& options);
+                                       const SchedulerOptions& options,
+                                       const VirtualHosts& hosts = {});
 
 }  // namespace hocket

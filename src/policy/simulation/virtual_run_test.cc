@@ -137,6 +137,69 @@ TEST(VirtualRun, TheLatencyPolicyKeepsItsGoalAndTheThroughput) {
   }
 }
 
+VirtualRun run_on(const VirtualHosts& hosts, const Trace& trace, const SchedulerOptions& options) {
+  auto result = run_in_virtual_time(trace, kMillisecondARow, options, hosts);
+  EXPECT_TRUE(result) << describe(result.error());
+  return result ? std::move(*result) : VirtualRun{};
+}
+
+TEST(VirtualRun, HostsTakeRequestsInTurn) {
+  Trace trace;
+  trace.requests = {request(0, 100, 2, 1), request(0, 100, 2, 2), request(10, 100, 2, 3)};
+  const VirtualRun result = run_on({.num_others = 2}, trace, roomy());
+  EXPECT_EQ(result.num_ok, 3);
+  EXPECT_EQ(result.ttft_ms, (std::vector<double>{100, 100, 90 + 100}));
+}
+
+// 96 of the 100 rows travel in whole pages; the others are computed where the answer is, as is
+// every token.
+TEST(VirtualRun, PagesTravelToTheHostThatAnswers) {
+  Trace trace;
+  trace.requests = {request(0, 100, 3, 1)};
+  const VirtualHosts hosts{
+      .num_prefill = 1, .num_others = 1, .link_bytes_per_s = 1000, .kv_bytes_per_token = 0.5};
+  const VirtualRun result = run_on(hosts, trace, roomy());
+  EXPECT_EQ(result.num_ok, 1);
+  EXPECT_EQ(result.ttft_ms, std::vector<double>{100 + 50 + 4});
+  EXPECT_EQ(result.itl_ms, (std::vector<double>{1, 1}));
+  EXPECT_EQ(result.output_tokens, 3);
+  EXPECT_EQ(result.num_steps, 4u);
+}
+
+// The second prompt goes on behind the first on both hosts: only its own rows travel.
+TEST(VirtualRun, PagesThatAreThereDoNotTravel) {
+  Trace trace;
+  trace.requests = {{0, {{1, 64}}, 64, 1}, {500, {{1, 64}, {2, 16}}, 80, 1}};
+  const VirtualHosts hosts{
+      .num_prefill = 1, .num_others = 1, .link_bytes_per_s = 1000, .kv_bytes_per_token = 1};
+  const VirtualRun result = run_on(hosts, trace, roomy());
+  EXPECT_EQ(result.ttft_ms, (std::vector<double>{64 + 64 + 1, 16 + 16 + 1}));
+}
+
+// No step of the hosts that answer has the rows of a long prompt.
+TEST(VirtualRun, AnswersNeverWaitForPromptsOfOtherHosts) {
+  const Trace trace = long_prompts_beside_running();
+  SchedulerOptions options = roomy();
+  options.prefill_policy = PrefillPolicy::mixed;
+  const VirtualRun mixed = run_on({.num_others = 2}, trace, options);
+  const VirtualRun apart = run_on({.num_prefill = 1, .num_others = 1}, trace, options);
+  EXPECT_EQ(mixed.num_ok, 32);
+  EXPECT_EQ(apart.num_ok, 32);
+  EXPECT_LT(apart.figures().itl_p99_ms, mixed.figures().itl_p99_ms / 4);
+  EXPECT_EQ(apart.ttft_ms, run_on({.num_prefill = 1, .num_others = 1}, trace, options).ttft_ms);
+}
+
+// The pool of the host that answers holds two prompts: the others wait until one has ended.
+TEST(VirtualRun, PromptsWaitForRoomWhereTheyAreAnswered) {
+  Trace trace;
+  for (uint64_t i = 1; i <= 20; ++i) trace.requests.push_back(request(0, 160, 40, i));
+  SchedulerOptions options = roomy();
+  options.num_pages = 26;
+  const VirtualRun result = run_on({.num_prefill = 1, .num_others = 1}, trace, options);
+  EXPECT_EQ(result.num_ok, 20);
+  EXPECT_EQ(result.output_tokens, 20 * 40);
+}
+
 // With experts, a step's time is not a sum over its rows; the goal must be kept all the same.
 TEST(VirtualRun, TheLatencyPolicyKeepsItsGoalOnAMixtureOfExperts) {
   StepModel machine = shipped_step_model();

@@ -13,6 +13,9 @@ void add_page_tier(MetricSnapshot& out, std::string_view name, const PageTierSta
               label());
   out.counter("kv_tier_read_seconds_total", "Time spent reading from the tier",
               tier.read_seconds_total, label());
+  out.counter("kv_tier_saved_seconds_total",
+              "Time that computing the tokens from the tier would have taken",
+              tier.saved_seconds_total, label());
   out.counter("kv_tier_written_pages_total", "KV pages and states written to the tier",
               tier.pages_written_total, label());
   out.counter("kv_tier_damaged_pages_total",
