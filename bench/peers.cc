@@ -20,12 +20,19 @@ using Json = nlohmann::ordered_json;
 using Command = std::vector<std::string>;
 
 // mxfp4: that of the experts, which the shape itself says; the rest is bf16.
-constexpr std::array<std::string_view, 4> kForms = {"bf16", "int8", "int4", "mxfp4"};
+// gguf: hocket reads the peer's file too, so both compute the same weights.
+constexpr std::array<std::string_view, 5> kForms = {"bf16", "int8", "int4", "mxfp4", "gguf"};
 
 struct ModelFile {
   std::string shape, form, file;
   double file_bytes = 0;
-  bool quantized() const { return form == "int8" || form == "int4"; }
+
+  // The arguments by which `hocket bench one-batch` runs the same model.
+  Command own_arguments() const {
+    if (form == "gguf") return {"--model-path=" + file};
+    const bool quantized = form == "int8" || form == "int4";
+    return {"--shape=" + shape, "--quantization=" + (quantized ? form : "none")};
+  }
 };
 
 // Parses SHAPE-FORM=FILE.   Errors: bad_value, model_not_found.
@@ -118,19 +125,18 @@ class Peers {
   }
 
   Result<void> run_own(const ModelFile& model) {
-    const Command command = {own_path_,
-                             "bench",
-                             "one-batch",
-                             "--json",
-                             "--rounds=1",
-                             "--shape=" + model.shape,
-                             "--quantization=" + (model.quantized() ? model.form : "none"),
-                             "--input-len",
-                             list_of(o_.input_lens),
-                             "--batch",
-                             list_of(o_.batches),
-                             fmt::format("--context-len={}", o_.context_len),
-                             fmt::format("--output-len={}", o_.output_len)};
+    Command command = {own_path_,
+                       "bench",
+                       "one-batch",
+                       "--json",
+                       "--rounds=1",
+                       "--input-len",
+                       list_of(o_.input_lens),
+                       "--batch",
+                       list_of(o_.batches),
+                       fmt::format("--context-len={}", o_.context_len),
+                       fmt::format("--output-len={}", o_.output_len)};
+    std::ranges::copy(model.own_arguments(), std::back_inserter(command));
     HOCKET_TRY(const ProgramRun ran, run_program(command));
     HOCKET_TRY(machine_, parse_one_batch(ran.out));
     HOCKET_TRY_VOID(take(machine_.tokens_per_s, machine_.peak_resident_bytes, own_));

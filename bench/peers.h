@@ -19,7 +19,8 @@ struct BenchPeersOptions {
   // experts. True if it was changed to feed random tokens.
   bool ik_random_tokens = false;
   // Each is SHAPE-FORM=FILE: a GGUF file of that shape (dummy_shape.h) and weight
-  // precision (bf16, int8, int4). hocket runs the same shape and precision beside it.
+  // precision (bf16, int8, int4, mxfp4). hocket runs the same shape and precision beside it. With
+  // the form gguf it reads the file itself, and SHAPE is only a name.
   std::vector<std::string> models;
   std::vector<int> input_lens = {512, 2048};
   std::vector<int> batches = {1, 16, 32};

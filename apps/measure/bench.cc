@@ -315,8 +315,9 @@ Result<int> peers(const Arguments& arguments) {
                   {"ik-random-tokens", &o.ik_random_tokens,
                    "that was changed to feed random tokens, not one and the same", ""},
                   {"peer-model", &o.models,
-                   "SHAPE-FORM=FILE, several: a GGUF file of that shape and form bf16, "
-                   "int8, int4 or mxfp4",
+                   "SHAPE-FORM=FILE, several: a GGUF file of that shape and form bf16, int8, int4 "
+                   "or "
+                   "mxfp4; NAME-gguf=FILE: any GGUF file, which hocket reads too",
                    ""}}},
                 {"Bench",
                  {{"input-len", &input_lens, "tokens of the prefills, as 512,2048", ""},
