@@ -3,292 +3,23 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
-#include "base/clock.h"
-#include "base/mix.h"
 #include "base/quantile.h"
 #include "bench/ending.h"
-#include "bench/paused_clock.h"
-#include "engine/engine.h"
-#include "policy/speculation/drafter.h"
+#include "bench/speculation_rig.h"
+#include "engine/plan/cost.h"
 
 namespace hocket {
 namespace {
 
-constexpr size_t kSpeculationOutbox = 1 << 16;
-constexpr int kBlockSteps = 16;   // steps that are timed together, at least
+constexpr int kBlockTokens = 16;  // of each answer in a block, at least
 constexpr int kFirstSteps = 200;  // in which the gate may still learn
-
-// The right tokens of every answer, and the drafts that the bench wants.
-struct Imposed {
-  int most = 0;     // drafts of an answer; 0: none are made
-  int percent = 0;  // chance that a draft holds
-  int vocab_size = 0, prompt_len = 0;
-  std::unordered_map<int, std::vector<TokenId>> texts;  // prompt and answer, by id_of()
-
-  // The last token of a prompt identifies it: all others are equal.
-  int id_of(std::span<const TokenId> tokens) const {
-    return value(tokens[static_cast<size_t>(prompt_len) - 1]);
-  }
-  // Returns the draft for a position; by this chance it is the right token, the same each time.
-  TokenId draft(const std::vector<TokenId>& text, size_t position) const {
-    const auto key = static_cast<uint64_t>(id_of(text)) << 32 | position;
-    if (mix64(key * kMixStep) % 100 < static_cast<uint64_t>(percent)) return text[position];
-    return TokenId{(value(text[position]) + 1) % vocab_size};
-  }
-};
-
-class ImposedDrafter final : public Drafter {
- public:
-  // `imposed` outlives it.
-  ImposedDrafter(const Imposed& imposed, int num_seats)
-      : imposed_(imposed), drafts_(static_cast<size_t>(num_seats)) {}
-
-  void begin(int /*seat*/, int /*max_len*/) override {}
-  void end(int /*seat*/) override {}
-  void draft(std::span<DraftTask> tasks) override {
-    for (DraftTask& task : tasks) {
-      task.drafts = {};
-      const auto text = imposed_.texts.find(imposed_.id_of(task.tokens));
-      if (text == imposed_.texts.end()) continue;
-      auto& drafts = drafts_[static_cast<size_t>(task.seat)];
-      const size_t begin = task.tokens.size();
-      const size_t rest = text->second.size() - std::min(text->second.size(), begin);
-      const size_t num = std::min(rest, static_cast<size_t>(std::min(task.most, imposed_.most)));
-      for (size_t i = 0; i < num; ++i) drafts[i] = imposed_.draft(text->second, begin + i);
-      task.drafts = std::span(drafts).first(num);
-    }
-  }
-  bool is_free() const override { return true; }
-
- private:
-  const Imposed& imposed_;
-  std::vector<std::array<TokenId, kMaxDrafts>> drafts_;
-};
-
-// An engine whose drafts the bench imposes.
-struct DraftRig {
-  Imposed imposed;
-  PausedClock clock;  // runs while the engine does a step
-  std::unique_ptr<Engine> engine;
-};
-
-// drafts: the fixed number; 0: the gate chooses.
-Result<std::unique_ptr<DraftRig>> make_rig(ServerSettings settings, int drafts) {
-  settings.speculation.algorithm = "NGRAM";
-  settings.speculation.num_steps = drafts;
-  auto rig = std::make_unique<DraftRig>();
-  const Imposed& imposed = rig->imposed;
-  HOCKET_TRY(rig->engine, Engine::create({.settings = std::move(settings),
-                                          .clock = &rig->clock,
-                                          .drafter = [&imposed](int /*rank*/, int num_seats) {
-                                            return std::make_unique<ImposedDrafter>(imposed,
-                                                                                    num_seats);
-                                          }}));
-  rig->imposed.vocab_size = rig->engine->info().model.vocab_size;
-  return rig;
-}
-
-// Steps of a size: so many answers to prompts of so many tokens.
-struct SpeculationGroup {
-  int answers = 1, context = 512;
-};
-
-RequestInput input_of(const BenchSpeculationOptions& options, const SpeculationGroup& group,
-                      int index, int vocab_size) {
-  RequestInput input{.id = Engine::next_request_id()};
-  std::mt19937 random(static_cast<uint32_t>(group.context));
-  while (std::ssize(input.prompt) < group.context - 1)
-    input.prompt.push_back(TokenId{static_cast<int>(random() % static_cast<uint32_t>(vocab_size))});
-  input.prompt.push_back(TokenId{index});
-  input.sampling.max_new_tokens = options.output_len;
-  input.sampling.ignore_eos = true;
-  input.sampling.temperature = 1;
-  input.sampling.seed = static_cast<uint64_t>(index);
-  return input;
-}
-
-struct PlayedSteps {
-  int num_steps = 0;
-  double seconds = 0;
-  double tokens = 0;  // those that the steps are expected to bring
-};
-
-// Answers the prompts of a group again and again.
-class SpeculationPlayer {
- public:
-  SpeculationPlayer(const BenchSpeculationOptions& options, const SpeculationGroup& group,
-                    DraftRig& rig)
-      : options_(options), group_(group), rig_(rig), outbox_(kSpeculationOutbox) {
-    rig_.imposed.prompt_len = group.context;
-    rig_.imposed.texts.clear();
-  }
-  ~SpeculationPlayer() { end(); }
-  SpeculationPlayer(const SpeculationPlayer&) = delete;
-  SpeculationPlayer& operator=(const SpeculationPlayer&) = delete;
-
-  // Answers all prompts once; their texts are the right ones from now on. Errors: an answer's.
-  Result<void> learn_texts() {
-    rig_.imposed.most = 0;
-    HOCKET_TRY_VOID(begin());
-    while (num_running_ > 0) HOCKET_TRY_VOID(step());
-    for (const auto& [id, text] : texts_) rig_.imposed.texts[rig_.imposed.id_of(text)] = text;
-    return {};
-  }
-  const std::unordered_map<int, std::vector<TokenId>>& texts() const { return rig_.imposed.texts; }
-  void set_texts(const std::unordered_map<int, std::vector<TokenId>>& texts) {
-    rig_.imposed.texts = texts;
-  }
-  // Plays at least `num_steps` steps in which all answers run, and for `seconds`; each draft holds
-  // by chance. Errors: an answer's.
-  Result<PlayedSteps> play(int most, int percent, int num_steps, double seconds) {
-    rig_.imposed.most = most, rig_.imposed.percent = percent;
-    PlayedSteps played;
-    while (played.num_steps < num_steps || played.seconds < seconds) {
-      if (num_running_ < group_.answers) HOCKET_TRY_VOID(begin());
-      const double expected_before = expected_held(percent);
-      const TimePoint from = RealClock().now();
-      HOCKET_TRY_VOID(step());
-      played.seconds += to_seconds(RealClock().now() - from);
-      ++played.num_steps;
-      played.tokens += group_.answers + expected_held(percent) - expected_before;
-    }
-    return played;
-  }
-  bool is_equal() const { return is_equal_; }
-
- private:
-  // Begins all answers anew and computes their prompts, most of which the prefix cache has.
-  Result<void> begin() {
-    end();
-    for (int i = 0; i < group_.answers; ++i) {
-      RequestInput input = input_of(options_, group_, i, rig_.imposed.vocab_size);
-      texts_[input.id] = input.prompt;
-      HOCKET_TRY_VOID(rig_.engine->submit(std::move(input)));
-    }
-    num_running_ = group_.answers, num_begun_ = 0;
-    while (num_begun_ < group_.answers && num_running_ == group_.answers) HOCKET_TRY_VOID(step());
-    return {};
-  }
-  void end() {
-    rig_.engine->abort_all();
-    while (rig_.engine->step(outbox_))
-      while (outbox_.pop()) {
-      }
-    while (outbox_.pop()) {
-    }
-    texts_.clear();
-    num_running_ = 0;
-  }
-  Result<void> step() {
-    rig_.clock.resume();
-    rig_.engine->step(outbox_);
-    rig_.clock.pause();
-    while (auto output = outbox_.pop()) {
-      std::vector<TokenId>& text = texts_[output->id];
-      if (value(output->token) >= 0) {
-        num_begun_ += std::ssize(text) == group_.context ? 1 : 0;
-        text.push_back(output->token);
-        compare(text);
-      }
-      if (output->summary == nullptr) continue;
-      --num_running_;
-      if (output->summary->finish == FinishReason::error)
-        return std::unexpected(std::move(output->summary->error));
-    }
-    return {};
-  }
-  void compare(const std::vector<TokenId>& text) {
-    const auto right = rig_.imposed.texts.find(rig_.imposed.id_of(text));
-    if (right == rig_.imposed.texts.end()) return;
-    is_equal_ &= right->second[text.size() - 1] == text.back();
-  }
-  // Returns how many of the drafts verified so far are expected to hold: luck is no part of ratios.
-  double expected_held(int percent) const {
-    double held = 0;
-    for (const SpeculationView::OfRank& rank : rig_.engine->speculation().ranks)
-      for (size_t i = 0; i < rank.counts.drafted_total.size(); ++i)
-        held += static_cast<double>(rank.counts.drafted_total[i]) *
-                std::pow(percent / 100.0, static_cast<double>(i + 1));
-    return held;
-  }
-
-  const BenchSpeculationOptions& options_;
-  const SpeculationGroup group_;
-  DraftRig& rig_;
-  Outbox outbox_;
-  std::unordered_map<RequestId, std::vector<TokenId>> texts_;
-  int num_begun_ = 0, num_running_ = 0;
-  bool is_equal_ = true;
-};
-
-// The times of steps by the number of drafts of each answer.
-struct DraftStepTimes {
-  std::vector<double> off_us;               // a value a round
-  std::vector<std::vector<double>> ratios;  // to steps without, by number and round
-};
-
-// The time of a step depends on its rows, not on which of them hold. So it is measured once for all
-// acceptances; without acceptance the texts last longest.
-Result<DraftStepTimes> measure_steps(const BenchSpeculationOptions& options,
-                                     SpeculationPlayer& fixed) {
-  DraftStepTimes times{.off_us = {},
-                       .ratios = std::vector<std::vector<double>>(options.drafts.size())};
-  for (int round = 0; round <= options.rounds; ++round)
-    for (size_t i = 0; i < options.drafts.size(); ++i) {
-      HOCKET_TRY(const PlayedSteps off, fixed.play(0, 0, kBlockSteps, options.seconds));
-      HOCKET_TRY(const PlayedSteps with,
-                 fixed.play(options.drafts[i], 0, kBlockSteps, options.seconds));
-      if (round == 0) continue;
-      const double off_us = off.seconds / off.num_steps * 1e6;
-      times.off_us.push_back(off_us);
-      times.ratios[i].push_back(with.seconds / with.num_steps * 1e6 / off_us);
-    }
-  return times;
-}
-
-// Returns the tokens of an answer with so many drafts in a step.
-double tokens_of(int drafts, int percent) {
-  double tokens = 0;
-  for (int i = 0; i <= drafts; ++i) tokens += std::pow(percent / 100.0, i);
-  return tokens;
-}
-
-struct GateFigures {
-  std::vector<double> first, later;  // ratios of tokens/s to no drafts, by block
-  std::string text;                  // the gate's choice and its reason
-};
-
-// Plays blocks of steps as the gate chooses, each between two without drafts of the other engine.
-Result<GateFigures> measure_gate(const BenchSpeculationOptions& options, SpeculationPlayer& fixed,
-                                 SpeculationPlayer& gated, int percent) {
-  GateFigures out;
-  const auto off_rate = [&]() -> Result<double> {
-    HOCKET_TRY(const PlayedSteps off, fixed.play(0, 0, kBlockSteps / 2, options.seconds / 2));
-    return off.tokens / off.seconds;
-  };
-  HOCKET_TRY(double before, off_rate());
-  int num_steps = 0;
-  while (std::ssize(out.later) < 2 * options.rounds) {
-    HOCKET_TRY(const PlayedSteps played,
-               gated.play(kMaxDrafts, percent, kBlockSteps, options.seconds));
-    HOCKET_TRY(const double after, off_rate());
-    (num_steps < kFirstSteps ? out.first : out.later)
-        .push_back(played.tokens / played.seconds * 2 / (before + after));
-    num_steps += played.num_steps;
-    before = after;
-  }
-  return out;
-}
 
 struct MeanRatio {
   double ratio = 0, error = 0;  // the geometric mean of ratios; its relative standard error
@@ -302,88 +33,276 @@ MeanRatio mean_of(const std::vector<double>& ratios) {
   return {std::exp(sum / num), std::sqrt(squares / std::max(num - 1, 1.0) / num)};
 }
 
-struct SpeculationPoint {
-  SpeculationGroup group;
-  int percent = 0;
+// Returns the tokens of an answer with so many drafts in a step.
+double tokens_of(int drafts, int percent) {
+  double tokens = 0;
+  for (int i = 0; i <= drafts; ++i) tokens += std::pow(percent / 100.0, i);
+  return tokens;
+}
+
+// The three engines that take turns. `off` is as a user has it who sets no flag.
+struct SpeculationRigs {
+  std::unique_ptr<SpeculationRig> off, fixed, gated;
+  ModelCost cost;
 };
-void print_point(const BenchSpeculationOptions& options, const SpeculationPoint& point,
-                 const DraftStepTimes& times, const GateFigures& gate) {
-  const MeanRatio chosen = mean_of(gate.later), first = mean_of(gate.first);
-  std::vector<double> ratios;
-  double best = 1;
-  for (size_t i = 0; i < options.drafts.size(); ++i) {
-    ratios.push_back(tokens_of(options.drafts[i], point.percent) / quantile(times.ratios[i], 0.5));
-    best = std::max(best, ratios.back());
+
+// Steps with a fixed number of drafts, and without any if it is 0.
+struct FixedSteps {
+  int drafts = 0;
+  double experts = 0, bytes = 0;  // experts of a layer; bytes of all ranks
+  std::vector<double> rates;      // ratios of tokens/s to none, by round; no draft held
+};
+
+// What the gate chose.
+struct GateFigures {
+  std::vector<double> first, later;  // ratios of tokens/s to none, by block
+  int found_after = -1;              // its steps until most of a block had drafts; -1: never
+};
+
+// Plays all points of one group.
+class GroupMeasurement {
+ public:
+  GroupMeasurement(const BenchSpeculationOptions& options, const SpeculationGroup& group,
+                   SpeculationRigs& rigs)
+      : options_(options),
+        group_(group),
+        rigs_(rigs),
+        off_(options, group, *rigs.off),
+        fixed_(options, group, *rigs.fixed),
+        gated_(options, group, *rigs.gated) {}
+
+  // Returns false if a token differed.
+  Result<bool> measure();
+
+ private:
+  Result<void> measure_off();
+  Result<std::vector<FixedSteps>> measure_fixed(const ImposedChoice& choice);
+  Result<GateFigures> measure_gate(const ImposedChoice& choice);
+  Result<void> count_experts(FixedSteps& steps);
+  void print_steps(const std::vector<FixedSteps>& fixed) const;
+  void print_point(int percent, const std::vector<FixedSteps>& fixed,
+                   const GateFigures& gate) const;
+  std::vector<double> ratios_of(const std::vector<FixedSteps>& fixed, int percent) const;
+  GateTotals gate_totals() const;
+  bool quotes() const { return !options_.edits.empty(); }
+
+  const BenchSpeculationOptions& options_;
+  const SpeculationGroup group_;
+  SpeculationRigs& rigs_;
+  SpeculationPlayer off_, fixed_, gated_;
+  ImposedDrafts::Texts texts_;
+  FixedSteps plain_;               // steps without drafts
+  double off_rate_ = 0;            // of the last block without drafts
+  std::vector<double> off_rates_;  // of all blocks without
+};
+
+Result<void> GroupMeasurement::measure_off() {
+  HOCKET_TRY(const PlayedSteps off, off_.play({}, kBlockTokens, options_.seconds / 2));
+  off_rate_ = off.rate();
+  off_rates_.push_back(off_rate_);
+  return {};
+}
+
+// Without acceptance every step brings one token, so that the rate shows the time of a step; and
+// the texts last longest. That time does not depend on which drafts hold, so it is measured once.
+Result<std::vector<FixedSteps>> GroupMeasurement::measure_fixed(const ImposedChoice& choice) {
+  std::vector<FixedSteps> out;
+  for (const int drafts : options_.drafts) out.push_back({.drafts = drafts});
+  HOCKET_TRY_VOID(measure_off());
+  for (int round = 0; round <= options_.rounds; ++round)
+    for (FixedSteps& steps : out) {
+      const double before = off_rate_;
+      HOCKET_TRY(const PlayedSteps with,
+                 fixed_.play({steps.drafts, choice.percent, choice.counts_expected}, kBlockTokens,
+                             options_.seconds));
+      HOCKET_TRY_VOID(measure_off());
+      if (round > 0) steps.rates.push_back(with.rate() * 2 / (before + off_rate_));
+    }
+  if (quotes()) return out;
+  HOCKET_TRY_VOID(count_experts(plain_));
+  for (FixedSteps& steps : out) HOCKET_TRY_VOID(count_experts(steps));
+  return out;
+}
+
+Result<void> GroupMeasurement::count_experts(FixedSteps& steps) {
+  HOCKET_TRY(steps.experts, fixed_.experts_touched({.most = steps.drafts}));
+  const ModelConfig& model = rigs_.off->engine().info().model;
+  const double rows = static_cast<double>(group_.answers) * (1 + steps.drafts);
+  PassShape pass = rigs_.cost.decode(group_.answers, group_.context);
+  pass.pairs *= rows / pass.rows;
+  pass.rows = pass.outputs = rows;
+  pass.experts_hit =
+      steps.experts * static_cast<double>(std::ranges::count(model.layer_is_moe, true));
+  steps.bytes = rigs_.cost.bytes(pass);
+  return {};
+}
+
+GateTotals GroupMeasurement::gate_totals() const {
+  GateTotals most;  // of the rank with most steps
+  for (const SpeculationView::OfRank& rank : rigs_.gated->engine().speculation().ranks)
+    if (rank.gate.totals.num_steps > most.num_steps) most = rank.gate.totals;
+  return most;
+}
+
+Result<GateFigures> GroupMeasurement::measure_gate(const ImposedChoice& choice) {
+  GateFigures out;
+  HOCKET_TRY_VOID(measure_off());
+  const uint64_t begin = gate_totals().num_steps;
+  while (std::ssize(out.later) < 2 * options_.rounds) {
+    const double off_before = off_rate_;
+    const GateTotals before = gate_totals();
+    HOCKET_TRY(const PlayedSteps played,
+               gated_.play({kMaxDrafts, choice.percent, choice.counts_expected}, kBlockTokens,
+                           options_.seconds));
+    const GateTotals after = gate_totals();
+    const bool has_drafts =
+        2 * (after.num_draft_steps - before.num_draft_steps) > after.num_steps - before.num_steps;
+    if (out.found_after < 0 && has_drafts)
+      out.found_after = static_cast<int>(after.num_steps - begin);
+    HOCKET_TRY_VOID(measure_off());
+    (before.num_steps - begin < kFirstSteps ? out.first : out.later)
+        .push_back(played.rate() * 2 / (off_before + off_rate_));
   }
-  if (options.json) {
-    nlohmann::ordered_json line = {{"answers", point.group.answers},
-                                   {"context_len", point.group.context},
-                                   {"acceptance", point.percent / 100.0},
-                                   {"off_step_us", quantile(times.off_us, 0.5)}};
-    for (size_t i = 0; i < options.drafts.size(); ++i)
-      line[fmt::format("{} drafts", options.drafts[i])] = {
-          {"ratio", ratios[i]}, {"step_time_ratio", quantile(times.ratios[i], 0.5)}};
+  return out;
+}
+
+std::vector<double> GroupMeasurement::ratios_of(const std::vector<FixedSteps>& fixed,
+                                                int percent) const {
+  std::vector<double> ratios;
+  for (const FixedSteps& steps : fixed)
+    ratios.push_back(quantile(steps.rates, 0.5) *
+                     (quotes() ? 1 : tokens_of(steps.drafts, percent)));
+  return ratios;
+}
+
+void GroupMeasurement::print_steps(const std::vector<FixedSteps>& fixed) const {
+  if (!options_.json)
+    fmt::print(
+        "\n| Context | Answers | Drafts | Experts a layer | Bytes | Time |\n"
+        "|---:|---:|---:|---:|---:|---:|\n"
+        "| {} | {} | 0 | {:.1f} | {:.2f} GB | {:.1f} ms |\n",
+        group_.context, group_.answers, plain_.experts, plain_.bytes / 1e9,
+        1e3 * group_.answers / quantile(off_rates_, 0.5));
+  for (const FixedSteps& steps : fixed) {
+    const double bytes = steps.bytes / plain_.bytes, time = 1 / quantile(steps.rates, 0.5);
+    if (options_.json)
+      fmt::print("{}\n", nlohmann::ordered_json({{"context_len", group_.context},
+                                                 {"answers", group_.answers},
+                                                 {"drafts", steps.drafts},
+                                                 {"experts_a_layer", steps.experts},
+                                                 {"bytes_ratio", bytes},
+                                                 {"step_time_ratio", time}})
+                             .dump());
+    else
+      fmt::print("| {} | {} | {} | {:.1f} | {:.2f} | {:.2f} |\n", group_.context, group_.answers,
+                 steps.drafts, steps.experts, bytes, time);
+  }
+}
+
+void GroupMeasurement::print_point(int percent, const std::vector<FixedSteps>& fixed,
+                                   const GateFigures& gate) const {
+  const MeanRatio chosen = mean_of(gate.later), first = mean_of(gate.first);
+  const std::vector<double> ratios = ratios_of(fixed, percent);
+  const double best = std::max(1.0, std::ranges::max(ratios));
+  const char* kind = quotes() ? "edits" : "acceptance";
+  const double off_rate = quantile(off_rates_, 0.5);
+  if (options_.json) {
+    nlohmann::ordered_json line = {{"context_len", group_.context},
+                                   {"answers", group_.answers},
+                                   {kind, percent / 100.0},
+                                   {"off_tokens_per_s", off_rate}};
+    for (size_t i = 0; i < ratios.size(); ++i)
+      line[fmt::format("{} drafts", fixed[i].drafts)] = ratios[i];
     line["auto"] = {{"ratio", chosen.ratio},
                     {"error", chosen.error},
                     {"least", quantile(gate.later, 0)},
                     {"most", quantile(gate.later, 1)},
                     {"first", first.ratio},
                     {"of_best", chosen.ratio / best},
-                    {"why", gate.text}};
+                    {"found_after", gate.found_after}};
     return fmt::print("{}\n", line.dump());
   }
-  fmt::print("{:>3} answers at {:<5} acceptance {:.1f} | {:>8.0f} us", point.group.answers,
-             point.group.context, point.percent / 100.0, quantile(times.off_us, 0.5));
-  for (size_t i = 0; i < options.drafts.size(); ++i)
-    fmt::print(" | {} drafts {:.2f}", options.drafts[i], ratios[i]);
-  fmt::print(" | auto {:.3f} +- {:.3f} ({:.2f}-{:.2f}), first {:.3f} | {:.2f} of the best\n",
-             chosen.ratio, chosen.error, quantile(gate.later, 0), quantile(gate.later, 1),
-             first.ratio, chosen.ratio / best);
+  fmt::print("| {} | {} | {:.2f} | {:.1f} |", group_.context, group_.answers, percent / 100.0,
+             off_rate);
+  for (const double ratio : ratios) fmt::print(" {:.2f} |", ratio);
+  fmt::print(" {:.3f} ± {:.3f} ({:.2f}–{:.2f}) | {:.3f} | {:.3f} | {} |\n", chosen.ratio,
+             chosen.error, quantile(gate.later, 0), quantile(gate.later, 1), first.ratio,
+             chosen.ratio / best, gate.found_after < 0 ? "–" : std::to_string(gate.found_after));
 }
 
-// Returns false if a token differed.
-Result<bool> measure_group(const BenchSpeculationOptions& options, const SpeculationGroup& group,
-                           DraftRig& fixed_rig, DraftRig& gated_rig) {
-  SpeculationPlayer fixed(options, group, fixed_rig), gated(options, group, gated_rig);
-  HOCKET_TRY_VOID(fixed.learn_texts());
-  gated.set_texts(fixed.texts());
-  HOCKET_TRY(const DraftStepTimes times, measure_steps(options, fixed));
-  for (const int percent : options.acceptances) {
-    HOCKET_TRY(GateFigures gate, measure_gate(options, fixed, gated, percent));
-    uint64_t max_steps = 0;
-    for (const SpeculationView::OfRank& rank : gated_rig.engine->speculation().ranks)
-      for (const GateState::Bucket& bucket : rank.gate.buckets)
-        if (bucket.num_answers >= group.answers && bucket.num_steps >= max_steps &&
-            bucket.num_answers < 2 * group.answers && bucket.answer_keys >= group.context)
-          max_steps = bucket.num_steps, gate.text = bucket.text;
-    print_point(options, {group, percent}, times, gate);
+Result<bool> GroupMeasurement::measure() {
+  HOCKET_TRY(texts_, off_.learn_texts());
+  const auto& percents = quotes() ? options_.edits : options_.acceptances;
+  std::vector<FixedSteps> fixed;
+  const auto set_texts = [&](const ImposedDrafts::Texts& quoted) {
+    for (SpeculationPlayer* player : {&fixed_, &gated_}) player->set_texts(texts_, quoted);
+  };
+  set_texts({});
+  if (!quotes()) {
+    HOCKET_TRY(fixed, measure_fixed({}));
+    print_steps(fixed);
+  }
+  if (!options_.json) {
+    fmt::print("\n| Context | Answers | {} | Off, tokens/s |", quotes() ? "Edits" : "Acceptance");
+    for (const int drafts : options_.drafts) fmt::print(" {} drafts |", drafts);
+    fmt::print(" auto | first | of the best | found after |\n|---:|---:|---:|---:|");
+    for (size_t i = 0; i < options_.drafts.size(); ++i) fmt::print("---:|");
+    fmt::print("---:|---:|---:|---:|\n");
+  }
+  for (const int percent : percents) {
+    const ImposedChoice choice{.percent = percent, .counts_expected = !quotes()};
+    if (quotes()) {
+      set_texts(quotes_of(texts_, group_.context + 1, percent,
+                          rigs_.off->engine().info().model.vocab_size));
+      HOCKET_TRY(fixed, measure_fixed(choice));
+    }
+    HOCKET_TRY(const GateFigures gate, measure_gate(choice));
+    print_point(percent, fixed, gate);
     std::fflush(stdout);  // points take long, and a pipe holds lines back
   }
-  if (!fixed.is_equal() || !gated.is_equal())
-    fmt::print("{} answers at {}: TOKENS DIFFER\n", group.answers, group.context);
-  return fixed.is_equal() && gated.is_equal();
+  const bool is_equal = fixed_.is_equal() && gated_.is_equal();
+  if (!is_equal) fmt::print("{} answers at {}: TOKENS DIFFER\n", group_.answers, group_.context);
+  return is_equal;
+}
+
+Result<void> check(const BenchSpeculationOptions& options) {
+  const auto in_range = [](const std::vector<int>& values, int least, int most) {
+    return std::ranges::all_of(values, [=](int value) { return value >= least && value <= most; });
+  };
+  if (options.answers.empty() || !in_range(options.answers, 1, 256))
+    return bad_flag("answers", "is 1 to 256");
+  if (options.contexts.empty() || !in_range(options.contexts, 2, 1 << 20))
+    return bad_flag("contexts", "is 2 to 1048576");
+  if (!in_range(options.acceptances, 0, 100)) return bad_flag("acceptances", "is 0 to 100");
+  if (!in_range(options.edits, 0, 100)) return bad_flag("edits", "is 0 to 100");
+  if (options.drafts.empty() || !in_range(options.drafts, 1, kMaxDrafts))
+    return bad_flag("drafts", "is 1 to 8");
+  if (options.output_len < 64 || options.rounds < 1)
+    return bad_flag("output-len", "is 64 or more, --rounds 1 or more");
+  return {};
 }
 
 Result<bool> measure_all(const BenchSpeculationOptions& options) {
-  const auto in_range = [](const std::vector<int>& values, int least, int most) {
-    return !values.empty() &&
-           std::ranges::all_of(values, [=](int value) { return value >= least && value <= most; });
-  };
-  if (!in_range(options.answers, 1, 256)) return bad_flag("answers", "is 1 to 256");
-  if (!in_range(options.contexts, 2, 1 << 20)) return bad_flag("contexts", "is 2 to 1048576");
-  if (!in_range(options.acceptances, 0, 100)) return bad_flag("acceptances", "is 0 to 100");
-  if (!in_range(options.drafts, 1, kMaxDrafts)) return bad_flag("drafts", "is 1 to 8");
-  if (options.output_len < 64 || options.rounds < 1)
-    return bad_flag("output-len", "is 64 or more, --rounds 1 or more");
+  HOCKET_TRY_VOID(check(options));
   ServerSettings settings = options.settings;
   if (settings.memory.max_running_requests == 0)  // room for all drafts of all answers
     settings.memory.max_running_requests = std::ranges::max(options.answers) * (1 + kMaxDrafts);
-  HOCKET_TRY(const auto fixed, make_rig(settings, kMaxDrafts));
-  HOCKET_TRY(const auto gated, make_rig(settings, 0));
+  if (settings.memory.max_total_tokens == 0)  // three engines share the memory
+    settings.memory.max_total_tokens =
+        2 * (std::ranges::max(options.contexts) +
+             int64_t{std::ranges::max(options.answers)} *
+                 (options.output_len + 4 * settings.memory.page_size));
+  HOCKET_TRY(const ModelChoice choice, choose_model_form(settings));
+  HOCKET_TRY(ModelCost cost, ModelCost::measure(choice));
+  SpeculationRigs rigs{.off = nullptr, .fixed = nullptr, .gated = nullptr, .cost = std::move(cost)};
+  HOCKET_TRY(rigs.off, SpeculationRig::create(settings, SpeculationRig::Drafts::none));
+  HOCKET_TRY(rigs.fixed, SpeculationRig::create(settings, SpeculationRig::Drafts::fixed));
+  HOCKET_TRY(rigs.gated, SpeculationRig::create(settings, SpeculationRig::Drafts::gate));
   bool is_equal = true;
   for (const int context : options.contexts)
     for (const int answers : options.answers) {
-      HOCKET_TRY(const bool equal, measure_group(options, {answers, context}, *fixed, *gated));
+      const SpeculationGroup group{answers, context};
+      HOCKET_TRY(const bool equal, GroupMeasurement(options, group, rigs).measure());
       is_equal &= equal;
     }
   return is_equal;

@@ -10,6 +10,7 @@
 #include "apps/measure/bench_balance.h"
 #include "apps/measure/bench_lists.h"
 #include "apps/measure/bench_machine.h"
+#include "apps/measure/bench_speculation.h"
 #include "apps/running_server.h"
 #include "apps/server_address.h"
 #include "base/log.h"
@@ -23,7 +24,6 @@
 #include "bench/peers.h"
 #include "bench/scheduler.h"
 #include "bench/serving.h"
-#include "bench/speculation.h"
 #include "bench/streams.h"
 
 namespace hocket {
@@ -203,38 +203,6 @@ Result<int> grammar(const Arguments& arguments) {
   return bench_grammar(o);
 }
 
-Result<int> speculation(const Arguments& arguments) {
-  BenchSpeculationOptions o;
-  std::string shape;
-  std::vector<std::string> acceptances, answers, contexts, drafts;
-  std::vector<FlagGroup> groups = model_flags(o.settings);
-  groups.insert(groups.begin(),
-                {"Bench",
-                 {{"shape", &shape, "small, mid, hybrid, hybrid-small, gptoss: random weights", ""},
-                  {"acceptances", &acceptances, "percent of drafts that hold: 30,60,80,90", ""},
-                  {"answers", &answers, "at a time: 1,4,16,64", ""},
-                  {"contexts", &contexts, "tokens of a prompt: 512", ""},
-                  {"drafts", &drafts, "fixed numbers beside the gate's: 1,2,4,8", ""},
-                  {"output-len", &o.output_len, "tokens of an answer", ""},
-                  {"rounds", &o.rounds, "counted rounds", ""},
-                  {"seconds", &o.seconds, "of steps timed together, at least", ""},
-                  {"json", &o.json, "one object a line", ""}}});
-  HOCKET_TRY(const bool go,
-             parse_flags({.command = "bench speculation",
-                          .about = "the gain of drafts, with an acceptance that is imposed",
-                          .groups = std::move(groups)},
-                         arguments));
-  if (!go) return 0;
-  HOCKET_TRY_VOID(replace_list(acceptances, "acceptances", o.acceptances));
-  HOCKET_TRY_VOID(replace_list(answers, "answers", o.answers));
-  HOCKET_TRY_VOID(replace_list(contexts, "contexts", o.contexts));
-  HOCKET_TRY_VOID(replace_list(drafts, "drafts", o.drafts));
-  if (shape.empty()) HOCKET_TRY_VOID(choose_model(o.settings));
-  HOCKET_TRY(const auto dummy, use_shape(shape, o.settings.model));
-  log::set_level(log::Level::warning);
-  return bench_speculation(o);
-}
-
 Result<int> all2all(const Arguments& arguments) {
   BenchAllToAllOptions o;
   std::vector<std::string> bytes = {"4000", "64000", "500000", "2500000"};
@@ -368,11 +336,18 @@ struct NamedBench {
   std::string_view name;
   Result<int> (*run)(const Arguments&);
 };
-constexpr NamedBench kBenchFunctions[] = {
-    {"kernels", kernels},         {"one-batch", one_batch},     {"serving", serving},
-    {"streams", streams},         {"scheduler", scheduler},     {"grammar", grammar},
-    {"all2all", all2all},         {"overlap", overlap},         {"peers", peers},
-    {"balance", balance_command}, {"speculation", speculation}, {"machine", machine_command}};
+constexpr NamedBench kBenchFunctions[] = {{"kernels", kernels},
+                                          {"one-batch", one_batch},
+                                          {"serving", serving},
+                                          {"streams", streams},
+                                          {"scheduler", scheduler},
+                                          {"grammar", grammar},
+                                          {"all2all", all2all},
+                                          {"overlap", overlap},
+                                          {"peers", peers},
+                                          {"balance", balance_command},
+                                          {"speculation", speculation_command},
+                                          {"machine", machine_command}};
 
 }  // namespace
 

@@ -116,7 +116,7 @@ CacheTier::~CacheTier() {
     if (writer->thread.joinable()) writer->thread.join();
     if (writer->num_given_up > 0)
       log::warning(
-          "kept prefixes: at shutdown, {} pages or states were not written within {:.0f} s ({}) "
+          "stored prefixes: at shutdown, {} pages or states were not written within {:.0f} s ({}) "
           "and are lost from the store. To mend it: look at the store's disk or network",
           writer->num_given_up, to_seconds(kMaxEnd),
           kPageTierNames[static_cast<size_t>(writer->store->tier())]);

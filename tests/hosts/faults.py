@@ -30,7 +30,10 @@ SAMPLED = [{}, {"temperature": 0.9, "seed": 7, "presence_penalty": 0.2}, {}, {"t
 WORDS = [{"regex": "(cat|king|tree|ship|old|new)( (cat|king|tree|ship|old|new)){400}", "temperature": 1, "seed": i, "ignore_eos": False} for i in range(4)]
 LONG_PROMPT = "Once upon a time " * 400  # 800 kB a layer and direction, which a slow link delays
 REPEATS = 5
-DRAFTS = {"--speculative-algorithm": "NGRAM", "--speculative-num-steps": 4}
+# The module's eight passes between two steps take longer than the pass of the bundled model, so a fault mostly comes
+# within them.
+DRAFTS = {"NGRAM": {"--speculative-algorithm": "NGRAM", "--speculative-num-steps": 4},
+          "NEXTN": {"--speculative-algorithm": "NEXTN", "--speculative-num-steps": 8}}
 OVERLAPPED = {"--overlap-schedule": "on"}
 # The bundled model's layers change every few steps, so most faults come between two of them.
 MOVING = {"--enable-eplb": True, "--eplb-rebalance-num-iterations": 8, "--overlap-schedule": "on"}
@@ -81,7 +84,7 @@ class Fault:
     of_two: bool = False  # ranks 1 and 2 lose each other, and either may count as the lost one
     traffic: bool = True
     num_ranks: int = 2
-    drafts: bool = False  # nearly every step of the traffic verifies drafts
+    drafts: str = ""  # the algorithm whose drafts nearly every step of the traffic verifies; empty: none
     grammar: bool = False  # the answers follow a grammar
     overlapped: bool = False  # the next step is agreed on and prepared while one computes
     moving: bool = False  # experts move meanwhile
@@ -97,10 +100,13 @@ FAULTS = (
     Fault("kill -9, idle", kill(1), start(1), traffic=False, links=False),
     Fault("kill -9", kill(1), start(1), links=False, quick=True),
     Fault("kill -9 and a start at once", restart, lasts_s=0, links=False, quick=True),
-    Fault("kill -9 amid drafts", kill(1), start(1), links=False, drafts=True, quick=True),
+    Fault("kill -9 amid drafts", kill(1), start(1), links=False, drafts="NGRAM", quick=True),
+    Fault("kill -9 amid a module's passes", kill(1), start(1), links=False, drafts="NEXTN", quick=True),
+    Fault("kill -9 of rank 0 amid a module's passes", kill(0), start(0), lost=0, links=False, drafts="NEXTN"),
+    Fault("stopped 1 s amid a module's passes", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, drafts="NEXTN", pause_s=0.9),
     Fault("kill -9 amid grammars", kill(1), start(1), links=False, grammar=True, quick=True),
-    Fault("kill -9 amid grammars and drafts", kill(1), start(1), links=False, grammar=True, drafts=True),
-    Fault("stopped 1 s amid drafts", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, drafts=True, pause_s=0.9, quick=True),
+    Fault("kill -9 amid grammars and drafts", kill(1), start(1), links=False, grammar=True, drafts="NGRAM"),
+    Fault("stopped 1 s amid drafts", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, drafts="NGRAM", pause_s=0.9, quick=True),
     Fault("kill -9 amid overlapped steps", kill(1), start(1), links=False, overlapped=True, quick=True),
     Fault("kill -9 of rank 0 amid overlapped steps", kill(0), start(0), lost=0, links=False, overlapped=True),
     Fault("stopped 1 s amid overlapped steps", send(1, signal.SIGSTOP), send(1, signal.SIGCONT), 1, None, links=False, overlapped=True, pause_s=0.9, quick=True),
@@ -189,7 +195,7 @@ def start_streams(ranks, fields=GREEDY, tokens=STREAM_TOKENS):
 
 
 def wait_drafts(ranks, limit_s=20):
-    """Waits until the answers repeat themselves, so that the next steps of every rank verify drafts."""
+    """Waits until drafts hold on every rank, so that its next steps verify some."""
     deadline = time.monotonic() + limit_s
     for rank in range(ranks.num_ranks):
         while ranks.metric(rank, "spec_accepted_total") < 50:
@@ -308,7 +314,7 @@ def ranks_for(num_ranks, network, **options):
 
 
 def one_fault(fault, network, lasts_s):
-    flags = (DRAFTS if fault.drafts else {}) | (OVERLAPPED if fault.overlapped else {}) | (MOVING if fault.moving else {})
+    flags = DRAFTS.get(fault.drafts, {}) | (OVERLAPPED if fault.overlapped else {}) | (MOVING if fault.moving else {})
     with ranks_for(fault.num_ranks, network, flags=flags) as ranks:
         return try_fault(fault, ranks, network, lasts_s)
 

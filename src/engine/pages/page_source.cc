@@ -38,7 +38,7 @@ void PageSource::report(const Error& why, std::string_view consequence) {
   const MutexLock lock(mutex_);
   if (reported_ == why.message) return;
   reported_ = why.message;
-  log::warning("kept prefixes: {}; {}. To mend it: {}", why.message, consequence, why.fix);
+  log::warning("stored prefixes: {}; {}. To mend it: {}", why.message, consequence, why.fix);
 }
 
 void PageSource::note_success() {
@@ -46,7 +46,7 @@ void PageSource::note_success() {
   const MutexLock lock(mutex_);
   if (!has_fault_.exchange(false)) return;
   reported_.clear();
-  log::info("kept prefixes: {} works again", kPageTierNames[static_cast<size_t>(tier())]);
+  log::info("stored prefixes: {} works again", kPageTierNames[static_cast<size_t>(tier())]);
 }
 
 }  // namespace hocket

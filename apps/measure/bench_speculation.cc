@@ -1,0 +1,55 @@
+#include "apps/measure/bench_speculation.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/flags.h"
+#include "apps/measure/bench_lists.h"
+#include "base/log.h"
+#include "bench/dummy_shape.h"
+#include "bench/speculation.h"
+
+namespace hocket {
+
+Result<int> speculation_command(const Arguments& arguments) {
+  BenchSpeculationOptions o;
+  std::string shape;
+  std::vector<std::string> acceptances, answers, contexts, drafts, edits;
+  std::vector<FlagGroup> groups = model_flags(o.settings);
+  groups.insert(groups.begin(),
+                {"Bench",
+                 {{"shape", &shape, "small, mid, hybrid, hybrid-small, gptoss: random weights", ""},
+                  {"acceptances", &acceptances, "percent of drafts that hold: 30,60,80,90", ""},
+                  {"edits", &edits,
+                   "n-grams of a quoted text instead: percent of its tokens with an edit", ""},
+                  {"answers", &answers, "at a time, over all ranks: 1,4,16,64", ""},
+                  {"contexts", &contexts, "tokens of a prompt: 512", ""},
+                  {"drafts", &drafts, "fixed numbers beside the gate's: 1,2,3,4", ""},
+                  {"output-len", &o.output_len, "tokens of an answer", ""},
+                  {"rounds", &o.rounds, "counted rounds", ""},
+                  {"seconds", &o.seconds, "of steps timed together, at least", ""},
+                  {"json", &o.json, "one object a line", ""}}});
+  HOCKET_TRY(const bool go,
+             parse_flags({.command = "bench speculation",
+                          .about = "the gain of drafts, with an acceptance that is imposed",
+                          .groups = std::move(groups)},
+                         arguments));
+  if (!go) return 0;
+  HOCKET_TRY_VOID(replace_list(acceptances, "acceptances", o.acceptances));
+  HOCKET_TRY_VOID(replace_list(edits, "edits", o.edits));
+  HOCKET_TRY_VOID(replace_list(answers, "answers", o.answers));
+  HOCKET_TRY_VOID(replace_list(contexts, "contexts", o.contexts));
+  HOCKET_TRY_VOID(replace_list(drafts, "drafts", o.drafts));
+  std::optional<DummyShape> dummy;
+  if (shape.empty()) HOCKET_TRY_VOID(choose_model(o.settings));
+  if (!shape.empty()) {
+    HOCKET_TRY(dummy, DummyShape::create(shape));
+    o.settings.model.model_path = dummy->folder().string();
+    o.settings.model.load_format = "dummy";
+  }
+  log::set_level(log::Level::warning);
+  return bench_speculation(o);
+}
+
+}  // namespace hocket
