@@ -24,11 +24,12 @@ std::unique_ptr<ExpertMover> make_mover(RankParts& parts, Runner& runner,
 
 std::unique_ptr<Rebalance> make_rebalance(const RankParts& parts, const Runner& runner, int rank,
                                           const Clock& clock, ExpertMover* mover) {
-  if (mover == nullptr || parts.rebalance_iterations == 0) return nullptr;
+  if (mover == nullptr) return nullptr;
   return std::make_unique<Rebalance>(
       Rebalance::Options{.rank = rank,
                          .num_counts = static_cast<int>(parts.experts->num_counts()),
                          .num_iterations = parts.rebalance_iterations,
+                         .may_miss = parts.tolerate_ranks,
                          .num_workers = runner.info().num_workers,
                          .clock = &clock},
       *mover);
@@ -185,6 +186,7 @@ RankStep::RankStep(RankParts parts, const Context& around)
                                             .max_delayed_passes = parts.max_delayed_passes,
                                             .orders = runner_->overlap().orders.get(),
                                             .may_leave_others = network_->may_leave_others(),
+                                            .waits_for_others = network_->is_indispensable(),
                                             .balance_voter = rebalance_.get()})
                     : std::nullopt),
       overlap_({.rank = rank_index(),

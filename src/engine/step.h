@@ -63,7 +63,7 @@ struct RankParts {
   std::unique_ptr<KvEventChannel> kv_events;  // null without --kv-events
   std::unique_ptr<CacheTier> tier;            // null without --kv-cache-dir
   ExpertStats* experts = nullptr;             // outlives the rank; null for a dense model
-  std::optional<ExpertMover::Options> mover;  // --enable-eplb
+  std::optional<ExpertMover::Options> mover;  // --enable-eplb, --tolerate-ranks
   int64_t rebalance_iterations = 0;           // option of Rebalance
   SchedulerOptions scheduler;                 // the rank itself sets `hooks` and `kv_events`
   int log_interval = 1;                       // StepLog's decode_interval
@@ -199,7 +199,7 @@ class RankStep {
   const Duration lost_rank_wait_;
   const int tolerate_ranks_;
   const std::unique_ptr<ExpertMover> mover_;    // null if experts never move
-  const std::unique_ptr<Rebalance> rebalance_;  // null without --enable-eplb; the lockstep asks it
+  const std::unique_ptr<Rebalance> rebalance_;  // null without a mover; the lockstep asks it
   bool joined_ = false;
   // Until when requests may wait for lost ranks; set from the loss to the next step that is
   // committed, so that ranks that meet and lose each other again make no request wait longer.

@@ -13,6 +13,7 @@
 #include "server/apis/sglang/generate_request.h"
 #include "server/http/field_recorder.h"
 #include "server/observe/observer.h"
+#include "server/ranks/scale_ranks.h"
 #include "server/views/expert_distribution.h"
 #include "server/views/profile.h"
 
@@ -153,6 +154,9 @@ std::vector<PathOfBodies> paths_of_bodies() {
            {R"({"rid": "nobody"})"},
            [](const Json& body) { std::ignore = parse_abort(body); }},
           {"/configure_logging", {R"({"log_requests": false})"}, logging},
+          {"/scale_ranks",
+           {R"({"leave": [3]})", R"({"keep": 2})"},
+           [](const Json& body) { std::ignore = parse_scale_ranks(body); }},
           {"/start_profile",
            {R"({"num_steps": 1})"},
            [](const Json& body) { std::ignore = parse_start_profile(body); }},

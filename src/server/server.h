@@ -6,6 +6,7 @@
 // Thread: any, one at a time.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ class Server {
     // Changed settings that /get_server_info shows besides the engine's.
     std::vector<SettingChange> changes;
     std::vector<SlowPath> slow_paths;
+    // Ends the process as SIGTERM does: it drains. Empty: /scale_ranks is refused. Thread: any.
+    std::function<void()> leave;
     int num_http_threads = 1;
     int num_text_threads = 2;
   };
@@ -43,10 +46,10 @@ class Server {
   Result<void> reload();
 
   // Shuts down in this order: new requests are refused with shutting_down (probes are answered);
-  // running ones may take up to `patience`; then those of other ranks are cut off, so that these go
-  // on with them, the rest is aborted, connections are refused and all threads end. Returns true if
-  // nothing was cut off or aborted.
-  // For SIGTERM, patience is settings.http.shutdown_timeout_s.
+  // ranks that serve on without this one take back those that they passed to it; running ones may
+  // take up to `patience`; then those of other ranks are cut off, so that these go on with them,
+  // the rest is aborted, connections are refused and all threads end. Returns true if nothing was
+  // cut off or aborted. For SIGTERM, patience is settings.http.shutdown_timeout_s.
   bool drain(Duration patience);
 
   // Returns the reason to end the process, if there is one. Errors: watchdog if the engine has
@@ -56,6 +59,7 @@ class Server {
  private:
   struct State;
   explicit Server(std::unique_ptr<State> state);
+  void hand_over();
   std::unique_ptr<State> state_;
 };
 

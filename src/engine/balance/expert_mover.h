@@ -60,6 +60,9 @@ class ExpertMover {
   // Begins to work out the changes for `counts` (changes_for()), which stay as they are until
   // planned() returns them.
   void plan(std::span<const uint64_t> counts, uint64_t num_steps);
+  // Begins to work out the changes by which `stay` alone have all experts, as in their next epoch;
+  // the other ranks keep theirs. There are none if `stay` have too few places.
+  void plan_for(const RankSet& stay);
   // Returns the changes; null while they are not known. They stay until the next plan().
   const ExpertChanges* planned() const;
   // Begins to load the experts of the changes, one layer after the other.
@@ -108,10 +111,11 @@ class ExpertMover {
     std::byte* data = nullptr;
     int64_t bytes = 0;
   };
-  enum class Task : uint8_t { none, plan, load, bring };
+  enum class Task : uint8_t { none, plan, plan_for, load, bring };
   void begin(Task task);
   void run();
   void do_task(Task task);
+  ExpertChanges changes_without_others() const;
   void load_layers();
   void load_places();
   // Brings a layer, trying again as often as `retries` says. Returns false if it was given up.
@@ -151,6 +155,7 @@ class ExpertMover {
   std::vector<Slot> free_;
   std::span<const uint64_t> counts_;
   uint64_t num_steps_ = 0;
+  RankSet stay_;  // the ranks of plan_for()
   ExpertChanges changes_;
   std::unique_ptr<LayerMove> move_;
 
