@@ -31,7 +31,7 @@ Result<RankSet> RankRouter::read_leave(std::string_view body) const {
   if (*wanted.keep >= present.size())
     return fail(error(ErrorCode::invalid_request, "keep is {}, and {} ranks are there",
                       *wanted.keep, present.size())
-                    .with_fix("fewer; a rank joins by `hocket serve --join`"));
+                    .with_fix("fewer; a rank joins when it is started again"));
   RankSet leave;
   for (int rank = RankSet::kMaxRank; present.size() - leave.size() > *wanted.keep; --rank)
     if (present.has(rank) && rank != view.coordinator) leave.add(rank);
