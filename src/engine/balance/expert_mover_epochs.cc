@@ -38,7 +38,8 @@ ExpertChanges ExpertMover::changes_without_others() const {
   ExpertChanges changes;
   const Placements now = runner_.placement();
   const int num_experts = now.first().num_experts();
-  for (int layer = 0; layer < home_.num_layers(); ++layer) {
+  for (int layer = 0; layer < std::ssize(has_experts_); ++layer) {
+    if (!has_experts_[static_cast<size_t>(layer)]) continue;
     if (home_.at(layer).fewest_places(stay_.size()) < num_experts) return {};
     const Placement wanted = home_.at(layer).among(stay_);
     std::vector<std::vector<int>> experts;
