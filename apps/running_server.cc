@@ -1,6 +1,9 @@
 #include "apps/running_server.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "apps/start_checks.h"
 
@@ -35,8 +38,10 @@ Result<RunningServer> start_server(const ServerSettings& settings, ClusterProces
                           .chat_template = chat_template ? &*chat_template : nullptr};
   options.changes = report.changes;
   options.slow_paths = report.slow_paths;
-  if (cluster != nullptr)
+  if (cluster != nullptr) {
+    options.leave = [] { kill(getpid(), SIGTERM); };
     options.internal_host = running.model->engine->parts().cluster->local_host();
+  }
   HOCKET_TRY(running.server, Server::create(std::move(options)));
   return running;
 }

@@ -107,6 +107,10 @@ ControlPlane::~ControlPlane() {
   state_->stop();
 }
 
+void ControlPlane::leave() {
+  state_->stop();
+}
+
 Result<std::unique_ptr<ControlPlane>> ControlPlane::join(const ClusterOptions& options,
                                                          Identity self) {
   if (self.boot_id.empty()) self.boot_id = make_boot_id();
@@ -199,6 +203,10 @@ std::string ControlPlane::local_host() const {
 
 const Identity& ControlPlane::self() const {
   return state_->self;
+}
+
+bool ControlPlane::is_indispensable() const {
+  return state_->self.rank == 0 && !state_->options.store;
 }
 
 Result<StoreReply> ControlPlane::ask(StoreRequest request, Duration most) {

@@ -40,8 +40,12 @@ class ControlPlane {
   // unauthorized (tokens); lost_rank if rank 0 refuses (names the field and both values) or does
   // not come in time.
   static Result<std::unique_ptr<ControlPlane>> join(const ClusterOptions& options, Identity self);
-  // Tells the other ranks that this one leaves, and joins the thread.
+  // Calls leave().
   ~ControlPlane();
+
+  // Tells the other ranks that this one leaves, and joins the thread: the view stays as it is, and
+  // calls of the store fail. Call it once. Thread: any.
+  void leave();
 
   // Waits for an epoch that serves (all ranks are there, or with tolerate_ranks enough of them),
   // that this rank is in and has not left. Thread: any but the engine's during a step. Errors:
@@ -78,6 +82,8 @@ class ControlPlane {
   // connection. Thread: any.
   std::string local_host() const;
   const Identity& self() const;
+  // True if no other rank can coordinate: this is rank 0, and there is no store.
+  bool is_indispensable() const;
 
   // The calls below use the store of rank 0: each sends a request and waits for the answer. Thread:
   // any but the engine's during a step. Errors of all: lost_rank (rank 0 is not there), timed_out,

@@ -21,6 +21,9 @@ inline constexpr size_t kMaxAddressBytes = 4096;  // limit of the transport's ad
 inline constexpr size_t kMaxWhyBytes = 1024;      // limit of a reason; longer ones are cut
 // An epoch above this is refused before counters overflow; no cluster ever reaches it.
 inline constexpr uint32_t kMaxEpoch = uint32_t{1} << 30;
+// A rank that joins may know an epoch so far beyond the coordinator's, and none nearer to
+// kMaxEpoch.
+inline constexpr uint32_t kMaxEpochLead = uint32_t{1} << 20;
 
 // The facts that a rank publishes when it joins.
 struct Identity {

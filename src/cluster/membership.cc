@@ -38,6 +38,18 @@ Membership::Membership(Identity self, const LivenessLimits& limits, TimePoint no
   let_in(own_, now);
 }
 
+// Epochs count on from the last one that any rank knows, so a wrong number would be everybody's.
+Result<void> Membership::check_epoch(const JoinMessage& join) const {
+  constexpr uint32_t kMost = kMaxEpoch - kMaxEpochLead;
+  const uint32_t known = std::max(view_.epoch, last_epoch_);
+  const uint32_t most =
+      known == 0 ? kMost : std::max(known, std::min(known + kMaxEpochLead, kMost));
+  if (join.last_epoch <= most) return {};
+  return fail(error(ErrorCode::lost_rank, "{} says that it was in epoch {}; the last one is {}",
+                    name_of(join.identity), join.last_epoch, known)
+                  .with_fix("restart that rank; if all say so, restart them all"));
+}
+
 Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   const Identity& identity = join.identity;
   HOCKET_TRY_VOID(check(identity));
@@ -47,6 +59,7 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
         error(ErrorCode::lost_rank, "{} is rank {} already", name_of(member(own_).identity), own_)
             .with_fix("give every process a rank of its own"));
   HOCKET_TRY_VOID(check(join.beat));
+  HOCKET_TRY_VOID(check_epoch(join));
   Member& m = member(identity.rank);
   Slot& s = slot(identity.rank);
   if (m.presence != Presence::member)

@@ -62,9 +62,9 @@ class Membership {
   Membership(Identity self, const LivenessLimits& limits, TimePoint now)
       : Membership(std::move(self), limits, now, Start()) {}
 
-  // Registers a rank that came over a new connection. Errors: lost_rank if it disagrees with `self`
-  // or has other terms than the members (final); queue_full if another live process is that rank
-  // already (it may try again).
+  // Registers a rank that came over a new connection. Errors: lost_rank if it disagrees with
+  // `self`, has other terms than the members, or says an epoch that cannot have been (final);
+  // queue_full if another live process is that rank already (it may try again).
   Result<void> join(const JoinMessage& join, TimePoint now);
   // Takes in a beat. Errors: lost_rank if the rank is not a member and its terms differ from theirs
   // (final: it cannot be let in).
@@ -120,6 +120,7 @@ class Membership {
   void let_in(int rank, TimePoint now);
   // Returns why the terms of a rank that is no member keep it out; nullopt if they do not.
   std::optional<Error> why_out(const Identity& identity, const Beat& beat) const;
+  Result<void> check_epoch(const JoinMessage& join) const;
   // Notes that the service had begun before this rank coordinated.
   void note_began();
   // Notes that the service has begun, and that ranks had time to join a new coordinator.

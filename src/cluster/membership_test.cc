@@ -261,5 +261,24 @@ TEST(LoadingLine, IsShortForManyRanks) {
   EXPECT_TRUE(line.ends_with("rank 7 is not there and 120 more"));
 }
 
+// The number is everybody's from then on, so one near the end would end all ranks.
+TEST_F(MembershipTest, AnEpochThatCannotHaveBeenIsRefused) {
+  const auto claims = [](uint32_t epoch) {
+    return JoinMessage{.identity = identity(1), .last_epoch = epoch, .beat = {}};
+  };
+  for (const uint32_t epoch : {kMaxEpoch, kMaxEpoch - kMaxEpochLead + 1}) {
+    const auto joined = members_.join(claims(epoch), at(0));
+    EXPECT_EQ(joined.error().code, ErrorCode::lost_rank);
+    EXPECT_EQ(presence(1), Presence::absent);
+  }
+  EXPECT_TRUE(members_.join(claims(5), at(0)));  // rank 0 was started anew
+  ASSERT_EQ(members_.view().epoch, 6u);
+  members_.cut(1, at(10));
+  EXPECT_FALSE(members_.join(claims(7 + kMaxEpochLead), at(20)));
+  EXPECT_TRUE(members_.join(claims(6 + kMaxEpochLead), at(30)));
+  members_.tick(at(1000));
+  EXPECT_LE(members_.view().epoch, kMaxEpoch);
+}
+
 }  // namespace
 }  // namespace hocket

@@ -1,6 +1,7 @@
-// Simulates views that come late, twice or not at all, while ranks are lost and come back and the
-// seat of the coordinator moves: no two epochs ever serve at once, though ranks may be missing, and
-// all serve again once nothing fails any more.
+// Simulates views that come late, twice or not at all, while ranks are lost, leave on request, join
+// again and the seat of the coordinator moves: no two epochs ever serve at once, though ranks may
+// be missing, a leave that is allowed pauses nobody, and all serve again once nothing fails any
+// more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -64,6 +65,7 @@ class Service {
   }
 
   int num_whole = 0, num_smaller = 0;  // ticks in which all ranks served, and some of them
+  int num_left = 0;                    // leaves on request
 
  private:
   struct Rank {
@@ -74,6 +76,7 @@ class Service {
     bool is_connected = false, is_ready = true;
     int num_starts = 0;
     uint32_t entered = 0;
+    TimePoint away_until{};  // it has left
     struct Late {
       TimePoint due;
       ClusterView view;
@@ -130,8 +133,11 @@ class Service {
     rank.hears = static_cast<int>(holder_);
     if (rank.hears == number) return;
     const ClusterView known = rank.shared->view();
-    rank.is_connected = coordinators_[holder_]
-                            ->members
+    Membership& members = coordinators_[holder_]->members;
+    if (fails(50)) {
+      EXPECT_FALSE(members.join({.identity = identity(rank), .last_epoch = kMaxEpoch}, now_));
+    }
+    rank.is_connected = members
                             .join({.identity = identity(rank),
                                    .last_epoch = known.epoch,
                                    .began = known.began,
@@ -139,6 +145,19 @@ class Service {
                                   now_)
                             .has_value();
     coordinators_[holder_]->sent_version = 0;
+  }
+  // Its process has ended, and another loads.
+  void start_anew(Rank& rank) {
+    leave(rank);
+    rank.shared = std::make_unique<Shared>(rank.number);
+    rank.entered = 0;
+    rank.is_ready = false;
+    ++rank.num_starts;
+  }
+  // Judges as RankRouter::may_leave().
+  static bool may_leave(const ClusterView& view, int number) {
+    return view.began && view.present().has(number) &&
+           view.present().size() > kRanks - view.tolerate_ranks;
   }
   void live(int number) {
     Rank& rank = *ranks_[static_cast<size_t>(number)];
@@ -162,14 +181,17 @@ class Service {
         if (other->hears == number && other->number != number) leave(*other);
       join(number);
     } else if (!rank.is_connected) {
-      if (chance(20)) join(number);
+      if (chance(20) && (is_calm_ || now_ >= rank.away_until)) join(number);
     } else if (fails(150)) {  // its process ends, and another loads
       members.cut(number, now_);
-      leave(rank);
-      rank.shared = std::make_unique<Shared>(number);
-      rank.entered = 0;
-      rank.is_ready = false;
-      ++rank.num_starts;
+      start_anew(rank);
+    } else if (fails(150) && may_leave(members.view(), number)) {
+      const bool serves = members.view().serves();
+      members.leave(number, "it was asked to");
+      EXPECT_EQ(members.view().serves(), serves);
+      start_anew(rank);
+      rank.away_until = now_ + some_time(4000);
+      ++num_left;
     } else if (fails(300)) {  // it waits in vain for another
       members.report({.by = number,
                       .rank = std::uniform_int_distribution<>(0, kRanks - 1)(random_),
@@ -252,7 +274,7 @@ class ToleranceSimulation : public testing::Test {
 };
 
 TEST_F(ToleranceSimulation, NoTwoEpochsServeAtOnceAndAllServeInTheEnd) {
-  int num_whole = 0, num_smaller = 0;
+  int num_whole = 0, num_smaller = 0, num_left = 0;
   const unsigned seeds = num_seeds();
   for (unsigned seed = 0; seed < seeds; ++seed) {
     Service service(seed);
@@ -262,6 +284,7 @@ TEST_F(ToleranceSimulation, NoTwoEpochsServeAtOnceAndAllServeInTheEnd) {
     }
     num_whole += service.num_whole;
     num_smaller += service.num_smaller;
+    num_left += service.num_left;
     service.calm_down();
     for (int i = 0; i < kCalmTicks && !service.all_serve(); ++i) {
       service.tick();
@@ -271,6 +294,7 @@ TEST_F(ToleranceSimulation, NoTwoEpochsServeAtOnceAndAllServeInTheEnd) {
   }
   EXPECT_GT(num_whole, static_cast<int>(seeds));
   EXPECT_GT(num_smaller, static_cast<int>(seeds));
+  EXPECT_GT(num_left, static_cast<int>(seeds));
 }
 
 }  // namespace

@@ -152,6 +152,7 @@ void fields(Io& io, M& m) {
 template <class Io, Is<ClusterView> M>
 void fields(Io& io, M& m) {
   io.number(m.epoch);
+  io.expect(m.epoch <= kMaxEpoch, "an epoch is out of range");
   small(io, m.over, 1);
   rank(io, m.coordinator);
   rank(io, m.lost);

@@ -26,6 +26,12 @@ class RankSet {
     return rank >= 0 && rank <= kMaxRank && ranks_.test(static_cast<size_t>(rank));
   }
   int size() const { return static_cast<int>(ranks_.count()); }
+  // Returns the ranks of this set that are not in `other`.
+  RankSet without(const RankSet& other) const {
+    RankSet left = *this;
+    left.ranks_ &= ~other.ranks_;
+    return left;
+  }
   // Returns the lowest rank; -1 if there is none.
   int first() const {
     for (int rank = 0; rank <= kMaxRank; ++rank)

@@ -16,11 +16,12 @@ std::unique_ptr<ExpertMover> make_mover(RankParts& parts, Runner& runner,
 
 std::unique_ptr<Rebalance> make_rebalance(const RankParts& parts, const Runner& runner, int rank,
                                           const Clock& clock, ExpertMover* mover) {
-  if (mover == nullptr || parts.rebalance_iterations == 0) return nullptr;
+  if (mover == nullptr) return nullptr;
   return std::make_unique<Rebalance>(
       Rebalance::Options{.rank = rank,
                          .num_counts = static_cast<int>(parts.experts->num_counts()),
                          .num_iterations = parts.rebalance_iterations,
+                         .tolerate_ranks = parts.tolerate_ranks,
                          .num_workers = runner.info().num_workers,
                          .clock = &clock},
       *mover);

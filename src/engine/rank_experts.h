@@ -21,7 +21,7 @@ class RankExperts {
 
   ExpertStats* stats() const { return stats_; }              // null for a dense model
   ExpertMover* mover() const { return mover_.get(); }        // null if experts never move
-  Rebalance* rebalance() const { return rebalance_.get(); }  // null without --enable-eplb
+  Rebalance* rebalance() const { return rebalance_.get(); }  // null without a mover
   size_t num_counts() const { return stats_ != nullptr ? stats_->num_counts() : 0; }
   // Returns the experts that move before the next pass; null: none.
   LayerMove* take_move() { return rebalance_ ? rebalance_->take_move() : nullptr; }

@@ -72,7 +72,9 @@ void RankLoop::run(Outbox& outbox) {
     if (!should_exit()) wait_for_work();
   }
   step_.end_all(error(ErrorCode::shutting_down, "the server is shutting down"));
-  if (network_) step_.leave_epoch();
+  if (!network_) return;
+  if (step_.connected() && !step_.lockstep()->all_end()) network_->retire();
+  step_.leave_epoch();
 }
 
 bool RankLoop::step(Outbox& outbox) {

@@ -162,6 +162,7 @@ RankStep::RankStep(RankParts parts, const Context& around)
                                             .max_delayed_passes = parts.max_delayed_passes,
                                             .orders = runner_->overlap().orders.get(),
                                             .may_leave_others = network_->may_leave_others(),
+                                            .waits_for_others = network_->is_indispensable(),
                                             .balance_voter = experts_.rebalance()})
                     : std::nullopt),
       overlap_({.rank = rank_index(),

@@ -64,7 +64,7 @@ struct RankParts {
   std::unique_ptr<KvEventChannel> kv_events;  // null without --kv-events
   std::unique_ptr<CacheTier> tier;            // null without --kv-cache-dir
   ExpertStats* experts = nullptr;             // outlives the rank; null for a dense model
-  std::optional<ExpertMover::Options> mover;  // --enable-eplb
+  std::optional<ExpertMover::Options> mover;  // --enable-eplb, --tolerate-ranks
   int64_t rebalance_iterations = 0;           // option of Rebalance
   SchedulerOptions scheduler;                 // the rank itself sets `hooks` and `kv_events`
   int log_interval = 1;                       // StepLog's decode_interval

@@ -15,8 +15,7 @@ Result<void> RankStep::join_epoch(const RankNetwork::Link& link) {
                                                         .watch = &watch_,
                                                         .stall_timeout = stall_timeout_}));
   overlapped_.between.reset();
-  if (Rebalance* const rebalance = experts_.rebalance())
-    rebalance->restart(link.ranks.size() == network_->num_ranks());
+  if (Rebalance* const rebalance = experts_.rebalance()) rebalance->restart(link.ranks);
   lockstep_->rebind(*link.transport, *exchange);
   const bool leads = lockstep_->planning_rank() == network_->rank();
   overlap_.rebind(link.transport->caps().exact_arrival, leads);

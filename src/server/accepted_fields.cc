@@ -14,6 +14,7 @@
 #include "server/disaggregation_fields.h"
 #include "server/http/field_recorder.h"
 #include "server/observe/observer.h"
+#include "server/ranks/scale_ranks.h"
 #include "server/views/expert_distribution.h"
 #include "server/views/profile.h"
 
@@ -157,6 +158,9 @@ std::vector<PathOfBodies> paths_of_bodies() {
           {"/disaggregation_mode",
            {R"({"mode": "null"})"},
            [](const Json& body) { std::ignore = parse_disaggregation_change(body); }},
+          {"/scale_ranks",
+           {R"({"leave": [3]})", R"({"keep": 2})"},
+           [](const Json& body) { std::ignore = parse_scale_ranks(body); }},
           {"/start_profile",
            {R"({"num_steps": 1})"},
            [](const Json& body) { std::ignore = parse_start_profile(body); }},

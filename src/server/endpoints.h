@@ -36,6 +36,7 @@ class Endpoints {
     const std::vector<SlowPath>* slow_paths = nullptr;    // null: none
     KvEventFeed* kv_events = nullptr;                     // null: not offered
     RankRouter* rank_router = nullptr;                    // null: all ranks are in this process
+    std::function<void()> leave;                          // Server::Options::leave
     ResponseStore* responses = nullptr;
     StreamRecords* stream_records = nullptr;
     std::function<Result<void>(TextPool::Task&&, uint64_t client)> push_text;
@@ -64,6 +65,9 @@ class Endpoints {
   Result<Json> abort(const HttpRequest& asked);
   Result<Json> flush_cache();
   Result<Json> configure_logging(std::string_view body);
+  // Makes ranks leave the service, this one last.
+  Result<RankSet> ranks_to_leave(const HttpRequest& request) const;
+  void scale_ranks(const HttpRequest& request, const Exchange& exchange);
   void start_profile_everywhere(const HttpRequest& request, const Exchange& exchange);
   // Answers with `here`; if a client sent the request, it is also sent to all other ranks, and
   // `join` makes one answer from theirs and `here`.

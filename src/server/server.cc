@@ -26,6 +26,7 @@ constexpr size_t kOutboxMin = 16384;
 constexpr Duration kAbortPatience = std::chrono::seconds(2);
 constexpr Duration kAbortAgain = std::chrono::milliseconds(100);
 constexpr Duration kLastBytesPatience = std::chrono::seconds(2);
+constexpr Duration kShortAnswers = std::chrono::milliseconds(100);  // to other ranks
 constexpr Duration kDrainPoll = std::chrono::milliseconds(5);
 
 size_t max_live(const ServerSettings& settings, const EngineInfo& info) {
@@ -55,6 +56,7 @@ std::unique_ptr<RankRouter> make_rank_router(const Server::Options& options, Rep
                           .reply = &reply,
                           .stream_records = &stream_records,
                           .routing = routing.value_or(RoutingPolicy::cache_aware),
+                          .has_store = !options.settings.parallel.cluster_store.empty(),
                           .max_forwards = max_live(options.settings, engine.info())});
 }
 
@@ -120,6 +122,7 @@ struct Server::State {
              .slow_paths = &options.slow_paths,
              .kv_events = kv_events.get(),
              .rank_router = rank_router.get(),
+             .leave = options.leave,
              .responses = &responses,
              .stream_records = &stream_records,
              .push_text = [this](TextPool::Task&& task,
@@ -328,6 +331,17 @@ Result<void> Server::reload() {
   return state_->http->reload_tls();
 }
 
+// Ranks that serve on without this one take back at once the requests that they passed to it.
+void Server::hand_over() {
+  State& s = *state_;
+  if (!s.rank_router || !s.rank_http || s.options.settings.parallel.tolerate_ranks == 0) return;
+  if (const auto goes = s.rank_router->may_leave(s.rank_router->own_host()); !goes) {
+    log::warning("shutdown: {}", goes.error().message);
+    return;
+  }
+  s.rank_http->stop(kShortAnswers);
+}
+
 bool Server::drain(Duration patience) {
   State& s = *state_;
   if (std::exchange(s.drained, true)) return true;
@@ -336,6 +350,7 @@ bool Server::drain(Duration patience) {
   if (s.http) s.http->begin_drain();
   if (s.rank_http) s.rank_http->stop_accepting();
   s.engine.stop_accepting();
+  hand_over();
   const bool complete = s.wait_idle(patience);
   if (!complete) {
     log::warning(

@@ -6,6 +6,7 @@
 // Thread: any, one at a time.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ class Server {
     // Changed settings that /get_server_info shows besides the engine's.
     std::vector<SettingChange> changes;
     std::vector<SlowPath> slow_paths;
+    // Ends the process as SIGTERM does: it drains. Empty: /scale_ranks is refused. Thread: any.
+    std::function<void()> leave;
     int num_http_threads = 1;
     int num_text_threads = 2;
   };
@@ -44,7 +47,8 @@ class Server {
 
   // Shuts down in this order:
   // 1. New requests are refused with shutting_down; probes are answered.
-  // 2. Running requests may take up to `patience`.
+  // 2. Ranks that serve on without this one take back the requests that they passed to it. Running
+  //    requests may take up to `patience`.
   // 3. Requests of other ranks are cut off, so that these go on with them; all others are aborted.
   // 4. Connections are refused, and all threads end.
   // Returns true if nothing was cut off or aborted. For SIGTERM, patience is
@@ -58,6 +62,7 @@ class Server {
  private:
   struct State;
   explicit Server(std::unique_ptr<State> state);
+  void hand_over();
   std::unique_ptr<State> state_;
 };
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Ranks are killed, and with --tolerate-ranks the others serve on without them: streams go on, and new requests are answered.
+"""Ranks are killed, or leave and join, and with --tolerate-ranks the others serve on: streams go on, and new requests are answered.
 
     tests/hosts/tolerates.py [--only WORD]
 """
 
 import functools
+import json
 import signal
 import time
 
@@ -55,23 +56,31 @@ def finish_all(streams, back, wanted, may_be_gone=False):
     return pause
 
 
-def wait_back_amid_streams(ranks, others, words, wanted):
-    """Waits until all ranks are in, while streams of `others` run; returns the seconds, the running streams, and their longest pause."""
+def wait_amid_streams(ranks, fronts, words, wanted, count, change=None):
+    """Waits until `count` ranks are in, while streams of `fronts` run; returns the seconds, the running streams, and their longest pause.
+
+    `change` is called in the middle of the first streams.
+    """
     began, pause, streams = time.monotonic(), 0, {}
     while True:
         running = sum(stream.is_alive() for _, stream in streams.values())
-        if running and all(ranks.metric(rank, "cluster_ranks_in") == ranks.num_ranks for rank in others):
+        if running and all(ranks.metric(rank, "cluster_ranks_in") == count for rank in fronts):
             break
         if not running:
             pause = max(pause, finish_all(streams, {}, wanted))
-            streams = {(chat.__name__, word): (rank, begin(ranks, rank, chat, word)) for rank, word in zip(others, words)}
+            streams = {(chat.__name__, word): (rank, begin(ranks, rank, chat, word)) for word, rank in zip(words, fronts)}
+            if change:
+                for _, stream in streams.values():
+                    stream.wait_events(20)
+                change()
+                began, change = time.monotonic(), None
         waited = time.monotonic() - began
-        assert waited < BACK_S, f"not all ranks are in after {waited:.1f} s: {ranks.readiness(others[0])}"
+        assert waited < BACK_S, f"{count} ranks are not in after {waited:.1f} s: {ranks.readiness(fronts[0])}"
         time.sleep(0.02)
-    returned = time.monotonic() - began
-    for rank in range(ranks.num_ranks):
-        wait_present(ranks, rank, ranks.num_ranks, BACK_S)
-    return returned, running, max(pause, finish_all(streams, {}, wanted))
+    took = time.monotonic() - began
+    for rank in range(ranks.num_ranks) if count == ranks.num_ranks else fronts:
+        wait_present(ranks, rank, count, BACK_S)
+    return took, running, max(pause, finish_all(streams, {}, wanted))
 
 
 def check_answers(ranks, of, when):
@@ -128,7 +137,7 @@ def some_are_killed(num_ranks, killed, store="", more=None, apart_s=0.0, stays_a
                 assert status == 200 and f"{left} of {num_ranks} ranks" in text, text
             for rank in killed:
                 ranks.processes[rank].start()
-        returned, running, came = wait_back_amid_streams(ranks, others, words, wanted)
+        returned, running, came = wait_amid_streams(ranks, others, words, wanted, num_ranks)
         assert running > 0, "no stream ran when the ranks were back"
         check_answers(ranks, range(num_ranks), "after the return")
         return (
@@ -159,9 +168,47 @@ def one_is_asked_to_end(num_ranks, asked):
             wait_present(ranks, rank, num_ranks - 1, SERVES_S)
         check_answers(ranks, others, f"without rank {asked}")
         ranks.processes[asked].start()
-        returned, running, came = wait_back_amid_streams(ranks, others, words, wanted)
+        returned, running, came = wait_amid_streams(ranks, others, words, wanted, num_ranks)
         check_answers(ranks, range(num_ranks), "after the return")
         return f"longest pause {pause:.2f} s; back after {returned:.1f} s amid {running} streams, longest pause {came:.2f} s"
+
+
+def leave(ranks, keep, words, wanted):
+    """Asks rank 0 to keep the ranks below `keep` amid its streams, which end as if nothing had happened; returns what that took, in words."""
+
+    def ask():
+        status, _, text = ranks.call(0, "/scale_ranks", {"keep": keep})
+        assert status == 200 and json.loads(text) == {"leaving": list(range(keep, ranks.num_ranks))}, text
+
+    took, running, pause = wait_amid_streams(ranks, [0] * len(words), words, wanted, keep, ask)
+    for rank in range(keep, ranks.num_ranks):
+        status = ranks.processes[rank].exit_status(BACK_S)
+        assert status == 0, f"rank {rank} ends with {status}"
+    check_answers(ranks, range(keep), f"with {keep} ranks")
+    return f"{keep} ranks after {took:.1f} s amid {running} streams, longest pause {pause:.2f} s"
+
+
+def some_leave_and_join(num_ranks, tolerated, keeps):
+    """Ranks leave until so many are left as `keeps` says, and join again, amid streams."""
+    words, every = WORDS[:num_ranks], range(num_ranks)
+    told = []
+    with Cluster(num_ranks, flags={"--tolerate-ranks": tolerated}) as ranks:
+        ranks.wait_doors()
+        wanted = undisturbed(ranks, words)
+        refused = [({"keep": num_ranks}, "are there"), ({"leave": [0]}, "rank 0 knows"), ({"leave": [9]}, "not there"), ({}, "one of the two")]
+        if tolerated < num_ranks - 1:
+            refused.append(({"keep": 1}, "1 ranks would be left"))
+        for body, why in refused:
+            status, _, text = ranks.call(1, "/scale_ranks", body)
+            assert status == 400 and why in text, text
+        for keep in keeps:
+            told.append(leave(ranks, keep, words, wanted))
+            for rank in every[keep:]:
+                ranks.processes[rank].start()
+            took, running, pause = wait_amid_streams(ranks, [0], words, wanted, num_ranks)
+            told.append(f"all after {took:.1f} s amid {running} streams, longest pause {pause:.2f} s")
+            check_answers(ranks, every, "after the return")
+    return "; ".join(told)
 
 
 def one_is_killed_with_etcd(num_ranks, killed=None):
@@ -178,6 +225,8 @@ CASES = [
     ("kill -9 of two of 4, the second while the others meet", functools.partial(some_are_killed, 4, [1, 3], more=TWO, apart_s=0.4)),
     ("kill -9 of one of 4 that is back at once", functools.partial(some_are_killed, 4, [2], stays_away=False)),
     ("kill -9 of one of 3 whose experts move", functools.partial(one_is_killed, 3, 1, more=MOVES)),
+    ("4 ranks, then 1, then 4, then 2, then 4", functools.partial(some_leave_and_join, 4, 3, (1, 2))),
+    ("3 ranks, then 2, whose experts move", functools.partial(some_leave_and_join, 3, 1, (2,))),
     ("SIGTERM of one of 3", functools.partial(one_is_asked_to_end, 3, 1)),
     ("kill -9 of rank 0 of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3, 0)),
     ("kill -9 of the coordinator of 3, with etcd", functools.partial(one_is_killed_with_etcd, 3)),

@@ -84,6 +84,15 @@ void ExpertMover::plan(std::span<const uint64_t> counts, uint64_t num_steps) {
   begin(Task::plan);
 }
 
+void ExpertMover::plan_for(const RankSet& stay) {
+  planned_ = false;
+  {
+    MutexLock lock(mutex_);
+    stay_ = stay;
+  }
+  begin(Task::plan_for);
+}
+
 const ExpertChanges* ExpertMover::planned() const {
   return planned_.load(std::memory_order_acquire) ? &changes_ : nullptr;
 }
@@ -163,6 +172,9 @@ void ExpertMover::do_task(Task task) {
   may_be_dropped_ = task == Task::load;
   if (task == Task::plan) {
     changes_ = changes_for(counts_, num_steps_, runner_.placement(), options_.rebalance);
+    planned_.store(true, std::memory_order_release);
+  } else if (task == Task::plan_for) {
+    changes_ = changes_without_others();
     planned_.store(true, std::memory_order_release);
   } else if (task == Task::load) {
     load_layers();

@@ -61,6 +61,9 @@ class ExpertMover {
   // Begins to work out the changes for `counts` (changes_for()), which stay as they are until
   // planned() returns them.
   void plan(std::span<const uint64_t> counts, uint64_t num_steps);
+  // Begins to work out the changes by which `stay` alone have all experts, as in their next epoch;
+  // the other ranks keep theirs. There are none if `stay` have too few places.
+  void plan_for(const RankSet& stay);
   // Returns the changes; null while they are not known. They stay until the next plan().
   const ExpertChanges* planned() const;
   // Begins to load the experts of the changes, one layer after the other.
@@ -112,10 +115,11 @@ class ExpertMover {
     TimePoint progress_at{};  // while it is under way: when the last expert came
     std::optional<Error> last_error, final_error;
   };
-  enum class Task : uint8_t { none, plan, load, load_for_epoch };
+  enum class Task : uint8_t { none, plan, plan_for, load, load_for_epoch };
   void begin(Task task);
   void run();
   void do_task(Task task);
+  ExpertChanges changes_without_others() const;
   void load_layers();
   void load_places();
   // Loads a layer, trying again as often as `retries` says. Returns false if it was given up.
@@ -153,6 +157,7 @@ class ExpertMover {
   ExpertMemory memory_;
   std::span<const uint64_t> counts_;
   uint64_t num_steps_ = 0;
+  RankSet stay_;  // the ranks of plan_for()
   ExpertChanges changes_;
   std::unique_ptr<LayerMove> move_;
 

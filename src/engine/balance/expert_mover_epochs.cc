@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "compute/moe/balancer.h"
 #include "engine/balance/expert_mover.h"
 
 namespace hocket {
@@ -30,6 +31,29 @@ Duration ExpertMover::load_for_epoch(const RankSet& ranks) {
 
 Placements ExpertMover::places_of(const RankSet& ranks) const {
   return ranks == RankSet::all(home_.first().num_ranks()) ? home_ : home_.among(ranks);
+}
+
+// Those that leave keep their experts, so nothing but replicas goes before they have left.
+ExpertChanges ExpertMover::changes_without_others() const {
+  ExpertChanges changes;
+  const Placements now = runner_.placement();
+  const int num_experts = now.first().num_experts();
+  for (int layer = 0; layer < std::ssize(has_experts_); ++layer) {
+    if (!has_experts_[static_cast<size_t>(layer)]) continue;
+    if (home_.at(layer).fewest_places(stay_.size()) < num_experts) return {};
+    const Placement wanted = home_.at(layer).among(stay_);
+    std::vector<std::vector<int>> experts;
+    for (int rank = 0; rank < wanted.num_ranks(); ++rank) {
+      const Placement& of = stay_.has(rank) ? wanted : now.at(layer);
+      experts.emplace_back(of.experts_of(rank).begin(), of.experts_of(rank).end());
+    }
+    Placement to = Placement::of_ranks(std::move(experts), num_experts);
+    if (to.fingerprint() == now.at(layer).fingerprint()) continue;
+    const int moves = num_moves(now.at(layer), to);
+    changes.num_moves += moves;
+    changes.layers.push_back({.layer = layer, .to = std::move(to), .num_moves = moves});
+  }
+  return changes;
 }
 
 // A rank that was absent has the experts of the start.

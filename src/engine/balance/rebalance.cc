@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -35,8 +34,10 @@ Rebalance::Rebalance(const Options& options, ExpertMover& mover)
       gathered_(static_cast<size_t>(options.num_counts)),
       sent_(static_cast<size_t>(options.num_counts)) {}
 
-void Rebalance::restart(bool has_all_ranks) {
-  has_all_ranks_ = has_all_ranks;
+void Rebalance::restart(const RankSet& present) {
+  present_ = present;
+  leaving_ = {};
+  others_are_ready_ = false;
   look_ = 0;
   num_given_up_ = 0;
   has_move_ = false;
@@ -55,14 +56,50 @@ void Rebalance::start_over(bool gave_up) {
 }
 
 // Layers that have not changed stay as they are, also one that no step has had yet.
+// Ranks that leave go then; the others load what is left when they have gone.
 void Rebalance::give_up() {
   has_move_ = false;
   mover_.drop();
   start_over(true);
+  others_are_ready_ = leaving_.size() > 0;
+}
+
+// Votes of ranks that are absent are not theirs.
+bool Rebalance::all_of(std::span<const BalanceVote> votes, const auto& predicate) const {
+  for (size_t rank = 0; rank < votes.size(); ++rank)
+    if ((!present_ || present_->has(static_cast<int>(rank))) && !predicate(votes[rank]))
+      return false;
+  return true;
+}
+
+// Gives up what moves by load, so that the next epoch's places come first.
+void Rebalance::begin_leave(const RankSet& leaving) {
+  has_move_ = false;
+  mover_.drop();
+  start_over(false);
+  leaving_ = leaving;
+  others_are_ready_ = false;
+  ++look_;
+  mover_.plan_for(present_->without(leaving));
+  phase_ = Phase::planning;
+}
+
+void Rebalance::prepare_leave(bool agree, uint32_t changes) {
+  if (!agree || changes == 0) {
+    start_over(false);
+    others_are_ready_ = true;
+    return;
+  }
+  log::info("rank {}: the ranks {} leave: {} experts move to the others, in {} layers",
+            options_.rank, leaving_.text(), mover_.planned()->num_moves,
+            mover_.planned()->layers.size());
+  mover_.load();
+  num_changed_ = 0;
+  phase_ = Phase::moving;
 }
 
 void Rebalance::note(const ExpertPass& pass) {
-  if (pass.num_tokens == 0) return;
+  if (pass.num_tokens == 0 || options_.num_iterations == 0) return;
   HOCKET_CHECK(pass.counts.size() == mine_.size());
   for (size_t i = 0; i < mine_.size(); ++i) mine_[i] += pass.counts[i];
 }
@@ -81,6 +118,7 @@ BalanceVote Rebalance::vote() {
     if (const ExpertChanges* const changes = mover_.planned()) {
       vote.flags = planned;
       vote.changes = changes->fingerprint();
+      if (leaving_.size() > 0) return vote;
       if (!worth_) worth_ = worth_of(*changes);
       if (worth_->gain > worth_->cost) vote.flags |= is_worth_it;
     }
@@ -93,9 +131,13 @@ BalanceVote Rebalance::vote() {
 }
 
 void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepReport> reports,
-                       bool computes) {
-  if (!has_all_ranks_) return;
-  if (computes) {
+                       const Agreement& agreement) {
+  if (present_ && agreement.leaving.size() > 0 && agreement.leaving != leaving_) {
+    const int left = present_->without(agreement.leaving).size();
+    if (left + options_.tolerate_ranks >= std::ssize(votes)) return begin_leave(agreement.leaving);
+  }
+  is_smaller_ = present_ && present_->size() < std::ssize(votes);
+  if (agreement.computes) {
     ++num_steps_;
     if (std::ranges::any_of(reports, [](const StepReport& one) { return one.is_valid != 0; })) {
       experts_us_ += slowest_of(reports).compute(Op::experts);
@@ -105,7 +147,7 @@ void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepR
   const auto same = [&](const BalanceVote& vote) {
     return vote.look == look_ && vote.phase == static_cast<uint8_t>(phase_);
   };
-  if (!std::ranges::all_of(votes, same)) return give_up();
+  if (!all_of(votes, same)) return give_up();
   switch (phase_) {
     case Phase::counting:
       return count();
@@ -119,6 +161,7 @@ void Rebalance::agreed(std::span<const BalanceVote> votes, std::span<const StepR
 }
 
 void Rebalance::count() {
+  if (options_.num_iterations == 0 || is_smaller_ || leaving_.size() > 0) return;
   if (num_steps_ < options_.num_iterations << num_given_up_) return;
   ++look_;
   std::ranges::transform(mine_, sent_.begin(), shortened);
@@ -146,14 +189,14 @@ void Rebalance::gather(std::span<const BalanceVote> votes) {
 // Ranks of one release come to the same changes; if they do not, nothing changes.
 void Rebalance::weigh(std::span<const BalanceVote> votes) {
   const auto has_planned = [](const BalanceVote& vote) { return (vote.flags & planned) != 0; };
-  if (!std::ranges::all_of(votes, has_planned)) return;
-  const uint32_t changes = votes[0].changes;
-  const bool agree =
-      std::ranges::all_of(votes, [&](const BalanceVote& vote) { return vote.changes == changes; });
-  const bool moves = agree && changes != 0 && (votes[kDecider].flags & is_worth_it) != 0;
+  if (!all_of(votes, has_planned)) return;
+  const uint32_t changes = mover_.planned()->fingerprint();
+  const bool agree = all_of(votes, [&](const BalanceVote& v) { return v.changes == changes; });
   if (!agree)
     log::warning("rank {}: ranks came to different places of experts, which stay as they are",
                  options_.rank);
+  if (leaving_.size() > 0) return prepare_leave(agree, changes);
+  const bool moves = agree && changes != 0 && (votes[kDecider].flags & is_worth_it) != 0;
   const ExpertChanges& mine = *mover_.planned();
   mover_.note_look(mine, worth_->gain, worth_->cost, moves);
   if (!moves) return start_over(!agree);
@@ -170,18 +213,18 @@ void Rebalance::weigh(std::span<const BalanceVote> votes) {
 
 void Rebalance::follow_moves(std::span<const BalanceVote> votes) {
   const auto has_failed = [](const BalanceVote& vote) { return (vote.flags & failed) != 0; };
-  if (std::ranges::any_of(votes, has_failed)) return give_up();
-  int loaded = std::numeric_limits<int>::max();
-  for (const BalanceVote& vote : votes) loaded = std::min(loaded, int{vote.num_loaded});
-  if (loaded <= num_changed_) return;
+  if (!all_of(votes, [&](const BalanceVote& vote) { return !has_failed(vote); })) return give_up();
+  const auto is_ahead = [&](const BalanceVote& v) { return v.num_loaded > num_changed_; };
+  if (!all_of(votes, is_ahead)) return;
   HOCKET_CHECK(!has_move_);
   has_move_ = true;
   ++num_changed_;
   if (num_changed_ < std::ssize(mover_.planned()->layers)) return;
-  if (options_.rank == kDecider)
+  if (options_.rank == kDecider || leaving_.size() > 0)
     log::info("experts of {} layers have moved, in {:.2f} s and {} steps", num_changed_,
               to_seconds(options_.clock->now() - since_), num_steps_);
   start_over(false);
+  others_are_ready_ = leaving_.size() > 0;
 }
 
 // Compares the time saved in steps like those since the last look with the time of the workers that

@@ -12,7 +12,11 @@
 // The changes are worth it if the time that they save in the next kHorizon, at the speed and with
 // the rows of the steps since the last look, is more than they cost. If a rank cannot load, all
 // give up the layers that are left. After each look that ended so, twice as many steps pass before
-// the next. Thread: engine. Allocates only in construction, and once a look.
+// the next.
+//
+// If ranks ask to leave, and the others may serve without them, the ranks plan and move the same
+// way, with no look and no worth, until the others have all experts (may_leave()). Thread: engine.
+// Allocates only in construction, and once a look.
 #pragma once
 
 #include <cstdint>
@@ -33,16 +37,17 @@ class Rebalance final : public BalanceVoter {
 
   struct Options {
     int rank = 0;
-    int num_counts = 0;  // layers * experts
-    int64_t num_iterations = 1000;
-    int num_workers = 1;  // threads that compute on this rank
+    int num_counts = 0;             // layers * experts
+    int64_t num_iterations = 1000;  // 0: experts move only if ranks leave
+    int tolerate_ranks = 0;         // so many ranks may be missing while the others serve
+    int num_workers = 1;            // threads that compute on this rank
     const Clock* clock = nullptr;
   };
   // `mover` outlives it.
   Rebalance(const Options& options, ExpertMover& mover);
 
-  // Begins a new epoch. Nothing moves in one without all ranks.
-  void restart(bool has_all_ranks);
+  // Begins a new epoch. In one without all ranks nothing moves by load.
+  void restart(const RankSet& present);
   // Counts the rows of a step of this rank, after its commit.
   void note(const ExpertPass& pass);
   // Returns the experts that move before the step that was agreed on; null: none. If there are any,
@@ -52,12 +57,16 @@ class Rebalance final : public BalanceVoter {
 
   BalanceVote vote() override;
   void agreed(std::span<const BalanceVote> votes, std::span<const StepReport> reports,
-              bool computes) override;
+              const Agreement& agreement) override;
+  bool may_leave() const override { return others_are_ready_ && leaving_.has(options_.rank); }
 
  private:
   enum class Phase : uint8_t { counting, gathering, planning, moving };
   enum Flag : uint8_t { planned = 1, is_worth_it = 2, failed = 4 };
 
+  bool all_of(std::span<const BalanceVote> votes, const auto& predicate) const;
+  void begin_leave(const RankSet& leaving);
+  void prepare_leave(bool agree, uint32_t changes);
   void count();
   void gather(std::span<const BalanceVote> votes);
   void weigh(std::span<const BalanceVote> votes);
@@ -85,10 +94,13 @@ class Rebalance final : public BalanceVoter {
   size_t next_count_ = 0;           // the first that the next votes have
   int64_t gathered_steps_ = 0;
   double gathered_experts_us_ = 0, gathered_seconds_ = 0;
-  std::optional<Worth> worth_;  // the changes' worth, as this rank sees it
-  int num_changed_ = 0;         // layers, of those that change
-  bool has_move_ = false;       // a layer changes with the next step
-  bool has_all_ranks_ = true;
+  std::optional<Worth> worth_;      // the changes' worth, as this rank sees it
+  int num_changed_ = 0;             // layers, of those that change
+  bool has_move_ = false;           // a layer changes with the next step
+  std::optional<RankSet> present_;  // nullopt: all ranks
+  bool is_smaller_ = false;         // some ranks are missing
+  RankSet leaving_;                 // the ranks that ask to leave, if they may
+  bool others_are_ready_ = false;   // to serve without them
 };
 
 }  // namespace hocket

@@ -38,6 +38,8 @@ class ClusterNetwork final : public RankNetwork {
   Result<std::optional<RankSet>> members(Duration most) override;
   Result<std::optional<Link>> join(const RankSet& ranks, Duration most) override;
   void leave() override;
+  bool is_indispensable() const override { return control_.is_indispensable(); }
+  void retire() override { control_.leave(); }
   void report_lost(int peer, const Error& why) override;
   std::optional<Error> lost() const override;
   std::optional<Error> failure() const override;

@@ -76,7 +76,7 @@ void Lockstep::rebind(Transport& transport, AllToAll& exchange) {
   votes_.reserve(loads_.size());
   std::ranges::fill(sizes_, Size{});
   std::ranges::fill(reports_, StepReport{});
-  under_way_ = computes_ = may_begin_ = extends_ = has_asked_ = ends_ = false;
+  under_way_ = computes_ = may_begin_ = extends_ = has_asked_ = ends_ = all_end_ = false;
   stopping_peer_ = -1;
   error_.reset();
   bad_peer_ = -1;
@@ -144,7 +144,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   ++pass_.step;
   HOCKET_TRY_VOID(carrier_.collect());
   const Phase phase_before = pass_.phase;
-  bool all_end = true;
+  RankSet leaving;
   int module_passes = 0;
   int stopping_peer = -1;
   StepVote planner;
@@ -152,7 +152,7 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   for (int rank = 0; rank < exchange_->num_ranks(); ++rank) {
     if (!present_.has(rank)) continue;
     HOCKET_TRY(const StepVote vote, vote_of(rank));
-    all_end &= vote.ends != 0;
+    if (vote.ends != 0) leaving.add(rank);
     if (vote.ends != 0 && rank != exchange_->rank()) stopping_peer = rank;
     if (rank == planning_rank()) planner = vote;
     module_passes = std::max(module_passes, int{vote.module_passes});
@@ -162,15 +162,25 @@ Result<void> Lockstep::exchange_votes(const StepProposal& now) {
   adopt_plan(planner);
   adopt_module_passes(module_passes, phase_before);
   if (computes_) steps_overlap_ = planner.overlaps != 0;
+  all_end_ = leaving == present_;
   if (options_.balance_voter != nullptr)
-    options_.balance_voter->agreed(balances_, reports_, computes_);
+    options_.balance_voter->agreed(
+        balances_, reports_, {.computes = computes_, .leaving = all_end_ ? RankSet() : leaving});
   if (!computes_) forget_loads();
-  // A rank that leaves alone has said so one agreement before, so requests that other ranks had
-  // begun by then got their step.
-  ends_ = all_end || (options_.may_leave_others && has_asked_ && !computes_);
+  ends_ = all_end_ || may_go();
   has_asked_ = mine_.ends != 0;
   stopping_peer_.store(stopping_peer, std::memory_order_relaxed);
   return {};
+}
+
+// A rank that leaves alone has said so one agreement before, so requests that other ranks had begun
+// by then got their step.
+bool Lockstep::may_go() const {
+  if (!options_.may_leave_others || !has_asked_) return false;
+  if (!computes_) return true;
+  if (options_.waits_for_others) return false;
+  const bool has_rows = mine_.rows > 0 || mine_.begins != 0 || mine_.continues != 0;
+  return !has_rows && options_.balance_voter != nullptr && options_.balance_voter->may_leave();
 }
 
 Result<Lockstep::StepVote> Lockstep::vote_of(int rank) {

@@ -76,9 +76,15 @@ class BalanceVoter {
  public:
   virtual ~BalanceVoter() = default;
   virtual BalanceVote vote() = 0;
-  // votes and reports [ranks]; `computes`: a step follows in which some rank has rows.
+  struct Agreement {
+    bool computes = false;  // a step follows in which some rank has rows
+    RankSet leaving;        // ranks that ask to stop while others go on
+  };
+  // votes and reports [ranks].
   virtual void agreed(std::span<const BalanceVote> votes, std::span<const StepReport> reports,
-                      bool computes) = 0;
+                      const Agreement& agreement) = 0;
+  // Returns true if this rank asks to stop and the others have taken over its experts.
+  virtual bool may_leave() const = 0;
 };
 
 // One rank's side of the agreement. Thread: engine, except stopping_peer() and load_of(). Allocates
@@ -90,7 +96,8 @@ class Lockstep final : public SchedulerHooks {
     int max_delayed_passes = 0;  // limit of PrefillDelayer; equal on all ranks
     // The orders that plans name; equal on all ranks; outlives it.
     const OrderTable* orders = &OrderTable::builtin();
-    bool may_leave_others = true;           // RankNetwork::may_leave_others()
+    bool may_leave_others = true;   // RankNetwork::may_leave_others()
+    bool waits_for_others = false;  // it leaves only when no rank has rows, since they would pause
     BalanceVoter* balance_voter = nullptr;  // outlives it; null on all ranks or on none
   };
   Lockstep(int num_ranks, const Options& options);
@@ -115,8 +122,8 @@ class Lockstep final : public SchedulerHooks {
   bool may_begin() override { return may_begin_; }
   bool any_rank_computes(const Batch& mine) override;
   // Return how to play the step that was agreed on. ends() is true if this rank stops after it: all
-  // ranks asked to stop, or this rank may leave alone, said so one agreement before, and no rank
-  // has rows.
+  // ranks asked to stop, or this rank may leave alone, said so one agreement before, and either no
+  // rank has rows, or this one has none and the others have its experts.
   const PassSpec& pass() const { return pass_; }
   const Plan& plan() const { return plan_; }  // its parts are those of the pass
   bool is_trial() const { return is_trial_; }
@@ -127,6 +134,8 @@ class Lockstep final : public SchedulerHooks {
     return std::span(module_passes_).first(static_cast<size_t>(num_module_passes_));
   }
   bool ends() const { return ends_; }
+  // True if all ranks stop.
+  bool all_end() const { return all_end_; }
   // Returns how many steps since the start had a plan that this rank does not know.
   uint64_t num_unknown_plans() const { return num_unknown_plans_; }
   // Returns the reports of all ranks on the step before the last agreement; some may be invalid.
@@ -202,6 +211,7 @@ class Lockstep final : public SchedulerHooks {
   Result<StepVote> vote_of(int rank);
   void record_vote(int rank, const StepVote& vote);
   void decide();
+  bool may_go() const;
   void adopt_plan(const StepVote& planner);
   void adopt_module_passes(int wanted, Phase phase_before);
   void forget_loads();
@@ -220,7 +230,7 @@ class Lockstep final : public SchedulerHooks {
   int num_module_passes_ = 0;
   uint64_t num_unknown_plans_ = 0;
   bool under_way_ = false, computes_ = false, may_begin_ = false, extends_ = false;
-  bool asks_to_end_ = false, has_asked_ = false, ends_ = false;
+  bool asks_to_end_ = false, has_asked_ = false, ends_ = false, all_end_ = false;
   std::atomic<int> stopping_peer_{-1};
   std::optional<Error> error_;
   int bad_peer_ = -1;  // rank whose vote could not be read

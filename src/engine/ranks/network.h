@@ -49,6 +49,10 @@ class RankNetwork {
   // Ends the link and its transport, if there is one. Thread: engine.
   virtual void leave() = 0;
 
+  // Tells the others that this rank leaves for good, so that none waits for its next message. No
+  // epoch follows. Thread: engine.
+  virtual void retire() {}
+
   // Reports that a step of this rank failed because of `peer` (-1: no single rank). All ranks leave
   // the epoch. Thread: engine.
   virtual void report_lost(int peer, const Error& why) = 0;
@@ -65,6 +69,8 @@ class RankNetwork {
 
   // True if ranks that lost each other may join again, so that requests can wait for that.
   virtual bool meets_again() const = 0;
+  // True if the others pause while this rank is away, however many may be missing.
+  virtual bool is_indispensable() const { return false; }
   // True if a rank may stop while the others go on. For that the network must tell them that it has
   // left, or they would wait for its next message until the stall timeout.
   virtual bool may_leave_others() const = 0;

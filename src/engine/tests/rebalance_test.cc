@@ -73,7 +73,7 @@ class RebalanceTest : public ::testing::Test {
     StepReport report{.is_valid = 1};
     report.compute_us[static_cast<size_t>(Op::experts)] = 1e9f;  // any move is worth it
     const std::array<StepReport, 2> reports{report, report};
-    for (auto& rank : ranks_) rank->rebalance.agreed(votes, reports, true);
+    for (auto& rank : ranks_) rank->rebalance.agreed(votes, reports, {.computes = true});
   }
   // Lets steps go by, in which rows choose rank 0's experts, until both ranks have loaded a layer.
   // Returns the votes that say so; no agreement follows them yet.

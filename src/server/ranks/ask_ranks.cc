@@ -89,7 +89,8 @@ void RankRouter::ask_all(const HttpRequest& asked,
       if (member.identity.rank == rank()) continue;
       const bool there = member.presence == Presence::member;
       to.push_back(there ? endpoint_of(member.identity.rank) : std::nullopt);
-      poll->answers.push_back({.name = name_of(member.identity),
+      poll->answers.push_back({.rank = member.identity.rank,
+                               .name = name_of(member.identity),
                                .why = there ? "its address is not known yet" : "it is not there"});
     }
     poll->num_open += to.size();

@@ -38,6 +38,7 @@ namespace hocket {
 
 // The answer of another rank to a question that went to all ranks.
 struct PeerAnswer {
+  int rank = 0;
   std::string name;  // "rank 1 (h1)"
   int status = 0;    // 0: no answer; `why` says the reason
   std::string body, why;
@@ -55,6 +56,7 @@ class RankRouter {
     ReplyService* reply = nullptr;
     StreamRecords* stream_records = nullptr;
     RoutingPolicy routing = RoutingPolicy::cache_aware;
+    bool has_store = false;      // any rank may leave, the one that coordinates too
     size_t max_forwards = 1024;  // under way; beyond it begin() answers queue_full
   };
   explicit RankRouter(const Options& options);
@@ -88,6 +90,14 @@ class RankRouter {
   void keep_elsewhere(const PreparedRequest& prepared) const;
   // Forgets which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
+
+  // Reads the body of /scale_ranks. If it says how many stay, these are the coordinator and the
+  // lowest ranks. Errors: invalid_request.
+  Result<RankSet> read_leave(std::string_view body) const;
+  // Returns invalid_request, with the reason, if the others could not serve on without these ranks.
+  Result<void> may_leave(const RankSet& leaving) const;
+  // Returns the ranks of this host, which one process started and which end together.
+  RankSet own_host() const;
 
   int rank() const { return options_.cluster->self().rank; }
   size_t num_forwards() const;
