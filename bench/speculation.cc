@@ -18,7 +18,7 @@
 namespace hocket {
 namespace {
 
-constexpr int kBlockTokens = 16;  // of each answer in a block, at least
+constexpr int kBlockTokens = 16;  // a block has at least so many of each answer
 constexpr int kFirstSteps = 200;  // in which the gate may still learn
 
 struct MeanRatio {
@@ -53,7 +53,7 @@ struct FixedSteps {
   std::vector<double> rates;      // ratios of tokens/s to none, by round; no draft held
 };
 
-// What the gate chose.
+// The choices of the gate.
 struct GateFigures {
   std::vector<double> first, later;  // ratios of tokens/s to none, by block
   int found_after = -1;              // its steps until most of a block had drafts; -1: never
@@ -92,8 +92,8 @@ class GroupMeasurement {
   SpeculationPlayer off_, fixed_, gated_;
   ImposedDrafts::Texts texts_;
   FixedSteps plain_;               // steps without drafts
-  double off_rate_ = 0;            // of the last block without drafts
-  std::vector<double> off_rates_;  // of all blocks without
+  double off_rate_ = 0;            // tokens/s in the last block without drafts
+  std::vector<double> off_rates_;  // tokens/s in each of these blocks
 };
 
 Result<void> GroupMeasurement::measure_off() {
@@ -138,7 +138,7 @@ Result<void> GroupMeasurement::count_experts(FixedSteps& steps) {
 }
 
 GateTotals GroupMeasurement::gate_totals() const {
-  GateTotals most;  // of the rank with most steps
+  GateTotals most;  // the rank with most steps has these
   for (const SpeculationView::OfRank& rank : rigs_.gated->engine().speculation().ranks)
     if (rank.gate.totals.num_steps > most.num_steps) most = rank.gate.totals;
   return most;

@@ -69,7 +69,7 @@ struct ImposedChoice {
 
 struct PlayedSteps {
   double seconds = 0;
-  double tokens = 0;  // of all answers
+  double tokens = 0;  // all answers together
   double rate() const { return tokens / seconds; }
 };
 

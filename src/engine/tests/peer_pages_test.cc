@@ -225,7 +225,7 @@ TEST_F(PeerPagesTest, AnAskerThatLeavesAbortsItsPrompt) {
   expect_same(ask(prefill, question(2)), computed(plain(), question(2)));
 }
 
-// Neither service starts again. What is under way ends as it began.
+// Neither service starts again. Requests that are under way end as they began.
 TEST_F(PeerPagesTest, RolesChangeWhileServicesRun) {
   Service prefill(offering(plain()));
   ASSERT_TRUE(prefill.works());
