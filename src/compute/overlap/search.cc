@@ -9,12 +9,6 @@
 namespace hocket {
 namespace {
 
-void add(const Candidate& candidate, SearchResult& answer) {
-  answer.candidates.push_back(candidate);
-  Candidate& best = answer.best_of[static_cast<size_t>(candidate.kind)];
-  if (best.step_us == 0 || candidate.step_us < best.step_us) best = candidate;
-}
-
 // Predicts the table's orders of as many halves, in all parts and waves.
 void predict_all(const SearchInput& q, std::span<const StageTimes> halves, int share,
                  SearchResult& answer) {
@@ -27,38 +21,12 @@ void predict_all(const SearchInput& q, std::span<const StageTimes> halves, int s
       // Orders of one half differ only in the place of the shared expert.
       if (halves.size() == 1 && order != 0 && !q.layers.has_shared) continue;
       const Plan plan{.order = order, .parts = grain.parts, .waves = grain.waves, .share = share};
-      add({plan, kind_of(plan, q.orders), predictor.step_us(q.orders.at(order))}, answer);
+      const Candidate candidate{plan, kind_of(plan, q.orders),
+                                predictor.step_us(q.orders.at(order))};
+      answer.candidates.push_back(candidate);
+      Candidate& best = answer.best_of[static_cast<size_t>(candidate.kind)];
+      if (best.step_us == 0 || candidate.step_us < best.step_us) best = candidate;
     }
-  }
-}
-
-// Predicts a plan of two halves, unless there is a candidate that cuts likewise.
-void predict_two(const SearchInput& q, const Plan& plan, SearchResult& answer) {
-  if (plan.share < 1 || plan.share >= kWholeShare) return;
-  const auto halves = halves_of(q.bucket, plan.share, q.row_tile);
-  const bool is_known = std::ranges::any_of(answer.candidates, [&](const Candidate& other) {
-    return other.plan.order == plan.order && other.plan.grain() == plan.grain() &&
-           (*halves_of(q.bucket, other.plan.share, q.row_tile))[0].rows == (*halves)[0].rows;
-  });
-  if (is_known) return;
-  const std::array times = {q.model.at((*halves)[0]), q.model.at((*halves)[1])};
-  const Predictor predictor(times, plan.grain(), q.layers);
-  answer.lower_bound_us = std::min(answer.lower_bound_us, predictor.lower_bound_us());
-  add({plan, kind_of(plan, q.orders), predictor.step_us(q.orders.at(plan.order))}, answer);
-}
-
-// Predicts the best order of two halves at other shares.
-void refine(const SearchInput& q, SearchResult& answer) {
-  const Candidate& best = answer.best_of[static_cast<size_t>(PlanKind::two_batch)];
-  if (best.step_us == 0) return;
-  const Plan start = best.plan;
-  for (const Grain& grain : {start.grain(), kTuning.grain_of_best})
-    for (int share = kTuning.shares_apart; share < kWholeShare; share += kTuning.shares_apart)
-      predict_two(q, {start.order, grain.parts, grain.waves, share}, answer);
-  for (const int distance : kTuning.nearer) {
-    const Plan middle = best.plan;
-    for (const int share : {middle.share - distance, middle.share + distance})
-      predict_two(q, {middle.order, middle.parts, middle.waves, share}, answer);
   }
 }
 
@@ -121,7 +89,6 @@ SearchResult search(const SearchInput& q, SearchResult used) {
     const std::array times = {q.model.at((*halves)[0]), q.model.at((*halves)[1])};
     predict_all(q, times, kTuning.shares[i], answer);
   }
-  refine(q, answer);
   answer.reason = reason_of(q, whole, answer.best_of[static_cast<size_t>(PlanKind::two_batch)]);
   return answer;
 }

@@ -1,7 +1,6 @@
 // Predicts the plans that a step may be played by, and finds the best: `none` and the other orders
 // of one half in all parts and waves, and the table's orders of two halves at a few shares, each in
-// 1, 2 and 4 parts; with the built-in orders these are at most 120. Then the best order of two
-// halves at other shares, and in two waves. Pure.
+// 1, 2 and 4 parts. With the built-in orders these are at most 120. Pure.
 #pragma once
 
 #include <array>
@@ -50,8 +49,7 @@ SearchResult search(const SearchInput& question, SearchResult used = {});
 
 inline size_t max_candidates(const OrderTable& orders) {
   return static_cast<size_t>(orders.size()) *
-             std::max(kTuning.grains.size(), kTuning.shares.size() * kTuning.grains_of_two) +
-         2 * (kWholeShare / kTuning.shares_apart) + 2 * kTuning.nearer.size();
+         std::max(kTuning.grains.size(), kTuning.shares.size() * kTuning.grains_of_two);
 }
 // Returns the halves that the bucket is cut into by `share`; nothing if it cannot be cut in two.
 std::optional<std::array<Bucket, 2>> halves_of(const Bucket& bucket, int share, int row_tile);

@@ -18,11 +18,6 @@ struct PlannerTuning {
   std::array<Grain, 10> grains = {
       {{1, 1}, {2, 1}, {4, 1}, {8, 1}, {1, 2}, {1, 4}, {1, 8}, {2, 2}, {2, 4}, {4, 2}}};
   size_t grains_of_two = 3;
-  // The best order of two halves is predicted at every so many shares, in its own grain and in
-  // grain_of_best, and then at shares nearer and nearer to the best of these.
-  int shares_apart = 8;
-  std::array<int, 3> nearer = {4, 2, 1};
-  Grain grain_of_best = {1, 2};
 
   // Memory.
   int max_buckets = 64;      // buckets with a plan of their own
