@@ -23,6 +23,7 @@ mod stop_regex;
 mod template;
 mod tokenizer;
 mod tokenizer_file;
+mod typescript;
 pub use grammar::*;
 pub use stop_regex::*;
 pub use template::*;

@@ -245,6 +245,22 @@ impl Dumps {
     }
 }
 
+/// Writes `v` as `json.dumps(v, ensure_ascii=False)`.
+pub fn dumps(v: Value) -> Result<String, Error> {
+    make(weight(&v).saturating_mul(2))?;
+    let mut dumps = Dumps {
+        out: String::new(),
+        indent: None,
+        item_separator: ", ".into(),
+        key_separator: ": ".into(),
+        sort_keys: false,
+        ascii: false,
+        mark: None,
+    };
+    dumps.value(&v, 0)?;
+    Ok(dumps.out)
+}
+
 /// The filter `tojson(ensure_ascii=false, indent=none, separators=none, sort_keys=false)`.
 pub fn tojson(
     state: &State,

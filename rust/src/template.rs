@@ -174,6 +174,9 @@ impl HkTemplate {
     fn render(&self, context: &[u8], how: &HkRender) -> Res<(String, char)> {
         budget::begin(context.len());
         let mut context: Value = serde_json::from_slice(context)?;
+        if self.source.contains(typescript::VARIABLE) {
+            typescript::declare_tools(&mut context).map_err(|e| sentence(&e))?;
+        }
         let mut free = FreeMarks::new().without(&self.source);
         free.remove_all(&context);
         let (mark, end) = (free.take()?, free.take()?);
