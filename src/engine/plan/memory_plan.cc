@@ -183,6 +183,24 @@ void note_raised_ratio(const MemoryQuestion& q, MemoryPlan& plan) {
                             plan.num_window_pages, wanted)});
 }
 
+// Says how many requests the pages of window layers hold beside a chunk of a prompt.
+void note_few_windows(const MemoryQuestion& q, MemoryPlan& plan) {
+  if (q.settings.memory.swa_full_tokens_ratio == 0 || q.window_page_bytes == 0) return;
+  const SchedulerOptions options{.page_tokens = q.settings.memory.page_size,
+                                 .window_tokens = q.model.window_tokens()};
+  const int rows = std::min(std::max(plan.chunk_tokens, 0), plan.max_prefill_tokens);
+  const int left = plan.num_window_pages - pages_for(rows, options.page_tokens);
+  const int held = std::max(0, left) / window_pages_of_request(options);
+  if (plan.num_window_pages < plan.num_pages && held < plan.max_running_requests)
+    plan.changes.push_back(
+        {.flag = "requests beside a chunk",
+         .from = std::to_string(plan.max_running_requests),
+         .to = std::to_string(held),
+         .why = fmt::format("--swa-full-tokens-ratio gives {} window pages; while more requests "
+                            "run, chunks are shorter and prompts wait",
+                            plan.num_window_pages)});
+}
+
 // Returns the largest context, a multiple of 1024, that `pages` can hold for one request.
 int fitting_context(int64_t pages, int page_tokens) {
   return static_cast<int>(std::max<int64_t>(0, pages) * page_tokens / 1024 * 1024);
@@ -355,6 +373,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
       plan.kv_bytes - pages * q.page_bytes - plan.num_spare_pages * q.module_page_bytes;
   plan.num_window_pages = static_cast<int>(window_pages_beside(q, plan, pages));
   note_raised_ratio(q, plan);
+  note_few_windows(q, plan);
   return plan;
 }
 
