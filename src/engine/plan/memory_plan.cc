@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/show_bytes.h"
 #include "engine/plan/scheduler_settings.h"
 #include "policy/cache/page_allocator.h"
 #include "policy/scheduler/scheduler.h"
@@ -11,9 +12,8 @@
 namespace hocket {
 namespace {
 
-std::string gb(int64_t bytes) {
-  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
-}
+// As wide as the range of the flag.
+constexpr double kMaxStateRatio = 1e9;
 
 Result<void> check_settings(const ServerSettings& s) {
   const int page = s.memory.page_size;
@@ -32,10 +32,11 @@ Result<void> check_settings(const ServerSettings& s) {
                       "--max-prefill-tokens {} is below the page size {}: no chunk could be cut",
                       s.scheduler.max_prefill_tokens, page)
                     .with_fix(fmt::format("--max-prefill-tokens {} or more", page)));
-  if (!(s.memory.mamba_full_memory_ratio >= 0 && s.memory.mamba_full_memory_ratio <= 1e6))
+  if (!(s.memory.mamba_full_memory_ratio >= 0 &&
+        s.memory.mamba_full_memory_ratio <= kMaxStateRatio))
     return fail(error(ErrorCode::bad_value,
-                      "--mamba-full-memory-ratio {} is not in 0 (planned) to 1000000",
-                      s.memory.mamba_full_memory_ratio)
+                      "--mamba-full-memory-ratio is {}, must be between 0 and {:.0f}",
+                      s.memory.mamba_full_memory_ratio, kMaxStateRatio)
                     .with_fix("--mamba-full-memory-ratio 0")
                     .with_param("mamba-full-memory-ratio"));
   if (!(s.memory.swa_full_tokens_ratio >= 0 && s.memory.swa_full_tokens_ratio <= 1))
@@ -105,11 +106,11 @@ void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
     return;
   }
   if (running < plan.max_running_requests)
-    plan.changes.push_back(
-        {.flag = "--max-running-requests",
-         .from = std::to_string(plan.max_running_requests),
-         .to = std::to_string(running),
-         .why = fmt::format("each needs {} for the states of {} delta nets", gb(request), layers)});
+    plan.changes.push_back({.flag = "--max-running-requests",
+                            .from = std::to_string(plan.max_running_requests),
+                            .to = std::to_string(running),
+                            .why = fmt::format("each needs {} for the states of {} delta nets",
+                                               show_bytes(request), layers)});
   plan.max_running_requests = plan.num_blocks = running;
   const int64_t asked = q.settings.memory.max_total_tokens;
   const int64_t tokens = asked > 0 ? asked : int64_t{running} * plan.context_length;
@@ -118,6 +119,14 @@ void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
   plan.num_states =
       static_cast<int>(std::min<int64_t>(running * kStatesOfARequest + kept, 1 << 24));
   plan.state_bytes = StatePool::Sizes{shape, layers, plan.num_states, plan.num_blocks}.bytes();
+  // The rest of the share becomes pages.
+  if (q.settings.memory.mamba_full_memory_ratio > 0 && plan.state_bytes + state <= room)
+    plan.changes.push_back(
+        {.flag = "--mamba-full-memory-ratio",
+         .from = fmt::format("{}, {}", q.settings.memory.mamba_full_memory_ratio, show_bytes(room)),
+         .to = show_bytes(plan.state_bytes),
+         .why = fmt::format("{} tokens and {} requests can use {} states, not more", tokens,
+                            running, plan.num_states)});
 }
 
 Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
@@ -128,8 +137,9 @@ Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
   return error(ErrorCode::out_of_memory,
                "the states of one request do not fit\n  weights {} + work buffers {} of {} leave "
                "{}, of which states get {}; one request needs {}",
-               gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes), gb(left),
-               gb(room), gb(request))
+               show_bytes(plan.weight_bytes), show_bytes(plan.work_bytes),
+               show_bytes(plan.budget_bytes), show_bytes(left), show_bytes(room),
+               show_bytes(request))
       .with_fix(fmt::format("{}--quantization int4 | a larger --mem-fraction-static", ratio));
 }
 
@@ -151,9 +161,9 @@ int64_t most_pages_in(const MemoryQuestion& q, const MemoryPlan& plan, int64_t b
 // Names the memory that is not left for pages.
 std::string taken(const MemoryPlan& plan) {
   const std::string states =
-      plan.state_bytes > 0 ? fmt::format(" + states {}", gb(plan.state_bytes)) : "";
-  return fmt::format("weights {} + work buffers {}{}", gb(plan.weight_bytes), gb(plan.work_bytes),
-                     states);
+      plan.state_bytes > 0 ? fmt::format(" + states {}", show_bytes(plan.state_bytes)) : "";
+  return fmt::format("weights {} + work buffers {}{}", show_bytes(plan.weight_bytes),
+                     show_bytes(plan.work_bytes), states);
 }
 
 // Says which ratios have no layers whose memory they could plan.
@@ -321,7 +331,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
     return fail(error(ErrorCode::out_of_memory,
                       "the model does not fit\n  {} of {} leave no room "
                       "for a page of the KV cache",
-                      taken(plan), gb(plan.budget_bytes))
+                      taken(plan), show_bytes(plan.budget_bytes))
                     .with_fix("--quantization int4 | --chunked-prefill-size 512 | a larger "
                               "--mem-fraction-static | more memory (hocket plan compares them)"));
 
@@ -335,8 +345,8 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
         error(ErrorCode::kv_does_not_fit,
               "--max-total-tokens {} does not fit\n  {} of {} "
               "leave {}, room for {} tokens",
-              s.memory.max_total_tokens, taken(plan), gb(plan.budget_bytes), gb(left),
-              plan.fitting_pages * page_tokens)
+              s.memory.max_total_tokens, taken(plan), show_bytes(plan.budget_bytes),
+              show_bytes(left), plan.fitting_pages * page_tokens)
             .with_fix(fmt::format("--max-total-tokens {}", plan.fitting_pages * page_tokens)));
 
   const int64_t one_request = pages_for(plan.context_length, page_tokens);
@@ -355,8 +365,8 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
           error(ErrorCode::kv_does_not_fit,
                 "the KV cache does not fit\n  {} of {} leave {}; "
                 "one {}-token request needs {}",
-                taken(plan), gb(plan.budget_bytes), gb(left), plan.context_length,
-                gb(kv_bytes_of(q, plan, one_request)))
+                taken(plan), show_bytes(plan.budget_bytes), show_bytes(left), plan.context_length,
+                show_bytes(kv_bytes_of(q, plan, one_request)))
               .with_fix(fmt::format("--context-length {} | --kv-cache-dtype int8 | a larger "
                                     "--mem-fraction-static (hocket plan compares them)",
                                     std::max(fitting, page_tokens))));
