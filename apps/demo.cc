@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "base/show_bytes.h"
 #include "client/http_client.h"
 #include "server/http/http.h"
 #include "server/http/sse.h"
@@ -27,12 +28,6 @@ using Json = nlohmann::ordered_json;
 constexpr int kPort = 30000;
 constexpr const char* kSum = "What is 17 + 25?";
 constexpr const char* kStory = "Tell me a story about a fox and a lantern.";
-
-// Returns bytes as "13.2 MB" or "1.4 GB".
-std::string show_bytes(int64_t bytes) {
-  const auto b = static_cast<double>(bytes);
-  return b < 1e9 ? fmt::format("{:.1f} MB", b / 1e6) : fmt::format("{:.1f} GB", b / 1e9);
-}
 
 // Returns `asked`. If it is 0: kPort, or 0 (any free port) if kPort is taken. Errors: those of
 // HttpServer::create, for a port that was asked for and is taken too.

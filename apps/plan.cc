@@ -12,6 +12,7 @@
 #include "apps/plan_numbers.h"
 #include "apps/plan_overlap.h"
 #include "apps/plan_split.h"
+#include "base/show_bytes.h"
 #include "engine/cache_tier_setup.h"
 #include "engine/forecast/forecast.h"
 #include "engine/forecast/limits.h"
@@ -56,8 +57,8 @@ void print_weights(const ModelCost& cost) {
     std::string words(name);
     std::ranges::replace(words, '_', ' ');
     fmt::print("  {:<18}{:>10}{:>12}{:>6.1f} %  {:>8}\n", words, parameters(size.parameters),
-               gb(size.bytes), 100.0 * static_cast<double>(size.bytes) / static_cast<double>(all),
-               format_of(size));
+               show_bytes(size.bytes),
+               100.0 * static_cast<double>(size.bytes) / static_cast<double>(all), format_of(size));
   };
   for (int i = 0; i < kNumWeightParts; ++i) {
     const auto part = static_cast<WeightPart>(i);
@@ -65,7 +66,7 @@ void print_weights(const ModelCost& cost) {
       row(weight_part_name(part), cost.part(part), cost.weight_bytes());
   }
   fmt::print("  {:<18}{:>10}{:>12}\n", "total", parameters(cost.parameters()),
-             gb(cost.weight_bytes()));
+             show_bytes(cost.weight_bytes()));
 }
 
 void print_memory(const CapacityPlan& plan) {
@@ -73,35 +74,37 @@ void print_memory(const CapacityPlan& plan) {
   const MemoryPlan& memory = f.memory;
   const int page_tokens = plan.question.settings.memory.page_size;
   fmt::print("\nmemory\n");
-  print_row("weights", gb(memory.weight_bytes));
+  print_row("weights", show_bytes(memory.weight_bytes));
   if (f.choice.model.num_mtp_loaded > 0)
-    print_row("  for drafts", gb(f.cost.mtp().bytes),
+    print_row("  for drafts", show_bytes(f.cost.mtp().bytes),
               fmt::format("of these; in the KV cache {} a token, and {} spare pages",
-                          gb(f.choice.module_page_bytes(page_tokens) / page_tokens),
+                          show_bytes(f.choice.module_page_bytes(page_tokens) / page_tokens),
                           memory.num_spare_pages));
-  print_row("work buffers", gb(memory.work_bytes),
+  print_row("work buffers", show_bytes(memory.work_bytes),
             fmt::format("{} rows a step", memory.work.max_rows));
   if (memory.draft_bytes > 0)
-    print_row("  for drafts", gb(memory.draft_bytes), "of these at most: grammars of drafts");
+    print_row("  for drafts", show_bytes(memory.draft_bytes),
+              "of these at most: grammars of drafts");
   if (memory.tier_bytes > 0)
-    print_row("  for prefixes", gb(memory.tier_bytes), "of these: between cache and stores");
+    print_row("  for prefixes", show_bytes(memory.tier_bytes),
+              "of these: between cache and stores");
   const int64_t tokens =
       f.fits() ? int64_t{memory.num_pages} * page_tokens : int64_t{memory.context_length};
-  print_row("KV cache", gb(memory.kv_bytes),
-            fmt::format("{} tokens of {}, {}{}", tokens, gb(f.cost.kv_bytes_per_token()),
+  print_row("KV cache", show_bytes(memory.kv_bytes),
+            fmt::format("{} tokens of {}, {}{}", tokens, show_bytes(f.cost.kv_bytes_per_token()),
                         dtype_name(f.choice.kv_dtype), f.fits() ? "" : ": one whole request"));
   if (memory.num_window_pages > 0)
-    print_row("  window layers", gb(memory.window_bytes),
+    print_row("  window layers", show_bytes(memory.window_bytes),
               fmt::format("of these, for {} tokens: {} are seen by each running request",
                           int64_t{memory.num_window_pages} * page_tokens,
                           f.choice.model.window_tokens()));
   if (memory.num_states > 0)
-    print_row("states", gb(memory.state_bytes),
+    print_row("states", show_bytes(memory.state_bytes),
               fmt::format("{} slots, two for each of {} running requests, the others for prefixes",
                           memory.num_states, memory.num_blocks));
-  print_row("total", gb(f.total_bytes()));
-  print_row("budget", gb(memory.budget_bytes),
-            fmt::format("of {} available", gb(plan.question.available_bytes)));
+  print_row("total", show_bytes(f.total_bytes()));
+  print_row("budget", show_bytes(memory.budget_bytes),
+            fmt::format("of {} available", show_bytes(plan.question.available_bytes)));
   if (!f.fits()) return;
   for (const SettingChange& change : memory.changes)
     print_row("changed", "",
@@ -128,7 +131,7 @@ void print_speed(const CapacityPlan& plan) {
   for (const DecodeSpeed& speed : f.decode) {
     const PassShape pass = f.cost.decode(speed.batch, f.kv_len);
     print_row(fmt::format("decode, batch {}", speed.batch), rate(speed.tokens_per_s),
-              fmt::format("{} a step: {} experts, {} tokens each", gb(f.cost.bytes(pass)),
+              fmt::format("{} a step: {} experts, {} tokens each", show_bytes(f.cost.bytes(pass)),
                           std::lround(pass.experts_hit), f.kv_len));
   }
 }
@@ -136,7 +139,7 @@ void print_speed(const CapacityPlan& plan) {
 std::string advice_text(const Forecast& f, const Advice& advice) {
   if (!f.fits()) {
     if (advice.fits) return advice.flags;
-    const std::string memory = gb(advice.needed_bytes) + " of available memory";
+    const std::string memory = show_bytes(advice.needed_bytes) + " of available memory";
     return advice.flags.empty() ? memory : fmt::format("{}, and {}", advice.flags, memory);
   }
   return fmt::format("{}: decode {} -> {} tokens/s at batch {}, {:.2f} x", advice.flags,
@@ -157,7 +160,7 @@ void print_table(const CapacityPlan& plan) {
       f.cost.mtp().bytes > 0)
     fmt::print("         and {} {} multi-token-prediction layer{}, {} parameters, {}\n",
                loaded > 0 ? "besides" : "not loaded:", modules, modules == 1 ? "" : "s",
-               parameters(f.cost.mtp().parameters), gb(f.cost.mtp().bytes));
+               parameters(f.cost.mtp().parameters), show_bytes(f.cost.mtp().bytes));
   const MachineSpeed& speed = plan.question.speed;
   fmt::print("machine  {}\n         read {:.1f} GB/s | {} {:.0f} GFLOP/s | int8 {:.0f} Gop/s\n",
              plan.machine, speed.read_bytes_per_s / 1e9, plan.peak_name,

@@ -9,15 +9,6 @@
 
 namespace hocket {
 
-inline std::string gb(double bytes) {
-  if (bytes < 1e6) return fmt::format("{:.1f} kB", bytes / 1e3);
-  if (bytes < 1e9) return fmt::format("{:.1f} MB", bytes / 1e6);
-  return fmt::format("{:.2f} GB", bytes / 1e9);
-}
-inline std::string gb(int64_t bytes) {
-  return gb(static_cast<double>(bytes));
-}
-
 inline std::string parameters(int64_t count) {
   const auto number = static_cast<double>(count);
   if (number < 1e5) return fmt::format("{:.2f} K", number / 1e3);

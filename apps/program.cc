@@ -82,6 +82,11 @@ int dispatch_or_say_why(const Arguments& arguments) {
                       .with_fix("more memory, or arguments and files that ask for less"));
   } catch (const std::system_error& e) {
     if (std::ferror(stdout) != 0) return cannot_print(e.code().value());
+    if (e.code() == std::errc::resource_unavailable_try_again)  // a thread did not start
+      return report(error(ErrorCode::out_of_memory, "{}", e.what())
+                        .with_fix("more threads and address space for this process: `ulimit -u`, "
+                                  "`ulimit -v`, pids.max of its cgroup; or a smaller "
+                                  "--num-threads"));
     return report(error(ErrorCode::internal, "{}", e.what()));
   } catch (const std::exception& e) {
     return report(error(ErrorCode::internal, "{}", e.what()));

@@ -14,6 +14,7 @@
 #include "base/black_box.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/show_bytes.h"
 #include "core/version.h"
 #include "engine/plan/scheduler_settings.h"
 
@@ -49,10 +50,10 @@ void log_ranks(const EngineInfo& info, const ParallelSettings& parallel, int fir
               parallel.lost_rank_wait_s);
   for (size_t i = 0; i < info.ranks.size(); ++i) {
     const RankInfo& rank = info.ranks[i];
-    log::info("rank {}: cores {}, {} threads; experts {}; {} KV tokens; weights {:.2f} GB",
+    log::info("rank {}: cores {}, {} threads; experts {}; {} KV tokens; weights {}",
               static_cast<size_t>(first) + i, rank.cpus.empty() ? "any" : show_list(rank.cpus),
               rank.num_workers, show_list(rank.experts), rank.max_total_tokens,
-              static_cast<double>(rank.weight_bytes) / 1e9);
+              show_bytes(rank.weight_bytes));
   }
 }
 
@@ -61,16 +62,15 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
   log::info("machine: {}", describe(inspect_machine()));
   log::info("form: {}", form_of(info));
   if (several) log_ranks(info, settings.parallel, first_rank);
-  log::info("kv: {} tokens in {} pages, {:.2f} GB; weights {:.2f} GB; loaded in {:.2f} s",
-            info.max_total_tokens, info.num_pages, static_cast<double>(info.kv_bytes) / 1e9,
-            static_cast<double>(info.weight_bytes) / 1e9, info.load_seconds);
+  log::info("kv: {} tokens in {} pages, {}; weights {}; loaded in {:.2f} s", info.max_total_tokens,
+            info.num_pages, show_bytes(info.kv_bytes), show_bytes(info.weight_bytes),
+            info.load_seconds);
   if (info.num_window_pages > 0)
-    log::info("window layers: {} of the kv pages' tokens, {} pages, {:.2f} GB of that memory",
+    log::info("window layers: {} of the kv pages' tokens, {} pages, {} of that memory",
               int64_t{info.num_window_pages} * info.page_tokens, info.num_window_pages,
-              static_cast<double>(info.window_bytes) / 1e9);
+              show_bytes(info.window_bytes));
   if (info.num_states > 0)
-    log::info("states: {} slots, {:.2f} GB", info.num_states,
-              static_cast<double>(info.state_bytes) / 1e9);
+    log::info("states: {} slots, {}", info.num_states, show_bytes(info.state_bytes));
   const SchedulerSettings& schedule = settings.scheduler;
   const bool chosen = schedule.overlap_schedule == "auto" && !schedule.disable_overlap_schedule;
   if (info.overlap_schedule == OverlapSchedule::measured)
@@ -82,10 +82,10 @@ void log_start(const EngineInfo& info, const ServerSettings& settings, int first
   if (drafts.max_drafts > 0)
     log::info(
         "speculation: {}{}, {} drafts of an answer at most; grammars that follow them take "
-        "up to {:.2f} GB a rank",
+        "up to {} a rank",
         drafts.algorithm == "auto" ? "NEXTN and NGRAM" : drafts.algorithm,
         speculation_named(settings.speculation.algorithm) == "auto" ? " (auto)" : "",
-        drafts.max_drafts, static_cast<double>(drafts.draft_bytes) / 1e9);
+        drafts.max_drafts, show_bytes(drafts.draft_bytes));
 }
 
 // Finds the number of ranks and which of them run in this process. Writes the number to p.ep_size.

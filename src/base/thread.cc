@@ -1,6 +1,7 @@
 #include "base/thread.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <exception>
@@ -33,12 +34,20 @@ struct Start {
   AlternateStack::Memory signal_stack = AlternateStack::make_memory();
 };
 
+// The exception may say that there is no memory, so this needs none.
 void on_edge(const Thread::Options& options, std::string_view what) {
   if (options.on_exception) return options.on_exception(what);
-  const std::string words = fmt::format("thread {}: uncaught exception: {}", options.name, what);
-  log::error("{}", words);
-  log::flush();
+  std::array<char, 256> text;
+  const auto end = fmt::format_to_n(text.data(), text.size(), "thread {}: uncaught exception: {}",
+                                    options.name, what);
+  const std::string_view words(text.data(), std::min(end.size, text.size()));
   black_box::last_words(words);
+  try {
+    log::error("{}", words);
+    log::flush();
+  } catch (...) {
+    log::write_now(words);
+  }
   std::abort();
 }
 

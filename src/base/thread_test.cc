@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <stdexcept>
+#include <system_error>
 
 namespace hocket {
 namespace {
@@ -98,6 +99,17 @@ TEST(Thread, IsCurrentWithinItselfOnly) {
   thread.join();
   EXPECT_TRUE(inside);
   EXPECT_FALSE(thread.joinable());
+}
+
+// The program says of this error what to change.
+TEST(Thread, WithoutRoomForItsStackIsAnErrorOfTheSystem) {
+  try {
+    const Thread thread({.name = "one", .stack_bytes = size_t{1} << 50}, [] {});
+    FAIL() << "it was started";
+  } catch (const std::system_error& e) {
+    EXPECT_EQ(e.code(), std::errc::resource_unavailable_try_again);
+    EXPECT_NE(std::string(e.what()).find("thread one cannot be started"), std::string::npos);
+  }
 }
 
 TEST(Thread, IsJoinedWhereItsOwnerEnds) {

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/show_bytes.h"
+
 namespace hocket {
 namespace {
 
@@ -21,7 +23,8 @@ Result<Buffer> Buffer::allocate(int64_t bytes) {
   void* start = mmap(nullptr, reserved, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) {
-    return fail(error(ErrorCode::out_of_memory, "cannot reserve {:.2f} GB of memory", bytes / 1e9)
+    return fail(error(ErrorCode::out_of_memory, "cannot reserve {} of memory",
+                      show_bytes(static_cast<double>(bytes)))
                     .with_fix("stop other programs, or lower --mem-fraction-static"));
   }
   auto* data = static_cast<std::byte*>(start);

@@ -21,11 +21,13 @@ inline int64_t moe_layers(const ModelConfig& model) {
   return std::ranges::count(model.layer_is_moe, true);
 }
 
-// Returns why `json` is refused; the test fails if it is not.
+// Returns why `json` is refused; the test fails if it is not, or if no remedy is named.
 inline Error refused(const std::string& json) {
   const auto model = parse_hf_config(json);
   EXPECT_FALSE(model.has_value()) << json;
-  return model ? Error{} : model.error();
+  const Error why = model ? Error{} : model.error();
+  EXPECT_FALSE(why.fix.empty()) << describe(why);
+  return why;
 }
 
 // Returns `json` with `from`, which must occur, replaced by `to`.

@@ -91,8 +91,7 @@ const std::vector<ArithmeticKey>& arithmetic_keys() {
 const HfFamily* read_family(JsonFields& config) {
   const std::vector<std::string> names = config.texts("architectures");
   if (names.empty()) {
-    config.refuse(error(ErrorCode::bad_config, "config.json: architectures is missing or empty")
-                      .with_fix("take the file from the model's publisher again"));
+    config.refuse(error(ErrorCode::bad_config, "config.json: architectures is missing or empty"));
     return nullptr;
   }
   const auto families = hf_families();
@@ -221,8 +220,7 @@ ModelConfig read_model(JsonFields& config) {
   }
   std::optional<JsonFields> text = config.object("text_config");
   if (!text) {
-    config.refuse(error(ErrorCode::bad_config, "config.json: text_config is missing")
-                      .with_fix("take the file from the model's publisher again"));
+    config.refuse(error(ErrorCode::bad_config, "config.json: text_config is missing"));
     return model;
   }
   read_text_model(*text, config, *family, model);
@@ -231,16 +229,17 @@ ModelConfig read_model(JsonFields& config) {
   return model;
 }
 
+constexpr const char* kTakeAgain = "take the file from the model's publisher again";
+
 // Parses `text` and passes its root object to `read`.
 template <class T, class Read>
-Result<T> with_json(std::string_view text, const std::string& name, Read read) try {
+Result<T> read_json(std::string_view text, const std::string& name, Read read) try {
   simdjson::dom::parser parser;
   simdjson::dom::object root;
   const auto code = parser.parse(text.data(), text.size()).get(root);
   if (code != simdjson::SUCCESS)
     return fail(error(ErrorCode::bad_config, "{} is not a JSON object: {}", name,
-                      simdjson::error_message(code))
-                    .with_fix("take the file from the model's publisher again"));
+                      simdjson::error_message(code)));
   if (const auto key = repeated_key(root))
     return fail(ErrorCode::bad_config, "{} holds the key {} twice", name, shown(*key));
   JsonFields fields(root, name);
@@ -249,6 +248,14 @@ Result<T> with_json(std::string_view text, const std::string& name, Read read) t
   return value;
 } catch (const std::exception& e) {
   return fail(ErrorCode::bad_config, "{} cannot be read: {}", name, e.what());
+}
+
+// The same; an error of the file that names no remedy gets the usual one.
+template <class T, class Read>
+Result<T> with_json(std::string_view text, const std::string& name, Read read) {
+  auto value = read_json<T>(text, name, read);
+  if (!value && value.error().fix.empty()) value.error().fix = kTakeAgain;
+  return value;
 }
 
 // A default must be within the range that requests allow; otherwise requests without the field
@@ -340,9 +347,10 @@ Result<ModelConfig> read_hf_config(const std::filesystem::path& folder) {
   HOCKET_TRY(const GenerationFile generation, read_generation_file(folder));
   for (const int64_t id : generation.eos_ids)
     if (id >= model.vocab_size)
-      return fail(ErrorCode::bad_config,
-                  "generation_config.json: eos_token_id {} is not below the vocab_size {}", id,
-                  model.vocab_size);
+      return fail(error(ErrorCode::bad_config,
+                        "generation_config.json: eos_token_id {} is not below the vocab_size {}",
+                        id, model.vocab_size)
+                      .with_fix(kTakeAgain));
   add_eos(model.eos_ids, generation.eos_ids);
   return model;
 }

@@ -239,6 +239,12 @@ TEST(HfConfig, UnknownArchitecturesAreNamedWithWhatIsSupported) {
   EXPECT_THAT(nested.message, HasSubstr("Gemma3ForConditionalGeneration"));
 }
 
+// A plan looks at every expert of every layer.
+TEST(HfConfig, ExpertsOfAllLayersAreBounded) {
+  const Error e = refused_with(Keys{{"num_hidden_layers", "65"}, {"num_experts", "4096"}});
+  EXPECT_THAT(e.message, HasSubstr("65 layers are 266240 experts, but supported are 262144"));
+}
+
 TEST(HfConfig, FieldsThatChangeTheArithmeticAreRefusedByName) {
   const Keys cases = {
       {"use_sliding_window", "true"},

@@ -9,6 +9,8 @@
 namespace hocket {
 namespace {
 
+// All layers together: a plan looks at each expert some ten times. Published models have 80,000.
+constexpr int64_t kMaxExpertsOfModel = 1 << 18;
 constexpr Range kRank{0, 1 << 16};
 constexpr Range kSharedExperts{0, 1024};
 
@@ -104,6 +106,15 @@ bool read_expert_sizes(JsonFields& config, ModelConfig& model, const ExpertKeys&
   MoeConfig& moe = model.moe;
   const int64_t count = config.integer(keys.count, kExperts);
   if (!config.status() || count == 0) return false;
+  if (count * model.num_layers > kMaxExpertsOfModel) {
+    config.refuse(error(ErrorCode::bad_config,
+                        "config.json: {} {} in {} layers are {} experts, but supported are {} in "
+                        "all",
+                        keys.count, count, model.num_layers, count * model.num_layers,
+                        kMaxExpertsOfModel)
+                      .with_param(std::string(keys.count)));
+    return false;
+  }
   moe.num_experts = static_cast<int>(count);
   moe.top_k = static_cast<int>(config.integer(keys.per_token, {1, double(count)}));
   moe.intermediate_size = static_cast<int>(config.integer(keys.width, kIntermediate));

@@ -15,9 +15,11 @@ constexpr std::string_view kExpertsFolder = "experts.";
 struct TensorKind {
   std::string_view of_one, of_all;  // ends of the names
   size_t axes;
-  bool outputs_first;  // whatever the form is
+  bool outputs_first;       // whatever the form is
+  bool apart_only = false;  // not known of tensors that hold gate and up together
 };
 constexpr TensorKind kTensorKinds[] = {{".weight", "", 3, false},
+                                       {".weight_scale_inv", "", 3, true, true},
                                        {".weight_packed", "_blocks", 4, true},
                                        {".weight_scale", "_scales", 3, true},
                                        {".bias", "_bias", 2, true}};
@@ -44,7 +46,9 @@ std::optional<Place> place_of(std::string_view name, MoeConfig::Stacked form) {
     if (tensor.substr(module.size()) == kind.of_one) place.kind = &kind;
   const bool gate = module == ".gate_proj", up = module == ".up_proj";
   if (place.kind == nullptr || (!gate && !up && module != ".down_proj")) return std::nullopt;
-  if (form == MoeConfig::Stacked::apart) {
+  const bool apart = form == MoeConfig::Stacked::apart;
+  if (place.kind->apart_only && !apart) return std::nullopt;
+  if (apart) {
     place.tensor = std::string(name.substr(0, folder)) + std::string(tensor.substr(1));
     return place;
   }

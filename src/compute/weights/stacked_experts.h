@@ -13,8 +13,9 @@
 //   ...down_proj_bias    [experts, hidden]                  .bias          [hidden]
 //
 // Experts that are stacked apart have tensors ...gate_proj.weight, up_proj and down_proj without
-// "experts." in the name. Nothing is copied. A tensor that the files hold for one expert is found
-// as it is.   Thread: any (const).
+// "experts." in the name, and where they are fp8 in blocks, ...gate_proj.weight_scale_inv [experts,
+// outputs / 128, inputs / 128]. Nothing is copied. A tensor that the files hold for one expert is
+// found as it is.   Thread: any (const).
 #pragma once
 
 #include <filesystem>

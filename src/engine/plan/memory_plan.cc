@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/show_bytes.h"
 #include "engine/plan/model_choice.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/plan/tier_buffers.h"
@@ -13,9 +14,8 @@
 namespace hocket {
 namespace {
 
-std::string gb(int64_t bytes) {
-  return fmt::format("{:.2f} GB", static_cast<double>(bytes) / 1e9);
-}
+// As wide as the range of the flag.
+constexpr double kMaxStateRatio = 1e9;
 
 Result<void> check_settings(const ServerSettings& s) {
   const int page = s.memory.page_size;
@@ -34,10 +34,11 @@ Result<void> check_settings(const ServerSettings& s) {
                       "--max-prefill-tokens {} is below the page size {}: no chunk could be cut",
                       s.scheduler.max_prefill_tokens, page)
                     .with_fix(fmt::format("--max-prefill-tokens {} or more", page)));
-  if (!(s.memory.mamba_full_memory_ratio >= 0 && s.memory.mamba_full_memory_ratio <= 1e6))
+  if (!(s.memory.mamba_full_memory_ratio >= 0 &&
+        s.memory.mamba_full_memory_ratio <= kMaxStateRatio))
     return fail(error(ErrorCode::bad_value,
-                      "--mamba-full-memory-ratio {} is not in 0 (planned) to 1000000",
-                      s.memory.mamba_full_memory_ratio)
+                      "--mamba-full-memory-ratio is {}, must be between 0 and {:.0f}",
+                      s.memory.mamba_full_memory_ratio, kMaxStateRatio)
                     .with_fix("--mamba-full-memory-ratio 0")
                     .with_param("mamba-full-memory-ratio"));
   if (!(s.memory.swa_full_tokens_ratio >= 0 && s.memory.swa_full_tokens_ratio <= 1))
@@ -107,11 +108,11 @@ void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
     return;
   }
   if (running < plan.max_running_requests)
-    plan.changes.push_back(
-        {.flag = "--max-running-requests",
-         .from = std::to_string(plan.max_running_requests),
-         .to = std::to_string(running),
-         .why = fmt::format("each needs {} for the states of {} delta nets", gb(request), layers)});
+    plan.changes.push_back({.flag = "--max-running-requests",
+                            .from = std::to_string(plan.max_running_requests),
+                            .to = std::to_string(running),
+                            .why = fmt::format("each needs {} for the states of {} delta nets",
+                                               show_bytes(request), layers)});
   plan.max_running_requests = plan.num_blocks = running;
   const int64_t asked = q.settings.memory.max_total_tokens;
   const int64_t tokens = asked > 0 ? asked : int64_t{running} * plan.context_length;
@@ -120,6 +121,14 @@ void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
   plan.num_states =
       static_cast<int>(std::min<int64_t>(running * kStatesOfARequest + kept, 1 << 24));
   plan.state_bytes = StatePool::Sizes{shape, layers, plan.num_states, plan.num_blocks}.bytes();
+  // The rest of the share becomes pages.
+  if (q.settings.memory.mamba_full_memory_ratio > 0 && plan.state_bytes + state <= room)
+    plan.changes.push_back(
+        {.flag = "--mamba-full-memory-ratio",
+         .from = fmt::format("{}, {}", q.settings.memory.mamba_full_memory_ratio, show_bytes(room)),
+         .to = show_bytes(plan.state_bytes),
+         .why = fmt::format("{} tokens and {} requests can use {} states, not more", tokens,
+                            running, plan.num_states)});
 }
 
 Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
@@ -130,8 +139,9 @@ Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
   return error(ErrorCode::out_of_memory,
                "the states of one request do not fit\n  weights {} + work buffers {} of {} leave "
                "{}, of which states get {}; one request needs {}",
-               gb(plan.weight_bytes), gb(plan.work_bytes), gb(plan.budget_bytes), gb(remaining),
-               gb(room), gb(request))
+               show_bytes(plan.weight_bytes), show_bytes(plan.work_bytes),
+               show_bytes(plan.budget_bytes), show_bytes(remaining), show_bytes(room),
+               show_bytes(request))
       .with_fix(fmt::format("{}--quantization int4 | a larger --mem-fraction-static", ratio));
 }
 
@@ -153,9 +163,9 @@ int64_t max_pages_in(const MemoryQuestion& q, const MemoryPlan& plan, int64_t by
 // Names the memory that is not left for pages.
 std::string taken(const MemoryPlan& plan) {
   const std::string states =
-      plan.state_bytes > 0 ? fmt::format(" + states {}", gb(plan.state_bytes)) : "";
-  return fmt::format("weights {} + work buffers {}{}", gb(plan.weight_bytes), gb(plan.work_bytes),
-                     states);
+      plan.state_bytes > 0 ? fmt::format(" + states {}", show_bytes(plan.state_bytes)) : "";
+  return fmt::format("weights {} + work buffers {}{}", show_bytes(plan.weight_bytes),
+                     show_bytes(plan.work_bytes), states);
 }
 
 // Returns what prefixes take on their way to stores and peers and back.
@@ -198,6 +208,24 @@ void note_raised_ratio(const MemoryQuestion& q, MemoryPlan& plan) {
          .to = fmt::format("{:.3g}", static_cast<double>(plan.num_window_pages) / plan.num_pages),
          .why = fmt::format("requests need {} pages of window layers, and the ratio gives {}",
                             plan.num_window_pages, wanted)});
+}
+
+// Says how many requests the pages of window layers hold beside a chunk of a prompt.
+void note_few_windows(const MemoryQuestion& q, MemoryPlan& plan) {
+  if (q.settings.memory.swa_full_tokens_ratio == 0 || q.window_page_bytes == 0) return;
+  const SchedulerOptions options{.page_tokens = q.settings.memory.page_size,
+                                 .window_tokens = q.model.window_tokens()};
+  const int rows = std::min(std::max(plan.chunk_tokens, 0), plan.max_prefill_tokens);
+  const int left = plan.num_window_pages - pages_for(rows, options.page_tokens);
+  const int held = std::max(0, left) / window_pages_of_request(options);
+  if (plan.num_window_pages < plan.num_pages && held < plan.max_running_requests)
+    plan.changes.push_back(
+        {.flag = "requests beside a chunk",
+         .from = std::to_string(plan.max_running_requests),
+         .to = std::to_string(held),
+         .why = fmt::format("--swa-full-tokens-ratio gives {} window pages; while more requests "
+                            "run, chunks are shorter and prompts wait",
+                            plan.num_window_pages)});
 }
 
 // Returns the largest context, a multiple of 1024, that `pages` can hold for one request.
@@ -339,7 +367,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
     return fail(error(ErrorCode::out_of_memory,
                       "the model does not fit\n  {} of {} leave no room "
                       "for a page of the KV cache",
-                      taken(plan), gb(plan.budget_bytes))
+                      taken(plan), show_bytes(plan.budget_bytes))
                     .with_fix("--quantization int4 | --chunked-prefill-size 512 | a larger "
                               "--mem-fraction-static | more memory (hocket plan compares them)"));
 
@@ -353,8 +381,8 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
         error(ErrorCode::kv_does_not_fit,
               "--max-total-tokens {} does not fit\n  {} of {} "
               "leave {}, room for {} tokens",
-              s.memory.max_total_tokens, taken(plan), gb(plan.budget_bytes), gb(remaining),
-              plan.fitting_pages * page_tokens)
+              s.memory.max_total_tokens, taken(plan), show_bytes(plan.budget_bytes),
+              show_bytes(remaining), plan.fitting_pages * page_tokens)
             .with_fix(fmt::format("--max-total-tokens {}", plan.fitting_pages * page_tokens)));
 
   const int64_t one_request = pages_for(plan.context_length, page_tokens);
@@ -373,8 +401,8 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
           error(ErrorCode::kv_does_not_fit,
                 "the KV cache does not fit\n  {} of {} leave {}; "
                 "one {}-token request needs {}",
-                taken(plan), gb(plan.budget_bytes), gb(remaining), plan.context_length,
-                gb(kv_bytes_of(q, plan, one_request)))
+                taken(plan), show_bytes(plan.budget_bytes), show_bytes(remaining),
+                plan.context_length, show_bytes(kv_bytes_of(q, plan, one_request)))
               .with_fix(fmt::format("--context-length {} | --kv-cache-dtype int8 | a larger "
                                     "--mem-fraction-static (hocket plan compares them)",
                                     std::max(fitting, page_tokens))));
@@ -391,6 +419,7 @@ Result<MemoryPlan> plan_memory(const MemoryQuestion& q) {
       plan.kv_bytes - pages * q.page_bytes - plan.num_spare_pages * q.module_page_bytes;
   plan.num_window_pages = static_cast<int>(window_pages_beside(q, plan, pages));
   note_raised_ratio(q, plan);
+  note_few_windows(q, plan);
   return plan;
 }
 

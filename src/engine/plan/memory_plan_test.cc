@@ -225,6 +225,9 @@ TEST(MemoryPlan, TheShareOfWindowLayersCanBeAsked) {
   const auto least = plan_with_windows(settings);
   EXPECT_GE(least->num_window_pages, 2 * 7) << "two requests";
   EXPECT_LT(least->num_window_pages, 30);
+  ASSERT_FALSE(least->changes.empty());
+  EXPECT_EQ(least->changes.back().flag, "requests beside a chunk");
+  EXPECT_EQ(least->changes.back().to, "0");
   settings.scheduler.chunked_prefill_size = -1;
   EXPECT_EQ(plan_with_windows(settings)->num_window_pages, 1000) << "a whole prompt of the context";
 }
@@ -289,6 +292,13 @@ TEST(MemoryPlan, NoMoreStatesThanPagesHaveBorders) {
   ASSERT_TRUE(plan.has_value()) << describe(plan.error());
   EXPECT_EQ(plan->num_states, 8 * kStatesOfARequest + 6400 / kDeltaBlock);
   EXPECT_EQ(plan->state_bytes, state_bytes_of(*plan));
+  EXPECT_TRUE(plan->changes.empty()) << "no share was asked for";
+  settings.memory.mamba_full_memory_ratio = 4;
+  const auto asked = plan_with_states(settings);
+  ASSERT_TRUE(asked.has_value()) << describe(asked.error());
+  EXPECT_EQ(asked->num_states, plan->num_states);
+  ASSERT_EQ(asked->changes.size(), 1u);
+  EXPECT_EQ(asked->changes[0].flag, "--mamba-full-memory-ratio");
 }
 
 TEST(MemoryPlan, FewerRequestsRunIfTheirStatesDoNotFit) {

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/show_bytes.h"
 #include "compute/kernels/choose.h"
 #include "compute/moe/local_dispatcher.h"
 #include "compute/weights/gguf_prices.h"
@@ -56,8 +57,8 @@ Result<void> announce_blocks(const ModelChoice& choice, const std::string& path,
   HOCKET_TRY(const auto file, GgufFile::open(gguf_file_of(path)));
   for (const GgufPrice& price : gguf_prices(*file, choice.quantize))
     changes.push_back({.flag = "weights",
-                       .from = fmt::format("{}, {:.3f} GB", price.type, price.file_bytes / 1e9),
-                       .to = fmt::format("{}, {:.3f} GB", price.format, price.memory_bytes / 1e9),
+                       .from = fmt::format("{}, {}", price.type, show_bytes(price.file_bytes)),
+                       .to = fmt::format("{}, {}", price.format, show_bytes(price.memory_bytes)),
                        .why = price.keeps_values
                                   ? "kernels read this format; the values are the same"
                                   : "kernels read this format; the values are rounded once"});
@@ -226,7 +227,7 @@ const std::byte* Runner::map_weights(const WeightCacheFile& kept) {
     return nullptr;
   }
   packed_ = *std::move(opened);
-  log::info("weights: {:.2f} GB mapped from {}", packed_->bytes() / 1e9, kept.path.string());
+  log::info("weights: {} mapped from {}", show_bytes(packed_->bytes()), kept.path.string());
   return packed_->data();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/show_bytes.h"
 #include "compute/models/family.h"
 #include "compute/models/mtp_module.h"
 #include "compute/weights/noted_reads.h"
@@ -12,10 +13,6 @@ namespace hocket {
 namespace {
 
 constexpr size_t kMaxNames = 4;  // in a line
-
-std::string gb(int64_t bytes) {
-  return fmt::format("{:.3f} GB", static_cast<double>(bytes) / 1e9);
-}
 
 // Names the tensors that are neither loaded nor known to be of no use. A rank among others loads
 // only some experts.
@@ -38,7 +35,7 @@ SettingChange say_left_over(const ModelConfig& model, std::span<const UnreadTens
   }
   if (all.size() > kMaxNames) names += fmt::format(" and {} other names", all.size() - kMaxNames);
   return {.flag = "weights",
-          .from = fmt::format("{} tensors of {} ({})", count, gb(bytes), names),
+          .from = fmt::format("{} tensors of {} ({})", count, show_bytes(bytes), names),
           .to = "not read",
           .why = fmt::format("{} has no use for them; if the model computes with them, its answers "
                              "are wrong here",
@@ -83,21 +80,21 @@ std::vector<SettingChange> weight_changes(const ModelChoice& choice, const Weigh
                    .why = "the model is served with text alone"});
   const auto& [wide, requantized] = loader.format_changes();
   if (wide.num_products > 0)
-    all.push_back(
-        {.flag = "weights",
-         .from =
-             fmt::format("{} quantized products of {}", wide.num_products, gb(wide.stored_bytes)),
-         .to = fmt::format("bfloat16 of {}", gb(wide.kept_bytes)),
-         .why = "they stack matrices of different formats, or are never quantized in memory "
-                "(embedding, head, router, kv_b_proj)"});
+    all.push_back({.flag = "weights",
+                   .from = fmt::format("{} quantized products of {}", wide.num_products,
+                                       show_bytes(wide.stored_bytes)),
+                   .to = fmt::format("bfloat16 of {}", show_bytes(wide.kept_bytes)),
+                   .why =
+                       "they stack matrices of different formats, or are never quantized in memory "
+                       "(embedding, head, router, kv_b_proj)"});
   // A GGUF file has a line for each type of its blocks.
   if (requantized.num_products > 0 && choice.model.quant.layout != QuantConfig::Layout::gguf)
     all.push_back({.flag = "weights",
                    .from = fmt::format("{} products in {} of {}", requantized.num_products,
                                        weight_format_name(choice.stored_format()),
-                                       gb(requantized.stored_bytes)),
+                                       show_bytes(requantized.stored_bytes)),
                    .to = fmt::format("{} of {}", weight_format_name(choice.quantize),
-                                     gb(requantized.kept_bytes)),
+                                     show_bytes(requantized.kept_bytes)),
                    .why = "--quantization asks for it; each number is rounded once more"});
   for (const std::string& from : loader.narrowed_from())
     all.push_back({.flag = "--dtype",

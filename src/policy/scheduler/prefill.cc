@@ -9,6 +9,13 @@
 #include "policy/scheduler/scheduler_state.h"
 
 namespace hocket {
+namespace {
+
+// A prompt that gets less than this part of its rows, because window pages are short, lets answers
+// have each second step.
+constexpr int64_t kShortPass = 4;
+
+}  // namespace
 
 // Precondition: the decode rows of this pass, of running.ready(), already have their pages.
 void Scheduler::State::prefill() {
@@ -192,13 +199,16 @@ bool PrefillPass::continue_chunk(Request& request, int parts) {
   // Shorter waiting prompts may have up to half of the pass.
   const int shorter =
       s_.waiting.num_short_rows(request.uncomputed(), adder_.limit() / 2, s_.page_tokens());
+  const int window_room = s_.window_room(&request);
+  const int64_t wanted = std::min(request.uncomputed(), adder_.limit());
+  if (kShortPass * window_room * s_.page_tokens() < wanted) s_.short_of_windows = true;
   const Admission admission =
       adder_.continue_chunked({.total_len = static_cast<int>(request.tokens.size()),
                                .prefix_len = request.computed_len,
                                .prefix_pages = static_cast<int>(request.pages.size()),
                                .remaining_new_tokens = request.remaining_new_tokens(),
                                .spare_rows = std::max(shorter, rows_of_others(parts)),
-                               .window_room = s_.window_room(&request)},
+                               .window_room = window_room},
                               s_.available_tokens());
   if (admission.result != AddResult::added) return false;
   s_.add_rows(request, admission.len);

@@ -1,6 +1,7 @@
 // Chooses the rows of the next step:
 //
-//   prefill_first:   prefill rows, or if there are none, decode rows
+//   prefill_first:   prefill rows, or if there are none, decode rows; in turn while window pages
+//                    are so few that a prompt takes many short steps
 //   mixed, latency:  pages for decode rows, prefill rows beside them, then the decode rows
 #include <algorithm>
 #include <utility>
@@ -34,9 +35,11 @@ void Scheduler::State::choose() {
     return;
   }
 
-  if (makes_mixed_batches()) running.num_ready = prepare_decode();
-  if (!must_settle) prefill();
-  if (!makes_mixed_batches() && !must_settle && batch().empty())
+  const bool mixes = makes_mixed_batches();
+  const bool answers_first = std::exchange(short_of_windows, false) && !mixes;
+  if (mixes || answers_first) running.num_ready = prepare_decode();
+  if (!must_settle && (!answers_first || running.num_ready == 0)) prefill();
+  if (!mixes && !answers_first && !must_settle && batch().empty())
     running.num_ready = prepare_decode();
   if (batch().empty() && running.num_ready == 0 && !batches.has_rows()) {
     pause.end();  // the last running request had to be ended
