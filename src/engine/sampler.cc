@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <new>
 
 #include "base/check.h"
 #include "base/mix.h"
@@ -293,9 +294,13 @@ void Sampler::sample(Backend& backend, View<const float> logits, std::span<const
       out[i].forced = row.grammar->forced();
       out[i].failed = out[i].grammar == GrammarVerdict::failed;
     }
-    if (row.params->num_top_logprobs >= 0)
+    if (row.params->num_top_logprobs < 0) return;
+    try {
       logprobs[i] = std::make_unique<PositionLogprobs>(make_logprobs(
           untouched_logits, facts.logsumexp, TokenId{token}, row.params->num_top_logprobs));
+    } catch (const std::bad_alloc&) {
+      out[i].failed = out[i].no_memory = true;
+    }
   };
   backend.workers().run(static_cast<int>(rows.size()), [&](int index, int worker) {
     auto i = static_cast<size_t>(index);

@@ -132,6 +132,27 @@ TEST_P(StepAllocationOfRanks, IsNone) {
   log::set_level(log::Level::info);
 }
 
+// Log-probabilities are the one thing that sampling allocates.
+TEST(SamplerWithoutMemory, FailsTheRowAndNotTheProcess) {
+  WorkerPool workers({.num_workers = 1});
+  Backend backend = *Backend::create(detect_isa(), workers, 1 << 20);
+  Sampler sampler(8, 1);
+  const std::vector<float> logits = {0, 1, 2, 3, 4, 5, 6, 7};
+  const SamplingParams params = {.num_top_logprobs = 2};
+  const SampleRow row = {.params = &params, .prompt = {}, .generated = {}, .end_ids = {}};
+  for (const bool has_memory : {true, false, true}) {
+    SampledToken token;
+    std::unique_ptr<PositionLogprobs> logprobs;
+    if (!has_memory) most_allocated_bytes = 0;
+    sampler.sample(backend, View<const float>(logits.data(), 1, 8), std::span(&row, 1),
+                   std::span(&token, 1), std::span(&logprobs, 1));
+    most_allocated_bytes = SIZE_MAX;
+    EXPECT_EQ(token.failed, !has_memory);
+    EXPECT_EQ(token.no_memory, !has_memory);
+    EXPECT_EQ(logprobs != nullptr, has_memory);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Overlap, StepAllocationOfRanks,
                          ::testing::Values("auto", "none", "single-batch", "two-batch",
                                            "own-module", "overlapped"),

@@ -126,8 +126,9 @@ enum class GrammarVerdict : uint8_t {
 // each slice; those behind a draft that does not hold are left as they are here.
 struct SampledToken {
   TokenId token{-1};
-  // The request ends with an error: the row's logits were not finite, or its grammar failed.
-  bool failed = false;
+  // The request ends with an error: the row's logits were not finite, its grammar failed, or there
+  // was no memory for its log-probabilities (no_memory).
+  bool failed = false, no_memory = false;
   GrammarVerdict grammar = GrammarVerdict::goes_on;
   // Tokens that must follow and need not be sampled; the next slice has rows for all of them. With
   // forced tokens, `grammar` is the state after the last one. Borrowed until the commit; empty in

@@ -67,6 +67,13 @@ void Scheduler::State::fail_request(Request& request, Error why) const {
 
 // Tests for the end in this order: no usable token, length, the grammar's end, stop token.
 void Scheduler::State::accept(Request& request, const SampledToken& sampled) {
+  if (sampled.no_memory)
+    return fail_request(
+        request,
+        error(ErrorCode::out_of_memory,
+              "after {} tokens of the answer there was no memory for its log-probabilities",
+              request.generated())
+            .with_fix("try again later, or without log-probabilities"));
   if (sampled.failed && sampled.grammar == GrammarVerdict::failed)
     return fail_request(
         request,
