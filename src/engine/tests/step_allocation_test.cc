@@ -4,6 +4,7 @@
 
 #include "base/count_allocations_testing.h"
 #include "base/log.h"
+#include "engine/sampler.h"
 #include "engine/tests/testing.h"
 
 namespace hocket {
