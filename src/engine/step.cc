@@ -338,8 +338,11 @@ void RankStep::take_in(AbortAll& abort) {
 // If no request is live, only rows of ended requests can be under way: they are finished before the
 // flush.
 void RankStep::take_in(FlushCache& flush) {
-  if (answers_.live().empty()) static_cast<void>(finish_all());
-  flush.answer.set_value(scheduler_.flush_cache());
+  const bool idle = answers_.live().empty();
+  if (idle) static_cast<void>(finish_all());
+  const bool flushed = scheduler_.flush_cache();
+  if (idle) report_.publish_idle(scheduler_);  // whoever has the answer finds it in the metrics
+  flush.answer.set_value(flushed);
 }
 
 // Requests that wait for lost ranks end with the error of these, not with half an answer.

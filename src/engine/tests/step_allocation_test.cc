@@ -144,10 +144,10 @@ TEST(SamplerWithoutMemory, FailsTheRowAndNotTheProcess) {
   for (const bool has_memory : {true, false, true}) {
     SampledToken token;
     std::unique_ptr<PositionLogprobs> logprobs;
-    if (!has_memory) most_allocated_bytes = 0;
+    if (!has_memory) max_allocated_bytes = 0;
     sampler.sample(backend, View<const float>(logits.data(), 1, 8), std::span(&row, 1),
                    std::span(&token, 1), std::span(&logprobs, 1));
-    most_allocated_bytes = SIZE_MAX;
+    max_allocated_bytes = SIZE_MAX;
     EXPECT_EQ(token.failed, !has_memory);
     EXPECT_EQ(token.no_memory, !has_memory);
     EXPECT_EQ(logprobs != nullptr, has_memory);
