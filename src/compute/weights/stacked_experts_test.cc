@@ -222,11 +222,11 @@ TEST(StackedApart, EachMatrixHasATensorBesideTheGate) {
 
 // Each expert has its own scales, one for each block of 128 x 128, also for the shorter last ones.
 TEST(StackedApart, Float8HasItsScalesInATensorBesideIt) {
-  constexpr int kRows = 130, kColumns = 200;
+  constexpr int kExpertRows = 130, kColumns = 200;
   constexpr uint8_t kOne = 0x38;
   TestFolder folder;
-  folder.add("m.moe.up_proj.weight", "F8_E4M3", {kNumExperts, kRows, kColumns},
-             std::vector<uint8_t>(kNumExperts * kRows * kColumns, kOne));
+  folder.add("m.moe.up_proj.weight", "F8_E4M3", {kNumExperts, kExpertRows, kColumns},
+             std::vector<uint8_t>(kNumExperts * kExpertRows * kColumns, kOne));
   std::vector<float> scales;
   for (int i = 0; i < kNumExperts * 4; ++i) scales.push_back(float(1 + i));
   folder.add("m.moe.up_proj.weight_scale_inv", "F32", {kNumExperts, 2, 2}, scales);
@@ -235,11 +235,11 @@ TEST(StackedApart, Float8HasItsScalesInATensorBesideIt) {
   for (int e = 0; e < kNumExperts; ++e) {
     const std::string name = "m.moe.experts." + std::to_string(e) + ".up_proj.weight";
     const auto reader = MatrixReader::open(*source, {.layout = QuantConfig::Layout::fp8_block},
-                                           name, kRows, kColumns);
+                                           name, kExpertRows, kColumns);
     ASSERT_TRUE(reader.has_value()) << describe(reader.error());
-    std::vector<float> memory(kRows * kColumns);
-    reader->read(0, View<float>(memory.data(), kRows, kColumns));
-    for (int r = 0; r < kRows; ++r)
+    std::vector<float> memory(kExpertRows * kColumns);
+    reader->read(0, View<float>(memory.data(), kExpertRows, kColumns));
+    for (int r = 0; r < kExpertRows; ++r)
       for (int c = 0; c < kColumns; ++c)
         ASSERT_EQ(memory[r * kColumns + c], float(1 + 4 * e + 2 * (r / 128) + c / 128));
   }
