@@ -237,11 +237,19 @@ TEST(StackedApart, Float8HasItsScalesInATensorBesideIt) {
     const auto reader = MatrixReader::open(*source, {.layout = QuantConfig::Layout::fp8_block},
                                            name, kExpertRows, kColumns);
     ASSERT_TRUE(reader.has_value()) << describe(reader.error());
-    std::vector<float> memory(kExpertRows * kColumns);
-    reader->read(0, View<float>(memory.data(), kExpertRows, kColumns));
-    for (int r = 0; r < kExpertRows; ++r)
-      for (int c = 0; c < kColumns; ++c)
-        ASSERT_EQ(memory[r * kColumns + c], float(1 + 4 * e + 2 * (r / 128) + c / 128));
+    std::vector<uint8_t> numbers(kExpertRows * kColumns);
+    std::vector<float> scales_read(kExpertRows * 2);
+    const ScaledRows rows = {.format = reader->format(),
+                             .numbers = {numbers.data(), kExpertRows, kColumns},
+                             .scales = {scales_read.data(), kExpertRows, 2},
+                             .zeros = {},
+                             .column_scales = {}};
+    ASSERT_TRUE(reader->read(0, rows));
+    for (int r = 0; r < kExpertRows; ++r) {
+      for (int c = 0; c < kColumns; ++c) ASSERT_EQ(rows.numbers.row(r)[c], kOne);
+      for (int block = 0; block < 2; ++block)
+        ASSERT_EQ(rows.scales.row(r)[block], float(1 + 4 * e + 2 * (r / 128) + block));
+    }
   }
 }
 
