@@ -83,11 +83,9 @@ void print_memory(const CapacityPlan& plan) {
   print_row("work buffers", show_bytes(memory.work_bytes),
             fmt::format("{} rows a step", memory.work.max_rows));
   if (memory.draft_bytes > 0)
-    print_row("  for drafts", show_bytes(memory.draft_bytes),
-              "of these at most: grammars of drafts");
+    print_row("  for drafts", show_bytes(memory.draft_bytes), "of these, for their grammars");
   if (memory.tier_bytes > 0)
-    print_row("  for prefixes", show_bytes(memory.tier_bytes),
-              "of these: between cache and stores");
+    print_row("  for prefixes", show_bytes(memory.tier_bytes), "of these: from and to stores");
   const int64_t tokens =
       f.fits() ? int64_t{memory.num_pages} * page_tokens : int64_t{memory.context_length};
   print_row("KV cache", show_bytes(memory.kv_bytes),
@@ -277,10 +275,9 @@ void share(int ranks, ForecastQuestion& question) {
   question.total_bytes /= ranks;
   question.available_bytes /= ranks;
   question.num_workers = std::max(1, question.num_workers / ranks);
-  MachineSpeed& speed = question.speed;
-  for (double* of :
-       {&speed.read_bytes_per_s, &speed.operations_per_s, &speed.integer_operations_per_s})
-    *of /= ranks;
+  question.speed.read_bytes_per_s /= ranks;
+  question.speed.operations_per_s /= ranks;
+  question.speed.integer_operations_per_s /= ranks;
 }
 
 Result<CapacityPlan> make_plan(const PlanFlags& flags) {

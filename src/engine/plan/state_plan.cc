@@ -1,0 +1,79 @@
+#include "engine/plan/state_plan.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/show_bytes.h"
+#include "policy/scheduler/scheduler.h"
+
+namespace hocket {
+namespace {
+
+// The memory of states: what they may take, and what one running request needs.
+struct StateRoom {
+  int64_t remaining = 0, room = 0, request = 0;
+};
+StateRoom state_room(const MemoryQuestion& q, const MemoryPlan& plan) {
+  const double asked = q.settings.memory.mamba_full_memory_ratio;
+  const double ratio = asked > 0 ? asked : kDefaultStateRatio;
+  const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
+  const int64_t remaining =
+      std::max<int64_t>(0, plan.budget_bytes - plan.weight_bytes - plan.work_bytes);
+  return {.remaining = remaining,
+          .room = static_cast<int64_t>(static_cast<double>(remaining) * (ratio / (1 + ratio))),
+          .request = q.model.num_linear_layers() *
+                     (shape.block_bytes() + kStatesOfARequest * shape.state_bytes())};
+}
+
+}  // namespace
+
+void plan_states(const MemoryQuestion& q, MemoryPlan& plan) {
+  const int layers = q.model.num_linear_layers();
+  if (layers == 0) return;
+  const DeltaShape shape = delta_shape_of(q.model, q.dtype, plan.max_drafts);
+  const auto [remaining, room, request] = state_room(q, plan);
+  const auto running =
+      static_cast<int>(std::min<int64_t>(plan.max_running_requests, room / request));
+  if (running == 0) {
+    plan.state_bytes = request;
+    return;
+  }
+  if (running < plan.max_running_requests)
+    plan.changes.push_back({.flag = "--max-running-requests",
+                            .from = std::to_string(plan.max_running_requests),
+                            .to = std::to_string(running),
+                            .why = fmt::format("each needs {} for the states of {} delta nets",
+                                               show_bytes(request), layers)});
+  plan.max_running_requests = plan.num_blocks = running;
+  const int64_t asked = q.settings.memory.max_total_tokens;
+  const int64_t tokens = asked > 0 ? asked : int64_t{running} * plan.context_length;
+  const int64_t state = layers * shape.state_bytes();
+  const int64_t kept = std::min((room - running * request) / state, tokens / kDeltaBlock);
+  plan.num_states =
+      static_cast<int>(std::min<int64_t>(running * kStatesOfARequest + kept, 1 << 24));
+  plan.state_bytes = StatePool::Sizes{shape, layers, plan.num_states, plan.num_blocks}.bytes();
+  // The rest of the share becomes pages.
+  if (q.settings.memory.mamba_full_memory_ratio > 0 && plan.state_bytes + state <= room)
+    plan.changes.push_back(
+        {.flag = "--mamba-full-memory-ratio",
+         .from = fmt::format("{}, {}", q.settings.memory.mamba_full_memory_ratio, show_bytes(room)),
+         .to = show_bytes(plan.state_bytes),
+         .why = fmt::format("{} tokens and {} requests can use {} states, not more", tokens,
+                            running, plan.num_states)});
+}
+
+Error no_room_for_states(const MemoryQuestion& q, const MemoryPlan& plan) {
+  const auto [remaining, room, request] = state_room(q, plan);
+  // The model fits: only the share of the states is too small.
+  const std::string_view ratio =
+      remaining > request ? "--mamba-full-memory-ratio 0, which plans it | " : "";
+  return error(ErrorCode::out_of_memory,
+               "the states of one request do not fit\n  weights {} + work buffers {} of {} leave "
+               "{}, of which states get {}; one request needs {}",
+               show_bytes(plan.weight_bytes), show_bytes(plan.work_bytes),
+               show_bytes(plan.budget_bytes), show_bytes(remaining), show_bytes(room),
+               show_bytes(request))
+      .with_fix(fmt::format("{}--quantization int4 | a larger --mem-fraction-static", ratio));
+}
+
+}  // namespace hocket
