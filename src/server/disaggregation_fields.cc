@@ -47,19 +47,24 @@ Result<Disaggregation> parse_disaggregation_change(const Json& json) {
   std::string mode;
   if (!fields.read("mode", mode) && fields.get("mode") == nullptr)
     fields.fail_field("mode", "mode is missing", "one of null, prefill, decode, auto");
+  const Result<Disaggregation> named = parse_disaggregation(mode);
+  if (fields.ok() && !named)
+    fields.fail_field("mode", "names no mode", "one of null, prefill, decode, auto");
   HOCKET_TRY_VOID(fields.finish());
-  return parse_disaggregation(mode);
+  return named;
 }
 
 Result<Json> change_disaggregation_mode(std::string_view body, PrefillRole* role) {
-  if (role == nullptr)
-    return fail(error(ErrorCode::invalid_request, "this service shares no pages with others")
-                    .with_fix("start with --kv-cache-listen, or --disaggregation-prefill-url"));
+  std::optional<Disaggregation> wanted;
   if (!body.empty()) {
     HOCKET_TRY(const Json json, parse_json_object(body));
-    HOCKET_TRY(const Disaggregation wanted, parse_disaggregation_change(json));
-    HOCKET_TRY_VOID(role->set(wanted));
+    HOCKET_TRY(wanted, parse_disaggregation_change(json));
   }
+  if (role == nullptr)
+    return fail(error(ErrorCode::invalid_request, "this service shares no pages with others")
+                    .with_fix("start with --kv-cache-listen, or --disaggregation-prefill-url")
+                    .with_param("mode"));
+  if (wanted) HOCKET_TRY_VOID(role->set(*wanted));
   return Json{{"disaggregation_mode", disaggregation_name(role->mode())},
               {"takes_prompts", role->takes_prompts()},
               {"sends_prompts", role->sends_prompts()}};

@@ -3,6 +3,7 @@
 
 #include "server/endpoints.h"
 #include "server/http/error_map.h"
+#include "server/ranks/scale_ranks.h"
 
 namespace hocket {
 namespace {
@@ -18,18 +19,24 @@ Json list_of(const RankSet& ranks) {
 
 // The rank that a client asked has checked what it tells the others.
 Result<RankSet> Endpoints::ranks_to_leave(const HttpRequest& request) const {
+  HOCKET_TRY(const Json json, parse_json_object(request.body));
+  HOCKET_TRY(const ScaleRanks wanted, parse_scale_ranks(json));
+  const char* const field = wanted.keep ? "keep" : "leave";
   if (options_.rank_router == nullptr || !options_.leave)
     return fail(
         error(ErrorCode::invalid_request, "no rank can leave: this process is all of the service")
-            .with_fix("start the ranks as processes, with --tolerate-ranks"));
+            .with_fix("start the ranks as processes, with --tolerate-ranks")
+            .with_param(field));
   const RankRouter& router = *options_.rank_router;
-  HOCKET_TRY(const RankSet leaving, router.read_leave(request.body));
+  HOCKET_TRY(const RankSet leaving, router.ranks_to_leave(wanted));
   if (request.from_rank) return leaving;
-  HOCKET_TRY_VOID(router.may_leave(leaving));
+  if (Result<void> may = router.may_leave(leaving); !may)
+    return fail(std::move(may.error()).with_param(field));
   if (router.own_host().size() > 1)
     return fail(
         error(ErrorCode::invalid_request, "the ranks of a host end together, not by their numbers")
-            .with_fix("send SIGTERM to the process that started them"));
+            .with_fix("send SIGTERM to the process that started them")
+            .with_param(field));
   return leaving;
 }
 

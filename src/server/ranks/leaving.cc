@@ -18,20 +18,20 @@ Result<ScaleRanks> parse_scale_ranks(const Json& body) {
     }
   if (fields.ok() && wanted.keep.has_value() == (wanted.leave.size() > 0))
     fields.fail(error(ErrorCode::invalid_request, "leave and keep: one of the two is needed")
-                    .with_fix(R"(send {"leave": [RANK, ...]} or {"keep": NUMBER})"));
+                    .with_fix(R"(send {"leave": [RANK, ...]} or {"keep": NUMBER})")
+                    .with_param("leave"));
   return fields.finish_with(wanted);
 }
 
-Result<RankSet> RankRouter::read_leave(std::string_view body) const {
-  HOCKET_TRY(const Json json, parse_json_object(body));
-  HOCKET_TRY(const ScaleRanks wanted, parse_scale_ranks(json));
+Result<RankSet> RankRouter::ranks_to_leave(const ScaleRanks& wanted) const {
   if (!wanted.keep) return wanted.leave;
   const ClusterView view = options_.cluster->view();
   const RankSet present = view.present();
   if (*wanted.keep >= present.size())
     return fail(error(ErrorCode::invalid_request, "keep is {}, and {} ranks are there",
                       *wanted.keep, present.size())
-                    .with_fix("fewer; a rank joins when it is started again"));
+                    .with_fix("fewer; a rank joins when it is started again")
+                    .with_param("keep"));
   RankSet leave;
   for (int rank = RankSet::kMaxRank; present.size() - leave.size() > *wanted.keep; --rank)
     if (present.has(rank) && rank != view.coordinator) leave.add(rank);

@@ -36,6 +36,8 @@
 
 namespace hocket {
 
+struct ScaleRanks;  // server/ranks/scale_ranks.h
+
 // The answer of another rank to a question that went to all ranks.
 struct PeerAnswer {
   int rank = 0;
@@ -91,9 +93,9 @@ class RankRouter {
   // Forgets which rank has which prefix, because all prefix caches were emptied.
   void forget_prefixes();
 
-  // Reads the body of /scale_ranks. If it says how many stay, these are the coordinator and the
-  // lowest ranks. Errors: invalid_request.
-  Result<RankSet> read_leave(std::string_view body) const;
+  // If the body of /scale_ranks says how many stay, these are the coordinator and the lowest ranks.
+  // Errors: invalid_request.
+  Result<RankSet> ranks_to_leave(const ScaleRanks& wanted) const;
   // Returns invalid_request, with the reason, if the others could not serve on without these ranks.
   Result<void> may_leave(const RankSet& leaving) const;
   // Returns the ranks of this host, which one process started and which end together.
