@@ -15,7 +15,8 @@ FlagGroup peer_flags(ServerSettings& s) {
         ""},
        {"disaggregation-mode", &s.peers.disaggregation_mode,
         "prefill (computes prompts for others), decode (lets others compute its prompts), auto "
-        "(both, as its own load has it), or null; POST /disaggregation_mode changes it",
+        "(prefill, and decode while its own prompts are many), or null; POST /disaggregation_mode "
+        "changes it",
         ""},
        {"disaggregation-prefill-url", &s.peers.disaggregation_prefill_url,
         "HOST:PORT,...: the --kv-cache-listen of the services that compute the prompts", ""}}};

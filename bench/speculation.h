@@ -26,14 +26,14 @@ struct BenchSpeculationOptions {
 // knows no drafts. Tokens are those that the imposed acceptance makes expected, so that luck is no
 // part of a ratio; with `edits` they are those that came.
 //
-// Prints two tables. The first has a row for each fixed number: the experts that a step touches in
-// a layer, as they were counted, and the bytes that it must read and its time, as multiples of
-// those without drafts. The second has a row for each point: tokens/s without drafts; the ratio of
-// each fixed number to that; and for the gate the geometric mean of these ratios behind its first
-// steps with its standard error, the least and the most of a block, the mean in its first steps,
-// the ratio to the best fixed number, and after how many steps it had drafts.
-// All prompts but for their last token are equal. Returns the exit status: that of the error if an
-// answer failed, 1 if a token differed.
+// Prints two tables, and with `edits` only the second. The first has a row for each fixed number:
+// the experts that a step touches in a layer, as they were counted, and the bytes that it must read
+// and its time, as multiples of those without drafts. The second has a row for each point: tokens/s
+// without drafts; the ratio of each fixed number to that; and for the gate the geometric mean of
+// these ratios behind its first steps with its standard error, the least and the most of a block,
+// the mean in its first steps, the ratio to the best fixed number, and after how many steps it had
+// drafts. All prompts but for their last token are equal. Returns the exit status: that of the
+// error if an answer failed, 1 if a token differed.
 int bench_speculation(const BenchSpeculationOptions& options);
 
 }  // namespace hocket

@@ -160,6 +160,11 @@ Result<PlayedSteps> SpeculationPlayer::play(const ImposedChoice& choice, int tok
       part = {.seconds = to_seconds(clock.now() - from),
               .tokens = static_cast<double>(num_tokens_ - tokens_before)};
     }
+    if (part.tokens == 0)
+      return fail(
+          error(ErrorCode::bad_value, "answers end before all {} have begun", group_.answers)
+              .with_fix("a larger --output-len or --max-running-requests, or fewer --answers")
+              .with_param("output-len"));
     if (choice.counts_expected) part.tokens -= luck(choice.percent) - luck_before;
     played.seconds += part.seconds;
     played.tokens += part.tokens;

@@ -14,7 +14,7 @@ namespace hocket {
 namespace {
 
 constexpr int kMaxVirtualHosts = 64;
-constexpr double kLeastGain = 1.1;     // from which a second kind of host is worth it
+constexpr double kMinGain = 1.1;       // from which a second kind of host is worth it
 constexpr const char* kAsLogged = "";  // keeps the log's prefill policy: no flag named another
 
 struct SimulateFlags {
@@ -80,8 +80,9 @@ std::vector<FlagGroup> flags_of(SimulateFlags& f) {
          "on so many hosts, 2 or more: all do both, beside each number of them that computes "
          "prompts alone",
          ""},
-        {"link-gbit", &f.link_gbit, "of each host, for pages", ""},
-        {"kv-bytes-per-token", &f.kv_bytes_per_token, "hocket plan says it; as given: shape small",
+        {"link-gbit", &f.link_gbit, "Gbit/s of each host's link, for pages", ""},
+        {"kv-bytes-per-token", &f.kv_bytes_per_token,
+         "bytes of keys and values, as hocket plan prints them; the default is that of shape small",
          ""}}},
       {"Output",
        {{"csv", &f.csv, "writes the table to this file", ""},
@@ -230,8 +231,8 @@ void print_comparison(const RunFigures& measured, const std::string& policy,
 bool pays(const RunFigures& mixed, const RunFigures& split, double itl_slo_ms) {
   const auto keeps = [&](const RunFigures& f) { return f.itl_p99_ms <= itl_slo_ms; };
   const double gain = split.output_tokens_per_s / mixed.output_tokens_per_s;
-  if (keeps(split) != keeps(mixed)) return keeps(split) && gain >= 1 / kLeastGain;
-  return gain >= kLeastGain;
+  if (keeps(split) != keeps(mixed)) return keeps(split) && gain >= 1 / kMinGain;
+  return gain >= kMinGain;
 }
 
 // Says on which hosts the traffic runs best. The first run is that of equal hosts.

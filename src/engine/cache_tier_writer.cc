@@ -26,7 +26,7 @@ unsigned CacheTier::stores_lacking(const PageKey& key) const {
   return lacking;
 }
 
-// Counts what found no buffer, and says so from time to time.
+// Counts pages and states that are not written, and says so from time to time.
 void CacheTier::leave_out(size_t count) {
   num_skipped_pages_ += count;
   num_unreported_ += count;
@@ -35,8 +35,9 @@ void CacheTier::leave_out(size_t count) {
   const TimePoint now = clock_->now();
   if (num_unreported_ == 0 || !takes || now < next_report_) return;
   log::warning(
-      "stored prefixes: {} pages or states were not written, because they are computed faster than "
-      "the store takes them; after an eviction or a restart they are computed again. To mend it: "
+      "stored prefixes: {} pages or states were not written: a store was away, or took them more "
+      "slowly than they were computed; after an eviction or a restart they are computed again. To "
+      "mend it: "
       "a faster disk or network, or --hicache-write-policy write_through_selective",
       std::exchange(num_unreported_, 0));
   next_report_ = now + kReportsApart;

@@ -33,10 +33,10 @@ Result<RankSet> Endpoints::ranks_to_leave(const HttpRequest& request) const {
   if (Result<void> may = router.may_leave(leaving); !may)
     return fail(std::move(may.error()).with_param(field));
   if (router.own_host().size() > 1)
-    return fail(
-        error(ErrorCode::invalid_request, "the ranks of a host end together, not by their numbers")
-            .with_fix("send SIGTERM to the process that started them")
-            .with_param(field));
+    return fail(error(ErrorCode::invalid_request,
+                      "one process runs several ranks of this host, and they end together")
+                    .with_fix("send SIGTERM to the process that started them")
+                    .with_param(field));
   return leaving;
 }
 

@@ -336,7 +336,7 @@ void Server::hand_over() {
   State& s = *state_;
   if (!s.rank_router || !s.rank_http || s.options.settings.parallel.tolerate_ranks == 0) return;
   if (const auto goes = s.rank_router->may_leave(s.rank_router->own_host()); !goes) {
-    log::warning("shutdown: {}", goes.error().message);
+    log::warning("shutdown: the others pause: {}", goes.error().message);
     return;
   }
   s.rank_http->stop(kShortAnswers);

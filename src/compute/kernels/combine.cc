@@ -96,7 +96,7 @@ void combine_rows(Backend& backend, const CombineCall& call) {
 
 namespace {
 
-// Calls write(row, place) for each sum of each token; row adds it to nothing yet.
+// Calls write(row, index, worker) for each sum of each token; the row's residual is null.
 template <class T, class Write>
 void each_partial_sum(Backend& backend, const PartialCombineCall& call, Write&& write) {
   const int64_t tokens = call.ids.rows, k = call.ids.cols, cols = call.y.cols;

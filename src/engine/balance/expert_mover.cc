@@ -75,22 +75,24 @@ void ExpertMover::begin(Task task) {
 }
 
 void ExpertMover::plan(std::span<const uint64_t> counts, uint64_t num_steps) {
-  planned_ = false;
   {
     MutexLock lock(mutex_);
+    planned_ = false;
     counts_ = counts;
     num_steps_ = num_steps;
+    task_ = Task::plan;
   }
-  begin(Task::plan);
+  changed_.notify_all();
 }
 
 void ExpertMover::plan_for(const RankSet& stay) {
-  planned_ = false;
   {
     MutexLock lock(mutex_);
+    planned_ = false;
     stay_ = stay;
+    task_ = Task::plan_for;
   }
-  begin(Task::plan_for);
+  changed_.notify_all();
 }
 
 const ExpertChanges* ExpertMover::planned() const {
@@ -170,12 +172,8 @@ void ExpertMover::run() {
 
 void ExpertMover::do_task(Task task) {
   may_be_dropped_ = task == Task::load;
-  if (task == Task::plan) {
-    changes_ = changes_for(counts_, num_steps_, runner_.placement(), options_.rebalance);
-    planned_.store(true, std::memory_order_release);
-  } else if (task == Task::plan_for) {
-    changes_ = changes_without_others();
-    planned_.store(true, std::memory_order_release);
+  if (task == Task::plan || task == Task::plan_for) {
+    work_out(task);
   } else if (task == Task::load) {
     load_layers();
     source_.reset();
@@ -183,6 +181,24 @@ void ExpertMover::do_task(Task task) {
     load_places();
     source_.reset();
   }
+}
+
+// The changes are dropped if others are asked for meanwhile: the engine does not wait for these.
+void ExpertMover::work_out(Task task) {
+  std::span<const uint64_t> counts;
+  uint64_t num_steps = 0;
+  RankSet stay;
+  {
+    MutexLock lock(mutex_);
+    counts = counts_, num_steps = num_steps_, stay = stay_;
+  }
+  ExpertChanges changes =
+      task == Task::plan ? changes_for(counts, num_steps, runner_.placement(), options_.rebalance)
+                         : changes_without_others(stay);
+  MutexLock lock(mutex_);
+  if (task_ != Task::none) return;
+  changes_ = std::move(changes);
+  planned_.store(true, std::memory_order_release);
 }
 
 void ExpertMover::load_layers() {

@@ -119,7 +119,8 @@ class ExpertMover {
   void begin(Task task);
   void run();
   void do_task(Task task);
-  ExpertChanges changes_without_others() const;
+  void work_out(Task task);
+  ExpertChanges changes_without_others(const RankSet& stay) const;
   void load_layers();
   void load_places();
   // Loads a layer, trying again as often as `retries` says. Returns false if it was given up.

@@ -34,17 +34,17 @@ Placements ExpertMover::places_of(const RankSet& ranks) const {
 }
 
 // Those that leave keep their experts, so nothing but replicas goes before they have left.
-ExpertChanges ExpertMover::changes_without_others() const {
+ExpertChanges ExpertMover::changes_without_others(const RankSet& stay) const {
   ExpertChanges changes;
   const Placements now = runner_.placement();
   const int num_experts = now.first().num_experts();
   for (int layer = 0; layer < std::ssize(has_experts_); ++layer) {
     if (!has_experts_[static_cast<size_t>(layer)]) continue;
-    if (home_.at(layer).fewest_places(stay_.size()) < num_experts) return {};
-    const Placement wanted = home_.at(layer).among(stay_);
+    if (home_.at(layer).fewest_places(stay.size()) < num_experts) return {};
+    const Placement wanted = home_.at(layer).among(stay);
     std::vector<std::vector<int>> experts;
     for (int rank = 0; rank < wanted.num_ranks(); ++rank) {
-      const Placement& of = stay_.has(rank) ? wanted : now.at(layer);
+      const Placement& of = stay.has(rank) ? wanted : now.at(layer);
       experts.emplace_back(of.experts_of(rank).begin(), of.experts_of(rank).end());
     }
     Placement to = Placement::of_ranks(std::move(experts), num_experts);

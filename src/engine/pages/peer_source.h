@@ -1,9 +1,7 @@
 // Pages of other services (engine/pages/page_server.h), asked for over TCP by key.
 //
 //   cache     a peer is asked which pages it has; those that it lacks are computed here
-//   prefill   a peer computes the prompt if that is wanted; each page is got as soon as its chunk
-//   is
-//             computed
+//   prefill   a peer computes the prompt if asked to; pages come chunk by chunk
 //
 // Peers take turns. One that does not answer, or has another model or form, is left alone for 30 s.
 // Thread: any.

@@ -47,6 +47,11 @@ Result<void> PrefillRole::check(Disaggregation mode) const {
 Result<void> PrefillRole::set(Disaggregation mode) {
   HOCKET_TRY_VOID(check(mode));
   const Disaggregation before = mode_.exchange(mode);
+  if (before != mode) {
+    const MutexLock lock(mutex_);
+    prompt_seconds_ = 0;
+    has_much_ = false;
+  }
   if (before != mode)
     log::info("changed: --disaggregation-mode {} -> {}: an admin asked for it",
               disaggregation_name(before), disaggregation_name(mode));

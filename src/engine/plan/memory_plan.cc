@@ -147,9 +147,10 @@ void note_few_windows(const MemoryQuestion& q, MemoryPlan& plan) {
   if (q.settings.memory.swa_full_tokens_ratio == 0 || q.window_page_bytes == 0) return;
   const SchedulerOptions options{.page_tokens = q.settings.memory.page_size,
                                  .window_tokens = q.model.window_tokens()};
-  const int rows = std::min(std::max(plan.chunk_tokens, 0), plan.max_prefill_tokens);
-  const int left = plan.num_window_pages - pages_for(rows, options.page_tokens);
-  const int held = std::max(0, left) / window_pages_of_request(options);
+  const int rows = plan.chunk_tokens < 0 ? plan.max_prefill_tokens
+                                         : std::min(plan.chunk_tokens, plan.max_prefill_tokens);
+  const int remaining = plan.num_window_pages - pages_for(rows, options.page_tokens);
+  const int held = std::max(0, remaining) / window_pages_of_request(options);
   if (plan.num_window_pages < plan.num_pages && held < plan.max_running_requests)
     plan.changes.push_back(
         {.flag = "requests beside a chunk",

@@ -11,9 +11,9 @@
 namespace hocket {
 namespace {
 
-// A prompt that gets less than this part of its rows, because window pages are short, lets answers
-// have each second step.
-constexpr int64_t kShortPass = 4;
+// Answers have each second step while window pages give a prompt less than 1 / kMinRowsDivisor of
+// its rows.
+constexpr int64_t kMinRowsDivisor = 4;
 
 }  // namespace
 
@@ -201,7 +201,7 @@ bool PrefillPass::continue_chunk(Request& request, int parts) {
       s_.waiting.num_short_rows(request.uncomputed(), adder_.limit() / 2, s_.page_tokens());
   const int window_room = s_.window_room(&request);
   const int64_t wanted = std::min(request.uncomputed(), adder_.limit());
-  if (kShortPass * window_room * s_.page_tokens() < wanted) s_.short_of_windows = true;
+  if (kMinRowsDivisor * window_room * s_.page_tokens() < wanted) s_.short_of_windows = true;
   const Admission admission =
       adder_.continue_chunked({.total_len = static_cast<int>(request.tokens.size()),
                                .prefix_len = request.computed_len,

@@ -17,7 +17,7 @@ Result<ScaleRanks> parse_scale_ranks(const Json& body) {
         fields.fail_field("leave", "has an entry that is no rank");
     }
   if (fields.ok() && wanted.keep.has_value() == (wanted.leave.size() > 0))
-    fields.fail(error(ErrorCode::invalid_request, "leave and keep: one of the two is needed")
+    fields.fail(error(ErrorCode::invalid_request, "either leave or keep is needed, and not both")
                     .with_fix(R"(send {"leave": [RANK, ...]} or {"keep": NUMBER})")
                     .with_param("leave"));
   return fields.finish_with(wanted);
@@ -30,7 +30,7 @@ Result<RankSet> RankRouter::ranks_to_leave(const ScaleRanks& wanted) const {
   if (*wanted.keep >= present.size())
     return fail(error(ErrorCode::invalid_request, "keep is {}, and {} ranks are there",
                       *wanted.keep, present.size())
-                    .with_fix("fewer; a rank joins when it is started again")
+                    .with_fix("keep fewer ranks; to add one, start its process")
                     .with_param("keep"));
   RankSet leave;
   for (int rank = RankSet::kMaxRank; present.size() - leave.size() > *wanted.keep; --rank)
@@ -48,7 +48,8 @@ Result<void> RankRouter::may_leave(const RankSet& leaving) const {
     return refuse("the others would pause without these ranks", "start all with --tolerate-ranks");
   if (!view.began) return refuse("not all ranks have been ready yet", "ask again when they are");
   if (const RankSet absent = leaving.without(present); absent.size() > 0)
-    return refuse(fmt::format("the ranks {} are not there", absent.text()), "name ranks that are");
+    return refuse(fmt::format("the ranks {} are not there", absent.text()),
+                  "name ranks that /readyz lists");
   const int left = present.without(leaving).size();
   const auto least = static_cast<int>(view.members.size()) - view.tolerate_ranks;
   if (left < least)
