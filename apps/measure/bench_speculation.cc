@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/flags.h"
+#include "apps/loaded_model.h"
 #include "apps/measure/bench_lists.h"
 #include "base/log.h"
 #include "bench/dummy_shape.h"
