@@ -26,7 +26,7 @@ constexpr std::string_view dtype_name(DType t) {
 }
 
 // The format of a weight matrix in memory (compute/kernels/arithmetic/packed_weight.h).
-enum class WeightFormat : uint8_t { bf16, f32, fp8, int8, int4, mxfp4, mxfp8, nvfp4 };
+enum class WeightFormat : uint8_t { bf16, f32, fp8, int8, int4, mxfp4, mxfp8, nvfp4, q4_k };
 
 constexpr std::string_view weight_format_name(WeightFormat f) {
   switch (f) {
@@ -46,12 +46,18 @@ constexpr std::string_view weight_format_name(WeightFormat f) {
       return "mxfp8";
     case WeightFormat::nvfp4:
       return "nvfp4";
+    case WeightFormat::q4_k:
+      return "q4_k";
   }
   return "?";
 }
 // Returns true for the formats whose numbers have a byte as scale of 16 or 32 neighbouring k.
 constexpr bool is_mx(WeightFormat f) {
   return f == WeightFormat::mxfp4 || f == WeightFormat::mxfp8 || f == WeightFormat::nvfp4;
+}
+// Returns true for the formats whose products are sums of integers.
+constexpr bool is_integer(WeightFormat f) {
+  return f == WeightFormat::int8 || f == WeightFormat::int4 || f == WeightFormat::q4_k;
 }
 // Returns the type of the rows that are multiplied by such weights.
 constexpr DType activation_dtype(WeightFormat f) {

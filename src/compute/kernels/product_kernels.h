@@ -13,8 +13,12 @@ struct ProductKernels {
   void (*fp8)(const ScaledProduct<Bf16>&);
   void (*int8)(const ScaledProduct<int8_t>&);
   void (*int4)(const ScaledProduct<int8_t>&);
+  void (*q4_k)(const ScaledProduct<int8_t>&);
   void (*mx)(const ScaledProduct<Bf16>&);  // mxfp4, mxfp8, nvfp4
 
+  auto integer(WeightFormat format) const {
+    return format == WeightFormat::int8 ? int8 : format == WeightFormat::int4 ? int4 : q4_k;
+  }
   template <class T>
   void run(const Product<T>& p) const {
     if constexpr (sizeof(T) == sizeof(Bf16)) {

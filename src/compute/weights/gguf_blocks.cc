@@ -52,17 +52,35 @@ SixBits six_bits(const std::byte* s, int j) {
           byte_at(s + j + 4) >> 4 | (byte_at(s + j) >> 6) << 4};
 }
 
+constexpr int kQ4kBytes = 144;
+int q4_k_number(const std::byte* block, int j, int i) {
+  const int both = byte_at(block + 16 + j / 2 * kShort + i);
+  return j % 2 == 0 ? both & 15 : both >> 4;
+}
 void read_q4_k(const std::byte* from, float* to) {
   const float d = half_at(from), dmin = half_at(from + 2);
-  const std::byte* const numbers = from + 16;
   for (int j = 0; j < 8; ++j) {
     const auto [scale, min] = six_bits(from + 4, j);
     const float ds = d * static_cast<float>(scale), dm = dmin * static_cast<float>(min);
-    for (int i = 0; i < kShort; ++i) {
-      const int both = byte_at(numbers + j / 2 * kShort + i);
-      to[j * kShort + i] = ds * static_cast<float>(j % 2 == 0 ? both & 15 : both >> 4) - dm;
-    }
+    for (int i = 0; i < kShort; ++i)
+      to[j * kShort + i] = ds * static_cast<float>(q4_k_number(from, j, i)) - dm;
   }
+}
+bool read_q4_k_row(const std::byte* from, const ScaledRows& out, int64_t row) {
+  bool sound = true;
+  uint8_t* numbers = out.numbers.row(row);
+  for (int64_t g = 0; g < out.scales.cols; ++g, numbers += kShort) {
+    const std::byte* const block = from + g / 8 * kQ4kBytes;
+    const int j = static_cast<int>(g % 8);
+    const auto [scale, min] = six_bits(block + 4, j);
+    out.scales.row(row)[g] = static_cast<float>(scale);
+    out.zeros.row(row)[g] = static_cast<uint8_t>(min);
+    for (int i = 0; i < kShort; ++i) numbers[i] = static_cast<uint8_t>(q4_k_number(block, j, i));
+    const BlockScale by = {half_at(block), half_at(block + 2)};
+    out.block_scales.row(row)[g / 8] = by;
+    sound &= std::isfinite(by.scale) && std::isfinite(by.min);
+  }
+  return sound;
 }
 
 void read_q5_k(const std::byte* from, float* to) {
@@ -229,7 +247,8 @@ MatrixFormat format_of_blocks(GgufTypeId type) {
   if (type == Id::f32 || type == Id::f16 || type == Id::bf16) return {};
   if (type == Id::q4_0) return {WeightFormat::int4, kShort};
   if (type == Id::mxfp4) return {WeightFormat::mxfp4, kMxGroup};
-  return {WeightFormat::int8, kShort};
+  if (type == Id::q4_k) return {WeightFormat::q4_k, kQ4kGroup};
+  return kGgufBytes;
 }
 
 bool keeps_values(GgufTypeId type) {
@@ -241,7 +260,6 @@ bool keeps_values(GgufTypeId type) {
     case Id::q5_1:
     case Id::q2_k:
     case Id::q3_k:
-    case Id::q4_k:
     case Id::q5_k:
     case Id::q6_k:
       return false;
@@ -268,7 +286,7 @@ void read_blocks(const GgufType& type, const std::byte* from, int64_t count, flo
                                                   : StoredType::bf16;
     return convert_stored(plain, from, count, to);
   }
-  if (!keeps_values(type.id)) {
+  if (!keeps_values(type.id) || type.id == Id::q4_k) {
     for (int64_t block = 0; block < count / type.block; ++block)
       read_block(type.id, from + block * type.bytes, to + block * type.block);
     return;
@@ -286,6 +304,7 @@ void read_blocks(const GgufType& type, const std::byte* from, int64_t count, flo
 bool read_scaled_blocks(const GgufType& type, const std::byte* from, const ScaledRows& out,
                         int64_t row) {
   HOCKET_CHECK(out.format == format_of_blocks(type.id) && keeps_values(type.id));
+  if (type.id == Id::q4_k) return read_q4_k_row(from, out, row);
   bool sound = true;
   for (int64_t g = 0; g < out.scales.cols; ++g) {
     const Group group = group_at(type, from, g);

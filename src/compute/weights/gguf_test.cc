@@ -65,7 +65,7 @@ TEST(Gguf, ScaledRowsHaveTheNumbersOfTheirBlocks) {
       ++types;
     }
   }
-  EXPECT_EQ(types, 12);
+  EXPECT_EQ(types, 13);
 }
 
 TEST(Gguf, ScalesThatAreNotFiniteAreRefused) {

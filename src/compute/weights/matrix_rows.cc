@@ -14,6 +14,19 @@ bool pack_plain(const MatrixReader& from, const RowMove& move, const PackedWeigh
   return true;
 }
 
+void pack_block_scales(const ScaledRows& rows, int packed_row, const PackedWeight& to) {
+  for (int64_t row = 0; row < rows.scales.rows; ++row)
+    for (int64_t g = 0; g < rows.scales.cols; ++g) {
+      const int64_t column = packed_row + row, at = column % kPanelN;
+      auto& block = const_cast<BlockScales&>(to.block_scales(column, g));
+      const int64_t in_block = g % BlockScales::kGroups;
+      const BlockScale by = rows.block_scales.row(row)[g / BlockScales::kGroups];
+      block.scale[at] = float_to_f16(by.scale), block.min[at] = float_to_f16(by.min);
+      block.scales[in_block][at] = static_cast<uint8_t>(rows.scales.row(row)[g]);
+      block.mins[in_block][at] = rows.zeros.row(row)[g];
+    }
+}
+
 struct PackedScales {
   bool finite = true;   // every scale is, in the packed format
   int64_t changed = 0;  // scales of int4 that float16 does not hold
@@ -24,11 +37,16 @@ PackedScales pack_scaled(const ScaledRows& rows, int packed_row, const PackedWei
   if (to.format == WeightFormat::fp8 || to.format == WeightFormat::mxfp8)
     pack_rows<uint8_t>(numbers, packed_row, data);
   if (to.format == WeightFormat::int8) pack_int8_rows(numbers, packed_row, data);
-  if (to.format == WeightFormat::int4) pack_int4_rows(numbers, packed_row, data);
+  if (to.format == WeightFormat::int4 || to.format == WeightFormat::q4_k)
+    pack_int4_rows(numbers, packed_row, data);
   if (to.format == WeightFormat::mxfp4 || to.format == WeightFormat::nvfp4)
     pack_fp4_rows(numbers, packed_row, data);
   for (size_t row = 0; row < rows.column_scales.size(); ++row)
     const_cast<float*>(to.column_scales)[packed_row + row] = rows.column_scales[row];
+  if (to.format == WeightFormat::q4_k) {
+    pack_block_scales(rows, packed_row, to);
+    return {};
+  }
   PackedScales scales;
   for (int64_t row = 0; row < rows.scales.rows; ++row)
     for (int64_t g = 0; g < rows.scales.cols; ++g) {

@@ -30,6 +30,13 @@ int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers) {
   return static_cast<int>(std::min<int64_t>(std::max(kReleaseBytes / task_bytes, busy), tasks));
 }
 
+MatrixFormat common_format(MatrixFormat a, MatrixFormat b) {
+  if (a == b) return a;
+  const MatrixFormat bytes = {WeightFormat::int8, kQ4kGroup};
+  const auto is_of_k = [&](MatrixFormat f) { return f.format == WeightFormat::q4_k || f == bytes; };
+  return is_of_k(a) && is_of_k(b) ? bytes : MatrixFormat{};
+}
+
 MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k) {
   const WeightFormat format = format_asked(held.format, asked);
   if (format == held.format) return held;

@@ -224,6 +224,10 @@ void dequantize_scaled_rows(const ScaledRows& rows, View<float> out) {
       } else if (format == WeightFormat::nvfp4) {
         for (int i = begin; i < end; ++i)
           to[i] = kFp4Values[numbers[i]] * scale * rows.column_scales[r];
+      } else if (format == WeightFormat::q4_k) {
+        const BlockScale by = rows.block_scales.row(r)[g / BlockScales::kGroups];
+        const float both = by.scale * scale, min = by.min * rows.zeros.row(r)[g];
+        for (int i = begin; i < end; ++i) to[i] = both * static_cast<float>(numbers[i]) - min;
       } else {
         const int zero = rows.zeros.row(r)[g];
         for (int i = begin; i < end; ++i) to[i] = static_cast<float>(numbers[i] - zero) * scale;
@@ -267,9 +271,13 @@ ScaledRows RowScratch::scaled(MatrixFormat format, int64_t rows, int64_t k) {
   if (std::ssize(numbers_) < rows * k) numbers_.resize(rows * k);
   if (std::ssize(scales_) < rows * groups)
     scales_.resize(rows * groups), zeros_.resize(rows * groups);
-  ScaledRows out{format, {numbers_.data(), rows, k}, {scales_.data(), rows, groups}, {}, {}};
-  if (format.format == WeightFormat::int8 || format.format == WeightFormat::int4)
-    out.zeros = {zeros_.data(), rows, groups};
+  ScaledRows out{format, {numbers_.data(), rows, k}, {scales_.data(), rows, groups}, {}, {}, {}};
+  if (is_integer(format.format)) out.zeros = {zeros_.data(), rows, groups};
+  if (format.format == WeightFormat::q4_k) {
+    const int64_t blocks = round_up(groups, BlockScales::kGroups) / BlockScales::kGroups;
+    if (std::ssize(block_scales_) < rows * blocks) block_scales_.resize(rows * blocks);
+    out.block_scales = {block_scales_.data(), rows, blocks};
+  }
   if (format.format == WeightFormat::nvfp4) {
     if (std::ssize(column_scales_) < rows) column_scales_.resize(rows);
     out.column_scales = {column_scales_.data(), static_cast<size_t>(rows)};

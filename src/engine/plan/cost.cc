@@ -95,6 +95,7 @@ void ModelCost::add_row_operations(Operations& of_row, const PackedWeight& weigh
       break;
     case WeightFormat::int8:
     case WeightFormat::int4:
+    case WeightFormat::q4_k:
       of_row.integers += 2 * parameters;
       break;
   }

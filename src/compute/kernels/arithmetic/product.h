@@ -43,9 +43,12 @@ struct Product {
 //               acc = fma(p, scale, acc)
 //   int8, int4  s = sum of x * number - zero * x_sum, exact in int32
 //               acc = fma(float(s), x_scale * scale, acc)
+//   q4_k        s = sum of x * number, exact in int32
+//               acc = fma(float(s), x_scale * scale, acc)
+//               acc = fma(-(x_scale * float(x_sum)), min, acc)
 //   mxfp4, mxfp8, nvfp4   the canonical product of x and number * scale, which are bf16, exactly
 //
-// fp8 and the last three: x is bf16. int8, int4: x is int8 as QuantizeRow makes it (rows.h),
+// fp8 and the last three: x is bf16. int8, int4, q4_k: x is int8 as QuantizeRow makes it (rows.h),
 // with rows padded to 64 and a scale and a sum for each group. Source:
 // docs/contracts/arithmetic.md, "integers", "fp8".
 template <class X>
@@ -62,7 +65,8 @@ struct ScaledProduct {
   int group_blocks = 0;  // k-blocks in a group; 0: a group is half a block
   int groups = 0;
   WeightFormat format = WeightFormat::fp8;
-  const std::byte* scales = nullptr;  // [panels][groups][16], as packed_weight.h says
+  const std::byte* scales = nullptr;  // as packed_weight.h says
+  int64_t panel_scale_bytes = 0;      // bytes from the scales of one panel to those of the next
   const uint8_t* zeros = nullptr;     // int8, int4: [panels][groups][16]
   float* y = nullptr;
   int64_t y_stride = 0;

@@ -1,8 +1,8 @@
-// int8 and int4 weights times int8 rows without VNNI. A register has eight columns; four k are a
-// quad, two quads of int4 share a byte.
+// int8, int4 and q4_k weights times int8 rows without VNNI. A register has eight columns; four k
+// are a quad, two quads of int4 share a byte.
 //   int8   Weights and rows are widened to 16 bits. VPMADDUBSW multiplies bytes and would saturate,
 //          because 2 * 255 * 127 > 2^15.
-//   int4   VPMADDUBSW multiplies bytes. Eight quads can be summed in 16 bits, because
+//   int4, q4_k   VPMADDUBSW multiplies bytes. Eight quads can be summed in 16 bits, because
 //          8 * 2 * 15 * 127 < 2^15.
 #include <immintrin.h>
 
@@ -27,7 +27,7 @@ template <WeightFormat kFormat>
 inline void prepare_half(const int8_t* x, int32_t* to) {
   const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
   auto* const words = reinterpret_cast<__m256i*>(to);
-  if constexpr (kFormat == WeightFormat::int4) {
+  if constexpr (kFormat != WeightFormat::int8) {
     _mm256_storeu_si256(words, bytes);
   } else {
     _mm256_storeu_si256(words, _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8));
@@ -128,6 +128,13 @@ inline __m256 load_scales(const std::byte* scales, int64_t at) {
   return _mm256_loadu_ps(reinterpret_cast<const float*>(scales));
 }
 
+// Loads the scales or minima of eight columns of one group of q4_k.
+inline __m256 load_block_scales(const uint16_t* halves, const uint8_t* integers) {
+  const __m256 half = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(halves)));
+  const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(integers));
+  return _mm256_mul_ps(half, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)));
+}
+
 // The factors of one group: those of a panel's columns, and those of the rows, `groups` apart.
 struct GroupFactors {
   const std::byte* scales;
@@ -137,9 +144,10 @@ struct GroupFactors {
   int64_t groups;
 };
 
-// Starts the sums of a group at -zero * x_sum.
-template <int R>
+// Starts the sums of a group at -zero * x_sum, or at 0 in q4_k.
+template <WeightFormat kFormat, int R>
 inline void begin_group(const GroupFactors& f, __m256i (&sums)[R][2]) {
+  if constexpr (kFormat == WeightFormat::q4_k) return clear(sums);
 #pragma GCC unroll 2
   for (int h = 0; h < 2; ++h) {
     const auto* zeros = reinterpret_cast<const __m128i*>(f.zeros + h * kLanes);
@@ -148,6 +156,26 @@ inline void begin_group(const GroupFactors& f, __m256i (&sums)[R][2]) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
       sums[r][h] = _mm256_mullo_epi32(negative, _mm256_set1_epi32(f.x_sums[r * f.groups]));
+  }
+}
+// acc = fma(float(sum), x_scale * scale, acc), then acc = fma(-(x_scale * float(x_sum)), min, acc)
+template <int R>
+inline void finish_q4_k_group(const GroupFactors& f, const BlockScales& block, int group,
+                              const __m256i (&sums)[R][2], __m256 (&acc)[R][2]) {
+  const int i = group % BlockScales::kGroups;
+#pragma GCC unroll 2
+  for (int h = 0; h < 2; ++h) {
+    const int first = h * kLanes;
+    const __m256 scale = load_block_scales(block.scale + first, block.scales[i] + first);
+    const __m256 min = load_block_scales(block.min + first, block.mins[i] + first);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const float x_scale = f.x_scales[r * f.groups];
+      const __m256 total = _mm256_set1_ps(x_scale * static_cast<float>(f.x_sums[r * f.groups]));
+      const __m256 both = _mm256_mul_ps(_mm256_set1_ps(x_scale), scale);
+      acc[r][h] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums[r][h]), both, acc[r][h]);
+      acc[r][h] = _mm256_fnmadd_ps(total, min, acc[r][h]);
+    }
   }
 }
 // acc = fma(float(sum), x_scale * scale, acc)
@@ -169,20 +197,25 @@ template <int R, WeightFormat kFormat>
 void multiply_panel(const ScaledProduct<int8_t>& p, const int32_t* x, int row, int panel) {
   const int group_halves = p.group_blocks == 0 ? 1 : 2 * p.group_blocks, halves = 2 * p.k_blocks;
   const int64_t at = int64_t{panel} * p.groups * kPanelN, x_at = int64_t{row} * p.groups;
-  GroupFactors f = {p.scales + at * scale_size(kFormat), p.zeros + at, p.x_scales + x_at,
-                    p.x_sums + x_at, p.groups};
+  const std::byte* const scales = p.scales + panel * p.panel_scale_bytes;
+  const auto* const blocks = reinterpret_cast<const BlockScales*>(scales);
+  GroupFactors f = {scales, p.zeros + at, p.x_scales + x_at, p.x_sums + x_at, p.groups};
   const std::byte* w = p.w + panel * p.panel_bytes;
   __m256 acc[R][2];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
   for (int group = 0, half = 0; group < p.groups; ++group) {
     __m256i sums[R][2];
-    begin_group(f, sums);
+    begin_group<kFormat>(f, sums);
     for (const int end = half + group_halves < halves ? half + group_halves : halves; half < end;
          ++half)
       add_half<R, kFormat>(x, w, half, sums);
-    finish_group<kFormat>(f, sums, acc);
-    f.scales += kPanelN * scale_size(kFormat), f.zeros += kPanelN;
+    if constexpr (kFormat == WeightFormat::q4_k) {
+      finish_q4_k_group(f, blocks[group / BlockScales::kGroups], group, sums, acc);
+    } else {
+      finish_group<kFormat>(f, sums, acc);
+      f.scales += kPanelN * scale_size(kFormat), f.zeros += kPanelN;
+    }
     ++f.x_scales, ++f.x_sums;
   }
   float* y = p.y + row * p.y_stride + panel * kPanelN;
@@ -217,6 +250,9 @@ void avx2_product_int8(const ScaledProduct<int8_t>& p) {
 }
 void avx2_product_int4(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4>(p);
+}
+void avx2_product_q4_k(const ScaledProduct<int8_t>& p) {
+  product<WeightFormat::q4_k>(p);
 }
 
 }  // namespace hocket::cpu

@@ -1,4 +1,4 @@
-// Loads the zeros and scales of a group, sixteen columns at a time.
+// Loads the zeros, scales and minima of a group, sixteen columns at a time.
 #pragma once
 
 #include <immintrin.h>
@@ -19,6 +19,22 @@ inline __m512 load_scales(const std::byte* scales, int64_t at) {
   scales += at * scale_size(kFormat);
   if constexpr (kFormat != WeightFormat::int4) return _mm512_loadu_ps(scales);
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
+}
+
+// The scales or minima of one group of q4_k: float16 times an integer, exactly.
+inline __m512 load_block_scales(const uint16_t* halves, const uint8_t* integers) {
+  const __m512 half = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
+  return _mm512_mul_ps(half, _mm512_cvtepi32_ps(load_zeros(integers)));
+}
+struct GroupScales {
+  __m512 scale, min;
+};
+inline GroupScales load_group_scales(const std::byte* panel_scales, int group) {
+  const auto& block =
+      reinterpret_cast<const BlockScales*>(panel_scales)[group / BlockScales::kGroups];
+  const int i = group % BlockScales::kGroups;
+  return {load_block_scales(block.scale, block.scales[i]),
+          load_block_scales(block.min, block.mins[i])};
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// int8 and int4 weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a time.
+// int8, int4 and q4_k weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a
+// time.
 //   up to 8 rows, or groups of 32   one panel at a time, read in memory order
 //   more rows                       two panels at a time, in blocks of rows whose sums and results
 //                                   both fit into registers; int4 may be unpacked once for many
@@ -69,7 +70,7 @@ inline Panel panel_at(const ScaledProduct<int8_t>& p, int row, int panel) {
           .x_scales = p.x_scales + x_at,
           .x_sums = p.x_sums + x_at,
           .w = p.w + panel * p.panel_bytes,
-          .scales = p.scales + at * scale_size(kFormat),
+          .scales = p.scales + panel * p.panel_scale_bytes,
           .zeros = p.zeros + at,
           .y = p.y + row * p.y_stride + panel * kPanelN};
 }
@@ -81,9 +82,10 @@ inline void clear(V (&all)[R]) {
 }
 
 // Starts the sums of a group of one panel at - zero * x_sum. The x_sum of a short group fits into
-// 16 bits.
-template <int R>
+// 16 bits. q4_k has no zeros.
+template <WeightFormat kFormat, int R>
 inline void begin_group(const Panel& p, int groups, int group, bool is_short, __m512i (&sums)[R]) {
+  if constexpr (kFormat == WeightFormat::q4_k) return clear(sums);
   const __m512i none = _mm512_setzero_si512(), zero = load_zeros(p.zeros + group * kPanelN);
   const __m512i negative = is_short ? _mm512_sub_epi16(none, zero) : _mm512_sub_epi32(none, zero);
 #pragma GCC unroll 8
@@ -92,10 +94,27 @@ inline void begin_group(const Panel& p, int groups, int group, bool is_short, __
     sums[r] = is_short ? _mm512_madd_epi16(negative, x_sum) : _mm512_mullo_epi32(negative, x_sum);
   }
 }
+// acc = fma(float(sum), x_scale * scale, acc), then acc = fma(-(x_scale * float(x_sum)), min, acc)
+template <int R>
+inline void finish_q4_k_group(const Panel& p, int groups, int group, const __m512i (&sums)[R],
+                              __m512 (&acc)[R]) {
+  const GroupScales by = load_group_scales(p.scales, group);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const int64_t x_at = int64_t{r} * groups + group;
+    const __m512 x_scale = _mm512_set1_ps(p.x_scales[x_at]);
+    const __m512 x_total =
+        _mm512_mul_ps(x_scale, _mm512_cvtepi32_ps(_mm512_set1_epi32(p.x_sums[x_at])));
+    acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]), _mm512_mul_ps(x_scale, by.scale), acc[r]);
+    acc[r] = _mm512_fnmadd_ps(x_total, by.min, acc[r]);
+  }
+}
 // acc = fma(float(sum), x_scale * scale, acc)
 template <WeightFormat kFormat, int R>
 inline void finish_group(const Panel& p, int groups, int group, const __m512i (&sums)[R],
                          __m512 (&acc)[R]) {
+  if constexpr (kFormat == WeightFormat::q4_k)
+    return finish_q4_k_group(p, groups, group, sums, acc);
   const __m512 scale = load_scales<kFormat>(p.scales, group * kPanelN);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -126,6 +145,18 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
   }
 }
 
+template <WeightFormat kFormat>
+inline void fetch_scales(const Panel& p, int group) {
+  if constexpr (kFormat == WeightFormat::q4_k) {
+    constexpr int kGroupBytes = sizeof(BlockScales) / BlockScales::kGroups;
+    fetch_near(p.scales + group * kGroupBytes);
+    fetch_near(p.scales + (group + 1) * kGroupBytes);
+  } else {
+    fetch_near(p.scales + group * kPanelN * scale_size(kFormat));
+    fetch_near(p.zeros + group * kPanelN);
+  }
+}
+
 // Multiplies one panel; x is [k_blocks][R][64].
 template <int R, WeightFormat kFormat>
 void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p) {
@@ -134,10 +165,10 @@ void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p) {
   __m512 acc[R];
   clear(acc);
   for (int group = 0, block = 0; block < all.k_blocks; ++group) {
-    begin_group(p, all.groups, group, are_short, sums[0]);
+    begin_group<kFormat>(p, all.groups, group, are_short, sums[0]);
     const bool has_second = are_halves && group + 1 < all.groups;
     if (has_second) {
-      begin_group(p, all.groups, group + 1, are_short, sums[1]);
+      begin_group<kFormat>(p, all.groups, group + 1, are_short, sums[1]);
     } else {
       clear(sums[1]);
     }
@@ -146,8 +177,7 @@ void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p) {
       multiply_block<R, kFormat>(p.x + int64_t{block} * R * kIntegerBlockK,
                                  p.w + int64_t{block} * tile_bytes(kFormat), sums);
     } while (++block < end);
-    fetch_near(p.scales + (group + kGroupsAhead) * kPanelN * scale_size(kFormat));
-    fetch_near(p.zeros + (group + kGroupsAhead) * kPanelN);
+    fetch_scales<kFormat>(p, group + kGroupsAhead);
     if (!are_halves)
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[1][r]);
@@ -221,8 +251,8 @@ void multiply_two_panels(const ScaledProduct<int8_t>& all, const TwoPanels& p, A
   clear(acc[0]), clear(acc[1]);
   for (int group = 0, block = 0; group < all.groups; ++group) {
     __m512i sums[kPanels][R];
-    begin_group(p.panels[0], all.groups, group, kShort, sums[0]);
-    begin_group(p.panels[1], all.groups, group, kShort, sums[1]);
+    begin_group<kFormat>(p.panels[0], all.groups, group, kShort, sums[0]);
+    begin_group<kFormat>(p.panels[1], all.groups, group, kShort, sums[1]);
     const int end = std::min(block + all.group_blocks, all.k_blocks);
     do {
       for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch_near(ahead.from);
@@ -302,6 +332,10 @@ void avx512_vnni_product_int8(const ScaledProduct<int8_t>& p) {
 }
 void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4, true>(p);
+}
+void avx512_vnni_product_q4_k(const ScaledProduct<int8_t>& p) {
+  for_each_rows<kVectorRows>(
+      p.rows, [&](auto count, int row) { multiply_rows<count(), WeightFormat::q4_k>(p, row); });
 }
 void avx512_vnni_product_int4_in_place(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4, false>(p);

@@ -87,6 +87,28 @@ float dot(const ScaledProduct<int8_t>& p, int row, int panel, int column, Number
   return acc;
 }
 
+// Returns the product of one row and one column of q4_k.
+float dot_q4_k(const ScaledProduct<int8_t>& p, int row, int panel, int column) {
+  const auto* const w = reinterpret_cast<const uint8_t*>(p.w + panel * p.panel_bytes);
+  const auto* const blocks =
+      reinterpret_cast<const BlockScales*>(p.scales + panel * p.panel_scale_bytes);
+  float acc = 0;
+  for (int group = 0; group < p.groups; ++group) {
+    int32_t sum = 0;
+    for (int k = group * kQ4kGroup; k < (group + 1) * kQ4kGroup; ++k)
+      sum += p.x[row * p.x_stride + k] * int4_number(w, k, column);
+    const BlockScales& block = blocks[group / BlockScales::kGroups];
+    const int in_block = group % BlockScales::kGroups;
+    const float scale = f16_to_float(block.scale[column]) * block.scales[in_block][column];
+    const float min = f16_to_float(block.min[column]) * block.mins[in_block][column];
+    const int64_t x_at = int64_t{row} * p.groups + group;
+    const float x_total = p.x_scales[x_at] * static_cast<float>(p.x_sums[x_at]);
+    acc = std::fma(static_cast<float>(sum), p.x_scales[x_at] * scale, acc);
+    acc = std::fma(-x_total, min, acc);
+  }
+  return acc;
+}
+
 template <WeightFormat kFormat, class Number>
 void integer_product(const ScaledProduct<int8_t>& p, Number number) {
   for (int row = 0; row < p.rows; ++row)
@@ -143,6 +165,11 @@ void product_int8(const ScaledProduct<int8_t>& p) {
 }
 void product_int4(const ScaledProduct<int8_t>& p) {
   integer_product<WeightFormat::int4>(p, int4_number);
+}
+void product_q4_k(const ScaledProduct<int8_t>& p) {
+  for (int row = 0; row < p.rows; ++row)
+    for (int column = 0; column < p.panels * kPanelN; ++column)
+      p.y[row * p.y_stride + column] = dot_q4_k(p, row, column / kPanelN, column % kPanelN);
 }
 
 }  // namespace hocket::ref
