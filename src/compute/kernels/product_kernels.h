@@ -14,9 +14,11 @@ struct ProductKernels {
   void (*int8)(const ScaledProduct<int8_t>&);
   void (*int4)(const ScaledProduct<int8_t>&);
   void (*q4_k)(const ScaledProduct<int8_t>&);
-  void (*mx)(const ScaledProduct<Bf16>&);  // mxfp4, mxfp8, nvfp4
+  void (*table)(const ScaledProduct<int8_t>&);  // iq4 to tq
+  void (*mx)(const ScaledProduct<Bf16>&);       // mxfp4, mxfp8, nvfp4
 
   auto integer(WeightFormat format) const {
+    if (has_table(format)) return table;
     return format == WeightFormat::int8 ? int8 : format == WeightFormat::int4 ? int4 : q4_k;
   }
   template <class T>

@@ -142,9 +142,7 @@ void ProductRows::multiply(const PackedWeight& w, const Part& part, float* y,
     case WeightFormat::nvfp4:
       multiply_scaled(w, part, y, y_stride);
       break;
-    case WeightFormat::int8:
-    case WeightFormat::int4:
-    case WeightFormat::q4_k:
+    default:
       multiply_integers(w, part, y, y_stride);
   }
   if (w.column_scales != nullptr) scale_columns(w, part, y, y_stride);

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "compute/weights/gguf_blocks.h"
 #include "compute/weights/gguf_rows.h"
 
 namespace hocket {
@@ -87,7 +88,7 @@ class GatheredColumns final : public StoredRows {
   std::string_view type_name() const override { return matrix_->type_name(); }
   MatrixFormat format() const override {
     const MatrixFormat own = matrix_->format();
-    if (own.format == WeightFormat::q4_k && width() % kQ4kBlock != 0) return kGgufBytes;
+    if (has_block_scales(own.format) && width() % kBlockOfScales != 0) return kGgufBytes;
     return own.is_scaled() && width() % own.group == 0 ? own : MatrixFormat{};
   }
   int64_t columns() const override { return matrix_->columns(); }
@@ -112,7 +113,7 @@ class GatheredColumns final : public StoredRows {
       move(rows.scales.row(row), groups, out.scales.row(row));
       if (out.zeros.rows > 0) move(rows.zeros.row(row), groups, out.zeros.row(row));
       if (out.block_scales.rows > 0)
-        move(rows.block_scales.row(row), width() / kQ4kBlock, out.block_scales.row(row));
+        move(rows.block_scales.row(row), width() / kBlockOfScales, out.block_scales.row(row));
     }
     return sound;
   }

@@ -28,11 +28,11 @@ int64_t bytes_in_memory(MatrixFormat format, int64_t numbers) {
   switch (format.format) {
     case WeightFormat::int4:
       return numbers / 2 + groups * (scale_size(format.format) + 1);
-    case WeightFormat::q4_k:
-      return numbers / 2 + numbers / kQ4kBlock * int64_t{sizeof(BlockScales)} / kPanelN;
     case WeightFormat::mxfp4:
       return numbers / 2 + groups;
     default:
+      if (has_block_scales(format.format))
+        return numbers / 2 + numbers / kBlockOfScales * block_scales_size(format.format) / kPanelN;
       return numbers + groups * (scale_size(format.format) + 1);
   }
 }

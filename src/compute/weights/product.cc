@@ -32,9 +32,9 @@ int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers) {
 
 MatrixFormat common_format(MatrixFormat a, MatrixFormat b) {
   if (a == b) return a;
-  const MatrixFormat bytes = {WeightFormat::int8, kQ4kGroup};
-  const auto is_of_k = [&](MatrixFormat f) { return f.format == WeightFormat::q4_k || f == bytes; };
-  return is_of_k(a) && is_of_k(b) ? bytes : MatrixFormat{};
+  const MatrixFormat bytes = {WeightFormat::int8, kBlockGroup};
+  const auto is_of_file = [&](MatrixFormat f) { return has_block_scales(f.format) || f == bytes; };
+  return is_of_file(a) && is_of_file(b) ? bytes : MatrixFormat{};
 }
 
 MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k) {

@@ -3,6 +3,7 @@
 //   fp8          number (e4m3) * scale
 //   int8, int4   (number - zero) * scale
 //   q4_k         number * (block_scale * scale) - block_min * min
+//   iq4 to tq    table[number] * (block_scale * unit * scale)
 //   mxfp4        number (e2m1) * scale, a power of two
 //   mxfp8        number (e4m3) * scale, a power of two
 //   nvfp4        number (e2m1) * scale (e4m3), exactly, then * column_scale
@@ -36,7 +37,7 @@ constexpr int whole_group(int k) {
   return static_cast<int>(round_up(k, kIntegerBlockK));
 }
 
-// The factors of the integer scales and minima of eight groups of q4_k: float16 numbers.
+// The factors of the integer scales and minima of eight groups: float16 numbers.
 struct BlockScale {
   float scale = 0, min = 0;
 };
@@ -45,9 +46,9 @@ struct BlockScale {
 struct ScaledRows {
   MatrixFormat format;
   View<uint8_t> numbers;           // [rows, k]
-  View<float> scales;              // [rows, groups]; q4_k: integers up to 63
+  View<float> scales;              // [rows, groups]; with block scales: integers
   View<uint8_t> zeros;             // [rows, groups]; int8, int4; the minima of q4_k
-  View<BlockScale> block_scales;   // [rows, blocks]; q4_k
+  View<BlockScale> block_scales;   // [rows, blocks], if the format has them
   std::span<float> column_scales;  // [rows]; nvfp4
 
   int group_begin(int64_t g) const { return static_cast<int>(g) * format.group; }
@@ -78,7 +79,8 @@ void dequantize_scaled_rows(const ScaledRows& rows, View<float> out);
 //   mxfp4, mxfp8   scale = the least power of two that reaches amax, nearest even
 //   nvfp4  column_scale = 2^-9; scale = amax / 6 / column_scale as e4m3, nearest even, at most 448
 // Groups whose amax is below 2^-60 become zeros; in int4 also those whose scale rounds to 0.
-// Returns false if a value is NaN or infinite.   Not to q4_k, whose rows come from files.
+// Returns false if a value is NaN or infinite.   Not to formats with block scales, whose rows come
+// from files.
 [[nodiscard]] bool quantize_scaled_rows(View<const float> rows, const ScaledRows& out);
 
 // One worker's memory for the rows in progress; it grows and never shrinks. A view is valid until

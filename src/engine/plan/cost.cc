@@ -93,9 +93,7 @@ void ModelCost::add_row_operations(Operations& of_row, const PackedWeight& weigh
     case WeightFormat::nvfp4:
       of_row.fp8 += 2 * parameters;
       break;
-    case WeightFormat::int8:
-    case WeightFormat::int4:
-    case WeightFormat::q4_k:
+    default:
       of_row.integers += 2 * parameters;
       break;
   }

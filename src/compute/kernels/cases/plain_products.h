@@ -61,9 +61,7 @@ inline std::vector<float> plain_product(MatrixView x, const PackedWeight& w) {
       ref.mx(p);
       break;
     }
-    case WeightFormat::int8:
-    case WeightFormat::int4:
-    case WeightFormat::q4_k:
+    default:
       plain_integers(x.as<const Bf16>(), w, put_into(scaled_product_of<int8_t>(w, 0, w.panels())));
   }
   for (int64_t row = 0; row < rows; ++row)

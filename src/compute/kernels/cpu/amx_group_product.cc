@@ -5,9 +5,10 @@
 //     for each 16 rows: sums = A . B in int32, a tile for each panel and group
 //                       y = fma(float(sums), x_scale * scale, y), in registers, group by group
 //
-// q4_k has minima instead of zeros: then y = fma(-x_total, min, y), x_total = x_scale * x_sum.
-// The offset of int4 is the zero. That of int8 is 128, so that the difference is a signed byte; a
-// group with another zero corrects its sums. All of a span stays in the first cache.
+// Formats with a table are unpacked to its numbers. q4_k has minima instead of zeros: then y =
+// fma(-x_total, min, y), x_total = x_scale * x_sum. The offset of int4 is the zero. That of int8 is
+// 128, so that the difference is a signed byte; a group with another zero corrects its sums. All of
+// a span stays in the first cache.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -89,7 +90,8 @@ struct Span {
   bool is_shifted[kPanels][kSpanSubBlocks];  // for each group: true if one of its zeros is not 128
 };
 
-// Unpacks sub-block 0 or 1 of a k-block. Each byte of `offset` belongs to the number at its place.
+// Unpacks sub-block 0 or 1 of a k-block. Each byte of `offset` belongs to the number at its place;
+// for a format with a table it is the table.
 template <WeightFormat kFormat>
 void unpack_sub_block(const std::byte* block, int sub_block, __m512i offset, int8_t* to) {
   const std::byte* from = block + (kFormat == WeightFormat::int8 ? sub_block * kSubBlockBytes : 0);
@@ -98,7 +100,11 @@ void unpack_sub_block(const std::byte* block, int sub_block, __m512i offset, int
     if constexpr (kFormat != WeightFormat::int8)
       line = _mm512_and_si512(sub_block == 1 ? _mm512_srli_epi16(line, 4) : line,
                               _mm512_set1_epi8(15));
-    if constexpr (kFormat != WeightFormat::q4_k) line = _mm512_sub_epi8(line, offset);
+    if constexpr (kFormat == kTable) {
+      line = _mm512_shuffle_epi8(offset, line);
+    } else if constexpr (kFormat != WeightFormat::q4_k) {
+      line = _mm512_sub_epi8(line, offset);
+    }
     _mm512_store_si512(to + i, line);
   }
 }
@@ -108,12 +114,16 @@ template <WeightFormat kFormat>
 void unpack(const ScaledProduct<int8_t>& p, int panel, int i, Span& span, int8_t* to) {
   constexpr bool kIsInt8 = kFormat == WeightFormat::int8;
   const std::byte* w = p.w + int64_t{panel} * p.panel_bytes;
-  const uint8_t* zeros = p.zeros + (int64_t{panel} * p.groups + span.first_group) * kPanelN;
+  constexpr int kZeros = has_block_scales(kFormat) ? 0 : kPanelN;  // zeros of a group
+  const uint8_t* zeros = p.zeros + (int64_t{panel} * p.groups + span.first_group) * kZeros;
   const __m512i usual = _mm512_set1_epi8(static_cast<char>(kInt8Offset));
-  for (int sub_block = 0, group = 0; group < span.groups; ++group, zeros += kPanelN) {
+  for (int sub_block = 0, group = 0; group < span.groups; ++group, zeros += kZeros) {
     __m512i four_times = usual;
-    if constexpr (kFormat != WeightFormat::q4_k)
+    if constexpr (kFormat == kTable) {
+      four_times = load_table(*p.table, 0);
+    } else if constexpr (kFormat != WeightFormat::q4_k) {
       four_times = _mm512_mullo_epi32(load_zeros(zeros), _mm512_set1_epi32(0x01010101));
+    }
     span.is_shifted[i][group] = kIsInt8 && _mm512_cmpneq_epu8_mask(four_times, usual) != 0;
     const int end = std::min(sub_block + span.group_sub_blocks, span.sub_blocks);
     for (; sub_block < end; ++sub_block) {
@@ -177,10 +187,11 @@ struct TileSums {
   const float* x_scales;    // [groups][16]
   const int32_t* x_sums;    // [groups][16]
   const float* x_totals;    // [groups][16]; q4_k
-  const std::byte* scales;  // [groups][16]; q4_k: those of the panel
+  const std::byte* scales;  // [groups][16]; block scales: those of the panel
   const uint8_t* zeros;     // [groups][16]
   const bool* is_shifted;   // [groups]
   int first_group;
+  float unit;  // of the table
   float* y;
   int64_t y_stride;
   int rows;       // 1..16
@@ -203,7 +214,12 @@ inline void add_q4_k_group(const TileSums& tile, int group, __m512 (&acc)[kTile]
 template <WeightFormat kFormat, bool kShifted>
 inline void add_group(const TileSums& tile, int group, __m512 (&acc)[kTile]) {
   if constexpr (kFormat == WeightFormat::q4_k) return add_q4_k_group(tile, group, acc);
-  const __m512 scale = load_scales<kFormat>(tile.scales, int64_t{group} * kPanelN);
+  __m512 scale;
+  if constexpr (kFormat == kTable) {
+    scale = load_table_scales(tile.scales, tile.first_group + group, tile.unit);
+  } else {
+    scale = load_scales<kFormat>(tile.scales, int64_t{group} * kPanelN);
+  }
   const float* x_scales = tile.x_scales + group * kTile;
   const int32_t* x_sums = tile.x_sums + group * kTile;
   const int32_t* sums = tile.sums + group * kTileSums;
@@ -257,15 +273,16 @@ void multiply_span(Tiles& tiles, const ScaledProduct<int8_t>& p, const Scratch& 
     tile.x_sums = scratch.x_sums + x_at;
     tile.x_totals = scratch.x_totals + x_at;
     tile.first_group = span.first_group;
+    tile.unit = kFormat == kTable ? p.table->unit : 1;
     tile.y_stride = p.y_stride;
     tile.is_first = span.first_group == 0;
     for (int i = 0; i < panels; ++i) {
       const int64_t at = (int64_t{panel + i} * p.groups + span.first_group) * kPanelN;
       tile.sums = scratch.sums + i * kSpanSubBlocks * kTileSums;
       tile.scales = p.scales + (panel + i) * p.panel_scale_bytes;
-      if constexpr (kFormat != WeightFormat::q4_k)
+      if constexpr (!has_block_scales(kFormat))
         tile.scales += int64_t{span.first_group} * kPanelN * scale_size(kFormat);
-      tile.zeros = p.zeros + at;
+      tile.zeros = has_block_scales(kFormat) ? nullptr : p.zeros + at;
       tile.is_shifted = span.is_shifted[i];
       tile.y = p.y + row * p.y_stride + (panel + i) * kPanelN;
       add_groups<kFormat>(tile, span.groups);
@@ -330,6 +347,12 @@ void amx_group_product_q4_k(const ScaledProduct<int8_t>& p) {
 }
 void amx_emulated_group_product_q4_k(const ScaledProduct<int8_t>& p) {
   product<EmulatedTiles, WeightFormat::q4_k>(p);
+}
+void amx_group_product_table(const ScaledProduct<int8_t>& p) {
+  product<HardwareTiles, kTable>(p);
+}
+void amx_emulated_group_product_table(const ScaledProduct<int8_t>& p) {
+  product<EmulatedTiles, kTable>(p);
 }
 void amx_emulated_group_product_int8(const ScaledProduct<int8_t>& p) {
   product<EmulatedTiles, WeightFormat::int8>(p);

@@ -1,4 +1,4 @@
-// int8, int4 and q4_k weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a
+// Integer weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a
 // time.
 //   up to 8 rows, or groups of 32   one panel at a time, read in memory order
 //   more rows                       two panels at a time, in blocks of rows whose sums and results
@@ -37,10 +37,14 @@ constexpr int kNear = kFormat == WeightFormat::int8 ? 1024 : 2048;
 constexpr int halves_a_line(WeightFormat format) {
   return format == WeightFormat::int8 ? 1 : 2;
 }
+// Formats with a table take their numbers from it, with kOffset added.
+constexpr uint8_t kOffset = 128;
 template <WeightFormat kFormat>
-inline __m512i half_of_line(__m512i line, int half) {
+inline __m512i half_of_line(__m512i line, int half, __m512i table = __m512i{}) {
   if constexpr (halves_a_line(kFormat) == 1) return line;
-  return _mm512_and_si512(half == 0 ? line : _mm512_srli_epi16(line, 4), _mm512_set1_epi8(15));
+  const __m512i numbers =
+      _mm512_and_si512(half == 0 ? line : _mm512_srli_epi16(line, 4), _mm512_set1_epi8(15));
+  return kFormat == kTable ? _mm512_shuffle_epi8(table, numbers) : numbers;
 }
 
 inline __m512i row_quad(const int8_t* x) {
@@ -61,6 +65,7 @@ struct Panel {
   const std::byte* w;
   const std::byte* scales;
   const uint8_t* zeros;
+  float unit;  // of the table
   float* y;
 };
 template <WeightFormat kFormat>
@@ -71,7 +76,8 @@ inline Panel panel_at(const ScaledProduct<int8_t>& p, int row, int panel) {
           .x_sums = p.x_sums + x_at,
           .w = p.w + panel * p.panel_bytes,
           .scales = p.scales + panel * p.panel_scale_bytes,
-          .zeros = p.zeros + at,
+          .zeros = has_block_scales(kFormat) ? nullptr : p.zeros + at,
+          .unit = kFormat == kTable ? p.table->unit : 1,
           .y = p.y + row * p.y_stride + panel * kPanelN};
 }
 
@@ -82,10 +88,16 @@ inline void clear(V (&all)[R]) {
 }
 
 // Starts the sums of a group of one panel at - zero * x_sum. The x_sum of a short group fits into
-// 16 bits. q4_k has no zeros.
+// 16 bits. q4_k has no zeros; the zeros of a table are its offset.
 template <WeightFormat kFormat, int R>
 inline void begin_group(const Panel& p, int groups, int group, bool is_short, __m512i (&sums)[R]) {
   if constexpr (kFormat == WeightFormat::q4_k) return clear(sums);
+  if constexpr (kFormat == kTable) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+      sums[r] = _mm512_set1_epi32(-kOffset * p.x_sums[int64_t{r} * groups + group]);
+    return;
+  }
   const __m512i none = _mm512_setzero_si512(), zero = load_zeros(p.zeros + group * kPanelN);
   const __m512i negative = is_short ? _mm512_sub_epi16(none, zero) : _mm512_sub_epi32(none, zero);
 #pragma GCC unroll 8
@@ -115,7 +127,12 @@ inline void finish_group(const Panel& p, int groups, int group, const __m512i (&
                          __m512 (&acc)[R]) {
   if constexpr (kFormat == WeightFormat::q4_k)
     return finish_q4_k_group(p, groups, group, sums, acc);
-  const __m512 scale = load_scales<kFormat>(p.scales, group * kPanelN);
+  __m512 scale;
+  if constexpr (kFormat == kTable) {
+    scale = load_table_scales(p.scales, group, p.unit);
+  } else {
+    scale = load_scales<kFormat>(p.scales, group * kPanelN);
+  }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     const __m512 x_scale = _mm512_set1_ps(p.x_scales[int64_t{r} * groups + group]);
@@ -126,7 +143,8 @@ inline void finish_group(const Panel& p, int groups, int group, const __m512i (&
 // Multiplies one block. Each half has its own sums, because groups of 32 end with a half. Lines are
 // read in memory order.
 template <int R, WeightFormat kFormat>
-inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sums)[2][R]) {
+inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i table,
+                           __m512i (&sums)[2][R]) {
   constexpr int kHalves = halves_a_line(kFormat);
 #pragma GCC unroll 16
   for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
@@ -136,7 +154,7 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
 #pragma GCC unroll 2
     for (int i = 0; i < kHalves; ++i) {
       const int half = kHalves == 1 ? q / kHalfQuads : i;
-      const __m512i w = half_of_line<kFormat>(line, i);
+      const __m512i w = half_of_line<kFormat>(line, i, table);
       const int8_t* a = x + half * kIntegerBlockK / 2 + q % kHalfQuads * 4;
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
@@ -147,8 +165,8 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
 
 template <WeightFormat kFormat>
 inline void fetch_scales(const Panel& p, int group) {
-  if constexpr (kFormat == WeightFormat::q4_k) {
-    constexpr int kGroupBytes = sizeof(BlockScales) / BlockScales::kGroups;
+  if constexpr (has_block_scales(kFormat)) {
+    constexpr int kGroupBytes = block_scales_size(kFormat) / kBlockGroups;
     fetch_near(p.scales + group * kGroupBytes);
     fetch_near(p.scales + (group + 1) * kGroupBytes);
   } else {
@@ -161,6 +179,8 @@ inline void fetch_scales(const Panel& p, int group) {
 template <int R, WeightFormat kFormat>
 void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p) {
   const bool are_halves = all.group_blocks == 0, are_short = has_short_groups(all);
+  __m512i table = {};
+  if constexpr (kFormat == kTable) table = load_table(*all.table, kOffset);
   __m512i sums[2][R];
   __m512 acc[R];
   clear(acc);
@@ -175,7 +195,7 @@ void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p) {
     const int end = std::min(block + std::max(all.group_blocks, 1), all.k_blocks);
     do {
       multiply_block<R, kFormat>(p.x + int64_t{block} * R * kIntegerBlockK,
-                                 p.w + int64_t{block} * tile_bytes(kFormat), sums);
+                                 p.w + int64_t{block} * tile_bytes(kFormat), table, sums);
     } while (++block < end);
     fetch_scales<kFormat>(p, group + kGroupsAhead);
     if (!are_halves)
@@ -309,6 +329,13 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
       unpacked, int64_t{p.k_blocks} * tile_bytes(WeightFormat::int8));
 }
 
+// Multiplies at most kVectorRows rows at a time, with one panel at a time.
+template <WeightFormat kFormat>
+void product_of_few_rows(const ScaledProduct<int8_t>& p) {
+  for_each_rows<kVectorRows>(p.rows,
+                             [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
+}
+
 template <WeightFormat kFormat, bool kUnpacks>
 void product(ScaledProduct<int8_t> p) {
   if (p.rows > kVectorRows && p.group_blocks > 0) {
@@ -320,9 +347,7 @@ void product(ScaledProduct<int8_t> p) {
     p.w = rest.w, p.scales = rest.scales, p.zeros = rest.zeros, p.y = rest.y;
     p.panels -= panel;
   }
-  if (p.panels == 0) return;
-  for_each_rows<kVectorRows>(p.rows,
-                             [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
+  if (p.panels > 0) product_of_few_rows<kFormat>(p);
 }
 
 }  // namespace
@@ -334,8 +359,10 @@ void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4, true>(p);
 }
 void avx512_vnni_product_q4_k(const ScaledProduct<int8_t>& p) {
-  for_each_rows<kVectorRows>(
-      p.rows, [&](auto count, int row) { multiply_rows<count(), WeightFormat::q4_k>(p, row); });
+  product_of_few_rows<WeightFormat::q4_k>(p);
+}
+void avx512_vnni_product_table(const ScaledProduct<int8_t>& p) {
+  product_of_few_rows<kTable>(p);
 }
 void avx512_vnni_product_int4_in_place(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4, false>(p);

@@ -95,16 +95,35 @@ float dot_q4_k(const ScaledProduct<int8_t>& p, int row, int panel, int column) {
   float acc = 0;
   for (int group = 0; group < p.groups; ++group) {
     int32_t sum = 0;
-    for (int k = group * kQ4kGroup; k < (group + 1) * kQ4kGroup; ++k)
+    for (int k = group * kBlockGroup; k < (group + 1) * kBlockGroup; ++k)
       sum += p.x[row * p.x_stride + k] * int4_number(w, k, column);
-    const BlockScales& block = blocks[group / BlockScales::kGroups];
-    const int in_block = group % BlockScales::kGroups;
+    const BlockScales& block = blocks[group / kBlockGroups];
+    const int in_block = group % kBlockGroups;
     const float scale = f16_to_float(block.scale[column]) * block.scales[in_block][column];
     const float min = f16_to_float(block.min[column]) * block.mins[in_block][column];
     const int64_t x_at = int64_t{row} * p.groups + group;
     const float x_total = p.x_scales[x_at] * static_cast<float>(p.x_sums[x_at]);
     acc = std::fma(static_cast<float>(sum), p.x_scales[x_at] * scale, acc);
     acc = std::fma(-x_total, min, acc);
+  }
+  return acc;
+}
+
+// The same for formats with a table.
+float dot_table(const ScaledProduct<int8_t>& p, int row, int panel, int column) {
+  const auto* const w = reinterpret_cast<const uint8_t*>(p.w + panel * p.panel_bytes);
+  const auto* const blocks =
+      reinterpret_cast<const TableScales*>(p.scales + panel * p.panel_scale_bytes);
+  float acc = 0;
+  for (int group = 0; group < p.groups; ++group) {
+    int32_t sum = 0;
+    for (int k = group * kBlockGroup; k < (group + 1) * kBlockGroup; ++k)
+      sum += p.x[row * p.x_stride + k] * p.table->numbers[int4_number(w, k, column)];
+    const TableScales& block = blocks[group / kBlockGroups];
+    const float unit = f16_to_float(block.scale[column]) * p.table->unit;
+    const float scale = unit * block.scales[group % kBlockGroups][column];
+    acc =
+        std::fma(static_cast<float>(sum), p.x_scales[int64_t{row} * p.groups + group] * scale, acc);
   }
   return acc;
 }
@@ -170,6 +189,11 @@ void product_q4_k(const ScaledProduct<int8_t>& p) {
   for (int row = 0; row < p.rows; ++row)
     for (int column = 0; column < p.panels * kPanelN; ++column)
       p.y[row * p.y_stride + column] = dot_q4_k(p, row, column / kPanelN, column % kPanelN);
+}
+void product_table(const ScaledProduct<int8_t>& p) {
+  for (int row = 0; row < p.rows; ++row)
+    for (int column = 0; column < p.panels * kPanelN; ++column)
+      p.y[row * p.y_stride + column] = dot_table(p, row, column / kPanelN, column % kPanelN);
 }
 
 }  // namespace hocket::ref
