@@ -35,6 +35,7 @@ enum class WeightFormat : uint8_t {
   mxfp4,
   mxfp8,
   nvfp4,
+  q8_0,
   q4_k,
   iq4,  // this and the next: four bits that are places in a table
   iq3_xxs,
@@ -62,6 +63,8 @@ constexpr std::string_view weight_format_name(WeightFormat f) {
       return "mxfp8";
     case WeightFormat::nvfp4:
       return "nvfp4";
+    case WeightFormat::q8_0:
+      return "q8_0";
     case WeightFormat::q4_k:
       return "q4_k";
     case WeightFormat::iq4:
@@ -93,7 +96,8 @@ constexpr bool has_block_scales(WeightFormat f) {
 }
 // Returns true for the formats whose products are sums of integers.
 constexpr bool is_integer(WeightFormat f) {
-  return f == WeightFormat::int8 || f == WeightFormat::int4 || has_block_scales(f);
+  return f == WeightFormat::int8 || f == WeightFormat::int4 || f == WeightFormat::q8_0 ||
+         has_block_scales(f);
 }
 // Returns the type of the rows that are multiplied by such weights.
 constexpr DType activation_dtype(WeightFormat f) {

@@ -63,7 +63,7 @@ constexpr Fp8Body kMxByRows = by_rows<ScaledProduct<Bf16>, few, widened_mx<tiles
 
 // An AVX-512 machine may lack VBMI and VNNI; an AMX machine may lack integer tiles.
 struct IntegerBodies {
-  IntegerBody int8, int4, q4_k, table;
+  IntegerBody int8, int4, q8_0, q4_k, table;
 };
 
 template <class Vector>
@@ -75,6 +75,7 @@ ProductKernels vector_level(Isa isa, IntegerBodies integers) {
           vbmi ? Vector::kFp8 : widened_fp8<Vector::kBf16, cpu::avx2_widen_tile>,
           integers.int8,
           integers.int4,
+          integers.q8_0,
           integers.q4_k,
           integers.table,
           vbmi ? Vector::kVbmiMx : Vector::kMx};
@@ -90,6 +91,7 @@ ProductKernels tile_level_of(Isa isa, IntegerBodies integers) {
           vbmi ? vbmi_fp8<Vector::kFp8, kBf16> : widened_fp8<kBf16, cpu::avx2_widen_tile>,
           integers.int8,
           integers.int4,
+          integers.q8_0,
           integers.q4_k,
           integers.table,
           vbmi ? kMxByRows<Vector::kVbmiMx, tiles, cpu::avx512_vbmi_widen_mx_tile>
@@ -106,6 +108,7 @@ std::array<ProductKernels, 6> make_kernels() {
   const IntegerBodies integers = {
       vnni ? cpu::avx512_vnni_product_int8 : cpu::avx2_product_int8,
       vnni ? cpu::avx512_vnni_product_int4 : cpu::avx2_product_int4,
+      vnni ? cpu::avx512_vnni_product_q8_0 : cpu::avx2_product_q8_0,
       vnni ? cpu::avx512_vnni_product_q4_k : cpu::avx2_product_q4_k,
       vnni ? cpu::avx512_vnni_product_table : cpu::avx2_product_table,
   };
@@ -117,6 +120,7 @@ std::array<ProductKernels, 6> make_kernels() {
                          cpu::amx_product_int8>,
       by_rows_and_groups<cpu::avx512_vnni_product_int4, cpu::amx_group_product_int4,
                          cpu::amx_product_int4>,
+      by_group_rows<cpu::avx512_vnni_product_q8_0, cpu::amx_group_product_q8_0>,
       by_group_rows<cpu::avx512_vnni_product_q4_k, cpu::amx_group_product_q4_k>,
       by_group_rows<cpu::avx512_vnni_product_table, cpu::amx_group_product_table>,
   };
@@ -129,6 +133,8 @@ std::array<ProductKernels, 6> make_kernels() {
                                 cpu::amx_emulated_product_int4>
            : by_rows_and_groups<cpu::avx2_product_int4, cpu::amx_emulated_group_product_int4,
                                 cpu::amx_emulated_product_int4>,
+      vnni ? by_group_rows<cpu::avx512_vnni_product_q8_0, cpu::amx_emulated_group_product_q8_0>
+           : by_group_rows<cpu::avx2_product_q8_0, cpu::amx_emulated_group_product_q8_0>,
       vnni ? by_group_rows<cpu::avx512_vnni_product_q4_k, cpu::amx_emulated_group_product_q4_k>
            : by_group_rows<cpu::avx2_product_q4_k, cpu::amx_emulated_group_product_q4_k>,
       vnni ? by_group_rows<cpu::avx512_vnni_product_table, cpu::amx_emulated_group_product_table>
@@ -136,11 +142,12 @@ std::array<ProductKernels, 6> make_kernels() {
   };
   return {{
       {Isa::ref, ref::product_bf16, ref::product_f32, ref::product_fp8, ref::product_int8,
-       ref::product_int4, ref::product_q4_k, ref::product_table, ref::product_mx},
+       ref::product_int4, ref::product_q8_0, ref::product_q4_k, ref::product_table,
+       ref::product_mx},
       {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32,
        widened_fp8<cpu::avx2_product_bf16, cpu::avx2_widen_tile>, cpu::avx2_product_int8,
-       cpu::avx2_product_int4, cpu::avx2_product_q4_k, cpu::avx2_product_table,
-       cpu::avx2_product_mx},
+       cpu::avx2_product_int4, cpu::avx2_product_q8_0, cpu::avx2_product_q4_k,
+       cpu::avx2_product_table, cpu::avx2_product_mx},
       vector_level<FmaBodies>(Isa::avx512, integers),
       vector_level<Vdpbf16psBodies>(Isa::avx512_bf16, beside_vdpbf16ps),
       tile_level<cpu::amx_product_bf16>(Isa::amx, tiles ? on_tiles : integers),

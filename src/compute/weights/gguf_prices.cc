@@ -33,7 +33,8 @@ int64_t bytes_in_memory(MatrixFormat format, int64_t numbers) {
     default:
       if (has_block_scales(format.format))
         return numbers / 2 + numbers / kBlockOfScales * block_scales_size(format.format) / kPanelN;
-      return numbers + groups * (scale_size(format.format) + 1);
+      return numbers +
+             groups * (scale_size(format.format) + (format.format == WeightFormat::int8 ? 1 : 0));
   }
 }
 

@@ -42,7 +42,8 @@ PackedScales pack_scaled(const ScaledRows& rows, int packed_row, const PackedWei
   const View<const uint8_t> numbers = rows.numbers;
   if (to.format == WeightFormat::fp8 || to.format == WeightFormat::mxfp8)
     pack_rows<uint8_t>(numbers, packed_row, data);
-  if (to.format == WeightFormat::int8) pack_int8_rows(numbers, packed_row, data);
+  if (to.format == WeightFormat::int8 || to.format == WeightFormat::q8_0)
+    pack_int8_rows(numbers, packed_row, data);
   if (to.format == WeightFormat::int4 || has_block_scales(to.format))
     pack_int4_rows(numbers, packed_row, data);
   if (to.format == WeightFormat::mxfp4 || to.format == WeightFormat::nvfp4)

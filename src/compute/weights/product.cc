@@ -32,7 +32,7 @@ int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers) {
 
 MatrixFormat common_format(MatrixFormat a, MatrixFormat b) {
   if (a == b) return a;
-  const MatrixFormat bytes = {WeightFormat::int8, kBlockGroup};
+  const MatrixFormat bytes = {WeightFormat::q8_0, kQ8Group};
   const auto is_of_file = [&](MatrixFormat f) { return has_block_scales(f.format) || f == bytes; };
   return is_of_file(a) && is_of_file(b) ? bytes : MatrixFormat{};
 }

@@ -151,10 +151,18 @@ float quantize_int4_group(const float* x, int count, uint8_t* numbers, uint8_t* 
   return f16_to_float(float_to_f16(scale));
 }
 
-float quantize_int8_group(const float* x, int count, uint8_t* numbers, uint8_t* zero) {
+// Returns the least float16 that is not below x >= 0.
+float half_from(float x) {
+  const uint16_t nearest = float_to_f16(x);
+  return f16_to_float(f16_to_float(nearest) < x ? static_cast<uint16_t>(nearest + 1) : nearest);
+}
+
+float quantize_int8_group(WeightFormat format, const float* x, int count, uint8_t* numbers,
+                          uint8_t* zero) {
   const float amax = extent_of(x, count).amax();
   *zero = kInt8Zero;
-  const float scale = amax < kTiny ? 0 : amax / 127;
+  float scale = amax < kTiny ? 0 : amax / 127;
+  if (format == WeightFormat::q8_0) scale = half_from(scale);
   const float divisor = scale == 0 ? 1 : scale;  // tiny values round to 0 by themselves
   store_numbers(x, count, numbers, [&](const Lanes& lanes) {
     return lanes / divisor + kRoundToInt - kRoundToInt + kInt8Zero;
@@ -254,7 +262,8 @@ bool quantize_scaled_rows(View<const float> rows, const ScaledRows& out) {
           scale = quantize_fp8_group(x, count, numbers);
           break;
         case WeightFormat::int8:
-          scale = quantize_int8_group(x, count, numbers, out.zeros.row(r) + g);
+        case WeightFormat::q8_0:
+          scale = quantize_int8_group(out.format.format, x, count, numbers, out.zeros.row(r) + g);
           break;
         case WeightFormat::mxfp4:
         case WeightFormat::mxfp8:

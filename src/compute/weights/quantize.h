@@ -2,6 +2,7 @@
 //
 //   fp8          number (e4m3) * scale
 //   int8, int4   (number - zero) * scale
+//   q8_0         the same with zeros of 128
 //   q4_k         number * (block_scale * scale) - block_min * min
 //   iq4 to tq    table[number] * (block_scale * unit * scale)
 //   mxfp4        number (e2m1) * scale, a power of two
@@ -47,7 +48,7 @@ struct ScaledRows {
   MatrixFormat format;
   View<uint8_t> numbers;           // [rows, k]
   View<float> scales;              // [rows, groups]; with block scales: integers
-  View<uint8_t> zeros;             // [rows, groups]; int8, int4; the minima of q4_k
+  View<uint8_t> zeros;             // [rows, groups]; integers; the minima of q4_k
   View<BlockScale> block_scales;   // [rows, blocks], if the format has them
   std::span<float> column_scales;  // [rows]; nvfp4
 
@@ -73,6 +74,7 @@ void dequantize_scaled_rows(const ScaledRows& rows, View<float> out);
 // Chooses scales, zeros and numbers of `out`:
 //   fp8    scale = amax / 448, nearest even
 //   int8   scale = amax / 127, nearest even, symmetric around 128
+//   q8_0   as int8, with the scale rounded up to float16, which is infinite beyond its range
 //   int4   asymmetric; tries a few widths of the grid, each with the scale of least squares, and
 //          keeps the one with the least squared error; then rounds the scale to the nearest
 //          float16, which is infinite beyond its range

@@ -135,7 +135,7 @@ float scale_at(WeightFormat format, const std::byte* scales, int64_t at) {
   scales += at * scale_size(format);
   if (format == WeightFormat::nvfp4) return fp8_to_float(static_cast<uint8_t>(*scales));
   if (is_mx(format)) return e8m0_to_float(static_cast<uint8_t>(*scales));
-  if (format == WeightFormat::int4) {
+  if (scale_size(format) == 2) {
     uint16_t bits;
     std::memcpy(&bits, scales, sizeof bits);
     return f16_to_float(bits);
@@ -151,7 +151,7 @@ void store_scale(WeightFormat format, float scale, std::byte* scales, int64_t at
     *scales = std::byte{float_to_fp8(scale)};
   } else if (is_mx(format)) {
     *scales = static_cast<std::byte>(std::bit_cast<uint32_t>(scale) >> 23);
-  } else if (format == WeightFormat::int4) {
+  } else if (scale_size(format) == 2) {
     const uint16_t bits = float_to_f16(scale);
     std::memcpy(scales, &bits, sizeof bits);
   } else {

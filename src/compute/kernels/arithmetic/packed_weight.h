@@ -1,7 +1,7 @@
 // Weights in the one layout that AMX tiles and the vector kernels both read:
 //
 //   bf16, f32, fp8   [n / 16 panels][k / 32 blocks][16 pairs][16 columns][2]
-//   int8             [n / 16 panels][k / 64 blocks][16 quads][16 columns][4]
+//   int8, q8_0       [n / 16 panels][k / 64 blocks][16 quads][16 columns][4]
 //   int4             [n / 16 panels][k / 64 blocks][8 quads][16 columns][4], two numbers per byte:
 //                    quad q in the low half, quad q + 8 in the high half
 //   q4_k, iq4 to tq  as int4
@@ -18,6 +18,7 @@
 //   fp8   e4m3, times the scale of its column and group of 128 k
 //   int8  (number - zero) times the scale of its column and group; numbers 0..255
 //   int4  the same; numbers 0..15
+//   q8_0  (number - 128) times the scale of its column and group of 32 k
 //   q4_k  number times the scale of its column and group of 32 k, minus the minimum of these;
 //         numbers 0..15, scales and minima as BlockScales hold them
 //   iq4 to tq   number `number` of the format's table, times the scale of its column and group of
@@ -28,8 +29,8 @@
 //           product is multiplied by the column's scale
 // Number times group scale is a bf16, exactly; it is zero or not below 2^-126.
 //
-// Scales are bytes for the last three, fp16 for int4, BlockScales for q4_k, TableScales for those
-// with a table, else fp32.
+// Scales are bytes for the last three, fp16 for int4 and q8_0, BlockScales for q4_k, TableScales
+// for those with a table, else fp32.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,7 @@ inline constexpr int kTileElements = kPanelN * kBlockK;
 inline constexpr int kIntegerBlockK = 64;
 inline constexpr int kFp8Group = 128;
 inline constexpr int kMxGroup = 32, kNvfp4Group = 16;
+inline constexpr int kQ8Group = 32;
 inline constexpr int kBlockGroup = 32, kBlockOfScales = 256;  // q4_k and formats with a table
 inline constexpr int kBlockGroups = kBlockOfScales / kBlockGroup;
 // Beyond this k the int32 sums of int8 and int4 weights may overflow.
@@ -58,6 +60,7 @@ constexpr int tile_bytes(WeightFormat f) {
       return 2048;
     case WeightFormat::bf16:
     case WeightFormat::int8:
+    case WeightFormat::q8_0:
       return 1024;
     case WeightFormat::fp8:
     case WeightFormat::int4:
@@ -72,7 +75,7 @@ constexpr int tile_bytes(WeightFormat f) {
 }
 // Bytes of the scale of one column and group, in formats without block scales.
 constexpr int scale_size(WeightFormat f) {
-  return is_mx(f) ? 1 : f == WeightFormat::int4 ? 2 : 4;
+  return is_mx(f) ? 1 : f == WeightFormat::int4 || f == WeightFormat::q8_0 ? 2 : 4;
 }
 
 // The scales and minima of one panel and eight groups of q4_k: float16 times six bits, exactly.
@@ -114,8 +117,8 @@ struct PackedWeight {
   const void* data = nullptr;
   WeightFormat format = WeightFormat::bf16;
   int n = 0, k = 0;  // logical: y[n] = sum over k
-  // Values of k under one scale: 128 in fp8, 32 in mxfp4, mxfp8 and with block scales, 16 in nvfp4;
-  // in int8 and int4 32, 64, 128 or all (a multiple of 64); 0: no scales.
+  // Values of k under one scale: 128 in fp8, 32 in mxfp4, mxfp8, q8_0 and with block scales, 16 in
+  // nvfp4; in int8 and int4 32, 64, 128 or all (a multiple of 64); 0: no scales.
   int group = 0;
   const std::byte* scales = nullptr;     // [panels][groups][16 columns]; or [panels][blocks]
   const uint8_t* zeros = nullptr;        // int8, int4: [panels][groups][16 columns]

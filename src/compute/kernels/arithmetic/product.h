@@ -43,6 +43,7 @@ struct Product {
 //               acc = fma(p, scale, acc)
 //   int8, int4  s = sum of x * number - zero * x_sum, exact in int32
 //               acc = fma(float(s), x_scale * scale, acc)
+//   q8_0        the same with zeros of 128
 //   q4_k        s = sum of x * number, exact in int32
 //               acc = fma(float(s), x_scale * scale, acc)
 //               acc = fma(-(x_scale * float(x_sum)), min, acc)

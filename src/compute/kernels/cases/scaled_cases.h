@@ -14,9 +14,9 @@ struct ScaledCase {
   int rows, k, n;
 };
 
-// q4_k, and formats with a table; all of these have the same bodies.
-inline constexpr WeightFormat kBlockFormats[] = {WeightFormat::q4_k, WeightFormat::iq4,
-                                                 WeightFormat::iq2};
+// Formats of GGUF, in groups of 32; those with a table have the same bodies.
+inline constexpr WeightFormat kGgufFormats[] = {WeightFormat::q8_0, WeightFormat::q4_k,
+                                                WeightFormat::iq4, WeightFormat::iq2};
 
 constexpr int mx_group(WeightFormat format) {
   return format == WeightFormat::nvfp4 ? kNvfp4Group : kMxGroup;
@@ -36,7 +36,7 @@ inline std::vector<ScaledCase> scaled_cases() {
       list.push_back({format, mx_group(format), rows, k, n});
     for (WeightFormat format : {WeightFormat::int8, WeightFormat::int4})
       for (int group : {32, 64, 128, 0}) list.push_back({format, group, rows, k, n});
-    for (WeightFormat format : kBlockFormats) list.push_back({format, kBlockGroup, rows, k, n});
+    for (WeightFormat format : kGgufFormats) list.push_back({format, kBlockGroup, rows, k, n});
   };
   for (int rows : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 33, 70}) add(rows, 160, 48);
   for (int k : {1, 31, 32, 33, 64, 65, 96, 100, 128, 129, 200, 511, 1000})
@@ -81,7 +81,8 @@ struct ScaledMatrix {
     const bool fp8 = weight.format == WeightFormat::fp8 || weight.format == WeightFormat::mxfp8;
     const double plain = fp8                    ? static_cast<double>(fp8_to_float(number))
                          : is_mx(weight.format) ? static_cast<double>(e2m1_to_float(number))
-                                                : number - weight.zeros[at];
+                         : weight.format == WeightFormat::q8_0 ? number - 128
+                                                               : number - weight.zeros[at];
     return plain * static_cast<double>(scale_at(weight.format, weight.scales, at));
   }
 };
@@ -92,7 +93,8 @@ inline uint8_t random_number(WeightFormat format, std::mt19937& random) {
     if (format == WeightFormat::int4 || has_block_scales(format) || format == WeightFormat::mxfp4 ||
         format == WeightFormat::nvfp4)
       return byte & 15;
-    if (format == WeightFormat::int8 || (byte & 0x7f) != 0x7f) return byte;
+    if (format == WeightFormat::int8 || format == WeightFormat::q8_0 || (byte & 0x7f) != 0x7f)
+      return byte;
   }
 }
 
@@ -113,7 +115,8 @@ inline void pack_numbers(View<const uint8_t> rows, int64_t row_begin, const Pack
   auto* to = static_cast<uint8_t*>(const_cast<void*>(w.data));
   if (w.format == WeightFormat::int4 || has_block_scales(w.format))
     return pack_int4_rows(rows, row_begin, to);
-  if (w.format == WeightFormat::int8) return pack_int8_rows(rows, row_begin, to);
+  if (w.format == WeightFormat::int8 || w.format == WeightFormat::q8_0)
+    return pack_int8_rows(rows, row_begin, to);
   if (w.format == WeightFormat::mxfp4 || w.format == WeightFormat::nvfp4)
     return pack_fp4_rows(rows, row_begin, to);
   pack_rows<uint8_t>(rows, row_begin, to);

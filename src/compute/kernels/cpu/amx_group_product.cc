@@ -31,6 +31,8 @@ constexpr int kSubBlockK = kIntegerBlockK / 2;      // half a k-block: groups ma
 constexpr int kSubBlockBytes = kSubBlockK * kTile;  // bytes of unpacked weights
 constexpr int kSpanSubBlocks = 2 * kMaxTileGroupBlocks;
 constexpr uint8_t kInt8Offset = 128;
+template <WeightFormat kFormat>
+constexpr bool kIsBytes = tile_bytes(kFormat) == tile_bytes(WeightFormat::int8);
 
 // The parts of the calling worker's scratch. Rows are padded to whole tiles with zeros.
 struct Scratch {
@@ -94,10 +96,10 @@ struct Span {
 // for a format with a table it is the table.
 template <WeightFormat kFormat>
 void unpack_sub_block(const std::byte* block, int sub_block, __m512i offset, int8_t* to) {
-  const std::byte* from = block + (kFormat == WeightFormat::int8 ? sub_block * kSubBlockBytes : 0);
+  const std::byte* from = block + (kIsBytes<kFormat> ? sub_block * kSubBlockBytes : 0);
   for (int i = 0; i < kSubBlockBytes; i += kLine) {
     __m512i line = _mm512_loadu_si512(from + i);
-    if constexpr (kFormat != WeightFormat::int8)
+    if constexpr (!kIsBytes<kFormat>)
       line = _mm512_and_si512(sub_block == 1 ? _mm512_srli_epi16(line, 4) : line,
                               _mm512_set1_epi8(15));
     if constexpr (kFormat == kTable) {
@@ -113,15 +115,16 @@ void unpack_sub_block(const std::byte* block, int sub_block, __m512i offset, int
 template <WeightFormat kFormat>
 void unpack(const ScaledProduct<int8_t>& p, int panel, int i, Span& span, int8_t* to) {
   constexpr bool kIsInt8 = kFormat == WeightFormat::int8;
+  constexpr bool kHasZeros = kIsInt8 || kFormat == WeightFormat::int4;
   const std::byte* w = p.w + int64_t{panel} * p.panel_bytes;
-  constexpr int kZeros = has_block_scales(kFormat) ? 0 : kPanelN;  // zeros of a group
+  constexpr int kZeros = kHasZeros ? kPanelN : 0;  // zeros of a group
   const uint8_t* zeros = p.zeros + (int64_t{panel} * p.groups + span.first_group) * kZeros;
   const __m512i usual = _mm512_set1_epi8(static_cast<char>(kInt8Offset));
   for (int sub_block = 0, group = 0; group < span.groups; ++group, zeros += kZeros) {
     __m512i four_times = usual;
     if constexpr (kFormat == kTable) {
       four_times = load_table(*p.table, 0);
-    } else if constexpr (kFormat != WeightFormat::q4_k) {
+    } else if constexpr (kHasZeros) {
       four_times = _mm512_mullo_epi32(load_zeros(zeros), _mm512_set1_epi32(0x01010101));
     }
     span.is_shifted[i][group] = kIsInt8 && _mm512_cmpneq_epu8_mask(four_times, usual) != 0;
@@ -282,7 +285,7 @@ void multiply_span(Tiles& tiles, const ScaledProduct<int8_t>& p, const Scratch& 
       tile.scales = p.scales + (panel + i) * p.panel_scale_bytes;
       if constexpr (!has_block_scales(kFormat))
         tile.scales += int64_t{span.first_group} * kPanelN * scale_size(kFormat);
-      tile.zeros = has_block_scales(kFormat) ? nullptr : p.zeros + at;
+      tile.zeros = p.zeros == nullptr ? nullptr : p.zeros + at;
       tile.is_shifted = span.is_shifted[i];
       tile.y = p.y + row * p.y_stride + (panel + i) * kPanelN;
       add_groups<kFormat>(tile, span.groups);
@@ -341,6 +344,12 @@ void amx_group_product_int8(const ScaledProduct<int8_t>& p) {
 }
 void amx_group_product_int4(const ScaledProduct<int8_t>& p) {
   product<HardwareTiles, WeightFormat::int4>(p);
+}
+void amx_group_product_q8_0(const ScaledProduct<int8_t>& p) {
+  product<HardwareTiles, WeightFormat::q8_0>(p);
+}
+void amx_emulated_group_product_q8_0(const ScaledProduct<int8_t>& p) {
+  product<EmulatedTiles, WeightFormat::q8_0>(p);
 }
 void amx_group_product_q4_k(const ScaledProduct<int8_t>& p) {
   product<HardwareTiles, WeightFormat::q4_k>(p);

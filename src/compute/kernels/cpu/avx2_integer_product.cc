@@ -2,7 +2,7 @@
 // are a quad, two quads of int4 share a byte.
 //   int8   Weights and rows are widened to 16 bits. VPMADDUBSW multiplies bytes and would saturate,
 //          because 2 * 255 * 127 > 2^15.
-//          Formats with a table are the same, with 128 added to their numbers.
+//          q8_0 is the same, and so are formats with a table, with 128 added to their numbers.
 //   int4, q4_k   VPMADDUBSW multiplies bytes. Eight quads can be summed in 16 bits, because
 //          8 * 2 * 15 * 127 < 2^15.
 #include <immintrin.h>
@@ -27,7 +27,11 @@ constexpr uint8_t kOffset = 128;
 // numbers: k 0 and 2 of each quad, then k 1 and 3; in others the quads. Each word is copied to all
 // columns.
 template <WeightFormat kFormat>
-constexpr bool kIsWide = kFormat == WeightFormat::int8 || kFormat == kTable;
+constexpr bool kHasOffset = kFormat == WeightFormat::q8_0 || kFormat == kTable;
+template <WeightFormat kFormat>
+constexpr bool kHasZeros = kFormat == WeightFormat::int8 || kFormat == WeightFormat::int4;
+template <WeightFormat kFormat>
+constexpr bool kIsWide = kFormat == WeightFormat::int8 || kHasOffset<kFormat>;
 template <WeightFormat kFormat>
 constexpr int kHalfWords = kIsWide<kFormat> ? 2 * kHalfQuads : kHalfQuads;
 
@@ -126,7 +130,7 @@ inline void add_half(const int32_t* x, const std::byte* panel, int half, __m256i
     _mm_prefetch(reinterpret_cast<const char*>(tile + kIntegerAhead + half % 2 * kHalfTile + i),
                  _MM_HINT_T1);
   x += int64_t{half} * R * kHalfWords<kFormat>;
-  if constexpr (kFormat == WeightFormat::int8) {
+  if constexpr (tile_bytes(kFormat) == tile_bytes(WeightFormat::int8)) {
     add_wide_half(x, tile + half % 2 * kHalfTile, [](__m256i bytes) { return bytes; }, sums);
   } else if constexpr (kFormat == kTable) {
     const auto by_table = [&](auto high) {
@@ -143,7 +147,7 @@ inline void add_half(const int32_t* x, const std::byte* panel, int half, __m256i
 template <WeightFormat kFormat>
 inline __m256 load_scales(const std::byte* scales, int64_t at) {
   scales += at * scale_size(kFormat);
-  if constexpr (kFormat == WeightFormat::int4)
+  if constexpr (scale_size(kFormat) == 2)
     return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales)));
   return _mm256_loadu_ps(reinterpret_cast<const float*>(scales));
 }
@@ -172,7 +176,7 @@ struct GroupFactors {
 template <WeightFormat kFormat, int R>
 inline void begin_group(const GroupFactors& f, __m256i (&sums)[R][2]) {
   if constexpr (kFormat == WeightFormat::q4_k) return clear(sums);
-  if constexpr (kFormat == kTable) {
+  if constexpr (kHasOffset<kFormat>) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
       sums[r][0] = sums[r][1] = _mm256_set1_epi32(-kOffset * f.x_sums[r * f.groups]);
@@ -239,12 +243,9 @@ void multiply_panel(const ScaledProduct<int8_t>& p, const int32_t* x, int row, i
   const int64_t at = int64_t{panel} * p.groups * kPanelN, x_at = int64_t{row} * p.groups;
   const std::byte* const scales = p.scales + panel * p.panel_scale_bytes;
   const auto* const blocks = reinterpret_cast<const BlockScales*>(scales);
-  GroupFactors f = {scales,
-                    has_block_scales(kFormat) ? nullptr : p.zeros + at,
-                    p.x_scales + x_at,
-                    p.x_sums + x_at,
-                    p.groups,
-                    kFormat == kTable ? p.table->unit : 1};
+  GroupFactors f = {
+      scales,   kHasZeros<kFormat> ? p.zeros + at : nullptr, p.x_scales + x_at, p.x_sums + x_at,
+      p.groups, kFormat == kTable ? p.table->unit : 1};
   const std::byte* w = p.w + panel * p.panel_bytes;
   __m256i table = {};
   if constexpr (kFormat == kTable) {
@@ -265,8 +266,8 @@ void multiply_panel(const ScaledProduct<int8_t>& p, const int32_t* x, int row, i
       finish_q4_k_group(f, blocks[group / kBlockGroups], group, sums, acc);
     } else {
       finish_group<kFormat>(f, group, sums, acc);
-      if constexpr (kFormat != kTable)
-        f.scales += kPanelN * scale_size(kFormat), f.zeros += kPanelN;
+      if constexpr (kFormat != kTable) f.scales += kPanelN * scale_size(kFormat);
+      if constexpr (kHasZeros<kFormat>) f.zeros += kPanelN;
     }
     ++f.x_scales, ++f.x_sums;
   }
@@ -302,6 +303,9 @@ void avx2_product_int8(const ScaledProduct<int8_t>& p) {
 }
 void avx2_product_int4(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4>(p);
+}
+void avx2_product_q8_0(const ScaledProduct<int8_t>& p) {
+  product<WeightFormat::q8_0>(p);
 }
 void avx2_product_q4_k(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::q4_k>(p);

@@ -17,7 +17,7 @@ inline __m512i load_zeros(const uint8_t* zeros) {
 template <WeightFormat kFormat>
 inline __m512 load_scales(const std::byte* scales, int64_t at) {
   scales += at * scale_size(kFormat);
-  if constexpr (kFormat != WeightFormat::int4) return _mm512_loadu_ps(scales);
+  if constexpr (scale_size(kFormat) == 4) return _mm512_loadu_ps(scales);
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
 }
 

@@ -31,14 +31,18 @@ constexpr int kShortGroupBlocks = 0x7fff / (127 * kIntegerBlockK);
 // the best of the values tried.
 constexpr int kFar = 8192, kGroupsAhead = 8;
 template <WeightFormat kFormat>
-constexpr int kNear = kFormat == WeightFormat::int8 ? 1024 : 2048;
+constexpr int kNear = tile_bytes(kFormat) == tile_bytes(WeightFormat::int8) ? 1024 : 2048;
 
 // Returns how many halves of a block share a line: two for int4, one for int8.
 constexpr int halves_a_line(WeightFormat format) {
-  return format == WeightFormat::int8 ? 1 : 2;
+  return tile_bytes(format) == tile_bytes(WeightFormat::int8) ? 1 : 2;
 }
-// Formats with a table take their numbers from it, with kOffset added.
+// q8_0, and numbers from a table, have kOffset added, so that they are unsigned.
 constexpr uint8_t kOffset = 128;
+template <WeightFormat kFormat>
+constexpr bool kHasOffset = kFormat == WeightFormat::q8_0 || kFormat == kTable;
+template <WeightFormat kFormat>
+constexpr bool kHasZeros = kFormat == WeightFormat::int8 || kFormat == WeightFormat::int4;
 template <WeightFormat kFormat>
 inline __m512i half_of_line(__m512i line, int half, __m512i table = __m512i{}) {
   if constexpr (halves_a_line(kFormat) == 1) return line;
@@ -76,7 +80,7 @@ inline Panel panel_at(const ScaledProduct<int8_t>& p, int row, int panel) {
           .x_sums = p.x_sums + x_at,
           .w = p.w + panel * p.panel_bytes,
           .scales = p.scales + panel * p.panel_scale_bytes,
-          .zeros = has_block_scales(kFormat) ? nullptr : p.zeros + at,
+          .zeros = kHasZeros<kFormat> ? p.zeros + at : nullptr,
           .unit = kFormat == kTable ? p.table->unit : 1,
           .y = p.y + row * p.y_stride + panel * kPanelN};
 }
@@ -88,11 +92,11 @@ inline void clear(V (&all)[R]) {
 }
 
 // Starts the sums of a group of one panel at - zero * x_sum. The x_sum of a short group fits into
-// 16 bits. q4_k has no zeros; the zeros of a table are its offset.
+// 16 bits. q4_k has no zeros; an offset is a zero of all columns.
 template <WeightFormat kFormat, int R>
 inline void begin_group(const Panel& p, int groups, int group, bool is_short, __m512i (&sums)[R]) {
   if constexpr (kFormat == WeightFormat::q4_k) return clear(sums);
-  if constexpr (kFormat == kTable) {
+  if constexpr (kHasOffset<kFormat>) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
       sums[r] = _mm512_set1_epi32(-kOffset * p.x_sums[int64_t{r} * groups + group]);
@@ -171,7 +175,7 @@ inline void fetch_scales(const Panel& p, int group) {
     fetch_near(p.scales + (group + 1) * kGroupBytes);
   } else {
     fetch_near(p.scales + group * kPanelN * scale_size(kFormat));
-    fetch_near(p.zeros + group * kPanelN);
+    if constexpr (kHasZeros<kFormat>) fetch_near(p.zeros + group * kPanelN);
   }
 }
 
@@ -357,6 +361,9 @@ void avx512_vnni_product_int8(const ScaledProduct<int8_t>& p) {
 }
 void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4, true>(p);
+}
+void avx512_vnni_product_q8_0(const ScaledProduct<int8_t>& p) {
+  product_of_few_rows<WeightFormat::q8_0>(p);
 }
 void avx512_vnni_product_q4_k(const ScaledProduct<int8_t>& p) {
   product_of_few_rows<WeightFormat::q4_k>(p);

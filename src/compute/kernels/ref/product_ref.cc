@@ -81,7 +81,8 @@ float dot(const ScaledProduct<int8_t>& p, int row, int panel, int column, Number
       sum += p.x[row * p.x_stride + k] * number(w, k, column);
     const int64_t at = (int64_t{panel} * p.groups + group) * kPanelN + column;
     const int64_t x_at = int64_t{row} * p.groups + group;
-    const int32_t s = sum - p.zeros[at] * p.x_sums[x_at];
+    const int zero = kFormat == WeightFormat::q8_0 ? 128 : p.zeros[at];
+    const int32_t s = sum - zero * p.x_sums[x_at];
     acc = std::fma(static_cast<float>(s), p.x_scales[x_at] * scale_at(kFormat, p.scales, at), acc);
   }
   return acc;
@@ -184,6 +185,9 @@ void product_int8(const ScaledProduct<int8_t>& p) {
 }
 void product_int4(const ScaledProduct<int8_t>& p) {
   integer_product<WeightFormat::int4>(p, int4_number);
+}
+void product_q8_0(const ScaledProduct<int8_t>& p) {
+  integer_product<WeightFormat::q8_0>(p, int8_number);
 }
 void product_q4_k(const ScaledProduct<int8_t>& p) {
   for (int row = 0; row < p.rows; ++row)
