@@ -100,7 +100,7 @@ Error not_finite(const MatrixReader& reader) {
                ? "a number or a scale that is NaN, or a scale whose products bfloat16 cannot hold"
            : reader.format().format == WeightFormat::fp8
                ? "a float8 that is not a number, or a scale that is not finite"
-               : "a scale that is not finite, or beyond float16, as which scales of int4 are kept";
+               : "a scale that is not finite, or beyond float16, in which it is kept";
   return error(ErrorCode::unsupported_model, "{} holds {}", reader.name(), what)
       .with_fix("the files are damaged, or were from the start: download them again");
 }

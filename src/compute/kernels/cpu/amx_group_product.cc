@@ -92,10 +92,10 @@ struct Span {
   bool is_shifted[kPanels][kSpanSubBlocks];  // for each group: true if one of its zeros is not 128
 };
 
-// Unpacks sub-block 0 or 1 of a k-block. Each byte of `offset` belongs to the number at its place;
-// for a format with a table it is the table.
+// Unpacks sub-block 0 or 1 of a k-block. Each byte of `by` is the offset of the number at its
+// place, or, for a format with a table, `by` is the table. q4_k has neither.
 template <WeightFormat kFormat>
-void unpack_sub_block(const std::byte* block, int sub_block, __m512i offset, int8_t* to) {
+void unpack_sub_block(const std::byte* block, int sub_block, __m512i by, int8_t* to) {
   const std::byte* from = block + (kIsBytes<kFormat> ? sub_block * kSubBlockBytes : 0);
   for (int i = 0; i < kSubBlockBytes; i += kLine) {
     __m512i line = _mm512_loadu_si512(from + i);
@@ -103,36 +103,38 @@ void unpack_sub_block(const std::byte* block, int sub_block, __m512i offset, int
       line = _mm512_and_si512(sub_block == 1 ? _mm512_srli_epi16(line, 4) : line,
                               _mm512_set1_epi8(15));
     if constexpr (kFormat == kTable) {
-      line = _mm512_shuffle_epi8(offset, line);
+      line = _mm512_shuffle_epi8(by, line);
     } else if constexpr (kFormat != WeightFormat::q4_k) {
-      line = _mm512_sub_epi8(line, offset);
+      line = _mm512_sub_epi8(line, by);
     }
     _mm512_store_si512(to + i, line);
   }
 }
 
+// Returns each of sixteen zeros four times, as the numbers of a column lie.
+inline __m512i zeros_of_quads(const uint8_t* zeros) {
+  return _mm512_mullo_epi32(load_zeros(zeros), _mm512_set1_epi32(0x01010101));
+}
+
 // Unpacks panel `panel` of the product, which is panel i of the span.
 template <WeightFormat kFormat>
 void unpack(const ScaledProduct<int8_t>& p, int panel, int i, Span& span, int8_t* to) {
-  constexpr bool kIsInt8 = kFormat == WeightFormat::int8;
-  constexpr bool kHasZeros = kIsInt8 || kFormat == WeightFormat::int4;
   const std::byte* w = p.w + int64_t{panel} * p.panel_bytes;
-  constexpr int kZeros = kHasZeros ? kPanelN : 0;  // zeros of a group
-  const uint8_t* zeros = p.zeros + (int64_t{panel} * p.groups + span.first_group) * kZeros;
-  const __m512i usual = _mm512_set1_epi8(static_cast<char>(kInt8Offset));
-  for (int sub_block = 0, group = 0; group < span.groups; ++group, zeros += kZeros) {
-    __m512i four_times = usual;
-    if constexpr (kFormat == kTable) {
-      four_times = load_table(*p.table, 0);
-    } else if constexpr (kHasZeros) {
-      four_times = _mm512_mullo_epi32(load_zeros(zeros), _mm512_set1_epi32(0x01010101));
-    }
-    span.is_shifted[i][group] = kIsInt8 && _mm512_cmpneq_epu8_mask(four_times, usual) != 0;
+  const int64_t first = (int64_t{panel} * p.groups + span.first_group) * kPanelN;
+  __m512i by = _mm512_set1_epi8(static_cast<char>(kInt8Offset));
+  if constexpr (kFormat == kTable) by = load_table(*p.table, 0);
+  for (int sub_block = 0, group = 0; group < span.groups; ++group) {
+    if constexpr (kFormat == WeightFormat::int4)
+      by = zeros_of_quads(p.zeros + first + group * kPanelN);
+    span.is_shifted[i][group] = false;
+    if constexpr (kFormat == WeightFormat::int8)
+      span.is_shifted[i][group] =
+          _mm512_cmpneq_epu8_mask(zeros_of_quads(p.zeros + first + group * kPanelN), by) != 0;
     const int end = std::min(sub_block + span.group_sub_blocks, span.sub_blocks);
     for (; sub_block < end; ++sub_block) {
       const int at = span.first_sub_block + sub_block;
-      unpack_sub_block<kFormat>(w + int64_t{at / 2} * tile_bytes(kFormat), at % 2,
-                                kIsInt8 ? usual : four_times, to + sub_block * kSubBlockBytes);
+      unpack_sub_block<kFormat>(w + int64_t{at / 2} * tile_bytes(kFormat), at % 2, by,
+                                to + sub_block * kSubBlockBytes);
     }
   }
 }
@@ -194,7 +196,7 @@ struct TileSums {
   const uint8_t* zeros;     // [groups][16]
   const bool* is_shifted;   // [groups]
   int first_group;
-  float unit;  // of the table
+  float unit;  // the table's
   float* y;
   int64_t y_stride;
   int rows;       // 1..16

@@ -23,15 +23,16 @@ constexpr int kIntegerRegisterRows = 4;  // rows of x whose sums stay in registe
 // One body serves all formats with a table.
 constexpr WeightFormat kTable = WeightFormat::iq4;
 constexpr uint8_t kOffset = 128;
-// Number of 32-bit words that hold half a block of one row. In wide formats these are 16-bit
-// numbers: k 0 and 2 of each quad, then k 1 and 3; in others the quads. Each word is copied to all
-// columns.
+// q8_0, and numbers from a table, have kOffset added, so that they are unsigned.
 template <WeightFormat kFormat>
 constexpr bool kHasOffset = kFormat == WeightFormat::q8_0 || kFormat == kTable;
 template <WeightFormat kFormat>
 constexpr bool kHasZeros = kFormat == WeightFormat::int8 || kFormat == WeightFormat::int4;
 template <WeightFormat kFormat>
 constexpr bool kIsWide = kFormat == WeightFormat::int8 || kHasOffset<kFormat>;
+// Number of 32-bit words that hold half a block of one row. In wide formats these are 16-bit
+// numbers: k 0 and 2 of each quad, then k 1 and 3; in others the quads. Each word is copied to all
+// columns.
 template <WeightFormat kFormat>
 constexpr int kHalfWords = kIsWide<kFormat> ? 2 * kHalfQuads : kHalfQuads;
 
@@ -168,7 +169,7 @@ struct GroupFactors {
   const float* x_scales;
   const int32_t* x_sums;
   int64_t groups;
-  float unit;  // of the table
+  float unit;  // the table's
 };
 
 // Starts the sums of a group at -zero * x_sum, or at 0 in q4_k; the zeros of a table are its

@@ -69,7 +69,7 @@ struct Panel {
   const std::byte* w;
   const std::byte* scales;
   const uint8_t* zeros;
-  float unit;  // of the table
+  float unit;  // the table's
   float* y;
 };
 template <WeightFormat kFormat>
