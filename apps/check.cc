@@ -117,8 +117,7 @@ Result<Expectation> find_expectation(const std::filesystem::path& path) {
 bool is_of_this_form(const Expectation& expected, const ModelChoice& choice) {
   const WeightFormat format = choice.weight_format();
   if (choice.kv_dtype == DType::int8 || choice.dispatch_dtype == DType::int8 ||
-      choice.combine_dtype == DType::int8 || format == WeightFormat::int8 ||
-      format == WeightFormat::int4)
+      choice.combine_dtype == DType::int8 || is_integer(format))
     return false;
   // Nothing bounds the difference of bf16 then.
   if (expected.reference && choice.dtype == DType::bf16 &&

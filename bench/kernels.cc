@@ -72,6 +72,7 @@ struct LinearShape {
   // 16 for nvfp4, 0 for bf16.
   int group() const {
     if (format == WeightFormat::nvfp4) return kNvfp4Group;
+    if (format == WeightFormat::q8_0 || has_block_scales(format)) return kBlockGroup;
     return format == WeightFormat::bf16 ? 0 : format == WeightFormat::int8 ? k : kFp8Group;
   }
   std::string name() const {
@@ -104,7 +105,7 @@ class KernelBench {
   ExpertsCall experts_call(int layer, std::span<const int32_t> offsets);
 
   std::vector<Backend> backends_;  // [0] is measured, [1] is ref
-  Buffer weights_, x_, middle_, y_, ref_y_;
+  Buffer weights_, zeros_, x_, middle_, y_, ref_y_;
   std::vector<ExpertWeights> experts_;  // [kLayers * kNumExperts]
 };
 
@@ -138,6 +139,8 @@ Result<KernelBench> KernelBench::create(Isa isa, WorkerPool& workers) {
   HOCKET_TRY(bench.middle_, Buffer::allocate(int64_t{kMaxRows} * kTopK * kIntermediate * 2));
   HOCKET_TRY(bench.y_, Buffer::allocate(int64_t{kMaxRows} * kMaxN * 4));
   HOCKET_TRY(bench.ref_y_, Buffer::allocate(int64_t{kMaxRows} * kMaxN * 4));
+  HOCKET_TRY(bench.zeros_, Buffer::allocate(int64_t{kMaxN} * kMaxK / kBlockGroup));
+  std::memset(bench.zeros_.data(), 8, bench.zeros_.bytes());
   fill_normal(bench.weights_, 0.05f);
   fill_normal(bench.x_, 1.0f);
   for (int e = 0; e < kLayers * kNumExperts; ++e) {
@@ -149,14 +152,15 @@ Result<KernelBench> KernelBench::create(Isa isa, WorkerPool& workers) {
   return bench;
 }
 
-// Returns another part of memory for each call: numbers, then scales, then zeros.
+// Returns another part of memory for each call: numbers, then scales. Zeros are the same for all,
+// since those of int4 must be numbers of it.
 PackedWeight KernelBench::weight(const LinearShape& shape, int call) const {
   PackedWeight w = {.format = shape.format, .n = shape.n, .k = shape.k, .group = shape.group()};
   w.data = weights_.data() + call % (kWeightBytes / w.bytes()) * w.bytes();
   if (w.group == 0) return w;
   const std::byte* scales = static_cast<const std::byte*>(w.data) + w.data_bytes();
   w.scales = scales;
-  if (w.zero_bytes() > 0) w.zeros = reinterpret_cast<const uint8_t*>(scales + w.scale_bytes());
+  if (w.zero_bytes() > 0) w.zeros = reinterpret_cast<const uint8_t*>(zeros_.data());
   return w;
 }
 
@@ -188,7 +192,7 @@ KernelCase KernelBench::linear_case(const LinearShape& shape) {
     linear(backends_[0], matrix(x_, DType::bf16, shape.rows, shape.k), w,
            matrix(y_, DType::f32, shape.rows, shape.n).as<float>());
     return {static_cast<double>(w.bytes()), 2.0 * shape.rows * shape.k * shape.n,
-            w.zero_bytes() > 0};
+            is_integer(w.format)};
   };
   c.check = [=, this] { return check_linear(shape); };
   return c;
@@ -260,7 +264,8 @@ std::vector<KernelCase> KernelBench::cases() {
   for (int rows : {1, 512}) list.push_back(linear_case({rows, 1024, 4096}));
   // mxfp4 is widened as nvfp4 is; the bytes of these weights would overflow as its scales.
   for (WeightFormat format :
-       {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4, WeightFormat::nvfp4})
+       {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4, WeightFormat::nvfp4,
+        WeightFormat::q8_0, WeightFormat::q4_k, WeightFormat::iq4})
     for (int rows : {1, 4, 16, 256}) list.push_back(linear_case({rows, 2048, 2048, format}));
   for (int tokens : {1, 4, 16, 64, 512}) list.push_back(experts_case(tokens));
   return list;

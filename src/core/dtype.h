@@ -26,7 +26,24 @@ constexpr std::string_view dtype_name(DType t) {
 }
 
 // The format of a weight matrix in memory (compute/kernels/arithmetic/packed_weight.h).
-enum class WeightFormat : uint8_t { bf16, f32, fp8, int8, int4, mxfp4, mxfp8, nvfp4 };
+enum class WeightFormat : uint8_t {
+  bf16,
+  f32,
+  fp8,
+  int8,
+  int4,
+  mxfp4,
+  mxfp8,
+  nvfp4,
+  q8_0,
+  q4_k,
+  iq4,  // this and the next: four bits that are places in a table
+  iq3_xxs,
+  iq3_s,
+  iq2,
+  iq1,
+  tq
+};
 
 constexpr std::string_view weight_format_name(WeightFormat f) {
   switch (f) {
@@ -46,12 +63,41 @@ constexpr std::string_view weight_format_name(WeightFormat f) {
       return "mxfp8";
     case WeightFormat::nvfp4:
       return "nvfp4";
+    case WeightFormat::q8_0:
+      return "q8_0";
+    case WeightFormat::q4_k:
+      return "q4_k";
+    case WeightFormat::iq4:
+      return "iq4";
+    case WeightFormat::iq3_xxs:
+      return "iq3_xxs";
+    case WeightFormat::iq3_s:
+      return "iq3_s";
+    case WeightFormat::iq2:
+      return "iq2";
+    case WeightFormat::iq1:
+      return "iq1";
+    case WeightFormat::tq:
+      return "tq";
   }
   return "?";
 }
 // Returns true for the formats whose numbers have a byte as scale of 16 or 32 neighbouring k.
 constexpr bool is_mx(WeightFormat f) {
   return f == WeightFormat::mxfp4 || f == WeightFormat::mxfp8 || f == WeightFormat::nvfp4;
+}
+// Returns true for the formats whose numbers are places in a table of sixteen.
+constexpr bool has_table(WeightFormat f) {
+  return f >= WeightFormat::iq4 && f <= WeightFormat::tq;
+}
+// Returns true for the formats whose scales are integers times a scale of 256 neighbouring k.
+constexpr bool has_block_scales(WeightFormat f) {
+  return f == WeightFormat::q4_k || has_table(f);
+}
+// Returns true for the formats whose products are sums of integers.
+constexpr bool is_integer(WeightFormat f) {
+  return f == WeightFormat::int8 || f == WeightFormat::int4 || f == WeightFormat::q8_0 ||
+         has_block_scales(f);
 }
 // Returns the type of the rows that are multiplied by such weights.
 constexpr DType activation_dtype(WeightFormat f) {

@@ -160,8 +160,11 @@ TEST(AllocationTest, ProductsAllocateNothing) {
   std::vector<float> y(73 * 320);
   for (WeightFormat format :
        {WeightFormat::bf16, WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4,
-        WeightFormat::mxfp4, WeightFormat::mxfp8, WeightFormat::nvfp4}) {
-    const int group = is_mx(format) ? cases::mx_group(format) : kFp8Group;
+        WeightFormat::mxfp4, WeightFormat::mxfp8, WeightFormat::nvfp4, WeightFormat::q8_0,
+        WeightFormat::q4_k, WeightFormat::iq4}) {
+    const int group = is_mx(format) ? cases::mx_group(format)
+                      : has_block_scales(format) || format == WeightFormat::q8_0 ? kBlockGroup
+                                                                                 : kFp8Group;
     const auto experts = cases::make_experts(shape, format, group, random);
     const int64_t before = num_allocations;
     linear(backend, MatrixView::of(x.view), experts.weights[0].gate_up,

@@ -90,10 +90,12 @@ TEST(Linear, SameBitsInEveryWeightFormat) {
                               {400, 160, 72},
                               {140, 8200, 24},    // more rows than the scratch of one worker holds
                               {400, 8200, 8}}) {  // more than the scratch of three
-    for (WeightFormat format : {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4,
-                                WeightFormat::mxfp4, WeightFormat::mxfp8, WeightFormat::nvfp4})
+    for (WeightFormat format :
+         {WeightFormat::fp8, WeightFormat::int8, WeightFormat::int4, WeightFormat::mxfp4,
+          WeightFormat::mxfp8, WeightFormat::nvfp4, WeightFormat::q4_k, WeightFormat::iq1})
       for (int group : {16, 32, 128, 0}) {
         if (format == WeightFormat::fp8 && group != kFp8Group) continue;
+        if (has_block_scales(format) && group != kBlockGroup) continue;
         if (is_mx(format) ? group != cases::mx_group(format) : group == kNvfp4Group) continue;
         std::mt19937 random(++seed);
         cases::ScaledMatrix w = cases::scaled_matrix({format, group, c.rows, c.k, c.n}, random);

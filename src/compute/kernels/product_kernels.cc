@@ -39,6 +39,11 @@ void by_rows_and_groups(const ScaledProduct<int8_t>& p) {
   (is_short ? short_groups : long_groups)(p);
 }
 
+template <IntegerBody few, IntegerBody many>
+void by_group_rows(const ScaledProduct<int8_t>& p) {
+  (p.rows < kShortGroupTileRows ? few : many)(p);
+}
+
 template <Bf16Body bf16, void (*tile)(const std::byte*, Bf16*)>
 void widened_fp8(const ScaledProduct<Bf16>& p) {
   cpu::widened_product_fp8(p, {tile, bf16});
@@ -58,7 +63,7 @@ constexpr Fp8Body kMxByRows = by_rows<ScaledProduct<Bf16>, few, widened_mx<tiles
 
 // An AVX-512 machine may lack VBMI and VNNI; an AMX machine may lack integer tiles.
 struct IntegerBodies {
-  IntegerBody int8, int4;
+  IntegerBody int8, int4, q8_0, q4_k, table;
 };
 
 template <class Vector>
@@ -70,6 +75,9 @@ ProductKernels vector_level(Isa isa, IntegerBodies integers) {
           vbmi ? Vector::kFp8 : widened_fp8<Vector::kBf16, cpu::avx2_widen_tile>,
           integers.int8,
           integers.int4,
+          integers.q8_0,
+          integers.q4_k,
+          integers.table,
           vbmi ? Vector::kVbmiMx : Vector::kMx};
 }
 
@@ -83,6 +91,9 @@ ProductKernels tile_level_of(Isa isa, IntegerBodies integers) {
           vbmi ? vbmi_fp8<Vector::kFp8, kBf16> : widened_fp8<kBf16, cpu::avx2_widen_tile>,
           integers.int8,
           integers.int4,
+          integers.q8_0,
+          integers.q4_k,
+          integers.table,
           vbmi ? kMxByRows<Vector::kVbmiMx, tiles, cpu::avx512_vbmi_widen_mx_tile>
                : kMxByRows<Vector::kMx, tiles, cpu::avx512_widen_mx_tile>};
 }
@@ -97,15 +108,21 @@ std::array<ProductKernels, 6> make_kernels() {
   const IntegerBodies integers = {
       vnni ? cpu::avx512_vnni_product_int8 : cpu::avx2_product_int8,
       vnni ? cpu::avx512_vnni_product_int4 : cpu::avx2_product_int4,
+      vnni ? cpu::avx512_vnni_product_q8_0 : cpu::avx2_product_q8_0,
+      vnni ? cpu::avx512_vnni_product_q4_k : cpu::avx2_product_q4_k,
+      vnni ? cpu::avx512_vnni_product_table : cpu::avx2_product_table,
   };
   // Processors with a fast VDPBF16PS (AMD's) also have the units that the body in place wants.
-  const IntegerBodies beside_vdpbf16ps = {
-      integers.int8, vnni ? cpu::avx512_vnni_product_int4_in_place : integers.int4};
+  IntegerBodies beside_vdpbf16ps = integers;
+  if (vnni) beside_vdpbf16ps.int4 = cpu::avx512_vnni_product_int4_in_place;
   const IntegerBodies on_tiles = {
       by_rows_and_groups<cpu::avx512_vnni_product_int8, cpu::amx_group_product_int8,
                          cpu::amx_product_int8>,
       by_rows_and_groups<cpu::avx512_vnni_product_int4, cpu::amx_group_product_int4,
                          cpu::amx_product_int4>,
+      by_group_rows<cpu::avx512_vnni_product_q8_0, cpu::amx_group_product_q8_0>,
+      by_group_rows<cpu::avx512_vnni_product_q4_k, cpu::amx_group_product_q4_k>,
+      by_group_rows<cpu::avx512_vnni_product_table, cpu::amx_group_product_table>,
   };
   const IntegerBodies emulated = {
       vnni ? by_rows_and_groups<cpu::avx512_vnni_product_int8, cpu::amx_emulated_group_product_int8,
@@ -116,13 +133,21 @@ std::array<ProductKernels, 6> make_kernels() {
                                 cpu::amx_emulated_product_int4>
            : by_rows_and_groups<cpu::avx2_product_int4, cpu::amx_emulated_group_product_int4,
                                 cpu::amx_emulated_product_int4>,
+      vnni ? by_group_rows<cpu::avx512_vnni_product_q8_0, cpu::amx_emulated_group_product_q8_0>
+           : by_group_rows<cpu::avx2_product_q8_0, cpu::amx_emulated_group_product_q8_0>,
+      vnni ? by_group_rows<cpu::avx512_vnni_product_q4_k, cpu::amx_emulated_group_product_q4_k>
+           : by_group_rows<cpu::avx2_product_q4_k, cpu::amx_emulated_group_product_q4_k>,
+      vnni ? by_group_rows<cpu::avx512_vnni_product_table, cpu::amx_emulated_group_product_table>
+           : by_group_rows<cpu::avx2_product_table, cpu::amx_emulated_group_product_table>,
   };
   return {{
       {Isa::ref, ref::product_bf16, ref::product_f32, ref::product_fp8, ref::product_int8,
-       ref::product_int4, ref::product_mx},
+       ref::product_int4, ref::product_q8_0, ref::product_q4_k, ref::product_table,
+       ref::product_mx},
       {Isa::avx2, cpu::avx2_product_bf16, cpu::avx2_product_f32,
        widened_fp8<cpu::avx2_product_bf16, cpu::avx2_widen_tile>, cpu::avx2_product_int8,
-       cpu::avx2_product_int4, cpu::avx2_product_mx},
+       cpu::avx2_product_int4, cpu::avx2_product_q8_0, cpu::avx2_product_q4_k,
+       cpu::avx2_product_table, cpu::avx2_product_mx},
       vector_level<FmaBodies>(Isa::avx512, integers),
       vector_level<Vdpbf16psBodies>(Isa::avx512_bf16, beside_vdpbf16ps),
       tile_level<cpu::amx_product_bf16>(Isa::amx, tiles ? on_tiles : integers),

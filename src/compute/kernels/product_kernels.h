@@ -13,8 +13,17 @@ struct ProductKernels {
   void (*fp8)(const ScaledProduct<Bf16>&);
   void (*int8)(const ScaledProduct<int8_t>&);
   void (*int4)(const ScaledProduct<int8_t>&);
-  void (*mx)(const ScaledProduct<Bf16>&);  // mxfp4, mxfp8, nvfp4
+  void (*q8_0)(const ScaledProduct<int8_t>&);
+  void (*q4_k)(const ScaledProduct<int8_t>&);
+  void (*table)(const ScaledProduct<int8_t>&);  // iq4 to tq
+  void (*mx)(const ScaledProduct<Bf16>&);       // mxfp4, mxfp8, nvfp4
 
+  auto integer(WeightFormat format) const {
+    if (has_table(format)) return table;
+    if (format == WeightFormat::q4_k) return q4_k;
+    if (format == WeightFormat::q8_0) return q8_0;
+    return format == WeightFormat::int8 ? int8 : int4;
+  }
   template <class T>
   void run(const Product<T>& p) const {
     if constexpr (sizeof(T) == sizeof(Bf16)) {

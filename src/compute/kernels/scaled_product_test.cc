@@ -29,8 +29,7 @@ void run(Isa isa, WeightFormat format, const ScaledProduct<Bf16>& p) {
   (format == WeightFormat::fp8 ? kernels.fp8 : kernels.mx)(p);
 }
 void run(Isa isa, WeightFormat format, const ScaledProduct<int8_t>& p) {
-  const ProductKernels& kernels = product_kernels(isa);
-  (format == WeightFormat::int8 ? kernels.int8 : kernels.int4)(p);
+  product_kernels(isa).integer(format)(p);
 }
 
 void set_scales(const PackedWeight& w, float scale) {
@@ -254,7 +253,7 @@ TEST_F(ScaledProductTest, RefIsTheProductOfWhatTheNumbersMean) {
                                      static_cast<double>(
                                          int8.scales[row * w.weight.groups() + k / w.weight.group]);
           sum += x * w.value(n, k);
-          size += std::abs(x * w.value(n, k));
+          size += std::abs(x) * (std::abs(w.value(n, k)) + 2 * std::abs(w.minimum(n, k)));
         }
         ASSERT_NEAR(y[row * stride + n], sum, size * 2e-6 + 1e-30)
             << name_of(c) << " at " << row << ", " << n;

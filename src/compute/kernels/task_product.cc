@@ -9,10 +9,6 @@ namespace {
 
 constexpr int kQuantizedNumbers = 16 << 10;  // numbers that one task quantizes: a microsecond
 
-bool is_integer(WeightFormat format) {
-  return format == WeightFormat::int8 || format == WeightFormat::int4;
-}
-
 void scale_columns(const PackedWeight& w, const ProductRows::Part& part, float* y,
                    int64_t y_stride) {
   const int first = part.panel * kPanelN, count = std::min(part.panels * kPanelN, w.n - first);
@@ -112,8 +108,7 @@ void ProductRows::multiply_scaled(const PackedWeight& w, const Part& part, float
 void ProductRows::multiply_integers(const PackedWeight& w, const Part& part, float* y,
                                     int64_t y_stride) const {
   HOCKET_CHECK(w.group == group_);
-  const auto run =
-      w.format == WeightFormat::int8 ? backend_->products().int8 : backend_->products().int4;
+  const auto run = backend_->products().integer(w.format);
   auto p = scaled_product_of<int8_t>(w, part.panel, part.panels);
   p.x_stride = padded_k_;
   p.y_stride = y_stride;
@@ -147,8 +142,7 @@ void ProductRows::multiply(const PackedWeight& w, const Part& part, float* y,
     case WeightFormat::nvfp4:
       multiply_scaled(w, part, y, y_stride);
       break;
-    case WeightFormat::int8:
-    case WeightFormat::int4:
+    default:
       multiply_integers(w, part, y, y_stride);
   }
   if (w.column_scales != nullptr) scale_columns(w, part, y, y_stride);

@@ -34,7 +34,9 @@ ScaledProduct<X> scaled_product_of(const PackedWeight& w, int panel, int panels)
   p.k_blocks = w.k_blocks();
   p.group_blocks = w.group / block_k(w.format);
   p.groups = w.groups();
-  p.scales = w.scales + first * scale_size(w.format);
+  p.panel_scale_bytes = w.panel_scale_bytes();
+  if (has_table(w.format)) p.table = &number_table(w.format);
+  p.scales = w.scales + panel * p.panel_scale_bytes;
   p.zeros = w.zeros == nullptr ? nullptr : w.zeros + first;
   return p;
 }

@@ -52,17 +52,35 @@ SixBits six_bits(const std::byte* s, int j) {
           byte_at(s + j + 4) >> 4 | (byte_at(s + j) >> 6) << 4};
 }
 
+constexpr int kQ4kBytes = 144;
+int q4_k_number(const std::byte* block, int j, int i) {
+  const int both = byte_at(block + 16 + j / 2 * kShort + i);
+  return j % 2 == 0 ? both & 15 : both >> 4;
+}
 void read_q4_k(const std::byte* from, float* to) {
   const float d = half_at(from), dmin = half_at(from + 2);
-  const std::byte* const numbers = from + 16;
   for (int j = 0; j < 8; ++j) {
     const auto [scale, min] = six_bits(from + 4, j);
     const float ds = d * static_cast<float>(scale), dm = dmin * static_cast<float>(min);
-    for (int i = 0; i < kShort; ++i) {
-      const int both = byte_at(numbers + j / 2 * kShort + i);
-      to[j * kShort + i] = ds * static_cast<float>(j % 2 == 0 ? both & 15 : both >> 4) - dm;
-    }
+    for (int i = 0; i < kShort; ++i)
+      to[j * kShort + i] = ds * static_cast<float>(q4_k_number(from, j, i)) - dm;
   }
+}
+bool read_q4_k_row(const std::byte* from, const ScaledRows& out, int64_t row) {
+  bool sound = true;
+  uint8_t* numbers = out.numbers.row(row);
+  for (int64_t g = 0; g < out.scales.cols; ++g, numbers += kShort) {
+    const std::byte* const block = from + g / 8 * kQ4kBytes;
+    const int j = static_cast<int>(g % 8);
+    const auto [scale, min] = six_bits(block + 4, j);
+    out.scales.row(row)[g] = static_cast<float>(scale);
+    out.zeros.row(row)[g] = static_cast<uint8_t>(min);
+    for (int i = 0; i < kShort; ++i) numbers[i] = static_cast<uint8_t>(q4_k_number(block, j, i));
+    const BlockScale by = {half_at(block), half_at(block + 2)};
+    out.block_scales.row(row)[g / 8] = by;
+    sound &= std::isfinite(by.scale) && std::isfinite(by.min);
+  }
+  return sound;
 }
 
 void read_q5_k(const std::byte* from, float* to) {
@@ -124,32 +142,56 @@ struct Group {
   std::array<uint8_t, kShort> numbers;
 };
 
-Group read_iq4_xs(const std::byte* from, int j) {
+// Reads group j of IQ4_XS.
+GridGroup read_iq4_xs(const std::byte* from, int j) {
   uint16_t high;
   std::memcpy(&high, from + 2, 2);
   const int low = byte_at(from + 4 + j / 2) >> 4 * (j % 2) & 15;
-  const int scale = (low | (high >> 2 * j & 3) << 4) - 32;
-  Group out{half_at(from) * static_cast<float>(scale), {}};
-  for (int i = 0; i < kShort; ++i)
-    out.numbers[i] = static_cast<uint8_t>(kUneven[nibble(from + 8 + j * 16, i)] + kInt8Zero);
+  GridGroup out{.block_scale = half_at(from), .unit = 1, .scales = {}, .numbers = {}};
+  out.scales.fill(static_cast<int8_t>((low | (high >> 2 * j & 3) << 4) - 32));
+  for (int i = 0; i < kShort; ++i) out.numbers[i] = kUneven[nibble(from + 8 + j * 16, i)];
   return out;
 }
 
-// Group j of a block whose groups have one scale each.
-Group read_one_scale(GgufTypeId type, const std::byte* from, int j) {
-  const GridGroup read = read_grid_group(type, from, j);
-  Group out{read.scales[0], {}};
-  for (int i = 0; i < kShort; ++i)
-    out.numbers[i] = static_cast<uint8_t>(read.numbers[i] + kInt8Zero);
-  return out;
+GridGroup integers_at(const GgufType& type, const std::byte* from, int64_t group) {
+  from += group / 8 * type.bytes;
+  const int j = static_cast<int>(group % 8);
+  return type.id == Id::iq4_xs ? read_iq4_xs(from, j) : read_grid_group(type.id, from, j);
+}
+
+// Returns the place of each number in a table; those of one type with a table are all in it.
+std::array<uint8_t, 256> places_in(const NumberTable& table) {
+  std::array<uint8_t, 256> places{};
+  for (int i = 15; i >= 0; --i)
+    places[static_cast<uint8_t>(table.numbers[i])] = static_cast<uint8_t>(i);
+  return places;
+}
+const std::array<uint8_t, 256>& places_of(WeightFormat format) {
+  static const auto all = [] {
+    std::array<std::array<uint8_t, 256>, kNumTables> out;
+    for (int i = 0; i < kNumTables; ++i) out[i] = places_in(number_table(table_format(i)));
+    return out;
+  }();
+  return all[table_index(format)];
+}
+
+bool read_table_row(const GgufType& type, const std::byte* from, const ScaledRows& out,
+                    int64_t row) {
+  const std::array<uint8_t, 256>& places = places_of(out.format.format);
+  bool sound = true;
+  uint8_t* numbers = out.numbers.row(row);
+  for (int64_t g = 0; g < out.scales.cols; ++g, numbers += kShort) {
+    const GridGroup group = integers_at(type, from, g);
+    out.scales.row(row)[g] = static_cast<float>(group.scales[0]);
+    out.block_scales.row(row)[g / 8] = {group.block_scale, 0};
+    for (int i = 0; i < kShort; ++i) numbers[i] = places[static_cast<uint8_t>(group.numbers[i])];
+    sound &= std::isfinite(group.block_scale);
+  }
+  return sound;
 }
 
 // Reads group `group` of a row that begins at `from`.
 Group group_at(const GgufType& type, const std::byte* from, int64_t group) {
-  if (has_grid(type.id))
-    return read_one_scale(type.id, from + group / 8 * type.bytes, static_cast<int>(group % 8));
-  if (type.id == Id::iq4_xs)
-    return read_iq4_xs(from + group / 8 * type.bytes, static_cast<int>(group % 8));
   from += group * type.bytes;
   Group out;
   if (type.id == Id::mxfp4) {
@@ -187,23 +229,19 @@ void read_with_minimum(GgufTypeId type, const std::byte* from, float* to) {
   }
 }
 
-void read_two_scales(GgufTypeId type, const std::byte* from, float* to) {
+void read_integers(const GgufType& type, const std::byte* from, float* to) {
   for (int i = 0; i < kLong; i += kShort) {
-    const GridGroup group = read_grid_group(type, from, i / kShort);
+    const GridGroup group = integers_at(type, from, i / kShort);
     for (int j = 0; j < kShort; ++j)
-      to[i + j] = static_cast<float>(group.numbers[j]) * group.scales[j / 16];
+      to[i + j] = static_cast<float>(group.numbers[j]) * group.scale(j / 16);
   }
 }
 
-void read_block(GgufTypeId type, const std::byte* from, float* to) {
-  switch (type) {
-    case Id::iq1_m:
-    case Id::iq2_xs:
-    case Id::iq2_s:
-      return read_two_scales(type, from, to);
+void read_block(const GgufType& type, const std::byte* from, float* to) {
+  switch (type.id) {
     case Id::q4_1:
     case Id::q5_1:
-      return read_with_minimum(type, from, to);
+      return read_with_minimum(type.id, from, to);
     case Id::q2_k:
       return read_q2_k(from, to);
     case Id::q3_k:
@@ -212,9 +250,10 @@ void read_block(GgufTypeId type, const std::byte* from, float* to) {
       return read_q4_k(from, to);
     case Id::q5_k:
       return read_q5_k(from, to);
-    default:
-      HOCKET_CHECK(type == Id::q6_k);
+    case Id::q6_k:
       return read_q6_k(from, to);
+    default:
+      return read_integers(type, from, to);
   }
 }
 
@@ -226,10 +265,33 @@ int zero_of(GgufTypeId type) {
 }  // namespace
 
 MatrixFormat format_of_blocks(GgufTypeId type) {
-  if (type == Id::f32 || type == Id::f16 || type == Id::bf16) return {};
-  if (type == Id::q4_0) return {WeightFormat::int4, kShort};
-  if (type == Id::mxfp4) return {WeightFormat::mxfp4, kMxGroup};
-  return {WeightFormat::int8, kShort};
+  switch (type) {
+    case Id::f32:
+    case Id::f16:
+    case Id::bf16:
+      return {};
+    case Id::q4_0:
+      return {WeightFormat::int4, kShort};
+    case Id::mxfp4:
+      return {WeightFormat::mxfp4, kMxGroup};
+    case Id::q4_k:
+      return {WeightFormat::q4_k, kBlockGroup};
+    case Id::iq4_xs:
+      return {WeightFormat::iq4, kBlockGroup};
+    case Id::iq3_xxs:
+      return {WeightFormat::iq3_xxs, kBlockGroup};
+    case Id::iq3_s:
+      return {WeightFormat::iq3_s, kBlockGroup};
+    case Id::iq2_xxs:
+      return {WeightFormat::iq2, kBlockGroup};
+    case Id::iq1_s:
+      return {WeightFormat::iq1, kBlockGroup};
+    case Id::tq1_0:
+    case Id::tq2_0:
+      return {WeightFormat::tq, kBlockGroup};
+    default:
+      return kGgufBytes;
+  }
 }
 
 bool keeps_values(GgufTypeId type) {
@@ -241,7 +303,6 @@ bool keeps_values(GgufTypeId type) {
     case Id::q5_1:
     case Id::q2_k:
     case Id::q3_k:
-    case Id::q4_k:
     case Id::q5_k:
     case Id::q6_k:
       return false;
@@ -268,9 +329,9 @@ void read_blocks(const GgufType& type, const std::byte* from, int64_t count, flo
                                                   : StoredType::bf16;
     return convert_stored(plain, from, count, to);
   }
-  if (!keeps_values(type.id)) {
+  if (!keeps_values(type.id) || has_block_scales(format_of_blocks(type.id).format)) {
     for (int64_t block = 0; block < count / type.block; ++block)
-      read_block(type.id, from + block * type.bytes, to + block * type.block);
+      read_block(type, from + block * type.bytes, to + block * type.block);
     return;
   }
   for (int64_t g = 0; g < count / kShort; ++g) {
@@ -286,6 +347,8 @@ void read_blocks(const GgufType& type, const std::byte* from, int64_t count, flo
 bool read_scaled_blocks(const GgufType& type, const std::byte* from, const ScaledRows& out,
                         int64_t row) {
   HOCKET_CHECK(out.format == format_of_blocks(type.id) && keeps_values(type.id));
+  if (type.id == Id::q4_k) return read_q4_k_row(from, out, row);
+  if (has_table(out.format.format)) return read_table_row(type, from, out, row);
   bool sound = true;
   for (int64_t g = 0; g < out.scales.cols; ++g) {
     const Group group = group_at(type, from, g);

@@ -1,12 +1,15 @@
 // Reads the blocks of GGUF files: as fp32, and as scaled rows (quantize.h), in which they are kept
 // in memory:
 //
-//   Q8_0, Q5_0, IQ4_NL, IQ4_XS   int8, groups of 32: the same values, bit by bit
+//   Q8_0, Q5_0, IQ4_NL           q8_0: the same values, bit by bit
 //   Q4_0                         int4, groups of 32: the same
+//   Q4_K                         q4_k: the same
 //   MXFP4                        mxfp4: the same
-//   IQ1_S, IQ2_XXS, IQ3_XXS, IQ3_S, TQ1_0, TQ2_0   int8, groups of 32: the same
-//   Q4_1, Q5_1, Q2_K to Q6_K, IQ1_M, IQ2_XS, IQ2_S   int8, groups of 32: quantized again, since
-//                                their groups of 16 or their minima have no place there
+//   IQ4_XS, IQ3_XXS, IQ3_S, IQ2_XXS, IQ1_S, TQ1_0, TQ2_0   four bits that are places in the table
+//                                of iq4, iq3_xxs, iq3_s, iq2, iq1, tq: the same
+//   Q4_1, Q5_1, Q2_K, Q3_K, Q5_K, Q6_K, IQ1_M, IQ2_XS, IQ2_S   q8_0: quantized again,
+//                                since their groups of 16 or their minima have no place
+//                                there
 //
 // Formulas: docs/models.md, "GGUF". Private to the room.   Thread: any.
 #pragma once
@@ -18,6 +21,9 @@
 #include "gguf/file.h"
 
 namespace hocket {
+
+// The format of blocks that have none of their own.
+inline constexpr MatrixFormat kGgufBytes = {WeightFormat::q8_0, kQ8Group};
 
 // Returns the format in memory; bf16 for types without blocks.
 MatrixFormat format_of_blocks(GgufTypeId type);

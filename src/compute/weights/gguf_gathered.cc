@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "compute/weights/gguf_blocks.h"
 #include "compute/weights/gguf_rows.h"
 
 namespace hocket {
@@ -12,6 +13,7 @@ ScaledRows slice_of(const ScaledRows& rows, int64_t begin, int64_t count) {
   out.numbers = rows.numbers.slice_rows(begin, count);
   out.scales = rows.scales.slice_rows(begin, count);
   if (rows.zeros.rows > 0) out.zeros = rows.zeros.slice_rows(begin, count);
+  if (rows.block_scales.rows > 0) out.block_scales = rows.block_scales.slice_rows(begin, count);
   if (!rows.column_scales.empty())
     out.column_scales =
         rows.column_scales.subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
@@ -86,6 +88,7 @@ class GatheredColumns final : public StoredRows {
   std::string_view type_name() const override { return matrix_->type_name(); }
   MatrixFormat format() const override {
     const MatrixFormat own = matrix_->format();
+    if (has_block_scales(own.format) && width() % kBlockOfScales != 0) return kGgufBytes;
     return own.is_scaled() && width() % own.group == 0 ? own : MatrixFormat{};
   }
   int64_t columns() const override { return matrix_->columns(); }
@@ -97,6 +100,11 @@ class GatheredColumns final : public StoredRows {
   }
   bool read_scaled(int64_t row_begin, const ScaledRows& out) const override {
     RowScratch scratch;
+    if (out.format != matrix_->format()) {
+      const View<float> values = scratch.values<float>(out.numbers.rows, out.numbers.cols);
+      read(row_begin, values);
+      return quantize_scaled_rows(values, out);
+    }
     const ScaledRows rows = scratch.scaled(out.format, out.numbers.rows, out.numbers.cols);
     const bool sound = matrix_->read_scaled(row_begin, rows);
     const int64_t groups = width() / out.format.group;
@@ -104,6 +112,8 @@ class GatheredColumns final : public StoredRows {
       move(rows.numbers.row(row), width(), out.numbers.row(row));
       move(rows.scales.row(row), groups, out.scales.row(row));
       if (out.zeros.rows > 0) move(rows.zeros.row(row), groups, out.zeros.row(row));
+      if (out.block_scales.rows > 0)
+        move(rows.block_scales.row(row), width() / kBlockOfScales, out.block_scales.row(row));
     }
     return sound;
   }

@@ -15,6 +15,7 @@ using Id = GgufTypeId;
 constexpr int8_t kIq2Numbers[] = {8, 25, 43, 0};
 constexpr int8_t kIq3XxsNumbers[] = {4, 12, 20, 28, 36, 44, 52, 62};
 constexpr int kEight = 8;
+constexpr float kEighth = 0.125f;
 
 int byte_of(const std::byte* at) {
   return static_cast<int>(*at);
@@ -60,14 +61,9 @@ void put_iq1(uint16_t word, bool down, int8_t* to) {
     to[i] = static_cast<int8_t>(8 * ((word >> 2 * i & 3) - 1) + (down ? -1 : 1));
 }
 
-// d * (bits + 1/2) * gain
-float raised(float d, uint32_t bits, float gain) {
-  return d * (0.5f + static_cast<float>(bits)) * gain;
-}
-
-// d * (2 bits + 1)
-float odd(float d, uint32_t bits) {
-  return d * static_cast<float>(2 * bits + 1);
+// Scales are odd: 2 bits + 1.
+int8_t odd(uint32_t bits) {
+  return static_cast<int8_t>(2 * bits + 1);
 }
 
 uint32_t four_bits(const std::byte* bytes, int i) {
@@ -77,18 +73,16 @@ uint32_t four_bits(const std::byte* bytes, int i) {
 GridGroup read_iq2_xxs(const std::byte* from, int group) {
   const std::byte* const words = from + 2 + group * 8;
   const auto rest = word_at<uint32_t>(words + 4);
-  GridGroup out;
-  out.scales.fill(raised(half_of(from), rest >> 28, 0.25f));
+  GridGroup out{.block_scale = half_of(from), .unit = kEighth, .scales = {}, .numbers = {}};
+  out.scales.fill(odd(rest >> 28));
   for (int l = 0; l < 4; ++l)
     put_iq2(kIq2XxsGrid[byte_of(words + l)], even_signs(rest >> 7 * l), &out.numbers[l * kEight]);
   return out;
 }
 
 GridGroup read_iq2_xs(const std::byte* from, int group) {
-  const float d = half_of(from);
-  GridGroup out;
-  for (int half = 0; half < 2; ++half)
-    out.scales[half] = raised(d, four_bits(from + 66 + group, half), 0.25f);
+  GridGroup out{.block_scale = half_of(from), .unit = kEighth, .scales = {}, .numbers = {}};
+  for (int half = 0; half < 2; ++half) out.scales[half] = odd(four_bits(from + 66 + group, half));
   for (int l = 0; l < 4; ++l) {
     const auto word = word_at<uint16_t>(from + 2 + (group * 4 + l) * 2);
     put_iq2(kIq2XsGrid[word & 511], even_signs(word >> 9), &out.numbers[l * kEight]);
@@ -97,11 +91,9 @@ GridGroup read_iq2_xs(const std::byte* from, int group) {
 }
 
 GridGroup read_iq2_s(const std::byte* from, int group) {
-  const float d = half_of(from);
   const int high = byte_of(from + 66 + group);
-  GridGroup out;
-  for (int half = 0; half < 2; ++half)
-    out.scales[half] = raised(d, four_bits(from + 74 + group, half), 0.25f);
+  GridGroup out{.block_scale = half_of(from), .unit = kEighth, .scales = {}, .numbers = {}};
+  for (int half = 0; half < 2; ++half) out.scales[half] = odd(four_bits(from + 74 + group, half));
   for (int l = 0; l < 4; ++l) {
     const int at = group * 4 + l;
     const int place = byte_of(from + 2 + at) | (high >> 2 * l & 3) << 8;
@@ -113,8 +105,8 @@ GridGroup read_iq2_s(const std::byte* from, int group) {
 GridGroup read_iq3_xxs(const std::byte* from, int group) {
   const std::byte* const places = from + 2 + group * 8;
   const auto rest = word_at<uint32_t>(from + 66 + group * 4);
-  GridGroup out;
-  out.scales.fill(raised(half_of(from), rest >> 28, 0.5f));
+  GridGroup out{.block_scale = half_of(from), .unit = 0.25f, .scales = {}, .numbers = {}};
+  out.scales.fill(odd(rest >> 28));
   for (int l = 0; l < 4; ++l)
     put_iq3(kIq3XxsGrid[byte_of(places + 2 * l)], kIq3XxsGrid[byte_of(places + 2 * l + 1)],
             even_signs(rest >> 7 * l), &out.numbers[l * kEight],
@@ -126,20 +118,18 @@ GridGroup read_iq3_s(const std::byte* from, int group) {
   const std::byte* const places = from + 2 + group * 8;
   const int high = byte_of(from + 66 + group);
   const auto word = [&](int i) { return kIq3SGrid[byte_of(places + i) | (high >> i & 1) << 8]; };
-  GridGroup out;
-  out.scales.fill(odd(half_of(from), four_bits(from + 106, group)));
+  GridGroup out{.block_scale = half_of(from), .unit = 1, .scales = {}, .numbers = {}};
+  out.scales.fill(odd(four_bits(from + 106, group)));
   for (int l = 0; l < 4; ++l)
     put_iq3(word(2 * l), word(2 * l + 1), byte_of(from + 74 + group * 4 + l),
             &out.numbers[l * kEight], [](int bits) { return 2 * bits + 1; });
   return out;
 }
 
-constexpr float kEighth = 0.125f;  // the shift of IQ1 in units of its grid
-
 GridGroup read_iq1_s(const std::byte* from, int group) {
   const auto high = word_at<uint16_t>(from + 34 + group * 2);
-  GridGroup out;
-  out.scales.fill(odd(half_of(from), high >> 12 & 7) * kEighth);
+  GridGroup out{.block_scale = half_of(from), .unit = kEighth, .scales = {}, .numbers = {}};
+  out.scales.fill(odd(high >> 12 & 7));
   for (int l = 0; l < 4; ++l) {
     const int place = byte_of(from + 2 + group * 4 + l) | (high >> 3 * l & 7) << 8;
     put_iq1(kIq1Grid[place], (high & 0x8000) != 0, &out.numbers[l * kEight]);
@@ -153,9 +143,8 @@ GridGroup read_iq1_m(const std::byte* from, int group) {
   for (int i = 0; i < 4; ++i)
     d = static_cast<uint16_t>(d | word_at<uint16_t>(scales + 2 * i) >> 12 << 4 * i);
   const auto three_bits = word_at<uint16_t>(scales + group / 2 * 2) >> 6 * (group % 2);
-  GridGroup out;
-  for (int half = 0; half < 2; ++half)
-    out.scales[half] = odd(f16_to_float(d), three_bits >> 3 * half & 7) * kEighth;
+  GridGroup out{.block_scale = f16_to_float(d), .unit = kEighth, .scales = {}, .numbers = {}};
+  for (int half = 0; half < 2; ++half) out.scales[half] = odd(three_bits >> 3 * half & 7);
   for (int l = 0; l < 4; ++l) {
     const int high = byte_of(from + 32 + group * 2 + l / 2) >> 4 * (l % 2);
     const int place = byte_of(from + group * 4 + l) | (high & 7) << 8;
@@ -171,8 +160,7 @@ int8_t third_at(int byte, int i) {
 }
 
 GridGroup read_tq1_0(const std::byte* from, int group) {
-  GridGroup out;
-  out.scales.fill(half_of(from + 52));
+  GridGroup out{.block_scale = half_of(from + 52), .unit = 1, .scales = {1, 1}, .numbers = {}};
   for (int i = 0; i < 32; ++i) {
     const int at = group * 32 + i;  // 5 times 32 numbers in 32 bytes, 5 times 16, 4 times 4
     if (at < 160) {
@@ -187,8 +175,7 @@ GridGroup read_tq1_0(const std::byte* from, int group) {
 }
 
 GridGroup read_tq2_0(const std::byte* from, int group) {
-  GridGroup out;
-  out.scales.fill(half_of(from + 64));
+  GridGroup out{.block_scale = half_of(from + 64), .unit = 1, .scales = {1, 1}, .numbers = {}};
   for (int i = 0; i < 32; ++i)
     out.numbers[i] =
         static_cast<int8_t>((byte_of(from + group / 4 * 32 + i) >> 2 * (group % 4) & 3) - 1);

@@ -1,6 +1,7 @@
 // Blocks of 256 numbers of at most three bits: IQ1_*, IQ2_*, IQ3_*, whose numbers are words of a
-// grid, and TQ1_0, TQ2_0, whose numbers are -1, 0 and 1. Each number is an integer times the scale
-// of its 16. Formulas: docs/models.md, "GGUF". Private to the room.   Thread: any.
+// grid, and TQ1_0, TQ2_0, whose numbers are -1, 0 and 1. Each number is an integer times the
+// integer scale of its 16, the scale of the block, and the unit of the type. Formulas:
+// docs/models.md, "GGUF". Private to the room.   Thread: any.
 #pragma once
 
 #include <array>
@@ -12,9 +13,12 @@
 namespace hocket {
 
 struct GridGroup {
+  float block_scale = 0, unit = 1;
   // Those of the first 16 numbers, and of the others; different in IQ1_M, IQ2_XS and IQ2_S alone.
-  std::array<float, 2> scales;
+  std::array<int8_t, 2> scales;
   std::array<int8_t, 32> numbers;
+
+  float scale(int half) const { return block_scale * unit * static_cast<float>(scales[half]); }
 };
 
 // Returns true for the types whose groups are read here.

@@ -31,7 +31,10 @@ int64_t bytes_in_memory(MatrixFormat format, int64_t numbers) {
     case WeightFormat::mxfp4:
       return numbers / 2 + groups;
     default:
-      return numbers + groups * (scale_size(format.format) + 1);
+      if (has_block_scales(format.format))
+        return numbers / 2 + numbers / kBlockOfScales * block_scales_size(format.format) / kPanelN;
+      return numbers +
+             groups * (scale_size(format.format) + (format.format == WeightFormat::int8 ? 1 : 0));
   }
 }
 

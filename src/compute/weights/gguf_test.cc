@@ -65,14 +65,14 @@ TEST(Gguf, ScaledRowsHaveTheNumbersOfTheirBlocks) {
       ++types;
     }
   }
-  EXPECT_EQ(types, 12);
+  EXPECT_EQ(types, 13);
 }
 
 TEST(Gguf, ScalesThatAreNotFiniteAreRefused) {
   const GgufType& type = *gguf_type(static_cast<uint32_t>(GgufTypeId::q8_0));
   std::vector<std::byte> block(34);
   RowScratch scratch;
-  const ScaledRows scaled = scratch.scaled({WeightFormat::int8, 32}, 1, 32);
+  const ScaledRows scaled = scratch.scaled({WeightFormat::q8_0, 32}, 1, 32);
   EXPECT_TRUE(read_scaled_blocks(type, block.data(), scaled, 0));
   block[1] = std::byte{0x7c};  // infinity
   EXPECT_FALSE(read_scaled_blocks(type, block.data(), scaled, 0));

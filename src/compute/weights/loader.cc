@@ -131,16 +131,13 @@ void WeightLoader::State::note_narrowing(const MatrixReader& reader, WeightForma
 PackedWeight WeightLoader::State::load(const Product& product) {
   std::vector<MatrixReader> readers;
   std::optional<MatrixFormat> format;
-  bool mixed = false;
   for (const PlacedPart& part : product.parts) {
     std::optional<MatrixReader> reader = open(part.name, part.n, product.k);
     if (!reader) return {};
     const MatrixFormat own = format_in_memory(options, *reader, product.quantized);
-    if (!format) format = own;
-    mixed |= *format != own;
+    format = format ? common_format(*format, own) : own;
     readers.push_back(*std::move(reader));
   }
-  if (mixed) format = MatrixFormat{};
   if (block_k(format->format) == kIntegerBlockK && product.k > kMaxIntegerDepth) {
     error = too_deep(product);
     return {};

@@ -1,6 +1,7 @@
 #include "compute/weights/matrix_rows.h"
 
 #include <cmath>
+#include <type_traits>
 
 namespace hocket {
 namespace {
@@ -14,6 +15,24 @@ bool pack_plain(const MatrixReader& from, const RowMove& move, const PackedWeigh
   return true;
 }
 
+// Packs float16 scales and integer scales into S, for q4_k also the minima.
+template <class S>
+void pack_block_scales(const ScaledRows& rows, int packed_row, const PackedWeight& to) {
+  for (int64_t row = 0; row < rows.scales.rows; ++row)
+    for (int64_t g = 0; g < rows.scales.cols; ++g) {
+      const int64_t column = packed_row + row, at = column % kPanelN;
+      auto& block = const_cast<S&>(to.block_scales<S>(column, g));
+      const BlockScale by = rows.block_scales.row(row)[g / kBlockGroups];
+      auto& scale = block.scales[g % kBlockGroups][at];
+      scale = static_cast<std::remove_reference_t<decltype(scale)>>(rows.scales.row(row)[g]);
+      block.scale[at] = float_to_f16(by.scale);
+      if constexpr (std::is_same_v<S, BlockScales>) {
+        block.min[at] = float_to_f16(by.min);
+        block.mins[g % kBlockGroups][at] = rows.zeros.row(row)[g];
+      }
+    }
+}
+
 struct PackedScales {
   bool finite = true;   // every scale is, in the packed format
   int64_t changed = 0;  // scales of int4 that float16 does not hold
@@ -23,12 +42,19 @@ PackedScales pack_scaled(const ScaledRows& rows, int packed_row, const PackedWei
   const View<const uint8_t> numbers = rows.numbers;
   if (to.format == WeightFormat::fp8 || to.format == WeightFormat::mxfp8)
     pack_rows<uint8_t>(numbers, packed_row, data);
-  if (to.format == WeightFormat::int8) pack_int8_rows(numbers, packed_row, data);
-  if (to.format == WeightFormat::int4) pack_int4_rows(numbers, packed_row, data);
+  if (to.format == WeightFormat::int8 || to.format == WeightFormat::q8_0)
+    pack_int8_rows(numbers, packed_row, data);
+  if (to.format == WeightFormat::int4 || has_block_scales(to.format))
+    pack_int4_rows(numbers, packed_row, data);
   if (to.format == WeightFormat::mxfp4 || to.format == WeightFormat::nvfp4)
     pack_fp4_rows(numbers, packed_row, data);
   for (size_t row = 0; row < rows.column_scales.size(); ++row)
     const_cast<float*>(to.column_scales)[packed_row + row] = rows.column_scales[row];
+  if (has_block_scales(to.format)) {
+    to.format == WeightFormat::q4_k ? pack_block_scales<BlockScales>(rows, packed_row, to)
+                                    : pack_block_scales<TableScales>(rows, packed_row, to);
+    return {};
+  }
   PackedScales scales;
   for (int64_t row = 0; row < rows.scales.rows; ++row)
     for (int64_t g = 0; g < rows.scales.cols; ++g) {

@@ -30,6 +30,13 @@ int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers) {
   return static_cast<int>(std::min<int64_t>(std::max(kReleaseBytes / task_bytes, busy), tasks));
 }
 
+MatrixFormat common_format(MatrixFormat a, MatrixFormat b) {
+  if (a == b) return a;
+  const MatrixFormat bytes = {WeightFormat::q8_0, kQ8Group};
+  const auto is_of_file = [&](MatrixFormat f) { return has_block_scales(f.format) || f == bytes; };
+  return is_of_file(a) && is_of_file(b) ? bytes : MatrixFormat{};
+}
+
 MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k) {
   const WeightFormat format = format_asked(held.format, asked);
   if (format == held.format) return held;
@@ -93,7 +100,7 @@ Error not_finite(const MatrixReader& reader) {
                ? "a number or a scale that is NaN, or a scale whose products bfloat16 cannot hold"
            : reader.format().format == WeightFormat::fp8
                ? "a float8 that is not a number, or a scale that is not finite"
-               : "a scale that is not finite, or beyond float16, as which scales of int4 are kept";
+               : "a scale that is not finite, or beyond float16, in which it is kept";
   return error(ErrorCode::unsupported_model, "{} holds {}", reader.name(), what)
       .with_fix("the files are damaged, or were from the start: download them again");
 }

@@ -48,6 +48,9 @@ MatrixFormat format_in_memory(const WeightLoader::Options& options, const Matrix
 
 // Returns that of matrices with k columns that the files hold in `held`.
 MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k);
+// Returns the format of a product whose parts would be kept in `a` and `b` by themselves: q8_0 if
+// they differ and each is q8_0 or has block scales, else bf16 if they differ.
+MatrixFormat common_format(MatrixFormat a, MatrixFormat b);
 
 // Adds everything that decides how the product is packed in `format`.
 void describe_to(Fingerprint& out, const Product& product, MatrixFormat format);

@@ -151,10 +151,18 @@ float quantize_int4_group(const float* x, int count, uint8_t* numbers, uint8_t* 
   return f16_to_float(float_to_f16(scale));
 }
 
-float quantize_int8_group(const float* x, int count, uint8_t* numbers, uint8_t* zero) {
+// Returns the least float16 that is not below x >= 0.
+float half_from(float x) {
+  const uint16_t nearest = float_to_f16(x);
+  return f16_to_float(f16_to_float(nearest) < x ? static_cast<uint16_t>(nearest + 1) : nearest);
+}
+
+float quantize_int8_group(WeightFormat format, const float* x, int count, uint8_t* numbers,
+                          uint8_t* zero) {
   const float amax = extent_of(x, count).amax();
   *zero = kInt8Zero;
-  const float scale = amax < kTiny ? 0 : amax / 127;
+  float scale = amax < kTiny ? 0 : amax / 127;
+  if (format == WeightFormat::q8_0) scale = half_from(scale);
   const float divisor = scale == 0 ? 1 : scale;  // tiny values round to 0 by themselves
   store_numbers(x, count, numbers, [&](const Lanes& lanes) {
     return lanes / divisor + kRoundToInt - kRoundToInt + kInt8Zero;
@@ -224,6 +232,15 @@ void dequantize_scaled_rows(const ScaledRows& rows, View<float> out) {
       } else if (format == WeightFormat::nvfp4) {
         for (int i = begin; i < end; ++i)
           to[i] = kFp4Values[numbers[i]] * scale * rows.column_scales[r];
+      } else if (format == WeightFormat::q4_k) {
+        const BlockScale by = rows.block_scales.row(r)[g / kBlockGroups];
+        const float both = by.scale * scale, min = by.min * rows.zeros.row(r)[g];
+        for (int i = begin; i < end; ++i) to[i] = both * static_cast<float>(numbers[i]) - min;
+      } else if (has_table(format)) {
+        const NumberTable& table = number_table(format);
+        const float both = rows.block_scales.row(r)[g / kBlockGroups].scale * table.unit * scale;
+        for (int i = begin; i < end; ++i)
+          to[i] = both * static_cast<float>(table.numbers[numbers[i]]);
       } else {
         const int zero = rows.zeros.row(r)[g];
         for (int i = begin; i < end; ++i) to[i] = static_cast<float>(numbers[i] - zero) * scale;
@@ -245,7 +262,8 @@ bool quantize_scaled_rows(View<const float> rows, const ScaledRows& out) {
           scale = quantize_fp8_group(x, count, numbers);
           break;
         case WeightFormat::int8:
-          scale = quantize_int8_group(x, count, numbers, out.zeros.row(r) + g);
+        case WeightFormat::q8_0:
+          scale = quantize_int8_group(out.format.format, x, count, numbers, out.zeros.row(r) + g);
           break;
         case WeightFormat::mxfp4:
         case WeightFormat::mxfp8:
@@ -267,9 +285,13 @@ ScaledRows RowScratch::scaled(MatrixFormat format, int64_t rows, int64_t k) {
   if (std::ssize(numbers_) < rows * k) numbers_.resize(rows * k);
   if (std::ssize(scales_) < rows * groups)
     scales_.resize(rows * groups), zeros_.resize(rows * groups);
-  ScaledRows out{format, {numbers_.data(), rows, k}, {scales_.data(), rows, groups}, {}, {}};
-  if (format.format == WeightFormat::int8 || format.format == WeightFormat::int4)
-    out.zeros = {zeros_.data(), rows, groups};
+  ScaledRows out{format, {numbers_.data(), rows, k}, {scales_.data(), rows, groups}, {}, {}, {}};
+  if (is_integer(format.format)) out.zeros = {zeros_.data(), rows, groups};
+  if (has_block_scales(format.format)) {
+    const int64_t blocks = round_up(groups, kBlockGroups) / kBlockGroups;
+    if (std::ssize(block_scales_) < rows * blocks) block_scales_.resize(rows * blocks);
+    out.block_scales = {block_scales_.data(), rows, blocks};
+  }
   if (format.format == WeightFormat::nvfp4) {
     if (std::ssize(column_scales_) < rows) column_scales_.resize(rows);
     out.column_scales = {column_scales_.data(), static_cast<size_t>(rows)};

@@ -2,6 +2,9 @@
 //
 //   fp8          number (e4m3) * scale
 //   int8, int4   (number - zero) * scale
+//   q8_0         the same with zeros of 128
+//   q4_k         number * (block_scale * scale) - block_min * min
+//   iq4 to tq    table[number] * (block_scale * unit * scale)
 //   mxfp4        number (e2m1) * scale, a power of two
 //   mxfp8        number (e4m3) * scale, a power of two
 //   nvfp4        number (e2m1) * scale (e4m3), exactly, then * column_scale
@@ -35,12 +38,18 @@ constexpr int whole_group(int k) {
   return static_cast<int>(round_up(k, kIntegerBlockK));
 }
 
+// The factors of the integer scales and minima of eight groups: float16 numbers.
+struct BlockScale {
+  float scale = 0, min = 0;
+};
+
 // Views of scaled rows; the caller owns the memory.
 struct ScaledRows {
   MatrixFormat format;
   View<uint8_t> numbers;           // [rows, k]
-  View<float> scales;              // [rows, groups]
-  View<uint8_t> zeros;             // [rows, groups]; int8, int4
+  View<float> scales;              // [rows, groups]; with block scales: integers
+  View<uint8_t> zeros;             // [rows, groups]; integers; the minima of q4_k
+  View<BlockScale> block_scales;   // [rows, blocks], if the format has them
   std::span<float> column_scales;  // [rows]; nvfp4
 
   int group_begin(int64_t g) const { return static_cast<int>(g) * format.group; }
@@ -65,13 +74,15 @@ void dequantize_scaled_rows(const ScaledRows& rows, View<float> out);
 // Chooses scales, zeros and numbers of `out`:
 //   fp8    scale = amax / 448, nearest even
 //   int8   scale = amax / 127, nearest even, symmetric around 128
+//   q8_0   as int8, with the scale rounded up to float16, which is infinite beyond its range
 //   int4   asymmetric; tries a few widths of the grid, each with the scale of least squares, and
 //          keeps the one with the least squared error; then rounds the scale to the nearest
 //          float16, which is infinite beyond its range
 //   mxfp4, mxfp8   scale = the least power of two that reaches amax, nearest even
 //   nvfp4  column_scale = 2^-9; scale = amax / 6 / column_scale as e4m3, nearest even, at most 448
 // Groups whose amax is below 2^-60 become zeros; in int4 also those whose scale rounds to 0.
-// Returns false if a value is NaN or infinite.
+// Returns false if a value is NaN or infinite.   Not to formats with block scales, whose rows come
+// from files.
 [[nodiscard]] bool quantize_scaled_rows(View<const float> rows, const ScaledRows& out);
 
 // One worker's memory for the rows in progress; it grows and never shrinks. A view is valid until
@@ -94,6 +105,7 @@ class RowScratch {
   std::vector<float> floats_, scales_, column_scales_;
   std::vector<Bf16> halves_;
   std::vector<uint8_t> numbers_, zeros_;
+  std::vector<BlockScale> block_scales_;
 };
 
 inline int64_t count_changed_scales(std::span<const RowScratch> workers) {

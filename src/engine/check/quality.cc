@@ -138,8 +138,9 @@ void add_lines(std::vector<CheckLine>& lines, const LogitDistance& found, Roundi
 
 std::optional<Rounding> rounding_of(WeightFormat format) {
   if (format == WeightFormat::fp8) return Rounding::fp8;
-  if (format == WeightFormat::int8) return Rounding::int8;
+  if (format == WeightFormat::int8 || format == WeightFormat::q8_0) return Rounding::int8;
   if (format == WeightFormat::int4) return Rounding::int4;
+  if (has_block_scales(format)) return Rounding::int8;  // only rows are rounded
   if (format == WeightFormat::mxfp4) return Rounding::mxfp4;
   if (format == WeightFormat::mxfp8) return Rounding::mxfp8;
   if (format == WeightFormat::nvfp4) return Rounding::nvfp4;

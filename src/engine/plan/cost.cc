@@ -93,8 +93,7 @@ void ModelCost::add_row_operations(Operations& of_row, const PackedWeight& weigh
     case WeightFormat::nvfp4:
       of_row.fp8 += 2 * parameters;
       break;
-    case WeightFormat::int8:
-    case WeightFormat::int4:
+    default:
       of_row.integers += 2 * parameters;
       break;
   }

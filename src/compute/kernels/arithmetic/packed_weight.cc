@@ -118,11 +118,24 @@ void pack_fp4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed)
   }
 }
 
+const NumberTable& number_table(WeightFormat format) {
+  static constexpr NumberTable kTables[kNumTables] = {
+      {{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}, 1},  // iq4
+      {{4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62}, 0.25f},  // iq3_xxs
+      {{1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15}, 1},              // iq3_s
+      {{8, 25, 43, -8, -25, -43}, 0.125f},                                              // iq2
+      {{-9, -7, -1, 1, 7, 9}, 0.125f},                                                  // iq1
+      {{-1, 0, 1, 2}, 1},                                                               // tq
+  };
+  HOCKET_CHECK(has_table(format));
+  return kTables[table_index(format)];
+}
+
 float scale_at(WeightFormat format, const std::byte* scales, int64_t at) {
   scales += at * scale_size(format);
   if (format == WeightFormat::nvfp4) return fp8_to_float(static_cast<uint8_t>(*scales));
   if (is_mx(format)) return e8m0_to_float(static_cast<uint8_t>(*scales));
-  if (format == WeightFormat::int4) {
+  if (scale_size(format) == 2) {
     uint16_t bits;
     std::memcpy(&bits, scales, sizeof bits);
     return f16_to_float(bits);
@@ -138,7 +151,7 @@ void store_scale(WeightFormat format, float scale, std::byte* scales, int64_t at
     *scales = std::byte{float_to_fp8(scale)};
   } else if (is_mx(format)) {
     *scales = static_cast<std::byte>(std::bit_cast<uint32_t>(scale) >> 23);
-  } else if (format == WeightFormat::int4) {
+  } else if (scale_size(format) == 2) {
     const uint16_t bits = float_to_f16(scale);
     std::memcpy(scales, &bits, sizeof bits);
   } else {

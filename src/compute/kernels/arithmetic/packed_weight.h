@@ -1,9 +1,10 @@
 // Weights in the one layout that AMX tiles and the vector kernels both read:
 //
 //   bf16, f32, fp8   [n / 16 panels][k / 32 blocks][16 pairs][16 columns][2]
-//   int8             [n / 16 panels][k / 64 blocks][16 quads][16 columns][4]
+//   int8, q8_0       [n / 16 panels][k / 64 blocks][16 quads][16 columns][4]
 //   int4             [n / 16 panels][k / 64 blocks][8 quads][16 columns][4], two numbers per byte:
 //                    quad q in the low half, quad q + 8 in the high half
+//   q4_k, iq4 to tq  as int4
 //   mxfp8            as fp8
 //   mxfp4, nvfp4     [n / 16 panels][k / 32 blocks][4 eights][16 columns][8], two numbers per byte:
 //                    ascending k from the lowest bits on
@@ -17,13 +18,19 @@
 //   fp8   e4m3, times the scale of its column and group of 128 k
 //   int8  (number - zero) times the scale of its column and group; numbers 0..255
 //   int4  the same; numbers 0..15
+//   q8_0  (number - 128) times the scale of its column and group of 32 k
+//   q4_k  number times the scale of its column and group of 32 k, minus the minimum of these;
+//         numbers 0..15, scales and minima as BlockScales hold them
+//   iq4 to tq   number `number` of the format's table, times the scale of its column and group of
+//         32 k, which TableScales hold
 //   mxfp4   e2m1, times the scale of its column and group of 32 k, which is e8m0: 2^(byte - 127)
 //   mxfp8   e4m3, times such a scale
 //   nvfp4   e2m1, times the scale of its column and group of 16 k, which is e4m3; the finished
 //           product is multiplied by the column's scale
 // Number times group scale is a bf16, exactly; it is zero or not below 2^-126.
 //
-// Scales are bytes for the last three, fp16 for int4, else fp32.
+// Scales are bytes for the last three, fp16 for int4 and q8_0, BlockScales for q4_k, TableScales
+// for those with a table, else fp32.
 #pragma once
 
 #include <cstdint>
@@ -37,11 +44,14 @@ inline constexpr int kTileElements = kPanelN * kBlockK;
 inline constexpr int kIntegerBlockK = 64;
 inline constexpr int kFp8Group = 128;
 inline constexpr int kMxGroup = 32, kNvfp4Group = 16;
+inline constexpr int kQ8Group = 32;
+inline constexpr int kBlockGroup = 32, kBlockOfScales = 256;  // q4_k and formats with a table
+inline constexpr int kBlockGroups = kBlockOfScales / kBlockGroup;
 // Beyond this k the int32 sums of int8 and int4 weights may overflow.
 inline constexpr int kMaxIntegerDepth = 65536;
 
 constexpr int block_k(WeightFormat f) {
-  return f == WeightFormat::int8 || f == WeightFormat::int4 ? kIntegerBlockK : kBlockK;
+  return is_integer(f) ? kIntegerBlockK : kBlockK;
 }
 // Returns the bytes of one block of one panel.
 constexpr int tile_bytes(WeightFormat f) {
@@ -50,6 +60,7 @@ constexpr int tile_bytes(WeightFormat f) {
       return 2048;
     case WeightFormat::bf16:
     case WeightFormat::int8:
+    case WeightFormat::q8_0:
       return 1024;
     case WeightFormat::fp8:
     case WeightFormat::int4:
@@ -58,11 +69,47 @@ constexpr int tile_bytes(WeightFormat f) {
     case WeightFormat::mxfp4:
     case WeightFormat::nvfp4:
       return 256;
+    default:
+      return has_block_scales(f) ? 512 : 0;
   }
-  return 0;
 }
+// Bytes of the scale of one column and group, in formats without block scales.
 constexpr int scale_size(WeightFormat f) {
-  return is_mx(f) ? 1 : f == WeightFormat::int4 ? 2 : 4;
+  return is_mx(f) ? 1 : f == WeightFormat::int4 || f == WeightFormat::q8_0 ? 2 : 4;
+}
+
+// The scales and minima of one panel and eight groups of q4_k: float16 times six bits, exactly.
+struct BlockScales {
+  uint16_t scale[kPanelN], min[kPanelN];
+  uint8_t scales[kBlockGroups][kPanelN], mins[kBlockGroups][kPanelN];
+};
+static_assert(sizeof(BlockScales) == 320);
+// The scales of one panel and eight groups of a format with a table: float16 times the table's unit
+// times an integer, exactly.
+struct TableScales {
+  uint16_t scale[kPanelN];
+  int8_t scales[kBlockGroups][kPanelN];
+};
+static_assert(sizeof(TableScales) == 160);
+
+// The numbers of a format with a table, as GGUF's types of that name have them.
+struct NumberTable {
+  alignas(16) int8_t numbers[16];
+  float unit;  // a power of two that multiplies all scales
+};
+constexpr int kNumTables =
+    static_cast<int>(WeightFormat::tq) - static_cast<int>(WeightFormat::iq4) + 1;
+constexpr WeightFormat table_format(int index) {
+  return static_cast<WeightFormat>(static_cast<int>(WeightFormat::iq4) + index);
+}
+constexpr int table_index(WeightFormat f) {
+  return static_cast<int>(f) - static_cast<int>(WeightFormat::iq4);
+}
+// Precondition: has_table(format).
+const NumberTable& number_table(WeightFormat format);
+
+constexpr int64_t block_scales_size(WeightFormat f) {
+  return f == WeightFormat::q4_k ? sizeof(BlockScales) : sizeof(TableScales);
 }
 
 // A matrix that the model's weight memory owns.
@@ -70,10 +117,10 @@ struct PackedWeight {
   const void* data = nullptr;
   WeightFormat format = WeightFormat::bf16;
   int n = 0, k = 0;  // logical: y[n] = sum over k
-  // Values of k under one scale: 128 in fp8, 32 in mxfp4 and mxfp8, 16 in nvfp4; in int8 and int4
-  // 32, 64, 128 or all (a multiple of 64); 0: no scales.
+  // Values of k under one scale: 128 in fp8, 32 in mxfp4, mxfp8, q8_0 and with block scales, 16 in
+  // nvfp4; in int8 and int4 32, 64, 128 or all (a multiple of 64); 0: no scales.
   int group = 0;
-  const std::byte* scales = nullptr;     // [panels][groups][16 columns]
+  const std::byte* scales = nullptr;     // [panels][groups][16 columns]; or [panels][blocks]
   const uint8_t* zeros = nullptr;        // int8, int4: [panels][groups][16 columns]
   const float* column_scales = nullptr;  // nvfp4: [n], each multiplies its finished products
   const float* bias = nullptr;           // [n], added to every product; or null
@@ -88,10 +135,16 @@ struct PackedWeight {
   // Bytes of the numbers, the scales and the zeros, each padded to 64.
   int64_t data_bytes() const { return panels() * panel_bytes(); }
   int64_t num_scales() const { return int64_t{panels()} * groups() * kPanelN; }
-  int64_t scale_bytes() const { return round_up(num_scales() * scale_size(format), 64); }
+  // Bytes of the scales of one panel.
+  int64_t panel_scale_bytes() const {
+    if (has_block_scales(format))
+      return round_up(groups(), kBlockGroups) / kBlockGroups * block_scales_size(format);
+    return int64_t{groups()} * kPanelN * scale_size(format);
+  }
+  int64_t scale_bytes() const { return round_up(panels() * panel_scale_bytes(), 64); }
   int64_t zero_bytes() const {
-    const bool integers = format == WeightFormat::int8 || format == WeightFormat::int4;
-    return integers ? round_up(num_scales(), 64) : 0;
+    const bool has_zeros = format == WeightFormat::int8 || format == WeightFormat::int4;
+    return has_zeros ? round_up(num_scales(), 64) : 0;
   }
   int64_t column_scale_bytes() const {
     return format == WeightFormat::nvfp4 ? round_up(n, kPanelN) * int64_t{sizeof(float)} : 0;
@@ -100,6 +153,15 @@ struct PackedWeight {
     return data_bytes() + scale_bytes() + zero_bytes() + column_scale_bytes();
   }
 
+  // Returns the scales of a column's panel and group g. S: BlockScales for q4_k, TableScales for
+  // formats with a table.
+  template <class S>
+  const S& block_scales(int64_t column, int64_t g) const {
+    HOCKET_CHECK(has_block_scales(format));
+    HOCKET_CHECK(sizeof(S) == block_scales_size(format));
+    const std::byte* const of_panel = scales + column / kPanelN * panel_scale_bytes();
+    return reinterpret_cast<const S*>(of_panel)[g / kBlockGroups];
+  }
   // Returns the index of a column's scale in group g.
   int64_t scale_index(int64_t column, int64_t g) const {
     return (column / kPanelN * groups() + g) * kPanelN + column % kPanelN;
@@ -131,8 +193,9 @@ void pack_int8_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed
 void pack_int4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);
 void pack_fp4_rows(View<const uint8_t> rows, int64_t row_begin, uint8_t* packed);  // mxfp4, nvfp4
 
-// Read and write scale `at` of a matrix. A stored scale is rounded to the nearest of its format;
-// those of mxfp4, mxfp8 and nvfp4 must be numbers of it (0 is stored as the byte 0 of e8m0).
+// Read and write scale `at` of a matrix without block scales. A stored scale is rounded to the
+// nearest of its format; those of mxfp4, mxfp8 and nvfp4 must be numbers of it (0 is stored as the
+// byte 0 of e8m0).
 float scale_at(WeightFormat format, const std::byte* scales, int64_t at);
 void store_scale(WeightFormat format, float scale, std::byte* scales, int64_t at);
 

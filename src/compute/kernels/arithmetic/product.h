@@ -43,9 +43,15 @@ struct Product {
 //               acc = fma(p, scale, acc)
 //   int8, int4  s = sum of x * number - zero * x_sum, exact in int32
 //               acc = fma(float(s), x_scale * scale, acc)
+//   q8_0        the same with zeros of 128
+//   q4_k        s = sum of x * number, exact in int32
+//               acc = fma(float(s), x_scale * scale, acc)
+//               acc = fma(-(x_scale * float(x_sum)), min, acc)
+//   iq4 to tq   s = sum of x * table[number], exact in int32
+//               acc = fma(float(s), x_scale * scale, acc)
 //   mxfp4, mxfp8, nvfp4   the canonical product of x and number * scale, which are bf16, exactly
 //
-// fp8 and the last three: x is bf16. int8, int4: x is int8 as QuantizeRow makes it (rows.h),
+// fp8, mxfp4, mxfp8, nvfp4: x is bf16. Others: x is int8 as QuantizeRow makes it (rows.h),
 // with rows padded to 64 and a scale and a sum for each group. Source:
 // docs/contracts/arithmetic.md, "integers", "fp8".
 template <class X>
@@ -62,8 +68,10 @@ struct ScaledProduct {
   int group_blocks = 0;  // k-blocks in a group; 0: a group is half a block
   int groups = 0;
   WeightFormat format = WeightFormat::fp8;
-  const std::byte* scales = nullptr;  // [panels][groups][16], as packed_weight.h says
-  const uint8_t* zeros = nullptr;     // int8, int4: [panels][groups][16]
+  const std::byte* scales = nullptr;   // as packed_weight.h says
+  int64_t panel_scale_bytes = 0;       // bytes from the scales of one panel to those of the next
+  const uint8_t* zeros = nullptr;      // int8, int4: [panels][groups][16]
+  const NumberTable* table = nullptr;  // formats with a table
   float* y = nullptr;
   int64_t y_stride = 0;
   void* scratch = nullptr;  // scaled_product_scratch_bytes(k) bytes, as in Product

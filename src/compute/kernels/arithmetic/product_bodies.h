@@ -13,6 +13,9 @@ void product_fp8(const ScaledProduct<Bf16>& p);
 void product_mx(const ScaledProduct<Bf16>& p);
 void product_int8(const ScaledProduct<int8_t>& p);
 void product_int4(const ScaledProduct<int8_t>& p);
+void product_q8_0(const ScaledProduct<int8_t>& p);
+void product_q4_k(const ScaledProduct<int8_t>& p);
+void product_table(const ScaledProduct<int8_t>& p);
 }  // namespace hocket::ref
 
 namespace hocket::cpu {
@@ -60,8 +63,14 @@ void avx512_vbmi_widen_tile(const std::byte* from, Bf16* to);
 // Products of 8-bit numbers into int32 sums, one sum per group.
 void avx2_product_int8(const ScaledProduct<int8_t>& p);
 void avx2_product_int4(const ScaledProduct<int8_t>& p);
+void avx2_product_q8_0(const ScaledProduct<int8_t>& p);
+void avx2_product_q4_k(const ScaledProduct<int8_t>& p);
+void avx2_product_table(const ScaledProduct<int8_t>& p);
 void avx512_vnni_product_int8(const ScaledProduct<int8_t>& p);
 void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p);
+void avx512_vnni_product_q8_0(const ScaledProduct<int8_t>& p);
+void avx512_vnni_product_q4_k(const ScaledProduct<int8_t>& p);
+void avx512_vnni_product_table(const ScaledProduct<int8_t>& p);
 // The same without unpacking weights for many rows: faster where the shifts that unpack have units
 // of their own beside those that multiply.
 void avx512_vnni_product_int4_in_place(const ScaledProduct<int8_t>& p);
@@ -78,7 +87,13 @@ void amx_emulated_product_int4(const ScaledProduct<int8_t>& p);
 // the groups take longer than the products.
 void amx_group_product_int8(const ScaledProduct<int8_t>& p);
 void amx_group_product_int4(const ScaledProduct<int8_t>& p);
+void amx_group_product_q8_0(const ScaledProduct<int8_t>& p);
+void amx_group_product_q4_k(const ScaledProduct<int8_t>& p);
+void amx_group_product_table(const ScaledProduct<int8_t>& p);
 void amx_emulated_group_product_int8(const ScaledProduct<int8_t>& p);
 void amx_emulated_group_product_int4(const ScaledProduct<int8_t>& p);
+void amx_emulated_group_product_q8_0(const ScaledProduct<int8_t>& p);
+void amx_emulated_group_product_q4_k(const ScaledProduct<int8_t>& p);
+void amx_emulated_group_product_table(const ScaledProduct<int8_t>& p);
 
 }  // namespace hocket::cpu

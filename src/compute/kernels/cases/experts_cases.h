@@ -47,7 +47,7 @@ struct OwnedWeight {
   void copy_panel(const PackedWeight& from, int panel, int to) {
     const int64_t numbers = from.groups() * kPanelN;
     std::memcpy(memory.data() + to * from.panel_bytes(), from.panel(panel), from.panel_bytes());
-    const int64_t bytes = numbers * scale_size(from.format);
+    const int64_t bytes = from.panel_scale_bytes();
     if (from.scales != nullptr)
       std::memcpy(at_scales() + to * bytes, from.scales + panel * bytes, bytes);
     if (from.zeros != nullptr)

@@ -24,8 +24,7 @@ inline void plain_integers(View<const Bf16> x, const PackedWeight& w, ScaledProd
   p.x = numbers.data();
   p.x_scales = scales.data();
   p.x_sums = sums.data();
-  const ProductKernels& ref = product_kernels(Isa::ref);
-  (w.format == WeightFormat::int8 ? ref.int8 : ref.int4)(p);
+  product_kernels(Isa::ref).integer(w.format)(p);
 }
 
 // Returns x . w * column scale + bias as [rows, n].
@@ -62,8 +61,7 @@ inline std::vector<float> plain_product(MatrixView x, const PackedWeight& w) {
       ref.mx(p);
       break;
     }
-    case WeightFormat::int8:
-    case WeightFormat::int4:
+    default:
       plain_integers(x.as<const Bf16>(), w, put_into(scaled_product_of<int8_t>(w, 0, w.panels())));
   }
   for (int64_t row = 0; row < rows; ++row)

@@ -14,6 +14,10 @@ struct ScaledCase {
   int rows, k, n;
 };
 
+// Formats of GGUF, in groups of 32; those with a table have the same bodies.
+inline constexpr WeightFormat kGgufFormats[] = {WeightFormat::q8_0, WeightFormat::q4_k,
+                                                WeightFormat::iq4, WeightFormat::iq2};
+
 constexpr int mx_group(WeightFormat format) {
   return format == WeightFormat::nvfp4 ? kNvfp4Group : kMxGroup;
 }
@@ -32,6 +36,7 @@ inline std::vector<ScaledCase> scaled_cases() {
       list.push_back({format, mx_group(format), rows, k, n});
     for (WeightFormat format : {WeightFormat::int8, WeightFormat::int4})
       for (int group : {32, 64, 128, 0}) list.push_back({format, group, rows, k, n});
+    for (WeightFormat format : kGgufFormats) list.push_back({format, kBlockGroup, rows, k, n});
   };
   for (int rows : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 33, 70}) add(rows, 160, 48);
   for (int k : {1, 31, 32, 33, 64, 65, 96, 100, 128, 129, 200, 511, 1000})
@@ -49,14 +54,35 @@ struct ScaledMatrix {
   std::vector<float> bias, column_scales;  // [n]
   PackedWeight weight;                     // has neither
 
+  // Returns the minimum of the number's group, which only q4_k has.
+  double minimum(int n, int k) const {
+    if (weight.format != WeightFormat::q4_k) return 0;
+    const BlockScales& block = weight.block_scales<BlockScales>(n, k / weight.group);
+    const int column = n % kPanelN, group = k / weight.group % kBlockGroups;
+    return f16_to_float(block.min[column]) * block.mins[group][column];
+  }
   // Returns the value that number (n, k) stands for, without the column's scale.
   double value(int n, int k) const {
     const uint8_t number = numbers[int64_t{n} * weight.k + k];
+    if (weight.format == WeightFormat::q4_k) {
+      const BlockScales& block = weight.block_scales<BlockScales>(n, k / weight.group);
+      const int column = n % kPanelN, group = k / weight.group % kBlockGroups;
+      const double scale = f16_to_float(block.scale[column]) * block.scales[group][column];
+      return scale * number - minimum(n, k);
+    }
+    if (has_table(weight.format)) {
+      const auto& block = weight.block_scales<TableScales>(n, k / weight.group);
+      const NumberTable& table = number_table(weight.format);
+      const double scale = f16_to_float(block.scale[n % kPanelN]) * table.unit;
+      const int group = k / weight.group % kBlockGroups;
+      return scale * block.scales[group][n % kPanelN] * table.numbers[number];
+    }
     const int64_t at = weight.scale_index(n, k / weight.group);
     const bool fp8 = weight.format == WeightFormat::fp8 || weight.format == WeightFormat::mxfp8;
     const double plain = fp8                    ? static_cast<double>(fp8_to_float(number))
                          : is_mx(weight.format) ? static_cast<double>(e2m1_to_float(number))
-                                                : number - weight.zeros[at];
+                         : weight.format == WeightFormat::q8_0 ? number - 128
+                                                               : number - weight.zeros[at];
     return plain * static_cast<double>(scale_at(weight.format, weight.scales, at));
   }
 };
@@ -64,10 +90,11 @@ struct ScaledMatrix {
 inline uint8_t random_number(WeightFormat format, std::mt19937& random) {
   while (true) {
     const auto byte = static_cast<uint8_t>(random());
-    if (format == WeightFormat::int4 || format == WeightFormat::mxfp4 ||
+    if (format == WeightFormat::int4 || has_block_scales(format) || format == WeightFormat::mxfp4 ||
         format == WeightFormat::nvfp4)
       return byte & 15;
-    if (format == WeightFormat::int8 || (byte & 0x7f) != 0x7f) return byte;
+    if (format == WeightFormat::int8 || format == WeightFormat::q8_0 || (byte & 0x7f) != 0x7f)
+      return byte;
   }
 }
 
@@ -86,11 +113,35 @@ inline float random_scale(WeightFormat format, Values kind, std::mt19937& random
 
 inline void pack_numbers(View<const uint8_t> rows, int64_t row_begin, const PackedWeight& w) {
   auto* to = static_cast<uint8_t*>(const_cast<void*>(w.data));
-  if (w.format == WeightFormat::int4) return pack_int4_rows(rows, row_begin, to);
-  if (w.format == WeightFormat::int8) return pack_int8_rows(rows, row_begin, to);
+  if (w.format == WeightFormat::int4 || has_block_scales(w.format))
+    return pack_int4_rows(rows, row_begin, to);
+  if (w.format == WeightFormat::int8 || w.format == WeightFormat::q8_0)
+    return pack_int8_rows(rows, row_begin, to);
   if (w.format == WeightFormat::mxfp4 || w.format == WeightFormat::nvfp4)
     return pack_fp4_rows(rows, row_begin, to);
   pack_rows<uint8_t>(rows, row_begin, to);
+}
+
+inline uint16_t random_half(std::mt19937& random) {
+  return float_to_f16(random_scale(WeightFormat::int4, Values::normal, random));
+}
+inline void fill(std::mt19937& random, BlockScales& block) {
+  for (uint16_t& scale : block.scale) scale = random_half(random);
+  for (uint16_t& min : block.min) min = random_half(random);
+  for (auto* const integers : {&block.scales, &block.mins})
+    for (auto& group : *integers)
+      for (uint8_t& integer : group) integer = static_cast<uint8_t>(random() % 64);
+}
+inline void fill(std::mt19937& random, TableScales& block) {
+  for (uint16_t& scale : block.scale) scale = random_half(random);
+  for (auto& group : block.scales)
+    for (int8_t& integer : group) integer = static_cast<int8_t>(random());
+}
+template <class S>
+void fill_block_scales(std::mt19937& random, const PackedWeight& w) {
+  auto* const blocks = reinterpret_cast<S*>(const_cast<std::byte*>(w.scales));
+  const int64_t count = w.panels() * w.panel_scale_bytes() / int64_t{sizeof(S)};
+  for (S& block : std::span(blocks, static_cast<size_t>(count))) fill(random, block);
 }
 
 // Makes a random matrix in which one of nine scales is zero.
@@ -107,9 +158,15 @@ inline ScaledMatrix scaled_matrix(const ScaledCase& c, std::mt19937& random,
   auto* const zeros = reinterpret_cast<uint8_t*>(scales + w.scale_bytes());
   w.data = m.memory.data();
   w.scales = scales;
-  for (int64_t i = 0; i < w.num_scales(); ++i)
-    store_scale(w.format, random_scale(c.format, scales_kind, random), scales, i);
-  if (!takes_bf16(c.format)) {
+  if (c.format == WeightFormat::q4_k) {
+    fill_block_scales<BlockScales>(random, w);
+  } else if (has_table(c.format)) {
+    fill_block_scales<TableScales>(random, w);
+  } else {
+    for (int64_t i = 0; i < w.num_scales(); ++i)
+      store_scale(w.format, random_scale(c.format, scales_kind, random), scales, i);
+  }
+  if (w.zero_bytes() > 0) {
     w.zeros = zeros;
     // Most int8 weights have zeros of 128, and bodies may treat groups of such columns in a way of
     // their own, so two groups of three have them.

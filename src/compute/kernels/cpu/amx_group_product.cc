@@ -5,8 +5,10 @@
 //     for each 16 rows: sums = A . B in int32, a tile for each panel and group
 //                       y = fma(float(sums), x_scale * scale, y), in registers, group by group
 //
-// The offset of int4 is the zero. That of int8 is 128, so that the difference is a signed byte; a
-// group with another zero corrects its sums. All of a span stays in the first cache.
+// Formats with a table are unpacked to its numbers. q4_k has minima instead of zeros: then y =
+// fma(-x_total, min, y), x_total = x_scale * x_sum. The offset of int4 is the zero. That of int8 is
+// 128, so that the difference is a signed byte; a group with another zero corrects its sums. All of
+// a span stays in the first cache.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -29,12 +31,15 @@ constexpr int kSubBlockK = kIntegerBlockK / 2;      // half a k-block: groups ma
 constexpr int kSubBlockBytes = kSubBlockK * kTile;  // bytes of unpacked weights
 constexpr int kSpanSubBlocks = 2 * kMaxTileGroupBlocks;
 constexpr uint8_t kInt8Offset = 128;
+template <WeightFormat kFormat>
+constexpr bool kIsBytes = tile_bytes(kFormat) == tile_bytes(WeightFormat::int8);
 
 // The parts of the calling worker's scratch. Rows are padded to whole tiles with zeros.
 struct Scratch {
   int32_t* sums;    // [kPanels][kSpanSubBlocks][16][16]
   float* x_scales;  // [tiles of rows][groups][16]
   int32_t* x_sums;  // as x_scales
+  float* x_totals;  // as x_scales: the memory of x_sums in q4_k
   int8_t* tail;     // [16][k]: the last rows, if they do not fill a tile
   int8_t* weights;  // [kPanels][kSpanSubBlocks][32][16], unpacked
 };
@@ -58,6 +63,7 @@ Scratch make_scratch(const ScaledProduct<int8_t>& p) {
   s.sums = static_cast<int32_t*>(p.scratch);
   s.x_scales = reinterpret_cast<float*>(s.sums + kPanels * kSpanSubBlocks * kTileSums);
   s.x_sums = reinterpret_cast<int32_t*>(s.x_scales + row_tiles * tile_scales);
+  s.x_totals = reinterpret_cast<float*>(s.x_sums);
   s.tail = reinterpret_cast<int8_t*>(s.x_sums + row_tiles * tile_scales);
   s.weights = s.tail + kTile * k;
   for (int64_t tile = 0; tile < row_tiles; ++tile) {
@@ -65,6 +71,9 @@ Scratch make_scratch(const ScaledProduct<int8_t>& p) {
     const int rows = static_cast<int>(std::min<int64_t>(kTile, p.rows - row));
     transpose(p.x_scales + row * p.groups, rows, p.groups, s.x_scales + tile * tile_scales);
     transpose(p.x_sums + row * p.groups, rows, p.groups, s.x_sums + tile * tile_scales);
+    if (p.format == WeightFormat::q4_k)
+      for (int64_t i = tile * tile_scales; i < (tile + 1) * tile_scales; ++i)
+        s.x_totals[i] = s.x_scales[i] * static_cast<float>(s.x_sums[i]);
     if (rows == kTile) continue;
     std::memset(s.tail, 0, kTile * k);
     for (int r = 0; r < rows; ++r) std::memcpy(s.tail + r * k, p.x + (row + r) * p.x_stride, k);
@@ -83,34 +92,49 @@ struct Span {
   bool is_shifted[kPanels][kSpanSubBlocks];  // for each group: true if one of its zeros is not 128
 };
 
-// Unpacks sub-block 0 or 1 of a k-block. Each byte of `offset` belongs to the number at its place.
+// Unpacks sub-block 0 or 1 of a k-block. Each byte of `by` is the offset of the number at its
+// place, or, for a format with a table, `by` is the table. q4_k has neither.
 template <WeightFormat kFormat>
-void unpack_sub_block(const std::byte* block, int sub_block, __m512i offset, int8_t* to) {
-  const std::byte* from = block + (kFormat == WeightFormat::int8 ? sub_block * kSubBlockBytes : 0);
+void unpack_sub_block(const std::byte* block, int sub_block, __m512i by, int8_t* to) {
+  const std::byte* from = block + (kIsBytes<kFormat> ? sub_block * kSubBlockBytes : 0);
   for (int i = 0; i < kSubBlockBytes; i += kLine) {
     __m512i line = _mm512_loadu_si512(from + i);
-    if constexpr (kFormat == WeightFormat::int4)
+    if constexpr (!kIsBytes<kFormat>)
       line = _mm512_and_si512(sub_block == 1 ? _mm512_srli_epi16(line, 4) : line,
                               _mm512_set1_epi8(15));
-    _mm512_store_si512(to + i, _mm512_sub_epi8(line, offset));
+    if constexpr (kFormat == kTable) {
+      line = _mm512_shuffle_epi8(by, line);
+    } else if constexpr (kFormat != WeightFormat::q4_k) {
+      line = _mm512_sub_epi8(line, by);
+    }
+    _mm512_store_si512(to + i, line);
   }
+}
+
+// Returns each of sixteen zeros four times, as the numbers of a column lie.
+inline __m512i zeros_of_quads(const uint8_t* zeros) {
+  return _mm512_mullo_epi32(load_zeros(zeros), _mm512_set1_epi32(0x01010101));
 }
 
 // Unpacks panel `panel` of the product, which is panel i of the span.
 template <WeightFormat kFormat>
 void unpack(const ScaledProduct<int8_t>& p, int panel, int i, Span& span, int8_t* to) {
-  constexpr bool kIsInt8 = kFormat == WeightFormat::int8;
   const std::byte* w = p.w + int64_t{panel} * p.panel_bytes;
-  const uint8_t* zeros = p.zeros + (int64_t{panel} * p.groups + span.first_group) * kPanelN;
-  const __m512i usual = _mm512_set1_epi8(static_cast<char>(kInt8Offset));
-  for (int sub_block = 0, group = 0; group < span.groups; ++group, zeros += kPanelN) {
-    const __m512i four_times = _mm512_mullo_epi32(load_zeros(zeros), _mm512_set1_epi32(0x01010101));
-    span.is_shifted[i][group] = kIsInt8 && _mm512_cmpneq_epu8_mask(four_times, usual) != 0;
+  const int64_t first = (int64_t{panel} * p.groups + span.first_group) * kPanelN;
+  __m512i by = _mm512_set1_epi8(static_cast<char>(kInt8Offset));
+  if constexpr (kFormat == kTable) by = load_table(*p.table, 0);
+  for (int sub_block = 0, group = 0; group < span.groups; ++group) {
+    if constexpr (kFormat == WeightFormat::int4)
+      by = zeros_of_quads(p.zeros + first + group * kPanelN);
+    span.is_shifted[i][group] = false;
+    if constexpr (kFormat == WeightFormat::int8)
+      span.is_shifted[i][group] =
+          _mm512_cmpneq_epu8_mask(zeros_of_quads(p.zeros + first + group * kPanelN), by) != 0;
     const int end = std::min(sub_block + span.group_sub_blocks, span.sub_blocks);
     for (; sub_block < end; ++sub_block) {
       const int at = span.first_sub_block + sub_block;
-      unpack_sub_block<kFormat>(w + int64_t{at / 2} * tile_bytes(kFormat), at % 2,
-                                kIsInt8 ? usual : four_times, to + sub_block * kSubBlockBytes);
+      unpack_sub_block<kFormat>(w + int64_t{at / 2} * tile_bytes(kFormat), at % 2, by,
+                                to + sub_block * kSubBlockBytes);
     }
   }
 }
@@ -167,19 +191,40 @@ struct TileSums {
   const int32_t* sums;      // [groups][16][16]
   const float* x_scales;    // [groups][16]
   const int32_t* x_sums;    // [groups][16]
-  const std::byte* scales;  // [groups][16]
+  const float* x_totals;    // [groups][16]; q4_k
+  const std::byte* scales;  // [groups][16]; block scales: those of the panel
   const uint8_t* zeros;     // [groups][16]
   const bool* is_shifted;   // [groups]
+  int first_group;
+  float unit;  // the table's
   float* y;
   int64_t y_stride;
   int rows;       // 1..16
   bool is_first;  // true: y starts at +0
 };
 
+inline void add_q4_k_group(const TileSums& tile, int group, __m512 (&acc)[kTile]) {
+  const GroupScales by = load_group_scales(tile.scales, tile.first_group + group);
+  const float* const x_scales = tile.x_scales + group * kTile;
+  const float* const x_totals = tile.x_totals + group * kTile;
+  const int32_t* const sums = tile.sums + group * kTileSums;
+#pragma GCC unroll 16
+  for (int r = 0; r < kTile; ++r) {
+    const __m512 sum = _mm512_cvtepi32_ps(_mm512_loadu_si512(sums + r * kTile));
+    acc[r] = _mm512_fmadd_ps(sum, _mm512_mul_ps(_mm512_set1_ps(x_scales[r]), by.scale), acc[r]);
+    acc[r] = _mm512_fnmadd_ps(_mm512_set1_ps(x_totals[r]), by.min, acc[r]);
+  }
+}
 // acc = fma(float(sums - (zero - offset) * x_sum), x_scale * scale, acc)
 template <WeightFormat kFormat, bool kShifted>
 inline void add_group(const TileSums& tile, int group, __m512 (&acc)[kTile]) {
-  const __m512 scale = load_scales<kFormat>(tile.scales, int64_t{group} * kPanelN);
+  if constexpr (kFormat == WeightFormat::q4_k) return add_q4_k_group(tile, group, acc);
+  __m512 scale;
+  if constexpr (kFormat == kTable) {
+    scale = load_table_scales(tile.scales, tile.first_group + group, tile.unit);
+  } else {
+    scale = load_scales<kFormat>(tile.scales, int64_t{group} * kPanelN);
+  }
   const float* x_scales = tile.x_scales + group * kTile;
   const int32_t* x_sums = tile.x_sums + group * kTile;
   const int32_t* sums = tile.sums + group * kTileSums;
@@ -231,13 +276,18 @@ void multiply_span(Tiles& tiles, const ScaledProduct<int8_t>& p, const Scratch& 
     const int64_t x_at = int64_t{row} * p.groups + int64_t{span.first_group} * kTile;
     tile.x_scales = scratch.x_scales + x_at;
     tile.x_sums = scratch.x_sums + x_at;
+    tile.x_totals = scratch.x_totals + x_at;
+    tile.first_group = span.first_group;
+    tile.unit = kFormat == kTable ? p.table->unit : 1;
     tile.y_stride = p.y_stride;
     tile.is_first = span.first_group == 0;
     for (int i = 0; i < panels; ++i) {
       const int64_t at = (int64_t{panel + i} * p.groups + span.first_group) * kPanelN;
       tile.sums = scratch.sums + i * kSpanSubBlocks * kTileSums;
-      tile.scales = p.scales + at * scale_size(kFormat);
-      tile.zeros = p.zeros + at;
+      tile.scales = p.scales + (panel + i) * p.panel_scale_bytes;
+      if constexpr (!has_block_scales(kFormat))
+        tile.scales += int64_t{span.first_group} * kPanelN * scale_size(kFormat);
+      tile.zeros = p.zeros == nullptr ? nullptr : p.zeros + at;
       tile.is_shifted = span.is_shifted[i];
       tile.y = p.y + row * p.y_stride + (panel + i) * kPanelN;
       add_groups<kFormat>(tile, span.groups);
@@ -296,6 +346,24 @@ void amx_group_product_int8(const ScaledProduct<int8_t>& p) {
 }
 void amx_group_product_int4(const ScaledProduct<int8_t>& p) {
   product<HardwareTiles, WeightFormat::int4>(p);
+}
+void amx_group_product_q8_0(const ScaledProduct<int8_t>& p) {
+  product<HardwareTiles, WeightFormat::q8_0>(p);
+}
+void amx_emulated_group_product_q8_0(const ScaledProduct<int8_t>& p) {
+  product<EmulatedTiles, WeightFormat::q8_0>(p);
+}
+void amx_group_product_q4_k(const ScaledProduct<int8_t>& p) {
+  product<HardwareTiles, WeightFormat::q4_k>(p);
+}
+void amx_emulated_group_product_q4_k(const ScaledProduct<int8_t>& p) {
+  product<EmulatedTiles, WeightFormat::q4_k>(p);
+}
+void amx_group_product_table(const ScaledProduct<int8_t>& p) {
+  product<HardwareTiles, kTable>(p);
+}
+void amx_emulated_group_product_table(const ScaledProduct<int8_t>& p) {
+  product<EmulatedTiles, kTable>(p);
 }
 void amx_emulated_group_product_int8(const ScaledProduct<int8_t>& p) {
   product<EmulatedTiles, WeightFormat::int8>(p);

@@ -1,4 +1,4 @@
-// Loads the zeros and scales of a group, sixteen columns at a time.
+// Loads the zeros, scales and minima of a group, sixteen columns at a time.
 #pragma once
 
 #include <immintrin.h>
@@ -17,9 +17,43 @@ inline __m512i load_zeros(const uint8_t* zeros) {
 template <WeightFormat kFormat>
 inline __m512 load_scales(const std::byte* scales, int64_t at) {
   scales += at * scale_size(kFormat);
-  if constexpr (kFormat != WeightFormat::int4) return _mm512_loadu_ps(scales);
+  if constexpr (scale_size(kFormat) == 4) return _mm512_loadu_ps(scales);
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(scales)));
 }
+
+inline __m512 load_halves(const uint16_t* halves) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(halves)));
+}
+// The scales and minima of one group of q4_k: float16 times an integer, exactly.
+struct GroupScales {
+  __m512 scale, min;
+};
+inline GroupScales load_group_scales(const std::byte* panel_scales, int group) {
+  const auto& block = reinterpret_cast<const BlockScales*>(panel_scales)[group / kBlockGroups];
+  const auto times = [](const uint16_t* halves, const uint8_t* integers) {
+    return _mm512_mul_ps(load_halves(halves), _mm512_cvtepi32_ps(load_zeros(integers)));
+  };
+  const int i = group % kBlockGroups;
+  return {times(block.scale, block.scales[i]), times(block.min, block.mins[i])};
+}
+// The scales of one group of a format with a table.
+inline __m512 load_table_scales(const std::byte* panel_scales, int group, float unit) {
+  const auto& block = reinterpret_cast<const TableScales*>(panel_scales)[group / kBlockGroups];
+  const int8_t* const integers = block.scales[group % kBlockGroups];
+  const __m512i integer =
+      _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(integers)));
+  return _mm512_mul_ps(_mm512_mul_ps(load_halves(block.scale), _mm512_set1_ps(unit)),
+                       _mm512_cvtepi32_ps(integer));
+}
+// Returns the table four times, as VPSHUFB wants it, with `add` added to each number.
+inline __m512i load_table(const NumberTable& table, uint8_t add) {
+  const __m128i numbers = _mm_load_si128(reinterpret_cast<const __m128i*>(table.numbers));
+  // gcc 12 warns of the plain broadcast, whose source it takes for undefined.
+  return _mm512_maskz_broadcast_i32x4(0xffff,
+                                      _mm_add_epi8(numbers, _mm_set1_epi8(static_cast<char>(add))));
+}
+// One body serves all formats with a table.
+constexpr WeightFormat kTable = WeightFormat::iq4;
 
 }  // namespace
 }  // namespace hocket::cpu

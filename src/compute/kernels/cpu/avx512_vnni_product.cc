@@ -1,4 +1,5 @@
-// int8 and int4 weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a time.
+// Integer weights times int8 rows by VNNI: unsigned weights, signed rows, four k at a
+// time.
 //   up to 8 rows, or groups of 32   one panel at a time, read in memory order
 //   more rows                       two panels at a time, in blocks of rows whose sums and results
 //                                   both fit into registers; int4 may be unpacked once for many
@@ -30,16 +31,24 @@ constexpr int kShortGroupBlocks = 0x7fff / (127 * kIntegerBlockK);
 // the best of the values tried.
 constexpr int kFar = 8192, kGroupsAhead = 8;
 template <WeightFormat kFormat>
-constexpr int kNear = kFormat == WeightFormat::int8 ? 1024 : 2048;
+constexpr int kNear = tile_bytes(kFormat) == tile_bytes(WeightFormat::int8) ? 1024 : 2048;
 
 // Returns how many halves of a block share a line: two for int4, one for int8.
 constexpr int halves_a_line(WeightFormat format) {
-  return format == WeightFormat::int8 ? 1 : 2;
+  return tile_bytes(format) == tile_bytes(WeightFormat::int8) ? 1 : 2;
 }
+// q8_0, and numbers from a table, have kOffset added, so that they are unsigned.
+constexpr uint8_t kOffset = 128;
 template <WeightFormat kFormat>
-inline __m512i half_of_line(__m512i line, int half) {
+constexpr bool kHasOffset = kFormat == WeightFormat::q8_0 || kFormat == kTable;
+template <WeightFormat kFormat>
+constexpr bool kHasZeros = kFormat == WeightFormat::int8 || kFormat == WeightFormat::int4;
+template <WeightFormat kFormat>
+inline __m512i half_of_line(__m512i line, int half, __m512i table = __m512i{}) {
   if constexpr (halves_a_line(kFormat) == 1) return line;
-  return _mm512_and_si512(half == 0 ? line : _mm512_srli_epi16(line, 4), _mm512_set1_epi8(15));
+  const __m512i numbers =
+      _mm512_and_si512(half == 0 ? line : _mm512_srli_epi16(line, 4), _mm512_set1_epi8(15));
+  return kFormat == kTable ? _mm512_shuffle_epi8(table, numbers) : numbers;
 }
 
 inline __m512i row_quad(const int8_t* x) {
@@ -60,6 +69,7 @@ struct Panel {
   const std::byte* w;
   const std::byte* scales;
   const uint8_t* zeros;
+  float unit;  // the table's
   float* y;
 };
 template <WeightFormat kFormat>
@@ -69,8 +79,9 @@ inline Panel panel_at(const ScaledProduct<int8_t>& p, int row, int panel) {
           .x_scales = p.x_scales + x_at,
           .x_sums = p.x_sums + x_at,
           .w = p.w + panel * p.panel_bytes,
-          .scales = p.scales + at * scale_size(kFormat),
-          .zeros = p.zeros + at,
+          .scales = p.scales + panel * p.panel_scale_bytes,
+          .zeros = kHasZeros<kFormat> ? p.zeros + at : nullptr,
+          .unit = kFormat == kTable ? p.table->unit : 1,
           .y = p.y + row * p.y_stride + panel * kPanelN};
 }
 
@@ -81,9 +92,16 @@ inline void clear(V (&all)[R]) {
 }
 
 // Starts the sums of a group of one panel at - zero * x_sum. The x_sum of a short group fits into
-// 16 bits.
-template <int R>
+// 16 bits. q4_k has no zeros; an offset is a zero of all columns.
+template <WeightFormat kFormat, int R>
 inline void begin_group(const Panel& p, int groups, int group, bool is_short, __m512i (&sums)[R]) {
+  if constexpr (kFormat == WeightFormat::q4_k) return clear(sums);
+  if constexpr (kHasOffset<kFormat>) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+      sums[r] = _mm512_set1_epi32(-kOffset * p.x_sums[int64_t{r} * groups + group]);
+    return;
+  }
   const __m512i none = _mm512_setzero_si512(), zero = load_zeros(p.zeros + group * kPanelN);
   const __m512i negative = is_short ? _mm512_sub_epi16(none, zero) : _mm512_sub_epi32(none, zero);
 #pragma GCC unroll 8
@@ -92,11 +110,33 @@ inline void begin_group(const Panel& p, int groups, int group, bool is_short, __
     sums[r] = is_short ? _mm512_madd_epi16(negative, x_sum) : _mm512_mullo_epi32(negative, x_sum);
   }
 }
+// acc = fma(float(sum), x_scale * scale, acc), then acc = fma(-(x_scale * float(x_sum)), min, acc)
+template <int R>
+inline void finish_q4_k_group(const Panel& p, int groups, int group, const __m512i (&sums)[R],
+                              __m512 (&acc)[R]) {
+  const GroupScales by = load_group_scales(p.scales, group);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const int64_t x_at = int64_t{r} * groups + group;
+    const __m512 x_scale = _mm512_set1_ps(p.x_scales[x_at]);
+    const __m512 x_total =
+        _mm512_mul_ps(x_scale, _mm512_cvtepi32_ps(_mm512_set1_epi32(p.x_sums[x_at])));
+    acc[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r]), _mm512_mul_ps(x_scale, by.scale), acc[r]);
+    acc[r] = _mm512_fnmadd_ps(x_total, by.min, acc[r]);
+  }
+}
 // acc = fma(float(sum), x_scale * scale, acc)
 template <WeightFormat kFormat, int R>
 inline void finish_group(const Panel& p, int groups, int group, const __m512i (&sums)[R],
                          __m512 (&acc)[R]) {
-  const __m512 scale = load_scales<kFormat>(p.scales, group * kPanelN);
+  if constexpr (kFormat == WeightFormat::q4_k)
+    return finish_q4_k_group(p, groups, group, sums, acc);
+  __m512 scale;
+  if constexpr (kFormat == kTable) {
+    scale = load_table_scales(p.scales, group, p.unit);
+  } else {
+    scale = load_scales<kFormat>(p.scales, group * kPanelN);
+  }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
     const __m512 x_scale = _mm512_set1_ps(p.x_scales[int64_t{r} * groups + group]);
@@ -107,7 +147,8 @@ inline void finish_group(const Panel& p, int groups, int group, const __m512i (&
 // Multiplies one block. Each half has its own sums, because groups of 32 end with a half. Lines are
 // read in memory order.
 template <int R, WeightFormat kFormat>
-inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sums)[2][R]) {
+inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i table,
+                           __m512i (&sums)[2][R]) {
   constexpr int kHalves = halves_a_line(kFormat);
 #pragma GCC unroll 16
   for (int q = 0; q < 2 * kHalfQuads / kHalves; ++q) {
@@ -117,7 +158,7 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
 #pragma GCC unroll 2
     for (int i = 0; i < kHalves; ++i) {
       const int half = kHalves == 1 ? q / kHalfQuads : i;
-      const __m512i w = half_of_line<kFormat>(line, i);
+      const __m512i w = half_of_line<kFormat>(line, i, table);
       const int8_t* a = x + half * kIntegerBlockK / 2 + q % kHalfQuads * 4;
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
@@ -126,28 +167,41 @@ inline void multiply_block(const int8_t* x, const std::byte* tile, __m512i (&sum
   }
 }
 
+template <WeightFormat kFormat>
+inline void fetch_scales(const Panel& p, int group) {
+  if constexpr (has_block_scales(kFormat)) {
+    constexpr int kGroupBytes = block_scales_size(kFormat) / kBlockGroups;
+    fetch_near(p.scales + group * kGroupBytes);
+    fetch_near(p.scales + (group + 1) * kGroupBytes);
+  } else {
+    fetch_near(p.scales + group * kPanelN * scale_size(kFormat));
+    if constexpr (kHasZeros<kFormat>) fetch_near(p.zeros + group * kPanelN);
+  }
+}
+
 // Multiplies one panel; x is [k_blocks][R][64].
 template <int R, WeightFormat kFormat>
 void multiply_panel(const ScaledProduct<int8_t>& all, const Panel& p) {
   const bool are_halves = all.group_blocks == 0, are_short = has_short_groups(all);
+  __m512i table = {};
+  if constexpr (kFormat == kTable) table = load_table(*all.table, kOffset);
   __m512i sums[2][R];
   __m512 acc[R];
   clear(acc);
   for (int group = 0, block = 0; block < all.k_blocks; ++group) {
-    begin_group(p, all.groups, group, are_short, sums[0]);
+    begin_group<kFormat>(p, all.groups, group, are_short, sums[0]);
     const bool has_second = are_halves && group + 1 < all.groups;
     if (has_second) {
-      begin_group(p, all.groups, group + 1, are_short, sums[1]);
+      begin_group<kFormat>(p, all.groups, group + 1, are_short, sums[1]);
     } else {
       clear(sums[1]);
     }
     const int end = std::min(block + std::max(all.group_blocks, 1), all.k_blocks);
     do {
       multiply_block<R, kFormat>(p.x + int64_t{block} * R * kIntegerBlockK,
-                                 p.w + int64_t{block} * tile_bytes(kFormat), sums);
+                                 p.w + int64_t{block} * tile_bytes(kFormat), table, sums);
     } while (++block < end);
-    fetch_near(p.scales + (group + kGroupsAhead) * kPanelN * scale_size(kFormat));
-    fetch_near(p.zeros + (group + kGroupsAhead) * kPanelN);
+    fetch_scales<kFormat>(p, group + kGroupsAhead);
     if (!are_halves)
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) sums[0][r] = _mm512_add_epi32(sums[0][r], sums[1][r]);
@@ -221,8 +275,8 @@ void multiply_two_panels(const ScaledProduct<int8_t>& all, const TwoPanels& p, A
   clear(acc[0]), clear(acc[1]);
   for (int group = 0, block = 0; group < all.groups; ++group) {
     __m512i sums[kPanels][R];
-    begin_group(p.panels[0], all.groups, group, kShort, sums[0]);
-    begin_group(p.panels[1], all.groups, group, kShort, sums[1]);
+    begin_group<kFormat>(p.panels[0], all.groups, group, kShort, sums[0]);
+    begin_group<kFormat>(p.panels[1], all.groups, group, kShort, sums[1]);
     const int end = std::min(block + all.group_blocks, all.k_blocks);
     do {
       for (int i = 0; i < ahead.lines; ++i, ahead.from += kLine) fetch_near(ahead.from);
@@ -279,6 +333,13 @@ void multiply_all_rows(const ScaledProduct<int8_t>& p, int panel) {
       unpacked, int64_t{p.k_blocks} * tile_bytes(WeightFormat::int8));
 }
 
+// Multiplies at most kVectorRows rows at a time, with one panel at a time.
+template <WeightFormat kFormat>
+void product_of_few_rows(const ScaledProduct<int8_t>& p) {
+  for_each_rows<kVectorRows>(p.rows,
+                             [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
+}
+
 template <WeightFormat kFormat, bool kUnpacks>
 void product(ScaledProduct<int8_t> p) {
   if (p.rows > kVectorRows && p.group_blocks > 0) {
@@ -290,9 +351,7 @@ void product(ScaledProduct<int8_t> p) {
     p.w = rest.w, p.scales = rest.scales, p.zeros = rest.zeros, p.y = rest.y;
     p.panels -= panel;
   }
-  if (p.panels == 0) return;
-  for_each_rows<kVectorRows>(p.rows,
-                             [&](auto count, int row) { multiply_rows<count(), kFormat>(p, row); });
+  if (p.panels > 0) product_of_few_rows<kFormat>(p);
 }
 
 }  // namespace
@@ -302,6 +361,15 @@ void avx512_vnni_product_int8(const ScaledProduct<int8_t>& p) {
 }
 void avx512_vnni_product_int4(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4, true>(p);
+}
+void avx512_vnni_product_q8_0(const ScaledProduct<int8_t>& p) {
+  product_of_few_rows<WeightFormat::q8_0>(p);
+}
+void avx512_vnni_product_q4_k(const ScaledProduct<int8_t>& p) {
+  product_of_few_rows<WeightFormat::q4_k>(p);
+}
+void avx512_vnni_product_table(const ScaledProduct<int8_t>& p) {
+  product_of_few_rows<kTable>(p);
 }
 void avx512_vnni_product_int4_in_place(const ScaledProduct<int8_t>& p) {
   product<WeightFormat::int4, false>(p);

@@ -81,8 +81,50 @@ float dot(const ScaledProduct<int8_t>& p, int row, int panel, int column, Number
       sum += p.x[row * p.x_stride + k] * number(w, k, column);
     const int64_t at = (int64_t{panel} * p.groups + group) * kPanelN + column;
     const int64_t x_at = int64_t{row} * p.groups + group;
-    const int32_t s = sum - p.zeros[at] * p.x_sums[x_at];
+    const int zero = kFormat == WeightFormat::q8_0 ? 128 : p.zeros[at];
+    const int32_t s = sum - zero * p.x_sums[x_at];
     acc = std::fma(static_cast<float>(s), p.x_scales[x_at] * scale_at(kFormat, p.scales, at), acc);
+  }
+  return acc;
+}
+
+// Returns the product of one row and one column of q4_k.
+float dot_q4_k(const ScaledProduct<int8_t>& p, int row, int panel, int column) {
+  const auto* const w = reinterpret_cast<const uint8_t*>(p.w + panel * p.panel_bytes);
+  const auto* const blocks =
+      reinterpret_cast<const BlockScales*>(p.scales + panel * p.panel_scale_bytes);
+  float acc = 0;
+  for (int group = 0; group < p.groups; ++group) {
+    int32_t sum = 0;
+    for (int k = group * kBlockGroup; k < (group + 1) * kBlockGroup; ++k)
+      sum += p.x[row * p.x_stride + k] * int4_number(w, k, column);
+    const BlockScales& block = blocks[group / kBlockGroups];
+    const int in_block = group % kBlockGroups;
+    const float scale = f16_to_float(block.scale[column]) * block.scales[in_block][column];
+    const float min = f16_to_float(block.min[column]) * block.mins[in_block][column];
+    const int64_t x_at = int64_t{row} * p.groups + group;
+    const float x_total = p.x_scales[x_at] * static_cast<float>(p.x_sums[x_at]);
+    acc = std::fma(static_cast<float>(sum), p.x_scales[x_at] * scale, acc);
+    acc = std::fma(-x_total, min, acc);
+  }
+  return acc;
+}
+
+// The same for formats with a table.
+float dot_table(const ScaledProduct<int8_t>& p, int row, int panel, int column) {
+  const auto* const w = reinterpret_cast<const uint8_t*>(p.w + panel * p.panel_bytes);
+  const auto* const blocks =
+      reinterpret_cast<const TableScales*>(p.scales + panel * p.panel_scale_bytes);
+  float acc = 0;
+  for (int group = 0; group < p.groups; ++group) {
+    int32_t sum = 0;
+    for (int k = group * kBlockGroup; k < (group + 1) * kBlockGroup; ++k)
+      sum += p.x[row * p.x_stride + k] * p.table->numbers[int4_number(w, k, column)];
+    const TableScales& block = blocks[group / kBlockGroups];
+    const float unit = f16_to_float(block.scale[column]) * p.table->unit;
+    const float scale = unit * block.scales[group % kBlockGroups][column];
+    acc =
+        std::fma(static_cast<float>(sum), p.x_scales[int64_t{row} * p.groups + group] * scale, acc);
   }
   return acc;
 }
@@ -143,6 +185,19 @@ void product_int8(const ScaledProduct<int8_t>& p) {
 }
 void product_int4(const ScaledProduct<int8_t>& p) {
   integer_product<WeightFormat::int4>(p, int4_number);
+}
+void product_q8_0(const ScaledProduct<int8_t>& p) {
+  integer_product<WeightFormat::q8_0>(p, int8_number);
+}
+void product_q4_k(const ScaledProduct<int8_t>& p) {
+  for (int row = 0; row < p.rows; ++row)
+    for (int column = 0; column < p.panels * kPanelN; ++column)
+      p.y[row * p.y_stride + column] = dot_q4_k(p, row, column / kPanelN, column % kPanelN);
+}
+void product_table(const ScaledProduct<int8_t>& p) {
+  for (int row = 0; row < p.rows; ++row)
+    for (int column = 0; column < p.panels * kPanelN; ++column)
+      p.y[row * p.y_stride + column] = dot_table(p, row, column / kPanelN, column % kPanelN);
 }
 
 }  // namespace hocket::ref
