@@ -75,6 +75,7 @@ CacheTier::CacheTier(Options options, PagePool& pages, const BorderStates& state
       pages_(pages),
       states_(states),
       page_tokens_(static_cast<size_t>(options_.page_tokens)),
+      load_(options_.role),
       read_pages_(std::move(memory[0]), static_cast<size_t>(sizes.num_pages())),
       write_pages_(std::move(memory[1]), static_cast<size_t>(sizes.num_pages())),
       read_states_(std::move(memory[2]), static_cast<size_t>(sizes.num_records())),
@@ -212,8 +213,7 @@ std::shared_ptr<CacheTier::ReadTask> CacheTier::request_pages(const Request& req
   const int num_held = scheduler.in_tree_len(request.cache_namespace, whole);
   const int num_lacking = static_cast<int>(whole.size()) - num_cached;
   if (speed_.is_known() && !is_awaited(request.id))
-    options_.role->note_prompt(speed_.time_of(num_lacking), scheduler.stats().num_running,
-                               clock_->now());
+    load_.note_prompt(speed_.time_of(num_lacking), scheduler.stats().num_running, clock_->now());
   if (num_lacking < kFewestTokens) return nullptr;
   const size_t num_pages = (whole.size() - static_cast<size_t>(num_held)) / page_tokens_;
   std::shared_ptr<ReadTask> task =
@@ -292,6 +292,13 @@ void CacheTier::restore_state(Scheduler& scheduler, const Read& state) {
       std::span<const TokenId>(task.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
   states_.restore(scheduler, task.name_space, tokens, read_states_.of(state.buffer));
   HOCKET_CHECK(read_states_.free.push(BufferId{state.buffer}));
+}
+
+void CacheTier::note_step(const Batch& batch, Duration took) {
+  const bool has_prompts = batch.num_answers() < std::ssize(batch.slices);
+  if (has_prompts) speed_.note(batch.num_rows, took);
+  if (batch.num_answers() > 0)
+    has_prompts ? load_.note_mixed_step(clock_->now()) : load_.note_answers(took, clock_->now());
 }
 
 void CacheTier::end_prefills() {

@@ -41,6 +41,7 @@
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
 #include "engine/plan/tier_buffers.h"
+#include "engine/pages/prefill_load.h"
 #include "engine/prompt_speed.h"
 #include "engine/watch/cache_tier_stats.h"
 #include "policy/cache/page_hash.h"
@@ -119,8 +120,8 @@ class CacheTier {
   // many requests wait for pages.
   bool restore(const SessionTokens& session, const Scheduler& scheduler,
                std::function<void()> done);
-  // Notes how long a step with prompts took.
-  void note_prompts(int num_rows, Duration took) { speed_.note(num_rows, took); }
+  // Notes how long a step took.
+  void note_step(const Batch& batch, Duration took);
   // Returns how many of the request's tokens came from where, until it is forgotten.
   ByTier<int> fetched(RequestId id) const;
   void forget(RequestId id);
@@ -275,8 +276,8 @@ class CacheTier {
                                     std::span<const TokenId> tokens, size_t num_whole,
                                     const Scheduler& scheduler) const;
   // A prompt that is computed for a peer is sent to no other.
-  bool may_send(const Request& request) const {
-    return options_.peers && options_.role->sends_prompts() && !is_awaited(request.id);
+  bool may_send(const Request& request) {
+    return options_.peers && load_.sends_prompts(clock_->now()) && !is_awaited(request.id);
   }
   bool has_no_room(int num_pages, const Scheduler& scheduler) const;
   void release(TierRequest& known);
@@ -306,6 +307,7 @@ class CacheTier {
   std::atomic<uint64_t> num_skipped_pages_{0}, num_given_up_{0};
   // Pages and states that found no buffer since the last warning, and when there may be another.
   size_t num_unreported_ = 0;
+  PrefillLoad load_;
   TimePoint next_report_{};
   ByTier<std::atomic<uint64_t>> num_read_{}, num_tokens_{};
   ByTier<std::atomic<int64_t>> read_ns_{}, saved_ns_{};
