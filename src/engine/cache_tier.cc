@@ -334,8 +334,7 @@ void CacheTier::forget(RequestId id) {
 }
 
 CacheTierStats CacheTier::stats() const {
-  CacheTierStats stats{.pages_left_out_total = num_skipped_pages_,
-                       .reads_given_up_total = num_given_up_};
+  CacheTierStats stats{.left_out_total = left_out_.counts(), .reads_given_up_total = num_given_up_};
   for (const PageSource* source : sources_) {
     const auto at = static_cast<size_t>(source->tier());
     PageTierStats& tier = stats.tiers[at];

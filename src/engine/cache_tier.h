@@ -38,10 +38,11 @@
 #include "compute/tensor/buffer.h"
 #include "engine/border_states.h"
 #include "engine/pages/file_store.h"
+#include "engine/pages/left_out_pages.h"
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
-#include "engine/plan/tier_buffers.h"
 #include "engine/pages/prefill_load.h"
+#include "engine/plan/tier_buffers.h"
 #include "engine/prompt_speed.h"
 #include "engine/watch/cache_tier_stats.h"
 #include "policy/cache/page_hash.h"
@@ -245,7 +246,12 @@ class CacheTier {
   unsigned stores_lacking(const PageKey& key) const;
   Copied write_one(Kind kind, const PageKey& key,
                    const std::function<void(std::span<std::byte>)>& fill);
-  size_t write_pages(std::span<const PageId> pages, TierRequest& known);
+  // How many of some pages are not written, and why.
+  struct Left {
+    size_t count = 0;
+    Copied why = Copied::yes;
+  };
+  Left write_pages(std::span<const PageId> pages, TierRequest& known);
   Copied write_state(size_t num_pages, std::span<const int> places, const TierRequest& known);
   void write_or_leave_state(const Request& request, TierRequest& known, size_t num_pages,
                             std::span<const int> places);
@@ -253,7 +259,10 @@ class CacheTier {
   Late* late_of(const Request& request, TierRequest& known);
   Late& make_late(const Request& request, size_t num_pages, TierRequest& known);
   bool delay_state(const Request& request, size_t num_pages, TierRequest& known);
-  void leave_out(size_t count);
+  void leave_out(size_t count, LeftOut why);
+  void leave_out(Left left) {
+    leave_out(left.count, left.why == Copied::no_store ? LeftOut::store_away : LeftOut::no_buffer);
+  }
   void write_late(const Scheduler& scheduler);
   bool write_late(RequestId id, TierRequest& known, const Scheduler& scheduler);
   void end_awaited(RequestId id, std::function<void()> saved = {});
@@ -298,17 +307,15 @@ class CacheTier {
   std::vector<PageSource*> sources_;  // in the order in which they are asked
   int num_reserved_ = 0;              // TierRequest::num_reserved of all
   PromptSpeed speed_;
+  PrefillLoad load_;
 
   Buffers read_pages_, write_pages_, read_states_, write_states_;
   Mailbox<std::shared_ptr<ReadTask>> reads_;
   Mailbox<Read> done_;
   // The writer of files is the first.
   std::vector<std::unique_ptr<Writer>> writers_;
-  std::atomic<uint64_t> num_skipped_pages_{0}, num_given_up_{0};
-  // Pages and states that found no buffer since the last warning, and when there may be another.
-  size_t num_unreported_ = 0;
-  PrefillLoad load_;
-  TimePoint next_report_{};
+  std::atomic<uint64_t> num_given_up_{0};
+  LeftOutPages left_out_;
   ByTier<std::atomic<uint64_t>> num_read_{}, num_tokens_{};
   ByTier<std::atomic<int64_t>> read_ns_{}, saved_ns_{};
   // Requests with late pages, and whether a buffer has got free since the last process_io().
