@@ -35,10 +35,10 @@
 #include "base/mailbox.h"
 #include "base/thread.h"
 #include "compute/kv/page_pool.h"
-#include "compute/tensor/buffer.h"
 #include "engine/border_states.h"
 #include "engine/pages/file_store.h"
 #include "engine/pages/left_out_pages.h"
+#include "engine/pages/page_buffers.h"
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
 #include "engine/pages/prefill_load.h"
@@ -132,24 +132,7 @@ class CacheTier {
   CacheTierStats stats() const;
 
  private:
-  // A buffer of one page, or of one state, by its number.
-  using BufferId = int;
-  class Buffers {
-   public:
-    Buffers(Buffer memory, size_t count);
-    // The buffer gets free once so many have released it.
-    void share(BufferId id, int num_users) { users_[static_cast<size_t>(id)] = num_users; }
-    void release(BufferId id);
-    std::span<std::byte> of(BufferId id) const {
-      return {memory_.data() + id * bytes_, static_cast<size_t>(bytes_)};
-    }
-    Mailbox<BufferId> free;
-
-   private:
-    const Buffer memory_;
-    const int64_t bytes_;  // size of one
-    std::vector<std::atomic<int>> users_;
-  };
+  using BufferId = PageBuffers::Id;
   // Pages to read: those of `tokens` from `first` on.
   struct ReadTask {
     RequestId request{};  // that waits for them, if there is one
@@ -209,6 +192,23 @@ class CacheTier {
     std::vector<TokenId> tokens;
     std::vector<size_t> states;  // for each how many pages it stands for
   };
+  // Buffers of pages, and of states.
+  struct Buffers {
+    PageBuffers pages, states;
+    PageBuffers& of(Kind kind) { return kind == Kind::state ? states : pages; }
+  };
+  // How much was read from where, for stats().
+  struct ReadFigures {
+    ByTier<std::atomic<uint64_t>> num_pages{}, num_tokens{};
+    ByTier<std::atomic<int64_t>> read_ns{}, saved_ns{};
+    std::atomic<uint64_t> num_given_up{0};  // requests that went on before all was read
+  };
+  // The end of the tier: readers stop, and writers write for so long.
+  struct End {
+    std::atomic<bool> has_begun{false};
+    TimePoint until{};  // set before
+    bool is_over() const { return has_begun && RealClock().now() > until; }
+  };
   enum class Copied : uint8_t { yes, no_buffer, no_store };
   // A request that was seen here.
   struct TierRequest {
@@ -229,15 +229,12 @@ class CacheTier {
             std::array<Buffer, 4> memory);
   // The key of a state is made from that of the page that it stands behind.
   static PageHash hash_of_state(const PageHash& page);
-  Buffers& read_buffers(Kind kind) { return kind == Kind::state ? read_states_ : read_pages_; }
-  Buffers& write_buffers(Kind kind) { return kind == Kind::state ? write_states_ : write_pages_; }
   void hash_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                   TierRequest& known) const;
   void run_reader();
   void run_writer(Writer& writer);
   void end_order(const WriteTask& task);
   void write(Writer& writer, std::span<const WriteTask> orders);
-  bool is_too_late() const { return stopping_ && RealClock().now() > end_; }
   bool is_awaited(RequestId id) const {
     return options_.prefills && options_.prefills->is_watched(id);
   }
@@ -309,20 +306,17 @@ class CacheTier {
   PromptSpeed speed_;
   PrefillLoad load_;
 
-  Buffers read_pages_, write_pages_, read_states_, write_states_;
+  Buffers read_buffers_, write_buffers_;
   Mailbox<std::shared_ptr<ReadTask>> reads_;
   Mailbox<Read> done_;
   // The writer of files is the first.
   std::vector<std::unique_ptr<Writer>> writers_;
-  std::atomic<uint64_t> num_given_up_{0};
   LeftOutPages left_out_;
-  ByTier<std::atomic<uint64_t>> num_read_{}, num_tokens_{};
-  ByTier<std::atomic<int64_t>> read_ns_{}, saved_ns_{};
+  ReadFigures reads_done_;
   // Requests with late pages, and whether a buffer has got free since the last process_io().
   std::atomic<int> num_late_{0};
   std::atomic<bool> late_may_go_{false};
-  std::atomic<bool> stopping_{false};
-  TimePoint end_{};              // set before stopping_: nothing is written behind it
+  End end_;
   std::vector<Thread> readers_;  // last: they use all that stands above
 };
 

@@ -41,7 +41,7 @@ CacheTier::Copied CacheTier::write_one(Kind kind, const PageKey& key,
     taking |= writers_[i]->store->takes_writes() ? lacking & 1U << i : 0;
   if (lacking == 0) return Copied::yes;
   if (taking == 0) return Copied::no_store;
-  Buffers& buffers = write_buffers(kind);
+  PageBuffers& buffers = write_buffers_.of(kind);
   const auto buffer = buffers.free.pop();
   if (!buffer) return Copied::no_buffer;
   fill(buffers.of(*buffer));
@@ -299,7 +299,7 @@ void CacheTier::run_writer(Writer& writer) {
     write_pages();
     if (next)
       end_order(*next);
-    else if (stopping_ && writer.orders.size() == 0)
+    else if (end_.has_begun && writer.orders.size() == 0)
       return;
   }
 }
@@ -311,14 +311,14 @@ void CacheTier::end_order(const WriteTask& task) {
 void CacheTier::write(Writer& writer, std::span<const WriteTask> orders) {
   std::vector<PageStore::Page> pages;
   for (const WriteTask& task : orders)
-    pages.push_back({task.key, write_buffers(task.kind).of(task.buffer)});
+    pages.push_back({task.key, write_buffers_.of(task.kind).of(task.buffer)});
   PageStore& store = *writer.store;
-  const bool takes = store.takes_writes() && !is_too_late();
+  const bool takes = store.takes_writes() && !end_.is_over();
   const Result<size_t> written =
-      takes ? store.put(pages, [this] { return is_too_late(); }) : Result<size_t>(0);
+      takes ? store.put(pages, [this] { return end_.is_over(); }) : Result<size_t>(0);
   const size_t num_written = written.value_or(0);
   LeftOut why = takes ? LeftOut::write_failed : LeftOut::store_away;
-  if (num_written < pages.size() && is_too_late()) {
+  if (num_written < pages.size() && end_.is_over()) {
     why = LeftOut::shutdown;
     writer.num_given_up += pages.size() - num_written;
   } else if (!written) {
@@ -330,7 +330,7 @@ void CacheTier::write(Writer& writer, std::span<const WriteTask> orders) {
   }
   writer.num_written += num_written;
   left_out_.count(why, pages.size() - num_written);
-  for (const WriteTask& task : orders) write_buffers(task.kind).release(task.buffer);
+  for (const WriteTask& task : orders) write_buffers_.of(task.kind).release(task.buffer);
   if (options_.prefills) options_.prefills->note_page();
   if (num_late_ > 0) {
     late_may_go_ = true;

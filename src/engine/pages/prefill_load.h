@@ -19,7 +19,7 @@ namespace hocket {
 
 class PrefillLoad {
  public:
-  // What is so old counts 1/e of what is new; a change by the load holds for so long, as it is
+  // The sums lose 1/e of their past in this time. A change by the load holds for so long, as it is
   // measured over that time.
   static constexpr Duration kMeasured = std::chrono::seconds(10);
 
