@@ -299,20 +299,19 @@ def run_apart(folder, options):
                 flush=True,
             )
 
+    @contextlib.contextmanager
     def pair(places, first=(), second=()):
-        stack = contextlib.ExitStack()
-        one = stack.enter_context(Service(folder, options, *core(0), *first, host=places[0]))
-        return stack, [one, stack.enter_context(Service(folder, options, *core(1), *second, host=places[1]))]
+        with Service(folder, options, *core(0), *first, host=places[0]) as one, Service(folder, options, *core(1), *second, host=places[1]) as two:
+            yield one, two
 
     with hosts as places:
         if options.only in ("", "mixed"):
-            stack, services = pair(places)
-            with stack:
+            with pair(places) as services:
                 measure("mixed", services)
         if options.only in ("", "apart"):
             prefill = ("--disaggregation-mode", "prefill", "--kv-cache-listen", listen, "--kv-cache-dir", pages)
-            stack, (_, two) = pair(places, prefill, ("--disaggregation-mode", "decode", "--disaggregation-prefill-url", address))
-            with stack:
+            decode = ("--disaggregation-mode", "decode", "--disaggregation-prefill-url", address)
+            with pair(places, prefill, decode) as (_, two):
                 measure("apart", [two])
                 print(f"       | prompts computed apart {two.metric('kv_peer_prefills_total'):.0f}, failures {two.metric('kv_peer_failures_total'):.0f}")
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <fstream>
+#include <span>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/flags.h"
@@ -196,15 +198,17 @@ void print_head(const Trace& trace, const StepModel& model, const SchedulerOptio
 }
 
 void print_table(const std::vector<Named>& policies, const std::vector<VirtualRun>& runs) {
-  fmt::print("{:<23}{:>9}{:>9}{:>9}{:>10}{:>10}{:>9}{:>9}{:>7}{:>9}{:>8}{:>8}\n", "policy", "s",
-             "req/s", "tok/s", "ttft p50", "p99 ms", "itl p50", "p99 ms", "hit %", "retract",
+  size_t width = 23;
+  for (const Named& one : policies) width = std::max(width, one.policy.size() + 1);
+  fmt::print("{:<{}}{:>9}{:>9}{:>9}{:>10}{:>10}{:>9}{:>9}{:>7}{:>9}{:>8}{:>8}\n", "policy", width,
+             "s", "req/s", "tok/s", "ttft p50", "p99 ms", "itl p50", "p99 ms", "hit %", "retract",
              "refuse", "fail");
   for (size_t i = 0; i < runs.size(); ++i) {
     const VirtualRun& r = runs[i];
     const RunFigures f = r.figures();
     fmt::print(
-        "{:<23}{:>9.2f}{:>9.2f}{:>9.1f}{:>10.1f}{:>10.1f}{:>9.1f}{:>9.1f}{:>7.1f}{:>9}{:>8}{:>8}\n",
-        policies[i].policy, f.seconds, f.seconds > 0 ? r.num_ok / f.seconds : 0,
+        "{:<{}}{:>9.2f}{:>9.2f}{:>9.1f}{:>10.1f}{:>10.1f}{:>9.1f}{:>9.1f}{:>7.1f}{:>9}{:>8}{:>8}\n",
+        policies[i].policy, width, f.seconds, f.seconds > 0 ? r.num_ok / f.seconds : 0,
         f.output_tokens_per_s, f.ttft_p50_ms, f.ttft_p99_ms, f.itl_p50_ms, f.itl_p99_ms,
         100 * f.cached_share, r.num_retractions, r.num_refused, r.num_failed);
   }
@@ -230,14 +234,16 @@ void print_comparison(const RunFigures& measured, const std::string& policy,
 // tenth more tokens.
 bool pays(const RunFigures& mixed, const RunFigures& split, double itl_slo_ms) {
   const auto keeps = [&](const RunFigures& f) { return f.itl_p99_ms <= itl_slo_ms; };
-  const double gain = split.output_tokens_per_s / mixed.output_tokens_per_s;
-  if (keeps(split) != keeps(mixed)) return keeps(split) && gain >= 1 / kMinGain;
-  return gain >= kMinGain;
+  const double before = mixed.output_tokens_per_s, now = split.output_tokens_per_s;
+  if (now <= 0) return false;
+  if (keeps(split) != keeps(mixed)) return keeps(split) && now * kMinGain >= before;
+  return now >= before * kMinGain;
 }
 
-// Says on which hosts the traffic runs best. The first run is that of equal hosts.
-void print_verdict(const SimulateFlags& f, const std::vector<Named>& names,
-                   const std::vector<VirtualRun>& runs) {
+// Says on which hosts the traffic runs best with one policy. The first run is that of equal hosts.
+void print_verdict(const SimulateFlags& f, std::span<const Named> names,
+                   std::span<const VirtualRun> runs) {
+  const std::string policy(schedule_policy_name(names[0].value));
   const RunFigures mixed = runs[0].figures();
   size_t best = 0;
   for (size_t i = 1; i < runs.size(); ++i) {
@@ -246,35 +252,39 @@ void print_verdict(const SimulateFlags& f, const std::vector<Named>& names,
     if (!completes || !pays(mixed, now, f.itl_slo_ms)) continue;
     if (best == 0 || runs[best].figures().ttft_p99_ms > now.ttft_p99_ms) best = i;
   }
-  if (best == 0) return fmt::print("\nprefill apart from decode does not pay for this traffic\n");
+  if (best == 0)
+    return fmt::print("\n{}: prefill apart from decode does not pay for this traffic\n", policy);
   const RunFigures split = runs[best].figures();
   fmt::print(
-      "\nprefill apart from decode pays, {}: {:.1f} instead of {:.1f} tok/s, itl p99 {:.1f} "
+      "\n{}: prefill apart from decode pays, {}: {:.1f} instead of {:.1f} tok/s, itl p99 {:.1f} "
       "instead "
       "of {:.1f} ms (--itl-slo-ms {:g}), ttft p99 {:.1f} instead of {:.1f} ms\n",
-      names[best].policy, split.output_tokens_per_s, mixed.output_tokens_per_s, split.itl_p99_ms,
-      mixed.itl_p99_ms, f.itl_slo_ms, split.ttft_p99_ms, mixed.ttft_p99_ms);
+      policy, names[best].policy, split.output_tokens_per_s, mixed.output_tokens_per_s,
+      split.itl_p99_ms, mixed.itl_p99_ms, f.itl_slo_ms, split.ttft_p99_ms, mixed.ttft_p99_ms);
 }
 
-// Plays the trace on equal hosts, and with each number of them for prompts.
-Result<std::vector<VirtualRun>> run_on_hosts(const SimulateFlags& f, const Trace& trace,
+// Plays the trace with each policy on equal hosts, and with each number of them for prompts.
+// Returns as many runs a policy as there are hosts, and names them.
+Result<std::vector<VirtualRun>> run_on_hosts(SimulateFlags& f, const Trace& trace,
                                              const StepModel& model, std::vector<Named>& names) {
-  const SchedulePolicy policy = names.front().value;
-  names.clear();
+  const std::vector<Named> policies = std::exchange(names, {});
   std::vector<VirtualRun> runs;
-  for (int prefill = 0; prefill < f.disaggregation_hosts; ++prefill) {
-    names.push_back({prefill == 0
-                         ? fmt::format("{} do both", f.disaggregation_hosts)
-                         : fmt::format("{} of {} for prompts", prefill, f.disaggregation_hosts),
-                     policy});
-    HOCKET_TRY(VirtualRun run,
-               run_in_virtual_time(trace, model, f.scheduler,
-                                   {.num_prefill = prefill,
-                                    .num_others = f.disaggregation_hosts - prefill,
-                                    .link_bytes_per_s = f.link_gbit * 1e9 / 8,
-                                    .kv_bytes_per_token = 1.0 * f.kv_bytes_per_token}));
-    runs.push_back(std::move(run));
-  }
+  for (const Named& policy : policies)
+    for (int prefill = 0; prefill < f.disaggregation_hosts; ++prefill) {
+      const std::string hosts =
+          prefill == 0 ? fmt::format("{} do both", f.disaggregation_hosts)
+                       : fmt::format("{} of {} for prompts", prefill, f.disaggregation_hosts);
+      names.push_back({policies.size() == 1 ? hosts : fmt::format("{}, {}", policy.policy, hosts),
+                       policy.value});
+      f.scheduler.policy = policy.value;
+      HOCKET_TRY(VirtualRun run,
+                 run_in_virtual_time(trace, model, f.scheduler,
+                                     {.num_prefill = prefill,
+                                      .num_others = f.disaggregation_hosts - prefill,
+                                      .link_bytes_per_s = f.link_gbit * 1e9 / 8,
+                                      .kv_bytes_per_token = 1.0 * f.kv_bytes_per_token}));
+      runs.push_back(std::move(run));
+    }
   return runs;
 }
 
@@ -347,7 +357,6 @@ Result<int> simulate_all(const Arguments& arguments) {
   print_head(trace, model, options);
   std::vector<VirtualRun> runs;
   if (f.disaggregation_hosts > 0) {
-    options.policy = policies.front().value;
     HOCKET_TRY(runs, run_on_hosts(f, trace, model, policies));
   }
   for (const Named& policy : policies) {
@@ -357,7 +366,10 @@ Result<int> simulate_all(const Arguments& arguments) {
     runs.push_back(std::move(result));
   }
   print_table(policies, runs);
-  if (f.disaggregation_hosts > 0) print_verdict(f, policies, runs);
+  const auto num_hosts = static_cast<size_t>(f.disaggregation_hosts);
+  for (size_t i = 0; num_hosts > 0 && i < runs.size(); i += num_hosts)
+    print_verdict(f, std::span(policies).subspan(i, num_hosts),
+                  std::span(runs).subspan(i, num_hosts));
   if (f.compare)
     for (size_t i = 0; i < runs.size(); ++i)
       print_comparison(*trace.measured, policies[i].policy, runs[i].figures());

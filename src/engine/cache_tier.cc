@@ -44,18 +44,6 @@ Result<StorageWrites> parse_storage_writes(std::string_view name) {
                   .with_fix("--hicache-write-policy write_through"));
 }
 
-CacheTier::Buffers::Buffers(Buffer memory, size_t count)
-    : free(count),
-      memory_(std::move(memory)),
-      bytes_(memory_.bytes() / static_cast<int64_t>(count)),
-      users_(count) {
-  for (BufferId id = 0; std::cmp_less(id, count); ++id) HOCKET_CHECK(free.push(BufferId{id}));
-}
-
-void CacheTier::Buffers::release(BufferId id) {
-  if (--users_[static_cast<size_t>(id)] == 0) HOCKET_CHECK(free.push(BufferId{id}));
-}
-
 Result<std::unique_ptr<CacheTier>> CacheTier::create(Options options, PagePool& pages,
                                                      const BorderStates& states) {
   const TierBuffers sizes{.page_bytes = pages.page_bytes(),
@@ -75,10 +63,11 @@ CacheTier::CacheTier(Options options, PagePool& pages, const BorderStates& state
       pages_(pages),
       states_(states),
       page_tokens_(static_cast<size_t>(options_.page_tokens)),
-      read_pages_(std::move(memory[0]), static_cast<size_t>(sizes.num_pages())),
-      write_pages_(std::move(memory[1]), static_cast<size_t>(sizes.num_pages())),
-      read_states_(std::move(memory[2]), static_cast<size_t>(sizes.num_records())),
-      write_states_(std::move(memory[3]), static_cast<size_t>(sizes.num_records())),
+      load_(options_.role),
+      read_buffers_{{std::move(memory[0]), static_cast<size_t>(sizes.num_pages())},
+                    {std::move(memory[2]), static_cast<size_t>(sizes.num_records())}},
+      write_buffers_{{std::move(memory[1]), static_cast<size_t>(sizes.num_pages())},
+                     {std::move(memory[3]), static_cast<size_t>(sizes.num_records())}},
       reads_(kMaxReads),
       done_(static_cast<size_t>(sizes.num_pages() + sizes.num_records()) + kMaxReads) {
   const size_t max_orders =
@@ -107,8 +96,8 @@ void CacheTier::start(const Clock& clock, std::function<void()> wake,
 
 // Copied pages are written before the end, so that a restart finds them.
 CacheTier::~CacheTier() {
-  end_ = RealClock().now() + kMaxEnd;
-  stopping_ = true;
+  end_.until = RealClock().now() + kMaxEnd;
+  end_.has_begun = true;
   reads_.close();
   for (const auto& writer : writers_) writer->orders.close();
   for (Thread& reader : readers_) reader.join();
@@ -178,7 +167,7 @@ bool CacheTier::ready(const Request& request, const Scheduler& scheduler) {
   if (!known.task) return true;
   if (options_.prefetch == StoragePrefetch::wait_complete || known.task->is_sent) return false;
   if (options_.prefetch == StoragePrefetch::timeout && clock_->now() < known.give_up) return false;
-  num_given_up_ += options_.prefetch == StoragePrefetch::timeout ? 1 : 0;
+  reads_done_.num_given_up += options_.prefetch == StoragePrefetch::timeout ? 1 : 0;
   if (options_.prefetch == StoragePrefetch::timeout) give_up(known);
   return true;
 }
@@ -212,8 +201,7 @@ std::shared_ptr<CacheTier::ReadTask> CacheTier::request_pages(const Request& req
   const int num_held = scheduler.in_tree_len(request.cache_namespace, whole);
   const int num_lacking = static_cast<int>(whole.size()) - num_cached;
   if (speed_.is_known() && !is_awaited(request.id))
-    options_.role->note_prompt(speed_.time_of(num_lacking), scheduler.stats().num_running,
-                               clock_->now());
+    load_.note_prompt(speed_.time_of(num_lacking), scheduler.stats().num_running, clock_->now());
   if (num_lacking < kFewestTokens) return nullptr;
   const size_t num_pages = (whole.size() - static_cast<size_t>(num_held)) / page_tokens_;
   std::shared_ptr<ReadTask> task =
@@ -271,18 +259,18 @@ void CacheTier::restore_pages(Scheduler& scheduler, std::vector<Read>& run) {
                           num_new = pages.size();
                           const auto last = std::span(run).last(pages.size());
                           for (size_t i = 0; i < pages.size(); ++i) {
-                            pages_.load_page(read_pages_.of(last[i].buffer), pages[i]);
+                            pages_.load_page(read_buffers_.pages.of(last[i].buffer), pages[i]);
                             restored_(pages[i]);
                           }
                         });
   if (!restored) task.given_up = true;
   const auto tier = static_cast<size_t>(run.front().tier);
-  num_tokens_[tier] += num_new * page_tokens_;
+  reads_done_.num_tokens[tier] += num_new * page_tokens_;
   if (speed_.is_known())
-    saved_ns_[tier] += speed_.time_of(static_cast<int>(num_new * page_tokens_)).count();
+    reads_done_.saved_ns[tier] += speed_.time_of(static_cast<int>(num_new * page_tokens_)).count();
   if (const auto known = requests_.find(task.request); known != requests_.end())
     known->second.fetched[tier] += static_cast<int>(num_new * page_tokens_);
-  for (const Read& page : run) HOCKET_CHECK(read_pages_.free.push(BufferId{page.buffer}));
+  for (const Read& page : run) HOCKET_CHECK(read_buffers_.pages.free.push(BufferId{page.buffer}));
   run.clear();
 }
 
@@ -290,8 +278,15 @@ void CacheTier::restore_state(Scheduler& scheduler, const Read& state) {
   const ReadTask& task = *state.task;
   const auto tokens =
       std::span<const TokenId>(task.prompt).first(static_cast<size_t>(state.index) * page_tokens_);
-  states_.restore(scheduler, task.name_space, tokens, read_states_.of(state.buffer));
-  HOCKET_CHECK(read_states_.free.push(BufferId{state.buffer}));
+  states_.restore(scheduler, task.name_space, tokens, read_buffers_.states.of(state.buffer));
+  HOCKET_CHECK(read_buffers_.states.free.push(BufferId{state.buffer}));
+}
+
+void CacheTier::note_step(const Batch& batch, Duration took) {
+  const bool has_prompts = batch.num_answers() < std::ssize(batch.slices);
+  if (has_prompts) speed_.note(batch.num_rows, took);
+  if (batch.num_answers() > 0)
+    has_prompts ? load_.note_mixed_step(clock_->now()) : load_.note_answers(took, clock_->now());
 }
 
 void CacheTier::end_prefills() {
@@ -327,16 +322,16 @@ void CacheTier::forget(RequestId id) {
 }
 
 CacheTierStats CacheTier::stats() const {
-  CacheTierStats stats{.pages_left_out_total = num_skipped_pages_,
-                       .reads_given_up_total = num_given_up_};
+  CacheTierStats stats{.left_out_total = left_out_.counts(),
+                       .reads_given_up_total = reads_done_.num_given_up};
   for (const PageSource* source : sources_) {
     const auto at = static_cast<size_t>(source->tier());
     PageTierStats& tier = stats.tiers[at];
     tier = {.away = source->is_away(),
-            .pages_read_total = num_read_[at],
-            .tokens_total = num_tokens_[at],
-            .read_seconds_total = 1e-9 * static_cast<double>(read_ns_[at]),
-            .saved_seconds_total = 1e-9 * static_cast<double>(saved_ns_[at])};
+            .pages_read_total = reads_done_.num_pages[at],
+            .tokens_total = reads_done_.num_tokens[at],
+            .read_seconds_total = 1e-9 * static_cast<double>(reads_done_.read_ns[at]),
+            .saved_seconds_total = 1e-9 * static_cast<double>(reads_done_.saved_ns[at])};
     stats.pages_read_total += tier.pages_read_total;
     stats.read_seconds_total += tier.read_seconds_total;
   }

@@ -35,11 +35,13 @@
 #include "base/mailbox.h"
 #include "base/thread.h"
 #include "compute/kv/page_pool.h"
-#include "compute/tensor/buffer.h"
 #include "engine/border_states.h"
 #include "engine/pages/file_store.h"
+#include "engine/pages/left_out_pages.h"
+#include "engine/pages/page_buffers.h"
 #include "engine/pages/page_server.h"
 #include "engine/pages/peer_source.h"
+#include "engine/pages/prefill_load.h"
 #include "engine/plan/tier_buffers.h"
 #include "engine/prompt_speed.h"
 #include "engine/watch/cache_tier_stats.h"
@@ -119,8 +121,8 @@ class CacheTier {
   // many requests wait for pages.
   bool restore(const SessionTokens& session, const Scheduler& scheduler,
                std::function<void()> done);
-  // Notes how long a step with prompts took.
-  void note_prompts(int num_rows, Duration took) { speed_.note(num_rows, took); }
+  // Notes how long a step took.
+  void note_step(const Batch& batch, Duration took);
   // Returns how many of the request's tokens came from where, until it is forgotten.
   ByTier<int> fetched(RequestId id) const;
   void forget(RequestId id);
@@ -130,24 +132,7 @@ class CacheTier {
   CacheTierStats stats() const;
 
  private:
-  // A buffer of one page, or of one state, by its number.
-  using BufferId = int;
-  class Buffers {
-   public:
-    Buffers(Buffer memory, size_t count);
-    // The buffer gets free once so many have released it.
-    void share(BufferId id, int num_users) { users_[static_cast<size_t>(id)] = num_users; }
-    void release(BufferId id);
-    std::span<std::byte> of(BufferId id) const {
-      return {memory_.data() + id * bytes_, static_cast<size_t>(bytes_)};
-    }
-    Mailbox<BufferId> free;
-
-   private:
-    const Buffer memory_;
-    const int64_t bytes_;  // size of one
-    std::vector<std::atomic<int>> users_;
-  };
+  using BufferId = PageBuffers::Id;
   // Pages to read: those of `tokens` from `first` on.
   struct ReadTask {
     RequestId request{};  // that waits for them, if there is one
@@ -207,6 +192,23 @@ class CacheTier {
     std::vector<TokenId> tokens;
     std::vector<size_t> states;  // for each how many pages it stands for
   };
+  // Buffers of pages, and of states.
+  struct Buffers {
+    PageBuffers pages, states;
+    PageBuffers& of(Kind kind) { return kind == Kind::state ? states : pages; }
+  };
+  // How much was read from where, for stats().
+  struct ReadFigures {
+    ByTier<std::atomic<uint64_t>> num_pages{}, num_tokens{};
+    ByTier<std::atomic<int64_t>> read_ns{}, saved_ns{};
+    std::atomic<uint64_t> num_given_up{0};  // requests that went on before all was read
+  };
+  // The end of the tier: readers stop, and writers write for so long.
+  struct End {
+    std::atomic<bool> has_begun{false};
+    TimePoint until{};  // set before
+    bool is_over() const { return has_begun && RealClock().now() > until; }
+  };
   enum class Copied : uint8_t { yes, no_buffer, no_store };
   // A request that was seen here.
   struct TierRequest {
@@ -227,15 +229,12 @@ class CacheTier {
             std::array<Buffer, 4> memory);
   // The key of a state is made from that of the page that it stands behind.
   static PageHash hash_of_state(const PageHash& page);
-  Buffers& read_buffers(Kind kind) { return kind == Kind::state ? read_states_ : read_pages_; }
-  Buffers& write_buffers(Kind kind) { return kind == Kind::state ? write_states_ : write_pages_; }
   void hash_pages(const CacheNamespace& name_space, std::span<const TokenId> tokens,
                   TierRequest& known) const;
   void run_reader();
   void run_writer(Writer& writer);
   void end_order(const WriteTask& task);
   void write(Writer& writer, std::span<const WriteTask> orders);
-  bool is_too_late() const { return stopping_ && RealClock().now() > end_; }
   bool is_awaited(RequestId id) const {
     return options_.prefills && options_.prefills->is_watched(id);
   }
@@ -244,7 +243,12 @@ class CacheTier {
   unsigned stores_lacking(const PageKey& key) const;
   Copied write_one(Kind kind, const PageKey& key,
                    const std::function<void(std::span<std::byte>)>& fill);
-  size_t write_pages(std::span<const PageId> pages, TierRequest& known);
+  // How many of some pages are not written, and why.
+  struct Left {
+    size_t count = 0;
+    Copied why = Copied::yes;
+  };
+  Left write_pages(std::span<const PageId> pages, TierRequest& known);
   Copied write_state(size_t num_pages, std::span<const int> places, const TierRequest& known);
   void write_or_leave_state(const Request& request, TierRequest& known, size_t num_pages,
                             std::span<const int> places);
@@ -252,7 +256,10 @@ class CacheTier {
   Late* late_of(const Request& request, TierRequest& known);
   Late& make_late(const Request& request, size_t num_pages, TierRequest& known);
   bool delay_state(const Request& request, size_t num_pages, TierRequest& known);
-  void leave_out(size_t count);
+  void leave_out(size_t count, LeftOut why);
+  void leave_out(Left left) {
+    leave_out(left.count, left.why == Copied::no_store ? LeftOut::store_away : LeftOut::no_buffer);
+  }
   void write_late(const Scheduler& scheduler);
   bool write_late(RequestId id, TierRequest& known, const Scheduler& scheduler);
   void end_awaited(RequestId id, std::function<void()> saved = {});
@@ -275,8 +282,8 @@ class CacheTier {
                                     std::span<const TokenId> tokens, size_t num_whole,
                                     const Scheduler& scheduler) const;
   // A prompt that is computed for a peer is sent to no other.
-  bool may_send(const Request& request) const {
-    return options_.peers && options_.role->sends_prompts() && !is_awaited(request.id);
+  bool may_send(const Request& request) {
+    return options_.peers && load_.sends_prompts(clock_->now()) && !is_awaited(request.id);
   }
   bool has_no_room(int num_pages, const Scheduler& scheduler) const;
   void release(TierRequest& known);
@@ -297,23 +304,19 @@ class CacheTier {
   std::vector<PageSource*> sources_;  // in the order in which they are asked
   int num_reserved_ = 0;              // TierRequest::num_reserved of all
   PromptSpeed speed_;
+  PrefillLoad load_;
 
-  Buffers read_pages_, write_pages_, read_states_, write_states_;
+  Buffers read_buffers_, write_buffers_;
   Mailbox<std::shared_ptr<ReadTask>> reads_;
   Mailbox<Read> done_;
   // The writer of files is the first.
   std::vector<std::unique_ptr<Writer>> writers_;
-  std::atomic<uint64_t> num_skipped_pages_{0}, num_given_up_{0};
-  // Pages and states that found no buffer since the last warning, and when there may be another.
-  size_t num_unreported_ = 0;
-  TimePoint next_report_{};
-  ByTier<std::atomic<uint64_t>> num_read_{}, num_tokens_{};
-  ByTier<std::atomic<int64_t>> read_ns_{}, saved_ns_{};
+  LeftOutPages left_out_;
+  ReadFigures reads_done_;
   // Requests with late pages, and whether a buffer has got free since the last process_io().
   std::atomic<int> num_late_{0};
   std::atomic<bool> late_may_go_{false};
-  std::atomic<bool> stopping_{false};
-  TimePoint end_{};              // set before stopping_: nothing is written behind it
+  End end_;
   std::vector<Thread> readers_;  // last: they use all that stands above
 };
 

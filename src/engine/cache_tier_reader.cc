@@ -20,8 +20,8 @@ PageHash CacheTier::hash_of_state(const PageHash& page) {
 }
 
 bool CacheTier::wait_for_buffer(const Read& next, BufferId& buffer) {
-  while (!stopping_ && !next.task->given_up) {
-    if (const auto free = read_buffers(next.kind).free.wait_pop(kReaderWait)) {
+  while (!end_.has_begun && !next.task->given_up) {
+    if (const auto free = read_buffers_.of(next.kind).free.wait_pop(kReaderWait)) {
       buffer = *free;
       return true;
     }
@@ -31,7 +31,7 @@ bool CacheTier::wait_for_buffer(const Read& next, BufferId& buffer) {
 
 // A request that nobody waits for any more ends its reading with an error, too.
 void CacheTier::fail_reading(Reading& reading, const Error& why) {
-  if (reading.task->given_up || stopping_) return;
+  if (reading.task->given_up || end_.has_begun) return;
   reading.source->report(why, "prefixes are computed anew");
   reading.failed = true;
 }
@@ -39,7 +39,7 @@ void CacheTier::fail_reading(Reading& reading, const Error& why) {
 // Reads one page or state and hands it over. Returns false if it is not there, or the task ends.
 bool CacheTier::read_one(Reading& reading, Read next, const PageHash& key) {
   if (!wait_for_buffer(next, next.buffer)) return false;
-  Buffers& buffers = read_buffers(next.kind);
+  PageBuffers& buffers = read_buffers_.of(next.kind);
   const std::span<std::byte> bytes = buffers.of(next.buffer);
   const TimePoint begin = clock_->now();
   const Result<bool> found = reading.from->get(key, bytes);
@@ -51,8 +51,8 @@ bool CacheTier::read_one(Reading& reading, Read next, const PageHash& key) {
   const Duration took = clock_->now() - begin;
   next.tier = reading.source->tier();
   const auto tier = static_cast<size_t>(next.tier);
-  read_ns_[tier] += took.count();
-  num_read_[tier] += next.kind == Kind::page ? 1 : 0;
+  reads_done_.read_ns[tier] += took.count();
+  reads_done_.num_pages[tier] += next.kind == Kind::page ? 1 : 0;
   reading.source->note_read(std::ssize(bytes), took);
   reading.source->note_success();
   hand_over(std::move(next));
@@ -61,7 +61,7 @@ bool CacheTier::read_one(Reading& reading, Read next, const PageHash& key) {
 
 // The mailbox is full only while the engine's thread is busy with a long step.
 void CacheTier::hand_over(Read read) {
-  while (!stopping_ && !done_.push(read)) std::this_thread::sleep_for(kReaderWait);
+  while (!end_.has_begun && !done_.push(read)) std::this_thread::sleep_for(kReaderWait);
   wake_();
 }
 
@@ -99,7 +99,7 @@ bool CacheTier::read_pages(Reading& reading) {
 
 void CacheTier::read_from(PageSource& source, Reading& reading) {
   ReadTask& task = *reading.task;
-  const auto is_over = [&] { return task.given_up || stopping_.load(); };
+  const auto is_over = [&] { return task.given_up || end_.has_begun.load(); };
   reading.source = &source;
   for (int i = 0; i < source.num_tries() && !is_over(); ++i) {
     auto from = source.open({.name_space = task.name_space,
@@ -143,7 +143,7 @@ void CacheTier::read_all(const std::shared_ptr<ReadTask>& task) {
 }
 
 void CacheTier::run_reader() {
-  while (!stopping_) {
+  while (!end_.has_begun) {
     auto task = reads_.wait_pop(kReaderWait);
     if (!task) continue;
     read_all(*task);

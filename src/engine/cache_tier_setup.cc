@@ -140,40 +140,57 @@ Result<int64_t> choose_bytes(double given_gb, const fs::path& folder, int64_t he
   return static_cast<int64_t>(kShareOfFreeDisk * room);
 }
 
-// Opens the folder, and bounds what its files take.
-struct OpenedFiles {
-  std::shared_ptr<PageFiles> files;
-  int64_t max_bytes = 0;
-};
-Result<OpenedFiles> open_folder(const fs::path& folder, double given_gb) {
-  OpenedFiles opened;
-  HOCKET_TRY(opened.files, PageFiles::open(folder));
-  HOCKET_TRY(opened.max_bytes, choose_bytes(given_gb, folder, opened.files->figures().bytes));
-  opened.files->limit(opened.max_bytes);
-  return opened;
-}
-
-// Opens the folder of the model's pages, and says what it holds.
-Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, const PageKey& form) {
-  std::string name;
-  for (size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", form[i]);
-  // Pages of other models lie beside these, in folders of their own.
-  const fs::path folder = fs::path(memory.kv_cache_dir) / name;
-  HOCKET_TRY(const OpenedFiles opened,
-             FileStore::calls_for(folder, FileStore::kOpenLimit)
-                 ->run<OpenedFiles>([folder, given_gb = memory.kv_cache_dir_gb] {
-                   return open_folder(folder, given_gb);
-                 }));
-  const PageFiles::Figures now = opened.files->figures();
+// Lists the folder's files, bounds what they take, and says what there is.
+Result<void> list_folder(PageFiles& files, double given_gb) {
+  const Result<void> listed = files.list();
+  // One that cannot be listed is bounded all the same, by what is known of it.
+  HOCKET_TRY(const int64_t max_bytes,
+             choose_bytes(given_gb, files.folder(), files.figures().bytes));
+  files.limit(max_bytes);
+  if (!listed) return listed;
+  const PageFiles::Figures now = files.figures();
   log::info("prefixes in files: {} files, {:.2f} GB of at most {:.2f} GB, in {}", now.files,
-            static_cast<double>(now.bytes) * 1e-9, static_cast<double>(opened.max_bytes) * 1e-9,
-            folder.string());
+            static_cast<double>(now.bytes) * 1e-9, static_cast<double>(max_bytes) * 1e-9,
+            files.folder().string());
   if (now.evicted_total > 0)
     log::warning(
         "{} files of prefixes were deleted, the longest unused first, because they "
         "took more than --kv-cache-dir-gb allows",
         now.evicted_total);
-  return std::make_shared<FileStore>(opened.files, FileStore::calls_for(folder));
+  return {};
+}
+
+// Opens the folder of the model's pages. The list of its files is waited for at most kListWait: it
+// takes long for many, and pages are found without it.
+Result<std::shared_ptr<FileStore>> open_files(const MemorySettings& memory, const PageKey& form) {
+  std::string name;
+  for (size_t i = 0; i < 8; ++i) name += fmt::format("{:02x}", form[i]);
+  // Pages of other models lie beside these, in folders of their own.
+  const fs::path folder = fs::path(memory.kv_cache_dir) / name;
+  using Files = std::shared_ptr<PageFiles>;
+  HOCKET_TRY(const Files files,
+             FileStore::calls_for(folder, FileStore::kOpenLimit)->run<Files>([folder] {
+               return Result<Files>(PageFiles::open(folder));
+             }));
+  const auto waits = std::make_shared<std::atomic<bool>>(true);
+  const Result<bool> listed =
+      FileStore::calls_for(folder, FileStore::kListWait)
+          ->run<bool>([files, given_gb = memory.kv_cache_dir_gb, waits]() -> Result<bool> {
+            if (const Result<void> done = list_folder(*files, given_gb); !done) {
+              if (!*waits) log::warning("prefixes in files: {}", describe(done.error()));
+              return std::unexpected(done.error());
+            }
+            return true;
+          });
+  *waits = false;
+  if (!listed && listed.error().code != ErrorCode::timed_out)
+    return std::unexpected(listed.error());
+  if (!listed)
+    log::info(
+        "prefixes in files: listing {} takes longer than {:.0f} s, so it goes on beside serving; "
+        "until then no file is deleted for --kv-cache-dir-gb",
+        folder.string(), to_seconds(FileStore::kListWait));
+  return std::make_shared<FileStore>(files, FileStore::calls_for(folder));
 }
 
 Result<std::string> token_of(const ParallelSettings& parallel) {

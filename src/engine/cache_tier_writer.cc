@@ -13,7 +13,6 @@ namespace hocket {
 namespace {
 
 constexpr auto kWriterWait = std::chrono::milliseconds(100);
-constexpr Duration kReportsApart = std::chrono::seconds(60);  // warnings of pages left out
 
 }  // namespace
 
@@ -27,20 +26,10 @@ unsigned CacheTier::stores_lacking(const PageKey& key) const {
 }
 
 // Counts pages and states that are not written, and says so from time to time.
-void CacheTier::leave_out(size_t count) {
-  num_skipped_pages_ += count;
-  num_unreported_ += count;
+void CacheTier::leave_out(size_t count, LeftOut why) {
   const bool takes = std::ranges::any_of(
       writers_, [](const auto& writer) { return writer->store->takes_writes(); });
-  const TimePoint now = clock_->now();
-  if (num_unreported_ == 0 || !takes || now < next_report_) return;
-  log::warning(
-      "stored prefixes: {} pages or states were not written: a store was away, or took them more "
-      "slowly than they were computed; after an eviction or a restart they are computed again. To "
-      "mend it: "
-      "a faster disk or network, or --hicache-write-policy write_through_selective",
-      std::exchange(num_unreported_, 0));
-  next_report_ = now + kReportsApart;
+  left_out_.count_and_warn(why, count, takes, clock_->now());
 }
 
 // Has `fill` copy a page or a state to a buffer for the stores that lack it.
@@ -52,36 +41,36 @@ CacheTier::Copied CacheTier::write_one(Kind kind, const PageKey& key,
     taking |= writers_[i]->store->takes_writes() ? lacking & 1U << i : 0;
   if (lacking == 0) return Copied::yes;
   if (taking == 0) return Copied::no_store;
-  Buffers& buffers = write_buffers(kind);
+  PageBuffers& buffers = write_buffers_.of(kind);
   const auto buffer = buffers.free.pop();
   if (!buffer) return Copied::no_buffer;
   fill(buffers.of(*buffer));
   buffers.share(*buffer, std::popcount(taking));
-  num_skipped_pages_ += taking == lacking ? 0 : 1;
+  left_out_.count(LeftOut::store_away, taking == lacking ? 0 : 1);
   for (size_t i = 0; i < writers_.size(); ++i)
     if ((taking >> i & 1U) != 0)
       HOCKET_CHECK(writers_[i]->orders.push({.kind = kind, .key = key, .buffer = *buffer}));
   return Copied::yes;
 }
 
-// Copies those pages to buffers that stores lack, from the first that is not written on. Returns
-// how many found no buffer.
-size_t CacheTier::write_pages(std::span<const PageId> pages, TierRequest& known) {
+// Copies those pages to buffers that stores lack, from the first that is not written on.
+CacheTier::Left CacheTier::write_pages(std::span<const PageId> pages, TierRequest& known) {
   // From the last page to the first: the file used last is the one that others build on.
   std::vector<size_t> lacking;
   for (size_t i = pages.size(); i > known.num_written; --i)
     if (stores_lacking(known.hashes[i - 1]) != 0) lacking.push_back(i - 1);
   for (; !lacking.empty(); lacking.pop_back()) {
     const size_t next = lacking.back();
-    if (write_one(Kind::page, known.hashes[next], [&](std::span<std::byte> bytes) {
-          pages_.save_page(pages[next], bytes);
-        }) != Copied::yes) {
+    const Copied copied =
+        write_one(Kind::page, known.hashes[next],
+                  [&](std::span<std::byte> bytes) { pages_.save_page(pages[next], bytes); });
+    if (copied != Copied::yes) {
       known.num_written = next;
-      return lacking.size();
+      return {lacking.size(), copied};
     }
   }
   known.num_written = pages.size();
-  return 0;
+  return {};
 }
 
 // Copies the state behind that many pages to a buffer.
@@ -98,7 +87,7 @@ void CacheTier::write_or_leave_state(const Request& request, TierRequest& known,
   if (Late* late = late_of(request, known))
     late->states.push_back(num_pages);
   else if (copied == Copied::no_store || !delay_state(request, num_pages, known))
-    leave_out(1);
+    leave_out({1, copied});
 }
 
 // A prompt that comes again goes on behind one of its last states, so these wait for a buffer.
@@ -110,7 +99,7 @@ bool CacheTier::delay_state(const Request& request, size_t num_pages, TierReques
   states.push_back(num_pages);
   if (known.late->is_awaited || states.size() <= kMaxLateStates) return true;
   states.erase(states.begin());
-  leave_out(1);
+  leave_out(1, LeftOut::no_buffer);
   return true;
 }
 
@@ -177,7 +166,8 @@ void CacheTier::write_found_state(const Request& request, TierRequest& known) {
       found.len() > request.cached_len)
     return;
   const size_t num_pages = static_cast<size_t>(found.len()) / page_tokens_;
-  if (write_state(num_pages, std::array{found.slot()}, known) != Copied::yes) leave_out(1);
+  const Copied copied = write_state(num_pages, std::array{found.slot()}, known);
+  if (copied != Copied::yes) leave_out({1, copied});
 }
 
 void CacheTier::on_pages_cached(const Request& request, const Scheduler& scheduler) {
@@ -190,11 +180,11 @@ void CacheTier::on_pages_cached(const Request& request, const Scheduler& schedul
       std::span(request.tokens).first(static_cast<size_t>(request.leased_pages) * page_tokens_),
       known);
   const std::span<const PageId> pages = std::span(request.pages).first(num_to_write(request));
-  const size_t num_left = write_pages(pages, known);
+  const Left left = write_pages(pages, known);
   write_found_state(request, known);
   if (states_.keeps_windows()) write_windows(request, known, scheduler);
-  if (num_left == 0 || late_of(request, known) != nullptr) return;
-  leave_out(num_left);
+  if (left.count == 0 || late_of(request, known) != nullptr) return;
+  leave_out(left);
   known.num_written = pages.size();
 }
 
@@ -223,12 +213,13 @@ void CacheTier::write_late(const Scheduler& scheduler) {
 bool CacheTier::write_late(RequestId id, TierRequest& known, const Scheduler& scheduler) {
   Late& late = *known.late;
   const bool gives_up = late.is_awaited && (is_quiet() || (!known.saved && !is_awaited(id)));
+  const LeftOut why = late.is_awaited && is_quiet() ? LeftOut::store_away : LeftOut::late;
   if (late.is_awaited) {
     const size_t num_pages = late.tokens.size() / page_tokens_;
     const auto pages =
         gives_up ? std::vector<PageId>() : scheduler.pages_in_tree(late.name_space, late.tokens);
-    if (pages.size() > known.num_written && write_pages(pages, known) > 0) return false;
-    leave_out(num_pages - std::min(num_pages, known.num_written));
+    if (pages.size() > known.num_written && write_pages(pages, known).count > 0) return false;
+    leave_out(num_pages - std::min(num_pages, known.num_written), why);
     known.num_written = num_pages;
   }
   for (; !late.states.empty(); late.states.pop_back()) {
@@ -240,7 +231,7 @@ bool CacheTier::write_late(RequestId id, TierRequest& known, const Scheduler& sc
         places.empty() ? Copied::no_store : write_state(late.states.back(), places, known);
     const bool may_come = late.is_awaited && !places.empty();
     if (copied == Copied::no_buffer || (copied == Copied::no_store && may_come)) return false;
-    leave_out(copied == Copied::no_store ? 1 : 0);
+    leave_out(copied == Copied::no_store ? 1 : 0, places.empty() ? why : LeftOut::store_away);
   }
   return true;
 }
@@ -308,7 +299,7 @@ void CacheTier::run_writer(Writer& writer) {
     write_pages();
     if (next)
       end_order(*next);
-    else if (stopping_ && writer.orders.size() == 0)
+    else if (end_.has_begun && writer.orders.size() == 0)
       return;
   }
 }
@@ -320,13 +311,15 @@ void CacheTier::end_order(const WriteTask& task) {
 void CacheTier::write(Writer& writer, std::span<const WriteTask> orders) {
   std::vector<PageStore::Page> pages;
   for (const WriteTask& task : orders)
-    pages.push_back({task.key, write_buffers(task.kind).of(task.buffer)});
+    pages.push_back({task.key, write_buffers_.of(task.kind).of(task.buffer)});
   PageStore& store = *writer.store;
-  const bool takes = store.takes_writes() && !is_too_late();
+  const bool takes = store.takes_writes() && !end_.is_over();
   const Result<size_t> written =
-      takes ? store.put(pages, [this] { return is_too_late(); }) : Result<size_t>(0);
+      takes ? store.put(pages, [this] { return end_.is_over(); }) : Result<size_t>(0);
   const size_t num_written = written.value_or(0);
-  if (num_written < pages.size() && is_too_late()) {
+  LeftOut why = takes ? LeftOut::write_failed : LeftOut::store_away;
+  if (num_written < pages.size() && end_.is_over()) {
+    why = LeftOut::shutdown;
     writer.num_given_up += pages.size() - num_written;
   } else if (!written) {
     store.rest_writes();
@@ -336,8 +329,8 @@ void CacheTier::write(Writer& writer, std::span<const WriteTask> orders) {
     store.note_success();
   }
   writer.num_written += num_written;
-  num_skipped_pages_ += pages.size() - num_written;
-  for (const WriteTask& task : orders) write_buffers(task.kind).release(task.buffer);
+  left_out_.count(why, pages.size() - num_written);
+  for (const WriteTask& task : orders) write_buffers_.of(task.kind).release(task.buffer);
   if (options_.prefills) options_.prefills->note_page();
   if (num_late_ > 0) {
     late_may_go_ = true;

@@ -124,8 +124,7 @@ void RankStep::commit(Flight& flight) {
   scheduler_.note_duration(batch, flight.took());
   const TimePoint now = clock_.now();
   scheduler_.commit(batch, flight.sampled, now);
-  if (tier_ != nullptr && batch.num_answers() < std::ssize(batch.slices))
-    tier_->note_prompts(batch.num_rows, flight.took());
+  if (tier_ != nullptr) tier_->note_step(batch, flight.took());
   drafts_.commit(flight, now);
   experts_.note(flight);
   std::optional<StepTransfers> transfers;

@@ -144,3 +144,18 @@ def test_simulate_schedules_as_the_server_does(tmp_path):
         hocket("bench", "serving", *flags, "--num-prompts", 3, "--random-input-len", 8, "--random-output-len", 4, "--log", log)
         assert prompts("--trace", log) == logged
         assert prompts("--trace", log, "--prefill-policy", "mixed") == "mixed"
+
+
+def test_simulate_plays_every_policy_on_several_hosts(tmp_path):
+    def rows(*words):
+        command = [BINARY, "simulate", "--disaggregation-hosts", "2", "--num-requests", "5", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, re.findall(r"^(\S.*(?:do both|for prompts))  ", done.stdout, re.M)
+
+    said, played = rows("--policies", "fcfs,lpm")
+    assert played == ["fcfs, 2 do both", "fcfs, 1 of 2 for prompts", "lpm, 2 do both", "lpm, 1 of 2 for prompts"]
+    assert len(re.findall(r"^(fcfs|lpm): prefill apart from decode ", said, re.M)) == 2
+    said, played = rows("--max-total-tokens", "32", "--input-len", "10000")
+    assert played == ["2 do both", "1 of 2 for prompts"]
+    assert "fcfs: prefill apart from decode does not pay" in said, "no host completes a token"

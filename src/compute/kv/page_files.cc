@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -19,6 +20,8 @@ namespace hocket {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr size_t kListedAtOnce = 1024;  // so that has() never waits for long
 
 int64_t file_bytes(std::span<const std::byte> page) {
   return std::ssize(page) + static_cast<int64_t>(sizeof(PageSeal));
@@ -109,9 +112,7 @@ Result<std::unique_ptr<PageFiles>> PageFiles::open(std::filesystem::path folder)
     return page_file_error("make the folder", folder, why);
   if (access(folder.c_str(), R_OK | W_OK | X_OK) != 0)
     return page_file_error("read and write", folder, errno);
-  std::unique_ptr<PageFiles> files(new PageFiles(std::move(folder)));
-  HOCKET_TRY_VOID(files->list_files());
-  return files;
+  return std::unique_ptr<PageFiles>(new PageFiles(std::move(folder)));
 }
 
 void PageFiles::limit(int64_t max_bytes) {
@@ -122,7 +123,7 @@ void PageFiles::limit(int64_t max_bytes) {
   make_room();
 }
 
-Result<void> PageFiles::list_files() {
+Result<void> PageFiles::list() {
   struct Found {
     fs::file_time_type used;
     File file;
@@ -143,9 +144,16 @@ Result<void> PageFiles::list_files() {
       found.push_back({used, {*key, bytes}});
   }
   if (problem) return page_file_error("list", folder_, problem.value());
-  std::ranges::sort(found, {}, &Found::used);
-  const MutexLock lock(mutex_);
-  for (const Found& one : found) add(one.file);
+  std::ranges::sort(found, std::greater(), &Found::used);
+  for (std::span<const Found> left = found; !left.empty();) {
+    const auto some = left.first(std::min(left.size(), kListedAtOnce));
+    left = left.subspan(some.size());
+    const MutexLock lock(mutex_);
+    // Those that are known have been used since.
+    for (const Found& one : some)
+      if (!files_.contains(one.file.key)) add_at(order_.end(), one.file);
+  }
+  make_room();
   return {};
 }
 
@@ -157,8 +165,11 @@ std::filesystem::path PageFiles::path_of(const PageKey& key) const {
 
 void PageFiles::add(const File& file) {
   drop(file.key);
-  order_.push_front(file);
-  files_.emplace(file.key, order_.begin());
+  add_at(order_.begin(), file);
+}
+
+void PageFiles::add_at(Order::iterator place, const File& file) {
+  files_.emplace(file.key, order_.insert(place, file));
   bytes_ += file.bytes;
 }
 

@@ -31,9 +31,14 @@ class PageFiles {
   // Files are listed up to this number; more are never kept, whatever their size.
   static constexpr size_t kMaxFiles = 1 << 22;
 
-  // Makes the folder if it is absent, and lists its files by the time of their last use. Errors: io
-  // (cannot be made, read or written), naming the folder.
+  // Makes the folder if it is absent. Errors: io (cannot be made, read or written), naming the
+  // folder.
   static Result<std::unique_ptr<PageFiles>> open(std::filesystem::path folder);
+
+  // Lists the files that are there by the time of their last use, which takes seconds for hundreds
+  // of thousands of them; all else may run meanwhile. Until then only files that were written or
+  // read since open() are known to has(), figures() and limit(). Errors: io.
+  Result<void> list();
 
   // Sets the limit for the size of all files together, and deletes what is more; the newest is kept
   // in any case. Without it there is no limit.
@@ -68,9 +73,9 @@ class PageFiles {
   using Order = std::list<File>;  // the newest use first
 
   explicit PageFiles(std::filesystem::path folder);
-  Result<void> list_files();
   std::filesystem::path path_of(const PageKey& key) const;
-  void add(const File& file) HOCKET_REQUIRES(mutex_);
+  void add(const File& file) HOCKET_REQUIRES(mutex_);  // as the newest
+  void add_at(Order::iterator place, const File& file) HOCKET_REQUIRES(mutex_);
   void drop(const PageKey& key) HOCKET_REQUIRES(mutex_);
   void make_room();
 

@@ -26,6 +26,7 @@ class PageFilesTest : public testing::FolderTest {
   std::unique_ptr<PageFiles> open(int64_t max_pages = 100) {
     auto files = PageFiles::open(folder_);
     EXPECT_TRUE(files.has_value()) << files.error().message;
+    EXPECT_TRUE((*files)->list());
     (*files)->limit(max_pages * (kPageBytes + kHeadBytes));
     return *std::move(files);
   }
@@ -70,6 +71,28 @@ TEST_F(PageFilesTest, APageOutlivesTheProcess) {
   EXPECT_TRUE(files->has(key_of(1)));
   EXPECT_TRUE(reads(*files, 1));
   EXPECT_FALSE(reads(*files, 2));
+}
+
+// A start need not wait for the list: what was read and written meanwhile is newer than all of it.
+TEST_F(PageFilesTest, PagesAreFoundBeforeTheFolderIsListed) {
+  for (auto files = open(); int i : {1, 2, 3})
+    ASSERT_TRUE(files->write(key_of(i), page_of(i)).has_value());
+  auto opened = PageFiles::open(folder_);
+  ASSERT_TRUE(opened.has_value());
+  PageFiles& files = **opened;
+  EXPECT_FALSE(files.has(key_of(1)));
+  EXPECT_TRUE(files.exists(key_of(1)));
+  EXPECT_TRUE(reads(files, 1));
+  ASSERT_TRUE(files.write(key_of(4), page_of(4)).has_value());
+  EXPECT_EQ(files.figures().files, 2);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(files.list());
+    EXPECT_EQ(files.figures().files, 4);
+    EXPECT_EQ(files.figures().bytes, 4 * (kPageBytes + kHeadBytes));
+  }
+  files.limit(2 * (kPageBytes + kHeadBytes));
+  EXPECT_TRUE(files.has(key_of(1)) && files.has(key_of(4)));
+  EXPECT_FALSE(files.exists(key_of(2)) || files.exists(key_of(3)));
 }
 
 TEST_F(PageFilesTest, TheFileUsedLastTheLongestAgoGoesFirst) {

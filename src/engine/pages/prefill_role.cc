@@ -1,7 +1,5 @@
 #include "engine/pages/prefill_role.h"
 
-#include <algorithm>
-#include <cmath>
 #include <iterator>
 
 #include "base/log.h"
@@ -47,11 +45,6 @@ Result<void> PrefillRole::check(Disaggregation mode) const {
 Result<void> PrefillRole::set(Disaggregation mode) {
   HOCKET_TRY_VOID(check(mode));
   const Disaggregation before = mode_.exchange(mode);
-  if (before != mode) {
-    const MutexLock lock(mutex_);
-    prompt_seconds_ = 0;
-    has_much_ = false;
-  }
   if (before != mode)
     log::info("changed: --disaggregation-mode {} -> {}: an admin asked for it",
               disaggregation_name(before), disaggregation_name(mode));
@@ -65,30 +58,8 @@ bool PrefillRole::takes_prompts() const {
 
 bool PrefillRole::sends_prompts() const {
   const Disaggregation mode = mode_;
-  return mode == Disaggregation::decode || (mode == Disaggregation::automatic && has_much_);
-}
-
-void PrefillRole::note_prompt(Duration to_compute, int num_answers, TimePoint now) {
-  if (mode_ != Disaggregation::automatic) return;
-  const MutexLock lock(mutex_);
-  const double passed = std::max(0.0, to_seconds(now - noted_) / to_seconds(kMeasured));
-  prompt_seconds_ = prompt_seconds_ * std::exp(-passed) + to_seconds(to_compute);
-  noted_ = now;
-  const double share = prompt_seconds_ / to_seconds(kMeasured);
-  const bool had_much = has_much_;
-  if (!had_much && share >= kMuch && num_answers > 0) {
-    has_much_ = true;
-    log::info(
-        "changed: others compute the prompts of this service, which would take {:.0f} % of its "
-        "time beside {} answers (--disaggregation-mode auto)",
-        100 * share, num_answers);
-  } else if (had_much && share < kLittle) {
-    has_much_ = false;
-    log::info(
-        "changed: this service computes its prompts itself, which take {:.0f} % of its time "
-        "(--disaggregation-mode auto)",
-        100 * share);
-  }
+  return mode == Disaggregation::decode ||
+         (mode == Disaggregation::automatic && num_sending_ranks_ > 0);
 }
 
 }  // namespace hocket

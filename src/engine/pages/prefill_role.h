@@ -1,6 +1,6 @@
 // The part of a service in prefill apart from decode (--disaggregation-mode). It may change while
-// the service runs: by set(), or with `automatic` by the load that it notes itself. Requests that
-// are under way end as they began.
+// the service runs: by set(), or with `automatic` by the load of each rank (prefill_load.h).
+// Requests that are under way end as they began.
 // Owner: shared by the ranks of a process, and those who change it. Thread: any.
 #pragma once
 
@@ -8,15 +8,12 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/clock.h"
-#include "base/mutex.h"
 #include "base/result.h"
 
 namespace hocket {
 
 // null: computes prompts and answers of its own. prefill: also prompts of others. decode: others
-// compute its prompts. automatic: as prefill; and as decode while its prompts would take much of
-// its time beside answers.
+// compute its prompts. automatic: as prefill; and each rank as decode while its load says so.
 enum class Disaggregation : uint8_t { null, prefill, decode, automatic };
 // Errors: bad_value.
 Result<Disaggregation> parse_disaggregation(std::string_view name);
@@ -24,11 +21,6 @@ std::string_view disaggregation_name(Disaggregation mode);
 
 class PrefillRole {
  public:
-  // Shares of a service's time that its prompts would take, over kMeasured: from kMuch on they are
-  // sent away, until they need less than kLittle.
-  static constexpr double kMuch = 0.25, kLittle = 0.1;
-  static constexpr Duration kMeasured = std::chrono::seconds(10);
-
   struct Options {
     Disaggregation mode = Disaggregation::null;
     bool can_prefill = false;  // it has an address at which it offers pages
@@ -44,18 +36,16 @@ class PrefillRole {
 
   // True while this service computes prompts of others.
   bool takes_prompts() const;
-  // True while others compute the prompts of this one.
+  // True while others compute the prompts of this one, or with `automatic` those of one of its
+  // ranks.
   bool sends_prompts() const;
-  // Notes a prompt that would take so long here, whoever computes it, beside so many answers.
-  void note_prompt(Duration to_compute, int num_answers, TimePoint now);
+  // A rank sends its prompts away because of its load, or does so no longer.
+  void count_sending_rank(bool sends) { num_sending_ranks_ += sends ? 1 : -1; }
 
  private:
   const Options options_;
   std::atomic<Disaggregation> mode_;
-  std::atomic<bool> has_much_{false};
-  Mutex mutex_;
-  double prompt_seconds_ HOCKET_GUARDED_BY(mutex_) = 0;  // older ones count less
-  TimePoint noted_ HOCKET_GUARDED_BY(mutex_){};
+  std::atomic<int> num_sending_ranks_{0};
 };
 
 }  // namespace hocket

@@ -1,12 +1,10 @@
-// Tests when a service computes prompts of others, and others its own.
+// Tests how the part of a service in prefill apart from decode is set.
 #include "engine/pages/prefill_role.h"
 
 #include <gtest/gtest.h>
 
 namespace hocket {
 namespace {
-
-using namespace std::chrono_literals;
 
 TEST(PrefillRole, ChangesOnlyToWhatItWasStartedFor) {
   PrefillRole none({});
@@ -27,21 +25,6 @@ TEST(PrefillRole, NamesAreRead) {
   for (const char* name : {"null", "prefill", "decode", "auto"})
     EXPECT_EQ(disaggregation_name(parse_disaggregation(name).value()), name);
   EXPECT_FALSE(parse_disaggregation("both"));
-}
-
-TEST(PrefillRole, ManyPromptsBesideAnswersAreSentAway) {
-  PrefillRole role({.mode = Disaggregation::automatic, .can_prefill = true, .can_decode = true});
-  TimePoint now = TimePoint{} + 1h;
-  role.note_prompt(5s, 0, now);
-  EXPECT_FALSE(role.sends_prompts()) << "no answer waits for it";
-  role.note_prompt(100ms, 3, now += 60s);
-  EXPECT_FALSE(role.sends_prompts()) << "it takes 1 % of the time";
-  role.note_prompt(3s, 3, now += 1s);
-  EXPECT_TRUE(role.sends_prompts());
-  role.note_prompt(1s, 0, now += 5s);
-  EXPECT_TRUE(role.sends_prompts()) << "it takes more than 10 %";
-  role.note_prompt(500ms, 3, now += 30s);
-  EXPECT_FALSE(role.sends_prompts());
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 
+#include "engine/watch/left_out.h"
 #include "engine/watch/page_tier.h"
 
 namespace hocket {
@@ -22,7 +24,7 @@ struct CacheTierStats {
   ByTier<PageTierStats> tiers;
   // Sums over the tiers.
   uint64_t pages_written_total = 0;
-  uint64_t pages_left_out_total = 0;  // not written: no buffer was free, or a store failed
+  ByLeftOut<uint64_t> left_out_total{};  // pages and states that were not written, by reason
   uint64_t pages_read_total = 0;
   uint64_t reads_given_up_total = 0;  // requests that went on before all pages were read
   double read_seconds_total = 0;
@@ -34,6 +36,11 @@ struct CacheTierStats {
   // Figures of the folder, which the ranks of a process share.
   int64_t files = 0, bytes = 0;
   uint64_t evicted_total = 0, damaged_total = 0;
+
+  uint64_t all_left_out() const {
+    return std::accumulate(left_out_total.begin(), left_out_total.end(), uint64_t{0});
+  }
+  uint64_t left_out(LeftOut why) const { return left_out_total[static_cast<size_t>(why)]; }
 };
 
 }  // namespace hocket

@@ -64,7 +64,8 @@ void add(const CacheTierStats& s, std::optional<CacheTierStats>& sum) {
   if (!sum) sum.emplace();
   for (size_t i = 0; i < s.tiers.size(); ++i) add(s.tiers[i], sum->tiers[i]);
   sum->pages_written_total += s.pages_written_total;
-  sum->pages_left_out_total += s.pages_left_out_total;
+  for (size_t i = 0; i < s.left_out_total.size(); ++i)
+    sum->left_out_total[i] += s.left_out_total[i];
   sum->pages_read_total += s.pages_read_total;
   sum->reads_given_up_total += s.reads_given_up_total;
   sum->read_seconds_total += s.read_seconds_total;

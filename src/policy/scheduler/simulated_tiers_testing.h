@@ -50,7 +50,8 @@ class SimulatedTiers {
   }
   // Another rank has computed a part of these tokens.
   void compute_elsewhere(const CacheNamespace& name_space, std::span<const TokenId> tokens) {
-    const size_t len = random_() % (tokens.size() + 1) / page_tokens_ * page_tokens_;
+    const size_t most = tokens.size() + 1;
+    const size_t len = std::max(random_() % most, random_() % most) / page_tokens_ * page_tokens_;
     write_pages(kOtherRank, name_space, tokens.first(len));
     const size_t step = has_states_ ? record_tokens_ : page_tokens_;
     for (size_t end = step; end <= len; end += step)
@@ -163,7 +164,7 @@ class SimulatedTiers {
     const auto tokens = std::span(reading.tokens);
     for (size_t i = 0; i < num_pages; ++i) {
       const auto page = tokens.first(reading.end + (i + 1) * page_tokens_);
-      if (draw(64)) {
+      if (draw(24)) {
         ++counts_["tier_damaged"];
         for (Held& tier : tiers_) tier.pages.erase({reading.name_space, copy(page)});
       }

@@ -204,7 +204,7 @@ class Simulation final : SchedulerHooks {
     input.cache_namespace = static_cast<uint64_t>(pick(0, 4) == 0);
     wanted_[input.id] = alone(input);
     Wanted& wanted = wanted_[input.id];
-    if (options_.hooks != nullptr && tier_random_() % 4 == 0)
+    if (options_.hooks != nullptr && tier_random_() % 2 == 0)
       tiers_->compute_elsewhere(input.cache_namespace, wanted.tokens);
     if (options_.hooks != nullptr && pick(0, 2) == 0) wanted.num_not_ready = pick(1, 12);
     wanted.breaks = options_.hooks != nullptr && pick(0, 7) == 0;

@@ -34,9 +34,10 @@ void add_cache_tier(MetricSnapshot& out, const CacheTierStats& tier, uint64_t re
   out.counter("prefetched_tokens_total", "Prompt tokens whose pages came back from files or peers",
               restored_tokens);
   out.counter("backuped_pages_total", "KV pages written to files", tier.pages_written_total);
-  out.counter("kv_file_left_out_pages_total",
-              "KV pages not written: no buffer was free, or the disk failed",
-              tier.pages_left_out_total);
+  for (size_t i = 0; i < tier.left_out_total.size(); ++i)
+    out.counter("kv_file_left_out_pages_total", "KV pages and states not written, by reason",
+                tier.left_out_total[i],
+                MetricSnapshot::Label{"reason", std::string(kLeftOutNames[i])});
   out.counter("kv_file_read_pages_total", "KV pages read from files or peers",
               tier.pages_read_total);
   out.counter("kv_file_reads_given_up_total",

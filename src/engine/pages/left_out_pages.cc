@@ -1,0 +1,47 @@
+#include "engine/pages/left_out_pages.h"
+
+#include <fmt/core.h>
+
+#include <numeric>
+#include <string>
+
+#include "base/log.h"
+
+namespace hocket {
+namespace {
+
+constexpr ByLeftOut<std::string_view> kWhy = {
+    "they were computed faster than a store took them",
+    "they were evicted before they could be copied",
+    "a store was away",
+    "a store failed",
+    "the process ended",
+};
+
+}  // namespace
+
+ByLeftOut<uint64_t> LeftOutPages::counts() const {
+  ByLeftOut<uint64_t> counts{};
+  for (size_t i = 0; i < counts.size(); ++i) counts[i] = counts_[i];
+  return counts;
+}
+
+void LeftOutPages::count_and_warn(LeftOut why, size_t num, bool takes_writes, TimePoint now) {
+  count(why, num);
+  unreported_[static_cast<size_t>(why)] += num;
+  const size_t all = std::accumulate(unreported_.begin(), unreported_.end(), size_t{0});
+  if (all == 0 || !takes_writes || now < next_report_) return;
+  std::string reasons;
+  for (size_t i = 0; i < unreported_.size(); ++i)
+    if (unreported_[i] > 0)
+      reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : ", ", kWhy[i], unreported_[i]);
+  log::warning(
+      "stored prefixes: {} pages or states were not written ({}); after an eviction or a restart "
+      "they are computed again. To mend it: a faster disk or network, or --hicache-write-policy "
+      "write_through_selective",
+      all, reasons);
+  unreported_ = {};
+  next_report_ = now + kReportsApart;
+}
+
+}  // namespace hocket

@@ -1,0 +1,30 @@
+// Counts the pages and states of a rank that are not written to stores, and warns of them.
+// Owner: the rank's CacheTier.
+#pragma once
+
+#include <atomic>
+
+#include "base/clock.h"
+#include "engine/watch/left_out.h"
+
+namespace hocket {
+
+class LeftOutPages {
+ public:
+  static constexpr Duration kReportsApart = std::chrono::seconds(60);
+
+  // Thread: any.
+  void count(LeftOut why, size_t num) { counts_[static_cast<size_t>(why)] += num; }
+  ByLeftOut<uint64_t> counts() const;
+  // Counts them, and warns of all that were counted so since the last warning; once in
+  // kReportsApart, and while a store takes writes, since one that is away has said so itself.
+  // Thread: engine.
+  void count_and_warn(LeftOut why, size_t num, bool takes_writes, TimePoint now);
+
+ private:
+  ByLeftOut<std::atomic<uint64_t>> counts_{};
+  ByLeftOut<size_t> unreported_{};
+  TimePoint next_report_{};
+};
+
+}  // namespace hocket

@@ -1,0 +1,82 @@
+// Tests pages in files that another number of ranks wrote, and a disk that gets full.
+#include <sys/mount.h>
+
+#include "engine/tests/stored_pages.h"
+
+namespace hocket {
+namespace {
+
+using namespace testing;
+namespace fs = std::filesystem;
+
+class TierFaultsTest : public testing::StoredPagesTest {
+ protected:
+  ServerSettings with_files(ServerSettings settings) const {
+    settings.memory.kv_cache_dir = folder_.string();
+    settings.memory.hicache_storage_prefetch_policy = "wait_complete";
+    return settings;
+  }
+  static CacheTierStats tier_of(Service& service) { return service.engine().stats().tier.value(); }
+  fs::path any_file() const {
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+      if (entry.is_regular_file()) return entry.path();
+    return {};
+  }
+};
+
+// States and windows come back with the pages.
+TEST_F(TierFaultsTest, HybridModelsReadTheFilesOfAnotherNumberOfRanks) {
+  for (const Form& form : {kDelta, kMimo}) {
+    const Answer want = computed(plain(&form), question(3, 600));
+    for (const int num_ranks : {2, 1}) {
+      SCOPED_TRACE(fmt::format("{}, written by {}", form.name, num_ranks));
+      fs::remove_all(folder_);
+      const auto on_ranks = [&](int ranks) { return with_files(plain(&form, ranks)); };
+      {
+        Service service(on_ranks(num_ranks));
+        expect_same(ask(service, question(3, 600)), want);
+      }
+      Service again(on_ranks(3 - num_ranks));
+      const Answer got = ask(again, question(3, 600));
+      expect_same(got, want);
+      EXPECT_GE(got.summary.cached_tokens, 500);
+      EXPECT_GT(tier_of(again).pages_read_total, 15u);
+    }
+  }
+}
+
+// A disk that has room for half of the pages, which only root can make. Those that found room are
+// read after a restart.
+TEST_F(TierFaultsTest, AFullDiskCostsNoAnswer) {
+  {
+    Service service(with_files(plain()));
+    ask(service, question(1));
+  }
+  const auto one = static_cast<int64_t>(fs::file_size(any_file()));
+  fs::remove_all(folder_);
+  fs::create_directories(folder_);
+  const std::string size = fmt::format("size={}", 11 * (one + 8192));
+  if (mount("none", folder_.c_str(), "tmpfs", 0, size.c_str()) != 0) GTEST_SKIP() << "no mount";
+  const Answer want[] = {computed(plain(), question(1)), computed(plain(), question(2))};
+  ServerSettings full = with_files(plain());
+  full.memory.kv_cache_dir_gb = 1;  // more than there is
+  for (const int seed : {1, 2, 1}) {
+    Service service(full);
+    const Answer got = ask(service, question(seed));
+    expect_same(got, want[seed - 1]);
+    if (seed == 2) {
+      EXPECT_TRUE(service.read_until(
+          [&] { return tier_of(service).left_out(LeftOut::write_failed) == 1; }));
+      EXPECT_TRUE(service.read_until([&] { return tier_of(service).all_left_out() > 10; }));
+    }
+    EXPECT_EQ(tier_of(service).damaged_total, 0u);
+  }
+  {
+    Service service(full);
+    EXPECT_GT(ask(service, question(1)).summary.cached_tokens, 200);
+  }
+  umount(folder_.c_str());
+}
+
+}  // namespace
+}  // namespace hocket
