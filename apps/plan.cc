@@ -95,7 +95,7 @@ void print_memory(const CapacityPlan& plan) {
     print_row("  window layers", show_bytes(memory.window_bytes),
               fmt::format("of these, for {} tokens: {} are seen by each running request",
                           int64_t{memory.num_window_pages} * page_tokens,
-                          f.choice.model.window_tokens()));
+                          f.choice.model.window().most_keys()));
   if (memory.num_states > 0)
     print_row("states", show_bytes(memory.state_bytes),
               fmt::format("{} slots, two for each of {} running requests, the others for prefixes",

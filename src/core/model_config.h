@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "core/dtype.h"
+#include "core/key_reach.h"
 
 namespace hocket {
 
@@ -52,8 +53,7 @@ struct AttentionConfig {
   int num_heads = 0;  // 0: no layer is of this kind
   int num_kv_heads = 0;
   int key_dim = 0, value_dim = 0;  // sizes of a head; queries have key_dim
-  int window = 0;                  // keys that a query sees, its own included; 0: no bound
-  int chunk = 0;       // a query sees keys of its own chunk of this many tokens; 0: no bound
+  KeyReach reach;
   bool sinks = false;  // the softmax of each head has a learned logit that has no value
   // q and k of each head are divided by their root mean square after the rotation.
   bool unit_norms = false;
@@ -205,6 +205,7 @@ struct ModelConfig {
   AttentionConfig local;
   RopeConfig local_rope;
   std::vector<bool> layer_is_local;  // [num_layers]; or empty
+  bool keeps_chunks = false;         // layers that see chunks keep all tokens: no window layers
   MlaConfig mla;                     // kv_rank == 0: grouped-query attention
   DeltaNetConfig delta_net;
   std::vector<bool> layer_is_linear;  // [num_layers]: a delta net instead of attention; or empty
@@ -241,13 +242,13 @@ struct ModelConfig {
   int num_linear_layers() const {
     return static_cast<int>(std::ranges::count(layer_is_linear, true));
   }
-  // Returns how many tokens the layers with a sliding window see, if their keys and values are kept
-  // apart from those of other layers; else 0. Layers that see chunks keep all tokens.
-  int window_tokens() const {
+  // Returns what the window layers see, whose keys and values are kept apart from those of other
+  // layers and given up; without a bound if there are none.
+  KeyReach window() const {
     const bool all = std::ranges::count(layer_is_local, true) == num_layers;
-    return layer_is_local.empty() || all ? 0 : local.window;
+    return layer_is_local.empty() || all || keeps_chunks ? KeyReach{} : local.reach;
   }
-  bool is_windowed(int layer) const { return is_local(layer) && window_tokens() > 0; }
+  bool is_windowed(int layer) const { return is_local(layer) && window().bounded(); }
   // Layers whose keys and values are kept for each token.
   int num_kv_layers() const { return num_layers - num_linear_layers(); }
   // Returns the model of one layer that a module for multi-token prediction is.

@@ -264,7 +264,7 @@ Result<void> check_cache_flags(const ServerSettings& settings) {
 BorderStates border_states_of(Runner& runner) {
   const EngineInfo& info = runner.info();
   return {runner.states(), runner.windows(),
-          std::min(info.model.window_tokens(), info.context_length), info.page_tokens};
+          std::min(info.model.window().most_keys(), info.context_length), info.page_tokens};
 }
 
 Result<std::optional<CacheTier::Options>> choose_cache_tier(const ServerSettings& settings,

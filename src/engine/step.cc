@@ -195,7 +195,7 @@ RankStep::RankStep(RankParts parts, const Context& around)
     flight.reserve(runner_->plan().work, {.requests = max_requests,
                                           .samples = max_requests + parts.scheduler.max_answer_rows,
                                           .pages = parts.scheduler.num_pages *
-                                                   (parts.scheduler.window_tokens > 0 ? 2 : 1)});
+                                                   (parts.scheduler.window.bounded() ? 2 : 1)});
     flight.experts.rank = rank_index();
     flight.experts.counts.resize(experts_.num_counts());
   }

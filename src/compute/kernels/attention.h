@@ -23,24 +23,11 @@
 #include "compute/kernels/arithmetic/attention_block.h"
 #include "compute/kernels/backend.h"
 #include "compute/kernels/kv_layout.h"
+#include "core/key_reach.h"
 
 namespace hocket {
 
 inline constexpr int kAttentionSegment = 1024;
-
-// The first key that a query sees; the last is its own. Without bounds the first is key 0.
-//   window 4:  position 6 sees keys 3 4 5 6        chunk 4:  position 6 sees keys 4 5 6
-struct KeyReach {
-  int window = 0;  // at most this many keys are seen, the query's own included; 0: no bound
-  int chunk = 0;  // keys before the query's own chunk of this many tokens are not seen; 0: no bound
-
-  bool bounded() const { return window > 0 || chunk > 0; }
-  // Never falls from one position to the next.
-  int first_key(int position) const {
-    const int in_window = window > 0 ? std::max(0, position - window + 1) : 0;
-    return chunk > 0 ? std::max(in_window, position - position % chunk) : in_window;
-  }
-};
 
 // Says if a row's token came with the prompt or was generated. Latent attention computes the two
 // differently (latent_attention.h), so the role must not depend on the batch.

@@ -89,7 +89,7 @@ void read_gemma4_heads(JsonFields& config, ModelConfig& model) {
   local.num_heads = model.num_heads;
   local.num_kv_heads = static_cast<int>(config.integer("num_key_value_heads", kHeads, 4));
   local.key_dim = local.value_dim = static_cast<int>(config.integer("head_dim", kHeadDim, 256));
-  local.window = static_cast<int>(config.integer("sliding_window", kReach, 512));
+  local.reach.window = static_cast<int>(config.integer("sliding_window", kReach, 512));
   model.values_are_keys = config.flag("attention_k_eq_v", false);
   // Read even where per_layer_config says it: the library then passes over these two.
   model.head_dim = static_cast<int>(config.integer("global_head_dim", kHeadDim, 512));

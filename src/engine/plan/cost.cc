@@ -226,7 +226,7 @@ double ModelCost::bytes(const PassShape& pass) const {
 }
 
 double ModelCost::local_reach() const {
-  return std::max(model_.local.window, model_.local.chunk);
+  return model_.local.reach.most_keys();
 }
 
 // A local layer reads the keys of the rows, and those that the first row of each sequence sees.

@@ -110,7 +110,7 @@ int64_t tier_bytes(const MemoryQuestion& q, const MemoryPlan& plan) {
   else if (q.window_page_bytes > 0)
     buffers.record_bytes =
         q.window_page_bytes *
-        window_record_pages(std::min(q.model.window_tokens(), plan.context_length),
+        window_record_pages(std::min(q.model.window().most_keys(), plan.context_length),
                             q.settings.memory.page_size);
   return buffers.bytes();
 }
@@ -146,16 +146,16 @@ void note_raised_ratio(const MemoryQuestion& q, MemoryPlan& plan) {
 void note_few_windows(const MemoryQuestion& q, MemoryPlan& plan) {
   if (q.settings.memory.swa_full_tokens_ratio == 0 || q.window_page_bytes == 0) return;
   const SchedulerOptions options{.page_tokens = q.settings.memory.page_size,
-                                 .window_tokens = q.model.window_tokens()};
+                                 .window = q.model.window()};
   const int rows = plan.chunk_tokens < 0 ? plan.max_prefill_tokens
                                          : std::min(plan.chunk_tokens, plan.max_prefill_tokens);
   const int remaining = plan.num_window_pages - pages_for(rows, options.page_tokens);
   const int held = std::max(0, remaining) / window_pages_of_request(options);
   if (plan.num_window_pages < plan.num_pages && held < plan.max_running_requests)
     plan.changes.push_back(
-        {.flag = "requests beside a chunk",
+        {.flag = "--max-running-requests",
          .from = std::to_string(plan.max_running_requests),
-         .to = std::to_string(held),
+         .to = fmt::format("{} beside a chunk of a prompt", held),
          .why = fmt::format("--swa-full-tokens-ratio gives {} window pages; while more requests "
                             "run, chunks are shorter and prompts wait",
                             plan.num_window_pages)});
@@ -184,7 +184,7 @@ int max_rows_of_ranks(const WorkLimits& limits) {
 int64_t window_pages_beside(const MemoryQuestion& q, const MemoryPlan& plan, int64_t pages) {
   if (q.window_page_bytes == 0) return 0;
   const SchedulerOptions options{.page_tokens = q.settings.memory.page_size,
-                                 .window_tokens = q.model.window_tokens()};
+                                 .window = q.model.window()};
   const int64_t request = window_pages_of_request(options);
   const bool whole = plan.chunk_tokens < 0;
   int64_t least = 2 * request;
@@ -192,7 +192,8 @@ int64_t window_pages_beside(const MemoryQuestion& q, const MemoryPlan& plan, int
   const double asked = q.settings.memory.swa_full_tokens_ratio;
   int64_t wanted = static_cast<int64_t>(std::ceil(asked * static_cast<double>(pages)));
   if (asked == 0) {
-    const int64_t kept = pages * options.page_tokens / kTokensOfAWindow + 1;
+    const int apart = std::max(kTokensOfAWindow, 2 * options.window.most_keys());
+    const int64_t kept = pages * options.page_tokens / apart + 1;
     const int rows = whole ? 0 : std::min(plan.chunk_tokens, plan.max_prefill_tokens);
     wanted = (plan.max_running_requests + kept) * request + pages_for(rows, options.page_tokens);
   }
@@ -279,6 +280,14 @@ Result<MemoryPlan> size_memory(const MemoryQuestion& q) {
                                ? s.memory.mem_fraction_static * static_cast<double>(q.total_bytes)
                                : kDefaultMemoryShare * static_cast<double>(q.available_bytes));
   note_needless_ratios(q, plan);
+  if (q.model.keeps_chunks)
+    plan.changes.push_back(
+        {.flag = "layers that see chunks",
+         .from = "keys of a chunk",
+         .to = "keys of all tokens",
+         .why = fmt::format("each prefix in --kv-cache-dir, a store or a peer would take {} tokens "
+                            "of these layers",
+                            q.model.local.reach.chunk)});
   plan_states(q, plan);
   if (q.module_page_bytes > 0 && plan.max_drafts > 1)
     plan.num_spare_pages =

@@ -86,8 +86,8 @@ inline constexpr double kDefaultStateRatio = 0.9;
 // State slots that are planned for each running request: its own, and the one that it began with.
 // It takes more while others are free.
 inline constexpr int kStatesOfARequest = 2;
-// The prefix cache can keep one window for so many tokens of the KV cache, if
-// --swa-full-tokens-ratio is not given.
+// The prefix cache can keep one window for so many tokens of the KV cache, or for twice its own
+// length if that is more, if --swa-full-tokens-ratio is not given.
 inline constexpr int kTokensOfAWindow = 2048;
 inline constexpr int kDefaultRunningRequests = 128;
 // A step with more rows of answers than this gets no drafts: each row costs logits, and so many

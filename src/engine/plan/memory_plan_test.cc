@@ -11,6 +11,7 @@
 namespace hocket {
 namespace {
 
+using testing::choice_of;
 using ::testing::HasSubstr;
 using testing::kGb;
 using testing::model;
@@ -181,15 +182,14 @@ TEST(MemoryPlan, AskedTokensThatDoNotFitAreRefused) {
   EXPECT_THAT(plan.error().fix, HasSubstr("--max-total-tokens"));
 }
 
-// A model whose second layer has a window of 128 tokens; a page takes as much in both layers.
-Result<MemoryPlan> plan_with_windows(const ServerSettings& settings) {
-  static const ModelConfig m = [] {
-    ModelConfig windowed = model();
-    windowed.local = windowed.far_attention();
-    windowed.local.window = 128;
-    windowed.layer_is_local = {false, true};
-    return windowed;
-  }();
+// A model whose second layer has a window of 128 tokens, or another reach; a page takes as much in
+// both layers.
+Result<MemoryPlan> plan_with_windows(const ServerSettings& settings,
+                                     const KeyReach& reach = {.window = 128}) {
+  ModelConfig m = model();
+  m.local = m.far_attention();
+  m.local.reach = reach;
+  m.layer_is_local = {false, true};
   return plan_memory({.settings = settings,
                       .model = m,
                       .dtype = DType::bf16,
@@ -214,6 +214,41 @@ TEST(MemoryPlan, WindowLayersTakeWhatRequestsAndPrefixesNeed) {
   EXPECT_GT(plan->weight_bytes + plan->work_bytes + plan->kv_bytes + 9'000'000, plan->budget_bytes);
 }
 
+// A chunk is a window whose beginning stays where it is for a while.
+TEST(MemoryPlan, LayersThatSeeChunksTakeWhatWindowsOfTheirLengthDo) {
+  ServerSettings settings;
+  settings.memory.max_running_requests = 4;
+  settings.memory.max_total_tokens = settings.model.context_length = 32'000;
+  const auto plan = plan_with_windows(settings, {.chunk = 1024});
+  ASSERT_TRUE(plan.has_value()) << describe(plan.error());
+  EXPECT_GE(plan->num_window_pages, (4 + 32'000 / (2 * 1024)) * (1024 / 32));
+  EXPECT_LT(plan->num_window_pages, plan->num_pages);
+  EXPECT_EQ(plan->num_window_pages,
+            plan_with_windows(settings, {.window = 1024})->num_window_pages);
+}
+
+// A record of a store would be as long as a chunk, however short the prompt.
+TEST(MemoryPlan, LayersThatSeeChunksKeepAllTokensBesideAStore) {
+  ServerSettings settings;
+  EXPECT_TRUE(choice_of("golden/llama4", settings).model.is_windowed(0));
+  for (std::string* flag : {&settings.memory.kv_cache_dir, &settings.peers.kv_cache_peers}) {
+    *flag = "there";
+    const ModelConfig with_store = choice_of("golden/llama4", settings).model;
+    EXPECT_FALSE(with_store.is_windowed(0));
+    const auto plan = plan_memory({.settings = settings,
+                                   .model = with_store,
+                                   .dtype = DType::bf16,
+                                   .page_bytes = 1'000'000,
+                                   .total_bytes = 10 * kGb,
+                                   .available_bytes = 8 * kGb});
+    ASSERT_TRUE(plan.has_value()) << describe(plan.error());
+    ASSERT_FALSE(plan->changes.empty());
+    EXPECT_EQ(plan->changes[0].to, "keys of all tokens");
+    EXPECT_FALSE(choice_of("golden/mimo_v2_flash", settings).model.keeps_chunks);
+    flag->clear();
+  }
+}
+
 TEST(MemoryPlan, TheShareOfWindowLayersCanBeAsked) {
   ServerSettings settings;
   settings.memory.max_total_tokens = settings.model.context_length = 32000;
@@ -226,8 +261,8 @@ TEST(MemoryPlan, TheShareOfWindowLayersCanBeAsked) {
   EXPECT_GE(least->num_window_pages, 2 * 7) << "two requests";
   EXPECT_LT(least->num_window_pages, 30);
   ASSERT_FALSE(least->changes.empty());
-  EXPECT_EQ(least->changes.back().flag, "requests beside a chunk");
-  EXPECT_EQ(least->changes.back().to, "0");
+  EXPECT_EQ(least->changes.back().flag, "--max-running-requests");
+  EXPECT_EQ(least->changes.back().to, "0 beside a chunk of a prompt");
   settings.scheduler.chunked_prefill_size = -1;
   EXPECT_EQ(plan_with_windows(settings)->num_window_pages, 1000) << "a whole prompt of the context";
 }

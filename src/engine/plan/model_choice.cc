@@ -6,6 +6,7 @@
 #include "compute/weights/hf_config.h"
 #include "compute/weights/safetensors.h"
 #include "engine/plan/scheduler_settings.h"
+#include "engine/plan/tier_buffers.h"
 
 namespace hocket {
 namespace {
@@ -221,6 +222,8 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
   HOCKET_TRY(choice.combine_groups, choose_combine_groups(settings.compute.combine_groups,
                                                           settings.parallel.ep_size, choice.model));
   HOCKET_TRY(choice.model.num_mtp_loaded, choose_modules(settings, choice.model));
+  // All records of a store have the size of a whole window.
+  choice.model.keeps_chunks = choice.model.local.reach.chunk > 0 && has_cache_tier(settings);
   return choice;
 }
 

@@ -226,7 +226,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .num_states = plan.num_states,
       .cached_state_interval = cached_state_interval(plan, info.page_tokens),
       .num_window_pages = plan.num_window_pages,
-      .window_tokens = plan.num_window_pages > 0 ? info.model.window_tokens() : 0,
+      .window = plan.num_window_pages > 0 ? info.model.window() : KeyReach(),
       .max_running_requests = plan.max_running_requests,
       .max_answer_rows = plan.max_answer_rows,
       .max_queued_requests = settings.memory.max_queued_requests,

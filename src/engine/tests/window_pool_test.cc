@@ -140,7 +140,9 @@ TEST_P(WindowPool, IsTooSmallAndAnswersAreThoseOfEachRequestAlone) {
     EXPECT_LT(most_running, kGrowing) << "the pool is not too small";
     EXPECT_EQ(stats.num_retracted_total > 0, way.retracts);
     EXPECT_EQ(stats.num_preempted_total > 0, way.preempts);
-    EXPECT_EQ(stats.num_evicted_window_pages_total > 0, !changed.scheduler.disable_radix_cache);
+    // Of two pools of equal size neither is short of pages alone.
+    EXPECT_EQ(stats.num_evicted_window_pages_total > 0,
+              !changed.scheduler.disable_radix_cache && stats.num_window_pages < stats.num_pages);
     EXPECT_EQ(stats.num_private_pages, 0);
     EXPECT_EQ(stats.num_free_window_pages + stats.num_cached_window_pages, stats.num_window_pages);
     EXPECT_TRUE(engine->flush_cache());
@@ -154,7 +156,7 @@ TEST_P(WindowPool, IsTooSmallAndAnswersAreThoseOfEachRequestAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, WindowPool,
-                         ::testing::Values(kMimo, kMimoInt8Kv, kGptOss, kStep3p7, kGemma4),
+                         ::testing::Values(kMimo, kMimoInt8Kv, kGptOss, kStep3p7, kGemma4, kLlama4),
                          [](const auto& param) { return std::string(param.param.name); });
 
 }  // namespace

@@ -43,7 +43,7 @@ class CachedWindowsTest : public ::testing::Test {
 
   PageAllocator pages{64, kTokensOfOne};
   PageAllocator windows{32, kTokensOfOne};
-  RadixCache cache{pages, {.windows = &windows, .window_tokens = kWindow}};
+  RadixCache cache{pages, {.windows = &windows, .window = {.window = kWindow}}};
 };
 
 TEST_F(CachedWindowsTest, AMatchPinsWhatTheNextTokenSees) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "core/key_reach.h"
 
 namespace hocket {
 
@@ -34,10 +35,9 @@ constexpr int pages_for(int tokens, int page_tokens) {
   return (tokens + page_tokens - 1) / page_tokens;
 }
 
-// Returns the page of the first token that a window layer sees from behind num_tokens tokens: a
-// token sees itself and window_tokens - 1 before it.
-constexpr int first_seen_page(int num_tokens, int window_tokens, int page_tokens) {
-  return (num_tokens < window_tokens ? 0 : num_tokens - window_tokens + 1) / page_tokens;
+// Returns the page of the first token that a window layer sees from behind num_tokens tokens.
+constexpr int first_seen_page(int num_tokens, const KeyReach& window, int page_tokens) {
+  return window.first_key(num_tokens) / page_tokens;
 }
 
 }  // namespace hocket

@@ -13,7 +13,7 @@ using Tokens = std::span<const TokenId>;
 RadixCache::RadixCache(PageAllocator& pages, Options options)
     : tree_(std::make_unique<Tree>(pages, options)) {
   HOCKET_CHECK((options.states == nullptr || options.windows == nullptr));
-  HOCKET_CHECK((options.windows == nullptr || options.window_tokens > 0));
+  HOCKET_CHECK((options.windows == nullptr || options.window.bounded()));
 }
 
 // Flushes the tree bottom up first, so that destroying a deep tree does not recurse.

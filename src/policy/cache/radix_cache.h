@@ -128,11 +128,10 @@ class RadixCache {
     KvEventChannel* events = nullptr;  // null: no events; otherwise it outlives the cache
     // Models with delta nets: the slots of states; outlive the cache.
     SlotAllocator* states = nullptr;
-    // Models with sliding windows: the pages of the window layers, of the same page_tokens, and how
-    // many tokens such a layer sees, a token's own included; outlive the cache. No model has both
-    // states and windows.
+    // Models with window layers: their pages, of the same page_tokens, which outlive the cache, and
+    // what such a layer sees. No model has both states and windows.
     PageAllocator* windows = nullptr;
-    int window_tokens = 0;
+    KeyReach window;
   };
   RadixCache(PageAllocator& pages, Options options);
   ~RadixCache();

@@ -47,7 +47,7 @@ struct RadixCache::Tree {
   void limit_to_state(RadixPosition& position) const;
   void limit_to_window(RadixPosition& position) const;
   int first_seen(int num_tokens) const {
-    return first_seen_page(num_tokens, options.window_tokens, pages.page_tokens());
+    return first_seen_page(num_tokens, options.window, pages.page_tokens());
   }
   RadixPosition walk(const CacheNamespace& name_space, Tokens tokens) const;
   std::vector<PageId> pages_to(const RadixNode* end, int num_pages) const;

@@ -212,7 +212,7 @@ TEST_P(SixteenInAPoolForTen, OfStatesOrWindows) {
   settings.num_states = 32 + 30;
   // Ten that run take all but a chunk.
   const SchedulerOptions of_one{.page_tokens = settings.page_tokens,
-                                .window_tokens = settings.window_tokens};
+                                .window = {.window = settings.window_tokens}};
   settings.num_window_pages = 10 * window_pages_of_request(of_one) + 512 / settings.page_tokens;
   Chat chat(settings);
   talk(chat);

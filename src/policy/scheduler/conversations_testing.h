@@ -159,7 +159,7 @@ class Chat {
     options.max_running_requests = 16;
     options.chunk_tokens = 512;
     if (settings.window_tokens > 0) {
-      options.window_tokens = settings.window_tokens;
+      options.window.window = settings.window_tokens;
       options.num_window_pages =
           settings.num_window_pages > 0 ? settings.num_window_pages : options.num_pages;
     } else {

@@ -17,13 +17,13 @@ class FakeWindows {
  public:
   explicit FakeWindows(const SchedulerOptions& options)
       : page_tokens_(options.page_tokens),
-        window_tokens_(options.window_tokens),
+        window_(options.window),
         memory_(static_cast<size_t>(options.num_window_pages * options.page_tokens), TokenId{-1}) {}
 
-  bool enabled() const { return window_tokens_ > 0; }
+  bool enabled() const { return window_.bounded(); }
   // Returns the first page that the token behind so many tokens sees.
   int first_seen(int num_tokens) const {
-    return first_seen_page(num_tokens, window_tokens_, page_tokens_);
+    return first_seen_page(num_tokens, window_, page_tokens_);
   }
 
   void copy(const Batch& batch) {
@@ -67,7 +67,7 @@ class FakeWindows {
 
   // Checks what the slice's rows see, up to `end`.
   std::string check(const Slice& slice, std::span<const TokenId> tokens, int end) {
-    for (int p = std::max(0, slice.begin - window_tokens_ + 1); p < end; ++p) {
+    for (int p = window_.first_key(slice.begin); p < end; ++p) {
       const TokenId* held = find(*slice.request, p);
       if (held == nullptr || *held != tokens[static_cast<size_t>(p)])
         return fmt::format("request {}, row {}: position {} of the window {}",
@@ -87,14 +87,15 @@ class FakeWindows {
       return fmt::format("request {} holds pages beyond its drafts", value(slice.request->id));
     const bool answers = slice.request->state == Request::State::running;
     const int forced = answers ? slice.request->uncomputed() : 0;  // they have pages already
-    const int tokens = window_tokens_ + page_tokens_ - 2 + forced + slice.len;
+    const int tokens = window_.most_keys() + page_tokens_ - 2 + forced + slice.len;
     const int most = pages_for(tokens, page_tokens_) + 1;
     if (held <= most) return {};
     return fmt::format("request {} holds {} pages for its window of {} tokens and {} rows",
-                       value(slice.request->id), held, window_tokens_, slice.len);
+                       value(slice.request->id), held, window_.most_keys(), slice.len);
   }
 
-  int page_tokens_, window_tokens_;
+  int page_tokens_;
+  KeyReach window_;
   std::vector<TokenId> memory_;  // [pages * page_tokens]
 };
 

@@ -101,7 +101,7 @@ TEST(RestoreTest, APromptWithWindowsBeginsBehindAWindowThatCameBack) {
   Scheduler scheduler({.num_pages = 32,
                        .page_tokens = 4,
                        .num_window_pages = 28,
-                       .window_tokens = 8,
+                       .window = {.window = 8},
                        .max_running_requests = 2});
   const auto tokens = restore_tokens(30);
   std::vector<int> given;
@@ -130,7 +130,7 @@ TEST(RestoreTest, APromptWithWindowsBeginsBehindAWindowThatCameBack) {
 // Two requests hold or reserve all pages of window layers, and take back what a window got.
 TEST(RestoreTest, AWindowGivesWayToRequestsThatRun) {
   SchedulerOptions options{
-      .num_pages = 64, .page_tokens = 4, .window_tokens = 8, .max_running_requests = 2};
+      .num_pages = 64, .page_tokens = 4, .window = {.window = 8}, .max_running_requests = 2};
   options.num_window_pages = 2 * window_pages_of_request(options);
   FakeEngine engine(options, [](const Request&, std::span<const TokenId> history) {
     return SampledToken{.token = TokenId{static_cast<int>(history.size())}};
@@ -148,7 +148,7 @@ TEST(RestoreTest, AWindowGivesWayToRequestsThatRun) {
 
 TEST(RestoreTest, AWindowThatCameBackOutlivesOlderOnes) {
   SchedulerOptions options{
-      .num_pages = 64, .page_tokens = 4, .window_tokens = 8, .max_running_requests = 2};
+      .num_pages = 64, .page_tokens = 4, .window = {.window = 8}, .max_running_requests = 2};
   options.num_window_pages = 2 * window_pages_of_request(options);
   Scheduler scheduler(options);
   const int num_windows = options.num_window_pages / 2;

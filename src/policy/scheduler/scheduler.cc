@@ -26,8 +26,8 @@ Scheduler::State::State(SchedulerOptions scheduler_options)
                     .eviction = options.eviction,
                     .events = options.kv_events,
                     .states = states.allocator(),
-                    .windows = options.window_tokens > 0 ? &windows : nullptr,
-                    .window_tokens = options.window_tokens}),
+                    .windows = options.window.bounded() ? &windows : nullptr,
+                    .window = options.window}),
       sessions(cache,
                {.timeout = options.session_timeout,
                 .max_tokens = kSessionsShare * options.num_pages * options.page_tokens / 100}),
@@ -93,7 +93,7 @@ Result<void> check(const SchedulerOptions& o) {
   };
   HOCKET_TRY_VOID(at_least("--max-running-requests", o.max_running_requests, 1));
   HOCKET_CHECK((o.num_states == 0 || o.num_states >= 2 * int64_t{o.max_running_requests}));
-  if (o.window_tokens > 0) {
+  if (o.window.bounded()) {
     const auto least = std::min<int64_t>(o.num_pages, int64_t{2} * window_pages_of_request(o));
     HOCKET_CHECK((o.num_states == 0 && o.num_window_pages >= least));
   }

@@ -44,11 +44,10 @@ struct SchedulerOptions {
   int num_states = 0;
   int state_tokens = kDeltaBlock;    // tokens between two states; others in tests only
   int cached_state_interval = 4096;  // a long prompt leaves a state every so many tokens
-  // Models with sliding windows: pages of the window layers, and how many tokens such a layer sees,
-  // a token's own included; 0: no such model. At least enough for two requests, or
-  // num_pages if that is less.
+  // Models with window layers: their pages, and what such a layer sees; without a bound: no such
+  // model. At least enough for two requests, or num_pages if that is less.
   int num_window_pages = 0;
-  int window_tokens = 0;
+  KeyReach window;
   int max_forced = kMaxForcedTokens;  // tokens that a grammar forces at once
   int max_running_requests = 256;
   // Most rows of answers in a step, drafts and forced tokens included. A smaller number is raised

@@ -79,7 +79,7 @@ struct Scheduler::State {
   void displace(std::unique_ptr<Request> request, Error why);
 
   // windows.cc
-  bool has_windows() const { return options.window_tokens > 0; }
+  bool has_windows() const { return options.window.bounded(); }
   int window_rows() const;
   int num_available_window_pages() const;
   Result<void> check_window(int prompt_len, int max_new_tokens) const;

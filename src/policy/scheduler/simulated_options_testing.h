@@ -18,7 +18,8 @@ struct SimulatedOptions {
 
 template <class Pick>
 void add_windows(SchedulerOptions& options, Pick& pick) {
-  options.window_tokens = pick(1, 4 * options.page_tokens);
+  (pick(0, 2) == 0 ? options.window.chunk : options.window.window) =
+      pick(1, 4 * options.page_tokens);
   options.max_forced = kSimulatedForced;
   const int least = 2 * window_pages_of_request(options);
   options.num_pages = std::max(options.num_pages, least) + pick(0, 40);

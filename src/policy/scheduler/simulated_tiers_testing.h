@@ -30,7 +30,7 @@ class SimulatedTiers {
         record_tokens_(
             std::lcm(page_tokens_, static_cast<size_t>(std::max(1, options.state_tokens)))),
         has_states_(options.num_states > 0),
-        has_windows_(options.window_tokens > 0),
+        has_windows_(options.window.bounded()),
         counts_(counts) {}
 
   // The pages that the tree has taken are written behind; some find no buffer.

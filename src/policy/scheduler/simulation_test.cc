@@ -162,7 +162,7 @@ class Simulation final : SchedulerHooks {
     const auto num_drafts = static_cast<uint64_t>(batch.num_drafts);
     if (overlapped_) counts["drafted_overlapped"] += num_drafts;
     if (options_.num_states > 0) counts["drafted_states"] += num_drafts;
-    if (options_.window_tokens > 0) counts["drafted_windows"] += num_drafts;
+    if (options_.window.bounded()) counts["drafted_windows"] += num_drafts;
     counts["drafted_mixed"] += batch.mode == ForwardMode::mixed ? num_drafts : 0;
     if (overlapped_ && batch.overlapped && num_drafts > 0)
       problem_ = "drafts beside a step in flight";
@@ -172,7 +172,7 @@ class Simulation final : SchedulerHooks {
 
   void arrive() {
     // Whole prompts also have to fit into the window layers.
-    const bool whole = options_.window_tokens > 0 && options_.chunk_tokens < 0;
+    const bool whole = options_.window.bounded() && options_.chunk_tokens < 0;
     const int pool =
         (whole ? options_.num_window_pages : options_.num_pages) * options_.page_tokens;
     RequestInput input;
@@ -286,7 +286,7 @@ class Simulation final : SchedulerHooks {
       counts["from_states"] +=
           static_cast<uint64_t>(options_.num_states > 0 && request->cached_len > 0);
       counts["from_windows"] += static_cast<uint64_t>(
-          request->cached_len >= options_.window_tokens && options_.window_tokens > 0);
+          request->cached_len >= options_.window.most_keys() && options_.window.bounded());
     }
   }
 

@@ -24,7 +24,8 @@ int rows_at_a_time(const SchedulerOptions& options) {
 
 // Returns the pages for a window, for the page in which it begins, and for the rows of a step.
 int window_pages_of_request(const SchedulerOptions& options) {
-  const int tokens = options.window_tokens - 1 + options.page_tokens - 1 + rows_at_a_time(options);
+  const int tokens =
+      options.window.most_keys() - 1 + options.page_tokens - 1 + rows_at_a_time(options);
   return (tokens + options.page_tokens - 2) / options.page_tokens + 1;
 }
 
@@ -118,7 +119,7 @@ void Scheduler::State::slide_window(Request& request, int end) {
   if (!has_windows()) return;
   RequestWindow& window = request.window;
   const int border = end / page_tokens() * page_tokens();
-  const int begin = first_seen_page(border, options.window_tokens, page_tokens());
+  const int begin = first_seen_page(border, options.window, page_tokens());
   for (; window.begin < begin; ++window.begin) {
     PageId& page = window.pages[static_cast<size_t>(window.begin)];
     if (window.begin >= request.leased_pages) windows.give_back({&page, 1});
