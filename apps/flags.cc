@@ -265,8 +265,9 @@ std::vector<FlagGroup> model_flags(ServerSettings& s) {
         {"combine-groups", &s.compute.combine_groups,
          "leaves of the tree in which experts' rows are summed; 0: one an expert", ""},
         {"mla-form", &s.compute.mla_form,
-         "auto: latent attention expands prompts and absorbs answers, which the prefix cache then "
-         "leaves out; absorbed: both",
+         "auto: latent attention absorbs answers and expands prompts, but for the answers in them; "
+         "absorbed: all; roles: expands prompts whole, so answers are not cached; answers:ID,ID..: "
+         "auto with these tokens that open an answer",
          ""}}},
       rank_flags(s),
   };

@@ -1,5 +1,4 @@
-// hocket plan: forecasts memory and speed of a model on this machine, or on one described by flags,
-// from its config.json alone.
+// hocket plan: forecasts memory and speed of a model, here or on a described machine.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -28,8 +27,7 @@ using Json = nlohmann::ordered_json;
 struct PlanFlags {
   ServerSettings settings;
   double memory_gb = 0, read_gbs = 0, peak_gflops = 0, peak_gops = 0;  // 0: that of this machine
-  int nnodes = 0;                                                      // 0: not given
-  int disaggregation_hosts = 0;                                        // 0: not asked for
+  int nnodes = 0, disaggregation_hosts = 0;                            // 0: not given
   bool overlap = false, json = false;
   int num_hosts() const { return std::max(1, nnodes); }
 };
@@ -109,7 +107,9 @@ void print_memory(const CapacityPlan& plan) {
               fmt::format("{} {} -> {}: {}", change.flag, change.from, change.to, change.why));
   if (f.choice.model.mla.kv_rank > 0)
     print_row("prefix cache",
-              caches_answers(f.choice.model, f.choice.prompt_role) ? "all" : "prompts",
+              caches_answers(f.choice.model, f.choice.prompt_role) ? "all"
+              : f.choice.answer_begins.empty()                     ? "prompts"
+                                                                   : "prompts, chat answers",
               fmt::format("--mla-form absorbed: all; prompts of {} tokens cost {:.2f} x",
                           kComparedPromptLen, absorbed_cost_ratio(f.cost)));
   const int asked = std::max(1, plan.question.settings.memory.max_running_requests);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/plan/latent_form.h"
 
 namespace hocket {
 namespace {
@@ -51,7 +52,7 @@ void sample_block(Flight& flight, View<const float> logits, SampleRange range,
 }  // namespace
 
 void Flight::reserve(const WorkLimits& work, const Limits& limits) {
-  forward.reserve(work.max_rows, 2 * limits.requests);
+  forward.reserve(work.max_rows, max_sequences(work.max_rows, limits.requests));
   pages.reserve(2 * static_cast<size_t>(limits.pages));
   futures.reserve(limits.requests);
   samples.reserve(limits.samples);

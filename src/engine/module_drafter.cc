@@ -156,7 +156,8 @@ Result<void> ModuleDrafter::compute_settled(const PassSpec& pass) {
                   .begin = one.begin,
                   .end = one.end,
                   .prompt_len = request.prompt_len,
-                  .pages = one.pages.first(pages_for(one.end, page_tokens_))},
+                  .pages = one.pages.first(pages_for(one.end, page_tokens_)),
+                  .form_borders = request.form_borders},
                  runner_.info().prompt_role, batch_);
     for (int i = one.begin; i < one.end; ++i) {
       hidden_rows_.push_back(one.row_begin + (i - one.begin));

@@ -95,7 +95,8 @@ void add_rows(int index, const PrepareOptions& options, Flight& flight) {
                 .end = slice.begin + slice.len,
                 .prompt_len = request.prompt_len,
                 .pages = pages,
-                .window_pages = window_pages},
+                .window_pages = window_pages,
+                .form_borders = request.form_borders},
                options.prompt_role, forward);
   if (slice.block >= 0) add_states(slice, row_begin, forward);
 }
@@ -194,7 +195,7 @@ bool may_force(const SamplingParams& params) {
 }
 
 void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch& forward) {
-  //  tokens   begin ---- prompt ----|-- generated -- end
+  //  tokens   begin ---- prompt ---|--- absorbed ---|----|-- generated -- end
   const int cut = std::clamp(rows.prompt_len, rows.begin, rows.end);
   const auto add = [&](int begin, int end, TokenRole role) {
     if (begin == end) return;
@@ -205,7 +206,13 @@ void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch&
                                  .pages = rows.pages});
     if (!rows.window_pages.empty()) forward.window_pages.push_back(rows.window_pages);
   };
-  add(rows.begin, cut, prompt_role);
+  auto border = std::ranges::upper_bound(rows.form_borders, rows.begin);
+  for (int begin = rows.begin; begin < cut;) {
+    const bool absorbed = (border - rows.form_borders.begin()) % 2 == 1;
+    const int end = border == rows.form_borders.end() ? cut : std::min(*border++, cut);
+    add(begin, end, absorbed ? TokenRole::generated : prompt_role);
+    begin = end;
+  }
   add(cut, rows.end, TokenRole::generated);
 }
 

@@ -39,13 +39,14 @@ void prepare(const Batch& batch, const PrepareOptions& options, Flight& flight);
 bool may_force(const SamplingParams& params);
 
 // Appends rows [row_begin, ...) of one sequence, tokens [begin, end), to forward.sequences. Rows of
-// the prompt and rows after it become two entries.
+// the prompt and rows after it become two entries, and so do rows before and behind a border.
 struct SequenceRows {
   int row_begin = 0;
   int begin = 0, end = 0;  // token positions
   int prompt_len = 0;
   std::span<const PageId> pages;
   std::span<const PageId> window_pages = {};  // empty: the model has no pages of window layers
+  std::span<const int> form_borders = {};     // Request::form_borders
 };
 void add_sequence(const SequenceRows& rows, TokenRole prompt_role, ForwardBatch& forward);
 

@@ -10,15 +10,18 @@ from conftest import ROOT
 TURNS, ANSWER, EDITED_TURN = 20, 28, 12
 PAGE, BORDER = 32, 64  # tokens of a page, and between two states of delta nets
 VOCABULARY = range(10, 480)
+OPENS = 9  # ends each prompt
 
-# Model, and the most tokens beside the new ones that a turn may compute.
+# Model, the most tokens beside the new ones that a turn may compute, and flags.
 KINDS = [
-    ("qwen3_moe", PAGE),  # full attention
-    ("mimo_v2_flash", PAGE),  # sliding windows
-    ("gpt_oss_mxfp4", PAGE),
-    ("qwen3_5_moe", BORDER + PAGE),  # delta nets
-    ("kimi_linear", BORDER + PAGE),
-    ("deepseek_v3", ANSWER + PAGE),  # latents: prompts expand what answers absorb, so the last answer is computed again
+    ("qwen3_moe", PAGE, ()),  # full attention
+    ("mimo_v2_flash", PAGE, ()),  # sliding windows
+    ("gpt_oss_mxfp4", PAGE, ()),
+    ("llama4", PAGE, ()),  # layers that see chunks
+    ("qwen3_5_moe", BORDER + PAGE, ()),  # delta nets
+    ("kimi_linear", BORDER + PAGE, ()),
+    ("deepseek_v3", PAGE, ("--mla-form", f"answers:{OPENS}")),  # latents
+    ("deepseek_v3", ANSWER + PAGE, ()),  # nothing tells its answers, so the last one is computed again
 ]
 
 
@@ -37,7 +40,7 @@ def converse(server, seed):
     for turn in range(TURNS):
         if turn == EDITED_TURN:
             del history[-40:]
-        message = [draw.choice(VOCABULARY) for _ in range(draw.randrange(4, 22))]
+        message = [draw.choice(VOCABULARY) for _ in range(draw.randrange(4, 22))] + [OPENS]
         history += message
         got = generate(server, history, 100 * seed + turn)
         answers.append(got["output_ids"])
@@ -74,10 +77,10 @@ def test_tokens_that_are_computed_again_are_told(start):
     assert server.metric("recomputed_tokens_total") == 136
 
 
-@pytest.mark.parametrize("model, most", KINDS, ids=[model for model, _ in KINDS])
-def test_twenty_turns(start, model, most):
+@pytest.mark.parametrize("model, most, form", KINDS, ids=[" ".join([model, *form]) for model, _, form in KINDS])
+def test_twenty_turns(start, model, most, form):
     folder = ROOT / "tests" / "golden" / model
-    flags = ("--context-length", "1024", "--max-total-tokens", "8192")
+    flags = ("--context-length", "1024", "--max-total-tokens", "8192", *form)
     cached = converse_at_once(start(*flags, model=folder))
     computed = converse_at_once(start(*flags, "--disable-radix-cache", model=folder))
     assert [answers for answers, _ in cached] == [answers for answers, _ in computed]

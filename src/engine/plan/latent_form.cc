@@ -2,6 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/text_file.h"
+#include "gguf/tokenizer.h"
+
 namespace hocket {
 namespace {
 
@@ -14,7 +22,78 @@ ModelChoice without_formats(ModelChoice choice) {
   return choice;
 }
 
+// Tokens behind which an answer follows, in the chat formats of models with latents.
+constexpr std::string_view kAnswerBegins[] = {
+    "<｜Assistant｜>",  "<｜tool▁output▁end｜>", "<｜tool▁outputs▁end｜>",  // DeepSeek
+    "<|im_assistant|>",                                                     // Kimi
+    "<|assistant|>",                                                        // GLM
+    "[/INST]",          "[/TOOL_RESULTS]"};                                 // Mistral
+constexpr size_t kMaxAnswerBegins = 8;
+
+// Returns the text of tokenizer.json; empty if there is none that can be read, which the tokenizer
+// says where it is loaded.
+std::string read_tokenizer(const std::filesystem::path& path) {
+  constexpr size_t kMaxBytes = size_t{256} << 20;
+  Result<std::string> text;
+  if (const auto gguf = gguf_file_of(path); !gguf.empty()) {
+    const auto file = GgufFile::open(gguf);
+    if (!file) return {};
+    text = gguf_tokenizer_json(**file);
+  } else {
+    text = read_text_file((path / kTokenizerFile).string(), kMaxBytes);
+  }
+  return text ? *std::move(text) : std::string();
+}
+
+// Returns the ids of the known tokens among `added_tokens`, in the file's sequence.
+std::vector<TokenId> known_answer_begins(const std::filesystem::path& path, int vocab_size) {
+  using Json = nlohmann::json;
+  std::vector<TokenId> ids;
+  const auto keep = [](int depth, Json::parse_event_t event, const Json& part) {
+    return depth != 1 || event != Json::parse_event_t::key || part == "added_tokens";
+  };
+  const Json all = Json::parse(read_tokenizer(path), keep, /*allow_exceptions=*/false);
+  if (!all.is_object() || !all.contains("added_tokens")) return ids;
+  for (const Json& token : all["added_tokens"]) {
+    if (!token.is_object() || !token.contains("id") || !token.contains("content")) continue;
+    const Json &id = token["id"], &text = token["content"];
+    if (!id.is_number_unsigned() || !text.is_string() || id.get<uint64_t>() >= uint64_t(vocab_size))
+      continue;
+    if (std::ranges::find(kAnswerBegins, text.get_ref<const std::string&>()) !=
+            std::end(kAnswerBegins) &&
+        ids.size() < kMaxAnswerBegins)
+      ids.push_back(TokenId{id.get<int>()});
+  }
+  return ids;
+}
+
 }  // namespace
+
+Result<std::vector<TokenId>> choose_answer_begins(const ServerSettings& settings,
+                                                  const ModelConfig& model) {
+  const ModelSettings& from = settings.model;
+  std::string_view form = settings.compute.mla_form;
+  if (form == "auto")
+    return known_answer_begins(from.tokenizer_path.empty() ? from.model_path : from.tokenizer_path,
+                               model.vocab_size);
+  std::vector<TokenId> ids;
+  if (!form.starts_with(kAnswersForm)) return ids;
+  form.remove_prefix(kAnswersForm.size());
+  for (const char *at = form.data(), *end = at + form.size();; ++at) {
+    int id = -1;
+    const auto [behind, problem] = std::from_chars(at, end, id);
+    if (problem != std::errc() || id < 0 || id >= model.vocab_size ||
+        ids.size() == kMaxAnswerBegins || (behind != end && *behind != ','))
+      return fail(error(ErrorCode::bad_value,
+                        "--mla-form {} does not list 1 to {} ids below {}, with commas",
+                        settings.compute.mla_form, kMaxAnswerBegins, model.vocab_size)
+                      .with_param("mla-form")
+                      .with_fix("--mla-form auto"));
+    ids.push_back(TokenId{id});
+    if (behind == end) return ids;
+    at = behind;
+  }
+}
 
 bool caches_answers(const ModelConfig& model, TokenRole prompt_role) {
   return model.mla.kv_rank == 0 || prompt_role == TokenRole::generated;
@@ -43,10 +122,11 @@ Result<LatentForm> describe_latents(const ServerSettings& settings, const ModelC
                        "beside delta nets a prefix may end inside an answer, whose rows are "
                        "absorbed; " +
                        price};
-  else if (!settings.scheduler.disable_radix_cache)
+  else if (choice.answer_begins.empty() && !settings.scheduler.disable_radix_cache)
     form.note =
         "--mla-form auto: the prefix cache keeps no answers, so each turn of a conversation "
-        "computes the answer before it again; --mla-form absorbed keeps them, and " +
+        "computes the answer before it again, since the tokenizer has no token that is known to "
+        "open an answer; --mla-form absorbed keeps them, and " +
         price;
   return form;
 }

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "engine/plan/testing.h"
 
 namespace hocket {
@@ -48,6 +51,44 @@ TEST(LatentForm, BesideDeltaNetsTheChangeHasItsPrice) {
   ServerSettings asked;
   asked.compute.mla_form = "absorbed";
   EXPECT_FALSE(form_of("golden/kimi_linear", asked).change.has_value());
+}
+
+TEST(LatentForm, TokensThatOpenAnAnswerAreListedOrKnown) {
+  const ModelConfig model = choice_of("golden/deepseek_v3").model;
+  ServerSettings settings;
+  const auto begins = [&](const std::string& form) {
+    settings.compute.mla_form = form;
+    return choose_answer_begins(settings, model);
+  };
+  EXPECT_EQ(*begins("answers:7,31"), (std::vector{TokenId{7}, TokenId{31}}));
+  EXPECT_TRUE(begins("roles")->empty());
+  for (const char* wrong : {"answers:", "answers:7,", "answers:,7", "answers:-1", "answers:x",
+                            "answers:99999999", "answers:1,2,3,4,5,6,7,8,9"})
+    EXPECT_FALSE(begins(wrong).has_value()) << wrong;
+  const std::filesystem::path folder = ::testing::TempDir() + "/answer_begins";
+  std::filesystem::create_directories(folder);
+  settings.model.tokenizer_path = folder.string();
+  EXPECT_TRUE(begins("auto")->empty()) << "no tokenizer.json";
+  const auto write = [&](std::string_view text) {
+    std::ofstream(folder / "tokenizer.json") << text;
+  };
+  write(R"({"version": "1.0", "added_tokens": [{"id": 3, "content": "<|user|>"},
+      {"id": 4, "content": "<|assistant|>"}, {"id": 5, "content": 6}, 7,
+      {"id": 99999999, "content": "[/INST]"}], "model": {"vocab": {"[/INST]": 8}}})");
+  EXPECT_EQ(*begins("auto"), (std::vector{TokenId{4}}));
+  for (const char* broken : {"{", "[]", R"({"added_tokens": {"a": 1}})"}) {
+    write(broken);
+    EXPECT_TRUE(begins("auto")->empty()) << broken;
+  }
+}
+
+TEST(LatentForm, NoNoteIsNeededWhereAnswersAreKnown) {
+  ServerSettings settings;
+  settings.compute.mla_form = "answers:7";
+  const ModelChoice choice = choice_of("golden/deepseek_v3", settings);
+  EXPECT_EQ(choice.answer_begins, std::vector{TokenId{7}});
+  EXPECT_EQ(choice.prompt_role, TokenRole::prompt);
+  EXPECT_EQ(form_of("golden/deepseek_v3", settings).note, "");
 }
 
 // DeepSeek-V3: a query and a key cost 320 multiplications a head in the expanded form and 1,088 in

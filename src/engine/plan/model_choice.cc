@@ -5,6 +5,7 @@
 #include "compute/models/family.h"
 #include "compute/weights/hf_config.h"
 #include "compute/weights/safetensors.h"
+#include "engine/plan/latent_form.h"
 #include "engine/plan/scheduler_settings.h"
 #include "engine/plan/tier_buffers.h"
 
@@ -64,10 +65,18 @@ Result<DType> choose_row_dtype(std::string_view flag, std::string_view name,
 // had it. So with delta nets both must be of one form, or bits would depend on these.
 Result<TokenRole> choose_prompt_role(std::string_view form, const ModelConfig& model) {
   const bool absorbs = model.mla.kv_rank > 0 && model.num_linear_layers() > 0;
-  if (form == "auto") return absorbs ? TokenRole::generated : TokenRole::prompt;
   if (form == "absorbed") return TokenRole::generated;
-  return fail(error(ErrorCode::bad_value, "--mla-form {} is not one of auto, absorbed", form)
-                  .with_param("mla-form"));
+  if (form == "auto") return absorbs ? TokenRole::generated : TokenRole::prompt;
+  if (form != "roles" && !form.starts_with(kAnswersForm))
+    return fail(error(ErrorCode::bad_value,
+                      "--mla-form {} is not one of auto, absorbed, roles, answers:ID,ID..", form)
+                    .with_param("mla-form"));
+  if (absorbs)
+    return fail(error(ErrorCode::bad_value,
+                      "--mla-form {}: beside delta nets all rows have the absorbed form", form)
+                    .with_param("mla-form")
+                    .with_fix("--mla-form auto"));
+  return TokenRole::prompt;
 }
 
 // Returns "2, 4, 8": the numbers from `least` that divide `number`.
@@ -213,6 +222,9 @@ Result<ModelChoice> choose_model_form(const ServerSettings& settings) {
     HOCKET_TRY(choice.headers, open_model_weights(settings.model.model_path));
   }
   HOCKET_TRY(choice.prompt_role, choose_prompt_role(settings.compute.mla_form, choice.model));
+  if (!caches_answers(choice.model, choice.prompt_role)) {
+    HOCKET_TRY(choice.answer_begins, choose_answer_begins(settings, choice.model));
+  }
   HOCKET_TRY(choice.dispatch_dtype,
              choose_row_dtype("dispatch-dtype", settings.parallel.dispatch_dtype,
                               "rows that experts get", choice));

@@ -241,6 +241,7 @@ Result<SchedulerOptions> scheduler_options(const ServerSettings& settings, const
       .policy = policy,
       .prefix_cache = !s.disable_radix_cache,
       .cache_answers = caches_answers(info.model, info.prompt_role),
+      .answer_begins = info.answer_begins,
       .eviction = eviction,
       .context_length = plan.context_length,
       .eos_ids = info.model.eos_ids,

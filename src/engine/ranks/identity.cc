@@ -165,6 +165,7 @@ Result<std::string> describe_arithmetic(const ServerSettings& settings) {
                                     .combine_dtype = choice.combine_dtype,
                                     .weight_format = choice.weight_format(),
                                     .prompt_role = choice.prompt_role,
+                                    .answer_begins = choice.answer_begins,
                                     .combine_groups = choice.combine_groups});
   return fmt::format("{} | {}", kArithmeticLevel, form);
 }

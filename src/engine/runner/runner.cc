@@ -323,7 +323,8 @@ Result<void> Runner::make_memory(int page_tokens) {
   HOCKET_TRY(work_, WorkBuffers::create(choice_.model, choice_.dtype, plan_.work));
   const ScratchNeed need = choice_.scratch_need(max_rows_of_ranks(plan_.work), page_tokens);
   HOCKET_TRY(backend_, Backend::create(info_.isa, *workers_, scratch_bytes_for(need)));
-  reserve_halves(halves_, plan_.work.max_rows, 2 * (plan_.max_running_requests + 1));
+  reserve_halves(halves_, plan_.work.max_rows,
+                 max_sequences(plan_.work.max_rows, plan_.max_running_requests + 1));
   for (Half& half : halves_)
     half.attention.num_workers = half.window_attention.num_workers = workers_->size();
   if (!placement_)
@@ -344,6 +345,7 @@ void Runner::describe(const ServerSettings& settings) {
   info_.combine_dtype = choice_.combine_dtype;
   info_.weight_format = choice_.weight_format();
   info_.prompt_role = choice_.prompt_role;
+  info_.answer_begins = choice_.answer_begins;
   info_.combine_groups = choice_.combine_groups;
   info_.model_path = settings.model.model_path;
   info_.served_model_name =

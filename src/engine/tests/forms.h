@@ -15,6 +15,7 @@ struct Form {
   std::filesystem::path model;
   const char* quantization = "none";
   const char* kv_cache_dtype = "auto";
+  const char* mla_form = "auto";
 };
 inline const std::filesystem::path kBundledFolder = "models/hocket-tiny-qwen3-moe";
 inline const std::filesystem::path kGolden = "tests/golden";
@@ -52,13 +53,16 @@ inline const Form kMxfp8 = {"mxfp8", kGolden / "quantized/mxfp8"};
 inline const Form kNvfp4 = {"nvfp4", kGolden / "qwen3_moe_nvfp4"};
 inline const Form kInt8Kv = {"int8_kv", kBundledFolder, "none", "int8"};
 inline const Form kMlaInt8Kv = {"mla_int8_kv", kGolden / "deepseek_v3_bf16", "none", "int8"};
+// Prompts with answers in them.
+inline const Form kMlaAnswers = {"mla_answers", kGolden / "deepseek_v3_bf16", "none", "auto",
+                                 "answers:7,8,9,10,11,12,13,14"};
 inline const Form kForms[] = {kBundled,  kMoe,        kDense,          kMla,         kMaxMini,
                               kMistral4, kGlmLite,    kKimiK25,        kErnie,       kQwen3Vl,
                               kDelta,    kDeltaDense, kDeltaInt8,      kDeltaInt4,   kDeltaInt8Kv,
                               kMimo,     kMimoInt8Kv, kGptOss,         kGptOssMxfp4, kLlama4,
                               kStep3p7,  kKimiLinear, kKimiLinearInt8, kGemma4,      kGemma4Int8Kv,
                               kFp8,      kInt8,       kInt4,           kAwq,         kMxfp4,
-                              kMxfp8,    kNvfp4,      kInt8Kv,         kMlaInt8Kv};
+                              kMxfp8,    kNvfp4,      kInt8Kv,         kMlaInt8Kv,   kMlaAnswers};
 inline constexpr int kVocabulary = 512;  // the smallest of these models
 inline constexpr int kImageTokens = 8;   // the last tokens may stand for images, which are refused
 
@@ -108,6 +112,7 @@ inline ServerSettings base_settings(const Form& form) {
   ServerSettings settings = settings_for(form.model);
   settings.model.quantization = form.quantization;
   settings.memory.kv_cache_dtype = form.kv_cache_dtype;
+  settings.compute.mla_form = form.mla_form;
   settings.model.context_length = 256;  // the smallest model's
   return settings;
 }

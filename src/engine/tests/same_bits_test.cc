@@ -11,6 +11,7 @@
 #include "engine/plan/latent_form.h"
 #include "engine/tests/forced_isa.h"
 #include "engine/tests/forms.h"
+#include "policy/scheduler/absorbed_rows.h"
 
 namespace hocket {
 namespace {
@@ -53,6 +54,18 @@ std::vector<Answer> requests_alone(const ServerSettings& settings) {
 
 std::vector<Answer> together(const ServerSettings& settings) {
   return run_all(*make_engine(settings), sampled_requests());
+}
+
+// Returns how many tokens of a prompt and its answer are computed as a prompt would be.
+int num_shared(const EngineInfo& info, const RequestInput& input, const Answer& answer) {
+  const int prompt_len = static_cast<int>(input.prompt.size());
+  if (caches_answers(info.model, info.prompt_role)) return prompt_len + kNewTokens - 1;
+  AbsorbedRows rows(info.answer_begins, info.model.eos_ids);
+  rows.take_all(input.prompt);
+  int len = prompt_len;
+  while (len < prompt_len + kNewTokens - 1 && rows.take(TokenId{answer.tokens[len - prompt_len]}))
+    ++len;
+  return len;
 }
 
 class SameBits : public ::testing::TestWithParam<Form> {
@@ -123,9 +136,7 @@ TEST_P(SameBits, AfterAPrefixHit) {
     // state; none if the request wants prompt logprobs.
     const int prompt_len = static_cast<int>(inputs[i].prompt.size());
     const EngineInfo info = engine->info();
-    const int shared =
-        caches_answers(info.model, info.prompt_role) ? prompt_len + kNewTokens - 1 : prompt_len;
-    const int filled = shared / 32 * 32;
+    const int filled = num_shared(info, inputs[i], again[i]) / 32 * 32;
     const bool reports = inputs[i].sampling.prompt_logprobs_from >= 0;
     int hits = engine->info().num_states > 0 ? (prompt_len - 1) / kDeltaBlock * kDeltaBlock
                                              : std::min(prompt_len - 1, filled);
@@ -278,6 +289,44 @@ TEST(SameBitsForms, ANextTurnOfLatents) {
   EXPECT_EQ(cached_of_next_turn(settings), 64) << "whole pages of the prompt";
   settings.compute.mla_form = "absorbed";
   EXPECT_EQ(cached_of_next_turn(settings), 128);
+  settings.compute.mla_form = "answers:" + std::to_string(random_tokens(1, 70).back());
+  EXPECT_EQ(cached_of_next_turn(settings), 128) << "the prompt's last token opens an answer";
+}
+
+// Two answers, and behind each of them more tokens than are absorbed with it.
+TEST(SameBitsForms, APromptWithAnswersInIt) {
+  ServerSettings settings = base_settings(kMla);
+  settings.compute.mla_form = "answers:5";
+  settings.model.context_length = 1024;
+  const int end = value(make_engine(settings)->info().model.eos_ids.front());
+  std::vector<int> prompt;
+  const auto add = [&](int seed, int count) {
+    for (const int token : random_tokens(seed, count))
+      prompt.push_back(token == 5 || token == end ? 6 : token);
+  };
+  for (const int seed : {1, 2}) {
+    add(seed, 40);
+    prompt.push_back(5);
+    add(10 + seed, 50);
+    prompt.push_back(end);
+    add(20 + seed, kRowsBehindAnAnswer + 37);
+  }
+  const auto inputs = [&] {
+    std::vector<RequestInput> made;
+    made.push_back(greedy_input(prompt, kNewTokens));
+    made[0].sampling.ignore_eos = true;
+    made[0].sampling.num_top_logprobs = kMaxTopLogprobs;
+    return made;
+  };
+  const std::vector<Answer> want = alone(settings, inputs());
+  for (const int chunk : {32, 96, 2048}) {
+    settings.scheduler.chunked_prefill_size = chunk;
+    const auto engine = make_engine(settings);
+    for (int turn = 0; turn < 2; ++turn)  // the second after a prefix hit
+      expect_each_same(run_all(*engine, inputs()), want);
+  }
+  settings.compute.mla_form = "roles";
+  EXPECT_NE(bits(alone(settings, inputs())[0].logprobs[0]), bits(want[0].logprobs[0]));
 }
 
 // Combine groups are a form of the model: other bits, and again always the same.

@@ -140,7 +140,7 @@ TEST_P(WindowPool, IsTooSmallAndAnswersAreThoseOfEachRequestAlone) {
     EXPECT_LT(most_running, kGrowing) << "the pool is not too small";
     EXPECT_EQ(stats.num_retracted_total > 0, way.retracts);
     EXPECT_EQ(stats.num_preempted_total > 0, way.preempts);
-    // Of two pools of equal size neither is short of pages alone.
+    // Neither of two pools of equal size is short of pages alone.
     EXPECT_EQ(stats.num_evicted_window_pages_total > 0,
               !changed.scheduler.disable_radix_cache && stats.num_window_pages < stats.num_pages);
     EXPECT_EQ(stats.num_private_pages, 0);

@@ -1,5 +1,5 @@
-// Conversations with a model of delta nets, and with one of sliding windows: each turn computes its
-// new tokens, and at most a block of 64 tokens and one page of those that were computed before.
+// Conversations with models of delta nets, of sliding windows and of latents: each turn computes
+// its new tokens, and at most a block of 64 tokens and one page of those that were computed before.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -114,15 +114,15 @@ TEST_P(ConversationTest, WithEditsOfALongMessage) {
     talk.say(talk.words(kMessage));
     chat.begin(talk, 20);
     chat.finish();
-    const bool has_windows = settings.window_tokens > 0;
+    const bool has_states = settings.window_tokens == 0 && !settings.latents;
     for (const int of_message : {full ? kInterval : kEighth, 0, 0}) {
       talk.edit_last_message(kStay);
       chat.begin(talk, 20);
       chat.finish();
       EXPECT_LE(chat.last_again(),
-                has_windows || of_message == 0 ? chat.least_promised() : of_message);
+                !has_states || of_message == 0 ? chat.least_promised() : of_message);
     }
-    EXPECT_EQ(chat.stats().num_evicted_states_total > 0, full && !has_windows);
+    EXPECT_EQ(chat.stats().num_evicted_states_total > 0, full && has_states);
   }
 }
 
@@ -235,7 +235,8 @@ std::string name_of(const ::testing::TestParamInfo<ChatSettings>& param) {
   const ChatSettings& settings = param.param;
   const int window = settings.window_tokens;
   return std::to_string(settings.page_tokens) + (settings.overlapped ? "_overlapped" : "") +
-         (window > 0 ? "_window_" + std::to_string(window) : "");
+         (window > 0 ? "_window_" + std::to_string(window) : "") +
+         (settings.latents ? "_latents" : "");
 }
 
 const auto kAllSettings = ::testing::Values(
@@ -244,6 +245,11 @@ const auto kAllSettings = ::testing::Values(
     ChatSettings{32, true, 0, 512}, ChatSettings{128, true, 0, 128});
 
 INSTANTIATE_TEST_SUITE_P(Pages, ConversationTest, kAllSettings, name_of);
+INSTANTIATE_TEST_SUITE_P(
+    Latents, ConversationTest,
+    ::testing::Values(ChatSettings{.latents = true},
+                      ChatSettings{.page_tokens = 128, .overlapped = true, .latents = true}),
+    name_of);
 INSTANTIATE_TEST_SUITE_P(Pages, SixteenInAPoolForTen, kAllSettings, name_of);
 
 }  // namespace

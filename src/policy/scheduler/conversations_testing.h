@@ -85,6 +85,7 @@ struct ChatSettings {
   int num_window_pages = 0;  // 0: as many as others
   int pool_tokens = 120000;
   int state_interval = 4096;
+  bool latents = false;  // in place of delta nets
 };
 
 // A server with one model, and what it computed twice.
@@ -162,6 +163,9 @@ class Chat {
       options.window.window = settings.window_tokens;
       options.num_window_pages =
           settings.num_window_pages > 0 ? settings.num_window_pages : options.num_pages;
+    } else if (settings.latents) {
+      options.cache_answers = false;
+      options.answer_begins = {kAssistant};
     } else {
       options.num_states = settings.num_states;
       options.cached_state_interval = settings.state_interval;

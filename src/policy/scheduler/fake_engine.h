@@ -6,6 +6,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -44,7 +46,11 @@ class FakeEngine {
         page_tokens_(options.page_tokens),
         states_(options),
         windows_(options),
-        memory_(static_cast<size_t>(options.num_pages * options.page_tokens), TokenId{-1}) {}
+        memory_(static_cast<size_t>(options.num_pages * options.page_tokens), TokenId{-1}),
+        begins_(options.answer_begins),
+        ends_(options.eos_ids),
+        one_form_(options.cache_answers),
+        absorbed_(memory_.size(), 0) {}
 
   Scheduler& scheduler() { return scheduler_; }
   // Sets the durations that the scheduler is told for its steps; without this, 1 ms each.
@@ -63,12 +69,18 @@ class FakeEngine {
                      int max_pages) {
     if (last_.batch != nullptr) commit(std::exchange(last_, {}));
     const auto size = static_cast<size_t>(page_tokens_);
+    std::vector<uint8_t> forms;
+    AbsorbedRows rows(begins_, ends_);
+    for (const TokenId token : tokens) forms.push_back(rows.take(token) ? 1 : 0);
     return scheduler_.restore(name_space, tokens, max_pages, [&](std::span<const PageId> pages) {
       auto from = tokens.last(pages.size() * size);
+      auto form = std::span<const uint8_t>(forms).last(from.size());
       for (const PageId page : pages) {
         const auto to = static_cast<size_t>(value(page)) * size;
         std::copy_n(from.begin(), size, memory_.begin() + static_cast<ptrdiff_t>(to));
+        std::copy_n(form.begin(), size, absorbed_.begin() + static_cast<ptrdiff_t>(to));
         from = from.subspan(size);
+        form = form.subspan(size);
       }
     });
   }
@@ -114,6 +126,12 @@ class FakeEngine {
       return slice.token(position);
     return last_.sampled.at(static_cast<size_t>(slice.future)).token;
   }
+  // Returns 1 if the row has the absorbed form of latents.
+  static uint8_t is_absorbed(const Request& request, int position) {
+    if (position >= request.prompt_len) return 1;
+    const std::vector<int>& borders = request.form_borders;
+    return (std::ranges::upper_bound(borders, position) - borders.begin()) % 2 == 1 ? 1 : 0;
+  }
   void check(const Slice& slice, int end, std::string_view when);
   void forward(Step& step);
   void sample(const Slice& slice, std::vector<SampledToken>& sampled);
@@ -134,7 +152,10 @@ class FakeEngine {
   FakeStates states_;
   FakeWindows windows_;
   std::vector<TokenId> memory_;  // [num_pages * page_tokens]
-  Step last_;                    // if overlapped: computed, but not committed
+  const std::vector<TokenId> begins_, ends_;
+  const bool one_form_;            // all rows have the same form
+  std::vector<uint8_t> absorbed_;  // [num_pages * page_tokens]
+  Step last_;                      // if overlapped: computed, but not committed
   std::string problem_;
   TimePoint now_{};
 };
@@ -186,9 +207,11 @@ inline void FakeEngine::forward(Step& step) {
   const Batch& batch = *step.batch;
   int num_rows = 0;
   for (const PageCopy& copy : batch.copies)
-    for (int i = 0; i < copy.tokens; ++i)
-      memory_[static_cast<size_t>(value(copy.to) * page_tokens_ + i)] =
-          memory_[static_cast<size_t>(value(copy.from) * page_tokens_ + i)];
+    for (int i = 0; i < copy.tokens; ++i) {
+      const auto to = static_cast<size_t>(value(copy.to) * page_tokens_ + i);
+      const auto from = static_cast<size_t>(value(copy.from) * page_tokens_ + i);
+      memory_[to] = memory_[from], absorbed_[to] = absorbed_[from];
+    }
   for (const Slice& slice : batch.slices) check(slice, slice.begin, "before the step");
   if (states_.enabled()) compute_states(batch);
   if (windows_.enabled()) compute_windows(batch);
@@ -198,8 +221,10 @@ inline void FakeEngine::forward(Step& step) {
     if (slice.len < 1) report(fmt::format("request {}: a slice without rows", value(request.id)));
     if (slice.begin / page_tokens_ < request.leased_pages)
       report(fmt::format("request {} writes to a page of the tree", value(request.id)));
-    for (int i = slice.begin; i < slice.begin + slice.len; ++i)
+    for (int i = slice.begin; i < slice.begin + slice.len; ++i) {
       memory_[slot(request, i)] = token(slice, i);
+      absorbed_[slot(request, i)] = is_absorbed(request, i);
+    }
   }
   for (const Slice& slice : batch.slices) {
     const Request& request = *slice.request;
@@ -256,7 +281,11 @@ inline void FakeEngine::compute_windows(const Batch& batch) {
 
 inline void FakeEngine::check(const Slice& slice, int end, std::string_view when) {
   for (int i = 0; i < end; ++i) {
-    const TokenId held = memory_[slot(*slice.request, i)];
+    const size_t at = slot(*slice.request, i);
+    const TokenId held = memory_[at];
+    if (!one_form_ && absorbed_[at] != is_absorbed(*slice.request, i))
+      return report(fmt::format("request {}, {}: position {} has another form of latents",
+                                value(slice.request->id), when, i));
     if (held == token(slice, i)) continue;
     return report(fmt::format("request {}, {}: position {} holds token {} instead of {}",
                               value(slice.request->id), when, i, value(held),

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "core/sampling_params.h"
 #include "policy/cache/radix_cache.h"
+#include "policy/scheduler/absorbed_rows.h"
 #include "policy/scheduler/request_states.h"
 #include "policy/scheduler/request_window.h"
 #include "policy/scheduler/sessions.h"
@@ -80,6 +81,9 @@ struct Request {
   int prefill_peer = -1;
   bool taken_over = false;    // RequestInput's
   bool caches_answer = true;  // SchedulerOptions::cache_answers
+  // The prompt's rows at which the form of latents changes, and the rule behind the prompt.
+  std::vector<int> form_borders;
+  AbsorbedRows absorbed;
 
   // Set by the waiting queue.
   int64_t queue_order = 0;       // rises with arrival; negative if retracted, the newest lowest
@@ -141,9 +145,13 @@ struct Request {
     const int from = std::max(sampling.prompt_logprobs_from - 1, logprobs_done);
     return from < prompt_len - 1 ? from : -1;
   }
-  // Returns the first tokens whose pages mean the same to every request.
+  // Returns the first tokens whose pages mean the same to every request. An answer's rows are
+  // absorbed; they are shared as far as a prompt's would be.
   size_t num_shareable() const {
-    return caches_answer ? tokens.size() : static_cast<size_t>(prompt_len);
+    if (caches_answer) return tokens.size();
+    auto end = static_cast<size_t>(prompt_len);
+    for (AbsorbedRows rows = absorbed; end < tokens.size() && rows.take(tokens[end]);) ++end;
+    return end;
   }
   // Returns the tokens that a cached prefix may replace: never the last one, nor rows that must
   // report, nor an answer whose rows differ from those of a prompt.
