@@ -17,7 +17,7 @@ KINDS = [
     ("qwen3_moe", PAGE, ()),  # full attention
     ("mimo_v2_flash", PAGE, ()),  # sliding windows
     ("gpt_oss_mxfp4", PAGE, ()),
-    ("llama4", PAGE, ()),  # layers that see chunks
+    ("llama4", BORDER + PAGE, ()),  # layers that see chunks, which end with an answer that leaves its chunk
     ("qwen3_5_moe", BORDER + PAGE, ()),  # delta nets
     ("kimi_linear", BORDER + PAGE, ()),
     ("deepseek_v3", PAGE, ("--mla-form", f"answers:{OPENS}")),  # latents
