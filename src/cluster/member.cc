@@ -127,6 +127,14 @@ RankSet ClusterView::present() const {
   return ranks;
 }
 
+RankSet ClusterView::staying() const {
+  RankSet ranks;
+  for (size_t rank = 0; rank < members.size(); ++rank)
+    if (members[rank].presence == Presence::member && !members[rank].leaves)
+      ranks.add(static_cast<int>(rank));
+  return ranks;
+}
+
 std::string missing(const ClusterView& view) {
   if (view.whole()) return {};
   std::string names;

@@ -72,6 +72,7 @@ struct Beat {
   // Says in words what the rank was started with that all must share. It is known once the rank has
   // loaded and would meet the others at once; empty before.
   std::string terms;
+  bool leaves = false;  // it drains, and ends when it has done so
 
   bool ready() const { return !terms.empty(); }
   bool same_progress(const Beat& other) const {
@@ -88,7 +89,8 @@ enum class Presence : uint8_t { absent, connected, member };
 
 struct Member {
   Presence presence = Presence::absent;
-  Identity identity;  // the identity that joined last; only `rank` is set if none ever did
+  Identity identity;    // the identity that joined last; only `rank` is set if none ever did
+  bool leaves = false;  // as its last beat says
 
   bool operator==(const Member&) const = default;
 };
@@ -110,6 +112,7 @@ struct ClusterView {
   // True if steps may run in this epoch: as whole(), but tolerate_ranks ranks may be missing.
   bool serves() const;
   RankSet present() const;  // the ranks that are in
+  RankSet staying() const;  // those of them that do not leave
   bool operator==(const ClusterView&) const = default;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -85,6 +86,7 @@ Result<void> Membership::join(const JoinMessage& join, TimePoint now) {
   s.beat = join.beat;
   if (m.presence == Presence::absent) m.presence = Presence::connected;
   m.identity = identity;
+  m.leaves = join.beat.leaves;
   ++version_;
   let_in(identity.rank, now);
   return {};
@@ -99,6 +101,7 @@ Result<void> Membership::beat(int rank, const Beat& beat, TimePoint now) {
   s.last_heard = now;
   if (!s.beat.same_progress(beat)) s.last_moved = now;
   s.beat = beat;
+  if (std::exchange(member(rank).leaves, beat.leaves) != beat.leaves) ++version_;
   let_in(rank, now);
   note_begin();
   return {};

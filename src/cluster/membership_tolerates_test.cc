@@ -1,4 +1,5 @@
 // Tests members of which some may be missing (Membership::Start::tolerate_ranks).
+#include "cluster/leaving.h"
 #include "cluster/membership_testing.h"
 
 namespace hocket {
@@ -138,6 +139,31 @@ TEST_F(ToleratesTest, TheOthersServeWhileANewCoordinatorLoads) {
   EXPECT_EQ(members_.view().present().text(), "1,2,3");
   members_.beat(0, {.terms = "t"}, at(1200));
   EXPECT_TRUE(members_.view().whole());
+}
+
+// A rank that drains is still there, but the others must be enough without it.
+TEST_F(ToleratesTest, RanksThatLeaveDoNotCountAsStaying) {
+  begin(2000);
+  const auto set_of = [](int rank) {
+    RankSet set;
+    set.add(rank);
+    return set;
+  };
+  EXPECT_TRUE(may_leave(members_.view(), set_of(3), false));
+  const uint64_t version = members_.version();
+  beats_[3].leaves = true;
+  live(2000, 2500);
+  EXPECT_EQ(members_.version(), version + 1);
+  EXPECT_EQ(members_.view().epoch, 1u);
+  EXPECT_EQ(members_.view().present().text(), "0,1,2,3");
+  EXPECT_EQ(members_.view().staying().text(), "0,1,2");
+  EXPECT_TRUE(may_leave(members_.view(), set_of(3), false)) << "it leaves already";
+  const auto second = may_leave(members_.view(), set_of(2), false);
+  ASSERT_FALSE(second);
+  EXPECT_THAT(second.error().message, testing::HasSubstr("2 ranks would be left"));
+  members_.leave(3, "it has drained");
+  EXPECT_TRUE(join_ready(3, 2600, true, "second"));
+  EXPECT_EQ(members_.view().staying().text(), "0,1,2,3") << "its next process stays";
 }
 
 }  // namespace

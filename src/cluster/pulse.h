@@ -1,5 +1,5 @@
 // The progress of the thread that computes, which the heartbeat sends: a few relaxed stores. And by
-// what terms this rank would meet the others, which is set once.
+// what terms this rank would meet the others, and whether it leaves, each of which is set once.
 //
 //   begin(step, expected)   a step is open: from here on, standing still is suspicious
 //   reached(stage)          the step moves
@@ -51,6 +51,9 @@ class Pulse {
     terms_ = terms;
   }
 
+  // Says that this rank drains and then ends. Thread: any.
+  void leave() { leaves_.store(true, std::memory_order_relaxed); }
+
   Beat beat() const {
     constexpr auto kRelaxed = std::memory_order_relaxed;
     MutexLock lock(mutex_);
@@ -60,7 +63,8 @@ class Pulse {
             .expected_ms = expected_ms_.load(kRelaxed),
             .loaded = loaded_.load(kRelaxed),
             .to_load = to_load_.load(kRelaxed),
-            .terms = terms_};
+            .terms = terms_,
+            .leaves = leaves_.load(kRelaxed)};
   }
 
  private:
@@ -68,6 +72,7 @@ class Pulse {
   std::atomic<uint32_t> stage_{0}, expected_ms_{0};
   std::atomic<EngineState> state_{EngineState::closed};
   std::atomic<uint64_t> loaded_{0}, to_load_{0};
+  std::atomic<bool> leaves_{false};
   mutable Mutex mutex_;
   std::string terms_ HOCKET_GUARDED_BY(mutex_);
 };

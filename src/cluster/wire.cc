@@ -147,6 +147,7 @@ void fields(Io& io, M& m) {
   io.number(m.loaded);
   io.number(m.to_load);
   name(io, m.terms);
+  small(io, m.leaves, 1);
 }
 
 template <class Io, Is<ClusterView> M>
@@ -170,6 +171,7 @@ void fields(Io& io, M& m) {
   for (auto& member : m.members) {
     small(io, member.presence, static_cast<uint8_t>(Presence::member));
     fields(io, member.identity);
+    small(io, member.leaves, 1);
   }
 }
 

@@ -40,10 +40,11 @@ std::vector<Message> one_of_each() {
                   .expected_ms = 120,
                   .loaded = 3,
                   .to_load = 5,
-                  .terms = "8 rows"};
+                  .terms = "8 rows",
+                  .leaves = true};
   const ClusterView view{
       .epoch = 6,
-      .members = {{Presence::member, some_identity()}, {Presence::absent, Identity{}}},
+      .members = {{Presence::member, some_identity(), true}, {Presence::absent, Identity{}, false}},
       .lost = 1,
       .why = "rank 1 is silent for 3.0 s",
       .tolerate_ranks = 1,
@@ -145,7 +146,7 @@ TEST(ClusterWire, TheLargestViewFits) {
                             &largest.plans, &largest.arithmetic})
     text->assign(kMaxNameBytes, 'x');
   largest.address.assign(kMaxAddressBytes, 'x');
-  view.members.assign(kMaxRanks, {Presence::member, largest});
+  view.members.assign(kMaxRanks, {Presence::member, largest, true});
   view.why.assign(kMaxWhyBytes, 'x');
   EXPECT_LT(frame_of(ViewMessage{view}).size(), kMaxFrameBytes);
 }

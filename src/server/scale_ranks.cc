@@ -6,16 +6,6 @@
 #include "server/ranks/scale_ranks.h"
 
 namespace hocket {
-namespace {
-
-Json list_of(const RankSet& ranks) {
-  Json list = Json::array();
-  for (int rank = 0; rank <= RankSet::kMaxRank; ++rank)
-    if (ranks.has(rank)) list.push_back(rank);
-  return list;
-}
-
-}  // namespace
 
 // The rank that a client asked has checked what it tells the others.
 Result<RankSet> Endpoints::ranks_to_leave(const HttpRequest& request) const {
@@ -28,8 +18,8 @@ Result<RankSet> Endpoints::ranks_to_leave(const HttpRequest& request) const {
             .with_fix("start the ranks as processes, with --tolerate-ranks")
             .with_param(field));
   const RankRouter& router = *options_.rank_router;
+  if (request.from_rank) return wanted.leave;
   HOCKET_TRY(const RankSet leaving, router.ranks_to_leave(wanted));
-  if (request.from_rank) return leaving;
   if (Result<void> may = router.may_leave(leaving); !may)
     return fail(std::move(may.error()).with_param(field));
   if (router.own_host().size() > 1)
@@ -40,33 +30,28 @@ Result<RankSet> Endpoints::ranks_to_leave(const HttpRequest& request) const {
   return leaving;
 }
 
-// Each rank that is told ends as by SIGTERM, this one after its answer.
+// All ranks are told, so that each of them knows at once which ones stay. A rank that is among them
+// ends as by SIGTERM, this one after its answer.
 void Endpoints::scale_ranks(const HttpRequest& request, const Exchange& exchange) {
   const auto leaving = ranks_to_leave(request);
   if (!leaving) {
     respond_error(*exchange, leaving.error());
     return;
   }
-  const auto answer = [this, exchange, ranks = *leaving] {
-    exchange->respond(200, kJsonType, to_text(Json{{"leaving", list_of(ranks)}}));
-    if (ranks.has(options_.rank_router->rank())) options_.leave();
+  RankRouter& router = *options_.rank_router;
+  router.note_leaving(*leaving);
+  const auto answer = [this, exchange, own = router.rank(),
+                       ranks = *leaving](std::span<const PeerAnswer> there) {
+    if (const auto json = leaving_answer(ranks, there))
+      exchange->respond(200, kJsonType, to_text(*json));
+    else
+      respond_error(*exchange, json.error());
+    if (ranks.has(own)) options_.leave();
   };
-  if (request.from_rank) return answer();
+  if (request.from_rank) return answer({});
   HttpRequest others = request;
-  others.body = to_text(Json{{"leave", list_of(*leaving)}});
-  options_.rank_router->ask_all(others, [answer, exchange, ranks = *leaving](auto&& there) {
-    std::string complaints;
-    for (const PeerAnswer& peer : there)
-      if (peer.status != 200 && ranks.has(peer.rank))
-        complaints += (complaints.empty() ? "" : "; ") + complaint_of(peer);
-    if (complaints.empty()) {
-      answer();
-      return;
-    }
-    respond_error(*exchange,
-                  error(ErrorCode::invalid_request, "not all of these ranks leave: {}", complaints)
-                      .with_fix("/readyz says which ranks are there"));
-  });
+  others.body = to_text(Json{{"leave", to_json(*leaving)}});
+  router.ask_all(others, [answer](auto&& there) { answer(there); });
 }
 
 }  // namespace hocket

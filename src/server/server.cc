@@ -350,6 +350,7 @@ bool Server::drain(Duration patience) {
   if (s.http) s.http->begin_drain();
   if (s.rank_http) s.rank_http->stop_accepting();
   s.engine.stop_accepting();
+  if (s.rank_router) s.rank_router->note_leaving(s.rank_router->own_host());
   hand_over();
   const bool complete = s.wait_idle(patience);
   if (!complete) {

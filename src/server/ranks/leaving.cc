@@ -1,8 +1,23 @@
 // Which ranks may leave a running service.
+#include "cluster/leaving.h"
+
 #include "server/ranks/rank_router.h"
 #include "server/ranks/scale_ranks.h"
 
 namespace hocket {
+namespace {
+
+// Within this time the beat of a rank that was told to leave is in the view.
+constexpr Duration kBeatsArrive = std::chrono::seconds(5);
+
+}  // namespace
+
+Json to_json(const RankSet& ranks) {
+  Json list = Json::array();
+  for (int rank = 0; rank <= RankSet::kMaxRank; ++rank)
+    if (ranks.has(rank)) list.push_back(rank);
+  return list;
+}
 
 Result<ScaleRanks> parse_scale_ranks(const Json& body) {
   Fields fields(body);
@@ -23,45 +38,71 @@ Result<ScaleRanks> parse_scale_ranks(const Json& body) {
   return fields.finish_with(wanted);
 }
 
-Result<RankSet> RankRouter::ranks_to_leave(const ScaleRanks& wanted) const {
-  if (!wanted.keep) return wanted.leave;
+Result<Json> leaving_answer(const RankSet& told, std::span<const PeerAnswer> there) {
+  RankSet failed;
+  std::string why;
+  for (const PeerAnswer& peer : there)
+    if (told.has(peer.rank) && peer.status != 200) {
+      failed.add(peer.rank);
+      why += (why.empty() ? "" : "; ") + complaint_of(peer);
+    }
+  const RankSet leaving = told.without(failed);
+  if (leaving.size() == 0)
+    return fail(error(ErrorCode::lost_rank, "none of these ranks leaves: {}", why)
+                    .with_fix("/readyz says which ranks are there"));
+  Json answer{{"leaving", to_json(leaving)}};
+  if (!why.empty()) {
+    answer["staying"] = to_json(failed);
+    answer["why"] = why;
+  }
+  return answer;
+}
+
+// A rank that was told to leave says so in its next beat; until then this rank knows better.
+ClusterView RankRouter::view_of_leaving() const {
+  ClusterView view = options_.cluster->view();
+  const TimePoint now = RealClock().now();
+  MutexLock lock(mutex_);
+  for (size_t rank = 0; rank < view.members.size(); ++rank)
+    if (now < leaving_[rank].until && leaving_[rank].boot_id == view.members[rank].identity.boot_id)
+      view.members[rank].leaves = true;
+  return view;
+}
+
+void RankRouter::note_leaving(const RankSet& leaving) {
   const ClusterView view = options_.cluster->view();
-  const RankSet present = view.present();
-  if (*wanted.keep >= present.size())
-    return fail(error(ErrorCode::invalid_request, "keep is {}, and {} ranks are there",
-                      *wanted.keep, present.size())
+  const TimePoint until = RealClock().now() + kBeatsArrive;
+  if (leaving.has(rank())) options_.cluster->pulse().leave();
+  MutexLock lock(mutex_);
+  for (size_t rank = 0; rank < view.members.size(); ++rank)
+    if (leaving.has(static_cast<int>(rank)))
+      leaving_[rank] = {.boot_id = view.members[rank].identity.boot_id, .until = until};
+}
+
+Result<RankSet> RankRouter::ranks_to_leave(const ScaleRanks& wanted) const {
+  const ClusterView view = view_of_leaving();
+  const RankSet staying = view.staying();
+  if (!wanted.keep) {
+    const RankSet present = view.present();
+    const RankSet twice = wanted.leave.without(wanted.leave.without(present.without(staying)));
+    if (twice.size() == 0) return wanted.leave;
+    return fail(error(ErrorCode::invalid_request, "the ranks {} leave already", twice.text())
+                    .with_fix("name others")
+                    .with_param("leave"));
+  }
+  if (*wanted.keep >= staying.size())
+    return fail(error(ErrorCode::invalid_request, "keep is {}, and {} ranks stay", *wanted.keep,
+                      staying.size())
                     .with_fix("keep fewer ranks; to add one, start its process")
                     .with_param("keep"));
   RankSet leave;
-  for (int rank = RankSet::kMaxRank; present.size() - leave.size() > *wanted.keep; --rank)
-    if (present.has(rank) && rank != view.coordinator) leave.add(rank);
+  for (int rank = RankSet::kMaxRank; staying.size() - leave.size() > *wanted.keep; --rank)
+    if (staying.has(rank) && rank != view.coordinator) leave.add(rank);
   return leave;
 }
 
 Result<void> RankRouter::may_leave(const RankSet& leaving) const {
-  const ClusterView view = options_.cluster->view();
-  const auto refuse = [](std::string why, std::string fix) {
-    return fail(error(ErrorCode::invalid_request, "{}", why).with_fix(std::move(fix)));
-  };
-  const RankSet present = view.present();
-  if (view.tolerate_ranks == 0)
-    return refuse("the others would pause without these ranks", "start all with --tolerate-ranks");
-  if (!view.began) return refuse("not all ranks have been ready yet", "ask again when they are");
-  if (const RankSet absent = leaving.without(present); absent.size() > 0)
-    return refuse(fmt::format("the ranks {} are not there", absent.text()),
-                  "name ranks that /readyz lists");
-  const int left = present.without(leaving).size();
-  const auto least = static_cast<int>(view.members.size()) - view.tolerate_ranks;
-  if (left < least)
-    return refuse(
-        fmt::format("{} ranks would be left; with --tolerate-ranks {} the service needs {}", left,
-                    view.tolerate_ranks, least),
-        "let fewer leave");
-  if (!options_.has_store && leaving.has(view.coordinator))
-    return refuse(fmt::format("rank {} knows the members, so the others would pause without it",
-                              view.coordinator),
-                  "name other ranks, or start all with --cluster-store");
-  return {};
+  return hocket::may_leave(view_of_leaving(), leaving, options_.has_store);
 }
 
 RankSet RankRouter::own_host() const {

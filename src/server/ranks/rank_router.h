@@ -94,10 +94,13 @@ class RankRouter {
   void forget_prefixes();
 
   // If the body of /scale_ranks says how many stay, these are the coordinator and the lowest ranks.
-  // Errors: invalid_request.
+  // Errors: invalid_request, if one of those named leaves already, or so few are there.
   Result<RankSet> ranks_to_leave(const ScaleRanks& wanted) const;
-  // Returns invalid_request, with the reason, if the others could not serve on without these ranks.
+  // Returns invalid_request, with the reason, if the others could not serve on without these ranks
+  // and those that leave already.
   Result<void> may_leave(const RankSet& leaving) const;
+  // Notes that these ranks were told to leave; if this rank is among them, the others hear it.
+  void note_leaving(const RankSet& leaving);
   // Returns the ranks of this host, which one process started and which end together.
   RankSet own_host() const;
 
@@ -137,6 +140,7 @@ class RankRouter {
   bool takes_part() const HOCKET_REQUIRES(mutex_);
   std::optional<PeerEndpoint> endpoint_of(int rank) const HOCKET_REQUIRES(mutex_);
   Error too_many() const;
+  ClusterView view_of_leaving() const;
   // A rank that keeps the records of this rank's streams, in keeper.cc.
   struct Keeper {
     int rank = 0;
@@ -173,6 +177,12 @@ class RankRouter {
   // By rank: the load it sent last, and until when it is avoided after a refusal.
   std::vector<RankLoad> last_loads_ HOCKET_GUARDED_BY(mutex_);
   std::vector<TimePoint> avoid_until_ HOCKET_GUARDED_BY(mutex_);
+  // A process that was told to leave, and by when its beats say so.
+  struct LeavingProcess {
+    std::string boot_id;
+    TimePoint until{};
+  };
+  std::vector<LeavingProcess> leaving_ HOCKET_GUARDED_BY(mutex_);  // by rank
   ClusterCounts counts_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<PeerBook> book_ HOCKET_GUARDED_BY(mutex_);
   std::unique_ptr<HttpClient> client_;

@@ -1,10 +1,12 @@
-// The body of POST /scale_ranks. Thread: any.
+// The body of POST /scale_ranks, and its answer. Thread: any.
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "core/rank_set.h"
 #include "server/http/json_body.h"
+#include "server/ranks/rank_router.h"
 
 namespace hocket {
 
@@ -15,5 +17,13 @@ struct ScaleRanks {
 };
 // Errors: invalid_request, naming the field.
 Result<ScaleRanks> parse_scale_ranks(const Json& body);
+
+// Returns the ranks as a list, ascending.
+Json to_json(const RankSet& ranks);
+
+// Returns the answer when the ranks `told` were told to leave and the others have answered
+// `there`: {"leaving": [2]}, and if a rank could not be told {"leaving": [2], "staying": [3],
+// "why": "rank 3 (h3): ..."}. Errors: lost_rank, if no rank leaves.
+Result<Json> leaving_answer(const RankSet& told, std::span<const PeerAnswer> there);
 
 }  // namespace hocket

@@ -1,0 +1,45 @@
+// Tests the answer of POST /scale_ranks.
+#include "server/ranks/scale_ranks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace hocket {
+namespace {
+
+using ::testing::HasSubstr;
+
+RankSet set_of(std::initializer_list<int> ranks) {
+  RankSet set;
+  for (const int rank : ranks) set.add(rank);
+  return set;
+}
+
+TEST(ScaleRanks, AllThatWereToldAreNamed) {
+  const PeerAnswer there[] = {{.rank = 1, .status = 200}, {.rank = 2, .why = "it is not there"}};
+  const auto answer = leaving_answer(set_of({0, 1}), there);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(*answer, Json::parse(R"({"leaving": [0, 1]})"));
+}
+
+TEST(ScaleRanks, ARankThatCouldNotBeToldIsNamedWithTheReason) {
+  const PeerAnswer there[] = {
+      {.rank = 1, .name = "rank 1 (h1)", .status = 200},
+      {.rank = 2, .name = "rank 2 (h2)", .status = 0, .why = "connection refused"},
+      {.rank = 3, .name = "rank 3 (h3)", .status = 500, .body = "no JSON"}};
+  const auto answer = leaving_answer(set_of({1, 2, 3}), there);
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_EQ(*answer, Json::parse(R"({"leaving": [1], "staying": [2, 3],
+      "why": "rank 2 (h2): connection refused; rank 3 (h3): it answered 500"})"));
+}
+
+TEST(ScaleRanks, ItIsAnErrorIfNoRankLeaves) {
+  const PeerAnswer there[] = {{.rank = 2, .name = "rank 2", .why = "connection refused"}};
+  const auto answer = leaving_answer(set_of({2}), there);
+  ASSERT_FALSE(answer.has_value());
+  EXPECT_EQ(answer.error().code, ErrorCode::lost_rank);
+  EXPECT_THAT(answer.error().message, HasSubstr("rank 2: connection refused"));
+}
+
+}  // namespace
+}  // namespace hocket
