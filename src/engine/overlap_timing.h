@@ -19,6 +19,9 @@ class OverlapTiming {
   bool decides() const { return trials_.has_value(); }
   // Returns what it has decided. Precondition: decides().
   bool wants_overlap() const { return trials_->overlaps(); }
+  // Returns the time of a step that overlaps, as a share of one that does not; 1 if it is not known
+  // that overlap pays.
+  double overlapped_share() const { return trials_ ? trials_->overlapped_share() : 1; }
   // Notes a step that was committed at `now`. Only steps of answers alone, without drafts, that
   // follow each other count.
   void note_commit(const Flight& flight, bool of_answers, bool overlapped, TimePoint now);

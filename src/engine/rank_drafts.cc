@@ -50,10 +50,12 @@ void RankDrafts::plan(const Batch& batch) {
   if (module_ != nullptr) module_->plan(batch, *gate_);
 }
 
-void RankDrafts::commit(const Flight& flight, TimePoint now) {
+void RankDrafts::commit(const Flight& flight, TimePoint now, double overlapped_share) {
   if (gate_ == nullptr) return;
-  gate_->note(*flight.batch, now, module_ != nullptr ? module_->computed() : FollowedRows{},
-              flight.drafting);
+  gate_->note(*flight.batch, now,
+              {.rows = module_ != nullptr ? module_->computed() : FollowedRows{},
+               .making = flight.drafting,
+               .overlapped_share = overlapped_share});
   if (module_ != nullptr) module_->settle(flight, *gate_);
 }
 

@@ -49,8 +49,9 @@ class RankDrafts {
   void note_scheduled(const Batch& batch);
   // Plans the passes of the module behind a step that has computed.
   void plan(const Batch& batch);
-  // Learns from a step that was committed at `now`; its requests are still there.
-  void commit(const Flight& flight, TimePoint now);
+  // Learns from a step that was committed at `now`; its requests are still there. overlapped_share:
+  // as Speculation::note().
+  void commit(const Flight& flight, TimePoint now, double overlapped_share);
   // Notes that there is nothing to run.
   void note_idle();
   void forget(RequestId id);

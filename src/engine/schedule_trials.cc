@@ -64,7 +64,8 @@ void ScheduleTrials::decide() {
   const bool before = decided_;
   if (num_ratios_ == kPairs) {
     std::ranges::nth_element(ratios_, ratios_.begin() + kPairs / 2);
-    decided_ = ratios_.at(kPairs / 2) < kWorthIt;
+    share_ = ratios_.at(kPairs / 2);
+    decided_ = share_ < kWorthIt;
     has_line_ = true;
   } else {
     decided_ = before;

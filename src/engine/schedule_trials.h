@@ -28,6 +28,8 @@ class ScheduleTrials {
 
   // Returns true if the next steps should overlap.
   bool overlaps() const { return overlaps_; }
+  // Returns the time of a step that overlaps, as a share of one that does not; 1: none does.
+  double overlapped_share() const { return decided_ ? share_ : 1; }
   // Notes a step of answers alone that followed another one: its rows, and the time between the
   // ends of the two.
   void note(int rows, Duration period);
@@ -50,6 +52,7 @@ class ScheduleTrials {
   Window off_, on_;                      // the pair under way
   std::array<double, kPairs> ratios_{};  // time of a step: on / off
   int num_ratios_ = 0, num_pairs_ = 0;
+  double share_ = 1;  // the median of the last trial
   Window sum_off_, sum_on_;
   bool has_line_ = false;
 };

@@ -34,6 +34,8 @@ TEST(ScheduleTrials, ChooseTheFasterWay) {
   EXPECT_TRUE(decided(pays, 2900, 3000));
   EXPECT_FALSE(decided(costs, 3060, 3000));
   EXPECT_FALSE(decided(equal, 3000, 3000));
+  EXPECT_NEAR(pays.overlapped_share(), 2900.0 / 3000, 0.01);
+  EXPECT_EQ(costs.overlapped_share(), 1);
 }
 
 TEST(ScheduleTrials, BeginAfterSomeStepsAndAreRare) {

@@ -6,7 +6,7 @@
 //
 // Where steps overlap, drafts need the tokens of the step under way, so a step with drafts is made
 // behind the commit of that one. It takes longer by the time that overlap would have saved; the
-// gate measures this as a part of the cost of drafts.
+// gate counts this as a part of the cost of drafts.
 //
 // Owner: the rank. Thread: engine, except state(). Allocates in steps with prompts only.
 #pragma once
@@ -66,10 +66,16 @@ class Speculation {
   bool plays_drafts() const { return is_fixed_ || num_dry_ < kDryOffers; }
   // Answers SchedulerHooks::offer_drafts().
   void offer(std::span<AnswerDrafts> answers, int max_rows);
-  // Learns from a step that was committed at `now`; its requests are still there. `before`: the
-  // rows that the drafter computed in this time, which took `making`.
-  void note(const Batch& batch, TimePoint now, FollowedRows before = FollowedRows::none,
-            Duration making = {});
+  // How a step was made.
+  struct Made {
+    FollowedRows rows = FollowedRows::none;  // that the drafter computed before it,
+    Duration making{};                       // which took so long of its time
+    // The time of a step that overlaps another one, as a share of one that does not. While answers
+    // have drafts no step overlaps, so the time without drafts is that of a slower step.
+    double overlapped_share = 1;
+  };
+  // Learns from a step that was committed at `now`; its requests are still there.
+  void note(const Batch& batch, TimePoint now, const Made& made);
   // Says what a drafter that is_ahead() makes for the step after the one that was offered last.
   SpeculationGate::Ahead ahead() const;
   // Notes that there is nothing to run, so the next step will not begin where the last one ended.

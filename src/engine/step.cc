@@ -125,7 +125,7 @@ void RankStep::commit(Flight& flight) {
   const TimePoint now = clock_.now();
   scheduler_.commit(batch, flight.sampled, now);
   if (tier_ != nullptr) tier_->note_step(batch, flight.took());
-  drafts_.commit(flight, now);
+  drafts_.commit(flight, now, overlapped_.timing.overlapped_share());
   experts_.note(flight);
   std::optional<StepTransfers> transfers;
   if (lockstep_) {
@@ -216,6 +216,12 @@ NgramDrafter::Sources RankStep::draft_sources() {
           .continued =
               [this](int seat, std::span<TokenId> out) {
                 return scheduler_.continuation(drafts_.speculation()->at(seat), out);
+              },
+          .predicted =
+              [this](int seat) {
+                const auto& prediction = drafts_.speculation()->at(seat).prediction;
+                return prediction ? std::span<const TokenId>(*prediction)
+                                  : std::span<const TokenId>();
               }};
 }
 

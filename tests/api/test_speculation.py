@@ -77,6 +77,37 @@ def test_ends_in_the_middle_of_drafts(server, start):
     assert drafting.stop() == 0
 
 
+def test_a_prediction_is_drafted_and_changes_no_answer(server, start):
+    drafting = start("--speculative-algorithm", "NGRAM", "--speculative-num-steps", "4")
+    body = {"messages": [{"role": "user", "content": "Tell me a story about a fox and a lantern."}], "max_tokens": 96,
+            "temperature": 0.7, "seed": 3}
+
+    def ask(of, **more):
+        status, _, data = of.call("/v1/chat/completions", json.dumps({**body, **more}).encode())
+        assert status == 200, data
+        answer = json.loads(data)
+        return answer["choices"], answer["usage"].get("completion_tokens_details", {})
+
+    choices, details = ask(server)
+    assert "accepted_prediction_tokens" not in details
+    text = choices[0]["message"]["content"]
+    edited = text.replace("the", "some")
+    accepted = {}
+    for content in (text, [{"type": "text", "text": edited}], ""):
+        prediction = {"type": "content", "content": content}
+        told, details = ask(drafting, prediction=prediction)
+        assert told == choices
+        accepted[str(content)] = details["accepted_prediction_tokens"]
+        assert details["rejected_prediction_tokens"] >= 0
+        # Without drafts it has no effect.
+        told, details = ask(server, prediction=prediction)
+        assert told == choices
+        assert details["accepted_prediction_tokens"] == details["rejected_prediction_tokens"] == 0
+    assert accepted[text] > 48
+    assert accepted[""] == 0
+    assert drafting.stop() == 0
+
+
 def story(server, **sampling):
     body = {"messages": [{"role": "user", "content": "Tell me a story about a fox and a lantern."}], "max_tokens": 160, "logprobs": True, **sampling}
     status, _, data = server.call("/v1/chat/completions", json.dumps(body).encode())

@@ -25,6 +25,10 @@ def generate(**more):
     return json.dumps({"text": "hi", "sampling_params": {"max_new_tokens": 4} | more})
 
 
+def predicted(content, **more):
+    return chat(prediction={"type": "content", "content": content}, **more)
+
+
 def schema_of(schema):
     return {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
 
@@ -163,6 +167,11 @@ POSTS = (
     ("A1 a regex of repeats", CHAT, lambda: chat(regex="(a{1000}){1000}"), (200, 400, 503)),
     ("A4 64 copies", CHAT, lambda: chat(json_schema={"type": "integer", "multipleOf": 99_991}, n=64), (200, 400, 413, 429, 503)),
     ("A8 results of no call", RESPONSES, calls_and_results, (400,)),
+    ("A14 a prediction of 31 MB", CHAT, lambda: predicted("a " * (BODY_BYTES // 2 - 100)), (400, 413)),
+    ("A14 a prediction of one letter", CHAT, lambda: predicted("x" * 600_000), (400,)),
+    ("A14 a prediction in 400,000 parts", CHAT, lambda: predicted([{"type": "text", "text": "a"}] * 400_000), (400, 413)),
+    ("A14 a prediction that is a picture", CHAT, lambda: predicted([{"type": "image_url", "image_url": {"url": "x"}}]), (400,)),
+    ("A14 a prediction for 64 answers", CHAT, lambda: predicted("a" * 9000, n=64), (200, 400, 413, 429, 503)),
     ("A13 an unterminated string", COMPLETIONS, lambda: '{"prompt":"' + "a" * BODY_BYTES, (400, 413)),
     ("A13 an endless number", COMPLETIONS, lambda: '{"seed":' + "1" * BODY_BYTES, (400, 413)),
 )

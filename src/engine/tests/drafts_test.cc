@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "base/log.h"
+#include "compute/overlap/order_table.h"
 #include "engine/tests/oracle.h"
 #include "engine/tests/service.h"
 #include "policy/scheduler/draft_figures.h"
@@ -145,9 +146,13 @@ TEST(Drafts, OfTheOwnTextChangeNoBit) {
   log::set_level(log::Level::info);
 }
 
-constexpr std::string_view kDraftOrders[] = {
-    "none",       "single-batch",  "single-batch-combine", "two-batch",
-    "four-phase", "sglang-decode", "lightllm-decode",      "auto"};
+// Returns every value of --overlap: the kinds, and each order of the files.
+std::vector<std::string_view> draft_orders() {
+  std::vector<std::string_view> all = {"none", "single-batch", "two-batch", "auto"};
+  const OrderTable& orders = OrderTable::builtin();
+  for (int i = 0; i < orders.size(); ++i) all.push_back(orders.at(i).name);
+  return all;
+}
 
 // With some ranks that draft and others that do not, too.
 TEST(Drafts, ChangeNoBitOnAnyNumberOfRanks) {
@@ -157,7 +162,7 @@ TEST(Drafts, ChangeNoBitOnAnyNumberOfRanks) {
     const std::vector<Answer> want = alone(settings_of(form, 1), inputs);
     const auto texts = texts_of(inputs, want);
     for (const int num_ranks : {1, 2, 4})
-      for (const std::string_view overlap : kDraftOrders) {
+      for (const std::string_view overlap : draft_orders()) {
         if (num_ranks == 1 && overlap != "none") continue;
         if (num_ranks == 4 && overlap != "two-batch" && overlap != "auto") continue;
         SCOPED_TRACE(fmt::format("{}, {} ranks, {}", form.name, num_ranks, overlap));

@@ -32,6 +32,7 @@ struct Slice {
   bool is_sampled = false;
   int num_drafts = 0;
   std::array<TokenId, kMaxDrafts> drafts{};
+  bool are_predicted = false;  // the drafts are of RequestInput::prediction
   // If >= begin: each row from this token on also reports the log-probability of the token after
   // it.
   int logprobs_from = -1;

@@ -127,7 +127,11 @@ void Scheduler::State::take_samples(Slice& slice, std::span<const SampledToken> 
   }
   request.computed_len += slice.num_held();
   if (slice.num_drafts == 0) return;
-  request.drafts.add({1, slice.num_drafts, slice.num_held()});
+  request.drafts.add({.num_verified = 1,
+                      .num_drafts = slice.num_drafts,
+                      .num_held = slice.num_held(),
+                      .num_predicted = slice.are_predicted ? slice.num_drafts : 0,
+                      .num_predicted_held = slice.are_predicted ? slice.num_held() : 0});
   ++counters.num_verified_total;
   for (size_t i = 0; std::cmp_less(i, slice.num_drafts); ++i) {
     ++counters.drafted_total[i];

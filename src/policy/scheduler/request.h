@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -40,6 +41,8 @@ struct RequestInput {
   // The first tokens of the answer, fewer than max_new_tokens, if they are known: the request goes
   // on behind them. The engine sends them again as outputs.
   std::vector<TokenId> answer;
+  // Text that the answer is expected to be like, a source of drafts; null: none.
+  std::shared_ptr<const std::vector<TokenId>> prediction;
   // True: another rank had taken it and was lost. It is taken even while ranks are lost, and waits
   // for them; limits of queues do not count, since they did where it was taken first. So a rank has
   // at most as many of them as all others may have requests.
@@ -53,14 +56,17 @@ struct RequestTimes {
 };
 
 // The drafts of one request: times that it had some in a step, drafts, and those of them that saved
-// a step.
+// a step; the same of those that came from RequestInput::prediction.
 struct DraftCounts {
   int num_verified = 0, num_drafts = 0, num_held = 0;
+  int num_predicted = 0, num_predicted_held = 0;
 
   void add(const DraftCounts& more) {
     num_verified += more.num_verified;
     num_drafts += more.num_drafts;
     num_held += more.num_held;
+    num_predicted += more.num_predicted;
+    num_predicted_held += more.num_predicted_held;
   }
 };
 
@@ -79,7 +85,8 @@ struct Request {
   CacheNamespace cache_namespace;
   SessionKey session;
   int prefill_peer = -1;
-  bool taken_over = false;    // RequestInput's
+  std::shared_ptr<const std::vector<TokenId>> prediction;  // this and the next: RequestInput's
+  bool taken_over = false;
   bool caches_answer = true;  // SchedulerOptions::cache_answers
   // The prompt's rows at which the form of latents changes, and the rule behind the prompt.
   std::vector<int> form_borders;

@@ -89,12 +89,13 @@ void Scheduler::State::add_decode_rows() {
   auto offer = offers.begin();
   for (const auto& request : requests) {
     if (!request->decodes()) continue;
-    const auto [_, rows, most, wanted] = *offer++;
+    const auto [_, rows, most, wanted, are_predicted] = *offer++;
     HOCKET_CHECK(std::ssize(wanted) <= most);
     const int count = std::min({static_cast<int>(wanted.size()), spare, max_drafts(*request)});
     if (rows == 1 && count == 0) continue;
     add_rows(*request, rows);
     add_drafts(batch().slices.back(), wanted.first(static_cast<size_t>(count)));
+    batch().slices.back().are_predicted = are_predicted;
     spare -= batch().slices.back().num_drafts;
   }
   batch().num_multirow_slices = static_cast<int>(batch().slices.size() - num_prefill);

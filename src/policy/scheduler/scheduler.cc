@@ -191,6 +191,7 @@ Result<void> Scheduler::State::add(RequestInput input) {
   request->cache_namespace = input.cache_namespace;
   request->session = input.session;
   request->prefill_peer = input.prefill_peer;
+  request->prediction = std::move(input.prediction);
   request->taken_over = input.taken_over;
   request->times.arrived = input.arrived;
   bool ready = true;

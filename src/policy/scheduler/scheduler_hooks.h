@@ -22,6 +22,7 @@ struct AnswerDrafts {
   int rows = 0;  // without drafts
   int most = 0;  // most drafts that have room; 0 also while another step is in flight
   std::span<const TokenId> drafts = {};
+  bool are_predicted = false;  // the drafts are of RequestInput::prediction
 };
 
 class SchedulerHooks {

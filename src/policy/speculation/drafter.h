@@ -10,9 +10,9 @@
 
 namespace hocket {
 
-// Kinds of drafts, whose acceptance is counted apart: six of an NgramDrafter, one of a module.
-inline constexpr int kDraftKinds = 7;
-inline constexpr int kModuleDrafts = 6;
+// Kinds of drafts, whose acceptance is counted apart: seven of an NgramDrafter, one of a module.
+inline constexpr int kDraftKinds = 8;
+inline constexpr int kModuleDrafts = 7;
 
 // The caller sets the first three, the drafter the others.
 struct DraftTask {

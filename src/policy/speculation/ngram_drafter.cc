@@ -20,6 +20,14 @@ size_t hash_of(TokenId first, TokenId second) {
   return static_cast<size_t>(mix64(pair));
 }
 
+// Returns how many of the last tokens are equal, kLongest at most.
+int equal_at_end(std::span<const TokenId> a, std::span<const TokenId> b) {
+  const size_t most = std::min({a.size(), b.size(), static_cast<size_t>(NgramDrafter::kLongest)});
+  size_t len = 0;
+  while (len < most && a[a.size() - 1 - len] == b[b.size() - 1 - len]) ++len;
+  return static_cast<int>(len);
+}
+
 int kind_of_match(int len) {
   return len < 4 ? len - 2 : len < 8 ? 2 : 3;
 }
@@ -36,6 +44,7 @@ void NgramDrafter::begin(int seat, int max_len) {
   mine.newest.assign(num / 2, -1);
   mine.before.assign(num, -1);
   mine.indexed = 1;
+  mine.predicted = 0;
 }
 
 void NgramDrafter::end(int seat) {
@@ -65,14 +74,30 @@ NgramDrafter::Match NgramDrafter::find(const Seat& seat, std::span<const TokenId
     const int next = seat.before[static_cast<size_t>(end) & (seat.before.size() - 1)];
     if (next < oldest || next >= end) break;  // the end of the chain, or overwritten
     end = next;
-    const int most = std::min(kLongest, end + 1);
-    int len = 0;
-    while (len < most &&
-           tokens[static_cast<size_t>(end - len)] == tokens[static_cast<size_t>(last - len)])
-      ++len;
+    const int len = equal_at_end(tokens.first(static_cast<size_t>(end) + 1), tokens);
     if (len > best.len) best = {end, len};
     if (len == kLongest) break;
   }
+  return best;
+}
+
+// Returns the longest match that a token follows. The search begins behind the last one, since the
+// answer goes on where it was in the text.
+NgramDrafter::Match NgramDrafter::find_predicted(const Seat& seat,
+                                                 std::span<const TokenId> predicted,
+                                                 std::span<const TokenId> tokens) {
+  Match best{.end = -1, .len = 1};
+  int places = 0;
+  const auto search = [&](int begin, int end) {
+    for (int at = begin; at < end && places < kMaxPlaces && best.len < kLongest; ++at) {
+      if (predicted[static_cast<size_t>(at)] != tokens.back()) continue;
+      const int len = equal_at_end(predicted.first(static_cast<size_t>(at) + 1), tokens);
+      if (len > best.len) best = {at, len};
+      ++places;
+    }
+  };
+  search(seat.predicted, static_cast<int>(predicted.size()) - 1);
+  search(0, std::min(seat.predicted, static_cast<int>(predicted.size()) - 1));
   return best;
 }
 
@@ -91,16 +116,28 @@ void NgramDrafter::draft(std::span<DraftTask> tasks) {
       task.kind = kind;
       return true;
     };
-    if (take_from(sources_.forced, kForced) || find_own(seat, task)) continue;
+    if (take_from(sources_.forced, kForced)) continue;
+    const auto predicted =
+        sources_.predicted ? sources_.predicted(task.seat) : std::span<const TokenId>();
+    const size_t searched = std::min(predicted.size(), static_cast<size_t>(kSpan));
+    if (find_match(seat, task, predicted.first(searched))) continue;
     take_from(sources_.continued, kContinued);
   }
 }
 
 // Returns false if the last tokens stand nowhere before.
-bool NgramDrafter::find_own(Seat& seat, DraftTask& task) {
+bool NgramDrafter::find_match(Seat& seat, DraftTask& task, std::span<const TokenId> predicted) {
   const size_t len = task.tokens.size();
   if (len < 3) return false;
   const Match match = find(seat, task.tokens);
+  const Match given = find_predicted(seat, predicted, task.tokens);
+  if (given.len >= std::max(match.len, 2)) {
+    seat.predicted = given.end + 1;
+    const auto next = predicted.subspan(static_cast<size_t>(seat.predicted));
+    task.drafts = next.first(std::min(next.size(), static_cast<size_t>(task.most)));
+    task.kind = kPredicted;
+    return true;
+  }
   if (match.len < 2) return false;
   // Behind the last token the drafts themselves go on, so that a loop is drafted at any length.
   const auto most = static_cast<size_t>(task.most);

@@ -3,8 +3,9 @@
 //
 //   tokens   .. a b c d e f .. x b c | d e f    drafts; the match is "b c"
 //
-// There are two other sources. Tokens that must follow are proposed before any match; what another
-// request had behind the same tokens is proposed where there is no match.
+// There are three other sources. Tokens that must follow are proposed before any match. The text
+// that a client expects is searched like the own one, and wins where its match is as long. Tokens
+// that another request had behind the same ones are proposed where there is no match.
 //
 // Places are found by chains of equal pairs of tokens. Per seat it remembers the last kSpan tokens
 // only, and follows a chain for kMaxSteps places at most; both bound memory and work.
@@ -21,23 +22,26 @@ namespace hocket {
 
 class NgramDrafter final : public Drafter {
  public:
-  static constexpr int kSpan = 16384;   // tokens behind the end that are searched
-  static constexpr int kMaxSteps = 32;  // places that are looked at
-  static constexpr int kLongest = 16;   // longer matches count as this long
+  static constexpr int kSpan = 16384;     // tokens behind the end that are searched
+  static constexpr int kMaxSteps = 32;    // places that are looked at
+  static constexpr int kMaxPlaces = 256;  // the same in the text that the client expects
+  static constexpr int kLongest = 16;     // longer matches count as this long
 
   // Writes the tokens behind those of the seat's request; returns how many. Empty: there are none.
   using Source = std::function<size_t(int seat, std::span<TokenId> out)>;
   struct Sources {
     Source forced;     // tokens that a grammar forces
     Source continued;  // tokens that the tree of prefixes has next
+    // Returns the text that the client expects the answer to be like; kSpan tokens of it count.
+    std::function<std::span<const TokenId>(int seat)> predicted;
   };
   explicit NgramDrafter(int num_seats, Sources sources = {})
       : seats_(static_cast<size_t>(num_seats)), sources_(std::move(sources)) {}
 
   void begin(int seat, int max_len) override;
   void end(int seat) override;
-  // kind: 0 for matches of 2 tokens, 1 of 3, 2 of 4 to 7, 3 of more; kContinued, kForced.
-  static constexpr int kContinued = 4, kForced = 5;
+  // kind: 0 for matches of 2 tokens, 1 of 3, 2 of 4 to 7, 3 of more; or one of these.
+  static constexpr int kContinued = 4, kForced = 5, kPredicted = 6;
   void draft(std::span<DraftTask> tasks) override;
   bool is_free() const override { return true; }
   // Returns the memory of one seat whose request has at most `max_len` tokens.
@@ -49,16 +53,19 @@ class NgramDrafter final : public Drafter {
     // of tokens, the newest position at which it ends; before: by position, the one before it with
     // an equal hash. -1: none.
     std::vector<int32_t> newest, before;
-    int indexed = 1;  // pairs that end before this position are in the chains
+    int indexed = 1;    // pairs that end before this position are in the chains
+    int predicted = 0;  // position behind the last match in the text that is expected
     std::array<TokenId, kMaxDrafts> drafts{};
   };
   struct Match {
     int end = -1;  // position of its last token
     int len = 0;
   };
-  static bool find_own(Seat& seat, DraftTask& task);
+  static bool find_match(Seat& seat, DraftTask& task, std::span<const TokenId> predicted);
   static void index(Seat& seat, std::span<const TokenId> tokens);
   static Match find(const Seat& seat, std::span<const TokenId> tokens);
+  static Match find_predicted(const Seat& seat, std::span<const TokenId> predicted,
+                              std::span<const TokenId> tokens);
 
   std::vector<Seat> seats_;
   const Sources sources_;

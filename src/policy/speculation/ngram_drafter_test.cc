@@ -171,5 +171,28 @@ TEST(NgramDrafterSources, ComeBeforeAndBehindTheOwnText) {
   EXPECT_EQ(draft(loop), std::pair(NgramDrafter::kForced, ids({5})));
 }
 
+TEST(NgramDrafterPrediction, IsFollowedWhereItsMatchIsAsLong) {
+  std::vector<TokenId> predicted;
+  NgramDrafter drafter(1, {.forced = {}, .continued = {}, .predicted = [&](int /*seat*/) {
+                             return std::span<const TokenId>(predicted);
+                           }});
+  const auto begin = [&] { drafter.begin(0, 100); };
+  const auto draft = [&](const std::vector<TokenId>& tokens) {
+    DraftTask task{.seat = 0, .tokens = tokens, .most = 2};
+    drafter.draft(std::span(&task, 1));
+    return std::pair(task.kind, std::vector<TokenId>(task.drafts.begin(), task.drafts.end()));
+  };
+  predicted = ids({1, 2, 3, 4, 1, 2, 5, 1, 2});
+  begin();
+  EXPECT_EQ(draft(ids({9, 1, 2})), std::pair(NgramDrafter::kPredicted, ids({3, 4})));
+  // It goes on behind the last match, and nothing follows the last "1 2".
+  EXPECT_EQ(draft(ids({9, 1, 2, 8, 1, 2})), std::pair(NgramDrafter::kPredicted, ids({5, 1})));
+  EXPECT_EQ(draft(ids({9, 1, 2, 8, 1, 2, 3})), std::pair(NgramDrafter::kPredicted, ids({4, 1})));
+  // The own text has the longer match.
+  begin();
+  EXPECT_EQ(draft(ids({9, 8, 1, 2, 7, 6, 9, 8, 1, 2})), std::pair(2, ids({7, 6})));
+  EXPECT_EQ(draft(ids({9, 8, 1, 2, 7, 6, 9, 8, 1, 2, 4})).second, ids({}));
+}
+
 }  // namespace
 }  // namespace hocket

@@ -186,6 +186,7 @@ void SpeculationGate::share_out(int num_drafts, std::span<GateAnswer> answers) {
     const DraftTask& task = *possible.task;
     const auto num = std::min(static_cast<size_t>(possible.num), task.drafts.size());
     answers[possible.answer].drafts = task.drafts.first(num);
+    answers[possible.answer].kind = task.kind;
     kinds_[static_cast<size_t>(task.seat)] = task.kind;
   }
 }

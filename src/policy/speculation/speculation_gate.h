@@ -47,6 +47,7 @@ struct GateAnswer {
   std::span<const TokenId> tokens;  // the prompt and all generated tokens
   int most = 0;                     // most drafts that have room
   std::span<const TokenId> drafts;  // valid until the next offer() or the end of the seat
+  int kind = 0;                     // that of the drafts
 };
 
 class SpeculationGate {

@@ -120,11 +120,13 @@ Json usage_json(const Answer& answer) {
   size_t prompt = 0, completion = 0;
   for (const auto& ids : answer.prepared.prompts) prompt += ids.size();
   int64_t cached = 0, recomputed = 0, reasoning = 0;
+  DraftCounts drafts;
   ByTier<int64_t> fetched{};
   std::vector<bool> seen(answer.prepared.prompts.size());
   for (const ChoiceAnswer& choice : answer.choices) {
     completion += choice.ids.size();
     reasoning += choice.reasoning_tokens;
+    drafts.add(choice.drafts);
     // The prompt's later choices find it in the cache because of the first, so only that one
     // counts.
     if (seen[static_cast<size_t>(choice.prompt)]) continue;
@@ -145,8 +147,13 @@ Json usage_json(const Answer& answer) {
       if (fetched[i] > 0) tiers[std::string(kPageTierNames[i])] = fetched[i];
   }
   if (recomputed > 0) usage["prompt_tokens_details"]["recomputed_tokens"] = recomputed;
-  if (answer.prepared.request.reading.reasoning)
-    usage["completion_tokens_details"] = {{"reasoning_tokens", reasoning}};
+  const GenerationRequest& request = answer.prepared.request;
+  if (request.reading.reasoning) usage["completion_tokens_details"]["reasoning_tokens"] = reasoning;
+  if (request.prediction) {
+    Json& details = usage["completion_tokens_details"];
+    details["accepted_prediction_tokens"] = drafts.num_predicted_held;
+    details["rejected_prediction_tokens"] = drafts.num_predicted - drafts.num_predicted_held;
+  }
   return usage;
 }
 

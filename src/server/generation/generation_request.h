@@ -92,6 +92,8 @@ struct GenerationRequest {
   int64_t max_counted_tokens = 0;  // limit on a prompt that is counted, not run; 0: the context
   AnswerReading reading;
 
+  std::optional<std::string> prediction;  // text that the answer is expected to be like
+
   std::shared_ptr<const ResponsesRequest> responses;  // fields of /v1/responses only
 
   std::optional<int> priority;

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <utility>
 
+#include "core/request_bounds.h"
 #include "server/generation/api.h"
 #include "server/generation/structure_settling.h"
 #include "server/generation/text_pool.h"
@@ -65,6 +66,26 @@ Result<void> spell_echoes(PreparedRequest& prepared) {
   return {};
 }
 
+// Returns the tokens of `prediction`; null if there is none. Its bound holds without drafts, too,
+// so that no setting decides which requests are valid.
+Result<std::shared_ptr<const std::vector<TokenId>>> predicted_ids(const GenerationRequest& request,
+                                                                  const ServedModel& model) {
+  if (!request.prediction) return nullptr;
+  const auto of_prediction = [](Error why) {
+    return fail(std::move(why).with_param("prediction"));
+  };
+  const auto too_long = [&] {
+    return of_prediction(
+        error(ErrorCode::invalid_request, "prediction may have {} tokens", kMaxPredictedTokens)
+            .with_fix("send the part of the text that the answer repeats"));
+  };
+  if (!model.tokenizer->check_length(*request.prediction, kMaxPredictedTokens)) return too_long();
+  auto ids = model.tokenizer->encode(*request.prediction, {.add_special_tokens = false});
+  if (!ids) return of_prediction(std::move(ids).error());
+  if (std::ssize(*ids) > kMaxPredictedTokens) return too_long();
+  return std::make_shared<const std::vector<TokenId>>(*std::move(ids));
+}
+
 }  // namespace
 
 std::string to_header(const AnswerIdentity& identity) {
@@ -108,6 +129,10 @@ Result<PreparedRequest> prepare_request(GenerationRequest request, const ServedM
     HOCKET_TRY_VOID(settle_structure(prompt, ids, request.reading, model));
     prepared.prompts.push_back(std::move(ids));
   }
+  HOCKET_TRY(prepared.prediction, predicted_ids(request, model));
+  if (prepared.prediction != nullptr)
+    HOCKET_TRY_VOID(prepared.held.grow(std::ssize(*prepared.prediction) *
+                                       static_cast<int64_t>(sizeof(TokenId))));
   AnswerIdentity identity = given ? *std::move(given) : draw_identity(request);
   prepared.id = std::move(identity.id);
   prepared.created = identity.created;

@@ -43,9 +43,10 @@ struct PreparedRequest {
       false;  // true: another rank, which passes the stream on, reads its progress
   ServedModel model;
   GenerationRequest request;
-  std::vector<std::vector<TokenId>> prompts;  // token ids, by index of request.prompts
-  HeldBytes held;                             // bytes of the prompts and of the engine's copies
-  std::vector<std::string> echoes;            // text of prompts that came as ids, if `echo` is set
+  std::vector<std::vector<TokenId>> prompts;               // token ids, by index of request.prompts
+  std::shared_ptr<const std::vector<TokenId>> prediction;  // RequestInput's
+  HeldBytes held;                   // bytes of the prompts and of the engine's copies
+  std::vector<std::string> echoes;  // text of prompts that came as ids, if `echo` is set
   TimePoint received{};
   // The record with which another rank, or a client that comes back, goes on with the stream; null:
   // none is kept.

@@ -210,8 +210,8 @@ void read_envelope(Fields& fields, GenerationRequest& request) {
   fields.read("return_token_ids", request.return_token_ids);
   read_bootstrap(fields, request);
   fields.ignore({"metadata", "store", "service_tier", "safety_identifier", "request_id",
-                 "prompt_cache_key", "prompt_cache_retention", "prediction", "log_metrics",
-                 "no_logs", "separate_reasoning", "stream_reasoning", "data_parallel_rank",
+                 "prompt_cache_key", "prompt_cache_retention", "log_metrics", "no_logs",
+                 "separate_reasoning", "stream_reasoning", "data_parallel_rank",
                  "return_cached_tokens_details"});
 }
 

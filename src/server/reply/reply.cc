@@ -177,6 +177,7 @@ Result<void> ReplyService::submit(const Job& job) {
     input.cache_namespace = cache_namespace;
     input.session = session;
     input.prefill_peer = request.prefill_peer;
+    input.prediction = job.answer.prepared.prediction;
     input.arrived = RealClock().now();
     input.place_in_request = static_cast<int>(c);
     if (job.sent) {

@@ -48,5 +48,45 @@ TEST(Usage, OfDraftsHasSglangsNames) {
             std::tuple(4, 0.25, 0.75));
 }
 
+TEST(Usage, OfAPredictionSaysWhichOfItsDraftsHeld) {
+  TestServer server;
+  say(server, "42");
+  const Json plain = server.post("/v1/chat/completions", chat_body());
+  EXPECT_EQ(plain.dump().find("accepted_prediction_tokens"), std::string::npos);
+  server.engine.drafts.write({.num_verified = 4,
+                              .num_drafts = 9,
+                              .num_held = 7,
+                              .num_predicted = 8,
+                              .num_predicted_held = 6});
+  const Json parts = {{{"type", "text"}, {"text", "4"}}, {{"type", "text"}, {"text", "2"}}};
+  for (const Json& content : {Json("42"), parts}) {
+    Json body = chat_body();
+    body["prediction"] = {{"type", "content"}, {"content", content}};
+    const Json details =
+        server.post("/v1/chat/completions", body)["usage"]["completion_tokens_details"];
+    EXPECT_EQ(details["accepted_prediction_tokens"], 6);
+    EXPECT_EQ(details["rejected_prediction_tokens"], 2);
+    ASSERT_NE(server.engine.seen.back().prediction, nullptr);
+    EXPECT_FALSE(server.engine.seen.back().prediction->empty());
+  }
+}
+
+TEST(Usage, AWrongPredictionIsRefused) {
+  TestServer server;
+  const auto refusal = [&](const Json& prediction) {
+    Json body = chat_body();
+    body["prediction"] = prediction;
+    return server.post("/v1/chat/completions", body, 400)["error"]["param"];
+  };
+  EXPECT_EQ(refusal("42"), "prediction");
+  EXPECT_EQ(refusal({{"type", "content"}}), "prediction.content");
+  EXPECT_EQ(refusal({{"type", "other"}, {"content", "42"}}), "prediction.type");
+  EXPECT_EQ(refusal({{"type", "content"}, {"content", 42}}), "prediction.content");
+  EXPECT_EQ(refusal({{"type", "content"}, {"content", std::string(600'000, 'x')}}), "prediction");
+  std::string words;
+  for (int i = 0; i < 20'000; ++i) words += "a ";
+  EXPECT_EQ(refusal({{"type", "content"}, {"content", words}}), "prediction");
+}
+
 }  // namespace
 }  // namespace hocket

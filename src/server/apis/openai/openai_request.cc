@@ -111,6 +111,22 @@ void read_common(Fields& fields, const ServedModel& model, GenerationRequest& re
   fields.read("add_special_tokens", request.add_special_tokens);
 }
 
+// Reads `prediction`: a text, or parts of one.
+void read_prediction(Fields& fields, GenerationRequest& request) {
+  const Json* prediction = fields.object("prediction");
+  if (prediction == nullptr) return;
+  Fields inner(*prediction, "prediction");
+  std::string type = "content";
+  if (inner.read("type", type) && type != "content")
+    inner.fail_field("type", "prediction.type must be \"content\"");
+  Json text;
+  if (const Json* content = inner.get("content"); content == nullptr)
+    inner.fail_field("content", "prediction.content is missing");
+  else if (read_content(inner, "prediction.content", *content, text))
+    request.prediction = text.get<std::string>();
+  if (auto done = inner.finish(); !done) fields.fail(std::move(done).error());
+}
+
 // Reads `prompt`: a text, a list of texts, a list of ids, or a list of lists of ids.
 void read_prompts(Fields& fields, const ServedModel& model, const Prompt& like,
                   GenerationRequest& request) {
@@ -199,6 +215,7 @@ Result<GenerationRequest> parse_chat(const Json& body, const ServedModel& model)
   read_conversation(fields, chat);
   read_tools(fields, model, request.reading, chat);
   read_reasoning(fields, model, request.reading, chat);
+  read_prediction(fields, request);
   bool logprobs = false;
   int top = 0;
   fields.read("logprobs", logprobs);
