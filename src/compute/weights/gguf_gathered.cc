@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "compute/weights/gguf_blocks.h"
 #include "compute/weights/gguf_rows.h"
+#include "compute/weights/product.h"
 
 namespace hocket {
 namespace {
@@ -20,6 +21,14 @@ ScaledRows slice_of(const ScaledRows& rows, int64_t begin, int64_t count) {
   return out;
 }
 
+// Reads rows of another format than out.format, and quantizes them again.
+bool quantize_rows_of(const StoredRows& matrix, int64_t row_begin, const ScaledRows& out) {
+  RowScratch scratch;
+  const View<float> values = scratch.values<float>(out.numbers.rows, out.numbers.cols);
+  matrix.read(row_begin, values);
+  return quantize_scaled_rows(values, out);
+}
+
 class GatheredRows final : public StoredRows {
  public:
   GatheredRows(std::vector<std::shared_ptr<const StoredRows>> matrices, std::vector<GgufRun> runs)
@@ -32,10 +41,9 @@ class GatheredRows final : public StoredRows {
 
   std::string_view type_name() const override { return matrices_.front()->type_name(); }
   MatrixFormat format() const override {
-    const MatrixFormat first = matrices_.front()->format();
-    const bool same = std::ranges::all_of(
-        matrices_, [&](const auto& matrix) { return matrix->format() == first; });
-    return same ? first : MatrixFormat{};
+    MatrixFormat all = matrices_.front()->format();
+    for (const auto& matrix : matrices_) all = common_format(all, matrix->format());
+    return all;
   }
   int64_t columns() const override { return matrices_.front()->columns(); }
   void read(int64_t row_begin, View<float> out) const override {
@@ -48,7 +56,9 @@ class GatheredRows final : public StoredRows {
     bool sound = true;
     each_piece(row_begin, out.numbers.rows,
                [&](const StoredRows& matrix, int64_t row, int64_t at, int64_t count) {
-                 sound &= matrix.read_scaled(row, slice_of(out, at, count));
+                 const ScaledRows piece = slice_of(out, at, count);
+                 sound &= matrix.format() == out.format ? matrix.read_scaled(row, piece)
+                                                        : quantize_rows_of(matrix, row, piece);
                });
     return sound;
   }
@@ -100,11 +110,7 @@ class GatheredColumns final : public StoredRows {
   }
   bool read_scaled(int64_t row_begin, const ScaledRows& out) const override {
     RowScratch scratch;
-    if (out.format != matrix_->format()) {
-      const View<float> values = scratch.values<float>(out.numbers.rows, out.numbers.cols);
-      read(row_begin, values);
-      return quantize_scaled_rows(values, out);
-    }
+    if (out.format != matrix_->format()) return quantize_rows_of(*this, row_begin, out);
     const ScaledRows rows = scratch.scaled(out.format, out.numbers.rows, out.numbers.cols);
     const bool sound = matrix_->read_scaled(row_begin, rows);
     const int64_t groups = width() / out.format.group;

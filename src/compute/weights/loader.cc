@@ -130,24 +130,24 @@ void WeightLoader::State::note_narrowing(const MatrixReader& reader, WeightForma
 
 PackedWeight WeightLoader::State::load(const Product& product) {
   std::vector<MatrixReader> readers;
-  std::optional<MatrixFormat> format;
+  std::optional<MatrixFormat> held;
   for (const PlacedPart& part : product.parts) {
     std::optional<MatrixReader> reader = open(part.name, part.n, product.k);
     if (!reader) return {};
-    const MatrixFormat own = format_in_memory(options, *reader, product.quantized);
-    format = format ? common_format(*format, own) : own;
+    held = held ? common_format(*held, reader->format()) : reader->format();
     readers.push_back(*std::move(reader));
   }
-  if (block_k(format->format) == kIntegerBlockK && product.k > kMaxIntegerDepth) {
+  const MatrixFormat format = format_in_memory(options, *held, product.k, product.quantized);
+  if (block_k(format.format) == kIntegerBlockK && product.k > kMaxIntegerDepth) {
     error = too_deep(product);
     return {};
   }
-  describe_to(claimed, product, *format);
-  for (const MatrixReader& reader : readers) note_narrowing(reader, format->format);
-  PackedWeight packed = claim(*format, product.n, product.k);
+  describe_to(claimed, product, format);
+  for (const MatrixReader& reader : readers) note_narrowing(reader, format.format);
+  PackedWeight packed = claim(format, product.n, product.k);
   // Published files hold other matrices plain, whatever config.json says.
   if (options.source != nullptr || product.quantized == Product::Quantized::allowed)
-    note_change(readers, packed.bytes(), *format, changes);
+    note_change(readers, packed.bytes(), format, changes);
   auto* const bias = product.bias == Bias::none
                          ? nullptr
                          : static_cast<float*>(take(round_up(product.n, kPanelN) * 4));

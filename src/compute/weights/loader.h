@@ -46,9 +46,10 @@ struct FormatChange {
   int num_products = 0;
   int64_t stored_bytes = 0, kept_bytes = 0;
 };
-// The products that are kept in bf16, and those that were quantized again.
+// The products that are kept in bf16, those whose matrices were quantized again because they have
+// several formats, and those that were by Options::quantize.
 struct FormatChanges {
-  FormatChange widened, requantized;
+  FormatChange widened, joined, requantized;
 };
 
 // Returns the format in memory of numbers that the files hold in `held`, if Options::quantize is

@@ -43,15 +43,15 @@ MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k) {
   return {format, format == WeightFormat::int8 ? whole_group(k) : kOnTheFlyInt4Group};
 }
 
-MatrixFormat format_in_memory(const WeightLoader::Options& options, const MatrixReader& reader,
+MatrixFormat format_in_memory(const WeightLoader::Options& options, MatrixFormat held, int k,
                               Product::Quantized quantized) {
   if (options.dtype == DType::f32) return {WeightFormat::f32, 0};
   if (quantized == Product::Quantized::never) return {};
   if (quantized == Product::Quantized::to_int8) {
     if (options.quantize == WeightFormat::bf16) return {};
-    return {WeightFormat::int8, whole_group(reader.k())};
+    return {WeightFormat::int8, whole_group(k)};
   }
-  return format_asked(reader.format(), options.quantize, reader.k());
+  return format_asked(held, options.quantize, k);
 }
 
 void describe_to(Fingerprint& out, const Product& product, MatrixFormat format) {
@@ -76,7 +76,12 @@ void note_change(std::span<const MatrixReader> parts, int64_t bytes, MatrixForma
     return part.format().is_scaled() && part.format() != kept;
   };
   if (kept.format == WeightFormat::f32 || std::ranges::none_of(parts, changes)) return;
-  FormatChange& out = kept.is_scaled() ? all.requantized : all.widened;
+  const auto differs = [&](const MatrixReader& part) {
+    return part.format() != parts.front().format();
+  };
+  FormatChange& out = !kept.is_scaled()                     ? all.widened
+                      : std::ranges::any_of(parts, differs) ? all.joined
+                                                            : all.requantized;
   ++out.num_products;
   out.kept_bytes += bytes;
   for (const MatrixReader& part : parts) {

@@ -42,13 +42,14 @@ Floats bias_of(const PlacedPart& part);
 // Returns the number of tasks between two releases of source pages.
 int tasks_at_once(int64_t task_bytes, int tasks, size_t num_workers);
 
-// Returns the format that a matrix gets in memory (loader.h gives the rule).
-MatrixFormat format_in_memory(const WeightLoader::Options& options, const MatrixReader& reader,
+// Returns the format that a product of k columns gets in memory, which the files hold in `held`
+// (loader.h gives the rule).
+MatrixFormat format_in_memory(const WeightLoader::Options& options, MatrixFormat held, int k,
                               Product::Quantized quantized);
 
 // Returns that of matrices with k columns that the files hold in `held`.
 MatrixFormat format_asked(MatrixFormat held, WeightFormat asked, int k);
-// Returns the format of a product whose parts would be kept in `a` and `b` by themselves: q8_0 if
+// Returns the format of matrices of which the files hold some in `a` and some in `b`: q8_0 if
 // they differ and each is q8_0 or has block scales, else bf16 if they differ.
 MatrixFormat common_format(MatrixFormat a, MatrixFormat b);
 

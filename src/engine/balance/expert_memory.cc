@@ -7,20 +7,28 @@ namespace hocket {
 
 ExpertMemory::ExpertMemory(Buffer planned, int64_t expert_bytes) {
   for (int64_t at = 0; at < planned.bytes(); at += expert_bytes)
-    free_.push_back({planned.data() + at, expert_bytes});
+    give_back({planned.data() + at, expert_bytes});
   buffers_.push_back(std::move(planned));
 }
 
-// Slots are as large as experts of their layer, so one that is free may be too small.
+void ExpertMemory::give_back(Slot slot) {
+  slot.bytes = bytes_.try_emplace(slot.data, slot.bytes).first->second;
+  free_.push_back(slot);
+}
+
+// Experts of some layers are larger than those of others, so a free slot may be too small.
 Result<ExpertMemory::Slot> ExpertMemory::take(int64_t bytes) {
-  const auto fits = [&](const Slot& slot) { return slot.bytes >= bytes; };
-  if (const auto found = std::ranges::find_if(free_, fits); found != free_.end()) {
-    const Slot slot = *found;
-    free_.erase(found);
+  auto best = free_.end();
+  for (auto slot = free_.begin(); slot != free_.end(); ++slot)
+    if (slot->bytes >= bytes && (best == free_.end() || slot->bytes < best->bytes)) best = slot;
+  if (best != free_.end()) {
+    const Slot slot = *best;
+    free_.erase(best);
     return slot;
   }
   HOCKET_TRY(Buffer more, Buffer::allocate(bytes));
   const Slot slot{more.data(), more.bytes()};
+  bytes_[slot.data] = slot.bytes;
   buffers_.push_back(std::move(more));
   return slot;
 }

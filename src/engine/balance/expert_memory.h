@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "base/result.h"
@@ -21,16 +22,19 @@ class ExpertMemory {
   // Divides the planned memory into slots of `expert_bytes`.
   ExpertMemory(Buffer planned, int64_t expert_bytes);
 
-  // Returns a slot of at least `bytes`; allocates one if none that is free is so large.
+  // Returns the smallest free slot of at least `bytes`; allocates one if none is so large.
   // Errors: out_of_memory.
   Result<Slot> take(int64_t bytes);
-  void give_back(Slot slot) { free_.push_back(slot); }
+  // Takes the memory of an expert. If that was a slot, it has its own size again, which may be more
+  // than the expert's.
+  void give_back(Slot slot);
   // True if the byte is in memory that was planned or allocated here.
   bool owns(const std::byte* at) const;
 
  private:
   std::vector<Buffer> buffers_;
   std::vector<Slot> free_;
+  std::map<const std::byte*, int64_t> bytes_;  // of slots, by address
 };
 
 }  // namespace hocket

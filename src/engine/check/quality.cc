@@ -196,6 +196,10 @@ Roundings roundings_of(const ModelChoice& choice, const std::string& against) {
   // If other files are compared, float32 shows how far the stored numbers are.
   if (!against.empty()) as_stored.dtype = DType::bf16;
   Roundings found{.weights = rounding_of(as_stored.weight_format())};
+  // Most blocks of a GGUF file may keep their format while others become int4.
+  if (choice.model.quant.layout == QuantConfig::Layout::gguf &&
+      choice.quantize == WeightFormat::int4 && choice.dtype == DType::bf16)
+    found.weights = Rounding::int4;
   if (choice.kv_dtype == DType::int8) found.kv = Rounding::int8_kv;
   if (choice.dispatch_dtype == DType::int8) found.dispatch = Rounding::int8_dispatch;
   if (choice.combine_dtype == DType::int8) found.combine = Rounding::int8_combine;

@@ -99,8 +99,8 @@ std::vector<Change> changes(const ServerSettings& settings, const Forecast& now)
   if ((settings.model.context_length > 0 || now.fits()) && shorter >= settings.memory.page_size)
     all.push_back({"--context-length", std::to_string(shorter),
                    [](auto& s, auto& v) { s.model.context_length = std::stoi(v); }});
-  if (held == WeightFormat::bf16 || held == WeightFormat::int8 || held == WeightFormat::fp8 ||
-      held == WeightFormat::mxfp8)
+  if (held == WeightFormat::bf16 || held == WeightFormat::int8 || held == WeightFormat::q8_0 ||
+      held == WeightFormat::fp8 || held == WeightFormat::mxfp8)
     all.push_back({"--quantization", "int4", quantize});
   return all;
 }

@@ -78,7 +78,7 @@ std::vector<SettingChange> weight_changes(const ModelChoice& choice, const Weigh
                    .from = part,
                    .to = "not loaded",
                    .why = "the model is served with text alone"});
-  const auto& [wide, requantized] = loader.format_changes();
+  const auto& [wide, joined, requantized] = loader.format_changes();
   if (wide.num_products > 0)
     all.push_back({.flag = "weights",
                    .from = fmt::format("{} quantized products of {}", wide.num_products,
@@ -87,6 +87,17 @@ std::vector<SettingChange> weight_changes(const ModelChoice& choice, const Weigh
                    .why =
                        "they stack matrices of different formats, or are never quantized in memory "
                        "(embedding, head, router, kv_b_proj)"});
+  if (joined.num_products > 0)
+    all.push_back({.flag = "weights",
+                   .from = fmt::format("{} products of {}", joined.num_products,
+                                       show_bytes(joined.stored_bytes)),
+                   .to = fmt::format(
+                       "{} of {}",
+                       weight_format_name(choice.quantize == WeightFormat::bf16 ? WeightFormat::q8_0
+                                                                                : choice.quantize),
+                       show_bytes(joined.kept_bytes)),
+                   .why = "they stack matrices of different formats; each number is rounded once "
+                          "more"});
   // A GGUF file has a line for each type of its blocks.
   if (requantized.num_products > 0 && choice.model.quant.layout != QuantConfig::Layout::gguf)
     all.push_back({.flag = "weights",
